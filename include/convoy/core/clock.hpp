@@ -1,0 +1,34 @@
+// Clock: elapsed time and deadlines, always on the monotonic clock.
+#pragma once
+
+#include <chrono>
+
+namespace convoy {
+
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+
+/// Seconds since construction or the last restart.
+class Stopwatch {
+ public:
+  double seconds() const { return Seconds(Clock::now() - start_).count(); }
+  void restart() { start_ = Clock::now(); }
+
+ private:
+  Clock::time_point start_ = Clock::now();
+};
+
+/// The moment at which a wait gives up.
+class Deadline {
+ public:
+  explicit Deadline(Seconds limit)
+      : start_(Clock::now()), end_(start_ + std::chrono::duration_cast<Clock::duration>(limit)) {}
+  bool expired() const { return Clock::now() >= end_; }
+  double elapsed() const { return Seconds(Clock::now() - start_).count(); }
+  Clock::time_point end() const { return end_; }
+
+ private:
+  Clock::time_point start_, end_;
+};
+
+}  // namespace convoy

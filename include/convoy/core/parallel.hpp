@@ -1,0 +1,38 @@
+// parallel: a team of threads on the OpenMP runtime that oneDNN uses. A second pool spinning beside that one costs
+// several times the work itself, so convoy's own loops run here. Needs libgomp (or libomp) at link time, no flag.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include <convoy/core/range.hpp>
+
+extern "C" {
+void GOMP_parallel(void (*body)(void*), void* data, unsigned threads, unsigned flags);
+int omp_get_thread_num(void);
+int omp_get_num_threads(void);
+}
+
+namespace convoy {
+
+/// Calls `body(thread, threads)` once on each of `threads` threads and returns when all are done. The body must not
+/// throw. With one thread it is a plain call.
+template <class Body>
+void parallel(int threads, Body&& body) {
+  if (threads <= 1) {
+    body(0, 1);
+    return;
+  }
+  using Plain = std::remove_reference_t<Body>;
+  GOMP_parallel([](void* data) { (*static_cast<Plain*>(data))(omp_get_thread_num(), omp_get_num_threads()); },
+                const_cast<void*>(static_cast<const void*>(&body)), static_cast<unsigned>(threads), 0);
+}
+
+/// The part of [0, count) that thread `thread` of `threads` takes, cut at multiples of `grain`.
+constexpr Range share(std::int64_t count, int thread, int threads, std::int64_t grain = 1) {
+  const std::int64_t grains = (count + grain - 1) / grain;
+  return {std::min(count, grains * thread / threads * grain), std::min(count, grains * (thread + 1) / threads * grain)};
+}
+
+}  // namespace convoy

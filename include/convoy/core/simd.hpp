@@ -1,0 +1,71 @@
+// simd: vector loops compiled for several instruction sets and chosen at run time, without a flag in the consumer's
+// build. A loop is a type with a static always-inline `template <int W> run(...)` written in vectors of W floats
+// (GCC and clang vector extensions); `simd::run<Loop>(...)` calls it inside a function of the best instruction set.
+#pragma once
+
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#define CONVOY_INLINE [[gnu::always_inline]] inline
+
+namespace convoy::simd {
+
+/// A vector of W elements. Helpers take it by reference: by value, its calling convention would depend on the target.
+template <class T, int W>
+using Vec __attribute__((vector_size(sizeof(T) * W))) = T;
+
+enum class Isa { baseline, avx2, avx512 };
+
+/// What this processor offers; `CONVOY_ISA=baseline|avx2` in the environment asks for less.
+inline Isa isa() {
+  static const Isa found = [] {
+    Isa best = Isa::baseline;
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) best = Isa::avx2;
+    if (best == Isa::avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw"))
+      best = Isa::avx512;
+#endif
+    const char* wanted = std::getenv("CONVOY_ISA");
+    if (wanted != nullptr && std::string_view(wanted) == "baseline") return Isa::baseline;
+    if (wanted != nullptr && std::string_view(wanted) == "avx2" && best == Isa::avx512) return Isa::avx2;
+    return best;
+  }();
+  return found;
+}
+
+template <class V>
+CONVOY_INLINE void load(V& v, const void* from) {
+  __builtin_memcpy(&v, from, sizeof(V));
+}
+template <class V>
+CONVOY_INLINE void store(void* to, const V& v) {
+  __builtin_memcpy(to, &v, sizeof(V));
+}
+
+#if defined(__x86_64__)
+template <class Loop, class... Args>
+__attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma"), noinline)) void run_avx512(Args... args) {
+  Loop::template run<16>(args...);
+}
+template <class Loop, class... Args>
+__attribute__((target("avx2,fma"), noinline)) void run_avx2(Args... args) {
+  Loop::template run<8>(args...);
+}
+#endif
+
+/// Runs `Loop::run<W>(args...)` with W = 16 (AVX-512), 8 (AVX2) or 4 (SSE2, NEON). Arguments are passed by value.
+template <class Loop, class... Args>
+void run(Args... args) {
+#if defined(__x86_64__)
+  switch (isa()) {
+    case Isa::avx512: return run_avx512<Loop>(args...);
+    case Isa::avx2: return run_avx2<Loop>(args...);
+    case Isa::baseline: break;
+  }
+#endif
+  Loop::template run<4>(args...);
+}
+
+}  // namespace convoy::simd
