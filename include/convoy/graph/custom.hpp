@@ -1,0 +1,134 @@
+// Custom operations, losses and metrics: user types whose functions the plan stores as pointers.
+//
+// An operation is a type with
+//     static constexpr Shape shape(Shape x, ...);                      // of the output, from those of the inputs
+//     static void forward(View<const T> x, ..., View<T> y);            // T is float or double
+//     static void backward(View<const T> x, ..., View<const T> y, View<const T> dy, View<T> dx, ...);
+// where the views hold a whole batch in plain layout (row after row) and `backward` overwrites every dx. An input of
+// integers (a label) comes as View<const i32> and has no dx. A loss is an operation whose shape is {}: one number a row.
+// A metric is a type with
+//     static double measure(View<const float> x, ...);                 // the sum over the rows of the batch
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include <convoy/core/dtype.hpp>
+#include <convoy/core/shape.hpp>
+
+namespace convoy {
+
+/// A batch of tensors in plain layout: `rows` times `shape.size()` elements.
+template <class T>
+struct View {
+  T* data = nullptr;
+  Shape shape;
+  int rows = 0;
+
+  std::size_t size() const { return static_cast<std::size_t>(rows) * static_cast<std::size_t>(shape.size()); }
+  T* begin() const { return data; }
+  T* end() const { return data + size(); }
+  T& operator[](std::size_t i) const { return data[i]; }
+  /// The elements of one sample.
+  std::span<T> row(int i) const {
+    const auto n = static_cast<std::size_t>(shape.size());
+    return {data + static_cast<std::size_t>(i) * n, n};
+  }
+  operator View<const T>() const
+    requires(!std::is_const_v<T>)
+  {
+    return {data, shape, rows};
+  }
+};
+
+namespace graph {
+
+/// One argument of a custom call, before its type is known again.
+struct Argument {
+  void* data = nullptr;
+  Shape shape;
+};
+
+template <class T>
+using CustomCall = void (*)(const Argument* inputs, const Argument* outputs, int rows);
+using MetricCall = double (*)(const Argument* inputs, int rows);
+
+/// The functions of one custom operation. `forward` gets the inputs and {y}; `backward` gets the inputs, y and dy as
+/// its inputs, and the dx as its outputs (null data for an integer input).
+struct CustomCalls {
+  CustomCall<float> forward_f32 = nullptr, backward_f32 = nullptr;
+  CustomCall<double> forward_f64 = nullptr, backward_f64 = nullptr;
+
+  template <class T>
+  auto forward() const {
+    if constexpr (std::is_same_v<T, double>) return forward_f64;
+    else return forward_f32;
+  }
+  template <class T>
+  auto backward() const {
+    if constexpr (std::is_same_v<T, double>) return backward_f64;
+    else return backward_f32;
+  }
+};
+
+template <class T>
+View<T> view_of(const Argument& argument, int rows) {
+  return {static_cast<T*>(argument.data), argument.shape, rows};
+}
+
+// `Integers` is a bit mask of the inputs that hold i32.
+template <class T, unsigned Integers, int I>
+auto input_view(const Argument* inputs, int rows) {
+  if constexpr ((Integers >> I) & 1u) return view_of<const i32>(inputs[I], rows);
+  else return view_of<const T>(inputs[I], rows);
+}
+
+template <class Operation, class T, unsigned Integers, int... I>
+void call_forward(const Argument* inputs, const Argument* outputs, int rows, std::integer_sequence<int, I...>) {
+  Operation::forward(input_view<T, Integers, I>(inputs, rows)..., view_of<T>(outputs[0], rows));
+}
+
+template <class Operation, class T, unsigned Integers, int N>
+void call_backward(const Argument* inputs, const Argument* outputs, int rows) {
+  const auto y = view_of<const T>(inputs[N], rows);
+  const auto dy = view_of<const T>(inputs[N + 1], rows);
+  [&]<int... I>(std::integer_sequence<int, I...>) {
+    if constexpr (Integers == 0) {
+      Operation::backward(input_view<T, Integers, I>(inputs, rows)..., y, dy, view_of<T>(outputs[I], rows)...);
+    } else {
+      static_assert(((Integers >> (N - 1)) & 1u) && (Integers & (Integers - 1)) == 0,
+                    "convoy: a custom operation takes its integer input, if any, as the last one");
+      [&]<int... J>(std::integer_sequence<int, J...>) {
+        Operation::backward(input_view<T, Integers, I>(inputs, rows)..., y, dy, view_of<T>(outputs[J], rows)...);
+      }(std::make_integer_sequence<int, N - 1>{});
+    }
+  }(std::make_integer_sequence<int, N>{});
+}
+
+/// The calls of `Operation` with N inputs, as a constant with an address.
+template <class Operation, int N, unsigned Integers>
+inline constexpr CustomCalls custom_calls = {
+    [](const Argument* in, const Argument* out, int rows) {
+      call_forward<Operation, float, Integers>(in, out, rows, std::make_integer_sequence<int, N>{});
+    },
+    [](const Argument* in, const Argument* out, int rows) {
+      call_backward<Operation, float, Integers, N>(in, out, rows);
+    },
+    [](const Argument* in, const Argument* out, int rows) {
+      call_forward<Operation, double, Integers>(in, out, rows, std::make_integer_sequence<int, N>{});
+    },
+    [](const Argument* in, const Argument* out, int rows) {
+      call_backward<Operation, double, Integers, N>(in, out, rows);
+    }};
+
+template <class Measure, int N, unsigned Integers>
+inline constexpr MetricCall metric_call = [](const Argument* inputs, int rows) -> double {
+  return [&]<int... I>(std::integer_sequence<int, I...>) {
+    return Measure::measure(input_view<float, Integers, I>(inputs, rows)...);
+  }(std::make_integer_sequence<int, N>{});
+};
+
+}  // namespace graph
+}  // namespace convoy

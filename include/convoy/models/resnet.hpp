@@ -1,0 +1,75 @@
+// Residual networks (He et al., "Deep Residual Learning for Image Recognition", 2015) in torchvision's topology and
+// names: stride in the 3x3 convolution of a bottleneck, a 7x7 stem, any number of input channels.
+#pragma once
+
+#include <convoy/core/shape.hpp>
+
+namespace convoy::models {
+
+enum class ResidualBlock : unsigned char { basic, bottleneck };
+
+/// The number of blocks in each of the four stages.
+struct Stages {
+  int blocks[4] = {};
+};
+
+template <Image In, int Classes, ResidualBlock Block, Stages Depth>
+struct ResNet {
+  static constexpr void define(auto& g) {
+    auto x = g.input("image", In);
+    x = g.conv2d(x, {.channels = 64, .kernel = 7, .stride = 2, .padding = 3, .name = "conv1"});
+    x = g.relu(g.batch_norm(x, {.name = "bn1"}), {.name = "relu"});
+    x = g.max_pool(x, {.kernel = 3, .stride = 2, .padding = 1, .name = "maxpool"});
+    const char* const names[] = {"layer1", "layer2", "layer3", "layer4"};
+    for (int stage = 0; stage < 4; ++stage) {
+      auto in_stage = g.scope(names[stage]);
+      for (int i = 0; i < Depth.blocks[stage]; ++i) {
+        auto in_block = g.scope(i);
+        x = block(g, x, 64 << stage, i == 0 && stage > 0 ? 2 : 1);
+      }
+    }
+    x = g.flatten(g.global_avg_pool(x, {.name = "avgpool"}), {.name = "flatten"});
+    x = g.linear(x, {.features = Classes, .name = "fc"});
+    g.output("logits", x);
+    g.loss(g.cross_entropy(x, g.label("label", Classes), {.name = "loss"}));
+  }
+
+ private:
+  static constexpr auto block(auto& g, auto x, int width, int stride) {
+    constexpr bool bottleneck = Block == ResidualBlock::bottleneck;
+    const int channels = bottleneck ? 4 * width : width;
+    auto y = x;
+    if constexpr (bottleneck) {
+      y = g.conv2d(y, {.channels = width, .kernel = 1, .name = "conv1"});
+      y = g.relu(g.batch_norm(y, {.name = "bn1"}), {.name = "relu1"});
+      y = g.conv2d(y, {.channels = width, .kernel = 3, .stride = stride, .name = "conv2"});
+      y = g.relu(g.batch_norm(y, {.name = "bn2"}), {.name = "relu2"});
+      y = g.conv2d(y, {.channels = channels, .kernel = 1, .name = "conv3"});
+      y = g.batch_norm(y, {.name = "bn3"});
+    } else {
+      y = g.conv2d(y, {.channels = width, .kernel = 3, .stride = stride, .name = "conv1"});
+      y = g.relu(g.batch_norm(y, {.name = "bn1"}), {.name = "relu1"});
+      y = g.conv2d(y, {.channels = width, .kernel = 3, .name = "conv2"});
+      y = g.batch_norm(y, {.name = "bn2"});
+    }
+    if (stride != 1 || x.shape[0] != channels) {
+      auto in_downsample = g.scope("downsample");
+      x = g.conv2d(x, {.channels = channels, .kernel = 1, .stride = stride, .padding = 0, .name = "0"});
+      x = g.batch_norm(x, {.name = "1"});
+    }
+    return g.relu(g.add(y, x, {.name = "add"}), {.name = "relu"});
+  }
+};
+
+template <Image In, int Classes>
+using ResNet18 = ResNet<In, Classes, ResidualBlock::basic, Stages{{2, 2, 2, 2}}>;
+template <Image In, int Classes>
+using ResNet34 = ResNet<In, Classes, ResidualBlock::basic, Stages{{3, 4, 6, 3}}>;
+template <Image In, int Classes>
+using ResNet50 = ResNet<In, Classes, ResidualBlock::bottleneck, Stages{{3, 4, 6, 3}}>;
+template <Image In, int Classes>
+using ResNet101 = ResNet<In, Classes, ResidualBlock::bottleneck, Stages{{3, 4, 23, 3}}>;
+template <Image In, int Classes>
+using ResNet152 = ResNet<In, Classes, ResidualBlock::bottleneck, Stages{{3, 8, 36, 3}}>;
+
+}  // namespace convoy::models
