@@ -1,0 +1,52 @@
+// CommError: what every surviving rank throws when an exchange cannot go on, with the culprit's rank in it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <convoy/core/error.hpp>
+
+namespace convoy {
+
+/// A peer that is gone, late, or sent something else than was agreed. `what()` is one sentence made of the
+/// fields.
+struct CommError : Error {
+  int rank = -1;               ///< who noticed
+  int peer = -1;               ///< who was waited for; -1 if it was not one rank in particular
+  std::string operation;       ///< what was going on, as in "ring all-reduce of bucket 3"
+  std::uint64_t sequence = 0;  ///< number of the message between these two ranks
+  std::size_t bytes = 0;       ///< how many bytes this rank expected
+  double elapsed = 0;          ///< seconds without progress
+
+  struct Fields {
+    int rank = -1, peer = -1;
+    std::string operation;
+    std::uint64_t sequence = 0;
+    std::size_t bytes = 0;
+    double elapsed = 0;
+  };
+
+  /// "rank 0: ring all-reduce of bucket 3: <reason> (peer rank 1, message 12, 4096 bytes, after 60 s)".
+  CommError(const Fields& f, std::string_view reason)
+      : Error(sentence(f, reason)),
+        rank(f.rank),
+        peer(f.peer),
+        operation(f.operation),
+        sequence(f.sequence),
+        bytes(f.bytes),
+        elapsed(f.elapsed) {}
+
+ private:
+  static std::string sentence(const Fields& f, std::string_view reason) {
+    std::ostringstream text;
+    text << "rank " << f.rank << ": " << f.operation << ": " << reason;
+    if (f.peer >= 0)
+      text << " (peer rank " << f.peer << ", message " << f.sequence << ", " << f.bytes << " bytes, after "
+           << static_cast<double>(static_cast<std::int64_t>(f.elapsed * 1000 + 0.5)) / 1000 << " s)";
+    return text.str();
+  }
+};
+
+}  // namespace convoy

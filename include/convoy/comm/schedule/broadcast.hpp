@@ -1,0 +1,32 @@
+// Broadcast down a binomial tree: in round k the ranks below 2^k, counted from the root, send to those 2^k
+// above them.
+#pragma once
+
+#include <convoy/comm/schedule/schedule.hpp>
+
+namespace convoy::schedule {
+
+/// Every rank ends with the root's buffer, in ceil(lg n) rounds.
+struct Broadcast {
+  static constexpr std::string_view name = "broadcast";
+  static constexpr Goal goal = Goal::broadcast;
+  int segments = 1;
+  int root = 0;
+
+  constexpr int blocks(int) const { return 1; }
+  constexpr int owner(int, int) const { return root; }
+  template <class Emit>
+  constexpr void steps(int rank, int size, Emit&& emit) const {
+    const int place = (rank - root + size) % size;
+    // The first power of two above my place is the round after the one in which I receive.
+    int mine = 1;
+    while (mine <= place) mine *= 2;
+    for (int segment = 0; segment < segments; ++segment) {
+      if (place > 0) emit(Step{Action::receive, false, (place - mine / 2 + root) % size, segment});
+      for (int distance = mine; place + distance < size; distance *= 2)
+        emit(Step{Action::send, false, (place + distance + root) % size, segment});
+    }
+  }
+};
+
+}  // namespace convoy::schedule

@@ -1,0 +1,102 @@
+// The price of a schedule in the alpha-beta-gamma model: alpha seconds of latency per message, beta seconds
+// per byte on the sender's link, gamma seconds per byte reduced. The critical path is executed, not
+// estimated.
+#pragma once
+
+#include <cstdint>
+
+#include <convoy/comm/schedule/network.hpp>
+#include <convoy/comm/schedule/schedule.hpp>
+
+namespace convoy::schedule {
+
+/// What a link and a processor cost.
+struct CostModel {
+  double alpha = 0;  ///< seconds per message
+  double beta = 0;   ///< seconds per byte sent; a rank's sends queue for its link
+  double gamma = 0;  ///< seconds per byte combined
+};
+
+struct Price {
+  double seconds = 0;              ///< until the last rank is done
+  std::int64_t messages = 0;       ///< sent by all ranks; empty chunks send none
+  std::int64_t bytes = 0;          ///< sent by all ranks
+  std::int64_t most_messages = 0;  ///< sent by the busiest rank
+  std::int64_t most_bytes = 0;     ///< sent by the busiest rank
+};
+
+namespace detail {
+
+struct Clerk {
+  CostModel model;
+  std::int64_t count;
+  std::int64_t grain;
+  std::int64_t element;
+  int blocks, segments;
+  Table<double> now, link, arrival;
+  Table<std::int64_t> messages, bytes;
+
+  constexpr std::int64_t size_of(int chunk) const {
+    return range_of(chunk, count, blocks, segments, grain).size() * element;
+  }
+  constexpr bool send(int rank, int, const Step& step, int message) {
+    const std::int64_t size = size_of(step.chunk);
+    if (size == 0) {
+      arrival.data[message] = 0;
+      return true;
+    }
+    ++messages.data[rank];
+    bytes.data[rank] += size;
+    double& free = link.data[rank];
+    if (free < now.data[rank]) free = now.data[rank];
+    free += model.beta * static_cast<double>(size);
+    arrival.data[message] = free + model.alpha;
+    return true;
+  }
+  constexpr bool receive(int rank, int, const Step& step, int message) {
+    const std::int64_t size = size_of(step.chunk);
+    if (size == 0) return true;
+    double& t = now.data[rank];
+    if (t < arrival.data[message]) t = arrival.data[message];
+    if (step.action == Action::receive_reduce) t += model.gamma * static_cast<double>(size);
+    return true;
+  }
+};
+
+}  // namespace detail
+
+/// The elements between which chunks are cut: whole cache lines.
+constexpr std::int64_t grain_of(std::int64_t element) { return 64 / element; }
+
+/// The price of a schedule for `size` ranks over `count` elements of `element` bytes.
+template <Schedule S>
+constexpr Price price(const S& schedule, int size, std::int64_t count, std::int64_t element,
+                      CostModel model = {}) {
+  int sends = 0;
+  for (int r = 0; r < size; ++r)
+    schedule.steps(r, size, [&](Step step) { sends += step.action == Action::send; });
+  const auto n = static_cast<std::size_t>(size);
+  detail::Clerk clerk{model,
+                      count,
+                      grain_of(element),
+                      element,
+                      schedule.blocks(size),
+                      schedule.segments,
+                      Table<double>(n),
+                      Table<double>(n),
+                      Table<double>(static_cast<std::size_t>(sends)),
+                      Table<std::int64_t>(n),
+                      Table<std::int64_t>(n)};
+  execute(schedule, size, 0, clerk);
+  Price total;
+  for (int r = 0; r < size; ++r) {
+    if (clerk.now.data[r] > total.seconds) total.seconds = clerk.now.data[r];
+    total.messages += clerk.messages.data[r];
+    total.bytes += clerk.bytes.data[r];
+    if (clerk.messages.data[r] > total.most_messages) total.most_messages = clerk.messages.data[r];
+    if (clerk.bytes.data[r] > total.most_bytes) total.most_bytes = clerk.bytes.data[r];
+  }
+  return total;
+}
+
+}  // namespace convoy::schedule

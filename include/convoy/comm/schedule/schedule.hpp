@@ -1,0 +1,79 @@
+// A schedule: what a collective does, as data. A pure constexpr function from (rank, size) to steps over
+// chunks; the same steps are proved (verify.hpp), priced (price.hpp) and executed (exchange/engine.hpp).
+//
+// A buffer of M elements is cut into `blocks` equal parts, and each block into `segments` chunks; chunk
+// block * segments + segment is what one message carries. Which rank's value is added when depends on the
+// block alone, so the number of segments never changes a bit of the result.
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include <convoy/core/range.hpp>
+
+namespace convoy::schedule {
+
+enum class Action : unsigned char {
+  send,            ///< post the chunk to the peer; it must not be written until the peer has received it
+  receive,         ///< wait for the peer's chunk and overwrite mine with it
+  receive_reduce,  ///< wait for the peer's chunk and combine it into mine
+};
+
+struct Step {
+  Action action{};
+  bool completes = false;  ///< a receive_reduce after which this rank holds the contributions of all ranks
+  int peer = 0;
+  int chunk = 0;
+};
+
+/// What a schedule achieves, and from where it starts.
+enum class Goal : unsigned char {
+  all_reduce,      ///< every rank ends with every chunk combined over all ranks
+  reduce_scatter,  ///< the owner of each block does
+  all_gather,      ///< starting where reduce_scatter ends, every rank ends with every chunk
+  broadcast,       ///< every rank ends with the root's chunks
+};
+
+/// `steps(rank, size, emit)` calls `emit(Step)` for each step of one rank in order; the k-th send from a to b
+/// meets the k-th receive of b from a. `owner(block, size)` says who holds a block between reduce-scatter and
+/// all-gather (the root, for a broadcast).
+template <class S>
+concept Schedule = requires(const S& s, int n) {
+  { S::name } -> std::convertible_to<std::string_view>;
+  { S::goal } -> std::convertible_to<Goal>;
+  { s.segments } -> std::convertible_to<int>;
+  { s.blocks(n) } -> std::same_as<int>;
+  { s.owner(n, n) } -> std::same_as<int>;
+  s.steps(n, n, [](Step) {});
+};
+
+template <Schedule S>
+constexpr int chunks(const S& s, int size) {
+  return s.blocks(size) * s.segments;
+}
+
+/// The part [i/parts, (i+1)/parts) of `count` elements, cut at multiples of `grain`. Late parts may be empty.
+constexpr Range part(std::int64_t count, std::int64_t i, std::int64_t parts, std::int64_t grain) {
+  const std::int64_t grains = (count + grain - 1) / grain;
+  return {std::min(count, grains * i / parts * grain), std::min(count, grains * (i + 1) / parts * grain)};
+}
+
+/// The elements of one chunk of a buffer of `count` elements.
+constexpr Range range_of(int chunk, std::int64_t count, int blocks, int segments, std::int64_t grain) {
+  const Range block = part(count, chunk / segments, blocks, grain);
+  const Range within = part(block.size(), chunk % segments, segments, grain);
+  return {block.begin + within.begin, block.begin + within.end};
+}
+
+/// All steps of one rank.
+template <Schedule S>
+constexpr std::vector<Step> steps_of(const S& s, int rank, int size) {
+  std::vector<Step> steps;
+  s.steps(rank, size, [&](Step step) { steps.push_back(step); });
+  return steps;
+}
+
+}  // namespace convoy::schedule

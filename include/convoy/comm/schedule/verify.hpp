@@ -1,0 +1,239 @@
+// The proof of a schedule: every element ends as the combination of all ranks' values, each exactly once,
+// without deadlock, and no chunk is written while a posted send of it may still be read. Constexpr: up to 16
+// ranks fit the compilers' default budgets, one evaluation per size; at run time 1,024 ranks take about a
+// second.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <convoy/comm/schedule/network.hpp>
+#include <convoy/comm/schedule/schedule.hpp>
+#include <convoy/core/error.hpp>
+
+namespace convoy::schedule {
+
+enum class Fault : unsigned char {
+  none,
+  bad_step,          ///< a peer, chunk or self-send that does not exist
+  incomplete,        ///< a chunk ends without some rank's value
+  double_count,      ///< a value is added twice
+  overwritten,       ///< a chunk is written while its send may be unread
+  deadlock,          ///< ranks wait for each other
+  mismatched_peer,   ///< a receive nobody sends to, or a send nobody receives
+  mismatched_chunk,  ///< the message that arrives carries another chunk
+  wrong_mark,  ///< `completes` is set on a step that does not complete the chunk, or missing on one that does
+};
+
+struct Verdict {
+  Fault fault = Fault::none;
+  int rank = -1, step = -1, chunk = -1, peer = -1;
+  constexpr explicit operator bool() const { return fault == Fault::none; }
+};
+
+/// The verdict as a sentence.
+inline std::string explain(const Verdict& v) {
+  const auto at = [&] { return concat("rank ", v.rank, ", step ", v.step, ", chunk ", v.chunk); };
+  switch (v.fault) {
+    case Fault::none:
+      return "the schedule is correct";
+    case Fault::bad_step:
+      return concat(at(), " names a peer or chunk that does not exist");
+    case Fault::incomplete:
+      return concat("chunk ", v.chunk, " ends on rank ", v.rank, " without every rank's value");
+    case Fault::double_count:
+      return concat(at(), " adds a value that is already in the chunk");
+    case Fault::overwritten:
+      return concat(at(), " writes a chunk that rank ", v.peer, " may not have received yet");
+    case Fault::deadlock:
+      return concat("rank ", v.rank, " waits for rank ", v.peer, " forever at step ", v.step);
+    case Fault::mismatched_peer:
+      return concat("rank ", v.rank, " and rank ", v.peer,
+                    " do not agree on how many messages they exchange");
+    case Fault::mismatched_chunk:
+      return concat(at(), " receives another chunk from rank ", v.peer);
+    case Fault::wrong_mark:
+      return concat(at(), " is marked wrongly as completing its chunk, or not marked");
+  }
+  return "?";
+}
+
+namespace detail {
+
+class Prover {
+ public:
+  constexpr Prover(int ranks, int chunks, int sends, Goal goal)
+      : size(ranks),
+        chunk_count(chunks),
+        words((ranks + 31) / 32),
+        mask(cells() * static_cast<std::size_t>(words)),
+        clock(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks)),
+        lock_of(cells()),
+        lock(static_cast<std::size_t>(sends)),
+        reduces(goal == Goal::all_reduce || goal == Goal::reduce_scatter) {}
+
+  constexpr ~Prover() { delete[] snapshots; }
+  Prover(const Prover&) = delete;
+  Prover& operator=(const Prover&) = delete;
+
+  // One bit for each rank whose value is in this rank's chunk.
+  constexpr std::uint32_t* contributors(int rank, int chunk) {
+    return mask.data + (static_cast<std::int64_t>(rank) * chunk_count + chunk) * words;
+  }
+  constexpr bool full(const std::uint32_t* m) const {
+    for (int w = 0; w < words; ++w) {
+      const int bits = size - 32 * w;
+      if (m[w] != (bits >= 32 ? 0xffffffffu : (1u << bits) - 1u)) return false;
+    }
+    return true;
+  }
+  constexpr void fill(std::uint32_t* m) const {
+    for (int w = 0; w < words; ++w) {
+      const int bits = size - 32 * w;
+      m[w] = bits >= 32 ? 0xffffffffu : (1u << bits) - 1u;
+    }
+  }
+
+  constexpr bool send(int rank, int index, const Step& step, int message) {
+    if (step.chunk < 0 || step.chunk >= chunk_count) return blame(Fault::bad_step, rank, index, step);
+    std::int64_t slot = 0;
+    if (free_list > 0) {
+      slot = free_list - 1;
+      free_list = next_free(slot);
+    } else {
+      slot = used++;
+      if (used > room) grow();
+    }
+    int* stamp = snapshots + slot * size;
+    const int* now = clock.data + static_cast<std::int64_t>(rank) * size;
+    for (int r = 0; r < size; ++r) stamp[r] = now[r];
+    stamp[rank] = index + 1;
+    Lock& l = lock.data[message];
+    l.snapshot = static_cast<int>(slot);
+    l.chunk = step.chunk;
+    l.receiver = step.peer;
+    l.received_at = -1;
+    int& list = lock_of.data[static_cast<std::int64_t>(rank) * chunk_count + step.chunk];
+    l.next = list;
+    list = message + 1;
+    return true;
+  }
+
+  constexpr bool receive(int rank, int index, const Step& step, int message) {
+    Lock& l = lock.data[message];
+    if (step.chunk != l.chunk) return blame(Fault::mismatched_chunk, rank, index, step);
+    // Writing is safe if this rank knows, through messages, that each receiver of the chunk is past its
+    // receive.
+    int* now = clock.data + static_cast<std::int64_t>(rank) * size;
+    const int* stamp = snapshots + static_cast<std::int64_t>(l.snapshot) * size;
+    for (int r = 0; r < size; ++r)
+      if (stamp[r] > now[r]) now[r] = stamp[r];
+    int& list = lock_of.data[static_cast<std::int64_t>(rank) * chunk_count + step.chunk];
+    for (int held = list; held != 0; held = lock.data[held - 1].next) {
+      const Lock& mine = lock.data[held - 1];
+      if (mine.received_at < 0 || now[mine.receiver] <= mine.received_at) {
+        blame(Fault::overwritten, rank, index, step);
+        verdict.peer = mine.receiver;
+        return false;
+      }
+    }
+    list = 0;
+    now[rank] = index + 1;
+    l.received_at = index;
+    set_free(l.snapshot);
+
+    const std::uint32_t* theirs = contributors(step.peer, step.chunk);
+    std::uint32_t* ours = contributors(rank, step.chunk);
+    if (step.action == Action::receive) {
+      for (int w = 0; w < words; ++w) ours[w] = theirs[w];
+      return true;
+    }
+    for (int w = 0; w < words; ++w) {
+      if ((ours[w] & theirs[w]) != 0) return blame(Fault::double_count, rank, index, step);
+      ours[w] |= theirs[w];
+    }
+    if (reduces && full(ours) != step.completes) return blame(Fault::wrong_mark, rank, index, step);
+    return true;
+  }
+
+  Verdict verdict{};
+
+ private:
+  struct Lock {
+    int next = 0, chunk = 0, receiver = 0, received_at = -1, snapshot = 0;
+  };
+
+  constexpr std::size_t cells() const {
+    return static_cast<std::size_t>(size) * static_cast<std::size_t>(chunk_count);
+  }
+  constexpr bool blame(Fault fault, int rank, int index, const Step& step) {
+    verdict = {fault, rank, index, step.chunk, step.peer};
+    return false;
+  }
+  // A free snapshot's first entry links to the next free one.
+  constexpr int next_free(std::int64_t slot) const { return snapshots[slot * size]; }
+  constexpr void set_free(std::int64_t slot) {
+    snapshots[slot * size] = free_list;
+    free_list = static_cast<int>(slot) + 1;
+  }
+  constexpr void grow() {
+    const std::int64_t larger = room > 0 ? 2 * room : 2 * size;
+    int* fresh = new int[static_cast<std::size_t>(larger * size)]();
+    for (std::int64_t i = 0; i < (used - 1) * size; ++i) fresh[i] = snapshots[i];
+    delete[] snapshots;
+    snapshots = fresh;
+    room = larger;
+  }
+
+  int size, chunk_count, words;
+  Table<std::uint32_t> mask;
+  Table<int> clock;    // clock[r][q]: how many steps of q are known to rank r to be over
+  Table<int> lock_of;  // per rank and chunk: its posted sends, a list through Lock::next
+  Table<Lock> lock;    // per message
+  bool reduces;
+  int* snapshots = nullptr;  // the sender's clock at each message in flight
+  std::int64_t used = 0, room = 0;
+  int free_list = 0;
+};
+
+}  // namespace detail
+
+/// Proves a schedule for `size` ranks whose channels hold `capacity` messages (0: any number).
+template <Schedule S>
+constexpr Verdict verify(const S& schedule, int size, int capacity = 0) {
+  const int count = chunks(schedule, size);
+  int sends = 0;
+  Verdict bad{};
+  for (int r = 0; r < size; ++r) {
+    int index = 0;
+    schedule.steps(r, size, [&](Step step) {
+      sends += step.action == Action::send;
+      if (step.peer < 0 || step.peer >= size || step.peer == r || step.chunk < 0 || step.chunk >= count)
+        bad = {Fault::bad_step, r, index, step.chunk, step.peer};
+      ++index;
+    });
+  }
+  if (!bad) return bad;
+  detail::Prover prover(size, count, sends, S::goal);
+  for (int r = 0; r < size; ++r)
+    for (int c = 0; c < count; ++c) {
+      if (S::goal == Goal::all_reduce || S::goal == Goal::reduce_scatter)
+        prover.contributors(r, c)[r / 32] |= 1u << (r % 32);
+      else if (schedule.owner(c / schedule.segments, size) == r)
+        prover.fill(prover.contributors(r, c));
+    }
+  const Outcome outcome = execute(schedule, size, capacity, prover);
+  if (!prover.verdict) return prover.verdict;
+  if (outcome.stuck)
+    return {outcome.peer_done ? Fault::mismatched_peer : Fault::deadlock, outcome.rank, outcome.step, -1,
+            outcome.peer};
+  if (outcome.left) return {Fault::mismatched_peer, outcome.rank, -1, -1, outcome.peer};
+  for (int r = 0; r < size; ++r)
+    for (int c = 0; c < count; ++c) {
+      if (S::goal == Goal::reduce_scatter && schedule.owner(c / schedule.segments, size) != r) continue;
+      if (!prover.full(prover.contributors(r, c))) return {Fault::incomplete, r, -1, c, -1};
+    }
+  return {};
+}
+
+}  // namespace convoy::schedule

@@ -1,0 +1,178 @@
+// Proofs of the schedules for 1 to 16 ranks while compiling, for more at run time, and that wrong ones are
+// found out.
+#include <functional>
+#include <map>
+#include <utility>
+
+#include <doctest/doctest.h>
+
+#include <convoy/comm/schedule/broadcast.hpp>
+#include <convoy/comm/schedule/price.hpp>
+#include <convoy/comm/schedule/ring.hpp>
+#include <convoy/comm/schedule/verify.hpp>
+
+using namespace convoy::schedule;
+
+namespace {
+
+// One constant evaluation for each size: each has the compiler's whole budget.
+template <auto schedule, int size>
+inline constexpr bool proved = static_cast<bool>(verify(schedule, size, 8));
+
+template <auto schedule, int... n>
+constexpr bool proved_up_to(std::integer_sequence<int, n...>) {
+  return (proved<schedule, n + 1> && ...);
+}
+
+template <auto schedule, int most = 16>
+inline constexpr bool correct = proved_up_to<schedule>(std::make_integer_sequence<int, most>{});
+
+static_assert(correct<Ring{1}>);
+static_assert(correct<Ring{4}>);
+static_assert(correct<Ring{3, 2}>);
+static_assert(correct<RingReduceScatter{2}>);
+static_assert(correct<RingAllGather{2}>);
+static_assert(correct<Broadcast{2, 0}>);
+
+// A schedule made wrong by changing what a right one emits.
+struct Edited {
+  static constexpr std::string_view name = "edited";
+  static constexpr Goal goal = Goal::all_reduce;
+  int segments = 1;
+  std::function<void(int, int, std::vector<Step>&)> edit;
+
+  int blocks(int size) const { return size; }
+  int owner(int block, int) const { return block; }
+  template <class Emit>
+  void steps(int rank, int size, Emit&& emit) const {
+    auto all = steps_of(Ring{segments}, rank, size);
+    edit(rank, size, all);
+    for (const Step& step : all) emit(step);
+  }
+};
+
+Verdict verdict_of(int size, std::function<void(int, int, std::vector<Step>&)> edit) {
+  return verify(Edited{1, std::move(edit)}, size);
+}
+
+}  // namespace
+
+TEST_CASE("schedules are correct for large and odd numbers of ranks") {
+  for (int n = 1; n <= 40; ++n)
+    for (int segments : {1, 2, 9}) {
+      CAPTURE(n);
+      CAPTURE(segments);
+      CHECK_MESSAGE(verify(Ring{segments}, n, 8), explain(verify(Ring{segments}, n, 8)));
+      CHECK(verify(RingReduceScatter{segments}, n, 8));
+      CHECK(verify(RingAllGather{segments}, n, 8));
+      CHECK(verify(Broadcast{segments, n / 2}, n, 8));
+    }
+  for (int n : {64, 127, 256}) CHECK(verify(Ring{1}, n, 8));
+  CHECK(verify(Broadcast{1, 5}, 1024, 8));
+}
+
+TEST_CASE("the ring is correct for 1,024 ranks") { CHECK(verify(Ring{1}, 1024, 8)); }
+
+TEST_CASE("each kind of wrong schedule is found out") {
+  const auto none = verdict_of(4, [](int, int, std::vector<Step>&) {});
+  CHECK(none.fault == Fault::none);
+
+  SUBCASE("a lost chunk: the last round is missing on both sides of one link") {
+    const auto v = verdict_of(4, [](int rank, int size, std::vector<Step>& s) {
+      if (rank == 3)  // its last message to rank 0 ...
+        for (std::size_t i = s.size(); i-- > 0;)
+          if (s[i].action == Action::send) {
+            s.erase(s.begin() + static_cast<std::ptrdiff_t>(i));
+            break;
+          }
+      if (rank == 0) s.pop_back();  // ... and its receipt
+      (void)size;
+    });
+    CHECK(v.fault == Fault::incomplete);
+    CHECK(v.rank == 0);
+  }
+  SUBCASE("a double count: the all-gather adds instead of copying") {
+    const auto v = verdict_of(4, [](int, int, std::vector<Step>& s) {
+      for (Step& step : s)
+        if (step.action == Action::receive) step.action = Action::receive_reduce;
+    });
+    CHECK(v.fault == Fault::double_count);
+  }
+  SUBCASE("overwritten in flight: two ranks swap one chunk in place") {
+    const auto v = verdict_of(2, [](int rank, int, std::vector<Step>& s) {
+      s = {{Action::send, false, 1 - rank, 0},
+           {Action::receive_reduce, true, 1 - rank, 0},
+           {Action::send, false, 1 - rank, 1},
+           {Action::receive_reduce, true, 1 - rank, 1}};
+    });
+    CHECK(v.fault == Fault::overwritten);
+  }
+  SUBCASE("a deadlock: everyone receives first") {
+    const auto v = verdict_of(3, [](int, int, std::vector<Step>& s) { std::swap(s[0], s[1]); });
+    CHECK(v.fault == Fault::deadlock);
+  }
+  SUBCASE("a deadlock that only a short channel shows") {
+    CHECK(verify(Ring{8, 8}, 4, 0));
+    CHECK(verify(Ring{8, 8}, 4, 2).fault == Fault::deadlock);
+    CHECK(verify(Ring{8, 2}, 4, 4));
+  }
+  SUBCASE("a mismatched peer: one rank's last message goes the wrong way round") {
+    const auto v = verdict_of(4, [](int rank, int size, std::vector<Step>& s) {
+      if (rank == 1) s[s.size() - 2].peer = (rank + size - 1) % size;
+    });
+    CHECK(v.fault == Fault::mismatched_peer);
+  }
+  SUBCASE("a mismatched chunk") {
+    const auto v = verdict_of(4, [](int rank, int, std::vector<Step>& s) {
+      if (rank == 2) s[0].chunk = (s[0].chunk + 1) % 4;
+    });
+    CHECK(v.fault == Fault::mismatched_chunk);
+  }
+  SUBCASE("a step to a rank that does not exist") {
+    const auto v = verdict_of(4, [](int rank, int, std::vector<Step>& s) {
+      if (rank == 2) s[0].peer = 4;
+    });
+    CHECK(v.fault == Fault::bad_step);
+    CHECK(explain(v).find("rank 2") != std::string::npos);
+  }
+  SUBCASE("a wrong mark of completion") {
+    const auto v = verdict_of(4, [](int, int, std::vector<Step>& s) {
+      for (Step& step : s) step.completes = false;
+    });
+    CHECK(v.fault == Fault::wrong_mark);
+  }
+}
+
+TEST_CASE("the price of the ring is the textbook's") {
+  const CostModel model{10e-6, 1e-9, 0.25e-9};
+  for (int n : {2, 3, 4, 8, 16}) {
+    const std::int64_t count = 1 << 16;
+    if (count % (16 * n) != 0) continue;
+    const double bytes = 4.0 * static_cast<double>(count);
+    const Price p = price(Ring{1}, n, count, 4, model);
+    const double expected = 2 * (n - 1) * model.alpha + 2.0 * (n - 1) / n * bytes * model.beta +
+                            1.0 * (n - 1) / n * bytes * model.gamma;
+    CHECK(p.seconds == doctest::Approx(expected).epsilon(1e-9));
+    CHECK(p.messages == n * 2 * (n - 1));
+    CHECK(p.most_bytes == 2 * (n - 1) * count * 4 / n);
+  }
+  CHECK(price(Ring{1}, 1, 100, 4, model).seconds == 0);
+  // Segments hide the reduction behind the wire.
+  CHECK(price(Ring{8}, 4, 1 << 20, 4, {0, 1e-9, 0.5e-9}).seconds <
+        price(Ring{1}, 4, 1 << 20, 4, {0, 1e-9, 0.5e-9}).seconds);
+}
+
+TEST_CASE("chunks cover a buffer once, in order, whatever its size") {
+  for (std::int64_t count : {0, 1, 2, 15, 16, 17, 1000, 4097})
+    for (int blocks : {1, 2, 3, 7})
+      for (int segments : {1, 2, 5}) {
+        std::int64_t at = 0;
+        for (int c = 0; c < blocks * segments; ++c) {
+          const auto r = range_of(c, count, blocks, segments, 16);
+          CHECK(r.begin == at);
+          CHECK(r.end >= r.begin);
+          at = r.end;
+        }
+        CHECK(at == count);
+      }
+}
