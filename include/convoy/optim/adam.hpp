@@ -1,0 +1,54 @@
+// Adam (Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015) with bias correction and L2 weight decay, as
+// torch.optim.Adam computes it.
+#pragma once
+
+#include <cmath>
+
+#include <convoy/optim/rule.hpp>
+
+namespace convoy::optim {
+
+struct Adam {
+  struct Options {
+    float lr = 1e-3f;
+    float beta1 = 0.9f;
+    float beta2 = 0.999f;
+    float epsilon = 1e-8f;
+    float weight_decay = 0;
+    bool decay_all = false;  ///< decays biases and normalisation too, as PyTorch does with one parameter group
+  };
+  struct Constants {
+    float rate, keep1, take1, keep2, take2, epsilon, decay, correction2;
+  };
+  static constexpr std::string_view name = "adam";
+  static constexpr int slots = 2;
+
+  static Constants at(const Options& o, std::int64_t step, float lr, bool decay) {
+    const double t = static_cast<double>(step);
+    const double correction1 = 1 - std::pow(static_cast<double>(o.beta1), t);
+    const double correction2 = 1 - std::pow(static_cast<double>(o.beta2), t);
+    return {static_cast<float>(lr / correction1),
+            o.beta1,
+            1 - o.beta1,
+            o.beta2,
+            1 - o.beta2,
+            o.epsilon,
+            decay ? o.weight_decay : 0.0f,
+            static_cast<float>(1 / std::sqrt(correction2))};
+  }
+
+  /// m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  p -= lr m^ / (sqrt(v^) + epsilon).
+  template <class V>
+  CONVOY_HD static inline __attribute__((always_inline)) void update(V& p, const V& g, V (&state)[2], const Constants& k) {
+    const V gradient = g + k.decay * p;
+    const V first = k.keep1 * state[0] + k.take1 * gradient;
+    const V second = k.keep2 * state[1] + k.take2 * (gradient * gradient);
+    state[0] = first;
+    state[1] = second;
+    V root;
+    square_root(root, second);
+    p = p - k.rate * first / (root * k.correction2 + k.epsilon);
+  }
+};
+
+}  // namespace convoy::optim

@@ -1,0 +1,37 @@
+// Stochastic gradient descent with momentum (Polyak, 1964), Nesterov's look-ahead (Sutskever et al., 2013) and L2 weight
+// decay, as torch.optim.SGD computes them.
+#pragma once
+
+#include <convoy/optim/rule.hpp>
+
+namespace convoy::optim {
+
+struct Sgd {
+  struct Options {
+    float lr = 0.01f;
+    float momentum = 0.9f;
+    float weight_decay = 0;
+    bool nesterov = false;
+    bool decay_all = false;  ///< decays biases and normalisation too, as PyTorch does with one parameter group
+  };
+  struct Constants {
+    float lr, momentum, decay, ahead;
+  };
+  static constexpr std::string_view name = "sgd";
+  static constexpr int slots = 1;
+
+  static constexpr Constants at(const Options& o, std::int64_t, float lr, bool decay) {
+    return {lr, o.momentum, decay ? o.weight_decay : 0.0f, o.nesterov ? 1.0f : 0.0f};
+  }
+
+  /// g' = g + decay p;  v = momentum v + g';  p -= lr (v, or g' + momentum v with Nesterov).
+  template <class V>
+  CONVOY_HD static inline __attribute__((always_inline)) void update(V& p, const V& g, V (&state)[1], const Constants& k) {
+    const V gradient = g + k.decay * p;
+    const V velocity = k.momentum * state[0] + gradient;
+    state[0] = velocity;
+    p = p - k.lr * (velocity + k.ahead * (gradient + (k.momentum - 1.0f) * velocity));
+  }
+};
+
+}  // namespace convoy::optim
