@@ -1,0 +1,95 @@
+// Convolution in plain loops. One walk over every multiplication that meets the input serves forward and both
+// gradients, so that they cannot disagree about what is multiplied with what.
+#pragma once
+
+#include <cstdint>
+
+#include <convoy/graph/taps.hpp>
+
+namespace convoy::exec::reference {
+
+/// The extents of one convolution: input [rows, in, height, width], weight [out, in, live taps], output
+/// [rows, out, out_height, out_width].
+struct Convolution {
+  int in = 0, height = 0, width = 0;
+  int out = 0, out_height = 0, out_width = 0;
+  graph::Window window;
+  graph::Taps taps;
+
+  Convolution(const graph::Node& node, const Shape& input, const graph::Taps& live)
+      : in(input[0]),
+        height(input[1]),
+        width(input[2]),
+        out(node.shape[0]),
+        out_height(node.shape[1]),
+        out_width(node.shape[2]),
+        window(node.window),
+        taps(live) {}
+
+  std::int64_t weights() const { return static_cast<std::int64_t>(out) * in * taps.count(); }
+  std::int64_t map() const { return static_cast<std::int64_t>(out_height) * out_width; }
+};
+
+/// Calls `multiply(x, w, y)` with the indices of each product of an input element and a weight that goes into
+/// an output.
+template <class Multiply>
+void for_each_product(const Convolution& c, int rows, Multiply&& multiply) {
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (int o = 0; o < c.out; ++o)
+      for (int i = 0; i < c.in; ++i)
+        for (int tap_y = c.taps.top; tap_y < c.taps.bottom; ++tap_y)
+          for (int tap_x = c.taps.left; tap_x < c.taps.right; ++tap_x) {
+            const std::int64_t w =
+                ((static_cast<std::int64_t>(o) * c.in + i) * c.taps.height() + tap_y - c.taps.top) *
+                    c.taps.width() +
+                tap_x - c.taps.left;
+            for (int out_y = 0; out_y < c.out_height; ++out_y) {
+              const int in_y = out_y * c.window.stride - c.window.padding + tap_y;
+              if (in_y < 0 || in_y >= c.height) continue;
+              for (int out_x = 0; out_x < c.out_width; ++out_x) {
+                const int in_x = out_x * c.window.stride - c.window.padding + tap_x;
+                if (in_x < 0 || in_x >= c.width) continue;
+                multiply(((r * c.in + i) * c.height + in_y) * c.width + in_x, w,
+                         ((r * c.out + o) * c.out_height + out_y) * c.out_width + out_x);
+              }
+            }
+          }
+}
+
+/// y = x * w + bias; `bias` may be null.
+template <class T>
+void convolve(const Convolution& c, int rows, const T* x, const T* weight, const T* bias, T* y) {
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (int o = 0; o < c.out; ++o)
+      for (std::int64_t i = 0; i < c.map(); ++i)
+        y[(r * c.out + o) * c.map() + i] = bias == nullptr ? T(0) : bias[o];
+  for_each_product(c, rows, [&](std::int64_t at_x, std::int64_t at_w, std::int64_t at_y) {
+    y[at_y] += weight[at_w] * x[at_x];
+  });
+}
+
+/// Adds to dx the gradient of the input.
+template <class T>
+void convolve_backward_input(const Convolution& c, int rows, const T* weight, const T* dy, T* dx) {
+  for_each_product(c, rows, [&](std::int64_t at_x, std::int64_t at_w, std::int64_t at_y) {
+    dx[at_x] += weight[at_w] * dy[at_y];
+  });
+}
+
+/// Adds to dweight the gradient of the live weights.
+template <class T>
+void convolve_backward_weight(const Convolution& c, int rows, const T* x, const T* dy, T* dweight) {
+  for_each_product(c, rows, [&](std::int64_t at_x, std::int64_t at_w, std::int64_t at_y) {
+    dweight[at_w] += x[at_x] * dy[at_y];
+  });
+}
+
+/// Adds to dbias the gradient of the bias.
+template <class T>
+void convolve_backward_bias(const Convolution& c, int rows, const T* dy, T* dbias) {
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (int o = 0; o < c.out; ++o)
+      for (std::int64_t i = 0; i < c.map(); ++i) dbias[o] += dy[(r * c.out + o) * c.map() + i];
+}
+
+}  // namespace convoy::exec::reference

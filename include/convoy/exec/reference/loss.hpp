@@ -1,0 +1,53 @@
+// Softmax cross-entropy in plain loops over logits [rows, classes].
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include <convoy/core/dtype.hpp>
+
+namespace convoy::exec::reference {
+
+/// log of the sum of the exponentials of a row, shifted by its largest so that none overflows.
+template <class T>
+T log_sum_exp(const T* row, int classes) {
+  const T largest = *std::max_element(row, row + classes);
+  T sum = 0;
+  for (int k = 0; k < classes; ++k) sum += std::exp(row[k] - largest);
+  return largest + std::log(sum);
+}
+
+/// y[r] = -log softmax(logits of row r)[label r].
+template <class T>
+void cross_entropy(int rows, int classes, const T* logits, const i32* labels, T* y) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const T* row = logits + r * classes;
+    y[r] = log_sum_exp(row, classes) - row[labels[r]];
+  }
+}
+
+/// Adds to dlogits the gradient of the logits.
+template <class T>
+void cross_entropy_backward(int rows, int classes, const T* logits, const i32* labels, const T* dy,
+                            T* dlogits) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const T* row = logits + r * classes;
+    const T normalizer = log_sum_exp(row, classes);
+    for (int k = 0; k < classes; ++k)
+      dlogits[r * classes + k] += dy[r] * (std::exp(row[k] - normalizer) - (k == labels[r] ? T(1) : T(0)));
+  }
+}
+
+/// The number of rows whose largest logit (the first of equals) is the label's.
+template <class T>
+std::int64_t count_correct(int rows, int classes, const T* logits, const i32* labels) {
+  std::int64_t correct = 0;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const T* row = logits + r * classes;
+    correct += std::max_element(row, row + classes) - row == labels[r];
+  }
+  return correct;
+}
+
+}  // namespace convoy::exec::reference

@@ -1,0 +1,78 @@
+// Max and average pooling in plain loops over [rows, channels, height, width].
+#pragma once
+
+#include <cstdint>
+
+#include <convoy/graph/node.hpp>
+
+namespace convoy::exec::reference {
+
+/// The extents of one pooling; `planes` is rows times channels.
+struct Pooling {
+  std::int64_t planes = 0;
+  int height = 0, width = 0, out_height = 0, out_width = 0;
+  graph::Window window;
+
+  Pooling(const graph::Node& node, const Shape& input, int rows)
+      : planes(static_cast<std::int64_t>(rows) * input[0]),
+        height(input[1]),
+        width(input[2]),
+        out_height(node.shape[1]),
+        out_width(node.shape[2]),
+        window(node.window) {}
+
+  std::int64_t outputs() const { return planes * out_height * out_width; }
+};
+
+/// Calls `visit(x, y)` with the indices of each input element (padding left out) in the window of each output
+/// element, the windows in order and each from its upper left corner.
+template <class Visit>
+void for_each_in_windows(const Pooling& p, Visit&& visit) {
+  for (std::int64_t plane = 0; plane < p.planes; ++plane)
+    for (int out_y = 0; out_y < p.out_height; ++out_y)
+      for (int out_x = 0; out_x < p.out_width; ++out_x)
+        for (int tap_y = 0; tap_y < p.window.height; ++tap_y)
+          for (int tap_x = 0; tap_x < p.window.width; ++tap_x) {
+            const int in_y = out_y * p.window.stride - p.window.padding + tap_y;
+            const int in_x = out_x * p.window.stride - p.window.padding + tap_x;
+            if (in_y < 0 || in_y >= p.height || in_x < 0 || in_x >= p.width) continue;
+            visit((plane * p.height + in_y) * p.width + in_x,
+                  (plane * p.out_height + out_y) * p.out_width + out_x);
+          }
+}
+
+/// Writes the largest element of each window and in `from` where it was: the first of equals. NaN wins, as in
+/// PyTorch.
+template <class T>
+void pool_max(const Pooling& p, const T* x, T* y, std::int64_t* from) {
+  for (std::int64_t i = 0; i < p.outputs(); ++i) from[i] = -1;
+  for_each_in_windows(p, [&](std::int64_t at_x, std::int64_t at_y) {
+    if (from[at_y] >= 0 && !(x[at_x] > y[at_y]) && x[at_x] == x[at_x]) return;
+    y[at_y] = x[at_x];
+    from[at_y] = at_x;
+  });
+}
+
+/// Adds to dx the gradient of the input.
+template <class T>
+void pool_max_backward(const Pooling& p, const std::int64_t* from, const T* dy, T* dx) {
+  for (std::int64_t i = 0; i < p.outputs(); ++i) dx[from[i]] += dy[i];
+}
+
+/// Writes the mean of each window, its padding counted as zeros.
+template <class T>
+void pool_average(const Pooling& p, const T* x, T* y) {
+  for (std::int64_t i = 0; i < p.outputs(); ++i) y[i] = 0;
+  for_each_in_windows(p, [&](std::int64_t at_x, std::int64_t at_y) { y[at_y] += x[at_x]; });
+  const auto area = static_cast<T>(p.window.height) * static_cast<T>(p.window.width);
+  for (std::int64_t i = 0; i < p.outputs(); ++i) y[i] /= area;
+}
+
+/// Adds to dx the gradient of the input.
+template <class T>
+void pool_average_backward(const Pooling& p, const T* dy, T* dx) {
+  const auto area = static_cast<T>(p.window.height) * static_cast<T>(p.window.width);
+  for_each_in_windows(p, [&](std::int64_t at_x, std::int64_t at_y) { dx[at_x] += dy[at_y] / area; });
+}
+
+}  // namespace convoy::exec::reference
