@@ -1,0 +1,209 @@
+#!/usr/bin/env python3
+"""Runs a convoy program and the same training step in PyTorch in turn, on the same cores, and prints the ratio.
+
+    compare.py [options] -- CONVOY COMMAND
+
+    bench/peers/compare.py --python /usr/bin/python3 --python venv/bin/python -- \\
+        build/release/examples/mnist_resnet --model resnet18 --data synthetic --batch 128 --steps 60 --comm none --threads 2 --quiet
+    bench/peers/compare.py --python /usr/bin/python3 --python venv/bin/python -- \\
+        mpirun --bind-to none -np 2 build/release/examples/mnist_resnet --model resnet18 --data synthetic --batch 128 --steps 60 \\
+        --comm ring --threads 1 --quiet
+
+Model, batch, threads, image size and ranks of the peer are read from the command (--model, --batch, --threads, --image-size, and
+mpirun's -np or --ranks); options of the same names override them. First every --python tries its settings once (torch_step.py
+--best) and the fastest of all becomes the peer, unless --setting names one. Then convoy and the peer run alternately, --pairs times.
+
+convoy's program must write --json FILE: an object with samples_per_sec and step_ms {median}, or Google Benchmark's with
+items_per_second. `{json}` in the command is replaced by the file's name; without it, --json FILE is appended.
+
+Two ratios: of the median steps, which a busy neighbour disturbs least, and of the throughputs over the whole run.
+"""
+import argparse
+import datetime
+import json
+import os
+import platform
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+
+PEER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_step.py")
+SHAPE = ["model", "image", "batch", "threads", "ranks"]
+
+
+def option_of(command, *names):
+    """The value of the first of `names` in a command, written `--name value` or `--name=value`."""
+    for i, word in enumerate(command):
+        for name in names:
+            if word == name and i + 1 < len(command):
+                return command[i + 1]
+            if word.startswith(name + "="):
+                return word[len(name) + 1 :]
+    return None
+
+
+def run(command, limit, what):
+    """Standard output of a command that must succeed within `limit` seconds."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        output, errors = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        try:
+            process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+        sys.exit(f"compare.py: {what} did not end within {limit:.0f} s: {shlex.join(command)}")
+    if process.returncode != 0:
+        sys.exit(f"compare.py: {what} failed with {process.returncode}: {shlex.join(command)}\n{(output + errors)[-2000:]}")
+    return output
+
+
+def run_convoy(command, images, limit):
+    """(images/s from the median step, images/s over the run, the program's JSON)."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "convoy.json")
+        full = [word.replace("{json}", path) for word in command]
+        if full == command:
+            full = command + ["--json", path]
+        run(full, limit, "convoy")
+        try:
+            with open(path) as file:
+                result = json.load(file)
+        except (OSError, ValueError) as error:
+            sys.exit(f"compare.py: convoy wrote no JSON ({error}): {shlex.join(full)}")
+    if "benchmarks" in result:
+        rates = [b["items_per_second"] for b in result["benchmarks"] if b.get("aggregate_name") in (None, "median")]
+        return statistics.median(rates), statistics.median(rates), result
+    over_run = result["samples_per_sec"]
+    median = result.get("step_ms", {}).get("median")
+    return (images / median * 1e3 if median else over_run), over_run, result
+
+
+def run_peer(python, shape, setting, steps, limit, extra=()):
+    words = [python, PEER] + [f"--{k}={v}" for k, v in {**shape, **setting}.items()] + [f"--steps={steps}", f"--limit={limit}"]
+    lines = run(words + list(extra), limit * (20 if "--best" in extra else 1) + 60, "the peer").splitlines()
+    return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+def describe(result):
+    return "PyTorch {torch}, {layout}, {mode}, Adam {adam}, memory {memory}".format(**result)
+
+
+def choose(options, shape):
+    """The fastest (python, setting) of all interpreters."""
+    best = None
+    for python in options.python:
+        print(f"settings of {python}:")
+        for result in run_peer(python, shape, {}, options.probe_steps, options.limit, ["--best", f"--memories={options.memories}"]):
+            if result.get("best"):
+                if best is None or result["images_per_sec"] > best[2]:
+                    best = (python, {k: result[k] for k in ("layout", "mode", "adam", "memory")}, result["images_per_sec"])
+            else:
+                print(f"  {result['images_per_sec']:9.1f} images/s  {describe(result)}", flush=True)
+    return best[0], best[1]
+
+
+def machine():
+    model = platform.processor() or platform.machine()
+    with open("/proc/cpuinfo") as file:
+        for line in file:
+            if line.startswith("model name"):
+                model = line.split(":", 1)[1].strip()
+                break
+    cores = sorted(os.sched_getaffinity(0))
+    return f"{model}, {len(cores)} of {os.cpu_count()} processors ({','.join(map(str, cores))}), {platform.system()} {platform.release()}"
+
+
+def revision():
+    folder = os.path.dirname(PEER)
+    answer = subprocess.run(["git", "-C", folder, "describe", "--always", "--dirty"], capture_output=True, text=True)
+    return answer.stdout.strip() or "unknown"
+
+
+def main():
+    if "--" in sys.argv:
+        split = sys.argv.index("--")
+        own, command = sys.argv[1:split], sys.argv[split + 1 :]
+    else:
+        own, command = sys.argv[1:], []
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", action="append", help="interpreter with PyTorch; may be given several times (default: python3)")
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--cores", help="processors for both, such as 0,1 (default: those that this process may use)")
+    parser.add_argument("--setting", help="the peer's setting, such as layout=plain,mode=eager,adam=fused,memory=kept (default: search)")
+    parser.add_argument("--memories", default="default,kept", help="memory settings that the search tries")
+    parser.add_argument("--peer-steps", type=int, default=30, help="the peer's timed steps in each pair")
+    parser.add_argument("--probe-steps", type=int, default=12, help="timed steps of each setting in the search")
+    parser.add_argument("--limit", type=float, default=300, help="seconds that one run may take")
+    parser.add_argument("--json", help="write the result to this file too")
+    for name in SHAPE:
+        parser.add_argument(f"--{name}", type=str if name == "model" else int, help="of the peer (default: from the command)")
+    options = parser.parse_args(own)
+    if not command:
+        parser.error("a convoy command must follow --")
+    options.python = options.python or ["python3"]
+    if options.cores:
+        os.sched_setaffinity(0, {int(core) for core in options.cores.split(",")})
+
+    ranks = int(option_of(command, "-np", "-n", "--ranks") or 1)
+    threads = int(option_of(command, "--threads") or max(1, len(os.sched_getaffinity(0)) // ranks))
+    found = {
+        "model": option_of(command, "--model") or "resnet18",
+        "image": int(option_of(command, "--image-size") or 28),
+        "batch": int(option_of(command, "--batch") or 128),
+        "threads": threads,
+        "ranks": ranks,
+    }
+    shape = {name: getattr(options, name) or found[name] for name in SHAPE}
+    images = shape["batch"] * shape["ranks"]
+
+    print(f"machine  {machine()}")
+    print(f"date     {datetime.datetime.now().isoformat(timespec='minutes')}, load {os.getloadavg()[0]:.2f}")
+    print(f"convoy   {revision()}: {shlex.join(command)}")
+    print(f"peer     {', '.join(f'{name} {value}' for name, value in shape.items())}", flush=True)
+    if options.setting:
+        python, setting = options.python[0], dict(pair.split("=") for pair in options.setting.split(","))
+    else:
+        python, setting = choose(options, shape)
+
+    print(f"\n{'pair':>4} {'convoy':>10} {'peer':>10} {'ratio':>7}   {'convoy':>10} {'peer':>10} {'ratio':>7}")
+    print(f"{'':>4} {'images/s, median step':^29}   {'images/s, whole run':^29}")
+    rows = []
+    for pair in range(options.pairs):
+        ours = run_convoy(command, images, options.limit)
+        theirs = run_peer(python, shape, setting, options.peer_steps, options.limit)[-1]
+        rows.append((ours[0], theirs["images_per_sec"], ours[1], theirs["images_per_sec_mean"]))
+        a, b, c, d = rows[-1]
+        print(f"{pair + 1:4} {a:10.1f} {b:10.1f} {a / b:7.3f}   {c:10.1f} {d:10.1f} {c / d:7.3f}", flush=True)
+
+    def summary(ours, theirs):
+        ratios = [row[ours] / row[theirs] for row in rows]
+        return {
+            "convoy": statistics.median(row[ours] for row in rows),
+            "peer": statistics.median(row[theirs] for row in rows),
+            "ratio": statistics.median(ratios),
+            "ratio_min": min(ratios),
+            "ratio_max": max(ratios),
+            "ratios": ratios,
+        }
+
+    step, whole = summary(0, 1), summary(2, 3)
+    print(f"\npeer     {python}: {describe(theirs)}")
+    for title, s in (("median step", step), ("whole run", whole)):
+        print(
+            f"{title:<12} convoy {s['convoy']:.1f}, peer {s['peer']:.1f} images/s; "
+            f"ratio {s['ratio']:.3f} (median of {len(rows)} pairs, {s['ratio_min']:.3f} to {s['ratio_max']:.3f})"
+        )
+    if options.json:
+        with open(options.json, "w") as file:
+            result = {"machine": machine(), "convoy": revision(), "command": command, "peer": {**shape, **setting}}
+            result.update({"python": python, "torch": theirs["torch"], "median_step": step, "whole_run": whole})
+            json.dump(result, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
