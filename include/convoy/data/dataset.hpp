@@ -1,0 +1,133 @@
+// Dataset: what Trainer and Loader ask of a data set. A user's own set needs three members and no base class.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <memory_resource>
+#include <span>
+#include <vector>
+
+#include <convoy/core/dtype.hpp>
+#include <convoy/core/memory.hpp>
+#include <convoy/core/name.hpp>
+#include <convoy/core/shape.hpp>
+#include <convoy/data/error.hpp>
+
+namespace convoy::data {
+
+/// One field of a sample: {"image", DType::f32, {1, 28, 28}}, {"label", DType::i32, {}}. The model's inputs
+/// of the same names are fed from it.
+struct Field {
+  Name name;
+  DType dtype = DType::f32;
+  Shape shape;
+
+  constexpr std::size_t elements() const { return static_cast<std::size_t>(shape.size()); }
+  constexpr std::size_t bytes() const { return elements() * size_of(dtype); }
+  friend constexpr bool operator==(const Field&, const Field&) = default;
+};
+
+/// One sample's place in memory: where `read` writes. A view; field `i` is `as<T>(i)` or, untyped,
+/// `bytes(i)`.
+class Sample {
+ public:
+  /// Row `row` of columns that start at `columns[i]` for each field.
+  Sample(std::span<const Field> fields, std::byte* const* columns, std::size_t row)
+      : fields_(fields), columns_(columns), row_(row) {}
+
+  std::size_t fields() const { return fields_.size(); }
+  const Field& field(std::size_t i) const { return fields_[i]; }
+
+  std::span<std::byte> bytes(std::size_t i) const {
+    const std::size_t size = fields_[i].bytes();
+    return {columns_[i] + row_ * size, size};
+  }
+
+  /// The elements of field `i`. Throws DataError if the field does not exist or holds another type.
+  template <class T>
+  std::span<T> as(std::size_t i) const {
+    if (i >= fields_.size())
+      fail<DataError>("data: field ", i, " of a sample was asked for, but it has ", fields_.size(),
+                      " fields");
+    if (fields_[i].dtype != dtype_of<T>)
+      fail<DataError>("data: field '", fields_[i].name, "' holds ", name_of(fields_[i].dtype), ", not ",
+                      name_of(dtype_of<T>));
+    return {reinterpret_cast<T*>(bytes(i).data()), fields_[i].elements()};
+  }
+
+ private:
+  std::span<const Field> fields_;
+  std::byte* const* columns_;
+  std::size_t row_;
+};
+
+/// Owned memory for up to `rows` samples, one column per field, each column on an aligned address of its own,
+/// so that a column is a tensor of the batch as it stands.
+class Samples {
+ public:
+  Samples() = default;
+  Samples(std::span<const Field> fields, std::size_t rows,
+          std::pmr::memory_resource* resource = std::pmr::new_delete_resource())
+      : fields_(fields.begin(), fields.end()) {
+    std::size_t total = 0;
+    std::vector<std::size_t> offsets;
+    for (const Field& field : fields_) {
+      offsets.push_back(total);
+      total += (rows * field.bytes() + alignment - 1) / alignment * alignment;
+    }
+    memory_ = Buffer<std::byte>(total, resource);
+    for (std::size_t offset : offsets) columns_.push_back(memory_.data() + offset);
+  }
+
+  std::span<const Field> fields() const { return fields_; }
+  /// The start of each field's column.
+  std::span<std::byte* const> columns() const { return columns_; }
+  /// A view of one row; valid as long as this object.
+  Sample row(std::size_t i) const { return {fields_, columns_.data(), i}; }
+
+ private:
+  std::vector<Field> fields_;
+  Buffer<std::byte> memory_;
+  std::vector<std::byte*> columns_;
+};
+
+namespace detail {
+template <class D>
+concept HasSize = requires(const D& d) {
+  { d.size() } -> std::convertible_to<std::size_t>;
+};
+template <class D>
+concept HasFields = requires(const D& d) {
+  { d.fields() } -> std::convertible_to<std::span<const Field>>;
+};
+template <class D>
+concept HasRead = requires(const D& d, std::size_t index, Sample out) {
+  d.read(index, out);
+};
+}  // namespace detail
+
+/// A data set:
+///   - `size()`: the number of samples;
+///   - `fields()`: what one sample consists of, the same for all, convertible to `std::span<const Field>`;
+///   - `read(index, out) const`: writes sample `index` to `out`. Prefetch threads and ranks that are threads
+///   call it
+///     at the same time on one object. It may throw; the exception comes out of `Loader::next`.
+template <class D>
+concept Dataset = detail::HasSize<D> && detail::HasFields<D> && detail::HasRead<D>;
+
+/// True for a Dataset; otherwise the compile error is one sentence that says which member is missing.
+template <class D>
+consteval bool require_dataset() {
+  if constexpr (!detail::HasSize<D>) {
+    static_assert(detail::HasSize<D>, "convoy: this data set has no `size() const` that returns std::size_t");
+  } else if constexpr (!detail::HasFields<D>) {
+    static_assert(detail::HasFields<D>,
+                  "convoy: this data set has no `fields() const` that returns std::span<const data::Field>");
+  } else if constexpr (!detail::HasRead<D>) {
+    static_assert(detail::HasRead<D>,
+                  "convoy: this data set has no `read(std::size_t index, data::Sample out) const`");
+  }
+  return Dataset<D>;
+}
+
+}  // namespace convoy::data
