@@ -1,0 +1,108 @@
+// IDX, the format of MNIST and its relatives: a magic number, the extents, then the elements. Nothing the
+// header says is believed before it has been compared with the file.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <convoy/core/dtype.hpp>
+#include <convoy/data/byte_source.hpp>
+#include <convoy/data/error.hpp>
+
+namespace convoy::data {
+
+/// An array of unsigned bytes from an IDX file, outermost extent first. Copies share the elements.
+struct IdxArray {
+  std::vector<std::uint32_t> extents;
+  std::shared_ptr<const u8[]> bytes;
+  std::size_t size = 0;
+};
+
+/// Reads an IDX file of unsigned bytes with `rank` extents, gzip if its name ends in `.gz`.
+/// Throws DataError with the file, the field and its offset if the file is missing, is no IDX file, holds
+/// another element type or rank, or holds fewer or more elements than its header claims. Never allocates more
+/// than the header claims, nor before the claim has been checked against the size of the file.
+inline IdxArray read_idx(const std::filesystem::path& path, int rank) {
+  constexpr auto type_name = [](unsigned code) -> std::string_view {
+    switch (code) {
+      case 0x08:
+        return "unsigned bytes";
+      case 0x09:
+        return "signed bytes";
+      case 0x0b:
+        return "16-bit integers";
+      case 0x0c:
+        return "32-bit integers";
+      case 0x0d:
+        return "floats";
+      case 0x0e:
+        return "doubles";
+      default:
+        return {};
+    }
+  };
+
+  ByteSource source(path);
+  const std::string& name = source.path();
+  unsigned char magic[4];
+  if (source.read(std::as_writable_bytes(std::span(magic))) != sizeof(magic))
+    fail<DataError>("data: ", name, " is too short for an IDX file: its magic number needs 4 bytes");
+  if (magic[0] != 0 || magic[1] != 0 || type_name(magic[2]).empty()) {
+    const unsigned value =
+        unsigned{magic[0]} << 24 | unsigned{magic[1]} << 16 | unsigned{magic[2]} << 8 | magic[3];
+    fail<DataError>("data: ", name, " is not an IDX file: the magic number at byte 0 is ", value,
+                    ", expected ", 0x800 + rank);
+  }
+  if (magic[2] != 0x08)
+    fail<DataError>("data: ", name, " holds ", type_name(magic[2]), " (type code ", int{magic[2]},
+                    " at byte 2), expected unsigned bytes (8)");
+  if (magic[3] != rank)
+    fail<DataError>("data: ", name, " has ", int{magic[3]}, " extents (byte 3), expected ", rank,
+                    rank == 3   ? ": it does not hold images"
+                    : rank == 1 ? ": it does not hold labels"
+                                : "");
+
+  IdxArray array;
+  std::uint64_t size = 1;
+  const std::uint64_t header = 4 + 4 * static_cast<std::uint64_t>(rank);
+  const std::uint64_t limit = source.limit() > header ? source.limit() - header : 0;
+  for (int i = 0; i < rank; ++i) {
+    unsigned char b[4];
+    if (source.read(std::as_writable_bytes(std::span(b))) != sizeof(b))
+      fail<DataError>("data: ", name, " ends inside its header: extent ", i, " at byte ", 4 + 4 * i,
+                      " is missing");
+    const std::uint32_t extent =
+        std::uint32_t{b[0]} << 24 | std::uint32_t{b[1]} << 16 | std::uint32_t{b[2]} << 8 | b[3];
+    if (extent == 0)
+      fail<DataError>("data: ", name, " has extent 0 at byte ", 4 + 4 * i, ", expected at least 1");
+    // Dividing instead of multiplying: four extents of 32 bits overflow 64.
+    if (extent > limit / size)
+      fail<DataError>("data: ", name, " is truncated or mislabelled: extent ", i, " at byte ", 4 + 4 * i,
+                      " is ", extent, ", but a file of ", source.file_size(), " bytes holds at most ", limit,
+                      " elements");
+    size *= extent;
+    array.extents.push_back(extent);
+  }
+  if (!source.gzip() && size != limit)
+    fail<DataError>("data: ", name, " is ", size < limit ? "larger" : "smaller",
+                    " than its header announces: ", limit, " bytes of elements, expected ", size);
+
+  array.size = static_cast<std::size_t>(size);
+  std::shared_ptr<u8[]> bytes(new u8[array.size]);
+  const std::size_t got = source.read(std::as_writable_bytes(std::span(bytes.get(), array.size)));
+  if (got != array.size)
+    fail<DataError>("data: ", name, " is truncated: it holds ", got, " elements, its header announces ",
+                    size);
+  source.expect_end();
+  array.bytes = std::move(bytes);
+  return array;
+}
+
+}  // namespace convoy::data

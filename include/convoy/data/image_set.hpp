@@ -1,0 +1,83 @@
+// ImageSet: labelled images held as bytes and shared, normalised as they are read.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include <convoy/core/dtype.hpp>
+#include <convoy/core/shape.hpp>
+#include <convoy/data/dataset.hpp>
+
+namespace convoy::data {
+
+/// Mean and standard deviation of pixels scaled to 0..1, by which images are normalised. The defaults are
+/// those of MNIST's training set.
+struct Normalization {
+  float mean = 0.1307f, deviation = 0.3081f;
+};
+
+/// A Dataset of grey or planar colour images with labels. Fields: "image", f32, {channels, height, width},
+/// normalised as (pixel / 255 - mean) / deviation; "label", i32, scalar. A copy shares the pixels.
+class ImageSet {
+ public:
+  /// `pixels` holds `count` images of `image`'s size one after the other, `labels` a label below `classes`
+  /// for each.
+  ImageSet(std::shared_ptr<const u8[]> pixels, std::shared_ptr<const u8[]> labels, std::size_t count,
+           Image image, int classes, Normalization normalization = {})
+      : pixels_(std::move(pixels)),
+        labels_(std::move(labels)),
+        count_(count),
+        image_(image),
+        classes_(classes) {
+    fields_ = {Field{"image", DType::f32, image}, Field{"label", DType::i32, {}}};
+    for (std::size_t v = 0; v < 256; ++v)
+      normalized_[v] = (static_cast<float>(v) / 255.0f - normalization.mean) / normalization.deviation;
+  }
+
+  std::size_t size() const { return count_; }
+  std::span<const Field> fields() const { return fields_; }
+
+  /// Writes image and label `index`. Throws DataError if there is no such sample.
+  void read(std::size_t index, Sample out) const {
+    if (index >= count_) fail<DataError>("data: image ", index, " was asked for, but the set holds ", count_);
+    const auto image = out.as<f32>(0);
+    const u8* from = pixels_.get() + index * image.size();
+    for (std::size_t i = 0; i < image.size(); ++i) image[i] = normalized_[from[i]];
+    out.as<i32>(1)[0] = labels_[static_cast<std::ptrdiff_t>(index)];
+  }
+
+  Image image() const { return image_; }
+  int classes() const { return classes_; }
+  /// The bytes of one image, 0 = background, 255 = ink.
+  std::span<const u8> pixels(std::size_t index) const {
+    const std::size_t size = fields_[0].elements();
+    return {pixels_.get() + index * size, size};
+  }
+  int label(std::size_t index) const { return labels_[static_cast<std::ptrdiff_t>(index)]; }
+
+  /// The first `count` images (all, if there are fewer).
+  ImageSet first(std::size_t count) const {
+    ImageSet part = *this;
+    part.count_ = std::min(count_, count);
+    return part;
+  }
+
+ private:
+  std::shared_ptr<const u8[]> pixels_, labels_;
+  std::size_t count_;
+  Image image_;
+  int classes_;
+  std::array<Field, 2> fields_;
+  std::array<float, 256> normalized_;
+};
+
+/// A set to train on and one to test on, drawn from the same source.
+struct ImageSplit {
+  ImageSet train, test;
+};
+
+}  // namespace convoy::data
