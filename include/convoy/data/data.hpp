@@ -1,0 +1,11 @@
+// The data room: data sets, and the batches that each rank takes from them. Needs zlib at link time.
+#pragma once
+
+#include <convoy/data/dataset.hpp>
+#include <convoy/data/digits.hpp>
+#include <convoy/data/idx.hpp>
+#include <convoy/data/image_set.hpp>
+#include <convoy/data/loader.hpp>
+#include <convoy/data/mnist.hpp>
+#include <convoy/data/shard.hpp>
+#include <convoy/data/synthetic.hpp>

@@ -1,0 +1,248 @@
+// Loader: one rank's batches of a data set, read ahead on a thread of its own.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory_resource>
+#include <mutex>
+#include <numeric>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include <convoy/core/clock.hpp>
+#include <convoy/data/dataset.hpp>
+#include <convoy/data/shard.hpp>
+
+namespace convoy::data {
+
+/// One step's samples of this rank. Each field is one contiguous column of `rows` samples, aligned.
+struct Batch {
+  /// The epoch, and the step within it; `Loader::start(epoch, step + 1)` goes on behind this batch.
+  std::int64_t epoch = 0, step = 0;
+  /// Samples here; 0 is possible on some ranks only with a batch of 1.
+  std::int64_t rows = 0;
+  /// Samples of this step over all ranks: the number by which summed gradients are divided.
+  std::int64_t global_rows = 0;
+  /// What the columns are, and where each begins.
+  std::span<const Field> fields;
+  std::span<std::byte* const> columns;
+
+  /// The elements of field `i` of all rows. Throws DataError if the field does not exist or holds another
+  /// type.
+  template <class T>
+  std::span<const T> as(std::size_t i) const {
+    const auto first = Sample(fields, columns.data(), 0).as<T>(i);
+    return {first.data(), first.size() * static_cast<std::size_t>(rows)};
+  }
+};
+
+struct LoaderOptions {
+  /// Rows of this rank in a full step.
+  std::int64_t batch = 128;
+  Shard shard = {};
+  std::uint64_t seed = 0;
+  /// Another order in each epoch; without it the order of the set.
+  bool shuffle = true;
+  /// Batches read ahead of the one in use; 0 reads in `next` itself, without a thread.
+  int prefetch = 2;
+  /// Accept a set smaller than one global batch, as evaluation may.
+  bool allow_short = false;
+  /// How long `next` waits for a batch before it throws.
+  Seconds deadline{300};
+  /// Where batches live (pinned memory, say); must outlive the loader.
+  std::pmr::memory_resource* memory = std::pmr::new_delete_resource();
+};
+
+/// Reads a data set epoch by epoch:
+///
+///     loader.start(epoch);
+///     while (const Batch* batch = loader.next()) ...
+///
+/// The data set must outlive the loader. All memory is taken at construction. One thread uses a loader.
+template <class D, bool valid = require_dataset<D>()>
+class Loader {
+ public:
+  /// Throws ConfigError if the batch is not positive or larger than the set, or the shard is none.
+  Loader(const D& set, const LoaderOptions& options)
+      : set_(set),
+        options_(options),
+        plan_(set.size(), options.batch, options.shard, options.allow_short),
+        order_(static_cast<std::size_t>(plan_.samples())) {
+    if (options.prefetch < 0)
+      fail<ConfigError>("data: the number of batches read ahead is negative: ", options.prefetch);
+    std::iota(order_.begin(), order_.end(), 0u);
+    // One slot is with the caller while the others fill.
+    slots_.resize(static_cast<std::size_t>(options.prefetch) + 1);
+    for (Slot& slot : slots_) {
+      const auto rows = std::min(plan_.batch(), plan_.samples());
+      slot.samples = Samples(set.fields(), static_cast<std::size_t>(rows), options.memory);
+      slot.batch.fields = slot.samples.fields();
+      slot.batch.columns = slot.samples.columns();
+    }
+    if (options.prefetch > 0) thread_ = std::thread([this] { run(); });
+  }
+  Loader(const D&&, const LoaderOptions&) = delete;
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  /// Stops reading ahead; waits for the sample being read.
+  ~Loader() {
+    if (!thread_.joinable()) return;
+    {
+      std::lock_guard lock(mutex_);
+      quit_ = true;
+      ++order_number_;
+    }
+    wake_reader_.notify_one();
+    thread_.join();
+  }
+
+  /// Steps in an epoch, the same on every rank.
+  std::int64_t steps_per_epoch() const { return plan_.steps(); }
+  const BatchPlan& plan() const { return plan_; }
+
+  /// Begins epoch `epoch` at step `step`, wherever the last one was left. Batches got before are no longer
+  /// valid. The batches depend on (seed, epoch, step) alone. Throws ConfigError if there is no such step.
+  void start(std::int64_t epoch, std::int64_t step = 0) {
+    if (epoch < 0 || step < 0 || step > plan_.steps())
+      fail<ConfigError>("data: epoch ", epoch, " cannot start at step ", step, ", it has steps 0 to ",
+                        plan_.steps());
+    {
+      std::lock_guard lock(mutex_);
+      ++order_number_;  // the reader drops what it was doing
+      epoch_ = epoch;
+      first_ = next_ = step;
+      taken_ = ready_ = 0;
+      in_use_ = false;
+      failure_ = nullptr;
+    }
+    wake_reader_.notify_one();
+    if (!thread_.joinable() && options_.shuffle)
+      shuffle(order_, options_.seed, static_cast<std::uint64_t>(epoch));
+  }
+
+  /// The next batch, valid until the next call of `next` or `start`; nullptr after the last of the epoch or
+  /// before any `start`. Rethrows what `read` threw. Throws DataError if no batch comes within the deadline.
+  const Batch* next() {
+    if (!thread_.joinable()) {
+      if (first_ < 0 || next_ >= plan_.steps()) return nullptr;
+      fill(slots_[0], epoch_, next_, [] { return false; });
+      ++next_;
+      return &slots_[0].batch;
+    }
+
+    std::unique_lock lock(mutex_);
+    if (in_use_) {
+      in_use_ = false;
+      ++taken_;
+      wake_reader_.notify_one();
+    }
+    if (first_ < 0 || next_ >= plan_.steps()) return nullptr;
+    const auto arrived = [&] { return ready_ > taken_ || failure_ != nullptr; };
+    if (!wake_caller_.wait_until(lock, Deadline(options_.deadline).end(), arrived))
+      fail<DataError>("data: the data set has not delivered step ", next_, " of epoch ", epoch_, " within ",
+                      options_.deadline.count(), " seconds");
+    if (ready_ == taken_) std::rethrow_exception(failure_);
+    in_use_ = true;
+    ++next_;
+    return &slots_[static_cast<std::size_t>(taken_) % slots_.size()].batch;
+  }
+
+ private:
+  struct Slot {
+    Samples samples;
+    Batch batch;
+  };
+
+  /// Reads one batch; gives up between samples, returning false, when `abandoned()`.
+  template <class Abandoned>
+  bool fill(Slot& slot, std::int64_t epoch, std::int64_t step, Abandoned abandoned) {
+    const Range rows = plan_.rows(step);
+    for (std::int64_t i = rows.begin; i < rows.end; ++i) {
+      if (abandoned()) return false;
+      set_.read(order_[static_cast<std::size_t>(i)],
+                slot.samples.row(static_cast<std::size_t>(i - rows.begin)));
+    }
+    slot.batch.epoch = epoch;
+    slot.batch.step = step;
+    slot.batch.rows = rows.size();
+    slot.batch.global_rows = plan_.global(step).size();
+    return true;
+  }
+
+  /// The reading thread: takes the newest order (a call of `start`), reads its batches into free slots.
+  void run() {
+    std::uint64_t at_work_on = 0;
+    std::unique_lock lock(mutex_);
+    while (true) {
+      wake_reader_.wait(lock, [&] { return quit_ || order_number_ != at_work_on; });
+      if (quit_) return;
+      at_work_on = order_number_;
+      const std::int64_t epoch = epoch_, first = first_;
+      const auto abandoned = [&] { return order_number_.load(std::memory_order_relaxed) != at_work_on; };
+
+      lock.unlock();
+      std::exception_ptr thrown;
+      if (options_.shuffle) shuffle(order_, options_.seed, static_cast<std::uint64_t>(epoch));
+      lock.lock();
+      for (std::int64_t step = first; step < plan_.steps() && !abandoned(); ++step) {
+        wake_reader_.wait(
+            lock, [&] { return abandoned() || ready_ - taken_ < static_cast<std::int64_t>(slots_.size()); });
+        if (abandoned()) break;
+        Slot& slot = slots_[static_cast<std::size_t>(ready_) % slots_.size()];
+        lock.unlock();
+        bool whole = false;
+        try {
+          whole = fill(slot, epoch, step, abandoned);
+        } catch (...) {
+          thrown = std::current_exception();
+        }
+        lock.lock();
+        if (abandoned() || (!whole && !thrown)) break;
+        if (thrown) {
+          failure_ = thrown;
+          wake_caller_.notify_one();
+          break;
+        }
+        ++ready_;
+        wake_caller_.notify_one();
+      }
+    }
+  }
+
+  const D& set_;
+  LoaderOptions options_;
+  BatchPlan plan_;
+  std::vector<std::uint32_t> order_;  // the reading thread's, once that runs
+  std::vector<Slot> slots_;
+
+  std::mutex mutex_;
+  std::condition_variable wake_reader_, wake_caller_;
+  std::atomic<std::uint64_t> order_number_ = 0;  // written under the mutex, read between samples without it
+  std::int64_t epoch_ = 0, first_ = -1, next_ = 0;
+  std::int64_t taken_ = 0, ready_ = 0;  // batches of this epoch handed back and read
+  bool in_use_ = false, quit_ = false;
+  std::exception_ptr failure_;
+  std::thread thread_;
+};
+
+template <class D>
+Loader(const D&, LoaderOptions) -> Loader<D>;
+
+/// What a data set that is none is loaded by: accepts everything, so that the one sentence of
+/// `require_dataset` stays the only error.
+template <class D>
+class Loader<D, false> {
+ public:
+  Loader(const D&, const LoaderOptions&) {}
+  std::int64_t steps_per_epoch() const { return 0; }
+  void start(std::int64_t, std::int64_t = 0) {}
+  const Batch* next() { return nullptr; }
+};
+
+}  // namespace convoy::data

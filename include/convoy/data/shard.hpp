@@ -1,0 +1,93 @@
+// Which samples make up which batch: a shuffle and a division into steps that every rank computes for itself
+// and all agree on. The samples of a step depend on the global batch alone, never on how many ranks share it.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include <convoy/core/error.hpp>
+#include <convoy/core/philox.hpp>
+#include <convoy/core/range.hpp>
+
+namespace convoy::data {
+
+/// This rank's part of the data: rank `rank` of `world`.
+struct Shard {
+  int rank = 0, world = 1;
+};
+
+/// Writes the order of epoch `epoch`: a uniform permutation of 0 .. order.size()-1 (Fisher and Yates, in the
+/// form of Durstenfeld 1964), a pure function of (seed, epoch). At most 2^32 - 1 samples.
+inline void shuffle(std::span<std::uint32_t> order, std::uint64_t seed, std::uint64_t epoch) {
+  std::iota(order.begin(), order.end(), 0u);
+  // The constant keeps these numbers apart from those that other users of the same seed draw.
+  Philox random(seed ^ 0x73687566666c6531ull, epoch);
+  for (std::size_t left = order.size(); left > 1; --left)
+    std::swap(order[left - 1], order[random.below(static_cast<std::uint32_t>(left))]);
+}
+
+/// How an epoch of `samples` samples is cut into steps of `batch` rows on each of `shard.world` ranks.
+///
+/// Every rank takes the same number of steps and every sample occurs exactly once. All steps are full but the
+/// last, which takes what is left; when that is less than half a global batch, the last two steps share their
+/// samples evenly, so that no rank comes out without a row (unless `batch` is 1). Within a step the ranks'
+/// rows differ by at most one. A step's samples are a function of (samples, batch * world): world 2 with
+/// batch B sees in each step what world 1 with batch 2B sees.
+class BatchPlan {
+ public:
+  /// Throws ConfigError if the batch is not positive, the shard is not one, or one global batch is larger
+  /// than the set (which `allow_short` permits, for evaluation: then there is a single, short step).
+  constexpr BatchPlan(std::size_t samples, std::int64_t batch, Shard shard, bool allow_short = false)
+      : samples_(static_cast<std::int64_t>(samples)), shard_(shard), batch_(batch) {
+    if (batch < 1) fail<ConfigError>("data: the batch must be at least 1, not ", batch);
+    if (shard.world < 1 || shard.rank < 0 || shard.rank >= shard.world)
+      fail<ConfigError>("data: rank ", shard.rank, " of ", shard.world, " ranks is not a shard");
+    if (samples == 0) fail<ConfigError>("data: the data set holds no samples");
+    if (samples > 0xffffffffu)
+      fail<ConfigError>("data: the data set holds ", samples,
+                        " samples, more than the 4294967295 that can be shuffled");
+    if (batch > (std::int64_t{1} << 32)) fail<ConfigError>("data: a batch of ", batch, " samples is absurd");
+    global_ = batch * shard.world;
+    if (global_ > samples_ && !allow_short)
+      fail<ConfigError>("data: a batch of ", global_, " samples (", batch, " on each of ", shard.world,
+                        " ranks) is larger than the data set of ", samples, " samples");
+    steps_ = (samples_ + global_ - 1) / global_;
+    const std::int64_t rest = samples_ - (steps_ - 1) * global_;
+    last_ = samples_ - rest;
+    if (steps_ > 1 && rest < (global_ + 1) / 2) last_ -= (global_ - rest) / 2;
+  }
+
+  constexpr std::int64_t steps() const { return steps_; }
+  constexpr std::int64_t samples() const { return samples_; }
+  /// Rows per rank in a full step, the largest number in any.
+  constexpr std::int64_t batch() const { return batch_; }
+  /// Rows over all ranks in a full step.
+  constexpr std::int64_t global_batch() const { return global_; }
+  constexpr Shard shard() const { return shard_; }
+
+  /// The samples of a step over all ranks, as positions in the epoch's order.
+  constexpr Range global(std::int64_t step) const { return {boundary(step), boundary(step + 1)}; }
+
+  /// Those of rank `rank`.
+  constexpr Range rows(std::int64_t step, int rank) const {
+    const Range all = global(step);
+    return {all.begin + all.size() * rank / shard_.world, all.begin + all.size() * (rank + 1) / shard_.world};
+  }
+  constexpr Range rows(std::int64_t step) const { return rows(step, shard_.rank); }
+
+ private:
+  constexpr std::int64_t boundary(std::int64_t step) const {
+    if (step >= steps_) return samples_;
+    return step == steps_ - 1 ? last_ : step * global_;
+  }
+
+  std::int64_t samples_ = 0;
+  Shard shard_;
+  std::int64_t batch_ = 0, global_ = 0, steps_ = 0, last_ = 0;
+};
+
+}  // namespace convoy::data
