@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include <convoy/core/range.hpp>
 #include <convoy/graph/taps.hpp>
 
 namespace convoy::exec::reference {
@@ -30,30 +31,34 @@ struct Convolution {
   std::int64_t map() const { return static_cast<std::int64_t>(out_height) * out_width; }
 };
 
+/// The output positions [begin, end) along an axis at which tap `tap` meets the input.
+inline Range positions_of_tap(int tap, int extent, int stride, int padding, int positions) {
+  const int low = padding - tap, high = low + extent;  // of position * stride
+  const int begin = low > 0 ? (low + stride - 1) / stride : 0;
+  const int end = high > 0 ? (high + stride - 1) / stride : 0;
+  return {begin, end < positions ? end : positions};
+}
+
 /// Calls `multiply(x, w, y)` with the indices of each product of an input element and a weight that goes into
 /// an output.
 template <class Multiply>
 void for_each_product(const Convolution& c, int rows, Multiply&& multiply) {
-  for (std::int64_t r = 0; r < rows; ++r)
-    for (int o = 0; o < c.out; ++o)
-      for (int i = 0; i < c.in; ++i)
-        for (int tap_y = c.taps.top; tap_y < c.taps.bottom; ++tap_y)
-          for (int tap_x = c.taps.left; tap_x < c.taps.right; ++tap_x) {
-            const std::int64_t w =
-                ((static_cast<std::int64_t>(o) * c.in + i) * c.taps.height() + tap_y - c.taps.top) *
-                    c.taps.width() +
-                tap_x - c.taps.left;
-            for (int out_y = 0; out_y < c.out_height; ++out_y) {
-              const int in_y = out_y * c.window.stride - c.window.padding + tap_y;
-              if (in_y < 0 || in_y >= c.height) continue;
-              for (int out_x = 0; out_x < c.out_width; ++out_x) {
-                const int in_x = out_x * c.window.stride - c.window.padding + tap_x;
-                if (in_x < 0 || in_x >= c.width) continue;
-                multiply(((r * c.in + i) * c.height + in_y) * c.width + in_x, w,
-                         ((r * c.out + o) * c.out_height + out_y) * c.out_width + out_x);
-              }
+  const int stride = c.window.stride, padding = c.window.padding;
+  std::int64_t w = 0;
+  for (std::int64_t o = 0; o < c.out; ++o)
+    for (std::int64_t i = 0; i < c.in; ++i)
+      for (int tap_y = c.taps.top; tap_y < c.taps.bottom; ++tap_y)
+        for (int tap_x = c.taps.left; tap_x < c.taps.right; ++tap_x, ++w) {
+          const Range down = positions_of_tap(tap_y, c.height, stride, padding, c.out_height);
+          const Range right = positions_of_tap(tap_x, c.width, stride, padding, c.out_width);
+          for (std::int64_t r = 0; r < rows; ++r)
+            for (std::int64_t y = down.begin; y < down.end; ++y) {
+              const std::int64_t from = ((r * c.in + i) * c.height + y * stride - padding + tap_y) * c.width;
+              const std::int64_t to = ((r * c.out + o) * c.out_height + y) * c.out_width;
+              for (std::int64_t x = right.begin; x < right.end; ++x)
+                multiply(from + x * stride - padding + tap_x, w, to + x);
             }
-          }
+        }
 }
 
 /// y = x * w + bias; `bias` may be null.

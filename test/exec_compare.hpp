@@ -1,0 +1,456 @@
+// Compares any Exec with exec::Reference<double> over random small models: loss, outputs, metrics, every
+// gradient in canonical form, running statistics, in training and in evaluation, on full and on ragged
+// batches.
+//
+//     exec_compare::Model model{seed};
+//     CHECK(exec_compare::difference<exec::Host<f32>>(model.plan(), {.seed = seed}) == "");
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <convoy/core/philox.hpp>
+#include <convoy/exec/initialize.hpp>
+#include <convoy/exec/reference/reference.hpp>
+#include <convoy/graph/dynamic.hpp>
+
+namespace exec_compare {
+
+using namespace convoy;
+
+// ---- custom operations, losses and metrics
+// ---------------------------------------------------------------------------
+
+/// y = x * sigmoid(x), a custom operation of one input.
+struct Swish {
+  static constexpr Shape shape(Shape x) { return x; }
+  template <class T>
+  static void forward(View<const T> x, View<T> y) {
+    for (std::size_t i = 0; i < x.size(); ++i) y[i] = x[i] / (T(1) + std::exp(-x[i]));
+  }
+  template <class T>
+  static void backward(View<const T> x, View<const T> y, View<const T> dy, View<T> dx) {
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const T s = T(1) / (T(1) + std::exp(-x[i]));
+      dx[i] = dy[i] * (s + y[i] * (T(1) - s));
+    }
+  }
+};
+
+/// z = a * b, a custom operation of two inputs.
+struct Product {
+  static constexpr Shape shape(Shape a, Shape) { return a; }
+  template <class T>
+  static void forward(View<const T> a, View<const T> b, View<T> z) {
+    for (std::size_t i = 0; i < a.size(); ++i) z[i] = a[i] * b[i];
+  }
+  template <class T>
+  static void backward(View<const T> a, View<const T> b, View<const T>, View<const T> dz, View<T> da,
+                       View<T> db) {
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      da[i] = dz[i] * b[i];
+      db[i] = dz[i] * a[i];
+    }
+  }
+};
+
+/// Half the mean of the squares of a row: a custom loss without a label.
+struct Energy {
+  template <class T>
+  static void forward(View<const T> x, View<T> y) {
+    for (int r = 0; r < x.rows; ++r) {
+      T sum = 0;
+      for (const T value : x.row(r)) sum += value * value;
+      y[static_cast<std::size_t>(r)] = sum / (T(2) * static_cast<T>(x.shape.size()));
+    }
+  }
+  template <class T>
+  static void backward(View<const T> x, View<const T>, View<const T> dy, View<T> dx) {
+    const auto n = static_cast<std::size_t>(x.shape.size());
+    for (std::size_t i = 0; i < x.size(); ++i) dx[i] = dy[i / n] * x[i] / static_cast<T>(n);
+  }
+};
+
+/// Multi-class hinge, sum over k != label of max(0, 1 + x[k] - x[label]) squared: a custom loss with a label.
+struct SquaredHinge {
+  template <class T>
+  static void forward(View<const T> x, View<const i32> label, View<T> y) {
+    for (int r = 0; r < x.rows; ++r) {
+      const auto row = x.row(r);
+      const auto right = static_cast<std::size_t>(label[static_cast<std::size_t>(r)]);
+      T sum = 0;
+      for (std::size_t k = 0; k < row.size(); ++k)
+        if (const T margin = T(1) + row[k] - row[right]; k != right && margin > 0) sum += margin * margin;
+      y[static_cast<std::size_t>(r)] = sum;
+    }
+  }
+  template <class T>
+  static void backward(View<const T> x, View<const i32> label, View<const T>, View<const T> dy, View<T> dx) {
+    std::fill(dx.begin(), dx.end(), T(0));
+    for (int r = 0; r < x.rows; ++r) {
+      const auto row = x.row(r), to = View<const T>(dx).row(r);
+      T* out = dx.row(r).data();
+      const auto right = static_cast<std::size_t>(label[static_cast<std::size_t>(r)]);
+      for (std::size_t k = 0; k < to.size(); ++k) {
+        const T margin = T(1) + row[k] - row[right];
+        if (k == right || margin <= 0) continue;
+        const T slope = T(2) * margin * dy[static_cast<std::size_t>(r)];
+        out[k] += slope;
+        out[right] -= slope;
+      }
+    }
+  }
+};
+
+/// The sum over the rows of the distance of the row's mean from its label: a metric.
+struct Distance {
+  static double measure(View<const float> x, View<const i32> label) {
+    double sum = 0;
+    for (int r = 0; r < x.rows; ++r) {
+      double mean = 0;
+      for (const float value : x.row(r))
+        mean += static_cast<double>(value) / static_cast<double>(x.shape.size());
+      sum += std::abs(mean - label[static_cast<std::size_t>(r)]);
+    }
+    return sum;
+  }
+};
+
+// ---- random models
+// ---------------------------------------------------------------------------------------------------
+
+struct ModelOptions {
+  bool custom = true;   ///< custom operations and losses too
+  bool frozen = true;   ///< some parameters frozen
+  int largest_map = 9;  ///< of the input
+  int operations = 6;
+};
+
+/// A random model of convolutions, norms, poolings, additions, blocks as of residual networks, custom
+/// operations, with one to three losses, values with several consumers and extra outputs. The same seed gives
+/// the same model.
+class Model {
+ public:
+  explicit Model(std::uint64_t seed, const ModelOptions& options = {})
+      : plan_(
+            [&](auto& g) {
+              define(g, Philox{seed, 77}, options);
+            },
+            {.first = 256, .others = 1024}) {}
+
+  const Plan& plan() const { return plan_; }
+
+  /// The model in words, for a test's message.
+  std::string text() const { return describe(plan_); }
+
+  static std::string describe(const Plan& plan) {
+    std::string text;
+    for (const auto& node : plan.nodes) {
+      text += concat(node.name, " = ", name_of(node.op), '(');
+      for (int i = 0; i < node.inputs; ++i)
+        text += concat(i > 0 ? ", " : "", plan.nodes[static_cast<std::size_t>(node.input[i])].name);
+      text += concat(") ", node.shape);
+      const auto& w = node.window;
+      if (w.height > 0)
+        text += concat(" kernel ", w.height, 'x', w.width, " stride ", w.stride, " padding ", w.padding);
+      text += "\n";
+    }
+    return text;
+  }
+
+ private:
+  template <class G>
+  static void define(G& g, Philox random, const ModelOptions& options) {
+    const auto below = [&](int n) { return static_cast<int>(random.below(static_cast<std::uint32_t>(n))); };
+    const auto odds = [&](int one_in) { return below(one_in) == 0; };
+    const auto map = [&] { return odds(4) ? 1 + below(2) : 1 + below(options.largest_map); };
+    const int channels[] = {1, 3, 2, 5, 16, 17};
+    auto x = g.input("image", {channels[below(4)], map(), map()});
+    std::vector<graph::Tensor> images{x};  // whatever may be consumed again
+    const auto freeze = [&] { return options.frozen && odds(6); };
+    const auto fits = [](const Shape& s, int kernel, int padding) {
+      return std::min(s[1], s[2]) + 2 * padding >= kernel;
+    };
+    const auto convolve = [&](graph::Tensor from, int out, int stride, int kernel) {
+      int padding = odds(4) ? 0 : (kernel - 1) / 2;
+      if (!fits(from.shape, kernel, padding)) padding = (kernel - 1) / 2;
+      if (!fits(from.shape, kernel, padding)) kernel = 1, padding = 0;
+      return g.conv2d(from, {.channels = out,
+                             .kernel = kernel,
+                             .stride = stride,
+                             .padding = padding,
+                             .bias = odds(3),
+                             .frozen = freeze()});
+    };
+    const auto norm = [&](graph::Tensor from) {
+      return g.batch_norm(
+          from, {.epsilon = odds(2) ? 1e-5f : 1e-2f, .momentum = odds(2) ? 0.1f : 0.3f, .frozen = freeze()});
+    };
+    const auto kernel = [&] { return odds(3) ? 1 : odds(4) ? 5 : odds(9) ? 7 : odds(5) ? 2 : 3; };
+    const auto pool = [&](graph::Tensor from, bool largest) {
+      int extent = 2 + below(2), padding = odds(2) ? 1 : 0;
+      if (!fits(from.shape, extent, padding)) extent = 1, padding = 0;
+      const int stride = 1 + below(3);
+      return largest ? g.max_pool(from, {.kernel = extent, .stride = stride, .padding = padding})
+                     : g.avg_pool(from, {.kernel = extent, .stride = stride, .padding = padding});
+    };
+    for (int i = 0; i < options.operations; ++i) {
+      if (odds(5)) x = images[static_cast<std::size_t>(below(static_cast<int>(images.size())))];
+      switch (below(options.custom ? 10 : 8)) {
+        case 0:
+          x = convolve(x, channels[below(6)], 1 + below(2), kernel());
+          break;
+        case 1:
+          x = norm(convolve(x, channels[below(6)], 1 + below(2), kernel()));
+          break;
+        case 2:
+          x = g.relu(norm(convolve(x, channels[below(6)], 1 + below(2), kernel())));
+          break;
+        case 3:
+          x = g.relu(norm(x));
+          break;
+        case 4:
+          x = pool(x, true);
+          break;
+        case 5:
+          x = pool(x, false);
+          break;
+        case 6: {  // a residual block, the addition's operands in either order
+          const int out = channels[below(6)], stride = 1 + below(2);
+          auto y = g.relu(norm(g.conv2d(x, {.channels = out, .kernel = 3, .stride = stride})));
+          y = norm(g.conv2d(y, {.channels = out, .kernel = 3}));
+          auto z = x;
+          if (!(x.shape == y.shape))
+            z = norm(g.conv2d(x, {.channels = out, .kernel = 1, .stride = stride, .padding = 0}));
+          y = odds(2) ? g.add(y, z) : g.add(z, y);
+          x = odds(4) ? y : g.relu(y);
+          break;
+        }
+        case 7: {
+          auto y = odds(2) ? convolve(x, x.shape[0], 1, 1) : x;
+          x = y.shape == x.shape ? g.add(x, y) : y;
+          if (odds(2)) x = g.relu(x);
+          break;
+        }
+        case 8:
+          x = g.custom(Swish{}, x);
+          break;
+        case 9:
+          x = g.custom(Product{}, x, images[0].shape == x.shape ? images[0] : x);
+          break;
+      }
+      images.push_back(x);
+      if (odds(6)) g.output(concat("tap", i), x);
+    }
+    const int classes = 2 + below(11);
+    if (odds(2)) x = g.global_avg_pool(x);
+    auto features = g.flatten(x);
+    if (odds(3))
+      features =
+          g.relu(g.linear(features, {.features = 1 + below(20), .bias = !odds(4), .frozen = freeze()}));
+    auto logits = g.linear(features, {.features = classes, .bias = !odds(4), .frozen = freeze()});
+    auto label = g.label("label", classes);
+    g.output("logits", logits);
+    g.metric("distance", Distance{}, logits, label);
+    const bool only_custom = options.custom && odds(8);
+    if (only_custom)
+      g.loss(g.custom_loss(SquaredHinge{}, logits, label));
+    else
+      g.loss(g.cross_entropy(logits, label));
+    if (options.custom && odds(4))
+      g.loss(
+          g.custom_loss(Energy{}, images[static_cast<std::size_t>(below(static_cast<int>(images.size())))]));
+    if (odds(6)) {  // a second head with a label of its own
+      auto second = g.linear(features, {.features = 3});
+      g.loss(g.cross_entropy(second, g.label("second_label", 3)));
+    }
+  }
+
+  DynamicPlan plan_;
+};
+
+// ---- data
+// --------------------------------------------------------------------------------------------------------------
+
+/// Random fields for every input (in [-1, 1)) and label of a plan.
+class Batch {
+ public:
+  Batch(const Plan& plan, int rows, Philox random) : rows_(rows) {
+    for (const auto& node : plan.nodes) {
+      const auto size = static_cast<std::size_t>(rows) * static_cast<std::size_t>(node.shape.size());
+      if (node.op == graph::Op::input) {
+        auto& values = values_.emplace_back(size);
+        for (float& value : values) value = random.uniform(-1, 1);
+        fields_.push_back(values.data());
+      } else if (node.op == graph::Op::label) {
+        auto& values = labels_.emplace_back(size);
+        for (i32& value : values)
+          value = static_cast<i32>(random.below(static_cast<std::uint32_t>(node.classes)));
+        fields_.push_back(values.data());
+      }
+    }
+  }
+  exec::BatchView view() const { return {fields_, rows_}; }
+  operator exec::BatchView() const { return view(); }
+
+ private:
+  int rows_;
+  std::vector<std::vector<float>> values_;
+  std::vector<std::vector<i32>> labels_;
+  std::vector<const void*> fields_;
+};
+
+/// Gives an exec parameters that are nowhere zero or one, and running variances away from zero; the same for
+/// every Exec.
+template <class E>
+void randomize(E& e, const Plan& plan, Philox random) {
+  using T = typename E::Scalar;
+  std::vector<T> values;
+  for (std::size_t i = 0; i < plan.parameter_list.size(); ++i) {
+    const auto& p = plan.parameter_list[i];
+    values.resize(static_cast<std::size_t>(p.shape.size()));
+    const float bound = p.shape.rank > 1 ? std::sqrt(3.0f / static_cast<float>(p.fan_in)) : 0.5f;
+    const float center = p.init == graph::Init::ones ? 1 : 0;
+    for (T& value : values) value = static_cast<T>(center + random.uniform(-bound, bound));
+    e.write_parameter(static_cast<int>(i), values);
+  }
+  const auto ranges = exec::statistic_ranges(plan);
+  const auto statistics = e.statistics();
+  for (std::size_t i = 0; i < ranges.size(); ++i)
+    for (auto k = ranges[i].begin; k < ranges[i].end; ++k)
+      statistics[static_cast<std::size_t>(k)] =
+          static_cast<T>(plan.statistic_list[i].start + random.uniform(-0.3f, 0.3f));
+}
+
+/// The gradient of parameter `p` in canonical order, whatever order the Exec has within its slots; zeros
+/// where the parameter is frozen or its taps are dead. Uses that both arenas share one layout; leaves `e` as
+/// it was.
+template <class E>
+std::vector<double> gradient(E& e, const Plan& plan, int p) {
+  using T = typename E::Scalar;
+  const auto& slot = plan.slots[static_cast<std::size_t>(p)];
+  std::vector<T> values(
+      static_cast<std::size_t>(plan.parameter_list[static_cast<std::size_t>(p)].shape.size()));
+  const auto arena = e.parameters();
+  const std::vector<T> before(arena.begin(), arena.end());
+  for (const Range range : {slot.live, slot.dead})
+    for (auto i = range.begin; i < range.end; ++i)
+      arena[static_cast<std::size_t>(i)] =
+          i < plan.sizes.exchanged ? e.gradients()[static_cast<std::size_t>(i)] : T(0);
+  e.read_parameter(p, values);
+  std::copy(before.begin(), before.end(), arena.begin());
+  return {values.begin(), values.end()};
+}
+
+// ---- comparison
+// --------------------------------------------------------------------------------------------------------
+
+struct Options {
+  std::uint64_t seed = 1;
+  int batch = 4;
+  double tolerance = 1e-3;  ///< of each value, relative to the largest of its tensor
+  int threads = 1;
+};
+
+/// Collects the first difference as a sentence.
+class Differences {
+ public:
+  explicit Differences(double tolerance) : tolerance_(tolerance) {}
+
+  /// Compares tensors; `floor` is a magnitude below which values count as noise.
+  template <class A, class B>
+  void compare(const std::string& what, const A& given, const B& expected, double floor) {
+    double scale = floor;
+    for (const auto value : expected) scale = std::max(scale, std::abs(static_cast<double>(value)));
+    if (std::size(given) != std::size(expected) && first_.empty())
+      first_ = concat(what, " has ", std::size(given), " elements, not ", std::size(expected));
+    for (std::size_t i = 0; i < std::size(expected) && first_.empty(); ++i) {
+      const auto a = static_cast<double>(given[i]), b = static_cast<double>(expected[i]);
+      if (!(std::abs(a - b) <= tolerance_ * scale))
+        first_ = concat(what, " at ", i, " is ", a, ", not ", b, " (the largest being ", scale, ")");
+    }
+  }
+  void compare(const std::string& what, double given, double expected) {
+    const double a[] = {given}, b[] = {expected};
+    compare(what, a, b, 1.0);
+  }
+  const std::string& first() const { return first_; }
+
+ private:
+  double tolerance_;
+  std::string first_;
+};
+
+template <class E>
+std::string difference_once(const Plan& plan, const Options& options, std::uint64_t data) {
+  exec::Reference<double> reference(plan, options.batch);
+  typename E::Options exec_options{};
+  exec_options.threads = options.threads;
+  E tested(plan, options.batch, exec_options, std::pmr::new_delete_resource());
+  randomize(reference, plan, Philox{options.seed, data});
+  randomize(tested, plan, Philox{options.seed, data});
+  Differences found(options.tolerance);
+
+  const auto same_forward = [&](const std::string& when, const Batch& batch, exec::Mode mode) {
+    const exec::Result b = reference.forward(batch, mode), a = tested.forward(batch, mode);
+    found.compare(when + "loss", a.loss, b.loss);
+    found.compare(when + "correct", static_cast<double>(a.correct), static_cast<double>(b.correct));
+    for (int k = 0; k < static_cast<int>(plan.outputs.size()); ++k)
+      found.compare(concat(when, "output ", plan.outputs[static_cast<std::size_t>(k)].name), tested.output(k),
+                    reference.output(k), 1e-3);
+    for (int k = 0; k < static_cast<int>(plan.metrics.size()); ++k)
+      found.compare(concat(when, "metric ", plan.metrics[static_cast<std::size_t>(k)].name), tested.metric(k),
+                    reference.metric(k));
+    const auto ranges = exec::statistic_ranges(plan);
+    for (std::size_t i = 0; i < ranges.size(); ++i) {
+      const auto at = static_cast<std::size_t>(ranges[i].begin),
+                 size = static_cast<std::size_t>(ranges[i].size());
+      found.compare(concat(when, plan.statistic_list[i].name), tested.statistics().subspan(at, size),
+                    reference.statistics().subspan(at, size), 1e-2);
+    }
+  };
+  // A full batch, an evaluation in between, then a ragged batch: what one pass leaves behind must not reach
+  // the next.
+  Philox random{options.seed, data + 1};
+  const int ragged = 1 + static_cast<int>(random.below(static_cast<std::uint32_t>(options.batch)));
+  const struct {
+    int rows;
+    bool train;
+  } passes[] = {
+      {options.batch, true}, {ragged, false}, {ragged, true}, {options.batch, false}, {options.batch, true}};
+  for (const auto& pass : passes) {
+    const Batch batch(plan, pass.rows, Philox{options.seed, random.next()});
+    const std::string when =
+        concat(pass.train ? "training on " : "evaluating ", pass.rows, " of ", options.batch, " rows: ");
+    same_forward(when, batch, pass.train ? exec::Mode::train : exec::Mode::evaluate);
+    if (!pass.train) continue;
+    const double scale = 1.0 / pass.rows;
+    reference.backward(scale, [](std::int64_t) {});
+    std::vector<std::int64_t> finals;
+    tested.backward(scale, [&](std::int64_t n) { finals.push_back(n); });
+    if (!std::is_sorted(finals.begin(), finals.end()) ||
+        (plan.sizes.exchanged > 0 && (finals.empty() || finals.back() != plan.sizes.exchanged)))
+      return concat(when, "on_final did not grow to ", plan.sizes.exchanged);
+    double largest = 0;
+    for (const double value : reference.gradients()) largest = std::max(largest, std::abs(value));
+    for (int p = 0; p < static_cast<int>(plan.parameter_list.size()); ++p)
+      found.compare(concat(when, "gradient of ", plan.parameter_list[static_cast<std::size_t>(p)].name),
+                    gradient(tested, plan, p), gradient(reference, plan, p), 0.1 * largest);
+    if (!found.first().empty()) break;
+  }
+  return found.first();
+}
+
+/// A sentence about the first value in which `E` differs from Reference<double>, or an empty one. A value
+/// that rounding moved across a ReLU's or a pooling's edge changes a gradient by right: so a difference
+/// counts only if two draws of parameters and data both show one.
+template <class E>
+std::string difference(const Plan& plan, const Options& options = {}) {
+  const std::string first = difference_once<E>(plan, options, 1000);
+  return first.empty() ? first : difference_once<E>(plan, options, 2000);
+}
+
+}  // namespace exec_compare
