@@ -1,0 +1,89 @@
+// agree: the check at `open` that all ranks mean the same thing. Rank 0's fingerprint goes to all, each
+// compares, and the first rank that differs tells everyone in what, so that all throw the same sentence.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <convoy/comm/exchange/engine.hpp>
+#include <convoy/comm/fingerprint.hpp>
+#include <convoy/comm/schedule/broadcast.hpp>
+#include <convoy/comm/schedule/ring.hpp>
+
+namespace convoy::comm {
+
+namespace detail {
+
+// In one message each, whatever the options: these may be what differs.
+template <class T>
+void broadcast_bytes(Engine<T>& engine, void* data, std::size_t bytes, int root, int segments = 1) {
+  const auto& program = engine.program(schedule::Broadcast::name, segments, root, [&] {
+    return schedule::Broadcast{segments, root};
+  });
+  engine.run(program, data, static_cast<std::int64_t>(bytes), DType::u8, Op::sum);
+}
+
+template <class T>
+int smallest(Engine<T>& engine, int value) {
+  const auto& program = engine.program(schedule::Ring::name, 1, 0, [] { return schedule::Ring{1}; });
+  engine.run(program, &value, 1, DType::i32, Op::min);
+  return value;
+}
+
+struct Difference {
+  enum Kind : std::int32_t { none, value, missing, extra };
+  std::int32_t kind = none;
+  Fingerprint::Field root, mine;
+};
+
+inline Difference compare(const std::vector<Fingerprint::Field>& root,
+                          const std::vector<Fingerprint::Field>& mine) {
+  for (std::size_t i = 0; i < root.size() || i < mine.size(); ++i) {
+    if (i >= mine.size()) return {Difference::missing, root[i], {}};
+    if (i >= root.size()) return {Difference::extra, {}, mine[i]};
+    if (!(root[i].name == mine[i].name)) return {Difference::missing, root[i], mine[i]};
+    if (root[i].hash != mine[i].hash || !(root[i].value == mine[i].value))
+      return {Difference::value, root[i], mine[i]};
+  }
+  return {};
+}
+
+}  // namespace detail
+
+/// Throws ConfigError on every rank, with the same sentence, unless all ranks give the same fingerprint.
+template <class T>
+void agree(Engine<T>& engine, const Fingerprint& fingerprint) {
+  if (engine.size() == 1) return;
+  const std::vector<Fingerprint::Field>& mine = fingerprint.fields();
+  std::int64_t count = static_cast<std::int64_t>(mine.size());
+  detail::broadcast_bytes(engine, &count, sizeof count, 0);
+  if (count < 0 || count > 4096)
+    fail<ConfigError>("rank 0 sent a fingerprint of ", count, " fields; at most 4096 fit");
+  std::vector<Fingerprint::Field> root(static_cast<std::size_t>(count));
+  if (engine.rank() == 0) root = mine;
+  if (count > 0) detail::broadcast_bytes(engine, root.data(), root.size() * sizeof(Fingerprint::Field), 0);
+  detail::Difference difference = detail::compare(root, mine);
+  const int culprit =
+      detail::smallest(engine, difference.kind == detail::Difference::none ? engine.size() : engine.rank());
+  if (culprit == engine.size()) return;
+  detail::broadcast_bytes(engine, &difference, sizeof difference, culprit);
+  const auto& d = difference;
+  switch (d.kind) {
+    case detail::Difference::missing:
+      fail<ConfigError>("rank ", culprit, " differs from rank 0: it has no field \"", d.root.name,
+                        "\" (rank 0: ", d.root.value, ")");
+    case detail::Difference::extra:
+      fail<ConfigError>("rank ", culprit, " differs from rank 0: only it has the field \"", d.mine.name,
+                        "\" (", d.mine.value, ")");
+    default:
+      if (d.root.value == d.mine.value)
+        fail<ConfigError>("rank ", culprit, " differs from rank 0 in ", d.mine.name, ": both say ",
+                          d.mine.value, ", but their details differ (", d.mine.hash, " and ", d.root.hash,
+                          ")");
+      fail<ConfigError>("rank ", culprit, " differs from rank 0 in ", d.mine.name, ": ", d.mine.value,
+                        " instead of ", d.root.value);
+  }
+}
+
+}  // namespace convoy::comm

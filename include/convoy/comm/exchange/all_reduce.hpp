@@ -1,0 +1,75 @@
+// AllReduce: every rank ends with the sum of all gradients and makes the same update. Buckets travel while
+// backward goes on; each is updated as soon as its sum is there.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <convoy/comm/comm.hpp>
+#include <convoy/comm/exchange/collectives.hpp>
+#include <convoy/comm/schedule/ring.hpp>
+#include <convoy/comm/transport/threads.hpp>
+
+namespace convoy::comm {
+
+/// An algorithm is a schedule on a transport.
+template <schedule::Schedule S, transport::Transport T>
+struct Algorithm {
+  using Schedule = S;
+  using Transport = T;
+  static_assert(S::goal == schedule::Goal::all_reduce,
+                "convoy: AllReduce needs a schedule whose goal is all_reduce, such as schedule::Ring");
+};
+
+template <class A>
+class AllReduce;
+
+/// The Comm that all-reduces gradients by schedule `S` over transport `T`.
+template <class S, class T>
+class AllReduce<Algorithm<S, T>> : public Collectives<S, T> {
+  using Base = Collectives<S, T>;
+
+ public:
+  static constexpr std::string_view name = S::name;
+
+  explicit AllReduce(const T& where = T{}, const Options& options = {}) : Base(where, options) {}
+
+  void open(const Fingerprint& fingerprint, const Layout& layout) {
+    Base::check(layout);
+    Base::agree_on(fingerprint, layout, name);
+    buckets_.assign(layout.buckets.begin(), layout.buckets.end());
+    this->engine_->resize(static_cast<int>(buckets_.size()));
+    for (std::size_t i = 0; i < buckets_.size(); ++i) {
+      const Range b = buckets_[i];
+      this->engine_->assign(static_cast<int>(i), Base::program_for(b.size(), DType::f32),
+                            layout.gradients.data() + b.begin, b.size(), DType::f32, Op::sum);
+    }
+  }
+
+  void begin(int bucket) { this->engine_->begin(bucket); }
+
+  void finish(Update update) {
+    const int count = static_cast<int>(buckets_.size());
+    for (int b = 0; b < count; ++b)
+      if (!this->engine_->begun(b)) this->engine_->begin(b);
+    for (int b = 0; b < count; ++b) {
+      this->engine_->wait_for(b);
+      update(buckets_[static_cast<std::size_t>(b)], 1.0f);
+      this->engine_->poll();
+    }
+    this->engine_->drain();
+  }
+
+ private:
+  std::vector<Range> buckets_;
+};
+
+/// Ring all-reduce: the fewest bytes, 2(n-1) messages deep. `Ring<transport::Mpi>`,
+/// `Ring<transport::Threads>`.
+template <transport::Transport T>
+using Ring = AllReduce<Algorithm<schedule::Ring, T>>;
+
+static_assert(Comm<Ring<transport::Threads>>);
+
+}  // namespace convoy::comm

@@ -1,0 +1,133 @@
+// Any: a Comm chosen at run time. Programs that let the user choose instantiate Trainer once, for Any; the
+// price is a virtual call per bucket.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <memory_resource>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include <convoy/comm/comm.hpp>
+#include <convoy/comm/exchange/all_reduce.hpp>
+#include <convoy/comm/exchange/none.hpp>
+#include <convoy/comm/operation.hpp>
+
+namespace convoy::comm {
+
+/// Holds any Comm. A default-constructed one holds None.
+class Any {
+ public:
+  Any() : Any(None{}) {}
+  template <class C>
+  requires(!std::is_same_v<std::remove_cvref_t<C>, Any> && Comm<C>) Any(C comm)
+      : held_(std::make_unique<Held<C>>(std::move(comm))) {}
+
+  std::string_view policy() const { return held_->policy(); }
+  int rank() const { return held_->rank(); }
+  int size() const { return held_->size(); }
+  Role role() const { return held_->role(); }
+  std::pmr::memory_resource* memory() { return held_->memory(); }
+  void open(const Fingerprint& fingerprint, const Layout& layout) { held_->open(fingerprint, layout); }
+  void begin(int bucket) { held_->begin(bucket); }
+  void poll() { held_->poll(); }
+  void finish(Update update) { held_->finish(update); }
+  void serve(Update update) { held_->serve(update); }
+  void barrier() { held_->barrier(); }
+  void observe(Observer observer) { held_->observe(observer); }
+  Traffic traffic() const { return held_->traffic(); }
+
+  template <class E, OperationTag O>
+  void all_reduce(std::span<E> values, O) requires(reducible<E, O>()) {
+    held_->all_reduce(values.data(), static_cast<std::int64_t>(values.size()), dtype_of<E>, O::value);
+  }
+  template <class E, OperationTag O>
+  void reduce(std::span<E> values, O op) {
+    all_reduce(values, op);
+  }
+  void all_reduce(void* values, std::int64_t count, DType type, Op op) {
+    held_->all_reduce(values, count, type, op);
+  }
+  template <class E>
+  void broadcast(std::span<E> values, int root) {
+    static_assert(std::is_trivially_copyable_v<E>,
+                  "convoy: only trivially copyable elements can be broadcast");
+    held_->broadcast(values.data(), values.size_bytes(), root);
+  }
+  void broadcast(void* data, std::size_t bytes, int root) { held_->broadcast(data, bytes, root); }
+
+ private:
+  struct Interface {
+    virtual ~Interface() = default;
+    virtual std::string_view policy() const = 0;
+    virtual int rank() const = 0;
+    virtual int size() const = 0;
+    virtual Role role() const = 0;
+    virtual std::pmr::memory_resource* memory() = 0;
+    virtual void open(const Fingerprint&, const Layout&) = 0;
+    virtual void begin(int) = 0;
+    virtual void poll() = 0;
+    virtual void finish(Update) = 0;
+    virtual void serve(Update) = 0;
+    virtual void barrier() = 0;
+    virtual void observe(Observer) = 0;
+    virtual Traffic traffic() const = 0;
+    virtual void all_reduce(void*, std::int64_t, DType, Op) = 0;
+    virtual void broadcast(void*, std::size_t, int) = 0;
+  };
+
+  template <class C>
+  struct Held final : Interface {
+    explicit Held(C c) : comm(std::move(c)) {}
+    std::string_view policy() const override { return C::name; }
+    int rank() const override { return comm.rank(); }
+    int size() const override { return comm.size(); }
+    Role role() const override { return comm.role(); }
+    std::pmr::memory_resource* memory() override { return comm.memory(); }
+    void open(const Fingerprint& fingerprint, const Layout& layout) override {
+      comm.open(fingerprint, layout);
+    }
+    void begin(int bucket) override { comm.begin(bucket); }
+    void poll() override { comm.poll(); }
+    void finish(Update update) override { comm.finish(update); }
+    void serve(Update update) override { comm.serve(update); }
+    void barrier() override { comm.barrier(); }
+    void observe(Observer observer) override { comm.observe(observer); }
+    Traffic traffic() const override { return comm.traffic(); }
+    void all_reduce(void* values, std::int64_t count, DType type, Op op) override {
+      comm.all_reduce(values, count, type, op);
+    }
+    void broadcast(void* data, std::size_t bytes, int root) override { comm.broadcast(data, bytes, root); }
+    C comm;
+  };
+
+  std::unique_ptr<Interface> held_;
+};
+
+static_assert(Comm<Any>);
+
+/// The policy that a transport's own library implements, if it has one; native.hpp says so for Mpi.
+template <class T>
+struct NativePolicy {
+  static constexpr bool exists = false;
+};
+
+/// The Comm called `policy` on a transport: "none", "ring", and "native" where the transport has it (include
+/// exchange/native.hpp for Mpi).
+template <transport::Transport T>
+Any make(std::string_view policy, const T& where, const Options& options = {}) {
+  if (policy == "none") {
+    if (where.size() > 1) fail<ConfigError>("comm \"none\" is for one rank, and there are ", where.size());
+    return None{};
+  }
+  if (policy == "ring") return Ring<T>(where, options);
+  if constexpr (NativePolicy<T>::exists)
+    if (policy == "native") return typename NativePolicy<T>::type(where, options);
+  fail<ConfigError>("there is no comm \"", policy, "\" over ", T::name, "; choose none, ring",
+                    NativePolicy<T>::exists ? " or native" : " (native is for mpi)");
+}
+
+}  // namespace convoy::comm

@@ -1,0 +1,114 @@
+// What all policies on a transport share: the operations that a caller waits for, on spans of its own.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <memory>
+#include <memory_resource>
+#include <span>
+#include <string_view>
+#include <type_traits>
+
+#include <convoy/comm/comm.hpp>
+#include <convoy/comm/exchange/agree.hpp>
+#include <convoy/comm/exchange/engine.hpp>
+#include <convoy/comm/operation.hpp>
+
+namespace convoy::comm {
+
+/// A schedule with the number of segments and the window that the options ask for.
+template <schedule::Schedule S>
+constexpr S segmented(S s, int segments, int window) {
+  s.segments = segments;
+  if constexpr (requires { s.window; }) s.window = window;
+  return s;
+}
+
+/// Rank, size, broadcast, reductions by schedule `S` and a barrier over transport `T`.
+template <schedule::Schedule S, transport::Transport T>
+class Collectives {
+ public:
+  explicit Collectives(const T& where, const Options& options)
+      : engine_(std::make_unique<Engine<T>>(where, options)) {}
+
+  int rank() const { return engine_->rank(); }
+  int size() const { return engine_->size(); }
+  Role role() const { return Role::worker; }
+  std::pmr::memory_resource* memory() { return engine_->memory(); }
+  void observe(Observer observer) { engine_->observe(observer); }
+  Traffic traffic() const { return engine_->traffic(); }
+  const Options& options() const { return engine_->options(); }
+
+  /// Combines the ranks' values of each element; every rank ends with the same bits. All ranks call it with
+  /// the same size.
+  template <class E, OperationTag O>
+  void all_reduce(std::span<E> values, O) requires(reducible<E, O>()) {
+    all_reduce(values.data(), static_cast<std::int64_t>(values.size()), dtype_of<E>, O::value);
+  }
+  template <class E, OperationTag O>
+  void reduce(std::span<E> values, O op) {
+    all_reduce(values, op);
+  }
+  /// The same with type and operation known at run time only.
+  void all_reduce(void* values, std::int64_t count, DType type, Op op) {
+    if (reduction(type, op) == nullptr)
+      fail<ConfigError>("the ", name_of(op), " of ", convoy::name_of(type),
+                        " is not defined; use f32, f64, bf16 or f16",
+                        op == Op::mean ? ", or sum, min or max of i32" : " or i32");
+    engine_->run(program_for(count, type), values, count, type, op);
+  }
+
+  /// Every rank ends with the root's values.
+  template <class E>
+  void broadcast(std::span<E> values, int root) {
+    static_assert(std::is_trivially_copyable_v<E>,
+                  "convoy: only trivially copyable elements can be broadcast");
+    broadcast(static_cast<void*>(values.data()), values.size_bytes(), root);
+  }
+  void broadcast(void* data, std::size_t bytes, int root) {
+    if (root < 0 || root >= size())
+      fail<ConfigError>("broadcast from rank ", root, " in a world of ", size());
+    const int segments = segments_for(static_cast<std::int64_t>(bytes), 1, 1, engine_->options());
+    detail::broadcast_bytes(*engine_, data, bytes, root, segments);
+  }
+
+  /// Returns when all ranks have called it.
+  void barrier() { detail::smallest(*engine_, 0); }
+
+  void poll() { engine_->poll(); }
+  /// A worker has nothing to serve.
+  void serve(Update) {}
+
+ protected:
+  const detail::Program& program_for(std::int64_t count, DType type) {
+    const int segments = segments_for(count, size_of(type), S{}.blocks(size()), engine_->options());
+    return engine_->program(S::name, segments, 0,
+                            [&] { return segmented(S{}, segments, engine_->options().window); });
+  }
+
+  // The caller's fields, and those of the exchange itself.
+  void agree_on(const Fingerprint& fingerprint, const Layout& layout, std::string_view policy) {
+    Fingerprint all = fingerprint;
+    all.add("comm", policy);
+    all.add("comm segment bytes", engine_->options().segment_bytes);
+    all.add("comm window", engine_->options().window);
+    all.add("gradients", layout.gradients.size());
+    all.add("parameters", layout.parameters.size());
+    std::uint64_t hash = hash_of("buckets");
+    for (const Range& b : layout.buckets) hash = hash_of(concat(b.begin, ' ', b.end), hash);
+    all.add("buckets", hash, concat(layout.buckets.size()));
+    agree(*engine_, all);
+  }
+  static void check(const Layout& layout) {
+    const auto size = static_cast<std::int64_t>(layout.gradients.size());
+    for (std::size_t i = 0; i < layout.buckets.size(); ++i) {
+      const Range b = layout.buckets[i];
+      if (b.begin < 0 || b.end < b.begin || b.end > size)
+        fail<ConfigError>("bucket ", i, " is [", b.begin, ", ", b.end, "), outside of ", size, " gradients");
+    }
+  }
+
+  std::unique_ptr<Engine<T>> engine_;
+};
+
+}  // namespace convoy::comm

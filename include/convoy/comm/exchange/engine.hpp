@@ -1,0 +1,509 @@
+// The engine: executes schedules on a transport, several at a time, without ever waiting except where it is
+// told to.
+//
+// Each exchange in flight walks through the steps of its schedule as far as messages allow (`advance`).
+// Exchanges on the same lane go one after the other, those on different lanes independently: while one bucket
+// waits for a message, the others go on. Lane 0 is for operations that a caller waits for; buckets take turns
+// on the others.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <memory_resource>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <convoy/comm/comm.hpp>
+#include <convoy/comm/error.hpp>
+#include <convoy/comm/kernel.hpp>
+#include <convoy/comm/schedule/price.hpp>
+#include <convoy/comm/schedule/schedule.hpp>
+#include <convoy/comm/transport/transport.hpp>
+#include <convoy/core/clock.hpp>
+#include <convoy/core/dtype.hpp>
+#include <convoy/core/error.hpp>
+#include <convoy/core/memory.hpp>
+
+namespace convoy::comm {
+
+/// How an exchange is carried out. The same on all ranks, except the deadline.
+struct Options {
+  Seconds deadline{60};  ///< for every wait, from the last progress
+  std::size_t segment_bytes =
+      256u << 10;  ///< messages are at most this long (more only above 4,096 segments a block)
+  int window = 4;  ///< segments under way at a time between two ranks
+};
+
+/// The number of segments for which no chunk is longer than the options allow.
+constexpr int segments_for(std::int64_t count, std::size_t element, int blocks, const Options& options) {
+  const std::int64_t bytes = count * static_cast<std::int64_t>(element);
+  const std::int64_t block = (bytes + blocks - 1) / blocks;
+  const auto limit = static_cast<std::int64_t>(options.segment_bytes);
+  return static_cast<int>(std::clamp<std::int64_t>((block + limit - 1) / limit, 1, 4096));
+}
+
+namespace detail {
+
+/// One rank's steps, with what their execution needs to know in advance.
+struct Program {
+  struct Step {
+    schedule::Action action;
+    bool completes;
+    int peer;
+    int chunk;
+    int guard;  // the last send of this chunk before this step, or -1: it must be over before the chunk is
+                // written
+    int ready;  // a receive may be announced once this many steps are done
+    int slot;   // which scratch buffer a receive_reduce uses
+  };
+  std::string_view name;
+  int blocks = 1, segments = 1, root = 0;
+  std::vector<Step> steps;
+
+  static constexpr int slots = 8;
+
+  template <schedule::Schedule S>
+  Program(const S& s, int rank, int size, int root_rank)
+      : name(S::name), blocks(s.blocks(size)), segments(s.segments), root(root_rank) {
+    const auto chunk_count = static_cast<std::size_t>(schedule::chunks(s, size));
+    std::vector<int> last_send(chunk_count, -1), last_touch(chunk_count, -1);
+    std::vector<int> reduces;
+    s.steps(rank, size, [&](schedule::Step step) {
+      const int index = static_cast<int>(steps.size());
+      const auto chunk = static_cast<std::size_t>(step.chunk);
+      Step made{step.action,      step.completes,        step.peer, step.chunk,
+                last_send[chunk], last_touch[chunk] + 1, 0};
+      if (step.action == schedule::Action::receive_reduce) {
+        const int number = static_cast<int>(reduces.size());
+        made.slot = number % slots;
+        made.ready = number < slots ? 0 : reduces[static_cast<std::size_t>(number - slots)] + 1;
+        reduces.push_back(index);
+      }
+      last_send[chunk] = step.action == schedule::Action::send ? index : -1;
+      last_touch[chunk] = index;
+      steps.push_back(made);
+    });
+  }
+};
+
+}  // namespace detail
+
+/// Executes schedules on one transport for one rank. Not movable: arenas hold its address.
+template <transport::Transport T>
+class Engine {
+ public:
+  Engine(const T& where, const Options& options)
+      : transport_(where.isolated()),
+        options_(options),
+        arenas_(*this),
+        lanes_(static_cast<std::size_t>(T::lanes)) {
+    if (options.segment_bytes < 64 || options.segment_bytes > (1u << 30))
+      fail<ConfigError>("segment_bytes is ", options.segment_bytes, "; it must be between 64 and 2^30");
+    const int most = T::capacity > 0 ? T::capacity / 2 : 64;
+    if (options.window < 1 || options.window > most)
+      fail<ConfigError>("window is ", options.window, "; it must be between 1 and ", most, " on ", T::name);
+    if (options.deadline.count() <= 0)
+      fail<ConfigError>("the deadline is ", options.deadline.count(), " s; it must be positive");
+  }
+  ~Engine() { settle(); }
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  int rank() const { return transport_.rank(); }
+  int size() const { return transport_.size(); }
+  const Options& options() const { return options_; }
+  T& transport() { return transport_; }
+  Traffic traffic() const { return traffic_; }
+  void observe(Observer observer) { observer_ = observer; }
+
+  /// Arenas from here may be released while an exchange is in flight: it is given up first.
+  std::pmr::memory_resource* memory() { return &arenas_; }
+
+  /// A schedule made ready for this rank; kept for as long as the engine.
+  template <class Make>
+  const detail::Program& program(std::string_view name, int segments, int root, Make&& make) {
+    for (const auto& p : programs_)
+      if (p->name == name && p->segments == segments && p->root == root) return *p;
+    programs_.push_back(std::make_unique<detail::Program>(make(), rank(), size(), root));
+    return *programs_.back();
+  }
+
+  // --- operations that the caller waits for
+
+  /// Executes a program over a buffer and returns when it may be written again.
+  void run(const detail::Program& program, void* data, std::int64_t count, DType type, Op op) {
+    usable();
+    prepare(blocking_, program, data, count, type, op, -1, 0);
+    start(blocking_);
+    wait(blocking_, [&] { return quiet(blocking_); });
+  }
+
+  // --- buckets
+
+  /// Makes room for `count` buckets; nothing is allocated for them afterwards.
+  void resize(int count) {
+    settle();
+    usable();
+    buckets_.clear();
+    buckets_.resize(static_cast<std::size_t>(count));
+    for (Lane& lane : lanes_) lane.queue.assign(static_cast<std::size_t>(std::max(count, 1)) + 1, nullptr);
+  }
+  void assign(int bucket, const detail::Program& program, void* data, std::int64_t count, DType type, Op op) {
+    prepare(at(bucket), program, data, count, type, op, bucket, 1 + bucket % (T::lanes - 1));
+  }
+  bool begun(int bucket) { return at(bucket).state != State::idle; }
+  void begin(int bucket) {
+    usable();
+    Work& work = at(bucket);
+    if (work.state != State::idle) fail("bucket ", bucket, " was begun twice in one step");
+    if (observer_.call != nullptr) work.begin = Clock::now();
+    start(work);
+    progress();
+  }
+  /// Goes on with whatever can go on; true if anything did.
+  bool poll() {
+    usable();
+    const bool moved = progress();
+    if constexpr (!T::in_place) {
+      // A library that only works while it is called may need it for sends, too.
+      for (Work& work : buckets_)
+        if (work.state == State::complete && !quiet_now(work)) break;
+    }
+    return moved;
+  }
+  /// Returns when the bucket's result is there. It may still be being read by others.
+  void wait_for(int bucket) {
+    usable();
+    Work& work = at(bucket);
+    wait(work, [&] { return work.state == State::complete; });
+  }
+  /// Returns when no bucket is in flight and all may be begun again.
+  void drain() {
+    usable();
+    for (Work& work : buckets_) {
+      if (work.state == State::idle) continue;
+      wait(work, [&] { return quiet(work); });
+      work.state = State::idle;
+    }
+  }
+
+  /// Gives up whatever is in flight. After that the engine only throws, unless nothing was.
+  void settle() noexcept {
+    bool pending = blocking_.state != State::idle && !quiet_now(blocking_);
+    for (Work& work : buckets_) pending = pending || (work.state != State::idle && !quiet_now(work));
+    if (pending && !failed_) abandon();
+  }
+
+ private:
+  enum class State : unsigned char { idle, queued, complete };
+
+  struct Work {
+    const detail::Program* program = nullptr;
+    std::byte* data = nullptr;
+    std::int64_t count = 0;
+    std::int64_t grain = 1;
+    std::size_t element = 4;
+    Reduce reduce = nullptr;
+    float scale = 1;
+    int bucket = -1;
+    int lane = 0;
+    State state = State::idle;
+    std::size_t at = 0;         // the next step to execute
+    std::size_t posted = 0;     // receives before this step are announced
+    std::size_t confirmed = 0;  // sends before this step are over
+    std::vector<typename T::Request> requests;
+    Clock::time_point begin{};
+  };
+
+  // Exchanges waiting for their turn, in order of their beginning: a ring buffer.
+  struct Lane {
+    std::vector<Work*> queue = std::vector<Work*>(2, nullptr);
+    std::size_t head = 0, tail = 0;
+    Buffer<std::byte> scratch;
+    std::size_t slot_bytes = 0;
+
+    bool empty() const { return head == tail; }
+    void push(Work* work) {
+      queue[tail] = work;
+      tail = (tail + 1) % queue.size();
+    }
+    void pop() { head = (head + 1) % queue.size(); }
+  };
+
+  class Arenas : public std::pmr::memory_resource {
+   public:
+    explicit Arenas(Engine& engine) : engine_(engine) {}
+
+   private:
+    void* do_allocate(std::size_t bytes, std::size_t align) override {
+      return std::pmr::new_delete_resource()->allocate(bytes, align);
+    }
+    void do_deallocate(void* data, std::size_t bytes, std::size_t align) override {
+      engine_.settle();
+      std::pmr::new_delete_resource()->deallocate(data, bytes, align);
+    }
+    bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
+    Engine& engine_;
+  };
+
+  Work& at(int bucket) {
+    if (bucket < 0 || static_cast<std::size_t>(bucket) >= buckets_.size())
+      fail("there is no bucket ", bucket, "; ", buckets_.size(), " were opened");
+    return buckets_[static_cast<std::size_t>(bucket)];
+  }
+
+  void usable() const {
+    if (failed_)
+      throw CommError({rank(), -1, "exchange", 0, 0, 0}, "this exchange has failed before: " + reason_);
+  }
+
+  Range range(const Work& work, int chunk) const {
+    return schedule::range_of(chunk, work.count, work.program->blocks, work.program->segments, work.grain);
+  }
+
+  void prepare(Work& work, const detail::Program& program, void* data, std::int64_t count, DType type, Op op,
+               int bucket, int lane) {
+    work.program = &program;
+    work.data = static_cast<std::byte*>(data);
+    work.count = count;
+    work.element = size_of(type);
+    work.grain = schedule::grain_of(static_cast<std::int64_t>(work.element));
+    work.reduce = reduction(type, op);
+    work.scale = op == Op::mean ? 1.0f / static_cast<float>(size()) : 1.0f;
+    work.bucket = bucket;
+    work.lane = lane;
+    work.state = State::idle;
+    if (work.requests.size() < program.steps.size()) work.requests.resize(program.steps.size());
+    if constexpr (!T::in_place) {
+      std::size_t longest = 0;
+      for (const auto& step : program.steps)
+        if (step.action == schedule::Action::receive_reduce)
+          longest =
+              std::max(longest, static_cast<std::size_t>(range(work, step.chunk).size()) * work.element);
+      Lane& l = lanes_[static_cast<std::size_t>(lane)];
+      if (longest > l.slot_bytes) {
+        l.slot_bytes = (longest + 4095) / 4096 * 4096;
+        l.scratch = Buffer<std::byte>(l.slot_bytes * detail::Program::slots);
+      }
+    }
+  }
+
+  void start(Work& work) {
+    work.at = work.posted = work.confirmed = 0;
+    work.state = State::queued;
+    lanes_[static_cast<std::size_t>(work.lane)].push(&work);
+  }
+
+  // The message that a step is about, for a sentence.
+  CommError::Fields describe(const Work& work, std::size_t step, double elapsed) const {
+    CommError::Fields f{rank(), -1, {}, 0, 0, elapsed};
+    f.operation = std::string(work.program->name);
+    if (work.bucket >= 0) f.operation += concat(" of bucket ", work.bucket);
+    if (step < work.program->steps.size()) {
+      const auto& s = work.program->steps[step];
+      f.peer = s.peer;
+      f.sequence = work.requests[step].sequence;
+      f.bytes = static_cast<std::size_t>(range(work, s.chunk).size()) * work.element;
+    }
+    return f;
+  }
+
+  [[noreturn]] void give_up(const CommError& error) {
+    reason_ = error.what();
+    abandon();
+    throw error;
+  }
+
+  void abandon() noexcept {
+    failed_ = true;
+    const auto cancel = [&](Work& work) {
+      if (work.state == State::idle) return;
+      const auto& steps = work.program->steps;
+      for (std::size_t i = 0; i < steps.size(); ++i) {
+        const bool send = steps[i].action == schedule::Action::send;
+        if (send ? (i >= work.confirmed && i < work.at) : (i >= work.at && i < work.posted))
+          if (!range(work, steps[i].chunk).empty()) transport_.cancel(work.requests[i]);
+      }
+      work.state = State::idle;
+    };
+    // Cancel first: a rank that still counts as reading a peer's memory would keep that peer from
+    // withdrawing.
+    cancel(blocking_);
+    for (Work& work : buckets_) cancel(work);
+    transport_.withdraw();
+  }
+
+  // The sends of this chunk since it was last written are over.
+  bool released(Work& work, int guard) {
+    for (int g = guard; g >= 0; g = work.program->steps[static_cast<std::size_t>(g)].guard)
+      if (!transport_.sent(work.requests[static_cast<std::size_t>(g)])) return false;
+    return true;
+  }
+
+  // Announces receives ahead of their step, where the memory they go to is free already.
+  void announce(Work& work) {
+    const auto& steps = work.program->steps;
+    const std::size_t limit = std::min(steps.size(), work.at + 2 * detail::Program::slots);
+    for (; work.posted < limit; ++work.posted) {
+      const auto& s = steps[work.posted];
+      if (s.action == schedule::Action::send) continue;
+      const Range r = range(work, s.chunk);
+      if (r.empty()) continue;
+      void* into = nullptr;
+      if constexpr (!T::in_place) {
+        if (static_cast<std::size_t>(s.ready) > work.at) return;
+        Lane& lane = lanes_[static_cast<std::size_t>(work.lane)];
+        if (s.action == schedule::Action::receive_reduce) {
+          into = lane.scratch.data() + static_cast<std::size_t>(s.slot) * lane.slot_bytes;
+        } else {
+          if (!released(work, s.guard)) return;
+          into = work.data + static_cast<std::size_t>(r.begin) * work.element;
+        }
+      }
+      transport_.receive(work.requests[work.posted], s.peer, work.lane, into,
+                         static_cast<std::size_t>(r.size()) * work.element);
+    }
+  }
+
+  // Executes steps until one has to wait. True if any was executed.
+  bool advance(Work& work) {
+    const auto& steps = work.program->steps;
+    const std::size_t first = work.at;
+    while (work.at < steps.size()) {
+      announce(work);
+      const auto& s = steps[work.at];
+      const Range r = range(work, s.chunk);
+      if (!r.empty()) {
+        auto& request = work.requests[work.at];
+        std::byte* mine = work.data + static_cast<std::size_t>(r.begin) * work.element;
+        const std::size_t bytes = static_cast<std::size_t>(r.size()) * work.element;
+        if (s.action == schedule::Action::send) {
+          if (!transport_.send(request, s.peer, work.lane, mine, bytes)) break;
+          ++traffic_.messages;
+          traffic_.bytes += static_cast<std::int64_t>(bytes);
+        } else {
+          if (work.posted <= work.at || !released(work, s.guard)) break;
+          const transport::Arrival arrival = transport_.arrived(request);
+          if (arrival.data == nullptr) break;
+          if (arrival.bytes != bytes)
+            give_up(CommError(describe(work, work.at, 0),
+                              concat("rank ", s.peer, " sent ", arrival.bytes, " bytes where rank ", rank(),
+                                     " expects ", bytes)));
+          if (s.action == schedule::Action::receive_reduce)
+            work.reduce(mine, arrival.data, r.size(), s.completes ? work.scale : 1.0f);
+          else if (arrival.data != mine)
+            std::memcpy(mine, arrival.data, bytes);
+          transport_.release(request);
+        }
+      }
+      ++work.at;
+    }
+    return work.at != first;
+  }
+
+  // Whether nothing of this exchange is in flight any more.
+  bool quiet_now(Work& work) {
+    if (work.state != State::complete) return false;
+    const auto& steps = work.program->steps;
+    for (; work.confirmed < steps.size(); ++work.confirmed) {
+      const auto& s = steps[work.confirmed];
+      if (s.action == schedule::Action::send && !range(work, s.chunk).empty() &&
+          !transport_.sent(work.requests[work.confirmed]))
+        return false;
+    }
+    return true;
+  }
+  bool quiet(Work& work) {
+    if (!quiet_now(work)) return false;
+    work.state = work.bucket < 0 ? State::idle : State::complete;
+    return true;
+  }
+
+  bool progress() {
+    bool moved = false;
+    try {
+      for (Lane& lane : lanes_)
+        while (!lane.empty()) {
+          Work& work = *lane.queue[lane.head];
+          moved = advance(work) || moved;
+          if (work.at < work.program->steps.size()) break;
+          work.state = State::complete;
+          moved = true;
+          lane.pop();
+          if (work.bucket >= 0 && observer_.call != nullptr)
+            observer_.call(observer_.context, {work.bucket, work.begin, Clock::now()});
+        }
+    } catch (const CommError&) {
+      throw;
+    } catch (const Error& error) {  // a transport that refuses
+      give_up(CommError({rank(), -1, "exchange", 0, 0, 0}, error.what()));
+    }
+    return moved;
+  }
+
+  // The step of this exchange that waits for somebody.
+  std::size_t blocked_at(const Work& work) const {
+    const auto& steps = work.program->steps;
+    if (work.at >= steps.size()) return std::min(work.confirmed, steps.size());
+    const auto& s = steps[work.at];
+    if (s.action != schedule::Action::send && work.posted <= work.at && s.guard >= 0)
+      return static_cast<std::size_t>(s.guard);
+    return work.at;
+  }
+
+  template <class Done>
+  void wait(Work& work, Done done) {
+    constexpr int spins = 300;
+    Deadline deadline(options_.deadline);
+    int idle = 0;
+    for (;;) {
+      const std::uint32_t ticket = transport_.ticket();
+      if (progress()) {
+        idle = 0;
+        if (done()) return;
+        deadline = Deadline(options_.deadline);
+        continue;
+      }
+      if (done()) return;
+      if (++idle < spins) {
+        transport::pause();
+        continue;
+      }
+      // An earlier exchange of the same lane may be what this one waits for.
+      Lane& lane = lanes_[static_cast<std::size_t>(work.lane)];
+      const Work& blocked = lane.empty() ? work : *lane.queue[lane.head];
+      const std::size_t step = blocked_at(blocked);
+      const auto fields = [&] { return describe(blocked, step, deadline.elapsed()); };
+      if (step < blocked.program->steps.size()) {
+        const std::string_view gone = transport_.departed(blocked.program->steps[step].peer);
+        if (!gone.empty()) {
+          if (progress()) continue;  // its last message may have come just before it went
+          if (done()) return;
+          give_up(CommError(fields(), gone));
+        }
+      }
+      if (deadline.expired())
+        give_up(CommError(fields(),
+                          concat("no answer within the deadline of ", options_.deadline.count(), " s")));
+      transport_.rest(ticket, idle - spins);
+    }
+  }
+
+  T transport_;
+  Options options_;
+  Arenas arenas_;
+  std::vector<Lane> lanes_;
+  std::vector<std::unique_ptr<detail::Program>> programs_;
+  std::vector<Work> buckets_;
+  Work blocking_;
+  Observer observer_;
+  Traffic traffic_;
+  bool failed_ = false;
+  std::string reason_;
+};
+
+}  // namespace convoy::comm

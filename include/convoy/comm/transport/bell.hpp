@@ -1,0 +1,59 @@
+// Bell: a counter that wakes a sleeping waiter when it moves (an event count), with a time limit on the
+// sleep, which std::atomic::wait does not have.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <thread>
+
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#endif
+
+namespace convoy::transport {
+
+class Bell {
+ public:
+  std::uint32_t count() const { return count_.load(std::memory_order_seq_cst); }
+
+  /// Wakes whoever sleeps. Cheap when nobody does.
+  void ring() {
+    count_.fetch_add(1, std::memory_order_seq_cst);
+#if defined(__linux__)
+    if (sleepers_.load(std::memory_order_seq_cst) != 0)
+      ::syscall(SYS_futex, address(), FUTEX_WAKE_PRIVATE, 0x7fffffff, nullptr, nullptr, 0);
+#endif
+  }
+
+  /// Sleeps until the count is no longer `seen`, or `limit` has passed, or for no reason.
+  void sleep(std::uint32_t seen, std::chrono::nanoseconds limit) {
+#if defined(__linux__)
+    sleepers_.fetch_add(1, std::memory_order_seq_cst);
+    if (count_.load(std::memory_order_seq_cst) == seen) {
+      const timespec time{static_cast<time_t>(limit.count() / 1'000'000'000),
+                          static_cast<long>(limit.count() % 1'000'000'000)};
+      ::syscall(SYS_futex, address(), FUTEX_WAIT_PRIVATE, seen, &time, nullptr, 0);
+    }
+    sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+#else
+    const auto end = std::chrono::steady_clock::now() + limit;
+    while (count() == seen && std::chrono::steady_clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+#endif
+  }
+
+ private:
+  std::uint32_t* address() {
+    static_assert(sizeof(count_) == sizeof(std::uint32_t));
+    return reinterpret_cast<std::uint32_t*>(&count_);
+  }
+
+  alignas(64) std::atomic<std::uint32_t> count_{0};
+  std::atomic<std::uint32_t> sleepers_{0};
+};
+
+}  // namespace convoy::transport

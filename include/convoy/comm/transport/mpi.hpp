@@ -1,0 +1,191 @@
+// Mpi: messages by MPI_Isend and MPI_Irecv, raw: Boost.MPI's own allocate on every message. The number of a
+// message is in its tag, so that a message of another exchange is never taken for this one.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <sched.h>
+
+#include <convoy/comm/transport/mpi_session.hpp>
+#include <convoy/comm/transport/transport.hpp>
+#include <convoy/comm/watchdog.hpp>
+
+namespace convoy::transport {
+
+/// The ranks of an MPI communicator. Needs an mpi::Session (or MPI started by other means).
+class Mpi {
+ public:
+  static constexpr std::string_view name = "mpi";
+  static constexpr bool in_place = false;
+  static constexpr int capacity = 0;
+  static constexpr int lanes = 5;
+
+  struct Request {
+    MPI_Request handle = MPI_REQUEST_NULL;
+    void* into = nullptr;
+    std::size_t bytes = 0;
+    std::uint64_t sequence = 0;
+    bool over = false;
+  };
+
+  /// MPI_COMM_WORLD.
+  Mpi() : Mpi(MPI_COMM_WORLD) {}
+
+  /// Any communicator; `limit` bounds the calls that cannot be polled.
+  explicit Mpi(MPI_Comm comm, Seconds limit = Seconds(60)) : state_(std::make_shared<State>()) {
+    int started = 0;
+    MPI_Initialized(&started);
+    if (!started)
+      fail<ConfigError>("transport::Mpi needs MPI to be started: make an mpi::Session first in main");
+    state_->limit = limit;
+    state_->comm = comm;
+    state_->read();
+  }
+  explicit Mpi(const mpi::Session& session) : Mpi(static_cast<MPI_Comm>(session.world())) {}
+
+  int rank() const { return state_->rank; }
+  int size() const { return state_->size; }
+  MPI_Comm comm() const { return state_->comm; }
+  Seconds limit() const { return state_->limit; }
+
+  Mpi isolated() const {
+    Mpi copy = *this;
+    copy.state_ = std::make_shared<State>();
+    copy.state_->limit = state_->limit;
+    const comm::Watchdog watchdog("MPI_Comm_dup", rank(), state_->limit);
+    mpi::check(MPI_Comm_dup(state_->comm, &copy.state_->comm), "MPI_Comm_dup");
+    copy.state_->owned = true;
+    copy.state_->read();
+    return copy;
+  }
+
+  bool send(Request& request, int peer, int lane, const void* data, std::size_t bytes) {
+    request.over = false;
+    request.bytes = bytes;
+    request.sequence = state_->next(state_->sends, peer, lane);
+    mpi::check(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, peer, state_->tag(lane, request.sequence),
+                         state_->comm, &request.handle),
+               "MPI_Isend");
+    return true;
+  }
+
+  void receive(Request& request, int peer, int lane, void* into, std::size_t bytes) {
+    request.over = false;
+    request.into = into;
+    request.bytes = bytes;
+    request.sequence = state_->next(state_->receives, peer, lane);
+    mpi::check(MPI_Irecv(into, static_cast<int>(bytes), MPI_BYTE, peer, state_->tag(lane, request.sequence),
+                         state_->comm, &request.handle),
+               "MPI_Irecv");
+  }
+
+  bool sent(Request& request) {
+    if (request.over) return true;
+    int flag = 0;
+    mpi::check(MPI_Test(&request.handle, &flag, MPI_STATUS_IGNORE), "MPI_Test");
+    request.over = flag != 0;
+    return request.over;
+  }
+
+  Arrival arrived(Request& request) {
+    if (!request.over) {
+      int flag = 0;
+      MPI_Status status;
+      const int code = MPI_Test(&request.handle, &flag, &status);
+      int kind = MPI_SUCCESS;
+      if (code != MPI_SUCCESS) MPI_Error_class(code, &kind);
+      // A message that is too long is reported with its size, by the caller.
+      if (kind != MPI_ERR_TRUNCATE) {
+        mpi::check(code, "MPI_Test");
+        if (flag == 0) return {};
+      }
+      request.over = true;
+      MPI_Count size = 0;
+      MPI_Get_elements_x(&status, MPI_BYTE, &size);
+      if (kind == MPI_ERR_TRUNCATE && size <= static_cast<MPI_Count>(request.bytes))
+        size = static_cast<MPI_Count>(request.bytes) + 1;  // all that this MPI says: more than was expected
+      request.bytes = static_cast<std::size_t>(size);
+    }
+    return {request.into, request.bytes};
+  }
+
+  void release(Request&) {}
+
+  void cancel(Request& request) noexcept {
+    if (request.over || request.handle == MPI_REQUEST_NULL) return;
+    if (request.into != nullptr) MPI_Cancel(&request.handle);
+    // A receive that has begun to arrive cannot be cancelled; give it a moment to end before its memory goes.
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
+    int flag = 0;
+    while (flag == 0 && std::chrono::steady_clock::now() < end)
+      MPI_Test(&request.handle, &flag, MPI_STATUS_IGNORE);
+    if (flag == 0) MPI_Request_free(&request.handle);
+    request.over = true;
+  }
+
+  void withdraw() noexcept { mpi::detail::broken = true; }
+
+  std::uint32_t ticket() const { return 0; }
+
+  /// There is nothing to sleep on: yield for about a millisecond (a peer on the same core goes on), then nap.
+  void rest(std::uint32_t, int round) {
+    if (round < 2000)
+      sched_yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+
+  std::string_view departed(int) const { return {}; }
+
+ private:
+  struct State {
+    MPI_Comm comm = MPI_COMM_NULL;
+    bool owned = false;
+    int rank = 0, size = 1;
+    std::uint64_t span = 1;  // message numbers that fit a tag, for each lane
+    Seconds limit{60};
+    std::vector<std::uint64_t> sends, receives;
+
+    State() = default;
+    State(const State&) = delete;
+    State& operator=(const State&) = delete;
+    ~State() {
+      int over = 0;
+      MPI_Finalized(&over);
+      if (owned && !over && !mpi::detail::broken) MPI_Comm_free(&comm);
+    }
+    void read() {
+      mpi::check(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+      mpi::check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+      if (owned) mpi::check(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+      void* upper = nullptr;
+      int set = 0;
+      mpi::check(MPI_Comm_get_attr(comm, MPI_TAG_UB, static_cast<void*>(&upper), &set), "MPI_Comm_get_attr");
+      const int largest = set ? *static_cast<int*>(upper) : 32767;
+      span = static_cast<std::uint64_t>(std::min(largest, (1 << 28) - 1) / lanes);
+      sends.assign(static_cast<std::size_t>(size) * lanes, 0);
+      receives.assign(static_cast<std::size_t>(size) * lanes, 0);
+    }
+    std::uint64_t next(std::vector<std::uint64_t>& counters, int peer, int lane) const {
+      return counters[static_cast<std::size_t>(peer) * lanes + static_cast<std::size_t>(lane)]++;
+    }
+    int tag(int lane, std::uint64_t sequence) const {
+      return static_cast<int>(static_cast<std::uint64_t>(lane) * span + sequence % span);
+    }
+  };
+
+  std::shared_ptr<State> state_;
+};
+
+static_assert(Transport<Mpi>);
+
+}  // namespace convoy::transport

@@ -1,0 +1,75 @@
+// mpi::Session: MPI from its start to its end, with a time limit on both. Make one first thing in main.
+// Brings <mpi.h>, without the C++ bindings that MPI has dropped.
+#pragma once
+
+#ifndef OMPI_SKIP_MPICXX
+#define OMPI_SKIP_MPICXX 1
+#endif
+#ifndef MPICH_SKIP_MPICXX
+#define MPICH_SKIP_MPICXX 1
+#endif
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <string>
+
+#include <boost/mpi/communicator.hpp>
+#include <boost/mpi/environment.hpp>
+#include <mpi.h>
+
+#include <convoy/comm/watchdog.hpp>
+#include <convoy/core/clock.hpp>
+#include <convoy/core/error.hpp>
+
+namespace convoy::mpi {
+
+/// Throws a sentence with MPI's own words if a call did not succeed.
+inline void check(int code, const char* call) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING + 1] = {};
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  fail(call, " failed: ", std::string(text, static_cast<std::size_t>(length)));
+}
+
+namespace detail {
+// Set once an exchange has failed: MPI_Finalize would wait for ranks that are gone.
+inline std::atomic<bool> broken{false};
+}  // namespace detail
+
+/// Starts MPI (through Boost.MPI) and ends it. Errors return instead of aborting the job. A session that is
+/// destroyed while an exception flies, or after an exchange has failed, does not finalize: mpirun then sees
+/// the process end and ends the others. Throws if MPI was started already.
+class Session {
+ public:
+  Session(int& argc, char**& argv, Seconds limit = Seconds(60))
+      : limit_(limit), exceptions_(std::uncaught_exceptions()) {
+    if (boost::mpi::environment::initialized()) fail<ConfigError>("MPI was started before this mpi::Session");
+    const comm::Watchdog watchdog("MPI_Init_thread", -1, limit);
+    environment_ =
+        std::make_unique<boost::mpi::environment>(argc, argv, boost::mpi::threading::serialized, false);
+    check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    check(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  }
+  ~Session() {
+    if (detail::broken || std::uncaught_exceptions() > exceptions_) {
+      static_cast<void>(environment_.release());
+      return;
+    }
+    const comm::Watchdog watchdog("MPI_Finalize", rank(), limit_);
+    environment_.reset();
+  }
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  boost::mpi::communicator world() const { return {}; }
+  int rank() const { return world().rank(); }
+  int size() const { return world().size(); }
+
+ private:
+  Seconds limit_;
+  int exceptions_;
+  std::unique_ptr<boost::mpi::environment> environment_;
+};
+
+}  // namespace convoy::mpi

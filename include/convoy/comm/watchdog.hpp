@@ -1,0 +1,91 @@
+// Watchdog: for calls that cannot be polled (MPI_Init, MPI_Comm_dup, MPI_Finalize, MPI_Allreduce). If one
+// does not return in time, there is nothing to throw from; the process says which call it was and ends.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <thread>
+
+#include <convoy/core/clock.hpp>
+
+namespace convoy::comm {
+
+/// Watches over one call for its own lifetime.
+class Watchdog {
+ public:
+  static constexpr int exit_code = 86;
+
+  /// `call` names what is watched ("MPI_Finalize"); `rank` is -1 where it is not known yet.
+  Watchdog(const char* call, int rank, Seconds limit)
+      : guard_{call, rank, Deadline(limit), nullptr, nullptr} {
+    kennel().add(guard_);
+  }
+  ~Watchdog() { kennel().remove(guard_); }
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+ private:
+  struct Guard {
+    const char* call;
+    int rank;
+    Deadline deadline;
+    Guard* next;
+    Guard* previous;
+  };
+
+  // One thread for the process, started with the first guard. It looks four times a second, so that arming a
+  // guard costs a lock and no system call.
+  class Kennel {
+   public:
+    Kennel() : thread_([this] { watch(); }) {}
+    ~Kennel() {
+      {
+        const std::lock_guard lock(mutex_);
+        stop_ = true;
+      }
+      wake_.notify_one();
+      thread_.join();
+    }
+    void add(Guard& guard) {
+      const std::lock_guard lock(mutex_);
+      guard.next = first_;
+      if (first_ != nullptr) first_->previous = &guard;
+      first_ = &guard;
+    }
+    void remove(Guard& guard) {
+      const std::lock_guard lock(mutex_);
+      if (guard.next != nullptr) guard.next->previous = guard.previous;
+      (guard.previous != nullptr ? guard.previous->next : first_) = guard.next;
+    }
+
+   private:
+    void watch() {
+      std::unique_lock lock(mutex_);
+      while (!wake_.wait_for(lock, std::chrono::milliseconds(250), [this] { return stop_; }))
+        for (const Guard* g = first_; g != nullptr; g = g->next)
+          if (g->deadline.expired()) {
+            std::fprintf(stderr, "rank %d: %s did not return within %.3g s; the process ends\n", g->rank,
+                         g->call, g->deadline.elapsed());
+            std::fflush(stderr);
+            std::_Exit(exit_code);
+          }
+    }
+    std::mutex mutex_;
+    std::condition_variable wake_;
+    Guard* first_ = nullptr;
+    bool stop_ = false;
+    std::thread thread_;  // last: it uses the others
+  };
+
+  static Kennel& kennel() {
+    static Kennel one;
+    return one;
+  }
+
+  Guard guard_;
+};
+
+}  // namespace convoy::comm
