@@ -1,0 +1,19 @@
+// convoy: data-parallel training as one include. What needs a library beyond the standard one and zlib comes with that
+// library's CMake component, which defines the macro asked for here.
+#pragma once
+
+#include <convoy/comm/exchange/any.hpp>
+#include <convoy/comm/comm.hpp>
+#include <convoy/data/data.hpp>
+#include <convoy/exec/reference/reference.hpp>
+#include <convoy/graph/dynamic.hpp>
+#include <convoy/models/resnet.hpp>
+#include <convoy/train/trainer.hpp>
+
+#ifdef CONVOY_HAS_HOST
+#include <convoy/exec/host/host.hpp>
+#endif
+#ifdef CONVOY_HAS_MPI
+#include <convoy/comm/exchange/native.hpp>
+#include <convoy/comm/transport/mpi.hpp>
+#endif

@@ -1,0 +1,31 @@
+// Log: the published lines, printed by rank 0.
+#pragma once
+
+#include <cstdio>
+#include <ostream>
+
+#include <convoy/train/report.hpp>
+
+namespace convoy::train {
+
+/// `Step200: 100.71 data/sec`, every `every` steps, counting completed steps.
+inline void log_step(std::ostream& out, const StepReport& report, std::int64_t every = 200) {
+  if (every <= 0 || (report.step + 1) % every != 0) return;
+  char line[96];
+  std::snprintf(line, sizeof line, "Step%lld: %.2f data/sec\n", static_cast<long long>(report.step + 1),
+                report.samples_per_sec);
+  out << line << std::flush;
+}
+
+/// `Epoch 0 in 543.88 sec, test time 13.77 sec, test accuracy:0.86263`; without a validation set, the loss instead.
+inline void log_epoch(std::ostream& out, const EpochReport& report) {
+  char line[160];
+  if (report.test.rows > 0)
+    std::snprintf(line, sizeof line, "Epoch %d in %.2f sec, test time %.2f sec, test accuracy:%.5f\n", report.epoch,
+                  report.seconds, report.test.seconds, report.test.accuracy);
+  else
+    std::snprintf(line, sizeof line, "Epoch %d in %.2f sec, loss:%.5f\n", report.epoch, report.seconds, report.loss);
+  out << line << std::flush;
+}
+
+}  // namespace convoy::train

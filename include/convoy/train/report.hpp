@@ -1,0 +1,123 @@
+// Reports: what Trainer hands to callbacks and returns from fit, evaluate and predict. The same on every rank.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <convoy/core/shape.hpp>
+
+namespace convoy::train {
+
+/// One optimizer step of all ranks.
+struct StepReport {
+  std::int64_t step = 0;           ///< counting from 0 over the whole fit
+  int epoch = 0;
+  std::int64_t step_in_epoch = 0, steps_per_epoch = 0;
+  std::int64_t rows = 0;           ///< of all ranks
+  double loss = 0;                 ///< mean over these rows
+  double accuracy = 0;             ///< share of these rows whose largest logit is the label's
+  float lr = 0;
+  double seconds = 0;              ///< of this rank, data wait included
+  double exposed_comm_seconds = 0;  ///< spent in the exchange while nothing was computed
+  double samples_per_sec = 0;      ///< of all ranks, cumulative since step 0, evaluation excluded
+};
+
+/// Means over a data set.
+struct Evaluation {
+  double loss = 0;
+  double accuracy = 0;
+  std::vector<double> metrics;  ///< in the order of the plan's metrics
+  std::int64_t rows = 0;
+  double seconds = 0;
+};
+
+struct EpochReport {
+  int epoch = 0;
+  double loss = 0;      ///< mean over the epoch's rows, as they were seen
+  double accuracy = 0;  ///< likewise
+  double seconds = 0;   ///< of training
+  Evaluation test;      ///< rows == 0 without a validation set
+};
+
+enum class StopReason : unsigned char { finished, steps_reached, early_stop, callback };
+
+struct FitReport {
+  std::vector<EpochReport> epochs;
+  std::vector<double> step_seconds;
+  std::int64_t steps = 0, samples = 0;
+  double loss = 0;                  ///< of the last step
+  double samples_per_sec = 0;       ///< of all ranks; leaves out the first 20 steps when there are more than 40
+  bool warm_up_left_out = false;    ///< whether it did
+  double exposed_comm_ms = 0;       ///< median of the steps
+  StopReason stopped = StopReason::finished;
+};
+
+/// Outputs of the model for every sample of a data set, in its order.
+struct Prediction {
+  Shape shape;                ///< of one row
+  std::vector<float> values;  ///< rows times shape.size()
+};
+
+/// Whether to go on. A stop that any rank asks for stops all of them after the next step.
+enum class Control : bool { go_on, stop };
+
+/// Stops when `patience` epochs in a row did not improve the test loss by `min_delta`, or once the test accuracy has
+/// reached `target_accuracy`.
+struct EarlyStop {
+  int patience = 0;  ///< epochs; 0: never
+  double min_delta = 0;
+  double target_accuracy = std::numeric_limits<double>::infinity();
+};
+
+/// Follows an EarlyStop over the epochs.
+class Patience {
+ public:
+  explicit Patience(const EarlyStop& rule) : rule_(rule) {}
+
+  /// True once the rule says that training ends after this evaluation.
+  bool exhausted(const Evaluation& test) {
+    if (test.accuracy >= rule_.target_accuracy) return true;
+    if (test.loss < best_ - rule_.min_delta) {
+      best_ = test.loss;
+      waited_ = 0;
+      return false;
+    }
+    return ++waited_ >= rule_.patience && rule_.patience > 0;
+  }
+
+ private:
+  EarlyStop rule_;
+  double best_ = std::numeric_limits<double>::infinity();
+  int waited_ = 0;
+};
+
+/// The middle of the values; 0 for none.
+inline double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// Fills in the throughput and the exposed communication of a fit from its steps' rows and exposed seconds.
+inline void summarise(FitReport& fit, const std::vector<std::int64_t>& rows, const std::vector<double>& exposed) {
+  constexpr std::size_t warm_up = 20;
+  fit.warm_up_left_out = rows.size() > 2 * warm_up;
+  double seconds = 0;
+  std::int64_t samples = 0;
+  for (std::size_t s = fit.warm_up_left_out ? warm_up : 0; s < rows.size(); ++s) {
+    seconds += fit.step_seconds[s];
+    samples += rows[s];
+  }
+  fit.samples_per_sec = seconds > 0 ? static_cast<double>(samples) / seconds : 0;
+  fit.exposed_comm_ms = median(exposed) * 1e3;
+}
+
+using StepCallback = std::function<Control(const StepReport&)>;
+using EpochCallback = std::function<Control(const EpochReport&)>;
+
+}  // namespace convoy::train
