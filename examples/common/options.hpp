@@ -1,0 +1,45 @@
+// The options that every example trainer takes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace examples {
+
+struct Options {
+  std::string model = "resnet18";
+  std::string comm = "ring";
+  std::string transport;  ///< empty: mpi under mpirun or srun, threads otherwise
+  int ranks = 1;          ///< threads that act as ranks
+  std::string device = "cpu";
+  std::string precision = "f32";
+  int threads = 0;        ///< of one rank; 0: the processors this process may use, shared among its ranks
+  std::string optimizer = "adam";
+  float lr = 1e-3f;
+  bool scale_lr = false;
+  std::int64_t warmup = 0;
+  std::string decay = "none";
+  float momentum = 0.9f;
+  float weight_decay = 0;
+  int batch = 128;
+  int epochs = 1;
+  std::int64_t steps = 0;
+  int accumulate = 1;
+  std::uint64_t seed = 0;
+  int image_size = 28;
+  std::string data = "digits";
+  std::int64_t samples = 0;  ///< of a generated data set; 0: its default
+  bool evaluate = false;
+  double deadline = 60;
+  std::string json;
+  std::string timeline;
+  int log_every = 200;
+  bool quiet = false;
+};
+
+/// Parses the command line; on `--help` or an error, prints one and returns false with the exit code in `code`.
+bool parse(int argc, char** argv, const std::string& program, const std::vector<std::string>& models,
+           const std::vector<std::string>& policies, Options& options, int& code);
+
+}  // namespace examples

@@ -1,0 +1,106 @@
+#include "summary.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include <convoy/core/error.hpp>
+
+namespace examples {
+
+namespace {
+
+struct StepTimes {
+  double min = 0, median = 0, max = 0;
+};
+
+StepTimes step_ms(const convoy::train::FitReport& fit) {
+  std::vector<double> seconds = fit.step_seconds;
+  if (fit.warm_up_left_out) seconds.erase(seconds.begin(), seconds.begin() + 20);
+  if (seconds.empty()) return {};
+  const auto [low, high] = std::minmax_element(seconds.begin(), seconds.end());
+  return {*low * 1e3, convoy::train::median(seconds) * 1e3, *high * 1e3};
+}
+
+const char* name_of(convoy::train::StopReason reason) {
+  switch (reason) {
+    case convoy::train::StopReason::finished: return "finished";
+    case convoy::train::StopReason::steps_reached: return "steps reached";
+    case convoy::train::StopReason::early_stop: return "early stop";
+    case convoy::train::StopReason::callback: return "callback";
+  }
+  return "?";
+}
+
+}  // namespace
+
+void print_table(const Summary& s) {
+  const StepTimes ms = step_ms(s.fit);
+  auto row = [](const char* name, const std::string& value) { std::printf("| %-22s | %36s |\n", name, value.c_str()); };
+  auto number = [](const char* format, auto... values) {
+    char text[96];
+    std::snprintf(text, sizeof text, format, values...);
+    return std::string(text);
+  };
+  std::printf("\n| %-22s | %36s |\n|%s:|%s:|\n", "result", "", "-----------------------", "-------------------------------------");
+  row("model", s.model + number(" (%lld parameters)", static_cast<long long>(s.parameters)));
+  row("data", s.data);
+  row("exchange", s.comm + " over " + s.transport);
+  row("ranks x batch", number("%d x %d", s.world, s.batch_per_rank));
+  row("device", s.device + " " + s.precision + number(", %d thread%s a rank", s.threads, s.threads == 1 ? "" : "s"));
+  row("steps", number("%lld (%s)", static_cast<long long>(s.fit.steps), name_of(s.fit.stopped)));
+  row("throughput", number("%.1f samples/s%s", s.fit.samples_per_sec, s.fit.warm_up_left_out ? " after 20 steps" : ""));
+  row("step min/median/max", number("%.1f / %.1f / %.1f ms", ms.min, ms.median, ms.max));
+  row("exposed communication", number("%.2f ms a step", s.fit.exposed_comm_ms));
+  row("training loss", number("%.5f", s.fit.loss));
+  if (!s.fit.epochs.empty() && s.fit.epochs.back().test.rows > 0)
+    row("test accuracy", number("%.2f%%", 100 * s.fit.epochs.back().test.accuracy));
+  std::fflush(stdout);
+}
+
+void write_json(const Summary& s, const std::string& path) {
+  const StepTimes ms = step_ms(s.fit);
+  nlohmann::ordered_json object = {
+      {"model", s.model},
+      {"comm", s.comm},
+      {"transport", s.transport},
+      {"device", s.device},
+      {"precision", s.precision},
+      {"data", s.data},
+      {"world", s.world},
+      {"batch_per_rank", s.batch_per_rank},
+      {"threads", s.threads},
+      {"parameters", s.parameters},
+      {"steps", s.fit.steps},
+      {"stopped", name_of(s.fit.stopped)},
+      {"samples_per_sec", s.fit.samples_per_sec},
+      {"first_20_steps_left_out", s.fit.warm_up_left_out},
+      {"step_ms", {{"min", ms.min}, {"median", ms.median}, {"max", ms.max}}},
+      {"exposed_comm_ms", s.fit.exposed_comm_ms},
+      {"loss", s.fit.loss},
+      {"test_accuracy", nullptr},
+      {"epochs", nlohmann::ordered_json::array()},
+  };
+  for (const auto& epoch : s.fit.epochs) {
+    nlohmann::ordered_json e = {{"epoch", epoch.epoch}, {"seconds", epoch.seconds}, {"loss", epoch.loss}, {"accuracy", epoch.accuracy}};
+    if (epoch.test.rows > 0) {
+      e["test_seconds"] = epoch.test.seconds;
+      e["test_loss"] = epoch.test.loss;
+      e["test_accuracy"] = epoch.test.accuracy;
+      object["test_accuracy"] = epoch.test.accuracy;
+    }
+    object["epochs"].push_back(e);
+  }
+  const std::string beside = path + ".part";
+  {
+    std::ofstream out(beside);
+    out << object.dump(2) << '\n';
+    if (!out) convoy::fail("the result cannot be written to ", beside);
+  }
+  std::filesystem::rename(beside, path);
+}
+
+}  // namespace examples

@@ -1,0 +1,24 @@
+// What an example trainer prints and writes at its end.
+#pragma once
+
+#include <string>
+
+#include <convoy/train/report.hpp>
+
+namespace examples {
+
+/// The facts of one run.
+struct Summary {
+  std::string model, comm, transport, device, precision, data;
+  int world = 1, batch_per_rank = 0, threads = 1;
+  std::int64_t parameters = 0;
+  convoy::train::FitReport fit;
+};
+
+/// Prints the summary as a table.
+void print_table(const Summary& summary);
+
+/// Writes the summary as one JSON object, beside `path` and renamed there.
+void write_json(const Summary& summary, const std::string& path);
+
+}  // namespace examples

@@ -1,0 +1,165 @@
+// Trains a ResNet on MNIST (or on digits that need no download) with data-parallel ranks.
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <type_traits>
+
+#include <convoy/convoy.hpp>
+
+#include "common/options.hpp"
+#include "common/processors.hpp"
+#include "common/progress.hpp"
+#include "common/summary.hpp"
+
+using namespace convoy;
+
+namespace {
+
+constexpr Image image{1, 28, 28};
+constexpr int classes = 10;
+
+/// The data sets of a run; the test set is empty when there is nothing to test on.
+struct Data {
+  std::string description;
+  std::shared_ptr<const void> owner;
+  data::DatasetRef train, test;
+};
+
+Data load(const examples::Options& options) {
+  Data sets;
+  if (options.data == "synthetic") {
+    const std::size_t size = options.samples > 0 ? static_cast<std::size_t>(options.samples) : 60'000;
+    auto set = std::make_shared<data::Synthetic>(
+        size, std::vector<data::RandomField>{{{"image", DType::f32, image}}, {{"label", DType::i32, {}}, classes}});
+    sets.train = data::DatasetRef(set.get());
+    if (options.evaluate) sets.test = sets.train;
+    sets.owner = std::move(set);
+    sets.description = concat("synthetic, ", size, " random images");
+    return sets;
+  }
+  const bool generated = options.data == "digits";
+  data::DigitsOptions digits;
+  if (options.samples > 0) digits.train = static_cast<std::size_t>(options.samples);
+  auto split = std::make_shared<data::ImageSplit>(generated ? data::digits(digits) : data::mnist(options.data));
+  sets.train = data::DatasetRef(&split->train);
+  sets.test = data::DatasetRef(&split->test);
+  sets.owner = std::move(split);
+  sets.description = concat(generated ? "generated digits" : "MNIST", ", ", sets.train.size(), " + ", sets.test.size());
+  return sets;
+}
+
+optim::Any::Options optimizer(const examples::Options& o) {
+  if (o.optimizer == "sgd") return optim::Sgd::Options{.lr = o.lr, .momentum = o.momentum, .weight_decay = o.weight_decay};
+  return optim::Adam::Options{.lr = o.lr, .weight_decay = o.weight_decay};
+}
+
+std::int64_t total_steps(const examples::Options& o, std::size_t samples, int world) {
+  const std::int64_t global = std::int64_t{o.batch} * world * o.accumulate;
+  const std::int64_t by_epochs = (static_cast<std::int64_t>(samples) + global - 1) / global * o.epochs;
+  return o.steps > 0 ? std::min(o.steps, by_epochs) : by_epochs;
+}
+
+/// One rank's whole run.
+template <class Model>
+void train(const examples::Options& o, const Data& sets, comm::Any comm, const std::string& transport, int threads) {
+  using ResNetTrainer = Trainer<Model, optim::Any, comm::Any>;
+  const int world = comm.size();
+  train::Timeline timeline(o.timeline.empty() ? 0 : 1 << 18);
+  optim::Schedule schedule{.warmup = o.warmup, .scale_with_world = o.scale_lr};
+  if (o.decay != "none") {
+    schedule.decay = o.decay == "linear" ? optim::Decay::linear : optim::Decay::cosine;
+    schedule.total = total_steps(o, sets.train.size(), world);
+  }
+  ResNetTrainer trainer{{.batch = o.batch,
+                         .accumulate = o.accumulate,
+                         .optimizer = optimizer(o),
+                         .schedule = schedule,
+                         .exec = {.threads = threads},
+                         .seed = o.seed,
+                         .timeline = o.timeline.empty() ? nullptr : &timeline},
+                        std::move(comm)};
+  const examples::ProgressBar bar(trainer.rank() == 0 && !o.quiet);
+  const auto report = trainer.fit(sets.train, {.epochs = o.epochs,
+                                               .steps = o.steps,
+                                               .validate = sets.test,
+                                               .on_step = [&](const train::StepReport& step) {
+                                                 bar(step);
+                                                 return train::Control::go_on;
+                                               },
+                                               .log = o.quiet ? nullptr : &std::cout,
+                                               .log_every = o.log_every});
+  if (!o.timeline.empty()) {
+    const auto events = trainer.gather_timeline();
+    if (trainer.rank() == 0) train::write_timeline(o.timeline, events);
+  }
+  if (trainer.rank() != 0) return;
+  const examples::Summary summary{.model = o.model,
+                                  .comm = o.comm,
+                                  .transport = transport,
+                                  .device = o.device,
+                                  .precision = o.precision,
+                                  .data = sets.description,
+                                  .world = world,
+                                  .batch_per_rank = o.batch,
+                                  .threads = threads,
+                                  .parameters = ResNetTrainer::plan.parameters(),
+                                  .fit = report};
+  if (!o.quiet) examples::print_table(summary);
+  if (!o.json.empty()) examples::write_json(summary, o.json);
+}
+
+void train_chosen(const examples::Options& o, const Data& sets, comm::Any comm, const std::string& transport, int threads) {
+  if (o.model == "resnet18") train<models::ResNet18<image, classes>>(o, sets, std::move(comm), transport, threads);
+  else if (o.model == "resnet50") train<models::ResNet50<image, classes>>(o, sets, std::move(comm), transport, threads);
+  else train<models::ResNet101<image, classes>>(o, sets, std::move(comm), transport, threads);
+}
+
+/// Threads for each of `ranks` ranks on the processors at hand; says so when they do not fit.
+int threads_of(const examples::Options& o, int ranks, bool speak) {
+  const int processors = examples::processors();
+  const int threads = o.threads > 0 ? o.threads : std::max(1, processors / ranks);
+  if (speak && threads * ranks > processors)
+    std::cerr << "mnist_resnet: " << ranks << " ranks of " << threads << " threads share " << processors
+              << " processors here (under mpirun, --bind-to none frees them)\n";
+  return threads;
+}
+
+int run(int argc, char** argv) {
+  examples::Options o;
+  int code = 0;
+  if (!examples::parse(argc, argv, "Trains a ResNet on MNIST with data-parallel ranks",
+                       {"resnet18", "resnet50", "resnet101"}, {"none", "ring", "native"}, o, code))
+    return code;
+  const comm::Options comm_options{.deadline = Seconds(o.deadline)};
+#ifdef CONVOY_HAS_MPI
+  const bool launched = std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMI_SIZE") != nullptr ||
+                        std::getenv("PMIX_RANK") != nullptr;
+  if (o.transport == "mpi" || (o.transport.empty() && launched)) {
+    mpi::Session session{argc, argv, Seconds(o.deadline)};
+    const transport::Mpi transport{session};
+    const Data sets = load(o);
+    train_chosen(o, sets, comm::make(o.comm, transport, comm_options), "mpi",
+                 threads_of(o, session.local_size(), session.rank() == 0 && !o.quiet));
+    return 0;
+  }
+#else
+  if (o.transport == "mpi") fail<ConfigError>("this program was built without MPI; choose --transport threads");
+#endif
+  const Data sets = load(o);
+  const int threads = threads_of(o, o.ranks, !o.quiet);
+  transport::Threads::World(o.ranks).run([&](const transport::Threads& endpoint) {
+    train_chosen(o, sets, comm::make(o.comm, endpoint, comm_options), "threads", threads);
+  });
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    std::cerr << "mnist_resnet: " << error.what() << std::endl;
+    return 1;
+  }
+}
