@@ -1,0 +1,86 @@
+// Files that tests of the data room write: a folder that goes away again, IDX headers, gzip.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include <unistd.h>
+#include <zlib.h>
+
+namespace data_files {
+
+using Bytes = std::vector<unsigned char>;
+
+/// A new empty folder, removed at the end.
+struct Folder {
+  std::filesystem::path path;
+  Folder() {
+    static int count = 0;
+    path = std::filesystem::temp_directory_path() /
+           ("convoy-test-" + std::to_string(getpid()) + "-" + std::to_string(count++));
+    std::filesystem::create_directories(path);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  ~Folder() {
+    std::error_code error;
+    std::filesystem::remove_all(path, error);
+  }
+  std::filesystem::path write(const std::string& name, const Bytes& bytes) const {
+    std::ofstream out(path / name, std::ios::binary);
+    out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    return path / name;
+  }
+};
+
+/// An IDX file: 0, 0, type, rank, the extents, then `elements` bytes with values 0, 1, 2, ... modulo
+/// `modulus`.
+inline Bytes idx(std::initializer_list<std::uint32_t> extents, std::size_t elements, unsigned modulus = 256,
+                 unsigned char type = 0x08) {
+  Bytes bytes{0, 0, type, static_cast<unsigned char>(extents.size())};
+  for (std::uint32_t extent : extents)
+    for (int shift : {24, 16, 8, 0}) bytes.push_back(static_cast<unsigned char>(extent >> shift));
+  for (std::size_t i = 0; i < elements; ++i) bytes.push_back(static_cast<unsigned char>(i % modulus));
+  return bytes;
+}
+
+/// `bytes` as one gzip member.
+inline Bytes gzip(const Bytes& bytes) {
+  z_stream stream{};
+  deflateInit2(&stream, Z_BEST_COMPRESSION, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
+  Bytes out(deflateBound(&stream, bytes.size()) + 32);
+  stream.next_in = const_cast<unsigned char*>(bytes.data());
+  stream.avail_in = static_cast<uInt>(bytes.size());
+  stream.next_out = out.data();
+  stream.avail_out = static_cast<uInt>(out.size());
+  deflate(&stream, Z_FINISH);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+inline Bytes operator+(Bytes a, const Bytes& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+/// The sentence that `action` throws as an `E`; empty if it throws none.
+template <class E, class Action>
+std::string sentence(Action action) {
+  try {
+    action();
+  } catch (const E& error) {
+    return error.what();
+  }
+  return {};
+}
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace data_files

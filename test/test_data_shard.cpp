@@ -1,0 +1,139 @@
+// Shuffle and batch plan: every sample once, every rank the same steps, the same samples at any world size.
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "data_files.hpp"
+#include <convoy/data/shard.hpp>
+
+using namespace convoy;
+using data::BatchPlan;
+using data_files::contains;
+using data_files::sentence;
+
+static_assert(BatchPlan(60'000, 128, {1, 2}).steps() == 235);
+static_assert(BatchPlan(60'000, 128, {1, 2}).rows(0) == Range{128, 256});
+static_assert(BatchPlan(1000, 10, {0, 1}).rows(99) == Range{990, 1000});
+
+TEST_CASE("shuffle: a permutation, the same from the same seed and epoch only") {
+  std::vector<std::uint32_t> a(10'007), b(10'007), c(10'007), d(10'007);
+  data::shuffle(a, 7, 3);
+  data::shuffle(b, 7, 3);
+  data::shuffle(c, 7, 4);
+  data::shuffle(d, 8, 3);
+  CHECK(a == b);
+  CHECK(a != c);
+  CHECK(a != d);
+  std::size_t unmoved = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) unmoved += a[i] == i;
+  CHECK(unmoved < 12);  // one is expected
+  std::sort(a.begin(), a.end());
+  for (std::size_t i = 0; i < a.size(); ++i) REQUIRE(a[i] == i);
+  for (std::size_t n : {0u, 1u, 2u}) {
+    std::vector<std::uint32_t> few(n);
+    data::shuffle(few, 1, 1);
+    std::sort(few.begin(), few.end());
+    for (std::size_t i = 0; i < n; ++i) CHECK(few[i] == i);
+  }
+}
+
+TEST_CASE("shuffle: each order of four is as likely as any other") {
+  std::vector<int> seen(256);
+  for (std::uint64_t epoch = 0; epoch < 24'000; ++epoch) {
+    std::uint32_t order[4];
+    data::shuffle(order, 11, epoch);
+    ++seen[order[0] * 64 + order[1] * 16 + order[2] * 4 + order[3]];
+  }
+  double chi2 = 0;
+  int orders = 0;
+  for (int count : seen)
+    if (count > 0) {
+      ++orders;
+      chi2 += (count - 1000.0) * (count - 1000.0) / 1000;
+    }
+  CHECK(orders == 24);
+  CHECK(chi2 < 49.7);  // 23 degrees of freedom, exceeded once in a thousand
+}
+
+TEST_CASE("batch plan: exact at every size, batch and world") {
+  Philox random(42);
+  int short_steps = 0;
+  for (int trial = 0; trial < 4000; ++trial) {
+    const int world = 1 + static_cast<int>(random.below(9));
+    const std::int64_t batch = 1 + random.below(trial % 2 ? 6 : 40);
+    const std::int64_t samples = batch * world + random.below(1000);
+    CAPTURE(world);
+    CAPTURE(batch);
+    CAPTURE(samples);
+    const BatchPlan plan(static_cast<std::size_t>(samples), batch, {0, world});
+    REQUIRE(plan.steps() == (samples + batch * world - 1) / (batch * world));
+    std::int64_t at = 0;
+    for (std::int64_t step = 0; step < plan.steps(); ++step) {
+      const Range all = plan.global(step);
+      REQUIRE(all.begin == at);
+      REQUIRE(all.size() <= plan.global_batch());
+      if (step + 2 < plan.steps()) REQUIRE(all.size() == plan.global_batch());
+      std::int64_t fewest = samples, most = 0;
+      for (int rank = 0; rank < world; ++rank) {
+        const Range rows = BatchPlan(static_cast<std::size_t>(samples), batch, {rank, world}).rows(step);
+        REQUIRE(rows == plan.rows(step, rank));
+        REQUIRE(rows.begin == at);
+        at = rows.end;
+        fewest = std::min(fewest, rows.size());
+        most = std::max(most, rows.size());
+      }
+      REQUIRE(at == all.end);
+      REQUIRE(most - fewest <= 1);
+      REQUIRE(most <= batch);
+      if (batch > 1) REQUIRE(fewest >= 1);
+      short_steps += most < batch;
+    }
+    REQUIRE(at == samples);
+  }
+  CHECK(short_steps > 1000);
+}
+
+TEST_CASE("batch plan: a step holds the same samples at any world size") {
+  for (std::size_t samples = 24; samples < 200; ++samples) {
+    const BatchPlan one(samples, 24, {0, 1});
+    for (int world : {2, 3, 4, 6, 8, 12}) {
+      const BatchPlan many(samples, 24 / world, {0, world});
+      REQUIRE(many.steps() == one.steps());
+      for (std::int64_t step = 0; step < one.steps(); ++step) REQUIRE(many.global(step) == one.global(step));
+    }
+  }
+}
+
+TEST_CASE("batch plan: a small rest is shared with the step before, a large one is a step") {
+  const BatchPlan small(64 + 1, 8, {0, 4});  // 32 + 32 + 1 would leave three of four ranks without a row
+  CHECK(small.steps() == 3);
+  CHECK(small.global(0).size() == 32);
+  CHECK(small.global(1).size() == 17);
+  CHECK(small.global(2).size() == 16);
+  const BatchPlan large(64 + 20, 8, {0, 4});
+  CHECK(large.global(1).size() == 32);
+  CHECK(large.global(2).size() == 20);
+}
+
+TEST_CASE("batch plan: what cannot be divided is refused with both numbers") {
+  const auto refusal = [](std::size_t samples, std::int64_t batch, data::Shard shard) {
+    return sentence<ConfigError>([&] { BatchPlan(samples, batch, shard); });
+  };
+  CHECK(contains(refusal(100, 51, {0, 2}),
+                 "batch of 102 samples (51 on each of 2 ranks) is larger than the data set of 100"));
+  CHECK(refusal(100, 50, {0, 2}).empty());
+  CHECK(contains(refusal(100, 0, {0, 1}), "must be at least 1, not 0"));
+  CHECK(contains(refusal(100, -3, {0, 1}), "must be at least 1, not -3"));
+  CHECK(contains(refusal(0, 1, {0, 1}), "no samples"));
+  CHECK(contains(refusal(100, 1, {2, 2}), "rank 2 of 2"));
+  CHECK(contains(refusal(100, 1, {-1, 2}), "rank -1 of 2"));
+  CHECK(contains(refusal(100, 1, {0, 0}), "of 0 ranks"));
+  CHECK_FALSE(refusal(100, std::int64_t{1} << 62, {0, 8}).empty());
+  CHECK_FALSE(refusal(std::size_t{1} << 32, 1, {0, 1}).empty());
+
+  const BatchPlan evaluation(10, 8, {2, 3}, true);
+  CHECK(evaluation.steps() == 1);
+  CHECK(evaluation.rows(0) == Range{6, 10});
+}
