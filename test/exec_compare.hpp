@@ -377,6 +377,11 @@ class Differences {
     const double a[] = {given}, b[] = {expected};
     compare(what, a, b, 1.0);
   }
+  /// Compares one number that may be off by `room`.
+  void within(const std::string& what, double given, double expected, double room) {
+    if (!(std::abs(given - expected) <= room) && first_.empty())
+      first_ = concat(what, " is ", given, ", not ", expected, " within ", room);
+  }
   const std::string& first() const { return first_; }
 
  private:

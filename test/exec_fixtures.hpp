@@ -1,0 +1,330 @@
+// Compares any Exec with PyTorch's values in test/fixtures: single operations with the gradients of their
+// inputs, and the training step of ResNet-18.
+#pragma once
+
+#include <cmath>
+#include <memory_resource>
+#include <string>
+#include <vector>
+
+#include "exec_compare.hpp"
+#include "fixtures/fixtures.hpp"
+#include <convoy/core/philox.hpp>
+#include <convoy/exec/canonical.hpp>
+#include <convoy/exec/exec.hpp>
+#include <convoy/graph/dynamic.hpp>
+#include <convoy/models/resnet.hpp>
+#include <convoy/optim/optimizer.hpp>
+
+namespace exec_fixtures {
+
+using namespace convoy;
+
+/// Hands its input on, and keeps the gradient that comes back: how a test sees the gradient of an input.
+template <int which>
+struct Probe {
+  static inline thread_local std::vector<double> gradient;
+  static constexpr Shape shape(Shape x) { return x; }
+  template <class T>
+  static void forward(View<const T> x, View<T> y) {
+    std::copy(x.begin(), x.end(), y.begin());
+  }
+  template <class T>
+  static void backward(View<const T>, View<const T>, View<const T> dy, View<T> dx) {
+    std::copy(dy.begin(), dy.end(), dx.begin());
+    gradient.assign(dy.begin(), dy.end());
+  }
+};
+
+/// The inner product of two rows: as a loss, it makes the second the gradient of the first.
+struct InnerProduct {
+  template <class T>
+  static void forward(View<const T> a, View<const T> b, View<T> y) {
+    for (int r = 0; r < a.rows; ++r) {
+      T sum = 0;
+      for (std::size_t i = 0; i < a.row(r).size(); ++i) sum += a.row(r)[i] * b.row(r)[i];
+      y[static_cast<std::size_t>(r)] = sum;
+    }
+  }
+  template <class T>
+  static void backward(View<const T> a, View<const T> b, View<const T>, View<const T> dy, View<T> da,
+                       View<T> db) {
+    const auto n = static_cast<std::size_t>(a.shape.size());
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      da[i] = dy[i / n] * b[i];
+      db[i] = dy[i / n] * a[i];
+    }
+  }
+};
+
+/// The shape of one row of a fixture's tensor.
+inline Shape row_shape(const fixtures::Tensor& tensor) {
+  Shape shape;
+  for (std::size_t i = 1; i < tensor.dims.size(); ++i)
+    shape.extent[shape.rank++] = static_cast<int>(tensor.dims[i]);
+  return shape;
+}
+
+/// Builds the operation that a case of operations.txt names; its parameters are called `op.weight`,
+/// `op.bias`, or as in the fixture (the residual block).
+template <class G>
+graph::Tensor build_operation(G& g, const fixtures::File& file, const std::string& name, graph::Tensor x,
+                              graph::Tensor right) {
+  const auto setting = [&](const char* key) { return static_cast<int>(file[name + "/" + key].scalar()); };
+  const auto is = [&](std::string_view kind) { return name.substr(0, kind.size()) == kind; };
+  const bool bias = file.has(name + "/bias");
+  if (is("conv2d"))
+    return g.conv2d(x, {.channels = static_cast<int>(file[name + "/weight"].dims[0]),
+                        .kernel = setting("kernel"),
+                        .stride = setting("stride"),
+                        .padding = setting("padding"),
+                        .bias = bias,
+                        .name = "op"});
+  if (is("batch_norm"))
+    return g.batch_norm(x, {.epsilon = static_cast<float>(file[name + "/epsilon"].scalar()),
+                            .momentum = static_cast<float>(file[name + "/momentum"].scalar()),
+                            .name = "op"});
+  const auto pool = [&] {
+    return graph::PoolOptions{
+        .kernel = setting("kernel"), .stride = setting("stride"), .padding = setting("padding")};
+  };
+  if (is("max_pool")) return g.max_pool(x, pool());
+  if (is("avg_pool")) return g.avg_pool(x, pool());
+  if (is("global_avg_pool")) return g.global_avg_pool(x);
+  if (is("relu")) return g.relu(x);
+  if (is("add")) return g.add(x, right);
+  if (is("linear"))
+    return g.linear(
+        x, {.features = static_cast<int>(file[name + "/weight"].dims[0]), .bias = bias, .name = "op"});
+  if (is("residual_block")) {
+    auto y = g.conv2d(x, {.channels = 6, .stride = 2, .name = "conv1"});
+    y = g.relu(g.batch_norm(y, {.name = "bn1"}));
+    y = g.batch_norm(g.conv2d(y, {.channels = 6, .name = "conv2"}), {.name = "bn2"});
+    x = g.conv2d(x, {.channels = 6, .kernel = 1, .stride = 2, .name = "downsample.0"});
+    return g.relu(g.add(y, g.batch_norm(x, {.name = "downsample.1"})));
+  }
+  throw std::runtime_error("no operation for the fixture " + name);
+}
+
+/// A sentence about the first value of a case in which `E` differs from PyTorch, or an empty one.
+template <class E>
+std::string operation_difference(const fixtures::File& file, const std::string& name, double tolerance) {
+  using T = typename E::Scalar;
+  const bool entropy = name.substr(0, 13) == "cross_entropy", add = file.has(name + "/left");
+  const std::string input_key = name + (add ? "/left" : "/input");
+  const fixtures::Tensor& input = file[input_key];
+  const int rows = static_cast<int>(input.dims[0]);
+  const DynamicPlan dynamic([&](auto& g) {
+    auto x = g.custom(Probe<0>{}, g.input("input", row_shape(input)));
+    auto right = x;
+    if (add) right = g.custom(Probe<1>{}, g.input("right", row_shape(file[name + "/right"])));
+    if (entropy) {
+      x = g.cross_entropy(x, g.label("label", row_shape(input)[0]));
+      g.output("output", x);
+      g.loss(x);
+    } else {
+      x = build_operation(g, file, name, x, right);
+      g.output("output", x);
+      g.loss(
+          g.custom_loss(InnerProduct{}, x, g.input("output_grad", row_shape(file[name + "/output_grad"]))));
+    }
+  });
+  const Plan& plan = dynamic;
+  E e(plan, rows, {}, std::pmr::new_delete_resource());
+
+  const auto fixture_name = [&](std::string_view parameter) {
+    return name + "/" + std::string(parameter.substr(0, 3) == "op." ? parameter.substr(3) : parameter);
+  };
+  for (std::size_t i = 0; i < plan.parameter_list.size(); ++i) {
+    const auto& values = file[fixture_name(plan.parameter_list[i].name)].values;
+    e.write_parameter(static_cast<int>(i), std::vector<T>(values.begin(), values.end()));
+  }
+  const auto ranges = exec::statistic_ranges(plan);
+  const bool statistics = file.has(name + "/running_mean");
+  for (std::size_t i = 0; i < ranges.size(); ++i)
+    for (auto k = ranges[i].begin; k < ranges[i].end; ++k) {
+      T& value = e.statistics()[static_cast<std::size_t>(k)];
+      value = static_cast<T>(plan.statistic_list[i].start);
+      if (statistics)
+        value = static_cast<T>(file[name + (i == 0 ? "/running_mean" : "/running_var")]
+                                   .values[static_cast<std::size_t>(k - ranges[i].begin)]);
+    }
+
+  std::vector<std::vector<float>> values;
+  std::vector<i32> labels;
+  std::vector<const void*> fields;
+  values.push_back(input.floats());
+  if (add) values.push_back(file[name + "/right"].floats());
+  if (!entropy) values.push_back(file[name + "/output_grad"].floats());
+  for (const auto& field : values) fields.push_back(field.data());
+  if (entropy) {
+    for (const double label : file[name + "/label"].values) labels.push_back(static_cast<i32>(label));
+    fields.push_back(labels.data());
+  }
+
+  exec_compare::Differences found(tolerance);
+  const bool training = name.find("evaluation") == std::string::npos;
+  const exec::Result result = e.forward({fields, rows}, training ? exec::Mode::train : exec::Mode::evaluate);
+  if (entropy)
+    found.compare(name + " loss", result.loss / rows, file[name + "/output"].scalar());
+  else
+    found.compare(name + " output", e.output(0), file[name + "/output"].values, 1e-3);
+  if (!training) return found.first();
+  if (file.has(name + "/running_mean_after"))
+    for (std::size_t i = 0; i < 2; ++i)
+      found.compare(name + (i == 0 ? " running_mean" : " running_var"),
+                    e.statistics().subspan(static_cast<std::size_t>(ranges[i].begin),
+                                           static_cast<std::size_t>(ranges[i].size())),
+                    file[name + (i == 0 ? "/running_mean_after" : "/running_var_after")].values, 1e-3);
+  e.backward(entropy ? 1.0 / rows : 1.0, [](std::int64_t) {});
+  found.compare(name + " gradient of the input", Probe<0>::gradient, file[input_key + "_grad"].values, 1e-3);
+  if (add)
+    found.compare(name + " gradient of the right", Probe<1>::gradient, file[name + "/right_grad"].values,
+                  1e-3);
+  for (int p = 0; p < static_cast<int>(plan.parameter_list.size()); ++p) {
+    const std::string key = fixture_name(plan.parameter_list[static_cast<std::size_t>(p)].name);
+    found.compare(key + " gradient", exec_compare::gradient(e, plan, p), file[key + "_grad"].values, 1e-3);
+  }
+  return found.first();
+}
+
+// ---- ResNet-18
+// ---------------------------------------------------------------------------------------------------------
+
+/// The step's batch as an Exec takes it.
+struct ResNetBatch {
+  std::vector<float> images = fixtures::resnet18_step::images();
+  std::vector<i32> labels;
+  std::vector<const void*> fields;
+
+  ResNetBatch() {
+    for (const int label : fixtures::resnet18_step::labels()) labels.push_back(label);
+    fields = {images.data(), labels.data()};
+  }
+  operator exec::BatchView() const { return {fields, fixtures::resnet18_step::batch}; }
+};
+
+inline const Plan& resnet18() { return plan_of<models::ResNet18<Image{1, 28, 28}, 10>>; }
+
+/// Gives an exec the weights of the step's formula.
+template <class E>
+void write_resnet18(E& e) {
+  using T = typename E::Scalar;
+  const Plan& plan = resnet18();
+  for (std::size_t i = 0; i < plan.parameter_list.size(); ++i) {
+    const auto& p = plan.parameter_list[i];
+    std::vector<std::int64_t> dims(p.shape.extent, p.shape.extent + p.shape.rank);
+    const auto values = fixtures::resnet18_step::parameter(i, p.name.view(), dims);
+    e.write_parameter(static_cast<int>(i), std::vector<T>(values.begin(), values.end()));
+  }
+  const auto ranges = exec::statistic_ranges(plan);
+  for (std::size_t i = 0; i < ranges.size(); ++i)
+    for (auto k = ranges[i].begin; k < ranges[i].end; ++k)
+      e.statistics()[static_cast<std::size_t>(k)] = static_cast<T>(plan.statistic_list[i].start);
+}
+
+/// The first training step: loss, logits, every gradient (sum, norm, four elements), every running statistic.
+/// `slack` is allowed beside the tolerance in units of what PyTorch's own float32 loses on that gradient.
+template <class E>
+std::string resnet18_difference(double tolerance, double slack) {
+  const fixtures::File file("resnet18_step.txt");
+  const Plan& plan = resnet18();
+  E e(plan, fixtures::resnet18_step::batch, {}, std::pmr::new_delete_resource());
+  write_resnet18(e);
+  const ResNetBatch batch;
+  const int rows = fixtures::resnet18_step::batch;
+  exec_compare::Differences found(tolerance);
+  const exec::Result result = e.forward(batch, exec::Mode::train);
+  found.compare("loss", result.loss / rows, file["step/loss"].scalar());
+  found.compare("logits", e.output(0), file["step/logits"].values, 1.0);
+  e.backward(1.0 / rows, [](std::int64_t) {});
+  for (int p = 0; p < static_cast<int>(plan.parameter_list.size()); ++p) {
+    const std::string name(plan.parameter_list[static_cast<std::size_t>(p)].name.view());
+    const auto& expected = file["parameter/" + name].values;
+    const auto gradient = exec_compare::gradient(e, plan, p);
+    double sum = 0, squares = 0;
+    for (const double value : gradient) {
+      sum += value;
+      squares += value * value;
+    }
+    const double norm = expected[2], lost = slack * expected[7], most = slack * expected[8];
+    const auto near = [&](const char* what, double given, double wanted, double room) {
+      found.within(concat(what, " of the gradient of ", name), given, wanted, tolerance * norm + room);
+    };
+    // A sum of n elements whose errors have a norm of `lost` is off by at most sqrt(n) times that.
+    near("the sum", sum, expected[1],
+         std::sqrt(static_cast<double>(gradient.size())) * (tolerance * norm + lost));
+    near("the norm", std::sqrt(squares), norm, lost);
+    for (std::size_t k = 0; k < 4; ++k)
+      near("an element", gradient[static_cast<std::size_t>(file["position/" + name].values[k])],
+           expected[3 + k], most);
+  }
+  const auto ranges = exec::statistic_ranges(plan);
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    const std::string_view name = plan.statistic_list[i].name;
+    const auto dot = name.rfind('.');
+    const auto& expected = file[concat(name.substr(dot + 1), '/', name.substr(0, dot))].values;
+    double sum = 0, squares = 0;
+    for (auto k = ranges[i].begin; k < ranges[i].end; ++k) {
+      const auto value = static_cast<double>(e.statistics()[static_cast<std::size_t>(k)]);
+      sum += value;
+      squares += value * value;
+    }
+    const double given[] = {sum, std::sqrt(squares),
+                            static_cast<double>(e.statistics()[static_cast<std::size_t>(ranges[i].begin)])};
+    found.compare(std::string(name), given, expected, 1e-3);
+  }
+  return found.first();
+}
+
+/// The losses before each of ten updates by an optimizer over the whole exchanged arena.
+template <class E>
+std::vector<double> ten_losses(const optim::Optimizer<optim::Any>& optimizer) {
+  static_assert(std::is_same_v<typename E::Scalar, float>);
+  E e(resnet18(), fixtures::resnet18_step::batch, {}, std::pmr::new_delete_resource());
+  write_resnet18(e);
+  const ResNetBatch batch;
+  const int rows = fixtures::resnet18_step::batch;
+  const auto size = static_cast<std::size_t>(resnet18().sizes.exchanged);
+  std::vector<float> first(size), second(size), losses;
+  std::vector<double> result;
+  for (int step = 1; step <= 10; ++step) {
+    result.push_back(e.forward(batch, exec::Mode::train).loss / rows);
+    e.backward(1.0 / rows, [](std::int64_t) {});
+    optimizer.apply(1, e.parameters().data(), e.gradients().data(), 1.0f, {first.data(), second.data()},
+                    static_cast<std::int64_t>(size), {.step = step, .lr = optimizer.lr(), .decay = true});
+  }
+  return result;
+}
+
+/// Ten losses under Adam and under SGD against PyTorch's in float64. Each may be off by `slack` times the
+/// spread of PyTorch's own float32 runs (plain, channels_last, without oneDNN), which differ because rounding
+/// grows from step to step.
+template <class E>
+std::string ten_losses_difference(double slack) {
+  const fixtures::File file("resnet18_step.txt");
+  const auto check = [&](const std::string& name,
+                         const optim::Optimizer<optim::Any>& optimizer) -> std::string {
+    const auto given = ten_losses<E>(optimizer);
+    const auto &exact = file[name + "/losses"].values, &rounded = file[name + "/losses_float32"].values;
+    for (std::size_t i = 0; i < 10; ++i) {
+      double spread = 0;  // relative to the loss, the largest of the runs and of the steps so far
+      for (std::size_t j = 0; j <= i; ++j)
+        for (std::size_t run = 0; run < 3; ++run)
+          spread = std::max(spread, std::abs(rounded[run * 10 + j] - exact[j]) / exact[j]);
+      if (!(std::abs(given[i] - exact[i]) <= slack * spread * exact[i]))
+        return concat(name, ": loss ", i, " is ", given[i], ", not ", exact[i], " within ", slack * spread);
+    }
+    return {};
+  };
+  optim::Adam::Options adam;
+  adam.lr = 1e-3f;
+  optim::Sgd::Options sgd;
+  sgd.lr = 0.01f;
+  sgd.momentum = 0.9f;
+  sgd.weight_decay = 1e-4f;
+  std::string found = check("adam", optim::Optimizer<optim::Any>{{adam}});
+  return found.empty() ? check("sgd", optim::Optimizer<optim::Any>{{sgd}}) : found;
+}
+
+}  // namespace exec_fixtures

@@ -1,0 +1,261 @@
+// What every Exec promises beside its numbers: order of final gradients, frozen parameters, dead taps, ragged
+// batches, running statistics, errors as sentences.
+#include <doctest/doctest.h>
+
+#include "exec_compare.hpp"
+
+using namespace convoy;
+using exec_compare::Batch;
+
+namespace {
+
+using Reference = exec::Reference<double>;
+
+/// The sentence of what `call` throws, or an empty one.
+template <class Call>
+std::string sentence(Call&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+/// A network in which a 3x3 convolution works on a 1x1 map and one layer is frozen.
+DynamicPlan small() {
+  return DynamicPlan([](auto& g) {
+    auto x = g.input("image", {2, 3, 3});
+    x = g.relu(g.batch_norm(g.conv2d(x, {.channels = 4, .stride = 3, .name = "conv1"}), {.name = "bn1"}),
+               {.name = "relu"});
+    x = g.relu(g.conv2d(x, {.channels = 5, .bias = true, .name = "conv2"}), {.name = "relu2"});
+    x = g.linear(g.flatten(x), {.features = 6, .frozen = true, .name = "fixed"});
+    x = g.linear(x, {.features = 3, .name = "fc"});
+    g.output("logits", x);
+    g.loss(g.cross_entropy(x, g.label("label", 3), {.name = "loss"}));
+  });
+}
+
+int parameter(const Plan& plan, std::string_view name) {
+  for (std::size_t i = 0; i < plan.parameter_list.size(); ++i)
+    if (plan.parameter_list[i].name == name) return static_cast<int>(i);
+  return -1;
+}
+
+std::vector<double> read(Reference& e, const Plan& plan, int p) {
+  std::vector<double> values(
+      static_cast<std::size_t>(plan.parameter_list[static_cast<std::size_t>(p)].shape.size()));
+  e.read_parameter(p, values);
+  return values;
+}
+
+}  // namespace
+
+TEST_CASE("reference: in float it agrees with itself in double over random models") {
+  for (std::uint64_t seed = 1000; seed < 1150; ++seed) {
+    const exec_compare::Model model{seed};
+    INFO(model.text());
+    CHECK(exec_compare::difference<exec::Reference<float>>(model.plan(), {.seed = seed}) == "");
+  }
+}
+
+TEST_CASE("reference: parameters survive writing and reading, dead taps included") {
+  const DynamicPlan plan = small();
+  Reference e(plan, 2);
+  std::vector<std::vector<double>> written;
+  Philox random{5};
+  for (int p = 0; p < static_cast<int>(plan.plan().parameter_list.size()); ++p) {
+    auto values = read(e, plan, p);
+    for (double& value : values) value = random.uniform(-1, 1);
+    e.write_parameter(p, values);
+    written.push_back(values);
+  }
+  for (int p = 0; p < static_cast<int>(written.size()); ++p)
+    CHECK(read(e, plan, p) == written[static_cast<std::size_t>(p)]);
+
+  // conv2's only live tap of nine is the middle one: its live slot holds exactly those, in order.
+  const int p = parameter(plan, "conv2.weight");
+  const auto& slot = plan.plan().slots[static_cast<std::size_t>(p)];
+  REQUIRE(slot.live.size() == 5 * 4);
+  REQUIRE(slot.dead.size() == 5 * 4 * 8);
+  const auto& values = written[static_cast<std::size_t>(p)];
+  for (std::size_t i = 0; i < 20; ++i) {
+    CHECK(e.parameters()[static_cast<std::size_t>(slot.live.begin) + i] == values[i * 9 + 4]);
+    for (std::size_t k = 0; k < 8; ++k)
+      CHECK(e.parameters()[static_cast<std::size_t>(slot.dead.begin) + i * 8 + k] ==
+            values[i * 9 + k + (k >= 4)]);
+  }
+}
+
+TEST_CASE("reference: gradients become final bucket by bucket, frozen and dead ones are nowhere") {
+  const DynamicPlan plan = small();
+  Reference e(plan, 3);
+  exec_compare::randomize(e, plan, Philox{6});
+  const Batch batch(plan, 3, Philox{7});
+  e.forward(batch, exec::Mode::train);
+  std::vector<std::int64_t> finals;
+  std::vector<double> then;  // the arena as it stood when its beginnings became final
+  e.backward(1.0, [&](std::int64_t n) {
+    finals.push_back(n);
+    then.insert(then.end(), e.gradients().begin() + static_cast<std::ptrdiff_t>(then.size()),
+                e.gradients().begin() + n);
+  });
+  CHECK(finals.size() == 3);  // fc, conv2, conv1 with bn1; the frozen layer has none
+  CHECK(finals.back() == plan.plan().sizes.exchanged);
+  CHECK(then == std::vector<double>(e.gradients().begin(), e.gradients().end()));
+  for (double value : exec_compare::gradient(e, plan, parameter(plan, "fixed.weight"))) CHECK(value == 0);
+  double beyond = 0;  // the layers below a frozen one still learn
+  for (double value : exec_compare::gradient(e, plan, parameter(plan, "conv1.weight")))
+    beyond += std::abs(value);
+  CHECK(beyond > 0);
+
+  const std::vector<double> once(e.gradients().begin(), e.gradients().end());
+  e.backward(2.0, [](std::int64_t) {});
+  for (std::size_t i = 0; i < once.size(); ++i) CHECK(e.gradients()[i] == doctest::Approx(2 * once[i]));
+}
+
+TEST_CASE("reference: evaluation does not depend on the batch and moves nothing") {
+  const DynamicPlan plan = small();
+  Reference e(plan, 4);
+  exec_compare::randomize(e, plan, Philox{8});
+  const Batch batch(plan, 4, Philox{9});
+  const std::vector<double> statistics(e.statistics().begin(), e.statistics().end());
+  e.forward(batch, exec::Mode::evaluate);
+  CHECK(statistics == std::vector<double>(e.statistics().begin(), e.statistics().end()));
+  const std::vector<double> logits(e.output(0).begin(), e.output(0).end());
+  const exec::BatchView one{batch.view().fields, 1};
+  e.forward(one, exec::Mode::evaluate);
+  CHECK(e.output(0).size() == 3);
+  for (std::size_t i = 0; i < 3; ++i) CHECK(e.output(0)[i] == logits[i]);
+  e.forward(batch, exec::Mode::train);
+  CHECK(statistics != std::vector<double>(e.statistics().begin(), e.statistics().end()));
+}
+
+TEST_CASE("reference: a single value a channel normalises to the bias and leaves the running variance") {
+  const DynamicPlan plan([](auto& g) {
+    auto x = g.batch_norm(g.input("image", {2, 1, 1}), {.name = "bn"});
+    g.output("y", x);
+    g.loss(g.cross_entropy(g.flatten(x), g.label("label", 2)));
+  });
+  Reference e(plan, 1);
+  exec_compare::randomize(e, plan, Philox{10});
+  const double variance = e.statistics()[16], mean = e.statistics()[0];
+  e.forward(Batch(plan, 1, Philox{11}), exec::Mode::train);
+  std::vector<double> bias(2);
+  e.read_parameter(1, bias);
+  CHECK(e.output(0)[0] == bias[0]);
+  CHECK(e.output(0)[1] == bias[1]);
+  CHECK(e.statistics()[16] == variance);
+  CHECK(e.statistics()[0] != mean);
+}
+
+TEST_CASE("reference: counts what is right, sums losses and metrics over the rows") {
+  const DynamicPlan plan([](auto& g) {
+    auto x = g.input("scores", {3});
+    auto label = g.label("label", 3);
+    g.metric("distance", exec_compare::Distance{}, x, label);
+    g.output("scores", x);
+    g.loss(g.cross_entropy(x, label));
+    g.loss(g.custom_loss(exec_compare::Energy{}, x));
+  });
+  Reference e(plan, 4);
+  const std::vector<float> scores = {1, 2, 3, /**/ 5, 5, 0, /**/ 0, 1, 0, /**/ -1, -2, -3};
+  const std::vector<i32> labels = {2, 0, 2, 1};
+  const void* const fields[] = {scores.data(), labels.data()};
+  const exec::Result result = e.forward({fields, 4}, exec::Mode::train);
+  CHECK(result.correct == 2);  // of equal scores the first counts
+  double loss = 0, distance = 0;
+  for (std::size_t r = 0; r < 4; ++r) {
+    double sum = 0, squares = 0, mean = 0;
+    for (std::size_t k = 0; k < 3; ++k) {
+      const double x = static_cast<double>(scores[3 * r + k]);
+      sum += std::exp(x);
+      squares += x * x;
+      mean += x / 3;
+    }
+    loss += std::log(sum) - static_cast<double>(scores[3 * r + static_cast<std::size_t>(labels[r])]) +
+            squares / 6;
+    distance += std::abs(mean - labels[r]);
+  }
+  CHECK(result.loss == doctest::Approx(loss));
+  CHECK(e.metric(0) == doctest::Approx(distance));
+}
+
+TEST_CASE("initialize: follows the seed, the kinds of the parameters and their canonical order") {
+  const DynamicPlan plan([](auto& g) {
+    auto x = g.relu(
+        g.batch_norm(g.conv2d(g.input("image", {8, 2, 2}), {.channels = 64, .bias = true, .name = "conv"}),
+                     {.name = "bn"}));
+    g.loss(g.cross_entropy(g.linear(g.flatten(x), {.features = 50, .name = "fc"}), g.label("label", 50)));
+  });
+  exec::Reference<float> a(plan, 1), b(plan, 1), other(plan, 1);
+  exec::Reference<double> wide(plan, 1);
+  exec::initialize(a, plan, 3);
+  exec::initialize(b, plan, 3);
+  exec::initialize(wide, plan, 3);
+  exec::initialize(other, plan, 4);
+  CHECK(std::equal(a.parameters().begin(), a.parameters().end(), b.parameters().begin()));
+  CHECK(std::equal(a.parameters().begin(), a.parameters().end(), wide.parameters().begin()));
+  CHECK(!std::equal(a.parameters().begin(), a.parameters().end(), other.parameters().begin()));
+
+  const auto moments = [&](std::string_view name) {
+    struct {
+      double mean = 0, deviation = 0, largest = 0;
+    } m;
+    const auto values = read(wide, plan, parameter(plan, name));
+    const auto n = static_cast<double>(values.size());
+    for (const double value : values) {
+      m.mean += value / n;
+      m.deviation += value * value / n;
+      m.largest = std::max(m.largest, std::abs(value));
+    }
+    m.deviation = std::sqrt(m.deviation);
+    return m;
+  };
+  const auto conv = moments("conv.weight"), fc = moments("fc.weight"), conv_bias = moments("conv.bias");
+  CHECK(conv.deviation == doctest::Approx(std::sqrt(2.0 / (64 * 9))).epsilon(0.05));
+  CHECK(std::abs(conv.mean) < 0.1 * conv.deviation);
+  CHECK(conv.largest > 3 * conv.deviation);
+  CHECK(fc.largest <= 1 / std::sqrt(256.0));
+  CHECK(fc.deviation == doctest::Approx(1 / std::sqrt(3 * 256.0)).epsilon(0.05));
+  CHECK(conv_bias.largest <= 1 / std::sqrt(72.0));
+  CHECK(moments("bn.weight").mean == doctest::Approx(1));
+  CHECK(moments("bn.bias").largest == 0);
+  for (std::size_t i = 0; i < 64; ++i) {
+    CHECK(a.statistics()[i] == 0);
+    CHECK(a.statistics()[64 + i] == 1);
+  }
+}
+
+TEST_CASE("reference: what cannot work is refused in a sentence") {
+  const DynamicPlan plan = small();
+  CHECK(sentence([&] { Reference e(plan, 0); }) == "exec: the batch must have at least one row, not 0");
+  Reference e(plan, 2);
+  CHECK(sentence([&] { e.backward(1, [](std::int64_t) {}); }) ==
+        "exec: backward needs a forward pass in Mode::train before it");
+  const Batch batch(plan, 2, Philox{1});
+  e.forward(batch, exec::Mode::evaluate);
+  CHECK(sentence([&] { e.backward(1, [](std::int64_t) {}); }) ==
+        "exec: backward needs a forward pass in Mode::train before it");
+  CHECK(sentence([&] {
+          e.forward({batch.view().fields, 3}, exec::Mode::train);
+        }) == "exec: a batch of 3 rows does not fit an exec made for 1 to 2");
+  CHECK(sentence([&] {
+          e.forward({batch.view().fields, 0}, exec::Mode::train);
+        }) == "exec: a batch of 0 rows does not fit an exec made for 1 to 2");
+  CHECK(sentence([&] {
+          e.forward({batch.view().fields.first(1), 2}, exec::Mode::train);
+        }) == "exec: the batch has 1 fields, but the model has 2 inputs and labels");
+  const std::vector<i32> labels = {0, 3};
+  const void* const fields[] = {batch.view().fields[0], labels.data()};
+  CHECK(sentence([&] {
+          e.forward({fields, 2}, exec::Mode::train);
+        }) == "exec: label of row 1 is 3, not in [0, 3)");
+  std::vector<double> short_one(7);
+  CHECK(sentence([&] { e.read_parameter(0, short_one); }) ==
+        "exec: conv1.weight of [4x2x3x3] has 72 elements, not 7");
+  CHECK(sentence([&] { e.write_parameter(99, short_one); }) ==
+        "exec: there is no parameter 99; the model has 9");
+  CHECK(sentence([&] { e.output(1); }) == "exec: the model has no output 1");
+  CHECK(sentence([&] { e.metric(0); }) == "exec: the model has no metric 0");
+}
