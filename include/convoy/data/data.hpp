@@ -2,6 +2,7 @@
 #pragma once
 
 #include <convoy/data/dataset.hpp>
+#include <convoy/data/dataset_ref.hpp>
 #include <convoy/data/digits.hpp>
 #include <convoy/data/idx.hpp>
 #include <convoy/data/image_set.hpp>

@@ -24,7 +24,7 @@ namespace convoy::data {
 struct Batch {
   /// The epoch, and the step within it; `Loader::start(epoch, step + 1)` goes on behind this batch.
   std::int64_t epoch = 0, step = 0;
-  /// Samples here; 0 is possible on some ranks only with a batch of 1.
+  /// Samples here; 0 is possible on some ranks, but only with a batch of 1 or a set smaller than the world.
   std::int64_t rows = 0;
   /// Samples of this step over all ranks: the number by which summed gradients are divided.
   std::int64_t global_rows = 0;
