@@ -1,0 +1,202 @@
+# Tests of the sources and of the package: headers alone, include graph, consumers, programs that must not compile, format.
+
+set(public_include ${PROJECT_SOURCE_DIR}/include)
+find_program(CONVOY_CLANGXX NAMES clang++)
+find_program(CONVOY_NVCC NAMES nvcc HINTS /usr/local/cuda/bin)
+find_program(CONVOY_CLANG_FORMAT NAMES clang-format-14 clang-format)
+mark_as_advanced(CONVOY_CLANGXX CONVOY_NVCC CONVOY_CLANG_FORMAT)
+set(compilers ${CMAKE_CXX_COMPILER})
+if(CONVOY_CLANGXX AND NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  list(APPEND compilers ${CONVOY_CLANGXX})
+endif()
+
+# Headers alone: one test for each room and compiler.
+file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${public_include} ${public_include}/*.hpp)
+set(available "")
+foreach(header IN LISTS headers)
+  convoy_libraries_of(${public_include}/${header} libraries missing)
+  if(NOT missing)
+    list(APPEND available ${header})
+    if(header MATCHES "^convoy/([a-z_]+)/")
+      set(room ${CMAKE_MATCH_1})
+    else()
+      set(room convoy)
+    endif()
+    list(APPEND rooms ${room})
+    list(APPEND headers_of_${room} ${header})
+  endif()
+endforeach()
+list(REMOVE_DUPLICATES rooms)
+# The include folders and definitions of convoy and some components, one flag a line: a file that each compiler reads.
+function(write_flags file)
+  set(folders "")
+  set(definitions "")
+  foreach(target convoy::convoy ${ARGN})
+    list(APPEND folders $<TARGET_PROPERTY:${target},INTERFACE_INCLUDE_DIRECTORIES>)
+    list(APPEND definitions $<TARGET_PROPERTY:${target},INTERFACE_COMPILE_DEFINITIONS>)
+  endforeach()
+  # /usr/include must not become an explicit system folder: libstdc++ finds the C headers after its own.
+  set(folders "$<REMOVE_DUPLICATES:$<FILTER:${folders},EXCLUDE,^(/usr/include|${public_include})?$>>")
+  set(definitions "$<REMOVE_DUPLICATES:$<FILTER:${definitions},EXCLUDE,^$>>")
+  file(GENERATE OUTPUT ${file}
+       CONTENT "-std=c++20
+-I${public_include}
+$<$<BOOL:${folders}>:-isystem$<JOIN:${folders},\n-isystem>
+>$<$<BOOL:${definitions}>:-D$<JOIN:${definitions},\n-D>
+>")
+endfunction()
+set(host_components "")
+foreach(component host mpi)
+  if(convoy_${component}_FOUND)
+    list(APPEND host_components convoy::${component})
+  endif()
+endforeach()
+write_flags(${CMAKE_CURRENT_BINARY_DIR}/headers.flags ${host_components})
+
+foreach(compiler IN LISTS compilers)
+  get_filename_component(short ${compiler} NAME)
+  if(short MATCHES "clang")
+    set(short clang)
+  else()
+    set(short gcc)
+  endif()
+  foreach(room IN LISTS rooms)
+    add_test(NAME headers.${short}.${room}
+             COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/headers/check.sh ${compiler} ${CMAKE_CURRENT_BINARY_DIR}/headers.flags
+                     ${headers_of_${room}})
+    set_tests_properties(headers.${short}.${room} PROPERTIES TIMEOUT 300 LABELS headers)
+  endforeach()
+endforeach()
+
+# No header defines a function or variable twice: every header in two sources of one program.
+set(twice "")
+foreach(header IN LISTS available)
+  string(APPEND twice "#include <${header}>\n")
+endforeach()
+file(CONFIGURE OUTPUT first.cpp CONTENT "${twice}int main() {}\n" @ONLY)
+file(CONFIGURE OUTPUT second.cpp CONTENT "${twice}" @ONLY)
+add_executable(link_twice ${CMAKE_CURRENT_BINARY_DIR}/first.cpp ${CMAKE_CURRENT_BINARY_DIR}/second.cpp)
+target_compile_options(link_twice PRIVATE -O0)
+target_link_libraries(link_twice PRIVATE convoy::convoy ${host_components})
+add_test(NAME headers.link_twice COMMAND link_twice)
+set_tests_properties(headers.link_twice PROPERTIES TIMEOUT 60 LABELS headers)
+
+# CUDA headers, and the models as nvcc's front end sees them.
+if(convoy_cuda_FOUND AND CONVOY_NVCC)
+  write_flags(${CMAKE_CURRENT_BINARY_DIR}/cuda.flags convoy::cuda)
+  file(GLOB_RECURSE cuda_headers CONFIGURE_DEPENDS RELATIVE ${public_include} ${public_include}/*.cuh
+       ${public_include}/convoy/models/*.hpp)
+  foreach(header IN LISTS cuda_headers)
+    string(REGEX REPLACE "[^a-z0-9_]+" "." short ${header})
+    add_test(NAME headers.nvcc.${short}
+             COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/headers/check_nvcc.sh ${CONVOY_NVCC}
+                     ${CMAKE_CURRENT_BINARY_DIR}/cuda.flags ${header})
+    set_tests_properties(headers.nvcc.${short} PROPERTIES TIMEOUT 300 LABELS "headers;cuda")
+  endforeach()
+endif()
+
+# The rooms and who may include whom.
+set(include_graph ${CMAKE_COMMAND} -P ${CMAKE_CURRENT_SOURCE_DIR}/include_graph/check.cmake)
+add_test(NAME include_graph COMMAND ${include_graph} ${public_include})
+set_tests_properties(include_graph PROPERTIES TIMEOUT 60 LABELS sources)
+foreach(fault upwards sideways cycle missing device)
+  add_test(NAME include_graph.finds_${fault}
+           COMMAND ${include_graph} ${CMAKE_CURRENT_SOURCE_DIR}/include_graph/${fault})
+  set_tests_properties(include_graph.finds_${fault} PROPERTIES TIMEOUT 60 LABELS sources)
+endforeach()
+set_tests_properties(include_graph.finds_upwards PROPERTIES PASS_REGULAR_EXPRESSION
+  "convoy/core/shape.hpp includes convoy/graph/node.hpp: core may not know graph")
+set_tests_properties(include_graph.finds_sideways PROPERTIES PASS_REGULAR_EXPRESSION
+  "convoy/exec/exec.hpp includes convoy/comm/ring.hpp: exec may not know comm")
+set_tests_properties(include_graph.finds_cycle PROPERTIES PASS_REGULAR_EXPRESSION
+  "include one another in a cycle: convoy/core/a.hpp convoy/core/b.hpp")
+set_tests_properties(include_graph.finds_missing PROPERTIES PASS_REGULAR_EXPRESSION
+  "convoy/core/a.hpp includes convoy/core/gone.hpp, which does not exist")
+set_tests_properties(include_graph.finds_device PROPERTIES PASS_REGULAR_EXPRESSION
+  "convoy/exec/a.hpp includes cuda_runtime.h: only a .cuh may")
+
+# Consumers, each a project of its own.
+add_test(NAME consumer.install COMMAND ${CMAKE_COMMAND} --install ${PROJECT_BINARY_DIR} --prefix
+                                       ${CMAKE_CURRENT_BINARY_DIR}/prefix)
+set_tests_properties(consumer.install PROPERTIES FIXTURES_SETUP installed TIMEOUT 60 LABELS consumer)
+function(add_consumer name)
+  cmake_parse_arguments(PARSE_ARGV 1 a "" "PROJECT;COMPILER;SAYS" "OPTIONS;COMPONENTS")
+  if(NOT a_COMPILER)
+    set(a_COMPILER ${CMAKE_CXX_COMPILER})
+  endif()
+  list(JOIN a_COMPONENTS " " components)
+  add_test(NAME consumer.${name}
+           COMMAND ${CMAKE_COMMAND} -DPROJECT=${CMAKE_CURRENT_SOURCE_DIR}/consumers/${a_PROJECT} -DGENERATOR=${CMAKE_GENERATOR}
+                   -DBUILD=${CMAKE_CURRENT_BINARY_DIR}/consumers/${name} -DCOMPILER=${a_COMPILER} -DSAYS=${a_SAYS}
+                   "-DOPTIONS=${a_OPTIONS};-DCOMPONENTS=${components};-DCONVOY_SOURCE=${PROJECT_SOURCE_DIR}"
+                   -DPREFIX=${CMAKE_CURRENT_BINARY_DIR}/prefix -P ${CMAKE_CURRENT_SOURCE_DIR}/consumers/check.cmake)
+  set_tests_properties(consumer.${name} PROPERTIES TIMEOUT 300 LABELS consumer FIXTURES_REQUIRED installed
+                                                   ENVIRONMENT "${mpi_environment}")
+endfunction()
+add_consumer(find_package PROJECT find_package)
+add_consumer(add_subdirectory PROJECT add_subdirectory)
+add_consumer(fetch_content PROJECT fetch_content)
+if(CONVOY_CLANGXX)
+  add_consumer(find_package.clang PROJECT find_package COMPILER ${CONVOY_CLANGXX})
+endif()
+set(found_components "")
+foreach(component host mpi)
+  if(convoy_${component}_FOUND)
+    list(APPEND found_components ${component})
+  endif()
+endforeach()
+if(found_components)
+  add_consumer(components PROJECT find_package COMPONENTS ${found_components})
+  add_consumer(components_in_tree PROJECT add_subdirectory COMPONENTS ${found_components})
+endif()
+add_consumer(unknown_component PROJECT find_package COMPONENTS teleport
+             SAYS "there is no component 'teleport'.*there are host, mpi, cuda, nccl")
+add_consumer(missing_component PROJECT find_package COMPONENTS mpi OPTIONS -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON
+             SAYS "component 'mpi' was asked for, but MPI was not found")
+add_consumer(missing_but_on PROJECT add_subdirectory OPTIONS -DCONVOY_MPI=ON -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON
+             SAYS "CONVOY_MPI is ON, but MPI was not found")
+add_consumer(option_misspelt PROJECT add_subdirectory OPTIONS -DCONVOY_HOST=YES
+             SAYS "CONVOY_HOST is 'YES'.*it must be AUTO, ON or OFF")
+add_consumer(wrong_version PROJECT find_package OPTIONS -DVERSION=99.0 SAYS "requested[ \n]+version \"?99.0")
+
+# Programs that must not compile, each with one sentence.
+file(GLOB wrong CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/compile_fail/*.cpp)
+foreach(compiler IN LISTS compilers)
+  get_filename_component(short ${compiler} NAME)
+  if(short MATCHES "clang")
+    set(short clang)
+  else()
+    set(short gcc)
+  endif()
+  foreach(source IN LISTS wrong)
+    get_filename_component(what ${source} NAME_WE)
+    add_test(NAME compile_fail.${short}.${what} COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/compile_fail/check.sh ${compiler}
+                                                        ${source} ${public_include})
+    set_tests_properties(compile_fail.${short}.${what} PROPERTIES TIMEOUT 120 LABELS compile_fail)
+  endforeach()
+endforeach()
+
+# Shell tests of the example programs: test/programs/test_<what>.sh <folder of the programs>; exit code 77 skips.
+if(convoy_examples_FOUND)
+  file(GLOB scripts CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/programs/test_*.sh)
+  foreach(script IN LISTS scripts)
+    get_filename_component(what ${script} NAME_WE)
+    string(REGEX REPLACE "^test_" "programs." what ${what})
+    add_test(NAME ${what} COMMAND bash ${script} ${PROJECT_BINARY_DIR}/examples)
+    set_tests_properties(${what} PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77 PROCESSORS 2 LABELS programs
+                                            ENVIRONMENT "${mpi_environment}")
+  endforeach()
+endif()
+
+# The format is that of one version: others disagree in details.
+if(CONVOY_CLANG_FORMAT)
+  execute_process(COMMAND ${CONVOY_CLANG_FORMAT} --version OUTPUT_VARIABLE version)
+  if(version MATCHES "version 14[.]")
+    add_test(NAME format COMMAND bash ${PROJECT_SOURCE_DIR}/scripts/format.sh --check ${CONVOY_CLANG_FORMAT})
+    set_tests_properties(format PROPERTIES TIMEOUT 120 LABELS sources)
+  endif()
+endif()
+
+# The commands that the README shows exist.
+add_test(NAME readme COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/readme/check.sh ${PROJECT_SOURCE_DIR})
+set_tests_properties(readme PROPERTIES TIMEOUT 60 LABELS sources)

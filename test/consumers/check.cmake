@@ -1,0 +1,35 @@
+# Configures, builds and runs a consumer project. -DPROJECT -DBUILD -DPREFIX -DCOMPILER -DGENERATOR -DOPTIONS, and -DSAYS if
+# configuring must fail with that sentence.
+cmake_minimum_required(VERSION 3.25)
+file(REMOVE_RECURSE ${BUILD})
+execute_process(
+  COMMAND ${CMAKE_COMMAND} -S ${PROJECT} -B ${BUILD} -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_BUILD_TYPE=
+          -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DCMAKE_PREFIX_PATH=${PREFIX} ${OPTIONS}
+  RESULT_VARIABLE failed OUTPUT_VARIABLE output ERROR_VARIABLE output)
+string(REGEX REPLACE "[ \n]+" " " flat "${output}")
+if(SAYS)
+  if(NOT failed)
+    message(FATAL_ERROR "configuring succeeded, and should have said: ${SAYS}")
+  elseif(NOT flat MATCHES "${SAYS}")
+    message(FATAL_ERROR "configuring failed without the sentence: ${SAYS}\n${output}")
+  endif()
+  message(STATUS "configuring failed as it should: ${CMAKE_MATCH_0}")
+  return()
+endif()
+if(failed)
+  message(FATAL_ERROR "configuring failed:\n${output}")
+endif()
+execute_process(COMMAND ${CMAKE_COMMAND} --build ${BUILD} RESULT_VARIABLE failed OUTPUT_VARIABLE output ERROR_VARIABLE output)
+if(failed)
+  message(FATAL_ERROR "building failed:\n${output}")
+endif()
+# Nothing is forced on a consumer: no optimization, architecture, warning or OpenMP flag came from convoy.
+file(STRINGS ${BUILD}/compile_commands.json commands REGEX "\"command\"")
+if(commands MATCHES " (-O[^ ]*|-m(arch|tune|cpu|avx|fma)[^ ]*|-fopenmp[^ ]*|-W[^ ]*|-ffast-math|-g) ")
+  message(FATAL_ERROR "convoy forced ${CMAKE_MATCH_1} on its consumer: ${commands}")
+endif()
+execute_process(COMMAND ${BUILD}/consumer RESULT_VARIABLE failed OUTPUT_VARIABLE output ERROR_VARIABLE output TIMEOUT 60)
+if(failed)
+  message(FATAL_ERROR "the program failed with ${failed}:\n${output}")
+endif()
+message(STATUS "built and run: ${output}")

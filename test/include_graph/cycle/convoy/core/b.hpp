@@ -1,0 +1,2 @@
+#pragma once
+#include <convoy/core/a.hpp>

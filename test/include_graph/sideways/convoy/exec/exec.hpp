@@ -1,0 +1,2 @@
+#pragma once
+#include <convoy/comm/ring.hpp>

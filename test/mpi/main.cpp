@@ -1,0 +1,19 @@
+// The main() of every test that mpirun starts: each rank runs all cases, in the same order, and reports for itself.
+#define DOCTEST_CONFIG_IMPLEMENT
+#include <doctest/doctest.h>
+
+#include <convoy/comm/transport/mpi_session.hpp>
+
+#include <cstdio>
+#include <exception>
+
+int main(int argc, char** argv) {
+  try {
+    convoy::mpi::Session session{argc, argv};
+    doctest::Context context(argc, argv);
+    return context.run();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}
