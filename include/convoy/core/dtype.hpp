@@ -8,6 +8,9 @@
 
 namespace convoy {
 
+// Before the types of the same names: after them, g++ would say that the enumerators shadow them.
+enum class DType : unsigned char { f32, f64, bf16, f16, i32, u8 };
+
 using f32 = float;
 using f64 = double;
 using i32 = std::int32_t;
@@ -63,8 +66,6 @@ struct f16 {
   }
   friend constexpr bool operator==(const f16&, const f16&) = default;
 };
-
-enum class DType : unsigned char { f32, f64, bf16, f16, i32, u8 };
 
 /// Bytes of one element.
 constexpr std::size_t size_of(DType type) {
