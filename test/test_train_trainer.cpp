@@ -1,0 +1,242 @@
+// Trainer: what ranks, batches, accumulation, callbacks and faults do to a training.
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <sstream>
+
+#include "train_support.hpp"
+
+using namespace convoy;
+using namespace train_test;
+
+namespace {
+
+template <class Model>
+typename ThreadTrainer<Model>::Config config(int batch) {
+  return {.batch = batch, .optimizer = {.lr = 0.05f, .momentum = 0.9f, .weight_decay = 1e-3f}};
+}
+
+}  // namespace
+
+TEST_CASE("two ranks with batch B train as one rank with batch 2B") {
+  const Blobs blobs(400);
+  const data::DatasetRef set(&blobs);
+  const auto one = train_test::train<ThreadTrainer<Plain>>(1, config<Plain>(20), set, {.steps = 20, .log = nullptr});
+  for (const int ranks : {2, 4}) {
+    const auto many = train_test::train<ThreadTrainer<Plain>>(ranks, config<Plain>(20 / ranks), set, {.steps = 20, .log = nullptr});
+    CHECK(largest_difference(one, many) < 1e-5f);
+  }
+  // The same without training differs, so the comparison can fail.
+  const auto start = train_test::train<ThreadTrainer<Plain>>(1, config<Plain>(20), set, {.steps = 1, .log = nullptr});
+  CHECK(largest_difference(one, start) > 1e-3f);
+}
+
+TEST_CASE("two runs give the same bits, and another seed gives others") {
+  const Blobs blobs(90);
+  const data::DatasetRef set(&blobs);
+  auto settings = config<Normed>(10);
+  const auto first = train_test::train<ThreadTrainer<Normed>>(3, settings, set, {.epochs = 2, .log = nullptr});
+  const auto again = train_test::train<ThreadTrainer<Normed>>(3, settings, set, {.epochs = 2, .log = nullptr});
+  CHECK(first == again);
+  settings.seed = 1;
+  CHECK(first != train_test::train<ThreadTrainer<Normed>>(3, settings, set, {.epochs = 2, .log = nullptr}));
+}
+
+TEST_CASE("accumulated micro-steps train as one larger batch") {
+  const Blobs blobs(240);
+  const data::DatasetRef set(&blobs);
+  auto micro = config<Plain>(8);
+  micro.accumulate = 3;
+  const auto whole = train_test::train<ThreadTrainer<Plain>>(1, config<Plain>(24), set, {.epochs = 2, .log = nullptr});
+  CHECK(largest_difference(whole, train_test::train<ThreadTrainer<Plain>>(1, micro, set, {.epochs = 2, .log = nullptr})) < 1e-5f);
+  micro.batch = 4;
+  CHECK(largest_difference(whole, train_test::train<ThreadTrainer<Plain>>(2, micro, set, {.epochs = 2, .log = nullptr})) < 1e-5f);
+}
+
+TEST_CASE("a ragged last batch counts each sample once") {
+  const Blobs blobs(103);
+  const data::DatasetRef set(&blobs);
+  const auto one = train_test::train<ThreadTrainer<Plain>>(1, config<Plain>(20), set, {.epochs = 3, .log = nullptr});
+  const auto two = train_test::train<ThreadTrainer<Plain>>(2, config<Plain>(10), set, {.epochs = 3, .log = nullptr});
+  CHECK(largest_difference(one, two) < 1e-5f);
+}
+
+TEST_CASE("training learns, and evaluate, predict and fit agree on how much") {
+  const Blobs training(600), test(151, 8);
+  for (const int ranks : {1, 3})
+    transport::Threads::World(ranks).run([&](const transport::Threads& endpoint) {
+      ThreadTrainer<Plain> trainer{config<Plain>(12), endpoint};
+      const auto before = trainer.evaluate(test);
+      const auto report = trainer.fit(training, {.epochs = 8, .validate = &test, .log = nullptr});
+      const auto& after = report.epochs.back().test;
+      CHECK(before.accuracy < 0.5);
+      CHECK(after.accuracy > 0.9);
+      CHECK(after.rows == 151);
+      CHECK(after.loss < before.loss);
+      const auto prediction = trainer.predict(test);
+      REQUIRE(prediction.values.size() == 151 * classes);
+      int correct = 0;
+      for (std::size_t i = 0; i < 151; ++i) {
+        const float* row = prediction.values.data() + i * classes;
+        correct += std::max_element(row, row + classes) - row == static_cast<int>(i % classes);
+      }
+      CHECK(correct == doctest::Approx(after.accuracy * 151));
+      CHECK(report.samples == 8 * 600);
+    });
+}
+
+TEST_CASE("taps that never meet the input decay as PyTorch decays them, and nothing else happens to them") {
+  const Blobs blobs(60);
+  transport::Threads::World(2).run([&](const transport::Threads& endpoint) {
+    auto settings = config<Dead>(10);
+    ThreadTrainer<Dead> trainer{settings, endpoint};
+    const int conv = 0;
+    REQUIRE(trainer.plan.parameter_list[conv].name.view() == "conv.weight");
+    std::vector<float> before(27), after(27);
+    trainer.exec().read_parameter(conv, before);
+    trainer.fit(blobs, {.steps = 3, .log = nullptr});
+    trainer.exec().read_parameter(conv, after);
+    for (std::size_t i = 0; i < 27; ++i) {
+      double p = before[i], v = 0;
+      for (int step = 0; step < 3; ++step) {
+        v = 0.9 * v + 1e-3 * p;
+        p -= 0.05 * v;
+      }
+      if (i % 9 == 4) CHECK(std::abs(after[i] - p) > 1e-5);
+      else CHECK(after[i] == doctest::Approx(p).epsilon(1e-5));
+    }
+  });
+  // Without decay they hold still, and no state is kept for them.
+  ThreadTrainer<Dead> trainer{{.batch = 10, .optimizer = {.lr = 0.05f}}};
+  CHECK(trainer.optimizer_state_bytes() == static_cast<std::size_t>(trainer.plan.sizes.exchanged) * 4);
+}
+
+TEST_CASE("a loss that is not a number on one rank stops all of them and names it") {
+  const Blobs blobs(80, 7, 33);
+  std::atomic<int> told = 0;
+  auto run = [&] {
+    transport::Threads::World(2).run([&](const transport::Threads& endpoint) {
+      ThreadTrainer<Plain> trainer{config<Plain>(10), endpoint};
+      try {
+        trainer.fit(blobs, {.epochs = 1, .log = nullptr});
+      } catch (const ExecError& error) {
+        const std::string what = error.what();
+        CHECK(what.find("is not a number") != std::string::npos);
+        CHECK(what.find("rank ") == 0);
+        ++told;
+      }
+    });
+  };
+  run();
+  CHECK(told == 2);
+}
+
+TEST_CASE("callbacks, early stop and a number of steps end a fit on all ranks together") {
+  const Blobs training(200), test(50, 8);
+  transport::Threads::World(2).run([&](const transport::Threads& endpoint) {
+    ThreadTrainer<Plain> trainer{config<Plain>(10), endpoint};
+    CHECK(trainer.fit(training, {.epochs = 9, .steps = 13, .log = nullptr}).steps == 13);
+
+    // Only rank 1 asks; both end after the step that follows.
+    const auto called = trainer.fit(training, {.epochs = 9,
+                                               .on_step =
+                                                   [&](const train::StepReport& report) {
+                                                     return trainer.rank() == 1 && report.step == 4 ? train::Control::stop
+                                                                                                    : train::Control::go_on;
+                                                   },
+                                               .log = nullptr});
+    CHECK(called.stopped == train::StopReason::callback);
+    CHECK(called.steps == 6);
+
+    const auto by_epoch = trainer.fit(training, {.epochs = 9,
+                                                 .on_epoch =
+                                                     [&](const train::EpochReport& report) {
+                                                       return trainer.rank() == 0 && report.epoch == 1 ? train::Control::stop
+                                                                                                       : train::Control::go_on;
+                                                     },
+                                                 .log = nullptr});
+    CHECK(by_epoch.epochs.size() == 2);
+
+    const auto early = trainer.fit(training, {.epochs = 30, .validate = &test, .early_stop = {.target_accuracy = 0.5}, .log = nullptr});
+    CHECK(early.stopped == train::StopReason::early_stop);
+    CHECK(early.epochs.back().test.accuracy >= 0.5);
+  });
+  // A learning rate of zero never improves.
+  ThreadTrainer<Plain> still{{.batch = 10, .optimizer = {.lr = 0}}};
+  const auto waited = still.fit(training, {.epochs = 30, .validate = &test, .early_stop = {.patience = 3}, .log = nullptr});
+  CHECK(waited.epochs.size() == 4);
+}
+
+TEST_CASE("the published lines are what the log prints") {
+  const Blobs training(60), test(20, 8);
+  std::ostringstream log;
+  ThreadTrainer<Plain> trainer{config<Plain>(10)};
+  trainer.fit(training, {.epochs = 1, .validate = &test, .log = &log, .log_every = 4});
+  const std::string text = log.str();
+  CHECK(text.find("Step4: ") == 0);
+  CHECK(text.find(" data/sec\nEpoch 0 in ") != std::string::npos);
+  CHECK(text.find(" sec, test time ") != std::string::npos);
+  CHECK(text.find(" sec, test accuracy:0.") != std::string::npos);
+}
+
+TEST_CASE("the timeline holds every rank's forward, backward, buckets and updates") {
+  const Blobs training(40);
+  transport::Threads::World(2).run([&](const transport::Threads& endpoint) {
+    train::Timeline timeline;
+    ThreadTrainer<Plain> trainer{{.batch = 10, .timeline = &timeline}, endpoint};
+    trainer.fit(training, {.epochs = 1, .log = nullptr});
+    const auto all = trainer.gather_timeline();
+    if (trainer.rank() != 0) return;
+    REQUIRE(all.size() == 2);
+    for (const auto& events : all) {
+      int forward = 0, backward = 0, bucket = 0, update = 0;
+      for (const auto& event : events) {
+        const std::string_view name(event.name.data());
+        CHECK(event.end >= event.begin);
+        forward += name == "forward";
+        backward += name == "backward";
+        bucket += name == "bucket 0";
+        update += name == "update";
+      }
+      CHECK(forward == 2);
+      CHECK(backward == 2);
+      CHECK(bucket == 2);
+      CHECK(update == 2 * static_cast<int>(trainer.plan.buckets.size()));
+    }
+  });
+}
+
+TEST_CASE("what does not fit is refused in one sentence") {
+  const Blobs blobs(30);
+  using T = ThreadTrainer<Plain>;
+  CHECK_THROWS_WITH_AS((T{{.batch = 0}}), "trainer: the batch must be at least 1, not 0", ConfigError);
+  CHECK_THROWS_WITH_AS((T{{.accumulate = -1}}), "trainer: accumulate must be at least 1, not -1", ConfigError);
+  CHECK_THROWS_AS((T{{.optimizer = {.lr = -1}}}), ConfigError);
+  CHECK_THROWS_AS((T{{.schedule = {.decay = optim::Decay::linear}}}), ConfigError);
+  T trainer{{.batch = 31}};
+  CHECK_THROWS_AS(trainer.fit(blobs), ConfigError);
+  CHECK_THROWS_AS(trainer.fit(blobs, {.epochs = 0}), ConfigError);
+  CHECK_THROWS_AS(trainer.predict(blobs, 1), ConfigError);
+  const data::Synthetic other(10, {{{"image", DType::f32, Shape{1, 9, 8}}}, {{"label", DType::i32, {}}, classes}});
+  CHECK_THROWS_WITH_AS(trainer.evaluate(other),
+                       "the model's input 'image' is f32 [1x8x8], but the data set's field is f32 [1x9x8]", ConfigError);
+  const data::Synthetic nameless(10, {{{"picture", DType::f32, image}}});
+  CHECK_THROWS_WITH_AS(trainer.evaluate(nameless),
+                       "the model's input 'image' has no field of that name in the data set, which has 'picture'", ConfigError);
+}
+
+TEST_CASE("ranks that were started differently say which field differs") {
+  std::atomic<int> told = 0;
+  auto run = [&] {
+    transport::Threads::World(2).run([&](const transport::Threads& endpoint) {
+      try {
+        ThreadTrainer<Plain> trainer{config<Plain>(endpoint.rank() == 0 ? 10 : 12), endpoint};
+      } catch (const Error& error) {
+        CHECK(std::string(error.what()).find("batch") != std::string::npos);
+        ++told;
+      }
+    });
+  };
+  run();
+  CHECK(told == 2);
+}
