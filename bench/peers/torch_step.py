@@ -12,7 +12,7 @@ Prints one JSON object per setting:
     model, image, channels, classes, batch (per rank), threads (per rank), ranks, layout, mode, adam, memory, torch, parameters,
     steps, images_per_sec (all ranks, from the median step), images_per_sec_mean (from the total time), step_ms {min, median, max},
     step_ms_all, loss
-and with --best, after one line per setting, the same object of the fastest with "best": true.
+and with --best, after one line per setting, the same object of the fastest (see quarter_step) with "best": true.
 
 Settings that a user may turn without changing the arithmetic:
     layout   plain | channels_last
@@ -252,6 +252,11 @@ def run_setting(options, quiet=False):
     return json.loads(lines[-1]) if lines and all(rank.returncode == 0 for rank in ranks) else None
 
 
+def quarter_step(result):
+    """What settings are ranked by: a quarter of the steps are faster. Neighbours on the machine disturb it less than the median."""
+    return sorted(result["step_ms_all"])[len(result["step_ms_all"]) // 4]
+
+
 def best(options):
     import torch
 
@@ -274,7 +279,7 @@ def best(options):
         results.append(result)
     if not results:
         sys.exit("torch_step.py: no setting ran")
-    print(json.dumps({**max(results, key=lambda r: r["images_per_sec"]), "best": True}), flush=True)
+    print(json.dumps({**min(results, key=quarter_step), "best": True}), flush=True)
 
 
 def main():
