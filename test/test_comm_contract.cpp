@@ -1,0 +1,200 @@
+// SANITIZE: address thread
+// Nothing hangs and nothing lies: ranks that differ, fail, leave, stay away or send something else.
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <convoy/comm/exchange/all_reduce.hpp>
+#include <convoy/core/memory.hpp>
+
+using namespace convoy;
+using transport::Threads;
+
+namespace {
+
+const comm::Options quick{.deadline = Seconds(0.3), .segment_bytes = 1024, .window = 2};
+const comm::Options patient{.deadline = Seconds(30), .segment_bytes = 1024, .window = 2};
+
+// Runs `body` on all ranks and returns each rank's sentence, empty where it did not throw.
+std::vector<std::string> sentences(int ranks, const std::function<void(Threads)>& body) {
+  std::vector<std::string> all(static_cast<std::size_t>(ranks));
+  try {
+    Threads::World(ranks).run([&](Threads endpoint) {
+      const auto rank = static_cast<std::size_t>(endpoint.rank());
+      try {
+        body(std::move(endpoint));
+      } catch (const std::exception& e) {
+        all[rank] = e.what();
+        throw;
+      }
+    });
+  } catch (const std::exception&) {
+  }
+  return all;
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("ranks that differ are told who differs in what, all in the same words") {
+  std::vector<float> arena(100);
+  const std::vector<Range> cuts{{0, 100}};
+  const auto open_with = [&](const std::function<comm::Fingerprint(int)>& fingerprint) {
+    return sentences(3, [&](Threads endpoint) {
+      comm::Ring<Threads> ring(endpoint, patient);
+      ring.open(fingerprint(ring.rank()), {arena, arena, cuts});
+    });
+  };
+  for (const std::string& s : open_with([](int rank) {
+         return comm::Fingerprint().add("model", "resnet18").add("optimizer", rank == 1 ? "sgd" : "adam");
+       }))
+    CHECK(s == "rank 1 differs from rank 0 in optimizer: sgd instead of adam");
+  for (const std::string& s : open_with([](int rank) {
+         comm::Fingerprint f;
+         f.add("model", "resnet18");
+         if (rank != 2) f.add("precision", "f32");
+         return f;
+       }))
+    CHECK(contains(s, "rank 2 differs from rank 0: it has no field \"precision\" (rank 0: f32)"));
+  for (const std::string& s :
+       open_with([](int rank) { return comm::Fingerprint().add("plan", rank == 0 ? 1u : 2u, "net"); }))
+    CHECK(contains(s, "rank 1 differs from rank 0 in plan: both say net, but their details differ"));
+  for (const std::string& s : open_with([](int) { return comm::Fingerprint().add("model", "resnet18"); }))
+    CHECK(s == "");
+}
+
+TEST_CASE("buckets that differ are found at open") {
+  std::vector<float> arena(100);
+  for (const std::string& s : sentences(2, [&](Threads endpoint) {
+         comm::Ring<Threads> ring(endpoint, patient);
+         const std::vector<Range> cuts{{0, endpoint.rank() == 0 ? 50 : 60}};
+         ring.open({}, {arena, arena, cuts});
+       }))
+    CHECK(contains(s, "rank 1 differs from rank 0 in buckets"));
+}
+
+TEST_CASE("spans of different sizes: the sentence names both ranks and both sizes") {
+  const auto all = sentences(2, [&](Threads endpoint) {
+    comm::Ring<Threads> ring(endpoint, quick);
+    std::vector<float> values(endpoint.rank() == 0 ? 100 : 160);
+    ring.all_reduce(std::span<float>(values), comm::sum);
+  });
+  bool named = false;
+  for (const std::string& s : all) {
+    CHECK(s != "");
+    named = named || contains(s, "rank 1 sent 320 bytes where rank 0 expects 192") ||
+            contains(s, "rank 0 sent 208 bytes where rank 1 expects 320");
+  }
+  CHECK(named);
+}
+
+TEST_CASE("a rank that fails ends the others at once, with its reason") {
+  const auto all = sentences(3, [&](Threads endpoint) {
+    comm::Ring<Threads> ring(endpoint, patient);
+    std::vector<float> values(10'000, 1.0f);
+    ring.all_reduce(std::span<float>(values), comm::sum);
+    if (ring.rank() == 1) fail("the disk is full");
+    ring.all_reduce(std::span<float>(values), comm::sum);
+  });
+  CHECK(all[1] == "the disk is full");
+  CHECK(contains(all[2], "ring: that rank has failed: the disk is full (peer rank 1"));
+  CHECK(all[0] != "");
+}
+
+TEST_CASE("the first exception comes out of run") {
+  CHECK_THROWS_WITH_AS(Threads::World(4).run([](Threads endpoint) {
+    comm::Ring<Threads> ring(endpoint, patient);
+    if (ring.rank() == 3) fail<ConfigError>("the batch is zero");
+    ring.barrier();
+  }),
+                       "the batch is zero", ConfigError);
+}
+
+TEST_CASE("a rank that fails with buckets in flight takes its memory with it, and no one reads it") {
+  for (int round = 0; round < 20; ++round) {
+    const auto all = sentences(2, [&](Threads endpoint) {
+      comm::Ring<Threads> ring(endpoint, patient);
+      Buffer<float> gradients(200'000, ring.memory()), parameters(200'000, ring.memory());
+      const std::vector<Range> cuts{{0, 100'000}, {100'000, 200'000}};
+      ring.open({}, {gradients, parameters, cuts});
+      ring.begin(0);
+      for (int i = 0; i < round * 10; ++i) ring.poll();
+      if (ring.rank() == 0) fail("out of patience");
+      ring.begin(1);
+      ring.finish([](Range, float) {});
+    });
+    CHECK(all[0] == "out of patience");
+    CHECK(all[1] != "");
+  }
+}
+
+TEST_CASE("a rank that ends early is named") {
+  const auto all = sentences(2, [&](Threads endpoint) {
+    comm::Ring<Threads> ring(endpoint, patient);
+    ring.barrier();
+    if (ring.rank() == 1) return;
+    ring.barrier();
+  });
+  CHECK(all[1] == "");
+  CHECK(contains(all[0], "that rank has ended (peer rank 1"));
+}
+
+TEST_CASE(
+    "a rank that stays away: every survivor reports within the deadline, and nothing works afterwards") {
+  std::atomic<int> reported{0}, refused{0};
+  std::atomic<bool> done{false};
+  CommError::Fields seen;
+  std::mutex mutex;
+  Threads::World(3).run([&](Threads endpoint) {
+    comm::Ring<Threads> ring(endpoint, quick);
+    if (ring.rank() == 2) {  // alive, but not taking part
+      while (!done) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      return;
+    }
+    std::vector<float> values(1000, 1.0f);
+    try {
+      ring.all_reduce(std::span<float>(values), comm::sum);
+    } catch (const CommError& e) {
+      const std::lock_guard lock(mutex);
+      if (e.rank == 0) seen = {e.rank, e.peer, e.operation, e.sequence, e.bytes, e.elapsed};
+      ++reported;
+    }
+    try {
+      ring.barrier();
+    } catch (const CommError& e) {
+      refused += contains(e.what(), "this exchange has failed before");
+    }
+    if (++reported == 4) done = true;
+  });
+  CHECK(reported == 4);
+  CHECK(refused == 2);
+  CHECK(seen.peer == 2);
+  CHECK(seen.operation == "ring");
+  CHECK(seen.bytes > 0);
+  CHECK(seen.elapsed >= 0.29);
+}
+
+TEST_CASE("misuse is refused in words") {
+  comm::Ring<Threads> ring;
+  std::vector<float> arena(10);
+  const std::vector<Range> cuts{{0, 5}, {5, 10}}, outside{{0, 11}};
+  CHECK_THROWS_WITH_AS(ring.open({}, {arena, arena, outside}), "bucket 0 is [0, 11), outside of 10 gradients",
+                       ConfigError);
+  ring.open({}, {arena, arena, cuts});
+  CHECK_THROWS_WITH(ring.begin(2), "there is no bucket 2; 2 were opened");
+  ring.begin(1);
+  CHECK_THROWS_WITH(ring.begin(1), "bucket 1 was begun twice in one step");
+  int updates = 0;
+  ring.finish([&](Range, float) { ++updates; });
+  CHECK(updates == 2);
+  CHECK_THROWS_AS(ring.broadcast(std::span<float>(arena), 1), ConfigError);
+  CHECK_THROWS_AS(Threads::World(0), ConfigError);
+}

@@ -1,0 +1,140 @@
+// The reduction kernel against plain scalar code: every type and operation, every length up to a few vectors.
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <convoy/comm/kernel.hpp>
+#include <convoy/core/philox.hpp>
+
+using namespace convoy;
+using comm::Op;
+
+namespace {
+
+template <class T>
+using Wide = std::conditional_t<std::is_same_v<T, bf16> || std::is_same_v<T, f16>, float, T>;
+
+template <class T>
+T expected(T a, T b, Op op, float scale) {
+  using W = Wide<T>;
+  const W x = static_cast<W>(a), y = static_cast<W>(b);
+  switch (op) {
+    case Op::sum:
+      if constexpr (std::is_same_v<T, i32>)
+        return static_cast<i32>(static_cast<std::uint32_t>(x) + static_cast<std::uint32_t>(y));
+      else
+        return static_cast<T>(x + y);
+    case Op::mean:
+      if constexpr (std::is_same_v<T, i32>)
+        return 0;
+      else
+        return static_cast<T>((x + y) * static_cast<W>(scale));
+    case Op::min:
+      return y < x || y != y ? b : a;
+    case Op::max:
+      return y > x || y != y ? b : a;
+  }
+  return a;
+}
+
+template <class T>
+T random(Philox& numbers) {
+  if constexpr (std::is_same_v<T, i32>)
+    return static_cast<i32>(numbers.next());
+  else
+    return static_cast<T>(numbers.uniform(-100, 100) * (numbers.below(4) == 0 ? 1e-3f : 1.0f));
+}
+
+template <class T>
+bool same(const T& a, const T& b) {
+  return std::memcmp(&a, &b, sizeof(T)) == 0;
+}
+
+template <class T>
+void compare(Op op) {
+  const comm::Reduce reduce = comm::reduction(dtype_of<T>, op);
+  REQUIRE(static_cast<bool>(reduce));
+  Philox numbers(7);
+  for (std::size_t count = 0; count < 150; ++count) {
+    CAPTURE(count);
+    const float scale = op == Op::mean && count % 2 == 0 ? 1.0f / 3.0f : 1.0f;
+    std::vector<T> a(count + 2), b(count + 2);
+    for (auto& x : a) x = random<T>(numbers);
+    for (auto& x : b) x = random<T>(numbers);
+    const std::vector<T> before = a;
+    reduce(a.data() + 1, b.data() + 1, static_cast<std::int64_t>(count), scale);
+    bool right = same(a[0], before[0]) && same(a[count + 1], before[count + 1]);
+    for (std::size_t i = 1; i <= count; ++i)
+      right = right && same(a[i], expected(before[i], b[i], op, scale));
+    CHECK(right);
+  }
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("the kernel gives what scalar code gives", T, f32, f64, bf16, f16, i32) {
+  for (Op op : {Op::sum, Op::min, Op::max}) compare<T>(op);
+  if constexpr (!std::is_same_v<T, i32>) compare<T>(Op::mean);
+}
+
+TEST_CASE("there is no kernel for what is not defined") {
+  CHECK_FALSE(static_cast<bool>(comm::reduction(DType::i32, Op::mean)));
+  CHECK_FALSE(static_cast<bool>(comm::reduction(DType::u8, Op::sum)));
+}
+
+TEST_CASE_TEMPLATE("all 65,536 values of a 16-bit type pass through", T, bf16, f16) {
+  std::vector<T> a(65536), zero(65536);
+  for (std::size_t i = 0; i < a.size(); ++i) a[i].bits = static_cast<std::uint16_t>(i);
+  comm::reduction(dtype_of<T>, Op::sum)(a.data(), zero.data(), 65536, 1.0f);
+  int wrong = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    T original;
+    original.bits = static_cast<std::uint16_t>(i);
+    const float value = static_cast<float>(original);
+    const T sum = T(value + 0.0f);
+    if (value != value)
+      wrong += !(static_cast<float>(a[i]) != static_cast<float>(a[i]));
+    else
+      wrong += a[i].bits != sum.bits;
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("f16 rounds to nearest even, to subnormals and to infinity, as the scalar type does") {
+  Philox numbers(3);
+  std::vector<f16> a, b;
+  for (int i = 0; i < 20000; ++i) {
+    f16 x, y;
+    x.bits = static_cast<std::uint16_t>(numbers.next());
+    y.bits = static_cast<std::uint16_t>(numbers.next());
+    if (std::isnan(static_cast<float>(x)) || std::isnan(static_cast<float>(y))) continue;
+    if (std::isinf(static_cast<float>(x)) && std::isinf(static_cast<float>(y))) continue;
+    a.push_back(x);
+    b.push_back(y);
+  }
+  const auto before = a;
+  comm::reduction(DType::f16, Op::sum)(a.data(), b.data(), static_cast<std::int64_t>(a.size()), 1.0f);
+  int wrong = 0;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    wrong += a[i].bits != f16(static_cast<float>(before[i]) + static_cast<float>(b[i])).bits;
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("min and max keep a NaN, from either side") {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (Op op : {Op::min, Op::max})
+    for (std::size_t at : {std::size_t{0}, std::size_t{33}}) {
+      std::vector<float> a(40, 1.0f), b(40, 2.0f);
+      a[at] = nan;
+      b[at + 3] = nan;
+      comm::reduction(DType::f32, op)(a.data(), b.data(), 40, 1.0f);
+      CHECK(std::isnan(a[at]));
+      CHECK(std::isnan(a[at + 3]));
+      CHECK(a[at + 1] == (op == Op::min ? 1.0f : 2.0f));
+    }
+}

@@ -1,0 +1,207 @@
+// SANITIZE: address thread
+// The ring over threads: results bit for bit as the ring's order gives them, several buckets in flight,
+// traffic as priced, and no allocation in a step.
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "comm_oracle.hpp"
+#include "comm_step.hpp"
+#include <convoy/comm/exchange/any.hpp>
+#include <convoy/comm/schedule/price.hpp>
+
+using namespace convoy;
+using transport::Threads;
+
+namespace {
+std::atomic<long> allocations{0};
+}
+
+// GCC takes a replaced operator delete that frees for a mismatch.
+#pragma GCC diagnostic push
+#if !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
+#endif
+void* operator new(std::size_t size) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* p = std::malloc(size > 0 ? size : 1)) return p;
+  throw std::bad_alloc();
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+#pragma GCC diagnostic pop
+
+namespace {
+
+// doctest's assertions are thread-safe, but one per element would be slow: each rank reports one bool.
+template <class T, class O>
+void check_all_reduce(int ranks, std::int64_t count, O op, const comm::Options& options) {
+  const auto expected =
+      ranks == 1 ? oracle::input<T>(0, count, 5) : oracle::ring<T>(ranks, count, 5, O::value);
+  std::atomic<int> right{0};
+  Threads::World(ranks).run([&](Threads endpoint) {
+    comm::Ring<Threads> ring(endpoint, options);
+    auto values = oracle::input<T>(ring.rank(), count, 5);
+    ring.all_reduce(std::span<T>(values), op);
+    right += oracle::same_bits(values, expected);
+  });
+  CAPTURE(ranks);
+  CAPTURE(count);
+  CHECK(right == ranks);
+}
+
+const comm::Options small{.deadline = Seconds(20), .segment_bytes = 256, .window = 2};
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("all-reduce gives the bits of the ring's order", T, f32, f64, bf16, f16, i32) {
+  for (int ranks = 1; ranks <= 6; ++ranks)
+    for (std::int64_t count : {0, 1, 2, 15, 16, 17, 100, 1000, 4099}) {
+      check_all_reduce<T>(ranks, count, comm::sum, small);
+      if (count % 2 == 1) {
+        check_all_reduce<T>(ranks, count, comm::min, small);
+        check_all_reduce<T>(ranks, count, comm::max, small);
+        if constexpr (!std::is_same_v<T, i32>) check_all_reduce<T>(ranks, count, comm::mean, small);
+      }
+    }
+}
+
+TEST_CASE("segments and windows do not change a bit") {
+  for (std::size_t segment : {std::size_t{64}, std::size_t{1000}, std::size_t{1} << 18})
+    for (int window : {1, 4, 8})
+      check_all_reduce<f32>(3, 50'001, comm::sum,
+                            {.deadline = Seconds(20), .segment_bytes = segment, .window = window});
+}
+
+TEST_CASE("training steps with several buckets in flight give the ring's bits on every rank") {
+  for (int ranks : {1, 2, 3, 5})
+    for (int polls : {0, 3}) {
+      const auto expected = oracle::trained(ranks, 5003, 4);
+      std::atomic<int> right{0};
+      Threads::World(ranks).run([&](Threads endpoint) {
+        comm::Ring<Threads> ring(endpoint, small);
+        right += oracle::same_bits(oracle::train(ring, 5003, 4, polls), expected);
+      });
+      CAPTURE(ranks);
+      CHECK(right == ranks);
+    }
+}
+
+TEST_CASE("operations of one's own may come between buckets in flight") {
+  std::atomic<int> right{0};
+  Threads::World(3).run([&](Threads endpoint) {
+    comm::Ring<Threads> ring(endpoint, small);
+    std::vector<float> gradients(3000, static_cast<float>(ring.rank())), parameters(3000);
+    const std::vector<Range> cuts{{0, 1000}, {1000, 3000}};
+    ring.open({}, {gradients, parameters, cuts});
+    ring.begin(0);
+    std::vector<double> norm{1.0 + ring.rank()};
+    ring.reduce(std::span<double>(norm), comm::max);
+    ring.begin(1);
+    ring.barrier();
+    int updates = 0;
+    ring.finish([&](Range, float) { ++updates; });
+    right += norm[0] == 3.0 && updates == 2 && gradients[0] == 3.0f && gradients[2999] == 3.0f;
+  });
+  CHECK(right == 3);
+}
+
+TEST_CASE("broadcast from every root, of any size") {
+  for (int ranks : {1, 2, 3, 6})
+    for (std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{777}}) {
+      std::atomic<int> right{0};
+      Threads::World(ranks).run([&](Threads endpoint) {
+        comm::Ring<Threads> ring(endpoint, small);
+        bool good = true;
+        for (int root = 0; root < ranks; ++root) {
+          std::vector<int> values(count, ring.rank());
+          ring.broadcast(std::span<int>(values), root);
+          good = good && values == std::vector<int>(count, root);
+        }
+        right += good;
+      });
+      CHECK(right == ranks);
+    }
+}
+
+TEST_CASE("messages and bytes are those of the price") {
+  for (int ranks : {2, 3, 4})
+    for (std::int64_t count : {1, 100, 10'000}) {
+      const int segments = comm::segments_for(count, 4, ranks, small);
+      const auto price = schedule::price(schedule::Ring{segments, small.window}, ranks, count, 4);
+      std::atomic<std::int64_t> messages{0}, bytes{0};
+      Threads::World(ranks).run([&](Threads endpoint) {
+        comm::Ring<Threads> ring(endpoint, small);
+        std::vector<float> values(static_cast<std::size_t>(count), 1.0f);
+        ring.all_reduce(std::span<float>(values), comm::sum);
+        messages += ring.traffic().messages;
+        bytes += ring.traffic().bytes;
+      });
+      CHECK(messages == price.messages);
+      CHECK(bytes == price.bytes);
+    }
+}
+
+TEST_CASE("a step allocates nothing") {
+  std::atomic<long> counted{-1};
+  Threads::World(2).run([&](Threads endpoint) {
+    comm::Any any = comm::make("ring", endpoint, small);
+    std::vector<float> gradients(20'000, 1.0f), parameters(20'000);
+    const std::vector<Range> cuts{{0, 1000}, {1000, 9000}, {9000, 20'000}};
+    any.open({}, {gradients, parameters, cuts});
+    const auto step = [&] {
+      for (int b = 0; b < 3; ++b) {
+        any.begin(b);
+        any.poll();
+      }
+      any.finish(
+          [&](Range range, float scale) { parameters[static_cast<std::size_t>(range.begin)] -= scale; });
+      double loss = 1;
+      any.reduce(std::span<double>(&loss, 1), comm::sum);
+    };
+    step();
+    any.barrier();
+    const long before = allocations;
+    any.barrier();
+    for (int i = 0; i < 5; ++i) step();
+    any.barrier();
+    const long after = allocations;
+    any.barrier();
+    if (any.rank() == 0) counted = after - before;
+  });
+  CHECK(counted == 0);
+}
+
+TEST_CASE("an observer sees each bucket once, in time order") {
+  std::atomic<int> seen{0}, bad{0};
+  Threads::World(2).run([&](Threads endpoint) {
+    comm::Ring<Threads> ring(endpoint, small);
+    std::vector<comm::ExchangeEvent> events;
+    ring.observe(
+        {[](void* to, const comm::ExchangeEvent& e) { static_cast<decltype(events)*>(to)->push_back(e); },
+         &events});
+    oracle::train(ring, 2000, 2);
+    for (const auto& e : events) bad += e.end < e.begin || e.bucket < 0 || e.bucket >= 6;
+    seen += static_cast<int>(events.size());
+  });
+  CHECK(seen == 2 * 2 * 6);
+  CHECK(bad == 0);
+}
+
+TEST_CASE("a comm is chosen by name") {
+  comm::Any none;
+  CHECK(none.policy() == "none");
+  CHECK(comm::make("ring", Threads{}).policy() == "ring");
+  CHECK_THROWS_WITH_AS(comm::make("rinf", Threads{}),
+                       "there is no comm \"rinf\" over threads; choose none, ring (native is for mpi)",
+                       ConfigError);
+  Threads::World(2).run([](Threads endpoint) { CHECK_THROWS_AS(comm::make("none", endpoint), ConfigError); });
+  CHECK_THROWS_AS((comm::Ring<Threads>{Threads{}, {.window = 100}}), ConfigError);
+  CHECK_THROWS_AS((comm::Ring<Threads>{Threads{}, {.segment_bytes = 0}}), ConfigError);
+  std::vector<i32> values(4);
+  CHECK_THROWS_AS(comm::make("ring", Threads{}).all_reduce(values.data(), 4, DType::i32, comm::Op::mean),
+                  ConfigError);
+}
