@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <memory_resource>
 #include <span>
+#include <string_view>
+#include <type_traits>
 
 #include <convoy/graph/plan.hpp>
 
@@ -35,7 +37,7 @@ struct Result {
 /// What Trainer asks of an Exec. `E(plan, batch, options, arenas)` prepares batches of 1 to `batch` rows; parameters and
 /// gradients come from the memory resource `arenas`, which is the Comm's, so that no exchange copies.
 template <class E>
-concept Exec = requires(E& e, const E& c, const BatchView& batch, int i, std::span<typename E::Scalar> values,
+concept Exec = std::is_class_v<E> && requires(E& e, const E& c, const BatchView& batch, int i, std::span<typename E::Scalar> values,
                         std::span<const typename E::Scalar> given, double scale) {
   typename E::Scalar;   // of the arenas: float, or double for the reference
   typename E::Options;  // an aggregate with defaults; has `int threads`

@@ -1,0 +1,23 @@
+// EXPECT: Trainer's second argument must be an optimizer
+#include <convoy/comm/exchange/all_reduce.hpp>
+#include <convoy/comm/exchange/none.hpp>
+#include <convoy/data/digits.hpp>
+#include <convoy/exec/reference/reference.hpp>
+#include <convoy/models/resnet.hpp>
+#include <convoy/train/trainer.hpp>
+
+using namespace convoy;
+
+using Net = models::ResNet18<Image{1, 28, 28}, 10>;
+
+struct Adagrad {
+  struct Options {
+    float lr = 0.1f;
+  };
+};
+
+int main() {
+  const auto digits = data::digits();
+  Trainer<Net, Adagrad, comm::None, exec::Reference<f32>> trainer{{.batch = 128, .optimizer = {.lr = 1e-3f}}};
+  trainer.fit(digits.train, {.epochs = 4, .validate = &digits.test});
+}
