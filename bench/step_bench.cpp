@@ -1,0 +1,97 @@
+// step_bench: one training step (forward, backward, optimizer) of each model on each Exec, data resident in memory.
+// Names are step/<model>/<image>/<exec>/batch:<rows>/threads:<n>; counters give images a second and the share of the
+// arithmetic that a matrix product reaches on as many threads in the same process.
+#include <benchmark/benchmark.h>
+
+#include <string>
+#include <vector>
+
+#include <convoy/convoy.hpp>
+
+using namespace convoy;
+
+namespace {
+
+/// A batch of random images and labels that stays where it is.
+template <class Model>
+class ResidentBatch {
+ public:
+  explicit ResidentBatch(int rows) : rows_(rows) {
+    Philox random(1);
+    for (const auto& node : plan_of<Model>.nodes) {
+      if (node.op != graph::Op::input && node.op != graph::Op::label) continue;
+      Buffer<float> values(static_cast<std::size_t>(rows * node.shape.size()));
+      if (node.op == graph::Op::input) {
+        for (float& v : values) v = random.normal();
+      } else {
+        for (float& v : values) v = std::bit_cast<float>(random.below(static_cast<std::uint32_t>(node.classes)));
+      }
+      pointers_.push_back(values.data());
+      buffers_.push_back(std::move(values));
+    }
+  }
+  exec::BatchView view() const { return {pointers_, rows_}; }
+
+ private:
+  int rows_;
+  std::vector<Buffer<float>> buffers_;
+  std::vector<const void*> pointers_;
+};
+
+/// FLOP/s of oneDNN's matrix product on `threads` threads: the arithmetic peak that a step is held against.
+double gemm_flops(int threads) {
+  constexpr dnnl_dim_t n = 1536;
+  std::vector<float> a(n * n, 1.0f), b(n * n, 1.0f), c(n * n);
+  omp_set_num_threads(threads);
+  double best = 0;
+  for (int round = 0; round < 5; ++round) {
+    const Stopwatch watch;
+    dnnl_sgemm('N', 'N', n, n, n, 1.0f, a.data(), n, b.data(), n, 0.0f, c.data(), n);
+    best = std::max(best, 2.0 * n * n * n / watch.seconds());
+  }
+  return best;
+}
+
+template <class Model>
+void step(benchmark::State& state, int batch, int threads) {
+  Trainer<Model, optim::Adam, comm::None, exec::Host<f32>> trainer{{.batch = batch, .exec = {.threads = threads}}};
+  const ResidentBatch<Model> data(batch);
+  for (int warm_up = 0; warm_up < 3; ++warm_up) trainer.step(data.view());
+  std::int64_t steps = 0;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(trainer.step(data.view()).loss);
+    ++steps;
+  }
+  const auto rows = static_cast<double>(steps * batch);
+  state.counters["images_per_sec"] = benchmark::Counter(rows, benchmark::Counter::kIsRate);
+  state.counters["GFLOPs"] =
+      benchmark::Counter(rows * static_cast<double>(trainer.plan.flops()) * 1e-9, benchmark::Counter::kIsRate);
+  state.counters["peak_share"] = benchmark::Counter(
+      rows * static_cast<double>(trainer.plan.flops()) / gemm_flops(threads), benchmark::Counter::kIsRate);
+}
+
+template <class Model>
+void add(const std::string& model, const std::string& image, int batch) {
+  for (const int threads : {1, 2}) {
+    const std::string name = "step/" + model + "/" + image + "/host-f32/batch:" + std::to_string(batch) +
+                             "/threads:" + std::to_string(threads);
+    benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) { step<Model>(state, batch, threads); })
+        ->Unit(benchmark::kMillisecond)
+        ->UseRealTime();
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  constexpr Image mnist{1, 28, 28}, imagenet{3, 224, 224};
+  add<models::ResNet18<mnist, 10>>("resnet18", "28x28", 128);
+  add<models::ResNet50<mnist, 10>>("resnet50", "28x28", 128);
+  add<models::ResNet101<mnist, 10>>("resnet101", "28x28", 128);
+  add<models::ResNet18<imagenet, 1000>>("resnet18", "224x224", 16);
+  add<models::ResNet50<imagenet, 1000>>("resnet50", "224x224", 16);
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+}
