@@ -46,6 +46,7 @@ struct Name {
 
   friend constexpr bool operator==(const Name& a, std::string_view b) { return a.view() == b; }
   friend constexpr bool operator==(const Name& a, const Name& b) { return a.view() == b.view(); }
+  friend constexpr bool operator==(const Name& a, const char* b) { return a.view() == std::string_view(b); }
   friend std::ostream& operator<<(std::ostream& out, const Name& name) { return out << name.view(); }
 };
 

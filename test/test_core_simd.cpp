@@ -1,0 +1,69 @@
+// ALSO: CONVOY_ISA=baseline CONVOY_ISA=avx2
+// Vector loops: the same sums in each instruction set that this processor has, and the choice between them.
+#include <doctest/doctest.h>
+
+#include <convoy/core/simd.hpp>
+
+#include <cstdlib>
+#include <string_view>
+#include <vector>
+
+using namespace convoy;
+
+namespace {
+
+// y = a * x + y, with the rest that is no whole vector done singly; says which width it ran with.
+struct Axpy {
+  template <int W>
+  CONVOY_INLINE static void run(float a, const float* x, float* y, int n, int* width) {
+    *width = W;
+    int i = 0;
+    for (; i + W <= n; i += W) {
+      simd::Vec<float, W> u, v;
+      simd::load(u, x + i);
+      simd::load(v, y + i);
+      simd::store(y + i, v + a * u);
+    }
+    for (; i < n; ++i) y[i] += a * x[i];
+  }
+};
+
+// Exact in any instruction set: small whole numbers.
+void check_axpy(int expected_width, auto&& call) {
+  for (int n : {0, 1, 3, 4, 15, 16, 17, 100}) {
+    std::vector<float> x(static_cast<std::size_t>(n) + 1), y(x.size());
+    for (int i = 0; i < n; ++i) x[static_cast<std::size_t>(i)] = static_cast<float>(i), y[static_cast<std::size_t>(i)] = 1;
+    y.back() = -5;
+    int width = 0;
+    call(2.0f, static_cast<const float*>(x.data()), y.data(), n, &width);
+    CHECK(width == expected_width);
+    for (int i = 0; i < n; ++i) REQUIRE(y[static_cast<std::size_t>(i)] == static_cast<float>(2 * i + 1));
+    CHECK(y.back() == -5);
+  }
+}
+
+int width_of(simd::Isa isa) { return isa == simd::Isa::avx512 ? 16 : isa == simd::Isa::avx2 ? 8 : 4; }
+
+}  // namespace
+
+TEST_CASE("the loop that was chosen computes what it should") {
+  check_axpy(width_of(simd::isa()), [](auto... args) { simd::run<Axpy>(args...); });
+}
+
+TEST_CASE("the environment can ask for less than the processor has") {
+  const char* wanted = std::getenv("CONVOY_ISA");
+  const std::string_view name = wanted == nullptr ? "" : wanted;
+  if (name == "baseline") CHECK(simd::isa() == simd::Isa::baseline);
+  if (name == "avx2") CHECK(simd::isa() != simd::Isa::avx512);
+  CHECK(simd::isa() == simd::isa());
+}
+
+#if defined(__x86_64__)
+TEST_CASE("each instruction set computes the same") {
+  check_axpy(4, [](auto... args) { Axpy::run<4>(args...); });
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    check_axpy(8, [](auto... args) { simd::run_avx2<Axpy>(args...); });
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+    check_axpy(16, [](auto... args) { simd::run_avx512<Axpy>(args...); });
+}
+#endif
