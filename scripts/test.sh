@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# test.sh: installs what is missing, builds, and runs every test that this machine can run: the full suite, and those of it that
+# look for memory errors and data races under the sanitizers. The last line counts them all.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+scripts/dependencies.sh test
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+jobs=$(nproc)
+werror=OFF
+if [ -n "${CI:-}" ]; then werror=ON; fi  # a newer compiler's new warnings must not keep a user from testing
+
+mkdir -p build
+total=0 failed=0
+build() {
+  cmake --preset "$1" -DCMAKE_COMPILE_WARNING_AS_ERROR=$werror "${@:2}"
+  cmake --build --preset "$1" -j "$jobs"
+}
+check() {
+  local log="build/test-$1.log" line
+  ctest --preset "$1" -j "$jobs" </dev/null | tee "$log" || true
+  line=$(grep -E '^[0-9]+% tests passed, [0-9]+ tests failed out of [0-9]+' "$log") || {
+    echo "test.sh: ctest --preset $1 did not come to its end" >&2
+    exit 1
+  }
+  total=$((total + $(sed -E 's/.* out of ([0-9]+).*/\1/' <<<"$line")))
+  failed=$((failed + $(sed -E 's/.*passed, ([0-9]+) .*/\1/' <<<"$line")))
+}
+
+build release -DCONVOY_TESTS=ON -DCONVOY_EXAMPLES=ON -DCONVOY_BENCH=ON -DCONVOY_HOST=ON -DCONVOY_MPI=ON
+check release
+for sanitizer in asan tsan; do
+  build $sanitizer
+  check $sanitizer
+done
+
+echo "release, asan and tsan together, in $((SECONDS / 60)) min $((SECONDS % 60)) s:"
+echo "$(((total - failed) * 100 / total))% tests passed, $failed tests failed out of $total"
+[ "$failed" -eq 0 ]
