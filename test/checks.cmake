@@ -188,6 +188,15 @@ if(convoy_examples_FOUND)
   endforeach()
 endif()
 
+# What Trainer itself costs, in instructions.
+find_program(CONVOY_VALGRIND NAMES valgrind)
+mark_as_advanced(CONVOY_VALGRIND)
+if(CONVOY_VALGRIND)
+  convoy_add_program(null_exec ${CMAKE_CURRENT_SOURCE_DIR}/overhead/null_exec.cpp)
+  add_test(NAME train_overhead COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/overhead/check.sh $<TARGET_FILE:null_exec> 20000)
+  set_tests_properties(train_overhead PROPERTIES TIMEOUT 300 LABELS train)
+endif()
+
 # The format is that of one version: others disagree in details.
 if(CONVOY_CLANG_FORMAT)
   execute_process(COMMAND ${CONVOY_CLANG_FORMAT} --version OUTPUT_VARIABLE version)
