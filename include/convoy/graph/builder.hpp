@@ -65,6 +65,8 @@ class Builder {
   constexpr Tensor input(std::string_view name, Shape shape) {
     Node node = begin(Op::input, name);
     node.shape = shape;
+    for (int i = 0; i < shape.rank; ++i)
+      if (shape[i] <= 0) report(FaultKind::extent_is_not_positive, shape);
     return place(node);
   }
 
@@ -164,19 +166,23 @@ class Builder {
     return place(node, logits, label);
   }
 
-  /// A user's operation; see graph/custom.hpp for what `Operation` must have.
+  /// A user's operation of 1 to 3 inputs; see graph/custom.hpp for what `Operation` must have.
   template <class Operation, class... Inputs>
   constexpr Tensor custom(Operation, Inputs... x) {
-    static_assert(sizeof...(x) >= 1 && sizeof...(x) <= Node::max_inputs, "convoy: a custom operation takes 1 to 3 inputs");
-    static_assert(requires { { Operation::shape(x.shape...) } -> std::convertible_to<Shape>; },
-                  "convoy: a custom operation needs a static constexpr Shape shape(Shape, ...) of as many shapes as it has inputs");
-    return call<Operation>(Operation::shape(x.shape...), x...);
+    if constexpr (requires { { Operation::shape(x.shape...) } -> std::convertible_to<Shape>; }) {
+      return call<Operation>(Operation::shape(x.shape...), x...);
+    } else {
+      static_assert(sizeof(Operation) == 0,
+                    "convoy: a custom operation needs a static constexpr Shape shape(Shape, ...) of as many shapes as "
+                    "it has inputs");
+      report(FaultKind::reported, {});
+      return Tensor{};
+    }
   }
 
   /// A user's loss of one number a row: an operation without `shape`.
   template <class Loss, class... Inputs>
   constexpr Tensor custom_loss(Loss, Inputs... x) {
-    static_assert(sizeof...(x) >= 1 && sizeof...(x) <= Node::max_inputs, "convoy: a custom loss takes 1 to 3 inputs");
     return call<Loss>(Shape{}, x...);
   }
 
@@ -196,11 +202,22 @@ class Builder {
   /// Measures something on every batch; see graph/custom.hpp. The inputs must be labels or outputs of the model.
   template <class Measure, class... Inputs>
   constexpr void metric(std::string_view name, Measure, Inputs... x) {
-    Metric metric;
-    metric.name = Name(name);
-    metric.call = metric_call<Measure, sizeof...(x), integers<Inputs...>>;
-    ((metric.input[metric.inputs++] = x.node), ...);
-    tables_.push(metric);
+    constexpr int count = sizeof...(x);
+    if constexpr (count < 1 || count > Node::max_inputs) {
+      static_assert(sizeof(Measure) == 0, "convoy: a metric takes 1 to 3 inputs");
+      report(FaultKind::reported, {});
+    } else if constexpr (!has_measure<Measure, count, integers<Inputs...>>) {
+      static_assert(sizeof(Measure) == 0,
+                    "convoy: a metric needs static double measure(View<const float> x, ...), with View<const i32> for a "
+                    "label");
+      report(FaultKind::reported, {});
+    } else {
+      Metric metric;
+      metric.name = Name(name);
+      metric.call = metric_call<Measure, count, integers<Inputs...>>;
+      ((metric.input[metric.inputs++] = x.node), ...);
+      tables_.push(metric);
+    }
   }
 
   /// Nests names: what is built while the returned guard lives is named `name.`...
@@ -300,10 +317,12 @@ class Builder {
     return place(node, x);
   }
 
-  constexpr bool image(Tensor x, Shape extents, Window window) {
+  constexpr bool image(Tensor x, Shape extents, Window window, int most_padding = 1 << 20) {
     if (x.shape.rank != 3) return report(FaultKind::input_is_not_an_image, x.shape), false;
     for (int i = 0; i < extents.rank; ++i)
       if (extents[i] <= 0) return report(FaultKind::extent_is_not_positive, extents), false;
+    if (window.padding < 0 || window.padding > most_padding)
+      return report(FaultKind::padding_is_wrong, {window.height, window.width}, {window.padding}), false;
     if (window.positions(x.shape[1], window.height) > 0 && window.positions(x.shape[2], window.width) > 0) return true;
     const int pad = 2 * window.padding;
     report(FaultKind::window_does_not_fit, {x.shape[1] + pad, x.shape[2] + pad}, {window.height, window.width});
@@ -315,7 +334,8 @@ class Builder {
     const Window window{o.kernel, o.kernel, stride, o.padding};
     Node node = begin(op, o.name);
     node.window = window;
-    if (!image(x, {o.kernel, stride}, window)) return abandon(node, x);
+    // A window of nothing but padding would have no largest element.
+    if (!image(x, {o.kernel, stride}, window, o.kernel / 2)) return abandon(node, x);
     node.shape = {x.shape[0], window.positions(x.shape[1], o.kernel), window.positions(x.shape[2], o.kernel)};
     return place(node, x);
   }
@@ -337,12 +357,31 @@ class Builder {
                      frozen ? Group::frozen : Group::no_decay});
   }
 
+  // Each mistake is one static_assert and nothing after it that could fail as well.
   template <class Operation, class... Inputs>
   constexpr Tensor call(Shape shape, Inputs... x) {
-    Node node = begin(Op::custom, {});
-    node.shape = shape;
-    node.custom = &custom_calls<Operation, sizeof...(x), integers<Inputs...>>;
-    return place(node, x...);
+    constexpr int count = sizeof...(x);
+    constexpr unsigned labels = integers<Inputs...>;
+    if constexpr (count < 1 || count > Node::max_inputs) {
+      static_assert(sizeof(Operation) == 0, "convoy: a custom operation or loss takes 1 to 3 inputs");
+    } else if constexpr (labels != 0 && labels != 1u << (count - 1)) {
+      static_assert(sizeof(Operation) == 0, "convoy: a custom operation or loss takes its label, if any, as the last input");
+    } else if constexpr (!has_forward<Operation, count, labels>) {
+      static_assert(sizeof(Operation) == 0,
+                    "convoy: a custom operation or loss needs static void forward(View<const T> x, ..., View<T> y) for T "
+                    "of float and of double, with View<const i32> for a label");
+    } else if constexpr (!has_backward<Operation, count, labels>) {
+      static_assert(sizeof(Operation) == 0,
+                    "convoy: a custom operation or loss needs static void backward(View<const T> x, ..., View<const T> y, "
+                    "View<const T> dy, View<T> dx, ...) for T of float and of double, with no dx for a label");
+    } else {
+      Node node = begin(Op::custom, {});
+      node.shape = shape;
+      node.custom = &custom_calls<Operation, count, labels>;
+      return place(node, x...);
+    }
+    report(FaultKind::reported, {});
+    return Tensor{};
   }
 
   Tables tables_{};

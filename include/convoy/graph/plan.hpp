@@ -4,6 +4,7 @@
 // Each pass is its own constant expression, because compilers limit the steps of one evaluation, not of all.
 #pragma once
 
+#include <bit>
 #include <span>
 
 #include <convoy/graph/buckets.hpp>
@@ -83,10 +84,14 @@ constexpr std::uint64_t fingerprint(const Graph& g) {
     for (int i = 0; i < node.shape.rank; ++i) mix(static_cast<std::uint64_t>(node.shape[i]));
     mix(static_cast<std::uint64_t>(node.window.height) << 32 | static_cast<std::uint32_t>(node.window.width));
     mix(static_cast<std::uint64_t>(node.window.stride) << 32 | static_cast<std::uint32_t>(node.window.padding));
+    mix(static_cast<std::uint64_t>(std::bit_cast<std::uint32_t>(node.epsilon)) << 32 |
+        std::bit_cast<std::uint32_t>(node.momentum));
+    mix(static_cast<std::uint64_t>(node.classes));
     mix(static_cast<std::uint64_t>(node.parameters));
     for (char c : node.name.view()) mix(static_cast<unsigned char>(c));
   }
   for (int p = 0; p < g.parameter_count; ++p) mix(static_cast<std::uint64_t>(g.parameters[p].group));
+  for (int i = 0; i < g.loss_count; ++i) mix(static_cast<std::uint64_t>(g.losses[i]));
   return hash;
 }
 
@@ -111,22 +116,26 @@ constexpr BucketOptions bucket_options() {
   else return {};
 }
 
-/// The passes over one model as constants.
+/// The first trace of a model: how large its tables are and whether it is well formed.
 template <class Model>
-struct StaticPlan {
-  struct CountResult {
+struct Trace {
+  struct Result {
     Counts counts;
     Fault fault;
   };
-  static constexpr CountResult counted = [] {
+  static constexpr Result result = [] {
     Builder<Counter> g;
     Model::define(g);
-    return CountResult{g.tables().counts, g.fault()};
+    return Result{g.tables().counts, g.fault()};
   }();
-  static constexpr Fault fault = counted.fault;
+  static constexpr Fault fault = result.fault;
   static constexpr bool sound = diagnose<Model, fault>();
+};
 
-  static constexpr Counts counts = counted.counts;
+/// The passes over one well-formed model as constants.
+template <class Model>
+struct StaticPlan {
+  static constexpr Counts counts = Trace<Model>::result.counts;
   static constexpr StaticTables<counts> tables = [] {
     Builder<StaticTables<counts>> g;
     Model::define(g);
@@ -247,11 +256,29 @@ struct StaticPlan {
                                 hash};
 };
 
+/// What stands in for the plan of a model that is not well formed, so that its diagnostic is the only error.
+inline constexpr Plan no_plan = {};
+
+/// Whether `Model` is well formed; if not, reading this gives the diagnostic. Whatever goes on to the passes must read
+/// it first: a static member that nobody reads is never instantiated, and the passes over a faulty model would bury
+/// the diagnostic under errors of their own.
+template <class Model>
+inline constexpr bool well_formed = [] {
+  if constexpr (Trace<Model>::sound) return StaticPlan<Model>::names_are_unique;
+  else return false;
+}();
+
+template <class Model>
+constexpr const Plan& checked_plan() {
+  if constexpr (well_formed<Model>) return StaticPlan<Model>::plan;
+  else return no_plan;
+}
+
 }  // namespace graph
 
 /// The plan of `Model`, a type with `static constexpr void define(auto& g)`, as a constant. A model that is not well
 /// formed does not compile, and the message names the operation and both shapes.
 template <class Model>
-inline constexpr const Plan& plan_of = graph::StaticPlan<Model>::plan;
+inline constexpr const Plan& plan_of = graph::checked_plan<Model>();
 
 }  // namespace convoy

@@ -28,7 +28,7 @@ consteval bool composes() {
     static_assert(detail::Traceable<Model>,
                   "convoy: Trainer's first argument must be a model, a type with static constexpr void define(auto& g)");
     return false;
-  } else if constexpr (!graph::StaticPlan<Model>::sound || !graph::StaticPlan<Model>::names_are_unique) {
+  } else if constexpr (!graph::well_formed<Model>) {
     return false;
   } else if constexpr (!detail::Optimizing<Rule>) {
     static_assert(detail::Optimizing<Rule>,

@@ -1,0 +1,13 @@
+// EXPECT: static.assert.*convoy: a custom operation or loss takes its label, if any, as the last input
+#include <convoy/graph/plan.hpp>
+
+using namespace convoy;
+
+struct Hinge {};
+struct Net {
+  static constexpr void define(auto& g) {
+    auto x = g.input("features", {5});
+    g.loss(g.custom_loss(Hinge{}, g.label("label", 5), x));
+  }
+};
+constexpr const auto& plan = plan_of<Net>;
