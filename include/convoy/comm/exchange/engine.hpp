@@ -244,6 +244,8 @@ class Engine {
     }
     void do_deallocate(void* data, std::size_t bytes, std::size_t align) override {
       engine_.settle();
+      // Peers may still be reading what they were promised, through a library that cannot be told otherwise.
+      if (engine_.failed_ && !T::in_place) return;
       std::pmr::new_delete_resource()->deallocate(data, bytes, align);
     }
     bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }

@@ -1,0 +1,176 @@
+// RANKS: 2 3 4
+// The exchange over MPI: the same bits as over threads, traffic as priced, no allocation in a step, one sentence for
+// ranks that differ.
+#include <doctest/doctest.h>
+
+#include <convoy/comm/exchange/native.hpp>
+#include <convoy/comm/schedule/price.hpp>
+#include <convoy/comm/transport/mpi.hpp>
+
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "../comm_oracle.hpp"
+#include "../comm_step.hpp"
+
+using namespace convoy;
+using transport::Mpi;
+
+namespace {
+std::atomic<long> allocations{0};
+}
+
+// GCC takes a replaced operator delete that frees for a mismatch.
+#pragma GCC diagnostic push
+#if !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
+#endif
+void* operator new(std::size_t size) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* p = std::malloc(size > 0 ? size : 1)) return p;
+  throw std::bad_alloc();
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+#pragma GCC diagnostic pop
+
+namespace {
+const comm::Options small{.deadline = Seconds(30), .segment_bytes = 256, .window = 2};
+}
+
+TEST_CASE_TEMPLATE("all-reduce over mpi gives the bits of the ring's order", T, f32, f64, bf16, f16, i32) {
+  comm::Ring<Mpi> ring(Mpi{}, small);
+  for (std::int64_t count : {0, 1, 2, 15, 16, 17, 100, 1000, 4099}) {
+    CAPTURE(count);
+    auto values = oracle::input<T>(ring.rank(), count, 5);
+    ring.all_reduce(std::span<T>(values), comm::sum);
+    CHECK(oracle::same_bits(values, oracle::ring<T>(ring.size(), count, 5, comm::Op::sum)));
+    values = oracle::input<T>(ring.rank(), count, 6);
+    ring.all_reduce(std::span<T>(values), comm::max);
+    CHECK(oracle::same_bits(values, oracle::ring<T>(ring.size(), count, 6, comm::Op::max)));
+    if constexpr (!std::is_same_v<T, i32>) {
+      values = oracle::input<T>(ring.rank(), count, 7);
+      ring.all_reduce(std::span<T>(values), comm::mean);
+      CHECK(oracle::same_bits(values, oracle::ring<T>(ring.size(), count, 7, comm::Op::mean)));
+    }
+  }
+}
+
+TEST_CASE("messages of a megabyte and of the default length") {
+  comm::Ring<Mpi> ring;
+  for (std::size_t segment : {std::size_t{1} << 16, std::size_t{1} << 20}) {
+    comm::Ring<Mpi> other(Mpi{}, {.segment_bytes = segment});
+    for (std::int64_t count : {300'000, 1'000'003}) {
+      const auto expected = oracle::ring<float>(ring.size(), count, 1, comm::Op::sum);
+      auto values = oracle::input<float>(ring.rank(), count, 1), again = values;
+      ring.all_reduce(std::span<float>(values), comm::sum);
+      other.all_reduce(std::span<float>(again), comm::sum);
+      CHECK(oracle::same_bits(values, expected));
+      CHECK(oracle::same_bits(again, expected));
+    }
+  }
+}
+
+TEST_CASE("training steps over mpi and over threads give the same bits") {
+  comm::Ring<Mpi> ring(Mpi{}, small);
+  const int ranks = ring.size();
+  std::vector<float> threads;
+  transport::Threads::World(ranks).run([&](transport::Threads endpoint) {
+    comm::Ring<transport::Threads> local(endpoint, small);
+    auto parameters = oracle::train(local, 5003, 4);
+    if (local.rank() == 0) threads = parameters;
+  });
+  for (int polls : {0, 50}) {
+    const auto parameters = oracle::train(ring, 5003, 4, polls);
+    CHECK(oracle::same_bits(parameters, threads));
+    CHECK(oracle::same_bits(parameters, oracle::trained(ranks, 5003, 4)));
+  }
+}
+
+TEST_CASE("native agrees with the ring to rounding, and trains") {
+  comm::Native native;
+  const auto expected = oracle::ring<float>(native.size(), 4099, 5, comm::Op::mean);
+  auto values = oracle::input<float>(native.rank(), 4099, 5);
+  native.all_reduce(std::span<float>(values), comm::mean);
+  float worst = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) worst = std::max(worst, std::abs(values[i] - expected[i]));
+  CHECK(worst < 1e-6f);
+  auto integers = oracle::input<i32>(native.rank(), 100, 5);
+  native.all_reduce(std::span<i32>(integers), comm::min);
+  CHECK(integers == oracle::ring<i32>(native.size(), 100, 5, comm::Op::min));
+
+  const auto parameters = oracle::train(native, 5003, 3);
+  const auto ring = oracle::trained(native.size(), 5003, 3);
+  worst = 0;
+  for (std::size_t i = 0; i < ring.size(); ++i) worst = std::max(worst, std::abs(parameters[i] - ring[i]));
+  CHECK(worst < 1e-5f);
+  std::vector<bf16> half(10);
+  CHECK_THROWS_WITH_AS(native.all_reduce(half.data(), 10, DType::bf16, comm::Op::sum),
+                       "native has no sum of bf16; use ring over mpi, or f32 or f64", ConfigError);
+}
+
+TEST_CASE("messages and bytes are those of the price") {
+  comm::Ring<Mpi> ring(Mpi{}, small);
+  for (std::int64_t count : {1, 100, 10'000}) {
+    const auto before = ring.traffic();
+    std::vector<float> values(static_cast<std::size_t>(count), 1.0f);
+    ring.all_reduce(std::span<float>(values), comm::sum);
+    const auto after = ring.traffic();
+    std::vector<double> sent{static_cast<double>(after.messages - before.messages),
+                             static_cast<double>(after.bytes - before.bytes)};
+    ring.reduce(std::span<double>(sent), comm::sum);
+    const int segments = comm::segments_for(count, 4, ring.size(), small);
+    const auto price = schedule::price(schedule::Ring{segments, small.window}, ring.size(), count, 4);
+    CHECK(static_cast<std::int64_t>(sent[0]) == price.messages);
+    CHECK(static_cast<std::int64_t>(sent[1]) == price.bytes);
+  }
+}
+
+TEST_CASE("a step allocates nothing") {
+  for (const char* policy : {"ring", "native"}) {
+    comm::Any any = comm::make(policy, Mpi{}, small);
+    std::vector<float> gradients(20'000, 1.0f), parameters(20'000);
+    const std::vector<Range> cuts{{0, 1000}, {1000, 9000}, {9000, 20'000}};
+    any.open({}, {gradients, parameters, cuts});
+    const auto step = [&] {
+      for (int b = 0; b < 3; ++b) {
+        any.begin(b);
+        any.poll();
+      }
+      any.finish([&](Range range, float scale) { parameters[static_cast<std::size_t>(range.begin)] -= scale; });
+      double loss = 1;
+      any.reduce(std::span<double>(&loss, 1), comm::sum);
+    };
+    for (int i = 0; i < 3; ++i) step();
+    any.barrier();
+    const long before = allocations;
+    for (int i = 0; i < 5; ++i) step();
+    CHECK(allocations - before == 0);
+    any.barrier();
+  }
+}
+
+TEST_CASE("ranks that differ are told who differs in what") {
+  comm::Any any = comm::make("ring", Mpi{}, small);
+  std::vector<float> arena(10);
+  const std::vector<Range> cuts{{0, 10}};
+  const bool odd = any.rank() == any.size() - 1;
+  CHECK_THROWS_WITH_AS(any.open(comm::Fingerprint().add("model", "resnet18").add("batch", odd ? 64 : 128),
+                                {arena, arena, cuts}),
+                       concat("rank ", any.size() - 1, " differs from rank 0 in batch: 64 instead of 128").c_str(),
+                       ConfigError);
+  any.open(comm::Fingerprint().add("model", "resnet18"), {arena, arena, cuts});  // and the exchange is still good
+}
+
+TEST_CASE("a policy that differs is found, too") {
+  const Mpi here;
+  comm::Any any = comm::make(here.rank() == 1 ? "native" : "ring", here, small);
+  std::vector<float> arena(10);
+  const std::vector<Range> cuts{{0, 10}};
+  CHECK_THROWS_WITH_AS(any.open({}, {arena, arena, cuts}), "rank 1 differs from rank 0 in comm: native instead of ring",
+                       ConfigError);
+}
