@@ -1,0 +1,94 @@
+// Element by element: ReLU, its mask, additions and accumulations over whole buffers. Buffers of one shape and layout have
+// their elements in the same order, so none of these needs to know it.
+#pragma once
+
+#include <convoy/core/parallel.hpp>
+#include <convoy/core/simd.hpp>
+
+namespace convoy::exec::host {
+
+/// Buffers shorter than this are not worth waking a team for.
+inline constexpr std::int64_t parallel_threshold = 16384;
+
+/// Runs `Loop` over [0, count) shared among the threads. `Loop::run<W>(begin, end, args...)`.
+template <class Loop, class... Args>
+void for_each_share(int threads, std::int64_t count, Args... args) {
+  if (count < parallel_threshold) threads = 1;
+  parallel(threads, [&](int thread, int team) {
+    const Range range = share(count, thread, team, 1024);
+    simd::run<Loop>(range.begin, range.end, args...);
+  });
+}
+
+/// Calls `body(vector at i)` for whole vectors of [begin, end), then element by element.
+#define CONVOY_FOR_VECTORS(W, begin, end, ...)            \
+  std::int64_t i = begin;                                 \
+  for (; i + W <= end; i += W) {                          \
+    using V = simd::Vec<float, W>;                        \
+    __VA_ARGS__                                           \
+  }                                                       \
+  for (; i < end; ++i) {                                  \
+    using V = simd::Vec<float, 1>;                        \
+    __VA_ARGS__                                           \
+  }
+
+/// x below zero becomes zero; NaN stays, so that a diverged run is seen.
+template <class V>
+CONVOY_INLINE void rectify(V& x) {
+  x = x < V{} ? V{} : x;
+}
+
+/// y = a + b, rectified if `relu`.
+struct AddLoop {
+  template <int W>
+  CONVOY_INLINE static void run(std::int64_t begin, std::int64_t end, const float* a, const float* b, float* y, bool relu) {
+    CONVOY_FOR_VECTORS(W, begin, end, {
+      V va, vb;
+      simd::load(va, a + i);
+      simd::load(vb, b + i);
+      va += vb;
+      if (relu) rectify(va);
+      simd::store(y + i, va);
+    })
+  }
+};
+
+/// y = max(x, 0); `y` may be `x`.
+struct ReluLoop {
+  template <int W>
+  CONVOY_INLINE static void run(std::int64_t begin, std::int64_t end, const float* x, float* y) {
+    CONVOY_FOR_VECTORS(W, begin, end, {
+      V v;
+      simd::load(v, x + i);
+      rectify(v);
+      simd::store(y + i, v);
+    })
+  }
+};
+
+/// A gradient on its way to one input: dx = g or dx += g with g = dy + second, where y > 0 if there is a y.
+struct PassLoop {
+  template <int W>
+  CONVOY_INLINE static void run(std::int64_t begin, std::int64_t end, const float* dy, const float* second, const float* y,
+                                float* dx, bool accumulate) {
+    CONVOY_FOR_VECTORS(W, begin, end, {
+      V g, other;
+      simd::load(g, dy + i);
+      if (second != nullptr) {
+        simd::load(other, second + i);
+        g += other;
+      }
+      if (y != nullptr) {
+        simd::load(other, y + i);
+        g = other > V{} ? g : V{};
+      }
+      if (accumulate) {
+        simd::load(other, dx + i);
+        g += other;
+      }
+      simd::store(dx + i, g);
+    })
+  }
+};
+
+}  // namespace convoy::exec::host

@@ -1,0 +1,114 @@
+// Softmax cross-entropy over plain logits [rows, classes].
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include <convoy/core/dtype.hpp>
+#include <convoy/core/parallel.hpp>
+#include <convoy/core/simd.hpp>
+#include <convoy/exec/host/elementwise.hpp>
+
+namespace convoy::exec::host {
+
+/// x = e^x for x <= 0 (anything below -87 counts as -87), to 2 units in the last place: Cephes' polynomial after reduction by
+/// ln 2 in two parts. NaN stays NaN.
+template <class V>
+CONVOY_INLINE void exponential(V& x) {
+  x = x < -87.0f ? V{} - 87.0f : x;
+  using I = decltype(x < x);
+  constexpr float round = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, which then stands in the low bits
+  const V biased = x * 1.44269504088896341f + round;
+  const V n = biased - round;
+  V r = x - n * 0.693359375f;
+  r = r - n * -2.12194440e-4f;
+  V p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  const I power = ((I)biased + (127 - 0x4b400000)) << 23;
+  x = p * (V)power;
+}
+
+/// One row: its largest logit, the index of the first largest, and the sum of the exponentials shifted by it.
+struct RowSummary {
+  float largest = 0, sum = 0;
+  std::int32_t argmax = 0;
+};
+
+struct SoftmaxRow {
+  template <int W>
+  CONVOY_INLINE static void run(const float* row, int classes, RowSummary* summary) {
+    using V = simd::Vec<float, W>;
+    float largest = row[0];
+    std::int32_t argmax = 0;
+    for (std::int32_t k = 1; k < classes; ++k)
+      if (row[k] > largest) largest = row[k], argmax = k;
+    V sums{};
+    int k = 0;
+    for (; k + W <= classes; k += W) {
+      V v;
+      simd::load(v, row + k);
+      v -= largest;
+      exponential(v);
+      sums += v;
+    }
+    float sum = 0;
+    for (int i = 0; i < W; ++i) sum += sums[i];
+    for (; k < classes; ++k) {
+      simd::Vec<float, 1> v = {row[k] - largest};
+      exponential(v);
+      sum += v[0];
+    }
+    *summary = {largest, sum, argmax};
+  }
+};
+
+/// d[k] (+)= factor * exp(row[k] - normalizer).
+struct SoftmaxGradientRow {
+  template <int W>
+  CONVOY_INLINE static void run(const float* row, int classes, float normalizer, float factor, float* d, bool accumulate) {
+    CONVOY_FOR_VECTORS(W, 0, classes, {
+      V v, before;
+      simd::load(v, row + i);
+      v -= normalizer;
+      exponential(v);
+      v *= factor;
+      if (accumulate) {
+        simd::load(before, d + i);
+        v += before;
+      }
+      simd::store(d + i, v);
+    })
+  }
+};
+
+/// losses[r] = -log softmax(row r)[label r]; normalizers[r] = log of the sum of exponentials. Returns how many rows have
+/// their (first) largest logit at their label.
+inline std::int64_t cross_entropy_forward(int rows, int classes, const float* logits, const i32* labels, float* losses,
+                                          float* normalizers) {
+  std::int64_t correct = 0;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const float* row = logits + r * classes;
+    RowSummary summary;
+    simd::run<SoftmaxRow>(row, classes, &summary);
+    normalizers[r] = summary.largest + std::log(summary.sum);
+    losses[r] = normalizers[r] - row[labels[r]];
+    correct += summary.argmax == labels[r];
+  }
+  return correct;
+}
+
+/// dlogits (+)= dloss * (softmax - one hot).
+inline void cross_entropy_backward(int rows, int classes, const float* logits, const i32* labels, const float* normalizers,
+                                   const float* dlosses, float* dlogits, bool accumulate) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    float* d = dlogits + r * classes;
+    simd::run<SoftmaxGradientRow>(logits + r * classes, classes, normalizers[r], dlosses[r], d, accumulate);
+    d[labels[r]] -= dlosses[r];
+  }
+}
+
+}  // namespace convoy::exec::host

@@ -1,0 +1,48 @@
+// Map: where the channels and positions of a batch of images lie. One description, and so one set of loops, for every
+// layout whose innermost part is a block of contiguous channels: nChw16c, nChw8c, nhwc with whole blocks.
+#pragma once
+
+#include <cstdint>
+
+#include <convoy/core/shape.hpp>
+#include <convoy/exec/host/onednn_compat.hpp>
+
+namespace convoy::exec::host {
+
+/// Channels stand in blocks of `lanes`; the lanes past the last channel hold zeros. Strides are in elements.
+struct Map {
+  int rows = 0, channels = 0, height = 0, width = 0;
+  int lanes = 1, blocks = 0;
+  std::int64_t row_stride = 0, block_stride = 0, position_stride = 0;
+
+  std::int64_t positions() const { return static_cast<std::int64_t>(height) * width; }
+  /// Elements in memory, padding lanes included.
+  std::int64_t elements() const { return rows * blocks * positions() * lanes; }
+  /// Elements of one channel over the batch.
+  std::int64_t count() const { return rows * positions(); }
+  /// Whether the order in memory is that of the plain layout.
+  bool is_plain() const { return positions() == 1 && channels % lanes == 0; }
+};
+
+/// The layout nChw16c or nChw8c.
+inline Map blocked_map(int rows, const Shape& shape, int lanes) {
+  Map map{rows, shape[0], shape[1], shape[2], lanes, (shape[0] + lanes - 1) / lanes, 0, 0, lanes};
+  map.block_stride = map.positions() * lanes;
+  map.row_stride = map.block_stride * map.blocks;
+  return map;
+}
+
+inline Desc describe_blocked(const Map& map) {
+  return {{map.rows, map.channels, map.height, map.width},
+          dnnl::memory::data_type::f32,
+          map.lanes == 16 ? Tag::nChw16c : Tag::nChw8c};
+}
+
+/// The plain descriptor of a batch of tensors: nchw for images, [rows, elements] for everything else.
+inline Desc describe_plain(int rows, const Shape& shape) {
+  if (shape.rank == 3)
+    return {{rows, shape[0], shape[1], shape[2]}, dnnl::memory::data_type::f32, Tag::nchw};
+  return {{rows, shape.size()}, dnnl::memory::data_type::f32, Tag::ab};
+}
+
+}  // namespace convoy::exec::host

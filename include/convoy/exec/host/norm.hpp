@@ -1,0 +1,413 @@
+// Batch normalisation with what surrounds it: statistics, normalise (+ residual) (+ ReLU) in one pass, and backward
+// through all of it in two. A thread takes whole channel blocks, so that a block that was read for its statistics is
+// still in its cache when it is normalised; where blocks are fewer than threads, rows are shared instead.
+//
+// The statistics are exact to float: values are shifted by the mean of the block's first values, summed in float over at
+// most `chunk` values and then in double. The order of additions depends on the number of threads alone.
+#pragma once
+
+#include <cmath>
+
+#include <convoy/core/parallel.hpp>
+#include <convoy/core/simd.hpp>
+#include <convoy/exec/host/elementwise.hpp>
+#include <convoy/exec/host/map.hpp>
+
+namespace convoy::exec::host {
+
+inline constexpr int most_lanes = 16;
+
+/// What a batch norm knows about its channels, one array each, padded to whole blocks.
+struct NormState {
+  float* mean = nullptr;     ///< subtracted from x
+  float* scale = nullptr;    ///< weight / sqrt(variance + epsilon)
+  float* shift = nullptr;    ///< bias
+  float* inverse = nullptr;  ///< 1 / sqrt(variance + epsilon)
+  float* slope = nullptr;    ///< backward: dx = scale g + slope (x - mean) + offset
+  float* offset = nullptr;
+  double* sums = nullptr;    ///< two numbers a lane, block and thread
+
+  static std::int64_t bytes(const Map& map, int threads) {
+    const std::int64_t lanes = static_cast<std::int64_t>(map.blocks) * map.lanes;
+    return lanes * (6 * static_cast<std::int64_t>(sizeof(float)) + threads * 2 * static_cast<std::int64_t>(sizeof(double)));
+  }
+  void bind(void* memory, const Map& map) {
+    const std::int64_t lanes = static_cast<std::int64_t>(map.blocks) * map.lanes;
+    sums = nullptr;
+    float* at = static_cast<float*>(memory);
+    for (float** array : {&mean, &scale, &shift, &inverse, &slope, &offset}) *array = at, at += lanes;
+    sums = reinterpret_cast<double*>(at);
+  }
+};
+
+/// One batch norm and its surroundings over a batch. Pointers that do not apply are null.
+struct NormTask {
+  Map map;
+  NormState state;
+  float epsilon = 0, momentum = 0;
+  bool relu = false;
+  const float* weight = nullptr;
+  const float* bias = nullptr;
+  float* running_mean = nullptr;
+  float* running_variance = nullptr;
+  const float* x = nullptr;
+  const float* residual = nullptr;
+  float* y = nullptr;
+  // Backward. The gradient of the output is dy + second.
+  const float* dy = nullptr;
+  const float* second = nullptr;
+  float* dx = nullptr;  // may be dy
+  bool accumulate_dx = false;
+  float* d_residual = nullptr;
+  bool accumulate_residual = false;
+  float* d_weight = nullptr;
+  float* d_bias = nullptr;
+};
+
+/// Normalises x. Forward and backward must agree on its bits, because backward masks by its sign.
+template <class V>
+CONVOY_INLINE void normalize(V& x, const V& mean, const V& scale, const V& shift) {
+  x = (x - mean) * scale + shift;
+}
+
+/// Runs `Body::run<W>` with W no wider than a block.
+template <class Body>
+struct WithinBlock {
+  template <int W, class Task, class... Args>
+  CONVOY_INLINE static void run(const Task* task, Args... args) {
+    if constexpr (W == 16) {
+      if (task->map.lanes < W) return Body::template run<8>(*task, args...);
+    }
+    Body::template run<W>(*task, args...);
+  }
+};
+
+/// Adds the sums of (x - shift) and of its square, over some rows of a block, to `sums` ([2][lanes]).
+struct StatisticsLoop {
+  static constexpr std::int64_t chunk = 256;
+
+  template <int W>
+  CONVOY_INLINE static void run(const NormTask& t, int block, int first_row, int end_row, double* sums) {
+    using V = simd::Vec<float, W>;
+    const Map& m = t.map;
+    const std::int64_t positions = m.positions(), step = m.position_stride;
+    for (int lane = 0; lane < m.lanes; lane += W) {
+      const float* x = t.x + block * m.block_stride + lane;
+      V shift{};
+      std::int64_t taken = 0;
+      for (int row = 0; row < m.rows && taken < chunk; ++row)
+        for (std::int64_t p = 0; p < positions && taken < chunk; ++p, ++taken) {
+          V v;
+          simd::load(v, x + row * m.row_stride + p * step);
+          shift += v;
+        }
+      shift *= 1.0f / static_cast<float>(taken);
+      simd::store(t.state.mean + block * m.lanes + lane, shift);
+
+      V sum[4] = {}, squares[4] = {};
+      std::int64_t count = 0;
+      auto flush = [&]() __attribute__((always_inline)) {
+        for (int k = 1; k < 4; ++k) sum[0] += sum[k], squares[0] += squares[k];
+        for (int k = 0; k < W; ++k) {
+          sums[lane + k] += static_cast<double>(sum[0][k]);
+          sums[m.lanes + lane + k] += static_cast<double>(squares[0][k]);
+        }
+        for (int k = 0; k < 4; ++k) sum[k] = V{}, squares[k] = V{};
+        count = 0;
+      };
+      for (int row = first_row; row < end_row; ++row) {
+        const float* from = x + row * m.row_stride;
+        for (std::int64_t begin = 0; begin < positions; begin += chunk) {
+          const std::int64_t end = begin + chunk < positions ? begin + chunk : positions;
+          std::int64_t p = begin;
+          for (; p + 4 <= end; p += 4)
+            for (int k = 0; k < 4; ++k) {
+              V v;
+              simd::load(v, from + (p + k) * step);
+              v -= shift;
+              sum[k] += v;
+              squares[k] += v * v;
+            }
+          for (; p < end; ++p) {
+            V v;
+            simd::load(v, from + p * step);
+            v -= shift;
+            sum[p & 3] += v;
+            squares[p & 3] += v * v;
+          }
+          count += end - begin;
+          if (count >= chunk) flush();
+        }
+      }
+      flush();
+    }
+  }
+};
+
+/// y = normalised x (+ residual) (rectified) over some rows of a block.
+struct NormalizeLoop {
+  template <int W>
+  CONVOY_INLINE static void run(const NormTask& t, int block, int first_row, int end_row) {
+    using V = simd::Vec<float, W>;
+    const Map& m = t.map;
+    const std::int64_t positions = m.positions(), step = m.position_stride;
+    for (int lane = 0; lane < m.lanes; lane += W) {
+      V mean, scale, shift;
+      simd::load(mean, t.state.mean + block * m.lanes + lane);
+      simd::load(scale, t.state.scale + block * m.lanes + lane);
+      simd::load(shift, t.state.shift + block * m.lanes + lane);
+      for (int row = first_row; row < end_row; ++row) {
+        const std::int64_t base = row * m.row_stride + block * m.block_stride + lane;
+        const float* x = t.x + base;
+        const float* residual = t.residual == nullptr ? nullptr : t.residual + base;
+        float* y = t.y + base;
+        for (std::int64_t p = 0; p < positions; ++p) {
+          V v, other;
+          simd::load(v, x + p * step);
+          normalize(v, mean, scale, shift);
+          if (residual != nullptr) {
+            simd::load(other, residual + p * step);
+            v += other;
+          }
+          if (t.relu) rectify(v);
+          simd::store(y + p * step, v);
+        }
+      }
+    }
+  }
+};
+
+/// The gradient that reaches the batch norm at one vector: (dy + second), masked by the ReLU. Without a residual the ReLU's
+/// sign is computed from x, which is read anyway; with one it is read from y.
+template <class V>
+CONVOY_INLINE void masked_gradient(V& g, const NormTask& t, std::int64_t at, const V& x, const V& mean, const V& scale,
+                                   const V& shift) {
+  V other;
+  simd::load(g, t.dy + at);
+  if (t.second != nullptr) {
+    simd::load(other, t.second + at);
+    g += other;
+  }
+  if (t.relu) {
+    if (t.residual != nullptr) {
+      simd::load(other, t.y + at);
+    } else {
+      other = x;
+      normalize(other, mean, scale, shift);
+    }
+    g = other > V{} ? g : V{};
+  }
+}
+
+/// Adds the sums of g and of g (x - mean), over some rows of a block, to `sums` ([2][lanes]).
+struct GradientSumsLoop {
+  template <int W>
+  CONVOY_INLINE static void run(const NormTask& t, int block, int first_row, int end_row, double* sums) {
+    using V = simd::Vec<float, W>;
+    const Map& m = t.map;
+    const std::int64_t positions = m.positions(), step = m.position_stride;
+    for (int lane = 0; lane < m.lanes; lane += W) {
+      V mean, scale, shift;
+      simd::load(mean, t.state.mean + block * m.lanes + lane);
+      simd::load(scale, t.state.scale + block * m.lanes + lane);
+      simd::load(shift, t.state.shift + block * m.lanes + lane);
+      V sum[2] = {}, dot[2] = {};
+      std::int64_t count = 0;
+      auto flush = [&]() __attribute__((always_inline)) {
+        sum[0] += sum[1], dot[0] += dot[1];
+        for (int k = 0; k < W; ++k) {
+          sums[lane + k] += static_cast<double>(sum[0][k]);
+          sums[m.lanes + lane + k] += static_cast<double>(dot[0][k]);
+        }
+        for (int k = 0; k < 2; ++k) sum[k] = V{}, dot[k] = V{};
+        count = 0;
+      };
+      for (int row = first_row; row < end_row; ++row) {
+        const std::int64_t base = row * m.row_stride + block * m.block_stride + lane;
+        for (std::int64_t begin = 0; begin < positions; begin += StatisticsLoop::chunk) {
+          const std::int64_t end = begin + StatisticsLoop::chunk < positions ? begin + StatisticsLoop::chunk : positions;
+          std::int64_t p = begin;
+          auto take = [&](int k, std::int64_t at) __attribute__((always_inline)) {
+            V x, g;
+            simd::load(x, t.x + at);
+            masked_gradient(g, t, at, x, mean, scale, shift);
+            sum[k] += g;
+            dot[k] += g * (x - mean);
+          };
+          for (; p + 2 <= end; p += 2) {
+            take(0, base + p * step);
+            take(1, base + (p + 1) * step);
+          }
+          if (p < end) take(0, base + p * step);
+          count += end - begin;
+          if (count >= StatisticsLoop::chunk) flush();
+        }
+      }
+      flush();
+    }
+  }
+};
+
+/// dx and the residual's gradient over some rows of a block.
+struct NormBackwardLoop {
+  template <int W>
+  CONVOY_INLINE static void run(const NormTask& t, int block, int first_row, int end_row) {
+    using V = simd::Vec<float, W>;
+    const Map& m = t.map;
+    const std::int64_t positions = m.positions(), step = m.position_stride;
+    for (int lane = 0; lane < m.lanes; lane += W) {
+      const std::int64_t channel = block * m.lanes + lane;
+      V mean, scale, shift, slope, offset;
+      simd::load(mean, t.state.mean + channel);
+      simd::load(scale, t.state.scale + channel);
+      simd::load(shift, t.state.shift + channel);
+      simd::load(slope, t.state.slope + channel);
+      simd::load(offset, t.state.offset + channel);
+      for (int row = first_row; row < end_row; ++row) {
+        const std::int64_t base = row * m.row_stride + block * m.block_stride + lane;
+        for (std::int64_t p = 0; p < positions; ++p) {
+          const std::int64_t at = base + p * step;
+          V x, g, other;
+          simd::load(x, t.x + at);
+          masked_gradient(g, t, at, x, mean, scale, shift);
+          if (t.d_residual != nullptr) {
+            other = g;
+            if (t.accumulate_residual) {
+              V before;
+              simd::load(before, t.d_residual + at);
+              other += before;
+            }
+            simd::store(t.d_residual + at, other);
+          }
+          if (t.dx == nullptr) continue;
+          g = g * scale + ((x - mean) * slope + offset);
+          if (t.accumulate_dx) {
+            simd::load(other, t.dx + at);
+            g += other;
+          }
+          simd::store(t.dx + at, g);
+        }
+      }
+    }
+  }
+};
+
+/// Turns the sums of a block, of `parts` threads, into its statistics and moves the running ones.
+inline void finish_statistics(const NormTask& t, int block, int parts) {
+  const Map& m = t.map;
+  const auto count = static_cast<double>(m.count());
+  const std::int64_t stride = static_cast<std::int64_t>(m.blocks) * 2 * m.lanes;
+  for (int k = 0; k < m.lanes; ++k) {
+    const int channel = block * m.lanes + k;
+    double sum = 0, squares = 0;
+    for (int part = 0; part < parts; ++part) {
+      const double* sums = t.state.sums + part * stride + block * 2 * m.lanes;
+      sum += sums[k];
+      squares += sums[m.lanes + k];
+    }
+    const double away = sum / count, mean = static_cast<double>(t.state.mean[channel]) + away;
+    double variance = squares / count - away * away;
+    if (variance < 0) variance = 0;
+    const bool real = channel < m.channels;
+    const double inverse = 1 / std::sqrt(variance + static_cast<double>(t.epsilon));
+    t.state.mean[channel] = static_cast<float>(mean);
+    t.state.inverse[channel] = static_cast<float>(inverse);
+    t.state.scale[channel] = real ? static_cast<float>(inverse * static_cast<double>(t.weight[channel])) : 0.0f;
+    t.state.shift[channel] = real ? t.bias[channel] : 0.0f;
+    if (!real) continue;
+    float& running_mean = t.running_mean[channel];
+    float& running_variance = t.running_variance[channel];
+    running_mean += t.momentum * (static_cast<float>(mean) - running_mean);
+    if (m.count() > 1)
+      running_variance += t.momentum * (static_cast<float>(variance * count / (count - 1)) - running_variance);
+  }
+}
+
+/// Turns the sums of a block into the coefficients of dx and the gradients of weight and bias.
+inline void finish_gradient_sums(const NormTask& t, int block, int parts) {
+  const Map& m = t.map;
+  const auto count = static_cast<double>(m.count());
+  const std::int64_t stride = static_cast<std::int64_t>(m.blocks) * 2 * m.lanes;
+  for (int k = 0; k < m.lanes; ++k) {
+    const int channel = block * m.lanes + k;
+    double sum = 0, dot = 0;
+    for (int part = 0; part < parts; ++part) {
+      const double* sums = t.state.sums + part * stride + block * 2 * m.lanes;
+      sum += sums[k];
+      dot += sums[m.lanes + k];
+    }
+    const auto scale = static_cast<double>(t.state.scale[channel]), inverse = static_cast<double>(t.state.inverse[channel]);
+    t.state.slope[channel] = static_cast<float>(-scale * inverse * inverse * dot / count);
+    t.state.offset[channel] = static_cast<float>(-scale * sum / count);
+    if (channel >= m.channels) continue;
+    if (t.d_weight != nullptr) t.d_weight[channel] = static_cast<float>(dot * inverse);
+    if (t.d_bias != nullptr) t.d_bias[channel] = static_cast<float>(sum);
+  }
+}
+
+/// One pass for sums, one for values, over all blocks and rows.
+template <class Sums, class Finish, class Values>
+void for_each_block(const NormTask& task, int threads, Finish finish) {
+  const Map& m = task.map;
+  if (m.elements() < parallel_threshold) threads = 1;
+  const std::int64_t stride = static_cast<std::int64_t>(m.blocks) * 2 * m.lanes;
+  auto clear = [&](double* sums) {
+    for (int k = 0; k < 2 * m.lanes; ++k) sums[k] = 0;
+  };
+  if (m.blocks % threads == 0 || m.blocks >= 4 * threads) {
+    parallel(threads, [&](int thread, int team) {
+      const Range blocks = share(m.blocks, thread, team);
+      for (auto block = static_cast<int>(blocks.begin); block < blocks.end; ++block) {
+        double* sums = task.state.sums + block * 2 * m.lanes;
+        clear(sums);
+        simd::run<WithinBlock<Sums>>(&task, block, 0, m.rows, sums);
+        finish(task, block, 1);
+        simd::run<WithinBlock<Values>>(&task, block, 0, m.rows);
+      }
+    });
+    return;
+  }
+  parallel(threads, [&](int thread, int team) {
+    const Range rows = share(m.rows, thread, team);
+    for (int block = 0; block < m.blocks; ++block) {
+      double* sums = task.state.sums + thread * stride + block * 2 * m.lanes;
+      clear(sums);
+      simd::run<WithinBlock<Sums>>(&task, block, static_cast<int>(rows.begin), static_cast<int>(rows.end), sums);
+    }
+  });
+  for (int block = 0; block < m.blocks; ++block) finish(task, block, threads);
+  parallel(threads, [&](int thread, int team) {
+    const Range rows = share(m.rows, thread, team);
+    for (int block = 0; block < m.blocks; ++block)
+      simd::run<WithinBlock<Values>>(&task, block, static_cast<int>(rows.begin), static_cast<int>(rows.end));
+  });
+}
+
+/// Statistics of the batch, running statistics, y.
+inline void norm_forward(const NormTask& task, int threads) {
+  for_each_block<StatisticsLoop, decltype(&finish_statistics), NormalizeLoop>(task, threads, &finish_statistics);
+}
+
+/// y with the running statistics.
+inline void norm_evaluate(const NormTask& task, int threads) {
+  const Map& m = task.map;
+  for (int c = 0; c < m.blocks * m.lanes; ++c) {
+    const bool real = c < m.channels;
+    task.state.mean[c] = real ? task.running_mean[c] : 0.0f;
+    task.state.scale[c] = real ? task.weight[c] / std::sqrt(task.running_variance[c] + task.epsilon) : 0.0f;
+    task.state.shift[c] = real ? task.bias[c] : 0.0f;
+  }
+  if (m.elements() < parallel_threshold) threads = 1;
+  parallel(threads, [&](int thread, int team) {
+    const Range rows = share(m.rows, thread, team);
+    for (int block = 0; block < m.blocks; ++block)
+      simd::run<WithinBlock<NormalizeLoop>>(&task, block, static_cast<int>(rows.begin), static_cast<int>(rows.end));
+  });
+}
+
+/// dx, the residual's gradient, the gradients of weight and bias.
+inline void norm_backward(const NormTask& task, int threads) {
+  for_each_block<GradientSumsLoop, decltype(&finish_gradient_sums), NormBackwardLoop>(task, threads, &finish_gradient_sums);
+}
+
+}  // namespace convoy::exec::host

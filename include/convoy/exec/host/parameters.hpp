@@ -1,0 +1,142 @@
+// Parameters: the arenas of a Host, and the order in which each parameter's live elements stand in its slot. Convolutions
+// choose an order that their kernels read without a copy; the canonical one is always reachable.
+#pragma once
+
+#include <functional>
+#include <memory_resource>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <convoy/core/memory.hpp>
+#include <convoy/exec/canonical.hpp>
+#include <convoy/exec/host/backend.hpp>
+
+namespace convoy::exec::host {
+
+/// The order of the live elements of a slot: a oneDNN layout, or a permutation of convoy's own.
+struct Order {
+  Desc desc;  ///< empty: the plan's own order, or `place`
+  /// The place in the slot of live element [out][in][tap]; null: not convoy's own.
+  std::function<std::int64_t(std::int64_t)> place;
+  std::uint64_t hash = 0;
+};
+
+class Parameters {
+ public:
+  Parameters(const Plan& plan, bool canonical, std::pmr::memory_resource* arenas)
+      : plan_(&plan),
+        canonical_(canonical),
+        values_(static_cast<std::size_t>(plan.sizes.parameters), arenas),
+        gradients_(static_cast<std::size_t>(plan.sizes.exchanged), arenas),
+        statistics_(static_cast<std::size_t>(plan.sizes.statistics), arenas),
+        orders_(plan.parameter_list.size()),
+        statistic_ranges_(exec::statistic_ranges(plan)) {
+    for (std::size_t i = 0; i < plan.statistic_list.size(); ++i)
+      for (std::int64_t k = statistic_ranges_[i].begin; k < statistic_ranges_[i].end; ++k)
+        statistics_[static_cast<std::size_t>(k)] = plan.statistic_list[i].start;
+  }
+
+  bool canonical() const { return canonical_; }
+  std::span<float> values() { return values_; }
+  std::span<float> gradients() { return gradients_; }
+  std::span<float> statistics() { return statistics_; }
+
+  float* value(int p) { return values_.data() + slot(p).live.begin; }
+  /// Null for a frozen parameter.
+  float* gradient(int p) { return trained(p) ? gradients_.data() + slot(p).live.begin : nullptr; }
+  float* statistic(int i) { return statistics_.data() + statistic_ranges_[static_cast<std::size_t>(i)].begin; }
+  bool trained(int p) const { return plan_->parameter_list[static_cast<std::size_t>(p)].group != graph::Group::frozen; }
+
+  /// The layout of the weight of a convolution or a linear layer within its slot, as the plan orders it.
+  Desc plain(int p) const {
+    const auto& parameter = plan_->parameter_list[static_cast<std::size_t>(p)];
+    const auto f32 = dnnl::memory::data_type::f32;
+    if (parameter.shape.rank == 4) {
+      const auto& taps = plan_->taps[static_cast<std::size_t>(parameter.node)];
+      return {{parameter.shape[0], parameter.shape[1], taps.height(), taps.width()}, f32, Tag::oihw};
+    }
+    if (parameter.shape.rank == 2) return {{parameter.shape[0], parameter.shape[1]}, f32, Tag::oi};
+    return {{parameter.shape[0]}, f32, Tag::x};
+  }
+
+  /// The order that a step chose before, or that it must use; none while it is free to choose.
+  std::optional<Desc> fixed(int p) const {
+    const Order& order = orders_[static_cast<std::size_t>(p)];
+    if (!is_empty(order.desc)) return order.desc;
+    return canonical_ ? std::optional<Desc>(plain(p)) : std::nullopt;
+  }
+
+  /// Chooses an order, once, before anything is stored. A layout that pads is refused: it does not fit the slot.
+  bool choose(int p, const Desc& desc) {
+    if (canonical_ || desc.get_size() != static_cast<std::size_t>(slot(p).live.size()) * sizeof(float)) return false;
+    orders_[static_cast<std::size_t>(p)] = {desc, nullptr, order_hash(desc)};
+    return true;
+  }
+  bool choose(int p, std::function<std::int64_t(std::int64_t)> place, std::uint64_t hash) {
+    if (canonical_) return false;
+    orders_[static_cast<std::size_t>(p)] = {Desc(), std::move(place), hash};
+    return true;
+  }
+
+  std::uint64_t fingerprint() const {
+    std::uint64_t hash = 0xcbf29ce484222325ull;
+    for (const Order& order : orders_) hash = (hash ^ order.hash) * 0x100000001b3ull;
+    return hash;
+  }
+
+  void read(const Backend& backend, int p, std::span<float> to) const {
+    expect_parameter(*plan_, p, to.size());
+    std::vector<float> live(static_cast<std::size_t>(slot(p).live.size()));
+    permute(backend, p, values_.data() + slot(p).live.begin, live.data(), false);
+    for_each_element(*plan_, p, [&](std::int64_t i, std::int64_t at, bool is_live) {
+      to[static_cast<std::size_t>(i)] = is_live ? live[static_cast<std::size_t>(at - slot(p).live.begin)]
+                                                : values_[static_cast<std::size_t>(at)];
+    });
+  }
+
+  void write(const Backend& backend, int p, std::span<const float> from) {
+    expect_parameter(*plan_, p, from.size());
+    std::vector<float> live(static_cast<std::size_t>(slot(p).live.size()));
+    for_each_element(*plan_, p, [&](std::int64_t i, std::int64_t at, bool is_live) {
+      (is_live ? live[static_cast<std::size_t>(at - slot(p).live.begin)] : values_[static_cast<std::size_t>(at)]) =
+          from[static_cast<std::size_t>(i)];
+    });
+    permute(backend, p, live.data(), values_.data() + slot(p).live.begin, true);
+  }
+
+  /// Copies the live gradients of a parameter into the plan's order, for tests and for what needs a tensor's shape.
+  void read_gradient(const Backend& backend, int p, std::span<float> to) const {
+    permute(backend, p, gradients_.data() + slot(p).live.begin, to.data(), false);
+  }
+
+ private:
+  const graph::Slot& slot(int p) const { return plan_->slots[static_cast<std::size_t>(p)]; }
+
+  void permute(const Backend& backend, int p, const float* from, float* to, bool into_slot) const {
+    const Order& order = orders_[static_cast<std::size_t>(p)];
+    const std::int64_t size = slot(p).live.size();
+    if (order.place) {
+      for (std::int64_t i = 0; i < size; ++i) {
+        const std::int64_t at = order.place(i);
+        to[into_slot ? at : i] = from[into_slot ? i : at];
+      }
+    } else if (is_empty(order.desc)) {
+      std::memcpy(to, from, static_cast<std::size_t>(size) * sizeof(float));
+    } else {
+      const Desc here = into_slot ? plain(p) : order.desc, there = into_slot ? order.desc : plain(p);
+      dnnl::memory source(here, backend.engine, const_cast<float*>(from)), target(there, backend.engine, to);
+      dnnl::stream stream(backend.engine);
+      dnnl::reorder(source, target).execute(stream, source, target);
+      stream.wait();
+    }
+  }
+
+  const Plan* plan_;
+  bool canonical_;
+  Buffer<float> values_, gradients_, statistics_;
+  std::vector<Order> orders_;
+  std::vector<Range> statistic_ranges_;
+};
+
+}  // namespace convoy::exec::host

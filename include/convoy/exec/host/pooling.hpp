@@ -1,0 +1,189 @@
+// Pooling over blocked maps. Max pooling notes which tap won, so that backward reads neither input nor output.
+#pragma once
+
+#include <limits>
+
+#include <convoy/core/parallel.hpp>
+#include <convoy/core/simd.hpp>
+#include <convoy/exec/host/elementwise.hpp>
+#include <convoy/exec/host/map.hpp>
+#include <convoy/exec/host/norm.hpp>
+#include <convoy/graph/node.hpp>
+
+namespace convoy::exec::host {
+
+/// One pooling over a batch; `x` and `y` stand for the gradients in backward.
+struct PoolTask {
+  Map map;  ///< of x
+  Map out;  ///< of y
+  graph::Window window;
+  float* x = nullptr;
+  float* y = nullptr;
+  std::uint16_t* winner = nullptr;  ///< max: the tap, in the order of y's memory
+  bool accumulate = false;          ///< backward: add to x
+};
+
+/// The taps [begin, end) of the window at output position `o` that meet the input.
+inline Range taps_at(int o, const graph::Window& w, int kernel, int extent) {
+  const int start = o * w.stride - w.padding;
+  return {start < 0 ? -start : 0, start + kernel > extent ? extent - start : kernel};
+}
+
+struct MaxPoolLoop {
+  template <int W>
+  CONVOY_INLINE static void run(const PoolTask& t, int row, int block) {
+    using V = simd::Vec<float, W>;
+    using I = simd::Vec<std::int32_t, W>;
+    using U = simd::Vec<std::uint16_t, W>;
+    const graph::Window& w = t.window;
+    for (int oy = 0; oy < t.out.height; ++oy) {
+      const Range down = taps_at(oy, w, w.height, t.map.height);
+      for (int ox = 0; ox < t.out.width; ++ox) {
+        const Range right = taps_at(ox, w, w.width, t.map.width);
+        const std::int64_t at = row * t.out.row_stride + block * t.out.block_stride +
+                                (static_cast<std::int64_t>(oy) * t.out.width + ox) * t.out.position_stride;
+        for (int lane = 0; lane < t.map.lanes; lane += W) {
+          V best = V{} - std::numeric_limits<float>::infinity();
+          I winner = I{} + 0xffff;
+          for (std::int64_t ky = down.begin; ky < down.end; ++ky) {
+            const std::int64_t line = (oy * w.stride - w.padding + ky) * t.map.width + ox * w.stride - w.padding;
+            const float* x = t.x + row * t.map.row_stride + block * t.map.block_stride + lane;
+            for (std::int64_t kx = right.begin; kx < right.end; ++kx) {
+              V v;
+              simd::load(v, x + (line + kx) * t.map.position_stride);
+              // The first tap always wins against nothing, NaN always wins: as in PyTorch.
+              const auto wins = (v > best) | (v != v) | (winner == 0xffff);
+              best = wins ? v : best;
+              winner = wins ? I{} + static_cast<std::int32_t>(ky * w.width + kx) : winner;
+            }
+          }
+          simd::store(t.y + at + lane, best);
+          const U narrow = __builtin_convertvector(winner, U);
+          simd::store(t.winner + at + lane, narrow);
+        }
+      }
+    }
+  }
+};
+
+CONVOY_INLINE void clear_map(const PoolTask& t, int row, int block) {
+  for (std::int64_t p = 0; p < t.map.positions(); ++p)
+    __builtin_memset(t.x + row * t.map.row_stride + block * t.map.block_stride + p * t.map.position_stride, 0,
+                     static_cast<std::size_t>(t.map.lanes) * sizeof(float));
+}
+
+struct MaxPoolBackwardLoop {
+  template <int W>
+  CONVOY_INLINE static void run(const PoolTask& t, int row, int block) {
+    using V = simd::Vec<float, W>;
+    using I = simd::Vec<std::int32_t, W>;
+    using U = simd::Vec<std::uint16_t, W>;
+    const graph::Window& w = t.window;
+    if (!t.accumulate) clear_map(t, row, block);
+    for (int oy = 0; oy < t.out.height; ++oy) {
+      const Range down = taps_at(oy, w, w.height, t.map.height);
+      for (int ox = 0; ox < t.out.width; ++ox) {
+        const Range right = taps_at(ox, w, w.width, t.map.width);
+        const std::int64_t at = row * t.out.row_stride + block * t.out.block_stride +
+                                (static_cast<std::int64_t>(oy) * t.out.width + ox) * t.out.position_stride;
+        for (int lane = 0; lane < t.map.lanes; lane += W) {
+          V dy;
+          U narrow;
+          simd::load(dy, t.y + at + lane);
+          simd::load(narrow, t.winner + at + lane);
+          const I winner = __builtin_convertvector(narrow, I);
+          for (std::int64_t ky = down.begin; ky < down.end; ++ky) {
+            const std::int64_t line = (oy * w.stride - w.padding + ky) * t.map.width + ox * w.stride - w.padding;
+            float* x = t.x + row * t.map.row_stride + block * t.map.block_stride + lane;
+            for (std::int64_t kx = right.begin; kx < right.end; ++kx) {
+              V v;
+              float* to = x + (line + kx) * t.map.position_stride;
+              simd::load(v, to);
+              v += winner == static_cast<std::int32_t>(ky * w.width + kx) ? dy : V{};
+              simd::store(to, v);
+            }
+          }
+        }
+      }
+    }
+  }
+};
+
+struct AveragePoolLoop {
+  template <int W>
+  CONVOY_INLINE static void run(const PoolTask& t, int row, int block) {
+    using V = simd::Vec<float, W>;
+    const graph::Window& w = t.window;
+    const float share = 1.0f / static_cast<float>(w.height * w.width);
+    for (int oy = 0; oy < t.out.height; ++oy) {
+      const Range down = taps_at(oy, w, w.height, t.map.height);
+      for (int ox = 0; ox < t.out.width; ++ox) {
+        const Range right = taps_at(ox, w, w.width, t.map.width);
+        const std::int64_t at = row * t.out.row_stride + block * t.out.block_stride +
+                                (static_cast<std::int64_t>(oy) * t.out.width + ox) * t.out.position_stride;
+        for (int lane = 0; lane < t.map.lanes; lane += W) {
+          V sum{};
+          for (std::int64_t ky = down.begin; ky < down.end; ++ky) {
+            const std::int64_t line = (oy * w.stride - w.padding + ky) * t.map.width + ox * w.stride - w.padding;
+            const float* x = t.x + row * t.map.row_stride + block * t.map.block_stride + lane;
+            for (std::int64_t kx = right.begin; kx < right.end; ++kx) {
+              V v;
+              simd::load(v, x + (line + kx) * t.map.position_stride);
+              sum += v;
+            }
+          }
+          sum *= share;
+          simd::store(t.y + at + lane, sum);
+        }
+      }
+    }
+  }
+};
+
+struct AveragePoolBackwardLoop {
+  template <int W>
+  CONVOY_INLINE static void run(const PoolTask& t, int row, int block) {
+    using V = simd::Vec<float, W>;
+    const graph::Window& w = t.window;
+    const float share = 1.0f / static_cast<float>(w.height * w.width);
+    if (!t.accumulate) clear_map(t, row, block);
+    for (int oy = 0; oy < t.out.height; ++oy) {
+      const Range down = taps_at(oy, w, w.height, t.map.height);
+      for (int ox = 0; ox < t.out.width; ++ox) {
+        const Range right = taps_at(ox, w, w.width, t.map.width);
+        const std::int64_t at = row * t.out.row_stride + block * t.out.block_stride +
+                                (static_cast<std::int64_t>(oy) * t.out.width + ox) * t.out.position_stride;
+        for (int lane = 0; lane < t.map.lanes; lane += W) {
+          V dy;
+          simd::load(dy, t.y + at + lane);
+          dy *= share;
+          for (std::int64_t ky = down.begin; ky < down.end; ++ky) {
+            const std::int64_t line = (oy * w.stride - w.padding + ky) * t.map.width + ox * w.stride - w.padding;
+            float* x = t.x + row * t.map.row_stride + block * t.map.block_stride + lane;
+            for (std::int64_t kx = right.begin; kx < right.end; ++kx) {
+              V v;
+              float* to = x + (line + kx) * t.map.position_stride;
+              simd::load(v, to);
+              v += dy;
+              simd::store(to, v);
+            }
+          }
+        }
+      }
+    }
+  }
+};
+
+/// Runs a pooling loop over all rows and blocks.
+template <class Loop>
+void pool(const PoolTask& task, int threads) {
+  if (task.map.elements() < parallel_threshold) threads = 1;
+  parallel(threads, [&](int thread, int team) {
+    const Range planes = share(static_cast<std::int64_t>(task.map.rows) * task.map.blocks, thread, team);
+    for (std::int64_t plane = planes.begin; plane < planes.end; ++plane)
+      simd::run<WithinBlock<Loop>>(&task, static_cast<int>(plane / task.map.blocks),
+                                   static_cast<int>(plane % task.map.blocks));
+  });
+}
+
+}  // namespace convoy::exec::host

@@ -1,0 +1,356 @@
+// Program: what the steps of one batch size share while they are planned, bound and run: values, memory, conversions
+// between layouts, and who writes which gradient first.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <convoy/exec/exec.hpp>
+#include <convoy/exec/host/backend.hpp>
+#include <convoy/exec/host/elementwise.hpp>
+#include <convoy/exec/host/map.hpp>
+#include <convoy/exec/host/parameters.hpp>
+
+namespace convoy::exec::host {
+
+/// A place in memory that is known once the program is packed: in the arena, in the parameter arenas, or a field of the
+/// batch, which moves from call to call.
+struct Place {
+  enum class Kind : unsigned char { none, arena, fixed, field, scratch };
+  Kind kind = Kind::none;
+  int index = -1;
+  float* pointer = nullptr;
+
+  static Place fixed(float* pointer) { return {Kind::fixed, -1, pointer}; }
+  explicit operator bool() const { return kind != Kind::none; }
+  friend bool operator==(const Place&, const Place&) = default;
+};
+
+/// A place with the layout of what is there.
+struct Bound {
+  Desc desc;
+  Place place;
+};
+
+/// A value that a step yields or the batch supplies, and its gradient.
+struct Value {
+  Shape shape;
+  bool is_input = false;
+  bool is_blocked = false;
+  Map map;  ///< where blocked
+  Bound data;
+  bool wants_gradient = false;
+  /// Whether the step that yields it can read its gradient as a sum of two buffers.
+  bool takes_second = false;
+  int contributions = 0;
+  Place gradient, second;
+  int owner = -1;  ///< the step that yields it
+
+  std::int64_t elements() const {
+    return is_blocked ? map.elements() : static_cast<std::int64_t>(map.rows) * shape.size();
+  }
+};
+
+/// How a consumer hands its gradient to a value.
+enum class Edge : unsigned char { none, assign, accumulate, second, temporary };
+
+class Program;
+
+/// A copy from one layout to another, or none where both are the same.
+class Conversion {
+ public:
+  Conversion() = default;
+  Conversion(Bound from, Bound to) : from_(std::move(from)), to_(std::move(to)) {}
+  const Bound& from() const { return from_; }
+  const Bound& to() const { return to_; }
+  bool is_needed() const { return from_.place.kind != Place::Kind::none && !(from_.place == to_.place); }
+  inline void bind(Program& program);
+  void run() const {
+    if (call_) call_();
+  }
+
+ private:
+  Bound from_, to_;
+  Call call_;
+};
+
+/// Where a step writes a gradient, and what is left to do afterwards.
+class Contribution {
+ public:
+  Contribution() = default;
+  Contribution(Edge edge, Bound target, Place value, std::int64_t elements)
+      : edge_(edge), target_(std::move(target)), value_(value), elements_(elements) {}
+  Edge edge() const { return edge_; }
+  explicit operator bool() const { return edge_ != Edge::none; }
+  bool accumulates() const { return edge_ == Edge::accumulate; }
+  const Bound& target() const { return target_; }
+  inline void bind(Program& program);
+  float* pointer() const { return written_; }
+  /// Adds what was written to a temporary buffer to the gradient.
+  void finish(int threads) const {
+    if (edge_ != Edge::temporary) return;
+    const float* none = nullptr;
+    for_each_share<PassLoop>(threads, elements_, static_cast<const float*>(written_), none, none, gradient_, true);
+  }
+
+ private:
+  Edge edge_ = Edge::none;
+  Bound target_;
+  Place value_;
+  std::int64_t elements_ = 0;
+  float* written_ = nullptr;
+  float* gradient_ = nullptr;
+};
+
+class Program {
+ public:
+  Program(const Plan& plan, Backend& backend, Parameters& parameters, int rows)
+      : plan_(plan), backend_(backend), parameters_(parameters), rows_(rows), roots_(plan.nodes.size()), values_(plan.nodes.size()) {
+    find_gradients();
+    int field = 0;
+    for (std::size_t n = 0; n < plan.nodes.size(); ++n) {
+      roots_[n] = static_cast<int>(n);
+      const graph::Node& node = plan.nodes[n];
+      if (node.op != graph::Op::input && node.op != graph::Op::label) continue;
+      Value& v = values_[n];
+      v.shape = node.shape;
+      v.is_input = true;
+      v.map.rows = rows;
+      v.data = {describe_plain(rows, node.shape), {Place::Kind::field, field, nullptr}};
+      fields_.push_back({});
+      field_nodes_.push_back(static_cast<int>(n));
+      ++field;
+    }
+  }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  // --- while steps are planned ---
+
+  const Plan& plan() const { return plan_; }
+  const graph::Node& node(int n) const { return plan_.nodes[static_cast<std::size_t>(n)]; }
+  Backend& backend() { return backend_; }
+  Parameters& parameters() { return parameters_; }
+  int rows() const { return rows_; }
+  int threads() const { return backend_.threads; }
+
+  /// Time: step s runs forward at s and backward at 2 S - 1 - s.
+  int last_time() const { return 2 * static_cast<int>(plan_.steps.size()) - 1; }
+  int backward_time(int step) const { return last_time() - step; }
+
+  Value& value(int n) { return values_[static_cast<std::size_t>(roots_[static_cast<std::size_t>(n)])]; }
+  bool wants_gradient(int n) const { return wants_[static_cast<std::size_t>(n)] != 0; }
+
+  /// Makes node `n` another view of the value of node `of`.
+  void alias(int n, int of) { roots_[static_cast<std::size_t>(n)] = roots_[static_cast<std::size_t>(of)]; }
+
+  /// The value that step `step` yields at node `n`: images in blocks of channels, everything else plain.
+  Value& yield(int n, int step) {
+    Value& v = values_[static_cast<std::size_t>(n)];
+    v.shape = node(n).shape;
+    v.owner = step;
+    v.is_blocked = v.shape.rank == 3;
+    v.map.rows = rows_;
+    if (v.is_blocked) v.map = blocked_map(rows_, v.shape, backend_.lanes);
+    v.data.desc = v.is_blocked ? describe_blocked(v.map) : describe_plain(rows_, v.shape);
+    v.wants_gradient = wants_gradient(n);
+    v.data.place = request(v.elements() * static_cast<std::int64_t>(sizeof(float)), step, v.wants_gradient ? backward_time(step) : step);
+    return v;
+  }
+
+  /// Keeps a value until `time`.
+  void keep(Value& v, int time) {
+    if (v.data.place.kind == Place::Kind::arena) extend(v.data.place, time);
+  }
+
+  Place request(std::int64_t bytes, int begin, int end) {
+    lifetimes_.push_back({begin, end, std::max<std::int64_t>(bytes, 64)});
+    return {Place::Kind::arena, static_cast<int>(lifetimes_.size()) - 1, nullptr};
+  }
+  Place request(const Desc& desc, int begin, int end) {
+    return request(static_cast<std::int64_t>(desc.get_size()), begin, end);
+  }
+  void extend(const Place& place, int time) {
+    auto& lifetime = lifetimes_[static_cast<std::size_t>(place.index)];
+    lifetime.end = std::max(lifetime.end, time);
+  }
+  Place scratchpad(const Desc& desc) {
+    scratch_bytes_ = std::max(scratch_bytes_, desc.get_size());
+    return {Place::Kind::scratch, -1, nullptr};
+  }
+
+  /// The layout of the flat or plain view of the value of node `n`.
+  Bound plain_view(int n) {
+    Value& v = value(n);
+    return {describe_plain(rows_, node(n).shape), v.data.place};
+  }
+  static bool is_plain(const Value& v) { return !v.is_blocked || v.map.is_plain(); }
+
+  /// `have` in the layout `want`: itself, or a copy that lives from `begin` to `end`.
+  Conversion convert(const Bound& have, const Desc& want, int begin, int end) {
+    if (have.desc == want) return {have, have};
+    return {have, {want, request(want, begin, end)}};
+  }
+  /// What is made in the layout `made` and belongs into `target`: written there, or into a buffer copied from.
+  Conversion deliver(const Desc& made, const Bound& target, int time) {
+    if (target.desc == made) return {target, target};
+    return {{made, request(made, time, time)}, target};
+  }
+
+  /// Plans a gradient for the value of node `n`, written at `time`; to be called in the order in which backward runs.
+  Contribution contribute(int n, bool can_accumulate, int time) {
+    Value& v = value(n);
+    if (!v.wants_gradient) return {};
+    const std::int64_t bytes = v.elements() * static_cast<std::int64_t>(sizeof(float));
+    Edge edge = Edge::accumulate;
+    Place place = v.gradient;
+    if (v.contributions++ == 0) {
+      edge = Edge::assign;
+      place = v.gradient = request(bytes, time, backward_time(v.owner));
+    } else if (!can_accumulate && v.takes_second && !v.second) {
+      edge = Edge::second;
+      place = v.second = request(bytes, time, backward_time(v.owner));
+    } else if (!can_accumulate) {
+      edge = Edge::temporary;
+      place = request(bytes, time, time);
+    }
+    return {edge, {v.data.desc, place}, v.gradient, v.elements()};
+  }
+
+  // --- while steps are bound ---
+
+  /// Gives every place its address: in `shared` if it is large enough, else in memory of this program's own.
+  void pack(Buffer<std::byte>& shared, Buffer<std::byte>& scratch) {
+    std::vector<std::int64_t> offsets;
+    const auto bytes = static_cast<std::size_t>(graph::pack(lifetimes_, last_time(), offsets));
+    if (bytes > shared.size()) {
+      if (shared.size() == 0) shared = Buffer<std::byte>(bytes);
+      else own_arena_ = Buffer<std::byte>(bytes);
+    }
+    std::byte* base = own_arena_.size() > 0 ? own_arena_.data() : shared.data();
+    for (std::int64_t offset : offsets) addresses_.push_back(base + offset);
+    if (scratch_bytes_ > scratch.size()) {
+      if (scratch.size() == 0) scratch = Buffer<std::byte>(scratch_bytes_);
+      else own_scratch_ = Buffer<std::byte>(scratch_bytes_);
+    }
+    scratch_ = own_scratch_.size() > 0 ? own_scratch_.data() : scratch.data();
+  }
+
+  float* address(const Place& place) const {
+    switch (place.kind) {
+      case Place::Kind::arena: return reinterpret_cast<float*>(addresses_[static_cast<std::size_t>(place.index)]);
+      case Place::Kind::fixed: return place.pointer;
+      case Place::Kind::scratch: return reinterpret_cast<float*>(scratch_);
+      case Place::Kind::field: return static_cast<float*>(const_cast<void*>(fields_[static_cast<std::size_t>(place.index)].current));
+      case Place::Kind::none: break;
+    }
+    return nullptr;
+  }
+
+  dnnl::memory memory(const Bound& bound) {
+    dnnl::memory made(bound.desc, backend_.engine, address(bound.place));
+    if (bound.place.kind == Place::Kind::field) fields_[static_cast<std::size_t>(bound.place.index)].memories.push_back(made);
+    return made;
+  }
+
+  struct Argument {
+    int index;
+    Bound bound;
+  };
+  Call call(const dnnl::primitive& primitive, const std::vector<Argument>& arguments) {
+    std::vector<std::pair<int, dnnl::memory>> memories;
+    for (const auto& [index, bound] : arguments)
+      if (bound.place && bound.desc.get_size() > 0) memories.push_back({index, memory(bound)});
+    return {backend_, primitive, memories};
+  }
+  Call copy(const Bound& from, const Bound& to) {
+    auto source = memory(from), target = memory(to);
+    const dnnl::reorder::primitive_desc description(source, target, user_scratchpad());
+    Buffer<std::byte>& scratch = copy_scratch_.emplace_back(description.scratchpad_desc().get_size());
+    return {backend_, dnnl::reorder(description),
+            {{DNNL_ARG_FROM, source},
+             {DNNL_ARG_TO, target},
+             {DNNL_ARG_SCRATCHPAD, dnnl::memory(description.scratchpad_desc(), backend_.engine, scratch.data())}}};
+  }
+
+  // --- while the program runs ---
+
+  void take(const BatchView& batch) {
+    for (std::size_t k = 0; k < fields_.size(); ++k) {
+      Field& field = fields_[k];
+      if (field.current == batch.fields[k]) continue;
+      field.current = batch.fields[k];
+      for (auto& memory : field.memories) memory.set_data_handle(const_cast<void*>(field.current));
+    }
+  }
+  const float* input(int n) { return address(value(n).data.place); }
+  const i32* labels(int n) { return reinterpret_cast<const i32*>(address(value(n).data.place)); }
+  const std::vector<int>& field_nodes() const { return field_nodes_; }
+
+ private:
+  struct Field {
+    const void* current = nullptr;
+    std::vector<dnnl::memory> memories;
+  };
+
+  /// A value wants a gradient when a loss depends on it and it depends on something that is trained.
+  void find_gradients() {
+    const auto count = plan_.nodes.size();
+    std::vector<char> depends(count), reaches(count);
+    for (std::size_t n = 0; n < count; ++n) {
+      const graph::Node& node = plan_.nodes[n];
+      for (int i = 0; i < node.inputs; ++i) depends[n] |= depends[static_cast<std::size_t>(node.input[i])];
+      for (int k = 0; k < node.parameters; ++k) depends[n] |= static_cast<char>(parameters_.trained(node.parameter + k));
+    }
+    for (int loss : plan_.losses) reaches[static_cast<std::size_t>(loss)] = 1;
+    for (std::size_t n = count; n-- > 0;)
+      if (reaches[n])
+        for (int i = 0; i < plan_.nodes[n].inputs; ++i) reaches[static_cast<std::size_t>(plan_.nodes[n].input[i])] = 1;
+    wants_.resize(count);
+    for (std::size_t n = 0; n < count; ++n) wants_[n] = static_cast<char>(depends[n] && reaches[n]);
+  }
+
+  const Plan& plan_;
+  Backend& backend_;
+  Parameters& parameters_;
+  int rows_;
+  std::vector<int> roots_;
+  std::vector<Value> values_;
+  std::vector<char> wants_;
+  std::vector<Field> fields_;
+  std::vector<int> field_nodes_;
+  std::vector<graph::Lifetime> lifetimes_;
+  std::vector<std::byte*> addresses_;
+  std::size_t scratch_bytes_ = 0;
+  std::byte* scratch_ = nullptr;
+  Buffer<std::byte> own_arena_, own_scratch_;
+  std::vector<Buffer<std::byte>> copy_scratch_;
+};
+
+inline void Conversion::bind(Program& program) {
+  if (is_needed()) call_ = program.copy(from_, to_);
+}
+
+inline void Contribution::bind(Program& program) {
+  written_ = program.address(target_.place);
+  gradient_ = program.address(value_);
+}
+
+/// One step of a plan, planned for one batch size.
+class Step {
+ public:
+  virtual ~Step() = default;
+  /// Plans backward; called for the steps in reverse, each only if its output has a gradient.
+  virtual void plan_backward(Program&) {}
+  /// Memory has addresses now.
+  virtual void bind(Program&) = 0;
+  virtual void forward(Program&, Mode) = 0;
+  virtual void backward(Program&) {}
+  /// The names of the kernels in use, for profiles and tables.
+  virtual std::string implementation() const { return "convoy"; }
+};
+
+}  // namespace convoy::exec::host
