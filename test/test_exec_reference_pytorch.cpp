@@ -1,4 +1,5 @@
 // The reference against values made with PyTorch.
+// TIMEOUT: 300
 #include <doctest/doctest.h>
 
 #include "exec_fixtures.hpp"

@@ -180,7 +180,7 @@ consteval bool diagnose() {
       fail<ModelError>("model: ", where, " compares logits of ", left, " with a label of ", right,
                        " classes");
     case FaultKind::loss_is_not_a_number:
-      fail<ModelError>("model: the loss ", where, " has the shape ", left, " a row, not one number");
+      fail<ModelError>("model: a loss must be one number a row, not ", left);
     case FaultKind::name_too_long:
       fail<ModelError>("model: the name beginning with ", where, " is longer than 63 characters");
     case FaultKind::name_taken:

@@ -1,0 +1,227 @@
+// The builder: names and scopes, shapes, faults at run time as sentences, and that a plan made at run time is
+// the plan made while compiling.
+#include <doctest/doctest.h>
+
+#include <convoy/graph/dynamic.hpp>
+#include <convoy/models/resnet.hpp>
+
+using namespace convoy;
+
+namespace {
+
+/// A model of the user's own, as in the README.
+template <Image In, int Classes>
+struct Net {
+  static constexpr void define(auto& g) {
+    auto x = g.input("image", In);
+    for (int width : {32, 64}) x = g.relu(g.batch_norm(g.conv2d(x, {.channels = width, .kernel = 3})));
+    x = g.linear(g.flatten(g.max_pool(x, {.kernel = 2})), {.features = Classes});
+    g.output("logits", x);
+    g.loss(g.cross_entropy(x, g.label("label", Classes)));
+  }
+};
+constexpr const auto& net = plan_of<Net<Image{1, 28, 28}, 10>>;
+static_assert(net.parameters() == 288 + 64 + 18'432 + 128 + 64 * 14 * 14 * 10 + 10);
+static_assert(net.parameter_list[0].name == "conv2d.0.weight");
+static_assert(net.parameter_list[3].name == "conv2d.1.weight");
+static_assert(net.statistic_list[1].name == "batch_norm.0.running_var");
+static_assert(net.statistic_list[1].start == 1);
+static_assert(net.find("linear.0") >= 0 && net.find("linear.1") == -1);
+static_assert(net.outputs[0].name == "logits" && net.outputs[0].node == net.find("linear.0"));
+static_assert(net.parameter_list.back().group == Group::no_decay);
+
+/// A model with its own sizes of buckets.
+struct Bucketed {
+  static constexpr BucketOptions buckets = {.first = 64, .others = 64};
+  static constexpr void define(auto& g) { Net<Image{1, 28, 28}, 10>::define(g); }
+};
+static_assert(plan_of<Bucketed>.buckets.size() > net.buckets.size());
+
+/// The sentence with which a model is refused at run time.
+template <class Define>
+std::string refusal(Define&& define) {
+  try {
+    DynamicPlan plan(define);
+  } catch (const ModelError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+bool same(const graph::Node& a, const graph::Node& b) {
+  return a.op == b.op && a.dtype == b.dtype && std::equal(a.input, a.input + 3, b.input) &&
+         a.inputs == b.inputs && a.shape == b.shape && a.window == b.window && a.epsilon == b.epsilon &&
+         a.momentum == b.momentum && a.classes == b.classes && a.parameter == b.parameter &&
+         a.parameters == b.parameters && a.statistic == b.statistic && a.custom == b.custom &&
+         a.name == b.name;
+}
+bool same(const graph::Parameter& a, const graph::Parameter& b) {
+  return a.name == b.name && a.shape == b.shape && a.node == b.node && a.fan_in == b.fan_in &&
+         a.fan_out == b.fan_out && a.init == b.init && a.group == b.group;
+}
+bool same(const graph::Statistic& a, const graph::Statistic& b) {
+  return a.name == b.name && a.shape == b.shape && a.node == b.node && a.start == b.start;
+}
+bool same(const graph::Output& a, const graph::Output& b) { return a.name == b.name && a.node == b.node; }
+bool same(const graph::Step& a, const graph::Step& b) {
+  return a.op == b.op && a.main == b.main && a.norm == b.norm && a.add == b.add && a.residual == b.residual &&
+         a.relu == b.relu && a.output == b.output;
+}
+bool same(const graph::Slot& a, const graph::Slot& b) { return a.live == b.live && a.dead == b.dead; }
+bool same(const graph::Lifetime& a, const graph::Lifetime& b) {
+  return a.begin == b.begin && a.end == b.end && a.bytes == b.bytes;
+}
+bool same(const graph::Price& a, const graph::Price& b) {
+  return a.macs == b.macs && a.live_macs == b.live_macs && a.forward_flops == b.forward_flops &&
+         a.backward_flops == b.backward_flops && a.forward_bytes == b.forward_bytes &&
+         a.backward_bytes == b.backward_bytes;
+}
+template <class T>
+requires std::equality_comparable<T>
+bool same(const T& a, const T& b) { return a == b; }
+template <class T>
+bool same(std::span<const T> a, std::span<const T> b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const T& x, const T& y) { return same(x, y); });
+}
+
+void check_same(const Plan& a, const Plan& b) {
+  CHECK(same(a.nodes, b.nodes));
+  CHECK(same(a.parameter_list, b.parameter_list));
+  CHECK(same(a.statistic_list, b.statistic_list));
+  CHECK(same(a.outputs, b.outputs));
+  CHECK(same(a.losses, b.losses));
+  CHECK(same(a.steps, b.steps));
+  CHECK(same(a.step_of, b.step_of));
+  CHECK(same(a.taps, b.taps));
+  CHECK(same(a.slots, b.slots));
+  CHECK(same(a.exchange_order, b.exchange_order));
+  CHECK(same(a.buckets, b.buckets));
+  CHECK(same(a.prices, b.prices));
+  CHECK(same(a.lifetimes, b.lifetimes));
+  CHECK(same(a.offsets, b.offsets));
+  CHECK(a.sizes.exchanged == b.sizes.exchanged);
+  CHECK(a.sizes.parameters == b.sizes.parameters);
+  CHECK(a.sizes.statistics == b.sizes.statistics);
+  CHECK(same(a.price, b.price));
+  CHECK(a.training_bytes == b.training_bytes);
+  CHECK(a.fingerprint == b.fingerprint);
+}
+
+}  // namespace
+
+TEST_CASE("graph: a plan made at run time is the plan made while compiling") {
+  using ResNet = models::ResNet18<Image{1, 28, 28}, 10>;
+  check_same(DynamicPlan([](auto& g) { ResNet::define(g); }), plan_of<ResNet>);
+  check_same(DynamicPlan([](auto& g) { Bucketed::define(g); }, Bucketed::buckets), plan_of<Bucketed>);
+}
+
+TEST_CASE("graph: scopes nest names, unnamed operations are numbered within theirs") {
+  const DynamicPlan dynamic([](auto& g) {
+    auto x = g.relu(g.input("image", {1, 2, 2}));
+    {
+      auto outer = g.scope("layer1");
+      x = g.relu(x);
+      {
+        auto inner = g.scope(0);
+        x = g.relu(x);
+        x = g.relu(x, {.name = "act"});
+        x = g.relu(x);
+        x = g.max_pool(x);
+      }
+      x = g.relu(x);
+    }
+    x = g.flatten(g.relu(x));
+    g.loss(g.cross_entropy(x, g.label("label", 1)));
+  });
+  const std::string_view names[] = {"image",
+                                    "relu.0",
+                                    "layer1.relu.0",
+                                    "layer1.0.relu.0",
+                                    "layer1.0.act",
+                                    "layer1.0.relu.1",
+                                    "layer1.0.max_pool.0",
+                                    "layer1.relu.1",
+                                    "relu.1",
+                                    "flatten.0",
+                                    "label",
+                                    "cross_entropy.0"};
+  const Plan& plan = dynamic;
+  REQUIRE(plan.nodes.size() == std::size(names));
+  for (std::size_t n = 0; n < plan.nodes.size(); ++n) CHECK(plan.nodes[n].name == names[n]);
+}
+
+TEST_CASE("graph: shapes follow the operations") {
+  const DynamicPlan dynamic([](auto& g) {
+    auto x =
+        g.conv2d(g.input("image", {3, 9, 7}), {.channels = 8, .kernel = 3, .stride = 2, .name = "halved"});
+    auto y = g.conv2d(x, {.channels = 2, .kernel = 3, .padding = 0, .name = "valid"});
+    auto z = g.max_pool(x, {.kernel = 3, .stride = 2, .padding = 1, .name = "pooled"});
+    g.output("y", y);
+    auto a = g.avg_pool(z, {.kernel = 2, .stride = 1, .name = "averaged"});
+    g.output("a", a);
+    auto f = g.flatten(g.global_avg_pool(x, {.name = "global"}), {.name = "flat"});
+    g.loss(g.cross_entropy(f, g.label("label", 8)));
+  });
+  const Plan& plan = dynamic;
+  const auto shape = [&](std::string_view name) {
+    return plan.nodes[static_cast<std::size_t>(plan.find(name))].shape;
+  };
+  CHECK(shape("halved") == Shape{8, 5, 4});
+  CHECK(shape("valid") == Shape{2, 3, 2});
+  CHECK(shape("pooled") == Shape{8, 3, 2});
+  CHECK(shape("averaged") == Shape{8, 2, 1});
+  CHECK(shape("global") == Shape{8, 1, 1});
+  CHECK(shape("flat") == Shape{8});
+}
+
+TEST_CASE("graph: what no model can be is refused at run time, each in a sentence") {
+  const auto image = [](auto& g) { return g.input("image", {3, 4, 4}); };
+  CHECK(refusal([&](auto& g) {
+          g.add(image(g), g.input("other", {3, 4, 5}), {.name = "sum"});
+        }) == "model: sum needs two inputs of one shape, not [3x4x4] and [3x4x5]");
+  CHECK(refusal([&](auto& g) {
+          g.conv2d(image(g), {.channels = 2, .kernel = 7, .padding = 1, .name = "conv"});
+        }) == "model: conv has a kernel of [7x7] on an input of [6x6], padding included");
+  CHECK(refusal([&](auto& g) { g.max_pool(image(g), {.kernel = 5}); }) ==
+        "model: max_pool.0 has a kernel of [5x5] on an input of [4x4], padding included");
+  CHECK(refusal([&](auto& g) { g.batch_norm(g.flatten(image(g))); }) ==
+        "model: batch_norm.0 needs an input of [channels x height x width], not [48]");
+  CHECK(refusal([&](auto& g) { g.linear(image(g), {.features = 2}); }) ==
+        "model: linear.0 needs a flat input, not [3x4x4]");
+  CHECK(refusal([&](auto& g) { g.conv2d(image(g), {.kernel = 3}); }) ==
+        "model: conv2d.0 has an extent that is not positive among [0x3x1]");
+  CHECK(refusal([&](auto& g) { g.conv2d(image(g), {.channels = 1, .stride = -1}); }) ==
+        "model: conv2d.0 has an extent that is not positive among [1x3x-1]");
+  CHECK(refusal([&](auto& g) {
+          g.input("image", {3, -4, 4});
+        }) == "model: image has an extent that is not positive among [3x-4x4]");
+  CHECK(refusal([&](auto& g) { g.label("label", 0); }) ==
+        "model: label has an extent that is not positive among [0]");
+  CHECK(refusal([&](auto& g) { g.max_pool(image(g), {.kernel = 3, .padding = 2}); }) ==
+        "model: max_pool.0 has a padding of [2] at a kernel of [3x3]; it must not be negative, nor in a "
+        "pooling more than "
+        "half the kernel");
+  CHECK(refusal([&](auto& g) { g.conv2d(image(g), {.channels = 1, .padding = -2}); }) ==
+        "model: conv2d.0 has a padding of [-2] at a kernel of [3x3]; it must not be negative, nor in a "
+        "pooling more than "
+        "half the kernel");
+  CHECK(refusal([&](auto& g) {
+          g.cross_entropy(g.flatten(image(g)), g.label("label", 10), {.name = "loss"});
+        }) == "model: loss compares logits of [48] with a label of [10] classes");
+  CHECK(refusal([&](auto& g) { g.loss(image(g)); }) == "model: a loss must be one number a row, not [3x4x4]");
+  CHECK(refusal([&](auto& g) {
+          g.loss(g.cross_entropy(g.relu(g.input("x", {2}), {.name = "x"}), g.label("label", 2)));
+        }) == "model: two operations are named x");
+  CHECK(refusal([&](auto& g) { g.relu(image(g), {.name = std::string(60, 'n')}); }) ==
+        "model: the name beginning with " + std::string(60, 'n') + " is longer than 63 characters");
+  CHECK(refusal([&](auto& g) { g.output("x", image(g)); }) ==
+        "model: it declares no loss, so nothing can be trained");
+  CHECK(refusal([&](auto& g) {
+          const auto nest = [&](const auto& self, int depth) -> void {
+            auto in_level = g.scope(depth);
+            if (depth < 15) self(self, depth + 1);
+          };
+          nest(nest, 0);
+        }) == "model: scopes nest deeper than 15 at 0.1.2.3.4.5.6.7.8.9.10.11.12.13.14.15");
+}

@@ -1,0 +1,234 @@
+// The residual networks as constants: parameter counts, torchvision's names and shapes, multiply-accumulates,
+// fused steps, dead taps, buckets. Most of it is asserted while compiling.
+#include <doctest/doctest.h>
+
+#include "fixtures/fixtures.hpp"
+#include <convoy/graph/plan.hpp>
+#include <convoy/models/resnet.hpp>
+
+using namespace convoy;
+
+namespace {
+
+inline constexpr Image imagenet{3, 224, 224};
+constexpr const Plan& resnet18 = plan_of<models::ResNet18<imagenet, 1000>>;
+constexpr const Plan& resnet34 = plan_of<models::ResNet34<imagenet, 1000>>;
+constexpr const Plan& resnet50 = plan_of<models::ResNet50<imagenet, 1000>>;
+constexpr const Plan& resnet101 = plan_of<models::ResNet101<imagenet, 1000>>;
+constexpr const Plan& resnet152 = plan_of<models::ResNet152<imagenet, 1000>>;
+constexpr const Plan& mnist = plan_of<models::ResNet18<Image{1, 28, 28}, 10>>;
+
+// As torchvision.models publishes them.
+static_assert(resnet18.parameters() == 11'689'512);
+static_assert(resnet34.parameters() == 21'797'672);
+static_assert(resnet50.parameters() == 25'557'032);
+static_assert(resnet101.parameters() == 44'549'160);
+static_assert(resnet152.parameters() == 60'192'808);
+
+// torchvision publishes 1.814, 3.664, 4.089, 7.801 and 11.514 GFLOPS, which counts a multiply-accumulate as
+// one.
+static_assert(resnet18.macs() == 1'814'073'344);
+static_assert(resnet34.macs() == 3'663'761'408);
+static_assert(resnet50.macs() == 4'089'184'256);
+static_assert(resnet101.macs() == 7'801'405'440);
+static_assert(resnet152.macs() == 11'513'626'624);
+
+struct Named {
+  std::string_view name;
+  Shape shape;
+};
+
+// Every parameter of torchvision.models.resnet18 in its order.
+constexpr Named torchvision_resnet18[] = {
+    {"conv1.weight", {64, 3, 7, 7}},
+    {"bn1.weight", {64}},
+    {"bn1.bias", {64}},
+    {"layer1.0.conv1.weight", {64, 64, 3, 3}},
+    {"layer1.0.bn1.weight", {64}},
+    {"layer1.0.bn1.bias", {64}},
+    {"layer1.0.conv2.weight", {64, 64, 3, 3}},
+    {"layer1.0.bn2.weight", {64}},
+    {"layer1.0.bn2.bias", {64}},
+    {"layer1.1.conv1.weight", {64, 64, 3, 3}},
+    {"layer1.1.bn1.weight", {64}},
+    {"layer1.1.bn1.bias", {64}},
+    {"layer1.1.conv2.weight", {64, 64, 3, 3}},
+    {"layer1.1.bn2.weight", {64}},
+    {"layer1.1.bn2.bias", {64}},
+    {"layer2.0.conv1.weight", {128, 64, 3, 3}},
+    {"layer2.0.bn1.weight", {128}},
+    {"layer2.0.bn1.bias", {128}},
+    {"layer2.0.conv2.weight", {128, 128, 3, 3}},
+    {"layer2.0.bn2.weight", {128}},
+    {"layer2.0.bn2.bias", {128}},
+    {"layer2.0.downsample.0.weight", {128, 64, 1, 1}},
+    {"layer2.0.downsample.1.weight", {128}},
+    {"layer2.0.downsample.1.bias", {128}},
+    {"layer2.1.conv1.weight", {128, 128, 3, 3}},
+    {"layer2.1.bn1.weight", {128}},
+    {"layer2.1.bn1.bias", {128}},
+    {"layer2.1.conv2.weight", {128, 128, 3, 3}},
+    {"layer2.1.bn2.weight", {128}},
+    {"layer2.1.bn2.bias", {128}},
+    {"layer3.0.conv1.weight", {256, 128, 3, 3}},
+    {"layer3.0.bn1.weight", {256}},
+    {"layer3.0.bn1.bias", {256}},
+    {"layer3.0.conv2.weight", {256, 256, 3, 3}},
+    {"layer3.0.bn2.weight", {256}},
+    {"layer3.0.bn2.bias", {256}},
+    {"layer3.0.downsample.0.weight", {256, 128, 1, 1}},
+    {"layer3.0.downsample.1.weight", {256}},
+    {"layer3.0.downsample.1.bias", {256}},
+    {"layer3.1.conv1.weight", {256, 256, 3, 3}},
+    {"layer3.1.bn1.weight", {256}},
+    {"layer3.1.bn1.bias", {256}},
+    {"layer3.1.conv2.weight", {256, 256, 3, 3}},
+    {"layer3.1.bn2.weight", {256}},
+    {"layer3.1.bn2.bias", {256}},
+    {"layer4.0.conv1.weight", {512, 256, 3, 3}},
+    {"layer4.0.bn1.weight", {512}},
+    {"layer4.0.bn1.bias", {512}},
+    {"layer4.0.conv2.weight", {512, 512, 3, 3}},
+    {"layer4.0.bn2.weight", {512}},
+    {"layer4.0.bn2.bias", {512}},
+    {"layer4.0.downsample.0.weight", {512, 256, 1, 1}},
+    {"layer4.0.downsample.1.weight", {512}},
+    {"layer4.0.downsample.1.bias", {512}},
+    {"layer4.1.conv1.weight", {512, 512, 3, 3}},
+    {"layer4.1.bn1.weight", {512}},
+    {"layer4.1.bn1.bias", {512}},
+    {"layer4.1.conv2.weight", {512, 512, 3, 3}},
+    {"layer4.1.bn2.weight", {512}},
+    {"layer4.1.bn2.bias", {512}},
+    {"fc.weight", {1000, 512}},
+    {"fc.bias", {1000}},
+};
+
+constexpr bool parameters_are(const Plan& plan, std::span<const Named> expected) {
+  if (plan.parameter_list.size() != expected.size()) return false;
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    if (plan.parameter_list[i].name != expected[i].name ||
+        !(plan.parameter_list[i].shape == expected[i].shape))
+      return false;
+  return true;
+}
+static_assert(parameters_are(resnet18, torchvision_resnet18));
+
+// ---- dead taps: on 28x28 images the maps of the stages are 7, 4, 2 and 1 wide
+// --------------------------------------------
+
+static_assert(mnist.parameters() == 11'175'370);
+static_assert(mnist.dead_parameters() == 6'946'816);
+static_assert(resnet18.dead_parameters() == 0);
+static_assert(mnist.sizes.exchanged >= mnist.parameters() - mnist.dead_parameters());
+static_assert(mnist.sizes.parameters >= mnist.parameters());
+static_assert(mnist.sizes.statistics == 9600);
+
+constexpr graph::Taps taps(std::string_view node) {
+  return mnist.taps[static_cast<std::size_t>(mnist.find(node))];
+}
+static_assert(taps("conv1") == graph::Taps{0, 7, 0, 7});
+static_assert(taps("layer3.1.conv2") == graph::Taps{0, 3, 0, 3});  // a 2x2 map meets every tap
+static_assert(taps("layer4.0.conv1") ==
+              graph::Taps{1, 3, 1, 3});  // stride 2 over 2x2: one position, four taps
+static_assert(taps("layer4.0.conv2") == graph::Taps{1, 2, 1, 2});  // a 1x1 map: the middle alone
+static_assert(taps("layer4.0.downsample.0") == graph::Taps{0, 1, 0, 1});
+static_assert(taps("bn1") == graph::Taps{});
+static_assert(mnist.price.live_macs < mnist.macs());
+static_assert(resnet18.price.live_macs < resnet18.macs());  // borders meet padding too
+
+// ---- fusion
+// ----------------------------------------------------------------------------------------------------------
+
+constexpr const graph::Step& step(const Plan& plan, std::string_view node) {
+  return plan.steps[static_cast<std::size_t>(plan.step_of[static_cast<std::size_t>(plan.find(node))])];
+}
+constexpr bool is_step(const Plan& plan, std::string_view main, std::string_view norm, std::string_view add,
+                       std::string_view residual, std::string_view relu, std::string_view output) {
+  const graph::Step& s = step(plan, main);
+  const auto at = [&](std::string_view name) { return name.empty() ? -1 : plan.find(name); };
+  return s.main == plan.find(main) && s.norm == at(norm) && s.add == at(add) && s.residual == at(residual) &&
+         s.relu == at(relu) && s.output == at(output);
+}
+static_assert(mnist.steps.size() == 25);  // 20 convolutions, two poolings, flatten, fc, loss
+static_assert(is_step(mnist, "conv1", "bn1", "", "", "relu", "relu"));
+static_assert(is_step(mnist, "layer1.0.conv1", "layer1.0.bn1", "", "", "layer1.0.relu1", "layer1.0.relu1"));
+static_assert(is_step(mnist, "layer1.0.conv2", "layer1.0.bn2", "layer1.0.add", "maxpool", "layer1.0.relu",
+                      "layer1.0.relu"));
+static_assert(is_step(mnist, "layer2.0.conv2", "layer2.0.bn2", "layer2.0.add", "layer2.0.downsample.1",
+                      "layer2.0.relu", "layer2.0.relu"));
+static_assert(is_step(mnist, "layer2.0.downsample.0", "layer2.0.downsample.1", "", "", "",
+                      "layer2.0.downsample.1"));
+static_assert(is_step(mnist, "fc", "", "", "", "", "fc"));
+static_assert(is_step(resnet50, "layer1.0.conv3", "layer1.0.bn3", "layer1.0.add", "layer1.0.downsample.1",
+                      "layer1.0.relu", "layer1.0.relu"));
+static_assert(resnet152.steps.size() == 160);
+
+// ---- buckets
+// -----------------------------------------------------------------------------------------------------------
+
+template <std::size_t n>
+constexpr bool buckets_are(const Plan& plan, const std::int64_t (&ends)[n]) {
+  if (plan.buckets.size() != n) return false;
+  std::int64_t begin = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (!(plan.buckets[i] == Range{begin, ends[i]})) return false;
+    begin = ends[i];
+  }
+  return begin == plan.sizes.exchanged;
+}
+// The first is fc and the last norm and convolution, then a quarter of 16 MB; of ImageNet's a quarter, or 25
+// MiB.
+static_assert(mnist.buckets[0].end == 5120 + 16 + 512 + 512 + 512 * 512);
+static_assert(buckets_are(mnist, {268'304, 1'452'048, 2'632'720, 3'699'472, 4'228'560}));
+static_assert(buckets_are(resnet18, {512'000, 5'233'648, 8'906'736, 11'689'520}));
+static_assert(buckets_are(resnet50, {2'048'000, 9'924'592, 16'488'432, 23'390'192, 25'557'040}));
+static_assert(buckets_are(resnet101, {2'048'000, 9'924'592, 16'488'432, 23'454'192, 30'157'296, 36'860'400,
+                                      43'450'864, 44'549'168}));
+
+// The first parameters whose gradients are final stand first, the first layer's last.
+static_assert(mnist.parameter_list[static_cast<std::size_t>(mnist.exchange_order.front())].name ==
+              "fc.weight");
+static_assert(mnist.parameter_list[static_cast<std::size_t>(mnist.exchange_order.back())].name ==
+              "conv1.weight");
+
+// ---- what ranks must agree on
+// --------------------------------------------------------------------------------------------
+
+static_assert(resnet18.fingerprint != resnet34.fingerprint);
+static_assert(resnet18.fingerprint != mnist.fingerprint);
+static_assert(mnist.fingerprint != plan_of<models::ResNet18<Image{1, 28, 28}, 11>>.fingerprint);
+
+}  // namespace
+
+TEST_CASE("graph: names and shapes of ResNet-18 and 50 are torchvision's, in its order") {
+  const auto check = [](const Plan& plan, const std::string& model) {
+    std::size_t p = 0, s = 0;
+    for (const auto& named : fixtures::torchvision_names(model)) {
+      Shape shape;
+      for (const auto dim : named.dims) shape.extent[shape.rank++] = static_cast<int>(dim);
+      if (named.is_parameter) {
+        REQUIRE(p < plan.parameter_list.size());
+        CHECK(plan.parameter_list[p].name.view() == named.name);
+        CHECK(plan.parameter_list[p].shape == shape);
+        ++p;
+      } else if (named.name.find("num_batches_tracked") == std::string::npos) {
+        REQUIRE(s < plan.statistic_list.size());
+        CHECK(plan.statistic_list[s].name.view() == named.name);
+        CHECK(plan.statistic_list[s].shape == shape);
+        ++s;
+      }
+    }
+    CHECK(p == plan.parameter_list.size());
+    CHECK(s == plan.statistic_list.size());
+  };
+  check(resnet18, "resnet18");
+  check(resnet50, "resnet50");
+}
+
+TEST_CASE("graph: a training step of ResNet-18 needs far less memory than all of its values") {
+  std::int64_t all = 0;
+  for (const auto& value : resnet18.lifetimes) all += value.bytes;
+  CHECK(resnet18.training_bytes < all * 3 / 4);
+  CHECK(resnet18.training_bytes > all / 4);
+}
