@@ -2,7 +2,7 @@
 # components and libraries it links. A program whose components this machine lacks is left out and named.
 
 add_library(convoy_warnings INTERFACE)
-target_compile_options(convoy_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow>)
+target_compile_options(convoy_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic>)
 
 set(CONVOY_SANITIZER "" CACHE STRING "Build convoy's own programs under a sanitizer: address, thread or nothing")
 if(CONVOY_SANITIZER STREQUAL "address")
@@ -75,9 +75,16 @@ function(convoy_scan_includes file needs_out uses_out)
   set(${uses_out} "${uses}" PARENT_SCOPE)
 endfunction()
 
-# The targets that `source` links, and what this machine lacks for it.
+# The targets that `source` links, and what this machine lacks for it. What a program cannot do without, though it includes it
+# only under #if, stands in its line `// NEEDS: host mpi`.
 function(convoy_libraries_of source libraries_out missing_out)
   convoy_scan_includes(${source} needs uses)
+  file(STRINGS ${source} remark REGEX "^// NEEDS:" LIMIT_COUNT 1)
+  string(REGEX REPLACE "^// NEEDS: *" "" remark "${remark}")
+  separate_arguments(remark UNIX_COMMAND "${remark}")
+  list(APPEND needs ${remark})
+  list(APPEND uses ${remark})
+  list(REMOVE_DUPLICATES uses)
   set(libraries convoy::convoy)
   set(missing "")
   foreach(what IN LISTS uses)

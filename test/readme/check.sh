@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$1"
 missing=0
 complain() { echo "README.md names $1, which does not exist" >&2; missing=1; }
-for path in $(grep -oE '(scripts|examples|bench|test|include|cmake)/[A-Za-z0-9_./-]+' README.md | sed 's/[.]$//' | sort -u); do
+for path in $(grep -oE '(^|[^A-Za-z0-9_/])(scripts|examples|bench|test|include|cmake)/[A-Za-z0-9_./-]+' README.md | sed -E 's/^[^a-z]//; s/[.]$//' | sort -u); do
   # A program is named by its place in the build folder.
   [ -e "$path" ] || [ -e "$path.cpp" ] || complain "$path"
 done
