@@ -335,13 +335,17 @@ std::vector<double> gradient(E& e, const Plan& plan, int p) {
   std::vector<T> values(
       static_cast<std::size_t>(plan.parameter_list[static_cast<std::size_t>(p)].shape.size()));
   const auto arena = e.parameters();
-  const std::vector<T> before(arena.begin(), arena.end());
+  std::vector<T> before;
   for (const Range range : {slot.live, slot.dead})
-    for (auto i = range.begin; i < range.end; ++i)
-      arena[static_cast<std::size_t>(i)] =
-          i < plan.sizes.exchanged ? e.gradients()[static_cast<std::size_t>(i)] : T(0);
+    for (auto i = range.begin; i < range.end; ++i) {
+      T& value = arena[static_cast<std::size_t>(i)];
+      before.push_back(value);
+      value = i < plan.sizes.exchanged ? e.gradients()[static_cast<std::size_t>(i)] : T(0);
+    }
   e.read_parameter(p, values);
-  std::copy(before.begin(), before.end(), arena.begin());
+  auto next = before.begin();
+  for (const Range range : {slot.live, slot.dead})
+    for (auto i = range.begin; i < range.end; ++i) arena[static_cast<std::size_t>(i)] = *next++;
   return {values.begin(), values.end()};
 }
 

@@ -20,7 +20,9 @@ namespace exec_fixtures {
 
 using namespace convoy;
 
-/// Hands its input on, and keeps the gradient that comes back: how a test sees the gradient of an input.
+/// Hands its input on, and keeps the gradient that comes back: how a test sees the gradient of an input. An
+/// Exec need not ask for a gradient that reaches no parameter, so `probed` puts a layer before it whose
+/// weights are the identity.
 template <int which>
 struct Probe {
   static inline thread_local std::vector<double> gradient;
@@ -63,6 +65,21 @@ inline Shape row_shape(const fixtures::Tensor& tensor) {
   for (std::size_t i = 1; i < tensor.dims.size(); ++i)
     shape.extent[shape.rank++] = static_cast<int>(tensor.dims[i]);
   return shape;
+}
+
+/// The input `name` behind an identity and Probe<which>.
+template <int which, class G>
+graph::Tensor probed(G& g, std::string_view name, Shape shape) {
+  auto x = g.input(name, shape);
+  const auto identity = concat("identity", which);
+  if (shape.rank == 3)
+    x = g.conv2d(x, {.channels = shape[0], .kernel = 1, .name = identity});
+  else
+    x = g.linear(x, {.features = shape[0], .bias = false, .name = identity});
+  return g.custom(Probe<which>{}, x);
+}
+inline bool is_identity(const graph::Parameter& parameter) {
+  return parameter.name.view().substr(0, 8) == "identity";
 }
 
 /// Builds the operation that a case of operations.txt names; its parameters are called `op.weight`,
@@ -115,9 +132,9 @@ std::string operation_difference(const fixtures::File& file, const std::string& 
   const fixtures::Tensor& input = file[input_key];
   const int rows = static_cast<int>(input.dims[0]);
   const DynamicPlan dynamic([&](auto& g) {
-    auto x = g.custom(Probe<0>{}, g.input("input", row_shape(input)));
+    auto x = probed<0>(g, "input", row_shape(input));
     auto right = x;
-    if (add) right = g.custom(Probe<1>{}, g.input("right", row_shape(file[name + "/right"])));
+    if (add) right = probed<1>(g, "right", row_shape(file[name + "/right"]));
     if (entropy) {
       x = g.cross_entropy(x, g.label("label", row_shape(input)[0]));
       g.output("output", x);
@@ -136,7 +153,15 @@ std::string operation_difference(const fixtures::File& file, const std::string& 
     return name + "/" + std::string(parameter.substr(0, 3) == "op." ? parameter.substr(3) : parameter);
   };
   for (std::size_t i = 0; i < plan.parameter_list.size(); ++i) {
-    const auto& values = file[fixture_name(plan.parameter_list[i].name)].values;
+    const auto& parameter = plan.parameter_list[i];
+    if (is_identity(parameter)) {
+      const auto size = static_cast<std::size_t>(parameter.shape[0]);
+      std::vector<T> ones(size * size);
+      for (std::size_t k = 0; k < size; ++k) ones[k * size + k] = 1;
+      e.write_parameter(static_cast<int>(i), ones);
+      continue;
+    }
+    const auto& values = file[fixture_name(parameter.name)].values;
     e.write_parameter(static_cast<int>(i), std::vector<T>(values.begin(), values.end()));
   }
   const auto ranges = exec::statistic_ranges(plan);
@@ -182,7 +207,9 @@ std::string operation_difference(const fixtures::File& file, const std::string& 
     found.compare(name + " gradient of the right", Probe<1>::gradient, file[name + "/right_grad"].values,
                   1e-3);
   for (int p = 0; p < static_cast<int>(plan.parameter_list.size()); ++p) {
-    const std::string key = fixture_name(plan.parameter_list[static_cast<std::size_t>(p)].name);
+    const auto& parameter = plan.parameter_list[static_cast<std::size_t>(p)];
+    if (is_identity(parameter)) continue;
+    const std::string key = fixture_name(parameter.name);
     found.compare(key + " gradient", exec_compare::gradient(e, plan, p), file[key + "_grad"].values, 1e-3);
   }
   return found.first();
