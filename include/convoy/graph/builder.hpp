@@ -58,6 +58,9 @@ struct NameOption {
   std::string_view name = {};
 };
 
+/// The operations of a model. Nodes are numbered, and unnamed ones named, in the order of the calls; compilers evaluate
+/// the arguments of one call in different orders, so give operations that stand in one argument list names of their own
+/// (or statements of their own) where ranks or checkpoints of differently compiled programs must agree.
 template <class Tables>
 class Builder {
  public:
