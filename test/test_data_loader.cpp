@@ -1,3 +1,4 @@
+// SANITIZE: address thread
 // Loader: every sample once, the same batches with and without a thread, at any world size and after any
 // restart; exceptions come out of `next`; nothing is allocated in an epoch.
 #include <atomic>

@@ -1,3 +1,4 @@
+// SANITIZE: none
 // The reference against values made with PyTorch.
 // TIMEOUT: 300
 #include <doctest/doctest.h>
