@@ -41,7 +41,7 @@ class Engine {
   const Backend& backend() const { return backend_; }
   const std::vector<StepProfile>& profile() const { return profile_; }
   void reset_profile() {
-    for (auto& p : profile_) p.forward = p.backward = 0, p.forward_runs = p.backward_runs = 0;
+    for (auto& step : profile_) step.forward = step.backward = {};
   }
 
   Result forward(const BatchView& batch, Mode mode) {

@@ -5,6 +5,7 @@
 
 #include <convoy/exec/host/convolution.hpp>
 #include <convoy/exec/host/norm.hpp>
+#include <convoy/exec/host/tap_convolution.hpp>
 
 namespace convoy::exec::host {
 
@@ -116,7 +117,8 @@ class ConvolutionStep final : public Step {
     result_ = value_.data;
     if (norm_ >= 0)
       result_.place = p.request(result_.desc, index, value_.wants_gradient ? p.backward_time(index) : index);
-    kernel_ = std::make_unique<OneDnnConvolution>(p, step.main, index, result_);
+    if (TapConvolution::fits(p, step.main)) kernel_ = std::make_unique<TapConvolution>(p, step.main, index, result_);
+    else kernel_ = std::make_unique<OneDnnConvolution>(p, step.main, index, result_);
     if (norm_ >= 0) part_.emplace(p, step, index, norm_, result_.place, value_);
   }
   void plan_backward(Program& p) override {

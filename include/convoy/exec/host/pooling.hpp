@@ -19,7 +19,7 @@ struct PoolTask {
   graph::Window window;
   float* x = nullptr;
   float* y = nullptr;
-  std::uint16_t* winner = nullptr;  ///< max: the tap, in the order of y's memory
+  std::int32_t* winner = nullptr;  ///< max: the tap, in the order of y's memory
   bool accumulate = false;          ///< backward: add to x
 };
 
@@ -34,7 +34,6 @@ struct MaxPoolLoop {
   CONVOY_INLINE static void run(const PoolTask& t, int row, int block) {
     using V = simd::Vec<float, W>;
     using I = simd::Vec<std::int32_t, W>;
-    using U = simd::Vec<std::uint16_t, W>;
     const graph::Window& w = t.window;
     for (int oy = 0; oy < t.out.height; ++oy) {
       const Range down = taps_at(oy, w, w.height, t.map.height);
@@ -44,22 +43,21 @@ struct MaxPoolLoop {
                                 (static_cast<std::int64_t>(oy) * t.out.width + ox) * t.out.position_stride;
         for (int lane = 0; lane < t.map.lanes; lane += W) {
           V best = V{} - std::numeric_limits<float>::infinity();
-          I winner = I{} + 0xffff;
+          I winner = I{} + static_cast<std::int32_t>(down.begin * w.width + right.begin);
           for (std::int64_t ky = down.begin; ky < down.end; ++ky) {
             const std::int64_t line = (oy * w.stride - w.padding + ky) * t.map.width + ox * w.stride - w.padding;
             const float* x = t.x + row * t.map.row_stride + block * t.map.block_stride + lane;
             for (std::int64_t kx = right.begin; kx < right.end; ++kx) {
               V v;
               simd::load(v, x + (line + kx) * t.map.position_stride);
-              // The first tap always wins against nothing, NaN always wins: as in PyTorch.
-              const auto wins = (v > best) | (v != v) | (winner == 0xffff);
-              best = wins ? v : best;
-              winner = wins ? I{} + static_cast<std::int32_t>(ky * w.width + kx) : winner;
+              // NaN wins, as in PyTorch: `v <= best` is false for it. (Two comparisons joined would not vectorise.)
+              const I tap = I{} + static_cast<std::int32_t>(ky * w.width + kx);
+              winner = v <= best ? winner : tap;
+              best = v <= best ? best : v;
             }
           }
           simd::store(t.y + at + lane, best);
-          const U narrow = __builtin_convertvector(winner, U);
-          simd::store(t.winner + at + lane, narrow);
+          simd::store(t.winner + at + lane, winner);
         }
       }
     }
@@ -77,7 +75,6 @@ struct MaxPoolBackwardLoop {
   CONVOY_INLINE static void run(const PoolTask& t, int row, int block) {
     using V = simd::Vec<float, W>;
     using I = simd::Vec<std::int32_t, W>;
-    using U = simd::Vec<std::uint16_t, W>;
     const graph::Window& w = t.window;
     if (!t.accumulate) clear_map(t, row, block);
     for (int oy = 0; oy < t.out.height; ++oy) {
@@ -88,10 +85,9 @@ struct MaxPoolBackwardLoop {
                                 (static_cast<std::int64_t>(oy) * t.out.width + ox) * t.out.position_stride;
         for (int lane = 0; lane < t.map.lanes; lane += W) {
           V dy;
-          U narrow;
+          I winner;
           simd::load(dy, t.y + at + lane);
-          simd::load(narrow, t.winner + at + lane);
-          const I winner = __builtin_convertvector(narrow, I);
+          simd::load(winner, t.winner + at + lane);
           for (std::int64_t ky = down.begin; ky < down.end; ++ky) {
             const std::int64_t line = (oy * w.stride - w.padding + ky) * t.map.width + ox * w.stride - w.padding;
             float* x = t.x + row * t.map.row_stride + block * t.map.block_stride + lane;

@@ -12,11 +12,22 @@
 
 namespace convoy::exec::host {
 
-/// What a step cost: seconds in all, over `runs` forward and backward passes.
+/// Seconds that one direction of a step took.
+struct Timing {
+  double total = 0, fastest = 0;
+  std::int64_t runs = 0;
+
+  void take(double seconds) {
+    fastest = runs == 0 ? seconds : std::min(fastest, seconds);
+    total += seconds;
+    ++runs;
+  }
+};
+
+/// What a step cost so far, and the kernels that it runs.
 struct StepProfile {
   std::string name, implementation;
-  double forward = 0, backward = 0;
-  std::int64_t forward_runs = 0, backward_runs = 0;
+  Timing forward, backward;
 };
 
 class Schedule {
@@ -68,8 +79,7 @@ class Schedule {
       }
       const auto start = std::chrono::steady_clock::now();
       steps_[s]->forward(program_, mode);
-      (*profile)[s].forward += seconds_since(start);
-      ++(*profile)[s].forward_runs;
+      (*profile)[s].forward.take(seconds_since(start));
     }
     Result result;
     for (int loss : program_.plan().losses) {
@@ -95,8 +105,7 @@ class Schedule {
         } else {
           const auto start = std::chrono::steady_clock::now();
           steps_[s]->backward(program_);
-          (*profile)[s].backward += seconds_since(start);
-          ++(*profile)[s].backward_runs;
+          (*profile)[s].backward.take(seconds_since(start));
         }
       } else {
         // Nothing reaches these parameters; an exchange or a clip may have left something in their place.

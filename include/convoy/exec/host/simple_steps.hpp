@@ -71,14 +71,14 @@ class PoolStep final : public Step {
     source_ = p.convert(p.value(input_).data, describe_blocked(task_.map), index, index);
     p.keep(p.value(input_), index);
     if (max_)
-      winner_ = p.request(value_.elements() * static_cast<std::int64_t>(sizeof(std::uint16_t)), index,
+      winner_ = p.request(value_.elements() * static_cast<std::int64_t>(sizeof(std::int32_t)), index,
                           value_.wants_gradient ? p.backward_time(index) : index);
   }
   void plan_backward(Program& p) override { contribution_ = p.contribute(input_, true, p.backward_time(index_)); }
   void bind(Program& p) override {
     source_.bind(p);
     contribution_.bind(p);
-    task_.winner = reinterpret_cast<std::uint16_t*>(p.address(winner_));
+    task_.winner = reinterpret_cast<std::int32_t*>(p.address(winner_));
     y_ = p.address(value_.data.place);
     dy_ = p.address(value_.gradient);
   }

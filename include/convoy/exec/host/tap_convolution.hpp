@@ -1,0 +1,228 @@
+// A convolution over a small map by convoy's own kernels: see tap_kernels.hpp. oneDNN's kernels tile over positions and
+// multiply padding; where a map has few positions and a batch many images, tiles of images are up to four times faster.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include <convoy/core/parallel.hpp>
+#include <convoy/exec/host/convolution.hpp>
+#include <convoy/exec/host/norm.hpp>
+#include <convoy/exec/host/tap_kernels.hpp>
+
+namespace convoy::exec::host {
+
+class TapConvolution final : public ConvolutionKernel {
+ public:
+  /// Whether a convolution is of this kind. It must not depend on the batch, for the order of the weights does not.
+  static bool fits(Program& p, int n) {
+    const graph::Node& node = p.node(n);
+    const Shape& in = p.node(node.input[0]).shape;
+    return p.value(node.input[0]).is_blocked && node.parameters == 1 && in[0] % panel_width == 0 &&
+           node.shape[0] % panel_width == 0 && in[1] * in[2] <= most_positions && !p.parameters().canonical();
+  }
+
+  TapConvolution(Program& p, int n, int step, const Bound& result)
+      : input_(p.node(n).input[0]), step_(step), weight_(p.node(n).parameter), taps_(p.plan().taps[static_cast<std::size_t>(n)]) {
+    const graph::Node& node = p.node(n);
+    in_ = p.value(input_).map;
+    out_ = blocked_map(p.rows(), node.shape, p.backend().lanes);
+    x_ = p.value(input_).data.place;
+    y_ = result.place;
+    p.keep(p.value(input_), step);
+    const std::int64_t in = in_.channels, taps = taps_.count();
+    // Slot element [out][in][tap] stands at [out / 32][tap][in][out % 32].
+    p.parameters().choose(
+        weight_,
+        [in, taps](std::int64_t i) {
+          const std::int64_t tap = i % taps, c = i / taps % in, o = i / taps / in;
+          return ((o / panel_width * taps + tap) * in + c) * panel_width + o % panel_width;
+        },
+        0x7461706bull);
+
+    const graph::Window& w = node.window;
+    for (int oy = 0; oy < out_.height; ++oy)
+      for (int ox = 0; ox < out_.width; ++ox)
+        for (int ky = taps_.top; ky < taps_.bottom; ++ky)
+          for (int kx = taps_.left; kx < taps_.right; ++kx) {
+            const int iy = oy * w.stride - w.padding + ky, ix = ox * w.stride - w.padding + kx;
+            if (iy < 0 || iy >= in_.height || ix < 0 || ix >= in_.width) continue;
+            products_.push_back({iy * in_.width + ix, (ky - taps_.top) * taps_.width() + kx - taps_.left, oy * out_.width + ox});
+          }
+    forward_ = group(out_.positions(), [&](const Product& q) {
+      return Entry{q.output, {q.input * in_.position_stride, q.tap * in * panel_width}};
+    });
+  }
+
+  void plan_backward(Program& p, const Bound& dy) override {
+    dy_ = dy.place;
+    trains_ = p.parameters().trained(weight_);
+    const int time = p.backward_time(step_);
+    if (trains_) {
+      p.keep(p.value(input_), time);
+      gradients_ = group(taps_.count(), [&](const Product& q) {
+        return Entry{q.tap, {q.input * in_.position_stride, q.output * out_.position_stride}};
+      });
+    }
+    if (!p.value(input_).wants_gradient) return;
+    contribution_ = p.contribute(input_, false, time);
+    transposed_ = p.request(weights() * static_cast<std::int64_t>(sizeof(float)), time, time);
+    backward_ = group(in_.positions(), [&](const Product& q) {
+      return Entry{q.input, {q.output * out_.position_stride, q.tap * static_cast<std::int64_t>(out_.channels) * panel_width}};
+    });
+  }
+
+  void bind(Program& p) override {
+    contribution_.bind(p);
+    w_ = p.parameters().value(weight_);
+    dw_ = p.parameters().gradient(weight_);
+    from_ = p.address(x_);
+    to_ = p.address(y_);
+    d_to_ = p.address(dy_);
+    wt_ = p.address(transposed_);
+  }
+
+  void forward(Program& p) override { multiply(p.threads(), in_, from_, w_, out_, to_, forward_); }
+
+  void backward(Program& p) override {
+    if (trains_) multiply_gradients(p.threads());
+    if (!contribution_) return;
+    transpose(p.threads());
+    multiply(p.threads(), out_, d_to_, wt_, in_, contribution_.pointer(), backward_);
+    contribution_.finish(p.threads());
+  }
+
+  std::string implementation() const override { return "convoy:taps"; }
+
+ private:
+  static constexpr int most_positions = 64;
+  /// What a thread's part of both maps may take, so that it stays in its second-level cache over all taps.
+  static constexpr std::int64_t cache_bytes = 384 * 1024;
+
+  struct Product {
+    std::int64_t input, tap, output;
+  };
+  struct Entry {
+    std::int64_t key;
+    TapPair pair;
+  };
+  /// Pairs by key: those of key k are [begin[k], begin[k + 1]).
+  struct Groups {
+    std::vector<TapPair> pairs;
+    std::vector<int> begin;
+    const TapPair* of(std::int64_t k) const { return pairs.data() + begin[static_cast<std::size_t>(k)]; }
+    int count(std::int64_t k) const { return begin[static_cast<std::size_t>(k) + 1] - begin[static_cast<std::size_t>(k)]; }
+  };
+
+  template <class MakeEntry>
+  Groups group(std::int64_t keys, MakeEntry make) const {
+    Groups groups;
+    for (std::int64_t key = 0; key < keys; ++key) {
+      groups.begin.push_back(static_cast<int>(groups.pairs.size()));
+      for (const Product& product : products_)
+        if (const Entry entry = make(product); entry.key == key) groups.pairs.push_back(entry.pair);
+    }
+    groups.begin.push_back(static_cast<int>(groups.pairs.size()));
+    return groups;
+  }
+
+  std::int64_t weights() const { return static_cast<std::int64_t>(in_.channels) * out_.channels * taps_.count(); }
+
+  template <class Loop>
+  struct WithinLanes {
+    template <int W, class Task>
+    CONVOY_INLINE static void run(const Task* task) {
+      if constexpr (W == 16) {
+        if (task->lanes < W) return Loop::template run<8>(task);
+      }
+      Loop::template run<W>(task);
+    }
+  };
+
+  /// y = x w over every panel and position: forward, and backward to the input with transposed weights.
+  void multiply(int threads, const Map& x_map, const float* x, const float* w, const Map& y_map, float* y,
+                const Groups& groups) const {
+    const std::int64_t positions = y_map.positions(), panels = y_map.channels / panel_width;
+    const std::int64_t panel_size = static_cast<std::int64_t>(x_map.channels) * taps_.count() * panel_width;
+    parallel(threads, [&](int thread, int team) {
+      const Range tasks = share(panels * positions, thread, team);
+      for (std::int64_t task = tasks.begin; task < tasks.end; ++task) {
+        const std::int64_t panel = task / positions, position = task % positions;
+        TapProduct product;
+        product.x = x;
+        product.panel = w + panel * panel_size;
+        product.y = y + panel * panel_width / y_map.lanes * y_map.block_stride + position * y_map.position_stride;
+        product.x_row = x_map.row_stride;
+        product.x_block = x_map.block_stride;
+        product.y_row = y_map.row_stride;
+        product.y_block = y_map.block_stride;
+        product.blocks = x_map.blocks;
+        product.lanes = x_map.lanes;
+        product.rows = x_map.rows;
+        product.pairs = groups.of(position);
+        product.pair_count = groups.count(position);
+        simd::run<WithinLanes<TapProductLoop>>(static_cast<const TapProduct*>(&product));
+      }
+    });
+  }
+
+  void multiply_gradients(int threads) const {
+    const std::int64_t taps = taps_.count(), panels = out_.channels / panel_width;
+    const std::int64_t row_bytes = (in_.row_stride + panel_width * out_.positions()) * static_cast<std::int64_t>(sizeof(float));
+    const int chunk = static_cast<int>(std::max<std::int64_t>(16, cache_bytes / row_bytes));
+    parallel(threads, [&](int thread, int team) {
+      const Range tasks = share(panels * taps, thread, team);
+      for (int row = 0; row < in_.rows; row += chunk)
+        for (std::int64_t task = tasks.begin; task < tasks.end; ++task) {
+          const std::int64_t panel = task / taps, tap = task % taps;
+          TapGradient gradient;
+          gradient.dy = d_to_ + row * out_.row_stride + panel * panel_width / out_.lanes * out_.block_stride;
+          gradient.x_row = in_.row_stride;
+          gradient.y_row = out_.row_stride;
+          gradient.y_block = out_.block_stride;
+          gradient.lanes = in_.lanes;
+          gradient.rows = std::min(chunk, in_.rows - row);
+          gradient.pairs = gradients_.of(tap);
+          gradient.pair_count = gradients_.count(tap);
+          gradient.accumulate = row > 0;
+          for (int block = 0; block < in_.blocks; ++block) {
+            gradient.x = from_ + row * in_.row_stride + block * in_.block_stride;
+            gradient.dw = dw_ + (task * in_.channels + block * in_.lanes) * panel_width;
+            simd::run<WithinLanes<TapGradientLoop>>(static_cast<const TapGradient*>(&gradient));
+          }
+        }
+    });
+  }
+
+  /// Weights change between steps, so their transposed copy is made anew in each.
+  void transpose(int threads) const {
+    const std::int64_t taps = taps_.count(), in = in_.channels, out = out_.channels;
+    parallel(threads, [&](int thread, int team) {
+      const Range tasks = share(out / panel_width * taps, thread, team);
+      for (std::int64_t task = tasks.begin; task < tasks.end; ++task) {
+        const std::int64_t panel = task / taps, tap = task % taps;
+        for (std::int64_t c = 0; c < in; c += panel_width)
+          simd::run<PanelTranspose>(w_ + (task * in + c) * panel_width,
+                                    wt_ + ((c / panel_width * taps + tap) * out + panel * panel_width) * panel_width);
+      }
+    });
+  }
+
+  int input_, step_, weight_;
+  graph::Taps taps_;
+  Map in_, out_;
+  Place x_, y_, dy_, transposed_;
+  std::vector<Product> products_;
+  Groups forward_, gradients_, backward_;
+  Contribution contribution_;
+  bool trains_ = false;
+  const float* w_ = nullptr;
+  float* dw_ = nullptr;
+  float* wt_ = nullptr;
+  const float* from_ = nullptr;
+  float* to_ = nullptr;
+  const float* d_to_ = nullptr;
+};
+
+}  // namespace convoy::exec::host

@@ -1,0 +1,183 @@
+// Convolution over small maps as matrix products over images: each output position is the sum, over the taps that meet
+// the input there, of [images x in] times [in x out]. No product with padding is ever made, and the inner loops run at the
+// pace of the vector units because images, not positions, are the rows of a tile.
+//
+// Weights stand in panels: [out / 32][tap][in][32]. Maps stay in blocks of channels.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include <convoy/core/simd.hpp>
+#include <convoy/exec/host/map.hpp>
+
+#if defined(__clang__)
+#define CONVOY_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define CONVOY_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+namespace convoy::exec::host {
+
+inline constexpr int panel_width = 32;
+
+/// A product of a position of one map with a tap: offsets within a row of the map and within a panel.
+struct TapPair {
+  std::int64_t from = 0, tap = 0;
+};
+
+/// y at one position over all images: y = sum over pairs of x[from] times panel[tap].
+struct TapProduct {
+  const float* x = nullptr;
+  const float* panel = nullptr;
+  float* y = nullptr;  ///< at the position and the panel's first channel
+  std::int64_t x_row = 0, x_block = 0, y_row = 0, y_block = 0;
+  int blocks = 0, lanes = 0, rows = 0;
+  const TapPair* pairs = nullptr;
+  int pair_count = 0;
+};
+
+struct TapProductLoop {
+  /// R images by two vectors of channels, from `channel` of the panel on.
+  template <int W, int R>
+  CONVOY_INLINE static void tile(const TapProduct& t, int row, int channel) {
+    using V = simd::Vec<float, W>;
+    V sum[R][2] = {};
+    const float* x = t.x + row * t.x_row;
+    for (int p = 0; p < t.pair_count; ++p) {
+      const float* b = t.panel + t.pairs[p].tap + channel;
+      for (int block = 0; block < t.blocks; ++block) {
+        const float* a = x + t.pairs[p].from + block * t.x_block;
+        for (int k = 0; k < t.lanes; ++k, b += panel_width) {
+          V b0, b1;
+          simd::load(b0, b);
+          simd::load(b1, b + W);
+          CONVOY_UNROLL
+          for (int r = 0; r < R; ++r) {
+            const float s = a[r * t.x_row + k];
+            sum[r][0] += b0 * s;
+            sum[r][1] += b1 * s;
+          }
+        }
+      }
+    }
+    float* y = t.y + row * t.y_row;
+    CONVOY_UNROLL
+    for (int r = 0; r < R; ++r) {
+      simd::store(y + r * t.y_row + channel / t.lanes * t.y_block + channel % t.lanes, sum[r][0]);
+      simd::store(y + r * t.y_row + (channel + W) / t.lanes * t.y_block + (channel + W) % t.lanes, sum[r][1]);
+    }
+  }
+
+  template <int W>
+  CONVOY_INLINE static void run(const TapProduct* task) {
+    constexpr int most = W == 16 ? 8 : W == 8 ? 6 : 4;  // as many sums as there are registers for
+    const TapProduct& t = *task;
+    for (int channel = 0; channel < panel_width; channel += 2 * W) {
+      int row = 0;
+      for (; row + most <= t.rows; row += most) tile<W, most>(t, row, channel);
+      if (row + 4 <= t.rows) tile<W, 4>(t, row, channel), row += 4;
+      if (row + 2 <= t.rows) tile<W, 2>(t, row, channel), row += 2;
+      if (row < t.rows) tile<W, 1>(t, row, channel);
+    }
+  }
+};
+
+/// The gradient of one tap of a panel for one block of input channels, over some images:
+/// dw[in][32] (+)= sum over images and pairs of x[from] (a column) times dy[to] (a row).
+struct TapGradient {
+  const float* x = nullptr;   ///< at the block of input channels
+  const float* dy = nullptr;  ///< at the panel's first channel
+  float* dw = nullptr;
+  std::int64_t x_row = 0, y_row = 0, y_block = 0;
+  int lanes = 0, rows = 0;
+  const TapPair* pairs = nullptr;  ///< `tap` is the offset of the output position
+  int pair_count = 0;
+  bool accumulate = false;
+};
+
+struct TapGradientLoop {
+  /// R input channels from `in` by two vectors of output channels from `channel`.
+  template <int W, int R>
+  CONVOY_INLINE static void tile(const TapGradient& t, int in, int channel) {
+    using V = simd::Vec<float, W>;
+    V sum[R][2] = {};
+    float* dw = t.dw + in * panel_width + channel;
+    if (t.accumulate) {
+      CONVOY_UNROLL
+      for (int r = 0; r < R; ++r) {
+        simd::load(sum[r][0], dw + r * panel_width);
+        simd::load(sum[r][1], dw + r * panel_width + W);
+      }
+    }
+    const std::int64_t first = channel / t.lanes * t.y_block + channel % t.lanes;
+    const std::int64_t second = (channel + W) / t.lanes * t.y_block + (channel + W) % t.lanes;
+    for (int row = 0; row < t.rows; ++row) {
+      const float* x = t.x + row * t.x_row + in;
+      const float* dy = t.dy + row * t.y_row;
+      for (int p = 0; p < t.pair_count; ++p) {
+        const float* a = x + t.pairs[p].from;
+        const float* b = dy + t.pairs[p].tap;
+        V b0, b1;
+        simd::load(b0, b + first);
+        simd::load(b1, b + second);
+        CONVOY_UNROLL
+        for (int r = 0; r < R; ++r) {
+          const float s = a[r];
+          sum[r][0] += b0 * s;
+          sum[r][1] += b1 * s;
+        }
+      }
+    }
+    CONVOY_UNROLL
+    for (int r = 0; r < R; ++r) {
+      simd::store(dw + r * panel_width, sum[r][0]);
+      simd::store(dw + r * panel_width + W, sum[r][1]);
+    }
+  }
+
+  template <int W>
+  CONVOY_INLINE static void run(const TapGradient* task) {
+    constexpr int most = W == 16 ? 8 : 4;
+    for (int in = 0; in < task->lanes; in += most)
+      for (int channel = 0; channel < panel_width; channel += 2 * W) tile<W, most>(*task, in, channel);
+  }
+};
+
+/// Transposes a square of a panel: 32 input by 32 output channels.
+struct PanelTranspose {
+  template <int W>
+  CONVOY_INLINE static void run(const float* from, float* to) {
+    using V = simd::Vec<float, W>;
+    for (int row = 0; row < panel_width; row += W)
+      for (int column = 0; column < panel_width; column += W) {
+        V v[W];
+        CONVOY_UNROLL
+        for (int i = 0; i < W; ++i) simd::load(v[i], from + (row + i) * panel_width + column);
+        exchange<W, 1>(v);
+        if constexpr (W > 2) exchange<W, 2>(v);
+        if constexpr (W > 4) exchange<W, 4>(v);
+        if constexpr (W > 8) exchange<W, 8>(v);
+        CONVOY_UNROLL
+        for (int i = 0; i < W; ++i) simd::store(to + (column + i) * panel_width + row, v[i]);
+      }
+  }
+
+ private:
+  /// Swaps the off-diagonal quarters of every square of 2 S vectors by 2 S lanes.
+  template <int W, int S>
+  CONVOY_INLINE static void exchange(simd::Vec<float, W>* v) {
+    CONVOY_UNROLL
+    for (int i = 0; i < W; ++i)
+      if ((i & S) == 0) exchange<S>(v[i], v[i + S], std::make_integer_sequence<int, W>{});
+  }
+  template <int S, class V, int... lane>
+  CONVOY_INLINE static void exchange(V& a, V& b, std::integer_sequence<int, lane...>) {
+    constexpr int width = sizeof...(lane);
+    const V low = __builtin_shufflevector(a, b, ((lane & S) == 0 ? lane : width + lane - S)...);
+    b = __builtin_shufflevector(a, b, ((lane & S) == 0 ? lane + S : width + lane)...);
+    a = low;
+  }
+};
+
+}  // namespace convoy::exec::host
