@@ -123,6 +123,13 @@ function(convoy_find_cuda)
                                                        INTERFACE_INCLUDE_DIRECTORIES "${CONVOY_CUDNN_INCLUDE_DIR}")
       endif()
       convoy_add_component(cuda CUDA::cudart CUDA::cublasLt convoy::cudnn)
+      # What convoy's headers ask of nvcc; a project without the CUDA language includes none of them.
+      target_compile_options(convoy::cuda INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>)
+      if("cuda_std_20" IN_LIST CMAKE_CUDA_COMPILE_FEATURES)
+        target_compile_features(convoy::cuda INTERFACE cuda_std_20)
+      elseif(CMAKE_CUDA_COMPILER_LOADED)  # CMake 3.25 does not know that nvcc has it
+        target_compile_options(convoy::cuda INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>)
+      endif()
     endif()
   endif()
   convoy_end_search(cuda)

@@ -2,9 +2,8 @@
 
 set(public_include ${PROJECT_SOURCE_DIR}/include)
 find_program(CONVOY_CLANGXX NAMES clang++)
-find_program(CONVOY_NVCC NAMES nvcc HINTS /usr/local/cuda/bin)
 find_program(CONVOY_CLANG_FORMAT NAMES clang-format-14 clang-format)
-mark_as_advanced(CONVOY_CLANGXX CONVOY_NVCC CONVOY_CLANG_FORMAT)
+mark_as_advanced(CONVOY_CLANGXX CONVOY_CLANG_FORMAT)
 set(compilers ${CMAKE_CXX_COMPILER})
 if(CONVOY_CLANGXX AND NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   list(APPEND compilers ${CONVOY_CLANGXX})
@@ -82,14 +81,14 @@ add_test(NAME headers.link_twice COMMAND link_twice)
 set_tests_properties(headers.link_twice PROPERTIES TIMEOUT 60 LABELS headers)
 
 # CUDA headers, and the models as nvcc's front end sees them.
-if(convoy_cuda_FOUND AND CONVOY_NVCC)
+if(CMAKE_CUDA_COMPILER)
   write_flags(${CMAKE_CURRENT_BINARY_DIR}/cuda.flags convoy::cuda)
   file(GLOB_RECURSE cuda_headers CONFIGURE_DEPENDS RELATIVE ${public_include} ${public_include}/*.cuh
        ${public_include}/convoy/models/*.hpp)
   foreach(header IN LISTS cuda_headers)
     string(REGEX REPLACE "[^a-z0-9_]+" "." short ${header})
     add_test(NAME headers.nvcc.${short}
-             COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/headers/check_nvcc.sh ${CONVOY_NVCC}
+             COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/headers/check_nvcc.sh ${CMAKE_CUDA_COMPILER}
                      ${CMAKE_CURRENT_BINARY_DIR}/cuda.flags ${header})
     set_tests_properties(headers.nvcc.${short} PROPERTIES TIMEOUT 300 LABELS "headers;cuda")
   endforeach()
