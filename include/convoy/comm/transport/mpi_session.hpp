@@ -66,6 +66,18 @@ class Session {
   int rank() const { return world().rank(); }
   int size() const { return world().size(); }
 
+  /// The number of ranks that share this rank's memory, itself included. All ranks call it.
+  int local_size() const {
+    const comm::Watchdog watchdog("MPI_Comm_split_type", rank(), limit_);
+    MPI_Comm node = MPI_COMM_NULL;
+    check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node),
+          "MPI_Comm_split_type");
+    int count = 1;
+    MPI_Comm_size(node, &count);
+    MPI_Comm_free(&node);
+    return count;
+  }
+
  private:
   Seconds limit_;
   int exceptions_;

@@ -1,0 +1,115 @@
+#!/usr/bin/env bash
+# mnist_resnet.sh PROGRAM [MPIRUN]: what the trainer does with input that is wrong and with ranks that disagree or die. Each case
+# must end by itself, with a non-zero code and one sentence that names the culprit.
+set -u
+program=$1
+mpirun=${2:-}
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+failures=0
+
+# refused NAME PATTERN COMMAND...
+refused() {
+  name=$1
+  pattern=$2
+  shift 2
+  timeout 60 "$@" > "$scratch/out" 2>&1 < /dev/null
+  code=$?
+  if [ $code -eq 0 ] || [ $code -eq 124 ] || [ $code -ge 128 ]; then
+    echo "FAILED $name: it ended with $code"
+  elif ! grep -Eq "$pattern" "$scratch/out"; then
+    echo "FAILED $name: no line has '$pattern'"
+  else
+    return
+  fi
+  sed 's/^/    /' "$scratch/out" | head -20
+  failures=$((failures + 1))
+}
+
+idx() { # idx FILE MAGIC(hex) COUNT PAYLOAD_BYTES [MORE_EXTENTS]
+  {
+    printf "$(echo "$2" | sed 's/../\\x&/g')"
+    for extent in $3 ${5:-}; do printf "$(printf '%08x' "$extent" | sed 's/../\\x&/g')"; done
+    head -c "$4" /dev/zero
+  } > "$1"
+}
+folder() { # a sound data set of 20 + 10 images
+  rm -rf "$scratch/$1"
+  mkdir "$scratch/$1"
+  idx "$scratch/$1/train-images-idx3-ubyte" 00000803 20 15680 "28 28"
+  idx "$scratch/$1/train-labels-idx1-ubyte" 00000801 20 20
+  idx "$scratch/$1/t10k-images-idx3-ubyte" 00000803 10 7840 "28 28"
+  idx "$scratch/$1/t10k-labels-idx1-ubyte" 00000801 10 10
+}
+run="$program --threads 1 --steps 2 --batch 8 --quiet"
+
+# The sound set trains, so what follows is refused for what was changed.
+folder sound
+if ! timeout 100 $run --data "$scratch/sound" --comm none > "$scratch/out" 2>&1; then
+  echo "FAILED sound data"
+  cat "$scratch/out"
+  failures=$((failures + 1))
+fi
+
+refused "a missing folder" "nowhere" $run --data "$scratch/nowhere"
+folder truncated
+head -c 9000 "$scratch/sound/train-images-idx3-ubyte" > "$scratch/truncated/train-images-idx3-ubyte"
+refused "a truncated file" "train-images-idx3-ubyte.*" $run --data "$scratch/truncated"
+folder oversized
+printf 'more' >> "$scratch/oversized/t10k-images-idx3-ubyte"
+refused "an oversized file" "t10k-images-idx3-ubyte.*" $run --data "$scratch/oversized"
+folder mislabelled
+cp "$scratch/sound/train-labels-idx1-ubyte" "$scratch/mislabelled/train-images-idx3-ubyte"
+refused "labels in the place of images" "train-images-idx3-ubyte.*" $run --data "$scratch/mislabelled"
+folder unequal
+idx "$scratch/unequal/train-labels-idx1-ubyte" 00000801 19 19
+refused "unequal counts" "19.*20|20.*19" $run --data "$scratch/unequal"
+folder large_label
+{ head -c 27 "$scratch/sound/train-labels-idx1-ubyte"; printf '\012'; } > "$scratch/large_label/train-labels-idx1-ubyte"
+refused "a label of 10" "label" $run --data "$scratch/large_label"
+folder broken_gzip
+gzip -c "$scratch/sound/train-images-idx3-ubyte" | head -c 40 > "$scratch/broken_gzip/train-images-idx3-ubyte.gz"
+rm "$scratch/broken_gzip/train-images-idx3-ubyte"
+refused "a truncated gzip file" "train-images-idx3-ubyte.gz.*" $run --data "$scratch/broken_gzip"
+refused "a batch larger than the data set" "larger than the data set of 20" $program --threads 1 --quiet --batch 21 --data "$scratch/sound"
+
+for option in "--batch 0" "--batch -4" "--epochs 0" "--lr -1" "--lr 0" "--threads -1" "--ranks 0" "--steps -1" "--accumulate 0" \
+  "--deadline 0" "--model resnet19" "--comm rings" "--optimizer sgdd" "--data" "--nonsense"; do
+  refused "$option" "." $program $option
+done
+refused "several ranks that exchange nothing" "none" $run --ranks 2 --comm none --data "$scratch/sound"
+refused "a result that cannot be written" "nowhere" $run --data "$scratch/sound" --json "$scratch/nowhere/result.json"
+
+if [ -n "$mpirun" ]; then
+  launch="$mpirun --oversubscribe --bind-to none"
+  common="--threads 1 --steps 2 --quiet --deadline 20 --data $scratch/sound"
+  refused "ranks with different models" "model" $launch -np 1 $program $common --batch 8 --model resnet18 : -np 1 $program $common --batch 8 --model resnet50
+  refused "ranks with different batches" "batch" $launch -np 1 $program $common --batch 8 : -np 1 $program $common --batch 4
+  refused "ranks with different optimizers" "optimizer" $launch -np 1 $program $common --batch 8 --optimizer sgd : -np 1 $program $common --batch 8
+
+  # One rank is killed while it trains: the job fails, and where mpirun lets it live the other rank says which and ends within
+  # its deadline.
+  cat > "$scratch/rank.sh" <<'RANK'
+#!/bin/sh
+[ "$OMPI_COMM_WORLD_RANK" = 1 ] || exec "$@"
+"$@" &
+child=$!
+sleep 5
+kill -9 $child
+wait $child
+exit 1
+RANK
+  chmod +x "$scratch/rank.sh"
+  killed="$launch -np 2 $scratch/rank.sh $program --threads 1 --quiet --deadline 10 --epochs 1000 --batch 8 --data digits --samples 2000"
+  refused "a rank that is killed" "." $killed
+  timeout 60 env OMPI_MCA_orte_abort_on_non_zero_status=0 $killed > "$scratch/out" 2>&1 < /dev/null
+  if [ $? -eq 124 ] || ! grep -Eq "^mnist_resnet: rank 0: .*rank 1" "$scratch/out"; then
+    echo "FAILED the survivor of a killed rank"
+    sed 's/^/    /' "$scratch/out" | head -20
+    failures=$((failures + 1))
+  fi
+fi
+
+[ $failures -eq 0 ] && echo "mnist_resnet refuses what it should"
+exit $((failures > 0))
