@@ -42,6 +42,7 @@ download_mnist() {
   done
 }
 
+epochs=1
 if [ -n "${CONVOY_DATA:-}" ] && holds_mnist "$CONVOY_DATA/mnist"; then
   data=$CONVOY_DATA/mnist
   echo "Training on MNIST from $data"
@@ -53,6 +54,7 @@ elif download_mnist data/mnist; then
   echo "Training on MNIST, downloaded to $data"
 else
   data=digits
+  epochs=4
   echo "Training on built-in digits: there is no MNIST in \$CONVOY_DATA or data/, and no mirror could be reached"
 fi
 
@@ -60,4 +62,4 @@ ranks=2
 threads=$(($(nproc) / ranks))
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 exec mpirun -np $ranks --oversubscribe --bind-to none build/release/examples/mnist_resnet --model resnet18 --comm ring \
-  --transport mpi --threads $((threads > 0 ? threads : 1)) --epochs 1 --data "$data" "$@" </dev/null
+  --transport mpi --threads $((threads > 0 ? threads : 1)) --epochs $epochs --decay linear --data "$data" "$@" </dev/null

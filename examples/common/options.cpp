@@ -29,7 +29,6 @@ bool parse(int argc, char** argv, const std::string& program, const std::vector<
   app.add_option("--steps", o.steps, "Stop after so many steps; 0: by epochs alone")->check(CLI::NonNegativeNumber);
   app.add_option("--accumulate", o.accumulate, "Micro-steps of one step")->check(CLI::PositiveNumber);
   app.add_option("--seed", o.seed, "Of parameters and shuffling");
-  app.add_option("--image-size", o.image_size, "Height and width of the images")->check(CLI::IsMember({28, 224}));
   app.add_option("--data", o.data, "A folder with MNIST's four files, digits (generated) or synthetic (random)");
   app.add_option("--samples", o.samples, "Training samples of a generated set; 0: its default")->check(CLI::NonNegativeNumber);
   app.add_flag("--evaluate", o.evaluate, "Evaluate after every epoch even on synthetic data");

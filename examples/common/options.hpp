@@ -27,7 +27,6 @@ struct Options {
   std::int64_t steps = 0;
   int accumulate = 1;
   std::uint64_t seed = 0;
-  int image_size = 28;
   std::string data = "digits";
   std::int64_t samples = 0;  ///< of a generated data set; 0: its default
   bool evaluate = false;
