@@ -52,6 +52,8 @@ class OneDnnConvolution final : public ConvolutionKernel {
     plain_src_ = describe_plain(p.rows(), in);
     blocked_src_ = describe_blocked(blocked_map(p.rows(), in, p.backend().lanes));
     plain_dst_ = describe_plain(p.rows(), node.shape);
+    any_src_ = {{p.rows(), in[0], in[1], in[2]}, f32, Tag::any};
+    any_dst_ = {{p.rows(), node.shape[0], node.shape[1], node.shape[2]}, f32, Tag::any};
     // oneDNN's first-layer kernels read a few channels as they come.
     prefers_plain_ = x.is_input && in[0] <= 3;
 
@@ -166,7 +168,7 @@ class OneDnnConvolution final : public ConvolutionKernel {
   std::optional<Description> choose(const Desc& weights, Make make) {
     const Desc& first = prefers_plain_ ? plain_src_ : blocked_src_;
     const Desc& other = prefers_plain_ ? blocked_src_ : plain_src_;
-    const std::pair<Desc, Desc> attempts[] = {{first, result_.desc}, {other, result_.desc}, {plain_src_, plain_dst_}};
+    const std::pair<Desc, Desc> attempts[] = {{first, result_.desc}, {other, result_.desc}, {any_src_, any_dst_}, {plain_src_, plain_dst_}};
     shape_.weights = weights;
     for (const auto& [src, dst] : attempts) {
       shape_.src = src;
@@ -189,7 +191,7 @@ class OneDnnConvolution final : public ConvolutionKernel {
   int node_, input_, step_, weight_;
   Bound result_, slot_;
   ConvolutionShape shape_;
-  Desc any_weights_, plain_src_, blocked_src_, plain_dst_;
+  Desc any_weights_, any_src_, any_dst_, plain_src_, blocked_src_, plain_dst_;
   bool prefers_plain_ = false;
   std::optional<ForwardDesc> forward_;
   std::optional<DataDesc> backward_data_;

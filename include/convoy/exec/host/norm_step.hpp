@@ -21,7 +21,7 @@ class NormPart {
     const int end = y.wants_gradient ? p.backward_time(index) : index;
     state_ = p.request(NormState::bytes(y.map, p.threads()), index, end);
     if (residual_ < 0) return;
-    residual_source_ = p.convert(p.value(residual_).data, y.data.desc, index, end);
+    residual_source_ = p.blocked(residual_, index, end);
     p.keep(p.value(residual_), index);
   }
 
@@ -47,9 +47,7 @@ class NormPart {
     task_.d_bias = p.parameters().gradient(weight + 1);
     task_.running_mean = p.parameters().statistic(p.node(norm_).statistic);
     task_.running_variance = p.parameters().statistic(p.node(norm_).statistic + 1);
-    task_.x = p.address(x_);
     task_.y = p.address(y_);
-    task_.residual = residual_ < 0 ? nullptr : p.address(residual_source_.to().place);
     task_.dy = p.address(dy_);
     task_.second = p.address(second_);
     task_.dx = p.address(dx_);
@@ -59,6 +57,9 @@ class NormPart {
 
   void forward(Program& p, Mode mode) {
     residual_source_.run();
+    // Addresses of a batch's fields change from call to call.
+    task_.x = p.address(x_);
+    task_.residual = residual_ < 0 ? nullptr : p.address(residual_source_.to().place);
     if (mode == Mode::train) norm_forward(task_, p.threads());
     else norm_evaluate(task_, p.threads());
   }
@@ -80,7 +81,7 @@ class NormStep final : public Step {
       : index_(index), input_(p.node(step.main).input[0]), value_(p.yield(step.output, index)) {
     value_.takes_second = true;
     const int end = value_.wants_gradient ? p.backward_time(index) : index;
-    source_ = p.convert(p.value(input_).data, value_.data.desc, index, end);
+    source_ = p.blocked(input_, index, end);
     p.keep(p.value(input_), end);
     part_.emplace(p, step, index, step.main, source_.to().place, value_);
   }

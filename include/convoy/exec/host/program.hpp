@@ -194,6 +194,14 @@ class Program {
     if (have.desc == want) return {have, have};
     return {have, {want, request(want, begin, end)}};
   }
+  /// The value of node `n` in blocks of channels.
+  Conversion blocked(int n, int begin, int end) {
+    const Value& v = value(n);
+    const Map map = blocked_map(rows_, node(n).shape, backend_.lanes);
+    const Desc want = describe_blocked(map);
+    if (!v.is_blocked && map.is_plain()) return {{want, v.data.place}, {want, v.data.place}};
+    return convert(v.data, want, begin, end);
+  }
   /// What is made in the layout `made` and belongs into `target`: written there, or into a buffer copied from.
   Conversion deliver(const Desc& made, const Bound& target, int time) {
     if (target.desc == made) return {target, target};

@@ -17,7 +17,7 @@ class ElementwiseStep final : public Step {
     value_.takes_second = true;
     for (int i = 0; i < inputs_; ++i) {
       input_[i] = p.node(step.main).input[i];
-      source_[i] = p.convert(p.value(input_[i]).data, value_.data.desc, index, index);
+      source_[i] = value_.is_blocked ? p.blocked(input_[i], index, index) : Conversion(p.plain_view(input_[i]), p.plain_view(input_[i]));
       p.keep(p.value(input_[i]), index);
     }
   }
@@ -68,7 +68,7 @@ class PoolStep final : public Step {
     task_.map = blocked_map(p.rows(), p.node(input_).shape, p.backend().lanes);
     task_.out = value_.map;
     task_.window = p.node(step.main).window;
-    source_ = p.convert(p.value(input_).data, describe_blocked(task_.map), index, index);
+    source_ = p.blocked(input_, index, index);
     p.keep(p.value(input_), index);
     if (max_)
       winner_ = p.request(value_.elements() * static_cast<std::int64_t>(sizeof(std::int32_t)), index,

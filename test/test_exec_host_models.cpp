@@ -1,0 +1,44 @@
+// SANITIZE: none
+// TIMEOUT: 300
+// ALSO: CONVOY_ISA=avx2 CONVOY_ISA=baseline
+// Host against the reference over random models, and against values made with PyTorch.
+#include <doctest/doctest.h>
+
+#include "exec_compare.hpp"
+#include "exec_fixtures.hpp"
+#include <convoy/exec/host/host.hpp>
+
+using namespace convoy;
+using HostF32 = exec::Host<f32>;
+
+TEST_CASE("host: random models agree with the reference, forward, backward, evaluating, on full and ragged batches") {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    const exec_compare::Model model{seed};
+    INFO("seed ", seed, "\n", model.text());
+    CHECK(exec_compare::difference<HostF32>(
+              model.plan(), {.seed = seed, .batch = 1 + static_cast<int>(seed % 5), .threads = 1 + static_cast<int>(seed % 2)}) ==
+          "");
+  }
+}
+
+TEST_CASE("host: larger maps agree with the reference") {
+  for (std::uint64_t seed = 101; seed <= 110; ++seed) {
+    const exec_compare::Model model{seed, {.largest_map = 20, .operations = 4}};
+    INFO("seed ", seed, "\n", model.text());
+    CHECK(exec_compare::difference<HostF32>(model.plan(), {.seed = seed, .batch = 6, .threads = 2}) == "");
+  }
+}
+
+TEST_CASE("host: single operations and a residual block agree with PyTorch") {
+  const fixtures::File file("operations.txt");
+  CHECK(file.cases().size() >= 29);
+  for (const auto& name : file.cases()) CHECK(exec_fixtures::operation_difference<HostF32>(file, name, 1e-4) == "");
+}
+
+TEST_CASE("host: a ResNet-18 step agrees with PyTorch in loss, gradients and running statistics") {
+  CHECK(exec_fixtures::resnet18_difference<HostF32>(1e-4, 4) == "");
+}
+
+TEST_CASE("host: ten ResNet-18 losses under Adam and SGD agree with PyTorch") {
+  CHECK(exec_fixtures::ten_losses_difference<HostF32>(4) == "");
+}

@@ -1,0 +1,154 @@
+// SANITIZE: none
+// What Host promises beside numbers: no allocation in a step, the same bits in every run and beside other Hosts, no
+// reference code of oneDNN, one sentence for what cannot work.
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <thread>
+
+#include "exec_compare.hpp"
+#include <convoy/exec/host/host.hpp>
+#include <convoy/models/resnet.hpp>
+
+using namespace convoy;
+using HostF32 = exec::Host<f32>;
+
+namespace {
+// Of this program's own code: oneDNN is a library with an allocator of its own, bound to libc.
+thread_local std::int64_t allocations = 0;
+}  // namespace
+
+[[gnu::noinline]] void* operator new(std::size_t size) {
+  ++allocations;
+  if (void* p = std::malloc(size)) return p;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t align) {
+  ++allocations;
+  const auto a = static_cast<std::size_t>(align);
+  if (void* p = std::aligned_alloc(a, (size + a - 1) / a * a)) return p;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+
+namespace {
+
+const Plan& resnet = plan_of<models::ResNet18<Image{1, 28, 28}, 10>>;
+
+/// A model that oneDNN has no part in, so that every allocation in a step would be convoy's.
+struct OwnLoops {
+  static constexpr void define(auto& g) {
+    auto x = g.input("image", {32, 1, 1});
+    x = g.relu(g.batch_norm(x));
+    x = g.relu(g.batch_norm(g.conv2d(x, {.channels = 32})));
+    x = g.max_pool(x, {.kernel = 3, .stride = 2, .padding = 1});
+    x = g.avg_pool(g.relu(g.add(x, g.batch_norm(g.conv2d(x, {.channels = 32})))), {.kernel = 1});
+    x = g.flatten(x);
+    g.output("features", x);
+    g.loss(g.cross_entropy(x, g.label("label", 32)));
+  }
+};
+
+/// Three steps of descent; every parameter at the end.
+std::vector<float> train(const Plan& plan, int batch, int threads) {
+  HostF32 host(plan, batch, {.threads = threads});
+  exec_compare::randomize(host, plan, Philox{1, 2});
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    const exec_compare::Batch data(plan, step == 1 ? batch - 3 : batch, Philox{7, step});
+    host.forward(data, exec::Mode::train);
+    host.backward(1.0 / batch, [](std::int64_t) {});
+    for (std::size_t i = 0; i < host.gradients().size(); ++i) host.parameters()[i] -= 0.01f * host.gradients()[i];
+  }
+  return {host.parameters().begin(), host.parameters().end()};
+}
+
+std::int64_t allocations_in_a_step(const Plan& plan, int batch, int threads) {
+  HostF32 host(plan, batch, {.threads = threads});
+  exec_compare::randomize(host, plan, Philox{1, 2});
+  const exec_compare::Batch data(plan, batch, Philox{3, 4}), ragged(plan, batch - 1, Philox{3, 5});
+  auto step = [&](const exec::BatchView& view) {
+    host.forward(view, exec::Mode::train);
+    host.backward(1.0, [](std::int64_t) {});
+    host.forward(view, exec::Mode::evaluate);
+    host.output(0);
+  };
+  step(data);
+  step(ragged);
+  const std::int64_t before = allocations;
+  step(data);
+  step(ragged);
+  return allocations - before;
+}
+
+}  // namespace
+
+TEST_CASE("host: a step after the first allocates nothing of convoy's own") {
+  CHECK(allocations_in_a_step(plan_of<OwnLoops>, 8, 1) == 0);
+  CHECK(allocations_in_a_step(plan_of<OwnLoops>, 8, 2) == 0);
+  // oneDNN allocates a little for each primitive it runs, whatever the batch.
+  const std::int64_t small = allocations_in_a_step(resnet, 4, 1), large = allocations_in_a_step(resnet, 32, 1);
+  MESSAGE("operator new in 2 training and 2 evaluation passes of ResNet-18, within oneDNN: ", large);
+  CHECK(small == large);
+}
+
+TEST_CASE("host: two runs give the same bits") {
+  CHECK(train(resnet, 16, 1) == train(resnet, 16, 1));
+  CHECK(train(resnet, 16, 2) == train(resnet, 16, 2));
+}
+
+TEST_CASE("host: several Hosts in threads of one process give the bits that each gives alone") {
+  const auto alone = train(resnet, 16, 1);
+  std::vector<std::vector<float>> results(3);
+  std::vector<std::thread> ranks;
+  for (auto& result : results) ranks.emplace_back([&result] { result = train(resnet, 16, 1); });
+  for (auto& rank : ranks) rank.join();
+  for (const auto& result : results) CHECK(result == alone);
+}
+
+TEST_CASE("host: no step runs reference code of oneDNN, and each says what it runs") {
+  for (const Plan* plan : {&resnet, &plan_of<models::ResNet50<Image{3, 64, 64}, 10>>}) {
+    const HostF32 host(*plan, 8, {.threads = 1});
+    for (const auto& step : host.profile()) {
+      INFO(step.name, ": ", step.implementation);
+      CHECK(!step.implementation.empty());
+      CHECK(step.implementation.find("ref") == std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("host: a profile is kept when asked for") {
+  HostF32 host(resnet, 4, {.threads = 1, .profile = true});
+  exec_compare::randomize(host, resnet, Philox{1, 2});
+  const exec_compare::Batch data(resnet, 4, Philox{3, 4});
+  host.forward(data, exec::Mode::train);
+  host.backward(1.0, [](std::int64_t) {});
+  CHECK(host.profile().size() == resnet.steps.size());
+  CHECK(host.profile()[0].forward.runs == 1);
+  CHECK(host.profile()[0].backward.runs == 1);
+  CHECK(host.profile()[0].forward.total > 0);
+}
+
+TEST_CASE("host: what cannot work is one sentence") {
+  CHECK_THROWS_WITH_AS(HostF32(resnet, 0), "exec: the batch must have at least one row, not 0", ConfigError);
+  HostF32 host(resnet, 4, {.threads = 1});
+  CHECK_THROWS_AS(host.backward(1.0, [](std::int64_t) {}), ExecError);
+  CHECK_THROWS_AS(host.output(0), ExecError);
+  CHECK_THROWS_AS(host.output(1), ConfigError);
+  CHECK_THROWS_AS(host.metric(0), ConfigError);
+  const exec_compare::Batch large(resnet, 5, Philox{1, 1});
+  CHECK_THROWS_WITH_AS(host.forward(large, exec::Mode::train), "exec: a batch of 5 rows was given to an exec prepared for 1 to 4",
+                       ConfigError);
+  const std::vector<float> image(4 * 784);
+  const std::vector<i32> labels{1, 2, 10, 3};
+  const void* const fields[] = {image.data(), labels.data()};
+  CHECK_THROWS_WITH_AS(host.forward({fields, 4}, exec::Mode::train), "exec: the label of row 2 is 10, but loss has 10 classes",
+                       ExecError);
+  CHECK_THROWS_AS(host.forward({std::span(fields, 1), 4}, exec::Mode::train), ConfigError);
+  std::vector<float> wrong(3);
+  CHECK_THROWS_AS(host.read_parameter(0, wrong), ConfigError);
+}
