@@ -175,17 +175,20 @@ foreach(compiler IN LISTS compilers)
   endforeach()
 endforeach()
 
-# Shell tests of the example programs: test/programs/test_<what>.sh <folder of the programs>; exit code 77 skips.
-if(convoy_examples_FOUND)
-  file(GLOB scripts CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/programs/test_*.sh)
-  foreach(script IN LISTS scripts)
-    get_filename_component(what ${script} NAME_WE)
-    string(REGEX REPLACE "^test_" "programs." what ${what})
-    add_test(NAME ${what} COMMAND bash ${script} ${PROJECT_BINARY_DIR}/examples)
-    set_tests_properties(${what} PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77 PROCESSORS 2 LABELS programs
-                                            ENVIRONMENT "${mpi_environment}")
-  endforeach()
-endif()
+# Shell tests of the example programs: programs/<program>.sh PROGRAM [MPIRUN]; exit code 77 skips.
+file(GLOB scripts CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/programs/*.sh)
+foreach(script IN LISTS scripts)
+  get_filename_component(program ${script} NAME_WE)
+  if(TARGET ${program})
+    set(mpirun "")
+    if(convoy_mpi_FOUND)
+      set(mpirun ${MPIEXEC_EXECUTABLE})
+    endif()
+    add_test(NAME programs.${program} COMMAND bash ${script} $<TARGET_FILE:${program}> ${mpirun})
+    set_tests_properties(programs.${program} PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77 RUN_SERIAL TRUE LABELS programs
+                                                        ENVIRONMENT "${mpi_environment}")
+  endif()
+endforeach()
 
 # What Trainer itself costs, in instructions.
 find_program(CONVOY_VALGRIND NAMES valgrind)
