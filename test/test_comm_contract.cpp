@@ -149,7 +149,7 @@ TEST_CASE("a rank that ends early is named") {
 
 TEST_CASE(
     "a rank that stays away: every survivor reports within the deadline, and nothing works afterwards") {
-  std::atomic<int> reported{0}, refused{0};
+  std::atomic<int> reported{0}, refused{0}, accused{0};
   std::atomic<bool> done{false};
   CommError::Fields seen;
   std::mutex mutex;
@@ -165,6 +165,7 @@ TEST_CASE(
     } catch (const CommError& e) {
       const std::lock_guard lock(mutex);
       if (e.rank == 0) seen = {e.rank, e.peer, e.operation, e.sequence, e.bytes, e.elapsed};
+      accused += e.culprit == 2;
       ++reported;
     }
     try {
@@ -176,6 +177,7 @@ TEST_CASE(
   });
   CHECK(reported == 4);
   CHECK(refused == 2);
+  CHECK(accused == 2);
   CHECK(seen.peer == 2);
   CHECK(seen.operation == "ring");
   CHECK(seen.bytes > 0);

@@ -19,6 +19,7 @@ struct CommError : Error {
   std::uint64_t sequence = 0;  ///< number of the message between these two ranks
   std::size_t bytes = 0;       ///< how many bytes this rank expected
   double elapsed = 0;          ///< seconds without progress
+  int culprit = -1;            ///< whom everyone waits for in the end, as far as the ranks could find out
 
   struct Fields {
     int rank = -1, peer = -1;
@@ -26,6 +27,7 @@ struct CommError : Error {
     std::uint64_t sequence = 0;
     std::size_t bytes = 0;
     double elapsed = 0;
+    int culprit = -1;
   };
 
   /// "rank 0: ring all-reduce of bucket 3: <reason> (peer rank 1, message 12, 4096 bytes, after 60 s)".
@@ -36,7 +38,8 @@ struct CommError : Error {
         operation(f.operation),
         sequence(f.sequence),
         bytes(f.bytes),
-        elapsed(f.elapsed) {}
+        elapsed(f.elapsed),
+        culprit(f.culprit >= 0 ? f.culprit : f.peer) {}
 
  private:
   static std::string sentence(const Fields& f, std::string_view reason) {

@@ -32,18 +32,19 @@ namespace convoy::comm {
 
 /// How an exchange is carried out. The same on all ranks, except the deadline.
 struct Options {
-  Seconds deadline{60};  ///< for every wait, from the last progress
-  std::size_t segment_bytes =
-      256u << 10;  ///< messages are at most this long (more only above 4,096 segments a block)
-  int window = 4;  ///< segments under way at a time between two ranks
+  Seconds deadline{60};                    ///< for every wait, from the last progress
+  std::size_t segment_bytes = 256u << 10;  ///< how long the messages of a long block are
+  int window = 8;                          ///< segments under way at a time between two ranks
 };
 
-/// The number of segments for which no chunk is longer than the options allow.
+/// Into how many segments each block is cut. A block of up to four segments' length is not: there is too
+/// little to pipeline, and one long message is cheaper than four.
 constexpr int segments_for(std::int64_t count, std::size_t element, int blocks, const Options& options) {
   const std::int64_t bytes = count * static_cast<std::int64_t>(element);
   const std::int64_t block = (bytes + blocks - 1) / blocks;
   const auto limit = static_cast<std::int64_t>(options.segment_bytes);
-  return static_cast<int>(std::clamp<std::int64_t>((block + limit - 1) / limit, 1, 4096));
+  if (block <= 4 * limit) return 1;
+  return static_cast<int>(std::min<std::int64_t>((block + limit - 1) / limit, 4096));
 }
 
 namespace detail {
@@ -101,8 +102,8 @@ class Engine {
         options_(options),
         arenas_(*this),
         lanes_(static_cast<std::size_t>(T::lanes)) {
-    if (options.segment_bytes < 64 || options.segment_bytes > (1u << 30))
-      fail<ConfigError>("segment_bytes is ", options.segment_bytes, "; it must be between 64 and 2^30");
+    if (options.segment_bytes < 64 || options.segment_bytes > (1u << 28))
+      fail<ConfigError>("segment_bytes is ", options.segment_bytes, "; it must be between 64 and 2^28");
     const int most = T::capacity > 0 ? T::capacity / 2 : 64;
     if (options.window < 1 || options.window > most)
       fail<ConfigError>("window is ", options.window, "; it must be between 1 and ", most, " on ", T::name);
@@ -195,7 +196,9 @@ class Engine {
   void settle() noexcept {
     bool pending = blocking_.state != State::idle && !quiet_now(blocking_);
     for (Work& work : buckets_) pending = pending || (work.state != State::idle && !quiet_now(work));
-    if (pending && !failed_) abandon();
+    if (!pending || failed_) return;
+    reason_ = "it was ended with buckets in flight";
+    abandon();
   }
 
  private:
@@ -212,9 +215,10 @@ class Engine {
     int bucket = -1;
     int lane = 0;
     State state = State::idle;
-    std::size_t at = 0;         // the next step to execute
-    std::size_t posted = 0;     // receives before this step are announced
-    std::size_t confirmed = 0;  // sends before this step are over
+    std::size_t slot_bytes = 0;  // of this exchange's scratch buffers
+    std::size_t at = 0;          // the next step to execute
+    std::size_t posted = 0;      // receives before this step are announced
+    std::size_t confirmed = 0;   // sends before this step are over
     std::vector<typename T::Request> requests;
     Clock::time_point begin{};
   };
@@ -224,7 +228,6 @@ class Engine {
     std::vector<Work*> queue = std::vector<Work*>(2, nullptr);
     std::size_t head = 0, tail = 0;
     Buffer<std::byte> scratch;
-    std::size_t slot_bytes = 0;
 
     bool empty() const { return head == tail; }
     void push(Work* work) {
@@ -281,16 +284,17 @@ class Engine {
     work.state = State::idle;
     if (work.requests.size() < program.steps.size()) work.requests.resize(program.steps.size());
     if constexpr (!T::in_place) {
-      std::size_t longest = 0;
+      std::size_t longest = 0, reduces = 0;
       for (const auto& step : program.steps)
-        if (step.action == schedule::Action::receive_reduce)
+        if (step.action == schedule::Action::receive_reduce) {
           longest =
               std::max(longest, static_cast<std::size_t>(range(work, step.chunk).size()) * work.element);
+          ++reduces;
+        }
       Lane& l = lanes_[static_cast<std::size_t>(lane)];
-      if (longest > l.slot_bytes) {
-        l.slot_bytes = (longest + 4095) / 4096 * 4096;
-        l.scratch = Buffer<std::byte>(l.slot_bytes * detail::Program::slots);
-      }
+      const std::size_t slots = std::min<std::size_t>(reduces, detail::Program::slots);
+      work.slot_bytes = (longest + 4095) / 4096 * 4096;
+      if (slots * work.slot_bytes > l.scratch.size()) l.scratch = Buffer<std::byte>(slots * work.slot_bytes);
     }
   }
 
@@ -316,6 +320,7 @@ class Engine {
 
   [[noreturn]] void give_up(const CommError& error) {
     reason_ = error.what();
+    if (!accusing_) transport_.accuse(rank());
     abandon();
     throw error;
   }
@@ -336,7 +341,7 @@ class Engine {
     // withdrawing.
     cancel(blocking_);
     for (Work& work : buckets_) cancel(work);
-    transport_.withdraw();
+    transport_.withdraw(reason_);
   }
 
   // The sends of this chunk since it was last written are over.
@@ -360,7 +365,7 @@ class Engine {
         if (static_cast<std::size_t>(s.ready) > work.at) return;
         Lane& lane = lanes_[static_cast<std::size_t>(work.lane)];
         if (s.action == schedule::Action::receive_reduce) {
-          into = lane.scratch.data() + static_cast<std::size_t>(s.slot) * lane.slot_bytes;
+          into = lane.scratch.data() + static_cast<std::size_t>(s.slot) * work.slot_bytes;
         } else {
           if (!released(work, s.guard)) return;
           into = work.data + static_cast<std::size_t>(r.begin) * work.element;
@@ -457,9 +462,28 @@ class Engine {
     return work.at;
   }
 
+  // The rank I wait for may wait for another. All ranks whose deadlines end now say whom they wait for; who
+  // says nothing is the culprit.
+  int find_culprit(int peer) {
+    transport_.accuse(peer);
+    accusing_ = true;
+    const Deadline grace(std::min<Seconds>(Seconds(1), options_.deadline / 5));
+    int at = peer;
+    do {
+      at = peer;
+      for (int hops = 0; hops < size(); ++hops) {
+        const int next = transport_.accused(at);
+        if (next < 0) break;
+        at = next;
+      }
+      transport_.rest(transport_.ticket(), 1 << 20);
+    } while (!grace.expired());
+    return at == rank() ? peer : at;
+  }
+
   template <class Done>
   void wait(Work& work, Done done) {
-    constexpr int spins = 300;
+    const int spins = transport_.patience();
     Deadline deadline(options_.deadline);
     int idle = 0;
     for (;;) {
@@ -488,9 +512,13 @@ class Engine {
           give_up(CommError(fields(), gone));
         }
       }
-      if (deadline.expired())
-        give_up(CommError(fields(),
-                          concat("no answer within the deadline of ", options_.deadline.count(), " s")));
+      if (deadline.expired()) {
+        CommError::Fields f = fields();
+        f.culprit = f.peer < 0 ? -1 : find_culprit(f.peer);
+        std::string reason = concat("no answer within the deadline of ", options_.deadline.count(), " s");
+        if (f.culprit != f.peer) reason += concat("; it is rank ", f.culprit, " that everyone waits for");
+        give_up(CommError(f, reason));
+      }
       transport_.rest(ticket, idle - spins);
     }
   }
@@ -505,6 +533,7 @@ class Engine {
   Observer observer_;
   Traffic traffic_;
   bool failed_ = false;
+  bool accusing_ = false;
   std::string reason_;
 };
 

@@ -65,6 +65,7 @@ class Mpi {
     mpi::check(MPI_Comm_dup(state_->comm, &copy.state_->comm), "MPI_Comm_dup");
     copy.state_->owned = true;
     copy.state_->read();
+    copy.state_->look_around();
     return copy;
   }
 
@@ -120,11 +121,37 @@ class Mpi {
 
   void release(Request&) {}
 
-  /// Nothing: once no MPI call is made any more, nobody writes to this rank's memory, whereas every further call may go on
-  /// with a receive that cannot be cancelled.
+  /// Nothing: once no MPI call is made any more, nobody writes to this rank's memory, whereas every further
+  /// call may go on with a receive that cannot be cancelled.
   void cancel(Request&) noexcept {}
 
-  void withdraw() noexcept { mpi::detail::broken = true; }
+  void withdraw(std::string_view) noexcept { mpi::detail::broken = true; }
+
+  /// An accusation is a small message to everyone, which nobody has to receive.
+  void accuse(int peer) noexcept {
+    int& accusation = state_->accusation[peer == rank() ? 1 : 0];
+    accusation = peer;
+    for (int other = 0; other < size(); ++other) {
+      if (other == rank()) continue;
+      MPI_Request request = MPI_REQUEST_NULL;
+      if (MPI_Isend(&accusation, 1, MPI_INT, other, state_->tag(lanes, 0), state_->comm, &request) ==
+          MPI_SUCCESS)
+        MPI_Request_free(&request);
+    }
+  }
+  int accused(int rank) {
+    for (;;) {
+      int flag = 0;
+      MPI_Status status;
+      if (MPI_Iprobe(MPI_ANY_SOURCE, state_->tag(lanes, 0), state_->comm, &flag, &status) != MPI_SUCCESS ||
+          flag == 0)
+        break;
+      int peer = -1;
+      MPI_Recv(&peer, 1, MPI_INT, status.MPI_SOURCE, status.MPI_TAG, state_->comm, MPI_STATUS_IGNORE);
+      state_->accused[static_cast<std::size_t>(status.MPI_SOURCE)] = peer;
+    }
+    return state_->accused[static_cast<std::size_t>(rank)];
+  }
 
   std::uint32_t ticket() const { return 0; }
 
@@ -136,7 +163,14 @@ class Mpi {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
 
-  std::string_view departed(int) const { return {}; }
+  int patience() const { return state_->patience; }
+
+  /// A rank that accuses itself has failed. Looked up now and then only: this is asked in every round of
+  /// waiting.
+  std::string_view departed(int peer) {
+    if (++state_->looks % 64 != 0 || accused(peer) != peer) return {};
+    return "that rank has given up";
+  }
 
  private:
   struct State {
@@ -145,7 +179,11 @@ class Mpi {
     int rank = 0, size = 1;
     std::uint64_t span = 1;  // message numbers that fit a tag, for each lane
     Seconds limit{60};
+    int patience = 300;
     std::vector<std::uint64_t> sends, receives;
+    int accusation[2] = {-1, -1};
+    unsigned looks = 0;
+    std::vector<int> accused;
 
     State() = default;
     State(const State&) = delete;
@@ -163,9 +201,21 @@ class Mpi {
       int set = 0;
       mpi::check(MPI_Comm_get_attr(comm, MPI_TAG_UB, static_cast<void*>(&upper), &set), "MPI_Comm_get_attr");
       const int largest = set ? *static_cast<int*>(upper) : 32767;
-      span = static_cast<std::uint64_t>(std::min(largest, (1 << 28) - 1) / lanes);
+      span = static_cast<std::uint64_t>(std::min(largest, (1 << 28) - 1) / (lanes + 1));
       sends.assign(static_cast<std::size_t>(size) * lanes, 0);
+      accused.assign(static_cast<std::size_t>(size), -1);
       receives.assign(static_cast<std::size_t>(size) * lanes, 0);
+    }
+    // How many ranks share this node's processors.
+    void look_around() {
+      const comm::Watchdog watchdog("MPI_Comm_split_type", rank, limit);
+      MPI_Comm node = MPI_COMM_NULL;
+      mpi::check(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node),
+                 "MPI_Comm_split_type");
+      int neighbours = 1;
+      MPI_Comm_size(node, &neighbours);
+      MPI_Comm_free(&node);
+      patience = patience_of(neighbours);
     }
     std::uint64_t next(std::vector<std::uint64_t>& counters, int peer, int lane) const {
       return counters[static_cast<std::size_t>(peer) * lanes + static_cast<std::size_t>(lane)]++;

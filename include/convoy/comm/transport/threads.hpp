@@ -56,7 +56,9 @@ class Threads {
     Bell bell;
     std::atomic<int> life{static_cast<int>(Life::here)};
     std::atomic<bool> withdrawn{false};
-    std::string reason;  // written before `life` becomes failed
+    std::atomic<int> accuses{-1};
+    std::string reason;     // written before `life` becomes failed
+    std::string surrender;  // written before `withdrawn` becomes true
   };
 
   // One message space: a channel for each ordered pair, made when first used.
@@ -72,6 +74,7 @@ class Threads {
     explicit State(int count)
         : size(count), ranks(static_cast<std::size_t>(count)), opened(ranks.size(), 0) {}
     int size;
+    int patience = patience_of(size);
     std::vector<Rank> ranks;
     std::mutex mutex;
     std::deque<Space> spaces;
@@ -153,8 +156,11 @@ class Threads {
     request.reading = false;
   }
 
-  void withdraw() noexcept {
-    state_->at(rank_).withdrawn.store(true, std::memory_order_seq_cst);
+  void withdraw(std::string_view reason) noexcept {
+    Rank& me = state_->at(rank_);
+    if (me.withdrawn.load()) return;
+    me.surrender = "that rank has given up: " + std::string(reason);
+    me.withdrawn.store(true, std::memory_order_seq_cst);
     for (int peer = 0; peer < size(); ++peer) {
       state_->at(peer).bell.ring();
       for (Space* space : my_spaces()) {
@@ -166,10 +172,15 @@ class Threads {
     }
   }
 
+  void accuse(int peer) noexcept { state_->at(rank_).accuses.store(peer, std::memory_order_release); }
+  int accused(int rank) const { return state_->at(rank).accuses.load(std::memory_order_acquire); }
+
   std::uint32_t ticket() const { return state_->at(rank_).bell.count(); }
   void rest(std::uint32_t ticket, int) {
     state_->at(rank_).bell.sleep(ticket, std::chrono::milliseconds(20));
   }
+
+  int patience() const { return state_->patience; }
 
   std::string_view departed(int peer) const {
     Rank& other = state_->at(peer);
@@ -181,7 +192,7 @@ class Threads {
       case Life::here:
         break;
     }
-    if (other.withdrawn.load(std::memory_order_acquire)) return "that rank has given up";
+    if (other.withdrawn.load(std::memory_order_acquire)) return other.surrender;
     return {};
   }
 

@@ -6,6 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <thread>
+
+#if defined(__linux__)
+#include <sched.h>
+#endif
 
 namespace convoy::transport {
 
@@ -17,41 +22,64 @@ struct Arrival {
 
 /// Messages of one (peer, lane) keep their order and are numbered from 0; lanes are independent of each
 /// other. A value of a transport is a light handle, copied freely; it is used by one thread at a time.
-///
-///   isolated()      a handle with a message space of its own; every rank calls it, in the same order
-///   send            posts a message without waiting; the bytes stay untouched until `sent`. False: the
-///   channel is full receive         announces a receive; the message may be written to `into` (not if the
-///   transport is `in_place`) sent, arrived   whether a request is over, without waiting; both also drive
-///   progress release         the bytes that `arrived` gave have been read (with `in_place` they are the
-///   sender's own memory) cancel          gives a request up, after a failure withdraw        gives
-///   everything up: once it returns, no peer reads this rank's memory through the transport ticket, rest
-///   `rest(ticket, round)` sleeps a little (the more, the higher the round), but not past an event
-///                   that came after `ticket()`
-///   departed        why a peer will never answer, as a clause ("has ended"); empty as long as it may
+// clang-format off
 template <class T>
-concept Transport = std::copyable<T> &&
-    requires(T t, const T& k, typename T::Request& r, void* p, const void* q, int i) {
-  { T::name } -> std::convertible_to<std::string_view>;
-  { T::in_place } -> std::convertible_to<bool>;  ///< a receiver reads the sender's memory
-  { T::capacity } -> std::convertible_to<int>;   ///< messages that a channel holds; 0: any number
-  { T::lanes } -> std::convertible_to<int>;
-  { k.rank() } -> std::same_as<int>;
-  { k.size() } -> std::same_as<int>;
-  { k.isolated() } -> std::same_as<T>;
-  { t.send(r, i, i, q, std::size_t{}) } -> std::same_as<bool>;
-  {t.receive(r, i, i, p, std::size_t{})};
-  { t.sent(r) } -> std::same_as<bool>;
-  { t.arrived(r) } -> std::same_as<Arrival>;
-  {t.release(r)};
-  { t.cancel(r) }
-  noexcept;
-  { t.withdraw() }
-  noexcept;
-  { t.ticket() } -> std::same_as<std::uint32_t>;
-  {t.rest(std::uint32_t{}, i)};
-  { k.departed(i) } -> std::convertible_to<std::string_view>;
-  { r.sequence } -> std::convertible_to<std::uint64_t>;
-};
+concept Transport =
+    std::copyable<T> && requires(T t, const T& k, typename T::Request& request, int peer, int lane, int round,
+                                 const void* data, void* into, std::size_t bytes, std::uint32_t ticket,
+                                 std::string_view reason) {
+      { T::name } -> std::convertible_to<std::string_view>;
+      // A receiver reads the sender's own memory; otherwise the message comes to where the receive said.
+      { T::in_place } -> std::convertible_to<bool>;
+      // How many messages a channel holds; 0 means any number.
+      { T::capacity } -> std::convertible_to<int>;
+      { T::lanes } -> std::convertible_to<int>;
+      { k.rank() } -> std::same_as<int>;
+      { k.size() } -> std::same_as<int>;
+      // A handle with a message space of its own; every rank calls it, in the same order.
+      { k.isolated() } -> std::same_as<T>;
+
+      // Posts a message without waiting; its bytes stay untouched until `sent`. False: the channel is full.
+      { t.send(request, peer, lane, data, bytes) } -> std::same_as<bool>;
+      // Announces a receive.
+      { t.receive(request, peer, lane, into, bytes) };
+      // Whether a request is over; never waits, but drives progress.
+      { t.sent(request) } -> std::same_as<bool>;
+      { t.arrived(request) } -> std::same_as<Arrival>;
+      // The bytes that `arrived` gave have been read.
+      { t.release(request) };
+      { request.sequence } -> std::convertible_to<std::uint64_t>;
+
+      // rest(ticket, round) sleeps a little (the more, the higher the round), but not past an event after ticket().
+      { t.ticket() } -> std::same_as<std::uint32_t>;
+      { t.rest(ticket, round) };
+      // How often to look before resting.
+      { k.patience() } -> std::same_as<int>;
+
+      // Why a peer will never answer, as a clause ("that rank has ended"); empty as long as it may.
+      { t.departed(peer) } -> std::convertible_to<std::string_view>;
+      // Tells everyone whom this rank waits for in vain (itself, if it has failed); whom another has accused, or -1.
+      { t.accuse(peer) } noexcept;
+      { t.accused(peer) } -> std::same_as<int>;
+      // Gives one request up, after a failure.
+      { t.cancel(request) } noexcept;
+      // Gives everything up. Once it returns, no peer reads this rank's memory through the transport, if it can be helped.
+      { t.withdraw(reason) } noexcept;
+    };
+// clang-format on
+
+/// The processors that this process may run on.
+inline int processors() {
+#if defined(__linux__)
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+#endif
+  return static_cast<int>(std::thread::hardware_concurrency());
+}
+
+/// How often `ranks` waiting ranks look before they rest: about a millisecond if there are processors for
+/// all, else just long enough not to sleep through an answer that is on its way.
+inline int patience_of(int ranks) { return ranks <= processors() ? 10'000 : 300; }
 
 /// Tells the processor that this is a spin loop.
 inline void pause() {
