@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include <convoy/core/shape.hpp>
+#include <convoy/core/simd.hpp>
 #include <convoy/exec/host/onednn_compat.hpp>
 
 namespace convoy::exec::host {
@@ -30,6 +31,15 @@ inline Map blocked_map(int rows, const Shape& shape, int lanes) {
   map.block_stride = map.positions() * lanes;
   map.row_stride = map.block_stride * map.blocks;
   return map;
+}
+
+/// Runs a loop in vectors no wider than the blocks of a map.
+template <class Loop, class... Args>
+void run_in_lanes(int lanes, Args... args) {
+#if defined(__x86_64__)
+  if (lanes < 16 && simd::isa() == simd::Isa::avx512) return simd::run_avx2<Loop>(args...);
+#endif
+  simd::run<Loop>(args...);
 }
 
 inline Desc describe_blocked(const Map& map) {

@@ -15,8 +15,6 @@
 
 namespace convoy::exec::host {
 
-inline constexpr int most_lanes = 16;
-
 /// What a batch norm knows about its channels, one array each, padded to whole blocks.
 struct NormState {
   float* mean = nullptr;     ///< subtracted from x
@@ -70,25 +68,14 @@ CONVOY_INLINE void normalize(V& x, const V& mean, const V& scale, const V& shift
   x = (x - mean) * scale + shift;
 }
 
-/// Runs `Body::run<W>` with W no wider than a block.
-template <class Body>
-struct WithinBlock {
-  template <int W, class Task, class... Args>
-  CONVOY_INLINE static void run(const Task* task, Args... args) {
-    if constexpr (W == 16) {
-      if (task->map.lanes < W) return Body::template run<8>(*task, args...);
-    }
-    Body::template run<W>(*task, args...);
-  }
-};
-
 /// Adds the sums of (x - shift) and of its square, over some rows of a block, to `sums` ([2][lanes]).
 struct StatisticsLoop {
   static constexpr std::int64_t chunk = 256;
 
   template <int W>
-  CONVOY_INLINE static void run(const NormTask& t, int block, int first_row, int end_row, double* sums) {
+  CONVOY_INLINE static void run(const NormTask* task, int block, int first_row, int end_row, double* sums) {
     using V = simd::Vec<float, W>;
+    const NormTask& t = *task;
     const Map& m = t.map;
     const std::int64_t positions = m.positions(), step = m.position_stride;
     for (int lane = 0; lane < m.lanes; lane += W) {
@@ -147,8 +134,9 @@ struct StatisticsLoop {
 /// y = normalised x (+ residual) (rectified) over some rows of a block.
 struct NormalizeLoop {
   template <int W>
-  CONVOY_INLINE static void run(const NormTask& t, int block, int first_row, int end_row) {
+  CONVOY_INLINE static void run(const NormTask* task, int block, int first_row, int end_row) {
     using V = simd::Vec<float, W>;
+    const NormTask& t = *task;
     const Map& m = t.map;
     const std::int64_t positions = m.positions(), step = m.position_stride;
     for (int lane = 0; lane < m.lanes; lane += W) {
@@ -202,8 +190,9 @@ CONVOY_INLINE void masked_gradient(V& g, const NormTask& t, std::int64_t at, con
 /// Adds the sums of g and of g (x - mean), over some rows of a block, to `sums` ([2][lanes]).
 struct GradientSumsLoop {
   template <int W>
-  CONVOY_INLINE static void run(const NormTask& t, int block, int first_row, int end_row, double* sums) {
+  CONVOY_INLINE static void run(const NormTask* task, int block, int first_row, int end_row, double* sums) {
     using V = simd::Vec<float, W>;
+    const NormTask& t = *task;
     const Map& m = t.map;
     const std::int64_t positions = m.positions(), step = m.position_stride;
     for (int lane = 0; lane < m.lanes; lane += W) {
@@ -251,8 +240,9 @@ struct GradientSumsLoop {
 /// dx and the residual's gradient over some rows of a block.
 struct NormBackwardLoop {
   template <int W>
-  CONVOY_INLINE static void run(const NormTask& t, int block, int first_row, int end_row) {
+  CONVOY_INLINE static void run(const NormTask* task, int block, int first_row, int end_row) {
     using V = simd::Vec<float, W>;
+    const NormTask& t = *task;
     const Map& m = t.map;
     const std::int64_t positions = m.positions(), step = m.position_stride;
     for (int lane = 0; lane < m.lanes; lane += W) {
@@ -360,9 +350,9 @@ void for_each_block(const NormTask& task, int threads, Finish finish) {
       for (auto block = static_cast<int>(blocks.begin); block < blocks.end; ++block) {
         double* sums = task.state.sums + block * 2 * m.lanes;
         clear(sums);
-        simd::run<WithinBlock<Sums>>(&task, block, 0, m.rows, sums);
+        run_in_lanes<Sums>(m.lanes, &task, block, 0, m.rows, sums);
         finish(task, block, 1);
-        simd::run<WithinBlock<Values>>(&task, block, 0, m.rows);
+        run_in_lanes<Values>(m.lanes, &task, block, 0, m.rows);
       }
     });
     return;
@@ -372,14 +362,14 @@ void for_each_block(const NormTask& task, int threads, Finish finish) {
     for (int block = 0; block < m.blocks; ++block) {
       double* sums = task.state.sums + thread * stride + block * 2 * m.lanes;
       clear(sums);
-      simd::run<WithinBlock<Sums>>(&task, block, static_cast<int>(rows.begin), static_cast<int>(rows.end), sums);
+      run_in_lanes<Sums>(m.lanes, &task, block, static_cast<int>(rows.begin), static_cast<int>(rows.end), sums);
     }
   });
   for (int block = 0; block < m.blocks; ++block) finish(task, block, threads);
   parallel(threads, [&](int thread, int team) {
     const Range rows = share(m.rows, thread, team);
     for (int block = 0; block < m.blocks; ++block)
-      simd::run<WithinBlock<Values>>(&task, block, static_cast<int>(rows.begin), static_cast<int>(rows.end));
+      run_in_lanes<Values>(m.lanes, &task, block, static_cast<int>(rows.begin), static_cast<int>(rows.end));
   });
 }
 
@@ -401,7 +391,7 @@ inline void norm_evaluate(const NormTask& task, int threads) {
   parallel(threads, [&](int thread, int team) {
     const Range rows = share(m.rows, thread, team);
     for (int block = 0; block < m.blocks; ++block)
-      simd::run<WithinBlock<NormalizeLoop>>(&task, block, static_cast<int>(rows.begin), static_cast<int>(rows.end));
+      run_in_lanes<NormalizeLoop>(m.lanes, &task, block, static_cast<int>(rows.begin), static_cast<int>(rows.end));
   });
 }
 

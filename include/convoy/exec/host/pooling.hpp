@@ -7,7 +7,6 @@
 #include <convoy/core/simd.hpp>
 #include <convoy/exec/host/elementwise.hpp>
 #include <convoy/exec/host/map.hpp>
-#include <convoy/exec/host/norm.hpp>
 #include <convoy/graph/node.hpp>
 
 namespace convoy::exec::host {
@@ -31,8 +30,9 @@ inline Range taps_at(int o, const graph::Window& w, int kernel, int extent) {
 
 struct MaxPoolLoop {
   template <int W>
-  CONVOY_INLINE static void run(const PoolTask& t, int row, int block) {
+  CONVOY_INLINE static void run(const PoolTask* task, int row, int block) {
     using V = simd::Vec<float, W>;
+    const PoolTask& t = *task;
     using I = simd::Vec<std::int32_t, W>;
     const graph::Window& w = t.window;
     for (int oy = 0; oy < t.out.height; ++oy) {
@@ -72,8 +72,9 @@ CONVOY_INLINE void clear_map(const PoolTask& t, int row, int block) {
 
 struct MaxPoolBackwardLoop {
   template <int W>
-  CONVOY_INLINE static void run(const PoolTask& t, int row, int block) {
+  CONVOY_INLINE static void run(const PoolTask* task, int row, int block) {
     using V = simd::Vec<float, W>;
+    const PoolTask& t = *task;
     using I = simd::Vec<std::int32_t, W>;
     const graph::Window& w = t.window;
     if (!t.accumulate) clear_map(t, row, block);
@@ -107,8 +108,9 @@ struct MaxPoolBackwardLoop {
 
 struct AveragePoolLoop {
   template <int W>
-  CONVOY_INLINE static void run(const PoolTask& t, int row, int block) {
+  CONVOY_INLINE static void run(const PoolTask* task, int row, int block) {
     using V = simd::Vec<float, W>;
+    const PoolTask& t = *task;
     const graph::Window& w = t.window;
     const float share = 1.0f / static_cast<float>(w.height * w.width);
     for (int oy = 0; oy < t.out.height; ++oy) {
@@ -138,8 +140,9 @@ struct AveragePoolLoop {
 
 struct AveragePoolBackwardLoop {
   template <int W>
-  CONVOY_INLINE static void run(const PoolTask& t, int row, int block) {
+  CONVOY_INLINE static void run(const PoolTask* task, int row, int block) {
     using V = simd::Vec<float, W>;
+    const PoolTask& t = *task;
     const graph::Window& w = t.window;
     const float share = 1.0f / static_cast<float>(w.height * w.width);
     if (!t.accumulate) clear_map(t, row, block);
@@ -177,8 +180,8 @@ void pool(const PoolTask& task, int threads) {
   parallel(threads, [&](int thread, int team) {
     const Range planes = share(static_cast<std::int64_t>(task.map.rows) * task.map.blocks, thread, team);
     for (std::int64_t plane = planes.begin; plane < planes.end; ++plane)
-      simd::run<WithinBlock<Loop>>(&task, static_cast<int>(plane / task.map.blocks),
-                                   static_cast<int>(plane % task.map.blocks));
+      run_in_lanes<Loop>(task.map.lanes, &task, static_cast<int>(plane / task.map.blocks),
+                         static_cast<int>(plane % task.map.blocks));
   });
 }
 

@@ -8,7 +8,6 @@
 
 #include <convoy/core/parallel.hpp>
 #include <convoy/exec/host/convolution.hpp>
-#include <convoy/exec/host/norm.hpp>
 #include <convoy/exec/host/tap_kernels.hpp>
 
 namespace convoy::exec::host {
@@ -129,40 +128,33 @@ class TapConvolution final : public ConvolutionKernel {
 
   std::int64_t weights() const { return static_cast<std::int64_t>(in_.channels) * out_.channels * taps_.count(); }
 
-  template <class Loop>
-  struct WithinLanes {
-    template <int W, class Task>
-    CONVOY_INLINE static void run(const Task* task) {
-      if constexpr (W == 16) {
-        if (task->lanes < W) return Loop::template run<8>(task);
-      }
-      Loop::template run<W>(task);
-    }
-  };
-
-  /// y = x w over every panel and position: forward, and backward to the input with transposed weights.
+  /// y = x w over every panel and position: forward, and backward to the input with transposed weights. Where panels and
+  /// positions are too few for the team, images are shared as well; no sum depends on how.
   void multiply(int threads, const Map& x_map, const float* x, const float* w, const Map& y_map, float* y,
                 const Groups& groups) const {
     const std::int64_t positions = y_map.positions(), panels = y_map.channels / panel_width;
     const std::int64_t panel_size = static_cast<std::int64_t>(x_map.channels) * taps_.count() * panel_width;
+    const std::int64_t parts = panels * positions % threads == 0 ? 1 : (4 * threads + panels * positions - 1) / (panels * positions);
     parallel(threads, [&](int thread, int team) {
-      const Range tasks = share(panels * positions, thread, team);
+      const Range tasks = share(panels * positions * parts, thread, team);
       for (std::int64_t task = tasks.begin; task < tasks.end; ++task) {
-        const std::int64_t panel = task / positions, position = task % positions;
+        const std::int64_t panel = task / parts / positions, position = task / parts % positions;
+        const Range rows = share(x_map.rows, static_cast<int>(task % parts), static_cast<int>(parts), 8);
         TapProduct product;
-        product.x = x;
+        product.x = x + rows.begin * x_map.row_stride;
         product.panel = w + panel * panel_size;
-        product.y = y + panel * panel_width / y_map.lanes * y_map.block_stride + position * y_map.position_stride;
+        product.y = y + rows.begin * y_map.row_stride + panel * panel_width / y_map.lanes * y_map.block_stride +
+                    position * y_map.position_stride;
         product.x_row = x_map.row_stride;
         product.x_block = x_map.block_stride;
         product.y_row = y_map.row_stride;
         product.y_block = y_map.block_stride;
         product.blocks = x_map.blocks;
         product.lanes = x_map.lanes;
-        product.rows = x_map.rows;
+        product.rows = static_cast<int>(rows.size());
         product.pairs = groups.of(position);
         product.pair_count = groups.count(position);
-        simd::run<WithinLanes<TapProductLoop>>(static_cast<const TapProduct*>(&product));
+        run_in_lanes<TapProductLoop>(product.lanes, static_cast<const TapProduct*>(&product));
       }
     });
   }
@@ -189,7 +181,7 @@ class TapConvolution final : public ConvolutionKernel {
           for (int block = 0; block < in_.blocks; ++block) {
             gradient.x = from_ + row * in_.row_stride + block * in_.block_stride;
             gradient.dw = dw_ + (task * in_.channels + block * in_.lanes) * panel_width;
-            simd::run<WithinLanes<TapGradientLoop>>(static_cast<const TapGradient*>(&gradient));
+            run_in_lanes<TapGradientLoop>(gradient.lanes, static_cast<const TapGradient*>(&gradient));
           }
         }
     });

@@ -76,9 +76,7 @@ struct TapProductLoop {
     for (int channel = 0; channel < panel_width; channel += 2 * W) {
       int row = 0;
       for (; row + most <= t.rows; row += most) tile<W, most>(t, row, channel);
-      if (row + 4 <= t.rows) tile<W, 4>(t, row, channel), row += 4;
-      if (row + 2 <= t.rows) tile<W, 2>(t, row, channel), row += 2;
-      if (row < t.rows) tile<W, 1>(t, row, channel);
+      for (; row < t.rows; ++row) tile<W, 1>(t, row, channel);
     }
   }
 };
