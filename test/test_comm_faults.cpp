@@ -1,4 +1,5 @@
 // SANITIZE: none
+// SANITIZE: none
 // SERIAL
 // Faults over MPI. The test starts jobs of this same program with mpirun, in which a rank is killed, fails,
 // stays away or sends something else, and reads what the survivors say. (mpirun would end them first: it is

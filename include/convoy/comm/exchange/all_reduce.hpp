@@ -14,20 +14,60 @@
 namespace convoy::comm {
 
 /// An algorithm is a schedule on a transport.
-template <schedule::Schedule S, transport::Transport T>
+template <class S, class T>
 struct Algorithm {
   using Schedule = S;
   using Transport = T;
-  static_assert(S::goal == schedule::Goal::all_reduce,
-                "convoy: AllReduce needs a schedule whose goal is all_reduce, such as schedule::Ring");
 };
 
-template <class A>
+namespace detail {
+
+template <class>
+inline constexpr bool never = false;  // a failed concept would be explained at length
+
+// Refuses, in one sentence, what cannot be an all-reduce.
+template <class S, class T>
+consteval bool fits(Algorithm<S, T>*) {
+  if constexpr (!schedule::Schedule<S>) {
+    static_assert(never<S>, "convoy: an all-reduce needs a schedule, such as schedule::Ring");
+  } else if constexpr (S::goal != schedule::Goal::all_reduce) {
+    static_assert(
+        never<S>,
+        "convoy: this schedule does not end with every sum on every rank; use one whose goal is all_reduce, "
+        "such as schedule::Ring");
+  } else if constexpr (!transport::Transport<T>) {
+    static_assert(never<T>,
+                  "convoy: an all-reduce needs a transport, such as transport::Threads or transport::Mpi");
+  } else {
+    return true;
+  }
+  return false;
+}
+
+// Stands in for what was refused, and accepts everything, so that there is no second error.
+struct Refused {
+  Refused(auto&&...) {}
+  int rank() const { return 0; }
+  int size() const { return 1; }
+  void all_reduce(auto&&...) {}
+  void reduce(auto&&...) {}
+  void broadcast(auto&&...) {}
+  void barrier() {}
+};
+
+}  // namespace detail
+
+template <class A, bool fits = detail::fits(static_cast<A*>(nullptr))>
 class AllReduce;
+
+template <class A>
+class AllReduce<A, false> : public detail::Refused {
+  using Refused::Refused;
+};
 
 /// The Comm that all-reduces gradients by schedule `S` over transport `T`.
 template <class S, class T>
-class AllReduce<Algorithm<S, T>> : public Collectives<S, T> {
+class AllReduce<Algorithm<S, T>, true> : public Collectives<S, T> {
   using Base = Collectives<S, T>;
 
  public:
@@ -67,7 +107,7 @@ class AllReduce<Algorithm<S, T>> : public Collectives<S, T> {
 
 /// Ring all-reduce: the fewest bytes, 2(n-1) messages deep. `Ring<transport::Mpi>`,
 /// `Ring<transport::Threads>`.
-template <transport::Transport T>
+template <class T>
 using Ring = AllReduce<Algorithm<schedule::Ring, T>>;
 
 static_assert(Comm<Ring<transport::Threads>>);

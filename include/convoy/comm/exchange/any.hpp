@@ -41,8 +41,9 @@ class Any {
   Traffic traffic() const { return held_->traffic(); }
 
   template <class E, OperationTag O>
-  void all_reduce(std::span<E> values, O) requires(reducible<E, O>()) {
-    held_->all_reduce(values.data(), static_cast<std::int64_t>(values.size()), dtype_of<E>, O::value);
+  void all_reduce(std::span<E> values, O) {
+    if constexpr (reducible<E, O>())
+      held_->all_reduce(values.data(), static_cast<std::int64_t>(values.size()), dtype_of<E>, O::value);
   }
   template <class E, OperationTag O>
   void reduce(std::span<E> values, O op) {

@@ -42,8 +42,9 @@ class Collectives {
   /// Combines the ranks' values of each element; every rank ends with the same bits. All ranks call it with
   /// the same size.
   template <class E, OperationTag O>
-  void all_reduce(std::span<E> values, O) requires(reducible<E, O>()) {
-    all_reduce(values.data(), static_cast<std::int64_t>(values.size()), dtype_of<E>, O::value);
+  void all_reduce(std::span<E> values, O) {
+    if constexpr (reducible<E, O>())
+      all_reduce(values.data(), static_cast<std::int64_t>(values.size()), dtype_of<E>, O::value);
   }
   template <class E, OperationTag O>
   void reduce(std::span<E> values, O op) {

@@ -56,12 +56,12 @@ class Native : public Collectives<schedule::Ring, transport::Mpi> {
   void observe(Observer observer) { observer_ = observer; }
 
   template <class E, OperationTag O>
-  void all_reduce(std::span<E> values, O) requires(reducible<E, O>()) {
+  void all_reduce(std::span<E> values, O) {
     static_assert(!std::is_same_v<E, bf16> && !std::is_same_v<E, f16>,
-                  "convoy: MPI_Allreduce knows neither bf16 nor f16; use comm::Ring<transport::Mpi>, which "
-                  "adds them in "
-                  "f32, or exchange f32");
-    all_reduce(values.data(), static_cast<std::int64_t>(values.size()), dtype_of<E>, O::value);
+                  "convoy: MPI_Allreduce knows neither bf16 nor f16; use comm::Ring<transport::Mpi>, "
+                  "which adds them in f32, or exchange f32");
+    if constexpr (reducible<E, O>())
+      all_reduce(values.data(), static_cast<std::int64_t>(values.size()), dtype_of<E>, O::value);
   }
   template <class E, OperationTag O>
   void reduce(std::span<E> values, O op) {
