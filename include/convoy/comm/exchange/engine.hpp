@@ -19,6 +19,7 @@
 
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/error.hpp>
+#include <convoy/comm/exchange/program.hpp>
 #include <convoy/comm/kernel.hpp>
 #include <convoy/comm/schedule/price.hpp>
 #include <convoy/comm/schedule/schedule.hpp>
@@ -29,69 +30,6 @@
 #include <convoy/core/memory.hpp>
 
 namespace convoy::comm {
-
-/// How an exchange is carried out. The same on all ranks, except the deadline.
-struct Options {
-  Seconds deadline{60};                    ///< for every wait, from the last progress
-  std::size_t segment_bytes = 256u << 10;  ///< how long the messages of a long block are
-  int window = 8;                          ///< segments under way at a time between two ranks
-};
-
-/// Into how many segments each block is cut. A block of up to four segments' length is not: there is too
-/// little to pipeline, and one long message is cheaper than four.
-constexpr int segments_for(std::int64_t count, std::size_t element, int blocks, const Options& options) {
-  const std::int64_t bytes = count * static_cast<std::int64_t>(element);
-  const std::int64_t block = (bytes + blocks - 1) / blocks;
-  const auto limit = static_cast<std::int64_t>(options.segment_bytes);
-  if (block <= 4 * limit) return 1;
-  return static_cast<int>(std::min<std::int64_t>((block + limit - 1) / limit, 4096));
-}
-
-namespace detail {
-
-/// One rank's steps, with what their execution needs to know in advance.
-struct Program {
-  struct Step {
-    schedule::Action action;
-    bool completes;
-    int peer;
-    int chunk;
-    int guard;  // the last send of this chunk before this step, or -1: it must be over before the chunk is
-                // written
-    int ready;  // a receive may be announced once this many steps are done
-    int slot;   // which scratch buffer a receive_reduce uses
-  };
-  std::string_view name;
-  int blocks = 1, segments = 1, root = 0;
-  std::vector<Step> steps;
-
-  static constexpr int slots = 8;
-
-  template <schedule::Schedule S>
-  Program(const S& s, int rank, int size, int root_rank)
-      : name(S::name), blocks(s.blocks(size)), segments(s.segments), root(root_rank) {
-    const auto chunk_count = static_cast<std::size_t>(schedule::chunks(s, size));
-    std::vector<int> last_send(chunk_count, -1), last_touch(chunk_count, -1);
-    std::vector<int> reduces;
-    s.steps(rank, size, [&](schedule::Step step) {
-      const int index = static_cast<int>(steps.size());
-      const auto chunk = static_cast<std::size_t>(step.chunk);
-      Step made{step.action,      step.completes,        step.peer, step.chunk,
-                last_send[chunk], last_touch[chunk] + 1, 0};
-      if (step.action == schedule::Action::receive_reduce) {
-        const int number = static_cast<int>(reduces.size());
-        made.slot = number % slots;
-        made.ready = number < slots ? 0 : reduces[static_cast<std::size_t>(number - slots)] + 1;
-        reduces.push_back(index);
-      }
-      last_send[chunk] = step.action == schedule::Action::send ? index : -1;
-      last_touch[chunk] = index;
-      steps.push_back(made);
-    });
-  }
-};
-
-}  // namespace detail
 
 /// Executes schedules on one transport for one rank. Not movable: arenas hold its address.
 template <transport::Transport T>
