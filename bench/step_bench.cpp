@@ -1,10 +1,10 @@
-// step_bench: one training step (forward, backward, optimizer) of each model on each Exec, data resident in memory.
-// Names are step/<model>/<image>/<exec>/batch:<rows>/threads:<n>; counters give images a second and the share of the
-// arithmetic that a matrix product reaches on as many threads in the same process.
-#include <benchmark/benchmark.h>
-
+// step_bench: one training step (forward, backward, optimizer) of each model on each Exec, data resident in
+// memory. Names are step/<model>/<image>/<exec>/batch:<rows>/threads:<n>; counters give images a second and
+// the share of the arithmetic that a matrix product reaches on as many threads in the same process.
 #include <string>
 #include <vector>
+
+#include <benchmark/benchmark.h>
 
 #include <convoy/convoy.hpp>
 
@@ -24,7 +24,8 @@ class ResidentBatch {
       if (node.op == graph::Op::input) {
         for (float& v : values) v = random.normal();
       } else {
-        for (float& v : values) v = std::bit_cast<float>(random.below(static_cast<std::uint32_t>(node.classes)));
+        for (float& v : values)
+          v = std::bit_cast<float>(random.below(static_cast<std::uint32_t>(node.classes)));
       }
       pointers_.push_back(values.data());
       buffers_.push_back(std::move(values));
@@ -54,7 +55,8 @@ double gemm_flops(int threads) {
 
 template <class Model>
 void step(benchmark::State& state, int batch, int threads) {
-  Trainer<Model, optim::Adam, comm::None, exec::Host<f32>> trainer{{.batch = batch, .exec = {.threads = threads}}};
+  Trainer<Model, optim::Adam, comm::None, exec::Host<f32>> trainer{
+      {.batch = batch, .exec = {.threads = threads}}};
   const ResidentBatch<Model> data(batch);
   for (int warm_up = 0; warm_up < 3; ++warm_up) trainer.step(data.view());
   std::int64_t steps = 0;
@@ -64,8 +66,8 @@ void step(benchmark::State& state, int batch, int threads) {
   }
   const auto rows = static_cast<double>(steps * batch);
   state.counters["images_per_sec"] = benchmark::Counter(rows, benchmark::Counter::kIsRate);
-  state.counters["GFLOPs"] =
-      benchmark::Counter(rows * static_cast<double>(trainer.plan.flops()) * 1e-9, benchmark::Counter::kIsRate);
+  state.counters["GFLOPs"] = benchmark::Counter(rows * static_cast<double>(trainer.plan.flops()) * 1e-9,
+                                                benchmark::Counter::kIsRate);
   state.counters["peak_share"] = benchmark::Counter(
       rows * static_cast<double>(trainer.plan.flops()) / gemm_flops(threads), benchmark::Counter::kIsRate);
 }
@@ -75,7 +77,8 @@ void add(const std::string& model, const std::string& image, int batch) {
   for (const int threads : {1, 2}) {
     const std::string name = "step/" + model + "/" + image + "/host-f32/batch:" + std::to_string(batch) +
                              "/threads:" + std::to_string(threads);
-    benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) { step<Model>(state, batch, threads); })
+    benchmark::RegisterBenchmark(name.c_str(),
+                                 [=](benchmark::State& state) { step<Model>(state, batch, threads); })
         ->Unit(benchmark::kMillisecond)
         ->UseRealTime();
   }

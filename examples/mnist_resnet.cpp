@@ -4,12 +4,11 @@
 #include <memory>
 #include <type_traits>
 
-#include <convoy/convoy.hpp>
-
 #include "common/options.hpp"
 #include "common/processors.hpp"
 #include "common/progress.hpp"
 #include "common/summary.hpp"
+#include <convoy/convoy.hpp>
 
 using namespace convoy;
 
@@ -30,7 +29,8 @@ Data load(const examples::Options& options) {
   if (options.data == "synthetic") {
     const std::size_t size = options.samples > 0 ? static_cast<std::size_t>(options.samples) : 60'000;
     auto set = std::make_shared<data::Synthetic>(
-        size, std::vector<data::RandomField>{{{"image", DType::f32, image}}, {{"label", DType::i32, {}}, classes}});
+        size,
+        std::vector<data::RandomField>{{{"image", DType::f32, image}}, {{"label", DType::i32, {}}, classes}});
     sets.train = data::DatasetRef(set.get());
     if (options.evaluate) sets.test = sets.train;
     sets.owner = std::move(set);
@@ -40,16 +40,19 @@ Data load(const examples::Options& options) {
   const bool generated = options.data == "digits";
   data::DigitsOptions digits;
   if (options.samples > 0) digits.train = static_cast<std::size_t>(options.samples);
-  auto split = std::make_shared<data::ImageSplit>(generated ? data::digits(digits) : data::mnist(options.data));
+  auto split =
+      std::make_shared<data::ImageSplit>(generated ? data::digits(digits) : data::mnist(options.data));
   sets.train = data::DatasetRef(&split->train);
   sets.test = data::DatasetRef(&split->test);
   sets.owner = std::move(split);
-  sets.description = concat(generated ? "generated digits" : "MNIST", ", ", sets.train.size(), " + ", sets.test.size());
+  sets.description =
+      concat(generated ? "generated digits" : "MNIST", ", ", sets.train.size(), " + ", sets.test.size());
   return sets;
 }
 
 optim::Any::Options optimizer(const examples::Options& o) {
-  if (o.optimizer == "sgd") return optim::Sgd::Options{.lr = o.lr, .momentum = o.momentum, .weight_decay = o.weight_decay};
+  if (o.optimizer == "sgd")
+    return optim::Sgd::Options{.lr = o.lr, .momentum = o.momentum, .weight_decay = o.weight_decay};
   return optim::Adam::Options{.lr = o.lr, .weight_decay = o.weight_decay};
 }
 
@@ -61,7 +64,8 @@ std::int64_t total_steps(const examples::Options& o, std::size_t samples, int wo
 
 /// One rank's whole run.
 template <class Model>
-void train(const examples::Options& o, const Data& sets, comm::Any comm, const std::string& transport, int threads) {
+void train(const examples::Options& o, const Data& sets, comm::Any comm, const std::string& transport,
+           int threads) {
   using ResNetTrainer = Trainer<Model, optim::Any, comm::Any>;
   const int world = comm.size();
   train::Timeline timeline(o.timeline.empty() ? 0 : 1 << 18);
@@ -82,10 +86,11 @@ void train(const examples::Options& o, const Data& sets, comm::Any comm, const s
   const auto report = trainer.fit(sets.train, {.epochs = o.epochs,
                                                .steps = o.steps,
                                                .validate = sets.test,
-                                               .on_step = [&](const train::StepReport& step) {
-                                                 bar(step);
-                                                 return train::Control::go_on;
-                                               },
+                                               .on_step =
+                                                   [&](const train::StepReport& step) {
+                                                     bar(step);
+                                                     return train::Control::go_on;
+                                                   },
                                                .log = o.quiet ? nullptr : &std::cout,
                                                .log_every = o.log_every});
   if (!o.timeline.empty()) {
@@ -108,10 +113,14 @@ void train(const examples::Options& o, const Data& sets, comm::Any comm, const s
   if (!o.json.empty()) examples::write_json(summary, o.json);
 }
 
-void train_chosen(const examples::Options& o, const Data& sets, comm::Any comm, const std::string& transport, int threads) {
-  if (o.model == "resnet18") train<models::ResNet18<image, classes>>(o, sets, std::move(comm), transport, threads);
-  else if (o.model == "resnet50") train<models::ResNet50<image, classes>>(o, sets, std::move(comm), transport, threads);
-  else train<models::ResNet101<image, classes>>(o, sets, std::move(comm), transport, threads);
+void train_chosen(const examples::Options& o, const Data& sets, comm::Any comm, const std::string& transport,
+                  int threads) {
+  if (o.model == "resnet18")
+    train<models::ResNet18<image, classes>>(o, sets, std::move(comm), transport, threads);
+  else if (o.model == "resnet50")
+    train<models::ResNet50<image, classes>>(o, sets, std::move(comm), transport, threads);
+  else
+    train<models::ResNet101<image, classes>>(o, sets, std::move(comm), transport, threads);
 }
 
 /// Threads for each of `ranks` ranks on the processors at hand; says so when they do not fit.
@@ -132,8 +141,8 @@ int run(int argc, char** argv) {
     return code;
   const comm::Options comm_options{.deadline = Seconds(o.deadline)};
 #ifdef CONVOY_HAS_MPI
-  const bool launched = std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMI_SIZE") != nullptr ||
-                        std::getenv("PMIX_RANK") != nullptr;
+  const bool launched = std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr ||
+                        std::getenv("PMI_SIZE") != nullptr || std::getenv("PMIX_RANK") != nullptr;
   if (o.transport == "mpi" || (o.transport.empty() && launched)) {
     mpi::Session session{argc, argv, Seconds(o.deadline)};
     const transport::Mpi transport{session};
@@ -143,7 +152,8 @@ int run(int argc, char** argv) {
     return 0;
   }
 #else
-  if (o.transport == "mpi") fail<ConfigError>("this program was built without MPI; choose --transport threads");
+  if (o.transport == "mpi")
+    fail<ConfigError>("this program was built without MPI; choose --transport threads");
 #endif
   const Data sets = load(o);
   const int threads = threads_of(o, o.ranks, !o.quiet);

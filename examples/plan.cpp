@@ -1,8 +1,10 @@
-// plan MODEL: what a model is, as a table or as JSON: operations, shapes, parameters, prices, buckets, memory.
-#include <CLI/CLI.hpp>
+// plan MODEL: what a model is, as a table or as JSON: operations, shapes, parameters, prices, buckets,
+// memory.
 #include <cstdio>
 #include <iostream>
 #include <map>
+
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <convoy/graph/plan.hpp>
@@ -43,13 +45,15 @@ std::int64_t parameters_of(const Plan& plan, std::size_t step) {
 }
 
 void print(const std::string& name, const Plan& plan) {
-  std::printf("%s\n\n%-26s %-12s %12s %10s %12s %s\n", name.c_str(), "step", "output", "parameters", "dead", "MFLOP fwd", "computed as");
+  std::printf("%s\n\n%-26s %-12s %12s %10s %12s %s\n", name.c_str(), "step", "output", "parameters", "dead",
+              "MFLOP fwd", "computed as");
   for (std::size_t s = 0; s < plan.steps.size(); ++s) {
     const auto& step = plan.steps[s];
     std::int64_t dead = 0;
     for (std::size_t p = 0; p < plan.slots.size(); ++p)
       if (plan.parameter_list[p].node == step.main) dead += plan.slots[p].dead.size();
-    std::printf("%-26s %-12s %12lld %10lld %12.2f %s\n", plan.nodes[static_cast<std::size_t>(step.main)].name.text,
+    std::printf("%-26s %-12s %12lld %10lld %12.2f %s\n",
+                plan.nodes[static_cast<std::size_t>(step.main)].name.text,
                 text(plan.nodes[static_cast<std::size_t>(step.output)].shape).c_str(),
                 static_cast<long long>(parameters_of(plan, s)), static_cast<long long>(dead),
                 static_cast<double>(price_of(plan, s).forward_flops) * 1e-6, fused(plan, step).c_str());
@@ -57,14 +61,18 @@ void print(const std::string& name, const Plan& plan) {
   std::printf("\nbuckets, in the order in which backward finishes them:\n");
   for (std::size_t b = 0; b < plan.buckets.size(); ++b)
     std::printf("  %2zu  elements [%lld, %lld)  %.2f MiB\n", b, static_cast<long long>(plan.buckets[b].begin),
-                static_cast<long long>(plan.buckets[b].end), static_cast<double>(plan.buckets[b].size()) * 4 / (1 << 20));
+                static_cast<long long>(plan.buckets[b].end),
+                static_cast<double>(plan.buckets[b].size()) * 4 / (1 << 20));
   std::printf("\nparameters          %lld, of which %lld never meet anything but padding\n",
               static_cast<long long>(plan.parameters()), static_cast<long long>(plan.dead_parameters()));
-  std::printf("exchanged           %.2f MiB a step\n", static_cast<double>(plan.sizes.exchanged) * 4 / (1 << 20));
+  std::printf("exchanged           %.2f MiB a step\n",
+              static_cast<double>(plan.sizes.exchanged) * 4 / (1 << 20));
   std::printf("multiply-adds       %.3f G a sample forward, of which %.3f G meet input rather than padding\n",
               static_cast<double>(plan.macs()) * 1e-9, static_cast<double>(plan.price.live_macs) * 1e-9);
-  std::printf("floating point      %.3f GFLOP a sample, forward and backward\n", static_cast<double>(plan.flops()) * 1e-9);
-  std::printf("activation memory   %.2f MiB a sample in training\n", static_cast<double>(plan.training_bytes) / (1 << 20));
+  std::printf("floating point      %.3f GFLOP a sample, forward and backward\n",
+              static_cast<double>(plan.flops()) * 1e-9);
+  std::printf("activation memory   %.2f MiB a sample in training\n",
+              static_cast<double>(plan.training_bytes) / (1 << 20));
 }
 
 nlohmann::ordered_json json(const std::string& name, const Plan& plan) {
@@ -113,9 +121,13 @@ int main(int argc, char** argv) {
   bool as_json = false;
   std::vector<std::string> names;
   for (const auto& entry : plans) names.push_back(entry.first);
-  app.add_option("model", name, "ImageNet's input, or MNIST's with -mnist")->required()->check(CLI::IsMember(names));
+  app.add_option("model", name, "ImageNet's input, or MNIST's with -mnist")
+      ->required()
+      ->check(CLI::IsMember(names));
   app.add_flag("--json", as_json, "As one JSON object");
   CLI11_PARSE(app, argc, argv);
-  if (as_json) std::cout << json(name, *plans[name]).dump(2) << '\n';
-  else print(name, *plans[name]);
+  if (as_json)
+    std::cout << json(name, *plans[name]).dump(2) << '\n';
+  else
+    print(name, *plans[name]);
 }

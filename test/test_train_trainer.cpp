@@ -1,8 +1,8 @@
 // Trainer: what ranks, batches, accumulation, callbacks and faults do to a training.
-#include <doctest/doctest.h>
-
 #include <atomic>
 #include <sstream>
+
+#include <doctest/doctest.h>
 
 #include "train_support.hpp"
 
@@ -21,13 +21,16 @@ typename ThreadTrainer<Model>::Config config(int batch) {
 TEST_CASE("two ranks with batch B train as one rank with batch 2B") {
   const Blobs blobs(400);
   const data::DatasetRef set(&blobs);
-  const auto one = train_test::train<ThreadTrainer<Plain>>(1, config<Plain>(20), set, {.steps = 20, .log = nullptr});
+  const auto one =
+      train_test::train<ThreadTrainer<Plain>>(1, config<Plain>(20), set, {.steps = 20, .log = nullptr});
   for (const int ranks : {2, 4}) {
-    const auto many = train_test::train<ThreadTrainer<Plain>>(ranks, config<Plain>(20 / ranks), set, {.steps = 20, .log = nullptr});
+    const auto many = train_test::train<ThreadTrainer<Plain>>(ranks, config<Plain>(20 / ranks), set,
+                                                              {.steps = 20, .log = nullptr});
     CHECK(largest_difference(one, many) < 1e-5f);
   }
   // The same without training differs, so the comparison can fail.
-  const auto start = train_test::train<ThreadTrainer<Plain>>(1, config<Plain>(20), set, {.steps = 1, .log = nullptr});
+  const auto start =
+      train_test::train<ThreadTrainer<Plain>>(1, config<Plain>(20), set, {.steps = 1, .log = nullptr});
   CHECK(largest_difference(one, start) > 1e-3f);
 }
 
@@ -35,8 +38,10 @@ TEST_CASE("two runs give the same bits, and another seed gives others") {
   const Blobs blobs(90);
   const data::DatasetRef set(&blobs);
   auto settings = config<Normed>(10);
-  const auto first = train_test::train<ThreadTrainer<Normed>>(3, settings, set, {.epochs = 2, .log = nullptr});
-  const auto again = train_test::train<ThreadTrainer<Normed>>(3, settings, set, {.epochs = 2, .log = nullptr});
+  const auto first =
+      train_test::train<ThreadTrainer<Normed>>(3, settings, set, {.epochs = 2, .log = nullptr});
+  const auto again =
+      train_test::train<ThreadTrainer<Normed>>(3, settings, set, {.epochs = 2, .log = nullptr});
   CHECK(first == again);
   settings.seed = 1;
   CHECK(first != train_test::train<ThreadTrainer<Normed>>(3, settings, set, {.epochs = 2, .log = nullptr}));
@@ -47,17 +52,22 @@ TEST_CASE("accumulated micro-steps train as one larger batch") {
   const data::DatasetRef set(&blobs);
   auto micro = config<Plain>(8);
   micro.accumulate = 3;
-  const auto whole = train_test::train<ThreadTrainer<Plain>>(1, config<Plain>(24), set, {.epochs = 2, .log = nullptr});
-  CHECK(largest_difference(whole, train_test::train<ThreadTrainer<Plain>>(1, micro, set, {.epochs = 2, .log = nullptr})) < 1e-5f);
+  const auto whole =
+      train_test::train<ThreadTrainer<Plain>>(1, config<Plain>(24), set, {.epochs = 2, .log = nullptr});
+  CHECK(largest_difference(whole, train_test::train<ThreadTrainer<Plain>>(
+                                      1, micro, set, {.epochs = 2, .log = nullptr})) < 1e-5f);
   micro.batch = 4;
-  CHECK(largest_difference(whole, train_test::train<ThreadTrainer<Plain>>(2, micro, set, {.epochs = 2, .log = nullptr})) < 1e-5f);
+  CHECK(largest_difference(whole, train_test::train<ThreadTrainer<Plain>>(
+                                      2, micro, set, {.epochs = 2, .log = nullptr})) < 1e-5f);
 }
 
 TEST_CASE("a ragged last batch counts each sample once") {
   const Blobs blobs(103);
   const data::DatasetRef set(&blobs);
-  const auto one = train_test::train<ThreadTrainer<Plain>>(1, config<Plain>(20), set, {.epochs = 3, .log = nullptr});
-  const auto two = train_test::train<ThreadTrainer<Plain>>(2, config<Plain>(10), set, {.epochs = 3, .log = nullptr});
+  const auto one =
+      train_test::train<ThreadTrainer<Plain>>(1, config<Plain>(20), set, {.epochs = 3, .log = nullptr});
+  const auto two =
+      train_test::train<ThreadTrainer<Plain>>(2, config<Plain>(10), set, {.epochs = 3, .log = nullptr});
   CHECK(largest_difference(one, two) < 1e-5f);
 }
 
@@ -102,8 +112,10 @@ TEST_CASE("taps that never meet the input decay as PyTorch decays them, and noth
         v = 0.9 * v + 1e-3 * p;
         p -= 0.05 * v;
       }
-      if (i % 9 == 4) CHECK(std::abs(after[i] - p) > 1e-5);
-      else CHECK(after[i] == doctest::Approx(p).epsilon(1e-5));
+      if (i % 9 == 4)
+        CHECK(std::abs(after[i] - p) > 1e-5);
+      else
+        CHECK(after[i] == doctest::Approx(p).epsilon(1e-5));
     }
   });
   // Without decay they hold still, and no state is kept for them.
@@ -141,8 +153,9 @@ TEST_CASE("callbacks, early stop and a number of steps end a fit on all ranks to
     const auto called = trainer.fit(training, {.epochs = 9,
                                                .on_step =
                                                    [&](const train::StepReport& report) {
-                                                     return trainer.rank() == 1 && report.step == 4 ? train::Control::stop
-                                                                                                    : train::Control::go_on;
+                                                     return trainer.rank() == 1 && report.step == 4
+                                                                ? train::Control::stop
+                                                                : train::Control::go_on;
                                                    },
                                                .log = nullptr});
     CHECK(called.stopped == train::StopReason::callback);
@@ -151,19 +164,22 @@ TEST_CASE("callbacks, early stop and a number of steps end a fit on all ranks to
     const auto by_epoch = trainer.fit(training, {.epochs = 9,
                                                  .on_epoch =
                                                      [&](const train::EpochReport& report) {
-                                                       return trainer.rank() == 0 && report.epoch == 1 ? train::Control::stop
-                                                                                                       : train::Control::go_on;
+                                                       return trainer.rank() == 0 && report.epoch == 1
+                                                                  ? train::Control::stop
+                                                                  : train::Control::go_on;
                                                      },
                                                  .log = nullptr});
     CHECK(by_epoch.epochs.size() == 2);
 
-    const auto early = trainer.fit(training, {.epochs = 30, .validate = &test, .early_stop = {.target_accuracy = 0.5}, .log = nullptr});
+    const auto early = trainer.fit(
+        training, {.epochs = 30, .validate = &test, .early_stop = {.target_accuracy = 0.5}, .log = nullptr});
     CHECK(early.stopped == train::StopReason::early_stop);
     CHECK(early.epochs.back().test.accuracy >= 0.5);
   });
   // A learning rate of zero never improves.
   ThreadTrainer<Plain> still{{.batch = 10, .optimizer = {.lr = 0}}};
-  const auto waited = still.fit(training, {.epochs = 30, .validate = &test, .early_stop = {.patience = 3}, .log = nullptr});
+  const auto waited =
+      still.fit(training, {.epochs = 30, .validate = &test, .early_stop = {.patience = 3}, .log = nullptr});
   CHECK(waited.epochs.size() == 4);
 }
 
@@ -210,19 +226,24 @@ TEST_CASE("what does not fit is refused in one sentence") {
   const Blobs blobs(30);
   using T = ThreadTrainer<Plain>;
   CHECK_THROWS_WITH_AS((T{{.batch = 0}}), "trainer: the batch must be at least 1, not 0", ConfigError);
-  CHECK_THROWS_WITH_AS((T{{.accumulate = -1}}), "trainer: accumulate must be at least 1, not -1", ConfigError);
+  CHECK_THROWS_WITH_AS((T{{.accumulate = -1}}), "trainer: accumulate must be at least 1, not -1",
+                       ConfigError);
   CHECK_THROWS_AS((T{{.optimizer = {.lr = -1}}}), ConfigError);
   CHECK_THROWS_AS((T{{.schedule = {.decay = optim::Decay::linear}}}), ConfigError);
   T trainer{{.batch = 31}};
   CHECK_THROWS_AS(trainer.fit(blobs), ConfigError);
   CHECK_THROWS_AS(trainer.fit(blobs, {.epochs = 0}), ConfigError);
   CHECK_THROWS_AS(trainer.predict(blobs, 1), ConfigError);
-  const data::Synthetic other(10, {{{"image", DType::f32, Shape{1, 9, 8}}}, {{"label", DType::i32, {}}, classes}});
+  const data::Synthetic other(
+      10, {{{"image", DType::f32, Shape{1, 9, 8}}}, {{"label", DType::i32, {}}, classes}});
   CHECK_THROWS_WITH_AS(trainer.evaluate(other),
-                       "the model's input 'image' is f32 [1x8x8], but the data set's field is f32 [1x9x8]", ConfigError);
+                       "the model's input 'image' is f32 [1x8x8], but the data set's field is f32 [1x9x8]",
+                       ConfigError);
   const data::Synthetic nameless(10, {{{"picture", DType::f32, image}}});
-  CHECK_THROWS_WITH_AS(trainer.evaluate(nameless),
-                       "the model's input 'image' has no field of that name in the data set, which has 'picture'", ConfigError);
+  CHECK_THROWS_WITH_AS(
+      trainer.evaluate(nameless),
+      "the model's input 'image' has no field of that name in the data set, which has 'picture'",
+      ConfigError);
 }
 
 TEST_CASE("ranks that were started differently say which field differs") {

@@ -60,7 +60,8 @@ class Blobs {
     auto pixels = out.as<float>(0);
     for (int y = 0; y < image.height; ++y)
       for (int x = 0; x < image.width; ++x)
-        pixels[static_cast<std::size_t>(y * image.width + x)] = 0.5f * random.normal() + ((x + y) % classes == label ? 1.0f : 0.0f);
+        pixels[static_cast<std::size_t>(y * image.width + x)] =
+            0.5f * random.normal() + ((x + y) % classes == label ? 1.0f : 0.0f);
     if (index == poisoned_) pixels[0] = std::numeric_limits<float>::quiet_NaN();
     out.as<i32>(1)[0] = label;
   }
@@ -69,7 +70,8 @@ class Blobs {
   std::size_t size_;
   std::uint64_t seed_;
   std::size_t poisoned_;
-  std::array<data::Field, 2> fields_ = {data::Field{"image", DType::f32, image}, data::Field{"label", DType::i32, {}}};
+  std::array<data::Field, 2> fields_ = {data::Field{"image", DType::f32, image},
+                                        data::Field{"label", DType::i32, {}}};
 };
 
 template <class Model, class Rule = optim::Sgd>
@@ -88,7 +90,8 @@ std::vector<float> all_parameters(Trainer& trainer) {
 
 /// Trains on `ranks` threads and returns rank 0's parameters.
 template <class Trainer, class Config>
-std::vector<float> train(int ranks, const Config& config, const data::DatasetRef& set, const convoy::train::FitOptions& options) {
+std::vector<float> train(int ranks, const Config& config, const data::DatasetRef& set,
+                         const convoy::train::FitOptions& options) {
   std::vector<float> result;
   transport::Threads::World(ranks).run([&](const transport::Threads& endpoint) {
     Trainer trainer(config, endpoint);

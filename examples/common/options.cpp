@@ -11,28 +11,35 @@ bool parse(int argc, char** argv, const std::string& program, const std::vector<
   app.option_defaults()->always_capture_default();
   app.add_option("--model", o.model, "Which model to train")->check(CLI::IsMember(models));
   app.add_option("--comm", o.comm, "How gradients are exchanged")->check(CLI::IsMember(policies));
-  app.add_option("--transport", o.transport, "mpi, threads; by default mpi under a launcher, threads otherwise")
+  app.add_option("--transport", o.transport,
+                 "mpi, threads; by default mpi under a launcher, threads otherwise")
       ->check(CLI::IsMember({"mpi", "threads"}));
   app.add_option("--ranks", o.ranks, "Ranks of the threads transport")->check(CLI::PositiveNumber);
   app.add_option("--device", o.device, "Where to compute")->check(CLI::IsMember({"cpu"}));
   app.add_option("--precision", o.precision, "Of activations and weights")->check(CLI::IsMember({"f32"}));
-  app.add_option("--threads", o.threads, "Threads of one rank; 0: the processors there are, shared")->check(CLI::NonNegativeNumber);
+  app.add_option("--threads", o.threads, "Threads of one rank; 0: the processors there are, shared")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--optimizer", o.optimizer, "The update rule")->check(CLI::IsMember({"sgd", "adam"}));
   app.add_option("--lr", o.lr, "Learning rate")->check(CLI::PositiveNumber);
   app.add_flag("--scale-lr", o.scale_lr, "Multiply the learning rate by the world size");
   app.add_option("--warmup", o.warmup, "Steps of linear warm-up")->check(CLI::NonNegativeNumber);
-  app.add_option("--decay", o.decay, "Of the learning rate over the run")->check(CLI::IsMember({"none", "linear", "cosine"}));
+  app.add_option("--decay", o.decay, "Of the learning rate over the run")
+      ->check(CLI::IsMember({"none", "linear", "cosine"}));
   app.add_option("--momentum", o.momentum, "Of sgd")->check(CLI::Range(0.0f, 1.0f));
   app.add_option("--weight-decay", o.weight_decay, "L2, on weights only")->check(CLI::NonNegativeNumber);
   app.add_option("--batch", o.batch, "Rows of one rank in a step")->check(CLI::PositiveNumber);
   app.add_option("--epochs", o.epochs, "Passes over the training set")->check(CLI::PositiveNumber);
-  app.add_option("--steps", o.steps, "Stop after so many steps; 0: by epochs alone")->check(CLI::NonNegativeNumber);
+  app.add_option("--steps", o.steps, "Stop after so many steps; 0: by epochs alone")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--accumulate", o.accumulate, "Micro-steps of one step")->check(CLI::PositiveNumber);
   app.add_option("--seed", o.seed, "Of parameters and shuffling");
-  app.add_option("--data", o.data, "A folder with MNIST's four files, digits (generated) or synthetic (random)");
-  app.add_option("--samples", o.samples, "Training samples of a generated set; 0: its default")->check(CLI::NonNegativeNumber);
+  app.add_option("--data", o.data,
+                 "A folder with MNIST's four files, digits (generated) or synthetic (random)");
+  app.add_option("--samples", o.samples, "Training samples of a generated set; 0: its default")
+      ->check(CLI::NonNegativeNumber);
   app.add_flag("--evaluate", o.evaluate, "Evaluate after every epoch even on synthetic data");
-  app.add_option("--deadline", o.deadline, "Seconds that any wait for another rank may last")->check(CLI::PositiveNumber);
+  app.add_option("--deadline", o.deadline, "Seconds that any wait for another rank may last")
+      ->check(CLI::PositiveNumber);
   app.add_option("--json", o.json, "Write the result as one JSON object to this file");
   app.add_option("--timeline", o.timeline, "Write a Chrome trace of all ranks to this file");
   app.add_option("--log-every", o.log_every, "Steps between throughput lines")->check(CLI::PositiveNumber);

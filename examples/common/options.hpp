@@ -14,7 +14,7 @@ struct Options {
   int ranks = 1;          ///< threads that act as ranks
   std::string device = "cpu";
   std::string precision = "f32";
-  int threads = 0;        ///< of one rank; 0: the processors this process may use, shared among its ranks
+  int threads = 0;  ///< of one rank; 0: the processors this process may use, shared among its ranks
   std::string optimizer = "adam";
   float lr = 1e-3f;
   bool scale_lr = false;
@@ -37,7 +37,8 @@ struct Options {
   bool quiet = false;
 };
 
-/// Parses the command line; on `--help` or an error, prints one and returns false with the exit code in `code`.
+/// Parses the command line; on `--help` or an error, prints one and returns false with the exit code in
+/// `code`.
 bool parse(int argc, char** argv, const std::string& program, const std::vector<std::string>& models,
            const std::vector<std::string>& policies, Options& options, int& code);
 

@@ -1,9 +1,9 @@
 // How many processors this process may use.
 #pragma once
 
-#include <sched.h>
-
 #include <thread>
+
+#include <sched.h>
 
 namespace examples {
 

@@ -1,9 +1,9 @@
 // A progress bar on a terminal; elsewhere nothing, since the log's lines say it all.
 #pragma once
 
-#include <unistd.h>
-
 #include <cstdio>
+
+#include <unistd.h>
 
 #include <convoy/train/report.hpp>
 

@@ -4,8 +4,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include <convoy/core/error.hpp>
 
@@ -27,10 +28,14 @@ StepTimes step_ms(const convoy::train::FitReport& fit) {
 
 const char* name_of(convoy::train::StopReason reason) {
   switch (reason) {
-    case convoy::train::StopReason::finished: return "finished";
-    case convoy::train::StopReason::steps_reached: return "steps reached";
-    case convoy::train::StopReason::early_stop: return "early stop";
-    case convoy::train::StopReason::callback: return "callback";
+    case convoy::train::StopReason::finished:
+      return "finished";
+    case convoy::train::StopReason::steps_reached:
+      return "steps reached";
+    case convoy::train::StopReason::early_stop:
+      return "early stop";
+    case convoy::train::StopReason::callback:
+      return "callback";
   }
   return "?";
 }
@@ -39,20 +44,25 @@ const char* name_of(convoy::train::StopReason reason) {
 
 void print_table(const Summary& s) {
   const StepTimes ms = step_ms(s.fit);
-  auto row = [](const char* name, const std::string& value) { std::printf("| %-22s | %36s |\n", name, value.c_str()); };
+  auto row = [](const char* name, const std::string& value) {
+    std::printf("| %-22s | %36s |\n", name, value.c_str());
+  };
   auto number = [](const char* format, auto... values) {
     char text[96];
     std::snprintf(text, sizeof text, format, values...);
     return std::string(text);
   };
-  std::printf("\n| %-22s | %36s |\n|%s:|%s:|\n", "result", "", "-----------------------", "-------------------------------------");
+  std::printf("\n| %-22s | %36s |\n|%s:|%s:|\n", "result", "", "-----------------------",
+              "-------------------------------------");
   row("model", s.model + number(" (%lld parameters)", static_cast<long long>(s.parameters)));
   row("data", s.data);
   row("exchange", s.comm + " over " + s.transport);
   row("ranks x batch", number("%d x %d", s.world, s.batch_per_rank));
-  row("device", s.device + " " + s.precision + number(", %d thread%s a rank", s.threads, s.threads == 1 ? "" : "s"));
+  row("device",
+      s.device + " " + s.precision + number(", %d thread%s a rank", s.threads, s.threads == 1 ? "" : "s"));
   row("steps", number("%lld (%s)", static_cast<long long>(s.fit.steps), name_of(s.fit.stopped)));
-  row("throughput", number("%.1f samples/s%s", s.fit.samples_per_sec, s.fit.warm_up_left_out ? " after 20 steps" : ""));
+  row("throughput",
+      number("%.1f samples/s%s", s.fit.samples_per_sec, s.fit.warm_up_left_out ? " after 20 steps" : ""));
   row("step min/median/max", number("%.1f / %.1f / %.1f ms", ms.min, ms.median, ms.max));
   row("exposed communication", number("%.2f ms a step", s.fit.exposed_comm_ms));
   row("training loss", number("%.5f", s.fit.loss));
@@ -85,7 +95,10 @@ void write_json(const Summary& s, const std::string& path) {
       {"epochs", nlohmann::ordered_json::array()},
   };
   for (const auto& epoch : s.fit.epochs) {
-    nlohmann::ordered_json e = {{"epoch", epoch.epoch}, {"seconds", epoch.seconds}, {"loss", epoch.loss}, {"accuracy", epoch.accuracy}};
+    nlohmann::ordered_json e = {{"epoch", epoch.epoch},
+                                {"seconds", epoch.seconds},
+                                {"loss", epoch.loss},
+                                {"accuracy", epoch.accuracy}};
     if (epoch.test.rows > 0) {
       e["test_seconds"] = epoch.test.seconds;
       e["test_loss"] = epoch.test.loss;

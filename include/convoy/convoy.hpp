@@ -1,9 +1,9 @@
-// convoy: data-parallel training as one include. What needs a library beyond the standard one and zlib comes with that
-// library's CMake component, which defines the macro asked for here.
+// convoy: data-parallel training as one include. What needs a library beyond the standard one and zlib comes
+// with that library's CMake component, which defines the macro asked for here.
 #pragma once
 
-#include <convoy/comm/exchange/any.hpp>
 #include <convoy/comm/comm.hpp>
+#include <convoy/comm/exchange/any.hpp>
 #include <convoy/data/data.hpp>
 #include <convoy/exec/reference/reference.hpp>
 #include <convoy/graph/dynamic.hpp>

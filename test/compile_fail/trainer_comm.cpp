@@ -12,6 +12,7 @@ using Net = models::ResNet18<Image{1, 28, 28}, 10>;
 
 int main() {
   const auto digits = data::digits();
-  Trainer<Net, optim::Adam, transport::Threads, exec::Reference<f32>> trainer{{.batch = 128, .optimizer = {.lr = 1e-3f}}};
+  Trainer<Net, optim::Adam, transport::Threads, exec::Reference<f32>> trainer{
+      {.batch = 128, .optimizer = {.lr = 1e-3f}}};
   trainer.fit(digits.train, {.epochs = 4, .validate = &digits.test});
 }

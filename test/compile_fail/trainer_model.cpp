@@ -14,6 +14,7 @@ struct NoModel {};
 
 int main() {
   const auto digits = data::digits();
-  Trainer<NoModel, optim::Adam, comm::None, exec::Reference<f32>> trainer{{.batch = 128, .optimizer = {.lr = 1e-3f}}};
+  Trainer<NoModel, optim::Adam, comm::None, exec::Reference<f32>> trainer{
+      {.batch = 128, .optimizer = {.lr = 1e-3f}}};
   trainer.fit(digits.train, {.epochs = 4, .validate = &digits.test});
 }

@@ -1,11 +1,12 @@
-// The main() of every test that mpirun starts: each rank runs all cases, in the same order, and reports for itself.
+// The main() of every test that mpirun starts: each rank runs all cases, in the same order, and reports for
+// itself.
 #define DOCTEST_CONFIG_IMPLEMENT
+#include <cstdio>
+#include <exception>
+
 #include <doctest/doctest.h>
 
 #include <convoy/comm/transport/mpi_session.hpp>
-
-#include <cstdio>
-#include <exception>
 
 int main(int argc, char** argv) {
   try {

@@ -1,12 +1,6 @@
 // RANKS: 2 3 4
-// The exchange over MPI: the same bits as over threads, traffic as priced, no allocation in a step, one sentence for
-// ranks that differ.
-#include <doctest/doctest.h>
-
-#include <convoy/comm/exchange/native.hpp>
-#include <convoy/comm/schedule/price.hpp>
-#include <convoy/comm/transport/mpi.hpp>
-
+// The exchange over MPI: the same bits as over threads, traffic as priced, no allocation in a step, one
+// sentence for ranks that differ.
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
@@ -14,8 +8,13 @@
 #include <string>
 #include <vector>
 
+#include <doctest/doctest.h>
+
 #include "../comm_oracle.hpp"
 #include "../comm_step.hpp"
+#include <convoy/comm/exchange/native.hpp>
+#include <convoy/comm/schedule/price.hpp>
+#include <convoy/comm/transport/mpi.hpp>
 
 using namespace convoy;
 using transport::Mpi;
@@ -141,7 +140,8 @@ TEST_CASE("a step allocates nothing") {
         any.begin(b);
         any.poll();
       }
-      any.finish([&](Range range, float scale) { parameters[static_cast<std::size_t>(range.begin)] -= scale; });
+      any.finish(
+          [&](Range range, float scale) { parameters[static_cast<std::size_t>(range.begin)] -= scale; });
       double loss = 1;
       any.reduce(std::span<double>(&loss, 1), comm::sum);
     };
@@ -159,11 +159,13 @@ TEST_CASE("ranks that differ are told who differs in what") {
   std::vector<float> arena(10);
   const std::vector<Range> cuts{{0, 10}};
   const bool odd = any.rank() == any.size() - 1;
-  CHECK_THROWS_WITH_AS(any.open(comm::Fingerprint().add("model", "resnet18").add("batch", odd ? 64 : 128),
-                                {arena, arena, cuts}),
-                       concat("rank ", any.size() - 1, " differs from rank 0 in batch: 64 instead of 128").c_str(),
-                       ConfigError);
-  any.open(comm::Fingerprint().add("model", "resnet18"), {arena, arena, cuts});  // and the exchange is still good
+  CHECK_THROWS_WITH_AS(
+      any.open(comm::Fingerprint().add("model", "resnet18").add("batch", odd ? 64 : 128),
+               {arena, arena, cuts}),
+      concat("rank ", any.size() - 1, " differs from rank 0 in batch: 64 instead of 128").c_str(),
+      ConfigError);
+  any.open(comm::Fingerprint().add("model", "resnet18"),
+           {arena, arena, cuts});  // and the exchange is still good
 }
 
 TEST_CASE("a policy that differs is found, too") {
@@ -171,6 +173,6 @@ TEST_CASE("a policy that differs is found, too") {
   comm::Any any = comm::make(here.rank() == 1 ? "native" : "ring", here, small);
   std::vector<float> arena(10);
   const std::vector<Range> cuts{{0, 10}};
-  CHECK_THROWS_WITH_AS(any.open({}, {arena, arena, cuts}), "rank 1 differs from rank 0 in comm: native instead of ring",
-                       ConfigError);
+  CHECK_THROWS_WITH_AS(any.open({}, {arena, arena, cuts}),
+                       "rank 1 differs from rank 0 in comm: native instead of ring", ConfigError);
 }

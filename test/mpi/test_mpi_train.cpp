@@ -2,10 +2,9 @@
 // Training over MPI: the same bits as over threads, whatever the number of ranks.
 #include <doctest/doctest.h>
 
+#include "../train_support.hpp"
 #include <convoy/comm/transport/mpi.hpp>
 #include <convoy/exec/host/host.hpp>
-
-#include "../train_support.hpp"
 
 using namespace convoy;
 using namespace train_test;
@@ -20,13 +19,14 @@ void same_bits() {
   const Blobs blobs(231);
   const train::FitOptions options{.epochs = 2, .log = nullptr};
   const transport::Mpi world;
-  const typename HostTrainer<comm::Ring, transport::Mpi, Model>::Config config{.batch = 16, .optimizer = {.weight_decay = 0.01f}, .exec = {.threads = 1}};
+  const typename HostTrainer<comm::Ring, transport::Mpi, Model>::Config config{
+      .batch = 16, .optimizer = {.weight_decay = 0.01f}, .exec = {.threads = 1}};
 
   HostTrainer<comm::Ring, transport::Mpi, Model> trainer{config, world};
   trainer.fit(blobs, options);
   const auto over_mpi = all_parameters(trainer);
-  const auto over_threads =
-      train_test::train<HostTrainer<comm::Ring, transport::Threads, Model>>(world.size(), config, data::DatasetRef(&blobs), options);
+  const auto over_threads = train_test::train<HostTrainer<comm::Ring, transport::Threads, Model>>(
+      world.size(), config, data::DatasetRef(&blobs), options);
   CHECK(over_mpi == over_threads);
 }
 

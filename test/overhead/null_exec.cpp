@@ -1,5 +1,5 @@
-// What Trainer itself costs: steps of ResNet-18's plan on an Exec that computes nothing and a Comm that exchanges
-// nothing, so that only the steps' own bookkeeping is left. check.sh runs it under callgrind.
+// What Trainer itself costs: steps of ResNet-18's plan on an Exec that computes nothing and a Comm that
+// exchanges nothing, so that only the steps' own bookkeeping is left. check.sh runs it under callgrind.
 #include <cstdlib>
 #include <iostream>
 

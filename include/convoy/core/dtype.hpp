@@ -70,24 +70,34 @@ struct f16 {
 /// Bytes of one element.
 constexpr std::size_t size_of(DType type) {
   switch (type) {
-    case DType::f64: return 8;
+    case DType::f64:
+      return 8;
     case DType::f32:
-    case DType::i32: return 4;
+    case DType::i32:
+      return 4;
     case DType::bf16:
-    case DType::f16: return 2;
-    case DType::u8: return 1;
+    case DType::f16:
+      return 2;
+    case DType::u8:
+      return 1;
   }
   return 0;
 }
 
 constexpr std::string_view name_of(DType type) {
   switch (type) {
-    case DType::f32: return "f32";
-    case DType::f64: return "f64";
-    case DType::bf16: return "bf16";
-    case DType::f16: return "f16";
-    case DType::i32: return "i32";
-    case DType::u8: return "u8";
+    case DType::f32:
+      return "f32";
+    case DType::f64:
+      return "f64";
+    case DType::bf16:
+      return "bf16";
+    case DType::f16:
+      return "f16";
+    case DType::i32:
+      return "i32";
+    case DType::u8:
+      return "u8";
   }
   return "?";
 }
@@ -98,11 +108,17 @@ inline constexpr DType dtype_of = [] {
   static_assert(sizeof(T) == 0, "convoy: this element type has no DType; use f32, f64, bf16, f16, i32 or u8");
   return DType{};
 }();
-template <> inline constexpr DType dtype_of<f32> = DType::f32;
-template <> inline constexpr DType dtype_of<f64> = DType::f64;
-template <> inline constexpr DType dtype_of<bf16> = DType::bf16;
-template <> inline constexpr DType dtype_of<f16> = DType::f16;
-template <> inline constexpr DType dtype_of<i32> = DType::i32;
-template <> inline constexpr DType dtype_of<u8> = DType::u8;
+template <>
+inline constexpr DType dtype_of<f32> = DType::f32;
+template <>
+inline constexpr DType dtype_of<f64> = DType::f64;
+template <>
+inline constexpr DType dtype_of<bf16> = DType::bf16;
+template <>
+inline constexpr DType dtype_of<f16> = DType::f16;
+template <>
+inline constexpr DType dtype_of<i32> = DType::i32;
+template <>
+inline constexpr DType dtype_of<u8> = DType::u8;
 
 }  // namespace convoy

@@ -10,10 +10,12 @@
 
 namespace convoy {
 
-/// Every arena and every tensor in it starts on a multiple of this many bytes: a cache line, an AVX-512 register.
+/// Every arena and every tensor in it starts on a multiple of this many bytes: a cache line, an AVX-512
+/// register.
 inline constexpr std::size_t alignment = 64;
 
-/// `size` elements of a trivial type in memory of a resource, zeroed at start, released at the end. Move only.
+/// `size` elements of a trivial type in memory of a resource, zeroed at start, released at the end. Move
+/// only.
 template <class T>
 class Buffer {
   static_assert(std::is_trivially_copyable_v<T>, "convoy: a Buffer holds trivially copyable elements only");
@@ -27,7 +29,9 @@ class Buffer {
     std::memset(static_cast<void*>(data_), 0, size * sizeof(T));
   }
   Buffer(Buffer&& other) noexcept
-      : resource_(other.resource_), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+      : resource_(other.resource_),
+        data_(std::exchange(other.data_, nullptr)),
+        size_(std::exchange(other.size_, 0)) {}
   Buffer& operator=(Buffer&& other) noexcept {
     std::swap(resource_, other.resource_);
     std::swap(data_, other.data_);

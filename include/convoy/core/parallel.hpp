@@ -1,5 +1,6 @@
-// parallel: a team of threads on the OpenMP runtime that oneDNN uses. A second pool spinning beside that one costs
-// several times the work itself, so convoy's own loops run here. Needs libgomp (or libomp) at link time, no flag.
+// parallel: a team of threads on the OpenMP runtime that oneDNN uses. A second pool spinning beside that one
+// costs several times the work itself, so convoy's own loops run here. Needs libgomp (or libomp) at link
+// time, no flag.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +17,8 @@ int omp_get_num_threads(void);
 
 namespace convoy {
 
-/// Calls `body(thread, threads)` once on each of `threads` threads and returns when all are done. The body must not
-/// throw. With one thread it is a plain call.
+/// Calls `body(thread, threads)` once on each of `threads` threads and returns when all are done. The body
+/// must not throw. With one thread it is a plain call.
 template <class Body>
 void parallel(int threads, Body&& body) {
   if (threads <= 1) {
@@ -32,7 +33,8 @@ void parallel(int threads, Body&& body) {
 /// The part of [0, count) that thread `thread` of `threads` takes, cut at multiples of `grain`.
 constexpr Range share(std::int64_t count, int thread, int threads, std::int64_t grain = 1) {
   const std::int64_t grains = (count + grain - 1) / grain;
-  return {std::min(count, grains * thread / threads * grain), std::min(count, grains * (thread + 1) / threads * grain)};
+  return {std::min(count, grains * thread / threads * grain),
+          std::min(count, grains * (thread + 1) / threads * grain)};
 }
 
 }  // namespace convoy

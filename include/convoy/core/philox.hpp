@@ -1,5 +1,6 @@
-// Philox4x32-10, the counter-based generator of Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011.
-// A number is a pure function of (seed, stream, position), so that any rank, thread or device can make it.
+// Philox4x32-10, the counter-based generator of Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3",
+// SC 2011. A number is a pure function of (seed, stream, position), so that any rank, thread or device can
+// make it.
 #pragma once
 
 #include <array>
@@ -12,7 +13,7 @@ namespace convoy {
 
 /// Four random words from a 128-bit counter and a 64-bit key.
 CONVOY_HD constexpr std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
-                                                         std::array<std::uint32_t, 2> key) {
+                                                        std::array<std::uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t a = 0xd2511f53ull * counter[0], b = 0xcd9e8d57ull * counter[2];
     counter = {static_cast<std::uint32_t>(b >> 32) ^ counter[1] ^ key[0], static_cast<std::uint32_t>(b),
@@ -50,7 +51,8 @@ class Philox {
     std::uint64_t product = static_cast<std::uint64_t>(next()) * n;
     if (static_cast<std::uint32_t>(product) < n) {
       const std::uint32_t threshold = (0u - n) % n;
-      while (static_cast<std::uint32_t>(product) < threshold) product = static_cast<std::uint64_t>(next()) * n;
+      while (static_cast<std::uint32_t>(product) < threshold)
+        product = static_cast<std::uint64_t>(next()) * n;
     }
     return static_cast<std::uint32_t>(product >> 32);
   }

@@ -6,8 +6,8 @@
 
 namespace convoy {
 
-/// At most four extents, outermost first: {channels, height, width} for an image, {features} for a vector, {} for a
-/// scalar. A structural type, so that it can be a template argument.
+/// At most four extents, outermost first: {channels, height, width} for an image, {features} for a vector, {}
+/// for a scalar. A structural type, so that it can be a template argument.
 struct Shape {
   static constexpr int max_rank = 4;
   int extent[max_rank] = {};

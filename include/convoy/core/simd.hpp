@@ -1,6 +1,7 @@
-// simd: vector loops compiled for several instruction sets and chosen at run time, without a flag in the consumer's
-// build. A loop is a type with a static always-inline `template <int W> run(...)` written in vectors of W floats
-// (GCC and clang vector extensions); `simd::run<Loop>(...)` calls it inside a function of the best instruction set.
+// simd: vector loops compiled for several instruction sets and chosen at run time, without a flag in the
+// consumer's build. A loop is a type with a static always-inline `template <int W> run(...)` written in
+// vectors of W floats (GCC and clang vector extensions); `simd::run<Loop>(...)` calls it inside a function of
+// the best instruction set.
 #pragma once
 
 #include <cstdlib>
@@ -11,7 +12,8 @@
 
 namespace convoy::simd {
 
-/// A vector of W elements. Helpers take it by reference: by value, its calling convention would depend on the target.
+/// A vector of W elements. Helpers take it by reference: by value, its calling convention would depend on the
+/// target.
 template <class T, int W>
 using Vec __attribute__((vector_size(sizeof(T) * W))) = T;
 
@@ -46,7 +48,8 @@ CONVOY_INLINE void store(void* to, const V& v) {
 
 #if defined(__x86_64__)
 template <class Loop, class... Args>
-__attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma"), noinline)) void run_avx512(Args... args) {
+__attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma"), noinline)) void run_avx512(
+    Args... args) {
   Loop::template run<16>(args...);
 }
 template <class Loop, class... Args>
@@ -55,14 +58,18 @@ __attribute__((target("avx2,fma"), noinline)) void run_avx2(Args... args) {
 }
 #endif
 
-/// Runs `Loop::run<W>(args...)` with W = 16 (AVX-512), 8 (AVX2) or 4 (SSE2, NEON). Arguments are passed by value.
+/// Runs `Loop::run<W>(args...)` with W = 16 (AVX-512), 8 (AVX2) or 4 (SSE2, NEON). Arguments are passed by
+/// value.
 template <class Loop, class... Args>
 void run(Args... args) {
 #if defined(__x86_64__)
   switch (isa()) {
-    case Isa::avx512: return run_avx512<Loop>(args...);
-    case Isa::avx2: return run_avx2<Loop>(args...);
-    case Isa::baseline: break;
+    case Isa::avx512:
+      return run_avx512<Loop>(args...);
+    case Isa::avx2:
+      return run_avx2<Loop>(args...);
+    case Isa::baseline:
+      break;
   }
 #endif
   Loop::template run<4>(args...);

@@ -1,19 +1,22 @@
-// Buckets: the contiguous ranges of the gradient arena that are exchanged together, in the order in which backward
-// finishes them. The first is small, so that the exchange starts early (Li et al., "PyTorch Distributed", VLDB 2020);
-// the others are about 25 MiB, or a quarter of a model smaller than 100 MiB, so that its exchange overlaps too.
+// Buckets: the contiguous ranges of the gradient arena that are exchanged together, in the order in which
+// backward finishes them. The first is small, so that the exchange starts early (Li et al., "PyTorch
+// Distributed", VLDB 2020); the others are about 25 MiB, or a quarter of a model smaller than 100 MiB, so
+// that its exchange overlaps too.
 #pragma once
 
 #include <convoy/graph/layout.hpp>
 
 namespace convoy::graph {
 
-/// Sizes in bytes of f32 gradients. A model may declare its own: `static constexpr BucketOptions buckets = {...};`.
+/// Sizes in bytes of f32 gradients. A model may declare its own: `static constexpr BucketOptions buckets =
+/// {...};`.
 struct BucketOptions {
   std::int64_t first = 1 << 20;
   std::int64_t others = 25 << 20;
 };
 
-/// Writes at most `exchanged_count` buckets that cover [0, exchanged) without gaps, cut between tensors; returns their number.
+/// Writes at most `exchanged_count` buckets that cover [0, exchanged) without gaps, cut between tensors;
+/// returns their number.
 constexpr int make_buckets(const Slot* slots, const int* order, int exchanged_count, std::int64_t exchanged,
                            const BucketOptions& options, Range* buckets) {
   const auto element = static_cast<std::int64_t>(sizeof(float));

@@ -1,5 +1,5 @@
-// Builder: the `g` of a model's `define`. Runs in constant expressions and at run time alike; infers shapes, makes
-// PyTorch's names, records the first fault (at run time: throws it).
+// Builder: the `g` of a model's `define`. Runs in constant expressions and at run time alike; infers shapes,
+// makes PyTorch's names, records the first fault (at run time: throws it).
 #pragma once
 
 #include <concepts>
@@ -58,9 +58,10 @@ struct NameOption {
   std::string_view name = {};
 };
 
-/// The operations of a model. Nodes are numbered, and unnamed ones named, in the order of the calls; compilers evaluate
-/// the arguments of one call in different orders, so give operations that stand in one argument list names of their own
-/// (or statements of their own) where ranks or checkpoints of differently compiled programs must agree.
+/// The operations of a model. Nodes are numbered, and unnamed ones named, in the order of the calls;
+/// compilers evaluate the arguments of one call in different orders, so give operations that stand in one
+/// argument list names of their own (or statements of their own) where ranks or checkpoints of differently
+/// compiled programs must agree.
 template <class Tables>
 class Builder {
  public:
@@ -90,8 +91,8 @@ class Builder {
     if (!image(x, {o.channels, o.kernel, o.stride}, window)) return abandon(node, x);
     node.shape = {o.channels, window.positions(x.shape[1], o.kernel), window.positions(x.shape[2], o.kernel)};
     const int fan = o.kernel * o.kernel;
-    weight(node, {o.channels, x.shape[0], o.kernel, o.kernel}, x.shape[0] * fan, o.channels * fan, Init::kaiming_normal,
-           o.frozen);
+    weight(node, {o.channels, x.shape[0], o.kernel, o.kernel}, x.shape[0] * fan, o.channels * fan,
+           Init::kaiming_normal, o.frozen);
     if (o.bias) bias(node, o.channels, x.shape[0] * fan, Init::fan_in_uniform, o.frozen);
     return place(node, x);
   }
@@ -164,20 +165,25 @@ class Builder {
   constexpr Tensor cross_entropy(Tensor logits, Label label, NameOption o = {}) {
     Node node = begin(Op::cross_entropy, o.name);
     node.classes = label.classes;
-    if (logits.shape.rank != 1) report(FaultKind::input_is_not_flat, logits.shape);
-    else if (logits.shape[0] != label.classes) report(FaultKind::classes_differ, logits.shape, {label.classes});
+    if (logits.shape.rank != 1)
+      report(FaultKind::input_is_not_flat, logits.shape);
+    else if (logits.shape[0] != label.classes)
+      report(FaultKind::classes_differ, logits.shape, {label.classes});
     return place(node, logits, label);
   }
 
   /// A user's operation of 1 to 3 inputs; see graph/custom.hpp for what `Operation` must have.
   template <class Operation, class... Inputs>
   constexpr Tensor custom(Operation, Inputs... x) {
-    if constexpr (requires { { Operation::shape(x.shape...) } -> std::convertible_to<Shape>; }) {
+    if constexpr (requires {
+                    { Operation::shape(x.shape...) } -> std::convertible_to<Shape>;
+                  }) {
       return call<Operation>(Operation::shape(x.shape...), x...);
     } else {
-      static_assert(sizeof(Operation) == 0,
-                    "convoy: a custom operation needs a static constexpr Shape shape(Shape, ...) of as many shapes as "
-                    "it has inputs");
+      static_assert(
+          sizeof(Operation) == 0,
+          "convoy: a custom operation needs a static constexpr Shape shape(Shape, ...) of as many shapes as "
+          "it has inputs");
       report(FaultKind::reported, {});
       return Tensor{};
     }
@@ -202,7 +208,8 @@ class Builder {
   /// Hands a value out under a name.
   constexpr void output(std::string_view name, Tensor x) { tables_.push(Output{Name(name), x.node}); }
 
-  /// Measures something on every batch; see graph/custom.hpp. The inputs must be labels or outputs of the model.
+  /// Measures something on every batch; see graph/custom.hpp. The inputs must be labels or outputs of the
+  /// model.
   template <class Measure, class... Inputs>
   constexpr void metric(std::string_view name, Measure, Inputs... x) {
     constexpr int count = sizeof...(x);
@@ -211,7 +218,8 @@ class Builder {
       report(FaultKind::reported, {});
     } else if constexpr (!has_measure<Measure, count, integers<Inputs...>>) {
       static_assert(sizeof(Measure) == 0,
-                    "convoy: a metric needs static double measure(View<const float> x, ...), with View<const i32> for a "
+                    "convoy: a metric needs static double measure(View<const float> x, ...), with View<const "
+                    "i32> for a "
                     "label");
       report(FaultKind::reported, {});
     } else {
@@ -326,9 +334,11 @@ class Builder {
       if (extents[i] <= 0) return report(FaultKind::extent_is_not_positive, extents), false;
     if (window.padding < 0 || window.padding > most_padding)
       return report(FaultKind::padding_is_wrong, {window.height, window.width}, {window.padding}), false;
-    if (window.positions(x.shape[1], window.height) > 0 && window.positions(x.shape[2], window.width) > 0) return true;
+    if (window.positions(x.shape[1], window.height) > 0 && window.positions(x.shape[2], window.width) > 0)
+      return true;
     const int pad = 2 * window.padding;
-    report(FaultKind::window_does_not_fit, {x.shape[1] + pad, x.shape[2] + pad}, {window.height, window.width});
+    report(FaultKind::window_does_not_fit, {x.shape[1] + pad, x.shape[2] + pad},
+           {window.height, window.width});
     return false;
   }
 
@@ -352,11 +362,21 @@ class Builder {
                      frozen ? Group::frozen : Group::decay});
   }
   constexpr void bias(Node& node, int size, int fan_in, Init init, bool frozen) {
-    parameter(node, {suffixed(node.name, "bias"), {size}, count_, fan_in, size, init,
+    parameter(node, {suffixed(node.name, "bias"),
+                     {size},
+                     count_,
+                     fan_in,
+                     size,
+                     init,
                      frozen ? Group::frozen : Group::no_decay});
   }
   constexpr void norm_parameter(Node& node, std::string_view suffix, int channels, Init init, bool frozen) {
-    parameter(node, {suffixed(node.name, suffix), {channels}, count_, 1, 1, init,
+    parameter(node, {suffixed(node.name, suffix),
+                     {channels},
+                     count_,
+                     1,
+                     1,
+                     init,
                      frozen ? Group::frozen : Group::no_decay});
   }
 
@@ -368,15 +388,19 @@ class Builder {
     if constexpr (count < 1 || count > Node::max_inputs) {
       static_assert(sizeof(Operation) == 0, "convoy: a custom operation or loss takes 1 to 3 inputs");
     } else if constexpr (labels != 0 && labels != 1u << (count - 1)) {
-      static_assert(sizeof(Operation) == 0, "convoy: a custom operation or loss takes its label, if any, as the last input");
+      static_assert(sizeof(Operation) == 0,
+                    "convoy: a custom operation or loss takes its label, if any, as the last input");
     } else if constexpr (!has_forward<Operation, count, labels>) {
       static_assert(sizeof(Operation) == 0,
-                    "convoy: a custom operation or loss needs static void forward(View<const T> x, ..., View<T> y) for T "
+                    "convoy: a custom operation or loss needs static void forward(View<const T> x, ..., "
+                    "View<T> y) for T "
                     "of float and of double, with View<const i32> for a label");
     } else if constexpr (!has_backward<Operation, count, labels>) {
-      static_assert(sizeof(Operation) == 0,
-                    "convoy: a custom operation or loss needs static void backward(View<const T> x, ..., View<const T> y, "
-                    "View<const T> dy, View<T> dx, ...) for T of float and of double, with no dx for a label");
+      static_assert(
+          sizeof(Operation) == 0,
+          "convoy: a custom operation or loss needs static void backward(View<const T> x, ..., View<const T> "
+          "y, "
+          "View<const T> dy, View<T> dx, ...) for T of float and of double, with no dx for a label");
     } else {
       Node node = begin(Op::custom, {});
       node.shape = shape;

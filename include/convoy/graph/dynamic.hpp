@@ -8,8 +8,8 @@
 
 namespace convoy {
 
-/// Traces `define(g)` at run time and owns the tables of the resulting plan. Throws ModelError where plan_of would not
-/// compile.
+/// Traces `define(g)` at run time and owns the tables of the resulting plan. Throws ModelError where plan_of
+/// would not compile.
 class DynamicPlan {
  public:
   template <class Define>
@@ -21,7 +21,8 @@ class DynamicPlan {
     const graph::Graph view = tables_.view();
     std::unordered_set<std::string_view> names;
     for (const auto& node : tables_.nodes)
-      if (!names.insert(node.name.view()).second) graph::raise({graph::FaultKind::name_taken, node.name, {}, {}});
+      if (!names.insert(node.name.view()).second)
+        graph::raise({graph::FaultKind::name_taken, node.name, {}, {}});
 
     const auto n = static_cast<std::size_t>(view.node_count);
     std::vector<int> consumer(n), uses(n);
@@ -36,12 +37,14 @@ class DynamicPlan {
     order_.resize(parameters);
     buckets_.resize(parameters);
     int exchanged = 0;
-    plan_.sizes = graph::lay_out(view, steps_.data(), step_count, taps_.data(), slots_.data(), order_.data(), exchanged);
+    plan_.sizes = graph::lay_out(view, steps_.data(), step_count, taps_.data(), slots_.data(), order_.data(),
+                                 exchanged);
     order_.resize(static_cast<std::size_t>(exchanged));
-    buckets_.resize(static_cast<std::size_t>(graph::make_buckets(slots_.data(), order_.data(), exchanged,
-                                                                 plan_.sizes.exchanged, bucket_options, buckets_.data())));
+    buckets_.resize(static_cast<std::size_t>(graph::make_buckets(
+        slots_.data(), order_.data(), exchanged, plan_.sizes.exchanged, bucket_options, buckets_.data())));
     prices_.resize(n);
-    for (std::size_t i = 0; i < n; ++i) plan_.price += prices_[i] = graph::price_of(view, static_cast<int>(i));
+    for (std::size_t i = 0; i < n; ++i)
+      plan_.price += prices_[i] = graph::price_of(view, static_cast<int>(i));
     lifetimes_.resize(static_cast<std::size_t>(step_count * graph::values_per_step));
     graph::find_lifetimes(view, steps_.data(), step_count, step_of_.data(), true, lifetimes_.data());
     plan_.training_bytes = graph::pack(lifetimes_, 2 * step_count - 1, offsets_);

@@ -1,5 +1,5 @@
-// Fusion: which nodes are computed as one step. A convolution takes the batch norm, the addition and the ReLU that
-// follow it; a batch norm, an addition or a linear layer takes what follows it likewise.
+// Fusion: which nodes are computed as one step. A convolution takes the batch norm, the addition and the ReLU
+// that follow it; a batch norm, an addition or a linear layer takes what follows it likewise.
 #pragma once
 
 #include <convoy/graph/node.hpp>
@@ -8,17 +8,17 @@ namespace convoy::graph {
 
 /// One unit of execution. Steps are in an order in which every input is there; backward runs them in reverse.
 struct Step {
-  Op op = Op::input;   ///< of the node that leads
-  int main = -1;       ///< the node that leads: its inputs are the step's inputs
-  int norm = -1;       ///< the batch norm fused into it, or -1 (a batch norm that leads is `main`)
-  int add = -1;        ///< the addition fused into it, or -1
-  int residual = -1;   ///< the node whose value that addition adds
-  int relu = -1;       ///< the ReLU fused into it, or -1
-  int output = -1;     ///< the node whose value the step yields
+  Op op = Op::input;  ///< of the node that leads
+  int main = -1;      ///< the node that leads: its inputs are the step's inputs
+  int norm = -1;      ///< the batch norm fused into it, or -1 (a batch norm that leads is `main`)
+  int add = -1;       ///< the addition fused into it, or -1
+  int residual = -1;  ///< the node whose value that addition adds
+  int relu = -1;      ///< the ReLU fused into it, or -1
+  int output = -1;    ///< the node whose value the step yields
 };
 
-/// Writes the steps of a graph and, for each node, its step (-1 for inputs and labels). Both arrays have room for
-/// `node_count` entries; returns the number of steps. Linear in the nodes.
+/// Writes the steps of a graph and, for each node, its step (-1 for inputs and labels). Both arrays have room
+/// for `node_count` entries; returns the number of steps. Linear in the nodes.
 constexpr int fuse(const Graph& g, Step* steps, int* step_of, int* consumer, int* uses) {
   for (int n = 0; n < g.node_count; ++n) {
     uses[n] = 0;
@@ -35,8 +35,8 @@ constexpr int fuse(const Graph& g, Step* steps, int* step_of, int* consumer, int
   for (int i = 0; i < g.metric_count; ++i)
     for (int k = 0; k < g.metrics[i].inputs; ++k) uses[g.metrics[i].input[k]] += 2;
 
-  // `step_of` holds, until the end, the node that leads the step of each node; `consumer` is rewritten to hold the
-  // last node of the step that each leading node leads.
+  // `step_of` holds, until the end, the node that leads the step of each node; `consumer` is rewritten to
+  // hold the last node of the step that each leading node leads.
   for (int n = 0; n < g.node_count; ++n) {
     const Op op = g.nodes[n].op;
     if (op == Op::input || op == Op::label || step_of[n] >= 0) continue;

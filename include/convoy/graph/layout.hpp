@@ -1,5 +1,5 @@
-// Layout: where each parameter lies in the flat arenas. Tensors stand in the order in which backward finishes their
-// gradients, so that a bucket is one contiguous range and needs no packing. The parameter arena is
+// Layout: where each parameter lies in the flat arenas. Tensors stand in the order in which backward finishes
+// their gradients, so that a bucket is one contiguous range and needs no packing. The parameter arena is
 //     [ exchanged: live parts, in backward order | frozen | dead taps ]
 // and the gradient arena is its exchanged part alone.
 #pragma once
@@ -13,8 +13,9 @@ namespace convoy::graph {
 /// Elements to which the start of every tensor is aligned: 64 bytes of f32.
 inline constexpr std::int64_t slot_alignment = 16;
 
-/// The place of one parameter. A convolution with dead taps is split: `live` holds [out][in][live taps], `dead` the
-/// rest in the same order; otherwise `dead` is empty. An Exec may permute elements within `live`, never its size.
+/// The place of one parameter. A convolution with dead taps is split: `live` holds [out][in][live taps],
+/// `dead` the rest in the same order; otherwise `dead` is empty. An Exec may permute elements within `live`,
+/// never its size.
 struct Slot {
   Range live, dead;
 };
@@ -30,8 +31,8 @@ constexpr std::int64_t align_slot(std::int64_t size) {
   return (size + slot_alignment - 1) / slot_alignment * slot_alignment;
 }
 
-/// Writes a slot for each parameter and, in `order`, the parameters as they stand in the exchanged part; returns the
-/// arenas' sizes and in `exchanged_count` how many parameters are exchanged.
+/// Writes a slot for each parameter and, in `order`, the parameters as they stand in the exchanged part;
+/// returns the arenas' sizes and in `exchanged_count` how many parameters are exchanged.
 constexpr ArenaSizes lay_out(const Graph& g, const Step* steps, int step_count, const Taps* taps, Slot* slots,
                              int* order, int& exchanged_count) {
   ArenaSizes sizes;
@@ -63,7 +64,8 @@ constexpr ArenaSizes lay_out(const Graph& g, const Step* steps, int step_count, 
   };
   for (int p = 0; p < g.parameter_count; ++p)
     if (g.parameters[p].group == Group::frozen) append(slots[p].live, live_size(p));
-  for (int p = 0; p < g.parameter_count; ++p) append(slots[p].dead, g.parameters[p].shape.size() - live_size(p));
+  for (int p = 0; p < g.parameter_count; ++p)
+    append(slots[p].dead, g.parameters[p].shape.size() - live_size(p));
   for (int i = 0; i < g.statistic_count; ++i) sizes.statistics += align_slot(g.statistics[i].shape.size());
   return sizes;
 }

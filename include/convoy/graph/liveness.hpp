@@ -1,5 +1,6 @@
-// Liveness: when each value of a training step is needed, and an arena in which values that never live together share
-// memory. Time counts steps: forward 0 .. S-1, backward S .. 2S-1, where step s runs backward at 2S-1-s.
+// Liveness: when each value of a training step is needed, and an arena in which values that never live
+// together share memory. Time counts steps: forward 0 .. S-1, backward S .. 2S-1, where step s runs backward
+// at 2S-1-s.
 #pragma once
 
 #include <vector>
@@ -24,12 +25,15 @@ constexpr int storage_step(const Graph& g, const int* step_of, int n) {
   return step_of[n];
 }
 
-/// Writes `values_per_step` lifetimes a step, with the bytes of one sample in f32. `training` false: forward alone.
-constexpr void find_lifetimes(const Graph& g, const Step* steps, int step_count, const int* step_of, bool training,
-                              Lifetime* lifetimes) {
+/// Writes `values_per_step` lifetimes a step, with the bytes of one sample in f32. `training` false: forward
+/// alone.
+constexpr void find_lifetimes(const Graph& g, const Step* steps, int step_count, const int* step_of,
+                              bool training, Lifetime* lifetimes) {
   const int last = training ? 2 * step_count - 1 : step_count;
   auto backward = [&](int s) { return 2 * step_count - 1 - s; };
-  auto value = [&](int s, ValueKind kind) -> Lifetime& { return lifetimes[s * values_per_step + static_cast<int>(kind)]; };
+  auto value = [&](int s, ValueKind kind) -> Lifetime& {
+    return lifetimes[s * values_per_step + static_cast<int>(kind)];
+  };
   const auto element = static_cast<std::int64_t>(sizeof(float));
   for (int s = 0; s < step_count; ++s) {
     const Step& step = steps[s];
@@ -39,7 +43,8 @@ constexpr void find_lifetimes(const Graph& g, const Step* steps, int step_count,
     value(s, ValueKind::saved) = {s, s, step.norm >= 0 ? g.nodes[step.main].shape.size() * element : 0};
     value(s, ValueKind::gradient) = {backward(s), backward(s), training ? bytes : 0};
     if (training) {
-      // A batch norm recomputes its normalised input from `saved`, a ReLU masks by its output, a convolution needs its input.
+      // A batch norm recomputes its normalised input from `saved`, a ReLU masks by its output, a convolution
+      // needs its input.
       value(s, ValueKind::saved).end = backward(s);
       value(s, ValueKind::output).end = backward(s);
     }
@@ -72,10 +77,11 @@ struct FreeBlock {
   std::int64_t begin = 0, end = 0;
 };
 
-/// Writes an offset for each of `count` values, aligned to 64 bytes, such that no two that live together overlap;
-/// returns the arena's size in bytes. First fit over a sorted free list, values in the order of their beginnings: time
-/// runs from 0 to `last`. `first_at` and `next_at` (last + 2 and count entries), `release_at`, `release_next` likewise, and
-/// `blocks` (count + 1 entries) are scratch, given by the caller because constants know their sizes.
+/// Writes an offset for each of `count` values, aligned to 64 bytes, such that no two that live together
+/// overlap; returns the arena's size in bytes. First fit over a sorted free list, values in the order of
+/// their beginnings: time runs from 0 to `last`. `first_at` and `next_at` (last + 2 and count entries),
+/// `release_at`, `release_next` likewise, and `blocks` (count + 1 entries) are scratch, given by the caller
+/// because constants know their sizes.
 constexpr std::int64_t pack(const Lifetime* values, int count, int last, std::int64_t* offsets, int* first_at,
                             int* next_at, int* release_at, int* release_next, FreeBlock* blocks) {
   auto aligned = [](std::int64_t bytes) { return (bytes + 63) / 64 * 64; };
@@ -131,7 +137,8 @@ constexpr std::int64_t pack(const Lifetime* values, int count, int last, std::in
   }
   std::int64_t size = 0;
   for (int v = 0; v < count; ++v)
-    if (values[v].bytes > 0 && offsets[v] + aligned(values[v].bytes) > size) size = offsets[v] + aligned(values[v].bytes);
+    if (values[v].bytes > 0 && offsets[v] + aligned(values[v].bytes) > size)
+      size = offsets[v] + aligned(values[v].bytes);
   return size;
 }
 

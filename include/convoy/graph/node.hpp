@@ -1,5 +1,5 @@
-// Nodes: what a model consists of once it is traced. One flat array of nodes in order of definition, one of parameters,
-// one of running statistics. Shapes are of one sample; the batch size is chosen at run time.
+// Nodes: what a model consists of once it is traced. One flat array of nodes in order of definition, one of
+// parameters, one of running statistics. Shapes are of one sample; the batch size is chosen at run time.
 #pragma once
 
 #include <cstdint>
@@ -29,12 +29,14 @@ enum class Op : unsigned char {
 inline constexpr int op_count = 12;
 
 constexpr std::string_view name_of(Op op) {
-  constexpr std::string_view names[op_count] = {"input", "label",    "conv2d",  "batch_norm", "relu",          "max_pool",
-                                                "avg_pool", "add", "flatten", "linear", "cross_entropy", "custom"};
+  constexpr std::string_view names[op_count] = {"input",   "label",    "conv2d",        "batch_norm",
+                                                "relu",    "max_pool", "avg_pool",      "add",
+                                                "flatten", "linear",   "cross_entropy", "custom"};
   return names[static_cast<int>(op)];
 }
 
-/// The sliding window of a convolution or a pooling: extents of the kernel, one stride and one padding for both axes.
+/// The sliding window of a convolution or a pooling: extents of the kernel, one stride and one padding for
+/// both axes.
 struct Window {
   int height = 0, width = 0, stride = 1, padding = 0;
 
@@ -53,13 +55,15 @@ struct Node {
   DType dtype = DType::f32;
   int input[max_inputs] = {-1, -1, -1};
   int inputs = 0;
-  Shape shape;                     ///< of its output, for one sample
-  Window window;                   ///< conv2d, max_pool, avg_pool
-  float epsilon = 0, momentum = 0;  ///< batch_norm: y = (x - mean) / sqrt(var + epsilon); running += momentum * (new - running)
-  int classes = 0;                 ///< label, cross_entropy
-  int parameter = -1;              ///< index of the first parameter: weight, then bias where it has one
+  Shape shape;    ///< of its output, for one sample
+  Window window;  ///< conv2d, max_pool, avg_pool
+  float epsilon = 0,
+        momentum =
+            0;  ///< batch_norm: y = (x - mean) / sqrt(var + epsilon); running += momentum * (new - running)
+  int classes = 0;     ///< label, cross_entropy
+  int parameter = -1;  ///< index of the first parameter: weight, then bias where it has one
   int parameters = 0;
-  int statistic = -1;              ///< batch_norm: index of running_mean; running_var follows
+  int statistic = -1;  ///< batch_norm: index of running_mean; running_var follows
   const CustomCalls* custom = nullptr;
   Name name;
 };
@@ -79,7 +83,8 @@ enum class Group : unsigned char {
   frozen,    ///< neither updated nor exchanged
 };
 
-/// A learnable tensor: PyTorch's name and canonical layout (convolution: out, in, height, width; linear: out, in).
+/// A learnable tensor: PyTorch's name and canonical layout (convolution: out, in, height, width; linear: out,
+/// in).
 struct Parameter {
   Name name;
   Shape shape;
@@ -119,7 +124,8 @@ struct Graph {
   const Output* outputs = nullptr;
   const Metric* metrics = nullptr;
   const int* losses = nullptr;  ///< nodes whose sum, averaged over the batch, is minimised
-  int node_count = 0, parameter_count = 0, statistic_count = 0, output_count = 0, metric_count = 0, loss_count = 0;
+  int node_count = 0, parameter_count = 0, statistic_count = 0, output_count = 0, metric_count = 0,
+      loss_count = 0;
 };
 
 }  // namespace convoy::graph

@@ -1,5 +1,5 @@
-// Plan: a traced model and what every pass derives from it, as one flat constant. `plan_of<Model>` is that constant;
-// `DynamicPlan` is the same for a model described at run time.
+// Plan: a traced model and what every pass derives from it, as one flat constant. `plan_of<Model>` is that
+// constant; `DynamicPlan` is the same for a model described at run time.
 //
 // Each pass is its own constant expression, because compilers limit the steps of one evaluation, not of all.
 #pragma once
@@ -18,8 +18,8 @@ using graph::BucketOptions;
 using graph::Group;
 using graph::same;
 
-/// What Exec, Comm and Trainer read. Spans point into tables that live as long as the program (plan_of) or as the
-/// DynamicPlan.
+/// What Exec, Comm and Trainer read. Spans point into tables that live as long as the program (plan_of) or as
+/// the DynamicPlan.
 struct Plan {
   graph::Graph graph;
   std::span<const graph::Node> nodes;
@@ -28,19 +28,20 @@ struct Plan {
   std::span<const graph::Output> outputs;
   std::span<const graph::Metric> metrics;
   std::span<const int> losses;
-  std::span<const graph::Step> steps;       ///< what is executed, in forward order
-  std::span<const int> step_of;             ///< for each node; -1 for inputs and labels
-  std::span<const graph::Taps> taps;        ///< for each node; live taps of convolutions
-  std::span<const graph::Slot> slots;       ///< for each parameter
-  std::span<const int> exchange_order;      ///< the parameters as they stand in the exchanged part of the arenas
-  std::span<const Range> buckets;           ///< in elements of the gradient arena, in the order in which backward finishes them
-  std::span<const graph::Price> prices;     ///< for each node
+  std::span<const graph::Step> steps;   ///< what is executed, in forward order
+  std::span<const int> step_of;         ///< for each node; -1 for inputs and labels
+  std::span<const graph::Taps> taps;    ///< for each node; live taps of convolutions
+  std::span<const graph::Slot> slots;   ///< for each parameter
+  std::span<const int> exchange_order;  ///< the parameters as they stand in the exchanged part of the arenas
+  std::span<const Range>
+      buckets;  ///< in elements of the gradient arena, in the order in which backward finishes them
+  std::span<const graph::Price> prices;        ///< for each node
   std::span<const graph::Lifetime> lifetimes;  ///< graph::values_per_step a step, of one sample in training
   std::span<const std::int64_t> offsets;       ///< in the activation arena of one sample, for each lifetime
   graph::ArenaSizes sizes;
-  graph::Price price;                       ///< of all nodes
-  std::int64_t training_bytes = 0;          ///< the activation arena of one sample in training
-  std::uint64_t fingerprint = 0;            ///< of everything that ranks must agree on
+  graph::Price price;               ///< of all nodes
+  std::int64_t training_bytes = 0;  ///< the activation arena of one sample in training
+  std::uint64_t fingerprint = 0;    ///< of everything that ranks must agree on
 
   /// The number of learnable elements, frozen ones included.
   constexpr std::int64_t parameters() const {
@@ -83,7 +84,8 @@ constexpr std::uint64_t fingerprint(const Graph& g) {
     for (int i = 0; i < node.inputs; ++i) mix(static_cast<std::uint64_t>(node.input[i]));
     for (int i = 0; i < node.shape.rank; ++i) mix(static_cast<std::uint64_t>(node.shape[i]));
     mix(static_cast<std::uint64_t>(node.window.height) << 32 | static_cast<std::uint32_t>(node.window.width));
-    mix(static_cast<std::uint64_t>(node.window.stride) << 32 | static_cast<std::uint32_t>(node.window.padding));
+    mix(static_cast<std::uint64_t>(node.window.stride) << 32 |
+        static_cast<std::uint32_t>(node.window.padding));
     mix(static_cast<std::uint64_t>(std::bit_cast<std::uint32_t>(node.epsilon)) << 32 |
         std::bit_cast<std::uint32_t>(node.momentum));
     mix(static_cast<std::uint64_t>(node.classes));
@@ -112,8 +114,12 @@ constexpr Name repeated_name(const Graph& g) {
 
 template <class Model>
 constexpr BucketOptions bucket_options() {
-  if constexpr (requires { { Model::buckets } -> std::convertible_to<BucketOptions>; }) return Model::buckets;
-  else return {};
+  if constexpr (requires {
+                  { Model::buckets } -> std::convertible_to<BucketOptions>;
+                })
+    return Model::buckets;
+  else
+    return {};
 }
 
 /// The first trace of a model: how large its tables are and whether it is well formed.
@@ -221,10 +227,11 @@ struct StaticPlan {
   static constexpr Arena arena = [] {
     Arena a;
     constexpr int moments = 2 * fusion.count + 1;
-    int first_at[moments] = {}, release_at[moments] = {}, next_at[value_count + 1] = {}, release_next[value_count + 1] = {};
+    int first_at[moments] = {}, release_at[moments] = {}, next_at[value_count + 1] = {},
+        release_next[value_count + 1] = {};
     FreeBlock blocks[value_count + 1] = {};
-    a.bytes = pack(lifetimes.values, value_count, 2 * fusion.count - 1, a.offsets, first_at, next_at, release_at,
-                   release_next, blocks);
+    a.bytes = pack(lifetimes.values, value_count, 2 * fusion.count - 1, a.offsets, first_at, next_at,
+                   release_at, release_next, blocks);
     return a;
   }();
 
@@ -259,25 +266,29 @@ struct StaticPlan {
 /// What stands in for the plan of a model that is not well formed, so that its diagnostic is the only error.
 inline constexpr Plan no_plan = {};
 
-/// Whether `Model` is well formed; if not, reading this gives the diagnostic. Whatever goes on to the passes must read
-/// it first: a static member that nobody reads is never instantiated, and the passes over a faulty model would bury
-/// the diagnostic under errors of their own.
+/// Whether `Model` is well formed; if not, reading this gives the diagnostic. Whatever goes on to the passes
+/// must read it first: a static member that nobody reads is never instantiated, and the passes over a faulty
+/// model would bury the diagnostic under errors of their own.
 template <class Model>
 inline constexpr bool well_formed = [] {
-  if constexpr (Trace<Model>::sound) return StaticPlan<Model>::names_are_unique;
-  else return false;
+  if constexpr (Trace<Model>::sound)
+    return StaticPlan<Model>::names_are_unique;
+  else
+    return false;
 }();
 
 template <class Model>
 constexpr const Plan& checked_plan() {
-  if constexpr (well_formed<Model>) return StaticPlan<Model>::plan;
-  else return no_plan;
+  if constexpr (well_formed<Model>)
+    return StaticPlan<Model>::plan;
+  else
+    return no_plan;
 }
 
 }  // namespace graph
 
-/// The plan of `Model`, a type with `static constexpr void define(auto& g)`, as a constant. A model that is not well
-/// formed does not compile, and the message names the operation and both shapes.
+/// The plan of `Model`, a type with `static constexpr void define(auto& g)`, as a constant. A model that is
+/// not well formed does not compile, and the message names the operation and both shapes.
 template <class Model>
 inline constexpr const Plan& plan_of = graph::checked_plan<Model>();
 

@@ -7,7 +7,7 @@ namespace convoy::graph {
 
 /// For one sample. A multiply-accumulate is two FLOPs; bytes are f32 reads and writes of the plain layouts.
 struct Price {
-  std::int64_t macs = 0;       ///< of the textbook operation, padding included, as published tables count them
+  std::int64_t macs = 0;  ///< of the textbook operation, padding included, as published tables count them
   std::int64_t live_macs = 0;  ///< of the multiplications that meet input rather than padding
   std::int64_t forward_flops = 0, backward_flops = 0;
   std::int64_t forward_bytes = 0, backward_bytes = 0;
@@ -46,15 +46,23 @@ constexpr Price price_of(const Graph& g, int n) {
                         meetings(in[2], w.width, w.stride, w.padding, node.shape[2]);
       break;
     }
-    case Op::linear: price.macs = price.live_macs = out * in[0]; break;
-    case Op::batch_norm: price.forward_flops = 7 * out, price.backward_flops = 11 * out; break;
+    case Op::linear:
+      price.macs = price.live_macs = out * in[0];
+      break;
+    case Op::batch_norm:
+      price.forward_flops = 7 * out, price.backward_flops = 11 * out;
+      break;
     case Op::max_pool:
     case Op::avg_pool:
       price.forward_flops = out * node.window.height * node.window.width;
       price.backward_flops = price.forward_flops;
       break;
-    case Op::cross_entropy: price.forward_flops = 4 * read, price.backward_flops = 2 * read; break;
-    default: price.forward_flops = out, price.backward_flops = out; break;
+    case Op::cross_entropy:
+      price.forward_flops = 4 * read, price.backward_flops = 2 * read;
+      break;
+    default:
+      price.forward_flops = out, price.backward_flops = out;
+      break;
   }
   if (price.macs > 0) {
     price.forward_flops = 2 * price.live_macs;

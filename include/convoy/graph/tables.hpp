@@ -1,5 +1,5 @@
-// Tables: where a builder puts what it traces. Counts come first, so that constant tables have the exact size; at run
-// time the tables grow.
+// Tables: where a builder puts what it traces. Counts come first, so that constant tables have the exact
+// size; at run time the tables grow.
 #pragma once
 
 #include <vector>
@@ -45,8 +45,9 @@ struct StaticTables {
   constexpr int push(int loss) { return losses[counts.losses] = loss, counts.losses++; }
 
   constexpr Graph view() const {
-    return {nodes,        parameters,        statistics,        outputs,        metrics,        losses,
-            counts.nodes, counts.parameters, counts.statistics, counts.outputs, counts.metrics, counts.losses};
+    return {nodes,          parameters,   statistics,        outputs,           metrics,
+            losses,         counts.nodes, counts.parameters, counts.statistics, counts.outputs,
+            counts.metrics, counts.losses};
   }
 };
 

@@ -1,5 +1,5 @@
-// Dead taps: filter taps that only ever meet padding. On a 1x1 map a padded 3x3 convolution has one live tap of nine;
-// the other eight never contribute, and their gradients are exactly zero.
+// Dead taps: filter taps that only ever meet padding. On a 1x1 map a padded 3x3 convolution has one live tap
+// of nine; the other eight never contribute, and their gradients are exactly zero.
 #pragma once
 
 #include <convoy/graph/node.hpp>
@@ -16,7 +16,8 @@ struct Taps {
 };
 
 /// The first and one past the last tap along an axis that meets the input at some position.
-constexpr void live_range(int extent, int kernel, int stride, int padding, int positions, int& first, int& end) {
+constexpr void live_range(int extent, int kernel, int stride, int padding, int positions, int& first,
+                          int& end) {
   first = kernel;
   end = 0;
   for (int o = 0; o < positions; ++o) {

@@ -1,5 +1,6 @@
-// Residual networks (He et al., "Deep Residual Learning for Image Recognition", 2015) in torchvision's topology and
-// names: stride in the 3x3 convolution of a bottleneck, a 7x7 stem, any number of input channels.
+// Residual networks (He et al., "Deep Residual Learning for Image Recognition", 2015) in torchvision's
+// topology and names: stride in the 3x3 convolution of a bottleneck, a 7x7 stem, any number of input
+// channels.
 #pragma once
 
 #include <convoy/core/shape.hpp>

@@ -1,5 +1,5 @@
-// Adam (Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015) with bias correction and L2 weight decay, as
-// torch.optim.Adam computes it.
+// Adam (Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015) with bias correction and L2 weight
+// decay, as torch.optim.Adam computes it.
 #pragma once
 
 #include <cmath>
@@ -15,7 +15,8 @@ struct Adam {
     float beta2 = 0.999f;
     float epsilon = 1e-8f;
     float weight_decay = 0;
-    bool decay_all = false;  ///< decays biases and normalisation too, as PyTorch does with one parameter group
+    bool decay_all =
+        false;  ///< decays biases and normalisation too, as PyTorch does with one parameter group
   };
   struct Constants {
     float rate, keep1, take1, keep2, take2, epsilon, decay, correction2;
@@ -39,7 +40,8 @@ struct Adam {
 
   /// m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  p -= lr m^ / (sqrt(v^) + epsilon).
   template <class V>
-  CONVOY_HD static inline __attribute__((always_inline)) void update(V& p, const V& g, V (&state)[2], const Constants& k) {
+  CONVOY_HD static inline __attribute__((always_inline)) void update(V& p, const V& g, V (&state)[2],
+                                                                     const Constants& k) {
     const V gradient = g + k.decay * p;
     const V first = k.keep1 * state[0] + k.take1 * gradient;
     const V second = k.keep2 * state[1] + k.take2 * (gradient * gradient);

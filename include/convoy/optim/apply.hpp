@@ -13,8 +13,8 @@ namespace convoy::optim {
 template <Rule R>
 struct ApplyLoop {
   template <int W>
-  CONVOY_INLINE static void run(float* p, const float* g, float scale, std::array<float*, 2> state, std::int64_t n,
-                                typename R::Constants k) {
+  CONVOY_INLINE static void run(float* p, const float* g, float scale, std::array<float*, 2> state,
+                                std::int64_t n, typename R::Constants k) {
     std::int64_t i = 0;
     for (; i + W <= n; i += W) element<simd::Vec<float, W>>(p, g, scale, state, i, k);
     for (; i < n; ++i) element<float>(p, g, scale, state, i, k);
@@ -34,8 +34,8 @@ struct ApplyLoop {
   }
 };
 
-/// Updates `n` parameters in place from gradients times `scale`; a null `gradients` means zero ones. `state` holds
-/// R::slots arrays of n elements.
+/// Updates `n` parameters in place from gradients times `scale`; a null `gradients` means zero ones. `state`
+/// holds R::slots arrays of n elements.
 template <Rule R>
 void apply(int threads, float* parameters, const float* gradients, float scale, std::array<float*, 2> state,
            std::int64_t n, const typename R::Constants& constants) {
@@ -45,8 +45,8 @@ void apply(int threads, float* parameters, const float* gradients, float scale, 
     const Range mine = share(n, thread, team, 16);
     std::array<float*, 2> my_state{};
     for (std::size_t s = 0; s < static_cast<std::size_t>(R::slots); ++s) my_state[s] = state[s] + mine.begin;
-    simd::run<ApplyLoop<R>>(parameters + mine.begin, gradients == nullptr ? nullptr : gradients + mine.begin, scale,
-                            my_state, mine.size(), constants);
+    simd::run<ApplyLoop<R>>(parameters + mine.begin, gradients == nullptr ? nullptr : gradients + mine.begin,
+                            scale, my_state, mine.size(), constants);
   });
 }
 

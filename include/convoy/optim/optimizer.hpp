@@ -1,5 +1,5 @@
-// Optimizer: a rule together with its options, as Trainer and parameter servers drive it; and optim::Any, the rule
-// that is chosen at run time.
+// Optimizer: a rule together with its options, as Trainer and parameter servers drive it; and optim::Any, the
+// rule that is chosen at run time.
 #pragma once
 
 #include <array>
@@ -24,13 +24,16 @@ struct Pass {
 /// The rule `R` with options.
 template <class R>
 class Optimizer {
-  static_assert(Rule<R>, "convoy: an optimizer must be an optim::Rule (see optim/rule.hpp), such as optim::Sgd or optim::Adam");
+  static_assert(
+      Rule<R>,
+      "convoy: an optimizer must be an optim::Rule (see optim/rule.hpp), such as optim::Sgd or optim::Adam");
 
  public:
   using Options = typename R::Options;
 
   explicit Optimizer(const Options& options) : options_(options) {
-    if (!(options.lr >= 0)) fail<ConfigError>("optimizer ", R::name, ": the learning rate ", options.lr, " is negative");
+    if (!(options.lr >= 0))
+      fail<ConfigError>("optimizer ", R::name, ": the learning rate ", options.lr, " is negative");
     if (!(options.weight_decay >= 0))
       fail<ConfigError>("optimizer ", R::name, ": the weight decay ", options.weight_decay, " is negative");
   }
@@ -45,21 +48,24 @@ class Optimizer {
   std::string describe() const {
     const auto k = R::at(options_, 1, options_.lr, true);
     std::string text(R::name);
-    for (const float value : std::bit_cast<std::array<float, sizeof(k) / sizeof(float)>>(k)) text += concat(' ', value);
+    for (const float value : std::bit_cast<std::array<float, sizeof(k) / sizeof(float)>>(k))
+      text += concat(' ', value);
     return text;
   }
 
   /// Updates `n` parameters from gradients times `scale` (null: zero gradients).
   void apply(int threads, float* parameters, const float* gradients, float scale, std::array<float*, 2> state,
              std::int64_t n, const Pass& pass) const {
-    optim::apply<R>(threads, parameters, gradients, scale, state, n, R::at(options_, pass.step, pass.lr, pass.decay));
+    optim::apply<R>(threads, parameters, gradients, scale, state, n,
+                    R::at(options_, pass.step, pass.lr, pass.decay));
   }
 
  private:
   Options options_;
 };
 
-/// Stands for a rule that is chosen at run time: `Trainer<Model, optim::Any, ...>` is compiled once for all of them.
+/// Stands for a rule that is chosen at run time: `Trainer<Model, optim::Any, ...>` is compiled once for all
+/// of them.
 struct Any {
   using Options = std::variant<Sgd::Options, Adam::Options>;
 };
@@ -92,7 +98,8 @@ class Optimizer<Any> {
   }
   void apply(int threads, float* parameters, const float* gradients, float scale, std::array<float*, 2> state,
              std::int64_t n, const Pass& pass) const {
-    std::visit([&](const auto& o) { o.apply(threads, parameters, gradients, scale, state, n, pass); }, chosen_);
+    std::visit([&](const auto& o) { o.apply(threads, parameters, gradients, scale, state, n, pass); },
+               chosen_);
   }
 
  private:

@@ -1,5 +1,5 @@
-// Stochastic gradient descent with momentum (Polyak, 1964), Nesterov's look-ahead (Sutskever et al., 2013) and L2 weight
-// decay, as torch.optim.SGD computes them.
+// Stochastic gradient descent with momentum (Polyak, 1964), Nesterov's look-ahead (Sutskever et al., 2013)
+// and L2 weight decay, as torch.optim.SGD computes them.
 #pragma once
 
 #include <convoy/optim/rule.hpp>
@@ -12,7 +12,8 @@ struct Sgd {
     float momentum = 0.9f;
     float weight_decay = 0;
     bool nesterov = false;
-    bool decay_all = false;  ///< decays biases and normalisation too, as PyTorch does with one parameter group
+    bool decay_all =
+        false;  ///< decays biases and normalisation too, as PyTorch does with one parameter group
   };
   struct Constants {
     float lr, momentum, decay, ahead;
@@ -26,7 +27,8 @@ struct Sgd {
 
   /// g' = g + decay p;  v = momentum v + g';  p -= lr (v, or g' + momentum v with Nesterov).
   template <class V>
-  CONVOY_HD static inline __attribute__((always_inline)) void update(V& p, const V& g, V (&state)[1], const Constants& k) {
+  CONVOY_HD static inline __attribute__((always_inline)) void update(V& p, const V& g, V (&state)[1],
+                                                                     const Constants& k) {
     const V gradient = g + k.decay * p;
     const V velocity = k.momentum * state[0] + gradient;
     state[0] = velocity;

@@ -1,4 +1,5 @@
-// ArenaOptimizer: an optimizer over the arenas of a plan: its state, which ranges decay, what happens to dead taps.
+// ArenaOptimizer: an optimizer over the arenas of a plan: its state, which ranges decay, what happens to dead
+// taps.
 #pragma once
 
 #include <algorithm>
@@ -18,19 +19,23 @@ class ArenaOptimizer {
   ArenaOptimizer(const Plan& plan, const typename optim::Optimizer<R>::Options& options)
       : optimizer_(options) {
     auto decays = [&](int parameter) {
-      return optimizer_.decays_all() || plan.parameter_list[static_cast<std::size_t>(parameter)].group == Group::decay;
+      return optimizer_.decays_all() ||
+             plan.parameter_list[static_cast<std::size_t>(parameter)].group == Group::decay;
     };
     // Neighbours that are treated alike are one run, alignment gaps included: they hold zeros and stay zero.
     for (const int p : plan.exchange_order) {
       const Range live = plan.slots[static_cast<std::size_t>(p)].live;
       const Range whole{live.begin, graph::align_slot(live.end)};
-      if (!runs_.empty() && (runs_.back().decay == decays(p) || !optimizer_.decays())) runs_.back().range.end = whole.end;
-      else runs_.push_back({whole, decays(p)});
+      if (!runs_.empty() && (runs_.back().decay == decays(p) || !optimizer_.decays()))
+        runs_.back().range.end = whole.end;
+      else
+        runs_.push_back({whole, decays(p)});
     }
     // The gradient of a dead tap is exactly zero, so without decay it never moves and needs no state.
     if (optimizer_.decays())
       for (std::size_t p = 0; p < plan.slots.size(); ++p)
-        if (!plan.slots[p].dead.empty() && decays(static_cast<int>(p)) && plan.parameter_list[p].group != Group::frozen)
+        if (!plan.slots[p].dead.empty() && decays(static_cast<int>(p)) &&
+            plan.parameter_list[p].group != Group::frozen)
           dead_.push_back(plan.slots[p].dead);
     const auto size = static_cast<std::size_t>(dead_.empty() ? plan.sizes.exchanged : plan.sizes.parameters);
     for (int s = 0; s < optimizer_.slots(); ++s) state_[static_cast<std::size_t>(s)] = Buffer<float>(size);
@@ -45,13 +50,15 @@ class ArenaOptimizer {
   void begin(std::int64_t step, float lr) { pass_ = {step, lr, true}; }
 
   /// Updates the parameters in `range` of the exchanged part from their gradients times `scale`.
-  void update(int threads, std::span<float> parameters, std::span<const float> gradients, Range range, float scale) {
-    auto run = std::partition_point(runs_.begin(), runs_.end(), [&](const Run& r) { return r.range.end <= range.begin; });
+  void update(int threads, std::span<float> parameters, std::span<const float> gradients, Range range,
+              float scale) {
+    auto run = std::partition_point(runs_.begin(), runs_.end(),
+                                    [&](const Run& r) { return r.range.end <= range.begin; });
     for (; run != runs_.end() && run->range.begin < range.end; ++run) {
       const Range part{std::max(range.begin, run->range.begin), std::min(range.end, run->range.end)};
       pass_.decay = run->decay;
-      optimizer_.apply(threads, parameters.data() + part.begin, gradients.data() + part.begin, scale, state_at(part.begin),
-                       part.size(), pass_);
+      optimizer_.apply(threads, parameters.data() + part.begin, gradients.data() + part.begin, scale,
+                       state_at(part.begin), part.size(), pass_);
     }
   }
 
@@ -59,7 +66,8 @@ class ArenaOptimizer {
   void decay_dead(int threads, std::span<float> parameters) {
     pass_.decay = true;
     for (const Range& dead : dead_)
-      optimizer_.apply(threads, parameters.data() + dead.begin, nullptr, 0.0f, state_at(dead.begin), dead.size(), pass_);
+      optimizer_.apply(threads, parameters.data() + dead.begin, nullptr, 0.0f, state_at(dead.begin),
+                       dead.size(), pass_);
   }
 
  private:
@@ -70,7 +78,8 @@ class ArenaOptimizer {
 
   std::array<float*, 2> state_at(std::int64_t offset) {
     std::array<float*, 2> at{};
-    for (std::size_t s = 0; s < static_cast<std::size_t>(optimizer_.slots()); ++s) at[s] = state_[s].data() + offset;
+    for (std::size_t s = 0; s < static_cast<std::size_t>(optimizer_.slots()); ++s)
+      at[s] = state_[s].data() + offset;
     return at;
   }
 

@@ -12,7 +12,8 @@
 
 namespace convoy::train {
 
-/// Matches fields by name, type and shape. Throws ConfigError when an input has no field, or one that does not fit.
+/// Matches fields by name, type and shape. Throws ConfigError when an input has no field, or one that does
+/// not fit.
 class Binding {
  public:
   Binding(const Plan& plan, std::span<const data::Field> fields) {
@@ -23,7 +24,8 @@ class Binding {
       if (at == fields.size()) {
         std::string names;
         for (const auto& field : fields) names += concat(names.empty() ? "" : ", ", "'", field.name, "'");
-        fail<ConfigError>("the model's input '", node.name, "' has no field of that name in the data set, which has ", names);
+        fail<ConfigError>("the model's input '", node.name,
+                          "' has no field of that name in the data set, which has ", names);
       }
       const auto& field = fields[at];
       if (field.dtype != node.dtype || !(field.shape == node.shape))

@@ -11,44 +11,55 @@ namespace convoy::train {
 namespace detail {
 
 template <class M>
-concept Traceable = requires(graph::Builder<graph::Counter>& g) { M::define(g); };
+concept Traceable = requires(graph::Builder<graph::Counter>& g) {
+  M::define(g);
+};
 
 template <class R>
 concept Optimizing = optim::Rule<R> || std::same_as<R, optim::Any>;
 
 template <class T>
-concept Complete = requires { sizeof(T); };
+concept Complete = requires {
+  sizeof(T);
+};
 
 }  // namespace detail
 
-/// True for policies that fit. Otherwise the one failing static_assert is the only error, and the value is false.
+/// True for policies that fit. Otherwise the one failing static_assert is the only error, and the value is
+/// false.
 template <class Model, class Rule, class Comm, class Exec>
 consteval bool composes() {
   if constexpr (!detail::Traceable<Model>) {
     static_assert(detail::Traceable<Model>,
-                  "convoy: Trainer's first argument must be a model, a type with static constexpr void define(auto& g)");
+                  "convoy: Trainer's first argument must be a model, a type with static constexpr void "
+                  "define(auto& g)");
     return false;
   } else if constexpr (!graph::well_formed<Model>) {
     return false;
   } else if constexpr (!detail::Optimizing<Rule>) {
     static_assert(detail::Optimizing<Rule>,
-                  "convoy: Trainer's second argument must be an optimizer, such as optim::Sgd, optim::Adam or optim::Any");
+                  "convoy: Trainer's second argument must be an optimizer, such as optim::Sgd, optim::Adam "
+                  "or optim::Any");
     return false;
   } else if constexpr (!comm::Comm<Comm>) {
     static_assert(comm::Comm<Comm>,
-                  "convoy: Trainer's third argument must be a Comm, such as comm::Ring<transport::Mpi>, comm::None or comm::Any");
+                  "convoy: Trainer's third argument must be a Comm, such as comm::Ring<transport::Mpi>, "
+                  "comm::None or comm::Any");
     return false;
   } else if constexpr (!detail::Complete<Exec>) {
     static_assert(detail::Complete<Exec>,
-                  "convoy: Trainer's Exec is only declared: include <convoy/exec/host/host.hpp> and link convoy::host, or name another Exec");
+                  "convoy: Trainer's Exec is only declared: include <convoy/exec/host/host.hpp> and link "
+                  "convoy::host, or name another Exec");
     return false;
   } else if constexpr (!exec::Exec<Exec>) {
-    static_assert(exec::Exec<Exec>,
-                  "convoy: Trainer's fourth argument must be an Exec, such as exec::Host<f32> or exec::Reference<f32>");
+    static_assert(
+        exec::Exec<Exec>,
+        "convoy: Trainer's fourth argument must be an Exec, such as exec::Host<f32> or exec::Reference<f32>");
     return false;
   } else if constexpr (!std::same_as<typename Exec::Scalar, float>) {
     static_assert(std::same_as<typename Exec::Scalar, float>,
-                  "convoy: Trainer needs an Exec whose arenas are float, such as exec::Host<f32> or exec::Reference<f32>");
+                  "convoy: Trainer needs an Exec whose arenas are float, such as exec::Host<f32> or "
+                  "exec::Reference<f32>");
     return false;
   } else {
     return true;

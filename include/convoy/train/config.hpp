@@ -11,7 +11,8 @@ namespace convoy::train {
 
 namespace detail {
 
-// Takes the place of options whose owner is not what it should be, so that the one diagnostic stays the only error.
+// Takes the place of options whose owner is not what it should be, so that the one diagnostic stays the only
+// error.
 struct AnyOptions {
   double lr = 0, beta1 = 0, beta2 = 0, epsilon = 0, momentum = 0, weight_decay = 0;
   int threads = 0;
@@ -23,7 +24,7 @@ struct OptionsOf {
   using type = AnyOptions;
 };
 template <class T>
-  requires requires { typename T::Options; }
+requires requires { typename T::Options; }
 struct OptionsOf<T> {
   using type = typename T::Options;
 };
@@ -38,8 +39,8 @@ struct Config {
   typename detail::OptionsOf<Optimizer>::type optimizer = {};
   optim::Schedule schedule = {};
   typename detail::OptionsOf<Exec>::type exec = {};
-  std::uint64_t seed = 0;          ///< of the initial parameters and of the shuffle
-  Timeline* timeline = nullptr;    ///< records the steps of this rank
+  std::uint64_t seed = 0;        ///< of the initial parameters and of the shuffle
+  Timeline* timeline = nullptr;  ///< records the steps of this rank
 };
 
 }  // namespace convoy::train

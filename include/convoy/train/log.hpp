@@ -17,14 +17,16 @@ inline void log_step(std::ostream& out, const StepReport& report, std::int64_t e
   out << line << std::flush;
 }
 
-/// `Epoch 0 in 543.88 sec, test time 13.77 sec, test accuracy:0.86263`; without a validation set, the loss instead.
+/// `Epoch 0 in 543.88 sec, test time 13.77 sec, test accuracy:0.86263`; without a validation set, the loss
+/// instead.
 inline void log_epoch(std::ostream& out, const EpochReport& report) {
   char line[160];
   if (report.test.rows > 0)
-    std::snprintf(line, sizeof line, "Epoch %d in %.2f sec, test time %.2f sec, test accuracy:%.5f\n", report.epoch,
-                  report.seconds, report.test.seconds, report.test.accuracy);
+    std::snprintf(line, sizeof line, "Epoch %d in %.2f sec, test time %.2f sec, test accuracy:%.5f\n",
+                  report.epoch, report.seconds, report.test.seconds, report.test.accuracy);
   else
-    std::snprintf(line, sizeof line, "Epoch %d in %.2f sec, loss:%.5f\n", report.epoch, report.seconds, report.loss);
+    std::snprintf(line, sizeof line, "Epoch %d in %.2f sec, loss:%.5f\n", report.epoch, report.seconds,
+                  report.loss);
   out << line << std::flush;
 }
 

@@ -1,4 +1,5 @@
-// Reports: what Trainer hands to callbacks and returns from fit, evaluate and predict. The same on every rank.
+// Reports: what Trainer hands to callbacks and returns from fit, evaluate and predict. The same on every
+// rank.
 #pragma once
 
 #include <algorithm>
@@ -14,16 +15,16 @@ namespace convoy::train {
 
 /// One optimizer step of all ranks.
 struct StepReport {
-  std::int64_t step = 0;           ///< counting from 0 over the whole fit
+  std::int64_t step = 0;  ///< counting from 0 over the whole fit
   int epoch = 0;
   std::int64_t step_in_epoch = 0, steps_per_epoch = 0;
-  std::int64_t rows = 0;           ///< of all ranks
-  double loss = 0;                 ///< mean over these rows
-  double accuracy = 0;             ///< share of these rows whose largest logit is the label's
+  std::int64_t rows = 0;  ///< of all ranks
+  double loss = 0;        ///< mean over these rows
+  double accuracy = 0;    ///< share of these rows whose largest logit is the label's
   float lr = 0;
-  double seconds = 0;              ///< of this rank, data wait included
+  double seconds = 0;               ///< of this rank, data wait included
   double exposed_comm_seconds = 0;  ///< spent in the exchange while nothing was computed
-  double samples_per_sec = 0;      ///< of all ranks, cumulative since step 0, evaluation excluded
+  double samples_per_sec = 0;       ///< of all ranks, cumulative since step 0, evaluation excluded
 };
 
 /// Means over a data set.
@@ -49,10 +50,10 @@ struct FitReport {
   std::vector<EpochReport> epochs;
   std::vector<double> step_seconds;
   std::int64_t steps = 0, samples = 0;
-  double loss = 0;                  ///< of the last step
-  double samples_per_sec = 0;       ///< of all ranks; leaves out the first 20 steps when there are more than 40
-  bool warm_up_left_out = false;    ///< whether it did
-  double exposed_comm_ms = 0;       ///< median of the steps
+  double loss = 0;                ///< of the last step
+  double samples_per_sec = 0;     ///< of all ranks; leaves out the first 20 steps when there are more than 40
+  bool warm_up_left_out = false;  ///< whether it did
+  double exposed_comm_ms = 0;     ///< median of the steps
   StopReason stopped = StopReason::finished;
 };
 
@@ -65,8 +66,8 @@ struct Prediction {
 /// Whether to go on. A stop that any rank asks for stops all of them after the next step.
 enum class Control : bool { go_on, stop };
 
-/// Stops when `patience` epochs in a row did not improve the test loss by `min_delta`, or once the test accuracy has
-/// reached `target_accuracy`.
+/// Stops when `patience` epochs in a row did not improve the test loss by `min_delta`, or once the test
+/// accuracy has reached `target_accuracy`.
 struct EarlyStop {
   int patience = 0;  ///< epochs; 0: never
   double min_delta = 0;
@@ -104,7 +105,8 @@ inline double median(std::vector<double> values) {
 }
 
 /// Fills in the throughput and the exposed communication of a fit from its steps' rows and exposed seconds.
-inline void summarise(FitReport& fit, const std::vector<std::int64_t>& rows, const std::vector<double>& exposed) {
+inline void summarise(FitReport& fit, const std::vector<std::int64_t>& rows,
+                      const std::vector<double>& exposed) {
   constexpr std::size_t warm_up = 20;
   fit.warm_up_left_out = rows.size() > 2 * warm_up;
   double seconds = 0;

@@ -25,8 +25,8 @@ struct TimelineEvent {
   double begin = 0, end = 0;  ///< seconds since the ranks' common start
 };
 
-/// Records the events of one rank in memory that is reserved at the start; when it is full, later events are dropped
-/// and counted.
+/// Records the events of one rank in memory that is reserved at the start; when it is full, later events are
+/// dropped and counted.
 class Timeline {
  public:
   explicit Timeline(std::size_t capacity = 1 << 16) { events_.reserve(capacity); }
@@ -34,7 +34,8 @@ class Timeline {
   /// The moment that counts as zero; Trainer calls it on all ranks right after a barrier.
   void start(Clock::time_point zero = Clock::now()) { zero_ = zero; }
 
-  void record(std::string_view name, int number, Track track, Clock::time_point begin, Clock::time_point end) {
+  void record(std::string_view name, int number, Track track, Clock::time_point begin,
+              Clock::time_point end) {
     if (events_.size() == events_.capacity()) {
       ++dropped_;
       return;
@@ -43,8 +44,11 @@ class Timeline {
     event.track = track;
     event.begin = Seconds(begin - zero_).count();
     event.end = Seconds(end - zero_).count();
-    if (number < 0) std::snprintf(event.name.data(), event.name.size(), "%.*s", static_cast<int>(name.size()), name.data());
-    else std::snprintf(event.name.data(), event.name.size(), "%.*s %d", static_cast<int>(name.size()), name.data(), number);
+    if (number < 0)
+      std::snprintf(event.name.data(), event.name.size(), "%.*s", static_cast<int>(name.size()), name.data());
+    else
+      std::snprintf(event.name.data(), event.name.size(), "%.*s %d", static_cast<int>(name.size()),
+                    name.data(), number);
     events_.push_back(event);
   }
 
@@ -57,8 +61,10 @@ class Timeline {
   std::size_t dropped_ = 0;
 };
 
-/// Writes the events of all ranks beside `path` and renames them there. Throws Error when the file cannot be written.
-inline void write_timeline(const std::filesystem::path& path, const std::vector<std::vector<TimelineEvent>>& ranks) {
+/// Writes the events of all ranks beside `path` and renames them there. Throws Error when the file cannot be
+/// written.
+inline void write_timeline(const std::filesystem::path& path,
+                           const std::vector<std::vector<TimelineEvent>>& ranks) {
   const std::filesystem::path beside = path.string() + ".part";
   {
     std::ofstream out(beside);
@@ -67,11 +73,12 @@ inline void write_timeline(const std::filesystem::path& path, const std::vector<
     const char* separator = "\n";
     constexpr std::array tracks = {"compute", "exchange", "optimizer"};
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-      out << separator << R"({"ph":"M","name":"process_name","pid":)" << rank << R"(,"args":{"name":"rank )" << rank << "\"}}";
+      out << separator << R"({"ph":"M","name":"process_name","pid":)" << rank << R"(,"args":{"name":"rank )"
+          << rank << "\"}}";
       separator = ",\n";
       for (std::size_t t = 0; t < tracks.size(); ++t)
-        out << separator << R"({"ph":"M","name":"thread_name","pid":)" << rank << R"(,"tid":)" << t << R"(,"args":{"name":")"
-            << tracks[t] << "\"}}";
+        out << separator << R"({"ph":"M","name":"thread_name","pid":)" << rank << R"(,"tid":)" << t
+            << R"(,"args":{"name":")" << tracks[t] << "\"}}";
       char line[256];
       for (const auto& event : ranks[rank]) {
         std::snprintf(line, sizeof line, R"({"ph":"X","name":"%s","pid":%zu,"tid":%d,"ts":%.3f,"dur":%.3f})",

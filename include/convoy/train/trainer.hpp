@@ -33,21 +33,23 @@ namespace train {
 /// What `fit` does beyond one epoch in silence.
 struct FitOptions {
   int epochs = 1;
-  std::int64_t steps = 0;              ///< stops after so many; 0: only by epochs
-  data::DatasetRef validate = {};      ///< evaluated after each epoch: `.validate = &mnist.test`
+  std::int64_t steps = 0;          ///< stops after so many; 0: only by epochs
+  data::DatasetRef validate = {};  ///< evaluated after each epoch: `.validate = &mnist.test`
   EarlyStop early_stop = {};
   StepCallback on_step = {};
   EpochCallback on_epoch = {};
-  std::ostream* log = &std::cout;      ///< where rank 0 prints the published lines; null: nowhere
-  int log_every = 200;                 ///< steps between throughput lines
+  std::ostream* log = &std::cout;  ///< where rank 0 prints the published lines; null: nowhere
+  int log_every = 200;             ///< steps between throughput lines
 };
 
 }  // namespace train
 
-/// Data-parallel training of `Model` with `Rule` as the optimizer; every rank constructs one and calls the same members.
+/// Data-parallel training of `Model` with `Rule` as the optimizer; every rank constructs one and calls the
+/// same members.
 ///
-/// Construction compares what ranks must agree on (CommError names the rank and the field that differ) and gives all
-/// ranks the initial parameters of rank 0. The arguments after the configuration construct the Comm.
+/// Construction compares what ranks must agree on (CommError names the rank and the field that differ) and
+/// gives all ranks the initial parameters of rank 0. The arguments after the configuration construct the
+/// Comm.
 template <class Model, class Rule, class Comm, class Exec = exec::Host<f32>,
           bool = train::composes<Model, Rule, Comm, Exec>()>
 class Trainer {
@@ -59,20 +61,24 @@ class Trainer {
 
   template <class... CommArguments>
   explicit Trainer(const Config& config, CommArguments&&... comm_arguments)
-      : config_(config), comm_(std::forward<CommArguments>(comm_arguments)...), optimizer_(plan, config.optimizer) {
+      : config_(config),
+        comm_(std::forward<CommArguments>(comm_arguments)...),
+        optimizer_(plan, config.optimizer) {
     if (config.batch < 1) fail<ConfigError>("trainer: the batch must be at least 1, not ", config.batch);
-    if (config.accumulate < 1) fail<ConfigError>("trainer: accumulate must be at least 1, not ", config.accumulate);
+    if (config.accumulate < 1)
+      fail<ConfigError>("trainer: accumulate must be at least 1, not ", config.accumulate);
     config.schedule.check();
     build_exec();
     exec::initialize(*exec_, plan, config.seed);
-    comm_.open(fingerprint(), {.gradients = exec_->gradients(), .parameters = exec_->parameters(), .buckets = plan.buckets});
+    comm_.open(fingerprint(),
+               {.gradients = exec_->gradients(), .parameters = exec_->parameters(), .buckets = plan.buckets});
     comm_.broadcast(exec_->parameters(), 0);
     comm_.broadcast(exec_->statistics(), 0);
     if (config.accumulate > 1) sum_ = Buffer<float>(exec_->gradients().size());
     if (config.timeline != nullptr) {
       comm_.observe({[](void* timeline, const comm::ExchangeEvent& event) {
-                       static_cast<train::Timeline*>(timeline)->record("bucket", event.bucket, train::Track::exchange,
-                                                                       event.begin, event.end);
+                       static_cast<train::Timeline*>(timeline)->record(
+                           "bucket", event.bucket, train::Track::exchange, event.begin, event.end);
                      },
                      config.timeline});
       comm_.barrier();
@@ -90,7 +96,8 @@ class Trainer {
   std::int64_t steps_done() const { return steps_; }
   std::size_t optimizer_state_bytes() const { return optimizer_.state_bytes(); }
 
-  /// One optimizer step on a batch of this rank's rows; `global_rows` counts those of all ranks (0: all have as many).
+  /// One optimizer step on a batch of this rank's rows; `global_rows` counts those of all ranks (0: all have
+  /// as many).
   train::StepReport step(const exec::BatchView& batch, std::int64_t global_rows = 0) {
     const Stopwatch watch;
     start_step();
@@ -106,14 +113,15 @@ class Trainer {
     return fit_on(reference(set), options);
   }
 
-  /// Loss, accuracy and metrics over a data set, of which each rank reads its share. Running statistics are averaged
-  /// over ranks first.
+  /// Loss, accuracy and metrics over a data set, of which each rank reads its share. Running statistics are
+  /// averaged over ranks first.
   template <class D>
   train::Evaluation evaluate(const D& set) {
     return evaluate_on(reference(set));
   }
 
-  /// The model's output number `output` for every sample, computed on this rank alone with its running statistics.
+  /// The model's output number `output` for every sample, computed on this rank alone with its running
+  /// statistics.
   template <class D>
   train::Prediction predict(const D& set, int output = 0) {
     return predict_on(reference(set), output);
@@ -137,16 +145,20 @@ class Trainer {
  private:
   template <class D>
   static data::DatasetRef reference(const D& set) {
-    if constexpr (std::same_as<D, data::DatasetRef>) return set;
-    else return data::DatasetRef(&set);
+    if constexpr (std::same_as<D, data::DatasetRef>)
+      return set;
+    else
+      return data::DatasetRef(&set);
   }
 
   train::FitReport fit_on(const data::DatasetRef& set, const train::FitOptions& options) {
     if (options.epochs < 1) fail<ConfigError>("fit: epochs must be at least 1, not ", options.epochs);
     if (options.steps < 0) fail<ConfigError>("fit: steps must not be negative, as ", options.steps, " is");
     const train::Binding binding(plan, set.fields());
-    data::Loader<data::DatasetRef> loader(set, {.batch = config_.batch, .shard = shard(), .seed = config_.seed});
-    const std::int64_t steps_per_epoch = (loader.steps_per_epoch() + config_.accumulate - 1) / config_.accumulate;
+    data::Loader<data::DatasetRef> loader(set,
+                                          {.batch = config_.batch, .shard = shard(), .seed = config_.seed});
+    const std::int64_t steps_per_epoch =
+        (loader.steps_per_epoch() + config_.accumulate - 1) / config_.accumulate;
 
     train::FitReport fit;
     std::vector<double> exposed;
@@ -163,7 +175,8 @@ class Trainer {
       for (std::int64_t s = 0; s < steps_per_epoch; ++s) {
         const Stopwatch watch;
         start_step();
-        const std::int64_t micros = std::min<std::int64_t>(config_.accumulate, loader.steps_per_epoch() - s * config_.accumulate);
+        const std::int64_t micros =
+            std::min<std::int64_t>(config_.accumulate, loader.steps_per_epoch() - s * config_.accumulate);
         for (std::int64_t m = 0; m < micros; ++m) {
           const data::Batch* batch = loader.next();
           micro_step(binding.view(*batch), batch->global_rows, micros, m + 1 == micros);
@@ -188,8 +201,10 @@ class Trainer {
         if (options.log != nullptr && rank() == 0) train::log_step(*options.log, report, options.log_every);
         const bool asked = stop_seen_;
         if (options.on_step && options.on_step(report) == train::Control::stop) stop_asked_ = true;
-        if (asked) fit.stopped = train::StopReason::callback;
-        else if (options.steps > 0 && fit.steps >= options.steps) fit.stopped = train::StopReason::steps_reached;
+        if (asked)
+          fit.stopped = train::StopReason::callback;
+        else if (options.steps > 0 && fit.steps >= options.steps)
+          fit.stopped = train::StopReason::steps_reached;
         if (fit.stopped != train::StopReason::finished) break;
       }
       epoch_report.seconds = epoch_watch.seconds();
@@ -201,7 +216,8 @@ class Trainer {
       bool stop = options.on_epoch && options.on_epoch(epoch_report) == train::Control::stop;
       stop = agree(stop);
       if (fit.stopped == train::StopReason::finished && stop) fit.stopped = train::StopReason::callback;
-      if (fit.stopped == train::StopReason::finished && options.validate && patience.exhausted(epoch_report.test))
+      if (fit.stopped == train::StopReason::finished && options.validate &&
+          patience.exhausted(epoch_report.test))
         fit.stopped = train::StopReason::early_stop;
     }
     train::summarise(fit, rows_of_step, exposed);
@@ -212,7 +228,8 @@ class Trainer {
     const Stopwatch watch;
     if (world() > 1 && !exec_->statistics().empty()) comm_.reduce(exec_->statistics(), comm::mean);
     const train::Binding binding(plan, set.fields());
-    data::Loader<data::DatasetRef> loader(set, {.batch = config_.batch, .shard = shard(), .shuffle = false, .allow_short = true});
+    data::Loader<data::DatasetRef> loader(
+        set, {.batch = config_.batch, .shard = shard(), .shuffle = false, .allow_short = true});
     std::vector<double> sums(3 + plan.metrics.size());
     loader.start(0);
     while (const data::Batch* batch = loader.next()) {
@@ -235,11 +252,14 @@ class Trainer {
 
   train::Prediction predict_on(const data::DatasetRef& set, int output) {
     if (output < 0 || static_cast<std::size_t>(output) >= plan.outputs.size())
-      fail<ConfigError>("predict: the model has ", plan.outputs.size(), " outputs, so there is no output ", output);
+      fail<ConfigError>("predict: the model has ", plan.outputs.size(), " outputs, so there is no output ",
+                        output);
     const train::Binding binding(plan, set.fields());
-    data::Loader<data::DatasetRef> loader(set, {.batch = config_.batch, .shuffle = false, .allow_short = true});
+    data::Loader<data::DatasetRef> loader(set,
+                                          {.batch = config_.batch, .shuffle = false, .allow_short = true});
     train::Prediction prediction;
-    prediction.shape = plan.nodes[static_cast<std::size_t>(plan.outputs[static_cast<std::size_t>(output)].node)].shape;
+    prediction.shape =
+        plan.nodes[static_cast<std::size_t>(plan.outputs[static_cast<std::size_t>(output)].node)].shape;
     prediction.values.reserve(set.size() * static_cast<std::size_t>(prediction.shape.size()));
     loader.start(0);
     while (const data::Batch* batch = loader.next()) {
@@ -252,7 +272,8 @@ class Trainer {
 
   data::Shard shard() const { return {rank(), world()}; }
 
-  /// Ranks whose Exec orders elements differently (another instruction set) fall back to the canonical order together.
+  /// Ranks whose Exec orders elements differently (another instruction set) fall back to the canonical order
+  /// together.
   void build_exec() {
     exec_.emplace(plan, config_.batch, config_.exec, comm_.memory());
     if constexpr (requires(typename Exec::Options o) { o.canonical; }) {
@@ -278,7 +299,8 @@ class Trainer {
     f.add("precision", exec_->precision());
     f.add("layout", exec_->layout_fingerprint());
     std::uint64_t hash = 0;
-    for (const Range& bucket : plan.buckets) hash = hash * 0x100000001b3ull + static_cast<std::uint64_t>(bucket.end);
+    for (const Range& bucket : plan.buckets)
+      hash = hash * 0x100000001b3ull + static_cast<std::uint64_t>(bucket.end);
     f.add("buckets", hash);
     f.add("seed", config_.seed);
     return f;
@@ -292,7 +314,8 @@ class Trainer {
     optimizer_.begin(steps_ + 1, lr_);
   }
 
-  /// Forward and backward; the last micro-step of a step exchanges each bucket as soon as its gradients are final.
+  /// Forward and backward; the last micro-step of a step exchanges each bucket as soon as its gradients are
+  /// final.
   void micro_step(const exec::BatchView& batch, std::int64_t global_rows, std::int64_t micros, bool last) {
     const auto begin = Clock::now();
     const std::span<float> gradients = exec_->gradients();
@@ -303,7 +326,8 @@ class Trainer {
         if (!last) continue;
         const Range range = plan.buckets[bucket];
         if (!first)
-          for (std::int64_t i = range.begin; i < range.end; ++i) gradients[static_cast<std::size_t>(i)] += sum_[static_cast<std::size_t>(i)];
+          for (std::int64_t i = range.begin; i < range.end; ++i)
+            gradients[static_cast<std::size_t>(i)] += sum_[static_cast<std::size_t>(i)];
         comm_.begin(static_cast<int>(bucket));
       }
       if (last) comm_.poll();
@@ -322,7 +346,8 @@ class Trainer {
     rows_ += batch.rows;
     global_rows_ += global_rows;
     if (!last) {
-      for (std::size_t i = 0; i < gradients.size(); ++i) sum_[i] = first ? gradients[i] : sum_[i] + gradients[i];
+      for (std::size_t i = 0; i < gradients.size(); ++i)
+        sum_[i] = first ? gradients[i] : sum_[i] + gradients[i];
       ++micro_;
     } else {
       micro_ = 0;
@@ -342,22 +367,23 @@ class Trainer {
       optimizer_.update(exec_->threads(), exec_->parameters(), exec_->gradients(), range, scale);
       const auto to = Clock::now();
       updating_ += Seconds(to - from).count();
-      if (config_.timeline != nullptr) config_.timeline->record("update", -1, train::Track::optimizer, from, to);
+      if (config_.timeline != nullptr)
+        config_.timeline->record("update", -1, train::Track::optimizer, from, to);
     });
     optimizer_.decay_dead(exec_->threads(), exec_->parameters());
     exposed_ = Seconds(Clock::now() - begin).count() - updating_;
     ++steps_;
 
     const bool sound = std::isfinite(loss_);
-    double sums[] = {sound ? loss_ : 0.0, static_cast<double>(correct_), sound ? 0.0 : 1.0, sound ? 0.0 : rank() + 1.0,
-                     stop_asked_ ? 1.0 : 0.0};
+    double sums[] = {sound ? loss_ : 0.0, static_cast<double>(correct_), sound ? 0.0 : 1.0,
+                     sound ? 0.0 : rank() + 1.0, stop_asked_ ? 1.0 : 0.0};
     comm_.reduce(std::span<double>(sums), comm::sum);
     if (sums[2] == 1)
       fail<ExecError>("rank ", static_cast<int>(sums[3]) - 1, ": the loss of step ", steps_ - 1,
                       " is not a number, so training stops on all ranks (learning rate ", lr_, ")");
     if (sums[2] > 1)
-      fail<ExecError>("the loss of step ", steps_ - 1, " is not a number on ", static_cast<int>(sums[2]), " of ", world(),
-                      " ranks, so training stops (learning rate ", lr_, ")");
+      fail<ExecError>("the loss of step ", steps_ - 1, " is not a number on ", static_cast<int>(sums[2]),
+                      " of ", world(), " ranks, so training stops (learning rate ", lr_, ")");
     stop_seen_ = sums[4] > 0;
 
     train::StepReport report;
