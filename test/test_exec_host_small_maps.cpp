@@ -41,7 +41,7 @@ bool runs_own_kernel(const Plan& plan) {
 TEST_CASE("host: convolutions over small maps agree with the reference") {
   const Geometry geometries[] = {{1, 1, 3, 1, 1}, {2, 2, 3, 1, 1}, {2, 2, 3, 2, 1}, {4, 4, 3, 2, 1}, {4, 4, 1, 2, 0},
                                  {7, 7, 3, 1, 1}, {7, 5, 3, 2, 1}, {3, 2, 5, 1, 2}, {1, 6, 3, 1, 1}, {5, 5, 2, 2, 0},
-                                 {3, 3, 3, 1, 0}, {6, 6, 7, 3, 3}, {8, 8, 1, 1, 0}};
+                                 {3, 3, 3, 1, 0}, {6, 6, 7, 3, 3}, {4, 3, 1, 1, 0}};
   int which = 0;
   for (const Geometry& s : geometries)
     for (const auto& [in, out] : {std::pair{32, 32}, std::pair{64, 32}, std::pair{32, 96}}) {

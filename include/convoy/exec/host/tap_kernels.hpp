@@ -35,6 +35,7 @@ struct TapProduct {
   int blocks = 0, lanes = 0, rows = 0;
   const TapPair* pairs = nullptr;
   int pair_count = 0;
+  bool accumulate = false;  ///< y += instead of y =
 };
 
 struct TapProductLoop {
@@ -43,6 +44,16 @@ struct TapProductLoop {
   CONVOY_INLINE static void tile(const TapProduct& t, int row, int channel) {
     using V = simd::Vec<float, W>;
     V sum[R][2] = {};
+    float* y = t.y + row * t.y_row;
+    const std::int64_t first = channel / t.lanes * t.y_block + channel % t.lanes;
+    const std::int64_t second = (channel + W) / t.lanes * t.y_block + (channel + W) % t.lanes;
+    if (t.accumulate) {
+      CONVOY_UNROLL
+      for (int r = 0; r < R; ++r) {
+        simd::load(sum[r][0], y + r * t.y_row + first);
+        simd::load(sum[r][1], y + r * t.y_row + second);
+      }
+    }
     const float* x = t.x + row * t.x_row;
     for (int p = 0; p < t.pair_count; ++p) {
       const float* b = t.panel + t.pairs[p].tap + channel;
@@ -61,11 +72,10 @@ struct TapProductLoop {
         }
       }
     }
-    float* y = t.y + row * t.y_row;
     CONVOY_UNROLL
     for (int r = 0; r < R; ++r) {
-      simd::store(y + r * t.y_row + channel / t.lanes * t.y_block + channel % t.lanes, sum[r][0]);
-      simd::store(y + r * t.y_row + (channel + W) / t.lanes * t.y_block + (channel + W) % t.lanes, sum[r][1]);
+      simd::store(y + r * t.y_row + first, sum[r][0]);
+      simd::store(y + r * t.y_row + second, sum[r][1]);
     }
   }
 
@@ -76,6 +86,7 @@ struct TapProductLoop {
     for (int channel = 0; channel < panel_width; channel += 2 * W) {
       int row = 0;
       for (; row + most <= t.rows; row += most) tile<W, most>(t, row, channel);
+      for (; row + 4 <= t.rows; row += 4) tile<W, 4>(t, row, channel);
       for (; row < t.rows; ++row) tile<W, 1>(t, row, channel);
     }
   }
@@ -85,9 +96,9 @@ struct TapProductLoop {
 /// dw[in][32] (+)= sum over images and pairs of x[from] (a column) times dy[to] (a row).
 struct TapGradient {
   const float* x = nullptr;   ///< at the block of input channels
-  const float* dy = nullptr;  ///< at the panel's first channel
+  const float* dy = nullptr;  ///< packed: [images][positions][32]
   float* dw = nullptr;
-  std::int64_t x_row = 0, y_row = 0, y_block = 0;
+  std::int64_t x_row = 0, y_row = 0;
   int lanes = 0, rows = 0;
   const TapPair* pairs = nullptr;  ///< `tap` is the offset of the output position
   int pair_count = 0;
@@ -108,17 +119,15 @@ struct TapGradientLoop {
         simd::load(sum[r][1], dw + r * panel_width + W);
       }
     }
-    const std::int64_t first = channel / t.lanes * t.y_block + channel % t.lanes;
-    const std::int64_t second = (channel + W) / t.lanes * t.y_block + (channel + W) % t.lanes;
     for (int row = 0; row < t.rows; ++row) {
       const float* x = t.x + row * t.x_row + in;
-      const float* dy = t.dy + row * t.y_row;
+      const float* dy = t.dy + row * t.y_row + channel;
       for (int p = 0; p < t.pair_count; ++p) {
         const float* a = x + t.pairs[p].from;
         const float* b = dy + t.pairs[p].tap;
         V b0, b1;
-        simd::load(b0, b + first);
-        simd::load(b1, b + second);
+        simd::load(b0, b);
+        simd::load(b1, b + W);
         CONVOY_UNROLL
         for (int r = 0; r < R; ++r) {
           const float s = a[r];
@@ -141,6 +150,17 @@ struct TapGradientLoop {
       for (int channel = 0; channel < panel_width; channel += 2 * W) tile<W, most>(*task, in, channel);
   }
 };
+
+/// Gathers the channels of a panel: from blocks of `lanes` channels to [images][positions][32]. In place they lie a power of
+/// two apart, and would evict one another from the first-level cache.
+inline void pack_panel(const float* from, const Map& map, int rows, float* to) {
+  for (int row = 0; row < rows; ++row)
+    for (std::int64_t position = 0; position < map.positions(); ++position)
+      for (int channel = 0; channel < panel_width; channel += map.lanes, to += map.lanes)
+        __builtin_memcpy(to,
+                         from + row * map.row_stride + channel / map.lanes * map.block_stride + position * map.position_stride,
+                         static_cast<std::size_t>(map.lanes) * sizeof(float));
+}
 
 /// Transposes a square of a panel: 32 input by 32 output channels.
 struct PanelTranspose {
