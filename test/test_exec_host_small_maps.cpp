@@ -44,8 +44,9 @@ TEST_CASE("host: convolutions over small maps agree with the reference") {
                                  {3, 3, 3, 1, 0}, {6, 6, 7, 3, 3}, {4, 3, 1, 1, 0}};
   int which = 0;
   for (const Geometry& s : geometries)
-    for (const auto& [in, out] : {std::pair{32, 32}, std::pair{64, 32}, std::pair{32, 96}}) {
-      const DynamicPlan plan([&, in = in, out = out](auto& g) { define(g, in, out, s); });
+    for (const auto& channels : {std::pair{32, 32}, std::pair{64, 32}, std::pair{32, 96}}) {
+      const int in = channels.first, out = channels.second;  // clang 14 captures no structured binding
+      const DynamicPlan plan([&](auto& g) { define(g, in, out, s); });
       INFO(in, " to ", out, " channels on ", s.height, "x", s.width, " kernel ", s.kernel, " stride ", s.stride, " padding ", s.padding);
       CHECK(runs_own_kernel(plan));
       const int batch = 1 + which * 7 % 29;
