@@ -1,13 +1,13 @@
 // LABELS: cuda
-// The arithmetic that host and device share gives the same bits on both. Without a GPU the kernel is only compiled.
+// The arithmetic that host and device share gives the same bits on both. Without a GPU the kernel is only
+// compiled.
+#include <vector>
+
+#include <cuda_runtime.h>
 #include <doctest/doctest.h>
 
 #include <convoy/core/dtype.hpp>
 #include <convoy/core/philox.hpp>
-
-#include <cuda_runtime.h>
-
-#include <vector>
 
 using namespace convoy;
 

@@ -1,10 +1,10 @@
 // bf16 and f16: every bit pattern there and back, and rounding to nearest even at and around every midpoint.
+#include <cmath>
+#include <limits>
+
 #include <doctest/doctest.h>
 
 #include <convoy/core/dtype.hpp>
-
-#include <cmath>
-#include <limits>
 
 using namespace convoy;
 
@@ -65,7 +65,8 @@ TEST_CASE("bf16 and f16 round to nearest even") {
 }
 
 TEST_CASE("values that are not finite keep their kind") {
-  const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity(),
+              nan = std::numeric_limits<float>::quiet_NaN();
   CHECK(static_cast<float>(bf16(-infinity)) == -infinity);
   CHECK(static_cast<float>(f16(-infinity)) == -infinity);
   CHECK(is_nan(bf16(nan)));

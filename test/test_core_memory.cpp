@@ -1,11 +1,11 @@
 // SANITIZE: address thread
 // Buffers: aligned, zeroed, from the resource that was asked, given back once.
+#include <cstdint>
+#include <memory_resource>
+
 #include <doctest/doctest.h>
 
 #include <convoy/core/memory.hpp>
-
-#include <cstdint>
-#include <memory_resource>
 
 using namespace convoy;
 

@@ -1,14 +1,15 @@
 // SANITIZE: address
-// The team of threads: each number once, one thread as a plain call, teams of several threads of a program at once.
-#include <doctest/doctest.h>
-
-#include <convoy/core/parallel.hpp>
-
+// The team of threads: each number once, one thread as a plain call, teams of several threads of a program at
+// once.
 #include <atomic>
 #include <mutex>
 #include <set>
 #include <thread>
 #include <vector>
+
+#include <doctest/doctest.h>
+
+#include <convoy/core/parallel.hpp>
 
 using namespace convoy;
 

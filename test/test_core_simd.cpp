@@ -1,12 +1,12 @@
 // ALSO: CONVOY_ISA=baseline CONVOY_ISA=avx2
 // Vector loops: the same sums in each instruction set that this processor has, and the choice between them.
-#include <doctest/doctest.h>
-
-#include <convoy/core/simd.hpp>
-
 #include <cstdlib>
 #include <string_view>
 #include <vector>
+
+#include <doctest/doctest.h>
+
+#include <convoy/core/simd.hpp>
 
 using namespace convoy;
 
@@ -32,7 +32,8 @@ struct Axpy {
 void check_axpy(int expected_width, auto&& call) {
   for (int n : {0, 1, 3, 4, 15, 16, 17, 100}) {
     std::vector<float> x(static_cast<std::size_t>(n) + 1), y(x.size());
-    for (int i = 0; i < n; ++i) x[static_cast<std::size_t>(i)] = static_cast<float>(i), y[static_cast<std::size_t>(i)] = 1;
+    for (int i = 0; i < n; ++i)
+      x[static_cast<std::size_t>(i)] = static_cast<float>(i), y[static_cast<std::size_t>(i)] = 1;
     y.back() = -5;
     int width = 0;
     call(2.0f, static_cast<const float*>(x.data()), y.data(), n, &width);
@@ -63,7 +64,8 @@ TEST_CASE("each instruction set computes the same") {
   check_axpy(4, [](auto... args) { Axpy::run<4>(args...); });
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
     check_axpy(8, [](auto... args) { simd::run_avx2<Axpy>(args...); });
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512vl"))
     check_axpy(16, [](auto... args) { simd::run_avx512<Axpy>(args...); });
 }
 #endif

@@ -1,4 +1,7 @@
 // The small values of every table: Name, Shape, Range and shares of it, errors, deadlines.
+#include <sstream>
+#include <string>
+
 #include <doctest/doctest.h>
 
 #include <convoy/core/clock.hpp>
@@ -7,15 +10,13 @@
 #include <convoy/core/parallel.hpp>
 #include <convoy/core/shape.hpp>
 
-#include <sstream>
-#include <string>
-
 using namespace convoy;
 
 static_assert(Name("layer").append(12).append(".conv") == "layer12.conv");
 static_assert(Name("x").append(0) == "x0" && Name().empty());
 static_assert(Shape(3, 224, 224).size() == 150'528 && Shape().size() == 1 && Shape(5).rank == 1);
-static_assert(Shape(Image{1, 28, 28}) == Shape(1, 28, 28) && Shape(2, 3) != Shape(3, 2) && Shape(2) != Shape(2, 1));
+static_assert(Shape(Image{1, 28, 28}) == Shape(1, 28, 28) && Shape(2, 3) != Shape(3, 2) &&
+              Shape(2) != Shape(2, 1));
 static_assert(Range{3, 7}.size() == 4 && Range{3, 3}.empty());
 
 TEST_CASE("a name that is too long says so and stays as it was") {
@@ -54,8 +55,8 @@ TEST_CASE("shares of a loop are disjoint, complete, even, and cut at the grain")
 }
 
 TEST_CASE("fail throws the type asked for with its sentence") {
-  CHECK_THROWS_WITH_AS(fail<ConfigError>("batch is ", 0, ", it must be positive"), "batch is 0, it must be positive",
-                       ConfigError);
+  CHECK_THROWS_WITH_AS(fail<ConfigError>("batch is ", 0, ", it must be positive"),
+                       "batch is 0, it must be positive", ConfigError);
   CHECK_THROWS_AS(fail("anything"), std::runtime_error);
 }
 

@@ -1,12 +1,12 @@
 // A program of a user: a model while compiling, random numbers and a team of threads while running.
+#include <atomic>
+#include <cstdio>
+
 #include <convoy/core/parallel.hpp>
 #include <convoy/core/philox.hpp>
 #include <convoy/data/digits.hpp>
 #include <convoy/graph/plan.hpp>
 #include <convoy/models/resnet.hpp>
-
-#include <atomic>
-#include <cstdio>
 
 #ifdef CONVOY_HAS_HOST
 #include <dnnl.hpp>

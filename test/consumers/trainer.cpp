@@ -1,8 +1,8 @@
 // A program of a user who trains: host and MPI, two steps of a model of his own.
-#include <convoy/convoy.hpp>
-
 #include <cmath>
 #include <cstdio>
+
+#include <convoy/convoy.hpp>
 
 using namespace convoy;
 
