@@ -55,10 +55,9 @@ bool same(const T& a, const T& b) {
   return std::memcmp(&a, &b, sizeof(T)) == 0;
 }
 
-template <class T>
-void compare(Op op) {
-  const comm::Reduce reduce = comm::reduction(dtype_of<T>, op);
-  REQUIRE(static_cast<bool>(reduce));
+template <class T, Op op>
+void compare(comm::Operation<op> operation) {
+  const comm::Reduce reduce = comm::reduction<T>(operation).loop;
   Philox numbers(7);
   for (std::size_t count = 0; count < 150; ++count) {
     CAPTURE(count);
@@ -78,19 +77,24 @@ void compare(Op op) {
 }  // namespace
 
 TEST_CASE_TEMPLATE("the kernel gives what scalar code gives", T, f32, f64, bf16, f16, i32) {
-  for (Op op : {Op::sum, Op::min, Op::max}) compare<T>(op);
-  if constexpr (!std::is_same_v<T, i32>) compare<T>(Op::mean);
+  compare<T>(comm::sum);
+  compare<T>(comm::min);
+  compare<T>(comm::max);
+  if constexpr (!std::is_same_v<T, i32>) compare<T>(comm::mean);
 }
 
-TEST_CASE("there is no kernel for what is not defined") {
-  CHECK_FALSE(static_cast<bool>(comm::reduction(DType::i32, Op::mean)));
-  CHECK_FALSE(static_cast<bool>(comm::reduction(DType::u8, Op::sum)));
+TEST_CASE("a reduction says what it is of, and a mean shares the loop of the sum") {
+  constexpr comm::Reduction mean = comm::reduction<f64>(comm::mean);
+  CHECK(mean.type == DType::f64);
+  CHECK(mean.op == Op::mean);
+  CHECK((mean.loop == comm::reduction<f64>(comm::sum).loop));
+  CHECK((mean.loop != comm::reduction<f64>(comm::max).loop));
 }
 
 TEST_CASE_TEMPLATE("all 65,536 values of a 16-bit type pass through", T, bf16, f16) {
   std::vector<T> a(65536), zero(65536);
   for (std::size_t i = 0; i < a.size(); ++i) a[i].bits = static_cast<std::uint16_t>(i);
-  comm::reduction(dtype_of<T>, Op::sum)(a.data(), zero.data(), 65536, 1.0f);
+  comm::reduction<T>(comm::sum).loop(a.data(), zero.data(), 65536, 1.0f);
   int wrong = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     T original;
@@ -118,7 +122,7 @@ TEST_CASE("f16 rounds to nearest even, to subnormals and to infinity, as the sca
     b.push_back(y);
   }
   const auto before = a;
-  comm::reduction(DType::f16, Op::sum)(a.data(), b.data(), static_cast<std::int64_t>(a.size()), 1.0f);
+  comm::reduction<f16>(comm::sum).loop(a.data(), b.data(), static_cast<std::int64_t>(a.size()), 1.0f);
   int wrong = 0;
   for (std::size_t i = 0; i < a.size(); ++i)
     wrong += a[i].bits != f16(static_cast<float>(before[i]) + static_cast<float>(b[i])).bits;
@@ -132,7 +136,8 @@ TEST_CASE("min and max keep a NaN, from either side") {
       std::vector<float> a(40, 1.0f), b(40, 2.0f);
       a[at] = nan;
       b[at + 3] = nan;
-      comm::reduction(DType::f32, op)(a.data(), b.data(), 40, 1.0f);
+      const auto extreme = op == Op::min ? comm::reduction<f32>(comm::min) : comm::reduction<f32>(comm::max);
+      extreme.loop(a.data(), b.data(), 40, 1.0f);
       CHECK(std::isnan(a[at]));
       CHECK(std::isnan(a[at + 3]));
       CHECK(a[at + 1] == (op == Op::min ? 1.0f : 2.0f));

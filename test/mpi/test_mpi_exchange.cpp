@@ -108,7 +108,7 @@ TEST_CASE("native agrees with the ring to rounding, and trains") {
   for (std::size_t i = 0; i < ring.size(); ++i) worst = std::max(worst, std::abs(parameters[i] - ring[i]));
   CHECK(worst < 1e-5f);
   std::vector<bf16> half(10);
-  CHECK_THROWS_WITH_AS(native.all_reduce(half.data(), 10, DType::bf16, comm::Op::sum),
+  CHECK_THROWS_WITH_AS(native.all_reduce(half.data(), 10, comm::reduction<bf16>(comm::sum)),
                        "native has no sum of bf16; use ring over mpi, or f32 or f64", ConfigError);
 }
 

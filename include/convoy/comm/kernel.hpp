@@ -11,9 +11,18 @@
 
 namespace convoy::comm {
 
-/// Combines `count` elements of `from` into `into`, then multiplies by `scale` unless it is 1 (mean's last
-/// step).
+/// Combines `count` elements of `from` into `into`; a sum is then multiplied by `scale` unless it is 1
+/// (mean's last step).
 using Reduce = void (*)(void* into, const void* from, std::int64_t count, float scale);
+
+/// What to do with the elements that meet, as a value. It is made where element type and operation are known
+/// (`reduction<float>(sum)`), so that a program holds the loops that it uses and no others. A
+/// default-constructed one is for bytes that only move.
+struct Reduction {
+  Reduce loop = nullptr;
+  DType type = DType::u8;
+  Op op = Op::sum;
+};
 
 namespace detail {
 
@@ -97,7 +106,7 @@ struct Lanes<f16, W> {
 
 template <Op op, class V>
 CONVOY_INLINE void combine(V& a, const V& b) {
-  if constexpr (op == Op::sum || op == Op::mean)
+  if constexpr (op == Op::sum)
     a = a + b;
   else if constexpr (op == Op::min)
     a = ((b < a) | (b != b)) ? b : a;
@@ -107,13 +116,15 @@ CONVOY_INLINE void combine(V& a, const V& b) {
 
 template <class T, Op op>
 struct ReduceLoop {
+  static constexpr bool scales = op == Op::sum && !std::is_same_v<T, i32>;
+
   // Widths are counted in 4-byte elements: half of them for f64.
   template <int W>
   CONVOY_INLINE static void run(T* into, const T* from, std::int64_t count, float scale) {
     using Lane = Lanes<T, (sizeof(T) == 8 ? W / 2 : W)>;
     constexpr std::int64_t width = Lane::width;
     std::int64_t i = 0;
-    if (op == Op::mean && scale != 1.0f) {
+    if (scales && scale != 1.0f) {
       for (; i + width <= count; i += width) one<Lane, true>(into + i, from + i, scale);
     } else {
       for (; i + 4 * width <= count; i += 4 * width)
@@ -126,7 +137,7 @@ struct ReduceLoop {
     const std::size_t bytes = static_cast<std::size_t>(count - i) * sizeof(T);
     __builtin_memcpy(static_cast<void*>(a), into + i, bytes);
     __builtin_memcpy(static_cast<void*>(b), from + i, bytes);
-    if (op == Op::mean && scale != 1.0f)
+    if (scales && scale != 1.0f)
       one<Lane, true>(a, b, scale);
     else
       one<Lane, false>(a, b, scale);
@@ -149,7 +160,7 @@ struct ReduceLoop {
     } else {
       combine<op>(a, b);
     }
-    if constexpr (scaled && !std::is_same_v<T, i32>) a = a * scale;
+    if constexpr (scaled && scales) a = a * scale;
     Lane::store(into, a);
   }
 };
@@ -159,41 +170,18 @@ void reduce_with(void* into, const void* from, std::int64_t count, float scale) 
   simd::run<ReduceLoop<T, op>>(static_cast<T*>(into), static_cast<const T*>(from), count, scale);
 }
 
-template <class T>
-constexpr Reduce reduce_for(Op op) {
-  switch (op) {
-    case Op::sum:
-      return &reduce_with<T, Op::sum>;
-    case Op::mean:
-      if constexpr (!std::is_same_v<T, i32>) return &reduce_with<T, Op::mean>;
-      return nullptr;
-    case Op::min:
-      return &reduce_with<T, Op::min>;
-    case Op::max:
-      return &reduce_with<T, Op::max>;
-  }
-  return nullptr;
-}
-
 }  // namespace detail
 
-/// The kernel for an element type and an operation; null where there is none (u8, the mean of i32).
-constexpr Reduce reduction(DType type, Op op) {
-  switch (type) {
-    case DType::f32:
-      return detail::reduce_for<f32>(op);
-    case DType::f64:
-      return detail::reduce_for<f64>(op);
-    case DType::bf16:
-      return detail::reduce_for<bf16>(op);
-    case DType::f16:
-      return detail::reduce_for<f16>(op);
-    case DType::i32:
-      return detail::reduce_for<i32>(op);
-    case DType::u8:
-      return nullptr;
+/// The reduction of elements of type `E` by `sum`, `mean`, `min` or `max`.
+template <class E, OperationTag O>
+constexpr Reduction reduction(O) {
+  if constexpr (reducible<E, O>()) {
+    // A mean is a sum that is scaled where it completes: one loop serves both.
+    constexpr Op op = O::value == Op::mean ? Op::sum : O::value;
+    return {&detail::reduce_with<E, op>, dtype_of<E>, O::value};
+  } else {
+    return {};
   }
-  return nullptr;
 }
 
 }  // namespace convoy::comm

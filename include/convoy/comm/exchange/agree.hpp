@@ -2,6 +2,7 @@
 // compares, and the first rank that differs tells everyone in what, so that all throw the same sentence.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -21,13 +22,19 @@ void broadcast_bytes(Engine<T>& engine, void* data, std::size_t bytes, int root,
   const auto& program = engine.program(schedule::Broadcast::name, segments, root, [&] {
     return schedule::Broadcast{segments, root};
   });
-  engine.run(program, data, static_cast<std::int64_t>(bytes), DType::u8, Op::sum);
+  engine.run(program, data, static_cast<std::int64_t>(bytes), Reduction{});
 }
 
 template <class T>
-int smallest(Engine<T>& engine, int value) {
+i32 smallest(Engine<T>& engine, i32 value) {
   const auto& program = engine.program(schedule::Ring::name, 1, 0, [] { return schedule::Ring{1}; });
-  engine.run(program, &value, 1, DType::i32, Op::min);
+  // One number needs no vectors.
+  constexpr Reduction minimum{[](void* into, const void* from, std::int64_t, float) {
+                                auto& least = *static_cast<i32*>(into);
+                                least = std::min(least, *static_cast<const i32*>(from));
+                              },
+                              DType::i32, Op::min};
+  engine.run(program, &value, 1, minimum);
   return value;
 }
 

@@ -83,7 +83,7 @@ class AllReduce<Algorithm<S, T>, true> : public Collectives<S, T> {
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
       const Range b = buckets_[i];
       this->engine_->assign(static_cast<int>(i), Base::program_for(b.size(), DType::f32),
-                            layout.gradients.data() + b.begin, b.size(), DType::f32, Op::sum);
+                            layout.gradients.data() + b.begin, b.size(), reduction<f32>(sum));
     }
   }
 

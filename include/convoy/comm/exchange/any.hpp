@@ -14,6 +14,7 @@
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/exchange/all_reduce.hpp>
 #include <convoy/comm/exchange/none.hpp>
+#include <convoy/comm/kernel.hpp>
 #include <convoy/comm/operation.hpp>
 
 namespace convoy::comm {
@@ -41,16 +42,15 @@ class Any {
   Traffic traffic() const { return held_->traffic(); }
 
   template <class E, OperationTag O>
-  void all_reduce(std::span<E> values, O) {
-    if constexpr (reducible<E, O>())
-      held_->all_reduce(values.data(), static_cast<std::int64_t>(values.size()), dtype_of<E>, O::value);
+  void all_reduce(std::span<E> values, O op) {
+    held_->all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<E>(op));
   }
   template <class E, OperationTag O>
   void reduce(std::span<E> values, O op) {
     all_reduce(values, op);
   }
-  void all_reduce(void* values, std::int64_t count, DType type, Op op) {
-    held_->all_reduce(values, count, type, op);
+  void all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
+    held_->all_reduce(values, count, reduction);
   }
   template <class E>
   void broadcast(std::span<E> values, int root) {
@@ -76,7 +76,7 @@ class Any {
     virtual void barrier() = 0;
     virtual void observe(Observer) = 0;
     virtual Traffic traffic() const = 0;
-    virtual void all_reduce(void*, std::int64_t, DType, Op) = 0;
+    virtual void all_reduce(void*, std::int64_t, const Reduction&) = 0;
     virtual void broadcast(void*, std::size_t, int) = 0;
   };
 
@@ -98,8 +98,8 @@ class Any {
     void barrier() override { comm.barrier(); }
     void observe(Observer observer) override { comm.observe(observer); }
     Traffic traffic() const override { return comm.traffic(); }
-    void all_reduce(void* values, std::int64_t count, DType type, Op op) override {
-      comm.all_reduce(values, count, type, op);
+    void all_reduce(void* values, std::int64_t count, const Reduction& reduction) override {
+      comm.all_reduce(values, count, reduction);
     }
     void broadcast(void* data, std::size_t bytes, int root) override { comm.broadcast(data, bytes, root); }
     C comm;

@@ -42,21 +42,16 @@ class Collectives {
   /// Combines the ranks' values of each element; every rank ends with the same bits. All ranks call it with
   /// the same size.
   template <class E, OperationTag O>
-  void all_reduce(std::span<E> values, O) {
-    if constexpr (reducible<E, O>())
-      all_reduce(values.data(), static_cast<std::int64_t>(values.size()), dtype_of<E>, O::value);
+  void all_reduce(std::span<E> values, O op) {
+    all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<E>(op));
   }
   template <class E, OperationTag O>
   void reduce(std::span<E> values, O op) {
     all_reduce(values, op);
   }
-  /// The same with type and operation known at run time only.
-  void all_reduce(void* values, std::int64_t count, DType type, Op op) {
-    if (reduction(type, op) == nullptr)
-      fail<ConfigError>("the ", name_of(op), " of ", convoy::name_of(type),
-                        " is not defined; use f32, f64, bf16 or f16",
-                        op == Op::mean ? ", or sum, min or max of i32" : " or i32");
-    engine_->run(program_for(count, type), values, count, type, op);
+  /// The same with the reduction as a value.
+  void all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
+    engine_->run(program_for(count, reduction.type), values, count, reduction);
   }
 
   /// Every rank ends with the root's values.

@@ -74,9 +74,9 @@ class Engine {
   // --- operations that the caller waits for
 
   /// Executes a program over a buffer and returns when it may be written again.
-  void run(const detail::Program& program, void* data, std::int64_t count, DType type, Op op) {
+  void run(const detail::Program& program, void* data, std::int64_t count, const Reduction& reduction) {
     usable();
-    prepare(blocking_, program, data, count, type, op, -1, 0);
+    prepare(blocking_, program, data, count, reduction, -1, 0);
     start(blocking_);
     wait(blocking_, [&] { return quiet(blocking_); });
   }
@@ -91,8 +91,9 @@ class Engine {
     buckets_.resize(static_cast<std::size_t>(count));
     for (Lane& lane : lanes_) lane.queue.assign(static_cast<std::size_t>(std::max(count, 1)) + 1, nullptr);
   }
-  void assign(int bucket, const detail::Program& program, void* data, std::int64_t count, DType type, Op op) {
-    prepare(at(bucket), program, data, count, type, op, bucket, 1 + bucket % (T::lanes - 1));
+  void assign(int bucket, const detail::Program& program, void* data, std::int64_t count,
+              const Reduction& reduction) {
+    prepare(at(bucket), program, data, count, reduction, bucket, 1 + bucket % (T::lanes - 1));
   }
   bool begun(int bucket) { return at(bucket).state != State::idle; }
   void begin(int bucket) {
@@ -208,15 +209,15 @@ class Engine {
     return schedule::range_of(chunk, work.count, work.program->blocks, work.program->segments, work.grain);
   }
 
-  void prepare(Work& work, const detail::Program& program, void* data, std::int64_t count, DType type, Op op,
-               int bucket, int lane) {
+  void prepare(Work& work, const detail::Program& program, void* data, std::int64_t count,
+               const Reduction& reduction, int bucket, int lane) {
     work.program = &program;
     work.data = static_cast<std::byte*>(data);
     work.count = count;
-    work.element = size_of(type);
+    work.element = size_of(reduction.type);
     work.grain = schedule::grain_of(static_cast<std::int64_t>(work.element));
-    work.reduce = reduction(type, op);
-    work.scale = op == Op::mean ? 1.0f / static_cast<float>(size()) : 1.0f;
+    work.reduce = reduction.loop;
+    work.scale = reduction.op == Op::mean ? 1.0f / static_cast<float>(size()) : 1.0f;
     work.bucket = bucket;
     work.lane = lane;
     work.state = State::idle;

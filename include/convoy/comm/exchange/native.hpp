@@ -47,7 +47,7 @@ class Native : public Collectives<schedule::Ring, transport::Mpi> {
   void finish(Update update) {
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
       const Range b = buckets_[i];
-      all_reduce(layout_.gradients.data() + b.begin, b.size(), DType::f32, Op::sum);
+      all_reduce(layout_.gradients.data() + b.begin, b.size(), reduction<f32>(sum));
       if (observer_.call != nullptr)
         observer_.call(observer_.context, {static_cast<int>(i), begun_[i], Clock::now()});
       update(b, 1.0f);
@@ -56,23 +56,23 @@ class Native : public Collectives<schedule::Ring, transport::Mpi> {
   void observe(Observer observer) { observer_ = observer; }
 
   template <class E, OperationTag O>
-  void all_reduce(std::span<E> values, O) {
+  void all_reduce(std::span<E> values, O op) {
     static_assert(!std::is_same_v<E, bf16> && !std::is_same_v<E, f16>,
                   "convoy: MPI_Allreduce knows neither bf16 nor f16; use comm::Ring<transport::Mpi>, "
                   "which adds them in f32, or exchange f32");
-    if constexpr (reducible<E, O>())
-      all_reduce(values.data(), static_cast<std::int64_t>(values.size()), dtype_of<E>, O::value);
+    all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<E>(op));
   }
   template <class E, OperationTag O>
   void reduce(std::span<E> values, O op) {
     all_reduce(values, op);
   }
-  void all_reduce(void* values, std::int64_t count, DType type, Op op) {
+  void all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
+    const auto [loop, type, op] = reduction;
     const MPI_Datatype datatype = type == DType::f32   ? MPI_FLOAT
                                   : type == DType::f64 ? MPI_DOUBLE
                                   : type == DType::i32 ? MPI_INT32_T
                                                        : MPI_DATATYPE_NULL;
-    if (datatype == MPI_DATATYPE_NULL || reduction(type, op) == nullptr)
+    if (datatype == MPI_DATATYPE_NULL || loop == nullptr)
       fail<ConfigError>("native has no ", name_of(op), " of ", convoy::name_of(type),
                         "; use ring over mpi, or f32 or f64");
     const MPI_Op operation = op == Op::min ? MPI_MIN : op == Op::max ? MPI_MAX : MPI_SUM;

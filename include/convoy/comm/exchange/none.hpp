@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <convoy/comm/comm.hpp>
+#include <convoy/comm/kernel.hpp>
 #include <convoy/comm/operation.hpp>
 
 namespace convoy::comm {
@@ -37,7 +38,7 @@ class None {
   void reduce(std::span<E> values, O op) {
     all_reduce(values, op);
   }
-  void all_reduce(void*, std::int64_t, DType, Op) {}
+  void all_reduce(void*, std::int64_t, const Reduction&) {}
   template <class E>
   void broadcast(std::span<E>, int) {}
   void broadcast(void*, std::size_t, int) {}
