@@ -62,4 +62,4 @@ ranks=2
 threads=$(($(nproc) / ranks))
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 exec mpirun -np $ranks --oversubscribe --bind-to none build/release/examples/mnist_resnet --model resnet18 --comm ring \
-  --transport mpi --threads $((threads > 0 ? threads : 1)) --epochs $epochs --decay linear --data "$data" "$@" </dev/null
+  --transport mpi --threads $((threads > 0 ? threads : 1)) --epochs $epochs --data "$data" "$@" </dev/null

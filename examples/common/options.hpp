@@ -19,7 +19,7 @@ struct Options {
   float lr = 1e-3f;
   bool scale_lr = false;
   std::int64_t warmup = 0;
-  std::string decay = "none";
+  std::string decay = "linear";
   float momentum = 0.9f;
   float weight_decay = 0;
   int batch = 128;
