@@ -205,8 +205,9 @@ class Engine {
       throw CommError({rank(), -1, "exchange", 0, 0, 0}, "this exchange has failed before: " + reason_);
   }
 
-  Range range(const Work& work, int chunk) const {
-    return schedule::range_of(chunk, work.count, work.program->blocks, work.program->segments, work.grain);
+  Range range(const Work& work, const detail::Program::Step& step) const {
+    return schedule::range_of(step.chunk, step.count, work.count, work.program->blocks,
+                              work.program->segments, work.grain);
   }
 
   void prepare(Work& work, const detail::Program& program, void* data, std::int64_t count,
@@ -226,8 +227,7 @@ class Engine {
       std::size_t longest = 0, reduces = 0;
       for (const auto& step : program.steps)
         if (step.action == schedule::Action::receive_reduce) {
-          longest =
-              std::max(longest, static_cast<std::size_t>(range(work, step.chunk).size()) * work.element);
+          longest = std::max(longest, static_cast<std::size_t>(range(work, step).size()) * work.element);
           ++reduces;
         }
       Lane& l = lanes_[static_cast<std::size_t>(lane)];
@@ -252,7 +252,7 @@ class Engine {
       const auto& s = work.program->steps[step];
       f.peer = s.peer;
       f.sequence = work.requests[step].sequence;
-      f.bytes = static_cast<std::size_t>(range(work, s.chunk).size()) * work.element;
+      f.bytes = static_cast<std::size_t>(range(work, s).size()) * work.element;
     }
     return f;
   }
@@ -272,7 +272,7 @@ class Engine {
       for (std::size_t i = 0; i < steps.size(); ++i) {
         const bool send = steps[i].action == schedule::Action::send;
         if (send ? (i >= work.confirmed && i < work.at) : (i >= work.at && i < work.posted))
-          if (!range(work, steps[i].chunk).empty()) transport_.cancel(work.requests[i]);
+          if (!range(work, steps[i]).empty()) transport_.cancel(work.requests[i]);
       }
       work.state = State::idle;
     };
@@ -283,11 +283,14 @@ class Engine {
     transport_.withdraw(reason_);
   }
 
-  // The sends of this chunk since it was last written are over.
-  bool released(Work& work, int guard) {
-    for (int g = guard; g >= 0; g = work.program->steps[static_cast<std::size_t>(g)].guard)
-      if (!transport_.sent(work.requests[static_cast<std::size_t>(g)])) return false;
-    return true;
+  // The send that keeps a receive from writing, or -1.
+  int unreleased(Work& work, const detail::Program::Step& step) {
+    for (int g = step.first_guard; g < step.last_guard; ++g) {
+      const int send = work.program->guards[static_cast<std::size_t>(g)];
+      if (range(work, work.program->steps[static_cast<std::size_t>(send)]).empty()) continue;  // never posted
+      if (!transport_.sent(work.requests[static_cast<std::size_t>(send)])) return send;
+    }
+    return -1;
   }
 
   // Announces receives ahead of their step, where the memory they go to is free already.
@@ -297,7 +300,7 @@ class Engine {
     for (; work.posted < limit; ++work.posted) {
       const auto& s = steps[work.posted];
       if (s.action == schedule::Action::send) continue;
-      const Range r = range(work, s.chunk);
+      const Range r = range(work, s);
       if (r.empty()) continue;
       void* into = nullptr;
       if constexpr (!T::in_place) {
@@ -306,7 +309,7 @@ class Engine {
         if (s.action == schedule::Action::receive_reduce) {
           into = lane.scratch.data() + static_cast<std::size_t>(s.slot) * work.slot_bytes;
         } else {
-          if (!released(work, s.guard)) return;
+          if (unreleased(work, s) >= 0) return;
           into = work.data + static_cast<std::size_t>(r.begin) * work.element;
         }
       }
@@ -322,7 +325,7 @@ class Engine {
     while (work.at < steps.size()) {
       announce(work);
       const auto& s = steps[work.at];
-      const Range r = range(work, s.chunk);
+      const Range r = range(work, s);
       if (!r.empty()) {
         auto& request = work.requests[work.at];
         std::byte* mine = work.data + static_cast<std::size_t>(r.begin) * work.element;
@@ -332,7 +335,7 @@ class Engine {
           ++traffic_.messages;
           traffic_.bytes += static_cast<std::int64_t>(bytes);
         } else {
-          if (work.posted <= work.at || !released(work, s.guard)) break;
+          if (work.posted <= work.at || unreleased(work, s) >= 0) break;
           const transport::Arrival arrival = transport_.arrived(request);
           if (arrival.data == nullptr) break;
           if (arrival.bytes != bytes)
@@ -357,7 +360,7 @@ class Engine {
     const auto& steps = work.program->steps;
     for (; work.confirmed < steps.size(); ++work.confirmed) {
       const auto& s = steps[work.confirmed];
-      if (s.action == schedule::Action::send && !range(work, s.chunk).empty() &&
+      if (s.action == schedule::Action::send && !range(work, s).empty() &&
           !transport_.sent(work.requests[work.confirmed]))
         return false;
     }
@@ -392,12 +395,12 @@ class Engine {
   }
 
   // The step of this exchange that waits for somebody.
-  std::size_t blocked_at(const Work& work) const {
+  std::size_t blocked_at(Work& work) {
     const auto& steps = work.program->steps;
     if (work.at >= steps.size()) return std::min(work.confirmed, steps.size());
     const auto& s = steps[work.at];
-    if (s.action != schedule::Action::send && work.posted <= work.at && s.guard >= 0)
-      return static_cast<std::size_t>(s.guard);
+    if (s.action != schedule::Action::send && work.posted <= work.at)
+      if (const int send = unreleased(work, s); send >= 0) return static_cast<std::size_t>(send);
     return work.at;
   }
 
@@ -440,7 +443,7 @@ class Engine {
       }
       // An earlier exchange of the same lane may be what this one waits for.
       Lane& lane = lanes_[static_cast<std::size_t>(work.lane)];
-      const Work& blocked = lane.empty() ? work : *lane.queue[lane.head];
+      Work& blocked = lane.empty() ? work : *lane.queue[lane.head];
       const std::size_t step = blocked_at(blocked);
       const auto fields = [&] { return describe(blocked, step, deadline.elapsed()); };
       if (step < blocked.program->steps.size()) {

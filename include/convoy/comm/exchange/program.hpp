@@ -38,14 +38,15 @@ struct Program {
     bool completes;
     int peer;
     int chunk;
-    int guard;  // the last send of this chunk before this step, or -1: it must be over before the chunk is
-                // written
-    int ready;  // a receive may be announced once this many steps are done
-    int slot;   // which scratch buffer a receive_reduce uses
+    int count;
+    int first_guard, last_guard;  // the sends in `guards` that must be over before a receive writes
+    int ready;                    // a receive may be announced once this many steps are done
+    int slot;                     // which scratch buffer a receive_reduce uses
   };
   std::string_view name;
   int blocks = 1, segments = 1, root = 0;
   std::vector<Step> steps;
+  std::vector<int> guards;
 
   static constexpr int slots = 8;
 
@@ -53,21 +54,32 @@ struct Program {
   Program(const S& s, int rank, int size, int root_rank)
       : name(S::name), blocks(s.blocks(size)), segments(s.segments), root(root_rank) {
     const auto chunk_count = static_cast<std::size_t>(schedule::chunks(s, size));
-    std::vector<int> last_send(chunk_count, -1), last_touch(chunk_count, -1);
+    std::vector<std::vector<int>> reads(chunk_count);  // the sends of a chunk since it was last written
+    std::vector<int> last_touch(chunk_count, -1);
     std::vector<int> reduces;
     s.steps(rank, size, [&](schedule::Step step) {
       const int index = static_cast<int>(steps.size());
-      const auto chunk = static_cast<std::size_t>(step.chunk);
-      Step made{step.action,      step.completes,        step.peer, step.chunk,
-                last_send[chunk], last_touch[chunk] + 1, 0};
+      const int guard = static_cast<int>(guards.size());
+      Step made{step.action, step.completes, step.peer, step.chunk, step.count, guard, guard, 0, 0};
+      for (int c = step.chunk; c < step.chunk + step.count; ++c) {
+        const auto chunk = static_cast<std::size_t>(c);
+        made.ready = std::max(made.ready, last_touch[chunk] + 1);
+        last_touch[chunk] = index;
+        if (step.action == schedule::Action::send) {
+          reads[chunk].push_back(index);
+        } else {
+          for (int read : reads[chunk])
+            if (std::find(guards.begin() + guard, guards.end(), read) == guards.end()) guards.push_back(read);
+          reads[chunk].clear();
+        }
+      }
+      made.last_guard = static_cast<int>(guards.size());
       if (step.action == schedule::Action::receive_reduce) {
         const int number = static_cast<int>(reduces.size());
         made.slot = number % slots;
         made.ready = number < slots ? 0 : reduces[static_cast<std::size_t>(number - slots)] + 1;
         reduces.push_back(index);
       }
-      last_send[chunk] = step.action == schedule::Action::send ? index : -1;
-      last_touch[chunk] = index;
       steps.push_back(made);
     });
   }

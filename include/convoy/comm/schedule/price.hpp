@@ -36,11 +36,11 @@ struct Clerk {
   Table<double> now, link, arrival;
   Table<std::int64_t> messages, bytes;
 
-  constexpr std::int64_t size_of(int chunk) const {
-    return range_of(chunk, count, blocks, segments, grain).size() * element;
+  constexpr std::int64_t size_of(const Step& step) const {
+    return range_of(step.chunk, step.count, count, blocks, segments, grain).size() * element;
   }
   constexpr bool send(int rank, int, const Step& step, int message) {
-    const std::int64_t size = size_of(step.chunk);
+    const std::int64_t size = size_of(step);
     if (size == 0) {
       arrival.data[message] = 0;
       return true;
@@ -54,7 +54,7 @@ struct Clerk {
     return true;
   }
   constexpr bool receive(int rank, int, const Step& step, int message) {
-    const std::int64_t size = size_of(step.chunk);
+    const std::int64_t size = size_of(step);
     if (size == 0) return true;
     double& t = now.data[rank];
     if (t < arrival.data[message]) t = arrival.data[message];

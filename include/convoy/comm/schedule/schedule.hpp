@@ -2,8 +2,9 @@
 // chunks; the same steps are proved (verify.hpp), priced (price.hpp) and executed (exchange/engine.hpp).
 //
 // A buffer of M elements is cut into `blocks` equal parts, and each block into `segments` chunks; chunk
-// block * segments + segment is what one message carries. Which rank's value is added when depends on the
-// block alone, so the number of segments never changes a bit of the result.
+// block * segments + segment is the least that a message carries; it may carry several consecutive ones.
+// Which rank's value is added when depends on the block alone, so the number of segments never changes a bit
+// of the result.
 #pragma once
 
 #include <algorithm>
@@ -17,9 +18,9 @@
 namespace convoy::schedule {
 
 enum class Action : unsigned char {
-  send,            ///< post the chunk to the peer; it must not be written until the peer has received it
-  receive,         ///< wait for the peer's chunk and overwrite mine with it
-  receive_reduce,  ///< wait for the peer's chunk and combine it into mine
+  send,            ///< post the chunks to the peer; they must not be written until the peer has received it
+  receive,         ///< wait for the peer's chunks and overwrite mine with them
+  receive_reduce,  ///< wait for the peer's chunks and combine them into mine
 };
 
 struct Step {
@@ -27,6 +28,7 @@ struct Step {
   bool completes = false;  ///< a receive_reduce after which this rank holds the contributions of all ranks
   int peer = 0;
   int chunk = 0;
+  int count = 1;  ///< this and the chunks after it, all in one message
 };
 
 /// What a schedule achieves, and from where it starts.
@@ -66,6 +68,14 @@ constexpr Range range_of(int chunk, std::int64_t count, int blocks, int segments
   const Range block = part(count, chunk / segments, blocks, grain);
   const Range within = part(block.size(), chunk % segments, segments, grain);
   return {block.begin + within.begin, block.begin + within.end};
+}
+
+/// The elements of `chunks` consecutive chunks.
+constexpr Range range_of(int chunk, int chunks, std::int64_t count, int blocks, int segments,
+                         std::int64_t grain) {
+  const Range first = range_of(chunk, count, blocks, segments, grain);
+  if (chunks == 1) return first;
+  return {first.begin, range_of(chunk + chunks - 1, count, blocks, segments, grain).end};
 }
 
 /// All steps of one rank.

@@ -62,13 +62,15 @@ namespace detail {
 
 class Prover {
  public:
-  constexpr Prover(int ranks, int chunks, int sends, Goal goal)
+  // `sends` messages, which carry `carried` chunks.
+  constexpr Prover(int ranks, int chunks, int sends, int carried, Goal goal)
       : size(ranks),
         chunk_count(chunks),
         words((ranks + 31) / 32),
         mask(cells() * static_cast<std::size_t>(words)),
         clock(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks)),
         lock_of(cells()),
+        held(static_cast<std::size_t>(carried)),
         lock(static_cast<std::size_t>(sends)),
         reduces(goal == Goal::all_reduce || goal == Goal::reduce_scatter) {}
 
@@ -95,7 +97,6 @@ class Prover {
   }
 
   constexpr bool send(int rank, int index, const Step& step, int message) {
-    if (step.chunk < 0 || step.chunk >= chunk_count) return blame(Fault::bad_step, rank, index, step);
     std::int64_t slot = 0;
     if (free_list > 0) {
       slot = free_list - 1;
@@ -111,48 +112,56 @@ class Prover {
     Lock& l = lock.data[message];
     l.snapshot = static_cast<int>(slot);
     l.chunk = step.chunk;
+    l.count = step.count;
     l.receiver = step.peer;
     l.received_at = -1;
-    int& list = lock_of.data[static_cast<std::int64_t>(rank) * chunk_count + step.chunk];
-    l.next = list;
-    list = message + 1;
+    for (int c = step.chunk; c < step.chunk + step.count; ++c) {
+      int& list = lock_of.data[static_cast<std::int64_t>(rank) * chunk_count + c];
+      held.data[holds] = {list, message};
+      list = ++holds;
+    }
     return true;
   }
 
   constexpr bool receive(int rank, int index, const Step& step, int message) {
     Lock& l = lock.data[message];
-    if (step.chunk != l.chunk) return blame(Fault::mismatched_chunk, rank, index, step);
+    if (step.chunk != l.chunk || step.count != l.count)
+      return blame(Fault::mismatched_chunk, rank, index, step);
     // Writing is safe if this rank knows, through messages, that each receiver of the chunk is past its
     // receive.
     int* now = clock.data + static_cast<std::int64_t>(rank) * size;
     const int* stamp = snapshots + static_cast<std::int64_t>(l.snapshot) * size;
     for (int r = 0; r < size; ++r)
       if (stamp[r] > now[r]) now[r] = stamp[r];
-    int& list = lock_of.data[static_cast<std::int64_t>(rank) * chunk_count + step.chunk];
-    for (int held = list; held != 0; held = lock.data[held - 1].next) {
-      const Lock& mine = lock.data[held - 1];
-      if (mine.received_at < 0 || now[mine.receiver] <= mine.received_at) {
-        blame(Fault::overwritten, rank, index, step);
-        verdict.peer = mine.receiver;
-        return false;
+    for (int c = step.chunk; c < step.chunk + step.count; ++c) {
+      int& list = lock_of.data[static_cast<std::int64_t>(rank) * chunk_count + c];
+      for (int h = list; h != 0; h = held.data[h - 1].next) {
+        const Lock& mine = lock.data[held.data[h - 1].message];
+        if (mine.received_at < 0 || now[mine.receiver] <= mine.received_at) {
+          blame(Fault::overwritten, rank, index, step, c);
+          verdict.peer = mine.receiver;
+          return false;
+        }
       }
+      list = 0;
     }
-    list = 0;
     now[rank] = index + 1;
     l.received_at = index;
     set_free(l.snapshot);
 
-    const std::uint32_t* theirs = contributors(step.peer, step.chunk);
-    std::uint32_t* ours = contributors(rank, step.chunk);
-    if (step.action == Action::receive) {
-      for (int w = 0; w < words; ++w) ours[w] = theirs[w];
-      return true;
+    for (int c = step.chunk; c < step.chunk + step.count; ++c) {
+      const std::uint32_t* theirs = contributors(step.peer, c);
+      std::uint32_t* ours = contributors(rank, c);
+      if (step.action == Action::receive) {
+        for (int w = 0; w < words; ++w) ours[w] = theirs[w];
+        continue;
+      }
+      for (int w = 0; w < words; ++w) {
+        if ((ours[w] & theirs[w]) != 0) return blame(Fault::double_count, rank, index, step, c);
+        ours[w] |= theirs[w];
+      }
+      if (reduces && full(ours) != step.completes) return blame(Fault::wrong_mark, rank, index, step, c);
     }
-    for (int w = 0; w < words; ++w) {
-      if ((ours[w] & theirs[w]) != 0) return blame(Fault::double_count, rank, index, step);
-      ours[w] |= theirs[w];
-    }
-    if (reduces && full(ours) != step.completes) return blame(Fault::wrong_mark, rank, index, step);
     return true;
   }
 
@@ -160,15 +169,22 @@ class Prover {
 
  private:
   struct Lock {
-    int next = 0, chunk = 0, receiver = 0, received_at = -1, snapshot = 0;
+    int chunk = 0, count = 0, receiver = 0, received_at = -1, snapshot = 0;
+  };
+  // A message that holds a chunk until it is received.
+  struct Hold {
+    int next = 0, message = 0;
   };
 
   constexpr std::size_t cells() const {
     return static_cast<std::size_t>(size) * static_cast<std::size_t>(chunk_count);
   }
-  constexpr bool blame(Fault fault, int rank, int index, const Step& step) {
-    verdict = {fault, rank, index, step.chunk, step.peer};
+  constexpr bool blame(Fault fault, int rank, int index, const Step& step, int chunk) {
+    verdict = {fault, rank, index, chunk, step.peer};
     return false;
+  }
+  constexpr bool blame(Fault fault, int rank, int index, const Step& step) {
+    return blame(fault, rank, index, step, step.chunk);
   }
   // A free snapshot's first entry links to the next free one.
   constexpr int next_free(std::int64_t slot) const { return snapshots[slot * size]; }
@@ -188,12 +204,13 @@ class Prover {
   int size, chunk_count, words;
   Table<std::uint32_t> mask;
   Table<int> clock;    // clock[r][q]: how many steps of q are known to rank r to be over
-  Table<int> lock_of;  // per rank and chunk: its posted sends, a list through Lock::next
-  Table<Lock> lock;    // per message
+  Table<int> lock_of;  // per rank and chunk: its posted sends, a list through Hold::next
+  Table<Hold> held;
+  Table<Lock> lock;  // per message
   bool reduces;
   int* snapshots = nullptr;  // the sender's clock at each message in flight
   std::int64_t used = 0, room = 0;
-  int free_list = 0;
+  int free_list = 0, holds = 0;
 };
 
 }  // namespace detail
@@ -202,19 +219,23 @@ class Prover {
 template <Schedule S>
 constexpr Verdict verify(const S& schedule, int size, int capacity = 0) {
   const int count = chunks(schedule, size);
-  int sends = 0;
+  int sends = 0, carried = 0;
   Verdict bad{};
   for (int r = 0; r < size; ++r) {
     int index = 0;
     schedule.steps(r, size, [&](Step step) {
-      sends += step.action == Action::send;
-      if (step.peer < 0 || step.peer >= size || step.peer == r || step.chunk < 0 || step.chunk >= count)
+      if (step.action == Action::send) {
+        ++sends;
+        carried += step.count;
+      }
+      if (step.peer < 0 || step.peer >= size || step.peer == r || step.chunk < 0 || step.count < 1 ||
+          step.chunk > count - step.count)
         bad = {Fault::bad_step, r, index, step.chunk, step.peer};
       ++index;
     });
   }
   if (!bad) return bad;
-  detail::Prover prover(size, count, sends, S::goal);
+  detail::Prover prover(size, count, sends, carried, S::goal);
   for (int r = 0; r < size; ++r)
     for (int c = 0; c < count; ++c) {
       if (S::goal == Goal::all_reduce || S::goal == Goal::reduce_scatter)
