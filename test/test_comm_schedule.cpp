@@ -7,8 +7,10 @@
 #include <doctest/doctest.h>
 
 #include <convoy/comm/schedule/broadcast.hpp>
+#include <convoy/comm/schedule/halving_doubling.hpp>
 #include <convoy/comm/schedule/price.hpp>
 #include <convoy/comm/schedule/ring.hpp>
+#include <convoy/comm/schedule/tree.hpp>
 #include <convoy/comm/schedule/verify.hpp>
 
 using namespace convoy::schedule;
@@ -33,26 +35,34 @@ static_assert(correct<Ring{3, 2}>);
 static_assert(correct<RingReduceScatter{2}>);
 static_assert(correct<RingAllGather{2}>);
 static_assert(correct<Broadcast{2, 0}>);
+static_assert(correct<HalvingDoubling{1}>);
+static_assert(correct<HalvingDoubling{3, 2}>);
+static_assert(correct<HalvingDoublingReduceScatter{2}>);
+static_assert(correct<HalvingDoublingAllGather{2}>);
+static_assert(correct<Tree{1}>);
+static_assert(correct<Tree{5, 2}>);
 
 // A schedule made wrong by changing what a right one emits.
+template <class Right>
 struct Edited {
   static constexpr std::string_view name = "edited";
   static constexpr Goal goal = Goal::all_reduce;
   int segments = 1;
   std::function<void(int, int, std::vector<Step>&)> edit;
 
-  int blocks(int size) const { return size; }
-  int owner(int block, int) const { return block; }
+  int blocks(int size) const { return Right{}.blocks(size); }
+  int owner(int block, int size) const { return Right{}.owner(block, size); }
   template <class Emit>
   void steps(int rank, int size, Emit&& emit) const {
-    auto all = steps_of(Ring{segments}, rank, size);
+    auto all = steps_of(Right{segments}, rank, size);
     edit(rank, size, all);
     for (const Step& step : all) emit(step);
   }
 };
 
+template <class Right = Ring>
 Verdict verdict_of(int size, std::function<void(int, int, std::vector<Step>&)> edit) {
-  return verify(Edited{1, std::move(edit)}, size);
+  return verify(Edited<Right>{1, std::move(edit)}, size);
 }
 
 }  // namespace
@@ -66,9 +76,20 @@ TEST_CASE("schedules are correct for large and odd numbers of ranks") {
       CHECK(verify(RingReduceScatter{segments}, n, 8));
       CHECK(verify(RingAllGather{segments}, n, 8));
       CHECK(verify(Broadcast{segments, n / 2}, n, 8));
+      CHECK_MESSAGE(verify(HalvingDoubling{segments}, n, 8),
+                    explain(verify(HalvingDoubling{segments}, n, 8)));
+      CHECK(verify(HalvingDoublingReduceScatter{segments}, n, 8));
+      CHECK(verify(HalvingDoublingAllGather{segments}, n, 8));
+      CHECK_MESSAGE(verify(Tree{segments}, n, 8), explain(verify(Tree{segments}, n, 8)));
+      CHECK(verify(Tree{segments, 1}, n, 2));
     }
   for (int n : {64, 127, 256}) CHECK(verify(Ring{1}, n, 8));
   CHECK(verify(Broadcast{1, 5}, 1024, 8));
+  for (int n : {127, 128, 513, 1000, 1023, 1024}) {
+    CAPTURE(n);
+    CHECK(verify(HalvingDoubling{1}, n, 8));
+    CHECK(verify(Tree{3}, n, 8));
+  }
 }
 
 TEST_CASE("the ring is correct for 1,024 ranks") { CHECK(verify(Ring{1}, 1024, 8)); }
@@ -160,6 +181,58 @@ TEST_CASE("the price of the ring is the textbook's") {
   // Segments hide the reduction behind the wire.
   CHECK(price(Ring{8}, 4, 1 << 20, 4, {0, 1e-9, 0.5e-9}).seconds <
         price(Ring{1}, 4, 1 << 20, 4, {0, 1e-9, 0.5e-9}).seconds);
+}
+
+TEST_CASE("halving and doubling cost the ring's bytes in 2 lg n messages") {
+  const CostModel model{10e-6, 1e-9, 0.25e-9};
+  for (int k = 1; k <= 6; ++k) {
+    const int n = 1 << k;
+    const std::int64_t count = 1 << 16;
+    const double bytes = 4.0 * static_cast<double>(count);
+    const Price p = price(HalvingDoubling{1}, n, count, 4, model);
+    const double expected = 2 * k * model.alpha + 2.0 * (n - 1) / n * bytes * model.beta +
+                            1.0 * (n - 1) / n * bytes * model.gamma;
+    CHECK(p.seconds == doctest::Approx(expected).epsilon(1e-9));
+    CHECK(p.messages == n * 2 * k);
+    CHECK(p.most_messages == 2 * k);
+    CHECK(p.most_bytes == 2 * (n - 1) * count * 4 / n);
+  }
+  // An extra rank's pair swaps two halves, gathers them, and the result comes back whole.
+  const Price odd = price(HalvingDoubling{1}, 5, 1 << 16, 4, model);
+  CHECK(odd.messages == 4 * 4 + 4);
+  CHECK(odd.most_bytes == (1 << 18) * 3 / 2 + (1 << 18) * 3 / 2);
+}
+
+TEST_CASE("the double tree sends about two buffers per rank, and pipelines over its height") {
+  const CostModel model{10e-6, 1e-9, 0};
+  const std::int64_t count = 1 << 24;
+  const double bytes = 4.0 * static_cast<double>(count);
+  for (int n : {2, 3, 8, 13, 16, 100}) {
+    CAPTURE(n);
+    const Price p = price(Tree{256}, n, count, 4, model);
+    CHECK(p.most_bytes <= 2 * count * 4);
+    CHECK(p.bytes == 2 * (n - 1) * count * 4);
+    CHECK(p.messages == 2 * (n - 1) * 2 * 256);
+    CHECK(p.seconds < 1.1 * 2 * bytes * model.beta);
+    // Short buffers: far fewer latencies than the ring.
+    if (n >= 16)
+      CHECK(price(Tree{1}, n, 1024, 4, model).seconds < price(Ring{1}, n, 1024, 4, model).seconds / 2);
+  }
+}
+
+TEST_CASE("a message of several chunks is held against each of them") {
+  CHECK(verdict_of<HalvingDoubling>(4, [](int, int, std::vector<Step>&) {}));
+  CHECK(verdict_of<HalvingDoubling>(4, [](int rank, int, std::vector<Step>& s) {
+          if (rank == 1) s[0].count = 1;
+        }).fault == Fault::mismatched_chunk);
+  CHECK(verdict_of<HalvingDoubling>(4, [](int rank, int, std::vector<Step>& s) {
+          if (rank == 1) s[0].count = 5;
+        }).fault == Fault::bad_step);
+  const Verdict both = verdict_of<HalvingDoubling>(4, [](int, int, std::vector<Step>& s) {
+    s[0].chunk = 0, s[0].count = 4;
+    s[1].chunk = 0, s[1].count = 4;
+  });
+  CHECK(both.fault == Fault::overwritten);
 }
 
 TEST_CASE("chunks cover a buffer once, in order, whatever its size") {

@@ -8,7 +8,9 @@
 
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/exchange/collectives.hpp>
+#include <convoy/comm/schedule/halving_doubling.hpp>
 #include <convoy/comm/schedule/ring.hpp>
+#include <convoy/comm/schedule/tree.hpp>
 #include <convoy/comm/transport/threads.hpp>
 
 namespace convoy::comm {
@@ -110,6 +112,17 @@ class AllReduce<Algorithm<S, T>, true> : public Collectives<S, T> {
 template <class T>
 using Ring = AllReduce<Algorithm<schedule::Ring, T>>;
 
+/// Recursive halving and doubling: the ring's bytes in 2 lg n messages where n is a power of two, more bytes
+/// where it is not.
+template <class T>
+using HalvingDoubling = AllReduce<Algorithm<schedule::HalvingDoubling, T>>;
+
+/// Double binary tree: about 2 lg n messages deep for any n, up to twice the buffer per rank.
+template <class T>
+using Tree = AllReduce<Algorithm<schedule::Tree, T>>;
+
 static_assert(Comm<Ring<transport::Threads>>);
+static_assert(Comm<HalvingDoubling<transport::Threads>>);
+static_assert(Comm<Tree<transport::Threads>>);
 
 }  // namespace convoy::comm

@@ -1,0 +1,160 @@
+// Recursive halving and doubling (Rabenseifner, "Optimization of collective reduction operations", 2004):
+// the bandwidth of the ring in 2 lg n messages instead of 2(n-1). Partners at distance n/2, n/4, ... 1 swap
+// the half of the buffer that the other keeps, until each rank holds one block; the way back gathers them.
+//
+//     8 ranks, what rank 5 (binary 101) keeps:  4..7  ->  4..5  ->  5  ->  4..5  ->  4..7  ->  0..7
+//     with partner                                1        7        4        7         1
+//
+// Other numbers of ranks: the n - 2^k last to fit pair up with a neighbour each. A pair first adds its two
+// buffers, each rank one half of them; the even one collects the sum and takes part, the odd one waits and
+// gets the result. That costs two more messages in a row for each half of the way, and M/2 + M/2 + M bytes.
+#pragma once
+
+#include <algorithm>
+
+#include <convoy/comm/schedule/schedule.hpp>
+
+namespace convoy::schedule {
+
+namespace detail {
+
+// One rank's place among the 2^k that take part: the first 2 * extra ranks share one place per pair.
+struct Cube {
+  int rank, size;
+  int places = 1;  // the largest power of two up to size
+  int extra = 0;   // the ranks that do not fit
+  int place = 0;   // -1: this rank is an extra one
+
+  constexpr Cube(int r, int n) : rank(r), size(n) {
+    while (2 * places <= n) places *= 2;
+    extra = n - places;
+    if (r >= 2 * extra)
+      place = r - extra;
+    else
+      place = r % 2 == 0 ? r / 2 : -1;
+  }
+  constexpr int rank_at(int p) const { return p < extra ? 2 * p : p + extra; }
+  constexpr bool paired() const { return rank < 2 * extra; }
+};
+
+template <class Emit>
+class HalvingSteps {
+ public:
+  constexpr HalvingSteps(int rank, int size, int segments, int window, Emit& emit)
+      : cube_(rank, size), segments_(segments), window_(window), emit_(emit) {}
+
+  constexpr void reduce_scatter() {
+    const int all = cube_.places;
+    if (cube_.paired()) fold_in();
+    if (cube_.place < 0) return;
+    for (int first = 0, length = all; length > 1;) {
+      const int half = length / 2;
+      const bool upper = (cube_.place & half) != 0;
+      const int mine = upper ? first + half : first, theirs = upper ? first : first + half;
+      const int partner = cube_.rank_at(cube_.place ^ half);
+      swap(partner, theirs, half, Action::receive_reduce, half == 1, partner, mine, half);
+      first = mine;
+      length = half;
+    }
+  }
+
+  constexpr void all_gather() {
+    if (cube_.place >= 0)
+      for (int length = 1; length < cube_.places; length *= 2) {
+        const int mine = cube_.place / length * length, theirs = mine ^ length;
+        const int partner = cube_.rank_at(cube_.place ^ length);
+        swap(partner, mine, length, Action::receive, false, partner, theirs, length);
+      }
+    if (!cube_.paired()) return;
+    if (cube_.place >= 0)
+      swap(cube_.rank + 1, 0, cube_.places, Action::receive, false, 0, 0, 0);
+    else
+      swap(0, 0, 0, Action::receive, false, cube_.rank - 1, 0, cube_.places);
+  }
+
+ private:
+  // With one extra rank beside two places, the pair's sum lacks others: never complete.
+  constexpr void fold_in() {
+    const int half = cube_.places / 2;
+    if (cube_.place >= 0) {
+      const int other = cube_.rank + 1;
+      swap(other, half, cube_.places - half, Action::receive_reduce, false, other, 0, half);
+      swap(0, 0, 0, Action::receive, false, other, half, cube_.places - half);
+    } else {
+      const int other = cube_.rank - 1;
+      swap(other, 0, half, Action::receive_reduce, false, other, half, cube_.places - half);
+      swap(other, half, cube_.places - half, Action::receive, false, 0, 0, 0);
+    }
+  }
+
+  // Sends some blocks and receives others, each in `segments` messages, `window` of them ahead.
+  constexpr void swap(int to, int out, int out_blocks, Action action, bool completes, int from, int in,
+                      int in_blocks) {
+    const auto send = [&](int s) {
+      if (out_blocks > 0) emit_(Step{Action::send, false, to, out * segments_ + s * out_blocks, out_blocks});
+    };
+    const int ahead = std::min(window_, segments_);
+    for (int s = 0; s < ahead; ++s) send(s);
+    for (int s = 0; s < segments_; ++s) {
+      if (in_blocks > 0) emit_(Step{action, completes, from, in * segments_ + s * in_blocks, in_blocks});
+      if (s + ahead < segments_) send(s + ahead);
+    }
+  }
+
+  Cube cube_;
+  int segments_, window_;
+  Emit& emit_;
+};
+
+}  // namespace detail
+
+/// The first half: the rank at place b ends with block b of the result.
+struct HalvingDoublingReduceScatter {
+  static constexpr std::string_view name = "halving-doubling reduce-scatter";
+  static constexpr Goal goal = Goal::reduce_scatter;
+  int segments = 1;
+  int window = 4;
+
+  constexpr int blocks(int size) const { return detail::Cube(0, size).places; }
+  constexpr int owner(int block, int size) const { return detail::Cube(0, size).rank_at(block); }
+  template <class Emit>
+  constexpr void steps(int rank, int size, Emit&& emit) const {
+    detail::HalvingSteps(rank, size, segments, window, emit).reduce_scatter();
+  }
+};
+
+/// The second half: the rank at place b starts with block b, everyone ends with all.
+struct HalvingDoublingAllGather {
+  static constexpr std::string_view name = "halving-doubling all-gather";
+  static constexpr Goal goal = Goal::all_gather;
+  int segments = 1;
+  int window = 4;
+
+  constexpr int blocks(int size) const { return detail::Cube(0, size).places; }
+  constexpr int owner(int block, int size) const { return detail::Cube(0, size).rank_at(block); }
+  template <class Emit>
+  constexpr void steps(int rank, int size, Emit&& emit) const {
+    detail::HalvingSteps(rank, size, segments, window, emit).all_gather();
+  }
+};
+
+/// All-reduce in 2 lg n rounds, and up to three more where n is no power of two.
+struct HalvingDoubling {
+  static constexpr std::string_view name = "halving-doubling";
+  static constexpr Goal goal = Goal::all_reduce;
+  using ReduceScatter = HalvingDoublingReduceScatter;
+  using AllGather = HalvingDoublingAllGather;
+  int segments = 1;
+  int window = 4;
+
+  constexpr int blocks(int size) const { return detail::Cube(0, size).places; }
+  constexpr int owner(int block, int size) const { return detail::Cube(0, size).rank_at(block); }
+  template <class Emit>
+  constexpr void steps(int rank, int size, Emit&& emit) const {
+    detail::HalvingSteps steps(rank, size, segments, window, emit);
+    steps.reduce_scatter();
+    steps.all_gather();
+  }
+};
+
+}  // namespace convoy::schedule

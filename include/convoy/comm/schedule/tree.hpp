@@ -1,0 +1,115 @@
+// The double binary tree (Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth broadcast,
+// reduction and scan", 2009; NCCL since 2.4): two trees over the same ranks, each for one half of the buffer,
+// so that the inner ranks of one are the leaves of the other and every link is busy in both directions.
+// Segments go up the trees and come down again: about 2 lg n latencies and 2M bytes per rank.
+//
+// The first tree of 8 ranks; the second is its mirror image (rank r in the place of rank 7 - r), or, for odd
+// numbers, the first moved on by one:
+//
+//     0---------.
+//               4
+//           .--' '--.
+//           2       6
+//          / \     / \.
+//         1   3   5   7
+#pragma once
+
+#include <algorithm>
+
+#include <convoy/comm/schedule/schedule.hpp>
+
+namespace convoy::schedule {
+
+namespace detail {
+
+// A place's neighbours in the binary tree whose leaves are the odd places.
+struct TreePlace {
+  int parent = -1;
+  int child[2] = {-1, -1};
+
+  constexpr bool leaf() const { return child[0] < 0 && child[1] < 0; }
+
+  constexpr TreePlace(int place, int size) {
+    int bit = 1;
+    while (bit < size && (place & bit) == 0) bit *= 2;
+    if (place > 0) {
+      parent = (place ^ bit) | (2 * bit);
+      if (parent >= size) parent = place ^ bit;
+    }
+    if (place == 0) {
+      child[1] = size > 1 ? bit / 2 : -1;
+      return;
+    }
+    int reach = bit / 2;
+    if (reach == 0) return;
+    child[0] = place - reach;
+    while (reach > 0 && place + reach >= size) reach /= 2;
+    if (reach > 0) child[1] = place + reach;
+  }
+};
+
+// One rank's neighbours in one of the two trees.
+constexpr TreePlace neighbours(int rank, int size, int tree) {
+  const bool mirrored = size % 2 == 0;
+  const auto place_of = [&](int r) {
+    return tree == 0 ? r : mirrored ? size - 1 - r : (r + size - 1) % size;
+  };
+  const auto rank_of = [&](int p) {
+    return p < 0 ? -1 : tree == 0 ? p : mirrored ? size - 1 - p : (p + 1) % size;
+  };
+  TreePlace t(place_of(rank), size);
+  t.parent = rank_of(t.parent);
+  for (int& c : t.child) c = rank_of(c);
+  return t;
+}
+
+}  // namespace detail
+
+/// All-reduce up and down two binary trees.
+struct Tree {
+  static constexpr std::string_view name = "tree";
+  static constexpr Goal goal = Goal::all_reduce;
+  int segments = 1;
+  int window = 4;  ///< segments under way between two ranks: up to twice as many
+
+  constexpr int blocks(int size) const { return size > 1 ? 2 : 1; }
+  /// The root of the block's tree.
+  constexpr int owner(int block, int size) const {
+    return block == 0 || size < 2 ? 0 : size % 2 == 0 ? size - 1 : 1;
+  }
+  template <class Emit>
+  constexpr void steps(int rank, int size, Emit&& emit) const {
+    if (size < 2) return;
+    const detail::TreePlace trees[2] = {detail::neighbours(rank, size, 0), detail::neighbours(rank, size, 1)};
+    // As a leaf a rank depends on nobody on the way up, and nobody on it on the way down. So it runs ahead as
+    // a leaf going up, and behind coming down: were a segment of both trees one step, each would wait for
+    // the whole height of the other.
+    const int leaf = trees[0].leaf() ? 0 : 1, inner = 1 - leaf, lead = std::min(2 * window - 1, segments);
+    const auto up = [&](int tree, int s) {
+      if (s < 0 || s >= segments) return;
+      const detail::TreePlace& t = trees[tree];
+      int left = (t.child[0] >= 0) + (t.child[1] >= 0);
+      for (int child : t.child)
+        if (child >= 0)
+          emit(Step{Action::receive_reduce, t.parent < 0 && --left == 0, child, tree * segments + s});
+      if (t.parent >= 0) emit(Step{Action::send, false, t.parent, tree * segments + s});
+    };
+    const auto down = [&](int tree, int s) {
+      if (s < 0 || s >= segments) return;
+      const detail::TreePlace& t = trees[tree];
+      if (t.parent >= 0) emit(Step{Action::receive, false, t.parent, tree * segments + s});
+      for (int child : t.child)
+        if (child >= 0) emit(Step{Action::send, false, child, tree * segments + s});
+    };
+    for (int s = 0; s < segments + lead; ++s) {
+      up(leaf, s);
+      up(inner, s - lead);
+    }
+    for (int s = 0; s < segments + lead; ++s) {
+      down(inner, s);
+      down(leaf, s - lead);
+    }
+  }
+};
+
+}  // namespace convoy::schedule

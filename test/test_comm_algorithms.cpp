@@ -1,0 +1,104 @@
+// SANITIZE: address thread
+// Every all-reduce algorithm over threads: the bits of its schedule executed by one thread, the messages and
+// bytes of its price, training with several buckets in flight, and its choice by name.
+#include <atomic>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "comm_schedule_oracle.hpp"
+#include "comm_step.hpp"
+#include <convoy/comm/exchange/any.hpp>
+#include <convoy/comm/schedule/price.hpp>
+
+using namespace convoy;
+using transport::Threads;
+
+namespace {
+
+const comm::Options small{.deadline = Seconds(20), .segment_bytes = 256, .window = 2};
+
+template <class S>
+S made(std::int64_t count, std::size_t element, int ranks, const comm::Options& options) {
+  const int segments = comm::segments_for(count, element, S{}.blocks(ranks), options);
+  return comm::segmented(S{}, segments, options.window);
+}
+
+// Bits, and traffic against the price.
+template <class S, class T, class O>
+void check(int ranks, std::int64_t count, O op, const comm::Options& options) {
+  const S schedule = made<S>(count, sizeof(T), ranks, options);
+  const auto expected = oracle::executed<T>(schedule, ranks, count, 5, O::value);
+  const auto whole = oracle::executed<T>(S{}, ranks, count, 5, O::value);
+  const auto price = schedule::price(schedule, ranks, count, static_cast<std::int64_t>(sizeof(T)));
+  std::atomic<int> right{0};
+  std::atomic<std::int64_t> messages{0}, bytes{0};
+  Threads::World(ranks).run([&](Threads endpoint) {
+    comm::AllReduce<comm::Algorithm<S, Threads>> exchange(endpoint, options);
+    auto values = oracle::input<T>(exchange.rank(), count, 5);
+    exchange.all_reduce(std::span<T>(values), op);
+    right += oracle::same_bits(values, expected[static_cast<std::size_t>(exchange.rank())]) &&
+             oracle::same_bits(values, expected[0]) && oracle::same_bits(values, whole[0]);
+    messages += exchange.traffic().messages;
+    bytes += exchange.traffic().bytes;
+  });
+  CAPTURE(S::name);
+  CAPTURE(ranks);
+  CAPTURE(count);
+  CHECK(right == ranks);
+  CHECK(messages == price.messages);
+  CHECK(bytes == price.bytes);
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("an algorithm gives the bits, messages and bytes of its schedule", S,
+                   schedule::HalvingDoubling, schedule::Tree) {
+  for (int ranks = 1; ranks <= 9; ++ranks)
+    for (std::int64_t count : {0, 1, 17, 100, 4099, 20'000}) {
+      check<S, f32>(ranks, count, comm::sum, small);
+      if (count == 4099) {
+        check<S, f32>(ranks, count, comm::mean, small);
+        check<S, f64>(ranks, count, comm::sum, small);
+        check<S, bf16>(ranks, count, comm::mean, small);
+        check<S, i32>(ranks, count, comm::max, small);
+      }
+    }
+  for (int window : {1, 4, 8})
+    check<S, f32>(5, 50'001, comm::sum, {.deadline = Seconds(20), .segment_bytes = 1000, .window = window});
+}
+
+TEST_CASE_TEMPLATE("training with several buckets in flight ends with the same bits on every rank", S,
+                   schedule::HalvingDoubling, schedule::Tree) {
+  for (int ranks : {2, 3, 4, 7}) {
+    std::vector<std::vector<float>> parameters(static_cast<std::size_t>(ranks));
+    Threads::World(ranks).run([&](Threads endpoint) {
+      comm::AllReduce<comm::Algorithm<S, Threads>> exchange(endpoint, small);
+      parameters[static_cast<std::size_t>(exchange.rank())] = oracle::train(exchange, 5003, 4, 3);
+    });
+    const auto ring = oracle::trained(ranks, 5003, 4);
+    CAPTURE(ranks);
+    for (const auto& mine : parameters) {
+      CHECK(oracle::same_bits(mine, parameters[0]));
+      REQUIRE(mine.size() == ring.size());
+      double worst = 0;
+      for (std::size_t i = 0; i < ring.size(); ++i)
+        worst = std::max(worst, std::abs(static_cast<double>(mine[i]) - static_cast<double>(ring[i])));
+      CHECK(worst < 1e-3);
+    }
+  }
+}
+
+TEST_CASE("an algorithm is chosen by name") {
+  for (const char* policy : {"ring", "halving-doubling", "tree"}) {
+    CAPTURE(policy);
+    std::atomic<int> right{0};
+    Threads::World(3).run([&](Threads endpoint) {
+      comm::Any any = comm::make(policy, endpoint, small);
+      std::vector<float> values(1000, 1.0f + static_cast<float>(any.rank()));
+      any.all_reduce(std::span<float>(values), comm::sum);
+      right += any.policy() == policy && values == std::vector<float>(1000, 6.0f);
+    });
+    CHECK(right == 3);
+  }
+}
