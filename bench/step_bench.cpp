@@ -65,7 +65,7 @@ void step(benchmark::State& state, int batch, int threads) {
     ++steps;
   }
   const auto rows = static_cast<double>(steps * batch);
-  state.counters["images_per_sec"] = benchmark::Counter(rows, benchmark::Counter::kIsRate);
+  state.SetItemsProcessed(steps * batch);
   state.counters["GFLOPs"] = benchmark::Counter(rows * static_cast<double>(trainer.plan.flops()) * 1e-9,
                                                 benchmark::Counter::kIsRate);
   state.counters["peak_share"] = benchmark::Counter(
