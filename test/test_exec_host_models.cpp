@@ -11,13 +11,15 @@
 using namespace convoy;
 using HostF32 = exec::Host<f32>;
 
-TEST_CASE("host: random models agree with the reference, forward, backward, evaluating, on full and ragged batches") {
+TEST_CASE(
+    "host: random models agree with the reference, forward, backward, evaluating, on full and ragged "
+    "batches") {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     const exec_compare::Model model{seed};
     INFO("seed ", seed, "\n", model.text());
-    CHECK(exec_compare::difference<HostF32>(
-              model.plan(), {.seed = seed, .batch = 1 + static_cast<int>(seed % 5), .threads = 1 + static_cast<int>(seed % 2)}) ==
-          "");
+    CHECK(exec_compare::difference<HostF32>(model.plan(), {.seed = seed,
+                                                           .batch = 1 + static_cast<int>(seed % 5),
+                                                           .threads = 1 + static_cast<int>(seed % 2)}) == "");
   }
 }
 
@@ -32,7 +34,8 @@ TEST_CASE("host: larger maps agree with the reference") {
 TEST_CASE("host: single operations and a residual block agree with PyTorch") {
   const fixtures::File file("operations.txt");
   CHECK(file.cases().size() >= 29);
-  for (const auto& name : file.cases()) CHECK(exec_fixtures::operation_difference<HostF32>(file, name, 1e-4) == "");
+  for (const auto& name : file.cases())
+    CHECK(exec_fixtures::operation_difference<HostF32>(file, name, 1e-4) == "");
 }
 
 TEST_CASE("host: a ResNet-18 step agrees with PyTorch in loss, gradients and running statistics") {

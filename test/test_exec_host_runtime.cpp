@@ -1,12 +1,12 @@
 // SANITIZE: none
-// What Host promises beside numbers: no allocation in a step, the same bits in every run and beside other Hosts, no
-// reference code of oneDNN, one sentence for what cannot work.
-#include <doctest/doctest.h>
-
+// What Host promises beside numbers: no allocation in a step, the same bits in every run and beside other
+// Hosts, no reference code of oneDNN, one sentence for what cannot work.
 #include <atomic>
 #include <cstdlib>
 #include <new>
 #include <thread>
+
+#include <doctest/doctest.h>
 
 #include "exec_compare.hpp"
 #include <convoy/exec/host/host.hpp>
@@ -62,7 +62,8 @@ std::vector<float> train(const Plan& plan, int batch, int threads) {
     const exec_compare::Batch data(plan, step == 1 ? batch - 3 : batch, Philox{7, step});
     host.forward(data, exec::Mode::train);
     host.backward(1.0 / batch, [](std::int64_t) {});
-    for (std::size_t i = 0; i < host.gradients().size(); ++i) host.parameters()[i] -= 0.01f * host.gradients()[i];
+    for (std::size_t i = 0; i < host.gradients().size(); ++i)
+      host.parameters()[i] -= 0.01f * host.gradients()[i];
   }
   return {host.parameters().begin(), host.parameters().end()};
 }
@@ -91,7 +92,8 @@ TEST_CASE("host: a step after the first allocates nothing of convoy's own") {
   CHECK(allocations_in_a_step(plan_of<OwnLoops>, 8, 1) == 0);
   CHECK(allocations_in_a_step(plan_of<OwnLoops>, 8, 2) == 0);
   // oneDNN allocates a little for each primitive it runs, whatever the batch.
-  const std::int64_t small = allocations_in_a_step(resnet, 4, 1), large = allocations_in_a_step(resnet, 32, 1);
+  const std::int64_t small = allocations_in_a_step(resnet, 4, 1),
+                     large = allocations_in_a_step(resnet, 32, 1);
   MESSAGE("operator new in 2 training and 2 evaluation passes of ResNet-18, within oneDNN: ", large);
   CHECK(small == large);
 }
@@ -141,13 +143,13 @@ TEST_CASE("host: what cannot work is one sentence") {
   CHECK_THROWS_AS(host.output(1), ConfigError);
   CHECK_THROWS_AS(host.metric(0), ConfigError);
   const exec_compare::Batch large(resnet, 5, Philox{1, 1});
-  CHECK_THROWS_WITH_AS(host.forward(large, exec::Mode::train), "exec: a batch of 5 rows was given to an exec prepared for 1 to 4",
-                       ConfigError);
+  CHECK_THROWS_WITH_AS(host.forward(large, exec::Mode::train),
+                       "exec: a batch of 5 rows was given to an exec prepared for 1 to 4", ConfigError);
   const std::vector<float> image(4 * 784);
   const std::vector<i32> labels{1, 2, 10, 3};
   const void* const fields[] = {image.data(), labels.data()};
-  CHECK_THROWS_WITH_AS(host.forward({fields, 4}, exec::Mode::train), "exec: the label of row 2 is 10, but loss has 10 classes",
-                       ExecError);
+  CHECK_THROWS_WITH_AS(host.forward({fields, 4}, exec::Mode::train),
+                       "exec: the label of row 2 is 10, but loss has 10 classes", ExecError);
   CHECK_THROWS_AS(host.forward({std::span(fields, 1), 4}, exec::Mode::train), ConfigError);
   std::vector<float> wrong(3);
   CHECK_THROWS_AS(host.read_parameter(0, wrong), ConfigError);

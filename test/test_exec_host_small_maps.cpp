@@ -1,7 +1,8 @@
 // SANITIZE: none
 // TIMEOUT: 300
 // ALSO: CONVOY_ISA=avx2 CONVOY_ISA=baseline
-// Host's own convolutions over small maps against the reference: every geometry, batches that fill no tile, ragged ones.
+// Host's own convolutions over small maps against the reference: every geometry, batches that fill no tile,
+// ragged ones.
 #include <doctest/doctest.h>
 
 #include "exec_compare.hpp"
@@ -21,7 +22,8 @@ template <class G>
 void define(G& g, int in, int out, const Geometry& s) {
   auto x = g.input("image", {3, s.height, s.width});
   x = g.relu(g.batch_norm(g.conv2d(x, {.channels = in, .kernel = 1})));
-  auto y = g.conv2d(x, {.channels = out, .kernel = s.kernel, .stride = s.stride, .padding = s.padding, .name = "tested"});
+  auto y = g.conv2d(
+      x, {.channels = out, .kernel = s.kernel, .stride = s.stride, .padding = s.padding, .name = "tested"});
   y = g.batch_norm(y);
   if (y.shape == x.shape) y = g.add(y, x);
   y = g.relu(y);
@@ -39,19 +41,22 @@ bool runs_own_kernel(const Plan& plan) {
 }  // namespace
 
 TEST_CASE("host: convolutions over small maps agree with the reference") {
-  const Geometry geometries[] = {{1, 1, 3, 1, 1}, {2, 2, 3, 1, 1}, {2, 2, 3, 2, 1}, {4, 4, 3, 2, 1}, {4, 4, 1, 2, 0},
-                                 {7, 7, 3, 1, 1}, {7, 5, 3, 2, 1}, {3, 2, 5, 1, 2}, {1, 6, 3, 1, 1}, {5, 5, 2, 2, 0},
-                                 {3, 3, 3, 1, 0}, {6, 6, 7, 3, 3}, {4, 3, 1, 1, 0}};
+  const Geometry geometries[] = {{1, 1, 3, 1, 1}, {2, 2, 3, 1, 1}, {2, 2, 3, 2, 1}, {4, 4, 3, 2, 1},
+                                 {4, 4, 1, 2, 0}, {7, 7, 3, 1, 1}, {7, 5, 3, 2, 1}, {3, 2, 5, 1, 2},
+                                 {1, 6, 3, 1, 1}, {5, 5, 2, 2, 0}, {3, 3, 3, 1, 0}, {6, 6, 7, 3, 3},
+                                 {4, 3, 1, 1, 0}};
   int which = 0;
   for (const Geometry& s : geometries)
     for (const auto& channels : {std::pair{32, 32}, std::pair{64, 32}, std::pair{32, 96}}) {
       const int in = channels.first, out = channels.second;  // clang 14 captures no structured binding
       const DynamicPlan plan([&](auto& g) { define(g, in, out, s); });
-      INFO(in, " to ", out, " channels on ", s.height, "x", s.width, " kernel ", s.kernel, " stride ", s.stride, " padding ", s.padding);
+      INFO(in, " to ", out, " channels on ", s.height, "x", s.width, " kernel ", s.kernel, " stride ",
+           s.stride, " padding ", s.padding);
       CHECK(runs_own_kernel(plan));
       const int batch = 1 + which * 7 % 29;
       const auto seed = static_cast<std::uint64_t>(++which);
-      CHECK(exec_compare::difference<HostF32>(plan, {.seed = seed, .batch = batch, .threads = 1 + which % 3}) == "");
+      CHECK(exec_compare::difference<HostF32>(
+                plan, {.seed = seed, .batch = batch, .threads = 1 + which % 3}) == "");
     }
 }
 
@@ -67,7 +72,8 @@ TEST_CASE("host: the canonical order gives the same model as the chosen one") {
   exec_compare::randomize(chosen, plan, Philox{1, 2});
   exec_compare::randomize(canonical, plan, Philox{1, 2});
   const exec_compare::Batch batch(plan, 8, Philox{3, 4});
-  const double a = chosen.forward(batch, exec::Mode::train).loss, b = canonical.forward(batch, exec::Mode::train).loss;
+  const double a = chosen.forward(batch, exec::Mode::train).loss,
+               b = canonical.forward(batch, exec::Mode::train).loss;
   CHECK(a == doctest::Approx(b).epsilon(1e-5));
   // What stands in a canonical slot is what the plan says stands there.
   std::vector<float> values(64 * 32 * 9), in_plan_order(values.size());

@@ -1,5 +1,5 @@
-// Backend: oneDNN as one Host uses it: an engine and a stream of its own, the size of its thread team, and calls whose
-// arguments are bound once.
+// Backend: oneDNN as one Host uses it: an engine and a stream of its own, the size of its thread team, and
+// calls whose arguments are bound once.
 #pragma once
 
 #include <string>
@@ -17,8 +17,8 @@ int omp_get_max_threads(void);
 
 namespace convoy::exec::host {
 
-/// Sets the team size of the calling thread for a while. oneDNN asks OpenMP for it both when a primitive is made and when
-/// it runs, and the setting belongs to the thread: ranks as threads each have their own.
+/// Sets the team size of the calling thread for a while. oneDNN asks OpenMP for it both when a primitive is
+/// made and when it runs, and the setting belongs to the thread: ranks as threads each have their own.
 class ThreadScope {
  public:
   explicit ThreadScope(int threads) : before_(omp_get_max_threads()) { omp_set_num_threads(threads); }
@@ -49,11 +49,13 @@ inline bool is_reference(std::string_view implementation) {
   return implementation.starts_with("ref") || implementation.find(":ref") != std::string_view::npos;
 }
 
-/// A primitive with its arguments. The C call takes a prepared array, where the C++ one builds a hash map each time.
+/// A primitive with its arguments. The C call takes a prepared array, where the C++ one builds a hash map
+/// each time.
 class Call {
  public:
   Call() = default;
-  Call(const Backend& backend, dnnl::primitive primitive, const std::vector<std::pair<int, dnnl::memory>>& arguments)
+  Call(const Backend& backend, dnnl::primitive primitive,
+       const std::vector<std::pair<int, dnnl::memory>>& arguments)
       : primitive_(std::move(primitive)), stream_(backend.stream) {
     for (const auto& [index, memory] : arguments) {
       memories_.push_back(memory);
@@ -64,9 +66,10 @@ class Call {
   explicit operator bool() const { return !arguments_.empty(); }
 
   void operator()() const {
-    const auto status = dnnl_primitive_execute(primitive_.get(), stream_.get(), static_cast<int>(arguments_.size()),
-                                               arguments_.data());
-    if (status != dnnl_success) fail<ExecError>("exec: oneDNN failed to run a primitive (status ", static_cast<int>(status), ")");
+    const auto status = dnnl_primitive_execute(primitive_.get(), stream_.get(),
+                                               static_cast<int>(arguments_.size()), arguments_.data());
+    if (status != dnnl_success)
+      fail<ExecError>("exec: oneDNN failed to run a primitive (status ", static_cast<int>(status), ")");
   }
 
  private:

@@ -1,5 +1,5 @@
-// Convolution by oneDNN over the live taps of a filter, forward and both gradients, in the layouts that its fast kernels
-// want. A kernel that would be oneDNN's reference code is never used.
+// Convolution by oneDNN over the live taps of a filter, forward and both gradients, in the layouts that its
+// fast kernels want. A kernel that would be oneDNN's reference code is never used.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,8 @@ namespace convoy::exec::host {
 class ConvolutionKernel {
  public:
   virtual ~ConvolutionKernel() = default;
-  /// `dy` is the gradient of the result, in the layout of the result; the input's is written for `dx` (if it is one).
+  /// `dy` is the gradient of the result, in the layout of the result; the input's is written for `dx` (if it
+  /// is one).
   virtual void plan_backward(Program&, const Bound& dy) = 0;
   virtual void bind(Program&) = 0;
   virtual void forward(Program&) = 0;
@@ -58,8 +59,11 @@ class OneDnnConvolution final : public ConvolutionKernel {
     prefers_plain_ = x.is_input && in[0] <= 3;
 
     auto fixed = p.parameters().fixed(weight_);
-    if (fixed) forward_ = choose<ForwardDesc>(*fixed, [&] { return describe_forward(p.backend().engine, shape_); });
-    if (!forward_) forward_ = choose<ForwardDesc>(any_weights_, [&] { return describe_forward(p.backend().engine, shape_); });
+    if (fixed)
+      forward_ = choose<ForwardDesc>(*fixed, [&] { return describe_forward(p.backend().engine, shape_); });
+    if (!forward_)
+      forward_ =
+          choose<ForwardDesc>(any_weights_, [&] { return describe_forward(p.backend().engine, shape_); });
     if (!forward_) refuse(p, "forward");
     if (!fixed) p.parameters().choose(weight_, forward_->weights_desc());
     fixed = p.parameters().fixed(weight_);
@@ -87,7 +91,8 @@ class OneDnnConvolution final : public ConvolutionKernel {
       weights_dy_ = p.convert(dy, backward_weights_->diff_dst_desc(), time, time);
       gradient_ = p.deliver(backward_weights_->diff_weights_desc(),
                             {slot_.desc, Place::fixed(p.parameters().gradient(weight_))}, time);
-      scratch_weights_ = {backward_weights_->scratchpad_desc(), p.scratchpad(backward_weights_->scratchpad_desc())};
+      scratch_weights_ = {backward_weights_->scratchpad_desc(),
+                          p.scratchpad(backward_weights_->scratchpad_desc())};
     }
     if (!p.value(input_).wants_gradient) return;
     auto make = [&] { return describe_backward_data(engine, shape_, *forward_); };
@@ -114,16 +119,18 @@ class OneDnnConvolution final : public ConvolutionKernel {
                                                                   {DNNL_ARG_DST, made_.from()},
                                                                   {DNNL_ARG_SCRATCHPAD, scratch_}});
     if (backward_weights_)
-      weights_call_ = p.call(dnnl::convolution_backward_weights(*backward_weights_), {{DNNL_ARG_SRC, weights_source_.to()},
-                                                                                      {DNNL_ARG_DIFF_DST, weights_dy_.to()},
-                                                                                      {DNNL_ARG_DIFF_WEIGHTS, gradient_.from()},
-                                                                                      {DNNL_ARG_DIFF_BIAS, bias_gradient},
-                                                                                      {DNNL_ARG_SCRATCHPAD, scratch_weights_}});
+      weights_call_ = p.call(dnnl::convolution_backward_weights(*backward_weights_),
+                             {{DNNL_ARG_SRC, weights_source_.to()},
+                              {DNNL_ARG_DIFF_DST, weights_dy_.to()},
+                              {DNNL_ARG_DIFF_WEIGHTS, gradient_.from()},
+                              {DNNL_ARG_DIFF_BIAS, bias_gradient},
+                              {DNNL_ARG_SCRATCHPAD, scratch_weights_}});
     if (backward_data_)
-      data_call_ = p.call(dnnl::convolution_backward_data(*backward_data_), {{DNNL_ARG_DIFF_DST, data_dy_.to()},
-                                                                             {DNNL_ARG_WEIGHTS, data_weights_.to()},
-                                                                             {DNNL_ARG_DIFF_SRC, dx_.from()},
-                                                                             {DNNL_ARG_SCRATCHPAD, scratch_data_}});
+      data_call_ =
+          p.call(dnnl::convolution_backward_data(*backward_data_), {{DNNL_ARG_DIFF_DST, data_dy_.to()},
+                                                                    {DNNL_ARG_WEIGHTS, data_weights_.to()},
+                                                                    {DNNL_ARG_DIFF_SRC, dx_.from()},
+                                                                    {DNNL_ARG_SCRATCHPAD, scratch_data_}});
   }
 
   void forward(Program&) override {
@@ -160,7 +167,8 @@ class OneDnnConvolution final : public ConvolutionKernel {
 
  private:
   std::vector<Conversion*> conversions() {
-    return {&source_, &weights_, &made_, &weights_source_, &weights_dy_, &gradient_, &data_weights_, &data_dy_, &dx_};
+    return {&source_,       &weights_, &made_, &weights_source_, &weights_dy_, &gradient_,
+            &data_weights_, &data_dy_, &dx_};
   }
 
   /// The first implementation that is not reference code, over the layouts worth trying.
@@ -168,7 +176,8 @@ class OneDnnConvolution final : public ConvolutionKernel {
   std::optional<Description> choose(const Desc& weights, Make make) {
     const Desc& first = prefers_plain_ ? plain_src_ : blocked_src_;
     const Desc& other = prefers_plain_ ? blocked_src_ : plain_src_;
-    const std::pair<Desc, Desc> attempts[] = {{first, result_.desc}, {other, result_.desc}, {any_src_, any_dst_}, {plain_src_, plain_dst_}};
+    const std::pair<Desc, Desc> attempts[] = {
+        {first, result_.desc}, {other, result_.desc}, {any_src_, any_dst_}, {plain_src_, plain_dst_}};
     shape_.weights = weights;
     for (const auto& [src, dst] : attempts) {
       shape_.src = src;
@@ -185,7 +194,8 @@ class OneDnnConvolution final : public ConvolutionKernel {
 
   [[noreturn]] void refuse(const Program& p, const char* direction) const {
     fail<ExecError>("exec: oneDNN ", DNNL_VERSION_MAJOR, ".", DNNL_VERSION_MINOR, " has no fast ", direction,
-                    " convolution for ", p.node(node_).name, " of ", p.node(node_).shape, " on this processor");
+                    " convolution for ", p.node(node_).name, " of ", p.node(node_).shape,
+                    " on this processor");
   }
 
   int node_, input_, step_, weight_;

@@ -1,5 +1,5 @@
-// Element by element: ReLU, its mask, additions and accumulations over whole buffers. Buffers of one shape and layout have
-// their elements in the same order, so none of these needs to know it.
+// Element by element: ReLU, its mask, additions and accumulations over whole buffers. Buffers of one shape
+// and layout have their elements in the same order, so none of these needs to know it.
 #pragma once
 
 #include <convoy/core/parallel.hpp>
@@ -21,15 +21,15 @@ void for_each_share(int threads, std::int64_t count, Args... args) {
 }
 
 /// Calls `body(vector at i)` for whole vectors of [begin, end), then element by element.
-#define CONVOY_FOR_VECTORS(W, begin, end, ...)            \
-  std::int64_t i = begin;                                 \
-  for (; i + W <= end; i += W) {                          \
-    using V = simd::Vec<float, W>;                        \
-    __VA_ARGS__                                           \
-  }                                                       \
-  for (; i < end; ++i) {                                  \
-    using V = simd::Vec<float, 1>;                        \
-    __VA_ARGS__                                           \
+#define CONVOY_FOR_VECTORS(W, begin, end, ...) \
+  std::int64_t i = begin;                      \
+  for (; i + W <= end; i += W) {               \
+    using V = simd::Vec<float, W>;             \
+    __VA_ARGS__                                \
+  }                                            \
+  for (; i < end; ++i) {                       \
+    using V = simd::Vec<float, 1>;             \
+    __VA_ARGS__                                \
   }
 
 /// x below zero becomes zero; NaN stays, so that a diverged run is seen.
@@ -41,7 +41,8 @@ CONVOY_INLINE void rectify(V& x) {
 /// y = a + b, rectified if `relu`.
 struct AddLoop {
   template <int W>
-  CONVOY_INLINE static void run(std::int64_t begin, std::int64_t end, const float* a, const float* b, float* y, bool relu) {
+  CONVOY_INLINE static void run(std::int64_t begin, std::int64_t end, const float* a, const float* b,
+                                float* y, bool relu) {
     CONVOY_FOR_VECTORS(W, begin, end, {
       V va, vb;
       simd::load(va, a + i);
@@ -69,8 +70,8 @@ struct ReluLoop {
 /// A gradient on its way to one input: dx = g or dx += g with g = dy + second, where y > 0 if there is a y.
 struct PassLoop {
   template <int W>
-  CONVOY_INLINE static void run(std::int64_t begin, std::int64_t end, const float* dy, const float* second, const float* y,
-                                float* dx, bool accumulate) {
+  CONVOY_INLINE static void run(std::int64_t begin, std::int64_t end, const float* dy, const float* second,
+                                const float* y, float* dx, bool accumulate) {
     CONVOY_FOR_VECTORS(W, begin, end, {
       V g, other;
       simd::load(g, dy + i);

@@ -37,13 +37,16 @@ class LinearStep final : public Step {
     const int time = p.backward_time(index_);
     auto& engine = p.backend().engine;
     if (p.parameters().trained(weight_)) {
-      backward_weights_ = describe(p, "backward (weights)", [&] { return describe_backward_weights(engine, shape_, *forward_); });
-      scratch_weights_ = {backward_weights_->scratchpad_desc(), p.scratchpad(backward_weights_->scratchpad_desc())};
+      backward_weights_ = describe(p, "backward (weights)",
+                                   [&] { return describe_backward_weights(engine, shape_, *forward_); });
+      scratch_weights_ = {backward_weights_->scratchpad_desc(),
+                          p.scratchpad(backward_weights_->scratchpad_desc())};
       p.keep(p.value(input_), time);
     }
     contribution_ = p.contribute(input_, false, time);
     if (!contribution_) return;
-    backward_data_ = describe(p, "backward (data)", [&] { return describe_backward_data(engine, shape_, *forward_); });
+    backward_data_ =
+        describe(p, "backward (data)", [&] { return describe_backward_data(engine, shape_, *forward_); });
     scratch_data_ = {backward_data_->scratchpad_desc(), p.scratchpad(backward_data_->scratchpad_desc())};
   }
 
@@ -61,12 +64,13 @@ class LinearStep final : public Step {
                                                                     {DNNL_ARG_DST, value_.data},
                                                                     {DNNL_ARG_SCRATCHPAD, scratch_}});
     if (backward_weights_)
-      weights_call_ = p.call(dnnl::inner_product_backward_weights(*backward_weights_),
-                             {{DNNL_ARG_SRC, source_},
-                              {DNNL_ARG_DIFF_DST, dy},
-                              {DNNL_ARG_DIFF_WEIGHTS, {slot_.desc, Place::fixed(p.parameters().gradient(weight_))}},
-                              {DNNL_ARG_DIFF_BIAS, bias_gradient},
-                              {DNNL_ARG_SCRATCHPAD, scratch_weights_}});
+      weights_call_ =
+          p.call(dnnl::inner_product_backward_weights(*backward_weights_),
+                 {{DNNL_ARG_SRC, source_},
+                  {DNNL_ARG_DIFF_DST, dy},
+                  {DNNL_ARG_DIFF_WEIGHTS, {slot_.desc, Place::fixed(p.parameters().gradient(weight_))}},
+                  {DNNL_ARG_DIFF_BIAS, bias_gradient},
+                  {DNNL_ARG_SCRATCHPAD, scratch_weights_}});
     if (backward_data_)
       data_call_ = p.call(dnnl::inner_product_backward_data(*backward_data_),
                           {{DNNL_ARG_DIFF_DST, dy},
@@ -97,8 +101,8 @@ class LinearStep final : public Step {
   template <class Make>
   std::invoke_result_t<Make> describe(const Program& p, const char* direction, Make make) const {
     auto refuse = [&] {
-      fail<ExecError>("exec: oneDNN ", DNNL_VERSION_MAJOR, ".", DNNL_VERSION_MINOR, " has no fast ", direction,
-                      " inner product for ", p.node(node_).name, " on this processor");
+      fail<ExecError>("exec: oneDNN ", DNNL_VERSION_MAJOR, ".", DNNL_VERSION_MINOR, " has no fast ",
+                      direction, " inner product for ", p.node(node_).name, " on this processor");
     };
     try {
       auto description = make();

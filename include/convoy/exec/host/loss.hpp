@@ -11,13 +11,14 @@
 
 namespace convoy::exec::host {
 
-/// x = e^x for x <= 0 (anything below -87 counts as -87), to 2 units in the last place: Cephes' polynomial after reduction by
-/// ln 2 in two parts. NaN stays NaN.
+/// x = e^x for x <= 0 (anything below -87 counts as -87), to 2 units in the last place: Cephes' polynomial
+/// after reduction by ln 2 in two parts. NaN stays NaN.
 template <class V>
 CONVOY_INLINE void exponential(V& x) {
   x = x < -87.0f ? V{} - 87.0f : x;
   using I = decltype(x < x);
-  constexpr float round = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, which then stands in the low bits
+  constexpr float round =
+      12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, which then stands in the low bits
   const V biased = x * 1.44269504088896341f + round;
   const V n = biased - round;
   V r = x - n * 0.693359375f;
@@ -69,7 +70,8 @@ struct SoftmaxRow {
 /// d[k] (+)= factor * exp(row[k] - normalizer).
 struct SoftmaxGradientRow {
   template <int W>
-  CONVOY_INLINE static void run(const float* row, int classes, float normalizer, float factor, float* d, bool accumulate) {
+  CONVOY_INLINE static void run(const float* row, int classes, float normalizer, float factor, float* d,
+                                bool accumulate) {
     CONVOY_FOR_VECTORS(W, 0, classes, {
       V v, before;
       simd::load(v, row + i);
@@ -85,10 +87,10 @@ struct SoftmaxGradientRow {
   }
 };
 
-/// losses[r] = -log softmax(row r)[label r]; normalizers[r] = log of the sum of exponentials. Returns how many rows have
-/// their (first) largest logit at their label.
-inline std::int64_t cross_entropy_forward(int rows, int classes, const float* logits, const i32* labels, float* losses,
-                                          float* normalizers) {
+/// losses[r] = -log softmax(row r)[label r]; normalizers[r] = log of the sum of exponentials. Returns how
+/// many rows have their (first) largest logit at their label.
+inline std::int64_t cross_entropy_forward(int rows, int classes, const float* logits, const i32* labels,
+                                          float* losses, float* normalizers) {
   std::int64_t correct = 0;
   for (std::int64_t r = 0; r < rows; ++r) {
     const float* row = logits + r * classes;
@@ -102,8 +104,9 @@ inline std::int64_t cross_entropy_forward(int rows, int classes, const float* lo
 }
 
 /// dlogits (+)= dloss * (softmax - one hot).
-inline void cross_entropy_backward(int rows, int classes, const float* logits, const i32* labels, const float* normalizers,
-                                   const float* dlosses, float* dlogits, bool accumulate) {
+inline void cross_entropy_backward(int rows, int classes, const float* logits, const i32* labels,
+                                   const float* normalizers, const float* dlosses, float* dlogits,
+                                   bool accumulate) {
   for (std::int64_t r = 0; r < rows; ++r) {
     float* d = dlogits + r * classes;
     simd::run<SoftmaxGradientRow>(logits + r * classes, classes, normalizers[r], dlosses[r], d, accumulate);

@@ -11,12 +11,18 @@ namespace convoy::exec::host {
 class CrossEntropyStep final : public Step {
  public:
   CrossEntropyStep(Program& p, const graph::Step& step, int index)
-      : node_(step.main), index_(index), logits_(p.node(node_).input[0]), labels_(p.node(node_).input[1]), value_(p.yield(step.output, index)) {
+      : node_(step.main),
+        index_(index),
+        logits_(p.node(node_).input[0]),
+        labels_(p.node(node_).input[1]),
+        value_(p.yield(step.output, index)) {
     const int end = value_.wants_gradient ? p.backward_time(index) : index;
     normalizers_ = p.request(p.rows() * static_cast<std::int64_t>(sizeof(float)), index, end);
     p.keep(p.value(logits_), end);
   }
-  void plan_backward(Program& p) override { contribution_ = p.contribute(logits_, true, p.backward_time(index_)); }
+  void plan_backward(Program& p) override {
+    contribution_ = p.contribute(logits_, true, p.backward_time(index_));
+  }
   void bind(Program& p) override {
     contribution_.bind(p);
     y_ = p.address(value_.data.place);
@@ -28,7 +34,8 @@ class CrossEntropyStep final : public Step {
     const i32* labels = p.labels(labels_);
     for (int r = 0; r < p.rows(); ++r)
       if (labels[r] < 0 || labels[r] >= classes)
-        fail<ExecError>("exec: the label of row ", r, " is ", labels[r], ", but ", p.node(node_).name, " has ", classes, " classes");
+        fail<ExecError>("exec: the label of row ", r, " is ", labels[r], ", but ", p.node(node_).name,
+                        " has ", classes, " classes");
     correct_ = cross_entropy_forward(p.rows(), classes, p.input(logits_), labels, y_, sums_);
   }
   void backward(Program& p) override {
@@ -61,24 +68,30 @@ class CustomStep final : public Step {
       p.keep(p.value(node.input[i]), end);
     }
     const Desc plain_y = describe_plain(p.rows(), value_.shape);
-    if (Program::is_plain(value_)) result_ = {{plain_y, value_.data.place}, {plain_y, value_.data.place}};
-    else result_ = {{plain_y, p.request(plain_y, index, end)}, value_.data};
+    if (Program::is_plain(value_))
+      result_ = {{plain_y, value_.data.place}, {plain_y, value_.data.place}};
+    else
+      result_ = {{plain_y, p.request(plain_y, index, end)}, value_.data};
   }
   void plan_backward(Program& p) override {
     const graph::Node& node = p.node(node_);
     const int time = p.backward_time(index_);
     const Desc plain_y = describe_plain(p.rows(), value_.shape);
-    if (Program::is_plain(value_)) dy_ = {{plain_y, value_.gradient}, {plain_y, value_.gradient}};
-    else dy_ = {{value_.data.desc, value_.gradient}, {plain_y, p.request(plain_y, time, time)}};
+    if (Program::is_plain(value_))
+      dy_ = {{plain_y, value_.gradient}, {plain_y, value_.gradient}};
+    else
+      dy_ = {{value_.data.desc, value_.gradient}, {plain_y, p.request(plain_y, time, time)}};
     for (int i = 0; i < node.inputs; ++i) {
       if (p.node(node.input[i]).op == graph::Op::label) continue;
       contribution_[i] = p.contribute(node.input[i], false, time);
       const Desc plain_x = describe_plain(p.rows(), p.node(node.input[i]).shape);
       // The operation overwrites every dx, so one that nobody wants still needs a place.
-      if (!contribution_[i]) dx_[i] = {{plain_x, p.request(plain_x, time, time)}, {}};
+      if (!contribution_[i])
+        dx_[i] = {{plain_x, p.request(plain_x, time, time)}, {}};
       else if (Program::is_plain(p.value(node.input[i])))
         dx_[i] = {{plain_x, contribution_[i].target().place}, {plain_x, contribution_[i].target().place}};
-      else dx_[i] = {{plain_x, p.request(plain_x, time, time)}, contribution_[i].target()};
+      else
+        dx_[i] = {{plain_x, p.request(plain_x, time, time)}, contribution_[i].target()};
     }
   }
   void bind(Program& p) override {
@@ -105,7 +118,8 @@ class CustomStep final : public Step {
     dy_.run();
     inputs[node.inputs] = {p.address(result_.from().place), node.shape};
     inputs[node.inputs + 1] = {p.address(dy_.to().place), node.shape};
-    for (int i = 0; i < node.inputs; ++i) outputs[i] = {p.address(dx_[i].from().place), p.node(node.input[i]).shape};
+    for (int i = 0; i < node.inputs; ++i)
+      outputs[i] = {p.address(dx_[i].from().place), p.node(node.input[i]).shape};
     node.custom->backward<float>()(inputs, outputs, p.rows());
     for (int i = 0; i < node.inputs; ++i) {
       if (!contribution_[i]) continue;

@@ -1,5 +1,6 @@
-// Map: where the channels and positions of a batch of images lie. One description, and so one set of loops, for every
-// layout whose innermost part is a block of contiguous channels: nChw16c, nChw8c, nhwc with whole blocks.
+// Map: where the channels and positions of a batch of images lie. One description, and so one set of loops,
+// for every layout whose innermost part is a block of contiguous channels: nChw16c, nChw8c, nhwc with whole
+// blocks.
 #pragma once
 
 #include <cstdint>
@@ -50,8 +51,7 @@ inline Desc describe_blocked(const Map& map) {
 
 /// The plain descriptor of a batch of tensors: nchw for images, [rows, elements] for everything else.
 inline Desc describe_plain(int rows, const Shape& shape) {
-  if (shape.rank == 3)
-    return {{rows, shape[0], shape[1], shape[2]}, dnnl::memory::data_type::f32, Tag::nchw};
+  if (shape.rank == 3) return {{rows, shape[0], shape[1], shape[2]}, dnnl::memory::data_type::f32, Tag::nchw};
   return {{rows, shape.size()}, dnnl::memory::data_type::f32, Tag::ab};
 }
 

@@ -1,9 +1,11 @@
-// Batch normalisation with what surrounds it: statistics, normalise (+ residual) (+ ReLU) in one pass, and backward
-// through all of it in two. A thread takes whole channel blocks, so that a block that was read for its statistics is
-// still in its cache when it is normalised; where blocks are fewer than threads, rows are shared instead.
+// Batch normalisation with what surrounds it: statistics, normalise (+ residual) (+ ReLU) in one pass, and
+// backward through all of it in two. A thread takes whole channel blocks, so that a block that was read for
+// its statistics is still in its cache when it is normalised; where blocks are fewer than threads, rows are
+// shared instead.
 //
-// The statistics are exact to float: values are shifted by the mean of the block's first values, summed in float over at
-// most `chunk` values and then in double. The order of additions depends on the number of threads alone.
+// The statistics are exact to float: values are shifted by the mean of the block's first values, summed in
+// float over at most `chunk` values and then in double. The order of additions depends on the number of
+// threads alone.
 #pragma once
 
 #include <cmath>
@@ -23,11 +25,12 @@ struct NormState {
   float* inverse = nullptr;  ///< 1 / sqrt(variance + epsilon)
   float* slope = nullptr;    ///< backward: dx = scale g + slope (x - mean) + offset
   float* offset = nullptr;
-  double* sums = nullptr;    ///< two numbers a lane, block and thread
+  double* sums = nullptr;  ///< two numbers a lane, block and thread
 
   static std::int64_t bytes(const Map& map, int threads) {
     const std::int64_t lanes = static_cast<std::int64_t>(map.blocks) * map.lanes;
-    return lanes * (6 * static_cast<std::int64_t>(sizeof(float)) + threads * 2 * static_cast<std::int64_t>(sizeof(double)));
+    return lanes * (6 * static_cast<std::int64_t>(sizeof(float)) +
+                    threads * 2 * static_cast<std::int64_t>(sizeof(double)));
   }
   void bind(void* memory, const Map& map) {
     const std::int64_t lanes = static_cast<std::int64_t>(map.blocks) * map.lanes;
@@ -165,11 +168,11 @@ struct NormalizeLoop {
   }
 };
 
-/// The gradient that reaches the batch norm at one vector: (dy + second), masked by the ReLU. Without a residual the ReLU's
-/// sign is computed from x, which is read anyway; with one it is read from y.
+/// The gradient that reaches the batch norm at one vector: (dy + second), masked by the ReLU. Without a
+/// residual the ReLU's sign is computed from x, which is read anyway; with one it is read from y.
 template <class V>
-CONVOY_INLINE void masked_gradient(V& g, const NormTask& t, std::int64_t at, const V& x, const V& mean, const V& scale,
-                                   const V& shift) {
+CONVOY_INLINE void masked_gradient(V& g, const NormTask& t, std::int64_t at, const V& x, const V& mean,
+                                   const V& scale, const V& shift) {
   V other;
   simd::load(g, t.dy + at);
   if (t.second != nullptr) {
@@ -214,7 +217,8 @@ struct GradientSumsLoop {
       for (int row = first_row; row < end_row; ++row) {
         const std::int64_t base = row * m.row_stride + block * m.block_stride + lane;
         for (std::int64_t begin = 0; begin < positions; begin += StatisticsLoop::chunk) {
-          const std::int64_t end = begin + StatisticsLoop::chunk < positions ? begin + StatisticsLoop::chunk : positions;
+          const std::int64_t end =
+              begin + StatisticsLoop::chunk < positions ? begin + StatisticsLoop::chunk : positions;
           std::int64_t p = begin;
           auto take = [&](int k, std::int64_t at) __attribute__((always_inline)) {
             V x, g;
@@ -302,14 +306,16 @@ inline void finish_statistics(const NormTask& t, int block, int parts) {
     const double inverse = 1 / std::sqrt(variance + static_cast<double>(t.epsilon));
     t.state.mean[channel] = static_cast<float>(mean);
     t.state.inverse[channel] = static_cast<float>(inverse);
-    t.state.scale[channel] = real ? static_cast<float>(inverse * static_cast<double>(t.weight[channel])) : 0.0f;
+    t.state.scale[channel] =
+        real ? static_cast<float>(inverse * static_cast<double>(t.weight[channel])) : 0.0f;
     t.state.shift[channel] = real ? t.bias[channel] : 0.0f;
     if (!real) continue;
     float& running_mean = t.running_mean[channel];
     float& running_variance = t.running_variance[channel];
     running_mean += t.momentum * (static_cast<float>(mean) - running_mean);
     if (m.count() > 1)
-      running_variance += t.momentum * (static_cast<float>(variance * count / (count - 1)) - running_variance);
+      running_variance +=
+          t.momentum * (static_cast<float>(variance * count / (count - 1)) - running_variance);
   }
 }
 
@@ -326,7 +332,8 @@ inline void finish_gradient_sums(const NormTask& t, int block, int parts) {
       sum += sums[k];
       dot += sums[m.lanes + k];
     }
-    const auto scale = static_cast<double>(t.state.scale[channel]), inverse = static_cast<double>(t.state.inverse[channel]);
+    const auto scale = static_cast<double>(t.state.scale[channel]),
+               inverse = static_cast<double>(t.state.inverse[channel]);
     t.state.slope[channel] = static_cast<float>(-scale * inverse * inverse * dot / count);
     t.state.offset[channel] = static_cast<float>(-scale * sum / count);
     if (channel >= m.channels) continue;
@@ -362,7 +369,8 @@ void for_each_block(const NormTask& task, int threads, Finish finish) {
     for (int block = 0; block < m.blocks; ++block) {
       double* sums = task.state.sums + thread * stride + block * 2 * m.lanes;
       clear(sums);
-      run_in_lanes<Sums>(m.lanes, &task, block, static_cast<int>(rows.begin), static_cast<int>(rows.end), sums);
+      run_in_lanes<Sums>(m.lanes, &task, block, static_cast<int>(rows.begin), static_cast<int>(rows.end),
+                         sums);
     }
   });
   for (int block = 0; block < m.blocks; ++block) finish(task, block, threads);
@@ -375,7 +383,8 @@ void for_each_block(const NormTask& task, int threads, Finish finish) {
 
 /// Statistics of the batch, running statistics, y.
 inline void norm_forward(const NormTask& task, int threads) {
-  for_each_block<StatisticsLoop, decltype(&finish_statistics), NormalizeLoop>(task, threads, &finish_statistics);
+  for_each_block<StatisticsLoop, decltype(&finish_statistics), NormalizeLoop>(task, threads,
+                                                                              &finish_statistics);
 }
 
 /// y with the running statistics.
@@ -391,13 +400,15 @@ inline void norm_evaluate(const NormTask& task, int threads) {
   parallel(threads, [&](int thread, int team) {
     const Range rows = share(m.rows, thread, team);
     for (int block = 0; block < m.blocks; ++block)
-      run_in_lanes<NormalizeLoop>(m.lanes, &task, block, static_cast<int>(rows.begin), static_cast<int>(rows.end));
+      run_in_lanes<NormalizeLoop>(m.lanes, &task, block, static_cast<int>(rows.begin),
+                                  static_cast<int>(rows.end));
   });
 }
 
 /// dx, the residual's gradient, the gradients of weight and bias.
 inline void norm_backward(const NormTask& task, int threads) {
-  for_each_block<GradientSumsLoop, decltype(&finish_gradient_sums), NormBackwardLoop>(task, threads, &finish_gradient_sums);
+  for_each_block<GradientSumsLoop, decltype(&finish_gradient_sums), NormBackwardLoop>(task, threads,
+                                                                                      &finish_gradient_sums);
 }
 
 }  // namespace convoy::exec::host

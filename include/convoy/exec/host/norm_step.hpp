@@ -60,8 +60,10 @@ class NormPart {
     // Addresses of a batch's fields change from call to call.
     task_.x = p.address(x_);
     task_.residual = residual_ < 0 ? nullptr : p.address(residual_source_.to().place);
-    if (mode == Mode::train) norm_forward(task_, p.threads());
-    else norm_evaluate(task_, p.threads());
+    if (mode == Mode::train)
+      norm_forward(task_, p.threads());
+    else
+      norm_evaluate(task_, p.threads());
   }
 
   void backward(Program& p) { norm_backward(task_, p.threads()); }
@@ -86,7 +88,8 @@ class NormStep final : public Step {
     part_.emplace(p, step, index, step.main, source_.to().place, value_);
   }
   void plan_backward(Program& p) override {
-    // The residual's gradient is planned within; the order of the two does not matter, both only read the step's own.
+    // The residual's gradient is planned within; the order of the two does not matter, both only read the
+    // step's own.
     contribution_ = p.contribute(input_, true, p.backward_time(index_));
     part_->plan_backward(p, value_, contribution_.target().place, contribution_.accumulates());
   }
@@ -118,8 +121,10 @@ class ConvolutionStep final : public Step {
     result_ = value_.data;
     if (norm_ >= 0)
       result_.place = p.request(result_.desc, index, value_.wants_gradient ? p.backward_time(index) : index);
-    if (TapConvolution::fits(p, step.main)) kernel_ = std::make_unique<TapConvolution>(p, step.main, index, result_);
-    else kernel_ = std::make_unique<OneDnnConvolution>(p, step.main, index, result_);
+    if (TapConvolution::fits(p, step.main))
+      kernel_ = std::make_unique<TapConvolution>(p, step.main, index, result_);
+    else
+      kernel_ = std::make_unique<OneDnnConvolution>(p, step.main, index, result_);
     if (norm_ >= 0) part_.emplace(p, step, index, norm_, result_.place, value_);
   }
   void plan_backward(Program& p) override {
@@ -135,11 +140,14 @@ class ConvolutionStep final : public Step {
   }
   void forward(Program& p, Mode mode) override {
     kernel_->forward(p);
-    if (part_) part_->forward(p, mode);
-    else if (relu_) for_each_share<ReluLoop>(p.threads(), value_.elements(), static_cast<const float*>(y_), y_);
+    if (part_)
+      part_->forward(p, mode);
+    else if (relu_)
+      for_each_share<ReluLoop>(p.threads(), value_.elements(), static_cast<const float*>(y_), y_);
   }
   void backward(Program& p) override {
-    if (part_) part_->backward(p);
+    if (part_)
+      part_->backward(p);
     else if (relu_)
       for_each_share<PassLoop>(p.threads(), value_.elements(), static_cast<const float*>(dy_),
                                static_cast<const float*>(second_), static_cast<const float*>(y_), dy_, false);

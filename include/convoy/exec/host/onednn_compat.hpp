@@ -1,5 +1,5 @@
-// onednn_compat: what differs between oneDNN 2.x and 3.x, and nothing else. 2.x describes an operation first and then asks
-// for an implementation; 3.x does both at once.
+// onednn_compat: what differs between oneDNN 2.x and 3.x, and nothing else. 2.x describes an operation first
+// and then asks for an implementation; 3.x does both at once.
 #pragma once
 
 #include <cstdint>
@@ -38,29 +38,30 @@ inline dnnl::primitive_attr user_scratchpad() {
 #if DNNL_VERSION_MAJOR >= 3
 
 inline auto describe_forward(const dnnl::engine& engine, const ConvolutionShape& c) {
-  return dnnl::convolution_forward::primitive_desc(engine, dnnl::prop_kind::forward_training,
-                                                   dnnl::algorithm::convolution_direct, c.src, c.weights, c.bias, c.dst,
-                                                   c.strides, c.padding_low, c.padding_high, user_scratchpad());
+  return dnnl::convolution_forward::primitive_desc(
+      engine, dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct, c.src, c.weights,
+      c.bias, c.dst, c.strides, c.padding_low, c.padding_high, user_scratchpad());
 }
 inline auto describe_backward_data(const dnnl::engine& engine, const ConvolutionShape& c,
                                    const dnnl::convolution_forward::primitive_desc& hint) {
-  return dnnl::convolution_backward_data::primitive_desc(engine, dnnl::algorithm::convolution_direct, c.src, c.weights,
-                                                         c.dst, c.strides, c.padding_low, c.padding_high, hint,
-                                                         user_scratchpad());
+  return dnnl::convolution_backward_data::primitive_desc(engine, dnnl::algorithm::convolution_direct, c.src,
+                                                         c.weights, c.dst, c.strides, c.padding_low,
+                                                         c.padding_high, hint, user_scratchpad());
 }
 inline auto describe_backward_weights(const dnnl::engine& engine, const ConvolutionShape& c,
                                       const dnnl::convolution_forward::primitive_desc& hint) {
-  return dnnl::convolution_backward_weights::primitive_desc(engine, dnnl::algorithm::convolution_direct, c.src, c.weights,
-                                                            c.bias, c.dst, c.strides, c.padding_low, c.padding_high, hint,
-                                                            user_scratchpad());
+  return dnnl::convolution_backward_weights::primitive_desc(
+      engine, dnnl::algorithm::convolution_direct, c.src, c.weights, c.bias, c.dst, c.strides, c.padding_low,
+      c.padding_high, hint, user_scratchpad());
 }
 inline auto describe_forward(const dnnl::engine& engine, const InnerProductShape& p) {
-  return dnnl::inner_product_forward::primitive_desc(engine, dnnl::prop_kind::forward_training, p.src, p.weights, p.bias,
-                                                     p.dst, user_scratchpad());
+  return dnnl::inner_product_forward::primitive_desc(engine, dnnl::prop_kind::forward_training, p.src,
+                                                     p.weights, p.bias, p.dst, user_scratchpad());
 }
 inline auto describe_backward_data(const dnnl::engine& engine, const InnerProductShape& p,
                                    const dnnl::inner_product_forward::primitive_desc& hint) {
-  return dnnl::inner_product_backward_data::primitive_desc(engine, p.src, p.weights, p.dst, hint, user_scratchpad());
+  return dnnl::inner_product_backward_data::primitive_desc(engine, p.src, p.weights, p.dst, hint,
+                                                           user_scratchpad());
 }
 inline auto describe_backward_weights(const dnnl::engine& engine, const InnerProductShape& p,
                                       const dnnl::inner_product_forward::primitive_desc& hint) {
@@ -82,21 +83,23 @@ inline std::uint64_t order_hash(const Desc& desc) {
 
 inline auto describe_forward(const dnnl::engine& engine, const ConvolutionShape& c) {
   return dnnl::convolution_forward::primitive_desc(
-      {dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct, c.src, c.weights, c.bias, c.dst, c.strides,
-       c.padding_low, c.padding_high},
+      {dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct, c.src, c.weights, c.bias,
+       c.dst, c.strides, c.padding_low, c.padding_high},
       user_scratchpad(), engine);
 }
 inline auto describe_backward_data(const dnnl::engine& engine, const ConvolutionShape& c,
                                    const dnnl::convolution_forward::primitive_desc& hint) {
-  return dnnl::convolution_backward_data::primitive_desc({dnnl::algorithm::convolution_direct, c.src, c.weights, c.dst,
-                                                          c.strides, c.padding_low, c.padding_high},
-                                                         user_scratchpad(), engine, hint);
+  return dnnl::convolution_backward_data::primitive_desc(
+      {dnnl::algorithm::convolution_direct, c.src, c.weights, c.dst, c.strides, c.padding_low,
+       c.padding_high},
+      user_scratchpad(), engine, hint);
 }
 inline auto describe_backward_weights(const dnnl::engine& engine, const ConvolutionShape& c,
                                       const dnnl::convolution_forward::primitive_desc& hint) {
-  return dnnl::convolution_backward_weights::primitive_desc({dnnl::algorithm::convolution_direct, c.src, c.weights, c.bias,
-                                                             c.dst, c.strides, c.padding_low, c.padding_high},
-                                                            user_scratchpad(), engine, hint);
+  return dnnl::convolution_backward_weights::primitive_desc(
+      {dnnl::algorithm::convolution_direct, c.src, c.weights, c.bias, c.dst, c.strides, c.padding_low,
+       c.padding_high},
+      user_scratchpad(), engine, hint);
 }
 inline auto describe_forward(const dnnl::engine& engine, const InnerProductShape& p) {
   return dnnl::inner_product_forward::primitive_desc(
@@ -104,12 +107,13 @@ inline auto describe_forward(const dnnl::engine& engine, const InnerProductShape
 }
 inline auto describe_backward_data(const dnnl::engine& engine, const InnerProductShape& p,
                                    const dnnl::inner_product_forward::primitive_desc& hint) {
-  return dnnl::inner_product_backward_data::primitive_desc({p.src, p.weights, p.dst}, user_scratchpad(), engine, hint);
+  return dnnl::inner_product_backward_data::primitive_desc({p.src, p.weights, p.dst}, user_scratchpad(),
+                                                           engine, hint);
 }
 inline auto describe_backward_weights(const dnnl::engine& engine, const InnerProductShape& p,
                                       const dnnl::inner_product_forward::primitive_desc& hint) {
-  return dnnl::inner_product_backward_weights::primitive_desc({p.src, p.weights, p.bias, p.dst}, user_scratchpad(), engine,
-                                                              hint);
+  return dnnl::inner_product_backward_weights::primitive_desc({p.src, p.weights, p.bias, p.dst},
+                                                              user_scratchpad(), engine, hint);
 }
 
 inline std::uint64_t order_hash(const Desc& desc) {

@@ -1,5 +1,5 @@
-// Parameters: the arenas of a Host, and the order in which each parameter's live elements stand in its slot. Convolutions
-// choose an order that their kernels read without a copy; the canonical one is always reachable.
+// Parameters: the arenas of a Host, and the order in which each parameter's live elements stand in its slot.
+// Convolutions choose an order that their kernels read without a copy; the canonical one is always reachable.
 #pragma once
 
 #include <functional>
@@ -45,8 +45,12 @@ class Parameters {
   float* value(int p) { return values_.data() + slot(p).live.begin; }
   /// Null for a frozen parameter.
   float* gradient(int p) { return trained(p) ? gradients_.data() + slot(p).live.begin : nullptr; }
-  float* statistic(int i) { return statistics_.data() + statistic_ranges_[static_cast<std::size_t>(i)].begin; }
-  bool trained(int p) const { return plan_->parameter_list[static_cast<std::size_t>(p)].group != graph::Group::frozen; }
+  float* statistic(int i) {
+    return statistics_.data() + statistic_ranges_[static_cast<std::size_t>(i)].begin;
+  }
+  bool trained(int p) const {
+    return plan_->parameter_list[static_cast<std::size_t>(p)].group != graph::Group::frozen;
+  }
 
   /// The layout of the weight of a convolution or a linear layer within its slot, as the plan orders it.
   Desc plain(int p) const {
@@ -67,9 +71,11 @@ class Parameters {
     return canonical_ ? std::optional<Desc>(plain(p)) : std::nullopt;
   }
 
-  /// Chooses an order, once, before anything is stored. A layout that pads is refused: it does not fit the slot.
+  /// Chooses an order, once, before anything is stored. A layout that pads is refused: it does not fit the
+  /// slot.
   bool choose(int p, const Desc& desc) {
-    if (canonical_ || desc.get_size() != static_cast<std::size_t>(slot(p).live.size()) * sizeof(float)) return false;
+    if (canonical_ || desc.get_size() != static_cast<std::size_t>(slot(p).live.size()) * sizeof(float))
+      return false;
     orders_[static_cast<std::size_t>(p)] = {desc, nullptr, order_hash(desc)};
     return true;
   }
@@ -99,13 +105,14 @@ class Parameters {
     expect_parameter(*plan_, p, from.size());
     std::vector<float> live(static_cast<std::size_t>(slot(p).live.size()));
     for_each_element(*plan_, p, [&](std::int64_t i, std::int64_t at, bool is_live) {
-      (is_live ? live[static_cast<std::size_t>(at - slot(p).live.begin)] : values_[static_cast<std::size_t>(at)]) =
-          from[static_cast<std::size_t>(i)];
+      (is_live ? live[static_cast<std::size_t>(at - slot(p).live.begin)]
+               : values_[static_cast<std::size_t>(at)]) = from[static_cast<std::size_t>(i)];
     });
     permute(backend, p, live.data(), values_.data() + slot(p).live.begin, true);
   }
 
-  /// Copies the live gradients of a parameter into the plan's order, for tests and for what needs a tensor's shape.
+  /// Copies the live gradients of a parameter into the plan's order, for tests and for what needs a tensor's
+  /// shape.
   void read_gradient(const Backend& backend, int p, std::span<float> to) const {
     permute(backend, p, gradients_.data() + slot(p).live.begin, to.data(), false);
   }

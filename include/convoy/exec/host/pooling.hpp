@@ -1,4 +1,5 @@
-// Pooling over blocked maps. Max pooling notes which tap won, so that backward reads neither input nor output.
+// Pooling over blocked maps. Max pooling notes which tap won, so that backward reads neither input nor
+// output.
 #pragma once
 
 #include <limits>
@@ -19,7 +20,7 @@ struct PoolTask {
   float* x = nullptr;
   float* y = nullptr;
   std::int32_t* winner = nullptr;  ///< max: the tap, in the order of y's memory
-  bool accumulate = false;          ///< backward: add to x
+  bool accumulate = false;         ///< backward: add to x
 };
 
 /// The taps [begin, end) of the window at output position `o` that meet the input.
@@ -45,12 +46,14 @@ struct MaxPoolLoop {
           V best = V{} - std::numeric_limits<float>::infinity();
           I winner = I{} + static_cast<std::int32_t>(down.begin * w.width + right.begin);
           for (std::int64_t ky = down.begin; ky < down.end; ++ky) {
-            const std::int64_t line = (oy * w.stride - w.padding + ky) * t.map.width + ox * w.stride - w.padding;
+            const std::int64_t line =
+                (oy * w.stride - w.padding + ky) * t.map.width + ox * w.stride - w.padding;
             const float* x = t.x + row * t.map.row_stride + block * t.map.block_stride + lane;
             for (std::int64_t kx = right.begin; kx < right.end; ++kx) {
               V v;
               simd::load(v, x + (line + kx) * t.map.position_stride);
-              // NaN wins, as in PyTorch: `v <= best` is false for it. (Two comparisons joined would not vectorise.)
+              // NaN wins, as in PyTorch: `v <= best` is false for it. (Two comparisons joined would not
+              // vectorise.)
               const I tap = I{} + static_cast<std::int32_t>(ky * w.width + kx);
               winner = v <= best ? winner : tap;
               best = v <= best ? best : v;
@@ -90,7 +93,8 @@ struct MaxPoolBackwardLoop {
           simd::load(dy, t.y + at + lane);
           simd::load(winner, t.winner + at + lane);
           for (std::int64_t ky = down.begin; ky < down.end; ++ky) {
-            const std::int64_t line = (oy * w.stride - w.padding + ky) * t.map.width + ox * w.stride - w.padding;
+            const std::int64_t line =
+                (oy * w.stride - w.padding + ky) * t.map.width + ox * w.stride - w.padding;
             float* x = t.x + row * t.map.row_stride + block * t.map.block_stride + lane;
             for (std::int64_t kx = right.begin; kx < right.end; ++kx) {
               V v;
@@ -122,7 +126,8 @@ struct AveragePoolLoop {
         for (int lane = 0; lane < t.map.lanes; lane += W) {
           V sum{};
           for (std::int64_t ky = down.begin; ky < down.end; ++ky) {
-            const std::int64_t line = (oy * w.stride - w.padding + ky) * t.map.width + ox * w.stride - w.padding;
+            const std::int64_t line =
+                (oy * w.stride - w.padding + ky) * t.map.width + ox * w.stride - w.padding;
             const float* x = t.x + row * t.map.row_stride + block * t.map.block_stride + lane;
             for (std::int64_t kx = right.begin; kx < right.end; ++kx) {
               V v;
@@ -157,7 +162,8 @@ struct AveragePoolBackwardLoop {
           simd::load(dy, t.y + at + lane);
           dy *= share;
           for (std::int64_t ky = down.begin; ky < down.end; ++ky) {
-            const std::int64_t line = (oy * w.stride - w.padding + ky) * t.map.width + ox * w.stride - w.padding;
+            const std::int64_t line =
+                (oy * w.stride - w.padding + ky) * t.map.width + ox * w.stride - w.padding;
             float* x = t.x + row * t.map.row_stride + block * t.map.block_stride + lane;
             for (std::int64_t kx = right.begin; kx < right.end; ++kx) {
               V v;

@@ -1,5 +1,5 @@
-// Program: what the steps of one batch size share while they are planned, bound and run: values, memory, conversions
-// between layouts, and who writes which gradient first.
+// Program: what the steps of one batch size share while they are planned, bound and run: values, memory,
+// conversions between layouts, and who writes which gradient first.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 
 namespace convoy::exec::host {
 
-/// A place in memory that is known once the program is packed: in the arena, in the parameter arenas, or a field of the
-/// batch, which moves from call to call.
+/// A place in memory that is known once the program is packed: in the arena, in the parameter arenas, or a
+/// field of the batch, which moves from call to call.
 struct Place {
   enum class Kind : unsigned char { none, arena, fixed, field, scratch };
   Kind kind = Kind::none;
@@ -93,7 +93,8 @@ class Contribution {
   void finish(int threads) const {
     if (edge_ != Edge::temporary) return;
     const float* none = nullptr;
-    for_each_share<PassLoop>(threads, elements_, static_cast<const float*>(written_), none, none, gradient_, true);
+    for_each_share<PassLoop>(threads, elements_, static_cast<const float*>(written_), none, none, gradient_,
+                             true);
   }
 
  private:
@@ -108,7 +109,12 @@ class Contribution {
 class Program {
  public:
   Program(const Plan& plan, Backend& backend, Parameters& parameters, int rows)
-      : plan_(plan), backend_(backend), parameters_(parameters), rows_(rows), roots_(plan.nodes.size()), values_(plan.nodes.size()) {
+      : plan_(plan),
+        backend_(backend),
+        parameters_(parameters),
+        rows_(rows),
+        roots_(plan.nodes.size()),
+        values_(plan.nodes.size()) {
     find_gradients();
     int field = 0;
     for (std::size_t n = 0; n < plan.nodes.size(); ++n) {
@@ -157,7 +163,8 @@ class Program {
     if (v.is_blocked) v.map = blocked_map(rows_, v.shape, backend_.lanes);
     v.data.desc = v.is_blocked ? describe_blocked(v.map) : describe_plain(rows_, v.shape);
     v.wants_gradient = wants_gradient(n);
-    v.data.place = request(v.elements() * static_cast<std::int64_t>(sizeof(float)), step, v.wants_gradient ? backward_time(step) : step);
+    v.data.place = request(v.elements() * static_cast<std::int64_t>(sizeof(float)), step,
+                           v.wants_gradient ? backward_time(step) : step);
     return v;
   }
 
@@ -202,13 +209,15 @@ class Program {
     if (!v.is_blocked && map.is_plain()) return {{want, v.data.place}, {want, v.data.place}};
     return convert(v.data, want, begin, end);
   }
-  /// What is made in the layout `made` and belongs into `target`: written there, or into a buffer copied from.
+  /// What is made in the layout `made` and belongs into `target`: written there, or into a buffer copied
+  /// from.
   Conversion deliver(const Desc& made, const Bound& target, int time) {
     if (target.desc == made) return {target, target};
     return {{made, request(made, time, time)}, target};
   }
 
-  /// Plans a gradient for the value of node `n`, written at `time`; to be called in the order in which backward runs.
+  /// Plans a gradient for the value of node `n`, written at `time`; to be called in the order in which
+  /// backward runs.
   Contribution contribute(int n, bool can_accumulate, int time) {
     Value& v = value(n);
     if (!v.wants_gradient) return {};
@@ -235,32 +244,42 @@ class Program {
     std::vector<std::int64_t> offsets;
     const auto bytes = static_cast<std::size_t>(graph::pack(lifetimes_, last_time(), offsets));
     if (bytes > shared.size()) {
-      if (shared.size() == 0) shared = Buffer<std::byte>(bytes);
-      else own_arena_ = Buffer<std::byte>(bytes);
+      if (shared.size() == 0)
+        shared = Buffer<std::byte>(bytes);
+      else
+        own_arena_ = Buffer<std::byte>(bytes);
     }
     std::byte* base = own_arena_.size() > 0 ? own_arena_.data() : shared.data();
     for (std::int64_t offset : offsets) addresses_.push_back(base + offset);
     if (scratch_bytes_ > scratch.size()) {
-      if (scratch.size() == 0) scratch = Buffer<std::byte>(scratch_bytes_);
-      else own_scratch_ = Buffer<std::byte>(scratch_bytes_);
+      if (scratch.size() == 0)
+        scratch = Buffer<std::byte>(scratch_bytes_);
+      else
+        own_scratch_ = Buffer<std::byte>(scratch_bytes_);
     }
     scratch_ = own_scratch_.size() > 0 ? own_scratch_.data() : scratch.data();
   }
 
   float* address(const Place& place) const {
     switch (place.kind) {
-      case Place::Kind::arena: return reinterpret_cast<float*>(addresses_[static_cast<std::size_t>(place.index)]);
-      case Place::Kind::fixed: return place.pointer;
-      case Place::Kind::scratch: return reinterpret_cast<float*>(scratch_);
-      case Place::Kind::field: return static_cast<float*>(const_cast<void*>(fields_[static_cast<std::size_t>(place.index)].current));
-      case Place::Kind::none: break;
+      case Place::Kind::arena:
+        return reinterpret_cast<float*>(addresses_[static_cast<std::size_t>(place.index)]);
+      case Place::Kind::fixed:
+        return place.pointer;
+      case Place::Kind::scratch:
+        return reinterpret_cast<float*>(scratch_);
+      case Place::Kind::field:
+        return static_cast<float*>(const_cast<void*>(fields_[static_cast<std::size_t>(place.index)].current));
+      case Place::Kind::none:
+        break;
     }
     return nullptr;
   }
 
   dnnl::memory memory(const Bound& bound) {
     dnnl::memory made(bound.desc, backend_.engine, address(bound.place));
-    if (bound.place.kind == Place::Kind::field) fields_[static_cast<std::size_t>(bound.place.index)].memories.push_back(made);
+    if (bound.place.kind == Place::Kind::field)
+      fields_[static_cast<std::size_t>(bound.place.index)].memories.push_back(made);
     return made;
   }
 
@@ -278,10 +297,12 @@ class Program {
     auto source = memory(from), target = memory(to);
     const dnnl::reorder::primitive_desc description(source, target, user_scratchpad());
     Buffer<std::byte>& scratch = copy_scratch_.emplace_back(description.scratchpad_desc().get_size());
-    return {backend_, dnnl::reorder(description),
+    return {backend_,
+            dnnl::reorder(description),
             {{DNNL_ARG_FROM, source},
              {DNNL_ARG_TO, target},
-             {DNNL_ARG_SCRATCHPAD, dnnl::memory(description.scratchpad_desc(), backend_.engine, scratch.data())}}};
+             {DNNL_ARG_SCRATCHPAD,
+              dnnl::memory(description.scratchpad_desc(), backend_.engine, scratch.data())}}};
   }
 
   // --- while the program runs ---
@@ -311,12 +332,14 @@ class Program {
     for (std::size_t n = 0; n < count; ++n) {
       const graph::Node& node = plan_.nodes[n];
       for (int i = 0; i < node.inputs; ++i) depends[n] |= depends[static_cast<std::size_t>(node.input[i])];
-      for (int k = 0; k < node.parameters; ++k) depends[n] |= static_cast<char>(parameters_.trained(node.parameter + k));
+      for (int k = 0; k < node.parameters; ++k)
+        depends[n] |= static_cast<char>(parameters_.trained(node.parameter + k));
     }
     for (int loss : plan_.losses) reaches[static_cast<std::size_t>(loss)] = 1;
     for (std::size_t n = count; n-- > 0;)
       if (reaches[n])
-        for (int i = 0; i < plan_.nodes[n].inputs; ++i) reaches[static_cast<std::size_t>(plan_.nodes[n].input[i])] = 1;
+        for (int i = 0; i < plan_.nodes[n].inputs; ++i)
+          reaches[static_cast<std::size_t>(plan_.nodes[n].input[i])] = 1;
     wants_.resize(count);
     for (std::size_t n = 0; n < count; ++n) wants_[n] = static_cast<char>(depends[n] && reaches[n]);
   }

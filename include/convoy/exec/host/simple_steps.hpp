@@ -17,12 +17,14 @@ class ElementwiseStep final : public Step {
     value_.takes_second = true;
     for (int i = 0; i < inputs_; ++i) {
       input_[i] = p.node(step.main).input[i];
-      source_[i] = value_.is_blocked ? p.blocked(input_[i], index, index) : Conversion(p.plain_view(input_[i]), p.plain_view(input_[i]));
+      source_[i] = value_.is_blocked ? p.blocked(input_[i], index, index)
+                                     : Conversion(p.plain_view(input_[i]), p.plain_view(input_[i]));
       p.keep(p.value(input_[i]), index);
     }
   }
   void plan_backward(Program& p) override {
-    for (int i = 0; i < inputs_; ++i) contribution_[i] = p.contribute(input_[i], true, p.backward_time(index_));
+    for (int i = 0; i < inputs_; ++i)
+      contribution_[i] = p.contribute(input_[i], true, p.backward_time(index_));
   }
   void bind(Program& p) override {
     for (int i = 0; i < inputs_; ++i) {
@@ -39,14 +41,17 @@ class ElementwiseStep final : public Step {
       source_[i].run();
       x[i] = p.address(source_[i].to().place);
     }
-    if (inputs_ == 1) for_each_share<ReluLoop>(p.threads(), value_.elements(), x[0], y_);
-    else for_each_share<AddLoop>(p.threads(), value_.elements(), x[0], x[1], y_, relu_);
+    if (inputs_ == 1)
+      for_each_share<ReluLoop>(p.threads(), value_.elements(), x[0], y_);
+    else
+      for_each_share<AddLoop>(p.threads(), value_.elements(), x[0], x[1], y_, relu_);
   }
   void backward(Program& p) override {
     for (int i = 0; i < inputs_; ++i)
       if (contribution_[i])
-        for_each_share<PassLoop>(p.threads(), value_.elements(), dy_, second_, relu_ ? static_cast<const float*>(y_) : nullptr,
-                                 contribution_[i].pointer(), contribution_[i].accumulates());
+        for_each_share<PassLoop>(p.threads(), value_.elements(), dy_, second_,
+                                 relu_ ? static_cast<const float*>(y_) : nullptr, contribution_[i].pointer(),
+                                 contribution_[i].accumulates());
   }
 
  private:
@@ -64,7 +69,10 @@ class ElementwiseStep final : public Step {
 class PoolStep final : public Step {
  public:
   PoolStep(Program& p, const graph::Step& step, int index)
-      : index_(index), input_(p.node(step.main).input[0]), max_(step.op == graph::Op::max_pool), value_(p.yield(step.output, index)) {
+      : index_(index),
+        input_(p.node(step.main).input[0]),
+        max_(step.op == graph::Op::max_pool),
+        value_(p.yield(step.output, index)) {
     task_.map = blocked_map(p.rows(), p.node(input_).shape, p.backend().lanes);
     task_.out = value_.map;
     task_.window = p.node(step.main).window;
@@ -74,7 +82,9 @@ class PoolStep final : public Step {
       winner_ = p.request(value_.elements() * static_cast<std::int64_t>(sizeof(std::int32_t)), index,
                           value_.wants_gradient ? p.backward_time(index) : index);
   }
-  void plan_backward(Program& p) override { contribution_ = p.contribute(input_, true, p.backward_time(index_)); }
+  void plan_backward(Program& p) override {
+    contribution_ = p.contribute(input_, true, p.backward_time(index_));
+  }
   void bind(Program& p) override {
     source_.bind(p);
     contribution_.bind(p);
@@ -86,16 +96,20 @@ class PoolStep final : public Step {
     source_.run();
     task_.x = p.address(source_.to().place);
     task_.y = y_;
-    if (max_) pool<MaxPoolLoop>(task_, p.threads());
-    else pool<AveragePoolLoop>(task_, p.threads());
+    if (max_)
+      pool<MaxPoolLoop>(task_, p.threads());
+    else
+      pool<AveragePoolLoop>(task_, p.threads());
   }
   void backward(Program& p) override {
     if (!contribution_) return;
     task_.x = contribution_.pointer();
     task_.y = dy_;
     task_.accumulate = contribution_.accumulates();
-    if (max_) pool<MaxPoolBackwardLoop>(task_, p.threads());
-    else pool<AveragePoolBackwardLoop>(task_, p.threads());
+    if (max_)
+      pool<MaxPoolBackwardLoop>(task_, p.threads());
+    else
+      pool<AveragePoolBackwardLoop>(task_, p.threads());
   }
 
  private:
@@ -121,7 +135,9 @@ class FlattenStep final : public Step {
   }
   void plan_backward(Program& p) override {
     contribution_ = p.contribute(input_, false, p.backward_time(index_));
-    if (contribution_) backward_ = {{describe_plain(p.rows(), p.value(input_).shape), value_.gradient}, contribution_.target()};
+    if (contribution_)
+      backward_ = {{describe_plain(p.rows(), p.value(input_).shape), value_.gradient},
+                   contribution_.target()};
   }
   void bind(Program& p) override {
     forward_.bind(p);

@@ -1,5 +1,6 @@
-// A convolution over a small map by convoy's own kernels: see tap_kernels.hpp. oneDNN's kernels tile over positions and
-// multiply padding; where a map has few positions and a batch many images, tiles of images are up to four times faster.
+// A convolution over a small map by convoy's own kernels: see tap_kernels.hpp. oneDNN's kernels tile over
+// positions and multiply padding; where a map has few positions and a batch many images, tiles of images are
+// up to four times faster.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +15,8 @@ namespace convoy::exec::host {
 
 class TapConvolution final : public ConvolutionKernel {
  public:
-  /// Whether a convolution is of this kind. It must not depend on the batch, for the order of the weights does not.
+  /// Whether a convolution is of this kind. It must not depend on the batch, for the order of the weights
+  /// does not.
   static bool fits(Program& p, int n) {
     const graph::Node& node = p.node(n);
     const Shape& in = p.node(node.input[0]).shape;
@@ -23,7 +25,10 @@ class TapConvolution final : public ConvolutionKernel {
   }
 
   TapConvolution(Program& p, int n, int step, const Bound& result)
-      : input_(p.node(n).input[0]), step_(step), weight_(p.node(n).parameter), taps_(p.plan().taps[static_cast<std::size_t>(n)]) {
+      : input_(p.node(n).input[0]),
+        step_(step),
+        weight_(p.node(n).parameter),
+        taps_(p.plan().taps[static_cast<std::size_t>(n)]) {
     const graph::Node& node = p.node(n);
     in_ = p.value(input_).map;
     out_ = blocked_map(p.rows(), node.shape, p.backend().lanes);
@@ -47,7 +52,8 @@ class TapConvolution final : public ConvolutionKernel {
           for (int kx = taps_.left; kx < taps_.right; ++kx) {
             const int iy = oy * w.stride - w.padding + ky, ix = ox * w.stride - w.padding + kx;
             if (iy < 0 || iy >= in_.height || ix < 0 || ix >= in_.width) continue;
-            products_.push_back({iy * in_.width + ix, (ky - taps_.top) * taps_.width() + kx - taps_.left, oy * out_.width + ox});
+            products_.push_back({iy * in_.width + ix, (ky - taps_.top) * taps_.width() + kx - taps_.left,
+                                 oy * out_.width + ox});
           }
     forward_ = group(out_.positions(), [&](const Product& q) {
       return Entry{q.output, {q.input * in_.position_stride, q.tap * in * panel_width}};
@@ -69,7 +75,9 @@ class TapConvolution final : public ConvolutionKernel {
     contribution_ = p.contribute(input_, false, time);
     transposed_ = p.request(weights() * static_cast<std::int64_t>(sizeof(float)), time, time);
     backward_ = group(in_.positions(), [&](const Product& q) {
-      return Entry{q.input, {q.output * out_.position_stride, q.tap * static_cast<std::int64_t>(out_.channels) * panel_width}};
+      return Entry{
+          q.input,
+          {q.output * out_.position_stride, q.tap * static_cast<std::int64_t>(out_.channels) * panel_width}};
     });
   }
 
@@ -97,8 +105,8 @@ class TapConvolution final : public ConvolutionKernel {
   std::string implementation() const override { return "convoy:taps"; }
 
  private:
-  /// Where oneDNN's kernels are slower, measured with 16 and 128 images on AVX-512. A 1x1 kernel meets no padding, so
-  /// little is to be won with it.
+  /// Where oneDNN's kernels are slower, measured with 16 and 128 images on AVX-512. A 1x1 kernel meets no
+  /// padding, so little is to be won with it.
   static bool is_small(const graph::Node& node, const Shape& in) {
     const graph::Window& w = node.window;
     if (w.height * w.width == 1) return in[1] * in[2] <= (w.stride == 1 ? 16 : 64);
@@ -119,7 +127,9 @@ class TapConvolution final : public ConvolutionKernel {
     std::vector<TapPair> pairs;
     std::vector<int> begin;
     const TapPair* of(std::int64_t k) const { return pairs.data() + begin[static_cast<std::size_t>(k)]; }
-    int count(std::int64_t k) const { return begin[static_cast<std::size_t>(k) + 1] - begin[static_cast<std::size_t>(k)]; }
+    int count(std::int64_t k) const {
+      return begin[static_cast<std::size_t>(k) + 1] - begin[static_cast<std::size_t>(k)];
+    }
   };
 
   template <class MakeEntry>
@@ -134,16 +144,20 @@ class TapConvolution final : public ConvolutionKernel {
     return groups;
   }
 
-  std::int64_t weights() const { return static_cast<std::int64_t>(in_.channels) * out_.channels * taps_.count(); }
+  std::int64_t weights() const {
+    return static_cast<std::int64_t>(in_.channels) * out_.channels * taps_.count();
+  }
 
-  /// y = x w over every panel and position: forward, and backward to the input with transposed weights. Where panels and
-  /// positions are too few for the team, images are shared as well; no sum depends on how.
+  /// y = x w over every panel and position: forward, and backward to the input with transposed weights. Where
+  /// panels and positions are too few for the team, images are shared as well; no sum depends on how.
   void multiply(int threads, const Map& x_map, const float* x, const float* w, const Map& y_map, float* y,
                 const Groups& groups) const {
     const std::int64_t positions = y_map.positions(), panels = y_map.channels / panel_width;
     const std::int64_t panel_size = static_cast<std::int64_t>(x_map.channels) * taps_.count() * panel_width;
-    const std::int64_t parts = panels * positions % threads == 0 ? 1 : (4 * threads + panels * positions - 1) / (panels * positions);
-    // Input channels whose part of a panel stays in the second-level cache while the panel's positions pass by.
+    const std::int64_t parts =
+        panels * positions % threads == 0 ? 1 : (4 * threads + panels * positions - 1) / (panels * positions);
+    // Input channels whose part of a panel stays in the second-level cache while the panel's positions pass
+    // by.
     const std::int64_t block_bytes = panel_size / x_map.blocks * static_cast<std::int64_t>(sizeof(float));
     const auto most = static_cast<int>(std::clamp<std::int64_t>(cache_bytes / block_bytes, 1, x_map.blocks));
     parallel(threads, [&](int thread, int team) {
@@ -158,8 +172,10 @@ class TapConvolution final : public ConvolutionKernel {
             const Range rows = share(x_map.rows, static_cast<int>(task % parts), static_cast<int>(parts), 8);
             TapProduct product;
             product.x = x + rows.begin * x_map.row_stride + block * x_map.block_stride;
-            product.panel = w + panel * panel_size + static_cast<std::int64_t>(block) * x_map.lanes * panel_width;
-            product.y = y + rows.begin * y_map.row_stride + panel * panel_width / y_map.lanes * y_map.block_stride +
+            product.panel =
+                w + panel * panel_size + static_cast<std::int64_t>(block) * x_map.lanes * panel_width;
+            product.y = y + rows.begin * y_map.row_stride +
+                        panel * panel_width / y_map.lanes * y_map.block_stride +
                         position * y_map.position_stride;
             product.x_row = x_map.row_stride;
             product.x_block = x_map.block_stride;
@@ -179,8 +195,10 @@ class TapConvolution final : public ConvolutionKernel {
 
   /// Images whose part of both maps stays in a thread's second-level cache over all taps.
   int chunk() const {
-    const std::int64_t row_bytes = (in_.row_stride + panel_width * out_.positions()) * static_cast<std::int64_t>(sizeof(float));
-    const std::int64_t least = (128 + out_.positions() - 1) / out_.positions();  // products a tile of sums is loaded and stored for
+    const std::int64_t row_bytes =
+        (in_.row_stride + panel_width * out_.positions()) * static_cast<std::int64_t>(sizeof(float));
+    const std::int64_t least =
+        (128 + out_.positions() - 1) / out_.positions();  // products a tile of sums is loaded and stored for
     return static_cast<int>(std::min<std::int64_t>(in_.rows, std::max(least, cache_bytes / row_bytes)));
   }
   std::int64_t packed_size() const { return chunk() * out_.positions() * panel_width; }
@@ -203,8 +221,8 @@ class TapConvolution final : public ConvolutionKernel {
           gradient.lanes = in_.lanes;
           gradient.rows = std::min(most, in_.rows - row);
           gradient.accumulate = row > 0;
-          pack_panel(d_to_ + row * out_.row_stride + panel * panel_width / out_.lanes * out_.block_stride, out_, gradient.rows,
-                     packed);
+          pack_panel(d_to_ + row * out_.row_stride + panel * panel_width / out_.lanes * out_.block_stride,
+                     out_, gradient.rows, packed);
           for (std::int64_t task = begin; task < end; ++task) {
             gradient.pairs = gradients_.of(task % taps);
             gradient.pair_count = gradients_.count(task % taps);
@@ -227,8 +245,9 @@ class TapConvolution final : public ConvolutionKernel {
       for (std::int64_t task = tasks.begin; task < tasks.end; ++task) {
         const std::int64_t panel = task / taps, tap = task % taps;
         for (std::int64_t c = 0; c < in; c += panel_width)
-          simd::run<PanelTranspose>(w_ + (task * in + c) * panel_width,
-                                    wt_ + ((c / panel_width * taps + tap) * out + panel * panel_width) * panel_width);
+          simd::run<PanelTranspose>(
+              w_ + (task * in + c) * panel_width,
+              wt_ + ((c / panel_width * taps + tap) * out + panel * panel_width) * panel_width);
       }
     });
   }

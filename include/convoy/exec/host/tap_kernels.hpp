@@ -1,6 +1,6 @@
-// Convolution over small maps as matrix products over images: each output position is the sum, over the taps that meet
-// the input there, of [images x in] times [in x out]. No product with padding is ever made, and the inner loops run at the
-// pace of the vector units because images, not positions, are the rows of a tile.
+// Convolution over small maps as matrix products over images: each output position is the sum, over the taps
+// that meet the input there, of [images x in] times [in x out]. No product with padding is ever made, and the
+// inner loops run at the pace of the vector units because images, not positions, are the rows of a tile.
 //
 // Weights stand in panels: [out / 32][tap][in][32]. Maps stay in blocks of channels.
 #pragma once
@@ -151,14 +151,15 @@ struct TapGradientLoop {
   }
 };
 
-/// Gathers the channels of a panel: from blocks of `lanes` channels to [images][positions][32]. In place they lie a power of
-/// two apart, and would evict one another from the first-level cache.
+/// Gathers the channels of a panel: from blocks of `lanes` channels to [images][positions][32]. In place they
+/// lie a power of two apart, and would evict one another from the first-level cache.
 inline void pack_panel(const float* from, const Map& map, int rows, float* to) {
   for (int row = 0; row < rows; ++row)
     for (std::int64_t position = 0; position < map.positions(); ++position)
       for (int channel = 0; channel < panel_width; channel += map.lanes, to += map.lanes)
         __builtin_memcpy(to,
-                         from + row * map.row_stride + channel / map.lanes * map.block_stride + position * map.position_stride,
+                         from + row * map.row_stride + channel / map.lanes * map.block_stride +
+                             position * map.position_stride,
                          static_cast<std::size_t>(map.lanes) * sizeof(float));
 }
 
