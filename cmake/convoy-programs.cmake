@@ -26,13 +26,17 @@ set(convoy_include_rules
     "^benchmark/" benchmark::benchmark
     "^doctest/" doctest::doctest)
 
-# What `file` stands on, by the includes of its includes: needs_out, always; uses_out, also under #if.
+# What `file` stands on, by the includes of its includes: needs_out, always; uses_out, also under #if. What it cannot do
+# without, though it includes it only under #if, stands in its line `// NEEDS: host mpi`.
 function(convoy_scan_includes file needs_out uses_out)
   get_property(seen GLOBAL PROPERTY "convoy_scanned_${file}" SET)
   if(NOT seen)
     set_property(GLOBAL PROPERTY "convoy_scanned_${file}" TRUE)  # a cycle ends here; the include graph test names it
-    set(needs "")
-    set(uses "")
+    file(STRINGS ${file} remark REGEX "^// NEEDS:" LIMIT_COUNT 1)
+    string(REGEX REPLACE "^// NEEDS: *" "" remark "${remark}")
+    separate_arguments(remark UNIX_COMMAND "${remark}")
+    set(needs ${remark})
+    set(uses ${remark})
     set(depth 0)
     file(STRINGS ${file} lines REGEX "^[ \t]*#[ \t]*(include|if|endif)")
     get_filename_component(folder ${file} DIRECTORY)
@@ -75,16 +79,9 @@ function(convoy_scan_includes file needs_out uses_out)
   set(${uses_out} "${uses}" PARENT_SCOPE)
 endfunction()
 
-# The targets that `source` links, and what this machine lacks for it. What a program cannot do without, though it includes it
-# only under #if, stands in its line `// NEEDS: host mpi`.
+# The targets that `source` links, and what this machine lacks for it.
 function(convoy_libraries_of source libraries_out missing_out)
   convoy_scan_includes(${source} needs uses)
-  file(STRINGS ${source} remark REGEX "^// NEEDS:" LIMIT_COUNT 1)
-  string(REGEX REPLACE "^// NEEDS: *" "" remark "${remark}")
-  separate_arguments(remark UNIX_COMMAND "${remark}")
-  list(APPEND needs ${remark})
-  list(APPEND uses ${remark})
-  list(REMOVE_DUPLICATES uses)
   set(libraries convoy::convoy)
   set(missing "")
   foreach(what IN LISTS uses)

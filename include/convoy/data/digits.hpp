@@ -3,20 +3,47 @@
 // Steinkraus, Platt, "Best Practices for Convolutional Neural Networks", 2003), a pen of varying width.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <convoy/core/compiled.hpp>
+#include <convoy/data/image_set.hpp>
+
+namespace convoy::data {
+
+/// Draws digit image `index` of `seed` into 28x28 bytes, 0 = background, 255 = ink, and returns its label,
+/// index % 10. A pure function of its arguments.
+int draw_digit(std::uint64_t seed, std::uint64_t index, std::span<u8, 784> image);
+
+/// What `digits` draws.
+struct DigitsOptions {
+  std::size_t train = 12'000, test = 2'000;
+  std::uint64_t seed = 1;
+  /// Threads that draw, once; 0 takes as many as this process may use.
+  int threads = 0;
+};
+
+/// A generated set of handwritten-style digits, 28x28, ten classes in equal parts, in place of MNIST where
+/// there is none. Takes about 35 us an image on one core, paid once here. Test images share no random number
+/// with those to train on. For scale: a linear model reaches 78% on the test images, a perceptron of 256
+/// units 95% after eight epochs, a ResNet-18 99% after two.
+ImageSplit digits(const DigitsOptions& options = {});
+
+}  // namespace convoy::data
+
+#if CONVOY_DEFINITIONS
+
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
 #include <memory>
-#include <span>
 #include <thread>
 #include <vector>
 
 #include <convoy/core/parallel.hpp>
 #include <convoy/core/philox.hpp>
 #include <convoy/data/glyphs.hpp>
-#include <convoy/data/image_set.hpp>
 
 namespace convoy::data {
 
@@ -108,9 +135,7 @@ inline void ink(std::span<float> canvas, Point a, Point b, float ra, float rb, f
 
 }  // namespace detail
 
-/// Draws digit image `index` of `seed` into 28x28 bytes, 0 = background, 255 = ink, and returns its label,
-/// index % 10. A pure function of its arguments.
-inline int draw_digit(std::uint64_t seed, std::uint64_t index, std::span<u8, 784> image) {
+CONVOY_FUNCTION int draw_digit(std::uint64_t seed, std::uint64_t index, std::span<u8, 784> image) {
   using namespace detail;
   const int label = static_cast<int>(index % 10);
   Philox random(seed ^ 0x646967697473ull, index);
@@ -155,19 +180,7 @@ inline int draw_digit(std::uint64_t seed, std::uint64_t index, std::span<u8, 784
   return label;
 }
 
-/// What `digits` draws.
-struct DigitsOptions {
-  std::size_t train = 12'000, test = 2'000;
-  std::uint64_t seed = 1;
-  /// Threads that draw, once; 0 takes as many as this process may use.
-  int threads = 0;
-};
-
-/// A generated set of handwritten-style digits, 28x28, ten classes in equal parts, in place of MNIST where
-/// there is none. Takes about 35 us an image on one core, paid once here. Test images share no random number
-/// with those to train on. For scale: a linear model reaches 78% on the test images, a perceptron of 256
-/// units 95% after eight epochs, a ResNet-18 99% after two.
-inline ImageSplit digits(const DigitsOptions& options = {}) {
+CONVOY_FUNCTION ImageSplit digits(const DigitsOptions& options) {
   const auto draw = [&](std::size_t count, std::uint64_t start) {
     std::shared_ptr<u8[]> pixels(new u8[count * 784]), labels(new u8[count]);
     const int wanted =
@@ -191,3 +204,5 @@ inline ImageSplit digits(const DigitsOptions& options = {}) {
 }
 
 }  // namespace convoy::data
+
+#endif

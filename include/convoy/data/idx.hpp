@@ -6,15 +6,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <span>
-#include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
+#include <convoy/core/compiled.hpp>
 #include <convoy/core/dtype.hpp>
-#include <convoy/data/byte_source.hpp>
-#include <convoy/data/error.hpp>
 
 namespace convoy::data {
 
@@ -29,7 +24,23 @@ struct IdxArray {
 /// Throws DataError with the file, the field and its offset if the file is missing, is no IDX file, holds
 /// another element type or rank, or holds fewer or more elements than its header claims. Never allocates more
 /// than the header claims, nor before the claim has been checked against the size of the file.
-inline IdxArray read_idx(const std::filesystem::path& path, int rank) {
+IdxArray read_idx(const std::filesystem::path& path, int rank);
+
+}  // namespace convoy::data
+
+#if CONVOY_DEFINITIONS
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <convoy/data/byte_source.hpp>
+#include <convoy/data/error.hpp>
+
+namespace convoy::data {
+
+CONVOY_FUNCTION IdxArray read_idx(const std::filesystem::path& path, int rank) {
   constexpr auto type_name = [](unsigned code) -> std::string_view {
     switch (code) {
       case 0x08:
@@ -106,3 +117,5 @@ inline IdxArray read_idx(const std::filesystem::path& path, int rank) {
 }
 
 }  // namespace convoy::data
+
+#endif

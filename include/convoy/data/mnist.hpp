@@ -2,21 +2,43 @@
 // sets in its format, read from a folder.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <filesystem>
-#include <string>
-#include <system_error>
 
-#include <convoy/data/idx.hpp>
+#include <convoy/core/compiled.hpp>
 #include <convoy/data/image_set.hpp>
 
 namespace convoy::data {
 
 /// Grey images with labels from two IDX files. Throws DataError as `read_idx` does, and if the counts differ
 /// or a label is not below `classes`.
-inline ImageSet idx_images(const std::filesystem::path& image_file, const std::filesystem::path& label_file,
-                           int classes, Normalization normalization = {}) {
+ImageSet idx_images(const std::filesystem::path& image_file, const std::filesystem::path& label_file,
+                    int classes, Normalization normalization = {});
+
+/// Whether the four files of MNIST lie in `dir`; says nothing about what is in them.
+bool has_mnist(const std::filesystem::path& dir);
+
+/// MNIST, or a set in its format (Fashion-MNIST), from `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`,
+/// `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte` in `dir`, each plain or with `.gz`. Images of 28x28
+/// pixels, ten classes. Throws DataError with one sentence that names the file for anything missing or not as
+/// it should be.
+ImageSplit mnist(const std::filesystem::path& dir);
+
+}  // namespace convoy::data
+
+#if CONVOY_DEFINITIONS
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <system_error>
+
+#include <convoy/data/idx.hpp>
+
+namespace convoy::data {
+
+CONVOY_FUNCTION ImageSet idx_images(const std::filesystem::path& image_file,
+                                    const std::filesystem::path& label_file, int classes,
+                                    Normalization normalization) {
   const IdxArray images = read_idx(image_file, 3), labels = read_idx(label_file, 1);
   if (images.extents[0] != labels.extents[0])
     fail<DataError>("data: ", image_file.string(), " holds ", images.extents[0], " images but ",
@@ -35,7 +57,7 @@ inline ImageSet idx_images(const std::filesystem::path& image_file, const std::f
 
 namespace detail {
 /// The file of that name in `dir`, plain or gzip; an empty path if there is neither.
-inline std::filesystem::path find_idx(const std::filesystem::path& dir, const char* name) {
+CONVOY_FUNCTION std::filesystem::path find_idx(const std::filesystem::path& dir, const char* name) {
   std::error_code error;
   for (const char* ending : {"", ".gz"})
     if (auto path = dir / (std::string(name) + ending); std::filesystem::exists(path, error)) return path;
@@ -43,19 +65,14 @@ inline std::filesystem::path find_idx(const std::filesystem::path& dir, const ch
 }
 }  // namespace detail
 
-/// Whether the four files of MNIST lie in `dir`; says nothing about what is in them.
-inline bool has_mnist(const std::filesystem::path& dir) {
+CONVOY_FUNCTION bool has_mnist(const std::filesystem::path& dir) {
   for (const char* name : {"train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte",
                            "t10k-labels-idx1-ubyte"})
     if (detail::find_idx(dir, name).empty()) return false;
   return true;
 }
 
-/// MNIST, or a set in its format (Fashion-MNIST), from `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`,
-/// `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte` in `dir`, each plain or with `.gz`. Images of 28x28
-/// pixels, ten classes. Throws DataError with one sentence that names the file for anything missing or not as
-/// it should be.
-inline ImageSplit mnist(const std::filesystem::path& dir) {
+CONVOY_FUNCTION ImageSplit mnist(const std::filesystem::path& dir) {
   std::error_code error;
   if (!std::filesystem::is_directory(dir, error))
     fail<DataError>("data: there is no folder ", dir.string(), " to read MNIST from");
@@ -75,3 +92,5 @@ inline ImageSplit mnist(const std::filesystem::path& dir) {
 }
 
 }  // namespace convoy::data
+
+#endif

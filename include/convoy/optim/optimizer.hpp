@@ -7,6 +7,7 @@
 #include <string>
 #include <variant>
 
+#include <convoy/core/compiled.hpp>
 #include <convoy/core/error.hpp>
 #include <convoy/optim/adam.hpp>
 #include <convoy/optim/apply.hpp>
@@ -109,5 +110,10 @@ class Optimizer<Any> {
 
   Chosen chosen_;
 };
+
+CONVOY_INSTANTIATE(void apply<Sgd>(int, float*, const float*, float, std::array<float*, 2>, std::int64_t,
+                                   const Sgd::Constants&));
+CONVOY_INSTANTIATE(void apply<Adam>(int, float*, const float*, float, std::array<float*, 2>, std::int64_t,
+                                    const Adam::Constants&));
 
 }  // namespace convoy::optim

@@ -7,11 +7,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include <convoy/core/clock.hpp>
+#include <convoy/core/compiled.hpp>
 #include <convoy/core/error.hpp>
 
 namespace convoy::train {
@@ -63,8 +63,18 @@ class Timeline {
 
 /// Writes the events of all ranks beside `path` and renames them there. Throws Error when the file cannot be
 /// written.
-inline void write_timeline(const std::filesystem::path& path,
-                           const std::vector<std::vector<TimelineEvent>>& ranks) {
+void write_timeline(const std::filesystem::path& path, const std::vector<std::vector<TimelineEvent>>& ranks);
+
+}  // namespace convoy::train
+
+#if CONVOY_DEFINITIONS
+
+#include <fstream>
+
+namespace convoy::train {
+
+CONVOY_FUNCTION void write_timeline(const std::filesystem::path& path,
+                                    const std::vector<std::vector<TimelineEvent>>& ranks) {
   const std::filesystem::path beside = path.string() + ".part";
   {
     std::ofstream out(beside);
@@ -95,3 +105,5 @@ inline void write_timeline(const std::filesystem::path& path,
 }
 
 }  // namespace convoy::train
+
+#endif

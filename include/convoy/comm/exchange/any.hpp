@@ -16,6 +16,7 @@
 #include <convoy/comm/exchange/none.hpp>
 #include <convoy/comm/kernel.hpp>
 #include <convoy/comm/operation.hpp>
+#include <convoy/core/compiled.hpp>
 
 namespace convoy::comm {
 
@@ -133,5 +134,7 @@ Any make(std::string_view policy, const T& where, const Options& options = {}) {
                     "; choose none, ring, halving-doubling, tree",
                     NativePolicy<T>::exists ? " or native" : " (native is for mpi)");
 }
+
+CONVOY_INSTANTIATE(Any make(std::string_view, const transport::Threads&, const Options&));
 
 }  // namespace convoy::comm

@@ -113,4 +113,6 @@ struct NativePolicy<transport::Mpi> {
   using type = Native;
 };
 
+CONVOY_INSTANTIATE(Any make(std::string_view, const transport::Mpi&, const Options&));
+
 }  // namespace convoy::comm

@@ -1,28 +1,125 @@
-// Host: the Exec of processors. oneDNN multiplies, convoy's own loops do what lies between; everything is prepared once
-// per batch size.
+// Host: the Exec of processors. oneDNN multiplies, convoy's own loops do what lies between; everything is
+// prepared once per batch size.
 #pragma once
+// NEEDS: host
 
-#include <map>
+// NEEDS: host
+
+#include <cstdint>
 #include <memory>
 #include <memory_resource>
 #include <span>
 #include <string_view>
-#include <vector>
+#include <type_traits>
 
-#include <convoy/exec/host/schedule.hpp>
+#include <convoy/core/compiled.hpp>
+#include <convoy/exec/exec.hpp>
+#include <convoy/exec/host/profile.hpp>
 
 namespace convoy::exec {
 
 struct HostOptions {
   int threads = 0;         ///< of this Host; 0: as many as OpenMP would use
-  bool canonical = false;  ///< keep parameters in the plan's own order, for ranks whose processors would choose differently
+  bool canonical = false;  ///< keep parameters in the plan's own order, for ranks whose processors would
+                           ///< choose differently
   bool profile = false;    ///< measure each step; see Host::profile()
 };
 
 namespace host {
 
 /// What `Host<P>` is for any P: nothing here is instantiated per model.
-class Engine {
+class Computation {
+ public:
+  virtual ~Computation() = default;
+  virtual std::uint64_t layout_fingerprint() const = 0;
+  virtual int threads() const = 0;
+  virtual std::span<float> parameters() = 0;
+  virtual std::span<float> gradients() = 0;
+  virtual std::span<float> statistics() = 0;
+  virtual void read_parameter(int i, std::span<float> values) const = 0;
+  virtual void write_parameter(int i, std::span<const float> values) = 0;
+  virtual void read_gradient(int i, std::span<float> values) const = 0;
+  virtual Result forward(const BatchView& batch, Mode mode) = 0;
+  virtual void backward(double scale, void (*on_final)(void*, std::int64_t), void* context) = 0;
+  virtual std::span<const float> output(int k) = 0;
+  virtual double metric(int k) const = 0;
+  virtual std::span<const StepProfile> profile() const = 0;
+  virtual void reset_profile() = 0;
+};
+
+/// Prepares a plan for batches of 1 to `batch` rows.
+std::unique_ptr<Computation> prepare(const Plan& plan, int batch, const HostOptions& options,
+                                     std::pmr::memory_resource* arenas);
+
+}  // namespace host
+
+/// Computes a plan on processors in precision P, which is f32 today.
+///
+/// Parameters stand in the arena in the order that the kernels read without copying; `read_parameter` and
+/// `write_parameter` convert. The fields of a batch are read in place, forward and backward: they must stay
+/// as they are until `backward` has returned. Objects on different threads do not disturb each other. Throws
+/// ConfigError for a batch that is not of the plan, ExecError for a label out of range, calls out of order,
+/// and what oneDNN has no fast kernel for.
+template <class P>
+class Host {
+  static_assert(std::is_same_v<P, f32>, "convoy: exec::Host computes in f32 only; use exec::Host<f32>");
+
+ public:
+  using Scalar = float;
+  using Options = HostOptions;
+  static constexpr Space space = Space::host;
+
+  Host(const Plan& plan, int batch, const Options& options = {},
+       std::pmr::memory_resource* arenas = std::pmr::new_delete_resource())
+      : computation_(host::prepare(plan, batch, options, arenas)) {}
+
+  std::string_view precision() const { return "f32"; }
+  std::uint64_t layout_fingerprint() const { return computation_->layout_fingerprint(); }
+  int threads() const { return computation_->threads(); }
+  std::span<float> parameters() { return computation_->parameters(); }
+  std::span<float> gradients() { return computation_->gradients(); }
+  std::span<float> statistics() { return computation_->statistics(); }
+
+  void read_parameter(int i, std::span<float> values) const { computation_->read_parameter(i, values); }
+  void write_parameter(int i, std::span<const float> values) { computation_->write_parameter(i, values); }
+  /// The live gradient elements of a parameter in the plan's order ([out][in][live taps]).
+  void read_gradient(int i, std::span<float> values) const { computation_->read_gradient(i, values); }
+
+  Result forward(const BatchView& batch, Mode mode) { return computation_->forward(batch, mode); }
+
+  template <class OnFinal>
+  void backward(double scale, OnFinal&& on_final) {
+    using Plain = std::remove_reference_t<OnFinal>;
+    computation_->backward(
+        scale, [](void* context, std::int64_t n) { (*static_cast<Plain*>(context))(n); },
+        const_cast<void*>(static_cast<const void*>(&on_final)));
+  }
+
+  std::span<const float> output(int k) { return computation_->output(k); }
+  double metric(int k) const { return computation_->metric(k); }
+
+  /// The kernels of each step and, with Options::profile, the seconds spent in them so far.
+  std::span<const host::StepProfile> profile() const { return computation_->profile(); }
+  void reset_profile() { computation_->reset_profile(); }
+
+ private:
+  std::unique_ptr<host::Computation> computation_;
+};
+
+static_assert(Exec<Host<f32>>);
+
+}  // namespace convoy::exec
+
+#if CONVOY_DEFINITIONS
+
+#include <map>
+#include <vector>
+
+#include <convoy/exec/host/schedule.hpp>
+
+namespace convoy::exec::host {
+
+class Engine final : public Computation {
  public:
   Engine(const Plan& plan, int batch, const HostOptions& options, std::pmr::memory_resource* arenas)
       : plan_(plan), batch_(batch), profiles_(options.profile), parameters_(plan, options.canonical, arenas) {
@@ -36,15 +133,26 @@ class Engine {
       profile_[s].implementation = current_->implementation(s);
   }
 
-  Parameters& parameters() { return parameters_; }
-  const Parameters& parameters() const { return parameters_; }
-  const Backend& backend() const { return backend_; }
-  const std::vector<StepProfile>& profile() const { return profile_; }
-  void reset_profile() {
+  std::uint64_t layout_fingerprint() const override { return parameters_.fingerprint(); }
+  int threads() const override { return backend_.threads; }
+  std::span<float> parameters() override { return parameters_.values(); }
+  std::span<float> gradients() override { return parameters_.gradients(); }
+  std::span<float> statistics() override { return parameters_.statistics(); }
+  void read_parameter(int i, std::span<float> values) const override {
+    parameters_.read(backend_, i, values);
+  }
+  void write_parameter(int i, std::span<const float> values) override {
+    parameters_.write(backend_, i, values);
+  }
+  void read_gradient(int i, std::span<float> values) const override {
+    parameters_.read_gradient(backend_, i, values);
+  }
+  std::span<const StepProfile> profile() const override { return profile_; }
+  void reset_profile() override {
     for (auto& step : profile_) step.forward = step.backward = {};
   }
 
-  Result forward(const BatchView& batch, Mode mode) {
+  Result forward(const BatchView& batch, Mode mode) override {
     check(batch);
     const ThreadScope scope(backend_.threads);
     ready_ = false;
@@ -55,20 +163,21 @@ class Engine {
     return result;
   }
 
-  void backward(double scale, void (*on_final)(void*, std::int64_t), void* context) {
+  void backward(double scale, void (*on_final)(void*, std::int64_t), void* context) override {
     if (!ready_) fail<ExecError>("exec: backward needs a forward pass in Mode::train before it");
     const ThreadScope scope(backend_.threads);
-    // Batch norms write over what they read, so a second backward would start from gradients, not from values.
+    // Batch norms write over what they read, so a second backward would start from gradients, not from
+    // values.
     ready_ = false;
     current_->backward(scale, on_final, context, profiles_ ? &profile_ : nullptr);
   }
 
-  std::span<const float> output(int k) {
+  std::span<const float> output(int k) override {
     expect(k, plan_.outputs.size(), "output");
     const ThreadScope scope(backend_.threads);
     return current_->output(k);
   }
-  double metric(int k) const {
+  double metric(int k) const override {
     expect(k, plan_.metrics.size(), "metric");
     return current_->metric(k);
   }
@@ -85,7 +194,8 @@ class Engine {
 
   void check(const BatchView& batch) const {
     if (batch.rows <= 0 || batch.rows > batch_)
-      fail<ConfigError>("exec: a batch of ", batch.rows, " rows was given to an exec prepared for 1 to ", batch_);
+      fail<ConfigError>("exec: a batch of ", batch.rows, " rows was given to an exec prepared for 1 to ",
+                        batch_);
     std::size_t fields = 0;
     for (const auto& node : plan_.nodes) fields += node.op == graph::Op::input || node.op == graph::Op::label;
     if (batch.fields.size() != fields)
@@ -107,66 +217,11 @@ class Engine {
   std::vector<StepProfile> profile_;
 };
 
-}  // namespace host
+CONVOY_FUNCTION std::unique_ptr<Computation> prepare(const Plan& plan, int batch, const HostOptions& options,
+                                                     std::pmr::memory_resource* arenas) {
+  return std::make_unique<Engine>(plan, batch, options, arenas);
+}
 
-/// Computes a plan on processors in precision P, which is f32 today.
-///
-/// Parameters stand in the arena in the order that the kernels read without copying; `read_parameter` and `write_parameter`
-/// convert. The fields of a batch are read in place, forward and backward: they must stay as they are until `backward`
-/// has returned. Objects on different threads do not disturb each other. Throws ConfigError for a batch that is not of
-/// the plan, ExecError for a label out of range, calls out of order, and what oneDNN has no fast kernel for.
-template <class P>
-class Host {
-  static_assert(std::is_same_v<P, f32>, "convoy: exec::Host computes in f32 only; use exec::Host<f32>");
+}  // namespace convoy::exec::host
 
- public:
-  using Scalar = float;
-  using Options = HostOptions;
-  static constexpr Space space = Space::host;
-
-  Host(const Plan& plan, int batch, const Options& options = {},
-       std::pmr::memory_resource* arenas = std::pmr::new_delete_resource())
-      : engine_(std::make_unique<host::Engine>(plan, batch, options, arenas)) {}
-
-  std::string_view precision() const { return "f32"; }
-  std::uint64_t layout_fingerprint() const { return engine_->parameters().fingerprint(); }
-  int threads() const { return engine_->backend().threads; }
-  std::span<float> parameters() { return engine_->parameters().values(); }
-  std::span<float> gradients() { return engine_->parameters().gradients(); }
-  std::span<float> statistics() { return engine_->parameters().statistics(); }
-
-  void read_parameter(int i, std::span<float> values) const {
-    engine_->parameters().read(engine_->backend(), i, values);
-  }
-  void write_parameter(int i, std::span<const float> values) {
-    engine_->parameters().write(engine_->backend(), i, values);
-  }
-  /// The live gradient elements of a parameter in the plan's order ([out][in][live taps]).
-  void read_gradient(int i, std::span<float> values) const {
-    engine_->parameters().read_gradient(engine_->backend(), i, values);
-  }
-
-  Result forward(const BatchView& batch, Mode mode) { return engine_->forward(batch, mode); }
-
-  template <class OnFinal>
-  void backward(double scale, OnFinal&& on_final) {
-    using Plain = std::remove_reference_t<OnFinal>;
-    engine_->backward(
-        scale, [](void* context, std::int64_t n) { (*static_cast<Plain*>(context))(n); },
-        const_cast<void*>(static_cast<const void*>(&on_final)));
-  }
-
-  std::span<const float> output(int k) { return engine_->output(k); }
-  double metric(int k) const { return engine_->metric(k); }
-
-  /// The kernels of each step and, with Options::profile, the seconds spent in them so far.
-  std::span<const host::StepProfile> profile() const { return engine_->profile(); }
-  void reset_profile() { engine_->reset_profile(); }
-
- private:
-  std::unique_ptr<host::Engine> engine_;
-};
-
-static_assert(Exec<Host<f32>>);
-
-}  // namespace convoy::exec
+#endif

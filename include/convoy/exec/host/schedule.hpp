@@ -8,27 +8,10 @@
 #include <convoy/exec/host/linear_step.hpp>
 #include <convoy/exec/host/loss_step.hpp>
 #include <convoy/exec/host/norm_step.hpp>
+#include <convoy/exec/host/profile.hpp>
 #include <convoy/exec/host/simple_steps.hpp>
 
 namespace convoy::exec::host {
-
-/// Seconds that one direction of a step took.
-struct Timing {
-  double total = 0, fastest = 0;
-  std::int64_t runs = 0;
-
-  void take(double seconds) {
-    fastest = runs == 0 ? seconds : std::min(fastest, seconds);
-    total += seconds;
-    ++runs;
-  }
-};
-
-/// What a step cost so far, and the kernels that it runs.
-struct StepProfile {
-  std::string name, implementation;
-  Timing forward, backward;
-};
 
 class Schedule {
  public:
@@ -44,12 +27,14 @@ class Schedule {
     for (const auto& metric : plan.metrics)
       for (int i = 0; i < metric.inputs; ++i) keep(metric.input[i]);
 
-    // Backward is planned in the order in which it runs, because the first to reach a value assigns its gradient.
+    // Backward is planned in the order in which it runs, because the first to reach a value assigns its
+    // gradient.
     for (int loss : plan.losses) seeds_.push_back(program_.contribute(loss, true, static_cast<int>(count)));
     runs_backward_.resize(count);
     for (std::size_t s = count; s-- > 0;) {
       const int output = plan.steps[s].output;
-      runs_backward_[s] = steps_[s] != nullptr && program_.value(output).wants_gradient && program_.value(output).contributions > 0;
+      runs_backward_[s] = steps_[s] != nullptr && program_.value(output).wants_gradient &&
+                          program_.value(output).contributions > 0;
       if (runs_backward_[s]) steps_[s]->plan_backward(program_);
     }
     for (const auto& output : plan.outputs) outputs_.push_back(plain(output.node));
@@ -92,7 +77,8 @@ class Schedule {
   }
 
   /// Calls `on_final(n)` after each step that made more of the gradient arena final.
-  void backward(double scale, void (*on_final)(void*, std::int64_t), void* context, std::vector<StepProfile>* profile) {
+  void backward(double scale, void (*on_final)(void*, std::int64_t), void* context,
+                std::vector<StepProfile>* profile) {
     for (const auto& seed : seeds_)
       if (seed)
         for (int r = 0; r < rows(); ++r)
@@ -126,22 +112,31 @@ class Schedule {
   }
   double metric(int k) const { return metrics_[static_cast<std::size_t>(k)]; }
 
-  std::string implementation(std::size_t s) const { return steps_[s] == nullptr ? "view" : steps_[s]->implementation(); }
+  std::string implementation(std::size_t s) const {
+    return steps_[s] == nullptr ? "view" : steps_[s]->implementation();
+  }
 
  private:
   std::unique_ptr<Step> make(const graph::Step& step, int index) {
     switch (step.op) {
-      case graph::Op::conv2d: return std::make_unique<ConvolutionStep>(program_, step, index);
-      case graph::Op::batch_norm: return std::make_unique<NormStep>(program_, step, index);
+      case graph::Op::conv2d:
+        return std::make_unique<ConvolutionStep>(program_, step, index);
+      case graph::Op::batch_norm:
+        return std::make_unique<NormStep>(program_, step, index);
       case graph::Op::relu:
-      case graph::Op::add: return std::make_unique<ElementwiseStep>(program_, step, index);
+      case graph::Op::add:
+        return std::make_unique<ElementwiseStep>(program_, step, index);
       case graph::Op::max_pool:
-      case graph::Op::avg_pool: return std::make_unique<PoolStep>(program_, step, index);
-      case graph::Op::linear: return std::make_unique<LinearStep>(program_, step, index);
-      case graph::Op::custom: return std::make_unique<CustomStep>(program_, step, index);
+      case graph::Op::avg_pool:
+        return std::make_unique<PoolStep>(program_, step, index);
+      case graph::Op::linear:
+        return std::make_unique<LinearStep>(program_, step, index);
+      case graph::Op::custom:
+        return std::make_unique<CustomStep>(program_, step, index);
       case graph::Op::flatten: {
         const int input = program_.node(step.main).input[0];
-        if (!Program::is_plain(program_.value(input))) return std::make_unique<FlattenStep>(program_, step, index);
+        if (!Program::is_plain(program_.value(input)))
+          return std::make_unique<FlattenStep>(program_, step, index);
         program_.alias(step.main, input);
         return nullptr;
       }
@@ -150,9 +145,11 @@ class Schedule {
         if (cross_entropy_ == nullptr) cross_entropy_ = made.get();
         return made;
       }
-      default: break;
+      default:
+        break;
     }
-    fail<ExecError>("exec: Host does not know the operation ", graph::name_of(step.op), " of ", program_.node(step.main).name);
+    fail<ExecError>("exec: Host does not know the operation ", graph::name_of(step.op), " of ",
+                    program_.node(step.main).name);
   }
 
   /// The value of node `n` in plain layout at the end of a pass.

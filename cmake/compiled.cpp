@@ -1,0 +1,2 @@
+// The source of convoy::compiled: what convoy/core/compiled.hpp says is compiled once.
+#include <convoy/convoy.hpp>
