@@ -2,6 +2,7 @@
 // Every all-reduce algorithm over threads: the bits of its schedule executed by one thread, the messages and
 // bytes of its price, training with several buckets in flight, and its choice by name.
 #include <atomic>
+#include <type_traits>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -15,6 +16,15 @@ using namespace convoy;
 using transport::Threads;
 
 namespace {
+
+using Pairs = schedule::Hierarchical<schedule::Ring, schedule::Tree, schedule::Every<2>>;
+using Uneven = schedule::Hierarchical<schedule::HalvingDoubling, schedule::Ring, schedule::Sizes<3, 1, 2>>;
+using Nested = schedule::Hierarchical<
+    schedule::Ring, schedule::Hierarchical<schedule::Ring, schedule::HalvingDoubling, schedule::Every<2>>,
+    schedule::Every<2>>;
+
+static_assert(std::is_same_v<comm::Hierarchical<comm::Ring<Threads>, comm::Tree<Threads>, schedule::Every<2>>,
+                             comm::AllReduce<comm::Algorithm<Pairs, Threads>>>);
 
 const comm::Options small{.deadline = Seconds(20), .segment_bytes = 256, .window = 2};
 
@@ -53,7 +63,7 @@ void check(int ranks, std::int64_t count, O op, const comm::Options& options) {
 }  // namespace
 
 TEST_CASE_TEMPLATE("an algorithm gives the bits, messages and bytes of its schedule", S,
-                   schedule::HalvingDoubling, schedule::Tree) {
+                   schedule::HalvingDoubling, schedule::Tree, Pairs, Uneven, Nested) {
   for (int ranks = 1; ranks <= 9; ++ranks)
     for (std::int64_t count : {0, 1, 17, 100, 4099, 20'000}) {
       check<S, f32>(ranks, count, comm::sum, small);
@@ -69,7 +79,7 @@ TEST_CASE_TEMPLATE("an algorithm gives the bits, messages and bytes of its sched
 }
 
 TEST_CASE_TEMPLATE("training with several buckets in flight ends with the same bits on every rank", S,
-                   schedule::HalvingDoubling, schedule::Tree) {
+                   schedule::HalvingDoubling, schedule::Tree, Pairs, Uneven, Nested) {
   for (int ranks : {2, 3, 4, 7}) {
     std::vector<std::vector<float>> parameters(static_cast<std::size_t>(ranks));
     Threads::World(ranks).run([&](Threads endpoint) {

@@ -8,6 +8,7 @@
 
 #include <convoy/comm/schedule/broadcast.hpp>
 #include <convoy/comm/schedule/halving_doubling.hpp>
+#include <convoy/comm/schedule/hierarchical.hpp>
 #include <convoy/comm/schedule/price.hpp>
 #include <convoy/comm/schedule/ring.hpp>
 #include <convoy/comm/schedule/tree.hpp>
@@ -16,6 +17,10 @@
 using namespace convoy::schedule;
 
 namespace {
+
+using Pairs = Hierarchical<Ring, Ring, Every<2>>;
+using Uneven = Hierarchical<HalvingDoubling, Tree, Sizes<3, 1, 2, 5>>;
+using Nested = Hierarchical<Ring, Hierarchical<Ring, HalvingDoubling, Every<2>>, Every<3>>;
 
 // One constant evaluation for each size: each has the compiler's whole budget.
 template <auto schedule, int size>
@@ -41,6 +46,11 @@ static_assert(correct<HalvingDoublingReduceScatter{2}>);
 static_assert(correct<HalvingDoublingAllGather{2}>);
 static_assert(correct<Tree{1}>);
 static_assert(correct<Tree{5, 2}>);
+static_assert(correct<Pairs{1}>);
+static_assert(correct<Pairs{2, 2}>);
+static_assert(correct<Uneven{1}>);
+static_assert(correct<Uneven{2, 2}>);
+static_assert(correct<Nested{1}>);
 
 // A schedule made wrong by changing what a right one emits.
 template <class Right>
@@ -82,6 +92,9 @@ TEST_CASE("schedules are correct for large and odd numbers of ranks") {
       CHECK(verify(HalvingDoublingAllGather{segments}, n, 8));
       CHECK_MESSAGE(verify(Tree{segments}, n, 8), explain(verify(Tree{segments}, n, 8)));
       CHECK(verify(Tree{segments, 1}, n, 2));
+      CHECK_MESSAGE(verify(Pairs{segments}, n, 8), explain(verify(Pairs{segments}, n, 8)));
+      CHECK_MESSAGE(verify(Uneven{segments}, n, 8), explain(verify(Uneven{segments}, n, 8)));
+      CHECK_MESSAGE(verify(Nested{segments}, n, 8), explain(verify(Nested{segments}, n, 8)));
     }
   for (int n : {64, 127, 256}) CHECK(verify(Ring{1}, n, 8));
   CHECK(verify(Broadcast{1, 5}, 1024, 8));
@@ -89,6 +102,9 @@ TEST_CASE("schedules are correct for large and odd numbers of ranks") {
     CAPTURE(n);
     CHECK(verify(HalvingDoubling{1}, n, 8));
     CHECK(verify(Tree{3}, n, 8));
+    CHECK(verify(Uneven{1}, n, 8));
+    CHECK(verify(Hierarchical<Ring, Tree, Every<16>>{1}, n, 8));
+    CHECK(verify(Hierarchical<HalvingDoubling, Ring, Every<100>>{1}, n, 8));
   }
 }
 
@@ -218,6 +234,39 @@ TEST_CASE("the double tree sends about two buffers per rank, and pipelines over 
     if (n >= 16)
       CHECK(price(Tree{1}, n, 1024, 4, model).seconds < price(Ring{1}, n, 1024, 4, model).seconds / 2);
   }
+}
+
+TEST_CASE(
+    "between groups the hierarchy moves each shard as the outer schedule does, inside as the inner one") {
+  const CostModel model{10e-6, 1e-9, 0.25e-9};
+  constexpr int g = 4;
+  for (int groups : {1, 2, 4, 8}) {
+    CAPTURE(groups);
+    const int n = g * groups;
+    const std::int64_t count = 1 << 16;
+    const double bytes = 4.0 * static_cast<double>(count);
+    const double moved = 1.0 * (g - 1) / g + 1.0 * (groups - 1) / groups / g;
+    using H = Hierarchical<Ring, Ring, Every<g>>;
+    const Price p = price(H{}, n, count, 4, model);
+    CHECK(p.seconds == doctest::Approx((2 * (g - 1) + 2 * (groups - 1)) * model.alpha +
+                                       moved * bytes * (2 * model.beta + model.gamma))
+                           .epsilon(1e-9));
+    CHECK(p.messages == n * (2 * (g - 1) + 2 * (groups - 1)));
+    std::int64_t between = 0;
+    for (int r = 0; r < n; ++r)
+      for (const Step& step : steps_of(H{}, r, n))
+        if (step.action == Action::send && step.peer / g != r / g)
+          between += range_of(step.chunk, step.count, count, H{}.blocks(n), 1, 16).size() * 4;
+    CHECK(between == 2 * (groups - 1) * count * 4);
+  }
+  // A group of one rank beside one of four holds all four shards.
+  using Lopsided = Hierarchical<Ring, Ring, Sizes<4, 1>>;
+  CHECK(Lopsided{}.blocks(5) == 8);
+  for (int block = 0; block < 8; ++block)
+    CHECK(Lopsided{}.owner(block, 5) == (block % 2 == 0 ? block / 2 : 4));
+  CHECK(Sizes<3, 1>{}.count(10) == 5);
+  CHECK(Sizes<3, 1>{}.begin(4, 10) == 8);
+  CHECK(Every<4>{}.count(10) == 3);
 }
 
 TEST_CASE("a message of several chunks is held against each of them") {

@@ -9,6 +9,7 @@
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/exchange/collectives.hpp>
 #include <convoy/comm/schedule/halving_doubling.hpp>
+#include <convoy/comm/schedule/hierarchical.hpp>
 #include <convoy/comm/schedule/ring.hpp>
 #include <convoy/comm/schedule/tree.hpp>
 #include <convoy/comm/transport/threads.hpp>
@@ -120,6 +121,22 @@ using HalvingDoubling = AllReduce<Algorithm<schedule::HalvingDoubling, T>>;
 /// Double binary tree: about 2 lg n messages deep for any n, up to twice the buffer per rank.
 template <class T>
 using Tree = AllReduce<Algorithm<schedule::Tree, T>>;
+
+namespace detail {
+
+template <class Intra, class Inter, class Groups>
+struct Levels;
+template <class Intra, class Inter, class T, class Groups>
+struct Levels<AllReduce<Algorithm<Intra, T>, true>, AllReduce<Algorithm<Inter, T>, true>, Groups> {
+  using type = AllReduce<Algorithm<schedule::Hierarchical<Intra, Inter, Groups>, T>>;
+};
+
+}  // namespace detail
+
+/// `Intra` inside groups of ranks and `Inter` across them, over one transport, as one schedule:
+/// `Hierarchical<Ring<T>, Tree<T>, schedule::Every<4>>`. `Inter` may be hierarchical again.
+template <class Intra, class Inter, schedule::Grouping Groups>
+using Hierarchical = typename detail::Levels<Intra, Inter, Groups>::type;
 
 static_assert(Comm<Ring<transport::Threads>>);
 static_assert(Comm<HalvingDoubling<transport::Threads>>);

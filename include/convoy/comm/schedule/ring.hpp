@@ -54,21 +54,6 @@ constexpr void ring_rounds(int rank, int size, int segments, int window, int fir
 
 }  // namespace detail
 
-/// All-reduce in 2(n-1) rounds.
-struct Ring {
-  static constexpr std::string_view name = "ring";
-  static constexpr Goal goal = Goal::all_reduce;
-  int segments = 1;
-  int window = 4;
-
-  constexpr int blocks(int size) const { return size; }
-  constexpr int owner(int block, int) const { return block; }
-  template <class Emit>
-  constexpr void steps(int rank, int size, Emit&& emit) const {
-    detail::ring_rounds(rank, size, segments, window, 0, 2 * (size - 1), emit);
-  }
-};
-
 /// The first n-1 rounds: rank r ends with block r of the result.
 struct RingReduceScatter {
   static constexpr std::string_view name = "ring reduce-scatter";
@@ -96,6 +81,23 @@ struct RingAllGather {
   template <class Emit>
   constexpr void steps(int rank, int size, Emit&& emit) const {
     detail::ring_rounds(rank, size, segments, window, size - 1, 2 * (size - 1), emit);
+  }
+};
+
+/// All-reduce in 2(n-1) rounds.
+struct Ring {
+  static constexpr std::string_view name = "ring";
+  static constexpr Goal goal = Goal::all_reduce;
+  using ReduceScatter = RingReduceScatter;
+  using AllGather = RingAllGather;
+  int segments = 1;
+  int window = 4;
+
+  constexpr int blocks(int size) const { return size; }
+  constexpr int owner(int block, int) const { return block; }
+  template <class Emit>
+  constexpr void steps(int rank, int size, Emit&& emit) const {
+    detail::ring_rounds(rank, size, segments, window, 0, 2 * (size - 1), emit);
   }
 };
 

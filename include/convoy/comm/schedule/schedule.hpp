@@ -52,6 +52,13 @@ concept Schedule = requires(const S& s, int n) {
   s.steps(n, n, [](Step) {});
 };
 
+/// An all-reduce that names its two halves: a reduce-scatter and an all-gather that starts where that ends.
+template <class S>
+concept TwoHalves =
+    Schedule<S> &&
+    S::goal == Goal::all_reduce&& Schedule<typename S::ReduceScatter>&& S::ReduceScatter::goal ==
+    Goal::reduce_scatter&& Schedule<typename S::AllGather>&& S::AllGather::goal == Goal::all_gather;
+
 template <Schedule S>
 constexpr int chunks(const S& s, int size) {
   return s.blocks(size) * s.segments;
