@@ -35,19 +35,7 @@ namespace convoy::comm {
 template <transport::Transport T>
 class Engine {
  public:
-  Engine(const T& where, const Options& options)
-      : transport_(where.isolated()),
-        options_(options),
-        arenas_(*this),
-        lanes_(static_cast<std::size_t>(T::lanes)) {
-    if (options.segment_bytes < 64 || options.segment_bytes > (1u << 28))
-      fail<ConfigError>("segment_bytes is ", options.segment_bytes, "; it must be between 64 and 2^28");
-    const int most = T::capacity > 0 ? T::capacity / 2 : 64;
-    if (options.window < 1 || options.window > most)
-      fail<ConfigError>("window is ", options.window, "; it must be between 1 and ", most, " on ", T::name);
-    if (options.deadline.count() <= 0)
-      fail<ConfigError>("the deadline is ", options.deadline.count(), " s; it must be positive");
-  }
+  Engine(const T& where, const Options& options);
   ~Engine() { settle(); }
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -74,71 +62,25 @@ class Engine {
   // --- operations that the caller waits for
 
   /// Executes a program over a buffer and returns when it may be written again.
-  void run(const detail::Program& program, void* data, std::int64_t count, const Reduction& reduction) {
-    usable();
-    prepare(blocking_, program, data, count, reduction, -1, 0);
-    start(blocking_);
-    wait(blocking_, [&] { return quiet(blocking_); });
-  }
+  void run(const detail::Program& program, void* data, std::int64_t count, const Reduction& reduction);
 
   // --- buckets
 
   /// Makes room for `count` buckets; nothing is allocated for them afterwards.
-  void resize(int count) {
-    settle();
-    usable();
-    buckets_.clear();
-    buckets_.resize(static_cast<std::size_t>(count));
-    for (Lane& lane : lanes_) lane.queue.assign(static_cast<std::size_t>(std::max(count, 1)) + 1, nullptr);
-  }
+  void resize(int count);
   void assign(int bucket, const detail::Program& program, void* data, std::int64_t count,
-              const Reduction& reduction) {
-    prepare(at(bucket), program, data, count, reduction, bucket, 1 + bucket % (T::lanes - 1));
-  }
+              const Reduction& reduction);
   bool begun(int bucket) { return at(bucket).state != State::idle; }
-  void begin(int bucket) {
-    usable();
-    Work& work = at(bucket);
-    if (work.state != State::idle) fail("bucket ", bucket, " was begun twice in one step");
-    if (observer_.call != nullptr) work.begin = Clock::now();
-    start(work);
-    progress();
-  }
+  void begin(int bucket);
   /// Goes on with whatever can go on; true if anything did.
-  bool poll() {
-    usable();
-    const bool moved = progress();
-    if constexpr (!T::in_place) {
-      // A library that only works while it is called may need it for sends, too.
-      for (Work& work : buckets_)
-        if (work.state == State::complete && !quiet_now(work)) break;
-    }
-    return moved;
-  }
+  bool poll();
   /// Returns when the bucket's result is there. It may still be being read by others.
-  void wait_for(int bucket) {
-    usable();
-    Work& work = at(bucket);
-    wait(work, [&] { return work.state == State::complete; });
-  }
+  void wait_for(int bucket);
   /// Returns when no bucket is in flight and all may be begun again.
-  void drain() {
-    usable();
-    for (Work& work : buckets_) {
-      if (work.state == State::idle) continue;
-      wait(work, [&] { return quiet(work); });
-      work.state = State::idle;
-    }
-  }
+  void drain();
 
   /// Gives up whatever is in flight. After that the engine only throws, unless nothing was.
-  void settle() noexcept {
-    bool pending = blocking_.state != State::idle && !quiet_now(blocking_);
-    for (Work& work : buckets_) pending = pending || (work.state != State::idle && !quiet_now(work));
-    if (!pending || failed_) return;
-    reason_ = "it was ended with buckets in flight";
-    abandon();
-  }
+  void settle() noexcept;
 
  private:
   enum class State : unsigned char { idle, queued, complete };
@@ -211,31 +153,7 @@ class Engine {
   }
 
   void prepare(Work& work, const detail::Program& program, void* data, std::int64_t count,
-               const Reduction& reduction, int bucket, int lane) {
-    work.program = &program;
-    work.data = static_cast<std::byte*>(data);
-    work.count = count;
-    work.element = size_of(reduction.type);
-    work.grain = schedule::grain_of(static_cast<std::int64_t>(work.element));
-    work.reduce = reduction.loop;
-    work.scale = reduction.op == Op::mean ? 1.0f / static_cast<float>(size()) : 1.0f;
-    work.bucket = bucket;
-    work.lane = lane;
-    work.state = State::idle;
-    if (work.requests.size() < program.steps.size()) work.requests.resize(program.steps.size());
-    if constexpr (!T::in_place) {
-      std::size_t longest = 0, reduces = 0;
-      for (const auto& step : program.steps)
-        if (step.action == schedule::Action::receive_reduce) {
-          longest = std::max(longest, static_cast<std::size_t>(range(work, step).size()) * work.element);
-          ++reduces;
-        }
-      Lane& l = lanes_[static_cast<std::size_t>(lane)];
-      const std::size_t slots = std::min<std::size_t>(reduces, detail::Program::slots);
-      work.slot_bytes = (longest + 4095) / 4096 * 4096;
-      if (slots * work.slot_bytes > l.scratch.size()) l.scratch = Buffer<std::byte>(slots * work.slot_bytes);
-    }
-  }
+               const Reduction& reduction, int bucket, int lane);
 
   void start(Work& work) {
     work.at = work.posted = work.confirmed = 0;
@@ -244,226 +162,40 @@ class Engine {
   }
 
   // The message that a step is about, for a sentence.
-  CommError::Fields describe(const Work& work, std::size_t step, double elapsed) const {
-    CommError::Fields f{rank(), -1, {}, 0, 0, elapsed};
-    f.operation = std::string(work.program->name);
-    if (work.bucket >= 0) f.operation += concat(" of bucket ", work.bucket);
-    if (step < work.program->steps.size()) {
-      const auto& s = work.program->steps[step];
-      f.peer = s.peer;
-      f.sequence = work.requests[step].sequence;
-      f.bytes = static_cast<std::size_t>(range(work, s).size()) * work.element;
-    }
-    return f;
-  }
+  CommError::Fields describe(const Work& work, std::size_t step, double elapsed) const;
 
-  [[noreturn]] void give_up(const CommError& error) {
-    reason_ = error.what();
-    if (!accusing_) transport_.accuse(rank());
-    abandon();
-    throw error;
-  }
+  [[noreturn]] void give_up(const CommError& error);
 
-  void abandon() noexcept {
-    failed_ = true;
-    const auto cancel = [&](Work& work) {
-      if (work.state == State::idle) return;
-      const auto& steps = work.program->steps;
-      for (std::size_t i = 0; i < steps.size(); ++i) {
-        const bool send = steps[i].action == schedule::Action::send;
-        if (send ? (i >= work.confirmed && i < work.at) : (i >= work.at && i < work.posted))
-          if (!range(work, steps[i]).empty()) transport_.cancel(work.requests[i]);
-      }
-      work.state = State::idle;
-    };
-    // Cancel first: a rank that still counts as reading a peer's memory would keep that peer from
-    // withdrawing.
-    cancel(blocking_);
-    for (Work& work : buckets_) cancel(work);
-    transport_.withdraw(reason_);
-  }
+  void abandon() noexcept;
 
   // The send that keeps a receive from writing, or -1.
-  int unreleased(Work& work, const detail::Program::Step& step) {
-    for (int g = step.first_guard; g < step.last_guard; ++g) {
-      const int send = work.program->guards[static_cast<std::size_t>(g)];
-      if (range(work, work.program->steps[static_cast<std::size_t>(send)]).empty()) continue;  // never posted
-      if (!transport_.sent(work.requests[static_cast<std::size_t>(send)])) return send;
-    }
-    return -1;
-  }
+  int unreleased(Work& work, const detail::Program::Step& step);
 
   // Announces receives ahead of their step, where the memory they go to is free already.
-  void announce(Work& work) {
-    const auto& steps = work.program->steps;
-    const std::size_t limit = std::min(steps.size(), work.at + 2 * detail::Program::slots);
-    for (; work.posted < limit; ++work.posted) {
-      const auto& s = steps[work.posted];
-      if (s.action == schedule::Action::send) continue;
-      const Range r = range(work, s);
-      if (r.empty()) continue;
-      void* into = nullptr;
-      if constexpr (!T::in_place) {
-        if (static_cast<std::size_t>(s.ready) > work.at) return;
-        Lane& lane = lanes_[static_cast<std::size_t>(work.lane)];
-        if (s.action == schedule::Action::receive_reduce) {
-          into = lane.scratch.data() + static_cast<std::size_t>(s.slot) * work.slot_bytes;
-        } else {
-          if (unreleased(work, s) >= 0) return;
-          into = work.data + static_cast<std::size_t>(r.begin) * work.element;
-        }
-      }
-      transport_.receive(work.requests[work.posted], s.peer, work.lane, into,
-                         static_cast<std::size_t>(r.size()) * work.element);
-    }
-  }
+  void announce(Work& work);
 
   // Executes steps until one has to wait. True if any was executed.
-  bool advance(Work& work) {
-    const auto& steps = work.program->steps;
-    const std::size_t first = work.at;
-    while (work.at < steps.size()) {
-      announce(work);
-      const auto& s = steps[work.at];
-      const Range r = range(work, s);
-      if (!r.empty()) {
-        auto& request = work.requests[work.at];
-        std::byte* mine = work.data + static_cast<std::size_t>(r.begin) * work.element;
-        const std::size_t bytes = static_cast<std::size_t>(r.size()) * work.element;
-        if (s.action == schedule::Action::send) {
-          if (!transport_.send(request, s.peer, work.lane, mine, bytes)) break;
-          ++traffic_.messages;
-          traffic_.bytes += static_cast<std::int64_t>(bytes);
-        } else {
-          if (work.posted <= work.at || unreleased(work, s) >= 0) break;
-          const transport::Arrival arrival = transport_.arrived(request);
-          if (arrival.data == nullptr) break;
-          if (arrival.bytes != bytes)
-            give_up(CommError(describe(work, work.at, 0),
-                              concat("rank ", s.peer, " sent ", arrival.bytes, " bytes where rank ", rank(),
-                                     " expects ", bytes)));
-          if (s.action == schedule::Action::receive_reduce)
-            work.reduce(mine, arrival.data, r.size(), s.completes ? work.scale : 1.0f);
-          else if (arrival.data != mine)
-            std::memcpy(mine, arrival.data, bytes);
-          transport_.release(request);
-        }
-      }
-      ++work.at;
-    }
-    return work.at != first;
-  }
+  bool advance(Work& work);
 
   // Whether nothing of this exchange is in flight any more.
-  bool quiet_now(Work& work) {
-    if (work.state != State::complete) return false;
-    const auto& steps = work.program->steps;
-    for (; work.confirmed < steps.size(); ++work.confirmed) {
-      const auto& s = steps[work.confirmed];
-      if (s.action == schedule::Action::send && !range(work, s).empty() &&
-          !transport_.sent(work.requests[work.confirmed]))
-        return false;
-    }
-    return true;
-  }
+  bool quiet_now(Work& work);
   bool quiet(Work& work) {
     if (!quiet_now(work)) return false;
     work.state = work.bucket < 0 ? State::idle : State::complete;
     return true;
   }
 
-  bool progress() {
-    bool moved = false;
-    try {
-      for (Lane& lane : lanes_)
-        while (!lane.empty()) {
-          Work& work = *lane.queue[lane.head];
-          moved = advance(work) || moved;
-          if (work.at < work.program->steps.size()) break;
-          work.state = State::complete;
-          moved = true;
-          lane.pop();
-          if (work.bucket >= 0 && observer_.call != nullptr)
-            observer_.call(observer_.context, {work.bucket, work.begin, Clock::now()});
-        }
-    } catch (const CommError&) {
-      throw;
-    } catch (const Error& error) {  // a transport that refuses
-      give_up(CommError({rank(), -1, "exchange", 0, 0, 0}, error.what()));
-    }
-    return moved;
-  }
+  bool progress();
 
   // The step of this exchange that waits for somebody.
-  std::size_t blocked_at(Work& work) {
-    const auto& steps = work.program->steps;
-    if (work.at >= steps.size()) return std::min(work.confirmed, steps.size());
-    const auto& s = steps[work.at];
-    if (s.action != schedule::Action::send && work.posted <= work.at)
-      if (const int send = unreleased(work, s); send >= 0) return static_cast<std::size_t>(send);
-    return work.at;
-  }
+  std::size_t blocked_at(Work& work);
 
   // The rank I wait for may wait for another. All ranks whose deadlines end now say whom they wait for; who
   // says nothing is the culprit.
-  int find_culprit(int peer) {
-    transport_.accuse(peer);
-    accusing_ = true;
-    const Deadline grace(std::min<Seconds>(Seconds(1), options_.deadline / 5));
-    int at = peer;
-    do {
-      at = peer;
-      for (int hops = 0; hops < size(); ++hops) {
-        const int next = transport_.accused(at);
-        if (next < 0) break;
-        at = next;
-      }
-      transport_.rest(transport_.ticket(), 1 << 20);
-    } while (!grace.expired());
-    return at == rank() ? peer : at;
-  }
+  int find_culprit(int peer);
 
   template <class Done>
-  void wait(Work& work, Done done) {
-    const int spins = transport_.patience();
-    Deadline deadline(options_.deadline);
-    int idle = 0;
-    for (;;) {
-      const std::uint32_t ticket = transport_.ticket();
-      if (progress()) {
-        idle = 0;
-        if (done()) return;
-        deadline = Deadline(options_.deadline);
-        continue;
-      }
-      if (done()) return;
-      if (++idle < spins) {
-        transport::pause();
-        continue;
-      }
-      // An earlier exchange of the same lane may be what this one waits for.
-      Lane& lane = lanes_[static_cast<std::size_t>(work.lane)];
-      Work& blocked = lane.empty() ? work : *lane.queue[lane.head];
-      const std::size_t step = blocked_at(blocked);
-      const auto fields = [&] { return describe(blocked, step, deadline.elapsed()); };
-      if (step < blocked.program->steps.size()) {
-        const std::string_view gone = transport_.departed(blocked.program->steps[step].peer);
-        if (!gone.empty()) {
-          if (progress()) continue;  // its last message may have come just before it went
-          if (done()) return;
-          give_up(CommError(fields(), gone));
-        }
-      }
-      if (deadline.expired()) {
-        CommError::Fields f = fields();
-        f.culprit = f.peer < 0 ? -1 : find_culprit(f.peer);
-        std::string reason = concat("no answer within the deadline of ", options_.deadline.count(), " s");
-        if (f.culprit != f.peer) reason += concat("; it is rank ", f.culprit, " that everyone waits for");
-        give_up(CommError(f, reason));
-      }
-      transport_.rest(ticket, idle - spins);
-    }
-  }
+  void wait(Work& work, Done done);
 
   T transport_;
   Options options_;
@@ -478,5 +210,340 @@ class Engine {
   bool accusing_ = false;
   std::string reason_;
 };
+
+template <transport::Transport T>
+Engine<T>::Engine(const T& where, const Options& options)
+    : transport_(where.isolated()),
+      options_(options),
+      arenas_(*this),
+      lanes_(static_cast<std::size_t>(T::lanes)) {
+  if (options.segment_bytes < 64 || options.segment_bytes > (1u << 28))
+    fail<ConfigError>("segment_bytes is ", options.segment_bytes, "; it must be between 64 and 2^28");
+  const int most = T::capacity > 0 ? T::capacity / 2 : 64;
+  if (options.window < 1 || options.window > most)
+    fail<ConfigError>("window is ", options.window, "; it must be between 1 and ", most, " on ", T::name);
+  if (options.deadline.count() <= 0)
+    fail<ConfigError>("the deadline is ", options.deadline.count(), " s; it must be positive");
+}
+
+template <transport::Transport T>
+void Engine<T>::run(const detail::Program& program, void* data, std::int64_t count,
+                    const Reduction& reduction) {
+  usable();
+  prepare(blocking_, program, data, count, reduction, -1, 0);
+  start(blocking_);
+  wait(blocking_, [&] { return quiet(blocking_); });
+}
+
+template <transport::Transport T>
+void Engine<T>::resize(int count) {
+  settle();
+  usable();
+  buckets_.clear();
+  buckets_.resize(static_cast<std::size_t>(count));
+  for (Lane& lane : lanes_) lane.queue.assign(static_cast<std::size_t>(std::max(count, 1)) + 1, nullptr);
+}
+
+template <transport::Transport T>
+void Engine<T>::assign(int bucket, const detail::Program& program, void* data, std::int64_t count,
+                       const Reduction& reduction) {
+  prepare(at(bucket), program, data, count, reduction, bucket, 1 + bucket % (T::lanes - 1));
+}
+
+template <transport::Transport T>
+void Engine<T>::begin(int bucket) {
+  usable();
+  Work& work = at(bucket);
+  if (work.state != State::idle) fail("bucket ", bucket, " was begun twice in one step");
+  if (observer_.call != nullptr) work.begin = Clock::now();
+  start(work);
+  progress();
+}
+
+template <transport::Transport T>
+bool Engine<T>::poll() {
+  usable();
+  const bool moved = progress();
+  if constexpr (!T::in_place) {
+    // A library that only works while it is called may need it for sends, too.
+    for (Work& work : buckets_)
+      if (work.state == State::complete && !quiet_now(work)) break;
+  }
+  return moved;
+}
+
+template <transport::Transport T>
+void Engine<T>::wait_for(int bucket) {
+  usable();
+  Work& work = at(bucket);
+  wait(work, [&] { return work.state == State::complete; });
+}
+
+template <transport::Transport T>
+void Engine<T>::drain() {
+  usable();
+  for (Work& work : buckets_) {
+    if (work.state == State::idle) continue;
+    wait(work, [&] { return quiet(work); });
+    work.state = State::idle;
+  }
+}
+
+template <transport::Transport T>
+void Engine<T>::settle() noexcept {
+  bool pending = blocking_.state != State::idle && !quiet_now(blocking_);
+  for (Work& work : buckets_) pending = pending || (work.state != State::idle && !quiet_now(work));
+  if (!pending || failed_) return;
+  reason_ = "it was ended with buckets in flight";
+  abandon();
+}
+
+template <transport::Transport T>
+void Engine<T>::prepare(Work& work, const detail::Program& program, void* data, std::int64_t count,
+                        const Reduction& reduction, int bucket, int lane) {
+  work.program = &program;
+  work.data = static_cast<std::byte*>(data);
+  work.count = count;
+  work.element = size_of(reduction.type);
+  work.grain = schedule::grain_of(static_cast<std::int64_t>(work.element));
+  work.reduce = reduction.loop;
+  work.scale = reduction.op == Op::mean ? 1.0f / static_cast<float>(size()) : 1.0f;
+  work.bucket = bucket;
+  work.lane = lane;
+  work.state = State::idle;
+  if (work.requests.size() < program.steps.size()) work.requests.resize(program.steps.size());
+  if constexpr (!T::in_place) {
+    std::size_t longest = 0, reduces = 0;
+    for (const auto& step : program.steps)
+      if (step.action == schedule::Action::receive_reduce) {
+        longest = std::max(longest, static_cast<std::size_t>(range(work, step).size()) * work.element);
+        ++reduces;
+      }
+    Lane& l = lanes_[static_cast<std::size_t>(lane)];
+    const std::size_t slots = std::min<std::size_t>(reduces, detail::Program::slots);
+    work.slot_bytes = (longest + 4095) / 4096 * 4096;
+    if (slots * work.slot_bytes > l.scratch.size()) l.scratch = Buffer<std::byte>(slots * work.slot_bytes);
+  }
+}
+
+template <transport::Transport T>
+CommError::Fields Engine<T>::describe(const Work& work, std::size_t step, double elapsed) const {
+  CommError::Fields f{rank(), -1, {}, 0, 0, elapsed};
+  f.operation = std::string(work.program->name);
+  if (work.bucket >= 0) f.operation += concat(" of bucket ", work.bucket);
+  if (step < work.program->steps.size()) {
+    const auto& s = work.program->steps[step];
+    f.peer = s.peer;
+    f.sequence = work.requests[step].sequence;
+    f.bytes = static_cast<std::size_t>(range(work, s).size()) * work.element;
+  }
+  return f;
+}
+
+template <transport::Transport T>
+void Engine<T>::give_up(const CommError& error) {
+  reason_ = error.what();
+  if (!accusing_) transport_.accuse(rank());
+  abandon();
+  throw error;
+}
+
+template <transport::Transport T>
+void Engine<T>::abandon() noexcept {
+  failed_ = true;
+  const auto cancel = [&](Work& work) {
+    if (work.state == State::idle) return;
+    const auto& steps = work.program->steps;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      const bool send = steps[i].action == schedule::Action::send;
+      if (send ? (i >= work.confirmed && i < work.at) : (i >= work.at && i < work.posted))
+        if (!range(work, steps[i]).empty()) transport_.cancel(work.requests[i]);
+    }
+    work.state = State::idle;
+  };
+  // Cancel first: a rank that still counts as reading a peer's memory would keep that peer from
+  // withdrawing.
+  cancel(blocking_);
+  for (Work& work : buckets_) cancel(work);
+  transport_.withdraw(reason_);
+}
+
+template <transport::Transport T>
+int Engine<T>::unreleased(Work& work, const detail::Program::Step& step) {
+  for (int g = step.first_guard; g < step.last_guard; ++g) {
+    const int send = work.program->guards[static_cast<std::size_t>(g)];
+    if (range(work, work.program->steps[static_cast<std::size_t>(send)]).empty()) continue;  // never posted
+    if (!transport_.sent(work.requests[static_cast<std::size_t>(send)])) return send;
+  }
+  return -1;
+}
+
+template <transport::Transport T>
+void Engine<T>::announce(Work& work) {
+  const auto& steps = work.program->steps;
+  const std::size_t limit = std::min(steps.size(), work.at + 2 * detail::Program::slots);
+  for (; work.posted < limit; ++work.posted) {
+    const auto& s = steps[work.posted];
+    if (s.action == schedule::Action::send) continue;
+    const Range r = range(work, s);
+    if (r.empty()) continue;
+    void* into = nullptr;
+    if constexpr (!T::in_place) {
+      if (static_cast<std::size_t>(s.ready) > work.at) return;
+      Lane& lane = lanes_[static_cast<std::size_t>(work.lane)];
+      if (s.action == schedule::Action::receive_reduce) {
+        into = lane.scratch.data() + static_cast<std::size_t>(s.slot) * work.slot_bytes;
+      } else {
+        if (unreleased(work, s) >= 0) return;
+        into = work.data + static_cast<std::size_t>(r.begin) * work.element;
+      }
+    }
+    transport_.receive(work.requests[work.posted], s.peer, work.lane, into,
+                       static_cast<std::size_t>(r.size()) * work.element);
+  }
+}
+
+template <transport::Transport T>
+bool Engine<T>::advance(Work& work) {
+  const auto& steps = work.program->steps;
+  const std::size_t first = work.at;
+  while (work.at < steps.size()) {
+    announce(work);
+    const auto& s = steps[work.at];
+    const Range r = range(work, s);
+    if (!r.empty()) {
+      auto& request = work.requests[work.at];
+      std::byte* mine = work.data + static_cast<std::size_t>(r.begin) * work.element;
+      const std::size_t bytes = static_cast<std::size_t>(r.size()) * work.element;
+      if (s.action == schedule::Action::send) {
+        if (!transport_.send(request, s.peer, work.lane, mine, bytes)) break;
+        ++traffic_.messages;
+        traffic_.bytes += static_cast<std::int64_t>(bytes);
+      } else {
+        if (work.posted <= work.at || unreleased(work, s) >= 0) break;
+        const transport::Arrival arrival = transport_.arrived(request);
+        if (arrival.data == nullptr) break;
+        if (arrival.bytes != bytes)
+          give_up(CommError(describe(work, work.at, 0),
+                            concat("rank ", s.peer, " sent ", arrival.bytes, " bytes where rank ", rank(),
+                                   " expects ", bytes)));
+        if (s.action == schedule::Action::receive_reduce)
+          work.reduce(mine, arrival.data, r.size(), s.completes ? work.scale : 1.0f);
+        else if (arrival.data != mine)
+          std::memcpy(mine, arrival.data, bytes);
+        transport_.release(request);
+      }
+    }
+    ++work.at;
+  }
+  return work.at != first;
+}
+
+template <transport::Transport T>
+bool Engine<T>::quiet_now(Work& work) {
+  if (work.state != State::complete) return false;
+  const auto& steps = work.program->steps;
+  for (; work.confirmed < steps.size(); ++work.confirmed) {
+    const auto& s = steps[work.confirmed];
+    if (s.action == schedule::Action::send && !range(work, s).empty() &&
+        !transport_.sent(work.requests[work.confirmed]))
+      return false;
+  }
+  return true;
+}
+
+template <transport::Transport T>
+bool Engine<T>::progress() {
+  bool moved = false;
+  try {
+    for (Lane& lane : lanes_)
+      while (!lane.empty()) {
+        Work& work = *lane.queue[lane.head];
+        moved = advance(work) || moved;
+        if (work.at < work.program->steps.size()) break;
+        work.state = State::complete;
+        moved = true;
+        lane.pop();
+        if (work.bucket >= 0 && observer_.call != nullptr)
+          observer_.call(observer_.context, {work.bucket, work.begin, Clock::now()});
+      }
+  } catch (const CommError&) {
+    throw;
+  } catch (const Error& error) {  // a transport that refuses
+    give_up(CommError({rank(), -1, "exchange", 0, 0, 0}, error.what()));
+  }
+  return moved;
+}
+
+template <transport::Transport T>
+std::size_t Engine<T>::blocked_at(Work& work) {
+  const auto& steps = work.program->steps;
+  if (work.at >= steps.size()) return std::min(work.confirmed, steps.size());
+  const auto& s = steps[work.at];
+  if (s.action != schedule::Action::send && work.posted <= work.at)
+    if (const int send = unreleased(work, s); send >= 0) return static_cast<std::size_t>(send);
+  return work.at;
+}
+
+template <transport::Transport T>
+int Engine<T>::find_culprit(int peer) {
+  transport_.accuse(peer);
+  accusing_ = true;
+  const Deadline grace(std::min<Seconds>(Seconds(1), options_.deadline / 5));
+  int at = peer;
+  do {
+    at = peer;
+    for (int hops = 0; hops < size(); ++hops) {
+      const int next = transport_.accused(at);
+      if (next < 0) break;
+      at = next;
+    }
+    transport_.rest(transport_.ticket(), 1 << 20);
+  } while (!grace.expired());
+  return at == rank() ? peer : at;
+}
+
+template <transport::Transport T>
+template <class Done>
+void Engine<T>::wait(Work& work, Done done) {
+  const int spins = transport_.patience();
+  Deadline deadline(options_.deadline);
+  int idle = 0;
+  for (;;) {
+    const std::uint32_t ticket = transport_.ticket();
+    if (progress()) {
+      idle = 0;
+      if (done()) return;
+      deadline = Deadline(options_.deadline);
+      continue;
+    }
+    if (done()) return;
+    if (++idle < spins) {
+      transport::pause();
+      continue;
+    }
+    // An earlier exchange of the same lane may be what this one waits for.
+    Lane& lane = lanes_[static_cast<std::size_t>(work.lane)];
+    Work& blocked = lane.empty() ? work : *lane.queue[lane.head];
+    const std::size_t step = blocked_at(blocked);
+    const auto fields = [&] { return describe(blocked, step, deadline.elapsed()); };
+    if (step < blocked.program->steps.size()) {
+      const std::string_view gone = transport_.departed(blocked.program->steps[step].peer);
+      if (!gone.empty()) {
+        if (progress()) continue;  // its last message may have come just before it went
+        if (done()) return;
+        give_up(CommError(fields(), gone));
+      }
+    }
+    if (deadline.expired()) {
+      CommError::Fields f = fields();
+      f.culprit = f.peer < 0 ? -1 : find_culprit(f.peer);
+      std::string reason = concat("no answer within the deadline of ", options_.deadline.count(), " s");
+      if (f.culprit != f.peer) reason += concat("; it is rank ", f.culprit, " that everyone waits for");
+      give_up(CommError(f, reason));
+    }
+    transport_.rest(ticket, idle - spins);
+  }
+}
 
 }  // namespace convoy::comm
