@@ -364,7 +364,9 @@ void for_each_block(const NormTask& task, int threads, Finish finish) {
     });
     return;
   }
+  int parts = 1;  // the team may be smaller than asked for
   parallel(threads, [&](int thread, int team) {
+    if (thread == 0) parts = team;
     const Range rows = share(m.rows, thread, team);
     for (int block = 0; block < m.blocks; ++block) {
       double* sums = task.state.sums + thread * stride + block * 2 * m.lanes;
@@ -373,7 +375,7 @@ void for_each_block(const NormTask& task, int threads, Finish finish) {
                          sums);
     }
   });
-  for (int block = 0; block < m.blocks; ++block) finish(task, block, threads);
+  for (int block = 0; block < m.blocks; ++block) finish(task, block, parts);
   parallel(threads, [&](int thread, int team) {
     const Range rows = share(m.rows, thread, team);
     for (int block = 0; block < m.blocks; ++block)
