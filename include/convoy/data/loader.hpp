@@ -15,7 +15,9 @@
 #include <vector>
 
 #include <convoy/core/clock.hpp>
+#include <convoy/core/compiled.hpp>
 #include <convoy/data/dataset.hpp>
+#include <convoy/data/dataset_ref.hpp>
 #include <convoy/data/shard.hpp>
 
 namespace convoy::data {
@@ -68,39 +70,13 @@ template <class D, bool valid = require_dataset<D>()>
 class Loader {
  public:
   /// Throws ConfigError if the batch is not positive or larger than the set, or the shard is none.
-  Loader(const D& set, const LoaderOptions& options)
-      : set_(set),
-        options_(options),
-        plan_(set.size(), options.batch, options.shard, options.allow_short),
-        order_(static_cast<std::size_t>(plan_.samples())) {
-    if (options.prefetch < 0)
-      fail<ConfigError>("data: the number of batches read ahead is negative: ", options.prefetch);
-    std::iota(order_.begin(), order_.end(), 0u);
-    // One slot is with the caller while the others fill.
-    slots_.resize(static_cast<std::size_t>(options.prefetch) + 1);
-    for (Slot& slot : slots_) {
-      const auto rows = std::min(plan_.batch(), plan_.samples());
-      slot.samples = Samples(set.fields(), static_cast<std::size_t>(rows), options.memory);
-      slot.batch.fields = slot.samples.fields();
-      slot.batch.columns = slot.samples.columns();
-    }
-    if (options.prefetch > 0) thread_ = std::thread([this] { run(); });
-  }
+  Loader(const D& set, const LoaderOptions& options);
   Loader(const D&&, const LoaderOptions&) = delete;
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
   /// Stops reading ahead; waits for the sample being read.
-  ~Loader() {
-    if (!thread_.joinable()) return;
-    {
-      std::lock_guard lock(mutex_);
-      quit_ = true;
-      ++order_number_;
-    }
-    wake_reader_.notify_one();
-    thread_.join();
-  }
+  ~Loader();
 
   /// Steps in an epoch, the same on every rank.
   std::int64_t steps_per_epoch() const { return plan_.steps(); }
@@ -108,50 +84,11 @@ class Loader {
 
   /// Begins epoch `epoch` at step `step`, wherever the last one was left. Batches got before are no longer
   /// valid. The batches depend on (seed, epoch, step) alone. Throws ConfigError if there is no such step.
-  void start(std::int64_t epoch, std::int64_t step = 0) {
-    if (epoch < 0 || step < 0 || step > plan_.steps())
-      fail<ConfigError>("data: epoch ", epoch, " cannot start at step ", step, ", it has steps 0 to ",
-                        plan_.steps());
-    {
-      std::lock_guard lock(mutex_);
-      ++order_number_;  // the reader drops what it was doing
-      epoch_ = epoch;
-      first_ = next_ = step;
-      taken_ = ready_ = 0;
-      in_use_ = false;
-      failure_ = nullptr;
-    }
-    wake_reader_.notify_one();
-    if (!thread_.joinable() && options_.shuffle)
-      shuffle(order_, options_.seed, static_cast<std::uint64_t>(epoch));
-  }
+  void start(std::int64_t epoch, std::int64_t step = 0);
 
   /// The next batch, valid until the next call of `next` or `start`; nullptr after the last of the epoch or
   /// before any `start`. Rethrows what `read` threw. Throws DataError if no batch comes within the deadline.
-  const Batch* next() {
-    if (!thread_.joinable()) {
-      if (first_ < 0 || next_ >= plan_.steps()) return nullptr;
-      fill(slots_[0], epoch_, next_, [] { return false; });
-      ++next_;
-      return &slots_[0].batch;
-    }
-
-    std::unique_lock lock(mutex_);
-    if (in_use_) {
-      in_use_ = false;
-      ++taken_;
-      wake_reader_.notify_one();
-    }
-    if (first_ < 0 || next_ >= plan_.steps()) return nullptr;
-    const auto arrived = [&] { return ready_ > taken_ || failure_ != nullptr; };
-    if (!wake_caller_.wait_until(lock, Deadline(options_.deadline).end(), arrived))
-      fail<DataError>("data: the data set has not delivered step ", next_, " of epoch ", epoch_, " within ",
-                      options_.deadline.count(), " seconds");
-    if (ready_ == taken_) std::rethrow_exception(failure_);
-    in_use_ = true;
-    ++next_;
-    return &slots_[static_cast<std::size_t>(taken_) % slots_.size()].batch;
-  }
+  const Batch* next();
 
  private:
   struct Slot {
@@ -161,59 +98,10 @@ class Loader {
 
   /// Reads one batch; gives up between samples, returning false, when `abandoned()`.
   template <class Abandoned>
-  bool fill(Slot& slot, std::int64_t epoch, std::int64_t step, Abandoned abandoned) {
-    const Range rows = plan_.rows(step);
-    for (std::int64_t i = rows.begin; i < rows.end; ++i) {
-      if (abandoned()) return false;
-      set_.read(order_[static_cast<std::size_t>(i)],
-                slot.samples.row(static_cast<std::size_t>(i - rows.begin)));
-    }
-    slot.batch.epoch = epoch;
-    slot.batch.step = step;
-    slot.batch.rows = rows.size();
-    slot.batch.global_rows = plan_.global(step).size();
-    return true;
-  }
+  bool fill(Slot& slot, std::int64_t epoch, std::int64_t step, Abandoned abandoned);
 
   /// The reading thread: takes the newest order (a call of `start`), reads its batches into free slots.
-  void run() {
-    std::uint64_t at_work_on = 0;
-    std::unique_lock lock(mutex_);
-    while (true) {
-      wake_reader_.wait(lock, [&] { return quit_ || order_number_ != at_work_on; });
-      if (quit_) return;
-      at_work_on = order_number_;
-      const std::int64_t epoch = epoch_, first = first_;
-      const auto abandoned = [&] { return order_number_.load(std::memory_order_relaxed) != at_work_on; };
-
-      lock.unlock();
-      std::exception_ptr thrown;
-      if (options_.shuffle) shuffle(order_, options_.seed, static_cast<std::uint64_t>(epoch));
-      lock.lock();
-      for (std::int64_t step = first; step < plan_.steps() && !abandoned(); ++step) {
-        wake_reader_.wait(
-            lock, [&] { return abandoned() || ready_ - taken_ < static_cast<std::int64_t>(slots_.size()); });
-        if (abandoned()) break;
-        Slot& slot = slots_[static_cast<std::size_t>(ready_) % slots_.size()];
-        lock.unlock();
-        bool whole = false;
-        try {
-          whole = fill(slot, epoch, step, abandoned);
-        } catch (...) {
-          thrown = std::current_exception();
-        }
-        lock.lock();
-        if (abandoned() || (!whole && !thrown)) break;
-        if (thrown) {
-          failure_ = thrown;
-          wake_caller_.notify_one();
-          break;
-        }
-        ++ready_;
-        wake_caller_.notify_one();
-      }
-    }
-  }
+  void run();
 
   const D& set_;
   LoaderOptions options_;
@@ -231,6 +119,139 @@ class Loader {
   std::thread thread_;
 };
 
+template <class D, bool valid>
+Loader<D, valid>::Loader(const D& set, const LoaderOptions& options)
+    : set_(set),
+      options_(options),
+      plan_(set.size(), options.batch, options.shard, options.allow_short),
+      order_(static_cast<std::size_t>(plan_.samples())) {
+  if (options.prefetch < 0)
+    fail<ConfigError>("data: the number of batches read ahead is negative: ", options.prefetch);
+  std::iota(order_.begin(), order_.end(), 0u);
+  // One slot is with the caller while the others fill.
+  slots_.resize(static_cast<std::size_t>(options.prefetch) + 1);
+  for (Slot& slot : slots_) {
+    const auto rows = std::min(plan_.batch(), plan_.samples());
+    slot.samples = Samples(set.fields(), static_cast<std::size_t>(rows), options.memory);
+    slot.batch.fields = slot.samples.fields();
+    slot.batch.columns = slot.samples.columns();
+  }
+  if (options.prefetch > 0) thread_ = std::thread([this] { run(); });
+}
+
+template <class D, bool valid>
+Loader<D, valid>::~Loader() {
+  if (!thread_.joinable()) return;
+  {
+    std::lock_guard lock(mutex_);
+    quit_ = true;
+    ++order_number_;
+  }
+  wake_reader_.notify_one();
+  thread_.join();
+}
+
+template <class D, bool valid>
+void Loader<D, valid>::start(std::int64_t epoch, std::int64_t step) {
+  if (epoch < 0 || step < 0 || step > plan_.steps())
+    fail<ConfigError>("data: epoch ", epoch, " cannot start at step ", step, ", it has steps 0 to ",
+                      plan_.steps());
+  {
+    std::lock_guard lock(mutex_);
+    ++order_number_;  // the reader drops what it was doing
+    epoch_ = epoch;
+    first_ = next_ = step;
+    taken_ = ready_ = 0;
+    in_use_ = false;
+    failure_ = nullptr;
+  }
+  wake_reader_.notify_one();
+  if (!thread_.joinable() && options_.shuffle)
+    shuffle(order_, options_.seed, static_cast<std::uint64_t>(epoch));
+}
+
+template <class D, bool valid>
+const Batch* Loader<D, valid>::next() {
+  if (!thread_.joinable()) {
+    if (first_ < 0 || next_ >= plan_.steps()) return nullptr;
+    fill(slots_[0], epoch_, next_, [] { return false; });
+    ++next_;
+    return &slots_[0].batch;
+  }
+
+  std::unique_lock lock(mutex_);
+  if (in_use_) {
+    in_use_ = false;
+    ++taken_;
+    wake_reader_.notify_one();
+  }
+  if (first_ < 0 || next_ >= plan_.steps()) return nullptr;
+  const auto arrived = [&] { return ready_ > taken_ || failure_ != nullptr; };
+  if (!wake_caller_.wait_until(lock, Deadline(options_.deadline).end(), arrived))
+    fail<DataError>("data: the data set has not delivered step ", next_, " of epoch ", epoch_, " within ",
+                    options_.deadline.count(), " seconds");
+  if (ready_ == taken_) std::rethrow_exception(failure_);
+  in_use_ = true;
+  ++next_;
+  return &slots_[static_cast<std::size_t>(taken_) % slots_.size()].batch;
+}
+
+template <class D, bool valid>
+template <class Abandoned>
+bool Loader<D, valid>::fill(Slot& slot, std::int64_t epoch, std::int64_t step, Abandoned abandoned) {
+  const Range rows = plan_.rows(step);
+  for (std::int64_t i = rows.begin; i < rows.end; ++i) {
+    if (abandoned()) return false;
+    set_.read(order_[static_cast<std::size_t>(i)],
+              slot.samples.row(static_cast<std::size_t>(i - rows.begin)));
+  }
+  slot.batch.epoch = epoch;
+  slot.batch.step = step;
+  slot.batch.rows = rows.size();
+  slot.batch.global_rows = plan_.global(step).size();
+  return true;
+}
+
+template <class D, bool valid>
+void Loader<D, valid>::run() {
+  std::uint64_t at_work_on = 0;
+  std::unique_lock lock(mutex_);
+  while (true) {
+    wake_reader_.wait(lock, [&] { return quit_ || order_number_ != at_work_on; });
+    if (quit_) return;
+    at_work_on = order_number_;
+    const std::int64_t epoch = epoch_, first = first_;
+    const auto abandoned = [&] { return order_number_.load(std::memory_order_relaxed) != at_work_on; };
+
+    lock.unlock();
+    std::exception_ptr thrown;
+    if (options_.shuffle) shuffle(order_, options_.seed, static_cast<std::uint64_t>(epoch));
+    lock.lock();
+    for (std::int64_t step = first; step < plan_.steps() && !abandoned(); ++step) {
+      wake_reader_.wait(
+          lock, [&] { return abandoned() || ready_ - taken_ < static_cast<std::int64_t>(slots_.size()); });
+      if (abandoned()) break;
+      Slot& slot = slots_[static_cast<std::size_t>(ready_) % slots_.size()];
+      lock.unlock();
+      bool whole = false;
+      try {
+        whole = fill(slot, epoch, step, abandoned);
+      } catch (...) {
+        thrown = std::current_exception();
+      }
+      lock.lock();
+      if (abandoned() || (!whole && !thrown)) break;
+      if (thrown) {
+        failure_ = thrown;
+        wake_caller_.notify_one();
+        break;
+      }
+      ++ready_;
+      wake_caller_.notify_one();
+    }
+  }
+}
+
 template <class D>
 Loader(const D&, LoaderOptions) -> Loader<D>;
 
@@ -244,5 +265,7 @@ class Loader<D, false> {
   void start(std::int64_t, std::int64_t = 0) {}
   const Batch* next() { return nullptr; }
 };
+
+CONVOY_INSTANTIATE(class Loader<DatasetRef>);
 
 }  // namespace convoy::data

@@ -13,6 +13,7 @@
 #include <convoy/comm/schedule/ring.hpp>
 #include <convoy/comm/schedule/tree.hpp>
 #include <convoy/comm/transport/threads.hpp>
+#include <convoy/core/compiled.hpp>
 
 namespace convoy::comm {
 
@@ -78,35 +79,41 @@ class AllReduce<Algorithm<S, T>, true> : public Collectives<S, T> {
 
   explicit AllReduce(const T& where = T{}, const Options& options = {}) : Base(where, options) {}
 
-  void open(const Fingerprint& fingerprint, const Layout& layout) {
-    Base::check(layout);
-    Base::agree_on(fingerprint, layout, name);
-    buckets_.assign(layout.buckets.begin(), layout.buckets.end());
-    this->engine_->resize(static_cast<int>(buckets_.size()));
-    for (std::size_t i = 0; i < buckets_.size(); ++i) {
-      const Range b = buckets_[i];
-      this->engine_->assign(static_cast<int>(i), Base::program_for(b.size(), DType::f32),
-                            layout.gradients.data() + b.begin, b.size(), reduction<f32>(sum));
-    }
-  }
+  void open(const Fingerprint& fingerprint, const Layout& layout);
 
   void begin(int bucket) { this->engine_->begin(bucket); }
 
-  void finish(Update update) {
-    const int count = static_cast<int>(buckets_.size());
-    for (int b = 0; b < count; ++b)
-      if (!this->engine_->begun(b)) this->engine_->begin(b);
-    for (int b = 0; b < count; ++b) {
-      this->engine_->wait_for(b);
-      update(buckets_[static_cast<std::size_t>(b)], 1.0f);
-      this->engine_->poll();
-    }
-    this->engine_->drain();
-  }
+  void finish(Update update);
 
  private:
   std::vector<Range> buckets_;
 };
+
+template <class S, class T>
+void AllReduce<Algorithm<S, T>, true>::open(const Fingerprint& fingerprint, const Layout& layout) {
+  Base::check(layout);
+  Base::agree_on(fingerprint, layout, name);
+  buckets_.assign(layout.buckets.begin(), layout.buckets.end());
+  this->engine_->resize(static_cast<int>(buckets_.size()));
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    const Range b = buckets_[i];
+    this->engine_->assign(static_cast<int>(i), Base::program_for(b.size(), DType::f32),
+                          layout.gradients.data() + b.begin, b.size(), reduction<f32>(sum));
+  }
+}
+
+template <class S, class T>
+void AllReduce<Algorithm<S, T>, true>::finish(Update update) {
+  const int count = static_cast<int>(buckets_.size());
+  for (int b = 0; b < count; ++b)
+    if (!this->engine_->begun(b)) this->engine_->begin(b);
+  for (int b = 0; b < count; ++b) {
+    this->engine_->wait_for(b);
+    update(buckets_[static_cast<std::size_t>(b)], 1.0f);
+    this->engine_->poll();
+  }
+  this->engine_->drain();
+}
 
 /// Ring all-reduce: the fewest bytes, 2(n-1) messages deep. `Ring<transport::Mpi>`,
 /// `Ring<transport::Threads>`.
@@ -141,5 +148,10 @@ using Hierarchical = typename detail::Levels<Intra, Inter, Groups>::type;
 static_assert(Comm<Ring<transport::Threads>>);
 static_assert(Comm<HalvingDoubling<transport::Threads>>);
 static_assert(Comm<Tree<transport::Threads>>);
+
+CONVOY_INSTANTIATE(class Engine<transport::Threads>);
+CONVOY_INSTANTIATE(void agree(Engine<transport::Threads>&, const Fingerprint&));
+CONVOY_INSTANTIATE(class Collectives<schedule::Ring, transport::Threads>);
+CONVOY_INSTANTIATE(class AllReduce<Algorithm<schedule::Ring, transport::Threads>>);
 
 }  // namespace convoy::comm

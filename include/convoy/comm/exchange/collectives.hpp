@@ -76,35 +76,45 @@ class Collectives {
   void serve(Update) {}
 
  protected:
-  const detail::Program& program_for(std::int64_t count, DType type) {
-    const int segments = segments_for(count, size_of(type), S{}.blocks(size()), engine_->options());
-    return engine_->program(S::name, segments, 0,
-                            [&] { return segmented(S{}, segments, engine_->options().window); });
-  }
+  const detail::Program& program_for(std::int64_t count, DType type);
 
   // The caller's fields, and those of the exchange itself.
-  void agree_on(const Fingerprint& fingerprint, const Layout& layout, std::string_view policy) {
-    Fingerprint all = fingerprint;
-    all.add("comm", policy);
-    all.add("comm segment bytes", engine_->options().segment_bytes);
-    all.add("comm window", engine_->options().window);
-    all.add("gradients", layout.gradients.size());
-    all.add("parameters", layout.parameters.size());
-    std::uint64_t hash = hash_of("buckets");
-    for (const Range& b : layout.buckets) hash = hash_of(concat(b.begin, ' ', b.end), hash);
-    all.add("buckets", hash, concat(layout.buckets.size()));
-    agree(*engine_, all);
-  }
-  static void check(const Layout& layout) {
-    const auto size = static_cast<std::int64_t>(layout.gradients.size());
-    for (std::size_t i = 0; i < layout.buckets.size(); ++i) {
-      const Range b = layout.buckets[i];
-      if (b.begin < 0 || b.end < b.begin || b.end > size)
-        fail<ConfigError>("bucket ", i, " is [", b.begin, ", ", b.end, "), outside of ", size, " gradients");
-    }
-  }
+  void agree_on(const Fingerprint& fingerprint, const Layout& layout, std::string_view policy);
+  static void check(const Layout& layout);
 
   std::unique_ptr<Engine<T>> engine_;
 };
+
+template <schedule::Schedule S, transport::Transport T>
+const detail::Program& Collectives<S, T>::program_for(std::int64_t count, DType type) {
+  const int segments = segments_for(count, size_of(type), S{}.blocks(size()), engine_->options());
+  return engine_->program(S::name, segments, 0,
+                          [&] { return segmented(S{}, segments, engine_->options().window); });
+}
+
+template <schedule::Schedule S, transport::Transport T>
+void Collectives<S, T>::agree_on(const Fingerprint& fingerprint, const Layout& layout,
+                                 std::string_view policy) {
+  Fingerprint all = fingerprint;
+  all.add("comm", policy);
+  all.add("comm segment bytes", engine_->options().segment_bytes);
+  all.add("comm window", engine_->options().window);
+  all.add("gradients", layout.gradients.size());
+  all.add("parameters", layout.parameters.size());
+  std::uint64_t hash = hash_of("buckets");
+  for (const Range& b : layout.buckets) hash = hash_of(concat(b.begin, ' ', b.end), hash);
+  all.add("buckets", hash, concat(layout.buckets.size()));
+  agree(*engine_, all);
+}
+
+template <schedule::Schedule S, transport::Transport T>
+void Collectives<S, T>::check(const Layout& layout) {
+  const auto size = static_cast<std::int64_t>(layout.gradients.size());
+  for (std::size_t i = 0; i < layout.buckets.size(); ++i) {
+    const Range b = layout.buckets[i];
+    if (b.begin < 0 || b.end < b.begin || b.end > size)
+      fail<ConfigError>("bucket ", i, " is [", b.begin, ", ", b.end, "), outside of ", size, " gradients");
+  }
+}
 
 }  // namespace convoy::comm

@@ -113,6 +113,10 @@ struct NativePolicy<transport::Mpi> {
   using type = Native;
 };
 
+CONVOY_INSTANTIATE(class Engine<transport::Mpi>);
+CONVOY_INSTANTIATE(void agree(Engine<transport::Mpi>&, const Fingerprint&));
+CONVOY_INSTANTIATE(class Collectives<schedule::Ring, transport::Mpi>);
+CONVOY_INSTANTIATE(class AllReduce<Algorithm<schedule::Ring, transport::Mpi>>);
 CONVOY_INSTANTIATE(Any make(std::string_view, const transport::Mpi&, const Options&));
 
 }  // namespace convoy::comm
