@@ -19,9 +19,11 @@ present() {
     cmake | g++ | curl | clang-format | valgrind) command -v "$1" >/dev/null && return ;;
     ninja-build) command -v ninja >/dev/null && return ;;
     clang) command -v clang++ >/dev/null && return ;;
+    libdnnl-dev) installed libonednn-dev && return ;;
   esac
-  [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+  installed "$1"
 }
+installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 
 if ! command -v apt-get >/dev/null; then
   echo "dependencies.sh: no apt-get here; convoy needs what these Debian packages hold: ${wanted[*]}" >&2
@@ -46,6 +48,8 @@ if [ ${#missing[@]} -gt 0 ]; then
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o Acquire::Retries=3 "$@" </dev/null
   }
   apt update
+  # Later releases call it by the library's later name.
+  if ! apt-cache show libdnnl-dev >/dev/null 2>&1; then missing=("${missing[@]/#libdnnl-dev/libonednn-dev}"); fi
   apt install -y --no-install-recommends "${missing[@]}"
 fi
 
