@@ -26,6 +26,8 @@ using Nested = schedule::Hierarchical<
 static_assert(std::is_same_v<comm::Hierarchical<comm::Ring<Threads>, comm::Tree<Threads>, schedule::Every<2>>,
                              comm::AllReduce<comm::Algorithm<Pairs, Threads>>>);
 
+using Choice = schedule::Auto<schedule::Ring, schedule::HalvingDoubling, schedule::Tree>;
+
 const comm::Options small{.deadline = Seconds(20), .segment_bytes = 256, .window = 2};
 
 template <class S>
@@ -99,8 +101,64 @@ TEST_CASE_TEMPLATE("training with several buckets in flight ends with the same b
   }
 }
 
+TEST_CASE("Auto goes by rank 0's prices, whatever the others were told") {
+  constexpr int ranks = 6;
+  const schedule::CostModel slow_start{1e-3, 1e-9, 0}, slow_wire{0, 1e-6, 0};
+  for (bool latency : {true, false})
+    for (std::int64_t count : {1000, 4000}) {
+      comm::Options options = small;
+      options.cost = latency ? slow_start : slow_wire;
+      const auto segments = [&](int blocks) { return comm::segments_for(count, 4, blocks, small); };
+      const auto messages_by = [&](const schedule::CostModel& model) {
+        Choice best{1, small.window,
+                    schedule::cheapest<Choice>(ranks, count, 4, model, small.window, segments)};
+        best.segments = segments(best.blocks(ranks));
+        return schedule::price(best, ranks, count, 4).messages;
+      };
+      const std::int64_t expected = messages_by(options.cost);
+      REQUIRE(expected != messages_by(latency ? slow_wire : slow_start));
+      std::atomic<std::int64_t> messages{0};
+      std::atomic<int> right{0};
+      Threads::World(ranks).run([&](Threads endpoint) {
+        comm::Options mine = options;
+        if (endpoint.rank() > 0) mine.cost = latency ? slow_wire : slow_start;
+        comm::Auto<Threads> exchange(endpoint, mine);
+        std::vector<float> values(static_cast<std::size_t>(count), 1.0f);
+        exchange.all_reduce(std::span<float>(values), comm::sum);  // decides
+        exchange.barrier();
+        const auto before = exchange.traffic();
+        exchange.all_reduce(std::span<float>(values), comm::sum);
+        const auto after = exchange.traffic();
+        messages += after.messages - before.messages;
+        right += values == std::vector<float>(static_cast<std::size_t>(count), ranks * ranks);
+      });
+      CAPTURE(latency);
+      CAPTURE(count);
+      CHECK(right == ranks);
+      CHECK(messages == expected);
+    }
+}
+
+TEST_CASE("Auto measures what it was not told, and trains") {
+  for (int ranks : {1, 2, 3}) {
+    std::vector<std::vector<float>> parameters(static_cast<std::size_t>(ranks));
+    Threads::World(ranks).run([&](Threads endpoint) {
+      comm::Auto<Threads> exchange(endpoint, small);
+      parameters[static_cast<std::size_t>(exchange.rank())] = oracle::train(exchange, 5003, 2, 3);
+    });
+    for (const auto& mine : parameters) CHECK(oracle::same_bits(mine, parameters[0]));
+  }
+  std::atomic<int> right{0};
+  Threads::World(2).run([&](Threads endpoint) {
+    comm::Engine<Threads> engine(endpoint, small);
+    const schedule::CostModel model = comm::measure(engine);
+    right += model.alpha > 0 && model.beta >= 0 && model.gamma > 0;
+  });
+  CHECK(right == 2);
+}
+
 TEST_CASE("an algorithm is chosen by name") {
-  for (const char* policy : {"ring", "halving-doubling", "tree"}) {
+  for (const char* policy : {"ring", "halving-doubling", "tree", "auto"}) {
     CAPTURE(policy);
     std::atomic<int> right{0};
     Threads::World(3).run([&](Threads endpoint) {

@@ -6,6 +6,7 @@
 
 #include <doctest/doctest.h>
 
+#include <convoy/comm/schedule/auto.hpp>
 #include <convoy/comm/schedule/broadcast.hpp>
 #include <convoy/comm/schedule/halving_doubling.hpp>
 #include <convoy/comm/schedule/hierarchical.hpp>
@@ -267,6 +268,29 @@ TEST_CASE(
   CHECK(Sizes<3, 1>{}.count(10) == 5);
   CHECK(Sizes<3, 1>{}.begin(4, 10) == 8);
   CHECK(Every<4>{}.count(10) == 3);
+}
+
+TEST_CASE("the cheapest schedule for a size is the one with the lowest price") {
+  using Any = Auto<Ring, HalvingDoubling, Tree>;
+  const CostModel model{10e-6, 1e-9, 0.25e-9};
+  const auto one = [](int) { return 1; };
+  for (int n : {2, 3, 6, 8, 13, 16})
+    for (std::int64_t count : {16, 4096, 1 << 20}) {
+      CAPTURE(n);
+      CAPTURE(count);
+      const double prices[] = {price(Ring{1}, n, count, 4, model).seconds,
+                               price(HalvingDoubling{1}, n, count, 4, model).seconds,
+                               price(Tree{1}, n, count, 4, model).seconds};
+      const int best = cheapest<Any>(n, count, 4, model, 4, one);
+      for (double p : prices) CHECK(prices[best] <= p);
+      for (int c = 0; c < 3; ++c) {
+        CHECK(verify(Any{2, 2, c}, n, 8));
+        CHECK(price(Any{1, 4, c}, n, count, 4, model).seconds == prices[c]);
+      }
+    }
+  CHECK(cheapest<Any>(16, 1 << 20, 4, model, 4, one) == 1);
+  CHECK(cheapest<Any>(13, 16, 4, model, 4, one) == 2);
+  CHECK(cheapest<Any>(13, 1 << 20, 4, model, 4, one) == 0);
 }
 
 TEST_CASE("a message of several chunks is held against each of them") {

@@ -8,6 +8,7 @@
 
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/exchange/collectives.hpp>
+#include <convoy/comm/schedule/auto.hpp>
 #include <convoy/comm/schedule/halving_doubling.hpp>
 #include <convoy/comm/schedule/hierarchical.hpp>
 #include <convoy/comm/schedule/ring.hpp>
@@ -129,6 +130,11 @@ using HalvingDoubling = AllReduce<Algorithm<schedule::HalvingDoubling, T>>;
 template <class T>
 using Tree = AllReduce<Algorithm<schedule::Tree, T>>;
 
+/// The cheapest of them at each size, by the price that rank 0 reckons with; see Options::cost.
+template <class T>
+using Auto =
+    AllReduce<Algorithm<schedule::Auto<schedule::Ring, schedule::HalvingDoubling, schedule::Tree>, T>>;
+
 namespace detail {
 
 template <class Intra, class Inter, class Groups>
@@ -148,6 +154,7 @@ using Hierarchical = typename detail::Levels<Intra, Inter, Groups>::type;
 static_assert(Comm<Ring<transport::Threads>>);
 static_assert(Comm<HalvingDoubling<transport::Threads>>);
 static_assert(Comm<Tree<transport::Threads>>);
+static_assert(Comm<Auto<transport::Threads>>);
 
 CONVOY_INSTANTIATE(class Engine<transport::Threads>);
 CONVOY_INSTANTIATE(void agree(Engine<transport::Threads>&, const Fingerprint&));

@@ -117,8 +117,8 @@ struct NativePolicy {
   static constexpr bool exists = false;
 };
 
-/// The Comm called `policy` on a transport: "none", "ring", "halving-doubling", "tree", and "native" where
-/// the transport has it (include exchange/native.hpp for Mpi).
+/// The Comm called `policy` on a transport: "none", "ring", "halving-doubling", "tree", "auto", and "native"
+/// where the transport has it (include exchange/native.hpp for Mpi).
 template <transport::Transport T>
 Any make(std::string_view policy, const T& where, const Options& options = {}) {
   if (policy == "none") {
@@ -128,10 +128,11 @@ Any make(std::string_view policy, const T& where, const Options& options = {}) {
   if (policy == "ring") return Ring<T>(where, options);
   if (policy == "halving-doubling") return HalvingDoubling<T>(where, options);
   if (policy == "tree") return Tree<T>(where, options);
+  if (policy == "auto") return Auto<T>(where, options);
   if constexpr (NativePolicy<T>::exists)
     if (policy == "native") return typename NativePolicy<T>::type(where, options);
   fail<ConfigError>("there is no comm \"", policy, "\" over ", T::name,
-                    "; choose none, ring, halving-doubling, tree",
+                    "; choose none, ring, halving-doubling, tree, auto",
                     NativePolicy<T>::exists ? " or native" : " (native is for mpi)");
 }
 

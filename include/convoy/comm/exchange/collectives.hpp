@@ -11,6 +11,7 @@
 
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/exchange/agree.hpp>
+#include <convoy/comm/exchange/choose.hpp>
 #include <convoy/comm/exchange/engine.hpp>
 #include <convoy/comm/operation.hpp>
 
@@ -83,13 +84,20 @@ class Collectives {
   static void check(const Layout& layout);
 
   std::unique_ptr<Engine<T>> engine_;
+  [[no_unique_address]] detail::ChooserOf<S> chooser_;
 };
 
 template <schedule::Schedule S, transport::Transport T>
 const detail::Program& Collectives<S, T>::program_for(std::int64_t count, DType type) {
-  const int segments = segments_for(count, size_of(type), S{}.blocks(size()), engine_->options());
-  return engine_->program(S::name, segments, 0,
-                          [&] { return segmented(S{}, segments, engine_->options().window); });
+  const auto made = [&](auto s) -> const detail::Program& {
+    const int segments = segments_for(count, size_of(type), s.blocks(size()), engine_->options());
+    return engine_->program(s.name, segments, 0,
+                            [&] { return segmented(s, segments, engine_->options().window); });
+  };
+  if constexpr (detail::chooses<S>)
+    return S{1, 1, chooser_(*engine_, count, size_of(type))}.visit(made);
+  else
+    return made(S{});
 }
 
 template <schedule::Schedule S, transport::Transport T>

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include <convoy/comm/schedule/price.hpp>
 #include <convoy/comm/schedule/schedule.hpp>
 #include <convoy/core/clock.hpp>
 
@@ -17,6 +18,7 @@ struct Options {
   Seconds deadline{60};                    ///< for every wait, from the last progress
   std::size_t segment_bytes = 256u << 10;  ///< how long the messages of a long block are
   int window = 8;                          ///< segments under way at a time between two ranks
+  schedule::CostModel cost{};              ///< what Auto reckons with on rank 0; all zero: measured
 };
 
 /// Into how many segments each block is cut. A block of up to four segments' length is not: there is too

@@ -1,0 +1,73 @@
+// A schedule that is one of several: the cheapest by price for a size.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+
+#include <convoy/comm/schedule/price.hpp>
+#include <convoy/comm/schedule/schedule.hpp>
+
+namespace convoy::schedule {
+
+/// One of the schedules `First, Rest...`, which must have the same goal; `choice` says which.
+template <Schedule First, Schedule... Rest>
+struct Auto {
+  static constexpr std::string_view name = "auto";
+  static constexpr Goal goal = First::goal;
+  static_assert(((Rest::goal == goal) && ...),
+                "convoy: schedules of different goals cannot stand in for each other");
+  static constexpr int choices = 1 + static_cast<int>(sizeof...(Rest));
+  int segments = 1;
+  int window = 4;
+  int choice = 0;
+
+  /// Calls `f` with the chosen schedule.
+  template <class F>
+  constexpr decltype(auto) visit(F&& f) const {
+    return pick<First, Rest...>(choice, f);
+  }
+  constexpr int blocks(int size) const {
+    return visit([&](const auto& s) { return s.blocks(size); });
+  }
+  constexpr int owner(int block, int size) const {
+    return visit([&](const auto& s) { return s.owner(block, size); });
+  }
+  template <class Emit>
+  constexpr void steps(int rank, int size, Emit&& emit) const {
+    visit([&](const auto& s) { s.steps(rank, size, emit); });
+  }
+
+ private:
+  template <class S, class... Others, class F>
+  constexpr decltype(auto) pick(int index, F& f) const {
+    if constexpr (sizeof...(Others) > 0)
+      if (index > 0) return pick<Others...>(index - 1, f);
+    S s{};
+    s.segments = segments;
+    if constexpr (requires { s.window; }) s.window = window;
+    return f(static_cast<const S&>(s));
+  }
+};
+
+/// Which choice of `A` is cheapest for `count` elements of `element` bytes on `size` ranks.
+/// `segments_of(blocks)` says into how many segments a buffer of so many blocks would be cut; more than 16
+/// are priced as 16, since a price costs time in proportion to the messages.
+template <class A, class SegmentsOf>
+constexpr int cheapest(int size, std::int64_t count, std::int64_t element, const CostModel& model, int window,
+                       SegmentsOf&& segments_of) {
+  int best = 0;
+  double least = 0;
+  for (int choice = 0; choice < A::choices; ++choice) {
+    A candidate{1, window, choice};
+    candidate.segments = std::min(16, static_cast<int>(segments_of(candidate.blocks(size))));
+    const double seconds = price(candidate, size, count, element, model).seconds;
+    if (choice == 0 || seconds < least) {
+      best = choice;
+      least = seconds;
+    }
+  }
+  return best;
+}
+
+}  // namespace convoy::schedule
