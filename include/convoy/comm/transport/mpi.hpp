@@ -50,7 +50,7 @@ class Mpi {
     state_->comm = comm;
     state_->read();
   }
-  Mpi(const mpi::Session& session) : Mpi(static_cast<MPI_Comm>(session.world())) {}
+  Mpi(const mpi::Session& session) : Mpi(session.world()) {}
 
   int rank() const { return state_->rank; }
   int size() const { return state_->size; }

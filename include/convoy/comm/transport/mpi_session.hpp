@@ -13,7 +13,6 @@
 #include <memory>
 #include <string>
 
-#include <boost/mpi/communicator.hpp>
 #include <boost/mpi/environment.hpp>
 #include <mpi.h>
 
@@ -62,9 +61,18 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  boost::mpi::communicator world() const { return {}; }
-  int rank() const { return world().rank(); }
-  int size() const { return world().size(); }
+  /// All ranks. (`boost::mpi::communicator` is made from nothing where one is wanted.)
+  MPI_Comm world() const { return MPI_COMM_WORLD; }
+  int rank() const {
+    int rank = 0;
+    check(MPI_Comm_rank(world(), &rank), "MPI_Comm_rank");
+    return rank;
+  }
+  int size() const {
+    int size = 1;
+    check(MPI_Comm_size(world(), &size), "MPI_Comm_size");
+    return size;
+  }
 
   /// The number of ranks that share this rank's memory, itself included. All ranks call it.
   int local_size() const {
