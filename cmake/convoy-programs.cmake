@@ -2,7 +2,9 @@
 # components and libraries it links. A program whose components this machine lacks is left out and named.
 
 add_library(convoy_warnings INTERFACE)
-target_compile_options(convoy_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic>)
+if(PROJECT_IS_TOP_LEVEL)
+  target_compile_options(convoy_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic>)
+endif()
 
 set(CONVOY_SANITIZER "" CACHE STRING "Build convoy's own programs under a sanitizer: address, thread or nothing")
 if(CONVOY_SANITIZER STREQUAL "address")
