@@ -148,7 +148,6 @@ if(found_components)
   add_consumer(components PROJECT find_package COMPONENTS ${found_components})
   if(convoy_host_FOUND AND convoy_mpi_FOUND)
     add_consumer(trainer_in_tree PROJECT add_subdirectory COMPONENTS host mpi OPTIONS -DPROGRAM=trainer)
-    add_consumer(compiled_in_tree PROJECT add_subdirectory COMPONENTS compiled OPTIONS -DPROGRAM=trainer)
     add_consumer(trainer_compiled PROJECT add_subdirectory COMPONENTS compiled OPTIONS -DPROGRAM=trainer)
     if(CONVOY_CLANGXX)
       add_consumer(trainer.clang PROJECT find_package COMPONENTS host mpi COMPILER ${CONVOY_CLANGXX}
