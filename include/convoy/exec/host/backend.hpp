@@ -41,6 +41,7 @@ struct Backend {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
   int threads = 1;
+  bool winograd = true;
   int lanes = preferred_lanes();
 };
 

@@ -57,6 +57,7 @@ class OneDnnConvolution final : public ConvolutionKernel {
     any_dst_ = {{p.rows(), node.shape[0], node.shape[1], node.shape[2]}, f32, Tag::any};
     // oneDNN's first-layer kernels read a few channels as they come.
     prefers_plain_ = x.is_input && in[0] <= 3;
+    winograd_ = pays_as_winograd(p, n);
 
     auto fixed = p.parameters().fixed(weight_);
     if (fixed)
@@ -74,6 +75,16 @@ class OneDnnConvolution final : public ConvolutionKernel {
     made_ = p.deliver(forward_->dst_desc(), result_, step);
     scratch_ = {forward_->scratchpad_desc(), p.scratchpad(forward_->scratchpad_desc())};
     p.keep(p.value(input_), step);
+  }
+
+  /// Whether to ask oneDNN for Winograd's algorithm: on smaller maps its tiles of 4x4 results are mostly waste.
+  static bool pays_as_winograd(Program& p, int n) {
+    const graph::Node& node = p.node(n);
+    const graph::Window& w = node.window;
+    constexpr int smallest = 12;
+    return p.backend().winograd && w.height == 3 && w.width == 3 && w.stride == 1 && w.padding == 1 &&
+           node.shape[1] >= smallest && node.shape[2] >= smallest && node.shape[0] % 16 == 0 &&
+           p.node(node.input[0]).shape[0] % 16 == 0;
   }
 
   void plan_backward(Program& p, const Bound& dy) override {
@@ -179,14 +190,18 @@ class OneDnnConvolution final : public ConvolutionKernel {
     const std::pair<Desc, Desc> attempts[] = {
         {first, result_.desc}, {other, result_.desc}, {any_src_, any_dst_}, {plain_src_, plain_dst_}};
     shape_.weights = weights;
-    for (const auto& [src, dst] : attempts) {
-      shape_.src = src;
-      shape_.dst = dst;
-      try {
-        auto description = make();
-        if (!is_reference(description.impl_info_str())) return description;
-      } catch (const dnnl::error&) {
-        // Not supported in this layout: the next one.
+    for (const auto algorithm : {dnnl::algorithm::convolution_winograd, dnnl::algorithm::convolution_direct}) {
+      if (algorithm == dnnl::algorithm::convolution_winograd && !winograd_) continue;
+      shape_.algorithm = algorithm;
+      for (const auto& [src, dst] : attempts) {
+        shape_.src = src;
+        shape_.dst = dst;
+        try {
+          auto description = make();
+          if (!is_reference(description.impl_info_str())) return description;
+        } catch (const dnnl::error&) {
+          // Not supported in this layout: the next one.
+        }
       }
     }
     return std::nullopt;
@@ -202,7 +217,7 @@ class OneDnnConvolution final : public ConvolutionKernel {
   Bound result_, slot_;
   ConvolutionShape shape_;
   Desc any_weights_, any_src_, any_dst_, plain_src_, blocked_src_, plain_dst_;
-  bool prefers_plain_ = false;
+  bool prefers_plain_ = false, winograd_ = false;
   std::optional<ForwardDesc> forward_;
   std::optional<DataDesc> backward_data_;
   std::optional<WeightsDesc> backward_weights_;

@@ -121,7 +121,7 @@ class ConvolutionStep final : public Step {
     result_ = value_.data;
     if (norm_ >= 0)
       result_.place = p.request(result_.desc, index, value_.wants_gradient ? p.backward_time(index) : index);
-    if (TapConvolution::fits(p, step.main))
+    if (TapConvolution::fits(p, step.main) && !OneDnnConvolution::pays_as_winograd(p, step.main))
       kernel_ = std::make_unique<TapConvolution>(p, step.main, index, result_);
     else
       kernel_ = std::make_unique<OneDnnConvolution>(p, step.main, index, result_);

@@ -20,6 +20,7 @@ using Tag = dnnl::memory::format_tag;
 struct ConvolutionShape {
   Desc src, weights, bias, dst;
   Dims strides, padding_low, padding_high;
+  dnnl::algorithm algorithm = dnnl::algorithm::convolution_direct;
 };
 
 /// The descriptors of an inner product; `bias` may be empty.
@@ -39,19 +40,19 @@ inline dnnl::primitive_attr user_scratchpad() {
 
 inline auto describe_forward(const dnnl::engine& engine, const ConvolutionShape& c) {
   return dnnl::convolution_forward::primitive_desc(
-      engine, dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct, c.src, c.weights,
+      engine, dnnl::prop_kind::forward_training, c.algorithm, c.src, c.weights,
       c.bias, c.dst, c.strides, c.padding_low, c.padding_high, user_scratchpad());
 }
 inline auto describe_backward_data(const dnnl::engine& engine, const ConvolutionShape& c,
                                    const dnnl::convolution_forward::primitive_desc& hint) {
-  return dnnl::convolution_backward_data::primitive_desc(engine, dnnl::algorithm::convolution_direct, c.src,
+  return dnnl::convolution_backward_data::primitive_desc(engine, c.algorithm, c.src,
                                                          c.weights, c.dst, c.strides, c.padding_low,
                                                          c.padding_high, hint, user_scratchpad());
 }
 inline auto describe_backward_weights(const dnnl::engine& engine, const ConvolutionShape& c,
                                       const dnnl::convolution_forward::primitive_desc& hint) {
   return dnnl::convolution_backward_weights::primitive_desc(
-      engine, dnnl::algorithm::convolution_direct, c.src, c.weights, c.bias, c.dst, c.strides, c.padding_low,
+      engine, c.algorithm, c.src, c.weights, c.bias, c.dst, c.strides, c.padding_low,
       c.padding_high, hint, user_scratchpad());
 }
 inline auto describe_forward(const dnnl::engine& engine, const InnerProductShape& p) {
@@ -83,21 +84,21 @@ inline std::uint64_t order_hash(const Desc& desc) {
 
 inline auto describe_forward(const dnnl::engine& engine, const ConvolutionShape& c) {
   return dnnl::convolution_forward::primitive_desc(
-      {dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct, c.src, c.weights, c.bias,
+      {dnnl::prop_kind::forward_training, c.algorithm, c.src, c.weights, c.bias,
        c.dst, c.strides, c.padding_low, c.padding_high},
       user_scratchpad(), engine);
 }
 inline auto describe_backward_data(const dnnl::engine& engine, const ConvolutionShape& c,
                                    const dnnl::convolution_forward::primitive_desc& hint) {
   return dnnl::convolution_backward_data::primitive_desc(
-      {dnnl::algorithm::convolution_direct, c.src, c.weights, c.dst, c.strides, c.padding_low,
+      {c.algorithm, c.src, c.weights, c.dst, c.strides, c.padding_low,
        c.padding_high},
       user_scratchpad(), engine, hint);
 }
 inline auto describe_backward_weights(const dnnl::engine& engine, const ConvolutionShape& c,
                                       const dnnl::convolution_forward::primitive_desc& hint) {
   return dnnl::convolution_backward_weights::primitive_desc(
-      {dnnl::algorithm::convolution_direct, c.src, c.weights, c.bias, c.dst, c.strides, c.padding_low,
+      {c.algorithm, c.src, c.weights, c.bias, c.dst, c.strides, c.padding_low,
        c.padding_high},
       user_scratchpad(), engine, hint);
 }

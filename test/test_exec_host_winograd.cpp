@@ -1,0 +1,56 @@
+// SANITIZE: none
+// TIMEOUT: 300
+// Convolutions over large maps, by Winograd's algorithm where oneDNN has it, against the reference.
+#include <doctest/doctest.h>
+
+#include "exec_compare.hpp"
+#include <convoy/exec/host/host.hpp>
+
+using namespace convoy;
+using HostF32 = exec::Host<f32>;
+
+namespace {
+
+template <class G>
+void define(G& g, int in, int out, int height, int width) {
+  auto x = g.input("image", {3, height, width});
+  x = g.relu(g.batch_norm(g.conv2d(x, {.channels = in, .kernel = 1})));
+  auto y = g.batch_norm(g.conv2d(x, {.channels = out, .kernel = 3, .name = "tested"}));
+  if (y.shape == x.shape) y = g.add(y, x);
+  y = g.relu(y);
+  g.output("map", y);
+  g.loss(g.cross_entropy(g.linear(g.flatten(g.global_avg_pool(y)), {.features = 4}), g.label("label", 4)));
+}
+
+std::string implementation(const Plan& plan, bool winograd) {
+  const HostF32 host(plan, 3, {.threads = 1, .winograd = winograd});
+  for (const auto& step : host.profile())
+    if (step.name == "tested") return step.implementation;
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("host: convolutions over large maps agree with the reference") {
+  std::uint64_t seed = 0;
+  for (const auto& map : {std::pair{12, 12}, std::pair{14, 14}, std::pair{13, 17}, std::pair{28, 28}})
+    for (const auto& channels : {std::pair{16, 16}, std::pair{32, 64}, std::pair{64, 64}}) {
+      const int height = map.first, width = map.second, in = channels.first, out = channels.second;
+      const DynamicPlan plan([&](auto& g) { define(g, in, out, height, width); });
+      INFO(in, " to ", out, " channels on ", height, "x", width, ": ", implementation(plan, true));
+      ++seed;
+      CHECK(exec_compare::difference<HostF32>(plan, {.seed = seed,
+                                                     .batch = static_cast<int>(1 + seed % 4),
+                                                     .threads = static_cast<int>(1 + seed % 2)}) == "");
+    }
+}
+
+TEST_CASE("host: Winograd's algorithm is used where it pays, and not when told so") {
+  const DynamicPlan large([](auto& g) { define(g, 64, 64, 28, 28); });
+  const DynamicPlan small([](auto& g) { define(g, 64, 64, 7, 7); });
+  CHECK(implementation(large, false).find("wino") == std::string::npos);
+  CHECK(implementation(small, true).find("wino") == std::string::npos);
+#if DNNL_VERSION_MAJOR < 3
+  if (exec::host::preferred_lanes() == 16) CHECK(implementation(large, true).find("wino") != std::string::npos);
+#endif
+}
