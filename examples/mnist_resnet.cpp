@@ -137,7 +137,8 @@ int run(int argc, char** argv) {
   examples::Options o;
   int code = 0;
   if (!examples::parse(argc, argv, "Trains a ResNet on MNIST with data-parallel ranks",
-                       {"resnet18", "resnet50", "resnet101"}, {"none", "ring", "halving-doubling", "tree", "auto", "native"}, o, code))
+                       {"resnet18", "resnet50", "resnet101"},
+                       {"none", "ring", "halving-doubling", "tree", "auto", "native"}, o, code))
     return code;
   const comm::Options comm_options{.deadline = Seconds(o.deadline)};
 #ifdef CONVOY_HAS_MPI

@@ -51,6 +51,7 @@ TEST_CASE("host: Winograd's algorithm is used where it pays, and not when told s
   CHECK(implementation(large, false).find("wino") == std::string::npos);
   CHECK(implementation(small, true).find("wino") == std::string::npos);
 #if DNNL_VERSION_MAJOR < 3
-  if (exec::host::preferred_lanes() == 16) CHECK(implementation(large, true).find("wino") != std::string::npos);
+  if (exec::host::preferred_lanes() == 16)
+    CHECK(implementation(large, true).find("wino") != std::string::npos);
 #endif
 }

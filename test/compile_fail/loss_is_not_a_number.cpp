@@ -5,8 +5,6 @@
 using namespace convoy;
 
 struct Net {
-  static constexpr void define(auto& g) {
-    g.loss(g.linear(g.input("features", {5}), {.features = 10}));
-  }
+  static constexpr void define(auto& g) { g.loss(g.linear(g.input("features", {5}), {.features = 10})); }
 };
 constexpr const auto& plan = plan_of<Net>;

@@ -77,7 +77,8 @@ class OneDnnConvolution final : public ConvolutionKernel {
     p.keep(p.value(input_), step);
   }
 
-  /// Whether to ask oneDNN for Winograd's algorithm: on smaller maps its tiles of 4x4 results are mostly waste.
+  /// Whether to ask oneDNN for Winograd's algorithm: on smaller maps its tiles of 4x4 results are mostly
+  /// waste.
   static bool pays_as_winograd(Program& p, int n) {
     const graph::Node& node = p.node(n);
     const graph::Window& w = node.window;
@@ -190,7 +191,8 @@ class OneDnnConvolution final : public ConvolutionKernel {
     const std::pair<Desc, Desc> attempts[] = {
         {first, result_.desc}, {other, result_.desc}, {any_src_, any_dst_}, {plain_src_, plain_dst_}};
     shape_.weights = weights;
-    for (const auto algorithm : {dnnl::algorithm::convolution_winograd, dnnl::algorithm::convolution_direct}) {
+    for (const auto algorithm :
+         {dnnl::algorithm::convolution_winograd, dnnl::algorithm::convolution_direct}) {
       if (algorithm == dnnl::algorithm::convolution_winograd && !winograd_) continue;
       shape_.algorithm = algorithm;
       for (const auto& [src, dst] : attempts) {

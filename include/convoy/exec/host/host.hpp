@@ -20,9 +20,10 @@ struct HostOptions {
   int threads = 0;         ///< of this Host; 0: as many as OpenMP would use
   bool canonical = false;  ///< keep parameters in the plan's own order, for ranks whose processors would
                            ///< choose differently
-  bool winograd = true;    ///< Winograd's algorithm (Lavin and Gray, 2016) for 3x3 convolutions of large maps where
-                           ///< oneDNN has it: half the time, rounding errors of about 1e-5 instead of 1e-6
-  bool profile = false;    ///< measure each step; see Host::profile()
+  bool winograd =
+      true;  ///< Winograd's algorithm (Lavin and Gray, 2016) for 3x3 convolutions of large maps where
+             ///< oneDNN has it: half the time, rounding errors of about 1e-5 instead of 1e-6
+  bool profile = false;  ///< measure each step; see Host::profile()
 };
 
 namespace host {

@@ -39,21 +39,21 @@ inline dnnl::primitive_attr user_scratchpad() {
 #if DNNL_VERSION_MAJOR >= 3
 
 inline auto describe_forward(const dnnl::engine& engine, const ConvolutionShape& c) {
-  return dnnl::convolution_forward::primitive_desc(
-      engine, dnnl::prop_kind::forward_training, c.algorithm, c.src, c.weights,
-      c.bias, c.dst, c.strides, c.padding_low, c.padding_high, user_scratchpad());
+  return dnnl::convolution_forward::primitive_desc(engine, dnnl::prop_kind::forward_training, c.algorithm,
+                                                   c.src, c.weights, c.bias, c.dst, c.strides, c.padding_low,
+                                                   c.padding_high, user_scratchpad());
 }
 inline auto describe_backward_data(const dnnl::engine& engine, const ConvolutionShape& c,
                                    const dnnl::convolution_forward::primitive_desc& hint) {
-  return dnnl::convolution_backward_data::primitive_desc(engine, c.algorithm, c.src,
-                                                         c.weights, c.dst, c.strides, c.padding_low,
-                                                         c.padding_high, hint, user_scratchpad());
+  return dnnl::convolution_backward_data::primitive_desc(engine, c.algorithm, c.src, c.weights, c.dst,
+                                                         c.strides, c.padding_low, c.padding_high, hint,
+                                                         user_scratchpad());
 }
 inline auto describe_backward_weights(const dnnl::engine& engine, const ConvolutionShape& c,
                                       const dnnl::convolution_forward::primitive_desc& hint) {
-  return dnnl::convolution_backward_weights::primitive_desc(
-      engine, c.algorithm, c.src, c.weights, c.bias, c.dst, c.strides, c.padding_low,
-      c.padding_high, hint, user_scratchpad());
+  return dnnl::convolution_backward_weights::primitive_desc(engine, c.algorithm, c.src, c.weights, c.bias,
+                                                            c.dst, c.strides, c.padding_low, c.padding_high,
+                                                            hint, user_scratchpad());
 }
 inline auto describe_forward(const dnnl::engine& engine, const InnerProductShape& p) {
   return dnnl::inner_product_forward::primitive_desc(engine, dnnl::prop_kind::forward_training, p.src,
@@ -84,22 +84,20 @@ inline std::uint64_t order_hash(const Desc& desc) {
 
 inline auto describe_forward(const dnnl::engine& engine, const ConvolutionShape& c) {
   return dnnl::convolution_forward::primitive_desc(
-      {dnnl::prop_kind::forward_training, c.algorithm, c.src, c.weights, c.bias,
-       c.dst, c.strides, c.padding_low, c.padding_high},
+      {dnnl::prop_kind::forward_training, c.algorithm, c.src, c.weights, c.bias, c.dst, c.strides,
+       c.padding_low, c.padding_high},
       user_scratchpad(), engine);
 }
 inline auto describe_backward_data(const dnnl::engine& engine, const ConvolutionShape& c,
                                    const dnnl::convolution_forward::primitive_desc& hint) {
   return dnnl::convolution_backward_data::primitive_desc(
-      {c.algorithm, c.src, c.weights, c.dst, c.strides, c.padding_low,
-       c.padding_high},
-      user_scratchpad(), engine, hint);
+      {c.algorithm, c.src, c.weights, c.dst, c.strides, c.padding_low, c.padding_high}, user_scratchpad(),
+      engine, hint);
 }
 inline auto describe_backward_weights(const dnnl::engine& engine, const ConvolutionShape& c,
                                       const dnnl::convolution_forward::primitive_desc& hint) {
   return dnnl::convolution_backward_weights::primitive_desc(
-      {c.algorithm, c.src, c.weights, c.bias, c.dst, c.strides, c.padding_low,
-       c.padding_high},
+      {c.algorithm, c.src, c.weights, c.bias, c.dst, c.strides, c.padding_low, c.padding_high},
       user_scratchpad(), engine, hint);
 }
 inline auto describe_forward(const dnnl::engine& engine, const InnerProductShape& p) {

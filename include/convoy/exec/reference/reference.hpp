@@ -237,7 +237,8 @@ class Reference {
         forward_batch_norm(n);
         break;
       case graph::Op::relu:
-        for (std::size_t i = 0; i < size; ++i) y[i] = input(n, 0)[i] < 0 ? T(0) : input(n, 0)[i];  // NaN stays NaN
+        for (std::size_t i = 0; i < size; ++i)
+          y[i] = input(n, 0)[i] < 0 ? T(0) : input(n, 0)[i];  // NaN stays NaN
         break;
       case graph::Op::max_pool:
         at(n).from.resize(size);
