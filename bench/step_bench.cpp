@@ -60,16 +60,16 @@ void step(benchmark::State& state, int batch, int threads) {
   const ResidentBatch<Model> data(batch);
   for (int warm_up = 0; warm_up < 3; ++warm_up) trainer.step(data.view());
   std::int64_t steps = 0;
+  const Stopwatch watch;
   for (auto _ : state) {
     benchmark::DoNotOptimize(trainer.step(data.view()).loss);
     ++steps;
   }
-  const auto rows = static_cast<double>(steps * batch);
+  const double flops = static_cast<double>(steps * batch * trainer.plan.flops());
+  const double seconds = watch.seconds();
   state.SetItemsProcessed(steps * batch);
-  state.counters["GFLOPs"] = benchmark::Counter(rows * static_cast<double>(trainer.plan.flops()) * 1e-9,
-                                                benchmark::Counter::kIsRate);
-  state.counters["peak_share"] = benchmark::Counter(
-      rows * static_cast<double>(trainer.plan.flops()) / gemm_flops(threads), benchmark::Counter::kIsRate);
+  state.counters["GFLOP_per_sec"] = flops / seconds * 1e-9;
+  state.counters["peak_share"] = flops / seconds / gemm_flops(threads);
 }
 
 template <class Model>
