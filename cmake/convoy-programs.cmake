@@ -1,5 +1,5 @@
-# How convoy's own programs (examples, benchmarks, tests) are built: each is one source file, and what it includes says which
-# components and libraries it links. A program whose components this machine lacks is left out and named.
+# How convoy's own programs (examples, benchmarks, tests) are built. A program whose components this machine lacks is left out and
+# named.
 
 add_library(convoy_warnings INTERFACE)
 if(PROJECT_IS_TOP_LEVEL)
@@ -17,89 +17,17 @@ endif()
 target_compile_options(convoy_warnings INTERFACE ${convoy_sanitizer_flags})
 target_link_options(convoy_warnings INTERFACE ${convoy_sanitizer_flags})
 
-# Third-party headers that a program may include, the component or library that each stands for.
-set(convoy_include_rules
-    "^(dnnl|oneapi/dnnl/)" host
-    "^(mpi[.]h|boost/mpi)" mpi
-    "^(cuda|cudnn|cublas)" cuda
-    "^nccl[.]h" nccl
-    "^CLI/" CLI11::CLI11
-    "^nlohmann/" nlohmann_json::nlohmann_json
-    "^benchmark/" benchmark::benchmark
-    "^doctest/" doctest::doctest)
-
-# What `file` stands on, by the includes of its includes: needs_out, always; uses_out, also under #if. What it cannot do
-# without, though it includes it only under #if, stands in its line `// NEEDS: host mpi`.
-function(convoy_scan_includes file needs_out uses_out)
-  get_property(seen GLOBAL PROPERTY "convoy_scanned_${file}" SET)
-  if(NOT seen)
-    set_property(GLOBAL PROPERTY "convoy_scanned_${file}" TRUE)  # a cycle ends here; the include graph test names it
-    file(STRINGS ${file} remark REGEX "^// NEEDS:" LIMIT_COUNT 1)
-    string(REGEX REPLACE "^// NEEDS: *" "" remark "${remark}")
-    separate_arguments(remark UNIX_COMMAND "${remark}")
-    set(needs ${remark})
-    set(uses ${remark})
-    set(depth 0)
-    file(STRINGS ${file} lines REGEX "^[ \t]*#[ \t]*(include|if|endif)")
-    get_filename_component(folder ${file} DIRECTORY)
-    foreach(line IN LISTS lines)
-      if(line MATCHES "#[ \t]*if")
-        math(EXPR depth "${depth} + 1")
-      elseif(line MATCHES "#[ \t]*endif")
-        math(EXPR depth "${depth} - 1")
-      elseif(line MATCHES "#[ \t]*include[ \t]*[<\"]([^>\"]+)[>\"]")
-        set(name ${CMAKE_MATCH_1})
-        set(inner_needs "")
-        set(inner_uses "")
-        if(EXISTS ${PROJECT_SOURCE_DIR}/include/${name})
-          convoy_scan_includes(${PROJECT_SOURCE_DIR}/include/${name} inner_needs inner_uses)
-        elseif(EXISTS ${folder}/${name})
-          convoy_scan_includes(${folder}/${name} inner_needs inner_uses)
-        else()
-          set(rules ${convoy_include_rules})
-          while(rules)
-            list(POP_FRONT rules pattern what)
-            if(name MATCHES "${pattern}")
-              set(inner_needs ${what})
-            endif()
-          endwhile()
-        endif()
-        list(APPEND uses ${inner_needs} ${inner_uses})
-        if(depth EQUAL 0)
-          list(APPEND needs ${inner_needs})
-        endif()
-      endif()
-    endforeach()
-    list(REMOVE_DUPLICATES needs)
-    list(REMOVE_DUPLICATES uses)
-    set_property(GLOBAL PROPERTY "convoy_needs_${file}" "${needs}")
-    set_property(GLOBAL PROPERTY "convoy_uses_${file}" "${uses}")
+# The component that a public header (a path below include/) cannot be compiled without; empty for most.
+function(convoy_component_of header out)
+  set(component "")
+  if(header MATCHES "^convoy/exec/host/")
+    set(component host)
+  elseif(header MATCHES "^convoy/comm/(transport/mpi|exchange/native)")
+    set(component mpi)
+  elseif(header MATCHES "[.]cuh$")
+    set(component cuda)
   endif()
-  get_property(needs GLOBAL PROPERTY "convoy_needs_${file}")
-  get_property(uses GLOBAL PROPERTY "convoy_uses_${file}")
-  set(${needs_out} "${needs}" PARENT_SCOPE)
-  set(${uses_out} "${uses}" PARENT_SCOPE)
-endfunction()
-
-# The targets that `source` links, and what this machine lacks for it.
-function(convoy_libraries_of source libraries_out missing_out)
-  convoy_scan_includes(${source} needs uses)
-  set(libraries convoy::convoy)
-  set(missing "")
-  foreach(what IN LISTS uses)
-    if(what IN_LIST convoy_components)
-      set(target convoy::${what})
-    else()
-      set(target ${what})
-    endif()
-    if(TARGET ${target} AND (NOT what IN_LIST convoy_components OR convoy_${what}_FOUND))
-      list(APPEND libraries ${target})
-    elseif(what IN_LIST needs)
-      list(APPEND missing ${what})
-    endif()
-  endforeach()
-  set(${libraries_out} "${libraries}" PARENT_SCOPE)
-  set(${missing_out} "${missing}" PARENT_SCOPE)
+  set(${out} "${component}" PARENT_SCOPE)
 endfunction()
 
 # convoy's own CUDA programs: the language, and processors from Ampere on unless somebody says otherwise.
@@ -130,20 +58,25 @@ macro(convoy_sources out pattern)
   endif()
 endmacro()
 
-# convoy_add_program(<name> <source> [more sources or objects]); `${name}_BUILT` says whether this machine can build it.
-function(convoy_add_program name source)
+# convoy_add_program(<name> SOURCES <source>... [NEEDS <component>...] [USES <component>...] [LINKS <library>...])
+#
+# NEEDS: it is not built without them. USES: linked where they are there. `${name}_BUILT` says whether it is built.
+function(convoy_add_program name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;NEEDS;USES;LINKS")
   set(${name}_BUILT FALSE PARENT_SCOPE)
-  convoy_libraries_of(${source} libraries missing)
-  if(missing)
-    list(JOIN missing ", " missing)
-    file(RELATIVE_PATH shown ${PROJECT_SOURCE_DIR} ${source})
-    message(STATUS "convoy: ${shown} is not built: it needs ${missing}")
-    return()
-  endif()
-  add_executable(${name} ${source} ${ARGN})
-  target_link_libraries(${name} PRIVATE ${libraries} convoy_warnings)
+  set(libraries convoy::convoy)
+  foreach(component IN LISTS arg_NEEDS arg_USES)
+    if(convoy_${component}_FOUND)
+      list(APPEND libraries convoy::${component})
+    elseif(component IN_LIST arg_NEEDS)
+      message(STATUS "convoy: ${name} is not built: it needs ${component}")
+      return()
+    endif()
+  endforeach()
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE ${libraries} ${arg_LINKS} convoy_warnings)
   set_target_properties(${name} PROPERTIES CXX_EXTENSIONS OFF)
-  if(source MATCHES "[.]cu$")
+  if(arg_SOURCES MATCHES "[.]cu(;|$)")
     if("cuda_std_20" IN_LIST CMAKE_CUDA_COMPILE_FEATURES)
       target_compile_features(${name} PRIVATE cuda_std_20)
     else()

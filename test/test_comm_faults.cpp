@@ -1,3 +1,4 @@
+// NEEDS: mpi
 // SANITIZE: none
 // SANITIZE: none
 // SERIAL

@@ -1,3 +1,4 @@
+// NEEDS: cuda
 // LABELS: cuda
 // The arithmetic that host and device share gives the same bits on both. Without a GPU the kernel is only
 // compiled.

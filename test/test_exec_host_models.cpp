@@ -1,3 +1,4 @@
+// NEEDS: host
 // SANITIZE: none
 // TIMEOUT: 300
 // ALSO: CONVOY_ISA=avx2 CONVOY_ISA=baseline

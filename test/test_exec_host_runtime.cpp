@@ -1,3 +1,4 @@
+// NEEDS: host
 // SANITIZE: none
 // What Host promises beside numbers: no allocation in a step, the same bits in every run and beside other
 // Hosts, no reference code of oneDNN, one sentence for what cannot work.

@@ -1,3 +1,4 @@
+// NEEDS: host
 // SANITIZE: none
 // TIMEOUT: 300
 // Convolutions over large maps, by Winograd's algorithm where oneDNN has it, against the reference.

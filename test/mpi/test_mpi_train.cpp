@@ -1,3 +1,4 @@
+// NEEDS: host
 // RANKS: 2 3
 // Training over MPI: the same bits as over threads, whatever the number of ranks.
 #include <doctest/doctest.h>

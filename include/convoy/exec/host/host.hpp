@@ -1,7 +1,6 @@
 // Host: the Exec of processors. oneDNN multiplies, convoy's own loops do what lies between; everything is
 // prepared once per batch size.
 #pragma once
-// NEEDS: host
 
 #include <cstdint>
 #include <memory>
