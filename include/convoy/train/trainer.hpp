@@ -166,6 +166,12 @@ class Trainer {
     double trained_seconds = 0;
     stop_asked_ = false;
     std::vector<std::int64_t> rows_of_step;
+    const std::int64_t all_steps = steps_per_epoch * options.epochs;
+    const auto expected =
+        static_cast<std::size_t>(options.steps > 0 ? std::min(options.steps, all_steps) : all_steps);
+    fit.step_seconds.reserve(expected);
+    rows_of_step.reserve(expected);
+    exposed.reserve(expected);
     for (int epoch = 0; epoch < options.epochs && fit.stopped == train::StopReason::finished; ++epoch) {
       const Stopwatch epoch_watch;
       train::EpochReport epoch_report;
