@@ -1,3 +1,4 @@
+// SANITIZE: address thread
 // Trainer: what ranks, batches, accumulation, callbacks and faults do to a training.
 #include <atomic>
 #include <sstream>
