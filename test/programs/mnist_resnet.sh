@@ -18,7 +18,7 @@ refused() {
   code=$?
   if [ $code -eq 0 ] || [ $code -eq 124 ] || [ $code -ge 128 ]; then
     echo "FAILED $name: it ended with $code"
-  elif ! grep -Eq "$pattern" "$scratch/out"; then
+  elif ! grep -Eq -e "$pattern" "$scratch/out"; then
     echo "FAILED $name: no line has '$pattern'"
   else
     return
@@ -76,7 +76,7 @@ refused "a batch larger than the data set" "larger than the data set of 20" $pro
 
 for option in "--batch 0" "--batch -4" "--epochs 0" "--lr -1" "--lr 0" "--threads -1" "--ranks 0" "--steps -1" "--accumulate 0" \
   "--deadline 0" "--model resnet19" "--comm rings" "--optimizer sgdd" "--data" "--nonsense"; do
-  refused "$option" "." $program $option
+  refused "$option" "${option%% *}" $program $option
 done
 refused "several ranks that exchange nothing" "none" $run --ranks 2 --comm none --data "$scratch/sound"
 refused "a result that cannot be written" "nowhere" $run --data "$scratch/sound" --json "$scratch/nowhere/result.json"
