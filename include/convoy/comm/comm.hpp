@@ -7,6 +7,7 @@
 #include <memory_resource>
 #include <span>
 #include <type_traits>
+#include <vector>
 
 #include <convoy/comm/error.hpp>
 #include <convoy/comm/fingerprint.hpp>
@@ -18,32 +19,47 @@ namespace convoy::comm {
 
 enum class Role : unsigned char { worker, server };
 
+/// A tensor of the arenas as a matrix, for codecs that look at shapes.
+struct Tensor {
+  Range range;
+  std::int64_t rows = 1, columns = 1;
+};
+
 /// The arenas that `open` connects. `buckets` are contiguous ranges of elements, the same on all ranks; the
 /// spans must outlive the exchange. Arenas made from `memory()` may be released at any time, others only
-/// between steps.
+/// between steps. `tensors` may be empty: what lies in the arenas is then a row of numbers.
 struct Layout {
   std::span<float> gradients;
   std::span<float> parameters;
   std::span<const Range> buckets;
+  std::span<const Tensor> tensors = {};
 };
 
-/// A view of a callable `void(Range range, float scale)`: updates the parameters of `range` from the
-/// gradients of `range` times `scale`. It may read the gradients but not write them: other ranks may still be
-/// reading.
-class Update {
+/// A view of a callable; it must outlive the view.
+template <class... Arguments>
+class Call {
  public:
   template <class F>
-  requires(!std::is_same_v<std::remove_cvref_t<F>, Update> && std::invocable<F&, Range, float>) Update(F&& f)
+  requires(!std::is_same_v<std::remove_cvref_t<F>, Call> && std::invocable<F&, Arguments...>) Call(F&& f)
       : object_(const_cast<void*>(static_cast<const void*>(std::addressof(f)))),
-        call_([](void* object, Range range, float scale) {
-          std::invoke(*static_cast<std::remove_reference_t<F>*>(object), range, scale);
+        call_([](void* object, Arguments... arguments) {
+          std::invoke(*static_cast<std::remove_reference_t<F>*>(object), arguments...);
         }) {}
-  void operator()(Range range, float scale) const { call_(object_, range, scale); }
+  void operator()(Arguments... arguments) const { call_(object_, arguments...); }
 
  private:
   void* object_;
-  void (*call_)(void*, Range, float);
+  void (*call_)(void*, Arguments...);
 };
+
+/// `void(Range range, float scale)`: updates the parameters of `range` from the gradients of `range` times
+/// `scale`. It may read the gradients but not write them: other ranks may still be reading.
+using Update = Call<Range, float>;
+
+/// `void(Range range, float scale, std::int64_t step, std::int64_t count)`: the same on a server. `step` is
+/// the training step that the update belongs to, counted from 0 (for a schedule of learning rates), `count`
+/// how many updates the range has had with this one (for bias corrections).
+using ServerUpdate = Call<Range, float, std::int64_t, std::int64_t>;
 
 /// When a bucket was begun and when its exchange was over on this rank.
 struct ExchangeEvent {
@@ -69,16 +85,21 @@ struct Traffic {
 /// update, as soon as it is ready, and returns when the parameters are up to date and the gradients may be
 /// written again. A worker's gradients are scaled so that the sum over ranks is what the optimizer wants.
 ///
-///   open(fingerprint, layout)  before the first step; throws on every rank, naming rank and field, if the
-///   ranks differ broadcast(span, root)      every rank ends with the root's values reduce(span, op) every
-///   rank ends with the same combined values (also called all_reduce) barrier()                  returns when
-///   all ranks have called it serve(update)              the loop of a server rank; returns at once on a
-///   worker memory()                   where arenas should live, so that the exchange need not copy
+/// - `open(fingerprint, layout)`: before the first step; throws on every rank, naming rank and field, if the
+///   ranks differ.
+/// - `broadcast(span, root)`: every worker ends with the root's values.
+/// - `reduce(span, op)`, also called `all_reduce`: every worker ends with the same combined values.
+/// - `barrier()`: returns when all workers have called it.
+/// - `serve(update)`: on a server, its loop, which ends when the workers dismiss it. A worker that is a
+/// server
+///   as well keeps the callable, to call it while it polls; any other worker returns at once.
+/// - `memory()`: where arenas should live, so that the exchange need not copy.
 ///
-/// Every wait has a deadline; failures throw CommError.
+/// Every wait has a deadline; failures throw CommError. What a policy may add, and what holds for those that
+/// do not, is said by the functions below the concept.
 template <class C>
 concept Comm = requires(C& c, const C& k, const Fingerprint& fingerprint, const Layout& layout, Update update,
-                        int i, std::span<float> f, std::span<double> d) {
+                        ServerUpdate server, int i, std::span<float> f, std::span<double> d) {
   { k.rank() } -> std::same_as<int>;
   { k.size() } -> std::same_as<int>;
   { k.role() } -> std::same_as<Role>;
@@ -87,7 +108,7 @@ concept Comm = requires(C& c, const C& k, const Fingerprint& fingerprint, const 
   {c.begin(i)};
   {c.poll()};
   {c.finish(update)};
-  {c.serve(update)};
+  {c.serve(server)};
   {c.broadcast(f, i)};
   {c.reduce(f, sum)};
   {c.reduce(d, max)};
@@ -96,5 +117,59 @@ concept Comm = requires(C& c, const C& k, const Fingerprint& fingerprint, const 
   {c.observe(Observer{})};
   { k.traffic() } -> std::same_as<Traffic>;
 };
+
+/// How many ranks compute gradients: ranks 0 to workers-1. All, unless the policy has servers beside them.
+template <Comm C>
+int workers(const C& comm) {
+  if constexpr (requires { comm.workers(); })
+    return comm.workers();
+  else
+    return comm.size();
+}
+
+/// Whether the workers end each step together, so that a reduction after it waits for nobody in particular.
+template <Comm C>
+bool lockstep(const C& comm) {
+  if constexpr (requires { comm.lockstep(); })
+    return comm.lockstep();
+  else
+    return true;
+}
+
+/// Whether the policy looks at the shapes of tensors, so that the arenas must be in the canonical layout.
+template <Comm C>
+bool canonical(const C& comm) {
+  if constexpr (requires { comm.canonical(); })
+    return comm.canonical();
+  else
+    return false;
+}
+
+/// After `open`: the ranges that this rank updates, in ascending order; the optimizer needs state for no
+/// others. All buckets of the layout, unless the policy shares the updates out.
+template <Comm C>
+std::vector<Range> updates(const C& comm, std::span<const Range> buckets) {
+  if constexpr (requires { comm.updates(buckets); })
+    return comm.updates(buckets);
+  else
+    return {buckets.begin(), buckets.end()};
+}
+
+/// Ends `serve` on the servers; every worker calls it once its steps are done.
+template <Comm C>
+void dismiss(C& comm) {
+  if constexpr (requires { comm.dismiss(); }) comm.dismiss();
+}
+
+/// The workers' shares of a batch, summing to 1; empty where all are equal. `measure(rows_per_second)` finds
+/// out how fast this rank computes, for a policy that decides by it. Every worker calls it, before its first
+/// step.
+template <Comm C>
+std::vector<double> shares(C& comm, Call<double&> measure) {
+  if constexpr (requires { comm.shares(measure); })
+    return comm.shares(measure);
+  else
+    return {};
+}
 
 }  // namespace convoy::comm

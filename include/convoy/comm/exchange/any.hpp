@@ -10,6 +10,7 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/exchange/all_reduce.hpp>
@@ -37,10 +38,16 @@ class Any {
   void begin(int bucket) { held_->begin(bucket); }
   void poll() { held_->poll(); }
   void finish(Update update) { held_->finish(update); }
-  void serve(Update update) { held_->serve(update); }
+  void serve(ServerUpdate update) { held_->serve(update); }
   void barrier() { held_->barrier(); }
   void observe(Observer observer) { held_->observe(observer); }
   Traffic traffic() const { return held_->traffic(); }
+  int workers() const { return held_->workers(); }
+  bool lockstep() const { return held_->lockstep(); }
+  bool canonical() const { return held_->canonical(); }
+  std::vector<Range> updates(std::span<const Range> buckets) const { return held_->updates(buckets); }
+  void dismiss() { held_->dismiss(); }
+  std::vector<double> shares(Call<double&> measure) { return held_->shares(measure); }
 
   template <class E, OperationTag O>
   void all_reduce(std::span<E> values, O op) {
@@ -73,10 +80,16 @@ class Any {
     virtual void begin(int) = 0;
     virtual void poll() = 0;
     virtual void finish(Update) = 0;
-    virtual void serve(Update) = 0;
+    virtual void serve(ServerUpdate) = 0;
     virtual void barrier() = 0;
     virtual void observe(Observer) = 0;
     virtual Traffic traffic() const = 0;
+    virtual int workers() const = 0;
+    virtual bool lockstep() const = 0;
+    virtual bool canonical() const = 0;
+    virtual std::vector<Range> updates(std::span<const Range>) const = 0;
+    virtual void dismiss() = 0;
+    virtual std::vector<double> shares(Call<double&>) = 0;
     virtual void all_reduce(void*, std::int64_t, const Reduction&) = 0;
     virtual void broadcast(void*, std::size_t, int) = 0;
   };
@@ -95,10 +108,18 @@ class Any {
     void begin(int bucket) override { comm.begin(bucket); }
     void poll() override { comm.poll(); }
     void finish(Update update) override { comm.finish(update); }
-    void serve(Update update) override { comm.serve(update); }
+    void serve(ServerUpdate update) override { comm.serve(update); }
     void barrier() override { comm.barrier(); }
     void observe(Observer observer) override { comm.observe(observer); }
     Traffic traffic() const override { return comm.traffic(); }
+    int workers() const override { return comm::workers(comm); }
+    bool lockstep() const override { return comm::lockstep(comm); }
+    bool canonical() const override { return comm::canonical(comm); }
+    std::vector<Range> updates(std::span<const Range> buckets) const override {
+      return comm::updates(comm, buckets);
+    }
+    void dismiss() override { comm::dismiss(comm); }
+    std::vector<double> shares(Call<double&> measure) override { return comm::shares(comm, measure); }
     void all_reduce(void* values, std::int64_t count, const Reduction& reduction) override {
       comm.all_reduce(values, count, reduction);
     }

@@ -74,7 +74,7 @@ class Collectives {
 
   void poll() { engine_->poll(); }
   /// A worker has nothing to serve.
-  void serve(Update) {}
+  void serve(ServerUpdate) {}
 
  protected:
   const detail::Program& program_for(std::int64_t count, DType type);

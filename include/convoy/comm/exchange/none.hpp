@@ -29,7 +29,7 @@ class None {
   void finish(Update update) {
     for (const Range& bucket : buckets_) update(bucket, 1.0f);
   }
-  void serve(Update) {}
+  void serve(ServerUpdate) {}
   template <class E, OperationTag O>
   void all_reduce(std::span<E>, O) {
     static_cast<void>(reducible<E, O>());
