@@ -9,6 +9,7 @@
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/exchange/collectives.hpp>
 #include <convoy/comm/schedule/auto.hpp>
+#include <convoy/comm/schedule/direct.hpp>
 #include <convoy/comm/schedule/halving_doubling.hpp>
 #include <convoy/comm/schedule/hierarchical.hpp>
 #include <convoy/comm/schedule/ring.hpp>
@@ -33,7 +34,7 @@ inline constexpr bool never = false;  // a failed concept would be explained at 
 // Refuses, in one sentence, what cannot be an all-reduce.
 template <class S, class T>
 consteval bool fits(Algorithm<S, T>*) {
-  if constexpr (!schedule::Schedule<S>) {
+  if constexpr (!Schedulable<S>) {
     static_assert(never<S>, "convoy: an all-reduce needs a schedule, such as schedule::Ring");
   } else if constexpr (S::goal != schedule::Goal::all_reduce) {
     static_assert(
@@ -43,6 +44,10 @@ consteval bool fits(Algorithm<S, T>*) {
   } else if constexpr (!transport::Transport<T>) {
     static_assert(never<T>,
                   "convoy: an all-reduce needs a transport, such as transport::Threads or transport::Mpi");
+  } else if constexpr (schedule::SharedSchedule<S> && !T::in_place) {
+    static_assert(never<T>,
+                  "convoy: this algorithm needs ranks that see each other's memory, as those of "
+                  "transport::Threads and transport::Shm do");
   } else {
     return true;
   }
@@ -98,8 +103,13 @@ void AllReduce<Algorithm<S, T>, true>::open(const Fingerprint& fingerprint, cons
   this->engine_->resize(static_cast<int>(buckets_.size()));
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     const Range b = buckets_[i];
-    this->engine_->assign(static_cast<int>(i), Base::program_for(b.size(), DType::f32),
-                          layout.gradients.data() + b.begin, b.size(), reduction<f32>(sum));
+    const int bucket = static_cast<int>(i);
+    this->engine_->assign(bucket, {.program = &Base::program_for(b.size(), DType::f32),
+                                   .data = layout.gradients.data() + b.begin,
+                                   .count = b.size(),
+                                   .reduction = reduction<f32>(sum),
+                                   .lane = 1 + bucket % (T::lanes - 1),
+                                   .bucket = bucket});
   }
 }
 
@@ -109,7 +119,7 @@ void AllReduce<Algorithm<S, T>, true>::finish(Update update) {
   for (int b = 0; b < count; ++b)
     if (!this->engine_->begun(b)) this->engine_->begin(b);
   for (int b = 0; b < count; ++b) {
-    this->engine_->wait_for(b);
+    this->engine_->await([&] { return this->engine_->complete(b); }, [] { return false; });
     update(buckets_[static_cast<std::size_t>(b)], 1.0f);
     this->engine_->poll();
   }
@@ -130,10 +140,18 @@ using HalvingDoubling = AllReduce<Algorithm<schedule::HalvingDoubling, T>>;
 template <class T>
 using Tree = AllReduce<Algorithm<schedule::Tree, T>>;
 
+/// Shared memory: each rank combines its part of all buffers in place and stores it to all, in the order of
+/// ranks, so with the same bits whatever the sizes. `Direct<transport::Shm>`, `Direct<transport::Threads>`.
+template <class T>
+using Direct = AllReduce<Algorithm<schedule::Direct, T>>;
+
 /// The cheapest of them at each size, by the price that rank 0 reckons with; see Options::cost.
 template <class T>
 using Auto =
     AllReduce<Algorithm<schedule::Auto<schedule::Ring, schedule::HalvingDoubling, schedule::Tree>, T>>;
+
+/// Groups of ranks that share memory, known at run time.
+class Nodes;
 
 namespace detail {
 
@@ -146,14 +164,17 @@ struct Levels<AllReduce<Algorithm<Intra, T>, true>, AllReduce<Algorithm<Inter, T
 
 }  // namespace detail
 
-/// `Intra` inside groups of ranks and `Inter` across them, over one transport, as one schedule:
-/// `Hierarchical<Ring<T>, Tree<T>, schedule::Every<4>>`. `Inter` may be hierarchical again.
-template <class Intra, class Inter, schedule::Grouping Groups>
+/// `Intra` inside groups of ranks and `Inter` across them. Over one transport it is one schedule,
+/// `Hierarchical<Ring<T>, Tree<T>, schedule::Every<4>>`, and `Inter` may be hierarchical again; with a
+/// transport for each level, as in `Hierarchical<Direct<transport::Shm>, Ring<transport::Mpi>>`, the groups
+/// are the nodes that the ranks are on (exchange/hierarchical.hpp).
+template <class Intra, class Inter, class Groups = Nodes>
 using Hierarchical = typename detail::Levels<Intra, Inter, Groups>::type;
 
 static_assert(Comm<Ring<transport::Threads>>);
 static_assert(Comm<HalvingDoubling<transport::Threads>>);
 static_assert(Comm<Tree<transport::Threads>>);
+static_assert(Comm<Direct<transport::Threads>>);
 static_assert(Comm<Auto<transport::Threads>>);
 
 CONVOY_INSTANTIATE(class Engine<transport::Threads>);

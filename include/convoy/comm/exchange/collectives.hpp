@@ -14,6 +14,8 @@
 #include <convoy/comm/exchange/choose.hpp>
 #include <convoy/comm/exchange/engine.hpp>
 #include <convoy/comm/operation.hpp>
+#include <convoy/comm/schedule/direct.hpp>
+#include <convoy/comm/schedule/ring.hpp>
 
 namespace convoy::comm {
 
@@ -25,8 +27,29 @@ constexpr S segmented(S s, int segments, int window) {
   return s;
 }
 
+/// What an algorithm is: a schedule of messages, or one over shared memory.
+template <class S>
+concept Schedulable = schedule::Schedule<S> || schedule::SharedSchedule<S>;
+
+namespace detail {
+
+// The reduce-scatter after which rank r holds block r of n, and its all-gather: the algorithm's own if they
+// are so, the ring's otherwise.
+template <class S>
+struct HalvesOf {
+  using ReduceScatter = schedule::RingReduceScatter;
+  using AllGather = schedule::RingAllGather;
+};
+template <>
+struct HalvesOf<schedule::Direct> {
+  using ReduceScatter = schedule::DirectReduceScatter;
+  using AllGather = schedule::DirectAllGather;
+};
+
+}  // namespace detail
+
 /// Rank, size, broadcast, reductions by schedule `S` and a barrier over transport `T`.
-template <schedule::Schedule S, transport::Transport T>
+template <Schedulable S, transport::Transport T>
 class Collectives {
  public:
   explicit Collectives(const T& where, const Options& options)
@@ -55,6 +78,30 @@ class Collectives {
     engine_->run(program_for(count, reduction.type), values, count, reduction);
   }
 
+  /// The elements of a buffer that are this rank's own: block `rank` of `size` blocks, cut at cache lines.
+  Range own(std::int64_t count, DType type) const {
+    return schedule::part(count, rank(), size(),
+                          schedule::grain_of(static_cast<std::int64_t>(size_of(type))));
+  }
+
+  /// Combines the ranks' values of each element; rank r ends with those of its own block, which is returned,
+  /// and what the rest of its buffer holds is undefined.
+  template <class E, OperationTag O>
+  Range reduce_scatter(std::span<E> values, O op) {
+    const auto count = static_cast<std::int64_t>(values.size());
+    engine_->run(half<typename detail::HalvesOf<S>::ReduceScatter>(count, dtype_of<E>), values.data(), count,
+                 reduction<E>(op));
+    return own(count, dtype_of<E>);
+  }
+
+  /// Every rank ends with each rank's own block.
+  template <class E>
+  void all_gather(std::span<E> values) {
+    const auto count = static_cast<std::int64_t>(values.size());
+    engine_->run(half<typename detail::HalvesOf<S>::AllGather>(count, dtype_of<E>), values.data(), count,
+                 moved(dtype_of<E>));
+  }
+
   /// Every rank ends with the root's values.
   template <class E>
   void broadcast(std::span<E> values, int root) {
@@ -79,6 +126,18 @@ class Collectives {
  protected:
   const detail::Program& program_for(std::int64_t count, DType type);
 
+  /// A schedule other than S, cut as the options ask for.
+  template <Schedulable Half>
+  const detail::Program& half(std::int64_t count, DType type) {
+    if constexpr (schedule::SharedSchedule<Half>) {
+      return engine_->program(Half::name, 1, 0, [] { return Half{}; });
+    } else {
+      const int segments = segments_for(count, size_of(type), size(), engine_->options());
+      return engine_->program(Half::name, segments, 0,
+                              [&] { return segmented(Half{}, segments, engine_->options().window); });
+    }
+  }
+
   // The caller's fields, and those of the exchange itself.
   void agree_on(const Fingerprint& fingerprint, const Layout& layout, std::string_view policy);
   static void check(const Layout& layout);
@@ -87,20 +146,22 @@ class Collectives {
   [[no_unique_address]] detail::ChooserOf<S> chooser_;
 };
 
-template <schedule::Schedule S, transport::Transport T>
+template <Schedulable S, transport::Transport T>
 const detail::Program& Collectives<S, T>::program_for(std::int64_t count, DType type) {
   const auto made = [&](auto s) -> const detail::Program& {
     const int segments = segments_for(count, size_of(type), s.blocks(size()), engine_->options());
     return engine_->program(s.name, segments, 0,
                             [&] { return segmented(s, segments, engine_->options().window); });
   };
-  if constexpr (detail::chooses<S>)
+  if constexpr (schedule::SharedSchedule<S>)
+    return half<S>(count, type);
+  else if constexpr (detail::chooses<S>)
     return S{1, 1, chooser_(*engine_, count, size_of(type))}.visit(made);
   else
     return made(S{});
 }
 
-template <schedule::Schedule S, transport::Transport T>
+template <Schedulable S, transport::Transport T>
 void Collectives<S, T>::agree_on(const Fingerprint& fingerprint, const Layout& layout,
                                  std::string_view policy) {
   Fingerprint all = fingerprint;
@@ -115,7 +176,7 @@ void Collectives<S, T>::agree_on(const Fingerprint& fingerprint, const Layout& l
   agree(*engine_, all);
 }
 
-template <schedule::Schedule S, transport::Transport T>
+template <Schedulable S, transport::Transport T>
 void Collectives<S, T>::check(const Layout& layout) {
   const auto size = static_cast<std::int64_t>(layout.gradients.size());
   for (std::size_t i = 0; i < layout.buckets.size(); ++i) {

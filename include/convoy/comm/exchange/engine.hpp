@@ -62,22 +62,43 @@ class Engine {
   // --- operations that the caller waits for
 
   /// Executes a program over a buffer and returns when it may be written again.
-  void run(const detail::Program& program, void* data, std::int64_t count, const Reduction& reduction);
+  void run(const detail::Program& program, void* data, std::int64_t count, const Reduction& reduction,
+           void* inbox = nullptr);
 
-  // --- buckets
+  // --- slots: exchanges of the same ranges again and again
 
-  /// Makes room for `count` buckets; nothing is allocated for them afterwards.
+  /// What a slot does. Slots of a lane must be begun in the same order on all ranks; lane 0 is taken.
+  struct Slot {
+    const detail::Program* program = nullptr;
+    void* data = nullptr;
+    std::int64_t count = 0;
+    Reduction reduction{};
+    int lane = 1;
+    int bucket = 0;         ///< for observers and for sentences
+    void* inbox = nullptr;  ///< where what others send is put if it is not combined on the way
+  };
+
+  /// Makes room for `count` slots; nothing is allocated for them afterwards.
   void resize(int count);
-  void assign(int bucket, const detail::Program& program, void* data, std::int64_t count,
-              const Reduction& reduction);
-  bool begun(int bucket) { return at(bucket).state != State::idle; }
-  void begin(int bucket);
+  void assign(int slot, const Slot& what);
+  bool begun(int slot) { return at(slot).state != State::idle; }
+  /// Whether the slot's result is there. It may still be being read by others.
+  bool complete(int slot) { return at(slot).state == State::complete; }
+  /// Whether, beyond that, nobody is reading what this rank sent any more.
+  bool over(int slot) { return quiet_now(at(slot)); }
+  void begin(int slot);
   /// Goes on with whatever can go on; true if anything did.
   bool poll();
-  /// Returns when the bucket's result is there. It may still be being read by others.
-  void wait_for(int bucket);
-  /// Returns when no bucket is in flight and all may be begun again.
-  void drain();
+  /// Returns when `done()`. Between looks it calls `also()`, which returns whether it moved anything;
+  /// `elsewhere` says that it must be called often.
+  template <class Done, class Also>
+  void await(Done done, Also also, bool elsewhere = false);
+  /// Returns when no slot is in flight and all may be begun again; `also` as in await.
+  template <class Also>
+  void drain(Also also);
+  void drain() {
+    drain([] { return false; });
+  }
 
   /// Gives up whatever is in flight. After that the engine only throws, unless nothing was.
   void settle() noexcept;
@@ -95,6 +116,13 @@ class Engine {
     float scale = 1;
     int bucket = -1;
     int lane = 0;
+    std::byte* inbox = nullptr;
+    void* outside = nullptr;  // the caller's data, if peers cannot reach it: `bounce` stands in for it
+    Buffer<std::byte> bounce;
+    Fold fold = nullptr;
+    bool streams = false;
+    std::vector<void*> peers, into;  // the ranks' buffers; of one fold
+    std::vector<const void*> from;
     State state = State::idle;
     std::size_t slot_bytes = 0;  // of this exchange's scratch buffers
     std::size_t at = 0;          // the next step to execute
@@ -124,22 +152,30 @@ class Engine {
 
    private:
     void* do_allocate(std::size_t bytes, std::size_t align) override {
-      return std::pmr::new_delete_resource()->allocate(bytes, align);
+      return engine_.upstream()->allocate(bytes, align);
     }
     void do_deallocate(void* data, std::size_t bytes, std::size_t align) override {
       engine_.settle();
       // Peers may still be reading what they were promised, through a library that cannot be told otherwise.
       if (engine_.failed_ && !T::in_place) return;
-      std::pmr::new_delete_resource()->deallocate(data, bytes, align);
+      engine_.upstream()->deallocate(data, bytes, align);
     }
     bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
     Engine& engine_;
   };
 
-  Work& at(int bucket) {
-    if (bucket < 0 || static_cast<std::size_t>(bucket) >= buckets_.size())
-      fail("there is no bucket ", bucket, "; ", buckets_.size(), " were opened");
-    return buckets_[static_cast<std::size_t>(bucket)];
+  Work& at(int slot) {
+    if (slot < 0 || static_cast<std::size_t>(slot) >= slots_.size())
+      fail("there is no bucket ", slot, "; ", slots_.size(), " were opened");
+    return slots_[static_cast<std::size_t>(slot)];
+  }
+
+  // Where arenas come from.
+  std::pmr::memory_resource* upstream() {
+    if constexpr (requires { transport_.memory(); })
+      return transport_.memory();
+    else
+      return std::pmr::new_delete_resource();
   }
 
   void usable() const {
@@ -147,18 +183,38 @@ class Engine {
       throw CommError({rank(), -1, "exchange", 0, 0, 0}, "this exchange has failed before: " + reason_);
   }
 
+  // The elements of a step; in the inbox, those of its slot.
   Range range(const Work& work, const detail::Program::Step& step) const {
-    return schedule::range_of(step.chunk, step.count, work.count, work.program->blocks,
-                              work.program->segments, work.grain);
+    const detail::Program& p = *work.program;
+    if (step.whole()) return {0, work.count};
+    if (step.chunk < p.inbox())
+      return schedule::range_of(step.chunk, step.count, work.count, p.blocks, p.segments, work.grain);
+    const std::int64_t slot = schedule::part(work.count, p.rank, p.blocks, work.grain).size();
+    const int within = step.chunk - p.inbox();
+    const Range segment = schedule::part(slot, within % p.segments, p.segments, work.grain);
+    const std::int64_t begin = within / p.segments * slot;
+    return {begin + segment.begin, begin + segment.end};
+  }
+  std::byte* address(const Work& work, const detail::Program::Step& step, const Range& r) const {
+    const bool inside = step.whole() || step.chunk < work.program->inbox();
+    return (inside ? work.data : work.inbox) + static_cast<std::size_t>(r.begin) * work.element;
   }
 
-  void prepare(Work& work, const detail::Program& program, void* data, std::int64_t count,
-               const Reduction& reduction, int bucket, int lane);
+  void prepare(Work& work, const Slot& what);
 
   void start(Work& work) {
     work.at = work.posted = work.confirmed = 0;
     work.state = State::queued;
+    if (work.outside != nullptr)
+      std::memcpy(work.data, work.outside, static_cast<std::size_t>(work.count) * work.element);
     lanes_[static_cast<std::size_t>(work.lane)].push(&work);
+  }
+  void end(Work& work) {
+    work.state = State::complete;
+    if (work.outside != nullptr)
+      std::memcpy(work.outside, work.data, static_cast<std::size_t>(work.count) * work.element);
+    if (work.bucket >= 0 && observer_.call != nullptr)
+      observer_.call(observer_.context, {work.bucket, work.begin, Clock::now()});
   }
 
   // The message that a step is about, for a sentence.
@@ -176,12 +232,15 @@ class Engine {
 
   // Executes steps until one has to wait. True if any was executed.
   bool advance(Work& work);
+  // One step on elements; false if it has to wait.
+  bool execute(Work& work, const detail::Program::Step& step, const Range& r);
+  void fold(Work& work, const detail::Program::Step& step, const Range& r);
 
   // Whether nothing of this exchange is in flight any more.
   bool quiet_now(Work& work);
   bool quiet(Work& work) {
     if (!quiet_now(work)) return false;
-    work.state = work.bucket < 0 ? State::idle : State::complete;
+    if (work.bucket < 0) work.state = State::idle;
     return true;
   }
 
@@ -194,15 +253,22 @@ class Engine {
   // says nothing is the culprit.
   int find_culprit(int peer);
 
-  template <class Done>
-  void wait(Work& work, Done done);
+  // What is not over, in order of its lane.
+  template <class F>
+  void each_blocked(F f) {
+    for (Lane& lane : lanes_)
+      if (!lane.empty()) f(*lane.queue[lane.head]);
+    if (blocking_.state == State::complete && !quiet_now(blocking_)) f(blocking_);
+    for (Work& work : slots_)
+      if (work.state == State::complete && !quiet_now(work)) f(work);
+  }
 
   T transport_;
   Options options_;
   Arenas arenas_;
   std::vector<Lane> lanes_;
   std::vector<std::unique_ptr<detail::Program>> programs_;
-  std::vector<Work> buckets_;
+  std::vector<Work> slots_;
   Work blocking_;
   Observer observer_;
   Traffic traffic_;
@@ -228,33 +294,34 @@ Engine<T>::Engine(const T& where, const Options& options)
 
 template <transport::Transport T>
 void Engine<T>::run(const detail::Program& program, void* data, std::int64_t count,
-                    const Reduction& reduction) {
+                    const Reduction& reduction, void* inbox) {
   usable();
-  prepare(blocking_, program, data, count, reduction, -1, 0);
+  prepare(blocking_, {&program, data, count, reduction, 0, -1, inbox});
   start(blocking_);
-  wait(blocking_, [&] { return quiet(blocking_); });
+  await([&] { return quiet(blocking_); }, [] { return false; });
 }
 
 template <transport::Transport T>
 void Engine<T>::resize(int count) {
   settle();
   usable();
-  buckets_.clear();
-  buckets_.resize(static_cast<std::size_t>(count));
+  slots_.clear();
+  slots_.resize(static_cast<std::size_t>(count));
   for (Lane& lane : lanes_) lane.queue.assign(static_cast<std::size_t>(std::max(count, 1)) + 1, nullptr);
 }
 
 template <transport::Transport T>
-void Engine<T>::assign(int bucket, const detail::Program& program, void* data, std::int64_t count,
-                       const Reduction& reduction) {
-  prepare(at(bucket), program, data, count, reduction, bucket, 1 + bucket % (T::lanes - 1));
+void Engine<T>::assign(int slot, const Slot& what) {
+  if (what.lane < 1 || what.lane >= T::lanes)
+    fail("there is no lane ", what.lane, " for buckets; there are 1 to ", T::lanes - 1);
+  prepare(at(slot), what);
 }
 
 template <transport::Transport T>
-void Engine<T>::begin(int bucket) {
+void Engine<T>::begin(int slot) {
   usable();
-  Work& work = at(bucket);
-  if (work.state != State::idle) fail("bucket ", bucket, " was begun twice in one step");
+  Work& work = at(slot);
+  if (work.state != State::idle) fail("bucket ", work.bucket, " was begun twice in one step");
   if (observer_.call != nullptr) work.begin = Clock::now();
   start(work);
   progress();
@@ -266,25 +333,19 @@ bool Engine<T>::poll() {
   const bool moved = progress();
   if constexpr (!T::in_place) {
     // A library that only works while it is called may need it for sends, too.
-    for (Work& work : buckets_)
+    for (Work& work : slots_)
       if (work.state == State::complete && !quiet_now(work)) break;
   }
   return moved;
 }
 
 template <transport::Transport T>
-void Engine<T>::wait_for(int bucket) {
+template <class Also>
+void Engine<T>::drain(Also also) {
   usable();
-  Work& work = at(bucket);
-  wait(work, [&] { return work.state == State::complete; });
-}
-
-template <transport::Transport T>
-void Engine<T>::drain() {
-  usable();
-  for (Work& work : buckets_) {
+  for (Work& work : slots_) {
     if (work.state == State::idle) continue;
-    wait(work, [&] { return quiet(work); });
+    await([&] { return quiet(work); }, also);
     work.state = State::idle;
   }
 }
@@ -292,34 +353,56 @@ void Engine<T>::drain() {
 template <transport::Transport T>
 void Engine<T>::settle() noexcept {
   bool pending = blocking_.state != State::idle && !quiet_now(blocking_);
-  for (Work& work : buckets_) pending = pending || (work.state != State::idle && !quiet_now(work));
+  for (Work& work : slots_) pending = pending || (work.state != State::idle && !quiet_now(work));
   if (!pending || failed_) return;
   reason_ = "it was ended with buckets in flight";
   abandon();
 }
 
 template <transport::Transport T>
-void Engine<T>::prepare(Work& work, const detail::Program& program, void* data, std::int64_t count,
-                        const Reduction& reduction, int bucket, int lane) {
+void Engine<T>::prepare(Work& work, const Slot& what) {
+  const detail::Program& program = *what.program;
   work.program = &program;
-  work.data = static_cast<std::byte*>(data);
-  work.count = count;
-  work.element = size_of(reduction.type);
+  work.data = static_cast<std::byte*>(what.data);
+  work.inbox = static_cast<std::byte*>(what.inbox);
+  work.count = what.count;
+  work.element = size_of(what.reduction.type);
   work.grain = schedule::grain_of(static_cast<std::int64_t>(work.element));
-  work.reduce = reduction.loop;
-  work.scale = reduction.op == Op::mean ? 1.0f / static_cast<float>(size()) : 1.0f;
-  work.bucket = bucket;
-  work.lane = lane;
+  work.reduce = what.reduction.loop;
+  work.fold = what.reduction.fold;
+  work.scale = what.reduction.op == Op::mean ? 1.0f / static_cast<float>(size()) : 1.0f;
+  work.bucket = what.bucket;
+  work.lane = what.lane;
   work.state = State::idle;
+  const std::size_t bytes = static_cast<std::size_t>(what.count) * work.element;
+  work.outside = nullptr;
+  if constexpr (requires { transport_.reaches(what.data, bytes); }) {
+    if (size() > 1 && bytes > 0 && !transport_.reaches(what.data, bytes)) {
+      if (work.bounce.size() < bytes) {
+        work.bounce = {};
+        work.bounce = Buffer<std::byte>(bytes, upstream());
+      }
+      work.outside = what.data;
+      work.data = work.bounce.data();
+    }
+  }
   if (work.requests.size() < program.steps.size()) work.requests.resize(program.steps.size());
+  if (!program.peers.empty()) {
+    const auto n = static_cast<std::size_t>(size());
+    work.peers.assign(n, nullptr);
+    work.into.assign(n, nullptr);
+    work.from.assign(n, nullptr);
+    work.peers[static_cast<std::size_t>(rank())] = work.data;
+    work.streams = static_cast<std::int64_t>(bytes * n) >= detail::streaming_bytes;
+  }
   if constexpr (!T::in_place) {
     std::size_t longest = 0, reduces = 0;
     for (const auto& step : program.steps)
-      if (step.action == schedule::Action::receive_reduce) {
+      if (step.act == detail::Act::receive_reduce) {
         longest = std::max(longest, static_cast<std::size_t>(range(work, step).size()) * work.element);
         ++reduces;
       }
-    Lane& l = lanes_[static_cast<std::size_t>(lane)];
+    Lane& l = lanes_[static_cast<std::size_t>(work.lane)];
     const std::size_t slots = std::min<std::size_t>(reduces, detail::Program::slots);
     work.slot_bytes = (longest + 4095) / 4096 * 4096;
     if (slots * work.slot_bytes > l.scratch.size()) l.scratch = Buffer<std::byte>(slots * work.slot_bytes);
@@ -334,7 +417,8 @@ CommError::Fields Engine<T>::describe(const Work& work, std::size_t step, double
   if (step < work.program->steps.size()) {
     const auto& s = work.program->steps[step];
     f.peer = s.peer;
-    f.sequence = work.requests[step].sequence;
+    f.sequence =
+        work.requests[s.act == detail::Act::settle ? static_cast<std::size_t>(s.other) : step].sequence;
     f.bytes = static_cast<std::size_t>(range(work, s).size()) * work.element;
   }
   return f;
@@ -355,16 +439,21 @@ void Engine<T>::abandon() noexcept {
     if (work.state == State::idle) return;
     const auto& steps = work.program->steps;
     for (std::size_t i = 0; i < steps.size(); ++i) {
-      const bool send = steps[i].action == schedule::Action::send;
-      if (send ? (i >= work.confirmed && i < work.at) : (i >= work.at && i < work.posted))
-        if (!range(work, steps[i]).empty()) transport_.cancel(work.requests[i]);
+      using detail::Act;
+      const auto& s = steps[i];
+      const bool sends = s.act == Act::send || s.act == Act::expose;
+      const bool posted =
+          sends ? i >= work.confirmed && i < work.at : s.receives() && i >= work.at && i < work.posted;
+      const bool attached =
+          s.act == Act::attach && i < work.at && static_cast<std::size_t>(s.other) >= work.at;
+      if ((posted || attached) && !range(work, s).empty()) transport_.cancel(work.requests[i]);
     }
     work.state = State::idle;
   };
   // Cancel first: a rank that still counts as reading a peer's memory would keep that peer from
   // withdrawing.
   cancel(blocking_);
-  for (Work& work : buckets_) cancel(work);
+  for (Work& work : slots_) cancel(work);
   transport_.withdraw(reason_);
 }
 
@@ -384,18 +473,18 @@ void Engine<T>::announce(Work& work) {
   const std::size_t limit = std::min(steps.size(), work.at + 2 * detail::Program::slots);
   for (; work.posted < limit; ++work.posted) {
     const auto& s = steps[work.posted];
-    if (s.action == schedule::Action::send) continue;
+    if (!s.receives()) continue;
     const Range r = range(work, s);
     if (r.empty()) continue;
     void* into = nullptr;
     if constexpr (!T::in_place) {
       if (static_cast<std::size_t>(s.ready) > work.at) return;
       Lane& lane = lanes_[static_cast<std::size_t>(work.lane)];
-      if (s.action == schedule::Action::receive_reduce) {
+      if (s.act == detail::Act::receive_reduce) {
         into = lane.scratch.data() + static_cast<std::size_t>(s.slot) * work.slot_bytes;
       } else {
         if (unreleased(work, s) >= 0) return;
-        into = work.data + static_cast<std::size_t>(r.begin) * work.element;
+        into = address(work, s, r);
       }
     }
     transport_.receive(work.requests[work.posted], s.peer, work.lane, into,
@@ -411,32 +500,70 @@ bool Engine<T>::advance(Work& work) {
     announce(work);
     const auto& s = steps[work.at];
     const Range r = range(work, s);
-    if (!r.empty()) {
-      auto& request = work.requests[work.at];
-      std::byte* mine = work.data + static_cast<std::size_t>(r.begin) * work.element;
-      const std::size_t bytes = static_cast<std::size_t>(r.size()) * work.element;
-      if (s.action == schedule::Action::send) {
-        if (!transport_.send(request, s.peer, work.lane, mine, bytes)) break;
-        ++traffic_.messages;
-        traffic_.bytes += static_cast<std::int64_t>(bytes);
-      } else {
-        if (work.posted <= work.at || unreleased(work, s) >= 0) break;
-        const transport::Arrival arrival = transport_.arrived(request);
-        if (arrival.data == nullptr) break;
-        if (arrival.bytes != bytes)
-          give_up(CommError(describe(work, work.at, 0),
-                            concat("rank ", s.peer, " sent ", arrival.bytes, " bytes where rank ", rank(),
-                                   " expects ", bytes)));
-        if (s.action == schedule::Action::receive_reduce)
-          work.reduce(mine, arrival.data, r.size(), s.completes ? work.scale : 1.0f);
-        else if (arrival.data != mine)
-          std::memcpy(mine, arrival.data, bytes);
-        transport_.release(request);
-      }
-    }
+    if (!r.empty() && !execute(work, s, r)) break;
     ++work.at;
   }
   return work.at != first;
+}
+
+template <transport::Transport T>
+bool Engine<T>::execute(Work& work, const detail::Program::Step& s, const Range& r) {
+  using detail::Act;
+  auto& request = work.requests[work.at];
+  std::byte* mine = address(work, s, r);
+  const std::size_t bytes = static_cast<std::size_t>(r.size()) * work.element;
+  switch (s.act) {
+    case Act::send:
+    case Act::expose:
+      if (!transport_.send(request, s.peer, work.lane, mine, bytes)) return false;
+      ++traffic_.messages;
+      if (s.act == Act::send) traffic_.bytes += static_cast<std::int64_t>(bytes);
+      return true;
+    case Act::fold:
+      fold(work, s, r);
+      return true;
+    case Act::detach:
+      transport_.release(work.requests[static_cast<std::size_t>(s.other)]);
+      return true;
+    case Act::settle:
+      return transport_.sent(work.requests[static_cast<std::size_t>(s.other)]);
+    case Act::receive:
+    case Act::receive_reduce:
+    case Act::attach:
+      break;
+  }
+  if (work.posted <= work.at || unreleased(work, s) >= 0) return false;
+  const transport::Arrival arrival = transport_.arrived(request);
+  if (arrival.data == nullptr) return false;
+  if (arrival.bytes != bytes)
+    give_up(CommError(describe(work, work.at, 0), concat("rank ", s.peer, " sent ", arrival.bytes,
+                                                         " bytes where rank ", rank(), " expects ", bytes)));
+  if (s.act == Act::attach) {
+    work.peers[static_cast<std::size_t>(s.peer)] = const_cast<void*>(arrival.data);  // it let this rank in
+    return true;
+  }
+  if (s.act == Act::receive_reduce)
+    work.reduce(mine, arrival.data, r.size(), s.completes ? work.scale : 1.0f);
+  else if (arrival.data != mine)
+    std::memcpy(mine, arrival.data, bytes);
+  transport_.release(request);
+  return true;
+}
+
+template <transport::Transport T>
+void Engine<T>::fold(Work& work, const detail::Program::Step& s, const Range& r) {
+  const auto& peers = work.program->peers;
+  const std::size_t offset = static_cast<std::size_t>(r.begin) * work.element;
+  const auto buffer = [&](int i) {
+    const int peer = peers[static_cast<std::size_t>(i)];
+    if (peer != rank()) traffic_.bytes += r.size() * static_cast<std::int64_t>(work.element);
+    return static_cast<void*>(static_cast<std::byte*>(work.peers[static_cast<std::size_t>(peer)]) + offset);
+  };
+  const int sources = s.first_store - s.first_load, places = s.last_store - s.first_store;
+  for (int i = 0; i < sources; ++i) work.from[static_cast<std::size_t>(i)] = buffer(s.first_load + i);
+  for (int i = 0; i < places; ++i) work.into[static_cast<std::size_t>(i)] = buffer(s.first_store + i);
+  work.fold(work.into.data(), places, work.from.data(), sources, r.size(), s.completes ? work.scale : 1.0f,
+            work.streams);
 }
 
 template <transport::Transport T>
@@ -445,7 +572,7 @@ bool Engine<T>::quiet_now(Work& work) {
   const auto& steps = work.program->steps;
   for (; work.confirmed < steps.size(); ++work.confirmed) {
     const auto& s = steps[work.confirmed];
-    if (s.action == schedule::Action::send && !range(work, s).empty() &&
+    if (s.act == detail::Act::send && !range(work, s).empty() &&
         !transport_.sent(work.requests[work.confirmed]))
       return false;
   }
@@ -461,11 +588,9 @@ bool Engine<T>::progress() {
         Work& work = *lane.queue[lane.head];
         moved = advance(work) || moved;
         if (work.at < work.program->steps.size()) break;
-        work.state = State::complete;
-        moved = true;
         lane.pop();
-        if (work.bucket >= 0 && observer_.call != nullptr)
-          observer_.call(observer_.context, {work.bucket, work.begin, Clock::now()});
+        end(work);
+        moved = true;
       }
   } catch (const CommError&) {
     throw;
@@ -480,7 +605,7 @@ std::size_t Engine<T>::blocked_at(Work& work) {
   const auto& steps = work.program->steps;
   if (work.at >= steps.size()) return std::min(work.confirmed, steps.size());
   const auto& s = steps[work.at];
-  if (s.action != schedule::Action::send && work.posted <= work.at)
+  if (s.receives() && work.posted <= work.at)
     if (const int send = unreleased(work, s); send >= 0) return static_cast<std::size_t>(send);
   return work.at;
 }
@@ -504,14 +629,15 @@ int Engine<T>::find_culprit(int peer) {
 }
 
 template <transport::Transport T>
-template <class Done>
-void Engine<T>::wait(Work& work, Done done) {
+template <class Done, class Also>
+void Engine<T>::await(Done done, Also also, bool elsewhere) {
   const int spins = transport_.patience();
   Deadline deadline(options_.deadline);
   int idle = 0;
   for (;;) {
     const std::uint32_t ticket = transport_.ticket();
-    if (progress()) {
+    const bool moved = progress();
+    if (also() || moved) {
       idle = 0;
       if (done()) return;
       deadline = Deadline(options_.deadline);
@@ -522,18 +648,26 @@ void Engine<T>::wait(Work& work, Done done) {
       transport::pause();
       continue;
     }
-    // An earlier exchange of the same lane may be what this one waits for.
-    Lane& lane = lanes_[static_cast<std::size_t>(work.lane)];
-    Work& blocked = lane.empty() ? work : *lane.queue[lane.head];
-    const std::size_t step = blocked_at(blocked);
-    const auto fields = [&] { return describe(blocked, step, deadline.elapsed()); };
-    if (step < blocked.program->steps.size()) {
-      const std::string_view gone = transport_.departed(blocked.program->steps[step].peer);
-      if (!gone.empty()) {
-        if (progress()) continue;  // its last message may have come just before it went
-        if (done()) return;
-        give_up(CommError(fields(), gone));
-      }
+    Work* blocked = nullptr;
+    std::size_t step = 0;
+    std::string_view gone;
+    each_blocked([&](Work& work) {
+      if (!gone.empty()) return;
+      const std::size_t at = blocked_at(work);
+      if (at >= work.program->steps.size()) return;
+      gone = transport_.departed(work.program->steps[at].peer);
+      if (blocked != nullptr && gone.empty()) return;
+      blocked = &work;
+      step = at;
+    });
+    const auto fields = [&] {
+      if (blocked == nullptr) return CommError::Fields{rank(), -1, "exchange", 0, 0, deadline.elapsed()};
+      return describe(*blocked, step, deadline.elapsed());
+    };
+    if (!gone.empty()) {
+      if (progress()) continue;  // its last message may have come just before it went
+      if (done()) return;
+      give_up(CommError(fields(), gone));
     }
     if (deadline.expired()) {
       CommError::Fields f = fields();
@@ -542,7 +676,10 @@ void Engine<T>::wait(Work& work, Done done) {
       if (f.culprit != f.peer) reason += concat("; it is rank ", f.culprit, " that everyone waits for");
       give_up(CommError(f, reason));
     }
-    transport_.rest(ticket, idle - spins);
+    if (elsewhere)
+      transport::nap(idle - spins);
+    else
+      transport_.rest(ticket, idle - spins);
   }
 }
 

@@ -67,12 +67,12 @@ class Native : public Collectives<schedule::Ring, transport::Mpi> {
     all_reduce(values, op);
   }
   void all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
-    const auto [loop, type, op] = reduction;
+    const auto [loop, type, op, fold] = reduction;
     const MPI_Datatype datatype = type == DType::f32   ? MPI_FLOAT
                                   : type == DType::f64 ? MPI_DOUBLE
                                   : type == DType::i32 ? MPI_INT32_T
                                                        : MPI_DATATYPE_NULL;
-    if (datatype == MPI_DATATYPE_NULL || loop == nullptr)
+    if (datatype == MPI_DATATYPE_NULL || loop == nullptr || fold == nullptr)
       fail<ConfigError>("native has no ", name_of(op), " of ", convoy::name_of(type),
                         "; use ring over mpi, or f32 or f64");
     const MPI_Op operation = op == Op::min ? MPI_MIN : op == Op::max ? MPI_MAX : MPI_SUM;

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include <convoy/comm/schedule/direct.hpp>
 #include <convoy/comm/schedule/price.hpp>
 #include <convoy/comm/schedule/schedule.hpp>
 #include <convoy/core/clock.hpp>
@@ -33,41 +34,82 @@ constexpr int segments_for(std::int64_t count, std::size_t element, int blocks, 
 
 namespace detail {
 
+/// What an engine does in one step: a message's part of a schedule, or one of what a schedule over shared
+/// memory comes down to.
+enum class Act : unsigned char {
+  send,
+  receive,
+  receive_reduce,
+  expose,  // let the peer into the whole buffer: the first barrier's half towards it
+  attach,  // wait to be let into the peer's
+  fold,    // combine and store
+  detach,  // say that the peer's is left alone again
+  settle,  // wait for the peer to say so: the second barrier
+};
+
 /// One rank's steps, with what their execution needs to know in advance.
 struct Program {
   struct Step {
-    schedule::Action action;
+    Act act;
     bool completes;
     int peer;
-    int chunk;
+    int chunk;  // in this rank's buffer; from `inbox` on, in its inbox
     int count;
-    int first_guard, last_guard;  // the sends in `guards` that must be over before a receive writes
-    int ready;                    // a receive may be announced once this many steps are done
-    int slot;                     // which scratch buffer a receive_reduce uses
+    int first_guard = 0, last_guard = 0;  // the sends in `guards` that must be over before a receive writes
+    int ready = 0;                        // a receive may be announced once this many steps are done
+    int slot = 0;                         // which scratch buffer a receive_reduce uses
+    int other = 0;                        // attach and detach of each other, the expose of a settle
+    int first_load = 0, first_store = 0, last_store = 0;  // of a fold, in `peers`
+
+    constexpr bool receives() const {
+      return act == Act::receive || act == Act::receive_reduce || act == Act::attach;
+    }
+    constexpr bool whole() const { return act >= Act::expose && act != Act::fold; }
   };
   std::string_view name;
-  int blocks = 1, segments = 1, root = 0;
+  int blocks = 1, segments = 1, root = 0, rank = 0;
   std::vector<Step> steps;
   std::vector<int> guards;
+  std::vector<int> peers;
+  bool reduces = true;
 
   static constexpr int slots = 8;
 
+  /// The first chunk that lies in the inbox, which has a slot for each rank, each as long as this rank's own
+  /// block.
+  int inbox() const { return blocks * segments; }
+
   template <schedule::Schedule S>
-  Program(const S& s, int rank, int size, int root_rank)
-      : name(S::name), blocks(s.blocks(size)), segments(s.segments), root(root_rank) {
-    const auto chunk_count = static_cast<std::size_t>(schedule::chunks(s, size));
+  Program(const S& s, int my_rank, int size, int root_rank)
+      : name(S::name), segments(s.segments), root(root_rank), rank(my_rank) {
+    const auto place = [&](int chunk) {
+      if constexpr (requires { s.places(size); })
+        return s.place(chunk / segments, rank, size) * segments + chunk % segments;
+      else
+        return chunk;
+    };
+    int all = s.blocks(size);
+    blocks = all;
+    if constexpr (requires { s.places(size); }) {
+      blocks = s.places(size);
+      all = blocks + size;
+    }
+    const auto chunk_count = static_cast<std::size_t>(all * segments);
     std::vector<std::vector<int>> reads(chunk_count);  // the sends of a chunk since it was last written
     std::vector<int> last_touch(chunk_count, -1);
-    std::vector<int> reduces;
+    std::vector<int> reduced;
     s.steps(rank, size, [&](schedule::Step step) {
       const int index = static_cast<int>(steps.size());
       const int guard = static_cast<int>(guards.size());
-      Step made{step.action, step.completes, step.peer, step.chunk, step.count, guard, guard, 0, 0};
-      for (int c = step.chunk; c < step.chunk + step.count; ++c) {
+      const Act act = step.action == schedule::Action::send      ? Act::send
+                      : step.action == schedule::Action::receive ? Act::receive
+                                                                 : Act::receive_reduce;
+      Step made{act, step.completes, step.peer, place(step.chunk), step.count, guard, guard};
+      for (int c = made.chunk; c < made.chunk + made.count; ++c) {
         const auto chunk = static_cast<std::size_t>(c);
         made.ready = std::max(made.ready, last_touch[chunk] + 1);
         last_touch[chunk] = index;
-        if (step.action == schedule::Action::send) {
+        if (act == Act::send) {
           reads[chunk].push_back(index);
         } else {
           for (int read : reads[chunk])
@@ -76,14 +118,51 @@ struct Program {
         }
       }
       made.last_guard = static_cast<int>(guards.size());
-      if (step.action == schedule::Action::receive_reduce) {
-        const int number = static_cast<int>(reduces.size());
+      if (act == Act::receive_reduce) {
+        const int number = static_cast<int>(reduced.size());
         made.slot = number % slots;
-        made.ready = number < slots ? 0 : reduces[static_cast<std::size_t>(number - slots)] + 1;
-        reduces.push_back(index);
+        made.ready = number < slots ? 0 : reduced[static_cast<std::size_t>(number - slots)] + 1;
+        reduced.push_back(index);
       }
       steps.push_back(made);
     });
+  }
+
+  template <schedule::SharedSchedule S>
+  Program(const S& s, int my_rank, int size, int root_rank)
+      : name(S::name),
+        blocks(s.blocks(size)),
+        root(root_rank),
+        rank(my_rank),
+        reduces(S::goal == schedule::Goal::all_reduce || S::goal == schedule::Goal::reduce_scatter) {
+    const auto others = [&](Act act) {
+      for (int k = 1; k < size; ++k) steps.push_back({act, false, (rank + k) % size, 0, 1});
+    };
+    others(Act::expose);
+    others(Act::attach);
+    bool storing = true;
+    s.accesses(rank, size, [&](schedule::Access a) {
+      const int at = static_cast<int>(peers.size());
+      if (a.kind == schedule::Access::load && (storing || steps.back().chunk != a.chunk)) {
+        Step fold{Act::fold, reduces, rank, a.chunk, 1};
+        fold.first_load = fold.first_store = fold.last_store = at;
+        steps.push_back(fold);
+      }
+      storing = a.kind == schedule::Access::store;
+      peers.push_back(a.peer);
+      if (!storing) steps.back().first_store = at + 1;
+      steps.back().last_store = at + 1;
+    });
+    others(Act::detach);
+    others(Act::settle);
+    const int last = static_cast<int>(steps.size());
+    for (int k = 0; k < size - 1; ++k) {
+      const int expose = k, attach = size - 1 + k, detach = last - 2 * (size - 1) + k,
+                settle = last - (size - 1) + k;
+      steps[static_cast<std::size_t>(attach)].other = detach;
+      steps[static_cast<std::size_t>(detach)].other = attach;
+      steps[static_cast<std::size_t>(settle)].other = expose;
+    }
   }
 };
 

@@ -37,6 +37,7 @@ enum class Goal : unsigned char {
   reduce_scatter,  ///< the owner of each block does
   all_gather,      ///< starting where reduce_scatter ends, every rank ends with every chunk
   broadcast,       ///< every rank ends with the root's chunks
+  all_to_all,      ///< rank j ends with block i * n + j of each rank i
 };
 
 /// `steps(rank, size, emit)` calls `emit(Step)` for each step of one rank in order; the k-th send from a to b

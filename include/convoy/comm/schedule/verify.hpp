@@ -251,7 +251,9 @@ constexpr Verdict verify(const S& schedule, int size, int capacity = 0) {
   if (outcome.left) return {Fault::mismatched_peer, outcome.rank, -1, -1, outcome.peer};
   for (int r = 0; r < size; ++r)
     for (int c = 0; c < count; ++c) {
-      if (S::goal == Goal::reduce_scatter && schedule.owner(c / schedule.segments, size) != r) continue;
+      const int block = c / schedule.segments;
+      if (S::goal == Goal::reduce_scatter && schedule.owner(block, size) != r) continue;
+      if (S::goal == Goal::all_to_all && block % size != r) continue;
       if (!prover.full(prover.contributors(r, c))) return {Fault::incomplete, r, -1, c, -1};
     }
   return {};

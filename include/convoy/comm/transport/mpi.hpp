@@ -3,17 +3,13 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
-
-#include <sched.h>
 
 #include <convoy/comm/transport/mpi_session.hpp>
 #include <convoy/comm/transport/transport.hpp>
@@ -155,13 +151,7 @@ class Mpi {
 
   std::uint32_t ticket() const { return 0; }
 
-  /// There is nothing to sleep on: yield for about a millisecond (a peer on the same core goes on), then nap.
-  void rest(std::uint32_t, int round) {
-    if (round < 2000)
-      sched_yield();
-    else
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-  }
+  void rest(std::uint32_t, int round) { nap(round); }
 
   int patience() const { return state_->patience; }
 

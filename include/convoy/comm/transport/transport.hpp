@@ -2,6 +2,7 @@
 // on it.
 #pragma once
 
+#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +21,9 @@ struct Arrival {
   std::size_t bytes = 0;
 };
 
+/// Optional members: `memory()`, a resource for what peers can read in place, and `reaches(data, bytes)`,
+/// whether they can read that; without them everything can be read.
+///
 /// Messages of one (peer, lane) keep their order and are numbered from 0; lanes are independent of each
 /// other. A value of a transport is a light handle, copied freely; it is used by one thread at a time.
 // clang-format off
@@ -80,6 +84,15 @@ inline int processors() {
 /// How often `ranks` waiting ranks look before they rest: about a millisecond if there are processors for
 /// all, else just long enough not to sleep through an answer that is on its way.
 inline int patience_of(int ranks) { return ranks <= processors() ? 10'000 : 300; }
+
+/// Where there is nothing to sleep on: yields for about a millisecond (a peer on the same core goes on), then
+/// sleeps a little. `round` counts from 0.
+inline void nap(int round) {
+  if (round < 2000)
+    std::this_thread::yield();
+  else
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+}
 
 /// Tells the processor that this is a spin loop.
 inline void pause() {

@@ -1,0 +1,67 @@
+// Pipeline: buckets that go through several exchanges, one after the other, with work of this rank's own in
+// between. While one bucket is in its second exchange, the next may be in its first.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <vector>
+
+namespace convoy::comm {
+
+/// Where each bucket is. A policy with a pipeline has
+///   enter(stage, bucket)   begins the exchange of a stage; `enter(stages, bucket)` is the work after the
+///   last passed(stage, bucket)  whether a stage is over
+/// Buckets enter every stage in the order in which they were begun, which is the same on all ranks; each
+/// stage needs lanes of its own.
+template <int stages>
+class Pipeline {
+ public:
+  /// Makes room for `count` buckets, none begun.
+  void resize(int count) {
+    stage_.assign(static_cast<std::size_t>(count), -1);
+    order_.reserve(static_cast<std::size_t>(count));
+    reset();
+  }
+  int size() const { return static_cast<int>(stage_.size()); }
+
+  bool begun(int bucket) const { return stage_of(bucket) >= 0; }
+  /// The stage that a bucket is in; `stages` once it is through.
+  int stage_of(int bucket) const { return stage_[static_cast<std::size_t>(bucket)]; }
+  bool through(int bucket) const { return stage_of(bucket) == stages; }
+
+  template <class Policy>
+  void start(Policy& policy, int bucket) {
+    order_.push_back(bucket);
+    stage_[static_cast<std::size_t>(bucket)] = 0;
+    policy.enter(0, bucket);
+    move(policy);
+  }
+
+  /// Moves buckets on as far as they can go; true if any moved.
+  template <class Policy>
+  bool move(Policy& policy) {
+    bool moved = false;
+    for (int s = 0; s < stages; ++s)
+      for (std::size_t& head = head_[static_cast<std::size_t>(s)]; head < order_.size(); ++head) {
+        const int bucket = order_[head];
+        if (stage_of(bucket) != s || !policy.passed(s, bucket)) break;
+        policy.enter(s + 1, bucket);
+        stage_[static_cast<std::size_t>(bucket)] = s + 1;
+        moved = true;
+      }
+    return moved;
+  }
+
+  /// All buckets may be begun again.
+  void reset() {
+    order_.clear();
+    head_ = {};
+    for (int& s : stage_) s = -1;
+  }
+
+ private:
+  std::vector<int> stage_, order_;
+  std::array<std::size_t, stages> head_{};
+};
+
+}  // namespace convoy::comm

@@ -1,0 +1,194 @@
+// Direct: what ranks that see each other's memory do to combine their buffers, as data. Between a barrier at
+// which all have come and one at which all are done, each rank combines its own part of all buffers and
+// stores the result to whom it concerns. Nothing is sent, and a value is read once and written once: 2nM
+// bytes of memory traffic for n buffers of M bytes.
+//
+// Contributions are combined in the order of ranks, so that the bits depend neither on the number of parts
+// nor on who does the work.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <string_view>
+
+#include <convoy/comm/schedule/network.hpp>
+#include <convoy/comm/schedule/price.hpp>
+#include <convoy/comm/schedule/schedule.hpp>
+#include <convoy/comm/schedule/verify.hpp>
+
+namespace convoy::schedule {
+
+/// One access of a rank to a chunk of a rank's buffer. Loads of a chunk combine it into an accumulator, the
+/// stores that follow write that to the same chunk of buffers.
+struct Access {
+  enum Kind : unsigned char { load, store };
+  Kind kind{};
+  int peer = 0;  ///< whose buffer; may be the rank itself
+  int chunk = 0;
+};
+
+/// A schedule over shared memory: `accesses(rank, size, emit)` calls `emit(Access)` for each access of one
+/// rank in order. All of them lie between the two barriers.
+template <class S>
+concept SharedSchedule = requires(const S& s, int n) {
+  { S::name } -> std::convertible_to<std::string_view>;
+  { S::goal } -> std::convertible_to<Goal>;
+  { s.blocks(n) } -> std::same_as<int>;
+  { s.owner(n, n) } -> std::same_as<int>;
+  s.accesses(n, n, [](Access) {});
+};
+
+namespace detail {
+
+// Blocks [rank * blocks / size, (rank + 1) * blocks / size) are a rank's own.
+constexpr int first_block(int rank, int size, int blocks) { return rank * blocks / size; }
+constexpr int block_owner(int block, int size, int blocks) { return ((block + 1) * size - 1) / blocks; }
+
+}  // namespace detail
+
+/// Every rank combines its own blocks into its own buffer. `parts` blocks in all, 0 for one a rank.
+struct DirectReduceScatter {
+  static constexpr std::string_view name = "direct reduce-scatter";
+  static constexpr Goal goal = Goal::reduce_scatter;
+  int parts = 0;
+
+  constexpr int blocks(int size) const { return parts > 0 ? parts : size; }
+  constexpr int owner(int block, int size) const { return detail::block_owner(block, size, blocks(size)); }
+  template <class Emit>
+  constexpr void accesses(int rank, int size, Emit&& emit) const {
+    const int end = detail::first_block(rank + 1, size, blocks(size));
+    for (int b = detail::first_block(rank, size, blocks(size)); b < end; ++b) {
+      for (int p = 0; p < size; ++p) emit(Access{Access::load, p, b});
+      emit(Access{Access::store, rank, b});
+    }
+  }
+};
+
+/// Every rank stores its own blocks to all others.
+struct DirectAllGather {
+  static constexpr std::string_view name = "direct all-gather";
+  static constexpr Goal goal = Goal::all_gather;
+  int parts = 0;
+
+  constexpr int blocks(int size) const { return parts > 0 ? parts : size; }
+  constexpr int owner(int block, int size) const { return detail::block_owner(block, size, blocks(size)); }
+  template <class Emit>
+  constexpr void accesses(int rank, int size, Emit&& emit) const {
+    const int end = detail::first_block(rank + 1, size, blocks(size));
+    for (int b = detail::first_block(rank, size, blocks(size)); b < end; ++b) {
+      emit(Access{Access::load, rank, b});
+      for (int k = 1; k < size; ++k) emit(Access{Access::store, (rank + k) % size, b});
+    }
+  }
+};
+
+/// Every rank combines its own block and stores the result to all.
+struct Direct {
+  static constexpr std::string_view name = "direct";
+  static constexpr Goal goal = Goal::all_reduce;
+  using ReduceScatter = DirectReduceScatter;
+  using AllGather = DirectAllGather;
+
+  constexpr int blocks(int size) const { return size; }
+  constexpr int owner(int block, int) const { return block; }
+  template <class Emit>
+  constexpr void accesses(int rank, int size, Emit&& emit) const {
+    for (int p = 0; p < size; ++p) emit(Access{Access::load, p, rank});
+    for (int k = 0; k < size; ++k) emit(Access{Access::store, (rank + k) % size, rank});
+  }
+};
+
+/// The proof of a schedule over shared memory, by epochs: between the barriers nothing orders two ranks, so
+/// that no chunk of a buffer that one rank stores to may be touched by another; and every element ends as the
+/// combination of all ranks' values, each exactly once.
+template <SharedSchedule S>
+constexpr Verdict verify(const S& schedule, int size) {
+  const int count = schedule.blocks(size), words = (size + 31) / 32;
+  const auto cells = static_cast<std::size_t>(size) * static_cast<std::size_t>(count);
+  const auto word_count = static_cast<std::size_t>(words);
+  // What the chunks hold before and after, and who touches them.
+  Table<std::uint32_t> before(cells * word_count), after(cells * word_count), sum(word_count);
+  Table<int> writer(cells), reader(cells);  // a rank plus 1; readers beyond one are size + 1
+  const bool reduces = S::goal == Goal::all_reduce || S::goal == Goal::reduce_scatter;
+  for (int r = 0; r < size; ++r)
+    for (int c = 0; c < count; ++c) {
+      const std::int64_t cell = (std::int64_t{r} * count + c) * words;
+      for (int q = 0; q < size; ++q)
+        if (reduces ? q == r : schedule.owner(c, size) == r) before.data[cell + q / 32] |= 1u << (q % 32);
+      for (int w = 0; w < words; ++w) after.data[cell + w] = before.data[cell + w];
+    }
+  Verdict verdict{};
+  for (int r = 0; r < size && verdict; ++r) {
+    int index = 0, chunk = -1;
+    bool storing = false;
+    schedule.accesses(r, size, [&](Access a) {
+      const int step = index++;
+      if (!verdict) return;
+      if (a.peer < 0 || a.peer >= size || a.chunk < 0 || a.chunk >= count) {
+        verdict = {Fault::bad_step, r, step, a.chunk, a.peer};
+        return;
+      }
+      if (a.kind == Access::load && (storing || a.chunk != chunk)) {
+        storing = false;
+        chunk = a.chunk;
+        for (int w = 0; w < words; ++w) sum.data[w] = 0;
+      }
+      if (a.chunk != chunk) {  // a store of what was not loaded
+        verdict = {Fault::mismatched_chunk, r, step, a.chunk, a.peer};
+        return;
+      }
+      const std::int64_t at = std::int64_t{a.peer} * count + a.chunk, cell = at * words;
+      if (a.kind == Access::load) {
+        for (int w = 0; w < words; ++w) {
+          if ((sum.data[w] & before.data[cell + w]) != 0)
+            verdict = {Fault::double_count, r, step, a.chunk, a.peer};
+          sum.data[w] |= before.data[cell + w];
+        }
+        int& seen = reader.data[at];
+        seen = seen == 0 || seen == r + 1 ? r + 1 : size + 1;
+      } else {
+        storing = true;
+        int& seen = writer.data[at];
+        if (seen != 0) verdict = {Fault::overwritten, r, step, a.chunk, seen - 1};
+        seen = r + 1;
+        for (int w = 0; w < words; ++w) after.data[cell + w] = sum.data[w];
+      }
+    });
+  }
+  if (!verdict) return verdict;
+  for (int r = 0; r < size; ++r)
+    for (int c = 0; c < count; ++c) {
+      const std::int64_t at = std::int64_t{r} * count + c;
+      const int wrote = writer.data[at], read = reader.data[at];
+      if (wrote != 0 && read != 0 && wrote != read)
+        return {Fault::overwritten, wrote - 1, -1, c, read <= size ? read - 1 : r};
+      if (S::goal == Goal::reduce_scatter && schedule.owner(c, size) != r) continue;
+      for (int q = 0; q < size; ++q)
+        if ((after.data[at * words + q / 32] >> (q % 32) & 1u) == 0) return {Fault::incomplete, r, -1, c, -1};
+    }
+  return {};
+}
+
+/// The price of a schedule over shared memory: `messages` are barriers' notices, `bytes` what is loaded and
+/// stored in all, `beta` the seconds per byte of one rank's loads and stores.
+template <SharedSchedule S>
+constexpr Price price(const S& schedule, int size, std::int64_t count, std::int64_t element,
+                      CostModel model = {}) {
+  Price total;
+  for (int r = 0; r < size; ++r) {
+    std::int64_t bytes = 0;
+    schedule.accesses(r, size, [&](Access a) {
+      bytes += range_of(a.chunk, count, schedule.blocks(size), 1, grain_of(element)).size() * element;
+    });
+    const std::int64_t messages = count > 0 ? size - 1 : 0;
+    const double seconds = 2 * model.alpha * (size > 1 ? 1 : 0) + model.beta * static_cast<double>(bytes);
+    total.bytes += bytes;
+    total.messages += messages;
+    if (bytes > total.most_bytes) total.most_bytes = bytes;
+    if (messages > total.most_messages) total.most_messages = messages;
+    if (seconds > total.seconds) total.seconds = seconds;
+  }
+  return total;
+}
+
+}  // namespace convoy::schedule

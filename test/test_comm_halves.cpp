@@ -1,0 +1,209 @@
+// SANITIZE: address thread
+// Direct, Sharded and Reproducible over threads: their proofs, their bits, training with several buckets in
+// flight, and reduce-scatter and all-gather on a user's own spans.
+#include <atomic>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "comm_step.hpp"
+#include <convoy/comm/exchange/halves.hpp>
+#include <convoy/comm/schedule/all_to_all.hpp>
+#include <convoy/comm/schedule/direct.hpp>
+#include <convoy/comm/schedule/verify.hpp>
+
+using namespace convoy;
+using transport::Threads;
+
+namespace {
+
+const comm::Options small{.deadline = Seconds(20), .segment_bytes = 256, .window = 2};
+
+template <class T>
+std::vector<T> in_order(int size, std::int64_t count, std::uint64_t seed, comm::Op op) {
+  std::vector<T> result(static_cast<std::size_t>(count));
+  std::vector<std::vector<T>> inputs;
+  for (int r = 0; r < size; ++r) inputs.push_back(oracle::input<T>(r, count, seed));
+  using W = std::conditional_t<sizeof(T) == 2, float, T>;
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    W value = static_cast<W>(inputs[0][i]);
+    for (std::size_t r = 1; r < inputs.size(); ++r)
+      value = oracle::combine<W>(value, static_cast<W>(inputs[r][i]), op,
+                                 r + 1 == inputs.size() ? 1.0f / static_cast<float>(size) : 1.0f);
+    result[i] = static_cast<T>(value);
+  }
+  return result;
+}
+
+// parameters -= sum in the order of ranks.
+std::vector<float> trained_in_order(int size, std::int64_t count, int steps) {
+  std::vector<float> parameters(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i] = static_cast<float>(i % 100);
+  for (int step = 0; step < steps; ++step) {
+    const auto sums = in_order<float>(size, count, static_cast<std::uint64_t>(step), comm::Op::sum);
+    for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i] -= sums[i];
+  }
+  return parameters;
+}
+
+template <std::size_t... n>
+constexpr bool proved(std::index_sequence<n...>) {
+  return (... &&
+          (verify(schedule::Direct{}, n + 1) && verify(schedule::DirectReduceScatter{}, n + 1) &&
+           verify(schedule::DirectAllGather{}, n + 1) && verify(schedule::DirectReduceScatter{16}, n + 1) &&
+           verify(schedule::DirectAllGather{16}, n + 1) && verify(schedule::AllToAll{}, n + 1, 16)));
+}
+static_assert(proved(std::make_index_sequence<16>{}));
+
+// Wrong schedules over shared memory.
+struct Twice : schedule::Direct {
+  template <class Emit>
+  constexpr void accesses(int rank, int size, Emit&& emit) const {
+    for (int p = 0; p < size; ++p) emit(schedule::Access{schedule::Access::load, p, rank});
+    emit(schedule::Access{schedule::Access::load, 0, rank});
+    for (int p = 0; p < size; ++p) emit(schedule::Access{schedule::Access::store, p, rank});
+  }
+};
+struct Forgets : schedule::Direct {
+  template <class Emit>
+  constexpr void accesses(int rank, int size, Emit&& emit) const {
+    for (int p = 1; p < size; ++p) emit(schedule::Access{schedule::Access::load, p, rank});
+    for (int p = 0; p < size; ++p) emit(schedule::Access{schedule::Access::store, p, rank});
+  }
+};
+struct Races : schedule::Direct {  // every rank combines everything into its own buffer, while others read it
+  template <class Emit>
+  constexpr void accesses(int rank, int size, Emit&& emit) const {
+    for (int c = 0; c < size; ++c) {
+      for (int p = 0; p < size; ++p) emit(schedule::Access{schedule::Access::load, p, c});
+      emit(schedule::Access{schedule::Access::store, rank, c});
+    }
+  }
+};
+struct Misses : schedule::Direct {
+  template <class Emit>
+  constexpr void accesses(int rank, int size, Emit&& emit) const {
+    for (int p = 0; p < size; ++p) emit(schedule::Access{schedule::Access::load, p, rank});
+    for (int p = 1; p < size; ++p) emit(schedule::Access{schedule::Access::store, p, rank});
+  }
+};
+
+template <class Comm>
+void check_training(int ranks, std::int64_t count, const std::vector<float>& expected,
+                    const comm::Options& options) {
+  std::atomic<int> right{0};
+  Threads::World(ranks).run([&](Threads endpoint) {
+    Comm exchange(endpoint, options);
+    constexpr bool shards = Comm::name.starts_with("sharded");
+    Buffer<float> gradients(static_cast<std::size_t>(count), exchange.memory());
+    Buffer<float> parameters(static_cast<std::size_t>(count), exchange.memory());
+    const auto cuts = oracle::buckets(count);
+    exchange.open(comm::Fingerprint().add("model", "none"), {gradients, parameters, cuts});
+    for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i] = static_cast<float>(i % 100);
+    std::int64_t updated = 0;
+    for (int step = 0; step < 3; ++step) {
+      const auto mine = oracle::input<float>(exchange.rank(), count, static_cast<std::uint64_t>(step));
+      for (std::size_t b = 0; b < cuts.size(); ++b) {
+        std::copy(mine.begin() + cuts[b].begin, mine.begin() + cuts[b].end,
+                  gradients.begin() + cuts[b].begin);
+        if (b != 2) exchange.begin(static_cast<int>(b));
+        for (int k = 0; k < 7; ++k) exchange.poll();
+      }
+      exchange.finish([&](Range range, float scale) {
+        updated += range.size();
+        for (auto i = static_cast<std::size_t>(range.begin); i < static_cast<std::size_t>(range.end); ++i)
+          parameters[i] -= scale * gradients[i];
+      });
+    }
+    std::int64_t own = 0;
+    for (const Range& r : comm::updates(exchange, cuts)) own += r.size();
+    right += oracle::same_bits(std::vector<float>(parameters.begin(), parameters.end()), expected) &&
+             updated == 3 * own && (own == count) == (!shards || ranks == 1);
+  });
+  CAPTURE(Comm::name);
+  CAPTURE(ranks);
+  CHECK(right == ranks);
+}
+
+}  // namespace
+
+TEST_CASE("wrong schedules over shared memory are refused for what is wrong with them") {
+  using schedule::Fault;
+  CHECK(schedule::verify(Twice{}, 4).fault == Fault::double_count);
+  CHECK(schedule::verify(Forgets{}, 4).fault == Fault::incomplete);
+  CHECK(schedule::verify(Races{}, 4).fault == Fault::overwritten);
+  CHECK(schedule::verify(Misses{}, 4).fault == Fault::incomplete);
+  CHECK(schedule::verify(schedule::Direct{}, 1024));
+  CHECK(schedule::verify(schedule::DirectReduceScatter{}, 1000));
+  CHECK(schedule::verify(schedule::AllToAll{4}, 60, 16));
+}
+
+TEST_CASE_TEMPLATE("sums come in the order of ranks, whatever the algorithm", A, comm::Direct<Threads>,
+                   comm::Reproducible<comm::Ring<Threads>>, comm::Reproducible<comm::Tree<Threads>>,
+                   comm::Reproducible<comm::Direct<Threads>>) {
+  for (int ranks = 1; ranks <= 7; ++ranks)
+    for (const comm::Options& options : {small, comm::Options{.deadline = Seconds(20)}})
+      for (std::int64_t count : {0, 1, 17, 1000, 20'011}) {
+        std::atomic<int> right{0};
+        Threads::World(ranks).run([&](Threads endpoint) {
+          A exchange(endpoint, options);
+          const auto one = [&](auto value, auto op, comm::Op which) {
+            using T = decltype(value);
+            auto values = oracle::input<T>(exchange.rank(), count, 3);
+            exchange.all_reduce(std::span<T>(values), op);
+            right += oracle::same_bits(values, in_order<T>(ranks, count, 3, which));
+          };
+          one(f32{}, comm::sum, comm::Op::sum);
+          one(f32{}, comm::mean, comm::Op::mean);
+          one(f64{}, comm::sum, comm::Op::sum);
+          one(bf16{}, comm::mean, comm::Op::mean);
+          one(f16{}, comm::sum, comm::Op::sum);
+          one(i32{}, comm::max, comm::Op::max);
+          one(f32{}, comm::min, comm::Op::min);
+        });
+        CAPTURE(ranks);
+        CAPTURE(count);
+        CHECK(right == 7 * ranks);
+      }
+}
+
+TEST_CASE("training gives the same bits sharded or not, and the reproducible ones for every algorithm") {
+  for (int ranks : {1, 2, 3, 4, 6}) {
+    const std::int64_t count = 9'001;
+    const auto ring = oracle::trained(ranks, count, 3), ordered = trained_in_order(ranks, count, 3);
+    check_training<comm::Ring<Threads>>(ranks, count, ring, small);
+    check_training<comm::Sharded<comm::Ring<Threads>>>(ranks, count, ring, small);
+    for (const comm::Options& options : {small, comm::Options{.deadline = Seconds(20)}}) {
+      check_training<comm::Direct<Threads>>(ranks, count, ordered, options);
+      check_training<comm::Sharded<comm::Direct<Threads>>>(ranks, count, ordered, options);
+      check_training<comm::Reproducible<comm::Ring<Threads>>>(ranks, count, ordered, options);
+      check_training<comm::Reproducible<comm::HalvingDoubling<Threads>>>(ranks, count, ordered, options);
+      check_training<comm::Sharded<comm::Reproducible<comm::Ring<Threads>>>>(ranks, count, ordered, options);
+    }
+  }
+}
+
+TEST_CASE("a reduce-scatter leaves each rank its own block, an all-gather gives all of them to all") {
+  for (int ranks = 1; ranks <= 5; ++ranks)
+    for (std::int64_t count : {1, 100, 5'000}) {
+      std::atomic<int> right{0};
+      Threads::World(ranks).run([&](Threads endpoint) {
+        const auto check = [&](auto&& exchange, const std::vector<float>& expected) {
+          auto values = oracle::input<float>(exchange.rank(), count, 8);
+          const Range mine = exchange.reduce_scatter(std::span<float>(values), comm::sum);
+          bool same = mine.size() == exchange.own(count, DType::f32).size();
+          for (auto i = static_cast<std::size_t>(mine.begin); i < static_cast<std::size_t>(mine.end); ++i)
+            same = same && values[i] == expected[i];
+          for (std::int64_t i = 0; i < count; ++i)
+            if (i < mine.begin || i >= mine.end) values[static_cast<std::size_t>(i)] = -1;
+          exchange.all_gather(std::span<float>(values));
+          right += same && oracle::same_bits(values, expected);
+        };
+        check(comm::Ring<Threads>(endpoint, small), oracle::ring<float>(ranks, count, 8, comm::Op::sum));
+        check(comm::Direct<Threads>(endpoint, small), in_order<float>(ranks, count, 8, comm::Op::sum));
+        check(comm::Reproducible<comm::Ring<Threads>>(endpoint, small),
+              in_order<float>(ranks, count, 8, comm::Op::sum));
+      });
+      CHECK(right == 3 * ranks);
+    }
+}
