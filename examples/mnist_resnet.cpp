@@ -138,22 +138,28 @@ int run(int argc, char** argv) {
   int code = 0;
   if (!examples::parse(argc, argv, "Trains a ResNet on MNIST with data-parallel ranks",
                        {"resnet18", "resnet50", "resnet101"},
-                       {"none", "ring", "halving-doubling", "tree", "auto", "native"}, o, code))
+                       {"none", "ring", "halving-doubling", "tree", "direct", "hierarchical", "native",
+                        "auto", "sharded", "reproducible"},
+                       o, code))
     return code;
   const comm::Options comm_options{.deadline = Seconds(o.deadline)};
 #ifdef CONVOY_HAS_MPI
   const bool launched = std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr ||
                         std::getenv("PMI_SIZE") != nullptr || std::getenv("PMIX_RANK") != nullptr;
-  if (o.transport == "mpi" || (o.transport.empty() && launched)) {
+  if (o.transport == "mpi" || o.transport == "shm" || (o.transport.empty() && launched)) {
     mpi::Session session{argc, argv, Seconds(o.deadline)};
-    const transport::Mpi transport{session};
+    const bool shared = o.transport == "shm" || (o.transport.empty() && o.comm == "direct");
     const Data sets = load(o);
-    train_chosen(o, sets, comm::make(o.comm, transport, comm_options), "mpi",
-                 threads_of(o, session.local_size(), session.rank() == 0 && !o.quiet));
+    const int threads = threads_of(o, session.local_size(), session.rank() == 0 && !o.quiet);
+    const Seconds limit(o.deadline);
+    train_chosen(o, sets,
+                 shared ? comm::make(o.comm, transport::Shm(session.world(), limit), comm_options)
+                        : comm::make(o.comm, transport::Mpi(session.world(), limit), comm_options),
+                 shared ? "shm" : "mpi", threads);
     return 0;
   }
 #else
-  if (o.transport == "mpi")
+  if (o.transport == "mpi" || o.transport == "shm")
     fail<ConfigError>("this program was built without MPI; choose --transport threads");
 #endif
   const Data sets = load(o);

@@ -38,13 +38,15 @@ std::vector<float> train(C& comm, std::int64_t count, int steps, int polls = 20)
       for (int k = 0; k < polls; ++k) comm.poll();
     }
     std::size_t next = 0;
+    const std::vector<convoy::Range> mine_to_update = convoy::comm::updates(comm, cuts);
     comm.finish([&](convoy::Range range, float scale) {
-      if (next >= cuts.size() || !(range == cuts[next])) throw std::logic_error("updates out of order");
+      if (next >= mine_to_update.size() || !(range == mine_to_update[next]))
+        throw std::logic_error("updates out of order");
       ++next;
       for (auto i = range.begin; i < range.end; ++i)
         parameters[static_cast<std::size_t>(i)] -= scale * gradients[static_cast<std::size_t>(i)];
     });
-    if (next != cuts.size()) throw std::logic_error("a bucket was not updated");
+    if (next != mine_to_update.size()) throw std::logic_error("a bucket was not updated");
   }
   return {parameters.begin(), parameters.end()};
 }

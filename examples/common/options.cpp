@@ -13,7 +13,7 @@ bool parse(int argc, char** argv, const std::string& program, const std::vector<
   app.add_option("--comm", o.comm, "How gradients are exchanged")->check(CLI::IsMember(policies));
   app.add_option("--transport", o.transport,
                  "mpi, threads; by default mpi under a launcher, threads otherwise")
-      ->check(CLI::IsMember({"mpi", "threads"}));
+      ->check(CLI::IsMember({"mpi", "shm", "threads"}));
   app.add_option("--ranks", o.ranks, "Ranks of the threads transport")->check(CLI::PositiveNumber);
   app.add_option("--device", o.device, "Where to compute")->check(CLI::IsMember({"cpu"}));
   app.add_option("--precision", o.precision, "Of activations and weights")->check(CLI::IsMember({"f32"}));

@@ -16,4 +16,8 @@
 #ifdef CONVOY_HAS_MPI
 #include <convoy/comm/exchange/native.hpp>
 #include <convoy/comm/transport/mpi.hpp>
+#if defined(__linux__)
+#include <convoy/comm/exchange/hierarchical_mpi.hpp>
+#include <convoy/comm/transport/shm.hpp>
+#endif
 #endif

@@ -14,6 +14,7 @@
 
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/exchange/all_reduce.hpp>
+#include <convoy/comm/exchange/halves.hpp>
 #include <convoy/comm/exchange/none.hpp>
 #include <convoy/comm/kernel.hpp>
 #include <convoy/comm/operation.hpp>
@@ -132,14 +133,15 @@ class Any {
 
 static_assert(Comm<Any>);
 
-/// The policy that a transport's own library implements, if it has one; native.hpp says so for Mpi.
+/// What a transport has beyond the policies that run on all; specialised where that is: `Native` in
+/// exchange/native.hpp, `Hierarchical` in exchange/hierarchical_mpi.hpp.
 template <class T>
-struct NativePolicy {
-  static constexpr bool exists = false;
-};
+struct NativePolicy {};
+template <class T>
+struct HierarchicalPolicy {};
 
-/// The Comm called `policy` on a transport: "none", "ring", "halving-doubling", "tree", "auto", and "native"
-/// where the transport has it (include exchange/native.hpp for Mpi).
+/// The Comm called `policy` on a transport: "none", "ring", "halving-doubling", "tree", "auto", "sharded",
+/// "reproducible"; "direct" where ranks see each other's memory; "hierarchical" and "native" over Mpi.
 template <transport::Transport T>
 Any make(std::string_view policy, const T& where, const Options& options = {}) {
   if (policy == "none") {
@@ -150,11 +152,18 @@ Any make(std::string_view policy, const T& where, const Options& options = {}) {
   if (policy == "halving-doubling") return HalvingDoubling<T>(where, options);
   if (policy == "tree") return Tree<T>(where, options);
   if (policy == "auto") return Auto<T>(where, options);
-  if constexpr (NativePolicy<T>::exists)
+  if (policy == "sharded") return Sharded<Ring<T>>(where, options);
+  if (policy == "reproducible") return Reproducible<Ring<T>>(where, options);
+  if constexpr (T::in_place)
+    if (policy == "direct") return Direct<T>(where, options);
+  if constexpr (requires { typename HierarchicalPolicy<T>::type; })
+    if (policy == "hierarchical") return typename HierarchicalPolicy<T>::type(where, options);
+  if constexpr (requires { typename NativePolicy<T>::type; })
     if (policy == "native") return typename NativePolicy<T>::type(where, options);
   fail<ConfigError>("there is no comm \"", policy, "\" over ", T::name,
-                    "; choose none, ring, halving-doubling, tree, auto",
-                    NativePolicy<T>::exists ? " or native" : " (native is for mpi)");
+                    "; choose none, ring, halving-doubling, tree, auto, sharded, reproducible, ",
+                    T::in_place ? "direct (hierarchical and native are for mpi)"
+                                : "hierarchical or native (direct is for threads and shm)");
 }
 
 CONVOY_INSTANTIATE(Any make(std::string_view, const transport::Threads&, const Options&));

@@ -109,7 +109,6 @@ static_assert(Comm<Native>);
 
 template <>
 struct NativePolicy<transport::Mpi> {
-  static constexpr bool exists = true;
   using type = Native;
 };
 
@@ -117,6 +116,5 @@ CONVOY_INSTANTIATE(class Engine<transport::Mpi>);
 CONVOY_INSTANTIATE(void agree(Engine<transport::Mpi>&, const Fingerprint&));
 CONVOY_INSTANTIATE(class Collectives<schedule::Ring, transport::Mpi>);
 CONVOY_INSTANTIATE(class AllReduce<Algorithm<schedule::Ring, transport::Mpi>>);
-CONVOY_INSTANTIATE(Any make(std::string_view, const transport::Mpi&, const Options&));
 
 }  // namespace convoy::comm

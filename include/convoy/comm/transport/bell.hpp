@@ -16,6 +16,8 @@
 
 namespace convoy::transport {
 
+/// `across_processes`: in memory that processes share.
+template <bool across_processes = false>
 class Bell {
  public:
   std::uint32_t count() const { return count_.load(std::memory_order_seq_cst); }
@@ -25,7 +27,8 @@ class Bell {
     count_.fetch_add(1, std::memory_order_seq_cst);
 #if defined(__linux__)
     if (sleepers_.load(std::memory_order_seq_cst) != 0)
-      ::syscall(SYS_futex, address(), FUTEX_WAKE_PRIVATE, 0x7fffffff, nullptr, nullptr, 0);
+      ::syscall(SYS_futex, address(), across_processes ? FUTEX_WAKE : FUTEX_WAKE_PRIVATE, 0x7fffffff, nullptr,
+                nullptr, 0);
 #endif
   }
 
@@ -36,7 +39,8 @@ class Bell {
     if (count_.load(std::memory_order_seq_cst) == seen) {
       const timespec time{static_cast<time_t>(limit.count() / 1'000'000'000),
                           static_cast<long>(limit.count() % 1'000'000'000)};
-      ::syscall(SYS_futex, address(), FUTEX_WAIT_PRIVATE, seen, &time, nullptr, 0);
+      ::syscall(SYS_futex, address(), across_processes ? FUTEX_WAIT : FUTEX_WAIT_PRIVATE, seen, &time,
+                nullptr, 0);
     }
     sleepers_.fetch_sub(1, std::memory_order_seq_cst);
 #else

@@ -1,10 +1,7 @@
-// Threads: the ranks are threads of one process. A message is a pointer: the receiver reads or reduces
-// straight from the sender's memory and then says that it has. Nothing is copied on the way, and nothing is
-// allocated per message.
+// Threads: the ranks are threads of one process.
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -17,210 +14,103 @@
 #include <utility>
 #include <vector>
 
-#include <convoy/comm/transport/bell.hpp>
+#include <convoy/comm/transport/channels.hpp>
 #include <convoy/comm/transport/transport.hpp>
 #include <convoy/core/error.hpp>
 
 namespace convoy::transport {
 
-/// One rank's endpoint in a world of threads. A default-constructed one is alone in its world.
-class Threads {
+namespace detail {
+
+/// What the threads of a world share. A place is an address.
+class ThreadWorld {
  public:
-  class World;
+  explicit ThreadWorld(int size)
+      : patience_(patience_of(size)), ranks_(static_cast<std::size_t>(size)), opened_(ranks_.size(), 0) {}
 
-  static constexpr std::string_view name = "threads";
-  static constexpr bool in_place = true;
-  static constexpr int capacity = 16;
-  static constexpr int lanes = 5;
+  int size() const { return static_cast<int>(ranks_.size()); }
+  int patience() const { return patience_; }
+  RankRecord<false>& rank(int r) { return ranks_[static_cast<std::size_t>(r)]; }
 
- private:
-  struct Lane {
-    struct Slot {
-      const void* data = nullptr;
-      std::size_t bytes = 0;
-    };
-    alignas(64) std::atomic<std::uint64_t> published{0};
-    Slot slots[capacity];
-    std::uint64_t next_send = 0;  // the sender's own
-    alignas(64) std::atomic<std::uint64_t> consumed{0};
-    std::atomic<std::uint32_t> reading{0};
-    std::uint64_t next_receive = 0;  // the receiver's own
-  };
-  struct Channel {
-    Lane lane[lanes];
-  };
-
-  enum class Life : int { here, ended, failed };
-
-  struct Rank {
-    Bell bell;
-    std::atomic<int> life{static_cast<int>(Life::here)};
-    std::atomic<bool> withdrawn{false};
-    std::atomic<int> accuses{-1};
-    std::string reason;     // written before `life` becomes failed
-    std::string surrender;  // written before `withdrawn` becomes true
-  };
-
-  // One message space: a channel for each ordered pair, made when first used.
-  struct Space {
-    explicit Space(int size) : channels(static_cast<std::size_t>(size) * static_cast<std::size_t>(size)) {}
-    ~Space() {
-      for (auto& channel : channels) delete channel.load();
+  /// The next message space of a rank: its k-th is every rank's k-th.
+  int open(int rank) {
+    const std::lock_guard lock(mutex_);
+    const int wanted = opened_[static_cast<std::size_t>(rank)]++;
+    while (static_cast<int>(spaces_.size()) <= wanted) {
+      spaces_.emplace_back(ranks_.size() * ranks_.size());
+      table_[spaces_.size() - 1].store(&spaces_.back(), std::memory_order_release);
+      count_.store(static_cast<int>(spaces_.size()), std::memory_order_release);
     }
-    std::vector<std::atomic<Channel*>> channels;
-  };
-
-  struct State {
-    explicit State(int count)
-        : size(count), ranks(static_cast<std::size_t>(count)), opened(ranks.size(), 0) {}
-    int size;
-    int patience = patience_of(size);
-    std::vector<Rank> ranks;
-    std::mutex mutex;
-    std::deque<Space> spaces;
-    std::vector<std::size_t> opened;  // per rank: how many spaces it has asked for
-
-    Rank& at(int rank) { return ranks[static_cast<std::size_t>(rank)]; }
-    Space* open(int rank) {
-      const std::lock_guard lock(mutex);
-      const std::size_t wanted = opened[static_cast<std::size_t>(rank)]++;
-      while (spaces.size() <= wanted) spaces.emplace_back(size);
-      return &spaces[wanted];
-    }
-    void leave(int rank, Life life, std::string reason) {
-      at(rank).reason = std::move(reason);
-      at(rank).life.store(static_cast<int>(life), std::memory_order_release);
-      for (Rank& other : ranks) other.bell.ring();
-    }
-  };
-
- public:
-  struct Request {
-    Lane* lane = nullptr;
-    std::uint64_t sequence = 0;
-    int peer = -1;
-    bool reading = false;
-  };
-
-  Threads() : Threads(std::make_shared<State>(1), 0) {}
-
-  int rank() const { return rank_; }
-  int size() const { return state_->size; }
-
-  Threads isolated() const { return Threads(state_, rank_); }
-
-  bool send(Request& request, int peer, int lane, const void* data, std::size_t bytes) {
-    Lane& l = channel(rank_, peer).lane[lane];
-    const std::uint64_t sequence = l.next_send;
-    request = {&l, sequence, peer, false};
-    if (sequence - l.consumed.load(std::memory_order_acquire) >= capacity) return false;
-    l.slots[sequence % capacity] = {data, bytes};
-    l.next_send = sequence + 1;
-    l.published.store(sequence + 1, std::memory_order_release);
-    state_->at(peer).bell.ring();
-    return true;
+    return wanted;
   }
+  int spaces() const { return count_.load(std::memory_order_acquire); }
 
-  void receive(Request& request, int peer, int lane, void*, std::size_t) {
-    Lane& l = channel(peer, rank_).lane[lane];
-    request = {&l, l.next_receive++, peer, false};
+  Channel* existing(int space, int from, int to) {
+    return at(space, from, to).load(std::memory_order_acquire);
   }
-
-  bool sent(Request& request) {
-    return request.lane->consumed.load(std::memory_order_acquire) > request.sequence;
-  }
-
-  Arrival arrived(Request& request) {
-    Lane& l = *request.lane;
-    if (l.published.load(std::memory_order_acquire) <= request.sequence) return {};
-    // The sender may be gone with its memory: it withdraws first, and waits for those who are reading.
-    l.reading.store(1, std::memory_order_seq_cst);
-    if (state_->at(request.peer).withdrawn.load(std::memory_order_seq_cst)) {
-      l.reading.store(0, std::memory_order_release);
-      return {};
-    }
-    request.reading = true;
-    const Lane::Slot& slot = l.slots[request.sequence % capacity];
-    return {slot.data, slot.bytes};
-  }
-
-  void release(Request& request) {
-    request.lane->consumed.store(request.sequence + 1, std::memory_order_release);
-    request.lane->reading.store(0, std::memory_order_seq_cst);
-    request.reading = false;
-    state_->at(request.peer).bell.ring();
-  }
-
-  void cancel(Request& request) noexcept {
-    if (request.reading) request.lane->reading.store(0, std::memory_order_seq_cst);
-    request.reading = false;
-  }
-
-  void withdraw(std::string_view reason) noexcept {
-    Rank& me = state_->at(rank_);
-    if (me.withdrawn.load()) return;
-    me.surrender = "that rank has given up: " + std::string(reason);
-    me.withdrawn.store(true, std::memory_order_seq_cst);
-    for (int peer = 0; peer < size(); ++peer) {
-      state_->at(peer).bell.ring();
-      for (Space* space : my_spaces()) {
-        Channel* c = space->channels[index(rank_, peer)].load(std::memory_order_acquire);
-        if (c == nullptr) continue;
-        for (Lane& l : c->lane)
-          while (l.reading.load(std::memory_order_seq_cst) != 0) std::this_thread::yield();
-      }
-    }
-  }
-
-  void accuse(int peer) noexcept { state_->at(rank_).accuses.store(peer, std::memory_order_release); }
-  int accused(int rank) const { return state_->at(rank).accuses.load(std::memory_order_acquire); }
-
-  std::uint32_t ticket() const { return state_->at(rank_).bell.count(); }
-  void rest(std::uint32_t ticket, int) {
-    state_->at(rank_).bell.sleep(ticket, std::chrono::milliseconds(20));
-  }
-
-  int patience() const { return state_->patience; }
-
-  std::string_view departed(int peer) const {
-    Rank& other = state_->at(peer);
-    switch (static_cast<Life>(other.life.load(std::memory_order_acquire))) {
-      case Life::ended:
-        return "that rank has ended";
-      case Life::failed:
-        return other.reason;
-      case Life::here:
-        break;
-    }
-    if (other.withdrawn.load(std::memory_order_acquire)) return other.surrender;
-    return {};
-  }
-
- private:
-  Threads(std::shared_ptr<State> state, int rank)
-      : state_(std::move(state)), rank_(rank), space_(state_->open(rank)) {}
-
-  std::size_t index(int from, int to) const {
-    return static_cast<std::size_t>(from) * static_cast<std::size_t>(size()) + static_cast<std::size_t>(to);
-  }
-  Channel& channel(int from, int to) {
-    std::atomic<Channel*>& slot = space_->channels[index(from, to)];
+  /// Made when first used.
+  Channel& channel(int space, int from, int to) {
+    std::atomic<Channel*>& slot = at(space, from, to);
     Channel* found = slot.load(std::memory_order_acquire);
     if (found != nullptr) return *found;
     auto fresh = std::make_unique<Channel>();
     if (slot.compare_exchange_strong(found, fresh.get(), std::memory_order_acq_rel)) return *fresh.release();
     return *found;
   }
-  std::vector<Space*> my_spaces() {
-    const std::lock_guard lock(state_->mutex);
-    std::vector<Space*> all;
-    for (Space& space : state_->spaces) all.push_back(&space);
-    return all;
+
+  static std::uint64_t place_of(int, const void* data, std::size_t) {
+    return static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(data));
+  }
+  static void* at(int, int, std::uint64_t place) {
+    return reinterpret_cast<void*>(static_cast<std::uintptr_t>(place));
+  }
+  static std::string_view gone(int) { return {}; }
+
+  void leave(int r, Life life, std::string_view reason) {
+    rank(r).write(rank(r).reason, reason);
+    rank(r).life.store(static_cast<int>(life), std::memory_order_release);
+    for (auto& other : ranks_) other.bell.ring();
   }
 
-  std::shared_ptr<State> state_;
-  int rank_ = 0;
-  Space* space_ = nullptr;
+ private:
+  // A channel for each ordered pair.
+  struct Space {
+    explicit Space(std::size_t pairs) : channels(pairs) {}
+    ~Space() {
+      for (auto& channel : channels) delete channel.load();
+    }
+    std::vector<std::atomic<Channel*>> channels;
+  };
+  static constexpr std::size_t most_spaces = 1024;
+
+  std::atomic<Channel*>& at(int space, int from, int to) {
+    Space* s = table_[static_cast<std::size_t>(space)].load(std::memory_order_acquire);
+    return s->channels[static_cast<std::size_t>(from) * ranks_.size() + static_cast<std::size_t>(to)];
+  }
+
+  int patience_;
+  std::vector<RankRecord<false>> ranks_;
+  std::mutex mutex_;
+  std::deque<Space> spaces_;
+  std::unique_ptr<std::atomic<Space*>[]> table_ = std::make_unique<std::atomic<Space*>[]>(most_spaces);
+  std::atomic<int> count_{0};
+  std::vector<int> opened_;
+};
+
+}  // namespace detail
+
+/// One rank's endpoint in a world of threads. A default-constructed one is alone in its world.
+class Threads : public detail::Endpoint<detail::ThreadWorld> {
+ public:
+  class World;
+
+  static constexpr std::string_view name = "threads";
+
+  Threads() : Threads(std::make_shared<detail::ThreadWorld>(1), 0) {}
+  Threads isolated() const { return Threads(world_, rank_); }
+
+ private:
+  Threads(std::shared_ptr<detail::ThreadWorld> world, int rank) : Endpoint(world, rank, world->open(rank)) {}
 };
 
 /// Ranks as threads: `World world{4}; world.run([](transport::Threads endpoint) { ... });`
@@ -236,13 +126,13 @@ class Threads::World {
   /// again here.
   template <class Body>
   void run(Body&& body) {
-    const auto state = std::make_shared<State>(size_);
+    const auto world = std::make_shared<detail::ThreadWorld>(size_);
     std::exception_ptr first;
     std::mutex mutex;
     const auto rank_main = [&](int rank) {
       try {
-        body(Threads(state, rank));
-        state->leave(rank, Life::ended, {});
+        body(Threads(world, rank));
+        world->leave(rank, detail::Life::ended, {});
       } catch (...) {
         std::string reason = "that rank has failed";
         {
@@ -255,7 +145,7 @@ class Threads::World {
           reason = std::string("that rank has failed: ") + e.what();
         } catch (...) {
         }
-        state->leave(rank, Life::failed, std::move(reason));
+        world->leave(rank, detail::Life::failed, reason);
       }
     };
     std::vector<std::thread> threads;

@@ -1,0 +1,89 @@
+// Nodes: which ranks share memory, found out at run time, and the schedule of the exchange between nodes.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include <convoy/comm/schedule/direct.hpp>
+#include <convoy/comm/schedule/schedule.hpp>
+#include <convoy/core/error.hpp>
+
+namespace convoy::comm {
+
+/// The ranks of each node. Nodes may differ in size; their ranks need not follow one another.
+class Nodes {
+ public:
+  Nodes() : Nodes(std::vector<int>{0}) {}
+  /// `node_of[r]` is any number that is the same for the ranks of one node.
+  explicit Nodes(const std::vector<int>& node_of) {
+    std::vector<int> seen;
+    for (std::size_t r = 0; r < node_of.size(); ++r) {
+      const auto at = std::find(seen.begin(), seen.end(), node_of[r]);
+      if (at == seen.end()) {
+        seen.push_back(node_of[r]);
+        members_.emplace_back();
+      }
+      const auto node =
+          static_cast<std::size_t>(std::find(seen.begin(), seen.end(), node_of[r]) - seen.begin());
+      members_[node].push_back(static_cast<int>(r));
+      node_.push_back(static_cast<int>(node));
+      shards_ = std::max(shards_, static_cast<int>(members_[node].size()));
+    }
+    if (members_.empty()) fail<ConfigError>("there is no node without a rank");
+  }
+
+  int count() const { return static_cast<int>(members_.size()); }
+  int node_of(int rank) const { return node_[static_cast<std::size_t>(rank)]; }
+  const std::vector<int>& members(int node) const { return members_[static_cast<std::size_t>(node)]; }
+  /// Into how many parts a buffer is cut between the levels: as many as the largest node has ranks.
+  int shards() const { return shards_; }
+  /// Which rank of a node holds a shard between the two halves inside it.
+  int holder(int shard, int node) const {
+    const auto& ranks = members(node);
+    return ranks[static_cast<std::size_t>(
+        schedule::detail::block_owner(shard, static_cast<int>(ranks.size()), shards_))];
+  }
+
+ private:
+  std::vector<std::vector<int>> members_;
+  std::vector<int> node_;
+  int shards_ = 1;
+};
+
+namespace detail {
+
+/// The middle of a hierarchical all-reduce: `Inter` across nodes on each shard, among those who hold it.
+template <schedule::Schedule Inter>
+struct Across {
+  static constexpr std::string_view name = "hierarchical";
+  static constexpr schedule::Goal goal = schedule::Goal::all_reduce;
+  const Nodes* nodes = nullptr;
+  int segments = 1;
+  int window = 4;
+
+  int blocks(int) const { return nodes->shards() * Inter{}.blocks(nodes->count()); }
+  int owner(int block, int) const {
+    const int parts = Inter{}.blocks(nodes->count());
+    return nodes->holder(block / parts, Inter{}.owner(block % parts, nodes->count()));
+  }
+  template <class Emit>
+  void steps(int rank, int, Emit&& emit) const {
+    const int node = nodes->node_of(rank), parts = Inter{}.blocks(nodes->count());
+    Inter inter{};
+    inter.segments = segments;
+    if constexpr (requires { inter.window; }) inter.window = window;
+    for (int shard = 0; shard < nodes->shards(); ++shard) {
+      if (nodes->holder(shard, node) != rank) continue;
+      inter.steps(node, nodes->count(), [&](const schedule::Step& step) {
+        emit(schedule::Step{step.action, step.completes, nodes->holder(shard, step.peer),
+                            shard * parts * segments + step.chunk, step.count});
+      });
+    }
+  }
+};
+
+}  // namespace detail
+
+}  // namespace convoy::comm

@@ -1,0 +1,190 @@
+// Channels: how ranks that see each other's memory pass messages. A message is where its bytes lie: the
+// receiver reads or reduces straight from the sender's memory and then says that it has. Nothing is copied on
+// the way, and nothing is allocated per message.
+//
+// Everything in a record or a channel is a plain number or an atomic one, so that it works between processes
+// as it does between threads (Threads, Shm); what a place means is the world's affair.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include <convoy/comm/transport/bell.hpp>
+#include <convoy/comm/transport/transport.hpp>
+
+namespace convoy::transport::detail {
+
+inline constexpr int channel_capacity = 16;
+inline constexpr int channel_lanes = 9;
+
+/// The messages from one rank to another in one lane: a ring of slots.
+struct ChannelLane {
+  struct Slot {
+    std::uint64_t place = 0;
+    std::uint64_t bytes = 0;
+  };
+  alignas(64) std::atomic<std::uint64_t> published{0};
+  std::uint64_t next_send = 0;  // the sender's own
+  Slot slots[channel_capacity];
+  alignas(64) std::atomic<std::uint64_t> consumed{0};
+  std::atomic<std::uint32_t> reading{0};
+  std::uint64_t next_receive = 0;  // the receiver's own
+};
+
+struct Channel {
+  ChannelLane lane[channel_lanes];
+};
+
+enum class Life : int { here, ended, failed };
+
+/// What all know of a rank.
+template <bool across_processes>
+struct RankRecord {
+  Bell<across_processes> bell;
+  std::atomic<int> life{static_cast<int>(Life::here)};
+  std::atomic<bool> withdrawn{false};
+  std::atomic<int> accuses{-1};
+  char reason[240] = {};     // written before `life` becomes failed
+  char surrender[240] = {};  // written before `withdrawn` becomes true
+
+  static void write(char (&to)[240], std::string_view clause) {
+    const std::size_t length = std::min(clause.size(), sizeof to - 1);
+    std::memcpy(to, clause.data(), length);
+    to[length] = '\0';
+  }
+};
+
+/// One rank's end of the channels of a world. `World` has
+///   size(), patience(), rank(r) (a RankRecord), channel(space, from, to), spaces(): how many message spaces
+///   there are, existing(space, from, to): the channel if it has been used, else null,
+///   place_of(rank, data, bytes) and at(rank, peer, place): an address as a place, and a peer's place as an
+///   address, gone(r): why rank r's process or thread cannot answer any more, as a clause, as far as can be
+///   seen.
+template <class World>
+class Endpoint {
+ public:
+  static constexpr bool in_place = true;
+  static constexpr int capacity = channel_capacity;
+  static constexpr int lanes = channel_lanes;
+
+  struct Request {
+    ChannelLane* lane = nullptr;
+    std::uint64_t sequence = 0;
+    int peer = -1;
+    bool reading = false;
+  };
+
+  int rank() const { return rank_; }
+  int size() const { return world_->size(); }
+  int patience() const { return world_->patience(); }
+
+  bool send(Request& request, int peer, int lane, const void* data, std::size_t bytes) {
+    ChannelLane& l = world_->channel(space_, rank_, peer).lane[lane];
+    const std::uint64_t sequence = l.next_send;
+    request = {&l, sequence, peer, false};
+    if (sequence - l.consumed.load(std::memory_order_acquire) >= capacity) return false;
+    l.slots[sequence % capacity] = {world_->place_of(rank_, data, bytes), bytes};
+    l.next_send = sequence + 1;
+    l.published.store(sequence + 1, std::memory_order_release);
+    world_->rank(peer).bell.ring();
+    return true;
+  }
+
+  void receive(Request& request, int peer, int lane, void*, std::size_t) {
+    ChannelLane& l = world_->channel(space_, peer, rank_).lane[lane];
+    request = {&l, l.next_receive++, peer, false};
+  }
+
+  bool sent(Request& request) {
+    return request.lane->consumed.load(std::memory_order_acquire) > request.sequence;
+  }
+
+  Arrival arrived(Request& request) {
+    ChannelLane& l = *request.lane;
+    if (l.published.load(std::memory_order_acquire) <= request.sequence) return {};
+    // The sender may be gone with its memory: it withdraws first, and waits for those who are reading.
+    l.reading.store(1, std::memory_order_seq_cst);
+    if (world_->rank(request.peer).withdrawn.load(std::memory_order_seq_cst)) {
+      l.reading.store(0, std::memory_order_release);
+      return {};
+    }
+    request.reading = true;
+    const ChannelLane::Slot& slot = l.slots[request.sequence % capacity];
+    return {world_->at(rank_, request.peer, slot.place), static_cast<std::size_t>(slot.bytes)};
+  }
+
+  void release(Request& request) {
+    request.lane->reading.store(0, std::memory_order_relaxed);
+    request.lane->consumed.store(request.sequence + 1, std::memory_order_release);
+    request.reading = false;
+    world_->rank(request.peer).bell.ring();
+  }
+
+  void cancel(Request& request) noexcept {
+    if (request.reading) request.lane->reading.store(0, std::memory_order_seq_cst);
+    request.reading = false;
+  }
+
+  void withdraw(std::string_view reason) noexcept {
+    auto& me = world_->rank(rank_);
+    if (me.withdrawn.load()) return;
+    char clause[240];
+    me.write(clause, "that rank has given up: ");
+    const std::size_t length = std::strlen(clause),
+                      more = std::min(reason.size(), sizeof clause - 1 - length);
+    std::memcpy(clause + length, reason.data(), more);
+    clause[length + more] = '\0';
+    me.write(me.surrender, clause);
+    me.withdrawn.store(true, std::memory_order_seq_cst);
+    for (int peer = 0; peer < size(); ++peer) {
+      world_->rank(peer).bell.ring();
+      for (int space = 0; space < world_->spaces(); ++space) {
+        Channel* c = world_->existing(space, rank_, peer);
+        if (c == nullptr) continue;
+        for (ChannelLane& l : c->lane)
+          while (l.reading.load(std::memory_order_seq_cst) != 0 && world_->gone(peer).empty())
+            std::this_thread::yield();
+      }
+    }
+  }
+
+  void accuse(int peer) noexcept { world_->rank(rank_).accuses.store(peer, std::memory_order_release); }
+  int accused(int rank) const { return world_->rank(rank).accuses.load(std::memory_order_acquire); }
+
+  std::uint32_t ticket() const { return world_->rank(rank_).bell.count(); }
+  void rest(std::uint32_t ticket, int) {
+    world_->rank(rank_).bell.sleep(ticket, std::chrono::milliseconds(20));
+  }
+
+  std::string_view departed(int peer) const {
+    auto& other = world_->rank(peer);
+    switch (static_cast<Life>(other.life.load(std::memory_order_acquire))) {
+      case Life::ended:
+        return "that rank has ended";
+      case Life::failed:
+        return other.reason;
+      case Life::here:
+        break;
+    }
+    if (other.withdrawn.load(std::memory_order_acquire)) return other.surrender;
+    return world_->gone(peer);
+  }
+
+ protected:
+  Endpoint(std::shared_ptr<World> world, int rank, int space)
+      : world_(std::move(world)), rank_(rank), space_(space) {}
+
+  std::shared_ptr<World> world_;
+  int rank_ = 0;
+  int space_ = 0;
+};
+
+}  // namespace convoy::transport::detail

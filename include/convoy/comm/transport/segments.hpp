@@ -1,0 +1,174 @@
+// Segments: memory of one process that others can map. Each allocation from the system is an anonymous file
+// (memfd_create), which the others open through /proc: unlike a window of MPI or a file in /dev/shm it needs
+// no collective call, is not limited by a container's 64 MiB of /dev/shm, and is gone with the process.
+#pragma once
+
+#if !defined(__linux__)
+#error \
+    "convoy: transport::Shm needs Linux (memfd_create, futex); use transport::Mpi or transport::Threads here"
+#endif
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <memory_resource>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <convoy/core/error.hpp>
+
+namespace convoy::transport::detail {
+
+/// Bytes that a process may still take: what the system has available, or less if the control group of this
+/// process has a limit. Asking the system for more would end some process instead of failing.
+inline std::uint64_t available_memory() {
+  std::uint64_t available = ~std::uint64_t{0};
+  std::ifstream info("/proc/meminfo");
+  for (std::string word; info >> word;)
+    if (word == "MemAvailable:") {
+      std::uint64_t kib = 0;
+      if (info >> kib) available = kib * 1024;
+      break;
+    }
+  std::uint64_t limit = 0, used = 0;
+  std::ifstream most("/sys/fs/cgroup/memory.max"), now("/sys/fs/cgroup/memory.current");
+  if (most >> limit && now >> used) available = std::min(available, limit > used ? limit - used : 0);
+  return available;
+}
+
+/// A mapping of shared memory, undone at the end.
+class Mapping {
+ public:
+  Mapping() = default;
+  /// New zeroed memory of this process, all of it there: a lack of memory is an exception here and not a
+  /// signal later.
+  static Mapping make(std::size_t bytes, const char* what) {
+    Mapping m;
+    if (const std::uint64_t left = available_memory(); bytes > left)
+      fail("shm: there is no memory for ", bytes, " bytes of ", what, ": ", left, " bytes are available");
+    m.fd_ = memfd_create("convoy", MFD_CLOEXEC);
+    if (m.fd_ < 0) fail("shm: no shared memory can be made: ", std::strerror(errno));
+    int code = ftruncate(m.fd_, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+    if (code == 0) code = posix_fallocate(m.fd_, 0, static_cast<off_t>(bytes));
+    if (code != 0) fail("shm: there is no memory for ", bytes, " bytes of ", what, ": ", std::strerror(code));
+    m.map(bytes, what);
+    return m;
+  }
+  /// Memory of another process, by the number of its descriptor there.
+  static Mapping open(long pid, int fd, std::size_t bytes, const char* what) {
+    Mapping m;
+    const std::string path = concat("/proc/", pid, "/fd/", fd);
+    m.fd_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    if (m.fd_ < 0)
+      fail("shm: ", what, " of process ", pid, " cannot be opened (", path, ": ", std::strerror(errno),
+           "); ranks need the same user and the same /proc, else use transport::Mpi");
+    if (lseek(m.fd_, 0, SEEK_END) < static_cast<off_t>(bytes))
+      fail("shm: ", what, " of process ", pid, " is shorter than the ", bytes, " bytes that were announced");
+    m.map(bytes, what);
+    ::close(m.fd_);  // the mapping stays
+    m.fd_ = -1;
+    return m;
+  }
+  Mapping(Mapping&& other) noexcept { *this = std::move(other); }
+  Mapping& operator=(Mapping&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~Mapping() {
+    if (data_ != nullptr) munmap(data_, bytes_);
+    if (fd_ >= 0) ::close(fd_);
+  }
+
+  std::byte* data() const { return data_; }
+  std::size_t size() const { return bytes_; }
+  int fd() const { return fd_; }
+
+ private:
+  void map(std::size_t bytes, const char* what) {
+    void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+    if (at == MAP_FAILED)
+      fail("shm: ", bytes, " bytes of ", what, " cannot be mapped: ", std::strerror(errno));
+    madvise(at, bytes, MADV_HUGEPAGE);  // where the system has them for shared memory
+    data_ = static_cast<std::byte*>(at);
+    bytes_ = bytes;
+  }
+
+  int fd_ = -1;
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+/// What the others must know of a segment; in memory that all see.
+struct SegmentRecord {
+  std::atomic<int> fd{-1};
+  std::uint64_t bytes = 0;
+};
+inline constexpr int most_segments = 4096;
+
+/// A place in some rank's segments, as one number.
+struct Place {
+  static constexpr int offset_bits = 48;
+  static constexpr std::uint64_t of(int segment, std::uint64_t offset) {
+    return (static_cast<std::uint64_t>(segment) << offset_bits) | offset;
+  }
+  static constexpr int segment(std::uint64_t place) { return static_cast<int>(place >> offset_bits); }
+  static constexpr std::uint64_t offset(std::uint64_t place) {
+    return place & ((std::uint64_t{1} << offset_bits) - 1);
+  }
+};
+
+/// Segments as a memory resource: one for each allocation, announced in `records`.
+class Segments : public std::pmr::memory_resource {
+ public:
+  explicit Segments(SegmentRecord* records) : records_(records) {}
+
+  /// The place of `bytes` bytes at `data`; false if they are not in one segment.
+  bool find(const void* data, std::size_t bytes, std::uint64_t& place) const {
+    const auto* at = static_cast<const std::byte*>(data);
+    for (std::size_t i = 0; i < segments_.size(); ++i) {
+      const std::byte* begin = segments_[i].data();
+      if (begin == nullptr || at < begin || at + bytes > begin + segments_[i].size()) continue;
+      place = Place::of(static_cast<int>(i), static_cast<std::uint64_t>(at - begin));
+      return true;
+    }
+    return false;
+  }
+
+ private:
+  void* do_allocate(std::size_t bytes, std::size_t) override {
+    // Numbers are not used again: others may still know the old segment by it.
+    if (segments_.size() == static_cast<std::size_t>(most_segments))
+      fail("shm: ", most_segments, " allocations of shared memory have been made, and there can be no more");
+    const std::size_t pages = (bytes + 4095) / 4096 * 4096;
+    segments_.push_back(Mapping::make(pages, "an arena"));
+    SegmentRecord& record = records_[segments_.size() - 1];
+    record.bytes = pages;
+    record.fd.store(segments_.back().fd(), std::memory_order_release);
+    return segments_.back().data();
+  }
+  void do_deallocate(void* data, std::size_t, std::size_t) override {
+    for (std::size_t i = 0; i < segments_.size(); ++i)
+      if (segments_[i].data() == data) {
+        records_[i].fd.store(-1, std::memory_order_release);
+        segments_[i] = {};
+        return;
+      }
+  }
+  bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
+
+  SegmentRecord* records_;
+  std::vector<Mapping> segments_;
+};
+
+}  // namespace convoy::transport::detail

@@ -1,0 +1,238 @@
+// Shm: the ranks are processes of one node that read each other's memory. Arenas from `memory()` are where
+// the others can see them, so that nothing is copied. MPI is needed to find each other, and not afterwards.
+#pragma once
+
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <memory_resource>
+#include <new>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <unistd.h>
+
+#include <convoy/comm/transport/channels.hpp>
+#include <convoy/comm/transport/mpi_session.hpp>
+#include <convoy/comm/transport/segments.hpp>
+#include <convoy/comm/watchdog.hpp>
+#include <convoy/core/clock.hpp>
+
+namespace convoy::transport {
+
+namespace detail {
+
+/// What the processes of a node share. A place is a segment's number and an offset.
+class NodeWorld {
+ public:
+  NodeWorld(MPI_Comm node, Seconds limit) : node_(node), limit_(limit) {
+    mpi::check(MPI_Comm_rank(node, &rank_), "MPI_Comm_rank");
+    mpi::check(MPI_Comm_size(node, &size_), "MPI_Comm_size");
+    patience_ = patience_of(size_);
+    const std::size_t n = static_cast<std::size_t>(size_);
+    shared_ = common(sizeof(Member) * n, "the record of ranks");
+    members_ = reinterpret_cast<Member*>(shared_.data());
+    Member* me = new (members_ + rank_) Member;
+    me->pid = static_cast<long>(getpid());
+    segments_ = std::make_unique<Segments>(me->segments);
+    std::pmr::pool_options small;
+    small.largest_required_pool_block = 64 << 10;
+    pool_ = std::make_unique<std::pmr::unsynchronized_pool_resource>(small, segments_.get());
+    seen_.resize(n);
+    for (auto& mappings : seen_) mappings.resize(most_segments);
+    looked_.resize(n);
+    const comm::Watchdog watchdog("MPI_Barrier", rank_, limit_);
+    mpi::check(MPI_Barrier(node_), "MPI_Barrier");
+  }
+  NodeWorld(const NodeWorld&) = delete;
+  NodeWorld& operator=(const NodeWorld&) = delete;
+  ~NodeWorld() {
+    members_[rank_].record.life.store(static_cast<int>(Life::ended), std::memory_order_release);
+    for (int r = 0; r < size_; ++r) members_[r].record.bell.ring();
+    int over = 0;
+    MPI_Finalized(&over);
+    if (!over && !mpi::detail::broken) MPI_Comm_free(&node_);
+  }
+
+  int my_rank() const { return rank_; }
+  int size() const { return size_; }
+  int patience() const { return patience_; }
+  Seconds limit() const { return limit_; }
+  RankRecord<true>& rank(int r) { return members_[r].record; }
+  std::pmr::memory_resource* memory() { return pool_.get(); }
+  const Segments& segments() const { return *segments_; }
+
+  /// A new message space; every rank calls it, in the same order.
+  int open() {
+    const std::size_t pairs = static_cast<std::size_t>(size_) * static_cast<std::size_t>(size_);
+    spaces_.push_back(common(pairs * sizeof(Channel), "the channels"));
+    // Each pair's channel is made by its sender; zeroed memory is what its atomics start with.
+    auto* channels = reinterpret_cast<Channel*>(spaces_.back().data());
+    for (int to = 0; to < size_; ++to) new (channels + rank_ * size_ + to) Channel;
+    const comm::Watchdog watchdog("MPI_Barrier", rank_, limit_);
+    mpi::check(MPI_Barrier(node_), "MPI_Barrier");
+    return static_cast<int>(spaces_.size()) - 1;
+  }
+  int spaces() const { return static_cast<int>(spaces_.size()); }
+  Channel& channel(int space, int from, int to) {
+    return reinterpret_cast<Channel*>(spaces_[static_cast<std::size_t>(space)].data())[from * size_ + to];
+  }
+  Channel* existing(int space, int from, int to) { return &channel(space, from, to); }
+
+  std::uint64_t place_of(int, const void* data, std::size_t bytes) const {
+    std::uint64_t place = 0;
+    if (!segments_->find(data, bytes, place))
+      fail("shm: ", bytes, " bytes are to be sent that do not lie in memory() of this transport");
+    return place;
+  }
+  void* at(int, int peer, std::uint64_t place) {
+    auto& mappings = seen_[static_cast<std::size_t>(peer)];
+    const int segment = Place::segment(place);
+    if (segment >= most_segments) fail("shm: rank ", peer, " sent a place in segment ", segment);
+    Mapping& mapping = mappings[static_cast<std::size_t>(segment)];
+    if (mapping.data() == nullptr) {
+      const SegmentRecord& record = members_[peer].segments[segment];
+      const int fd = record.fd.load(std::memory_order_acquire);
+      if (fd < 0) fail("shm: rank ", peer, " sent a place in segment ", segment, ", which it has released");
+      mapping = Mapping::open(members_[peer].pid, fd, static_cast<std::size_t>(record.bytes), "an arena");
+    }
+    const std::uint64_t offset = Place::offset(place);
+    if (offset >= mapping.size())
+      fail("shm: rank ", peer, " sent a place behind the end of its segment ", segment);
+    return mapping.data() + offset;
+  }
+
+  /// Looks at the process now and then only: this is asked in every round of waiting.
+  std::string_view gone(int peer) {
+    unsigned& looked = looked_[static_cast<std::size_t>(peer)];
+    if (looked == dead || (++looked % 64 == 0 && !alive(members_[peer].pid))) {
+      looked = dead;
+      return "that rank's process has ended";
+    }
+    return {};
+  }
+
+ private:
+  static constexpr unsigned dead = ~0u;
+
+  struct Member {
+    RankRecord<true> record;
+    long pid = 0;
+    SegmentRecord segments[most_segments];
+  };
+
+  static bool alive(long pid) {
+    if (kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) return false;
+    // A process that has ended but not been waited for is still there by name.
+    std::FILE* stat = std::fopen(concat("/proc/", pid, "/stat").c_str(), "r");
+    if (stat == nullptr) return false;
+    char text[512] = {};
+    const std::size_t length = std::fread(text, 1, sizeof text - 1, stat);
+    std::fclose(stat);
+    const std::string_view line(text, length);
+    const std::size_t end = line.rfind(')');
+    return end == std::string_view::npos || end + 2 >= line.size() ||
+           (line[end + 2] != 'Z' && line[end + 2] != 'X');
+  }
+
+  // Memory of rank 0 that all map. If one rank cannot, all throw.
+  Mapping common(std::size_t bytes, const char* what) {
+    const comm::Watchdog watchdog("MPI_Bcast", rank_, limit_);
+    Mapping mapping;
+    std::string problem;
+    long where[2] = {static_cast<long>(getpid()), -1};
+    try {
+      if (rank_ == 0) {
+        mapping = Mapping::make((bytes + 4095) / 4096 * 4096, what);
+        where[1] = mapping.fd();
+      }
+    } catch (const Error& error) {
+      problem = error.what();
+    }
+    mpi::check(MPI_Bcast(where, 2, MPI_LONG, 0, node_), "MPI_Bcast");
+    try {
+      if (rank_ != 0 && where[1] >= 0)
+        mapping = Mapping::open(where[0], static_cast<int>(where[1]), (bytes + 4095) / 4096 * 4096, what);
+    } catch (const Error& error) {
+      problem = error.what();
+    }
+    int good = mapping.data() != nullptr, all = 0;
+    mpi::check(MPI_Allreduce(&good, &all, 1, MPI_INT, MPI_MIN, node_), "MPI_Allreduce");
+    if (!problem.empty()) fail(problem);
+    if (!all) fail("shm: another rank of this node could not map ", what);
+    return mapping;
+  }
+
+  MPI_Comm node_;
+  Seconds limit_;
+  int rank_ = 0, size_ = 1, patience_ = 0;
+  Mapping shared_;
+  Member* members_ = nullptr;
+  std::unique_ptr<Segments> segments_;
+  std::unique_ptr<std::pmr::unsynchronized_pool_resource> pool_;
+  std::vector<Mapping> spaces_;
+  std::vector<std::vector<Mapping>> seen_;  // of each peer, by segment
+  std::vector<unsigned> looked_;
+};
+
+}  // namespace detail
+
+/// The ranks of an MPI communicator whose processes share a node.
+class Shm : public detail::Endpoint<detail::NodeWorld> {
+ public:
+  static constexpr std::string_view name = "shm";
+
+  /// All ranks call it. Throws ConfigError on all if two of them are on different nodes.
+  explicit Shm(MPI_Comm comm, Seconds limit = Seconds(60)) : Shm(connect(comm, limit)) {}
+  Shm(const mpi::Session& session) : Shm(session.world()) {}
+
+  Shm isolated() const { return Shm(world_); }
+
+  /// Where arenas lie that peers can read in place.
+  std::pmr::memory_resource* memory() const { return world_->memory(); }
+  bool reaches(const void* data, std::size_t bytes) const {
+    std::uint64_t place = 0;
+    return world_->segments().find(data, bytes, place);
+  }
+
+ private:
+  explicit Shm(const std::shared_ptr<detail::NodeWorld>& world)
+      : Endpoint(world, world->my_rank(), world->open()) {}
+
+  static std::shared_ptr<detail::NodeWorld> connect(MPI_Comm comm, Seconds limit) {
+    int started = 0;
+    MPI_Initialized(&started);
+    if (!started)
+      fail<ConfigError>("transport::Shm needs MPI to be started: make an mpi::Session first in main");
+    int rank = 0, size = 1, neighbours = 1;
+    mpi::check(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+    mpi::check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+    const comm::Watchdog watchdog("MPI_Comm_split_type", rank, limit);
+    MPI_Comm node = MPI_COMM_NULL;
+    mpi::check(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node),
+               "MPI_Comm_split_type");
+    mpi::check(MPI_Comm_set_errhandler(node, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    MPI_Comm_size(node, &neighbours);
+    // The first rank that is on another node than rank 0, whose node has ranks up to it.
+    int first = rank, elsewhere = size;
+    MPI_Bcast(&first, 1, MPI_INT, 0, node);
+    const int mine = first == 0 ? size : rank;
+    mpi::check(MPI_Allreduce(&mine, &elsewhere, 1, MPI_INT, MPI_MIN, comm), "MPI_Allreduce");
+    if (elsewhere < size) {
+      MPI_Comm_free(&node);
+      fail<ConfigError>(
+          "shm: rank ", elsewhere,
+          " is on another node than rank 0; shared memory is for one node, "
+          "comm::Hierarchical<comm::Direct<transport::Shm>, comm::Ring<transport::Mpi>> for several");
+    }
+    return std::make_shared<detail::NodeWorld>(node, limit);
+  }
+};
+
+static_assert(Transport<Shm>);
+
+}  // namespace convoy::transport

@@ -1,0 +1,103 @@
+// RANKS: 2 4
+// SANITIZE: address
+// Shared memory between processes: messages, Direct, the bits of the other algorithms, memory that peers
+// reach and memory that they do not, and the two levels over Shm and Mpi.
+#include <memory_resource>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "../comm_step.hpp"
+#include <convoy/comm/exchange/any.hpp>
+#include <convoy/comm/exchange/halves.hpp>
+#include <convoy/comm/exchange/hierarchical_mpi.hpp>
+
+using namespace convoy;
+using transport::Shm;
+
+namespace {
+
+const comm::Options small{.deadline = Seconds(20), .segment_bytes = 256, .window = 2};
+
+}  // namespace
+
+TEST_CASE("memory of the node is aligned, reachable, and used again") {
+  Shm shm(MPI_COMM_WORLD);
+  std::pmr::memory_resource* memory = shm.memory();
+  for (std::size_t bytes :
+       {std::size_t{1}, std::size_t{64}, std::size_t{5000}, std::size_t{1} << 20, std::size_t{3} << 20}) {
+    void* at = memory->allocate(bytes, 64);
+    CHECK(reinterpret_cast<std::uintptr_t>(at) % 64 == 0);
+    CHECK(shm.reaches(at, bytes));
+    CHECK_FALSE(shm.reaches(static_cast<std::byte*>(at) + bytes, std::size_t{1} << 30));
+    memory->deallocate(at, bytes, 64);
+  }
+  std::vector<float> mine(1000);
+  CHECK_FALSE(shm.reaches(mine.data(), 4000));
+  CHECK_THROWS_AS(Buffer<std::byte>(std::size_t{1} << 45, memory), Error);
+}
+
+TEST_CASE_TEMPLATE("all algorithms run over shared memory, in it and beside it", A, comm::Ring<Shm>,
+                   comm::HalvingDoubling<Shm>, comm::Tree<Shm>, comm::Direct<Shm>, comm::Auto<Shm>,
+                   comm::Sharded<comm::Direct<Shm>>, comm::Reproducible<comm::Ring<Shm>>) {
+  const transport::Shm world(MPI_COMM_WORLD);
+  A exchange(world, small);
+  const int ranks = exchange.size();
+  for (std::int64_t count : {0, 1, 17, 1000, 70'001}) {
+    std::vector<double> expected(static_cast<std::size_t>(count));
+    for (int r = 0; r < ranks; ++r) {
+      const auto values = oracle::input<f64>(r, count, 4);
+      for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += values[i];
+    }
+    const auto values = oracle::input<f64>(exchange.rank(), count, 4);
+    const auto check = [&](std::span<double> into) {
+      std::copy(values.begin(), values.end(), into.begin());
+      exchange.all_reduce(into, comm::sum);
+      double worst = 0;
+      for (std::size_t i = 0; i < expected.size(); ++i)
+        worst = std::max(worst, std::abs(into[i] - expected[i]));
+      CHECK(worst < 1e-12);
+    };
+    std::vector<double> beside(static_cast<std::size_t>(count));
+    check(beside);
+    Buffer<double> inside(static_cast<std::size_t>(count), exchange.memory());
+    check(inside);
+  }
+  const auto parameters = oracle::train(exchange, 20'003, 4);
+  const auto expected = oracle::trained(ranks, 20'003, 4);
+  double worst = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    worst = std::max(worst, std::abs(static_cast<double>(parameters[i]) - static_cast<double>(expected[i])));
+  CHECK(worst < 1e-4);
+}
+
+TEST_CASE("a ring over shared memory gives the bits of a ring") {
+  comm::Ring<Shm> exchange(Shm(MPI_COMM_WORLD), small);
+  CHECK(oracle::same_bits(oracle::train(exchange, 10'000, 3), oracle::trained(exchange.size(), 10'000, 3)));
+}
+
+TEST_CASE("two levels, shared memory inside pretended nodes and MPI between them") {
+  const transport::Mpi world(MPI_COMM_WORLD);
+  const int ranks = world.size();
+  std::vector<std::vector<int>> shapes{{}, {}};
+  for (int r = 0; r < ranks; ++r) {
+    shapes[0].push_back(0);
+    shapes[1].push_back(r % 2);
+  }
+  for (const auto& node_of : shapes) {
+    comm::Hierarchical<comm::Direct<Shm>, comm::Ring<transport::Mpi>> exchange(world, comm::Nodes(node_of),
+                                                                               small);
+    const auto parameters = oracle::train(exchange, 20'003, 4);
+    const auto expected = oracle::trained(ranks, 20'003, 4);
+    double worst = 0;
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      worst =
+          std::max(worst, std::abs(static_cast<double>(parameters[i]) - static_cast<double>(expected[i])));
+    CHECK(worst < 1e-4);
+    std::vector<float> mine{static_cast<float>(exchange.rank())};
+    exchange.all_reduce(std::span<float>(mine), comm::sum);
+    CHECK(mine[0] == static_cast<float>(ranks * (ranks - 1) / 2));
+  }
+  comm::Hierarchical<comm::Direct<Shm>, comm::Ring<transport::Mpi>> real(world);
+  CHECK(real.nodes().count() == 1);
+}

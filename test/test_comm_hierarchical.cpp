@@ -1,0 +1,98 @@
+// SANITIZE: address thread
+// Hierarchical over two transports, run by threads: nodes of any sizes, in any order of ranks.
+#include <atomic>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "comm_step.hpp"
+#include <convoy/comm/exchange/hierarchical.hpp>
+#include <convoy/comm/transport/group.hpp>
+
+using namespace convoy;
+using transport::Threads;
+using Local = transport::Group<Threads>;
+
+template <>
+struct comm::NodeOf<Local, Threads> {
+  static Local local(const Threads& world, const Nodes& nodes) {
+    return Local(world, nodes.members(nodes.node_of(world.rank())));
+  }
+};
+
+namespace {
+
+template <template <class> class Inter>
+using Levels = comm::Hierarchical<comm::Direct<Local>, Inter<Threads>>;
+
+const comm::Options small{.deadline = Seconds(20), .segment_bytes = 256, .window = 2};
+const std::vector<std::vector<int>> worlds{
+    {0},          {0, 0, 0},       {0, 1, 2},          {0, 0, 1, 1},
+    {5, 7, 5, 7}, {0, 0, 0, 1, 1}, {3, 1, 1, 1, 2, 2}, {0, 1, 1, 1, 1, 1, 1}};
+
+// Inputs whose sums are exact, so that the order of additions does not matter.
+template <class T>
+std::vector<T> whole(int rank, std::int64_t count) {
+  std::vector<T> values(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<T>(
+        static_cast<float>(static_cast<int>((i * 7 + static_cast<std::size_t>(rank) * 31) % 61) - 30));
+  return values;
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("two levels give the sum, mean and extremes of all ranks", A, Levels<comm::Ring>,
+                   Levels<comm::HalvingDoubling>, Levels<comm::Tree>) {
+  for (const auto& node_of : worlds)
+    for (std::int64_t count : {0, 1, 100, 7'001}) {
+      const int ranks = static_cast<int>(node_of.size());
+      std::atomic<int> right{0};
+      Threads::World(ranks).run([&](Threads endpoint) {
+        A exchange(endpoint, comm::Nodes(node_of), small);
+        std::vector<float> sum(static_cast<std::size_t>(count)), least = whole<float>(0, count);
+        for (int r = 0; r < ranks; ++r) {
+          const auto values = whole<float>(r, count);
+          for (std::size_t i = 0; i < sum.size(); ++i) {
+            sum[i] += values[i];
+            least[i] = std::min(least[i], values[i]);
+          }
+        }
+        auto values = whole<float>(exchange.rank(), count);
+        exchange.all_reduce(std::span<float>(values), comm::sum);
+        right += oracle::same_bits(values, sum);
+        values = whole<float>(exchange.rank(), count);
+        exchange.all_reduce(std::span<float>(values), comm::min);
+        right += oracle::same_bits(values, least);
+        values = whole<float>(exchange.rank(), count);
+        exchange.all_reduce(std::span<float>(values), comm::mean);
+        for (float& s : sum) s *= 1.0f / static_cast<float>(ranks);
+        right += oracle::same_bits(values, sum);
+        auto wide = whole<bf16>(exchange.rank(), count);
+        exchange.all_reduce(std::span<bf16>(wide), comm::max);
+        right += exchange.size() == ranks && wide.size() == sum.size();
+      });
+      CAPTURE(ranks);
+      CAPTURE(count);
+      CHECK(right == 4 * ranks);
+    }
+}
+
+TEST_CASE("two levels train with several buckets in flight, all ranks to the same bits") {
+  for (const auto& node_of : worlds) {
+    const int ranks = static_cast<int>(node_of.size());
+    const auto expected = oracle::trained(ranks, 5'000, 4);
+    std::vector<std::vector<float>> results(node_of.size());
+    Threads::World(ranks).run([&](Threads endpoint) {
+      Levels<comm::Ring> exchange(endpoint, comm::Nodes(node_of), small);
+      results[static_cast<std::size_t>(exchange.rank())] = oracle::train(exchange, 5'000, 4);
+    });
+    for (const auto& result : results) {
+      CHECK(oracle::same_bits(result, results[0]));
+      double worst = 0;
+      for (std::size_t i = 0; i < result.size(); ++i)
+        worst = std::max(worst, std::abs(static_cast<double>(result[i]) - static_cast<double>(expected[i])));
+      CHECK(worst < 1e-4);
+    }
+  }
+}
