@@ -197,6 +197,13 @@ foreach(script IN LISTS scripts)
   endif()
 endforeach()
 
+# Hosts made of network namespaces, where this machine lets one make them.
+if(TARGET test_mpi_exchange)
+  add_test(NAME programs.testbed COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/programs/testbed.sh
+                                         ${PROJECT_SOURCE_DIR}/scripts/testbed.sh $<TARGET_FILE:test_mpi_exchange>)
+  set_tests_properties(programs.testbed PROPERTIES TIMEOUT 120 SKIP_RETURN_CODE 77 RUN_SERIAL TRUE LABELS programs)
+endif()
+
 # What Trainer itself costs, in instructions.
 find_program(CONVOY_VALGRIND NAMES valgrind)
 mark_as_advanced(CONVOY_VALGRIND)
