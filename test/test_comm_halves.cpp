@@ -207,3 +207,29 @@ TEST_CASE("a reduce-scatter leaves each rank its own block, an all-gather gives 
       CHECK(right == 3 * ranks);
     }
 }
+
+TEST_CASE_TEMPLATE("all-gather moves elements of any size whole", T, u8, bf16, f64) {
+  for (int ranks : {2, 3})
+    for (std::int64_t count : {1, 63, 1000}) {
+      CAPTURE(ranks);
+      CAPTURE(count);
+      std::atomic<int> right{0};
+      Threads::World(ranks).run([&](Threads endpoint) {
+        const auto check = [&](auto exchange) {
+          // The value of an element says where it is; what is not this rank's own is zero.
+          std::vector<T> values(static_cast<std::size_t>(count)), all(values.size());
+          const Range mine = exchange.own(count, dtype_of<T>);
+          for (std::int64_t i = 0; i < count; ++i) {
+            all[static_cast<std::size_t>(i)] = static_cast<T>(static_cast<float>(1 + i % 200));
+            if (i >= mine.begin && i < mine.end)
+              values[static_cast<std::size_t>(i)] = all[static_cast<std::size_t>(i)];
+          }
+          exchange.all_gather(std::span<T>(values));
+          right += values == all;
+        };
+        check(comm::Ring<Threads>(endpoint, small));
+        check(comm::Direct<Threads>(endpoint, small));
+      });
+      CHECK(right == 2 * ranks);
+    }
+}

@@ -118,14 +118,15 @@ void fold_with(void* const* into, int places, const void* const* from, int sourc
                              reinterpret_cast<const T* const*>(from), sources, count, scale, streams);
 }
 
-// Bytes that only move.
-inline void copy_with(void* const* into, int places, const void* const* from, int, std::int64_t count, float,
-                      bool streams) {
-  fold_with<f32, Op::max>(into, places, from, 1, count / 4, 1.0f, streams);
-  const std::int64_t done = count / 4 * 4;
-  for (int p = 0; p < places; ++p)
+// Elements of so many bytes that only move.
+template <int element>
+void copy_with(void* const* into, int places, const void* const* from, int, std::int64_t count, float,
+               bool streams) {
+  const std::int64_t bytes = count * element, done = bytes / 4 * 4;
+  fold_with<f32, Op::max>(into, places, from, 1, bytes / 4, 1.0f, streams);
+  for (int p = 0; p < places && done < bytes; ++p)
     std::memcpy(static_cast<std::byte*>(into[p]) + done, static_cast<const std::byte*>(from[0]) + done,
-                static_cast<std::size_t>(count - done));
+                static_cast<std::size_t>(bytes - done));
 }
 
 }  // namespace convoy::comm::detail

@@ -28,14 +28,26 @@ struct Reduction {
   Reduce loop = nullptr;
   DType type = DType::u8;
   Op op = Op::sum;
-  Fold fold = &detail::copy_with;
+  Fold fold = &detail::copy_with<1>;
 };
 
 /// For elements that only move.
 constexpr Reduction moved(DType type) {
   Reduction none;
   none.type = type;
-  if (size_of(type) == sizeof(float)) none.fold = &detail::fold_with<f32, Op::max>;  // of one source: a copy
+  switch (size_of(type)) {
+    case 2:
+      none.fold = &detail::copy_with<2>;
+      break;
+    case 4:
+      none.fold = &detail::fold_with<f32, Op::max>;  // of one source: a copy
+      break;
+    case 8:
+      none.fold = &detail::copy_with<8>;
+      break;
+    default:
+      break;
+  }
   return none;
 }
 
