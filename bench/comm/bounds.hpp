@@ -1,0 +1,197 @@
+// What an exchange could take at best, given how its policy works: the bytes of the busiest link over its
+// bandwidth, or, in shared memory, the policy's own loads and stores without any synchronisation.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include <convoy/comm/exchange/choose.hpp>
+#include <convoy/comm/exchange/nodes.hpp>
+#include <convoy/comm/kernel.hpp>
+#include <convoy/comm/schedule/all_to_all.hpp>
+#include <convoy/comm/schedule/broadcast.hpp>
+#include <convoy/comm/schedule/halving_doubling.hpp>
+#include <convoy/comm/schedule/ring.hpp>
+#include <convoy/comm/schedule/tree.hpp>
+#include <convoy/comm/transport/group.hpp>
+#include <convoy/core/clock.hpp>
+#include <convoy/core/error.hpp>
+
+namespace bench {
+
+/// Which ranks share a link to the others: those of one node, or each its own where there is one node alone.
+struct Links {
+  std::vector<int> of;  ///< the link of each rank
+  int ranks() const { return static_cast<int>(of.size()); }
+  int count() const { return *std::max_element(of.begin(), of.end()) + 1; }
+
+  static Links among(const convoy::comm::Nodes& nodes, int ranks) {
+    Links links{std::vector<int>(static_cast<std::size_t>(ranks))};
+    for (int r = 0; r < ranks; ++r)
+      links.of[static_cast<std::size_t>(r)] = nodes.count() > 1 ? nodes.node_of(r) : r;
+    return links;
+  }
+};
+
+/// The bytes that the busiest link carries in one direction. `bytes_of(rank, step)` says how long a message
+/// is.
+template <class S, class Bytes>
+std::int64_t busiest(const S& schedule, const Links& links, Bytes&& bytes_of) {
+  std::vector<std::int64_t> out(links.of.size()), in(links.of.size());
+  for (int r = 0; r < links.ranks(); ++r)
+    schedule.steps(r, links.ranks(), [&](const convoy::schedule::Step& step) {
+      if (step.action != convoy::schedule::Action::send) return;
+      const auto from = static_cast<std::size_t>(links.of[static_cast<std::size_t>(r)]);
+      const auto to = static_cast<std::size_t>(links.of[static_cast<std::size_t>(step.peer)]);
+      if (from == to) return;
+      out[from] += bytes_of(r, step);
+      in[to] += bytes_of(r, step);
+    });
+  return std::max(*std::max_element(out.begin(), out.end()), *std::max_element(in.begin(), in.end()));
+}
+
+/// The same for a buffer of `count` elements that the schedule's blocks divide.
+template <class S>
+std::int64_t busiest(const S& schedule, const Links& links, std::int64_t count, std::int64_t element) {
+  const std::int64_t grain = convoy::schedule::grain_of(element);
+  return busiest(schedule, links, [&](int, const convoy::schedule::Step& step) {
+    return element *
+           convoy::schedule::range_of(step.chunk, step.count, count, schedule.blocks(links.ranks()), 1, grain)
+               .size();
+  });
+}
+
+inline std::int64_t busiest_in_order(const Links& links, std::int64_t count, std::int64_t element) {
+  const std::int64_t grain = convoy::schedule::grain_of(element);
+  return busiest(convoy::schedule::AllToAll{}, links, [&](int, const convoy::schedule::Step& step) {
+    return element * convoy::schedule::part(count, step.peer, links.ranks(), grain).size();
+  });
+}
+
+/// The busiest link's bytes of a policy's all-reduce or of its exchange of one bucket; 0: no bound of this
+/// kind.
+inline std::int64_t network_bytes(std::string_view policy, const Links& links,
+                                  const convoy::comm::Nodes& nodes, std::int64_t count,
+                                  std::int64_t element) {
+  namespace schedule = convoy::schedule;
+  const auto ring = [&] { return busiest(schedule::Ring{1}, links, count, element); };
+  if (policy == "ring" || policy == "sharded") return ring();
+  if (policy == "halving-doubling") return busiest(schedule::HalvingDoubling{1}, links, count, element);
+  if (policy == "tree") return busiest(schedule::Tree{1}, links, count, element);
+  if (policy == "auto")
+    return std::min({ring(), busiest(schedule::HalvingDoubling{1}, links, count, element),
+                     busiest(schedule::Tree{1}, links, count, element)});
+  if (policy == "reproducible")
+    return busiest_in_order(links, count, element) +
+           busiest(schedule::RingAllGather{1}, links, count, element);
+  if (policy == "hierarchical" && nodes.count() > 1)
+    return busiest(convoy::comm::detail::Across<schedule::Ring>{&nodes}, links, count, element);
+  if (policy == "native") {
+    // Any all-reduce at all: 2(n-1)/n of the buffer through each of n links.
+    const std::int64_t n = links.count();
+    return 2 * (n - 1) * count * element / n;
+  }
+  return 0;
+}
+
+/// Latency and bandwidth between rank 0 and the first rank on another link. All ranks call it, and all get
+/// rank 0's figures.
+template <class T>
+convoy::schedule::CostModel measure_link(const T& where, const Links& links) {
+  const int peer = static_cast<int>(
+      std::find_if(links.of.begin(), links.of.end(), [&](int link) { return link != links.of[0]; }) -
+      links.of.begin());
+  if (peer == links.ranks()) return {};
+  const bool in_pair = where.rank() == 0 || where.rank() == peer;
+  using Pair = convoy::transport::Group<T>;
+  convoy::comm::Engine<Pair> pair(
+      Pair(where, in_pair ? std::vector<int>{0, peer} : std::vector<int>{where.rank()}), {});
+  convoy::schedule::CostModel model = convoy::comm::measure(pair);
+  convoy::comm::Engine<T> all(where, {});
+  convoy::comm::detail::broadcast_bytes(all, &model, sizeof model, 0);
+  return model;
+}
+
+/// All ranks' buffers, over a transport whose ranks see each other's memory, for as long as it lives. Every
+/// rank makes and destroys it together with the others.
+template <class T>
+class PeerBuffers {
+ public:
+  PeerBuffers(const T& where, void* data, std::size_t bytes)
+      : transport_(where.isolated()),
+        sends_(static_cast<std::size_t>(transport_.size())),
+        receives_(sends_.size()),
+        at_(sends_.size()) {
+    const int n = transport_.size(), me = transport_.rank();
+    at_[static_cast<std::size_t>(me)] = data;
+    for (int k = 1; k < n; ++k) {
+      const auto to = static_cast<std::size_t>((me + k) % n),
+                 from = static_cast<std::size_t>((me + n - k) % n);
+      if (!transport_.send(sends_[to], static_cast<int>(to), 0, data, bytes))
+        convoy::fail("a channel to rank ", to, " is full before its first message");
+      transport_.receive(receives_[from], static_cast<int>(from), 0, nullptr, bytes);
+    }
+    for (std::size_t peer = 0; peer < at_.size(); ++peer) {
+      if (static_cast<int>(peer) == me) continue;
+      convoy::transport::Arrival arrival;
+      wait(peer, [&] { return (arrival = transport_.arrived(receives_[peer])).data != nullptr; });
+      if (arrival.bytes != bytes)
+        convoy::fail("rank ", peer, " has a buffer of ", arrival.bytes, " bytes, not ", bytes);
+      at_[peer] = const_cast<void*>(arrival.data);
+    }
+  }
+  ~PeerBuffers() {
+    for (std::size_t peer = 0; peer < at_.size(); ++peer)
+      if (static_cast<int>(peer) != transport_.rank()) transport_.release(receives_[peer]);
+    try {
+      for (std::size_t peer = 0; peer < at_.size(); ++peer)
+        if (static_cast<int>(peer) != transport_.rank())
+          wait(peer, [&] { return transport_.sent(sends_[peer]); });
+    } catch (const convoy::Error&) {
+      // The peer has failed and says so itself.
+    }
+  }
+  PeerBuffers(const PeerBuffers&) = delete;
+  PeerBuffers& operator=(const PeerBuffers&) = delete;
+
+  /// This rank's part of a direct all-reduce of elements [range) of all buffers: the same loads and stores,
+  /// at once.
+  void fold(const convoy::Range& range, const convoy::comm::Reduction& reduction) {
+    const int n = transport_.size(), me = transport_.rank();
+    const std::size_t element = convoy::size_of(reduction.type);
+    const convoy::Range part = convoy::schedule::part(
+        range.size(), me, n, convoy::schedule::grain_of(static_cast<std::int64_t>(element)));
+    from_.clear();
+    into_.clear();
+    const std::size_t offset = static_cast<std::size_t>(range.begin + part.begin) * element;
+    for (int k = 0; k < n; ++k) {
+      from_.push_back(static_cast<std::byte*>(at_[static_cast<std::size_t>(k)]) + offset);
+      into_.push_back(static_cast<std::byte*>(at_[static_cast<std::size_t>((me + k) % n)]) + offset);
+    }
+    reduction.fold(
+        into_.data(), n, from_.data(), n, part.size(), 1.0f,
+        range.size() * static_cast<std::int64_t>(element) * n >= convoy::comm::detail::streaming_bytes);
+  }
+
+ private:
+  template <class F>
+  void wait(std::size_t peer, F&& done) {
+    const convoy::Deadline deadline(convoy::Seconds(60));
+    while (!done()) {
+      std::this_thread::yield();
+      if (deadline.expired()) convoy::fail("rank ", peer, " did not share its buffer within 60 s");
+    }
+  }
+
+  T transport_;
+  std::vector<typename T::Request> sends_, receives_;
+  std::vector<void*> at_, into_;
+  std::vector<const void*> from_;
+};
+
+}  // namespace bench

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# comm_bench.sh PROGRAM [MPIRUN]: the benchmark runs every kind of case on threads and processes and ends with all ranks. It checks each
+# case's result itself.
+set -u
+program=$1
+mpirun=${2:-}
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+failures=0
+
+failed() {
+  echo "FAILED $*"
+  sed 's/^/    /' "$scratch/out" | tail -20
+  failures=$((failures + 1))
+}
+# runs CASES COMMAND...: it succeeds and reports at least as many cases
+runs() {
+  cases=$1
+  shift
+  timeout 120 "$@" --benchmark_min_time=0.0001 --benchmark_color=false > "$scratch/out" 2>&1 < /dev/null || failed "$*: ended with $?"
+  [ "$(grep -c manual_time "$scratch/out")" -ge "$cases" ] || failed "$*: fewer than $cases cases"
+}
+runs 30 "$program" --ranks 3 --types f32,bf16 --benchmark_filter='/(1024|262144)/'
+runs 5 "$program" --ranks 2 --benchmark_filter='exchange/.*/resnet18'
+timeout 60 "$program" --ranks none > "$scratch/out" 2>&1 && failed "a number of ranks that is none"
+grep -q -- "--ranks must be" "$scratch/out" || failed "the option at fault is not named"
+if [ -n "$mpirun" ]; then
+  launch="$mpirun --oversubscribe --bind-to none"
+  # shellcheck disable=SC2086  # several words
+  runs 30 $launch -np 2 "$program" --benchmark_filter='/(1024|262144)/'
+  for name in all_reduce/native/mpi all_reduce/hierarchical/mpi all_reduce/direct/shm reduce_scatter/native/mpi bound/direct/shm; do
+    grep -q "^$name/f32/1024/" "$scratch/out" || failed "there is no case $name"
+  done
+  # shellcheck disable=SC2086
+  runs 8 $launch -np 3 "$program" --benchmark_filter='exchange/.*/resnet18'
+fi
+[ $failures -eq 0 ] && echo "comm_bench times what it should"
+exit $((failures > 0))
