@@ -17,20 +17,21 @@ inline constexpr std::int64_t streaming_bytes = std::int64_t{24} << 20;
 
 template <class V>
 CONVOY_INLINE void store_past_caches(void* to, const V& v) {
-#if defined(__x86_64__)
-  // The operand says how many bytes are written; `to` is a multiple of them.
-  if constexpr (sizeof(V) == 64) {
+  // `to` is a multiple of the vector's size.
+#if defined(__clang__)
+  __builtin_nontemporal_store(v, static_cast<V*>(to));
+#elif defined(__x86_64__)
+  if constexpr (sizeof(V) == 64)
     asm volatile("vmovntps %1, %0" : "=m"(*static_cast<V*>(to)) : "v"(v));
-    return;
-  } else if constexpr (sizeof(V) == 32) {
+  else if constexpr (sizeof(V) == 32)
     asm volatile("vmovntps %1, %0" : "=m"(*static_cast<V*>(to)) : "x"(v));
-    return;
-  } else if constexpr (sizeof(V) == 16) {
+  else if constexpr (sizeof(V) == 16)
     asm volatile("movntps %1, %0" : "=m"(*static_cast<V*>(to)) : "x"(v));
-    return;
-  }
-#endif
+  else
+    simd::store(to, v);
+#else
   simd::store(to, v);
+#endif
 }
 
 CONVOY_INLINE void after_streaming() {
