@@ -46,6 +46,7 @@ namespace {
 struct Options {
   int ranks = 2;
   double link_gbps = 0;
+  comm::Options comm{};
   std::vector<std::string> types{"f32"};
 };
 
@@ -122,7 +123,8 @@ struct Place {
   T where;
   bench::Links links;
   comm::Nodes nodes;
-  double beta;  // seconds per byte of a link; 0 where messages are not what bounds it
+  double beta;  // seconds per byte of a link
+  comm::Options options;
   double seconds(std::int64_t bytes) const { return beta * static_cast<double>(bytes); }
 };
 
@@ -147,8 +149,8 @@ template <class E, class T>
 Work all_reduce(const Place<T>& place, const Policy& policy, std::int64_t bytes) {
   const std::int64_t count = bytes / static_cast<std::int64_t>(sizeof(E));
   const int n = place.where.size();
-  auto held =
-      std::make_shared<Held<comm::Any, E>>(comm::make(policy.name, place.where), count * batch_of(bytes));
+  auto held = std::make_shared<Held<comm::Any, E>>(comm::make(policy.name, place.where, place.options),
+                                                   count * batch_of(bytes));
   Work work = collective<E, T>(
       held, count, 2, [](comm::Any& comm, std::span<E> values) { comm.all_reduce(values, comm::sum); },
       [=](const E* values) { return holds(values, count, sum_over(n)); });
@@ -179,7 +181,9 @@ template <class C, class E, class T>
 void add_halves(std::vector<Case>& cases, const Place<T>& place, const std::string& policy,
                 const std::string& tail, std::int64_t bytes) {
   const std::int64_t count = bytes / static_cast<std::int64_t>(sizeof(E));
-  const auto held = [=] { return std::make_shared<Held<C, E>>(C(place.where), count * batch_of(bytes)); };
+  const auto held = [=] {
+    return std::make_shared<Held<C, E>>(C(place.where, place.options), count * batch_of(bytes));
+  };
   const int n = place.where.size();
   const Range mine =
       schedule::part(count, place.where.rank(), n, schedule::grain_of(static_cast<std::int64_t>(sizeof(E))));
@@ -209,8 +213,8 @@ void add_broadcast(std::vector<Case>& cases, const Place<T>& place, const std::s
   cases.push_back({"broadcast/" + policy + tail, [=] {
                      using C = comm::Ring<T>;
                      Work work = collective<E, T>(
-                         std::make_shared<Held<C, E>>(C(place.where), count * batch_of(bytes)), count, 0,
-                         [](C& comm, std::span<E> v) { comm.broadcast(v, 0); },
+                         std::make_shared<Held<C, E>>(C(place.where, place.options), count * batch_of(bytes)),
+                         count, 0, [](C& comm, std::span<E> v) { comm.broadcast(v, 0); },
                          [=](const E* v) { return holds(v, count, 1); });
                      if (!T::in_place)
                        work.bound = place.seconds(
@@ -229,8 +233,8 @@ Work exchange(const Place<T>& place, const Policy& policy, const bench::ModelBuc
     Buffer<float> parameters;
   };
   const int n = place.where.size(), rank = place.where.rank();
-  auto arenas =
-      std::make_shared<Arenas>(comm::make(policy.name, place.where), model, policy.name == "sharded");
+  auto arenas = std::make_shared<Arenas>(comm::make(policy.name, place.where, place.options), model,
+                                         policy.name == "sharded");
   auto buckets = std::make_shared<std::vector<Range>>(model.ranges);
   arenas->comm.open({}, {arenas->values, arenas->parameters, *buckets});
   Work work;
@@ -396,8 +400,9 @@ void take_part(const T& where, std::vector<Case> cases, const std::vector<char*>
 template <class T>
 Place<T> place_of(const T& where, const comm::Nodes& nodes, const Options& options) {
   bench::Links links = bench::Links::among(nodes, where.size());
-  const auto cost = bench::measure_link(where, links);
-  return {where, links, nodes, options.link_gbps > 0 ? 8e-9 / options.link_gbps : cost.beta};
+  return {where, links, nodes,
+          options.link_gbps > 0 ? 8e-9 / options.link_gbps : bench::measured_beta(where, links),
+          options.comm};
 }
 
 comm::Nodes one_node(int ranks) { return comm::Nodes(std::vector<int>(static_cast<std::size_t>(ranks), 0)); }
@@ -407,7 +412,8 @@ bool parse(std::vector<char*>& arguments, Options& options) {
   std::vector<char*> rest;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string_view name = arguments[i];
-    if (name != "--ranks" && name != "--link-gbps" && name != "--types") {
+    if (name != "--ranks" && name != "--link-gbps" && name != "--types" && name != "--segment-kib" &&
+        name != "--window") {
       rest.push_back(arguments[i]);
       continue;
     }
@@ -438,8 +444,12 @@ bool parse(std::vector<char*>& arguments, Options& options) {
     }
     if (name == "--ranks")
       options.ranks = static_cast<int>(number);
-    else
+    else if (name == "--link-gbps")
       options.link_gbps = number;
+    else if (name == "--segment-kib")
+      options.comm.segment_bytes = static_cast<std::size_t>(number * 1024);
+    else
+      options.comm.window = static_cast<int>(number);
   }
   arguments = rest;
   return true;

@@ -199,8 +199,12 @@ endforeach()
 
 # Hosts made of network namespaces, where this machine lets one make them.
 if(TARGET test_mpi_exchange)
+  set(doctor "")
+  if(TARGET doctor)
+    set(doctor $<TARGET_FILE:doctor>)
+  endif()
   add_test(NAME programs.testbed COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/programs/testbed.sh
-                                         ${PROJECT_SOURCE_DIR}/scripts/testbed.sh $<TARGET_FILE:test_mpi_exchange>)
+                                         ${PROJECT_SOURCE_DIR}/scripts/testbed.sh $<TARGET_FILE:test_mpi_exchange> ${doctor})
   set_tests_properties(programs.testbed PROPERTIES TIMEOUT 120 SKIP_RETURN_CODE 77 RUN_SERIAL TRUE LABELS programs)
 endif()
 

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include <convoy/comm/exchange/choose.hpp>
+#include <convoy/comm/exchange/link.hpp>
 #include <convoy/comm/exchange/nodes.hpp>
 #include <convoy/comm/kernel.hpp>
 #include <convoy/comm/schedule/all_to_all.hpp>
@@ -18,7 +18,6 @@
 #include <convoy/comm/schedule/halving_doubling.hpp>
 #include <convoy/comm/schedule/ring.hpp>
 #include <convoy/comm/schedule/tree.hpp>
-#include <convoy/comm/transport/group.hpp>
 #include <convoy/core/clock.hpp>
 #include <convoy/core/error.hpp>
 
@@ -99,22 +98,13 @@ inline std::int64_t network_bytes(std::string_view policy, const Links& links,
   return 0;
 }
 
-/// Latency and bandwidth between rank 0 and the first rank on another link. All ranks call it, and all get
-/// rank 0's figures.
+/// Seconds per byte between rank 0 and the first rank on another link.
 template <class T>
-convoy::schedule::CostModel measure_link(const T& where, const Links& links) {
-  const int peer = static_cast<int>(
-      std::find_if(links.of.begin(), links.of.end(), [&](int link) { return link != links.of[0]; }) -
-      links.of.begin());
-  if (peer == links.ranks()) return {};
-  const bool in_pair = where.rank() == 0 || where.rank() == peer;
-  using Pair = convoy::transport::Group<T>;
-  convoy::comm::Engine<Pair> pair(
-      Pair(where, in_pair ? std::vector<int>{0, peer} : std::vector<int>{where.rank()}), {});
-  convoy::schedule::CostModel model = convoy::comm::measure(pair);
-  convoy::comm::Engine<T> all(where, {});
-  convoy::comm::detail::broadcast_bytes(all, &model, sizeof model, 0);
-  return model;
+double measured_beta(const T& where, const Links& links) {
+  const auto other =
+      std::find_if(links.of.begin(), links.of.end(), [&](int link) { return link != links.of[0]; });
+  if (other == links.of.end()) return 0;
+  return convoy::comm::measure_link(where, 0, static_cast<int>(other - links.of.begin())).beta;
 }
 
 /// All ranks' buffers, over a transport whose ranks see each other's memory, for as long as it lives. Every

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# testbed.sh SCRIPT PROGRAM: scripts/testbed.sh makes hosts that MPI takes for nodes, and takes them away whatever state they
-# are in. PROGRAM is an MPI test that two ranks pass. Skipped (77) where network namespaces cannot be made.
+# testbed.sh SCRIPT PROGRAM [DOCTOR]: scripts/testbed.sh makes hosts that MPI takes for nodes, and takes them away whatever state they
+# are in. PROGRAM is an MPI test that two ranks pass, DOCTOR the program of that name. Skipped (77) where network namespaces cannot be made.
 set -u
 script=$1
 program=$2
+doctor=${3:-}
 bed=cvytest$$
 scratch=$(mktemp -d)
 export CONVOY_BED=$bed
@@ -43,6 +44,10 @@ refused "there is no host $bed-2" exec 2 hostname
 bed run -np 4 --per-host 2 hostname || failed "four ranks on two hosts"
 [ "$(sort "$scratch/out" | grep -x -e "$bed-[01]" | uniq -c | awk '{ print $1 $2 }' | xargs)" = "2$bed-0 2$bed-1" ] ||
   failed "two ranks on each of two hosts"
+if [ -n "$doctor" ]; then
+  bed run -np 3 --per-host 2 "$doctor" || failed "doctor on two hosts"
+  grep -q "3 ranks on 2 nodes (2 + 1)" "$scratch/out" || failed "MPI takes the hosts for nodes"
+fi
 bed run -np 2 "$program" || failed "$program between two hosts"
 bed status || failed "status"
 [ "$(grep -Ec "^$bed-[01]  .*  500Mbit  sent [1-9][0-9]* KB" "$scratch/out")" -eq 2 ] || failed "links of 500 Mbit/s that have carried messages"
