@@ -109,26 +109,36 @@ def plot(tables, path):
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, len(tables), figsize=(6.5 * len(tables), 5), squeeze=False)
-    for axis, ((collective, kind), table) in zip(axes[0], tables.items()):
-        columns = columns_of(table)
-        for row in rows_of(table):
+    shown = {key: table for key, table in tables.items() if key[0] != "bound"} or tables
+    policies = sorted({row.split("/")[0] for table in shown.values() for row in rows_of(table)} - {"native"})
+    colors = {policy: pyplot.get_cmap("tab20")(i % 20) for i, policy in enumerate(policies)} | {"native": "black"}
+    lines = {"mpi": "-", "shm": "--", "threads": ":", "tcp": "-."}
+    figure, axes = pyplot.subplots(1, len(shown), figsize=(8 * len(shown), 5), squeeze=False)
+    for axis, ((collective, kind), table) in zip(axes[0], shown.items()):
+        columns, rows = columns_of(table), rows_of(table)
+        by_size = isinstance(columns[0], int)
+        for number, row in enumerate(rows):
+            policy, transport = row.split("/")
             present = [c for c in columns if row in table[c]]
             cases = [table[c][row] for c in present]
             middle = [case.rate for case in cases]
-            errors = [[m - min(case.rates) for m, case in zip(middle, cases)], [max(case.rates) - m for m, case in zip(middle, cases)]]
-            style = {"linewidth": 2.5, "color": "black"} if row == "native/mpi" else {"linewidth": 1.2}
-            at = present if isinstance(columns[0], int) else [columns.index(c) for c in present]
-            axis.errorbar(at, middle, yerr=errors, marker="o", markersize=3, capsize=2, label=row, **style)
-        if isinstance(columns[0], int):
+            spread = [[m - min(case.rates) for m, case in zip(middle, cases)], [max(case.rates) - m for m, case in zip(middle, cases)]]
+            style = {"color": colors[policy], "label": row, "capsize": 2}
+            if by_size:
+                axis.errorbar(present, middle, yerr=spread, marker="o", markersize=3, linestyle=lines.get(transport, "-"), **style)
+            else:
+                at = [columns.index(c) + (number + 0.5) / len(rows) * 0.9 - 0.45 for c in present]
+                hatch = "" if transport == "mpi" else "///"
+                axis.bar(at, middle, 0.9 / len(rows), yerr=spread, hatch=hatch, edgecolor="white", linewidth=0, **style)
+        if by_size:
             axis.set_xscale("log", base=2)
-        axis.set_xticks(columns if isinstance(columns[0], int) else range(len(columns)), [size_text(c) for c in columns], rotation=45)
-        axis.minorticks_off()
-        axis.set_yscale("log")
+            axis.set_yscale("log")
+        axis.set_xticks(columns if by_size else range(len(columns)), [size_text(c) for c in columns], rotation=45)
+        axis.tick_params(axis="x", which="minor", bottom=False)
         axis.set_ylabel("algbw, GB/s")
         axis.set_title(f"{collective}, {kind}")
-        axis.grid(True, alpha=0.3)
-        axis.legend(fontsize=7)
+        axis.grid(True, axis="y", alpha=0.3)
+        axis.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
     figure.tight_layout()
     figure.savefig(path)
 
