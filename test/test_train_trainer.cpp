@@ -262,3 +262,41 @@ TEST_CASE("ranks that were started differently say which field differs") {
   run();
   CHECK(told == 2);
 }
+
+TEST_CASE("a sharded optimizer holds its share of the state and trains to the unsharded bits") {
+  const Blobs blobs(240);
+  const data::DatasetRef set(&blobs);
+  using Ring = comm::Ring<transport::Threads>;
+  const auto trained = [&]<class C>(int ranks) {
+    using Sharded = Trainer<Plain, optim::Adam, C, exec::Reference<f32>>;
+    std::vector<float> result;
+    std::atomic<std::size_t> bytes{0}, most{0};
+    transport::Threads::World(ranks).run([&](const transport::Threads& endpoint) {
+      Sharded trainer{{.batch = 24 / ranks, .optimizer = {.lr = 0.01f}}, endpoint};
+      trainer.fit(set, {.epochs = 2, .log = nullptr});
+      bytes += trainer.optimizer_state_bytes();
+      std::size_t seen = most;
+      while (seen < trainer.optimizer_state_bytes() &&
+             !most.compare_exchange_weak(seen, trainer.optimizer_state_bytes())) {
+      }
+      if (trainer.rank() == 0) {
+        const auto parameters = trainer.exec().parameters();
+        result.assign(parameters.begin(), parameters.end());
+      }
+    });
+    return std::tuple(result, bytes.load(), most.load());
+  };
+  for (const int ranks : {2, 3, 4}) {
+    const auto [plain, all_plain, most_plain] = trained.operator()<Ring>(ranks);
+    const auto [sharded, all_sharded, most_sharded] = trained.operator()<comm::Sharded<Ring>>(ranks);
+    CHECK(plain == sharded);
+    CHECK(all_plain == static_cast<std::size_t>(ranks) * most_plain);
+    CHECK(all_sharded == most_plain);  // one copy among all
+    const double share = static_cast<double>(most_sharded) * ranks / static_cast<double>(most_plain);
+    CHECK(share < 1.5);  // blocks are cut at cache lines, and the model is small
+    const auto [ordered, all_ordered, most_ordered] = trained.operator()<comm::Reproducible<Ring>>(ranks);
+    const auto [both, all_both, most_both] =
+        trained.operator()<comm::Sharded<comm::Reproducible<Ring>>>(ranks);
+    CHECK(ordered == both);
+  }
+}

@@ -43,6 +43,7 @@ CONVOY_INLINE void after_streaming() {
 template <class T, Op op>
 struct FoldLoop {
   static constexpr bool scales = op == Op::sum && !std::is_same_v<T, i32>;
+  static constexpr std::int64_t ahead = 512;  // bytes
 
   template <int W>
   CONVOY_INLINE static void run(T* const* into, int places, const T* const* from, int sources,
@@ -56,6 +57,12 @@ struct FoldLoop {
     for (int p = 0; p < places; ++p)
       aligned = aligned && reinterpret_cast<std::uintptr_t>(into[p]) % (sizeof(T) * width) == 0;
     for (; i + 4 * width <= count; i += 4 * width) {
+      // The places that will be written are asked for in time, and for writing, so that a line that another
+      // processor holds comes over once instead of twice.
+      if (!aligned)
+        for (int p = 0; p < places; ++p)
+          for (int k = 0; k < 4 * width; k += 64 / static_cast<int>(sizeof(T)))
+            __builtin_prefetch(into[p] + i + ahead / static_cast<std::int64_t>(sizeof(T)) + k, 1);
       typename Lane::Value sum[4];
       for (int k = 0; k < 4; ++k) Lane::load(sum[k], from[0] + i + k * width);
       for (int s = 1; s < sources; ++s)

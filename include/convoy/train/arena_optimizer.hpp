@@ -37,8 +37,27 @@ class ArenaOptimizer {
         if (!plan.slots[p].dead.empty() && decays(static_cast<int>(p)) &&
             plan.parameter_list[p].group != Group::frozen)
           dead_.push_back(plan.slots[p].dead);
-    const auto size = static_cast<std::size_t>(dead_.empty() ? plan.sizes.exchanged : plan.sizes.parameters);
-    for (int s = 0; s < optimizer_.slots(); ++s) state_[static_cast<std::size_t>(s)] = Buffer<float>(size);
+  }
+
+  /// Makes the state of the ranges that this rank updates (ascending, not overlapping), and of what it
+  /// decays.
+  void own(const std::vector<Range>& ranges) {
+    owned_.clear();
+    std::int64_t size = 0;
+    const auto add = [&](const Range& range) {
+      if (range.empty()) return;
+      if (!owned_.empty() && owned_.back().range.end == range.begin)
+        owned_.back().range.end = range.end;
+      else
+        owned_.push_back({range, size});
+      size += range.size();
+    };
+    for (const Range& range : ranges) add(range);
+    std::vector<Range> dead = dead_;
+    std::sort(dead.begin(), dead.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
+    for (const Range& range : dead) add(range);
+    for (int s = 0; s < optimizer_.slots(); ++s)
+      state_[static_cast<std::size_t>(s)] = Buffer<float>(static_cast<std::size_t>(size));
   }
 
   const optim::Optimizer<R>& optimizer() const { return optimizer_; }
@@ -76,16 +95,28 @@ class ArenaOptimizer {
     bool decay;
   };
 
+  // A run of elements whose state lies together.
+  struct Owned {
+    Range range;
+    std::int64_t state;
+  };
+
   std::array<float*, 2> state_at(std::int64_t offset) {
+    const auto behind = std::partition_point(owned_.begin(), owned_.end(),
+                                             [&](const Owned& o) { return o.range.begin <= offset; });
+    if (behind == owned_.begin() || (behind - 1)->range.end <= offset)
+      fail("the optimizer has no state for element ", offset, " on this rank");
+    const Owned& owned = *(behind - 1);
     std::array<float*, 2> at{};
     for (std::size_t s = 0; s < static_cast<std::size_t>(optimizer_.slots()); ++s)
-      at[s] = state_[s].data() + offset;
+      at[s] = state_[s].data() + owned.state + (offset - owned.range.begin);
     return at;
   }
 
   optim::Optimizer<R> optimizer_;
   std::vector<Run> runs_;
   std::vector<Range> dead_;
+  std::vector<Owned> owned_;
   std::array<Buffer<float>, 2> state_;
   optim::Pass pass_;
 };

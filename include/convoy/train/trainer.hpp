@@ -72,6 +72,7 @@ class Trainer {
     exec::initialize(*exec_, plan, config.seed);
     comm_.open(fingerprint(),
                {.gradients = exec_->gradients(), .parameters = exec_->parameters(), .buckets = plan.buckets});
+    optimizer_.own(comm::updates(comm_, plan.buckets));
     comm_.broadcast(exec_->parameters(), 0);
     comm_.broadcast(exec_->statistics(), 0);
     if (config.accumulate > 1) sum_ = Buffer<float>(exec_->gradients().size());

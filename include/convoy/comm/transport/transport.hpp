@@ -85,10 +85,10 @@ inline int processors() {
 /// all, else just long enough not to sleep through an answer that is on its way.
 inline int patience_of(int ranks) { return ranks <= processors() ? 10'000 : 300; }
 
-/// Where there is nothing to sleep on: yields for about a millisecond (a peer on the same core goes on), then
-/// sleeps a little. `round` counts from 0.
+/// Where there is nothing to sleep on: yields for a while (a peer on the same core goes on), then sleeps a
+/// little. `round` counts from 0.
 inline void nap(int round) {
-  if (round < 2000)
+  if (round < 100)
     std::this_thread::yield();
   else
     std::this_thread::sleep_for(std::chrono::microseconds(50));
