@@ -142,7 +142,8 @@ int run(int argc, char** argv) {
                         "auto", "sharded", "reproducible"},
                        o, code))
     return code;
-  const comm::Options comm_options{.deadline = Seconds(o.deadline)};
+  const comm::Options comm_options{
+      .deadline = Seconds(o.deadline), .servers = o.servers, .staleness = o.staleness};
 #ifdef CONVOY_HAS_MPI
   const bool launched = std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr ||
                         std::getenv("PMI_SIZE") != nullptr || std::getenv("PMIX_RANK") != nullptr;

@@ -12,9 +12,13 @@ bool parse(int argc, char** argv, const std::string& program, const std::vector<
   app.add_option("--model", o.model, "Which model to train")->check(CLI::IsMember(models));
   app.add_option("--comm", o.comm, "How gradients are exchanged")->check(CLI::IsMember(policies));
   app.add_option("--transport", o.transport,
-                 "mpi, threads; by default mpi under a launcher, threads otherwise")
+                 "mpi, shm, threads; by default mpi under a launcher, threads otherwise")
       ->check(CLI::IsMember({"mpi", "shm", "threads"}));
   app.add_option("--ranks", o.ranks, "Ranks of the threads transport")->check(CLI::PositiveNumber);
+  app.add_option("--servers", o.servers, "How many ranks serve parameters as well (ps...)")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--staleness", o.staleness, "Steps that a rank may be ahead of the slowest (ps-stale)")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--device", o.device, "Where to compute")->check(CLI::IsMember({"cpu"}));
   app.add_option("--precision", o.precision, "Of activations and weights")->check(CLI::IsMember({"f32"}));
   app.add_option("--threads", o.threads, "Threads of one rank; 0: the processors there are, shared")

@@ -56,10 +56,20 @@ class Call {
 /// `scale`. It may read the gradients but not write them: other ranks may still be reading.
 using Update = Call<Range, float>;
 
-/// `void(Range range, float scale, std::int64_t step, std::int64_t count)`: the same on a server. `step` is
-/// the training step that the update belongs to, counted from 0 (for a schedule of learning rates), `count`
-/// how many updates the range has had with this one (for bias corrections).
-using ServerUpdate = Call<Range, float, std::int64_t, std::int64_t>;
+/// One update on a server: of the parameters of `range`, which lie at `parameters`, from the gradients that
+/// lie at `gradients`, times `scale`. `step` is the training step that it belongs to, counted from 0 (for a
+/// schedule of learning rates), `count` how many updates the range has had with this one (for bias
+/// corrections).
+struct ServerPart {
+  Range range;
+  float* parameters = nullptr;
+  const float* gradients = nullptr;
+  float scale = 1;
+  std::int64_t step = 0, count = 1;
+};
+
+/// `void(const ServerPart& part)`.
+using ServerUpdate = Call<const ServerPart&>;
 
 /// When a bucket was begun and when its exchange was over on this rank.
 struct ExchangeEvent {

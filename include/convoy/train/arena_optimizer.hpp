@@ -71,13 +71,19 @@ class ArenaOptimizer {
   /// Updates the parameters in `range` of the exchanged part from their gradients times `scale`.
   void update(int threads, std::span<float> parameters, std::span<const float> gradients, Range range,
               float scale) {
+    update(threads, parameters.data() + range.begin, gradients.data() + range.begin, range, scale);
+  }
+
+  /// The same for parameters and gradients that lie elsewhere: those of `range` begin where the pointers say.
+  void update(int threads, float* parameters, const float* gradients, Range range, float scale) {
     auto run = std::partition_point(runs_.begin(), runs_.end(),
                                     [&](const Run& r) { return r.range.end <= range.begin; });
     for (; run != runs_.end() && run->range.begin < range.end; ++run) {
       const Range part{std::max(range.begin, run->range.begin), std::min(range.end, run->range.end)};
       pass_.decay = run->decay;
-      optimizer_.apply(threads, parameters.data() + part.begin, gradients.data() + part.begin, scale,
-                       state_at(part.begin), part.size(), pass_);
+      optimizer_.apply(threads, parameters + (part.begin - range.begin),
+                       gradients + (part.begin - range.begin), scale, state_at(part.begin), part.size(),
+                       pass_);
     }
   }
 

@@ -91,6 +91,8 @@ class Trainer {
 
   int rank() const { return comm_.rank(); }
   int world() const { return comm_.size(); }
+  /// How many ranks compute gradients.
+  int workers() const { return comm::workers(comm_); }
   Comm& comm() { return comm_; }
   Exec& exec() { return *exec_; }
   const Config& config() const { return config_; }
@@ -102,7 +104,7 @@ class Trainer {
   train::StepReport step(const exec::BatchView& batch, std::int64_t global_rows = 0) {
     const Stopwatch watch;
     start_step();
-    micro_step(batch, global_rows > 0 ? global_rows : std::int64_t{batch.rows} * world(), 1, true);
+    micro_step(batch, global_rows > 0 ? global_rows : std::int64_t{batch.rows} * workers(), 1, true);
     auto report = finish_step();
     report.seconds = watch.seconds();
     return report;
@@ -155,6 +157,9 @@ class Trainer {
   train::FitReport fit_on(const data::DatasetRef& set, const train::FitOptions& options) {
     if (options.epochs < 1) fail<ConfigError>("fit: epochs must be at least 1, not ", options.epochs);
     if (options.steps < 0) fail<ConfigError>("fit: steps must not be negative, as ", options.steps, " is");
+    served_from_ = steps_;
+    comm_.serve(serve_);
+    if (comm_.role() == comm::Role::server) return {};  // the workers are done
     const train::Binding binding(plan, set.fields());
     data::Loader<data::DatasetRef> loader(set,
                                           {.batch = config_.batch, .shard = shard(), .seed = config_.seed});
@@ -217,23 +222,31 @@ class Trainer {
       epoch_report.seconds = epoch_watch.seconds();
       epoch_report.loss /= static_cast<double>(epoch_rows);
       epoch_report.accuracy /= static_cast<double>(epoch_rows);
+      if (!comm::lockstep(comm_)) {  // so far each worker has counted for itself
+        double means[] = {epoch_report.loss, epoch_report.accuracy};
+        comm_.reduce(std::span<double>(means), comm::mean);
+        epoch_report.loss = means[0];
+        epoch_report.accuracy = means[1];
+      }
       if (options.validate) epoch_report.test = evaluate_on(options.validate);
       if (options.log != nullptr && rank() == 0) train::log_epoch(*options.log, epoch_report);
       fit.epochs.push_back(epoch_report);
       bool stop = options.on_epoch && options.on_epoch(epoch_report) == train::Control::stop;
-      stop = agree(stop);
+      stop = agree(stop || (stop_asked_ && !comm::lockstep(comm_)));
       if (fit.stopped == train::StopReason::finished && stop) fit.stopped = train::StopReason::callback;
       if (fit.stopped == train::StopReason::finished && options.validate &&
           patience.exhausted(epoch_report.test))
         fit.stopped = train::StopReason::early_stop;
     }
+    comm::dismiss(comm_);
     train::summarise(fit, rows_of_step, exposed);
     return fit;
   }
 
   train::Evaluation evaluate_on(const data::DatasetRef& set) {
     const Stopwatch watch;
-    if (world() > 1 && !exec_->statistics().empty()) comm_.reduce(exec_->statistics(), comm::mean);
+    if (comm_.role() == comm::Role::server) return {};
+    if (workers() > 1 && !exec_->statistics().empty()) comm_.reduce(exec_->statistics(), comm::mean);
     const train::Binding binding(plan, set.fields());
     data::Loader<data::DatasetRef> loader(
         set, {.batch = config_.batch, .shard = shard(), .shuffle = false, .allow_short = true});
@@ -277,7 +290,7 @@ class Trainer {
     return prediction;
   }
 
-  data::Shard shard() const { return {rank(), world()}; }
+  data::Shard shard() const { return {rank(), workers()}; }
 
   /// Ranks whose Exec orders elements differently (another instruction set) fall back to the canonical order
   /// together.
@@ -317,9 +330,26 @@ class Trainer {
     loss_ = 0;
     rows_ = global_rows_ = correct_ = 0;
     exposed_ = updating_ = 0;
-    lr_ = static_cast<float>(optimizer_.optimizer().lr() * config_.schedule.factor(steps_, world()));
+    lr_ = lr_at(steps_);
     optimizer_.begin(steps_ + 1, lr_);
   }
+
+  float lr_at(std::int64_t step) const {
+    return static_cast<float>(optimizer_.optimizer().lr() * config_.schedule.factor(step, workers()));
+  }
+
+  /// What a server does with gradients.
+  struct Serve {
+    Trainer* trainer;
+    void operator()(const comm::ServerPart& part) const {
+      Trainer& t = *trainer;
+      const auto from = Clock::now();
+      t.optimizer_.begin(part.count, t.lr_at(t.served_from_ + part.step));
+      t.optimizer_.update(t.exec_->threads(), part.parameters, part.gradients, part.range, part.scale);
+      if (t.config_.timeline != nullptr)
+        t.config_.timeline->record("update", -1, train::Track::optimizer, from, Clock::now());
+    }
+  };
 
   /// Forward and backward; the last micro-step of a step exchanges each bucket as soon as its gradients are
   /// final.
@@ -382,22 +412,25 @@ class Trainer {
     ++steps_;
 
     const bool sound = std::isfinite(loss_);
+    const bool together = comm::lockstep(comm_);
     double sums[] = {sound ? loss_ : 0.0, static_cast<double>(correct_), sound ? 0.0 : 1.0,
                      sound ? 0.0 : rank() + 1.0, stop_asked_ ? 1.0 : 0.0};
-    comm_.reduce(std::span<double>(sums), comm::sum);
+    // Workers that do not wait for each other each know of themselves only.
+    if (together) comm_.reduce(std::span<double>(sums), comm::sum);
     if (sums[2] == 1)
       fail<ExecError>("rank ", static_cast<int>(sums[3]) - 1, ": the loss of step ", steps_ - 1,
                       " is not a number, so training stops on all ranks (learning rate ", lr_, ")");
     if (sums[2] > 1)
       fail<ExecError>("the loss of step ", steps_ - 1, " is not a number on ", static_cast<int>(sums[2]),
                       " of ", world(), " ranks, so training stops (learning rate ", lr_, ")");
-    stop_seen_ = sums[4] > 0;
+    stop_seen_ = together && sums[4] > 0;
 
     train::StepReport report;
     report.step = steps_ - 1;
     report.rows = global_rows_;
-    report.loss = sums[0] / static_cast<double>(global_rows_);
-    report.accuracy = sums[1] / static_cast<double>(global_rows_);
+    const auto seen = static_cast<double>(together ? global_rows_ : rows_);
+    report.loss = seen > 0 ? sums[0] / seen : 0;
+    report.accuracy = seen > 0 ? sums[1] / seen : 0;
     report.lr = lr_;
     report.exposed_comm_seconds = exposed_;
     return report;
@@ -411,6 +444,8 @@ class Trainer {
   }
 
   Config config_;
+  Serve serve_{this};
+  std::int64_t served_from_ = 0;  // the step at which this fit's servers began
   Comm comm_;
   train::ArenaOptimizer<Rule> optimizer_;
   std::optional<Exec> exec_;

@@ -16,6 +16,7 @@
 #include <convoy/comm/exchange/all_reduce.hpp>
 #include <convoy/comm/exchange/halves.hpp>
 #include <convoy/comm/exchange/none.hpp>
+#include <convoy/comm/exchange/parameter_server.hpp>
 #include <convoy/comm/kernel.hpp>
 #include <convoy/comm/operation.hpp>
 #include <convoy/core/compiled.hpp>
@@ -141,7 +142,8 @@ template <class T>
 struct HierarchicalPolicy {};
 
 /// The Comm called `policy` on a transport: "none", "ring", "halving-doubling", "tree", "auto", "sharded",
-/// "reproducible"; "direct" where ranks see each other's memory; "hierarchical" and "native" over Mpi.
+/// "reproducible", "ps", "ps-async", "ps-stale" (with `servers` of the workers serving); "direct" where ranks
+/// see each other's memory; "hierarchical" and "native" over Mpi.
 template <transport::Transport T>
 Any make(std::string_view policy, const T& where, const Options& options = {}) {
   if (policy == "none") {
@@ -154,16 +156,20 @@ Any make(std::string_view policy, const T& where, const Options& options = {}) {
   if (policy == "auto") return Auto<T>(where, options);
   if (policy == "sharded") return Sharded<Ring<T>>(where, options);
   if (policy == "reproducible") return Reproducible<Ring<T>>(where, options);
+  if (policy == "ps") return Served<T>(where, {Sync::consistency, options.servers}, options);
+  if (policy == "ps-async") return Served<T>(where, {Async::consistency, options.servers}, options);
+  if (policy == "ps-stale") return Served<T>(where, {{false, options.staleness}, options.servers}, options);
   if constexpr (T::in_place)
     if (policy == "direct") return Direct<T>(where, options);
   if constexpr (requires { typename HierarchicalPolicy<T>::type; })
     if (policy == "hierarchical") return typename HierarchicalPolicy<T>::type(where, options);
   if constexpr (requires { typename NativePolicy<T>::type; })
     if (policy == "native") return typename NativePolicy<T>::type(where, options);
-  fail<ConfigError>("there is no comm \"", policy, "\" over ", T::name,
-                    "; choose none, ring, halving-doubling, tree, auto, sharded, reproducible, ",
-                    T::in_place ? "direct (hierarchical and native are for mpi)"
-                                : "hierarchical or native (direct is for threads and shm)");
+  fail<ConfigError>(
+      "there is no comm \"", policy, "\" over ", T::name,
+      "; choose none, ring, halving-doubling, tree, auto, sharded, reproducible, ps, ps-async, ps-stale, ",
+      T::in_place ? "direct (hierarchical and native are for mpi)"
+                  : "hierarchical or native (direct is for threads and shm)");
 }
 
 CONVOY_INSTANTIATE(Any make(std::string_view, const transport::Threads&, const Options&));

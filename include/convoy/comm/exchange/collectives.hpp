@@ -119,6 +119,10 @@ class Collectives {
   /// Returns when all ranks have called it.
   void barrier() { detail::smallest(*engine_, 0); }
 
+  /// Throws ConfigError unless the layout's buckets lie in its gradients.
+  static void check(const Layout& layout);
+
+  void while_waiting(typename Engine<T>::Chore chore) { engine_->while_waiting(chore); }
   void poll() { engine_->poll(); }
   /// A worker has nothing to serve.
   void serve(ServerUpdate) {}
@@ -140,7 +144,6 @@ class Collectives {
 
   // The caller's fields, and those of the exchange itself.
   void agree_on(const Fingerprint& fingerprint, const Layout& layout, std::string_view policy);
-  static void check(const Layout& layout);
 
   std::unique_ptr<Engine<T>> engine_;
   [[no_unique_address]] detail::ChooserOf<S> chooser_;

@@ -47,6 +47,13 @@ class Engine {
   Traffic traffic() const { return traffic_; }
   void observe(Observer observer) { observer_ = observer; }
 
+  /// What this rank does for others while it waits; returns whether it did anything.
+  struct Chore {
+    bool (*call)(void* context) = nullptr;
+    void* context = nullptr;
+  };
+  void while_waiting(Chore chore) { chore_ = chore; }
+
   /// Arenas from here may be released while an exchange is in flight: it is given up first.
   std::pmr::memory_resource* memory() { return &arenas_; }
 
@@ -271,6 +278,7 @@ class Engine {
   std::vector<Work> slots_;
   Work blocking_;
   Observer observer_;
+  Chore chore_;
   Traffic traffic_;
   bool failed_ = false;
   bool accusing_ = false;
@@ -636,7 +644,8 @@ void Engine<T>::await(Done done, Also also, bool elsewhere) {
   int idle = 0;
   for (;;) {
     const std::uint32_t ticket = transport_.ticket();
-    const bool moved = progress();
+    bool moved = progress();
+    if (chore_.call != nullptr) moved = chore_.call(chore_.context) || moved;
     if (also() || moved) {
       idle = 0;
       if (done()) return;
@@ -676,7 +685,7 @@ void Engine<T>::await(Done done, Also also, bool elsewhere) {
       if (f.culprit != f.peer) reason += concat("; it is rank ", f.culprit, " that everyone waits for");
       give_up(CommError(f, reason));
     }
-    if (elsewhere)
+    if (elsewhere || chore_.call != nullptr)
       transport::nap(idle - spins);
     else
       transport_.rest(ticket, idle - spins);

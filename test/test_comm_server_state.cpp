@@ -1,0 +1,217 @@
+// SANITIZE: address
+// The parameter server's machine under every order in which messages can arrive: no deadlock, each push
+// applied once, the staleness bound kept and reached, and goodbyes that end it.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <convoy/comm/exchange/server_state.hpp>
+
+using namespace convoy;
+using comm::detail::ServerState;
+
+namespace {
+
+/// A server that lets workers get one step further ahead than it should.
+struct OffByOne : ServerState {
+  OffByOne(int workers, int parts, comm::Consistency c)
+      : ServerState(workers, parts, {c.sync, c.bound + 1}) {}
+};
+
+/// What was seen on all ways.
+struct Seen {
+  bool deadlock = false, wrong = false, ended = false;
+  std::int64_t furthest = 0;  // steps that a worker had completed ahead of the slowest when it went on
+  std::set<std::string> results;
+  long states = 0;
+};
+
+/// Workers, channels and one server with some parts. (Servers do not talk to each other: two of them are a
+/// server whose parts are replied to one by one.)
+template <class Server>
+struct World {
+  struct Worker {
+    int step = 0, pushed = 0, replies = 0;
+    bool bye = false;
+  };
+  int parts, steps;
+  bool sync;
+  Server server;
+  std::vector<Worker> workers;
+  std::vector<std::vector<int>> inbox;   // worker -> server: parts; -1 is goodbye
+  std::vector<std::vector<int>> outbox;  // server -> worker
+  std::vector<std::string> applied;      // of each part, in order
+
+  World(int n, int p, int s, comm::Consistency c)
+      : parts(p),
+        steps(s),
+        sync(c.sync),
+        server(n, p, c),
+        workers(static_cast<std::size_t>(n)),
+        inbox(workers.size()),
+        outbox(workers.size()),
+        applied(static_cast<std::size_t>(p)) {}
+
+  std::string key() const {
+    std::string k;
+    for (std::size_t w = 0; w < workers.size(); ++w) {
+      k += std::to_string(workers[w].step) + "," + std::to_string(workers[w].pushed) + "," +
+           std::to_string(workers[w].replies) + (workers[w].bye ? "b" : "") + ":";
+      for (int m : inbox[w]) k += std::to_string(m) + ".";
+      k += "/";
+      for (int m : outbox[w]) k += std::to_string(m) + ".";
+      k += ";";
+    }
+    for (int p = 0; p < parts; ++p) {
+      for (std::size_t w = 0; w < workers.size(); ++w)
+        k += std::to_string(server.pushed(static_cast<int>(w), p)) + "_";
+      // Of several orders of applications only how many of whom matters to what can happen next.
+      std::string sorted = applied[static_cast<std::size_t>(p)];
+      std::sort(sorted.begin(), sorted.end());
+      k += sorted;
+    }
+    return k;
+  }
+
+  std::int64_t slowest() const {
+    std::int64_t least = 1 << 20;
+    for (const Worker& w : workers)
+      if (!w.bye) least = std::min<std::int64_t>(least, w.step);
+    return least;
+  }
+
+  void act(const ServerState::Action& a) {
+    using Action = ServerState::Action;
+    const auto p = static_cast<std::size_t>(a.part);
+    if (a.kind == Action::keep || a.kind == Action::add) applied[p] += static_cast<char>('a' + a.worker);
+    if (a.kind == Action::reply) outbox[static_cast<std::size_t>(a.worker)].push_back(a.part);
+  }
+
+  template <class Next>
+  bool successors(Next&& next) const {
+    bool any = false;
+    for (std::size_t w = 0; w < workers.size(); ++w) {
+      const Worker& me = workers[w];
+      if (!me.bye && me.pushed < parts && me.step < steps) {  // pushes its next part
+        World copy = *this;
+        copy.inbox[w].push_back(copy.workers[w].pushed++);
+        next(copy);
+        any = true;
+      }
+      if (!me.bye && me.step == steps) {  // has made all its steps
+        World copy = *this;
+        copy.inbox[w].push_back(-1);
+        copy.workers[w].bye = true;
+        next(copy);
+        any = true;
+      }
+      if (!outbox[w].empty()) {  // a reply arrives
+        World copy = *this;
+        copy.outbox[w].erase(copy.outbox[w].begin());
+        if (++copy.workers[w].replies == parts) {
+          copy.workers[w].replies = copy.workers[w].pushed = 0;
+          ++copy.workers[w].step;
+        }
+        next(copy);
+        any = true;
+      }
+      if (!inbox[w].empty()) {  // a push or a goodbye arrives
+        const int part = inbox[w].front();
+        if (part >= 0 && !server.accepts(static_cast<int>(w), part)) continue;
+        World copy = *this;
+        copy.inbox[w].erase(copy.inbox[w].begin());
+        const auto on = [&](const ServerState::Action& a) { copy.act(a); };
+        if (part < 0)
+          copy.server.goodbye(static_cast<int>(w), on);
+        else
+          copy.server.push(static_cast<int>(w), part, on);
+        next(copy);
+        any = true;
+      }
+    }
+    return any;
+  }
+};
+
+template <class Server = ServerState>
+Seen explore(int n, int parts, int steps, comm::Consistency consistency) {
+  Seen seen;
+  std::set<std::string> visited;
+  std::vector<World<Server>> open{World<Server>(n, parts, steps, consistency)};
+  visited.insert(open.back().key());
+  while (!open.empty()) {
+    const World<Server> world = open.back();
+    open.pop_back();
+    ++seen.states;
+    for (const auto& w : world.workers)
+      if (!w.bye && w.step < steps)
+        seen.furthest = std::max<std::int64_t>(seen.furthest, w.step - world.slowest());
+    const bool any = world.successors([&](const World<Server>& next) {
+      if (visited.insert(next.key()).second) open.push_back(next);
+    });
+    if (any) continue;
+    if (!world.server.over()) seen.deadlock = true;
+    seen.ended = true;
+    std::string result;
+    for (const std::string& part : world.applied) {
+      for (int w = 0; w < n; ++w)
+        if (std::count(part.begin(), part.end(), static_cast<char>('a' + w)) != steps) seen.wrong = true;
+      result += part + "|";
+    }
+    seen.results.insert(result);
+  }
+  return seen;
+}
+
+}  // namespace
+
+TEST_CASE("sync: every order of messages gives the same result, in the order of workers") {
+  for (const auto& [n, parts, steps] :
+       std::vector<std::tuple<int, int, int>>{{2, 1, 3}, {2, 2, 3}, {3, 1, 3}, {3, 2, 2}}) {
+    const Seen seen = explore(n, parts, steps, {});
+    CHECK(seen.ended);
+    CHECK_FALSE(seen.deadlock);
+    CHECK_FALSE(seen.wrong);
+    CHECK(seen.results.size() == 1);
+    std::string one;
+    for (int s = 0; s < steps; ++s)
+      for (int w = 0; w < n; ++w) one += static_cast<char>('a' + w);
+    CHECK(seen.results.begin()->starts_with(one + "|"));
+    CHECK(seen.states > 20);
+  }
+}
+
+TEST_CASE("stale: no worker is ever further ahead than the bound, and the bound is reached") {
+  for (const auto& [n, parts, steps] :
+       std::vector<std::tuple<int, int, int>>{{2, 1, 3}, {2, 2, 3}, {3, 1, 3}})
+    for (int bound = 0; bound < 3; ++bound) {
+      const Seen seen = explore(n, parts, steps, {false, bound});
+      CHECK(seen.ended);
+      CHECK_FALSE(seen.deadlock);
+      CHECK_FALSE(seen.wrong);
+      // With the bound k a worker may begin a step when it has completed at most k more than the slowest: the
+      // slowest may itself be in between its last push and the reply.
+      CHECK(seen.furthest == std::min(bound + 1, steps - 1));
+    }
+}
+
+TEST_CASE("async: nobody waits, and every push is applied once") {
+  for (const int parts : {1, 2}) {
+    const Seen seen = explore(2, parts, 3, {false, comm::Consistency::unbounded});
+    CHECK_FALSE(seen.deadlock);
+    CHECK_FALSE(seen.wrong);
+    CHECK(seen.furthest == 2);
+  }
+  const Seen three = explore(3, 1, 3, {false, comm::Consistency::unbounded});
+  CHECK_FALSE(three.deadlock);
+  CHECK_FALSE(three.wrong);
+}
+
+TEST_CASE("a server that is off by one is found out") {
+  CHECK(explore(2, 1, 4, {false, 1}).furthest == 2);
+  CHECK(explore<OffByOne>(2, 1, 4, {false, 1}).furthest == 3);
+}
