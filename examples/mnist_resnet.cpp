@@ -139,7 +139,7 @@ int run(int argc, char** argv) {
   if (!examples::parse(argc, argv, "Trains a ResNet on MNIST with data-parallel ranks",
                        {"resnet18", "resnet50", "resnet101"},
                        {"none", "ring", "halving-doubling", "tree", "direct", "hierarchical", "native",
-                        "auto", "sharded", "reproducible"},
+                        "auto", "sharded", "reproducible", "ps", "ps-async", "ps-stale"},
                        o, code))
     return code;
   const comm::Options comm_options{
