@@ -142,8 +142,11 @@ int run(int argc, char** argv) {
                         "auto", "sharded", "reproducible", "ps", "ps-async", "ps-stale"},
                        o, code))
     return code;
-  const comm::Options comm_options{
-      .deadline = Seconds(o.deadline), .servers = o.servers, .staleness = o.staleness};
+  const comm::Options comm_options{.deadline = Seconds(o.deadline),
+                                   .codec = o.codec,
+                                   .codec_fraction = o.codec_fraction,
+                                   .servers = o.servers,
+                                   .staleness = o.staleness};
 #ifdef CONVOY_HAS_MPI
   const bool launched = std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr ||
                         std::getenv("PMI_SIZE") != nullptr || std::getenv("PMIX_RANK") != nullptr;

@@ -15,6 +15,10 @@ bool parse(int argc, char** argv, const std::string& program, const std::vector<
                  "mpi, shm, threads; by default mpi under a launcher, threads otherwise")
       ->check(CLI::IsMember({"mpi", "shm", "threads"}));
   app.add_option("--ranks", o.ranks, "Ranks of the threads transport")->check(CLI::PositiveNumber);
+  app.add_option("--codec", o.codec, "How a ring encodes gradients")
+      ->check(CLI::IsMember({"none", "bf16", "f16", "int8", "topk"}));
+  app.add_option("--codec-fraction", o.codec_fraction, "Of the gradients that topk keeps")
+      ->check(CLI::Range(1e-6, 1.0));
   app.add_option("--servers", o.servers, "How many ranks serve parameters as well (ps...)")
       ->check(CLI::PositiveNumber);
   app.add_option("--staleness", o.staleness, "Steps that a rank may be ahead of the slowest (ps-stale)")

@@ -12,8 +12,10 @@ struct Options {
   std::string comm = "ring";
   std::string transport;  ///< empty: mpi under mpirun or srun, threads otherwise
   int ranks = 1;          ///< threads that act as ranks
-  int servers = 1;        ///< parameter servers among the ranks
-  int staleness = 4;      ///< steps that a rank of ps-stale may be ahead
+  std::string codec = "none";
+  double codec_fraction = 0.01;
+  int servers = 1;    ///< parameter servers among the ranks
+  int staleness = 4;  ///< steps that a rank of ps-stale may be ahead
   std::string device = "cpu";
   std::string precision = "f32";
   int threads = 0;  ///< of one rank; 0: the processors this process may use, shared among its ranks

@@ -14,6 +14,7 @@
 
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/exchange/all_reduce.hpp>
+#include <convoy/comm/exchange/compressed.hpp>
 #include <convoy/comm/exchange/halves.hpp>
 #include <convoy/comm/exchange/none.hpp>
 #include <convoy/comm/exchange/parameter_server.hpp>
@@ -149,6 +150,17 @@ Any make(std::string_view policy, const T& where, const Options& options = {}) {
   if (policy == "none") {
     if (where.size() > 1) fail<ConfigError>("comm \"none\" is for one rank, and there are ", where.size());
     return None{};
+  }
+  if (options.codec != "none") {
+    if (policy != "ring")
+      fail<ConfigError>("comm \"", policy, "\" sends gradients as they are; codec ", options.codec,
+                        " goes with ring");
+    if (options.codec == "bf16") return Compressed<Ring<T>, codec::Bf16>(where, options);
+    if (options.codec == "f16") return Compressed<Ring<T>, codec::F16>(where, options);
+    if (options.codec == "int8") return Compressed<Ring<T>, codec::Int8>(where, options);
+    if (options.codec == "topk")
+      return Compressed<Ring<T>, codec::TopK>(where, options, {options.codec_fraction});
+    fail<ConfigError>("there is no codec \"", options.codec, "\"; choose none, bf16, f16, int8 or topk");
   }
   if (policy == "ring") return Ring<T>(where, options);
   if (policy == "halving-doubling") return HalvingDoubling<T>(where, options);

@@ -20,6 +20,8 @@ struct Options {
   std::size_t segment_bytes = 256u << 10;  ///< how long the messages of a long block are
   int window = 8;                          ///< segments under way at a time between two ranks
   schedule::CostModel cost{};              ///< what Auto reckons with on rank 0; all zero: measured
+  std::string_view codec = "none";         ///< of a ring chosen by name: none, bf16, f16, int8 or topk
+  double codec_fraction = 0.01;            ///< of the gradients that topk keeps
   int servers = 1;                         ///< of a parameter server chosen by name
   int staleness = 4;                       ///< of "ps-stale", in steps
 };

@@ -1,0 +1,85 @@
+// Half: gradients as bf16 or f16, added in f32 on every hop and rounded to nearest even.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+#include <convoy/comm/lanes.hpp>
+#include <convoy/core/dtype.hpp>
+#include <convoy/core/simd.hpp>
+
+namespace convoy::comm::codec {
+
+namespace detail {
+
+template <class E>
+struct EncodeHalf {
+  template <int W>
+  CONVOY_INLINE static void run(E* to, const float* values, float* error, std::int64_t count) {
+    using Half = comm::detail::Lanes<E, W>;
+    std::int64_t i = 0;
+    for (; i + W <= count; i += W) one<Half>(to + i, values + i, error + i);
+    if (i == count) return;
+    E half[W] = {};
+    float value[W] = {}, left[W] = {};
+    const auto rest = static_cast<std::size_t>(count - i);
+    __builtin_memcpy(value, values + i, rest * sizeof(float));
+    __builtin_memcpy(left, error + i, rest * sizeof(float));
+    one<Half>(half, value, left);
+    __builtin_memcpy(static_cast<void*>(to + i), half, rest * sizeof(E));
+    __builtin_memcpy(error + i, left, rest * sizeof(float));
+  }
+
+ private:
+  template <class Half>
+  CONVOY_INLINE static void one(E* to, const float* values, float* error) {
+    typename Half::Value v, e, back;
+    simd::load(v, values);
+    simd::load(e, error);
+    v = v + e;
+    Half::store(to, v);
+    Half::load(back, to);
+    e = v - back;
+    e = e - e == 0 ? e : typename Half::Value{};  // what is not finite is told, not kept
+    simd::store(error, e);
+  }
+};
+
+template <class E>
+struct DecodeHalf {
+  template <int W>
+  CONVOY_INLINE static void run(float* to, const E* from, std::int64_t count) {
+    using Half = comm::detail::Lanes<E, W>;
+    std::int64_t i = 0;
+    typename Half::Value v;
+    for (; i + W <= count; i += W) {
+      Half::load(v, from + i);
+      simd::store(to + i, v);
+    }
+    for (; i < count; ++i) to[i] = static_cast<float>(from[i]);
+  }
+};
+
+}  // namespace detail
+
+/// Half of the bytes. What rounding takes away is kept in `error` and added the next time (error feedback,
+/// Karimireddy et al. 2019); a NaN or an overflow reaches all ranks.
+template <class E>
+struct Half {
+  static_assert(std::is_same_v<E, bf16> || std::is_same_v<E, f16>, "convoy: codec::Half is of bf16 or f16");
+  using Element = E;
+  static constexpr std::string_view name = std::is_same_v<E, bf16> ? "bf16" : "f16";
+
+  /// to = round(values + error); error = what that leaves out.
+  static void encode(E* to, const float* values, float* error, std::int64_t count) {
+    simd::run<detail::EncodeHalf<E>>(to, values, error, count);
+  }
+  static void decode(float* to, const E* from, std::int64_t count) {
+    simd::run<detail::DecodeHalf<E>>(to, from, count);
+  }
+};
+using Bf16 = Half<bf16>;
+using F16 = Half<f16>;
+
+}  // namespace convoy::comm::codec

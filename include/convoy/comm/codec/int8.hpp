@@ -1,0 +1,119 @@
+// Int8: gradients as signed bytes with a scale for each block of 512.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <string_view>
+
+#include <convoy/core/simd.hpp>
+
+namespace convoy::comm::codec {
+
+/// A quarter of the bytes and a little: value = byte * scale with scale = (largest magnitude of the block) /
+/// 127, rounded to nearest, so that no element is off by more than 1/254 of its block's largest. A block with
+/// a NaN or an infinity decodes to NaN throughout.
+struct Int8 {
+  static constexpr std::string_view name = "int8";
+  static constexpr std::int64_t block = 512;
+
+  /// Bytes of `count` encoded elements, a multiple of 64: the bytes of all blocks, then the scales.
+  static constexpr std::int64_t bytes(std::int64_t count) {
+    const std::int64_t blocks = (count + block - 1) / block;
+    return (blocks * (block + 4) + 63) / 64 * 64;
+  }
+  /// to = round(values + error); error = what that leaves out (error feedback).
+  static void encode(std::byte* to, const float* values, float* error, std::int64_t count) {
+    simd::run<Encode>(to, values, error, count);
+  }
+  static void decode(float* to, const std::byte* from, std::int64_t count) {
+    simd::run<Decode<false>>(to, from, count);
+  }
+  /// Adds what is decoded.
+  static void decode_add(float* to, const std::byte* from, std::int64_t count) {
+    simd::run<Decode<true>>(to, from, count);
+  }
+
+ private:
+  static constexpr std::int64_t blocks_of(std::int64_t count) { return (count + block - 1) / block; }
+
+  struct Encode {
+    template <int W>
+    CONVOY_INLINE static void run(std::byte* to, const float* values, float* error, std::int64_t count) {
+      using Value = simd::Vec<float, W>;
+      using Whole = simd::Vec<std::int32_t, W>;
+      using Byte = simd::Vec<std::int8_t, W>;
+      std::byte* scales = to + blocks_of(count) * block;
+      for (std::int64_t b = 0, begin = 0; begin < count; ++b, begin += block) {
+        const std::int64_t n = count - begin < block ? count - begin : block;
+        alignas(64) float sums[block] = {};
+        for (std::int64_t i = 0; i < n; ++i) sums[i] = values[begin + i] + error[begin + i];
+        Value largest{}, doubt{}, v;
+        for (std::int64_t i = 0; i < block; i += W) {
+          simd::load(v, sums + i);
+          doubt = doubt + v * 0.0f;
+          v = v < 0 ? -v : v;
+          largest = v > largest ? v : largest;
+        }
+        float most = 0, finite = 0;
+        for (int k = 0; k < W; ++k) {
+          most = largest[k] > most ? largest[k] : most;
+          finite += doubt[k];
+        }
+        const bool sound = finite == 0 && most <= std::numeric_limits<float>::max();
+        float scale = sound ? most / 127 : std::numeric_limits<float>::quiet_NaN();
+        const float inverse = sound && scale > 0 ? 1 / scale : 0;
+        const bool usable = sound && inverse <= std::numeric_limits<float>::max();
+        if (sound && !usable) scale = 0;  // too small to be told from nothing
+        std::memcpy(scales + b * 4, &scale, 4);
+        for (std::int64_t i = 0; i < block; i += W) {
+          simd::load(v, sums + i);
+          // Adding 1.5 * 2^23 rounds to nearest even.
+          Value scaled = usable ? v * inverse + 12582912.0f : Value{} + 12582912.0f;
+          scaled = scaled - 12582912.0f;
+          const Whole whole = __builtin_convertvector(scaled, Whole);
+          const Byte byte = __builtin_convertvector(whole, Byte);
+          simd::store(to + begin + i, byte);
+          v = usable ? v - scaled * scale : sound ? v : Value{};
+          simd::store(sums + i, v);
+        }
+        std::memcpy(error + begin, sums, static_cast<std::size_t>(n) * sizeof(float));
+      }
+    }
+  };
+
+  template <bool adds>
+  struct Decode {
+    template <int W>
+    CONVOY_INLINE static void run(float* to, const std::byte* from, std::int64_t count) {
+      using Value = simd::Vec<float, W>;
+      using Byte = simd::Vec<std::int8_t, W>;
+      const std::byte* scales = from + blocks_of(count) * block;
+      for (std::int64_t b = 0, begin = 0; begin < count; ++b, begin += block) {
+        const std::int64_t n = count - begin < block ? count - begin : block;
+        float scale = 0;
+        std::memcpy(&scale, scales + b * 4, 4);
+        std::int64_t i = 0;
+        for (; i + W <= n; i += W) {
+          Byte byte;
+          simd::load(byte, from + begin + i);
+          Value v = __builtin_convertvector(byte, Value) * scale;
+          if constexpr (adds) {
+            Value before;
+            simd::load(before, to + begin + i);
+            v = before + v;
+          }
+          simd::store(to + begin + i, v);
+        }
+        for (; i < n; ++i) {
+          const float v = static_cast<float>(static_cast<std::int8_t>(from[begin + i])) * scale;
+          to[begin + i] = adds ? to[begin + i] + v : v;
+        }
+      }
+    }
+  };
+};
+
+}  // namespace convoy::comm::codec
