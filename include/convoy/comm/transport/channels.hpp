@@ -57,7 +57,7 @@ struct RankRecord {
 
   static void write(char (&to)[240], std::string_view clause) {
     const std::size_t length = std::min(clause.size(), sizeof to - 1);
-    std::memcpy(to, clause.data(), length);
+    std::copy_n(clause.data(), length, to);  // memcpy may not be given a clause that is no text at all
     to[length] = '\0';
   }
 };
