@@ -1,5 +1,6 @@
 // Shuffle and batch plan: every sample once, every rank the same steps, the same samples at any world size.
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <vector>
 
@@ -93,6 +94,61 @@ TEST_CASE("batch plan: exact at every size, batch and world") {
     REQUIRE(at == samples);
   }
   CHECK(short_steps > 1000);
+}
+
+TEST_CASE("batch plan: unequal shares cut every step in proportion, exactly") {
+  Philox random(43);
+  int unequal = 0, none = 0;
+  for (int trial = 0; trial < 4000; ++trial) {
+    const int world = 1 + static_cast<int>(random.below(9));
+    const std::int64_t batch = 1 + random.below(trial % 2 ? 6 : 40);
+    const std::int64_t samples = batch * world + random.below(1000);
+    std::vector<double> shares(static_cast<std::size_t>(world));
+    for (double& share : shares) share = random.below(5) == 0 ? 0 : random.below(1000) + 1e-3;
+    shares[random.below(static_cast<std::uint32_t>(world))] += 1;
+    const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+    for (double& share : shares) share /= sum;
+    CAPTURE(world);
+    CAPTURE(batch);
+    CAPTURE(samples);
+    const BatchPlan equal(static_cast<std::size_t>(samples), batch, {0, world});
+    const BatchPlan plan(static_cast<std::size_t>(samples), batch, {0, world, shares});
+    REQUIRE(plan.steps() == equal.steps());
+    std::int64_t at = 0;
+    for (std::int64_t step = 0; step < plan.steps(); ++step) {
+      const Range all = plan.global(step);
+      REQUIRE(all == equal.global(step));
+      for (int rank = 0; rank < world; ++rank) {
+        const BatchPlan own(static_cast<std::size_t>(samples), batch, {rank, world, shares});
+        const Range rows = own.rows(step);
+        REQUIRE(rows == plan.rows(step, rank));
+        REQUIRE(rows.begin == at);
+        REQUIRE(rows.size() >= 0);
+        REQUIRE(rows.size() <= own.most_rows());
+        at = rows.end;
+        const double share = shares[static_cast<std::size_t>(rank)];
+        REQUIRE(std::abs(static_cast<double>(rows.size()) - share * static_cast<double>(all.size())) < 1.001);
+        if (share == 0) REQUIRE(rows.empty());
+        unequal += rows != equal.rows(step, rank);
+        none += rows.empty();
+      }
+      REQUIRE(at == all.end);
+    }
+    REQUIRE(at == samples);
+  }
+  CHECK(unequal > 1000);
+  CHECK(none > 1000);
+}
+
+TEST_CASE("batch plan: shares that are none are refused") {
+  const auto refusal = [](std::vector<double> shares) {
+    return sentence<ConfigError>([&] { BatchPlan(100, 10, {0, 2, shares}); });
+  };
+  CHECK(contains(refusal({0.5, 0.25, 0.25}), "3 shares for 2 ranks"));
+  CHECK(contains(refusal({1.5, -0.5}), "share of rank 1 is -0.5"));
+  CHECK(contains(refusal({0.0 / 0.0, 0.5}), "share of rank 0 is"));
+  CHECK(contains(refusal({0.5, 0.4}), "sum to 0.9, not to 1"));
+  CHECK(refusal({0.25, 0.75}).empty());
 }
 
 TEST_CASE("batch plan: a step holds the same samples at any world size") {

@@ -26,7 +26,8 @@ namespace convoy::data {
 struct Batch {
   /// The epoch, and the step within it; `Loader::start(epoch, step + 1)` goes on behind this batch.
   std::int64_t epoch = 0, step = 0;
-  /// Samples here; 0 is possible on some ranks, but only with a batch of 1 or a set smaller than the world.
+  /// Samples here; 0 is possible on some ranks, but only with a batch of 1, a set smaller than the world or a
+  /// small share.
   std::int64_t rows = 0;
   /// Samples of this step over all ranks: the number by which summed gradients are divided.
   std::int64_t global_rows = 0;
@@ -44,7 +45,7 @@ struct Batch {
 };
 
 struct LoaderOptions {
-  /// Rows of this rank in a full step.
+  /// Rows of this rank in a full step; where the shard's shares are unequal, the mean over ranks.
   std::int64_t batch = 128;
   Shard shard = {};
   std::uint64_t seed = 0;
@@ -131,8 +132,7 @@ Loader<D, valid>::Loader(const D& set, const LoaderOptions& options)
   // One slot is with the caller while the others fill.
   slots_.resize(static_cast<std::size_t>(options.prefetch) + 1);
   for (Slot& slot : slots_) {
-    const auto rows = std::min(plan_.batch(), plan_.samples());
-    slot.samples = Samples(set.fields(), static_cast<std::size_t>(rows), options.memory);
+    slot.samples = Samples(set.fields(), static_cast<std::size_t>(plan_.most_rows()), options.memory);
     slot.batch.fields = slot.samples.fields();
     slot.batch.columns = slot.samples.columns();
   }

@@ -18,6 +18,37 @@ namespace convoy::data {
 /// This rank's part of the data: rank `rank` of `world`.
 struct Shard {
   int rank = 0, world = 1;
+  /// The ranks' shares of every batch, summing to 1; empty where all are equal. Must outlive the shard.
+  std::span<const double> shares = {};
+
+  /// The part of `rows` rows that falls to rank `r`. The ranks' parts follow each other and make up the
+  /// whole; each is its share of the rows, rounded up or down.
+  constexpr Range part(std::int64_t rows, int r) const {
+    if (shares.empty()) return {rows * r / world, rows * (r + 1) / world};
+    return {cut(rows, before(r)), cut(rows, before(r + 1))};
+  }
+
+  /// The most rows that any part of `rows` rows or fewer has for this rank.
+  constexpr std::int64_t most(std::int64_t rows) const {
+    if (shares.empty()) return (rows + world - 1) / world;
+    return (rows * (before(rank + 1) - before(rank)) + one - 1) / one;
+  }
+
+ private:
+  // Shares count in units of 2^-30, so that processors that round products differently cut in the same place
+  // and a product with 2^32 rows fits.
+  static constexpr std::int64_t one = std::int64_t{1} << 30;
+
+  // The shares of all ranks before `r`.
+  constexpr std::int64_t before(int r) const {
+    if (r == world) return one;
+    double sum = 0;
+    for (int i = 0; i < r; ++i) sum += shares[static_cast<std::size_t>(i)];
+    return std::min(static_cast<std::int64_t>(sum * static_cast<double>(one) + 0.5), one);
+  }
+  static constexpr std::int64_t cut(std::int64_t rows, std::int64_t share) {
+    return (rows * share + one / 2) / one;
+  }
 };
 
 /// Writes the order of epoch `epoch`: a uniform permutation of 0 .. order.size()-1 (Fisher and Yates, in the
@@ -35,8 +66,9 @@ inline void shuffle(std::span<std::uint32_t> order, std::uint64_t seed, std::uin
 /// Every rank takes the same number of steps and every sample occurs exactly once. All steps are full but the
 /// last, which takes what is left; when that is less than half a global batch, the last two steps share their
 /// samples evenly, so that no rank comes out without a row (unless `batch` is 1). Within a step the ranks'
-/// rows differ by at most one. A step's samples are a function of (samples, batch * world): world 2 with
-/// batch B sees in each step what world 1 with batch 2B sees.
+/// rows differ by at most one; with unequal shares each has its share of the step's samples, rounded up or
+/// down, and a small share may come to no row. A step's samples are a function of (samples, batch * world):
+/// world 2 with batch B sees in each step what world 1 with batch 2B sees.
 class BatchPlan {
  public:
   /// Throws ConfigError if the batch is not positive, the shard is not one, or one global batch is larger
@@ -46,6 +78,7 @@ class BatchPlan {
     if (batch < 1) fail<ConfigError>("data: the batch must be at least 1, not ", batch);
     if (shard.world < 1 || shard.rank < 0 || shard.rank >= shard.world)
       fail<ConfigError>("data: rank ", shard.rank, " of ", shard.world, " ranks is not a shard");
+    check_shares();
     if (samples == 0) fail<ConfigError>("data: the data set holds no samples");
     if (samples > 0xffffffffu)
       fail<ConfigError>("data: the data set holds ", samples,
@@ -63,8 +96,10 @@ class BatchPlan {
 
   constexpr std::int64_t steps() const { return steps_; }
   constexpr std::int64_t samples() const { return samples_; }
-  /// Rows per rank in a full step, the largest number in any.
+  /// Rows of a rank in a full step, with unequal shares the mean of theirs.
   constexpr std::int64_t batch() const { return batch_; }
+  /// The largest number of this rank's rows in any step.
+  constexpr std::int64_t most_rows() const { return shard_.most(std::min(global_, samples_)); }
   /// Rows over all ranks in a full step.
   constexpr std::int64_t global_batch() const { return global_; }
   constexpr Shard shard() const { return shard_; }
@@ -75,11 +110,26 @@ class BatchPlan {
   /// Those of rank `rank`.
   constexpr Range rows(std::int64_t step, int rank) const {
     const Range all = global(step);
-    return {all.begin + all.size() * rank / shard_.world, all.begin + all.size() * (rank + 1) / shard_.world};
+    const Range part = shard_.part(all.size(), rank);
+    return {all.begin + part.begin, all.begin + part.end};
   }
   constexpr Range rows(std::int64_t step) const { return rows(step, shard_.rank); }
 
  private:
+  constexpr void check_shares() const {
+    const auto shares = shard_.shares;
+    if (shares.empty()) return;
+    if (shares.size() != static_cast<std::size_t>(shard_.world))
+      fail<ConfigError>("data: ", shares.size(), " shares for ", shard_.world, " ranks; give one to each");
+    double sum = 0;
+    for (std::size_t r = 0; r < shares.size(); ++r) {
+      if (!(shares[r] >= 0))
+        fail<ConfigError>("data: the share of rank ", r, " is ", shares[r], "; it must not be negative");
+      sum += shares[r];
+    }
+    if (!(sum > 1 - 1e-9 && sum < 1 + 1e-9)) fail<ConfigError>("data: the shares sum to ", sum, ", not to 1");
+  }
+
   constexpr std::int64_t boundary(std::int64_t step) const {
     if (step >= steps_) return samples_;
     return step == steps_ - 1 ? last_ : step * global_;
