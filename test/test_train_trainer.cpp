@@ -35,6 +35,46 @@ TEST_CASE("two ranks with batch B train as one rank with batch 2B") {
   CHECK(largest_difference(one, start) > 1e-3f);
 }
 
+TEST_CASE("ranks with unequal shares train as one rank with the same global batches") {
+  const Blobs blobs(410);
+  const data::DatasetRef set(&blobs);
+  const auto one =
+      train_test::train<ThreadTrainer<Plain>>(1, config<Plain>(24), set, {.epochs = 2, .log = nullptr});
+  using Unequal =
+      Trainer<Plain, optim::Sgd, comm::Weighted<comm::Ring<transport::Threads>>, exec::Reference<f32>>;
+  struct Case {
+    std::vector<double> weights;
+    std::vector<int> most;
+  };
+  for (const Case& c : {Case{{2, 1, 1}, {12, 6, 6}}, Case{{0, 3, 1}, {1, 18, 6}}})
+    transport::Threads::World(3).run([&](const transport::Threads& endpoint) {
+      Unequal trainer{config<Plain>(8), c.weights, endpoint};
+      CHECK(trainer.most_rows() == c.most[static_cast<std::size_t>(endpoint.rank())]);
+      const auto report = trainer.fit(blobs, {.epochs = 2, .log = nullptr});
+      CHECK(report.samples == 2 * 410);
+      CHECK(largest_difference(one, all_parameters(trainer)) < 1e-5f);
+      CHECK(trainer.evaluate(blobs).rows == 410);
+      CHECK(trainer.predict(blobs).values.size() == 410 * classes);
+    });
+}
+
+TEST_CASE("measured shares go by the speed of each rank, and train as one rank") {
+  const Blobs blobs(120);
+  const data::DatasetRef set(&blobs);
+  const auto one =
+      train_test::train<ThreadTrainer<Plain>>(1, config<Plain>(24), set, {.epochs = 1, .log = nullptr});
+  using Measured = Trainer<Plain, optim::Sgd, comm::Any, exec::Reference<f32>>;
+  transport::Threads::World(2).run([&](const transport::Threads& endpoint) {
+    Measured trainer{config<Plain>(12), comm::make("ring", endpoint, {.weighted = true})};
+    REQUIRE(trainer.shares().size() == 2);
+    CHECK(trainer.shares()[0] > 0);
+    CHECK(trainer.shares()[1] > 0);
+    CHECK(trainer.shares()[0] + trainer.shares()[1] == doctest::Approx(1));
+    trainer.fit(blobs, {.log = nullptr});
+    CHECK(largest_difference(one, all_parameters(trainer)) < 1e-5f);
+  });
+}
+
 TEST_CASE("two runs give the same bits, and another seed gives others") {
   const Blobs blobs(90);
   const data::DatasetRef set(&blobs);

@@ -34,7 +34,7 @@ struct OptionsOf<T> {
 /// Everything has a default; ranks must agree on all but `exec.threads`, and `open` checks that they do.
 template <class Optimizer, class Exec>
 struct Config {
-  int batch = 32;      ///< rows of one rank in one micro-step
+  int batch = 32;      ///< rows of one rank in one micro-step; their mean where the Comm has unequal shares
   int accumulate = 1;  ///< micro-steps whose gradients are summed before they are exchanged and applied
   typename detail::OptionsOf<Optimizer>::type optimizer = {};
   optim::Schedule schedule = {};

@@ -20,6 +20,7 @@
 #include <convoy/train/config.hpp>
 #include <convoy/train/log.hpp>
 #include <convoy/train/report.hpp>
+#include <convoy/train/speed.hpp>
 
 namespace convoy {
 
@@ -63,11 +64,13 @@ class Trainer {
   explicit Trainer(const Config& config, CommArguments&&... comm_arguments)
       : config_(config),
         comm_(std::forward<CommArguments>(comm_arguments)...),
+        most_rows_(config.batch),
         optimizer_(plan, config.optimizer) {
     if (config.batch < 1) fail<ConfigError>("trainer: the batch must be at least 1, not ", config.batch);
     if (config.accumulate < 1)
       fail<ConfigError>("trainer: accumulate must be at least 1, not ", config.accumulate);
     config.schedule.check();
+    take_share();
     build_exec();
     exec::initialize(*exec_, plan, config.seed);
     comm_.open(fingerprint(),
@@ -96,11 +99,15 @@ class Trainer {
   Comm& comm() { return comm_; }
   Exec& exec() { return *exec_; }
   const Config& config() const { return config_; }
+  /// The workers' shares of a global batch, summing to 1; empty: all are equal.
+  std::span<const double> shares() const { return shares_; }
+  /// The most rows that a batch of this rank may have: `batch`, unless shares are unequal.
+  int most_rows() const { return most_rows_; }
   std::int64_t steps_done() const { return steps_; }
   std::size_t optimizer_state_bytes() const { return optimizer_.state_bytes(); }
 
-  /// One optimizer step on a batch of this rank's rows; `global_rows` counts those of all ranks (0: all have
-  /// as many).
+  /// One optimizer step on a batch of this rank's rows, at most `most_rows()`; `global_rows` counts those of
+  /// all ranks (0: all have as many).
   train::StepReport step(const exec::BatchView& batch, std::int64_t global_rows = 0) {
     const Stopwatch watch;
     start_step();
@@ -275,8 +282,7 @@ class Trainer {
       fail<ConfigError>("predict: the model has ", plan.outputs.size(), " outputs, so there is no output ",
                         output);
     const train::Binding binding(plan, set.fields());
-    data::Loader<data::DatasetRef> loader(set,
-                                          {.batch = config_.batch, .shuffle = false, .allow_short = true});
+    data::Loader<data::DatasetRef> loader(set, {.batch = most_rows_, .shuffle = false, .allow_short = true});
     train::Prediction prediction;
     prediction.shape =
         plan.nodes[static_cast<std::size_t>(plan.outputs[static_cast<std::size_t>(output)].node)].shape;
@@ -290,12 +296,24 @@ class Trainer {
     return prediction;
   }
 
-  data::Shard shard() const { return {rank(), workers()}; }
+  data::Shard shard() const { return {rank(), workers(), shares_}; }
+
+  /// Which part of a batch this rank computes, where the Comm makes a difference between workers.
+  void take_share() {
+    if (comm_.role() != comm::Role::worker) return;
+    auto measure = [&](double& speed) {
+      speed = train::measured_speed<Exec>(plan, config_.batch, config_.exec, comm_);
+    };
+    shares_ = comm::shares(comm_, measure);
+    if (!shares_.empty())
+      most_rows_ =
+          static_cast<int>(std::max<std::int64_t>(1, shard().most(std::int64_t{config_.batch} * workers())));
+  }
 
   /// Ranks whose Exec orders elements differently (another instruction set) fall back to the canonical order
   /// together.
   void build_exec() {
-    exec_.emplace(plan, config_.batch, config_.exec, comm_.memory());
+    exec_.emplace(plan, most_rows_, config_.exec, comm_.memory());
     if constexpr (requires(typename Exec::Options o) { o.canonical; }) {
       // Exact as doubles in halves; equal on all ranks if the largest is also the smallest.
       const auto hash = exec_->layout_fingerprint();
@@ -305,7 +323,7 @@ class Trainer {
       if (largest[0] == -largest[2] && largest[1] == -largest[3]) return;
       auto options = config_.exec;
       options.canonical = true;
-      exec_.emplace(plan, config_.batch, options, comm_.memory());
+      exec_.emplace(plan, most_rows_, options, comm_.memory());
     }
   }
 
@@ -447,6 +465,8 @@ class Trainer {
   Serve serve_{this};
   std::int64_t served_from_ = 0;  // the step at which this fit's servers began
   Comm comm_;
+  std::vector<double> shares_;
+  int most_rows_;  // of this rank in any batch
   train::ArenaOptimizer<Rule> optimizer_;
   std::optional<Exec> exec_;
   Buffer<float> sum_;  // gradients of the micro-steps so far

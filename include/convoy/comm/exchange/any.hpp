@@ -18,6 +18,7 @@
 #include <convoy/comm/exchange/halves.hpp>
 #include <convoy/comm/exchange/none.hpp>
 #include <convoy/comm/exchange/parameter_server.hpp>
+#include <convoy/comm/exchange/weighted.hpp>
 #include <convoy/comm/kernel.hpp>
 #include <convoy/comm/operation.hpp>
 #include <convoy/core/compiled.hpp>
@@ -144,9 +145,16 @@ struct HierarchicalPolicy {};
 
 /// The Comm called `policy` on a transport: "none", "ring", "halving-doubling", "tree", "auto", "sharded",
 /// "reproducible", "ps", "ps-async", "ps-stale" (with `servers` of the workers serving); "direct" where ranks
-/// see each other's memory; "hierarchical" and "native" over Mpi.
+/// see each other's memory; "hierarchical" and "native" over Mpi. Wrapped in Weighted where the
+/// options ask for it.
 template <transport::Transport T>
 Any make(std::string_view policy, const T& where, const Options& options = {}) {
+  if (options.weighted || !options.weights.empty()) {
+    Options plain = options;
+    plain.weighted = false;
+    plain.weights.clear();
+    return Weighted<Any>(options.weights, make(policy, where, plain));
+  }
   if (policy == "none") {
     if (where.size() > 1) fail<ConfigError>("comm \"none\" is for one rank, and there are ", where.size());
     return None{};

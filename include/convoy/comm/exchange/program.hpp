@@ -24,6 +24,8 @@ struct Options {
   double codec_fraction = 0.01;            ///< of the gradients that topk keeps
   int servers = 1;                         ///< of a parameter server chosen by name
   int staleness = 4;                       ///< of "ps-stale", in steps
+  bool weighted = false;                   ///< `make`: workers take shares of a batch that go by their speed
+  std::vector<double> weights = {};        ///< `make`: they take shares in proportion to these
 };
 
 /// Into how many segments each block is cut. A block of up to four segments' length is not: there is too

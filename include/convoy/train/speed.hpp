@@ -1,0 +1,76 @@
+// Speed: how many rows a second this worker computes while all workers are at it.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory_resource>
+#include <span>
+#include <vector>
+
+#include <convoy/comm/comm.hpp>
+#include <convoy/core/clock.hpp>
+#include <convoy/core/memory.hpp>
+#include <convoy/core/philox.hpp>
+#include <convoy/exec/exec.hpp>
+#include <convoy/exec/initialize.hpp>
+#include <convoy/graph/plan.hpp>
+
+namespace convoy::train {
+
+/// A batch of random inputs, with label 0, for a model that is to be timed.
+class RandomBatch {
+ public:
+  RandomBatch(const Plan& plan, int rows) : rows_(rows) {
+    Philox random(0x73706565645f3031ull, 0);
+    for (const auto& node : plan.nodes) {
+      if (node.op != graph::Op::input && node.op != graph::Op::label) continue;
+      const auto size = static_cast<std::size_t>(node.shape.size()) * static_cast<std::size_t>(rows);
+      auto& values = fields_.emplace_back(size * size_of(node.dtype));
+      pointers_.push_back(values.data());
+      if (node.dtype != DType::f32) continue;
+      for (std::size_t i = 0; i < size; ++i) reinterpret_cast<float*>(values.data())[i] = random.normal();
+    }
+  }
+  exec::BatchView view() const { return {pointers_, rows_}; }
+
+ private:
+  std::vector<Buffer<std::byte>> fields_;
+  std::vector<const void*> pointers_;
+  int rows_;
+};
+
+/// Rows a second that this worker takes forward and backward in batches of `rows`. All workers call it, with
+/// the same rows; each computes for as long as the slowest needs for a few passes, so that those on one
+/// machine slow each other as they will in training.
+template <exec::Exec E, comm::Comm C>
+double measured_speed(const Plan& plan, int rows, const typename E::Options& options, C& comm) {
+  // Of a moment: threads of others that come and go within it even out.
+  constexpr double least_seconds = 1;
+  constexpr int least_passes = 4;
+  E exec(plan, rows, options, std::pmr::new_delete_resource());
+  exec::initialize(exec, plan, 0);
+  const RandomBatch batch(plan, rows);
+  const auto pass = [&] {
+    exec.forward(batch.view(), exec::Mode::train);
+    exec.backward(1.0 / rows, [](std::int64_t) {});
+  };
+  pass();  // touches all memory, and chooses kernels
+  comm.barrier();
+  Stopwatch watch;
+  pass();
+  double slowest = watch.seconds();
+  comm.reduce(std::span<double>(&slowest, 1), comm::max);
+  const double enough = std::max(least_seconds, least_passes * slowest);
+  watch.restart();
+  std::int64_t passes = 0;
+  double seconds = 0;
+  do {
+    pass();
+    ++passes;
+    seconds = watch.seconds();
+  } while (seconds < enough);
+  return static_cast<double>(passes) * rows / seconds;
+}
+
+}  // namespace convoy::train
