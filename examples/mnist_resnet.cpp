@@ -107,6 +107,7 @@ void train(const examples::Options& o, const Data& sets, comm::Any comm, const s
                                   .world = world,
                                   .batch_per_rank = o.batch,
                                   .threads = threads,
+                                  .shares = {trainer.shares().begin(), trainer.shares().end()},
                                   .parameters = ResNetTrainer::plan.parameters(),
                                   .fit = report};
   if (!o.quiet) examples::print_table(summary);
@@ -146,7 +147,9 @@ int run(int argc, char** argv) {
                                    .codec = o.codec,
                                    .codec_fraction = o.codec_fraction,
                                    .servers = o.servers,
-                                   .staleness = o.staleness};
+                                   .staleness = o.staleness,
+                                   .weighted = o.weighted,
+                                   .weights = o.weights};
 #ifdef CONVOY_HAS_MPI
   const bool launched = std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr ||
                         std::getenv("PMI_SIZE") != nullptr || std::getenv("PMIX_RANK") != nullptr;

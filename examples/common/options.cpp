@@ -23,6 +23,10 @@ bool parse(int argc, char** argv, const std::string& program, const std::vector<
       ->check(CLI::PositiveNumber);
   app.add_option("--staleness", o.staleness, "Steps that a rank may be ahead of the slowest (ps-stale)")
       ->check(CLI::NonNegativeNumber);
+  app.add_flag("--weighted", o.weighted, "Measure the ranks' speeds, and share each batch out by them");
+  app.add_option("--shares", o.weights, "Share each batch out in these proportions, such as 2,1")
+      ->delimiter(',')
+      ->excludes("--weighted");
   app.add_option("--device", o.device, "Where to compute")->check(CLI::IsMember({"cpu"}));
   app.add_option("--precision", o.precision, "Of activations and weights")->check(CLI::IsMember({"f32"}));
   app.add_option("--threads", o.threads, "Threads of one rank; 0: the processors there are, shared")

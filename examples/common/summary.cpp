@@ -58,6 +58,11 @@ void print_table(const Summary& s) {
   row("data", s.data);
   row("exchange", s.comm + " over " + s.transport);
   row("ranks x batch", number("%d x %d", s.world, s.batch_per_rank));
+  if (!s.shares.empty()) {
+    std::string shares;
+    for (const double share : s.shares) shares += number("%s%.3f", shares.empty() ? "" : " ", share);
+    row("shares", shares);
+  }
   row("device",
       s.device + " " + s.precision + number(", %d thread%s a rank", s.threads, s.threads == 1 ? "" : "s"));
   row("steps", number("%lld (%s)", static_cast<long long>(s.fit.steps), name_of(s.fit.stopped)));
@@ -82,6 +87,7 @@ void write_json(const Summary& s, const std::string& path) {
       {"data", s.data},
       {"world", s.world},
       {"batch_per_rank", s.batch_per_rank},
+      {"shares", s.shares},
       {"threads", s.threads},
       {"parameters", s.parameters},
       {"steps", s.fit.steps},

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <convoy/train/report.hpp>
 
@@ -11,6 +12,7 @@ namespace examples {
 struct Summary {
   std::string model, comm, transport, device, precision, data;
   int world = 1, batch_per_rank = 0, threads = 1;
+  std::vector<double> shares;  ///< of a batch; empty: equal
   std::int64_t parameters = 0;
   convoy::train::FitReport fit;
 };
