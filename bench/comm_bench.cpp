@@ -46,7 +46,7 @@ namespace {
 struct Options {
   int ranks = 2;
   double link_gbps = 0;
-  comm::Options comm{};
+  comm::Options comm{.servers = 0};  // 0: all ranks
   std::vector<std::string> types{"f32"};
 };
 
@@ -56,11 +56,22 @@ struct Policy {
   std::string_view name;
   bool all_reduces;  // has an all-reduce of its own, rather than that of another row
   bool exact;        // an exchange leaves the sums in the gradients
+  bool updates;      // an exchange writes the parameters
+  bool serves;       // some ranks update for all
 };
 constexpr Policy policies[] = {
-    {"native", true, true},       {"ring", true, true},      {"halving-doubling", true, true},
-    {"tree", true, true},         {"auto", true, true},      {"direct", true, true},
-    {"hierarchical", true, true}, {"sharded", false, false}, {"reproducible", true, true},
+    {"native", true, true, false, false},
+    {"ring", true, true, false, false},
+    {"halving-doubling", true, true, false, false},
+    {"tree", true, true, false, false},
+    {"auto", true, true, false, false},
+    {"direct", true, true, false, false},
+    {"hierarchical", true, true, false, false},
+    {"sharded", false, false, true, false},
+    {"reproducible", true, true, false, false},
+    {"ps", false, false, true, true},
+    {"ps-async", false, false, true, true},
+    {"ps-stale", false, false, true, true},
 };
 
 template <class T>
@@ -169,7 +180,7 @@ Work all_reduce(const Place<T>& place, const Policy& policy, std::int64_t bytes)
 
 template <class E, class T>
 Work bare(const Place<T>& place, std::int64_t bytes) {
-  Work work = all_reduce<E>(place, {"direct", true, true}, bytes);
+  Work work = all_reduce<E>(place, {"direct", true, true, false, false}, bytes);
   work.run = std::exchange(work.bare, nullptr);
   work.right = nullptr;
   work.loose = true;
@@ -233,8 +244,8 @@ Work exchange(const Place<T>& place, const Policy& policy, const bench::ModelBuc
     Buffer<float> parameters;
   };
   const int n = place.where.size(), rank = place.where.rank();
-  auto arenas = std::make_shared<Arenas>(comm::make(policy.name, place.where, place.options), model,
-                                         policy.name == "sharded");
+  auto arenas =
+      std::make_shared<Arenas>(comm::make(policy.name, place.where, place.options), model, policy.updates);
   auto buckets = std::make_shared<std::vector<Range>>(model.ranges);
   arenas->comm.open({}, {arenas->values, arenas->parameters, *buckets});
   Work work;
@@ -247,7 +258,14 @@ Work exchange(const Place<T>& place, const Policy& policy, const bench::ModelBuc
   work.run = [=](int) {
     for (int b = 0; b < static_cast<int>(buckets->size()); ++b) arenas->comm.begin(b);
     arenas->comm.finish([](Range, float) {});
+    // Who serves does so as long as it waits for others in its own comm, and no longer.
+    if (policy.serves) arenas->comm.barrier();
   };
+  if (policy.serves) {
+    static constexpr auto update = [](const comm::ServerPart&) {};
+    arenas->comm.serve(update);
+    work.end = [=] { arenas->comm.dismiss(); };
+  }
   if (policy.exact)
     work.right = [=](int) {
       for (const Range& b : *buckets)
@@ -262,6 +280,11 @@ Work exchange(const Place<T>& place, const Policy& policy, const bench::ModelBuc
       };
       return work;
     }
+  if (policy.serves) {
+    work.bound =
+        place.seconds(bench::busiest_served(place.links, place.options.servers, model.elements(), 4));
+    return work;
+  }
   for (const Range& b : *buckets)
     work.bound += place.seconds(bench::network_bytes(policy.name, place.links, place.nodes, b.size(), 4));
   return work;
@@ -400,9 +423,10 @@ void take_part(const T& where, std::vector<Case> cases, const std::vector<char*>
 template <class T>
 Place<T> place_of(const T& where, const comm::Nodes& nodes, const Options& options) {
   bench::Links links = bench::Links::among(nodes, where.size());
+  comm::Options comm = options.comm;
+  if (comm.servers == 0) comm.servers = where.size();
   return {where, links, nodes,
-          options.link_gbps > 0 ? 8e-9 / options.link_gbps : bench::measured_beta(where, links),
-          options.comm};
+          options.link_gbps > 0 ? 8e-9 / options.link_gbps : bench::measured_beta(where, links), comm};
 }
 
 comm::Nodes one_node(int ranks) { return comm::Nodes(std::vector<int>(static_cast<std::size_t>(ranks), 0)); }
@@ -413,7 +437,7 @@ bool parse(std::vector<char*>& arguments, Options& options) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string_view name = arguments[i];
     if (name != "--ranks" && name != "--link-gbps" && name != "--types" && name != "--segment-kib" &&
-        name != "--window") {
+        name != "--servers" && name != "--window") {
       rest.push_back(arguments[i]);
       continue;
     }
@@ -448,6 +472,8 @@ bool parse(std::vector<char*>& arguments, Options& options) {
       options.link_gbps = number;
     else if (name == "--segment-kib")
       options.comm.segment_bytes = static_cast<std::size_t>(number * 1024);
+    else if (name == "--servers")
+      options.comm.servers = static_cast<int>(number);
     else
       options.comm.window = static_cast<int>(number);
   }

@@ -72,6 +72,23 @@ inline std::int64_t busiest_in_order(const Links& links, std::int64_t count, std
   });
 }
 
+/// Every rank pushes its gradients to the first `servers` ranks and gets the parameters back.
+inline std::int64_t busiest_served(const Links& links, int servers, std::int64_t count,
+                                   std::int64_t element) {
+  std::vector<std::int64_t> out(links.of.size()), in(links.of.size());
+  for (int server = 0; server < servers; ++server) {
+    const std::int64_t bytes = element * convoy::schedule::part(count, server, servers, 16).size();
+    const auto there = static_cast<std::size_t>(links.of[static_cast<std::size_t>(server)]);
+    for (const int link : links.of) {
+      const auto here = static_cast<std::size_t>(link);
+      if (here == there) continue;
+      // What is pushed one way comes back the other.
+      for (const auto end : {here, there}) out[end] += bytes, in[end] += bytes;
+    }
+  }
+  return std::max(*std::max_element(out.begin(), out.end()), *std::max_element(in.begin(), in.end()));
+}
+
 /// The busiest link's bytes of a policy's all-reduce or of its exchange of one bucket; 0: no bound of this
 /// kind.
 inline std::int64_t network_bytes(std::string_view policy, const Links& links,

@@ -25,6 +25,7 @@ struct Work {
   std::function<bool(int k)> right;      ///< whether its result is; may be empty
   double bound = 0;                      ///< seconds at best, 0 if not known in advance
   std::function<void(int k)> bare = {};  ///< or what takes that time: the operation without synchronisation
+  std::function<void()> end = {};        ///< what all ranks do together once it is over; may be empty
   bool loose = false;                    ///< `run` itself returns while others still work on the buffer
 };
 
@@ -61,7 +62,7 @@ class Runner {
   }
   void stop() {
     if (rank() == 0) command(-1, 0);
-    work_ = {};
+    put_away();
   }
   void follow() {
     while (true) {
@@ -69,10 +70,14 @@ class Runner {
       if (index < 0) break;
       execute(index, iterations);
     }
-    work_ = {};
+    put_away();
   }
 
  private:
+  void put_away() {
+    if (work_.end) work_.end();
+    work_ = {};
+  }
   std::pair<std::int64_t, std::int64_t> command(std::int64_t index, std::int64_t iterations) {
     std::int64_t words[2] = {index, iterations};
     control_.broadcast(std::span<std::int64_t>(words), 0);
@@ -95,7 +100,7 @@ class Runner {
   Timing execute(std::int64_t index, std::int64_t iterations) {
     if (index != current_) {
       control_.barrier();
-      work_ = {};
+      put_away();
       work_ = cases_[static_cast<std::size_t>(index)].make();
       current_ = index;
       timed(work_.run, work_.loose);
