@@ -48,6 +48,11 @@ consteval bool fits(Algorithm<S, T>*) {
     static_assert(never<T>,
                   "convoy: this algorithm needs ranks that see each other's memory, as those of "
                   "transport::Threads and transport::Shm do");
+  } else if constexpr (schedule::SharedSchedule<S> && requires { requires T::checks; }) {
+    static_assert(
+        never<T>,
+        "convoy: transport::Checked cannot check memory that its receivers store to; use a schedule "
+        "of messages, such as schedule::Ring");
   } else {
     return true;
   }

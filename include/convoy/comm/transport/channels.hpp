@@ -22,7 +22,7 @@
 
 namespace convoy::transport::detail {
 
-inline constexpr int channel_capacity = 16;
+inline constexpr int channel_capacity = 32;
 inline constexpr int channel_lanes = 9;
 
 /// The messages from one rank to another in one lane: a ring of slots.

@@ -1,0 +1,133 @@
+// Faulty: a transport on which things go wrong, for tests of what stands on it. What goes wrong is drawn from
+// a seed, so that a run can be repeated.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <convoy/comm/transport/transport.hpp>
+#include <convoy/core/clock.hpp>
+#include <convoy/core/error.hpp>
+#include <convoy/core/philox.hpp>
+
+namespace convoy::transport {
+
+/// How often what goes wrong, of all messages.
+struct Faults {
+  double delay = 0;  ///< a message is held back for up to `longest`
+  Seconds longest{0.002};
+  double drop = 0;      ///< a message never arrives, and nothing behind it in its lane
+  double truncate = 0;  ///< a message arrives a byte short
+  double corrupt = 0;   ///< a bit of a message is turned: only under Checked, which finds it
+  double fail = 0;      ///< the sender throws, as if its program had failed
+};
+
+/// Rank r's faults are those of (seed, r). `corrupt` copies what arrives, so that the sender's memory stays
+/// whole; it is refused unless `guarded`, which says that Checked is around.
+template <Transport T, std::uint64_t seed = 0>
+class Faulty {
+ public:
+  static constexpr std::string_view name = T::name;
+  static constexpr bool in_place = T::in_place;
+  static constexpr int capacity = T::capacity;
+  static constexpr int lanes = T::lanes;
+
+  struct Request {
+    typename T::Request inner{};
+    std::uint64_t sequence = 0;
+    Clock::time_point due{};
+    bool lost = false, is_short = false, turned = false, drawn = false;
+    std::vector<std::byte> copy{};
+  };
+
+  Faulty() : Faulty(T{}, {}) {}
+  Faulty(const T& inner, const Faults& faults, bool guarded = false)
+      : inner_(inner),
+        faults_(faults),
+        guarded_(guarded),
+        numbers_(std::make_shared<Philox>(seed, static_cast<std::uint64_t>(inner.rank()))) {
+    if (faults.corrupt > 0 && !guarded)
+      fail<ConfigError>(
+          "faulty: nobody would notice a turned bit; put transport::Checked around it, and say guarded");
+  }
+
+  int rank() const { return inner_.rank(); }
+  int size() const { return inner_.size(); }
+  Faulty isolated() const {
+    Faulty copy = *this;
+    copy.inner_ = inner_.isolated();
+    return copy;
+  }
+
+  bool send(Request& request, int peer, int lane, const void* data, std::size_t bytes) {
+    if (numbers_->uniform(0, 1) < faults_.fail) fail("rank ", rank(), " fails, as it was told to");
+    const bool posted = inner_.send(request.inner, peer, lane, data, bytes);
+    request.sequence = request.inner.sequence;
+    return posted;
+  }
+  void receive(Request& request, int peer, int lane, void* into, std::size_t bytes) {
+    request.drawn = false;
+    inner_.receive(request.inner, peer, lane, into, bytes);
+    request.sequence = request.inner.sequence;
+  }
+  bool sent(Request& request) { return inner_.sent(request.inner); }
+  Arrival arrived(Request& request) {
+    if (!request.drawn) {
+      const auto chance = [&](double rate) { return numbers_->uniform(0, 1) < rate; };
+      request.drawn = true;
+      request.lost = chance(faults_.drop);
+      request.is_short = chance(faults_.truncate);
+      request.turned = chance(faults_.corrupt);
+      request.due = Clock::now();
+      if (chance(faults_.delay))
+        request.due += std::chrono::duration_cast<Clock::duration>(faults_.longest * numbers_->uniform(0, 1));
+      request.copy.clear();
+    }
+    if (request.lost || Clock::now() < request.due) return {};
+    Arrival arrival = inner_.arrived(request.inner);
+    if (arrival.data == nullptr) return {};
+    if (request.is_short && arrival.bytes > 0) --arrival.bytes;
+    if (request.turned && arrival.bytes > 0) {
+      if (request.copy.empty()) {
+        request.copy.resize(arrival.bytes);
+        std::memcpy(request.copy.data(), arrival.data, arrival.bytes);
+        const auto bit =
+            static_cast<std::size_t>(numbers_->below(static_cast<std::uint32_t>(arrival.bytes * 8)));
+        request.copy[bit / 8] ^= static_cast<std::byte>(1u << (bit % 8));
+      }
+      arrival.data = request.copy.data();
+    }
+    return arrival;
+  }
+  void release(Request& request) { inner_.release(request.inner); }
+  void cancel(Request& request) noexcept { inner_.cancel(request.inner); }
+
+  std::uint32_t ticket() const { return inner_.ticket(); }
+  /// What is held back comes without waking anybody.
+  void rest(std::uint32_t, int round) { nap(round); }
+  int patience() const { return inner_.patience(); }
+  decltype(auto) departed(int peer) { return inner_.departed(peer); }
+  void accuse(int peer) noexcept { inner_.accuse(peer); }
+  int accused(int rank) { return inner_.accused(rank); }
+  void withdraw(std::string_view reason) noexcept { inner_.withdraw(reason); }
+
+  auto memory() const requires requires(const T& t) { t.memory(); }
+  { return inner_.memory(); }
+  bool reaches(const void* data, std::size_t bytes) const requires requires(const T& t) {
+    t.reaches(data, bytes);
+  }
+  { return inner_.reaches(data, bytes); }
+
+ private:
+  T inner_;
+  Faults faults_;
+  bool guarded_;
+  std::shared_ptr<Philox> numbers_;
+};
+
+}  // namespace convoy::transport

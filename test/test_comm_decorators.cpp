@@ -1,0 +1,161 @@
+// SANITIZE: address thread
+// TIMEOUT: 180
+// Checked and Faulty: check values against published ones, exchanges that are right or say what is wrong, and
+// seeded faults that end neither in a hang nor in a wrong result that nobody reports.
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "comm_step.hpp"
+#include <convoy/comm/exchange/halves.hpp>
+#include <convoy/comm/exchange/parameter_server.hpp>
+#include <convoy/comm/transport/checked.hpp>
+#include <convoy/comm/transport/faulty.hpp>
+
+using namespace convoy;
+using transport::Checked;
+using transport::Faults;
+using transport::Faulty;
+using transport::Threads;
+
+namespace {
+
+using Bad = Faulty<Threads, 7>;
+using Guarded = Checked<Bad>;
+
+struct Count {
+  std::atomic<int> right{0}, named{0}, wrong{0}, silent{0};
+};
+
+/// One run: every rank ends with the right bits or with an error that names a rank.
+template <class C, class Make>
+void run(std::uint64_t number, const Faults& faults, Make make, Count& count) {
+  const int ranks = 2 + static_cast<int>(number % 4);
+  const std::int64_t size = 500 + static_cast<std::int64_t>(number * 37 % 2000);
+  std::vector<std::vector<float>> results(static_cast<std::size_t>(ranks));
+  std::atomic<int> errors{0}, named{0};
+  bool threw = false;
+  try {
+    Threads::World(ranks).run([&](Threads endpoint) {
+      try {
+        C exchange(make(Bad(endpoint, faults, true)),
+                   {.deadline = Seconds(0.4), .segment_bytes = 256, .window = 2});
+        results[static_cast<std::size_t>(endpoint.rank())] = oracle::train(exchange, size, 2, 3);
+      } catch (const std::exception& error) {
+        ++errors;
+        named += std::string(error.what()).find("rank") != std::string::npos;
+        throw;
+      }
+    });
+  } catch (const Error&) {
+    threw = true;
+  }
+  if (errors == 0) {
+    bool same = !threw;
+    const auto expected = oracle::trained(ranks, size, 2);
+    for (const auto& result : results) {
+      same = same && oracle::same_bits(result, results[0]) && result.size() == expected.size();
+      for (std::size_t i = 0; same && i < result.size(); ++i)
+        same = std::abs(result[i] - expected[i]) < 1e-3f;
+    }
+    ++(same ? count.right : count.wrong);
+  } else {
+    // Who is done may go home before it can learn of a late fault; nobody who fails is silent.
+    ++(named == errors && threw ? count.named : count.silent);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("check values are those of CRC-32C") {
+  CHECK(transport::crc32c("123456789", 9) == 0xe3069283u);
+  CHECK(transport::crc32c("", 0) == 0);
+  const std::vector<unsigned char> zeros(32, 0), ones(32, 0xff);
+  CHECK(transport::crc32c(zeros.data(), 32) == 0x8a9136aau);
+  CHECK(transport::crc32c(ones.data(), 32) == 0x62a8ab43u);
+  std::vector<unsigned char> text(1000);
+  for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<unsigned char>(i * 31);
+  for (const std::size_t bytes :
+       {std::size_t{1}, std::size_t{7}, std::size_t{8}, std::size_t{9}, std::size_t{1000}})
+    CHECK(transport::crc32c(text.data(), bytes) == ~transport::detail::crc_by_table(~0u, text.data(), bytes));
+}
+
+TEST_CASE("a checked exchange gives the bits of an unchecked one") {
+  for (const int ranks : {1, 2, 3, 5})
+    Threads::World(ranks).run([&](Threads endpoint) {
+      comm::Ring<Checked<Threads>> ring(Checked<Threads>(endpoint),
+                                        {.deadline = Seconds(20), .segment_bytes = 256, .window = 2});
+      if (!oracle::same_bits(oracle::train(ring, 5'000, 3), oracle::trained(ranks, 5'000, 3)))
+        throw std::logic_error("other bits");
+      comm::Served<Checked<Threads>> served(Checked<Threads>(endpoint), {}, {.deadline = Seconds(20)});
+      std::vector<float> values(100, 1.0f);
+      served.all_reduce(std::span<float>(values), comm::sum);
+      if (values[99] != static_cast<float>(ranks)) throw std::logic_error("another sum");
+    });
+}
+
+TEST_CASE("a turned bit is found and its sender named; without a check it is refused") {
+  CHECK_THROWS_AS(Bad(Threads{}, {.corrupt = 0.1}), ConfigError);
+  std::string said;
+  try {
+    Threads::World(2).run([&](Threads endpoint) {
+      Guarded checked(Bad(endpoint, {.corrupt = endpoint.rank() == 1 ? 1.0 : 0.0}, true));
+      comm::Ring<Guarded> ring(checked, {.deadline = Seconds(5)});
+      std::vector<float> values(100, 1.0f);
+      ring.all_reduce(std::span<float>(values), comm::sum);
+    });
+  } catch (const CommError& error) {
+    said = error.what();
+  }
+  CAPTURE(said);
+  CHECK(said.find("from rank 0") != std::string::npos);
+}
+
+TEST_CASE("200 seeded runs end right or with an error that names a rank, and none hangs") {
+  Count count;
+  std::atomic<std::uint64_t> next{0};
+  const auto worker = [&] {
+    for (;;) {
+      const std::uint64_t n = next++;
+      if (n >= 200) return;
+      Faults faults{.delay = 0.05};
+      const double rate = n % 8 == 0 ? 0 : 0.002 * static_cast<double>(1 + n % 5);
+      (n % 4 == 0   ? faults.drop
+       : n % 4 == 1 ? faults.truncate
+       : n % 4 == 2 ? faults.corrupt
+                    : faults.fail) = rate;
+      const auto guard = [](const Bad& bad) { return Guarded(bad); };
+      // Philox draws by (seed, rank); the number of the run moves each rank's place in it.
+      switch (n % 5) {
+        case 0:
+          run<comm::Ring<Guarded>>(n, faults, guard, count);
+          break;
+        case 1:
+          run<comm::HalvingDoubling<Guarded>>(n, faults, guard, count);
+          break;
+        case 2:
+          run<comm::Tree<Guarded>>(n, faults, guard, count);
+          break;
+        case 3:
+          run<comm::Sharded<comm::Ring<Guarded>>>(n, faults, guard, count);
+          break;
+        default:
+          run<comm::Reproducible<comm::Ring<Guarded>>>(n, faults, guard, count);
+          break;
+      }
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) threads.emplace_back(worker);
+  for (std::thread& thread : threads) thread.join();
+  MESSAGE(count.right.load() << " right, " << count.named.load() << " reported");
+  CHECK(count.wrong == 0);
+  CHECK(count.silent == 0);
+  CHECK(count.right > 10);
+  CHECK(count.named > 10);
+  CHECK(count.right + count.named == 200);
+}
