@@ -54,10 +54,11 @@ struct Options {
 
 struct Policy {
   std::string_view name;
-  bool all_reduces;  // has an all-reduce of its own, rather than that of another row
-  bool exact;        // an exchange leaves the sums in the gradients
-  bool updates;      // an exchange writes the parameters
-  bool serves;       // some ranks update for all
+  bool all_reduces;                 // has an all-reduce of its own, rather than that of another row
+  bool exact;                       // an exchange leaves the sums in the gradients
+  bool updates;                     // an exchange writes the parameters
+  bool serves;                      // some ranks update for all
+  std::string_view codec = "none";  // of a ring
 };
 constexpr Policy policies[] = {
     {"native", true, true, false, false},
@@ -72,6 +73,10 @@ constexpr Policy policies[] = {
     {"ps", false, false, true, true},
     {"ps-async", false, false, true, true},
     {"ps-stale", false, false, true, true},
+    {"ring-bf16", false, false, false, false, "bf16"},
+    {"ring-f16", false, false, false, false, "f16"},
+    {"ring-int8", false, false, false, false, "int8"},
+    {"ring-topk", false, false, false, false, "topk"},
 };
 
 template <class T>
@@ -139,6 +144,13 @@ struct Place {
   double seconds(std::int64_t bytes) const { return beta * static_cast<double>(bytes); }
 };
 
+template <class T>
+comm::Any comm_of(const Policy& policy, const Place<T>& place) {
+  comm::Options options = place.options;
+  options.codec = policy.codec;
+  return comm::make(policy.codec == "none" ? policy.name : "ring", place.where, options);
+}
+
 double bus_of(int n, int passes) { return n > 1 ? static_cast<double>(passes * (n - 1)) / n : 1; }
 
 template <class E, class T, class C>
@@ -160,8 +172,7 @@ template <class E, class T>
 Work all_reduce(const Place<T>& place, const Policy& policy, std::int64_t bytes) {
   const std::int64_t count = bytes / static_cast<std::int64_t>(sizeof(E));
   const int n = place.where.size();
-  auto held = std::make_shared<Held<comm::Any, E>>(comm::make(policy.name, place.where, place.options),
-                                                   count * batch_of(bytes));
+  auto held = std::make_shared<Held<comm::Any, E>>(comm_of(policy, place), count * batch_of(bytes));
   Work work = collective<E, T>(
       held, count, 2, [](comm::Any& comm, std::span<E> values) { comm.all_reduce(values, comm::sum); },
       [=](const E* values) { return holds(values, count, sum_over(n)); });
@@ -244,8 +255,7 @@ Work exchange(const Place<T>& place, const Policy& policy, const bench::ModelBuc
     Buffer<float> parameters;
   };
   const int n = place.where.size(), rank = place.where.rank();
-  auto arenas =
-      std::make_shared<Arenas>(comm::make(policy.name, place.where, place.options), model, policy.updates);
+  auto arenas = std::make_shared<Arenas>(comm_of(policy, place), model, policy.updates);
   auto buckets = std::make_shared<std::vector<Range>>(model.ranges);
   arenas->comm.open({}, {arenas->values, arenas->parameters, *buckets});
   Work work;
@@ -280,6 +290,14 @@ Work exchange(const Place<T>& place, const Policy& policy, const bench::ModelBuc
       };
       return work;
     }
+  if (policy.codec != "none") {
+    // What a codec makes of the gradients is seen by what this rank sends.
+    const std::int64_t before = arenas->comm.traffic().bytes;
+    work.refill(0);
+    work.run(0);
+    if (place.links.count() == n) work.bound = place.seconds(arenas->comm.traffic().bytes - before);
+    return work;
+  }
   if (policy.serves) {
     work.bound =
         place.seconds(bench::busiest_served(place.links, place.options.servers, model.elements(), 4));
