@@ -79,6 +79,9 @@ for option in "--batch 0" "--batch -4" "--epochs 0" "--lr -1" "--lr 0" "--thread
   refused "$option" "${option%% *}" $program $option
 done
 refused "several ranks that exchange nothing" "none" $run --ranks 2 --comm none --data "$scratch/sound"
+refused "shares for another number of ranks" "3 weights for 2 workers" $run --ranks 2 --shares 2,1,1 --data "$scratch/sound"
+refused "a negative share" "weight of rank 1 is -1" $run --ranks 2 --shares 2,-1 --data "$scratch/sound"
+refused "shares that are given and measured" "weighted" $run --ranks 2 --shares 2,1 --weighted --data "$scratch/sound"
 refused "a result that cannot be written" "nowhere" $run --data "$scratch/sound" --json "$scratch/nowhere/result.json"
 
 if [ -n "$mpirun" ]; then
@@ -86,6 +89,7 @@ if [ -n "$mpirun" ]; then
   common="--threads 1 --steps 2 --quiet --deadline 20 --data $scratch/sound"
   refused "ranks with different models" "model" $launch -np 1 $program $common --batch 8 --model resnet18 : -np 1 $program $common --batch 8 --model resnet50
   refused "ranks with different batches" "batch" $launch -np 1 $program $common --batch 8 : -np 1 $program $common --batch 4
+  refused "ranks with different shares" "rank 1 differs from rank 0 in weights: 1 1 instead of 2 1" $launch -np 1 $program $common --batch 4 --shares 2,1 : -np 1 $program $common --batch 4 --shares 1,1
   refused "ranks with different optimizers" "optimizer" $launch -np 1 $program $common --batch 8 --optimizer sgd : -np 1 $program $common --batch 8
 
   # One rank is killed while it trains: the job fails, and where mpirun lets it live the other rank says which and ends within
