@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# own_exchange.sh PROGRAM: the example's schedule and policy both train.
+set -eu
+out=$(timeout 100 "$1")
+echo "$out"
+for name in star "local sgd"; do
+  echo "$out" | grep -Eq "^$name: test accuracy (0\.9[0-9]*|1)$" || { echo "FAILED: no accuracy above 0.9 with $name"; exit 1; }
+done
