@@ -195,10 +195,12 @@ TEST_CASE("a comm is chosen by name") {
   comm::Any none;
   CHECK(none.policy() == "none");
   CHECK(comm::make("ring", Threads{}).policy() == "ring");
-  CHECK_THROWS_WITH_AS(comm::make("rinf", Threads{}),
-                       "there is no comm \"rinf\" over threads; choose none, ring, halving-doubling, tree, "
-                       "auto (native is for mpi)",
-                       ConfigError);
+  CHECK_THROWS_WITH_AS(
+      comm::make("rinf", Threads{}),
+      "there is no comm \"rinf\" over threads; choose none, ring, halving-doubling, tree, "
+      "auto, sharded, reproducible, ps, ps-async, ps-stale, direct (hierarchical and native are "
+      "for mpi)",
+      ConfigError);
   Threads::World(2).run([](Threads endpoint) { CHECK_THROWS_AS(comm::make("none", endpoint), ConfigError); });
   CHECK_THROWS_AS((comm::Ring<Threads>{Threads{}, {.window = 100}}), ConfigError);
   CHECK_THROWS_AS((comm::Ring<Threads>{Threads{}, {.segment_bytes = 0}}), ConfigError);

@@ -120,17 +120,17 @@ class Weighted {
   static std::vector<double> in_proportion(std::vector<double> weights, int workers, const char* what) {
     if (weights.size() != static_cast<std::size_t>(workers))
       fail<ConfigError>("weighted: ", weights.size(), " weights for ", workers, " workers; give one to each");
-    double sum = 0;
+    double total = 0;
     for (std::size_t r = 0; r < weights.size(); ++r) {
       if (!(weights[r] >= 0) || !std::isfinite(weights[r]))
         fail<ConfigError>("weighted: ", what, " of rank ", r, " is ", weights[r],
                           "; it must be a number that is not negative");
-      sum += weights[r];
+      total += weights[r];
     }
-    if (!(sum > 0) || !std::isfinite(sum))
-      fail<ConfigError>("weighted: the sum of all ", weights.size(), " weights is ", sum,
+    if (!(total > 0) || !std::isfinite(total))
+      fail<ConfigError>("weighted: the sum of all ", weights.size(), " weights is ", total,
                         ", so there are no shares");
-    for (double& weight : weights) weight /= sum;
+    for (double& weight : weights) weight /= total;
     return weights;
   }
 
