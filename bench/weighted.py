@@ -18,8 +18,12 @@ import tempfile
 
 
 def pinned(core, command, slowed):
-    """The command on one core; slowed: through this script, which starts the processes that compete with it."""
-    return ["taskset", "-c", str(core), *([sys.executable, os.path.abspath(__file__), "--slowed"] if slowed else []), *command]
+    """The command on one core; slowed: through this script, which starts the processes that compete with it.
+
+    In a session of its own: Linux shares cores out by session first, and a rank in that of the spinners would get less than theirs
+    on its own core, too, as soon as anything else runs there.
+    """
+    return ["setsid", "--wait", "taskset", "-c", str(core), *([sys.executable, os.path.abspath(__file__), "--slowed"] if slowed else []), *command]
 
 
 def run_slowed(command):
