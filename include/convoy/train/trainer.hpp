@@ -137,10 +137,10 @@ class Trainer {
     return predict_on(reference(set), output);
   }
 
-  /// The events of all ranks, on rank 0; empty elsewhere.
+  /// The events of all workers, on rank 0; empty elsewhere.
   std::vector<std::vector<train::TimelineEvent>> gather_timeline() {
     std::vector<std::vector<train::TimelineEvent>> all;
-    for (int r = 0; r < world(); ++r) {
+    for (int r = 0; r < workers(); ++r) {
       std::vector<train::TimelineEvent> events;
       if (r == rank() && config_.timeline != nullptr) events = config_.timeline->events();
       auto count = static_cast<i32>(events.size());
@@ -440,7 +440,7 @@ class Trainer {
                       " is not a number, so training stops on all ranks (learning rate ", lr_, ")");
     if (sums[2] > 1)
       fail<ExecError>("the loss of step ", steps_ - 1, " is not a number on ", static_cast<int>(sums[2]),
-                      " of ", world(), " ranks, so training stops (learning rate ", lr_, ")");
+                      " of ", workers(), " ranks, so training stops (learning rate ", lr_, ")");
     stop_seen_ = together && sums[4] > 0;
 
     train::StepReport report;
