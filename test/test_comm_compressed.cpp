@@ -118,26 +118,6 @@ TEST_CASE_TEMPLATE("half-wide elements round as a conversion does", E, bf16, f16
   }
 }
 
-TEST_CASE("top-k takes the largest and keeps the others") {
-  const codec::TopK codec{0.1};
-  const auto values = oracle::input<float>(3, 1'000, 6);
-  std::vector<float> error(values.size());
-  std::vector<codec::TopK::Pair> pairs(100);
-  std::vector<std::uint32_t> order;
-  CHECK(codec.kept(1'000) == 100);
-  CHECK(codec.kept(1) == 1);
-  CHECK(codec.kept(0) == 0);
-  codec.encode(pairs.data(), values.data(), error.data(), 1'000, order);
-  float least = 10, most_left = 0;
-  for (const auto& pair : pairs) {
-    CHECK(pair.value == values[pair.index]);
-    CHECK(error[pair.index] == 0);
-    least = std::min(least, std::abs(pair.value));
-  }
-  for (const float e : error) most_left = std::max(most_left, std::abs(e));
-  CHECK(most_left <= least);
-}
-
 TEST_CASE("compressed sums converge to the true ones in fewer bytes") {
   for (const int ranks : {1, 2, 3, 5}) {
     const std::int64_t count = 40'000;

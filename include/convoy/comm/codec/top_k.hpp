@@ -3,14 +3,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
-#include <vector>
+
+#include <convoy/comm/codec/largest.hpp>
+#include <convoy/core/simd.hpp>
 
 namespace convoy::comm::codec {
 
-/// A fraction of a range's elements as pairs (Aji and Heafield 2017); the others wait in the error. Elements
-/// that are NaN count as the largest.
+/// A fraction of a range's elements as pairs (Aji and Heafield 2017); the others wait in the error. Of equal
+/// magnitudes the first are taken. NaN counts as larger than infinity, so that all ranks get to see it.
 struct TopK {
   static constexpr std::string_view name = "topk";
   double fraction = 0.01;
@@ -24,28 +28,47 @@ struct TopK {
     const auto k = static_cast<std::int64_t>(std::ceil(fraction * static_cast<double>(count)));
     return std::clamp<std::int64_t>(k, count > 0 ? 1 : 0, count);
   }
-  /// Writes kept(count) pairs in ascending order of index; `order` is room for `count` numbers.
-  void encode(Pair* to, const float* values, float* error, std::int64_t count,
-              std::vector<std::uint32_t>& order) const {
-    const std::int64_t k = kept(count);
-    order.resize(static_cast<std::size_t>(count));
-    for (std::int64_t i = 0; i < count; ++i) {
-      error[i] += values[i];
-      order[static_cast<std::size_t>(i)] = static_cast<std::uint32_t>(i);
+  /// How many candidates to have room for.
+  std::size_t room(std::int64_t count) const { return static_cast<std::size_t>(2 * kept(count)); }
+
+  /// error += values; moves the kept(count) largest of it to `to`, in ascending order of index. `room` is for
+  /// candidates, as long as they are no more; it decides how fast this is, not what is kept.
+  void encode(Pair* to, const float* values, float* error, std::int64_t count, std::span<Pair> room) const {
+    if (count == 0) return;
+    detail::Histogram first;
+    detail::Threshold threshold{.left = kept(count)};
+    simd::run<detail::CountDigits<true>>(error, values, count, threshold, &first);
+    const std::int64_t agree = threshold.learn(first);
+    const auto candidates = static_cast<std::size_t>(kept(count) - threshold.left + agree);
+    const float* elements = error;
+    if (candidates <= room.size()) {
+      room = room.first(candidates);
+      auto gather = [next = room.data(), elements](std::int64_t i, std::int32_t) mutable {
+        *next++ = {static_cast<std::uint32_t>(i), elements[i]};
+      };
+      simd::run<detail::VisitLargest>(elements, count, &threshold.least, &gather);
+    } else {
+      room = {};
     }
-    const auto magnitude = [&](std::uint32_t i) {
-      const float v = std::fabs(error[i]);
-      return v == v ? v : HUGE_VALF;
-    };
-    std::nth_element(order.begin(), order.begin() + k, order.end(), [&](std::uint32_t a, std::uint32_t b) {
-      return magnitude(a) > magnitude(b) || (magnitude(a) == magnitude(b) && a < b);
-    });
-    std::sort(order.begin(), order.begin() + k);
-    for (std::int64_t j = 0; j < k; ++j) {
-      const std::uint32_t i = order[static_cast<std::size_t>(j)];
-      to[j] = {i, error[i]};
+    while (threshold.unknown > 0) {
+      detail::Histogram next;
+      if (room.empty()) simd::run<detail::CountDigits<false>>(error, values, count, threshold, &next);
+      for (const Pair& candidate : room) {
+        std::int32_t digit;
+        threshold.digit(digit, detail::magnitude_of(candidate.value));
+        ++next.counts[0][digit];
+      }
+      threshold.learn(next);
+    }
+    auto move = [&](std::int64_t i, std::int32_t magnitude) {
+      *to++ = {static_cast<std::uint32_t>(i), error[i]};
       error[i] = 0;
-    }
+      if (magnitude == threshold.least && --threshold.left == 0) ++threshold.least;
+    };
+    if (room.empty()) simd::run<detail::VisitLargest>(elements, count, &threshold.least, &move);
+    for (const Pair& candidate : room)
+      if (const std::int32_t m = detail::magnitude_of(candidate.value); m >= threshold.least)
+        move(candidate.index, m);
   }
 };
 

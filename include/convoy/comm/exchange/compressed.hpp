@@ -99,7 +99,7 @@ class Compressed<AllReduce<Algorithm<S, T>, true>, Codec> : public Collectives<S
   Layout layout_;
   std::vector<Bucket> buckets_;
   Buffer<float> error_;
-  std::vector<std::uint32_t> order_;
+  std::vector<codec::TopK::Pair> room_;  // topk: for candidates
   Pipeline<stages> pipeline_;
 };
 
@@ -151,6 +151,7 @@ void Compressed<AllReduce<Algorithm<S, T>, true>, Codec>::open(const Fingerprint
     } else if constexpr (sparse) {
       // Each rank's pairs fill a block, to the next cache line.
       b.block = (codec_.kept(count) + 7) / 8 * 8;
+      room_.resize(std::max(room_.size(), codec_.room(count)));
       b.encoded = bytes(n * b.block * 8);
       slot.program = &this->template half<AllGather>(n * b.block * 8, DType::u8);
       slot.data = b.encoded.data();
@@ -199,7 +200,7 @@ void Compressed<AllReduce<Algorithm<S, T>, true>, Codec>::enter(int stage, int b
   } else if constexpr (sparse) {
     auto* pairs = reinterpret_cast<codec::TopK::Pair*>(b.encoded.data());
     if (stage == 0) {
-      codec_.encode(pairs + this->rank() * b.block, gradients(b), error(b), count, order_);
+      codec_.encode(pairs + this->rank() * b.block, gradients(b), error(b), count, room_);
     } else {
       std::fill(gradients(b), gradients(b) + count, 0.0f);
       for (int r = 0; r < this->size(); ++r)

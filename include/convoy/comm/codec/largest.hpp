@@ -1,0 +1,136 @@
+// The k elements of largest magnitude: a radix selection, exact whatever the values, in two passes over
+// memory.
+#pragma once
+
+#include <cstdint>
+
+#include <convoy/core/simd.hpp>
+
+namespace convoy::comm::codec::detail {
+
+// A float's magnitude as a number of 31 bits that ascends with it. All NaNs are one above infinity, so that
+// nothing depends on the payload that a processor happens to give them.
+template <class Bits, class Values>
+CONVOY_INLINE void magnitude_of(Bits& magnitude, const Values& values) {
+  constexpr std::int32_t of_nan = 0x7f800001;
+  __builtin_memcpy(&magnitude, &values, sizeof magnitude);
+  magnitude = magnitude & 0x7fffffff;
+  magnitude = magnitude > of_nan ? Bits{} + of_nan : magnitude;
+}
+CONVOY_INLINE std::int32_t magnitude_of(float value) {
+  std::int32_t magnitude;
+  magnitude_of(magnitude, value);
+  return magnitude;
+}
+
+// How many elements have each digit, and last, how many are none of those that are asked about. Neighbours
+// are counted apart: an increment right after one of the same counter would wait for it.
+struct Histogram {
+  static constexpr int bits = 11, none = 1 << bits, apart = 4;
+  std::uint32_t counts[apart][none + 1] = {};
+
+  std::int64_t operator[](int digit) const {
+    std::int64_t sum = 0;
+    for (const auto& part : counts) sum += part[digit];
+    return sum;
+  }
+};
+
+// The least of the k largest magnitudes as far as it is known, from the top, a digit a round.
+struct Threshold {
+  std::int64_t left;       // how many are kept of those that agree in the known bits; of those above, all
+  std::int32_t least = 0;  // the known bits, and zeros
+  int unknown = 31;        // bits
+  int shift = 20;          // of the next digit
+
+  template <class Bits>
+  CONVOY_INLINE void digit(Bits& digit, const Bits& magnitude) const {
+    const std::int32_t none = Histogram::none, end = 1 << (unknown - shift);
+    digit = (magnitude ^ least) >> shift;
+    digit = digit < end ? digit : Bits{} + none;
+  }
+
+  // Learns the next digit from how many have each; returns how many agree in it.
+  std::int64_t learn(const Histogram& histogram) {
+    int digit = (1 << (unknown - shift)) - 1;
+    std::int64_t here = histogram[digit];
+    for (; here < left; here = histogram[--digit]) left -= here;
+    least |= digit << shift;
+    // Where all that agree are kept, no further digit matters.
+    unknown = here == left ? 0 : shift;
+    shift = unknown > Histogram::bits ? unknown - Histogram::bits : 0;
+    return here;
+  }
+};
+
+// Counts the next digit of each element; first, where it `accumulates`, elements += values.
+template <bool accumulates>
+struct CountDigits {
+  template <int W>
+  CONVOY_INLINE static void run(float* elements, const float* values, std::int64_t count, Threshold threshold,
+                                Histogram* histogram) {
+    constexpr int apart = Histogram::apart;
+    std::int64_t i = 0;
+    for (; i + W <= count; i += W) {
+      simd::Vec<float, W> e, v;
+      simd::Vec<std::int32_t, W> m;
+      simd::load(e, elements + i);
+      if constexpr (accumulates) {
+        simd::load(v, values + i);
+        e = e + v;
+        simd::store(elements + i, e);
+      }
+      magnitude_of(m, e);
+      threshold.digit(m, m);
+      std::int32_t digits[W];
+      simd::store(digits, m);
+      for (int lane = 0; lane < W; lane += apart) {
+        ++histogram->counts[0][digits[lane]];
+        ++histogram->counts[1][digits[lane + 1]];
+        ++histogram->counts[2][digits[lane + 2]];
+        ++histogram->counts[3][digits[lane + 3]];
+      }
+    }
+    for (; i < count; ++i) {
+      if constexpr (accumulates) elements[i] += values[i];
+      std::int32_t digit;
+      threshold.digit(digit, magnitude_of(elements[i]));
+      ++histogram->counts[0][digit];
+    }
+  }
+};
+
+// Calls visit(i, magnitude) on each element whose magnitude is at least `*least`, in ascending order. They
+// are few, so that elements are passed over a block at a time; `visit` may raise `*least`.
+struct VisitLargest {
+  template <int W, class Visit>
+  CONVOY_INLINE static void run(const float* elements, std::int64_t count, const std::int32_t* least,
+                                Visit* visit) {
+    constexpr std::int64_t block = 64;
+    std::int64_t i = 0;
+    for (; i + block <= count; i += block) {
+      simd::Vec<std::int32_t, W> any{}, m;
+      for (int k = 0; k < block; k += W) {
+        simd::Vec<float, W> v;
+        simd::load(v, elements + i + k);
+        magnitude_of(m, v);
+        any = any | (m >= *least);
+      }
+      std::uint64_t words[W / 2], found = 0;
+      simd::store(words, any);
+      for (const std::uint64_t word : words) found |= word;
+      if (found != 0) singly(elements, i, i + block, least, *visit);
+    }
+    singly(elements, i, count, least, *visit);
+  }
+
+ private:
+  template <class Visit>
+  CONVOY_INLINE static void singly(const float* elements, std::int64_t begin, std::int64_t end,
+                                   const std::int32_t* least, Visit& visit) {
+    for (std::int64_t i = begin; i < end; ++i)
+      if (const std::int32_t m = magnitude_of(elements[i]); m >= *least) visit(i, m);
+  }
+};
+
+}  // namespace convoy::comm::codec::detail
