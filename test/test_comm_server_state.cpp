@@ -35,7 +35,7 @@ struct Seen {
 template <class Server>
 struct World {
   struct Worker {
-    int step = 0, pushed = 0, replies = 0;
+    int step = 0, pushed = 0, replies = 0, pulled = 0;  // pulled: replies after the goodbye
     bool bye = false;
   };
   int parts, steps;
@@ -44,7 +44,8 @@ struct World {
   std::vector<Worker> workers;
   std::vector<std::vector<int>> inbox;   // worker -> server: parts; -1 is goodbye
   std::vector<std::vector<int>> outbox;  // server -> worker
-  std::vector<std::string> applied;      // of each part, in order
+  std::vector<std::string> applied;      // to each part, in order: whose gradients, and a bar for an update
+  bool early = false;                    // last parameters were sent before the last update
 
   World(int n, int p, int s, comm::Consistency c)
       : parts(p),
@@ -60,7 +61,8 @@ struct World {
     std::string k;
     for (std::size_t w = 0; w < workers.size(); ++w) {
       k += std::to_string(workers[w].step) + "," + std::to_string(workers[w].pushed) + "," +
-           std::to_string(workers[w].replies) + (workers[w].bye ? "b" : "") + ":";
+           std::to_string(workers[w].replies) + "," + std::to_string(workers[w].pulled) +
+           (workers[w].bye ? "b" : "") + ":";
       for (int m : inbox[w]) k += std::to_string(m) + ".";
       k += "/";
       for (int m : outbox[w]) k += std::to_string(m) + ".";
@@ -69,12 +71,12 @@ struct World {
     for (int p = 0; p < parts; ++p) {
       for (std::size_t w = 0; w < workers.size(); ++w)
         k += std::to_string(server.pushed(static_cast<int>(w), p)) + "_";
-      // Of several orders of applications only how many of whom matters to what can happen next.
-      std::string sorted = applied[static_cast<std::size_t>(p)];
-      std::sort(sorted.begin(), sorted.end());
-      k += sorted;
+      std::string order = applied[static_cast<std::size_t>(p)];
+      // Where any order is right, only how many of whom matters to what can happen next.
+      if (!sync) std::sort(order.begin(), order.end());
+      k += order;
     }
-    return k;
+    return k + (early ? "!" : "");
   }
 
   std::int64_t slowest() const {
@@ -88,7 +90,19 @@ struct World {
     using Action = ServerState::Action;
     const auto p = static_cast<std::size_t>(a.part);
     if (a.kind == Action::keep || a.kind == Action::add) applied[p] += static_cast<char>('a' + a.worker);
-    if (a.kind == Action::reply) outbox[static_cast<std::size_t>(a.worker)].push_back(a.part);
+    if (a.kind == Action::apply) applied[p] += '|';
+    if (a.kind != Action::reply) return;
+    const auto w = static_cast<std::size_t>(a.worker);
+    outbox[w].push_back(a.part);
+    if (workers[w].bye && std::count(applied[p].begin(), applied[p].end(), '|') != updates()) early = true;
+  }
+
+  // How often a part is updated in all.
+  std::int64_t updates() const { return sync ? steps : steps * static_cast<std::int64_t>(workers.size()); }
+  bool over() const {
+    return server.over() && !early && std::all_of(workers.begin(), workers.end(), [&](const Worker& w) {
+             return w.pulled == (sync ? 0 : parts);
+           });
   }
 
   template <class Next>
@@ -112,7 +126,9 @@ struct World {
       if (!outbox[w].empty()) {  // a reply arrives
         World copy = *this;
         copy.outbox[w].erase(copy.outbox[w].begin());
-        if (++copy.workers[w].replies == parts) {
+        if (me.bye) {
+          ++copy.workers[w].pulled;
+        } else if (++copy.workers[w].replies == parts) {
           copy.workers[w].replies = copy.workers[w].pushed = 0;
           ++copy.workers[w].step;
         }
@@ -154,13 +170,14 @@ Seen explore(int n, int parts, int steps, comm::Consistency consistency) {
       if (visited.insert(next.key()).second) open.push_back(next);
     });
     if (any) continue;
-    if (!world.server.over()) seen.deadlock = true;
+    if (!world.over()) seen.deadlock = true;
     seen.ended = true;
     std::string result;
     for (const std::string& part : world.applied) {
+      if (std::count(part.begin(), part.end(), '|') != world.updates()) seen.wrong = true;
       for (int w = 0; w < n; ++w)
         if (std::count(part.begin(), part.end(), static_cast<char>('a' + w)) != steps) seen.wrong = true;
-      result += part + "|";
+      result += part + "/";
     }
     seen.results.insert(result);
   }
@@ -178,24 +195,26 @@ TEST_CASE("sync: every order of messages gives the same result, in the order of 
     CHECK_FALSE(seen.wrong);
     CHECK(seen.results.size() == 1);
     std::string one;
-    for (int s = 0; s < steps; ++s)
+    for (int s = 0; s < steps; ++s) {
       for (int w = 0; w < n; ++w) one += static_cast<char>('a' + w);
-    CHECK(seen.results.begin()->starts_with(one + "|"));
+      one += '|';
+    }
+    CHECK(seen.results.begin()->starts_with(one + "/"));
     CHECK(seen.states > 20);
   }
 }
 
 TEST_CASE("stale: no worker is ever further ahead than the bound, and the bound is reached") {
   for (const auto& [n, parts, steps] :
-       std::vector<std::tuple<int, int, int>>{{2, 1, 3}, {2, 2, 3}, {3, 1, 3}})
-    for (int bound = 0; bound < 3; ++bound) {
+       std::vector<std::tuple<int, int, int>>{{2, 1, 5}, {2, 2, 4}, {3, 1, 5}})
+    for (int bound = 0; bound + 3 <= steps; ++bound) {  // with fewer steps a bound does not show
       const Seen seen = explore(n, parts, steps, {false, bound});
       CHECK(seen.ended);
       CHECK_FALSE(seen.deadlock);
       CHECK_FALSE(seen.wrong);
       // With the bound k a worker may begin a step when it has completed at most k more than the slowest: the
       // slowest may itself be in between its last push and the reply.
-      CHECK(seen.furthest == std::min(bound + 1, steps - 1));
+      CHECK(seen.furthest == bound + 1);
     }
 }
 
@@ -214,4 +233,37 @@ TEST_CASE("async: nobody waits, and every push is applied once") {
 TEST_CASE("a server that is off by one is found out") {
   CHECK(explore(2, 1, 4, {false, 1}).furthest == 2);
   CHECK(explore<OffByOne>(2, 1, 4, {false, 1}).furthest == 3);
+}
+
+TEST_CASE("with sync, a worker that makes fewer steps is found out") {
+  const auto nothing = [](const ServerState::Action&) {};
+  ServerState first(2, 1, {});
+  first.push(0, 0, nothing);
+  REQUIRE(first.accepts(1, 0));
+  CHECK(first.contradicts(1, false) == -1);
+  CHECK(first.contradicts(1, true) == 0);
+  ServerState second(2, 1, {});
+  for (int w = 0; w < 2; ++w) second.push(w, 0, nothing);
+  CHECK(second.contradicts(0, true) == -1);
+  second.goodbye(0, nothing);
+  REQUIRE(second.accepts(1, 0));
+  CHECK(second.contradicts(1, true) == -1);
+  CHECK(second.contradicts(1, false) == 0);
+}
+
+TEST_CASE("whoever is behind is awaited, and between steps nobody is") {
+  const auto nothing = [](const ServerState::Action&) {};
+  ServerState state(3, 2, {false, comm::Consistency::unbounded});
+  CHECK(state.awaited() == -1);
+  state.push(2, 0, nothing);
+  CHECK(state.awaited() == 0);
+  state.push(0, 0, nothing);
+  CHECK(state.awaited() == 0);  // its second part
+  state.push(0, 1, nothing);
+  CHECK(state.awaited() == 1);
+  for (const auto& [w, p] : {std::pair{1, 0}, {1, 1}, {2, 1}}) state.push(w, p, nothing);
+  CHECK(state.awaited() == -1);
+  for (int p = 0; p < 2; ++p) state.push(2, p, nothing);
+  state.goodbye(0, nothing);
+  CHECK(state.awaited() == 1);
 }

@@ -437,7 +437,8 @@ class Trainer {
     if (together) comm_.reduce(std::span<double>(sums), comm::sum);
     if (sums[2] == 1)
       fail<ExecError>("rank ", static_cast<int>(sums[3]) - 1, ": the loss of step ", steps_ - 1,
-                      " is not a number, so training stops on all ranks (learning rate ", lr_, ")");
+                      " is not a number, so training stops", together ? " on all ranks" : "",
+                      " (learning rate ", lr_, ")");
     if (sums[2] > 1)
       fail<ExecError>("the loss of step ", steps_ - 1, " is not a number on ", static_cast<int>(sums[2]),
                       " of ", workers(), " ranks, so training stops (learning rate ", lr_, ")");

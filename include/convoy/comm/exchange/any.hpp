@@ -101,7 +101,12 @@ class Any {
   template <class C>
   struct Held final : Interface {
     explicit Held(C c) : comm(std::move(c)) {}
-    std::string_view policy() const override { return C::name; }
+    std::string_view policy() const override {
+      if constexpr (requires { comm.policy(); })
+        return comm.policy();
+      else
+        return C::name;
+    }
     int rank() const override { return comm.rank(); }
     int size() const override { return comm.size(); }
     Role role() const override { return comm.role(); }

@@ -23,6 +23,7 @@
 #include <convoy/comm/kernel.hpp>
 #include <convoy/comm/schedule/price.hpp>
 #include <convoy/comm/schedule/schedule.hpp>
+#include <convoy/comm/transport/culprit.hpp>
 #include <convoy/comm/transport/transport.hpp>
 #include <convoy/core/clock.hpp>
 #include <convoy/core/dtype.hpp>
@@ -256,10 +257,6 @@ class Engine {
   // The step of this exchange that waits for somebody.
   std::size_t blocked_at(Work& work);
 
-  // The rank I wait for may wait for another. All ranks whose deadlines end now say whom they wait for; who
-  // says nothing is the culprit.
-  int find_culprit(int peer);
-
   // What is not over, in order of its lane.
   template <class F>
   void each_blocked(F f) {
@@ -281,7 +278,6 @@ class Engine {
   Chore chore_;
   Traffic traffic_;
   bool failed_ = false;
-  bool accusing_ = false;
   std::string reason_;
 };
 
@@ -435,7 +431,7 @@ CommError::Fields Engine<T>::describe(const Work& work, std::size_t step, double
 template <transport::Transport T>
 void Engine<T>::give_up(const CommError& error) {
   reason_ = error.what();
-  if (!accusing_) transport_.accuse(rank());
+  transport_.accuse(error.culprit < 0 ? rank() : error.culprit);
   abandon();
   throw error;
 }
@@ -619,24 +615,6 @@ std::size_t Engine<T>::blocked_at(Work& work) {
 }
 
 template <transport::Transport T>
-int Engine<T>::find_culprit(int peer) {
-  transport_.accuse(peer);
-  accusing_ = true;
-  const Deadline grace(std::min<Seconds>(Seconds(1), options_.deadline / 5));
-  int at = peer;
-  do {
-    at = peer;
-    for (int hops = 0; hops < size(); ++hops) {
-      const int next = transport_.accused(at);
-      if (next < 0) break;
-      at = next;
-    }
-    transport_.rest(transport_.ticket(), 1 << 20);
-  } while (!grace.expired());
-  return at == rank() ? peer : at;
-}
-
-template <transport::Transport T>
 template <class Done, class Also>
 void Engine<T>::await(Done done, Also also, bool elsewhere) {
   const int spins = transport_.patience();
@@ -676,14 +654,16 @@ void Engine<T>::await(Done done, Also also, bool elsewhere) {
     if (!gone.empty()) {
       if (progress()) continue;  // its last message may have come just before it went
       if (done()) return;
-      give_up(CommError(fields(), gone));
+      CommError::Fields f = fields();
+      const transport::Blame blame = transport::blame_departed(transport_, f.peer, gone);
+      f.culprit = blame.culprit;
+      give_up(CommError(f, blame.reason));
     }
     if (deadline.expired()) {
       CommError::Fields f = fields();
-      f.culprit = f.peer < 0 ? -1 : find_culprit(f.peer);
-      std::string reason = concat("no answer within the deadline of ", options_.deadline.count(), " s");
-      if (f.culprit != f.peer) reason += concat("; it is rank ", f.culprit, " that everyone waits for");
-      give_up(CommError(f, reason));
+      const transport::Blame blame = transport::blame_late(transport_, f.peer, options_.deadline);
+      f.culprit = blame.culprit;
+      give_up(CommError(f, blame.reason));
     }
     if (elsewhere || chore_.call != nullptr)
       transport::nap(idle - spins);

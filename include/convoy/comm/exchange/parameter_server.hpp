@@ -16,7 +16,9 @@
 
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/exchange/collectives.hpp>
+#include <convoy/comm/exchange/mailbox.hpp>
 #include <convoy/comm/exchange/server_state.hpp>
+#include <convoy/comm/transport/culprit.hpp>
 #include <convoy/comm/transport/group.hpp>
 #include <convoy/comm/transport/threads.hpp>
 #include <convoy/core/memory.hpp>
@@ -36,6 +38,10 @@ struct Service {
 };
 
 /// The parameter server over transport `T`, configured at run time.
+///
+/// A training goes from `serve`, when the servers get worker 0's parameters, to `dismiss`, after which all
+/// workers have the same ones. A step of a worker sends each server its part of each bucket's gradients and
+/// is over when the parameters have come back. With sync, all workers make the same number of steps.
 template <transport::Transport T>
 class Served {
   using Workers = Collectives<schedule::Ring, transport::Group<T>>;
@@ -50,10 +56,17 @@ class Served {
         group_(transport::Group<T>(where, members()), options) {}
   Served(Served&&) = default;
   ~Served() {
-    // A peer may be reading what this rank has posted.
-    if (!failed_ && !quiet()) transport_.withdraw("it was ended while it exchanged parameters");
+    const auto receives = [](const Mailbox& mail) { return mail.receiving(); };
+    const bool idle = delivered() && std::none_of(servers_.begin(), servers_.end(), receives) &&
+                      std::none_of(clients_.begin(), clients_.end(), receives);
+    if (!failed_ && !idle) leave("it was ended while it exchanged parameters");
   }
 
+  /// "ps", "ps-async" or "ps-stale".
+  std::string_view policy() const {
+    if (service_.consistency.sync) return "ps";
+    return service_.consistency.bound == Consistency::unbounded ? "ps-async" : "ps-stale";
+  }
   int rank() const { return everyone_->rank(); }
   int size() const { return everyone_->size(); }
   int workers() const { return service_.placement == Placement::among ? size() : size() - service_.servers; }
@@ -103,46 +116,11 @@ class Served {
  private:
   static constexpr int push_lane = 1, reply_lane = 2;
 
-  enum class Kind : std::uint32_t { start = 1, push, reply, goodbye };
-  // What every message begins with.
-  struct Header {
-    std::uint32_t magic = 0x636e7679;
-    Kind kind{};
-    std::int32_t part = 0;
-    std::int32_t sender = 0;
-    std::int64_t step = 0;
-    std::int64_t count = 0;
-    std::byte rest[32] = {};
-  };
-  static_assert(sizeof(Header) == 64);
-
-  // What a server holds of a bucket.
-  struct Part {
-    Range range;
-    int bucket = 0;
-  };
-  // A message that may be on its way, and its memory.
-  struct Letter {
-    Buffer<std::byte> memory;
-    typename T::Request request{};
-    bool posted = false;
-  };
-  struct Errand {
-    Kind kind{};
-    int part = 0;
-    std::int64_t step = 0;
-  };
-  // What is to be sent to a peer, in order, and the receive from it.
-  struct Mail {
-    std::vector<Errand> errands;
-    std::size_t next = 0;
-    std::vector<Letter> letters;  // by part; one more for goodbyes
-    std::vector<Letter> starts;   // worker 0's
-    Buffer<std::byte> inbox;
-    typename T::Request receive{};
-    bool receiving = false;
-    int expected = 0;  // the part that comes next
-  };
+  using Kind = detail::LetterKind;
+  using Head = detail::LetterHead;
+  using Part = detail::ServedPart;
+  using Mailbox = detail::Mailbox<T>;
+  using Errand = typename Mailbox::Errand;
 
   // The workers among themselves: who serves goes on doing so while it waits.
   Workers& group() {
@@ -178,38 +156,58 @@ class Served {
     return schedule::part(static_cast<std::int64_t>(layout_.gradients.size()), server, service_.servers, 16);
   }
   Range shard() const { return shard_of(server_of(rank())); }
-  static std::size_t letter_bytes(const Part& part) {
-    return sizeof(Header) + static_cast<std::size_t>(part.range.size()) * sizeof(float);
+  const std::vector<Part>& parts(int server) const { return parts_[static_cast<std::size_t>(server)]; }
+  const Part& part(int server, int p) const { return parts(server)[static_cast<std::size_t>(p)]; }
+  const std::vector<Part>& own_parts() const { return parts(server_of(rank())); }
+  Mailbox& to_server(int server) { return servers_[static_cast<std::size_t>(server)]; }
+  Mailbox& to_worker(int worker) { return clients_[static_cast<std::size_t>(worker)]; }
+  // Where a part of this rank's shard lies in its own memory.
+  float* held(Buffer<float>& shard_values, const Range& r) {
+    return shard_values.data() + (r.begin - shard().begin);
   }
 
-  Mail& to_server(int server) { return servers_[static_cast<std::size_t>(server)]; }
-  Mail& to_worker(int worker) { return clients_[static_cast<std::size_t>(worker)]; }
-  std::vector<Part>& parts(int server) { return parts_[static_cast<std::size_t>(server)]; }
-
   bool progress();
-  bool deliver(Mail& mail, int peer, int lane, const std::vector<Part>& parts);
-  // A message from a peer, checked; null if there is none yet.
-  const Header* look(Mail& mail, int peer, int lane, const std::vector<Part>& parts, std::size_t longest);
-  void taken(Mail& mail) {
-    transport_.release(mail.receive);
-    mail.receiving = false;
+  bool starting() const { return started_ < static_cast<int>(own_parts().size()); }
+  // Whose letter a server must take before the next one of this worker, or -1: the first parameters come
+  // before all gradients, and those of some workers before those of others.
+  int before(int worker) {
+    if (starting()) return worker == 0 ? -1 : 0;
+    return state_->gone(worker) ? -1 : state_->before(worker, to_worker(worker).expected());
   }
   bool receive_replies(int server);
   bool receive_pushes(int worker);
   void act(const typename detail::ServerState::Action& action, const float* gradients);
-  void fill(Letter& letter, const Errand& errand, const Part& part);
-  bool quiet();
-  int awaited();
+  void expect(int server, int part) {
+    ++owed_[static_cast<std::size_t>(server)];
+    ++missing_[static_cast<std::size_t>(this->part(server, part).bucket)];
+  }
+  bool served() const {
+    return std::all_of(owed_.begin(), owed_.end(), [](int replies) { return replies == 0; });
+  }
+  bool delivered() {
+    const auto done = [&](Mailbox& mail) { return mail.delivered(transport_); };
+    return std::all_of(servers_.begin(), servers_.end(), done) &&
+           std::all_of(clients_.begin(), clients_.end(), done);
+  }
   void start_over();
+
   template <class Done>
   void wait(const char* what, Done done);
-  [[noreturn]] void give_up(const CommError& error) {
+  bool needs(int server) {
+    return owed_[static_cast<std::size_t>(server)] > 0 || !to_server(server).delivered(transport_);
+  }
+  int awaited();
+  int departed();
+  // A peer may be reading what this rank has posted, and this rank what a peer has.
+  void leave(std::string_view reason) {
     failed_ = true;
     for (auto* mails : {&servers_, &clients_})
-      for (Mail& mail : *mails)
-        if (mail.receiving) transport_.cancel(mail.receive);
-    transport_.accuse(rank());
-    transport_.withdraw(error.what());
+      for (Mailbox& mail : *mails) mail.cancel(transport_);
+    transport_.withdraw(reason);
+  }
+  [[noreturn]] void give_up(const CommError& error) {
+    transport_.accuse(error.culprit < 0 ? rank() : error.culprit);
+    leave(error.what());
     throw error;
   }
 
@@ -222,17 +220,18 @@ class Served {
 
   Layout layout_;
   std::vector<Range> buckets_;
-  std::vector<std::vector<Part>> parts_;  // of each server
-  std::vector<Mail> servers_, clients_;
+  std::vector<std::vector<Part>> parts_;    // of each server
+  std::vector<Mailbox> servers_, clients_;  // a worker's, a server's
   std::vector<bool> begun_;
   std::vector<Clock::time_point> begin_;
   std::vector<int> missing_;  // replies, of each bucket
-  int begun_count_ = 0, missing_count_ = 0;
+  std::vector<int> owed_;     // replies, by each server
+  int begun_count_ = 0;
   std::int64_t step_ = 0;
 
   // of a server
   std::optional<detail::ServerState> state_;
-  std::optional<ServerUpdate> update_;
+  std::optional<ServerUpdate> update_;  // from serve to dismiss
   Buffer<float> master_, sums_;
   int started_ = 0;  // parts whose first parameters have come
   bool failed_ = false;
@@ -245,7 +244,7 @@ void Served<T>::open(const Fingerprint& fingerprint, const Layout& layout) {
                       " gradients, not ", layout.parameters.size());
   Workers::check(layout);
   Fingerprint all = fingerprint;
-  all.add("comm", name);
+  all.add("comm", policy());
   all.add("comm servers", service_.servers);
   all.add("comm placement", service_.placement == Placement::among ? "among" : "beside");
   all.add("comm staleness", service_.consistency.sync ? -1 : service_.consistency.bound);
@@ -260,35 +259,23 @@ void Served<T>::open(const Fingerprint& fingerprint, const Layout& layout) {
   begun_.assign(buckets_.size(), false);
   begin_.assign(buckets_.size(), {});
   missing_.assign(buckets_.size(), 0);
+  owed_.assign(static_cast<std::size_t>(service_.servers), 0);
   parts_.assign(static_cast<std::size_t>(service_.servers), {});
   for (int s = 0; s < service_.servers; ++s)
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
       const Range whole = shard_of(s);
       const Range r{std::max(whole.begin, buckets_[b].begin), std::min(whole.end, buckets_[b].end)};
-      if (r.begin < r.end) parts(s).push_back({r, static_cast<int>(b)});
+      if (r.begin < r.end) parts_[static_cast<std::size_t>(s)].push_back({r, static_cast<int>(b)});
     }
-  const auto make = [&](Mail& mail, const std::vector<Part>& its, bool starts) {
-    std::size_t longest = sizeof(Header);
-    for (const Part& part : its) {
-      mail.letters.push_back({Buffer<std::byte>(letter_bytes(part), memory()), {}, false});
-      if (starts) mail.starts.push_back({Buffer<std::byte>(letter_bytes(part), memory()), {}, false});
-      longest = std::max(longest, letter_bytes(part));
-    }
-    mail.letters.push_back({Buffer<std::byte>(sizeof(Header), memory()), {}, false});
-    mail.errands.reserve(3 * its.size() + 4);
-    if (!T::in_place) mail.inbox = Buffer<std::byte>(longest);
-  };
   servers_.clear();
   clients_.clear();
-  if (role() == Role::worker) {
-    servers_.resize(static_cast<std::size_t>(service_.servers));
-    for (int s = 0; s < service_.servers; ++s) make(to_server(s), parts(s), rank() == 0);
-  }
+  if (role() == Role::worker)
+    for (int s = 0; s < service_.servers; ++s)
+      servers_.emplace_back(rank_of(s), push_lane, reply_lane, parts(s), memory());
   if (serves()) {
-    const auto& mine = parts(server_of(rank()));
-    clients_.resize(static_cast<std::size_t>(workers()));
-    for (Mail& mail : clients_) make(mail, mine, false);
-    state_.emplace(workers(), static_cast<int>(mine.size()), service_.consistency);
+    for (int w = 0; w < workers(); ++w)
+      clients_.emplace_back(w, reply_lane, push_lane, own_parts(), memory());
+    state_.emplace(workers(), static_cast<int>(own_parts().size()), service_.consistency);
     master_ = Buffer<float>(static_cast<std::size_t>(shard().size()));
     sums_ = Buffer<float>(static_cast<std::size_t>(shard().size()));
   }
@@ -302,19 +289,14 @@ void Served<T>::begin(int bucket) {
   if (begun_[b]) fail("bucket ", bucket, " was begun twice in one step");
   begun_[b] = true;
   if (observer_.call != nullptr) begin_[b] = Clock::now();
-  if (step_ == 0 && begun_count_ == 0 && rank() == 0)
-    for (int s = 0; s < service_.servers; ++s)
-      for (int p = 0; p < static_cast<int>(parts(s).size()); ++p)
-        to_server(s).errands.push_back({Kind::start, p, 0});
   // Pushed in the order of buckets, which is what servers expect.
   for (; begun_count_ < static_cast<int>(buckets_.size()) && begun_[static_cast<std::size_t>(begun_count_)];
        ++begun_count_)
     for (int s = 0; s < service_.servers; ++s)
       for (int p = 0; p < static_cast<int>(parts(s).size()); ++p)
-        if (parts(s)[static_cast<std::size_t>(p)].bucket == begun_count_) {
-          to_server(s).errands.push_back({Kind::push, p, step_});
-          ++missing_[static_cast<std::size_t>(begun_count_)];
-          ++missing_count_;
+        if (part(s, p).bucket == begun_count_) {
+          to_server(s).post({Kind::push, p, step_});
+          expect(s, p);
         }
   progress();
 }
@@ -323,7 +305,7 @@ template <transport::Transport T>
 void Served<T>::finish(Update) {
   for (int b = 0; b < static_cast<int>(buckets_.size()); ++b)
     if (!begun_[static_cast<std::size_t>(b)]) begin(b);
-  wait("the exchange of a step", [&] { return missing_count_ == 0; });
+  wait("the exchange of a step", [&] { return served(); });
   begun_.assign(buckets_.size(), false);
   begun_count_ = 0;
   ++step_;
@@ -331,117 +313,55 @@ void Served<T>::finish(Update) {
 
 template <transport::Transport T>
 void Served<T>::serve(ServerUpdate update) {
-  if (!serves()) return;
-  update_ = update;
+  if (rank() == 0)
+    for (int s = 0; s < static_cast<int>(servers_.size()); ++s)
+      for (int p = 0; p < static_cast<int>(parts(s).size()); ++p) to_server(s).post({Kind::start, p, 0});
+  if (serves()) update_ = update;
+  progress();
   if (role() == Role::worker) return;
-  wait("serving", [&] { return state_->over() && quiet(); });
+  wait("serving", [&] { return state_->over() && delivered(); });
   start_over();
 }
 
 template <transport::Transport T>
 void Served<T>::dismiss() {
-  if (role() != Role::worker || servers_.empty()) return;
-  for (Mail& mail : servers_) mail.errands.push_back({Kind::goodbye, 0, step_});
-  wait("leaving the servers", [&] { return (!serves() || state_->over()) && quiet(); });
+  if (role() != Role::worker) return;
+  for (int s = 0; s < static_cast<int>(servers_.size()); ++s) {
+    to_server(s).post({Kind::goodbye, 0, step_});
+    // The last parameters, with what the others have done to them since.
+    for (int p = 0; !lockstep() && p < static_cast<int>(parts(s).size()); ++p) expect(s, p);
+  }
+  wait("leaving the servers", [&] { return (!serves() || state_->over()) && served() && delivered(); });
   start_over();
   group().barrier();
 }
 
-// The next training begins as the last one did.
+// The next training begins as the last one did. Its messages may come before this rank calls `serve` again.
 template <transport::Transport T>
 void Served<T>::start_over() {
   if (serves()) state_->start_over();
-  for (Mail& mail : clients_) mail.expected = 0;
+  update_.reset();
+  for (Mailbox& mail : clients_) mail.start_over();
   started_ = 0;
   step_ = 0;
 }
 
-// Posts what can be posted to a peer; true if anything was.
-template <transport::Transport T>
-bool Served<T>::deliver(Mail& mail, int peer, int lane, const std::vector<Part>& its) {
-  bool moved = false;
-  for (; mail.next < mail.errands.size(); ++mail.next) {
-    const Errand& errand = mail.errands[mail.next];
-    const bool bye = errand.kind == Kind::goodbye;
-    auto& letters = errand.kind == Kind::start ? mail.starts : mail.letters;
-    Letter& letter = bye ? mail.letters.back() : letters[static_cast<std::size_t>(errand.part)];
-    if (letter.posted && !transport_.sent(letter.request)) return moved;
-    letter.posted = false;
-    static const Part none{};
-    fill(letter, errand, bye ? none : its[static_cast<std::size_t>(errand.part)]);
-    if (!transport_.send(letter.request, peer, lane, letter.memory.data(), letter.memory.size()))
-      return moved;
-    letter.posted = moved = true;
-    ++traffic_.messages;
-    traffic_.bytes += static_cast<std::int64_t>(letter.memory.size());
-  }
-  mail.errands.clear();
-  mail.next = 0;
-  return moved;
-}
-
-template <transport::Transport T>
-void Served<T>::fill(Letter& letter, const Errand& errand, const Part& part) {
-  Header header;
-  header.kind = errand.kind;
-  header.part = errand.part;
-  header.sender = rank();
-  header.step = errand.step;
-  header.count = part.range.size();
-  std::memcpy(letter.memory.data(), &header, sizeof header);
-  const float* from = errand.kind == Kind::reply  ? master_.data() + (part.range.begin - shard().begin)
-                      : errand.kind == Kind::push ? layout_.gradients.data() + part.range.begin
-                                                  : layout_.parameters.data() + part.range.begin;
-  if (!part.range.empty())
-    std::memcpy(letter.memory.data() + sizeof header, from,
-                static_cast<std::size_t>(part.range.size()) * sizeof(float));
-}
-
-template <transport::Transport T>
-const typename Served<T>::Header* Served<T>::look(Mail& mail, int peer, int lane,
-                                                  const std::vector<Part>& its, std::size_t longest) {
-  if (!mail.receiving) {
-    transport_.receive(mail.receive, peer, lane, mail.inbox.data(), longest);
-    mail.receiving = true;
-  }
-  const transport::Arrival arrival = transport_.arrived(mail.receive);
-  if (arrival.data == nullptr) return nullptr;
-  const auto wrong = [&](std::string_view what) {
-    CommError::Fields f{rank(), peer, "parameter server", mail.receive.sequence, arrival.bytes, 0, peer};
-    give_up(CommError(f, what));
-  };
-  if (arrival.bytes < sizeof(Header))
-    wrong(concat("rank ", peer, " sent ", arrival.bytes, " bytes, less than a header"));
-  const auto* header = static_cast<const Header*>(arrival.data);
-  if (header->magic != Header{}.magic || header->sender != peer)
-    wrong(concat("what rank ", peer, " sent is not of a parameter server"));
-  if (header->kind == Kind::goodbye) return header;
-  if (header->part != mail.expected)
-    wrong(concat("rank ", peer, " sent part ", header->part, " where part ", mail.expected, " was expected"));
-  const Part& part = its[static_cast<std::size_t>(mail.expected)];
-  if (header->count != part.range.size() || arrival.bytes != letter_bytes(part))
-    wrong(concat("rank ", peer, " sent ", header->count, " elements of part ", header->part, " where ",
-                 part.range.size(), " were expected"));
-  return header;
-}
-
 template <transport::Transport T>
 bool Served<T>::receive_replies(int server) {
-  Mail& mail = to_server(server);
-  const auto& its = parts(server);
+  Mailbox& mail = to_server(server);
+  int& owed = owed_[static_cast<std::size_t>(server)];
   bool moved = false;
-  while (!its.empty() && missing_count_ > 0) {
-    const Header* header = look(mail, rank_of(server), reply_lane, its, mail.inbox.size());
-    if (header == nullptr) break;
-    const Part& part = its[static_cast<std::size_t>(mail.expected)];
-    std::memcpy(layout_.parameters.data() + part.range.begin, header + 1,
-                static_cast<std::size_t>(part.range.size()) * sizeof(float));
-    taken(mail);
-    mail.expected = (mail.expected + 1) % static_cast<int>(its.size());
-    const auto b = static_cast<std::size_t>(part.bucket);
-    --missing_count_;
-    if (--missing_[b] == 0 && observer_.call != nullptr)
-      observer_.call(observer_.context, {part.bucket, begin_[b], Clock::now()});
+  while (owed > 0) {
+    const Head* head = mail.look(transport_);
+    if (head == nullptr) break;
+    const Part& its = part(server, mail.expected());
+    std::memcpy(layout_.parameters.data() + its.range.begin, head->numbers(),
+                static_cast<std::size_t>(its.range.size()) * sizeof(float));
+    mail.taken(transport_, *head);
+    --owed;
+    const auto b = static_cast<std::size_t>(its.bucket);
+    if (--missing_[b] == 0 && begun_[b] && observer_.call != nullptr)
+      observer_.call(observer_.context, {its.bucket, begin_[b], Clock::now()});
     moved = true;
   }
   return moved;
@@ -449,38 +369,36 @@ bool Served<T>::receive_replies(int server) {
 
 template <transport::Transport T>
 bool Served<T>::receive_pushes(int worker) {
-  Mail& mail = to_worker(worker);
-  const auto& its = parts(server_of(rank()));
+  Mailbox& mail = to_worker(worker);
   bool moved = false;
-  while (!state_->gone(worker) && update_) {
-    const bool starting = started_ < static_cast<int>(its.size());
-    const Header* header = look(mail, worker, push_lane, its, mail.inbox.size());
-    if (header == nullptr) break;
-    const auto on = [&](const auto& action) { act(action, reinterpret_cast<const float*>(header + 1)); };
-    if (header->kind == Kind::goodbye) {
+  while (update_ && !state_->gone(worker)) {
+    // What is not wanted yet is not looked at: whoever looks keeps its sender from going.
+    if (before(worker) >= 0) break;
+    const bool starting = this->starting();
+    const Head* head = mail.look(transport_);
+    if (head == nullptr) break;
+    const auto wrong = [&](int culprit, const auto&... what) {
+      throw CommError({rank(), worker, "parameter server", mail.sequence(), 0, 0, culprit}, concat(what...));
+    };
+    const auto on = [&](const auto& action) { act(action, head->numbers()); };
+    const bool leaves = head->kind == Kind::goodbye;
+    if (starting != (head->kind == Kind::start))
+      wrong(worker, "rank ", worker, starting ? " began without its parameters" : " began twice");
+    if (const int other = starting ? -1 : state_->contradicts(worker, leaves); other >= 0)
+      wrong(leaves ? worker : other, "rank ", leaves ? worker : other, " left before rank ",
+            leaves ? other : worker, " had made all its steps; with sync all make as many");
+    if (leaves) {
       state_->goodbye(worker, on);
-      taken(mail);
-      return true;
-    }
-    // The first parameters come before all gradients, and those of some workers before those of others.
-    if (starting ? worker != 0 : !state_->accepts(worker, mail.expected)) break;
-    const Part& part = its[static_cast<std::size_t>(mail.expected)];
-    if ((header->kind == Kind::start) != starting ||
-        header->step != (starting ? 0 : state_->pushed(worker, mail.expected))) {
-      CommError::Fields f{rank(), worker, "parameter server", mail.receive.sequence, letter_bytes(part),
-                          0,      worker};
-      give_up(CommError(f, concat("rank ", worker, " is at step ", header->step, " where step ",
-                                  state_->pushed(worker, mail.expected), " was expected")));
-    }
-    if (starting) {
-      std::memcpy(master_.data() + (part.range.begin - shard().begin), header + 1,
-                  static_cast<std::size_t>(part.range.size()) * sizeof(float));
+    } else if (starting) {
+      const Range r = own_parts()[static_cast<std::size_t>(mail.expected())].range;
+      std::memcpy(held(master_, r), head->numbers(), static_cast<std::size_t>(r.size()) * sizeof(float));
       ++started_;
     } else {
-      state_->push(worker, mail.expected, on);
+      if (const std::int64_t step = state_->pushed(worker, mail.expected()); head->step != step)
+        wrong(worker, "rank ", worker, " is at step ", head->step, " where step ", step, " was expected");
+      state_->push(worker, mail.expected(), on);
     }
-    taken(mail);
-    mail.expected = (mail.expected + 1) % static_cast<int>(its.size());
+    mail.taken(transport_, *head);
     moved = true;
   }
   return moved;
@@ -489,23 +407,22 @@ bool Served<T>::receive_pushes(int worker) {
 template <transport::Transport T>
 void Served<T>::act(const typename detail::ServerState::Action& action, const float* gradients) {
   using Action = detail::ServerState::Action;
-  const Part& part = parts(server_of(rank()))[static_cast<std::size_t>(action.part)];
-  const std::int64_t offset = part.range.begin - shard().begin;
-  const auto bytes = static_cast<std::size_t>(part.range.size()) * sizeof(float);
+  const Range range = own_parts()[static_cast<std::size_t>(action.part)].range;
+  float* const sum_of_part = held(sums_, range);
   switch (action.kind) {
     case Action::keep:
-      std::memcpy(sums_.data() + offset, gradients, bytes);
+      std::memcpy(sum_of_part, gradients, static_cast<std::size_t>(range.size()) * sizeof(float));
       return;
     case Action::add:
-      reduction<f32>(sum).loop(sums_.data() + offset, gradients, part.range.size(), 1.0f);
+      reduction<f32>(sum).loop(sum_of_part, gradients, range.size(), 1.0f);
       return;
     case Action::apply:
-      (*update_)({part.range, master_.data() + offset, sums_.data() + offset,
+      (*update_)({range, held(master_, range), sum_of_part,
                   service_.consistency.sync ? 1.0f : static_cast<float>(workers()), action.step,
                   action.count});
       return;
     case Action::reply:
-      to_worker(action.worker).errands.push_back({Kind::reply, action.part, action.step});
+      to_worker(action.worker).post({Kind::reply, action.part, action.step});
       return;
   }
 }
@@ -516,50 +433,46 @@ bool Served<T>::progress() {
   bool moved = false;
   try {
     for (int s = 0; s < static_cast<int>(servers_.size()); ++s) {
-      moved = deliver(to_server(s), rank_of(s), push_lane, parts(s)) || moved;
+      moved = to_server(s).deliver(transport_, traffic_, [&](const Errand& errand) {
+        const Range r = part(s, errand.part).range;
+        return (errand.kind == Kind::push ? layout_.gradients : layout_.parameters).data() + r.begin;
+      }) || moved;
       moved = receive_replies(s) || moved;
     }
     for (int w = 0; w < static_cast<int>(clients_.size()); ++w) {
       moved = receive_pushes(w) || moved;
-      moved = deliver(to_worker(w), w, reply_lane, parts(server_of(rank()))) || moved;
+      moved = to_worker(w).deliver(transport_, traffic_, [&](const Errand& errand) {
+        return held(master_, own_parts()[static_cast<std::size_t>(errand.part)].range);
+      }) || moved;
     }
-  } catch (const CommError&) {
-    throw;
-  } catch (const Error& error) {
+  } catch (const CommError& error) {
+    give_up(error);
+  } catch (const Error& error) {  // a transport or an optimizer that refuses
     give_up(CommError({rank(), -1, "parameter server", 0, 0, 0}, error.what()));
   }
   return moved;
 }
 
-template <transport::Transport T>
-bool Served<T>::quiet() {
-  const auto done = [&](Mail& mail) {
-    if (!mail.errands.empty()) return false;
-    for (auto* letters : {&mail.letters, &mail.starts})
-      for (Letter& letter : *letters) {
-        if (letter.posted && !transport_.sent(letter.request)) return false;
-        letter.posted = false;
-      }
-    return true;
-  };
-  return std::all_of(servers_.begin(), servers_.end(), done) &&
-         std::all_of(clients_.begin(), clients_.end(), done);
-}
-
-// The rank that this one waits for.
+// The rank that this one waits for, or -1 if that is not one in particular.
 template <transport::Transport T>
 int Served<T>::awaited() {
-  for (int s = 0; s < static_cast<int>(servers_.size()); ++s) {
-    const Mail& mail = to_server(s);
-    if (!mail.errands.empty()) return rank_of(s);
-    if (!parts(s).empty() &&
-        missing_[static_cast<std::size_t>(parts(s)[static_cast<std::size_t>(mail.expected)].bucket)] > 0 &&
-        rank_of(s) != rank())
-      return rank_of(s);
-  }
-  if (state_)
-    for (int p = 0; p < static_cast<int>(parts(server_of(rank())).size()); ++p)
-      if (const int w = state_->awaited(p); w >= 0 && w != rank()) return w;
+  for (int s = 0; s < static_cast<int>(servers_.size()); ++s)
+    if (rank_of(s) != rank() && needs(s)) return rank_of(s);
+  if (!state_) return -1;
+  int behind = state_->awaited();
+  // Or one without whom another's letter may not be taken.
+  for (int w = 0; update_ && behind < 0 && w < static_cast<int>(clients_.size()); ++w)
+    if (const int first = before(w); first >= 0 && to_worker(w).waiting(transport_)) behind = first;
+  return behind == rank() ? -1 : behind;
+}
+
+// A rank that this one needs and that is gone, or -1.
+template <transport::Transport T>
+int Served<T>::departed() {
+  for (int s = 0; s < static_cast<int>(servers_.size()); ++s)
+    if (needs(s) && !transport_.departed(rank_of(s)).empty()) return rank_of(s);
+  for (int w = 0; w < static_cast<int>(clients_.size()); ++w)
+    if (!state_->gone(w) && !transport_.departed(w).empty()) return w;
   return -1;
 }
 
@@ -567,13 +480,14 @@ template <transport::Transport T>
 template <class Done>
 void Served<T>::wait(const char* what, Done done) {
   const int spins = transport_.patience();
-  Deadline deadline(everyone_->options().deadline);
+  const Seconds limit = everyone_->options().deadline;
+  Deadline deadline(limit);
   int idle = 0;
   for (;;) {
     const std::uint32_t ticket = transport_.ticket();
     if (progress()) {
       idle = 0;
-      deadline = Deadline(everyone_->options().deadline);
+      deadline = Deadline(limit);
       continue;
     }
     if (done()) return;
@@ -581,15 +495,21 @@ void Served<T>::wait(const char* what, Done done) {
       transport::pause();
       continue;
     }
-    const int peer = awaited();
-    const std::string_view gone = peer < 0 ? std::string_view() : transport_.departed(peer);
-    if (!gone.empty() && !progress())
-      give_up(CommError({rank(), peer, concat("parameter server, ", what), 0, 0, deadline.elapsed(), peer},
-                        gone));
+    const auto stop = [&](int peer, const transport::Blame& blame) {
+      const std::string operation = concat("parameter server, ", what);
+      give_up(CommError({rank(), peer, operation, 0, 0, deadline.elapsed(), blame.culprit}, blame.reason));
+    };
+    if (const int gone = departed(); gone >= 0) {
+      const std::string why(transport_.departed(gone));
+      if (progress()) continue;  // its last message may have come just before it went
+      if (done()) return;
+      stop(gone, transport::blame_departed(transport_, gone, why));
+    }
+    // Between two steps nobody is behind: workers evaluate, or load data, for as long as they like within
+    // reason.
     if (deadline.expired())
-      give_up(CommError(
-          {rank(), peer, concat("parameter server, ", what), 0, 0, deadline.elapsed(), peer},
-          concat("no answer within the deadline of ", everyone_->options().deadline.count(), " s")));
+      if (const int peer = awaited(); peer >= 0 || deadline.elapsed() > 10 * limit.count())
+        stop(peer, transport::blame_late(transport_, peer, limit));
     transport_.rest(ticket, idle - spins);
   }
 }

@@ -49,13 +49,27 @@ class ServerState {
     std::fill(gone_.begin(), gone_.end(), false);
   }
 
-  /// Whether the worker's next push of a part may be taken now. With sync they are taken in the order of
-  /// workers, so that a sum has the same bits each time.
-  bool accepts(int worker, int part) const {
-    if (!consistency_.sync) return true;
+  /// Whether the worker's next message, which is about `part` or a goodbye, may be taken now. With sync they
+  /// are taken in the order of workers, so that a sum has the same bits each time.
+  bool accepts(int worker, int part) const { return before(worker, part) < 0; }
+  /// Whose message has to come first, or -1.
+  int before(int worker, int part) const {
+    if (!consistency_.sync) return -1;
     for (int w = 0; w < worker; ++w)
-      if (pushed(w, part) <= pushed(worker, part)) return false;
-    return true;
+      if (!gone(w) && pushed(w, part) <= pushed(worker, part)) return w;
+    return -1;
+  }
+
+  /// With sync all workers make as many steps. The worker that does not, if this one pushes or `leaves` next:
+  /// one that has left already, or has pushed more. Else -1.
+  int contradicts(int worker, bool leaves) const {
+    if (!consistency_.sync) return -1;
+    for (int w = 0; w < workers_; ++w) {
+      if (!leaves && gone(w)) return w;
+      for (int p = 0; leaves && p < parts(); ++p)
+        if (pushed(w, p) > pushed(worker, p)) return w;
+    }
+    return -1;
   }
 
   /// A worker's gradients of a part have come; `act(Action)` is called for what is to be done, in order.
@@ -77,26 +91,37 @@ class ServerState {
     release(part, act);
   }
 
-  /// A worker makes no more steps; the others no longer wait for it.
+  /// A worker makes no more steps; the others no longer wait for it. Where they went on by themselves, all
+  /// get what has become of the parameters once the last of them has left.
   template <class Act>
   void goodbye(int worker, Act&& act) {
     gone_[static_cast<std::size_t>(worker)] = true;
     if (consistency_.sync) return;
-    for (int p = 0; p < static_cast<int>(applied_.size()); ++p) release(p, act);
+    for (int p = 0; p < parts(); ++p) release(p, act);
+    if (!over()) return;
+    for (int w = 0; w < workers_; ++w)
+      for (int p = 0; p < parts(); ++p) act(Action{Action::reply, w, p, pushed(w, p), 0});
   }
 
   bool gone(int worker) const { return gone_[static_cast<std::size_t>(worker)]; }
   bool over() const { return std::find(gone_.begin(), gone_.end(), false) == gone_.end(); }
   std::int64_t pushed(int worker, int part) const { return pushed_[at(worker, part)]; }
-  /// Whom a part waits for: the first worker that is behind, or -1.
-  int awaited(int part) const {
+  /// Whom the others wait for: the first of those that are behind. -1: nobody is, as between two steps.
+  int awaited() const {
     int slowest = -1;
+    std::int64_t least = 0, most = 0;
     for (int w = 0; w < workers_; ++w)
-      if (!gone(w) && (slowest < 0 || pushed(w, part) < pushed(slowest, part))) slowest = w;
-    return slowest;
+      for (int p = 0; p < parts() && !gone(w); ++p) {
+        most = std::max(most, pushed(w, p));
+        if (slowest >= 0 && pushed(w, p) >= least) continue;
+        slowest = w;
+        least = pushed(w, p);
+      }
+    return least < most ? slowest : -1;
   }
 
  private:
+  int parts() const { return static_cast<int>(applied_.size()); }
   std::size_t at(int worker, int part) const {
     return static_cast<std::size_t>(part) * static_cast<std::size_t>(workers_) +
            static_cast<std::size_t>(worker);

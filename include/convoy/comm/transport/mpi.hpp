@@ -136,16 +136,7 @@ class Mpi {
     }
   }
   int accused(int rank) {
-    for (;;) {
-      int flag = 0;
-      MPI_Status status;
-      if (MPI_Iprobe(MPI_ANY_SOURCE, state_->tag(lanes, 0), state_->comm, &flag, &status) != MPI_SUCCESS ||
-          flag == 0)
-        break;
-      int peer = -1;
-      MPI_Recv(&peer, 1, MPI_INT, status.MPI_SOURCE, status.MPI_TAG, state_->comm, MPI_STATUS_IGNORE);
-      state_->accused[static_cast<std::size_t>(status.MPI_SOURCE)] = peer;
-    }
+    listen();
     return state_->accused[static_cast<std::size_t>(rank)];
   }
 
@@ -155,14 +146,27 @@ class Mpi {
 
   int patience() const { return state_->patience; }
 
-  /// A rank that accuses itself has failed. Looked up now and then only: this is asked in every round of
+  /// A rank that accuses anyone has given up. Listened for now and then only: this is asked in every round of
   /// waiting.
   std::string_view departed(int peer) {
-    if (++state_->looks % 64 != 0 || accused(peer) != peer) return {};
-    return "that rank has given up";
+    if (++state_->looks % 64 == 0) listen();
+    return state_->accused[static_cast<std::size_t>(peer)] >= 0 ? "that rank has given up" : "";
   }
 
  private:
+  void listen() {
+    for (;;) {
+      int flag = 0;
+      MPI_Status status;
+      if (MPI_Iprobe(MPI_ANY_SOURCE, state_->tag(lanes, 0), state_->comm, &flag, &status) != MPI_SUCCESS ||
+          flag == 0)
+        return;
+      int peer = -1;
+      MPI_Recv(&peer, 1, MPI_INT, status.MPI_SOURCE, status.MPI_TAG, state_->comm, MPI_STATUS_IGNORE);
+      state_->accused[static_cast<std::size_t>(status.MPI_SOURCE)] = peer;
+    }
+  }
+
   struct State {
     MPI_Comm comm = MPI_COMM_NULL;
     bool owned = false;

@@ -62,10 +62,11 @@ concept Transport =
 
       // Why a peer will never answer, as a clause ("that rank has ended"); empty as long as it may.
       { t.departed(peer) } -> std::convertible_to<std::string_view>;
-      // Tells everyone whom this rank waits for in vain (itself, if it has failed); whom another has accused, or -1.
+      // Tells everyone that this rank gives up, and because of whom (itself, if it has failed); whom another has accused,
+      // or -1.
       { t.accuse(peer) } noexcept;
       { t.accused(peer) } -> std::same_as<int>;
-      // Gives one request up, after a failure.
+      // Leaves alone what a receive may have found: after a failure, or to ask for it again later.
       { t.cancel(request) } noexcept;
       // Gives everything up. Once it returns, no peer reads this rank's memory through the transport, if it can be helped.
       { t.withdraw(reason) } noexcept;
