@@ -67,7 +67,7 @@ template <class Model>
 void train(const examples::Options& o, const Data& sets, comm::Any comm, const std::string& transport,
            int threads) {
   using ResNetTrainer = Trainer<Model, optim::Any, comm::Any>;
-  const int world = comm.size();
+  const int world = comm::workers(comm);
   train::Timeline timeline(o.timeline.empty() ? 0 : 1 << 18);
   optim::Schedule schedule{.warmup = o.warmup, .scale_with_world = o.scale_lr};
   if (o.decay != "none") {
@@ -147,6 +147,7 @@ int run(int argc, char** argv) {
                                    .codec = o.codec,
                                    .codec_fraction = o.codec_fraction,
                                    .servers = o.servers,
+                                   .servers_beside = o.placement == "beside",
                                    .staleness = o.staleness,
                                    .weighted = o.weighted,
                                    .weights = o.weights};

@@ -241,6 +241,25 @@ TEST_CASE("Trainer trains with the optimizer on the servers") {
   CHECK(std::get<1>(trained.operator()<ParameterServer<Threads, Stale<2>, 2>>(3, 0.003f)) > 0.85);
 }
 
+TEST_CASE("servers stand beside the workers where an option says so") {
+  Threads::World(3).run([](Threads endpoint) {
+    comm::Any any = comm::make("ps", endpoint, {.deadline = Seconds(20), .servers_beside = true});
+    const bool serves = endpoint.rank() == 2;
+    if (any.workers() != 2 || any.role() != (serves ? comm::Role::server : comm::Role::worker))
+      throw std::logic_error("of three ranks the last is to serve the others");
+    Buffer<float> gradients(100), parameters(100);
+    const std::vector<Range> cuts{{0, 100}};
+    any.open({}, {gradients, parameters, cuts});
+    std::fill(gradients.begin(), gradients.end(), 1.0f);
+    const auto serve = [&](const comm::ServerPart& part) { *part.parameters = *part.gradients; };
+    any.serve(serve);
+    if (serves) return;
+    any.finish([](Range, float) {});
+    if (parameters[0] != 2) throw std::logic_error("the server has not got both workers' gradients");
+    any.dismiss();
+  });
+}
+
 TEST_CASE("servers are chosen by name") {
   Threads::World(2).run([](Threads endpoint) {
     for (const char* policy : {"ps", "ps-async", "ps-stale"}) {

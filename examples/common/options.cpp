@@ -19,8 +19,10 @@ bool parse(int argc, char** argv, const std::string& program, const std::vector<
       ->check(CLI::IsMember({"none", "bf16", "f16", "int8", "topk"}));
   app.add_option("--codec-fraction", o.codec_fraction, "Of the gradients that topk keeps")
       ->check(CLI::Range(1e-6, 1.0));
-  app.add_option("--servers", o.servers, "How many ranks serve parameters as well (ps...)")
+  app.add_option("--servers", o.servers, "How many ranks serve parameters (ps...)")
       ->check(CLI::PositiveNumber);
+  app.add_option("--placement", o.placement, "Servers are among the workers, or the last ranks beside them")
+      ->check(CLI::IsMember({"among", "beside"}));
   app.add_option("--staleness", o.staleness, "Steps that a rank may be ahead of the slowest (ps-stale)")
       ->check(CLI::NonNegativeNumber);
   app.add_flag("--weighted", o.weighted, "Measure the ranks' speeds, and share each batch out by them");

@@ -14,10 +14,11 @@ struct Options {
   int ranks = 1;          ///< threads that act as ranks
   std::string codec = "none";
   double codec_fraction = 0.01;
-  int servers = 1;              ///< parameter servers among the ranks
-  int staleness = 4;            ///< steps that a rank of ps-stale may be ahead
-  bool weighted = false;        ///< ranks take shares of a batch that go by their measured speed
-  std::vector<double> weights;  ///< ranks take shares of a batch in proportion to these
+  int servers = 1;                  ///< parameter servers
+  std::string placement = "among";  ///< the workers, or beside them
+  int staleness = 4;                ///< steps that a rank of ps-stale may be ahead
+  bool weighted = false;            ///< ranks take shares of a batch that go by their measured speed
+  std::vector<double> weights;      ///< ranks take shares of a batch in proportion to these
   std::string device = "cpu";
   std::string precision = "f32";
   int threads = 0;  ///< of one rank; 0: the processors this process may use, shared among its ranks

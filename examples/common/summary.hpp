@@ -11,7 +11,8 @@ namespace examples {
 /// The facts of one run.
 struct Summary {
   std::string model, comm, transport, device, precision, data;
-  int world = 1, batch_per_rank = 0, threads = 1;
+  int world = 1;  ///< ranks that compute
+  int batch_per_rank = 0, threads = 1;
   std::vector<double> shares;  ///< of a batch; empty: equal
   std::int64_t parameters = 0;
   convoy::train::FitReport fit;

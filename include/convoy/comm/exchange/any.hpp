@@ -149,9 +149,9 @@ template <class T>
 struct HierarchicalPolicy {};
 
 /// The Comm called `policy` on a transport: "none", "ring", "halving-doubling", "tree", "auto", "sharded",
-/// "reproducible", "ps", "ps-async", "ps-stale" (with `servers` of the workers serving); "direct" where ranks
-/// see each other's memory; "hierarchical" and "native" over Mpi. Wrapped in Weighted where the
-/// options ask for it.
+/// "reproducible", "ps", "ps-async", "ps-stale" (with `servers` of the workers serving, or as many ranks
+/// beside them); "direct" where ranks see each other's memory; "hierarchical" and "native" over Mpi. Wrapped
+/// in Weighted where the options ask for it.
 template <transport::Transport T>
 Any make(std::string_view policy, const T& where, const Options& options = {}) {
   if (options.weighted || !options.weights.empty()) {
@@ -181,9 +181,13 @@ Any make(std::string_view policy, const T& where, const Options& options = {}) {
   if (policy == "auto") return Auto<T>(where, options);
   if (policy == "sharded") return Sharded<Ring<T>>(where, options);
   if (policy == "reproducible") return Reproducible<Ring<T>>(where, options);
-  if (policy == "ps") return Served<T>(where, {Sync::consistency, options.servers}, options);
-  if (policy == "ps-async") return Served<T>(where, {Async::consistency, options.servers}, options);
-  if (policy == "ps-stale") return Served<T>(where, {{false, options.staleness}, options.servers}, options);
+  const auto served = [&](const Consistency& consistency) {
+    const Placement placement = options.servers_beside ? Placement::beside : Placement::among;
+    return Served<T>(where, {consistency, options.servers, placement}, options);
+  };
+  if (policy == "ps") return served(Sync::consistency);
+  if (policy == "ps-async") return served(Async::consistency);
+  if (policy == "ps-stale") return served({false, options.staleness});
   if constexpr (T::in_place)
     if (policy == "direct") return Direct<T>(where, options);
   if constexpr (requires { typename HierarchicalPolicy<T>::type; })

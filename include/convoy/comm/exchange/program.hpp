@@ -23,6 +23,7 @@ struct Options {
   std::string_view codec = "none";         ///< of a ring chosen by name: none, bf16, f16, int8 or topk
   double codec_fraction = 0.01;            ///< of the gradients that topk keeps
   int servers = 1;                         ///< of a parameter server chosen by name
+  bool servers_beside = false;             ///< on ranks of their own, the last, rather than among the workers
   int staleness = 4;                       ///< of "ps-stale", in steps
   bool weighted = false;                   ///< `make`: workers take shares of a batch that go by their speed
   std::vector<double> weights = {};        ///< `make`: they take shares in proportion to these
