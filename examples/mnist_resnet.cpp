@@ -14,7 +14,6 @@ using namespace convoy;
 
 namespace {
 
-constexpr Image image{1, 28, 28};
 constexpr int classes = 10;
 
 /// The data sets of a run; the test set is empty when there is nothing to test on.
@@ -26,6 +25,7 @@ struct Data {
 
 Data load(const examples::Options& options) {
   Data sets;
+  const Image image{1, options.image_size, options.image_size};
   if (options.data == "synthetic") {
     const std::size_t size = options.samples > 0 ? static_cast<std::size_t>(options.samples) : 60'000;
     auto set = std::make_shared<data::Synthetic>(
@@ -42,9 +42,19 @@ Data load(const examples::Options& options) {
   if (options.samples > 0) digits.train = static_cast<std::size_t>(options.samples);
   auto split =
       std::make_shared<data::ImageSplit>(generated ? data::digits(digits) : data::mnist(options.data));
-  sets.train = data::DatasetRef(&split->train);
-  sets.test = data::DatasetRef(&split->test);
-  sets.owner = std::move(split);
+  if (split->train.image() == image) {
+    sets.train = data::DatasetRef(&split->train);
+    sets.test = data::DatasetRef(&split->test);
+    sets.owner = std::move(split);
+  } else {
+    using Larger = data::Resized<data::ImageSet>;
+    auto resized =
+        std::make_shared<std::pair<Larger, Larger>>(Larger(split->train, "image", image.height, image.width),
+                                                    Larger(split->test, "image", image.height, image.width));
+    sets.train = data::DatasetRef(&resized->first);
+    sets.test = data::DatasetRef(&resized->second);
+    sets.owner = std::move(resized);
+  }
   sets.description =
       concat(generated ? "generated digits" : "MNIST", ", ", sets.train.size(), " + ", sets.test.size());
   return sets;
@@ -104,6 +114,7 @@ void train(const examples::Options& o, const Data& sets, comm::Any comm, const s
                                   .device = o.device,
                                   .precision = o.precision,
                                   .data = sets.description,
+                                  .image_size = o.image_size,
                                   .world = world,
                                   .batch_per_rank = o.batch,
                                   .threads = threads,
@@ -114,14 +125,23 @@ void train(const examples::Options& o, const Data& sets, comm::Any comm, const s
   if (!o.json.empty()) examples::write_json(summary, o.json);
 }
 
-void train_chosen(const examples::Options& o, const Data& sets, comm::Any comm, const std::string& transport,
-                  int threads) {
+/// A model is a type, traced while compiling, so each size of image is a model of its own.
+template <int size>
+void train_sized(const examples::Options& o, const Data& sets, comm::Any comm, const std::string& transport,
+                 int threads) {
+  constexpr Image image{1, size, size};
   if (o.model == "resnet18")
     train<models::ResNet18<image, classes>>(o, sets, std::move(comm), transport, threads);
   else if (o.model == "resnet50")
     train<models::ResNet50<image, classes>>(o, sets, std::move(comm), transport, threads);
   else
     train<models::ResNet101<image, classes>>(o, sets, std::move(comm), transport, threads);
+}
+
+void train_chosen(const examples::Options& o, const Data& sets, comm::Any comm, const std::string& transport,
+                  int threads) {
+  const auto chosen = o.image_size == 224 ? train_sized<224> : train_sized<28>;
+  chosen(o, sets, std::move(comm), transport, threads);
 }
 
 /// Threads for each of `ranks` ranks on the processors at hand; says so when they do not fit.
@@ -137,11 +157,13 @@ int threads_of(const examples::Options& o, int ranks, bool speak) {
 int run(int argc, char** argv) {
   examples::Options o;
   int code = 0;
-  if (!examples::parse(argc, argv, "Trains a ResNet on MNIST with data-parallel ranks",
-                       {"resnet18", "resnet50", "resnet101"},
-                       {"none", "ring", "halving-doubling", "tree", "direct", "hierarchical", "native",
+  if (!examples::parse(
+          argc, argv, "Trains a ResNet on MNIST with data-parallel ranks",
+          {.models = {"resnet18", "resnet50", "resnet101"},
+           .policies = {"none", "ring", "halving-doubling", "tree", "direct", "hierarchical", "native",
                         "auto", "sharded", "reproducible", "ps", "ps-async", "ps-stale"},
-                       o, code))
+           .image_sizes = {28, 224}},
+          o, code))
     return code;
   const comm::Options comm_options{.deadline = Seconds(o.deadline),
                                    .codec = o.codec,

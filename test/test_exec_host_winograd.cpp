@@ -6,6 +6,7 @@
 
 #include "exec_compare.hpp"
 #include <convoy/exec/host/host.hpp>
+#include <convoy/models/resnet.hpp>
 
 using namespace convoy;
 using HostF32 = exec::Host<f32>;
@@ -44,6 +45,14 @@ TEST_CASE("host: convolutions over large maps agree with the reference") {
                                                      .batch = static_cast<int>(1 + seed % 4),
                                                      .threads = static_cast<int>(1 + seed % 2)}) == "");
     }
+}
+
+TEST_CASE("host: a residual network over 224x224 agrees with the reference") {
+  // One block a stage: every shape of convolution that ResNet-18 has, in half the time.
+  constexpr models::Stages one_each{{1, 1, 1, 1}};
+  constexpr const Plan& plan =
+      plan_of<models::ResNet<Image{1, 224, 224}, 10, models::ResidualBlock::basic, one_each>>;
+  CHECK(exec_compare::difference<HostF32>(plan, {.batch = 1, .threads = 2}) == "");
 }
 
 TEST_CASE("host: Winograd's algorithm is used where it pays, and not when told so") {

@@ -4,13 +4,12 @@
 
 namespace examples {
 
-bool parse(int argc, char** argv, const std::string& program, const std::vector<std::string>& models,
-           const std::vector<std::string>& policies, Options& o, int& code) {
+bool parse(int argc, char** argv, const std::string& program, const Choices& choices, Options& o, int& code) {
   CLI::App app{program};
   app.get_formatter()->column_width(34);
   app.option_defaults()->always_capture_default();
-  app.add_option("--model", o.model, "Which model to train")->check(CLI::IsMember(models));
-  app.add_option("--comm", o.comm, "How gradients are exchanged")->check(CLI::IsMember(policies));
+  app.add_option("--model", o.model, "Which model to train")->check(CLI::IsMember(choices.models));
+  app.add_option("--comm", o.comm, "How gradients are exchanged")->check(CLI::IsMember(choices.policies));
   app.add_option("--transport", o.transport,
                  "mpi, shm, threads; by default mpi under a launcher, threads otherwise")
       ->check(CLI::IsMember({"mpi", "shm", "threads"}));
@@ -49,6 +48,8 @@ bool parse(int argc, char** argv, const std::string& program, const std::vector<
   app.add_option("--seed", o.seed, "Of parameters and shuffling");
   app.add_option("--data", o.data,
                  "A folder with MNIST's four files, digits (generated) or synthetic (random)");
+  app.add_option("--image-size", o.image_size, "Height and width that images are resized to")
+      ->check(CLI::IsMember(choices.image_sizes));
   app.add_option("--samples", o.samples, "Training samples of a generated set; 0: its default")
       ->check(CLI::NonNegativeNumber);
   app.add_flag("--evaluate", o.evaluate, "Evaluate after every epoch even on synthetic data");

@@ -35,6 +35,7 @@ struct Options {
   int accumulate = 1;
   std::uint64_t seed = 0;
   std::string data = "digits";
+  int image_size = 28;       ///< height and width; images of another size are resized
   std::int64_t samples = 0;  ///< of a generated data set; 0: its default
   bool evaluate = false;
   double deadline = 60;
@@ -44,9 +45,15 @@ struct Options {
   bool quiet = false;
 };
 
+/// What of a trainer is compiled in, and so can be chosen.
+struct Choices {
+  std::vector<std::string> models, policies;
+  std::vector<int> image_sizes;
+};
+
 /// Parses the command line; on `--help` or an error, prints one and returns false with the exit code in
 /// `code`.
-bool parse(int argc, char** argv, const std::string& program, const std::vector<std::string>& models,
-           const std::vector<std::string>& policies, Options& options, int& code);
+bool parse(int argc, char** argv, const std::string& program, const Choices& choices, Options& options,
+           int& code);
 
 }  // namespace examples

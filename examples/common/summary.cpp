@@ -55,7 +55,7 @@ void print_table(const Summary& s) {
   std::printf("\n| %-22s | %36s |\n|%s:|%s:|\n", "result", "", "-----------------------",
               "-------------------------------------");
   row("model", s.model + number(" (%lld parameters)", static_cast<long long>(s.parameters)));
-  row("data", s.data);
+  row("data", s.data + number(", %dx%d", s.image_size, s.image_size));
   row("exchange", s.comm + " over " + s.transport);
   row("ranks x batch", number("%d x %d", s.world, s.batch_per_rank));
   if (!s.shares.empty()) {
@@ -85,6 +85,7 @@ void write_json(const Summary& s, const std::string& path) {
       {"device", s.device},
       {"precision", s.precision},
       {"data", s.data},
+      {"image_size", s.image_size},
       {"world", s.world},
       {"batch_per_rank", s.batch_per_rank},
       {"shares", s.shares},

@@ -11,6 +11,7 @@ namespace examples {
 /// The facts of one run.
 struct Summary {
   std::string model, comm, transport, device, precision, data;
+  int image_size = 0;
   int world = 1;  ///< ranks that compute
   int batch_per_rank = 0, threads = 1;
   std::vector<double> shares;  ///< of a batch; empty: equal

@@ -52,6 +52,13 @@ if ! timeout 100 $run --data "$scratch/sound" --comm none > "$scratch/out" 2>&1;
   failures=$((failures + 1))
 fi
 
+if ! timeout 100 $run --data "$scratch/sound" --comm none --image-size 224 --json "$scratch/large.json" > "$scratch/out" 2>&1 ||
+  ! grep -q '"image_size": 224' "$scratch/large.json"; then
+  echo "FAILED images of 28x28 for a model of 224x224"
+  cat "$scratch/out"
+  failures=$((failures + 1))
+fi
+
 refused "a missing folder" "nowhere" $run --data "$scratch/nowhere"
 folder truncated
 head -c 9000 "$scratch/sound/train-images-idx3-ubyte" > "$scratch/truncated/train-images-idx3-ubyte"
@@ -75,7 +82,7 @@ refused "a truncated gzip file" "train-images-idx3-ubyte.gz.*" $run --data "$scr
 refused "a batch larger than the data set" "larger than the data set of 20" $program --threads 1 --quiet --batch 21 --data "$scratch/sound"
 
 for option in "--batch 0" "--batch -4" "--epochs 0" "--lr -1" "--lr 0" "--threads -1" "--ranks 0" "--steps -1" "--accumulate 0" \
-  "--deadline 0" "--model resnet19" "--comm rings" "--optimizer sgdd" "--data" "--nonsense"; do
+  "--deadline 0" "--model resnet19" "--comm rings" "--image-size 32" "--optimizer sgdd" "--data" "--nonsense"; do
   refused "$option" "${option%% *}" $program $option
 done
 refused "several ranks that exchange nothing" "none" $run --ranks 2 --comm none --data "$scratch/sound"
