@@ -13,12 +13,17 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
 
 #include <convoy/comm/transport/bell.hpp>
 #include <convoy/comm/transport/transport.hpp>
+#include <convoy/comm/watchdog.hpp>
+#include <convoy/core/clock.hpp>
+#include <convoy/core/error.hpp>
 
 namespace convoy::transport::detail {
 
@@ -66,8 +71,23 @@ struct RankRecord {
 ///   size(), patience(), rank(r) (a RankRecord), channel(space, from, to), spaces(): how many message spaces
 ///   there are, existing(space, from, to): the channel if it has been used, else null,
 ///   place_of(rank, data, bytes) and at(rank, peer, place): an address as a place, and a peer's place as an
-///   address, gone(r): why rank r's process or thread cannot answer any more, as a clause, as far as can be
-///   seen.
+///   address (null if that memory is gone with the peer), gone(r): why rank r's process or thread cannot
+///   answer any more, as a clause, as far as can be seen, close_off(): takes this rank's memory out of its
+///   peers' reach, false if that cannot be, limit(): the most that a wait for a peer to end its reading may
+///   take.
+///
+/// How a rank takes its memory back while a peer may be reading it, or storing to it (schedule::Direct):
+///   1. It lets go of what it reads itself, so that two who withdraw do not wait for each other.
+///   2. It says that it has withdrawn. A reader says that it is reading and then looks whether the owner has
+///      withdrawn, in that order for all to see: either it finds out and does not read, or step 3 waits for
+///      it.
+///   3. It waits until nobody is reading any more, or whoever was is gone.
+///   4. A process may have been stopped in the middle of it. After a grace the memory is closed off: at the
+///      same addresses the owner goes on with a copy, and what its peers have mapped stays as it was, for as
+///      long as they have it mapped. One that is continued then ends its step with what it was promised, and
+///      what it stores reaches nobody; with its next step it finds out. Threads cannot be closed off, nor
+///      stopped: a thread that keeps a message for good is a mistake in the program, which ends with a
+///      sentence.
 template <class World>
 class Endpoint {
  public:
@@ -118,11 +138,13 @@ class Endpoint {
     }
     request.reading = true;
     const ChannelLane::Slot& slot = l.slots[request.sequence % capacity];
-    return {world_->at(rank_, request.peer, slot.place), static_cast<std::size_t>(slot.bytes)};
+    const void* data = world_->at(rank_, request.peer, slot.place);
+    if (data == nullptr) cancel(request);
+    return {data, static_cast<std::size_t>(slot.bytes)};
   }
 
   void release(Request& request) {
-    request.lane->reading.store(0, std::memory_order_relaxed);
+    request.lane->reading.store(0, std::memory_order_release);
     request.lane->consumed.store(request.sequence + 1, std::memory_order_release);
     request.reading = false;
     world_->rank(request.peer).bell.ring();
@@ -134,6 +156,9 @@ class Endpoint {
   }
 
   void withdraw(std::string_view reason) noexcept {
+    for (int peer = 0; peer < size(); ++peer)
+      if (Channel* c = world_->existing(space_, peer, rank_); c != nullptr)
+        for (ChannelLane& l : c->lane) l.reading.store(0, std::memory_order_seq_cst);
     auto& me = world_->rank(rank_);
     if (me.withdrawn.load()) return;
     char clause[240];
@@ -144,16 +169,18 @@ class Endpoint {
     clause[length + more] = '\0';
     me.write(me.surrender, clause);
     me.withdrawn.store(true, std::memory_order_seq_cst);
-    for (int peer = 0; peer < size(); ++peer) {
-      world_->rank(peer).bell.ring();
-      for (int space = 0; space < world_->spaces(); ++space) {
-        Channel* c = world_->existing(space, rank_, peer);
-        if (c == nullptr) continue;
-        for (ChannelLane& l : c->lane)
-          while (l.reading.load(std::memory_order_seq_cst) != 0 && world_->gone(peer).empty())
-            std::this_thread::yield();
+    for (int peer = 0; peer < size(); ++peer) world_->rank(peer).bell.ring();
+    const Deadline grace(reading_grace);
+    std::optional<comm::Watchdog> watchdog;
+    std::string what;
+    for (int peer = 0; peer < size(); ++peer)
+      while (reads(peer)) {
+        std::this_thread::yield();
+        if (watchdog || !grace.expired()) continue;
+        if (world_->close_off()) return;
+        what = concat("waiting for rank ", peer, ", which keeps a message of this rank,");
+        watchdog.emplace(what.c_str(), rank_, world_->limit());
       }
-    }
   }
 
   void accuse(int peer) noexcept { world_->rank(rank_).accuses.store(peer, std::memory_order_release); }
@@ -168,6 +195,7 @@ class Endpoint {
     auto& other = world_->rank(peer);
     switch (static_cast<Life>(other.life.load(std::memory_order_acquire))) {
       case Life::ended:
+        if (other.withdrawn.load(std::memory_order_acquire)) return other.surrender;
         return "that rank has ended";
       case Life::failed:
         return other.reason;
@@ -182,6 +210,23 @@ class Endpoint {
   Endpoint(std::shared_ptr<World> world, int rank, int space)
       : world_(std::move(world)), rank_(rank), space_(space) {}
 
+ private:
+  static constexpr Seconds reading_grace{1};
+
+  // Whether a peer may still be reading this rank's memory.
+  bool reads(int peer) const {
+    if (static_cast<Life>(world_->rank(peer).life.load(std::memory_order_acquire)) != Life::here)
+      return false;
+    for (int space = 0; space < world_->spaces(); ++space) {
+      Channel* c = world_->existing(space, rank_, peer);
+      if (c == nullptr) continue;
+      for (ChannelLane& l : c->lane)
+        if (l.reading.load(std::memory_order_seq_cst) != 0) return world_->gone(peer).empty();
+    }
+    return false;
+  }
+
+ protected:
   std::shared_ptr<World> world_;
   int rank_ = 0;
   int space_ = 0;

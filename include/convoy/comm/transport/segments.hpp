@@ -94,6 +94,17 @@ class Mapping {
   std::size_t size() const { return bytes_; }
   int fd() const { return fd_; }
 
+  /// From now on this process has a copy, at the same addresses, and what others have mapped stays as it is,
+  /// whoever writes. The pages are copied by writing to each; it does not matter who else writes to them.
+  /// False if that is impossible.
+  bool copy_on_write() {
+    if (mmap(data_, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd_, 0) == MAP_FAILED)
+      return false;
+    for (std::size_t at = 0; at < bytes_; at += 4096)
+      __atomic_fetch_or(reinterpret_cast<unsigned char*>(data_ + at), 0, __ATOMIC_RELAXED);
+    return true;
+  }
+
  private:
   void map(std::size_t bytes, const char* what) {
     void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
@@ -132,6 +143,16 @@ struct Place {
 class Segments : public std::pmr::memory_resource {
  public:
   explicit Segments(SegmentRecord* records) : records_(records) {}
+
+  /// Takes all memory out of the others' reach; what they have mapped stays theirs. False, with nothing done,
+  /// if there is no memory for copies.
+  bool close_off() {
+    std::uint64_t bytes = 0;
+    for (const Mapping& m : segments_) bytes += m.size();
+    if (bytes > available_memory()) return false;
+    return std::all_of(segments_.begin(), segments_.end(),
+                       [](Mapping& m) { return m.data() == nullptr || m.copy_on_write(); });
+  }
 
   /// The place of `bytes` bytes at `data`; false if they are not in one segment.
   bool find(const void* data, std::size_t bytes, std::uint64_t& place) const {

@@ -97,8 +97,17 @@ class NodeWorld {
     if (mapping.data() == nullptr) {
       const SegmentRecord& record = members_[peer].segments[segment];
       const int fd = record.fd.load(std::memory_order_acquire);
-      if (fd < 0) fail("shm: rank ", peer, " sent a place in segment ", segment, ", which it has released");
-      mapping = Mapping::open(members_[peer].pid, fd, static_cast<std::size_t>(record.bytes), "an arena");
+      Mapping fresh;
+      try {
+        if (fd < 0) fail("shm: rank ", peer, " sent a place in segment ", segment, ", which it has released");
+        fresh = Mapping::open(members_[peer].pid, fd, static_cast<std::size_t>(record.bytes), "an arena");
+      } catch (const Error&) {
+        if (!alive(members_[peer].pid)) return nullptr;
+        throw;
+      }
+      // Released in between, that number may have been another file's.
+      if (record.fd.load(std::memory_order_acquire) != fd) return nullptr;
+      mapping = std::move(fresh);
     }
     const std::uint64_t offset = Place::offset(place);
     if (offset >= mapping.size())
@@ -114,6 +123,14 @@ class NodeWorld {
       return "that rank's process has ended";
     }
     return {};
+  }
+
+  bool close_off() noexcept {
+    try {
+      return segments_->close_off();
+    } catch (...) {  // no memory even to ask for some
+      return false;
+    }
   }
 
  private:
@@ -191,6 +208,11 @@ class Shm : public detail::Endpoint<detail::NodeWorld> {
   Shm(const mpi::Session& session) : Shm(session.world()) {}
 
   Shm isolated() const { return Shm(world_); }
+
+  void withdraw(std::string_view reason) noexcept {
+    Endpoint::withdraw(reason);
+    mpi::detail::broken = true;
+  }
 
   /// Where arenas lie that peers can read in place.
   std::pmr::memory_resource* memory() const { return world_->memory(); }

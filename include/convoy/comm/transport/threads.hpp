@@ -16,6 +16,7 @@
 
 #include <convoy/comm/transport/channels.hpp>
 #include <convoy/comm/transport/transport.hpp>
+#include <convoy/core/clock.hpp>
 #include <convoy/core/error.hpp>
 
 namespace convoy::transport {
@@ -65,6 +66,8 @@ class ThreadWorld {
     return reinterpret_cast<void*>(static_cast<std::uintptr_t>(place));
   }
   static std::string_view gone(int) { return {}; }
+  static bool close_off() { return false; }
+  static Seconds limit() { return Seconds(60); }
 
   void leave(int r, Life life, std::string_view reason) {
     rank(r).write(rank(r).reason, reason);
