@@ -192,7 +192,7 @@ foreach(script IN LISTS scripts)
       set(mpirun ${MPIEXEC_EXECUTABLE})
     endif()
     add_test(NAME programs.${program} COMMAND bash ${script} $<TARGET_FILE:${program}> ${mpirun})
-    set_tests_properties(programs.${program} PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77 RUN_SERIAL TRUE LABELS programs
+    set_tests_properties(programs.${program} PROPERTIES TIMEOUT 300 SKIP_RETURN_CODE 77 RUN_SERIAL TRUE LABELS programs
                                                         ENVIRONMENT "${mpi_environment}")
   endif()
 endforeach()

@@ -1,5 +1,4 @@
 // SANITIZE: address thread
-// TIMEOUT: 180
 // Checked and Faulty: check values against published ones, exchanges that are right or say what is wrong, and
 // seeded faults that end neither in a hang nor in a wrong result that nobody reports.
 #include <atomic>
