@@ -29,13 +29,13 @@ struct Options {
   std::vector<double> weights = {};        ///< `make`: they take shares in proportion to these
 };
 
-/// Into how many segments each block is cut. A block of up to four segments' length is not: there is too
-/// little to pipeline, and one long message is cheaper than four.
+/// Into how many segments each block is cut. A block of no more segments than may be under way at a time is
+/// not: there is nothing to pipeline, and one long message is cheaper than several.
 constexpr int segments_for(std::int64_t count, std::size_t element, int blocks, const Options& options) {
   const std::int64_t bytes = count * static_cast<std::int64_t>(element);
   const std::int64_t block = (bytes + blocks - 1) / blocks;
   const auto limit = static_cast<std::int64_t>(options.segment_bytes);
-  if (block <= 4 * limit) return 1;
+  if (block <= options.window * limit) return 1;
   return static_cast<int>(std::min<std::int64_t>((block + limit - 1) / limit, 4096));
 }
 
