@@ -48,6 +48,7 @@ struct Machine {
 struct Link {
   std::string transport, between;
   schedule::CostModel cost;
+  transport::Pacing pacing = {};
 };
 
 struct Choice {
@@ -162,9 +163,9 @@ void look_for_gpus([[maybe_unused]] Findings& found) {
 // --- transports
 
 /// What comm::Auto would choose among for each size with these costs.
-std::vector<Choice> choices(int ranks, const schedule::CostModel& cost) {
+std::vector<Choice> choices(int ranks, const schedule::CostModel& cost, const transport::Pacing& pacing) {
   using Auto = schedule::Auto<schedule::Ring, schedule::HalvingDoubling, schedule::Tree>;
-  const comm::Options options;
+  const comm::Options options{.segment_bytes = pacing.segment_bytes, .window = pacing.window};
   std::vector<Choice> all;
   for (std::int64_t bytes = 1 << 10; bytes <= 256 << 20; bytes *= 4) {
     const std::int64_t count = bytes / 4;
@@ -190,7 +191,7 @@ schedule::CostModel threads_link() {
 void choose(Findings& found, const Link& link, int ranks) {
   found.choice_ranks = ranks;
   found.choice_transport = link.transport + ", " + link.between;
-  found.choices = choices(ranks, link.cost);
+  found.choices = choices(ranks, link.cost, link.pacing);
 }
 
 #ifdef CONVOY_HAS_MPI
@@ -208,15 +209,16 @@ void look_around(Findings& found, const mpi::Session& session) {
   found.ranks_of_node.clear();
   for (int n = 0; n < nodes.count(); ++n)
     found.ranks_of_node.push_back(static_cast<int>(nodes.members(n).size()));
+  const transport::Pacing pacing = world.isolated().pacing();
   const int near = neighbour(nodes, world.size(), true), far = neighbour(nodes, world.size(), false);
   if (near > 0) {
     transport::Shm shm = comm::NodeOf<transport::Shm, transport::Mpi>::local(world, nodes);
     schedule::CostModel cost;
     if (shm.size() > 1) cost = comm::measure_link(shm, 0, 1);
     found.links.push_back({"shm", "ranks of a node", cost});
-    found.links.push_back({"mpi", "ranks of a node", comm::measure_link(world, 0, near)});
+    found.links.push_back({"mpi", "ranks of a node", comm::measure_link(world, 0, near), pacing});
   }
-  if (far > 0) found.links.push_back({"mpi", "nodes", comm::measure_link(world, 0, far)});
+  if (far > 0) found.links.push_back({"mpi", "nodes", comm::measure_link(world, 0, far), pacing});
   if (world.size() > 1) choose(found, found.links.back(), world.size());
 
   // The tightest binding of any rank.

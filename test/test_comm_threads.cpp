@@ -203,5 +203,5 @@ TEST_CASE("a comm is chosen by name") {
       ConfigError);
   Threads::World(2).run([](Threads endpoint) { CHECK_THROWS_AS(comm::make("none", endpoint), ConfigError); });
   CHECK_THROWS_AS((comm::Ring<Threads>{Threads{}, {.window = 100}}), ConfigError);
-  CHECK_THROWS_AS((comm::Ring<Threads>{Threads{}, {.segment_bytes = 0}}), ConfigError);
+  CHECK_THROWS_AS((comm::Ring<Threads>{Threads{}, {.segment_bytes = 1}}), ConfigError);
 }

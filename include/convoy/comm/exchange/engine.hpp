@@ -287,11 +287,14 @@ Engine<T>::Engine(const T& where, const Options& options)
       options_(options),
       arenas_(*this),
       lanes_(static_cast<std::size_t>(T::lanes)) {
-  if (options.segment_bytes < 64 || options.segment_bytes > (1u << 28))
-    fail<ConfigError>("segment_bytes is ", options.segment_bytes, "; it must be between 64 and 2^28");
+  const transport::Pacing pacing = transport::pacing(transport_);
+  if (options_.segment_bytes == 0) options_.segment_bytes = pacing.segment_bytes;
+  if (options_.window == 0) options_.window = pacing.window;
+  if (options_.segment_bytes < 64 || options_.segment_bytes > (1u << 28))
+    fail<ConfigError>("segment_bytes is ", options_.segment_bytes, "; it must be between 64 and 2^28");
   const int most = T::capacity > 0 ? T::capacity / 2 : 64;
-  if (options.window < 1 || options.window > most)
-    fail<ConfigError>("window is ", options.window, "; it must be between 1 and ", most, " on ", T::name);
+  if (options_.window < 1 || options_.window > most)
+    fail<ConfigError>("window is ", options_.window, "; it must be between 1 and ", most, " on ", T::name);
   if (options.deadline.count() <= 0)
     fail<ConfigError>("the deadline is ", options.deadline.count(), " s; it must be positive");
 }

@@ -16,17 +16,17 @@ namespace convoy::comm {
 
 /// How an exchange is carried out. The same on all ranks, except the deadline.
 struct Options {
-  Seconds deadline{60};                    ///< for every wait, from the last progress
-  std::size_t segment_bytes = 256u << 10;  ///< how long the messages of a long block are
-  int window = 8;                          ///< segments under way at a time between two ranks
-  schedule::CostModel cost{};              ///< what Auto reckons with on rank 0; all zero: measured
-  std::string_view codec = "none";         ///< of a ring chosen by name: none, bf16, f16, int8 or topk
-  double codec_fraction = 0.01;            ///< of the gradients that topk keeps
-  int servers = 1;                         ///< of a parameter server chosen by name
-  bool servers_beside = false;             ///< on ranks of their own, the last, rather than among the workers
-  int staleness = 4;                       ///< of "ps-stale", in steps
-  bool weighted = false;                   ///< `make`: workers take shares of a batch that go by their speed
-  std::vector<double> weights = {};        ///< `make`: they take shares in proportion to these
+  Seconds deadline{60};              ///< for every wait, from the last progress
+  std::size_t segment_bytes = 0;     ///< how long the messages of a long block are; 0: as suits the transport
+  int window = 0;                    ///< segments under way at a time between two ranks; 0: likewise
+  schedule::CostModel cost{};        ///< what Auto reckons with on rank 0; all zero: measured
+  std::string_view codec = "none";   ///< of a ring chosen by name: none, bf16, f16, int8 or topk
+  double codec_fraction = 0.01;      ///< of the gradients that topk keeps
+  int servers = 1;                   ///< of a parameter server chosen by name
+  bool servers_beside = false;       ///< on ranks of their own, the last, rather than among the workers
+  int staleness = 4;                 ///< of "ps-stale", in steps
+  bool weighted = false;             ///< `make`: workers take shares of a batch that go by their speed
+  std::vector<double> weights = {};  ///< `make`: they take shares in proportion to these
 };
 
 /// Into how many segments each block is cut. A block of no more segments than may be under way at a time is

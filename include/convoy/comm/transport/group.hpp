@@ -52,6 +52,7 @@ class Group {
   std::uint32_t ticket() const { return world_.ticket(); }
   void rest(std::uint32_t ticket, int round) { world_.rest(ticket, round); }
   int patience() const { return world_.patience(); }
+  Pacing pacing() const { return transport::pacing(world_); }
   decltype(auto) departed(int peer) { return world_.departed(member(peer)); }
   void accuse(int peer) noexcept { world_.accuse(member(peer)); }
   int accused(int peer) {

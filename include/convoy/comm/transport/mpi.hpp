@@ -148,6 +148,10 @@ class Mpi {
 
   int patience() const { return state_->patience; }
 
+  /// In a node, where each message is a copy through memory and an acknowledgement, few that are long; over a
+  /// network no more than TCP takes without waiting for the receiver (mpi::Session).
+  Pacing pacing() const { return state_->one_node ? Pacing{256u << 10, 16} : Pacing{128u << 10, 4}; }
+
   /// A rank that accuses anyone has given up. Listened for now and then only: this is asked in every round of
   /// waiting.
   std::string_view departed(int peer) {
@@ -176,6 +180,7 @@ class Mpi {
     std::uint64_t span = 1;  // message numbers that fit a tag, for each lane
     Seconds limit{60};
     int patience = 300;
+    bool one_node = false;
     std::vector<std::uint64_t> sends, receives;
     int accusation[2] = {-1, -1};
     unsigned looks = 0;
@@ -212,7 +217,8 @@ class Mpi {
       MPI_Comm_size(node, &neighbours);
       MPI_Comm_free(&node);
       // What comes over a network comes from the kernel, which needs a processor for it.
-      patience = neighbours < size ? 300 : patience_of(neighbours);
+      one_node = neighbours == size;
+      patience = one_node ? patience_of(neighbours) : 300;
     }
     std::uint64_t next(std::vector<std::uint64_t>& counters, int peer, int lane) const {
       return counters[static_cast<std::size_t>(peer) * lanes + static_cast<std::size_t>(lane)]++;

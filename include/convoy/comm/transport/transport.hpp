@@ -22,7 +22,7 @@ struct Arrival {
 };
 
 /// Optional members: `memory()`, a resource for what peers can read in place, and `reaches(data, bytes)`,
-/// whether they can read that; without them everything can be read.
+/// whether they can read that; without them everything can be read. `pacing()`, the same on all ranks.
 ///
 /// Messages of one (peer, lane) keep their order and are numbered from 0; lanes are independent of each
 /// other. A value of a transport is a light handle, copied freely; it is used by one thread at a time.
@@ -72,6 +72,20 @@ concept Transport =
       { t.withdraw(reason) } noexcept;
     };
 // clang-format on
+
+/// How a long block is sent where nobody says: in segments of so many bytes, so many of them under way at a
+/// time.
+struct Pacing {
+  std::size_t segment_bytes = 256u << 10;
+  int window = 8;
+};
+template <class T>
+Pacing pacing(const T& transport) {
+  if constexpr (requires { transport.pacing(); })
+    return transport.pacing();
+  else
+    return {};
+}
 
 /// The processors that this process may run on.
 inline int processors() {
