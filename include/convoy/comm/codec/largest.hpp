@@ -26,7 +26,7 @@ CONVOY_INLINE std::int32_t magnitude_of(float value) {
 // How many elements have each digit, and last, how many are none of those that are asked about. Neighbours
 // are counted apart: an increment right after one of the same counter would wait for it.
 struct Histogram {
-  static constexpr int bits = 11, none = 1 << bits, apart = 4;
+  static constexpr int bits = 12, none = 1 << bits, apart = 4;
   std::uint32_t counts[apart][none + 1] = {};
 
   std::int64_t operator[](int digit) const {
@@ -41,7 +41,7 @@ struct Threshold {
   std::int64_t left;       // how many are kept of those that agree in the known bits; of those above, all
   std::int32_t least = 0;  // the known bits, and zeros
   int unknown = 31;        // bits
-  int shift = 20;          // of the next digit
+  int shift = unknown - Histogram::bits;  // of the next digit
 
   template <class Bits>
   CONVOY_INLINE void digit(Bits& digit, const Bits& magnitude) const {

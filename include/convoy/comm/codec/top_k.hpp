@@ -28,8 +28,8 @@ struct TopK {
     const auto k = static_cast<std::int64_t>(std::ceil(fraction * static_cast<double>(count)));
     return std::clamp<std::int64_t>(k, count > 0 ? 1 : 0, count);
   }
-  /// How many candidates to have room for.
-  std::size_t room(std::int64_t count) const { return static_cast<std::size_t>(2 * kept(count)); }
+  /// How many candidates to have room for: with error feedback many elements are close to being sent.
+  std::size_t room(std::int64_t count) const { return static_cast<std::size_t>(kept(count) + count / 16); }
 
   /// error += values; moves the kept(count) largest of it to `to`, in ascending order of index. `room` is for
   /// candidates, as long as they are no more; it decides how fast this is, not what is kept.
