@@ -344,8 +344,7 @@ int run(int argc, char** argv) {
     found.links.push_back({"threads", "ranks of a process", threads_link()});
   };
 #ifdef CONVOY_HAS_MPI
-  if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMI_SIZE") != nullptr ||
-      std::getenv("PMIX_RANK") != nullptr) {
+  if (mpi::launched()) {
     const mpi::Session session(argc, argv);
     rank = session.rank();
     comm::Ring<transport::Mpi> turn{transport::Mpi(session)};

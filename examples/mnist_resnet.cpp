@@ -174,9 +174,7 @@ int run(int argc, char** argv) {
                                    .weighted = o.weighted,
                                    .weights = o.weights};
 #ifdef CONVOY_HAS_MPI
-  const bool launched = std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr ||
-                        std::getenv("PMI_SIZE") != nullptr || std::getenv("PMIX_RANK") != nullptr;
-  if (o.transport == "mpi" || o.transport == "shm" || (o.transport.empty() && launched)) {
+  if (o.transport == "mpi" || o.transport == "shm" || (o.transport.empty() && mpi::launched())) {
     mpi::Session session{argc, argv, Seconds(o.deadline)};
     const bool shared = o.transport == "shm" || (o.transport.empty() && o.comm == "direct");
     const Data sets = load(o);

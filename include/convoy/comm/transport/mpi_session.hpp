@@ -47,6 +47,13 @@ inline void send_at_once() {
 }
 }  // namespace detail
 
+/// Whether a launcher (mpirun, srun) started this process. May be asked before there is a Session.
+inline bool launched() {
+  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"})
+    if (std::getenv(variable) != nullptr) return true;
+  return false;
+}
+
 /// Starts MPI (through Boost.MPI) and ends it. Errors return instead of aborting the job. A session that is
 /// destroyed while an exception flies, or after an exchange has failed, does not finalize: mpirun then sees
 /// the process end and ends the others. Throws if MPI was started already.

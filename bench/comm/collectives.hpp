@@ -1,0 +1,183 @@
+// The cases of collective operations on one buffer.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "peer_buffers.hpp"
+#include "policies.hpp"
+#include "work.hpp"
+#include <convoy/comm/kernel.hpp>
+#include <convoy/comm/operation.hpp>
+#include <convoy/core/memory.hpp>
+
+namespace bench {
+
+// --- what is worked on
+
+/// Rank r has r + 1 everywhere, so that the sum is known.
+template <class E>
+void fill(std::span<E> values, int rank) {
+  std::fill(values.begin(), values.end(), static_cast<E>(static_cast<float>(rank + 1)));
+}
+template <class E>
+bool holds(std::span<const E> values, int expected) {
+  const E value = static_cast<E>(static_cast<float>(expected));
+  return std::all_of(values.begin(), values.end(), [&](E v) { return v == value; });
+}
+inline int sum_over(int ranks) { return ranks * (ranks + 1) / 2; }
+
+/// A comm and, in its memory, as many buffers as are worked on between two looks at the clock: several of
+/// short ones.
+template <class C, class E>
+struct Held {
+  Held(C c, std::int64_t bytes)
+      : comm(std::move(c)),
+        count(static_cast<std::size_t>(bytes) / sizeof(E)),
+        batch(static_cast<int>(std::clamp<std::int64_t>((256 << 10) / bytes, 1, 64))),
+        values(count * static_cast<std::size_t>(batch), comm.memory()) {}
+  std::span<E> at(int k) { return {values.data() + static_cast<std::size_t>(k) * count, count}; }
+
+  C comm;
+  std::size_t count;
+  int batch;
+  convoy::Buffer<E> values;
+};
+
+/// The peers' views of a buffer, which stays until all have looked away.
+template <class T>
+struct Look {
+  template <class E>
+  Look(std::shared_ptr<void> owner, const T& where, std::span<E> values)
+      : buffer(std::move(owner)), peers(where, values.data(), values.size_bytes()) {}
+  std::shared_ptr<void> buffer;
+  PeerBuffers<T> peers;
+};
+
+/// Bus bandwidth over algorithm bandwidth, where a buffer passes so often from each of n ranks to all others.
+inline double bus_of(int n, int passes) {
+  return n > 1 && passes > 0 ? static_cast<double>(passes * (n - 1)) / n : 1;
+}
+
+/// The work of `run(comm, span)`, whose result is right where `right(span)` says so.
+template <class C, class E>
+Work collective(std::shared_ptr<Held<C, E>> held, int passes, auto run, auto right) {
+  Work work;
+  work.bytes = static_cast<std::int64_t>(held->count * sizeof(E));
+  work.batch = held->batch;
+  work.bus = bus_of(held->comm.size(), passes);
+  work.refill = [=](int k) { fill(held->at(k), held->comm.rank()); };
+  work.run = [=](int k) { run(held->comm, held->at(k)); };
+  work.right = [=](int k) { return right(std::span<const E>(held->at(k))); };
+  return work;
+}
+
+// --- all-reduce
+
+template <class E, class T>
+Work all_reduce(const Place<T>& place, const Policy& policy, std::int64_t bytes) {
+  auto held = std::make_shared<Held<comm::Any, E>>(comm_of(policy, place), bytes);
+  const auto count = static_cast<std::int64_t>(held->count);
+  Work work = collective(
+      held, 2, [](comm::Any& comm, std::span<E> values) { comm.all_reduce(values, comm::sum); },
+      [n = place.size()](std::span<const E> values) { return holds(values, sum_over(n)); });
+  if constexpr (T::in_place)
+    if (policy.name == "direct") {
+      auto look = std::make_shared<Look<T>>(held, place.where, std::span<E>(held->values));
+      work.bare = [=](int k) {
+        look->peers.fold({k * count, (k + 1) * count}, comm::reduction<E>(comm::sum));
+      };
+      return work;
+    }
+  work.bound = place.seconds(network_bytes(policy.name, place.links, place.nodes, count, sizeof(E)));
+  return work;
+}
+
+/// The loads and stores of `direct`, without synchronisation.
+template <class E, class T>
+Work bare(const Place<T>& place, std::int64_t bytes) {
+  Work work = all_reduce<E>(place, all_reducing("direct"), bytes);
+  work.run = std::exchange(work.bare, nullptr);
+  work.right = nullptr;
+  work.loose = true;
+  return work;
+}
+
+// --- its halves, and broadcast, of a C that has them on a user's own spans
+
+template <class C, class E, class T>
+void add_operation(std::vector<Case>& cases, const Place<T>& place, std::string name, std::int64_t bytes,
+                   int passes, double bound, auto run, auto right) {
+  cases.push_back({std::move(name), [=, &place] {
+                     auto held = std::make_shared<Held<C, E>>(C(place.where, place.options), bytes);
+                     Work work = collective(std::move(held), passes, run, right);
+                     work.bound = bound;
+                     return work;
+                   }});
+}
+
+/// Seconds of the busiest link; 0 where ranks share memory instead.
+template <class E, class T>
+double bound_of(const Place<T>& place, const auto& schedule, std::int64_t bytes) {
+  constexpr std::int64_t size = sizeof(E);
+  return T::in_place ? 0 : place.seconds(busiest(schedule, place.links, bytes / size, size));
+}
+
+/// `sums`: which elements a reduce-scatter leaves this rank.
+template <class C, class E, class T>
+void add_halves(std::vector<Case>& cases, const Place<T>& place, const std::string& tail, std::int64_t bytes,
+                convoy::Range sums) {
+  const int n = place.size();
+  add_operation<C, E>(
+      cases, place, "reduce_scatter/" + tail, bytes, 1,
+      bound_of<E>(place, convoy::schedule::RingReduceScatter{1}, bytes),
+      [](C& comm, std::span<E> v) { comm.reduce_scatter(v, comm::sum); },
+      [=](std::span<const E> v) {
+        return holds(v.subspan(static_cast<std::size_t>(sums.begin), static_cast<std::size_t>(sums.size())),
+                     sum_over(n));
+      });
+  add_operation<C, E>(
+      cases, place, "all_gather/" + tail, bytes, 1,
+      bound_of<E>(place, convoy::schedule::RingAllGather{1}, bytes),
+      [](C& comm, std::span<E> v) { comm.all_gather(v); },
+      [=](std::span<const E> v) { return holds(v.first(1), 1) && holds(v.last(1), n); });
+}
+
+template <class C, class E, class T>
+void add_broadcast(std::vector<Case>& cases, const Place<T>& place, const std::string& tail,
+                   std::int64_t bytes) {
+  add_operation<C, E>(
+      cases, place, "broadcast/" + tail, bytes, 0,
+      bound_of<E>(place, convoy::schedule::Broadcast{1, 0}, bytes),
+      [](C& comm, std::span<E> v) { comm.broadcast(v, 0); },
+      [](std::span<const E> v) { return holds(v, 1); });
+}
+
+// --- all of one size
+
+template <class E, class T>
+void add_collectives(std::vector<Case>& cases, const Place<T>& place, const std::string& type,
+                     std::int64_t bytes) {
+  const std::string tail = concat('/', T::name, '/', type, '/', bytes);
+  constexpr bool mpi_has = !std::is_same_v<E, convoy::bf16> && !std::is_same_v<E, convoy::f16>;
+  for (const Policy& policy : policies)
+    if (policy.all_reduces && has<T>(policy.name) && (mpi_has || policy.name != "native"))
+      cases.push_back({concat("all_reduce/", policy.name, tail),
+                       [=, &place] { return all_reduce<E>(place, policy, bytes); }});
+  constexpr std::int64_t size = sizeof(E);
+  const convoy::Range sums =
+      convoy::schedule::part(bytes / size, place.rank(), place.size(), convoy::schedule::grain_of(size));
+  add_halves<comm::Ring<T>, E>(cases, place, "ring" + tail, bytes, sums);
+  if constexpr (T::in_place) {
+    add_halves<comm::Direct<T>, E>(cases, place, "direct" + tail, bytes, sums);
+    cases.push_back({"bound/direct" + tail, [=, &place] { return bare<E>(place, bytes); }});
+  }
+  add_broadcast<comm::Ring<T>, E>(cases, place, "ring" + tail, bytes);
+}
+
+}  // namespace bench

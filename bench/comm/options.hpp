@@ -1,0 +1,98 @@
+// comm_bench's own options, beside those of Google Benchmark.
+#pragma once
+
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <convoy/comm/exchange/program.hpp>
+#include <convoy/core/dtype.hpp>
+
+namespace bench {
+
+struct Options {
+  int ranks = 2;                             ///< threads; under mpirun its processes are the ranks
+  double link_gbps = 0;                      ///< 0: measured
+  convoy::comm::Options comm{.servers = 0};  ///< 0 servers: all ranks
+  std::vector<std::string> types{"f32"};
+};
+
+/// Calls `f.operator()<E>()` with the element type of that name; false if there is none.
+template <class F>
+bool with_type(std::string_view name, F&& f) {
+  const auto is = [&]<class E>() {
+    if (name != convoy::name_of(convoy::dtype_of<E>)) return false;
+    f.template operator()<E>();
+    return true;
+  };
+  return is.template operator()<convoy::f32>() || is.template operator()<convoy::f64>() ||
+         is.template operator()<convoy::bf16>() || is.template operator()<convoy::f16>() ||
+         is.template operator()<convoy::i32>();
+}
+
+inline constexpr const char* usage =
+    "comm_bench [OPTION VALUE]...\n"
+    "  --ranks        threads that act as ranks; under mpirun its processes are the ranks (default 2)\n"
+    "  --types        element types of the collectives: some of f32,f64,bf16,f16,i32 (default f32)\n"
+    "  --link-gbps    bandwidth of a node's link in Gbit/s, for bound_percent (default: measured)\n"
+    "  --servers      parameter servers among the ranks (default: all of them)\n"
+    "  --segment-kib  how long the messages of a long block are (default 256)\n"
+    "  --window       segments under way at a time between two ranks (default 8)\n"
+    "and Google Benchmark's own (case names end in /manual_time):\n";
+
+namespace detail {
+
+inline bool refuse(std::string_view option, std::string_view demand, std::string_view value) {
+  std::cerr << "comm_bench: " << option << ' ' << demand << ", not '" << value << "'\n";
+  return false;
+}
+
+inline bool parse_types(const std::string& value, std::vector<std::string>& types) {
+  types.clear();
+  for (std::size_t at = 0; at <= value.size();) {
+    const std::size_t comma = std::min(value.find(',', at), value.size());
+    types.push_back(value.substr(at, comma - at));
+    at = comma + 1;
+    if (!with_type(types.back(), []<class>() {}))
+      return refuse("--types", "are some of f32,f64,bf16,f16,i32", value);
+  }
+  return true;
+}
+
+}  // namespace detail
+
+/// Takes comm_bench's options out of the arguments; says so and returns false if one is wrong.
+inline bool parse(std::vector<char*>& arguments, Options& options) {
+  std::vector<char*> rest;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string_view name = arguments[i];
+    const bool known = name == "--ranks" || name == "--link-gbps" || name == "--types" ||
+                       name == "--segment-kib" || name == "--servers" || name == "--window";
+    if (!known) {
+      rest.push_back(arguments[i]);
+      continue;
+    }
+    const std::string value = i + 1 < arguments.size() ? arguments[++i] : "";
+    if (name == "--types") {
+      if (!detail::parse_types(value, options.types)) return false;
+      continue;
+    }
+    char* end = nullptr;
+    const double number = std::strtod(value.c_str(), &end);
+    if (*end != '\0' || !(number > 0) || number > 1e6)
+      return detail::refuse(name, "must be a positive number", value);
+    const int whole = static_cast<int>(number);
+    if (name == "--ranks") options.ranks = whole;
+    if (name == "--link-gbps") options.link_gbps = number;
+    if (name == "--segment-kib") options.comm.segment_bytes = static_cast<std::size_t>(number * 1024);
+    if (name == "--servers") options.comm.servers = whole;
+    if (name == "--window") options.comm.window = whole;
+  }
+  arguments = rest;
+  return true;
+}
+
+}  // namespace bench

@@ -1,0 +1,92 @@
+// The policies that comm_bench compares: a new one, or a codec, is a row.
+#pragma once
+
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "bounds.hpp"
+#include <convoy/comm/exchange/any.hpp>
+#include <convoy/comm/exchange/nodes.hpp>
+
+namespace bench {
+
+namespace comm = convoy::comm;
+namespace transport = convoy::transport;
+using convoy::concat;
+
+struct Policy {
+  std::string_view name;            ///< in the names of cases
+  std::string_view comm = name;     ///< what comm::make calls it
+  bool all_reduces = false;         ///< has an all-reduce of its own, rather than that of another row
+  bool exact = false;               ///< an exchange leaves the sums in the gradients
+  bool updates = false;             ///< an exchange writes the parameters
+  bool serves = false;              ///< some ranks update for all
+  bool weighted = false;            ///< rank r has a share of r + 1
+  std::string_view codec = "none";  ///< of the ring
+};
+
+constexpr Policy all_reducing(std::string_view name) {
+  return {.name = name, .all_reduces = true, .exact = true};
+}
+constexpr Policy served(std::string_view name) { return {.name = name, .updates = true, .serves = true}; }
+constexpr Policy encoded(std::string_view name, std::string_view codec) {
+  return {.name = name, .comm = "ring", .codec = codec};
+}
+
+inline constexpr Policy policies[] = {
+    all_reducing("native"),
+    all_reducing("ring"),
+    all_reducing("halving-doubling"),
+    all_reducing("tree"),
+    all_reducing("auto"),
+    all_reducing("direct"),
+    all_reducing("hierarchical"),
+    all_reducing("reproducible"),
+    {.name = "sharded", .updates = true},
+    {.name = "weighted", .comm = "ring", .exact = true, .weighted = true},
+    served("ps"),
+    served("ps-async"),
+    served("ps-stale"),
+    encoded("ring-bf16", "bf16"),
+    encoded("ring-f16", "f16"),
+    encoded("ring-int8", "int8"),
+    encoded("ring-topk", "topk"),
+};
+
+/// Whether a transport has the policy.
+template <class T>
+constexpr bool has(std::string_view policy) {
+  if (policy == "direct") return T::in_place;
+  if (policy == "hierarchical") return requires {
+      typename comm::HierarchicalPolicy<T>::type;
+    };
+  if (policy == "native") return requires {
+      typename comm::NativePolicy<T>::type;
+    };
+  return true;
+}
+
+/// Where the ranks are, and what is between them.
+template <class T>
+struct Place {
+  T where;
+  Links links;
+  comm::Nodes nodes;
+  double beta;  ///< seconds per byte of a link
+  comm::Options options;
+
+  int rank() const { return where.rank(); }
+  int size() const { return where.size(); }
+  double seconds(std::int64_t bytes) const { return beta * static_cast<double>(bytes); }
+};
+
+template <class T>
+comm::Any comm_of(const Policy& policy, const Place<T>& place) {
+  comm::Options options = place.options;
+  options.codec = policy.codec;
+  for (int r = 0; policy.weighted && r < place.size(); ++r) options.weights.push_back(r + 1);
+  return comm::make(policy.comm, place.where, options);
+}
+
+}  // namespace bench
