@@ -1,6 +1,8 @@
 // SANITIZE: address thread
 // Hierarchical over two transports, run by threads: nodes of any sizes, in any order of ranks.
 #include <atomic>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -93,6 +95,42 @@ TEST_CASE("two levels train with several buckets in flight, all ranks to the sam
       for (std::size_t i = 0; i < result.size(); ++i)
         worst = std::max(worst, std::abs(static_cast<double>(result[i]) - static_cast<double>(expected[i])));
       CHECK(worst < 1e-4);
+    }
+  }
+}
+
+TEST_CASE("ranks of all nodes learn of the culprit by its number in the world, whatever level they wait at") {
+  for (const bool fails : {true, false}) {
+    std::vector<std::string> said(6);
+    std::vector<int> culprits(6, -1);
+    std::atomic<int> reported{0};
+    try {
+      Threads::World(6).run([&](Threads endpoint) {
+        const int rank = endpoint.rank();
+        Levels<comm::Ring> exchange(endpoint, comm::Nodes({0, 0, 1, 1, 2, 2}),
+                                    {.deadline = Seconds(0.5), .segment_bytes = 256, .window = 2});
+        oracle::train(exchange, 5'000, 1);
+        if (rank == 3) {
+          if (fails) fail("the disk is full");
+          while (reported < 5) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+          return;
+        }
+        try {
+          oracle::train(exchange, 5'000, 1);
+        } catch (const CommError& error) {
+          said[static_cast<std::size_t>(rank)] = error.what();
+          culprits[static_cast<std::size_t>(rank)] = error.culprit;
+        }
+        ++reported;
+      });
+    } catch (const Error&) {
+    }
+    for (int rank = 0; rank < 6; ++rank) {
+      if (rank == 3) continue;
+      CAPTURE(rank);
+      CAPTURE(said[static_cast<std::size_t>(rank)]);
+      CHECK(culprits[static_cast<std::size_t>(rank)] == 3);
+      CHECK(said[static_cast<std::size_t>(rank)].find("rank 3") != std::string::npos);
     }
   }
 }

@@ -111,6 +111,16 @@ class Engine {
   /// Gives up whatever is in flight. After that the engine only throws, unless nothing was.
   void settle() noexcept;
 
+  /// For one of the levels of an exchange: its ranks are known by `names` in errors, their numbers in `all`,
+  /// whose ranks know whom everyone waits for.
+  template <transport::Transport World>
+  void belong_to(Engine<World>& all, const std::vector<int>& names) {
+    jury_ = transport::Jury::of(all.transport());
+    names_ = names;
+  }
+  /// Gives up because of what happened at another level.
+  void surrender(const CommError& error) noexcept;
+
  private:
   enum class State : unsigned char { idle, queued, complete };
 
@@ -188,7 +198,13 @@ class Engine {
 
   void usable() const {
     if (failed_)
-      throw CommError({rank(), -1, "exchange", 0, 0, 0}, "this exchange has failed before: " + reason_);
+      throw CommError({name_of(rank()), -1, "exchange", 0, 0, 0},
+                      "this exchange has failed before: " + reason_);
+  }
+
+  // As which rank it is known.
+  int name_of(int rank) const {
+    return names_.empty() || rank < 0 ? rank : names_[static_cast<std::size_t>(rank)];
   }
 
   // The elements of a step; in the inbox, those of its slot.
@@ -277,6 +293,8 @@ class Engine {
   Observer observer_;
   Chore chore_;
   Traffic traffic_;
+  transport::Jury jury_ = transport::Jury::of(transport_);
+  std::vector<int> names_;
   bool failed_ = false;
   std::string reason_;
 };
@@ -363,6 +381,7 @@ void Engine<T>::settle() noexcept {
   for (Work& work : slots_) pending = pending || (work.state != State::idle && !quiet_now(work));
   if (!pending || failed_) return;
   reason_ = "it was ended with buckets in flight";
+  jury_.accuse(jury_.transport, name_of(rank()));
   abandon();
 }
 
@@ -418,12 +437,12 @@ void Engine<T>::prepare(Work& work, const Slot& what) {
 
 template <transport::Transport T>
 CommError::Fields Engine<T>::describe(const Work& work, std::size_t step, double elapsed) const {
-  CommError::Fields f{rank(), -1, {}, 0, 0, elapsed};
+  CommError::Fields f{name_of(rank()), -1, {}, 0, 0, elapsed};
   f.operation = std::string(work.program->name);
   if (work.bucket >= 0) f.operation += concat(" of bucket ", work.bucket);
   if (step < work.program->steps.size()) {
     const auto& s = work.program->steps[step];
-    f.peer = s.peer;
+    f.peer = name_of(s.peer);
     f.sequence =
         work.requests[s.act == detail::Act::settle ? static_cast<std::size_t>(s.other) : step].sequence;
     f.bytes = static_cast<std::size_t>(range(work, s).size()) * work.element;
@@ -433,10 +452,16 @@ CommError::Fields Engine<T>::describe(const Work& work, std::size_t step, double
 
 template <transport::Transport T>
 void Engine<T>::give_up(const CommError& error) {
-  reason_ = error.what();
-  transport_.accuse(error.culprit < 0 ? rank() : error.culprit);
-  abandon();
+  surrender(error);
   throw error;
+}
+
+template <transport::Transport T>
+void Engine<T>::surrender(const CommError& error) noexcept {
+  if (failed_) return;
+  reason_ = error.what();
+  jury_.accuse(jury_.transport, error.culprit < 0 ? name_of(rank()) : error.culprit);
+  abandon();
 }
 
 template <transport::Transport T>
@@ -543,8 +568,9 @@ bool Engine<T>::execute(Work& work, const detail::Program::Step& s, const Range&
   const transport::Arrival arrival = transport_.arrived(request);
   if (arrival.data == nullptr) return false;
   if (arrival.bytes != bytes)
-    give_up(CommError(describe(work, work.at, 0), concat("rank ", s.peer, " sent ", arrival.bytes,
-                                                         " bytes where rank ", rank(), " expects ", bytes)));
+    give_up(CommError(describe(work, work.at, 0),
+                      concat("rank ", name_of(s.peer), " sent ", arrival.bytes, " bytes where rank ",
+                             name_of(rank()), " expects ", bytes)));
   if (s.act == Act::attach) {
     work.peers[static_cast<std::size_t>(s.peer)] = const_cast<void*>(arrival.data);  // it let this rank in
     return true;
@@ -602,7 +628,7 @@ bool Engine<T>::progress() {
   } catch (const CommError&) {
     throw;
   } catch (const Error& error) {  // a transport that refuses
-    give_up(CommError({rank(), -1, "exchange", 0, 0, 0}, error.what()));
+    give_up(CommError({name_of(rank()), -1, "exchange", 0, 0, 0}, error.what()));
   }
   return moved;
 }
@@ -651,20 +677,21 @@ void Engine<T>::await(Done done, Also also, bool elsewhere) {
       step = at;
     });
     const auto fields = [&] {
-      if (blocked == nullptr) return CommError::Fields{rank(), -1, "exchange", 0, 0, deadline.elapsed()};
+      if (blocked == nullptr)
+        return CommError::Fields{name_of(rank()), -1, "exchange", 0, 0, deadline.elapsed()};
       return describe(*blocked, step, deadline.elapsed());
     };
     if (!gone.empty()) {
       if (progress()) continue;  // its last message may have come just before it went
       if (done()) return;
       CommError::Fields f = fields();
-      const transport::Blame blame = transport::blame_departed(transport_, f.peer, gone);
+      const transport::Blame blame = jury_.departed(jury_.transport, f.peer, gone, options_.deadline);
       f.culprit = blame.culprit;
       give_up(CommError(f, blame.reason));
     }
     if (deadline.expired()) {
       CommError::Fields f = fields();
-      const transport::Blame blame = transport::blame_late(transport_, f.peer, options_.deadline);
+      const transport::Blame blame = jury_.late(jury_.transport, f.peer, options_.deadline);
       f.culprit = blame.culprit;
       give_up(CommError(f, blame.reason));
     }

@@ -43,6 +43,7 @@ class TwoLevel : public Collectives<Inter, World> {
         ranks[static_cast<std::size_t>(local_->rank())] != this->rank())
       fail<ConfigError>("hierarchical: rank ", this->rank(), " finds ", local_->size(),
                         " ranks on its node where ", ranks.size(), " were expected");
+    local_->belong_to(*this->engine_, ranks);
   }
 
   const Nodes& nodes() const { return *nodes_; }
@@ -59,10 +60,14 @@ class TwoLevel : public Collectives<Inter, World> {
     if (bucket < 0 || bucket >= pipeline_.size())
       fail("there is no bucket ", bucket, "; ", pipeline_.size(), " were opened");
     if (pipeline_.begun(bucket)) fail("bucket ", bucket, " was begun twice in one step");
-    pipeline_.start(*this, bucket);
-    poll();
+    together([&] {
+      pipeline_.start(*this, bucket);
+      drive();
+    });
   }
-  void poll() { drive(); }
+  void poll() {
+    together([&] { drive(); });
+  }
   void finish(Update update);
 
   using Base::all_reduce;
@@ -81,6 +86,18 @@ class TwoLevel : public Collectives<Inter, World> {
   template <int>
   friend class Pipeline;
   static constexpr int inside = 0, across = 1, outside = 2;
+
+  // If one level cannot go on, the other is given up as well: others wait there for this rank.
+  template <class F>
+  void together(F&& f) {
+    try {
+      f();
+    } catch (const CommError& error) {
+      this->engine_->surrender(error);
+      local_->surrender(error);
+      throw;
+    }
+  }
 
   int second(int bucket) const { return pipeline_.size() + bucket; }
   bool single() const { return nodes_->count() == 1; }
@@ -163,22 +180,24 @@ void TwoLevel<Local, Inter, World>::open(const Fingerprint& fingerprint, const L
 
 template <class Local, class Inter, class World>
 void TwoLevel<Local, Inter, World>::finish(Update update) {
-  for (int b = 0; b < pipeline_.size(); ++b)
-    if (!pipeline_.begun(b)) pipeline_.start(*this, b);
-  for (int b = 0; b < pipeline_.size(); ++b) {
-    while (!pipeline_.through(b)) {
-      const int stage = pipeline_.stage_of(b);
-      const auto left = [&] { return pipeline_.stage_of(b) != stage; };
-      const auto also = [&] { return drive(); };
-      if (stage == across)
-        this->engine_->await(left, also, true);
-      else
-        local_->await(left, also, !single());
+  together([&] {
+    for (int b = 0; b < pipeline_.size(); ++b)
+      if (!pipeline_.begun(b)) pipeline_.start(*this, b);
+    for (int b = 0; b < pipeline_.size(); ++b) {
+      while (!pipeline_.through(b)) {
+        const int stage = pipeline_.stage_of(b);
+        const auto left = [&] { return pipeline_.stage_of(b) != stage; };
+        const auto also = [&] { return drive(); };
+        if (stage == across)
+          this->engine_->await(left, also, true);
+        else
+          local_->await(left, also, !single());
+      }
+      update(buckets_[static_cast<std::size_t>(b)], 1.0f);
     }
-    update(buckets_[static_cast<std::size_t>(b)], 1.0f);
-  }
-  local_->drain();
-  this->engine_->drain();
+    local_->drain();
+    this->engine_->drain();
+  });
   pipeline_.reset();
 }
 
@@ -186,10 +205,12 @@ template <class Local, class Inter, class World>
 void TwoLevel<Local, Inter, World>::all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
   Reduction parts = reduction;
   if (!single() && reduction.op == Op::mean) parts.op = Op::sum;  // the same loops, without the division
-  local_->run(local_program(inside), values, count, parts);
-  if (single()) return;
-  this->engine_->run(across_program(count, reduction.type), values, count, reduction);
-  local_->run(local_program(outside), values, count, moved(reduction.type));
+  together([&] {
+    local_->run(local_program(inside), values, count, parts);
+    if (single()) return;
+    this->engine_->run(across_program(count, reduction.type), values, count, reduction);
+    local_->run(local_program(outside), values, count, moved(reduction.type));
+  });
 }
 
 namespace detail {

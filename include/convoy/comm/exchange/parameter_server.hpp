@@ -503,7 +503,7 @@ void Served<T>::wait(const char* what, Done done) {
       const std::string why(transport_.departed(gone));
       if (progress()) continue;  // its last message may have come just before it went
       if (done()) return;
-      stop(gone, transport::blame_departed(transport_, gone, why));
+      stop(gone, transport::blame_departed(transport_, gone, why, limit));
     }
     // Between two steps nobody is behind: workers evaluate, or load data, for as long as they like within
     // reason.

@@ -31,33 +31,57 @@ int accused_in_the_end(T& transport, int peer) {
   return at == transport.rank() ? peer : at;
 }
 
-inline Blame blame(int culprit, int peer, std::string reason) {
-  if (culprit != peer) reason += concat("; it is rank ", culprit, " that everyone waits for");
-  return {culprit, std::move(reason)};
+// Waits, a fifth of the deadline and a second at most, until nobody will name another.
+template <Transport T>
+Blame find(T& transport, int peer, Seconds deadline, std::string reason) {
+  const Deadline grace(std::min<Seconds>(Seconds(1), deadline / 5));
+  for (;;) {
+    const int culprit = accused_in_the_end(transport, peer);
+    const int accused = transport.accused(culprit);
+    const bool settled = (accused < 0 || accused == culprit) && !transport.departed(culprit).empty();
+    if (settled || grace.expired()) {
+      if (culprit != peer) reason += concat("; it is rank ", culprit, " that everyone waits for");
+      return {culprit, std::move(reason)};
+    }
+    transport.rest(transport.ticket(), 1 << 20);
+  }
 }
 
 }  // namespace detail
 
-/// `peer` is gone; `clause` is what `departed` says of it.
+/// `peer` is gone; `clause` is what `departed` says of it. It may have named a rank that is about to name
+/// another.
 template <Transport T>
-Blame blame_departed(T& transport, int peer, std::string_view clause) {
-  return detail::blame(detail::accused_in_the_end(transport, peer), peer, std::string(clause));
+Blame blame_departed(T& transport, int peer, std::string_view clause, Seconds deadline) {
+  return detail::find(transport, peer, deadline, std::string(clause));
 }
 
 /// The deadline has ended while this rank waited for `peer`. All ranks whose deadlines end now say whom they
-/// wait for, which takes a fifth of the deadline, a second at most.
+/// wait for.
 template <Transport T>
 Blame blame_late(T& transport, int peer, Seconds deadline) {
   std::string reason = concat("no answer within the deadline of ", deadline.count(), " s");
   if (peer < 0) return {-1, std::move(reason)};
   transport.accuse(peer);
-  const Deadline grace(std::min<Seconds>(Seconds(1), deadline / 5));
-  int culprit = peer;
-  do {
-    culprit = detail::accused_in_the_end(transport, peer);
-    transport.rest(transport.ticket(), 1 << 20);
-  } while (!grace.expired());
-  return detail::blame(culprit, peer, std::move(reason));
+  return detail::find(transport, peer, deadline, std::move(reason));
 }
+
+/// Those who are asked: the ranks of some transport.
+struct Jury {
+  void* transport = nullptr;
+  void (*accuse)(void* transport, int peer) noexcept = nullptr;
+  Blame (*departed)(void* transport, int peer, std::string_view clause, Seconds deadline) = nullptr;
+  Blame (*late)(void* transport, int peer, Seconds deadline) = nullptr;
+
+  template <Transport T>
+  static Jury of(T& transport) {
+    return {
+        &transport, [](void* t, int peer) noexcept { static_cast<T*>(t)->accuse(peer); },
+        [](void* t, int peer, std::string_view clause, Seconds deadline) {
+          return blame_departed(*static_cast<T*>(t), peer, clause, deadline);
+        },
+        [](void* t, int peer, Seconds deadline) { return blame_late(*static_cast<T*>(t), peer, deadline); }};
+  }
+};
 
 }  // namespace convoy::transport
