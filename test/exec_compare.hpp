@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -439,10 +440,17 @@ std::string difference_once(const Plan& plan, const Options& options, std::uint6
     const double scale = 1.0 / pass.rows;
     reference.backward(scale, [](std::int64_t) {});
     std::vector<std::int64_t> finals;
-    tested.backward(scale, [&](std::int64_t n) { finals.push_back(n); });
+    std::vector<typename E::Scalar> seen;  // of each element when it was said to be final
+    tested.backward(scale, [&](std::int64_t n) {
+      finals.push_back(n);
+      const auto gradients = tested.gradients();
+      for (auto i = seen.size(); i < static_cast<std::size_t>(n); ++i) seen.push_back(gradients[i]);
+    });
     if (!std::is_sorted(finals.begin(), finals.end()) ||
         (plan.sizes.exchanged > 0 && (finals.empty() || finals.back() != plan.sizes.exchanged)))
       return concat(when, "on_final did not grow to ", plan.sizes.exchanged);
+    if (std::memcmp(seen.data(), tested.gradients().data(), seen.size() * sizeof seen[0]) != 0)
+      return concat(when, "a gradient changed after on_final");
     double largest = 0;
     for (const double value : reference.gradients()) largest = std::max(largest, std::abs(value));
     for (int p = 0; p < static_cast<int>(plan.parameter_list.size()); ++p)

@@ -160,6 +160,7 @@ class OneDnnConvolution final : public ConvolutionKernel {
       gradient_.run();
     }
     if (!backward_data_) return;
+    p.gradients_final();
     data_weights_.run();
     data_dy_.run();
     data_call_();

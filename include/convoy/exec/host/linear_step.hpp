@@ -92,6 +92,7 @@ class LinearStep final : public Step {
                                static_cast<const float*>(second_), static_cast<const float*>(y_), dy_, false);
     if (backward_weights_) weights_call_();
     if (!backward_data_) return;
+    p.gradients_final();
     data_call_();
     contribution_.finish(p.threads());
   }

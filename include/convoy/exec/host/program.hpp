@@ -319,6 +319,20 @@ class Program {
   const i32* labels(int n) { return reinterpret_cast<const i32*>(address(value(n).data.place)); }
   const std::vector<int>& field_nodes() const { return field_nodes_; }
 
+  /// Whom backward tells how much of the gradient arena is final.
+  void listen(void (*on_final)(void*, std::int64_t), void* context) {
+    on_final_ = on_final;
+    context_ = context;
+    final_ = 0;
+  }
+  /// With the next step, elements up to `end` become final.
+  void expect_final(std::int64_t end) { final_ = end; }
+  /// The step's own gradients are. A step that goes on to its inputs' says so first, so that the exchange can
+  /// begin.
+  void gradients_final() const {
+    if (final_ > 0) on_final_(context_, final_);
+  }
+
  private:
   struct Field {
     const void* current = nullptr;
@@ -357,6 +371,9 @@ class Program {
   std::vector<std::byte*> addresses_;
   std::size_t scratch_bytes_ = 0;
   std::byte* scratch_ = nullptr;
+  void (*on_final_)(void*, std::int64_t) = nullptr;
+  void* context_ = nullptr;
+  std::int64_t final_ = 0;
   Buffer<std::byte> own_arena_, own_scratch_;
   std::vector<Buffer<std::byte>> copy_scratch_;
 };

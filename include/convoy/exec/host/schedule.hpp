@@ -76,15 +76,17 @@ class Schedule {
     return result;
   }
 
-  /// Calls `on_final(n)` after each step that made more of the gradient arena final.
+  /// Calls `on_final(n)` whenever a step has made more of the gradient arena final, and after each step.
   void backward(double scale, void (*on_final)(void*, std::int64_t), void* context,
                 std::vector<StepProfile>* profile) {
     for (const auto& seed : seeds_)
       if (seed)
         for (int r = 0; r < rows(); ++r)
           seed.pointer()[r] = (seed.accumulates() ? seed.pointer()[r] : 0.0f) + static_cast<float>(scale);
+    program_.listen(on_final, context);
     std::int64_t done = 0;
     for (std::size_t s = steps_.size(); s-- > 0;) {
+      program_.expect_final(final_[s]);
       if (runs_backward_[s]) {
         if (profile == nullptr) {
           steps_[s]->backward(program_);
@@ -98,9 +100,8 @@ class Schedule {
         auto gradients = program_.parameters().gradients();
         std::fill(gradients.begin() + done, gradients.begin() + final_[s], 0.0f);
       }
-      if (final_[s] <= done) continue;
       done = final_[s];
-      on_final(context, done);
+      program_.gradients_final();
     }
   }
 

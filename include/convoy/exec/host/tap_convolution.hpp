@@ -97,6 +97,7 @@ class TapConvolution final : public ConvolutionKernel {
   void backward(Program& p) override {
     if (trains_) multiply_gradients(p.threads());
     if (!contribution_) return;
+    p.gradients_final();
     transpose(p.threads());
     multiply(p.threads(), out_, d_to_, wt_, in_, contribution_.pointer(), backward_);
     contribution_.finish(p.threads());
