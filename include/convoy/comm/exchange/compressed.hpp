@@ -135,7 +135,7 @@ void Compressed<AllReduce<Algorithm<S, T>, true>, Codec>::open(const Fingerprint
       const std::int64_t size = Codec::bytes(b.block);
       b.encoded = bytes(n * size);
       b.gathered = bytes(n * size);
-      b.inbox = Buffer<std::byte>(static_cast<std::size_t>(n * size));
+      b.inbox = Buffer<std::byte>(static_cast<std::size_t>(n * size), this->engine_->inboxes());
       b.sum = Buffer<float>(static_cast<std::size_t>(b.block));
       b.left = Buffer<float>(static_cast<std::size_t>(b.block));
       slot.program = &this->template half<schedule::AllToAll>(n * size, DType::u8);

@@ -37,7 +37,11 @@ template <transport::Transport T>
 class Engine {
  public:
   Engine(const T& where, const Options& options);
-  ~Engine() { settle(); }
+  ~Engine() {
+    settle();
+    lanes_.clear();
+    if (!failed_) inboxes_.free();
+  }
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -57,6 +61,9 @@ class Engine {
 
   /// Arenas from here may be released while an exchange is in flight: it is given up first.
   std::pmr::memory_resource* memory() { return &arenas_; }
+
+  /// Where messages are put that are not combined on the way. Peers cannot reach it.
+  std::pmr::memory_resource* inboxes() { return &inboxes_; }
 
   /// A schedule made ready for this rank; kept for as long as the engine.
   template <class Make>
@@ -182,6 +189,31 @@ class Engine {
     Engine& engine_;
   };
 
+  // Their owners may be gone before this engine has given up what is in flight; a library may write to them
+  // until then, and after a failure for good.
+  class Inboxes : public std::pmr::memory_resource {
+   public:
+    void free() noexcept {
+      for (const Block& b : retired_) std::pmr::new_delete_resource()->deallocate(b.data, b.bytes, b.align);
+      retired_.clear();
+    }
+
+   private:
+    struct Block {
+      void* data;
+      std::size_t bytes, align;
+    };
+    void* do_allocate(std::size_t bytes, std::size_t align) override {
+      return std::pmr::new_delete_resource()->allocate(bytes, align);
+    }
+    void do_deallocate(void* data, std::size_t bytes, std::size_t align) override {
+      retired_.push_back({data, bytes, align});
+      if constexpr (T::in_place) free();
+    }
+    bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
+    std::vector<Block> retired_;
+  };
+
   Work& at(int slot) {
     if (slot < 0 || static_cast<std::size_t>(slot) >= slots_.size())
       fail("there is no bucket ", slot, "; ", slots_.size(), " were opened");
@@ -286,6 +318,7 @@ class Engine {
   T transport_;
   Options options_;
   Arenas arenas_;
+  Inboxes inboxes_;
   std::vector<Lane> lanes_;
   std::vector<std::unique_ptr<detail::Program>> programs_;
   std::vector<Work> slots_;
@@ -330,6 +363,7 @@ template <transport::Transport T>
 void Engine<T>::resize(int count) {
   settle();
   usable();
+  inboxes_.free();
   slots_.clear();
   slots_.resize(static_cast<std::size_t>(count));
   for (Lane& lane : lanes_) lane.queue.assign(static_cast<std::size_t>(std::max(count, 1)) + 1, nullptr);
@@ -431,7 +465,8 @@ void Engine<T>::prepare(Work& work, const Slot& what) {
     Lane& l = lanes_[static_cast<std::size_t>(work.lane)];
     const std::size_t slots = std::min<std::size_t>(reduces, detail::Program::slots);
     work.slot_bytes = (longest + 4095) / 4096 * 4096;
-    if (slots * work.slot_bytes > l.scratch.size()) l.scratch = Buffer<std::byte>(slots * work.slot_bytes);
+    if (slots * work.slot_bytes > l.scratch.size())
+      l.scratch = Buffer<std::byte>(slots * work.slot_bytes, inboxes());
   }
 }
 

@@ -130,7 +130,7 @@ class Halves : public Collectives<S, T> {
     const auto slots = static_cast<std::size_t>(this->own(count, reduction.type).size()) *
                        static_cast<std::size_t>(this->size());
     if (inbox_.size() < slots * size_of(reduction.type))
-      inbox_ = Buffer<std::byte>(slots * size_of(reduction.type));
+      inbox_ = Buffer<std::byte>(slots * size_of(reduction.type), this->engine_->inboxes());
     sources_.resize(static_cast<std::size_t>(this->size()));
     this->engine_->run(this->template half<schedule::AllToAll>(count, reduction.type), values, count,
                        moved(reduction.type), inbox_.data());
@@ -170,7 +170,7 @@ void Halves<S, T, ordered, sharded>::open(const Fingerprint& fingerprint, const 
         .data = gradients, .count = b.size(), .lane = 1 + bucket % lanes, .bucket = bucket};
     auto then = first;
     if constexpr (sorts) {
-      inboxes_.emplace_back(n * static_cast<std::size_t>(own_of(b).size()));
+      inboxes_.emplace_back(n * static_cast<std::size_t>(own_of(b).size()), this->engine_->inboxes());
       first.program = &this->template half<schedule::AllToAll>(b.size(), DType::f32);
       first.reduction = moved(DType::f32);
       first.inbox = inboxes_.back().data();
