@@ -25,6 +25,7 @@
 #include <convoy/comm/schedule/schedule.hpp>
 #include <convoy/comm/transport/culprit.hpp>
 #include <convoy/comm/transport/transport.hpp>
+#include <convoy/comm/transport/wait.hpp>
 #include <convoy/core/clock.hpp>
 #include <convoy/core/dtype.hpp>
 #include <convoy/core/error.hpp>
@@ -681,24 +682,17 @@ std::size_t Engine<T>::blocked_at(Work& work) {
 template <transport::Transport T>
 template <class Done, class Also>
 void Engine<T>::await(Done done, Also also, bool elsewhere) {
-  const int spins = transport_.patience();
-  Deadline deadline(options_.deadline);
-  int idle = 0;
+  transport::Wait wait(transport_, options_.deadline, elsewhere || chore_.call != nullptr);
   for (;;) {
-    const std::uint32_t ticket = transport_.ticket();
     bool moved = progress();
     if (chore_.call != nullptr) moved = chore_.call(chore_.context) || moved;
     if (also() || moved) {
-      idle = 0;
       if (done()) return;
-      deadline = Deadline(options_.deadline);
+      wait.moved();
       continue;
     }
     if (done()) return;
-    if (++idle < spins) {
-      transport::pause();
-      continue;
-    }
+    if (wait.again()) continue;
     Work* blocked = nullptr;
     std::size_t step = 0;
     std::string_view gone;
@@ -712,9 +706,8 @@ void Engine<T>::await(Done done, Also also, bool elsewhere) {
       step = at;
     });
     const auto fields = [&] {
-      if (blocked == nullptr)
-        return CommError::Fields{name_of(rank()), -1, "exchange", 0, 0, deadline.elapsed()};
-      return describe(*blocked, step, deadline.elapsed());
+      if (blocked == nullptr) return CommError::Fields{name_of(rank()), -1, "exchange", 0, 0, wait.elapsed()};
+      return describe(*blocked, step, wait.elapsed());
     };
     if (!gone.empty()) {
       if (progress()) continue;  // its last message may have come just before it went
@@ -724,16 +717,13 @@ void Engine<T>::await(Done done, Also also, bool elsewhere) {
       f.culprit = blame.culprit;
       give_up(CommError(f, blame.reason));
     }
-    if (deadline.expired()) {
+    if (wait.late()) {
       CommError::Fields f = fields();
       const transport::Blame blame = jury_.late(jury_.transport, f.peer, options_.deadline);
       f.culprit = blame.culprit;
       give_up(CommError(f, blame.reason));
     }
-    if (elsewhere || chore_.call != nullptr)
-      transport::nap(idle - spins);
-    else
-      transport_.rest(ticket, idle - spins);
+    wait.rest();
   }
 }
 

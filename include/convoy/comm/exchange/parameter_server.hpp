@@ -21,6 +21,7 @@
 #include <convoy/comm/transport/culprit.hpp>
 #include <convoy/comm/transport/group.hpp>
 #include <convoy/comm/transport/threads.hpp>
+#include <convoy/comm/transport/wait.hpp>
 #include <convoy/core/memory.hpp>
 
 namespace convoy::comm {
@@ -479,25 +480,18 @@ int Served<T>::departed() {
 template <transport::Transport T>
 template <class Done>
 void Served<T>::wait(const char* what, Done done) {
-  const int spins = transport_.patience();
   const Seconds limit = everyone_->options().deadline;
-  Deadline deadline(limit);
-  int idle = 0;
+  transport::Wait wait(transport_, limit);
   for (;;) {
-    const std::uint32_t ticket = transport_.ticket();
     if (progress()) {
-      idle = 0;
-      deadline = Deadline(limit);
+      wait.moved();
       continue;
     }
     if (done()) return;
-    if (++idle < spins) {
-      transport::pause();
-      continue;
-    }
+    if (wait.again()) continue;
     const auto stop = [&](int peer, const transport::Blame& blame) {
       const std::string operation = concat("parameter server, ", what);
-      give_up(CommError({rank(), peer, operation, 0, 0, deadline.elapsed(), blame.culprit}, blame.reason));
+      give_up(CommError({rank(), peer, operation, 0, 0, wait.elapsed(), blame.culprit}, blame.reason));
     };
     if (const int gone = departed(); gone >= 0) {
       const std::string why(transport_.departed(gone));
@@ -507,10 +501,10 @@ void Served<T>::wait(const char* what, Done done) {
     }
     // Between two steps nobody is behind: workers evaluate, or load data, for as long as they like within
     // reason.
-    if (deadline.expired())
-      if (const int peer = awaited(); peer >= 0 || deadline.elapsed() > 10 * limit.count())
+    if (wait.late())
+      if (const int peer = awaited(); peer >= 0 || wait.elapsed() > 10 * limit.count())
         stop(peer, transport::blame_late(transport_, peer, limit));
-    transport_.rest(ticket, idle - spins);
+    wait.rest();
   }
 }
 

@@ -1,5 +1,6 @@
 // Bell: a counter that wakes a sleeping waiter when it moves (an event count), with a time limit on the
-// sleep, which std::atomic::wait does not have.
+// sleep, which std::atomic::wait does not have. While nobody means to sleep, ringing it only reads, so that
+// those who look all the time and those who tell them something do not contend for it.
 #pragma once
 
 #include <atomic>
@@ -20,34 +21,40 @@ namespace convoy::transport {
 template <bool across_processes = false>
 class Bell {
  public:
-  std::uint32_t count() const { return count_.load(std::memory_order_seq_cst); }
+  /// Tells that the caller means to sleep, after one more look at what it waits for; what is said by then,
+  /// with a sequentially consistent store, it finds in that look, and what is said later ends its sleep.
+  /// Followed by `sleep` or `stir`.
+  std::uint32_t doze() {
+    sleepers_.fetch_add(1, std::memory_order_seq_cst);
+    return count_.load(std::memory_order_seq_cst);
+  }
+  void stir() { sleepers_.fetch_sub(1, std::memory_order_seq_cst); }
 
-  /// Wakes whoever sleeps. Cheap when nobody does.
+  /// Wakes whoever sleeps.
   void ring() {
+    if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
     count_.fetch_add(1, std::memory_order_seq_cst);
 #if defined(__linux__)
-    if (sleepers_.load(std::memory_order_seq_cst) != 0)
-      ::syscall(SYS_futex, address(), across_processes ? FUTEX_WAKE : FUTEX_WAKE_PRIVATE, 0x7fffffff, nullptr,
-                nullptr, 0);
+    ::syscall(SYS_futex, address(), across_processes ? FUTEX_WAKE : FUTEX_WAKE_PRIVATE, 0x7fffffff, nullptr,
+              nullptr, 0);
 #endif
   }
 
   /// Sleeps until the count is no longer `seen`, or `limit` has passed, or for no reason.
   void sleep(std::uint32_t seen, std::chrono::nanoseconds limit) {
 #if defined(__linux__)
-    sleepers_.fetch_add(1, std::memory_order_seq_cst);
     if (count_.load(std::memory_order_seq_cst) == seen) {
       const timespec time{static_cast<time_t>(limit.count() / 1'000'000'000),
                           static_cast<long>(limit.count() % 1'000'000'000)};
       ::syscall(SYS_futex, address(), across_processes ? FUTEX_WAIT : FUTEX_WAIT_PRIVATE, seen, &time,
                 nullptr, 0);
     }
-    sleepers_.fetch_sub(1, std::memory_order_seq_cst);
 #else
     const auto end = std::chrono::steady_clock::now() + limit;
-    while (count() == seen && std::chrono::steady_clock::now() < end)
+    while (count_.load(std::memory_order_seq_cst) == seen && std::chrono::steady_clock::now() < end)
       std::this_thread::sleep_for(std::chrono::microseconds(50));
 #endif
+    stir();
   }
 
  private:

@@ -30,17 +30,20 @@ namespace convoy::transport::detail {
 inline constexpr int channel_capacity = 32;
 inline constexpr int channel_lanes = 9;
 
-/// The messages from one rank to another in one lane: a ring of slots.
+/// The messages from one rank to another in one lane: a ring of slots. Each cache line has one writer, and is
+/// looked at while waiting by one reader at most: a message costs two lines' way between two cores.
 struct ChannelLane {
   struct Slot {
+    std::atomic<std::uint64_t> published{0};  // this message's number, from 1
     std::uint64_t place = 0;
     std::uint64_t bytes = 0;
+    std::uint64_t unused = 0;
   };
-  alignas(64) std::atomic<std::uint64_t> published{0};
-  std::uint64_t next_send = 0;  // the sender's own
-  Slot slots[channel_capacity];
+  static_assert(sizeof(Slot) == 32);
+  alignas(64) Slot slots[channel_capacity];
+  alignas(64) std::uint64_t next_send = 0;  // the sender's own
   alignas(64) std::atomic<std::uint64_t> consumed{0};
-  std::atomic<std::uint32_t> reading{0};
+  alignas(64) std::atomic<std::uint32_t> reading{0};
   std::uint64_t next_receive = 0;  // the receiver's own
 };
 
@@ -111,9 +114,11 @@ class Endpoint {
     const std::uint64_t sequence = l.next_send;
     request = {&l, sequence, peer, false};
     if (sequence - l.consumed.load(std::memory_order_acquire) >= capacity) return false;
-    l.slots[sequence % capacity] = {world_->place_of(rank_, data, bytes), bytes};
+    ChannelLane::Slot& slot = l.slots[sequence % capacity];
+    slot.place = world_->place_of(rank_, data, bytes);
+    slot.bytes = bytes;
     l.next_send = sequence + 1;
-    l.published.store(sequence + 1, std::memory_order_release);
+    slot.published.store(sequence + 1, std::memory_order_seq_cst);
     world_->rank(peer).bell.ring();
     return true;
   }
@@ -124,12 +129,13 @@ class Endpoint {
   }
 
   bool sent(Request& request) {
-    return request.lane->consumed.load(std::memory_order_acquire) > request.sequence;
+    return request.lane->consumed.load(std::memory_order_seq_cst) > request.sequence;
   }
 
   Arrival arrived(Request& request) {
     ChannelLane& l = *request.lane;
-    if (l.published.load(std::memory_order_acquire) <= request.sequence) return {};
+    const ChannelLane::Slot& slot = l.slots[request.sequence % capacity];
+    if (slot.published.load(std::memory_order_seq_cst) != request.sequence + 1) return {};
     // The sender may be gone with its memory: it withdraws first, and waits for those who are reading.
     l.reading.store(1, std::memory_order_seq_cst);
     if (world_->rank(request.peer).withdrawn.load(std::memory_order_seq_cst)) {
@@ -137,7 +143,6 @@ class Endpoint {
       return {};
     }
     request.reading = true;
-    const ChannelLane::Slot& slot = l.slots[request.sequence % capacity];
     const void* data = world_->at(rank_, request.peer, slot.place);
     if (data == nullptr) cancel(request);
     return {data, static_cast<std::size_t>(slot.bytes)};
@@ -145,7 +150,7 @@ class Endpoint {
 
   void release(Request& request) {
     request.lane->reading.store(0, std::memory_order_release);
-    request.lane->consumed.store(request.sequence + 1, std::memory_order_release);
+    request.lane->consumed.store(request.sequence + 1, std::memory_order_seq_cst);
     request.reading = false;
     world_->rank(request.peer).bell.ring();
   }
@@ -186,7 +191,8 @@ class Endpoint {
   void accuse(int peer) noexcept { world_->rank(rank_).accuses.store(peer, std::memory_order_release); }
   int accused(int rank) const { return world_->rank(rank).accuses.load(std::memory_order_acquire); }
 
-  std::uint32_t ticket() const { return world_->rank(rank_).bell.count(); }
+  std::uint32_t doze() { return world_->rank(rank_).bell.doze(); }
+  void stir() { world_->rank(rank_).bell.stir(); }
   void rest(std::uint32_t ticket, int) {
     world_->rank(rank_).bell.sleep(ticket, std::chrono::milliseconds(20));
   }

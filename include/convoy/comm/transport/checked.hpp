@@ -157,7 +157,8 @@ class Checked {
     if (!request.half) inner_.cancel(request.trailer);
   }
 
-  std::uint32_t ticket() const { return inner_.ticket(); }
+  std::uint32_t doze() { return inner_.doze(); }
+  void stir() { inner_.stir(); }
   void rest(std::uint32_t ticket, int round) { inner_.rest(ticket, round); }
   int patience() const { return inner_.patience(); }
   decltype(auto) departed(int peer) { return inner_.departed(peer); }

@@ -43,7 +43,7 @@ Blame find(T& transport, int peer, Seconds deadline, std::string reason) {
       if (culprit != peer) reason += concat("; it is rank ", culprit, " that everyone waits for");
       return {culprit, std::move(reason)};
     }
-    transport.rest(transport.ticket(), 1 << 20);
+    transport.rest(transport.doze(), 1 << 20);
   }
 }
 

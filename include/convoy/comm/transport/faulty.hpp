@@ -107,8 +107,9 @@ class Faulty {
   void release(Request& request) { inner_.release(request.inner); }
   void cancel(Request& request) noexcept { inner_.cancel(request.inner); }
 
-  std::uint32_t ticket() const { return inner_.ticket(); }
   /// What is held back comes without waking anybody.
+  std::uint32_t doze() { return 0; }
+  void stir() {}
   void rest(std::uint32_t, int round) { nap(round); }
   int patience() const { return inner_.patience(); }
   decltype(auto) departed(int peer) { return inner_.departed(peer); }

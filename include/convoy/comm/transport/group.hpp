@@ -49,7 +49,8 @@ class Group {
   bool sent(Request& request) { return world_.sent(request); }
   Arrival arrived(Request& request) { return world_.arrived(request); }
   void release(Request& request) { world_.release(request); }
-  std::uint32_t ticket() const { return world_.ticket(); }
+  std::uint32_t doze() { return world_.doze(); }
+  void stir() { world_.stir(); }
   void rest(std::uint32_t ticket, int round) { world_.rest(ticket, round); }
   int patience() const { return world_.patience(); }
   Pacing pacing() const { return transport::pacing(world_); }

@@ -51,7 +51,7 @@ class NodeWorld {
   NodeWorld(const NodeWorld&) = delete;
   NodeWorld& operator=(const NodeWorld&) = delete;
   ~NodeWorld() {
-    members_[rank_].record.life.store(static_cast<int>(Life::ended), std::memory_order_release);
+    members_[rank_].record.life.store(static_cast<int>(Life::ended));
     for (int r = 0; r < size_; ++r) members_[r].record.bell.ring();
     int over = 0;
     MPI_Finalized(&over);

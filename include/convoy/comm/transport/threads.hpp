@@ -71,7 +71,7 @@ class ThreadWorld {
 
   void leave(int r, Life life, std::string_view reason) {
     rank(r).write(rank(r).reason, reason);
-    rank(r).life.store(static_cast<int>(life), std::memory_order_release);
+    rank(r).life.store(static_cast<int>(life));
     for (auto& other : ranks_) other.bell.ring();
   }
 

@@ -54,8 +54,10 @@ concept Transport =
       { t.release(request) };
       { request.sequence } -> std::convertible_to<std::uint64_t>;
 
-      // rest(ticket, round) sleeps a little (the more, the higher the round), but not past an event after ticket().
-      { t.ticket() } -> std::same_as<std::uint32_t>;
+      // A rank that means to sleep calls doze(), looks once more, and then either rest(ticket, round), which sleeps a
+      // little (the more, the higher the round) but not past an event after doze(), or stir().
+      { t.doze() } -> std::same_as<std::uint32_t>;
+      { t.stir() };
       { t.rest(ticket, round) };
       // How often to look before resting.
       { k.patience() } -> std::same_as<int>;

@@ -1,0 +1,68 @@
+// Wait: how a rank waits for others, from the first look to the last. It looks often for a while, because
+// what it waits for is mostly under way; then it sleeps between looks, and gives its processor to others.
+#pragma once
+
+#include <cstdint>
+
+#include <convoy/comm/transport/transport.hpp>
+#include <convoy/core/clock.hpp>
+
+namespace convoy::transport {
+
+/// `for (;;) { if (<look: something moved>) wait.moved(); else if (<done>) return; else if (!wait.again()) {
+/// <who is gone? is it too late?> wait.rest(); } }`
+template <Transport T>
+class Wait {
+ public:
+  /// `naps`: there is something to look at that does not wake this rank.
+  Wait(T& transport, Seconds limit, bool naps = false)
+      : transport_(transport), limit_(limit), deadline_(limit), spins_(transport.patience()), naps_(naps) {}
+  ~Wait() { stir(); }
+  Wait(const Wait&) = delete;
+  Wait& operator=(const Wait&) = delete;
+
+  /// The deadline counts from the last time that something moved.
+  void moved() {
+    stir();
+    idle_ = 0;
+    deadline_ = Deadline(limit_);
+  }
+
+  /// Nothing has moved. True: look again before you rest.
+  bool again() {
+    if (++idle_ < spins_) {
+      pause();
+      return true;
+    }
+    if (naps_ || dozing_) return false;
+    ticket_ =
+        transport_.doze();  // what comes from now on ends the rest, and the next look finds what came before
+    return dozing_ = true;
+  }
+
+  void rest() {
+    if (naps_)
+      nap(idle_ - spins_);
+    else
+      transport_.rest(ticket_, idle_ - spins_);
+    dozing_ = false;
+  }
+
+  bool late() const { return deadline_.expired(); }
+  double elapsed() const { return deadline_.elapsed(); }
+
+ private:
+  void stir() {
+    if (dozing_) transport_.stir();
+    dozing_ = false;
+  }
+
+  T& transport_;
+  Seconds limit_;
+  Deadline deadline_;
+  int spins_, idle_ = 0;
+  std::uint32_t ticket_ = 0;
+  bool naps_, dozing_ = false;
+};
+
+}  // namespace convoy::transport
