@@ -207,6 +207,7 @@ const std::vector<Row> rows = [] {
       {"hierarchical", "kill", 4, 0},
       {"ps", "kill", 3, 0},
       {"ps", "stop", 3, 0},
+      {"ring", "size", 2, 1},
       {"native", "kill", 2, 1},
       {"ring", "caught", 3, 2},
       {"direct", "caught", 3, 2},

@@ -176,3 +176,30 @@ TEST_CASE("a policy that differs is found, too") {
   CHECK_THROWS_WITH_AS(any.open({}, {arena, arena, cuts}),
                        "rank 1 differs from rank 0 in comm: native instead of ring", ConfigError);
 }
+
+TEST_CASE("a message that is longer than expected does not touch memory, and its size is told") {
+  constexpr int lane = 1;
+  constexpr std::size_t expected = 2000;
+  Mpi endpoint = Mpi().isolated();
+  endpoint.expect_sizes();
+  for (const std::size_t sent : {std::size_t{1000}, std::size_t{3000}, std::size_t{1} << 20}) {
+    CAPTURE(sent);
+    std::vector<unsigned char> bytes(std::size_t{1} << 20, static_cast<unsigned char>(endpoint.rank()));
+    Mpi::Request request;
+    if (endpoint.rank() == 1) {
+      endpoint.send(request, 0, lane, bytes.data(), sent);
+      while (!endpoint.sent(request)) transport::nap(0);
+    } else if (endpoint.rank() == 0) {
+      endpoint.receive(request, 1, lane, bytes.data(), expected);
+      transport::Arrival arrival;
+      while (arrival.data == nullptr) arrival = endpoint.arrived(request);
+      CHECK(arrival.bytes == sent);
+      CHECK(bytes == std::vector<unsigned char>(bytes.size(), 0));
+      // Tidies up, so that MPI can end: an exchange would have failed.
+      MPI_Cancel(&request.handle);
+      MPI_Wait(&request.handle, MPI_STATUS_IGNORE);
+      MPI_Recv(bytes.data(), static_cast<int>(sent), MPI_BYTE, 1, MPI_ANY_TAG, endpoint.comm(),
+               MPI_STATUS_IGNORE);
+    }
+  }
+}

@@ -117,6 +117,8 @@ class Faulty {
   int accused(int rank) { return inner_.accused(rank); }
   void withdraw(std::string_view reason) noexcept { inner_.withdraw(reason); }
 
+  void expect_sizes() requires requires(T& t) { t.expect_sizes(); }
+  { inner_.expect_sizes(); }
   auto memory() const requires requires(const T& t) { t.memory(); }
   { return inner_.memory(); }
   bool reaches(const void* data, std::size_t bytes) const requires requires(const T& t) {

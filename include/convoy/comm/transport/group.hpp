@@ -63,6 +63,8 @@ class Group {
   void cancel(Request& request) noexcept { world_.cancel(request); }
   void withdraw(std::string_view reason) noexcept { world_.withdraw(reason); }
 
+  void expect_sizes() requires requires(T& t) { t.expect_sizes(); }
+  { world_.expect_sizes(); }
   auto memory() const requires requires(const T& t) { t.memory(); }
   { return world_.memory(); }
   bool reaches(const void* data, std::size_t bytes) const requires requires(const T& t) {
