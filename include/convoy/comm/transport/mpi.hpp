@@ -248,8 +248,8 @@ class Mpi {
     // Messages of a lane keep their order, so that their numbers may come round soon.
     static constexpr std::uint64_t numbers = 256;
     int tag(int lane, std::uint64_t sequence, std::size_t bytes) const {
-      const std::uint64_t size = exact ? (bytes * 0x9e3779b97f4a7c15u >> 32) % sizes : 0;
-      return static_cast<int>(static_cast<std::uint64_t>(lane) * span + size * numbers + sequence % numbers);
+      const std::uint64_t of_size = exact ? (bytes * 0x9e3779b97f4a7c15u >> 32) % sizes : 0;
+      return static_cast<int>(static_cast<std::uint64_t>(lane) * span + of_size * numbers + sequence % numbers);
     }
     bool is(int tag, int lane, std::uint64_t sequence) const {
       const auto t = static_cast<std::uint64_t>(tag);
