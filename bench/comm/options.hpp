@@ -39,8 +39,8 @@ inline constexpr const char* usage =
     "  --types        element types of the collectives: some of f32,f64,bf16,f16,i32 (default f32)\n"
     "  --link-gbps    bandwidth of a node's link in Gbit/s, for bound_percent (default: measured)\n"
     "  --servers      parameter servers among the ranks (default: all of them)\n"
-    "  --segment-kib  how long the messages of a long block are (default 256)\n"
-    "  --window       segments under way at a time between two ranks (default 8)\n"
+    "  --segment-kib  how long the messages of a long block are (default: as suits the transport)\n"
+    "  --window       segments under way at a time between two ranks (default: likewise)\n"
     "and Google Benchmark's own (case names end in /manual_time):\n";
 
 namespace detail {

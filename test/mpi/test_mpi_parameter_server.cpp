@@ -15,11 +15,12 @@ using namespace convoy;
 namespace {
 
 template <class T>
-void check(const T& world, const comm::Service& service, bool exact) {
+void check(const T& world, const comm::Service& service, bool exact, bool elsewhere = false) {
   const std::int64_t count = 5'003;
   comm::Served<T> exchange(world, service, {.deadline = Seconds(20)});
-  Buffer<float> gradients(static_cast<std::size_t>(count), exchange.memory());
-  Buffer<float> parameters(static_cast<std::size_t>(count), exchange.memory());
+  auto* const memory = elsewhere ? std::pmr::new_delete_resource() : exchange.memory();
+  Buffer<float> gradients(static_cast<std::size_t>(count), memory);
+  Buffer<float> parameters(static_cast<std::size_t>(count), memory);
   const auto cuts = oracle::buckets(count);
   exchange.open(comm::Fingerprint().add("model", "none"), {gradients, parameters, cuts});
   const auto serve = [&](const comm::ServerPart& part) {
@@ -56,4 +57,6 @@ TEST_CASE("parameters are served between processes") {
   check(mpi, {comm::Stale<1>::consistency, 2, Placement::among}, false);
   check(shm, {{}, 3, Placement::among}, true);
   check(shm, {{}, 1, Placement::beside}, true);
+  check(shm, {{}, 2, Placement::among}, true, true);  // arenas that servers cannot read
+  check(shm, {comm::Stale<1>::consistency, 2, Placement::among}, false);
 }

@@ -43,6 +43,8 @@ struct Service {
 /// A training goes from `serve`, when the servers get worker 0's parameters, to `dismiss`, after which all
 /// workers have the same ones. A step of a worker sends each server its part of each bucket's gradients and
 /// is over when the parameters have come back. With sync, all workers make the same number of steps.
+/// Gradients and parameters are read and written where they lie: those of worker 0 must stay as they are from
+/// `serve` to the end of its first step.
 template <transport::Transport T>
 class Served {
   using Workers = Collectives<schedule::Ring, transport::Group<T>>;
@@ -54,7 +56,9 @@ class Served {
       : service_(checked(service, where.size())),
         transport_(where.isolated()),
         everyone_(std::make_unique<Engine<T>>(where, options)),
-        group_(transport::Group<T>(where, members()), options) {}
+        group_(transport::Group<T>(where, members()), options) {
+    if constexpr (requires { transport_.expect_sizes(); }) transport_.expect_sizes();
+  }
   Served(Served&&) = default;
   ~Served() {
     const auto receives = [](const Mailbox& mail) { return mail.receiving(); };
@@ -175,6 +179,12 @@ class Served {
     if (starting()) return worker == 0 ? -1 : 0;
     return state_->gone(worker) ? -1 : state_->before(worker, to_worker(worker).expected());
   }
+  // Takes the numbers of an opened letter to where they belong, if they have come.
+  bool fetch(Mailbox& mail, float* into) {
+    const std::span<const float> numbers = mail.numbers(transport_, into);
+    if (numbers.data() != into) std::copy(numbers.begin(), numbers.end(), into);
+    return !numbers.empty();
+  }
   bool receive_replies(int server);
   bool receive_pushes(int worker);
   void act(const typename detail::ServerState::Action& action, const float* gradients);
@@ -185,10 +195,16 @@ class Served {
   bool served() const {
     return std::all_of(owed_.begin(), owed_.end(), [](int replies) { return replies == 0; });
   }
-  bool delivered() {
-    const auto done = [&](Mailbox& mail) { return mail.delivered(transport_); };
-    return std::all_of(servers_.begin(), servers_.end(), done) &&
-           std::all_of(clients_.begin(), clients_.end(), done);
+  bool delivered(std::vector<Mailbox>& mails) {
+    return std::all_of(mails.begin(), mails.end(), [&](Mailbox& mail) { return mail.delivered(transport_); });
+  }
+  bool delivered() { return delivered(servers_) && delivered(clients_); }
+  // Whether servers can read an arena where it is.
+  bool reached(std::span<float> arena) const {
+    if constexpr (requires { transport_.reaches(arena.data(), arena.size_bytes()); })
+      return transport_.reaches(arena.data(), arena.size_bytes());
+    else
+      return true;
   }
   void start_over();
 
@@ -270,15 +286,20 @@ void Served<T>::open(const Fingerprint& fingerprint, const Layout& layout) {
     }
   servers_.clear();
   clients_.clear();
+  // A worker's gradients stay as they are until the step is over. A server's parameters do if no other
+  // worker's gradients may reach them first.
+  const bool copies = !reached(layout.gradients) || !reached(layout.parameters);
   if (role() == Role::worker)
     for (int s = 0; s < service_.servers; ++s)
-      servers_.emplace_back(rank_of(s), push_lane, reply_lane, parts(s), memory());
+      servers_.emplace_back(rank_of(s), push_lane, reply_lane, parts(s), copies, false, memory());
   if (serves()) {
+    // The first gradients of a sum become the sum.
     for (int w = 0; w < workers(); ++w)
-      clients_.emplace_back(w, reply_lane, push_lane, own_parts(), memory());
+      clients_.emplace_back(w, reply_lane, push_lane, own_parts(), !lockstep(), !lockstep() || w > 0,
+                            memory());
     state_.emplace(workers(), static_cast<int>(own_parts().size()), service_.consistency);
-    master_ = Buffer<float>(static_cast<std::size_t>(shard().size()));
-    sums_ = Buffer<float>(static_cast<std::size_t>(shard().size()));
+    master_ = Buffer<float>(static_cast<std::size_t>(shard().size()), memory());
+    if (lockstep()) sums_ = Buffer<float>(master_.size());
   }
 }
 
@@ -306,7 +327,7 @@ template <transport::Transport T>
 void Served<T>::finish(Update) {
   for (int b = 0; b < static_cast<int>(buckets_.size()); ++b)
     if (!begun_[static_cast<std::size_t>(b)]) begin(b);
-  wait("the exchange of a step", [&] { return served(); });
+  wait("the exchange of a step", [&] { return served() && delivered(servers_); });
   begun_.assign(buckets_.size(), false);
   begun_count_ = 0;
   ++step_;
@@ -353,12 +374,10 @@ bool Served<T>::receive_replies(int server) {
   int& owed = owed_[static_cast<std::size_t>(server)];
   bool moved = false;
   while (owed > 0) {
-    const Head* head = mail.look(transport_);
-    if (head == nullptr) break;
+    if (mail.open(transport_) == nullptr) break;
     const Part& its = part(server, mail.expected());
-    std::memcpy(layout_.parameters.data() + its.range.begin, head->numbers(),
-                static_cast<std::size_t>(its.range.size()) * sizeof(float));
-    mail.taken(transport_, *head);
+    if (!fetch(mail, layout_.parameters.data() + its.range.begin)) break;
+    mail.taken(transport_);
     --owed;
     const auto b = static_cast<std::size_t>(its.bucket);
     if (--missing_[b] == 0 && begun_[b] && observer_.call != nullptr)
@@ -373,33 +392,37 @@ bool Served<T>::receive_pushes(int worker) {
   Mailbox& mail = to_worker(worker);
   bool moved = false;
   while (update_ && !state_->gone(worker)) {
-    // What is not wanted yet is not looked at: whoever looks keeps its sender from going.
     if (before(worker) >= 0) break;
     const bool starting = this->starting();
-    const Head* head = mail.look(transport_);
+    const Head* head = mail.open(transport_);
     if (head == nullptr) break;
     const auto wrong = [&](int culprit, const auto&... what) {
       throw CommError({rank(), worker, "parameter server", mail.sequence(), 0, 0, culprit}, concat(what...));
     };
-    const auto on = [&](const auto& action) { act(action, head->numbers()); };
     const bool leaves = head->kind == Kind::goodbye;
     if (starting != (head->kind == Kind::start))
       wrong(worker, "rank ", worker, starting ? " began without its parameters" : " began twice");
     if (const int other = starting ? -1 : state_->contradicts(worker, leaves); other >= 0)
       wrong(leaves ? worker : other, "rank ", leaves ? worker : other, " left before rank ",
             leaves ? other : worker, " had made all its steps; with sync all make as many");
+    const int p = mail.expected();
+    const auto range = [&] { return own_parts()[static_cast<std::size_t>(p)].range; };
     if (leaves) {
-      state_->goodbye(worker, on);
+      state_->goodbye(worker, [&](const auto& action) { act(action, nullptr); });
     } else if (starting) {
-      const Range r = own_parts()[static_cast<std::size_t>(mail.expected())].range;
-      std::memcpy(held(master_, r), head->numbers(), static_cast<std::size_t>(r.size()) * sizeof(float));
+      if (!fetch(mail, held(master_, range()))) break;
       ++started_;
     } else {
-      if (const std::int64_t step = state_->pushed(worker, mail.expected()); head->step != step)
+      if (const std::int64_t step = state_->pushed(worker, p); head->step != step)
         wrong(worker, "rank ", worker, " is at step ", head->step, " where step ", step, " was expected");
-      state_->push(worker, mail.expected(), on);
+      // The parameters that it got last may be written only when they have gone.
+      if (!mail.gone(transport_, p)) break;
+      const auto gradients =
+          mail.numbers(transport_, lockstep() && worker == 0 ? held(sums_, range()) : nullptr);
+      if (gradients.empty()) break;
+      state_->push(worker, p, [&](const auto& action) { act(action, gradients.data()); });
     }
-    mail.taken(transport_, *head);
+    mail.taken(transport_);
     moved = true;
   }
   return moved;
@@ -409,18 +432,18 @@ template <transport::Transport T>
 void Served<T>::act(const typename detail::ServerState::Action& action, const float* gradients) {
   using Action = detail::ServerState::Action;
   const Range range = own_parts()[static_cast<std::size_t>(action.part)].range;
-  float* const sum_of_part = held(sums_, range);
   switch (action.kind) {
     case Action::keep:
-      std::memcpy(sum_of_part, gradients, static_cast<std::size_t>(range.size()) * sizeof(float));
+      if (!lockstep()) return;  // they are applied at once
+      if (float* sum_of_part = held(sums_, range); gradients != sum_of_part)
+        std::copy_n(gradients, range.size(), sum_of_part);
       return;
     case Action::add:
-      reduction<f32>(sum).loop(sum_of_part, gradients, range.size(), 1.0f);
+      reduction<f32>(sum).loop(held(sums_, range), gradients, range.size(), 1.0f);
       return;
     case Action::apply:
-      (*update_)({range, held(master_, range), sum_of_part,
-                  service_.consistency.sync ? 1.0f : static_cast<float>(workers()), action.step,
-                  action.count});
+      (*update_)({range, held(master_, range), lockstep() ? held(sums_, range) : gradients,
+                  lockstep() ? 1.0f : static_cast<float>(workers()), action.step, action.count});
       return;
     case Action::reply:
       to_worker(action.worker).post({Kind::reply, action.part, action.step});
@@ -461,6 +484,9 @@ int Served<T>::awaited() {
     if (rank_of(s) != rank() && needs(s)) return rank_of(s);
   if (!state_) return -1;
   int behind = state_->awaited();
+  // Or one whose letter has come in part.
+  for (int w = 0; behind < 0 && w < static_cast<int>(clients_.size()); ++w)
+    if (to_worker(w).opened()) behind = w;
   // Or one without whom another's letter may not be taken.
   for (int w = 0; update_ && behind < 0 && w < static_cast<int>(clients_.size()); ++w)
     if (const int first = before(w); first >= 0 && to_worker(w).waiting(transport_)) behind = first;
