@@ -249,7 +249,8 @@ class Mpi {
     static constexpr std::uint64_t numbers = 256;
     int tag(int lane, std::uint64_t sequence, std::size_t bytes) const {
       const std::uint64_t of_size = exact ? (bytes * 0x9e3779b97f4a7c15u >> 32) % sizes : 0;
-      return static_cast<int>(static_cast<std::uint64_t>(lane) * span + of_size * numbers + sequence % numbers);
+      return static_cast<int>(static_cast<std::uint64_t>(lane) * span + of_size * numbers +
+                              sequence % numbers);
     }
     bool is(int tag, int lane, std::uint64_t sequence) const {
       const auto t = static_cast<std::uint64_t>(tag);
