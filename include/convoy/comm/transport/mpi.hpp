@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@
 #include <convoy/comm/transport/mpi_session.hpp>
 #include <convoy/comm/transport/transport.hpp>
 #include <convoy/comm/watchdog.hpp>
+#include <convoy/core/clock.hpp>
 
 namespace convoy::transport {
 
@@ -123,9 +125,20 @@ class Mpi {
 
   void release(Request&) {}
 
-  /// Nothing: once no MPI call is made any more, nobody writes to this rank's memory, whereas every further
-  /// call may go on with a receive that cannot be cancelled.
-  void cancel(Request&) noexcept {}
+  /// Takes back a receive that no message has met, and gives one that a message has met, with all others of
+  /// this world, a tenth of a second to end: whoever calls MPI later, for whatever, must not have it written
+  /// to memory that is something else by then. Sends cannot be taken back.
+  void cancel(Request& request) noexcept {
+    if (request.into == nullptr || request.over) return;
+    request.over = true;
+    if (!state_->grace) state_->grace.emplace(Seconds(0.1));
+    MPI_Cancel(&request.handle);
+    int flag = 0;
+    for (int round = 0; MPI_Test(&request.handle, &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS && flag == 0 &&
+                        !state_->grace->expired();
+         ++round)
+      nap(round);
+  }
 
   void withdraw(std::string_view) noexcept { mpi::detail::broken = true; }
 
@@ -174,7 +187,7 @@ class Mpi {
     MPI_Count size = 0;
     MPI_Get_elements_x(&status, MPI_BYTE, &size);
     if (static_cast<std::size_t>(size) == request.bytes) return {};
-    request.over = true;
+    cancel(request);
     request.bytes = static_cast<std::size_t>(size);
     return {request.into, request.bytes};
   }
@@ -202,6 +215,7 @@ class Mpi {
     Seconds limit{60};
     int patience = 300;
     bool one_node = false;
+    std::optional<Deadline> grace;  // for what is taken back
     std::vector<std::uint64_t> sends, receives;
     int accusation[2] = {-1, -1};
     unsigned looks = 0, tests = 0;

@@ -70,7 +70,8 @@ concept Transport =
       // or -1.
       { t.accuse(peer) } noexcept;
       { t.accused(peer) } -> std::same_as<int>;
-      // Leaves alone what a receive may have found: after a failure, or to ask for it again later.
+      // Leaves alone what a receive may have found: after a failure, or, where it was found in place, to ask for it
+      // again later. Once it returns, nothing is written to where the receive said, if it can be helped.
       { t.cancel(request) } noexcept;
       // Gives everything up. Once it returns, no peer reads this rank's memory through the transport, if it can be helped.
       { t.withdraw(reason) } noexcept;
