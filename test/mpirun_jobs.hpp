@@ -39,6 +39,13 @@ struct Job {
   std::vector<Ending> endings{};
   std::string output{};  // everything that was written
   bool timely = false;   // all ranks ended within the limit
+
+  // How often a word was said.
+  int count(const std::string& word) const {
+    int times = 0;
+    for (std::size_t at = 0; (at = output.find(' ' + word + ' ', at)) != std::string::npos; ++at) ++times;
+    return times;
+  }
 };
 
 namespace detail {

@@ -121,14 +121,13 @@ TEST_CASE("200 seeded runs end right or with an error that names a rank, and non
     for (;;) {
       const std::uint64_t n = next++;
       if (n >= 200) return;
-      Faults faults{.delay = 0.05};
+      Faults faults{.delay = 0.05, .run = static_cast<std::uint32_t>(n)};
       const double rate = n % 8 == 0 ? 0 : 0.002 * static_cast<double>(1 + n % 5);
       (n % 4 == 0   ? faults.drop
        : n % 4 == 1 ? faults.truncate
        : n % 4 == 2 ? faults.corrupt
                     : faults.fail) = rate;
       const auto guard = [](const Bad& bad) { return Guarded(bad); };
-      // Philox draws by (seed, rank); the number of the run moves each rank's place in it.
       switch (n % 5) {
         case 0:
           run<comm::Ring<Guarded>>(n, faults, guard, count);

@@ -1,11 +1,13 @@
 // NEEDS: mpi
 // SANITIZE: none
 // SERIAL
+// TIMEOUT: 400
 // Faults under mpirun. The test starts jobs of this same program in which a rank is killed, stopped, fails,
 // is late or sends something else, and reads how all of them end: every survivor with an error that names the
 // culprit, a stopped one too once it is continued, and nobody hangs.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <fstream>
 #include <functional>
@@ -34,7 +36,11 @@ using transport::Shm;
 namespace {
 
 constexpr Seconds deadline(1.2);
+constexpr std::uint32_t seeds = 200, seeds_of_job = 25;
 constexpr double limit = 25;  // of a whole job; a machine that does much else starts MPI slowly
+
+using Bad = Faulty<Mpi, 3>;
+using Noisy = Checked<Bad>;
 
 struct Row {
   std::string policy, fault;
@@ -53,10 +59,7 @@ comm::Any exchange_for(const std::string& policy) {
   if (policy == "shm ps") return comm::make("ps", node(), options);
   if (policy == "hierarchical")
     return comm::Hierarchical<comm::Direct<Shm>, comm::Ring<Mpi>>(world, comm::Nodes({0, 0, 1, 1}), options);
-  if (policy == "checked") {
-    using Bad = Faulty<Mpi, 3>;
-    return comm::Ring<Checked<Bad>>(Checked<Bad>(Bad(world, {.delay = 0.05}, true)), options);
-  }
+  if (policy == "checked") return comm::Ring<Noisy>(Noisy(Bad(world, {.delay = 0.05}, true)), options);
   return comm::make(policy, world, options);
 }
 
@@ -190,8 +193,68 @@ void catch_error(const Row& row) {
   }
 }
 
+// A world of its own for each seed, some of whose messages are late, lost, short or changed, or whose ranks
+// fail. Every rank ends with the right bits or an error that names a rank.
+template <class Exchange>
+void run_seed(std::uint32_t seed) {
+  transport::Faults faults{.delay = 0.05, .run = seed};
+  const double rate = seed % 8 == 0 ? 0 : 0.002 * static_cast<double>(1 + seed % 5);
+  (seed % 4 == 0   ? faults.drop
+   : seed % 4 == 1 ? faults.truncate
+   : seed % 4 == 2 ? faults.corrupt
+                   : faults.fail) = rate;
+  const std::int64_t count = 500 + seed * 37 % 2000;
+  struct Result {
+    int failed = 0, named = 0, wrong = 0;
+    std::uint64_t hash = 0;
+  } mine;
+  try {
+    Exchange exchange(Noisy(Bad(Mpi(MPI_COMM_WORLD, Seconds(4)), faults, true)),
+                      {.deadline = Seconds(0.25), .segment_bytes = 256, .window = 2});
+    const auto values = oracle::train(exchange, count, 2, 3);
+    const auto expected = oracle::trained(exchange.size(), count, 2);
+    for (std::size_t i = 0; i < values.size(); ++i) mine.wrong += std::abs(values[i] - expected[i]) > 1e-3f;
+    mine.hash = comm::hash_of({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
+  } catch (const Error& error) {
+    mine.failed = 1;
+    mine.named = std::string(error.what()).find("rank") != std::string::npos;
+  }
+  int ranks = 0, failed = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  std::vector<Result> all(static_cast<std::size_t>(ranks));
+  MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, MPI_COMM_WORLD);
+  for (const Result& r : all) {
+    if (r.wrong != 0) fail("seed ", seed, ": a wrong result, and nobody noticed");
+    if (r.failed != 0 && r.named == 0) fail("seed ", seed, ": an error that names no rank");
+    failed += r.failed;
+  }
+  for (const Result& r : all)
+    if (failed == 0 && r.hash != mine.hash) fail("seed ", seed, ": different bits, and nobody noticed");
+  if (jobs::detail::my_rank() == 0) jobs::say(failed == 0 ? "right" : "reported", " ", seed);
+}
+void run_seeds(std::uint32_t first) {
+  for (std::uint32_t seed = first; seed < first + seeds_of_job; ++seed) switch (seed % 5) {
+      case 0:
+        run_seed<comm::Ring<Noisy>>(seed);
+        break;
+      case 1:
+        run_seed<comm::HalvingDoubling<Noisy>>(seed);
+        break;
+      case 2:
+        run_seed<comm::Tree<Noisy>>(seed);
+        break;
+      case 3:
+        run_seed<comm::Sharded<comm::Ring<Noisy>>>(seed);
+        break;
+      default:
+        run_seed<comm::Reproducible<comm::Ring<Noisy>>>(seed);
+        break;
+    }
+}
+
 void rank_main(const Row& row, int argc, char** argv) {
   const mpi::Session session{argc, argv, Seconds(20)};
+  if (row.policy == "seeds") return run_seeds(static_cast<std::uint32_t>(std::stoul(row.fault)));
   if (row.fault == "caught") return catch_error(row);
   if (row.fault == "stop while reading") return stop_while_reading();
   if (row.fault == "stop while folding") return stop_while_folding(row);
@@ -208,6 +271,7 @@ const std::vector<Row> rows = [] {
       {"ps", "kill", 3, 0},
       {"ps", "stop", 3, 0},
       {"ring", "size", 2, 1},
+      {"checked", "size", 2, 1},
       {"native", "kill", 2, 1},
       {"ring", "caught", 3, 2},
       {"direct", "caught", 3, 2},
@@ -259,6 +323,25 @@ TEST_CASE("every survivor names the culprit, and nobody hangs") {
     all.push_back({{row.policy, row.fault, std::to_string(row.culprit)}, row.ranks});
   jobs::run(all, 6, limit);
   for (std::size_t i = 0; i < all.size(); ++i) check(rows[i], all[i]);
+}
+
+TEST_CASE("200 seeded runs end right or with an error that names a rank, and none hangs") {
+  std::vector<jobs::Job> all;
+  for (std::uint32_t first = 0; first < seeds; first += seeds_of_job)
+    all.push_back({{"seeds", std::to_string(first), "0"}, 3});
+  jobs::run(all, 6, 2 * limit);
+  int right = 0, reported = 0;
+  for (const jobs::Job& job : all) {
+    INFO(job.output);
+    CHECK(job.timely);
+    for (const jobs::Ending& e : job.endings) CHECK(e.code == 0);
+    right += job.count("right");
+    reported += job.count("reported");
+  }
+  MESSAGE(right << " right, " << reported << " reported");
+  CHECK(right > 10);
+  CHECK(reported > 10);
+  CHECK(right + reported == static_cast<int>(seeds));
 }
 
 TEST_CASE("mpirun ends the job when a rank fails, with an exit code") {

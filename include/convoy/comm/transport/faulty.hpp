@@ -21,14 +21,15 @@ namespace convoy::transport {
 struct Faults {
   double delay = 0;  ///< a message is held back for up to `longest`
   Seconds longest{0.002};
-  double drop = 0;      ///< a message never arrives, and nothing behind it in its lane
-  double truncate = 0;  ///< a message arrives a byte short
-  double corrupt = 0;   ///< a bit of a message is turned: only under Checked, which finds it
-  double fail = 0;      ///< the sender throws, as if its program had failed
+  double drop = 0;        ///< a message never arrives, and nothing behind it in its lane
+  double truncate = 0;    ///< a message arrives a byte short
+  double corrupt = 0;     ///< a bit of a message is turned: only under Checked, which finds it
+  double fail = 0;        ///< the sender throws, as if its program had failed
+  std::uint32_t run = 0;  ///< other numbers are drawn in each run
 };
 
-/// Rank r's faults are those of (seed, r). `corrupt` copies what arrives, so that the sender's memory stays
-/// whole; it is refused unless `guarded`, which says that Checked is around.
+/// Rank r's faults are those of (seed, run, r). `corrupt` copies what arrives, so that the sender's memory
+/// stays whole; it is refused unless `guarded`, which says that Checked is around.
 template <Transport T, std::uint64_t seed = 0>
 class Faulty {
  public:
@@ -50,7 +51,8 @@ class Faulty {
       : inner_(inner),
         faults_(faults),
         guarded_(guarded),
-        numbers_(std::make_shared<Philox>(seed, static_cast<std::uint64_t>(inner.rank()))) {
+        numbers_(std::make_shared<Philox>(
+            seed, static_cast<std::uint64_t>(faults.run) << 32 | static_cast<std::uint64_t>(inner.rank()))) {
     if (faults.corrupt > 0 && !guarded)
       fail<ConfigError>(
           "faulty: nobody would notice a turned bit; put transport::Checked around it, and say guarded");
