@@ -1,0 +1,43 @@
+// Inboxes: memory that a message library may write to for as long as a receive is announced, which can be
+// longer than the owner of the memory lives.
+#pragma once
+
+#include <cstddef>
+#include <memory_resource>
+#include <vector>
+
+namespace convoy::comm::detail {
+
+/// Gives memory back only when told that nothing is under way any more (`free`); never after a failure, since
+/// a receive over such a library cannot be taken back.
+class Inboxes : public std::pmr::memory_resource {
+ public:
+  /// `at_once`: nobody writes to it but this rank itself.
+  explicit Inboxes(bool at_once) : at_once_(at_once) {}
+
+  void free() noexcept {
+    for (const Block& b : retired_) heap()->deallocate(b.data, b.bytes, b.align);
+    retired_.clear();
+  }
+
+ private:
+  struct Block {
+    void* data;
+    std::size_t bytes, align;
+  };
+
+  static std::pmr::memory_resource* heap() { return std::pmr::new_delete_resource(); }
+  void* do_allocate(std::size_t bytes, std::size_t align) override { return heap()->allocate(bytes, align); }
+  void do_deallocate(void* data, std::size_t bytes, std::size_t align) override {
+    if (at_once_)
+      heap()->deallocate(data, bytes, align);
+    else
+      retired_.push_back({data, bytes, align});
+  }
+  bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
+
+  bool at_once_;
+  std::vector<Block> retired_;
+};
+
+}  // namespace convoy::comm::detail
