@@ -214,6 +214,7 @@ Engine<T>::Engine(const T& where, const Options& options)
       options_(options),
       arenas_(*this),
       lanes_(static_cast<std::size_t>(T::lanes)) {
+  if constexpr (requires { port_.transport.expect_sizes(); }) port_.transport.expect_sizes();
   const transport::Pacing pacing = transport::pacing(port_.transport);
   if (options_.segment_bytes == 0) options_.segment_bytes = pacing.segment_bytes;
   if (options_.window == 0) options_.window = pacing.window;
