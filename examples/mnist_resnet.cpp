@@ -168,6 +168,8 @@ int run(int argc, char** argv) {
   const comm::Options comm_options{.deadline = Seconds(o.deadline),
                                    .codec = o.codec,
                                    .codec_fraction = o.codec_fraction,
+                                   .codec_rank = o.codec_rank,
+                                   .codec_warm_up = o.codec_warm_up,
                                    .servers = o.servers,
                                    .servers_beside = o.placement == "beside",
                                    .staleness = o.staleness,

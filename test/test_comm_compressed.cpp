@@ -21,16 +21,17 @@ namespace {
 const Options options{.deadline = Seconds(20)};
 
 /// Exchanges constant gradients for some steps; the mean of the sums on every rank must come to the true sum.
-template <class C>
-void converges(int ranks, std::int64_t count, int steps, double tolerance, double most_bytes_share) {
+template <class C, class... Codec>
+void converges(int ranks, std::int64_t count, int steps, double tolerance, double most_bytes_share,
+               std::span<const Tensor> tensors = {}, const Codec&... codec) {
   std::vector<std::vector<float>> last(static_cast<std::size_t>(ranks));
   std::atomic<int> right{0};
   std::atomic<std::int64_t> bytes{0};
   Threads::World(ranks).run([&](Threads endpoint) {
-    C exchange(endpoint, options);
+    C exchange(endpoint, options, codec...);
     Buffer<float> gradients(static_cast<std::size_t>(count)), parameters(static_cast<std::size_t>(count));
     const auto cuts = oracle::buckets(count);
-    exchange.open({}, {gradients, parameters, cuts});
+    exchange.open({}, {gradients, parameters, cuts, tensors});
     const std::int64_t before = exchange.traffic().bytes;
     std::vector<double> total(gradients.size());
     const auto mine = oracle::input<float>(exchange.rank(), count, 7);
@@ -130,9 +131,131 @@ TEST_CASE("compressed sums converge to the true ones in fewer bytes") {
   }
 }
 
+TEST_CASE("powersgd recovers what has its rank, feeds back the rest, and says what is not finite") {
+  const codec::PowerSgd codec{2};
+  CHECK(codec.compresses(30, 40));
+  CHECK_FALSE(codec.compresses(4, 1'000));
+  const Tensor tensors[] = {{{100, 1'300}, 30, 40}, {{1'310, 1'350}, 1, 40}, {{1'390, 2'590}, 30, 40}};
+  codec::Factors factors(codec, {100, 1'400}, tensors, 1, std::pmr::new_delete_resource());
+  CHECK(factors.left().size() + factors.right().size() == 2 * (30 + 40) + 100);
+  std::vector<float> values(1'300), sent, error(1'300);
+  const auto step = [&] {
+    sent = values;
+    factors.project(sent.data(), error.data());
+    factors.project_back(error.data());
+    factors.expand(sent.data());
+  };
+  // Nothing but zeros is no start that the next step would be stuck with.
+  step();
+  for (const float v : sent) CHECK(v == 0);
+  const auto thin = oracle::input<float>(0, 140, 4);
+  for (std::size_t i = 0; i < 30; ++i)
+    for (std::size_t j = 0; j < 40; ++j)
+      values[i * 40 + j] = thin[i] * thin[60 + j] + thin[30 + i] * thin[100 + j];
+  for (std::size_t i = 1'200; i < 1'300; ++i) values[i] = static_cast<float>(i);
+  step();
+  for (std::size_t i = 0; i < 1'200; ++i) CHECK(sent[i] == doctest::Approx(values[i]).epsilon(1e-4));
+  for (std::size_t i = 1'200; i < 1'300; ++i) CHECK(sent[i] == values[i]);
+  // Of a matrix of any rank, what is sent and what is kept make up the whole; the kept part stays bounded.
+  std::fill(error.begin(), error.end(), 0.0f);
+  values = oracle::input<float>(1, 1'300, 5);
+  std::vector<double> total(values.size());
+  for (int k = 1; k <= 200; ++k) {
+    step();
+    for (std::size_t i = 0; i < total.size(); ++i) total[i] += sent[i];
+  }
+  for (std::size_t i = 0; i < total.size(); ++i) {
+    CHECK(std::abs(total[i] + error[i] - 200.0 * values[i]) < 0.02);
+    CHECK(std::abs(total[i] / 200 - values[i]) < 0.3);
+  }
+  values[7] = std::numeric_limits<float>::quiet_NaN();
+  step();
+  CHECK(std::isnan(sent[7]));
+  values[7] = 0;
+  step();
+  for (const float v : sent) CHECK(std::isfinite(v));
+  std::fill(error.begin(), error.end(), 0.0f);
+  std::fill(values.begin(), values.end(), 1e-42f);
+  step();
+  for (const float v : sent) CHECK(std::abs(v) <= 1e-41f);
+}
+
+TEST_CASE("powersgd makes the same of a matrix in panels as of one in rows") {
+  constexpr std::int64_t rows = 96, columns = 70, size = rows * columns;
+  const codec::PowerSgd codec{3};
+  const auto thin = oracle::input<float>(0, 3 * (rows + columns), 4);
+  const auto at = [](std::int64_t row, std::int64_t column, std::int64_t panel) {
+    return static_cast<std::size_t>((row / panel * columns + column) * panel + row % panel);
+  };
+  for (const std::int64_t panel : {1, 6, 32, 96}) {
+    CAPTURE(panel);
+    const Tensor tensor[] = {{{0, size}, rows, columns, panel}};
+    codec::Factors factors(codec, {0, size}, tensor, 1, std::pmr::new_delete_resource());
+    CHECK(factors.left().size() + factors.right().size() == 3 * (rows + columns));
+    std::vector<float> sent(size), whole(size), error(size);
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (std::int64_t j = 0; j < columns; ++j)
+        for (int k = 0; k < 3; ++k)
+          whole[at(i, j, panel)] += thin[static_cast<std::size_t>(k * rows + i)] *
+                                    thin[static_cast<std::size_t>(3 * rows + k * columns + j)];
+    sent = whole;
+    factors.project(sent.data(), error.data());
+    factors.project_back(error.data());
+    factors.expand(sent.data());
+    for (std::size_t i = 0; i < sent.size(); ++i) {
+      CHECK(std::abs(sent[i] - whole[i]) < 1e-4f);
+      CHECK(std::abs(error[i]) < 1e-4f);
+    }
+  }
+}
+
+TEST_CASE("powersgd factors the tensors of each bucket, the same on all ranks") {
+  // The fourth is cut by a bucket, so it goes as it is; so does what no tensor covers.
+  const Tensor tensors[] = {{{0, 4'000}, 40, 100},
+                            {{4'000, 4'400}, 1, 400},
+                            {{4'500, 12'500}, 80, 100, 16},
+                            {{13'000, 14'000}, 20, 50},
+                            {{20'007, 39'207}, 160, 120, 32}};
+  for (const int ranks : {1, 2, 3, 4}) {
+    using P = codec::PowerSgd;
+    converges<Compressed<Ring<Threads>, P>>(ranks, 40'000, 60, 0.8 * ranks, 0.30, tensors, P{4, 0});
+    converges<Compressed<Tree<Threads>, P>>(ranks, 40'000, 3, 10.0 * ranks, 0.60, tensors, P{4, 0});
+    converges<Compressed<Ring<Threads>, P>>(ranks, 40'000, 2, 1e-5 * ranks, 1.001, {}, P{4, 0});
+    // Steps of warm-up are exact, and cost what they do without a codec.
+    converges<Compressed<Ring<Threads>, P>>(ranks, 40'000, 2, 1e-5 * ranks, 1.001, tensors, P{4, 2});
+    converges<Compressed<Ring<Threads>, P>>(ranks, 40'000, 4, 10.0 * ranks, 0.65, tensors, P{4, 2});
+  }
+  Compressed<Ring<Threads>, codec::PowerSgd> alone{Threads{}, options};
+  std::vector<float> arena(100);
+  const Range whole[] = {{0, 100}};
+  for (const std::vector<Tensor>& wrong : {std::vector<Tensor>{{{0, 100}, 9, 11}},
+                                           {{{0, 100}, 20, 5, 6}},
+                                           {{{50, 101}, 3, 17}},
+                                           {{{50, 100}, 5, 10}, {{0, 50}, 5, 10}}})
+    CHECK_THROWS_AS(alone.open({}, {arena, arena, whole, wrong}), ConfigError);
+  CHECK_THROWS_AS((Compressed<Ring<Threads>, codec::PowerSgd>(Threads{}, options, {0})), ConfigError);
+  CHECK_THROWS_AS((Compressed<Ring<Threads>, codec::PowerSgd>(Threads{}, options, {4, -1})), ConfigError);
+}
+
+TEST_CASE("ranks that would warm powersgd up for different times do not start") {
+  std::atomic<int> refused{0};
+  Threads::World(2).run([&](Threads endpoint) {
+    using Exchange = Compressed<Ring<Threads>, codec::PowerSgd>;
+    Exchange exchange(endpoint, options, {4, endpoint.rank()});
+    std::vector<float> arena(100);
+    const Range whole[] = {{0, 100}};
+    try {
+      exchange.open({}, {arena, arena, whole});
+    } catch (const ConfigError& error) {
+      refused += std::string_view(error.what()).find("warm-up") != std::string_view::npos;
+    }
+  });
+  CHECK(refused == 2);
+}
+
 TEST_CASE("codecs are chosen by name") {
   Threads::World(2).run([](Threads endpoint) {
-    for (const char* codec : {"bf16", "f16", "int8", "topk"})
+    for (const char* codec : {"bf16", "f16", "int8", "topk", "powersgd"})
       if (comm::make("ring", endpoint, {.deadline = Seconds(20), .codec = codec}).policy() != codec)
         throw std::logic_error(codec);
   });

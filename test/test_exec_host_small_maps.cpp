@@ -83,3 +83,33 @@ TEST_CASE("host: the canonical order gives the same model as the chosen one") {
   exec::read_canonical<float>(plan, p, canonical.parameters(), in_plan_order);
   CHECK(values == in_plan_order);
 }
+
+TEST_CASE("host: tells how weights stand as matrices") {
+  const DynamicPlan dynamic([](auto& g) {
+    define(g, 32, 64, {3, 3, 3, 2, 1});
+    auto x = g.conv2d(g.input("large", {3, 40, 40}), {.channels = 32, .kernel = 3, .padding = 1});
+    g.output("pooled", g.global_avg_pool(g.conv2d(x, {.channels = 64, .kernel = 5, .stride = 2})));
+  });
+  const Plan& plan = dynamic;
+  HostF32 chosen(plan, 8, {.threads = 1}), canonical(plan, 8, {.threads = 1, .canonical = true});
+  CHECK(chosen.panel(plan.nodes[static_cast<std::size_t>(plan.find("tested"))].parameter) == 32);
+  for (int p = 0; p < static_cast<int>(plan.parameter_list.size()); ++p) {
+    const auto& parameter = plan.parameter_list[static_cast<std::size_t>(p)];
+    if (parameter.shape.rank < 2) continue;
+    INFO(parameter.name.view());
+    CHECK(canonical.panel(p) == 1);
+    const std::int64_t panel = chosen.panel(p), rows = parameter.shape[0];
+    REQUIRE(panel > 0);
+    std::vector<float> row_of(static_cast<std::size_t>(parameter.shape.size()));
+    for (std::size_t i = 0; i < row_of.size(); ++i)
+      row_of[i] = static_cast<float>(i / (row_of.size() / static_cast<std::size_t>(rows)));
+    chosen.write_parameter(p, row_of);
+    const Range live = plan.slots[static_cast<std::size_t>(p)].live;
+    const std::int64_t strip = panel * (live.size() / rows);
+    std::int64_t wrong = 0;
+    for (std::int64_t i = 0; i < live.size(); ++i)
+      wrong += chosen.parameters()[static_cast<std::size_t>(live.begin + i)] !=
+               static_cast<float>(i / strip * panel + i % panel);
+    CHECK(wrong == 0);
+  }
+}

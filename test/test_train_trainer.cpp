@@ -1,5 +1,6 @@
 // SANITIZE: address thread
 // Trainer: what ranks, batches, accumulation, callbacks and faults do to a training.
+#include <array>
 #include <atomic>
 #include <sstream>
 
@@ -17,6 +18,16 @@ typename ThreadTrainer<Model>::Config config(int batch) {
   return {.batch = batch, .optimizer = {.lr = 0.05f, .momentum = 0.9f, .weight_decay = 1e-3f}};
 }
 
+/// Most of its parameters are in matrices.
+struct Wide {
+  static constexpr void define(auto& g) {
+    auto x = g.relu(g.linear(g.flatten(g.input("image", image)), {.features = 96}));
+    x = g.linear(g.relu(g.linear(x, {.features = 96})), {.features = classes});
+    g.output("logits", x);
+    g.loss(g.cross_entropy(x, g.label("label", classes)));
+  }
+};
+
 }  // namespace
 
 TEST_CASE("two ranks with batch B train as one rank with batch 2B") {
@@ -33,6 +44,26 @@ TEST_CASE("two ranks with batch B train as one rank with batch 2B") {
   const auto start =
       train_test::train<ThreadTrainer<Plain>>(1, config<Plain>(20), set, {.steps = 1, .log = nullptr});
   CHECK(largest_difference(one, start) > 1e-3f);
+}
+
+TEST_CASE("a Comm that factors matrices is given those of the plan, and sends fewer bytes") {
+  const Blobs blobs(400);
+  using Factored =
+      Trainer<Wide, optim::Sgd, comm::Compressed<comm::Ring<transport::Threads>, comm::codec::PowerSgd>,
+              exec::Reference<f32>>;
+  std::vector<std::vector<float>> all(2);
+  std::array<std::int64_t, 2> bytes{};
+  transport::Threads::World(2).run([&](const transport::Threads& endpoint) {
+    const auto me = static_cast<std::size_t>(endpoint.rank());
+    Factored trainer{config<Wide>(20), endpoint, comm::Options{}, comm::codec::PowerSgd{.warm_up_steps = 10}};
+    const std::int64_t before = trainer.comm().traffic().bytes;
+    const auto report = trainer.fit(blobs, {.epochs = 6, .log = nullptr});
+    bytes[me] = (trainer.comm().traffic().bytes - before) / report.steps;
+    CHECK(report.epochs.back().loss < report.epochs.front().loss / 2);
+    all[me] = all_parameters(trainer);
+  });
+  CHECK(all[0] == all[1]);
+  for (const std::int64_t b : bytes) CHECK(b < Factored::plan.parameters() * 4 / 3);
 }
 
 TEST_CASE("ranks with unequal shares train as one rank with the same global batches") {

@@ -1,4 +1,5 @@
-// The gradient buckets of published models: what an exchange has to carry in one training step.
+// The gradient buckets of published models, and the matrices in them: what an exchange has to carry in one
+// training step.
 #pragma once
 
 #include <array>
@@ -7,29 +8,14 @@
 #include <string_view>
 #include <vector>
 
+#include <convoy/comm/comm.hpp>
 #include <convoy/core/range.hpp>
 #include <convoy/graph/buckets.hpp>
 #include <convoy/graph/plan.hpp>
 #include <convoy/models/resnet.hpp>
+#include <convoy/train/matrices.hpp>
 
 namespace bench {
-
-/// The buckets of a model whose tensors have `sizes` elements, in the order in which backward finishes them.
-template <std::size_t tensors>
-constexpr std::vector<convoy::Range> cut(const std::array<std::int64_t, tensors>& sizes) {
-  std::array<convoy::graph::Slot, tensors> slots{};
-  std::array<int, tensors> order{};
-  std::array<convoy::Range, tensors> buckets{};
-  std::int64_t end = 0;
-  for (std::size_t i = 0; i < tensors; ++i) {
-    slots[i].live = {end, end + sizes[i]};
-    end += convoy::graph::align_slot(sizes[i]);
-    order[i] = static_cast<int>(i);
-  }
-  const int count = convoy::graph::make_buckets(slots.data(), order.data(), static_cast<int>(tensors), end,
-                                                {}, buckets.data());
-  return {buckets.begin(), buckets.begin() + count};
-}
 
 /// BERT-base, uncased (Devlin et al. 2019): 109,482,240 parameters in 199 tensors, as backward finishes them.
 constexpr auto bert_base_tensors() {
@@ -70,18 +56,38 @@ static_assert(total(bert_base_tensors()) == 109'482'240);
 struct ModelBuckets {
   std::string_view name;
   std::vector<convoy::Range> ranges;
+  std::vector<convoy::comm::Tensor> tensors;
   std::int64_t elements() const { return ranges.back().end; }
 };
 
+inline ModelBuckets bert_base() {
+  constexpr std::int64_t hidden = 768;
+  ModelBuckets model{"bert_base", {}, {}};
+  std::vector<convoy::graph::Slot> slots;
+  std::vector<int> order;
+  std::int64_t end = 0;
+  for (const std::int64_t size : bert_base_tensors()) {
+    slots.push_back({{end, end + size}, {}});
+    order.push_back(static_cast<int>(order.size()));
+    if (size > 4 * hidden) model.tensors.push_back({slots.back().live, size / hidden, hidden});
+    end += convoy::graph::align_slot(size);
+  }
+  model.ranges.resize(slots.size());
+  model.ranges.resize(static_cast<std::size_t>(convoy::graph::make_buckets(
+      slots.data(), order.data(), static_cast<int>(slots.size()), end, {}, model.ranges.data())));
+  return model;
+}
+
 inline std::vector<ModelBuckets> models() {
   constexpr convoy::Image imagenet{3, 224, 224};
-  const auto of = [](const convoy::Plan& plan) {
-    return std::vector<convoy::Range>(plan.buckets.begin(), plan.buckets.end());
+  const auto of = [](std::string_view name, const convoy::Plan& plan) {
+    return ModelBuckets{name,
+                        {plan.buckets.begin(), plan.buckets.end()},
+                        convoy::train::matrices(plan, [](int) { return 1; })};
   };
-  return {{"resnet18", of(convoy::plan_of<convoy::models::ResNet18<imagenet, 1000>>)},
-          {"resnet50", of(convoy::plan_of<convoy::models::ResNet50<imagenet, 1000>>)},
-          {"resnet101", of(convoy::plan_of<convoy::models::ResNet101<imagenet, 1000>>)},
-          {"bert_base", cut(bert_base_tensors())}};
+  return {of("resnet18", convoy::plan_of<convoy::models::ResNet18<imagenet, 1000>>),
+          of("resnet50", convoy::plan_of<convoy::models::ResNet50<imagenet, 1000>>),
+          of("resnet101", convoy::plan_of<convoy::models::ResNet101<imagenet, 1000>>), bert_base()};
 }
 
 }  // namespace bench

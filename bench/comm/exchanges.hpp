@@ -20,9 +20,10 @@ struct Arenas {
   Arenas(comm::Any c, const ModelBuckets& model, bool updates)
       : comm(std::move(c)),
         buckets(model.ranges),
+        tensors(model.tensors),
         gradients(static_cast<std::size_t>(model.elements()), comm.memory()),
         parameters(updates ? gradients.size() : 0, comm.memory()) {
-    comm.open({}, {gradients, parameters, buckets});
+    comm.open({}, {gradients, parameters, buckets, tensors});
   }
   Arenas(const Arenas&) = delete;
   Arenas& operator=(const Arenas&) = delete;
@@ -37,6 +38,7 @@ struct Arenas {
 
   comm::Any comm;
   std::vector<convoy::Range> buckets;
+  std::vector<comm::Tensor> tensors;
   convoy::Buffer<float> gradients, parameters;
 };
 

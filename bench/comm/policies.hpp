@@ -52,6 +52,7 @@ inline constexpr Policy policies[] = {
     encoded("ring-f16", "f16"),
     encoded("ring-int8", "int8"),
     encoded("ring-topk", "topk"),
+    encoded("ring-powersgd", "powersgd"),
 };
 
 /// Whether a transport has the policy.
@@ -85,6 +86,7 @@ template <class T>
 comm::Any comm_of(const Policy& policy, const Place<T>& place) {
   comm::Options options = place.options;
   options.codec = policy.codec;
+  options.codec_warm_up = 0;  // as in most steps of a training
   for (int r = 0; policy.weighted && r < place.size(); ++r) options.weights.push_back(r + 1);
   return comm::make(policy.comm, place.where, options);
 }

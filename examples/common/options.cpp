@@ -15,9 +15,13 @@ bool parse(int argc, char** argv, const std::string& program, const Choices& cho
       ->check(CLI::IsMember({"mpi", "shm", "threads"}));
   app.add_option("--ranks", o.ranks, "Ranks of the threads transport")->check(CLI::PositiveNumber);
   app.add_option("--codec", o.codec, "How a ring encodes gradients")
-      ->check(CLI::IsMember({"none", "bf16", "f16", "int8", "topk"}));
+      ->check(CLI::IsMember({"none", "bf16", "f16", "int8", "topk", "powersgd"}));
   app.add_option("--codec-fraction", o.codec_fraction, "Of the gradients that topk keeps")
       ->check(CLI::Range(1e-6, 1.0));
+  app.add_option("--codec-rank", o.codec_rank, "Columns of the factors of powersgd")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--codec-warmup", o.codec_warm_up, "First steps whose gradients powersgd sends as they are")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--servers", o.servers, "How many ranks serve parameters (ps...)")
       ->check(CLI::PositiveNumber);
   app.add_option("--placement", o.placement, "Servers are among the workers, or the last ranks beside them")

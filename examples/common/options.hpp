@@ -14,6 +14,8 @@ struct Options {
   int ranks = 1;          ///< threads that act as ranks
   std::string codec = "none";
   double codec_fraction = 0.01;
+  int codec_rank = 4;
+  std::int64_t codec_warm_up = 50;
   int servers = 1;                  ///< parameter servers
   std::string placement = "among";  ///< the workers, or beside them
   int staleness = 4;                ///< steps that a rank of ps-stale may be ahead

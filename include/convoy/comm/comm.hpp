@@ -19,10 +19,11 @@ namespace convoy::comm {
 
 enum class Role : unsigned char { worker, server };
 
-/// A tensor of the arenas as a matrix, for codecs that look at shapes.
+/// A tensor of the arenas as a matrix, for codecs that look at shapes. Its rows go by panels of `panel`, a
+/// divisor of `rows`: each panel is stored column after column, so that a panel of 1 is row-major order.
 struct Tensor {
   Range range;
-  std::int64_t rows = 1, columns = 1;
+  std::int64_t rows = 1, columns = 1, panel = 1;
 };
 
 /// The arenas that `open` connects. `buckets` are contiguous ranges of elements, the same on all ranks; the
@@ -144,15 +145,6 @@ bool lockstep(const C& comm) {
     return comm.lockstep();
   else
     return true;
-}
-
-/// Whether the policy looks at the shapes of tensors, so that the arenas must be in the canonical layout.
-template <Comm C>
-bool canonical(const C& comm) {
-  if constexpr (requires { comm.canonical(); })
-    return comm.canonical();
-  else
-    return false;
 }
 
 /// After `open`: the ranges that this rank updates, in ascending order; the optimizer needs state for no

@@ -19,6 +19,7 @@
 #include <convoy/train/composes.hpp>
 #include <convoy/train/config.hpp>
 #include <convoy/train/log.hpp>
+#include <convoy/train/matrices.hpp>
 #include <convoy/train/report.hpp>
 #include <convoy/train/speed.hpp>
 
@@ -73,8 +74,16 @@ class Trainer {
     take_share();
     build_exec();
     exec::initialize(*exec_, plan, config.seed);
-    comm_.open(fingerprint(),
-               {.gradients = exec_->gradients(), .parameters = exec_->parameters(), .buckets = plan.buckets});
+    tensors_ = train::matrices(plan, [&](int p) -> std::int64_t {
+      if constexpr (requires { exec_->panel(p); })
+        return exec_->panel(p);
+      else
+        return 1;
+    });
+    comm_.open(fingerprint(), {.gradients = exec_->gradients(),
+                               .parameters = exec_->parameters(),
+                               .buckets = plan.buckets,
+                               .tensors = tensors_});
     optimizer_.own(comm::updates(comm_, plan.buckets));
     comm_.broadcast(exec_->parameters(), 0);
     comm_.broadcast(exec_->statistics(), 0);
@@ -470,6 +479,7 @@ class Trainer {
   int most_rows_;  // of this rank in any batch
   train::ArenaOptimizer<Rule> optimizer_;
   std::optional<Exec> exec_;
+  std::vector<comm::Tensor> tensors_;
   Buffer<float> sum_;  // gradients of the micro-steps so far
   int micro_ = 0;
   std::int64_t steps_ = 0;

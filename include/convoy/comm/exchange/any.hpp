@@ -48,7 +48,6 @@ class Any {
   Traffic traffic() const { return held_->traffic(); }
   int workers() const { return held_->workers(); }
   bool lockstep() const { return held_->lockstep(); }
-  bool canonical() const { return held_->canonical(); }
   std::vector<Range> updates(std::span<const Range> buckets) const { return held_->updates(buckets); }
   void dismiss() { held_->dismiss(); }
   std::vector<double> shares(Call<double&> measure) { return held_->shares(measure); }
@@ -90,7 +89,6 @@ class Any {
     virtual Traffic traffic() const = 0;
     virtual int workers() const = 0;
     virtual bool lockstep() const = 0;
-    virtual bool canonical() const = 0;
     virtual std::vector<Range> updates(std::span<const Range>) const = 0;
     virtual void dismiss() = 0;
     virtual std::vector<double> shares(Call<double&>) = 0;
@@ -123,7 +121,6 @@ class Any {
     Traffic traffic() const override { return comm.traffic(); }
     int workers() const override { return comm::workers(comm); }
     bool lockstep() const override { return comm::lockstep(comm); }
-    bool canonical() const override { return comm::canonical(comm); }
     std::vector<Range> updates(std::span<const Range> buckets) const override {
       return comm::updates(comm, buckets);
     }
@@ -173,7 +170,11 @@ Any make(std::string_view policy, const T& where, const Options& options = {}) {
     if (options.codec == "int8") return Compressed<Ring<T>, codec::Int8>(where, options);
     if (options.codec == "topk")
       return Compressed<Ring<T>, codec::TopK>(where, options, {options.codec_fraction});
-    fail<ConfigError>("there is no codec \"", options.codec, "\"; choose none, bf16, f16, int8 or topk");
+    if (options.codec == "powersgd")
+      return Compressed<Ring<T>, codec::PowerSgd>(where, options,
+                                                  {options.codec_rank, options.codec_warm_up});
+    fail<ConfigError>("there is no codec \"", options.codec,
+                      "\"; choose none, bf16, f16, int8, topk or powersgd");
   }
   if (policy == "ring") return Ring<T>(where, options);
   if (policy == "halving-doubling") return HalvingDoubling<T>(where, options);

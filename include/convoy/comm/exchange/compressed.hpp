@@ -12,6 +12,7 @@
 
 #include <convoy/comm/codec/half.hpp>
 #include <convoy/comm/codec/int8.hpp>
+#include <convoy/comm/codec/power_sgd.hpp>
 #include <convoy/comm/codec/top_k.hpp>
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/exchange/all_reduce.hpp>
@@ -26,16 +27,19 @@ class Compressed;
 
 /// - codec::Bf16, codec::F16: the algorithm's own all-reduce on half-wide elements, added in f32 on each hop.
 /// - codec::Int8: each rank gets its own block of all the others' bytes, adds them up in f32 in the order of
-/// ranks
-///   and sends the sum encoded again: a value is rounded twice, never once a hop.
+///   ranks and sends the sum encoded again: a value is rounded twice, never once a hop.
 /// - codec::TopK: everyone gets everyone's pairs.
+/// - codec::PowerSgd: all-reduces of the left factors and of the right ones, in f32; what Layout::tensors
+///   does not name, or a bucket cuts, goes as it is.
+///
 /// Operations on a user's own spans are not encoded.
 template <class S, class T, class Codec>
 class Compressed<AllReduce<Algorithm<S, T>, true>, Codec> : public Collectives<S, T> {
   using Base = Collectives<S, T>;
   static constexpr bool bytewise = std::is_same_v<Codec, codec::Int8>;
   static constexpr bool sparse = std::is_same_v<Codec, codec::TopK>;
-  static constexpr int stages = bytewise ? 2 : 1;
+  static constexpr bool factored = std::is_same_v<Codec, codec::PowerSgd>;
+  static constexpr int stages = bytewise || factored ? 2 : 1;
   using AllGather = typename detail::HalvesOf<S>::AllGather;
 
  public:
@@ -46,6 +50,11 @@ class Compressed<AllReduce<Algorithm<S, T>, true>, Codec> : public Collectives<S
     if constexpr (sparse)
       if (!(codec.fraction > 0 && codec.fraction <= 1))
         fail<ConfigError>("topk keeps a fraction of the gradients above 0 and up to 1, not ", codec.fraction);
+    if constexpr (factored) {
+      if (codec.rank < 1) fail<ConfigError>("powersgd needs a rank of at least 1, not ", codec.rank);
+      if (codec.warm_up_steps < 0)
+        fail<ConfigError>("powersgd cannot warm up for ", codec.warm_up_steps, " steps");
+    }
   }
 
   void open(const Fingerprint& fingerprint, const Layout& layout);
@@ -68,6 +77,7 @@ class Compressed<AllReduce<Algorithm<S, T>, true>, Codec> : public Collectives<S
     }
     this->engine_->drain();
     pipeline_.reset();
+    ++steps_;
   }
 
  private:
@@ -80,6 +90,7 @@ class Compressed<AllReduce<Algorithm<S, T>, true>, Codec> : public Collectives<S
     Buffer<std::byte> encoded;          // what is sent, then what all have
     Buffer<std::byte> inbox, gathered;  // int8: of this rank's block; the sums
     Buffer<float> sum, left;            // int8: of this rank's block, and what its encoding leaves out
+    codec::Factors factors;             // powersgd
   };
 
   Bucket& at(int bucket) { return buckets_[static_cast<std::size_t>(bucket)]; }
@@ -90,15 +101,28 @@ class Compressed<AllReduce<Algorithm<S, T>, true>, Codec> : public Collectives<S
     return {std::min(b.range.size(), rank * b.block), std::min(b.range.size(), (rank + 1) * b.block)};
   }
 
+  void check_tensors(Fingerprint& fingerprint, const Layout& layout) const;
   void enter(int stage, int bucket);
   bool passed(int stage, int bucket) {
-    return this->engine_->over(stage == 0 ? bucket : pipeline_.size() + bucket);
+    if (warming_up()) return stage > 0 || this->engine_->over(slot_of(plain, bucket));
+    return this->engine_->over(slot_of(stage, bucket));
+  }
+  // Each stage has a slot of the engine for each bucket; beyond them are those that send gradients as they
+  // are.
+  static constexpr int plain = stages;
+  int slot_of(int stage, int bucket) const { return stage * pipeline_.size() + bucket; }
+  bool warming_up() const {
+    if constexpr (factored)
+      return steps_ < codec_.warm_up_steps;
+    else
+      return false;
   }
 
   Codec codec_;
   Layout layout_;
   std::vector<Bucket> buckets_;
   Buffer<float> error_;
+  std::int64_t steps_ = 0;
   std::vector<codec::TopK::Pair> room_;  // topk: for candidates
   Pipeline<stages> pipeline_;
 };
@@ -111,13 +135,15 @@ void Compressed<AllReduce<Algorithm<S, T>, true>, Codec>::open(const Fingerprint
   all.add("comm algorithm", S::name);
   all.add("comm codec", Codec::name);
   if constexpr (sparse) all.add("comm codec fraction", codec_.fraction);
+  if constexpr (factored) check_tensors(all, layout);
   Base::agree_on(all, layout, name);
   layout_ = layout;
   error_ = Buffer<float>(layout.gradients.size());
   const std::int64_t n = this->size();
   buckets_.clear();
   pipeline_.resize(static_cast<int>(layout.buckets.size()));
-  this->engine_->resize(stages * pipeline_.size());
+  this->engine_->resize((factored ? plain + 1 : stages) * pipeline_.size());
+  steps_ = 0;
   constexpr int lanes = (T::lanes - 1) / stages;
   const auto bytes = [&](std::int64_t size) {
     return Buffer<std::byte>(static_cast<std::size_t>(size), this->memory());
@@ -157,6 +183,21 @@ void Compressed<AllReduce<Algorithm<S, T>, true>, Codec>::open(const Fingerprint
       slot.data = b.encoded.data();
       slot.count = n * b.block * 8;
       this->engine_->assign(i, slot);
+    } else if constexpr (factored) {
+      b.factors =
+          codec::Factors(codec_, b.range, layout.tensors, static_cast<std::uint64_t>(i), this->memory());
+      slot.reduction = reduction<f32>(sum);
+      slot.count = count;
+      slot.program = &Base::program_for(slot.count, DType::f32);
+      slot.data = gradients(b);
+      this->engine_->assign(slot_of(plain, i), slot);
+      for (int stage = 0; stage < stages; ++stage, slot.lane += lanes) {
+        const std::span<float> factor = stage == 0 ? b.factors.left() : b.factors.right();
+        slot.count = static_cast<std::int64_t>(factor.size());
+        slot.program = &Base::program_for(slot.count, DType::f32);
+        slot.data = factor.data();
+        this->engine_->assign(slot_of(stage, i), slot);
+      }
     } else {
       using E = typename Codec::Element;
       b.encoded = bytes(count * static_cast<std::int64_t>(sizeof(E)));
@@ -168,6 +209,30 @@ void Compressed<AllReduce<Algorithm<S, T>, true>, Codec>::open(const Fingerprint
     }
     buckets_.push_back(std::move(b));
   }
+}
+
+template <class S, class T, class Codec>
+void Compressed<AllReduce<Algorithm<S, T>, true>, Codec>::check_tensors(Fingerprint& fingerprint,
+                                                                        const Layout& layout) const {
+  std::int64_t end = 0;
+  std::uint64_t hash = 0;
+  for (const Tensor& t : layout.tensors) {
+    if (t.range.begin < end || t.range.end > static_cast<std::int64_t>(layout.gradients.size()))
+      fail<ConfigError>("powersgd: the tensors must be in ascending order within the ",
+                        layout.gradients.size(), " gradients; one is at ", t.range.begin, " to ",
+                        t.range.end);
+    if (t.rows < 1 || t.columns < 1 || t.range.size() != t.rows * t.columns)
+      fail<ConfigError>("powersgd: a tensor of ", t.rows, " rows and ", t.columns, " columns cannot have ",
+                        t.range.size(), " elements");
+    if (t.panel < 1 || t.rows % t.panel != 0)
+      fail<ConfigError>("powersgd: ", t.rows, " rows cannot stand in panels of ", t.panel);
+    end = t.range.end;
+    for (const std::int64_t part : {t.range.begin, t.rows, t.columns, t.panel})
+      hash = (hash ^ static_cast<std::uint64_t>(part)) * 0x100000001b3ull;
+  }
+  fingerprint.add("comm codec rank", codec_.rank);
+  fingerprint.add("comm codec warm-up steps", codec_.warm_up_steps);
+  fingerprint.add("tensors", hash);
 }
 
 template <class S, class T, class Codec>
@@ -211,6 +276,17 @@ void Compressed<AllReduce<Algorithm<S, T>, true>, Codec>::enter(int stage, int b
           gradients(b)[pair.index] += pair.value;
         }
     }
+  } else if constexpr (factored) {
+    if (warming_up()) {
+      if (stage == 0) this->engine_->begin(slot_of(plain, bucket));
+      return;
+    }
+    if (stage == 0)
+      b.factors.project(gradients(b), error(b));
+    else if (stage == 1)
+      b.factors.project_back(error(b));
+    else
+      b.factors.expand(gradients(b));
   } else {
     auto* halves = reinterpret_cast<typename Codec::Element*>(b.encoded.data());
     if (stage == 0)
@@ -218,11 +294,12 @@ void Compressed<AllReduce<Algorithm<S, T>, true>, Codec>::enter(int stage, int b
     else
       Codec::decode(gradients(b), halves, count);
   }
-  if (stage < stages) this->engine_->begin(stage == 0 ? bucket : pipeline_.size() + bucket);
+  if (stage < stages) this->engine_->begin(slot_of(stage, bucket));
 }
 
 static_assert(Comm<Compressed<Ring<transport::Threads>, codec::Bf16>>);
 static_assert(Comm<Compressed<Ring<transport::Threads>, codec::Int8>>);
 static_assert(Comm<Compressed<Ring<transport::Threads>, codec::TopK>>);
+static_assert(Comm<Compressed<Ring<transport::Threads>, codec::PowerSgd>>);
 
 }  // namespace convoy::comm

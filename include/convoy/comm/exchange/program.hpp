@@ -20,8 +20,10 @@ struct Options {
   std::size_t segment_bytes = 0;     ///< how long the messages of a long block are; 0: as suits the transport
   int window = 0;                    ///< segments under way at a time between two ranks; 0: likewise
   schedule::CostModel cost{};        ///< what Auto reckons with on rank 0; all zero: measured
-  std::string_view codec = "none";   ///< of a ring chosen by name: none, bf16, f16, int8 or topk
+  std::string_view codec = "none";   ///< of a ring: none, bf16, f16, int8, topk or powersgd
   double codec_fraction = 0.01;      ///< of the gradients that topk keeps
+  int codec_rank = 4;                ///< columns of powersgd's factors
+  std::int64_t codec_warm_up = 50;   ///< first steps that powersgd sends as they are
   int servers = 1;                   ///< of a parameter server chosen by name
   bool servers_beside = false;       ///< on ranks of their own, the last, rather than among the workers
   int staleness = 4;                 ///< of "ps-stale", in steps

@@ -32,6 +32,7 @@ class Computation {
  public:
   virtual ~Computation() = default;
   virtual std::uint64_t layout_fingerprint() const = 0;
+  virtual std::int64_t panel(int i) const = 0;
   virtual int threads() const = 0;
   virtual std::span<float> parameters() = 0;
   virtual std::span<float> gradients() = 0;
@@ -75,6 +76,9 @@ class Host {
 
   std::string_view precision() const { return "f32"; }
   std::uint64_t layout_fingerprint() const { return computation_->layout_fingerprint(); }
+  /// How parameter i stands in the arena as a matrix of a row for each output: in panels of so many rows,
+  /// each column after column; 1 is row after row, 0 is neither.
+  std::int64_t panel(int i) const { return computation_->panel(i); }
   int threads() const { return computation_->threads(); }
   std::span<float> parameters() { return computation_->parameters(); }
   std::span<float> gradients() { return computation_->gradients(); }
@@ -135,6 +139,7 @@ class Engine final : public Computation {
   }
 
   std::uint64_t layout_fingerprint() const override { return parameters_.fingerprint(); }
+  std::int64_t panel(int i) const override { return parameters_.panel(backend_, i); }
   int threads() const override { return backend_.threads; }
   std::span<float> parameters() override { return parameters_.values(); }
   std::span<float> gradients() override { return parameters_.gradients(); }

@@ -91,6 +91,27 @@ class Parameters {
     return hash;
   }
 
+  /// See Host::panel. Read off the order itself, which a kernel or oneDNN chose.
+  std::int64_t panel(const Backend& backend, int p) const {
+    if (in_plan_order(p)) return 1;
+    const std::int64_t size = slot(p).live.size();
+    const std::int64_t rows = plan_->parameter_list[static_cast<std::size_t>(p)].shape[0];
+    const std::int64_t columns = size / rows;
+    const auto n = static_cast<std::size_t>(size);
+    std::vector<float> in_order(n), stored(n);  // the row of each element
+    for (std::size_t i = 0; i < n; ++i)
+      in_order[i] = static_cast<float>(static_cast<std::int64_t>(i) / columns);
+    permute(backend, p, in_order.data(), stored.data(), true);
+    std::int64_t panel = 1;
+    while (panel < rows && stored[static_cast<std::size_t>(panel)] == static_cast<float>(panel)) ++panel;
+    if (rows % panel != 0) return 0;
+    for (std::int64_t i = 0; i < size; ++i)
+      if (stored[static_cast<std::size_t>(i)] !=
+          static_cast<float>(i / (panel * columns) * panel + i % panel))
+        return 0;
+    return panel;
+  }
+
   void read(const Backend& backend, int p, std::span<float> to) const {
     expect_parameter(*plan_, p, to.size());
     std::vector<float> live(static_cast<std::size_t>(slot(p).live.size()));
@@ -119,17 +140,21 @@ class Parameters {
 
  private:
   const graph::Slot& slot(int p) const { return plan_->slots[static_cast<std::size_t>(p)]; }
+  bool in_plan_order(int p) const {
+    const Order& order = orders_[static_cast<std::size_t>(p)];
+    return is_empty(order.desc) && !order.place;
+  }
 
   void permute(const Backend& backend, int p, const float* from, float* to, bool into_slot) const {
     const Order& order = orders_[static_cast<std::size_t>(p)];
     const std::int64_t size = slot(p).live.size();
-    if (order.place) {
+    if (in_plan_order(p)) {
+      std::memcpy(to, from, static_cast<std::size_t>(size) * sizeof(float));
+    } else if (order.place) {
       for (std::int64_t i = 0; i < size; ++i) {
         const std::int64_t at = order.place(i);
         to[into_slot ? at : i] = from[into_slot ? i : at];
       }
-    } else if (is_empty(order.desc)) {
-      std::memcpy(to, from, static_cast<std::size_t>(size) * sizeof(float));
     } else {
       const Desc here = into_slot ? plain(p) : order.desc, there = into_slot ? order.desc : plain(p);
       dnnl::memory source(here, backend.engine, const_cast<float*>(from)), target(there, backend.engine, to);
