@@ -92,6 +92,7 @@ void train(const examples::Options& o, const Data& sets, comm::Any comm, const s
                          .seed = o.seed,
                          .timeline = o.timeline.empty() ? nullptr : &timeline},
                         std::move(comm)};
+  const std::int64_t sent = trainer.comm().traffic().bytes;
   const examples::ProgressBar bar(trainer.rank() == 0 && !o.quiet);
   const auto report = trainer.fit(sets.train, {.epochs = o.epochs,
                                                .steps = o.steps,
@@ -110,6 +111,7 @@ void train(const examples::Options& o, const Data& sets, comm::Any comm, const s
   if (trainer.rank() != 0) return;
   const examples::Summary summary{.model = o.model,
                                   .comm = o.comm,
+                                  .codec = o.codec,
                                   .transport = transport,
                                   .device = o.device,
                                   .precision = o.precision,
@@ -120,6 +122,7 @@ void train(const examples::Options& o, const Data& sets, comm::Any comm, const s
                                   .threads = threads,
                                   .shares = {trainer.shares().begin(), trainer.shares().end()},
                                   .parameters = ResNetTrainer::plan.parameters(),
+                                  .sent_bytes = trainer.comm().traffic().bytes - sent,
                                   .fit = report};
   if (!o.quiet) examples::print_table(summary);
   if (!o.json.empty()) examples::write_json(summary, o.json);

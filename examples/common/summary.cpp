@@ -26,6 +26,10 @@ StepTimes step_ms(const convoy::train::FitReport& fit) {
   return {*low * 1e3, convoy::train::median(seconds) * 1e3, *high * 1e3};
 }
 
+double sent_per_step(const Summary& s) {
+  return static_cast<double>(s.sent_bytes) / static_cast<double>(std::max<std::int64_t>(s.fit.steps, 1));
+}
+
 const char* name_of(convoy::train::StopReason reason) {
   switch (reason) {
     case convoy::train::StopReason::finished:
@@ -56,7 +60,8 @@ void print_table(const Summary& s) {
               "-------------------------------------");
   row("model", s.model + number(" (%lld parameters)", static_cast<long long>(s.parameters)));
   row("data", s.data + number(", %dx%d", s.image_size, s.image_size));
-  row("exchange", s.comm + " over " + s.transport);
+  row("exchange", s.comm + (s.codec == "none" ? "" : " of " + s.codec) + " over " + s.transport);
+  row("sent by a rank", number("%.2f MB a step", sent_per_step(s) / 1e6));
   row("ranks x batch", number("%d x %d", s.world, s.batch_per_rank));
   if (!s.shares.empty()) {
     std::string shares;
@@ -81,6 +86,8 @@ void write_json(const Summary& s, const std::string& path) {
   nlohmann::ordered_json object = {
       {"model", s.model},
       {"comm", s.comm},
+      {"codec", s.codec},
+      {"sent_bytes_per_step", sent_per_step(s)},
       {"transport", s.transport},
       {"device", s.device},
       {"precision", s.precision},

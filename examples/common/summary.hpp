@@ -10,12 +10,13 @@ namespace examples {
 
 /// The facts of one run.
 struct Summary {
-  std::string model, comm, transport, device, precision, data;
+  std::string model, comm, codec, transport, device, precision, data;
   int image_size = 0;
   int world = 1;  ///< ranks that compute
   int batch_per_rank = 0, threads = 1;
   std::vector<double> shares;  ///< of a batch; empty: equal
   std::int64_t parameters = 0;
+  std::int64_t sent_bytes = 0;  ///< by rank 0, in all steps
   convoy::train::FitReport fit;
 };
 
