@@ -51,7 +51,8 @@ constexpr bool proved(std::index_sequence<n...>) {
   return (... &&
           (verify(schedule::Direct{}, n + 1) && verify(schedule::DirectReduceScatter{}, n + 1) &&
            verify(schedule::DirectAllGather{}, n + 1) && verify(schedule::DirectReduceScatter{16}, n + 1) &&
-           verify(schedule::DirectAllGather{16}, n + 1) && verify(schedule::AllToAll{}, n + 1, 16)));
+           verify(schedule::DirectAllGather{16}, n + 1) && verify(schedule::Eager{}, n + 1) &&
+           verify(schedule::AllToAll{}, n + 1, 16)));
 }
 static_assert(proved(std::make_index_sequence<16>{}));
 
@@ -78,6 +79,13 @@ struct Races : schedule::Direct {  // every rank combines everything into its ow
       for (int p = 0; p < size; ++p) emit(schedule::Access{schedule::Access::load, p, c});
       emit(schedule::Access{schedule::Access::store, rank, c});
     }
+  }
+};
+struct Meddles : schedule::Eager {  // stores to a buffer whose owner may long be done
+  template <class Emit>
+  constexpr void accesses(int rank, int size, Emit&& emit) const {
+    for (int p = 0; p < size; ++p) emit(schedule::Access{schedule::Access::load, p, 0});
+    emit(schedule::Access{schedule::Access::store, (rank + 1) % size, 0});
   }
 };
 struct Misses : schedule::Direct {
@@ -132,9 +140,11 @@ TEST_CASE("wrong schedules over shared memory are refused for what is wrong with
   CHECK(schedule::verify(Twice{}, 4).fault == Fault::double_count);
   CHECK(schedule::verify(Forgets{}, 4).fault == Fault::incomplete);
   CHECK(schedule::verify(Races{}, 4).fault == Fault::overwritten);
+  CHECK(schedule::verify(Meddles{}, 4).fault == Fault::overwritten);
   CHECK(schedule::verify(Misses{}, 4).fault == Fault::incomplete);
   CHECK(schedule::verify(schedule::Direct{}, 1024));
   CHECK(schedule::verify(schedule::DirectReduceScatter{}, 1000));
+  CHECK(schedule::verify(schedule::Eager{}, 1000));
   CHECK(schedule::verify(schedule::AllToAll{4}, 60, 16));
 }
 
@@ -165,6 +175,35 @@ TEST_CASE_TEMPLATE("sums come in the order of ranks, whatever the algorithm", A,
         CAPTURE(count);
         CHECK(right == 7 * ranks);
       }
+}
+
+TEST_CASE("sums of a few values are right again and again, whoever is late") {
+  const std::int64_t most = Threads::copy_bytes / sizeof(float);
+  for (int ranks : {2, 3, 4}) {
+    std::atomic<int> right{0};
+    const std::int64_t few = most / (ranks - 1);
+    Threads::World(ranks).run([&](Threads endpoint) {
+      comm::Direct<Threads> exchange(endpoint, {.deadline = Seconds(20)});
+      const int rank = exchange.rank();
+      std::vector<float> values;
+      bool same = true;
+      for (int k = 0; k < 300; ++k) {
+        values.assign(static_cast<std::size_t>(few - k % 3), static_cast<float>(rank + k));
+        if (k % 50 == rank) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        const auto before = exchange.traffic().messages;
+        exchange.all_reduce(std::span<float>(values), comm::sum);
+        same = same && exchange.traffic().messages - before == ranks - 1;
+        const auto sum = static_cast<float>(ranks * k + ranks * (ranks - 1) / 2);
+        for (float v : values) same = same && v == sum;
+      }
+      values.assign(static_cast<std::size_t>(few + 1), 1);
+      exchange.all_reduce(std::span<float>(values), comm::sum);
+      for (float v : values) same = same && v == static_cast<float>(ranks);
+      right += same;
+    });
+    CAPTURE(ranks);
+    CHECK(right == ranks);
+  }
 }
 
 TEST_CASE("training gives the same bits sharded or not, and the reproducible ones for every algorithm") {

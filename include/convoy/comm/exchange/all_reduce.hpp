@@ -44,6 +44,10 @@ consteval bool fits(Algorithm<S, T>*) {
   } else if constexpr (!transport::Transport<T>) {
     static_assert(never<T>,
                   "convoy: an all-reduce needs a transport, such as transport::Threads or transport::Mpi");
+  } else if constexpr (requires { requires S::copied; }) {
+    static_assert(never<S>,
+                  "convoy: copies in shared memory are for a few bytes that a caller waits for, where "
+                  "schedule::Direct makes them by itself");
   } else if constexpr (schedule::SharedSchedule<S> && !T::in_place) {
     static_assert(never<T>,
                   "convoy: this algorithm needs ranks that see each other's memory, as those of "

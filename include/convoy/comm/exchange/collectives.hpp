@@ -75,7 +75,7 @@ class Collectives {
   }
   /// The same with the reduction as a value.
   void all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
-    engine_->run(program_for(count, reduction.type), values, count, reduction);
+    engine_->run(program_now(count, reduction.type), values, count, reduction);
   }
 
   /// The elements of a buffer that are this rank's own: block `rank` of `size` blocks, cut at cache lines.
@@ -129,6 +129,13 @@ class Collectives {
 
  protected:
   const detail::Program& program_for(std::int64_t count, DType type);
+  /// The same where the caller waits for the result, of which a little comes sooner by another way.
+  const detail::Program& program_now(std::int64_t count, DType type) {
+    if constexpr (std::same_as<S, schedule::Direct> && requires { T::copy_bytes; })
+      if (static_cast<std::size_t>(count * (size() - 1)) * size_of(type) <= T::copy_bytes)
+        return half<schedule::Eager>(count, type);
+    return program_for(count, type);
+  }
 
   /// A schedule other than S, cut as the options ask for.
   template <Schedulable Half>

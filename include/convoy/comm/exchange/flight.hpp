@@ -158,7 +158,7 @@ std::size_t Flight<T>::prepare(Port& port, const Cargo& cargo) {
   const std::size_t bytes = static_cast<std::size_t>(count_) * element_;
   outside_ = nullptr;
   if constexpr (requires { port.transport.reaches(cargo.data, bytes); }) {
-    if (port.size() > 1 && bytes > 0 && !port.transport.reaches(cargo.data, bytes)) {
+    if (port.size() > 1 && bytes > 0 && !program.copied && !port.transport.reaches(cargo.data, bytes)) {
       if (bounce_.size() < bytes) {
         bounce_ = {};
         bounce_ = Buffer<std::byte>(bytes, port.memory());
@@ -248,6 +248,12 @@ bool Flight<T>::execute(Port& port, const Program::Step& s, const Range& r) {
       if (!port.transport.send(request, s.peer, lane_, mine, bytes)) return false;
       ++port.traffic.messages;
       if (s.act == Act::send) port.traffic.bytes += static_cast<std::int64_t>(bytes);
+      return true;
+    case Act::post:
+      if constexpr (requires { T::copy_bytes; }) {
+        if (!port.transport.post(request, s.peer, mine, bytes)) return false;
+        ++port.traffic.messages;
+      }
       return true;
     case Act::fold:
       fold(port, s, r);

@@ -50,6 +50,7 @@ enum class Act : unsigned char {
   receive,
   receive_reduce,
   expose,  // let the peer into the whole buffer: the first barrier's half towards it
+  post,    // leave it a copy instead
   attach,  // wait to be let into the peer's
   fold,    // combine and store
   detach,  // say that the peer's is left alone again
@@ -81,6 +82,7 @@ struct Program {
   std::vector<int> guards;
   std::vector<int> peers;
   bool reduces = true;
+  bool copied = false;  // peers read copies
 
   static constexpr int slots = 8;
 
@@ -143,11 +145,12 @@ struct Program {
         blocks(s.blocks(size)),
         root(root_rank),
         rank(my_rank),
-        reduces(S::goal == schedule::Goal::all_reduce || S::goal == schedule::Goal::reduce_scatter) {
+        reduces(S::goal == schedule::Goal::all_reduce || S::goal == schedule::Goal::reduce_scatter),
+        copied(schedule::detail::copied<S>()) {
     const auto others = [&](Act act) {
       for (int k = 1; k < size; ++k) steps.push_back({act, false, (rank + k) % size, 0, 1});
     };
-    others(Act::expose);
+    others(copied ? Act::post : Act::expose);
     others(Act::attach);
     bool storing = true;
     s.accesses(rank, size, [&](schedule::Access a) {
@@ -162,15 +165,15 @@ struct Program {
       if (!storing) steps.back().first_store = at + 1;
       steps.back().last_store = at + 1;
     });
+    const int first_detach = static_cast<int>(steps.size());
     others(Act::detach);
-    others(Act::settle);
-    const int last = static_cast<int>(steps.size());
+    const int first_settle = static_cast<int>(steps.size());
+    if (!copied) others(Act::settle);
     for (int k = 0; k < size - 1; ++k) {
-      const int expose = k, attach = size - 1 + k, detach = last - 2 * (size - 1) + k,
-                settle = last - (size - 1) + k;
+      const int expose = k, attach = size - 1 + k, detach = first_detach + k, settle = first_settle + k;
       steps[static_cast<std::size_t>(attach)].other = detach;
       steps[static_cast<std::size_t>(detach)].other = attach;
-      steps[static_cast<std::size_t>(settle)].other = expose;
+      if (!copied) steps[static_cast<std::size_t>(settle)].other = expose;
     }
   }
 };

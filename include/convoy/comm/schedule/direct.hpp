@@ -28,7 +28,8 @@ struct Access {
 };
 
 /// A schedule over shared memory: `accesses(rank, size, emit)` calls `emit(Access)` for each access of one
-/// rank in order. All of them lie between the two barriers.
+/// rank in order. All of them lie between the two barriers. With `copied`, every rank leaves a copy of its
+/// whole buffer before the first barrier, which is what the others load, so that there is no second one.
 template <class S>
 concept SharedSchedule = requires(const S& s, int n) {
   { S::name } -> std::convertible_to<std::string_view>;
@@ -98,9 +99,38 @@ struct Direct {
   }
 };
 
+/// For a few bytes, where barriers cost more than bytes: every rank combines everything itself, from the
+/// copies that the others have left.
+struct Eager {
+  static constexpr std::string_view name = "eager";
+  static constexpr Goal goal = Goal::all_reduce;
+  static constexpr bool copied = true;
+
+  constexpr int blocks(int) const { return 1; }
+  constexpr int owner(int, int) const { return 0; }
+  template <class Emit>
+  constexpr void accesses(int rank, int size, Emit&& emit) const {
+    for (int p = 0; p < size; ++p) emit(Access{Access::load, p, 0});
+    emit(Access{Access::store, rank, 0});
+  }
+};
+
+namespace detail {
+
+template <SharedSchedule S>
+constexpr bool copied() {
+  if constexpr (requires { S::copied; })
+    return S::copied;
+  else
+    return false;
+}
+
+}  // namespace detail
+
 /// The proof of a schedule over shared memory, by epochs: between the barriers nothing orders two ranks, so
 /// that no chunk of a buffer that one rank stores to may be touched by another; and every element ends as the
-/// combination of all ranks' values, each exactly once.
+/// combination of all ranks' values, each exactly once. Where copies are loaded, a rank may store to its own
+/// buffer at any time, and never to another's.
 template <SharedSchedule S>
 constexpr Verdict verify(const S& schedule, int size) {
   const int count = schedule.blocks(size), words = (size + 31) / 32;
@@ -150,6 +180,7 @@ constexpr Verdict verify(const S& schedule, int size) {
         storing = true;
         int& seen = writer.data[at];
         if (seen != 0) verdict = {Fault::overwritten, r, step, a.chunk, seen - 1};
+        if (detail::copied<S>() && a.peer != r) verdict = {Fault::overwritten, r, step, a.chunk, a.peer};
         seen = r + 1;
         for (int w = 0; w < words; ++w) after.data[cell + w] = sum.data[w];
       }
@@ -160,7 +191,7 @@ constexpr Verdict verify(const S& schedule, int size) {
     for (int c = 0; c < count; ++c) {
       const std::int64_t at = std::int64_t{r} * count + c;
       const int wrote = writer.data[at], read = reader.data[at];
-      if (wrote != 0 && read != 0 && wrote != read)
+      if (!detail::copied<S>() && wrote != 0 && read != 0 && wrote != read)
         return {Fault::overwritten, wrote - 1, -1, c, read <= size ? read - 1 : r};
       if (S::goal == Goal::reduce_scatter && schedule.owner(c, size) != r) continue;
       for (int q = 0; q < size; ++q)
@@ -170,7 +201,7 @@ constexpr Verdict verify(const S& schedule, int size) {
 }
 
 /// The price of a schedule over shared memory: `messages` are barriers' notices, `bytes` what is loaded and
-/// stored in all, `beta` the seconds per byte of one rank's loads and stores.
+/// stored in all, copying apart, `beta` the seconds per byte of one rank's loads and stores.
 template <SharedSchedule S>
 constexpr Price price(const S& schedule, int size, std::int64_t count, std::int64_t element,
                       CostModel model = {}) {
@@ -181,7 +212,8 @@ constexpr Price price(const S& schedule, int size, std::int64_t count, std::int6
       bytes += range_of(a.chunk, count, schedule.blocks(size), 1, grain_of(element)).size() * element;
     });
     const std::int64_t messages = count > 0 ? size - 1 : 0;
-    const double seconds = 2 * model.alpha * (size > 1 ? 1 : 0) + model.beta * static_cast<double>(bytes);
+    const int barriers = size == 1 ? 0 : detail::copied<S>() ? 1 : 2;
+    const double seconds = barriers * model.alpha + model.beta * static_cast<double>(bytes);
     total.bytes += bytes;
     total.messages += messages;
     if (bytes > total.most_bytes) total.most_bytes = bytes;

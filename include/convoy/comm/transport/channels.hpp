@@ -1,6 +1,7 @@
 // Channels: how ranks that see each other's memory pass messages. A message is where its bytes lie: the
 // receiver reads or reduces straight from the sender's memory and then says that it has. Nothing is copied on
-// the way, and nothing is allocated per message.
+// the way, and nothing is allocated per message. A few bytes may be left in the channel itself instead, where
+// they do not keep the sender waiting.
 //
 // Everything in a record or a channel is a plain number or an atomic one, so that it works between processes
 // as it does between threads (Threads, Shm); what a place means is the world's affair.
@@ -29,6 +30,8 @@ namespace convoy::transport::detail {
 
 inline constexpr int channel_capacity = 32;
 inline constexpr int channel_lanes = 9;
+inline constexpr int channel_copies = 4;
+inline constexpr std::size_t channel_copy_bytes = 2048;
 
 /// The messages from one rank to another in one lane: a ring of slots. Each cache line has one writer, and is
 /// looked at while waiting by one reader at most: a message costs two lines' way between two cores.
@@ -37,11 +40,12 @@ struct ChannelLane {
     std::atomic<std::uint64_t> published{0};  // this message's number, from 1
     std::uint64_t place = 0;
     std::uint64_t bytes = 0;
-    std::uint64_t unused = 0;
+    std::uint64_t copied = 0;  // whether they lie in the channel
   };
   static_assert(sizeof(Slot) == 32);
   alignas(64) Slot slots[channel_capacity];
   alignas(64) std::uint64_t next_send = 0;  // the sender's own
+  std::uint64_t known_consumed = 0;  // likewise; its reader's line is looked at only when this is too old
   alignas(64) std::atomic<std::uint64_t> consumed{0};
   alignas(64) std::atomic<std::uint32_t> reading{0};
   std::uint64_t next_receive = 0;  // the receiver's own
@@ -49,6 +53,7 @@ struct ChannelLane {
 
 struct Channel {
   ChannelLane lane[channel_lanes];
+  alignas(64) std::byte copies[channel_copies][channel_copy_bytes];  // of messages in lane 0, in turn
 };
 
 enum class Life : int { here, ended, failed };
@@ -97,6 +102,8 @@ class Endpoint {
   static constexpr bool in_place = true;
   static constexpr int capacity = channel_capacity;
   static constexpr int lanes = channel_lanes;
+  /// How much `post` takes.
+  static constexpr std::size_t copy_bytes = channel_copy_bytes;
 
   struct Request {
     ChannelLane* lane = nullptr;
@@ -111,15 +118,25 @@ class Endpoint {
 
   bool send(Request& request, int peer, int lane, const void* data, std::size_t bytes) {
     ChannelLane& l = world_->channel(space_, rank_, peer).lane[lane];
-    const std::uint64_t sequence = l.next_send;
-    request = {&l, sequence, peer, false};
-    if (sequence - l.consumed.load(std::memory_order_acquire) >= capacity) return false;
-    ChannelLane::Slot& slot = l.slots[sequence % capacity];
+    request = {&l, l.next_send, peer, false};
+    if (!room(l, capacity)) return false;
+    ChannelLane::Slot& slot = l.slots[l.next_send % capacity];
     slot.place = world_->place_of(rank_, data, bytes);
-    slot.bytes = bytes;
-    l.next_send = sequence + 1;
-    slot.published.store(sequence + 1, std::memory_order_seq_cst);
-    world_->rank(peer).bell.ring();
+    slot.copied = 0;
+    publish(l, slot, peer, bytes);
+    return true;
+  }
+
+  /// Sends a copy in lane 0, so that the sender need not wait until it is `sent`. At most `copy_bytes`.
+  bool post(Request& request, int peer, const void* data, std::size_t bytes) {
+    Channel& c = world_->channel(space_, rank_, peer);
+    ChannelLane& l = c.lane[0];
+    request = {&l, l.next_send, peer, false};
+    if (!room(l, channel_copies)) return false;
+    ChannelLane::Slot& slot = l.slots[l.next_send % capacity];
+    slot.copied = 1;
+    std::memcpy(c.copies[l.next_send % channel_copies], data, bytes);
+    publish(l, slot, peer, bytes);
     return true;
   }
 
@@ -143,7 +160,10 @@ class Endpoint {
       return {};
     }
     request.reading = true;
-    const void* data = world_->at(rank_, request.peer, slot.place);
+    const void* data =
+        slot.copied != 0
+            ? world_->channel(space_, request.peer, rank_).copies[request.sequence % channel_copies]
+            : world_->at(rank_, request.peer, slot.place);
     if (data == nullptr) cancel(request);
     return {data, static_cast<std::size_t>(slot.bytes)};
   }
@@ -218,6 +238,18 @@ class Endpoint {
 
  private:
   static constexpr Seconds reading_grace{1};
+
+  // Whether fewer than `most` messages of a lane are under way.
+  static bool room(ChannelLane& l, std::uint64_t most) {
+    if (l.next_send - l.known_consumed < most) return true;
+    l.known_consumed = l.consumed.load(std::memory_order_acquire);
+    return l.next_send - l.known_consumed < most;
+  }
+  void publish(ChannelLane& l, ChannelLane::Slot& slot, int peer, std::size_t bytes) {
+    slot.bytes = bytes;
+    slot.published.store(++l.next_send, std::memory_order_seq_cst);
+    world_->rank(peer).bell.ring();
+  }
 
   // Whether a peer may still be reading this rank's memory.
   bool reads(int peer) const {

@@ -24,7 +24,8 @@ struct Arrival {
 /// Optional members: `memory()`, a resource for what peers can read in place, and `reaches(data, bytes)`,
 /// whether they can read that; without them everything can be read. `pacing()`, the same on all ranks.
 /// `expect_sizes()`, said on all ranks before the first message: each is as long as its receiver says, and
-/// one that is not must not come near its memory.
+/// one that is not must not come near its memory. `post(request, peer, data, bytes)`, which sends a copy of
+/// at most `copy_bytes` in lane 0, so that nobody waits until it is `sent`.
 ///
 /// Messages of one (peer, lane) keep their order and are numbered from 0; lanes are independent of each
 /// other. A value of a transport is a light handle, copied freely; it is used by one thread at a time.
