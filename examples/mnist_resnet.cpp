@@ -92,6 +92,7 @@ void train(const examples::Options& o, const Data& sets, comm::Any comm, const s
                          .seed = o.seed,
                          .timeline = o.timeline.empty() ? nullptr : &timeline},
                         std::move(comm)};
+  const double exchange = o.overlap ? trainer.exchange_seconds() : 0;
   const std::int64_t sent = trainer.comm().traffic().bytes;
   const examples::ProgressBar bar(trainer.rank() == 0 && !o.quiet);
   const auto report = trainer.fit(sets.train, {.epochs = o.epochs,
@@ -123,6 +124,7 @@ void train(const examples::Options& o, const Data& sets, comm::Any comm, const s
                                   .shares = {trainer.shares().begin(), trainer.shares().end()},
                                   .parameters = ResNetTrainer::plan.parameters(),
                                   .sent_bytes = trainer.comm().traffic().bytes - sent,
+                                  .exchange_ms = exchange * 1e3,
                                   .fit = report};
   if (!o.quiet) examples::print_table(summary);
   if (!o.json.empty()) examples::write_json(summary, o.json);

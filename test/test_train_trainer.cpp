@@ -294,6 +294,30 @@ TEST_CASE("the timeline holds every rank's forward, backward, buckets and update
   });
 }
 
+TEST_CASE("an exchange alone is measured without a trace in the training") {
+  const Blobs training(80);
+  const data::DatasetRef set(&training);
+  const auto plain =
+      train_test::train<ThreadTrainer<Plain>>(2, config<Plain>(10), set, {.epochs = 1, .log = nullptr});
+  transport::Threads::World(2).run([&](const transport::Threads& endpoint) {
+    ThreadTrainer<Plain> trainer{config<Plain>(10), endpoint};
+    const double seconds = trainer.exchange_seconds(3);
+    CHECK(seconds > 0);
+    const auto report = trainer.fit(training, {.epochs = 1, .log = nullptr});
+    CHECK(all_parameters(trainer) == plain);
+    CHECK(report.backward_ms > 0);
+    Trainer<Plain, optim::Sgd, comm::Any, exec::Reference<f32>> served{config<Plain>(10),
+                                                                       comm::make("ps", endpoint)};
+    CHECK_THROWS_AS(served.exchange_seconds(), ConfigError);
+  });
+  CHECK(train::hidden(4, 10, 0) == 1);
+  CHECK(train::hidden(4, 10, 1) == 0.75);
+  CHECK(train::hidden(10, 4, 6) == 1);
+  CHECK(train::hidden(10, 4, 8) == 0.5);
+  CHECK(train::hidden(10, 4, 12) == 0);
+  CHECK(train::hidden(0, 4, 0) == 0);
+}
+
 TEST_CASE("what does not fit is refused in one sentence") {
   const Blobs blobs(30);
   using T = ThreadTrainer<Plain>;

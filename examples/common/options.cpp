@@ -57,6 +57,8 @@ bool parse(int argc, char** argv, const std::string& program, const Choices& cho
   app.add_option("--samples", o.samples, "Training samples of a generated set; 0: its default")
       ->check(CLI::NonNegativeNumber);
   app.add_flag("--evaluate", o.evaluate, "Evaluate after every epoch even on synthetic data");
+  app.add_flag("--overlap", o.overlap,
+               "Measure the exchange alone as well, and how much of it backward hides");
   app.add_option("--deadline", o.deadline, "Seconds that any wait for another rank may last")
       ->check(CLI::PositiveNumber);
   app.add_option("--json", o.json, "Write the result as one JSON object to this file");

@@ -40,6 +40,7 @@ struct Options {
   int image_size = 28;       ///< height and width; images of another size are resized
   std::int64_t samples = 0;  ///< of a generated data set; 0: its default
   bool evaluate = false;
+  bool overlap = false;  ///< measure the exchange alone, to say how much of it backward hides
   double deadline = 60;
   std::string json;
   std::string timeline;

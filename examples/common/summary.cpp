@@ -30,6 +30,10 @@ double sent_per_step(const Summary& s) {
   return static_cast<double>(s.sent_bytes) / static_cast<double>(std::max<std::int64_t>(s.fit.steps, 1));
 }
 
+double hidden(const Summary& s) {
+  return convoy::train::hidden(s.exchange_ms, s.fit.backward_ms, s.fit.exposed_comm_ms);
+}
+
 const char* name_of(convoy::train::StopReason reason) {
   switch (reason) {
     case convoy::train::StopReason::finished:
@@ -75,6 +79,11 @@ void print_table(const Summary& s) {
       number("%.1f samples/s%s", s.fit.samples_per_sec, s.fit.warm_up_left_out ? " after 20 steps" : ""));
   row("step min/median/max", number("%.1f / %.1f / %.1f ms", ms.min, ms.median, ms.max));
   row("exposed communication", number("%.2f ms a step", s.fit.exposed_comm_ms));
+  if (s.exchange_ms > 0) {
+    row("backward", number("%.2f ms a step", s.fit.backward_ms));
+    row("exchange alone", number("%.2f ms a step", s.exchange_ms));
+    row("hidden by backward", number("%.1f%% of what can be", 100 * hidden(s)));
+  }
   row("training loss", number("%.5f", s.fit.loss));
   if (!s.fit.epochs.empty() && s.fit.epochs.back().test.rows > 0)
     row("test accuracy", number("%.2f%%", 100 * s.fit.epochs.back().test.accuracy));
@@ -103,11 +112,18 @@ void write_json(const Summary& s, const std::string& path) {
       {"samples_per_sec", s.fit.samples_per_sec},
       {"first_20_steps_left_out", s.fit.warm_up_left_out},
       {"step_ms", {{"min", ms.min}, {"median", ms.median}, {"max", ms.max}}},
+      {"backward_ms", s.fit.backward_ms},
       {"exposed_comm_ms", s.fit.exposed_comm_ms},
+      {"exchange_alone_ms", nullptr},
+      {"hidden", nullptr},
       {"loss", s.fit.loss},
       {"test_accuracy", nullptr},
       {"epochs", nlohmann::ordered_json::array()},
   };
+  if (s.exchange_ms > 0) {
+    object["exchange_alone_ms"] = s.exchange_ms;
+    object["hidden"] = hidden(s);
+  }
   for (const auto& epoch : s.fit.epochs) {
     nlohmann::ordered_json e = {{"epoch", epoch.epoch},
                                 {"seconds", epoch.seconds},

@@ -17,6 +17,7 @@ struct Summary {
   std::vector<double> shares;  ///< of a batch; empty: equal
   std::int64_t parameters = 0;
   std::int64_t sent_bytes = 0;  ///< by rank 0, in all steps
+  double exchange_ms = 0;       ///< of a step, alone; 0: not measured
   convoy::train::FitReport fit;
 };
 

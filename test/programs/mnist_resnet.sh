@@ -59,6 +59,13 @@ if ! timeout 100 $run --data "$scratch/sound" --comm none --image-size 224 --jso
   failures=$((failures + 1))
 fi
 
+if ! timeout 100 $run --data "$scratch/sound" --ranks 2 --overlap --json "$scratch/overlap.json" > "$scratch/out" 2>&1 ||
+  ! grep -Eq '"hidden": [01]' "$scratch/overlap.json"; then
+  echo "FAILED an exchange whose overlap is measured"
+  cat "$scratch/out"
+  failures=$((failures + 1))
+fi
+
 refused "a missing folder" "nowhere" $run --data "$scratch/nowhere"
 folder truncated
 head -c 9000 "$scratch/sound/train-images-idx3-ubyte" > "$scratch/truncated/train-images-idx3-ubyte"

@@ -147,6 +147,15 @@ bool lockstep(const C& comm) {
     return true;
 }
 
+/// Whether servers make the updates, each from what it gets, whenever it polls.
+template <Comm C>
+bool has_servers(const C& comm) {
+  if constexpr (requires { comm.has_servers(); })
+    return comm.has_servers();
+  else
+    return false;
+}
+
 /// After `open`: the ranges that this rank updates, in ascending order; the optimizer needs state for no
 /// others. All buckets of the layout, unless the policy shares the updates out.
 template <Comm C>

@@ -23,7 +23,8 @@ struct StepReport {
   double accuracy = 0;    ///< share of these rows whose largest logit is the label's
   float lr = 0;
   double seconds = 0;               ///< of this rank, data wait included
-  double exposed_comm_seconds = 0;  ///< spent in the exchange while nothing was computed
+  double backward_seconds = 0;      ///< of this rank, of the micro-step beside which gradients are exchanged
+  double exposed_comm_seconds = 0;  ///< spent in the exchange while nothing was computed, waiting included
   double samples_per_sec = 0;       ///< of all ranks, cumulative since step 0, evaluation excluded
 };
 
@@ -53,7 +54,8 @@ struct FitReport {
   double loss = 0;                ///< of the last step
   double samples_per_sec = 0;     ///< of all ranks; leaves out the first 20 steps when there are more than 40
   bool warm_up_left_out = false;  ///< whether it did
-  double exposed_comm_ms = 0;     ///< median of the steps
+  double backward_ms = 0;         ///< median of the steps
+  double exposed_comm_ms = 0;     ///< likewise
   StopReason stopped = StopReason::finished;
 };
 
@@ -104,9 +106,35 @@ inline double median(std::vector<double> values) {
   return *middle;
 }
 
-/// Fills in the throughput and the exposed communication of a fit from its steps' rows and exposed seconds.
-inline void summarise(FitReport& fit, const std::vector<std::int64_t>& rows,
-                      const std::vector<double>& exposed) {
+/// How much of what backward can hide of an exchange it did hide, from 0 to 1. An exchange that takes
+/// `exchange` seconds while nothing is computed can disappear behind backward up to min(backward, exchange);
+/// all of it did but `exposed`. Exposed is the time from the end of backward to the end of the step less the
+/// updates: waiting, for slower ranks too, and the exchange's own work. 0 where there is nothing to hide.
+constexpr double hidden(double exchange, double backward, double exposed) {
+  const double possible = std::min(backward, exchange);
+  return possible > 0 ? std::clamp((exchange - exposed) / possible, 0.0, 1.0) : 0;
+}
+
+/// What a fit keeps of each step.
+struct StepTimes {
+  std::vector<std::int64_t> rows;
+  std::vector<double> backward, exposed;  ///< seconds
+
+  void reserve(std::size_t steps) {
+    rows.reserve(steps);
+    backward.reserve(steps);
+    exposed.reserve(steps);
+  }
+  void take(const StepReport& step) {
+    rows.push_back(step.rows);
+    backward.push_back(step.backward_seconds);
+    exposed.push_back(step.exposed_comm_seconds);
+  }
+};
+
+/// Fills in the throughput, backward and the exposed communication of a fit.
+inline void summarise(FitReport& fit, const StepTimes& steps) {
+  const auto& rows = steps.rows;
   constexpr std::size_t warm_up = 20;
   fit.warm_up_left_out = rows.size() > 2 * warm_up;
   double seconds = 0;
@@ -116,7 +144,8 @@ inline void summarise(FitReport& fit, const std::vector<std::int64_t>& rows,
     samples += rows[s];
   }
   fit.samples_per_sec = seconds > 0 ? static_cast<double>(samples) / seconds : 0;
-  fit.exposed_comm_ms = median(exposed) * 1e3;
+  fit.backward_ms = median(steps.backward) * 1e3;
+  fit.exposed_comm_ms = median(steps.exposed) * 1e3;
 }
 
 using StepCallback = std::function<Control(const StepReport&)>;

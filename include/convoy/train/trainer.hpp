@@ -146,6 +146,28 @@ class Trainer {
     return predict_on(reference(set), output);
   }
 
+  /// Seconds that the exchange of one step takes while nothing is computed: the median of `repetitions` on
+  /// the slowest rank; train::hidden() compares with it. Every worker calls it before it trains, since what a
+  /// codec has put aside is spent. Throws ConfigError where servers make an update of all that they get.
+  double exchange_seconds(int repetitions = 5) {
+    if (comm::has_servers(comm_))
+      fail<ConfigError>(
+          "trainer: where servers make the updates there is no exchange without one to measure");
+    const std::span<float> gradients = exec_->gradients();
+    std::fill(gradients.begin(), gradients.end(), 0.0f);
+    std::vector<double> seconds;
+    for (int i = 0; i < repetitions; ++i) {
+      comm_.barrier();
+      const Stopwatch watch;
+      for (std::size_t b = 0; b < plan.buckets.size(); ++b) comm_.begin(static_cast<int>(b));
+      comm_.finish([](Range, float) {});
+      seconds.push_back(watch.seconds());
+    }
+    double slowest[] = {train::median(seconds)};
+    comm_.reduce(std::span<double>(slowest), comm::max);
+    return slowest[0];
+  }
+
   /// The events of all workers, on rank 0; empty elsewhere.
   std::vector<std::vector<train::TimelineEvent>> gather_timeline() {
     std::vector<std::vector<train::TimelineEvent>> all;
@@ -183,17 +205,15 @@ class Trainer {
         (loader.steps_per_epoch() + config_.accumulate - 1) / config_.accumulate;
 
     train::FitReport fit;
-    std::vector<double> exposed;
     train::Patience patience(options.early_stop);
     double trained_seconds = 0;
     stop_asked_ = false;
-    std::vector<std::int64_t> rows_of_step;
+    train::StepTimes times;
     const std::int64_t all_steps = steps_per_epoch * options.epochs;
     const auto expected =
         static_cast<std::size_t>(options.steps > 0 ? std::min(options.steps, all_steps) : all_steps);
     fit.step_seconds.reserve(expected);
-    rows_of_step.reserve(expected);
-    exposed.reserve(expected);
+    times.reserve(expected);
     for (int epoch = 0; epoch < options.epochs && fit.stopped == train::StopReason::finished; ++epoch) {
       const Stopwatch epoch_watch;
       train::EpochReport epoch_report;
@@ -213,8 +233,7 @@ class Trainer {
         const double seconds = watch.seconds();
         trained_seconds += seconds;
         fit.step_seconds.push_back(seconds);
-        rows_of_step.push_back(report.rows);
-        exposed.push_back(report.exposed_comm_seconds);
+        times.take(report);
         fit.samples += report.rows;
         fit.loss = report.loss;
         epoch_rows += report.rows;
@@ -255,7 +274,7 @@ class Trainer {
         fit.stopped = train::StopReason::early_stop;
     }
     comm::dismiss(comm_);
-    train::summarise(fit, rows_of_step, exposed);
+    train::summarise(fit, times);
     return fit;
   }
 
@@ -356,7 +375,7 @@ class Trainer {
   void start_step() {
     loss_ = 0;
     rows_ = global_rows_ = correct_ = 0;
-    exposed_ = updating_ = 0;
+    backward_ = exposed_ = updating_ = 0;
     lr_ = lr_at(steps_);
     optimizer_.begin(steps_ + 1, lr_);
   }
@@ -416,8 +435,9 @@ class Trainer {
     } else {
       micro_ = 0;
     }
+    const auto end = Clock::now();
+    backward_ = Seconds(end - forward_end).count();
     if (config_.timeline != nullptr) {
-      const auto end = Clock::now();
       config_.timeline->record("forward", -1, train::Track::compute, begin, forward_end);
       config_.timeline->record("backward", -1, train::Track::compute, forward_end, end);
     }
@@ -435,7 +455,6 @@ class Trainer {
         config_.timeline->record("update", -1, train::Track::optimizer, from, to);
     });
     optimizer_.decay_dead(exec_->threads(), exec_->parameters());
-    exposed_ = Seconds(Clock::now() - begin).count() - updating_;
     ++steps_;
 
     const bool sound = std::isfinite(loss_);
@@ -444,6 +463,7 @@ class Trainer {
                      sound ? 0.0 : rank() + 1.0, stop_asked_ ? 1.0 : 0.0};
     // Workers that do not wait for each other each know of themselves only.
     if (together) comm_.reduce(std::span<double>(sums), comm::sum);
+    exposed_ = Seconds(Clock::now() - begin).count() - updating_;
     if (sums[2] == 1)
       fail<ExecError>("rank ", static_cast<int>(sums[3]) - 1, ": the loss of step ", steps_ - 1,
                       " is not a number, so training stops", together ? " on all ranks" : "",
@@ -460,6 +480,7 @@ class Trainer {
     report.loss = seen > 0 ? sums[0] / seen : 0;
     report.accuracy = seen > 0 ? sums[1] / seen : 0;
     report.lr = lr_;
+    report.backward_seconds = backward_;
     report.exposed_comm_seconds = exposed_;
     return report;
   }
@@ -483,7 +504,7 @@ class Trainer {
   Buffer<float> sum_;  // gradients of the micro-steps so far
   int micro_ = 0;
   std::int64_t steps_ = 0;
-  double loss_ = 0, exposed_ = 0, updating_ = 0;
+  double loss_ = 0, backward_ = 0, exposed_ = 0, updating_ = 0;
   std::int64_t rows_ = 0, global_rows_ = 0, correct_ = 0;
   float lr_ = 0;
   bool stop_asked_ = false, stop_seen_ = false;

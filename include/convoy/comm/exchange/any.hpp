@@ -48,6 +48,7 @@ class Any {
   Traffic traffic() const { return held_->traffic(); }
   int workers() const { return held_->workers(); }
   bool lockstep() const { return held_->lockstep(); }
+  bool has_servers() const { return held_->has_servers(); }
   std::vector<Range> updates(std::span<const Range> buckets) const { return held_->updates(buckets); }
   void dismiss() { held_->dismiss(); }
   std::vector<double> shares(Call<double&> measure) { return held_->shares(measure); }
@@ -89,6 +90,7 @@ class Any {
     virtual Traffic traffic() const = 0;
     virtual int workers() const = 0;
     virtual bool lockstep() const = 0;
+    virtual bool has_servers() const = 0;
     virtual std::vector<Range> updates(std::span<const Range>) const = 0;
     virtual void dismiss() = 0;
     virtual std::vector<double> shares(Call<double&>) = 0;
@@ -121,6 +123,7 @@ class Any {
     Traffic traffic() const override { return comm.traffic(); }
     int workers() const override { return comm::workers(comm); }
     bool lockstep() const override { return comm::lockstep(comm); }
+    bool has_servers() const override { return comm::has_servers(comm); }
     std::vector<Range> updates(std::span<const Range> buckets) const override {
       return comm::updates(comm, buckets);
     }

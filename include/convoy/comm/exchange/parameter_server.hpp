@@ -78,6 +78,7 @@ class Served {
   Role role() const { return rank() < workers() ? Role::worker : Role::server; }
   bool serves() const { return server_of(rank()) >= 0; }
   bool lockstep() const { return service_.consistency.sync; }
+  bool has_servers() const { return true; }
   const Service& service() const { return service_; }
   std::pmr::memory_resource* memory() { return everyone_->memory(); }
   void observe(Observer observer) { observer_ = observer; }

@@ -75,6 +75,7 @@ class Weighted {
   Traffic traffic() const { return comm_.traffic(); }
   int workers() const { return comm::workers(comm_); }
   bool lockstep() const { return comm::lockstep(comm_); }
+  bool has_servers() const { return comm::has_servers(comm_); }
   std::vector<Range> updates(std::span<const Range> buckets) const { return comm::updates(comm_, buckets); }
   void dismiss() { comm::dismiss(comm_); }
 
