@@ -178,6 +178,7 @@ int run(int argc, char** argv) {
                                    .servers = o.servers,
                                    .servers_beside = o.placement == "beside",
                                    .staleness = o.staleness,
+                                   .background = o.background,
                                    .weighted = o.weighted,
                                    .weights = o.weights};
 #ifdef CONVOY_HAS_MPI

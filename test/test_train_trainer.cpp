@@ -294,6 +294,33 @@ TEST_CASE("the timeline holds every rank's forward, backward, buckets and update
   });
 }
 
+TEST_CASE("buckets are exchanged while backward goes on, as the timeline shows") {
+  const Blobs training(40);
+  transport::Threads::World(2).run([&](const transport::Threads& endpoint) {
+    train::Timeline timeline;
+    Trainer<Bucketed, optim::Sgd, comm::Background<comm::Ring<transport::Threads>>, exec::Reference<f32>>
+        trainer{{.batch = 10, .timeline = &timeline}, endpoint};
+    const auto last = concat("bucket ", trainer.plan.buckets.size() - 1);
+    REQUIRE(trainer.plan.buckets.size() > 2);
+    trainer.fit(training, {.epochs = 1, .log = nullptr});
+    std::vector<train::TimelineEvent> backward, first, final;
+    for (const auto& event : timeline.events()) {
+      const std::string_view name(event.name.data());
+      if (name == "backward") backward.push_back(event);
+      if (name == "bucket 0") first.push_back(event);
+      if (name == last) final.push_back(event);
+    }
+    REQUIRE(backward.size() == 2);
+    REQUIRE(first.size() == 2);
+    REQUIRE(final.size() == 2);
+    for (std::size_t step = 0; step < 2; ++step) {
+      CHECK(backward[step].begin < first[step].begin);
+      CHECK(first[step].begin < final[step].begin);  // what lies between them was computed meanwhile
+      CHECK(final[step].begin < backward[step].end);
+    }
+  });
+}
+
 TEST_CASE("an exchange alone is measured without a trace in the training") {
   const Blobs training(80);
   const data::DatasetRef set(&training);

@@ -25,6 +25,11 @@ struct Plain {
   }
 };
 
+/// The same with a bucket for each layer.
+struct Bucketed : Plain {
+  static constexpr BucketOptions buckets{.first = 64, .others = 64};
+};
+
 struct Normed {
   static constexpr void define(auto& g) {
     auto x = g.input("image", image);

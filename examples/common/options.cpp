@@ -28,6 +28,7 @@ bool parse(int argc, char** argv, const std::string& program, const Choices& cho
       ->check(CLI::IsMember({"among", "beside"}));
   app.add_option("--staleness", o.staleness, "Steps that a rank may be ahead of the slowest (ps-stale)")
       ->check(CLI::NonNegativeNumber);
+  app.add_flag("--background", o.background, "A thread goes on with the exchange while the rank computes");
   app.add_flag("--weighted", o.weighted, "Measure the ranks' speeds, and share each batch out by them");
   app.add_option("--shares", o.weights, "Share each batch out in these proportions, such as 2,1")
       ->delimiter(',')

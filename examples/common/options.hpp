@@ -19,6 +19,7 @@ struct Options {
   int servers = 1;                  ///< parameter servers
   std::string placement = "among";  ///< the workers, or beside them
   int staleness = 4;                ///< steps that a rank of ps-stale may be ahead
+  bool background = false;          ///< a thread of its own goes on with the exchange during backward
   bool weighted = false;            ///< ranks take shares of a batch that go by their measured speed
   std::vector<double> weights;      ///< ranks take shares of a batch in proportion to these
   std::string device = "cpu";

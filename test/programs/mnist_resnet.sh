@@ -59,9 +59,9 @@ if ! timeout 100 $run --data "$scratch/sound" --comm none --image-size 224 --jso
   failures=$((failures + 1))
 fi
 
-if ! timeout 100 $run --data "$scratch/sound" --ranks 2 --overlap --json "$scratch/overlap.json" > "$scratch/out" 2>&1 ||
+if ! timeout 100 $run --data "$scratch/sound" --ranks 2 --background --overlap --json "$scratch/overlap.json" > "$scratch/out" 2>&1 ||
   ! grep -Eq '"hidden": [01]' "$scratch/overlap.json"; then
-  echo "FAILED an exchange whose overlap is measured"
+  echo "FAILED an exchange in the background whose overlap is measured"
   cat "$scratch/out"
   failures=$((failures + 1))
 fi
@@ -92,6 +92,7 @@ for option in "--batch 0" "--batch -4" "--epochs 0" "--lr -1" "--lr 0" "--thread
   "--deadline 0" "--model resnet19" "--comm rings" "--image-size 32" "--optimizer sgdd" "--data" "--nonsense"; do
   refused "$option" "${option%% *}" $program $option
 done
+refused "a parameter server in the background" "parameter server" $run --ranks 2 --comm ps --background --data "$scratch/sound"
 refused "several ranks that exchange nothing" "none" $run --ranks 2 --comm none --data "$scratch/sound"
 refused "shares for another number of ranks" "3 weights for 2 workers" $run --ranks 2 --shares 2,1,1 --data "$scratch/sound"
 refused "a negative share" "weight of rank 1 is -1" $run --ranks 2 --shares 2,-1 --data "$scratch/sound"

@@ -14,6 +14,7 @@
 
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/exchange/all_reduce.hpp>
+#include <convoy/comm/exchange/background.hpp>
 #include <convoy/comm/exchange/compressed.hpp>
 #include <convoy/comm/exchange/halves.hpp>
 #include <convoy/comm/exchange/none.hpp>
@@ -151,7 +152,7 @@ struct HierarchicalPolicy {};
 /// The Comm called `policy` on a transport: "none", "ring", "halving-doubling", "tree", "auto", "sharded",
 /// "reproducible", "ps", "ps-async", "ps-stale" (with `servers` of the workers serving, or as many ranks
 /// beside them); "direct" where ranks see each other's memory; "hierarchical" and "native" over Mpi. Wrapped
-/// in Weighted where the options ask for it.
+/// in Weighted and Background where the options ask for it.
 template <transport::Transport T>
 Any make(std::string_view policy, const T& where, const Options& options = {}) {
   if (options.weighted || !options.weights.empty()) {
@@ -159,6 +160,12 @@ Any make(std::string_view policy, const T& where, const Options& options = {}) {
     plain.weighted = false;
     plain.weights.clear();
     return Weighted<Any>(options.weights, make(policy, where, plain));
+  }
+  if (options.background) {
+    Options plain = options;
+    plain.background = false;
+    detail::refuse_one_thread(where);
+    return Background<Any>(make(policy, where, plain));
   }
   if (policy == "none") {
     if (where.size() > 1) fail<ConfigError>("comm \"none\" is for one rank, and there are ", where.size());

@@ -27,6 +27,7 @@ struct Options {
   int servers = 1;                   ///< of a parameter server chosen by name
   bool servers_beside = false;       ///< on ranks of their own, the last, rather than among the workers
   int staleness = 4;                 ///< of "ps-stale", in steps
+  bool background = false;           ///< `make`: a thread goes on with buckets while the rank computes
   bool weighted = false;             ///< `make`: workers take shares of a batch that go by their speed
   std::vector<double> weights = {};  ///< `make`: they take shares in proportion to these
 };

@@ -61,6 +61,13 @@ class Mpi {
   MPI_Comm comm() const { return state_->comm; }
   Seconds limit() const { return state_->limit; }
 
+  /// Whether MPI was started for calls from one thread only (not by an mpi::Session, then).
+  bool one_thread() const {
+    int level = MPI_THREAD_SINGLE;
+    mpi::check(MPI_Query_thread(&level), "MPI_Query_thread");
+    return level < MPI_THREAD_SERIALIZED;
+  }
+
   Mpi isolated() const {
     Mpi copy = *this;
     copy.state_ = std::make_shared<State>();

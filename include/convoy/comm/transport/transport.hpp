@@ -93,6 +93,16 @@ Pacing pacing(const T& transport) {
     return {};
 }
 
+/// Whether all calls must come from the thread that made it: `one_thread()`, an optional member. The others
+/// take calls from any thread, one at a time.
+template <class T>
+bool one_thread(const T& transport) {
+  if constexpr (requires { transport.one_thread(); })
+    return transport.one_thread();
+  else
+    return false;
+}
+
 /// The processors that this process may run on.
 inline int processors() {
 #if defined(__linux__)

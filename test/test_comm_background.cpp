@@ -1,0 +1,209 @@
+// SANITIZE: address thread
+// Background: the same bits as without it, messages that go on while nobody calls, failures that come out.
+#include <atomic>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "comm_step.hpp"
+#include <convoy/comm/exchange/any.hpp>
+#include <convoy/comm/exchange/background.hpp>
+
+using namespace convoy;
+using comm::Background;
+using comm::Ring;
+using transport::Threads;
+
+namespace {
+
+static_assert(comm::Comm<Background<Ring<Threads>>>);
+
+/// Its polls fail once a bucket is under way.
+class Failing : public Ring<Threads> {
+ public:
+  using Ring<Threads>::Ring;
+  void begin(int bucket) {
+    Ring<Threads>::begin(bucket);
+    begun_ = true;
+  }
+  void poll() {
+    if (begun_) fail("the network is on fire");
+  }
+
+ private:
+  bool begun_ = false;
+};
+
+/// As MPI is where it was started without a word about threads.
+class OneThread : public Threads {
+ public:
+  explicit OneThread(const Threads& endpoint) : Threads(endpoint) {}
+  bool one_thread() const { return true; }
+};
+
+/// Counts calls that overlap with another.
+class Exclusive : public Ring<Threads> {
+ public:
+  explicit Exclusive(const Threads& endpoint, std::atomic<int>& clashes)
+      : Ring<Threads>(endpoint), clashes_(clashes) {}
+  void begin(int bucket) {
+    const Inside inside(*this);
+    Ring<Threads>::begin(bucket);
+  }
+  void poll() {
+    const Inside inside(*this);
+    std::this_thread::yield();
+    Ring<Threads>::poll();
+  }
+  void finish(comm::Update update) {
+    const Inside inside(*this);
+    Ring<Threads>::finish(update);
+  }
+  void barrier() {
+    const Inside inside(*this);
+    Ring<Threads>::barrier();
+  }
+  template <class E, comm::OperationTag O>
+  void all_reduce(std::span<E> values, O op) {
+    const Inside inside(*this);
+    Ring<Threads>::all_reduce(values, op);
+  }
+  template <class E>
+  void broadcast(std::span<E> values, int root) {
+    const Inside inside(*this);
+    Ring<Threads>::broadcast(values, root);
+  }
+
+ private:
+  struct Inside {
+    explicit Inside(Exclusive& c) : calls(c.calls_) { c.clashes_ += calls++ > 0; }
+    ~Inside() { --calls; }
+    std::atomic<int>& calls;
+  };
+  std::atomic<int> calls_{0};
+  std::atomic<int>& clashes_;
+};
+
+}  // namespace
+
+TEST_CASE("background: training ends with the oracle's bits, whoever polls") {
+  for (const int ranks : {1, 2, 4})
+    for (const int polls : {0, 5}) {
+      const auto expected = oracle::trained(ranks, 3000, 4);
+      Threads::World(ranks).run([&](const Threads& endpoint) {
+        Background<Ring<Threads>> plain(endpoint);
+        CHECK(oracle::train(plain, 3000, 4, polls) == expected);
+        Background<comm::Sharded<Ring<Threads>>> sharded(endpoint);
+        CHECK(oracle::train(sharded, 3000, 4, polls) == expected);
+        comm::Any named = comm::make("ring", endpoint, {.background = true});
+        CHECK(named.policy() == "background");
+        CHECK(oracle::train(named, 3000, 4, polls) == expected);
+      });
+    }
+}
+
+TEST_CASE("background: an exchange is over while no rank calls it, and its observer is called by the rank") {
+  constexpr int ranks = 3;
+  Threads::World(ranks).run([&](const Threads& endpoint) {
+    Background<Ring<Threads>> exchange(endpoint);
+    Buffer<float> gradients(3000, exchange.memory()), parameters(3000, exchange.memory());
+    const Range buckets[] = {{0, 1000}, {1000, 3000}};
+    exchange.open(comm::Fingerprint(), {gradients, parameters, buckets});
+    struct Seen {
+      std::thread::id thread = std::this_thread::get_id();
+      int events = 0, elsewhere = 0;
+    } seen;
+    exchange.observe({[](void* context, const comm::ExchangeEvent& event) {
+                        Seen& s = *static_cast<Seen*>(context);
+                        ++s.events;
+                        s.elsewhere += s.thread != std::this_thread::get_id() || event.end < event.begin;
+                      },
+                      &seen});
+    const auto before = exchange.traffic().messages;
+    exchange.begin(0);
+    exchange.begin(1);
+    const Deadline deadline(Seconds(30));
+    while (exchange.traffic().messages - before < 2 * 2 * (ranks - 1) && !deadline.expired())
+      std::this_thread::yield();
+    CHECK(exchange.traffic().messages - before == 2 * 2 * (ranks - 1));
+    exchange.finish([](Range, float) {});
+    CHECK(seen.events == 2);
+    CHECK(seen.elsewhere == 0);
+  });
+}
+
+TEST_CASE("background: the thread keeps away while the rank is in a call, and goes on after it") {
+  std::atomic<int> clashes{0};
+  Threads::World(2).run([&](const Threads& endpoint) {
+    Background<Exclusive> exchange(endpoint, clashes);
+    Buffer<float> gradients(3000, exchange.memory()), parameters(3000, exchange.memory());
+    const Range buckets[] = {{0, 1000}, {1000, 3000}};
+    exchange.open(comm::Fingerprint(), {gradients, parameters, buckets});
+    for (int step = 0; step < 5; ++step) {
+      double sum[] = {1};
+      exchange.begin(0);
+      exchange.barrier();
+      exchange.all_reduce(std::span<double>(sum), comm::sum);
+      CHECK(sum[0] == 2);
+      exchange.broadcast(std::span<double>(sum), 0);
+      const auto before = exchange.traffic().messages;
+      exchange.begin(1);
+      const Deadline deadline(Seconds(30));
+      while (exchange.traffic().messages - before < 2 && !deadline.expired()) std::this_thread::yield();
+      CHECK(exchange.traffic().messages - before >= 2);
+      exchange.finish([&](Range, float) { exchange.poll(); });
+    }
+  });
+  CHECK(clashes == 0);
+}
+
+TEST_CASE("background: what a poll throws comes out of the next call") {
+  Threads::World(1).run([&](const Threads& endpoint) {
+    Background<Failing> exchange(endpoint);
+    Buffer<float> gradients(100), parameters(100);
+    const Range buckets[] = {{0, 100}};
+    exchange.open(comm::Fingerprint(), {gradients, parameters, buckets});
+    exchange.begin(0);
+    const Deadline deadline(Seconds(30));
+    std::string thrown;
+    while (thrown.empty() && !deadline.expired()) {
+      try {
+        exchange.poll();
+      } catch (const Error& error) {
+        thrown = error.what();
+      }
+    }
+    CHECK(thrown == "the network is on fire");
+  });
+}
+
+TEST_CASE("background: arenas may be released with buckets under way") {
+  CHECK_THROWS_AS(Threads::World(2).run([&](const Threads& endpoint) {
+    Background<Ring<Threads>> exchange(endpoint);
+    Buffer<float> gradients(100'000, exchange.memory()), parameters(100'000, exchange.memory());
+    const Range buckets[] = {{0, 100'000}};
+    exchange.open(comm::Fingerprint(), {gradients, parameters, buckets});
+    if (endpoint.rank() == 0) {
+      exchange.begin(0);
+      fail("this rank gives up");
+    }
+    exchange.begin(0);
+    exchange.finish([](Range, float) {});
+  }),
+                  Error);
+}
+
+TEST_CASE("background: a parameter server is refused, and a transport for one thread") {
+  Threads::World(1).run([&](const Threads& endpoint) {
+    const char* refusal =
+        "background: this transport takes calls from one thread only; an mpi::Session starts MPI with "
+        "MPI_THREAD_SERIALIZED, which is enough";
+    CHECK_THROWS_WITH_AS(Background<Ring<Threads>>(OneThread(endpoint)), refusal, ConfigError);
+    CHECK_THROWS_WITH_AS(comm::make("ps", endpoint, {.background = true}),
+                         "background: a parameter server computes when it polls, so it polls on its own",
+                         ConfigError);
+  });
+}
