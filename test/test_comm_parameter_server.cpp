@@ -22,7 +22,7 @@ using transport::Threads;
 namespace {
 
 constexpr int steps = 4;
-const comm::Options options{.deadline = Seconds(20)};
+const comm::Options options{.deadline = Seconds(20), .segment_bytes = 1024};
 
 struct Trained {
   std::vector<std::vector<float>> parameters;  // of each worker in the end
@@ -198,6 +198,99 @@ TEST_CASE("with sync, workers that make different numbers of steps are told who 
     CHECK_THROWS_AS(Threads::World(2).run(all), CommError);
     CHECK(named == 2);
   }
+}
+
+TEST_CASE("a worker that fails while its gradients are read takes them with it") {
+  for (const comm::Consistency c : {comm::Sync::consistency, comm::Async::consistency})
+    for (int round = 0; round < 10; ++round) {
+      std::atomic<int> named{0};
+      const auto all = [&](Threads endpoint) {
+        comm::Served<Threads> exchange(endpoint, {c, 2}, {.deadline = Seconds(20), .segment_bytes = 4096});
+        Buffer<float> gradients(50'000, exchange.memory()), parameters(50'000, exchange.memory());
+        const std::vector<Range> cuts{{0, 20'000}, {20'000, 50'000}};
+        exchange.open({}, {gradients, parameters, cuts});
+        exchange.serve([](const comm::ServerPart&) {});
+        exchange.begin(0);
+        for (int i = 0; i < round * 4; ++i) exchange.poll();
+        if (exchange.rank() == 0) fail("out of patience");
+        try {
+          for (;;) exchange.finish([](Range, float) {});
+        } catch (const CommError& error) {
+          named += error.culprit == 0;
+          throw;
+        }
+      };
+      CHECK_THROWS_WITH_AS(Threads::World(2).run(all), "out of patience", Error);
+      CHECK(named == 1);
+    }
+}
+
+TEST_CASE("a letter that is not what it should be is refused, and its sender named") {
+  using comm::detail::LetterHead, comm::detail::LetterKind, comm::detail::Mailbox;
+  struct Wrong {
+    LetterKind kind;
+    int part, sender;
+    std::int64_t count;
+    std::size_t bytes;  // of the numbers
+    const char* sentence;
+  };
+  const comm::detail::ServedParts parts{{{0, 32}, 0}, {{32, 48}, 0}};
+  for (const Wrong& w : {
+           Wrong{LetterKind::push, 0, 0, 32, 128, "what is not of a parameter server"},
+           Wrong{LetterKind::reply, 0, 1, 32, 128, "a letter of kind 3, which is not for a server"},
+           Wrong{LetterKind{9}, 0, 1, 32, 128, "a letter of kind 9, which is not for a server"},
+           Wrong{LetterKind::push, 1, 1, 16, 64, "part 1 where part 0 of 2 was expected"},
+           Wrong{LetterKind::push, 0, 1, 16, 64, "16 elements of part 0 where 32 were expected"},
+           Wrong{LetterKind::push, 0, 1, 32, 64, "64 bytes for the 32 elements of part 0"},
+       }) {
+    std::string said;
+    Threads::World(2).run([&](const Threads& endpoint) {
+      Threads where = endpoint.isolated();
+      if (where.rank() == 1) {
+        const LetterHead head{.kind = w.kind, .part = w.part, .sender = w.sender, .count = w.count};
+        const std::vector<float> numbers(32);
+        Threads::Request first, second;
+        where.send(first, 0, comm::detail::push_lane, &head, sizeof head);
+        where.send(second, 0, comm::detail::push_lane, numbers.data(), w.bytes);
+        const Deadline deadline(Seconds(20));
+        while (where.departed(0).empty() && !deadline.expired()) std::this_thread::yield();
+        return;
+      }
+      Mailbox<Threads> mail(1, comm::detail::reply_lane, comm::detail::push_lane, parts, false, false,
+                            std::pmr::new_delete_resource());
+      try {
+        while (mail.open(where) == nullptr || mail.numbers(where, nullptr).empty()) std::this_thread::yield();
+      } catch (const CommError& error) {
+        if (error.culprit == 1) said = error.what();
+      }
+      mail.cancel(where);
+    });
+    CAPTURE(said);
+    CHECK(said.find(concat("rank 1 sent ", w.sentence)) != std::string::npos);
+  }
+}
+
+TEST_CASE("a shard travels in parts that cover each bucket once, in order, none longer than asked for") {
+  const std::vector<Range> buckets{{0, 100}, {100, 100}, {112, 5'000}, {5'000, 5'003}};
+  for (const std::int64_t most : {16, 100, 1'024, 1 << 20})
+    for (int servers = 1; servers <= 5; ++servers) {
+      std::vector<int> times(5'003);
+      for (int s = 0; s < servers; ++s) {
+        const comm::Service service{{}, servers};
+        std::int64_t last = 0;
+        for (const auto& part : comm::detail::parts_of(service.shard(s, 5'003), buckets, most)) {
+          const Range& bucket = buckets[static_cast<std::size_t>(part.bucket)];
+          const bool fits = part.range.begin >= std::max(last, bucket.begin) &&
+                            part.range.end <= bucket.end && !part.range.empty() &&
+                            part.range.size() <= most + 15;
+          CHECK(fits);
+          last = part.range.end;
+          for (auto i = part.range.begin; i < part.range.end; ++i) ++times[static_cast<std::size_t>(i)];
+        }
+      }
+      for (std::int64_t i = 0; i < 5'003; ++i)
+        if (times[static_cast<std::size_t>(i)] != (i < 100 || i >= 112)) FAIL_CHECK("element ", i);
+    }
 }
 
 TEST_CASE("what cannot be served is refused") {

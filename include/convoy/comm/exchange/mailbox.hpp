@@ -18,11 +18,15 @@
 
 namespace convoy::comm::detail {
 
-/// What a server holds of a bucket.
+/// What a letter is about: some of what a server holds of a bucket.
 struct ServedPart {
   Range range;
   int bucket = 0;
 };
+using ServedParts = std::vector<ServedPart>;
+
+/// The lanes of letters.
+inline constexpr int push_lane = 1, reply_lane = 2;
 
 enum class LetterKind : std::uint32_t {
   start = 1,  ///< the parameters that a training begins with
@@ -43,9 +47,10 @@ struct LetterHead {
 };
 static_assert(sizeof(LetterHead) == 64);
 
-/// The letters between this rank and a peer. Those that go out keep their order; those that come in are
-/// opened one by one, part after part. Numbers go from where they are to where they are wanted, and the
-/// memory of a part is used again only when the peer has what was in it.
+/// One end of the letters between a worker and a server. Those that go out keep their order; those that come
+/// in are opened one by one, part after part. Numbers go from where they are to where they are wanted, and
+/// the memory of a part is used again only when the peer has what was in it. Between two ends on one rank
+/// (`join`) nothing is sent at all.
 template <transport::Transport T>
 class Mailbox {
  public:
@@ -53,24 +58,36 @@ class Mailbox {
     LetterKind kind{};
     int part = 0;
     std::int64_t step = 0;
+    const float* numbers = nullptr;  ///< of the part; they stay until the letter is gone
   };
 
   /// `copies`: numbers that go out may change on the way, or lie where the peer cannot read them. `inbox`:
-  /// numbers that come in have no place of their own.
-  Mailbox(int peer, int out_lane, int in_lane, const std::vector<ServedPart>& parts, bool copies, bool inbox,
+  /// numbers that come in have no place of their own. `memory` is within the peer's reach.
+  Mailbox(int peer, int out_lane, int in_lane, const ServedParts& parts, bool copies, bool inbox,
           std::pmr::memory_resource* memory)
-      : peer_(peer), out_lane_(out_lane), in_lane_(in_lane), copies_(copies), parts_(&parts) {
-    std::size_t longest = 0;
+      : peer_(peer),
+        out_lane_(out_lane),
+        in_lane_(in_lane),
+        parts_(&parts),
+        letters_(parts.size() + 1),
+        heads_(parts.size() + 1, memory),
+        head_(1, memory) {
+    std::size_t longest = 0, all = 0;
     for (const ServedPart& part : parts) {
       const auto numbers = static_cast<std::size_t>(part.range.size());
       longest = std::max(longest, numbers);
-      letters_.push_back(
-          {Buffer<LetterHead>(1, memory), Buffer<float>(copies ? numbers : 0, memory), {}, {}});
+      all += numbers;
     }
-    letters_.push_back({Buffer<LetterHead>(1, memory), {}, {}, {}});
+    if (copies) copies_ = Buffer<float>(all, memory);
+    if (inbox && !T::in_place) inbox_ = Buffer<float>(longest, memory);
+    float* copy = copies_.data();
+    for (std::size_t p = 0; copies && p < parts.size(); copy += parts[p++].range.size())
+      letters_[p].copy = copy;
     errands_.reserve(3 * parts.size() + 4);
-    if (inbox && !T::in_place) inbox_ = Buffer<float>(longest);
   }
+
+  /// The other end is on this rank.
+  void join(Mailbox& other) { other_ = &other; }
 
   int peer() const { return peer_; }
   /// The part that the next letter is about.
@@ -78,9 +95,9 @@ class Mailbox {
 
   void post(const Errand& errand) { errands_.push_back(errand); }
 
-  /// Sends what can be sent; true if anything was. `numbers(errand)` says where those of a part lie.
-  template <class Numbers>
-  bool deliver(T& transport, Traffic& traffic, Numbers&& numbers) {
+  /// Sends what can be sent; true if anything was.
+  bool deliver(T& transport, Traffic& traffic) {
+    if (other_ != nullptr) return false;  // who takes it from here
     bool moved = false;
     const auto send = [&](Message& message, const void* data, std::size_t bytes) {
       if (!transport.send(message.request, peer_, out_lane_, data, bytes)) return false;
@@ -89,73 +106,86 @@ class Mailbox {
       traffic.bytes += static_cast<std::int64_t>(bytes);
       return true;
     };
-    for (; next_ < errands_.size(); ++next_, headed_ = false) {
+    for (; waits(); dispatched(), headed_ = false) {
       const Errand& errand = errands_[next_];
-      const bool bye = errand.kind == LetterKind::goodbye;
-      Letter& letter = bye ? letters_.back() : letters_[static_cast<std::size_t>(errand.part)];
-      const auto count = bye ? 0 : static_cast<std::size_t>(part(errand.part).range.size());
+      Letter& letter = letter_of(errand);
+      const auto count = static_cast<std::size_t>(count_of(errand));
       if (!headed_) {
         if (!gone(transport, letter)) return moved;
-        LetterHead& head = *letter.head.data();
-        head = {};
-        head.kind = errand.kind;
-        head.part = errand.part;
-        head.sender = transport.rank();
-        head.step = errand.step;
-        head.count = static_cast<std::int64_t>(count);
+        LetterHead& head = heads_[static_cast<std::size_t>(&letter - letters_.data())];
+        head = head_of(errand, transport.rank());
         if (!send(letter.head_sent, &head, sizeof head)) return moved;
         headed_ = true;
-        if (copies_ && !bye) std::memcpy(letter.copy.data(), numbers(errand), count * sizeof(float));
+        if (letter.copy != nullptr) std::memcpy(letter.copy, errand.numbers, count * sizeof(float));
       }
-      if (!bye &&
-          !send(letter.numbers_sent, copies_ ? letter.copy.data() : numbers(errand), count * sizeof(float)))
-        return moved;
+      const float* numbers = letter.copy != nullptr ? letter.copy : errand.numbers;
+      if (count > 0 && !send(letter.numbers_sent, numbers, count * sizeof(float))) return moved;
     }
-    errands_.clear();
-    next_ = 0;
     return moved;
   }
 
   /// Opens the next letter, if it has come. Throws CommError if it is not what it should be.
   const LetterHead* open(T& transport) {
-    if (opened_) return &head_;
-    const transport::Arrival arrival = arrived(transport, &head_, sizeof head_);
-    if (arrival.data == nullptr) return nullptr;
-    if (arrival.bytes != sizeof head_) wrong(transport, arrival.bytes, " bytes where a header was expected");
-    if (arrival.data != &head_) std::memcpy(&head_, arrival.data, sizeof head_);
-    received(transport);
+    LetterHead& head = head_[0];
+    if (opened_) return &head;
+    if (other_ != nullptr) {
+      if (!other_->waits()) return nullptr;
+      head = other_->head_of(other_->errands_[other_->next_], peer_);
+    } else {
+      const transport::Arrival arrival = arrived(transport, &head, sizeof head);
+      if (arrival.data == nullptr) return nullptr;
+      if (arrival.bytes != sizeof head) wrong(transport, arrival.bytes, " bytes where a header was expected");
+      if (arrival.data != &head) std::memcpy(&head, arrival.data, sizeof head);
+      received(transport);
+    }
     opened_ = true;
-    if (head_.magic != LetterHead{}.magic || head_.sender != peer_)
+    if (head.magic != LetterHead{}.magic || head.sender != peer_)
       wrong(transport, "what is not of a parameter server");
-    if (head_.kind == LetterKind::goodbye) return &head_;
-    if (head_.part != expected_)
-      wrong(transport, "part ", head_.part, " where part ", expected_, " was expected");
-    if (const std::int64_t count = part(expected_).range.size(); head_.count != count)
-      wrong(transport, head_.count, " elements of part ", head_.part, " where ", count, " were expected");
-    return &head_;
+    const bool pushed = head.kind == LetterKind::start || head.kind == LetterKind::push;
+    if (in_lane_ == push_lane && head.kind == LetterKind::goodbye) return &head;
+    if (in_lane_ == push_lane ? !pushed : head.kind != LetterKind::reply)
+      wrong(transport, "a letter of kind ", static_cast<std::uint32_t>(head.kind), ", which is not for a ",
+            in_lane_ == push_lane ? "server" : "worker");
+    if (parts_->empty() || head.part != expected_)
+      wrong(transport, "part ", head.part, " where part ", expected_, " of ", parts_->size(),
+            " was expected");
+    if (const std::int64_t count = part(expected_).range.size(); head.count != count)
+      wrong(transport, head.count, " elements of part ", head.part, " where ", count, " were expected");
+    return &head;
   }
   bool opened() const { return opened_; }
   /// The numbers of the letter that was opened, if they have come; `into` is where they should lie (null: in
   /// the inbox), and where they do unless they can be read in place. Empty: not yet.
   std::span<const float> numbers(T& transport, float* into) {
-    const std::size_t bytes = static_cast<std::size_t>(head_.count) * sizeof(float);
-    const transport::Arrival arrival = arrived(transport, into == nullptr ? inbox_.data() : into, bytes);
+    const LetterHead& head = head_[0];
+    const auto count = static_cast<std::size_t>(head.count);
+    if (other_ != nullptr) return {other_->errands_[other_->next_].numbers, count};
+    const transport::Arrival arrival =
+        arrived(transport, into == nullptr ? inbox_.data() : into, count * sizeof(float));
     if (arrival.data == nullptr) return {};
-    if (arrival.bytes != bytes)
-      wrong(transport, arrival.bytes, " bytes for the ", head_.count, " elements of part ", head_.part);
-    return {static_cast<const float*>(arrival.data), static_cast<std::size_t>(head_.count)};
+    if (arrival.bytes != count * sizeof(float))
+      wrong(transport, arrival.bytes, " bytes for the ", count, " elements of part ", head.part);
+    return {static_cast<const float*>(arrival.data), count};
+  }
+  /// Copies them to `into`, unless they came there; false: not yet.
+  bool fetch(T& transport, float* into) {
+    const std::span<const float> come = numbers(transport, into);
+    if (come.data() != into) std::copy(come.begin(), come.end(), into);
+    return !come.empty();
   }
   /// The letter is done with.
   void taken(T& transport) {
+    if (other_ != nullptr) other_->dispatched();
     if (receiving_) received(transport);
     opened_ = false;
-    if (head_.kind != LetterKind::goodbye) expected_ = (expected_ + 1) % static_cast<int>(parts_->size());
+    if (head_[0].kind != LetterKind::goodbye) expected_ = (expected_ + 1) % static_cast<int>(parts_->size());
   }
 
   /// Whether a letter has come, which may stay where it is.
   bool waiting(T& transport) {
     if (opened_) return true;
-    const bool there = arrived(transport, &head_, sizeof head_).data != nullptr;
+    if (other_ != nullptr) return other_->waits();
+    const bool there = arrived(transport, head_.data(), sizeof(LetterHead)).data != nullptr;
     if (there) transport.cancel(receive_);
     return there;
   }
@@ -182,12 +212,34 @@ class Mailbox {
     typename T::Request request{};
     bool posted = false;
   };
-  // What may be on its way of a part.
+  // What may be on its way of a part; its head lies in `heads_`.
   struct Letter {
-    Buffer<LetterHead> head;
-    Buffer<float> copy;
+    float* copy = nullptr;
     Message head_sent, numbers_sent;
   };
+
+  bool waits() const { return next_ < errands_.size(); }
+  void dispatched() {
+    if (++next_ < errands_.size()) return;
+    errands_.clear();
+    next_ = 0;
+  }
+  Letter& letter_of(const Errand& errand) {
+    return errand.kind == LetterKind::goodbye ? letters_.back()
+                                              : letters_[static_cast<std::size_t>(errand.part)];
+  }
+  std::int64_t count_of(const Errand& errand) const {
+    return errand.kind == LetterKind::goodbye ? 0 : part(errand.part).range.size();
+  }
+  LetterHead head_of(const Errand& errand, int sender) const {
+    LetterHead head;
+    head.kind = errand.kind;
+    head.part = errand.part;
+    head.sender = sender;
+    head.step = errand.step;
+    head.count = count_of(errand);
+    return head;
+  }
 
   static bool gone(T& transport, Letter& letter) {
     for (Message* message : {&letter.head_sent, &letter.numbers_sent}) {
@@ -217,13 +269,17 @@ class Mailbox {
   const ServedPart& part(int p) const { return (*parts_)[static_cast<std::size_t>(p)]; }
 
   int peer_, out_lane_, in_lane_;
-  bool copies_;
-  const std::vector<ServedPart>* parts_;
+  const ServedParts* parts_;
+  Mailbox* other_ = nullptr;
   std::vector<Errand> errands_;
   std::size_t next_ = 0;
   bool headed_ = false;          // the head of errands_[next_] has been sent
   std::vector<Letter> letters_;  // by part; the last is for goodbyes
-  LetterHead head_;              // of the letter that was opened
+  Buffer<LetterHead> heads_;
+  Buffer<float> copies_;
+
+  // of what comes in
+  Buffer<LetterHead> head_;  // of the letter that was opened
   bool opened_ = false;
   Buffer<float> inbox_;
   typename T::Request receive_{};

@@ -157,6 +157,7 @@ class Checked {
   void cancel(Request& request) noexcept {
     inner_.cancel(request.body);
     if (!request.half) inner_.cancel(request.trailer);
+    request.compared = false;
   }
 
   std::uint32_t doze() { return inner_.doze(); }
