@@ -13,6 +13,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -39,6 +40,9 @@ class Mpi {
     std::uint64_t sequence = 0;
     int peer = -1, lane = 0;
     bool over = false;
+
+    // MPI has refused to go on with it.
+    bool lost() const { return !over && handle == MPI_REQUEST_NULL; }
   };
 
   /// MPI_COMM_WORLD.
@@ -84,28 +88,30 @@ class Mpi {
 
   bool send(Request& request, int peer, int lane, const void* data, std::size_t bytes) {
     request = {MPI_REQUEST_NULL, nullptr, bytes, state_->next(state_->sends, peer, lane), peer, lane, false};
-    mpi::check(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, peer,
-                         state_->tag(lane, request.sequence, bytes), state_->comm, &request.handle),
-               "MPI_Isend");
+    const int code = MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, peer,
+                               state_->tag(lane, request.sequence, bytes), state_->comm, &request.handle);
+    if (code != MPI_SUCCESS) lose(request, code, "MPI_Isend");
     return true;
   }
 
   void receive(Request& request, int peer, int lane, void* into, std::size_t bytes) {
     request = {MPI_REQUEST_NULL, into, bytes, state_->next(state_->receives, peer, lane), peer, lane, false};
-    mpi::check(MPI_Irecv(into, static_cast<int>(bytes), MPI_BYTE, peer,
-                         state_->tag(lane, request.sequence, bytes), state_->comm, &request.handle),
-               "MPI_Irecv");
+    const int code = MPI_Irecv(into, static_cast<int>(bytes), MPI_BYTE, peer,
+                               state_->tag(lane, request.sequence, bytes), state_->comm, &request.handle);
+    if (code != MPI_SUCCESS) lose(request, code, "MPI_Irecv");
   }
 
   bool sent(Request& request) {
-    if (request.over) return true;
+    if (request.over || request.lost()) return request.over;
     int flag = 0;
-    mpi::check(MPI_Test(&request.handle, &flag, MPI_STATUS_IGNORE), "MPI_Test");
+    const int code = MPI_Test(&request.handle, &flag, MPI_STATUS_IGNORE);
+    if (code != MPI_SUCCESS) return lose(request, code, "MPI_Test"), false;
     request.over = flag != 0;
     return request.over;
   }
 
   Arrival arrived(Request& request) {
+    if (request.lost()) return {};
     if (!request.over) {
       int flag = 0;
       MPI_Status status;
@@ -114,7 +120,7 @@ class Mpi {
       if (code != MPI_SUCCESS) MPI_Error_class(code, &kind);
       // A message that is too long is reported with its size, by the caller.
       if (kind != MPI_ERR_TRUNCATE) {
-        mpi::check(code, "MPI_Test");
+        if (code != MPI_SUCCESS) return lose(request, code, "MPI_Test"), Arrival{};
         if (flag == 0) {
           if (state_->exact && ++state_->tests % 64 == 0) return of_another_size(request);
           return {};
@@ -136,7 +142,7 @@ class Mpi {
   /// this world, a tenth of a second to end: whoever calls MPI later, for whatever, must not have it written
   /// to memory that is something else by then. Sends cannot be taken back.
   void cancel(Request& request) noexcept {
-    if (request.into == nullptr || request.over) return;
+    if (request.into == nullptr || request.over || request.lost()) return;
     request.over = true;
     if (!state_->grace) state_->grace.emplace(Seconds(0.1));
     MPI_Cancel(&request.handle);
@@ -177,14 +183,21 @@ class Mpi {
   /// network no more than TCP takes without waiting for the receiver (mpi::Session).
   Pacing pacing() const { return state_->one_node ? Pacing{256u << 10, 16} : Pacing{128u << 10, 4}; }
 
-  /// A rank that accuses anyone has given up. Listened for now and then only: this is asked in every round of
-  /// waiting.
+  /// A rank that accuses anyone has given up; one that MPI cannot reach is gone. Listened for now and then
+  /// only: this is asked in every round of waiting.
   std::string_view departed(int peer) {
     if (++state_->looks % 64 == 0) listen();
-    return state_->accused[static_cast<std::size_t>(peer)] >= 0 ? "that rank has given up" : "";
+    const auto p = static_cast<std::size_t>(peer);
+    return state_->accused[p] >= 0 ? "that rank has given up" : std::string_view(state_->lost[p]);
   }
 
  private:
+  // Some libraries notice that a process is gone. What cannot be sent to it or come from it is never over.
+  void lose(Request& request, int code, const char* call) {
+    request.handle = MPI_REQUEST_NULL;
+    state_->lost[static_cast<std::size_t>(request.peer)] = mpi::reason(code, call);
+  }
+
   // What has come under the number that is waited for, but not under its size.
   Arrival of_another_size(Request& request) {
     int flag = 0;
@@ -227,6 +240,7 @@ class Mpi {
     int accusation[2] = {-1, -1};
     unsigned looks = 0, tests = 0;
     std::vector<int> accused;
+    std::vector<std::string> lost;  // why
 
     State() = default;
     State(const State&) = delete;
@@ -248,6 +262,7 @@ class Mpi {
       sizes = span / numbers;
       sends.assign(static_cast<std::size_t>(size) * lanes, 0);
       accused.assign(static_cast<std::size_t>(size), -1);
+      lost.assign(static_cast<std::size_t>(size), {});
       receives.assign(static_cast<std::size_t>(size) * lanes, 0);
     }
     // How many ranks share this node's processors.

@@ -8,14 +8,18 @@
 #ifndef MPICH_SKIP_MPICXX
 #define MPICH_SKIP_MPICXX 1
 #endif
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdlib>
 #include <exception>
 #include <memory>
 #include <string>
 
-#include <boost/mpi/environment.hpp>
 #include <mpi.h>
+#ifdef CONVOY_HAS_BOOST_MPI
+#include <boost/mpi/environment.hpp>
+#endif
 
 #include <convoy/comm/watchdog.hpp>
 #include <convoy/core/clock.hpp>
@@ -23,13 +27,18 @@
 
 namespace convoy::mpi {
 
-/// Throws a sentence with MPI's own words if a call did not succeed.
-inline void check(int code, const char* call) {
-  if (code == MPI_SUCCESS) return;
+/// A clause with MPI's own words for why a call did not succeed.
+inline std::string reason(int code, const char* call) {
   char text[MPI_MAX_ERROR_STRING + 1] = {};
   int length = 0;
   MPI_Error_string(code, text, &length);
-  fail(call, " failed: ", std::string(text, static_cast<std::size_t>(length)));
+  std::replace(text, text + length, '\n', ' ');
+  return concat(call, " failed: ", std::string(text, static_cast<std::size_t>(length)));
+}
+
+/// Throws it if a call did not succeed.
+inline void check(int code, const char* call) {
+  if (code != MPI_SUCCESS) fail(reason(code, call));
 }
 
 namespace detail {
@@ -45,6 +54,30 @@ inline void send_at_once() {
   setenv("OMPI_MCA_btl_tcp_eager_limit", limit, 0);
   setenv("OMPI_MCA_btl_tcp_max_send_size", limit, 0);
 }
+
+// MPI, from its start to its end. Through Boost.MPI where there is one for this MPI, so that it may be used
+// as well: what it keeps is given back before MPI ends.
+class Environment {
+ public:
+#ifdef CONVOY_HAS_BOOST_MPI
+  Environment(int& argc, char**& argv) : boost_(argc, argv, boost::mpi::threading::serialized, false) {}
+
+ private:
+  boost::mpi::environment boost_;
+#else
+  Environment(int& argc, char**& argv) {
+    int provided = 0;
+    check(MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
+  }
+  ~Environment() {
+    int over = 0;
+    MPI_Finalized(&over);
+    if (!over) MPI_Finalize();
+  }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+#endif
+};
 }  // namespace detail
 
 /// Whether a launcher (mpirun, srun) started this process. May be asked before there is a Session.
@@ -54,18 +87,19 @@ inline bool launched() {
   return false;
 }
 
-/// Starts MPI (through Boost.MPI) and ends it. Errors return instead of aborting the job. A session that is
+/// Starts MPI and ends it. Errors return instead of aborting the job. A session that is
 /// destroyed while an exception flies, or after an exchange has failed, does not finalize: mpirun then sees
 /// the process end and ends the others. Throws if MPI was started already.
 class Session {
  public:
   Session(int& argc, char**& argv, Seconds limit = Seconds(60))
       : limit_(limit), exceptions_(std::uncaught_exceptions()) {
-    if (boost::mpi::environment::initialized()) fail<ConfigError>("MPI was started before this mpi::Session");
+    int started = 0;
+    MPI_Initialized(&started);
+    if (started) fail<ConfigError>("MPI was started before this mpi::Session");
     detail::send_at_once();
     const comm::Watchdog watchdog("MPI_Init_thread", -1, limit);
-    environment_ =
-        std::make_unique<boost::mpi::environment>(argc, argv, boost::mpi::threading::serialized, false);
+    environment_ = std::make_unique<detail::Environment>(argc, argv);
     check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     check(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   }
@@ -108,7 +142,7 @@ class Session {
  private:
   Seconds limit_;
   int exceptions_;
-  std::unique_ptr<boost::mpi::environment> environment_;
+  std::unique_ptr<detail::Environment> environment_;
 };
 
 }  // namespace convoy::mpi
