@@ -51,7 +51,9 @@ class ClientAndServer : public std::pmr::memory_resource {
 
   /// Gives up what is in flight.
   void settle() noexcept {
-    if (!failed_ && !(client.idle() && server.idle())) leave("it was ended while it exchanged parameters");
+    if (failed_ || (client.idle() && server.idle())) return;
+    transport.accuse(transport.rank());
+    leave("it was ended while it exchanged parameters");
   }
   /// Arenas from here may be released while parameters are exchanged: that is given up first.
   void use(const Layout& layout) { layout_ = layout; }
@@ -156,6 +158,9 @@ void ClientAndServer<T>::wait(const char* what, Done done) {
       const std::string why(transport.departed(gone));
       if (progress()) continue;  // its last message may have come just before it went
       if (done()) return;
+      // Who gives up because of this rank waits for whom this rank waits for.
+      if (transport.accused(gone) == transport.rank())
+        if (const int peer = awaited(); peer >= 0) transport.accuse(peer);
       stop(gone, transport::blame_departed(transport, gone, why, deadline_));
     }
     // Between two steps nobody is behind: workers evaluate, or load data, for as long as they like within

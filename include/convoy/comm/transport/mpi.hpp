@@ -138,33 +138,33 @@ class Mpi {
 
   void release(Request&) {}
 
-  /// Takes back a receive that no message has met, and gives one that a message has met, with all others of
-  /// this world, a tenth of a second to end: whoever calls MPI later, for whatever, must not have it written
-  /// to memory that is something else by then. Sends cannot be taken back.
+  /// Takes back a receive that no message has met, and gives one that a message has met a moment to end:
+  /// whoever calls MPI later, for whatever, must not have it written to memory that is something else by
+  /// then. Sends cannot be taken back.
   void cancel(Request& request) noexcept {
     if (request.into == nullptr || request.over || request.lost()) return;
     request.over = true;
-    if (!state_->grace) state_->grace.emplace(Seconds(0.1));
     MPI_Cancel(&request.handle);
-    int flag = 0;
-    for (int round = 0; MPI_Test(&request.handle, &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS && flag == 0 &&
-                        !state_->grace->expired();
-         ++round)
-      nap(round);
+    finish(request.handle);
   }
 
-  void withdraw(std::string_view) noexcept { mpi::detail::broken = true; }
+  /// The last thing that this rank does: what it has to say must leave before it ends.
+  void withdraw(std::string_view) noexcept {
+    mpi::detail::broken = true;
+    for (MPI_Request& request : state_->accusing) finish(request);
+    state_->accusing.clear();
+  }
 
   /// An accusation is a small message to everyone, which nobody has to receive.
   void accuse(int peer) noexcept {
+    state_->accused[static_cast<std::size_t>(rank())] = peer;
     int& accusation = state_->accusation[peer == rank() ? 1 : 0];
     accusation = peer;
     for (int other = 0; other < size(); ++other) {
-      if (other == rank()) continue;
       MPI_Request request = MPI_REQUEST_NULL;
-      if (MPI_Isend(&accusation, 1, MPI_INT, other, state_->tag(lanes, 0, 0), state_->comm, &request) ==
-          MPI_SUCCESS)
-        MPI_Request_free(&request);
+      if (other != rank() && MPI_Isend(&accusation, 1, MPI_INT, other, state_->tag(lanes, 0, 0), state_->comm,
+                                       &request) == MPI_SUCCESS)
+        state_->accusing.push_back(request);
     }
   }
   int accused(int rank) {
@@ -196,6 +196,16 @@ class Mpi {
   void lose(Request& request, int code, const char* call) {
     request.handle = MPI_REQUEST_NULL;
     state_->lost[static_cast<std::size_t>(request.peer)] = mpi::reason(code, call);
+  }
+
+  // Goes on with a request until it is over, for a tenth of a second with all others of this world.
+  void finish(MPI_Request& request) noexcept {
+    if (!state_->grace) state_->grace.emplace(Seconds(0.1));
+    int flag = 0;
+    for (int round = 0; MPI_Test(&request, &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS && flag == 0 &&
+                        !state_->grace->expired();
+         ++round)
+      nap(round);
   }
 
   // What has come under the number that is waited for, but not under its size.
@@ -235,9 +245,10 @@ class Mpi {
     Seconds limit{60};
     int patience = 300;
     bool one_node = false;
-    std::optional<Deadline> grace;  // for what is taken back
+    std::optional<Deadline> grace;  // for what has to end before this rank goes
     std::vector<std::uint64_t> sends, receives;
     int accusation[2] = {-1, -1};
+    std::vector<MPI_Request> accusing;
     unsigned looks = 0, tests = 0;
     std::vector<int> accused;
     std::vector<std::string> lost;  // why
@@ -263,6 +274,7 @@ class Mpi {
       sends.assign(static_cast<std::size_t>(size) * lanes, 0);
       accused.assign(static_cast<std::size_t>(size), -1);
       lost.assign(static_cast<std::size_t>(size), {});
+      accusing.reserve(4 * static_cast<std::size_t>(size));
       receives.assign(static_cast<std::size_t>(size) * lanes, 0);
     }
     // How many ranks share this node's processors.
