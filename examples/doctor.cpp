@@ -252,7 +252,7 @@ void warn(Findings& found) {
   if (threads != nullptr && std::atoi(threads) > m.processors)
     add("OMP_NUM_THREADS is ", threads, " on ", m.processors, " processors");
 #if !defined(CONVOY_HAS_MPI)
-  add("this build has no MPI: ranks are threads of one process (Debian and Ubuntu: libboost-mpi-dev)");
+  add("this build has no MPI: ranks are threads of one process (Debian and Ubuntu: libopenmpi-dev)");
 #endif
 }
 

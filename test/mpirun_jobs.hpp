@@ -51,8 +51,9 @@ struct Job {
 namespace detail {
 
 inline int my_rank() {
-  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
-  return rank == nullptr ? 0 : std::atoi(rank);
+  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK"})
+    if (const char* rank = std::getenv(variable)) return std::atoi(rank);
+  return 0;
 }
 
 }  // namespace detail
@@ -77,12 +78,26 @@ struct Running {
   convoy::Stopwatch watch;
 };
 
+// Open MPI's mpirun shall mind no root, start more ranks than there are processors, bind none, and be quick
+// to end them (PRTE is that of Open MPI 5); MPICH's does so anyway, but UCX below it ends a process whose
+// peer dies while it copies from that peer's memory.
+inline void tell_mpirun() {
+  constexpr const char* settings[][2]{{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+                                      {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+                                      {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
+                                      {"OMPI_MCA_hwloc_base_binding_policy", "none"},
+                                      {"OMPI_MCA_odls_base_sigkill_timeout", "0"},
+                                      {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"},
+                                      {"PRTE_MCA_hwloc_default_binding_policy", "none"},
+                                      {"UCX_TLS", "^cma"}};
+  for (const auto& [name, value] : settings) setenv(name, value, 1);
+}
+
 inline Running start(Job& job, const char* how) {
+  tell_mpirun();
   char self[4096] = {};
   if (readlink("/proc/self/exe", self, sizeof self - 1) <= 0) convoy::fail("who am I?");
-  std::vector<std::string> words{
-      "mpirun", "--oversubscribe",         "--bind-to", "none", "--mca", "odls_base_sigkill_timeout", "0",
-      "-np",    std::to_string(job.ranks), self,        how};
+  std::vector<std::string> words{CONVOY_MPIRUN, "-np", std::to_string(job.ranks), self, how};
   words.insert(words.end(), job.arguments.begin(), job.arguments.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -95,7 +110,7 @@ inline Running start(Job& job, const char* how) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     dup2(ends[1], STDOUT_FILENO);
     dup2(ends[1], STDERR_FILENO);
-    execvp("mpirun", argv.data());
+    execvp(CONVOY_MPIRUN, argv.data());
     _exit(127);
   }
   close(ends[1]);

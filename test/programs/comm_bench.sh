@@ -26,7 +26,7 @@ runs 5 "$program" --ranks 2 --benchmark_filter='exchange/.*/resnet18'
 timeout 60 "$program" --ranks none > "$scratch/out" 2>&1 && failed "a number of ranks that is none"
 grep -q -- "--ranks must be" "$scratch/out" || failed "the option at fault is not named"
 if [ -n "$mpirun" ]; then
-  launch="$mpirun --oversubscribe --bind-to none"
+  launch=$mpirun
   # shellcheck disable=SC2086  # several words
   runs 30 $launch -np 2 "$program" --benchmark_filter='/(1024|262144)/'
   for name in all_reduce/native/mpi all_reduce/hierarchical/mpi all_reduce/direct/shm reduce_scatter/native/mpi bound/direct/shm; do

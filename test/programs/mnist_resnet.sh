@@ -100,7 +100,7 @@ refused "shares that are given and measured" "weighted" $run --ranks 2 --shares 
 refused "a result that cannot be written" "nowhere" $run --data "$scratch/sound" --json "$scratch/nowhere/result.json"
 
 if [ -n "$mpirun" ]; then
-  launch="$mpirun --oversubscribe --bind-to none"
+  launch=$mpirun
   common="--threads 1 --steps 2 --quiet --deadline 20 --data $scratch/sound"
   refused "ranks with different models" "model" $launch -np 1 $program $common --batch 8 --model resnet18 : -np 1 $program $common --batch 8 --model resnet50
   refused "ranks with different batches" "batch" $launch -np 1 $program $common --batch 8 : -np 1 $program $common --batch 4
@@ -111,7 +111,7 @@ if [ -n "$mpirun" ]; then
   # its deadline.
   cat > "$scratch/rank.sh" <<'RANK'
 #!/bin/sh
-[ "$OMPI_COMM_WORLD_RANK" = 1 ] || exec "$@"
+[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 1 ] || exec "$@"
 "$@" &
 child=$!
 sleep 5
