@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <convoy/comm/transport/decorator.hpp>
 #include <convoy/comm/transport/transport.hpp>
 #include <convoy/core/error.hpp>
 #include <convoy/core/memory.hpp>
@@ -78,12 +79,11 @@ inline std::uint32_t crc32c(const void* data, std::size_t bytes) {
 /// arrival whose bytes do not fit throws, naming the sender. Not for schedule::Direct, whose receivers store
 /// into the sender's memory.
 template <Transport T>
-class Checked {
+class Checked : public Decorator<T> {
+  using Decorator<T>::inner_;
+
  public:
-  static constexpr std::string_view name = T::name;
-  static constexpr bool in_place = T::in_place;
   static constexpr int capacity = T::capacity / 2;
-  static constexpr int lanes = T::lanes;
   static constexpr bool checks = true;
 
   struct Request {
@@ -98,10 +98,8 @@ class Checked {
   };
 
   Checked() : Checked(T{}) {}
-  explicit Checked(const T& inner) : inner_(inner), state_(std::make_shared<State>()) {}
+  explicit Checked(const T& inner) : Decorator<T>(inner), state_(std::make_shared<State>()) {}
 
-  int rank() const { return inner_.rank(); }
-  int size() const { return inner_.size(); }
   Checked isolated() const { return Checked(inner_.isolated()); }
 
   bool send(Request& request, int peer, int lane, const void* data, std::size_t bytes) {
@@ -160,24 +158,6 @@ class Checked {
     request.compared = false;
   }
 
-  std::uint32_t doze() { return inner_.doze(); }
-  void stir() { inner_.stir(); }
-  void rest(std::uint32_t ticket, int round) { inner_.rest(ticket, round); }
-  int patience() const { return inner_.patience(); }
-  decltype(auto) departed(int peer) { return inner_.departed(peer); }
-  void accuse(int peer) noexcept { inner_.accuse(peer); }
-  int accused(int rank) { return inner_.accused(rank); }
-  void withdraw(std::string_view reason) noexcept { inner_.withdraw(reason); }
-
-  void expect_sizes() requires requires(T& t) { t.expect_sizes(); }
-  { inner_.expect_sizes(); }
-  auto memory() const requires requires(const T& t) { t.memory(); }
-  { return inner_.memory(); }
-  bool reaches(const void* data, std::size_t bytes) const requires requires(const T& t) {
-    t.reaches(data, bytes);
-  }
-  { return inner_.reaches(data, bytes); }
-
  private:
   // Check values on their way, where peers can read them.
   struct State {
@@ -203,7 +183,6 @@ class Checked {
       return std::pmr::new_delete_resource();
   }
 
-  T inner_;
   std::shared_ptr<State> state_;
 };
 

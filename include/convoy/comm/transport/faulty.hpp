@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <convoy/comm/transport/decorator.hpp>
 #include <convoy/comm/transport/transport.hpp>
 #include <convoy/core/clock.hpp>
 #include <convoy/core/error.hpp>
@@ -31,13 +32,10 @@ struct Faults {
 /// Rank r's faults are those of (seed, run, r). `corrupt` copies what arrives, so that the sender's memory
 /// stays whole; it is refused unless `guarded`, which says that Checked is around.
 template <Transport T, std::uint64_t seed = 0>
-class Faulty {
- public:
-  static constexpr std::string_view name = T::name;
-  static constexpr bool in_place = T::in_place;
-  static constexpr int capacity = T::capacity;
-  static constexpr int lanes = T::lanes;
+class Faulty : public Decorator<T> {
+  using Decorator<T>::inner_;
 
+ public:
   struct Request {
     typename T::Request inner{};
     std::uint64_t sequence = 0;
@@ -48,7 +46,7 @@ class Faulty {
 
   Faulty() : Faulty(T{}, {}) {}
   Faulty(const T& inner, const Faults& faults, bool guarded = false)
-      : inner_(inner),
+      : Decorator<T>(inner),
         faults_(faults),
         guarded_(guarded),
         numbers_(std::make_shared<Philox>(
@@ -58,8 +56,6 @@ class Faulty {
           "faulty: nobody would notice a turned bit; put transport::Checked around it, and say guarded");
   }
 
-  int rank() const { return inner_.rank(); }
-  int size() const { return inner_.size(); }
   Faulty isolated() const {
     Faulty copy = *this;
     copy.inner_ = inner_.isolated();
@@ -67,7 +63,7 @@ class Faulty {
   }
 
   bool send(Request& request, int peer, int lane, const void* data, std::size_t bytes) {
-    if (numbers_->uniform(0, 1) < faults_.fail) fail("rank ", rank(), " fails, as it was told to");
+    if (numbers_->uniform(0, 1) < faults_.fail) fail("rank ", inner_.rank(), " fails, as it was told to");
     const bool posted = inner_.send(request.inner, peer, lane, data, bytes);
     request.sequence = request.inner.sequence;
     return posted;
@@ -113,23 +109,8 @@ class Faulty {
   std::uint32_t doze() { return 0; }
   void stir() {}
   void rest(std::uint32_t, int round) { nap(round); }
-  int patience() const { return inner_.patience(); }
-  decltype(auto) departed(int peer) { return inner_.departed(peer); }
-  void accuse(int peer) noexcept { inner_.accuse(peer); }
-  int accused(int rank) { return inner_.accused(rank); }
-  void withdraw(std::string_view reason) noexcept { inner_.withdraw(reason); }
-
-  void expect_sizes() requires requires(T& t) { t.expect_sizes(); }
-  { inner_.expect_sizes(); }
-  auto memory() const requires requires(const T& t) { t.memory(); }
-  { return inner_.memory(); }
-  bool reaches(const void* data, std::size_t bytes) const requires requires(const T& t) {
-    t.reaches(data, bytes);
-  }
-  { return inner_.reaches(data, bytes); }
 
  private:
-  T inner_;
   Faults faults_;
   bool guarded_;
   std::shared_ptr<Philox> numbers_;
