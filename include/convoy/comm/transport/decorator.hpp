@@ -39,6 +39,7 @@ class Decorator {
   void rest(std::uint32_t ticket, int round) { inner_.rest(ticket, round); }
   int patience() const { return inner_.patience(); }
   Pacing pacing() const { return transport::pacing(inner_); }
+  bool one_thread() const { return transport::one_thread(inner_); }
 
   decltype(auto) departed(int peer) { return inner_.departed(peer); }
   void accuse(int peer) noexcept { inner_.accuse(peer); }

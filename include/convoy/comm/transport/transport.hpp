@@ -23,6 +23,7 @@ struct Arrival {
 
 /// Optional members: `memory()`, a resource for what peers can read in place, and `reaches(data, bytes)`,
 /// whether they can read that; without them everything can be read. `pacing()`, the same on all ranks.
+/// `one_thread()`, whether all calls must come from one thread.
 /// `expect_sizes()`, said on all ranks before the first message: each is as long as its receiver says, and
 /// one that is not must not come near its memory. `post(request, peer, data, bytes)`, which sends a copy of
 /// at most `copy_bytes` in lane 0, so that nobody waits until it is `sent`.
