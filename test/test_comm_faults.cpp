@@ -57,31 +57,38 @@ comm::Any exchange_for(const std::string& policy) {
     return comm::make(policy.substr(policy.rfind(' ') + 1), node(), options);
   if (policy == "sharded direct") return comm::Sharded<comm::Direct<Shm>>(node(), options);
   if (policy == "shm ps") return comm::make("ps", node(), options);
+  if (policy == "ps beside") return comm::Served<Mpi>(world, {{}, 1, comm::Placement::beside}, options);
   if (policy == "hierarchical")
     return comm::Hierarchical<comm::Direct<Shm>, comm::Ring<Mpi>>(world, comm::Nodes({0, 0, 1, 1}), options);
   if (policy == "checked") return comm::Ring<Noisy>(Noisy(Bad(world, {.delay = 0.05}, true)), options);
   return comm::make(policy, world, options);
 }
 
-// Ten steps; in the fourth, something happens to the culprit between two buckets.
+void suffer(const Row& row) {
+  if (row.fault == "kill" || row.fault == "caught") std::raise(SIGKILL);
+  if (row.fault == "stop") std::raise(SIGSTOP);
+  if (row.fault == "throw") fail("rank ", row.culprit, " has lost its data");
+  if (row.fault == "late") std::this_thread::sleep_for(std::chrono::milliseconds(400));
+}
+
+// Ten steps; in the fourth, something happens to the culprit between two buckets, or before the update of the
+// first if it only serves.
 void train(const Row& row) {
   comm::Any any = exchange_for(row.policy);
   Buffer<float> gradients(60'000, any.memory()), parameters(60'000, any.memory());
   const std::vector<Range> cuts{{0, 20'000}, {20'000, 60'000}};
   any.open({}, {gradients, parameters, cuts});
-  const auto update = [](const comm::ServerPart&) {};
+  const bool serves = any.role() == comm::Role::server, suffers = any.rank() == row.culprit;
+  const auto update = [&](const comm::ServerPart& part) {
+    if (serves && suffers && part.step == 3 && part.range.begin == 0) suffer(row);
+  };
   any.serve(update);
-  for (int step = 0; step < 10; ++step) {
+  for (int step = 0; step < 10 && !serves; ++step) {
     any.begin(0);
     any.poll();
-    if (step == 3 && any.rank() == row.culprit) {
-      if (row.fault == "kill" || row.fault == "caught") std::raise(SIGKILL);
-      if (row.fault == "stop") std::raise(SIGSTOP);
-      if (row.fault == "throw") fail("rank ", row.culprit, " has lost its data");
-      if (row.fault == "late") std::this_thread::sleep_for(std::chrono::milliseconds(400));
-    }
+    if (step == 3 && suffers) suffer(row);
     if (step == 3 && row.fault == "size") {
-      std::vector<float> values(any.rank() == row.culprit ? 5000 : 1000);
+      std::vector<float> values(suffers ? 5000 : 1000);
       any.all_reduce(std::span<float>(values), comm::sum);
     }
     any.begin(1);
@@ -270,6 +277,9 @@ const std::vector<Row> rows = [] {
       {"hierarchical", "kill", 4, 0},
       {"ps", "kill", 3, 0},
       {"ps", "stop", 3, 0},
+      {"ps", "late", 3, 0},
+      {"ps beside", "kill", 3, 1},
+      {"ps beside", "stop", 3, 1},
       {"ring", "size", 2, 1},
       {"checked", "size", 2, 1},
       {"native", "kill", 2, 1},
@@ -279,8 +289,8 @@ const std::vector<Row> rows = [] {
       {"direct", "stop while folding", 3, 2},
   };
   for (const char* fault : {"kill", "stop", "throw", "late"})
-    for (const char* policy : {"ring", "sharded", "ps", "checked", "direct", "shm ring", "sharded direct",
-                               "shm ps", "hierarchical"})
+    for (const char* policy : {"ring", "sharded", "ps", "ps beside", "checked", "direct", "shm ring",
+                               "sharded direct", "shm ps", "hierarchical"})
       all.push_back({policy, fault, std::string(policy) == "hierarchical" ? 4 : 3, 2});
   return all;
 }();
