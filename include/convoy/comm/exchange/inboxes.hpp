@@ -8,12 +8,14 @@
 
 namespace convoy::comm::detail {
 
-/// Gives memory back only when told that nothing is under way any more (`free`); never after a failure, since
-/// a receive over such a library cannot be taken back.
+/// Gives memory back only when told that nothing is under way any more (`free`), and when it ends.
 class Inboxes : public std::pmr::memory_resource {
  public:
   /// `at_once`: nobody writes to it but this rank itself.
   explicit Inboxes(bool at_once) : at_once_(at_once) {}
+  ~Inboxes() override { free(); }
+  Inboxes(const Inboxes&) = delete;
+  Inboxes& operator=(const Inboxes&) = delete;
 
   void free() noexcept {
     for (const Block& b : retired_) heap()->deallocate(b.data, b.bytes, b.align);
