@@ -35,11 +35,11 @@ struct Echo {
   }
 };
 
-// The shortest of a few times: what others do on the machine only makes it longer.
+// The shortest of so many times: what others do on the machine only makes it longer.
 template <class F>
-double shortest(F&& f) {
+double shortest(int times, F&& f) {
   double least = 0;
-  for (int i = 0; i < 6; ++i) {
+  for (int i = 0; i <= times; ++i) {
     const auto begin = Clock::now();
     f();
     const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
@@ -57,16 +57,16 @@ schedule::CostModel measure(Engine<T>& engine) {
   constexpr std::int64_t few = 64, many = 1 << 20;
   Buffer<std::byte> here(many), there(many);
   const auto& echo = engine.program(detail::Echo::name, 1, 0, [] { return detail::Echo{}; });
-  const auto one_way = [&](std::int64_t bytes) {
-    return detail::shortest([&] { engine.run(echo, here.data(), bytes, Reduction{}); }) / 2;
+  const auto one_way = [&](int times, std::int64_t bytes) {
+    return detail::shortest(times, [&] { engine.run(echo, here.data(), bytes, Reduction{}); }) / 2;
   };
   schedule::CostModel model;
-  model.alpha = one_way(few);
-  model.beta = std::max(0.0, one_way(many) - model.alpha) / static_cast<double>(many);
+  model.alpha = one_way(40, few);
+  model.beta = std::max(0.0, one_way(8, many) - model.alpha) / static_cast<double>(many);
   const Reduction add = reduction<f32>(sum);
-  model.gamma =
-      detail::shortest([&] { add.loop(here.data(), there.data(), many / std::int64_t{sizeof(f32)}, 1.0f); }) /
-      static_cast<double>(many);
+  model.gamma = detail::shortest(
+                    8, [&] { add.loop(here.data(), there.data(), many / std::int64_t{sizeof(f32)}, 1.0f); }) /
+                static_cast<double>(many);
   return model;
 }
 

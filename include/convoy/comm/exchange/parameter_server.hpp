@@ -64,8 +64,8 @@ class ClientAndServer : public std::pmr::memory_resource {
   }
   /// Goes on with whatever can go on; true if anything did.
   bool progress();
-  template <class Done>
-  void wait(const char* what, Done done);
+  /// Returns when `done(*this)`; `what` is for a sentence.
+  void wait(const char* what, bool (*done)(ClientAndServer&));
 
   T transport;
   Client<T> client;
@@ -139,15 +139,14 @@ int ClientAndServer<T>::departed() {
 }
 
 template <transport::Transport T>
-template <class Done>
-void ClientAndServer<T>::wait(const char* what, Done done) {
+void ClientAndServer<T>::wait(const char* what, bool (*done)(ClientAndServer&)) {
   transport::Wait wait(transport, deadline_);
   for (;;) {
     if (progress()) {
       wait.moved();
       continue;
     }
-    if (done()) return;
+    if (done(*this)) return;
     if (wait.again()) continue;
     const auto stop = [&](int peer, const transport::Blame& blame) {
       give_up(CommError(
@@ -157,7 +156,7 @@ void ClientAndServer<T>::wait(const char* what, Done done) {
     if (const int gone = departed(); gone >= 0) {
       const std::string why(transport.departed(gone));
       if (progress()) continue;  // its last message may have come just before it went
-      if (done()) return;
+      if (done(*this)) return;
       // Who gives up because of this rank waits for whom this rank waits for.
       if (transport.accused(gone) == transport.rank())
         if (const int peer = awaited(); peer >= 0) transport.accuse(peer);
@@ -222,11 +221,11 @@ class Served {
   void poll() { ends_->progress(); }
   void finish(Update) {
     ends_->usable();
-    auto& client = ends_->client;
-    client.begin_all();
+    ends_->client.begin_all();
     ends_->server.admit();
-    ends_->wait("the exchange of a step", [&] { return client.served() && client.delivered(); });
-    client.end_step();
+    ends_->wait("the exchange of a step",
+                [](Ends& ends) { return ends.client.served() && ends.client.delivered(); });
+    ends_->client.end_step();
   }
   void serve(ServerUpdate update);
   void dismiss();
@@ -334,7 +333,7 @@ void Served<T>::serve(ServerUpdate update) {
   if (serves()) ends.server.serve(update);
   ends.progress();
   if (role() == Role::worker) return;
-  ends.wait("serving", [&] { return ends.server.over() && ends.server.delivered(); });
+  ends.wait("serving", [](Ends& e) { return e.server.over() && e.server.delivered(); });
   ends.server.start_over();
 }
 
@@ -346,9 +345,8 @@ void Served<T>::dismiss() {
   // Without sync the last parameters are those with what the others have done to them since.
   ends.client.leave(!lockstep());
   ends.server.admit();
-  ends.wait("leaving the servers", [&] {
-    return (!serves() || (ends.server.over() && ends.server.delivered())) && ends.client.served() &&
-           ends.client.delivered();
+  ends.wait("leaving the servers", [](Ends& e) {
+    return e.server.over() && e.server.delivered() && e.client.served() && e.client.delivered();
   });
   if (serves()) ends.server.start_over();
   ends.client.start_over();

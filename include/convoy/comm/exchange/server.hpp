@@ -71,7 +71,8 @@ class Server {
   }
   /// The worker on this rank has begun its first step, or leaves without one.
   void admit() { admits_ = true; }
-  bool over() const { return state_->over(); }
+  /// Whether all workers have left; so they have where there is no server.
+  bool over() const { return !state_ || state_->over(); }
   /// The next training begins as the last one did. Its messages may come before `serve` is called again.
   void start_over() {
     state_->start_over();
