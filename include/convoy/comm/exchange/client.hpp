@@ -22,18 +22,20 @@ class Client {
  public:
   explicit Client(T& transport) : transport_(transport) {}
 
-  /// `parts` of each server, by bucket; `ranks` are the servers'. `copies`: they cannot read the arenas where
-  /// they are.
+  /// `parts` of each server, by bucket; `ranks` are the servers'. No more than `window` parts are pushed to a
+  /// server ahead of its replies, so that what is sent to several servers over one link advances evenly.
+  /// `copies`: they cannot read the arenas where they are.
   void open(const Layout& layout, const std::vector<ServedParts>& parts, const std::vector<int>& ranks,
-            bool copies, std::pmr::memory_resource* memory) {
+            int window, bool copies, std::pmr::memory_resource* memory) {
     layout_ = layout;
     parts_ = &parts;
+    window_ = window;
     const std::size_t buckets = layout.buckets.size();
     begun_.assign(buckets, false);
     begin_.assign(buckets, {});
     missing_.assign(buckets, 0);
     owed_.assign(parts.size(), 0);
-    pushed_.assign(parts.size(), 0);
+    step_of_.assign(parts.size(), {});
     servers_.clear();
     for (std::size_t s = 0; s < parts.size(); ++s)
       servers_.emplace_back(ranks[s], push_lane, reply_lane, parts[s],
@@ -59,10 +61,8 @@ class Client {
     if (observer_.call != nullptr) begin_[b] = Clock::now();
     while (first_ < begun_.size() && begun_[first_]) ++first_;
     for (std::size_t s = 0; s < servers_.size(); ++s)
-      for (int& p = pushed_[s]; p < count(s) && part(s, p).bucket < static_cast<int>(first_); ++p) {
-        servers_[s].post({LetterKind::push, p, step_, layout_.gradients.data() + part(s, p).range.begin});
+      for (int& p = step_of_[s].final; p < count(s) && part(s, p).bucket < static_cast<int>(first_); ++p)
         expect(s, p);
-      }
   }
   void begin_all() {
     for (std::size_t b = 0; b < begun_.size(); ++b)
@@ -71,7 +71,7 @@ class Client {
   /// All replies are there.
   void end_step() {
     begun_.assign(begun_.size(), false);
-    pushed_.assign(pushed_.size(), 0);
+    step_of_.assign(step_of_.size(), {});
     first_ = 0;
     ++step_;
   }
@@ -82,11 +82,15 @@ class Client {
       for (int p = 0; parameters && p < count(s); ++p) expect(s, p);
     }
   }
-  void start_over() { step_ = 0; }
+  void start_over() {
+    step_of_.assign(step_of_.size(), {});
+    step_ = 0;
+  }
 
   bool progress(Traffic& traffic) {
     bool moved = false;
     for (std::size_t s = 0; s < servers_.size(); ++s) {
+      push(s);
       moved = servers_[s].deliver(transport_, traffic) || moved;
       moved = receive(s) || moved;
     }
@@ -119,6 +123,11 @@ class Client {
   }
 
  private:
+  // How many parts of a server's shard, in this step, are final, on their way, and back as parameters.
+  struct StepOf {
+    int final = 0, pushed = 0, came = 0;
+  };
+
   int count(std::size_t server) const { return static_cast<int>((*parts_)[server].size()); }
   const ServedPart& part(std::size_t server, int p) const {
     return (*parts_)[server][static_cast<std::size_t>(p)];
@@ -128,6 +137,12 @@ class Client {
     ++missing_[static_cast<std::size_t>(part(server, p).bucket)];
   }
 
+  void push(std::size_t server) {
+    for (StepOf& step = step_of_[server]; step.pushed < step.final && step.pushed - step.came < window_;
+         ++step.pushed)
+      servers_[server].post({LetterKind::push, step.pushed, step_,
+                             layout_.gradients.data() + part(server, step.pushed).range.begin});
+  }
   // Takes the parameters that have come from a server.
   bool receive(std::size_t server) {
     Mailbox<T>& mail = servers_[server];
@@ -138,6 +153,7 @@ class Client {
       mail.taken(transport_);
       moved = true;
       --owed_[server];
+      ++step_of_[server].came;
       const auto b = static_cast<std::size_t>(its.bucket);
       if (--missing_[b] == 0 && begun_[b] && observer_.call != nullptr)
         observer_.call(observer_.context, {its.bucket, begin_[b], Clock::now()});
@@ -155,7 +171,8 @@ class Client {
   std::vector<Clock::time_point> begin_;
   std::vector<int> missing_;  // replies, of each bucket
   std::vector<int> owed_;     // replies, by each server
-  std::vector<int> pushed_;   // parts in this step, to each server
+  std::vector<StepOf> step_of_;
+  int window_ = 1;
   std::int64_t step_ = 0;
 };
 

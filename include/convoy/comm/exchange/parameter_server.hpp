@@ -310,8 +310,8 @@ void Served<T>::open(const Fingerprint& fingerprint, const Layout& layout) {
   }
   Ends& ends = *ends_;
   if (role() == Role::worker)
-    ends.client.open(layout, parts_, ranks, !reached(layout.gradients) || !reached(layout.parameters),
-                     memory());
+    ends.client.open(layout, parts_, ranks, everyone_->options().window,
+                     !reached(layout.gradients) || !reached(layout.parameters), memory());
   if (!serves()) return;
   const int me = server();
   shard_ = service_.shard(me, arena);
