@@ -22,7 +22,7 @@ using transport::Threads;
 namespace {
 
 constexpr int steps = 4;
-const comm::Options options{.deadline = Seconds(20), .segment_bytes = 1024};
+const comm::Options options{.deadline = Seconds(20), .segment_bytes = 64};
 
 struct Trained {
   std::vector<std::vector<float>> parameters;  // of each worker in the end
@@ -205,7 +205,7 @@ TEST_CASE("a worker that fails while its gradients are read takes them with it")
     for (int round = 0; round < 10; ++round) {
       std::atomic<int> named{0};
       const auto all = [&](Threads endpoint) {
-        comm::Served<Threads> exchange(endpoint, {c, 2}, {.deadline = Seconds(20), .segment_bytes = 4096});
+        comm::Served<Threads> exchange(endpoint, {c, 2}, {.deadline = Seconds(20), .segment_bytes = 256});
         Buffer<float> gradients(50'000, exchange.memory()), parameters(50'000, exchange.memory());
         const std::vector<Range> cuts{{0, 20'000}, {20'000, 50'000}};
         exchange.open({}, {gradients, parameters, cuts});

@@ -286,7 +286,8 @@ void Served<T>::open(const Fingerprint& fingerprint, const Layout& layout) {
   Workers::check(layout);
   ends_->settle();
   ends_->usable();
-  const std::size_t segment = everyone_->options().segment_bytes;
+  // Where parts are read in place they need no inbox, and each is a wake-up.
+  const std::size_t segment = everyone_->options().segment_bytes * (T::in_place ? 16 : 1);
   Fingerprint all = fingerprint;
   all.add("comm", policy());
   all.add("comm servers", service_.servers);
