@@ -138,7 +138,7 @@ def plot(tables, path):
         axis.set_ylabel("algbw, GB/s")
         axis.set_title(f"{collective}, {kind}")
         axis.grid(True, axis="y", alpha=0.3)
-        axis.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        axis.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5), ncol=1 + len(rows) // 25)
     figure.tight_layout()
     figure.savefig(path)
 
