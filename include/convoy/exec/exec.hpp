@@ -62,7 +62,8 @@ concept Exec = std::is_class_v<E> &&
   { e.forward(batch, Mode::train) } -> std::same_as<Result>;
   // Gradients of `scale` times the sum of the losses over the rows of the last forward pass in Mode::train.
   // Calls on_final(n) whenever elements [0, n) of the gradient arena have become final, and as often in
-  // between as it can, so that messages go on; n never shrinks and ends at the arena's size.
+  // between as it can, so that messages go on; n never shrinks and ends at the arena's size. From the next
+  // call on, or once backward is over, the parameters of these elements are not read any more.
   {e.backward(scale, [](std::int64_t) {})};
   // The value of output k of the plan for the rows of the last forward pass, in plain layout.
   { e.output(i) } -> std::same_as<std::span<const typename E::Scalar>>;

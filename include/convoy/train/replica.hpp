@@ -112,8 +112,13 @@ class Replica {
     const std::span<float> gradients = exec_->gradients();
     std::size_t bucket = 0;
     const bool first = sum_.size() == 0 || micro_ == 0;
+    // A server may write a bucket's parameters once it has their gradients, and those of the layer under way
+    // are read until backward calls again.
+    const bool served = comm::has_servers(comm_);
+    std::int64_t said = 0;
     auto on_final = [&](std::int64_t final) {
-      for (; bucket < plan_.buckets.size() && plan_.buckets[bucket].end <= final; ++bucket) {
+      const std::int64_t ready = served ? std::exchange(said, final) : final;
+      for (; bucket < plan_.buckets.size() && plan_.buckets[bucket].end <= ready; ++bucket) {
         if (!last) continue;
         const Range range = plan_.buckets[bucket];
         if (!first)
@@ -134,6 +139,7 @@ class Replica {
       std::fill(gradients.begin(), gradients.end(), 0.0f);
       on_final(static_cast<std::int64_t>(gradients.size()));
     }
+    if (served) on_final(said);
     rows_ += batch.rows;
     global_rows_ += global_rows;
     if (!last) {

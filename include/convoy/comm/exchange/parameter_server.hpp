@@ -177,10 +177,10 @@ void ClientAndServer<T>::wait(const char* what, bool (*done)(ClientAndServer&)) 
 ///
 /// A training goes from `serve`, when the servers get worker 0's parameters, to `dismiss`, after which all
 /// workers have the same ones; in between the parameters are the servers' to write. A step of a worker sends
-/// each server its part of each bucket's gradients and is over when the parameters have come back. With sync,
-/// all workers make the same number of steps. Gradients and parameters are read and written where they lie:
-/// those of worker 0 must stay as they are from `serve` to the end of its first step, and a server may add up
-/// gradients in its own.
+/// each server its part of each bucket's gradients and is over when the parameters have come back: those of a
+/// bucket may be written from its `begin` on. With sync, all workers make the same number of steps. Gradients
+/// and parameters are read and written where they lie: those of worker 0 must stay as they are from `serve`
+/// to the end of its first step, and a server may add up gradients in its own.
 template <transport::Transport T>
 class Served {
   using Workers = Collectives<schedule::Ring, transport::Group<T>>;

@@ -1,0 +1,26 @@
+// NEEDS: host
+// Servers among workers that compute with Host: what they write is not read any more.
+#include <doctest/doctest.h>
+
+#include "train_support.hpp"
+#include <convoy/comm/exchange/parameter_server.hpp>
+#include <convoy/exec/host/host.hpp>
+
+using namespace train_test;
+
+TEST_CASE_TEMPLATE("a server leaves the parameters of a layer alone until its backward is over", Exec,
+                   exec::Host<f32>, exec::Reference<f32>) {
+  const Blobs blobs(200);
+  const auto trained = [&]<class Comm>(int ranks, int accumulate) {
+    using Trained = Trainer<Bucketed, optim::Sgd, Comm, Exec>;
+    const typename Trained::Config config{.batch = 20 / ranks,
+                                          .accumulate = accumulate,
+                                          .optimizer = {.lr = 0.05f, .momentum = 0.9f},
+                                          .exec = {.threads = 1}};
+    return train_test::train<Trained>(ranks, config, data::DatasetRef(&blobs), {.epochs = 3, .log = nullptr});
+  };
+  for (const int ranks : {1, 2})
+    for (const int accumulate : {1, 2})
+      CHECK(trained.template operator()<comm::ParameterServer<transport::Threads>>(ranks, accumulate) ==
+            trained.template operator()<comm::Ring<transport::Threads>>(ranks, accumulate));
+}
