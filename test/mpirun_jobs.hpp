@@ -11,6 +11,7 @@
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fcntl.h>
@@ -89,7 +90,7 @@ inline void tell_mpirun() {
                                       {"OMPI_MCA_odls_base_sigkill_timeout", "0"},
                                       {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"},
                                       {"PRTE_MCA_hwloc_default_binding_policy", "none"},
-                                      {"UCX_TLS", "^cma"}};
+                                      {"UCX_TLS", "posix,sysv,self"}};
   for (const auto& [name, value] : settings) setenv(name, value, 1);
 }
 
