@@ -126,8 +126,10 @@ TEST_CASE("compressed sums converge to the true ones in fewer bytes") {
     converges<Compressed<Ring<Threads>, codec::F16>>(ranks, count, 40, 1.5e-3 * ranks, 0.501);
     converges<Compressed<HalvingDoubling<Threads>, codec::Bf16>>(ranks, count, 10, 1.5e-2 * ranks, 0.75);
     converges<Compressed<Ring<Threads>, codec::Int8>>(ranks, count, 40, 2e-3, 0.30);
-    converges<Compressed<Ring<Threads>, codec::TopK>>(ranks, count, 400, 0.3 * ranks,
-                                                      0.01 * 2 * ranks / 2.0 + 0.01);
+    using K = codec::TopK;
+    converges<Compressed<Ring<Threads>, K>>(ranks, count, 400, 0.3 * ranks, 0.01 * 2 * ranks / 2.0 + 0.01, {},
+                                            K{0.01, 0});
+    converges<Compressed<Ring<Threads>, K>>(ranks, count, 3, 1e-5 * ranks, 1.001, {}, K{0.01, 3});
   }
 }
 
@@ -234,14 +236,14 @@ TEST_CASE("powersgd factors the tensors of each bucket, the same on all ranks") 
                                            {{{50, 100}, 5, 10}, {{0, 50}, 5, 10}}})
     CHECK_THROWS_AS(alone.open({}, {arena, arena, whole, wrong}), ConfigError);
   CHECK_THROWS_AS((Compressed<Ring<Threads>, codec::PowerSgd>(Threads{}, options, {0})), ConfigError);
-  CHECK_THROWS_AS((Compressed<Ring<Threads>, codec::PowerSgd>(Threads{}, options, {4, -1})), ConfigError);
 }
 
-TEST_CASE("ranks that would warm powersgd up for different times do not start") {
+TEST_CASE_TEMPLATE("ranks that would warm up for different times do not start", Codec, codec::PowerSgd,
+                   codec::TopK) {
+  CHECK_THROWS_AS((Compressed<Ring<Threads>, Codec>(Threads{}, options, {1, -1})), ConfigError);
   std::atomic<int> refused{0};
   Threads::World(2).run([&](Threads endpoint) {
-    using Exchange = Compressed<Ring<Threads>, codec::PowerSgd>;
-    Exchange exchange(endpoint, options, {4, endpoint.rank()});
+    Compressed<Ring<Threads>, Codec> exchange(endpoint, options, {1, endpoint.rank()});
     std::vector<float> arena(100);
     const Range whole[] = {{0, 100}};
     try {

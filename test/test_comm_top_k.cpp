@@ -102,7 +102,7 @@ TEST_CASE("top-k keeps at least one element, and all at most") {
 TEST_CASE("a NaN of one rank reaches all, and leaves the error") {
   Threads::World(2).run([](Threads endpoint) {
     const std::int64_t count = 1'000;
-    Compressed<Ring<Threads>, codec::TopK> exchange(endpoint, {.deadline = Seconds(20)});
+    Compressed<Ring<Threads>, codec::TopK> exchange(endpoint, {.deadline = Seconds(20)}, {0.01, 0});
     Buffer<float> gradients(count), parameters(count);
     const Range all[] = {{0, count}};
     exchange.open({}, {gradients, parameters, all});

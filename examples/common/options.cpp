@@ -20,7 +20,8 @@ bool parse(int argc, char** argv, const std::string& program, const Choices& cho
       ->check(CLI::Range(1e-6, 1.0));
   app.add_option("--codec-rank", o.codec_rank, "Columns of the factors of powersgd")
       ->check(CLI::PositiveNumber);
-  app.add_option("--codec-warmup", o.codec_warm_up, "First steps whose gradients powersgd sends as they are")
+  app.add_option("--codec-warmup", o.codec_warm_up,
+                 "First steps whose gradients topk and powersgd send as they are")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--servers", o.servers, "How many ranks serve parameters (ps...)")
       ->check(CLI::PositiveNumber);

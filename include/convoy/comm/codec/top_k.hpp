@@ -18,6 +18,9 @@ namespace convoy::comm::codec {
 struct TopK {
   static constexpr std::string_view name = "topk";
   double fraction = 0.01;
+  /// The first steps after `open`, whose gradients go as they are: see PowerSgd::warm_up_steps. (Lin, Han,
+  /// Mao, Wang and Dally, "Deep Gradient Compression", ICLR 2018, warm up, too.)
+  std::int64_t warm_up_steps = 50;
 
   struct Pair {
     std::uint32_t index = 0;

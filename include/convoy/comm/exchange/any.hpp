@@ -179,7 +179,8 @@ Any make(std::string_view policy, const T& where, const Options& options = {}) {
     if (options.codec == "f16") return Compressed<Ring<T>, codec::F16>(where, options);
     if (options.codec == "int8") return Compressed<Ring<T>, codec::Int8>(where, options);
     if (options.codec == "topk")
-      return Compressed<Ring<T>, codec::TopK>(where, options, {options.codec_fraction});
+      return Compressed<Ring<T>, codec::TopK>(where, options,
+                                              {options.codec_fraction, options.codec_warm_up});
     if (options.codec == "powersgd")
       return Compressed<Ring<T>, codec::PowerSgd>(where, options,
                                                   {options.codec_rank, options.codec_warm_up});

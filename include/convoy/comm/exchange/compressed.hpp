@@ -39,6 +39,7 @@ class Compressed<AllReduce<Algorithm<S, T>, true>, Codec> : public Collectives<S
   static constexpr bool bytewise = std::is_same_v<Codec, codec::Int8>;
   static constexpr bool sparse = std::is_same_v<Codec, codec::TopK>;
   static constexpr bool factored = std::is_same_v<Codec, codec::PowerSgd>;
+  static constexpr bool warms_up = sparse || factored;
   static constexpr int stages = bytewise || factored ? 2 : 1;
   using AllGather = typename detail::HalvesOf<S>::AllGather;
 
@@ -50,11 +51,11 @@ class Compressed<AllReduce<Algorithm<S, T>, true>, Codec> : public Collectives<S
     if constexpr (sparse)
       if (!(codec.fraction > 0 && codec.fraction <= 1))
         fail<ConfigError>("topk keeps a fraction of the gradients above 0 and up to 1, not ", codec.fraction);
-    if constexpr (factored) {
+    if constexpr (factored)
       if (codec.rank < 1) fail<ConfigError>("powersgd needs a rank of at least 1, not ", codec.rank);
+    if constexpr (warms_up)
       if (codec.warm_up_steps < 0)
-        fail<ConfigError>("powersgd cannot warm up for ", codec.warm_up_steps, " steps");
-    }
+        fail<ConfigError>(Codec::name, " cannot warm up for ", codec.warm_up_steps, " steps");
   }
 
   void open(const Fingerprint& fingerprint, const Layout& layout);
@@ -112,7 +113,7 @@ class Compressed<AllReduce<Algorithm<S, T>, true>, Codec> : public Collectives<S
   static constexpr int plain = stages;
   int slot_of(int stage, int bucket) const { return stage * pipeline_.size() + bucket; }
   bool warming_up() const {
-    if constexpr (factored)
+    if constexpr (warms_up)
       return steps_ < codec_.warm_up_steps;
     else
       return false;
@@ -136,13 +137,14 @@ void Compressed<AllReduce<Algorithm<S, T>, true>, Codec>::open(const Fingerprint
   all.add("comm codec", Codec::name);
   if constexpr (sparse) all.add("comm codec fraction", codec_.fraction);
   if constexpr (factored) check_tensors(all, layout);
+  if constexpr (warms_up) all.add("comm codec warm-up steps", codec_.warm_up_steps);
   Base::agree_on(all, layout, name);
   layout_ = layout;
   error_ = Buffer<float>(layout.gradients.size());
   const std::int64_t n = this->size();
   buckets_.clear();
   pipeline_.resize(static_cast<int>(layout.buckets.size()));
-  this->engine_->resize((factored ? plain + 1 : stages) * pipeline_.size());
+  this->engine_->resize((warms_up ? plain + 1 : stages) * pipeline_.size());
   steps_ = 0;
   constexpr int lanes = (T::lanes - 1) / stages;
   const auto bytes = [&](std::int64_t size) {
@@ -156,6 +158,13 @@ void Compressed<AllReduce<Algorithm<S, T>, true>, Codec>::open(const Fingerprint
       if (count > std::int64_t{1} << 32)
         fail<ConfigError>("topk: bucket ", i, " has more than 2^32 elements");
     typename Engine<T>::Slot slot{.lane = 1 + i % lanes, .bucket = i};
+    if constexpr (warms_up) {
+      slot.program = &Base::program_for(count, DType::f32);
+      slot.data = gradients(b);
+      slot.count = count;
+      slot.reduction = reduction<f32>(sum);
+      this->engine_->assign(slot_of(plain, i), slot);
+    }
     if constexpr (bytewise) {
       b.block = (count + n * 512 - 1) / (n * 512) * 512;
       const std::int64_t size = Codec::bytes(b.block);
@@ -182,15 +191,11 @@ void Compressed<AllReduce<Algorithm<S, T>, true>, Codec>::open(const Fingerprint
       slot.program = &this->template half<AllGather>(n * b.block * 8, DType::u8);
       slot.data = b.encoded.data();
       slot.count = n * b.block * 8;
+      slot.reduction = {};
       this->engine_->assign(i, slot);
     } else if constexpr (factored) {
       b.factors =
           codec::Factors(codec_, b.range, layout.tensors, static_cast<std::uint64_t>(i), this->memory());
-      slot.reduction = reduction<f32>(sum);
-      slot.count = count;
-      slot.program = &Base::program_for(slot.count, DType::f32);
-      slot.data = gradients(b);
-      this->engine_->assign(slot_of(plain, i), slot);
       for (int stage = 0; stage < stages; ++stage, slot.lane += lanes) {
         const std::span<float> factor = stage == 0 ? b.factors.left() : b.factors.right();
         slot.count = static_cast<std::int64_t>(factor.size());
@@ -231,7 +236,6 @@ void Compressed<AllReduce<Algorithm<S, T>, true>, Codec>::check_tensors(Fingerpr
       hash = (hash ^ static_cast<std::uint64_t>(part)) * 0x100000001b3ull;
   }
   fingerprint.add("comm codec rank", codec_.rank);
-  fingerprint.add("comm codec warm-up steps", codec_.warm_up_steps);
   fingerprint.add("tensors", hash);
 }
 
@@ -239,6 +243,10 @@ template <class S, class T, class Codec>
 void Compressed<AllReduce<Algorithm<S, T>, true>, Codec>::enter(int stage, int bucket) {
   Bucket& b = at(bucket);
   const std::int64_t count = b.range.size();
+  if (warming_up()) {
+    if (stage == 0) this->engine_->begin(slot_of(plain, bucket));
+    return;
+  }
   if constexpr (bytewise) {
     const auto size = static_cast<std::size_t>(Codec::bytes(b.block));
     const auto me = static_cast<std::size_t>(this->rank());
@@ -277,10 +285,6 @@ void Compressed<AllReduce<Algorithm<S, T>, true>, Codec>::enter(int stage, int b
         }
     }
   } else if constexpr (factored) {
-    if (warming_up()) {
-      if (stage == 0) this->engine_->begin(slot_of(plain, bucket));
-      return;
-    }
     if (stage == 0)
       b.factors.project(gradients(b), error(b));
     else if (stage == 1)

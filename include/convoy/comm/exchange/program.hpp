@@ -23,7 +23,7 @@ struct Options {
   std::string_view codec = "none";   ///< of a ring: none, bf16, f16, int8, topk or powersgd
   double codec_fraction = 0.01;      ///< of the gradients that topk keeps
   int codec_rank = 4;                ///< columns of powersgd's factors
-  std::int64_t codec_warm_up = 50;   ///< first steps that powersgd sends as they are
+  std::int64_t codec_warm_up = 50;   ///< first steps that topk and powersgd send as they are
   int servers = 1;                   ///< of a parameter server chosen by name
   bool servers_beside = false;       ///< on ranks of their own, the last, rather than among the workers
   int staleness = 4;                 ///< of "ps-stale", in steps
