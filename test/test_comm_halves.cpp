@@ -143,8 +143,8 @@ TEST_CASE("wrong schedules over shared memory are refused for what is wrong with
   CHECK(schedule::verify(Meddles{}, 4).fault == Fault::overwritten);
   CHECK(schedule::verify(Misses{}, 4).fault == Fault::incomplete);
   CHECK(schedule::verify(schedule::Direct{}, 1024));
-  CHECK(schedule::verify(schedule::DirectReduceScatter{}, 1000));
-  CHECK(schedule::verify(schedule::Eager{}, 1000));
+  CHECK(schedule::verify(schedule::DirectReduceScatter{}, 300));
+  CHECK(schedule::verify(schedule::Eager{}, 200));
   CHECK(schedule::verify(schedule::AllToAll{4}, 60, 16));
 }
 

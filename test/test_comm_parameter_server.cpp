@@ -149,8 +149,8 @@ TEST_CASE("a worker or server that fails or stays away is named on all the other
         const std::int64_t count = 1'000;
         const auto all = [&](Threads endpoint) {
           comm::Served<Threads> exchange(endpoint, {{}, 1, placement}, {.deadline = Seconds(0.5)});
-          Buffer<float> gradients(static_cast<std::size_t>(count)),
-              parameters(static_cast<std::size_t>(count));
+          const auto n = static_cast<std::size_t>(count);
+          Buffer<float> gradients(n, exchange.memory()), parameters(n, exchange.memory());
           const auto cuts = oracle::buckets(count);
           exchange.open({}, {gradients, parameters, cuts});
           const auto misbehave = [&] {
@@ -181,7 +181,7 @@ TEST_CASE("with sync, workers that make different numbers of steps are told who 
     std::atomic<int> named{0};
     const auto all = [&](Threads endpoint) {
       comm::Served<Threads> exchange(endpoint, {}, {.deadline = Seconds(5)});
-      Buffer<float> gradients(1000), parameters(1000);
+      Buffer<float> gradients(1000, exchange.memory()), parameters(1000, exchange.memory());
       const std::vector<Range> cuts{{0, 400}, {400, 1000}};
       exchange.open({}, {gradients, parameters, cuts});
       exchange.serve([](const comm::ServerPart&) {});
@@ -359,7 +359,7 @@ TEST_CASE("servers are chosen by name") {
       comm::Any any = comm::make(policy, endpoint, {.deadline = Seconds(20), .servers = 2, .staleness = 1});
       if (any.policy() != policy || any.lockstep() != (std::string_view(policy) == "ps"))
         throw std::logic_error(policy);
-      Buffer<float> gradients(1000), parameters(1000);
+      Buffer<float> gradients(1000, any.memory()), parameters(1000, any.memory());
       const std::vector<Range> cuts{{0, 1000}};
       any.open({}, {gradients, parameters, cuts});
       const auto serve = [](const comm::ServerPart&) {};
