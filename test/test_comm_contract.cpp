@@ -1,6 +1,7 @@
 // SANITIZE: address thread
 // Nothing hangs and nothing lies: ranks that differ, fail, leave, stay away or send something else.
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <mutex>
 #include <string>
@@ -109,13 +110,25 @@ TEST_CASE("a rank that fails ends the others at once, with its reason") {
   CHECK(all[0] != "");
 }
 
-TEST_CASE("the first exception comes out of run") {
+TEST_CASE("the cause comes out of run, not what came of it") {
   CHECK_THROWS_WITH_AS(Threads::World(4).run([](Threads endpoint) {
     comm::Ring<Threads> ring(endpoint, patient);
     if (ring.rank() == 3) fail<ConfigError>("the batch is zero");
     ring.barrier();
   }),
                        "the batch is zero", ConfigError);
+  // A rank that unwinds may tell the others before its own exception has arrived.
+  std::atomic<bool> thrown{false};
+  const auto late = [&](Threads endpoint) {
+    if (endpoint.rank() == 1) {
+      thrown = true;
+      throw CommError({1, 0, "a wait", 0, 0, 0}, "that rank has given up");
+    }
+    while (!thrown) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    fail("out of patience");
+  };
+  CHECK_THROWS_WITH_AS(Threads::World(2).run(late), "out of patience", Error);
 }
 
 TEST_CASE("a rank that fails with buckets in flight takes its memory with it, and no one reads it") {

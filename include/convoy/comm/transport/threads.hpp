@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include <convoy/comm/error.hpp>
 #include <convoy/comm/transport/channels.hpp>
 #include <convoy/comm/transport/transport.hpp>
 #include <convoy/core/clock.hpp>
@@ -125,37 +126,37 @@ class Threads::World {
   int size() const { return size_; }
 
   /// Calls `body(Threads)` on `size` threads, one for each rank, and returns when all have ended. If a body
-  /// throws, the others' waits for that rank end at once with a CommError; the first exception is thrown
-  /// again here.
+  /// throws, the others' waits for that rank end at once with a CommError. The first exception that is not
+  /// a CommError, or the first of all, is thrown again here: the cause rather than what came of it.
   template <class Body>
   void run(Body&& body) {
     const auto world = std::make_shared<detail::ThreadWorld>(size_);
-    std::exception_ptr first;
+    std::exception_ptr cause;
+    bool certain = false;
     std::mutex mutex;
+    const auto caught = [&](bool is_cause) {
+      const std::lock_guard lock(mutex);
+      if (cause && (certain || !is_cause)) return;
+      cause = std::current_exception();
+      certain = is_cause;
+    };
     const auto rank_main = [&](int rank) {
       try {
         body(Threads(world, rank));
         world->leave(rank, detail::Life::ended, {});
+      } catch (const std::exception& e) {
+        caught(dynamic_cast<const CommError*>(&e) == nullptr);
+        world->leave(rank, detail::Life::failed, std::string("that rank has failed: ") + e.what());
       } catch (...) {
-        std::string reason = "that rank has failed";
-        {
-          const std::lock_guard lock(mutex);
-          if (!first) first = std::current_exception();
-        }
-        try {
-          throw;
-        } catch (const std::exception& e) {
-          reason = std::string("that rank has failed: ") + e.what();
-        } catch (...) {
-        }
-        world->leave(rank, detail::Life::failed, reason);
+        caught(true);
+        world->leave(rank, detail::Life::failed, "that rank has failed");
       }
     };
     std::vector<std::thread> threads;
     threads.reserve(static_cast<std::size_t>(size_));
     for (int rank = 0; rank < size_; ++rank) threads.emplace_back(rank_main, rank);
     for (std::thread& thread : threads) thread.join();
-    if (first) std::rethrow_exception(first);
+    if (cause) std::rethrow_exception(cause);
   }
 
  private:
