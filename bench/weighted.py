@@ -4,9 +4,10 @@
     bench/weighted.py [--program build/release/examples/mnist_resnet] [--rounds 3] [-- TRAINER OPTIONS]
 
 Two ranks of one thread, each pinned to a core of its own; on the second one's core two more processes compute all the time, which
-leaves that rank a third of it. Each round runs, one after the other: two processes that know nothing of each other (--comm none),
-whose throughputs add up to the ideal; two ranks with equal shares; two ranks with shares by measured speed (--weighted). Printed are
-samples a second and their ratio to the ideal of the same round, then the medians and ranges of the ratios. Needs Linux and mpirun.
+leaves that rank a third of it. Each round runs, one after the other: two ranks with equal shares; two ranks with shares by measured
+speed (--weighted); two processes that know nothing of each other (--comm none), each with the rows of a batch that it had as a rank
+with shares. The throughputs of these two add up to the ideal: nobody waits, nothing is exchanged. Printed are samples a second and
+their ratio to the ideal of the same round, then the medians and ranges of the ratios. Needs Linux and mpirun.
 """
 import argparse
 import json
@@ -65,6 +66,7 @@ def main():
     parser.add_argument("--program", default="build/release/examples/mnist_resnet")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=40, help="of each run; of more than 40, the first 20 are not counted")
+    parser.add_argument("--batch", type=int, default=256, help="rows of a step and rank, on average")
     parser.add_argument("--comm", default="direct")
     parser.add_argument("--transport", default="shm", help="mpi or shm")
     parser.add_argument("options", nargs="*", default=[])
@@ -75,14 +77,17 @@ def main():
     fast, slow = cores[:2]
     os.environ.setdefault("OMPI_ALLOW_RUN_AS_ROOT", "1")
     os.environ.setdefault("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
-    trainer = [arguments.program, "--threads", "1", "--quiet", *(arguments.options or ["--data", "synthetic", "--batch", "256"])]
+    trainer = [arguments.program, "--threads", "1", "--quiet"]
+    batch = ["--batch", str(arguments.batch)]
+    data = arguments.options or ["--data", "synthetic"]
+    steps = ["--steps", str(arguments.steps)]
 
-    def alone(core, steps):
-        command = [*trainer, "--comm", "none", "--transport", "threads", "--steps", str(steps)]
+    def alone(core, rows):
+        command = [*trainer, *data, *steps, "--batch", str(rows), "--comm", "none", "--transport", "threads"]
         return lambda path: pinned(core, [*command, "--json", path], core == slow)
 
     def together(*more):
-        command = [*trainer, "--comm", arguments.comm, "--transport", arguments.transport, "--steps", str(arguments.steps), *more]
+        command = [*trainer, *data, *steps, *batch, "--comm", arguments.comm, "--transport", arguments.transport, *more]
 
         def ranks(path):
             line = ["mpirun", "--bind-to", "none"]
@@ -96,19 +101,19 @@ def main():
     ratios = {"equal": [], "weighted": []}
     with tempfile.TemporaryDirectory() as folder:
         for round_number in range(arguments.rounds):
-            # The fast one takes three steps for one of the slow one, so that both are at it all the time.
-            apart = [
-                throughput(r) for r in results([alone(fast, 3 * arguments.steps), alone(slow, arguments.steps)], folder)
-            ]
-            ideal = sum(apart)
-            line = f"round {round_number}: ideal {apart[0]:.1f} + {apart[1]:.1f} = {ideal:.1f} samples/s"
+            reached = {}
             for name, more in (("equal", []), ("weighted", ["--weighted"])):
                 result = results([together(*more)], folder)[0]
-                reached = throughput(result)
-                ratios[name].append(reached / ideal)
-                line += f", {name} {reached:.1f} ({reached / ideal:.3f})"
-            line += ", shares " + " ".join(f"{share:.3f}" for share in result["shares"])
-            print(line, flush=True)
+                reached[name] = throughput(result)
+            shares = result["shares"]
+            rows = [round(share * 2 * arguments.batch) for share in shares]
+            apart = [throughput(r) for r in results([alone(fast, rows[0]), alone(slow, rows[1])], folder)]
+            ideal = sum(apart)
+            line = f"round {round_number}: ideal {apart[0]:.1f} + {apart[1]:.1f} = {ideal:.1f} samples/s"
+            for name, value in reached.items():
+                ratios[name].append(value / ideal)
+                line += f", {name} {value:.1f} ({value / ideal:.3f})"
+            print(line + ", shares " + " ".join(f"{share:.3f}" for share in shares), flush=True)
     for name, values in ratios.items():
         print(f"{name}: median {statistics.median(values):.3f} of the ideal, {min(values):.3f} to {max(values):.3f}")
 
