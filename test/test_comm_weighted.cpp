@@ -21,7 +21,7 @@ using Weighted = comm::Weighted<comm::Ring<Threads>>;
 static_assert(comm::Comm<Weighted>);
 static_assert(comm::Comm<comm::Weighted<comm::Any>>);
 
-const auto never = [](double&) { FAIL("given weights need no measurement"); };
+const auto never = [](double, double&) { FAIL("given weights need no measurement"); };
 
 // What constructing it with these weights on two ranks says.
 std::string refusal(std::vector<double> weights) {
@@ -75,18 +75,35 @@ TEST_CASE("measured speeds become shares, the same bits on all ranks") {
   std::vector<std::vector<double>> all(4);
   Threads::World(4).run([&](const Threads& endpoint) {
     Weighted comm({}, endpoint);
-    const auto measure = [&](double& speed) {
+    const auto measure = [&](double, double& speed) {
       ++measured;
       speed = 100.0 / (1 + comm.rank() % 3);
     };
     all[static_cast<std::size_t>(comm.rank())] = comm.shares(measure);
   });
-  CHECK(measured == 4);
+  CHECK(measured == 4 * Weighted::rounds);
   for (const auto& shares : all) CHECK(shares == all[0]);
   const double sum = 100 + 50 + 100.0 / 3 + 100;
   CHECK(all[0][0] == doctest::Approx(100 / sum));
   CHECK(all[0][1] == doctest::Approx(50 / sum));
   CHECK(all[0][2] == doctest::Approx(100 / 3.0 / sum));
+}
+
+TEST_CASE("shares make all workers end together where speed depends on the rows") {
+  Threads::World(3).run([&](const Threads& endpoint) {
+    Weighted comm({}, endpoint);
+    // A batch of 300 rows: seconds that are the same for any share, and seconds for each row.
+    const auto seconds = [&](double share, int rank) {
+      return 0.02 * (1 + rank) + 300 * share * 1e-3 * (1 + rank);
+    };
+    const auto measure = [&](double share, double& speed) {
+      speed = 300 * share / seconds(share, comm.rank());
+    };
+    const std::vector<double> shares = comm.shares(measure);
+    const auto first = seconds(shares[0], 0);
+    for (int r = 1; r < 3; ++r)
+      CHECK(seconds(shares[static_cast<std::size_t>(r)], r) == doctest::Approx(first).epsilon(0.01));
+  });
 }
 
 TEST_CASE("gradients travel as without shares, whatever it wraps") {
@@ -123,7 +140,7 @@ TEST_CASE("speeds that are none, and a mean before there are shares") {
     CHECK_THROWS_WITH_AS(comm.reduce(std::span<float>(f), comm::mean),
                          "weighted: a mean before the shares are known; they are measured by shares()",
                          ConfigError);
-    const auto measure = [&](double& speed) { speed = comm.rank() == 1 ? -1 : 1; };
+    const auto measure = [&](double, double& speed) { speed = comm.rank() == 1 ? -1 : 1; };
     try {
       comm.shares(measure);
     } catch (const ConfigError& error) {

@@ -172,11 +172,14 @@ void dismiss(C& comm) {
   if constexpr (requires { comm.dismiss(); }) comm.dismiss();
 }
 
-/// The workers' shares of a batch, summing to 1; empty where all are equal. `measure(rows_per_second)` finds
-/// out how fast this rank computes, for a policy that decides by it. Every worker calls it, before its first
-/// step.
+/// `void(double share, double& speed)`: finds out how many rows a second this worker computes when it takes
+/// this share of every batch, all workers at the same time.
+using MeasureSpeed = Call<double, double&>;
+
+/// The workers' shares of a batch, summing to 1; empty where all are equal. A policy that goes by speed has
+/// every worker measure, as often as it needs. Every worker calls it, before its first step.
 template <Comm C>
-std::vector<double> shares(C& comm, Call<double&> measure) {
+std::vector<double> shares(C& comm, MeasureSpeed measure) {
   if constexpr (requires { comm.shares(measure); })
     return comm.shares(measure);
   else

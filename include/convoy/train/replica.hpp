@@ -228,8 +228,9 @@ class Replica {
   /// Which part of a batch this rank computes, where the Comm makes a difference between workers.
   void take_share() {
     if (comm_.role() != comm::Role::worker) return;
-    auto measure = [&](double& speed) {
-      speed = measured_speed<Exec>(plan_, config_.batch, config_.exec, comm_);
+    auto measure = [&](double share, double& speed) {
+      const int rows = std::max(1, static_cast<int>(std::lround(share * config_.batch * workers())));
+      speed = measured_speed<Exec>(plan_, rows, config_.exec, comm_);
     };
     shares_ = comm::shares(comm_, measure);
     if (!shares_.empty())

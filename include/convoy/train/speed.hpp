@@ -40,9 +40,9 @@ class RandomBatch {
   int rows_;
 };
 
-/// Rows a second that this worker takes forward and backward in batches of `rows`. All workers call it, with
-/// the same rows; each computes for as long as the slowest needs for a few passes, so that those on one
-/// machine slow each other as they will in training.
+/// Rows a second that this worker takes forward and backward in batches of `rows`. All workers call it, each
+/// with its own rows, and each computes for as long as the slowest needs for a few passes, so that those on
+/// one machine slow each other as they will in training.
 template <exec::Exec E, comm::Comm C>
 double measured_speed(const Plan& plan, int rows, const typename E::Options& options, C& comm) {
   // Of a moment: threads of others that come and go within it even out.

@@ -52,7 +52,7 @@ class Any {
   bool has_servers() const { return held_->has_servers(); }
   std::vector<Range> updates(std::span<const Range> buckets) const { return held_->updates(buckets); }
   void dismiss() { held_->dismiss(); }
-  std::vector<double> shares(Call<double&> measure) { return held_->shares(measure); }
+  std::vector<double> shares(MeasureSpeed measure) { return held_->shares(measure); }
 
   template <class E, OperationTag O>
   void all_reduce(std::span<E> values, O op) {
@@ -94,7 +94,7 @@ class Any {
     virtual bool has_servers() const = 0;
     virtual std::vector<Range> updates(std::span<const Range>) const = 0;
     virtual void dismiss() = 0;
-    virtual std::vector<double> shares(Call<double&>) = 0;
+    virtual std::vector<double> shares(MeasureSpeed) = 0;
     virtual void all_reduce(void*, std::int64_t, const Reduction&) = 0;
     virtual void broadcast(void*, std::size_t, int) = 0;
   };
@@ -129,7 +129,7 @@ class Any {
       return comm::updates(comm, buckets);
     }
     void dismiss() override { comm::dismiss(comm); }
-    std::vector<double> shares(Call<double&> measure) override { return comm::shares(comm, measure); }
+    std::vector<double> shares(MeasureSpeed measure) override { return comm::shares(comm, measure); }
     void all_reduce(void* values, std::int64_t count, const Reduction& reduction) override {
       comm.all_reduce(values, count, reduction);
     }

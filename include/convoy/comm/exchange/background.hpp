@@ -88,7 +88,7 @@ class Background {
   void dismiss() {
     worker_->aside([](C& comm) { comm::dismiss(comm); });
   }
-  std::vector<double> shares(Call<double&> measure) {
+  std::vector<double> shares(MeasureSpeed measure) {
     std::vector<double> all;
     worker_->aside([&](C& comm) { all = comm::shares(comm, measure); });
     return all;

@@ -39,21 +39,21 @@ class Weighted {
   }
 
   /// The workers' shares, which sum to 1 and are the same on all ranks: rank 0 decides. If it was given no
-  /// weights, every worker calls `measure(speed)` once, at the same time, and shares go by speed.
-  std::vector<double> shares(Call<double&> measure) {
+  /// weights, shares go by speed. Every worker measures `rounds` times, at the share that the round before
+  /// has given it: how fast it computes depends on how many rows it takes at once.
+  std::vector<double> shares(MeasureSpeed measure) {
+    const std::size_t workers = static_cast<std::size_t>(comm::workers(comm_));
     // Zeros ask all to measure: what rank 0 does decides, or ranks that differ would wait for each other.
-    std::vector<double> decided(static_cast<std::size_t>(comm::workers(comm_)));
+    std::vector<double> decided(workers);
     if (rank() == 0 && !weights_.empty()) decided = shares_;
     comm_.broadcast(std::span<double>(decided), 0);
     if (*std::max_element(decided.begin(), decided.end()) == 0) {
-      measure(decided[static_cast<std::size_t>(rank())]);
-      comm_.reduce(std::span<double>(decided), sum);
-      decided = in_proportion(decided, comm::workers(comm_), "the measured speed");
-      // The same bits on all ranks, whatever the order in which C adds.
-      comm_.broadcast(std::span<double>(decided), 0);
+      decided.assign(workers, 1.0 / static_cast<double>(workers));
+      for (int round = 0; round < rounds; ++round) decided = by_speed(measure, decided);
     }
     return shares_ = decided;
   }
+  static constexpr int rounds = 3;
 
   int rank() const { return comm_.rank(); }
   int size() const { return comm_.size(); }
@@ -117,6 +117,18 @@ class Weighted {
   void broadcast(void* data, std::size_t bytes, int root) { comm_.broadcast(data, bytes, root); }
 
  private:
+  // The shares that speeds at these shares suggest.
+  std::vector<double> by_speed(MeasureSpeed measure, const std::vector<double>& shares) {
+    const auto me = static_cast<std::size_t>(rank());
+    std::vector<double> speeds(shares.size());
+    measure(shares[me], speeds[me]);
+    comm_.reduce(std::span<double>(speeds), sum);
+    std::vector<double> decided = in_proportion(speeds, comm::workers(comm_), "the measured speed");
+    // The same bits on all ranks, whatever the order in which C adds.
+    comm_.broadcast(std::span<double>(decided), 0);
+    return decided;
+  }
+
   static std::vector<double> in_proportion(std::vector<double> weights, int workers, const char* what) {
     if (weights.size() != static_cast<std::size_t>(workers))
       fail<ConfigError>("weighted: ", weights.size(), " weights for ", workers, " workers; give one to each");
