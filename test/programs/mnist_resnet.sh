@@ -66,6 +66,7 @@ if ! timeout 100 $run --data "$scratch/sound" --ranks 2 --background --overlap -
   failures=$((failures + 1))
 fi
 
+refused "an exchange that cannot be measured alone" "--overlap needs .*" $run --data "$scratch/sound" --ranks 2 --comm ps --overlap
 refused "a missing folder" "nowhere" $run --data "$scratch/nowhere"
 folder truncated
 head -c 9000 "$scratch/sound/train-images-idx3-ubyte" > "$scratch/truncated/train-images-idx3-ubyte"

@@ -203,8 +203,9 @@ class Replica {
   bool told_to_stop() const { return told_to_stop_; }
 
   /// Seconds that the exchange of one step takes while nothing is computed: the median of `repetitions` on
-  /// the slowest rank; train::hidden() compares with it. Every worker calls it before it trains, since what a
-  /// codec has put aside is spent. Throws ConfigError where servers make an update of all that they get.
+  /// the slowest rank; train::hidden() compares with it. Every worker calls it, after training where a codec
+  /// keeps account of what it left out or of its first steps. Throws ConfigError where servers make an update
+  /// of all that they get.
   double exchange_seconds(int repetitions = 5) {
     if (comm::has_servers(comm_))
       fail<ConfigError>(

@@ -113,8 +113,9 @@ class Trainer {
   }
 
   /// Seconds that the exchange of one step takes while nothing is computed: the median of `repetitions` on
-  /// the slowest rank; train::hidden() compares with it. Every worker calls it before it trains, since what a
-  /// codec has put aside is spent. Throws ConfigError where servers make an update of all that they get.
+  /// the slowest rank; train::hidden() compares with it. Every worker calls it, after training where a codec
+  /// keeps account of what it left out or of its first steps. Throws ConfigError where servers make an update
+  /// of all that they get.
   double exchange_seconds(int repetitions = 5) { return replica_.exchange_seconds(repetitions); }
 
   /// The events of all workers, on rank 0; empty elsewhere.
