@@ -131,13 +131,16 @@ class Threads::World {
   template <class Body>
   void run(Body&& body) {
     const auto world = std::make_shared<detail::ThreadWorld>(size_);
-    std::exception_ptr cause;
+    // Each rank keeps its own until all have ended, so that none ends one that another has thrown.
+    std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(size_));
+    int cause = -1;
     bool certain = false;
     std::mutex mutex;
-    const auto caught = [&](bool is_cause) {
+    const auto caught = [&](int rank, bool is_cause) {
+      thrown[static_cast<std::size_t>(rank)] = std::current_exception();
       const std::lock_guard lock(mutex);
-      if (cause && (certain || !is_cause)) return;
-      cause = std::current_exception();
+      if (cause >= 0 && (certain || !is_cause)) return;
+      cause = rank;
       certain = is_cause;
     };
     const auto rank_main = [&](int rank) {
@@ -145,10 +148,10 @@ class Threads::World {
         body(Threads(world, rank));
         world->leave(rank, detail::Life::ended, {});
       } catch (const std::exception& e) {
-        caught(dynamic_cast<const CommError*>(&e) == nullptr);
+        caught(rank, dynamic_cast<const CommError*>(&e) == nullptr);
         world->leave(rank, detail::Life::failed, std::string("that rank has failed: ") + e.what());
       } catch (...) {
-        caught(true);
+        caught(rank, true);
         world->leave(rank, detail::Life::failed, "that rank has failed");
       }
     };
@@ -156,7 +159,7 @@ class Threads::World {
     threads.reserve(static_cast<std::size_t>(size_));
     for (int rank = 0; rank < size_; ++rank) threads.emplace_back(rank_main, rank);
     for (std::thread& thread : threads) thread.join();
-    if (cause) std::rethrow_exception(cause);
+    if (cause >= 0) std::rethrow_exception(thrown[static_cast<std::size_t>(cause)]);
   }
 
  private:
