@@ -115,14 +115,17 @@ if [ -n "$mpirun" ]; then
 [ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 1 ] || exec "$@"
 "$@" &
 child=$!
-sleep 5
+for _ in $(seq 400); do
+  grep -q "^Epoch 0" "$(dirname "$0")/out" && break  # rank 0 has trained with it
+  sleep 0.1
+done
 kill -9 $child
 wait $child
 sleep "${unnoticed:-0}"
 exit 1
 RANK
   chmod +x "$scratch/rank.sh"
-  killed="$launch -np 2 $scratch/rank.sh $program --threads 1 --quiet --deadline 10 --epochs 1000 --batch 8 --data digits --samples 2000"
+  killed="$launch -np 2 $scratch/rank.sh $program --threads 1 --deadline 10 --epochs 10000 --batch 8 --data digits --samples 80"
   refused "a rank that is killed" "." $killed
   timeout 60 env unnoticed=30 $killed > "$scratch/out" 2>&1 < /dev/null
   if [ $? -eq 124 ] || ! grep -Eq "^mnist_resnet: rank 0: .*rank 1" "$scratch/out"; then
