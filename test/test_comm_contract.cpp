@@ -18,7 +18,8 @@ using transport::Threads;
 
 namespace {
 
-const comm::Options quick{.deadline = Seconds(0.3), .segment_bytes = 1024, .window = 2};
+// Whom everyone waits for is found within a fifth of it, in which every rank must get a processor.
+const comm::Options quick{.deadline = Seconds(2), .segment_bytes = 1024, .window = 2};
 const comm::Options patient{.deadline = Seconds(30), .segment_bytes = 1024, .window = 2};
 
 // Runs `body` on all ranks and returns each rank's sentence, empty where it did not throw.
@@ -84,7 +85,7 @@ TEST_CASE("buckets that differ are found at open") {
 
 TEST_CASE("spans of different sizes: the sentence names both ranks and both sizes") {
   const auto all = sentences(2, [&](Threads endpoint) {
-    comm::Ring<Threads> ring(endpoint, quick);
+    comm::Ring<Threads> ring(endpoint, patient);
     std::vector<float> values(endpoint.rank() == 0 ? 100 : 160);
     ring.all_reduce(std::span<float>(values), comm::sum);
   });
@@ -194,7 +195,7 @@ TEST_CASE(
   CHECK(seen.peer == 2);
   CHECK(seen.operation == "ring");
   CHECK(seen.bytes > 0);
-  CHECK(seen.elapsed >= 0.29);
+  CHECK(seen.elapsed >= 1.99);
 }
 
 TEST_CASE("misuse is refused in words") {
