@@ -30,12 +30,12 @@ std::vector<T> input(int rank, std::int64_t count, std::uint64_t seed) {
 }
 
 template <class T>
-T combine(T mine, T incoming, Op op, float scale) {
+T combine(T mine, T incoming, Op op, double scale) {
   using W = std::conditional_t<(sizeof(T) == 2), float, T>;
   const W a = static_cast<W>(mine), b = static_cast<W>(incoming);
   W result = op == Op::min ? (b < a ? b : a) : op == Op::max ? (b > a ? b : a) : a + b;
   if constexpr (!std::is_integral_v<T>)
-    if (op == Op::mean && scale != 1.0f) result *= static_cast<W>(scale);
+    if (op == Op::mean && scale != 1) result *= static_cast<W>(scale);
   return static_cast<T>(result);
 }
 
@@ -52,7 +52,7 @@ std::vector<T> ring(int size, std::int64_t count, std::uint64_t seed, Op op) {
       T value = inputs[static_cast<std::size_t>((block + 1) % size)][i];
       for (int k = 2; k <= size; ++k)
         value = combine(inputs[static_cast<std::size_t>((block + k) % size)][i], value, op,
-                        k == size ? 1.0f / static_cast<float>(size) : 1.0f);
+                        k == size ? 1.0 / size : 1);
       result[i] = value;
     }
   }

@@ -25,7 +25,7 @@ struct Interpreter {
     const convoy::Range range =
         schedule::range_of(step.chunk, step.count, static_cast<std::int64_t>(mine.size()), blocks, segments,
                            schedule::grain_of(static_cast<std::int64_t>(sizeof(T))));
-    const float scale = step.completes ? 1.0f / static_cast<float>(buffers.size()) : 1.0f;
+    const double scale = step.completes ? 1.0 / static_cast<double>(buffers.size()) : 1;
     for (auto i = static_cast<std::size_t>(range.begin); i < static_cast<std::size_t>(range.end); ++i)
       mine[i] = step.action == schedule::Action::receive ? theirs[i] : combine(mine[i], theirs[i], op, scale);
     return true;

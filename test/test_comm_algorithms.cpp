@@ -71,7 +71,7 @@ TEST_CASE_TEMPLATE("an algorithm gives the bits, messages and bytes of its sched
       check<S, f32>(ranks, count, comm::sum, small);
       if (count == 4099) {
         check<S, f32>(ranks, count, comm::mean, small);
-        check<S, f64>(ranks, count, comm::sum, small);
+        check<S, f64>(ranks, count, comm::mean, small);
         check<S, bf16>(ranks, count, comm::mean, small);
         check<S, i32>(ranks, count, comm::max, small);
       }

@@ -165,7 +165,7 @@ void stop_while_reading() {
 // use theirs again; continued, it ends with the sum and changes nothing of theirs.
 Reduction whole_sum;
 void stop_in_fold(void* const* into, int places, const void* const* from, int sources, std::int64_t count,
-                  float scale, bool streams) {
+                  double scale, bool streams) {
   std::raise(SIGSTOP);
   whole_sum.fold(into, places, from, sources, count, scale, streams);
 }

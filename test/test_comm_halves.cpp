@@ -29,7 +29,7 @@ std::vector<T> in_order(int size, std::int64_t count, std::uint64_t seed, comm::
     W value = static_cast<W>(inputs[0][i]);
     for (std::size_t r = 1; r < inputs.size(); ++r)
       value = oracle::combine<W>(value, static_cast<W>(inputs[r][i]), op,
-                                 r + 1 == inputs.size() ? 1.0f / static_cast<float>(size) : 1.0f);
+                                 r + 1 == inputs.size() ? 1.0 / static_cast<double>(size) : 1);
     result[i] = static_cast<T>(value);
   }
   return result;
@@ -165,7 +165,7 @@ TEST_CASE_TEMPLATE("sums come in the order of ranks, whatever the algorithm", A,
           };
           one(f32{}, comm::sum, comm::Op::sum);
           one(f32{}, comm::mean, comm::Op::mean);
-          one(f64{}, comm::sum, comm::Op::sum);
+          one(f64{}, comm::mean, comm::Op::mean);
           one(bf16{}, comm::mean, comm::Op::mean);
           one(f16{}, comm::sum, comm::Op::sum);
           one(i32{}, comm::max, comm::Op::max);

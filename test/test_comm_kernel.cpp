@@ -20,7 +20,7 @@ template <class T>
 using Wide = std::conditional_t<std::is_same_v<T, bf16> || std::is_same_v<T, f16>, float, T>;
 
 template <class T>
-T expected(T a, T b, Op op, float scale) {
+T expected(T a, T b, Op op, double scale) {
   using W = Wide<T>;
   const W x = static_cast<W>(a), y = static_cast<W>(b);
   switch (op) {
@@ -61,7 +61,7 @@ void compare(comm::Operation<op> operation) {
   Philox numbers(7);
   for (std::size_t count = 0; count < 150; ++count) {
     CAPTURE(count);
-    const float scale = op == Op::mean && count % 2 == 0 ? 1.0f / 3.0f : 1.0f;
+    const double scale = op == Op::mean && count % 2 == 0 ? 1.0 / 3 : 1;
     std::vector<T> a(count + 2), b(count + 2);
     for (auto& x : a) x = random<T>(numbers);
     for (auto& x : b) x = random<T>(numbers);

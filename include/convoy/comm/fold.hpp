@@ -47,11 +47,11 @@ struct FoldLoop {
 
   template <int W>
   CONVOY_INLINE static void run(T* const* into, int places, const T* const* from, int sources,
-                                std::int64_t count, float scale, bool streams) {
+                                std::int64_t count, double scale, bool streams) {
     using Lane = Lanes<T, (sizeof(T) == 8 ? W / 2 : W)>;
     constexpr std::int64_t width = Lane::width;
     constexpr bool wide = sizeof(T) * static_cast<std::size_t>(width) >= 16 && sizeof(T) >= 4;
-    const bool scaled = scales && scale != 1.0f;
+    const bool scaled = scales && scale != 1;
     std::int64_t i = 0;
     bool aligned = streams && wide;
     for (int p = 0; p < places; ++p)
@@ -100,8 +100,8 @@ struct FoldLoop {
 
  private:
   template <class V>
-  CONVOY_INLINE static void multiply(V& v, float scale) {
-    if constexpr (scales) v = v * scale;
+  CONVOY_INLINE static void multiply(V& v, double scale) {
+    if constexpr (scales) v = v * static_cast<Factor<T>>(scale);
   }
   template <class Lane>
   CONVOY_INLINE static void add(typename Lane::Value& sum, const T* from) {
@@ -121,17 +121,17 @@ struct FoldLoop {
 
 template <class T, Op op>
 void fold_with(void* const* into, int places, const void* const* from, int sources, std::int64_t count,
-               float scale, bool streams) {
+               double scale, bool streams) {
   simd::run<FoldLoop<T, op>>(reinterpret_cast<T* const*>(into), places,
                              reinterpret_cast<const T* const*>(from), sources, count, scale, streams);
 }
 
 // Elements of so many bytes that only move.
 template <int element>
-void copy_with(void* const* into, int places, const void* const* from, int, std::int64_t count, float,
+void copy_with(void* const* into, int places, const void* const* from, int, std::int64_t count, double,
                bool streams) {
   const std::int64_t bytes = count * element, done = bytes / 4 * 4;
-  fold_with<f32, Op::max>(into, places, from, 1, bytes / 4, 1.0f, streams);
+  fold_with<f32, Op::max>(into, places, from, 1, bytes / 4, 1, streams);
   for (int p = 0; p < places && done < bytes; ++p)
     std::memcpy(static_cast<std::byte*>(into[p]) + done, static_cast<const std::byte*>(from[0]) + done,
                 static_cast<std::size_t>(bytes - done));

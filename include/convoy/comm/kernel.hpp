@@ -15,11 +15,11 @@ namespace convoy::comm {
 
 /// Combines `count` elements of `from` into `into`; a sum is then multiplied by `scale` unless it is 1
 /// (mean's last step).
-using Reduce = void (*)(void* into, const void* from, std::int64_t count, float scale);
+using Reduce = void (*)(void* into, const void* from, std::int64_t count, double scale);
 
 /// Combines `count` elements of several buffers, in their order, and stores the result in several places.
 using Fold = void (*)(void* const* into, int places, const void* const* from, int sources, std::int64_t count,
-                      float scale, bool streams);
+                      double scale, bool streams);
 
 /// What to do with the elements that meet, as a value. It is made where element type and operation are known
 /// (`reduction<float>(sum)`), so that a program holds the loops that it uses and no others. A
@@ -59,11 +59,11 @@ struct ReduceLoop {
 
   // Widths are counted in 4-byte elements: half of them for f64.
   template <int W>
-  CONVOY_INLINE static void run(T* into, const T* from, std::int64_t count, float scale) {
+  CONVOY_INLINE static void run(T* into, const T* from, std::int64_t count, double scale) {
     using Lane = Lanes<T, (sizeof(T) == 8 ? W / 2 : W)>;
     constexpr std::int64_t width = Lane::width;
     std::int64_t i = 0;
-    if (scales && scale != 1.0f) {
+    if (scales && scale != 1) {
       for (; i + width <= count; i += width) one<Lane, true>(into + i, from + i, scale);
     } else {
       for (; i + 4 * width <= count; i += 4 * width)
@@ -76,7 +76,7 @@ struct ReduceLoop {
     const std::size_t bytes = static_cast<std::size_t>(count - i) * sizeof(T);
     __builtin_memcpy(static_cast<void*>(a), into + i, bytes);
     __builtin_memcpy(static_cast<void*>(b), from + i, bytes);
-    if (scales && scale != 1.0f)
+    if (scales && scale != 1)
       one<Lane, true>(a, b, scale);
     else
       one<Lane, false>(a, b, scale);
@@ -85,7 +85,7 @@ struct ReduceLoop {
 
  private:
   template <class Lane, bool scaled>
-  CONVOY_INLINE static void one(T* into, const T* from, float scale) {
+  CONVOY_INLINE static void one(T* into, const T* from, double scale) {
     typename Lane::Value a, b;
     Lane::load(a, into);
     Lane::load(b, from);
@@ -99,13 +99,13 @@ struct ReduceLoop {
     } else {
       combine<op>(a, b);
     }
-    if constexpr (scaled && scales) a = a * scale;
+    if constexpr (scaled && scales) a = a * static_cast<Factor<T>>(scale);
     Lane::store(into, a);
   }
 };
 
 template <class T, Op op>
-void reduce_with(void* into, const void* from, std::int64_t count, float scale) {
+void reduce_with(void* into, const void* from, std::int64_t count, double scale) {
   simd::run<ReduceLoop<T, op>>(static_cast<T*>(into), static_cast<const T*>(from), count, scale);
 }
 

@@ -16,6 +16,10 @@ CONVOY_INLINE void same_bits(To& to, const From& from) {
   __builtin_memcpy(&to, &from, sizeof(To));
 }
 
+// What values of T are multiplied by: numbers of the type that they have in arithmetic.
+template <class T>
+using Factor = std::conditional_t<std::is_same_v<T, f64>, f64, f32>;
+
 // How W elements of T lie in memory (Memory) and in arithmetic (Value).
 template <class T, int W>
 struct Lanes {

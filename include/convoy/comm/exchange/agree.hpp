@@ -29,7 +29,7 @@ template <class T>
 i32 smallest(Engine<T>& engine, i32 value) {
   const auto& program = engine.program(schedule::Ring::name, 1, 0, [] { return schedule::Ring{1}; });
   // One number needs no vectors.
-  constexpr Reduction minimum{[](void* into, const void* from, std::int64_t, float) {
+  constexpr Reduction minimum{[](void* into, const void* from, std::int64_t, double) {
                                 auto& least = *static_cast<i32*>(into);
                                 least = std::min(least, *static_cast<const i32*>(from));
                               },

@@ -71,9 +71,9 @@ schedule::CostModel measure(Engine<T>& engine) {
   model.alpha = std::min(little, much / 2);
   model.beta = (much - model.alpha) / static_cast<double>(many);
   const Reduction add = reduction<f32>(sum);
-  model.gamma = detail::shortest(
-                    8, [&] { add.loop(here.data(), there.data(), many / std::int64_t{sizeof(f32)}, 1.0f); }) /
-                static_cast<double>(many);
+  model.gamma =
+      detail::shortest(8, [&] { add.loop(here.data(), there.data(), many / std::int64_t{sizeof(f32)}, 1); }) /
+      static_cast<double>(many);
   return model;
 }
 

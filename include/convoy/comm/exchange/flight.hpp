@@ -126,7 +126,7 @@ class Flight {
   std::size_t element_ = 4;
   Reduce reduce_ = nullptr;
   Fold fold_ = nullptr;
-  float scale_ = 1;
+  double scale_ = 1;
   bool streams_ = false;
   int lane_ = 0, bucket_ = -1;
   std::vector<void*> peers_, into_;  // the ranks' buffers; of one fold
@@ -151,7 +151,7 @@ std::size_t Flight<T>::prepare(Port& port, const Cargo& cargo) {
   grain_ = schedule::grain_of(static_cast<std::int64_t>(element_));
   reduce_ = cargo.reduction.loop;
   fold_ = cargo.reduction.fold;
-  scale_ = cargo.reduction.op == Op::mean ? 1.0f / static_cast<float>(port.size()) : 1.0f;
+  scale_ = cargo.reduction.op == Op::mean ? 1.0 / port.size() : 1;
   bucket_ = cargo.bucket;
   lane_ = cargo.lane;
   state_ = State::idle;
@@ -280,7 +280,7 @@ bool Flight<T>::execute(Port& port, const Program::Step& s, const Range& r) {
     return true;
   }
   if (s.act == Act::receive_reduce)
-    reduce_(mine, arrival.data, r.size(), s.completes ? scale_ : 1.0f);
+    reduce_(mine, arrival.data, r.size(), s.completes ? scale_ : 1);
   else if (arrival.data != mine)
     std::memcpy(mine, arrival.data, bytes);
   port.transport.release(request);
@@ -298,7 +298,7 @@ void Flight<T>::fold(Port& port, const Program::Step& s, const Range& r) {
   const int sources = s.first_store - s.first_load, places = s.last_store - s.first_store;
   for (int i = 0; i < sources; ++i) from_[static_cast<std::size_t>(i)] = buffer(s.first_load + i);
   for (int i = 0; i < places; ++i) into_[static_cast<std::size_t>(i)] = buffer(s.first_store + i);
-  fold_(into_.data(), places, from_.data(), sources, r.size(), s.completes ? scale_ : 1.0f, streams_);
+  fold_(into_.data(), places, from_.data(), sources, r.size(), s.completes ? scale_ : 1, streams_);
 }
 
 template <transport::Transport T>

@@ -124,7 +124,7 @@ class Halves : public Collectives<S, T> {
               : static_cast<const std::byte*>(inbox) +
                     static_cast<std::size_t>(r) * static_cast<std::size_t>(mine.size()) * element;
     reduction.fold(&into, 1, sources_.data(), this->size(), mine.size(),
-                   reduction.op == Op::mean ? 1.0f / static_cast<float>(this->size()) : 1.0f, false);
+                   reduction.op == Op::mean ? 1.0 / this->size() : 1, false);
   }
   void gather_in_order(void* values, std::int64_t count, const Reduction& reduction) {
     const auto slots = static_cast<std::size_t>(this->own(count, reduction.type).size()) *

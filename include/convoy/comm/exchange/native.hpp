@@ -96,7 +96,7 @@ class Native : public Collectives<schedule::Ring, transport::Mpi> {
  private:
   template <class E>
   void scale(E* values, std::int64_t count) const {
-    for (std::int64_t i = 0; i < count; ++i) values[i] *= static_cast<E>(1.0f / static_cast<float>(size()));
+    for (std::int64_t i = 0; i < count; ++i) values[i] *= static_cast<E>(1.0 / size());
   }
 
   Layout layout_;

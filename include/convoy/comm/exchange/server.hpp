@@ -180,7 +180,7 @@ class Server {
         if (sync && gradients != sum(p)) std::copy_n(gradients, range(p).size(), sum(p));
         return;  // without sync they are applied at once
       case Action::add:
-        reduction<f32>(comm::sum).loop(sum(p), gradients, range(p).size(), 1.0f);
+        reduction<f32>(comm::sum).loop(sum(p), gradients, range(p).size(), 1);
         return;
       case Action::apply:
         (*update_)({range(p), parameters(p), sync ? sum(p) : gradients,
