@@ -1,4 +1,5 @@
 // The small values of every table: Name, Shape, Range and shares of it, errors, deadlines.
+#include <limits>
 #include <sstream>
 #include <string>
 
@@ -64,4 +65,6 @@ TEST_CASE("a deadline passes") {
   CHECK(Deadline(Seconds(0)).expired());
   CHECK_FALSE(Deadline(Seconds(3600)).expired());
   CHECK(Deadline(Seconds(1)).end() > Clock::now());
+  for (const double longest : {1e12, 1e300, std::numeric_limits<double>::infinity()})
+    CHECK_FALSE(Deadline(Seconds(longest)).expired());
 }

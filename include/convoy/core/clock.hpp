@@ -18,16 +18,21 @@ class Stopwatch {
   Clock::time_point start_ = Clock::now();
 };
 
-/// The moment at which a wait gives up.
+/// The moment at which a wait gives up. A limit of more than the clock can count to, infinity included, never
+/// passes.
 class Deadline {
  public:
   explicit Deadline(Seconds limit)
-      : start_(Clock::now()), end_(start_ + std::chrono::duration_cast<Clock::duration>(limit)) {}
+      : start_(Clock::now()),
+        end_(limit < most ? start_ + std::chrono::duration_cast<Clock::duration>(limit)
+                          : Clock::time_point::max()) {}
   bool expired() const { return Clock::now() >= end_; }
   double elapsed() const { return Seconds(Clock::now() - start_).count(); }
   Clock::time_point end() const { return end_; }
 
  private:
+  // Some thirty years: what is left of 2^63 nanoseconds is far more on any machine.
+  static constexpr Seconds most{1e9};
   Clock::time_point start_, end_;
 };
 

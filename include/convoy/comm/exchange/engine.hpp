@@ -219,7 +219,7 @@ Engine<T>::Engine(const T& where, const Options& options)
   const int most = T::capacity > 0 ? T::capacity / 2 : 64;
   if (options_.window < 1 || options_.window > most)
     fail<ConfigError>("window is ", options_.window, "; it must be between 1 and ", most, " on ", T::name);
-  if (options.deadline.count() <= 0)
+  if (!(options.deadline.count() > 0))
     fail<ConfigError>("the deadline is ", options.deadline.count(), " s; it must be positive");
 }
 
