@@ -2,7 +2,9 @@
 // Codecs: their error bounds and error feedback. Compressed exchanges over threads: the same bits on all
 // ranks, sums that converge, and the bytes that they save.
 #include <atomic>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <vector>
 
@@ -96,6 +98,16 @@ TEST_CASE("int8 keeps to its error bound, feeds back the rest, and says what is 
     CHECK(std::isnan(decoded[0]));
     CHECK(decoded[599] == doctest::Approx(1));
     CHECK(error[3] == 0);
+  }
+  // Numbers next to the largest of all stay finite.
+  for (std::uint32_t bits = 0x7f7fff00; bits <= 0x7f7fffff; ++bits) {
+    const auto huge = std::bit_cast<float>(bits);
+    float error = 0, decoded = 0;
+    std::vector<std::byte> encoded(static_cast<std::size_t>(codec::Int8::bytes(1)));
+    codec::Int8::encode(encoded.data(), &huge, &error, 1);
+    codec::Int8::decode(&decoded, encoded.data(), 1);
+    CHECK(std::isfinite(decoded));
+    CHECK(std::abs(error) < huge * 1e-6f);
   }
   std::vector<float> tiny(512, 1e-42f), error(512), decoded(512, 1);
   std::vector<std::byte> encoded(static_cast<std::size_t>(codec::Int8::bytes(512)));
