@@ -2,6 +2,7 @@
 // Nothing hangs and nothing lies: ranks that differ, fail, leave, stay away or send something else.
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <mutex>
 #include <string>
@@ -69,6 +70,9 @@ TEST_CASE("ranks that differ are told who differs in what, all in the same words
   for (const std::string& s :
        open_with([](int rank) { return comm::Fingerprint().add("plan", rank == 0 ? 1u : 2u, "net"); }))
     CHECK(contains(s, "rank 1 differs from rank 0 in plan: both say net, but their details differ"));
+  for (const std::string& s :
+       open_with([](int rank) { return comm::Fingerprint().add("rate", rank == 2 ? 0.010000001 : 0.01); }))
+    CHECK(s == "rank 2 differs from rank 0 in rate: 0.010000001 instead of 0.01");
   for (const std::string& s : open_with([](int) { return comm::Fingerprint().add("model", "resnet18"); }))
     CHECK(s == "");
 }
@@ -213,4 +217,5 @@ TEST_CASE("misuse is refused in words") {
   CHECK(updates == 2);
   CHECK_THROWS_AS(ring.broadcast(std::span<float>(arena), 1), ConfigError);
   CHECK_THROWS_AS(Threads::World(0), ConfigError);
+  CHECK_THROWS_AS(comm::Ring<Threads>(Threads{}, {.deadline = Seconds(std::nan(""))}), ConfigError);
 }

@@ -2,6 +2,7 @@
 // difference can be named.
 #pragma once
 
+#include <charconv>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -34,10 +35,15 @@ class Fingerprint {
   }
   /// A field whose value is its text.
   Fingerprint& add(std::string_view name, std::string_view value) { return add(name, hash_of(value), value); }
-  /// A field whose value is a number.
+  /// A field whose value is a number, in as many digits as tell it from all others.
   template <class Number>
   requires std::is_arithmetic_v<Number> Fingerprint& add(std::string_view name, Number value) {
-    return add(name, concat(value));
+    if constexpr (std::is_floating_point_v<Number>) {
+      char text[64];
+      return add(name, std::string_view(text, std::to_chars(text, text + sizeof text, value).ptr));
+    } else {
+      return add(name, concat(value));
+    }
   }
 
   const std::vector<Field>& fields() const { return fields_; }
