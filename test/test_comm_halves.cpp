@@ -222,6 +222,24 @@ TEST_CASE("training gives the same bits sharded or not, and the reproducible one
   }
 }
 
+TEST_CASE("an update that throws is not made behind the caller's back, and the step can be ended") {
+  comm::Sharded<comm::Ring<Threads>> sharded;
+  std::vector<float> arena(10);
+  const std::vector<Range> cuts{{0, 5}, {5, 10}};
+  sharded.open({}, {arena, arena, cuts});
+  int refused = 0;
+  CHECK_THROWS_WITH(sharded.finish([&](Range, float) {
+    ++refused;
+    fail("not now");
+  }),
+                    "not now");
+  sharded.poll();
+  CHECK(refused == 1);
+  std::int64_t updated = 0;
+  sharded.finish([&](Range range, float) { updated += range.size(); });
+  CHECK(updated == 10);
+}
+
 TEST_CASE("a reduce-scatter leaves each rank its own block, an all-gather gives all of them to all") {
   for (int ranks = 1; ranks <= 5; ++ranks)
     for (std::int64_t count : {1, 100, 5'000}) {

@@ -189,7 +189,13 @@ void Halves<S, T, ordered, sharded>::open(const Fingerprint& fingerprint, const 
 
 template <class S, class T, bool ordered, bool sharded>
 void Halves<S, T, ordered, sharded>::finish(Update update) {
+  // Even if an update throws, none is made outside of this call.
+  struct Lent {
+    const Update*& to;
+    ~Lent() { to = nullptr; }
+  };
   update_ = &update;
+  const Lent lent{update_};
   for (int b = 0; b < pipeline_.size(); ++b)
     if (!pipeline_.begun(b)) pipeline_.start(*this, b);
   const auto move = [&] { return pipeline_.move(*this); };
@@ -199,7 +205,6 @@ void Halves<S, T, ordered, sharded>::finish(Update update) {
   }
   this->engine_->drain();
   pipeline_.reset();
-  update_ = nullptr;
 }
 
 namespace detail {
