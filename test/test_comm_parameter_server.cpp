@@ -7,6 +7,7 @@
 #include <deque>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -198,6 +199,24 @@ TEST_CASE("a worker or server that fails or stays away is named on all the other
     CHECK(c.threw);
     CHECK(c.named == 2);
   }
+}
+
+TEST_CASE("an exchange may be moved once it is open") {
+  Threads::World(2).run([](Threads endpoint) {
+    comm::ParameterServer<Threads> made(endpoint, options);
+    std::vector<float> gradients(40, 1.0f), parameters(40);
+    const std::vector<Range> cuts{{0, 16}, {16, 40}};
+    made.open({}, {gradients, parameters, cuts});
+    comm::Any exchange(std::move(made));
+    const auto descend = [](const comm::ServerPart& part) {
+      for (std::int64_t i = 0; i < part.range.size(); ++i) part.parameters[i] -= part.gradients[i];
+    };
+    exchange.serve(descend);
+    exchange.finish([](Range, float) {});
+    exchange.dismiss();
+    for (const float p : parameters)
+      if (p != -2) throw std::logic_error("other parameters");
+  });
 }
 
 TEST_CASE("with sync, workers that make different numbers of steps are told who left") {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory_resource>
+#include <span>
 #include <vector>
 
 #include <convoy/comm/comm.hpp>
@@ -22,13 +23,13 @@ class Client {
  public:
   explicit Client(T& transport) : transport_(transport) {}
 
-  /// `parts` of each server, by bucket; `ranks` are the servers'. No more than `window` parts are pushed to a
-  /// server ahead of its replies, so that what is sent to several servers over one link advances evenly.
-  /// `copies`: they cannot read the arenas where they are.
-  void open(const Layout& layout, const std::vector<ServedParts>& parts, const std::vector<int>& ranks,
+  /// `parts` of each server, by bucket, stay where they are; `ranks` are the servers'. No more than `window`
+  /// parts are pushed to a server ahead of its replies, so that what is sent to several servers over one link
+  /// advances evenly. `copies`: they cannot read the arenas where they are.
+  void open(const Layout& layout, std::span<const ServedParts> parts, const std::vector<int>& ranks,
             int window, bool copies, std::pmr::memory_resource* memory) {
     layout_ = layout;
-    parts_ = &parts;
+    parts_ = parts;
     window_ = window;
     const std::size_t buckets = layout.buckets.size();
     begun_.assign(buckets, false);
@@ -128,9 +129,9 @@ class Client {
     int final = 0, pushed = 0, came = 0;
   };
 
-  int count(std::size_t server) const { return static_cast<int>((*parts_)[server].size()); }
+  int count(std::size_t server) const { return static_cast<int>(parts_[server].size()); }
   const ServedPart& part(std::size_t server, int p) const {
-    return (*parts_)[server][static_cast<std::size_t>(p)];
+    return parts_[server][static_cast<std::size_t>(p)];
   }
   void expect(std::size_t server, int p) {
     ++owed_[server];
@@ -163,7 +164,7 @@ class Client {
 
   T& transport_;
   Layout layout_;
-  const std::vector<ServedParts>* parts_ = nullptr;
+  std::span<const ServedParts> parts_;
   std::vector<Mailbox<T>> servers_;
   Observer observer_;
   std::vector<bool> begun_;
