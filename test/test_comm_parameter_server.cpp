@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <deque>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -199,6 +200,37 @@ TEST_CASE("a worker or server that fails or stays away is named on all the other
     CHECK(c.threw);
     CHECK(c.named == 2);
   }
+}
+
+TEST_CASE("a server whose update fails tells the others at once, whatever it threw") {
+  std::atomic<bool> told{false};
+  std::string said, again;
+  Threads::World(2).run([&](Threads endpoint) {
+    comm::Served<Threads> exchange(endpoint, {{}, 1, comm::Placement::beside}, options);
+    std::vector<float> gradients(40), parameters(40);
+    const std::vector<Range> cuts{{0, 40}};
+    exchange.open({}, {gradients, parameters, cuts});
+    const auto refuse = [](const comm::ServerPart&) { throw std::runtime_error("no state"); };
+    try {
+      exchange.serve(refuse);
+      exchange.finish([](Range, float) {});
+    } catch (const CommError& error) {
+      said = error.what();
+      told = true;
+    } catch (const std::runtime_error&) {
+      // This rank goes on with something else.
+      for (int wait = 0; wait < 3'000 && !told; ++wait)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      try {
+        exchange.poll();
+      } catch (const CommError& error) {
+        again = error.what();
+      }
+    }
+  });
+  CHECK(said.find("that rank has given up: an update of its parameters has failed (peer rank 1") !=
+        std::string::npos);
+  CHECK(again.find("has failed before") != std::string::npos);
 }
 
 TEST_CASE("an exchange may be moved once it is open") {

@@ -117,6 +117,10 @@ bool ClientAndServer<T>::progress() {
     give_up(error);
   } catch (const Error& error) {  // a transport or an optimizer that refuses
     give_up(CommError({transport.rank(), -1, operation, 0, 0, 0}, error.what()));
+  } catch (...) {  // an optimizer that fails otherwise
+    transport.accuse(transport.rank());
+    leave("an update of its parameters has failed");
+    throw;
   }
 }
 
