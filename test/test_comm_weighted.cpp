@@ -70,6 +70,19 @@ TEST_CASE("given weights become shares, and the mean is weighted by them") {
   });
 }
 
+TEST_CASE("a rank that only serves has no share of a mean") {
+  using Served = comm::ParameterServer<Threads, comm::Sync, 1, comm::Placement::beside>;
+  Threads::World(3).run([](const Threads& endpoint) {
+    comm::Weighted<Served> comm({1, 3}, endpoint);
+    float mean[] = {static_cast<float>(4 * comm.rank())}, again[] = {mean[0]};
+    comm.reduce(std::span<float>(mean), comm::mean);
+    comm.all_reduce(again, 1, comm::reduction<float>(comm::mean));
+    const float expected = comm.role() == comm::Role::worker ? 3 : 8;
+    CHECK(mean[0] == expected);
+    CHECK(again[0] == expected);
+  });
+}
+
 TEST_CASE("measured speeds become shares, the same bits on all ranks") {
   std::atomic<int> measured = 0;
   std::vector<std::vector<double>> all(4);

@@ -84,7 +84,7 @@ class Weighted {
   template <class E, OperationTag O>
   void all_reduce(std::span<E> values, O op) {
     if constexpr (reducible<E, O>() && O::value == Op::mean) {
-      scale(values.data(), static_cast<std::int64_t>(values.size()));
+      if (role() == Role::worker) scale(values.data(), static_cast<std::int64_t>(values.size()));
       comm_.all_reduce(values, sum);
     } else {
       comm_.all_reduce(values, op);
@@ -152,7 +152,7 @@ class Weighted {
 
   template <class E>
   void mean_of(void* values, std::int64_t count) {
-    scale(static_cast<E*>(values), count);
+    if (role() == Role::worker) scale(static_cast<E*>(values), count);
     comm_.all_reduce(values, count, reduction<E>(sum));
   }
 
