@@ -11,6 +11,7 @@
 
 #include "comm_step.hpp"
 #include <convoy/comm/exchange/halves.hpp>
+#include <convoy/comm/exchange/link.hpp>
 #include <convoy/comm/exchange/parameter_server.hpp>
 #include <convoy/comm/transport/checked.hpp>
 #include <convoy/comm/transport/faulty.hpp>
@@ -112,6 +113,23 @@ TEST_CASE("a turned bit is found and its sender named; without a check it is ref
   }
   CAPTURE(said);
   CHECK(said.find("from rank 0") != std::string::npos);
+}
+
+TEST_CASE("what goes wrong on a link that is measured is told with the ranks of its world") {
+  std::string said[2];
+  CHECK_THROWS_AS(Threads::World(4).run([&](Threads endpoint) {
+    const Bad bad(endpoint, {.truncate = endpoint.rank() == 3 ? 1.0 : 0.0});
+    try {
+      comm::measure_link(bad, 2, 3, {.deadline = Seconds(5)});
+    } catch (const CommError& error) {
+      if (endpoint.rank() > 1) said[endpoint.rank() - 2] = error.what();
+      throw;
+    }
+  }),
+                  CommError);
+  CHECK(said[0].find("rank 2: echo: that rank has ") == 0);
+  CHECK(said[0].find("(peer rank 3,") != std::string::npos);
+  CHECK(said[1].find("rank 3: echo: rank 2 sent 63 bytes where rank 3 expects 64 (peer rank 2,") == 0);
 }
 
 TEST_CASE("200 seeded runs end right or with an error that names a rank, and none hangs") {

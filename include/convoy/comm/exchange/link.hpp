@@ -15,17 +15,18 @@ namespace convoy::comm {
 /// Latency and bandwidth between two ranks of `where`, the lower one first, and the speed of a sum there. All
 /// ranks call it, and all get the same figures. Throws ConfigError unless there are two such ranks.
 template <transport::Transport T>
-schedule::CostModel measure_link(const T& where, int first, int second) {
+schedule::CostModel measure_link(const T& where, int first, int second, const Options& options = {}) {
   if (first < 0 || second <= first || second >= where.size())
     fail<ConfigError>("there is no link from rank ", first, " to rank ", second, " in a world of ",
                       where.size());
   const bool at_it = where.rank() == first || where.rank() == second;
   // The others stand by in groups of their own.
   using Pair = transport::Group<T>;
-  Engine<Pair> pair(Pair(where, at_it ? std::vector<int>{first, second} : std::vector<int>{where.rank()}),
-                    {});
+  const auto members = at_it ? std::vector<int>{first, second} : std::vector<int>{where.rank()};
+  Engine<T> all(where, options);
+  Engine<Pair> pair(Pair(where, members), options);
+  pair.belong_to(all, members);
   schedule::CostModel model = measure(pair);
-  Engine<T> all(where, {});
   detail::broadcast_bytes(all, &model, sizeof model, first);
   return model;
 }
