@@ -105,21 +105,22 @@ std::vector<float> expected(int workers, std::int64_t count, float scale) {
 
 }  // namespace
 
-TEST_CASE("sync servers give one set of bits, wherever they are and however many") {
-  const std::int64_t count = 3'001;
-  for (int workers = 1; workers <= 4; ++workers)
-    for (int servers = 1; servers <= 3; ++servers) {
-      const auto bits = expected(workers, count, 1);
-      for (const comm::Placement placement : {comm::Placement::among, comm::Placement::beside}) {
-        const bool among = placement == comm::Placement::among;
-        if (among && servers > workers) continue;
-        const Trained trained = run(workers + (among ? 0 : servers), {{}, servers, placement}, count);
-        CHECK(trained.in_time);
-        CHECK(trained.updated == 2 * steps * count);
-        for (int w = 0; w < workers; ++w)
-          CHECK(oracle::same_bits(trained.parameters[static_cast<std::size_t>(w)], bits));
+TEST_CASE(
+    "sync servers give one set of bits, wherever they are and however many, some with nothing to serve") {
+  for (const std::int64_t count : {3'001, 17})
+    for (int workers = 1; workers <= 4; ++workers)
+      for (int servers = 1; servers <= 3; ++servers) {
+        const auto bits = expected(workers, count, 1);
+        for (const comm::Placement placement : {comm::Placement::among, comm::Placement::beside}) {
+          const bool among = placement == comm::Placement::among;
+          if (among && servers > workers) continue;
+          const Trained trained = run(workers + (among ? 0 : servers), {{}, servers, placement}, count);
+          CHECK(trained.in_time);
+          CHECK(trained.updated == 2 * steps * count);
+          for (int w = 0; w < workers; ++w)
+            CHECK(oracle::same_bits(trained.parameters[static_cast<std::size_t>(w)], bits));
+        }
       }
-    }
 }
 
 TEST_CASE("async and stale servers apply every gradient once, and all workers end with the same parameters") {

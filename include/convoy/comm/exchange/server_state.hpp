@@ -52,9 +52,9 @@ class ServerState {
   /// Whether the worker's next message, which is about `part` or a goodbye, may be taken now. With sync they
   /// are taken in the order of workers, so that a sum has the same bits each time.
   bool accepts(int worker, int part) const { return before(worker, part) < 0; }
-  /// Whose message has to come first, or -1.
+  /// Whose message has to come first, or -1. Where there are no parts, goodbyes come in any order.
   int before(int worker, int part) const {
-    if (!consistency_.sync) return -1;
+    if (!consistency_.sync || parts() == 0) return -1;
     for (int w = 0; w < worker; ++w)
       if (!gone(w) && pushed(w, part) <= pushed(worker, part)) return w;
     return -1;
