@@ -127,6 +127,21 @@ TEST_CASE("broadcast from every root, of any size") {
     }
 }
 
+TEST_CASE("a world holds any number of exchanges, and the first still works after the last") {
+  std::atomic<int> right{0};
+  Threads::World(2).run([&](Threads endpoint) {
+    comm::Ring<Threads> first(endpoint, small);
+    for (int i = 0; i < 2'000; ++i) static_cast<void>(endpoint.isolated());
+    comm::Ring<Threads> last(endpoint, small);
+    for (comm::Ring<Threads>* ring : {&first, &last}) {
+      i32 sum[] = {1};
+      ring->all_reduce(std::span<i32>(sum), comm::sum);
+      right += sum[0] == 2;
+    }
+  });
+  CHECK(right == 4);
+}
+
 TEST_CASE("messages and bytes are those of the price") {
   for (int ranks : {2, 3, 4})
     for (std::int64_t count : {1, 100, 10'000}) {

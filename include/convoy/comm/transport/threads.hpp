@@ -40,7 +40,9 @@ class ThreadWorld {
     const int wanted = opened_[static_cast<std::size_t>(rank)]++;
     while (static_cast<int>(spaces_.size()) <= wanted) {
       spaces_.emplace_back(ranks_.size() * ranks_.size());
-      table_[spaces_.size() - 1].store(&spaces_.back(), std::memory_order_release);
+      if (spaces_.size() > room_) grow();
+      table_.load(std::memory_order_relaxed)[spaces_.size() - 1].store(&spaces_.back(),
+                                                                       std::memory_order_release);
       count_.store(static_cast<int>(spaces_.size()), std::memory_order_release);
     }
     return wanted;
@@ -85,10 +87,19 @@ class ThreadWorld {
     }
     std::vector<std::atomic<Channel*>> channels;
   };
-  static constexpr std::size_t most_spaces = 1024;
+  using Table = std::unique_ptr<std::atomic<Space*>[]>;
 
+  // Those who look at a smaller table find all that they know of there.
+  void grow() {
+    const std::atomic<Space*>* before = table_.load(std::memory_order_relaxed);
+    const std::size_t larger = room_ > 0 ? 2 * room_ : 64;
+    Table& fresh = tables_.emplace_back(std::make_unique<std::atomic<Space*>[]>(larger));
+    for (std::size_t i = 0; i < room_; ++i) fresh[i].store(before[i].load(std::memory_order_relaxed));
+    room_ = larger;
+    table_.store(fresh.get(), std::memory_order_release);
+  }
   std::atomic<Channel*>& at(int space, int from, int to) {
-    Space* s = table_[static_cast<std::size_t>(space)].load(std::memory_order_acquire);
+    Space* s = table_.load(std::memory_order_acquire)[space].load(std::memory_order_acquire);
     return s->channels[static_cast<std::size_t>(from) * ranks_.size() + static_cast<std::size_t>(to)];
   }
 
@@ -96,7 +107,9 @@ class ThreadWorld {
   std::vector<RankRecord<false>> ranks_;
   std::mutex mutex_;
   std::deque<Space> spaces_;
-  std::unique_ptr<std::atomic<Space*>[]> table_ = std::make_unique<std::atomic<Space*>[]>(most_spaces);
+  std::vector<Table> tables_;  // the last one is in use
+  std::size_t room_ = 0;       // in it
+  std::atomic<std::atomic<Space*>*> table_{nullptr};
   std::atomic<int> count_{0};
   std::vector<int> opened_;
 };
