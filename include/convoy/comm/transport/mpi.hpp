@@ -88,7 +88,8 @@ class Mpi {
 
   bool send(Request& request, int peer, int lane, const void* data, std::size_t bytes) {
     request = {MPI_REQUEST_NULL, nullptr, bytes, state_->next(state_->sends, peer, lane), peer, lane, false};
-    const int code = MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, peer,
+    const Extent extent(bytes);
+    const int code = MPI_Isend(data, extent.count, extent.type, peer,
                                state_->tag(lane, request.sequence, bytes), state_->comm, &request.handle);
     if (code != MPI_SUCCESS) lose(request, code, "MPI_Isend");
     return true;
@@ -96,7 +97,8 @@ class Mpi {
 
   void receive(Request& request, int peer, int lane, void* into, std::size_t bytes) {
     request = {MPI_REQUEST_NULL, into, bytes, state_->next(state_->receives, peer, lane), peer, lane, false};
-    const int code = MPI_Irecv(into, static_cast<int>(bytes), MPI_BYTE, peer,
+    const Extent extent(bytes);
+    const int code = MPI_Irecv(into, extent.count, extent.type, peer,
                                state_->tag(lane, request.sequence, bytes), state_->comm, &request.handle);
     if (code != MPI_SUCCESS) lose(request, code, "MPI_Irecv");
   }
@@ -192,6 +194,34 @@ class Mpi {
   }
 
  private:
+  // So many bytes for MPI, which counts in ints: more than they can count are one element of a type of its
+  // own.
+  struct Extent {
+    explicit Extent(std::size_t bytes) {
+      constexpr std::size_t piece = std::size_t{1} << 30;
+      if (bytes <= static_cast<std::size_t>(std::numeric_limits<int>::max())) {
+        count = static_cast<int>(bytes);
+        return;
+      }
+      MPI_Datatype pieces = MPI_DATATYPE_NULL;
+      mpi::check(MPI_Type_contiguous(static_cast<int>(piece), MPI_BYTE, &pieces), "MPI_Type_contiguous");
+      const int lengths[] = {static_cast<int>(bytes / piece), static_cast<int>(bytes % piece)};
+      const MPI_Aint places[] = {0, static_cast<MPI_Aint>(bytes / piece * piece)};
+      const MPI_Datatype types[] = {pieces, MPI_BYTE};
+      mpi::check(MPI_Type_create_struct(2, lengths, places, types, &type), "MPI_Type_create_struct");
+      mpi::check(MPI_Type_commit(&type), "MPI_Type_commit");
+      MPI_Type_free(&pieces);
+    }
+    ~Extent() {
+      if (type != MPI_BYTE) MPI_Type_free(&type);
+    }
+    Extent(const Extent&) = delete;
+    Extent& operator=(const Extent&) = delete;
+
+    MPI_Datatype type = MPI_BYTE;
+    int count = 1;
+  };
+
   // Some libraries notice that a process is gone. What cannot be sent to it or come from it is never over.
   void lose(Request& request, int code, const char* call) {
     request.handle = MPI_REQUEST_NULL;
