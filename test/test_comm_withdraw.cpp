@@ -3,6 +3,9 @@
 // threads. (Between processes, one of them stopped: test_comm_faults.cpp.)
 #include <atomic>
 #include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -12,6 +15,11 @@
 #include <doctest/doctest.h>
 
 #include <convoy/comm/transport/threads.hpp>
+#if defined(__linux__)
+#include <unistd.h>
+
+#include <convoy/comm/transport/segments.hpp>
+#endif
 
 using namespace convoy;
 using transport::Arrival;
@@ -138,3 +146,27 @@ TEST_CASE("where memory can be closed off, that is done with a reader who does n
   over = true;
   reader.join();
 }
+
+#if defined(__linux__)
+TEST_CASE("memory that holds files can be had, the system's and a control group's") {
+  namespace fs = std::filesystem;
+  const fs::path root = fs::temp_directory_path() / concat("convoy_memory_", ::getpid());
+  fs::create_directories(root / "proc");
+  fs::create_directories(root / "sys/fs/cgroup");
+  const auto write = [&](const char* file, const char* text) { std::ofstream(root / file) << text; };
+  const auto available = [&] { return transport::detail::available_memory(root.string()); };
+  CHECK(available() == ~std::uint64_t{0});
+  write("proc/meminfo", "MemTotal: 8000 kB\nMemFree: 10 kB\nMemAvailable: 4000 kB\n");
+  CHECK(available() == 4000 * 1024);
+  write("sys/fs/cgroup/memory.max", "max\n");
+  write("sys/fs/cgroup/memory.current", "1000000\n");
+  CHECK(available() == 4000 * 1024);
+  write("sys/fs/cgroup/memory.max", "1500000\n");
+  CHECK(available() == 500'000);
+  write("sys/fs/cgroup/memory.stat", "anon 70000\nfile 900000\ninactive_file 600000\nactive_file 200000\n");
+  CHECK(available() == 1'300'000);
+  write("sys/fs/cgroup/memory.current", "1600000\n");
+  CHECK(available() == 700'000);
+  fs::remove_all(root);
+}
+#endif

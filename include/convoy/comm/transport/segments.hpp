@@ -16,7 +16,9 @@
 #include <cstring>
 #include <fstream>
 #include <memory_resource>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,20 +31,25 @@
 namespace convoy::transport::detail {
 
 /// Bytes that a process may still take: what the system has available, or less if the control group of this
-/// process has a limit. Asking the system for more would end some process instead of failing.
-inline std::uint64_t available_memory() {
+/// process has a limit. Asking the system for more would end some process instead of failing. The group's
+/// share of the page cache counts as available, as it does for the system: reading a data set fills it up to
+/// the limit. `root` is where /proc and /sys are.
+inline std::uint64_t available_memory(const std::string& root = "") {
+  const auto number_after = [&](const char* file, std::string_view key) {
+    std::ifstream in(root + file);
+    std::uint64_t number = 0;
+    for (std::string word; in >> word;)
+      if (word == key) return in >> number ? std::optional(number) : std::nullopt;
+    return std::optional<std::uint64_t>();
+  };
   std::uint64_t available = ~std::uint64_t{0};
-  std::ifstream info("/proc/meminfo");
-  for (std::string word; info >> word;)
-    if (word == "MemAvailable:") {
-      std::uint64_t kib = 0;
-      if (info >> kib) available = kib * 1024;
-      break;
-    }
+  if (const auto kib = number_after("/proc/meminfo", "MemAvailable:")) available = *kib * 1024;
   std::uint64_t limit = 0, used = 0;
-  std::ifstream most("/sys/fs/cgroup/memory.max"), now("/sys/fs/cgroup/memory.current");
-  if (most >> limit && now >> used) available = std::min(available, limit > used ? limit - used : 0);
-  return available;
+  std::ifstream most(root + "/sys/fs/cgroup/memory.max"), now(root + "/sys/fs/cgroup/memory.current");
+  if (!(most >> limit && now >> used)) return available;
+  for (const char* cache : {"inactive_file", "active_file"})
+    used -= std::min(used, number_after("/sys/fs/cgroup/memory.stat", cache).value_or(0));
+  return std::min(available, limit > used ? limit - used : 0);
 }
 
 /// A mapping of shared memory, undone at the end.
