@@ -2,7 +2,10 @@
 // SANITIZE: address
 // Shared memory between processes: messages, Direct, the bits of the other algorithms, memory that peers
 // reach and memory that they do not, and the two levels over Shm and Mpi.
+#include <filesystem>
+#include <iterator>
 #include <memory_resource>
+#include <span>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -35,6 +38,22 @@ TEST_CASE("memory of the node is aligned, reachable, and used again") {
   std::vector<float> mine(1000);
   CHECK_FALSE(shm.reaches(mine.data(), 4000));
   CHECK_THROWS_AS(Buffer<std::byte>(std::size_t{1} << 45, memory), Error);
+}
+
+TEST_CASE("exchanges keep no files open") {
+  const auto files = [] {
+    const std::filesystem::directory_iterator open("/proc/self/fd");
+    return std::distance(begin(open), end(open));
+  };
+  const Shm shm(MPI_COMM_WORLD);
+  const auto before = files();
+  std::vector<Shm> spaces;
+  for (int i = 0; i < 10; ++i) spaces.push_back(shm.isolated());
+  CHECK(files() == before);
+  comm::Ring<Shm> ring(spaces.back(), small);
+  i32 ranks[] = {1};
+  ring.all_reduce(std::span<i32>(ranks), comm::sum);
+  CHECK(ranks[0] == shm.size());
 }
 
 TEST_CASE_TEMPLATE("all algorithms run over shared memory, in it and beside it", A, comm::Ring<Shm>,

@@ -81,8 +81,7 @@ class Mapping {
     if (lseek(m.fd_, 0, SEEK_END) < static_cast<off_t>(bytes))
       fail("shm: ", what, " of process ", pid, " is shorter than the ", bytes, " bytes that were announced");
     m.map(bytes, what);
-    ::close(m.fd_);  // the mapping stays
-    m.fd_ = -1;
+    m.close_file();
     return m;
   }
   Mapping(Mapping&& other) noexcept { *this = std::move(other); }
@@ -94,7 +93,13 @@ class Mapping {
   }
   ~Mapping() {
     if (data_ != nullptr) munmap(data_, bytes_);
+    close_file();
+  }
+
+  /// Once all others have it: nobody can open it any more.
+  void close_file() {
     if (fd_ >= 0) ::close(fd_);
+    fd_ = -1;
   }
 
   std::byte* data() const { return data_; }

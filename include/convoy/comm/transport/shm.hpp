@@ -181,6 +181,7 @@ class NodeWorld {
     mpi::check(MPI_Allreduce(&good, &all, 1, MPI_INT, MPI_MIN, node_), "MPI_Allreduce");
     if (!problem.empty()) fail(problem);
     if (!all) fail("shm: another rank of this node could not map ", what);
+    mapping.close_file();
     return mapping;
   }
 
