@@ -43,12 +43,11 @@ struct CommError : Error {
 
  private:
   static std::string sentence(const Fields& f, std::string_view reason) {
-    std::ostringstream text;
-    text << "rank " << f.rank << ": " << f.operation << ": " << reason;
+    std::string text = concat("rank ", f.rank, ": ", f.operation, ": ", reason);
     if (f.peer >= 0)
-      text << " (peer rank " << f.peer << ", message " << f.sequence << ", " << f.bytes << " bytes, after "
-           << static_cast<double>(static_cast<std::int64_t>(f.elapsed * 1000 + 0.5)) / 1000 << " s)";
-    return text.str();
+      text += concat(" (peer rank ", f.peer, ", message ", f.sequence, ", ", f.bytes, " bytes, after ",
+                     static_cast<double>(static_cast<std::int64_t>(f.elapsed * 1000 + 0.5)) / 1000, " s)");
+    return text;
   }
 };
 

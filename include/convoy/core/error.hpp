@@ -1,9 +1,17 @@
 // Errors: every one is a single sentence that names the culprit, and derives from convoy::Error.
 #pragma once
 
-#include <sstream>
+#include <initializer_list>
+#include <memory>
+#include <ostream>
 #include <stdexcept>
 #include <string>
+
+#include <convoy/core/compiled.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <sstream>
+#endif
 
 namespace convoy {
 
@@ -27,18 +35,50 @@ struct ExecError : Error {
   using Error::Error;
 };
 
+namespace detail {
+
+// Something to be streamed, without its type, so that all sentences are joined by one function and cost
+// little to compile where they stand.
+struct Part {
+  const void* value;
+  void (*print)(std::ostream& out, const void* value);
+
+  template <class T>
+  Part(const T& part)
+      : value(std::addressof(part)),
+        print([](std::ostream& out, const void* it) { out << *static_cast<const T*>(it); }) {}
+  // Literals of all lengths are of one type.
+  Part(const char* text)
+      : value(text), print([](std::ostream& out, const void* it) { out << static_cast<const char*>(it); }) {}
+};
+
+std::string join(std::initializer_list<Part> parts);
+
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION std::string join(std::initializer_list<Part> parts) {
+  std::ostringstream text;
+  for (const Part& part : parts) part.print(text, part.value);
+  return text.str();
+}
+#endif
+
+template <class E>
+[[noreturn, gnu::cold, gnu::noinline]] void raise(std::initializer_list<Part> parts) {
+  throw E(join(parts));
+}
+
+}  // namespace detail
+
 /// The arguments, streamed one after the other.
 template <class... Parts>
 std::string concat(const Parts&... parts) {
-  std::ostringstream text;
-  (text << ... << parts);
-  return text.str();
+  return detail::join({detail::Part(parts)...});
 }
 
 /// Throws `E` with the concatenated parts as its sentence.
 template <class E = Error, class... Parts>
 [[noreturn]] void fail(const Parts&... parts) {
-  throw E(concat(parts...));
+  detail::raise<E>({detail::Part(parts)...});
 }
 
 }  // namespace convoy
