@@ -36,26 +36,30 @@ struct Layout {
   std::span<const Tensor> tensors = {};
 };
 
+template <class Signature>
+class Call;
+
 /// A view of a callable; it must outlive the view.
-template <class... Arguments>
-class Call {
+template <class R, class... Arguments>
+class Call<R(Arguments...)> {
  public:
   template <class F>
-  requires(!std::is_same_v<std::remove_cvref_t<F>, Call> && std::invocable<F&, Arguments...>) Call(F&& f)
+  requires(!std::is_same_v<std::remove_cvref_t<F>, Call> && std::is_invocable_r_v<R, F&, Arguments...>)
+      Call(F&& f)
       : object_(const_cast<void*>(static_cast<const void*>(std::addressof(f)))),
-        call_([](void* object, Arguments... arguments) {
-          std::invoke(*static_cast<std::remove_reference_t<F>*>(object), arguments...);
+        call_([](void* object, Arguments... arguments) -> R {
+          return std::invoke(*static_cast<std::remove_reference_t<F>*>(object), arguments...);
         }) {}
-  void operator()(Arguments... arguments) const { call_(object_, arguments...); }
+  R operator()(Arguments... arguments) const { return call_(object_, arguments...); }
 
  private:
   void* object_;
-  void (*call_)(void*, Arguments...);
+  R (*call_)(void*, Arguments...);
 };
 
 /// `void(Range range, float scale)`: updates the parameters of `range` from the gradients of `range` times
 /// `scale`. It may read the gradients but not write them: other ranks may still be reading.
-using Update = Call<Range, float>;
+using Update = Call<void(Range, float)>;
 
 /// One update on a server: of the parameters of `range`, which lie at `parameters`, from the gradients that
 /// lie at `gradients`, times `scale`. `step` is the training step that it belongs to, counted from 0 (for a
@@ -70,7 +74,7 @@ struct ServerPart {
 };
 
 /// `void(const ServerPart& part)`.
-using ServerUpdate = Call<const ServerPart&>;
+using ServerUpdate = Call<void(const ServerPart&)>;
 
 /// When a bucket was begun and when its exchange was over on this rank.
 struct ExchangeEvent {
@@ -174,7 +178,7 @@ void dismiss(C& comm) {
 
 /// `void(double share, double& speed)`: finds out how many rows a second this worker computes when it takes
 /// this share of every batch, all workers at the same time.
-using MeasureSpeed = Call<double, double&>;
+using MeasureSpeed = Call<void(double, double&)>;
 
 /// The workers' shares of a batch, summing to 1; empty where all are equal. A policy that goes by speed has
 /// every worker measure, as often as it needs. Every worker calls it, before its first step.

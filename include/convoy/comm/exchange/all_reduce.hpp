@@ -128,7 +128,7 @@ void AllReduce<Algorithm<S, T>, true>::finish(Update update) {
   for (int b = 0; b < count; ++b)
     if (!this->engine_->begun(b)) this->engine_->begin(b);
   for (int b = 0; b < count; ++b) {
-    this->engine_->await([&] { return this->engine_->complete(b); }, [] { return false; });
+    this->engine_->await([&] { return this->engine_->complete(b); });
     update(buckets_[static_cast<std::size_t>(b)], 1.0f);
     this->engine_->poll();
   }

@@ -94,14 +94,12 @@ class Engine {
   bool poll();
   /// Returns when `done()`. Between looks it calls `also()`, which returns whether it moved anything;
   /// `elsewhere` says that it must be called often.
-  template <class Done, class Also>
-  void await(Done done, Also also, bool elsewhere = false);
-  /// Returns when no slot is in flight and all may be begun again; `also` as in await.
-  template <class Also>
-  void drain(Also also);
-  void drain() {
-    drain([] { return false; });
+  void await(Call<bool()> done, Call<bool()> also, bool elsewhere = false);
+  void await(Call<bool()> done) {
+    await(done, [] { return false; });
   }
+  /// Returns when no slot is in flight and all may be begun again.
+  void drain();
 
   /// Gives up whatever is in flight. After that the engine only throws, unless nothing was.
   void settle() noexcept;
@@ -229,7 +227,7 @@ void Engine<T>::run(const detail::Program& program, void* data, std::int64_t cou
   usable();
   prepare(blocking_, {&program, data, count, reduction, 0, -1, inbox});
   start(blocking_);
-  await([&] { return blocking_.quiet(port_); }, [] { return false; });
+  await([&] { return blocking_.quiet(port_); });
   blocking_.rest();
 }
 
@@ -272,12 +270,11 @@ bool Engine<T>::poll() {
 }
 
 template <transport::Transport T>
-template <class Also>
-void Engine<T>::drain(Also also) {
+void Engine<T>::drain() {
   usable();
   for (Flight& flight : slots_) {
     if (flight.idle()) continue;
-    await([&] { return flight.quiet(port_); }, also);
+    await([&] { return flight.quiet(port_); });
     flight.rest();
   }
 }
@@ -334,8 +331,7 @@ bool Engine<T>::progress() {
 }
 
 template <transport::Transport T>
-template <class Done, class Also>
-void Engine<T>::await(Done done, Also also, bool elsewhere) {
+void Engine<T>::await(Call<bool()> done, Call<bool()> also, bool elsewhere) {
   transport::Wait wait(port_.transport, options_.deadline, elsewhere || chore_.call != nullptr);
   for (;;) {
     bool moved = progress();
