@@ -11,6 +11,7 @@
 #include <convoy/comm/schedule/price.hpp>
 #include <convoy/comm/schedule/schedule.hpp>
 #include <convoy/core/clock.hpp>
+#include <convoy/core/compiled.hpp>
 
 namespace convoy::comm {
 
@@ -106,37 +107,10 @@ struct Program {
       blocks = s.places(size);
       all = blocks + size;
     }
-    const auto chunk_count = static_cast<std::size_t>(all * segments);
-    std::vector<std::vector<int>> reads(chunk_count);  // the sends of a chunk since it was last written
-    std::vector<int> last_touch(chunk_count, -1);
-    std::vector<int> reduced;
+    History history(static_cast<std::size_t>(all * segments));
     s.steps(rank, size, [&](schedule::Step step) {
-      const int index = static_cast<int>(steps.size());
-      const int guard = static_cast<int>(guards.size());
-      const Act act = step.action == schedule::Action::send      ? Act::send
-                      : step.action == schedule::Action::receive ? Act::receive
-                                                                 : Act::receive_reduce;
-      Step made{act, step.completes, step.peer, place(step.chunk), step.count, guard, guard};
-      for (int c = made.chunk; c < made.chunk + made.count; ++c) {
-        const auto chunk = static_cast<std::size_t>(c);
-        made.ready = std::max(made.ready, last_touch[chunk] + 1);
-        last_touch[chunk] = index;
-        if (act == Act::send) {
-          reads[chunk].push_back(index);
-        } else {
-          for (int read : reads[chunk])
-            if (std::find(guards.begin() + guard, guards.end(), read) == guards.end()) guards.push_back(read);
-          reads[chunk].clear();
-        }
-      }
-      made.last_guard = static_cast<int>(guards.size());
-      if (act == Act::receive_reduce) {
-        const int number = static_cast<int>(reduced.size());
-        made.slot = number % slots;
-        made.ready = number < slots ? 0 : reduced[static_cast<std::size_t>(number - slots)] + 1;
-        reduced.push_back(index);
-      }
-      steps.push_back(made);
+      step.chunk = place(step.chunk);
+      add(step, history);
     });
   }
 
@@ -177,7 +151,48 @@ struct Program {
       if (!copied) steps[static_cast<std::size_t>(settle)].other = expose;
     }
   }
+
+ private:
+  // What the steps so far did to each chunk.
+  struct History {
+    explicit History(std::size_t chunks) : reads(chunks), last_touch(chunks, -1) {}
+    std::vector<std::vector<int>> reads;  // the sends of a chunk since it was last written
+    std::vector<int> last_touch;
+    std::vector<int> reduced;
+  };
+  void add(const schedule::Step& step, History& history);
 };
+
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION void Program::add(const schedule::Step& step, History& history) {
+  const int index = static_cast<int>(steps.size());
+  const int guard = static_cast<int>(guards.size());
+  const Act act = step.action == schedule::Action::send      ? Act::send
+                  : step.action == schedule::Action::receive ? Act::receive
+                                                             : Act::receive_reduce;
+  Step made{act, step.completes, step.peer, step.chunk, step.count, guard, guard};
+  for (int c = made.chunk; c < made.chunk + made.count; ++c) {
+    const auto chunk = static_cast<std::size_t>(c);
+    made.ready = std::max(made.ready, history.last_touch[chunk] + 1);
+    history.last_touch[chunk] = index;
+    if (act == Act::send) {
+      history.reads[chunk].push_back(index);
+    } else {
+      for (int read : history.reads[chunk])
+        if (std::find(guards.begin() + guard, guards.end(), read) == guards.end()) guards.push_back(read);
+      history.reads[chunk].clear();
+    }
+  }
+  made.last_guard = static_cast<int>(guards.size());
+  if (act == Act::receive_reduce) {
+    const int number = static_cast<int>(history.reduced.size());
+    made.slot = number % slots;
+    made.ready = number < slots ? 0 : history.reduced[static_cast<std::size_t>(number - slots)] + 1;
+    history.reduced.push_back(index);
+  }
+  steps.push_back(made);
+}
+#endif
 
 }  // namespace detail
 
