@@ -20,7 +20,7 @@ target_link_options(convoy_warnings INTERFACE ${convoy_sanitizer_flags})
 # The component that a public header (a path below include/) cannot be compiled without; empty for most.
 function(convoy_component_of header out)
   set(component "")
-  if(header MATCHES "^convoy/exec/host/")
+  if(header MATCHES "^convoy/(exec/host/|train/usual)")
     set(component host)
   elseif(header MATCHES "^convoy/comm/(transport/mpi|transport/shm|exchange/native|exchange/hierarchical_mpi)")
     set(component mpi)

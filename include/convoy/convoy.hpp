@@ -12,6 +12,7 @@
 
 #ifdef CONVOY_HAS_HOST
 #include <convoy/exec/host/host.hpp>
+#include <convoy/train/usual.hpp>
 #endif
 #ifdef CONVOY_HAS_MPI
 #include <convoy/comm/exchange/native.hpp>

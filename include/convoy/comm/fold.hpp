@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include <convoy/comm/lanes.hpp>
+#include <convoy/core/compiled.hpp>
 #include <convoy/core/simd.hpp>
 
 namespace convoy::comm::detail {
@@ -125,6 +126,15 @@ void fold_with(void* const* into, int places, const void* const* from, int sourc
   simd::run<FoldLoop<T, op>>(reinterpret_cast<T* const*>(into), places,
                              reinterpret_cast<const T* const*>(from), sources, count, scale, streams);
 }
+
+CONVOY_INSTANTIATE(void fold_with<f32, Op::sum>(void* const*, int, const void* const*, int, std::int64_t,
+                                                float, bool));
+CONVOY_INSTANTIATE(void fold_with<f32, Op::max>(void* const*, int, const void* const*, int, std::int64_t,
+                                                float, bool));
+CONVOY_INSTANTIATE(void fold_with<f64, Op::sum>(void* const*, int, const void* const*, int, std::int64_t,
+                                                float, bool));
+CONVOY_INSTANTIATE(void fold_with<f64, Op::max>(void* const*, int, const void* const*, int, std::int64_t,
+                                                float, bool));
 
 // Elements of so many bytes that only move.
 template <int element>

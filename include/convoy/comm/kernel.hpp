@@ -8,6 +8,7 @@
 #include <convoy/comm/fold.hpp>
 #include <convoy/comm/lanes.hpp>
 #include <convoy/comm/operation.hpp>
+#include <convoy/core/compiled.hpp>
 #include <convoy/core/dtype.hpp>
 #include <convoy/core/simd.hpp>
 
@@ -108,6 +109,11 @@ template <class T, Op op>
 void reduce_with(void* into, const void* from, std::int64_t count, double scale) {
   simd::run<ReduceLoop<T, op>>(static_cast<T*>(into), static_cast<const T*>(from), count, scale);
 }
+
+CONVOY_INSTANTIATE(void reduce_with<f32, Op::sum>(void*, const void*, std::int64_t, float));
+CONVOY_INSTANTIATE(void reduce_with<f32, Op::max>(void*, const void*, std::int64_t, float));
+CONVOY_INSTANTIATE(void reduce_with<f64, Op::sum>(void*, const void*, std::int64_t, float));
+CONVOY_INSTANTIATE(void reduce_with<f64, Op::max>(void*, const void*, std::int64_t, float));
 
 }  // namespace detail
 

@@ -43,36 +43,7 @@ class Replica {
         comm_(std::forward<CommArguments>(comm_arguments)...),
         most_rows_(config.batch),
         optimizer_(plan, config.optimizer) {
-    if (config.batch < 1) fail<ConfigError>("trainer: the batch must be at least 1, not ", config.batch);
-    if (config.accumulate < 1)
-      fail<ConfigError>("trainer: accumulate must be at least 1, not ", config.accumulate);
-    config.schedule.check();
-    take_share();
-    build_exec();
-    exec::initialize(*exec_, plan, config.seed);
-    tensors_ = matrices(plan, [&](int p) -> std::int64_t {
-      if constexpr (requires { exec_->panel(p); })
-        return exec_->panel(p);
-      else
-        return 1;
-    });
-    comm_.open(fingerprint(), {.gradients = exec_->gradients(),
-                               .parameters = exec_->parameters(),
-                               .buckets = plan.buckets,
-                               .tensors = tensors_});
-    optimizer_.own(comm::updates(comm_, plan.buckets));
-    comm_.broadcast(exec_->parameters(), 0);
-    comm_.broadcast(exec_->statistics(), 0);
-    if (config.accumulate > 1) sum_ = Buffer<float>(exec_->gradients().size());
-    if (config.timeline != nullptr) {
-      comm_.observe({[](void* timeline, const comm::ExchangeEvent& event) {
-                       static_cast<Timeline*>(timeline)->record("bucket", event.bucket, Track::exchange,
-                                                                event.begin, event.end);
-                     },
-                     config.timeline});
-      comm_.barrier();
-      config.timeline->start();
-    }
+    open();
   }
   Replica(const Replica&) = delete;
   Replica& operator=(const Replica&) = delete;
@@ -226,6 +197,39 @@ class Replica {
   }
 
  private:
+  void open() {
+    if (config_.batch < 1) fail<ConfigError>("trainer: the batch must be at least 1, not ", config_.batch);
+    if (config_.accumulate < 1)
+      fail<ConfigError>("trainer: accumulate must be at least 1, not ", config_.accumulate);
+    config_.schedule.check();
+    take_share();
+    build_exec();
+    exec::initialize(*exec_, plan_, config_.seed);
+    tensors_ = matrices(plan_, [&](int p) -> std::int64_t {
+      if constexpr (requires { exec_->panel(p); })
+        return exec_->panel(p);
+      else
+        return 1;
+    });
+    comm_.open(fingerprint(), {.gradients = exec_->gradients(),
+                               .parameters = exec_->parameters(),
+                               .buckets = plan_.buckets,
+                               .tensors = tensors_});
+    optimizer_.own(comm::updates(comm_, plan_.buckets));
+    comm_.broadcast(exec_->parameters(), 0);
+    comm_.broadcast(exec_->statistics(), 0);
+    if (config_.accumulate > 1) sum_ = Buffer<float>(exec_->gradients().size());
+    if (config_.timeline != nullptr) {
+      comm_.observe({[](void* timeline, const comm::ExchangeEvent& event) {
+                       static_cast<Timeline*>(timeline)->record("bucket", event.bucket, Track::exchange,
+                                                                event.begin, event.end);
+                     },
+                     config_.timeline});
+      comm_.barrier();
+      config_.timeline->start();
+    }
+  }
+
   /// Which part of a batch this rank computes, where the Comm makes a difference between workers.
   void take_share() {
     if (comm_.role() != comm::Role::worker) return;

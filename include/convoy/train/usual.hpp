@@ -1,0 +1,26 @@
+// The trainers that most programs use, so that convoy::compiled has them: of policies chosen at run time, and
+// of one optimizer over the ring.
+#pragma once
+
+#include <convoy/comm/exchange/any.hpp>
+#include <convoy/core/compiled.hpp>
+#include <convoy/exec/host/host.hpp>
+#include <convoy/optim/optimizer.hpp>
+#include <convoy/train/plan_trainer.hpp>
+
+#ifdef CONVOY_HAS_MPI
+#include <convoy/comm/exchange/native.hpp>
+#endif
+
+namespace convoy::train {
+
+CONVOY_INSTANTIATE(class Replica<optim::Any, comm::Any, exec::Host<f32>>);
+CONVOY_INSTANTIATE(class PlanTrainer<optim::Any, comm::Any, exec::Host<f32>>);
+#ifdef CONVOY_HAS_MPI
+CONVOY_INSTANTIATE(class Replica<optim::Sgd, comm::Ring<transport::Mpi>, exec::Host<f32>>);
+CONVOY_INSTANTIATE(class PlanTrainer<optim::Sgd, comm::Ring<transport::Mpi>, exec::Host<f32>>);
+CONVOY_INSTANTIATE(class Replica<optim::Adam, comm::Ring<transport::Mpi>, exec::Host<f32>>);
+CONVOY_INSTANTIATE(class PlanTrainer<optim::Adam, comm::Ring<transport::Mpi>, exec::Host<f32>>);
+#endif
+
+}  // namespace convoy::train
