@@ -128,13 +128,13 @@ void fold_with(void* const* into, int places, const void* const* from, int sourc
 }
 
 CONVOY_INSTANTIATE(void fold_with<f32, Op::sum>(void* const*, int, const void* const*, int, std::int64_t,
-                                                float, bool));
+                                                double, bool));
 CONVOY_INSTANTIATE(void fold_with<f32, Op::max>(void* const*, int, const void* const*, int, std::int64_t,
-                                                float, bool));
+                                                double, bool));
 CONVOY_INSTANTIATE(void fold_with<f64, Op::sum>(void* const*, int, const void* const*, int, std::int64_t,
-                                                float, bool));
+                                                double, bool));
 CONVOY_INSTANTIATE(void fold_with<f64, Op::max>(void* const*, int, const void* const*, int, std::int64_t,
-                                                float, bool));
+                                                double, bool));
 
 // Elements of so many bytes that only move.
 template <int element>

@@ -110,10 +110,10 @@ void reduce_with(void* into, const void* from, std::int64_t count, double scale)
   simd::run<ReduceLoop<T, op>>(static_cast<T*>(into), static_cast<const T*>(from), count, scale);
 }
 
-CONVOY_INSTANTIATE(void reduce_with<f32, Op::sum>(void*, const void*, std::int64_t, float));
-CONVOY_INSTANTIATE(void reduce_with<f32, Op::max>(void*, const void*, std::int64_t, float));
-CONVOY_INSTANTIATE(void reduce_with<f64, Op::sum>(void*, const void*, std::int64_t, float));
-CONVOY_INSTANTIATE(void reduce_with<f64, Op::max>(void*, const void*, std::int64_t, float));
+CONVOY_INSTANTIATE(void reduce_with<f32, Op::sum>(void*, const void*, std::int64_t, double));
+CONVOY_INSTANTIATE(void reduce_with<f32, Op::max>(void*, const void*, std::int64_t, double));
+CONVOY_INSTANTIATE(void reduce_with<f64, Op::sum>(void*, const void*, std::int64_t, double));
+CONVOY_INSTANTIATE(void reduce_with<f64, Op::max>(void*, const void*, std::int64_t, double));
 
 }  // namespace detail
 
