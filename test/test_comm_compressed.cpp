@@ -145,6 +145,8 @@ TEST_CASE("compressed sums converge to the true ones in fewer bytes") {
   }
 }
 
+static_assert(!codec::PowerSgd{1 << 30}.compresses(100, 100));
+
 TEST_CASE("powersgd recovers what has its rank, feeds back the rest, and says what is not finite") {
   const codec::PowerSgd codec{2};
   CHECK(codec.compresses(30, 40));

@@ -29,7 +29,7 @@ struct PowerSgd {
   std::int64_t warm_up_steps = 50;
 
   constexpr bool compresses(std::int64_t rows, std::int64_t columns) const {
-    return 2 * rank * (rows + columns) <= rows * columns;
+    return std::int64_t{2} * rank * (rows + columns) <= rows * columns;
   }
 };
 
