@@ -62,6 +62,10 @@ void check(int ranks, std::int64_t count, O op, const comm::Options& options) {
   CHECK(bytes == price.bytes);
 }
 
+struct Namesake : schedule::Ring {
+  static constexpr std::string_view name = schedule::Broadcast::name;
+};
+
 }  // namespace
 
 TEST_CASE_TEMPLATE("an algorithm gives the bits, messages and bytes of its schedule", S,
@@ -99,6 +103,20 @@ TEST_CASE_TEMPLATE("training with several buckets in flight ends with the same b
       CHECK(worst < 1e-3);
     }
   }
+}
+
+TEST_CASE("a schedule may have the name of another") {
+  std::atomic<int> right{0};
+  Threads::World(3).run([&](Threads endpoint) {
+    comm::AllReduce<comm::Algorithm<Namesake, Threads>> exchange(endpoint, small);
+    i32 value[] = {exchange.rank() + 1};
+    exchange.all_reduce(std::span<i32>(value), comm::sum);
+    right += value[0] == 6;
+    unsigned char byte[] = {static_cast<unsigned char>(exchange.rank() + 1)};
+    exchange.broadcast(std::span<unsigned char>(byte), 0);
+    right += byte[0] == 1;
+  });
+  CHECK(right == 6);
 }
 
 TEST_CASE("Auto goes by rank 0's prices, whatever the others were told") {

@@ -19,15 +19,13 @@ namespace detail {
 // In one message each, whatever the options: these may be what differs.
 template <class T>
 void broadcast_bytes(Engine<T>& engine, void* data, std::size_t bytes, int root, int segments = 1) {
-  const auto& program = engine.program(schedule::Broadcast::name, segments, root, [&] {
-    return schedule::Broadcast{segments, root};
-  });
+  const auto& program = engine.program(segments, root, [&] { return schedule::Broadcast{segments, root}; });
   engine.run(program, data, static_cast<std::int64_t>(bytes), Reduction{});
 }
 
 template <class T>
 i32 smallest(Engine<T>& engine, i32 value) {
-  const auto& program = engine.program(schedule::Ring::name, 1, 0, [] { return schedule::Ring{1}; });
+  const auto& program = engine.program(1, 0, [] { return schedule::Ring{1}; });
   // One number needs no vectors.
   constexpr Reduction minimum{[](void* into, const void* from, std::int64_t, double) {
                                 auto& least = *static_cast<i32*>(into);

@@ -56,7 +56,7 @@ template <class T>
 schedule::CostModel measure(Engine<T>& engine) {
   constexpr std::int64_t few = 64, many = 1 << 20;
   Buffer<std::byte> here(many), there(many);
-  const auto& echo = engine.program(detail::Echo::name, 1, 0, [] { return detail::Echo{}; });
+  const auto& echo = engine.program(1, 0, [] { return detail::Echo{}; });
   const auto one_way = [&](int times, std::int64_t bytes) {
     return detail::shortest(times, [&] { engine.run(echo, here.data(), bytes, Reduction{}); }) / 2;
   };

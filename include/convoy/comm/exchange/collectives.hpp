@@ -1,6 +1,7 @@
 // What all policies on a transport share: the operations that a caller waits for, on spans of its own.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstdint>
 #include <memory>
@@ -141,10 +142,10 @@ class Collectives {
   template <Schedulable Half>
   const detail::Program& half(std::int64_t count, DType type) {
     if constexpr (schedule::SharedSchedule<Half>) {
-      return engine_->program(Half::name, 1, 0, [] { return Half{}; });
+      return engine_->program(1, 0, [] { return Half{}; });
     } else {
       const int segments = segments_for(count, size_of(type), size(), engine_->options());
-      return engine_->program(Half::name, segments, 0,
+      return engine_->program(segments, 0,
                               [&] { return segmented(Half{}, segments, engine_->options().window); });
     }
   }
@@ -160,8 +161,7 @@ template <Schedulable S, transport::Transport T>
 const detail::Program& Collectives<S, T>::program_for(std::int64_t count, DType type) {
   const auto made = [&](auto s) -> const detail::Program& {
     const int segments = segments_for(count, size_of(type), s.blocks(size()), engine_->options());
-    return engine_->program(s.name, segments, 0,
-                            [&] { return segmented(s, segments, engine_->options().window); });
+    return engine_->program(segments, 0, [&] { return segmented(s, segments, engine_->options().window); });
   };
   if constexpr (schedule::SharedSchedule<S>)
     return half<S>(count, type);

@@ -62,10 +62,12 @@ class Engine {
   std::pmr::memory_resource* inboxes() { return &inboxes_; }
 
   /// A schedule made ready for this rank; kept for as long as the engine.
+  /// `make` gives the same for the same segments and root.
   template <class Make>
-  const detail::Program& program(std::string_view name, int segments, int root, Make&& make) {
+  const detail::Program& program(int segments, int root, Make&& make) {
+    const char* kind = &detail::kind<decltype(make())>;
     for (const auto& p : programs_)
-      if (p->name == name && p->segments == segments && p->root == root) return *p;
+      if (p->kind == kind && p->segments == segments && p->root == root) return *p;
     programs_.push_back(std::make_unique<detail::Program>(make(), rank(), size(), root));
     return *programs_.back();
   }

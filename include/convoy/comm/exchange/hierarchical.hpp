@@ -103,19 +103,16 @@ class TwoLevel : public Collectives<Inter, World> {
   bool single() const { return nodes_->count() == 1; }
 
   const detail::Program& local_program(int stage) {
-    if (single()) return local_->program(schedule::Direct::name, 1, 0, [] { return schedule::Direct{}; });
+    if (single()) return local_->program(1, 0, [] { return schedule::Direct{}; });
     const int shards = nodes_->shards();
-    if (stage == inside)
-      return local_->program(schedule::DirectReduceScatter::name, 1, 0,
-                             [&] { return schedule::DirectReduceScatter{shards}; });
-    return local_->program(schedule::DirectAllGather::name, 1, 0,
-                           [&] { return schedule::DirectAllGather{shards}; });
+    if (stage == inside) return local_->program(1, 0, [&] { return schedule::DirectReduceScatter{shards}; });
+    return local_->program(1, 0, [&] { return schedule::DirectAllGather{shards}; });
   }
   const detail::Program& across_program(std::int64_t count, DType type) {
     using Schedule = detail::Across<Inter>;
     const Schedule whole{nodes_.get()};
     const int segments = segments_for(count, size_of(type), whole.blocks(this->size()), this->options());
-    return this->engine_->program(Schedule::name, segments, 0, [&] {
+    return this->engine_->program(segments, 0, [&] {
       return Schedule{nodes_.get(), segments, this->options().window};
     });
   }

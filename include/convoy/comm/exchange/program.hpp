@@ -59,6 +59,10 @@ enum class Act : unsigned char {
   settle,  // wait for the peer to say so: the second barrier
 };
 
+/// Its address tells schedules apart; their names need not differ.
+template <class S>
+inline constexpr char kind = 0;
+
 /// One rank's steps, with what their execution needs to know in advance.
 struct Program {
   struct Step {
@@ -79,6 +83,7 @@ struct Program {
     constexpr bool whole() const { return act >= Act::expose && act != Act::fold; }
   };
   std::string_view name;
+  const char* kind;
   int blocks = 1, segments = 1, root = 0, rank = 0;
   std::vector<Step> steps;
   std::vector<int> guards;
@@ -94,7 +99,7 @@ struct Program {
 
   template <schedule::Schedule S>
   Program(const S& s, int my_rank, int size, int root_rank)
-      : name(S::name), segments(s.segments), root(root_rank), rank(my_rank) {
+      : name(S::name), kind(&detail::kind<S>), segments(s.segments), root(root_rank), rank(my_rank) {
     const auto place = [&](int chunk) {
       if constexpr (requires { s.places(size); })
         return s.place(chunk / segments, rank, size) * segments + chunk % segments;
@@ -117,6 +122,7 @@ struct Program {
   template <schedule::SharedSchedule S>
   Program(const S& s, int my_rank, int size, int root_rank)
       : name(S::name),
+        kind(&detail::kind<S>),
         blocks(s.blocks(size)),
         root(root_rank),
         rank(my_rank),
