@@ -208,6 +208,9 @@ TEST_CASE("misuse is refused in words") {
   const std::vector<Range> cuts{{0, 5}, {5, 10}}, outside{{0, 11}};
   CHECK_THROWS_WITH_AS(ring.open({}, {arena, arena, outside}), "bucket 0 is [0, 11), outside of 10 gradients",
                        ConfigError);
+  const std::vector<Range> across{{5, 10}, {3, 3}, {0, 6}};
+  CHECK_THROWS_WITH_AS(ring.open({}, {arena, arena, across}),
+                       "bucket 2 is [0, 6), part of which is in bucket 0", ConfigError);
   ring.open({}, {arena, arena, cuts});
   CHECK_THROWS_WITH(ring.begin(2), "there is no bucket 2; 2 were opened");
   ring.begin(1);

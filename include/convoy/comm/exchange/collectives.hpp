@@ -120,7 +120,7 @@ class Collectives {
   /// Returns when all ranks have called it.
   void barrier() { detail::smallest(*engine_, 0); }
 
-  /// Throws ConfigError unless the layout's buckets lie in its gradients.
+  /// Throws ConfigError unless the layout's buckets lie in its gradients, each apart from the others.
   static void check(const Layout& layout);
 
   void while_waiting(typename Engine<T>::Chore chore) { engine_->while_waiting(chore); }
@@ -193,6 +193,9 @@ void Collectives<S, T>::check(const Layout& layout) {
     const Range b = layout.buckets[i];
     if (b.begin < 0 || b.end < b.begin || b.end > size)
       fail<ConfigError>("bucket ", i, " is [", b.begin, ", ", b.end, "), outside of ", size, " gradients");
+    for (std::size_t j = 0; j < i; ++j)
+      if (const Range a = layout.buckets[j]; std::max(a.begin, b.begin) < std::min(a.end, b.end))
+        fail<ConfigError>("bucket ", i, " is [", b.begin, ", ", b.end, "), part of which is in bucket ", j);
   }
 }
 
