@@ -72,11 +72,19 @@ std::int64_t total_steps(const examples::Options& o, std::size_t samples, int wo
   return o.steps > 0 ? std::min(o.steps, by_epochs) : by_epochs;
 }
 
-/// One rank's whole run.
-template <class Model>
+/// A model is a type, traced while compiling, so each size of image is a model of its own.
+template <int size>
+const Plan& plan_sized(const examples::Options& o) {
+  constexpr Image image{1, size, size};
+  if (o.model == "resnet18") return plan_of<models::ResNet18<image, classes>>;
+  if (o.model == "resnet50") return plan_of<models::ResNet50<image, classes>>;
+  return plan_of<models::ResNet101<image, classes>>;
+}
+
+/// One rank's whole run: everything is chosen at run time, the model's plan, too.
 void train(const examples::Options& o, const Data& sets, comm::Any comm, const std::string& transport,
            int threads) {
-  using ResNetTrainer = Trainer<Model, optim::Any, comm::Any>;
+  const Plan& plan = o.image_size == 224 ? plan_sized<224>(o) : plan_sized<28>(o);
   const int world = comm::workers(comm);
   train::Timeline timeline(o.timeline.empty() ? 0 : 1 << 18);
   optim::Schedule schedule{.warmup = o.warmup, .scale_with_world = o.scale_lr};
@@ -84,14 +92,16 @@ void train(const examples::Options& o, const Data& sets, comm::Any comm, const s
     schedule.decay = o.decay == "linear" ? optim::Decay::linear : optim::Decay::cosine;
     schedule.total = total_steps(o, sets.train.size(), world);
   }
-  ResNetTrainer trainer{{.batch = o.batch,
-                         .accumulate = o.accumulate,
-                         .optimizer = optimizer(o),
-                         .schedule = schedule,
-                         .exec = {.threads = threads},
-                         .seed = o.seed,
-                         .timeline = o.timeline.empty() ? nullptr : &timeline},
-                        std::move(comm)};
+  train::PlanTrainer<optim::Any, comm::Any, exec::Host<f32>> trainer{
+      plan,
+      {.batch = o.batch,
+       .accumulate = o.accumulate,
+       .optimizer = optimizer(o),
+       .schedule = schedule,
+       .exec = {.threads = threads},
+       .seed = o.seed,
+       .timeline = o.timeline.empty() ? nullptr : &timeline},
+      std::move(comm)};
   const examples::ProgressBar bar(trainer.rank() == 0 && !o.quiet);
   const auto report = trainer.fit(sets.train, {.epochs = o.epochs,
                                                .steps = o.steps,
@@ -122,31 +132,12 @@ void train(const examples::Options& o, const Data& sets, comm::Any comm, const s
                                   .batch_per_rank = o.batch,
                                   .threads = threads,
                                   .shares = {trainer.shares().begin(), trainer.shares().end()},
-                                  .parameters = ResNetTrainer::plan.parameters(),
+                                  .parameters = plan.parameters(),
                                   .sent_bytes = sent,
                                   .exchange_ms = exchange * 1e3,
                                   .fit = report};
   if (!o.quiet) examples::print_table(summary);
   if (!o.json.empty()) examples::write_json(summary, o.json);
-}
-
-/// A model is a type, traced while compiling, so each size of image is a model of its own.
-template <int size>
-void train_sized(const examples::Options& o, const Data& sets, comm::Any comm, const std::string& transport,
-                 int threads) {
-  constexpr Image image{1, size, size};
-  if (o.model == "resnet18")
-    train<models::ResNet18<image, classes>>(o, sets, std::move(comm), transport, threads);
-  else if (o.model == "resnet50")
-    train<models::ResNet50<image, classes>>(o, sets, std::move(comm), transport, threads);
-  else
-    train<models::ResNet101<image, classes>>(o, sets, std::move(comm), transport, threads);
-}
-
-void train_chosen(const examples::Options& o, const Data& sets, comm::Any comm, const std::string& transport,
-                  int threads) {
-  const auto chosen = o.image_size == 224 ? train_sized<224> : train_sized<28>;
-  chosen(o, sets, std::move(comm), transport, threads);
 }
 
 /// Threads for each of `ranks` ranks on the processors at hand; says so when they do not fit.
@@ -191,10 +182,10 @@ int run(int argc, char** argv) {
     const Data sets = load(o);
     const int threads = threads_of(o, session.local_size(), session.rank() == 0 && !o.quiet);
     const Seconds limit(o.deadline);
-    train_chosen(o, sets,
-                 shared ? comm::make(o.comm, transport::Shm(session.world(), limit), comm_options)
-                        : comm::make(o.comm, transport::Mpi(session.world(), limit), comm_options),
-                 shared ? "shm" : "mpi", threads);
+    train(o, sets,
+          shared ? comm::make(o.comm, transport::Shm(session.world(), limit), comm_options)
+                 : comm::make(o.comm, transport::Mpi(session.world(), limit), comm_options),
+          shared ? "shm" : "mpi", threads);
     return 0;
   }
 #else
@@ -204,7 +195,7 @@ int run(int argc, char** argv) {
   const Data sets = load(o);
   const int threads = threads_of(o, o.ranks, !o.quiet);
   transport::Threads::World(o.ranks).run([&](const transport::Threads& endpoint) {
-    train_chosen(o, sets, comm::make(o.comm, endpoint, comm_options), "threads", threads);
+    train(o, sets, comm::make(o.comm, endpoint, comm_options), "threads", threads);
   });
   return 0;
 }

@@ -38,7 +38,8 @@ struct FitOptions {
   int log_every = 200;             ///< steps between throughput lines
 };
 
-/// What a Trainer is once its model is a plan; see trainer.hpp.
+/// What a Trainer is once its model is a plan; see trainer.hpp. A program that chooses its model at run time
+/// uses it with the plan chosen, which must outlive it.
 template <class Rule, class Comm, class Exec>
 class PlanTrainer {
  public:
