@@ -5,12 +5,17 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include <convoy/comm/comm.hpp>
 #include <convoy/comm/exchange/engine.hpp>
+#include <convoy/comm/exchange/program.hpp>
 #include <convoy/comm/fingerprint.hpp>
 #include <convoy/comm/schedule/broadcast.hpp>
 #include <convoy/comm/schedule/ring.hpp>
+#include <convoy/core/compiled.hpp>
+#include <convoy/core/error.hpp>
 
 namespace convoy::comm {
 
@@ -42,8 +47,18 @@ struct Difference {
   Fingerprint::Field root, mine;
 };
 
-inline Difference compare(const std::vector<Fingerprint::Field>& root,
-                          const std::vector<Fingerprint::Field>& mine) {
+Difference compare(const std::vector<Fingerprint::Field>& root, const std::vector<Fingerprint::Field>& mine);
+[[noreturn]] void disagree(int culprit, const Difference& difference);
+
+/// Throws ConfigError unless the layout's buckets lie in its gradients, each apart from the others.
+void check(const Layout& layout);
+/// The caller's fields, and those of the exchange itself.
+Fingerprint fields_of(const Fingerprint& caller, const Layout& layout, const Options& options,
+                      std::string_view policy);
+
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION Difference compare(const std::vector<Fingerprint::Field>& root,
+                                   const std::vector<Fingerprint::Field>& mine) {
   for (std::size_t i = 0; i < root.size() || i < mine.size(); ++i) {
     if (i >= mine.size()) return {Difference::missing, root[i], {}};
     if (i >= root.size()) return {Difference::extra, {}, mine[i]};
@@ -53,6 +68,51 @@ inline Difference compare(const std::vector<Fingerprint::Field>& root,
   }
   return {};
 }
+
+CONVOY_FUNCTION void disagree(int culprit, const Difference& d) {
+  switch (d.kind) {
+    case Difference::missing:
+      fail<ConfigError>("rank ", culprit, " differs from rank 0: it has no field \"", d.root.name,
+                        "\" (rank 0: ", d.root.value, ")");
+    case Difference::extra:
+      fail<ConfigError>("rank ", culprit, " differs from rank 0: only it has the field \"", d.mine.name,
+                        "\" (", d.mine.value, ")");
+    default:
+      if (d.root.value == d.mine.value)
+        fail<ConfigError>("rank ", culprit, " differs from rank 0 in ", d.mine.name, ": both say ",
+                          d.mine.value, ", but their details differ (", d.mine.hash, " and ", d.root.hash,
+                          ")");
+      fail<ConfigError>("rank ", culprit, " differs from rank 0 in ", d.mine.name, ": ", d.mine.value,
+                        " instead of ", d.root.value);
+  }
+}
+
+CONVOY_FUNCTION void check(const Layout& layout) {
+  const auto size = static_cast<std::int64_t>(layout.gradients.size());
+  for (std::size_t i = 0; i < layout.buckets.size(); ++i) {
+    const Range b = layout.buckets[i];
+    if (b.begin < 0 || b.end < b.begin || b.end > size)
+      fail<ConfigError>("bucket ", i, " is [", b.begin, ", ", b.end, "), outside of ", size, " gradients");
+    for (std::size_t j = 0; j < i; ++j)
+      if (const Range a = layout.buckets[j]; std::max(a.begin, b.begin) < std::min(a.end, b.end))
+        fail<ConfigError>("bucket ", i, " is [", b.begin, ", ", b.end, "), part of which is in bucket ", j);
+  }
+}
+
+CONVOY_FUNCTION Fingerprint fields_of(const Fingerprint& caller, const Layout& layout, const Options& options,
+                                      std::string_view policy) {
+  Fingerprint all = caller;
+  all.add("comm", policy);
+  all.add("comm segment bytes", options.segment_bytes);
+  all.add("comm window", options.window);
+  all.add("gradients", layout.gradients.size());
+  all.add("parameters", layout.parameters.size());
+  std::uint64_t hash = hash_of("buckets");
+  for (const Range& b : layout.buckets) hash = hash_of(concat(b.begin, ' ', b.end), hash);
+  all.add("buckets", hash, concat(layout.buckets.size()));
+  return all;
+}
+#endif
 
 }  // namespace detail
 
@@ -73,22 +133,7 @@ void agree(Engine<T>& engine, const Fingerprint& fingerprint) {
       detail::smallest(engine, difference.kind == detail::Difference::none ? engine.size() : engine.rank());
   if (culprit == engine.size()) return;
   detail::broadcast_bytes(engine, &difference, sizeof difference, culprit);
-  const auto& d = difference;
-  switch (d.kind) {
-    case detail::Difference::missing:
-      fail<ConfigError>("rank ", culprit, " differs from rank 0: it has no field \"", d.root.name,
-                        "\" (rank 0: ", d.root.value, ")");
-    case detail::Difference::extra:
-      fail<ConfigError>("rank ", culprit, " differs from rank 0: only it has the field \"", d.mine.name,
-                        "\" (", d.mine.value, ")");
-    default:
-      if (d.root.value == d.mine.value)
-        fail<ConfigError>("rank ", culprit, " differs from rank 0 in ", d.mine.name, ": both say ",
-                          d.mine.value, ", but their details differ (", d.mine.hash, " and ", d.root.hash,
-                          ")");
-      fail<ConfigError>("rank ", culprit, " differs from rank 0 in ", d.mine.name, ": ", d.mine.value,
-                        " instead of ", d.root.value);
-  }
+  detail::disagree(culprit, difference);
 }
 
 }  // namespace convoy::comm

@@ -34,10 +34,10 @@ class Any {
   requires(!std::is_same_v<std::remove_cvref_t<C>, Any> && Comm<C>) Any(C comm)
       : held_(std::make_unique<Held<C>>(std::move(comm))) {}
 
-  std::string_view policy() const { return held_->policy(); }
-  int rank() const { return held_->rank(); }
-  int size() const { return held_->size(); }
-  Role role() const { return held_->role(); }
+  std::string_view policy() const { return held_->is.policy; }
+  int rank() const { return held_->is.rank; }
+  int size() const { return held_->is.size; }
+  Role role() const { return held_->is.role; }
   std::pmr::memory_resource* memory() { return held_->memory(); }
   void open(const Fingerprint& fingerprint, const Layout& layout) { held_->open(fingerprint, layout); }
   void begin(int bucket) { held_->begin(bucket); }
@@ -47,9 +47,9 @@ class Any {
   void barrier() { held_->barrier(); }
   void observe(Observer observer) { held_->observe(observer); }
   Traffic traffic() const { return held_->traffic(); }
-  int workers() const { return held_->workers(); }
-  bool lockstep() const { return held_->lockstep(); }
-  bool has_servers() const { return held_->has_servers(); }
+  int workers() const { return held_->is.workers; }
+  bool lockstep() const { return held_->is.lockstep; }
+  bool has_servers() const { return held_->is.has_servers; }
   std::vector<Range> updates(std::span<const Range> buckets) const { return held_->updates(buckets); }
   void dismiss() { held_->dismiss(); }
   std::vector<double> shares(MeasureSpeed measure) { return held_->shares(measure); }
@@ -74,12 +74,33 @@ class Any {
   void broadcast(void* data, std::size_t bytes, int root) { held_->broadcast(data, bytes, root); }
 
  private:
+  // What a Comm is from the beginning.
+  struct Facts {
+    std::string_view policy;
+    int rank, size, workers;
+    Role role;
+    bool lockstep, has_servers;
+  };
+
+  template <class C>
+  static Facts facts(const C& comm) {
+    std::string_view policy;
+    if constexpr (requires { comm.policy(); })
+      policy = comm.policy();
+    else
+      policy = C::name;
+    return {policy,
+            comm.rank(),
+            comm.size(),
+            comm::workers(comm),
+            comm.role(),
+            comm::lockstep(comm),
+            comm::has_servers(comm)};
+  }
+
   struct Interface {
+    explicit Interface(const Facts& facts) : is(facts) {}
     virtual ~Interface() = default;
-    virtual std::string_view policy() const = 0;
-    virtual int rank() const = 0;
-    virtual int size() const = 0;
-    virtual Role role() const = 0;
     virtual std::pmr::memory_resource* memory() = 0;
     virtual void open(const Fingerprint&, const Layout&) = 0;
     virtual void begin(int) = 0;
@@ -89,28 +110,17 @@ class Any {
     virtual void barrier() = 0;
     virtual void observe(Observer) = 0;
     virtual Traffic traffic() const = 0;
-    virtual int workers() const = 0;
-    virtual bool lockstep() const = 0;
-    virtual bool has_servers() const = 0;
     virtual std::vector<Range> updates(std::span<const Range>) const = 0;
     virtual void dismiss() = 0;
     virtual std::vector<double> shares(MeasureSpeed) = 0;
     virtual void all_reduce(void*, std::int64_t, const Reduction&) = 0;
     virtual void broadcast(void*, std::size_t, int) = 0;
+    const Facts is;
   };
 
   template <class C>
   struct Held final : Interface {
-    explicit Held(C c) : comm(std::move(c)) {}
-    std::string_view policy() const override {
-      if constexpr (requires { comm.policy(); })
-        return comm.policy();
-      else
-        return C::name;
-    }
-    int rank() const override { return comm.rank(); }
-    int size() const override { return comm.size(); }
-    Role role() const override { return comm.role(); }
+    explicit Held(C c) : Interface(facts(c)), comm(std::move(c)) {}
     std::pmr::memory_resource* memory() override { return comm.memory(); }
     void open(const Fingerprint& fingerprint, const Layout& layout) override {
       comm.open(fingerprint, layout);
@@ -122,9 +132,6 @@ class Any {
     void barrier() override { comm.barrier(); }
     void observe(Observer observer) override { comm.observe(observer); }
     Traffic traffic() const override { return comm.traffic(); }
-    int workers() const override { return comm::workers(comm); }
-    bool lockstep() const override { return comm::lockstep(comm); }
-    bool has_servers() const override { return comm::has_servers(comm); }
     std::vector<Range> updates(std::span<const Range> buckets) const override {
       return comm::updates(comm, buckets);
     }

@@ -1,7 +1,6 @@
 // What all policies on a transport share: the operations that a caller waits for, on spans of its own.
 #pragma once
 
-#include <algorithm>
 #include <concepts>
 #include <cstdint>
 #include <memory>
@@ -120,9 +119,6 @@ class Collectives {
   /// Returns when all ranks have called it.
   void barrier() { detail::smallest(*engine_, 0); }
 
-  /// Throws ConfigError unless the layout's buckets lie in its gradients, each apart from the others.
-  static void check(const Layout& layout);
-
   void while_waiting(typename Engine<T>::Chore chore) { engine_->while_waiting(chore); }
   void poll() { engine_->poll(); }
   /// A worker has nothing to serve.
@@ -151,7 +147,9 @@ class Collectives {
   }
 
   // The caller's fields, and those of the exchange itself.
-  void agree_on(const Fingerprint& fingerprint, const Layout& layout, std::string_view policy);
+  void agree_on(const Fingerprint& fingerprint, const Layout& layout, std::string_view policy) {
+    agree(*engine_, detail::fields_of(fingerprint, layout, engine_->options(), policy));
+  }
 
   std::unique_ptr<Engine<T>> engine_;
   [[no_unique_address]] detail::ChooserOf<S> chooser_;
@@ -169,34 +167,6 @@ const detail::Program& Collectives<S, T>::program_for(std::int64_t count, DType 
     return S{1, 1, chooser_(*engine_, count, size_of(type))}.visit(made);
   else
     return made(S{});
-}
-
-template <Schedulable S, transport::Transport T>
-void Collectives<S, T>::agree_on(const Fingerprint& fingerprint, const Layout& layout,
-                                 std::string_view policy) {
-  Fingerprint all = fingerprint;
-  all.add("comm", policy);
-  all.add("comm segment bytes", engine_->options().segment_bytes);
-  all.add("comm window", engine_->options().window);
-  all.add("gradients", layout.gradients.size());
-  all.add("parameters", layout.parameters.size());
-  std::uint64_t hash = hash_of("buckets");
-  for (const Range& b : layout.buckets) hash = hash_of(concat(b.begin, ' ', b.end), hash);
-  all.add("buckets", hash, concat(layout.buckets.size()));
-  agree(*engine_, all);
-}
-
-template <Schedulable S, transport::Transport T>
-void Collectives<S, T>::check(const Layout& layout) {
-  const auto size = static_cast<std::int64_t>(layout.gradients.size());
-  for (std::size_t i = 0; i < layout.buckets.size(); ++i) {
-    const Range b = layout.buckets[i];
-    if (b.begin < 0 || b.end < b.begin || b.end > size)
-      fail<ConfigError>("bucket ", i, " is [", b.begin, ", ", b.end, "), outside of ", size, " gradients");
-    for (std::size_t j = 0; j < i; ++j)
-      if (const Range a = layout.buckets[j]; std::max(a.begin, b.begin) < std::min(a.end, b.end))
-        fail<ConfigError>("bucket ", i, " is [", b.begin, ", ", b.end, "), part of which is in bucket ", j);
-  }
 }
 
 }  // namespace convoy::comm

@@ -142,7 +142,7 @@ class TwoLevel : public Collectives<Inter, World> {
 
 template <class Local, class Inter, class World>
 void TwoLevel<Local, Inter, World>::open(const Fingerprint& fingerprint, const Layout& layout) {
-  Base::check(layout);
+  detail::check(layout);
   Fingerprint all = fingerprint;
   all.add("comm nodes", nodes_->count());
   all.add("comm algorithm", Inter::name);

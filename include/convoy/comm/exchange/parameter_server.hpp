@@ -287,7 +287,7 @@ void Served<T>::open(const Fingerprint& fingerprint, const Layout& layout) {
   if (layout.parameters.size() < layout.gradients.size())
     fail<ConfigError>("a parameter server needs a parameter for each of the ", layout.gradients.size(),
                       " gradients, not ", layout.parameters.size());
-  Workers::check(layout);
+  detail::check(layout);
   ends_->settle();
   ends_->usable();
   // Where parts are read in place they need no inbox, and each is a wake-up.
