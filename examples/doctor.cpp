@@ -162,16 +162,23 @@ void look_for_gpus([[maybe_unused]] Findings& found) {
 
 // --- transports
 
-/// What comm::Auto would choose among for each size with these costs.
-std::vector<Choice> choices(int ranks, const schedule::CostModel& cost, const transport::Pacing& pacing) {
-  using Auto = schedule::Auto<schedule::Ring, schedule::HalvingDoubling, schedule::Tree>;
+/// What comm::Auto would take for each size with these costs. Where ranks see each other's memory that is
+/// Direct, to which a byte is a load or a store: half of what it costs to copy one, which is what `beta` is.
+std::vector<Choice> choices(int ranks, const schedule::CostModel& cost, const transport::Pacing& pacing,
+                            bool in_memory) {
   const comm::Options options{.segment_bytes = pacing.segment_bytes, .window = pacing.window};
   std::vector<Choice> all;
   for (std::int64_t bytes = 1 << 10; bytes <= 256 << 20; bytes *= 4) {
     const std::int64_t count = bytes / 4;
+    if (in_memory) {
+      const schedule::Price price =
+          schedule::price(schedule::Direct{}, ranks, count, 4, {cost.alpha, cost.beta / 2, 0});
+      all.push_back({bytes, std::string(schedule::Direct::name), price.seconds});
+      continue;
+    }
     const auto segments = [&](int blocks) { return comm::segments_for(count, 4, blocks, options); };
-    const int best = schedule::cheapest<Auto>(ranks, count, 4, cost, options.window, segments);
-    Auto chosen{1, options.window, best};
+    const int best = schedule::cheapest<comm::Candidates>(ranks, count, 4, cost, options.window, segments);
+    comm::Candidates chosen{1, options.window, best};
     chosen.segments = std::min(16, segments(chosen.blocks(ranks)));
     all.push_back({bytes, std::string(chosen.visit([](const auto& s) { return s.name; })),
                    schedule::price(chosen, ranks, count, 4, cost).seconds});
@@ -191,7 +198,7 @@ schedule::CostModel threads_link() {
 void choose(Findings& found, const Link& link, int ranks) {
   found.choice_ranks = ranks;
   found.choice_transport = link.transport + ", " + link.between;
-  found.choices = choices(ranks, link.cost, link.pacing);
+  found.choices = choices(ranks, link.cost, link.pacing, link.transport != "mpi");
 }
 
 #ifdef CONVOY_HAS_MPI

@@ -87,7 +87,7 @@ Work all_reduce(const Place<T>& place, const Policy& policy, std::int64_t bytes)
       held, 2, [](comm::Any& comm, std::span<E> values) { comm.all_reduce(values, comm::sum); },
       [n = place.size()](std::span<const E> values) { return holds(values, sum_over(n)); });
   if constexpr (T::in_place)
-    if (policy.name == "direct") {
+    if (combines_in_place<T>(policy)) {
       auto look = std::make_shared<Look<T>>(held, place.where, std::span<E>(held->values));
       work.bare = [=](int k) {
         look->peers.fold({k * count, (k + 1) * count}, comm::reduction<E>(comm::sum));

@@ -88,7 +88,7 @@ Work exchange(const Place<T>& place, const Policy& policy, const ModelBuckets& m
     return work;
   }
   if constexpr (T::in_place)
-    if (policy.name == "direct") {
+    if (combines_in_place<T>(policy)) {
       auto look = std::make_shared<Look<T>>(arenas, place.where, std::span<float>(arenas->gradients));
       work.bare = [=](int) {
         for (const convoy::Range& b : arenas->buckets)

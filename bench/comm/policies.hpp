@@ -68,6 +68,12 @@ constexpr bool has(std::string_view policy) {
   return true;
 }
 
+/// Whether the policy's ranks combine their buffers where they lie.
+template <class T>
+constexpr bool combines_in_place(const Policy& policy) {
+  return policy.name == "direct" || (policy.name == "auto" && T::in_place);
+}
+
 /// Where the ranks are, and what is between them.
 template <class T>
 struct Place {

@@ -19,12 +19,12 @@ says() {
   fi
 }
 measured='"alpha_seconds":[0-9.e-]+,"beta_seconds_per_byte":[1-9][0-9.e-]+'
-says 'threadsranksofaprocess.*256MiB(ring|halving-doubling|tree)' "$program"
+says 'threadsranksofaprocess.*256MiBdirect' "$program"
 says "\"ranks_of_node\":\[1\].*\"transport\":\"threads\",\"between\":\"ranksofaprocess\",$measured.*\"bytes\":1024,\"algorithm\":\"[a-z]" "$program" --json
 if [ -n "$mpirun" ]; then
   launch="$mpirun -np 3"
   # shellcheck disable=SC2086  # several words
-  says "\"ranks_of_node\":\[3\].*\"shm\",\"between\":\"ranksofanode\",$measured.*\"mpi\",\"between\":\"ranksofanode\",$measured.*\"ranks\":3" $launch "$program" --json
+  says "\"ranks_of_node\":\[3\].*\"shm\",\"between\":\"ranksofanode\",$measured.*\"mpi\",\"between\":\"ranksofanode\",$measured.*\"ranks\":3.*\"algorithm\":\"(ring|halving-doubling|tree)\"" $launch "$program" --json
   if [ "$(nproc)" -gt 1 ]; then
     # shellcheck disable=SC2086
     says 'warning:arankisboundtooneprocessor.*--bind-tonone' $mpirun -np 1 --bind-to core "$program"

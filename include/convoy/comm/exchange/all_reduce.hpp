@@ -154,10 +154,27 @@ using Tree = AllReduce<Algorithm<schedule::Tree, T>>;
 template <class T>
 using Direct = AllReduce<Algorithm<schedule::Direct, T>>;
 
-/// The cheapest of them at each size, by the price that rank 0 reckons with; see Options::cost.
+/// What Auto chooses among where ranks send messages.
+using Candidates = schedule::Auto<schedule::Ring, schedule::HalvingDoubling, schedule::Tree>;
+
+namespace detail {
+
 template <class T>
-using Auto =
-    AllReduce<Algorithm<schedule::Auto<schedule::Ring, schedule::HalvingDoubling, schedule::Tree>, T>>;
+struct AutoOn {
+  using type = AllReduce<Algorithm<Candidates, T>>;
+};
+template <class T>
+requires(T::in_place && !requires { requires T::checks; }) struct AutoOn<T> {
+  using type = Direct<T>;
+};
+
+}  // namespace detail
+
+/// The cheapest at each size, by the price that rank 0 reckons with; see Options::cost. Where ranks see each
+/// other's memory that is Direct at any size and any price: with two barriers and 2M bytes of loads and
+/// stores for a buffer of M bytes it has no more of either than messages in two ranks, and less in more.
+template <class T>
+using Auto = typename detail::AutoOn<T>::type;
 
 /// Groups of ranks that share memory, known at run time.
 class Nodes;
@@ -185,6 +202,7 @@ static_assert(Comm<HalvingDoubling<transport::Threads>>);
 static_assert(Comm<Tree<transport::Threads>>);
 static_assert(Comm<Direct<transport::Threads>>);
 static_assert(Comm<Auto<transport::Threads>>);
+static_assert(Comm<AllReduce<Algorithm<Candidates, transport::Threads>>>);
 
 CONVOY_INSTANTIATE(class Engine<transport::Threads>);
 CONVOY_INSTANTIATE(void agree(Engine<transport::Threads>&, const Fingerprint&));

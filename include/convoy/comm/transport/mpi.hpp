@@ -261,6 +261,8 @@ class Mpi {
         return;
       int peer = -1;
       MPI_Recv(&peer, 1, MPI_INT, status.MPI_SOURCE, status.MPI_TAG, state_->comm, MPI_STATUS_IGNORE);
+      // Nonsense says no more than that the sender has given up.
+      if (peer < 0 || peer >= size()) peer = status.MPI_SOURCE;
       state_->accused[static_cast<std::size_t>(status.MPI_SOURCE)] = peer;
     }
   }
