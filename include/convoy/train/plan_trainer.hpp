@@ -18,6 +18,7 @@
 #include <convoy/exec/exec.hpp>
 #include <convoy/graph/plan.hpp>
 #include <convoy/train/binding.hpp>
+#include <convoy/train/composes.hpp>
 #include <convoy/train/config.hpp>
 #include <convoy/train/log.hpp>
 #include <convoy/train/replica.hpp>
@@ -40,7 +41,8 @@ struct FitOptions {
 
 /// What a Trainer is once its model is a plan; see trainer.hpp. A program that chooses its model at run time
 /// uses it with the plan chosen, which must outlive it.
-template <class Rule, class Comm, class Exec>
+template <class Rule, comm::Comm Comm, exec::Exec Exec>
+requires detail::Optimizing<Rule>
 class PlanTrainer {
  public:
   using Config = train::Config<Rule, Exec>;
