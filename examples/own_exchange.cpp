@@ -42,7 +42,6 @@ class LocalSgd : public comm::Collectives<schedule::Ring, T> {
   explicit LocalSgd(const T& where = T{}, const comm::Options& options = {}) : Base(where, options) {}
 
   void open(const comm::Fingerprint& fingerprint, const comm::Layout& layout) {
-    Base::check(layout);
     Base::agree_on(fingerprint, layout, name);  // names the rank and the field that differ
     layout_ = layout;
   }

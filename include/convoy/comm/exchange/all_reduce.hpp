@@ -106,7 +106,6 @@ class AllReduce<Algorithm<S, T>, true> : public Collectives<S, T> {
 
 template <class S, class T>
 void AllReduce<Algorithm<S, T>, true>::open(const Fingerprint& fingerprint, const Layout& layout) {
-  detail::check(layout);
   Base::agree_on(fingerprint, layout, name);
   buckets_.assign(layout.buckets.begin(), layout.buckets.end());
   this->engine_->resize(static_cast<int>(buckets_.size()));

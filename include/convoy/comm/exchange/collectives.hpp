@@ -146,8 +146,10 @@ class Collectives {
     }
   }
 
-  // The caller's fields, and those of the exchange itself.
+  // Compares the caller's fields, and those of the exchange itself. Throws ConfigError for buckets that do
+  // not lie in the gradients, each apart from the others, and on all ranks for one that differs from rank 0.
   void agree_on(const Fingerprint& fingerprint, const Layout& layout, std::string_view policy) {
+    detail::check(layout);
     agree(*engine_, detail::fields_of(fingerprint, layout, engine_->options(), policy));
   }
 

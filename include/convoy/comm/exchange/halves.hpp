@@ -148,7 +148,6 @@ class Halves : public Collectives<S, T> {
 
 template <class S, class T, bool ordered, bool sharded>
 void Halves<S, T, ordered, sharded>::open(const Fingerprint& fingerprint, const Layout& layout) {
-  detail::check(layout);
   if (sharded && layout.parameters.size() < layout.gradients.size())
     fail<ConfigError>("sharded needs a parameter for each of the ", layout.gradients.size(),
                       " gradients, not ", layout.parameters.size());

@@ -142,7 +142,6 @@ class TwoLevel : public Collectives<Inter, World> {
 
 template <class Local, class Inter, class World>
 void TwoLevel<Local, Inter, World>::open(const Fingerprint& fingerprint, const Layout& layout) {
-  detail::check(layout);
   Fingerprint all = fingerprint;
   all.add("comm nodes", nodes_->count());
   all.add("comm algorithm", Inter::name);

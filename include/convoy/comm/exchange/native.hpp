@@ -32,7 +32,6 @@ class Native : public Collectives<schedule::Ring, transport::Mpi> {
       : Base(where, options) {}
 
   void open(const Fingerprint& fingerprint, const Layout& layout) {
-    detail::check(layout);
     Base::agree_on(fingerprint, layout, name);
     layout_ = layout;
     buckets_.assign(layout.buckets.begin(), layout.buckets.end());
