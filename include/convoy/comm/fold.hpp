@@ -14,7 +14,7 @@
 namespace convoy::comm::detail {
 
 // From how many bytes, of all buffers together, stores go past the caches.
-inline constexpr std::int64_t streaming_bytes = std::int64_t{24} << 20;
+inline constexpr std::int64_t streaming_bytes = std::int64_t{48} << 20;
 
 template <class V>
 CONVOY_INLINE void store_past_caches(void* to, const V& v) {
