@@ -1,4 +1,7 @@
-// The reduction kernel against plain scalar code: every type and operation, every length up to a few vectors.
+// ALSO: CONVOY_ISA=baseline CONVOY_ISA=avx2
+// The reduction kernels against plain scalar code: every type and operation, every length up to a few
+// vectors; of several buffers at once, into several places, through the caches and past them.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -9,6 +12,7 @@
 #include <doctest/doctest.h>
 
 #include <convoy/comm/kernel.hpp>
+#include <convoy/core/memory.hpp>
 #include <convoy/core/philox.hpp>
 
 using namespace convoy;
@@ -50,6 +54,24 @@ T random(Philox& numbers) {
     return static_cast<T>(numbers.uniform(-100, 100) * (numbers.below(4) == 0 ? 1e-3f : 1.0f));
 }
 
+// Several values in their order, rounded once.
+template <class T>
+T expected(const std::vector<T>& values, Op op, double scale) {
+  using W = Wide<T>;
+  if constexpr (std::is_same_v<T, i32>) {
+    T all = values[0];
+    for (std::size_t i = 1; i < values.size(); ++i) all = expected(all, values[i], op, 1);
+    return all;
+  } else {
+    W all = static_cast<W>(values[0]);
+    for (std::size_t i = 1; i < values.size(); ++i) {
+      const W next = static_cast<W>(values[i]);
+      all = op == Op::min ? std::min(all, next) : op == Op::max ? std::max(all, next) : all + next;
+    }
+    return static_cast<T>(op == Op::mean && scale != 1 ? all * static_cast<W>(scale) : all);
+  }
+}
+
 template <class T>
 bool same(const T& a, const T& b) {
   return std::memcmp(&a, &b, sizeof(T)) == 0;
@@ -74,7 +96,57 @@ void compare(comm::Operation<op> operation) {
   }
 }
 
+// The first place is the first source, as it is where a rank combines others' buffers into its own.
+template <class T, Op op>
+void compare_fold(comm::Operation<op> operation) {
+  const comm::Fold fold = comm::reduction<T>(operation).fold;
+  Philox numbers(11);
+  for (int round = 0; round < 200; ++round) {
+    const int sources = 1 + static_cast<int>(numbers.below(5)),
+              places = 1 + static_cast<int>(numbers.below(4));
+    const std::size_t count = numbers.below(round % 2 == 0 ? 150 : 3000);
+    const std::size_t offset = numbers.below(2) == 0 ? 0 : 1 + numbers.below(7);  // aligned, or not
+    const bool streams = numbers.below(2) == 0;
+    const double scale = op == Op::mean ? 1.0 / sources : 1;
+    CAPTURE(sources);
+    CAPTURE(places);
+    CAPTURE(count);
+    CAPTURE(offset);
+    CAPTURE(streams);
+    std::vector<Buffer<T>> buffers;
+    for (int b = 0; b < sources + places - 1; ++b) {
+      buffers.emplace_back(count + offset + 1);
+      for (T& x : buffers.back()) x = random<T>(numbers);
+    }
+    std::vector<std::vector<T>> values(count);
+    std::vector<T> behind;
+    std::vector<const void*> from;
+    std::vector<void*> into{buffers[0].data() + offset};
+    for (int s = 0; s < sources; ++s) from.push_back(buffers[static_cast<std::size_t>(s)].data() + offset);
+    for (std::size_t b = static_cast<std::size_t>(sources); b < buffers.size(); ++b)
+      into.push_back(buffers[b].data() + offset);
+    for (std::size_t i = 0; i < count; ++i)
+      for (const void* source : from) values[i].push_back(static_cast<const T*>(source)[i]);
+    for (void* place : into) behind.push_back(static_cast<T*>(place)[count]);
+    fold(into.data(), places, from.data(), sources, static_cast<std::int64_t>(count), scale, streams);
+    bool right = true;
+    for (std::size_t p = 0; p < into.size(); ++p) {
+      const T* place = static_cast<const T*>(into[p]);
+      for (std::size_t i = 0; i < count; ++i) right = right && same(place[i], expected(values[i], op, scale));
+      right = right && same(place[count], behind[p]);
+    }
+    CHECK(right);
+  }
+}
+
 }  // namespace
+
+TEST_CASE_TEMPLATE("several buffers are combined into several places at once", T, f32, f64, bf16, f16, i32) {
+  compare_fold<T>(comm::sum);
+  compare_fold<T>(comm::min);
+  compare_fold<T>(comm::max);
+  if constexpr (!std::is_same_v<T, i32>) compare_fold<T>(comm::mean);
+}
 
 TEST_CASE_TEMPLATE("the kernel gives what scalar code gives", T, f32, f64, bf16, f16, i32) {
   compare<T>(comm::sum);
