@@ -177,8 +177,8 @@ std::vector<Choice> choices(int ranks, const schedule::CostModel& cost, const tr
       continue;
     }
     const auto segments = [&](int blocks) { return comm::segments_for(count, 4, blocks, options); };
-    const int best = schedule::cheapest<comm::Candidates>(ranks, count, 4, cost, options.window, segments);
-    comm::Candidates chosen{1, options.window, best};
+    const int best = schedule::cheapest<comm::AutoSchedule>(ranks, count, 4, cost, options.window, segments);
+    comm::AutoSchedule chosen{1, options.window, best};
     chosen.segments = std::min(16, segments(chosen.blocks(ranks)));
     all.push_back({bytes, std::string(chosen.visit([](const auto& s) { return s.name; })),
                    schedule::price(chosen, ranks, count, 4, cost).seconds});

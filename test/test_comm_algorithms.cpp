@@ -28,7 +28,7 @@ using Nested = schedule::Hierarchical<
 static_assert(std::is_same_v<comm::Hierarchical<comm::Ring<Threads>, comm::Tree<Threads>, schedule::Every<2>>,
                              comm::AllReduce<comm::Algorithm<Pairs, Threads>>>);
 
-using Choice = comm::Candidates;
+using Choice = comm::AutoSchedule;
 using Chosen = comm::AllReduce<comm::Algorithm<Choice, Threads>>;
 static_assert(std::is_same_v<comm::Auto<Threads>, comm::Direct<Threads>>);
 static_assert(std::is_same_v<comm::Auto<transport::Checked<Threads>>,

@@ -58,8 +58,8 @@ TEST_CASE("exchanges keep no files open") {
 
 TEST_CASE_TEMPLATE("all algorithms run over shared memory, in it and beside it", A, comm::Ring<Shm>,
                    comm::HalvingDoubling<Shm>, comm::Tree<Shm>, comm::Direct<Shm>,
-                   comm::AllReduce<comm::Algorithm<comm::Candidates, Shm>>, comm::Sharded<comm::Direct<Shm>>,
-                   comm::Reproducible<comm::Ring<Shm>>) {
+                   comm::AllReduce<comm::Algorithm<comm::AutoSchedule, Shm>>,
+                   comm::Sharded<comm::Direct<Shm>>, comm::Reproducible<comm::Ring<Shm>>) {
   const transport::Shm world(MPI_COMM_WORLD);
   A exchange(world, small);
   const int ranks = exchange.size();

@@ -154,13 +154,13 @@ template <class T>
 using Direct = AllReduce<Algorithm<schedule::Direct, T>>;
 
 /// What Auto chooses among where ranks send messages.
-using Candidates = schedule::Auto<schedule::Ring, schedule::HalvingDoubling, schedule::Tree>;
+using AutoSchedule = schedule::Auto<schedule::Ring, schedule::HalvingDoubling, schedule::Tree>;
 
 namespace detail {
 
 template <class T>
 struct AutoOn {
-  using type = AllReduce<Algorithm<Candidates, T>>;
+  using type = AllReduce<Algorithm<AutoSchedule, T>>;
 };
 template <class T>
 requires(T::in_place && !requires { requires T::checks; }) struct AutoOn<T> {
@@ -201,7 +201,7 @@ static_assert(Comm<HalvingDoubling<transport::Threads>>);
 static_assert(Comm<Tree<transport::Threads>>);
 static_assert(Comm<Direct<transport::Threads>>);
 static_assert(Comm<Auto<transport::Threads>>);
-static_assert(Comm<AllReduce<Algorithm<Candidates, transport::Threads>>>);
+static_assert(Comm<AllReduce<Algorithm<AutoSchedule, transport::Threads>>>);
 
 CONVOY_INSTANTIATE(class Engine<transport::Threads>);
 CONVOY_INSTANTIATE(void agree(Engine<transport::Threads>&, const Fingerprint&));
