@@ -44,41 +44,23 @@ CONVOY_INLINE void after_streaming() {
 template <class T, Op op>
 struct FoldLoop {
   static constexpr bool scales = op == Op::sum && !std::is_same_v<T, i32>;
-  static constexpr std::int64_t ahead = 512;  // bytes
 
   template <int W>
   CONVOY_INLINE static void run(T* const* into, int places, const T* const* from, int sources,
                                 std::int64_t count, double scale, bool streams) {
     using Lane = Lanes<T, (sizeof(T) == 8 ? W / 2 : W)>;
     constexpr std::int64_t width = Lane::width;
-    constexpr bool wide = sizeof(T) * static_cast<std::size_t>(width) >= 16 && sizeof(T) >= 4;
     const bool scaled = scales && scale != 1;
-    std::int64_t i = 0;
-    bool aligned = streams && wide;
+    bool aligned = streams && wide<Lane>;
     for (int p = 0; p < places; ++p)
       aligned = aligned && reinterpret_cast<std::uintptr_t>(into[p]) % (sizeof(T) * width) == 0;
-    for (; i + 4 * width <= count; i += 4 * width) {
-      // The places that will be written are asked for in time, and for writing, so that a line that another
-      // processor holds comes over once instead of twice.
-      if (!aligned)
-        for (int p = 0; p < places; ++p)
-          for (int k = 0; k < 4 * width; k += 64 / static_cast<int>(sizeof(T)))
-            __builtin_prefetch(into[p] + i + ahead / static_cast<std::int64_t>(sizeof(T)) + k, 1);
-      typename Lane::Value sum[4];
-      for (int k = 0; k < 4; ++k) Lane::load(sum[k], from[0] + i + k * width);
-      for (int s = 1; s < sources; ++s)
-        for (int k = 0; k < 4; ++k) add<Lane>(sum[k], from[s] + i + k * width);
-      if (scaled)
-        for (int k = 0; k < 4; ++k) multiply(sum[k], scale);
-      if (wide && aligned) {
-        for (int p = 0; p < places; ++p)
-          for (int k = 0; k < 4; ++k) {
-            if constexpr (wide) store_past_caches(into[p] + i + k * width, sum[k]);
-          }
-      } else {
-        for (int p = 0; p < places; ++p)
-          for (int k = 0; k < 4; ++k) Lane::store(into[p] + i + k * width, sum[k]);
-      }
+    std::int64_t i = 0;
+    if (places == 2 && sources == 2) {  // two ranks: counts that the compiler knows
+      T* const both[] = {into[0], into[1]};
+      const T* const of[] = {from[0], from[1]};
+      i = blocks<Lane>(both, 2, of, 2, count, scaled, scale, aligned);
+    } else {
+      i = blocks<Lane>(into, places, from, sources, count, scaled, scale, aligned);
     }
     if (aligned) after_streaming();
     // The rest goes through padded copies: the same arithmetic, and no access past the end.
@@ -100,6 +82,44 @@ struct FoldLoop {
   }
 
  private:
+  template <class Lane>
+  static constexpr bool wide = sizeof(T) * static_cast<std::size_t>(Lane::width) >= 16 && sizeof(T) >= 4;
+
+  // As many elements as fill whole blocks; returns how many those are. `past`: the caches, which places that
+  // are aligned allow.
+  template <class Lane>
+  CONVOY_INLINE static std::int64_t blocks(T* const* into, int places, const T* const* from, int sources,
+                                           std::int64_t count, bool scaled, double scale, bool past) {
+    constexpr std::int64_t width = Lane::width;
+    std::int64_t i = 0;
+    for (; i + 4 * width <= count; i += 4 * width) {
+      typename Lane::Value sum[4];
+      CONVOY_UNROLL
+      for (int k = 0; k < 4; ++k) Lane::load(sum[k], from[0] + i + k * width);
+      for (int q = 1; q < sources; ++q) {
+        const T* const source = from[q] + i;
+        CONVOY_UNROLL
+        for (int k = 0; k < 4; ++k) add<Lane>(sum[k], source + k * width);
+      }
+      if (scaled) {
+        CONVOY_UNROLL
+        for (int k = 0; k < 4; ++k) multiply(sum[k], scale);
+      }
+      for (int p = 0; p < places; ++p) {
+        T* const place = into[p] + i;
+        if (past) {
+          CONVOY_UNROLL
+          for (int k = 0; k < 4; ++k)
+            if constexpr (wide<Lane>) store_past_caches(place + k * width, sum[k]);
+        } else {
+          CONVOY_UNROLL
+          for (int k = 0; k < 4; ++k) Lane::store(place + k * width, sum[k]);
+        }
+      }
+    }
+    return i;
+  }
+
   template <class V>
   CONVOY_INLINE static void multiply(V& v, double scale) {
     if constexpr (scales) v = v * static_cast<Factor<T>>(scale);

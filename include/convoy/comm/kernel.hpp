@@ -67,8 +67,10 @@ struct ReduceLoop {
     if (scales && scale != 1) {
       for (; i + width <= count; i += width) one<Lane, true>(into + i, from + i, scale);
     } else {
-      for (; i + 4 * width <= count; i += 4 * width)
+      for (; i + 4 * width <= count; i += 4 * width) {
+        CONVOY_UNROLL
         for (int k = 0; k < 4; ++k) one<Lane, false>(into + i + k * width, from + i + k * width, scale);
+      }
       for (; i + width <= count; i += width) one<Lane, false>(into + i, from + i, scale);
     }
     if (i == count) return;

@@ -10,6 +10,14 @@
 
 #define CONVOY_INLINE [[gnu::always_inline]] inline
 
+// Before a loop of a fixed count over an array of vectors: only when it is unrolled do they stay in
+// registers, which GCC does by itself at -O3 but not at -O2.
+#if defined(__clang__)
+#define CONVOY_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define CONVOY_UNROLL _Pragma("GCC unroll 16")
+#endif
+
 namespace convoy::simd {
 
 /// A vector of W elements. Helpers take it by reference: by value, its calling convention would depend on the

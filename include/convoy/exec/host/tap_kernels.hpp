@@ -11,12 +11,6 @@
 #include <convoy/core/simd.hpp>
 #include <convoy/exec/host/map.hpp>
 
-#if defined(__clang__)
-#define CONVOY_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define CONVOY_UNROLL _Pragma("GCC unroll 16")
-#endif
-
 namespace convoy::exec::host {
 
 inline constexpr int panel_width = 32;
