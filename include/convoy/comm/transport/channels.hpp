@@ -34,7 +34,8 @@ inline constexpr int channel_copies = 4;
 inline constexpr std::size_t channel_copy_bytes = 2048;
 
 /// The messages from one rank to another in one lane: a ring of slots. Each cache line has one writer, and is
-/// looked at while waiting by one reader at most: a message costs two lines' way between two cores.
+/// looked at while waiting by one reader at most: a message costs two lines' way between two cores. Lines of
+/// different writers lie apart in pairs, since processors fetch a line's neighbour with it.
 struct ChannelLane {
   struct Slot {
     std::atomic<std::uint64_t> published{0};  // this message's number, from 1
@@ -43,11 +44,11 @@ struct ChannelLane {
     std::uint64_t copied = 0;  // whether they lie in the channel
   };
   static_assert(sizeof(Slot) == 32);
-  alignas(64) Slot slots[channel_capacity];
-  alignas(64) std::uint64_t next_send = 0;  // the sender's own
+  alignas(128) Slot slots[channel_capacity];
+  alignas(128) std::uint64_t next_send = 0;  // the sender's own
   std::uint64_t known_consumed = 0;  // likewise; its reader's line is looked at only when this is too old
-  alignas(64) std::atomic<std::uint64_t> consumed{0};
-  alignas(64) std::atomic<std::uint32_t> reading{0};
+  alignas(128) std::atomic<std::uint64_t> consumed{0};
+  alignas(128) std::atomic<std::uint32_t> reading{0};
   std::uint64_t next_receive = 0;  // the receiver's own
 };
 
