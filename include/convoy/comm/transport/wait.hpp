@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <optional>
 
 #include <convoy/comm/transport/transport.hpp>
 #include <convoy/core/clock.hpp>
@@ -18,7 +19,7 @@ class Wait {
  public:
   /// `naps`: there is something to look at that does not wake this rank.
   Wait(T& transport, Seconds limit, bool naps = false)
-      : transport_(transport), limit_(limit), deadline_(limit), spins_(transport.patience()), naps_(naps) {}
+      : transport_(transport), limit_(limit), spins_(transport.patience()), naps_(naps) {}
   ~Wait() { stir(); }
   Wait(const Wait&) = delete;
   Wait& operator=(const Wait&) = delete;
@@ -27,12 +28,13 @@ class Wait {
   void moved() {
     stir();
     idle_ = 0;
-    deadline_ = Deadline(limit_);
   }
 
   /// Nothing has moved. True: look again before you rest.
   bool again() {
-    if (++idle_ < spins_ && !spun_enough()) {
+    // What comes at once does not wait for the clock to be asked.
+    if (++idle_ == std::clamp(spins_, 1, looks_without_clock)) deadline_.emplace(limit_);
+    if (idle_ < spins_ && !spun_enough()) {
       pause();
       return true;
     }
@@ -51,8 +53,8 @@ class Wait {
     dozing_ = false;
   }
 
-  bool late() const { return deadline_.expired(); }
-  double elapsed() const { return deadline_.elapsed(); }
+  bool late() const { return deadline_->expired(); }
+  double elapsed() const { return deadline_->elapsed(); }
 
  private:
   void stir() {
@@ -62,15 +64,18 @@ class Wait {
 
   // A look of Open MPI's gives the processor away where ranks share it, and beside programs that compute each
   // may then cost tens of milliseconds: hundreds of them would pass the deadline by seconds. The clock is
-  // asked seldom: after 8 looks, 16, 32 and so on.
+  // asked seldom: after twice as many looks each time.
   bool spun_enough() const {
     constexpr double longest = 0.005;
-    return idle_ >= 8 && std::has_single_bit(static_cast<unsigned>(idle_)) && deadline_.elapsed() > longest;
+    return idle_ > looks_without_clock && std::has_single_bit(static_cast<unsigned>(idle_)) &&
+           deadline_->elapsed() > longest;
   }
+
+  static constexpr int looks_without_clock = 8;
 
   T& transport_;
   Seconds limit_;
-  Deadline deadline_;
+  std::optional<Deadline> deadline_;  // there from the look on at which nothing has moved for a while
   int spins_, idle_ = 0;
   std::uint32_t ticket_ = 0;
   bool naps_, dozing_ = false;
