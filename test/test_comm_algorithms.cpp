@@ -24,6 +24,10 @@ using Uneven = schedule::Hierarchical<schedule::HalvingDoubling, schedule::Ring,
 using Nested = schedule::Hierarchical<
     schedule::Ring, schedule::Hierarchical<schedule::Ring, schedule::HalvingDoubling, schedule::Every<2>>,
     schedule::Every<2>>;
+using Forest = schedule::Hierarchical<schedule::Tree, schedule::Tree, schedule::Sizes<3, 1, 2>>;
+using Deep =
+    schedule::Hierarchical<schedule::Hierarchical<schedule::Tree, schedule::Ring, schedule::Sizes<2, 1>>,
+                           schedule::Tree, schedule::Every<4>>;
 
 static_assert(std::is_same_v<comm::Hierarchical<comm::Ring<Threads>, comm::Tree<Threads>, schedule::Every<2>>,
                              comm::AllReduce<comm::Algorithm<Pairs, Threads>>>);
@@ -75,7 +79,7 @@ struct Namesake : schedule::Ring {
 }  // namespace
 
 TEST_CASE_TEMPLATE("an algorithm gives the bits, messages and bytes of its schedule", S,
-                   schedule::HalvingDoubling, schedule::Tree, Pairs, Uneven, Nested) {
+                   schedule::HalvingDoubling, schedule::Tree, Pairs, Uneven, Nested, Forest, Deep) {
   for (int ranks = 1; ranks <= 9; ++ranks)
     for (std::int64_t count : {0, 1, 17, 100, 4099, 20'000}) {
       check<S, f32>(ranks, count, comm::sum, small);
@@ -91,7 +95,7 @@ TEST_CASE_TEMPLATE("an algorithm gives the bits, messages and bytes of its sched
 }
 
 TEST_CASE_TEMPLATE("training with several buckets in flight ends with the same bits on every rank", S,
-                   schedule::HalvingDoubling, schedule::Tree, Pairs, Uneven, Nested) {
+                   schedule::HalvingDoubling, schedule::Tree, Pairs, Uneven, Nested, Forest, Deep) {
   for (int ranks : {2, 3, 4, 7}) {
     std::vector<std::vector<float>> parameters(static_cast<std::size_t>(ranks));
     Threads::World(ranks).run([&](Threads endpoint) {

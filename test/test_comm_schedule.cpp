@@ -22,6 +22,14 @@ namespace {
 using Pairs = Hierarchical<Ring, Ring, Every<2>>;
 using Uneven = Hierarchical<HalvingDoubling, Tree, Sizes<3, 1, 2, 5>>;
 using Nested = Hierarchical<Ring, Hierarchical<Ring, HalvingDoubling, Every<2>>, Every<3>>;
+using Forest = Hierarchical<Tree, Tree, Sizes<3, 1, 2, 5>>;
+using Rooted = Hierarchical<Tree, HalvingDoubling, Every<4>>;
+using Deep =
+    Hierarchical<Hierarchical<Tree, Ring, Sizes<2, 1>>, Hierarchical<Tree, Tree, Every<2>>, Every<5>>;
+
+// Every all-reduce that may be the inner level of a hierarchy; any may be the outer one.
+static_assert(TwoHalves<Ring> && TwoHalves<HalvingDoubling> && TwoHalves<Tree> && TwoHalves<Deep>);
+static_assert(!TwoHalves<Hierarchical<Ring, Auto<Ring, Tree>, Every<2>>>);
 
 // One constant evaluation for each size: each has the compiler's whole budget.
 template <auto schedule, int size>
@@ -47,11 +55,16 @@ static_assert(correct<HalvingDoublingReduceScatter{2}>);
 static_assert(correct<HalvingDoublingAllGather{2}>);
 static_assert(correct<Tree{1}>);
 static_assert(correct<Tree{5, 2}>);
+static_assert(correct<TreeReduceScatter{5, 2}>);
+static_assert(correct<TreeAllGather{5, 2}>);
 static_assert(correct<Pairs{1}>);
 static_assert(correct<Pairs{2, 2}>);
 static_assert(correct<Uneven{1}>);
 static_assert(correct<Uneven{2, 2}>);
 static_assert(correct<Nested{1}>);
+static_assert(correct<Forest{2, 2}>);
+static_assert(correct<Rooted{1}>);
+static_assert(correct<Deep{1}>);
 
 // A schedule made wrong by changing what a right one emits.
 template <class Right>
@@ -93,9 +106,16 @@ TEST_CASE("schedules are correct for large and odd numbers of ranks") {
       CHECK(verify(HalvingDoublingAllGather{segments}, n, 8));
       CHECK_MESSAGE(verify(Tree{segments}, n, 8), explain(verify(Tree{segments}, n, 8)));
       CHECK(verify(Tree{segments, 1}, n, 2));
+      CHECK(verify(TreeReduceScatter{segments}, n, 8));
+      CHECK(verify(TreeAllGather{segments}, n, 8));
       CHECK_MESSAGE(verify(Pairs{segments}, n, 8), explain(verify(Pairs{segments}, n, 8)));
       CHECK_MESSAGE(verify(Uneven{segments}, n, 8), explain(verify(Uneven{segments}, n, 8)));
       CHECK_MESSAGE(verify(Nested{segments}, n, 8), explain(verify(Nested{segments}, n, 8)));
+      CHECK_MESSAGE(verify(Forest{segments}, n, 8), explain(verify(Forest{segments}, n, 8)));
+      CHECK_MESSAGE(verify(Rooted{segments}, n, 8), explain(verify(Rooted{segments}, n, 8)));
+      CHECK_MESSAGE(verify(Deep{segments}, n, 8), explain(verify(Deep{segments}, n, 8)));
+      CHECK(verify(Deep::ReduceScatter{segments}, n, 8));
+      CHECK(verify(Deep::AllGather{segments}, n, 8));
     }
   for (int n : {64, 127, 256}) CHECK(verify(Ring{1}, n, 8));
   CHECK(verify(Broadcast{1, 5}, 1024, 8));
@@ -103,7 +123,14 @@ TEST_CASE("schedules are correct for large and odd numbers of ranks") {
     CAPTURE(n);
     CHECK(verify(HalvingDoubling{1}, n, 8));
     CHECK(verify(Tree{3}, n, 8));
+    CHECK(verify(TreeReduceScatter{3}, n, 8));
+    CHECK(verify(TreeAllGather{3}, n, 8));
     CHECK(verify(Uneven{1}, n, 8));
+    CHECK(verify(Forest{1}, n, 8));
+    CHECK(verify(Rooted{1}, n, 8));
+    CHECK(verify(Deep{1}, n, 8));
+    CHECK(verify(Deep::ReduceScatter{1}, n, 8));
+    CHECK(verify(Deep::AllGather{1}, n, 8));
     CHECK(verify(Hierarchical<Ring, Tree, Every<16>>{1}, n, 8));
     CHECK(verify(Hierarchical<HalvingDoubling, Ring, Every<100>>{1}, n, 8));
   }
@@ -231,6 +258,14 @@ TEST_CASE("the double tree sends about two buffers per rank, and pipelines over 
     CHECK(p.bytes == 2 * (n - 1) * count * 4);
     CHECK(p.messages == 2 * (n - 1) * 2 * 256);
     CHECK(p.seconds < 1.1 * 2 * bytes * model.beta);
+    // Its halves are half of that each, and each pipelines by itself.
+    for (const Price& half :
+         {price(TreeReduceScatter{256}, n, count, 4, model), price(TreeAllGather{256}, n, count, 4, model)}) {
+      CHECK(half.bytes == p.bytes / 2);
+      CHECK(half.messages == p.messages / 2);
+      CHECK(half.most_bytes <= count * 4);
+      CHECK(half.seconds < 1.1 * bytes * model.beta);
+    }
     // Short buffers: far fewer latencies than the ring.
     if (n >= 16)
       CHECK(price(Tree{1}, n, 1024, 4, model).seconds < price(Ring{1}, n, 1024, 4, model).seconds / 2);
@@ -260,6 +295,10 @@ TEST_CASE(
           between += range_of(step.chunk, step.count, count, H{}.blocks(n), 1, 16).size() * 4;
     CHECK(between == 2 * (groups - 1) * count * 4);
   }
+  // Inside a group of trees only the two roots hold a shard; the others send nothing across.
+  for (int r = 0; r < 8; ++r)
+    for (const Step& step : steps_of(Rooted{}, r, 8))
+      if (step.peer / 4 != r / 4) CHECK((r % 4 == 0 || r % 4 == 3));
   // A group of one rank beside one of four holds all four shards.
   using Lopsided = Hierarchical<Ring, Ring, Sizes<4, 1>>;
   CHECK(Lopsided{}.blocks(5) == 8);

@@ -8,14 +8,15 @@
 //     so 0 and 4 all-reduce shard 0, 1 and 4 shard 1, 2 and 5 shard 2, 3 and 5 shard 3
 //
 // Groups may differ in size: there are as many shards as the group with most blocks has, and a smaller
-// group's blocks are several shards each. Both levels are schedules, and the outer one may be hierarchical
-// again.
+// group's blocks are several shards each. Who holds no shard, as all but the two roots of a group's double
+// tree, takes no part across. Both levels are schedules, and either may be hierarchical again.
 #pragma once
 
 #include <algorithm>
 #include <concepts>
 #include <string_view>
 
+#include <convoy/comm/schedule/parts.hpp>
 #include <convoy/comm/schedule/schedule.hpp>
 
 namespace convoy::schedule {
@@ -54,74 +55,132 @@ concept Grouping = requires(const G& g, int n) {
   { g.begin(n, n) } -> std::same_as<int>;
 };
 
+namespace detail {
+
+// Who holds what between the levels, and what one rank does at each.
+template <class Intra, class Inter, class Groups>
+class Hierarchy {
+ public:
+  constexpr explicit Hierarchy(int size) : size_(size), groups_(Groups{}.count(size)) {
+    for (int g = 0; g < groups_; ++g) shards_ = std::max(shards_, Intra{}.blocks(members_of(g)));
+  }
+
+  constexpr int blocks() const { return shards_ * parts_of_shard(); }
+  constexpr int owner(int block) const {
+    return holder(block / parts_of_shard(), Inter{}.owner(block % parts_of_shard(), groups_));
+  }
+
+  template <class Half, class Emit>
+  constexpr void inside(int rank, int segments, int window, Emit& emit) const {
+    const int group = group_of(rank), first = Groups{}.begin(group, size_), parts = parts_of_shard();
+    InParts<Half>{shards_, segments, window}.steps(rank - first, members_of(group), [&](const Step& step) {
+      emit(Step{step.action, step.completes && groups_ == 1, step.peer + first, step.chunk * parts,
+                step.count * parts});
+    });
+  }
+
+  template <class Outer, class Emit>
+  constexpr void across(int rank, int segments, int window, Emit& emit) const {
+    Outer outer{};
+    outer.segments = segments;
+    if constexpr (requires { outer.window; }) outer.window = window;
+    const int group = group_of(rank);
+    for (int shard = 0; shard < shards_; ++shard) {
+      if (holder(shard, group) != rank) continue;
+      outer.steps(group, groups_, [&](const Step& step) {
+        emit(Step{step.action, step.completes, holder(shard, step.peer),
+                  shard * parts_of_shard() * segments + step.chunk, step.count});
+      });
+    }
+  }
+
+ private:
+  constexpr int members_of(int group) const {
+    return Groups{}.begin(group + 1, size_) - Groups{}.begin(group, size_);
+  }
+  constexpr int group_of(int rank) const {
+    int group = 0;
+    while (Groups{}.begin(group + 1, size_) <= rank) ++group;
+    return group;
+  }
+  constexpr int parts_of_shard() const { return Inter{}.blocks(groups_); }
+  // The rank of a group that holds a shard between the two halves.
+  constexpr int holder(int shard, int group) const {
+    return Groups{}.begin(group, size_) +
+           InParts<typename Intra::ReduceScatter>{shards_}.owner(shard, members_of(group));
+  }
+
+  int size_, groups_, shards_ = 1;
+};
+
+}  // namespace detail
+
+/// The halves of Hierarchical, where `Inter` has two as well: inside the groups, then across them,
+template <class Intra, class Inter, class Groups>
+struct HierarchicalReduceScatter;
+/// and back.
+template <class Intra, class Inter, class Groups>
+struct HierarchicalAllGather;
+
+template <TwoHalves Intra, TwoHalves Inter, Grouping Groups>
+struct HierarchicalReduceScatter<Intra, Inter, Groups> {
+  static constexpr std::string_view name = "hierarchical reduce-scatter";
+  static constexpr Goal goal = Goal::reduce_scatter;
+  int segments = 1;
+  int window = 4;
+
+  constexpr int blocks(int size) const { return detail::Hierarchy<Intra, Inter, Groups>(size).blocks(); }
+  constexpr int owner(int block, int size) const {
+    return detail::Hierarchy<Intra, Inter, Groups>(size).owner(block);
+  }
+  template <class Emit>
+  constexpr void steps(int rank, int size, Emit&& emit) const {
+    const detail::Hierarchy<Intra, Inter, Groups> levels(size);
+    levels.template inside<typename Intra::ReduceScatter>(rank, segments, window, emit);
+    levels.template across<typename Inter::ReduceScatter>(rank, segments, window, emit);
+  }
+};
+
+template <TwoHalves Intra, TwoHalves Inter, Grouping Groups>
+struct HierarchicalAllGather<Intra, Inter, Groups> {
+  static constexpr std::string_view name = "hierarchical all-gather";
+  static constexpr Goal goal = Goal::all_gather;
+  int segments = 1;
+  int window = 4;
+
+  constexpr int blocks(int size) const { return detail::Hierarchy<Intra, Inter, Groups>(size).blocks(); }
+  constexpr int owner(int block, int size) const {
+    return detail::Hierarchy<Intra, Inter, Groups>(size).owner(block);
+  }
+  template <class Emit>
+  constexpr void steps(int rank, int size, Emit&& emit) const {
+    const detail::Hierarchy<Intra, Inter, Groups> levels(size);
+    levels.template across<typename Inter::AllGather>(rank, segments, window, emit);
+    levels.template inside<typename Intra::AllGather>(rank, segments, window, emit);
+  }
+};
+
 /// All-reduce by `Intra` inside groups and by `Inter` across them.
 template <TwoHalves Intra, Schedule Inter, Grouping Groups>
 struct Hierarchical {
   static constexpr std::string_view name = "hierarchical";
   static constexpr Goal goal = Goal::all_reduce;
   static_assert(Inter::goal == Goal::all_reduce, "convoy: groups exchange their sums by an all-reduce");
+  using ReduceScatter = HierarchicalReduceScatter<Intra, Inter, Groups>;
+  using AllGather = HierarchicalAllGather<Intra, Inter, Groups>;
   int segments = 1;
   int window = 4;
 
-  constexpr int blocks(int size) const { return shards(size) * Inter{}.blocks(Groups{}.count(size)); }
+  constexpr int blocks(int size) const { return detail::Hierarchy<Intra, Inter, Groups>(size).blocks(); }
   constexpr int owner(int block, int size) const {
-    const int parts = Inter{}.blocks(Groups{}.count(size));
-    const int group = Inter{}.owner(block % parts, Groups{}.count(size));
-    return holder(block / parts, group, shards(size), size);
+    return detail::Hierarchy<Intra, Inter, Groups>(size).owner(block);
   }
-
   template <class Emit>
   constexpr void steps(int rank, int size, Emit&& emit) const {
-    const int groups = Groups{}.count(size);
-    int group = 0;
-    while (Groups{}.begin(group + 1, size) <= rank) ++group;
-    const int first = Groups{}.begin(group, size), members = Groups{}.begin(group + 1, size) - first;
-    const int shard_count = shards(size), parts = Inter{}.blocks(groups);
-
-    const auto inside = [&](auto half) {
-      half.segments = segments;
-      if constexpr (requires { half.window; }) half.window = window;
-      const int mine = half.blocks(members);
-      // The first chunk, of all, of one of the group's chunks: its blocks are runs of shards.
-      const auto chunk_of = [&](int chunk) {
-        const int block = chunk / segments, segment = chunk % segments;
-        const int begin = block * shard_count / mine, end = (block + 1) * shard_count / mine;
-        return (begin * segments + segment * (end - begin)) * parts;
-      };
-      half.steps(rank - first, members, [&](const Step& step) {
-        const int begin = chunk_of(step.chunk), end = chunk_of(step.chunk + step.count);
-        emit(Step{step.action, step.completes && groups == 1, step.peer + first, begin, end - begin});
-      });
-    };
-
-    inside(typename Intra::ReduceScatter{});
-    for (int shard = 0; shard < shard_count; ++shard) {
-      if (holder(shard, group, shard_count, size) != rank) continue;
-      Inter inter{};
-      inter.segments = segments;
-      if constexpr (requires { inter.window; }) inter.window = window;
-      inter.steps(group, groups, [&](const Step& step) {
-        emit(Step{step.action, step.completes, holder(shard, step.peer, shard_count, size),
-                  shard * parts * segments + step.chunk, step.count});
-      });
-    }
-    inside(typename Intra::AllGather{});
-  }
-
- private:
-  constexpr int members_of(int group, int size) const {
-    return Groups{}.begin(group + 1, size) - Groups{}.begin(group, size);
-  }
-  constexpr int shards(int size) const {
-    int most = 1;
-    for (int g = 0; g < Groups{}.count(size); ++g) most = std::max(most, Intra{}.blocks(members_of(g, size)));
-    return most;
-  }
-  // The rank of a group that holds a shard between the two halves.
-  constexpr int holder(int shard, int group, int shard_count, int size) const {
-    const int members = members_of(group, size), mine = Intra{}.blocks(members);
-    const int block = ((shard + 1) * mine - 1) / shard_count;  // the first whose run ends behind the shard
-    return Groups{}.begin(group, size) + typename Intra::ReduceScatter{}.owner(block, members);
+    const detail::Hierarchy<Intra, Inter, Groups> levels(size);
+    levels.template inside<typename Intra::ReduceScatter>(rank, segments, window, emit);
+    levels.template across<Inter>(rank, segments, window, emit);
+    levels.template inside<typename Intra::AllGather>(rank, segments, window, emit);
   }
 };
 

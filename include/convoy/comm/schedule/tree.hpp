@@ -1,7 +1,8 @@
 // The double binary tree (Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth broadcast,
 // reduction and scan", 2009; NCCL since 2.4): two trees over the same ranks, each for one half of the buffer,
 // so that the inner ranks of one are the leaves of the other and every link is busy in both directions.
-// Segments go up the trees and come down again: about 2 lg n latencies and 2M bytes per rank.
+// Segments go up the trees, which is a reduce-scatter to the two roots, and come down again, an all-gather
+// from them: about 2 lg n latencies and 2M bytes per rank.
 //
 // The first tree of 8 ranks; the second is its mirror image (rank r in the place of rank 7 - r), or, for odd
 // numbers, the first moved on by one:
@@ -63,52 +64,109 @@ constexpr TreePlace neighbours(int rank, int size, int tree) {
   return t;
 }
 
+// As a leaf a rank depends on nobody on the way up, and nobody on it on the way down. So it runs ahead as a
+// leaf going up, and behind coming down: were a segment of both trees one step, each would wait for the whole
+// height of the other.
+template <class Emit>
+class TreeSteps {
+ public:
+  constexpr TreeSteps(int rank, int size, int segments, int window, Emit& emit)
+      : trees_{neighbours(rank, size, 0), neighbours(rank, size, 1)},
+        segments_(segments),
+        lead_(std::min(2 * window - 1, segments)),
+        leaf_(trees_[0].leaf() ? 0 : 1),
+        emit_(emit) {}
+
+  constexpr void reduce_scatter() {
+    for (int s = 0; s < segments_ + lead_; ++s) {
+      up(leaf_, s);
+      up(1 - leaf_, s - lead_);
+    }
+  }
+  constexpr void all_gather() {
+    for (int s = 0; s < segments_ + lead_; ++s) {
+      down(1 - leaf_, s);
+      down(leaf_, s - lead_);
+    }
+  }
+
+ private:
+  constexpr void up(int tree, int s) {
+    if (s < 0 || s >= segments_) return;
+    const TreePlace& t = trees_[tree];
+    int left = (t.child[0] >= 0) + (t.child[1] >= 0);
+    for (int child : t.child)
+      if (child >= 0)
+        emit_(Step{Action::receive_reduce, t.parent < 0 && --left == 0, child, tree * segments_ + s});
+    if (t.parent >= 0) emit_(Step{Action::send, false, t.parent, tree * segments_ + s});
+  }
+  constexpr void down(int tree, int s) {
+    if (s < 0 || s >= segments_) return;
+    const TreePlace& t = trees_[tree];
+    if (t.parent >= 0) emit_(Step{Action::receive, false, t.parent, tree * segments_ + s});
+    for (int child : t.child)
+      if (child >= 0) emit_(Step{Action::send, false, child, tree * segments_ + s});
+  }
+
+  TreePlace trees_[2];
+  int segments_, lead_, leaf_;
+  Emit& emit_;
+};
+
+// A block for each tree.
+constexpr int tree_blocks(int size) { return size > 1 ? 2 : 1; }
+constexpr int tree_root(int block, int size) {
+  return block == 0 || size < 2 ? 0 : size % 2 == 0 ? size - 1 : 1;
+}
+
 }  // namespace detail
+
+/// The first half: the root of each tree ends with its block, all others with none.
+struct TreeReduceScatter {
+  static constexpr std::string_view name = "tree reduce-scatter";
+  static constexpr Goal goal = Goal::reduce_scatter;
+  int segments = 1;
+  int window = 4;  ///< segments under way between two ranks: up to twice as many
+
+  constexpr int blocks(int size) const { return detail::tree_blocks(size); }
+  constexpr int owner(int block, int size) const { return detail::tree_root(block, size); }
+  template <class Emit>
+  constexpr void steps(int rank, int size, Emit&& emit) const {
+    detail::TreeSteps(rank, size, segments, window, emit).reduce_scatter();
+  }
+};
+
+/// The second half: the root of each tree starts with its block, everyone ends with both.
+struct TreeAllGather {
+  static constexpr std::string_view name = "tree all-gather";
+  static constexpr Goal goal = Goal::all_gather;
+  int segments = 1;
+  int window = 4;
+
+  constexpr int blocks(int size) const { return detail::tree_blocks(size); }
+  constexpr int owner(int block, int size) const { return detail::tree_root(block, size); }
+  template <class Emit>
+  constexpr void steps(int rank, int size, Emit&& emit) const {
+    detail::TreeSteps(rank, size, segments, window, emit).all_gather();
+  }
+};
 
 /// All-reduce up and down two binary trees.
 struct Tree {
   static constexpr std::string_view name = "tree";
   static constexpr Goal goal = Goal::all_reduce;
+  using ReduceScatter = TreeReduceScatter;
+  using AllGather = TreeAllGather;
   int segments = 1;
-  int window = 4;  ///< segments under way between two ranks: up to twice as many
+  int window = 4;
 
-  constexpr int blocks(int size) const { return size > 1 ? 2 : 1; }
-  /// The root of the block's tree.
-  constexpr int owner(int block, int size) const {
-    return block == 0 || size < 2 ? 0 : size % 2 == 0 ? size - 1 : 1;
-  }
+  constexpr int blocks(int size) const { return detail::tree_blocks(size); }
+  constexpr int owner(int block, int size) const { return detail::tree_root(block, size); }
   template <class Emit>
   constexpr void steps(int rank, int size, Emit&& emit) const {
-    if (size < 2) return;
-    const detail::TreePlace trees[2] = {detail::neighbours(rank, size, 0), detail::neighbours(rank, size, 1)};
-    // As a leaf a rank depends on nobody on the way up, and nobody on it on the way down. So it runs ahead as
-    // a leaf going up, and behind coming down: were a segment of both trees one step, each would wait for
-    // the whole height of the other.
-    const int leaf = trees[0].leaf() ? 0 : 1, inner = 1 - leaf, lead = std::min(2 * window - 1, segments);
-    const auto up = [&](int tree, int s) {
-      if (s < 0 || s >= segments) return;
-      const detail::TreePlace& t = trees[tree];
-      int left = (t.child[0] >= 0) + (t.child[1] >= 0);
-      for (int child : t.child)
-        if (child >= 0)
-          emit(Step{Action::receive_reduce, t.parent < 0 && --left == 0, child, tree * segments + s});
-      if (t.parent >= 0) emit(Step{Action::send, false, t.parent, tree * segments + s});
-    };
-    const auto down = [&](int tree, int s) {
-      if (s < 0 || s >= segments) return;
-      const detail::TreePlace& t = trees[tree];
-      if (t.parent >= 0) emit(Step{Action::receive, false, t.parent, tree * segments + s});
-      for (int child : t.child)
-        if (child >= 0) emit(Step{Action::send, false, child, tree * segments + s});
-    };
-    for (int s = 0; s < segments + lead; ++s) {
-      up(leaf, s);
-      up(inner, s - lead);
-    }
-    for (int s = 0; s < segments + lead; ++s) {
-      down(inner, s);
-      down(leaf, s - lead);
-    }
+    detail::TreeSteps steps(rank, size, segments, window, emit);
+    steps.reduce_scatter();
+    steps.all_gather();
   }
 };
 

@@ -236,11 +236,15 @@ constexpr Verdict verify(const S& schedule, int size, int capacity = 0) {
   }
   if (!bad) return bad;
   detail::Prover prover(size, count, sends, carried, S::goal);
+  const int blocks = schedule.blocks(size);
+  Table<int> owner(static_cast<std::size_t>(blocks));
+  if (S::goal != Goal::all_reduce)
+    for (int b = 0; b < blocks; ++b) owner.data[b] = schedule.owner(b, size);
   for (int r = 0; r < size; ++r)
     for (int c = 0; c < count; ++c) {
       if (S::goal == Goal::all_reduce || S::goal == Goal::reduce_scatter)
         prover.contributors(r, c)[r / 32] |= 1u << (r % 32);
-      else if (schedule.owner(c / schedule.segments, size) == r)
+      else if (owner.data[c / schedule.segments] == r)
         prover.fill(prover.contributors(r, c));
     }
   const Outcome outcome = execute(schedule, size, capacity, prover);
@@ -252,7 +256,7 @@ constexpr Verdict verify(const S& schedule, int size, int capacity = 0) {
   for (int r = 0; r < size; ++r)
     for (int c = 0; c < count; ++c) {
       const int block = c / schedule.segments;
-      if (S::goal == Goal::reduce_scatter && schedule.owner(block, size) != r) continue;
+      if (S::goal == Goal::reduce_scatter && owner.data[block] != r) continue;
       if (S::goal == Goal::all_to_all && block % size != r) continue;
       if (!prover.full(prover.contributors(r, c))) return {Fault::incomplete, r, -1, c, -1};
     }

@@ -1,0 +1,46 @@
+// A half of an all-reduce over a buffer that others have cut: into more parts than the half has blocks, each
+// of which is then a run of parts.
+//
+//     7 parts, a half of 3 blocks:   0 0 | 1 1 | 2 2 2
+#pragma once
+
+#include <string_view>
+
+#include <convoy/comm/schedule/schedule.hpp>
+
+namespace convoy::schedule {
+
+/// `Half` over `parts` parts, at least as many as it has blocks. A rank may own several of them, or none.
+template <Schedule Half>
+struct InParts {
+  static constexpr std::string_view name = Half::name;
+  static constexpr Goal goal = Half::goal;
+  int parts = 1;
+  int segments = 1;
+  int window = 4;
+
+  constexpr int blocks(int) const { return parts; }
+  constexpr int owner(int part, int size) const {
+    const Half half{};
+    return half.owner(((part + 1) * half.blocks(size) - 1) / parts, size);  // the first that ends behind it
+  }
+  template <class Emit>
+  constexpr void steps(int rank, int size, Emit&& emit) const {
+    Half half{};
+    half.segments = segments;
+    if constexpr (requires { half.window; }) half.window = window;
+    const int blocks = half.blocks(size);
+    // The first chunk, of the parts', of one of the half's chunks.
+    const auto chunk_of = [&](int chunk) {
+      const int block = chunk / segments, segment = chunk % segments;
+      const int begin = block * parts / blocks, end = (block + 1) * parts / blocks;
+      return begin * segments + segment * (end - begin);
+    };
+    half.steps(rank, size, [&](const Step& step) {
+      const int begin = chunk_of(step.chunk), end = chunk_of(step.chunk + step.count);
+      emit(Step{step.action, step.completes, step.peer, begin, end - begin});
+    });
+  }
+};
+
+}  // namespace convoy::schedule
