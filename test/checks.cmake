@@ -208,13 +208,18 @@ if(TARGET test_mpi_exchange)
   set_tests_properties(programs.testbed PROPERTIES TIMEOUT 120 SKIP_RETURN_CODE 77 RUN_SERIAL TRUE LABELS programs)
 endif()
 
-# What Trainer itself costs, in instructions.
+# What Trainer itself and the kernel of direct exchanges cost, in instructions.
 find_program(CONVOY_VALGRIND NAMES valgrind)
 mark_as_advanced(CONVOY_VALGRIND)
 if(CONVOY_VALGRIND)
   convoy_add_program(null_exec SOURCES overhead/null_exec.cpp)
-  add_test(NAME train_overhead COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/overhead/check.sh $<TARGET_FILE:null_exec> 20000)
+  add_test(NAME train_overhead COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/overhead/check.sh $<TARGET_FILE:null_exec> 20000
+                                       "a step of Trainer with a null exec")
   set_tests_properties(train_overhead PROPERTIES TIMEOUT 300 LABELS train)
+  convoy_add_program(fold_kernel SOURCES overhead/fold.cpp)
+  add_test(NAME comm_overhead COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/overhead/check.sh $<TARGET_FILE:fold_kernel> 5000
+                                      "a direct all-reduce's part of 16 KiB")
+  set_tests_properties(comm_overhead PROPERTIES TIMEOUT 300 LABELS comm)
 endif()
 
 # The format is that of one version: others disagree in details.

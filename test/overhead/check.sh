@@ -1,9 +1,10 @@
 #!/bin/sh
-# check.sh PROGRAM LIMIT: instructions that Trainer executes a step, counted by callgrind as the difference between two
-# runs of different lengths.
+# check.sh PROGRAM LIMIT WHAT: instructions of one round of a program, counted by callgrind as the difference between
+# two runs of different lengths.
 set -eu
 program=$1
 limit=$2
+what=$3
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 count() {
@@ -12,6 +13,6 @@ count() {
 }
 few=$(count 10)
 many=$(count 110)
-per_step=$(((many - few) / 100))
-echo "Trainer with a null exec: $per_step instructions a step, at most $limit allowed"
-[ "$per_step" -gt 0 ] && [ "$per_step" -le "$limit" ]
+per_round=$(((many - few) / 100))
+echo "$what: $per_round instructions, at most $limit allowed"
+[ "$per_round" -gt 0 ] && [ "$per_round" -le "$limit" ]
