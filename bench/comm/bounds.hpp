@@ -101,7 +101,8 @@ inline std::int64_t network_bytes(std::string_view policy, const Links& links,
     return busiest_in_order(links, count, element) +
            busiest(schedule::RingAllGather{1}, links, count, element);
   if (policy == "hierarchical" && nodes.count() > 1)
-    return busiest(convoy::comm::detail::Across<schedule::Ring>{&nodes}, links, count, element);
+    return busiest(convoy::comm::detail::Across<schedule::Direct, schedule::Ring>(nodes), links, count,
+                   element);
   if (policy == "native") {
     // Any all-reduce at all: 2(n-1)/n of the buffer through each of n links.
     const std::int64_t n = links.count();

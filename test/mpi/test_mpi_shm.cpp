@@ -96,17 +96,18 @@ TEST_CASE("a ring over shared memory gives the bits of a ring") {
   CHECK(oracle::same_bits(oracle::train(exchange, 10'000, 3), oracle::trained(exchange.size(), 10'000, 3)));
 }
 
-TEST_CASE("two levels, shared memory inside pretended nodes and MPI between them") {
+TEST_CASE_TEMPLATE("two levels, shared memory inside pretended nodes and MPI between them", Inside,
+                   comm::Direct<Shm>, comm::Tree<Shm>) {
   const transport::Mpi world(MPI_COMM_WORLD);
   const int ranks = world.size();
-  std::vector<std::vector<int>> shapes{{}, {}};
+  std::vector<std::vector<int>> shapes{{}, {}, {}};
   for (int r = 0; r < ranks; ++r) {
     shapes[0].push_back(0);
     shapes[1].push_back(r % 2);
+    shapes[2].push_back(r == ranks - 1);
   }
   for (const auto& node_of : shapes) {
-    comm::Hierarchical<comm::Direct<Shm>, comm::Ring<transport::Mpi>> exchange(world, comm::Nodes(node_of),
-                                                                               small);
+    comm::Hierarchical<Inside, comm::Ring<transport::Mpi>> exchange(world, comm::Nodes(node_of), small);
     const auto parameters = oracle::train(exchange, 20'003, 4);
     const auto expected = oracle::trained(ranks, 20'003, 4);
     double worst = 0;
@@ -118,6 +119,6 @@ TEST_CASE("two levels, shared memory inside pretended nodes and MPI between them
     exchange.all_reduce(std::span<float>(mine), comm::sum);
     CHECK(mine[0] == static_cast<float>(ranks * (ranks - 1) / 2));
   }
-  comm::Hierarchical<comm::Direct<Shm>, comm::Ring<transport::Mpi>> real(world);
+  comm::Hierarchical<Inside, comm::Ring<transport::Mpi>> real(world);
   CHECK(real.nodes().count() == 1);
 }

@@ -182,7 +182,14 @@ namespace detail {
 
 template <class Intra, class Inter, class Groups>
 struct Levels;
-template <class Intra, class Inter, class T, class Groups>
+template <class Intra, class T, class Inter, class U, schedule::Grouping Groups>
+struct Levels<AllReduce<Algorithm<Intra, T>, true>, AllReduce<Algorithm<Inter, U>, true>, Groups> {
+  static_assert(never<Intra>,
+                "convoy: given groups are for two levels over one transport, the inner one an all-reduce by "
+                "messages that names its two halves, such as Ring, HalvingDoubling or Tree");
+  using type = Refused;
+};
+template <schedule::TwoHalves Intra, class Inter, class T, schedule::Grouping Groups>
 struct Levels<AllReduce<Algorithm<Intra, T>, true>, AllReduce<Algorithm<Inter, T>, true>, Groups> {
   using type = AllReduce<Algorithm<schedule::Hierarchical<Intra, Inter, Groups>, T>>;
 };
@@ -190,9 +197,10 @@ struct Levels<AllReduce<Algorithm<Intra, T>, true>, AllReduce<Algorithm<Inter, T
 }  // namespace detail
 
 /// `Intra` inside groups of ranks and `Inter` across them. Over one transport it is one schedule,
-/// `Hierarchical<Ring<T>, Tree<T>, schedule::Every<4>>`, and `Inter` may be hierarchical again; with a
-/// transport for each level, as in `Hierarchical<Direct<transport::Shm>, Ring<transport::Mpi>>`, the groups
-/// are the nodes that the ranks are on (exchange/hierarchical.hpp).
+/// `Hierarchical<Ring<T>, Tree<T>, schedule::Every<4>>`, and either may be hierarchical again; with a
+/// transport for each level, as in `Hierarchical<Direct<transport::Shm>, Ring<transport::Mpi>>` or
+/// `Hierarchical<Tree<transport::Shm>, Ring<transport::Mpi>>`, the groups are the nodes that the ranks are on
+/// (exchange/hierarchical.hpp).
 template <class Intra, class Inter, class Groups = Nodes>
 using Hierarchical = typename detail::Levels<Intra, Inter, Groups>::type;
 

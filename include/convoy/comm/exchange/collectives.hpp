@@ -31,6 +31,12 @@ constexpr S segmented(S s, int segments, int window) {
 template <class S>
 concept Schedulable = schedule::Schedule<S> || schedule::SharedSchedule<S>;
 
+/// An all-reduce that names its two halves, of messages or over shared memory.
+template <class S>
+concept Divisible = schedule::TwoHalves<S> ||
+    (schedule::SharedSchedule<S>&& schedule::SharedSchedule<typename S::ReduceScatter>&&
+         schedule::SharedSchedule<typename S::AllGather>);
+
 namespace detail {
 
 // The reduce-scatter after which rank r holds block r of n, and its all-gather: the algorithm's own if they

@@ -1,12 +1,13 @@
-// Hierarchical over two transports: inside a node the ranks combine their buffers in shared memory, each its
-// own part; between nodes each part is all-reduced by those who hold it, so that the network carries every
-// element once a node; inside the node the results are stored to all.
+// Hierarchical over two transports: inside a node the ranks reduce-scatter, in shared memory with Direct,
+// each its own part; between nodes each part is all-reduced by those who hold it, so that the network carries
+// every element once a node; inside the node the results go to all.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <memory_resource>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include <convoy/comm/comm.hpp>
@@ -21,8 +22,8 @@ namespace convoy::comm {
 template <class Local, class World>
 struct NodeOf;
 
-/// The Comm behind Hierarchical<Direct<Local>, AllReduce<Algorithm<Inter, World>>>.
-template <class Local, class Inter, class World>
+/// The Comm behind Hierarchical<AllReduce<Algorithm<Intra, Local>>, AllReduce<Algorithm<Inter, World>>>.
+template <class Intra, class Local, class Inter, class World>
 class TwoLevel : public Collectives<Inter, World> {
   using Base = Collectives<Inter, World>;
 
@@ -37,6 +38,7 @@ class TwoLevel : public Collectives<Inter, World> {
   TwoLevel(const World& world, const Local& local, const Nodes& nodes, const Options& options = {})
       : Base(world, options),
         nodes_(std::make_unique<Nodes>(nodes)),
+        across_(*nodes_),
         local_(std::make_unique<Engine<Local>>(local, options)) {
     const auto& ranks = nodes_->members(nodes_->node_of(this->rank()));
     if (static_cast<int>(ranks.size()) != local_->size() ||
@@ -102,19 +104,26 @@ class TwoLevel : public Collectives<Inter, World> {
   int second(int bucket) const { return pipeline_.size() + bucket; }
   bool single() const { return nodes_->count() == 1; }
 
-  const detail::Program& local_program(int stage) {
-    if (single()) return local_->program(1, 0, [] { return schedule::Direct{}; });
-    const int shards = nodes_->shards();
-    if (stage == inside) return local_->program(1, 0, [&] { return schedule::DirectReduceScatter{shards}; });
-    return local_->program(1, 0, [&] { return schedule::DirectAllGather{shards}; });
+  template <class S>
+  const detail::Program& local_program(const S& s, std::int64_t count, DType type) {
+    if constexpr (schedule::SharedSchedule<S>) {
+      return local_->program(1, 0, [&] { return s; });
+    } else {
+      const Options& options = local_->options();
+      const int segments = segments_for(count, size_of(type), s.blocks(local_->size()), options);
+      return local_->program(segments, 0, [&] { return segmented(s, segments, options.window); });
+    }
+  }
+  const detail::Program& local_program(int stage, std::int64_t count, DType type) {
+    if (single()) return local_program(Intra{}, count, type);
+    if (stage == inside)
+      return local_program(detail::in_parts<typename Intra::ReduceScatter>(across_.shards), count, type);
+    return local_program(detail::in_parts<typename Intra::AllGather>(across_.shards), count, type);
   }
   const detail::Program& across_program(std::int64_t count, DType type) {
-    using Schedule = detail::Across<Inter>;
-    const Schedule whole{nodes_.get()};
-    const int segments = segments_for(count, size_of(type), whole.blocks(this->size()), this->options());
-    return this->engine_->program(segments, 0, [&] {
-      return Schedule{nodes_.get(), segments, this->options().window};
-    });
+    const int segments = segments_for(count, size_of(type), across_.blocks(this->size()), this->options());
+    return this->engine_->program(segments, 0,
+                                  [&] { return segmented(across_, segments, this->options().window); });
   }
 
   void enter(int stage, int bucket) {
@@ -124,8 +133,9 @@ class TwoLevel : public Collectives<Inter, World> {
     if (stage == outside) local_->begin(second(bucket));
   }
   bool passed(int stage, int bucket) {
-    if (stage == inside) return local_->complete(bucket);
-    if (single()) return true;
+    if (single()) return stage != inside || local_->complete(bucket);
+    // What comes across and back is written where the first half sends from.
+    if (stage == inside) return local_->over(bucket);
     return stage == across ? this->engine_->complete(bucket) : local_->complete(second(bucket));
   }
   bool drive() {
@@ -135,15 +145,17 @@ class TwoLevel : public Collectives<Inter, World> {
   }
 
   std::unique_ptr<Nodes> nodes_;
+  detail::Across<Intra, Inter> across_;
   std::unique_ptr<Engine<Local>> local_;
   std::vector<Range> buckets_;
   Pipeline<3> pipeline_;
 };
 
-template <class Local, class Inter, class World>
-void TwoLevel<Local, Inter, World>::open(const Fingerprint& fingerprint, const Layout& layout) {
+template <class Intra, class Local, class Inter, class World>
+void TwoLevel<Intra, Local, Inter, World>::open(const Fingerprint& fingerprint, const Layout& layout) {
   Fingerprint all = fingerprint;
   all.add("comm nodes", nodes_->count());
+  all.add("comm algorithm inside nodes", Intra::name);
   all.add("comm algorithm", Inter::name);
   Base::agree_on(all, layout, name);
   buckets_.assign(layout.buckets.begin(), layout.buckets.end());
@@ -153,7 +165,7 @@ void TwoLevel<Local, Inter, World>::open(const Fingerprint& fingerprint, const L
   constexpr int halves = (Local::lanes - 1) / 2;
   for (int bucket = 0; bucket < pipeline_.size(); ++bucket) {
     const Range b = buckets_[static_cast<std::size_t>(bucket)];
-    typename Engine<Local>::Slot slot{.program = &local_program(inside),
+    typename Engine<Local>::Slot slot{.program = &local_program(inside, b.size(), DType::f32),
                                       .data = layout.gradients.data() + b.begin,
                                       .count = b.size(),
                                       .reduction = reduction<f32>(sum),
@@ -167,15 +179,15 @@ void TwoLevel<Local, Inter, World>::open(const Fingerprint& fingerprint, const L
                                    .reduction = slot.reduction,
                                    .lane = 1 + bucket % (World::lanes - 1),
                                    .bucket = bucket});
-    slot.program = &local_program(outside);
+    slot.program = &local_program(outside, b.size(), DType::f32);
     slot.reduction = moved(DType::f32);
     slot.lane += halves;
     local_->assign(second(bucket), slot);
   }
 }
 
-template <class Local, class Inter, class World>
-void TwoLevel<Local, Inter, World>::finish(Update update) {
+template <class Intra, class Local, class Inter, class World>
+void TwoLevel<Intra, Local, Inter, World>::finish(Update update) {
   together([&] {
     for (int b = 0; b < pipeline_.size(); ++b)
       if (!pipeline_.begun(b)) pipeline_.start(*this, b);
@@ -197,24 +209,27 @@ void TwoLevel<Local, Inter, World>::finish(Update update) {
   pipeline_.reset();
 }
 
-template <class Local, class Inter, class World>
-void TwoLevel<Local, Inter, World>::all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
+template <class Intra, class Local, class Inter, class World>
+void TwoLevel<Intra, Local, Inter, World>::all_reduce(void* values, std::int64_t count,
+                                                      const Reduction& reduction) {
   Reduction parts = reduction;
   if (!single() && reduction.op == Op::mean) parts.op = Op::sum;  // the same loops, without the division
   together([&] {
-    local_->run(local_program(inside), values, count, parts);
+    local_->run(local_program(inside, count, reduction.type), values, count, parts);
     if (single()) return;
     this->engine_->run(across_program(count, reduction.type), values, count, reduction);
-    local_->run(local_program(outside), values, count, moved(reduction.type));
+    local_->run(local_program(outside, count, reduction.type), values, count, moved(reduction.type));
   });
 }
 
 namespace detail {
 
-template <class Local, class Inter, class World>
-struct Levels<AllReduce<Algorithm<schedule::Direct, Local>, true>, AllReduce<Algorithm<Inter, World>, true>,
-              Nodes> {
-  using type = TwoLevel<Local, Inter, World>;
+template <class Intra, class Local, class Inter, class World>
+struct Levels<AllReduce<Algorithm<Intra, Local>, true>, AllReduce<Algorithm<Inter, World>, true>, Nodes> {
+  static_assert(Divisible<Intra>,
+                "convoy: inside nodes ranks exchange by an all-reduce that names its two halves, such as "
+                "Direct, Ring, HalvingDoubling or Tree");
+  using type = std::conditional_t<Divisible<Intra>, TwoLevel<Intra, Local, Inter, World>, Refused>;
 };
 
 }  // namespace detail

@@ -1,12 +1,13 @@
-// Nodes: which ranks share memory, found out at run time, and the schedule of the exchange between nodes.
+// Nodes: which ranks share memory, found out at run time, and the schedules of the exchanges inside nodes and
+// between them.
 #pragma once
 
 #include <algorithm>
-#include <cstdint>
 #include <string_view>
 #include <vector>
 
 #include <convoy/comm/schedule/direct.hpp>
+#include <convoy/comm/schedule/parts.hpp>
 #include <convoy/comm/schedule/schedule.hpp>
 #include <convoy/core/error.hpp>
 
@@ -29,7 +30,6 @@ class Nodes {
           static_cast<std::size_t>(std::find(seen.begin(), seen.end(), node_of[r]) - seen.begin());
       members_[node].push_back(static_cast<int>(r));
       node_.push_back(static_cast<int>(node));
-      shards_ = std::max(shards_, static_cast<int>(members_[node].size()));
     }
     if (members_.empty()) fail<ConfigError>("there is no node without a rank");
   }
@@ -37,36 +37,42 @@ class Nodes {
   int count() const { return static_cast<int>(members_.size()); }
   int node_of(int rank) const { return node_[static_cast<std::size_t>(rank)]; }
   const std::vector<int>& members(int node) const { return members_[static_cast<std::size_t>(node)]; }
-  /// Into how many parts a buffer is cut between the levels: as many as the largest node has ranks.
-  int shards() const { return shards_; }
-  /// Which rank of a node holds a shard between the two halves inside it.
-  int holder(int shard, int node) const {
-    const auto& ranks = members(node);
-    return ranks[static_cast<std::size_t>(
-        schedule::detail::block_owner(shard, static_cast<int>(ranks.size()), shards_))];
-  }
 
  private:
   std::vector<std::vector<int>> members_;
   std::vector<int> node_;
-  int shards_ = 1;
 };
 
 namespace detail {
 
-/// The middle of a hierarchical all-reduce: `Inter` across nodes on each shard, among those who hold it.
-template <schedule::Schedule Inter>
+/// A half of the exchange inside a node over a buffer cut into `parts` shards.
+template <class Half>
+constexpr auto in_parts(int parts) {
+  if constexpr (schedule::SharedSchedule<Half>)
+    return Half{parts};
+  else
+    return schedule::InParts<Half>{parts};
+}
+
+/// The middle of a hierarchical all-reduce: `Inter` across nodes on each shard, among those who hold it after
+/// the reduce-scatter of `Intra` inside. There are as many shards as the node with most blocks has.
+template <class Intra, schedule::Schedule Inter>
 struct Across {
   static constexpr std::string_view name = "hierarchical";
   static constexpr schedule::Goal goal = schedule::Goal::all_reduce;
   const Nodes* nodes = nullptr;
+  int shards = 1;
   int segments = 1;
   int window = 4;
 
-  int blocks(int) const { return nodes->shards() * Inter{}.blocks(nodes->count()); }
+  explicit Across(const Nodes& all) : nodes(&all) {
+    for (int node = 0; node < all.count(); ++node) shards = std::max(shards, Intra{}.blocks(members(node)));
+  }
+
+  int blocks(int) const { return shards * Inter{}.blocks(nodes->count()); }
   int owner(int block, int) const {
     const int parts = Inter{}.blocks(nodes->count());
-    return nodes->holder(block / parts, Inter{}.owner(block % parts, nodes->count()));
+    return holder(block / parts, Inter{}.owner(block % parts, nodes->count()));
   }
   template <class Emit>
   void steps(int rank, int, Emit&& emit) const {
@@ -74,13 +80,21 @@ struct Across {
     Inter inter{};
     inter.segments = segments;
     if constexpr (requires { inter.window; }) inter.window = window;
-    for (int shard = 0; shard < nodes->shards(); ++shard) {
-      if (nodes->holder(shard, node) != rank) continue;
+    for (int shard = 0; shard < shards; ++shard) {
+      if (holder(shard, node) != rank) continue;
       inter.steps(node, nodes->count(), [&](const schedule::Step& step) {
-        emit(schedule::Step{step.action, step.completes, nodes->holder(shard, step.peer),
+        emit(schedule::Step{step.action, step.completes, holder(shard, step.peer),
                             shard * parts * segments + step.chunk, step.count});
       });
     }
+  }
+
+ private:
+  int members(int node) const { return static_cast<int>(nodes->members(node).size()); }
+  // Which rank of a node holds a shard between the two halves inside it.
+  int holder(int shard, int node) const {
+    const int owner = in_parts<typename Intra::ReduceScatter>(shards).owner(shard, members(node));
+    return nodes->members(node)[static_cast<std::size_t>(owner)];
   }
 };
 
