@@ -212,6 +212,8 @@ TEST_CASE("training gives the same bits sharded or not, and the reproducible one
     const auto ring = oracle::trained(ranks, count, 3), ordered = trained_in_order(ranks, count, 3);
     check_training<comm::Ring<Threads>>(ranks, count, ring, small);
     check_training<comm::Sharded<comm::Ring<Threads>>>(ranks, count, ring, small);
+    // A tree leaves most ranks without a part of their own, and a shard for each takes the ring's halves.
+    check_training<comm::Sharded<comm::Tree<Threads>>>(ranks, count, ring, small);
     for (const comm::Options& options : {small, comm::Options{.deadline = Seconds(20)}}) {
       check_training<comm::Direct<Threads>>(ranks, count, ordered, options);
       check_training<comm::Sharded<comm::Direct<Threads>>>(ranks, count, ordered, options);
