@@ -140,7 +140,8 @@ class Threads::World {
 
   /// Calls `body(Threads)` on `size` threads, one for each rank, and returns when all have ended. If a body
   /// throws, the others' waits for that rank end at once with a CommError. The first exception that is not
-  /// a CommError, or the first of all, is thrown again here: the cause rather than what came of it.
+  /// a CommError, or the first of all, is thrown again here: the cause rather than what came of it. If the
+  /// system refuses a thread, none calls `body`, and an Error says so.
   template <class Body>
   void run(Body&& body) {
     const auto world = std::make_shared<detail::ThreadWorld>(size_);
@@ -156,7 +157,11 @@ class Threads::World {
       cause = rank;
       certain = is_cause;
     };
+    enum Gate : int { closed, open, given_up };
+    std::atomic<int> gate{closed};
     const auto rank_main = [&](int rank) {
+      gate.wait(closed);
+      if (gate == given_up) return;
       try {
         body(Threads(world, rank));
         world->leave(rank, detail::Life::ended, {});
@@ -170,8 +175,17 @@ class Threads::World {
     };
     std::vector<std::thread> threads;
     threads.reserve(static_cast<std::size_t>(size_));
-    for (int rank = 0; rank < size_; ++rank) threads.emplace_back(rank_main, rank);
+    std::string refusal;
+    try {
+      for (int rank = 0; rank < size_; ++rank) threads.emplace_back(rank_main, rank);
+    } catch (const std::exception& e) {
+      refusal = e.what();
+    }
+    const auto started = static_cast<int>(threads.size());
+    gate = started == size_ ? open : given_up;
+    gate.notify_all();
     for (std::thread& thread : threads) thread.join();
+    if (started < size_) fail("the system refuses a thread for rank ", started, " of ", size_, ": ", refusal);
     if (cause >= 0) std::rethrow_exception(thrown[static_cast<std::size_t>(cause)]);
   }
 
