@@ -210,6 +210,9 @@ Engine<T>::Engine(const T& where, const Options& options)
       options_(options),
       arenas_(*this),
       lanes_(static_cast<std::size_t>(T::lanes)) {
+  static_assert(T::lanes >= 3,
+                "convoy: an exchange needs a transport of at least 3 lanes: one for operations that a caller "
+                "waits for, and two for buckets, which may go through two exchanges in a row");
   if constexpr (requires { port_.transport.expect_sizes(); }) port_.transport.expect_sizes();
   const transport::Pacing pacing = transport::pacing(port_.transport);
   if (options_.segment_bytes == 0) options_.segment_bytes = pacing.segment_bytes;
