@@ -56,6 +56,7 @@ TEST_CASE_TEMPLATE("two levels give the sum, mean and extremes of all ranks", A,
     for (std::int64_t count : {0, 1, 100, 7'001}) {
       const int ranks = static_cast<int>(node_of.size());
       std::atomic<int> right{0};
+      std::atomic<std::int64_t> bytes{0};
       Threads::World(ranks).run([&](Threads endpoint) {
         A exchange(endpoint, comm::Nodes(node_of), small);
         std::vector<float> sum(static_cast<std::size_t>(count)), least = whole<float>(0, count);
@@ -68,6 +69,7 @@ TEST_CASE_TEMPLATE("two levels give the sum, mean and extremes of all ranks", A,
         }
         auto values = whole<float>(exchange.rank(), count);
         exchange.all_reduce(std::span<float>(values), comm::sum);
+        bytes += exchange.traffic().bytes;
         right += oracle::same_bits(values, sum);
         values = whole<float>(exchange.rank(), count);
         exchange.all_reduce(std::span<float>(values), comm::min);
@@ -83,6 +85,9 @@ TEST_CASE_TEMPLATE("two levels give the sum, mean and extremes of all ranks", A,
       CAPTURE(ranks);
       CAPTURE(count);
       CHECK(right == 4 * ranks);
+      // Each element leaves a node as often as a ring or a tree of nodes sends it, whoever holds it inside.
+      if (!std::is_same_v<A, Levels<comm::HalvingDoubling>>)
+        CHECK(bytes == 2 * (comm::Nodes(node_of).count() - 1) * count * 4);
     }
 }
 

@@ -19,13 +19,14 @@ using transport::Mpi;
 namespace {
 
 using Levels = schedule::Hierarchical<schedule::HalvingDoubling, schedule::Tree, schedule::Every<2>>;
+using Trees = schedule::Hierarchical<schedule::Tree, schedule::Tree, schedule::Sizes<3, 1>>;
 
 const comm::Options small{.deadline = Seconds(30), .segment_bytes = 256, .window = 2};
 
 }  // namespace
 
 TEST_CASE_TEMPLATE("an algorithm over mpi gives the bits, messages and bytes of its schedule", S,
-                   schedule::HalvingDoubling, schedule::Tree, Levels) {
+                   schedule::HalvingDoubling, schedule::Tree, Levels, Trees) {
   comm::AllReduce<comm::Algorithm<S, Mpi>> exchange(Mpi{}, small);
   const int ranks = exchange.size(), rank = exchange.rank();
   for (std::int64_t count : {0, 1, 17, 100, 4099, 20'000}) {
