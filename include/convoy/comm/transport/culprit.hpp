@@ -31,15 +31,27 @@ int accused_in_the_end(T& transport, int peer) {
   return at == transport.rank() ? peer : at;
 }
 
+// Whether nobody will name another: those from `culprit` on have said their last word, or they lead back to
+// this rank or to each other, as where two have sent each other something else than was expected.
+template <Transport T>
+bool settled(T& transport, int culprit) {
+  int at = culprit;
+  for (int hops = 0; hops < transport.size() && at != transport.rank(); ++hops) {
+    if (transport.departed(at).empty()) return false;
+    const int next = transport.accused(at);
+    if (next < 0 || next == at) break;
+    at = next;
+  }
+  return true;
+}
+
 // Waits, a fifth of the deadline and a second at most, until nobody will name another.
 template <Transport T>
 Blame find(T& transport, int peer, Seconds deadline, std::string reason) {
   const Deadline grace(std::min<Seconds>(Seconds(1), deadline / 5));
   for (;;) {
     const int culprit = accused_in_the_end(transport, peer);
-    const int accused = transport.accused(culprit);
-    const bool settled = (accused < 0 || accused == culprit) && !transport.departed(culprit).empty();
-    if (settled || grace.expired()) {
+    if (settled(transport, culprit) || grace.expired()) {
       if (culprit != peer) reason += concat("; it is rank ", culprit, " that everyone waits for");
       return {culprit, std::move(reason)};
     }
