@@ -5,13 +5,17 @@
 #include <cmath>
 #include <functional>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <doctest/doctest.h>
 
+#include "comm_mismatch.hpp"
 #include <convoy/comm/exchange/all_reduce.hpp>
+#include <convoy/comm/exchange/halves.hpp>
+#include <convoy/comm/transport/checked.hpp>
 #include <convoy/core/memory.hpp>
 
 using namespace convoy;
@@ -100,6 +104,63 @@ TEST_CASE("spans of different sizes: the sentence names both ranks and both size
             contains(s, "rank 0 sent 208 bytes where rank 1 expects 320");
   }
   CHECK(named);
+}
+
+TEST_CASE_TEMPLATE("different operations with as many bytes: the sentence says who does what", C,
+                   comm::Direct<Threads>, comm::Ring<Threads>, comm::Ring<transport::Checked<Threads>>) {
+  // A third rank may see less of it there, and then waits a second for a better answer.
+  constexpr bool checked = !std::is_constructible_v<C, Threads, comm::Options>;
+  for (const int ranks : {2, 3})
+    for (const mismatch::Row& row : mismatch::rows) {
+      if (ranks > row.ranks || (ranks > 2 && checked)) continue;
+      std::vector<std::string> said(static_cast<std::size_t>(ranks));
+      Threads::World(ranks).run([&](Threads endpoint) {
+        const comm::Options options{.deadline = mismatch::deadline};
+        const auto rank = static_cast<std::size_t>(endpoint.rank());
+        std::conditional_t<checked, transport::Checked<Threads>, Threads> where(endpoint);
+        C comm(where, options);
+        said[rank] = mismatch::said_of(row, comm);
+      });
+      CHECK(mismatch::complaint(row, said) == "");
+    }
+}
+
+TEST_CASE("a sum in the order of ranks does not meet a maximum") {
+  const auto said = sentences(2, [](Threads endpoint) {
+    comm::Reproducible<comm::Ring<Threads>> comm(endpoint, patient);
+    std::vector<float> values(1000);
+    if (endpoint.rank() == 0)
+      comm.all_reduce(std::span<float>(values), comm::sum);
+    else
+      comm.all_reduce(std::span<float>(values), comm::max);
+  });
+  for (const std::string& s : said)
+    CHECK((contains(s, "rank 0 is in all_to_all sum of f32 where rank 1 is in all_to_all max of f32") ||
+           contains(s, "rank 1 is in all_to_all max of f32 where rank 0 is in all_to_all sum of f32")));
+}
+
+TEST_CASE("a purpose is the same number everywhere, and can be read again") {
+  using comm::detail::Purpose;
+  std::set<std::uint16_t> numbers;
+  Purpose read;
+  for (int goal = 0; goal <= static_cast<int>(schedule::Goal::all_to_all); ++goal)
+    for (int op = -1; op <= static_cast<int>(comm::Op::max); ++op)
+      for (int type = 0; type <= static_cast<int>(DType::u8); ++type)
+        for (int which : {-1, 0, 1, 7, 254}) {
+          const Purpose p{static_cast<schedule::Goal>(goal), op >= 0, op < 0 ? comm::Op::sum : comm::Op(op),
+                          static_cast<DType>(type), which};
+          numbers.insert(p.number());
+          REQUIRE(Purpose::read(p.number(), read));
+          CHECK(read.goal == p.goal);
+          CHECK(read.combines == p.combines);
+          CHECK(read.op == p.op);
+          CHECK(read.type == p.type);
+          CHECK(read.which == p.which);
+        }
+  CHECK(numbers.size() == 5u * 5u * 6u * 5u);
+  CHECK_FALSE(Purpose::read(0, read));
+  // Ranks with other builds of the program count alike.
+  CHECK(Purpose{schedule::Goal::all_reduce, true, comm::Op::max, DType::f64, 3}.number() == (4 << 8 | 20));
 }
 
 TEST_CASE("a rank that fails ends the others at once, with its reason") {

@@ -30,6 +30,7 @@ struct Reduction {
   DType type = DType::u8;
   Op op = Op::sum;
   Fold fold = &detail::copy_with<1>;
+  bool divides = true;  ///< a mean is divided where this exchange completes, rather than in a later one
 };
 
 /// For elements that only move.

@@ -13,6 +13,7 @@
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/error.hpp>
 #include <convoy/comm/exchange/program.hpp>
+#include <convoy/comm/exchange/purpose.hpp>
 #include <convoy/comm/kernel.hpp>
 #include <convoy/comm/schedule/price.hpp>
 #include <convoy/comm/schedule/schedule.hpp>
@@ -30,6 +31,7 @@ struct Port {
   T transport;
   Traffic traffic;
   std::vector<int> names;  ///< as which ranks these are known; empty: as they are
+  int buckets = 0;         ///< how many there are
 
   int rank() const { return transport.rank(); }
   int size() const { return transport.size(); }
@@ -129,6 +131,7 @@ class Flight {
   double scale_ = 1;
   bool streams_ = false;
   int lane_ = 0, bucket_ = -1;
+  std::uint16_t purpose_ = 0;
   std::vector<void*> peers_, into_;  // the ranks' buffers; of one fold
   std::vector<const void*> from_;
   State state_ = State::idle;
@@ -151,9 +154,11 @@ std::size_t Flight<T>::prepare(Port& port, const Cargo& cargo) {
   grain_ = schedule::grain_of(static_cast<std::int64_t>(element_));
   reduce_ = cargo.reduction.loop;
   fold_ = cargo.reduction.fold;
-  scale_ = cargo.reduction.op == Op::mean ? 1.0 / port.size() : 1;
+  scale_ = cargo.reduction.op == Op::mean && cargo.reduction.divides ? 1.0 / port.size() : 1;
   bucket_ = cargo.bucket;
   lane_ = cargo.lane;
+  port.buckets = std::max(port.buckets, bucket_ + 1);
+  purpose_ = Purpose::of(program.goal, cargo.reduction, bucket_, port.name_of(program.root)).number();
   state_ = State::idle;
   const std::size_t bytes = static_cast<std::size_t>(count_) * element_;
   outside_ = nullptr;
@@ -233,6 +238,7 @@ void Flight<T>::announce(Port& port, [[maybe_unused]] std::byte* scratch) {
         into = address(s, r);
       }
     }
+    transport::set_purpose(requests_[posted_], purpose_);
     port.transport.receive(requests_[posted_], s.peer, lane_, into, bytes_of(r));
   }
 }
@@ -245,12 +251,14 @@ bool Flight<T>::execute(Port& port, const Program::Step& s, const Range& r) {
   switch (s.act) {
     case Act::send:
     case Act::expose:
+      transport::set_purpose(request, purpose_);
       if (!port.transport.send(request, s.peer, lane_, mine, bytes)) return false;
       ++port.traffic.messages;
       if (s.act == Act::send) port.traffic.bytes += static_cast<std::int64_t>(bytes);
       return true;
     case Act::post:
       if constexpr (requires { T::copy_bytes; }) {
+        transport::set_purpose(request, purpose_);
         if (!port.transport.post(request, s.peer, mine, bytes)) return false;
         ++port.traffic.messages;
       }
@@ -270,6 +278,9 @@ bool Flight<T>::execute(Port& port, const Program::Step& s, const Range& r) {
   }
   if (posted_ <= at_ || unreleased(port, s) >= 0) return false;
   const transport::Arrival arrival = port.transport.arrived(request);
+  if (const auto other = transport::purpose_of(request, purpose_); other != purpose_)
+    throw CommError(describe(port, at_, 0), contrast(port.name_of(s.peer), other, port.name_of(port.rank()),
+                                                     purpose_, bucket_, port.buckets));
   if (arrival.data == nullptr) return false;
   if (arrival.bytes != bytes)
     throw CommError(describe(port, at_, 0),

@@ -132,8 +132,9 @@ class Halves : public Collectives<S, T> {
     if (inbox_.size() < slots * size_of(reduction.type))
       inbox_ = Buffer<std::byte>(slots * size_of(reduction.type), this->engine_->inboxes());
     sources_.resize(static_cast<std::size_t>(this->size()));
+    // Nothing is combined on the way, but all ranks must mean the same.
     this->engine_->run(this->template half<schedule::AllToAll>(count, reduction.type), values, count,
-                       moved(reduction.type), inbox_.data());
+                       reduction, inbox_.data());
     fold(values, count, reduction, inbox_.data());
   }
 
@@ -171,12 +172,11 @@ void Halves<S, T, ordered, sharded>::open(const Fingerprint& fingerprint, const 
     if constexpr (sorts) {
       inboxes_.emplace_back(n * static_cast<std::size_t>(own_of(b).size()), this->engine_->inboxes());
       first.program = &this->template half<schedule::AllToAll>(b.size(), DType::f32);
-      first.reduction = moved(DType::f32);
       first.inbox = inboxes_.back().data();
     } else {
       first.program = &this->template half<ReduceScatter>(b.size(), DType::f32);
-      first.reduction = reduction<f32>(sum);
     }
+    first.reduction = reduction<f32>(sum);
     then.program = &this->template half<AllGather>(b.size(), DType::f32);
     then.reduction = moved(DType::f32);
     then.lane += lanes;

@@ -213,7 +213,7 @@ template <class Intra, class Local, class Inter, class World>
 void TwoLevel<Intra, Local, Inter, World>::all_reduce(void* values, std::int64_t count,
                                                       const Reduction& reduction) {
   Reduction parts = reduction;
-  if (!single() && reduction.op == Op::mean) parts.op = Op::sum;  // the same loops, without the division
+  parts.divides = single();
   together([&] {
     local_->run(local_program(inside, count, reduction.type), values, count, parts);
     if (single()) return;

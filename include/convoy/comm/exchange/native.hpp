@@ -66,7 +66,7 @@ class Native : public Collectives<schedule::Ring, transport::Mpi> {
     all_reduce(values, op);
   }
   void all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
-    const auto [loop, type, op, fold] = reduction;
+    const auto [loop, type, op, fold, divides] = reduction;
     const MPI_Datatype datatype = type == DType::f32   ? MPI_FLOAT
                                   : type == DType::f64 ? MPI_DOUBLE
                                   : type == DType::i32 ? MPI_INT32_T
@@ -85,7 +85,7 @@ class Native : public Collectives<schedule::Ring, transport::Mpi> {
       done += piece;
       at += static_cast<std::size_t>(piece) * size_of(type);
     }
-    if (op != Op::mean) return;
+    if (op != Op::mean || !divides) return;
     if (type == DType::f32)
       scale(static_cast<float*>(values), count);
     else

@@ -84,6 +84,7 @@ struct Program {
   };
   std::string_view name;
   const char* kind;
+  schedule::Goal goal;
   int blocks = 1, segments = 1, root = 0, rank = 0;
   std::vector<Step> steps;
   std::vector<int> guards;
@@ -99,7 +100,12 @@ struct Program {
 
   template <schedule::Schedule S>
   Program(const S& s, int my_rank, int size, int root_rank)
-      : name(S::name), kind(&detail::kind<S>), segments(s.segments), root(root_rank), rank(my_rank) {
+      : name(S::name),
+        kind(&detail::kind<S>),
+        goal(S::goal),
+        segments(s.segments),
+        root(root_rank),
+        rank(my_rank) {
     const auto place = [&](int chunk) {
       if constexpr (requires { s.places(size); })
         return s.place(chunk / segments, rank, size) * segments + chunk % segments;
@@ -123,6 +129,7 @@ struct Program {
   Program(const S& s, int my_rank, int size, int root_rank)
       : name(S::name),
         kind(&detail::kind<S>),
+        goal(S::goal),
         blocks(s.blocks(size)),
         root(root_rank),
         rank(my_rank),

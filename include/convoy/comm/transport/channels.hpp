@@ -41,7 +41,8 @@ struct ChannelLane {
     std::atomic<std::uint64_t> published{0};  // this message's number, from 1
     std::uint64_t place = 0;
     std::uint64_t bytes = 0;
-    std::uint64_t copied = 0;  // whether they lie in the channel
+    bool copied = false;  // whether they lie in the channel
+    std::uint16_t purpose = 0;
   };
   static_assert(sizeof(Slot) == 32);
   alignas(128) Slot slots[channel_capacity];
@@ -111,6 +112,7 @@ class Endpoint {
     std::uint64_t sequence = 0;
     int peer = -1;
     bool reading = false;
+    std::uint16_t purpose = 0;
   };
 
   int rank() const { return rank_; }
@@ -119,12 +121,12 @@ class Endpoint {
 
   bool send(Request& request, int peer, int lane, const void* data, std::size_t bytes) {
     ChannelLane& l = world_->channel(space_, rank_, peer).lane[lane];
-    request = {&l, l.next_send, peer, false};
+    begin(request, l, l.next_send, peer);
     if (!room(l, capacity)) return false;
     ChannelLane::Slot& slot = l.slots[l.next_send % capacity];
     slot.place = world_->place_of(rank_, data, bytes);
-    slot.copied = 0;
-    publish(l, slot, peer, bytes);
+    slot.copied = false;
+    publish(l, slot, request, bytes);
     return true;
   }
 
@@ -132,18 +134,18 @@ class Endpoint {
   bool post(Request& request, int peer, const void* data, std::size_t bytes) {
     Channel& c = world_->channel(space_, rank_, peer);
     ChannelLane& l = c.lane[0];
-    request = {&l, l.next_send, peer, false};
+    begin(request, l, l.next_send, peer);
     if (!room(l, channel_copies)) return false;
     ChannelLane::Slot& slot = l.slots[l.next_send % capacity];
-    slot.copied = 1;
+    slot.copied = true;
     std::memcpy(c.copies[l.next_send % channel_copies], data, bytes);
-    publish(l, slot, peer, bytes);
+    publish(l, slot, request, bytes);
     return true;
   }
 
   void receive(Request& request, int peer, int lane, void*, std::size_t) {
     ChannelLane& l = world_->channel(space_, peer, rank_).lane[lane];
-    request = {&l, l.next_receive++, peer, false};
+    begin(request, l, l.next_receive++, peer);
   }
 
   bool sent(Request& request) {
@@ -154,6 +156,7 @@ class Endpoint {
     ChannelLane& l = *request.lane;
     const ChannelLane::Slot& slot = l.slots[request.sequence % capacity];
     if (slot.published.load(std::memory_order_seq_cst) != request.sequence + 1) return {};
+    request.purpose = slot.purpose;
     // The sender may be gone with its memory: it withdraws first, and waits for those who are reading.
     l.reading.store(1, std::memory_order_seq_cst);
     if (world_->rank(request.peer).withdrawn.load(std::memory_order_seq_cst)) {
@@ -162,9 +165,8 @@ class Endpoint {
     }
     request.reading = true;
     const void* data =
-        slot.copied != 0
-            ? world_->channel(space_, request.peer, rank_).copies[request.sequence % channel_copies]
-            : world_->at(rank_, request.peer, slot.place);
+        slot.copied ? world_->channel(space_, request.peer, rank_).copies[request.sequence % channel_copies]
+                    : world_->at(rank_, request.peer, slot.place);
     if (data == nullptr) cancel(request);
     return {data, static_cast<std::size_t>(slot.bytes)};
   }
@@ -240,16 +242,24 @@ class Endpoint {
  private:
   static constexpr Seconds reading_grace{1};
 
+  // All but its purpose.
+  static void begin(Request& request, ChannelLane& l, std::uint64_t sequence, int peer) {
+    request.lane = &l;
+    request.sequence = sequence;
+    request.peer = peer;
+    request.reading = false;
+  }
   // Whether fewer than `most` messages of a lane are under way.
   static bool room(ChannelLane& l, std::uint64_t most) {
     if (l.next_send - l.known_consumed < most) return true;
     l.known_consumed = l.consumed.load(std::memory_order_acquire);
     return l.next_send - l.known_consumed < most;
   }
-  void publish(ChannelLane& l, ChannelLane::Slot& slot, int peer, std::size_t bytes) {
+  void publish(ChannelLane& l, ChannelLane::Slot& slot, const Request& request, std::size_t bytes) {
     slot.bytes = bytes;
+    slot.purpose = request.purpose;
     slot.published.store(++l.next_send, std::memory_order_seq_cst);
-    world_->rank(peer).bell.ring();
+    world_->rank(request.peer).bell.ring();
   }
 
   // Whether a peer may still be reading this rank's memory.

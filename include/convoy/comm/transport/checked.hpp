@@ -90,6 +90,7 @@ class Checked : public Decorator<T> {
     typename T::Request body{}, trailer{};
     std::uint64_t sequence = 0;
     int peer = -1, lane = 0;
+    std::uint16_t purpose = 0;
     std::size_t bytes = 0;  // at most
     bool half = false;      // the body is posted, the trailer not yet
     bool compared = false;
@@ -104,6 +105,7 @@ class Checked : public Decorator<T> {
 
   bool send(Request& request, int peer, int lane, const void* data, std::size_t bytes) {
     if (!request.half) {
+      set_purpose(request.body, request.purpose);
       if (!inner_.send(request.body, peer, lane, data, bytes)) return false;
       request.half = true;
       request.check = state_->take(memory_resource());
@@ -120,6 +122,7 @@ class Checked : public Decorator<T> {
     request.bytes = bytes;
     request.compared = false;
     request.check = state_->take(memory_resource());
+    set_purpose(request.body, request.purpose);
     inner_.receive(request.body, peer, lane, into, bytes);
     inner_.receive(request.trailer, peer, lane, request.check, sizeof *request.check);
     request.sequence = request.body.sequence / 2;
@@ -134,7 +137,9 @@ class Checked : public Decorator<T> {
     if (request.compared) return request.arrival;
     const Arrival body = inner_.arrived(request.body);
     if (body.data == nullptr) return {};
-    if (body.bytes > request.bytes) return body;  // judged by who expects less; it may not be there at all
+    const std::uint16_t purpose = std::exchange(request.purpose, purpose_of(request.body, request.purpose));
+    // Judged by who expects something else; it may not be there at all.
+    if (body.bytes > request.bytes || request.purpose != purpose) return body;
     const Arrival trailer = inner_.arrived(request.trailer);
     if (trailer.data == nullptr) return {};
     std::uint64_t expected = 0;

@@ -39,6 +39,7 @@ class Faulty : public Decorator<T> {
   struct Request {
     typename T::Request inner{};
     std::uint64_t sequence = 0;
+    std::uint16_t purpose = 0;
     Clock::time_point due{};
     bool lost = false, is_short = false, turned = false, drawn = false;
     std::vector<std::byte> copy{};
@@ -64,12 +65,14 @@ class Faulty : public Decorator<T> {
 
   bool send(Request& request, int peer, int lane, const void* data, std::size_t bytes) {
     if (numbers_->uniform(0, 1) < faults_.fail) fail("rank ", inner_.rank(), " fails, as it was told to");
+    set_purpose(request.inner, request.purpose);
     const bool posted = inner_.send(request.inner, peer, lane, data, bytes);
     request.sequence = request.inner.sequence;
     return posted;
   }
   void receive(Request& request, int peer, int lane, void* into, std::size_t bytes) {
     request.drawn = false;
+    set_purpose(request.inner, request.purpose);
     inner_.receive(request.inner, peer, lane, into, bytes);
     request.sequence = request.inner.sequence;
   }
@@ -89,6 +92,7 @@ class Faulty : public Decorator<T> {
     if (request.lost || Clock::now() < request.due) return {};
     Arrival arrival = inner_.arrived(request.inner);
     if (arrival.data == nullptr) return {};
+    request.purpose = purpose_of(request.inner, request.purpose);
     if (request.is_short && arrival.bytes > 0) --arrival.bytes;
     if (request.turned && arrival.bytes > 0) {
       if (request.copy.empty()) {

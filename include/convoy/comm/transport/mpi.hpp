@@ -1,10 +1,10 @@
 // Mpi: messages by MPI_Isend and MPI_Irecv, raw: Boost.MPI's own allocate on every message. The number of a
-// message is in its tag, so that a message of another exchange is never taken for this one, and its size in a
-// few bits: where Open MPI 4.1 copies between processes at once, it writes all of a message that is longer
-// than the memory it was to go to, and only then says that it was too long. One of another size has another
-// tag and stays where it is, until whoever waits for it looks what there is instead. Persistent
-// requests would fix the tag and gain nothing: with Open MPI 4.1 in a node they take 1.6 times as long for 64
-// bytes, which MPI_Isend alone sends inline, and within 3% as long from 1 KiB to 256 KiB.
+// message is in its tag, so that a message of another exchange is never taken for this one, and its size and
+// purpose in a few bits: where Open MPI 4.1 copies between processes at once, it writes all of a message that
+// is longer than the memory it was to go to, and only then says that it was too long. One of another size or
+// purpose has another tag and stays where it is, until whoever waits for it looks what there is instead.
+// Persistent requests would fix the tag and gain nothing: with Open MPI 4.1 in a node they take 1.6 times as
+// long for 64 bytes, which MPI_Isend alone sends inline, and within 3% as long from 1 KiB to 256 KiB.
 #pragma once
 
 #include <algorithm>
@@ -40,6 +40,7 @@ class Mpi {
     std::uint64_t sequence = 0;
     int peer = -1, lane = 0;
     bool over = false;
+    std::uint16_t purpose = 0;
 
     // MPI has refused to go on with it.
     bool lost() const { return !over && handle == MPI_REQUEST_NULL; }
@@ -87,19 +88,19 @@ class Mpi {
   void expect_sizes() { state_->exact = true; }
 
   bool send(Request& request, int peer, int lane, const void* data, std::size_t bytes) {
-    request = {MPI_REQUEST_NULL, nullptr, bytes, state_->next(state_->sends, peer, lane), peer, lane, false};
+    start(request, peer, lane, nullptr, bytes, state_->sends);
     const Extent extent(bytes);
-    const int code = MPI_Isend(data, extent.count, extent.type, peer,
-                               state_->tag(lane, request.sequence, bytes), state_->comm, &request.handle);
+    const int code = MPI_Isend(data, extent.count, extent.type, peer, state_->tag_of(request), state_->comm,
+                               &request.handle);
     if (code != MPI_SUCCESS) lose(request, code, "MPI_Isend");
     return true;
   }
 
   void receive(Request& request, int peer, int lane, void* into, std::size_t bytes) {
-    request = {MPI_REQUEST_NULL, into, bytes, state_->next(state_->receives, peer, lane), peer, lane, false};
+    start(request, peer, lane, into, bytes, state_->receives);
     const Extent extent(bytes);
-    const int code = MPI_Irecv(into, extent.count, extent.type, peer,
-                               state_->tag(lane, request.sequence, bytes), state_->comm, &request.handle);
+    const int code = MPI_Irecv(into, extent.count, extent.type, peer, state_->tag_of(request), state_->comm,
+                               &request.handle);
     if (code != MPI_SUCCESS) lose(request, code, "MPI_Irecv");
   }
 
@@ -124,7 +125,8 @@ class Mpi {
       if (kind != MPI_ERR_TRUNCATE) {
         if (code != MPI_SUCCESS) return lose(request, code, "MPI_Test"), Arrival{};
         if (flag == 0) {
-          if (state_->exact && ++state_->tests % 64 == 0) return of_another_size(request);
+          if (state_->exact && (++state_->tests % 64 == 0 || state_->has_given_up(request.peer)))
+            return something_else(request);
           return {};
         }
       }
@@ -190,7 +192,7 @@ class Mpi {
   std::string_view departed(int peer) {
     if (++state_->looks % 64 == 0) listen();
     const auto p = static_cast<std::size_t>(peer);
-    return state_->accused[p] >= 0 ? "that rank has given up" : std::string_view(state_->lost[p]);
+    return state_->has_given_up(peer) ? "that rank has given up" : std::string_view(state_->lost[p]);
   }
 
  private:
@@ -222,6 +224,13 @@ class Mpi {
     int count = 1;
   };
 
+  void start(Request& request, int peer, int lane, void* into, std::size_t bytes,
+             std::vector<std::uint64_t>& numbers) {
+    const std::uint64_t number =
+        numbers[static_cast<std::size_t>(peer) * lanes + static_cast<std::size_t>(lane)]++;
+    request = {MPI_REQUEST_NULL, into, bytes, number, peer, lane, false, request.purpose};
+  }
+
   // Some libraries notice that a process is gone. What cannot be sent to it or come from it is never over.
   void lose(Request& request, int code, const char* call) {
     request.handle = MPI_REQUEST_NULL;
@@ -238,17 +247,18 @@ class Mpi {
       nap(round);
   }
 
-  // What has come under the number that is waited for, but not under its size.
-  Arrival of_another_size(Request& request) {
+  // What has come under the number that is waited for, but not under its size and purpose.
+  Arrival something_else(Request& request) {
     int flag = 0;
     MPI_Status status;
     mpi::check(MPI_Iprobe(request.peer, MPI_ANY_TAG, state_->comm, &flag, &status), "MPI_Iprobe");
     if (flag == 0 || !state_->is(status.MPI_TAG, request.lane, request.sequence)) return {};
     MPI_Count size = 0;
     MPI_Get_elements_x(&status, MPI_BYTE, &size);
-    if (static_cast<std::size_t>(size) == request.bytes) return {};
+    if (status.MPI_TAG == state_->tag_of(request)) return {};
     cancel(request);
     request.bytes = static_cast<std::size_t>(size);
+    request.purpose = state_->purpose_in(status.MPI_TAG, request);
     return {request.into, request.bytes};
   }
 
@@ -272,8 +282,8 @@ class Mpi {
     bool owned = false;
     int rank = 0, size = 1;
     std::uint64_t span = 1;   // of tags of a lane
-    std::uint64_t sizes = 1;  // kinds of sizes in it
-    bool exact = false;       // the size counts
+    std::uint64_t kinds = 1;  // of sizes and purposes in it
+    bool exact = false;       // these count
     Seconds limit{60};
     int patience = 300;
     bool one_node = false;
@@ -302,7 +312,7 @@ class Mpi {
       mpi::check(MPI_Comm_get_attr(comm, MPI_TAG_UB, static_cast<void*>(&upper), &set), "MPI_Comm_get_attr");
       const int largest = set ? *static_cast<int*>(upper) : 32767;
       span = static_cast<std::uint64_t>(std::min(largest, (1 << 28) - 1) / (lanes + 1));
-      sizes = span / numbers;
+      kinds = span / numbers;
       sends.assign(static_cast<std::size_t>(size) * lanes, 0);
       accused.assign(static_cast<std::size_t>(size), -1);
       lost.assign(static_cast<std::size_t>(size), {});
@@ -322,15 +332,24 @@ class Mpi {
       one_node = neighbours == size;
       patience = one_node ? patience_of(neighbours) : 300;
     }
-    std::uint64_t next(std::vector<std::uint64_t>& counters, int peer, int lane) const {
-      return counters[static_cast<std::size_t>(peer) * lanes + static_cast<std::size_t>(lane)]++;
-    }
+    bool has_given_up(int peer) const { return accused[static_cast<std::size_t>(peer)] >= 0; }
     // Messages of a lane keep their order, so that their numbers may come round soon.
     static constexpr std::uint64_t numbers = 256;
-    int tag(int lane, std::uint64_t sequence, std::size_t bytes) const {
-      const std::uint64_t of_size = exact ? (bytes * 0x9e3779b97f4a7c15u >> 32) % sizes : 0;
-      return static_cast<int>(static_cast<std::uint64_t>(lane) * span + of_size * numbers +
-                              sequence % numbers);
+    static constexpr std::uint64_t hash(std::size_t bytes) { return bytes * 0x9e3779b97f4a7c15u >> 32; }
+    int tag(int lane, std::uint64_t sequence, std::uint64_t kind) const {
+      return static_cast<int>(static_cast<std::uint64_t>(lane) * span + kind * numbers + sequence % numbers);
+    }
+    int tag_of(const Request& r) const {
+      return tag(r.lane, r.sequence, exact ? (hash(r.bytes) + r.purpose) % kinds : 0);
+    }
+    // What a message of the request's size is for. Where all purposes have a tag (28 bits do), each can be
+    // told.
+    std::uint16_t purpose_in(int tag, const Request& r) const {
+      if (tag == tag_of(r)) return r.purpose;
+      const std::uint64_t kind = static_cast<std::uint64_t>(tag) % span / numbers;
+      const std::uint64_t purpose = (kind + kinds - hash(r.bytes) % kinds) % kinds;
+      constexpr std::uint64_t most = std::numeric_limits<std::uint16_t>::max();
+      return kinds > most && purpose <= most ? static_cast<std::uint16_t>(purpose) : std::uint16_t{0};
     }
     bool is(int tag, int lane, std::uint64_t sequence) const {
       const auto t = static_cast<std::uint64_t>(tag);

@@ -26,7 +26,7 @@ struct Arrival {
 /// `one_thread()`, whether all calls must come from one thread.
 /// `expect_sizes()`, said on all ranks before the first message: each is as long as its receiver says, and
 /// one that is not must not come near its memory. `post(request, peer, data, bytes)`, which sends a copy of
-/// at most `copy_bytes` in lane 0, so that nobody waits until it is `sent`.
+/// at most `copy_bytes` in lane 0, so that nobody waits until it is `sent`. `Request::purpose`, see there.
 ///
 /// Messages of one (peer, lane) keep their order and are numbered from 0; lanes are independent of each
 /// other. A value of a transport is a light handle, copied freely; it is used by one thread at a time.
@@ -80,6 +80,23 @@ concept Transport =
       { t.withdraw(reason) } noexcept;
     };
 // clang-format on
+
+/// What a message is for: a number that the engine gives to a request before it is sent or received, if there
+/// is a place for it, `std::uint16_t Request::purpose = 0`. It goes along with the message. Once a receive
+/// has met one (whose bytes may be gone with the sender) `arrived` leaves the sender's in the request, or 0
+/// if it is another that cannot be told: so the engine finds out that two ranks do different things with as
+/// many bytes. A transport without it is as good in all else.
+template <class Request>
+void set_purpose(Request& request, [[maybe_unused]] std::uint16_t purpose) {
+  if constexpr (requires { request.purpose; }) request.purpose = purpose;
+}
+template <class Request>
+std::uint16_t purpose_of(const Request& request, [[maybe_unused]] std::uint16_t unless_known) {
+  if constexpr (requires { request.purpose; })
+    return request.purpose;
+  else
+    return unless_known;
+}
 
 /// How a long block is sent where nobody says: in segments of so many bytes, so many of them under way at a
 /// time.
