@@ -92,7 +92,9 @@ template <class T>
 comm::Any comm_of(const Policy& policy, const Place<T>& place) {
   comm::Options options = place.options;
   options.codec = policy.codec;
-  options.codec_warm_up = 0;  // as in most steps of a training
+  if (policy.codec == "topk" || policy.codec == "powersgd")
+    options.codec_warm_up = 0;  // as in most steps of a training
+  if (!policy.serves) options.servers = comm::Options{}.servers;
   for (int r = 0; policy.weighted && r < place.size(); ++r) options.weights.push_back(r + 1);
   return comm::make(policy.comm, place.where, options);
 }

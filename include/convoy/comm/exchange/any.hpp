@@ -16,6 +16,7 @@
 #include <convoy/comm/exchange/all_reduce.hpp>
 #include <convoy/comm/exchange/background.hpp>
 #include <convoy/comm/exchange/compressed.hpp>
+#include <convoy/comm/exchange/fitting.hpp>
 #include <convoy/comm/exchange/halves.hpp>
 #include <convoy/comm/exchange/none.hpp>
 #include <convoy/comm/exchange/parameter_server.hpp>
@@ -159,9 +160,12 @@ struct HierarchicalPolicy {};
 /// The Comm called `policy` on a transport: "none", "ring", "halving-doubling", "tree", "auto", "sharded",
 /// "reproducible", "ps", "ps-async", "ps-stale" (with `servers` of the workers serving, or as many ranks
 /// beside them); "direct" where ranks see each other's memory; "hierarchical" and "native" over Mpi. Wrapped
-/// in Weighted and Background where the options ask for it.
+/// in Weighted and Background where the options ask for it. Throws ConfigError for an option that it would
+/// ignore.
 template <transport::Transport T>
 Any make(std::string_view policy, const T& where, const Options& options = {}) {
+  if (options.weighted && !options.weights.empty())
+    fail<ConfigError>("weighted measures the shares that weights give; choose one of them");
   if (options.weighted || !options.weights.empty()) {
     Options plain = options;
     plain.weighted = false;
@@ -174,14 +178,12 @@ Any make(std::string_view policy, const T& where, const Options& options = {}) {
     detail::refuse_one_thread(where);
     return Background<Any>(make(policy, where, plain));
   }
+  detail::refuse_unused(policy, options);
   if (policy == "none") {
     if (where.size() > 1) fail<ConfigError>("comm \"none\" is for one rank, and there are ", where.size());
     return None{};
   }
-  if (options.codec != "none") {
-    if (policy != "ring")
-      fail<ConfigError>("comm \"", policy, "\" sends gradients as they are; codec ", options.codec,
-                        " goes with ring");
+  if (policy == "ring" && options.codec != "none") {
     if (options.codec == "bf16") return Compressed<Ring<T>, codec::Bf16>(where, options);
     if (options.codec == "f16") return Compressed<Ring<T>, codec::F16>(where, options);
     if (options.codec == "int8") return Compressed<Ring<T>, codec::Int8>(where, options);
