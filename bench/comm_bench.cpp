@@ -31,7 +31,7 @@
 #include "comm/policies.hpp"     // what is compared
 #ifdef CONVOY_HAS_MPI
 #include "comm/native.hpp"  // the peers
-#include <convoy/comm/exchange/hierarchical_mpi.hpp>
+#include <convoy/comm/policy/hierarchical_mpi.hpp>
 #include <convoy/comm/transport/mpi.hpp>
 #include <convoy/comm/transport/shm.hpp>
 #endif

@@ -17,13 +17,13 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include <convoy/comm/exchange/any.hpp>
-#include <convoy/comm/exchange/link.hpp>
-#include <convoy/core/memory.hpp>
-#include <convoy/core/parallel.hpp>
-#include <convoy/core/simd.hpp>
+#include <convoy/comm/engine/link.hpp>
+#include <convoy/comm/policy/any.hpp>
+#include <convoy/memory/buffer.hpp>
+#include <convoy/parallel/simd.hpp>
+#include <convoy/parallel/team.hpp>
 #ifdef CONVOY_HAS_MPI
-#include <convoy/comm/exchange/hierarchical_mpi.hpp>
+#include <convoy/comm/policy/hierarchical_mpi.hpp>
 #include <convoy/comm/transport/mpi.hpp>
 #include <convoy/comm/transport/shm.hpp>
 #endif

@@ -10,7 +10,7 @@
 #include <convoy/comm/error.hpp>
 #include <convoy/comm/operation.hpp>
 #include <convoy/core/clock.hpp>
-#include <convoy/core/memory.hpp>
+#include <convoy/memory/buffer.hpp>
 
 namespace mismatch {
 

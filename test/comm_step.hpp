@@ -7,7 +7,7 @@
 
 #include "comm_oracle.hpp"
 #include <convoy/comm/comm.hpp>
-#include <convoy/core/memory.hpp>
+#include <convoy/memory/buffer.hpp>
 
 namespace oracle {
 

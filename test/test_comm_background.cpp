@@ -9,8 +9,8 @@
 #include <doctest/doctest.h>
 
 #include "comm_step.hpp"
-#include <convoy/comm/exchange/any.hpp>
-#include <convoy/comm/exchange/background.hpp>
+#include <convoy/comm/policy/any.hpp>
+#include <convoy/comm/policy/background.hpp>
 
 using namespace convoy;
 using comm::Background;

@@ -11,8 +11,8 @@
 #include <doctest/doctest.h>
 
 #include "comm_step.hpp"
-#include <convoy/comm/exchange/any.hpp>
-#include <convoy/comm/exchange/compressed.hpp>
+#include <convoy/comm/policy/any.hpp>
+#include <convoy/comm/policy/compressed.hpp>
 
 using namespace convoy;
 using namespace convoy::comm;

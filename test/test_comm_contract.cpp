@@ -13,10 +13,10 @@
 #include <doctest/doctest.h>
 
 #include "comm_mismatch.hpp"
-#include <convoy/comm/exchange/all_reduce.hpp>
-#include <convoy/comm/exchange/halves.hpp>
+#include <convoy/comm/policy/all_reduce.hpp>
+#include <convoy/comm/policy/halves.hpp>
 #include <convoy/comm/transport/checked.hpp>
-#include <convoy/core/memory.hpp>
+#include <convoy/memory/buffer.hpp>
 
 using namespace convoy;
 using transport::Threads;

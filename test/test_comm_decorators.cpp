@@ -10,9 +10,9 @@
 #include <doctest/doctest.h>
 
 #include "comm_step.hpp"
-#include <convoy/comm/exchange/halves.hpp>
-#include <convoy/comm/exchange/link.hpp>
-#include <convoy/comm/exchange/parameter_server.hpp>
+#include <convoy/comm/engine/link.hpp>
+#include <convoy/comm/parameter_server/parameter_server.hpp>
+#include <convoy/comm/policy/halves.hpp>
 #include <convoy/comm/transport/checked.hpp>
 #include <convoy/comm/transport/faulty.hpp>
 

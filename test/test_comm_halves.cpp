@@ -7,7 +7,7 @@
 #include <doctest/doctest.h>
 
 #include "comm_step.hpp"
-#include <convoy/comm/exchange/halves.hpp>
+#include <convoy/comm/policy/halves.hpp>
 #include <convoy/comm/schedule/all_to_all.hpp>
 #include <convoy/comm/schedule/direct.hpp>
 #include <convoy/comm/schedule/verify.hpp>

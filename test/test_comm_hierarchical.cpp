@@ -9,7 +9,7 @@
 #include <doctest/doctest.h>
 
 #include "comm_step.hpp"
-#include <convoy/comm/exchange/hierarchical.hpp>
+#include <convoy/comm/policy/hierarchical.hpp>
 #include <convoy/comm/transport/group.hpp>
 
 using namespace convoy;

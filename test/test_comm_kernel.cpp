@@ -11,9 +11,9 @@
 
 #include <doctest/doctest.h>
 
-#include <convoy/comm/kernel.hpp>
-#include <convoy/core/memory.hpp>
+#include <convoy/comm/engine/kernel.hpp>
 #include <convoy/core/philox.hpp>
+#include <convoy/memory/buffer.hpp>
 
 using namespace convoy;
 using comm::Op;

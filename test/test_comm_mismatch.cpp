@@ -15,7 +15,7 @@
 
 #include "comm_mismatch.hpp"
 #include "mpirun_jobs.hpp"
-#include <convoy/comm/exchange/hierarchical_mpi.hpp>
+#include <convoy/comm/policy/hierarchical_mpi.hpp>
 #include <convoy/comm/transport/checked.hpp>
 
 using namespace convoy;

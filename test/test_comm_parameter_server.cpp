@@ -15,8 +15,8 @@
 
 #include "comm_step.hpp"
 #include "train_support.hpp"
-#include <convoy/comm/exchange/any.hpp>
-#include <convoy/comm/exchange/parameter_server.hpp>
+#include <convoy/comm/parameter_server/parameter_server.hpp>
+#include <convoy/comm/policy/any.hpp>
 
 using namespace convoy;
 using namespace train_test;

@@ -9,7 +9,7 @@
 
 #include <doctest/doctest.h>
 
-#include <convoy/comm/exchange/server_state.hpp>
+#include <convoy/comm/parameter_server/server_state.hpp>
 
 using namespace convoy;
 using comm::detail::ServerState;

@@ -10,7 +10,7 @@
 
 #include "comm_oracle.hpp"
 #include "comm_step.hpp"
-#include <convoy/comm/exchange/any.hpp>
+#include <convoy/comm/policy/any.hpp>
 #include <convoy/comm/schedule/price.hpp>
 
 using namespace convoy;

@@ -11,7 +11,7 @@
 #include <doctest/doctest.h>
 
 #include "comm_oracle.hpp"
-#include <convoy/comm/exchange/compressed.hpp>
+#include <convoy/comm/policy/compressed.hpp>
 
 using namespace convoy;
 using namespace convoy::comm;

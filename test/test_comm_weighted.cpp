@@ -10,7 +10,7 @@
 #include <doctest/doctest.h>
 
 #include "comm_step.hpp"
-#include <convoy/comm/exchange/any.hpp>
+#include <convoy/comm/policy/any.hpp>
 
 using namespace convoy;
 using transport::Threads;

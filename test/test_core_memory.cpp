@@ -5,7 +5,7 @@
 
 #include <doctest/doctest.h>
 
-#include <convoy/core/memory.hpp>
+#include <convoy/memory/buffer.hpp>
 
 using namespace convoy;
 

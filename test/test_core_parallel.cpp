@@ -9,7 +9,7 @@
 
 #include <doctest/doctest.h>
 
-#include <convoy/core/parallel.hpp>
+#include <convoy/parallel/team.hpp>
 
 using namespace convoy;
 

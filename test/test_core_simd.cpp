@@ -6,7 +6,7 @@
 
 #include <doctest/doctest.h>
 
-#include <convoy/core/simd.hpp>
+#include <convoy/parallel/simd.hpp>
 
 using namespace convoy;
 

@@ -8,8 +8,8 @@
 #include <convoy/core/clock.hpp>
 #include <convoy/core/error.hpp>
 #include <convoy/core/name.hpp>
-#include <convoy/core/parallel.hpp>
 #include <convoy/core/shape.hpp>
+#include <convoy/parallel/team.hpp>
 
 using namespace convoy;
 

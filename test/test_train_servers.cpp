@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "train_support.hpp"
-#include <convoy/comm/exchange/parameter_server.hpp>
+#include <convoy/comm/parameter_server/parameter_server.hpp>
 #include <convoy/exec/host/host.hpp>
 
 using namespace train_test;

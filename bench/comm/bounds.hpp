@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include <convoy/comm/exchange/link.hpp>
-#include <convoy/comm/exchange/nodes.hpp>
+#include <convoy/comm/engine/link.hpp>
+#include <convoy/comm/policy/nodes.hpp>
 #include <convoy/comm/schedule/all_to_all.hpp>
 #include <convoy/comm/schedule/broadcast.hpp>
 #include <convoy/comm/schedule/halving_doubling.hpp>

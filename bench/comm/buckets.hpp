@@ -10,7 +10,7 @@
 
 #include <convoy/comm/comm.hpp>
 #include <convoy/core/range.hpp>
-#include <convoy/graph/buckets.hpp>
+#include <convoy/graph/pass/buckets.hpp>
 #include <convoy/graph/plan.hpp>
 #include <convoy/models/resnet.hpp>
 #include <convoy/train/matrices.hpp>

@@ -12,9 +12,9 @@
 #include "peer_buffers.hpp"
 #include "policies.hpp"
 #include "work.hpp"
-#include <convoy/comm/kernel.hpp>
+#include <convoy/comm/engine/kernel.hpp>
 #include <convoy/comm/operation.hpp>
-#include <convoy/core/memory.hpp>
+#include <convoy/memory/buffer.hpp>
 
 namespace bench {
 

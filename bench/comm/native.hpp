@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "collectives.hpp"
-#include <convoy/comm/exchange/native.hpp>
+#include <convoy/comm/policy/native.hpp>
 #include <convoy/comm/transport/mpi.hpp>
 
 namespace bench {

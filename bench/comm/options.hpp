@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include <convoy/comm/exchange/program.hpp>
+#include <convoy/comm/engine/program.hpp>
 #include <convoy/core/dtype.hpp>
 
 namespace bench {

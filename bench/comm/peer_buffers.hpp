@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include <convoy/comm/kernel.hpp>
+#include <convoy/comm/engine/kernel.hpp>
 #include <convoy/comm/schedule/schedule.hpp>
 #include <convoy/comm/transport/transport.hpp>
 #include <convoy/core/clock.hpp>

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "bounds.hpp"
-#include <convoy/comm/exchange/any.hpp>
-#include <convoy/comm/exchange/nodes.hpp>
+#include <convoy/comm/policy/any.hpp>
+#include <convoy/comm/policy/nodes.hpp>
 
 namespace bench {
 

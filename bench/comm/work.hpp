@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include <convoy/comm/exchange/any.hpp>
+#include <convoy/comm/policy/any.hpp>
 #include <convoy/core/clock.hpp>
 #include <convoy/core/error.hpp>
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <convoy/comm/comm.hpp>
-#include <convoy/comm/exchange/any.hpp>
+#include <convoy/comm/policy/any.hpp>
 #include <convoy/data/data.hpp>
 #include <convoy/exec/reference/reference.hpp>
 #include <convoy/graph/dynamic.hpp>
@@ -15,10 +15,10 @@
 #include <convoy/train/usual.hpp>
 #endif
 #ifdef CONVOY_HAS_MPI
-#include <convoy/comm/exchange/native.hpp>
+#include <convoy/comm/policy/native.hpp>
 #include <convoy/comm/transport/mpi.hpp>
 #if defined(__linux__)
-#include <convoy/comm/exchange/hierarchical_mpi.hpp>
+#include <convoy/comm/policy/hierarchical_mpi.hpp>
 #include <convoy/comm/transport/shm.hpp>
 #endif
 #endif

@@ -1,6 +1,6 @@
 // EXPECT: this algorithm needs ranks that see each other's memory, as those of transport::Threads and
 // transport::Shm do
-#include <convoy/comm/exchange/all_reduce.hpp>
+#include <convoy/comm/policy/all_reduce.hpp>
 
 struct Remote : convoy::transport::Threads {
   static constexpr bool in_place = false;

@@ -1,6 +1,6 @@
 // EXPECT: copies in shared memory are for a few bytes that a caller waits for, where schedule::Direct makes
 // them
-#include <convoy/comm/exchange/all_reduce.hpp>
+#include <convoy/comm/policy/all_reduce.hpp>
 
 using namespace convoy;
 

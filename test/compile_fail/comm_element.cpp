@@ -1,7 +1,7 @@
 // EXPECT: this element type cannot be reduced; use f32, f64, bf16, f16 or i32
 #include <vector>
 
-#include <convoy/comm/exchange/all_reduce.hpp>
+#include <convoy/comm/policy/all_reduce.hpp>
 
 using namespace convoy;
 

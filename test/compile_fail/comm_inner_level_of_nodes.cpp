@@ -1,5 +1,5 @@
 // EXPECT: inside nodes ranks exchange by an all-reduce that names its two halves, such as Direct
-#include <convoy/comm/exchange/hierarchical.hpp>
+#include <convoy/comm/policy/hierarchical.hpp>
 #include <convoy/comm/transport/group.hpp>
 
 using namespace convoy;

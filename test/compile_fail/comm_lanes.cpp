@@ -1,5 +1,5 @@
 // EXPECT: an exchange needs a transport of at least 3 lanes: one for operations that a caller waits for
-#include <convoy/comm/exchange/all_reduce.hpp>
+#include <convoy/comm/policy/all_reduce.hpp>
 
 struct Narrow : convoy::transport::Threads {
   static constexpr int lanes = 2;

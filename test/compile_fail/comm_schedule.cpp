@@ -1,7 +1,7 @@
 // EXPECT: this schedule does not end with every sum on every rank; use one whose goal is all_reduce
 #include <vector>
 
-#include <convoy/comm/exchange/all_reduce.hpp>
+#include <convoy/comm/policy/all_reduce.hpp>
 
 using namespace convoy;
 

@@ -1,7 +1,7 @@
 // EXPECT: an all-reduce needs a transport, such as transport::Threads or transport::Mpi
 #include <vector>
 
-#include <convoy/comm/exchange/all_reduce.hpp>
+#include <convoy/comm/policy/all_reduce.hpp>
 
 using namespace convoy;
 

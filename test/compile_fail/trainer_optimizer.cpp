@@ -1,6 +1,6 @@
 // EXPECT: Trainer's second argument must be an optimizer
-#include <convoy/comm/exchange/all_reduce.hpp>
-#include <convoy/comm/exchange/none.hpp>
+#include <convoy/comm/policy/all_reduce.hpp>
+#include <convoy/comm/policy/none.hpp>
 #include <convoy/data/digits.hpp>
 #include <convoy/exec/reference/reference.hpp>
 #include <convoy/models/resnet.hpp>

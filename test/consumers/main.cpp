@@ -2,11 +2,11 @@
 #include <atomic>
 #include <cstdio>
 
-#include <convoy/core/parallel.hpp>
 #include <convoy/core/philox.hpp>
 #include <convoy/data/digits.hpp>
 #include <convoy/graph/plan.hpp>
 #include <convoy/models/resnet.hpp>
+#include <convoy/parallel/team.hpp>
 
 #ifdef CONVOY_HAS_HOST
 #include <dnnl.hpp>

@@ -1,7 +1,7 @@
 # cmake -P check.cmake <include folder>: holds the #include lines under convoy/ to the rooms of the house.
 #
-#   core <- graph <- models      core <- comm      core, graph <- exec      core <- optim, data
-#   comm/schedule, graph <- sim  everything <- train
+#   core <- memory, parallel      core <- graph <- models      memory, parallel <- optim      memory, parallel <- comm
+#   graph, memory, parallel, optim <- exec      memory, parallel <- data     comm/schedule, graph <- sim      everything <- train
 #
 # A header at the top (convoy.hpp) may include every room. No cycles; nothing that is not there; CUDA only in .cuh.
 cmake_minimum_required(VERSION 3.25)
@@ -9,15 +9,17 @@ math(EXPR last "${CMAKE_ARGC} - 1")
 get_filename_component(root ${CMAKE_ARGV${last}} ABSOLUTE BASE_DIR ${CMAKE_CURRENT_BINARY_DIR})
 
 set(may_know_core core)
+set(may_know_memory core memory)
+set(may_know_parallel core parallel)
 set(may_know_graph core graph)
 set(may_know_models core graph models)
+set(may_know_optim core memory parallel optim)
 set(may_know_comm/schedule core comm/schedule)
-set(may_know_comm core comm/schedule comm)
-set(may_know_exec core graph exec)
-set(may_know_optim core optim)
-set(may_know_data core data)
+set(may_know_comm core memory parallel comm/schedule comm)
+set(may_know_exec core memory parallel graph optim exec)
+set(may_know_data core memory parallel data)
 set(may_know_sim core graph comm/schedule sim)
-set(may_know_train core graph models comm/schedule comm exec optim data sim train)
+set(may_know_train core memory parallel graph models comm/schedule comm exec optim data sim train)
 set(may_know_top ${may_know_train} top)
 
 function(room_of header out)

@@ -14,7 +14,7 @@
 
 #include "../comm_oracle.hpp"
 #include "../comm_step.hpp"
-#include <convoy/comm/exchange/native.hpp>
+#include <convoy/comm/policy/native.hpp>
 #include <convoy/comm/schedule/price.hpp>
 #include <convoy/comm/transport/mpi.hpp>
 #include <convoy/comm/transport/segments.hpp>

@@ -7,7 +7,7 @@
 #include <doctest/doctest.h>
 
 #include "../comm_step.hpp"
-#include <convoy/comm/exchange/parameter_server.hpp>
+#include <convoy/comm/parameter_server/parameter_server.hpp>
 #include <convoy/comm/transport/mpi.hpp>
 #include <convoy/comm/transport/shm.hpp>
 

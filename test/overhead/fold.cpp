@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include <convoy/comm/kernel.hpp>
+#include <convoy/comm/engine/kernel.hpp>
 
 int main(int, char** argv) {
   using namespace convoy;

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <iostream>
 
-#include <convoy/comm/exchange/none.hpp>
+#include <convoy/comm/policy/none.hpp>
 #include <convoy/models/resnet.hpp>
 #include <convoy/train/trainer.hpp>
 

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include <convoy/core/dtype.hpp>
-#include <convoy/core/memory.hpp>
 #include <convoy/core/name.hpp>
 #include <convoy/core/shape.hpp>
 #include <convoy/data/error.hpp>
+#include <convoy/memory/buffer.hpp>
 
 namespace convoy::data {
 

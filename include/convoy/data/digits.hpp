@@ -41,9 +41,9 @@ ImageSplit digits(const DigitsOptions& options = {});
 #include <thread>
 #include <vector>
 
-#include <convoy/core/parallel.hpp>
 #include <convoy/core/philox.hpp>
 #include <convoy/data/glyphs.hpp>
+#include <convoy/parallel/team.hpp>
 
 namespace convoy::data {
 

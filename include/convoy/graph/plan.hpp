@@ -7,9 +7,9 @@
 #include <bit>
 #include <span>
 
-#include <convoy/graph/buckets.hpp>
 #include <convoy/graph/builder.hpp>
-#include <convoy/graph/liveness.hpp>
+#include <convoy/graph/pass/buckets.hpp>
+#include <convoy/graph/pass/liveness.hpp>
 #include <convoy/graph/price.hpp>
 
 namespace convoy {

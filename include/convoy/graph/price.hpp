@@ -1,7 +1,7 @@
 // Price: multiplications and bytes of each operation for one sample, forward and backward.
 #pragma once
 
-#include <convoy/graph/taps.hpp>
+#include <convoy/graph/pass/taps.hpp>
 
 namespace convoy::graph {
 

@@ -3,9 +3,9 @@
 
 #include <array>
 
-#include <convoy/core/parallel.hpp>
-#include <convoy/core/simd.hpp>
 #include <convoy/optim/rule.hpp>
+#include <convoy/parallel/simd.hpp>
+#include <convoy/parallel/team.hpp>
 
 namespace convoy::optim {
 

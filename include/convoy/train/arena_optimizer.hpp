@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include <convoy/core/memory.hpp>
 #include <convoy/graph/plan.hpp>
+#include <convoy/memory/buffer.hpp>
 #include <convoy/optim/optimizer.hpp>
 
 namespace convoy::train {

@@ -14,11 +14,11 @@
 #include <convoy/comm/comm.hpp>
 #include <convoy/core/clock.hpp>
 #include <convoy/core/error.hpp>
-#include <convoy/core/memory.hpp>
 #include <convoy/data/shard.hpp>
 #include <convoy/exec/exec.hpp>
 #include <convoy/exec/initialize.hpp>
 #include <convoy/graph/plan.hpp>
+#include <convoy/memory/buffer.hpp>
 #include <convoy/train/arena_optimizer.hpp>
 #include <convoy/train/config.hpp>
 #include <convoy/train/matrices.hpp>

@@ -10,11 +10,11 @@
 
 #include <convoy/comm/comm.hpp>
 #include <convoy/core/clock.hpp>
-#include <convoy/core/memory.hpp>
 #include <convoy/core/philox.hpp>
 #include <convoy/exec/exec.hpp>
 #include <convoy/exec/initialize.hpp>
 #include <convoy/graph/plan.hpp>
+#include <convoy/memory/buffer.hpp>
 
 namespace convoy::train {
 

@@ -2,7 +2,7 @@
 // of one optimizer over the ring.
 #pragma once
 
-#include <convoy/comm/exchange/any.hpp>
+#include <convoy/comm/policy/any.hpp>
 #include <convoy/core/compiled.hpp>
 #include <convoy/exec/host/host.hpp>
 #include <convoy/optim/optimizer.hpp>
@@ -11,7 +11,7 @@
 #include <convoy/train/replica.hpp>
 
 #ifdef CONVOY_HAS_MPI
-#include <convoy/comm/exchange/native.hpp>
+#include <convoy/comm/policy/native.hpp>
 #endif
 
 namespace convoy::train {

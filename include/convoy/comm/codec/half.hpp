@@ -5,9 +5,9 @@
 #include <string_view>
 #include <type_traits>
 
-#include <convoy/comm/lanes.hpp>
+#include <convoy/comm/engine/lanes.hpp>
 #include <convoy/core/dtype.hpp>
-#include <convoy/core/simd.hpp>
+#include <convoy/parallel/simd.hpp>
 
 namespace convoy::comm::codec {
 

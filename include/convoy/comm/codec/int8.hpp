@@ -8,7 +8,7 @@
 #include <limits>
 #include <string_view>
 
-#include <convoy/core/simd.hpp>
+#include <convoy/parallel/simd.hpp>
 
 namespace convoy::comm::codec {
 

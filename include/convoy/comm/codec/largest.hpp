@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include <convoy/core/simd.hpp>
+#include <convoy/parallel/simd.hpp>
 
 namespace convoy::comm::codec::detail {
 

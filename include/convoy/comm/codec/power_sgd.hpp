@@ -12,9 +12,9 @@
 #include <vector>
 
 #include <convoy/comm/comm.hpp>
-#include <convoy/core/memory.hpp>
 #include <convoy/core/philox.hpp>
-#include <convoy/core/simd.hpp>
+#include <convoy/memory/buffer.hpp>
+#include <convoy/parallel/simd.hpp>
 
 namespace convoy::comm::codec {
 

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include <convoy/comm/codec/largest.hpp>
-#include <convoy/core/simd.hpp>
+#include <convoy/parallel/simd.hpp>
 
 namespace convoy::comm::codec {
 

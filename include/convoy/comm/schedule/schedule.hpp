@@ -1,5 +1,5 @@
 // A schedule: what a collective does, as data. A pure constexpr function from (rank, size) to steps over
-// chunks; the same steps are proved (verify.hpp), priced (price.hpp) and executed (exchange/engine.hpp).
+// chunks; the same steps are proved (verify.hpp), priced (price.hpp) and executed (engine/engine.hpp).
 //
 // A buffer of M elements is cut into `blocks` equal parts, and each block into `segments` chunks; chunk
 // block * segments + segment is the least that a message carries; it may carry several consecutive ones.

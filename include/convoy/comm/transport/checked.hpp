@@ -15,7 +15,7 @@
 #include <convoy/comm/transport/decorator.hpp>
 #include <convoy/comm/transport/transport.hpp>
 #include <convoy/core/error.hpp>
-#include <convoy/core/memory.hpp>
+#include <convoy/memory/buffer.hpp>
 
 namespace convoy::transport {
 

@@ -1,4 +1,4 @@
-// Transport: how messages get from one rank to another. The engine (exchange/engine.hpp) executes schedules
+// Transport: how messages get from one rank to another. The engine (engine/engine.hpp) executes schedules
 // on it.
 #pragma once
 
@@ -41,7 +41,7 @@ concept Transport =
       { T::in_place } -> std::convertible_to<bool>;
       // How many messages a channel holds; 0 means any number.
       { T::capacity } -> std::convertible_to<int>;
-      // At least 3, which is for an exchange to check (exchange/engine.hpp).
+      // At least 3, which is for an exchange to check (engine/engine.hpp).
       { T::lanes } -> std::convertible_to<int>;
       { k.rank() } -> std::same_as<int>;
       { k.size() } -> std::same_as<int>;

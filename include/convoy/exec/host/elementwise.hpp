@@ -2,8 +2,8 @@
 // and layout have their elements in the same order, so none of these needs to know it.
 #pragma once
 
-#include <convoy/core/parallel.hpp>
-#include <convoy/core/simd.hpp>
+#include <convoy/parallel/simd.hpp>
+#include <convoy/parallel/team.hpp>
 
 namespace convoy::exec::host {
 

@@ -5,9 +5,9 @@
 #include <cstdint>
 
 #include <convoy/core/dtype.hpp>
-#include <convoy/core/parallel.hpp>
-#include <convoy/core/simd.hpp>
 #include <convoy/exec/host/elementwise.hpp>
+#include <convoy/parallel/simd.hpp>
+#include <convoy/parallel/team.hpp>
 
 namespace convoy::exec::host {
 

@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include <convoy/core/shape.hpp>
-#include <convoy/core/simd.hpp>
 #include <convoy/exec/host/onednn_compat.hpp>
+#include <convoy/parallel/simd.hpp>
 
 namespace convoy::exec::host {
 

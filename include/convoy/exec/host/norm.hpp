@@ -10,10 +10,10 @@
 
 #include <cmath>
 
-#include <convoy/core/parallel.hpp>
-#include <convoy/core/simd.hpp>
 #include <convoy/exec/host/elementwise.hpp>
 #include <convoy/exec/host/map.hpp>
+#include <convoy/parallel/simd.hpp>
+#include <convoy/parallel/team.hpp>
 
 namespace convoy::exec::host {
 

@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
-#include <convoy/core/memory.hpp>
 #include <convoy/exec/canonical.hpp>
 #include <convoy/exec/host/backend.hpp>
+#include <convoy/memory/buffer.hpp>
 
 namespace convoy::exec::host {
 

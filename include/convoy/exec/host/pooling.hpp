@@ -4,11 +4,11 @@
 
 #include <limits>
 
-#include <convoy/core/parallel.hpp>
-#include <convoy/core/simd.hpp>
 #include <convoy/exec/host/elementwise.hpp>
 #include <convoy/exec/host/map.hpp>
 #include <convoy/graph/node.hpp>
+#include <convoy/parallel/simd.hpp>
+#include <convoy/parallel/team.hpp>
 
 namespace convoy::exec::host {
 

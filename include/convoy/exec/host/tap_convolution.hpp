@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include <convoy/core/parallel.hpp>
 #include <convoy/exec/host/convolution.hpp>
 #include <convoy/exec/host/tap_kernels.hpp>
+#include <convoy/parallel/team.hpp>
 
 namespace convoy::exec::host {
 

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <utility>
 
-#include <convoy/core/simd.hpp>
 #include <convoy/exec/host/map.hpp>
+#include <convoy/parallel/simd.hpp>
 
 namespace convoy::exec::host {
 

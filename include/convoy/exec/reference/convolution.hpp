@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include <convoy/core/range.hpp>
-#include <convoy/graph/taps.hpp>
+#include <convoy/graph/pass/taps.hpp>
 
 namespace convoy::exec::reference {
 

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include <convoy/core/error.hpp>
-#include <convoy/core/memory.hpp>
 #include <convoy/exec/canonical.hpp>
 #include <convoy/exec/exec.hpp>
 #include <convoy/exec/reference/convolution.hpp>
@@ -19,6 +18,7 @@
 #include <convoy/exec/reference/loss.hpp>
 #include <convoy/exec/reference/normalization.hpp>
 #include <convoy/exec/reference/pooling.hpp>
+#include <convoy/memory/buffer.hpp>
 
 namespace convoy::exec {
 

@@ -1,0 +1,139 @@
+// agree: the check at `open` that all ranks mean the same thing. Rank 0's fingerprint goes to all, each
+// compares, and the first rank that differs tells everyone in what, so that all throw the same sentence.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <convoy/comm/comm.hpp>
+#include <convoy/comm/engine/engine.hpp>
+#include <convoy/comm/engine/program.hpp>
+#include <convoy/comm/fingerprint.hpp>
+#include <convoy/comm/schedule/broadcast.hpp>
+#include <convoy/comm/schedule/ring.hpp>
+#include <convoy/core/compiled.hpp>
+#include <convoy/core/error.hpp>
+
+namespace convoy::comm {
+
+namespace detail {
+
+// In one message each, whatever the options: these may be what differs.
+template <class T>
+void broadcast_bytes(Engine<T>& engine, void* data, std::size_t bytes, int root, int segments = 1) {
+  const auto& program = engine.program(segments, root, [&] { return schedule::Broadcast{segments, root}; });
+  engine.run(program, data, static_cast<std::int64_t>(bytes), Reduction{});
+}
+
+template <class T>
+i32 smallest(Engine<T>& engine, i32 value) {
+  const auto& program = engine.program(1, 0, [] { return schedule::Ring{1}; });
+  // One number needs no vectors.
+  constexpr Reduction minimum{[](void* into, const void* from, std::int64_t, double) {
+                                auto& least = *static_cast<i32*>(into);
+                                least = std::min(least, *static_cast<const i32*>(from));
+                              },
+                              DType::i32, Op::min};
+  engine.run(program, &value, 1, minimum);
+  return value;
+}
+
+struct Difference {
+  enum Kind : std::int32_t { none, value, missing, extra };
+  std::int32_t kind = none;
+  Fingerprint::Field root, mine;
+};
+
+Difference compare(const std::vector<Fingerprint::Field>& root, const std::vector<Fingerprint::Field>& mine);
+[[noreturn]] void disagree(int culprit, const Difference& difference);
+
+/// Throws ConfigError unless the layout's buckets lie in its gradients, each apart from the others.
+void check(const Layout& layout);
+/// The caller's fields, and those of the exchange itself.
+Fingerprint fields_of(const Fingerprint& caller, const Layout& layout, const Options& options,
+                      std::string_view policy);
+
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION Difference compare(const std::vector<Fingerprint::Field>& root,
+                                   const std::vector<Fingerprint::Field>& mine) {
+  for (std::size_t i = 0; i < root.size() || i < mine.size(); ++i) {
+    if (i >= mine.size()) return {Difference::missing, root[i], {}};
+    if (i >= root.size()) return {Difference::extra, {}, mine[i]};
+    if (!(root[i].name == mine[i].name)) return {Difference::missing, root[i], mine[i]};
+    if (root[i].hash != mine[i].hash || !(root[i].value == mine[i].value))
+      return {Difference::value, root[i], mine[i]};
+  }
+  return {};
+}
+
+CONVOY_FUNCTION void disagree(int culprit, const Difference& d) {
+  switch (d.kind) {
+    case Difference::missing:
+      fail<ConfigError>("rank ", culprit, " differs from rank 0: it has no field \"", d.root.name,
+                        "\" (rank 0: ", d.root.value, ")");
+    case Difference::extra:
+      fail<ConfigError>("rank ", culprit, " differs from rank 0: only it has the field \"", d.mine.name,
+                        "\" (", d.mine.value, ")");
+    default:
+      if (d.root.value == d.mine.value)
+        fail<ConfigError>("rank ", culprit, " differs from rank 0 in ", d.mine.name, ": both say ",
+                          d.mine.value, ", but their details differ (", d.mine.hash, " and ", d.root.hash,
+                          ")");
+      fail<ConfigError>("rank ", culprit, " differs from rank 0 in ", d.mine.name, ": ", d.mine.value,
+                        " instead of ", d.root.value);
+  }
+}
+
+CONVOY_FUNCTION void check(const Layout& layout) {
+  const auto size = static_cast<std::int64_t>(layout.gradients.size());
+  for (std::size_t i = 0; i < layout.buckets.size(); ++i) {
+    const Range b = layout.buckets[i];
+    if (b.begin < 0 || b.end < b.begin || b.end > size)
+      fail<ConfigError>("bucket ", i, " is [", b.begin, ", ", b.end, "), outside of ", size, " gradients");
+    for (std::size_t j = 0; j < i; ++j)
+      if (const Range a = layout.buckets[j]; std::max(a.begin, b.begin) < std::min(a.end, b.end))
+        fail<ConfigError>("bucket ", i, " is [", b.begin, ", ", b.end, "), part of which is in bucket ", j);
+  }
+}
+
+CONVOY_FUNCTION Fingerprint fields_of(const Fingerprint& caller, const Layout& layout, const Options& options,
+                                      std::string_view policy) {
+  Fingerprint all = caller;
+  all.add("comm", policy);
+  all.add("comm segment bytes", options.segment_bytes);
+  all.add("comm window", options.window);
+  all.add("gradients", layout.gradients.size());
+  all.add("parameters", layout.parameters.size());
+  std::uint64_t hash = hash_of("buckets");
+  for (const Range& b : layout.buckets) hash = hash_of(concat(b.begin, ' ', b.end), hash);
+  all.add("buckets", hash, concat(layout.buckets.size()));
+  return all;
+}
+#endif
+
+}  // namespace detail
+
+/// Throws ConfigError on every rank, with the same sentence, unless all ranks give the same fingerprint.
+template <class T>
+void agree(Engine<T>& engine, const Fingerprint& fingerprint) {
+  if (engine.size() == 1) return;
+  const std::vector<Fingerprint::Field>& mine = fingerprint.fields();
+  std::int64_t count = static_cast<std::int64_t>(mine.size());
+  detail::broadcast_bytes(engine, &count, sizeof count, 0);
+  if (count < 0 || count > 4096)
+    fail<ConfigError>("rank 0 sent a fingerprint of ", count, " fields; at most 4096 fit");
+  std::vector<Fingerprint::Field> root(static_cast<std::size_t>(count));
+  if (engine.rank() == 0) root = mine;
+  if (count > 0) detail::broadcast_bytes(engine, root.data(), root.size() * sizeof(Fingerprint::Field), 0);
+  detail::Difference difference = detail::compare(root, mine);
+  const int culprit =
+      detail::smallest(engine, difference.kind == detail::Difference::none ? engine.size() : engine.rank());
+  if (culprit == engine.size()) return;
+  detail::broadcast_bytes(engine, &difference, sizeof difference, culprit);
+  detail::disagree(culprit, difference);
+}
+
+}  // namespace convoy::comm

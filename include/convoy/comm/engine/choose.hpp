@@ -1,0 +1,141 @@
+// Which algorithm for which size: rank 0 decides by price and tells the others, once per size.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include <convoy/comm/engine/agree.hpp>
+#include <convoy/comm/engine/engine.hpp>
+#include <convoy/comm/engine/kernel.hpp>
+#include <convoy/comm/schedule/auto.hpp>
+#include <convoy/core/clock.hpp>
+#include <convoy/memory/buffer.hpp>
+
+namespace convoy::comm {
+
+namespace detail {
+
+// Rank 0's buffer goes to rank 1 and comes back.
+struct Echo {
+  static constexpr std::string_view name = "echo";
+  static constexpr schedule::Goal goal = schedule::Goal::broadcast;
+  int segments = 1;
+
+  constexpr int blocks(int) const { return 1; }
+  constexpr int owner(int, int) const { return 0; }
+  template <class Emit>
+  constexpr void steps(int rank, int size, Emit&& emit) const {
+    using schedule::Action, schedule::Step;
+    if (rank > 1 || size < 2) return;
+    emit(Step{rank == 0 ? Action::send : Action::receive, false, 1 - rank, 0});
+    emit(Step{rank == 0 ? Action::receive : Action::send, false, 1 - rank, 0});
+  }
+};
+
+// The shortest of so many times: what others do on the machine only makes it longer.
+template <class F>
+double shortest(int times, F&& f) {
+  double least = 0;
+  for (int i = 0; i <= times; ++i) {
+    const auto begin = Clock::now();
+    f();
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    if (i == 1 || (i > 1 && seconds < least)) least = seconds;  // the first one warms up
+  }
+  return least;
+}
+
+}  // namespace detail
+
+/// Measures a transport between rank 0 and rank 1 with messages of 64 bytes and 1 MiB, and the sum of floats;
+/// all ranks call it, and rank 0's result counts.
+template <class T>
+schedule::CostModel measure(Engine<T>& engine) {
+  constexpr std::int64_t few = 64, many = 1 << 20;
+  Buffer<std::byte> here(many), there(many);
+  const auto& echo = engine.program(1, 0, [] { return detail::Echo{}; });
+  const auto one_way = [&](int times, std::int64_t bytes) {
+    return detail::shortest(times, [&] { engine.run(echo, here.data(), bytes, Reduction{}); }) / 2;
+  };
+  schedule::CostModel model;
+  // In turn, so that what others do on the machine meets both. Where they leave it no moment of rest, half of
+  // the long message's time goes by its length, and none of the figures is ever zero.
+  double little = one_way(10, few), much = one_way(2, many);
+  for (int round = 1; round < 4; ++round) {
+    little = std::min(little, one_way(10, few));
+    much = std::min(much, one_way(2, many));
+  }
+  model.alpha = std::min(little, much / 2);
+  model.beta = (much - model.alpha) / static_cast<double>(many);
+  const Reduction add = reduction<f32>(sum);
+  model.gamma =
+      detail::shortest(8, [&] { add.loop(here.data(), there.data(), many / std::int64_t{sizeof(f32)}, 1); }) /
+      static_cast<double>(many);
+  return model;
+}
+
+namespace detail {
+
+// The choices made so far.
+template <class A>
+class Chooser {
+ public:
+  template <class T>
+  int operator()(Engine<T>& engine, std::int64_t count, std::size_t element) {
+    if (engine.size() == 1) return 0;
+    for (const Made& m : made_)
+      if (m.count == count && m.element == element) return m.choice;
+    if (!known_) {
+      // Whether to measure is rank 0's decision, too: the others may have been told otherwise.
+      const schedule::CostModel given = engine.options().cost;
+      std::int32_t measures = given.alpha == 0 && given.beta == 0 && given.gamma == 0;
+      broadcast_bytes(engine, &measures, sizeof measures, 0);
+      model_ = measures != 0 ? measure(engine) : given;
+      known_ = true;
+    }
+    std::int32_t choice = 0;
+    if (engine.rank() == 0)
+      choice = schedule::cheapest<A>(
+          engine.size(), count, static_cast<std::int64_t>(element), model_, engine.options().window,
+          [&](int blocks) { return segments_for(count, element, blocks, engine.options()); });
+    broadcast_bytes(engine, &choice, sizeof choice, 0);
+    if (choice < 0 || choice >= A::choices)
+      fail<ConfigError>("rank 0 chose algorithm ", choice, " where there are ", A::choices);
+    made_.push_back({count, element, choice});
+    return choice;
+  }
+
+ private:
+  struct Made {
+    std::int64_t count;
+    std::size_t element;
+    int choice;
+  };
+  std::vector<Made> made_;
+  schedule::CostModel model_;
+  bool known_ = false;
+};
+
+struct NothingToChoose {};
+template <class S>
+inline constexpr bool chooses = requires {
+  S::choices;
+};
+template <class S>
+struct ChooserFor {
+  using type = NothingToChoose;
+};
+template <class S>
+requires chooses<S>
+struct ChooserFor<S> {
+  using type = Chooser<S>;
+};
+template <class S>
+using ChooserOf = typename ChooserFor<S>::type;
+
+}  // namespace detail
+
+}  // namespace convoy::comm

@@ -1,0 +1,373 @@
+// Flight: one exchange on its way. It walks through the steps of its program as far as messages allow, and
+// never waits.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory_resource>
+#include <string>
+#include <vector>
+
+#include <convoy/comm/comm.hpp>
+#include <convoy/comm/engine/kernel.hpp>
+#include <convoy/comm/engine/program.hpp>
+#include <convoy/comm/engine/purpose.hpp>
+#include <convoy/comm/error.hpp>
+#include <convoy/comm/schedule/price.hpp>
+#include <convoy/comm/schedule/schedule.hpp>
+#include <convoy/comm/transport/transport.hpp>
+#include <convoy/core/clock.hpp>
+#include <convoy/core/dtype.hpp>
+#include <convoy/core/error.hpp>
+#include <convoy/memory/buffer.hpp>
+
+namespace convoy::comm::detail {
+
+/// What all flights of a rank go through.
+template <transport::Transport T>
+struct Port {
+  T transport;
+  Traffic traffic;
+  std::vector<int> names;  ///< as which ranks these are known; empty: as they are
+  int buckets = 0;         ///< how many there are
+
+  int rank() const { return transport.rank(); }
+  int size() const { return transport.size(); }
+  int name_of(int rank) const {
+    return names.empty() || rank < 0 ? rank : names[static_cast<std::size_t>(rank)];
+  }
+  /// Memory that peers can reach.
+  std::pmr::memory_resource* memory() {
+    if constexpr (requires { transport.memory(); })
+      return transport.memory();
+    else
+      return std::pmr::new_delete_resource();
+  }
+};
+
+/// What is exchanged, and how.
+struct Cargo {
+  const Program* program = nullptr;
+  void* data = nullptr;
+  std::int64_t count = 0;
+  Reduction reduction{};
+  int lane = 1;
+  int bucket = 0;         ///< for observers and for sentences
+  void* inbox = nullptr;  ///< where what others send is put if it is not combined on the way
+};
+
+template <transport::Transport T>
+class Flight {
+ public:
+  using Port = detail::Port<T>;
+
+  /// How much scratch memory its receives need.
+  std::size_t prepare(Port& port, const Cargo& cargo);
+
+  int lane() const { return lane_; }
+  int bucket() const { return bucket_; }
+  bool idle() const { return state_ == State::idle; }
+  /// The result is there. It may still be being read by others.
+  bool complete() const { return state_ == State::complete; }
+  Clock::time_point began() const { return begin_; }
+
+  void start(Clock::time_point now) {
+    begin_ = now;
+    at_ = posted_ = confirmed_ = 0;
+    state_ = State::flying;
+    if (outside_ != nullptr) std::memcpy(data_, outside_, static_cast<std::size_t>(count_) * element_);
+  }
+  /// Executes steps until one has to wait; true if any was executed.
+  bool advance(Port& port, std::byte* scratch);
+  /// Whether there are no more steps.
+  bool landed() const { return at_ >= program_->steps.size(); }
+  void end() {
+    state_ = State::complete;
+    if (outside_ != nullptr) std::memcpy(outside_, data_, static_cast<std::size_t>(count_) * element_);
+  }
+  /// Whether it is complete and nobody is reading what this rank sent any more.
+  bool quiet(Port& port);
+  void rest() { state_ = State::idle; }
+
+  /// The step that waits for somebody; none: the number of steps.
+  std::size_t blocked_at(Port& port);
+  bool is_step(std::size_t step) const { return step < program_->steps.size(); }
+  int peer_of(std::size_t step) const { return program_->steps[step].peer; }
+  /// The message that a step is about, for a sentence.
+  CommError::Fields describe(const Port& port, std::size_t step, double elapsed) const;
+
+  /// Takes back whatever is announced.
+  void cancel(Port& port) noexcept;
+
+ private:
+  enum class State : unsigned char { idle, flying, complete };
+
+  Range range(const Program::Step& step) const;
+  std::size_t bytes_of(const Range& r) const { return static_cast<std::size_t>(r.size()) * element_; }
+  std::byte* address(const Program::Step& step, const Range& r) const {
+    const bool inside = step.whole() || step.chunk < program_->inbox();
+    return (inside ? data_ : inbox_) + static_cast<std::size_t>(r.begin) * element_;
+  }
+  // The send that keeps a receive from writing, or -1.
+  int unreleased(Port& port, const Program::Step& step);
+  // Announces receives ahead of their step, where the memory they go to is free already.
+  void announce(Port& port, std::byte* scratch);
+  // One step on elements; false if it has to wait.
+  bool execute(Port& port, const Program::Step& step, const Range& r);
+  void fold(Port& port, const Program::Step& step, const Range& r);
+
+  const Program* program_ = nullptr;
+  std::byte* data_ = nullptr;
+  std::byte* inbox_ = nullptr;
+  void* outside_ = nullptr;  // the caller's data, if peers cannot reach it: `bounce_` stands in for it
+  Buffer<std::byte> bounce_;
+  std::int64_t count_ = 0;
+  std::int64_t grain_ = 1;
+  std::size_t element_ = 4;
+  Reduce reduce_ = nullptr;
+  Fold fold_ = nullptr;
+  double scale_ = 1;
+  bool streams_ = false;
+  int lane_ = 0, bucket_ = -1;
+  std::uint16_t purpose_ = 0;
+  std::vector<void*> peers_, into_;  // the ranks' buffers; of one fold
+  std::vector<const void*> from_;
+  State state_ = State::idle;
+  std::size_t slot_bytes_ = 0;  // of its scratch buffers
+  std::size_t at_ = 0;          // the next step to execute
+  std::size_t posted_ = 0;      // receives before this step are announced
+  std::size_t confirmed_ = 0;   // sends before this step are over
+  std::vector<typename T::Request> requests_;
+  Clock::time_point begin_{};
+};
+
+template <transport::Transport T>
+std::size_t Flight<T>::prepare(Port& port, const Cargo& cargo) {
+  const Program& program = *cargo.program;
+  program_ = &program;
+  data_ = static_cast<std::byte*>(cargo.data);
+  inbox_ = static_cast<std::byte*>(cargo.inbox);
+  count_ = cargo.count;
+  element_ = size_of(cargo.reduction.type);
+  grain_ = schedule::grain_of(static_cast<std::int64_t>(element_));
+  reduce_ = cargo.reduction.loop;
+  fold_ = cargo.reduction.fold;
+  scale_ = cargo.reduction.op == Op::mean && cargo.reduction.divides ? 1.0 / port.size() : 1;
+  bucket_ = cargo.bucket;
+  lane_ = cargo.lane;
+  port.buckets = std::max(port.buckets, bucket_ + 1);
+  purpose_ = Purpose::of(program.goal, cargo.reduction, bucket_, port.name_of(program.root)).number();
+  state_ = State::idle;
+  const std::size_t bytes = static_cast<std::size_t>(count_) * element_;
+  outside_ = nullptr;
+  if constexpr (requires { port.transport.reaches(cargo.data, bytes); }) {
+    if (port.size() > 1 && bytes > 0 && !program.copied && !port.transport.reaches(cargo.data, bytes)) {
+      if (bounce_.size() < bytes) {
+        bounce_ = {};
+        bounce_ = Buffer<std::byte>(bytes, port.memory());
+      }
+      outside_ = cargo.data;
+      data_ = bounce_.data();
+    }
+  }
+  if (requests_.size() < program.steps.size()) requests_.resize(program.steps.size());
+  if (!program.peers.empty()) {
+    const auto n = static_cast<std::size_t>(port.size());
+    peers_.assign(n, nullptr);
+    into_.assign(n, nullptr);
+    from_.assign(n, nullptr);
+    peers_[static_cast<std::size_t>(port.rank())] = data_;
+    streams_ = static_cast<std::int64_t>(bytes * n) >= streaming_bytes;
+  }
+  if (T::in_place) return 0;
+  std::size_t longest = 0, reduces = 0;
+  for (const auto& step : program.steps)
+    if (step.act == Act::receive_reduce) {
+      longest = std::max(longest, bytes_of(range(step)));
+      ++reduces;
+    }
+  slot_bytes_ = (longest + 4095) / 4096 * 4096;
+  return std::min<std::size_t>(reduces, Program::slots) * slot_bytes_;
+}
+
+// The elements of a step; in the inbox, those of its slot.
+template <transport::Transport T>
+Range Flight<T>::range(const Program::Step& step) const {
+  const Program& p = *program_;
+  if (step.whole()) return {0, count_};
+  if (step.chunk < p.inbox())
+    return schedule::range_of(step.chunk, step.count, count_, p.blocks, p.segments, grain_);
+  const std::int64_t slot = schedule::part(count_, p.rank, p.blocks, grain_).size();
+  const int within = step.chunk - p.inbox();
+  const Range segment = schedule::part(slot, within % p.segments, p.segments, grain_);
+  const std::int64_t begin = within / p.segments * slot;
+  return {begin + segment.begin, begin + segment.end};
+}
+
+template <transport::Transport T>
+bool Flight<T>::advance(Port& port, std::byte* scratch) {
+  const std::size_t first = at_;
+  while (!landed()) {
+    announce(port, scratch);
+    const auto& step = program_->steps[at_];
+    const Range r = range(step);
+    if (!r.empty() && !execute(port, step, r)) break;
+    ++at_;
+  }
+  return at_ != first;
+}
+
+template <transport::Transport T>
+void Flight<T>::announce(Port& port, [[maybe_unused]] std::byte* scratch) {
+  const auto& steps = program_->steps;
+  const std::size_t limit = std::min(steps.size(), at_ + 2 * Program::slots);
+  for (; posted_ < limit; ++posted_) {
+    const auto& s = steps[posted_];
+    if (!s.receives()) continue;
+    const Range r = range(s);
+    if (r.empty()) continue;
+    void* into = nullptr;
+    if constexpr (!T::in_place) {
+      if (static_cast<std::size_t>(s.ready) > at_) return;
+      if (s.act == Act::receive_reduce) {
+        into = scratch + static_cast<std::size_t>(s.slot) * slot_bytes_;
+      } else {
+        if (unreleased(port, s) >= 0) return;
+        into = address(s, r);
+      }
+    }
+    transport::set_purpose(requests_[posted_], purpose_);
+    port.transport.receive(requests_[posted_], s.peer, lane_, into, bytes_of(r));
+  }
+}
+
+template <transport::Transport T>
+bool Flight<T>::execute(Port& port, const Program::Step& s, const Range& r) {
+  auto& request = requests_[at_];
+  std::byte* mine = address(s, r);
+  const std::size_t bytes = bytes_of(r);
+  switch (s.act) {
+    case Act::send:
+    case Act::expose:
+      transport::set_purpose(request, purpose_);
+      if (!port.transport.send(request, s.peer, lane_, mine, bytes)) return false;
+      ++port.traffic.messages;
+      if (s.act == Act::send) port.traffic.bytes += static_cast<std::int64_t>(bytes);
+      return true;
+    case Act::post:
+      if constexpr (requires { T::copy_bytes; }) {
+        transport::set_purpose(request, purpose_);
+        if (!port.transport.post(request, s.peer, mine, bytes)) return false;
+        ++port.traffic.messages;
+      }
+      return true;
+    case Act::fold:
+      fold(port, s, r);
+      return true;
+    case Act::detach:
+      port.transport.release(requests_[static_cast<std::size_t>(s.other)]);
+      return true;
+    case Act::settle:
+      return port.transport.sent(requests_[static_cast<std::size_t>(s.other)]);
+    case Act::receive:
+    case Act::receive_reduce:
+    case Act::attach:
+      break;
+  }
+  if (posted_ <= at_ || unreleased(port, s) >= 0) return false;
+  const transport::Arrival arrival = port.transport.arrived(request);
+  if (const auto other = transport::purpose_of(request, purpose_); other != purpose_)
+    throw CommError(describe(port, at_, 0), contrast(port.name_of(s.peer), other, port.name_of(port.rank()),
+                                                     purpose_, bucket_, port.buckets));
+  if (arrival.data == nullptr) return false;
+  if (arrival.bytes != bytes)
+    throw CommError(describe(port, at_, 0),
+                    concat("rank ", port.name_of(s.peer), " sent ", arrival.bytes, " bytes where rank ",
+                           port.name_of(port.rank()), " expects ", bytes));
+  if (s.act == Act::attach) {
+    peers_[static_cast<std::size_t>(s.peer)] = const_cast<void*>(arrival.data);  // it let this rank in
+    return true;
+  }
+  if (s.act == Act::receive_reduce)
+    reduce_(mine, arrival.data, r.size(), s.completes ? scale_ : 1);
+  else if (arrival.data != mine)
+    std::memcpy(mine, arrival.data, bytes);
+  port.transport.release(request);
+  return true;
+}
+
+template <transport::Transport T>
+void Flight<T>::fold(Port& port, const Program::Step& s, const Range& r) {
+  const std::size_t offset = static_cast<std::size_t>(r.begin) * element_;
+  const auto buffer = [&](int i) {
+    const int peer = program_->peers[static_cast<std::size_t>(i)];
+    if (peer != port.rank()) port.traffic.bytes += static_cast<std::int64_t>(bytes_of(r));
+    return static_cast<void*>(static_cast<std::byte*>(peers_[static_cast<std::size_t>(peer)]) + offset);
+  };
+  const int sources = s.first_store - s.first_load, places = s.last_store - s.first_store;
+  for (int i = 0; i < sources; ++i) from_[static_cast<std::size_t>(i)] = buffer(s.first_load + i);
+  for (int i = 0; i < places; ++i) into_[static_cast<std::size_t>(i)] = buffer(s.first_store + i);
+  fold_(into_.data(), places, from_.data(), sources, r.size(), s.completes ? scale_ : 1, streams_);
+}
+
+template <transport::Transport T>
+int Flight<T>::unreleased(Port& port, const Program::Step& step) {
+  for (int g = step.first_guard; g < step.last_guard; ++g) {
+    const int send = program_->guards[static_cast<std::size_t>(g)];
+    if (range(program_->steps[static_cast<std::size_t>(send)]).empty()) continue;  // never posted
+    if (!port.transport.sent(requests_[static_cast<std::size_t>(send)])) return send;
+  }
+  return -1;
+}
+
+template <transport::Transport T>
+bool Flight<T>::quiet(Port& port) {
+  if (state_ != State::complete) return false;
+  const auto& steps = program_->steps;
+  for (; confirmed_ < steps.size(); ++confirmed_) {
+    const auto& s = steps[confirmed_];
+    if (s.act == Act::send && !range(s).empty() && !port.transport.sent(requests_[confirmed_])) return false;
+  }
+  return true;
+}
+
+template <transport::Transport T>
+std::size_t Flight<T>::blocked_at(Port& port) {
+  if (landed()) return confirmed_;
+  const auto& s = program_->steps[at_];
+  if (s.receives() && posted_ <= at_)
+    if (const int send = unreleased(port, s); send >= 0) return static_cast<std::size_t>(send);
+  return at_;
+}
+
+template <transport::Transport T>
+CommError::Fields Flight<T>::describe(const Port& port, std::size_t step, double elapsed) const {
+  CommError::Fields f{port.name_of(port.rank()), -1, {}, 0, 0, elapsed};
+  f.operation = std::string(program_->name);
+  if (bucket_ >= 0) f.operation += concat(" of bucket ", bucket_);
+  if (is_step(step)) {
+    const auto& s = program_->steps[step];
+    f.peer = port.name_of(s.peer);
+    f.sequence = requests_[s.act == Act::settle ? static_cast<std::size_t>(s.other) : step].sequence;
+    f.bytes = bytes_of(range(s));
+  }
+  return f;
+}
+
+template <transport::Transport T>
+void Flight<T>::cancel(Port& port) noexcept {
+  if (idle()) return;
+  const auto& steps = program_->steps;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const auto& s = steps[i];
+    const bool sends = s.act == Act::send || s.act == Act::expose;
+    const bool posted = sends ? i >= confirmed_ && i < at_ : s.receives() && i >= at_ && i < posted_;
+    const bool attached = s.act == Act::attach && i < at_ && static_cast<std::size_t>(s.other) >= at_;
+    if ((posted || attached) && !range(s).empty()) port.transport.cancel(requests_[i]);
+  }
+  state_ = State::idle;
+}
+
+}  // namespace convoy::comm::detail

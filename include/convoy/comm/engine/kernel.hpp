@@ -1,0 +1,135 @@
+// The reduction kernel: into[i] = into[i] op from[i], vectorised for the processor at hand; bf16 and f16 are
+// added in f32 and rounded once a step.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <convoy/comm/engine/fold.hpp>
+#include <convoy/comm/engine/lanes.hpp>
+#include <convoy/comm/operation.hpp>
+#include <convoy/core/compiled.hpp>
+#include <convoy/core/dtype.hpp>
+#include <convoy/parallel/simd.hpp>
+
+namespace convoy::comm {
+
+/// Combines `count` elements of `from` into `into`; a sum is then multiplied by `scale` unless it is 1
+/// (mean's last step).
+using Reduce = void (*)(void* into, const void* from, std::int64_t count, double scale);
+
+/// Combines `count` elements of several buffers, in their order, and stores the result in several places.
+using Fold = void (*)(void* const* into, int places, const void* const* from, int sources, std::int64_t count,
+                      double scale, bool streams);
+
+/// What to do with the elements that meet, as a value. It is made where element type and operation are known
+/// (`reduction<float>(sum)`), so that a program holds the loops that it uses and no others. A
+/// default-constructed one is for bytes that only move.
+struct Reduction {
+  Reduce loop = nullptr;
+  DType type = DType::u8;
+  Op op = Op::sum;
+  Fold fold = &detail::copy_with<1>;
+  bool divides = true;  ///< a mean is divided where this exchange completes, rather than in a later one
+};
+
+/// For elements that only move.
+constexpr Reduction moved(DType type) {
+  Reduction none;
+  none.type = type;
+  switch (size_of(type)) {
+    case 2:
+      none.fold = &detail::copy_with<2>;
+      break;
+    case 4:
+      none.fold = &detail::fold_with<f32, Op::max>;  // of one source: a copy
+      break;
+    case 8:
+      none.fold = &detail::copy_with<8>;
+      break;
+    default:
+      break;
+  }
+  return none;
+}
+
+namespace detail {
+
+template <class T, Op op>
+struct ReduceLoop {
+  static constexpr bool scales = op == Op::sum && !std::is_same_v<T, i32>;
+
+  // Widths are counted in 4-byte elements: half of them for f64.
+  template <int W>
+  CONVOY_INLINE static void run(T* into, const T* from, std::int64_t count, double scale) {
+    using Lane = Lanes<T, (sizeof(T) == 8 ? W / 2 : W)>;
+    constexpr std::int64_t width = Lane::width;
+    std::int64_t i = 0;
+    if (scales && scale != 1) {
+      for (; i + width <= count; i += width) one<Lane, true>(into + i, from + i, scale);
+    } else {
+      for (; i + 4 * width <= count; i += 4 * width) {
+        CONVOY_UNROLL
+        for (int k = 0; k < 4; ++k) one<Lane, false>(into + i + k * width, from + i + k * width, scale);
+      }
+      for (; i + width <= count; i += width) one<Lane, false>(into + i, from + i, scale);
+    }
+    if (i == count) return;
+    // The rest goes through padded copies: the same arithmetic, and no read past the end.
+    T a[width] = {}, b[width] = {};
+    const std::size_t bytes = static_cast<std::size_t>(count - i) * sizeof(T);
+    __builtin_memcpy(static_cast<void*>(a), into + i, bytes);
+    __builtin_memcpy(static_cast<void*>(b), from + i, bytes);
+    if (scales && scale != 1)
+      one<Lane, true>(a, b, scale);
+    else
+      one<Lane, false>(a, b, scale);
+    __builtin_memcpy(static_cast<void*>(into + i), a, bytes);
+  }
+
+ private:
+  template <class Lane, bool scaled>
+  CONVOY_INLINE static void one(T* into, const T* from, double scale) {
+    typename Lane::Value a, b;
+    Lane::load(a, into);
+    Lane::load(b, from);
+    if constexpr (std::is_same_v<T, i32> && op == Op::sum) {
+      // Wrap-around, as MPI_SUM does in practice, instead of undefined behaviour.
+      simd::Vec<std::uint32_t, Lane::width> x, y;
+      same_bits(x, a);
+      same_bits(y, b);
+      x = x + y;
+      same_bits(a, x);
+    } else {
+      combine<op>(a, b);
+    }
+    if constexpr (scaled && scales) a = a * static_cast<Factor<T>>(scale);
+    Lane::store(into, a);
+  }
+};
+
+template <class T, Op op>
+void reduce_with(void* into, const void* from, std::int64_t count, double scale) {
+  simd::run<ReduceLoop<T, op>>(static_cast<T*>(into), static_cast<const T*>(from), count, scale);
+}
+
+CONVOY_INSTANTIATE(void reduce_with<f32, Op::sum>(void*, const void*, std::int64_t, double));
+CONVOY_INSTANTIATE(void reduce_with<f32, Op::max>(void*, const void*, std::int64_t, double));
+CONVOY_INSTANTIATE(void reduce_with<f64, Op::sum>(void*, const void*, std::int64_t, double));
+CONVOY_INSTANTIATE(void reduce_with<f64, Op::max>(void*, const void*, std::int64_t, double));
+
+}  // namespace detail
+
+/// The reduction of elements of type `E` by `sum`, `mean`, `min` or `max`.
+template <class E, OperationTag O>
+constexpr Reduction reduction(O) {
+  if constexpr (reducible<E, O>()) {
+    // A mean is a sum that is scaled where it completes: one loop serves both.
+    constexpr Op op = O::value == Op::mean ? Op::sum : O::value;
+    return {&detail::reduce_with<E, op>, dtype_of<E>, O::value, &detail::fold_with<E, op>};
+  } else {
+    return {};
+  }
+}
+
+}  // namespace convoy::comm

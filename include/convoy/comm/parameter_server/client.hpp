@@ -1,0 +1,180 @@
+// Client: a worker's end of a parameter server. It pushes its gradients to the servers, bucket after bucket,
+// and takes the parameters that come back.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory_resource>
+#include <span>
+#include <vector>
+
+#include <convoy/comm/comm.hpp>
+#include <convoy/comm/parameter_server/mailbox.hpp>
+#include <convoy/comm/transport/transport.hpp>
+#include <convoy/core/clock.hpp>
+#include <convoy/core/error.hpp>
+#include <convoy/core/range.hpp>
+
+namespace convoy::comm::detail {
+
+template <transport::Transport T>
+class Client {
+ public:
+  explicit Client(T& transport) : transport_(transport) {}
+
+  /// `parts` of each server, by bucket, stay where they are; `ranks` are the servers'. No more than `window`
+  /// parts are pushed to a server ahead of its replies, so that what is sent to several servers over one link
+  /// advances evenly. `copies`: they cannot read the arenas where they are.
+  void open(const Layout& layout, std::span<const ServedParts> parts, const std::vector<int>& ranks,
+            int window, bool copies, std::pmr::memory_resource* memory) {
+    layout_ = layout;
+    parts_ = parts;
+    window_ = window;
+    const std::size_t buckets = layout.buckets.size();
+    begun_.assign(buckets, false);
+    begin_.assign(buckets, {});
+    missing_.assign(buckets, 0);
+    owed_.assign(parts.size(), 0);
+    step_of_.assign(parts.size(), {});
+    servers_.clear();
+    for (std::size_t s = 0; s < parts.size(); ++s)
+      servers_.emplace_back(ranks[s], push_lane, reply_lane, parts[s],
+                            copies && ranks[s] != transport_.rank(), false, memory);
+  }
+  void observe(Observer observer) { observer_ = observer; }
+  Mailbox<T>& server(int s) { return servers_[static_cast<std::size_t>(s)]; }
+  int servers() const { return static_cast<int>(servers_.size()); }
+
+  /// The servers get the parameters that a training begins with.
+  void start() {
+    for (std::size_t s = 0; s < servers_.size(); ++s)
+      for (int p = 0; p < count(s); ++p)
+        servers_[s].post({LetterKind::start, p, 0, layout_.parameters.data() + part(s, p).range.begin});
+  }
+  /// A bucket's gradients are final. They are pushed in the order of buckets, which is what servers expect.
+  void begin(int bucket) {
+    if (bucket < 0 || static_cast<std::size_t>(bucket) >= begun_.size())
+      fail("there is no bucket ", bucket, "; ", begun_.size(), " were opened");
+    const auto b = static_cast<std::size_t>(bucket);
+    if (begun_[b]) fail("bucket ", bucket, " was begun twice in one step");
+    begun_[b] = true;
+    if (observer_.call != nullptr) begin_[b] = Clock::now();
+    while (first_ < begun_.size() && begun_[first_]) ++first_;
+    for (std::size_t s = 0; s < servers_.size(); ++s)
+      for (int& p = step_of_[s].final; p < count(s) && part(s, p).bucket < static_cast<int>(first_); ++p)
+        expect(s, p);
+  }
+  void begin_all() {
+    for (std::size_t b = 0; b < begun_.size(); ++b)
+      if (!begun_[b]) begin(static_cast<int>(b));
+  }
+  /// All replies are there.
+  void end_step() {
+    begun_.assign(begun_.size(), false);
+    step_of_.assign(step_of_.size(), {});
+    first_ = 0;
+    ++step_;
+  }
+  /// No more steps. `parameters`: the servers send them once more when all workers have left.
+  void leave(bool parameters) {
+    for (std::size_t s = 0; s < servers_.size(); ++s) {
+      servers_[s].post({LetterKind::goodbye, 0, step_});
+      for (int p = 0; parameters && p < count(s); ++p) expect(s, p);
+    }
+  }
+  void start_over() {
+    step_of_.assign(step_of_.size(), {});
+    step_ = 0;
+  }
+
+  bool progress(Traffic& traffic) {
+    bool moved = false;
+    for (std::size_t s = 0; s < servers_.size(); ++s) {
+      push(s);
+      moved = servers_[s].deliver(transport_, traffic) || moved;
+      moved = receive(s) || moved;
+    }
+    return moved;
+  }
+
+  /// Whether all parameters that this worker asked for have come.
+  bool served() const {
+    return std::all_of(owed_.begin(), owed_.end(), [](int replies) { return replies == 0; });
+  }
+  bool delivered() {
+    return std::all_of(servers_.begin(), servers_.end(),
+                       [&](Mailbox<T>& mail) { return mail.delivered(transport_); });
+  }
+  /// Whether nothing is on its way.
+  bool idle() {
+    return delivered() && std::none_of(servers_.begin(), servers_.end(),
+                                       [](const Mailbox<T>& mail) { return mail.receiving(); });
+  }
+  /// A server, by its rank, that this worker waits for and `which(rank)`, or -1.
+  template <class Which>
+  int waits_for(Which&& which) {
+    for (std::size_t s = 0; s < servers_.size(); ++s)
+      if ((owed_[s] > 0 || !servers_[s].delivered(transport_)) && which(servers_[s].peer()))
+        return servers_[s].peer();
+    return -1;
+  }
+  void cancel() noexcept {
+    for (Mailbox<T>& mail : servers_) mail.cancel(transport_);
+  }
+
+ private:
+  // How many parts of a server's shard, in this step, are final, on their way, and back as parameters.
+  struct StepOf {
+    int final = 0, pushed = 0, came = 0;
+  };
+
+  int count(std::size_t server) const { return static_cast<int>(parts_[server].size()); }
+  const ServedPart& part(std::size_t server, int p) const {
+    return parts_[server][static_cast<std::size_t>(p)];
+  }
+  void expect(std::size_t server, int p) {
+    ++owed_[server];
+    ++missing_[static_cast<std::size_t>(part(server, p).bucket)];
+  }
+
+  void push(std::size_t server) {
+    for (StepOf& step = step_of_[server]; step.pushed < step.final && step.pushed - step.came < window_;
+         ++step.pushed)
+      servers_[server].post({LetterKind::push, step.pushed, step_,
+                             layout_.gradients.data() + part(server, step.pushed).range.begin});
+  }
+  // Takes the parameters that have come from a server.
+  bool receive(std::size_t server) {
+    Mailbox<T>& mail = servers_[server];
+    bool moved = false;
+    while (owed_[server] > 0 && mail.open(transport_) != nullptr) {
+      const ServedPart& its = part(server, mail.expected());
+      if (!mail.fetch(transport_, layout_.parameters.data() + its.range.begin)) break;
+      mail.taken(transport_);
+      moved = true;
+      --owed_[server];
+      ++step_of_[server].came;
+      const auto b = static_cast<std::size_t>(its.bucket);
+      if (--missing_[b] == 0 && begun_[b] && observer_.call != nullptr)
+        observer_.call(observer_.context, {its.bucket, begin_[b], Clock::now()});
+    }
+    return moved;
+  }
+
+  T& transport_;
+  Layout layout_;
+  std::span<const ServedParts> parts_;
+  std::vector<Mailbox<T>> servers_;
+  Observer observer_;
+  std::vector<bool> begun_;
+  std::size_t first_ = 0;  // bucket that has not been begun
+  std::vector<Clock::time_point> begin_;
+  std::vector<int> missing_;  // replies, of each bucket
+  std::vector<int> owed_;     // replies, by each server
+  std::vector<StepOf> step_of_;
+  int window_ = 1;
+  std::int64_t step_ = 0;
+};
+
+}  // namespace convoy::comm::detail

@@ -1,0 +1,291 @@
+// Mailbox: what a worker and a server of parameters send each other, checked where it arrives.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory_resource>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include <convoy/comm/comm.hpp>
+#include <convoy/comm/error.hpp>
+#include <convoy/comm/transport/transport.hpp>
+#include <convoy/core/error.hpp>
+#include <convoy/memory/buffer.hpp>
+
+namespace convoy::comm::detail {
+
+/// What a letter is about: some of what a server holds of a bucket.
+struct ServedPart {
+  Range range;
+  int bucket = 0;
+};
+using ServedParts = std::vector<ServedPart>;
+
+/// The lanes of letters.
+inline constexpr int push_lane = 1, reply_lane = 2;
+
+enum class LetterKind : std::uint32_t {
+  start = 1,  ///< the parameters that a training begins with
+  push,       ///< a worker's gradients
+  reply,      ///< a server's parameters
+  goodbye,    ///< the worker makes no more steps; without numbers
+};
+
+/// What every letter begins with, a message of its own; the numbers of its part are the next one.
+struct LetterHead {
+  std::uint32_t magic = 0x636e7679;
+  LetterKind kind{};
+  std::int32_t part = 0;
+  std::int32_t sender = 0;
+  std::int64_t step = 0;
+  std::int64_t count = 0;
+  std::byte rest[32] = {};
+};
+static_assert(sizeof(LetterHead) == 64);
+
+/// One end of the letters between a worker and a server. Those that go out keep their order; those that come
+/// in are opened one by one, part after part. Numbers go from where they are to where they are wanted, and
+/// the memory of a part is used again only when the peer has what was in it. Between two ends on one rank
+/// (`join`) nothing is sent at all.
+template <transport::Transport T>
+class Mailbox {
+ public:
+  struct Errand {
+    LetterKind kind{};
+    int part = 0;
+    std::int64_t step = 0;
+    const float* numbers = nullptr;  ///< of the part; they stay until the letter is gone
+  };
+
+  /// `copies`: numbers that go out may change on the way, or lie where the peer cannot read them. `inbox`:
+  /// numbers that come in have no place of their own. `memory` is within the peer's reach.
+  Mailbox(int peer, int out_lane, int in_lane, const ServedParts& parts, bool copies, bool inbox,
+          std::pmr::memory_resource* memory)
+      : peer_(peer),
+        out_lane_(out_lane),
+        in_lane_(in_lane),
+        parts_(&parts),
+        letters_(parts.size() + 1),
+        heads_(parts.size() + 1, memory),
+        head_(1, memory) {
+    std::size_t longest = 0, all = 0;
+    for (const ServedPart& part : parts) {
+      const auto numbers = static_cast<std::size_t>(part.range.size());
+      longest = std::max(longest, numbers);
+      all += numbers;
+    }
+    if (copies) copies_ = Buffer<float>(all, memory);
+    if (inbox && !T::in_place) inbox_ = Buffer<float>(longest, memory);
+    float* copy = copies_.data();
+    for (std::size_t p = 0; copies && p < parts.size(); copy += parts[p++].range.size())
+      letters_[p].copy = copy;
+    errands_.reserve(3 * parts.size() + 4);
+  }
+
+  /// The other end is on this rank.
+  void join(Mailbox& other) { other_ = &other; }
+
+  int peer() const { return peer_; }
+  /// The part that the next letter is about.
+  int expected() const { return expected_; }
+
+  void post(const Errand& errand) { errands_.push_back(errand); }
+
+  /// Sends what can be sent; true if anything was.
+  bool deliver(T& transport, Traffic& traffic) {
+    if (other_ != nullptr) return false;  // who takes it from here
+    bool moved = false;
+    const auto send = [&](Message& message, const void* data, std::size_t bytes) {
+      if (!transport.send(message.request, peer_, out_lane_, data, bytes)) return false;
+      message.posted = moved = true;
+      ++traffic.messages;
+      traffic.bytes += static_cast<std::int64_t>(bytes);
+      return true;
+    };
+    for (; waits(); dispatched(), headed_ = false) {
+      const Errand& errand = errands_[next_];
+      Letter& letter = letter_of(errand);
+      const auto count = static_cast<std::size_t>(count_of(errand));
+      if (!headed_) {
+        if (!gone(transport, letter)) return moved;
+        LetterHead& head = heads_[static_cast<std::size_t>(&letter - letters_.data())];
+        head = head_of(errand, transport.rank());
+        if (!send(letter.head_sent, &head, sizeof head)) return moved;
+        headed_ = true;
+        if (letter.copy != nullptr) std::memcpy(letter.copy, errand.numbers, count * sizeof(float));
+      }
+      const float* numbers = letter.copy != nullptr ? letter.copy : errand.numbers;
+      if (count > 0 && !send(letter.numbers_sent, numbers, count * sizeof(float))) return moved;
+    }
+    return moved;
+  }
+
+  /// Opens the next letter, if it has come. Throws CommError if it is not what it should be.
+  const LetterHead* open(T& transport) {
+    LetterHead& head = head_[0];
+    if (opened_) return &head;
+    if (other_ != nullptr) {
+      if (!other_->waits()) return nullptr;
+      head = other_->head_of(other_->errands_[other_->next_], peer_);
+    } else {
+      const transport::Arrival arrival = arrived(transport, &head, sizeof head);
+      if (arrival.data == nullptr) return nullptr;
+      if (arrival.bytes != sizeof head) wrong(transport, arrival.bytes, " bytes where a header was expected");
+      if (arrival.data != &head) std::memcpy(&head, arrival.data, sizeof head);
+      received(transport);
+    }
+    opened_ = true;
+    if (head.magic != LetterHead{}.magic || head.sender != peer_)
+      wrong(transport, "what is not of a parameter server");
+    const bool pushed = head.kind == LetterKind::start || head.kind == LetterKind::push;
+    if (in_lane_ == push_lane && head.kind == LetterKind::goodbye) return &head;
+    if (in_lane_ == push_lane ? !pushed : head.kind != LetterKind::reply)
+      wrong(transport, "a letter of kind ", static_cast<std::uint32_t>(head.kind), ", which is not for a ",
+            in_lane_ == push_lane ? "server" : "worker");
+    if (parts_->empty() || head.part != expected_)
+      wrong(transport, "part ", head.part, " where part ", expected_, " of ", parts_->size(),
+            " was expected");
+    if (const std::int64_t count = part(expected_).range.size(); head.count != count)
+      wrong(transport, head.count, " elements of part ", head.part, " where ", count, " were expected");
+    return &head;
+  }
+  bool opened() const { return opened_; }
+  /// The numbers of the letter that was opened, if they have come; `into` is where they should lie (null: in
+  /// the inbox), and where they do unless they can be read in place. Empty: not yet.
+  std::span<const float> numbers(T& transport, float* into) {
+    const LetterHead& head = head_[0];
+    const auto count = static_cast<std::size_t>(head.count);
+    if (other_ != nullptr) return {other_->errands_[other_->next_].numbers, count};
+    const transport::Arrival arrival =
+        arrived(transport, into == nullptr ? inbox_.data() : into, count * sizeof(float));
+    if (arrival.data == nullptr) return {};
+    if (arrival.bytes != count * sizeof(float))
+      wrong(transport, arrival.bytes, " bytes for the ", count, " elements of part ", head.part);
+    return {static_cast<const float*>(arrival.data), count};
+  }
+  /// Copies them to `into`, unless they came there; false: not yet.
+  bool fetch(T& transport, float* into) {
+    const std::span<const float> come = numbers(transport, into);
+    if (come.data() != into) std::copy(come.begin(), come.end(), into);
+    return !come.empty();
+  }
+  /// The letter is done with.
+  void taken(T& transport) {
+    if (other_ != nullptr) other_->dispatched();
+    if (receiving_) received(transport);
+    opened_ = false;
+    if (head_[0].kind != LetterKind::goodbye) expected_ = (expected_ + 1) % static_cast<int>(parts_->size());
+  }
+
+  /// Whether a letter has come, which may stay where it is.
+  bool waiting(T& transport) {
+    if (opened_) return true;
+    if (other_ != nullptr) return other_->waits();
+    const bool there = arrived(transport, head_.data(), sizeof(LetterHead)).data != nullptr;
+    if (there) transport.cancel(receive_);
+    return there;
+  }
+
+  /// Whether the peer has what was sent of a part, so that it may be written.
+  bool gone(T& transport, int part) { return gone(transport, letters_[static_cast<std::size_t>(part)]); }
+  /// Whether all that went out has been taken.
+  bool delivered(T& transport) {
+    return errands_.empty() && std::all_of(letters_.begin(), letters_.end(),
+                                           [&](Letter& letter) { return gone(transport, letter); });
+  }
+  bool receiving() const { return receiving_ || opened_; }
+  /// Number of the last message that was looked for.
+  std::uint64_t sequence() const { return receive_.sequence; }
+
+  void cancel(T& transport) noexcept {
+    if (receiving_) transport.cancel(receive_);
+    receiving_ = opened_ = false;
+  }
+  void start_over() { expected_ = 0; }
+
+ private:
+  struct Message {
+    typename T::Request request{};
+    bool posted = false;
+  };
+  // What may be on its way of a part; its head lies in `heads_`.
+  struct Letter {
+    float* copy = nullptr;
+    Message head_sent, numbers_sent;
+  };
+
+  bool waits() const { return next_ < errands_.size(); }
+  void dispatched() {
+    if (++next_ < errands_.size()) return;
+    errands_.clear();
+    next_ = 0;
+  }
+  Letter& letter_of(const Errand& errand) {
+    return errand.kind == LetterKind::goodbye ? letters_.back()
+                                              : letters_[static_cast<std::size_t>(errand.part)];
+  }
+  std::int64_t count_of(const Errand& errand) const {
+    return errand.kind == LetterKind::goodbye ? 0 : part(errand.part).range.size();
+  }
+  LetterHead head_of(const Errand& errand, int sender) const {
+    LetterHead head;
+    head.kind = errand.kind;
+    head.part = errand.part;
+    head.sender = sender;
+    head.step = errand.step;
+    head.count = count_of(errand);
+    return head;
+  }
+
+  static bool gone(T& transport, Letter& letter) {
+    for (Message* message : {&letter.head_sent, &letter.numbers_sent}) {
+      if (message->posted && !transport.sent(message->request)) return false;
+      message->posted = false;
+    }
+    return true;
+  }
+  transport::Arrival arrived(T& transport, void* into, std::size_t bytes) {
+    if (!receiving_) {
+      transport.receive(receive_, peer_, in_lane_, into, bytes);
+      receiving_ = true;
+    }
+    const transport::Arrival arrival = transport.arrived(receive_);
+    bytes_ = arrival.bytes;
+    return arrival;
+  }
+  void received(T& transport) {
+    transport.release(receive_);
+    receiving_ = false;
+  }
+  template <class... What>
+  [[noreturn]] void wrong(const T& transport, const What&... what) const {
+    throw CommError({transport.rank(), peer_, "parameter server", receive_.sequence, bytes_, 0, peer_},
+                    concat("rank ", peer_, " sent ", what...));
+  }
+  const ServedPart& part(int p) const { return (*parts_)[static_cast<std::size_t>(p)]; }
+
+  int peer_, out_lane_, in_lane_;
+  const ServedParts* parts_;
+  Mailbox* other_ = nullptr;
+  std::vector<Errand> errands_;
+  std::size_t next_ = 0;
+  bool headed_ = false;          // the head of errands_[next_] has been sent
+  std::vector<Letter> letters_;  // by part; the last is for goodbyes
+  Buffer<LetterHead> heads_;
+  Buffer<float> copies_;
+
+  // of what comes in
+  Buffer<LetterHead> head_;  // of the letter that was opened
+  bool opened_ = false;
+  Buffer<float> inbox_;
+  typename T::Request receive_{};
+  bool receiving_ = false;
+  std::size_t bytes_ = 0;  // of the last message that came
+  int expected_ = 0;
+};
+
+}  // namespace convoy::comm::detail

@@ -1,0 +1,391 @@
+// ParameterServer: workers push gradients to servers, which hold the parameters and their optimizer, and get
+// the parameters back (Li et al. 2014). Servers are ranks beside the workers, or the first of the workers as
+// well.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <memory_resource>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <convoy/comm/comm.hpp>
+#include <convoy/comm/engine/agree.hpp>
+#include <convoy/comm/engine/collectives.hpp>
+#include <convoy/comm/error.hpp>
+#include <convoy/comm/parameter_server/client.hpp>
+#include <convoy/comm/parameter_server/server.hpp>
+#include <convoy/comm/parameter_server/service.hpp>
+#include <convoy/comm/transport/culprit.hpp>
+#include <convoy/comm/transport/group.hpp>
+#include <convoy/comm/transport/threads.hpp>
+#include <convoy/comm/transport/wait.hpp>
+
+namespace convoy::comm {
+
+namespace detail {
+
+/// Both ends on one rank, and how they are waited for. Not movable: arenas hold its address.
+template <transport::Transport T>
+class ClientAndServer : public std::pmr::memory_resource {
+  Seconds deadline_;
+  std::pmr::memory_resource* upstream_;
+  Layout layout_;
+  bool failed_ = false;
+
+ public:
+  /// `upstream` is where memory comes from that peers can reach.
+  ClientAndServer(const T& where, Seconds deadline, std::pmr::memory_resource* upstream)
+      : deadline_(deadline),
+        upstream_(upstream),
+        transport(where.isolated()),
+        client(transport),
+        server(transport) {
+    if constexpr (requires { transport.expect_sizes(); }) transport.expect_sizes();
+  }
+  ~ClientAndServer() override { settle(); }
+
+  /// Gives up what is in flight.
+  void settle() noexcept {
+    if (failed_ || (client.idle() && server.idle())) return;
+    transport.accuse(transport.rank());
+    leave("it was ended while it exchanged parameters");
+  }
+  /// Arenas from here may be released while parameters are exchanged: that is given up first.
+  void use(const Layout& layout) { layout_ = layout; }
+
+  void usable() const {
+    if (failed_)
+      throw CommError({transport.rank(), -1, operation, 0, 0, 0}, "this exchange has failed before");
+  }
+  /// Goes on with whatever can go on; true if anything did.
+  bool progress();
+  /// Returns when `done(*this)`; `what` is for a sentence.
+  void wait(const char* what, bool (*done)(ClientAndServer&));
+
+  T transport;
+  Client<T> client;
+  Server<T> server;
+  Traffic traffic;
+
+ private:
+  static constexpr const char* operation = "parameter server";
+
+  void* do_allocate(std::size_t bytes, std::size_t align) override {
+    return upstream_->allocate(bytes, align);
+  }
+  void do_deallocate(void* data, std::size_t bytes, std::size_t align) override {
+    const auto* begin = static_cast<const std::byte*>(data);
+    const auto holds = [&](std::span<const float> arena) {
+      const auto* at = reinterpret_cast<const std::byte*>(arena.data());
+      return std::less_equal<>()(begin, at) && std::less<>()(at, begin + bytes);
+    };
+    if (holds(layout_.gradients) || holds(layout_.parameters)) settle();
+    // A library that cannot be told otherwise may go on reading and writing there.
+    if (failed_ && !T::in_place) return;
+    upstream_->deallocate(data, bytes, align);
+  }
+  bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
+
+  int awaited();
+  int departed();
+  // A peer may be reading what this rank has posted, and this rank what a peer has.
+  void leave(std::string_view reason) noexcept {
+    failed_ = true;
+    client.cancel();
+    server.cancel();
+    transport.withdraw(reason);
+  }
+  [[noreturn]] void give_up(const CommError& error) {
+    transport.accuse(error.culprit < 0 ? transport.rank() : error.culprit);
+    leave(error.what());
+    throw error;
+  }
+};
+
+template <transport::Transport T>
+bool ClientAndServer<T>::progress() {
+  usable();
+  try {
+    const bool moved = client.progress(traffic);
+    return server.progress(traffic) || moved;
+  } catch (const CommError& error) {
+    give_up(error);
+  } catch (const Error& error) {  // a transport or an optimizer that refuses
+    give_up(CommError({transport.rank(), -1, operation, 0, 0, 0}, error.what()));
+  } catch (...) {  // an optimizer that fails otherwise
+    transport.accuse(transport.rank());
+    leave("an update of its parameters has failed");
+    throw;
+  }
+}
+
+// The rank that this one waits for, or -1 if that is not one in particular.
+template <transport::Transport T>
+int ClientAndServer<T>::awaited() {
+  const int me = transport.rank();
+  if (const int server_rank = client.waits_for([&](int r) { return r != me; }); server_rank >= 0)
+    return server_rank;
+  const int behind = server.awaited();
+  return behind == me ? -1 : behind;
+}
+
+// A rank that this one needs and that is gone, or -1.
+template <transport::Transport T>
+int ClientAndServer<T>::departed() {
+  const auto gone = [&](int r) { return !transport.departed(r).empty(); };
+  const int server_rank = client.waits_for(gone);
+  return server_rank >= 0 ? server_rank : server.waits_for(gone);
+}
+
+template <transport::Transport T>
+void ClientAndServer<T>::wait(const char* what, bool (*done)(ClientAndServer&)) {
+  transport::Wait wait(transport, deadline_);
+  for (;;) {
+    if (progress()) {
+      wait.moved();
+      continue;
+    }
+    if (done(*this)) return;
+    if (wait.again()) continue;
+    const auto stop = [&](int peer, const transport::Blame& blame) {
+      give_up(CommError(
+          {transport.rank(), peer, concat(operation, ", ", what), 0, 0, wait.elapsed(), blame.culprit},
+          blame.reason));
+    };
+    if (const int gone = departed(); gone >= 0) {
+      const std::string why(transport.departed(gone));
+      if (progress()) continue;  // its last message may have come just before it went
+      if (done(*this)) return;
+      // Who gives up because of this rank waits for whom this rank waits for.
+      if (transport.accused(gone) == transport.rank())
+        if (const int peer = awaited(); peer >= 0) transport.accuse(peer);
+      stop(gone, transport::blame_departed(transport, gone, why, deadline_));
+    }
+    // Between two steps nobody is behind: workers evaluate, or load data, for as long as they like within
+    // reason.
+    if (wait.late())
+      if (const int peer = awaited(); peer >= 0 || wait.elapsed() > 10 * deadline_.count())
+        stop(peer, transport::blame_late(transport, peer, deadline_));
+    wait.rest();
+  }
+}
+
+}  // namespace detail
+
+/// The parameter server over transport `T`, configured at run time.
+///
+/// A training goes from `serve`, when the servers get worker 0's parameters, to `dismiss`, after which all
+/// workers have the same ones; in between the parameters are the servers' to write. A step of a worker sends
+/// each server its part of each bucket's gradients and is over when the parameters have come back: those of a
+/// bucket may be written from its `begin` on. With sync, all workers make the same number of steps. Gradients
+/// and parameters are read and written where they lie: those of worker 0 must stay as they are from `serve`
+/// to the end of its first step, and a server may add up gradients in its own.
+template <transport::Transport T>
+class Served {
+  using Workers = Collectives<schedule::Ring, transport::Group<T>>;
+
+ public:
+  static constexpr std::string_view name = "ps";
+
+  Served(const T& where, const Service& service, const Options& options = {})
+      : service_((service.check(where.size()), service)),
+        everyone_(std::make_unique<Engine<T>>(where, options)),
+        group_(transport::Group<T>(where, service.group_of(where.rank(), where.size())), options),
+        ends_(std::make_unique<Ends>(where, options.deadline, everyone_->memory())) {}
+
+  /// "ps", "ps-async" or "ps-stale".
+  std::string_view policy() const {
+    if (service_.consistency.sync) return "ps";
+    return service_.consistency.bound == Consistency::unbounded ? "ps-async" : "ps-stale";
+  }
+  int rank() const { return everyone_->rank(); }
+  int size() const { return everyone_->size(); }
+  int workers() const { return service_.workers(size()); }
+  Role role() const { return rank() < workers() ? Role::worker : Role::server; }
+  bool serves() const { return server() >= 0; }
+  bool lockstep() const { return service_.consistency.sync; }
+  bool has_servers() const { return true; }
+  const Service& service() const { return service_; }
+  std::pmr::memory_resource* memory() { return ends_.get(); }
+  void observe(Observer observer) { ends_->client.observe(observer); }
+  Traffic traffic() const { return ends_->traffic; }
+
+  void open(const Fingerprint& fingerprint, const Layout& layout);
+  void begin(int bucket) {
+    ends_->usable();
+    ends_->client.begin(bucket);
+    ends_->server.admit();
+    ends_->progress();
+  }
+  void poll() { ends_->progress(); }
+  void finish(Update) {
+    ends_->usable();
+    ends_->client.begin_all();
+    ends_->server.admit();
+    ends_->wait("the exchange of a step",
+                [](Ends& ends) { return ends.client.served() && ends.client.delivered(); });
+    ends_->client.end_step();
+  }
+  void serve(ServerUpdate update);
+  void dismiss();
+
+  /// What this rank's server updates; nothing on a worker that does not serve.
+  std::vector<Range> updates(std::span<const Range>) const {
+    if (!serves() || shard_.empty()) return {};
+    return {shard_};
+  }
+
+  template <class E, OperationTag O>
+  void all_reduce(std::span<E> values, O op) {
+    if (role() == Role::worker) group_.all_reduce(values, op);
+  }
+  template <class E, OperationTag O>
+  void reduce(std::span<E> values, O op) {
+    all_reduce(values, op);
+  }
+  void all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
+    if (role() == Role::worker) group_.all_reduce(values, count, reduction);
+  }
+  template <class E>
+  void broadcast(std::span<E> values, int root) {
+    if (role() == Role::worker) group_.broadcast(values, root);
+  }
+  void broadcast(void* data, std::size_t bytes, int root) {
+    if (role() == Role::worker) group_.broadcast(data, bytes, root);
+  }
+  void barrier() {
+    if (role() == Role::worker) group_.barrier();
+  }
+
+ private:
+  using Ends = detail::ClientAndServer<T>;
+
+  int server() const { return service_.server_of(rank(), size()); }
+  // Whether servers can read an arena where it is.
+  bool reached(std::span<float> arena) const {
+    if constexpr (requires { ends_->transport.reaches(arena.data(), arena.size_bytes()); })
+      return ends_->transport.reaches(arena.data(), arena.size_bytes());
+    else
+      return true;
+  }
+
+  Service service_;
+  std::unique_ptr<Engine<T>> everyone_;
+  Workers group_;                           // the workers among themselves
+  std::vector<detail::ServedParts> parts_;  // of each server
+  Range shard_;                             // of this rank's
+  std::unique_ptr<Ends> ends_;
+};
+
+template <transport::Transport T>
+void Served<T>::open(const Fingerprint& fingerprint, const Layout& layout) {
+  if (layout.parameters.size() < layout.gradients.size())
+    fail<ConfigError>("a parameter server needs a parameter for each of the ", layout.gradients.size(),
+                      " gradients, not ", layout.parameters.size());
+  detail::check(layout);
+  ends_->settle();
+  ends_->usable();
+  // Where parts are read in place they need no inbox, and each is a wake-up.
+  const std::size_t segment = everyone_->options().segment_bytes * (T::in_place ? 16 : 1);
+  Fingerprint all = fingerprint;
+  all.add("comm", policy());
+  all.add("comm servers", service_.servers);
+  all.add("comm placement", service_.placement == Placement::among ? "among" : "beside");
+  all.add("comm staleness", service_.consistency.sync ? -1 : service_.consistency.bound);
+  all.add("comm segment bytes", segment);
+  all.add("gradients", layout.gradients.size());
+  std::uint64_t hash = hash_of("buckets");
+  for (const Range& b : layout.buckets) hash = hash_of(concat(b.begin, ' ', b.end), hash);
+  all.add("buckets", hash, concat(layout.buckets.size()));
+  agree(*everyone_, all);
+
+  const auto arena = static_cast<std::int64_t>(layout.gradients.size());
+  ends_->use(layout);
+  parts_.clear();
+  std::vector<int> ranks;
+  for (int s = 0; s < service_.servers; ++s) {
+    parts_.push_back(detail::parts_of(service_.shard(s, arena), layout.buckets,
+                                      static_cast<std::int64_t>(segment / sizeof(float))));
+    ranks.push_back(service_.rank_of(s, size()));
+  }
+  Ends& ends = *ends_;
+  if (role() == Role::worker)
+    ends.client.open(layout, parts_, ranks, everyone_->options().window,
+                     !reached(layout.gradients) || !reached(layout.parameters), memory());
+  if (!serves()) return;
+  const int me = server();
+  shard_ = service_.shard(me, arena);
+  ends.server.open({workers(), service_.consistency, shard_, layout, reached(layout.parameters), memory()},
+                   parts_[static_cast<std::size_t>(me)]);
+  if (role() == Role::worker) {
+    ends.client.server(me).join(ends.server.client(rank()));
+    ends.server.client(rank()).join(ends.client.server(me));
+  }
+  // Who serves goes on doing so while it waits for other workers.
+  group_.while_waiting({[](void* both) { return static_cast<Ends*>(both)->progress(); }, &ends});
+}
+
+template <transport::Transport T>
+void Served<T>::serve(ServerUpdate update) {
+  Ends& ends = *ends_;
+  ends.usable();
+  if (rank() == 0 && role() == Role::worker) ends.client.start();
+  if (serves()) ends.server.serve(update);
+  ends.progress();
+  if (role() == Role::worker) return;
+  ends.wait("serving", [](Ends& e) { return e.server.over() && e.server.delivered(); });
+  ends.server.start_over();
+}
+
+template <transport::Transport T>
+void Served<T>::dismiss() {
+  if (role() != Role::worker) return;
+  Ends& ends = *ends_;
+  ends.usable();
+  // Without sync the last parameters are those with what the others have done to them since.
+  ends.client.leave(!lockstep());
+  ends.server.admit();
+  ends.wait("leaving the servers", [](Ends& e) {
+    return e.server.over() && e.server.delivered() && e.client.served() && e.client.delivered();
+  });
+  if (serves()) ends.server.start_over();
+  ends.client.start_over();
+  group_.barrier();
+}
+
+/// Gradients of a step are added up in the order of workers before they are applied: the bits of one rank
+/// after the other.
+struct Sync {
+  static constexpr std::string_view name = "ps";
+  static constexpr Consistency consistency{};
+};
+/// Each worker's gradients are applied as they come, and nobody waits for anybody.
+struct Async {
+  static constexpr std::string_view name = "ps-async";
+  static constexpr Consistency consistency{false, Consistency::unbounded};
+};
+/// As Async, but no worker is more than `k` steps ahead of the slowest.
+template <int k>
+struct Stale {
+  static_assert(k >= 0, "convoy: a staleness is at least 0 steps");
+  static constexpr std::string_view name = "ps-stale";
+  static constexpr Consistency consistency{false, k};
+};
+
+/// `ParameterServer<transport::Mpi>`, `ParameterServer<transport::Threads, Stale<4>, 2>`.
+template <class T, class C = Sync, int servers = 1, Placement placement = Placement::among>
+class ParameterServer : public Served<T> {
+ public:
+  static constexpr std::string_view name = C::name;
+  explicit ParameterServer(const T& where = T{}, const Options& options = {})
+      : Served<T>(where, {C::consistency, servers, placement}, options) {}
+};
+
+static_assert(Comm<ParameterServer<transport::Threads>>);
+
+}  // namespace convoy::comm

@@ -1,0 +1,209 @@
+// Server: a server's end of a parameter server. It does what its ServerState says with the gradients that
+// come: adds them up or applies them at once, and sends the parameters back.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory_resource>
+#include <optional>
+#include <vector>
+
+#include <convoy/comm/comm.hpp>
+#include <convoy/comm/engine/kernel.hpp>
+#include <convoy/comm/error.hpp>
+#include <convoy/comm/parameter_server/mailbox.hpp>
+#include <convoy/comm/parameter_server/server_state.hpp>
+#include <convoy/comm/transport/transport.hpp>
+#include <convoy/core/error.hpp>
+#include <convoy/core/range.hpp>
+#include <convoy/memory/buffer.hpp>
+
+namespace convoy::comm::detail {
+
+template <transport::Transport T>
+class Server {
+ public:
+  explicit Server(T& transport) : transport_(transport) {}
+
+  struct Setup {
+    int workers = 1;
+    Consistency consistency{};
+    Range shard;
+    Layout layout;                                ///< of this rank
+    bool shares = false;                          ///< workers can read this rank's arena of parameters
+    std::pmr::memory_resource* memory = nullptr;  ///< what they can read
+  };
+
+  void open(const Setup& setup, const ServedParts& parts) {
+    consistency_ = setup.consistency;
+    workers_ = setup.workers;
+    parts_ = &parts;
+    first_ = setup.shard.begin;
+    const bool sync = consistency_.sync, works = transport_.rank() < workers_;
+    const auto size = static_cast<std::size_t>(setup.shard.size());
+    // With sync the worker on this rank waits for its parameters while they are updated, so that they and
+    // the server's can be the same. Otherwise it computes with them.
+    const bool same = setup.shares && (sync || !works);
+    master_ = Buffer<float>(same ? 0 : size, setup.memory);
+    parameters_ = same ? setup.layout.parameters.data() + first_ : master_.data();
+    // Sums begin with the gradients of worker 0, and become them if they are here already.
+    const bool first_here = sync && transport_.rank() == 0 && works;
+    sums_ = Buffer<float>(sync && !first_here ? size : 0,
+                          T::in_place ? std::pmr::new_delete_resource() : setup.memory);
+    sum_ = first_here ? setup.layout.gradients.data() + first_ : sums_.data();
+    clients_.clear();
+    for (int w = 0; w < workers_; ++w) {
+      const bool here = w == transport_.rank();
+      clients_.emplace_back(w, reply_lane, push_lane, parts, !sync && !here, !here && (!sync || w > 0),
+                            setup.memory);
+    }
+    state_.emplace(workers_, static_cast<int>(parts.size()), consistency_);
+    started_ = 0;
+  }
+  Mailbox<T>& client(int worker) { return clients_[static_cast<std::size_t>(worker)]; }
+
+  /// Letters are taken from now on; but the first parameters not before `admit`, if they would be put where
+  /// this rank's worker may still be reading or broadcasting its own.
+  void serve(ServerUpdate update) {
+    update_ = update;
+    admits_ = master_.size() > 0 || transport_.rank() >= workers_;
+  }
+  /// The worker on this rank has begun its first step, or leaves without one.
+  void admit() { admits_ = true; }
+  /// Whether all workers have left; so they have where there is no server.
+  bool over() const { return !state_ || state_->over(); }
+  /// The next training begins as the last one did. Its messages may come before `serve` is called again.
+  void start_over() {
+    state_->start_over();
+    update_.reset();
+    for (Mailbox<T>& mail : clients_) mail.start_over();
+    started_ = 0;
+  }
+
+  bool progress(Traffic& traffic) {
+    bool moved = false;
+    for (int w = 0; w < static_cast<int>(clients_.size()); ++w) {
+      moved = receive(w) || moved;
+      moved = client(w).deliver(transport_, traffic) || moved;
+    }
+    return moved;
+  }
+
+  bool delivered() {
+    return std::all_of(clients_.begin(), clients_.end(),
+                       [&](Mailbox<T>& mail) { return mail.delivered(transport_); });
+  }
+  bool idle() {
+    return delivered() && std::none_of(clients_.begin(), clients_.end(),
+                                       [](const Mailbox<T>& mail) { return mail.receiving(); });
+  }
+  /// The worker that this server waits for, or -1 if that is not one in particular.
+  int awaited() {
+    if (!state_) return -1;
+    int behind = state_->awaited();
+    // Or one whose letter has come in part.
+    for (int w = 0; behind < 0 && w < workers_; ++w)
+      if (client(w).opened()) behind = w;
+    // Or one without whom another's letter may not be taken.
+    for (int w = 0; update_ && behind < 0 && w < workers_; ++w)
+      if (const int first = before(w); first >= 0 && client(w).waiting(transport_)) behind = first;
+    return behind;
+  }
+  /// A worker that has not left and that `which(rank)`, or -1.
+  template <class Which>
+  int waits_for(Which&& which) {
+    for (int w = 0; w < static_cast<int>(clients_.size()); ++w)
+      if (!state_->gone(w) && which(w)) return w;
+    return -1;
+  }
+  void cancel() noexcept {
+    for (Mailbox<T>& mail : clients_) mail.cancel(transport_);
+  }
+
+ private:
+  Range range(int p) const { return (*parts_)[static_cast<std::size_t>(p)].range; }
+  float* parameters(int p) { return parameters_ + (range(p).begin - first_); }
+  float* sum(int p) { return sum_ + (range(p).begin - first_); }
+  bool starting() const { return started_ < static_cast<int>(parts_->size()); }
+
+  // Whose letter must be taken before the next one of this worker, or -1: the first parameters come before
+  // all gradients, and those of some workers before those of others.
+  int before(int worker) {
+    if (starting()) return worker == 0 ? -1 : 0;
+    return state_->gone(worker) ? -1 : state_->before(worker, client(worker).expected());
+  }
+
+  bool receive(int worker) {
+    Mailbox<T>& mail = client(worker);
+    bool moved = false;
+    while (update_ && admits_ && !state_->gone(worker) && before(worker) < 0) {
+      const LetterHead* head = mail.open(transport_);
+      if (head == nullptr) break;
+      const bool start = starting(), leaves = head->kind == LetterKind::goodbye;
+      const auto wrong = [&](int culprit, const auto&... what) {
+        throw CommError({transport_.rank(), worker, "parameter server", mail.sequence(), 0, 0, culprit},
+                        concat(what...));
+      };
+      if (start != (head->kind == LetterKind::start))
+        wrong(worker, "rank ", worker, start ? " began without its parameters" : " began twice");
+      if (const int other = start ? -1 : state_->contradicts(worker, leaves); other >= 0)
+        wrong(leaves ? worker : other, "rank ", leaves ? worker : other, " left before rank ",
+              leaves ? other : worker, " had made all its steps; with sync all make as many");
+      const int p = mail.expected();
+      if (leaves) {
+        state_->goodbye(worker, [&](const auto& action) { act(action, nullptr); });
+      } else if (start) {
+        if (!mail.fetch(transport_, parameters(p))) break;
+        ++started_;
+      } else {
+        if (const std::int64_t step = state_->pushed(worker, p); head->step != step)
+          wrong(worker, "rank ", worker, " is at step ", head->step, " where step ", step, " was expected");
+        // The parameters that it got last may be written only when they have gone.
+        if (!mail.gone(transport_, p)) break;
+        const auto gradients = mail.numbers(transport_, consistency_.sync && worker == 0 ? sum(p) : nullptr);
+        if (gradients.empty()) break;
+        state_->push(worker, p, [&](const auto& action) { act(action, gradients.data()); });
+      }
+      mail.taken(transport_);
+      moved = true;
+    }
+    return moved;
+  }
+
+  void act(const ServerState::Action& action, const float* gradients) {
+    using Action = ServerState::Action;
+    const int p = action.part;
+    const bool sync = consistency_.sync;
+    switch (action.kind) {
+      case Action::keep:
+        if (sync && gradients != sum(p)) std::copy_n(gradients, range(p).size(), sum(p));
+        return;  // without sync they are applied at once
+      case Action::add:
+        reduction<f32>(comm::sum).loop(sum(p), gradients, range(p).size(), 1);
+        return;
+      case Action::apply:
+        (*update_)({range(p), parameters(p), sync ? sum(p) : gradients,
+                    sync ? 1.0f : static_cast<float>(workers_), action.step, action.count});
+        return;
+      case Action::reply:
+        client(action.worker).post({LetterKind::reply, p, action.step, parameters(p)});
+        return;
+    }
+  }
+
+  T& transport_;
+  Consistency consistency_;
+  int workers_ = 0;
+  const ServedParts* parts_ = nullptr;
+  std::int64_t first_ = 0;  // element of the shard
+  Buffer<float> master_, sums_;
+  float *parameters_ = nullptr, *sum_ = nullptr;
+  std::vector<Mailbox<T>> clients_;
+  std::optional<ServerState> state_;
+  std::optional<ServerUpdate> update_;  // from serve to start_over
+  bool admits_ = false;
+  int started_ = 0;  // parts whose first parameters have come
+};
+
+}  // namespace convoy::comm::detail

@@ -1,0 +1,79 @@
+// Service: which ranks serve which parameters, and how.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <convoy/comm/comm.hpp>
+#include <convoy/comm/parameter_server/mailbox.hpp>
+#include <convoy/comm/parameter_server/server_state.hpp>
+#include <convoy/comm/schedule/schedule.hpp>
+#include <convoy/core/error.hpp>
+#include <convoy/core/range.hpp>
+
+namespace convoy::comm {
+
+enum class Placement : unsigned char {
+  among,   ///< the first `servers` workers serve as well, whenever they poll
+  beside,  ///< the last `servers` ranks only serve
+};
+
+/// How parameters are served.
+struct Service {
+  Consistency consistency{};
+  int servers = 1;
+  Placement placement = Placement::among;
+
+  /// Throws ConfigError unless it can be had among so many ranks.
+  void check(int ranks) const {
+    if (servers < 1 || servers > ranks || (placement == Placement::beside && servers == ranks))
+      fail<ConfigError>("a parameter server needs 1 to ", placement == Placement::beside ? ranks - 1 : ranks,
+                        " servers in a world of ", ranks, ", not ", servers);
+    if (!consistency.sync && consistency.bound < 0)
+      fail<ConfigError>("the staleness is ", consistency.bound, " steps; it must not be negative");
+  }
+
+  int workers(int ranks) const { return placement == Placement::among ? ranks : ranks - servers; }
+  int rank_of(int server, int ranks) const {
+    return placement == Placement::among ? server : workers(ranks) + server;
+  }
+  /// -1 if that rank does not serve.
+  int server_of(int rank, int ranks) const {
+    const int server = placement == Placement::among ? rank : rank - workers(ranks);
+    return server >= 0 && server < servers ? server : -1;
+  }
+  /// The workers in one group, servers beside them in another: that of this rank.
+  std::vector<int> group_of(int rank, int ranks) const {
+    std::vector<int> all;
+    for (int r = 0; r < ranks; ++r)
+      if ((r < workers(ranks)) == (rank < workers(ranks))) all.push_back(r);
+    return all;
+  }
+
+  /// What a server holds of an arena.
+  Range shard(int server, std::int64_t arena) const { return schedule::part(arena, server, servers, 16); }
+};
+
+namespace detail {
+
+/// The parts in which a server's shard travels: no longer than `most` elements, and within one bucket each,
+/// so that a server adds up one while the next is on its way.
+inline ServedParts parts_of(const Range& shard, std::span<const Range> buckets, std::int64_t most) {
+  ServedParts parts;
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    const Range r{std::max(shard.begin, buckets[b].begin), std::min(shard.end, buckets[b].end)};
+    const auto pieces = static_cast<int>(std::max<std::int64_t>(0, (r.size() + most - 1) / most));
+    for (int i = 0; i < pieces; ++i) {
+      const Range piece = schedule::part(r.size(), i, pieces, 16);
+      if (!piece.empty())
+        parts.push_back({{r.begin + piece.begin, r.begin + piece.end}, static_cast<int>(b)});
+    }
+  }
+  return parts;
+}
+
+}  // namespace detail
+
+}  // namespace convoy::comm

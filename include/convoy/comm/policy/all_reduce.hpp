@@ -1,0 +1,219 @@
+// AllReduce: every rank ends with the sum of all gradients and makes the same update. Buckets travel while
+// backward goes on; each is updated as soon as its sum is there.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <convoy/comm/comm.hpp>
+#include <convoy/comm/engine/collectives.hpp>
+#include <convoy/comm/schedule/auto.hpp>
+#include <convoy/comm/schedule/direct.hpp>
+#include <convoy/comm/schedule/halving_doubling.hpp>
+#include <convoy/comm/schedule/hierarchical.hpp>
+#include <convoy/comm/schedule/ring.hpp>
+#include <convoy/comm/schedule/tree.hpp>
+#include <convoy/comm/transport/threads.hpp>
+#include <convoy/core/compiled.hpp>
+
+namespace convoy::comm {
+
+/// An algorithm is a schedule on a transport.
+template <class S, class T>
+struct Algorithm {
+  using Schedule = S;
+  using Transport = T;
+};
+
+namespace detail {
+
+template <class>
+inline constexpr bool never = false;  // a failed concept would be explained at length
+
+// Refuses, in one sentence, what cannot be an all-reduce.
+template <class S, class T>
+consteval bool fits(Algorithm<S, T>*) {
+  if constexpr (!Schedulable<S>) {
+    static_assert(never<S>, "convoy: an all-reduce needs a schedule, such as schedule::Ring");
+  } else if constexpr (S::goal != schedule::Goal::all_reduce) {
+    static_assert(
+        never<S>,
+        "convoy: this schedule does not end with every sum on every rank; use one whose goal is all_reduce, "
+        "such as schedule::Ring");
+  } else if constexpr (!transport::Transport<T>) {
+    static_assert(never<T>,
+                  "convoy: an all-reduce needs a transport, such as transport::Threads or transport::Mpi");
+  } else if constexpr (requires { requires S::copied; }) {
+    static_assert(never<S>,
+                  "convoy: copies in shared memory are for a few bytes that a caller waits for, where "
+                  "schedule::Direct makes them by itself");
+  } else if constexpr (schedule::SharedSchedule<S> && !T::in_place) {
+    static_assert(never<T>,
+                  "convoy: this algorithm needs ranks that see each other's memory, as those of "
+                  "transport::Threads and transport::Shm do");
+  } else if constexpr (schedule::SharedSchedule<S> && requires { requires T::checks; }) {
+    static_assert(
+        never<T>,
+        "convoy: transport::Checked cannot check memory that its receivers store to; use a schedule "
+        "of messages, such as schedule::Ring");
+  } else {
+    return true;
+  }
+  return false;
+}
+
+// Stands in for what was refused, and accepts everything, so that there is no second error.
+struct Refused {
+  Refused(auto&&...) {}
+  int rank() const { return 0; }
+  int size() const { return 1; }
+  void all_reduce(auto&&...) {}
+  void reduce(auto&&...) {}
+  void broadcast(auto&&...) {}
+  void barrier() {}
+};
+
+}  // namespace detail
+
+template <class A, bool fits = detail::fits(static_cast<A*>(nullptr))>
+class AllReduce;
+
+template <class A>
+class AllReduce<A, false> : public detail::Refused {
+  using Refused::Refused;
+};
+
+/// The Comm that all-reduces gradients by schedule `S` over transport `T`.
+template <class S, class T>
+class AllReduce<Algorithm<S, T>, true> : public Collectives<S, T> {
+  using Base = Collectives<S, T>;
+
+ public:
+  static constexpr std::string_view name = S::name;
+
+  explicit AllReduce(const T& where = T{}, const Options& options = {}) : Base(where, options) {}
+
+  void open(const Fingerprint& fingerprint, const Layout& layout);
+
+  void begin(int bucket) { this->engine_->begin(bucket); }
+
+  void finish(Update update);
+
+ private:
+  std::vector<Range> buckets_;
+};
+
+template <class S, class T>
+void AllReduce<Algorithm<S, T>, true>::open(const Fingerprint& fingerprint, const Layout& layout) {
+  Base::agree_on(fingerprint, layout, name);
+  buckets_.assign(layout.buckets.begin(), layout.buckets.end());
+  this->engine_->resize(static_cast<int>(buckets_.size()));
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    const Range b = buckets_[i];
+    const int bucket = static_cast<int>(i);
+    this->engine_->assign(bucket, {.program = &Base::program_for(b.size(), DType::f32),
+                                   .data = layout.gradients.data() + b.begin,
+                                   .count = b.size(),
+                                   .reduction = reduction<f32>(sum),
+                                   .lane = 1 + bucket % (T::lanes - 1),
+                                   .bucket = bucket});
+  }
+}
+
+template <class S, class T>
+void AllReduce<Algorithm<S, T>, true>::finish(Update update) {
+  const int count = static_cast<int>(buckets_.size());
+  for (int b = 0; b < count; ++b)
+    if (!this->engine_->begun(b)) this->engine_->begin(b);
+  for (int b = 0; b < count; ++b) {
+    this->engine_->await([&] { return this->engine_->complete(b); });
+    update(buckets_[static_cast<std::size_t>(b)], 1.0f);
+    this->engine_->poll();
+  }
+  this->engine_->drain();
+}
+
+/// Ring all-reduce: the fewest bytes, 2(n-1) messages deep. `Ring<transport::Mpi>`,
+/// `Ring<transport::Threads>`.
+template <class T>
+using Ring = AllReduce<Algorithm<schedule::Ring, T>>;
+
+/// Recursive halving and doubling: the ring's bytes in 2 lg n messages where n is a power of two, more bytes
+/// where it is not.
+template <class T>
+using HalvingDoubling = AllReduce<Algorithm<schedule::HalvingDoubling, T>>;
+
+/// Double binary tree: about 2 lg n messages deep for any n, up to twice the buffer per rank.
+template <class T>
+using Tree = AllReduce<Algorithm<schedule::Tree, T>>;
+
+/// Shared memory: each rank combines its part of all buffers in place and stores it to all, in the order of
+/// ranks, so with the same bits whatever the sizes. `Direct<transport::Shm>`, `Direct<transport::Threads>`.
+template <class T>
+using Direct = AllReduce<Algorithm<schedule::Direct, T>>;
+
+/// What Auto chooses among where ranks send messages.
+using AutoSchedule = schedule::Auto<schedule::Ring, schedule::HalvingDoubling, schedule::Tree>;
+
+namespace detail {
+
+template <class T>
+struct AutoOn {
+  using type = AllReduce<Algorithm<AutoSchedule, T>>;
+};
+template <class T>
+requires(T::in_place && !requires { requires T::checks; }) struct AutoOn<T> {
+  using type = Direct<T>;
+};
+
+}  // namespace detail
+
+/// The cheapest at each size, by the price that rank 0 reckons with; see Options::cost. Where ranks see each
+/// other's memory that is Direct at any size and any price: with two barriers and 2M bytes of loads and
+/// stores for a buffer of M bytes it has no more of either than messages in two ranks, and less in more.
+template <class T>
+using Auto = typename detail::AutoOn<T>::type;
+
+/// Groups of ranks that share memory, known at run time.
+class Nodes;
+
+namespace detail {
+
+template <class Intra, class Inter, class Groups>
+struct Levels;
+template <class Intra, class T, class Inter, class U, schedule::Grouping Groups>
+struct Levels<AllReduce<Algorithm<Intra, T>, true>, AllReduce<Algorithm<Inter, U>, true>, Groups> {
+  static_assert(never<Intra>,
+                "convoy: given groups are for two levels over one transport, the inner one an all-reduce by "
+                "messages that names its two halves, such as Ring, HalvingDoubling or Tree");
+  using type = Refused;
+};
+template <schedule::TwoHalves Intra, class Inter, class T, schedule::Grouping Groups>
+struct Levels<AllReduce<Algorithm<Intra, T>, true>, AllReduce<Algorithm<Inter, T>, true>, Groups> {
+  using type = AllReduce<Algorithm<schedule::Hierarchical<Intra, Inter, Groups>, T>>;
+};
+
+}  // namespace detail
+
+/// `Intra` inside groups of ranks and `Inter` across them. Over one transport it is one schedule,
+/// `Hierarchical<Ring<T>, Tree<T>, schedule::Every<4>>`, and either may be hierarchical again; with a
+/// transport for each level, as in `Hierarchical<Direct<transport::Shm>, Ring<transport::Mpi>>` or
+/// `Hierarchical<Tree<transport::Shm>, Ring<transport::Mpi>>`, the groups are the nodes that the ranks are on
+/// (policy/hierarchical.hpp).
+template <class Intra, class Inter, class Groups = Nodes>
+using Hierarchical = typename detail::Levels<Intra, Inter, Groups>::type;
+
+static_assert(Comm<Ring<transport::Threads>>);
+static_assert(Comm<HalvingDoubling<transport::Threads>>);
+static_assert(Comm<Tree<transport::Threads>>);
+static_assert(Comm<Direct<transport::Threads>>);
+static_assert(Comm<Auto<transport::Threads>>);
+static_assert(Comm<AllReduce<Algorithm<AutoSchedule, transport::Threads>>>);
+
+CONVOY_INSTANTIATE(class Engine<transport::Threads>);
+CONVOY_INSTANTIATE(void agree(Engine<transport::Threads>&, const Fingerprint&));
+CONVOY_INSTANTIATE(class Collectives<schedule::Ring, transport::Threads>);
+CONVOY_INSTANTIATE(class AllReduce<Algorithm<schedule::Ring, transport::Threads>>);
+
+}  // namespace convoy::comm

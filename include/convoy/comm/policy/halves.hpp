@@ -1,0 +1,239 @@
+// Policies made of a reduce-scatter and an all-gather. Sharded updates in between: each rank its own part of
+// every bucket, so that the optimizer's state is divided by the number of ranks (ZeRO stage 1, Rajbhandari et
+// al. 2020). Reproducible combines in the order of ranks, so that the bits are the same whatever the
+// algorithm, the buckets, the segments and the transport.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include <convoy/comm/comm.hpp>
+#include <convoy/comm/engine/pipeline.hpp>
+#include <convoy/comm/policy/all_reduce.hpp>
+#include <convoy/comm/schedule/all_to_all.hpp>
+#include <convoy/memory/buffer.hpp>
+
+namespace convoy::comm {
+
+/// The Comm behind Sharded and Reproducible; `S` gives the two halves (the ring's, if it has none that leave
+/// rank r with block r).
+template <class S, class T, bool ordered, bool sharded>
+class Halves : public Collectives<S, T> {
+  using Base = Collectives<S, T>;
+  using ReduceScatter = typename detail::HalvesOf<S>::ReduceScatter;
+  using AllGather = typename detail::HalvesOf<S>::AllGather;
+  // A schedule over shared memory combines in the order of ranks by itself.
+  static constexpr bool sorts = ordered && !schedule::SharedSchedule<S>;
+
+ public:
+  static constexpr std::string_view name = !sharded  ? "reproducible"
+                                           : ordered ? "sharded reproducible"
+                                                     : "sharded";
+
+  explicit Halves(const T& where = T{}, const Options& options = {}) : Base(where, options) {}
+
+  void open(const Fingerprint& fingerprint, const Layout& layout);
+  void begin(int bucket) {
+    this->engine_->poll();
+    if (bucket < 0 || bucket >= pipeline_.size())
+      fail("there is no bucket ", bucket, "; ", pipeline_.size(), " were opened");
+    if (pipeline_.begun(bucket)) fail("bucket ", bucket, " was begun twice in one step");
+    pipeline_.start(*this, bucket);
+  }
+  void poll() {
+    this->engine_->poll();
+    pipeline_.move(*this);
+  }
+  void finish(Update update);
+
+  std::vector<Range> updates(std::span<const Range> buckets) const {
+    if constexpr (!sharded) return {buckets.begin(), buckets.end()};
+    std::vector<Range> mine;
+    for (const Range& b : buckets)
+      if (const Range r = own_of(b); !r.empty()) mine.push_back(r);
+    return mine;
+  }
+
+  using Base::all_reduce;
+  template <class E, OperationTag O>
+  void all_reduce(std::span<E> values, O op) {
+    all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<E>(op));
+  }
+  template <class E, OperationTag O>
+  void reduce(std::span<E> values, O op) {
+    all_reduce(values, op);
+  }
+  void all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
+    if constexpr (sorts) {
+      gather_in_order(values, count, reduction);
+      this->engine_->run(this->template half<AllGather>(count, reduction.type), values, count,
+                         moved(reduction.type));
+    } else {
+      Base::all_reduce(values, count, reduction);
+    }
+  }
+  template <class E, OperationTag O>
+  Range reduce_scatter(std::span<E> values, O op) {
+    if constexpr (sorts) {
+      const auto count = static_cast<std::int64_t>(values.size());
+      gather_in_order(values.data(), count, reduction<E>(op));
+      return this->own(count, dtype_of<E>);
+    } else {
+      return Base::reduce_scatter(values, op);
+    }
+  }
+
+ private:
+  template <int>
+  friend class Pipeline;
+
+  Range own_of(const Range& bucket) const {
+    const Range r = this->own(bucket.size(), DType::f32);
+    return {bucket.begin + r.begin, bucket.begin + r.end};
+  }
+  // Slots of the engine: the first halves of all buckets, then the second halves.
+  int second(int bucket) const { return pipeline_.size() + bucket; }
+
+  void enter(int stage, int bucket) {
+    const auto b = static_cast<std::size_t>(bucket);
+    if (stage == 0) return this->engine_->begin(bucket);
+    if (stage != 1) return;
+    if constexpr (sorts)
+      fold(layout_.gradients.data() + buckets_[b].begin, buckets_[b].size(), reduction<f32>(sum),
+           inboxes_[b].data());
+    if constexpr (sharded)
+      if (const Range mine = own_of(buckets_[b]); !mine.empty()) (*update_)(mine, 1.0f);
+    this->engine_->begin(second(bucket));
+  }
+  bool passed(int stage, int bucket) {
+    if (stage == 1) return this->engine_->complete(second(bucket));
+    // The second half receives where the first one sends from, or needs this rank's update.
+    return sharded ? update_ != nullptr && this->engine_->complete(bucket) : this->engine_->over(bucket);
+  }
+
+  // Combines this rank's own block with what the others sent of theirs.
+  void fold(void* values, std::int64_t count, const Reduction& reduction, const void* inbox) {
+    const Range mine = this->own(count, reduction.type);
+    const std::size_t element = size_of(reduction.type);
+    void* into = static_cast<std::byte*>(values) + static_cast<std::size_t>(mine.begin) * element;
+    for (int r = 0; r < this->size(); ++r)
+      sources_[static_cast<std::size_t>(r)] =
+          r == this->rank()
+              ? into
+              : static_cast<const std::byte*>(inbox) +
+                    static_cast<std::size_t>(r) * static_cast<std::size_t>(mine.size()) * element;
+    reduction.fold(&into, 1, sources_.data(), this->size(), mine.size(),
+                   reduction.op == Op::mean ? 1.0 / this->size() : 1, false);
+  }
+  void gather_in_order(void* values, std::int64_t count, const Reduction& reduction) {
+    const auto slots = static_cast<std::size_t>(this->own(count, reduction.type).size()) *
+                       static_cast<std::size_t>(this->size());
+    if (inbox_.size() < slots * size_of(reduction.type))
+      inbox_ = Buffer<std::byte>(slots * size_of(reduction.type), this->engine_->inboxes());
+    sources_.resize(static_cast<std::size_t>(this->size()));
+    // Nothing is combined on the way, but all ranks must mean the same.
+    this->engine_->run(this->template half<schedule::AllToAll>(count, reduction.type), values, count,
+                       reduction, inbox_.data());
+    fold(values, count, reduction, inbox_.data());
+  }
+
+  Layout layout_;
+  std::vector<Range> buckets_;
+  std::vector<Buffer<float>> inboxes_;
+  Buffer<std::byte> inbox_;
+  std::vector<const void*> sources_;
+  Pipeline<2> pipeline_;
+  const Update* update_ = nullptr;
+};
+
+template <class S, class T, bool ordered, bool sharded>
+void Halves<S, T, ordered, sharded>::open(const Fingerprint& fingerprint, const Layout& layout) {
+  if (sharded && layout.parameters.size() < layout.gradients.size())
+    fail<ConfigError>("sharded needs a parameter for each of the ", layout.gradients.size(),
+                      " gradients, not ", layout.parameters.size());
+  Fingerprint all = fingerprint;
+  all.add("comm algorithm", S::name);
+  Base::agree_on(all, layout, name);
+  layout_ = layout;
+  buckets_.assign(layout.buckets.begin(), layout.buckets.end());
+  const auto n = static_cast<std::size_t>(this->size());
+  sources_.resize(n);
+  inboxes_.clear();
+  pipeline_.resize(static_cast<int>(buckets_.size()));
+  this->engine_->resize(2 * pipeline_.size());
+  constexpr int lanes = (T::lanes - 1) / 2;
+  for (int bucket = 0; bucket < pipeline_.size(); ++bucket) {
+    const Range b = buckets_[static_cast<std::size_t>(bucket)];
+    float* gradients = layout.gradients.data() + b.begin;
+    typename Engine<T>::Slot first{
+        .data = gradients, .count = b.size(), .lane = 1 + bucket % lanes, .bucket = bucket};
+    auto then = first;
+    if constexpr (sorts) {
+      inboxes_.emplace_back(n * static_cast<std::size_t>(own_of(b).size()), this->engine_->inboxes());
+      first.program = &this->template half<schedule::AllToAll>(b.size(), DType::f32);
+      first.inbox = inboxes_.back().data();
+    } else {
+      first.program = &this->template half<ReduceScatter>(b.size(), DType::f32);
+    }
+    first.reduction = reduction<f32>(sum);
+    then.program = &this->template half<AllGather>(b.size(), DType::f32);
+    then.reduction = moved(DType::f32);
+    then.lane += lanes;
+    if constexpr (sharded) then.data = layout.parameters.data() + b.begin;
+    this->engine_->assign(bucket, first);
+    this->engine_->assign(second(bucket), then);
+  }
+}
+
+template <class S, class T, bool ordered, bool sharded>
+void Halves<S, T, ordered, sharded>::finish(Update update) {
+  // Even if an update throws, none is made outside of this call.
+  struct Lent {
+    const Update*& to;
+    ~Lent() { to = nullptr; }
+  };
+  update_ = &update;
+  const Lent lent{update_};
+  for (int b = 0; b < pipeline_.size(); ++b)
+    if (!pipeline_.begun(b)) pipeline_.start(*this, b);
+  const auto move = [&] { return pipeline_.move(*this); };
+  for (int b = 0; b < pipeline_.size(); ++b) {
+    this->engine_->await([&] { return pipeline_.through(b); }, move);
+    if constexpr (!sharded) update(buckets_[static_cast<std::size_t>(b)], 1.0f);
+  }
+  this->engine_->drain();
+  pipeline_.reset();
+}
+
+namespace detail {
+
+template <class A>
+struct HalvesFrom;
+template <class S, class T>
+struct HalvesFrom<AllReduce<Algorithm<S, T>, true>> {
+  using Sharded = Halves<S, T, false, true>;
+  using Reproducible = Halves<S, T, true, false>;
+};
+template <class S, class T>
+struct HalvesFrom<Halves<S, T, true, false>> {
+  using Sharded = Halves<S, T, true, true>;
+};
+
+}  // namespace detail
+
+/// Each rank updates its own part of every bucket: `Sharded<Ring<transport::Mpi>>`,
+/// `Sharded<Direct<transport::Shm>>`, `Sharded<Reproducible<Ring<transport::Mpi>>>`.
+template <class A>
+using Sharded = typename detail::HalvesFrom<A>::Sharded;
+
+/// Sums in the order of ranks, ((x_0 + x_1) + x_2) + ..., rounded as f32 additions in that order: one set of
+/// bits over all algorithms, bucket sizes, segments and transports.
+template <class A>
+using Reproducible = typename detail::HalvesFrom<A>::Reproducible;
+
+static_assert(Comm<Sharded<Ring<transport::Threads>>>);
+static_assert(Comm<Reproducible<Ring<transport::Threads>>>);
+static_assert(Comm<Sharded<Reproducible<Ring<transport::Threads>>>>);
+
+}  // namespace convoy::comm

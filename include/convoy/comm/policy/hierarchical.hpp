@@ -1,0 +1,237 @@
+// Hierarchical over two transports: inside a node the ranks reduce-scatter, in shared memory with Direct,
+// each its own part; between nodes each part is all-reduced by those who hold it, so that the network carries
+// every element once a node; inside the node the results go to all.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <memory_resource>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include <convoy/comm/comm.hpp>
+#include <convoy/comm/engine/pipeline.hpp>
+#include <convoy/comm/policy/all_reduce.hpp>
+#include <convoy/comm/policy/nodes.hpp>
+
+namespace convoy::comm {
+
+/// How the ranks of a node find each other: `NodeOf<Local, World>` has `nodes(world)` and `local(world,
+/// nodes)`. Specialised where a transport for one node goes with one for all (policy/hierarchical_mpi.hpp).
+template <class Local, class World>
+struct NodeOf;
+
+/// The Comm behind Hierarchical<AllReduce<Algorithm<Intra, Local>>, AllReduce<Algorithm<Inter, World>>>.
+template <class Intra, class Local, class Inter, class World>
+class TwoLevel : public Collectives<Inter, World> {
+  using Base = Collectives<Inter, World>;
+
+ public:
+  static constexpr std::string_view name = "hierarchical";
+
+  explicit TwoLevel(const World& world, const Options& options = {})
+      : TwoLevel(world, NodeOf<Local, World>::nodes(world), options) {}
+  TwoLevel(const World& world, const Nodes& nodes, const Options& options = {})
+      : TwoLevel(world, NodeOf<Local, World>::local(world, nodes), nodes, options) {}
+  /// `local` connects the ranks of this rank's node, in the order of `nodes`.
+  TwoLevel(const World& world, const Local& local, const Nodes& nodes, const Options& options = {})
+      : Base(world, options),
+        nodes_(std::make_unique<Nodes>(nodes)),
+        across_(*nodes_),
+        local_(std::make_unique<Engine<Local>>(local, options)) {
+    const auto& ranks = nodes_->members(nodes_->node_of(this->rank()));
+    if (static_cast<int>(ranks.size()) != local_->size() ||
+        ranks[static_cast<std::size_t>(local_->rank())] != this->rank())
+      fail<ConfigError>("hierarchical: rank ", this->rank(), " finds ", local_->size(),
+                        " ranks on its node where ", ranks.size(), " were expected");
+    local_->belong_to(*this->engine_, ranks);
+  }
+
+  const Nodes& nodes() const { return *nodes_; }
+  std::pmr::memory_resource* memory() { return local_->memory(); }
+  void observe(Observer observer) {
+    Base::observe(observer);
+    local_->observe(observer);
+  }
+  /// What this rank has sent over the network; what moves inside the node is not in it.
+  Traffic traffic() const { return Base::traffic(); }
+
+  void open(const Fingerprint& fingerprint, const Layout& layout);
+  void begin(int bucket) {
+    if (bucket < 0 || bucket >= pipeline_.size())
+      fail("there is no bucket ", bucket, "; ", pipeline_.size(), " were opened");
+    if (pipeline_.begun(bucket)) fail("bucket ", bucket, " was begun twice in one step");
+    together([&] {
+      pipeline_.start(*this, bucket);
+      drive();
+    });
+  }
+  void poll() {
+    together([&] { drive(); });
+  }
+  void finish(Update update);
+
+  using Base::all_reduce;
+  template <class E, OperationTag O>
+  void all_reduce(std::span<E> values, O op) {
+    all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<E>(op));
+  }
+  template <class E, OperationTag O>
+  void reduce(std::span<E> values, O op) {
+    all_reduce(values, op);
+  }
+  /// A mean is divided where it completes, which is between nodes unless there is one alone.
+  void all_reduce(void* values, std::int64_t count, const Reduction& reduction);
+
+ private:
+  template <int>
+  friend class Pipeline;
+  static constexpr int inside = 0, across = 1, outside = 2;
+
+  // If one level cannot go on, the other is given up as well: others wait there for this rank.
+  template <class F>
+  void together(F&& f) {
+    try {
+      f();
+    } catch (const CommError& error) {
+      this->engine_->surrender(error);
+      local_->surrender(error);
+      throw;
+    }
+  }
+
+  int second(int bucket) const { return pipeline_.size() + bucket; }
+  bool single() const { return nodes_->count() == 1; }
+
+  template <class S>
+  const detail::Program& local_program(const S& s, std::int64_t count, DType type) {
+    if constexpr (schedule::SharedSchedule<S>) {
+      return local_->program(1, 0, [&] { return s; });
+    } else {
+      const Options& options = local_->options();
+      const int segments = segments_for(count, size_of(type), s.blocks(local_->size()), options);
+      return local_->program(segments, 0, [&] { return segmented(s, segments, options.window); });
+    }
+  }
+  const detail::Program& local_program(int stage, std::int64_t count, DType type) {
+    if (single()) return local_program(Intra{}, count, type);
+    if (stage == inside)
+      return local_program(detail::in_parts<typename Intra::ReduceScatter>(across_.shards), count, type);
+    return local_program(detail::in_parts<typename Intra::AllGather>(across_.shards), count, type);
+  }
+  const detail::Program& across_program(std::int64_t count, DType type) {
+    const int segments = segments_for(count, size_of(type), across_.blocks(this->size()), this->options());
+    return this->engine_->program(segments, 0,
+                                  [&] { return segmented(across_, segments, this->options().window); });
+  }
+
+  void enter(int stage, int bucket) {
+    if (stage == inside) local_->begin(bucket);
+    if (single()) return;
+    if (stage == across) this->engine_->begin(bucket);
+    if (stage == outside) local_->begin(second(bucket));
+  }
+  bool passed(int stage, int bucket) {
+    if (single()) return stage != inside || local_->complete(bucket);
+    // What comes across and back is written where the first half sends from.
+    if (stage == inside) return local_->over(bucket);
+    return stage == across ? this->engine_->complete(bucket) : local_->complete(second(bucket));
+  }
+  bool drive() {
+    bool moved = local_->poll();
+    moved = this->engine_->poll() || moved;
+    return pipeline_.move(*this) || moved;
+  }
+
+  std::unique_ptr<Nodes> nodes_;
+  detail::Across<Intra, Inter> across_;
+  std::unique_ptr<Engine<Local>> local_;
+  std::vector<Range> buckets_;
+  Pipeline<3> pipeline_;
+};
+
+template <class Intra, class Local, class Inter, class World>
+void TwoLevel<Intra, Local, Inter, World>::open(const Fingerprint& fingerprint, const Layout& layout) {
+  Fingerprint all = fingerprint;
+  all.add("comm nodes", nodes_->count());
+  all.add("comm algorithm inside nodes", Intra::name);
+  all.add("comm algorithm", Inter::name);
+  Base::agree_on(all, layout, name);
+  buckets_.assign(layout.buckets.begin(), layout.buckets.end());
+  pipeline_.resize(static_cast<int>(buckets_.size()));
+  local_->resize(2 * pipeline_.size());
+  this->engine_->resize(pipeline_.size());
+  constexpr int halves = (Local::lanes - 1) / 2;
+  for (int bucket = 0; bucket < pipeline_.size(); ++bucket) {
+    const Range b = buckets_[static_cast<std::size_t>(bucket)];
+    typename Engine<Local>::Slot slot{.program = &local_program(inside, b.size(), DType::f32),
+                                      .data = layout.gradients.data() + b.begin,
+                                      .count = b.size(),
+                                      .reduction = reduction<f32>(sum),
+                                      .lane = 1 + bucket % halves,
+                                      .bucket = bucket};
+    local_->assign(bucket, slot);
+    if (single()) continue;
+    this->engine_->assign(bucket, {.program = &across_program(b.size(), DType::f32),
+                                   .data = slot.data,
+                                   .count = b.size(),
+                                   .reduction = slot.reduction,
+                                   .lane = 1 + bucket % (World::lanes - 1),
+                                   .bucket = bucket});
+    slot.program = &local_program(outside, b.size(), DType::f32);
+    slot.reduction = moved(DType::f32);
+    slot.lane += halves;
+    local_->assign(second(bucket), slot);
+  }
+}
+
+template <class Intra, class Local, class Inter, class World>
+void TwoLevel<Intra, Local, Inter, World>::finish(Update update) {
+  together([&] {
+    for (int b = 0; b < pipeline_.size(); ++b)
+      if (!pipeline_.begun(b)) pipeline_.start(*this, b);
+    for (int b = 0; b < pipeline_.size(); ++b) {
+      while (!pipeline_.through(b)) {
+        const int stage = pipeline_.stage_of(b);
+        const auto left = [&] { return pipeline_.stage_of(b) != stage; };
+        const auto also = [&] { return drive(); };
+        if (stage == across)
+          this->engine_->await(left, also, true);
+        else
+          local_->await(left, also, !single());
+      }
+      update(buckets_[static_cast<std::size_t>(b)], 1.0f);
+    }
+    local_->drain();
+    this->engine_->drain();
+  });
+  pipeline_.reset();
+}
+
+template <class Intra, class Local, class Inter, class World>
+void TwoLevel<Intra, Local, Inter, World>::all_reduce(void* values, std::int64_t count,
+                                                      const Reduction& reduction) {
+  Reduction parts = reduction;
+  parts.divides = single();
+  together([&] {
+    local_->run(local_program(inside, count, reduction.type), values, count, parts);
+    if (single()) return;
+    this->engine_->run(across_program(count, reduction.type), values, count, reduction);
+    local_->run(local_program(outside, count, reduction.type), values, count, moved(reduction.type));
+  });
+}
+
+namespace detail {
+
+template <class Intra, class Local, class Inter, class World>
+struct Levels<AllReduce<Algorithm<Intra, Local>, true>, AllReduce<Algorithm<Inter, World>, true>, Nodes> {
+  static_assert(Divisible<Intra>,
+                "convoy: inside nodes ranks exchange by an all-reduce that names its two halves, such as "
+                "Direct, Ring, HalvingDoubling or Tree");
+  using type = std::conditional_t<Divisible<Intra>, TwoLevel<Intra, Local, Inter, World>, Refused>;
+};
+
+}  // namespace detail
+
+}  // namespace convoy::comm

@@ -1,0 +1,57 @@
+// Hierarchical over MPI: which ranks of an MPI world share a node, and their shared memory.
+#pragma once
+
+#include <vector>
+
+#include <convoy/comm/policy/any.hpp>
+#include <convoy/comm/policy/hierarchical.hpp>
+#include <convoy/comm/policy/native.hpp>
+#include <convoy/comm/transport/mpi.hpp>
+#include <convoy/comm/transport/shm.hpp>
+
+namespace convoy::comm {
+
+template <>
+struct NodeOf<transport::Shm, transport::Mpi> {
+  static Nodes nodes(const transport::Mpi& world) {
+    const Watchdog watchdog("MPI_Allgather", world.rank(), world.limit());
+    MPI_Comm node = split(world, 0);
+    int first = world.rank();
+    mpi::check(MPI_Bcast(&first, 1, MPI_INT, 0, node), "MPI_Bcast");
+    MPI_Comm_free(&node);
+    std::vector<int> node_of(static_cast<std::size_t>(world.size()));
+    mpi::check(MPI_Allgather(&first, 1, MPI_INT, node_of.data(), 1, MPI_INT, world.comm()), "MPI_Allgather");
+    return Nodes(node_of);
+  }
+  static transport::Shm local(const transport::Mpi& world, const Nodes& nodes) {
+    const Watchdog watchdog("MPI_Comm_split", world.rank(), world.limit());
+    MPI_Comm node = MPI_COMM_NULL;
+    mpi::check(MPI_Comm_split(world.comm(), nodes.node_of(world.rank()), world.rank(), &node),
+               "MPI_Comm_split");
+    transport::Shm shm(node, world.limit());
+    MPI_Comm_free(&node);
+    return shm;
+  }
+
+ private:
+  static MPI_Comm split(const transport::Mpi& world, int key) {
+    MPI_Comm node = MPI_COMM_NULL;
+    mpi::check(MPI_Comm_split_type(world.comm(), MPI_COMM_TYPE_SHARED, key, MPI_INFO_NULL, &node),
+               "MPI_Comm_split_type");
+    return node;
+  }
+};
+
+static_assert(Comm<Hierarchical<Direct<transport::Shm>, Ring<transport::Mpi>>>);
+
+template <>
+struct HierarchicalPolicy<transport::Mpi> {
+  using type = Hierarchical<Direct<transport::Shm>, Ring<transport::Mpi>>;
+};
+
+CONVOY_INSTANTIATE(class Engine<transport::Shm>);
+CONVOY_INSTANTIATE(void agree(Engine<transport::Shm>&, const Fingerprint&));
+CONVOY_INSTANTIATE(Any make(std::string_view, const transport::Mpi&, const Options&));
+CONVOY_INSTANTIATE(Any make(std::string_view, const transport::Shm&, const Options&));
+
+}  // namespace convoy::comm

@@ -1,0 +1,119 @@
+// Native: the MPI library's own MPI_Allreduce, the peer that every other policy is measured against.
+//
+// A bucket is reduced in `finish`, by the blocking call. MPI_Iallreduce would let buckets travel during
+// backward, but a library without a progress thread moves them only while it is polled, and was 1.5 to 2.2
+// times slower for it; the processor that would do the copying is the one that computes.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+#include <vector>
+
+#include <convoy/comm/comm.hpp>
+#include <convoy/comm/engine/collectives.hpp>
+#include <convoy/comm/policy/any.hpp>
+#include <convoy/comm/schedule/ring.hpp>
+#include <convoy/comm/transport/mpi.hpp>
+#include <convoy/comm/watchdog.hpp>
+
+namespace convoy::comm {
+
+/// All-reduce by MPI_Allreduce. The call cannot be polled: a watchdog ends the process if it does not return
+/// in time.
+class Native : public Collectives<schedule::Ring, transport::Mpi> {
+  using Base = Collectives<schedule::Ring, transport::Mpi>;
+
+ public:
+  static constexpr std::string_view name = "native";
+
+  explicit Native(const transport::Mpi& where = transport::Mpi{}, const Options& options = {})
+      : Base(where, options) {}
+
+  void open(const Fingerprint& fingerprint, const Layout& layout) {
+    Base::agree_on(fingerprint, layout, name);
+    layout_ = layout;
+    buckets_.assign(layout.buckets.begin(), layout.buckets.end());
+    begun_.assign(buckets_.size(), Clock::time_point{});
+  }
+  void begin(int bucket) {
+    if (bucket < 0 || static_cast<std::size_t>(bucket) >= buckets_.size())
+      fail("there is no bucket ", bucket, "; ", buckets_.size(), " were opened");
+    if (observer_.call != nullptr) begun_[static_cast<std::size_t>(bucket)] = Clock::now();
+  }
+  void poll() {}
+  void finish(Update update) {
+    for (std::size_t i = 0; i < buckets_.size(); ++i) {
+      const Range b = buckets_[i];
+      all_reduce(layout_.gradients.data() + b.begin, b.size(), reduction<f32>(sum));
+      if (observer_.call != nullptr)
+        observer_.call(observer_.context, {static_cast<int>(i), begun_[i], Clock::now()});
+      update(b, 1.0f);
+    }
+  }
+  void observe(Observer observer) { observer_ = observer; }
+
+  template <class E, OperationTag O>
+  void all_reduce(std::span<E> values, O op) {
+    static_assert(!std::is_same_v<E, bf16> && !std::is_same_v<E, f16>,
+                  "convoy: MPI_Allreduce knows neither bf16 nor f16; use comm::Ring<transport::Mpi>, "
+                  "which adds them in f32, or exchange f32");
+    all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<E>(op));
+  }
+  template <class E, OperationTag O>
+  void reduce(std::span<E> values, O op) {
+    all_reduce(values, op);
+  }
+  void all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
+    const auto [loop, type, op, fold, divides] = reduction;
+    const MPI_Datatype datatype = type == DType::f32   ? MPI_FLOAT
+                                  : type == DType::f64 ? MPI_DOUBLE
+                                  : type == DType::i32 ? MPI_INT32_T
+                                                       : MPI_DATATYPE_NULL;
+    if (datatype == MPI_DATATYPE_NULL || loop == nullptr || fold == nullptr)
+      fail<ConfigError>("native has no ", name_of(op), " of ", convoy::name_of(type),
+                        "; use ring over mpi, or f32 or f64");
+    const MPI_Op operation = op == Op::min ? MPI_MIN : op == Op::max ? MPI_MAX : MPI_SUM;
+    auto* at = static_cast<std::byte*>(values);
+    for (std::int64_t done = 0; done < count;) {
+      const std::int64_t piece = std::min<std::int64_t>(count - done, std::numeric_limits<int>::max());
+      const Watchdog watchdog("MPI_Allreduce", rank(), options().deadline);
+      mpi::check(MPI_Allreduce(MPI_IN_PLACE, at, static_cast<int>(piece), datatype, operation,
+                               engine_->transport().comm()),
+                 "MPI_Allreduce");
+      done += piece;
+      at += static_cast<std::size_t>(piece) * size_of(type);
+    }
+    if (op != Op::mean || !divides) return;
+    if (type == DType::f32)
+      scale(static_cast<float*>(values), count);
+    else
+      scale(static_cast<double*>(values), count);
+  }
+
+ private:
+  template <class E>
+  void scale(E* values, std::int64_t count) const {
+    for (std::int64_t i = 0; i < count; ++i) values[i] *= static_cast<E>(1.0 / size());
+  }
+
+  Layout layout_;
+  std::vector<Range> buckets_;
+  std::vector<Clock::time_point> begun_;
+  Observer observer_;
+};
+
+static_assert(Comm<Native>);
+
+template <>
+struct NativePolicy<transport::Mpi> {
+  using type = Native;
+};
+
+CONVOY_INSTANTIATE(class Engine<transport::Mpi>);
+CONVOY_INSTANTIATE(void agree(Engine<transport::Mpi>&, const Fingerprint&));
+CONVOY_INSTANTIATE(class Collectives<schedule::Ring, transport::Mpi>);
+CONVOY_INSTANTIATE(class AllReduce<Algorithm<schedule::Ring, transport::Mpi>>);
+
+}  // namespace convoy::comm

@@ -1,0 +1,55 @@
+// None: a single rank that exchanges with nobody.
+#pragma once
+
+#include <cstdint>
+#include <memory_resource>
+#include <span>
+#include <vector>
+
+#include <convoy/comm/comm.hpp>
+#include <convoy/comm/engine/kernel.hpp>
+#include <convoy/comm/operation.hpp>
+
+namespace convoy::comm {
+
+/// The Comm of a training on one rank; every operation is the identity.
+class None {
+ public:
+  static constexpr const char* name = "none";
+
+  int rank() const { return 0; }
+  int size() const { return 1; }
+  Role role() const { return Role::worker; }
+  std::pmr::memory_resource* memory() { return std::pmr::new_delete_resource(); }
+  void open(const Fingerprint&, const Layout& layout) {
+    buckets_.assign(layout.buckets.begin(), layout.buckets.end());
+  }
+  void begin(int) {}
+  void poll() {}
+  void finish(Update update) {
+    for (const Range& bucket : buckets_) update(bucket, 1.0f);
+  }
+  void serve(ServerUpdate) {}
+  template <class E, OperationTag O>
+  void all_reduce(std::span<E>, O) {
+    static_cast<void>(reducible<E, O>());
+  }
+  template <class E, OperationTag O>
+  void reduce(std::span<E> values, O op) {
+    all_reduce(values, op);
+  }
+  void all_reduce(void*, std::int64_t, const Reduction&) {}
+  template <class E>
+  void broadcast(std::span<E>, int) {}
+  void broadcast(void*, std::size_t, int) {}
+  void barrier() {}
+  void observe(Observer) {}
+  Traffic traffic() const { return {}; }
+
+ private:
+  std::vector<Range> buckets_;
+};
+
+static_assert(Comm<None>);
+
+}  // namespace convoy::comm
