@@ -1,6 +1,6 @@
 # cmake -P check.cmake <include folder>: holds the #include lines under convoy/ to the rooms of the house.
 #
-#   core <- memory, parallel      core <- graph <- models      memory, parallel <- optim      memory, parallel <- comm
+#   core <- parallel <- memory      core <- graph <- models      memory, parallel <- optim      memory, parallel <- comm
 #   graph, memory, parallel, optim <- exec      memory, parallel <- data     comm/schedule, graph <- sim      everything <- train
 #
 # A header at the top (convoy.hpp) may include every room. No cycles; nothing that is not there; CUDA only in .cuh.
@@ -9,7 +9,7 @@ math(EXPR last "${CMAKE_ARGC} - 1")
 get_filename_component(root ${CMAKE_ARGV${last}} ABSOLUTE BASE_DIR ${CMAKE_CURRENT_BINARY_DIR})
 
 set(may_know_core core)
-set(may_know_memory core memory)
+set(may_know_memory core parallel memory)
 set(may_know_parallel core parallel)
 set(may_know_graph core graph)
 set(may_know_models core graph models)

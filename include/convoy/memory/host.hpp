@@ -1,0 +1,95 @@
+// Host: the space of processors. Every call is done when it returns.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory_resource>
+
+#include <convoy/memory/buffer.hpp>
+#include <convoy/memory/space.hpp>
+#include <convoy/parallel/simd.hpp>
+
+namespace convoy::memory {
+
+namespace detail {
+
+// Sixteen sums side by side whatever the vectors' width, then one after the other: the order of additions,
+// and so every bit, is the same on every processor. The square of a float is exact in f64.
+struct SumSquaresLoop {
+  static constexpr std::int64_t lanes = 16, block = 4096;
+
+  template <int W>
+  CONVOY_INLINE static void run(const float* values, std::int64_t n, double* sum) {
+    constexpr int width = W / 2, parts = static_cast<int>(lanes) / width;
+    using Wide = simd::Vec<double, width>;
+    using Narrow = simd::Vec<float, width>;
+    for (std::int64_t begin = 0; begin < n; begin += block) {
+      const std::int64_t end = std::min(n, begin + block);
+      Wide sums[parts] = {};
+      std::int64_t i = begin;
+      for (; i + lanes <= end; i += lanes) {
+        CONVOY_UNROLL
+        for (int k = 0; k < parts; ++k) {
+          Narrow narrow;
+          simd::load(narrow, values + i + k * width);
+          const Wide wide = __builtin_convertvector(narrow, Wide);
+          sums[k] += wide * wide;
+        }
+      }
+      double lane[lanes];
+      std::memcpy(lane, sums, sizeof lane);
+      for (; i < end; ++i)
+        lane[(i - begin) & (lanes - 1)] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+      double total = 0;
+      for (const double x : lane) total += x;
+      *sum += total;
+    }
+  }
+};
+
+}  // namespace detail
+
+/// Memory of this process, from a memory resource (shared segments, say).
+class Host {
+ public:
+  static constexpr std::string_view name = "host";
+  static constexpr bool addressable = true;
+
+  explicit Host(std::pmr::memory_resource* resource = std::pmr::new_delete_resource())
+      : resource_(resource) {}
+
+  std::pmr::memory_resource* resource() const { return resource_; }
+
+  void* allocate(std::size_t bytes) {
+    void* made = resource_->allocate(bytes, alignment);
+    std::memset(made, 0, bytes);
+    return made;
+  }
+  void release(void* p, std::size_t bytes) { resource_->deallocate(p, bytes, alignment); }
+
+  void fill(float* p, std::int64_t n, float value) { std::fill_n(p, n, value); }
+  void add(float* into, const float* from, std::int64_t n) {
+    for (std::int64_t i = 0; i < n; ++i) into[i] += from[i];
+  }
+  void copy(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
+  void write(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
+  void read(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
+
+  void sum_squares(const float* p, std::int64_t n, float factor, double* sum) {
+    double squares = 0;
+    simd::run<detail::SumSquaresLoop>(p, n, &squares);
+    *sum += static_cast<double>(factor) * static_cast<double>(factor) * squares;
+  }
+
+  Ready mark() { return {}; }
+  void wait_for(Ready) {}
+  void synchronize() {}
+
+ private:
+  std::pmr::memory_resource* resource_;
+};
+
+static_assert(Space<Host>);
+
+}  // namespace convoy::memory

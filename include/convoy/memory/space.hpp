@@ -1,0 +1,85 @@
+// Space: a kind of memory with the stream of work that reads and writes it. Arenas live in one. Nobody but
+// the space, and kernels written for it, dereferences what it allocates: on a device the host may not.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+#include <convoy/memory/ready.hpp>
+
+namespace convoy::memory {
+
+/// What a space must have. Work is done in the order of the calls. A call may return before its work is done,
+/// unless it says otherwise; on the host none does.
+///
+///   `name`                       "host", "device"
+///   `addressable`                whether the host's own code may dereference pointers of the space
+///   `allocate(bytes)`            memory aligned to convoy::alignment, zeroed
+///   `release(p, bytes)`          ends it, after the work that was enqueued
+///   `fill(p, n, value)`          n floats
+///   `add(into, from, n)`         into[i] += from[i]
+///   `copy(to, from, bytes)`      within the space
+///   `write(to, from, bytes)`     from host memory, which is free again when the call returns
+///   `read(to, from, bytes)`      into host memory; returns when the bytes are there
+///   `sum_squares(p, n, factor, sum)`   *sum += factor^2 times the sum of p[i]^2, in f64 and in an order that
+///   depends on
+///                                n alone, so that ranks that hold the same numbers get the same bits; `sum`
+///                                is of the space
+///   `mark()`                     a mark behind all work so far
+///   `wait_for(ready)`            work enqueued from now on begins after the mark, which may be of another
+///   space's stream `synchronize()`              returns when all work is done
+template <class S>
+concept Space = requires(S& s, void* to, const void* from, std::size_t bytes, float* values,
+                         const float* given, std::int64_t n, double* sum, Ready ready) {
+  { S::name } -> std::convertible_to<std::string_view>;
+  { S::addressable } -> std::convertible_to<bool>;
+  { s.allocate(bytes) } -> std::same_as<void*>;
+  s.release(to, bytes);
+  s.fill(values, n, 0.0f);
+  s.add(values, given, n);
+  s.copy(to, from, bytes);
+  s.write(to, from, bytes);
+  s.read(to, from, bytes);
+  s.sum_squares(given, n, 1.0f, sum);
+  { s.mark() } -> std::same_as<Ready>;
+  s.wait_for(ready);
+  s.synchronize();
+};
+
+/// `size` elements in a space, zeroed at the start, released at the end. Move only. The space must outlive
+/// it.
+template <class T, Space S>
+class Array {
+ public:
+  Array() = default;
+  Array(S& space, std::size_t size) : space_(&space), size_(size) {
+    if (size > 0) data_ = static_cast<T*>(space.allocate(size * sizeof(T)));
+  }
+  Array(Array&& other) noexcept
+      : space_(other.space_),
+        data_(std::exchange(other.data_, nullptr)),
+        size_(std::exchange(other.size_, 0)) {}
+  Array& operator=(Array&& other) noexcept {
+    std::swap(space_, other.space_);
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  ~Array() {
+    if (data_ != nullptr) space_->release(data_, size_ * sizeof(T));
+  }
+
+  T* data() const { return data_; }
+  std::size_t size() const { return size_; }
+  std::size_t bytes() const { return size_ * sizeof(T); }
+
+ private:
+  S* space_ = nullptr;
+  T* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+}  // namespace convoy::memory

@@ -1,0 +1,42 @@
+#include <cmath>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <convoy/core/philox.hpp>
+#include <convoy/memory/host.hpp>
+
+using namespace convoy;
+
+TEST_CASE("sums of squares are the same bits for every width of vectors") {
+  Philox random(1);
+  for (const std::int64_t n : {0, 1, 15, 16, 17, 4095, 4096, 4097, 10000}) {
+    std::vector<float> values(static_cast<std::size_t>(n));
+    for (float& value : values) value = random.normal();
+    double narrow = 0, middle = 0, wide = 0, exact = 0;
+    memory::detail::SumSquaresLoop::run<4>(values.data(), n, &narrow);
+    memory::detail::SumSquaresLoop::run<8>(values.data(), n, &middle);
+    memory::detail::SumSquaresLoop::run<16>(values.data(), n, &wide);
+    for (const float value : values) exact += static_cast<double>(value) * static_cast<double>(value);
+    CHECK(narrow == middle);
+    CHECK(narrow == wide);
+    CHECK(narrow == doctest::Approx(exact).epsilon(1e-12));
+    memory::Host host;
+    double scaled = 1;
+    host.sum_squares(values.data(), n, 3.0f, &scaled);
+    CHECK(scaled == doctest::Approx(1 + 9 * exact).epsilon(1e-12));
+  }
+}
+
+TEST_CASE("an array of the host's space is zeroed and aligned, and moves") {
+  memory::Host host;
+  memory::Array<float, memory::Host> array(host, 100);
+  REQUIRE(array.size() == 100);
+  CHECK(reinterpret_cast<std::uintptr_t>(array.data()) % alignment == 0);
+  for (int i = 0; i < 100; ++i) CHECK(array.data()[i] == 0.0f);
+  host.fill(array.data(), 100, 2.0f);
+  host.add(array.data(), array.data(), 100);
+  CHECK(array.data()[99] == 4.0f);
+  auto moved = std::move(array);
+  CHECK(moved.data()[0] == 4.0f);
+}
