@@ -1,16 +1,18 @@
 // Errors: every one is a single sentence that names the culprit, and derives from convoy::Error.
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
 #include <memory>
-#include <ostream>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <type_traits>
 
 #include <convoy/core/compiled.hpp>
 
 #if CONVOY_DEFINITIONS
-#include <sstream>
+#include <cstdio>
 #endif
 
 namespace convoy {
@@ -37,28 +39,79 @@ struct ExecError : Error {
 
 namespace detail {
 
-// Something to be streamed, without its type, so that all sentences are joined by one function and cost
+// One argument of a sentence, without its type, so that all sentences are joined by one function and cost
 // little to compile where they stand.
-struct Part {
-  const void* value;
-  void (*print)(std::ostream& out, const void* value);
-
+class Part {
+ public:
+  Part(const char* text) : Part(std::string_view(text)) {}
+  Part(std::string_view text) : kind_(Kind::text), size_(text.size()), value_{.text = text.data()} {}
+  Part(const std::string& text) : Part(std::string_view(text)) {}
+  Part(char c) : kind_(Kind::character), value_{.character = c} {}
+  Part(bool b) : Part(b ? 1 : 0) {}
   template <class T>
-  Part(const T& part)
-      : value(std::addressof(part)),
-        print([](std::ostream& out, const void* it) { out << *static_cast<const T*>(it); }) {}
-  // Literals of all lengths are of one type.
-  Part(const char* text)
-      : value(text), print([](std::ostream& out, const void* it) { out << static_cast<const char*>(it); }) {}
+  requires std::is_integral_v<T> Part(T number)
+      : kind_(std::is_signed_v<T> ? Kind::whole : Kind::natural),
+        value_{.whole = static_cast<std::int64_t>(number)} {}
+  template <class T>
+  requires std::is_floating_point_v<T> Part(T number)
+      : kind_(Kind::real), value_{.real = static_cast<double>(number)} {}
+  /// Any other type, by the function `append_to(std::string& text, const T& value)` beside it.
+  template <class T>
+  requires requires(std::string& text, const T& value) { append_to(text, value); }
+  Part(const T& value)
+      : kind_(Kind::other),
+        append_([](std::string& text, const void* it) { append_to(text, *static_cast<const T*>(it)); }),
+        value_{.other = std::addressof(value)} {}
+
+  void append(std::string& text) const;
+
+ private:
+  enum class Kind : unsigned char { text, character, whole, natural, real, other };
+  Kind kind_;
+  std::size_t size_ = 0;
+  void (*append_)(std::string& text, const void* value) = nullptr;
+  union Value {
+    const char* text;
+    char character;
+    std::int64_t whole;
+    double real;
+    const void* other;
+  } value_;
 };
 
 std::string join(std::initializer_list<Part> parts);
 
 #if CONVOY_DEFINITIONS
+CONVOY_FUNCTION void Part::append(std::string& text) const {
+  switch (kind_) {
+    case Kind::text:
+      text.append(value_.text, size_);
+      break;
+    case Kind::character:
+      text += value_.character;
+      break;
+    case Kind::whole:
+      text += std::to_string(value_.whole);
+      break;
+    case Kind::natural:
+      text += std::to_string(static_cast<std::uint64_t>(value_.whole));
+      break;
+    case Kind::real: {
+      char digits[32];
+      std::snprintf(digits, sizeof digits, "%g", value_.real);
+      text += digits;
+      break;
+    }
+    case Kind::other:
+      append_(text, value_.other);
+      break;
+  }
+}
+
 CONVOY_FUNCTION std::string join(std::initializer_list<Part> parts) {
-  std::ostringstream text;
-  for (const Part& part : parts) part.print(text, part.value);
-  return text.str();
+  std::string text;
+  for (const Part& part : parts) part.append(text);
+  return text;
 }
 #endif
 
@@ -69,7 +122,7 @@ template <class E>
 
 }  // namespace detail
 
-/// The arguments, streamed one after the other.
+/// The arguments, one after the other: texts, numbers, and what has an `append_to`.
 template <class... Parts>
 std::string concat(const Parts&... parts) {
   return detail::join({detail::Part(parts)...});

@@ -2,7 +2,7 @@
 // table and as a template argument of a diagnostic.
 #pragma once
 
-#include <ostream>
+#include <string>
 #include <string_view>
 
 namespace convoy {
@@ -47,7 +47,11 @@ struct Name {
   friend constexpr bool operator==(const Name& a, std::string_view b) { return a.view() == b; }
   friend constexpr bool operator==(const Name& a, const Name& b) { return a.view() == b.view(); }
   friend constexpr bool operator==(const Name& a, const char* b) { return a.view() == std::string_view(b); }
-  friend std::ostream& operator<<(std::ostream& out, const Name& name) { return out << name.view(); }
+  friend void append_to(std::string& text, const Name& name) { text += name.view(); }
+  template <class Out>
+  friend auto operator<<(Out& out, const Name& name) -> decltype(out.write("", 0), out) {
+    return out << name.view();
+  }
 };
 
 }  // namespace convoy

@@ -1,13 +1,16 @@
-// Shape: the extents of one sample of a tensor; the batch is not part of it.
+// Shape: the extents of one sample of a tensor, and what they mean. The batch is not part of either.
 #pragma once
 
 #include <cstdint>
-#include <ostream>
+#include <string>
+#include <string_view>
+
+#include <convoy/core/dtype.hpp>
 
 namespace convoy {
 
-/// At most four extents, outermost first: {channels, height, width} for an image, {features} for a vector, {}
-/// for a scalar. A structural type, so that it can be a template argument.
+/// At most four extents, outermost first: {channels, height, width} for an image, {features} for a row, {}
+/// for a number. A structural type, so that it can be a template argument.
 struct Shape {
   static constexpr int max_rank = 4;
   int extent[max_rank] = {};
@@ -20,8 +23,10 @@ struct Shape {
   constexpr Shape(int a, int b, int c, int d) : extent{a, b, c, d}, rank(4) {}
 
   constexpr int operator[](int i) const { return extent[i]; }
+  /// The innermost extent; 1 for a number.
+  constexpr int last() const { return rank == 0 ? 1 : extent[rank - 1]; }
 
-  /// The number of elements; 1 for a scalar.
+  /// The number of elements; 1 for a number.
   constexpr std::int64_t size() const {
     std::int64_t n = 1;
     for (int i = 0; i < rank; ++i) n *= extent[i];
@@ -30,18 +35,54 @@ struct Shape {
 
   friend constexpr bool operator==(const Shape&, const Shape&) = default;
 
-  friend std::ostream& operator<<(std::ostream& out, const Shape& shape) {
-    out << '[';
-    for (int i = 0; i < shape.rank; ++i) out << (i ? "x" : "") << shape.extent[i];
-    return out << ']';
+  friend void append_to(std::string& text, const Shape& shape) {
+    text += '[';
+    for (int i = 0; i < shape.rank; ++i)
+      text.append(i > 0 ? "x" : "").append(std::to_string(shape.extent[i]));
+    text += ']';
+  }
+  template <class Out>
+  friend auto operator<<(Out& out, const Shape& shape) -> decltype(out.write("", 0), out) {
+    std::string text;
+    append_to(text, shape);
+    return out << text;
   }
 };
+
+/// What a value is. The meaning of its extents, and how it may lie in memory, follow from this and never from
+/// the number of extents: only an image may be stored in blocks of channels.
+enum class Kind : unsigned char {
+  number,    ///< {}
+  row,       ///< {features}
+  sequence,  ///< {positions, features}
+  image,     ///< {channels, height, width}
+};
+
+constexpr std::string_view name_of(Kind kind) {
+  constexpr std::string_view names[] = {"number", "row", "sequence", "image"};
+  return names[static_cast<int>(kind)];
+}
+
+/// The kind that a plain list of extents stands for.
+constexpr Kind kind_of(const Shape& shape) {
+  return shape.rank == 0   ? Kind::number
+         : shape.rank == 1 ? Kind::row
+         : shape.rank == 2 ? Kind::sequence
+                           : Kind::image;
+}
 
 /// The shape of an image, as a template argument of a model: `ResNet18<Image{1, 28, 28}, 10>`.
 struct Image {
   int channels = 0, height = 0, width = 0;
   constexpr operator Shape() const { return {channels, height, width}; }
   friend constexpr bool operator==(const Image&, const Image&) = default;
+};
+
+/// The shape of a sequence, likewise.
+struct Sequence {
+  int positions = 0, features = 0;
+  constexpr operator Shape() const { return {positions, features}; }
+  friend constexpr bool operator==(const Sequence&, const Sequence&) = default;
 };
 
 }  // namespace convoy

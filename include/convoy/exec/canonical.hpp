@@ -23,7 +23,7 @@ void for_each_element(const Plan& plan, int p, Visit&& visit) {
     for (std::int64_t i = 0; i < size; ++i) visit(i, slot.live.begin + i, true);
     return;
   }
-  const graph::Taps& taps = plan.taps[static_cast<std::size_t>(parameter.node)];
+  const graph::Taps taps = plan.live_taps(p);
   const int height = parameter.shape[2], width = parameter.shape[3];
   std::int64_t live = slot.live.begin, dead = slot.dead.begin;
   for (std::int64_t i = 0; i < size; ++i) {

@@ -3,72 +3,114 @@
 
 #include <concepts>
 #include <cstdint>
-#include <memory_resource>
 #include <span>
 #include <string_view>
 #include <type_traits>
 
+#include <convoy/exec/kernel.hpp>
 #include <convoy/graph/plan.hpp>
+#include <convoy/memory/space.hpp>
 
 namespace convoy::exec {
-
-/// Where an Exec's arenas lie.
-enum class Space : unsigned char { host, device };
 
 enum class Mode : unsigned char {
   train,     ///< batch statistics; keeps what backward needs; moves the running statistics
   evaluate,  ///< running statistics; nothing is kept but outputs and losses
 };
 
+/// What a forward pass is beside its batch. Whatever is drawn at random is a function of (seed, layer, epoch,
+/// position in the epoch's order, element), so that every layout of ranks and micro-steps draws the same.
+struct Pass {
+  Mode mode = Mode::train;
+  std::uint64_t seed = 0;
+  std::int64_t epoch = 0;
+  std::int64_t position = 0;  ///< of the batch's first row in the order of the epoch; the others follow
+};
+
 /// One batch in plain host memory. `fields[k]` belongs to the k-th input or label node of the plan, in order
-/// of definition: `rows` times the node's shape, f32 for an input, i32 for a label, in canonical layout (an
-/// image as [rows, channels, height, width]).
+/// of definition: `rows` times the node's shape, in the node's element type, in canonical layout (an image as
+/// [rows, channels, height, width]).
 struct BatchView {
   std::span<const void* const> fields;
   int rows = 0;
 };
 
-/// What a forward pass measured, summed over the rows of the batch.
+/// What a forward pass measured.
 struct Result {
-  double loss = 0;           ///< of all losses of the model
-  std::int64_t correct = 0;  ///< rows whose largest logit is the label's, at the model's first cross-entropy
+  std::span<const double> losses;   ///< for each loss of the model, summed over the rows
+  std::span<const double> metrics;  ///< for each metric of the model, likewise
+  std::int64_t correct = 0;         ///< labels that had the largest logit, at the model's first cross-entropy
+  std::int64_t labels = 0;          ///< labels that count there
+
+  /// The sum of all losses.
+  double loss() const {
+    double sum = 0;
+    for (const double x : losses) sum += x;
+    return sum;
+  }
 };
 
-/// What Trainer asks of an Exec. `E(plan, batch, options, arenas)` prepares batches of 1 to `batch` rows;
-/// parameters and gradients come from the memory resource `arenas`, which is the Comm's, so that no exchange
-/// copies.
+/// What Trainer asks of an Exec. `E(plan, batch, options, space, kernels)` prepares batches of 1 to `batch`
+/// rows; parameters and gradients come from `space`, which is the Comm's, so that no exchange copies. forward
+/// and backward may return before their work is done: it is done in the order of the space's stream.
 template <class E>
 concept Exec = std::is_class_v<E> &&
-    requires(E& e, const E& c, const BatchView& batch, int i, std::span<typename E::Scalar> values,
-             std::span<const typename E::Scalar> given, double scale) {
+    requires(E& e, const E& c, const BatchView& batch, const Pass& pass, int i,
+             std::span<typename E::Scalar> values, std::span<const typename E::Scalar> given,
+             std::span<const float> scales, Range range) {
   typename E::Scalar;   // of the arenas: float, or double for the reference
-  typename E::Options;  // an aggregate with defaults; has `int threads`
-  requires std::constructible_from<E, const Plan&, int, const typename E::Options&,
-                                   std::pmr::memory_resource*>;
-  { E::space } -> std::convertible_to<Space>;
+  typename E::Options;  // an aggregate with defaults that lists its fields; has `int threads`
+  typename E::Make;     // what its kernels are made of
+  requires memory::Space<typename E::Space>;
+  requires std::constructible_from < E, const Plan&, int, const typename E::Options&, typename E::Space&,
+      const Kernels<E>
+  & > ;
+  { e.space() } -> std::same_as<typename E::Space&>;
+  // "host", "reference": for people.
+  { E::name } -> std::convertible_to<std::string_view>;
   // "f32", "bf16": part of what ranks must agree on.
   { c.precision() } -> std::convertible_to<std::string_view>;
   // A hash of the element order this Exec chose within the slots; equal on all ranks, or all use
   // Options::canonical.
   { c.layout_fingerprint() } -> std::same_as<std::uint64_t>;
   { c.threads() } -> std::same_as<int>;
-  // The arenas, laid out as the plan says; gradients are the exchanged part.
+  // How parameter i stands in the arena as a matrix of a row for each output: in panels of so many rows, each
+  // column after column; 1 is row after row, 0 is neither.
+  { c.panel(i) } -> std::same_as<std::int64_t>;
+  // The arenas, laid out as the plan says; gradients are the exchanged part. Addresses of the space.
   { e.parameters() } -> std::same_as<std::span<typename E::Scalar>>;
   { e.gradients() } -> std::same_as<std::span<typename E::Scalar>>;
   { e.statistics() } -> std::same_as<std::span<typename E::Scalar>>;
-  // Copies parameter i in canonical shape (dead taps included) out of, or into, the arena.
-  {c.read_parameter(i, values)};
+  // Copies parameter i in canonical shape (dead taps included) out of, or into, the arena; and its gradient,
+  // zero where taps are dead or the parameter is frozen. Host memory; done when the call returns.
+  {e.read_parameter(i, values)};
   {e.write_parameter(i, given)};
-  { e.forward(batch, Mode::train) } -> std::same_as<Result>;
-  // Gradients of `scale` times the sum of the losses over the rows of the last forward pass in Mode::train.
-  // Calls on_final(n) whenever elements [0, n) of the gradient arena have become final, and as often in
-  // between as it can, so that messages go on; n never shrinks and ends at the arena's size. From the next
-  // call on, or once backward is over, the parameters of these elements are not read any more.
-  {e.backward(scale, [](std::int64_t) {})};
-  // The value of output k of the plan for the rows of the last forward pass, in plain layout.
+  {e.read_gradient(i, values)};
+  // Someone else wrote parameters: an update, a broadcast, a checkpoint.
+  {e.touched(range)};
+  {e.forward(batch, pass)};
+  // Gradients of the sum over losses l of `scales[l]` times loss l, summed over the rows of the last forward
+  // pass in Mode::train. Calls on_final(n) when everything is enqueued that makes elements [0, n) of the
+  // gradient arena final, and as often in between as it can, so that messages go on; n never shrinks and ends
+  // at the arena's size. From the next call on, or once backward is over, the parameters of these elements
+  // are not read any more.
+  {e.backward(scales, [](std::int64_t) {})};
+  // What the oldest forward pass measured whose result was not taken yet; waits for it. Valid until the next
+  // call.
+  { e.result() } -> std::same_as<Result>;
+  // How many steps later a result is best taken, so that nobody waits: 0 on the host.
+  { E::latency } -> std::convertible_to<int>;
+  // The value of output k of the plan for the rows of the last forward pass, in plain layout in host memory;
+  // waits for it. Valid until the next pass.
   { e.output(i) } -> std::same_as<std::span<const typename E::Scalar>>;
-  // Metric k of the plan, summed over the rows of the last forward pass.
-  { e.metric(i) } -> std::same_as<double>;
 };
+
+/// Throws ExecError at the first node of the plan without a kernel of the Exec called `name`: for plans that are known at run time only.
+template <class Table>
+void expect_kernels(std::string_view name, const Plan& plan, const Table& kernels) {
+  for (const auto& node : plan.nodes)
+    if (!node.given && !kernels[static_cast<std::size_t>(node.op)])
+      fail<ExecError>("exec: ", name, " has no kernel for the operation ", graph::name_of(node), " of ", node.name);
+}
 
 }  // namespace convoy::exec

@@ -28,6 +28,9 @@ void start_values(const graph::Parameter& parameter, Philox random, std::span<T>
       for (T& value : values) value = static_cast<T>(deviation * random.normal());
       return;
     }
+    case graph::Init::normal:
+      for (T& value : values) value = static_cast<T>(random.normal());
+      return;
     case graph::Init::fan_in_uniform: {
       const float bound = 1.0f / std::sqrt(static_cast<float>(parameter.fan_in));
       for (T& value : values) value = static_cast<T>(random.uniform(-bound, bound));
@@ -40,19 +43,20 @@ void start_values(const graph::Parameter& parameter, Philox random, std::span<T>
 /// value; parameter i draws from Philox{seed, i} in canonical order.
 template <Exec E>
 void initialize(E& exec, const Plan& plan, std::uint64_t seed) {
-  static_assert(E::space == Space::host, "convoy: initialize writes running statistics in host memory");
-  std::vector<typename E::Scalar> values;
+  using T = typename E::Scalar;
+  std::vector<T> values;
   for (std::size_t i = 0; i < plan.parameter_list.size(); ++i) {
     const auto& parameter = plan.parameter_list[i];
     values.resize(static_cast<std::size_t>(parameter.shape.size()));
-    start_values<typename E::Scalar>(parameter, Philox{seed, i}, values);
+    start_values<T>(parameter, Philox{seed, i}, values);
     exec.write_parameter(static_cast<int>(i), values);
   }
-  const auto statistics = exec.statistics();
+  const std::span<T> statistics = exec.statistics();
   const auto ranges = statistic_ranges(plan);
-  for (std::size_t i = 0; i < ranges.size(); ++i)
-    std::fill(statistics.begin() + ranges[i].begin, statistics.begin() + ranges[i].end,
-              static_cast<typename E::Scalar>(plan.statistic_list[i].start));
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    values.assign(static_cast<std::size_t>(ranges[i].size()), static_cast<T>(plan.statistic_list[i].start));
+    exec.space().write(statistics.data() + ranges[i].begin, values.data(), values.size() * sizeof(T));
+  }
 }
 
 }  // namespace convoy::exec

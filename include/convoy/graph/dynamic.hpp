@@ -1,71 +1,27 @@
 // DynamicPlan: the same passes for a model that is described at run time.
 #pragma once
 
-#include <unordered_set>
+#include <algorithm>
 #include <vector>
 
 #include <convoy/graph/plan.hpp>
 
 namespace convoy {
 
-/// Traces `define(g)` at run time and owns the tables of the resulting plan. Throws ModelError where plan_of
-/// would not compile.
+/// Traces `define(g)` at run time and owns the tables of the resulting plan. Calls it twice, as plan_of does:
+/// once to count, once to fill the tables. Throws ModelError where plan_of would not compile.
 class DynamicPlan {
  public:
   template <class Define>
   explicit DynamicPlan(Define&& define, const BucketOptions& bucket_options = {}) {
-    graph::Builder<graph::DynamicTables> g;
-    define(g);
-    if (const auto fault = g.fault(); fault.kind != graph::FaultKind::none) graph::raise(fault);
-    tables_ = std::move(g.tables());
-    const graph::Graph view = tables_.view();
-    std::unordered_set<std::string_view> names;
-    for (const auto& node : tables_.nodes)
-      if (!names.insert(node.name.view()).second)
-        graph::raise({graph::FaultKind::name_taken, node.name, {}, {}});
-
-    const auto n = static_cast<std::size_t>(view.node_count);
-    std::vector<int> consumer(n), uses(n);
-    steps_.resize(n);
-    step_of_.resize(n);
-    const int step_count = graph::fuse(view, steps_.data(), step_of_.data(), consumer.data(), uses.data());
-    steps_.resize(static_cast<std::size_t>(step_count));
-    taps_.resize(n);
-    graph::find_live_taps(view, taps_.data());
-    const auto parameters = static_cast<std::size_t>(view.parameter_count);
-    slots_.resize(parameters);
-    order_.resize(parameters);
-    buckets_.resize(parameters);
-    int exchanged = 0;
-    plan_.sizes = graph::lay_out(view, steps_.data(), step_count, taps_.data(), slots_.data(), order_.data(),
-                                 exchanged);
-    order_.resize(static_cast<std::size_t>(exchanged));
-    buckets_.resize(static_cast<std::size_t>(graph::make_buckets(
-        slots_.data(), order_.data(), exchanged, plan_.sizes.exchanged, bucket_options, buckets_.data())));
-    prices_.resize(n);
-    for (std::size_t i = 0; i < n; ++i)
-      plan_.price += prices_[i] = graph::price_of(view, static_cast<int>(i));
-    lifetimes_.resize(static_cast<std::size_t>(step_count * graph::values_per_step));
-    graph::find_lifetimes(view, steps_.data(), step_count, step_of_.data(), true, lifetimes_.data());
-    plan_.training_bytes = graph::pack(lifetimes_, 2 * step_count - 1, offsets_);
-
-    plan_.graph = view;
-    plan_.nodes = tables_.nodes;
-    plan_.parameter_list = tables_.parameters;
-    plan_.statistic_list = tables_.statistics;
-    plan_.outputs = tables_.outputs;
-    plan_.metrics = tables_.metrics;
-    plan_.losses = tables_.losses;
-    plan_.steps = steps_;
-    plan_.step_of = step_of_;
-    plan_.taps = taps_;
-    plan_.slots = slots_;
-    plan_.exchange_order = order_;
-    plan_.buckets = buckets_;
-    plan_.prices = prices_;
-    plan_.lifetimes = lifetimes_;
-    plan_.offsets = offsets_;
-    plan_.fingerprint = graph::fingerprint(view);
+    graph::Builder counting;
+    define(counting);
+    if (const auto fault = counting.fault(); fault.op != graph::Fault::none) graph::raise(fault);
+    graph::Builder filling(make_room(counting.counts()));
+    define(filling);
+    if (filling.counts().nodes != counting.counts().nodes)
+      fail<ModelError>("model: it is traced twice, and was not the same the second time");
+    derive(bucket_options);
   }
   DynamicPlan(const DynamicPlan&) = delete;
   DynamicPlan& operator=(const DynamicPlan&) = delete;
@@ -74,9 +30,19 @@ class DynamicPlan {
   operator const Plan&() const { return plan_; }
 
  private:
-  graph::DynamicTables tables_;
-  std::vector<graph::Step> steps_;
-  std::vector<int> step_of_, order_;
+  graph::Tables make_room(const graph::Counts& counts);
+  void derive(const BucketOptions& bucket_options);
+
+  std::vector<graph::Node> nodes_;
+  std::vector<int> edges_, uses_, losses_;
+  std::vector<std::uint32_t> words_;
+  std::vector<const graph::CustomCalls*> calls_;
+  std::vector<graph::Parameter> parameters_;
+  std::vector<graph::Statistic> statistics_;
+  std::vector<graph::Output> outputs_;
+  std::vector<graph::Metric> metrics_;
+  std::vector<graph::Stage> stages_;
+  std::vector<int> members_, stage_of_, order_;
   std::vector<graph::Taps> taps_;
   std::vector<graph::Slot> slots_;
   std::vector<Range> buckets_;
@@ -85,5 +51,90 @@ class DynamicPlan {
   std::vector<std::int64_t> offsets_;
   Plan plan_;
 };
+
+#if CONVOY_DEFINITIONS
+
+CONVOY_FUNCTION graph::Tables DynamicPlan::make_room(const graph::Counts& counts) {
+  const auto room = [](auto& table, int n) {
+    table.resize(static_cast<std::size_t>(n));
+    return table.data();
+  };
+  plan_.graph.count = counts;
+  return {room(nodes_, counts.nodes),
+          room(edges_, counts.edges),
+          room(uses_, counts.uses),
+          room(words_, counts.words),
+          room(calls_, counts.calls),
+          room(parameters_, counts.parameters),
+          room(statistics_, counts.statistics),
+          room(outputs_, counts.outputs),
+          room(metrics_, counts.metrics),
+          room(losses_, counts.losses)};
+}
+
+CONVOY_FUNCTION void DynamicPlan::derive(const BucketOptions& bucket_options) {
+  const graph::Counts counts = plan_.graph.count;
+  const graph::Graph g{
+      nodes_.data(),      edges_.data(),   uses_.data(),    words_.data(),  calls_.data(), parameters_.data(),
+      statistics_.data(), outputs_.data(), metrics_.data(), losses_.data(), counts};
+  const auto n = static_cast<std::size_t>(counts.nodes),
+             parameters = static_cast<std::size_t>(counts.parameters);
+  const int capacity = 2 * std::max(counts.nodes, counts.parameters) + 1;
+  std::vector<int> table(static_cast<std::size_t>(capacity));
+  Name repeated = graph::repeated_name(g.nodes, counts.nodes, table.data(), capacity);
+  if (repeated.empty())
+    repeated = graph::repeated_name(g.parameters, counts.parameters, table.data(), capacity);
+  if (!repeated.empty())
+    graph::raise({graph::Fault::common, static_cast<int>(graph::Common::name_taken), repeated, {}, {}});
+
+  std::vector<int> consumer(n), readers(n);
+  stages_.resize(n);
+  members_.resize(n);
+  stage_of_.resize(n);
+  const int stages =
+      graph::fuse(g, stages_.data(), members_.data(), stage_of_.data(), consumer.data(), readers.data());
+  stages_.resize(static_cast<std::size_t>(stages));
+  members_.resize(stages == 0 ? 0 : static_cast<std::size_t>(stages_.back().first + stages_.back().count));
+  taps_.resize(parameters);
+  graph::find_live_taps(g, taps_.data());
+  slots_.resize(parameters);
+  order_.resize(parameters);
+  buckets_.resize(parameters);
+  int exchanged = 0;
+  plan_.sizes = graph::lay_out(g, stages_.data(), stages, members_.data(), taps_.data(), slots_.data(),
+                               order_.data(), exchanged);
+  order_.resize(static_cast<std::size_t>(exchanged));
+  buckets_.resize(static_cast<std::size_t>(graph::make_buckets(
+      slots_.data(), order_.data(), exchanged, plan_.sizes.exchanged, bucket_options, buckets_.data())));
+  prices_.resize(n);
+  for (std::size_t i = 0; i < n; ++i)
+    plan_.price += prices_[i] =
+        graph::operation_prices[static_cast<std::size_t>(nodes_[i].op)](g, static_cast<int>(i));
+  lifetimes_.resize(n * graph::values_per_node);
+  graph::find_lifetimes(g, stages_.data(), stages, stage_of_.data(), true, lifetimes_.data());
+  plan_.training_bytes = graph::pack(lifetimes_, 2 * stages - 1, offsets_);
+
+  plan_.graph = g;
+  plan_.nodes = nodes_;
+  plan_.parameter_list = parameters_;
+  plan_.statistic_list = statistics_;
+  plan_.outputs = outputs_;
+  plan_.metrics = metrics_;
+  plan_.losses = losses_;
+  plan_.stages = stages_;
+  plan_.members = members_;
+  plan_.stage_of = stage_of_;
+  plan_.taps = taps_;
+  plan_.slots = slots_;
+  plan_.exchange_order = order_;
+  plan_.buckets = buckets_;
+  plan_.prices = prices_;
+  plan_.lifetimes = lifetimes_;
+  plan_.offsets = offsets_;
+  plan_.used = graph::operations_used(g);
+  plan_.fingerprint = graph::fingerprint(g);
+}
+
+#endif
 
 }  // namespace convoy

@@ -1,9 +1,10 @@
 // Faults: what can be wrong with a model, as a value the builder records and as functions whose names show
 // the operation and both shapes in a compiler's message (a throw in a constant expression shows neither in
-// g++).
+// g++). What several operations can be wrong in stands here; an operation's own faults stand beside it.
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <utility>
 
 #include <convoy/core/error.hpp>
@@ -12,15 +13,16 @@
 
 namespace convoy::graph {
 
-enum class FaultKind : unsigned char {
-  none,
+/// Faults that are of no one operation.
+enum class Common : int {
   shapes_differ,
   window_does_not_fit,
   input_is_not_an_image,
-  input_is_not_flat,
+  input_is_an_image,
   extent_is_not_positive,
   padding_is_wrong,
-  classes_differ,
+  parameter_does_not_fit,
+  input_is_of_another_dtype,
   loss_is_not_a_number,
   name_too_long,
   name_taken,
@@ -29,10 +31,15 @@ enum class FaultKind : unsigned char {
   reported,  ///< a static_assert has said already what is wrong
 };
 
+/// `which` is one of the faults of operation `op`; of Common where `op` is `common`.
 struct Fault {
-  FaultKind kind = FaultKind::none;
+  static constexpr int none = -1, common = -2;
+  int op = none;
+  int which = 0;
   Name where;
   Shape left, right;
+
+  constexpr bool is(Common kind) const { return op == common && which == static_cast<int>(kind); }
 };
 
 #if defined(__clang__) && __clang_major__ < 15
@@ -54,146 +61,83 @@ using Spelled = Called<name>;
 template <class, Shape...>
 inline constexpr bool holds = false;
 
-// One function for each fault. The operation's name and the shapes stand in its template arguments, so that
-// every compiler prints them. Functions rather than classes: clang goes on after an assertion that fails
-// inside a function.
-template <class Operation, Shape left, Shape right>
-consteval bool shapes_agree() {
-  static_assert(holds<Operation, left, right>, "convoy: this operation needs two inputs of one shape");
+/// Says a common fault as the one failing static_assert. A function, because clang goes on after an assertion
+/// that fails inside one.
+template <Common which, class Model, class Where, Shape left, Shape right>
+consteval bool refuse() {
+  if constexpr (which == Common::shapes_differ)
+    static_assert(holds<Where, left, right>, "convoy: this operation needs two inputs of one shape");
+  else if constexpr (which == Common::window_does_not_fit)
+    static_assert(holds<Where, left, right>,
+                  "convoy: the kernel of this operation is larger than its padded input");
+  else if constexpr (which == Common::input_is_not_an_image)
+    static_assert(holds<Where, left>, "convoy: this operation needs an input of [channels, height, width]");
+  else if constexpr (which == Common::input_is_an_image)
+    static_assert(holds<Where, left>,
+                  "convoy: this operation needs a row or a sequence of features, so flatten the image first");
+  else if constexpr (which == Common::extent_is_not_positive)
+    static_assert(holds<Where, left>,
+                  "convoy: shapes, channels, features, classes, kernel and stride must be positive");
+  else if constexpr (which == Common::padding_is_wrong)
+    static_assert(holds<Where, left, right>,
+                  "convoy: a padding is not negative, and in a pooling at most half the kernel");
+  else if constexpr (which == Common::parameter_does_not_fit)
+    static_assert(holds<Where, left, right>,
+                  "convoy: the parameter given to this operation has another shape than the one it needs");
+  else if constexpr (which == Common::input_is_of_another_dtype)
+    static_assert(holds<Where, left>, "convoy: this operation needs an input of another element type");
+  else if constexpr (which == Common::loss_is_not_a_number)
+    static_assert(holds<Where, left>, "convoy: a loss must be one number a row");
+  else if constexpr (which == Common::name_too_long)
+    static_assert(holds<Where>,
+                  "convoy: a name within its scopes must be of at most 63 characters, those of its "
+                  "parameters included");
+  else if constexpr (which == Common::name_taken)
+    static_assert(holds<Where>, "convoy: two operations of the model have this name");
+  else if constexpr (which == Common::scopes_too_deep)
+    static_assert(holds<Where>, "convoy: scopes nest at most 15 deep");
+  else if constexpr (which == Common::no_loss)
+    static_assert(
+        holds<Model>,
+        "convoy: the model declares no loss, so nothing can be trained: call g.loss(...) in define");
   return false;
-}
-template <class Operation, Shape input, Shape window>
-consteval bool window_fits() {
-  static_assert(holds<Operation, input, window>,
-                "convoy: the kernel of this operation is larger than its padded input");
-  return false;
-}
-template <class Operation, Shape input>
-consteval bool input_is_an_image() {
-  static_assert(holds<Operation, input>,
-                "convoy: this operation needs an input of [channels, height, width]");
-  return false;
-}
-template <class Operation, Shape input>
-consteval bool input_is_flat() {
-  static_assert(holds<Operation, input>,
-                "convoy: this operation needs a flat input of [features], so flatten it first");
-  return false;
-}
-template <class Operation, Shape extents>
-consteval bool extents_are_positive() {
-  static_assert(holds<Operation, extents>,
-                "convoy: shapes, channels, features, classes, kernel and stride must be positive");
-  return false;
-}
-template <class Operation, Shape kernel, Shape padding>
-consteval bool padding_is_sound() {
-  static_assert(holds<Operation, kernel, padding>,
-                "convoy: a padding is not negative, and in a pooling at most half the kernel");
-  return false;
-}
-template <class Operation, Shape logits, Shape classes>
-consteval bool classes_agree() {
-  static_assert(holds<Operation, logits, classes>,
-                "convoy: the label has another number of classes than the logits");
-  return false;
-}
-template <class Operation, Shape loss>
-consteval bool loss_is_a_number() {
-  static_assert(holds<Operation, loss>, "convoy: a loss must be one number a row");
-  return false;
-}
-template <class Operation>
-consteval bool name_fits() {
-  static_assert(
-      holds<Operation>,
-      "convoy: a name within its scopes must be of at most 63 characters, those of its parameters included");
-  return false;
-}
-template <class Operation>
-consteval bool name_is_unique() {
-  static_assert(holds<Operation>, "convoy: two operations of the model have this name");
-  return false;
-}
-template <class Operation>
-consteval bool scopes_nest() {
-  static_assert(holds<Operation>, "convoy: scopes nest at most 15 deep");
-  return false;
-}
-template <class Model>
-consteval bool model_has_a_loss() {
-  static_assert(holds<Model>,
-                "convoy: the model declares no loss, so nothing can be trained: call g.loss(...) in define");
-  return false;
-}
-
-/// Instantiates the diagnostic of a fault, if there is one. True when the model is well formed.
-template <class Model, const Fault& fault>
-consteval bool diagnose() {
-  if constexpr (fault.kind == FaultKind::shapes_differ)
-    return shapes_agree<Spelled<fault.where>, fault.left, fault.right>();
-  else if constexpr (fault.kind == FaultKind::window_does_not_fit)
-    return window_fits<Spelled<fault.where>, fault.left, fault.right>();
-  else if constexpr (fault.kind == FaultKind::input_is_not_an_image)
-    return input_is_an_image<Spelled<fault.where>, fault.left>();
-  else if constexpr (fault.kind == FaultKind::input_is_not_flat)
-    return input_is_flat<Spelled<fault.where>, fault.left>();
-  else if constexpr (fault.kind == FaultKind::extent_is_not_positive)
-    return extents_are_positive<Spelled<fault.where>, fault.left>();
-  else if constexpr (fault.kind == FaultKind::padding_is_wrong)
-    return padding_is_sound<Spelled<fault.where>, fault.left, fault.right>();
-  else if constexpr (fault.kind == FaultKind::classes_differ)
-    return classes_agree<Spelled<fault.where>, fault.left, fault.right>();
-  else if constexpr (fault.kind == FaultKind::loss_is_not_a_number)
-    return loss_is_a_number<Spelled<fault.where>, fault.left>();
-  else if constexpr (fault.kind == FaultKind::name_too_long)
-    return name_fits<Spelled<fault.where>>();
-  else if constexpr (fault.kind == FaultKind::name_taken)
-    return name_is_unique<Spelled<fault.where>>();
-  else if constexpr (fault.kind == FaultKind::scopes_too_deep)
-    return scopes_nest<Spelled<fault.where>>();
-  else if constexpr (fault.kind == FaultKind::no_loss)
-    return model_has_a_loss<Model>();
-  else
-    return fault.kind == FaultKind::none;
 }
 
 /// The same faults at run time, as one sentence.
-[[noreturn]] inline void raise(const Fault& fault) {
-  const auto& [kind, where, left, right] = fault;
-  switch (kind) {
-    case FaultKind::shapes_differ:
-      fail<ModelError>("model: ", where, " needs two inputs of one shape, not ", left, " and ", right);
-    case FaultKind::window_does_not_fit:
-      fail<ModelError>("model: ", where, " has a kernel of ", right, " on an input of ", left,
-                       ", padding included");
-    case FaultKind::input_is_not_an_image:
-      fail<ModelError>("model: ", where, " needs an input of [channels x height x width], not ", left);
-    case FaultKind::input_is_not_flat:
-      fail<ModelError>("model: ", where, " needs a flat input, not ", left);
-    case FaultKind::extent_is_not_positive:
-      fail<ModelError>("model: ", where, " has an extent that is not positive among ", left);
-    case FaultKind::padding_is_wrong:
-      fail<ModelError>("model: ", where, " has a padding of ", right, " at a kernel of ", left,
-                       "; it must not be negative, nor in a pooling more than half the kernel");
-    case FaultKind::classes_differ:
-      fail<ModelError>("model: ", where, " compares logits of ", left, " with a label of ", right,
-                       " classes");
-    case FaultKind::loss_is_not_a_number:
-      fail<ModelError>("model: a loss must be one number a row, not ", left);
-    case FaultKind::name_too_long:
-      fail<ModelError>("model: the name beginning with ", where, " is longer than 63 characters");
-    case FaultKind::name_taken:
-      fail<ModelError>("model: two operations are named ", where);
-    case FaultKind::scopes_too_deep:
-      fail<ModelError>("model: scopes nest deeper than 15 at ", where);
-    case FaultKind::no_loss:
-      fail<ModelError>("model: it declares no loss, so nothing can be trained");
-    case FaultKind::reported:
-    case FaultKind::none:
+inline std::string explain(Common which, const Name& where, const Shape& left, const Shape& right) {
+  switch (which) {
+    case Common::shapes_differ:
+      return concat(where, " needs two inputs of one shape, not ", left, " and ", right);
+    case Common::window_does_not_fit:
+      return concat(where, " has a kernel of ", right, " on an input of ", left, ", padding included");
+    case Common::input_is_not_an_image:
+      return concat(where, " needs an input of [channels x height x width], not ", left);
+    case Common::input_is_an_image:
+      return concat(where, " needs a row or a sequence of features, not an image of ", left,
+                    "; flatten it first");
+    case Common::extent_is_not_positive:
+      return concat(where, " has an extent that is not positive among ", left);
+    case Common::padding_is_wrong:
+      return concat(where, " has a padding of ", right, " at a kernel of ", left,
+                    "; it must not be negative, nor in a pooling more than half the kernel");
+    case Common::parameter_does_not_fit:
+      return concat(where, " needs a parameter of ", right, ", not one of ", left);
+    case Common::input_is_of_another_dtype:
+      return concat(where, " needs an input of another element type than that of ", left);
+    case Common::loss_is_not_a_number:
+      return concat("a loss must be one number a row, not ", left);
+    case Common::name_too_long:
+      return concat("the name beginning with ", where, " is longer than 63 characters");
+    case Common::name_taken:
+      return concat("two operations are named ", where);
+    case Common::scopes_too_deep:
+      return concat("scopes nest deeper than 15 at ", where);
+    case Common::no_loss:
+      return "it declares no loss, so nothing can be trained";
+    case Common::reported:
       break;
   }
-  fail<ModelError>("model: it is well formed");
+  return "it is not well formed";
 }
 
 }  // namespace convoy::graph

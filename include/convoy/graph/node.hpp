@@ -1,9 +1,12 @@
-// Nodes: what a model consists of once it is traced. One flat array of nodes in order of definition, one of
-// parameters, one of running statistics. Shapes are of one sample; the batch size is chosen at run time.
+// Nodes: what a model consists of once it is traced. Flat tables: nodes in order of definition, and beside
+// them what a node has any number of (inputs, parameters, attributes). Shapes are of one sample; the batch
+// size is chosen at run time.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 #include <convoy/core/dtype.hpp>
 #include <convoy/core/name.hpp>
@@ -12,59 +15,18 @@
 
 namespace convoy::graph {
 
-enum class Op : unsigned char {
-  input,
-  label,
-  conv2d,
-  batch_norm,
-  relu,
-  max_pool,
-  avg_pool,
-  add,
-  flatten,
-  linear,
-  cross_entropy,
-  custom,
-};
-inline constexpr int op_count = 12;
-
-constexpr std::string_view name_of(Op op) {
-  constexpr std::string_view names[op_count] = {"input",   "label",    "conv2d",        "batch_norm",
-                                                "relu",    "max_pool", "avg_pool",      "add",
-                                                "flatten", "linear",   "cross_entropy", "custom"};
-  return names[static_cast<int>(op)];
-}
-
-/// The sliding window of a convolution or a pooling: extents of the kernel, one stride and one padding for
-/// both axes.
-struct Window {
-  int height = 0, width = 0, stride = 1, padding = 0;
-
-  /// The number of positions along an axis of `extent` with a kernel of `kernel`; 0 or less when none fits.
-  constexpr int positions(int extent, int kernel) const {
-    const int room = extent + 2 * padding - kernel;
-    return room < 0 ? 0 : room / stride + 1;
-  }
-  friend constexpr bool operator==(const Window&, const Window&) = default;
-};
-
-/// One operation. `input` holds indices of earlier nodes.
+/// One use of an operation. What it has several of lies in the graph's tables, from an index on.
 struct Node {
-  static constexpr int max_inputs = 3;
-  Op op = Op::input;
-  DType dtype = DType::f32;
-  int input[max_inputs] = {-1, -1, -1};
-  int inputs = 0;
-  Shape shape;    ///< of its output, for one sample
-  Window window;  ///< conv2d, max_pool, avg_pool
-  float epsilon = 0,
-        momentum =
-            0;  ///< batch_norm: y = (x - mean) / sqrt(var + epsilon); running += momentum * (new - running)
-  int classes = 0;     ///< label, cross_entropy
-  int parameter = -1;  ///< index of the first parameter: weight, then bias where it has one
-  int parameters = 0;
-  int statistic = -1;  ///< batch_norm: index of running_mean; running_var follows
-  const CustomCalls* custom = nullptr;
+  int op = -1;                        ///< its place in graph::Operations
+  DType dtype = DType::f32;           ///< of its value
+  Kind kind = Kind::number;           ///< of its value
+  bool given = false;                 ///< a data set supplies its value: an input or a label
+  Shape shape;                        ///< of its value, for one sample
+  int input = 0, inputs = 0;          ///< in Graph::edges, which holds indices of earlier nodes
+  int use = 0, uses = 0;              ///< in Graph::uses, which holds indices of parameters
+  int statistic = 0, statistics = 0;  ///< in Graph::statistics
+  int word = 0, words = 0;            ///< in Graph::words, which holds the operation's attributes
+  int call = -1;                      ///< in Graph::calls, of a custom operation
   Name name;
 };
 
@@ -74,12 +36,13 @@ enum class Init : unsigned char {
   ones,
   kaiming_normal,  ///< normal, variance 2 / fan_out (He et al., 2015), as torchvision starts its convolutions
   fan_in_uniform,  ///< uniform within 1 / sqrt(fan_in), as PyTorch starts linear layers
+  normal,          ///< normal, variance 1, as PyTorch starts embeddings
 };
 
 /// What the optimizer does with a parameter.
 enum class Group : unsigned char {
   decay,     ///< weights: updated, with weight decay
-  no_decay,  ///< biases and normalisation: updated; decayed only where the optimizer's options say so
+  no_decay,  ///< biases and normalisation: updated; decayed only where the trainer's options say so
   frozen,    ///< neither updated nor exchanged
 };
 
@@ -88,17 +51,16 @@ enum class Group : unsigned char {
 struct Parameter {
   Name name;
   Shape shape;
-  int node = -1;
   int fan_in = 1, fan_out = 1;
   Init init = Init::zeros;
   Group group = Group::decay;
 };
 
-/// A running statistic of batch normalisation, {channels}; not learnt, averaged over ranks before evaluation.
+/// A running statistic, such as batch normalisation's {channels}; not learnt, averaged over ranks before
+/// evaluation.
 struct Statistic {
   Name name;
   Shape shape;
-  int node = -1;
   float start = 0;
 };
 
@@ -111,21 +73,61 @@ struct Output {
 /// A number measured on every batch: the sum over its rows of what a user's `measure` returns.
 struct Metric {
   Name name;
-  int input[Node::max_inputs] = {-1, -1, -1};
-  int inputs = 0;
+  int input = 0, inputs = 0;  ///< in Graph::edges
   MetricCall call = nullptr;
+};
+
+// Attributes as numbers of 32 bits, so that fingerprints and equality need no code for each operation.
+template <class A>
+struct Words {
+  static_assert(sizeof(A) % sizeof(std::uint32_t) == 0 && std::is_trivially_copyable_v<A>,
+                "convoy: the attributes of an operation are members of 4 bytes, int or float");
+  std::uint32_t word[sizeof(A) / sizeof(std::uint32_t)];
+};
+
+/// How large the tables of a model are.
+struct Counts {
+  int nodes = 0, edges = 0, uses = 0, words = 0, calls = 0, parameters = 0, statistics = 0, outputs = 0,
+      metrics = 0, losses = 0;
 };
 
 /// A read-only view of a traced model, wherever its tables live.
 struct Graph {
   const Node* nodes = nullptr;
+  const int* edges = nullptr;
+  const int* uses = nullptr;
+  const std::uint32_t* words = nullptr;
+  const CustomCalls* const* calls = nullptr;
   const Parameter* parameters = nullptr;
   const Statistic* statistics = nullptr;
   const Output* outputs = nullptr;
   const Metric* metrics = nullptr;
-  const int* losses = nullptr;  ///< nodes whose sum, averaged over the batch, is minimised
-  int node_count = 0, parameter_count = 0, statistic_count = 0, output_count = 0, metric_count = 0,
-      loss_count = 0;
+  const int* losses = nullptr;  ///< nodes whose sum, each averaged over what it counts, is minimised
+  Counts count;
+
+  /// The node that is input `i` of node `n`.
+  constexpr int input(int n, int i) const { return edges[nodes[n].input + i]; }
+  /// The shape of input `i` of node `n`.
+  constexpr const Shape& shape_of_input(int n, int i) const { return nodes[input(n, i)].shape; }
+  /// The parameter that node `n` uses as its k-th.
+  constexpr int parameter(int n, int k) const { return uses[nodes[n].use + k]; }
+  /// The attributes of node `n`, which is an `Op`.
+  template <class Op>
+  constexpr typename Op::Attributes attributes(int n) const {
+    using A = typename Op::Attributes;
+    Words<A> packed{};
+    for (int i = 0; i < nodes[n].words; ++i) packed.word[i] = words[nodes[n].word + i];
+    return std::bit_cast<A>(packed);
+  }
+  /// The functions of the custom operation `n`.
+  constexpr const CustomCalls& calls_of(int n) const { return *calls[nodes[n].call]; }
+};
+
+/// What backward of an operation reads of what forward made, for the lifetimes of values.
+struct Saves {
+  unsigned inputs = 0;     ///< a bit for each input whose value backward reads
+  bool output = false;     ///< whether backward reads the operation's own value
+  std::int64_t bytes = 0;  ///< of its own beside them, a row
 };
 
 }  // namespace convoy::graph

@@ -10,7 +10,6 @@
 #include <convoy/graph/builder.hpp>
 #include <convoy/graph/pass/buckets.hpp>
 #include <convoy/graph/pass/liveness.hpp>
-#include <convoy/graph/price.hpp>
 
 namespace convoy {
 
@@ -28,19 +27,21 @@ struct Plan {
   std::span<const graph::Output> outputs;
   std::span<const graph::Metric> metrics;
   std::span<const int> losses;
-  std::span<const graph::Step> steps;   ///< what is executed, in forward order
-  std::span<const int> step_of;         ///< for each node; -1 for inputs and labels
-  std::span<const graph::Taps> taps;    ///< for each node; live taps of convolutions
-  std::span<const graph::Slot> slots;   ///< for each parameter
-  std::span<const int> exchange_order;  ///< the parameters as they stand in the exchanged part of the arenas
+  std::span<const graph::Stage> stages;  ///< what is executed, in forward order
+  std::span<const int> members;          ///< the nodes of the stages
+  std::span<const int> stage_of;         ///< for each node; -1 for inputs and labels
+  std::span<const graph::Taps> taps;     ///< for each parameter; the live taps of a convolution's weight
+  std::span<const graph::Slot> slots;    ///< for each parameter
+  std::span<const int> exchange_order;   ///< the parameters as they stand in the exchanged part of the arenas
   std::span<const Range>
       buckets;  ///< in elements of the gradient arena, in the order in which backward finishes them
   std::span<const graph::Price> prices;        ///< for each node
-  std::span<const graph::Lifetime> lifetimes;  ///< graph::values_per_step a step, of one sample in training
+  std::span<const graph::Lifetime> lifetimes;  ///< graph::values_per_node a node, of one sample in training
   std::span<const std::int64_t> offsets;       ///< in the activation arena of one sample, for each lifetime
   graph::ArenaSizes sizes;
   graph::Price price;               ///< of all nodes
   std::int64_t training_bytes = 0;  ///< the activation arena of one sample in training
+  std::uint64_t used = 0;           ///< a bit for each operation that occurs
   std::uint64_t fingerprint = 0;    ///< of everything that ranks must agree on
 
   /// The number of learnable elements, frozen ones included.
@@ -59,11 +60,24 @@ struct Plan {
   constexpr std::int64_t macs() const { return price.macs; }
   /// FLOPs of one sample, forward and backward, of multiplications that meet input rather than padding.
   constexpr std::int64_t flops() const { return price.forward_flops + price.backward_flops; }
-  /// Whether backward must compute a gradient for the value of node `n`.
-  constexpr bool needs_gradient(int n) const {
-    const auto op = nodes[static_cast<std::size_t>(n)].op;
-    return op != graph::Op::input && op != graph::Op::label;
+  constexpr const graph::Node& node(int n) const { return nodes[static_cast<std::size_t>(n)]; }
+  constexpr const graph::Parameter& parameter(int p) const {
+    return parameter_list[static_cast<std::size_t>(p)];
   }
+  constexpr const graph::Slot& slot(int p) const { return slots[static_cast<std::size_t>(p)]; }
+  constexpr const graph::Stage& stage(int s) const { return stages[static_cast<std::size_t>(s)]; }
+  /// Node `k` of stage `s`.
+  constexpr int member(int s, int k) const { return members[static_cast<std::size_t>(stage(s).first + k)]; }
+  /// The taps of a convolution's weight that stand in the live part of its slot.
+  constexpr graph::Taps live_taps(int p) const {
+    const graph::Taps& live = taps[static_cast<std::size_t>(p)];
+    const Shape& shape = parameter(p).shape;
+    return live.count() > 0 ? live : graph::Taps{0, shape[2], 0, shape[3]};
+  }
+  /// Whether parameter `p` is exchanged and updated.
+  constexpr bool trained(int p) const { return slot(p).live.end <= sizes.exchanged; }
+  /// Whether backward must compute a gradient for the value of node `n`.
+  constexpr bool needs_gradient(int n) const { return !node(n).given; }
   /// The node named `name`, or -1.
   constexpr int find(std::string_view name) const {
     for (std::size_t n = 0; n < nodes.size(); ++n)
@@ -74,39 +88,52 @@ struct Plan {
 
 namespace graph {
 
-/// FNV-1a over the parts that ranks must agree on: operations, shapes, attributes, names, wiring.
+/// Of the parts that ranks must agree on: operations, shapes, element types, attributes, names, wiring,
+/// custom types.
 constexpr std::uint64_t fingerprint(const Graph& g) {
-  std::uint64_t hash = 0xcbf29ce484222325ull;
-  auto mix = [&](std::uint64_t value) { hash = (hash ^ value) * 0x100000001b3ull; };
-  for (int n = 0; n < g.node_count; ++n) {
+  std::uint64_t hash = hash_start;
+  auto mix = [&](auto value) { hash = hash_of(static_cast<std::uint64_t>(value), hash); };
+  auto mix_shape = [&](const Shape& shape) {
+    mix(shape.rank);
+    for (int i = 0; i < shape.rank; ++i) mix(shape[i]);
+  };
+  for (int n = 0; n < g.count.nodes; ++n) {
     const Node& node = g.nodes[n];
-    mix(static_cast<std::uint64_t>(node.op));
-    for (int i = 0; i < node.inputs; ++i) mix(static_cast<std::uint64_t>(node.input[i]));
-    for (int i = 0; i < node.shape.rank; ++i) mix(static_cast<std::uint64_t>(node.shape[i]));
-    mix(static_cast<std::uint64_t>(node.window.height) << 32 | static_cast<std::uint32_t>(node.window.width));
-    mix(static_cast<std::uint64_t>(node.window.stride) << 32 |
-        static_cast<std::uint32_t>(node.window.padding));
-    mix(static_cast<std::uint64_t>(std::bit_cast<std::uint32_t>(node.epsilon)) << 32 |
-        std::bit_cast<std::uint32_t>(node.momentum));
-    mix(static_cast<std::uint64_t>(node.classes));
-    mix(static_cast<std::uint64_t>(node.parameters));
-    for (char c : node.name.view()) mix(static_cast<unsigned char>(c));
+    hash = hash_of(operation_names[static_cast<std::size_t>(node.op)], hash);
+    mix(node.dtype);
+    mix(node.kind);
+    mix_shape(node.shape);
+    for (int i = 0; i < node.inputs; ++i) mix(g.input(n, i));
+    for (int k = 0; k < node.uses; ++k) mix(g.parameter(n, k));
+    for (int w = 0; w < node.words; ++w) mix(g.words[node.word + w]);
+    if (node.call >= 0) mix(g.calls_of(n).identity);
+    hash = hash_of(node.name.view(), hash);
   }
-  for (int p = 0; p < g.parameter_count; ++p) mix(static_cast<std::uint64_t>(g.parameters[p].group));
-  for (int i = 0; i < g.loss_count; ++i) mix(static_cast<std::uint64_t>(g.losses[i]));
+  for (int p = 0; p < g.count.parameters; ++p) {
+    hash = hash_of(g.parameters[p].name.view(), hash);
+    mix_shape(g.parameters[p].shape);
+    mix(g.parameters[p].group);
+  }
+  for (int i = 0; i < g.count.losses; ++i) mix(g.losses[i]);
   return hash;
 }
 
-/// The first name that two nodes share, or an empty one. A hash table, so that it is linear.
-template <int Capacity>
-constexpr Name repeated_name(const Graph& g) {
-  int table[Capacity] = {};
-  for (int n = 0; n < g.node_count; ++n) {
-    std::uint64_t hash = 0xcbf29ce484222325ull;
-    for (char c : g.nodes[n].name.view()) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
-    auto at = static_cast<int>(hash % Capacity);
-    for (; table[at] != 0; at = (at + 1) % Capacity)
-      if (g.nodes[table[at] - 1].name == g.nodes[n].name) return g.nodes[n].name;
+/// A bit for each operation that occurs.
+constexpr std::uint64_t operations_used(const Graph& g) {
+  std::uint64_t used = 0;
+  for (int n = 0; n < g.count.nodes; ++n) used |= std::uint64_t{1} << g.nodes[n].op;
+  return used;
+}
+
+/// The first name that two nodes, or two parameters, share, or an empty one. A hash table, so that it is
+/// linear.
+template <class Named>
+constexpr Name repeated_name(const Named* named, int count, int* table, int capacity) {
+  for (int i = 0; i < capacity; ++i) table[i] = 0;
+  for (int n = 0; n < count; ++n) {
+    auto at = static_cast<int>(hash_of(named[n].name.view()) % static_cast<std::uint64_t>(capacity));
+    for (; table[at] != 0; at = (at + 1) % capacity)
+      if (named[table[at] - 1].name == named[n].name) return named[n].name;
     table[at] = n + 1;
   }
   return {};
@@ -130,12 +157,35 @@ struct Trace {
     Fault fault;
   };
   static constexpr Result result = [] {
-    Builder<Counter> g;
+    Builder g;
     Model::define(g);
-    return Result{g.tables().counts, g.fault()};
+    return Result{g.counts(), g.fault()};
   }();
   static constexpr Fault fault = result.fault;
   static constexpr bool sound = diagnose<Model, fault>();
+};
+
+/// Tables of exact size. An array of none has one entry.
+template <Counts N>
+struct StaticTables {
+  static constexpr int room(int n) { return n > 0 ? n : 1; }
+  Node nodes[room(N.nodes)] = {};
+  int edges[room(N.edges)] = {};
+  int uses[room(N.uses)] = {};
+  std::uint32_t words[room(N.words)] = {};
+  const CustomCalls* calls[room(N.calls)] = {};
+  Parameter parameters[room(N.parameters)] = {};
+  Statistic statistics[room(N.statistics)] = {};
+  Output outputs[room(N.outputs)] = {};
+  Metric metrics[room(N.metrics)] = {};
+  int losses[room(N.losses)] = {};
+
+  constexpr Tables tables() {
+    return {nodes, edges, uses, words, calls, parameters, statistics, outputs, metrics, losses};
+  }
+  constexpr Graph view() const {
+    return {nodes, edges, uses, words, calls, parameters, statistics, outputs, metrics, losses, N};
+  }
 };
 
 /// The passes over one well-formed model as constants.
@@ -143,32 +193,40 @@ template <class Model>
 struct StaticPlan {
   static constexpr Counts counts = Trace<Model>::result.counts;
   static constexpr StaticTables<counts> tables = [] {
-    Builder<StaticTables<counts>> g;
+    StaticTables<counts> made;
+    Builder g(made.tables());
     Model::define(g);
-    return g.tables();
+    return made;
   }();
   static constexpr Graph graph = tables.view();
 
   static constexpr Fault name_fault = [] {
-    const Name repeated = repeated_name<2 * counts.nodes + 1>(graph);
-    return repeated.empty() ? Fault{} : Fault{FaultKind::name_taken, repeated, {}, {}};
+    constexpr int most = counts.nodes > counts.parameters ? counts.nodes : counts.parameters;
+    int table[2 * most + 1] = {};
+    Name repeated = repeated_name(graph.nodes, counts.nodes, table, 2 * most + 1);
+    if (repeated.empty()) repeated = repeated_name(graph.parameters, counts.parameters, table, 2 * most + 1);
+    return repeated.empty() ? Fault{}
+                            : Fault{Fault::common, static_cast<int>(Common::name_taken), repeated, {}, {}};
   }();
   static constexpr bool names_are_unique = diagnose<Model, name_fault>();
 
   struct Fusion {
-    Step steps[counts.nodes] = {};
-    int step_of[counts.nodes] = {};
+    Stage stages[counts.nodes] = {};
+    int members[counts.nodes] = {}, stage_of[counts.nodes] = {};
     int count = 0;
   };
   static constexpr Fusion fusion = [] {
     Fusion f;
-    int consumer[counts.nodes] = {}, uses[counts.nodes] = {};
-    f.count = fuse(graph, f.steps, f.step_of, consumer, uses);
+    int consumer[counts.nodes] = {}, readers[counts.nodes] = {};
+    f.count = fuse(graph, f.stages, f.members, f.stage_of, consumer, readers);
     return f;
   }();
+  static constexpr int member_count =
+      fusion.count > 0 ? fusion.stages[fusion.count - 1].first + fusion.stages[fusion.count - 1].count : 0;
 
+  static constexpr int parameter_room = counts.parameters > 0 ? counts.parameters : 1;
   struct AllTaps {
-    Taps taps[counts.nodes] = {};
+    Taps taps[parameter_room] = {};
   };
   static constexpr AllTaps taps = [] {
     AllTaps t;
@@ -176,7 +234,6 @@ struct StaticPlan {
     return t;
   }();
 
-  static constexpr int parameter_room = counts.parameters > 0 ? counts.parameters : 1;
   struct Layout {
     Slot slots[parameter_room] = {};
     int order[parameter_room] = {};
@@ -185,7 +242,8 @@ struct StaticPlan {
   };
   static constexpr Layout layout = [] {
     Layout l;
-    l.sizes = lay_out(graph, fusion.steps, fusion.count, taps.taps, l.slots, l.order, l.exchanged);
+    l.sizes =
+        lay_out(graph, fusion.stages, fusion.count, fusion.members, taps.taps, l.slots, l.order, l.exchanged);
     return l;
   }();
 
@@ -205,18 +263,19 @@ struct StaticPlan {
     Price total;
   };
   static constexpr Prices prices = [] {
-    Prices p;
-    for (int n = 0; n < counts.nodes; ++n) p.total += p.prices[n] = price_of(graph, n);
-    return p;
+    Prices all;
+    for (int n = 0; n < counts.nodes; ++n)
+      all.total += all.prices[n] = operation_prices[static_cast<std::size_t>(graph.nodes[n].op)](graph, n);
+    return all;
   }();
 
-  static constexpr int value_count = fusion.count * values_per_step;
+  static constexpr int value_count = counts.nodes * values_per_node;
   struct Lifetimes {
     Lifetime values[value_count > 0 ? value_count : 1] = {};
   };
   static constexpr Lifetimes lifetimes = [] {
     Lifetimes l;
-    find_lifetimes(graph, fusion.steps, fusion.count, fusion.step_of, true, l.values);
+    find_lifetimes(graph, fusion.stages, fusion.count, fusion.stage_of, true, l.values);
     return l;
   }();
 
@@ -248,9 +307,10 @@ struct StaticPlan {
                                 table(tables.outputs, counts.outputs),
                                 table(tables.metrics, counts.metrics),
                                 table(tables.losses, counts.losses),
-                                table(fusion.steps, fusion.count),
-                                table(fusion.step_of, counts.nodes),
-                                table(taps.taps, counts.nodes),
+                                table(fusion.stages, fusion.count),
+                                table(fusion.members, member_count),
+                                table(fusion.stage_of, counts.nodes),
+                                table(taps.taps, counts.parameters),
                                 table(layout.slots, counts.parameters),
                                 table(layout.order, layout.exchanged),
                                 table(buckets.buckets, buckets.count),
@@ -260,6 +320,7 @@ struct StaticPlan {
                                 layout.sizes,
                                 prices.total,
                                 arena.bytes,
+                                operations_used(graph),
                                 hash};
 };
 

@@ -1,7 +1,8 @@
-// Price: multiplications and bytes of each operation for one sample, forward and backward.
+// Price: multiplications and bytes of each operation for one sample, forward and backward. Each operation
+// states its own.
 #pragma once
 
-#include <convoy/graph/pass/taps.hpp>
+#include <convoy/graph/node.hpp>
 
 namespace convoy::graph {
 
@@ -23,51 +24,45 @@ struct Price {
   }
 };
 
-/// The price of node `n`. The first layer has no gradient for its input and so costs less backward.
-constexpr Price price_of(const Graph& g, int n) {
-  const Node& node = g.nodes[n];
-  Price price;
-  if (node.op == Op::input || node.op == Op::label || node.op == Op::flatten) return price;
-  const Shape& in = g.nodes[node.input[0]].shape;
-  const std::int64_t out = node.shape.size();
-  std::int64_t read = 0, parameters = 0;
-  for (int i = 0; i < node.inputs; ++i) read += g.nodes[node.input[i]].shape.size();
-  for (int k = 0; k < node.parameters; ++k) parameters += g.parameters[node.parameter + k].shape.size();
-  const bool first = g.nodes[node.input[0]].op == Op::input;
+/// Whether the first input of node `n` is data, for which backward makes no gradient.
+constexpr bool is_first_layer(const Graph& g, int n) { return g.nodes[g.input(n, 0)].given; }
+
+/// The elements of all inputs of node `n`.
+constexpr std::int64_t elements_read(const Graph& g, int n) {
+  std::int64_t read = 0;
+  for (int i = 0; i < g.nodes[n].inputs; ++i) read += g.shape_of_input(n, i).size();
+  return read;
+}
+
+/// The bytes of an operation that reads its inputs and parameters once and writes its output once.
+constexpr Price priced_bytes(const Graph& g, int n) {
+  const std::int64_t read = elements_read(g, n), out = g.nodes[n].shape.size();
+  std::int64_t parameters = 0;
+  for (int k = 0; k < g.nodes[n].uses; ++k) parameters += g.parameters[g.parameter(n, k)].shape.size();
   const auto element = static_cast<std::int64_t>(sizeof(float));
+  Price price;
   price.forward_bytes = (read + parameters + out) * element;
-  price.backward_bytes = ((first ? 1 : 2) * read + 2 * parameters + out) * element;
-  switch (node.op) {
-    case Op::conv2d: {
-      const Window& w = node.window;
-      price.macs = out * in[0] * w.height * w.width;
-      price.live_macs = static_cast<std::int64_t>(node.shape[0]) * in[0] *
-                        meetings(in[1], w.height, w.stride, w.padding, node.shape[1]) *
-                        meetings(in[2], w.width, w.stride, w.padding, node.shape[2]);
-      break;
-    }
-    case Op::linear:
-      price.macs = price.live_macs = out * in[0];
-      break;
-    case Op::batch_norm:
-      price.forward_flops = 7 * out, price.backward_flops = 11 * out;
-      break;
-    case Op::max_pool:
-    case Op::avg_pool:
-      price.forward_flops = out * node.window.height * node.window.width;
-      price.backward_flops = price.forward_flops;
-      break;
-    case Op::cross_entropy:
-      price.forward_flops = 4 * read, price.backward_flops = 2 * read;
-      break;
-    default:
-      price.forward_flops = out, price.backward_flops = out;
-      break;
-  }
-  if (price.macs > 0) {
-    price.forward_flops = 2 * price.live_macs;
-    price.backward_flops = (first ? 2 : 4) * price.live_macs;
-  }
+  price.backward_bytes = ((is_first_layer(g, n) ? 1 : 2) * read + 2 * parameters + out) * element;
+  return price;
+}
+
+/// That of an operation on each element, of so many FLOPs.
+constexpr Price priced_elementwise(const Graph& g, int n, std::int64_t forward = 1,
+                                   std::int64_t backward = 1) {
+  Price price = priced_bytes(g, n);
+  price.forward_flops = forward * g.nodes[n].shape.size();
+  price.backward_flops = backward * g.nodes[n].shape.size();
+  return price;
+}
+
+/// That of an operation that multiplies. The first layer has no gradient for its input and so costs less
+/// backward.
+constexpr Price priced_products(const Graph& g, int n, std::int64_t macs, std::int64_t live_macs) {
+  Price price = priced_bytes(g, n);
+  price.macs = macs;
+  price.live_macs = live_macs;
+  price.forward_flops = 2 * live_macs;
+  price.backward_flops = (is_first_layer(g, n) ? 2 : 4) * live_macs;
   return price;
 }
 

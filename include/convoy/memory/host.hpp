@@ -92,4 +92,10 @@ class Host {
 
 static_assert(Space<Host>);
 
+/// The space of plain memory, for those who have none of their own.
+inline Host& host() {
+  static Host plain;
+  return plain;
+}
+
 }  // namespace convoy::memory

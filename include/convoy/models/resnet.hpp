@@ -62,15 +62,16 @@ struct ResNet {
   }
 };
 
+// Types and not aliases, which nvcc cannot compile where their arguments are of class type.
 template <Image In, int Classes>
-using ResNet18 = ResNet<In, Classes, ResidualBlock::basic, Stages{{2, 2, 2, 2}}>;
+struct ResNet18 : ResNet<In, Classes, ResidualBlock::basic, Stages{{2, 2, 2, 2}}> {};
 template <Image In, int Classes>
-using ResNet34 = ResNet<In, Classes, ResidualBlock::basic, Stages{{3, 4, 6, 3}}>;
+struct ResNet34 : ResNet<In, Classes, ResidualBlock::basic, Stages{{3, 4, 6, 3}}> {};
 template <Image In, int Classes>
-using ResNet50 = ResNet<In, Classes, ResidualBlock::bottleneck, Stages{{3, 4, 6, 3}}>;
+struct ResNet50 : ResNet<In, Classes, ResidualBlock::bottleneck, Stages{{3, 4, 6, 3}}> {};
 template <Image In, int Classes>
-using ResNet101 = ResNet<In, Classes, ResidualBlock::bottleneck, Stages{{3, 4, 23, 3}}>;
+struct ResNet101 : ResNet<In, Classes, ResidualBlock::bottleneck, Stages{{3, 4, 23, 3}}> {};
 template <Image In, int Classes>
-using ResNet152 = ResNet<In, Classes, ResidualBlock::bottleneck, Stages{{3, 8, 36, 3}}>;
+struct ResNet152 : ResNet<In, Classes, ResidualBlock::bottleneck, Stages{{3, 8, 36, 3}}> {};
 
 }  // namespace convoy::models

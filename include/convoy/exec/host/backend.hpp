@@ -55,13 +55,12 @@ inline bool is_reference(std::string_view implementation) {
 class Call {
  public:
   Call() = default;
-  Call(const Backend& backend, dnnl::primitive primitive,
-       const std::vector<std::pair<int, dnnl::memory>>& arguments)
-      : primitive_(std::move(primitive)), stream_(backend.stream) {
-    for (const auto& [index, memory] : arguments) {
-      memories_.push_back(memory);
-      arguments_.push_back({index, memory.get()});
-    }
+  Call(const Backend& backend, const dnnl::primitive& primitive)
+      : primitive_(primitive), stream_(backend.stream) {}
+
+  void take(int index, const dnnl::memory& memory) {
+    memories_.push_back(memory);
+    arguments_.push_back({index, memory.get()});
   }
 
   explicit operator bool() const { return !arguments_.empty(); }

@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include <convoy/core/shape.hpp>
 #include <convoy/exec/host/onednn_compat.hpp>
+#include <convoy/graph/node.hpp>
 #include <convoy/parallel/simd.hpp>
 
 namespace convoy::exec::host {
@@ -49,9 +49,11 @@ inline Desc describe_blocked(const Map& map) {
           map.lanes == 16 ? Tag::nChw16c : Tag::nChw8c};
 }
 
-/// The plain descriptor of a batch of tensors: nchw for images, [rows, elements] for everything else.
-inline Desc describe_plain(int rows, const Shape& shape) {
-  if (shape.rank == 3) return {{rows, shape[0], shape[1], shape[2]}, dnnl::memory::data_type::f32, Tag::nchw};
+/// The plain descriptor of a batch of values: nchw for images, [rows, elements] for everything else.
+inline Desc describe_plain(int rows, const graph::Node& node) {
+  const Shape& shape = node.shape;
+  if (node.kind == Kind::image)
+    return {{rows, shape[0], shape[1], shape[2]}, dnnl::memory::data_type::f32, Tag::nchw};
   return {{rows, shape.size()}, dnnl::memory::data_type::f32, Tag::ab};
 }
 

@@ -3,14 +3,14 @@
 #pragma once
 
 #include <functional>
-#include <memory_resource>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include <convoy/core/hash.hpp>
 #include <convoy/exec/canonical.hpp>
 #include <convoy/exec/host/backend.hpp>
-#include <convoy/memory/buffer.hpp>
+#include <convoy/memory/host.hpp>
 
 namespace convoy::exec::host {
 
@@ -24,23 +24,25 @@ struct Order {
 
 class Parameters {
  public:
-  Parameters(const Plan& plan, bool canonical, std::pmr::memory_resource* arenas)
+  Parameters(const Plan& plan, bool canonical, memory::Host& space)
       : plan_(&plan),
         canonical_(canonical),
-        values_(static_cast<std::size_t>(plan.sizes.parameters), arenas),
-        gradients_(static_cast<std::size_t>(plan.sizes.exchanged), arenas),
-        statistics_(static_cast<std::size_t>(plan.sizes.statistics), arenas),
+        values_(space, static_cast<std::size_t>(plan.sizes.parameters)),
+        gradients_(space, static_cast<std::size_t>(plan.sizes.exchanged)),
+        statistics_(space, static_cast<std::size_t>(plan.sizes.statistics)),
         orders_(plan.parameter_list.size()),
         statistic_ranges_(exec::statistic_ranges(plan)) {
     for (std::size_t i = 0; i < plan.statistic_list.size(); ++i)
       for (std::int64_t k = statistic_ranges_[i].begin; k < statistic_ranges_[i].end; ++k)
-        statistics_[static_cast<std::size_t>(k)] = plan.statistic_list[i].start;
+        statistics_.data()[k] = plan.statistic_list[i].start;
   }
 
-  bool canonical() const { return canonical_; }
-  std::span<float> values() { return values_; }
-  std::span<float> gradients() { return gradients_; }
-  std::span<float> statistics() { return statistics_; }
+  /// Whether parameter `p` stands as the plan orders it: several stages that use it would choose several
+  /// orders.
+  bool keeps_order(int p) const { return canonical_ || slot(p).stages > 1; }
+  std::span<float> values() { return {values_.data(), values_.size()}; }
+  std::span<float> gradients() { return {gradients_.data(), gradients_.size()}; }
+  std::span<float> statistics() { return {statistics_.data(), statistics_.size()}; }
 
   float* value(int p) { return values_.data() + slot(p).live.begin; }
   /// Null for a frozen parameter.
@@ -48,46 +50,44 @@ class Parameters {
   float* statistic(int i) {
     return statistics_.data() + statistic_ranges_[static_cast<std::size_t>(i)].begin;
   }
-  bool trained(int p) const {
-    return plan_->parameter_list[static_cast<std::size_t>(p)].group != graph::Group::frozen;
-  }
+  bool trained(int p) const { return plan_->trained(p); }
 
   /// The layout of the weight of a convolution or a linear layer within its slot, as the plan orders it.
   Desc plain(int p) const {
     const auto& parameter = plan_->parameter_list[static_cast<std::size_t>(p)];
     const auto f32 = dnnl::memory::data_type::f32;
     if (parameter.shape.rank == 4) {
-      const auto& taps = plan_->taps[static_cast<std::size_t>(parameter.node)];
+      const graph::Taps taps = plan_->live_taps(p);
       return {{parameter.shape[0], parameter.shape[1], taps.height(), taps.width()}, f32, Tag::oihw};
     }
     if (parameter.shape.rank == 2) return {{parameter.shape[0], parameter.shape[1]}, f32, Tag::oi};
     return {{parameter.shape[0]}, f32, Tag::x};
   }
 
-  /// The order that a step chose before, or that it must use; none while it is free to choose.
+  /// The order that a stage chose before, or that it must use; none while it is free to choose.
   std::optional<Desc> fixed(int p) const {
     const Order& order = orders_[static_cast<std::size_t>(p)];
     if (!is_empty(order.desc)) return order.desc;
-    return canonical_ ? std::optional<Desc>(plain(p)) : std::nullopt;
+    return keeps_order(p) ? std::optional<Desc>(plain(p)) : std::nullopt;
   }
 
   /// Chooses an order, once, before anything is stored. A layout that pads is refused: it does not fit the
   /// slot.
   bool choose(int p, const Desc& desc) {
-    if (canonical_ || desc.get_size() != static_cast<std::size_t>(slot(p).live.size()) * sizeof(float))
+    if (keeps_order(p) || desc.get_size() != static_cast<std::size_t>(slot(p).live.size()) * sizeof(float))
       return false;
     orders_[static_cast<std::size_t>(p)] = {desc, nullptr, order_hash(desc)};
     return true;
   }
   bool choose(int p, std::function<std::int64_t(std::int64_t)> place, std::uint64_t hash) {
-    if (canonical_) return false;
+    if (keeps_order(p)) return false;
     orders_[static_cast<std::size_t>(p)] = {Desc(), std::move(place), hash};
     return true;
   }
 
   std::uint64_t fingerprint() const {
-    std::uint64_t hash = 0xcbf29ce484222325ull;
-    for (const Order& order : orders_) hash = (hash ^ order.hash) * 0x100000001b3ull;
+    std::uint64_t hash = hash_start;
+    for (const Order& order : orders_) hash = hash_of(order.hash, hash);
     return hash;
   }
 
@@ -117,8 +117,8 @@ class Parameters {
     std::vector<float> live(static_cast<std::size_t>(slot(p).live.size()));
     permute(backend, p, values_.data() + slot(p).live.begin, live.data(), false);
     for_each_element(*plan_, p, [&](std::int64_t i, std::int64_t at, bool is_live) {
-      to[static_cast<std::size_t>(i)] = is_live ? live[static_cast<std::size_t>(at - slot(p).live.begin)]
-                                                : values_[static_cast<std::size_t>(at)];
+      to[static_cast<std::size_t>(i)] =
+          is_live ? live[static_cast<std::size_t>(at - slot(p).live.begin)] : values_.data()[at];
     });
   }
 
@@ -126,16 +126,20 @@ class Parameters {
     expect_parameter(*plan_, p, from.size());
     std::vector<float> live(static_cast<std::size_t>(slot(p).live.size()));
     for_each_element(*plan_, p, [&](std::int64_t i, std::int64_t at, bool is_live) {
-      (is_live ? live[static_cast<std::size_t>(at - slot(p).live.begin)]
-               : values_[static_cast<std::size_t>(at)]) = from[static_cast<std::size_t>(i)];
+      (is_live ? live[static_cast<std::size_t>(at - slot(p).live.begin)] : values_.data()[at]) =
+          from[static_cast<std::size_t>(i)];
     });
     permute(backend, p, live.data(), values_.data() + slot(p).live.begin, true);
   }
 
-  /// Copies the live gradients of a parameter into the plan's order, for tests and for what needs a tensor's
-  /// shape.
   void read_gradient(const Backend& backend, int p, std::span<float> to) const {
-    permute(backend, p, gradients_.data() + slot(p).live.begin, to.data(), false);
+    expect_parameter(*plan_, p, to.size());
+    std::vector<float> live(static_cast<std::size_t>(slot(p).live.size()));
+    if (trained(p)) permute(backend, p, gradients_.data() + slot(p).live.begin, live.data(), false);
+    for_each_element(*plan_, p, [&](std::int64_t i, std::int64_t at, bool is_live) {
+      to[static_cast<std::size_t>(i)] =
+          is_live ? live[static_cast<std::size_t>(at - slot(p).live.begin)] : 0.0f;
+    });
   }
 
  private:
@@ -166,7 +170,7 @@ class Parameters {
 
   const Plan* plan_;
   bool canonical_;
-  Buffer<float> values_, gradients_, statistics_;
+  memory::Array<float, memory::Host> values_, gradients_, statistics_;
   std::vector<Order> orders_;
   std::vector<Range> statistic_ranges_;
 };

@@ -1,4 +1,4 @@
-// StepProfile: what the steps of a plan cost so far.
+// StageProfile: what the stages of a plan cost so far.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace convoy::exec::host {
 
-/// Seconds that one direction of a step took.
+/// Seconds that one direction of a stage took.
 struct Timing {
   double total = 0, fastest = 0;
   std::int64_t runs = 0;
@@ -19,8 +19,8 @@ struct Timing {
   }
 };
 
-/// What a step cost so far, and the kernels that it runs.
-struct StepProfile {
+/// What a stage cost so far, and the kernels that it runs.
+struct StageProfile {
   std::string name, implementation;
   Timing forward, backward;
 };

@@ -1,16 +1,18 @@
-// Program: what the steps of one batch size share while they are planned, bound and run: values, memory,
+// Program: what the stages of one batch size share while they are planned, bound and run: values, memory,
 // conversions between layouts, and who writes which gradient first.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <convoy/exec/exec.hpp>
 #include <convoy/exec/host/backend.hpp>
-#include <convoy/exec/host/elementwise.hpp>
+#include <convoy/exec/host/kernel/elementwise.hpp>
+#include <convoy/exec/host/layout.hpp>
 #include <convoy/exec/host/map.hpp>
 #include <convoy/exec/host/parameters.hpp>
 
@@ -31,11 +33,11 @@ struct Place {
 
 /// A place with the layout of what is there.
 struct Bound {
-  Desc desc;
+  Layout desc;
   Place place;
 };
 
-/// A value that a step yields or the batch supplies, and its gradient.
+/// A value that a stage yields or the batch supplies, and its gradient.
 struct Value {
   Shape shape;
   bool is_input = false;
@@ -43,11 +45,11 @@ struct Value {
   Map map;  ///< where blocked
   Bound data;
   bool wants_gradient = false;
-  /// Whether the step that yields it can read its gradient as a sum of two buffers.
+  /// Whether the stage that yields it can read its gradient as a sum of two buffers.
   bool takes_second = false;
   int contributions = 0;
   Place gradient, second;
-  int owner = -1;  ///< the step that yields it
+  int owner = -1;  ///< the stage that yields it
 
   std::int64_t elements() const {
     return is_blocked ? map.elements() : static_cast<std::int64_t>(map.rows) * shape.size();
@@ -77,7 +79,7 @@ class Conversion {
   Call call_;
 };
 
-/// Where a step writes a gradient, and what is left to do afterwards.
+/// Where a stage writes a gradient, and what is left to do afterwards.
 class Contribution {
  public:
   Contribution() = default;
@@ -108,27 +110,30 @@ class Contribution {
 
 class Program {
  public:
-  Program(const Plan& plan, Backend& backend, Parameters& parameters, int rows)
+  Program(const Plan& plan, Backend& backend, Parameters& parameters, int rows, int stages)
       : plan_(plan),
         backend_(backend),
         parameters_(parameters),
         rows_(rows),
+        stages_(stages),
         roots_(plan.nodes.size()),
-        values_(plan.nodes.size()) {
+        values_(plan.nodes.size()),
+        assigned_(plan.parameter_list.size()) {
     find_gradients();
-    int field = 0;
     for (std::size_t n = 0; n < plan.nodes.size(); ++n) {
       roots_[n] = static_cast<int>(n);
       const graph::Node& node = plan.nodes[n];
-      if (node.op != graph::Op::input && node.op != graph::Op::label) continue;
+      if (!node.given) continue;
       Value& v = values_[n];
       v.shape = node.shape;
       v.is_input = true;
       v.map.rows = rows;
-      v.data = {describe_plain(rows, node.shape), {Place::Kind::field, field, nullptr}};
-      fields_.push_back({});
-      field_nodes_.push_back(static_cast<int>(n));
-      ++field;
+      v.data = {describe_plain(rows, node), {Place::Kind::field, static_cast<int>(fields_.size()), nullptr}};
+      Field& field = fields_.emplace_back();
+      if (node.dtype != DType::u8) continue;
+      // Bytes become numbers in memory of the program's own.
+      field.bytes = static_cast<int>(n);
+      v.data.place = request(v.elements() * static_cast<std::int64_t>(sizeof(float)), 0, last_time());
     }
   }
   Program(const Program&) = delete;
@@ -137,15 +142,29 @@ class Program {
   // --- while steps are planned ---
 
   const Plan& plan() const { return plan_; }
-  const graph::Node& node(int n) const { return plan_.nodes[static_cast<std::size_t>(n)]; }
+  const graph::Node& node(int n) const { return plan_.node(n); }
+  /// The node that is input `i` of node `n`, and the parameter that it uses as its k-th.
+  int from(int n, int i) const { return plan_.graph.input(n, i); }
+  int parameter(int n, int k) const { return plan_.graph.parameter(n, k); }
+  template <class Op>
+  typename Op::Attributes attributes(int n) const {
+    return plan_.graph.attributes<Op>(n);
+  }
+  /// The node of a stage that is an `Op`, or -1.
+  template <class Op>
+  int find(const graph::Stage& stage) const {
+    for (int m = stage.first; m < stage.first + stage.count; ++m)
+      if (const int n = plan_.members[static_cast<std::size_t>(m)]; graph::is<Op>(node(n))) return n;
+    return -1;
+  }
   Backend& backend() { return backend_; }
   Parameters& parameters() { return parameters_; }
   int rows() const { return rows_; }
   int threads() const { return backend_.threads; }
 
-  /// Time: step s runs forward at s and backward at 2 S - 1 - s.
-  int last_time() const { return 2 * static_cast<int>(plan_.steps.size()) - 1; }
-  int backward_time(int step) const { return last_time() - step; }
+  /// Time: stage s runs forward at s and backward at 2 S - 1 - s.
+  int last_time() const { return 2 * stages_ - 1; }
+  int backward_time(int stage) const { return last_time() - stage; }
 
   Value& value(int n) { return values_[static_cast<std::size_t>(roots_[static_cast<std::size_t>(n)])]; }
   bool wants_gradient(int n) const { return wants_[static_cast<std::size_t>(n)] != 0; }
@@ -153,18 +172,18 @@ class Program {
   /// Makes node `n` another view of the value of node `of`.
   void alias(int n, int of) { roots_[static_cast<std::size_t>(n)] = roots_[static_cast<std::size_t>(of)]; }
 
-  /// The value that step `step` yields at node `n`: images in blocks of channels, everything else plain.
-  Value& yield(int n, int step) {
+  /// The value that stage `stage` yields at node `n`: images in blocks of channels, everything else plain.
+  Value& yield(int n, int stage) {
     Value& v = values_[static_cast<std::size_t>(n)];
     v.shape = node(n).shape;
-    v.owner = step;
-    v.is_blocked = v.shape.rank == 3;
+    v.owner = stage;
+    v.is_blocked = node(n).kind == Kind::image;
     v.map.rows = rows_;
     if (v.is_blocked) v.map = blocked_map(rows_, v.shape, backend_.lanes);
-    v.data.desc = v.is_blocked ? describe_blocked(v.map) : describe_plain(rows_, v.shape);
+    v.data.desc = v.is_blocked ? Layout(describe_blocked(v.map)) : Layout(describe_plain(rows_, node(n)));
     v.wants_gradient = wants_gradient(n);
-    v.data.place = request(v.elements() * static_cast<std::int64_t>(sizeof(float)), step,
-                           v.wants_gradient ? backward_time(step) : step);
+    v.data.place = request(v.elements() * static_cast<std::int64_t>(sizeof(float)), stage,
+                           v.wants_gradient ? backward_time(stage) : stage);
     return v;
   }
 
@@ -177,8 +196,8 @@ class Program {
     lifetimes_.push_back({begin, end, std::max<std::int64_t>(bytes, 64)});
     return {Place::Kind::arena, static_cast<int>(lifetimes_.size()) - 1, nullptr};
   }
-  Place request(const Desc& desc, int begin, int end) {
-    return request(static_cast<std::int64_t>(desc.get_size()), begin, end);
+  Place request(const Layout& layout, int begin, int end) {
+    return request(static_cast<std::int64_t>(layout.bytes()), begin, end);
   }
   void extend(const Place& place, int time) {
     auto& lifetime = lifetimes_[static_cast<std::size_t>(place.index)];
@@ -192,12 +211,12 @@ class Program {
   /// The layout of the flat or plain view of the value of node `n`.
   Bound plain_view(int n) {
     Value& v = value(n);
-    return {describe_plain(rows_, node(n).shape), v.data.place};
+    return {describe_plain(rows_, node(n)), v.data.place};
   }
   static bool is_plain(const Value& v) { return !v.is_blocked || v.map.is_plain(); }
 
   /// `have` in the layout `want`: itself, or a copy that lives from `begin` to `end`.
-  Conversion convert(const Bound& have, const Desc& want, int begin, int end) {
+  Conversion convert(const Bound& have, const Layout& want, int begin, int end) {
     if (have.desc == want) return {have, have};
     return {have, {want, request(want, begin, end)}};
   }
@@ -205,13 +224,13 @@ class Program {
   Conversion blocked(int n, int begin, int end) {
     const Value& v = value(n);
     const Map map = blocked_map(rows_, node(n).shape, backend_.lanes);
-    const Desc want = describe_blocked(map);
+    const Layout want = describe_blocked(map);
     if (!v.is_blocked && map.is_plain()) return {{want, v.data.place}, {want, v.data.place}};
     return convert(v.data, want, begin, end);
   }
   /// What is made in the layout `made` and belongs into `target`: written there, or into a buffer copied
   /// from.
-  Conversion deliver(const Desc& made, const Bound& target, int time) {
+  Conversion deliver(const Layout& made, const Bound& target, int time) {
     if (target.desc == made) return {target, target};
     return {{made, request(made, time, time)}, target};
   }
@@ -237,7 +256,25 @@ class Program {
     return {edge, {v.data.desc, place}, v.gradient, v.elements()};
   }
 
-  // --- while steps are bound ---
+  /// Plans a gradient of parameter `p`, written at `time`: into the arena by the first stage of backward to
+  /// use it, and by others into a buffer that is added. Empty where the parameter is frozen. To be called in
+  /// the order in which backward runs.
+  Contribution contribute_parameter(int p, const Layout& layout, int time) {
+    if (!parameters_.trained(p)) return {};
+    const Place gradient = Place::fixed(parameters_.gradient(p));
+    const std::int64_t size = plan_.slot(p).live.size();
+    if (assigned_[static_cast<std::size_t>(p)]++ == 0)
+      return {Edge::assign, {layout, gradient}, gradient, size};
+    return {Edge::temporary,
+            {layout, request(size * static_cast<std::int64_t>(sizeof(float)), time, time)},
+            gradient,
+            size};
+  }
+  bool is_assigned(int p) const { return assigned_[static_cast<std::size_t>(p)] > 0; }
+  /// A stage that writes the gradient of `p`, which no other uses, says so.
+  void assign(int p) { ++assigned_[static_cast<std::size_t>(p)]; }
+
+  // --- while stages are bound ---
 
   /// Gives every place its address: in `shared` if it is large enough, else in memory of this program's own.
   void pack(Buffer<std::byte>& shared, Buffer<std::byte>& scratch) {
@@ -287,22 +324,22 @@ class Program {
     int index;
     Bound bound;
   };
-  Call call(const dnnl::primitive& primitive, const std::vector<Argument>& arguments) {
-    std::vector<std::pair<int, dnnl::memory>> memories;
-    for (const auto& [index, bound] : arguments)
-      if (bound.place && bound.desc.get_size() > 0) memories.push_back({index, memory(bound)});
-    return {backend_, primitive, memories};
+  Call call(const dnnl::primitive& primitive, std::initializer_list<Argument> arguments) {
+    Call made(backend_, primitive);
+    for (const Argument& argument : arguments)
+      if (argument.bound.place && argument.bound.desc) made.take(argument.index, memory(argument.bound));
+    return made;
   }
   Call copy(const Bound& from, const Bound& to) {
     auto source = memory(from), target = memory(to);
     const dnnl::reorder::primitive_desc description(source, target, user_scratchpad());
     Buffer<std::byte>& scratch = copy_scratch_.emplace_back(description.scratchpad_desc().get_size());
-    return {backend_,
-            dnnl::reorder(description),
-            {{DNNL_ARG_FROM, source},
-             {DNNL_ARG_TO, target},
-             {DNNL_ARG_SCRATCHPAD,
-              dnnl::memory(description.scratchpad_desc(), backend_.engine, scratch.data())}}};
+    Call made(backend_, dnnl::reorder(description));
+    made.take(DNNL_ARG_FROM, source);
+    made.take(DNNL_ARG_TO, target);
+    made.take(DNNL_ARG_SCRATCHPAD,
+              dnnl::memory(description.scratchpad_desc(), backend_.engine, scratch.data()));
+    return made;
   }
 
   // --- while the program runs ---
@@ -314,10 +351,30 @@ class Program {
       field.current = batch.fields[k];
       for (auto& memory : field.memories) memory.set_data_handle(const_cast<void*>(field.current));
     }
+    for (std::size_t k = 0; k < fields_.size(); ++k)
+      if (const int n = fields_[k].bytes; n >= 0) {
+        const auto [scale, offset] = attributes<graph::Input>(n);
+        for_each_share<WidenLoop>(threads(), value(n).elements(), static_cast<const u8*>(batch.fields[k]),
+                                  address(value(n).data.place), scale, offset);
+      }
+    tallied_by_ = -1;
   }
   const float* input(int n) { return address(value(n).data.place); }
-  const i32* labels(int n) { return reinterpret_cast<const i32*>(address(value(n).data.place)); }
-  const std::vector<int>& field_nodes() const { return field_nodes_; }
+  const i32* integers(int n) { return reinterpret_cast<const i32*>(address(value(n).data.place)); }
+
+  /// What a pass is beside its batch.
+  const Pass& pass() const { return pass_; }
+  void begin(const Pass& pass) { pass_ = pass; }
+
+  /// What a classification gets right; of the first node that says so, the model's accuracy.
+  void tally(int n, std::int64_t correct, std::int64_t labels) {
+    if (tallied_by_ >= 0) return;
+    tallied_by_ = n;
+    correct_ = correct;
+    labels_ = labels;
+  }
+  std::int64_t correct() const { return tallied_by_ < 0 ? 0 : correct_; }
+  std::int64_t labels() const { return tallied_by_ < 0 ? 0 : labels_; }
 
   /// Whom backward tells how much of the gradient arena is final.
   void listen(void (*on_final)(void*, std::int64_t), void* context) {
@@ -325,10 +382,10 @@ class Program {
     context_ = context;
     final_ = 0;
   }
-  /// With the next step, elements up to `end` become final.
+  /// With the next stage, elements up to `end` become final.
   void expect_final(std::int64_t end) { final_ = end; }
-  /// The step's own gradients are. A step that goes on to its inputs' says so first, so that the exchange can
-  /// begin.
+  /// The stage's own gradients are. A stage that goes on to its inputs' says so first, so that the exchange
+  /// can begin.
   void gradients_final() const {
     if (final_ > 0) on_final_(context_, final_);
   }
@@ -336,6 +393,7 @@ class Program {
  private:
   struct Field {
     const void* current = nullptr;
+    int bytes = -1;  // the node, where the field holds u8
     std::vector<dnnl::memory> memories;
   };
 
@@ -345,15 +403,16 @@ class Program {
     std::vector<char> depends(count), reaches(count);
     for (std::size_t n = 0; n < count; ++n) {
       const graph::Node& node = plan_.nodes[n];
-      for (int i = 0; i < node.inputs; ++i) depends[n] |= depends[static_cast<std::size_t>(node.input[i])];
-      for (int k = 0; k < node.parameters; ++k)
-        depends[n] |= static_cast<char>(parameters_.trained(node.parameter + k));
+      for (int i = 0; i < node.inputs; ++i)
+        depends[n] |= depends[static_cast<std::size_t>(from(static_cast<int>(n), i))];
+      for (int k = 0; k < node.uses; ++k)
+        depends[n] |= static_cast<char>(parameters_.trained(parameter(static_cast<int>(n), k)));
     }
     for (int loss : plan_.losses) reaches[static_cast<std::size_t>(loss)] = 1;
     for (std::size_t n = count; n-- > 0;)
       if (reaches[n])
         for (int i = 0; i < plan_.nodes[n].inputs; ++i)
-          reaches[static_cast<std::size_t>(plan_.nodes[n].input[i])] = 1;
+          reaches[static_cast<std::size_t>(from(static_cast<int>(n), i))] = 1;
     wants_.resize(count);
     for (std::size_t n = 0; n < count; ++n) wants_[n] = static_cast<char>(depends[n] && reaches[n]);
   }
@@ -361,12 +420,15 @@ class Program {
   const Plan& plan_;
   Backend& backend_;
   Parameters& parameters_;
-  int rows_;
+  int rows_, stages_;
   std::vector<int> roots_;
   std::vector<Value> values_;
   std::vector<char> wants_;
   std::vector<Field> fields_;
-  std::vector<int> field_nodes_;
+  std::vector<int> assigned_;  // how many stages were planned to write the gradient of each parameter
+  Pass pass_;
+  int tallied_by_ = -1;
+  std::int64_t correct_ = 0, labels_ = 0;
   std::vector<graph::Lifetime> lifetimes_;
   std::vector<std::byte*> addresses_;
   std::size_t scratch_bytes_ = 0;
@@ -387,15 +449,15 @@ inline void Contribution::bind(Program& program) {
   gradient_ = program.address(value_);
 }
 
-/// One step of a plan, planned for one batch size.
-class Step {
+/// One stage of a plan, planned for one batch size.
+class Stage {
  public:
-  virtual ~Step() = default;
-  /// Plans backward; called for the steps in reverse, each only if its output has a gradient.
+  virtual ~Stage() = default;
+  /// Plans backward; called for the stages in reverse, each only if its output has a gradient.
   virtual void plan_backward(Program&) {}
   /// Memory has addresses now.
   virtual void bind(Program&) = 0;
-  virtual void forward(Program&, Mode) = 0;
+  virtual void forward(Program&) = 0;
   virtual void backward(Program&) {}
   /// The names of the kernels in use, for profiles and tables.
   virtual std::string implementation() const { return "convoy"; }

@@ -17,7 +17,9 @@ struct BucketOptions {
 };
 
 /// Writes at most `exchanged_count` buckets that cover [0, exchanged) without gaps, cut between tensors where
-/// the size is nearest to the one wanted; returns their number. None but the last is below `first`.
+/// the size is nearest to the one wanted; returns their number. None but the last is below `first`, and what
+/// stands before a tensor that several stages use: such a tensor is final so late that what is final before
+/// should not wait for it.
 constexpr int make_buckets(const Slot* slots, const int* order, int exchanged_count, std::int64_t exchanged,
                            const BucketOptions& options, Range* buckets) {
   const auto element = static_cast<std::int64_t>(sizeof(float));
@@ -30,11 +32,12 @@ constexpr int make_buckets(const Slot* slots, const int* order, int exchanged_co
   int count = 0;
   std::int64_t begin = 0;
   for (int i = 0; i < exchanged_count; ++i) {
+    const bool cut = i + 1 < exchanged_count && slots[order[i + 1]].stages > 1;
     const std::int64_t size = end_of(i) - begin;
     const std::int64_t half = (exchanged - begin) / 2;
     std::int64_t wanted = count == 0 ? least : half < most ? half : most;
     if (wanted < least) wanted = least;
-    if (i + 1 < exchanged_count) {
+    if (i + 1 < exchanged_count && !cut) {
       if (size < least) continue;
       const std::int64_t with_next = end_of(i + 1) - begin;
       if (size < wanted && with_next - wanted < wanted - size) continue;

@@ -1,86 +1,119 @@
-// Fusion: which nodes are computed as one step. A convolution takes the batch norm, the addition and the ReLU
-// that follow it; a batch norm, an addition or a linear layer takes what follows it likewise.
+// Fusion: which nodes are computed together, as one stage. What can be is a table of patterns.
 #pragma once
 
-#include <convoy/graph/node.hpp>
+#include <convoy/graph/builder.hpp>
 
 namespace convoy::graph {
 
-/// One unit of execution. Steps are in an order in which every input is there; backward runs them in reverse.
-struct Step {
-  Op op = Op::input;  ///< of the node that leads
-  int main = -1;      ///< the node that leads: its inputs are the step's inputs
-  int norm = -1;      ///< the batch norm fused into it, or -1 (a batch norm that leads is `main`)
-  int add = -1;       ///< the addition fused into it, or -1
-  int residual = -1;  ///< the node whose value that addition adds
-  int relu = -1;      ///< the ReLU fused into it, or -1
-  int output = -1;    ///< the node whose value the step yields
+/// Operations that follow each other, each the only one that reads the value of the one before.
+struct Pattern {
+  static constexpr int max_length = 4;
+  int op[max_length] = {-1, -1, -1, -1};
+  int length = 0;
 };
 
-/// Writes the steps of a graph and, for each node, its step (-1 for inputs and labels). Both arrays have room
-/// for `node_count` entries; returns the number of steps. Linear in the nodes.
-constexpr int fuse(const Graph& g, Step* steps, int* step_of, int* consumer, int* uses) {
-  for (int n = 0; n < g.node_count; ++n) {
-    uses[n] = 0;
-    consumer[n] = step_of[n] = -1;
+template <class... Ops>
+inline constexpr Pattern pattern = {{index_of<Ops>...}, sizeof...(Ops)};
+
+/// The patterns; those of one leader stand together, the longest first. An Exec without a kernel for one runs
+/// its nodes one by one.
+inline constexpr Pattern patterns[] = {
+    pattern<Conv2d, BatchNorm, Add, Relu>,
+    pattern<Conv2d, BatchNorm, Add>,
+    pattern<Conv2d, BatchNorm, Relu>,
+    pattern<Conv2d, BatchNorm>,
+    pattern<Conv2d, Relu>,
+    pattern<BatchNorm, Add, Relu>,
+    pattern<BatchNorm, Add>,
+    pattern<BatchNorm, Relu>,
+    pattern<Linear, Relu>,
+    pattern<Add, Relu>,
+};
+
+namespace detail {
+
+// Where the patterns of each leader stand.
+struct Leaders {
+  int first[operation_count] = {}, end[operation_count] = {};
+};
+inline constexpr Leaders leaders = [] {
+  Leaders found;
+  for (int p = 0; p < static_cast<int>(std::size(patterns)); ++p) {
+    const int op = patterns[p].op[0];
+    if (found.end[op] == 0) found.first[op] = p;
+    found.end[op] = p + 1;
+  }
+  return found;
+}();
+
+}  // namespace detail
+
+/// One unit of execution. Stages are in an order in which every input is there; backward runs them in
+/// reverse.
+struct Stage {
+  int first = 0, count = 0;  ///< its nodes, in Plan::members, in the order in which they are computed
+  int leader = -1;           ///< the first of these nodes
+  int output = -1;           ///< the last, whose value the stage yields
+  friend constexpr bool operator==(const Stage&, const Stage&) = default;
+};
+
+/// Writes the stages of a graph, their nodes one after the other in `members`, and for each node its stage
+/// (-1 for what is given). All arrays have room for as many entries as there are nodes; returns the number of
+/// stages. Linear in the nodes.
+constexpr int fuse(const Graph& g, Stage* stages, int* members, int* stage_of, int* consumer, int* readers) {
+  const int nodes = g.count.nodes;
+  for (int n = 0; n < nodes; ++n) {
+    readers[n] = 0;
+    consumer[n] = stage_of[n] = -1;
     for (int i = 0; i < g.nodes[n].inputs; ++i) {
-      const int x = g.nodes[n].input[i];
-      ++uses[x];
+      const int x = g.input(n, i);
+      ++readers[x];
       consumer[x] = n;
     }
   }
-  // What is handed out must exist, so it counts as a use that no fusion can swallow.
-  for (int i = 0; i < g.output_count; ++i) uses[g.outputs[i].node] += 2;
-  for (int i = 0; i < g.loss_count; ++i) uses[g.losses[i]] += 2;
-  for (int i = 0; i < g.metric_count; ++i)
-    for (int k = 0; k < g.metrics[i].inputs; ++k) uses[g.metrics[i].input[k]] += 2;
+  // What is handed out must exist, so it counts as a reader that no fusion can swallow.
+  for (int i = 0; i < g.count.outputs; ++i) readers[g.outputs[i].node] += 2;
+  for (int i = 0; i < g.count.losses; ++i) readers[g.losses[i]] += 2;
+  for (int i = 0; i < g.count.metrics; ++i)
+    for (int k = 0; k < g.metrics[i].inputs; ++k) readers[g.edges[g.metrics[i].input + k]] += 2;
 
-  // `step_of` holds, until the end, the node that leads the step of each node; `consumer` is rewritten to
-  // hold the last node of the step that each leading node leads.
-  for (int n = 0; n < g.node_count; ++n) {
-    const Op op = g.nodes[n].op;
-    if (op == Op::input || op == Op::label || step_of[n] >= 0) continue;
-    step_of[n] = n;
+  // `stage_of` holds, until the end, the leader of the stage of each node; `readers` is rewritten to hold the
+  // last node of the stage that each leader leads.
+  for (int n = 0; n < nodes; ++n) {
+    if (g.nodes[n].given || stage_of[n] >= 0) continue;
+    stage_of[n] = n;
     int last = n;
-    auto take = [&](Op wanted) {
-      const int next = consumer[last];
-      if (uses[last] != 1 || next < 0 || g.nodes[next].op != wanted || step_of[next] >= 0) return false;
-      step_of[next] = n;
-      last = next;
-      return true;
-    };
-    const bool norm = op == Op::batch_norm || (op == Op::conv2d && take(Op::batch_norm));
-    if (norm) take(Op::add);
-    if (norm || op == Op::conv2d || op == Op::linear || op == Op::add) take(Op::relu);
-    uses[n] = last;
+    const int op = g.nodes[n].op;
+    for (int p = detail::leaders.first[op]; p < detail::leaders.end[op]; ++p) {
+      int at = n, k = 1;
+      for (; k < patterns[p].length && readers[at] == 1; ++k) {
+        const int next = consumer[at];
+        if (next < 0 || g.nodes[next].op != patterns[p].op[k] || stage_of[next] >= 0) break;
+        at = next;
+      }
+      if (k < patterns[p].length) continue;
+      last = at;
+      break;
+    }
+    for (int at = n; at != last;) stage_of[at = consumer[at]] = n;
+    readers[n] = last;
   }
 
-  int count = 0;
-  for (int n = 0; n < g.node_count; ++n) {
-    const int lead = step_of[n];
-    if (lead < 0 || uses[lead] != n) continue;  // n is not the last node of its step
-    Step& step = steps[count];
-    step = Step{};
-    step.op = g.nodes[lead].op;
-    step.main = lead;
-    step.output = n;
-    for (int k = lead; k != n;) {
-      const int previous = k;
-      k = consumer[k];
-      const Op op = g.nodes[k].op;
-      if (op == Op::batch_norm) step.norm = k;
-      if (op == Op::relu) step.relu = k;
-      if (op == Op::add) {
-        step.add = k;
-        step.residual = g.nodes[k].input[0] == previous ? g.nodes[k].input[1] : g.nodes[k].input[0];
-      }
+  int count = 0, member = 0;
+  for (int n = 0; n < nodes; ++n) {
+    const int leader = stage_of[n];
+    if (leader < 0 || readers[leader] != n) continue;  // n is not the last node of its stage
+    Stage& stage = stages[count++];
+    stage = {member, 0, leader, n};
+    for (int at = leader;; at = consumer[at]) {
+      members[member++] = at;
+      ++stage.count;
+      if (at == n) break;
     }
-    ++count;
   }
-  // Leads become step indices in a last sweep, in the order of the steps' outputs.
-  for (int s = 0; s < count; ++s) uses[steps[s].main] = s;
-  for (int n = 0; n < g.node_count; ++n)
-    if (step_of[n] >= 0) step_of[n] = uses[step_of[n]];
+  // Leaders become stages in a last sweep.
+  for (int s = 0; s < count; ++s)
+    for (int k = 0; k < stages[s].count; ++k) stage_of[members[stages[s].first + k]] = s;
   return count;
 }
 

@@ -6,18 +6,21 @@
 
 #include <convoy/core/range.hpp>
 #include <convoy/graph/pass/fusion.hpp>
-#include <convoy/graph/pass/taps.hpp>
 
 namespace convoy::graph {
 
 /// Elements to which the start of every tensor is aligned: 64 bytes of f32.
 inline constexpr std::int64_t slot_alignment = 16;
 
-/// The place of one parameter. A convolution with dead taps is split: `live` holds [out][in][live taps],
-/// `dead` the rest in the same order; otherwise `dead` is empty. An Exec may permute elements within `live`,
-/// never its size.
+/// The place of one parameter. A convolution's weight with dead taps is split: `live` holds [out][in][live
+/// taps], `dead` the rest in the same order; otherwise `dead` is empty. An Exec may permute elements within
+/// `live`, never its size.
 struct Slot {
   Range live, dead;
+  int stages = 0;  ///< how many stages use the parameter; its gradient is their sum
+  int first = -1;  ///< the first stage that does: backward runs it last, and the gradient is final behind it
+  int last =
+      -1;  ///< the last stage that does: backward runs it first, and it assigns the gradient where others add
 };
 
 /// The sizes of the arenas in elements.
@@ -31,42 +34,66 @@ constexpr std::int64_t align_slot(std::int64_t size) {
   return (size + slot_alignment - 1) / slot_alignment * slot_alignment;
 }
 
+/// Writes the live taps of each parameter: of a convolution's weight that nothing else uses; empty (0 by 0)
+/// for all others, which live as a whole.
+constexpr void find_live_taps(const Graph& g, Taps* taps) {
+  for (int p = 0; p < g.count.parameters; ++p) taps[p] = {};
+  for (int n = 0; n < g.count.nodes; ++n) {
+    const auto live = operation_taps[static_cast<std::size_t>(g.nodes[n].op)];
+    if (live != nullptr && g.nodes[n].uses > 0) taps[g.parameter(n, 0)] = live(g, n);
+  }
+  // With several uses the taps that one leaves dead may be live in another.
+  for (int n = 0; n < g.count.nodes; ++n) {
+    for (int k = 0; k < g.nodes[n].uses; ++k) {
+      const int p = g.parameter(n, k);
+      if (taps[p].count() == 0) continue;
+      const auto live = operation_taps[static_cast<std::size_t>(g.nodes[n].op)];
+      if (live == nullptr || k != 0 || !(live(g, n) == taps[p])) taps[p] = {};
+    }
+  }
+}
+
+/// The live elements of parameter `p`.
+constexpr std::int64_t live_size(const Graph& g, const Taps* taps, int p) {
+  const Shape& shape = g.parameters[p].shape;
+  return taps[p].count() > 0 ? static_cast<std::int64_t>(shape[0]) * shape[1] * taps[p].count()
+                             : shape.size();
+}
+
 /// Writes a slot for each parameter and, in `order`, the parameters as they stand in the exchanged part;
-/// returns the arenas' sizes and in `exchanged_count` how many parameters are exchanged.
-constexpr ArenaSizes lay_out(const Graph& g, const Step* steps, int step_count, const Taps* taps, Slot* slots,
-                             int* order, int& exchanged_count) {
+/// returns the arenas' sizes and in `exchanged_count` how many parameters are exchanged. A parameter that no
+/// operation uses is frozen whatever it says.
+constexpr ArenaSizes lay_out(const Graph& g, const Stage* stages, int stage_count, const int* members,
+                             const Taps* taps, Slot* slots, int* order, int& exchanged_count) {
   ArenaSizes sizes;
   exchanged_count = 0;
-  auto live_size = [&](int p) {
-    const Parameter& parameter = g.parameters[p];
-    const Taps& t = taps[parameter.node];
-    const auto& shape = parameter.shape;
-    return shape.rank == 4 ? static_cast<std::int64_t>(shape[0]) * shape[1] * t.count() : shape.size();
-  };
-  auto visit = [&](int node) {
-    if (node < 0) return;
-    for (int k = 0; k < g.nodes[node].parameters; ++k) {
-      const int p = g.nodes[node].parameter + k;
-      if (g.parameters[p].group == Group::frozen) continue;
-      slots[p].live = {sizes.exchanged, sizes.exchanged + live_size(p)};
-      sizes.exchanged = align_slot(slots[p].live.end);
-      order[exchanged_count++] = p;
-    }
-  };
-  for (int s = step_count - 1; s >= 0; --s) {
-    visit(steps[s].norm);
-    visit(steps[s].main);
-  }
+  for (int s = 0; s < stage_count; ++s)
+    for (int m = stages[s].first; m < stages[s].first + stages[s].count; ++m)
+      for (int k = 0; k < g.nodes[members[m]].uses; ++k) {
+        Slot& slot = slots[g.parameter(members[m], k)];
+        if (slot.first < 0) slot.first = s;
+        if (slot.last != s) ++slot.stages;
+        slot.last = s;
+      }
+  for (int s = stage_count - 1; s >= 0; --s)
+    for (int m = stages[s].first + stages[s].count - 1; m >= stages[s].first; --m)
+      for (int k = 0; k < g.nodes[members[m]].uses; ++k) {
+        const int p = g.parameter(members[m], k);
+        if (g.parameters[p].group == Group::frozen || slots[p].first != s || !slots[p].live.empty()) continue;
+        slots[p].live = {sizes.exchanged, sizes.exchanged + live_size(g, taps, p)};
+        sizes.exchanged = align_slot(slots[p].live.end);
+        order[exchanged_count++] = p;
+      }
   sizes.parameters = sizes.exchanged;
   auto append = [&](Range& range, std::int64_t size) {
     range = {sizes.parameters, sizes.parameters + size};
     sizes.parameters = align_slot(range.end);
   };
-  for (int p = 0; p < g.parameter_count; ++p)
-    if (g.parameters[p].group == Group::frozen) append(slots[p].live, live_size(p));
-  for (int p = 0; p < g.parameter_count; ++p)
-    append(slots[p].dead, g.parameters[p].shape.size() - live_size(p));
-  for (int i = 0; i < g.statistic_count; ++i) sizes.statistics += align_slot(g.statistics[i].shape.size());
+  for (int p = 0; p < g.count.parameters; ++p)
+    if (slots[p].live.empty()) append(slots[p].live, live_size(g, taps, p));
+  for (int p = 0; p < g.count.parameters; ++p)
+    append(slots[p].dead, g.parameters[p].shape.size() - live_size(g, taps, p));
+  for (int i = 0; i < g.count.statistics; ++i) sizes.statistics += align_slot(g.statistics[i].shape.size());
   return sizes;
 }
 

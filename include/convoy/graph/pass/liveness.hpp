@@ -1,6 +1,6 @@
 // Liveness: when each value of a training step is needed, and an arena in which values that never live
-// together share memory. Time counts steps: forward 0 .. S-1, backward S .. 2S-1, where step s runs backward
-// at 2S-1-s.
+// together share memory. Time counts stages: forward 0 .. S-1, backward S .. 2S-1, where stage s runs
+// backward at 2S-1-s.
 #pragma once
 
 #include <vector>
@@ -9,9 +9,9 @@
 
 namespace convoy::graph {
 
-/// What a step keeps: `saved` is the result before its batch norm, which backward needs.
+/// What there is of a node: its value, what it saves for backward beside that, and the gradient of its value.
 enum class ValueKind : unsigned char { output, saved, gradient };
-inline constexpr int values_per_step = 3;
+inline constexpr int values_per_node = 3;
 
 /// One value, alive from `begin` to `end` inclusive; `bytes` 0 for a value that does not exist.
 struct Lifetime {
@@ -19,57 +19,64 @@ struct Lifetime {
   std::int64_t bytes = 0;
 };
 
-/// The step whose memory the value of node `n` is: a flatten is a view of its input.
-constexpr int storage_step(const Graph& g, const int* step_of, int n) {
-  while (g.nodes[n].op == Op::flatten) n = g.nodes[n].input[0];
-  return step_of[n];
+/// The node whose memory the value of node `n` is: a view is that of its input.
+constexpr int storage_of(const Graph& g, int n) {
+  while (operation_views[static_cast<std::size_t>(g.nodes[n].op)]) n = g.input(n, 0);
+  return n;
 }
 
-/// Writes `values_per_step` lifetimes a step, with the bytes of one sample in f32. `training` false: forward
-/// alone.
-constexpr void find_lifetimes(const Graph& g, const Step* steps, int step_count, const int* step_of,
+/// Writes `values_per_node` lifetimes a node, with the bytes of one sample. `training` false: forward alone.
+constexpr void find_lifetimes(const Graph& g, const Stage* stages, int stage_count, const int* stage_of,
                               bool training, Lifetime* lifetimes) {
-  const int last = training ? 2 * step_count - 1 : step_count;
-  auto backward = [&](int s) { return 2 * step_count - 1 - s; };
-  auto value = [&](int s, ValueKind kind) -> Lifetime& {
-    return lifetimes[s * values_per_step + static_cast<int>(kind)];
+  const int last = training ? 2 * stage_count - 1 : stage_count;
+  auto backward = [&](int s) { return 2 * stage_count - 1 - s; };
+  auto value = [&](int n, ValueKind kind) -> Lifetime& {
+    return lifetimes[n * values_per_node + static_cast<int>(kind)];
   };
-  const auto element = static_cast<std::int64_t>(sizeof(float));
-  for (int s = 0; s < step_count; ++s) {
-    const Step& step = steps[s];
-    const bool view = step.op == Op::flatten;
-    const std::int64_t bytes = view ? 0 : g.nodes[step.output].shape.size() * element;
-    value(s, ValueKind::output) = {s, s, bytes};
-    value(s, ValueKind::saved) = {s, s, step.norm >= 0 ? g.nodes[step.main].shape.size() * element : 0};
-    value(s, ValueKind::gradient) = {backward(s), backward(s), training ? bytes : 0};
-    if (training) {
-      // A batch norm recomputes its normalised input from `saved`, a ReLU masks by its output, a convolution
-      // needs its input.
-      value(s, ValueKind::saved).end = backward(s);
-      value(s, ValueKind::output).end = backward(s);
+  auto later = [](Lifetime& lifetime, int time) {
+    if (time > lifetime.end) lifetime.end = time;
+  };
+  // The bytes of a value within a stage are counted once backward turns out to read it.
+  auto bytes_of = [&](int n) {
+    return g.nodes[n].shape.size() * static_cast<std::int64_t>(size_of(g.nodes[n].dtype));
+  };
+  for (int n = 0; n < g.count.nodes; ++n) {
+    const int s = stage_of[n];
+    for (int k = 0; k < values_per_node; ++k) lifetimes[n * values_per_node + k] = {};
+    if (s < 0 || operation_views[static_cast<std::size_t>(g.nodes[n].op)]) continue;
+    const bool yielded = stages[s].output == n;
+    value(n, ValueKind::output) = {s, s, yielded ? bytes_of(n) : 0};
+    if (training && yielded) value(n, ValueKind::gradient) = {backward(s), backward(s), bytes_of(n)};
+  }
+  for (int n = 0; n < g.count.nodes; ++n) {
+    const int s = stage_of[n];
+    if (s < 0) continue;
+    const Saves saves = operation_saves[static_cast<std::size_t>(g.nodes[n].op)](g, n);
+    if (training && saves.bytes > 0) value(n, ValueKind::saved) = {s, backward(s), saves.bytes};
+    for (int i = 0; i < g.nodes[n].inputs; ++i) {
+      const int x = storage_of(g, g.input(n, i));
+      if (stage_of[x] < 0) continue;
+      const bool saved = training && i < 32 && (saves.inputs >> i & 1u) != 0;
+      Lifetime& output = value(x, ValueKind::output);
+      later(output, saved ? backward(s) : s);
+      if (saved) output.bytes = bytes_of(x);
+      Lifetime& gradient = value(x, ValueKind::gradient);
+      if (gradient.bytes > 0 && backward(s) < gradient.begin) gradient.begin = backward(s);
+    }
+    if (training && saves.output) {
+      Lifetime& output = value(storage_of(g, n), ValueKind::output);
+      output.bytes = bytes_of(n);
+      later(output, backward(s));
     }
   }
-  auto used_by = [&](int n, int s) {
-    const int owner = storage_step(g, step_of, n);
-    if (owner < 0) return;
-    Lifetime& output = value(owner, ValueKind::output);
-    Lifetime& gradient = value(owner, ValueKind::gradient);
-    const int time = training ? backward(s) : s;
-    if (time > output.end) output.end = time;
-    if (training && backward(s) < gradient.begin) gradient.begin = backward(s);
-  };
-  for (int s = 0; s < step_count; ++s) {
-    for (int i = 0; i < g.nodes[steps[s].main].inputs; ++i) used_by(g.nodes[steps[s].main].input[i], s);
-    if (steps[s].residual >= 0) used_by(steps[s].residual, s);
-  }
   auto keep = [&](int n) {
-    const int owner = storage_step(g, step_of, n);
-    if (owner >= 0) value(owner, ValueKind::output).end = last;
+    n = storage_of(g, n);
+    if (stage_of[n] >= 0) later(value(n, ValueKind::output), last);
   };
-  for (int i = 0; i < g.output_count; ++i) keep(g.outputs[i].node);
-  for (int i = 0; i < g.loss_count; ++i) keep(g.losses[i]);
-  for (int i = 0; i < g.metric_count; ++i)
-    for (int k = 0; k < g.metrics[i].inputs; ++k) keep(g.metrics[i].input[k]);
+  for (int i = 0; i < g.count.outputs; ++i) keep(g.outputs[i].node);
+  for (int i = 0; i < g.count.losses; ++i) keep(g.losses[i]);
+  for (int i = 0; i < g.count.metrics; ++i)
+    for (int k = 0; k < g.metrics[i].inputs; ++k) keep(g.edges[g.metrics[i].input + k]);
 }
 
 /// A free piece of an arena under construction.

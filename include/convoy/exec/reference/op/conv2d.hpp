@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include <convoy/core/range.hpp>
-#include <convoy/graph/pass/taps.hpp>
+#include <convoy/exec/reference/frame.hpp>
 
 namespace convoy::exec::reference {
 
@@ -17,14 +17,14 @@ struct Convolution {
   graph::Window window;
   graph::Taps taps;
 
-  Convolution(const graph::Node& node, const Shape& input, const graph::Taps& live)
+  Convolution(const graph::Window& slides, const Shape& input, const Shape& output, const graph::Taps& live)
       : in(input[0]),
         height(input[1]),
         width(input[2]),
-        out(node.shape[0]),
-        out_height(node.shape[1]),
-        out_width(node.shape[2]),
-        window(node.window),
+        out(output[0]),
+        out_height(output[1]),
+        out_width(output[2]),
+        window(slides),
         taps(live) {}
 
   std::int64_t weights() const { return static_cast<std::int64_t>(out) * in * taps.count(); }
@@ -98,3 +98,25 @@ void convolve_backward_bias(const Convolution& c, int rows, const T* dy, T* dbia
 }
 
 }  // namespace convoy::exec::reference
+
+namespace convoy::exec {
+
+template <class T>
+struct Kernel<Reference<T>, graph::Conv2d> {
+  static reference::Convolution extents(const reference::Frame<T>& f) {
+    return {f.template attributes<graph::Conv2d>(), f.shape(0), f.node().shape,
+            f.plan().live_taps(f.parameter(0))};
+  }
+  static void forward(const reference::Frame<T>& f) {
+    reference::convolve(extents(f), f.rows(), f.x(0), f.w(0), f.w(1), f.y());
+  }
+  static void backward(const reference::Frame<T>& f) {
+    const auto c = extents(f);
+    if (T* dx = f.dx(0)) reference::convolve_backward_input(c, f.rows(), f.w(0), f.dy(), dx);
+    if (T* dw = f.dw(0)) reference::convolve_backward_weight(c, f.rows(), f.x(0), f.dy(), dw);
+    if (T* db = f.dw(1)) reference::convolve_backward_bias(c, f.rows(), f.dy(), db);
+  }
+  static constexpr reference::Functions<T> make{forward, backward};
+};
+
+}  // namespace convoy::exec

@@ -2,6 +2,7 @@
 // and layout have their elements in the same order, so none of these needs to know it.
 #pragma once
 
+#include <convoy/core/dtype.hpp>
 #include <convoy/parallel/simd.hpp>
 #include <convoy/parallel/team.hpp>
 
@@ -89,6 +90,15 @@ struct PassLoop {
       }
       simd::store(dx + i, g);
     })
+  }
+};
+
+/// y = scale x + offset over bytes.
+struct WidenLoop {
+  template <int W>
+  CONVOY_INLINE static void run(std::int64_t begin, std::int64_t end, const u8* x, float* y, float scale,
+                                float offset) {
+    for (std::int64_t i = begin; i < end; ++i) y[i] = scale * static_cast<float>(x[i]) + offset;
   }
 };
 

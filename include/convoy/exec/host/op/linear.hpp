@@ -1,33 +1,53 @@
 // A linear layer by oneDNN's inner product, with a ReLU or without.
 #pragma once
 
+#include <convoy/exec/host/computation.hpp>
+
+#if CONVOY_DEFINITIONS
 #include <convoy/exec/host/program.hpp>
+#endif
+
+namespace convoy::exec {
+
+template <>
+struct Kernel<Host<f32>, graph::Linear> {
+  static std::unique_ptr<host::Stage> build(host::Program& program, const graph::Stage& stage, int index);
+  static constexpr host::Make make{build, host::mask_of<graph::Relu>};
+};
+
+}  // namespace convoy::exec
+
+#if CONVOY_DEFINITIONS
 
 namespace convoy::exec::host {
 
-class LinearStep final : public Step {
+class LinearStage final : public Stage {
   using ForwardDesc = dnnl::inner_product_forward::primitive_desc;
   using DataDesc = dnnl::inner_product_backward_data::primitive_desc;
   using WeightsDesc = dnnl::inner_product_backward_weights::primitive_desc;
 
  public:
-  LinearStep(Program& p, const graph::Step& step, int index)
-      : node_(step.main),
-        input_(p.node(step.main).input[0]),
+  LinearStage(Program& p, const graph::Stage& stage, int index)
+      : node_(stage.leader),
+        input_(p.from(stage.leader, 0)),
         index_(index),
-        weight_(p.node(step.main).parameter),
-        relu_(step.relu >= 0),
-        value_(p.yield(step.output, index)) {
+        weight_(p.parameter(stage.leader, 0)),
+        bias_(p.node(stage.leader).uses > 1 ? p.parameter(stage.leader, 1) : -1),
+        vectors_(p.rows() * (p.node(stage.leader).shape.size() / p.node(stage.leader).shape.last())),
+        relu_(p.find<graph::Relu>(stage) >= 0),
+        value_(p.yield(stage.output, index)) {
     value_.takes_second = relu_;
     const auto f32 = dnnl::memory::data_type::f32;
-    const Shape& in = p.node(input_).shape;
-    source_ = p.plain_view(input_);
+    const Dims::value_type in = p.node(input_).shape.last(), out = p.node(node_).shape.last();
+    const Layout x = Desc({vectors_, in}, f32, Tag::ab), y = Desc({vectors_, out}, f32, Tag::ab);
+    source_ = {x, p.plain_view(input_).place};
+    result_ = {y, value_.data.place};
     // The plan's own order serves all three directions, so weights are never copied.
     slot_ = {p.parameters().plain(weight_), Place::fixed(p.parameters().value(weight_))};
-    shape_.src = {{p.rows(), in.size()}, f32, Tag::ab};
-    shape_.weights = slot_.desc;
-    if (p.node(node_).parameters > 1) shape_.bias = {{p.node(node_).shape[0]}, f32, Tag::x};
-    shape_.dst = value_.data.desc;
+    shape_.src = x.desc();
+    shape_.weights = slot_.desc.desc();
+    if (bias_ >= 0) shape_.bias = {{out}, f32, Tag::x};
+    shape_.dst = y.desc();
     forward_ = describe(p, "forward", [&] { return describe_forward(p.backend().engine, shape_); });
     scratch_ = {forward_->scratchpad_desc(), p.scratchpad(forward_->scratchpad_desc())};
     p.keep(p.value(input_), index);
@@ -42,6 +62,8 @@ class LinearStep final : public Step {
       scratch_weights_ = {backward_weights_->scratchpad_desc(),
                           p.scratchpad(backward_weights_->scratchpad_desc())};
       p.keep(p.value(input_), time);
+      d_weight_ = p.contribute_parameter(weight_, slot_.desc, time);
+      if (bias_ >= 0) d_bias_ = p.contribute_parameter(bias_, Desc(shape_.bias), time);
     }
     contribution_ = p.contribute(input_, false, time);
     if (!contribution_) return;
@@ -52,25 +74,23 @@ class LinearStep final : public Step {
 
   void bind(Program& p) override {
     contribution_.bind(p);
-    Bound bias, bias_gradient;
-    if (!is_empty(shape_.bias)) {
-      bias = {shape_.bias, Place::fixed(p.parameters().value(weight_ + 1))};
-      bias_gradient = {shape_.bias, Place::fixed(p.parameters().gradient(weight_ + 1))};
-    }
-    const Bound dy{value_.data.desc, value_.gradient};
+    d_weight_.bind(p);
+    d_bias_.bind(p);
+    Bound bias;
+    if (bias_ >= 0) bias = {shape_.bias, Place::fixed(p.parameters().value(bias_))};
+    const Bound dy{result_.desc, value_.gradient};
     forward_call_ = p.call(dnnl::inner_product_forward(*forward_), {{DNNL_ARG_SRC, source_},
                                                                     {DNNL_ARG_WEIGHTS, slot_},
                                                                     {DNNL_ARG_BIAS, bias},
-                                                                    {DNNL_ARG_DST, value_.data},
+                                                                    {DNNL_ARG_DST, result_},
                                                                     {DNNL_ARG_SCRATCHPAD, scratch_}});
     if (backward_weights_)
-      weights_call_ =
-          p.call(dnnl::inner_product_backward_weights(*backward_weights_),
-                 {{DNNL_ARG_SRC, source_},
-                  {DNNL_ARG_DIFF_DST, dy},
-                  {DNNL_ARG_DIFF_WEIGHTS, {slot_.desc, Place::fixed(p.parameters().gradient(weight_))}},
-                  {DNNL_ARG_DIFF_BIAS, bias_gradient},
-                  {DNNL_ARG_SCRATCHPAD, scratch_weights_}});
+      weights_call_ = p.call(dnnl::inner_product_backward_weights(*backward_weights_),
+                             {{DNNL_ARG_SRC, source_},
+                              {DNNL_ARG_DIFF_DST, dy},
+                              {DNNL_ARG_DIFF_WEIGHTS, d_weight_.target()},
+                              {DNNL_ARG_DIFF_BIAS, d_bias_.target()},
+                              {DNNL_ARG_SCRATCHPAD, scratch_weights_}});
     if (backward_data_)
       data_call_ = p.call(dnnl::inner_product_backward_data(*backward_data_),
                           {{DNNL_ARG_DIFF_DST, dy},
@@ -82,7 +102,7 @@ class LinearStep final : public Step {
     second_ = p.address(value_.second);
   }
 
-  void forward(Program& p, Mode) override {
+  void forward(Program& p) override {
     forward_call_();
     if (relu_) for_each_share<ReluLoop>(p.threads(), value_.elements(), static_cast<const float*>(y_), y_);
   }
@@ -90,7 +110,11 @@ class LinearStep final : public Step {
     if (relu_)
       for_each_share<PassLoop>(p.threads(), value_.elements(), static_cast<const float*>(dy_),
                                static_cast<const float*>(second_), static_cast<const float*>(y_), dy_, false);
-    if (backward_weights_) weights_call_();
+    if (backward_weights_) {
+      weights_call_();
+      d_weight_.finish(p.threads());
+      d_bias_.finish(p.threads());
+    }
     if (!backward_data_) return;
     p.gradients_final();
     data_call_();
@@ -115,16 +139,17 @@ class LinearStep final : public Step {
     }
   }
 
-  int node_, input_, index_, weight_;
+  int node_, input_, index_, weight_, bias_;
+  std::int64_t vectors_;  // rows of the batch, times positions where they are sequences
   bool relu_;
   Value& value_;
-  Bound source_, slot_;
+  Bound source_, slot_, result_;
   InnerProductShape shape_;
   std::optional<ForwardDesc> forward_;
   std::optional<DataDesc> backward_data_;
   std::optional<WeightsDesc> backward_weights_;
   Bound scratch_, scratch_weights_, scratch_data_;
-  Contribution contribution_;
+  Contribution contribution_, d_weight_, d_bias_;
   Call forward_call_, weights_call_, data_call_;
   float* y_ = nullptr;
   float* dy_ = nullptr;
@@ -132,3 +157,14 @@ class LinearStep final : public Step {
 };
 
 }  // namespace convoy::exec::host
+
+namespace convoy::exec {
+
+CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Linear>::build(
+    host::Program& program, const graph::Stage& stage, int index) {
+  return std::make_unique<host::LinearStage>(program, stage, index);
+}
+
+}  // namespace convoy::exec
+
+#endif

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include <convoy/graph/node.hpp>
+#include <convoy/exec/reference/frame.hpp>
 
 namespace convoy::exec::reference {
 
@@ -13,13 +13,13 @@ struct Pooling {
   int height = 0, width = 0, out_height = 0, out_width = 0;
   graph::Window window;
 
-  Pooling(const graph::Node& node, const Shape& input, int rows)
+  Pooling(const graph::Window& slides, const Shape& input, const Shape& output, int rows)
       : planes(static_cast<std::int64_t>(rows) * input[0]),
         height(input[1]),
         width(input[2]),
-        out_height(node.shape[1]),
-        out_width(node.shape[2]),
-        window(node.window) {}
+        out_height(output[1]),
+        out_width(output[2]),
+        window(slides) {}
 
   std::int64_t outputs() const { return planes * out_height * out_width; }
 };
@@ -76,3 +76,34 @@ void pool_average_backward(const Pooling& p, const T* dy, T* dx) {
 }
 
 }  // namespace convoy::exec::reference
+
+namespace convoy::exec {
+
+template <class T>
+struct Kernel<Reference<T>, graph::MaxPool> {
+  static reference::Pooling extents(const reference::Frame<T>& f) {
+    return {f.template attributes<graph::MaxPool>(), f.shape(0), f.node().shape, f.rows()};
+  }
+  static void forward(const reference::Frame<T>& f) {
+    f.from().resize(f.size());
+    reference::pool_max(extents(f), f.x(0), f.y(), f.from().data());
+  }
+  static void backward(const reference::Frame<T>& f) {
+    if (T* dx = f.dx(0)) reference::pool_max_backward(extents(f), f.from().data(), f.dy(), dx);
+  }
+  static constexpr reference::Functions<T> make{forward, backward};
+};
+
+template <class T>
+struct Kernel<Reference<T>, graph::AvgPool> {
+  static reference::Pooling extents(const reference::Frame<T>& f) {
+    return {f.template attributes<graph::AvgPool>(), f.shape(0), f.node().shape, f.rows()};
+  }
+  static void forward(const reference::Frame<T>& f) { reference::pool_average(extents(f), f.x(0), f.y()); }
+  static void backward(const reference::Frame<T>& f) {
+    if (T* dx = f.dx(0)) reference::pool_average_backward(extents(f), f.dy(), dx);
+  }
+  static constexpr reference::Functions<T> make{forward, backward};
+};
+
+}  // namespace convoy::exec

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include <convoy/core/dtype.hpp>
-#include <convoy/exec/host/elementwise.hpp>
+#include <convoy/exec/host/kernel/elementwise.hpp>
 #include <convoy/parallel/simd.hpp>
 #include <convoy/parallel/team.hpp>
 
@@ -87,31 +87,37 @@ struct SoftmaxGradientRow {
   }
 };
 
-/// losses[r] = -log softmax(row r)[label r]; normalizers[r] = log of the sum of exponentials. Returns how
-/// many rows have their (first) largest logit at their label.
-inline std::int64_t cross_entropy_forward(int rows, int classes, const float* logits, const i32* labels,
-                                          float* losses, float* normalizers) {
-  std::int64_t correct = 0;
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const float* row = logits + r * classes;
-    RowSummary summary;
-    simd::run<SoftmaxRow>(row, classes, &summary);
-    normalizers[r] = summary.largest + std::log(summary.sum);
-    losses[r] = normalizers[r] - row[labels[r]];
-    correct += summary.argmax == labels[r];
+/// For each label i, in `positions` a row: normalizers[i] = log of the sum of exponentials of its logits;
+/// losses[row] = the sum over the row's labels of -log softmax(logits)[label]. Returns how many have their
+/// (first) largest logit at their label.
+inline std::int64_t cross_entropy_forward(int rows, int positions, int classes, const float* logits,
+                                          const i32* labels, float* losses, float* normalizers) {
+  std::int64_t correct = 0, i = 0;
+  for (int r = 0; r < rows; ++r) {
+    losses[r] = 0;
+    for (int position = 0; position < positions; ++position, ++i) {
+      const float* row = logits + i * classes;
+      RowSummary summary;
+      simd::run<SoftmaxRow>(row, classes, &summary);
+      normalizers[i] = summary.largest + std::log(summary.sum);
+      losses[r] += normalizers[i] - row[labels[i]];
+      correct += summary.argmax == labels[i];
+    }
   }
   return correct;
 }
 
 /// dlogits (+)= dloss * (softmax - one hot).
-inline void cross_entropy_backward(int rows, int classes, const float* logits, const i32* labels,
-                                   const float* normalizers, const float* dlosses, float* dlogits,
-                                   bool accumulate) {
-  for (std::int64_t r = 0; r < rows; ++r) {
-    float* d = dlogits + r * classes;
-    simd::run<SoftmaxGradientRow>(logits + r * classes, classes, normalizers[r], dlosses[r], d, accumulate);
-    d[labels[r]] -= dlosses[r];
-  }
+inline void cross_entropy_backward(int rows, int positions, int classes, const float* logits,
+                                   const i32* labels, const float* normalizers, const float* dlosses,
+                                   float* dlogits, bool accumulate) {
+  std::int64_t i = 0;
+  for (int r = 0; r < rows; ++r)
+    for (int position = 0; position < positions; ++position, ++i) {
+      float* d = dlogits + i * classes;
+      simd::run<SoftmaxGradientRow>(logits + i * classes, classes, normalizers[i], dlosses[r], d, accumulate);
+      d[labels[i]] -= dlosses[r];
+    }
 }
 
 }  // namespace convoy::exec::host

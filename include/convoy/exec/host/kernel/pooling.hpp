@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include <convoy/exec/host/elementwise.hpp>
+#include <convoy/exec/host/kernel/elementwise.hpp>
 #include <convoy/exec/host/map.hpp>
 #include <convoy/graph/node.hpp>
 #include <convoy/parallel/simd.hpp>

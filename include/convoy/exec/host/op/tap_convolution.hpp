@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include <convoy/exec/host/convolution.hpp>
-#include <convoy/exec/host/tap_kernels.hpp>
+#include <convoy/exec/host/kernel/taps.hpp>
+#include <convoy/exec/host/op/onednn_convolution.hpp>
 #include <convoy/parallel/team.hpp>
 
 namespace convoy::exec::host {
@@ -19,22 +19,21 @@ class TapConvolution final : public ConvolutionKernel {
   /// does not.
   static bool fits(Program& p, int n) {
     const graph::Node& node = p.node(n);
-    const Shape& in = p.node(node.input[0]).shape;
-    return p.value(node.input[0]).is_blocked && node.parameters == 1 && in[0] % panel_width == 0 &&
-           node.shape[0] % panel_width == 0 && is_small(node, in) && !p.parameters().canonical();
+    const int x = p.from(n, 0);
+    const Shape& in = p.node(x).shape;
+    return p.value(x).is_blocked && node.uses == 1 && in[0] % panel_width == 0 &&
+           node.shape[0] % panel_width == 0 && is_small(p.attributes<graph::Conv2d>(n), node.shape, in) &&
+           !p.parameters().keeps_order(p.parameter(n, 0));
   }
 
-  TapConvolution(Program& p, int n, int step, const Bound& result)
-      : input_(p.node(n).input[0]),
-        step_(step),
-        weight_(p.node(n).parameter),
-        taps_(p.plan().taps[static_cast<std::size_t>(n)]) {
+  TapConvolution(Program& p, int n, int stage, const Bound& result)
+      : input_(p.from(n, 0)), stage_(stage), weight_(p.parameter(n, 0)), taps_(p.plan().live_taps(weight_)) {
     const graph::Node& node = p.node(n);
     in_ = p.value(input_).map;
     out_ = blocked_map(p.rows(), node.shape, p.backend().lanes);
     x_ = p.value(input_).data.place;
     y_ = result.place;
-    p.keep(p.value(input_), step);
+    p.keep(p.value(input_), stage);
     const std::int64_t in = in_.channels, taps = taps_.count();
     // Slot element [out][in][tap] stands at [out / 32][tap][in][out % 32].
     p.parameters().choose(
@@ -45,7 +44,7 @@ class TapConvolution final : public ConvolutionKernel {
         },
         0x7461706bull);
 
-    const graph::Window& w = node.window;
+    const graph::Window w = p.attributes<graph::Conv2d>(n);
     for (int oy = 0; oy < out_.height; ++oy)
       for (int ox = 0; ox < out_.width; ++ox)
         for (int ky = taps_.top; ky < taps_.bottom; ++ky)
@@ -63,8 +62,9 @@ class TapConvolution final : public ConvolutionKernel {
   void plan_backward(Program& p, const Bound& dy) override {
     dy_ = dy.place;
     trains_ = p.parameters().trained(weight_);
-    const int time = p.backward_time(step_);
+    const int time = p.backward_time(stage_);
     if (trains_) {
+      p.assign(weight_);
       p.keep(p.value(input_), time);
       gradients_ = group(taps_.count(), [&](const Product& q) {
         return Entry{q.tap, {q.input * in_.position_stride, q.output * panel_width}};
@@ -108,10 +108,9 @@ class TapConvolution final : public ConvolutionKernel {
  private:
   /// Where oneDNN's kernels are slower, measured with 16 and 128 images on AVX-512. A 1x1 kernel meets no
   /// padding, so little is to be won with it.
-  static bool is_small(const graph::Node& node, const Shape& in) {
-    const graph::Window& w = node.window;
+  static bool is_small(const graph::Window& w, const Shape& out, const Shape& in) {
     if (w.height * w.width == 1) return in[1] * in[2] <= (w.stride == 1 ? 16 : 64);
-    return node.shape[1] * node.shape[2] <= 196;
+    return out[1] * out[2] <= 196;
   }
   /// What may lie in a thread's second-level cache while it goes round.
   static constexpr std::int64_t cache_bytes = 384 * 1024;
@@ -253,7 +252,7 @@ class TapConvolution final : public ConvolutionKernel {
     });
   }
 
-  int input_, step_, weight_;
+  int input_, stage_, weight_;
   graph::Taps taps_;
   Map in_, out_;
   Place x_, y_, dy_, transposed_, packed_;

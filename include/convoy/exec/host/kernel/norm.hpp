@@ -10,7 +10,7 @@
 
 #include <cmath>
 
-#include <convoy/exec/host/elementwise.hpp>
+#include <convoy/exec/host/kernel/elementwise.hpp>
 #include <convoy/exec/host/map.hpp>
 #include <convoy/parallel/simd.hpp>
 #include <convoy/parallel/team.hpp>

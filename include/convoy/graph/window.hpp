@@ -1,10 +1,38 @@
-// Dead taps: filter taps that only ever meet padding. On a 1x1 map a padded 3x3 convolution has one live tap
-// of nine; the other eight never contribute, and their gradients are exactly zero.
+// Window: what slides over an image in convolutions and poolings. Dead taps of a convolution only ever meet
+// padding: on a 1x1 map a padded 3x3 convolution has one live tap of nine; the other eight never contribute,
+// and their gradients are exactly zero.
 #pragma once
 
-#include <convoy/graph/node.hpp>
+#include <convoy/graph/tracer.hpp>
 
 namespace convoy::graph {
+
+/// The sliding window of a convolution or a pooling: extents of the kernel, one stride and one padding for
+/// both axes.
+struct Window {
+  int height = 0, width = 0, stride = 1, padding = 0;
+
+  /// The number of positions along an axis of `extent` with a kernel of `kernel`; 0 or less when none fits.
+  constexpr int positions(int extent, int kernel) const {
+    const int room = extent + 2 * padding - kernel;
+    return room < 0 ? 0 : room / stride + 1;
+  }
+  friend constexpr bool operator==(const Window&, const Window&) = default;
+};
+
+/// Whether a window slides over `x`, with a padding of at most `most_padding`; reports what is wrong if not.
+constexpr bool slides(Tracer& g, Tensor x, Shape extents, const Window& window, int most_padding = 1 << 20) {
+  if (!g.image(x) || !g.positive(extents)) return false;
+  if (window.padding < 0 || window.padding > most_padding) {
+    g.report(Common::padding_is_wrong, {window.height, window.width}, {window.padding});
+    return false;
+  }
+  if (window.positions(x.shape[1], window.height) > 0 && window.positions(x.shape[2], window.width) > 0)
+    return true;
+  const int pad = 2 * window.padding;
+  g.report(Common::window_does_not_fit, {x.shape[1] + pad, x.shape[2] + pad}, {window.height, window.width});
+  return false;
+}
 
 /// The live taps of a convolution: a rectangle of its kernel, half open.
 struct Taps {
@@ -45,15 +73,6 @@ constexpr int meetings(int extent, int kernel, int stride, int padding, int posi
     if (high > low) total += high - low;
   }
   return total;
-}
-
-/// Writes the live taps of each node (empty for what is no convolution).
-constexpr void find_live_taps(const Graph& g, Taps* taps) {
-  for (int n = 0; n < g.node_count; ++n) {
-    taps[n] = {};
-    if (g.nodes[n].op == Op::conv2d)
-      taps[n] = live_taps(g.nodes[n].window, g.nodes[g.nodes[n].input[0]].shape, g.nodes[n].shape);
-  }
 }
 
 }  // namespace convoy::graph

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include <convoy/exec/reference/frame.hpp>
+
 namespace convoy::exec::reference {
 
 /// y = x weight^T + bias; `bias` may be null.
@@ -40,3 +42,26 @@ void multiply_backward_bias(int rows, int out, const T* dy, T* dbias) {
 }
 
 }  // namespace convoy::exec::reference
+
+namespace convoy::exec {
+
+template <class T>
+struct Kernel<Reference<T>, graph::Linear> {
+  static int in(const reference::Frame<T>& f) { return f.shape(0).last(); }
+  static int out(const reference::Frame<T>& f) { return f.node().shape.last(); }
+  /// Rows of the batch, times positions where they are sequences.
+  static int vectors(const reference::Frame<T>& f) {
+    return static_cast<int>(f.size() / static_cast<std::size_t>(out(f)));
+  }
+  static void forward(const reference::Frame<T>& f) {
+    reference::multiply(vectors(f), in(f), out(f), f.x(0), f.w(0), f.w(1), f.y());
+  }
+  static void backward(const reference::Frame<T>& f) {
+    if (T* dx = f.dx(0)) reference::multiply_backward_input(vectors(f), in(f), out(f), f.w(0), f.dy(), dx);
+    if (T* dw = f.dw(0)) reference::multiply_backward_weight(vectors(f), in(f), out(f), f.x(0), f.dy(), dw);
+    if (T* db = f.dw(1)) reference::multiply_backward_bias(vectors(f), out(f), f.dy(), db);
+  }
+  static constexpr reference::Functions<T> make{forward, backward};
+};
+
+}  // namespace convoy::exec

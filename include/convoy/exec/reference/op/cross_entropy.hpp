@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include <convoy/core/dtype.hpp>
+#include <convoy/exec/reference/frame.hpp>
 
 namespace convoy::exec::reference {
 
@@ -51,3 +52,33 @@ std::int64_t count_correct(int rows, int classes, const T* logits, const i32* la
 }
 
 }  // namespace convoy::exec::reference
+
+namespace convoy::exec {
+
+template <class T>
+struct Kernel<Reference<T>, graph::CrossEntropy> {
+  static void forward(const reference::Frame<T>& f) {
+    const int positions = static_cast<int>(f.shape(1).size());
+    const int count = f.rows() * positions, classes = f.shape(0).last();
+    std::vector<T>& each = f.kept();
+    each.resize(static_cast<std::size_t>(count));
+    reference::cross_entropy(count, classes, f.x(0), f.integers(1), each.data());
+    for (int r = 0; r < f.rows(); ++r) {
+      f.y()[r] = 0;
+      for (int i = 0; i < positions; ++i) f.y()[r] += each[static_cast<std::size_t>(r * positions + i)];
+    }
+    f.tally(reference::count_correct(count, classes, f.x(0), f.integers(1)), count);
+  }
+  static void backward(const reference::Frame<T>& f) {
+    T* dx = f.dx(0);
+    if (dx == nullptr) return;
+    const int positions = static_cast<int>(f.shape(1).size());
+    std::vector<T>& each = f.kept();
+    for (int i = 0; i < f.rows() * positions; ++i) each[static_cast<std::size_t>(i)] = f.dy()[i / positions];
+    reference::cross_entropy_backward(f.rows() * positions, f.shape(0).last(), f.x(0), f.integers(1),
+                                      each.data(), dx);
+  }
+  static constexpr reference::Functions<T> make{forward, backward};
+};
+
+}  // namespace convoy::exec

@@ -30,13 +30,18 @@ class OneDnnConvolution final : public ConvolutionKernel {
   using WeightsDesc = dnnl::convolution_backward_weights::primitive_desc;
 
  public:
-  OneDnnConvolution(Program& p, int n, int step, const Bound& result)
-      : node_(n), input_(p.node(n).input[0]), step_(step), weight_(p.node(n).parameter), result_(result) {
+  OneDnnConvolution(Program& p, int n, int stage, const Bound& result)
+      : node_(n),
+        input_(p.from(n, 0)),
+        stage_(stage),
+        weight_(p.parameter(n, 0)),
+        bias_(p.node(n).uses > 1 ? p.parameter(n, 1) : -1),
+        result_(result) {
     const graph::Node& node = p.node(n);
-    const graph::Taps& taps = p.plan().taps[static_cast<std::size_t>(n)];
+    const graph::Taps taps = p.plan().live_taps(weight_);
     const Shape& in = p.node(input_).shape;
     const auto f32 = dnnl::memory::data_type::f32;
-    const graph::Window& w = node.window;
+    const graph::Window w = p.attributes<graph::Conv2d>(n);
     auto low = [&](int first) { return w.padding - first; };
     auto high = [&](int extent, int first, int live, int out) {
       return std::max(0, (out - 1) * w.stride + live - extent - low(first));
@@ -47,12 +52,12 @@ class OneDnnConvolution final : public ConvolutionKernel {
                            high(in[2], taps.left, taps.width(), node.shape[2])};
     const Dims weights = {node.shape[0], in[0], taps.height(), taps.width()};
     any_weights_ = {weights, f32, Tag::any};
-    if (node.parameters > 1) shape_.bias = {{node.shape[0]}, f32, Tag::x};
+    if (bias_ >= 0) shape_.bias = {{node.shape[0]}, f32, Tag::x};
 
     const Value& x = p.value(input_);
-    plain_src_ = describe_plain(p.rows(), in);
+    plain_src_ = describe_plain(p.rows(), p.node(input_));
     blocked_src_ = describe_blocked(blocked_map(p.rows(), in, p.backend().lanes));
-    plain_dst_ = describe_plain(p.rows(), node.shape);
+    plain_dst_ = describe_plain(p.rows(), node);
     any_src_ = {{p.rows(), in[0], in[1], in[2]}, f32, Tag::any};
     any_dst_ = {{p.rows(), node.shape[0], node.shape[1], node.shape[2]}, f32, Tag::any};
     // oneDNN's first-layer kernels read a few channels as they come.
@@ -69,36 +74,39 @@ class OneDnnConvolution final : public ConvolutionKernel {
     if (!fixed) p.parameters().choose(weight_, forward_->weights_desc());
     fixed = p.parameters().fixed(weight_);
     slot_ = {fixed ? *fixed : p.parameters().plain(weight_), Place::fixed(p.parameters().value(weight_))};
-    const int backward = p.backward_time(step);
-    source_ = p.convert(x.data, forward_->src_desc(), step, backward);
-    weights_ = p.convert(slot_, forward_->weights_desc(), step, step);
-    made_ = p.deliver(forward_->dst_desc(), result_, step);
+    const int backward = p.backward_time(stage);
+    source_ = p.convert(x.data, forward_->src_desc(), stage, backward);
+    weights_ = p.convert(slot_, forward_->weights_desc(), stage, stage);
+    made_ = p.deliver(forward_->dst_desc(), result_, stage);
     scratch_ = {forward_->scratchpad_desc(), p.scratchpad(forward_->scratchpad_desc())};
-    p.keep(p.value(input_), step);
+    p.keep(p.value(input_), stage);
   }
 
   /// Whether to ask oneDNN for Winograd's algorithm: on smaller maps its tiles of 4x4 results are mostly
   /// waste.
   static bool pays_as_winograd(Program& p, int n) {
     const graph::Node& node = p.node(n);
-    const graph::Window& w = node.window;
+    const graph::Window w = p.attributes<graph::Conv2d>(n);
     constexpr int smallest = 12;
     return p.backend().winograd && w.height == 3 && w.width == 3 && w.stride == 1 && w.padding == 1 &&
            node.shape[1] >= smallest && node.shape[2] >= smallest && node.shape[0] % 16 == 0 &&
-           p.node(node.input[0]).shape[0] % 16 == 0;
+           p.node(p.from(n, 0)).shape[0] % 16 == 0;
   }
 
   void plan_backward(Program& p, const Bound& dy) override {
-    const int time = p.backward_time(step_);
+    const int time = p.backward_time(stage_);
     auto& engine = p.backend().engine;
     if (p.parameters().trained(weight_)) {
       auto make = [&] { return describe_backward_weights(engine, shape_, *forward_); };
       backward_weights_ = choose<WeightsDesc>(slot_.desc, make);
       if (!backward_weights_) backward_weights_ = choose<WeightsDesc>(any_weights_, make);
       if (!backward_weights_) refuse(p, "backward (weights)");
+      p.assign(weight_);
+      if (bias_ >= 0) p.assign(bias_);
       p.keep(p.value(input_), time);
       weights_source_ = p.convert(p.value(input_).data, backward_weights_->src_desc(), time, time);
-      if (!(source_.to().place == source_.from().place) && source_.to().desc == backward_weights_->src_desc())
+      if (!(source_.to().place == source_.from().place) &&
+          source_.to().desc == Layout(backward_weights_->src_desc()))
         weights_source_ = {source_.to(), source_.to()};
       weights_dy_ = p.convert(dy, backward_weights_->diff_dst_desc(), time, time);
       gradient_ = p.deliver(backward_weights_->diff_weights_desc(),
@@ -121,9 +129,9 @@ class OneDnnConvolution final : public ConvolutionKernel {
     for (Conversion* c : conversions()) c->bind(p);
     contribution_.bind(p);
     Bound bias, bias_gradient;
-    if (!is_empty(shape_.bias)) {
-      bias = {shape_.bias, Place::fixed(p.parameters().value(weight_ + 1))};
-      bias_gradient = {shape_.bias, Place::fixed(p.parameters().gradient(weight_ + 1))};
+    if (bias_ >= 0) {
+      bias = {shape_.bias, Place::fixed(p.parameters().value(bias_))};
+      bias_gradient = {shape_.bias, Place::fixed(p.parameters().gradient(bias_))};
     }
     forward_call_ = p.call(dnnl::convolution_forward(*forward_), {{DNNL_ARG_SRC, source_.to()},
                                                                   {DNNL_ARG_WEIGHTS, weights_.to()},
@@ -216,7 +224,7 @@ class OneDnnConvolution final : public ConvolutionKernel {
                     " on this processor");
   }
 
-  int node_, input_, step_, weight_;
+  int node_, input_, stage_, weight_, bias_;
   Bound result_, slot_;
   ConvolutionShape shape_;
   Desc any_weights_, any_src_, any_dst_, plain_src_, blocked_src_, plain_dst_;

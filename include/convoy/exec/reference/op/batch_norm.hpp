@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include <convoy/exec/reference/frame.hpp>
+
 namespace convoy::exec::reference {
 
 /// The extents of one batch normalisation.
@@ -83,3 +85,38 @@ void normalize_backward(const Normalization& n, T epsilon, const T* x, const T* 
 }
 
 }  // namespace convoy::exec::reference
+
+namespace convoy::exec {
+
+template <class T>
+struct Kernel<Reference<T>, graph::BatchNorm> {
+  static reference::Normalization extents(const reference::Frame<T>& f) {
+    const Shape& shape = f.node().shape;
+    return {f.rows(), shape[0], static_cast<std::int64_t>(shape[1]) * shape[2]};
+  }
+  static void forward(const reference::Frame<T>& f) {
+    const auto n = extents(f);
+    const auto [epsilon, momentum] = f.template attributes<graph::BatchNorm>();
+    const T *mean = f.statistic(0), *variance = f.statistic(1);
+    if (f.pass().mode == Mode::train) {
+      std::vector<T>& kept = f.kept();  // the batch's means, then its variances
+      kept.resize(static_cast<std::size_t>(2 * n.channels));
+      T *batch_mean = kept.data(), *batch_variance = kept.data() + n.channels;
+      reference::measure(n, f.x(0), batch_mean, batch_variance);
+      reference::move_running(n, static_cast<T>(momentum), batch_mean, batch_variance, f.statistic(0),
+                              f.statistic(1));
+      mean = batch_mean;
+      variance = batch_variance;
+    }
+    reference::normalize(n, static_cast<T>(epsilon), f.x(0), mean, variance, f.w(0), f.w(1), f.y());
+  }
+  static void backward(const reference::Frame<T>& f) {
+    const auto n = extents(f);
+    const T* mean = f.kept().data();
+    reference::normalize_backward(n, static_cast<T>(f.template attributes<graph::BatchNorm>().epsilon),
+                                  f.x(0), mean, mean + n.channels, f.w(0), f.dy(), f.dx(0), f.dw(0), f.dw(1));
+  }
+  static constexpr reference::Functions<T> make{forward, backward};
+};
+
+}  // namespace convoy::exec

@@ -1,0 +1,82 @@
+// Computation: what `Host<P>` is for any P and any plan, and what its kernels are made of. No type of
+// oneDNN's.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include <convoy/core/compiled.hpp>
+#include <convoy/core/fields.hpp>
+#include <convoy/exec/exec.hpp>
+#include <convoy/exec/host/profile.hpp>
+#include <convoy/memory/host.hpp>
+
+namespace convoy::exec {
+
+template <class P>
+class Host;
+
+struct HostOptions {
+  int threads = 0;         ///< of this Host; 0: as many as OpenMP would use
+  bool canonical = false;  ///< keep parameters in the plan's own order, for ranks whose processors would
+                           ///< choose differently
+  bool winograd =
+      true;  ///< Winograd's algorithm (Lavin and Gray, 2016) for 3x3 convolutions of large maps where oneDNN
+             ///< has it: half the time, rounding errors of about 1e-5 instead of 1e-6
+  bool profile = false;  ///< measure each stage; see Host::profile()
+
+  static constexpr void fields(auto& self, auto&& field) {
+    field("threads", self.threads, fields::local);
+    field("canonical", self.canonical);
+    field("winograd", self.winograd, fields::local);  // what it changes is in the layout, which ranks compare
+    field("profile", self.profile, fields::local);
+  }
+};
+
+namespace host {
+
+class Program;
+class Stage;
+
+/// How the stages that an operation leads are made.
+struct Make {
+  std::unique_ptr<Stage> (*build)(Program&, const graph::Stage&, int index) = nullptr;
+  std::uint64_t follows = 0;  ///< a bit for each operation that the kernel computes in the same stage
+  constexpr explicit operator bool() const { return build != nullptr; }
+};
+
+/// A mask of operations, for Make::follows.
+template <class... Ops>
+inline constexpr std::uint64_t mask_of = ((std::uint64_t{1} << graph::index_of<Ops>) | ...);
+
+class Computation {
+ public:
+  virtual ~Computation() = default;
+  virtual std::uint64_t layout_fingerprint() const = 0;
+  virtual std::int64_t panel(int i) const = 0;
+  virtual int threads() const = 0;
+  virtual std::span<float> parameters() = 0;
+  virtual std::span<float> gradients() = 0;
+  virtual std::span<float> statistics() = 0;
+  virtual void read_parameter(int i, std::span<float> values) const = 0;
+  virtual void write_parameter(int i, std::span<const float> values) = 0;
+  virtual void read_gradient(int i, std::span<float> values) const = 0;
+  virtual void forward(const BatchView& batch, const Pass& pass) = 0;
+  virtual void backward(std::span<const float> scales, void (*on_final)(void*, std::int64_t),
+                        void* context) = 0;
+  virtual Result result() = 0;
+  virtual std::span<const float> output(int k) = 0;
+  virtual std::span<const StageProfile> profile() const = 0;
+  virtual void reset_profile() = 0;
+};
+
+using KernelTable = std::array<Make, static_cast<std::size_t>(graph::operation_count)>;
+
+/// Prepares a plan for batches of 1 to `batch` rows.
+std::unique_ptr<Computation> prepare(const Plan& plan, int batch, const HostOptions& options,
+                                     memory::Host& space, const KernelTable& kernels);
+
+}  // namespace host
+}  // namespace convoy::exec

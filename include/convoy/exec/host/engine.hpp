@@ -1,0 +1,114 @@
+// Engine: a plan prepared by oneDNN for every batch size that occurs.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include <convoy/exec/host/computation.hpp>
+#include <convoy/exec/host/execution.hpp>
+#include <convoy/exec/labels.hpp>
+
+namespace convoy::exec::host {
+
+class Engine final : public Computation {
+ public:
+  Engine(const Plan& plan, int batch, const HostOptions& options, memory::Host& space,
+         const KernelTable& kernels)
+      : plan_(plan),
+        batch_(batch),
+        profiles_(options.profile),
+        kernels_(kernels),
+        parameters_(plan, options.canonical, space) {
+    if (batch <= 0) fail<ConfigError>("exec: the batch must have at least one row, not ", batch);
+    if (options.threads < 0) fail<ConfigError>("exec: threads must not be negative, not ", options.threads);
+    expect_kernels("host", plan, kernels);
+    backend_.winograd = options.winograd;
+    backend_.threads = options.threads > 0 ? options.threads : omp_get_max_threads();
+    current_ = &execution(batch);
+    profile_.resize(current_->size());
+    for (std::size_t s = 0; s < profile_.size(); ++s) {
+      profile_[s].name = plan.node(current_->leader(s)).name.view();
+      profile_[s].implementation = current_->implementation(s);
+    }
+  }
+
+  std::uint64_t layout_fingerprint() const override { return parameters_.fingerprint(); }
+  std::int64_t panel(int i) const override { return parameters_.panel(backend_, i); }
+  int threads() const override { return backend_.threads; }
+  std::span<float> parameters() override { return parameters_.values(); }
+  std::span<float> gradients() override { return parameters_.gradients(); }
+  std::span<float> statistics() override { return parameters_.statistics(); }
+  void read_parameter(int i, std::span<float> values) const override {
+    parameters_.read(backend_, i, values);
+  }
+  void write_parameter(int i, std::span<const float> values) override {
+    parameters_.write(backend_, i, values);
+  }
+  void read_gradient(int i, std::span<float> values) const override {
+    parameters_.read_gradient(backend_, i, values);
+  }
+  std::span<const StageProfile> profile() const override { return profile_; }
+  void reset_profile() override {
+    for (auto& stage : profile_) stage.forward = stage.backward = {};
+  }
+
+  void forward(const BatchView& batch, const Pass& pass) override {
+    expect_batch(plan_, batch, batch_);
+    const ThreadScope scope(backend_.threads);
+    ready_ = false;
+    current_ = &execution(batch.rows);
+    current_->forward(batch, pass, profiles_ ? &profile_ : nullptr);
+    ran_ = true;
+    ready_ = pass.mode == Mode::train;
+  }
+
+  void backward(std::span<const float> scales, void (*on_final)(void*, std::int64_t),
+                void* context) override {
+    if (!ready_) fail<ExecError>("exec: backward needs a forward pass in Mode::train before it");
+    const ThreadScope scope(backend_.threads);
+    // Batch norms write over what they read, so a second backward would start from gradients, not from
+    // values.
+    ready_ = false;
+    current_->backward(scales, on_final, context, profiles_ ? &profile_ : nullptr);
+  }
+
+  Result result() override {
+    if (!ran_) fail<ExecError>("exec: a result was asked for before a forward pass");
+    return current_->result();
+  }
+  std::span<const float> output(int k) override {
+    if (k < 0 || k >= static_cast<int>(plan_.outputs.size()))
+      fail<ConfigError>("exec: the model has no output ", k);
+    if (!ran_) fail<ExecError>("exec: output ", k, " was asked for before a forward pass");
+    const ThreadScope scope(backend_.threads);
+    return current_->output(k);
+  }
+
+ private:
+  Execution& execution(int rows) {
+    auto& made = executions_[rows];
+    if (made == nullptr) {
+      const ThreadScope scope(backend_.threads);
+      made = std::make_unique<Execution>(plan_, backend_, parameters_, kernels_, rows, arena_, scratch_);
+    }
+    return *made;
+  }
+
+  const Plan& plan_;
+  int batch_;
+  bool profiles_, ran_ = false, ready_ = false;
+  const KernelTable& kernels_;
+  Backend backend_;
+  Parameters parameters_;
+  Buffer<std::byte> arena_, scratch_;
+  std::map<int, std::unique_ptr<Execution>> executions_;
+  Execution* current_ = nullptr;
+  std::vector<StageProfile> profile_;
+};
+
+CONVOY_FUNCTION std::unique_ptr<Computation> prepare(const Plan& plan, int batch, const HostOptions& options,
+                                                     memory::Host& space, const KernelTable& kernels) {
+  return std::make_unique<Engine>(plan, batch, options, space, kernels);
+}
+
+}  // namespace convoy::exec::host

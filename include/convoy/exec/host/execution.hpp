@@ -1,0 +1,213 @@
+// Execution: a whole plan prepared for one batch size, and its forward and backward stage by stage.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include <convoy/exec/host/profile.hpp>
+#include <convoy/exec/host/program.hpp>
+
+namespace convoy::exec::host {
+
+class Execution {
+ public:
+  Execution(const Plan& plan, Backend& backend, Parameters& parameters, const KernelTable& kernels, int rows,
+            Buffer<std::byte>& arena, Buffer<std::byte>& scratch)
+      : graph_stages_(split(plan, kernels)),
+        members_(plan.members),
+        program_(plan, backend, parameters, rows, static_cast<int>(graph_stages_.size())) {
+    const auto count = graph_stages_.size();
+    for (std::size_t s = 0; s < count; ++s) {
+      const graph::Stage& stage = graph_stages_[s];
+      stages_.push_back(kernels[static_cast<std::size_t>(plan.node(stage.leader).op)].build(
+          program_, stage, static_cast<int>(s)));
+    }
+    const int last = program_.last_time();
+    auto keep = [&](int n) { program_.keep(program_.value(n), last); };
+    for (const auto& output : plan.outputs) keep(output.node);
+    for (const int loss : plan.losses) keep(loss);
+    for (const auto& metric : plan.metrics)
+      for (int i = 0; i < metric.inputs; ++i) keep(plan.graph.edges[metric.input + i]);
+
+    // Backward is planned in the order in which it runs, because the first to reach a value assigns its
+    // gradient.
+    for (const int loss : plan.losses)
+      seeds_.push_back(program_.contribute(loss, true, static_cast<int>(count)));
+    runs_backward_.resize(count);
+    for (std::size_t s = count; s-- > 0;) {
+      const Value& output = program_.value(graph_stages_[s].output);
+      runs_backward_[s] = stages_[s] != nullptr && output.wants_gradient && output.contributions > 0;
+      if (runs_backward_[s]) stages_[s]->plan_backward(program_);
+    }
+    for (const auto& output : plan.outputs) outputs_.push_back(plain(output.node));
+    for (const auto& metric : plan.metrics)
+      for (int i = 0; i < metric.inputs; ++i)
+        metric_inputs_.push_back(plain(plan.graph.edges[metric.input + i]));
+
+    program_.pack(arena, scratch);
+    for (auto& stage : stages_)
+      if (stage) stage->bind(program_);
+    for (auto& seed : seeds_) seed.bind(program_);
+    for (auto& output : outputs_) output.bind(program_);
+    for (auto& input : metric_inputs_) input.bind(program_);
+    losses_.resize(plan.losses.size());
+    metrics_.resize(plan.metrics.size());
+    metric_arguments_.resize(metric_inputs_.size());
+    find_final_ranges();
+  }
+
+  int rows() const { return program_.rows(); }
+  std::size_t size() const { return stages_.size(); }
+  int leader(std::size_t s) const { return graph_stages_[s].leader; }
+
+  void forward(const BatchView& batch, const Pass& pass, std::vector<StageProfile>* profile) {
+    program_.begin(pass);
+    program_.take(batch);
+    for (std::size_t s = 0; s < stages_.size(); ++s) {
+      if (stages_[s] == nullptr) continue;
+      if (profile == nullptr) {
+        stages_[s]->forward(program_);
+        continue;
+      }
+      const auto start = std::chrono::steady_clock::now();
+      stages_[s]->forward(program_);
+      (*profile)[s].forward.take(seconds_since(start));
+    }
+    for (std::size_t l = 0; l < losses_.size(); ++l) {
+      const float* loss = program_.input(program_.plan().losses[l]);
+      losses_[l] = 0;
+      for (int r = 0; r < rows(); ++r) losses_[l] += static_cast<double>(loss[r]);
+    }
+    measure();
+  }
+
+  Result result() const { return {losses_, metrics_, program_.correct(), program_.labels()}; }
+
+  /// Calls `on_final(n)` whenever a stage has made more of the gradient arena final, and after each stage.
+  void backward(std::span<const float> scales, void (*on_final)(void*, std::int64_t), void* context,
+                std::vector<StageProfile>* profile) {
+    for (std::size_t l = 0; l < seeds_.size(); ++l)
+      if (const Contribution& seed = seeds_[l])
+        for (int r = 0; r < rows(); ++r)
+          seed.pointer()[r] = (seed.accumulates() ? seed.pointer()[r] : 0.0f) + scales[l];
+    program_.listen(on_final, context);
+    for (std::size_t s = stages_.size(); s-- > 0;) {
+      program_.expect_final(final_[s]);
+      // Nothing reaches these parameters; an exchange or a clip may have left something in their place.
+      for (const Range& range : unreached_[s])
+        std::fill_n(program_.parameters().gradients().data() + range.begin, range.size(), 0.0f);
+      if (runs_backward_[s]) {
+        if (profile == nullptr) {
+          stages_[s]->backward(program_);
+        } else {
+          const auto start = std::chrono::steady_clock::now();
+          stages_[s]->backward(program_);
+          (*profile)[s].backward.take(seconds_since(start));
+        }
+      }
+      program_.gradients_final();
+    }
+  }
+
+  std::span<const float> output(int k) {
+    const auto& conversion = outputs_[static_cast<std::size_t>(k)];
+    conversion.run();
+    const auto& node = program_.node(program_.plan().outputs[static_cast<std::size_t>(k)].node);
+    return {program_.address(conversion.to().place), static_cast<std::size_t>(rows() * node.shape.size())};
+  }
+
+  std::string implementation(std::size_t s) const {
+    return stages_[s] == nullptr ? "view" : stages_[s]->implementation();
+  }
+
+ private:
+  /// The plan's stages; one whose leader's kernel does not compute what follows it, node by node.
+  static std::vector<graph::Stage> split(const Plan& plan, const KernelTable& kernels) {
+    std::vector<graph::Stage> stages;
+    for (const graph::Stage& stage : plan.stages) {
+      const std::uint64_t follows = kernels[static_cast<std::size_t>(plan.node(stage.leader).op)].follows;
+      bool whole = true;
+      for (int m = stage.first + 1; m < stage.first + stage.count; ++m)
+        whole = whole && (follows >> plan.node(plan.members[static_cast<std::size_t>(m)]).op & 1u) != 0;
+      if (whole) {
+        stages.push_back(stage);
+        continue;
+      }
+      for (int m = stage.first; m < stage.first + stage.count; ++m) {
+        const int n = plan.members[static_cast<std::size_t>(m)];
+        stages.push_back({m, 1, n, n});
+      }
+    }
+    return stages;
+  }
+
+  /// The value of node `n` in plain layout at the end of a pass.
+  Conversion plain(int n) {
+    const Value& v = program_.value(n);
+    const Layout want = describe_plain(rows(), program_.node(n));
+    if (Program::is_plain(v)) return {{want, v.data.place}, {want, v.data.place}};
+    // Outside the lifetimes' order: outputs may be asked for at any time after a pass.
+    return {v.data, {want, program_.request(want, 0, program_.last_time())}};
+  }
+
+  void measure() {
+    std::size_t at = 0;
+    for (std::size_t k = 0; k < metrics_.size(); ++k) {
+      const graph::Metric& metric = program_.plan().metrics[k];
+      graph::Argument* const first = metric_arguments_.data() + at;
+      for (int i = 0; i < metric.inputs; ++i, ++at) {
+        metric_inputs_[at].run();
+        metric_arguments_[at] = {program_.address(metric_inputs_[at].to().place),
+                                 program_.node(program_.plan().graph.edges[metric.input + i]).shape};
+      }
+      metrics_[k] = metric.call(first, rows());
+    }
+  }
+
+  /// The end of the arena prefix that is final after each stage, since slots stand in the order of backward;
+  /// and which of its parameters no stage of backward reaches.
+  void find_final_ranges() {
+    const Plan& plan = program_.plan();
+    final_.resize(stages_.size());
+    unreached_.resize(stages_.size());
+    std::vector<std::size_t> first(plan.parameter_list.size(), stages_.size());
+    for (std::size_t s = stages_.size(); s-- > 0;)
+      for_each_use(s, [&](int p) { first[static_cast<std::size_t>(p)] = s; });
+    std::int64_t end = 0;
+    for (std::size_t s = stages_.size(); s-- > 0;) {
+      for_each_use(s, [&](int p) {
+        if (!plan.trained(p) || first[static_cast<std::size_t>(p)] != s) return;
+        end = std::max(end, graph::align_slot(plan.slot(p).live.end));
+        if (!program_.is_assigned(p)) unreached_[s].push_back(plan.slot(p).live);
+      });
+      final_[s] = end;
+    }
+  }
+  template <class Visit>
+  void for_each_use(std::size_t s, Visit visit) const {
+    const graph::Stage& stage = graph_stages_[s];
+    for (int m = stage.first; m < stage.first + stage.count; ++m) {
+      const int n = members_[static_cast<std::size_t>(m)];
+      for (int k = 0; k < program_.node(n).uses; ++k) visit(program_.parameter(n, k));
+    }
+  }
+
+  static double seconds_since(std::chrono::steady_clock::time_point start) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+
+  std::vector<graph::Stage> graph_stages_;
+  std::span<const int> members_;
+  Program program_;
+  std::vector<std::unique_ptr<Stage>> stages_;  // null: a view
+  std::vector<char> runs_backward_;
+  std::vector<Contribution> seeds_;
+  std::vector<Conversion> outputs_, metric_inputs_;
+  std::vector<graph::Argument> metric_arguments_;
+  std::vector<double> losses_, metrics_;
+  std::vector<std::int64_t> final_;
+  std::vector<std::vector<Range>> unreached_;
+};
+
+}  // namespace convoy::exec::host

@@ -1,0 +1,11 @@
+// The kernels of Host: one header an operation.
+#pragma once
+
+#include <convoy/exec/host/op/batch_norm.hpp>
+#include <convoy/exec/host/op/conv2d.hpp>
+#include <convoy/exec/host/op/cross_entropy.hpp>
+#include <convoy/exec/host/op/custom.hpp>
+#include <convoy/exec/host/op/elementwise.hpp>
+#include <convoy/exec/host/op/flatten.hpp>
+#include <convoy/exec/host/op/linear.hpp>
+#include <convoy/exec/host/op/pooling.hpp>

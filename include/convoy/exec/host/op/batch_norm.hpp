@@ -1,0 +1,154 @@
+// Batch norm: alone, or behind a convolution, with a residual and a ReLU or without.
+#pragma once
+
+#include <convoy/exec/host/computation.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <optional>
+
+#include <convoy/exec/host/kernel/norm.hpp>
+#include <convoy/exec/host/program.hpp>
+#endif
+
+namespace convoy::exec {
+
+template <>
+struct Kernel<Host<f32>, graph::BatchNorm> {
+  static std::unique_ptr<host::Stage> build(host::Program& program, const graph::Stage& stage, int index);
+  static constexpr host::Make make{build, host::mask_of<graph::Add, graph::Relu>};
+};
+
+}  // namespace convoy::exec
+
+#if CONVOY_DEFINITIONS
+
+namespace convoy::exec::host {
+
+/// A batch norm node and what is fused behind it, within a stage.
+class NormPart {
+ public:
+  NormPart(Program& p, const graph::Stage& stage, int index, int norm, Place x, const Value& y)
+      : stage_(index), norm_(norm), residual_(residual_of(p, stage)), x_(x), y_(y.data.place) {
+    const auto [epsilon, momentum] = p.attributes<graph::BatchNorm>(norm);
+    task_.map = y.map;
+    task_.epsilon = epsilon;
+    task_.momentum = momentum;
+    task_.relu = p.find<graph::Relu>(stage) >= 0;
+    const int end = y.wants_gradient ? p.backward_time(index) : index;
+    state_ = p.request(NormState::bytes(y.map, p.threads()), index, end);
+    if (residual_ < 0) return;
+    residual_source_ = p.blocked(residual_, index, end);
+    p.keep(p.value(residual_), index);
+  }
+
+  /// `dx` is null where nothing before the norm wants a gradient.
+  void plan_backward(Program& p, const Value& y, Place dx, bool accumulate_dx) {
+    if (residual_ >= 0) {
+      residual_contribution_ = p.contribute(residual_, true, p.backward_time(stage_));
+    }
+    p.assign(p.parameter(norm_, 0));
+    p.assign(p.parameter(norm_, 1));
+    dy_ = y.gradient;
+    second_ = y.second;
+    dx_ = dx;
+    task_.accumulate_dx = accumulate_dx;
+  }
+
+  void bind(Program& p) {
+    residual_source_.bind(p);
+    residual_contribution_.bind(p);
+    task_.state.bind(p.address(state_), task_.map);
+    const int weight = p.parameter(norm_, 0), bias = p.parameter(norm_, 1);
+    task_.weight = p.parameters().value(weight);
+    task_.bias = p.parameters().value(bias);
+    task_.d_weight = p.parameters().gradient(weight);
+    task_.d_bias = p.parameters().gradient(bias);
+    task_.running_mean = p.parameters().statistic(p.node(norm_).statistic);
+    task_.running_variance = p.parameters().statistic(p.node(norm_).statistic + 1);
+    task_.y = p.address(y_);
+    task_.dy = p.address(dy_);
+    task_.second = p.address(second_);
+    task_.dx = p.address(dx_);
+    task_.d_residual = residual_contribution_.pointer();
+    task_.accumulate_residual = residual_contribution_.accumulates();
+  }
+
+  void forward(Program& p) {
+    residual_source_.run();
+    // Addresses of a batch's fields change from call to call.
+    task_.x = p.address(x_);
+    task_.residual = residual_ < 0 ? nullptr : p.address(residual_source_.to().place);
+    if (p.pass().mode == Mode::train)
+      norm_forward(task_, p.threads());
+    else
+      norm_evaluate(task_, p.threads());
+  }
+
+  void backward(Program& p) { norm_backward(task_, p.threads()); }
+
+ private:
+  /// The node that the addition within a stage adds, or -1.
+  static int residual_of(const Program& p, const graph::Stage& stage) {
+    const int add = p.find<graph::Add>(stage);
+    if (add < 0) return -1;
+    for (int k = 0; k < stage.count; ++k)
+      if (p.plan().members[static_cast<std::size_t>(stage.first + k)] == p.from(add, 0))
+        return p.from(add, 1);
+    return p.from(add, 0);
+  }
+
+  int stage_, norm_, residual_;
+  Place x_, y_, state_, dy_, second_, dx_;
+  Conversion residual_source_;
+  Contribution residual_contribution_;
+  NormTask task_;
+};
+
+/// A batch norm that leads its stage.
+class NormStage final : public Stage {
+ public:
+  NormStage(Program& p, const graph::Stage& stage, int index)
+      : index_(index), input_(p.from(stage.leader, 0)), value_(p.yield(stage.output, index)) {
+    value_.takes_second = true;
+    const int end = value_.wants_gradient ? p.backward_time(index) : index;
+    source_ = p.blocked(input_, index, end);
+    p.keep(p.value(input_), end);
+    part_.emplace(p, stage, index, stage.leader, source_.to().place, value_);
+  }
+  void plan_backward(Program& p) override {
+    // The residual's gradient is planned within; the order of the two does not matter, both only read the
+    // stage's own.
+    contribution_ = p.contribute(input_, true, p.backward_time(index_));
+    part_->plan_backward(p, value_, contribution_.target().place, contribution_.accumulates());
+  }
+  void bind(Program& p) override {
+    source_.bind(p);
+    contribution_.bind(p);
+    part_->bind(p);
+  }
+  void forward(Program& p) override {
+    source_.run();
+    part_->forward(p);
+  }
+  void backward(Program& p) override { part_->backward(p); }
+
+ private:
+  int index_, input_;
+  Value& value_;
+  Conversion source_;
+  Contribution contribution_;
+  std::optional<NormPart> part_;
+};
+
+}  // namespace convoy::exec::host
+
+namespace convoy::exec {
+
+CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::BatchNorm>::build(
+    host::Program& program, const graph::Stage& stage, int index) {
+  return std::make_unique<host::NormStage>(program, stage, index);
+}
+
+}  // namespace convoy::exec
+
+#endif

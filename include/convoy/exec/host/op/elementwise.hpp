@@ -1,0 +1,107 @@
+// ReLU and addition by one loop.
+#pragma once
+
+#include <convoy/exec/host/computation.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <convoy/exec/host/program.hpp>
+#endif
+
+namespace convoy::exec {
+
+template <>
+struct Kernel<Host<f32>, graph::Relu> {
+  static std::unique_ptr<host::Stage> build(host::Program& program, const graph::Stage& stage, int index);
+  static constexpr host::Make make{build, 0};
+};
+template <>
+struct Kernel<Host<f32>, graph::Add> {
+  static std::unique_ptr<host::Stage> build(host::Program& program, const graph::Stage& stage, int index);
+  static constexpr host::Make make{build, host::mask_of<graph::Relu>};
+};
+
+}  // namespace convoy::exec
+
+#if CONVOY_DEFINITIONS
+
+namespace convoy::exec::host {
+
+/// A ReLU or an addition (with or without ReLU) that leads its stage.
+class ElementwiseStage final : public Stage {
+ public:
+  ElementwiseStage(Program& p, const graph::Stage& stage, int index)
+      : index_(index),
+        inputs_(p.node(stage.leader).inputs),
+        relu_(p.find<graph::Relu>(stage) >= 0),
+        value_(p.yield(stage.output, index)) {
+    value_.takes_second = true;
+    for (int i = 0; i < inputs_; ++i) {
+      input_[i] = p.from(stage.leader, i);
+      source_[i] = value_.is_blocked ? p.blocked(input_[i], index, index)
+                                     : Conversion(p.plain_view(input_[i]), p.plain_view(input_[i]));
+      p.keep(p.value(input_[i]), index);
+    }
+  }
+  void plan_backward(Program& p) override {
+    for (int i = 0; i < inputs_; ++i)
+      contribution_[i] = p.contribute(input_[i], true, p.backward_time(index_));
+  }
+  void bind(Program& p) override {
+    for (int i = 0; i < inputs_; ++i) {
+      source_[i].bind(p);
+      contribution_[i].bind(p);
+    }
+    y_ = p.address(value_.data.place);
+    dy_ = p.address(value_.gradient);
+    second_ = p.address(value_.second);
+  }
+  void forward(Program& p) override {
+    const float* x[2] = {};
+    for (int i = 0; i < inputs_; ++i) {
+      source_[i].run();
+      x[i] = p.address(source_[i].to().place);
+    }
+    if (inputs_ == 1)
+      for_each_share<ReluLoop>(p.threads(), value_.elements(), x[0], y_);
+    else
+      for_each_share<AddLoop>(p.threads(), value_.elements(), x[0], x[1], y_, relu_);
+  }
+  void backward(Program& p) override {
+    for (int i = 0; i < inputs_; ++i)
+      if (contribution_[i])
+        for_each_share<PassLoop>(p.threads(), value_.elements(), dy_, second_,
+                                 relu_ ? static_cast<const float*>(y_) : nullptr, contribution_[i].pointer(),
+                                 contribution_[i].accumulates());
+  }
+
+ private:
+  int index_, inputs_;
+  int input_[2] = {-1, -1};
+  bool relu_;
+  Value& value_;
+  Conversion source_[2];
+  Contribution contribution_[2];
+  float* y_ = nullptr;
+  const float* dy_ = nullptr;
+  const float* second_ = nullptr;
+};
+
+}  // namespace convoy::exec::host
+
+namespace convoy::exec {
+
+CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Relu>::build(host::Program& program,
+                                                                                   const graph::Stage& stage,
+                                                                                   int index) {
+  return std::make_unique<host::ElementwiseStage>(program, stage, index);
+}
+
+CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Add>::build(host::Program& program,
+                                                                                  const graph::Stage& stage,
+                                                                                  int index) {
+  return std::make_unique<host::ElementwiseStage>(program, stage, index);
+}
+
+}  // namespace convoy::exec
+
+#endif

@@ -1,0 +1,105 @@
+// Max and average pooling.
+#pragma once
+
+#include <convoy/exec/host/computation.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <convoy/exec/host/kernel/pooling.hpp>
+#include <convoy/exec/host/program.hpp>
+#endif
+
+namespace convoy::exec {
+
+template <>
+struct Kernel<Host<f32>, graph::MaxPool> {
+  static std::unique_ptr<host::Stage> build(host::Program& program, const graph::Stage& stage, int index);
+  static constexpr host::Make make{build, 0};
+};
+template <>
+struct Kernel<Host<f32>, graph::AvgPool> {
+  static std::unique_ptr<host::Stage> build(host::Program& program, const graph::Stage& stage, int index);
+  static constexpr host::Make make{build, 0};
+};
+
+}  // namespace convoy::exec
+
+#if CONVOY_DEFINITIONS
+
+namespace convoy::exec::host {
+
+class PoolStage final : public Stage {
+ public:
+  PoolStage(Program& p, const graph::Stage& stage, int index)
+      : index_(index),
+        input_(p.from(stage.leader, 0)),
+        max_(graph::is<graph::MaxPool>(p.node(stage.leader))),
+        value_(p.yield(stage.output, index)) {
+    task_.map = blocked_map(p.rows(), p.node(input_).shape, p.backend().lanes);
+    task_.out = value_.map;
+    task_.window =
+        max_ ? p.attributes<graph::MaxPool>(stage.leader) : p.attributes<graph::AvgPool>(stage.leader);
+    source_ = p.blocked(input_, index, index);
+    p.keep(p.value(input_), index);
+    if (max_)
+      winner_ = p.request(value_.elements() * static_cast<std::int64_t>(sizeof(std::int32_t)), index,
+                          value_.wants_gradient ? p.backward_time(index) : index);
+  }
+  void plan_backward(Program& p) override {
+    contribution_ = p.contribute(input_, true, p.backward_time(index_));
+  }
+  void bind(Program& p) override {
+    source_.bind(p);
+    contribution_.bind(p);
+    task_.winner = reinterpret_cast<std::int32_t*>(p.address(winner_));
+    y_ = p.address(value_.data.place);
+    dy_ = p.address(value_.gradient);
+  }
+  void forward(Program& p) override {
+    source_.run();
+    task_.x = p.address(source_.to().place);
+    task_.y = y_;
+    if (max_)
+      pool<MaxPoolLoop>(task_, p.threads());
+    else
+      pool<AveragePoolLoop>(task_, p.threads());
+  }
+  void backward(Program& p) override {
+    if (!contribution_) return;
+    task_.x = contribution_.pointer();
+    task_.y = dy_;
+    task_.accumulate = contribution_.accumulates();
+    if (max_)
+      pool<MaxPoolBackwardLoop>(task_, p.threads());
+    else
+      pool<AveragePoolBackwardLoop>(task_, p.threads());
+  }
+
+ private:
+  int index_, input_;
+  bool max_;
+  Value& value_;
+  Conversion source_;
+  Contribution contribution_;
+  Place winner_;
+  PoolTask task_;
+  float* y_ = nullptr;
+  float* dy_ = nullptr;
+};
+
+}  // namespace convoy::exec::host
+
+namespace convoy::exec {
+
+CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::MaxPool>::build(
+    host::Program& program, const graph::Stage& stage, int index) {
+  return std::make_unique<host::PoolStage>(program, stage, index);
+}
+
+CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::AvgPool>::build(
+    host::Program& program, const graph::Stage& stage, int index) {
+  return std::make_unique<host::PoolStage>(program, stage, index);
+}
+
+}  // namespace convoy::exec
+
+#endif

@@ -1,0 +1,46 @@
+// Batch normalisation (Ioffe and Szegedy, 2015).
+#pragma once
+
+#include <convoy/graph/price.hpp>
+#include <convoy/graph/tracer.hpp>
+
+namespace convoy::graph {
+
+struct BatchNormOptions {
+  float epsilon = 1e-5f;
+  float momentum = 0.1f;
+  bool frozen = false;
+  std::string_view name = {};
+};
+
+struct BatchNorm {
+  static constexpr std::string_view name = "batch_norm";
+  /// y = (x - mean) / sqrt(variance + epsilon) * weight + bias; running += momentum * (batch - running).
+  struct Attributes {
+    float epsilon = 0, momentum = 0;
+  };
+
+  template <class G>
+  struct Verb {
+    /// Normalises each channel over the batch and the map.
+    constexpr Tensor batch_norm(Tensor x, BatchNormOptions o = {}) {
+      auto& g = static_cast<G&>(*this);
+      Node node = g.begin(G::template index<BatchNorm>, o.name);
+      g.attributes(node, Attributes{o.epsilon, o.momentum});
+      if (!g.image(x)) return g.abandon(node, x);
+      node.shape = x.shape;
+      node.kind = Kind::image;
+      const int channels = x.shape[0];
+      g.own(node, "weight", {channels}, {.init = Init::ones, .group = undecayed(o.frozen)});
+      g.own(node, "bias", {channels}, {.init = Init::zeros, .group = undecayed(o.frozen)});
+      g.statistic(node, "running_mean", {channels}, 0.0f);
+      g.statistic(node, "running_var", {channels}, 1.0f);
+      return g.place(node, x);
+    }
+  };
+
+  static constexpr Price price(const Graph& g, int n) { return priced_elementwise(g, n, 7, 11); }
+  static constexpr Saves saves(const Graph&, int) { return {.inputs = 1}; }
+};
+
+}  // namespace convoy::graph

@@ -1,0 +1,31 @@
+// Flatten: any value as a row.
+#pragma once
+
+#include <convoy/graph/price.hpp>
+#include <convoy/graph/tracer.hpp>
+
+namespace convoy::graph {
+
+struct Flatten {
+  static constexpr std::string_view name = "flatten";
+  /// A value in plain layout is the memory of its input.
+  static constexpr bool view = true;
+
+  template <class G>
+  struct Verb {
+    /// [a, b, c] to [a * b * c], in canonical order.
+    constexpr Tensor flatten(Tensor x, NameOption o = {}) {
+      auto& g = static_cast<G&>(*this);
+      Node node = g.begin(G::template index<Flatten>, o.name);
+      node.shape = {static_cast<int>(x.shape.size())};
+      node.kind = Kind::row;
+      g.real(x);
+      return g.place(node, x);
+    }
+  };
+
+  static constexpr Price price(const Graph&, int) { return {}; }
+  static constexpr Saves saves(const Graph&, int) { return {}; }
+};
+
+}  // namespace convoy::graph

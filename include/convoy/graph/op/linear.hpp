@@ -1,0 +1,66 @@
+// Linear layers.
+#pragma once
+
+#include <convoy/graph/price.hpp>
+#include <convoy/graph/tracer.hpp>
+
+namespace convoy::graph {
+
+struct LinearOptions {
+  int features = 0;  ///< of the output
+  bool bias = true;
+  bool frozen = false;
+  std::string_view name = {};
+};
+
+struct Linear {
+  static constexpr std::string_view name = "linear";
+
+  template <class G>
+  struct Verb {
+    /// y = W x + b over the last axis of a row or a sequence.
+    constexpr Tensor linear(Tensor x, LinearOptions o) {
+      auto& g = static_cast<G&>(*this);
+      Node node = g.begin(G::template index<Linear>, o.name);
+      if (!accepts(g, node, x, o)) return g.abandon(node, x);
+      const int in = x.shape.last();
+      g.own(node, "weight", {o.features, in}, {Init::fan_in_uniform, in, o.features, decayed(o.frozen)});
+      return finish(g, node, x, o);
+    }
+
+    /// The same with a weight of the model's own, [features, in]: a decoder tied to an embedding, say.
+    constexpr Tensor linear(Tensor x, Handle weight, LinearOptions o = {}) {
+      auto& g = static_cast<G&>(*this);
+      if (o.features == 0) o.features = weight.shape[0];
+      Node node = g.begin(G::template index<Linear>, o.name);
+      if (!accepts(g, node, x, o)) return g.abandon(node, x);
+      const Shape needed{o.features, x.shape.last()};
+      if (!(weight.shape == needed))
+        return g.report(Common::parameter_does_not_fit, weight.shape, needed), g.abandon(node, x);
+      g.use(node, weight);
+      return finish(g, node, x, o);
+    }
+
+   private:
+    static constexpr bool accepts(G& g, Node& node, Tensor x, const LinearOptions& o) {
+      node.shape = x.shape;
+      node.kind = x.kind;
+      return g.features(x) && g.positive({o.features});
+    }
+    static constexpr Tensor finish(G& g, Node& node, Tensor x, const LinearOptions& o) {
+      node.shape.extent[node.shape.rank - 1] = o.features;
+      if (o.bias)
+        g.own(node, "bias", {o.features},
+              {Init::fan_in_uniform, x.shape.last(), o.features, undecayed(o.frozen)});
+      return g.place(node, x);
+    }
+  };
+
+  static constexpr Price price(const Graph& g, int n) {
+    const std::int64_t macs = g.nodes[n].shape.size() * g.shape_of_input(n, 0).last();
+    return priced_products(g, n, macs, macs);
+  }
+  static constexpr Saves saves(const Graph&, int) { return {.inputs = 1}; }
+};
+
+}  // namespace convoy::graph

@@ -1,0 +1,313 @@
+// Tracer: what a builder is beneath the operations. It names and numbers nodes, fills tables, keeps scopes,
+// and records the first fault (at run time: throws it). Runs in constant expressions and at run time alike.
+#pragma once
+
+#include <bit>
+#include <string_view>
+#include <type_traits>
+
+#include <convoy/graph/fault.hpp>
+#include <convoy/graph/node.hpp>
+
+namespace convoy::graph {
+
+/// A value inside a model under construction.
+struct Tensor {
+  int node = -1;
+  Shape shape;
+  Kind kind = Kind::number;
+  DType dtype = DType::f32;
+};
+
+/// Class indices inside a model under construction, one a row or one a position; without a gradient.
+struct Label {
+  int node = -1;
+  int classes = 0;
+  Shape shape;
+};
+
+/// A parameter inside a model under construction. Several operations may use it: its gradient is the sum.
+struct Handle {
+  int index = -1;
+  Shape shape;
+};
+
+/// How a parameter starts and is trained.
+struct ParameterOptions {
+  Init init = Init::zeros;
+  int fan_in = 1, fan_out = 1;  ///< for the inits that scale by them
+  Group group = Group::decay;
+};
+
+struct NameOption {
+  std::string_view name = {};
+};
+
+/// Where the tables of a trace go; all null on the first run, which counts.
+struct Tables {
+  Node* nodes = nullptr;
+  int* edges = nullptr;
+  int* uses = nullptr;
+  std::uint32_t* words = nullptr;
+  const CustomCalls** calls = nullptr;
+  Parameter* parameters = nullptr;
+  Statistic* statistics = nullptr;
+  Output* outputs = nullptr;
+  Metric* metrics = nullptr;
+  int* losses = nullptr;
+};
+
+class Tracer {
+ public:
+  /// Throws a fault at run time as ModelError; the list of operations supplies it.
+  using Raise = void (*)(const Fault&);
+
+  constexpr Tracer(const Tables& tables, const std::string_view* operation_names, int operations, Raise raise)
+      : tables_(tables), operation_names_(operation_names), operations_(operations), raise_(raise) {}
+
+  /// A parameter of the model's own, which operations use by its handle. Named within the scopes.
+  constexpr Handle parameter(std::string_view name, Shape shape, ParameterOptions o = {}) {
+    last_ = within(name);
+    check_name({});
+    for (int i = 0; i < shape.rank; ++i)
+      if (shape[i] <= 0) report(Common::extent_is_not_positive, shape);
+    return add_parameter(last_, shape, o);
+  }
+
+  /// Declares what is minimised: the mean over what counts, rows or labels. Several losses are summed.
+  constexpr void loss(Tensor x) {
+    if (x.shape.rank != 0) {
+      last_ = Name("loss");
+      report(Common::loss_is_not_a_number, x.shape);
+    }
+    push(tables_.losses, counts_.losses, x.node);
+  }
+
+  /// Hands a value out under a name.
+  constexpr void output(std::string_view name, Tensor x) {
+    push(tables_.outputs, counts_.outputs, Output{Name(name), x.node});
+  }
+
+  class Scope;
+  /// Nests names: what is built while the returned guard lives is named `name.`...
+  [[nodiscard]] constexpr Scope scope(std::string_view name);
+  [[nodiscard]] constexpr Scope scope(int index);
+
+  // --- for operations: begin, then what the node has, then place ---
+
+  /// A node of operation `op`, named by its own name, or by its operation and number, within the scopes.
+  constexpr Node begin(int op, std::string_view given) {
+    Node node;
+    node.op = op;
+    node.input = counts_.edges;
+    node.use = counts_.uses;
+    node.statistic = counts_.statistics;
+    node.word = counts_.words;
+    if (given.empty())
+      last_ = within(Name(operation_names_[op]).append(".").append(unnamed_[depth_][op]++));
+    else
+      last_ = within(given);
+    check_name(".running_mean");
+    node.name = last_;
+    return node;
+  }
+
+  template <class A>
+  constexpr void attributes(Node& node, const A& values) {
+    const auto packed = std::bit_cast<Words<A>>(values);
+    for (const std::uint32_t word : packed.word) push(tables_.words, counts_.words, word);
+    node.words = counts_.words - node.word;
+  }
+
+  /// Makes a parameter of the node's own, named `node.suffix`.
+  constexpr Handle own(Node& node, std::string_view suffix, Shape shape, const ParameterOptions& o) {
+    const Handle made = add_parameter(suffixed(node.name, suffix), shape, o);
+    use(node, made);
+    return made;
+  }
+
+  /// Uses a parameter as the node's next.
+  constexpr void use(Node& node, Handle parameter) {
+    push(tables_.uses, counts_.uses, parameter.index);
+    ++node.uses;
+  }
+
+  constexpr void statistic(Node& node, std::string_view suffix, Shape shape, float start) {
+    push(tables_.statistics, counts_.statistics, Statistic{suffixed(node.name, suffix), shape, start});
+    ++node.statistics;
+  }
+
+  constexpr void call(Node& node, const CustomCalls* calls) {
+    node.call = counts_.calls;
+    push(tables_.calls, counts_.calls, calls);
+  }
+
+  constexpr void add_metric(std::string_view name, MetricCall measure, const int* inputs, int count) {
+    Metric metric{Name(name), counts_.edges, count, measure};
+    for (int i = 0; i < count; ++i) push(tables_.edges, counts_.edges, inputs[i]);
+    push(tables_.metrics, counts_.metrics, metric);
+  }
+
+  /// Reads the value of node `from` as the node's next input.
+  constexpr void edge(Node& node, int from) {
+    push(tables_.edges, counts_.edges, from);
+    ++node.inputs;
+  }
+
+  template <class... Inputs>
+  constexpr Tensor place(Node& node, Inputs... x) {
+    (edge(node, x.node), ...);
+    push(tables_.nodes, counts_.nodes, node);
+    return {counts_.nodes - 1, node.shape, node.kind, node.dtype};
+  }
+
+  /// Goes on after a fault, so that the first one is the one reported.
+  constexpr Tensor abandon(Node& node, Tensor x) {
+    node.shape = x.shape;
+    node.kind = x.kind;
+    return place(node, x);
+  }
+
+  /// Fault `which` of operation `op`, at the node that was begun last.
+  constexpr void report(int op, int which, Shape left, Shape right = {}) {
+    if (fault_.op != Fault::none) return;
+    fault_ = {op, which, last_, left, right};
+    if (!std::is_constant_evaluated()) raise_(fault_);
+  }
+  constexpr void report(Common which, Shape left, Shape right = {}) {
+    report(Fault::common, static_cast<int>(which), left, right);
+  }
+
+  /// Whether `x` holds numbers that have a gradient; reports it if not.
+  constexpr bool real(Tensor x) {
+    if (x.dtype == DType::f32) return true;
+    report(Common::input_is_of_another_dtype, x.shape);
+    return false;
+  }
+  constexpr bool image(Tensor x) {
+    if (x.kind != Kind::image) return report(Common::input_is_not_an_image, x.shape), false;
+    return real(x);
+  }
+  /// Whether `x` is a row or a sequence, whose last extent is its features.
+  constexpr bool features(Tensor x) {
+    if (x.kind == Kind::image || x.kind == Kind::number)
+      return report(Common::input_is_an_image, x.shape), false;
+    return real(x);
+  }
+  constexpr bool positive(Shape extents) {
+    for (int i = 0; i < extents.rank; ++i)
+      if (extents[i] <= 0) return report(Common::extent_is_not_positive, extents), false;
+    return true;
+  }
+
+  /// The first fault of the model, the absence of a loss included.
+  constexpr Fault fault() const {
+    if (fault_.op == Fault::none && counts_.losses == 0)
+      return {Fault::common, static_cast<int>(Common::no_loss), {}, {}, {}};
+    return fault_;
+  }
+  constexpr const Counts& counts() const { return counts_; }
+
+ private:
+  static constexpr int max_depth = 16, max_operations = 64;
+
+  // Functions and no template: clang 14 does not instantiate one while it evaluates.
+  static constexpr void push(int* table, int& count, int value) {
+    if (table != nullptr) table[count] = value;
+    ++count;
+  }
+  static constexpr void push(std::uint32_t* table, int& count, std::uint32_t value) {
+    if (table != nullptr) table[count] = value;
+    ++count;
+  }
+  static constexpr void push(Node* table, int& count, const Node& value) {
+    if (table != nullptr) table[count] = value;
+    ++count;
+  }
+  static constexpr void push(Parameter* table, int& count, const Parameter& value) {
+    if (table != nullptr) table[count] = value;
+    ++count;
+  }
+  static constexpr void push(Statistic* table, int& count, const Statistic& value) {
+    if (table != nullptr) table[count] = value;
+    ++count;
+  }
+  static constexpr void push(Output* table, int& count, const Output& value) {
+    if (table != nullptr) table[count] = value;
+    ++count;
+  }
+  static constexpr void push(Metric* table, int& count, const Metric& value) {
+    if (table != nullptr) table[count] = value;
+    ++count;
+  }
+  static constexpr void push(const CustomCalls** table, int& count, const CustomCalls* value) {
+    if (table != nullptr) table[count] = value;
+    ++count;
+  }
+
+  constexpr Name within(std::string_view name) const {
+    Name full = path_;
+    if (!full.empty()) full.append(".");
+    return full.append(name);
+  }
+  static constexpr Name suffixed(const Name& name, std::string_view suffix) {
+    Name full = name;
+    return full.append(".").append(suffix);
+  }
+  constexpr void check_name(std::string_view suffix) {
+    if (!last_.overflow && last_.length + static_cast<int>(suffix.size()) < Name::capacity) return;
+    last_.overflow = false;
+    report(Common::name_too_long, {});
+  }
+  constexpr Handle add_parameter(const Name& name, Shape shape, const ParameterOptions& o) {
+    push(tables_.parameters, counts_.parameters,
+         Parameter{name, shape, o.fan_in, o.fan_out, o.init, o.group});
+    return {counts_.parameters - 1, shape};
+  }
+
+  Tables tables_;
+  const std::string_view* operation_names_;
+  int operations_;
+  Raise raise_;
+  Counts counts_{};
+  Fault fault_{};
+  Name path_{}, last_{};
+  int depth_ = 0;
+  int unnamed_[max_depth][max_operations] = {};
+};
+
+class Tracer::Scope {
+ public:
+  constexpr Scope(Tracer& tracer, const Name& path) : tracer_(tracer), outer_(tracer.path_) {
+    tracer_.path_ = path;
+    if (tracer_.depth_ + 1 >= max_depth) {
+      tracer_.last_ = path;
+      tracer_.report(Common::scopes_too_deep, {});
+      return;
+    }
+    entered_ = true;
+    ++tracer_.depth_;
+    for (int i = 0; i < tracer_.operations_; ++i) tracer_.unnamed_[tracer_.depth_][i] = 0;
+  }
+  constexpr ~Scope() {
+    tracer_.path_ = outer_;
+    if (entered_) --tracer_.depth_;
+  }
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+ private:
+  Tracer& tracer_;
+  Name outer_;
+  bool entered_ = false;
+};
+
+constexpr Tracer::Scope Tracer::scope(std::string_view name) { return Scope(*this, within(name)); }
+constexpr Tracer::Scope Tracer::scope(int index) { return Scope(*this, within(Name().append(index))); }
+
+/// Learnt with weight decay, or not at all.
+constexpr Group decayed(bool frozen) { return frozen ? Group::frozen : Group::decay; }
+/// Learnt without weight decay, or not at all.
+constexpr Group undecayed(bool frozen) { return frozen ? Group::frozen : Group::no_decay; }
+
+}  // namespace convoy::graph
