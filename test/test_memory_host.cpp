@@ -13,18 +13,37 @@ TEST_CASE("sums of squares are the same bits for every width of vectors") {
   for (const std::int64_t n : {0, 1, 15, 16, 17, 4095, 4096, 4097, 10000}) {
     std::vector<float> values(static_cast<std::size_t>(n));
     for (float& value : values) value = random.normal();
-    double narrow = 0, middle = 0, wide = 0, exact = 0;
-    memory::detail::SumSquaresLoop::run<4>(values.data(), n, &narrow);
-    memory::detail::SumSquaresLoop::run<8>(values.data(), n, &middle);
-    memory::detail::SumSquaresLoop::run<16>(values.data(), n, &wide);
+    double narrow[3] = {}, middle[3] = {}, wide[3] = {}, exact = 0;  // of blocks
+    memory::detail::SumSquaresLoop::run<4>(values.data(), n, narrow);
+    memory::detail::SumSquaresLoop::run<8>(values.data(), n, middle);
+    memory::detail::SumSquaresLoop::run<16>(values.data(), n, wide);
     for (const float value : values) exact += static_cast<double>(value) * static_cast<double>(value);
-    CHECK(narrow == middle);
-    CHECK(narrow == wide);
-    CHECK(narrow == doctest::Approx(exact).epsilon(1e-12));
+    for (int block = 0; block < 3; ++block) {
+      CHECK(narrow[block] == middle[block]);
+      CHECK(narrow[block] == wide[block]);
+    }
+    CHECK(narrow[0] + narrow[1] + narrow[2] == doctest::Approx(exact).epsilon(1e-12));
     memory::Host host;
     double scaled = 1;
     host.sum_squares(values.data(), n, 3.0f, &scaled);
     CHECK(scaled == doctest::Approx(1 + 9 * exact).epsilon(1e-12));
+  }
+}
+
+TEST_CASE("sums of squares are the same bits for every number of threads") {
+  Philox random(2);
+  for (const std::int64_t n : {40000, 1 << 20, (1 << 20) + 4097, 3000001}) {
+    std::vector<float> values(static_cast<std::size_t>(n));
+    for (float& value : values) value = random.normal();
+    memory::Host alone;
+    double one = 0;
+    alone.sum_squares(values.data(), n, 0.3f, &one);
+    for (const int threads : {2, 3, 5}) {
+      memory::Host team(std::pmr::new_delete_resource(), threads);
+      double many = 0;
+      team.sum_squares(values.data(), n, 0.3f, &many);
+      CHECK(many == one);
+    }
   }
 }
 

@@ -9,6 +9,7 @@
 #include <convoy/memory/buffer.hpp>
 #include <convoy/memory/space.hpp>
 #include <convoy/parallel/simd.hpp>
+#include <convoy/parallel/team.hpp>
 
 namespace convoy::memory {
 
@@ -19,8 +20,9 @@ namespace detail {
 struct SumSquaresLoop {
   static constexpr std::int64_t lanes = 16, block = 4096;
 
+  // Writes the sum of each block.
   template <int W>
-  CONVOY_INLINE static void run(const float* values, std::int64_t n, double* sum) {
+  CONVOY_INLINE static void run(const float* values, std::int64_t n, double* sums_of_blocks) {
     constexpr int width = W / 2, parts = static_cast<int>(lanes) / width;
     using Wide = simd::Vec<double, width>;
     using Narrow = simd::Vec<float, width>;
@@ -43,23 +45,47 @@ struct SumSquaresLoop {
         lane[(i - begin) & (lanes - 1)] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
       double total = 0;
       for (const double x : lane) total += x;
-      *sum += total;
+      *sums_of_blocks++ = total;
     }
   }
 };
 
+// The blocks' sums one after the other, whichever thread made them.
+inline double sum_squares(const float* values, std::int64_t n, int threads) {
+  // A team takes so many blocks at a time, so that their sums fit on the stack.
+  constexpr std::int64_t block = SumSquaresLoop::block, blocks_at_once = 256;
+  // Below this many elements waking a team costs more than the pass itself.
+  constexpr std::int64_t worth_a_team = 1 << 15;
+  double sum = 0;
+  while (n > 0) {
+    const std::int64_t now = std::min(n, blocks_at_once * block);
+    double sums[blocks_at_once];
+    parallel(now < worth_a_team ? 1 : threads, [&](int thread, int team) {
+      const Range mine = share(now, thread, team, block);
+      simd::run<SumSquaresLoop>(values + mine.begin, mine.size(), sums + mine.begin / block);
+    });
+    for (std::int64_t b = 0; b * block < now; ++b) sum += sums[b];
+    values += now;
+    n -= now;
+  }
+  return sum;
+}
+
 }  // namespace detail
 
-/// Memory of this process, from a memory resource (shared segments, say).
+/// Memory of this process, from a memory resource (shared segments, say), and the threads that work on it.
 class Host {
  public:
   static constexpr std::string_view name = "host";
   static constexpr bool addressable = true;
 
-  explicit Host(std::pmr::memory_resource* resource = std::pmr::new_delete_resource())
-      : resource_(resource) {}
+  explicit Host(std::pmr::memory_resource* resource = std::pmr::new_delete_resource(), int threads = 1)
+      : resource_(resource), threads_(threads) {}
 
   std::pmr::memory_resource* resource() const { return resource_; }
+  /// How many threads sums and optimizers use.
+  int threads() const { return threads_; }
+  void set_threads(int threads) { threads_ = threads; }
 
   void* allocate(std::size_t bytes) {
     void* made = resource_->allocate(bytes, alignment);
@@ -77,9 +103,7 @@ class Host {
   void read(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
 
   void sum_squares(const float* p, std::int64_t n, float factor, double* sum) {
-    double squares = 0;
-    simd::run<detail::SumSquaresLoop>(p, n, &squares);
-    *sum += static_cast<double>(factor) * static_cast<double>(factor) * squares;
+    *sum += static_cast<double>(factor) * static_cast<double>(factor) * detail::sum_squares(p, n, threads_);
   }
 
   Ready mark() { return {}; }
@@ -88,6 +112,7 @@ class Host {
 
  private:
   std::pmr::memory_resource* resource_;
+  int threads_;
 };
 
 static_assert(Space<Host>);
