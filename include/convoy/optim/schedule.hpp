@@ -4,12 +4,27 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <string_view>
 
 #include <convoy/core/error.hpp>
 
 namespace convoy::optim {
 
 enum class Decay : unsigned char { none, linear, cosine, steps };
+
+constexpr std::string_view name_of(Decay decay) {
+  switch (decay) {
+    case Decay::none:
+      return "none";
+    case Decay::linear:
+      return "linear";
+    case Decay::cosine:
+      return "cosine";
+    case Decay::steps:
+      return "steps";
+  }
+  return "?";
+}
 
 /// The factor on the learning rate at each step: a linear warm-up from 1/warmup, then a decay over the
 /// remaining steps.
@@ -20,6 +35,15 @@ struct Schedule {
   std::int64_t every = 0;         ///< steps between reductions, for Decay::steps
   float gamma = 0.1f;             ///< the reduction, for Decay::steps
   bool scale_with_world = false;  ///< multiplies the rate by the world size (the linear scaling rule)
+
+  static constexpr void fields(auto& self, auto&& field) {
+    field("warmup", self.warmup);
+    field("decay", self.decay);
+    field("total", self.total);
+    field("every", self.every);
+    field("gamma", self.gamma);
+    field("scale_with_world", self.scale_with_world);
+  }
 
   /// The factor at `step`, counting from 0, for a world of `world` ranks.
   double factor(std::int64_t step, int world) const {
