@@ -1,0 +1,115 @@
+// Groups: which parameters are updated in which way, as PyTorch's parameter groups.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <convoy/core/compiled.hpp>
+#include <convoy/core/error.hpp>
+
+namespace convoy::optim {
+
+/// What differs for the parameters whose names match.
+struct GroupOptions {
+  std::string match = "*";                 ///< their names; * stands for any characters, also dots
+  float lr_scale = 1;                      ///< times the learning rate
+  std::optional<float> weight_decay = {};  ///< instead of the rule's own, for biases and norms too; none: as
+                                           ///< without the group
+  bool frozen = false;                     ///< not updated, and not part of any norm
+
+  static constexpr void fields(auto& self, auto&& field) {
+    field("match", self.match);
+    field("lr_scale", self.lr_scale);
+    field("weight_decay", self.weight_decay);
+    field("frozen", self.frozen);
+  }
+};
+
+/// A parameter as groups see it.
+struct GroupedParameter {
+  std::string_view name;
+  bool decays = true;  ///< by default: weights do, biases and norms do not
+};
+
+/// How some parameters are updated.
+struct Group {
+  float lr_scale = 1;
+  std::optional<float> weight_decay = {};  ///< none: the rule's own
+  bool frozen = false;
+  friend bool operator==(const Group&, const Group&) = default;
+};
+
+/// The different ways, and which of them each parameter has.
+struct Groups {
+  std::vector<Group> list;
+  std::vector<int> of;
+};
+
+/// Whether a name is what a pattern stands for, in which * is any number of any characters.
+constexpr bool matches(std::string_view pattern, std::string_view name) {
+  std::size_t p = 0, n = 0, star = pattern.size(), from = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      from = n;
+    } else if (p < pattern.size() && pattern[p] == name[n]) {
+      ++p;
+      ++n;
+    } else if (star < pattern.size()) {  // the last star takes one character more
+      p = star + 1;
+      n = ++from;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+/// A parameter belongs to the first group that matches its name. Weights decay by default, biases and norms
+/// do not unless `decay_all`. Throws ConfigError for a group that matches no parameter, whose learning rate's
+/// scale or whose weight decay is negative.
+Groups group(std::span<const GroupedParameter> parameters, std::span<const GroupOptions> options,
+             bool decay_all = false);
+
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION Groups group(std::span<const GroupedParameter> parameters,
+                             std::span<const GroupOptions> options, bool decay_all) {
+  Groups groups;
+  std::vector<bool> matched(options.size());
+  for (const GroupedParameter& parameter : parameters) {
+    Group own;
+    if (!parameter.decays && !decay_all) own.weight_decay = 0.0f;
+    bool placed = false;
+    for (std::size_t i = 0; i < options.size(); ++i) {
+      if (!matches(options[i].match, parameter.name)) continue;
+      matched[i] = true;
+      if (placed) continue;
+      placed = true;
+      own.lr_scale = options[i].lr_scale;
+      own.frozen = options[i].frozen;
+      if (options[i].weight_decay) own.weight_decay = options[i].weight_decay;
+    }
+    std::size_t at = 0;
+    while (at < groups.list.size() && groups.list[at] != own) ++at;
+    if (at == groups.list.size()) groups.list.push_back(own);
+    groups.of.push_back(static_cast<int>(at));
+  }
+  for (std::size_t i = 0; i < options.size(); ++i) {
+    const GroupOptions& o = options[i];
+    if (!matched[i]) fail<ConfigError>("group ", i, ": no parameter has a name like '", o.match, "'");
+    if (!(o.lr_scale >= 0))
+      fail<ConfigError>("group ", i, " ('", o.match, "'): the scale ", o.lr_scale,
+                        " of the learning rate is negative");
+    if (o.weight_decay && !(*o.weight_decay >= 0))
+      fail<ConfigError>("group ", i, " ('", o.match, "'): the weight decay ", *o.weight_decay,
+                        " is negative");
+  }
+  return groups;
+}
+#endif
+
+}  // namespace convoy::optim
