@@ -61,9 +61,9 @@ Data load(const examples::Options& options) {
 }
 
 optim::Any::Options optimizer(const examples::Options& o) {
-  if (o.optimizer == "sgd")
-    return optim::Sgd::Options{.lr = o.lr, .momentum = o.momentum, .weight_decay = o.weight_decay};
-  return optim::Adam::Options{.lr = o.lr, .weight_decay = o.weight_decay};
+  std::vector<optim::Setting> settings = {{"lr", o.lr}, {"weight_decay", o.weight_decay}};
+  if (o.optimizer == "sgd") settings.push_back({"momentum", o.momentum});
+  return optim::make(o.optimizer, settings);
 }
 
 std::int64_t total_steps(const examples::Options& o, std::size_t samples, int world) {
@@ -150,6 +150,12 @@ int threads_of(const examples::Options& o, int ranks, bool speak) {
   return threads;
 }
 
+std::vector<std::string> optimizers() {
+  std::vector<std::string> names;
+  for (const auto& rule : optim::rules()) names.emplace_back(rule.name);
+  return names;
+}
+
 int run(int argc, char** argv) {
   examples::Options o;
   int code = 0;
@@ -158,6 +164,7 @@ int run(int argc, char** argv) {
           {.models = {"resnet18", "resnet50", "resnet101"},
            .policies = {"none", "ring", "halving-doubling", "tree", "direct", "hierarchical", "native",
                         "auto", "sharded", "reproducible", "ps", "ps-async", "ps-stale"},
+           .optimizers = optimizers(),
            .image_sizes = {28, 224}},
           o, code))
     return code;

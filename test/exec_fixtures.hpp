@@ -14,7 +14,10 @@
 #include <convoy/exec/exec.hpp>
 #include <convoy/graph/dynamic.hpp>
 #include <convoy/models/resnet.hpp>
-#include <convoy/optim/optimizer.hpp>
+#include <convoy/optim/adam.hpp>
+#include <convoy/optim/any.hpp>
+#include <convoy/optim/arena.hpp>
+#include <convoy/optim/sgd.hpp>
 
 namespace exec_fixtures {
 
@@ -306,20 +309,24 @@ std::string resnet18_difference(double tolerance, double slack) {
 
 /// The losses before each of ten updates by an optimizer over the whole exchanged arena.
 template <class E>
-std::vector<double> ten_losses(const optim::Optimizer<optim::Any>& optimizer) {
+std::vector<double> ten_losses(const optim::Any::Options& options) {
   static_assert(std::is_same_v<typename E::Scalar, float>);
   E e(resnet18(), fixtures::resnet18_step::batch, {}, std::pmr::new_delete_resource());
   write_resnet18(e);
   const ResNetBatch batch;
   const int rows = fixtures::resnet18_step::batch;
-  const auto size = static_cast<std::size_t>(resnet18().sizes.exchanged);
-  std::vector<float> first(size), second(size), losses;
+  const Range all{0, resnet18().sizes.exchanged};
+  const optim::ArenaTensor tensor{all, {}, 0};
+  const optim::Group group;
+  memory::Host space;
+  optim::Arena<optim::Any> optimizer(space, options, {&tensor, 1}, {&group, 1});
+  optimizer.own({&all, 1});
   std::vector<double> result;
   for (int step = 1; step <= 10; ++step) {
     result.push_back(e.forward(batch, exec::Mode::train).loss / rows);
     e.backward(1.0 / rows, [](std::int64_t) {});
-    optimizer.apply(1, e.parameters().data(), e.gradients().data(), 1.0f, {first.data(), second.data()},
-                    static_cast<std::int64_t>(size), {.step = step, .lr = optimizer.lr(), .decay = true});
+    optimizer.begin(step, optimizer.optimizer().lr());
+    optimizer.update(all, 1.0f, e.parameters().data(), e.gradients().data());
   }
   return result;
 }
@@ -330,9 +337,8 @@ std::vector<double> ten_losses(const optim::Optimizer<optim::Any>& optimizer) {
 template <class E>
 std::string ten_losses_difference(double slack) {
   const fixtures::File file("resnet18_step.txt");
-  const auto check = [&](const std::string& name,
-                         const optim::Optimizer<optim::Any>& optimizer) -> std::string {
-    const auto given = ten_losses<E>(optimizer);
+  const auto check = [&](const std::string& name, const optim::Any::Options& options) -> std::string {
+    const auto given = ten_losses<E>(options);
     const auto &exact = file[name + "/losses"].values, &rounded = file[name + "/losses_float32"].values;
     for (std::size_t i = 0; i < 10; ++i) {
       double spread = 0;  // relative to the loss, the largest of the runs and of the steps so far
@@ -350,8 +356,8 @@ std::string ten_losses_difference(double slack) {
   sgd.lr = 0.01f;
   sgd.momentum = 0.9f;
   sgd.weight_decay = 1e-4f;
-  std::string found = check("adam", optim::Optimizer<optim::Any>{{adam}});
-  return found.empty() ? check("sgd", optim::Optimizer<optim::Any>{{sgd}}) : found;
+  std::string found = check("adam", adam);
+  return found.empty() ? check("sgd", sgd) : found;
 }
 
 }  // namespace exec_fixtures

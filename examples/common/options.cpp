@@ -38,7 +38,7 @@ bool parse(int argc, char** argv, const std::string& program, const Choices& cho
   app.add_option("--precision", o.precision, "Of activations and weights")->check(CLI::IsMember({"f32"}));
   app.add_option("--threads", o.threads, "Threads of one rank; 0: the processors there are, shared")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--optimizer", o.optimizer, "The update rule")->check(CLI::IsMember({"sgd", "adam"}));
+  app.add_option("--optimizer", o.optimizer, "The update rule")->check(CLI::IsMember(choices.optimizers));
   app.add_option("--lr", o.lr, "Learning rate")->check(CLI::PositiveNumber);
   app.add_flag("--scale-lr", o.scale_lr, "Multiply the learning rate by the world size");
   app.add_option("--warmup", o.warmup, "Steps of linear warm-up")->check(CLI::NonNegativeNumber);

@@ -51,7 +51,7 @@ struct Options {
 
 /// What of a trainer is compiled in, and so can be chosen.
 struct Choices {
-  std::vector<std::string> models, policies;
+  std::vector<std::string> models, policies, optimizers;
   std::vector<int> image_sizes;
 };
 

@@ -8,6 +8,7 @@
 #include <convoy/exec/reference/reference.hpp>
 #include <convoy/graph/dynamic.hpp>
 #include <convoy/models/resnet.hpp>
+#include <convoy/optim/registry.hpp>
 #include <convoy/train/trainer.hpp>
 
 #ifdef CONVOY_HAS_HOST

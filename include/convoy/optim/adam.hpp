@@ -2,6 +2,7 @@
 // decay, as torch.optim.Adam computes it.
 #pragma once
 
+#include <array>
 #include <cmath>
 
 #include <convoy/optim/rule.hpp>
@@ -10,21 +11,28 @@ namespace convoy::optim {
 
 struct Adam {
   struct Options {
+    using Rule = Adam;
     float lr = 1e-3f;
     float beta1 = 0.9f;
     float beta2 = 0.999f;
     float epsilon = 1e-8f;
     float weight_decay = 0;
-    bool decay_all =
-        false;  ///< decays biases and normalisation too, as PyTorch does with one parameter group
+    static constexpr void fields(auto& self, auto&& field) {
+      field("lr", self.lr);
+      field("beta1", self.beta1);
+      field("beta2", self.beta2);
+      field("epsilon", self.epsilon);
+      field("weight_decay", self.weight_decay);
+    }
   };
   struct Constants {
     float rate, keep1, take1, keep2, take2, epsilon, decay, correction2;
   };
   static constexpr std::string_view name = "adam";
   static constexpr int slots = 2;
+  static constexpr std::array<std::string_view, 2> slot_names = {"exp_avg", "exp_avg_sq"};
 
-  static Constants at(const Options& o, std::int64_t step, float lr, bool decay) {
+  CONVOY_HD static Constants at(const Options& o, std::int64_t step, float lr) {
     const double t = static_cast<double>(step);
     const double correction1 = 1 - std::pow(static_cast<double>(o.beta1), t);
     const double correction2 = 1 - std::pow(static_cast<double>(o.beta2), t);
@@ -34,7 +42,7 @@ struct Adam {
             o.beta2,
             1 - o.beta2,
             o.epsilon,
-            decay ? o.weight_decay : 0.0f,
+            o.weight_decay,
             static_cast<float>(1 / std::sqrt(correction2))};
   }
 

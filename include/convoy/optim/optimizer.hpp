@@ -1,119 +1,100 @@
-// Optimizer: a rule together with its options, as Trainer and parameter servers drive it; and optim::Any, the
-// rule that is chosen at run time.
+// Optimizer: a rule together with its options, as arenas drive it.
 #pragma once
 
-#include <array>
-#include <bit>
+#include <cstddef>
+#include <cstring>
+#include <functional>
 #include <string>
-#include <variant>
+#include <string_view>
 
-#include <convoy/core/compiled.hpp>
 #include <convoy/core/error.hpp>
-#include <convoy/optim/adam.hpp>
+#include <convoy/core/fields.hpp>
 #include <convoy/optim/apply.hpp>
-#include <convoy/optim/sgd.hpp>
+#include <convoy/optim/rule.hpp>
 
 namespace convoy::optim {
 
-/// The place of one pass in a run.
+/// The place of one pass in a run, and what its parameters are given.
 struct Pass {
-  std::int64_t step = 1;  ///< counting from 1
-  float lr = 0;           ///< after the schedule
-  bool decay = true;      ///< whether weight decay applies to these parameters
+  std::int64_t step = 1;   ///< counting from 1
+  float lr = 0;            ///< after schedule and group
+  float weight_decay = 0;  ///< of the group; ignored by rules without one
+  Norms norms = {};        ///< for rules that ask for them
 };
+
+/// Is told a field's name, its value as a text, and whether ranks must agree on it.
+using FieldVisit = std::function<void(std::string_view name, const std::string& text, bool agreed)>;
 
 /// The rule `R` with options.
 template <class R>
 class Optimizer {
-  static_assert(
-      Rule<R>,
-      "convoy: an optimizer must be an optim::Rule (see optim/rule.hpp), such as optim::Sgd or optim::Adam");
+  static_assert(is_rule<R>());
 
  public:
   using Options = typename R::Options;
 
+  /// Throws ConfigError where the learning rate or the weight decay is negative or not a number.
   explicit Optimizer(const Options& options) : options_(options) {
-    if (!(options.lr >= 0))
-      fail<ConfigError>("optimizer ", R::name, ": the learning rate ", options.lr, " is negative");
-    if (!(options.weight_decay >= 0))
-      fail<ConfigError>("optimizer ", R::name, ": the weight decay ", options.weight_decay, " is negative");
+    if (!(lr() >= 0)) fail<ConfigError>("optimizer ", R::name, ": the learning rate ", lr(), " is negative");
+    if (!(weight_decay() >= 0))
+      fail<ConfigError>("optimizer ", R::name, ": the weight decay ", weight_decay(), " is negative");
   }
 
-  std::string_view name() const { return R::name; }
-  int slots() const { return R::slots; }
-  float lr() const { return options_.lr; }
-  bool decays() const { return options_.weight_decay != 0; }
-  bool decays_all() const { return options_.decay_all; }
+  static constexpr std::string_view name() { return R::name; }
+  static constexpr int slots() { return R::slots; }
+  static constexpr bool has_weight_decay() {
+    return requires(const Options& o) { o.weight_decay; };
+  }
+  static constexpr bool per_tensor_norms() { return detail::WantsNorms<R>; }
+  static constexpr std::size_t constants_bytes() { return sizeof(typename R::Constants); }
 
-  /// Bytes that ranks compare: equal options give equal text.
-  std::string describe() const {
-    const auto k = R::at(options_, 1, options_.lr, true);
-    std::string text(R::name);
-    for (const float value : std::bit_cast<std::array<float, sizeof(k) / sizeof(float)>>(k))
-      text += concat(' ', value);
-    return text;
+  /// What checkpoints call a slot.
+  static std::string slot_name(int slot) {
+    if constexpr (requires { std::string_view(R::slot_names[0]); })
+      return std::string(R::slot_names[static_cast<std::size_t>(slot)]);
+    else
+      return concat("slot", slot);
   }
 
-  /// Updates `n` parameters from gradients times `scale` (null: zero gradients).
-  void apply(int threads, float* parameters, const float* gradients, float scale, std::array<float*, 2> state,
-             std::int64_t n, const Pass& pass) const {
-    optim::apply<R>(threads, parameters, gradients, scale, state, n,
-                    R::at(options_, pass.step, pass.lr, pass.decay));
+  float lr() const { return static_cast<float>(options_.lr); }
+  /// The rule's own, of groups that say nothing else; 0 without one.
+  float weight_decay() const {
+    if constexpr (has_weight_decay())
+      return static_cast<float>(options_.weight_decay);
+    else
+      return 0;
+  }
+
+  /// Visits `prefix` itself with the rule's name, then the options as `prefix.lr` and so on.
+  void for_each_text(std::string_view prefix, const FieldVisit& visit) const {
+    visit(prefix, std::string(R::name), true);
+    fields::for_each_text(prefix, options_, visit);
+  }
+
+  /// Writes what a pass needs, `constants_bytes()` of it.
+  void constants(void* into, const Pass& pass) const {
+    Options options = options_;
+    if constexpr (has_weight_decay())
+      options.weight_decay = static_cast<decltype(options.weight_decay)>(pass.weight_decay);
+    const auto made = [&] {
+      if constexpr (per_tensor_norms())
+        return R::at(options, pass.step, pass.lr, pass.norms);
+      else
+        return R::at(options, pass.step, pass.lr);
+    }();
+    std::memcpy(into, &made, sizeof made);
+  }
+
+  /// Updates `n` parameters from gradients times `scale` (null: zero gradients); see optim::apply.
+  void apply(int threads, float* parameters, const float* gradients, float scale, float* state,
+             std::int64_t stride, std::int64_t n, const void* constants) const {
+    typename R::Constants k;
+    std::memcpy(static_cast<void*>(&k), constants, sizeof k);
+    optim::apply<R>(threads, parameters, gradients, scale, state, stride, n, k);
   }
 
  private:
   Options options_;
 };
-
-/// Stands for a rule that is chosen at run time: `Trainer<Model, optim::Any, ...>` is compiled once for all
-/// of them.
-struct Any {
-  using Options = std::variant<Sgd::Options, Adam::Options>;
-};
-
-template <>
-class Optimizer<Any> {
- public:
-  using Options = Any::Options;
-
-  explicit Optimizer(const Options& options)
-      : chosen_(std::visit([](const auto& o) -> Chosen { return make(o); }, options)) {}
-
-  std::string_view name() const {
-    return std::visit([](const auto& o) { return o.name(); }, chosen_);
-  }
-  int slots() const {
-    return std::visit([](const auto& o) { return o.slots(); }, chosen_);
-  }
-  float lr() const {
-    return std::visit([](const auto& o) { return o.lr(); }, chosen_);
-  }
-  bool decays() const {
-    return std::visit([](const auto& o) { return o.decays(); }, chosen_);
-  }
-  bool decays_all() const {
-    return std::visit([](const auto& o) { return o.decays_all(); }, chosen_);
-  }
-  std::string describe() const {
-    return std::visit([](const auto& o) { return o.describe(); }, chosen_);
-  }
-  void apply(int threads, float* parameters, const float* gradients, float scale, std::array<float*, 2> state,
-             std::int64_t n, const Pass& pass) const {
-    std::visit([&](const auto& o) { o.apply(threads, parameters, gradients, scale, state, n, pass); },
-               chosen_);
-  }
-
- private:
-  using Chosen = std::variant<Optimizer<Sgd>, Optimizer<Adam>>;
-  static Optimizer<Sgd> make(const Sgd::Options& options) { return Optimizer<Sgd>(options); }
-  static Optimizer<Adam> make(const Adam::Options& options) { return Optimizer<Adam>(options); }
-
-  Chosen chosen_;
-};
-
-CONVOY_INSTANTIATE(void apply<Sgd>(int, float*, const float*, float, std::array<float*, 2>, std::int64_t,
-                                   const Sgd::Constants&));
-CONVOY_INSTANTIATE(void apply<Adam>(int, float*, const float*, float, std::array<float*, 2>, std::int64_t,
-                                    const Adam::Constants&));
 
 }  // namespace convoy::optim

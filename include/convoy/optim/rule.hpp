@@ -5,29 +5,156 @@
 #include <concepts>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
+#include <convoy/core/fields.hpp>
 #include <convoy/core/hd.hpp>
+#include <convoy/parallel/simd.hpp>
 
 namespace convoy::optim {
 
-/// What an optimizer must have:
-///   `Options`   an aggregate with defaults, `lr` and `weight_decay` among them;
-///   `name`      what ranks compare and logs print;
-///   `slots`     how many numbers of state each parameter has (0 to 2), starting at zero;
-///   `Constants` what one step needs, made on the host by `at(options, step, lr, decay)`, step counting from
-///   1; `update`    `template <class V> static void update(V& p, const V& g, V (&state)[slots], const
-///   Constants&)`, where
-///               V is float, or a vector type with + - * / and a scalar operand.
-template <class R>
-concept Rule = requires(const typename R::Options& options, std::int64_t step, float lr, bool decay, float& p,
-                        const float& g, float (&state)[R::slots > 0 ? R::slots : 1]) {
-  { options.lr } -> std::convertible_to<float>;
-  { options.weight_decay } -> std::convertible_to<float>;
-  { R::name } -> std::convertible_to<std::string_view>;
-  requires R::slots >= 0 && R::slots <= 2;
-  { R::at(options, step, lr, decay) } -> std::same_as<typename R::Constants>;
-  R::update(p, g, state, R::at(options, step, lr, decay));
+/// The Euclidean norms of one tensor, over all ranks.
+struct Norms {
+  float gradient = 0;   ///< of the gradient that the update takes, after clipping
+  float parameter = 0;  ///< before the update, dead taps included
 };
+
+namespace detail {
+
+template <class R>
+concept HasOptions = fields::Listed<typename R::Options>;
+
+template <class R>
+concept HasRate = requires(const typename R::Options& options) {
+  { options.lr } -> std::convertible_to<float>;
+};
+
+template <class R>
+concept HasName = requires {
+  { R::name } -> std::convertible_to<std::string_view>;
+};
+
+template <class R>
+concept HasSlots = requires {
+  { R::slots } -> std::convertible_to<int>;
+  requires R::slots >= 0;
+};
+
+template <class R>
+concept HasConstants = std::is_trivially_copyable_v<typename R::Constants>;
+
+template <class R>
+concept WantsNorms = requires {
+  requires R::per_tensor_norms;
+};
+
+template <class R>
+concept MakesConstants = requires(const typename R::Options& options, std::int64_t step, float lr) {
+  { R::at(options, step, lr) } -> std::same_as<typename R::Constants>;
+};
+
+template <class R>
+concept MakesConstantsFromNorms = requires(const typename R::Options& options, std::int64_t step, float lr,
+                                           const Norms& norms) {
+  { R::at(options, step, lr, norms) } -> std::same_as<typename R::Constants>;
+};
+
+template <class R, class V>
+concept UpdatesWithState = requires(V& p, const V& g, V (&state)[R::slots > 0 ? R::slots : 1],
+                                    const typename R::Constants& k) {
+  R::update(p, g, state, k);
+};
+
+template <class R, class V>
+concept UpdatesWithoutState = requires(V& p, const V& g, const typename R::Constants& k) {
+  R::update(p, g, k);
+};
+
+template <class R, class V>
+concept Updates = (R::slots > 0 && UpdatesWithState<R, V>) || (R::slots == 0 && UpdatesWithoutState<R, V>);
+
+}  // namespace detail
+
+/// What an optimizer must have:
+///   `Options`     an aggregate with defaults that lists its fields (core/fields.hpp), `lr` among them; one
+///                 named `weight_decay` is what groups of parameters change;
+///   `name`        what ranks compare and logs print;
+///   `slots`       how many numbers of state each parameter has, starting at zero;
+///   `Constants`   what one step needs, trivially copyable, made by `at(options, step, lr)`, step counting
+///                 from 1 and `lr` being the rate after schedule and group;
+///   `update`      `template <class V> static void update(V& p, const V& g, V (&state)[slots], const
+///                 Constants&)`, without `state` where there are no slots. V is float, or a vector type with
+///                 + - * / and a scalar operand. Zero gradients, zero state and no weight decay must leave p
+///                 as it is: dead taps are then left alone.
+///
+/// What it may have:
+///   `slot_names`        an array of `slots` names for checkpoints, such as PyTorch's; else "slot0", "slot1";
+///   `per_tensor_norms`  true: each tensor has constants of its own, `at(options, step, lr, norms)`, made
+///   once
+///                       the whole gradient is known.
+template <class R>
+concept Rule = detail::HasOptions<R> && fields::complete<typename R::Options> && detail::HasRate<R> &&
+               detail::HasName<R> && detail::HasSlots<R> && detail::HasConstants<R> &&
+               ((detail::WantsNorms<R> && detail::MakesConstantsFromNorms<R>) ||
+                (!detail::WantsNorms<R> && detail::MakesConstants<R>)) &&
+               detail::Updates<R, float>&& detail::Updates<R, simd::Vec<float, 4>>;
+
+/// Whether R is a Rule; if not, the one failing static_assert says what it lacks, and the value is false.
+template <class R>
+consteval bool is_rule() {
+  if constexpr (!detail::HasOptions<R>) {
+    static_assert(detail::HasOptions<R>,
+                  "convoy: an optimizer must have Options, an aggregate that lists its members in static "
+                  "fields(auto& self, auto&& field), as optim::Sgd and optim::Adam do");
+    return false;
+  } else if constexpr (!fields::complete<typename R::Options>) {
+    static_assert(fields::complete<typename R::Options>,
+                  "convoy: the list of fields of this optimizer's Options leaves a member out");
+    return false;
+  } else if constexpr (!detail::HasRate<R>) {
+    static_assert(detail::HasRate<R>,
+                  "convoy: an optimizer's Options must have a learning rate, float lr, which the schedule "
+                  "multiplies");
+    return false;
+  } else if constexpr (!detail::HasName<R>) {
+    static_assert(detail::HasName<R>,
+                  "convoy: an optimizer must have static constexpr std::string_view name, which ranks "
+                  "compare");
+    return false;
+  } else if constexpr (!detail::HasSlots<R>) {
+    static_assert(detail::HasSlots<R>,
+                  "convoy: an optimizer must say how many numbers of state a parameter has, in static "
+                  "constexpr int slots, 0 or more");
+    return false;
+  } else if constexpr (!detail::HasConstants<R>) {
+    static_assert(detail::HasConstants<R>,
+                  "convoy: an optimizer must have Constants, a trivially copyable type of what one step "
+                  "needs");
+    return false;
+  } else if constexpr (detail::WantsNorms<R> && !detail::MakesConstantsFromNorms<R>) {
+    static_assert(detail::MakesConstantsFromNorms<R>,
+                  "convoy: an optimizer with per_tensor_norms must make its Constants by static Constants "
+                  "at(const Options&, std::int64_t step, float lr, const optim::Norms&)");
+    return false;
+  } else if constexpr (!detail::WantsNorms<R> && !detail::MakesConstants<R>) {
+    static_assert(detail::MakesConstants<R>,
+                  "convoy: an optimizer must make its Constants by static Constants at(const Options&, "
+                  "std::int64_t step, float lr)");
+    return false;
+  } else if constexpr (!detail::Updates<R, float>) {
+    static_assert(detail::Updates<R, float>,
+                  "convoy: an optimizer must have template <class V> static void update(V& p, const V& g, V "
+                  "(&state)[slots], const Constants&), without state where slots is 0");
+    return false;
+  } else if constexpr (!detail::Updates<R, simd::Vec<float, 4>>) {
+    static_assert(detail::Updates<R, simd::Vec<float, 4>>,
+                  "convoy: an optimizer's update must be a template over V, which is float or a vector of "
+                  "floats");
+    return false;
+  } else {
+    return true;
+  }
+}
 
 /// sqrt(x) for x >= 0 in plain arithmetic, so that one function serves floats and vectors of them: a bit
 /// trick's first guess of 1/sqrt(x) and three steps of Newton's, which leave an error of at most 2 units in

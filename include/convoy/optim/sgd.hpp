@@ -2,27 +2,35 @@
 // and L2 weight decay, as torch.optim.SGD computes them.
 #pragma once
 
+#include <array>
+
 #include <convoy/optim/rule.hpp>
 
 namespace convoy::optim {
 
 struct Sgd {
   struct Options {
+    using Rule = Sgd;
     float lr = 0.01f;
     float momentum = 0.9f;
     float weight_decay = 0;
     bool nesterov = false;
-    bool decay_all =
-        false;  ///< decays biases and normalisation too, as PyTorch does with one parameter group
+    static constexpr void fields(auto& self, auto&& field) {
+      field("lr", self.lr);
+      field("momentum", self.momentum);
+      field("weight_decay", self.weight_decay);
+      field("nesterov", self.nesterov);
+    }
   };
   struct Constants {
     float lr, momentum, decay, ahead;
   };
   static constexpr std::string_view name = "sgd";
   static constexpr int slots = 1;
+  static constexpr std::array<std::string_view, 1> slot_names = {"momentum_buffer"};
 
-  static constexpr Constants at(const Options& o, std::int64_t, float lr, bool decay) {
-    return {lr, o.momentum, decay ? o.weight_decay : 0.0f, o.nesterov ? 1.0f : 0.0f};
+  CONVOY_HD static constexpr Constants at(const Options& o, std::int64_t, float lr) {
+    return {lr, o.momentum, o.weight_decay, o.nesterov ? 1.0f : 0.0f};
   }
 
   /// g' = g + decay p;  v = momentum v + g';  p -= lr (v, or g' + momentum v with Nesterov).

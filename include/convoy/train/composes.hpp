@@ -4,7 +4,9 @@
 #include <convoy/comm/comm.hpp>
 #include <convoy/exec/exec.hpp>
 #include <convoy/graph/plan.hpp>
-#include <convoy/optim/optimizer.hpp>
+#include <convoy/optim/adam.hpp>
+#include <convoy/optim/any.hpp>
+#include <convoy/optim/sgd.hpp>
 
 namespace convoy::train {
 
@@ -14,9 +16,6 @@ template <class M>
 concept Traceable = requires(graph::Builder<graph::Counter>& g) {
   M::define(g);
 };
-
-template <class R>
-concept Optimizing = optim::Rule<R> || std::same_as<R, optim::Any>;
 
 template <class T>
 concept Complete = requires {
@@ -36,11 +35,8 @@ consteval bool composes() {
     return false;
   } else if constexpr (!graph::well_formed<Model>) {
     return false;
-  } else if constexpr (!detail::Optimizing<Rule>) {
-    static_assert(detail::Optimizing<Rule>,
-                  "convoy: Trainer's second argument must be an optimizer, such as optim::Sgd, optim::Adam "
-                  "or optim::Any");
-    return false;
+  } else if constexpr (!optim::Optimizing<Rule>) {
+    return optim::is_rule<Rule>();
   } else if constexpr (!comm::Comm<Comm>) {
     static_assert(comm::Comm<Comm>,
                   "convoy: Trainer's third argument must be a Comm, such as comm::Ring<transport::Mpi>, "

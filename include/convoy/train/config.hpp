@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <type_traits>
+#include <vector>
 
+#include <convoy/optim/groups.hpp>
 #include <convoy/optim/schedule.hpp>
 #include <convoy/train/timeline.hpp>
 
@@ -16,7 +18,7 @@ namespace detail {
 struct AnyOptions {
   double lr = 0, beta1 = 0, beta2 = 0, epsilon = 0, momentum = 0, weight_decay = 0;
   int threads = 0;
-  bool nesterov = false, decay_all = false, canonical = false;
+  bool nesterov = false, canonical = false;
 };
 
 template <class T>
@@ -37,6 +39,8 @@ struct Config {
   int batch = 32;      ///< rows of one rank in one micro-step; their mean where the Comm has unequal shares
   int accumulate = 1;  ///< micro-steps whose gradients are summed before they are exchanged and applied
   typename detail::OptionsOf<Optimizer>::type optimizer = {};
+  std::vector<optim::GroupOptions> groups = {};  ///< of parameters that are updated otherwise
+  bool decay_all = false;  ///< decays biases and normalisation too, as PyTorch does with one parameter group
   optim::Schedule schedule = {};
   typename detail::OptionsOf<Exec>::type exec = {};
   std::uint64_t seed = 0;        ///< of the initial parameters and of the shuffle

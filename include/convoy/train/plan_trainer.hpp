@@ -42,7 +42,7 @@ struct FitOptions {
 /// What a Trainer is once its model is a plan; see trainer.hpp. A program that chooses its model at run time
 /// uses it with the plan chosen, which must outlive it.
 template <class Rule, comm::Comm Comm, exec::Exec Exec>
-requires detail::Optimizing<Rule>
+requires optim::Optimizing<Rule>
 class PlanTrainer {
  public:
   using Config = train::Config<Rule, Exec>;

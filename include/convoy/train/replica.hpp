@@ -19,7 +19,9 @@
 #include <convoy/exec/initialize.hpp>
 #include <convoy/graph/plan.hpp>
 #include <convoy/memory/buffer.hpp>
-#include <convoy/train/arena_optimizer.hpp>
+#include <convoy/memory/host.hpp>
+#include <convoy/optim/arena.hpp>
+#include <convoy/optim/groups.hpp>
 #include <convoy/train/config.hpp>
 #include <convoy/train/matrices.hpp>
 #include <convoy/train/report.hpp>
@@ -42,7 +44,8 @@ class Replica {
         config_(config),
         comm_(std::forward<CommArguments>(comm_arguments)...),
         most_rows_(config.batch),
-        optimizer_(plan, config.optimizer) {
+        groups_(groups(plan, config)),
+        optimizer_(space_, config.optimizer, tensors_of(plan, groups_), groups_.list) {
     open();
   }
   Replica(const Replica&) = delete;
@@ -134,12 +137,13 @@ class Replica {
     const auto begin = Clock::now();
     comm_.finish([&](Range range, float scale) {
       const auto from = Clock::now();
-      optimizer_.update(exec_->threads(), exec_->parameters(), exec_->gradients(), range, scale);
+      optimizer_.update(range, scale, exec_->parameters().data() + range.begin,
+                        exec_->gradients().data() + range.begin);
       const auto to = Clock::now();
       updating_ += Seconds(to - from).count();
       if (config_.timeline != nullptr) config_.timeline->record("update", -1, Track::optimizer, from, to);
     });
-    optimizer_.decay_dead(exec_->threads(), exec_->parameters());
+    optimizer_.decay_dead(exec_->parameters().data());
     ++steps_;
 
     const bool sound = std::isfinite(loss_);
@@ -215,6 +219,7 @@ class Replica {
                                .parameters = exec_->parameters(),
                                .buckets = plan_.buckets,
                                .tensors = tensors_});
+    space_.set_threads(exec_->threads());
     optimizer_.own(comm::updates(comm_, plan_.buckets));
     comm_.broadcast(exec_->parameters(), 0);
     comm_.broadcast(exec_->statistics(), 0);
@@ -266,7 +271,12 @@ class Replica {
     f.add("world", comm_.size());
     f.add("batch", config_.batch);
     f.add("accumulate", config_.accumulate);
-    f.add("optimizer", optimizer_.optimizer().describe());
+    optimizer_.optimizer().for_each_text("optimizer",
+                                         [&](std::string_view name, const std::string& text, bool agreed) {
+                                           if (agreed) f.add(name, std::string_view(text));
+                                         });
+    f.add("groups", std::string_view(fields::text_of(config_.groups)));
+    f.add("decay_all", config_.decay_all ? 1 : 0);
     f.add("precision", exec_->precision());
     f.add("layout", exec_->layout_fingerprint());
     std::uint64_t hash = 0;
@@ -288,11 +298,29 @@ class Replica {
       Replica& r = *replica;
       const auto from = Clock::now();
       r.optimizer_.begin(part.count, r.lr_at(r.served_from_ + part.step));
-      r.optimizer_.update(r.exec_->threads(), part.parameters, part.gradients, part.range, part.scale);
+      r.optimizer_.update(part.range, part.scale, part.parameters, part.gradients);
       if (r.config_.timeline != nullptr)
         r.config_.timeline->record("update", -1, Track::optimizer, from, Clock::now());
     }
   };
+
+  /// How the plan's parameters are updated.
+  static optim::Groups groups(const Plan& plan, const Config& config) {
+    std::vector<optim::GroupedParameter> parameters;
+    for (const auto& parameter : plan.parameter_list)
+      parameters.push_back({parameter.name.view(), parameter.group == Group::decay});
+    return optim::group(parameters, config.groups, config.decay_all);
+  }
+
+  /// Where the plan's parameters lie, frozen ones left out.
+  static std::vector<optim::ArenaTensor> tensors_of(const Plan& plan, const optim::Groups& groups) {
+    std::vector<optim::ArenaTensor> tensors;
+    for (const int p : plan.exchange_order) {
+      const auto at = static_cast<std::size_t>(p);
+      tensors.push_back({plan.slots[at].live, plan.slots[at].dead, groups.of[at]});
+    }
+    return tensors;
+  }
 
   const Plan& plan_;
   Config config_;
@@ -300,8 +328,10 @@ class Replica {
   std::int64_t served_from_ = 0;  // the step at which the servers began
   Comm comm_;
   std::vector<double> shares_;
-  int most_rows_;  // of this rank in any batch
-  ArenaOptimizer<Rule> optimizer_;
+  int most_rows_;       // of this rank in any batch
+  memory::Host space_;  // of the optimizer
+  optim::Groups groups_;
+  optim::Arena<Rule> optimizer_;
   std::optional<Exec> exec_;
   std::vector<comm::Tensor> tensors_;
   Buffer<float> sum_;  // gradients of the micro-steps so far

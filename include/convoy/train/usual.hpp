@@ -5,8 +5,8 @@
 #include <convoy/comm/policy/any.hpp>
 #include <convoy/core/compiled.hpp>
 #include <convoy/exec/host/host.hpp>
-#include <convoy/optim/optimizer.hpp>
-#include <convoy/train/arena_optimizer.hpp>
+#include <convoy/optim/any.hpp>
+#include <convoy/optim/arena.hpp>
 #include <convoy/train/plan_trainer.hpp>
 #include <convoy/train/replica.hpp>
 
@@ -15,10 +15,6 @@
 #endif
 
 namespace convoy::train {
-
-CONVOY_INSTANTIATE(class ArenaOptimizer<optim::Any>);
-CONVOY_INSTANTIATE(class ArenaOptimizer<optim::Sgd>);
-CONVOY_INSTANTIATE(class ArenaOptimizer<optim::Adam>);
 
 CONVOY_INSTANTIATE(class Replica<optim::Any, comm::Any, exec::Host<f32>>);
 CONVOY_INSTANTIATE(class PlanTrainer<optim::Any, comm::Any, exec::Host<f32>>);

@@ -1,0 +1,118 @@
+// Any: the rule that is chosen at run time. `Trainer<Model, optim::Any, ...>` is compiled once for all of
+// them.
+#pragma once
+
+#include <memory>
+#include <type_traits>
+
+#include <convoy/optim/optimizer.hpp>
+#include <convoy/optim/sgd.hpp>
+
+namespace convoy::optim {
+
+namespace detail {
+
+// An optimizer without its type.
+struct Erased {
+  virtual ~Erased() = default;
+  virtual std::string_view name() const = 0;
+  virtual int slots() const = 0;
+  virtual bool has_weight_decay() const = 0;
+  virtual bool per_tensor_norms() const = 0;
+  virtual std::size_t constants_bytes() const = 0;
+  virtual std::string slot_name(int slot) const = 0;
+  virtual float lr() const = 0;
+  virtual float weight_decay() const = 0;
+  virtual void for_each_text(std::string_view prefix, const FieldVisit& visit) const = 0;
+  virtual void constants(void* into, const Pass& pass) const = 0;
+  virtual void apply(int threads, float* parameters, const float* gradients, float scale, float* state,
+                     std::int64_t stride, std::int64_t n, const void* constants) const = 0;
+};
+
+template <class R>
+class Holds final : public Erased {
+ public:
+  explicit Holds(const typename R::Options& options) : it_(options) {}
+  std::string_view name() const override { return it_.name(); }
+  int slots() const override { return it_.slots(); }
+  bool has_weight_decay() const override { return it_.has_weight_decay(); }
+  bool per_tensor_norms() const override { return it_.per_tensor_norms(); }
+  std::size_t constants_bytes() const override { return it_.constants_bytes(); }
+  std::string slot_name(int slot) const override { return it_.slot_name(slot); }
+  float lr() const override { return it_.lr(); }
+  float weight_decay() const override { return it_.weight_decay(); }
+  void for_each_text(std::string_view prefix, const FieldVisit& visit) const override {
+    it_.for_each_text(prefix, visit);
+  }
+  void constants(void* into, const Pass& pass) const override { it_.constants(into, pass); }
+  void apply(int threads, float* parameters, const float* gradients, float scale, float* state,
+             std::int64_t stride, std::int64_t n, const void* constants) const override {
+    it_.apply(threads, parameters, gradients, scale, state, stride, n, constants);
+  }
+
+ private:
+  Optimizer<R> it_;
+};
+
+template <class O>
+concept NamesItsRule = requires {
+  typename O::Rule;
+}
+&&std::same_as<typename O::Rule::Options, O>;
+
+}  // namespace detail
+
+/// Stands for a rule that is chosen at run time, in memory of the host.
+struct Any {
+  /// The options of any rule. Those that name their rule (`using Rule = Sgd;` within Options) convert, others
+  /// are given by `of<R>(options)`. Throws ConfigError where the rule refuses the options.
+  class Options {
+   public:
+    Options() : Options(Sgd::Options{}) {}
+    template <detail::NamesItsRule O>
+    Options(const O& options) : Options(of<typename O::Rule>(options)) {}
+    template <class R>
+    static Options of(const typename R::Options& options) {
+      return Options(std::make_shared<const detail::Holds<R>>(options));
+    }
+
+   private:
+    friend class Optimizer<Any>;
+    explicit Options(std::shared_ptr<const detail::Erased> held) : held_(std::move(held)) {}
+    std::shared_ptr<const detail::Erased> held_;
+  };
+};
+
+/// Whether a type can be a Trainer's optimizer.
+template <class R>
+concept Optimizing = Rule<R> || std::same_as<R, Any>;
+
+template <>
+class Optimizer<Any> {
+ public:
+  using Options = Any::Options;
+
+  explicit Optimizer(const Options& options) : held_(options.held_) {}
+
+  std::string_view name() const { return held_->name(); }
+  int slots() const { return held_->slots(); }
+  bool has_weight_decay() const { return held_->has_weight_decay(); }
+  bool per_tensor_norms() const { return held_->per_tensor_norms(); }
+  std::size_t constants_bytes() const { return held_->constants_bytes(); }
+  std::string slot_name(int slot) const { return held_->slot_name(slot); }
+  float lr() const { return held_->lr(); }
+  float weight_decay() const { return held_->weight_decay(); }
+  void for_each_text(std::string_view prefix, const FieldVisit& visit) const {
+    held_->for_each_text(prefix, visit);
+  }
+  void constants(void* into, const Pass& pass) const { held_->constants(into, pass); }
+  void apply(int threads, float* parameters, const float* gradients, float scale, float* state,
+             std::int64_t stride, std::int64_t n, const void* constants) const {
+    held_->apply(threads, parameters, gradients, scale, state, stride, n, constants);
+  }
+
+ private:
+  std::shared_ptr<const detail::Erased> held_;
+};
+
+}  // namespace convoy::optim

@@ -1,0 +1,325 @@
+// Arena: an optimizer over an arena: its state, how each range is treated, what is decided before any update,
+// and what happens to dead taps.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <convoy/core/error.hpp>
+#include <convoy/core/range.hpp>
+#include <convoy/memory/host.hpp>
+#include <convoy/memory/space.hpp>
+#include <convoy/optim/groups.hpp>
+#include <convoy/optim/guard.hpp>
+#include <convoy/optim/kernels.hpp>
+#include <convoy/optim/optimizer.hpp>
+
+namespace convoy::optim {
+
+/// One parameter in an arena. Alignment gaps between parameters hold zeros.
+struct ArenaTensor {
+  Range live;     ///< in the exchanged part
+  Range dead;     ///< taps that get no gradient and are only decayed; empty: none
+  int group = 0;  ///< of Groups::list
+};
+
+/// Runs a rule over parameters and gradients that lie in memory of space S.
+///
+/// A step is `begin`, then `update` for each range as its sums arrive, then `decay_dead`. Where `decides()`,
+/// it is `begin`, `arrived` for every range, `decide`, `update` for every range, `decay_dead`. Nothing is
+/// allocated in a step.
+template <class R, memory::Space S = memory::Host>
+class Arena {
+  static_assert(RunsIn<R, S>,
+                "convoy: this optimizer does not run in this space: specialise optim::Kernels for both");
+
+ public:
+  using Options = typename Optimizer<R>::Options;
+
+  /// `tensors` in the order in which their live ranges lie, those that are never updated left out; each live
+  /// range begins on a multiple of `grain` elements and owns the gap behind it. The space outlives the arena.
+  /// Throws ConfigError for options that cannot be.
+  Arena(S& space, const Options& options, std::span<const ArenaTensor> tensors, std::span<const Group> groups,
+        const Guard& guard = {})
+      : space_(&space),
+        optimizer_(options),
+        guard_(guard),
+        tensors_(tensors.begin(), tensors.end()),
+        control_(space, 1) {
+    guard_.check();
+    const Control fresh;
+    space_->write(control_.data(), &fresh, sizeof fresh);
+    treat(groups);
+    if (decides()) partial_ = memory::Array<double, S>(space, per_tensor() ? 2 * tensors_.size() : 1);
+    constants_bytes_ = aligned(optimizer_.constants_bytes());
+    constants_ = memory::Array<std::byte, S>(space, constants_bytes_ * treatments_.size());
+  }
+
+  /// Elements to which live ranges are aligned.
+  static constexpr std::int64_t grain = alignment / sizeof(float);
+
+  /// Makes the state, zero, of the ranges that this rank updates (not overlapping), and of what it decays.
+  void own(std::span<const Range> ranges) {
+    std::vector<Range> all(ranges.begin(), ranges.end());
+    for (const Dead& dead : dead_) all.push_back(dead.range);
+    std::sort(all.begin(), all.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
+    owned_.clear();
+    std::int64_t size = 0;
+    for (const Range& range : all) {
+      if (range.empty()) continue;
+      if (!owned_.empty() && owned_.back().range.end == range.begin)
+        owned_.back().range.end = range.end;
+      else
+        owned_.push_back({range, size});
+      size += range.size();
+    }
+    stride_ = (size + grain - 1) / grain * grain;
+    owned_size_ = size;
+    state_ = memory::Array<float, S>(*space_, static_cast<std::size_t>(stride_ * optimizer_.slots()));
+  }
+
+  const Optimizer<R>& optimizer() const { return optimizer_; }
+  const Guard& guard() const { return guard_; }
+
+  /// Bytes of optimizer state on this rank.
+  std::size_t state_bytes() const {
+    return static_cast<std::size_t>(owned_size_ * optimizer_.slots()) * sizeof(float);
+  }
+
+  /// Whether `arrived` and `decide` are to be called in every step, before any update.
+  bool decides() const { return guard_.decides() || per_tensor(); }
+
+  /// Begins step `step` (counting from 1, steps that are skipped included) with learning rate `lr`. Where
+  /// servers count updates of each range, before each update; where they decide, before each step.
+  void begin(std::int64_t step, float lr) {
+    const Step given{step, lr};
+    space_->write(&control_.data()->step, &given, sizeof given);
+    if (decides())  // the bits of 0.0 are those of two floats of 0
+      space_->fill(reinterpret_cast<float*>(partial_.data()), static_cast<std::int64_t>(2 * partial_.size()),
+                   0.0f);
+    if (!per_tensor()) make_constants(nullptr);
+  }
+
+  /// Adds the squares of the gradients of `range`, times `scale`, to what `decide` goes by, for rules that
+  /// ask with those of the parameters; the pointers are those of the range's first element. The bits of a sum
+  /// depend on the ranges, their order and their numbers alone, on no width of vectors and no number of
+  /// threads: ranks that get the same ranges in the same order decide alike without a word. Ranks that get
+  /// other ranges sum `partial()` over ranks, and must do so with the same bits on all.
+  void arrived(Range range, float scale, const float* parameters, const float* gradients) {
+    const auto add = [&](Range part, double* sum, const float* values, float factor) {
+      space_->sum_squares(values + (part.begin - range.begin), part.size(), factor, sum);
+    };
+    if (!per_tensor() && !any_frozen_) return add(range, partial_.data(), gradients, scale);
+    for_each_run(range, [&](const Run& run, Range part) {
+      double* sum = partial_.data() + (per_tensor() ? 2 * run.constants : 0);
+      add(part, sum, gradients, scale);
+      if (per_tensor()) add(part, sum + 1, parameters, 1.0f);
+    });
+  }
+
+  /// Sums of squares of what arrived on this rank, in memory of the space: one number of the whole gradient,
+  /// or for rules with norms of tensors two for each, of gradient and parameters. Whoever sums them over
+  /// ranks writes the sums here.
+  std::span<double> partial() { return {partial_.data(), partial_.size()}; }
+
+  /// Decides, once all is in `partial()`. `parameters` is the whole arena, for the dead taps in it that count
+  /// in norms of tensors.
+  void decide(const float* parameters) {
+    if (per_tensor())
+      for (std::size_t t = 0; t < tensors_.size(); ++t)
+        if (const Range& dead = tensors_[t].dead; !dead.empty() && !runs_[t].frozen)
+          space_->sum_squares(parameters + dead.begin, dead.size(), 1.0f, partial_.data() + 2 * t + 1);
+    const auto count = static_cast<std::int64_t>(partial_.size());
+    Kernels<R, S>::decide(*space_, guard_, partial_.data(), per_tensor() ? count / 2 : count,
+                          per_tensor() ? 2 : 1, &control_.data()->verdict);
+    if (per_tensor()) make_constants(partial_.data());
+  }
+
+  /// Updates the parameters of `range` from their gradients times `scale`; the pointers are those of the
+  /// range's first element.
+  void update(Range range, float scale, float* parameters, const float* gradients) {
+    for_each_run(range, [&](const Run& run, Range part) {
+      const std::int64_t skip = part.begin - range.begin;
+      apply(part, run.constants, parameters + skip, gradients + skip, scale);
+    });
+  }
+
+  /// Decays what has no gradient, in the whole arena at `parameters`.
+  void decay_dead(float* parameters) {
+    for (const Dead& dead : dead_)
+      apply(dead.range, dead.constants, parameters + dead.range.begin, nullptr, 0.0f);
+  }
+
+  /// The last verdict, in memory of the space; before the first decision, that of a step that is applied.
+  const Verdict* verdict() const { return &control_.data()->verdict; }
+
+  /// Steps so far that changed nothing: state, as the slots are. Reads memory of the space.
+  std::int64_t skipped() const {
+    Verdict last;
+    space_->read(&last, verdict(), sizeof last);
+    return last.skipped;
+  }
+  void set_skipped(std::int64_t steps) {
+    Verdict last;
+    last.skipped = steps;
+    space_->write(&control_.data()->verdict, &last, sizeof last);
+  }
+
+  /// Calls `visit(slot, range, state, count)` with a slot's name and the `count` floats of it, in memory of
+  /// the space, that belong to the elements of `range`: slot by slot, ranges ascending.
+  template <class Visit>
+  void visit_state(Visit&& visit) {
+    for (int s = 0; s < optimizer_.slots(); ++s) {
+      const std::string name = optimizer_.slot_name(s);
+      for (const Owned& owned : owned_)
+        visit(std::string_view(name), owned.range, state_.data() + s * stride_ + owned.state,
+              owned.range.size());
+    }
+  }
+
+ private:
+  // Neighbours that are treated alike, alignment gaps included: these hold zeros and stay zero.
+  struct Run {
+    Range range;
+    int constants;
+    bool frozen;
+  };
+
+  struct Dead {
+    Range range;
+    int constants;
+  };
+
+  // A run of elements whose state lies together.
+  struct Owned {
+    Range range;
+    std::int64_t state;
+  };
+
+  static constexpr std::size_t aligned(std::size_t bytes) {
+    return (bytes + alignment - 1) / alignment * alignment;
+  }
+
+  bool per_tensor() const { return optimizer_.per_tensor_norms(); }
+
+  void treat(std::span<const Group> groups) {
+    for (const ArenaTensor& tensor : tensors_) {
+      if (tensor.group < 0 || static_cast<std::size_t>(tensor.group) >= groups.size())
+        fail("optimizer: there is no group ", tensor.group, " of parameters");
+      const Group& group = groups[static_cast<std::size_t>(tensor.group)];
+      const Treatment treatment = treatment_of(group);
+      any_frozen_ = any_frozen_ || treatment.frozen;
+      const int constants = constants_of(treatment);
+      const Range whole{tensor.live.begin, (tensor.live.end + grain - 1) / grain * grain};
+      const bool alike =
+          !runs_.empty() && runs_.back().constants == constants && runs_.back().frozen == treatment.frozen;
+      if (alike)
+        runs_.back().range.end = whole.end;
+      else
+        runs_.push_back({whole, constants, treatment.frozen});
+      // The gradient of a dead tap is exactly zero, so without decay it never moves and needs no state.
+      if (!tensor.dead.empty() && !treatment.frozen && treatment.weight_decay != 0)
+        dead_.push_back({tensor.dead, constants});
+    }
+  }
+
+  Treatment treatment_of(const Group& group) const {
+    if (group.weight_decay && *group.weight_decay != 0 && !optimizer_.has_weight_decay())
+      fail<ConfigError>("optimizer ", optimizer_.name(),
+                        " has no weight decay, but a group of parameters asks "
+                        "for one of ",
+                        *group.weight_decay);
+    return {group.lr_scale, group.weight_decay.value_or(optimizer_.weight_decay()), group.frozen};
+  }
+
+  // The index of a treatment's constants; with norms of tensors each tensor has its own.
+  int constants_of(const Treatment& treatment) {
+    std::size_t at = per_tensor() ? treatments_.size() : 0;
+    while (at < treatments_.size() && treatments_[at] != treatment) ++at;
+    if (at == treatments_.size()) treatments_.push_back(treatment);
+    return static_cast<int>(at);
+  }
+
+  void make_constants(const double* norms) {
+    Kernels<R, S>::constants(*space_, optimizer_, treatments_, control_.data(), norms, constants_.data(),
+                             constants_bytes_);
+  }
+
+  // Calls `visit(run, part)` for the part of each run that is updated and lies in `range`.
+  template <class Visit>
+  void for_each_run(Range range, Visit&& visit) {
+    auto run = std::partition_point(runs_.begin(), runs_.end(),
+                                    [&](const Run& r) { return r.range.end <= range.begin; });
+    for (; run != runs_.end() && run->range.begin < range.end; ++run)
+      if (!run->frozen)
+        visit(*run, Range{std::max(range.begin, run->range.begin), std::min(range.end, run->range.end)});
+  }
+
+  void apply(Range range, int constants, float* parameters, const float* gradients, float scale) {
+    const std::byte* at = constants_.data() + static_cast<std::size_t>(constants) * constants_bytes_;
+    Kernels<R, S>::apply(*space_, optimizer_,
+                         {.parameters = parameters,
+                          .gradients = gradients,
+                          .scale = scale,
+                          .state = state_at(range.begin),
+                          .stride = stride_,
+                          .size = range.size(),
+                          .constants = at,
+                          .verdict = decides() ? verdict() : nullptr});
+  }
+
+  float* state_at(std::int64_t offset) {
+    const auto behind = std::partition_point(owned_.begin(), owned_.end(),
+                                             [&](const Owned& o) { return o.range.begin <= offset; });
+    if (behind == owned_.begin() || (behind - 1)->range.end <= offset)
+      fail("the optimizer has no state for element ", offset, " on this rank");
+    const Owned& owned = *(behind - 1);
+    return state_.data() + owned.state + (offset - owned.range.begin);
+  }
+
+  S* space_;
+  Optimizer<R> optimizer_;
+  Guard guard_;
+  std::vector<ArenaTensor> tensors_;
+  std::vector<Treatment> treatments_;  // one for each set of constants
+  std::vector<Run> runs_;
+  std::vector<Dead> dead_;
+  std::vector<Owned> owned_;
+  bool any_frozen_ = false;
+  std::int64_t stride_ = 0, owned_size_ = 0;
+  std::size_t constants_bytes_ = 0;
+  memory::Array<Control, S> control_;
+  memory::Array<double, S> partial_;
+  memory::Array<std::byte, S> constants_;
+  memory::Array<float, S> state_;
+};
+
+/// An Arena with the parameters and gradients that it is for: what an exchange calls. Pointers are of the
+/// whole arenas.
+template <class R, memory::Space S = memory::Host>
+class Bound {
+ public:
+  Bound(Arena<R, S>& arena, float* parameters, const float* gradients)
+      : arena_(&arena), parameters_(parameters), gradients_(gradients) {}
+
+  void arrived(Range range, float scale) {
+    arena_->arrived(range, scale, parameters_ + range.begin, gradients_ + range.begin);
+  }
+  std::span<double> partial() { return arena_->partial(); }
+  void decide() { arena_->decide(parameters_); }
+  void update(Range range, float scale) {
+    arena_->update(range, scale, parameters_ + range.begin, gradients_ + range.begin);
+  }
+  bool decides() const { return arena_->decides(); }
+
+ private:
+  Arena<R, S>* arena_;
+  float* parameters_;
+  const float* gradients_;
+};
+
+}  // namespace convoy::optim

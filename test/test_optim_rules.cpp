@@ -1,0 +1,243 @@
+// Rules: PyTorch's numbers, one of a user's own, one that is chosen at run time.
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "fixtures/fixtures.hpp"
+#include "optim_support.hpp"
+#include <convoy/optim/any.hpp>
+#include <convoy/optim/registry.hpp>
+#include <convoy/optim/schedule.hpp>
+
+using namespace optim_test;
+
+namespace {
+
+// The largest difference from PyTorch's parameters after any of the updates.
+template <class R>
+double difference(const fixtures::File& file, const std::string& name, const typename R::Options& options) {
+  const auto start = file["start"].floats(), gradients = file["gradients"].floats();
+  const auto& expected = file[name + "/parameters"].values;
+  const auto n = start.size();
+  const Range all{0, static_cast<std::int64_t>(n)};
+  const optim::ArenaTensor tensor{all, {}, 0};
+  const optim::Group group;
+  memory::Host space;
+  optim::Arena<R> arena(space, options, {&tensor, 1}, {&group, 1});
+  arena.own({&all, 1});
+  auto parameters = start;
+  double largest = 0;
+  for (std::size_t t = 0; t < gradients.size() / n; ++t) {
+    arena.begin(static_cast<std::int64_t>(t + 1), options.lr);
+    arena.update(all, 1.0f, parameters.data(), gradients.data() + t * n);
+    for (std::size_t i = 0; i < n; ++i)
+      largest = std::max(largest, std::abs(static_cast<double>(parameters[i]) - expected[t * n + i]));
+  }
+  return largest;
+}
+
+std::string text_of(const optim::Any::Options& options) {
+  std::string text;
+  optim::Optimizer<optim::Any>(options).for_each_text(
+      "optimizer", [&](std::string_view name, const std::string& value, bool agreed) {
+        text.append(name).append("=").append(value).append(agreed ? " " : "(local) ");
+      });
+  return text;
+}
+
+template <class F>
+std::string refusal(F&& f) {
+  try {
+    f();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+// Lists no fields.
+struct Unlisted : Patient {
+  struct Options {
+    float lr = 1;
+  };
+};
+
+}  // namespace
+
+TEST_CASE("what is and what is not a rule") {
+  static_assert(optim::Rule<optim::Sgd> && optim::Rule<optim::Adam>);
+  static_assert(optim::Rule<Patient> && optim::Rule<Plainest> && optim::Rule<Trusting>);
+  static_assert(!optim::Rule<Unlisted> && !optim::Rule<int> && !optim::Rule<optim::Any>);
+  static_assert(optim::Optimizing<optim::Any>);
+  static_assert(fields::complete<optim::Schedule> && fields::complete<optim::Guard>);
+  static_assert(fields::complete<optim::GroupOptions>);
+}
+
+TEST_CASE("SGD and Adam compute what PyTorch computes") {
+  const fixtures::File file("optimizers.txt");
+  for (const std::string name :
+       {"sgd", "sgd.decay", "sgd.momentum", "sgd.momentum.decay", "sgd.nesterov", "sgd.nesterov.decay"}) {
+    CAPTURE(name);
+    const auto given = [&](const char* field) {
+      return static_cast<float>(file[name + "/" + field].scalar());
+    };
+    CHECK(difference<optim::Sgd>(file, name,
+                                 {.lr = given("lr"),
+                                  .momentum = given("momentum"),
+                                  .weight_decay = given("weight_decay"),
+                                  .nesterov = given("nesterov") != 0}) < 2e-6);
+  }
+  for (const std::string name : {"adam", "adam.decay", "adam.betas"}) {
+    CAPTURE(name);
+    const auto given = [&](const char* field) {
+      return static_cast<float>(file[name + "/" + field].scalar());
+    };
+    CHECK(difference<optim::Adam>(file, name,
+                                  {.lr = given("lr"),
+                                   .beta1 = given("beta1"),
+                                   .beta2 = given("beta2"),
+                                   .epsilon = given("epsilon"),
+                                   .weight_decay = given("weight_decay")}) < 2e-6);
+  }
+}
+
+TEST_CASE("a rule of one's own, with three slots and without weight decay, computes what a plain loop does") {
+  const Layout layout;
+  memory::Host space(std::pmr::new_delete_resource(), 2);
+  auto arena = optim_test::arena<Patient>(space, Patient::Options{.lr = 0.5f}, layout);
+  std::vector<float> parameters(Layout::size), expected(Layout::size), gathered(Layout::size),
+      moved(Layout::size);
+  // Small multiples of 1/8 and rates that are powers of two: no rounding, so the bits must be equal.
+  Philox random(5);
+  for (int number = 1; number <= 12; ++number) {
+    std::vector<float> gradients(Layout::size);
+    for (std::int64_t i = 0; i < Layout::exchanged; ++i)
+      if (layout.used(i))
+        gradients[static_cast<std::size_t>(i)] = static_cast<float>(random.next() % 17) / 8.0f - 1.0f;
+    step(arena, number, 0.5f, 0.25f, parameters, gradients);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      gathered[i] += gradients[i] * 0.25f;
+      if (number % 2 != 0) continue;
+      moved[i] = number / 2 % 2 == 0 ? moved[i] * -0.5f : gathered[i] * 0.5f;
+      expected[i] -= moved[i];
+      gathered[i] = 0;
+    }
+  }
+  CHECK(parameters == expected);
+  CHECK(arena.state_bytes() == Layout::exchanged * 3 * sizeof(float));
+  std::vector<std::string> names;
+  arena.visit_state([&](std::string_view slot, Range range, const float* values, std::int64_t count) {
+    names.emplace_back(slot);
+    CHECK(range == exchanged);
+    CHECK(count == Layout::exchanged);
+    if (slot == "slot2") CHECK(values[0] == 6.0f);
+    if (slot == "slot1")
+      CHECK(std::vector<float>(values, values + count) ==
+            std::vector<float>(moved.begin(), moved.begin() + Layout::exchanged));
+  });
+  CHECK(names == std::vector<std::string>{"slot0", "slot1", "slot2"});
+}
+
+TEST_CASE("a rule that is chosen at run time computes the bits of one chosen while compiling") {
+  const Layout layout;
+  const auto compare = [&]<class R>(const typename R::Options& options, const optim::Any::Options& any) {
+    memory::Host space;
+    auto fixed = arena<R>(space, options, layout);
+    auto chosen = arena<optim::Any>(space, any, layout);
+    auto a = random_arena(layout, 1), b = a;
+    for (int number = 1; number <= 5; ++number) {
+      const auto gradients = random_arena(layout, 1 + static_cast<std::uint64_t>(number), true);
+      step(fixed, number, 0.02f, 0.5f, a, gradients);
+      step(chosen, number, 0.02f, 0.5f, b, gradients);
+    }
+    CHECK(a != random_arena(layout, 1));
+    CHECK(same_bits(a, b));
+    CHECK(same_bits(all_state(fixed), all_state(chosen)));
+  };
+  compare.operator()<optim::Sgd>({.lr = 0.01f, .weight_decay = 0.1f},
+                                 optim::Sgd::Options{.lr = 0.01f, .weight_decay = 0.1f});
+  compare.operator()<optim::Adam>({.weight_decay = 0.1f}, optim::make("adam", {{"weight_decay", 0.1f}}));
+  compare.operator()<Patient>({.lr = 0.1f}, optim::Any::Options::of<Patient>({.lr = 0.1f}));
+  compare.operator()<Plainest>({}, Plainest::Options{});
+  compare.operator()<Trusting>({}, optim::Any::Options::of<Trusting>({}));
+}
+
+TEST_CASE("options tell their fields, of a rule chosen at run time as well") {
+  CHECK(text_of({}) ==
+        "optimizer=sgd optimizer.lr=0.01 optimizer.momentum=0.9 optimizer.weight_decay=0 "
+        "optimizer.nesterov=false ");
+  CHECK(text_of(optim::Any::Options::of<Patient>({.note = "x"})) ==
+        "optimizer=patient optimizer.lr=0.25 optimizer.every=2 optimizer.note=x(local) ");
+  CHECK(text_of(optim::Adam::Options{.beta2 = 0.99f}) == text_of(optim::make("adam", {{"beta2", 0.99f}})));
+  std::string schedule;
+  fields::for_each_text("schedule", optim::Schedule{.warmup = 5, .decay = optim::Decay::cosine, .total = 9},
+                        [&](std::string_view name, const std::string& text, bool) {
+                          schedule.append(name).append("=").append(text).append(" ");
+                        });
+  CHECK(schedule ==
+        "schedule.warmup=5 schedule.decay=cosine schedule.total=9 schedule.every=0 schedule.gamma=0.1 "
+        "schedule.scale_with_world=false ");
+}
+
+TEST_CASE("the registry makes rules by name and says what it has") {
+  CHECK(optim::Optimizer<optim::Any>(optim::make("sgd", {{"nesterov", 1}, {"lr", 0.5}})).lr() == 0.5f);
+  CHECK(text_of(optim::make("sgd", {{"nesterov", 1}})).find("nesterov=true") != std::string::npos);
+  CHECK(optim::rules().size() == 2);
+  CHECK(optim::rules()[1].name == "adam");
+  CHECK(optim::rules()[0].fields == std::vector<std::string>{"lr", "momentum", "weight_decay", "nesterov"});
+  CHECK(refusal([] { optim::make("adagrad"); }) ==
+        "there is no optimizer called adagrad; there are sgd, adam");
+  CHECK(refusal([] {
+          optim::make("adam", {{"momentum", 0.9}});
+        }) == "optimizer adam has no option momentum; it has lr, beta1, beta2, epsilon, weight_decay");
+  CHECK(refusal([] {
+          optim::make("adam", {{"lr", -1}});
+        }) == "optimizer adam: the learning rate -1 is negative");
+  CHECK(refusal([] { optim::Optimizer<optim::Sgd>({.weight_decay = -0.5f}); }) ==
+        "optimizer sgd: the weight decay -0.5 is negative");
+}
+
+TEST_CASE("patterns of names") {
+  static_assert(optim::matches("*", "") && optim::matches("*", "a.b"));
+  static_assert(optim::matches("layer1.*", "layer1.0.conv1.weight"));
+  static_assert(!optim::matches("layer1.*", "layer10.0.conv1.weight"));
+  static_assert(optim::matches("*.bias", "a.b.bias") && !optim::matches("*.bias", "a.bias.b"));
+  static_assert(optim::matches("a*b*c", "aXbXbc") && !optim::matches("a*b*c", "aXcXb"));
+  static_assert(optim::matches("fc.weight", "fc.weight") && !optim::matches("fc.weight", "fc.weights"));
+  static_assert(!optim::matches("", "a") && optim::matches("", ""));
+}
+
+TEST_CASE("a parameter is in the first group that matches, and biases decay only where that is asked for") {
+  const std::vector<optim::GroupOptions> options = {{.match = "fc.*", .lr_scale = 0.5f},
+                                                    {.match = "*.bias", .weight_decay = 0.2f},
+                                                    {.match = "conv*", .frozen = true}};
+  const std::vector<optim::GroupedParameter> names = {{"fc.weight", true},
+                                                      {"fc.bias", false},
+                                                      {"norm.bias", false},
+                                                      {"conv.weight", true},
+                                                      {"norm.weight", false}};
+  const auto of = [&](const optim::Groups& groups, std::size_t p) {
+    return groups.list[static_cast<std::size_t>(groups.of[p])];
+  };
+  const auto groups = optim::group(names, options);
+  CHECK(of(groups, 0) == optim::Group{.lr_scale = 0.5f});
+  CHECK(of(groups, 1) == optim::Group{.lr_scale = 0.5f, .weight_decay = 0.0f});
+  CHECK(of(groups, 2) == optim::Group{.weight_decay = 0.2f});
+  CHECK(of(groups, 3) == optim::Group{.frozen = true});
+  CHECK(of(groups, 4) == optim::Group{.weight_decay = 0.0f});
+  const auto all = optim::group(names, options, true);
+  CHECK(of(all, 1) == optim::Group{.lr_scale = 0.5f});
+  CHECK(of(all, 4) == optim::Group{});
+  CHECK(optim::group(names, {}).list.size() == 2);
+  CHECK(optim::group(names, {}, true).list.size() == 1);
+
+  const auto refused = [&](const optim::GroupOptions& group) {
+    return refusal([&] { optim::group(names, {&group, 1}); });
+  };
+  CHECK(refused({.match = "layer1*"}) == "group 0: no parameter has a name like 'layer1*'");
+  CHECK(refused({.match = "fc*", .lr_scale = -1}) ==
+        "group 0 ('fc*'): the scale -1 of the learning rate is negative");
+  CHECK(refused({.match = "fc*", .weight_decay = -1.0f}) ==
+        "group 0 ('fc*'): the weight decay -1 is negative");
+}
