@@ -1,0 +1,10 @@
+// EXPECT: this optimizer does not run in this space: specialise optim::Kernels for both
+#include <convoy/optim/arena.hpp>
+#include <convoy/optim/sgd.hpp>
+
+using namespace convoy;
+
+// A space for which nobody has written how rules run.
+struct Far : memory::Host {};
+
+int main() { return sizeof(optim::Arena<optim::Sgd, Far>) > 0 ? 0 : 1; }

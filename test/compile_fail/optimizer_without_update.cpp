@@ -1,0 +1,25 @@
+// EXPECT: an optimizer must have template <class V> static void update\(V& p, const V& g, V \(&state\)
+#include <convoy/optim/rule.hpp>
+
+using namespace convoy;
+
+struct Mine {
+  struct Options {
+    float lr = 0.1f;
+    float keep = 0.9f;
+    static constexpr void fields(auto& self, auto&& field) {
+      field("lr", self.lr);
+      field("keep", self.keep);
+    }
+  };
+  struct Constants {
+    float lr, keep;
+  };
+  static constexpr std::string_view name = "mine";
+  static constexpr int slots = 1;
+  static Constants at(const Options& o, std::int64_t, float lr) { return {lr, o.keep}; }
+};
+
+constexpr bool fine = optim::is_rule<Mine>();
+
+int main() { return fine ? 0 : 1; }

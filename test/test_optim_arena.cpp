@@ -1,0 +1,342 @@
+// Arenas: groups, dead taps, decisions before updates, ranges that lie elsewhere, state.
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <new>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "optim_support.hpp"
+#include <convoy/optim/any.hpp>
+
+using namespace optim_test;
+
+namespace {
+std::atomic<long> allocations{0};
+}
+
+[[gnu::noinline]] void* operator new(std::size_t size) {
+  ++allocations;
+  if (void* memory = std::malloc(size != 0 ? size : 1)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t align) {
+  ++allocations;
+  const auto a = static_cast<std::size_t>(align);
+  if (void* memory = std::aligned_alloc(a, (size + a - 1) / a * a)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace {
+
+constexpr float inf = std::numeric_limits<float>::infinity();
+
+double squares(const std::vector<float>& values, Range range) {
+  double sum = 0;
+  for (std::int64_t i = range.begin; i < range.end; ++i) {
+    const auto value = static_cast<double>(values[static_cast<std::size_t>(i)]);
+    sum += value * value;
+  }
+  return sum;
+}
+
+// One step of descent without momentum from parameters that are all 1 and gradients that are all 1: what was
+// done to a parameter is 1 minus what it became.
+std::vector<float> moves(const Layout& layout, float weight_decay) {
+  memory::Host space;
+  auto made =
+      arena<optim::Sgd>(space, optim::Sgd::Options{.momentum = 0, .weight_decay = weight_decay}, layout);
+  std::vector<float> parameters(Layout::size, 1.0f), gradients(Layout::size, 1.0f);
+  step(made, 1, 0.5f, 1.0f, parameters, gradients);
+  for (float& p : parameters) p = 1 - p;
+  return parameters;
+}
+
+}  // namespace
+
+TEST_CASE("weights decay, dead taps too, and biases only when all do") {
+  const auto usual = moves(Layout(), 0.5f);
+  CHECK(usual[0] == 0.75f);    // a weight: lr (g + decay p)
+  CHECK(usual[32] == 0.5f);    // a bias
+  CHECK(usual[96] == 0.25f);   // a dead tap: lr decay p
+  CHECK(usual[112] == 0.25f);  // another tensor's
+  const auto all = moves(Layout({}, true), 0.5f);
+  CHECK(all[32] == 0.75f);
+  const auto none = moves(Layout(), 0);
+  CHECK(none[0] == 0.5f);
+  CHECK(none[96] == 0.0f);
+}
+
+TEST_CASE("groups scale the rate, change the decay and freeze") {
+  const auto moved = moves(Layout({{.match = "*.bias", .weight_decay = 1.0f},
+                                   {.match = "first.*", .lr_scale = 0.5f, .weight_decay = 0.25f},
+                                   {.match = "second.*", .frozen = true}}),
+                           0.5f);
+  CHECK(moved[0] == 0.25f * 1.25f);
+  CHECK(moved[32] == 0.5f * 2);
+  CHECK(moved[48] == 0.0f);
+  CHECK(moved[96] == 0.25f * 0.25f);
+  CHECK(moved[112] == 0.0f);
+}
+
+TEST_CASE("a group's weight decay is refused by a rule without one") {
+  memory::Host space;
+  const Layout layout({{.match = "*.weight", .weight_decay = 0.1f}});
+  CHECK_THROWS_WITH_AS(
+      arena<Plainest>(space, Plainest::Options{}, layout),
+      "optimizer plainest has no weight decay, but a group of parameters asks for one of 0.1", ConfigError);
+  const Layout frozen({{.match = "second.*", .frozen = true}});
+  auto made = arena<Plainest>(space, Plainest::Options{}, frozen);
+  CHECK(made.state_bytes() == 0);
+  std::vector<float> parameters(Layout::size, 1.0f), gradients(Layout::size, 1.0f);
+  step(made, 1, 0.5f, 1.0f, parameters, gradients);
+  CHECK(parameters[0] == 0.5f);
+  CHECK(parameters[48] == 1.0f);
+}
+
+TEST_CASE("dead taps have state only where they decay") {
+  const Layout layout;
+  memory::Host space;
+  CHECK(arena<optim::Adam>(space, optim::Adam::Options{}, layout).state_bytes() == Layout::exchanged * 2 * 4);
+  CHECK(arena<optim::Adam>(space, optim::Adam::Options{.weight_decay = 0.1f}, layout).state_bytes() ==
+        (Layout::exchanged + 9) * 2 * 4);
+}
+
+TEST_CASE("ranges in parts, whose numbers lie elsewhere, are updated to the same bits") {
+  const Layout layout;
+  const optim::Adam::Options options{.lr = 0.1f, .weight_decay = 0.1f};
+  memory::Host space;
+  auto whole = arena<optim::Adam>(space, options, layout);
+  auto parts = arena<optim::Adam>(space, options, layout);
+  // A rank that has two thirds of the state, as a server or a shard has.
+  const std::vector<Range> mine = {{0, 32}, {48, 96}};
+  parts.own(mine);
+  CHECK(parts.state_bytes() == (32 + 48 + 9) * 2 * 4);
+  auto a = random_arena(layout, 1), b = a;
+  for (int number = 1; number <= 4; ++number) {
+    const auto gradients = random_arena(layout, 10 + static_cast<std::uint64_t>(number), true);
+    step(whole, number, 0.1f, 0.5f, a, gradients);
+    for (const Range& range : {Range{64, 96}, Range{0, 16}, Range{16, 32}, Range{48, 64}}) {
+      const std::vector<float> part_of(gradients.begin() + range.begin, gradients.begin() + range.end);
+      parts.begin(number, 0.1f);
+      parts.update(range, 0.5f, b.data() + range.begin, part_of.data());
+    }
+    parts.decay_dead(b.data());
+  }
+  for (std::int64_t i = 0; i < Layout::size; ++i)
+    if (i < 32 || i >= 48) CHECK(a[static_cast<std::size_t>(i)] == b[static_cast<std::size_t>(i)]);
+  CHECK_THROWS_WITH_AS(parts.update({32, 48}, 1.0f, b.data(), b.data()),
+                       "the optimizer has no state for element 32 on this rank", Error);
+}
+
+TEST_CASE("a gradient longer than allowed is scaled down to what it may be, over all parameters at once") {
+  const Layout layout;
+  memory::Host space;
+  const auto gradients = random_arena(layout, 2, true);
+  const float scale = 0.5f;
+  const double norm = std::sqrt(squares(gradients, exchanged)) * static_cast<double>(scale);
+  for (const float most : {0.01f, 1.0f, 1000.0f}) {
+    CAPTURE(most);
+    auto clipped = arena<optim::Sgd>(space, optim::Sgd::Options{.momentum = 0}, layout, {.max_norm = most});
+    CHECK(clipped.decides());
+    auto parameters = random_arena(layout, 1);
+    const auto before = parameters;
+    step(clipped, 1, 0.1f, scale, parameters, gradients);
+    CHECK(clipped.verdict()->norm == doctest::Approx(norm).epsilon(1e-12));
+    const double factor = std::min(1.0, static_cast<double>(most) / (norm + 1e-6));
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      CHECK(static_cast<double>(parameters[i]) ==
+            doctest::Approx(static_cast<double>(before[i]) -
+                            0.1 * factor * static_cast<double>(scale) * static_cast<double>(gradients[i]))
+                .epsilon(1e-6));
+    if (most == 1000.0f) {  // nothing to clip: the bits of no guard at all
+      auto free = arena<optim::Sgd>(space, optim::Sgd::Options{.momentum = 0}, layout);
+      CHECK(!free.decides());
+      auto same = before;
+      step(free, 1, 0.1f, scale, same, gradients);
+      CHECK(same_bits(parameters, same));
+    }
+  }
+}
+
+TEST_CASE("frozen parameters are no part of the norm") {
+  const Layout layout({{.match = "second.*", .frozen = true}});
+  memory::Host space;
+  auto made = arena<optim::Sgd>(space, optim::Sgd::Options{}, layout, {.max_norm = 1});
+  auto parameters = random_arena(layout, 1);
+  const auto gradients = random_arena(layout, 2, true);
+  step(made, 1, 0.1f, 1.0f, parameters, gradients);
+  CHECK(made.verdict()->norm == doctest::Approx(std::sqrt(squares(gradients, {0, 48}))).epsilon(1e-12));
+}
+
+TEST_CASE("norms are the same bits for ranges that arrive alike, whatever the number of threads") {
+  constexpr std::int64_t n = 1 << 18;
+  const std::vector<optim::ArenaTensor> tensors = {{{0, n / 2 - 3}, {}, 0}, {{n / 2, n}, {}, 0}};
+  const optim::Group group;
+  std::vector<float> gradients(n), parameters(n);
+  Philox random(9);
+  for (float& g : gradients) g = random.normal();
+  double first = 0;
+  for (const int threads : {1, 2, 3}) {
+    memory::Host space(std::pmr::new_delete_resource(), threads);
+    optim::Arena<optim::Sgd> made(space, {}, tensors, {&group, 1}, {.max_norm = 1});
+    made.begin(1, 0.1f);
+    for (std::int64_t at = 0; at < n; at += n / 4)
+      made.arrived({at, at + n / 4}, 1.0f / 3, parameters.data() + at, gradients.data() + at);
+    if (threads == 1) first = made.partial()[0];
+    CHECK(made.partial()[0] == first);
+    made.decide(parameters.data());
+    CHECK(made.verdict()->norm == std::sqrt(first));
+  }
+  CHECK(first == doctest::Approx(squares(gradients, {0, n}) / 9).epsilon(1e-6));
+}
+
+TEST_CASE("a step whose gradient is not finite changes nothing, and is not counted as a step of Adam's") {
+  const Layout layout;
+  for (const float poison : {inf, -inf, std::numeric_limits<float>::quiet_NaN()}) {
+    memory::Host space;
+    const optim::Adam::Options options{.lr = 0.1f, .weight_decay = 0.1f};
+    const optim::Guard guard{.max_norm = 1, .skip_not_finite = true};
+    auto skips = arena<optim::Adam>(space, options, layout, guard);
+    auto never = arena<optim::Adam>(space, options, layout, guard);
+    auto a = random_arena(layout, 1), b = a;
+    int applied = 0;
+    for (int number = 1; number <= 5; ++number) {
+      auto gradients = random_arena(layout, 20 + static_cast<std::uint64_t>(number), true);
+      if (number == 2 || number == 4) {
+        const auto before = a, state = all_state(skips);
+        gradients[50] = poison;
+        step(skips, number, 0.1f, 1.0f, a, gradients);
+        CHECK(skips.verdict()->apply == 0);
+        CHECK(same_bits(a, before));
+        CHECK(same_bits(all_state(skips), state));
+      } else {
+        step(skips, number, 0.1f, 1.0f, a, gradients);
+        step(never, ++applied, 0.1f, 1.0f, b, gradients);
+        CHECK(skips.verdict()->apply == 1);
+      }
+    }
+    CHECK(skips.skipped() == 2);
+    CHECK(never.skipped() == 0);
+    CHECK(same_bits(a, b));
+    CHECK(same_bits(all_state(skips), all_state(never)));
+    // Where a run goes on elsewhere, the count of skipped steps goes with the slots.
+    auto resumed = arena<optim::Adam>(space, options, layout, guard);
+    resumed.set_skipped(skips.skipped());
+    std::vector<float> state = all_state(skips);
+    const float* from = state.data();
+    resumed.visit_state([&](std::string_view, Range, float* values, std::int64_t count) {
+      std::copy_n(from, count, values);
+      from += count;
+    });
+    const auto gradients = random_arena(layout, 30, true);
+    auto c = a;
+    step(skips, 6, 0.1f, 1.0f, a, gradients);
+    step(resumed, 6, 0.1f, 1.0f, c, gradients);
+    CHECK(same_bits(a, c));
+  }
+}
+
+TEST_CASE("without the guard, what is not finite goes through, as in PyTorch") {
+  const Layout layout;
+  memory::Host space;
+  auto made = arena<optim::Sgd>(space, optim::Sgd::Options{.momentum = 0}, layout, {.max_norm = 1});
+  auto parameters = random_arena(layout, 1);
+  auto gradients = random_arena(layout, 2, true);
+  gradients[3] = inf;  // scaled by 1 / inf: zero everywhere but there
+  const auto before = parameters;
+  step(made, 1, 0.1f, 1.0f, parameters, gradients);
+  CHECK(std::isnan(parameters[3]));
+  CHECK(parameters[4] == before[4]);
+}
+
+TEST_CASE("a rule may ask for the norms of each tensor, of which dead taps are a part") {
+  const Layout layout;
+  memory::Host space;
+  auto made = arena<Trusting>(space, Trusting::Options{}, layout, {.max_norm = 1});
+  CHECK(made.decides());
+  CHECK(made.partial().size() == 6);
+  auto parameters = random_arena(layout, 1);
+  const auto before = parameters;
+  const auto gradients = random_arena(layout, 2, true);
+  step(made, 1, 0.1f, 1.0f, parameters, gradients);
+  const double factor = 1 / (std::sqrt(squares(gradients, exchanged)) + 1e-6);
+  for (const auto& tensor : layout.tensors) {
+    const double g = std::sqrt(squares(gradients, tensor.live)) * factor;
+    const double p = std::sqrt(squares(before, tensor.live) + squares(before, tensor.dead));
+    for (std::int64_t i = tensor.live.begin; i < tensor.live.end; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      CHECK(static_cast<double>(parameters[at]) ==
+            doctest::Approx(static_cast<double>(before[at]) -
+                            0.1 * p / g * factor * static_cast<double>(gradients[at]))
+                .epsilon(1e-5));
+    }
+  }
+}
+
+TEST_CASE("ranks that see parts of the gradient decide together from the sum of what they saw") {
+  const Layout layout;
+  memory::Host space;
+  const auto before = random_arena(layout, 1), gradients = random_arena(layout, 2, true);
+  auto alone = arena<Trusting>(space, Trusting::Options{}, layout, {.max_norm = 1});
+  auto expected = before;
+  step(alone, 1, 0.1f, 1.0f, expected, gradients);
+  // Two ranks with a shard each, cut within a tensor.
+  const Range shards[] = {{0, 64}, {64, 96}};
+  std::vector<optim::Arena<Trusting>> ranks;
+  for (int rank = 0; rank < 2; ++rank)
+    ranks.push_back(arena<Trusting>(space, Trusting::Options{}, layout, {.max_norm = 1}));
+  auto parameters = before;
+  std::vector<double> sums(6);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    optim::Bound<Trusting> bound(ranks[rank], parameters.data(), gradients.data());
+    CHECK(bound.decides());
+    ranks[rank].begin(1, 0.1f);
+    bound.arrived(shards[rank], 1.0f);
+    for (std::size_t i = 0; i < 6; ++i) sums[i] += bound.partial()[i];
+  }
+  for (auto& rank : ranks) {
+    optim::Bound<Trusting> bound(rank, parameters.data(), gradients.data());
+    std::copy(sums.begin(), sums.end(), bound.partial().begin());
+    bound.decide();
+  }
+  for (std::size_t rank = 0; rank < 2; ++rank)
+    optim::Bound<Trusting>(ranks[rank], parameters.data(), gradients.data()).update(shards[rank], 1.0f);
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    CHECK(parameters[i] == doctest::Approx(expected[i]).epsilon(1e-6));
+}
+
+TEST_CASE("a step allocates nothing") {
+  const Layout layout;
+  const auto count = [&](auto made) {
+    auto parameters = random_arena(layout, 1);
+    const auto gradients = random_arena(layout, 2, true);
+    const long before = allocations;
+    for (int number = 1; number <= 3; ++number) step(made, number, 0.1f, 1.0f, parameters, gradients);
+    return allocations - before;
+  };
+  memory::Host space;
+  const optim::Guard guard{.max_norm = 1, .skip_not_finite = true};
+  CHECK(allocations > 0);
+  CHECK(count(arena<optim::Adam>(space, optim::Adam::Options{.weight_decay = 0.1f}, layout)) == 0);
+  CHECK(count(arena<optim::Adam>(space, optim::Adam::Options{.weight_decay = 0.1f}, layout, guard)) == 0);
+  CHECK(count(arena<optim::Any>(space, optim::Adam::Options{.weight_decay = 0.1f}, layout, guard)) == 0);
+  CHECK(count(arena<Trusting>(space, Trusting::Options{}, layout, guard)) == 0);
+}
+
+TEST_CASE("what cannot be is refused") {
+  const Layout layout;
+  memory::Host space;
+  CHECK_THROWS_WITH_AS(arena<optim::Sgd>(space, optim::Sgd::Options{}, layout, {.max_norm = -1}),
+                       "clipping: the largest norm -1 is negative", ConfigError);
+  CHECK_THROWS_AS(arena<optim::Sgd>(space, optim::Sgd::Options{.lr = -1}, layout), ConfigError);
+}
