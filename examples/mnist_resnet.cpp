@@ -85,7 +85,7 @@ const Plan& plan_sized(const examples::Options& o) {
 void train(const examples::Options& o, const Data& sets, comm::Any comm, const std::string& transport,
            int threads) {
   const Plan& plan = o.image_size == 224 ? plan_sized<224>(o) : plan_sized<28>(o);
-  const int world = comm::workers(comm);
+  const int world = comm.workers();
   train::Timeline timeline(o.timeline.empty() ? 0 : 1 << 18);
   optim::Schedule schedule{.warmup = o.warmup, .scale_with_world = o.scale_lr};
   if (o.decay != "none") {

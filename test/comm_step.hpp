@@ -38,7 +38,7 @@ std::vector<float> train(C& comm, std::int64_t count, int steps, int polls = 20)
       for (int k = 0; k < polls; ++k) comm.poll();
     }
     std::size_t next = 0;
-    const std::vector<convoy::Range> mine_to_update = convoy::comm::updates(comm, cuts);
+    const std::vector<convoy::Range> mine_to_update = comm.updates(cuts);
     comm.finish([&](convoy::Range range, float scale) {
       if (next >= mine_to_update.size() || !(range == mine_to_update[next]))
         throw std::logic_error("updates out of order");

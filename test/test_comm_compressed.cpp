@@ -58,7 +58,7 @@ void converges(int ranks, std::int64_t count, int steps, double tolerance, doubl
     CAPTURE(worst);
     right += worst < tolerance;
   });
-  CAPTURE(C::name);
+  CAPTURE(C::policy());
   CAPTURE(ranks);
   CHECK(right == ranks);
   for (const auto& bits : last) CHECK(oracle::same_bits(bits, last[0]));
@@ -263,7 +263,7 @@ TEST_CASE_TEMPLATE("ranks that would warm up for different times do not start", 
     try {
       exchange.open({}, {arena, arena, whole});
     } catch (const ConfigError& error) {
-      refused += std::string_view(error.what()).find("warm-up") != std::string_view::npos;
+      refused += std::string_view(error.what()).find("comm codec.warm_up_steps") != std::string_view::npos;
     }
   });
   CHECK(refused == 2);

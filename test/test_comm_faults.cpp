@@ -94,7 +94,7 @@ void train(const Row& row) {
     any.begin(1);
     any.finish([](Range, float) {});
   }
-  comm::dismiss(any);
+  any.dismiss();
 }
 
 // The processes of all ranks.
@@ -221,7 +221,8 @@ void run_seed(std::uint32_t seed) {
     const auto values = oracle::train(exchange, count, 2, 3);
     const auto expected = oracle::trained(exchange.size(), count, 2);
     for (std::size_t i = 0; i < values.size(); ++i) mine.wrong += std::abs(values[i] - expected[i]) > 1e-3f;
-    mine.hash = comm::hash_of({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
+    mine.hash =
+        convoy::hash_of({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
   } catch (const Error& error) {
     mine.failed = 1;
     mine.named = std::string(error.what()).find("rank") != std::string::npos;

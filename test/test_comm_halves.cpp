@@ -102,7 +102,7 @@ void check_training(int ranks, std::int64_t count, const std::vector<float>& exp
   std::atomic<int> right{0};
   Threads::World(ranks).run([&](Threads endpoint) {
     Comm exchange(endpoint, options);
-    constexpr bool shards = Comm::name.starts_with("sharded");
+    constexpr bool shards = Comm::policy().starts_with("sharded");
     Buffer<float> gradients(static_cast<std::size_t>(count), exchange.memory());
     Buffer<float> parameters(static_cast<std::size_t>(count), exchange.memory());
     const auto cuts = oracle::buckets(count);
@@ -124,11 +124,11 @@ void check_training(int ranks, std::int64_t count, const std::vector<float>& exp
       });
     }
     std::int64_t own = 0;
-    for (const Range& r : comm::updates(exchange, cuts)) own += r.size();
+    for (const Range& r : exchange.updates(cuts)) own += r.size();
     right += oracle::same_bits(std::vector<float>(parameters.begin(), parameters.end()), expected) &&
              updated == 3 * own && (own == count) == (!shards || ranks == 1);
   });
-  CAPTURE(Comm::name);
+  CAPTURE(Comm::policy());
   CAPTURE(ranks);
   CHECK(right == ranks);
 }

@@ -99,7 +99,7 @@ TEST_CASE("operations of one's own may come between buckets in flight") {
     ring.open({}, {gradients, parameters, cuts});
     ring.begin(0);
     std::vector<double> norm{1.0 + ring.rank()};
-    ring.reduce(std::span<double>(norm), comm::max);
+    ring.all_reduce(std::span<double>(norm), comm::max);
     ring.begin(1);
     ring.barrier();
     int updates = 0;
@@ -175,7 +175,7 @@ TEST_CASE("a step allocates nothing") {
       any.finish(
           [&](Range range, float scale) { parameters[static_cast<std::size_t>(range.begin)] -= scale; });
       double loss = 1;
-      any.reduce(std::span<double>(&loss, 1), comm::sum);
+      any.all_reduce(std::span<double>(&loss, 1), comm::sum);
     };
     step();
     any.barrier();

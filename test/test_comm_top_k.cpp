@@ -11,6 +11,7 @@
 #include <doctest/doctest.h>
 
 #include "comm_oracle.hpp"
+#include <convoy/comm/codec/top_k.hpp>
 #include <convoy/comm/policy/compressed.hpp>
 
 using namespace convoy;
@@ -52,7 +53,7 @@ void check(const Values& value, std::int64_t count, const codec::TopK& codec, st
   std::vector<float> error(values.size()), sums(values.size());
   for (int step = 0; step < 3; ++step) {
     for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += values[i];
-    codec.encode(pairs.data(), values.data(), error.data(), count, candidates);
+    codec.select(pairs.data(), values.data(), error.data(), count, candidates);
     const auto expected = largest(sums, k);
     std::size_t same = 0;
     for (std::size_t j = 0; j < pairs.size(); ++j) {
@@ -85,7 +86,7 @@ TEST_CASE("top-k is what a sort says, of any values") {
     for (const std::int64_t count : {1, 3, 63, 64, 65, 129, 3'001})
       for (const double fraction : {1e-9, 0.01, 0.3, 1.0}) {
         const codec::TopK codec{fraction};
-        for (const std::size_t room : {std::size_t{0}, codec.room(count)})
+        for (const std::size_t room : {std::size_t{0}, codec.most_candidates(count)})
           check(kinds[kind], count, codec, room);
       }
   }
@@ -96,7 +97,7 @@ TEST_CASE("top-k keeps at least one element, and all at most") {
   CHECK(codec::TopK{0.1}.kept(1) == 1);
   CHECK(codec::TopK{1}.kept(7) == 7);
   CHECK(codec::TopK{0.1}.kept(0) == 0);
-  codec::TopK{}.encode(nullptr, nullptr, nullptr, 0, {});
+  codec::TopK{}.select(nullptr, nullptr, nullptr, 0, {});
 }
 
 TEST_CASE("a NaN of one rank reaches all, and leaves the error") {

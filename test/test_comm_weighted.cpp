@@ -28,7 +28,7 @@ std::string refusal(std::vector<double> weights) {
   std::string sentence;
   Threads::World(2).run([&](const Threads& endpoint) {
     try {
-      Weighted comm(weights, endpoint);
+      Weighted comm({weights}, endpoint);
     } catch (const ConfigError& error) {
       if (endpoint.rank() == 0) sentence = error.what();
     }
@@ -40,11 +40,11 @@ std::string refusal(std::vector<double> weights) {
 
 TEST_CASE("given weights become shares, and the mean is weighted by them") {
   Threads::World(3).run([&](const Threads& endpoint) {
-    Weighted comm({4, 0, 12}, endpoint);
+    Weighted comm({.weights = {4, 0, 12}}, endpoint);
     CHECK(comm.shares(never) == std::vector<double>{0.25, 0, 0.75});
     const int r = comm.rank();
     float f[] = {1.0f + static_cast<float>(r), r == 1 ? std::numeric_limits<float>::quiet_NaN() : 8.0f};
-    comm.reduce(std::span<float>(f), comm::mean);
+    comm.all_reduce(std::span<float>(f), comm::mean);
     CHECK(f[0] == 0.25f * 1 + 0.75f * 3);
     CHECK(f[1] == 8.0f);
     double d[] = {static_cast<double>(r)};
@@ -61,8 +61,8 @@ TEST_CASE("given weights become shares, and the mean is weighted by them") {
     CHECK(f[0] == 1.5f);
 
     i32 sum[] = {r}, least[] = {r}, most[] = {r};
-    comm.reduce(std::span<i32>(sum), comm::sum);
-    comm.reduce(std::span<i32>(least), comm::min);
+    comm.all_reduce(std::span<i32>(sum), comm::sum);
+    comm.all_reduce(std::span<i32>(least), comm::min);
     comm.all_reduce(most, 1, comm::reduction<i32>(comm::max));
     CHECK(sum[0] == 3);
     CHECK(least[0] == 0);
@@ -73,9 +73,9 @@ TEST_CASE("given weights become shares, and the mean is weighted by them") {
 TEST_CASE("a rank that only serves has no share of a mean") {
   using Served = comm::ParameterServer<Threads, comm::Sync, 1, comm::Placement::beside>;
   Threads::World(3).run([](const Threads& endpoint) {
-    comm::Weighted<Served> comm({1, 3}, endpoint);
+    comm::Weighted<Served> comm({.weights = {1, 3}}, endpoint);
     float mean[] = {static_cast<float>(4 * comm.rank())}, again[] = {mean[0]};
-    comm.reduce(std::span<float>(mean), comm::mean);
+    comm.all_reduce(std::span<float>(mean), comm::mean);
     comm.all_reduce(again, 1, comm::reduction<float>(comm::mean));
     const float expected = comm.role() == comm::Role::worker ? 3 : 8;
     CHECK(mean[0] == expected);
@@ -123,9 +123,9 @@ TEST_CASE("gradients travel as without shares, whatever it wraps") {
   constexpr std::int64_t count = 1000;
   const auto expected = oracle::trained(3, count, 4);
   Threads::World(3).run([&](const Threads& endpoint) {
-    Weighted ring({1, 2, 3}, endpoint);
+    Weighted ring({.weights = {1, 2, 3}}, endpoint);
     CHECK(oracle::train(ring, count, 4) == expected);
-    comm::Weighted<comm::Sharded<comm::Ring<Threads>>> sharded({1, 2, 3}, endpoint);
+    comm::Weighted<comm::Sharded<comm::Ring<Threads>>> sharded({.weights = {1, 2, 3}}, endpoint);
     CHECK(oracle::train(sharded, count, 4) == expected);
     auto any = comm::make("ring", endpoint, {.weights = {1, 2, 3}});
     CHECK(any.policy() == "weighted");
@@ -150,7 +150,7 @@ TEST_CASE("speeds that are none, and a mean before there are shares") {
   Threads::World(2).run([&](const Threads& endpoint) {
     Weighted comm({}, endpoint);
     float f[] = {1};
-    CHECK_THROWS_WITH_AS(comm.reduce(std::span<float>(f), comm::mean),
+    CHECK_THROWS_WITH_AS(comm.all_reduce(std::span<float>(f), comm::mean),
                          "weighted: a mean before the shares are known; they are measured by shares()",
                          ConfigError);
     const auto measure = [&](double, double& speed) { speed = comm.rank() == 1 ? -1 : 1; };
@@ -172,14 +172,14 @@ TEST_CASE("ranks with different weights follow rank 0, and open names who differ
       Threads::World(2).run([&](const Threads& endpoint) {
         std::vector<double> weights{2, 1};
         if (endpoint.rank() == 1) weights = measures ? std::vector<double>{} : std::vector<double>{1, 1};
-        Weighted comm(weights, endpoint);
+        Weighted comm({weights}, endpoint);
         CHECK(comm.shares(never)[0] == 2.0 / 3);
         try {
           comm.open({}, {});
         } catch (const ConfigError& error) {
           CHECK(std::string(error.what()) ==
-                (measures ? "rank 1 differs from rank 0 in weights: measured instead of 2 1"
-                          : "rank 1 differs from rank 0 in weights: 1 1 instead of 2 1"));
+                (measures ? "rank 1 differs from rank 0 in weighted.weights: [] instead of [2, 1]"
+                          : "rank 1 differs from rank 0 in weighted.weights: [1, 1] instead of [2, 1]"));
           ++told;
         }
       });

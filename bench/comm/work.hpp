@@ -115,8 +115,8 @@ class Runner {
       // Side by side, so that a neighbour on the machine disturbs both alike.
       if (work_.bare) timing.bare.push_back(timed(work_.bare, true));
     }
-    control_.reduce(std::span<double>(timing.seconds), convoy::comm::max);
-    control_.reduce(std::span<double>(timing.bare), convoy::comm::max);
+    control_.all_reduce(std::span<double>(timing.seconds), convoy::comm::max);
+    control_.all_reduce(std::span<double>(timing.bare), convoy::comm::max);
     return timing;
   }
 

@@ -8,5 +8,5 @@ using namespace convoy;
 int main() {
   comm::Any any = comm::make("ring", transport::Threads{});
   std::vector<i32> counts(10);
-  any.reduce(std::span<i32>{counts}, comm::mean);
+  any.all_reduce(std::span<i32>{counts}, comm::mean);
 }

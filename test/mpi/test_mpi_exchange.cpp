@@ -151,7 +151,7 @@ TEST_CASE("messages and bytes are those of the price") {
     const auto after = ring.traffic();
     std::vector<double> sent{static_cast<double>(after.messages - before.messages),
                              static_cast<double>(after.bytes - before.bytes)};
-    ring.reduce(std::span<double>(sent), comm::sum);
+    ring.all_reduce(std::span<double>(sent), comm::sum);
     const int segments = comm::segments_for(count, 4, ring.size(), small);
     const auto price = schedule::price(schedule::Ring{segments, small.window}, ring.size(), count, 4);
     CHECK(static_cast<std::int64_t>(sent[0]) == price.messages);
@@ -173,7 +173,7 @@ TEST_CASE("a step allocates nothing") {
       any.finish(
           [&](Range range, float scale) { parameters[static_cast<std::size_t>(range.begin)] -= scale; });
       double loss = 1;
-      any.reduce(std::span<double>(&loss, 1), comm::sum);
+      any.all_reduce(std::span<double>(&loss, 1), comm::sum);
     };
     for (int i = 0; i < 3; ++i) step();
     any.barrier();

@@ -2,25 +2,31 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory_resource>
 #include <span>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
+#include <convoy/comm/call.hpp>
 #include <convoy/comm/error.hpp>
 #include <convoy/comm/fingerprint.hpp>
 #include <convoy/comm/operation.hpp>
+#include <convoy/comm/update.hpp>
 #include <convoy/core/clock.hpp>
 #include <convoy/core/range.hpp>
+#include <convoy/memory/anywhere.hpp>
+#include <convoy/memory/ready.hpp>
 
 namespace convoy::comm {
 
 enum class Role : unsigned char { worker, server };
 
-/// A tensor of the arenas as a matrix, for codecs that look at shapes. Its rows go by panels of `panel`, a
-/// divisor of `rows`: each panel is stored column after column, so that a panel of 1 is row-major order.
+/// A tensor of the arenas as a matrix, for codecs that look at shapes. The rows of the matrix go by panels of
+/// `panel`, a divisor of `rows`: each panel is stored column after column, so that a panel of 1 is row-major
+/// order.
 struct Tensor {
   Range range;
   std::int64_t rows = 1, columns = 1, panel = 1;
@@ -36,53 +42,13 @@ struct Layout {
   std::span<const Tensor> tensors = {};
 };
 
-template <class Signature>
-class Call;
-
-/// A view of a callable; it must outlive the view.
-template <class R, class... Arguments>
-class Call<R(Arguments...)> {
- public:
-  template <class F>
-  requires(!std::is_same_v<std::remove_cvref_t<F>, Call> && std::is_invocable_r_v<R, F&, Arguments...>)
-      Call(F&& f)
-      : object_(const_cast<void*>(static_cast<const void*>(std::addressof(f)))),
-        call_([](void* object, Arguments... arguments) -> R {
-          return std::invoke(*static_cast<std::remove_reference_t<F>*>(object), arguments...);
-        }) {}
-  R operator()(Arguments... arguments) const { return call_(object_, arguments...); }
-
- private:
-  void* object_;
-  R (*call_)(void*, Arguments...);
-};
-
-/// `void(Range range, float scale)`: updates the parameters of `range` from the gradients of `range` times
-/// `scale`. It may read the gradients but not write them: other ranks may still be reading.
-using Update = Call<void(Range, float)>;
-
-/// One update on a server: of the parameters of `range`, which lie at `parameters`, from the gradients that
-/// lie at `gradients`, times `scale`. `step` is the training step that it belongs to, counted from 0 (for a
-/// schedule of learning rates), `count` how many updates the range has had with this one (for bias
-/// corrections).
-struct ServerPart {
-  Range range;
-  float* parameters = nullptr;
-  const float* gradients = nullptr;
-  float scale = 1;
-  std::int64_t step = 0, count = 1;
-};
-
-/// `void(const ServerPart& part)`.
-using ServerUpdate = Call<void(const ServerPart&)>;
-
 /// When a bucket was begun and when its exchange was over on this rank.
 struct ExchangeEvent {
   int bucket = 0;
   Clock::time_point begin, end;
 };
 
-/// Who wants to know (a timeline); called on the rank's own thread. Without one, no clock is read.
+/// Who wants to know (a timeline); called on the rank's own thread. Without an observer no clock is read.
 struct Observer {
   void (*call)(void* context, const ExchangeEvent& event) = nullptr;
   void* context = nullptr;
@@ -94,100 +60,94 @@ struct Traffic {
   std::int64_t bytes = 0;
 };
 
-/// A way to exchange gradients. One training step of rank r is: `begin(b)` when bucket b's gradients are
-/// final (in the same order on all ranks; posts and returns), `poll()` as often as convenient,
-/// `finish(update)`, which calls `update(range, scale)` in bucket order for each range that this rank must
-/// update, as soon as it is ready, and returns when the parameters are up to date and the gradients may be
-/// written again. A worker's gradients are scaled so that the sum over ranks is what the optimizer wants.
+/// `void(double share, double& speed)`: finds out how many rows a second this worker computes when the worker
+/// takes this share of every batch, all workers at the same time.
+using MeasureSpeed = Call<void(double, double&)>;
+
+/// An operation on an element type, as a value (engine/kernel.hpp).
+struct Reduction;
+
+/// A way to exchange gradients. A training step of rank r is: `begin(b)` when bucket b's gradients are final
+/// (in the same order on all ranks; posts and returns), `poll()` as often as convenient, `finish(update)`,
+/// which updates in bucket order each range that this rank must update, as soon as the range is ready (or,
+/// where a rule decides over the whole gradient, once the rule has decided: comm/update.hpp), and returns
+/// when the parameters are up to date and the gradients may be written again. A worker's gradients are scaled
+/// so that the sum over ranks is what the optimizer wants.
 ///
+/// Who a rank is:
+/// - `policy()`: the name of the exchange, as `--comm` says it.
+/// - `rank()`, `size()`, `role()`; `workers()`: how many ranks compute gradients, ranks 0 to workers-1.
+/// - `lockstep()`: whether the workers end each step together, so that a reduction after a step waits for
+///   nobody in particular.
+/// - `has_servers()`: whether servers make the updates, each from what the server gets, whenever it polls.
+/// - `decides()`: whether a rule may decide over the whole gradient before it updates.
+/// - `Space`: the space that the arenas lie in, or memory::Anywhere.
+///
+/// What a rank does:
 /// - `open(fingerprint, layout)`: before the first step; throws on every rank, naming rank and field, if the
 ///   ranks differ.
+/// - `updates(buckets)`: after `open`, the ranges that this rank updates, in ascending order; the optimizer
+///   needs state for no others.
+/// - `begin(bucket, ready)`: the gradients are final once `ready` has passed; null on the host.
 /// - `broadcast(span, root)`: every worker ends with the root's values.
-/// - `reduce(span, op)`, also called `all_reduce`: every worker ends with the same combined values.
+/// - `all_reduce(span, op)`: every worker ends with the same combined values.
 /// - `barrier()`: returns when all workers have called it.
-/// - `serve(update)`: on a server, its loop, which ends when the workers dismiss it. A worker that is a
-/// server
-///   as well keeps the callable, to call it while it polls; any other worker returns at once.
+/// - `serve(update)`: on a server, its loop, which ends when the workers dismiss the server. A worker that is
+///   a server as well keeps the callable, to call it while the worker polls; any other worker returns at
+///   once.
+/// - `dismiss()`: ends `serve` on the servers; every worker calls it once its steps are done.
+/// - `shares(measure)`: the workers' shares of a batch, summing to 1; empty where all are equal. A policy
+///   that goes by speed has every worker measure, as often as the policy needs. Every worker calls it, before
+///   its first step.
 /// - `memory()`: where arenas should live, so that the exchange need not copy.
+/// - `observe(observer)`, `traffic()`.
 ///
-/// Every wait has a deadline; failures throw CommError. What a policy may add, and what holds for those that
-/// do not, is said by the functions below the concept.
+/// Every wait has a deadline; failures throw CommError. Nothing is optional, so that a wrapper can forget
+/// nothing: comm::Defaults has what most policies say, comm::Wrapper (policy/wrapper.hpp) forwards it all.
 template <class C>
 concept Comm = requires(C& c, const C& k, const Fingerprint& fingerprint, const Layout& layout, Update update,
-                        ServerUpdate server, int i, std::span<float> f, std::span<double> d) {
+                        ServerUpdate server, MeasureSpeed measure, std::span<const Range> buckets,
+                        const Reduction& reduction, Ready ready, int i, std::span<float> f,
+                        std::span<double> d, void* data, std::size_t bytes, std::int64_t count) {
+  typename C::Space;
+  { k.policy() } -> std::convertible_to<std::string_view>;
   { k.rank() } -> std::same_as<int>;
   { k.size() } -> std::same_as<int>;
+  { k.workers() } -> std::same_as<int>;
   { k.role() } -> std::same_as<Role>;
+  { k.lockstep() } -> std::same_as<bool>;
+  { k.has_servers() } -> std::same_as<bool>;
+  { k.decides() } -> std::same_as<bool>;
+  { k.updates(buckets) } -> std::same_as<std::vector<Range>>;
+  { k.traffic() } -> std::same_as<Traffic>;
   { c.memory() } -> std::same_as<std::pmr::memory_resource*>;
+  { c.shares(measure) } -> std::same_as<std::vector<double>>;
   {c.open(fingerprint, layout)};
   {c.begin(i)};
+  {c.begin(i, ready)};
   {c.poll()};
   {c.finish(update)};
   {c.serve(server)};
+  {c.dismiss()};
   {c.broadcast(f, i)};
-  {c.reduce(f, sum)};
-  {c.reduce(d, max)};
+  {c.broadcast(data, bytes, i)};
   {c.all_reduce(f, mean)};
+  {c.all_reduce(d, max)};
+  {c.all_reduce(data, count, reduction)};
   {c.barrier()};
   {c.observe(Observer{})};
-  { k.traffic() } -> std::same_as<Traffic>;
 };
 
-/// How many ranks compute gradients: ranks 0 to workers-1. All, unless the policy has servers beside them.
-template <Comm C>
-int workers(const C& comm) {
-  if constexpr (requires { comm.workers(); })
-    return comm.workers();
-  else
-    return comm.size();
-}
+/// Whether a Comm exchanges arenas that lie in the space `S`.
+template <class C, class S>
+inline constexpr bool works_in =
+    std::is_same_v<typename C::Space, S> || std::is_same_v<typename C::Space, memory::Anywhere>;
 
-/// Whether the workers end each step together, so that a reduction after it waits for nobody in particular.
-template <Comm C>
-bool lockstep(const C& comm) {
-  if constexpr (requires { comm.lockstep(); })
-    return comm.lockstep();
-  else
-    return true;
-}
-
-/// Whether servers make the updates, each from what it gets, whenever it polls.
-template <Comm C>
-bool has_servers(const C& comm) {
-  if constexpr (requires { comm.has_servers(); })
-    return comm.has_servers();
-  else
-    return false;
-}
-
-/// After `open`: the ranges that this rank updates, in ascending order; the optimizer needs state for no
-/// others. All buckets of the layout, unless the policy shares the updates out.
-template <Comm C>
-std::vector<Range> updates(const C& comm, std::span<const Range> buckets) {
-  if constexpr (requires { comm.updates(buckets); })
-    return comm.updates(buckets);
-  else
-    return {buckets.begin(), buckets.end()};
-}
-
-/// Ends `serve` on the servers; every worker calls it once its steps are done.
-template <Comm C>
-void dismiss(C& comm) {
-  if constexpr (requires { comm.dismiss(); }) comm.dismiss();
-}
-
-/// `void(double share, double& speed)`: finds out how many rows a second this worker computes when it takes
-/// this share of every batch, all workers at the same time.
-using MeasureSpeed = Call<void(double, double&)>;
-
-/// The workers' shares of a batch, summing to 1; empty where all are equal. A policy that goes by speed has
-/// every worker measure, as often as it needs. Every worker calls it, before its first step.
-template <Comm C>
-std::vector<double> shares(C& comm, MeasureSpeed measure) {
-  if constexpr (requires { comm.shares(measure); })
-    return comm.shares(measure);
-  else
-    return {};
-}
+/// Whether the type of a Comm alone says that no rule may decide over the whole gradient. False: ask
+/// `decides()` of the object.
+template <class C>
+inline constexpr bool never_decides = requires {
+  requires !C::decides();
+};
 
 }  // namespace convoy::comm

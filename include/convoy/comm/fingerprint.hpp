@@ -2,23 +2,17 @@
 // difference can be named.
 #pragma once
 
-#include <charconv>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <vector>
 
-#include <convoy/core/error.hpp>
+#include <convoy/core/fields.hpp>
+#include <convoy/core/hash.hpp>
 #include <convoy/core/name.hpp>
 
 namespace convoy::comm {
-
-/// 64 bits of a text (FNV-1a); `seed` chains calls.
-constexpr std::uint64_t hash_of(std::string_view text, std::uint64_t seed = 0xcbf29ce484222325ull) {
-  for (char c : text) seed = (seed ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
-  return seed;
-}
 
 /// Named fields, each with a hash of its full value and a short text for people.
 class Fingerprint {
@@ -38,12 +32,15 @@ class Fingerprint {
   /// A field whose value is a number, in as many digits as tell it from all others.
   template <class Number>
   requires std::is_arithmetic_v<Number> Fingerprint& add(std::string_view name, Number value) {
-    if constexpr (std::is_floating_point_v<Number>) {
-      char text[64];
-      return add(name, std::string_view(text, std::to_chars(text, text + sizeof text, value).ptr));
-    } else {
-      return add(name, concat(value));
-    }
+    return add(name, std::string_view(fields::text_of(value)));
+  }
+  /// Each field of an options type in which ranks must not differ, as "prefix.field".
+  template <fields::Listed Options>
+  Fingerprint& add(std::string_view prefix, const Options& options) {
+    fields::for_each_text(prefix, options, [&](std::string_view name, const std::string& text, bool agreed) {
+      if (agreed) add(name, std::string_view(text));
+    });
+    return *this;
   }
 
   const std::vector<Field>& fields() const { return fields_; }

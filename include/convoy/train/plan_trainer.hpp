@@ -217,10 +217,10 @@ class PlanTrainer {
 
   void end_epoch(Run& run, EpochReport report) {
     const auto& options = run.options;
-    const bool together = comm::lockstep(comm());
+    const bool together = comm().lockstep();
     if (!together) {  // so far each worker has counted for itself
       double means[] = {report.loss, report.accuracy};
-      comm().reduce(std::span<double>(means), comm::mean);
+      comm().all_reduce(std::span<double>(means), comm::mean);
       report.loss = means[0];
       report.accuracy = means[1];
     }
@@ -239,7 +239,7 @@ class PlanTrainer {
   Evaluation evaluate_on(const data::DatasetRef& set) {
     const Stopwatch watch;
     if (comm().role() == comm::Role::server) return {};
-    if (workers() > 1 && !exec().statistics().empty()) comm().reduce(exec().statistics(), comm::mean);
+    if (workers() > 1 && !exec().statistics().empty()) comm().all_reduce(exec().statistics(), comm::mean);
     const Binding binding(plan_, set.fields());
     data::Loader<data::DatasetRef> loader(
         set, {.batch = config().batch, .shard = replica_.shard(), .shuffle = false, .allow_short = true});
@@ -254,7 +254,7 @@ class PlanTrainer {
       for (std::size_t m = 0; m < plan_.metrics.size(); ++m)
         sums[3 + m] += exec().metric(static_cast<int>(m));
     }
-    comm().reduce(std::span<double>(sums), comm::sum);
+    comm().all_reduce(std::span<double>(sums), comm::sum);
     Evaluation evaluation;
     evaluation.rows = static_cast<std::int64_t>(sums[2]);
     evaluation.loss = sums[0] / sums[2];
@@ -287,7 +287,7 @@ class PlanTrainer {
   /// Whether any rank says so.
   bool agree(bool mine) {
     double any[] = {mine ? 1.0 : 0.0};
-    comm().reduce(std::span<double>(any), comm::sum);
+    comm().all_reduce(std::span<double>(any), comm::sum);
     return any[0] > 0;
   }
 

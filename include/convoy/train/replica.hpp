@@ -19,9 +19,7 @@
 #include <convoy/exec/initialize.hpp>
 #include <convoy/graph/plan.hpp>
 #include <convoy/memory/buffer.hpp>
-#include <convoy/memory/host.hpp>
-#include <convoy/optim/arena.hpp>
-#include <convoy/optim/groups.hpp>
+#include <convoy/train/arena_optimizer.hpp>
 #include <convoy/train/config.hpp>
 #include <convoy/train/matrices.hpp>
 #include <convoy/train/report.hpp>
@@ -44,15 +42,14 @@ class Replica {
         config_(config),
         comm_(std::forward<CommArguments>(comm_arguments)...),
         most_rows_(config.batch),
-        groups_(groups(plan, config)),
-        optimizer_(space_, config.optimizer, tensors_of(plan, groups_), groups_.list) {
+        optimizer_(plan, config.optimizer) {
     open();
   }
   Replica(const Replica&) = delete;
   Replica& operator=(const Replica&) = delete;
 
   int rank() const { return comm_.rank(); }
-  int workers() const { return comm::workers(comm_); }
+  int workers() const { return comm_.workers(); }
   Comm& comm() { return comm_; }
   const Comm& comm() const { return comm_; }
   Exec& exec() { return *exec_; }
@@ -69,7 +66,7 @@ class Replica {
     served_from_ = steps_;
     comm_.serve(serve_);
   }
-  void dismiss() { comm::dismiss(comm_); }
+  void dismiss() { comm_.dismiss(); }
 
   void begin() {
     loss_ = 0;
@@ -88,7 +85,7 @@ class Replica {
     const bool first = sum_.size() == 0 || micro_ == 0;
     // A server may write a bucket's parameters once it has their gradients, and those of the layer under way
     // are read until backward calls again.
-    const bool served = comm::has_servers(comm_);
+    const bool served = comm_.has_servers();
     std::int64_t said = 0;
     auto on_final = [&](std::int64_t final) {
       const std::int64_t ready = served ? std::exchange(said, final) : final;
@@ -137,21 +134,20 @@ class Replica {
     const auto begin = Clock::now();
     comm_.finish([&](Range range, float scale) {
       const auto from = Clock::now();
-      optimizer_.update(range, scale, exec_->parameters().data() + range.begin,
-                        exec_->gradients().data() + range.begin);
+      optimizer_.update(exec_->threads(), exec_->parameters(), exec_->gradients(), range, scale);
       const auto to = Clock::now();
       updating_ += Seconds(to - from).count();
       if (config_.timeline != nullptr) config_.timeline->record("update", -1, Track::optimizer, from, to);
     });
-    optimizer_.decay_dead(exec_->parameters().data());
+    optimizer_.decay_dead(exec_->threads(), exec_->parameters());
     ++steps_;
 
     const bool sound = std::isfinite(loss_);
-    const bool together = comm::lockstep(comm_);
+    const bool together = comm_.lockstep();
     double sums[] = {sound ? loss_ : 0.0, static_cast<double>(correct_), sound ? 0.0 : 1.0,
                      sound ? 0.0 : rank() + 1.0, stop ? 1.0 : 0.0};
     // Workers that do not wait for each other each know of themselves only.
-    if (together) comm_.reduce(std::span<double>(sums), comm::sum);
+    if (together) comm_.all_reduce(std::span<double>(sums), comm::sum);
     exposed_ = Seconds(Clock::now() - begin).count() - updating_;
     if (sums[2] == 1)
       fail<ExecError>("rank ", static_cast<int>(sums[3]) - 1, ": the loss of step ", steps_ - 1,
@@ -182,7 +178,7 @@ class Replica {
   /// keeps account of what it left out or of its first steps. Throws ConfigError where servers make an update
   /// of all that they get.
   double exchange_seconds(int repetitions = 5) {
-    if (comm::has_servers(comm_))
+    if (comm_.has_servers())
       fail<ConfigError>(
           "trainer: where servers make the updates there is no exchange without one to measure");
     const std::span<float> gradients = exec_->gradients();
@@ -196,7 +192,7 @@ class Replica {
       seconds.push_back(watch.seconds());
     }
     double slowest[] = {median(seconds)};
-    comm_.reduce(std::span<double>(slowest), comm::max);
+    comm_.all_reduce(std::span<double>(slowest), comm::max);
     return slowest[0];
   }
 
@@ -219,8 +215,7 @@ class Replica {
                                .parameters = exec_->parameters(),
                                .buckets = plan_.buckets,
                                .tensors = tensors_});
-    space_.set_threads(exec_->threads());
-    optimizer_.own(comm::updates(comm_, plan_.buckets));
+    optimizer_.own(comm_.updates(plan_.buckets));
     comm_.broadcast(exec_->parameters(), 0);
     comm_.broadcast(exec_->statistics(), 0);
     if (config_.accumulate > 1) sum_ = Buffer<float>(exec_->gradients().size());
@@ -242,7 +237,7 @@ class Replica {
       const int rows = std::max(1, static_cast<int>(std::lround(share * config_.batch * workers())));
       speed = measured_speed<Exec>(plan_, rows, config_.exec, comm_);
     };
-    shares_ = comm::shares(comm_, measure);
+    shares_ = comm_.shares(measure);
     if (!shares_.empty())
       most_rows_ =
           static_cast<int>(std::max<std::int64_t>(1, shard().most(std::int64_t{config_.batch} * workers())));
@@ -257,7 +252,7 @@ class Replica {
       const auto hash = exec_->layout_fingerprint();
       const auto high = static_cast<double>(hash >> 32), low = static_cast<double>(hash & 0xffffffffu);
       double largest[] = {high, low, -high, -low};
-      comm_.reduce(std::span<double>(largest), comm::max);
+      comm_.all_reduce(std::span<double>(largest), comm::max);
       if (largest[0] == -largest[2] && largest[1] == -largest[3]) return;
       auto options = config_.exec;
       options.canonical = true;
@@ -271,12 +266,7 @@ class Replica {
     f.add("world", comm_.size());
     f.add("batch", config_.batch);
     f.add("accumulate", config_.accumulate);
-    optimizer_.optimizer().for_each_text("optimizer",
-                                         [&](std::string_view name, const std::string& text, bool agreed) {
-                                           if (agreed) f.add(name, std::string_view(text));
-                                         });
-    f.add("groups", std::string_view(fields::text_of(config_.groups)));
-    f.add("decay_all", config_.decay_all ? 1 : 0);
+    f.add("optimizer", optimizer_.optimizer().describe());
     f.add("precision", exec_->precision());
     f.add("layout", exec_->layout_fingerprint());
     std::uint64_t hash = 0;
@@ -298,29 +288,11 @@ class Replica {
       Replica& r = *replica;
       const auto from = Clock::now();
       r.optimizer_.begin(part.count, r.lr_at(r.served_from_ + part.step));
-      r.optimizer_.update(part.range, part.scale, part.parameters, part.gradients);
+      r.optimizer_.update(r.exec_->threads(), part.parameters, part.gradients, part.range, part.scale);
       if (r.config_.timeline != nullptr)
         r.config_.timeline->record("update", -1, Track::optimizer, from, Clock::now());
     }
   };
-
-  /// How the plan's parameters are updated.
-  static optim::Groups groups(const Plan& plan, const Config& config) {
-    std::vector<optim::GroupedParameter> parameters;
-    for (const auto& parameter : plan.parameter_list)
-      parameters.push_back({parameter.name.view(), parameter.group == Group::decay});
-    return optim::group(parameters, config.groups, config.decay_all);
-  }
-
-  /// Where the plan's parameters lie, frozen ones left out.
-  static std::vector<optim::ArenaTensor> tensors_of(const Plan& plan, const optim::Groups& groups) {
-    std::vector<optim::ArenaTensor> tensors;
-    for (const int p : plan.exchange_order) {
-      const auto at = static_cast<std::size_t>(p);
-      tensors.push_back({plan.slots[at].live, plan.slots[at].dead, groups.of[at]});
-    }
-    return tensors;
-  }
 
   const Plan& plan_;
   Config config_;
@@ -328,10 +300,8 @@ class Replica {
   std::int64_t served_from_ = 0;  // the step at which the servers began
   Comm comm_;
   std::vector<double> shares_;
-  int most_rows_;       // of this rank in any batch
-  memory::Host space_;  // of the optimizer
-  optim::Groups groups_;
-  optim::Arena<Rule> optimizer_;
+  int most_rows_;  // of this rank in any batch
+  ArenaOptimizer<Rule> optimizer_;
   std::optional<Exec> exec_;
   std::vector<comm::Tensor> tensors_;
   Buffer<float> sum_;  // gradients of the micro-steps so far

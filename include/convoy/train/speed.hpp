@@ -60,7 +60,7 @@ double measured_speed(const Plan& plan, int rows, const typename E::Options& opt
   Stopwatch watch;
   pass();
   double slowest = watch.seconds();
-  comm.reduce(std::span<double>(&slowest, 1), comm::max);
+  comm.all_reduce(std::span<double>(&slowest, 1), comm::max);
   const double enough = std::max(least_seconds, least_passes * slowest);
   watch.restart();
   std::int64_t passes = 0;

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include <convoy/comm/codec/codec.hpp>
 #include <convoy/comm/engine/lanes.hpp>
 #include <convoy/core/dtype.hpp>
 #include <convoy/parallel/simd.hpp>
@@ -63,13 +64,19 @@ struct DecodeHalf {
 
 }  // namespace detail
 
-/// Half of the bytes. What rounding takes away is kept in `error` and added the next time (error feedback,
-/// Karimireddy et al. 2019); a NaN or an overflow reaches all ranks.
+/// Half of the bytes, added in f32 on each hop. What rounding takes away is kept in `error` and added the
+/// next time (error feedback, Karimireddy et al. 2019); a NaN or an overflow reaches all ranks.
 template <class E>
 struct Half {
   static_assert(std::is_same_v<E, bf16> || std::is_same_v<E, f16>, "convoy: codec::Half is of bf16 or f16");
   using Element = E;
   static constexpr std::string_view name = std::is_same_v<E, bf16> ? "bf16" : "f16";
+  static constexpr std::string_view about =
+      std::is_same_v<E, bf16> ? "half of the bytes, the range of f32" : "half of the bytes, 11 bits";
+  static constexpr Travel travel = Travel::reduced;
+  static constexpr void fields(auto&, auto&&) {}
+  static constexpr std::int64_t warm_up() { return 0; }
+  static constexpr void check() {}
 
   /// to = round(values + error); error = what that leaves out.
   static void encode(E* to, const float* values, float* error, std::int64_t count) {
@@ -81,5 +88,6 @@ struct Half {
 };
 using Bf16 = Half<bf16>;
 using F16 = Half<f16>;
+static_assert(Codec<Bf16> && Codec<F16>);
 
 }  // namespace convoy::comm::codec

@@ -8,6 +8,7 @@
 #include <limits>
 #include <string_view>
 
+#include <convoy/comm/codec/codec.hpp>
 #include <convoy/parallel/simd.hpp>
 
 namespace convoy::comm::codec {
@@ -17,7 +18,12 @@ namespace convoy::comm::codec {
 /// a NaN or an infinity decodes to NaN throughout.
 struct Int8 {
   static constexpr std::string_view name = "int8";
+  static constexpr std::string_view about = "a quarter of the bytes";
+  static constexpr Travel travel = Travel::scattered;
   static constexpr std::int64_t block = 512;
+  static constexpr void fields(auto&, auto&&) {}
+  static constexpr std::int64_t warm_up() { return 0; }
+  static constexpr void check() {}
 
   /// Bytes of `count` encoded elements, a multiple of 64: the bytes of all blocks, then the scales.
   static constexpr std::int64_t bytes(std::int64_t count) {
@@ -117,5 +123,7 @@ struct Int8 {
     }
   };
 };
+
+static_assert(Codec<Int8>);
 
 }  // namespace convoy::comm::codec

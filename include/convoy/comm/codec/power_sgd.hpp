@@ -11,23 +11,39 @@
 #include <string_view>
 #include <vector>
 
+#include <convoy/comm/codec/codec.hpp>
 #include <convoy/comm/comm.hpp>
+#include <convoy/core/error.hpp>
 #include <convoy/core/philox.hpp>
 #include <convoy/memory/buffer.hpp>
 #include <convoy/parallel/simd.hpp>
 
 namespace convoy::comm::codec {
 
+class Factors;
+
 /// `rank` columns for each factor: rows * columns elements travel as rank * (rows + columns). A matrix that
 /// this would not halve goes as it is, and so does what is no matrix.
 struct PowerSgd {
   static constexpr std::string_view name = "powersgd";
+  static constexpr std::string_view about = "matrices as products of two thin ones";
+  static constexpr Travel travel = Travel::factored;
+  using Factors = codec::Factors;
   int rank = 4;
   /// The first steps after `open`, whose gradients go as they are. Early gradients are large and turn from
   /// step to step, so that a few directions hold little of them; and an optimizer that goes by the size of
   /// gradients, as Adam does, learns it from whole ones.
   std::int64_t warm_up_steps = 50;
 
+  static constexpr void fields(auto& self, auto&& field) {
+    field("rank", self.rank);
+    field("warm_up_steps", self.warm_up_steps);
+  }
+  std::int64_t warm_up() const { return warm_up_steps; }
+  void check() const {
+    if (rank < 1) fail<ConfigError>("powersgd needs a rank of at least 1, not ", rank);
+    if (warm_up_steps < 0) fail<ConfigError>("powersgd cannot warm up for ", warm_up_steps, " steps");
+  }
   constexpr bool compresses(std::int64_t rows, std::int64_t columns) const {
     return std::int64_t{2} * rank * (rows + columns) <= rows * columns;
   }
@@ -212,6 +228,21 @@ class Factors {
   std::span<float> left() { return left_; }
   std::span<float> right() { return right_; }
 
+  /// Remembers the right factors; `restore` goes back to them, `reset` to the beginning.
+  void keep() {
+    if (kept_.size() < right_.size()) kept_ = Buffer<float>(right_.size());
+    std::copy(right_.begin(), right_.end(), kept_.begin());
+    kept_draws_ = draws_;
+  }
+  void restore() {
+    std::copy(kept_.begin(), kept_.end(), right_.begin());
+    draws_ = kept_draws_;
+  }
+  void reset() {
+    std::fill(right_.begin(), right_.end(), 0.0f);
+    draws_ = 0;
+  }
+
   /// error += gradients; left = error * right.
   void project(const float* gradients, float* error) {
     for (const Matrix& m : matrices_) {
@@ -268,11 +299,13 @@ class Factors {
   };
 
   int rank_ = 0;
-  std::uint64_t seed_ = 0, draws_ = 0;
+  std::uint64_t seed_ = 0, draws_ = 0, kept_draws_ = 0;
   std::vector<Matrix> matrices_;
   std::vector<Range> plain_;  // of the bucket
   std::int64_t plain_at_ = 0;
-  Buffer<float> left_, right_;
+  Buffer<float> left_, right_, kept_;
 };
+
+static_assert(Codec<PowerSgd>);
 
 }  // namespace convoy::comm::codec

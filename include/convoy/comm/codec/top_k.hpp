@@ -8,7 +8,9 @@
 #include <span>
 #include <string_view>
 
+#include <convoy/comm/codec/codec.hpp>
 #include <convoy/comm/codec/largest.hpp>
+#include <convoy/core/error.hpp>
 #include <convoy/parallel/simd.hpp>
 
 namespace convoy::comm::codec {
@@ -17,10 +19,23 @@ namespace convoy::comm::codec {
 /// magnitudes the first are taken. NaN counts as larger than infinity, so that all ranks get to see it.
 struct TopK {
   static constexpr std::string_view name = "topk";
+  static constexpr std::string_view about = "the largest elements alone, with their indices";
+  static constexpr Travel travel = Travel::gathered;
   double fraction = 0.01;
   /// The first steps after `open`, whose gradients go as they are: see PowerSgd::warm_up_steps. (Lin, Han,
   /// Mao, Wang and Dally, "Deep Gradient Compression", ICLR 2018, warm up, too.)
   std::int64_t warm_up_steps = 50;
+
+  static constexpr void fields(auto& self, auto&& field) {
+    field("fraction", self.fraction);
+    field("warm_up_steps", self.warm_up_steps);
+  }
+  std::int64_t warm_up() const { return warm_up_steps; }
+  void check() const {
+    if (!(fraction > 0 && fraction <= 1))
+      fail<ConfigError>("topk keeps a fraction of the gradients above 0 and up to 1, not ", fraction);
+    if (warm_up_steps < 0) fail<ConfigError>("topk cannot warm up for ", warm_up_steps, " steps");
+  }
 
   struct Pair {
     std::uint32_t index = 0;
@@ -32,11 +47,37 @@ struct TopK {
     return std::clamp<std::int64_t>(k, count > 0 ? 1 : 0, count);
   }
   /// How many candidates to have room for: with error feedback many elements are close to being sent.
-  std::size_t room(std::int64_t count) const { return static_cast<std::size_t>(kept(count) + count / 16); }
+  std::size_t most_candidates(std::int64_t count) const {
+    return static_cast<std::size_t>(kept(count) + count / 16);
+  }
+
+  /// The pairs of `count` elements, to the end of a cache line.
+  std::int64_t bytes(std::int64_t count) const {
+    if (count > std::int64_t{1} << 32)
+      fail<ConfigError>("topk: a bucket of ", count, " elements; its indices tell 2^32 apart");
+    return (kept(count) * std::int64_t{sizeof(Pair)} + 63) / 64 * 64;
+  }
+  std::int64_t room(std::int64_t count) const {
+    return static_cast<std::int64_t>(most_candidates(count) * sizeof(Pair));
+  }
+  void encode(std::byte* to, const float* values, float* error, std::int64_t count,
+              std::span<std::byte> room) const {
+    select(reinterpret_cast<Pair*>(to), values, error, count,
+           {reinterpret_cast<Pair*>(room.data()), room.size() / sizeof(Pair)});
+  }
+  void decode_add(float* to, const std::byte* from, std::int64_t count) const {
+    const auto* pairs = reinterpret_cast<const Pair*>(from);
+    const std::int64_t sent = kept(count);
+    for (std::int64_t k = 0; k < sent; ++k) {
+      if (pairs[k].index >= count)
+        fail("topk: an index of ", pairs[k].index, " in a bucket of ", count, " elements");
+      to[pairs[k].index] += pairs[k].value;
+    }
+  }
 
   /// error += values; moves the kept(count) largest of it to `to`, in ascending order of index. `room` is for
   /// candidates, as long as they are no more; it decides how fast this is, not what is kept.
-  void encode(Pair* to, const float* values, float* error, std::int64_t count, std::span<Pair> room) const {
+  void select(Pair* to, const float* values, float* error, std::int64_t count, std::span<Pair> room) const {
     if (count == 0) return;
     detail::Histogram first;
     detail::Threshold threshold{.left = kept(count)};
@@ -74,5 +115,7 @@ struct TopK {
         move(candidate.index, m);
   }
 };
+
+static_assert(Codec<TopK>);
 
 }  // namespace convoy::comm::codec

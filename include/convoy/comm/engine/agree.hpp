@@ -52,6 +52,8 @@ Difference compare(const std::vector<Fingerprint::Field>& root, const std::vecto
 
 /// Throws ConfigError unless the layout's buckets lie in its gradients, each apart from the others.
 void check(const Layout& layout);
+/// The buckets, and what lies in them.
+void add_buckets(Fingerprint& fingerprint, const Layout& layout);
 /// The caller's fields, and those of the exchange itself.
 Fingerprint fields_of(const Fingerprint& caller, const Layout& layout, const Options& options,
                       std::string_view policy);
@@ -99,6 +101,13 @@ CONVOY_FUNCTION void check(const Layout& layout) {
   }
 }
 
+CONVOY_FUNCTION void add_buckets(Fingerprint& fingerprint, const Layout& layout) {
+  std::uint64_t hash = hash_start;
+  for (const Range& b : layout.buckets)
+    for (const std::int64_t at : {b.begin, b.end}) hash = hash_of(static_cast<std::uint64_t>(at), hash);
+  fingerprint.add("buckets", hash, concat(layout.buckets.size()));
+}
+
 CONVOY_FUNCTION Fingerprint fields_of(const Fingerprint& caller, const Layout& layout, const Options& options,
                                       std::string_view policy) {
   Fingerprint all = caller;
@@ -107,9 +116,7 @@ CONVOY_FUNCTION Fingerprint fields_of(const Fingerprint& caller, const Layout& l
   all.add("comm window", options.window);
   all.add("gradients", layout.gradients.size());
   all.add("parameters", layout.parameters.size());
-  std::uint64_t hash = hash_of("buckets");
-  for (const Range& b : layout.buckets) hash = hash_of(concat(b.begin, ' ', b.end), hash);
-  all.add("buckets", hash, concat(layout.buckets.size()));
+  add_buckets(all, layout);
   return all;
 }
 #endif

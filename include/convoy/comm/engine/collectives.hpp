@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include <convoy/comm/comm.hpp>
+#include <convoy/comm/defaults.hpp>
 #include <convoy/comm/engine/agree.hpp>
 #include <convoy/comm/engine/choose.hpp>
 #include <convoy/comm/engine/engine.hpp>
@@ -56,14 +57,13 @@ struct HalvesOf<schedule::Direct> {
 
 /// Rank, size, broadcast, reductions by schedule `S` and a barrier over transport `T`.
 template <Schedulable S, transport::Transport T>
-class Collectives {
+class Collectives : public Defaults<Collectives<S, T>> {
  public:
   explicit Collectives(const T& where, const Options& options)
       : engine_(std::make_unique<Engine<T>>(where, options)) {}
 
   int rank() const { return engine_->rank(); }
   int size() const { return engine_->size(); }
-  Role role() const { return Role::worker; }
   std::pmr::memory_resource* memory() { return engine_->memory(); }
   void observe(Observer observer) { engine_->observe(observer); }
   Traffic traffic() const { return engine_->traffic(); }
@@ -74,10 +74,6 @@ class Collectives {
   template <class E, OperationTag O>
   void all_reduce(std::span<E> values, O op) {
     all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<E>(op));
-  }
-  template <class E, OperationTag O>
-  void reduce(std::span<E> values, O op) {
-    all_reduce(values, op);
   }
   /// The same with the reduction as a value.
   void all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
@@ -127,8 +123,6 @@ class Collectives {
 
   void while_waiting(typename Engine<T>::Chore chore) { engine_->while_waiting(chore); }
   void poll() { engine_->poll(); }
-  /// A worker has nothing to serve.
-  void serve(ServerUpdate) {}
 
  protected:
   const detail::Program& program_for(std::int64_t count, DType type);

@@ -46,6 +46,9 @@ class Client {
   Mailbox<T>& server(int s) { return servers_[static_cast<std::size_t>(s)]; }
   int servers() const { return static_cast<int>(servers_.size()); }
 
+  /// A rule decides over a whole step before servers reply, so nothing is held back for replies.
+  void decide_first(bool decides) { decides_ = decides; }
+
   /// The servers get the parameters that a training begins with.
   void start() {
     for (std::size_t s = 0; s < servers_.size(); ++s)
@@ -139,10 +142,10 @@ class Client {
   }
 
   void push(std::size_t server) {
-    for (StepOf& step = step_of_[server]; step.pushed < step.final && step.pushed - step.came < window_;
-         ++step.pushed)
+    for (StepOf& step = step_of_[server];
+         step.pushed < step.final && (decides_ || step.pushed - step.came < window_); ++step.pushed)
       servers_[server].post({LetterKind::push, step.pushed, step_,
-                             layout_.gradients.data() + part(server, step.pushed).range.begin});
+                             layout_.gradients.data() + part(server, step.pushed).range.begin, decides_});
   }
   // Takes the parameters that have come from a server.
   bool receive(std::size_t server) {
@@ -174,6 +177,7 @@ class Client {
   std::vector<int> owed_;     // replies, by each server
   std::vector<StepOf> step_of_;
   int window_ = 1;
+  bool decides_ = false;
   std::int64_t step_ = 0;
 };
 

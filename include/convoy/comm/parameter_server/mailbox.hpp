@@ -43,7 +43,8 @@ struct LetterHead {
   std::int32_t sender = 0;
   std::int64_t step = 0;
   std::int64_t count = 0;
-  std::byte rest[32] = {};
+  std::uint32_t decides = 0;  ///< of a push: the sender knows that a rule decides before replies
+  std::byte rest[28] = {};
 };
 static_assert(sizeof(LetterHead) == 64);
 
@@ -59,6 +60,7 @@ class Mailbox {
     int part = 0;
     std::int64_t step = 0;
     const float* numbers = nullptr;  ///< of the part; they stay until the letter is gone
+    bool decides = false;            ///< of a push: see LetterHead
   };
 
   /// `copies`: numbers that go out may change on the way, or lie where the peer cannot read them. `inbox`:
@@ -238,6 +240,7 @@ class Mailbox {
     head.sender = sender;
     head.step = errand.step;
     head.count = count_of(errand);
+    head.decides = errand.decides ? 1 : 0;
     return head;
   }
 

@@ -124,14 +124,13 @@ bool ClientAndServer<T>::progress() {
   }
 }
 
-// The rank that this one waits for, or -1 if that is not one in particular.
+// The rank that this one waits for, or -1 if that is not one in particular. Whom its server waits for comes
+// first: two workers that serve as well, and wait for each other's replies, both wait for a third.
 template <transport::Transport T>
 int ClientAndServer<T>::awaited() {
   const int me = transport.rank();
-  if (const int server_rank = client.waits_for([&](int r) { return r != me; }); server_rank >= 0)
-    return server_rank;
-  const int behind = server.awaited();
-  return behind == me ? -1 : behind;
+  if (const int behind = server.awaited(); behind >= 0 && behind != me) return behind;
+  return client.waits_for([&](int r) { return r != me; });
 }
 
 // A rank that this one needs and that is gone, or -1.
@@ -190,7 +189,7 @@ class Served {
   using Workers = Collectives<schedule::Ring, transport::Group<T>>;
 
  public:
-  static constexpr std::string_view name = "ps";
+  using Space = memory::Host;
 
   Served(const T& where, const Service& service, const Options& options = {})
       : service_((service.check(where.size()), service)),
@@ -209,14 +208,16 @@ class Served {
   Role role() const { return rank() < workers() ? Role::worker : Role::server; }
   bool serves() const { return server() >= 0; }
   bool lockstep() const { return service_.consistency.sync; }
-  bool has_servers() const { return true; }
+  static constexpr bool has_servers() { return true; }
+  /// Sync alone: otherwise an update is made of one worker's gradients, when they come.
+  bool decides() const { return service_.consistency.sync; }
   const Service& service() const { return service_; }
   std::pmr::memory_resource* memory() { return ends_.get(); }
   void observe(Observer observer) { ends_->client.observe(observer); }
   Traffic traffic() const { return ends_->traffic; }
 
   void open(const Fingerprint& fingerprint, const Layout& layout);
-  void begin(int bucket) {
+  void begin(int bucket, Ready = {}) {
     ends_->usable();
     ends_->client.begin(bucket);
     ends_->server.admit();
@@ -233,6 +234,7 @@ class Served {
   }
   void serve(ServerUpdate update);
   void dismiss();
+  std::vector<double> shares(MeasureSpeed) { return {}; }
 
   /// What this rank's server updates; nothing on a worker that does not serve.
   std::vector<Range> updates(std::span<const Range>) const {
@@ -243,10 +245,6 @@ class Served {
   template <class E, OperationTag O>
   void all_reduce(std::span<E> values, O op) {
     if (role() == Role::worker) group_.all_reduce(values, op);
-  }
-  template <class E, OperationTag O>
-  void reduce(std::span<E> values, O op) {
-    all_reduce(values, op);
   }
   void all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
     if (role() == Role::worker) group_.all_reduce(values, count, reduction);
@@ -299,9 +297,7 @@ void Served<T>::open(const Fingerprint& fingerprint, const Layout& layout) {
   all.add("comm staleness", service_.consistency.sync ? -1 : service_.consistency.bound);
   all.add("comm segment bytes", segment);
   all.add("gradients", layout.gradients.size());
-  std::uint64_t hash = hash_of("buckets");
-  for (const Range& b : layout.buckets) hash = hash_of(concat(b.begin, ' ', b.end), hash);
-  all.add("buckets", hash, concat(layout.buckets.size()));
+  detail::add_buckets(all, layout);
   agree(*everyone_, all);
 
   const auto arena = static_cast<std::int64_t>(layout.gradients.size());
@@ -320,8 +316,12 @@ void Served<T>::open(const Fingerprint& fingerprint, const Layout& layout) {
   if (!serves()) return;
   const int me = server();
   shard_ = service_.shard(me, arena);
-  ends.server.open({workers(), service_.consistency, shard_, layout, reached(layout.parameters), memory()},
-                   parts_[static_cast<std::size_t>(me)]);
+  std::vector<int> busy;
+  for (std::size_t s = 0; s < parts_.size(); ++s)
+    if (!parts_[s].empty()) busy.push_back(ranks[s]);
+  ends.server.open(
+      {workers(), service_.consistency, shard_, layout, reached(layout.parameters), memory(), busy},
+      parts_[static_cast<std::size_t>(me)]);
   if (role() == Role::worker) {
     ends.client.server(me).join(ends.server.client(rank()));
     ends.server.client(rank()).join(ends.client.server(me));
@@ -334,6 +334,11 @@ template <transport::Transport T>
 void Served<T>::serve(ServerUpdate update) {
   Ends& ends = *ends_;
   ends.usable();
+  if (update.decides() && !decides())
+    fail<ConfigError>("comm \"", policy(),
+                      "\" updates with each worker's gradients when they come, so that no "
+                      "rule can decide over the whole gradient of a step; use ps");
+  ends.client.decide_first(update.decides());
   if (rank() == 0 && role() == Role::worker) ends.client.start();
   if (serves()) ends.server.serve(update);
   ends.progress();
@@ -381,7 +386,8 @@ struct Stale {
 template <class T, class C = Sync, int servers = 1, Placement placement = Placement::among>
 class ParameterServer : public Served<T> {
  public:
-  static constexpr std::string_view name = C::name;
+  static constexpr std::string_view policy() { return C::name; }
+  static constexpr bool decides() { return C::consistency.sync; }
   explicit ParameterServer(const T& where = T{}, const Options& options = {})
       : Served<T>(where, {C::consistency, servers, placement}, options) {}
 };

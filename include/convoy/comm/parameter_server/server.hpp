@@ -12,6 +12,7 @@
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/engine/kernel.hpp>
 #include <convoy/comm/error.hpp>
+#include <convoy/comm/parameter_server/council.hpp>
 #include <convoy/comm/parameter_server/mailbox.hpp>
 #include <convoy/comm/parameter_server/server_state.hpp>
 #include <convoy/comm/transport/transport.hpp>
@@ -33,6 +34,7 @@ class Server {
     Layout layout;                                ///< of this rank
     bool shares = false;                          ///< workers can read this rank's arena of parameters
     std::pmr::memory_resource* memory = nullptr;  ///< what they can read
+    std::vector<int> servers = {};                ///< the ranks of those that have something to update
   };
 
   void open(const Setup& setup, const ServedParts& parts) {
@@ -59,14 +61,19 @@ class Server {
                             setup.memory);
     }
     state_.emplace(workers_, static_cast<int>(parts.size()), consistency_);
+    council_.open(transport_.rank(), setup.servers, setup.memory);
     started_ = 0;
+    deciding_ = false;
   }
   Mailbox<T>& client(int worker) { return clients_[static_cast<std::size_t>(worker)]; }
 
   /// Letters are taken from now on; but the first parameters not before `admit`, if they would be put where
-  /// this rank's worker may still be reading or broadcasting its own.
+  /// this rank's worker may still be reading or broadcasting its own. Whether `update` decides is asked here,
+  /// for all steps.
   void serve(ServerUpdate update) {
     update_ = update;
+    decides_ = update.decides();
+    state_->decide_first(decides_);
     admits_ = master_.size() > 0 || transport_.rank() >= workers_;
   }
   /// The worker on this rank has begun its first step, or leaves without one.
@@ -87,20 +94,23 @@ class Server {
       moved = receive(w) || moved;
       moved = client(w).deliver(transport_, traffic) || moved;
     }
-    return moved;
+    return decide(traffic) || moved;
   }
 
   bool delivered() {
     return std::all_of(clients_.begin(), clients_.end(),
-                       [&](Mailbox<T>& mail) { return mail.delivered(transport_); });
+                       [&](Mailbox<T>& mail) { return mail.delivered(transport_); }) &&
+           council_.delivered(transport_);
   }
   bool idle() {
-    return delivered() && std::none_of(clients_.begin(), clients_.end(),
-                                       [](const Mailbox<T>& mail) { return mail.receiving(); });
+    return delivered() && !council_.receiving() &&
+           std::none_of(clients_.begin(), clients_.end(),
+                        [](const Mailbox<T>& mail) { return mail.receiving(); });
   }
-  /// The worker that this server waits for, or -1 if that is not one in particular.
+  /// The worker, or the other server, that this server waits for, or -1 if that is not one in particular.
   int awaited() {
     if (!state_) return -1;
+    if (const int server = council_.waits_for([](int) { return true; }); server >= 0) return server;
     int behind = state_->awaited();
     // Or one whose letter has come in part.
     for (int w = 0; behind < 0 && w < workers_; ++w)
@@ -110,15 +120,16 @@ class Server {
       if (const int first = before(w); first >= 0 && client(w).waiting(transport_)) behind = first;
     return behind;
   }
-  /// A worker that has not left and that `which(rank)`, or -1.
+  /// A worker that has not left, or a server that is to tell something, and that `which(rank)`, or -1.
   template <class Which>
   int waits_for(Which&& which) {
     for (int w = 0; w < static_cast<int>(clients_.size()); ++w)
       if (!state_->gone(w) && which(w)) return w;
-    return -1;
+    return council_.waits_for(which);
   }
   void cancel() noexcept {
     for (Mailbox<T>& mail : clients_) mail.cancel(transport_);
+    council_.cancel(transport_);
   }
 
  private:
@@ -157,6 +168,10 @@ class Server {
         if (!mail.fetch(transport_, parameters(p))) break;
         ++started_;
       } else {
+        if ((head->decides != 0) != decides_)
+          wrong(worker, "rank ", worker, decides_ ? " expects no rule" : " expects a rule",
+                " to decide over the whole gradient, and the server on rank ", transport_.rank(), " has ",
+                decides_ ? "one" : "none");
         if (const std::int64_t step = state_->pushed(worker, p); head->step != step)
           wrong(worker, "rank ", worker, " is at step ", head->step, " where step ", step, " was expected");
         // The parameters that it got last may be written only when they have gone.
@@ -171,6 +186,24 @@ class Server {
     return moved;
   }
 
+  // All parts of this server's shard have arrived: goes on with what the servers have to tell each other, and
+  // updates when the rule has decided.
+  bool decide(Traffic& traffic) {
+    bool moved = council_.progress(transport_, traffic);
+    if (!deciding_) return moved;
+    if (!council_.called()) {
+      if (!council_.delivered(transport_)) return moved;  // what it told about the step before
+      council_.call(state_->pushed(0, 0), update_->partial());
+      moved = council_.progress(transport_, traffic);
+    }
+    if (!council_.complete()) return moved;
+    council_.conclude(update_->partial());
+    update_->decide();
+    deciding_ = false;
+    state_->decided([&](const auto& action) { act(action, nullptr); });
+    return true;
+  }
+
   void act(const ServerState::Action& action, const float* gradients) {
     using Action = ServerState::Action;
     const int p = action.part;
@@ -181,6 +214,12 @@ class Server {
         return;  // without sync they are applied at once
       case Action::add:
         reduction<f32>(comm::sum).loop(sum(p), gradients, range(p).size(), 1);
+        return;
+      case Action::arrive:
+        update_->arrived({range(p), parameters(p), sum(p), 1.0f, action.step, action.count});
+        return;
+      case Action::decide:
+        deciding_ = true;  // once the letter that is being read has been put away
         return;
       case Action::apply:
         (*update_)({range(p), parameters(p), sync ? sum(p) : gradients,
@@ -202,8 +241,11 @@ class Server {
   std::vector<Mailbox<T>> clients_;
   std::optional<ServerState> state_;
   std::optional<ServerUpdate> update_;  // from serve to start_over
+  Council<T> council_;
   bool admits_ = false;
-  int started_ = 0;  // parts whose first parameters have come
+  bool decides_ = false;   // a rule decides before it updates
+  bool deciding_ = false;  // all parts of the step have arrived
+  int started_ = 0;        // parts whose first parameters have come
 };
 
 }  // namespace convoy::comm::detail

@@ -25,10 +25,12 @@ class ServerState {
  public:
   struct Action {
     enum Kind : unsigned char {
-      keep,   ///< the worker's gradients begin the sum of the part
-      add,    ///< they are added to it
-      apply,  ///< the sum (sync) or the worker's gradients (otherwise) update the part
-      reply,  ///< the worker gets the part's parameters
+      keep,    ///< the worker's gradients begin the sum of the part
+      add,     ///< they are added to it
+      arrive,  ///< the sum of the part is there, and a rule will decide over all parts
+      decide,  ///< so are those of all parts; `decided` is called when the rule has decided
+      apply,   ///< the sum (sync) or the worker's gradients (otherwise) update the part
+      reply,   ///< the worker gets the part's parameters
     };
     Kind kind{};
     int worker = 0, part = 0;
@@ -43,10 +45,14 @@ class ServerState {
         held_(pushed_.size(), false),
         gone_(static_cast<std::size_t>(workers), false) {}
 
+  /// Whether a rule decides over all parts of a step before any is updated, which needs sync.
+  void decide_first(bool decides) { decides_ = decides; }
+
   /// All workers are back, and begin with step 0; how often the parts have been updated is kept.
   void start_over() {
     std::fill(pushed_.begin(), pushed_.end(), 0);
     std::fill(gone_.begin(), gone_.end(), false);
+    arrived_ = 0;
   }
 
   /// Whether the worker's next message, which is about `part` or a goodbye, may be taken now. With sync they
@@ -81,14 +87,22 @@ class ServerState {
     if (consistency_.sync) {
       act(Action{worker == 0 ? Action::keep : Action::add, worker, part, step, 0});
       if (worker + 1 < workers_) return;
-      act(Action{Action::apply, worker, part, step, ++applied});
-      for (int w = 0; w < workers_; ++w) act(Action{Action::reply, w, part, step, 0});
+      if (!decides_) return apply(part, step, act);
+      act(Action{Action::arrive, worker, part, step, applied + 1});
+      if (++arrived_ == parts()) act(Action{Action::decide, worker, part, step, 0});
       return;
     }
     act(Action{Action::keep, worker, part, step, 0});
     act(Action{Action::apply, worker, part, step, ++applied});
     held(worker, part) = true;
     release(part, act);
+  }
+
+  /// The rule has decided: all parts are updated, and the workers get them.
+  template <class Act>
+  void decided(Act&& act) {
+    arrived_ = 0;
+    for (int p = 0; p < parts(); ++p) apply(p, pushed(workers_ - 1, p) - 1, act);
   }
 
   /// A worker makes no more steps; the others no longer wait for it. Where they went on by themselves, all
@@ -128,6 +142,13 @@ class ServerState {
   }
   std::vector<bool>::reference held(int worker, int part) { return held_[at(worker, part)]; }
 
+  // With sync.
+  template <class Act>
+  void apply(int part, std::int64_t step, Act& act) {
+    act(Action{Action::apply, workers_ - 1, part, step, ++applied_[static_cast<std::size_t>(part)]});
+    for (int w = 0; w < workers_; ++w) act(Action{Action::reply, w, part, step, 0});
+  }
+
   template <class Act>
   void release(int part, Act& act) {
     std::int64_t least = std::numeric_limits<std::int64_t>::max();
@@ -146,6 +167,8 @@ class ServerState {
   std::vector<std::int64_t> applied_;  // to each part
   std::vector<bool> held_;             // a reply is owed
   std::vector<bool> gone_;
+  bool decides_ = false;
+  int arrived_ = 0;  // parts whose sums are there and not decided about
 };
 
 }  // namespace detail

@@ -69,7 +69,6 @@ struct Refused {
   int rank() const { return 0; }
   int size() const { return 1; }
   void all_reduce(auto&&...) {}
-  void reduce(auto&&...) {}
   void broadcast(auto&&...) {}
   void barrier() {}
 };
@@ -90,13 +89,13 @@ class AllReduce<Algorithm<S, T>, true> : public Collectives<S, T> {
   using Base = Collectives<S, T>;
 
  public:
-  static constexpr std::string_view name = S::name;
+  static constexpr std::string_view policy() { return S::name; }
 
   explicit AllReduce(const T& where = T{}, const Options& options = {}) : Base(where, options) {}
 
   void open(const Fingerprint& fingerprint, const Layout& layout);
 
-  void begin(int bucket) { this->engine_->begin(bucket); }
+  void begin(int bucket, Ready = {}) { this->engine_->begin(bucket); }
 
   void finish(Update update);
 
@@ -106,7 +105,7 @@ class AllReduce<Algorithm<S, T>, true> : public Collectives<S, T> {
 
 template <class S, class T>
 void AllReduce<Algorithm<S, T>, true>::open(const Fingerprint& fingerprint, const Layout& layout) {
-  Base::agree_on(fingerprint, layout, name);
+  Base::agree_on(fingerprint, layout, policy());
   buckets_.assign(layout.buckets.begin(), layout.buckets.end());
   this->engine_->resize(static_cast<int>(buckets_.size()));
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
@@ -124,13 +123,15 @@ void AllReduce<Algorithm<S, T>, true>::open(const Fingerprint& fingerprint, cons
 template <class S, class T>
 void AllReduce<Algorithm<S, T>, true>::finish(Update update) {
   const int count = static_cast<int>(buckets_.size());
+  const Arrivals arrivals(update);
   for (int b = 0; b < count; ++b)
     if (!this->engine_->begun(b)) this->engine_->begin(b);
   for (int b = 0; b < count; ++b) {
     this->engine_->await([&] { return this->engine_->complete(b); });
-    update(buckets_[static_cast<std::size_t>(b)], 1.0f);
+    arrivals.arrived(buckets_[static_cast<std::size_t>(b)]);
     this->engine_->poll();
   }
+  arrivals.all(buckets_);
   this->engine_->drain();
 }
 

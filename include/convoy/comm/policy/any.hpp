@@ -12,6 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include <convoy/comm/codec/half.hpp>
+#include <convoy/comm/codec/int8.hpp>
+#include <convoy/comm/codec/power_sgd.hpp>
+#include <convoy/comm/codec/top_k.hpp>
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/engine/kernel.hpp>
 #include <convoy/comm/operation.hpp>
@@ -30,9 +34,11 @@ namespace convoy::comm {
 /// Holds any Comm. A default-constructed one holds None.
 class Any {
  public:
+  using Space = memory::Host;
+
   Any() : Any(None{}) {}
   template <class C>
-  requires(!std::is_same_v<std::remove_cvref_t<C>, Any> && Comm<C>) Any(C comm)
+  requires(!std::is_same_v<std::remove_cvref_t<C>, Any> && Comm<C> && works_in<C, memory::Host>) Any(C comm)
       : held_(std::make_unique<Held<C>>(std::move(comm))) {}
 
   std::string_view policy() const { return held_->is.policy; }
@@ -41,7 +47,7 @@ class Any {
   Role role() const { return held_->is.role; }
   std::pmr::memory_resource* memory() { return held_->memory(); }
   void open(const Fingerprint& fingerprint, const Layout& layout) { held_->open(fingerprint, layout); }
-  void begin(int bucket) { held_->begin(bucket); }
+  void begin(int bucket, Ready ready = {}) { held_->begin(bucket, ready); }
   void poll() { held_->poll(); }
   void finish(Update update) { held_->finish(update); }
   void serve(ServerUpdate update) { held_->serve(update); }
@@ -51,6 +57,7 @@ class Any {
   int workers() const { return held_->is.workers; }
   bool lockstep() const { return held_->is.lockstep; }
   bool has_servers() const { return held_->is.has_servers; }
+  bool decides() const { return held_->is.decides; }
   std::vector<Range> updates(std::span<const Range> buckets) const { return held_->updates(buckets); }
   void dismiss() { held_->dismiss(); }
   std::vector<double> shares(MeasureSpeed measure) { return held_->shares(measure); }
@@ -58,10 +65,6 @@ class Any {
   template <class E, OperationTag O>
   void all_reduce(std::span<E> values, O op) {
     held_->all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<E>(op));
-  }
-  template <class E, OperationTag O>
-  void reduce(std::span<E> values, O op) {
-    all_reduce(values, op);
   }
   void all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
     held_->all_reduce(values, count, reduction);
@@ -80,23 +83,13 @@ class Any {
     std::string_view policy;
     int rank, size, workers;
     Role role;
-    bool lockstep, has_servers;
+    bool lockstep, has_servers, decides;
   };
 
   template <class C>
   static Facts facts(const C& comm) {
-    std::string_view policy;
-    if constexpr (requires { comm.policy(); })
-      policy = comm.policy();
-    else
-      policy = C::name;
-    return {policy,
-            comm.rank(),
-            comm.size(),
-            comm::workers(comm),
-            comm.role(),
-            comm::lockstep(comm),
-            comm::has_servers(comm)};
+    return {comm.policy(), comm.rank(),     comm.size(),        comm.workers(),
+            comm.role(),   comm.lockstep(), comm.has_servers(), comm.decides()};
   }
 
   struct Interface {
@@ -104,7 +97,7 @@ class Any {
     virtual ~Interface() = default;
     virtual std::pmr::memory_resource* memory() = 0;
     virtual void open(const Fingerprint&, const Layout&) = 0;
-    virtual void begin(int) = 0;
+    virtual void begin(int, Ready) = 0;
     virtual void poll() = 0;
     virtual void finish(Update) = 0;
     virtual void serve(ServerUpdate) = 0;
@@ -126,7 +119,7 @@ class Any {
     void open(const Fingerprint& fingerprint, const Layout& layout) override {
       comm.open(fingerprint, layout);
     }
-    void begin(int bucket) override { comm.begin(bucket); }
+    void begin(int bucket, Ready ready) override { comm.begin(bucket, ready); }
     void poll() override { comm.poll(); }
     void finish(Update update) override { comm.finish(update); }
     void serve(ServerUpdate update) override { comm.serve(update); }
@@ -134,10 +127,10 @@ class Any {
     void observe(Observer observer) override { comm.observe(observer); }
     Traffic traffic() const override { return comm.traffic(); }
     std::vector<Range> updates(std::span<const Range> buckets) const override {
-      return comm::updates(comm, buckets);
+      return comm.updates(buckets);
     }
-    void dismiss() override { comm::dismiss(comm); }
-    std::vector<double> shares(MeasureSpeed measure) override { return comm::shares(comm, measure); }
+    void dismiss() override { comm.dismiss(); }
+    std::vector<double> shares(MeasureSpeed measure) override { return comm.shares(measure); }
     void all_reduce(void* values, std::int64_t count, const Reduction& reduction) override {
       comm.all_reduce(values, count, reduction);
     }
@@ -170,7 +163,7 @@ Any make(std::string_view policy, const T& where, const Options& options = {}) {
     Options plain = options;
     plain.weighted = false;
     plain.weights.clear();
-    return Weighted<Any>(options.weights, make(policy, where, plain));
+    return Weighted<Any>({options.weights}, make(policy, where, plain));
   }
   if (options.background) {
     Options plain = options;

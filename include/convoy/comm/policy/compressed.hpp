@@ -5,15 +5,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <string_view>
-#include <type_traits>
+#include <utility>
 #include <vector>
 
-#include <convoy/comm/codec/half.hpp>
-#include <convoy/comm/codec/int8.hpp>
-#include <convoy/comm/codec/power_sgd.hpp>
-#include <convoy/comm/codec/top_k.hpp>
+#include <convoy/comm/codec/codec.hpp>
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/engine/pipeline.hpp>
 #include <convoy/comm/policy/all_reduce.hpp>
@@ -22,44 +18,64 @@
 
 namespace convoy::comm {
 
-template <class A, class Codec>
+namespace detail {
+
+template <class A>
+inline constexpr bool is_all_reduce = false;
+template <class S, class T>
+inline constexpr bool is_all_reduce<AllReduce<Algorithm<S, T>, true>> = true;
+
+// Refuses, in one sentence, what cannot be compressed.
+template <class A, class C>
+consteval bool compresses() {
+  if constexpr (!is_all_reduce<A>) {
+    static_assert(never<A>,
+                  "convoy: Compressed is of an all-reduce, such as Compressed<Ring<T>, codec::Bf16>");
+  } else if constexpr (!codec::Codec<C>) {
+    static_assert(never<C>,
+                  "convoy: this is no codec: it needs name, travel, fields, warm_up(), check() and what "
+                  "codec/codec.hpp lists for its way to travel");
+  } else {
+    return true;
+  }
+  return false;
+}
+
+}  // namespace detail
+
+/// The gradients of an all-reduce, encoded: `Compressed<Ring<transport::Mpi>, codec::TopK>`. How they travel
+/// is the codec's to say (codec/codec.hpp). Operations on a user's own spans are not encoded.
+///
+/// A step that a rule decides to skip leaves nothing in the error feedback: ranks go back to what they held
+/// before the step, so that it is as if there had been none. For that each rank keeps a copy from the first
+/// step on in which a rule decides; if that step, with rules that decide in some steps only, comes after
+/// others and is skipped, the error feedback begins anew.
+template <class A, class Codec, bool fits = detail::compresses<A, Codec>()>
 class Compressed;
 
-/// - codec::Bf16, codec::F16: the algorithm's own all-reduce on half-wide elements, added in f32 on each hop.
-/// - codec::Int8: each rank gets its own block of all the others' bytes, adds them up in f32 in the order of
-///   ranks and sends the sum encoded again: a value is rounded twice, never once a hop.
-/// - codec::TopK: everyone gets everyone's pairs.
-/// - codec::PowerSgd: all-reduces of the left factors and of the right ones, in f32; what Layout::tensors
-///   does not name, or a bucket cuts, goes as it is.
-///
-/// Operations on a user's own spans are not encoded.
+template <class A, class Codec>
+class Compressed<A, Codec, false> : public detail::Refused {
+  using Refused::Refused;
+};
+
 template <class S, class T, class Codec>
-class Compressed<AllReduce<Algorithm<S, T>, true>, Codec> : public Collectives<S, T> {
+class Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true> : public Collectives<S, T> {
   using Base = Collectives<S, T>;
-  static constexpr bool bytewise = std::is_same_v<Codec, codec::Int8>;
-  static constexpr bool sparse = std::is_same_v<Codec, codec::TopK>;
-  static constexpr bool factored = std::is_same_v<Codec, codec::PowerSgd>;
-  static constexpr bool warms_up = sparse || factored;
-  static constexpr int stages = bytewise || factored ? 2 : 1;
   using AllGather = typename detail::HalvesOf<S>::AllGather;
+  static constexpr bool scattered = codec::Scattered<Codec>;
+  static constexpr bool gathered = codec::Gathered<Codec>;
+  static constexpr bool factored = codec::Factored<Codec>;
+  static constexpr int legs = scattered || factored ? 2 : 1;
 
  public:
-  static constexpr std::string_view name = Codec::name;
+  static constexpr std::string_view policy() { return Codec::name; }
 
+  /// Throws ConfigError for options of the codec that cannot be.
   explicit Compressed(const T& where = T{}, const Options& options = {}, const Codec& codec = {})
-      : Base(where, options), codec_(codec) {
-    if constexpr (sparse)
-      if (!(codec.fraction > 0 && codec.fraction <= 1))
-        fail<ConfigError>("topk keeps a fraction of the gradients above 0 and up to 1, not ", codec.fraction);
-    if constexpr (factored)
-      if (codec.rank < 1) fail<ConfigError>("powersgd needs a rank of at least 1, not ", codec.rank);
-    if constexpr (warms_up)
-      if (codec.warm_up_steps < 0)
-        fail<ConfigError>(Codec::name, " cannot warm up for ", codec.warm_up_steps, " steps");
-  }
+      : Base(where, options), codec_((codec.check(), codec)) {}
 
   void open(const Fingerprint& fingerprint, const Layout& layout);
-  void begin(int bucket) {
+  void begin(int bucket, Ready = {}) {
     if (bucket < 0 || bucket >= pipeline_.size())
       fail("there is no bucket ", bucket, "; ", pipeline_.size(), " were opened");
     if (pipeline_.begun(bucket)) fail("bucket ", bucket, " was begun twice in one step");
@@ -70,239 +86,303 @@ class Compressed<AllReduce<Algorithm<S, T>, true>, Codec> : public Collectives<S
     pipeline_.move(*this);
   }
   void finish(Update update) {
+    const Arrivals arrivals(update);
     for (int b = 0; b < pipeline_.size(); ++b)
       if (!pipeline_.begun(b)) pipeline_.start(*this, b);
     for (int b = 0; b < pipeline_.size(); ++b) {
       this->engine_->await([&] { return pipeline_.through(b); }, [&] { return pipeline_.move(*this); });
-      update(buckets_[static_cast<std::size_t>(b)].range, 1.0f);
+      arrivals.arrived(ranges_[static_cast<std::size_t>(b)]);
     }
+    const bool applied = arrivals.all(ranges_);
     this->engine_->drain();
     pipeline_.reset();
-    ++steps_;
+    if (!applied && !warming_up()) forget();
+    if (applied) ++steps_;
+    keeps_ = arrivals.decides();
+    if (keeps_ && kept_error_.size() < error_.size()) kept_error_ = Buffer<float>(error_.size());
   }
 
  private:
   template <int>
   friend class Pipeline;
 
+  template <class C>
+  struct FactorsOf {
+    struct type {};
+  };
+  template <codec::Factored C>
+  struct FactorsOf<C> {
+    using type = typename C::Factors;
+  };
+
   struct Bucket {
-    Range range;
-    std::int64_t block = 0;             // elements of a rank's block (int8), or pairs of a rank (topk)
-    Buffer<std::byte> encoded;          // what is sent, then what all have
-    Buffer<std::byte> inbox, gathered;  // int8: of this rank's block; the sums
-    Buffer<float> sum, left;            // int8: of this rank's block, and what its encoding leaves out
-    codec::Factors factors;             // powersgd
+    std::int64_t block = 0;              // scattered: elements of a rank's block
+    std::size_t size = 0;                // scattered, gathered: bytes of a rank's block
+    Buffer<std::byte> encoded;           // what is sent, then what all have
+    Buffer<std::byte> inbox, sums;       // scattered: of this rank's block, and all blocks summed
+    Buffer<float> sum, left, kept_left;  // scattered: of this rank's block, and what encoding it leaves out
+    typename FactorsOf<Codec>::type factors;
   };
 
   Bucket& at(int bucket) { return buckets_[static_cast<std::size_t>(bucket)]; }
-  float* gradients(const Bucket& b) { return layout_.gradients.data() + b.range.begin; }
-  float* error(const Bucket& b) { return error_.data() + b.range.begin; }
+  Range range(int bucket) const { return ranges_[static_cast<std::size_t>(bucket)]; }
+  float* gradients(int bucket) { return layout_.gradients.data() + range(bucket).begin; }
+  float* error(int bucket) { return error_.data() + range(bucket).begin; }
   // The elements of a rank's block that exist.
-  Range block_of(const Bucket& b, int rank) const {
-    return {std::min(b.range.size(), rank * b.block), std::min(b.range.size(), (rank + 1) * b.block)};
+  Range block_of(int bucket, int rank) {
+    const std::int64_t count = range(bucket).size(), block = at(bucket).block;
+    return {std::min(count, rank * block), std::min(count, (rank + 1) * block)};
   }
 
   void check_tensors(Fingerprint& fingerprint, const Layout& layout) const;
-  void enter(int stage, int bucket);
-  bool passed(int stage, int bucket) {
-    if (warming_up()) return stage > 0 || this->engine_->over(slot_of(plain, bucket));
-    return this->engine_->over(slot_of(stage, bucket));
+  void prepare(int bucket);
+  void enter(int leg, int bucket);
+  bool passed(int leg, int bucket) {
+    if (warming_up()) return leg > 0 || this->engine_->over(slot_of(plain, bucket));
+    return this->engine_->over(slot_of(leg, bucket));
   }
-  // Each stage has a slot of the engine for each bucket; beyond them are those that send gradients as they
-  // are.
-  static constexpr int plain = stages;
-  int slot_of(int stage, int bucket) const { return stage * pipeline_.size() + bucket; }
-  bool warming_up() const {
-    if constexpr (warms_up)
-      return steps_ < codec_.warm_up_steps;
-    else
-      return false;
-  }
+  void encode(int bucket);
+  void between(int bucket);
+  void decode(int bucket);
+  void keep(int bucket);
+  void forget();
+
+  // Each leg has a slot of the engine for each bucket; beyond them are those that send gradients as they are.
+  static constexpr int plain = legs;
+  int slot_of(int leg, int bucket) const { return leg * pipeline_.size() + bucket; }
+  bool warming_up() const { return steps_ < codec_.warm_up(); }
 
   Codec codec_;
   Layout layout_;
+  std::vector<Range> ranges_;
   std::vector<Bucket> buckets_;
-  Buffer<float> error_;
-  std::int64_t steps_ = 0;
-  std::vector<codec::TopK::Pair> room_;  // topk: for candidates
-  Pipeline<stages> pipeline_;
+  Buffer<float> error_, kept_error_;
+  Buffer<std::byte> room_;  // gathered: scratch memory of the codec
+  std::int64_t steps_ = 0;  // that were applied
+  bool keeps_ = false;      // what a step changes is kept until the step is decided
+  Pipeline<legs> pipeline_;
 };
 
 template <class S, class T, class Codec>
-void Compressed<AllReduce<Algorithm<S, T>, true>, Codec>::open(const Fingerprint& fingerprint,
-                                                               const Layout& layout) {
+void Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true>::open(const Fingerprint& fingerprint,
+                                                                     const Layout& layout) {
   Fingerprint all = fingerprint;
   all.add("comm algorithm", S::name);
   all.add("comm codec", Codec::name);
-  if constexpr (sparse) all.add("comm codec fraction", codec_.fraction);
+  all.add("comm codec", codec_);
   if constexpr (factored) check_tensors(all, layout);
-  if constexpr (warms_up) all.add("comm codec warm-up steps", codec_.warm_up_steps);
-  Base::agree_on(all, layout, name);
+  Base::agree_on(all, layout, policy());
   layout_ = layout;
+  ranges_.assign(layout.buckets.begin(), layout.buckets.end());
   error_ = Buffer<float>(layout.gradients.size());
-  const std::int64_t n = this->size();
-  buckets_.clear();
-  pipeline_.resize(static_cast<int>(layout.buckets.size()));
-  this->engine_->resize((warms_up ? plain + 1 : stages) * pipeline_.size());
+  kept_error_ = {};
+  keeps_ = false;
   steps_ = 0;
-  constexpr int lanes = (T::lanes - 1) / stages;
-  const auto bytes = [&](std::int64_t size) {
+  buckets_.clear();
+  buckets_.resize(ranges_.size());
+  pipeline_.resize(static_cast<int>(ranges_.size()));
+  this->engine_->resize((codec_.warm_up() > 0 ? plain + 1 : legs) * pipeline_.size());
+  for (int i = 0; i < pipeline_.size(); ++i) prepare(i);
+}
+
+template <class S, class T, class Codec>
+void Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true>::prepare(int bucket) {
+  Bucket& b = at(bucket);
+  const std::int64_t count = range(bucket).size(), n = this->size();
+  constexpr int lanes = (T::lanes - 1) / legs;
+  const auto memory = [&](std::int64_t size) {
     return Buffer<std::byte>(static_cast<std::size_t>(size), this->memory());
   };
-  for (int i = 0; i < pipeline_.size(); ++i) {
-    Bucket b;
-    b.range = layout.buckets[static_cast<std::size_t>(i)];
-    const std::int64_t count = b.range.size();
-    if constexpr (sparse && sizeof(codec::TopK::Pair) == 8)
-      if (count > std::int64_t{1} << 32)
-        fail<ConfigError>("topk: bucket ", i, " has more than 2^32 elements");
-    typename Engine<T>::Slot slot{.lane = 1 + i % lanes, .bucket = i};
-    if constexpr (warms_up) {
-      slot.program = &Base::program_for(count, DType::f32);
-      slot.data = gradients(b);
-      slot.count = count;
-      slot.reduction = reduction<f32>(sum);
-      this->engine_->assign(slot_of(plain, i), slot);
+  typename Engine<T>::Slot slot{.lane = 1 + bucket % lanes, .bucket = bucket};
+  if (codec_.warm_up() > 0) {
+    auto whole = slot;
+    whole.program = &Base::program_for(count, DType::f32);
+    whole.data = gradients(bucket);
+    whole.count = count;
+    whole.reduction = reduction<f32>(sum);
+    this->engine_->assign(slot_of(plain, bucket), whole);
+  }
+  if constexpr (scattered) {
+    b.block = (count + n * Codec::block - 1) / (n * Codec::block) * Codec::block;
+    const std::int64_t size = codec_.bytes(b.block);
+    b.size = static_cast<std::size_t>(size);
+    b.encoded = memory(n * size);
+    b.sums = memory(n * size);
+    b.inbox = Buffer<std::byte>(static_cast<std::size_t>(n * size), this->engine_->inboxes());
+    b.sum = Buffer<float>(static_cast<std::size_t>(b.block));
+    b.left = Buffer<float>(static_cast<std::size_t>(b.block));
+    slot.program = &this->template half<schedule::AllToAll>(n * size, DType::u8);
+    slot.data = b.encoded.data();
+    slot.inbox = b.inbox.data();
+    slot.count = count > 0 ? n * size : 0;
+    this->engine_->assign(slot_of(0, bucket), slot);
+    slot.program = &this->template half<AllGather>(n * size, DType::u8);
+    slot.data = b.sums.data();
+    slot.inbox = nullptr;
+    slot.lane += lanes;
+    this->engine_->assign(slot_of(1, bucket), slot);
+  } else if constexpr (gathered) {
+    const std::int64_t size = codec_.bytes(count);
+    b.size = static_cast<std::size_t>(size);
+    if (const auto room = static_cast<std::size_t>(codec_.room(count)); room > room_.size())
+      room_ = Buffer<std::byte>(room);
+    b.encoded = memory(n * size);
+    slot.program = &this->template half<AllGather>(n * size, DType::u8);
+    slot.data = b.encoded.data();
+    slot.count = n * size;
+    this->engine_->assign(slot_of(0, bucket), slot);
+  } else if constexpr (factored) {
+    b.factors = typename Codec::Factors(codec_, range(bucket), layout_.tensors,
+                                        static_cast<std::uint64_t>(bucket), this->memory());
+    slot.reduction = reduction<f32>(sum);
+    for (int leg = 0; leg < legs; ++leg, slot.lane += lanes) {
+      const std::span<float> factor = leg == 0 ? b.factors.left() : b.factors.right();
+      slot.count = static_cast<std::int64_t>(factor.size());
+      slot.program = &Base::program_for(slot.count, DType::f32);
+      slot.data = factor.data();
+      this->engine_->assign(slot_of(leg, bucket), slot);
     }
-    if constexpr (bytewise) {
-      b.block = (count + n * 512 - 1) / (n * 512) * 512;
-      const std::int64_t size = Codec::bytes(b.block);
-      b.encoded = bytes(n * size);
-      b.gathered = bytes(n * size);
-      b.inbox = Buffer<std::byte>(static_cast<std::size_t>(n * size), this->engine_->inboxes());
-      b.sum = Buffer<float>(static_cast<std::size_t>(b.block));
-      b.left = Buffer<float>(static_cast<std::size_t>(b.block));
-      slot.program = &this->template half<schedule::AllToAll>(n * size, DType::u8);
-      slot.data = b.encoded.data();
-      slot.inbox = b.inbox.data();
-      slot.count = count > 0 ? n * size : 0;
-      this->engine_->assign(i, slot);
-      slot.program = &this->template half<AllGather>(n * size, DType::u8);
-      slot.data = b.gathered.data();
-      slot.inbox = nullptr;
-      slot.lane += lanes;
-      this->engine_->assign(pipeline_.size() + i, slot);
-    } else if constexpr (sparse) {
-      // Each rank's pairs fill a block, to the next cache line.
-      b.block = (codec_.kept(count) + 7) / 8 * 8;
-      room_.resize(std::max(room_.size(), codec_.room(count)));
-      b.encoded = bytes(n * b.block * 8);
-      slot.program = &this->template half<AllGather>(n * b.block * 8, DType::u8);
-      slot.data = b.encoded.data();
-      slot.count = n * b.block * 8;
-      slot.reduction = {};
-      this->engine_->assign(i, slot);
-    } else if constexpr (factored) {
-      b.factors =
-          codec::Factors(codec_, b.range, layout.tensors, static_cast<std::uint64_t>(i), this->memory());
-      for (int stage = 0; stage < stages; ++stage, slot.lane += lanes) {
-        const std::span<float> factor = stage == 0 ? b.factors.left() : b.factors.right();
-        slot.count = static_cast<std::int64_t>(factor.size());
-        slot.program = &Base::program_for(slot.count, DType::f32);
-        slot.data = factor.data();
-        this->engine_->assign(slot_of(stage, i), slot);
-      }
-    } else {
-      using E = typename Codec::Element;
-      b.encoded = bytes(count * static_cast<std::int64_t>(sizeof(E)));
-      slot.program = &Base::program_for(count, dtype_of<E>);
-      slot.data = b.encoded.data();
-      slot.count = count;
-      slot.reduction = reduction<E>(sum);
-      this->engine_->assign(i, slot);
-    }
-    buckets_.push_back(std::move(b));
+  } else {
+    using E = typename Codec::Element;
+    b.encoded = memory(count * static_cast<std::int64_t>(sizeof(E)));
+    slot.program = &Base::program_for(count, dtype_of<E>);
+    slot.data = b.encoded.data();
+    slot.count = count;
+    slot.reduction = reduction<E>(sum);
+    this->engine_->assign(slot_of(0, bucket), slot);
   }
 }
 
 template <class S, class T, class Codec>
-void Compressed<AllReduce<Algorithm<S, T>, true>, Codec>::check_tensors(Fingerprint& fingerprint,
-                                                                        const Layout& layout) const {
+void Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true>::check_tensors(Fingerprint& fingerprint,
+                                                                              const Layout& layout) const {
   std::int64_t end = 0;
-  std::uint64_t hash = 0;
+  std::uint64_t hash = hash_start;
   for (const Tensor& t : layout.tensors) {
     if (t.range.begin < end || t.range.end > static_cast<std::int64_t>(layout.gradients.size()))
-      fail<ConfigError>("powersgd: the tensors must be in ascending order within the ",
+      fail<ConfigError>(policy(), ": the tensors must be in ascending order within the ",
                         layout.gradients.size(), " gradients; one is at ", t.range.begin, " to ",
                         t.range.end);
     if (t.rows < 1 || t.columns < 1 || t.range.size() != t.rows * t.columns)
-      fail<ConfigError>("powersgd: a tensor of ", t.rows, " rows and ", t.columns, " columns cannot have ",
+      fail<ConfigError>(policy(), ": a tensor of ", t.rows, " rows and ", t.columns, " columns cannot have ",
                         t.range.size(), " elements");
     if (t.panel < 1 || t.rows % t.panel != 0)
-      fail<ConfigError>("powersgd: ", t.rows, " rows cannot stand in panels of ", t.panel);
+      fail<ConfigError>(policy(), ": ", t.rows, " rows cannot stand in panels of ", t.panel);
     end = t.range.end;
     for (const std::int64_t part : {t.range.begin, t.rows, t.columns, t.panel})
-      hash = (hash ^ static_cast<std::uint64_t>(part)) * 0x100000001b3ull;
+      hash = hash_of(static_cast<std::uint64_t>(part), hash);
   }
-  fingerprint.add("comm codec rank", codec_.rank);
-  fingerprint.add("tensors", hash);
+  fingerprint.add("tensors", hash, concat(layout.tensors.size()));
 }
 
 template <class S, class T, class Codec>
-void Compressed<AllReduce<Algorithm<S, T>, true>, Codec>::enter(int stage, int bucket) {
-  Bucket& b = at(bucket);
-  const std::int64_t count = b.range.size();
+void Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true>::enter(int leg, int bucket) {
   if (warming_up()) {
-    if (stage == 0) this->engine_->begin(slot_of(plain, bucket));
+    if (leg == 0) this->engine_->begin(slot_of(plain, bucket));
     return;
   }
-  if constexpr (bytewise) {
-    const auto size = static_cast<std::size_t>(Codec::bytes(b.block));
-    const auto me = static_cast<std::size_t>(this->rank());
-    if (stage == 0) {
-      for (int r = 0; r < this->size(); ++r) {
-        const Range part = block_of(b, r);
-        Codec::encode(b.encoded.data() + static_cast<std::size_t>(r) * size, gradients(b) + part.begin,
-                      error(b) + part.begin, part.size());
-      }
-    } else if (stage == 1) {
-      const Range mine = block_of(b, this->rank());
-      std::fill(b.sum.begin(), b.sum.end(), 0.0f);
-      for (std::size_t r = 0; r < static_cast<std::size_t>(this->size()); ++r)
-        Codec::decode_add(b.sum.data(), r == me ? b.encoded.data() + me * size : b.inbox.data() + r * size,
-                          mine.size());
-      Codec::encode(b.gathered.data() + me * size, b.sum.data(), b.left.data(), mine.size());
-    } else {
-      for (int r = 0; r < this->size(); ++r) {
-        const Range part = block_of(b, r);
-        Codec::decode(gradients(b) + part.begin, b.gathered.data() + static_cast<std::size_t>(r) * size,
-                      part.size());
-      }
-    }
-  } else if constexpr (sparse) {
-    auto* pairs = reinterpret_cast<codec::TopK::Pair*>(b.encoded.data());
-    if (stage == 0) {
-      codec_.encode(pairs + this->rank() * b.block, gradients(b), error(b), count, room_);
-    } else {
-      std::fill(gradients(b), gradients(b) + count, 0.0f);
-      for (int r = 0; r < this->size(); ++r)
-        for (std::int64_t k = 0; k < codec_.kept(count); ++k) {
-          const auto& pair = pairs[r * b.block + k];
-          if (pair.index >= count)
-            fail("topk: rank ", r, " sent an index of ", pair.index, " in a bucket of ", count);
-          gradients(b)[pair.index] += pair.value;
-        }
-    }
-  } else if constexpr (factored) {
-    if (stage == 0)
-      b.factors.project(gradients(b), error(b));
-    else if (stage == 1)
-      b.factors.project_back(error(b));
-    else
-      b.factors.expand(gradients(b));
+  if (leg == 0) {
+    if (keeps_) keep(bucket);
+    encode(bucket);
+  } else if (leg < legs) {
+    between(bucket);
   } else {
-    auto* halves = reinterpret_cast<typename Codec::Element*>(b.encoded.data());
-    if (stage == 0)
-      Codec::encode(halves, gradients(b), error(b), count);
-    else
-      Codec::decode(gradients(b), halves, count);
+    decode(bucket);
   }
-  if (stage < stages) this->engine_->begin(slot_of(stage, bucket));
+  if (leg < legs) this->engine_->begin(slot_of(leg, bucket));
 }
 
-static_assert(Comm<Compressed<Ring<transport::Threads>, codec::Bf16>>);
-static_assert(Comm<Compressed<Ring<transport::Threads>, codec::Int8>>);
-static_assert(Comm<Compressed<Ring<transport::Threads>, codec::TopK>>);
-static_assert(Comm<Compressed<Ring<transport::Threads>, codec::PowerSgd>>);
+template <class S, class T, class Codec>
+void Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true>::encode(int bucket) {
+  Bucket& b = at(bucket);
+  const std::int64_t count = range(bucket).size();
+  if constexpr (scattered) {
+    for (int r = 0; r < this->size(); ++r) {
+      const Range part = block_of(bucket, r);
+      codec_.encode(b.encoded.data() + static_cast<std::size_t>(r) * b.size, gradients(bucket) + part.begin,
+                    error(bucket) + part.begin, part.size());
+    }
+  } else if constexpr (gathered) {
+    codec_.encode(b.encoded.data() + static_cast<std::size_t>(this->rank()) * b.size, gradients(bucket),
+                  error(bucket), count, std::span<std::byte>(room_));
+  } else if constexpr (factored) {
+    b.factors.project(gradients(bucket), error(bucket));
+  } else {
+    codec_.encode(reinterpret_cast<typename Codec::Element*>(b.encoded.data()), gradients(bucket),
+                  error(bucket), count);
+  }
+}
+
+template <class S, class T, class Codec>
+void Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true>::between(int bucket) {
+  Bucket& b = at(bucket);
+  if constexpr (scattered) {
+    const auto me = static_cast<std::size_t>(this->rank());
+    const Range mine = block_of(bucket, this->rank());
+    std::fill(b.sum.begin(), b.sum.end(), 0.0f);
+    for (std::size_t r = 0; r < static_cast<std::size_t>(this->size()); ++r)
+      codec_.decode_add(b.sum.data(), (r == me ? b.encoded : b.inbox).data() + r * b.size, mine.size());
+    codec_.encode(b.sums.data() + me * b.size, b.sum.data(), b.left.data(), mine.size());
+  } else if constexpr (factored) {
+    b.factors.project_back(error(bucket));
+  }
+}
+
+template <class S, class T, class Codec>
+void Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true>::decode(int bucket) {
+  Bucket& b = at(bucket);
+  const std::int64_t count = range(bucket).size();
+  if constexpr (scattered) {
+    for (int r = 0; r < this->size(); ++r) {
+      const Range part = block_of(bucket, r);
+      codec_.decode(gradients(bucket) + part.begin, b.sums.data() + static_cast<std::size_t>(r) * b.size,
+                    part.size());
+    }
+  } else if constexpr (gathered) {
+    std::fill(gradients(bucket), gradients(bucket) + count, 0.0f);
+    for (int r = 0; r < this->size(); ++r) {
+      try {
+        codec_.decode_add(gradients(bucket), b.encoded.data() + static_cast<std::size_t>(r) * b.size, count);
+      } catch (const Error& error) {
+        fail("rank ", r, " sent what cannot be decoded: ", error.what());
+      }
+    }
+  } else if constexpr (factored) {
+    b.factors.expand(gradients(bucket));
+  } else {
+    codec_.decode(gradients(bucket), reinterpret_cast<const typename Codec::Element*>(b.encoded.data()),
+                  count);
+  }
+}
+
+// Remembers what a step changes in this bucket beside the gradients.
+template <class S, class T, class Codec>
+void Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true>::keep(int bucket) {
+  Bucket& b = at(bucket);
+  std::copy_n(error(bucket), range(bucket).size(), kept_error_.data() + range(bucket).begin);
+  if constexpr (scattered) {
+    if (b.kept_left.size() < b.left.size()) b.kept_left = Buffer<float>(b.left.size());
+    std::copy(b.left.begin(), b.left.end(), b.kept_left.begin());
+  }
+  if constexpr (factored) b.factors.keep();
+}
+
+// The step that is over was skipped.
+template <class S, class T, class Codec>
+void Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true>::forget() {
+  if (keeps_)
+    std::swap(error_, kept_error_);
+  else
+    std::fill(error_.begin(), error_.end(), 0.0f);
+  for (Bucket& b : buckets_) {
+    if constexpr (scattered) {
+      if (keeps_)
+        std::swap(b.left, b.kept_left);
+      else
+        std::fill(b.left.begin(), b.left.end(), 0.0f);
+    }
+    if constexpr (factored) keeps_ ? b.factors.restore() : b.factors.reset();
+  }
+}
 
 }  // namespace convoy::comm

@@ -27,14 +27,14 @@ class Halves : public Collectives<S, T> {
   static constexpr bool sorts = ordered && !schedule::SharedSchedule<S>;
 
  public:
-  static constexpr std::string_view name = !sharded  ? "reproducible"
-                                           : ordered ? "sharded reproducible"
-                                                     : "sharded";
+  static constexpr std::string_view policy() {
+    return !sharded ? "reproducible" : ordered ? "sharded reproducible" : "sharded";
+  }
 
   explicit Halves(const T& where = T{}, const Options& options = {}) : Base(where, options) {}
 
   void open(const Fingerprint& fingerprint, const Layout& layout);
-  void begin(int bucket) {
+  void begin(int bucket, Ready = {}) {
     this->engine_->poll();
     if (bucket < 0 || bucket >= pipeline_.size())
       fail("there is no bucket ", bucket, "; ", pipeline_.size(), " were opened");
@@ -59,10 +59,6 @@ class Halves : public Collectives<S, T> {
   template <class E, OperationTag O>
   void all_reduce(std::span<E> values, O op) {
     all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<E>(op));
-  }
-  template <class E, OperationTag O>
-  void reduce(std::span<E> values, O op) {
-    all_reduce(values, op);
   }
   void all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
     if constexpr (sorts) {
@@ -99,9 +95,7 @@ class Halves : public Collectives<S, T> {
     const auto b = static_cast<std::size_t>(bucket);
     if (stage == 0) return this->engine_->begin(bucket);
     if (stage != 1) return;
-    if constexpr (sorts)
-      fold(layout_.gradients.data() + buckets_[b].begin, buckets_[b].size(), reduction<f32>(sum),
-           inboxes_[b].data());
+    if (!decided_) fold(bucket);
     if constexpr (sharded)
       if (const Range mine = own_of(buckets_[b]); !mine.empty()) (*update_)(mine, 1.0f);
     this->engine_->begin(second(bucket));
@@ -110,6 +104,26 @@ class Halves : public Collectives<S, T> {
     if (stage == 1) return this->engine_->complete(second(bucket));
     // The second half receives where the first one sends from, or needs this rank's update.
     return sharded ? update_ != nullptr && this->engine_->complete(bucket) : this->engine_->over(bucket);
+  }
+
+  // This rank's own block of a bucket holds the sums from here on.
+  void fold(int bucket) {
+    const auto b = static_cast<std::size_t>(bucket);
+    if constexpr (sorts)
+      fold(layout_.gradients.data() + buckets_[b].begin, buckets_[b].size(), reduction<f32>(sum),
+           inboxes_[b].data());
+  }
+  // Every rank sees the sums of its own blocks alone, so ranks add up what they found there before they
+  // decide.
+  void decide(Update update) {
+    for (int b = 0; b < pipeline_.size(); ++b) {
+      this->engine_->await([&] { return this->engine_->complete(b); });
+      fold(b);
+      if (const Range mine = own_of(buckets_[static_cast<std::size_t>(b)]); !mine.empty())
+        update.arrived(mine, 1.0f);
+    }
+    all_reduce(update.partial(), sum);
+    update.decide();
   }
 
   // Combines this rank's own block with what the others sent of theirs.
@@ -145,6 +159,7 @@ class Halves : public Collectives<S, T> {
   std::vector<const void*> sources_;
   Pipeline<2> pipeline_;
   const Update* update_ = nullptr;
+  bool decided_ = false;  // the sums of this step have been folded
 };
 
 template <class S, class T, bool ordered, bool sharded>
@@ -154,7 +169,7 @@ void Halves<S, T, ordered, sharded>::open(const Fingerprint& fingerprint, const 
                       " gradients, not ", layout.parameters.size());
   Fingerprint all = fingerprint;
   all.add("comm algorithm", S::name);
-  Base::agree_on(all, layout, name);
+  Base::agree_on(all, layout, policy());
   layout_ = layout;
   buckets_.assign(layout.buckets.begin(), layout.buckets.end());
   const auto n = static_cast<std::size_t>(this->size());
@@ -193,15 +208,19 @@ void Halves<S, T, ordered, sharded>::finish(Update update) {
     const Update*& to;
     ~Lent() { to = nullptr; }
   };
-  update_ = &update;
-  const Lent lent{update_};
   for (int b = 0; b < pipeline_.size(); ++b)
     if (!pipeline_.begun(b)) pipeline_.start(*this, b);
+  decided_ = sharded && update.decides();
+  if (decided_) decide(update);
+  update_ = &update;
+  const Lent lent{update_};
+  const Arrivals arrivals(update);
   const auto move = [&] { return pipeline_.move(*this); };
   for (int b = 0; b < pipeline_.size(); ++b) {
     this->engine_->await([&] { return pipeline_.through(b); }, move);
-    if constexpr (!sharded) update(buckets_[static_cast<std::size_t>(b)], 1.0f);
+    if constexpr (!sharded) arrivals.arrived(buckets_[static_cast<std::size_t>(b)]);
   }
+  if constexpr (!sharded) arrivals.all(buckets_);
   this->engine_->drain();
   pipeline_.reset();
 }

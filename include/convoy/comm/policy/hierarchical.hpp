@@ -28,7 +28,7 @@ class TwoLevel : public Collectives<Inter, World> {
   using Base = Collectives<Inter, World>;
 
  public:
-  static constexpr std::string_view name = "hierarchical";
+  static constexpr std::string_view policy() { return "hierarchical"; }
 
   explicit TwoLevel(const World& world, const Options& options = {})
       : TwoLevel(world, NodeOf<Local, World>::nodes(world), options) {}
@@ -58,7 +58,7 @@ class TwoLevel : public Collectives<Inter, World> {
   Traffic traffic() const { return Base::traffic(); }
 
   void open(const Fingerprint& fingerprint, const Layout& layout);
-  void begin(int bucket) {
+  void begin(int bucket, Ready = {}) {
     if (bucket < 0 || bucket >= pipeline_.size())
       fail("there is no bucket ", bucket, "; ", pipeline_.size(), " were opened");
     if (pipeline_.begun(bucket)) fail("bucket ", bucket, " was begun twice in one step");
@@ -76,10 +76,6 @@ class TwoLevel : public Collectives<Inter, World> {
   template <class E, OperationTag O>
   void all_reduce(std::span<E> values, O op) {
     all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<E>(op));
-  }
-  template <class E, OperationTag O>
-  void reduce(std::span<E> values, O op) {
-    all_reduce(values, op);
   }
   /// A mean is divided where it completes, which is between nodes unless there is one alone.
   void all_reduce(void* values, std::int64_t count, const Reduction& reduction);
@@ -157,7 +153,7 @@ void TwoLevel<Intra, Local, Inter, World>::open(const Fingerprint& fingerprint, 
   all.add("comm nodes", nodes_->count());
   all.add("comm algorithm inside nodes", Intra::name);
   all.add("comm algorithm", Inter::name);
-  Base::agree_on(all, layout, name);
+  Base::agree_on(all, layout, policy());
   buckets_.assign(layout.buckets.begin(), layout.buckets.end());
   pipeline_.resize(static_cast<int>(buckets_.size()));
   local_->resize(2 * pipeline_.size());
@@ -188,6 +184,7 @@ void TwoLevel<Intra, Local, Inter, World>::open(const Fingerprint& fingerprint, 
 
 template <class Intra, class Local, class Inter, class World>
 void TwoLevel<Intra, Local, Inter, World>::finish(Update update) {
+  const Arrivals arrivals(update);
   together([&] {
     for (int b = 0; b < pipeline_.size(); ++b)
       if (!pipeline_.begun(b)) pipeline_.start(*this, b);
@@ -201,8 +198,9 @@ void TwoLevel<Intra, Local, Inter, World>::finish(Update update) {
         else
           local_->await(left, also, !single());
       }
-      update(buckets_[static_cast<std::size_t>(b)], 1.0f);
+      arrivals.arrived(buckets_[static_cast<std::size_t>(b)]);
     }
+    arrivals.all(buckets_);
     local_->drain();
     this->engine_->drain();
   });

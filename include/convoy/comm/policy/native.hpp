@@ -26,31 +26,33 @@ class Native : public Collectives<schedule::Ring, transport::Mpi> {
   using Base = Collectives<schedule::Ring, transport::Mpi>;
 
  public:
-  static constexpr std::string_view name = "native";
+  static constexpr std::string_view policy() { return "native"; }
 
   explicit Native(const transport::Mpi& where = transport::Mpi{}, const Options& options = {})
       : Base(where, options) {}
 
   void open(const Fingerprint& fingerprint, const Layout& layout) {
-    Base::agree_on(fingerprint, layout, name);
+    Base::agree_on(fingerprint, layout, policy());
     layout_ = layout;
     buckets_.assign(layout.buckets.begin(), layout.buckets.end());
     begun_.assign(buckets_.size(), Clock::time_point{});
   }
-  void begin(int bucket) {
+  void begin(int bucket, Ready = {}) {
     if (bucket < 0 || static_cast<std::size_t>(bucket) >= buckets_.size())
       fail("there is no bucket ", bucket, "; ", buckets_.size(), " were opened");
     if (observer_.call != nullptr) begun_[static_cast<std::size_t>(bucket)] = Clock::now();
   }
   void poll() {}
   void finish(Update update) {
+    const Arrivals arrivals(update);
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
       const Range b = buckets_[i];
       all_reduce(layout_.gradients.data() + b.begin, b.size(), reduction<f32>(sum));
       if (observer_.call != nullptr)
         observer_.call(observer_.context, {static_cast<int>(i), begun_[i], Clock::now()});
-      update(b, 1.0f);
+      arrivals.arrived(b);
     }
+    arrivals.all(buckets_);
   }
   void observe(Observer observer) { observer_ = observer; }
 
@@ -60,10 +62,6 @@ class Native : public Collectives<schedule::Ring, transport::Mpi> {
                   "convoy: MPI_Allreduce knows neither bf16 nor f16; use comm::Ring<transport::Mpi>, "
                   "which adds them in f32, or exchange f32");
     all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<E>(op));
-  }
-  template <class E, OperationTag O>
-  void reduce(std::span<E> values, O op) {
-    all_reduce(values, op);
   }
   void all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
     const auto [loop, type, op, fold, divides] = reduction;

@@ -1,42 +1,42 @@
 // None: a single rank that exchanges with nobody.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory_resource>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include <convoy/comm/comm.hpp>
+#include <convoy/comm/defaults.hpp>
 #include <convoy/comm/engine/kernel.hpp>
 #include <convoy/comm/operation.hpp>
 
 namespace convoy::comm {
 
 /// The Comm of a training on one rank; every operation is the identity.
-class None {
+class None : public Defaults<None> {
  public:
-  static constexpr const char* name = "none";
+  using Space = memory::Anywhere;
 
+  static constexpr std::string_view policy() { return "none"; }
   int rank() const { return 0; }
   int size() const { return 1; }
-  Role role() const { return Role::worker; }
   std::pmr::memory_resource* memory() { return std::pmr::new_delete_resource(); }
   void open(const Fingerprint&, const Layout& layout) {
     buckets_.assign(layout.buckets.begin(), layout.buckets.end());
   }
-  void begin(int) {}
+  void begin(int, Ready = {}) {}
   void poll() {}
   void finish(Update update) {
-    for (const Range& bucket : buckets_) update(bucket, 1.0f);
+    const Arrivals arrivals(update);
+    for (const Range& bucket : buckets_) arrivals.arrived(bucket);
+    arrivals.all(buckets_);
   }
-  void serve(ServerUpdate) {}
   template <class E, OperationTag O>
   void all_reduce(std::span<E>, O) {
     static_cast<void>(reducible<E, O>());
-  }
-  template <class E, OperationTag O>
-  void reduce(std::span<E> values, O op) {
-    all_reduce(values, op);
   }
   void all_reduce(void*, std::int64_t, const Reduction&) {}
   template <class E>

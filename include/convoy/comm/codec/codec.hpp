@@ -1,0 +1,97 @@
+// Codec: what Compressed asks of a way to write gradients in fewer bytes.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory_resource>
+#include <span>
+#include <string_view>
+
+#include <convoy/comm/comm.hpp>
+#include <convoy/core/fields.hpp>
+#include <convoy/core/range.hpp>
+
+namespace convoy::comm::codec {
+
+/// How encoded gradients travel, and where their sum is made.
+enum class Travel : unsigned char {
+  reduced,    ///< by the algorithm's own all-reduce, as elements of a type that the reduction kernel adds
+  scattered,  ///< each rank gets its own block of all others, adds the blocks up in f32 in the order of
+              ///< ranks, and sends the sum encoded again: a value is rounded twice, never once a hop
+  gathered,   ///< everyone gets everyone's, and adds them up in the order of ranks
+  factored,   ///< two all-reduces in f32, the second of what the first has led to
+};
+
+/// `encode(to, values, error, count)` writes an encoding of values + error, and leaves in `error` what the
+/// encoding leaves out (error feedback), so that it is added the next time. What is not finite must reach the
+/// decoded values of all ranks. `decode` assigns, `decode_add` adds.
+///
+/// Reduced: `Element` is the type that travels; it and the sum of a few of it are what `decode` takes.
+template <class C>
+concept Reduced = C::travel == Travel::reduced&& requires(const C& codec, typename C::Element* to,
+                                                          const typename C::Element* from,
+                                                          const float* values, float* error, float* decoded,
+                                                          std::int64_t count) {
+  codec.encode(to, values, error, count);
+  codec.decode(decoded, from, count);
+};
+
+/// Scattered: `count` elements take `bytes(count)` bytes, a multiple of 64; ranks' blocks are multiples of
+/// `block` elements.
+template <class C>
+concept Scattered = C::travel == Travel::scattered&& requires(const C& codec, std::byte* to,
+                                                              const std::byte* from, const float* values,
+                                                              float* error, float* decoded,
+                                                              std::int64_t count) {
+  { C::block } -> std::convertible_to<std::int64_t>;
+  { codec.bytes(count) } -> std::same_as<std::int64_t>;
+  codec.encode(to, values, error, count);
+  codec.decode(decoded, from, count);
+  codec.decode_add(decoded, from, count);
+};
+
+/// Gathered: `count` elements take `bytes(count)` bytes, a multiple of 64. `encode` may use `room(count)`
+/// bytes of scratch memory, aligned to 64. `decode_add` throws Error for bytes that no `encode` writes.
+template <class C>
+concept Gathered = C::travel == Travel::gathered&& requires(const C& codec, std::byte* to,
+                                                            const std::byte* from, const float* values,
+                                                            float* error, float* decoded, std::int64_t count,
+                                                            std::span<std::byte> room) {
+  { codec.bytes(count) } -> std::same_as<std::int64_t>;
+  { codec.room(count) } -> std::same_as<std::int64_t>;
+  codec.encode(to, values, error, count, room);
+  codec.decode_add(decoded, from, count);
+};
+
+/// Factored: a bucket's `Factors`, made from the codec, the bucket, Layout::tensors and a seed that is the
+/// same on all ranks. A step is `project`, a sum of `left()` over the ranks, `project_back`, a sum of
+/// `right()`, `expand`. `keep()` remembers the state that a step changes, `restore()` goes back to it,
+/// `reset()` to the beginning; `left()` and `right()` never move.
+template <class C>
+concept Factored = C::travel == Travel::factored&& requires(typename C::Factors& factors, const float* values,
+                                                            float* error, float* decoded) {
+  requires std::constructible_from<typename C::Factors, const C&, Range, std::span<const Tensor>,
+                                   std::uint64_t, std::pmr::memory_resource*>;
+  { factors.left() } -> std::same_as<std::span<float>>;
+  { factors.right() } -> std::same_as<std::span<float>>;
+  factors.project(values, error);
+  factors.project_back(error);
+  factors.expand(decoded);
+  factors.keep();
+  factors.restore();
+  factors.reset();
+};
+
+/// A codec is an aggregate of its options, which lists them (core/fields.hpp) so that ranks compare them,
+/// with a `name`, one of the four ways to travel, and
+///   `warm_up()`   how many steps after `open` send gradients as they are
+///   `check()`     throws ConfigError for options that cannot be
+template <class C>
+concept Codec = fields::Listed<C> && requires(const C& codec) {
+  { C::name } -> std::convertible_to<std::string_view>;
+  { codec.warm_up() } -> std::same_as<std::int64_t>;
+  codec.check();
+} &&(Reduced<C> || Scattered<C> || Gathered<C> || Factored<C>);
+
+}  // namespace convoy::comm::codec

@@ -1,0 +1,32 @@
+// Defaults: what most policies say of themselves.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include <convoy/comm/comm.hpp>
+#include <convoy/memory/host.hpp>
+
+namespace convoy::comm {
+
+/// A policy `C` derives from it and says what is different: on the host every rank works, all ranks end each
+/// step together, each updates all parameters, shares of a batch are equal, and nobody serves.
+template <class C>
+class Defaults {
+ public:
+  using Space = memory::Host;
+
+  int workers() const { return static_cast<const C&>(*this).size(); }
+  static constexpr Role role() { return Role::worker; }
+  static constexpr bool lockstep() { return true; }
+  static constexpr bool has_servers() { return false; }
+  static constexpr bool decides() { return true; }
+  std::vector<Range> updates(std::span<const Range> buckets) const {
+    return {buckets.begin(), buckets.end()};
+  }
+  void serve(ServerUpdate) {}
+  void dismiss() {}
+  std::vector<double> shares(MeasureSpeed) { return {}; }
+};
+
+}  // namespace convoy::comm

@@ -1,0 +1,118 @@
+// Wrapper: the one base of policies that stand on another Comm and change some of what it does.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory_resource>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <convoy/comm/comm.hpp>
+#include <convoy/comm/engine/kernel.hpp>
+#include <convoy/comm/operation.hpp>
+
+namespace convoy::comm {
+
+/// How a wrapper holds its Comm: as a member, called directly. Another way has the same three members.
+template <class C>
+class Held {
+ public:
+  template <class... Arguments>
+  explicit Held(Arguments&&... arguments) : comm_(std::forward<Arguments>(arguments)...) {}
+
+  /// The Comm, for what never changes.
+  const C& facts() const { return comm_; }
+  /// Calls `f(comm)`.
+  template <class F>
+  decltype(auto) call(F&& f) {
+    return f(comm_);
+  }
+  Traffic traffic() const { return comm_.traffic(); }
+
+ private:
+  C comm_;
+};
+
+/// Forwards every member of a Comm to a `C`. A wrapper derives from it, says what is different, and names
+/// the overloads that it adds to (`using Base::all_reduce`). `Way` says how the `C` is called
+/// (policy/background.hpp keeps a thread away from it meanwhile).
+template <Comm C, class Way = Held<C>>
+class Wrapper {
+ public:
+  using Space = typename C::Space;
+
+  /// The arguments construct the `C`.
+  template <class... Arguments>
+  explicit Wrapper(std::in_place_t, Arguments&&... arguments) : way_(std::forward<Arguments>(arguments)...) {}
+
+  std::string_view policy() const { return way_.facts().policy(); }
+  int rank() const { return way_.facts().rank(); }
+  int size() const { return way_.facts().size(); }
+  int workers() const { return way_.facts().workers(); }
+  Role role() const { return way_.facts().role(); }
+  bool lockstep() const { return way_.facts().lockstep(); }
+  bool has_servers() const { return way_.facts().has_servers(); }
+  bool decides() const { return way_.facts().decides(); }
+  std::vector<Range> updates(std::span<const Range> buckets) const { return way_.facts().updates(buckets); }
+  Traffic traffic() const { return way_.traffic(); }
+
+  std::pmr::memory_resource* memory() {
+    return call([](C& comm) { return comm.memory(); });
+  }
+  void open(const Fingerprint& fingerprint, const Layout& layout) {
+    call([&](C& comm) { comm.open(fingerprint, layout); });
+  }
+  void begin(int bucket, Ready ready = {}) {
+    call([&](C& comm) { comm.begin(bucket, ready); });
+  }
+  void poll() {
+    call([](C& comm) { comm.poll(); });
+  }
+  void finish(Update update) {
+    call([&](C& comm) { comm.finish(update); });
+  }
+  void serve(ServerUpdate update) {
+    call([&](C& comm) { comm.serve(update); });
+  }
+  void dismiss() {
+    call([](C& comm) { comm.dismiss(); });
+  }
+  void barrier() {
+    call([](C& comm) { comm.barrier(); });
+  }
+  void observe(Observer observer) {
+    call([&](C& comm) { comm.observe(observer); });
+  }
+  std::vector<double> shares(MeasureSpeed measure) {
+    return call([&](C& comm) { return comm.shares(measure); });
+  }
+  template <class E, OperationTag O>
+  void all_reduce(std::span<E> values, O op) {
+    call([&](C& comm) { comm.all_reduce(values, op); });
+  }
+  void all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
+    call([&](C& comm) { comm.all_reduce(values, count, reduction); });
+  }
+  template <class E>
+  void broadcast(std::span<E> values, int root) {
+    call([&](C& comm) { comm.broadcast(values, root); });
+  }
+  void broadcast(void* data, std::size_t bytes, int root) {
+    call([&](C& comm) { comm.broadcast(data, bytes, root); });
+  }
+
+ protected:
+  template <class F>
+  decltype(auto) call(F&& f) {
+    return way_.call(std::forward<F>(f));
+  }
+  Way& way() { return way_; }
+  const Way& way() const { return way_; }
+
+ private:
+  Way way_;
+};
+
+}  // namespace convoy::comm
