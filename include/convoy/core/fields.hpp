@@ -124,6 +124,8 @@ std::string text_of(const T& value) {
       return std::string(name_of(value));
     else
       return std::to_string(static_cast<std::int64_t>(value));
+  } else if constexpr (std::is_pointer_v<T>) {
+    return value == nullptr ? "none" : "given";
   } else if constexpr (std::is_arithmetic_v<T>) {
     char text[64];
     return std::string(text, std::to_chars(text, text + sizeof text, value).ptr);
@@ -159,10 +161,13 @@ void for_each_text(std::string_view prefix, const T& options, Visit&& visit) {
   for_each(options, [&](std::string_view name, const auto& member, auto agreed) {
     std::string full(prefix);
     full.append(full.empty() ? "" : ".").append(name);
-    if constexpr (Listed<std::remove_cvref_t<decltype(member)>>)
-      for_each_text(full, member, [&](std::string_view inner, const std::string& text, bool inner_agreed) {
-        visit(inner, text, agreed && inner_agreed);
-      });
+    const auto inner = [&](std::string_view inner_name, const std::string& text, bool inner_agreed) {
+      visit(inner_name, text, agreed && inner_agreed);
+    };
+    if constexpr (requires { member.for_each_text(std::string_view(full), inner); })
+      member.for_each_text(std::string_view(full), inner);
+    else if constexpr (Listed<std::remove_cvref_t<decltype(member)>>)
+      for_each_text(full, member, inner);
     else
       visit(std::string_view(full), text_of(member), static_cast<bool>(agreed));
   });

@@ -53,6 +53,10 @@ struct LoaderOptions {
   bool shuffle = true;
   /// Batches read ahead of the one in use; 0 reads in `next` itself, without a thread.
   int prefetch = 2;
+  /// How many of the last batches stay valid: those that a device may still read.
+  int held = 1;
+  /// How far `peek` looks.
+  int ahead = 0;
   /// Accept a set smaller than one global batch, as evaluation may.
   bool allow_short = false;
   /// How long `next` waits for a batch before it throws.
@@ -87,9 +91,13 @@ class Loader {
   /// valid. The batches depend on (seed, epoch, step) alone. Throws ConfigError if there is no such step.
   void start(std::int64_t epoch, std::int64_t step = 0);
 
-  /// The next batch, valid until the next call of `next` or `start`; nullptr after the last of the epoch or
-  /// before any `start`. Rethrows what `read` threw. Throws DataError if no batch comes within the deadline.
+  /// The next batch, valid until `start` or until `next` was called as often as batches are held; nullptr
+  /// after the last of the epoch or before any `start`. Rethrows what `read` threw. Throws DataError if no
+  /// batch comes within the deadline.
   const Batch* next();
+
+  /// The batch that the `i`-th call of `next` from here will return, counting from 0; i < options.ahead.
+  const Batch* peek(int i);
 
  private:
   struct Slot {
@@ -100,6 +108,9 @@ class Loader {
   /// Reads one batch; gives up between samples, returning false, when `abandoned()`.
   template <class Abandoned>
   bool fill(Slot& slot, std::int64_t epoch, std::int64_t step, Abandoned abandoned);
+
+  /// The batch `i` behind those handed out, once it is read.
+  const Batch* wait_for(std::unique_lock<std::mutex>& lock, int i);
 
   /// The reading thread: takes the newest order (a call of `start`), reads its batches into free slots.
   void run();
@@ -115,7 +126,8 @@ class Loader {
   std::atomic<std::uint64_t> order_number_ = 0;  // written under the mutex, read between samples without it
   std::int64_t epoch_ = 0, first_ = -1, next_ = 0;
   std::int64_t taken_ = 0, ready_ = 0;  // batches of this epoch handed back and read
-  bool in_use_ = false, quit_ = false;
+  int in_use_ = 0;                      // and handed out
+  bool quit_ = false;
   std::exception_ptr failure_;
   std::thread thread_;
 };
@@ -129,8 +141,11 @@ Loader<D, valid>::Loader(const D& set, const LoaderOptions& options)
   if (options.prefetch < 0)
     fail<ConfigError>("data: the number of batches read ahead is negative: ", options.prefetch);
   std::iota(order_.begin(), order_.end(), 0u);
-  // One slot is with the caller while the others fill.
-  slots_.resize(static_cast<std::size_t>(options.prefetch) + 1);
+  if (options.held < 1 || options.ahead < 0)
+    fail<ConfigError>("data: a loader holds at least one batch and looks ahead at none or more, not ",
+                      options.held, " and ", options.ahead);
+  // Some slots are with the caller while the others fill.
+  slots_.resize(static_cast<std::size_t>(std::max(options.prefetch, options.ahead) + options.held));
   for (Slot& slot : slots_) {
     slot.samples = Samples(set.fields(), static_cast<std::size_t>(plan_.most_rows()), options.memory);
     slot.batch.fields = slot.samples.fields();
@@ -162,7 +177,7 @@ void Loader<D, valid>::start(std::int64_t epoch, std::int64_t step) {
     epoch_ = epoch;
     first_ = next_ = step;
     taken_ = ready_ = 0;
-    in_use_ = false;
+    in_use_ = 0;
     failure_ = nullptr;
   }
   wake_reader_.notify_one();
@@ -172,28 +187,43 @@ void Loader<D, valid>::start(std::int64_t epoch, std::int64_t step) {
 
 template <class D, bool valid>
 const Batch* Loader<D, valid>::next() {
-  if (!thread_.joinable()) {
-    if (first_ < 0 || next_ >= plan_.steps()) return nullptr;
-    fill(slots_[0], epoch_, next_, [] { return false; });
-    ++next_;
-    return &slots_[0].batch;
-  }
-
   std::unique_lock lock(mutex_);
-  if (in_use_) {
-    in_use_ = false;
+  if (in_use_ == options_.held) {
+    --in_use_;
     ++taken_;
     wake_reader_.notify_one();
   }
-  if (first_ < 0 || next_ >= plan_.steps()) return nullptr;
-  const auto arrived = [&] { return ready_ > taken_ || failure_ != nullptr; };
-  if (!wake_caller_.wait_until(lock, Deadline(options_.deadline).end(), arrived))
-    fail<DataError>("data: the data set has not delivered step ", next_, " of epoch ", epoch_, " within ",
-                    options_.deadline.count(), " seconds");
-  if (ready_ == taken_) std::rethrow_exception(failure_);
-  in_use_ = true;
+  const Batch* batch = wait_for(lock, 0);
+  if (batch == nullptr) return nullptr;
+  ++in_use_;
   ++next_;
-  return &slots_[static_cast<std::size_t>(taken_) % slots_.size()].batch;
+  return batch;
+}
+
+template <class D, bool valid>
+const Batch* Loader<D, valid>::peek(int i) {
+  if (i < 0 || i >= options_.ahead)
+    fail<ConfigError>("data: a loader that looks ahead at ", options_.ahead, " batches has no batch ", i);
+  std::unique_lock lock(mutex_);
+  return wait_for(lock, i);
+}
+
+template <class D, bool valid>
+const Batch* Loader<D, valid>::wait_for(std::unique_lock<std::mutex>& lock, int i) {
+  const std::int64_t step = next_ + i, at = taken_ + in_use_ + i;
+  if (first_ < 0 || step >= plan_.steps()) return nullptr;
+  if (!thread_.joinable()) {
+    for (; ready_ <= at; ++ready_)
+      fill(slots_[static_cast<std::size_t>(ready_) % slots_.size()], epoch_, first_ + ready_,
+           [] { return false; });
+  } else {
+    const auto arrived = [&] { return ready_ > at || failure_ != nullptr; };
+    if (!wake_caller_.wait_until(lock, Deadline(options_.deadline).end(), arrived))
+      fail<DataError>("data: the data set has not delivered step ", step, " of epoch ", epoch_, " within ",
+                      options_.deadline.count(), " seconds");
+    if (ready_ <= at) std::rethrow_exception(failure_);
+  }
+  return &slots_[static_cast<std::size_t>(at) % slots_.size()].batch;
 }
 
 template <class D, bool valid>
@@ -264,6 +294,7 @@ class Loader<D, false> {
   std::int64_t steps_per_epoch() const { return 0; }
   void start(std::int64_t, std::int64_t = 0) {}
   const Batch* next() { return nullptr; }
+  const Batch* peek(int) { return nullptr; }
 };
 
 CONVOY_INSTANTIATE(class Loader<DatasetRef>);

@@ -8,25 +8,30 @@
 
 namespace convoy::exec {
 
-/// Whether any loss of the plan counts something else than rows.
-constexpr bool counts_labels(const Plan& plan) {
-  for (const int loss : plan.losses)
-    if (graph::operation_counted[static_cast<std::size_t>(plan.node(loss).op)] != nullptr) return true;
+/// What loss `l` counts in a batch of so many rows: the rows, or labels; -1 if that depends on the labels'
+/// values.
+constexpr std::int64_t known_count(const Plan& plan, std::size_t l, std::int64_t rows) {
+  const int n = plan.losses[l];
+  const auto counted = graph::operation_counted[static_cast<std::size_t>(plan.node(n).op)];
+  const std::int64_t of_a_row = counted == nullptr ? 1 : counted(plan.graph, n, nullptr, 1);
+  return of_a_row < 0 ? -1 : of_a_row * rows;
+}
+
+/// Whether what any loss counts depends on the labels' values.
+constexpr bool counts_by_value(const Plan& plan) {
+  for (std::size_t l = 0; l < plan.losses.size(); ++l)
+    if (known_count(plan, l, 1) < 0) return true;
   return false;
 }
 
-/// Adds to counts[l] what loss l counts in a batch: its rows, or the labels that take part.
-inline void add_counts(const Plan& plan, const BatchView& batch, std::span<double> counts) {
+/// Adds to counts[l] what loss `l` counts in a batch, where that depends on the labels' values.
+inline void add_counts_by_value(const Plan& plan, const BatchView& batch, std::span<double> counts) {
   for (std::size_t l = 0; l < plan.losses.size(); ++l) {
-    const int n = plan.losses[l];
-    const auto counted = graph::operation_counted[static_cast<std::size_t>(plan.node(n).op)];
-    if (counted == nullptr) {
-      counts[l] += batch.rows;
-      continue;
-    }
-    const int label = plan.graph.input(n, 1);
+    if (known_count(plan, l, 1) >= 0) continue;
+    const int n = plan.losses[l], label = plan.graph.input(n, 1);
     std::size_t field = 0;
     for (int m = 0; m < label; ++m) field += plan.node(m).given;
+    const auto counted = graph::operation_counted[static_cast<std::size_t>(plan.node(n).op)];
     counts[l] +=
         static_cast<double>(counted(plan.graph, n, static_cast<const i32*>(batch.fields[field]), batch.rows));
   }

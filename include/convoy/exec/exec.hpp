@@ -105,12 +105,14 @@ concept Exec = std::is_class_v<E> &&
   { e.output(i) } -> std::same_as<std::span<const typename E::Scalar>>;
 };
 
-/// Throws ExecError at the first node of the plan without a kernel of the Exec called `name`: for plans that are known at run time only.
+/// Throws ExecError at the first node of the plan without a kernel of the Exec called `name`: for plans that
+/// are known at run time only.
 template <class Table>
 void expect_kernels(std::string_view name, const Plan& plan, const Table& kernels) {
   for (const auto& node : plan.nodes)
     if (!node.given && !kernels[static_cast<std::size_t>(node.op)])
-      fail<ExecError>("exec: ", name, " has no kernel for the operation ", graph::name_of(node), " of ", node.name);
+      fail<ExecError>("exec: ", name, " has no kernel for the operation ", graph::name_of(node), " of ",
+                      node.name);
 }
 
 }  // namespace convoy::exec

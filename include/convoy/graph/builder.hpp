@@ -138,7 +138,8 @@ inline constexpr auto operation_prices = detail::prices(Operations{});
 inline constexpr auto operation_saves = detail::saves(Operations{});
 inline constexpr auto operation_views = detail::views(Operations{});
 inline constexpr auto operation_taps = detail::taps(Operations{});
-/// How many labels of a batch a loss counts, from the values of its second input; null: a loss counts rows.
+/// How many labels of a batch a loss counts, from the values of its second input; -1 without them (null), if
+/// that depends on them. A loss without the function counts rows.
 inline constexpr auto operation_counted = detail::counted(Operations{});
 
 /// The name of the operation of a node.

@@ -76,6 +76,11 @@ struct Any {
       return Options(std::make_shared<const detail::Holds<R>>(options));
     }
 
+    /// The rule's name as `prefix` itself, then its options as `prefix.lr` and so on.
+    void for_each_text(std::string_view prefix, const FieldVisit& visit) const {
+      held_->for_each_text(prefix, visit);
+    }
+
    private:
     friend class Optimizer<Any>;
     explicit Options(std::shared_ptr<const detail::Erased> held) : held_(std::move(held)) {}

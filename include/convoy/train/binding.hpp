@@ -18,7 +18,7 @@ class Binding {
  public:
   Binding(const Plan& plan, std::span<const data::Field> fields) {
     for (const auto& node : plan.nodes) {
-      if (node.op != graph::Op::input && node.op != graph::Op::label) continue;
+      if (!node.given) continue;
       std::size_t at = 0;
       while (at < fields.size() && !(fields[at].name == node.name)) ++at;
       if (at == fields.size()) {

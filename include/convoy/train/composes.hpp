@@ -13,7 +13,7 @@ namespace convoy::train {
 namespace detail {
 
 template <class M>
-concept Traceable = requires(graph::Builder<graph::Counter>& g) {
+concept Traceable = requires(graph::Builder& g) {
   M::define(g);
 };
 
@@ -21,6 +21,35 @@ template <class T>
 concept Complete = requires {
   sizeof(T);
 };
+
+// The first node of the model for whose operation the Exec has no kernel, or -1.
+template <class Model, class Exec>
+inline constexpr int first_without_kernel = [] {
+  const Plan& plan = plan_of<Model>;
+  const std::uint64_t mask = exec::operations_of<Exec>;
+  for (std::size_t n = 0; n < plan.nodes.size(); ++n)
+    if (!plan.nodes[n].given && (mask >> plan.nodes[n].op & 1u) == 0)
+      return static_cast<int>(n);
+  return -1;
+}();
+
+template <class Model, class Exec>
+struct NodeName {
+  static constexpr Name value =
+      plan_of<Model>.nodes[static_cast<std::size_t>(first_without_kernel<Model, Exec>)].name;
+};
+
+template <class Exec, class Operation, class Node>
+consteval bool has_kernel() {
+  static_assert(exec::HasKernel<Exec, Operation>,
+                "convoy: this Exec has no kernel for this operation of the model");
+  return false;
+}
+// The name by reference: g++ 12 does not survive a member of a class template in its place.
+template <class Exec, class Operation, const Name& node>
+consteval bool has_kernel_for() {
+  return has_kernel<Exec, Operation, graph::Spelled<node>>();
+}
 
 }  // namespace detail
 
@@ -57,6 +86,15 @@ consteval bool composes() {
                   "convoy: Trainer needs an Exec whose arenas are float, such as exec::Host<f32> or "
                   "exec::Reference<f32>");
     return false;
+  } else if constexpr (!comm::works_in<Comm, typename Exec::Space>) {
+    static_assert(comm::works_in<Comm, typename Exec::Space>,
+                  "convoy: this Comm exchanges arenas in another space than this Exec's: wrap it as "
+                  "comm::Staged<Comm, Space>, or "
+                  "name one that works there");
+    return false;
+  } else if constexpr ((detail::first_without_kernel<Model, Exec>) >= 0) {
+    constexpr int op = plan_of<Model>.nodes[static_cast<std::size_t>(detail::first_without_kernel<Model, Exec>)].op;
+    return detail::has_kernel_for<Exec, graph::Operation<op>, detail::NodeName<Model, Exec>::value>();
   } else {
     return true;
   }

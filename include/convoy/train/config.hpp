@@ -2,10 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <type_traits>
 #include <vector>
 
+#include <convoy/core/fields.hpp>
+#include <convoy/graph/pass/buckets.hpp>
 #include <convoy/optim/groups.hpp>
+#include <convoy/optim/guard.hpp>
 #include <convoy/optim/schedule.hpp>
 #include <convoy/train/timeline.hpp>
 
@@ -33,18 +37,38 @@ struct OptionsOf<T> {
 
 }  // namespace detail
 
-/// Everything has a default; ranks must agree on all but `exec.threads`, and `open` checks that they do.
+/// Everything has a default; ranks must agree on what is not marked local below, and `open` checks that they
+/// do.
 template <class Optimizer, class Exec>
 struct Config {
   int batch = 32;      ///< rows of one rank in one micro-step; their mean where the Comm has unequal shares
   int accumulate = 1;  ///< micro-steps whose gradients are summed before they are exchanged and applied
   typename detail::OptionsOf<Optimizer>::type optimizer = {};
-  std::vector<optim::GroupOptions> groups = {};  ///< of parameters that are updated otherwise
-  bool decay_all = false;  ///< decays biases and normalisation too, as PyTorch does with one parameter group
   optim::Schedule schedule = {};
+  std::vector<optim::GroupOptions> groups = {};  ///< parameters with options of their own, by name
+  bool decay_all = false;  ///< decays biases and normalisation too, as PyTorch does with one parameter group
+  optim::Guard guard =
+      {};  ///< what is decided about a whole gradient before it is applied: clipping, skipping
+  std::optional<graph::BucketOptions> buckets = {};  ///< none: the model's own
+  bool overlap = true;                               ///< exchange buckets while backward goes on
   typename detail::OptionsOf<Exec>::type exec = {};
-  std::uint64_t seed = 0;        ///< of the initial parameters and of the shuffle
+  std::uint64_t seed = 0;  ///< of the initial parameters, of the shuffle, and of what a pass draws at random
   Timeline* timeline = nullptr;  ///< records the steps of this rank
+
+  static constexpr void fields(auto& self, auto&& field) {
+    field("batch", self.batch);
+    field("accumulate", self.accumulate);
+    field("optimizer", self.optimizer);
+    field("schedule", self.schedule);
+    field("groups", self.groups);
+    field("decay_all", self.decay_all);
+    field("guard", self.guard);
+    field("buckets", self.buckets);
+    field("overlap", self.overlap);
+    field("exec", self.exec);
+    field("seed", self.seed);
+    field("timeline", self.timeline, fields::local);
+  }
 };
 
 }  // namespace convoy::train

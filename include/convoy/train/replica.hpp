@@ -18,8 +18,9 @@
 #include <convoy/exec/exec.hpp>
 #include <convoy/exec/initialize.hpp>
 #include <convoy/graph/plan.hpp>
-#include <convoy/memory/buffer.hpp>
-#include <convoy/train/arena_optimizer.hpp>
+#include <convoy/memory/host.hpp>
+#include <convoy/optim/arena.hpp>
+#include <convoy/train/arenas.hpp>
 #include <convoy/train/config.hpp>
 #include <convoy/train/matrices.hpp>
 #include <convoy/train/report.hpp>
@@ -33,32 +34,43 @@ template <class Rule, class Comm, class Exec>
 class Replica {
  public:
   using Config = train::Config<Rule, Exec>;
+  using Space = typename Exec::Space;
 
   /// Compares what ranks must agree on (CommError names the rank and the field that differ) and gives all
-  /// ranks the initial parameters of rank 0. `plan` outlives it; `comm_arguments` construct the Comm.
+  /// ranks the initial parameters of rank 0. `plan` and `kernels` outlive it; `comm_arguments` construct the
+  /// Comm.
   template <class... CommArguments>
-  Replica(const Plan& plan, const Config& config, CommArguments&&... comm_arguments)
+  Replica(const Plan& plan, const exec::Kernels<Exec>& kernels, const Config& config,
+          CommArguments&&... comm_arguments)
       : plan_(plan),
+        kernels_(kernels),
         config_(config),
         comm_(std::forward<CommArguments>(comm_arguments)...),
+        space_(make_space<Space>(comm_)),
         most_rows_(config.batch),
-        optimizer_(plan, config.optimizer) {
+        optimizer_(make_optimizer<Rule>(space_, plan, config)) {
     open();
   }
   Replica(const Replica&) = delete;
   Replica& operator=(const Replica&) = delete;
+  ~Replica() { space_.synchronize(); }
 
   int rank() const { return comm_.rank(); }
   int workers() const { return comm_.workers(); }
   Comm& comm() { return comm_; }
   const Comm& comm() const { return comm_; }
   Exec& exec() { return *exec_; }
+  Space& space() { return space_; }
   const Config& config() const { return config_; }
+  const Plan& plan() const { return plan_; }
+  optim::Arena<Rule, Space>& optimizer() { return optimizer_; }
   /// Which part of a data set this rank computes.
   data::Shard shard() const { return {rank(), workers(), shares_}; }
   std::span<const double> shares() const { return shares_; }
   int most_rows() const { return most_rows_; }
+  std::span<const Range> buckets() const { return buckets_; }
   std::int64_t steps_done() const { return steps_; }
+  void set_steps_done(std::int64_t steps) { steps_ = steps; }
   std::size_t optimizer_state_bytes() const { return optimizer_.state_bytes(); }
 
   /// Between these two, servers make the updates; a server returns when the workers are done.
@@ -68,110 +80,85 @@ class Replica {
   }
   void dismiss() { comm_.dismiss(); }
 
-  void begin() {
-    loss_ = 0;
-    rows_ = global_rows_ = correct_ = 0;
-    backward_ = exposed_ = updating_ = 0;
-    lr_ = lr_at(steps_);
-    optimizer_.begin(steps_ + 1, lr_);
+  /// Begins a step. `counts` is, for each loss, what all ranks and all micro-steps of the step count: the
+  /// divisors of its mean.
+  void begin(std::span<const double> counts) {
+    std::copy(counts.begin(), counts.end(), counts_of(steps_));
+    for (std::size_t l = 0; l < scales_.size(); ++l)
+      scales_[l] = counts[l] > 0 ? static_cast<float>(1.0 / counts[l]) : 0.0f;
+    now_ = {};
+    now_.lr = lr_at(steps_);
+    if (!comm_.has_servers()) optimizer_.begin(steps_ + 1, now_.lr);
   }
 
   /// Forward and backward; the last micro-step of a step exchanges each bucket as soon as its gradients are
   /// final.
-  void compute(const exec::BatchView& batch, std::int64_t global_rows, std::int64_t micros, bool last) {
+  void compute(const exec::BatchView& batch, const exec::Pass& pass, std::int64_t global_rows, bool last) {
     const auto begin = Clock::now();
-    const std::span<float> gradients = exec_->gradients();
-    std::size_t bucket = 0;
-    const bool first = sum_.size() == 0 || micro_ == 0;
-    // A server may write a bucket's parameters once it has their gradients, and those of the layer under way
-    // are read until backward calls again.
-    const bool served = comm_.has_servers();
-    std::int64_t said = 0;
-    auto on_final = [&](std::int64_t final) {
-      const std::int64_t ready = served ? std::exchange(said, final) : final;
-      for (; bucket < plan_.buckets.size() && plan_.buckets[bucket].end <= ready; ++bucket) {
-        if (!last) continue;
-        const Range range = plan_.buckets[bucket];
-        if (!first)
-          for (std::int64_t i = range.begin; i < range.end; ++i)
-            gradients[static_cast<std::size_t>(i)] += sum_[static_cast<std::size_t>(i)];
-        comm_.begin(static_cast<int>(bucket));
-      }
-      if (last) comm_.poll();
-    };
     auto forward_end = begin;
     if (batch.rows > 0) {
-      const exec::Result result = exec_->forward(batch, exec::Mode::train);
-      loss_ += result.loss;
-      correct_ += result.correct;
+      exec_->forward(batch, pass);
+      ++now_.results;
       forward_end = Clock::now();
-      exec_->backward(1.0 / (static_cast<double>(global_rows) * static_cast<double>(micros)), on_final);
-    } else {
-      std::fill(gradients.begin(), gradients.end(), 0.0f);
-      on_final(static_cast<std::int64_t>(gradients.size()));
     }
-    if (served) on_final(said);
-    rows_ += batch.rows;
-    global_rows_ += global_rows;
-    if (!last) {
-      for (std::size_t i = 0; i < gradients.size(); ++i)
-        sum_[i] = first ? gradients[i] : sum_[i] + gradients[i];
-      ++micro_;
-    } else {
-      micro_ = 0;
-    }
+    now_.rows += batch.rows;
+    now_.global_rows += global_rows;
+    backward(batch.rows > 0, last);
     const auto end = Clock::now();
-    backward_ = Seconds(end - forward_end).count();
+    now_.backward = Seconds(end - forward_end).count();
     if (config_.timeline != nullptr) {
       config_.timeline->record("forward", -1, Track::compute, begin, forward_end);
       config_.timeline->record("backward", -1, Track::compute, forward_end, end);
     }
   }
 
-  /// Completes the exchange, applies the optimizer, and learns of all ranks' losses, and whether any of them
-  /// asks to `stop`.
-  StepReport finish(bool stop) {
+  /// Completes the exchange and applies the optimizer, and reports the step so many steps ago as the Exec's
+  /// results are late: of all ranks' losses, and whether any of them asked to `stop`. Nothing while there is
+  /// no such step.
+  std::optional<StepReport> finish(bool stop) {
     const auto begin = Clock::now();
-    comm_.finish([&](Range range, float scale) {
-      const auto from = Clock::now();
-      optimizer_.update(exec_->threads(), exec_->parameters(), exec_->gradients(), range, scale);
-      const auto to = Clock::now();
-      updating_ += Seconds(to - from).count();
-      if (config_.timeline != nullptr) config_.timeline->record("update", -1, Track::optimizer, from, to);
-    });
-    optimizer_.decay_dead(exec_->threads(), exec_->parameters());
-    ++steps_;
-
-    const bool sound = std::isfinite(loss_);
-    const bool together = comm_.lockstep();
-    double sums[] = {sound ? loss_ : 0.0, static_cast<double>(correct_), sound ? 0.0 : 1.0,
-                     sound ? 0.0 : rank() + 1.0, stop ? 1.0 : 0.0};
-    // Workers that do not wait for each other each know of themselves only.
-    if (together) comm_.all_reduce(std::span<double>(sums), comm::sum);
-    exposed_ = Seconds(Clock::now() - begin).count() - updating_;
-    if (sums[2] == 1)
-      fail<ExecError>("rank ", static_cast<int>(sums[3]) - 1, ": the loss of step ", steps_ - 1,
-                      " is not a number, so training stops", together ? " on all ranks" : "",
-                      " (learning rate ", lr_, ")");
-    if (sums[2] > 1)
-      fail<ExecError>("the loss of step ", steps_ - 1, " is not a number on ", static_cast<int>(sums[2]),
-                      " of ", workers(), " ranks, so training stops (learning rate ", lr_, ")");
-    told_to_stop_ = together && sums[4] > 0;
-
-    StepReport report;
-    report.step = steps_ - 1;
-    report.rows = global_rows_;
-    const auto seen = static_cast<double>(together ? global_rows_ : rows_);
-    report.loss = seen > 0 ? sums[0] / seen : 0;
-    report.accuracy = seen > 0 ? sums[1] / seen : 0;
-    report.lr = lr_;
-    report.backward_seconds = backward_;
-    report.exposed_comm_seconds = exposed_;
-    return report;
+    comm_.finish(apply_);
+    optimizer_.decay_dead(exec_->parameters().data());
+    now_.updating = std::exchange(updating_, 0.0);
+    now_.step = steps_++;
+    now_.stop = stop;
+    now_.exposed = Seconds(Clock::now() - begin).count() - now_.updating;
+    pending_.push_back(now_);
+    if (static_cast<int>(pending_.size()) <= Exec::latency) return std::nullopt;
+    return settle_oldest();
   }
 
-  /// Whether any rank asked to stop in the last step.
+  /// The report of the oldest step that was not reported yet, once there is nothing more to wait for; nothing
+  /// when all are.
+  std::optional<StepReport> settle() {
+    if (pending_.empty()) return std::nullopt;
+    return settle_oldest();
+  }
+
+  /// Whether any rank asked to stop in the step that was reported last.
   bool told_to_stop() const { return told_to_stop_; }
+
+  /// What the next step counts on this rank, summed over ranks with the report of this one; see sum_counts.
+  std::span<double> next_counts() { return next_counts_; }
+
+  /// Calls `visit(host)` with the values of an arena in host memory, and puts back what it made of them.
+  template <class Visit>
+  void on_host(std::span<float> arena, Visit&& visit) {
+    if constexpr (Space::addressable) {
+      visit(arena);
+    } else {
+      std::vector<float> host(arena.size());
+      space_.read(host.data(), arena.data(), arena.size_bytes());
+      visit(std::span<float>(host));
+      space_.write(arena.data(), host.data(), arena.size_bytes());
+    }
+  }
+
+  /// Running statistics become the mean of all ranks'.
+  void average_statistics() {
+    if (workers() > 1 && !exec_->statistics().empty())
+      on_host(exec_->statistics(), [&](std::span<float> values) { comm_.all_reduce(values, comm::mean); });
+  }
 
   /// Seconds that the exchange of one step takes while nothing is computed: the median of `repetitions` on
   /// the slowest rank; train::hidden() compares with it. Every worker calls it, after training where a codec
@@ -182,13 +169,14 @@ class Replica {
       fail<ConfigError>(
           "trainer: where servers make the updates there is no exchange without one to measure");
     const std::span<float> gradients = exec_->gradients();
-    std::fill(gradients.begin(), gradients.end(), 0.0f);
+    space_.fill(gradients.data(), static_cast<std::int64_t>(gradients.size()), 0.0f);
     std::vector<double> seconds;
     for (int i = 0; i < repetitions; ++i) {
       comm_.barrier();
       const Stopwatch watch;
-      for (std::size_t b = 0; b < plan_.buckets.size(); ++b) comm_.begin(static_cast<int>(b));
+      for (std::size_t b = 0; b < buckets_.size(); ++b) comm_.begin(static_cast<int>(b), space_.mark());
       comm_.finish([](Range, float) {});
+      space_.synchronize();
       seconds.push_back(watch.seconds());
     }
     double slowest[] = {median(seconds)};
@@ -197,28 +185,44 @@ class Replica {
   }
 
  private:
+  // What is known of a step before its results are.
+  struct Pending {
+    std::int64_t step = 0, rows = 0, global_rows = 0;
+    int results = 0;
+    double backward = 0, exposed = 0, updating = 0;
+    float lr = 0;
+    bool stop = false;
+  };
+
   void open() {
     if (config_.batch < 1) fail<ConfigError>("trainer: the batch must be at least 1, not ", config_.batch);
     if (config_.accumulate < 1)
       fail<ConfigError>("trainer: accumulate must be at least 1, not ", config_.accumulate);
     config_.schedule.check();
+    if (optimizer_.decides() && !comm_.decides())
+      fail<ConfigError>("trainer: the exchange ", comm_.policy(),
+                        " cannot decide over a whole gradient, so it can neither clip nor skip steps");
+    buckets_ = make_buckets(plan_, config_.buckets);
+    scales_.resize(plan_.losses.size());
+    next_counts_.resize(plan_.losses.size());
+    counts_.resize(plan_.losses.size() * (static_cast<std::size_t>(Exec::latency) + 1));
+    sums_.resize(plan_.losses.size() + next_counts_.size() + fixed_sums);
+    pending_.reserve(static_cast<std::size_t>(Exec::latency) + 1);
     take_share();
     build_exec();
+    if constexpr (requires { space_.set_threads(1); }) space_.set_threads(exec_->threads());
     exec::initialize(*exec_, plan_, config_.seed);
-    tensors_ = matrices(plan_, [&](int p) -> std::int64_t {
-      if constexpr (requires { exec_->panel(p); })
-        return exec_->panel(p);
-      else
-        return 1;
-    });
+    tensors_ = matrices(plan_, [&](int p) { return exec_->panel(p); });
     comm_.open(fingerprint(), {.gradients = exec_->gradients(),
                                .parameters = exec_->parameters(),
-                               .buckets = plan_.buckets,
-                               .tensors = tensors_});
-    optimizer_.own(comm_.updates(plan_.buckets));
-    comm_.broadcast(exec_->parameters(), 0);
-    comm_.broadcast(exec_->statistics(), 0);
-    if (config_.accumulate > 1) sum_ = Buffer<float>(exec_->gradients().size());
+                               .buckets = buckets_,
+                               .tensors = tensors_,
+                               .space = &space_});
+    optimizer_.own(comm_.updates(buckets_));
+    on_host(exec_->parameters(), [&](std::span<float> values) { comm_.broadcast(values, 0); });
+    on_host(exec_->statistics(), [&](std::span<float> values) { comm_.broadcast(values, 0); });
+    exec_->touched({0, plan_.sizes.parameters});
+    if (config_.accumulate > 1) sum_ = memory::Array<float, Space>(space_, exec_->gradients().size());
     if (config_.timeline != nullptr) {
       comm_.observe({[](void* timeline, const comm::ExchangeEvent& event) {
                        static_cast<Timeline*>(timeline)->record("bucket", event.bucket, Track::exchange,
@@ -235,7 +239,7 @@ class Replica {
     if (comm_.role() != comm::Role::worker) return;
     auto measure = [&](double share, double& speed) {
       const int rows = std::max(1, static_cast<int>(std::lround(share * config_.batch * workers())));
-      speed = measured_speed<Exec>(plan_, rows, config_.exec, comm_);
+      speed = measured_speed<Exec>(plan_, kernels_, rows, config_.exec, comm_);
     };
     shares_ = comm_.shares(measure);
     if (!shares_.empty())
@@ -246,7 +250,7 @@ class Replica {
   /// Ranks whose Exec orders elements differently (another instruction set) fall back to the canonical order
   /// together.
   void build_exec() {
-    exec_.emplace(plan_, most_rows_, config_.exec, comm_.memory());
+    exec_.emplace(plan_, most_rows_, config_.exec, space_, kernels_);
     if constexpr (requires(typename Exec::Options o) { o.canonical; }) {
       // Exact as doubles in halves; equal on all ranks if the largest is also the smallest.
       const auto hash = exec_->layout_fingerprint();
@@ -256,7 +260,7 @@ class Replica {
       if (largest[0] == -largest[2] && largest[1] == -largest[3]) return;
       auto options = config_.exec;
       options.canonical = true;
-      exec_.emplace(plan_, most_rows_, options, comm_.memory());
+      exec_.emplace(plan_, most_rows_, options, space_, kernels_);
     }
   }
 
@@ -264,16 +268,18 @@ class Replica {
     comm::Fingerprint f;
     f.add("model", plan_.fingerprint);
     f.add("world", comm_.size());
-    f.add("batch", config_.batch);
-    f.add("accumulate", config_.accumulate);
-    f.add("optimizer", optimizer_.optimizer().describe());
     f.add("precision", exec_->precision());
     f.add("layout", exec_->layout_fingerprint());
-    std::uint64_t hash = 0;
-    for (const Range& bucket : plan_.buckets)
-      hash = hash * 0x100000001b3ull + static_cast<std::uint64_t>(bucket.end);
-    f.add("buckets", hash);
-    f.add("seed", config_.seed);
+    std::uint64_t hash = hash_start;
+    for (const Range& bucket : buckets_) hash = hash_of(static_cast<std::uint64_t>(bucket.end), hash);
+    f.add("bucket_ranges", hash);
+    optimizer_.optimizer().for_each_text("optimizer",
+                                         [&](std::string_view name, const std::string& text, bool agreed) {
+                                           if (agreed) f.add(name, std::string_view(text));
+                                         });
+    fields::for_each_text({}, config_, [&](std::string_view name, const std::string& text, bool agreed) {
+      if (agreed && !name.starts_with("optimizer")) f.add(name, std::string_view(text));
+    });
     return f;
   }
 
@@ -281,35 +287,186 @@ class Replica {
     return static_cast<float>(optimizer_.optimizer().lr() * config_.schedule.factor(step, workers()));
   }
 
+  /// Backward of the last forward pass, if there was one. Begins buckets as their gradients become final, if
+  /// this is the step's `last`.
+  void backward(bool computed, bool last) {
+    const std::span<float> gradients = exec_->gradients();
+    const auto size = static_cast<std::int64_t>(gradients.size());
+    std::size_t bucket = 0;
+    const bool first = micro_ == 0;
+    // A server may write a bucket's parameters once it has their gradients, and those of the layer under way
+    // are read until backward calls again.
+    const bool served = comm_.has_servers();
+    std::int64_t said = 0;
+    const auto begin_up_to = [&](std::int64_t final) {
+      for (; bucket < buckets_.size() && buckets_[bucket].end <= final; ++bucket) {
+        const Range range = buckets_[bucket];
+        if (!first) space_.add(gradients.data() + range.begin, sum_.data() + range.begin, range.size());
+        comm_.begin(static_cast<int>(bucket), space_.mark());
+      }
+    };
+    const auto on_final = [&](std::int64_t final) {
+      if (!last) return;
+      if (config_.overlap) begin_up_to(served ? std::exchange(said, final) : final);
+      comm_.poll();
+    };
+    if (computed)
+      exec_->backward(scales_, on_final);
+    else
+      space_.fill(gradients.data(), size, 0.0f);
+    if (last) {
+      begin_up_to(size);
+      micro_ = 0;
+      return;
+    }
+    if (first)
+      space_.copy(sum_.data(), gradients.data(), gradients.size_bytes());
+    else
+      space_.add(sum_.data(), gradients.data(), size);
+    ++micro_;
+  }
+
+  std::optional<StepReport> settle_oldest() {
+    const Pending step = pending_.front();
+    pending_.erase(pending_.begin());
+    const std::size_t losses = scales_.size();
+    // Losses, then what the next step counts, then the rest.
+    std::fill(sums_.begin(), sums_.end(), 0.0);
+    double* const rest = sums_.data() + losses + next_counts_.size();
+    for (int i = 0; i < step.results; ++i) {
+      const exec::Result result = exec_->result();
+      for (std::size_t l = 0; l < losses; ++l) sums_[l] += result.losses[l];
+      rest[correct] += static_cast<double>(result.correct);
+      rest[labels] += static_cast<double>(result.labels);
+    }
+    bool sound = true;
+    for (std::size_t l = 0; l < losses; ++l) sound = sound && std::isfinite(sums_[l]);
+    if (!sound) {
+      std::fill_n(sums_.begin(), losses, 0.0);
+      rest[unsound] = 1;
+      rest[culprit] = rank() + 1.0;
+    }
+    rest[stops] = step.stop ? 1 : 0;
+    std::copy(next_counts_.begin(), next_counts_.end(), sums_.begin() + static_cast<std::ptrdiff_t>(losses));
+    // Workers that do not wait for each other each know of themselves only.
+    const bool together = comm_.lockstep();
+    if (together) {
+      const auto from = Clock::now();
+      comm_.all_reduce(std::span<double>(sums_), comm::sum);
+      exposed_since_ += Seconds(Clock::now() - from).count();
+    }
+    std::copy_n(sums_.begin() + static_cast<std::ptrdiff_t>(losses), next_counts_.size(),
+                next_counts_.begin());
+    if (rest[unsound] == 1)
+      fail<ExecError>("rank ", static_cast<int>(rest[culprit]) - 1, ": the loss of step ", step.step,
+                      " is not a number, so training stops", together ? " on all ranks" : "",
+                      " (learning rate ", step.lr, ")");
+    if (rest[unsound] > 1)
+      fail<ExecError>("the loss of step ", step.step, " is not a number on ", static_cast<int>(rest[unsound]),
+                      " of ", workers(), " ranks, so training stops (learning rate ", step.lr, ")");
+    told_to_stop_ = together && rest[stops] > 0;
+
+    StepReport report;
+    report.step = step.step;
+    report.rows = step.global_rows;
+    const double* counts = counts_of(step.step);
+    for (std::size_t l = 0; l < losses; ++l)
+      if (counts[l] > 0) report.loss += sums_[l] / counts[l];
+    if (!together && step.rows > 0)
+      report.loss *= static_cast<double>(step.global_rows) / static_cast<double>(step.rows);
+    report.accuracy = rest[labels] > 0 ? rest[correct] / rest[labels] : 0;
+    report.lr = step.lr;
+    report.backward_seconds = step.backward;
+    report.exposed_comm_seconds = step.exposed + std::exchange(exposed_since_, 0.0);
+    return report;
+  }
+
   /// What a server does with gradients.
   struct Serve {
     Replica* replica;
-    void operator()(const comm::ServerPart& part) const {
+    bool decides() const { return replica->optimizer_.decides(); }
+    void arrived(const comm::ServerPart& part) const {
+      Replica& r = *replica;
+      if (r.serves_anew_) r.optimizer_.begin(part.count, r.lr_at(r.served_from_ + part.step));
+      r.serves_anew_ = false;
+      r.optimizer_.arrived(part.range, part.scale, part.parameters, part.gradients);
+    }
+    std::span<double> partial() const { return replica->optimizer_.partial(); }
+    bool decide() const {
+      replica->serves_anew_ = true;
+      return replica->decide();
+    }
+    void update(const comm::ServerPart& part) const {
       Replica& r = *replica;
       const auto from = Clock::now();
-      r.optimizer_.begin(part.count, r.lr_at(r.served_from_ + part.step));
-      r.optimizer_.update(r.exec_->threads(), part.parameters, part.gradients, part.range, part.scale);
+      if (!r.optimizer_.decides()) r.optimizer_.begin(part.count, r.lr_at(r.served_from_ + part.step));
+      r.optimizer_.update(part.range, part.scale, part.parameters, part.gradients);
       if (r.config_.timeline != nullptr)
         r.config_.timeline->record("update", -1, Track::optimizer, from, Clock::now());
     }
   };
 
+  /// What a worker does with sums of gradients.
+  struct Apply {
+    Replica* replica;
+    float* parameters(Range range) const { return replica->exec_->parameters().data() + range.begin; }
+    const float* gradients(Range range) const { return replica->exec_->gradients().data() + range.begin; }
+    bool decides() const { return replica->optimizer_.decides(); }
+    void arrived(Range range, float scale) const {
+      replica->optimizer_.arrived(range, scale, parameters(range), gradients(range));
+    }
+    std::span<double> partial() const { return replica->optimizer_.partial(); }
+    bool decide() const { return replica->decide(); }
+    void update(Range range, float scale) const {
+      Replica& r = *replica;
+      const auto from = Clock::now();
+      r.optimizer_.update(range, scale, parameters(range), gradients(range));
+      r.exec_->touched(range);
+      const auto to = Clock::now();
+      r.updating_ += Seconds(to - from).count();
+      if (r.config_.timeline != nullptr) r.config_.timeline->record("update", -1, Track::optimizer, from, to);
+    }
+  };
+
+  /// What the losses of a step count, kept until the step is reported.
+  double* counts_of(std::int64_t step) {
+    const auto kept = static_cast<std::int64_t>(Exec::latency) + 1;
+    return counts_.data() + step % kept * static_cast<std::int64_t>(plan_.losses.size());
+  }
+
+  bool decide() {
+    optimizer_.decide(exec_->parameters().data());
+    optim::Verdict verdict;
+    space_.read(&verdict, optimizer_.verdict(), sizeof verdict);
+    return verdict.apply != 0;
+  }
+
+  // What is summed over ranks beside losses and counts.
+  enum Sum : std::size_t { correct, labels, unsound, culprit, stops, fixed_sums };
+
   const Plan& plan_;
+  const exec::Kernels<Exec>& kernels_;
   Config config_;
   Serve serve_{this};
+  Apply apply_{this};
+  bool serves_anew_ = true;       // the next part to arrive begins a decision
   std::int64_t served_from_ = 0;  // the step at which the servers began
   Comm comm_;
+  Space space_;
   std::vector<double> shares_;
   int most_rows_;  // of this rank in any batch
-  ArenaOptimizer<Rule> optimizer_;
+  optim::Arena<Rule, Space> optimizer_;
+  std::vector<Range> buckets_;
   std::optional<Exec> exec_;
   std::vector<comm::Tensor> tensors_;
-  Buffer<float> sum_;  // gradients of the micro-steps so far
+  memory::Array<float, Space> sum_;  // gradients of the micro-steps so far
   int micro_ = 0;
   std::int64_t steps_ = 0;
-  double loss_ = 0, backward_ = 0, exposed_ = 0, updating_ = 0;
-  std::int64_t rows_ = 0, global_rows_ = 0, correct_ = 0;
-  float lr_ = 0;
+  std::vector<float> scales_;  // of each loss in this step
+  std::vector<double> sums_, next_counts_, counts_;
+  Pending now_;
+  std::vector<Pending> pending_;
+  double updating_ = 0, exposed_since_ = 0;
   bool told_to_stop_ = false;
 };
 

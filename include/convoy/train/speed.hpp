@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <memory_resource>
 #include <span>
 #include <vector>
 
@@ -24,7 +23,7 @@ class RandomBatch {
   RandomBatch(const Plan& plan, int rows) : rows_(rows) {
     Philox random(0x73706565645f3031ull, 0);
     for (const auto& node : plan.nodes) {
-      if (node.op != graph::Op::input && node.op != graph::Op::label) continue;
+      if (!node.given) continue;
       const auto size = static_cast<std::size_t>(node.shape.size()) * static_cast<std::size_t>(rows);
       auto& values = fields_.emplace_back(size * size_of(node.dtype));
       pointers_.push_back(values.data());
@@ -44,16 +43,20 @@ class RandomBatch {
 /// with its own rows, and each computes for as long as the slowest needs for a few passes, so that those on
 /// one machine slow each other as they will in training.
 template <exec::Exec E, comm::Comm C>
-double measured_speed(const Plan& plan, int rows, const typename E::Options& options, C& comm) {
+double measured_speed(const Plan& plan, const exec::Kernels<E>& kernels, int rows,
+                      const typename E::Options& options, C& comm) {
   // Of a moment: threads of others that come and go within it even out.
   constexpr double least_seconds = 1;
   constexpr int least_passes = 4;
-  E exec(plan, rows, options, std::pmr::new_delete_resource());
+  typename E::Space space;
+  E exec(plan, rows, options, space, kernels);
   exec::initialize(exec, plan, 0);
   const RandomBatch batch(plan, rows);
+  const std::vector<float> scales(plan.losses.size(), 1.0f / static_cast<float>(rows));
   const auto pass = [&] {
-    exec.forward(batch.view(), exec::Mode::train);
-    exec.backward(1.0 / rows, [](std::int64_t) {});
+    exec.forward(batch.view(), {});
+    exec.backward(scales, [](std::int64_t) {});
+    exec.result();
   };
   pass();  // touches all memory, and chooses kernels
   comm.barrier();

@@ -35,7 +35,8 @@ class Trainer : public train::PlanTrainer<Rule, Comm, Exec> {
 
   template <class... CommArguments>
   explicit Trainer(const Config& config, CommArguments&&... comm_arguments)
-      : Base(plan, config, std::forward<CommArguments>(comm_arguments)...) {}
+      : Base(plan, exec::kernels<Exec, plan_of<Model>.used>, config,
+             std::forward<CommArguments>(comm_arguments)...) {}
 };
 
 // Policies that do not compose: `composes` has said why in its one sentence, so everything else is accepted.

@@ -14,6 +14,11 @@ namespace convoy::graph {
 struct BucketOptions {
   std::int64_t first = 1 << 20;
   std::int64_t others = 25 << 20;
+
+  static constexpr void fields(auto& self, auto&& field) {
+    field("first", self.first);
+    field("others", self.others);
+  }
 };
 
 /// Writes at most `exchanged_count` buckets that cover [0, exchanged) without gaps, cut between tensors where
