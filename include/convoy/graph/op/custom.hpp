@@ -22,7 +22,7 @@ struct Custom {
       if constexpr (requires {
                       { Operation::shape(x.shape...) } -> std::convertible_to<Shape>;
                     }) {
-        return call<Operation>(Operation::shape(x.shape...), x...);
+        return invoke<Operation>(Operation::shape(x.shape...), x...);
       } else {
         static_assert(sizeof(Operation) == 0,
                       "convoy: a custom operation needs a static constexpr Shape shape(Shape, ...) of as "
@@ -35,7 +35,7 @@ struct Custom {
     /// A user's loss of one number a row: an operation without `shape`.
     template <class Loss, class... Inputs>
     constexpr Tensor custom_loss(Loss, Inputs... x) {
-      return call<Loss>(Shape{}, x...);
+      return invoke<Loss>(Shape{}, x...);
     }
 
     /// Measures something on every batch. The inputs must be labels or outputs of the model.
@@ -78,7 +78,7 @@ struct Custom {
 
     // Each mistake is one static_assert and nothing after it that could fail as well.
     template <class Operation, class... Inputs>
-    constexpr Tensor call(Shape shape, Inputs... x) {
+    constexpr Tensor invoke(Shape shape, Inputs... x) {
       constexpr Arguments arguments = arguments_of<Inputs...>;
       if constexpr (arguments.inputs == 0) {
         static_assert(sizeof(Operation) == 0, "convoy: a custom operation or loss takes at least one input");
