@@ -18,14 +18,16 @@ class ResidentBatch {
  public:
   explicit ResidentBatch(int rows) : rows_(rows) {
     Philox random(1);
-    for (const auto& node : plan_of<Model>.nodes) {
-      if (node.op != graph::Op::input && node.op != graph::Op::label) continue;
+    constexpr const Plan& plan = plan_of<Model>;
+    for (int n = 0; n < static_cast<int>(plan.nodes.size()); ++n) {
+      const graph::Node& node = plan.node(n);
+      if (!node.given) continue;
       Buffer<float> values(static_cast<std::size_t>(rows * node.shape.size()));
-      if (node.op == graph::Op::input) {
+      if (graph::is<graph::Input>(node)) {
         for (float& v : values) v = random.normal();
       } else {
-        for (float& v : values)
-          v = std::bit_cast<float>(random.below(static_cast<std::uint32_t>(node.classes)));
+        const auto classes = static_cast<std::uint32_t>(plan.graph.attributes<graph::LabelInput>(n).classes);
+        for (float& v : values) v = std::bit_cast<float>(random.below(classes));
       }
       pointers_.push_back(values.data());
       buffers_.push_back(std::move(values));

@@ -22,41 +22,52 @@ void add(std::map<std::string, const Plan*>& plans, const std::string& name) {
 
 std::string text(const Shape& shape) { return concat(shape); }
 
-std::string fused(const Plan& plan, const graph::Step& step) {
-  std::string what(name_of(step.op));
-  if (step.norm >= 0) what += " + batch_norm";
-  if (step.add >= 0) what += concat(" + ", plan.nodes[static_cast<std::size_t>(step.residual)].name);
-  if (step.relu >= 0) what += " + relu";
+/// The operations of a stage; an addition by the value that it adds from outside.
+std::string fused(const Plan& plan, int s) {
+  std::string what(name_of(plan.node(plan.stage(s).leader)));
+  for (int k = 1; k < plan.stage(s).count; ++k) {
+    const int n = plan.member(s, k);
+    what += " + ";
+    if (!graph::is<graph::Add>(plan.node(n))) {
+      what += name_of(plan.node(n));
+      continue;
+    }
+    const bool first = plan.graph.input(n, 0) == plan.member(s, k - 1);
+    what += plan.node(plan.graph.input(n, first ? 1 : 0)).name.view();
+  }
   return what;
 }
 
-graph::Price price_of(const Plan& plan, std::size_t step) {
+graph::Price price_of(const Plan& plan, int s) {
   graph::Price sum;
-  for (std::size_t n = 0; n < plan.nodes.size(); ++n)
-    if (plan.step_of[n] == static_cast<int>(step)) sum += plan.prices[n];
+  for (int k = 0; k < plan.stage(s).count; ++k)
+    sum += plan.prices[static_cast<std::size_t>(plan.member(s, k))];
   return sum;
 }
 
-std::int64_t parameters_of(const Plan& plan, std::size_t step) {
+/// Calls `visit(p)` for each parameter that stage `s` is the first to use.
+template <class Visit>
+void for_each_parameter(const Plan& plan, int s, Visit visit) {
+  for (int p = 0; p < static_cast<int>(plan.parameter_list.size()); ++p)
+    if (plan.slot(p).first == s) visit(p);
+}
+
+std::int64_t parameters_of(const Plan& plan, int s) {
   std::int64_t count = 0;
-  for (const auto& p : plan.parameter_list)
-    if (plan.step_of[static_cast<std::size_t>(p.node)] == static_cast<int>(step)) count += p.shape.size();
+  for_each_parameter(plan, s, [&](int p) { count += plan.parameter(p).shape.size(); });
   return count;
 }
 
 void print(const std::string& name, const Plan& plan) {
-  std::printf("%s\n\n%-26s %-12s %12s %10s %12s %s\n", name.c_str(), "step", "output", "parameters", "dead",
+  std::printf("%s\n\n%-26s %-12s %12s %10s %12s %s\n", name.c_str(), "stage", "output", "parameters", "dead",
               "MFLOP fwd", "computed as");
-  for (std::size_t s = 0; s < plan.steps.size(); ++s) {
-    const auto& step = plan.steps[s];
+  for (int s = 0; s < static_cast<int>(plan.stages.size()); ++s) {
     std::int64_t dead = 0;
-    for (std::size_t p = 0; p < plan.slots.size(); ++p)
-      if (plan.parameter_list[p].node == step.main) dead += plan.slots[p].dead.size();
-    std::printf("%-26s %-12s %12lld %10lld %12.2f %s\n",
-                plan.nodes[static_cast<std::size_t>(step.main)].name.text,
-                text(plan.nodes[static_cast<std::size_t>(step.output)].shape).c_str(),
+    for_each_parameter(plan, s, [&](int p) { dead += plan.slot(p).dead.size(); });
+    std::printf("%-26s %-12s %12lld %10lld %12.2f %s\n", plan.node(plan.stage(s).leader).name.text,
+                text(plan.node(plan.stage(s).output).shape).c_str(),
                 static_cast<long long>(parameters_of(plan, s)), static_cast<long long>(dead),
-                static_cast<double>(price_of(plan, s).forward_flops) * 1e-6, fused(plan, step).c_str());
+                static_cast<double>(price_of(plan, s).forward_flops) * 1e-6, fused(plan, s).c_str());
   }
   std::printf("\nbuckets, in the order in which backward finishes them:\n");
   for (std::size_t b = 0; b < plan.buckets.size(); ++b)
@@ -84,17 +95,16 @@ nlohmann::ordered_json json(const std::string& name, const Plan& plan) {
                                    {"flops", plan.flops()},
                                    {"training_bytes", plan.training_bytes}};
   auto extents = [](const Shape& shape) { return std::vector<int>(shape.extent, shape.extent + shape.rank); };
-  for (std::size_t s = 0; s < plan.steps.size(); ++s) {
-    const auto& step = plan.steps[s];
+  for (int s = 0; s < static_cast<int>(plan.stages.size()); ++s) {
     const auto price = price_of(plan, s);
-    object["steps"].push_back({{"name", plan.nodes[static_cast<std::size_t>(step.main)].name.view()},
-                               {"computed_as", fused(plan, step)},
-                               {"output", extents(plan.nodes[static_cast<std::size_t>(step.output)].shape)},
-                               {"parameters", parameters_of(plan, s)},
-                               {"forward_flops", price.forward_flops},
-                               {"backward_flops", price.backward_flops},
-                               {"forward_bytes", price.forward_bytes},
-                               {"backward_bytes", price.backward_bytes}});
+    object["stages"].push_back({{"name", plan.node(plan.stage(s).leader).name.view()},
+                                {"computed_as", fused(plan, s)},
+                                {"output", extents(plan.node(plan.stage(s).output).shape)},
+                                {"parameters", parameters_of(plan, s)},
+                                {"forward_flops", price.forward_flops},
+                                {"backward_flops", price.backward_flops},
+                                {"forward_bytes", price.forward_bytes},
+                                {"backward_bytes", price.backward_bytes}});
   }
   for (std::size_t p = 0; p < plan.parameter_list.size(); ++p)
     object["parameter_list"].push_back({{"name", plan.parameter_list[p].name.view()},

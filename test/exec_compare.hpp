@@ -150,11 +150,17 @@ class Model {
   static std::string describe(const Plan& plan) {
     std::string text;
     for (const auto& node : plan.nodes) {
-      text += concat(node.name, " = ", name_of(node.op), '(');
+      text += concat(node.name, " = ", graph::name_of(node), '(');
       for (int i = 0; i < node.inputs; ++i)
-        text += concat(i > 0 ? ", " : "", plan.nodes[static_cast<std::size_t>(node.input[i])].name);
+        text += concat(i > 0 ? ", " : "", plan.node(plan.graph.edges[node.input + i]).name);
+      for (int k = 0; k < node.uses; ++k)
+        text += concat("; ", plan.parameter(plan.graph.uses[node.use + k]).name);
       text += concat(") ", node.shape);
-      const auto& w = node.window;
+      const int n = static_cast<int>(&node - plan.nodes.data());
+      graph::Window w;
+      if (graph::is<graph::Conv2d>(node)) w = plan.graph.attributes<graph::Conv2d>(n);
+      if (graph::is<graph::MaxPool>(node)) w = plan.graph.attributes<graph::MaxPool>(n);
+      if (graph::is<graph::AvgPool>(node)) w = plan.graph.attributes<graph::AvgPool>(n);
       if (w.height > 0)
         text += concat(" kernel ", w.height, 'x', w.width, " stride ", w.stride, " padding ", w.padding);
       text += "\n";
@@ -280,16 +286,24 @@ class Model {
 class Batch {
  public:
   Batch(const Plan& plan, int rows, Philox random) : rows_(rows) {
-    for (const auto& node : plan.nodes) {
+    for (int n = 0; n < static_cast<int>(plan.nodes.size()); ++n) {
+      const graph::Node& node = plan.node(n);
+      if (!node.given) continue;
       const auto size = static_cast<std::size_t>(rows) * static_cast<std::size_t>(node.shape.size());
-      if (node.op == graph::Op::input) {
+      if (node.dtype == DType::i32) {
+        // An input of integers is drawn below 8, whatever it is used for.
+        const int classes =
+            graph::is<graph::LabelInput>(node) ? plan.graph.attributes<graph::LabelInput>(n).classes : 8;
+        auto& values = integers_.emplace_back(size);
+        for (i32& value : values) value = static_cast<i32>(random.below(static_cast<std::uint32_t>(classes)));
+        fields_.push_back(values.data());
+      } else if (node.dtype == DType::u8) {
+        auto& values = bytes_.emplace_back(size);
+        for (u8& value : values) value = static_cast<u8>(random.below(256));
+        fields_.push_back(values.data());
+      } else {
         auto& values = values_.emplace_back(size);
         for (float& value : values) value = random.uniform(-1, 1);
-        fields_.push_back(values.data());
-      } else if (node.op == graph::Op::label) {
-        auto& values = labels_.emplace_back(size);
-        for (i32& value : values)
-          value = static_cast<i32>(random.below(static_cast<std::uint32_t>(node.classes)));
         fields_.push_back(values.data());
       }
     }
@@ -300,7 +314,8 @@ class Batch {
  private:
   int rows_;
   std::vector<std::vector<float>> values_;
-  std::vector<std::vector<i32>> labels_;
+  std::vector<std::vector<i32>> integers_;
+  std::vector<std::vector<u8>> bytes_;
   std::vector<const void*> fields_;
 };
 
@@ -326,28 +341,36 @@ void randomize(E& e, const Plan& plan, Philox random) {
           static_cast<T>(plan.statistic_list[i].start + random.uniform(-0.3f, 0.3f));
 }
 
-/// The gradient of parameter `p` in canonical order, whatever order the Exec has within its slots; zeros
-/// where the parameter is frozen or its taps are dead. Uses that both arenas share one layout; leaves `e` as
-/// it was.
+/// A pass, and what it measured, which is valid until the next.
 template <class E>
-std::vector<double> gradient(E& e, const Plan& plan, int p) {
-  using T = typename E::Scalar;
-  const auto& slot = plan.slots[static_cast<std::size_t>(p)];
-  std::vector<T> values(
-      static_cast<std::size_t>(plan.parameter_list[static_cast<std::size_t>(p)].shape.size()));
-  const auto arena = e.parameters();
-  std::vector<T> before;
-  for (const Range range : {slot.live, slot.dead})
-    for (auto i = range.begin; i < range.end; ++i) {
-      T& value = arena[static_cast<std::size_t>(i)];
-      before.push_back(value);
-      value = i < plan.sizes.exchanged ? e.gradients()[static_cast<std::size_t>(i)] : T(0);
-    }
-  e.read_parameter(p, values);
-  auto next = before.begin();
-  for (const Range range : {slot.live, slot.dead})
-    for (auto i = range.begin; i < range.end; ++i) arena[static_cast<std::size_t>(i)] = *next++;
+exec::Result forward(E& e, const exec::BatchView& batch, exec::Mode mode = exec::Mode::train) {
+  e.forward(batch, {.mode = mode});
+  return e.result();
+}
+
+/// Gradients of `scale` times the sum of all losses.
+template <class E, class OnFinal>
+void backward(E& e, const Plan& plan, float scale, OnFinal&& on_final) {
+  e.backward(std::vector<float>(plan.losses.size(), scale), on_final);
+}
+template <class E>
+void backward(E& e, const Plan& plan, float scale = 1) {
+  backward(e, plan, scale, [](std::int64_t) {});
+}
+
+/// The gradient of parameter `p` in canonical order.
+template <class E>
+std::vector<double> gradient(const E& e, const Plan& plan, int p) {
+  std::vector<typename E::Scalar> values(static_cast<std::size_t>(plan.parameter(p).shape.size()));
+  e.read_gradient(p, values);
   return {values.begin(), values.end()};
+}
+
+/// The parameter called `name`, or -1.
+inline int parameter_named(const Plan& plan, std::string_view name) {
+  for (std::size_t p = 0; p < plan.parameter_list.size(); ++p)
+    if (plan.parameter_list[p].name == name) return static_cast<int>(p);
+  return -1;
 }
 
 // ---- comparison
@@ -399,21 +422,22 @@ std::string difference_once(const Plan& plan, const Options& options, std::uint6
   exec::Reference<double> reference(plan, options.batch);
   typename E::Options exec_options{};
   exec_options.threads = options.threads;
-  E tested(plan, options.batch, exec_options, std::pmr::new_delete_resource());
+  E tested(plan, options.batch, exec_options);
   randomize(reference, plan, Philox{options.seed, data});
   randomize(tested, plan, Philox{options.seed, data});
   Differences found(options.tolerance);
 
   const auto same_forward = [&](const std::string& when, const Batch& batch, exec::Mode mode) {
-    const exec::Result b = reference.forward(batch, mode), a = tested.forward(batch, mode);
-    found.compare(when + "loss", a.loss, b.loss);
+    const exec::Result b = forward(reference, batch, mode), a = forward(tested, batch, mode);
+    found.compare(when + "losses", a.losses, b.losses, 1.0);
     found.compare(when + "correct", static_cast<double>(a.correct), static_cast<double>(b.correct));
+    found.compare(when + "labels", static_cast<double>(a.labels), static_cast<double>(b.labels));
     for (int k = 0; k < static_cast<int>(plan.outputs.size()); ++k)
       found.compare(concat(when, "output ", plan.outputs[static_cast<std::size_t>(k)].name), tested.output(k),
                     reference.output(k), 1e-3);
     for (int k = 0; k < static_cast<int>(plan.metrics.size()); ++k)
-      found.compare(concat(when, "metric ", plan.metrics[static_cast<std::size_t>(k)].name), tested.metric(k),
-                    reference.metric(k));
+      found.compare(concat(when, "metric ", plan.metrics[static_cast<std::size_t>(k)].name),
+                    a.metrics[static_cast<std::size_t>(k)], b.metrics[static_cast<std::size_t>(k)]);
     const auto ranges = exec::statistic_ranges(plan);
     for (std::size_t i = 0; i < ranges.size(); ++i) {
       const auto at = static_cast<std::size_t>(ranges[i].begin),
@@ -437,11 +461,14 @@ std::string difference_once(const Plan& plan, const Options& options, std::uint6
         concat(pass.train ? "training on " : "evaluating ", pass.rows, " of ", options.batch, " rows: ");
     same_forward(when, batch, pass.train ? exec::Mode::train : exec::Mode::evaluate);
     if (!pass.train) continue;
-    const double scale = 1.0 / pass.rows;
-    reference.backward(scale, [](std::int64_t) {});
+    // Each loss has a scale of its own.
+    std::vector<float> scales;
+    for (std::size_t l = 0; l < plan.losses.size(); ++l)
+      scales.push_back((1.0f + 0.5f * static_cast<float>(l)) / static_cast<float>(pass.rows));
+    reference.backward(scales, [](std::int64_t) {});
     std::vector<std::int64_t> finals;
     std::vector<typename E::Scalar> seen;  // of each element when it was said to be final
-    tested.backward(scale, [&](std::int64_t n) {
+    tested.backward(scales, [&](std::int64_t n) {
       finals.push_back(n);
       const auto gradients = tested.gradients();
       for (auto i = seen.size(); i < static_cast<std::size_t>(n); ++i) seen.push_back(gradients[i]);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cmath>
-#include <memory_resource>
 #include <string>
 #include <vector>
 
@@ -150,7 +149,7 @@ std::string operation_difference(const fixtures::File& file, const std::string& 
     }
   });
   const Plan& plan = dynamic;
-  E e(plan, rows, {}, std::pmr::new_delete_resource());
+  E e(plan, rows);
 
   const auto fixture_name = [&](std::string_view parameter) {
     return name + "/" + std::string(parameter.substr(0, 3) == "op." ? parameter.substr(3) : parameter);
@@ -192,9 +191,16 @@ std::string operation_difference(const fixtures::File& file, const std::string& 
 
   exec_compare::Differences found(tolerance);
   const bool training = name.find("evaluation") == std::string::npos;
-  const exec::Result result = e.forward({fields, rows}, training ? exec::Mode::train : exec::Mode::evaluate);
+  const exec::Result result =
+      exec_compare::forward(e, {fields, rows}, training ? exec::Mode::train : exec::Mode::evaluate);
+  // The fixtures hold gradients of the mean over the rows. A scale is a float, which 1 / rows need not be.
+  const double mean = entropy ? 1.0 / rows : 1.0;
+  const auto scaled = [&](std::vector<double> values) {
+    for (double& value : values) value *= mean;
+    return values;
+  };
   if (entropy)
-    found.compare(name + " loss", result.loss / rows, file[name + "/output"].scalar());
+    found.compare(name + " loss", result.loss() * mean, file[name + "/output"].scalar());
   else
     found.compare(name + " output", e.output(0), file[name + "/output"].values, 1e-3);
   if (!training) return found.first();
@@ -204,16 +210,18 @@ std::string operation_difference(const fixtures::File& file, const std::string& 
                     e.statistics().subspan(static_cast<std::size_t>(ranges[i].begin),
                                            static_cast<std::size_t>(ranges[i].size())),
                     file[name + (i == 0 ? "/running_mean_after" : "/running_var_after")].values, 1e-3);
-  e.backward(entropy ? 1.0 / rows : 1.0, [](std::int64_t) {});
-  found.compare(name + " gradient of the input", Probe<0>::gradient, file[input_key + "_grad"].values, 1e-3);
+  exec_compare::backward(e, plan);
+  found.compare(name + " gradient of the input", scaled(Probe<0>::gradient), file[input_key + "_grad"].values,
+                1e-3);
   if (add)
-    found.compare(name + " gradient of the right", Probe<1>::gradient, file[name + "/right_grad"].values,
-                  1e-3);
+    found.compare(name + " gradient of the right", scaled(Probe<1>::gradient),
+                  file[name + "/right_grad"].values, 1e-3);
   for (int p = 0; p < static_cast<int>(plan.parameter_list.size()); ++p) {
     const auto& parameter = plan.parameter_list[static_cast<std::size_t>(p)];
     if (is_identity(parameter)) continue;
     const std::string key = fixture_name(parameter.name);
-    found.compare(key + " gradient", exec_compare::gradient(e, plan, p), file[key + "_grad"].values, 1e-3);
+    found.compare(key + " gradient", scaled(exec_compare::gradient(e, plan, p)), file[key + "_grad"].values,
+                  1e-3);
   }
   return found.first();
 }
@@ -259,19 +267,20 @@ template <class E>
 std::string resnet18_difference(double tolerance, double slack) {
   const fixtures::File file("resnet18_step.txt");
   const Plan& plan = resnet18();
-  E e(plan, fixtures::resnet18_step::batch, {}, std::pmr::new_delete_resource());
+  E e(plan, fixtures::resnet18_step::batch);
   write_resnet18(e);
   const ResNetBatch batch;
   const int rows = fixtures::resnet18_step::batch;
   exec_compare::Differences found(tolerance);
-  const exec::Result result = e.forward(batch, exec::Mode::train);
-  found.compare("loss", result.loss / rows, file["step/loss"].scalar());
+  const exec::Result result = exec_compare::forward(e, batch);
+  found.compare("loss", result.loss() / rows, file["step/loss"].scalar());
   found.compare("logits", e.output(0), file["step/logits"].values, 1.0);
-  e.backward(1.0 / rows, [](std::int64_t) {});
+  exec_compare::backward(e, plan);
   for (int p = 0; p < static_cast<int>(plan.parameter_list.size()); ++p) {
     const std::string name(plan.parameter_list[static_cast<std::size_t>(p)].name.view());
     const auto& expected = file["parameter/" + name].values;
-    const auto gradient = exec_compare::gradient(e, plan, p);
+    auto gradient = exec_compare::gradient(e, plan, p);
+    for (double& value : gradient) value /= rows;
     double sum = 0, squares = 0;
     for (const double value : gradient) {
       sum += value;
@@ -311,7 +320,7 @@ std::string resnet18_difference(double tolerance, double slack) {
 template <class E>
 std::vector<double> ten_losses(const optim::Any::Options& options) {
   static_assert(std::is_same_v<typename E::Scalar, float>);
-  E e(resnet18(), fixtures::resnet18_step::batch, {}, std::pmr::new_delete_resource());
+  E e(resnet18(), fixtures::resnet18_step::batch);
   write_resnet18(e);
   const ResNetBatch batch;
   const int rows = fixtures::resnet18_step::batch;
@@ -323,8 +332,8 @@ std::vector<double> ten_losses(const optim::Any::Options& options) {
   optimizer.own({&all, 1});
   std::vector<double> result;
   for (int step = 1; step <= 10; ++step) {
-    result.push_back(e.forward(batch, exec::Mode::train).loss / rows);
-    e.backward(1.0 / rows, [](std::int64_t) {});
+    result.push_back(exec_compare::forward(e, batch).loss() / rows);
+    exec_compare::backward(e, resnet18(), 1.0f / static_cast<float>(rows));
     optimizer.begin(step, optimizer.optimizer().lr());
     optimizer.update(all, 1.0f, e.parameters().data(), e.gradients().data());
   }

@@ -61,8 +61,8 @@ std::vector<float> train(const Plan& plan, int batch, int threads) {
   exec_compare::randomize(host, plan, Philox{1, 2});
   for (std::uint64_t step = 0; step < 3; ++step) {
     const exec_compare::Batch data(plan, step == 1 ? batch - 3 : batch, Philox{7, step});
-    host.forward(data, exec::Mode::train);
-    host.backward(1.0 / batch, [](std::int64_t) {});
+    exec_compare::forward(host, data);
+    exec_compare::backward(host, plan, 1.0f / static_cast<float>(batch));
     for (std::size_t i = 0; i < host.gradients().size(); ++i)
       host.parameters()[i] -= 0.01f * host.gradients()[i];
   }
@@ -73,10 +73,13 @@ std::int64_t allocations_in_a_step(const Plan& plan, int batch, int threads) {
   HostF32 host(plan, batch, {.threads = threads});
   exec_compare::randomize(host, plan, Philox{1, 2});
   const exec_compare::Batch data(plan, batch, Philox{3, 4}), ragged(plan, batch - 1, Philox{3, 5});
+  const std::vector<float> scales(plan.losses.size(), 1.0f);
   auto step = [&](const exec::BatchView& view) {
-    host.forward(view, exec::Mode::train);
-    host.backward(1.0, [](std::int64_t) {});
-    host.forward(view, exec::Mode::evaluate);
+    host.forward(view, {});
+    host.result();
+    host.backward(scales, [](std::int64_t) {});
+    host.forward(view, {.mode = exec::Mode::evaluate});
+    host.result();
     host.output(0);
   };
   step(data);
@@ -116,10 +119,10 @@ TEST_CASE("host: several Hosts in threads of one process give the bits that each
 TEST_CASE("host: no step runs reference code of oneDNN, and each says what it runs") {
   for (const Plan* plan : {&resnet, &plan_of<models::ResNet50<Image{3, 64, 64}, 10>>}) {
     const HostF32 host(*plan, 8, {.threads = 1});
-    for (const auto& step : host.profile()) {
-      INFO(step.name, ": ", step.implementation);
-      CHECK(!step.implementation.empty());
-      CHECK(step.implementation.find("ref") == std::string::npos);
+    for (const auto& stage : host.profile()) {
+      INFO(stage.name, ": ", stage.implementation);
+      CHECK(!stage.implementation.empty());
+      CHECK(stage.implementation.find("ref") == std::string::npos);
     }
   }
 }
@@ -128,9 +131,9 @@ TEST_CASE("host: a profile is kept when asked for") {
   HostF32 host(resnet, 4, {.threads = 1, .profile = true});
   exec_compare::randomize(host, resnet, Philox{1, 2});
   const exec_compare::Batch data(resnet, 4, Philox{3, 4});
-  host.forward(data, exec::Mode::train);
-  host.backward(1.0, [](std::int64_t) {});
-  CHECK(host.profile().size() == resnet.steps.size());
+  exec_compare::forward(host, data);
+  exec_compare::backward(host, resnet);
+  CHECK(host.profile().size() == resnet.stages.size());
   CHECK(host.profile()[0].forward.runs == 1);
   CHECK(host.profile()[0].backward.runs == 1);
   CHECK(host.profile()[0].forward.total > 0);
@@ -139,19 +142,19 @@ TEST_CASE("host: a profile is kept when asked for") {
 TEST_CASE("host: what cannot work is one sentence") {
   CHECK_THROWS_WITH_AS(HostF32(resnet, 0), "exec: the batch must have at least one row, not 0", ConfigError);
   HostF32 host(resnet, 4, {.threads = 1});
-  CHECK_THROWS_AS(host.backward(1.0, [](std::int64_t) {}), ExecError);
+  CHECK_THROWS_AS(exec_compare::backward(host, resnet), ExecError);
+  CHECK_THROWS_AS(host.result(), ExecError);
   CHECK_THROWS_AS(host.output(0), ExecError);
   CHECK_THROWS_AS(host.output(1), ConfigError);
-  CHECK_THROWS_AS(host.metric(0), ConfigError);
   const exec_compare::Batch large(resnet, 5, Philox{1, 1});
-  CHECK_THROWS_WITH_AS(host.forward(large, exec::Mode::train),
+  CHECK_THROWS_WITH_AS(host.forward(large, {}),
                        "exec: a batch of 5 rows was given to an exec prepared for 1 to 4", ConfigError);
   const std::vector<float> image(4 * 784);
   const std::vector<i32> labels{1, 2, 10, 3};
   const void* const fields[] = {image.data(), labels.data()};
-  CHECK_THROWS_WITH_AS(host.forward({fields, 4}, exec::Mode::train),
-                       "exec: the label of row 2 is 10, but loss has 10 classes", ExecError);
-  CHECK_THROWS_AS(host.forward({std::span(fields, 1), 4}, exec::Mode::train), ConfigError);
+  CHECK_THROWS_WITH_AS(host.forward({fields, 4}, {}), "exec: label of row 2 is 10, not in [0, 10)",
+                       ExecError);
+  CHECK_THROWS_AS(host.forward({std::span(fields, 1), 4}, {}), ConfigError);
   std::vector<float> wrong(3);
   CHECK_THROWS_AS(host.read_parameter(0, wrong), ConfigError);
 }

@@ -34,8 +34,8 @@ void define(G& g, int in, int out, const Geometry& s) {
 
 bool runs_own_kernel(const Plan& plan) {
   const HostF32 host(plan, 4, {.threads = 1});
-  for (const auto& step : host.profile())
-    if (step.name == "tested") return step.implementation == "convoy:taps";
+  for (const auto& stage : host.profile())
+    if (stage.name == "tested") return stage.implementation == "convoy:taps";
   return false;
 }
 
@@ -73,12 +73,12 @@ TEST_CASE("host: the canonical order gives the same model as the chosen one") {
   exec_compare::randomize(chosen, plan, Philox{1, 2});
   exec_compare::randomize(canonical, plan, Philox{1, 2});
   const exec_compare::Batch batch(plan, 8, Philox{3, 4});
-  const double a = chosen.forward(batch, exec::Mode::train).loss,
-               b = canonical.forward(batch, exec::Mode::train).loss;
+  const double a = exec_compare::forward(chosen, batch).loss(),
+               b = exec_compare::forward(canonical, batch).loss();
   CHECK(a == doctest::Approx(b).epsilon(1e-5));
   // What stands in a canonical slot is what the plan says stands there.
   std::vector<float> values(64 * 32 * 9), in_plan_order(values.size());
-  const int p = plan.plan().nodes[static_cast<std::size_t>(plan.plan().find("tested"))].parameter;
+  const int p = exec_compare::parameter_named(plan, "tested.weight");
   canonical.read_parameter(p, values);
   exec::read_canonical<float>(plan, p, canonical.parameters(), in_plan_order);
   CHECK(values == in_plan_order);
@@ -92,7 +92,7 @@ TEST_CASE("host: tells how weights stand as matrices") {
   });
   const Plan& plan = dynamic;
   HostF32 chosen(plan, 8, {.threads = 1}), canonical(plan, 8, {.threads = 1, .canonical = true});
-  CHECK(chosen.panel(plan.nodes[static_cast<std::size_t>(plan.find("tested"))].parameter) == 32);
+  CHECK(chosen.panel(exec_compare::parameter_named(plan, "tested.weight")) == 32);
   for (int p = 0; p < static_cast<int>(plan.parameter_list.size()); ++p) {
     const auto& parameter = plan.parameter_list[static_cast<std::size_t>(p)];
     if (parameter.shape.rank < 2) continue;

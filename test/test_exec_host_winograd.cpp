@@ -26,8 +26,8 @@ void define(G& g, int in, int out, int height, int width) {
 
 std::string implementation(const Plan& plan, bool winograd) {
   const HostF32 host(plan, 3, {.threads = 1, .winograd = winograd});
-  for (const auto& step : host.profile())
-    if (step.name == "tested") return step.implementation;
+  for (const auto& stage : host.profile())
+    if (stage.name == "tested") return stage.implementation;
   return {};
 }
 

@@ -36,11 +36,7 @@ DynamicPlan small() {
   });
 }
 
-int parameter(const Plan& plan, std::string_view name) {
-  for (std::size_t i = 0; i < plan.parameter_list.size(); ++i)
-    if (plan.parameter_list[i].name == name) return static_cast<int>(i);
-  return -1;
-}
+using exec_compare::parameter_named;
 
 std::vector<double> read(Reference& e, const Plan& plan, int p) {
   std::vector<double> values(
@@ -74,7 +70,7 @@ TEST_CASE("reference: parameters survive writing and reading, dead taps included
     CHECK(read(e, plan, p) == written[static_cast<std::size_t>(p)]);
 
   // conv2's only live tap of nine is the middle one: its live slot holds exactly those, in order.
-  const int p = parameter(plan, "conv2.weight");
+  const int p = parameter_named(plan, "conv2.weight");
   const auto& slot = plan.plan().slots[static_cast<std::size_t>(p)];
   REQUIRE(slot.live.size() == 5 * 4);
   REQUIRE(slot.dead.size() == 5 * 4 * 8);
@@ -92,10 +88,10 @@ TEST_CASE("reference: gradients become final bucket by bucket, frozen and dead o
   Reference e(plan, 3);
   exec_compare::randomize(e, plan, Philox{6});
   const Batch batch(plan, 3, Philox{7});
-  e.forward(batch, exec::Mode::train);
+  e.forward(batch, {});
   std::vector<std::int64_t> finals;
   std::vector<double> then;  // the arena as it stood when its beginnings became final
-  e.backward(1.0, [&](std::int64_t n) {
+  exec_compare::backward(e, plan, 1.0f, [&](std::int64_t n) {
     finals.push_back(n);
     then.insert(then.end(), e.gradients().begin() + static_cast<std::ptrdiff_t>(then.size()),
                 e.gradients().begin() + n);
@@ -103,14 +99,15 @@ TEST_CASE("reference: gradients become final bucket by bucket, frozen and dead o
   CHECK(finals.size() == 3);  // fc, conv2, conv1 with bn1; the frozen layer has none
   CHECK(finals.back() == plan.plan().sizes.exchanged);
   CHECK(then == std::vector<double>(e.gradients().begin(), e.gradients().end()));
-  for (double value : exec_compare::gradient(e, plan, parameter(plan, "fixed.weight"))) CHECK(value == 0);
+  for (double value : exec_compare::gradient(e, plan, parameter_named(plan, "fixed.weight")))
+    CHECK(value == 0);
   double beyond = 0;  // the layers below a frozen one still learn
-  for (double value : exec_compare::gradient(e, plan, parameter(plan, "conv1.weight")))
+  for (double value : exec_compare::gradient(e, plan, parameter_named(plan, "conv1.weight")))
     beyond += std::abs(value);
   CHECK(beyond > 0);
 
   const std::vector<double> once(e.gradients().begin(), e.gradients().end());
-  e.backward(2.0, [](std::int64_t) {});
+  exec_compare::backward(e, plan, 2.0f);
   for (std::size_t i = 0; i < once.size(); ++i) CHECK(e.gradients()[i] == doctest::Approx(2 * once[i]));
 }
 
@@ -120,14 +117,14 @@ TEST_CASE("reference: evaluation does not depend on the batch and moves nothing"
   exec_compare::randomize(e, plan, Philox{8});
   const Batch batch(plan, 4, Philox{9});
   const std::vector<double> statistics(e.statistics().begin(), e.statistics().end());
-  e.forward(batch, exec::Mode::evaluate);
+  e.forward(batch, {.mode = exec::Mode::evaluate});
   CHECK(statistics == std::vector<double>(e.statistics().begin(), e.statistics().end()));
   const std::vector<double> logits(e.output(0).begin(), e.output(0).end());
   const exec::BatchView one{batch.view().fields, 1};
-  e.forward(one, exec::Mode::evaluate);
+  e.forward(one, {.mode = exec::Mode::evaluate});
   CHECK(e.output(0).size() == 3);
   for (std::size_t i = 0; i < 3; ++i) CHECK(e.output(0)[i] == logits[i]);
-  e.forward(batch, exec::Mode::train);
+  e.forward(batch, {});
   CHECK(statistics != std::vector<double>(e.statistics().begin(), e.statistics().end()));
 }
 
@@ -140,7 +137,7 @@ TEST_CASE("reference: a single value a channel normalises to the bias and leaves
   Reference e(plan, 1);
   exec_compare::randomize(e, plan, Philox{10});
   const double variance = e.statistics()[16], mean = e.statistics()[0];
-  e.forward(Batch(plan, 1, Philox{11}), exec::Mode::train);
+  e.forward(Batch(plan, 1, Philox{11}), {});
   std::vector<double> bias(2);
   e.read_parameter(1, bias);
   CHECK(e.output(0)[0] == bias[0]);
@@ -162,7 +159,7 @@ TEST_CASE("reference: counts what is right, sums losses and metrics over the row
   const std::vector<float> scores = {1, 2, 3, /**/ 5, 5, 0, /**/ 0, 1, 0, /**/ -1, -2, -3};
   const std::vector<i32> labels = {2, 0, 2, 1};
   const void* const fields[] = {scores.data(), labels.data()};
-  const exec::Result result = e.forward({fields, 4}, exec::Mode::train);
+  const exec::Result result = exec_compare::forward(e, {fields, 4});
   CHECK(result.correct == 2);  // of equal scores the first counts
   double loss = 0, distance = 0;
   for (std::size_t r = 0; r < 4; ++r) {
@@ -177,8 +174,8 @@ TEST_CASE("reference: counts what is right, sums losses and metrics over the row
             squares / 6;
     distance += std::abs(mean - labels[r]);
   }
-  CHECK(result.loss == doctest::Approx(loss));
-  CHECK(e.metric(0) == doctest::Approx(distance));
+  CHECK(result.loss() == doctest::Approx(loss));
+  CHECK(result.metrics[0] == doctest::Approx(distance));
 }
 
 TEST_CASE("initialize: follows the seed, the kinds of the parameters and their canonical order") {
@@ -202,7 +199,7 @@ TEST_CASE("initialize: follows the seed, the kinds of the parameters and their c
     struct {
       double mean = 0, deviation = 0, largest = 0;
     } m;
-    const auto values = read(wide, plan, parameter(plan, name));
+    const auto values = read(wide, plan, parameter_named(plan, name));
     const auto n = static_cast<double>(values.size());
     for (const double value : values) {
       m.mean += value / n;
@@ -231,31 +228,28 @@ TEST_CASE("reference: what cannot work is refused in a sentence") {
   const DynamicPlan plan = small();
   CHECK(sentence([&] { Reference e(plan, 0); }) == "exec: the batch must have at least one row, not 0");
   Reference e(plan, 2);
-  CHECK(sentence([&] { e.backward(1, [](std::int64_t) {}); }) ==
+  CHECK(sentence([&] { exec_compare::backward(e, plan); }) ==
         "exec: backward needs a forward pass in Mode::train before it");
   const Batch batch(plan, 2, Philox{1});
-  e.forward(batch, exec::Mode::evaluate);
-  CHECK(sentence([&] { e.backward(1, [](std::int64_t) {}); }) ==
+  e.forward(batch, {.mode = exec::Mode::evaluate});
+  CHECK(sentence([&] { exec_compare::backward(e, plan); }) ==
         "exec: backward needs a forward pass in Mode::train before it");
   CHECK(sentence([&] {
-          e.forward({batch.view().fields, 3}, exec::Mode::train);
-        }) == "exec: a batch of 3 rows does not fit an exec made for 1 to 2");
+          e.forward({batch.view().fields, 3}, {});
+        }) == "exec: a batch of 3 rows was given to an exec prepared for 1 to 2");
   CHECK(sentence([&] {
-          e.forward({batch.view().fields, 0}, exec::Mode::train);
-        }) == "exec: a batch of 0 rows does not fit an exec made for 1 to 2");
+          e.forward({batch.view().fields, 0}, {});
+        }) == "exec: a batch of 0 rows was given to an exec prepared for 1 to 2");
   CHECK(sentence([&] {
-          e.forward({batch.view().fields.first(1), 2}, exec::Mode::train);
-        }) == "exec: the batch has 1 fields, but the model has 2 inputs and labels");
+          e.forward({batch.view().fields.first(1), 2}, {});
+        }) == "exec: a batch of 1 fields was given to a model of 2 inputs and labels");
   const std::vector<i32> labels = {0, 3};
   const void* const fields[] = {batch.view().fields[0], labels.data()};
-  CHECK(sentence([&] {
-          e.forward({fields, 2}, exec::Mode::train);
-        }) == "exec: label of row 1 is 3, not in [0, 3)");
+  CHECK(sentence([&] { e.forward({fields, 2}, {}); }) == "exec: label of row 1 is 3, not in [0, 3)");
   std::vector<double> short_one(7);
   CHECK(sentence([&] { e.read_parameter(0, short_one); }) ==
         "exec: conv1.weight of [4x2x3x3] has 72 elements, not 7");
   CHECK(sentence([&] { e.write_parameter(99, short_one); }) ==
         "exec: there is no parameter 99; the model has 9");
   CHECK(sentence([&] { e.output(1); }) == "exec: the model has no output 1");
-  CHECK(sentence([&] { e.metric(0); }) == "exec: the model has no metric 0");
 }

@@ -49,25 +49,26 @@ std::string refusal(Define&& define) {
 }
 
 bool same(const graph::Node& a, const graph::Node& b) {
-  return a.op == b.op && a.dtype == b.dtype && std::equal(a.input, a.input + 3, b.input) &&
-         a.inputs == b.inputs && a.shape == b.shape && a.window == b.window && a.epsilon == b.epsilon &&
-         a.momentum == b.momentum && a.classes == b.classes && a.parameter == b.parameter &&
-         a.parameters == b.parameters && a.statistic == b.statistic && a.custom == b.custom &&
-         a.name == b.name;
+  return a.op == b.op && a.dtype == b.dtype && a.kind == b.kind && a.given == b.given && a.shape == b.shape &&
+         a.input == b.input && a.inputs == b.inputs && a.use == b.use && a.uses == b.uses &&
+         a.statistic == b.statistic && a.statistics == b.statistics && a.word == b.word &&
+         a.words == b.words && a.call == b.call && a.name == b.name;
 }
 bool same(const graph::Parameter& a, const graph::Parameter& b) {
-  return a.name == b.name && a.shape == b.shape && a.node == b.node && a.fan_in == b.fan_in &&
-         a.fan_out == b.fan_out && a.init == b.init && a.group == b.group;
+  return a.name == b.name && a.shape == b.shape && a.fan_in == b.fan_in && a.fan_out == b.fan_out &&
+         a.init == b.init && a.group == b.group;
 }
 bool same(const graph::Statistic& a, const graph::Statistic& b) {
-  return a.name == b.name && a.shape == b.shape && a.node == b.node && a.start == b.start;
+  return a.name == b.name && a.shape == b.shape && a.start == b.start;
 }
 bool same(const graph::Output& a, const graph::Output& b) { return a.name == b.name && a.node == b.node; }
-bool same(const graph::Step& a, const graph::Step& b) {
-  return a.op == b.op && a.main == b.main && a.norm == b.norm && a.add == b.add && a.residual == b.residual &&
-         a.relu == b.relu && a.output == b.output;
+bool same(const graph::Metric& a, const graph::Metric& b) {
+  return a.name == b.name && a.input == b.input && a.inputs == b.inputs && a.call == b.call;
 }
-bool same(const graph::Slot& a, const graph::Slot& b) { return a.live == b.live && a.dead == b.dead; }
+bool same(const graph::Slot& a, const graph::Slot& b) {
+  return a.live == b.live && a.dead == b.dead && a.stages == b.stages && a.first == b.first &&
+         a.last == b.last;
+}
 bool same(const graph::Lifetime& a, const graph::Lifetime& b) {
   return a.begin == b.begin && a.end == b.end && a.bytes == b.bytes;
 }
@@ -91,8 +92,19 @@ void check_same(const Plan& a, const Plan& b) {
   CHECK(same(a.statistic_list, b.statistic_list));
   CHECK(same(a.outputs, b.outputs));
   CHECK(same(a.losses, b.losses));
-  CHECK(same(a.steps, b.steps));
-  CHECK(same(a.step_of, b.step_of));
+  CHECK(same(a.metrics, b.metrics));
+  CHECK(same(a.stages, b.stages));
+  CHECK(same(a.members, b.members));
+  CHECK(same(a.stage_of, b.stage_of));
+  const graph::Counts &counted = a.graph.count, &counted_too = b.graph.count;
+  REQUIRE(counted.edges == counted_too.edges);
+  REQUIRE(counted.uses == counted_too.uses);
+  REQUIRE(counted.words == counted_too.words);
+  REQUIRE(counted.calls == counted_too.calls);
+  CHECK(std::equal(a.graph.edges, a.graph.edges + counted.edges, b.graph.edges));
+  CHECK(std::equal(a.graph.uses, a.graph.uses + counted.uses, b.graph.uses));
+  CHECK(std::equal(a.graph.words, a.graph.words + counted.words, b.graph.words));
+  CHECK(std::equal(a.graph.calls, a.graph.calls + counted.calls, b.graph.calls));
   CHECK(same(a.taps, b.taps));
   CHECK(same(a.slots, b.slots));
   CHECK(same(a.exchange_order, b.exchange_order));
@@ -105,6 +117,7 @@ void check_same(const Plan& a, const Plan& b) {
   CHECK(a.sizes.statistics == b.sizes.statistics);
   CHECK(same(a.price, b.price));
   CHECK(a.training_bytes == b.training_bytes);
+  CHECK(a.used == b.used);
   CHECK(a.fingerprint == b.fingerprint);
 }
 
@@ -188,7 +201,7 @@ TEST_CASE("graph: what no model can be is refused at run time, each in a sentenc
   CHECK(refusal([&](auto& g) { g.batch_norm(g.flatten(image(g))); }) ==
         "model: batch_norm.0 needs an input of [channels x height x width], not [48]");
   CHECK(refusal([&](auto& g) { g.linear(image(g), {.features = 2}); }) ==
-        "model: linear.0 needs a flat input, not [3x4x4]");
+        "model: linear.0 needs a row or a sequence of features, not an image of [3x4x4]; flatten it first");
   CHECK(refusal([&](auto& g) { g.conv2d(image(g), {.kernel = 3}); }) ==
         "model: conv2d.0 has an extent that is not positive among [0x3x1]");
   CHECK(refusal([&](auto& g) { g.conv2d(image(g), {.channels = 1, .stride = -1}); }) ==

@@ -85,55 +85,62 @@ TEST_CASE("graph: pack gives back everything: equal values one after another nee
   CHECK(graph::pack({}, 0, offsets) == 0);
 }
 
-TEST_CASE("graph: whatever a step reads is alive while it runs, forward and backward") {
+TEST_CASE("graph: whatever a stage reads is alive while it runs, forward and backward") {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     const exec_compare::Model model{seed, {.operations = 9}};
     const Plan& plan = model.plan();
     INFO(model.text());
-    const int steps = static_cast<int>(plan.steps.size());
+    const int stages = static_cast<int>(plan.stages.size()), nodes = static_cast<int>(plan.nodes.size());
     CHECK(overlap(plan.lifetimes, plan.offsets, plan.training_bytes) == "");
     for (const bool training : {true, false}) {
       std::vector<Lifetime> values(plan.lifetimes.size());
-      graph::find_lifetimes(plan.graph, plan.steps.data(), steps, plan.step_of.data(), training,
+      graph::find_lifetimes(plan.graph, plan.stages.data(), stages, plan.stage_of.data(), training,
                             values.data());
-      const auto alive = [&](int s, ValueKind kind, int time) {
+      const auto alive = [&](int n, ValueKind kind, int time) {
         const Lifetime& value =
-            values[static_cast<std::size_t>(s * graph::values_per_step + static_cast<int>(kind))];
+            values[static_cast<std::size_t>(n * graph::values_per_node + static_cast<int>(kind))];
         return value.begin <= time && time <= value.end && value.bytes > 0;
       };
-      // The step that owns the memory of a node's value, by walking up views; -1 for what the user supplies.
+      // The node that owns the memory of a value, by walking up views; -1 for what the user supplies.
       const auto owner = [&](int n) {
-        while (plan.nodes[static_cast<std::size_t>(n)].op == graph::Op::flatten)
-          n = plan.nodes[static_cast<std::size_t>(n)].input[0];
-        return plan.step_of[static_cast<std::size_t>(n)];
+        while (graph::is<graph::Flatten>(plan.node(n))) n = plan.graph.input(n, 0);
+        return plan.node(n).given ? -1 : n;
       };
-      for (int s = 0; s < steps; ++s) {
-        const graph::Step& step = plan.steps[static_cast<std::size_t>(s)];
-        const graph::Node& main = plan.nodes[static_cast<std::size_t>(step.main)];
-        std::vector<int> reads(main.input, main.input + main.inputs);
-        if (step.residual >= 0) reads.push_back(step.residual);
-        const int backward = 2 * steps - 1 - s;
-        const bool view = step.op == graph::Op::flatten;
-        if (!view) CHECK(alive(s, ValueKind::output, s));
-        if (step.norm >= 0) CHECK(alive(s, ValueKind::saved, s));
-        if (training && step.norm >= 0) CHECK(alive(s, ValueKind::saved, backward));
-        if (training && !view) CHECK(alive(s, ValueKind::gradient, backward));
-        for (const int n : reads) {
-          const int from = owner(n);
-          if (from < 0) continue;
-          CHECK(from < s);
-          CHECK(alive(from, ValueKind::output, s));
-          if (!training) continue;
-          CHECK(alive(from, ValueKind::gradient, backward));
-          if (main.op != graph::Op::add && n != step.residual)
-            CHECK(alive(from, ValueKind::output, backward));
+      for (int n = 0; n < nodes; ++n) {
+        if (plan.node(n).given) continue;
+        const int s = plan.stage_of[static_cast<std::size_t>(n)], backward = 2 * stages - 1 - s;
+        const bool view = owner(n) != n, yielded = plan.stage(s).output == n;
+        const graph::Saves saves =
+            graph::operation_saves[static_cast<std::size_t>(plan.node(n).op)](plan.graph, n);
+        // What a stage yields exists; what lies within one only where backward reads it.
+        if (!view && yielded) {
+          CHECK(alive(n, ValueKind::output, s));
+          if (training) CHECK(alive(n, ValueKind::gradient, backward));
         }
-        if (training && step.relu >= 0) CHECK(alive(s, ValueKind::output, backward));
+        if (training && saves.bytes > 0) {
+          CHECK(alive(n, ValueKind::saved, s));
+          CHECK(alive(n, ValueKind::saved, backward));
+        }
+        if (training && saves.output && owner(n) >= 0) CHECK(alive(owner(n), ValueKind::output, backward));
+        for (int i = 0; i < plan.node(n).inputs; ++i) {
+          const int from = owner(plan.graph.input(n, i));
+          if (from < 0) continue;
+          const int source = plan.stage_of[static_cast<std::size_t>(from)];
+          CHECK(source <= s);
+          if (source < s) CHECK(alive(from, ValueKind::output, s));
+          if (!training) continue;
+          if (source < s && !view) CHECK(alive(from, ValueKind::gradient, backward));
+          if ((saves.inputs >> i & 1u) != 0) CHECK(alive(from, ValueKind::output, backward));
+        }
       }
-      const int last = training ? 2 * steps - 1 : steps;
+      const int last = training ? 2 * stages - 1 : stages;
       for (const auto& output : plan.outputs)
         if (owner(output.node) >= 0) CHECK(alive(owner(output.node), ValueKind::output, last));
       for (const int loss : plan.losses) CHECK(alive(owner(loss), ValueKind::output, last));
+      for (const auto& metric : plan.metrics)
+        for (int i = 0; i < metric.inputs; ++i)
+          if (const int n = owner(plan.graph.edges[metric.input + i]); n >= 0)
+            CHECK(alive(n, ValueKind::output, last));
       std::vector<std::int64_t> offsets;
       const std::int64_t size = graph::pack(values, last, offsets);
       CHECK(overlap(values, offsets, size) == "");
@@ -142,44 +149,55 @@ TEST_CASE("graph: whatever a step reads is alive while it runs, forward and back
   }
 }
 
-TEST_CASE("graph: every node is in one step, and a fused value is read by nothing else") {
+TEST_CASE("graph: every node is in one stage, and a fused value is read by nothing else") {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     const exec_compare::Model model{seed, {.operations = 9}};
     const Plan& plan = model.plan();
     INFO(model.text());
+    const int nodes = static_cast<int>(plan.nodes.size());
+    const auto reads_of = [&](int reader, int n) {
+      int times = 0;
+      for (int i = 0; i < plan.node(reader).inputs; ++i) times += plan.graph.input(reader, i) == n;
+      return times;
+    };
     std::vector<int> times(plan.nodes.size());
-    for (std::size_t s = 0; s < plan.steps.size(); ++s) {
-      const graph::Step& step = plan.steps[s];
-      std::vector<int> chain{step.main};
-      for (const int n : {step.norm, step.add, step.relu})
-        if (n >= 0) chain.push_back(n);
-      CHECK(chain.back() == step.output);
-      for (std::size_t k = 0; k < chain.size(); ++k) {
-        ++times[static_cast<std::size_t>(chain[k])];
-        CHECK(plan.step_of[static_cast<std::size_t>(chain[k])] == static_cast<int>(s));
-        const auto& node = plan.nodes[static_cast<std::size_t>(chain[k])];
-        if (k > 0) CHECK(std::count(node.input, node.input + node.inputs, chain[k - 1]) == 1);
-        if (k + 1 == chain.size()) continue;
-        // What lies inside a step is read once, and neither handed out nor measured nor minimised.
+    for (int s = 0; s < static_cast<int>(plan.stages.size()); ++s) {
+      const graph::Stage& stage = plan.stage(s);
+      CHECK(plan.member(s, 0) == stage.leader);
+      CHECK(plan.member(s, stage.count - 1) == stage.output);
+      for (int k = 0; k < stage.count; ++k) {
+        const int n = plan.member(s, k);
+        ++times[static_cast<std::size_t>(n)];
+        CHECK(plan.stage_of[static_cast<std::size_t>(n)] == s);
+        // Whatever a stage reads is of an earlier one, or the node before.
+        for (int i = 0; i < plan.node(n).inputs; ++i) {
+          const int from = plan.graph.input(n, i);
+          if (k > 0 && from == plan.member(s, k - 1)) continue;
+          CHECK(plan.stage_of[static_cast<std::size_t>(from)] < s);
+        }
+        if (k > 0) CHECK(reads_of(n, plan.member(s, k - 1)) == 1);
+        if (k + 1 == stage.count) continue;
+        // What lies inside a stage is read once, and neither handed out nor measured nor minimised.
         int readers = 0;
-        for (const auto& other : plan.nodes)
-          readers += static_cast<int>(std::count(other.input, other.input + other.inputs, chain[k]));
+        for (int other = 0; other < nodes; ++other) readers += reads_of(other, n);
         CHECK(readers == 1);
-        for (const auto& output : plan.outputs) CHECK(output.node != chain[k]);
-        for (const int loss : plan.losses) CHECK(loss != chain[k]);
+        for (const auto& output : plan.outputs) CHECK(output.node != n);
+        for (const int loss : plan.losses) CHECK(loss != n);
         for (const auto& metric : plan.metrics)
-          CHECK(std::count(metric.input, metric.input + metric.inputs, chain[k]) == 0);
+          CHECK(std::count(plan.graph.edges + metric.input, plan.graph.edges + metric.input + metric.inputs,
+                           n) == 0);
       }
-      if (step.add >= 0) {
-        const auto& add = plan.nodes[static_cast<std::size_t>(step.add)];
-        CHECK(std::count(add.input, add.input + 2, step.residual) == 1);
-        CHECK(plan.step_of[static_cast<std::size_t>(step.residual)] < static_cast<int>(s));
-      }
+      // A stage of several nodes is one of the patterns.
+      if (stage.count == 1) continue;
+      CHECK(std::any_of(std::begin(graph::patterns), std::end(graph::patterns), [&](const auto& pattern) {
+        bool fits = pattern.length == stage.count;
+        for (int k = 0; k < stage.count && fits; ++k) fits = pattern.op[k] == plan.node(plan.member(s, k)).op;
+        return fits;
+      }));
     }
-    for (std::size_t n = 0; n < plan.nodes.size(); ++n) {
-      const bool given = plan.nodes[n].op == graph::Op::input || plan.nodes[n].op == graph::Op::label;
-      CHECK(times[n] == (given ? 0 : 1));
-      if (given) CHECK(plan.step_of[n] == -1);
+    for (int n = 0; n < nodes; ++n) {
+      CHECK(times[static_cast<std::size_t>(n)] == (plan.node(n).given ? 0 : 1));
+      if (plan.node(n).given) CHECK(plan.stage_of[static_cast<std::size_t>(n)] == -1);
     }
   }
 }
@@ -198,14 +216,16 @@ TEST_CASE("graph: a network without a bypass, a shared value and an output are f
     g.loss(g.cross_entropy(f, g.label("label", 3)));
   });
   const Plan& p = plan;
-  const auto step = [&](std::string_view node) { return p.step_of[static_cast<std::size_t>(p.find(node))]; };
-  CHECK(step("a") == step("a_norm"));
-  CHECK(step("a_norm") != step("a_relu"));
-  CHECK(step("b") != step("b_relu"));
-  CHECK(step("sum") == step("sum_relu"));
-  CHECK(step("norm") == step("norm_relu"));
-  CHECK(p.steps[static_cast<std::size_t>(step("norm"))].norm == -1);  // a norm that leads is `main`
-  CHECK(step("fc") == step("fc_relu"));
+  const auto stage = [&](std::string_view node) {
+    return p.stage_of[static_cast<std::size_t>(p.find(node))];
+  };
+  CHECK(stage("a") == stage("a_norm"));
+  CHECK(stage("a_norm") != stage("a_relu"));
+  CHECK(stage("b") != stage("b_relu"));
+  CHECK(stage("sum") == stage("sum_relu"));
+  CHECK(stage("norm") == stage("norm_relu"));
+  CHECK(p.stage(stage("norm")).leader == p.find("norm"));
+  CHECK(stage("fc") == stage("fc_relu"));
 }
 
 TEST_CASE("graph: the arenas hold every parameter once, exchanged ones first, in the order of backward") {
@@ -234,17 +254,17 @@ TEST_CASE("graph: the arenas hold every parameter once, exchanged ones first, in
       const std::int64_t end = i + 1 < ranges.size() ? ranges[i + 1].begin : plan.sizes.parameters;
       CHECK(graph::align_slot(ranges[i].end) == end);  // no overlap, no hole but alignment
     }
-    int before = static_cast<int>(plan.steps.size());
+    int before = static_cast<int>(plan.stages.size());
     std::int64_t at = 0;
     std::set<int> seen;
     for (const int p : plan.exchange_order) {
       CHECK(seen.insert(p).second);
       CHECK(plan.slots[static_cast<std::size_t>(p)].live.begin == at);
       at = graph::align_slot(plan.slots[static_cast<std::size_t>(p)].live.end);
-      const int step =
-          plan.step_of[static_cast<std::size_t>(plan.parameter_list[static_cast<std::size_t>(p)].node)];
-      CHECK(step <= before);
-      before = step;
+      // Backward runs the first stage that uses a parameter last.
+      const int first = plan.slot(p).first;
+      CHECK(first <= before);
+      before = first;
     }
     CHECK(at == plan.sizes.exchanged);
     std::size_t exchanged = 0;

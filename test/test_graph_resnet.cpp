@@ -1,5 +1,5 @@
 // The residual networks as constants: parameter counts, torchvision's names and shapes, multiply-accumulates,
-// fused steps, dead taps, buckets. Most of it is asserted while compiling.
+// fused stages, dead taps, buckets. Most of it is asserted while compiling.
 #include <doctest/doctest.h>
 
 #include "fixtures/fixtures.hpp"
@@ -124,8 +124,11 @@ static_assert(mnist.sizes.exchanged >= mnist.parameters() - mnist.dead_parameter
 static_assert(mnist.sizes.parameters >= mnist.parameters());
 static_assert(mnist.sizes.statistics == 9600);
 
+/// The taps of the weight of a convolution; of any other node none.
 constexpr graph::Taps taps(std::string_view node) {
-  return mnist.taps[static_cast<std::size_t>(mnist.find(node))];
+  const int n = mnist.find(node);
+  return mnist.node(n).uses > 0 ? mnist.taps[static_cast<std::size_t>(mnist.graph.parameter(n, 0))]
+                                : graph::Taps{};
 }
 static_assert(taps("conv1") == graph::Taps{0, 7, 0, 7});
 static_assert(taps("layer3.1.conv2") == graph::Taps{0, 3, 0, 3});  // a 2x2 map meets every tap
@@ -140,29 +143,26 @@ static_assert(resnet18.price.live_macs < resnet18.macs());  // borders meet padd
 // ---- fusion
 // ----------------------------------------------------------------------------------------------------------
 
-constexpr const graph::Step& step(const Plan& plan, std::string_view node) {
-  return plan.steps[static_cast<std::size_t>(plan.step_of[static_cast<std::size_t>(plan.find(node))])];
+/// Whether the stage of the first of these nodes consists of them, in this order.
+template <std::size_t n>
+constexpr bool is_stage(const Plan& plan, const std::string_view (&names)[n]) {
+  const int s = plan.stage_of[static_cast<std::size_t>(plan.find(names[0]))];
+  const graph::Stage& stage = plan.stage(s);
+  if (stage.count != n || stage.leader != plan.find(names[0]) || stage.output != plan.find(names[n - 1]))
+    return false;
+  for (int k = 0; k < stage.count; ++k)
+    if (plan.member(s, k) != plan.find(names[k])) return false;
+  return true;
 }
-constexpr bool is_step(const Plan& plan, std::string_view main, std::string_view norm, std::string_view add,
-                       std::string_view residual, std::string_view relu, std::string_view output) {
-  const graph::Step& s = step(plan, main);
-  const auto at = [&](std::string_view name) { return name.empty() ? -1 : plan.find(name); };
-  return s.main == plan.find(main) && s.norm == at(norm) && s.add == at(add) && s.residual == at(residual) &&
-         s.relu == at(relu) && s.output == at(output);
-}
-static_assert(mnist.steps.size() == 25);  // 20 convolutions, two poolings, flatten, fc, loss
-static_assert(is_step(mnist, "conv1", "bn1", "", "", "relu", "relu"));
-static_assert(is_step(mnist, "layer1.0.conv1", "layer1.0.bn1", "", "", "layer1.0.relu1", "layer1.0.relu1"));
-static_assert(is_step(mnist, "layer1.0.conv2", "layer1.0.bn2", "layer1.0.add", "maxpool", "layer1.0.relu",
-                      "layer1.0.relu"));
-static_assert(is_step(mnist, "layer2.0.conv2", "layer2.0.bn2", "layer2.0.add", "layer2.0.downsample.1",
-                      "layer2.0.relu", "layer2.0.relu"));
-static_assert(is_step(mnist, "layer2.0.downsample.0", "layer2.0.downsample.1", "", "", "",
-                      "layer2.0.downsample.1"));
-static_assert(is_step(mnist, "fc", "", "", "", "", "fc"));
-static_assert(is_step(resnet50, "layer1.0.conv3", "layer1.0.bn3", "layer1.0.add", "layer1.0.downsample.1",
-                      "layer1.0.relu", "layer1.0.relu"));
-static_assert(resnet152.steps.size() == 160);
+static_assert(mnist.stages.size() == 25);  // 20 convolutions, two poolings, flatten, fc, loss
+static_assert(is_stage(mnist, {"conv1", "bn1", "relu"}));
+static_assert(is_stage(mnist, {"layer1.0.conv1", "layer1.0.bn1", "layer1.0.relu1"}));
+static_assert(is_stage(mnist, {"layer1.0.conv2", "layer1.0.bn2", "layer1.0.add", "layer1.0.relu"}));
+static_assert(is_stage(mnist, {"layer2.0.conv2", "layer2.0.bn2", "layer2.0.add", "layer2.0.relu"}));
+static_assert(is_stage(mnist, {"layer2.0.downsample.0", "layer2.0.downsample.1"}));
+static_assert(is_stage(mnist, {"fc"}));
+static_assert(is_stage(resnet50, {"layer1.0.conv3", "layer1.0.bn3", "layer1.0.add", "layer1.0.relu"}));
+static_assert(resnet152.stages.size() == 160);
 
 // ---- buckets
 // -----------------------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-// EXPECT: static.assert.*convoy: this operation needs a flat input of \[features\], so flatten it first
-// EXPECT: fc.*\{3, 4, 4\}
+// EXPECT: static.assert.*convoy: this operation needs a row or a sequence of features, so flatten the image
+// first EXPECT: fc.*\{3, 4, 4\}
 #include <convoy/graph/plan.hpp>
 
 using namespace convoy;

@@ -2,6 +2,7 @@
 // exchanges nothing, so that only the steps' own bookkeeping is left. check.sh runs it under callgrind.
 #include <cstdlib>
 #include <iostream>
+#include <vector>
 
 #include <convoy/comm/policy/none.hpp>
 #include <convoy/models/resnet.hpp>
@@ -11,42 +12,68 @@ using namespace convoy;
 
 namespace {
 
-/// Says at each of the plan's steps that the gradients are final, as a real Exec would.
+/// Says at each of the plan's stages that the gradients are final, as a real Exec would.
 class NullExec {
  public:
   using Scalar = float;
   struct Options {
     int threads = 1;
+    static constexpr void fields(auto& self, auto&& field) { field("threads", self.threads, fields::local); }
   };
-  static constexpr exec::Space space = exec::Space::host;
+  using Space = memory::Host;
+  /// A kernel of nothing, for every operation.
+  struct Make {
+    bool there = false;
+    constexpr explicit operator bool() const { return there; }
+  };
+  static constexpr std::string_view name = "null";
+  static constexpr int latency = 0;
 
-  NullExec(const Plan& plan, int, const Options&, std::pmr::memory_resource* arenas)
+  NullExec(const Plan& plan, int, const Options&, Space& space, const exec::Kernels<NullExec>&)
       : plan_(plan),
-        parameters_(static_cast<std::size_t>(plan.sizes.parameters), arenas),
-        gradients_(static_cast<std::size_t>(plan.sizes.exchanged), arenas),
-        statistics_(static_cast<std::size_t>(plan.sizes.statistics)) {}
+        space_(space),
+        parameters_(space, static_cast<std::size_t>(plan.sizes.parameters)),
+        gradients_(space, static_cast<std::size_t>(plan.sizes.exchanged)),
+        statistics_(space, static_cast<std::size_t>(plan.sizes.statistics)),
+        losses_(plan.losses.size()) {}
 
+  Space& space() { return space_; }
   std::string_view precision() const { return "f32"; }
   std::uint64_t layout_fingerprint() const { return 0; }
   int threads() const { return 1; }
-  std::span<float> parameters() { return parameters_; }
-  std::span<float> gradients() { return gradients_; }
-  std::span<float> statistics() { return statistics_; }
+  std::int64_t panel(int) const { return 1; }
+  std::span<float> parameters() { return {parameters_.data(), parameters_.size()}; }
+  std::span<float> gradients() { return {gradients_.data(), gradients_.size()}; }
+  std::span<float> statistics() { return {statistics_.data(), statistics_.size()}; }
   void read_parameter(int, std::span<float>) const {}
   void write_parameter(int, std::span<const float>) {}
-  exec::Result forward(const exec::BatchView&, exec::Mode) { return {}; }
+  void read_gradient(int, std::span<float>) const {}
+  void touched(Range) {}
+  void forward(const exec::BatchView&, const exec::Pass&) {}
   template <class OnFinal>
-  void backward(double, OnFinal&& on_final) {
-    const auto steps = static_cast<std::int64_t>(plan_.steps.size());
-    for (std::int64_t s = 1; s <= steps; ++s) on_final(plan_.sizes.exchanged * s / steps);
+  void backward(std::span<const float>, OnFinal&& on_final) {
+    const auto stages = static_cast<std::int64_t>(plan_.stages.size());
+    for (std::int64_t s = 1; s <= stages; ++s) on_final(plan_.sizes.exchanged * s / stages);
   }
+  exec::Result result() { return {losses_, {}, 0, 0}; }
   std::span<const float> output(int) { return {}; }
-  double metric(int) { return 0; }
 
  private:
   const Plan& plan_;
-  Buffer<float> parameters_, gradients_, statistics_;
+  Space& space_;
+  memory::Array<float, Space> parameters_, gradients_, statistics_;
+  std::vector<double> losses_;
 };
+
+}  // namespace
+
+/// Every operation has a kernel, which does nothing.
+template <class Op>
+struct convoy::exec::Kernel<NullExec, Op> {
+  static constexpr NullExec::Make make{true};
+};
+
+namespace {
 
 /// None, but leaves the update out: its cost is the optimizer's, not Trainer's.
 class Idle : public comm::None {
