@@ -82,16 +82,15 @@ concept Updates = (R::slots > 0 && UpdatesWithState<R, V>) || (R::slots == 0 && 
 ///   `slots`       how many numbers of state each parameter has, starting at zero;
 ///   `Constants`   what one step needs, trivially copyable, made by `at(options, step, lr)`, step counting
 ///                 from 1 and `lr` being the rate after schedule and group;
-///   `update`      `template <class V> static void update(V& p, const V& g, V (&state)[slots], const
-///                 Constants&)`, without `state` where there are no slots. V is float, or a vector type with
-///                 + - * / and a scalar operand. Zero gradients, zero state and no weight decay must leave p
-///                 as it is: dead taps are then left alone.
+///   `update`      `template <class V> CONVOY_INLINE static void update(V& p, const V& g, V (&state)[slots],
+///                 const Constants&)`, without `state` where there are no slots. V is float, or a vector type
+///                 with + - * / and a scalar operand, comparisons and ?: between vectors. Zero gradients,
+///                 zero state and no weight decay must leave p as it is: dead taps are then left alone.
 ///
 /// What it may have:
 ///   `slot_names`        an array of `slots` names for checkpoints, such as PyTorch's; else "slot0", "slot1";
-///   `per_tensor_norms`  true: each tensor has constants of its own, `at(options, step, lr, norms)`, made
-///   once
-///                       the whole gradient is known.
+///   `per_tensor_norms`  true: the constants are made by `at(options, step, lr, norms)`, for each tensor its
+///                       own, once the whole gradient is known.
 template <class R>
 concept Rule = detail::HasOptions<R> && fields::complete<typename R::Options> && detail::HasRate<R> &&
                detail::HasName<R> && detail::HasSlots<R> && detail::HasConstants<R> &&
