@@ -9,14 +9,18 @@
 #include <utility>
 #include <vector>
 
+#include <convoy/core/compiled.hpp>
 #include <convoy/core/error.hpp>
 #include <convoy/core/range.hpp>
 #include <convoy/memory/host.hpp>
 #include <convoy/memory/space.hpp>
+#include <convoy/optim/adam.hpp>
+#include <convoy/optim/any.hpp>
 #include <convoy/optim/groups.hpp>
 #include <convoy/optim/guard.hpp>
 #include <convoy/optim/kernels.hpp>
 #include <convoy/optim/optimizer.hpp>
+#include <convoy/optim/sgd.hpp>
 
 namespace convoy::optim {
 
@@ -321,5 +325,9 @@ class Bound {
   float* parameters_;
   const float* gradients_;
 };
+
+CONVOY_INSTANTIATE(class Arena<Any>);
+CONVOY_INSTANTIATE(class Arena<Sgd>);
+CONVOY_INSTANTIATE(class Arena<Adam>);
 
 }  // namespace convoy::optim
