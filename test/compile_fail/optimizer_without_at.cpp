@@ -1,5 +1,4 @@
-// EXPECT: an optimizer must make its Constants by static Constants at\(const Options&, std::int64_t step,
-// float lr\)
+// EXPECT: an optimizer must make its Constants by static Constants at\(const Options&
 #include <convoy/optim/rule.hpp>
 
 using namespace convoy;

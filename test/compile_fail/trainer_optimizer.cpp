@@ -1,4 +1,4 @@
-// EXPECT: an optimizer must have Options, an aggregate that lists its members in static fields\(auto& self, auto&& field\)
+// EXPECT: an optimizer must have Options, an aggregate that lists its members in static fields
 #include <convoy/comm/policy/all_reduce.hpp>
 #include <convoy/comm/policy/none.hpp>
 #include <convoy/data/digits.hpp>
