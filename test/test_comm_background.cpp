@@ -25,8 +25,8 @@ static_assert(comm::Comm<Background<Ring<Threads>>>);
 class Failing : public Ring<Threads> {
  public:
   using Ring<Threads>::Ring;
-  void begin(int bucket) {
-    Ring<Threads>::begin(bucket);
+  void begin(int bucket, Ready ready = {}) {
+    Ring<Threads>::begin(bucket, ready);
     begun_ = true;
   }
   void poll() {
@@ -45,46 +45,31 @@ class OneThread : public Threads {
 };
 
 /// Counts calls that overlap with another.
-class Exclusive : public Ring<Threads> {
+class Watched {
  public:
-  explicit Exclusive(const Threads& endpoint, std::atomic<int>& clashes)
-      : Ring<Threads>(endpoint), clashes_(clashes) {}
-  void begin(int bucket) {
-    const Inside inside(*this);
-    Ring<Threads>::begin(bucket);
-  }
-  void poll() {
+  Watched(const Threads& endpoint, std::atomic<int>& clashes) : comm_(endpoint), clashes_(clashes) {}
+  const Ring<Threads>& facts() const { return comm_; }
+  comm::Traffic traffic() const { return comm_.traffic(); }
+  template <class F>
+  decltype(auto) call(F&& f) {
     const Inside inside(*this);
     std::this_thread::yield();
-    Ring<Threads>::poll();
-  }
-  void finish(comm::Update update) {
-    const Inside inside(*this);
-    Ring<Threads>::finish(update);
-  }
-  void barrier() {
-    const Inside inside(*this);
-    Ring<Threads>::barrier();
-  }
-  template <class E, comm::OperationTag O>
-  void all_reduce(std::span<E> values, O op) {
-    const Inside inside(*this);
-    Ring<Threads>::all_reduce(values, op);
-  }
-  template <class E>
-  void broadcast(std::span<E> values, int root) {
-    const Inside inside(*this);
-    Ring<Threads>::broadcast(values, root);
+    return f(comm_);
   }
 
  private:
   struct Inside {
-    explicit Inside(Exclusive& c) : calls(c.calls_) { c.clashes_ += calls++ > 0; }
+    explicit Inside(Watched& w) : calls(w.calls_) { w.clashes_ += calls++ > 0; }
     ~Inside() { --calls; }
     std::atomic<int>& calls;
   };
+  Ring<Threads> comm_;
   std::atomic<int> calls_{0};
   std::atomic<int>& clashes_;
+};
+struct Exclusive : comm::Wrapper<Ring<Threads>, Watched> {
+  Exclusive(const Threads& endpoint, std::atomic<int>& clashes)
+      : Wrapper(std::in_place, endpoint, clashes) {}
 };
 
 }  // namespace

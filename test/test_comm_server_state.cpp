@@ -1,6 +1,7 @@
 // SANITIZE: address
 // The parameter server's machine under every order in which messages can arrive: no deadlock, each push
-// applied once, the staleness bound kept and reached, and goodbyes that end it.
+// applied once, the staleness bound kept and reached, rules that decide before any update, and goodbyes that
+// end it.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -30,6 +31,12 @@ struct Seen {
   long states = 0;
 };
 
+/// How a rule decides: not at all, or when all parts have arrived and, some time later, a verdict has.
+struct Decision {
+  bool decides = false;
+  int window = 1 << 20;  // parts that a worker pushes ahead of replies
+};
+
 /// Workers, channels and one server with some parts. (Servers do not talk to each other: two of them are a
 /// server whose parts are replied to one by one.)
 template <class Server>
@@ -45,9 +52,15 @@ struct World {
   std::vector<std::vector<int>> inbox;   // worker -> server: parts; -1 is goodbye
   std::vector<std::vector<int>> outbox;  // server -> worker
   std::vector<std::string> applied;      // to each part, in order: whose gradients, and a bar for an update
-  bool early = false;                    // last parameters were sent before the last update
+  bool early = false;                    // last parameters were sent before the last update, or an update
+                                         // was made before the verdict
+  int window;
+  bool decides;
+  int arrived = 0;        // parts, since the last verdict
+  bool awaits = false;    // a verdict
+  bool applying = false;  // after one
 
-  World(int n, int p, int s, comm::Consistency c)
+  World(int n, int p, int s, comm::Consistency c, Decision decision)
       : parts(p),
         steps(s),
         sync(c.sync),
@@ -55,7 +68,11 @@ struct World {
         workers(static_cast<std::size_t>(n)),
         inbox(workers.size()),
         outbox(workers.size()),
-        applied(static_cast<std::size_t>(p)) {}
+        applied(static_cast<std::size_t>(p)),
+        window(decision.window),
+        decides(decision.decides) {
+    server.decide_first(decides);
+  }
 
   std::string key() const {
     std::string k;
@@ -76,7 +93,7 @@ struct World {
       if (!sync) std::sort(order.begin(), order.end());
       k += order;
     }
-    return k + (early ? "!" : "");
+    return k + (early ? "!" : "") + (awaits ? "?" : "") + std::to_string(arrived);
   }
 
   std::int64_t slowest() const {
@@ -90,6 +107,10 @@ struct World {
     using Action = ServerState::Action;
     const auto p = static_cast<std::size_t>(a.part);
     if (a.kind == Action::keep || a.kind == Action::add) applied[p] += static_cast<char>('a' + a.worker);
+    if (a.kind == Action::arrive) ++arrived;
+    if (a.kind == Action::decide) awaits = true;
+    if (a.kind == Action::decide && arrived != parts) early = true;
+    if (a.kind == Action::apply && decides && !applying) early = true;
     if (a.kind == Action::apply) applied[p] += '|';
     if (a.kind != Action::reply) return;
     const auto w = static_cast<std::size_t>(a.worker);
@@ -110,7 +131,7 @@ struct World {
     bool any = false;
     for (std::size_t w = 0; w < workers.size(); ++w) {
       const Worker& me = workers[w];
-      if (!me.bye && me.pushed < parts && me.step < steps) {  // pushes its next part
+      if (!me.bye && me.pushed < parts && me.pushed - me.replies < window && me.step < steps) {  // pushes
         World copy = *this;
         copy.inbox[w].push_back(copy.workers[w].pushed++);
         next(copy);
@@ -149,15 +170,26 @@ struct World {
         any = true;
       }
     }
+    if (awaits) {  // the verdict arrives
+      World copy = *this;
+      copy.awaits = false;
+      copy.applying = true;
+      copy.server.decided([&](const ServerState::Action& a) { copy.act(a); });
+      copy.applying = false;
+      copy.arrived = 0;
+      next(copy);
+      any = true;
+    }
     return any;
   }
+
 };
 
 template <class Server = ServerState>
-Seen explore(int n, int parts, int steps, comm::Consistency consistency) {
+Seen explore(int n, int parts, int steps, comm::Consistency consistency, Decision decision = {}) {
   Seen seen;
   std::set<std::string> visited;
-  std::vector<World<Server>> open{World<Server>(n, parts, steps, consistency)};
+  std::vector<World<Server>> open{World<Server>(n, parts, steps, consistency, decision)};
   visited.insert(open.back().key());
   while (!open.empty()) {
     const World<Server> world = open.back();
@@ -201,6 +233,20 @@ TEST_CASE("sync: every order of messages gives the same result, in the order of 
     }
     CHECK(seen.results.begin()->starts_with(one + "/"));
     CHECK(seen.states > 20);
+  }
+}
+
+TEST_CASE("sync with a rule that decides: no part is updated before the verdict, and every order ends") {
+  for (const auto& [n, parts, steps] :
+       std::vector<std::tuple<int, int, int>>{{1, 2, 3}, {2, 1, 3}, {2, 2, 3}, {2, 3, 2}, {3, 2, 2}}) {
+    const Seen seen = explore(n, parts, steps, {}, {.decides = true});
+    CHECK(seen.ended);
+    CHECK_FALSE(seen.deadlock);
+    CHECK_FALSE(seen.wrong);
+    CHECK(seen.results.size() == 1);
+    // A worker that holds parts back for replies would wait for ever.
+    CHECK(explore(n, parts, steps, {}, {.decides = true, .window = 1}).deadlock == (parts > 1));
+    CHECK_FALSE(explore(n, parts, steps, {}, {.decides = false, .window = 1}).deadlock);
   }
 }
 
