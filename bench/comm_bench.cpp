@@ -43,10 +43,9 @@ namespace {
 template <class T>
 bench::Place<T> place_of(const T& where, const comm::Nodes& nodes, const bench::Options& options) {
   bench::Links links = bench::Links::among(nodes, where.size());
-  comm::Options comm = options.comm;
-  if (comm.servers == 0) comm.servers = where.size();
+  const int servers = options.servers == 0 ? where.size() : options.servers;
   const double beta = options.link_gbps > 0 ? 8e-9 / options.link_gbps : bench::measured_beta(where, links);
-  return {where, std::move(links), nodes, beta, std::move(comm)};
+  return {where, std::move(links), nodes, beta, options.comm, servers};
 }
 
 template <class T>

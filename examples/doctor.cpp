@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include <convoy/comm/engine/link.hpp>
-#include <convoy/comm/policy/any.hpp>
+#include <convoy/comm/registry.hpp>
 #include <convoy/memory/buffer.hpp>
 #include <convoy/parallel/simd.hpp>
 #include <convoy/parallel/team.hpp>

@@ -159,29 +159,17 @@ std::vector<std::string> optimizers() {
 int run(int argc, char** argv) {
   examples::Options o;
   int code = 0;
-  if (!examples::parse(
-          argc, argv, "Trains a ResNet on MNIST with data-parallel ranks",
-          {.models = {"resnet18", "resnet50", "resnet101"},
-           .policies = {"none", "ring", "halving-doubling", "tree", "direct", "hierarchical", "native",
-                        "auto", "sharded", "reproducible", "ps", "ps-async", "ps-stale"},
-           .optimizers = optimizers(),
-           .image_sizes = {28, 224}},
-          o, code))
+  if (!examples::parse(argc, argv, "Trains a ResNet on MNIST with data-parallel ranks",
+                       {.models = {"resnet18", "resnet50", "resnet101"},
+                        .optimizers = optimizers(),
+                        .image_sizes = {28, 224}},
+                       o, code))
     return code;
   if (o.overlap && o.comm.starts_with("ps"))
     fail<ConfigError>("--overlap needs an exchange that can be measured alone, and the servers of ", o.comm,
                       " update whatever they get");
-  const comm::Options comm_options{.deadline = Seconds(o.deadline),
-                                   .codec = o.codec,
-                                   .codec_fraction = o.codec_fraction,
-                                   .codec_rank = o.codec_rank,
-                                   .codec_warm_up = o.codec_warm_up,
-                                   .servers = o.servers,
-                                   .servers_beside = o.placement == "beside",
-                                   .staleness = o.staleness,
-                                   .background = o.background,
-                                   .weighted = o.weighted,
-                                   .weights = o.weights};
+  const comm::Options comm_options{.deadline = Seconds(o.deadline)};
+  const comm::Choice choice = examples::choice_of(o);
 #ifdef CONVOY_HAS_MPI
   if (o.transport == "mpi" || o.transport == "shm" || (o.transport.empty() && mpi::launched())) {
     mpi::Session session{argc, argv, Seconds(o.deadline)};
@@ -190,8 +178,8 @@ int run(int argc, char** argv) {
     const int threads = threads_of(o, session.local_size(), session.rank() == 0 && !o.quiet);
     const Seconds limit(o.deadline);
     train(o, sets,
-          shared ? comm::make(o.comm, transport::Shm(session.world(), limit), comm_options)
-                 : comm::make(o.comm, transport::Mpi(session.world(), limit), comm_options),
+          shared ? comm::make(o.comm, transport::Shm(session.world(), limit), comm_options, choice)
+                 : comm::make(o.comm, transport::Mpi(session.world(), limit), comm_options, choice),
           shared ? "shm" : "mpi", threads);
     return 0;
   }
@@ -202,7 +190,7 @@ int run(int argc, char** argv) {
   const Data sets = load(o);
   const int threads = threads_of(o, o.ranks, !o.quiet);
   transport::Threads::World(o.ranks).run([&](const transport::Threads& endpoint) {
-    train(o, sets, comm::make(o.comm, endpoint, comm_options), "threads", threads);
+    train(o, sets, comm::make(o.comm, endpoint, comm_options, choice), "threads", threads);
   });
   return 0;
 }

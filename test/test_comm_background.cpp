@@ -9,8 +9,8 @@
 #include <doctest/doctest.h>
 
 #include "comm_step.hpp"
-#include <convoy/comm/policy/any.hpp>
 #include <convoy/comm/policy/background.hpp>
+#include <convoy/comm/registry.hpp>
 
 using namespace convoy;
 using comm::Background;
@@ -68,8 +68,7 @@ class Watched {
   std::atomic<int>& clashes_;
 };
 struct Exclusive : comm::Wrapper<Ring<Threads>, Watched> {
-  Exclusive(const Threads& endpoint, std::atomic<int>& clashes)
-      : Wrapper(std::in_place, endpoint, clashes) {}
+  Exclusive(const Threads& endpoint, std::atomic<int>& clashes) : Wrapper(std::in_place, endpoint, clashes) {}
 };
 
 }  // namespace
@@ -83,7 +82,7 @@ TEST_CASE("background: training ends with the oracle's bits, whoever polls") {
         CHECK(oracle::train(plain, 3000, 4, polls) == expected);
         Background<comm::Sharded<Ring<Threads>>> sharded(endpoint);
         CHECK(oracle::train(sharded, 3000, 4, polls) == expected);
-        comm::Any named = comm::make("ring", endpoint, {.background = true});
+        comm::Any named = comm::make("ring", endpoint, {}, {.background = true});
         CHECK(named.policy() == "background");
         CHECK(oracle::train(named, 3000, 4, polls) == expected);
       });
@@ -187,7 +186,7 @@ TEST_CASE("background: a parameter server is refused, and a transport for one th
         "background: this transport takes calls from one thread only; an mpi::Session starts MPI with "
         "MPI_THREAD_SERIALIZED, which is enough";
     CHECK_THROWS_WITH_AS(Background<Ring<Threads>>(OneThread(endpoint)), refusal, ConfigError);
-    CHECK_THROWS_WITH_AS(comm::make("ps", endpoint, {.background = true}),
+    CHECK_THROWS_WITH_AS(comm::make("ps", endpoint, {}, {.background = true}),
                          "background: a parameter server computes when it polls, so it polls on its own",
                          ConfigError);
   });

@@ -11,8 +11,8 @@
 #include <doctest/doctest.h>
 
 #include "comm_step.hpp"
-#include <convoy/comm/policy/any.hpp>
 #include <convoy/comm/policy/compressed.hpp>
+#include <convoy/comm/registry.hpp>
 
 using namespace convoy;
 using namespace convoy::comm;
@@ -272,10 +272,12 @@ TEST_CASE_TEMPLATE("ranks that would warm up for different times do not start", 
 TEST_CASE("codecs are chosen by name") {
   Threads::World(2).run([](Threads endpoint) {
     for (const char* codec : {"bf16", "f16", "int8", "topk", "powersgd"})
-      if (comm::make("ring", endpoint, {.deadline = Seconds(20), .codec = codec}).policy() != codec)
+      if (comm::make("ring", endpoint, options, {.codec = codec}).policy() != codec)
         throw std::logic_error(codec);
   });
-  CHECK_THROWS_AS(comm::make("ring", Threads{}, {.codec = "zip"}), ConfigError);
-  CHECK_THROWS_AS(comm::make("tree", Threads{}, {.codec = "int8"}), ConfigError);
+  CHECK_THROWS_WITH_AS(comm::make("ring", Threads{}, {}, {.codec = "zip"}),
+                       "there is no codec \"zip\"; choose one of none, bf16, f16, int8, topk, powersgd",
+                       ConfigError);
+  CHECK_THROWS_AS(comm::make("tree", Threads{}, {}, {.codec = "int8"}), ConfigError);
   CHECK_THROWS_AS((Compressed<Ring<Threads>, codec::TopK>(Threads{}, options, {0})), ConfigError);
 }

@@ -12,8 +12,8 @@
 #include <doctest/doctest.h>
 
 #include "comm_decide.hpp"
-#include <convoy/comm/policy/any.hpp>
 #include <convoy/comm/policy/hierarchical.hpp>
+#include <convoy/comm/registry.hpp>
 #include <convoy/comm/transport/group.hpp>
 
 using namespace convoy;

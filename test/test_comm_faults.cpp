@@ -21,8 +21,8 @@
 
 #include "comm_step.hpp"
 #include "mpirun_jobs.hpp"
-#include <convoy/comm/policy/any.hpp>
 #include <convoy/comm/policy/hierarchical_mpi.hpp>
+#include <convoy/comm/registry.hpp>
 #include <convoy/comm/transport/checked.hpp>
 #include <convoy/comm/transport/faulty.hpp>
 

@@ -16,7 +16,7 @@
 #include "comm_step.hpp"
 #include "train_support.hpp"
 #include <convoy/comm/parameter_server/parameter_server.hpp>
-#include <convoy/comm/policy/any.hpp>
+#include <convoy/comm/registry.hpp>
 
 using namespace convoy;
 using namespace train_test;
@@ -412,7 +412,7 @@ TEST_CASE("Trainer trains with the optimizer on the servers") {
 
 TEST_CASE("servers stand beside the workers where an option says so") {
   Threads::World(3).run([](Threads endpoint) {
-    comm::Any any = comm::make("ps", endpoint, {.deadline = Seconds(20), .servers_beside = true});
+    comm::Any any = comm::make("ps", endpoint, {.deadline = Seconds(20)}, {.servers_beside = true});
     const bool serves = endpoint.rank() == 2;
     if (any.workers() != 2 || any.role() != (serves ? comm::Role::server : comm::Role::worker))
       throw std::logic_error("of three ranks the last is to serve the others");
@@ -432,9 +432,9 @@ TEST_CASE("servers stand beside the workers where an option says so") {
 TEST_CASE("servers are chosen by name") {
   Threads::World(2).run([](Threads endpoint) {
     for (const char* policy : {"ps", "ps-async", "ps-stale"}) {
-      comm::Options options{.deadline = Seconds(20), .servers = 2};
-      if (std::string_view(policy) == "ps-stale") options.staleness = 1;
-      comm::Any any = comm::make(policy, endpoint, options);
+      comm::Choice choice{.servers = 2};
+      if (std::string_view(policy) == "ps-stale") choice.staleness = 1;
+      comm::Any any = comm::make(policy, endpoint, {.deadline = Seconds(20)}, choice);
       if (any.policy() != policy || any.lockstep() != (std::string_view(policy) == "ps"))
         throw std::logic_error(policy);
       Buffer<float> gradients(1000, any.memory()), parameters(1000, any.memory());

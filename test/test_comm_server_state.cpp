@@ -182,7 +182,6 @@ struct World {
     }
     return any;
   }
-
 };
 
 template <class Server = ServerState>

@@ -10,7 +10,7 @@
 
 #include "comm_oracle.hpp"
 #include "comm_step.hpp"
-#include <convoy/comm/policy/any.hpp>
+#include <convoy/comm/registry.hpp>
 #include <convoy/comm/schedule/price.hpp>
 
 using namespace convoy;
@@ -213,88 +213,12 @@ TEST_CASE("a comm is chosen by name") {
   CHECK_THROWS_WITH_AS(
       comm::make("rinf", Threads{}),
       "there is no comm \"rinf\" over threads; choose none, ring, halving-doubling, tree, "
-      "auto, sharded, reproducible, ps, ps-async, ps-stale, direct (hierarchical and native are "
-      "for mpi)",
+      "direct, auto, sharded, reproducible, ps, ps-async and ps-stale (hierarchical and native "
+      "are for mpi)",
       ConfigError);
-  CHECK_THROWS_WITH_AS(comm::make("rinf", Threads{}, {.codec = "int8", .servers = 2}),
+  CHECK_THROWS_WITH_AS(comm::make("rinf", Threads{}, {}, {.codec = "int8", .servers = 2}),
                        doctest::Contains("there is no comm \"rinf\""), ConfigError);
   Threads::World(2).run([](Threads endpoint) { CHECK_THROWS_AS(comm::make("none", endpoint), ConfigError); });
   CHECK_THROWS_AS((comm::Ring<Threads>{Threads{}, {.window = 100}}), ConfigError);
   CHECK_THROWS_AS((comm::Ring<Threads>{Threads{}, {.segment_bytes = 1}}), ConfigError);
-}
-
-TEST_CASE("an option that a comm would ignore is refused") {
-  using comm::Options;
-  const std::vector<std::string> names{"none",   "ring",     "halving-doubling", "tree",
-                                       "direct", "auto",     "sharded",          "reproducible",
-                                       "ps",     "ps-async", "ps-stale"};
-  const std::string served = "ps ps-async ps-stale", sending =
-                                                         "ring halving-doubling tree direct auto sharded "
-                                                         "reproducible ps ps-async ps-stale";
-  const struct {
-    std::string option;
-    Options given;
-    std::string fits;      // these comms
-    std::string sentence;  // for the others
-  } rows[] = {
-      {"codec", {.codec = "int8"}, "ring", "does not use codec, which goes with ring"},
-      {"codec_fraction",
-       {.codec_fraction = 0.1},
-       "",
-       "codec \"none\" does not use codec_fraction, which goes with topk"},
-      {"codec_rank",
-       {.codec_rank = 2},
-       "",
-       "codec \"none\" does not use codec_rank, which goes with powersgd"},
-      {"codec_warm_up",
-       {.codec_warm_up = 0},
-       "",
-       "codec \"none\" does not use codec_warm_up, which goes with topk and powersgd"},
-      {"fraction of int8", {.codec = "int8", .codec_fraction = 0.1}, "", "does not use codec"},
-      {"fraction of powersgd", {.codec = "powersgd", .codec_fraction = 0.1}, "", "does not use codec"},
-      {"rank of topk", {.codec = "topk", .codec_rank = 2}, "", "does not use codec"},
-      {"warm-up of bf16", {.codec = "bf16", .codec_warm_up = 0}, "", "does not use codec"},
-      {"topk",
-       {.codec = "topk", .codec_fraction = 0.1, .codec_warm_up = 0},
-       "ring",
-       "does not use codec, which"},
-      {"powersgd",
-       {.codec = "powersgd", .codec_rank = 2, .codec_warm_up = 0},
-       "ring",
-       "does not use codec, which"},
-      {"servers", {.servers = 2}, served, "does not use servers, which goes with ps, ps-async and ps-stale"},
-      {"servers_beside", {.servers_beside = true}, served, "does not use servers_beside, which goes with ps"},
-      {"staleness", {.staleness = 1}, "ps-stale", "does not use staleness, which goes with ps-stale"},
-      {"cost", {.cost = {1e-6, 1e-10, 1e-10}}, "auto", "does not use cost, which goes with auto"},
-      {"segment_bytes",
-       {.segment_bytes = 1024},
-       sending,
-       "does not use segment_bytes, which goes with all that"},
-      {"window", {.window = 2}, sending, "does not use window, which goes with all that send"},
-      {"weights", {.weighted = true, .weights = {1}}, "", "choose one of them"},
-      {"deadline", {.deadline = Seconds(20)}, "none " + sending, ""},
-      {"nothing", {}, "none " + sending, ""},
-  };
-  for (const auto& row : rows)
-    for (const std::string& name : names) {
-      CAPTURE(row.option);
-      CAPTURE(name);
-      if (name == "none" && row.fits.find("none") == std::string::npos) {
-        CHECK_THROWS_WITH_AS(comm::make(name, Threads{}, row.given), doctest::Contains(row.sentence.c_str()),
-                             ConfigError);
-        continue;
-      }
-      const bool fits = (' ' + row.fits + ' ').find(' ' + name + ' ') != std::string::npos;
-      std::string said[2];
-      Threads::World(name == "none" ? 1 : 2).run([&](Threads endpoint) {
-        try {
-          comm::make(name, endpoint, row.given);
-        } catch (const ConfigError& error) {
-          said[endpoint.rank()] = error.what();
-        }
-      });
-      CHECK((said[0] == "") == fits);
-      if (!fits) CHECK(said[0].find(row.sentence) != std::string::npos);
-      if (name != "none") CHECK(said[1] == said[0]);
-    }
 }

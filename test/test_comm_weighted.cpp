@@ -10,7 +10,7 @@
 #include <doctest/doctest.h>
 
 #include "comm_step.hpp"
-#include <convoy/comm/policy/any.hpp>
+#include <convoy/comm/registry.hpp>
 
 using namespace convoy;
 using transport::Threads;
@@ -127,7 +127,7 @@ TEST_CASE("gradients travel as without shares, whatever it wraps") {
     CHECK(oracle::train(ring, count, 4) == expected);
     comm::Weighted<comm::Sharded<comm::Ring<Threads>>> sharded({.weights = {1, 2, 3}}, endpoint);
     CHECK(oracle::train(sharded, count, 4) == expected);
-    auto any = comm::make("ring", endpoint, {.weights = {1, 2, 3}});
+    auto any = comm::make("ring", endpoint, {}, {.weights = {1, 2, 3}});
     CHECK(any.policy() == "weighted");
     CHECK(any.shares(never)[2] == 0.5);
     CHECK(oracle::train(any, count, 4) == expected);

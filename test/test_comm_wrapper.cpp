@@ -9,8 +9,8 @@
 
 #include <doctest/doctest.h>
 
-#include <convoy/comm/policy/any.hpp>
 #include <convoy/comm/policy/wrapper.hpp>
+#include <convoy/comm/registry.hpp>
 
 using namespace convoy;
 
@@ -130,11 +130,23 @@ void ask(C& comm) {
   comm.broadcast(numbers, 8, 4);
 }
 
-const std::vector<std::string> everything{
-    "memory",  "open model 2",          "begin 1",            "begin 0 later",      "poll",
-    "finish",  "serve",                 "dismiss",            "barrier",            "observe",
-    "observe nothing",                  "shares 4",           "all_reduce mean 9 f32",
-    "all_reduce max 2 f64",             "all_reduce min 2 f64", "broadcast 36 3",   "broadcast 8 4"};
+const std::vector<std::string> everything{"memory",
+                                          "open model 2",
+                                          "begin 1",
+                                          "begin 0 later",
+                                          "poll",
+                                          "finish",
+                                          "serve",
+                                          "dismiss",
+                                          "barrier",
+                                          "observe",
+                                          "observe nothing",
+                                          "shares 4",
+                                          "all_reduce mean 9 f32",
+                                          "all_reduce max 2 f64",
+                                          "all_reduce min 2 f64",
+                                          "broadcast 36 3",
+                                          "broadcast 8 4"};
 
 }  // namespace
 

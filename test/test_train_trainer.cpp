@@ -96,7 +96,7 @@ TEST_CASE("measured shares go by the speed of each rank, and train as one rank")
       train_test::train<ThreadTrainer<Plain>>(1, config<Plain>(24), set, {.epochs = 1, .log = nullptr});
   using Measured = Trainer<Plain, optim::Sgd, comm::Any, exec::Reference<f32>>;
   transport::Threads::World(2).run([&](const transport::Threads& endpoint) {
-    Measured trainer{config<Plain>(12), comm::make("ring", endpoint, {.weighted = true})};
+    Measured trainer{config<Plain>(12), comm::make("ring", endpoint, {}, {.weighted = true})};
     REQUIRE(trainer.shares().size() == 2);
     CHECK(trainer.shares()[0] > 0);
     CHECK(trainer.shares()[1] > 0);

@@ -1,7 +1,7 @@
 // What the Trainer tests share: small models, data sets made for them, a Comm over threads.
 #pragma once
 
-#include <convoy/comm/policy/any.hpp>
+#include <convoy/comm/registry.hpp>
 #include <convoy/data/data.hpp>
 #include <convoy/exec/reference/reference.hpp>
 #include <convoy/train/trainer.hpp>

@@ -9,7 +9,7 @@
 #include <benchmark/benchmark.h>
 
 #include "work.hpp"
-#include <convoy/comm/policy/any.hpp>
+#include <convoy/comm/registry.hpp>
 
 namespace bench {
 

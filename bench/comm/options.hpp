@@ -8,15 +8,16 @@
 #include <string_view>
 #include <vector>
 
-#include <convoy/comm/engine/program.hpp>
+#include <convoy/comm/options.hpp>
 #include <convoy/core/dtype.hpp>
 
 namespace bench {
 
 struct Options {
-  int ranks = 2;                             ///< threads; under mpirun its processes are the ranks
-  double link_gbps = 0;                      ///< 0: measured
-  convoy::comm::Options comm{.servers = 0};  ///< 0 servers: all ranks
+  int ranks = 2;         ///< threads; under mpirun its processes are the ranks
+  double link_gbps = 0;  ///< 0: measured
+  convoy::comm::Options comm;
+  int servers = 0;  ///< 0: all ranks
   std::vector<std::string> types{"f32"};
 };
 
@@ -88,7 +89,7 @@ inline bool parse(std::vector<char*>& arguments, Options& options) {
     if (name == "--ranks") options.ranks = whole;
     if (name == "--link-gbps") options.link_gbps = number;
     if (name == "--segment-kib") options.comm.segment_bytes = static_cast<std::size_t>(number * 1024);
-    if (name == "--servers") options.comm.servers = whole;
+    if (name == "--servers") options.servers = whole;
     if (name == "--window") options.comm.window = whole;
   }
   arguments = rest;

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "bounds.hpp"
-#include <convoy/comm/policy/any.hpp>
 #include <convoy/comm/policy/nodes.hpp>
+#include <convoy/comm/registry.hpp>
 
 namespace bench {
 
@@ -58,14 +58,7 @@ inline constexpr Policy policies[] = {
 /// Whether a transport has the policy.
 template <class T>
 constexpr bool has(std::string_view policy) {
-  if (policy == "direct") return T::in_place;
-  if (policy == "hierarchical") return requires {
-      typename comm::HierarchicalPolicy<T>::type;
-    };
-  if (policy == "native") return requires {
-      typename comm::NativePolicy<T>::type;
-    };
-  return true;
+  return comm::offers<T>(policy);
 }
 
 /// Whether the policy's ranks combine their buffers where they lie.
@@ -82,6 +75,7 @@ struct Place {
   comm::Nodes nodes;
   double beta;  ///< seconds per byte of a link
   comm::Options options;
+  int servers;  ///< of the policies that serve
 
   int rank() const { return where.rank(); }
   int size() const { return where.size(); }
@@ -90,13 +84,12 @@ struct Place {
 
 template <class T>
 comm::Any comm_of(const Policy& policy, const Place<T>& place) {
-  comm::Options options = place.options;
-  options.codec = policy.codec;
-  if (policy.codec == "topk" || policy.codec == "powersgd")
-    options.codec_warm_up = 0;  // as in most steps of a training
-  if (!policy.serves) options.servers = comm::Options{}.servers;
-  for (int r = 0; policy.weighted && r < place.size(); ++r) options.weights.push_back(r + 1);
-  return comm::make(policy.comm, place.where, options);
+  comm::Choice choice{.codec = policy.codec};
+  if (policy.codec == "topk") choice.topk.warm_up_steps = 0;  // as in most steps of a training
+  if (policy.codec == "powersgd") choice.powersgd.warm_up_steps = 0;
+  if (policy.serves) choice.servers = place.servers;
+  for (int r = 0; policy.weighted && r < place.size(); ++r) choice.weights.push_back(r + 1);
+  return comm::make(policy.comm, place.where, place.options, choice);
 }
 
 }  // namespace bench

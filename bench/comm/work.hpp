@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include <convoy/comm/policy/any.hpp>
+#include <convoy/comm/registry.hpp>
 #include <convoy/core/clock.hpp>
 #include <convoy/core/error.hpp>
 

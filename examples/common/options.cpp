@@ -1,24 +1,70 @@
 #include "options.hpp"
 
+#include <iomanip>
+#include <span>
+#include <sstream>
+
 #include <CLI/CLI.hpp>
 
 namespace examples {
+
+namespace {
+
+using convoy::comm::Entry;
+
+std::vector<std::string> names_of(std::span<const Entry> entries) {
+  std::vector<std::string> names;
+  for (const Entry& entry : entries) names.emplace_back(entry.name);
+  return names;
+}
+
+// The lines of the registry below the options.
+std::string table_of(std::string_view option, std::span<const Entry> entries) {
+  std::ostringstream text;
+  text << '\n' << option << ":\n";
+  for (const Entry& entry : entries) {
+    text << "  " << std::left << std::setw(18) << entry.name << entry.about;
+    if (!entry.over.empty()) text << " (over " << entry.over << ')';
+    text << '\n';
+  }
+  return text.str();
+}
+
+}  // namespace
+
+convoy::comm::Choice choice_of(const Options& o) {
+  convoy::comm::Choice choice{.codec = o.codec,
+                              .topk = o.topk,
+                              .powersgd = o.powersgd,
+                              .servers = o.servers,
+                              .servers_beside = o.placement == "beside",
+                              .staleness = o.staleness,
+                              .background = o.background,
+                              .weighted = o.weighted,
+                              .weights = o.weights};
+  if (o.codec_warm_up && o.codec == "powersgd")
+    choice.powersgd.warm_up_steps = *o.codec_warm_up;
+  else if (o.codec_warm_up)
+    choice.topk.warm_up_steps = *o.codec_warm_up;
+  return choice;
+}
 
 bool parse(int argc, char** argv, const std::string& program, const Choices& choices, Options& o, int& code) {
   CLI::App app{program};
   app.get_formatter()->column_width(34);
   app.option_defaults()->always_capture_default();
   app.add_option("--model", o.model, "Which model to train")->check(CLI::IsMember(choices.models));
-  app.add_option("--comm", o.comm, "How gradients are exchanged")->check(CLI::IsMember(choices.policies));
+  app.add_option("--comm", o.comm, "How gradients are exchanged")
+      ->check(CLI::IsMember(names_of(convoy::comm::policies)));
   app.add_option("--transport", o.transport,
                  "mpi, shm, threads; by default mpi under a launcher, threads otherwise")
-      ->check(CLI::IsMember({"mpi", "shm", "threads"}));
+      ->check(CLI::IsMember(names_of(convoy::comm::transports)));
   app.add_option("--ranks", o.ranks, "Ranks of the threads transport")->check(CLI::PositiveNumber);
   app.add_option("--codec", o.codec, "How a ring encodes gradients")
-      ->check(CLI::IsMember({"none", "bf16", "f16", "int8", "topk", "powersgd"}));
-  app.add_option("--codec-fraction", o.codec_fraction, "Of the gradients that topk keeps")
+      ->check(CLI::IsMember(names_of(convoy::comm::codecs)));
+  app.add_option("--codec-fraction", o.topk.fraction, "Of the gradients that topk keeps")
       ->check(CLI::Range(1e-6, 1.0));
-  app.add_option("--codec-rank", o.codec_rank, "Columns of the factors of powersgd")
+  app.add_option("--codec-rank", o.powersgd.rank, "Columns of the factors of powersgd")
       ->check(CLI::PositiveNumber);
   app.add_option("--codec-warmup", o.codec_warm_up,
                  "First steps whose gradients topk and powersgd send as they are")
@@ -67,6 +113,8 @@ bool parse(int argc, char** argv, const std::string& program, const Choices& cho
   app.add_option("--timeline", o.timeline, "Write a Chrome trace of all ranks to this file");
   app.add_option("--log-every", o.log_every, "Steps between throughput lines")->check(CLI::PositiveNumber);
   app.add_flag("--quiet", o.quiet, "Print nothing but errors");
+  app.footer(table_of("--comm", convoy::comm::policies) + table_of("--codec", convoy::comm::codecs) +
+             table_of("--transport", convoy::comm::transports));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

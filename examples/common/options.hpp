@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include <convoy/comm/registry.hpp>
 
 namespace examples {
 
@@ -13,15 +16,15 @@ struct Options {
   std::string transport;  ///< empty: mpi under mpirun or srun, threads otherwise
   int ranks = 1;          ///< threads that act as ranks
   std::string codec = "none";
-  double codec_fraction = 0.01;
-  int codec_rank = 4;
-  std::int64_t codec_warm_up = 50;
-  int servers = 1;                  ///< parameter servers
-  std::string placement = "among";  ///< the workers, or beside them
-  int staleness = 4;                ///< steps that a rank of ps-stale may be ahead
-  bool background = false;          ///< a thread of its own goes on with the exchange during backward
-  bool weighted = false;            ///< ranks take shares of a batch that go by their measured speed
-  std::vector<double> weights;      ///< ranks take shares of a batch in proportion to these
+  convoy::comm::codec::TopK topk{};
+  convoy::comm::codec::PowerSgd powersgd{};
+  std::optional<std::int64_t> codec_warm_up;  ///< of topk and powersgd
+  int servers = 1;                            ///< parameter servers
+  std::string placement = "among";            ///< the workers, or beside them
+  int staleness = 4;                          ///< steps that a rank of ps-stale may be ahead
+  bool background = false;      ///< a thread of its own goes on with the exchange during backward
+  bool weighted = false;        ///< ranks take shares of a batch that go by their measured speed
+  std::vector<double> weights;  ///< ranks take shares of a batch in proportion to these
   std::string device = "cpu";
   std::string precision = "f32";
   int threads = 0;  ///< of one rank; 0: the processors this process may use, shared among its ranks
@@ -51,9 +54,12 @@ struct Options {
 
 /// What of a trainer is compiled in, and so can be chosen.
 struct Choices {
-  std::vector<std::string> models, policies, optimizers;
+  std::vector<std::string> models, optimizers;
   std::vector<int> image_sizes;
 };
+
+/// What the options say about the exchange, beside the deadline.
+convoy::comm::Choice choice_of(const Options& options);
 
 /// Parses the command line; on `--help` or an error, prints one and returns false with the exit code in
 /// `code`.

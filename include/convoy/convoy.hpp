@@ -3,7 +3,7 @@
 #pragma once
 
 #include <convoy/comm/comm.hpp>
-#include <convoy/comm/policy/any.hpp>
+#include <convoy/comm/registry.hpp>
 #include <convoy/data/data.hpp>
 #include <convoy/exec/reference/reference.hpp>
 #include <convoy/graph/dynamic.hpp>

@@ -1,7 +1,7 @@
 // EXPECT: the mean of i32 is not defined; use sum, min or max, or reduce f32 or f64
 #include <vector>
 
-#include <convoy/comm/policy/any.hpp>
+#include <convoy/comm/registry.hpp>
 
 using namespace convoy;
 

@@ -9,7 +9,7 @@
 
 #include "../comm_schedule_oracle.hpp"
 #include "../comm_step.hpp"
-#include <convoy/comm/policy/any.hpp>
+#include <convoy/comm/registry.hpp>
 #include <convoy/comm/schedule/price.hpp>
 #include <convoy/comm/transport/mpi.hpp>
 

@@ -11,9 +11,9 @@
 #include <doctest/doctest.h>
 
 #include "../comm_step.hpp"
-#include <convoy/comm/policy/any.hpp>
 #include <convoy/comm/policy/halves.hpp>
 #include <convoy/comm/policy/hierarchical_mpi.hpp>
+#include <convoy/comm/registry.hpp>
 
 using namespace convoy;
 using transport::Shm;

@@ -2,7 +2,7 @@
 // of one optimizer over the ring.
 #pragma once
 
-#include <convoy/comm/policy/any.hpp>
+#include <convoy/comm/registry.hpp>
 #include <convoy/core/compiled.hpp>
 #include <convoy/exec/host/host.hpp>
 #include <convoy/optim/any.hpp>

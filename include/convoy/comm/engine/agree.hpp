@@ -112,8 +112,8 @@ CONVOY_FUNCTION Fingerprint fields_of(const Fingerprint& caller, const Layout& l
                                       std::string_view policy) {
   Fingerprint all = caller;
   all.add("comm", policy);
-  all.add("comm segment bytes", options.segment_bytes);
-  all.add("comm window", options.window);
+  all.add("comm", options);
+  all.add("element", name_of(dtype_of<float>));
   all.add("gradients", layout.gradients.size());
   all.add("parameters", layout.parameters.size());
   add_buckets(all, layout);

@@ -1,4 +1,4 @@
-// Options of an exchange, and a schedule made ready for its execution by one rank.
+// A schedule made ready for its execution by one rank.
 #pragma once
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include <convoy/comm/options.hpp>
 #include <convoy/comm/schedule/direct.hpp>
 #include <convoy/comm/schedule/price.hpp>
 #include <convoy/comm/schedule/schedule.hpp>
@@ -14,24 +15,6 @@
 #include <convoy/core/compiled.hpp>
 
 namespace convoy::comm {
-
-/// How an exchange is carried out. The same on all ranks, except the deadline.
-struct Options {
-  Seconds deadline{60};              ///< for every wait, from the last progress
-  std::size_t segment_bytes = 0;     ///< how long the messages of a long block are; 0: as suits the transport
-  int window = 0;                    ///< segments under way at a time between two ranks; 0: likewise
-  schedule::CostModel cost{};        ///< what Auto reckons with on rank 0; all zero: measured
-  std::string_view codec = "none";   ///< of a ring: none, bf16, f16, int8, topk or powersgd
-  double codec_fraction = 0.01;      ///< of the gradients that topk keeps
-  int codec_rank = 4;                ///< columns of powersgd's factors
-  std::int64_t codec_warm_up = 50;   ///< first steps that topk and powersgd send as they are
-  int servers = 1;                   ///< of a parameter server chosen by name
-  bool servers_beside = false;       ///< on ranks of their own, the last, rather than among the workers
-  int staleness = 4;                 ///< of "ps-stale", in steps
-  bool background = false;           ///< `make`: a thread goes on with buckets while the rank computes
-  bool weighted = false;             ///< `make`: workers take shares of a batch that go by their speed
-  std::vector<double> weights = {};  ///< `make`: they take shares in proportion to these
-};
 
 /// Into how many segments each block is cut. A block of no more segments than may be under way at a time is
 /// not: there is nothing to pipeline, and one long message is cheaper than several.

@@ -292,10 +292,9 @@ void Served<T>::open(const Fingerprint& fingerprint, const Layout& layout) {
   const std::size_t segment = everyone_->options().segment_bytes * (T::in_place ? 16 : 1);
   Fingerprint all = fingerprint;
   all.add("comm", policy());
-  all.add("comm servers", service_.servers);
-  all.add("comm placement", service_.placement == Placement::among ? "among" : "beside");
-  all.add("comm staleness", service_.consistency.sync ? -1 : service_.consistency.bound);
-  all.add("comm segment bytes", segment);
+  all.add("comm", service_);
+  all.add("comm", everyone_->options());
+  all.add("element", name_of(dtype_of<float>));
   all.add("gradients", layout.gradients.size());
   detail::add_buckets(all, layout);
   agree(*everyone_, all);

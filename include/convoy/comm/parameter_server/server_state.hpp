@@ -16,6 +16,11 @@ struct Consistency {
   static constexpr int unbounded = std::numeric_limits<int>::max();
   bool sync = true;
   int bound = 0;
+
+  static constexpr void fields(auto& self, auto&& field) {
+    field("sync", self.sync);
+    field("bound", self.bound);
+  }
 };
 
 namespace detail {

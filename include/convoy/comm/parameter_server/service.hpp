@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include <convoy/comm/comm.hpp>
@@ -20,11 +21,21 @@ enum class Placement : unsigned char {
   beside,  ///< the last `servers` ranks only serve
 };
 
+constexpr std::string_view name_of(Placement placement) {
+  return placement == Placement::among ? "among" : "beside";
+}
+
 /// How parameters are served.
 struct Service {
   Consistency consistency{};
   int servers = 1;
   Placement placement = Placement::among;
+
+  static constexpr void fields(auto& self, auto&& field) {
+    field("consistency", self.consistency);
+    field("servers", self.servers);
+    field("placement", self.placement);
+  }
 
   /// Throws ConfigError unless it can be had among so many ranks.
   void check(int ranks) const {

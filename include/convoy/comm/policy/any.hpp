@@ -12,22 +12,11 @@
 #include <utility>
 #include <vector>
 
-#include <convoy/comm/codec/half.hpp>
-#include <convoy/comm/codec/int8.hpp>
-#include <convoy/comm/codec/power_sgd.hpp>
-#include <convoy/comm/codec/top_k.hpp>
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/engine/kernel.hpp>
 #include <convoy/comm/operation.hpp>
-#include <convoy/comm/parameter_server/parameter_server.hpp>
-#include <convoy/comm/policy/all_reduce.hpp>
-#include <convoy/comm/policy/background.hpp>
-#include <convoy/comm/policy/compressed.hpp>
-#include <convoy/comm/policy/fitting.hpp>
-#include <convoy/comm/policy/halves.hpp>
 #include <convoy/comm/policy/none.hpp>
-#include <convoy/comm/policy/weighted.hpp>
-#include <convoy/core/compiled.hpp>
+#include <convoy/memory/host.hpp>
 
 namespace convoy::comm {
 
@@ -142,79 +131,5 @@ class Any {
 };
 
 static_assert(Comm<Any>);
-
-/// What a transport has beyond the policies that run on all; specialised where that is: `Native` in
-/// policy/native.hpp, `Hierarchical` in policy/hierarchical_mpi.hpp.
-template <class T>
-struct NativePolicy {};
-template <class T>
-struct HierarchicalPolicy {};
-
-/// The Comm called `policy` on a transport: "none", "ring", "halving-doubling", "tree", "auto", "sharded",
-/// "reproducible", "ps", "ps-async", "ps-stale" (with `servers` of the workers serving, or as many ranks
-/// beside them); "direct" where ranks see each other's memory; "hierarchical" and "native" over Mpi. Wrapped
-/// in Weighted and Background where the options ask for it. Throws ConfigError for an option that it would
-/// ignore.
-template <transport::Transport T>
-Any make(std::string_view policy, const T& where, const Options& options = {}) {
-  if (options.weighted && !options.weights.empty())
-    fail<ConfigError>("weighted measures the shares that weights give; choose one of them");
-  if (options.weighted || !options.weights.empty()) {
-    Options plain = options;
-    plain.weighted = false;
-    plain.weights.clear();
-    return Weighted<Any>({options.weights}, make(policy, where, plain));
-  }
-  if (options.background) {
-    Options plain = options;
-    plain.background = false;
-    detail::refuse_one_thread(where);
-    return Background<Any>(make(policy, where, plain));
-  }
-  detail::refuse_unused(policy, options);
-  if (policy == "none") {
-    if (where.size() > 1) fail<ConfigError>("comm \"none\" is for one rank, and there are ", where.size());
-    return None{};
-  }
-  if (policy == "ring" && options.codec != "none") {
-    if (options.codec == "bf16") return Compressed<Ring<T>, codec::Bf16>(where, options);
-    if (options.codec == "f16") return Compressed<Ring<T>, codec::F16>(where, options);
-    if (options.codec == "int8") return Compressed<Ring<T>, codec::Int8>(where, options);
-    if (options.codec == "topk")
-      return Compressed<Ring<T>, codec::TopK>(where, options,
-                                              {options.codec_fraction, options.codec_warm_up});
-    if (options.codec == "powersgd")
-      return Compressed<Ring<T>, codec::PowerSgd>(where, options,
-                                                  {options.codec_rank, options.codec_warm_up});
-    fail<ConfigError>("there is no codec \"", options.codec,
-                      "\"; choose none, bf16, f16, int8, topk or powersgd");
-  }
-  if (policy == "ring") return Ring<T>(where, options);
-  if (policy == "halving-doubling") return HalvingDoubling<T>(where, options);
-  if (policy == "tree") return Tree<T>(where, options);
-  if (policy == "auto") return Auto<T>(where, options);
-  if (policy == "sharded") return Sharded<Ring<T>>(where, options);
-  if (policy == "reproducible") return Reproducible<Ring<T>>(where, options);
-  const auto served = [&](const Consistency& consistency) {
-    const Placement placement = options.servers_beside ? Placement::beside : Placement::among;
-    return Served<T>(where, {consistency, options.servers, placement}, options);
-  };
-  if (policy == "ps") return served(Sync::consistency);
-  if (policy == "ps-async") return served(Async::consistency);
-  if (policy == "ps-stale") return served({false, options.staleness});
-  if constexpr (T::in_place)
-    if (policy == "direct") return Direct<T>(where, options);
-  if constexpr (requires { typename HierarchicalPolicy<T>::type; })
-    if (policy == "hierarchical") return typename HierarchicalPolicy<T>::type(where, options);
-  if constexpr (requires { typename NativePolicy<T>::type; })
-    if (policy == "native") return typename NativePolicy<T>::type(where, options);
-  fail<ConfigError>(
-      "there is no comm \"", policy, "\" over ", T::name,
-      "; choose none, ring, halving-doubling, tree, auto, sharded, reproducible, ps, ps-async, ps-stale, ",
-      T::in_place ? "direct (hierarchical and native are for mpi)"
-                  : "hierarchical or native (direct is for threads and shm)");
-}
-
-CONVOY_INSTANTIATE(Any make(std::string_view, const transport::Threads&, const Options&));
 
 }  // namespace convoy::comm

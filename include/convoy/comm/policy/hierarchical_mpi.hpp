@@ -3,9 +3,9 @@
 
 #include <vector>
 
-#include <convoy/comm/policy/any.hpp>
 #include <convoy/comm/policy/hierarchical.hpp>
 #include <convoy/comm/policy/native.hpp>
+#include <convoy/comm/registry.hpp>
 #include <convoy/comm/transport/mpi.hpp>
 #include <convoy/comm/transport/shm.hpp>
 
@@ -45,13 +45,13 @@ struct NodeOf<transport::Shm, transport::Mpi> {
 static_assert(Comm<Hierarchical<Direct<transport::Shm>, Ring<transport::Mpi>>>);
 
 template <>
-struct HierarchicalPolicy<transport::Mpi> {
+struct Offer<registry::Hierarchical, transport::Mpi> {
   using type = Hierarchical<Direct<transport::Shm>, Ring<transport::Mpi>>;
 };
 
 CONVOY_INSTANTIATE(class Engine<transport::Shm>);
 CONVOY_INSTANTIATE(void agree(Engine<transport::Shm>&, const Fingerprint&));
-CONVOY_INSTANTIATE(Any make(std::string_view, const transport::Mpi&, const Options&));
-CONVOY_INSTANTIATE(Any make(std::string_view, const transport::Shm&, const Options&));
+CONVOY_INSTANTIATE(Any make(std::string_view, const transport::Mpi&, const Options&, const Choice&));
+CONVOY_INSTANTIATE(Any make(std::string_view, const transport::Shm&, const Options&, const Choice&));
 
 }  // namespace convoy::comm

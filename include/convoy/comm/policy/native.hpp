@@ -13,7 +13,7 @@
 
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/engine/collectives.hpp>
-#include <convoy/comm/policy/any.hpp>
+#include <convoy/comm/registry.hpp>
 #include <convoy/comm/schedule/ring.hpp>
 #include <convoy/comm/transport/mpi.hpp>
 #include <convoy/comm/watchdog.hpp>
@@ -105,7 +105,7 @@ class Native : public Collectives<schedule::Ring, transport::Mpi> {
 static_assert(Comm<Native>);
 
 template <>
-struct NativePolicy<transport::Mpi> {
+struct Offer<registry::Native, transport::Mpi> {
   using type = Native;
 };
 

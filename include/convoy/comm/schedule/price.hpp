@@ -15,6 +15,12 @@ struct CostModel {
   double alpha = 0;  ///< seconds per message
   double beta = 0;   ///< seconds per byte sent; a rank's sends queue for its link
   double gamma = 0;  ///< seconds per byte combined
+
+  static constexpr void fields(auto& self, auto&& field) {
+    field("alpha", self.alpha);
+    field("beta", self.beta);
+    field("gamma", self.gamma);
+  }
 };
 
 struct Price {

@@ -1,0 +1,405 @@
+// The registry: every policy, codec and transport that can be chosen by name, each in one line. `make` reads
+// it, and so do the example trainers' `--help` and the sentences that refuse what does not fit.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <convoy/comm/codec/half.hpp>
+#include <convoy/comm/codec/int8.hpp>
+#include <convoy/comm/codec/power_sgd.hpp>
+#include <convoy/comm/codec/top_k.hpp>
+#include <convoy/comm/comm.hpp>
+#include <convoy/comm/options.hpp>
+#include <convoy/comm/parameter_server/parameter_server.hpp>
+#include <convoy/comm/policy/all_reduce.hpp>
+#include <convoy/comm/policy/any.hpp>
+#include <convoy/comm/policy/background.hpp>
+#include <convoy/comm/policy/compressed.hpp>
+#include <convoy/comm/policy/halves.hpp>
+#include <convoy/comm/policy/none.hpp>
+#include <convoy/comm/policy/weighted.hpp>
+#include <convoy/core/compiled.hpp>
+#include <convoy/core/error.hpp>
+#include <convoy/core/fields.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <algorithm>
+#include <span>
+#endif
+
+namespace convoy::comm {
+
+/// What the policies and codecs that are chosen by name take beside comm::Options. The wrappers may differ by
+/// rank only as far as a rank's own thread is concerned.
+struct Choice {
+  std::string_view codec = "none";   ///< how a ring encodes gradients
+  codec::TopK topk{};                ///< of the codec topk
+  codec::PowerSgd powersgd{};        ///< of the codec powersgd
+  int servers = 1;                   ///< how many ranks serve parameters
+  bool servers_beside = false;       ///< on ranks of their own, the last, rather than among the workers
+  int staleness = 4;                 ///< of ps-stale: steps that a worker may be ahead of the slowest
+  bool background = false;           ///< Background: a thread goes on with buckets while the rank computes
+  bool weighted = false;             ///< Weighted: workers take shares of a batch that go by their speed
+  std::vector<double> weights = {};  ///< Weighted: they take shares in proportion to these
+
+  static constexpr void fields(auto& self, auto&& field) {
+    field("codec", self.codec);
+    field("topk", self.topk);
+    field("powersgd", self.powersgd);
+    field("servers", self.servers);
+    field("servers_beside", self.servers_beside);
+    field("staleness", self.staleness);
+    field("background", self.background, convoy::fields::local);
+    field("weighted", self.weighted);
+    field("weights", self.weights);
+  }
+
+  /// The options of a codec.
+  template <codec::Codec C>
+  C of() const {
+    if constexpr (std::is_same_v<C, codec::TopK>)
+      return topk;
+    else if constexpr (std::is_same_v<C, codec::PowerSgd>)
+      return powersgd;
+    else
+      return {};
+  }
+};
+
+/// What can be chosen, as people read it.
+struct Entry {
+  std::string_view name;
+  std::string_view about;    ///< in a few words
+  std::string_view over;     ///< the transports that have it; empty: all
+  std::string_view options;  ///< fields of Options and Choice that it uses, beside the deadline, by a space
+};
+
+/// What a transport alone has, where `Line` asks for it; specialised where that is: `type` is the policy.
+template <class Line, class T>
+struct Offer {};
+
+/// One line for each policy: `entry`; `over<T>`, whether transport `T` has it; `make`, which constructs it.
+namespace registry {
+
+/// Lines of policies that take comm::Options and nothing else.
+template <template <class> class Policy>
+struct Plain {
+  template <class T>
+  static constexpr bool over = true;
+  template <class T>
+  static Policy<T> make(const T& where, const Options& options, const Choice&) {
+    return Policy<T>(where, options);
+  }
+};
+/// Lines of policies that a transport offers.
+template <class Line>
+struct Offered {
+  template <class T>
+  static constexpr bool over = requires {
+    typename Offer<Line, T>::type;
+  };
+  template <class T>
+  static auto make(const T& where, const Options& options, const Choice&) {
+    return typename Offer<Line, T>::type(where, options);
+  }
+};
+/// Lines of parameter servers.
+struct Serving {
+  template <class T>
+  static constexpr bool over = true;
+
+ protected:
+  template <class T>
+  static Served<T> served(const T& where, const Consistency& consistency, const Options& options,
+                          const Choice& choice) {
+    return {where,
+            {consistency, choice.servers, choice.servers_beside ? Placement::beside : Placement::among},
+            options};
+  }
+};
+
+template <codec::Codec... C>
+struct CodecList {};
+using Codecs = CodecList<codec::Bf16, codec::F16, codec::Int8, codec::TopK, codec::PowerSgd>;
+
+struct None {
+  static constexpr Entry entry{"none", "one rank, which exchanges with nobody", "", ""};
+  template <class T>
+  static constexpr bool over = true;
+  template <class T>
+  static comm::None make(const T& where, const Options&, const Choice&) {
+    if (where.size() > 1) fail<ConfigError>("comm \"none\" is for one rank, and there are ", where.size());
+    return {};
+  }
+};
+
+struct Ring {
+  static constexpr Entry entry{"ring", "all-reduce with the fewest bytes", "", "segment_bytes window codec"};
+  template <class T>
+  static constexpr bool over = true;
+  template <class T>
+  static Any make(const T& where, const Options& options, const Choice& choice) {
+    if (choice.codec == "none") return comm::Ring<T>(where, options);
+    return encoded(Codecs{}, where, options, choice);
+  }
+
+ private:
+  template <class T, codec::Codec... C>
+  static Any encoded(CodecList<C...>, const T& where, const Options& options, const Choice& choice) {
+    std::optional<Any> any;
+    const auto is = [&]<class One>(std::type_identity<One>) {
+      if (choice.codec == One::name)
+        any.emplace(Compressed<comm::Ring<T>, One>(where, options, choice.of<One>()));
+    };
+    (is(std::type_identity<C>{}), ...);
+    if (any) return std::move(*any);
+    std::string names = "none";
+    ((names += names.empty() ? "" : ", ", names += C::name), ...);
+    fail<ConfigError>("there is no codec \"", choice.codec, "\"; choose one of ", names);
+  }
+};
+
+struct HalvingDoubling : Plain<comm::HalvingDoubling> {
+  static constexpr Entry entry{"halving-doubling", "all-reduce in few messages, best for powers of two", "",
+                               "segment_bytes window"};
+};
+struct Tree : Plain<comm::Tree> {
+  static constexpr Entry entry{"tree", "all-reduce in few messages, for any number of ranks", "",
+                               "segment_bytes window"};
+};
+struct Auto : Plain<comm::Auto> {
+  static constexpr Entry entry{"auto", "the all-reduce that is cheapest at each size", "",
+                               "segment_bytes window cost"};
+};
+struct Sharded {
+  static constexpr Entry entry{"sharded", "each rank updates its own part; optimizer state divided by ranks",
+                               "", "segment_bytes window"};
+  template <class T>
+  static constexpr bool over = true;
+  template <class T>
+  static auto make(const T& where, const Options& options, const Choice&) {
+    return comm::Sharded<comm::Ring<T>>(where, options);
+  }
+};
+struct Reproducible {
+  static constexpr Entry entry{"reproducible", "the same bits for every algorithm, bucket size and transport",
+                               "", "segment_bytes window"};
+  template <class T>
+  static constexpr bool over = true;
+  template <class T>
+  static auto make(const T& where, const Options& options, const Choice&) {
+    return comm::Reproducible<comm::Ring<T>>(where, options);
+  }
+};
+struct Ps : Serving {
+  static constexpr Entry entry{"ps", "servers update with the sum of all workers' gradients", "",
+                               "segment_bytes window servers servers_beside"};
+  template <class T>
+  static auto make(const T& where, const Options& options, const Choice& choice) {
+    return served(where, Sync::consistency, options, choice);
+  }
+};
+struct PsAsync : Serving {
+  static constexpr Entry entry{"ps-async", "servers update with each worker's gradients as they come", "",
+                               "segment_bytes window servers servers_beside"};
+  template <class T>
+  static auto make(const T& where, const Options& options, const Choice& choice) {
+    return served(where, Async::consistency, options, choice);
+  }
+};
+struct PsStale : Serving {
+  static constexpr Entry entry{"ps-stale", "as ps-async, and no worker gets too far ahead", "",
+                               "segment_bytes window servers servers_beside staleness"};
+  template <class T>
+  static auto make(const T& where, const Options& options, const Choice& choice) {
+    return served(where, {false, choice.staleness}, options, choice);
+  }
+};
+struct Direct {
+  static constexpr Entry entry{"direct", "all-reduce in shared memory", "threads and shm",
+                               "segment_bytes window"};
+  template <class T>
+  static constexpr bool over = T::in_place;
+  template <class T>
+  static auto make(const T& where, const Options& options, const Choice&) {
+    return comm::Direct<T>(where, options);
+  }
+};
+struct Hierarchical : Offered<Hierarchical> {
+  static constexpr Entry entry{"hierarchical", "shared memory inside nodes, a ring of messages between them",
+                               "mpi", "segment_bytes window"};
+};
+struct Native : Offered<Native> {
+  static constexpr Entry entry{"native", "MPI_Allreduce", "mpi", "segment_bytes window"};
+};
+
+template <class... Line>
+struct PolicyList {
+  static constexpr std::array<Entry, sizeof...(Line)> entries{Line::entry...};
+};
+using Policies = PolicyList<None, Ring, HalvingDoubling, Tree, Direct, Auto, Sharded, Reproducible, Ps,
+                            PsAsync, PsStale, Hierarchical, Native>;
+
+template <codec::Codec... C>
+constexpr std::array<Entry, sizeof...(C) + 1> entries_of(CodecList<C...>) {
+  return {Entry{"none", "f32 as it is", "", ""}, Entry{C::name, C::about, "", ""}...};
+}
+
+}  // namespace registry
+
+/// What `make` knows, for people to choose from.
+inline constexpr auto& policies = registry::Policies::entries;
+inline constexpr auto codecs = registry::entries_of(registry::Codecs{});
+inline constexpr std::array<Entry, 3> transports{{
+    {"mpi", "processes anywhere, by MPI messages", "", ""},
+    {"shm", "processes of one node, in shared memory", "", ""},
+    {"threads", "ranks as threads of one process", "", ""},
+}};
+
+namespace detail {
+
+template <class T, class... Line>
+constexpr std::array<bool, sizeof...(Line)> offered_by(registry::PolicyList<Line...>) {
+  return {Line::template over<T>...};
+}
+
+/// Throws ConfigError for an option that the comm called `policy`, or its codec, would ignore: whoever gave
+/// the option expects something of it. A deadline goes with all: where nobody waits it is kept.
+void refuse_unused(std::string_view policy, const Options& options, const Choice& choice);
+/// Says that the transport has no such policy; `offered[i]` tells whether it has `policies[i]`.
+[[noreturn]] void no_such(std::string_view policy, std::string_view transport,
+                          const std::array<bool, policies.size()>& offered);
+
+#if CONVOY_DEFINITIONS
+// "a, b and c"
+CONVOY_FUNCTION std::string listing(const std::vector<std::string_view>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    text.append(i == 0 ? "" : i + 1 < names.size() ? ", " : " and ").append(names[i]);
+  return text;
+}
+
+// The words of a text that are separated by spaces.
+CONVOY_FUNCTION bool has_word(std::string_view text, std::string_view word) {
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(' ', at), text.size());
+    if (text.substr(at, end - at) == word) return true;
+    at = end + 1;
+  }
+  return false;
+}
+
+CONVOY_FUNCTION void refuse_unused(std::string_view policy, const Options& options, const Choice& choice) {
+  const auto entry =
+      std::find_if(policies.begin(), policies.end(), [&](const Entry& e) { return e.name == policy; });
+  if (entry == policies.end()) return;  // there is worse
+  struct Given {
+    std::string name, text;
+  };
+  const auto texts = [](const Choice& its, const Options& common) {
+    std::vector<Given> all;
+    const auto note = [&](std::string_view name, const std::string& text, bool) {
+      all.push_back({std::string(name), text});
+    };
+    fields::for_each_text("", its, note);
+    fields::for_each_text("", common, note);
+    return all;
+  };
+  const std::vector<Given> given = texts(choice, options), unsaid = texts({}, {});
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const std::string_view name = given[i].name, group = name.substr(0, name.find('.'));
+    if (given[i].text == unsaid[i].text || name == "deadline") continue;
+    const bool of_codec =
+        std::any_of(codecs.begin(), codecs.end(), [&](const Entry& c) { return c.name == group; });
+    if (of_codec) {
+      if (choice.codec != group)
+        fail<ConfigError>("codec \"", choice.codec, "\" does not use ", name, ", which goes with ", group);
+      continue;
+    }
+    if (has_word(entry->options, group)) continue;
+    std::vector<std::string_view> users, others;
+    for (const Entry& e : policies) (has_word(e.options, group) ? users : others).push_back(e.name);
+    fail<ConfigError>("comm \"", policy, "\" does not use ", group, ", which goes with ",
+                      users.size() > others.size() ? "all but " + listing(others) : listing(users));
+  }
+}
+
+CONVOY_FUNCTION void no_such(std::string_view policy, std::string_view transport,
+                             const std::array<bool, policies.size()>& offered) {
+  std::vector<std::string_view> here, words;
+  for (std::size_t i = 0; i < policies.size(); ++i) {
+    if (offered[i])
+      here.push_back(policies[i].name);
+    else if (std::find(words.begin(), words.end(), policies[i].over) == words.end())
+      words.push_back(policies[i].over);
+  }
+  std::string elsewhere;
+  for (const std::string_view where : words) {
+    std::vector<std::string_view> there;
+    for (std::size_t i = 0; i < policies.size(); ++i)
+      if (!offered[i] && policies[i].over == where) there.push_back(policies[i].name);
+    elsewhere += concat(elsewhere.empty() ? " (" : "; ", listing(there), there.size() > 1 ? " are" : " is",
+                        " for ", where);
+  }
+  fail<ConfigError>("there is no comm \"", policy, "\" over ", transport, "; choose ", listing(here),
+                    elsewhere, elsewhere.empty() ? "" : ")");
+}
+#endif
+
+template <transport::Transport T, class... Line>
+Any make_listed(registry::PolicyList<Line...>, std::string_view policy, const T& where,
+                const Options& options, const Choice& choice) {
+  std::optional<Any> any;
+  const auto is = [&]<class One>(std::type_identity<One>) {
+    if constexpr (One::template over<T>)
+      if (policy == One::entry.name) any.emplace(One::make(where, options, choice));
+  };
+  (is(std::type_identity<Line>{}), ...);
+  if (!any) no_such(policy, T::name, offered_by<T>(registry::Policies{}));
+  return std::move(*any);
+}
+
+}  // namespace detail
+
+/// Whether a transport has the policy of that name.
+template <transport::Transport T>
+constexpr bool offers(std::string_view policy) {
+  constexpr auto offered = detail::offered_by<T>(registry::Policies{});
+  for (std::size_t i = 0; i < offered.size(); ++i)
+    if (offered[i] && policies[i].name == policy) return true;
+  return false;
+}
+
+/// The Comm called `policy` on a transport, wrapped in Weighted and Background where the choice asks for it;
+/// `policies` and `codecs` list the names. Throws ConfigError for an option that it would ignore, and for a
+/// name that the transport does not have.
+template <transport::Transport T>
+Any make(std::string_view policy, const T& where, const Options& options = {}, const Choice& choice = {}) {
+  if (choice.weighted && !choice.weights.empty())
+    fail<ConfigError>("weighted measures the shares that weights give; choose one of them");
+  Choice plain = choice;
+  if (choice.weighted || !choice.weights.empty()) {
+    plain.weighted = false;
+    plain.weights.clear();
+    return Weighted<Any>({choice.weights}, make(policy, where, options, plain));
+  }
+  if (choice.background) {
+    plain.background = false;
+    detail::refuse_one_thread(where);
+    return Background<Any>(make(policy, where, options, plain));
+  }
+  detail::refuse_unused(policy, options, choice);
+  return detail::make_listed(registry::Policies{}, policy, where, options, choice);
+}
+
+CONVOY_INSTANTIATE(Any make(std::string_view, const transport::Threads&, const Options&, const Choice&));
+
+}  // namespace convoy::comm
