@@ -178,7 +178,7 @@ TEST_CASE("Auto measures what it was not told, and trains") {
   }
   std::atomic<int> right{0};
   Threads::World(2).run([&](Threads endpoint) {
-    comm::Engine<Threads> engine(endpoint, small);
+    comm::Engine engine(endpoint, small);
     const schedule::CostModel model = comm::measure(engine);
     right += model.alpha > 0 && model.beta > 0 && model.gamma > 0;
   });

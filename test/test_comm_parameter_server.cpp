@@ -40,7 +40,7 @@ Trained run(int ranks, const comm::Service& service, std::int64_t count) {
   std::atomic<std::int64_t> updated{0};
   std::atomic<bool> in_time{true};
   Threads::World(ranks).run([&](Threads endpoint) {
-    comm::Served<Threads> exchange(endpoint, service, options);
+    comm::Served exchange(endpoint, service, options);
     Buffer<float> gradients(static_cast<std::size_t>(count)), parameters(static_cast<std::size_t>(count));
     const auto cuts = oracle::buckets(count);
     exchange.open(comm::Fingerprint().add("model", "none"), {gradients, parameters, cuts});
@@ -153,7 +153,7 @@ TEST_CASE("a worker or server that fails or stays away is named on all the other
     const std::int64_t count = 1'000;
     const auto all = [&](Threads endpoint) {
       // Whom everyone waits for is found within a fifth of it, in which every rank must get a processor.
-      comm::Served<Threads> exchange(endpoint, {{}, 1, c.placement},
+      comm::Served exchange(endpoint, {{}, 1, c.placement},
                                      {.deadline = Seconds(c.fails ? 20 : 2.5)});
       const auto n = static_cast<std::size_t>(count);
       Buffer<float> gradients(n, exchange.memory()), parameters(n, exchange.memory());
@@ -207,7 +207,7 @@ TEST_CASE("a server whose update fails tells the others at once, whatever it thr
   std::atomic<bool> told{false};
   std::string said, again;
   Threads::World(2).run([&](Threads endpoint) {
-    comm::Served<Threads> exchange(endpoint, {{}, 1, comm::Placement::beside}, options);
+    comm::Served exchange(endpoint, {{}, 1, comm::Placement::beside}, options);
     std::vector<float> gradients(40), parameters(40);
     const std::vector<Range> cuts{{0, 40}};
     exchange.open({}, {gradients, parameters, cuts});
@@ -256,7 +256,7 @@ TEST_CASE("with sync, workers that make different numbers of steps are told who 
   for (const int hurried : {0, 1}) {
     std::atomic<int> named{0};
     const auto all = [&](Threads endpoint) {
-      comm::Served<Threads> exchange(endpoint, {}, {.deadline = Seconds(20)});
+      comm::Served exchange(endpoint, {}, {.deadline = Seconds(20)});
       Buffer<float> gradients(1000, exchange.memory()), parameters(1000, exchange.memory());
       const std::vector<Range> cuts{{0, 400}, {400, 1000}};
       exchange.open({}, {gradients, parameters, cuts});
@@ -281,7 +281,7 @@ TEST_CASE("a worker that fails while its gradients are read takes them with it")
     for (int round = 0; round < 10; ++round) {
       std::atomic<int> named{0};
       const auto all = [&](Threads endpoint) {
-        comm::Served<Threads> exchange(endpoint, {c, 2}, {.deadline = Seconds(20), .segment_bytes = 256});
+        comm::Served exchange(endpoint, {c, 2}, {.deadline = Seconds(20), .segment_bytes = 256});
         Buffer<float> gradients(50'000, exchange.memory()), parameters(50'000, exchange.memory());
         const std::vector<Range> cuts{{0, 20'000}, {20'000, 50'000}};
         exchange.open({}, {gradients, parameters, cuts});
@@ -370,9 +370,9 @@ TEST_CASE("a shard travels in parts that cover each bucket once, in order, none 
 }
 
 TEST_CASE("what cannot be served is refused") {
-  CHECK_THROWS_WITH_AS(comm::Served<Threads>(Threads{}, {{}, 2}),
+  CHECK_THROWS_WITH_AS(comm::Served(Threads{}, {{}, 2}),
                        "a parameter server needs 1 to 1 servers in a world of 1, not 2", ConfigError);
-  CHECK_THROWS_AS(comm::Served<Threads>(Threads{}, {{false, -1}, 1}), ConfigError);
+  CHECK_THROWS_AS(comm::Served(Threads{}, {{false, -1}, 1}), ConfigError);
 }
 
 TEST_CASE("Trainer trains with the optimizer on the servers") {

@@ -32,7 +32,7 @@ TEST_CASE_TEMPLATE("an algorithm over mpi gives the bits, messages and bytes of 
   for (std::int64_t count : {0, 1, 17, 100, 4099, 20'000}) {
     CAPTURE(count);
     const int segments = comm::segments_for(count, 4, S{}.blocks(ranks), small);
-    const S schedule = comm::segmented(S{}, segments, small.window);
+    const S schedule = schedule::segmented(S{}, segments, small.window);
     const auto expected = oracle::executed<f32>(schedule, ranks, count, 5, comm::Op::mean);
     auto values = oracle::input<f32>(rank, count, 5);
     const auto before = exchange.traffic();

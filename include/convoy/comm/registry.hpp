@@ -118,7 +118,7 @@ struct Serving {
 
  protected:
   template <class T>
-  static Served<T> served(const T& where, const Consistency& consistency, const Options& options,
+  static Served served(const T& where, const Consistency& consistency, const Options& options,
                           const Choice& choice) {
     return {where,
             {consistency, choice.servers, choice.servers_beside ? Placement::beside : Placement::among},

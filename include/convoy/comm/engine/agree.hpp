@@ -14,6 +14,7 @@
 #include <convoy/comm/fingerprint.hpp>
 #include <convoy/comm/schedule/broadcast.hpp>
 #include <convoy/comm/schedule/ring.hpp>
+#include <convoy/comm/schedule/view.hpp>
 #include <convoy/core/compiled.hpp>
 #include <convoy/core/error.hpp>
 
@@ -21,25 +22,10 @@ namespace convoy::comm {
 
 namespace detail {
 
-// In one message each, whatever the options: these may be what differs.
-template <class T>
-void broadcast_bytes(Engine<T>& engine, void* data, std::size_t bytes, int root, int segments = 1) {
-  const auto& program = engine.program(segments, root, [&] { return schedule::Broadcast{segments, root}; });
-  engine.run(program, data, static_cast<std::int64_t>(bytes), Reduction{});
-}
-
-template <class T>
-i32 smallest(Engine<T>& engine, i32 value) {
-  const auto& program = engine.program(1, 0, [] { return schedule::Ring{1}; });
-  // One number needs no vectors.
-  constexpr Reduction minimum{[](void* into, const void* from, std::int64_t, double) {
-                                auto& least = *static_cast<i32*>(into);
-                                least = std::min(least, *static_cast<const i32*>(from));
-                              },
-                              DType::i32, Op::min};
-  engine.run(program, &value, 1, minimum);
-  return value;
-}
+/// In one message each, whatever the options: these may be what differs.
+void broadcast_bytes(Engine& engine, void* data, std::size_t bytes, int root, int segments = 1);
+/// The least of the ranks' values.
+i32 smallest(Engine& engine, i32 value);
 
 struct Difference {
   enum Kind : std::int32_t { none, value, missing, extra };
@@ -59,6 +45,23 @@ Fingerprint fields_of(const Fingerprint& caller, const Layout& layout, const Opt
                       std::string_view policy);
 
 #if CONVOY_DEFINITIONS
+CONVOY_FUNCTION void broadcast_bytes(Engine& engine, void* data, std::size_t bytes, int root, int segments) {
+  const schedule::Broadcast broadcast{segments, root};
+  engine.run(engine.program(schedule::View(broadcast), segments, root), data,
+             static_cast<std::int64_t>(bytes), Reduction{});
+}
+
+CONVOY_FUNCTION i32 smallest(Engine& engine, i32 value) {
+  // One number needs no vectors.
+  constexpr Reduction minimum{[](void* into, const void* from, std::int64_t, double) {
+                                auto& least = *static_cast<i32*>(into);
+                                least = std::min(least, *static_cast<const i32*>(from));
+                              },
+                              DType::i32, Op::min};
+  engine.run(engine.program(schedule::View::of<schedule::Ring>()), &value, 1, minimum);
+  return value;
+}
+
 CONVOY_FUNCTION Difference compare(const std::vector<Fingerprint::Field>& root,
                                    const std::vector<Fingerprint::Field>& mine) {
   for (std::size_t i = 0; i < root.size() || i < mine.size(); ++i) {
@@ -124,8 +127,10 @@ CONVOY_FUNCTION Fingerprint fields_of(const Fingerprint& caller, const Layout& l
 }  // namespace detail
 
 /// Throws ConfigError on every rank, with the same sentence, unless all ranks give the same fingerprint.
-template <class T>
-void agree(Engine<T>& engine, const Fingerprint& fingerprint) {
+void agree(Engine& engine, const Fingerprint& fingerprint);
+
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION void agree(Engine& engine, const Fingerprint& fingerprint) {
   if (engine.size() == 1) return;
   const std::vector<Fingerprint::Field>& mine = fingerprint.fields();
   std::int64_t count = static_cast<std::int64_t>(mine.size());
@@ -142,5 +147,6 @@ void agree(Engine<T>& engine, const Fingerprint& fingerprint) {
   detail::broadcast_bytes(engine, &difference, sizeof difference, culprit);
   detail::disagree(culprit, difference);
 }
+#endif
 
 }  // namespace convoy::comm

@@ -1,21 +1,55 @@
 // Which algorithm for which size: rank 0 decides by price and tells the others, once per size.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
-#include <convoy/comm/engine/agree.hpp>
 #include <convoy/comm/engine/engine.hpp>
+#include <convoy/comm/schedule/price.hpp>
+#include <convoy/comm/schedule/view.hpp>
+#include <convoy/core/compiled.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <algorithm>
+#include <chrono>
+#include <string_view>
+
+#include <convoy/comm/engine/agree.hpp>
 #include <convoy/comm/engine/kernel.hpp>
 #include <convoy/comm/schedule/auto.hpp>
 #include <convoy/core/clock.hpp>
 #include <convoy/memory/buffer.hpp>
+#endif
 
 namespace convoy::comm {
 
+/// Measures a transport between rank 0 and rank 1 with messages of 64 bytes and 1 MiB, and the sum of floats;
+/// all ranks call it, and rank 0's result counts.
+schedule::CostModel measure(Engine& engine);
+
+namespace detail {
+
+/// The choices made so far among the schedules of one that has choices.
+class Chooser {
+ public:
+  /// Which one is for `count` elements of `element` bytes. All ranks call it.
+  int operator()(Engine& engine, const schedule::View& schedules, std::int64_t count, std::size_t element);
+
+ private:
+  struct Made {
+    std::int64_t count;
+    std::size_t element;
+    int choice;
+  };
+  std::vector<Made> made_;
+  schedule::CostModel model_;
+  bool known_ = false;
+};
+
+}  // namespace detail
+
+#if CONVOY_DEFINITIONS
 namespace detail {
 
 // Rank 0's buffer goes to rank 1 and comes back.
@@ -36,8 +70,7 @@ struct Echo {
 };
 
 // The shortest of so many times: what others do on the machine only makes it longer.
-template <class F>
-double shortest(int times, F&& f) {
+CONVOY_FUNCTION double shortest(int times, Call<void()> f) {
   double least = 0;
   for (int i = 0; i <= times; ++i) {
     const auto begin = Clock::now();
@@ -50,13 +83,10 @@ double shortest(int times, F&& f) {
 
 }  // namespace detail
 
-/// Measures a transport between rank 0 and rank 1 with messages of 64 bytes and 1 MiB, and the sum of floats;
-/// all ranks call it, and rank 0's result counts.
-template <class T>
-schedule::CostModel measure(Engine<T>& engine) {
+CONVOY_FUNCTION schedule::CostModel measure(Engine& engine) {
   constexpr std::int64_t few = 64, many = 1 << 20;
   Buffer<std::byte> here(many), there(many);
-  const auto& echo = engine.program(1, 0, [] { return detail::Echo{}; });
+  const auto& echo = engine.program(schedule::View::of<detail::Echo>());
   const auto one_way = [&](int times, std::int64_t bytes) {
     return detail::shortest(times, [&] { engine.run(echo, here.data(), bytes, Reduction{}); }) / 2;
   };
@@ -79,63 +109,33 @@ schedule::CostModel measure(Engine<T>& engine) {
 
 namespace detail {
 
-// The choices made so far.
-template <class A>
-class Chooser {
- public:
-  template <class T>
-  int operator()(Engine<T>& engine, std::int64_t count, std::size_t element) {
-    if (engine.size() == 1) return 0;
-    for (const Made& m : made_)
-      if (m.count == count && m.element == element) return m.choice;
-    if (!known_) {
-      // Whether to measure is rank 0's decision, too: the others may have been told otherwise.
-      const schedule::CostModel given = engine.options().cost;
-      std::int32_t measures = given.alpha == 0 && given.beta == 0 && given.gamma == 0;
-      broadcast_bytes(engine, &measures, sizeof measures, 0);
-      model_ = measures != 0 ? measure(engine) : given;
-      known_ = true;
-    }
-    std::int32_t choice = 0;
-    if (engine.rank() == 0)
-      choice = schedule::cheapest<A>(
-          engine.size(), count, static_cast<std::int64_t>(element), model_, engine.options().window,
-          [&](int blocks) { return segments_for(count, element, blocks, engine.options()); });
-    broadcast_bytes(engine, &choice, sizeof choice, 0);
-    if (choice < 0 || choice >= A::choices)
-      fail<ConfigError>("rank 0 chose algorithm ", choice, " where there are ", A::choices);
-    made_.push_back({count, element, choice});
-    return choice;
+CONVOY_FUNCTION int Chooser::operator()(Engine& engine, const schedule::View& schedules, std::int64_t count,
+                                        std::size_t element) {
+  if (engine.size() == 1) return 0;
+  for (const Made& m : made_)
+    if (m.count == count && m.element == element) return m.choice;
+  const Options& options = engine.options();
+  if (!known_) {
+    // Whether to measure is rank 0's decision, too: the others may have been told otherwise.
+    const schedule::CostModel given = options.cost;
+    std::int32_t measures = given.alpha == 0 && given.beta == 0 && given.gamma == 0;
+    broadcast_bytes(engine, &measures, sizeof measures, 0);
+    model_ = measures != 0 ? measure(engine) : given;
+    known_ = true;
   }
-
- private:
-  struct Made {
-    std::int64_t count;
-    std::size_t element;
-    int choice;
-  };
-  std::vector<Made> made_;
-  schedule::CostModel model_;
-  bool known_ = false;
-};
-
-struct NothingToChoose {};
-template <class S>
-inline constexpr bool chooses = requires {
-  S::choices;
-};
-template <class S>
-struct ChooserFor {
-  using type = NothingToChoose;
-};
-template <class S>
-requires chooses<S>
-struct ChooserFor<S> {
-  using type = Chooser<S>;
-};
-template <class S>
-using ChooserOf = typename ChooserFor<S>::type;
+  std::int32_t choice = 0;
+  if (engine.rank() == 0)
+    choice = schedule::cheapest(schedules, engine.size(), count, static_cast<std::int64_t>(element), model_,
+                                options.window,
+                                [&](int blocks) { return segments_for(count, element, blocks, options); });
+  broadcast_bytes(engine, &choice, sizeof choice, 0);
+  if (choice < 0 || choice >= schedules.choices())
+    fail<ConfigError>("rank 0 chose algorithm ", choice, " where there are ", schedules.choices());
+  made_.push_back({count, element, choice});
+  return choice;
+}
 
 }  // namespace detail
+#endif
 
 }  // namespace convoy::comm

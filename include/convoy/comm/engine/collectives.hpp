@@ -11,26 +11,22 @@
 
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/defaults.hpp>
-#include <convoy/comm/engine/agree.hpp>
 #include <convoy/comm/engine/choose.hpp>
 #include <convoy/comm/engine/engine.hpp>
+#include <convoy/comm/engine/kernel.hpp>
 #include <convoy/comm/operation.hpp>
 #include <convoy/comm/schedule/direct.hpp>
 #include <convoy/comm/schedule/ring.hpp>
+#include <convoy/comm/schedule/view.hpp>
+#include <convoy/comm/transport/any.hpp>
+#include <convoy/core/compiled.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <convoy/comm/engine/agree.hpp>
+#include <convoy/core/error.hpp>
+#endif
 
 namespace convoy::comm {
-
-/// A schedule with the number of segments and the window that the options ask for.
-template <schedule::Schedule S>
-constexpr S segmented(S s, int segments, int window) {
-  s.segments = segments;
-  if constexpr (requires { s.window; }) s.window = window;
-  return s;
-}
-
-/// What an algorithm is: a schedule of messages, or one over shared memory.
-template <class S>
-concept Schedulable = schedule::Schedule<S> || schedule::SharedSchedule<S>;
 
 /// An all-reduce that names its two halves, of messages or over shared memory.
 template <class S>
@@ -55,12 +51,23 @@ struct HalvesOf<schedule::Direct> {
 
 }  // namespace detail
 
-/// Rank, size, broadcast, reductions by schedule `S` and a barrier over transport `T`.
-template <Schedulable S, transport::Transport T>
-class Collectives : public Defaults<Collectives<S, T>> {
+/// The schedules of an algorithm.
+struct Schedules {
+  schedule::View all_reduce, reduce_scatter, all_gather;
+  bool eager = false;  ///< a few bytes that a caller waits for go by copies, where the transport makes them
+
+  template <schedule::Schedulable S>
+  static Schedules of() {
+    return {schedule::View::of<S>(), schedule::View::of<typename detail::HalvesOf<S>::ReduceScatter>(),
+            schedule::View::of<typename detail::HalvesOf<S>::AllGather>(), std::same_as<S, schedule::Direct>};
+  }
+};
+
+/// Rank, size, broadcast, reductions and a barrier by any schedules over any transport.
+class AnyCollectives : public Defaults<AnyCollectives> {
  public:
-  explicit Collectives(const T& where, const Options& options)
-      : engine_(std::make_unique<Engine<T>>(where, options)) {}
+  AnyCollectives(const transport::Any& where, const Schedules& schedules, const Options& options)
+      : engine_(std::make_unique<Engine>(where, options)), schedules_(schedules) {}
 
   int rank() const { return engine_->rank(); }
   int size() const { return engine_->size(); }
@@ -90,18 +97,20 @@ class Collectives : public Defaults<Collectives<S, T>> {
   /// and what the rest of its buffer holds is undefined.
   template <class E, OperationTag O>
   Range reduce_scatter(std::span<E> values, O op) {
-    const auto count = static_cast<std::int64_t>(values.size());
-    engine_->run(half<typename detail::HalvesOf<S>::ReduceScatter>(count, dtype_of<E>), values.data(), count,
-                 reduction<E>(op));
-    return own(count, dtype_of<E>);
+    return reduce_scatter(values.data(), static_cast<std::int64_t>(values.size()), reduction<E>(op));
+  }
+  Range reduce_scatter(void* values, std::int64_t count, const Reduction& reduction) {
+    engine_->run(cut(schedules_.reduce_scatter, size(), count, reduction.type), values, count, reduction);
+    return own(count, reduction.type);
   }
 
   /// Every rank ends with each rank's own block.
   template <class E>
   void all_gather(std::span<E> values) {
-    const auto count = static_cast<std::int64_t>(values.size());
-    engine_->run(half<typename detail::HalvesOf<S>::AllGather>(count, dtype_of<E>), values.data(), count,
-                 moved(dtype_of<E>));
+    all_gather(values.data(), static_cast<std::int64_t>(values.size()), dtype_of<E>);
+  }
+  void all_gather(void* values, std::int64_t count, DType type) {
+    engine_->run(cut(schedules_.all_gather, size(), count, type), values, count, moved(type));
   }
 
   /// Every rank ends with the root's values.
@@ -111,64 +120,80 @@ class Collectives : public Defaults<Collectives<S, T>> {
                   "convoy: only trivially copyable elements can be broadcast");
     broadcast(static_cast<void*>(values.data()), values.size_bytes(), root);
   }
-  void broadcast(void* data, std::size_t bytes, int root) {
-    if (root < 0 || root >= size())
-      fail<ConfigError>("broadcast from rank ", root, " in a world of ", size());
-    const int segments = segments_for(static_cast<std::int64_t>(bytes), 1, 1, engine_->options());
-    detail::broadcast_bytes(*engine_, data, bytes, root, segments);
-  }
+  void broadcast(void* data, std::size_t bytes, int root);
 
   /// Returns when all ranks have called it.
-  void barrier() { detail::smallest(*engine_, 0); }
+  void barrier();
 
-  void while_waiting(typename Engine<T>::Chore chore) { engine_->while_waiting(chore); }
+  void while_waiting(Engine::Chore chore) { engine_->while_waiting(chore); }
   void poll() { engine_->poll(); }
 
  protected:
+  /// The all-reduce of so many elements; where the schedule is one of several, the one that rank 0 chooses.
   const detail::Program& program_for(std::int64_t count, DType type);
   /// The same where the caller waits for the result, of which a little comes sooner by another way.
   const detail::Program& program_now(std::int64_t count, DType type) {
-    if constexpr (std::same_as<S, schedule::Direct> && requires { T::copy_bytes; })
-      if (static_cast<std::size_t>(count * (size() - 1)) * size_of(type) <= T::copy_bytes)
-        return half<schedule::Eager>(count, type);
-    return program_for(count, type);
+    const bool little =
+        schedules_.eager && engine_->transport().copy_bytes() > 0 &&
+        static_cast<std::size_t>(count * (size() - 1)) * size_of(type) <= engine_->transport().copy_bytes();
+    return little ? engine_->program(schedule::View::of<schedule::Eager>()) : program_for(count, type);
   }
 
-  /// A schedule other than S, cut as the options ask for.
-  template <Schedulable Half>
+  /// A schedule over a buffer of so many blocks, cut into segments as the options ask for.
+  const detail::Program& cut(const schedule::View& schedule, int blocks, std::int64_t count, DType type);
+  /// Of a block for each rank.
+  template <schedule::Schedulable S>
   const detail::Program& half(std::int64_t count, DType type) {
-    if constexpr (schedule::SharedSchedule<Half>) {
-      return engine_->program(1, 0, [] { return Half{}; });
-    } else {
-      const int segments = segments_for(count, size_of(type), size(), engine_->options());
-      return engine_->program(segments, 0,
-                              [&] { return segmented(Half{}, segments, engine_->options().window); });
-    }
+    return cut(schedule::View::of<S>(), size(), count, type);
   }
 
   // Compares the caller's fields, and those of the exchange itself. Throws ConfigError for buckets that do
   // not lie in the gradients, each apart from the others, and on all ranks for one that differs from rank 0.
-  void agree_on(const Fingerprint& fingerprint, const Layout& layout, std::string_view policy) {
-    detail::check(layout);
-    agree(*engine_, detail::fields_of(fingerprint, layout, engine_->options(), policy));
-  }
+  void agree_on(const Fingerprint& fingerprint, const Layout& layout, std::string_view policy);
 
-  std::unique_ptr<Engine<T>> engine_;
-  [[no_unique_address]] detail::ChooserOf<S> chooser_;
+  std::unique_ptr<Engine> engine_;
+  Schedules schedules_;
+  detail::Chooser chooser_;
 };
 
-template <Schedulable S, transport::Transport T>
-const detail::Program& Collectives<S, T>::program_for(std::int64_t count, DType type) {
-  const auto made = [&](auto s) -> const detail::Program& {
-    const int segments = segments_for(count, size_of(type), s.blocks(size()), engine_->options());
-    return engine_->program(segments, 0, [&] { return segmented(s, segments, engine_->options().window); });
-  };
-  if constexpr (schedule::SharedSchedule<S>)
-    return half<S>(count, type);
-  else if constexpr (detail::chooses<S>)
-    return S{1, 1, chooser_(*engine_, count, size_of(type))}.visit(made);
-  else
-    return made(S{});
+/// The same by the schedules of `S` over transport `T`.
+template <schedule::Schedulable S, transport::Transport T>
+class Collectives : public AnyCollectives {
+ public:
+  explicit Collectives(const T& where, const Options& options)
+      : AnyCollectives(where, Schedules::of<S>(), options) {}
+};
+
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION void AnyCollectives::broadcast(void* data, std::size_t bytes, int root) {
+  if (root < 0 || root >= size()) fail<ConfigError>("broadcast from rank ", root, " in a world of ", size());
+  const int segments = segments_for(static_cast<std::int64_t>(bytes), 1, 1, engine_->options());
+  detail::broadcast_bytes(*engine_, data, bytes, root, segments);
 }
+
+CONVOY_FUNCTION void AnyCollectives::barrier() { detail::smallest(*engine_, 0); }
+
+CONVOY_FUNCTION const detail::Program& AnyCollectives::program_for(std::int64_t count, DType type) {
+  const schedule::View& all_reduce = schedules_.all_reduce;
+  if (all_reduce.choices() == 0) return cut(all_reduce, all_reduce.blocks(size()), count, type);
+  const detail::Program* program = nullptr;
+  all_reduce.choose(chooser_(*engine_, all_reduce, count, size_of(type)), [&](const schedule::View& chosen) {
+    program = &cut(chosen, chosen.blocks(size()), count, type);
+  });
+  return *program;
+}
+
+CONVOY_FUNCTION const detail::Program& AnyCollectives::cut(const schedule::View& schedule, int blocks,
+                                                           std::int64_t count, DType type) {
+  if (schedule.shared()) return engine_->program(schedule);
+  return engine_->program(schedule, segments_for(count, size_of(type), blocks, engine_->options()));
+}
+
+CONVOY_FUNCTION void AnyCollectives::agree_on(const Fingerprint& fingerprint, const Layout& layout,
+                                              std::string_view policy) {
+  detail::check(layout);
+  agree(*engine_, detail::fields_of(fingerprint, layout, engine_->options(), policy));
+}
+#endif
 
 }  // namespace convoy::comm

@@ -1,7 +1,7 @@
 // The engine: executes schedules on a transport, several at a time, without ever waiting except where it is
 // told to.
 //
-// Each exchange in flight walks through the steps of its schedule as far as messages allow (Flight).
+// Each exchange in flight goes through its program as far as messages allow (Transfer).
 // Exchanges on the same lane go one after the other, those on different lanes independently: while one bucket
 // waits for a message, the others go on. Lane 0 is for operations that a caller waits for; buckets take turns
 // on the others.
@@ -17,26 +17,28 @@
 #include <vector>
 
 #include <convoy/comm/comm.hpp>
-#include <convoy/comm/engine/flight.hpp>
 #include <convoy/comm/engine/inboxes.hpp>
 #include <convoy/comm/engine/program.hpp>
+#include <convoy/comm/engine/transfer.hpp>
 #include <convoy/comm/error.hpp>
+#include <convoy/comm/schedule/view.hpp>
+#include <convoy/comm/transport/any.hpp>
 #include <convoy/comm/transport/culprit.hpp>
-#include <convoy/comm/transport/transport.hpp>
 #include <convoy/comm/transport/wait.hpp>
 #include <convoy/core/clock.hpp>
+#include <convoy/core/compiled.hpp>
 #include <convoy/core/error.hpp>
 #include <convoy/memory/buffer.hpp>
 
 namespace convoy::comm {
 
 /// Executes schedules on one transport for one rank. Not movable: arenas hold its address.
-template <transport::Transport T>
 class Engine {
-  using Flight = detail::Flight<T>;
+  using Transfer = detail::Transfer;
 
  public:
-  Engine(const T& where, const Options& options);
+  /// Throws ConfigError for options that do not fit the transport.
+  Engine(const transport::Any& where, const Options& options);
   ~Engine() { settle(); }
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -44,7 +46,8 @@ class Engine {
   int rank() const { return port_.rank(); }
   int size() const { return port_.size(); }
   const Options& options() const { return options_; }
-  T& transport() { return port_.transport; }
+  /// The engine's own handle, isolated from the one that it was made with.
+  transport::Any& transport() { return port_.transport; }
   Traffic traffic() const { return port_.traffic; }
   void observe(Observer observer) { observer_ = observer; }
 
@@ -61,16 +64,9 @@ class Engine {
   /// Where messages are put that are not combined on the way. Peers cannot reach it.
   std::pmr::memory_resource* inboxes() { return &inboxes_; }
 
-  /// A schedule made ready for this rank; kept for as long as the engine.
-  /// `make` gives the same for the same segments and root.
-  template <class Make>
-  const detail::Program& program(int segments, int root, Make&& make) {
-    const char* kind = &detail::kind<decltype(make())>;
-    for (const auto& p : programs_)
-      if (p->kind == kind && p->segments == segments && p->root == root) return *p;
-    programs_.push_back(std::make_unique<detail::Program>(make(), rank(), size(), root));
-    return *programs_.back();
-  }
+  /// A schedule made ready for this rank, kept for as long as the engine: there is one for each type of
+  /// schedule, number of segments and root. `schedule` must mean the same whenever these are the same.
+  const detail::Program& program(const schedule::View& schedule, int segments = 1, int root = 0);
 
   // --- operations that the caller waits for
 
@@ -103,14 +99,13 @@ class Engine {
   /// Returns when no slot is in flight and all may be begun again.
   void drain();
 
-  /// Gives up whatever is in flight. After that the engine only throws, unless nothing was.
+  /// Gives up whatever is in transfer. After that the engine only throws, unless nothing was.
   void settle() noexcept;
 
   /// For one of the levels of an exchange: its ranks are known by `names` in errors, their numbers in `all`,
   /// whose ranks know whom everyone waits for.
-  template <transport::Transport World>
-  void belong_to(Engine<World>& all, const std::vector<int>& names) {
-    jury_ = transport::Jury::of(all.transport());
+  void belong_to(Engine& all, const std::vector<int>& names) {
+    jury_ = all.transport();
     port_.names = names;
   }
   /// Gives up because of what happened at another level.
@@ -119,13 +114,13 @@ class Engine {
  private:
   // Exchanges waiting for their turn, in order of their beginning: a ring buffer.
   struct Lane {
-    std::vector<Flight*> queue = std::vector<Flight*>(2, nullptr);
+    std::vector<Transfer*> queue = std::vector<Transfer*>(2, nullptr);
     std::size_t head = 0, tail = 0;
     Buffer<std::byte> scratch;
 
     bool empty() const { return head == tail; }
-    void push(Flight* flight) {
-      queue[tail] = flight;
+    void push(Transfer* transfer) {
+      queue[tail] = transfer;
       tail = (tail + 1) % queue.size();
     }
     void pop() { head = (head + 1) % queue.size(); }
@@ -137,24 +132,24 @@ class Engine {
 
    private:
     void* do_allocate(std::size_t bytes, std::size_t align) override {
-      return engine_.port_.memory()->allocate(bytes, align);
+      return engine_.port_.transport.memory()->allocate(bytes, align);
     }
     void do_deallocate(void* data, std::size_t bytes, std::size_t align) override {
       engine_.settle();
       // Peers may still be reading what they were promised, through a library that cannot be told otherwise.
-      if (engine_.failed_ && !T::in_place) return;
-      engine_.port_.memory()->deallocate(data, bytes, align);
+      if (engine_.failed_ && !engine_.port_.transport.in_place()) return;
+      engine_.port_.transport.memory()->deallocate(data, bytes, align);
     }
     bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
     Engine& engine_;
   };
 
-  Flight& at(int slot) {
+  Transfer& at(int slot) {
     if (slot < 0 || static_cast<std::size_t>(slot) >= slots_.size())
       fail("there is no bucket ", slot, "; ", slots_.size(), " were opened");
     return slots_[static_cast<std::size_t>(slot)];
   }
-  Lane& lane_of(const Flight& flight) { return lanes_[static_cast<std::size_t>(flight.lane())]; }
+  Lane& lane_of(const Transfer& transfer) { return lanes_[static_cast<std::size_t>(transfer.lane())]; }
   int name() const { return port_.name_of(rank()); }
 
   void usable() const {
@@ -162,14 +157,14 @@ class Engine {
       throw CommError({name(), -1, "exchange", 0, 0, 0}, "this exchange has failed before: " + reason_);
   }
 
-  void prepare(Flight& flight, const Slot& what) {
-    const std::size_t scratch = flight.prepare(port_, what);
-    Lane& lane = lane_of(flight);
+  void prepare(Transfer& transfer, const Slot& what) {
+    const std::size_t scratch = transfer.prepare(port_, what);
+    Lane& lane = lane_of(transfer);
     if (scratch > lane.scratch.size()) lane.scratch = Buffer<std::byte>(scratch, inboxes());
   }
-  void start(Flight& flight) {
-    flight.start(observer_.call != nullptr ? Clock::now() : Clock::time_point());
-    lane_of(flight).push(&flight);
+  void start(Transfer& transfer) {
+    transfer.start(observer_.call != nullptr ? Clock::now() : Clock::time_point());
+    lane_of(transfer).push(&transfer);
   }
   bool progress();
 
@@ -179,56 +174,60 @@ class Engine {
   }
   void abandon() noexcept;
 
-  // What is not over, in order of its lane.
-  template <class F>
-  void each_blocked(F f) {
-    for (Lane& lane : lanes_)
-      if (!lane.empty()) f(*lane.queue[lane.head]);
-    if (blocking_.complete() && !blocking_.quiet(port_)) f(blocking_);
-    for (Flight& flight : slots_)
-      if (flight.complete() && !flight.quiet(port_)) f(flight);
-  }
+  // A transfer that waits for somebody, and where.
+  struct Blocked {
+    Transfer* transfer = nullptr;
+    std::size_t at = 0;
+    std::string_view gone;  // why it will wait for ever
+  };
+  Blocked blocked();
 
-  detail::Port<T> port_;
+  detail::Port port_;
   Options options_;
   Arenas arenas_;
-  detail::Inboxes inboxes_{T::in_place};
+  detail::Inboxes inboxes_{port_.transport.in_place()};
   std::vector<Lane> lanes_;
   std::vector<std::unique_ptr<detail::Program>> programs_;
-  std::vector<Flight> slots_;
-  Flight blocking_;
+  std::vector<Transfer> slots_;
+  Transfer blocking_;
   Observer observer_;
   Chore chore_;
-  transport::Jury jury_ = transport::Jury::of(port_.transport);
+  transport::Any jury_ = port_.transport;  // the ranks that know whom everyone waits for
   bool failed_ = false;
   std::string reason_;
 };
 
-template <transport::Transport T>
-Engine<T>::Engine(const T& where, const Options& options)
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION Engine::Engine(const transport::Any& where, const Options& options)
     : port_{where.isolated(), {}, {}},
       options_(options),
       arenas_(*this),
-      lanes_(static_cast<std::size_t>(T::lanes)) {
-  static_assert(T::lanes >= 3,
-                "convoy: an exchange needs a transport of at least 3 lanes: one for operations that a caller "
-                "waits for, and two for buckets, which may go through two exchanges in a row");
-  if constexpr (requires { port_.transport.expect_sizes(); }) port_.transport.expect_sizes();
-  const transport::Pacing pacing = transport::pacing(port_.transport);
+      lanes_(static_cast<std::size_t>(where.lanes())) {
+  port_.transport.expect_sizes();
+  const transport::Pacing pacing = port_.transport.pacing();
   if (options_.segment_bytes == 0) options_.segment_bytes = pacing.segment_bytes;
   if (options_.window == 0) options_.window = pacing.window;
   if (options_.segment_bytes < 64 || options_.segment_bytes > (1u << 28))
     fail<ConfigError>("segment_bytes is ", options_.segment_bytes, "; it must be between 64 and 2^28");
-  const int most = T::capacity > 0 ? T::capacity / 2 : 64;
+  const int most = where.capacity() > 0 ? where.capacity() / 2 : 64;
   if (options_.window < 1 || options_.window > most)
-    fail<ConfigError>("window is ", options_.window, "; it must be between 1 and ", most, " on ", T::name);
+    fail<ConfigError>("window is ", options_.window, "; it must be between 1 and ", most, " on ",
+                      where.name());
   if (!(options.deadline.count() > 0))
     fail<ConfigError>("the deadline is ", options.deadline.count(), " s; it must be positive");
 }
 
-template <transport::Transport T>
-void Engine<T>::run(const detail::Program& program, void* data, std::int64_t count,
-                    const Reduction& reduction, void* inbox) {
+CONVOY_FUNCTION const detail::Program& Engine::program(const schedule::View& schedule, int segments,
+                                                       int root) {
+  for (const auto& p : programs_)
+    if (p->kind == schedule.kind() && p->segments == segments && p->root == root) return *p;
+  programs_.push_back(
+      std::make_unique<detail::Program>(schedule, segments, options_.window, rank(), size(), root));
+  return *programs_.back();
+}
+
+CONVOY_FUNCTION void Engine::run(const detail::Program& program, void* data, std::int64_t count,
+                                 const Reduction& reduction, void* inbox) {
   usable();
   prepare(blocking_, {&program, data, count, reduction, 0, -1, inbox});
   start(blocking_);
@@ -236,8 +235,7 @@ void Engine<T>::run(const detail::Program& program, void* data, std::int64_t cou
   blocking_.rest();
 }
 
-template <transport::Transport T>
-void Engine<T>::resize(int count) {
+CONVOY_FUNCTION void Engine::resize(int count) {
   settle();
   usable();
   inboxes_.free();
@@ -246,85 +244,77 @@ void Engine<T>::resize(int count) {
   for (Lane& lane : lanes_) lane.queue.assign(static_cast<std::size_t>(std::max(count, 1)) + 1, nullptr);
 }
 
-template <transport::Transport T>
-void Engine<T>::assign(int slot, const Slot& what) {
-  if (what.lane < 1 || what.lane >= T::lanes)
-    fail("there is no lane ", what.lane, " for buckets; there are 1 to ", T::lanes - 1);
+CONVOY_FUNCTION void Engine::assign(int slot, const Slot& what) {
+  if (what.lane < 1 || what.lane >= port_.transport.lanes())
+    fail("there is no lane ", what.lane, " for buckets; there are 1 to ", port_.transport.lanes() - 1);
   prepare(at(slot), what);
 }
 
-template <transport::Transport T>
-void Engine<T>::begin(int slot) {
+CONVOY_FUNCTION void Engine::begin(int slot) {
   usable();
-  Flight& flight = at(slot);
-  if (!flight.idle()) fail("bucket ", flight.bucket(), " was begun twice in one step");
-  start(flight);
+  Transfer& transfer = at(slot);
+  if (!transfer.idle()) fail("bucket ", transfer.bucket(), " was begun twice in one step");
+  start(transfer);
   progress();
 }
 
-template <transport::Transport T>
-bool Engine<T>::poll() {
+CONVOY_FUNCTION bool Engine::poll() {
   usable();
   const bool moved = progress();
-  if constexpr (!T::in_place) {
+  if (!port_.transport.in_place()) {
     // A library that only works while it is called may need it for sends, too.
-    for (Flight& flight : slots_)
-      if (flight.complete() && !flight.quiet(port_)) break;
+    for (Transfer& transfer : slots_)
+      if (transfer.complete() && !transfer.quiet(port_)) break;
   }
   return moved;
 }
 
-template <transport::Transport T>
-void Engine<T>::drain() {
+CONVOY_FUNCTION void Engine::drain() {
   usable();
-  for (Flight& flight : slots_) {
-    if (flight.idle()) continue;
-    await([&] { return flight.quiet(port_); });
-    flight.rest();
+  for (Transfer& transfer : slots_) {
+    if (transfer.idle()) continue;
+    await([&] { return transfer.quiet(port_); });
+    transfer.rest();
   }
 }
 
-template <transport::Transport T>
-void Engine<T>::settle() noexcept {
+CONVOY_FUNCTION void Engine::settle() noexcept {
   bool pending = !blocking_.idle() && !blocking_.quiet(port_);
-  for (Flight& flight : slots_) pending = pending || (!flight.idle() && !flight.quiet(port_));
+  for (Transfer& transfer : slots_) pending = pending || (!transfer.idle() && !transfer.quiet(port_));
   if (!pending || failed_) return;
   reason_ = "it was ended with buckets in flight";
-  jury_.accuse(jury_.transport, name());
+  jury_.accuse(name());
   abandon();
 }
 
-template <transport::Transport T>
-void Engine<T>::surrender(const CommError& error) noexcept {
+CONVOY_FUNCTION void Engine::surrender(const CommError& error) noexcept {
   if (failed_) return;
   reason_ = error.what();
-  jury_.accuse(jury_.transport, error.culprit < 0 ? name() : error.culprit);
+  jury_.accuse(error.culprit < 0 ? name() : error.culprit);
   abandon();
 }
 
-template <transport::Transport T>
-void Engine<T>::abandon() noexcept {
+CONVOY_FUNCTION void Engine::abandon() noexcept {
   failed_ = true;
   // Cancel first: a rank that still counts as reading a peer's memory would keep that peer from
   // withdrawing.
   blocking_.cancel(port_);
-  for (Flight& flight : slots_) flight.cancel(port_);
+  for (Transfer& transfer : slots_) transfer.cancel(port_);
   port_.transport.withdraw(reason_);
 }
 
-template <transport::Transport T>
-bool Engine<T>::progress() {
+CONVOY_FUNCTION bool Engine::progress() {
   bool moved = false;
   try {
     for (Lane& lane : lanes_)
       while (!lane.empty()) {
-        Flight& flight = *lane.queue[lane.head];
-        moved = flight.advance(port_, lane.scratch.data()) || moved;
-        if (!flight.landed()) break;
+        Transfer& transfer = *lane.queue[lane.head];
+        moved = transfer.advance(port_, lane.scratch.data()) || moved;
+        if (!transfer.landed()) break;
         lane.pop();
-        flight.end();
-        if (flight.bucket() >= 0 && observer_.call != nullptr)
-          observer_.call(observer_.context, {flight.bucket(), flight.began(), Clock::now()});
+        transfer.end();
+        if (transfer.bucket() >= 0 && observer_.call != nullptr)
+          observer_.call(observer_.context, {transfer.bucket(), transfer.began(), Clock::now()});
         moved = true;
       }
   } catch (const CommError& error) {
@@ -335,8 +325,27 @@ bool Engine<T>::progress() {
   return moved;
 }
 
-template <transport::Transport T>
-void Engine<T>::await(Call<bool()> done, Call<bool()> also, bool elsewhere) {
+CONVOY_FUNCTION Engine::Blocked Engine::blocked() {
+  Blocked found;
+  const auto look = [&](Transfer& transfer) {
+    if (!found.gone.empty()) return;
+    const std::size_t at = transfer.blocked_at(port_);
+    if (!transfer.is_instruction(at)) return;
+    found.gone = port_.transport.departed(transfer.peer_of(at));
+    if (found.transfer != nullptr && found.gone.empty()) return;
+    found.transfer = &transfer;
+    found.at = at;
+  };
+  // What is not over, in order of its lane.
+  for (Lane& lane : lanes_)
+    if (!lane.empty()) look(*lane.queue[lane.head]);
+  if (blocking_.complete() && !blocking_.quiet(port_)) look(blocking_);
+  for (Transfer& transfer : slots_)
+    if (transfer.complete() && !transfer.quiet(port_)) look(transfer);
+  return found;
+}
+
+CONVOY_FUNCTION void Engine::await(Call<bool()> done, Call<bool()> also, bool elsewhere) {
   transport::Wait wait(port_.transport, options_.deadline, elsewhere || chore_.call != nullptr);
   for (;;) {
     bool moved = progress();
@@ -348,38 +357,28 @@ void Engine<T>::await(Call<bool()> done, Call<bool()> also, bool elsewhere) {
     }
     if (done()) return;
     if (wait.again()) continue;
-    Flight* blocked = nullptr;
-    std::size_t step = 0;
-    std::string_view gone;
-    each_blocked([&](Flight& flight) {
-      if (!gone.empty()) return;
-      const std::size_t at = flight.blocked_at(port_);
-      if (!flight.is_step(at)) return;
-      gone = port_.transport.departed(flight.peer_of(at));
-      if (blocked != nullptr && gone.empty()) return;
-      blocked = &flight;
-      step = at;
-    });
+    const Blocked at = blocked();
     const auto fields = [&] {
-      if (blocked == nullptr) return CommError::Fields{name(), -1, "exchange", 0, 0, wait.elapsed()};
-      return blocked->describe(port_, step, wait.elapsed());
+      if (at.transfer == nullptr) return CommError::Fields{name(), -1, "exchange", 0, 0, wait.elapsed()};
+      return at.transfer->describe(port_, at.at, wait.elapsed());
     };
-    if (!gone.empty()) {
+    if (!at.gone.empty()) {
       if (progress()) continue;  // its last message may have come just before it went
       if (done()) return;
       CommError::Fields f = fields();
-      const transport::Blame blame = jury_.departed(jury_.transport, f.peer, gone, options_.deadline);
+      const transport::Blame blame = transport::blame_departed(jury_, f.peer, at.gone, options_.deadline);
       f.culprit = blame.culprit;
       give_up(CommError(f, blame.reason));
     }
     if (wait.late()) {
       CommError::Fields f = fields();
-      const transport::Blame blame = jury_.late(jury_.transport, f.peer, options_.deadline);
+      const transport::Blame blame = transport::blame_late(jury_, f.peer, options_.deadline);
       f.culprit = blame.culprit;
       give_up(CommError(f, blame.reason));
     }
     wait.rest();
   }
 }
+#endif
 
 }  // namespace convoy::comm

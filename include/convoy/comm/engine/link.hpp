@@ -1,34 +1,43 @@
 // What a link between two ranks offers, measured.
 #pragma once
 
+#include <convoy/comm/engine/program.hpp>
+#include <convoy/comm/schedule/price.hpp>
+#include <convoy/comm/transport/any.hpp>
+#include <convoy/core/compiled.hpp>
+
+#if CONVOY_DEFINITIONS
 #include <vector>
 
 #include <convoy/comm/engine/agree.hpp>
 #include <convoy/comm/engine/choose.hpp>
 #include <convoy/comm/engine/engine.hpp>
-#include <convoy/comm/schedule/price.hpp>
-#include <convoy/comm/transport/group.hpp>
 #include <convoy/core/error.hpp>
+#endif
 
 namespace convoy::comm {
 
 /// Latency and bandwidth between two ranks of `where`, the lower one first, and the speed of a sum there. All
 /// ranks call it, and all get the same figures. Throws ConfigError unless there are two such ranks.
-template <transport::Transport T>
-schedule::CostModel measure_link(const T& where, int first, int second, const Options& options = {}) {
+schedule::CostModel measure_link(const transport::Any& where, int first, int second,
+                                 const Options& options = {});
+
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION schedule::CostModel measure_link(const transport::Any& where, int first, int second,
+                                                 const Options& options) {
   if (first < 0 || second <= first || second >= where.size())
     fail<ConfigError>("there is no link from rank ", first, " to rank ", second, " in a world of ",
                       where.size());
   const bool at_it = where.rank() == first || where.rank() == second;
   // The others stand by in groups of their own.
-  using Pair = transport::Group<T>;
   const auto members = at_it ? std::vector<int>{first, second} : std::vector<int>{where.rank()};
-  Engine<T> all(where, options);
-  Engine<Pair> pair(Pair(where, members), options);
+  Engine all(where, options);
+  Engine pair(where.group(members), options);
   pair.belong_to(all, members);
   schedule::CostModel model = measure(pair);
   detail::broadcast_bytes(all, &model, sizeof model, first);
   return model;
 }
+#endif
 
 }  // namespace convoy::comm

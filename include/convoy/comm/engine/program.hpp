@@ -8,9 +8,9 @@
 #include <vector>
 
 #include <convoy/comm/options.hpp>
-#include <convoy/comm/schedule/direct.hpp>
 #include <convoy/comm/schedule/price.hpp>
 #include <convoy/comm/schedule/schedule.hpp>
+#include <convoy/comm/schedule/view.hpp>
 #include <convoy/core/clock.hpp>
 #include <convoy/core/compiled.hpp>
 
@@ -28,7 +28,7 @@ constexpr int segments_for(std::int64_t count, std::size_t element, int blocks, 
 
 namespace detail {
 
-/// What an engine does in one step: a message's part of a schedule, or one of what a schedule over shared
+/// What an engine does at a time: a message's part of a schedule, or one of what a schedule over shared
 /// memory comes down to.
 enum class Act : unsigned char {
   send,
@@ -42,20 +42,16 @@ enum class Act : unsigned char {
   settle,  // wait for the peer to say so: the second barrier
 };
 
-/// Its address tells schedules apart; their names need not differ.
-template <class S>
-inline constexpr char kind = 0;
-
-/// One rank's steps, with what their execution needs to know in advance.
+/// What one rank does for a schedule, in order, with what the execution needs to know in advance.
 struct Program {
-  struct Step {
+  struct Instruction {
     Act act;
     bool completes;
     int peer;
     int chunk;  // in this rank's buffer; from `inbox` on, in its inbox
     int count;
     int first_guard = 0, last_guard = 0;  // the sends in `guards` that must be over before a receive writes
-    int ready = 0;                        // a receive may be announced once this many steps are done
+    int ready = 0;                        // a receive may be announced once so many instructions are done
     int slot = 0;                         // which scratch buffer a receive_reduce uses
     int other = 0;                        // attach and detach of each other, the expose of a settle
     int first_load = 0, first_store = 0, last_store = 0;  // of a fold, in `peers`
@@ -65,11 +61,16 @@ struct Program {
     }
     constexpr bool whole() const { return act >= Act::expose && act != Act::fold; }
   };
+
+  /// `segments` and `window` are for schedules of messages, `root_rank` for those that have one.
+  Program(const schedule::View& schedule, int segment_count, int window, int my_rank, int size,
+          int root_rank);
+
   std::string_view name;
-  const char* kind;
+  const void* kind;
   schedule::Goal goal;
   int blocks = 1, segments = 1, root = 0, rank = 0;
-  std::vector<Step> steps;
+  std::vector<Instruction> instructions;
   std::vector<int> guards;
   std::vector<int> peers;
   bool reduces = true;
@@ -81,92 +82,90 @@ struct Program {
   /// block.
   int inbox() const { return blocks * segments; }
 
-  template <schedule::Schedule S>
-  Program(const S& s, int my_rank, int size, int root_rank)
-      : name(S::name),
-        kind(&detail::kind<S>),
-        goal(S::goal),
-        segments(s.segments),
-        root(root_rank),
-        rank(my_rank) {
-    const auto place = [&](int chunk) {
-      if constexpr (requires { s.places(size); })
-        return s.place(chunk / segments, rank, size) * segments + chunk % segments;
-      else
-        return chunk;
-    };
-    int all = s.blocks(size);
-    blocks = all;
-    if constexpr (requires { s.places(size); }) {
-      blocks = s.places(size);
-      all = blocks + size;
-    }
-    History history(static_cast<std::size_t>(all * segments));
-    s.steps(rank, size, [&](schedule::Step step) {
-      step.chunk = place(step.chunk);
-      add(step, history);
-    });
-  }
-
-  template <schedule::SharedSchedule S>
-  Program(const S& s, int my_rank, int size, int root_rank)
-      : name(S::name),
-        kind(&detail::kind<S>),
-        goal(S::goal),
-        blocks(s.blocks(size)),
-        root(root_rank),
-        rank(my_rank),
-        reduces(S::goal == schedule::Goal::all_reduce || S::goal == schedule::Goal::reduce_scatter),
-        copied(schedule::detail::copied<S>()) {
-    const auto others = [&](Act act) {
-      for (int k = 1; k < size; ++k) steps.push_back({act, false, (rank + k) % size, 0, 1});
-    };
-    others(copied ? Act::post : Act::expose);
-    others(Act::attach);
-    bool storing = true;
-    s.accesses(rank, size, [&](schedule::Access a) {
-      const int at = static_cast<int>(peers.size());
-      if (a.kind == schedule::Access::load && (storing || steps.back().chunk != a.chunk)) {
-        Step fold{Act::fold, reduces, rank, a.chunk, 1};
-        fold.first_load = fold.first_store = fold.last_store = at;
-        steps.push_back(fold);
-      }
-      storing = a.kind == schedule::Access::store;
-      peers.push_back(a.peer);
-      if (!storing) steps.back().first_store = at + 1;
-      steps.back().last_store = at + 1;
-    });
-    const int first_detach = static_cast<int>(steps.size());
-    others(Act::detach);
-    const int first_settle = static_cast<int>(steps.size());
-    if (!copied) others(Act::settle);
-    for (int k = 0; k < size - 1; ++k) {
-      const int expose = k, attach = size - 1 + k, detach = first_detach + k, settle = first_settle + k;
-      steps[static_cast<std::size_t>(attach)].other = detach;
-      steps[static_cast<std::size_t>(detach)].other = attach;
-      if (!copied) steps[static_cast<std::size_t>(settle)].other = expose;
-    }
-  }
-
  private:
-  // What the steps so far did to each chunk.
+  // What the instructions so far did to each chunk.
   struct History {
     explicit History(std::size_t chunks) : reads(chunks), last_touch(chunks, -1) {}
     std::vector<std::vector<int>> reads;  // the sends of a chunk since it was last written
     std::vector<int> last_touch;
     std::vector<int> reduced;
   };
+  void send_messages(const schedule::View& schedule, int window, int size);
+  void share_memory(const schedule::View& schedule, int size);
   void add(const schedule::Step& step, History& history);
 };
 
 #if CONVOY_DEFINITIONS
+CONVOY_FUNCTION Program::Program(const schedule::View& schedule, int segment_count, int window, int my_rank,
+                                 int size, int root_rank)
+    : name(schedule.name()),
+      kind(schedule.kind()),
+      goal(schedule.goal()),
+      blocks(schedule.blocks(size)),
+      segments(segment_count),
+      root(root_rank),
+      rank(my_rank) {
+  if (schedule.shared())
+    share_memory(schedule, size);
+  else
+    send_messages(schedule, window, size);
+}
+
+CONVOY_FUNCTION void Program::send_messages(const schedule::View& schedule, int window, int size) {
+  const int places = schedule.places(size);
+  int all = blocks;
+  if (places > 0) {
+    blocks = places;
+    all = blocks + size;
+  }
+  History history(static_cast<std::size_t>(all * segments));
+  schedule.steps(segments, window, rank, size, [&](schedule::Step step) {
+    if (places > 0)
+      step.chunk = schedule.place(step.chunk / segments, rank, size) * segments + step.chunk % segments;
+    add(step, history);
+  });
+}
+
+CONVOY_FUNCTION void Program::share_memory(const schedule::View& schedule, int size) {
+  reduces = goal == schedule::Goal::all_reduce || goal == schedule::Goal::reduce_scatter;
+  copied = schedule.copied();
+  const auto others = [&](Act act) {
+    for (int k = 1; k < size; ++k) instructions.push_back({act, false, (rank + k) % size, 0, 1});
+  };
+  others(copied ? Act::post : Act::expose);
+  others(Act::attach);
+  bool storing = true;
+  schedule.accesses(rank, size, [&](const schedule::Access& a) {
+    const int at = static_cast<int>(peers.size());
+    if (a.kind == schedule::Access::load && (storing || instructions.back().chunk != a.chunk)) {
+      Instruction fold{Act::fold, reduces, rank, a.chunk, 1};
+      fold.first_load = fold.first_store = fold.last_store = at;
+      instructions.push_back(fold);
+    }
+    storing = a.kind == schedule::Access::store;
+    peers.push_back(a.peer);
+    if (!storing) instructions.back().first_store = at + 1;
+    instructions.back().last_store = at + 1;
+  });
+  const int first_detach = static_cast<int>(instructions.size());
+  others(Act::detach);
+  const int first_settle = static_cast<int>(instructions.size());
+  if (!copied) others(Act::settle);
+  for (int k = 0; k < size - 1; ++k) {
+    const int expose = k, attach = size - 1 + k, detach = first_detach + k, settle = first_settle + k;
+    instructions[static_cast<std::size_t>(attach)].other = detach;
+    instructions[static_cast<std::size_t>(detach)].other = attach;
+    if (!copied) instructions[static_cast<std::size_t>(settle)].other = expose;
+  }
+}
+
 CONVOY_FUNCTION void Program::add(const schedule::Step& step, History& history) {
-  const int index = static_cast<int>(steps.size());
+  const int index = static_cast<int>(instructions.size());
   const int guard = static_cast<int>(guards.size());
   const Act act = step.action == schedule::Action::send      ? Act::send
                   : step.action == schedule::Action::receive ? Act::receive
                                                              : Act::receive_reduce;
-  Step made{act, step.completes, step.peer, step.chunk, step.count, guard, guard};
+  Instruction made{act, step.completes, step.peer, step.chunk, step.count, guard, guard};
   for (int c = made.chunk; c < made.chunk + made.count; ++c) {
     const auto chunk = static_cast<std::size_t>(c);
     made.ready = std::max(made.ready, history.last_touch[chunk] + 1);
@@ -186,7 +185,7 @@ CONVOY_FUNCTION void Program::add(const schedule::Step& step, History& history) 
     made.ready = number < slots ? 0 : history.reduced[static_cast<std::size_t>(number - slots)] + 1;
     history.reduced.push_back(index);
   }
-  steps.push_back(made);
+  instructions.push_back(made);
 }
 #endif
 

@@ -11,17 +11,16 @@
 
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/parameter_server/mailbox.hpp>
-#include <convoy/comm/transport/transport.hpp>
+#include <convoy/comm/transport/any.hpp>
 #include <convoy/core/clock.hpp>
 #include <convoy/core/error.hpp>
 #include <convoy/core/range.hpp>
 
 namespace convoy::comm::detail {
 
-template <transport::Transport T>
 class Client {
  public:
-  explicit Client(T& transport) : transport_(transport) {}
+  explicit Client(transport::Any& transport) : transport_(transport) {}
 
   /// `parts` of each server, by bucket, stay where they are; `ranks` are the servers'. No more than `window`
   /// parts are pushed to a server ahead of its replies, so that what is sent to several servers over one link
@@ -40,10 +39,10 @@ class Client {
     servers_.clear();
     for (std::size_t s = 0; s < parts.size(); ++s)
       servers_.emplace_back(ranks[s], push_lane, reply_lane, parts[s],
-                            copies && ranks[s] != transport_.rank(), false, memory);
+                            copies && ranks[s] != transport_.rank(), false, transport_.in_place(), memory);
   }
   void observe(Observer observer) { observer_ = observer; }
-  Mailbox<T>& server(int s) { return servers_[static_cast<std::size_t>(s)]; }
+  Mailbox& server(int s) { return servers_[static_cast<std::size_t>(s)]; }
   int servers() const { return static_cast<int>(servers_.size()); }
 
   /// A rule decides over a whole step before servers reply, so nothing is held back for replies.
@@ -107,12 +106,12 @@ class Client {
   }
   bool delivered() {
     return std::all_of(servers_.begin(), servers_.end(),
-                       [&](Mailbox<T>& mail) { return mail.delivered(transport_); });
+                       [&](Mailbox& mail) { return mail.delivered(transport_); });
   }
   /// Whether nothing is on its way.
   bool idle() {
     return delivered() && std::none_of(servers_.begin(), servers_.end(),
-                                       [](const Mailbox<T>& mail) { return mail.receiving(); });
+                                       [](const Mailbox& mail) { return mail.receiving(); });
   }
   /// A server, by its rank, that this worker waits for and `which(rank)`, or -1.
   template <class Which>
@@ -123,7 +122,7 @@ class Client {
     return -1;
   }
   void cancel() noexcept {
-    for (Mailbox<T>& mail : servers_) mail.cancel(transport_);
+    for (Mailbox& mail : servers_) mail.cancel(transport_);
   }
 
  private:
@@ -149,7 +148,7 @@ class Client {
   }
   // Takes the parameters that have come from a server.
   bool receive(std::size_t server) {
-    Mailbox<T>& mail = servers_[server];
+    Mailbox& mail = servers_[server];
     bool moved = false;
     while (owed_[server] > 0 && mail.open(transport_) != nullptr) {
       const ServedPart& its = part(server, mail.expected());
@@ -165,10 +164,10 @@ class Client {
     return moved;
   }
 
-  T& transport_;
+  transport::Any& transport_;
   Layout layout_;
   std::span<const ServedParts> parts_;
-  std::vector<Mailbox<T>> servers_;
+  std::vector<Mailbox> servers_;
   Observer observer_;
   std::vector<bool> begun_;
   std::size_t first_ = 0;  // bucket that has not been begun

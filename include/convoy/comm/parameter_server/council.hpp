@@ -12,7 +12,7 @@
 
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/error.hpp>
-#include <convoy/comm/transport/transport.hpp>
+#include <convoy/comm/transport/any.hpp>
 #include <convoy/core/error.hpp>
 #include <convoy/memory/buffer.hpp>
 
@@ -24,7 +24,6 @@ inline constexpr int council_lane = 0;
 /// One server's seat among those that update anything. Each server sends its numbers to all others and adds
 /// up everyone's in the order of servers, so that all decide with the same bits. Nothing here waits: a server
 /// polls, because its workers need it meanwhile.
-template <transport::Transport T>
 class Council {
  public:
   /// `ranks`: of the servers with something to update, this rank among them; `memory` is what they can read.
@@ -56,7 +55,7 @@ class Council {
 
   /// Sends and receives what can be; true if anything moved. Throws CommError for what is not another
   /// server's account of this step.
-  bool progress(T& transport, Traffic& traffic) {
+  bool progress(transport::Any& transport, Traffic& traffic) {
     bool moved = false;
     for (Seat& seat : seats_) moved = tell(transport, traffic, seat) || hear(transport, seat) || moved;
     return moved;
@@ -73,7 +72,7 @@ class Council {
   }
 
   /// Whether the others have what they were told.
-  bool delivered(T& transport) {
+  bool delivered(transport::Any& transport) {
     return std::all_of(seats_.begin(), seats_.end(), [&](Seat& seat) {
       if (seat.posted && transport.sent(seat.out)) seat.posted = false;
       return !seat.posted && !seat.owed;
@@ -89,7 +88,7 @@ class Council {
       if (called_ && seat.awaited && which(seat.rank)) return seat.rank;
     return -1;
   }
-  void cancel(T& transport) noexcept {
+  void cancel(transport::Any& transport) noexcept {
     for (Seat& seat : seats_)
       if (std::exchange(seat.receiving, false)) transport.cancel(seat.in);
   }
@@ -100,12 +99,12 @@ class Council {
   struct Seat {
     int rank = 0;
     Buffer<double> heard = {};
-    typename T::Request out{}, in{};
+    transport::Any::Request out{}, in{};
     bool owed = false, posted = false;        // what it is told
     bool awaited = false, receiving = false;  // what it tells
   };
 
-  bool tell(T& transport, Traffic& traffic, Seat& seat) {
+  bool tell(transport::Any& transport, Traffic& traffic, Seat& seat) {
     const std::size_t bytes = told_.size() * sizeof(double);
     if (!seat.owed || !transport.send(seat.out, seat.rank, council_lane, told_.data(), bytes)) return false;
     seat.owed = false;
@@ -114,7 +113,7 @@ class Council {
     traffic.bytes += static_cast<std::int64_t>(bytes);
     return true;
   }
-  bool hear(T& transport, Seat& seat) {
+  bool hear(transport::Any& transport, Seat& seat) {
     if (!called_ || !seat.awaited) return false;
     const std::size_t bytes = seat.heard.size() * sizeof(double);
     if (!seat.receiving) transport.receive(seat.in, seat.rank, council_lane, seat.heard.data(), bytes);

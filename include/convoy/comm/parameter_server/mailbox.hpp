@@ -12,7 +12,7 @@
 
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/error.hpp>
-#include <convoy/comm/transport/transport.hpp>
+#include <convoy/comm/transport/any.hpp>
 #include <convoy/core/error.hpp>
 #include <convoy/memory/buffer.hpp>
 
@@ -52,7 +52,6 @@ static_assert(sizeof(LetterHead) == 64);
 /// in are opened one by one, part after part. Numbers go from where they are to where they are wanted, and
 /// the memory of a part is used again only when the peer has what was in it. Between two ends on one rank
 /// (`join`) nothing is sent at all.
-template <transport::Transport T>
 class Mailbox {
  public:
   struct Errand {
@@ -64,9 +63,10 @@ class Mailbox {
   };
 
   /// `copies`: numbers that go out may change on the way, or lie where the peer cannot read them. `inbox`:
-  /// numbers that come in have no place of their own. `memory` is within the peer's reach.
+  /// numbers that come in have no place of their own, and the transport does not leave them `in_place`.
+  /// `memory` is within the peer's reach.
   Mailbox(int peer, int out_lane, int in_lane, const ServedParts& parts, bool copies, bool inbox,
-          std::pmr::memory_resource* memory)
+          bool in_place, std::pmr::memory_resource* memory)
       : peer_(peer),
         out_lane_(out_lane),
         in_lane_(in_lane),
@@ -81,7 +81,7 @@ class Mailbox {
       all += numbers;
     }
     if (copies) copies_ = Buffer<float>(all, memory);
-    if (inbox && !T::in_place) inbox_ = Buffer<float>(longest, memory);
+    if (inbox && !in_place) inbox_ = Buffer<float>(longest, memory);
     float* copy = copies_.data();
     for (std::size_t p = 0; copies && p < parts.size(); copy += parts[p++].range.size())
       letters_[p].copy = copy;
@@ -98,7 +98,7 @@ class Mailbox {
   void post(const Errand& errand) { errands_.push_back(errand); }
 
   /// Sends what can be sent; true if anything was.
-  bool deliver(T& transport, Traffic& traffic) {
+  bool deliver(transport::Any& transport, Traffic& traffic) {
     if (other_ != nullptr) return false;  // who takes it from here
     bool moved = false;
     const auto send = [&](Message& message, const void* data, std::size_t bytes) {
@@ -127,7 +127,7 @@ class Mailbox {
   }
 
   /// Opens the next letter, if it has come. Throws CommError if it is not what it should be.
-  const LetterHead* open(T& transport) {
+  const LetterHead* open(transport::Any& transport) {
     LetterHead& head = head_[0];
     if (opened_) return &head;
     if (other_ != nullptr) {
@@ -158,7 +158,7 @@ class Mailbox {
   bool opened() const { return opened_; }
   /// The numbers of the letter that was opened, if they have come; `into` is where they should lie (null: in
   /// the inbox), and where they do unless they can be read in place. Empty: not yet.
-  std::span<const float> numbers(T& transport, float* into) {
+  std::span<const float> numbers(transport::Any& transport, float* into) {
     const LetterHead& head = head_[0];
     const auto count = static_cast<std::size_t>(head.count);
     if (other_ != nullptr) return {other_->errands_[other_->next_].numbers, count};
@@ -170,13 +170,13 @@ class Mailbox {
     return {static_cast<const float*>(arrival.data), count};
   }
   /// Copies them to `into`, unless they came there; false: not yet.
-  bool fetch(T& transport, float* into) {
+  bool fetch(transport::Any& transport, float* into) {
     const std::span<const float> come = numbers(transport, into);
     if (come.data() != into) std::copy(come.begin(), come.end(), into);
     return !come.empty();
   }
   /// The letter is done with.
-  void taken(T& transport) {
+  void taken(transport::Any& transport) {
     if (other_ != nullptr) other_->dispatched();
     if (receiving_) received(transport);
     opened_ = false;
@@ -184,7 +184,7 @@ class Mailbox {
   }
 
   /// Whether a letter has come, which may stay where it is.
-  bool waiting(T& transport) {
+  bool waiting(transport::Any& transport) {
     if (opened_) return true;
     if (other_ != nullptr) return other_->waits();
     const bool there = arrived(transport, head_.data(), sizeof(LetterHead)).data != nullptr;
@@ -193,9 +193,11 @@ class Mailbox {
   }
 
   /// Whether the peer has what was sent of a part, so that it may be written.
-  bool gone(T& transport, int part) { return gone(transport, letters_[static_cast<std::size_t>(part)]); }
+  bool gone(transport::Any& transport, int part) {
+    return gone(transport, letters_[static_cast<std::size_t>(part)]);
+  }
   /// Whether all that went out has been taken.
-  bool delivered(T& transport) {
+  bool delivered(transport::Any& transport) {
     return errands_.empty() && std::all_of(letters_.begin(), letters_.end(),
                                            [&](Letter& letter) { return gone(transport, letter); });
   }
@@ -203,7 +205,7 @@ class Mailbox {
   /// Number of the last message that was looked for.
   std::uint64_t sequence() const { return receive_.sequence; }
 
-  void cancel(T& transport) noexcept {
+  void cancel(transport::Any& transport) noexcept {
     if (receiving_) transport.cancel(receive_);
     receiving_ = opened_ = false;
   }
@@ -211,7 +213,7 @@ class Mailbox {
 
  private:
   struct Message {
-    typename T::Request request{};
+    transport::Any::Request request{};
     bool posted = false;
   };
   // What may be on its way of a part; its head lies in `heads_`.
@@ -244,14 +246,14 @@ class Mailbox {
     return head;
   }
 
-  static bool gone(T& transport, Letter& letter) {
+  static bool gone(transport::Any& transport, Letter& letter) {
     for (Message* message : {&letter.head_sent, &letter.numbers_sent}) {
       if (message->posted && !transport.sent(message->request)) return false;
       message->posted = false;
     }
     return true;
   }
-  transport::Arrival arrived(T& transport, void* into, std::size_t bytes) {
+  transport::Arrival arrived(transport::Any& transport, void* into, std::size_t bytes) {
     if (!receiving_) {
       transport.receive(receive_, peer_, in_lane_, into, bytes);
       receiving_ = true;
@@ -260,12 +262,12 @@ class Mailbox {
     bytes_ = arrival.bytes;
     return arrival;
   }
-  void received(T& transport) {
+  void received(transport::Any& transport) {
     transport.release(receive_);
     receiving_ = false;
   }
   template <class... What>
-  [[noreturn]] void wrong(const T& transport, const What&... what) const {
+  [[noreturn]] void wrong(const transport::Any& transport, const What&... what) const {
     throw CommError({transport.rank(), peer_, "parameter server", receive_.sequence, bytes_, 0, peer_},
                     concat("rank ", peer_, " sent ", what...));
   }
@@ -285,7 +287,7 @@ class Mailbox {
   Buffer<LetterHead> head_;  // of the letter that was opened
   bool opened_ = false;
   Buffer<float> inbox_;
-  typename T::Request receive_{};
+  transport::Any::Request receive_{};
   bool receiving_ = false;
   std::size_t bytes_ = 0;  // of the last message that came
   int expected_ = 0;

@@ -20,17 +20,17 @@
 #include <convoy/comm/parameter_server/client.hpp>
 #include <convoy/comm/parameter_server/server.hpp>
 #include <convoy/comm/parameter_server/service.hpp>
+#include <convoy/comm/transport/any.hpp>
 #include <convoy/comm/transport/culprit.hpp>
-#include <convoy/comm/transport/group.hpp>
 #include <convoy/comm/transport/threads.hpp>
 #include <convoy/comm/transport/wait.hpp>
+#include <convoy/core/compiled.hpp>
 
 namespace convoy::comm {
 
 namespace detail {
 
 /// Both ends on one rank, and how they are waited for. Not movable: arenas hold its address.
-template <transport::Transport T>
 class ClientAndServer : public std::pmr::memory_resource {
   Seconds deadline_;
   std::pmr::memory_resource* upstream_;
@@ -39,13 +39,13 @@ class ClientAndServer : public std::pmr::memory_resource {
 
  public:
   /// `upstream` is where memory comes from that peers can reach.
-  ClientAndServer(const T& where, Seconds deadline, std::pmr::memory_resource* upstream)
+  ClientAndServer(const transport::Any& where, Seconds deadline, std::pmr::memory_resource* upstream)
       : deadline_(deadline),
         upstream_(upstream),
         transport(where.isolated()),
         client(transport),
         server(transport) {
-    if constexpr (requires { transport.expect_sizes(); }) transport.expect_sizes();
+    transport.expect_sizes();
   }
   ~ClientAndServer() override { settle(); }
 
@@ -67,9 +67,9 @@ class ClientAndServer : public std::pmr::memory_resource {
   /// Returns when `done(*this)`; `what` is for a sentence.
   void wait(const char* what, bool (*done)(ClientAndServer&));
 
-  T transport;
-  Client<T> client;
-  Server<T> server;
+  transport::Any transport;
+  Client client;
+  Server server;
   Traffic traffic;
 
  private:
@@ -86,7 +86,7 @@ class ClientAndServer : public std::pmr::memory_resource {
     };
     if (holds(layout_.gradients) || holds(layout_.parameters)) settle();
     // A library that cannot be told otherwise may go on reading and writing there.
-    if (failed_ && !T::in_place) return;
+    if (failed_ && !transport.in_place()) return;
     upstream_->deallocate(data, bytes, align);
   }
   bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
@@ -107,8 +107,8 @@ class ClientAndServer : public std::pmr::memory_resource {
   }
 };
 
-template <transport::Transport T>
-bool ClientAndServer<T>::progress() {
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION bool ClientAndServer::progress() {
   usable();
   try {
     const bool moved = client.progress(traffic);
@@ -126,23 +126,20 @@ bool ClientAndServer<T>::progress() {
 
 // The rank that this one waits for, or -1 if that is not one in particular. Whom its server waits for comes
 // first: two workers that serve as well, and wait for each other's replies, both wait for a third.
-template <transport::Transport T>
-int ClientAndServer<T>::awaited() {
+CONVOY_FUNCTION int ClientAndServer::awaited() {
   const int me = transport.rank();
   if (const int behind = server.awaited(); behind >= 0 && behind != me) return behind;
   return client.waits_for([&](int r) { return r != me; });
 }
 
 // A rank that this one needs and that is gone, or -1.
-template <transport::Transport T>
-int ClientAndServer<T>::departed() {
+CONVOY_FUNCTION int ClientAndServer::departed() {
   const auto gone = [&](int r) { return !transport.departed(r).empty(); };
   const int server_rank = client.waits_for(gone);
   return server_rank >= 0 ? server_rank : server.waits_for(gone);
 }
 
-template <transport::Transport T>
-void ClientAndServer<T>::wait(const char* what, bool (*done)(ClientAndServer&)) {
+CONVOY_FUNCTION void ClientAndServer::wait(const char* what, bool (*done)(ClientAndServer&)) {
   transport::Wait wait(transport, deadline_);
   for (;;) {
     if (progress()) {
@@ -173,10 +170,11 @@ void ClientAndServer<T>::wait(const char* what, bool (*done)(ClientAndServer&)) 
     wait.rest();
   }
 }
+#endif
 
 }  // namespace detail
 
-/// The parameter server over transport `T`, configured at run time.
+/// The parameter server over any transport, configured at run time.
 ///
 /// A training goes from `serve`, when the servers get worker 0's parameters, to `dismiss`, after which all
 /// workers have the same ones; in between the parameters are the servers' to write. A step of a worker sends
@@ -184,17 +182,15 @@ void ClientAndServer<T>::wait(const char* what, bool (*done)(ClientAndServer&)) 
 /// bucket may be written from its `begin` on. With sync, all workers make the same number of steps. Gradients
 /// and parameters are read and written where they lie: those of worker 0 must stay as they are from `serve`
 /// to the end of its first step, and a server may add up gradients in its own.
-template <transport::Transport T>
 class Served {
-  using Workers = Collectives<schedule::Ring, transport::Group<T>>;
-
  public:
   using Space = memory::Host;
 
-  Served(const T& where, const Service& service, const Options& options = {})
+  Served(const transport::Any& where, const Service& service, const Options& options = {})
       : service_((service.check(where.size()), service)),
-        everyone_(std::make_unique<Engine<T>>(where, options)),
-        group_(transport::Group<T>(where, service.group_of(where.rank(), where.size())), options),
+        everyone_(std::make_unique<Engine>(where, options)),
+        group_(where.group(service.group_of(where.rank(), where.size())), Schedules::of<schedule::Ring>(),
+               options),
         ends_(std::make_unique<Ends>(where, options.deadline, everyone_->memory())) {}
 
   /// "ps", "ps-async" or "ps-stale".
@@ -261,27 +257,24 @@ class Served {
   }
 
  private:
-  using Ends = detail::ClientAndServer<T>;
+  using Ends = detail::ClientAndServer;
 
   int server() const { return service_.server_of(rank(), size()); }
   // Whether servers can read an arena where it is.
   bool reached(std::span<float> arena) const {
-    if constexpr (requires { ends_->transport.reaches(arena.data(), arena.size_bytes()); })
-      return ends_->transport.reaches(arena.data(), arena.size_bytes());
-    else
-      return true;
+    return ends_->transport.reaches(arena.data(), arena.size_bytes());
   }
 
   Service service_;
-  std::unique_ptr<Engine<T>> everyone_;
-  Workers group_;                           // the workers among themselves
+  std::unique_ptr<Engine> everyone_;
+  AnyCollectives group_;                    // the workers among themselves
   std::vector<detail::ServedParts> parts_;  // of each server
   Range shard_;                             // of this rank's
   std::unique_ptr<Ends> ends_;
 };
 
-template <transport::Transport T>
-void Served<T>::open(const Fingerprint& fingerprint, const Layout& layout) {
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION void Served::open(const Fingerprint& fingerprint, const Layout& layout) {
   if (layout.parameters.size() < layout.gradients.size())
     fail<ConfigError>("a parameter server needs a parameter for each of the ", layout.gradients.size(),
                       " gradients, not ", layout.parameters.size());
@@ -289,7 +282,7 @@ void Served<T>::open(const Fingerprint& fingerprint, const Layout& layout) {
   ends_->settle();
   ends_->usable();
   // Where parts are read in place they need no inbox, and each is a wake-up.
-  const std::size_t segment = everyone_->options().segment_bytes * (T::in_place ? 16 : 1);
+  const std::size_t segment = everyone_->options().segment_bytes * (ends_->transport.in_place() ? 16 : 1);
   Fingerprint all = fingerprint;
   all.add("comm", policy());
   all.add("comm", service_);
@@ -329,8 +322,7 @@ void Served<T>::open(const Fingerprint& fingerprint, const Layout& layout) {
   group_.while_waiting({[](void* both) { return static_cast<Ends*>(both)->progress(); }, &ends});
 }
 
-template <transport::Transport T>
-void Served<T>::serve(ServerUpdate update) {
+CONVOY_FUNCTION void Served::serve(ServerUpdate update) {
   Ends& ends = *ends_;
   ends.usable();
   if (update.decides() && !decides())
@@ -346,8 +338,7 @@ void Served<T>::serve(ServerUpdate update) {
   ends.server.start_over();
 }
 
-template <transport::Transport T>
-void Served<T>::dismiss() {
+CONVOY_FUNCTION void Served::dismiss() {
   if (role() != Role::worker) return;
   Ends& ends = *ends_;
   ends.usable();
@@ -361,6 +352,7 @@ void Served<T>::dismiss() {
   ends.client.start_over();
   group_.barrier();
 }
+#endif
 
 /// Gradients of a step are added up in the order of workers before they are applied: the bits of one rank
 /// after the other.
@@ -383,12 +375,12 @@ struct Stale {
 
 /// `ParameterServer<transport::Mpi>`, `ParameterServer<transport::Threads, Stale<4>, 2>`.
 template <class T, class C = Sync, int servers = 1, Placement placement = Placement::among>
-class ParameterServer : public Served<T> {
+class ParameterServer : public Served {
  public:
   static constexpr std::string_view policy() { return C::name; }
   static constexpr bool decides() { return C::consistency.sync; }
   explicit ParameterServer(const T& where = T{}, const Options& options = {})
-      : Served<T>(where, {C::consistency, servers, placement}, options) {}
+      : Served(where, {C::consistency, servers, placement}, options) {}
 };
 
 static_assert(Comm<ParameterServer<transport::Threads>>);

@@ -15,17 +15,16 @@
 #include <convoy/comm/parameter_server/council.hpp>
 #include <convoy/comm/parameter_server/mailbox.hpp>
 #include <convoy/comm/parameter_server/server_state.hpp>
-#include <convoy/comm/transport/transport.hpp>
+#include <convoy/comm/transport/any.hpp>
 #include <convoy/core/error.hpp>
 #include <convoy/core/range.hpp>
 #include <convoy/memory/buffer.hpp>
 
 namespace convoy::comm::detail {
 
-template <transport::Transport T>
 class Server {
  public:
-  explicit Server(T& transport) : transport_(transport) {}
+  explicit Server(transport::Any& transport) : transport_(transport) {}
 
   struct Setup {
     int workers = 1;
@@ -52,20 +51,20 @@ class Server {
     // Sums begin with the gradients of worker 0, and become them if they are here already.
     const bool first_here = sync && transport_.rank() == 0 && works;
     sums_ = Buffer<float>(sync && !first_here ? size : 0,
-                          T::in_place ? std::pmr::new_delete_resource() : setup.memory);
+                          transport_.in_place() ? std::pmr::new_delete_resource() : setup.memory);
     sum_ = first_here ? setup.layout.gradients.data() + first_ : sums_.data();
     clients_.clear();
     for (int w = 0; w < workers_; ++w) {
       const bool here = w == transport_.rank();
       clients_.emplace_back(w, reply_lane, push_lane, parts, !sync && !here, !here && (!sync || w > 0),
-                            setup.memory);
+                            transport_.in_place(), setup.memory);
     }
     state_.emplace(workers_, static_cast<int>(parts.size()), consistency_);
     council_.open(transport_.rank(), setup.servers, setup.memory);
     started_ = 0;
     deciding_ = false;
   }
-  Mailbox<T>& client(int worker) { return clients_[static_cast<std::size_t>(worker)]; }
+  Mailbox& client(int worker) { return clients_[static_cast<std::size_t>(worker)]; }
 
   /// Letters are taken from now on; but the first parameters not before `admit`, if they would be put where
   /// this rank's worker may still be reading or broadcasting its own. Whether `update` decides is asked here,
@@ -84,7 +83,7 @@ class Server {
   void start_over() {
     state_->start_over();
     update_.reset();
-    for (Mailbox<T>& mail : clients_) mail.start_over();
+    for (Mailbox& mail : clients_) mail.start_over();
     started_ = 0;
   }
 
@@ -99,13 +98,13 @@ class Server {
 
   bool delivered() {
     return std::all_of(clients_.begin(), clients_.end(),
-                       [&](Mailbox<T>& mail) { return mail.delivered(transport_); }) &&
+                       [&](Mailbox& mail) { return mail.delivered(transport_); }) &&
            council_.delivered(transport_);
   }
   bool idle() {
     return delivered() && !council_.receiving() &&
            std::none_of(clients_.begin(), clients_.end(),
-                        [](const Mailbox<T>& mail) { return mail.receiving(); });
+                        [](const Mailbox& mail) { return mail.receiving(); });
   }
   /// The worker, or the other server, that this server waits for, or -1 if that is not one in particular.
   int awaited() {
@@ -128,7 +127,7 @@ class Server {
     return council_.waits_for(which);
   }
   void cancel() noexcept {
-    for (Mailbox<T>& mail : clients_) mail.cancel(transport_);
+    for (Mailbox& mail : clients_) mail.cancel(transport_);
     council_.cancel(transport_);
   }
 
@@ -146,7 +145,7 @@ class Server {
   }
 
   bool receive(int worker) {
-    Mailbox<T>& mail = client(worker);
+    Mailbox& mail = client(worker);
     bool moved = false;
     while (update_ && admits_ && !state_->gone(worker) && before(worker) < 0) {
       const LetterHead* head = mail.open(transport_);
@@ -231,17 +230,17 @@ class Server {
     }
   }
 
-  T& transport_;
+  transport::Any& transport_;
   Consistency consistency_;
   int workers_ = 0;
   const ServedParts* parts_ = nullptr;
   std::int64_t first_ = 0;  // element of the shard
   Buffer<float> master_, sums_;
   float *parameters_ = nullptr, *sum_ = nullptr;
-  std::vector<Mailbox<T>> clients_;
+  std::vector<Mailbox> clients_;
   std::optional<ServerState> state_;
   std::optional<ServerUpdate> update_;  // from serve to start_over
-  Council<T> council_;
+  Council council_;
   bool admits_ = false;
   bool decides_ = false;   // a rule decides before it updates
   bool deciding_ = false;  // all parts of the step have arrived

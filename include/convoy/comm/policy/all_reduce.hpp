@@ -34,7 +34,7 @@ inline constexpr bool never = false;  // a failed concept would be explained at 
 // Refuses, in one sentence, what cannot be an all-reduce.
 template <class S, class T>
 consteval bool fits(Algorithm<S, T>*) {
-  if constexpr (!Schedulable<S>) {
+  if constexpr (!schedule::Schedulable<S>) {
     static_assert(never<S>, "convoy: an all-reduce needs a schedule, such as schedule::Ring");
   } else if constexpr (S::goal != schedule::Goal::all_reduce) {
     static_assert(
@@ -212,8 +212,6 @@ static_assert(Comm<Direct<transport::Threads>>);
 static_assert(Comm<Auto<transport::Threads>>);
 static_assert(Comm<AllReduce<Algorithm<AutoSchedule, transport::Threads>>>);
 
-CONVOY_INSTANTIATE(class Engine<transport::Threads>);
-CONVOY_INSTANTIATE(void agree(Engine<transport::Threads>&, const Fingerprint&));
 CONVOY_INSTANTIATE(class Collectives<schedule::Ring, transport::Threads>);
 CONVOY_INSTANTIATE(class AllReduce<Algorithm<schedule::Ring, transport::Threads>>);
 

@@ -193,7 +193,7 @@ void Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true>::prepare(int buck
   const auto memory = [&](std::int64_t size) {
     return Buffer<std::byte>(static_cast<std::size_t>(size), this->memory());
   };
-  typename Engine<T>::Slot slot{.lane = 1 + bucket % lanes, .bucket = bucket};
+  Engine::Slot slot{.lane = 1 + bucket % lanes, .bucket = bucket};
   if (codec_.warm_up() > 0) {
     auto whole = slot;
     whole.program = &Base::program_for(count, DType::f32);

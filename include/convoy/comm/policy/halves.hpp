@@ -181,7 +181,7 @@ void Halves<S, T, ordered, sharded>::open(const Fingerprint& fingerprint, const 
   for (int bucket = 0; bucket < pipeline_.size(); ++bucket) {
     const Range b = buckets_[static_cast<std::size_t>(bucket)];
     float* gradients = layout.gradients.data() + b.begin;
-    typename Engine<T>::Slot first{
+    Engine::Slot first{
         .data = gradients, .count = b.size(), .lane = 1 + bucket % lanes, .bucket = bucket};
     auto then = first;
     if constexpr (sorts) {

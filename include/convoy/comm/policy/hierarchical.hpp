@@ -39,7 +39,7 @@ class TwoLevel : public Collectives<Inter, World> {
       : Base(world, options),
         nodes_(std::make_unique<Nodes>(nodes)),
         across_(*nodes_),
-        local_(std::make_unique<Engine<Local>>(local, options)) {
+        local_(std::make_unique<Engine>(local, options)) {
     const auto& ranks = nodes_->members(nodes_->node_of(this->rank()));
     if (static_cast<int>(ranks.size()) != local_->size() ||
         ranks[static_cast<std::size_t>(local_->rank())] != this->rank())
@@ -103,11 +103,11 @@ class TwoLevel : public Collectives<Inter, World> {
   template <class S>
   const detail::Program& local_program(const S& s, std::int64_t count, DType type) {
     if constexpr (schedule::SharedSchedule<S>) {
-      return local_->program(1, 0, [&] { return s; });
+      return local_->program(schedule::View(s));
     } else {
       const Options& options = local_->options();
       const int segments = segments_for(count, size_of(type), s.blocks(local_->size()), options);
-      return local_->program(segments, 0, [&] { return segmented(s, segments, options.window); });
+      return local_->program(schedule::View(s), segments);
     }
   }
   const detail::Program& local_program(int stage, std::int64_t count, DType type) {
@@ -118,8 +118,7 @@ class TwoLevel : public Collectives<Inter, World> {
   }
   const detail::Program& across_program(std::int64_t count, DType type) {
     const int segments = segments_for(count, size_of(type), across_.blocks(this->size()), this->options());
-    return this->engine_->program(segments, 0,
-                                  [&] { return segmented(across_, segments, this->options().window); });
+    return this->engine_->program(schedule::View(across_), segments);
   }
 
   void enter(int stage, int bucket) {
@@ -142,7 +141,7 @@ class TwoLevel : public Collectives<Inter, World> {
 
   std::unique_ptr<Nodes> nodes_;
   detail::Across<Intra, Inter> across_;
-  std::unique_ptr<Engine<Local>> local_;
+  std::unique_ptr<Engine> local_;
   std::vector<Range> buckets_;
   Pipeline<3> pipeline_;
 };
@@ -161,12 +160,12 @@ void TwoLevel<Intra, Local, Inter, World>::open(const Fingerprint& fingerprint, 
   constexpr int halves = (Local::lanes - 1) / 2;
   for (int bucket = 0; bucket < pipeline_.size(); ++bucket) {
     const Range b = buckets_[static_cast<std::size_t>(bucket)];
-    typename Engine<Local>::Slot slot{.program = &local_program(inside, b.size(), DType::f32),
-                                      .data = layout.gradients.data() + b.begin,
-                                      .count = b.size(),
-                                      .reduction = reduction<f32>(sum),
-                                      .lane = 1 + bucket % halves,
-                                      .bucket = bucket};
+    Engine::Slot slot{.program = &local_program(inside, b.size(), DType::f32),
+                      .data = layout.gradients.data() + b.begin,
+                      .count = b.size(),
+                      .reduction = reduction<f32>(sum),
+                      .lane = 1 + bucket % halves,
+                      .bucket = bucket};
     local_->assign(bucket, slot);
     if (single()) continue;
     this->engine_->assign(bucket, {.program = &across_program(b.size(), DType::f32),

@@ -49,8 +49,6 @@ struct Offer<registry::Hierarchical, transport::Mpi> {
   using type = Hierarchical<Direct<transport::Shm>, Ring<transport::Mpi>>;
 };
 
-CONVOY_INSTANTIATE(class Engine<transport::Shm>);
-CONVOY_INSTANTIATE(void agree(Engine<transport::Shm>&, const Fingerprint&));
 CONVOY_INSTANTIATE(Any make(std::string_view, const transport::Mpi&, const Options&, const Choice&));
 CONVOY_INSTANTIATE(Any make(std::string_view, const transport::Shm&, const Options&, const Choice&));
 

@@ -78,7 +78,7 @@ class Native : public Collectives<schedule::Ring, transport::Mpi> {
       const std::int64_t piece = std::min<std::int64_t>(count - done, std::numeric_limits<int>::max());
       const Watchdog watchdog("MPI_Allreduce", rank(), options().deadline);
       mpi::check(MPI_Allreduce(MPI_IN_PLACE, at, static_cast<int>(piece), datatype, operation,
-                               engine_->transport().comm()),
+                               engine_->transport().get<transport::Mpi>()->comm()),
                  "MPI_Allreduce");
       done += piece;
       at += static_cast<std::size_t>(piece) * size_of(type);
@@ -109,8 +109,6 @@ struct Offer<registry::Native, transport::Mpi> {
   using type = Native;
 };
 
-CONVOY_INSTANTIATE(class Engine<transport::Mpi>);
-CONVOY_INSTANTIATE(void agree(Engine<transport::Mpi>&, const Fingerprint&));
 CONVOY_INSTANTIATE(class Collectives<schedule::Ring, transport::Mpi>);
 CONVOY_INSTANTIATE(class AllReduce<Algorithm<schedule::Ring, transport::Mpi>>);
 

@@ -7,6 +7,7 @@
 
 #include <convoy/comm/schedule/price.hpp>
 #include <convoy/comm/schedule/schedule.hpp>
+#include <convoy/comm/schedule/view.hpp>
 
 namespace convoy::schedule {
 
@@ -50,24 +51,52 @@ struct Auto {
   }
 };
 
-/// Which choice of `A` is cheapest for `count` elements of `element` bytes on `size` ranks.
+namespace detail {
+
+// A view as a schedule of messages, cut as given.
+struct Viewed {
+  static constexpr std::string_view name = "view";
+  static constexpr Goal goal = Goal::all_reduce;
+  View schedule;
+  int segments = 1;
+  int window = 4;
+
+  int blocks(int size) const { return schedule.blocks(size); }
+  int owner(int, int) const { return 0; }  // which a price does not ask for
+  void steps(int rank, int size, Sink<Step> emit) const {
+    schedule.steps(segments, window, rank, size, emit);
+  }
+};
+
+}  // namespace detail
+
+/// Which choice of `schedules` is cheapest for `count` elements of `element` bytes on `size` ranks.
 /// `segments_of(blocks)` says into how many segments a buffer of so many blocks would be cut; more than 16
 /// are priced as 16, since a price costs time in proportion to the messages.
-template <class A, class SegmentsOf>
-constexpr int cheapest(int size, std::int64_t count, std::int64_t element, const CostModel& model, int window,
-                       SegmentsOf&& segments_of) {
+template <class SegmentsOf>
+int cheapest(const View& schedules, int size, std::int64_t count, std::int64_t element,
+             const CostModel& model, int window, SegmentsOf&& segments_of) {
   int best = 0;
   double least = 0;
-  for (int choice = 0; choice < A::choices; ++choice) {
-    A candidate{1, window, choice};
-    candidate.segments = std::min(16, static_cast<int>(segments_of(candidate.blocks(size))));
-    const double seconds = price(candidate, size, count, element, model).seconds;
+  for (int choice = 0; choice < schedules.choices(); ++choice) {
+    double seconds = 0;
+    schedules.choose(choice, [&](const View& schedule) {
+      const int segments = std::min(16, static_cast<int>(segments_of(schedule.blocks(size))));
+      seconds = price(detail::Viewed{schedule, segments, window}, size, count, element, model).seconds;
+    });
     if (choice == 0 || seconds < least) {
       best = choice;
       least = seconds;
     }
   }
   return best;
+}
+
+/// The same of the schedules that `A` chooses among.
+template <class A, class SegmentsOf>
+int cheapest(int size, std::int64_t count, std::int64_t element, const CostModel& model, int window,
+             SegmentsOf&& segments_of) {
+  return cheapest(View::of<A>(), size, count, element, model, window, segments_of);
 }
 
 }  // namespace convoy::schedule

@@ -1,13 +1,19 @@
 // Whom everyone waits for in the end: the rank that this one waits for may wait for another.
 #pragma once
 
-#include <algorithm>
 #include <string>
 #include <string_view>
 
-#include <convoy/comm/transport/transport.hpp>
+#include <convoy/comm/transport/any.hpp>
 #include <convoy/core/clock.hpp>
+#include <convoy/core/compiled.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <algorithm>
+#include <utility>
+
 #include <convoy/core/error.hpp>
+#endif
 
 namespace convoy::transport {
 
@@ -17,11 +23,19 @@ struct Blame {
   std::string reason;
 };
 
+/// `peer` is gone; `clause` is what `departed` says of it. It may have named a rank that is about to name
+/// another.
+Blame blame_departed(Any& transport, int peer, std::string_view clause, Seconds deadline);
+
+/// The deadline has ended while this rank waited for `peer`. All ranks whose deadlines end now say whom they
+/// wait for.
+Blame blame_late(Any& transport, int peer, Seconds deadline);
+
+#if CONVOY_DEFINITIONS
 namespace detail {
 
 // Who gives up says because of whom (`accuse`); who says nothing, or names itself, is the culprit.
-template <Transport T>
-int accused_in_the_end(T& transport, int peer) {
+CONVOY_FUNCTION int accused_in_the_end(Any& transport, int peer) {
   int at = peer;
   for (int hops = 0; hops < transport.size(); ++hops) {
     const int next = transport.accused(at);
@@ -33,8 +47,7 @@ int accused_in_the_end(T& transport, int peer) {
 
 // Whether nobody will name another: those from `culprit` on have said their last word, or they lead back to
 // this rank or to each other, as where two have sent each other something else than was expected.
-template <Transport T>
-bool settled(T& transport, int culprit) {
+CONVOY_FUNCTION bool settled(Any& transport, int culprit) {
   int at = culprit;
   for (int hops = 0; hops < transport.size() && at != transport.rank(); ++hops) {
     if (transport.departed(at).empty()) return false;
@@ -46,8 +59,7 @@ bool settled(T& transport, int culprit) {
 }
 
 // Waits, a fifth of the deadline and a second at most, until nobody will name another.
-template <Transport T>
-Blame find(T& transport, int peer, Seconds deadline, std::string reason) {
+CONVOY_FUNCTION Blame find(Any& transport, int peer, Seconds deadline, std::string reason) {
   const Deadline grace(std::min<Seconds>(Seconds(1), deadline / 5));
   for (;;) {
     const int culprit = accused_in_the_end(transport, peer);
@@ -61,39 +73,16 @@ Blame find(T& transport, int peer, Seconds deadline, std::string reason) {
 
 }  // namespace detail
 
-/// `peer` is gone; `clause` is what `departed` says of it. It may have named a rank that is about to name
-/// another.
-template <Transport T>
-Blame blame_departed(T& transport, int peer, std::string_view clause, Seconds deadline) {
+CONVOY_FUNCTION Blame blame_departed(Any& transport, int peer, std::string_view clause, Seconds deadline) {
   return detail::find(transport, peer, deadline, std::string(clause));
 }
 
-/// The deadline has ended while this rank waited for `peer`. All ranks whose deadlines end now say whom they
-/// wait for.
-template <Transport T>
-Blame blame_late(T& transport, int peer, Seconds deadline) {
+CONVOY_FUNCTION Blame blame_late(Any& transport, int peer, Seconds deadline) {
   std::string reason = concat("no answer within the deadline of ", deadline.count(), " s");
   if (peer < 0) return {-1, std::move(reason)};
   transport.accuse(peer);
   return detail::find(transport, peer, deadline, std::move(reason));
 }
-
-/// Those who are asked: the ranks of some transport.
-struct Jury {
-  void* transport = nullptr;
-  void (*accuse)(void* transport, int peer) noexcept = nullptr;
-  Blame (*departed)(void* transport, int peer, std::string_view clause, Seconds deadline) = nullptr;
-  Blame (*late)(void* transport, int peer, Seconds deadline) = nullptr;
-
-  template <Transport T>
-  static Jury of(T& transport) {
-    return {
-        &transport, [](void* t, int peer) noexcept { static_cast<T*>(t)->accuse(peer); },
-        [](void* t, int peer, std::string_view clause, Seconds deadline) {
-          return blame_departed(*static_cast<T*>(t), peer, clause, deadline);
-        },
-        [](void* t, int peer, Seconds deadline) { return blame_late(*static_cast<T*>(t), peer, deadline); }};
-  }
-};
+#endif
 
 }  // namespace convoy::transport

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 
+#include <convoy/comm/transport/any.hpp>
 #include <convoy/comm/transport/transport.hpp>
 #include <convoy/core/clock.hpp>
 
@@ -14,11 +15,10 @@ namespace convoy::transport {
 
 /// `for (;;) { if (<look: something moved>) wait.moved(); else if (<done>) return; else if (!wait.again()) {
 /// <who is gone? is it too late?> wait.rest(); } }`
-template <Transport T>
 class Wait {
  public:
   /// `naps`: there is something to look at that does not wake this rank.
-  Wait(T& transport, Seconds limit, bool naps = false)
+  Wait(Any& transport, Seconds limit, bool naps = false)
       : transport_(transport), limit_(limit), spins_(transport.patience()), naps_(naps) {}
   ~Wait() { stir(); }
   Wait(const Wait&) = delete;
@@ -73,7 +73,7 @@ class Wait {
 
   static constexpr int looks_without_clock = 8;
 
-  T& transport_;
+  Any& transport_;
   Seconds limit_;
   std::optional<Deadline> deadline_;  // there from the look on at which nothing has moved for a while
   int spins_, idle_ = 0;

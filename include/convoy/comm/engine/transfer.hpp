@@ -1,5 +1,5 @@
-// Flight: one exchange on its way. It walks through the steps of its program as far as messages allow, and
-// never waits.
+// Transfer: one exchange on its way. It goes through the instructions of its program as far as messages
+// allow, and never waits.
 #pragma once
 
 #include <algorithm>
@@ -17,18 +17,18 @@
 #include <convoy/comm/error.hpp>
 #include <convoy/comm/schedule/price.hpp>
 #include <convoy/comm/schedule/schedule.hpp>
-#include <convoy/comm/transport/transport.hpp>
+#include <convoy/comm/transport/any.hpp>
 #include <convoy/core/clock.hpp>
+#include <convoy/core/compiled.hpp>
 #include <convoy/core/dtype.hpp>
 #include <convoy/core/error.hpp>
 #include <convoy/memory/buffer.hpp>
 
 namespace convoy::comm::detail {
 
-/// What all flights of a rank go through.
-template <transport::Transport T>
+/// What all transfers of a rank go through.
 struct Port {
-  T transport;
+  transport::Any transport;
   Traffic traffic;
   std::vector<int> names;  ///< as which ranks these are known; empty: as they are
   int buckets = 0;         ///< how many there are
@@ -37,13 +37,6 @@ struct Port {
   int size() const { return transport.size(); }
   int name_of(int rank) const {
     return names.empty() || rank < 0 ? rank : names[static_cast<std::size_t>(rank)];
-  }
-  /// Memory that peers can reach.
-  std::pmr::memory_resource* memory() {
-    if constexpr (requires { transport.memory(); })
-      return transport.memory();
-    else
-      return std::pmr::new_delete_resource();
   }
 };
 
@@ -58,11 +51,9 @@ struct Cargo {
   void* inbox = nullptr;  ///< where what others send is put if it is not combined on the way
 };
 
-template <transport::Transport T>
-class Flight {
+/// Allocates in `prepare` alone.
+class Transfer {
  public:
-  using Port = detail::Port<T>;
-
   /// How much scratch memory its receives need.
   std::size_t prepare(Port& port, const Cargo& cargo);
 
@@ -76,13 +67,13 @@ class Flight {
   void start(Clock::time_point now) {
     begin_ = now;
     at_ = posted_ = confirmed_ = 0;
-    state_ = State::flying;
+    state_ = State::under_way;
     if (outside_ != nullptr) std::memcpy(data_, outside_, static_cast<std::size_t>(count_) * element_);
   }
-  /// Executes steps until one has to wait; true if any was executed.
+  /// Executes instructions until one has to wait; true if any was executed.
   bool advance(Port& port, std::byte* scratch);
-  /// Whether there are no more steps.
-  bool landed() const { return at_ >= program_->steps.size(); }
+  /// Whether there are no more instructions.
+  bool landed() const { return at_ >= program_->instructions.size(); }
   void end() {
     state_ = State::complete;
     if (outside_ != nullptr) std::memcpy(outside_, data_, static_cast<std::size_t>(count_) * element_);
@@ -91,32 +82,32 @@ class Flight {
   bool quiet(Port& port);
   void rest() { state_ = State::idle; }
 
-  /// The step that waits for somebody; none: the number of steps.
+  /// The instruction that waits for somebody; none: the number of instructions.
   std::size_t blocked_at(Port& port);
-  bool is_step(std::size_t step) const { return step < program_->steps.size(); }
-  int peer_of(std::size_t step) const { return program_->steps[step].peer; }
-  /// The message that a step is about, for a sentence.
-  CommError::Fields describe(const Port& port, std::size_t step, double elapsed) const;
+  bool is_instruction(std::size_t instruction) const { return instruction < program_->instructions.size(); }
+  int peer_of(std::size_t instruction) const { return program_->instructions[instruction].peer; }
+  /// The message that a instruction is about, for a sentence.
+  CommError::Fields describe(const Port& port, std::size_t instruction, double elapsed) const;
 
   /// Takes back whatever is announced.
   void cancel(Port& port) noexcept;
 
  private:
-  enum class State : unsigned char { idle, flying, complete };
+  enum class State : unsigned char { idle, under_way, complete };
 
-  Range range(const Program::Step& step) const;
+  Range range(const Program::Instruction& instruction) const;
   std::size_t bytes_of(const Range& r) const { return static_cast<std::size_t>(r.size()) * element_; }
-  std::byte* address(const Program::Step& step, const Range& r) const {
-    const bool inside = step.whole() || step.chunk < program_->inbox();
+  std::byte* address(const Program::Instruction& instruction, const Range& r) const {
+    const bool inside = instruction.whole() || instruction.chunk < program_->inbox();
     return (inside ? data_ : inbox_) + static_cast<std::size_t>(r.begin) * element_;
   }
   // The send that keeps a receive from writing, or -1.
-  int unreleased(Port& port, const Program::Step& step);
-  // Announces receives ahead of their step, where the memory they go to is free already.
+  int unreleased(Port& port, const Program::Instruction& instruction);
+  // Announces receives ahead of their instruction, where the memory they go to is free already.
   void announce(Port& port, std::byte* scratch);
-  // One step on elements; false if it has to wait.
-  bool execute(Port& port, const Program::Step& step, const Range& r);
-  void fold(Port& port, const Program::Step& step, const Range& r);
+  // One instruction on elements; false if it has to wait.
+  bool execute(Port& port, const Program::Instruction& instruction, const Range& r);
+  void fold(Port& port, const Program::Instruction& instruction, const Range& r);
 
   const Program* program_ = nullptr;
   std::byte* data_ = nullptr;
@@ -136,15 +127,15 @@ class Flight {
   std::vector<const void*> from_;
   State state_ = State::idle;
   std::size_t slot_bytes_ = 0;  // of its scratch buffers
-  std::size_t at_ = 0;          // the next step to execute
-  std::size_t posted_ = 0;      // receives before this step are announced
-  std::size_t confirmed_ = 0;   // sends before this step are over
-  std::vector<typename T::Request> requests_;
+  std::size_t at_ = 0;          // the next instruction to execute
+  std::size_t posted_ = 0;      // receives before this instruction are announced
+  std::size_t confirmed_ = 0;   // sends before this instruction are over
+  std::vector<transport::Any::Request> requests_;
   Clock::time_point begin_{};
 };
 
-template <transport::Transport T>
-std::size_t Flight<T>::prepare(Port& port, const Cargo& cargo) {
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION std::size_t Transfer::prepare(Port& port, const Cargo& cargo) {
   const Program& program = *cargo.program;
   program_ = &program;
   data_ = static_cast<std::byte*>(cargo.data);
@@ -162,17 +153,15 @@ std::size_t Flight<T>::prepare(Port& port, const Cargo& cargo) {
   state_ = State::idle;
   const std::size_t bytes = static_cast<std::size_t>(count_) * element_;
   outside_ = nullptr;
-  if constexpr (requires { port.transport.reaches(cargo.data, bytes); }) {
-    if (port.size() > 1 && bytes > 0 && !program.copied && !port.transport.reaches(cargo.data, bytes)) {
-      if (bounce_.size() < bytes) {
-        bounce_ = {};
-        bounce_ = Buffer<std::byte>(bytes, port.memory());
-      }
-      outside_ = cargo.data;
-      data_ = bounce_.data();
+  if (port.size() > 1 && bytes > 0 && !program.copied && !port.transport.reaches(cargo.data, bytes)) {
+    if (bounce_.size() < bytes) {
+      bounce_ = {};
+      bounce_ = Buffer<std::byte>(bytes, port.transport.memory());
     }
+    outside_ = cargo.data;
+    data_ = bounce_.data();
   }
-  if (requests_.size() < program.steps.size()) requests_.resize(program.steps.size());
+  if (requests_.size() < program.instructions.size()) requests_.resize(program.instructions.size());
   if (!program.peers.empty()) {
     const auto n = static_cast<std::size_t>(port.size());
     peers_.assign(n, nullptr);
@@ -181,55 +170,52 @@ std::size_t Flight<T>::prepare(Port& port, const Cargo& cargo) {
     peers_[static_cast<std::size_t>(port.rank())] = data_;
     streams_ = static_cast<std::int64_t>(bytes * n) >= streaming_bytes;
   }
-  if (T::in_place) return 0;
+  if (port.transport.in_place()) return 0;
   std::size_t longest = 0, reduces = 0;
-  for (const auto& step : program.steps)
-    if (step.act == Act::receive_reduce) {
-      longest = std::max(longest, bytes_of(range(step)));
+  for (const auto& instruction : program.instructions)
+    if (instruction.act == Act::receive_reduce) {
+      longest = std::max(longest, bytes_of(range(instruction)));
       ++reduces;
     }
   slot_bytes_ = (longest + 4095) / 4096 * 4096;
   return std::min<std::size_t>(reduces, Program::slots) * slot_bytes_;
 }
 
-// The elements of a step; in the inbox, those of its slot.
-template <transport::Transport T>
-Range Flight<T>::range(const Program::Step& step) const {
+// The elements of a instruction; in the inbox, those of its slot.
+CONVOY_FUNCTION Range Transfer::range(const Program::Instruction& instruction) const {
   const Program& p = *program_;
-  if (step.whole()) return {0, count_};
-  if (step.chunk < p.inbox())
-    return schedule::range_of(step.chunk, step.count, count_, p.blocks, p.segments, grain_);
+  if (instruction.whole()) return {0, count_};
+  if (instruction.chunk < p.inbox())
+    return schedule::range_of(instruction.chunk, instruction.count, count_, p.blocks, p.segments, grain_);
   const std::int64_t slot = schedule::part(count_, p.rank, p.blocks, grain_).size();
-  const int within = step.chunk - p.inbox();
+  const int within = instruction.chunk - p.inbox();
   const Range segment = schedule::part(slot, within % p.segments, p.segments, grain_);
   const std::int64_t begin = within / p.segments * slot;
   return {begin + segment.begin, begin + segment.end};
 }
 
-template <transport::Transport T>
-bool Flight<T>::advance(Port& port, std::byte* scratch) {
+CONVOY_FUNCTION bool Transfer::advance(Port& port, std::byte* scratch) {
   const std::size_t first = at_;
   while (!landed()) {
     announce(port, scratch);
-    const auto& step = program_->steps[at_];
-    const Range r = range(step);
-    if (!r.empty() && !execute(port, step, r)) break;
+    const Program::Instruction& instruction = program_->instructions[at_];
+    const Range r = range(instruction);
+    if (!r.empty() && !execute(port, instruction, r)) break;
     ++at_;
   }
   return at_ != first;
 }
 
-template <transport::Transport T>
-void Flight<T>::announce(Port& port, [[maybe_unused]] std::byte* scratch) {
-  const auto& steps = program_->steps;
-  const std::size_t limit = std::min(steps.size(), at_ + 2 * Program::slots);
+CONVOY_FUNCTION void Transfer::announce(Port& port, std::byte* scratch) {
+  const std::vector<Program::Instruction>& instructions = program_->instructions;
+  const std::size_t limit = std::min(instructions.size(), at_ + 2 * Program::slots);
   for (; posted_ < limit; ++posted_) {
-    const auto& s = steps[posted_];
+    const auto& s = instructions[posted_];
     if (!s.receives()) continue;
     const Range r = range(s);
     if (r.empty()) continue;
     void* into = nullptr;
-    if constexpr (!T::in_place) {
+    if (!port.transport.in_place()) {
       if (static_cast<std::size_t>(s.ready) > at_) return;
       if (s.act == Act::receive_reduce) {
         into = scratch + static_cast<std::size_t>(s.slot) * slot_bytes_;
@@ -238,30 +224,27 @@ void Flight<T>::announce(Port& port, [[maybe_unused]] std::byte* scratch) {
         into = address(s, r);
       }
     }
-    transport::set_purpose(requests_[posted_], purpose_);
+    requests_[posted_].purpose = purpose_;
     port.transport.receive(requests_[posted_], s.peer, lane_, into, bytes_of(r));
   }
 }
 
-template <transport::Transport T>
-bool Flight<T>::execute(Port& port, const Program::Step& s, const Range& r) {
+CONVOY_FUNCTION bool Transfer::execute(Port& port, const Program::Instruction& s, const Range& r) {
   auto& request = requests_[at_];
   std::byte* mine = address(s, r);
   const std::size_t bytes = bytes_of(r);
   switch (s.act) {
     case Act::send:
     case Act::expose:
-      transport::set_purpose(request, purpose_);
+      request.purpose = purpose_;
       if (!port.transport.send(request, s.peer, lane_, mine, bytes)) return false;
       ++port.traffic.messages;
       if (s.act == Act::send) port.traffic.bytes += static_cast<std::int64_t>(bytes);
       return true;
     case Act::post:
-      if constexpr (requires { T::copy_bytes; }) {
-        transport::set_purpose(request, purpose_);
-        if (!port.transport.post(request, s.peer, mine, bytes)) return false;
-        ++port.traffic.messages;
-      }
+      request.purpose = purpose_;
+      if (!port.transport.post(request, s.peer, mine, bytes)) return false;
+      ++port.traffic.messages;
       return true;
     case Act::fold:
       fold(port, s, r);
@@ -278,9 +261,10 @@ bool Flight<T>::execute(Port& port, const Program::Step& s, const Range& r) {
   }
   if (posted_ <= at_ || unreleased(port, s) >= 0) return false;
   const transport::Arrival arrival = port.transport.arrived(request);
-  if (const auto other = transport::purpose_of(request, purpose_); other != purpose_)
-    throw CommError(describe(port, at_, 0), contrast(port.name_of(s.peer), other, port.name_of(port.rank()),
-                                                     purpose_, bucket_, port.buckets));
+  if (request.purpose != purpose_)
+    throw CommError(describe(port, at_, 0),
+                    contrast(port.name_of(s.peer), request.purpose, port.name_of(port.rank()), purpose_,
+                             bucket_, port.buckets));
   if (arrival.data == nullptr) return false;
   if (arrival.bytes != bytes)
     throw CommError(describe(port, at_, 0),
@@ -298,8 +282,7 @@ bool Flight<T>::execute(Port& port, const Program::Step& s, const Range& r) {
   return true;
 }
 
-template <transport::Transport T>
-void Flight<T>::fold(Port& port, const Program::Step& s, const Range& r) {
+CONVOY_FUNCTION void Transfer::fold(Port& port, const Program::Instruction& s, const Range& r) {
   const std::size_t offset = static_cast<std::size_t>(r.begin) * element_;
   const auto buffer = [&](int i) {
     const int peer = program_->peers[static_cast<std::size_t>(i)];
@@ -312,56 +295,52 @@ void Flight<T>::fold(Port& port, const Program::Step& s, const Range& r) {
   fold_(into_.data(), places, from_.data(), sources, r.size(), s.completes ? scale_ : 1, streams_);
 }
 
-template <transport::Transport T>
-int Flight<T>::unreleased(Port& port, const Program::Step& step) {
-  for (int g = step.first_guard; g < step.last_guard; ++g) {
+CONVOY_FUNCTION int Transfer::unreleased(Port& port, const Program::Instruction& instruction) {
+  for (int g = instruction.first_guard; g < instruction.last_guard; ++g) {
     const int send = program_->guards[static_cast<std::size_t>(g)];
-    if (range(program_->steps[static_cast<std::size_t>(send)]).empty()) continue;  // never posted
+    if (range(program_->instructions[static_cast<std::size_t>(send)]).empty()) continue;  // never posted
     if (!port.transport.sent(requests_[static_cast<std::size_t>(send)])) return send;
   }
   return -1;
 }
 
-template <transport::Transport T>
-bool Flight<T>::quiet(Port& port) {
+CONVOY_FUNCTION bool Transfer::quiet(Port& port) {
   if (state_ != State::complete) return false;
-  const auto& steps = program_->steps;
-  for (; confirmed_ < steps.size(); ++confirmed_) {
-    const auto& s = steps[confirmed_];
+  const std::vector<Program::Instruction>& instructions = program_->instructions;
+  for (; confirmed_ < instructions.size(); ++confirmed_) {
+    const auto& s = instructions[confirmed_];
     if (s.act == Act::send && !range(s).empty() && !port.transport.sent(requests_[confirmed_])) return false;
   }
   return true;
 }
 
-template <transport::Transport T>
-std::size_t Flight<T>::blocked_at(Port& port) {
+CONVOY_FUNCTION std::size_t Transfer::blocked_at(Port& port) {
   if (landed()) return confirmed_;
-  const auto& s = program_->steps[at_];
+  const auto& s = program_->instructions[at_];
   if (s.receives() && posted_ <= at_)
     if (const int send = unreleased(port, s); send >= 0) return static_cast<std::size_t>(send);
   return at_;
 }
 
-template <transport::Transport T>
-CommError::Fields Flight<T>::describe(const Port& port, std::size_t step, double elapsed) const {
+CONVOY_FUNCTION CommError::Fields Transfer::describe(const Port& port, std::size_t instruction,
+                                                     double elapsed) const {
   CommError::Fields f{port.name_of(port.rank()), -1, {}, 0, 0, elapsed};
   f.operation = std::string(program_->name);
   if (bucket_ >= 0) f.operation += concat(" of bucket ", bucket_);
-  if (is_step(step)) {
-    const auto& s = program_->steps[step];
+  if (is_instruction(instruction)) {
+    const auto& s = program_->instructions[instruction];
     f.peer = port.name_of(s.peer);
-    f.sequence = requests_[s.act == Act::settle ? static_cast<std::size_t>(s.other) : step].sequence;
+    f.sequence = requests_[s.act == Act::settle ? static_cast<std::size_t>(s.other) : instruction].sequence;
     f.bytes = bytes_of(range(s));
   }
   return f;
 }
 
-template <transport::Transport T>
-void Flight<T>::cancel(Port& port) noexcept {
+CONVOY_FUNCTION void Transfer::cancel(Port& port) noexcept {
   if (idle()) return;
-  const auto& steps = program_->steps;
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    const auto& s = steps[i];
+  const std::vector<Program::Instruction>& instructions = program_->instructions;
+  for (std::size_t i = 0; i < instructions.size(); ++i) {
+    const auto& s = instructions[i];
     const bool sends = s.act == Act::send || s.act == Act::expose;
     const bool posted = sends ? i >= confirmed_ && i < at_ : s.receives() && i >= at_ && i < posted_;
     const bool attached = s.act == Act::attach && i < at_ && static_cast<std::size_t>(s.other) >= at_;
@@ -369,5 +348,6 @@ void Flight<T>::cancel(Port& port) noexcept {
   }
   state_ = State::idle;
 }
+#endif
 
 }  // namespace convoy::comm::detail

@@ -1,0 +1,137 @@
+// View: a schedule of any type behind one type, so that what executes and prices schedules at run time is
+// compiled once rather than for each of them.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string_view>
+#include <type_traits>
+
+#include <convoy/comm/schedule/direct.hpp>
+#include <convoy/comm/schedule/schedule.hpp>
+
+namespace convoy::schedule {
+
+/// Where a schedule's actions go, one after the other: a view of a callable, which must outlive it.
+template <class Emitted>
+class Sink {
+ public:
+  template <class F>
+  requires(!std::is_same_v<std::remove_cvref_t<F>, Sink>) Sink(F&& f)
+      : object_(const_cast<void*>(static_cast<const void*>(std::addressof(f)))),
+        call_(
+            [](void* object, const Emitted& e) { (*static_cast<std::remove_reference_t<F>*>(object))(e); }) {}
+  void operator()(const Emitted& e) const { call_(object_, e); }
+
+ private:
+  void* object_;
+  void (*call_)(void*, const Emitted&);
+};
+
+/// What an algorithm is: a schedule of messages, or one over shared memory.
+template <class S>
+concept Schedulable = Schedule<S> || SharedSchedule<S>;
+
+/// A schedule with the number of segments and the window that the options ask for.
+template <Schedule S>
+constexpr S segmented(S s, int segments, int window) {
+  s.segments = segments;
+  if constexpr (requires { s.window; }) s.window = window;
+  return s;
+}
+
+/// A view of a schedule, which must outlive it.
+class View {
+ public:
+  template <Schedulable S>
+  explicit View(const S& s) : schedule_(&s), table_(&table<S>) {}
+  /// A default-constructed `S`.
+  template <Schedulable S>
+  static View of() {
+    static const S usual{};
+    return View(usual);
+  }
+
+  std::string_view name() const { return table_->name; }
+  Goal goal() const { return table_->goal; }
+  /// Whether it is one over shared memory.
+  bool shared() const { return table_->accesses != nullptr; }
+  /// Whether peers read copies (SharedSchedule).
+  bool copied() const { return table_->copied; }
+  /// The same for schedules of the same type; names need not differ.
+  const void* kind() const { return table_; }
+
+  int blocks(int size) const { return table_->blocks(schedule_, size); }
+  /// How many blocks the buffer has where some blocks are slots of an inbox; 0: each block is where it is.
+  int places(int size) const { return table_->places != nullptr ? table_->places(schedule_, size) : 0; }
+  int place(int block, int rank, int size) const { return table_->place(schedule_, block, rank, size); }
+
+  /// What one rank does, of messages, cut as given.
+  void steps(int segments, int window, int rank, int size, Sink<Step> sink) const {
+    table_->steps(schedule_, segments, window, rank, size, sink);
+  }
+  /// What one rank does, over shared memory.
+  void accesses(int rank, int size, Sink<Access> sink) const {
+    table_->accesses(schedule_, rank, size, sink);
+  }
+
+  /// How many schedules it chooses among; 0: it is one itself.
+  int choices() const { return table_->choices; }
+  /// Calls `f` with the chosen schedule, which lives as long as the call.
+  void choose(int choice, Sink<View> f) const { table_->choose(choice, f); }
+
+ private:
+  struct Table {
+    std::string_view name;
+    Goal goal;
+    bool copied;
+    int choices;
+    int (*blocks)(const void*, int size);
+    int (*places)(const void*, int size);
+    int (*place)(const void*, int block, int rank, int size);
+    void (*steps)(const void*, int segments, int window, int rank, int size, Sink<Step>&);
+    void (*accesses)(const void*, int rank, int size, Sink<Access>&);
+    void (*choose)(int choice, Sink<View>&);
+  };
+
+  template <class S>
+  static const S& as(const void* schedule) {
+    return *static_cast<const S*>(schedule);
+  }
+  template <class S>
+  static constexpr Table make() {
+    Table t{S::name, S::goal, false, 0, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
+    t.blocks = [](const void* s, int size) { return as<S>(s).blocks(size); };
+    if constexpr (SharedSchedule<S>) {
+      t.copied = detail::copied<S>();
+      t.accesses = [](const void* s, int rank, int size, Sink<Access>& sink) {
+        as<S>(s).accesses(rank, size, sink);
+      };
+    } else if constexpr (requires { S::choices; }) {
+      t.choices = S::choices;
+      t.choose = [](int choice, Sink<View>& f) {
+        S chosen{};
+        chosen.choice = choice;
+        chosen.visit([&](const auto& s) { f(View(s)); });
+      };
+    } else {
+      t.steps = [](const void* s, int segments, int window, int rank, int size, Sink<Step>& sink) {
+        segmented(as<S>(s), segments, window).steps(rank, size, sink);
+      };
+      if constexpr (requires(const S& s) { s.places(1); }) {
+        t.places = [](const void* s, int size) { return as<S>(s).places(size); };
+        t.place = [](const void* s, int block, int rank, int size) {
+          return as<S>(s).place(block, rank, size);
+        };
+      }
+    }
+    return t;
+  }
+  template <class S>
+  static constexpr Table table = make<S>();
+
+  const void* schedule_;
+  const Table* table_;
+};
+
+}  // namespace convoy::schedule
