@@ -75,23 +75,15 @@ struct Refused {
 
 }  // namespace detail
 
-template <class A, bool fits = detail::fits(static_cast<A*>(nullptr))>
-class AllReduce;
-
-template <class A>
-class AllReduce<A, false> : public detail::Refused {
-  using Refused::Refused;
-};
-
-/// The Comm that all-reduces gradients by schedule `S` over transport `T`.
-template <class S, class T>
-class AllReduce<Algorithm<S, T>, true> : public Collectives<S, T> {
-  using Base = Collectives<S, T>;
+/// The Comm that all-reduces gradients by any schedules over any transport.
+class AnyAllReduce : public AnyCollectives {
+  using Base = AnyCollectives;
 
  public:
-  static constexpr std::string_view policy() { return S::name; }
+  AnyAllReduce(const transport::Any& where, const Schedules& schedules, const Options& options)
+      : Base(where, schedules, options) {}
 
-  explicit AllReduce(const T& where = T{}, const Options& options = {}) : Base(where, options) {}
+  std::string_view policy() const { return schedules_.all_reduce.name(); }
 
   void open(const Fingerprint& fingerprint, const Layout& layout);
 
@@ -103,8 +95,8 @@ class AllReduce<Algorithm<S, T>, true> : public Collectives<S, T> {
   std::vector<Range> buckets_;
 };
 
-template <class S, class T>
-void AllReduce<Algorithm<S, T>, true>::open(const Fingerprint& fingerprint, const Layout& layout) {
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION void AnyAllReduce::open(const Fingerprint& fingerprint, const Layout& layout) {
   Base::agree_on(fingerprint, layout, policy());
   buckets_.assign(layout.buckets.begin(), layout.buckets.end());
   this->engine_->resize(static_cast<int>(buckets_.size()));
@@ -115,13 +107,12 @@ void AllReduce<Algorithm<S, T>, true>::open(const Fingerprint& fingerprint, cons
                                    .data = layout.gradients.data() + b.begin,
                                    .count = b.size(),
                                    .reduction = reduction<f32>(sum),
-                                   .lane = 1 + bucket % (T::lanes - 1),
+                                   .lane = 1 + bucket % (this->engine_->transport().lanes() - 1),
                                    .bucket = bucket});
   }
 }
 
-template <class S, class T>
-void AllReduce<Algorithm<S, T>, true>::finish(Update update) {
+CONVOY_FUNCTION void AnyAllReduce::finish(Update update) {
   const int count = static_cast<int>(buckets_.size());
   const Arrivals arrivals(update);
   for (int b = 0; b < count; ++b)
@@ -134,6 +125,23 @@ void AllReduce<Algorithm<S, T>, true>::finish(Update update) {
   arrivals.all(buckets_);
   this->engine_->drain();
 }
+#endif
+
+template <class A, bool fits = detail::fits(static_cast<A*>(nullptr))>
+class AllReduce;
+
+template <class A>
+class AllReduce<A, false> : public detail::Refused {
+  using Refused::Refused;
+};
+
+/// The Comm that all-reduces gradients by schedule `S` over transport `T`.
+template <class S, class T>
+class AllReduce<Algorithm<S, T>, true> : public AnyAllReduce {
+ public:
+  explicit AllReduce(const T& where = T{}, const Options& options = {})
+      : AnyAllReduce(where, Schedules::of<S>(), options) {}
+};
 
 /// Ring all-reduce: the fewest bytes, 2(n-1) messages deep. `Ring<transport::Mpi>`,
 /// `Ring<transport::Threads>`.
@@ -211,8 +219,5 @@ static_assert(Comm<Tree<transport::Threads>>);
 static_assert(Comm<Direct<transport::Threads>>);
 static_assert(Comm<Auto<transport::Threads>>);
 static_assert(Comm<AllReduce<Algorithm<AutoSchedule, transport::Threads>>>);
-
-CONVOY_INSTANTIATE(class Collectives<schedule::Ring, transport::Threads>);
-CONVOY_INSTANTIATE(class AllReduce<Algorithm<schedule::Ring, transport::Threads>>);
 
 }  // namespace convoy::comm

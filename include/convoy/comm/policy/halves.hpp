@@ -12,26 +12,27 @@
 #include <convoy/comm/engine/pipeline.hpp>
 #include <convoy/comm/policy/all_reduce.hpp>
 #include <convoy/comm/schedule/all_to_all.hpp>
+#include <convoy/core/compiled.hpp>
 #include <convoy/memory/buffer.hpp>
 
 namespace convoy::comm {
 
-/// The Comm behind Sharded and Reproducible; `S` gives the two halves (the ring's, if it has none that leave
-/// rank r with block r).
-template <class S, class T, bool ordered, bool sharded>
-class Halves : public Collectives<S, T> {
-  using Base = Collectives<S, T>;
-  using ReduceScatter = typename detail::HalvesOf<S>::ReduceScatter;
-  using AllGather = typename detail::HalvesOf<S>::AllGather;
-  // A schedule over shared memory combines in the order of ranks by itself.
-  static constexpr bool sorts = ordered && !schedule::SharedSchedule<S>;
+/// The Comm behind Sharded and Reproducible, by any schedules over any transport: in the order of ranks if it
+/// is `ordered`, each rank updating its own part if it is `sharded`.
+class AnyHalves : public AnyCollectives {
+  using Base = AnyCollectives;
 
  public:
-  static constexpr std::string_view policy() {
-    return !sharded ? "reproducible" : ordered ? "sharded reproducible" : "sharded";
-  }
+  AnyHalves(const transport::Any& where, const Schedules& schedules, bool ordered, bool sharded,
+            const Options& options)
+      : Base(where, schedules, options),
+        sorts_(ordered && !schedules.all_reduce.shared()),
+        ordered_(ordered),
+        sharded_(sharded) {}
 
-  explicit Halves(const T& where = T{}, const Options& options = {}) : Base(where, options) {}
+  std::string_view policy() const {
+    return !sharded_ ? "reproducible" : ordered_ ? "sharded reproducible" : "sharded";
+  }
 
   void open(const Fingerprint& fingerprint, const Layout& layout);
   void begin(int bucket, Ready = {}) {
@@ -48,7 +49,7 @@ class Halves : public Collectives<S, T> {
   void finish(Update update);
 
   std::vector<Range> updates(std::span<const Range> buckets) const {
-    if constexpr (!sharded) return {buckets.begin(), buckets.end()};
+    if (!sharded_) return {buckets.begin(), buckets.end()};
     std::vector<Range> mine;
     for (const Range& b : buckets)
       if (const Range r = own_of(b); !r.empty()) mine.push_back(r);
@@ -61,9 +62,9 @@ class Halves : public Collectives<S, T> {
     all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<E>(op));
   }
   void all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
-    if constexpr (sorts) {
+    if (sorts_) {
       gather_in_order(values, count, reduction);
-      this->engine_->run(this->template half<AllGather>(count, reduction.type), values, count,
+      this->engine_->run(this->cut(schedules_.all_gather, this->size(), count, reduction.type), values, count,
                          moved(reduction.type));
     } else {
       Base::all_reduce(values, count, reduction);
@@ -71,13 +72,12 @@ class Halves : public Collectives<S, T> {
   }
   template <class E, OperationTag O>
   Range reduce_scatter(std::span<E> values, O op) {
-    if constexpr (sorts) {
-      const auto count = static_cast<std::int64_t>(values.size());
-      gather_in_order(values.data(), count, reduction<E>(op));
-      return this->own(count, dtype_of<E>);
-    } else {
-      return Base::reduce_scatter(values, op);
-    }
+    return reduce_scatter(values.data(), static_cast<std::int64_t>(values.size()), reduction<E>(op));
+  }
+  Range reduce_scatter(void* values, std::int64_t count, const Reduction& reduction) {
+    if (!sorts_) return Base::reduce_scatter(values, count, reduction);
+    gather_in_order(values, count, reduction);
+    return this->own(count, reduction.type);
   }
 
  private:
@@ -96,20 +96,20 @@ class Halves : public Collectives<S, T> {
     if (stage == 0) return this->engine_->begin(bucket);
     if (stage != 1) return;
     if (!decided_) fold(bucket);
-    if constexpr (sharded)
+    if (sharded_)
       if (const Range mine = own_of(buckets_[b]); !mine.empty()) (*update_)(mine, 1.0f);
     this->engine_->begin(second(bucket));
   }
   bool passed(int stage, int bucket) {
     if (stage == 1) return this->engine_->complete(second(bucket));
     // The second half receives where the first one sends from, or needs this rank's update.
-    return sharded ? update_ != nullptr && this->engine_->complete(bucket) : this->engine_->over(bucket);
+    return sharded_ ? update_ != nullptr && this->engine_->complete(bucket) : this->engine_->over(bucket);
   }
 
   // This rank's own block of a bucket holds the sums from here on.
   void fold(int bucket) {
     const auto b = static_cast<std::size_t>(bucket);
-    if constexpr (sorts)
+    if (sorts_)
       fold(layout_.gradients.data() + buckets_[b].begin, buckets_[b].size(), reduction<f32>(sum),
            inboxes_[b].data());
   }
@@ -147,11 +147,13 @@ class Halves : public Collectives<S, T> {
       inbox_ = Buffer<std::byte>(slots * size_of(reduction.type), this->engine_->inboxes());
     sources_.resize(static_cast<std::size_t>(this->size()));
     // Nothing is combined on the way, but all ranks must mean the same.
-    this->engine_->run(this->template half<schedule::AllToAll>(count, reduction.type), values, count,
-                       reduction, inbox_.data());
+    this->engine_->run(this->half<schedule::AllToAll>(count, reduction.type), values, count, reduction,
+                       inbox_.data());
     fold(values, count, reduction, inbox_.data());
   }
 
+  bool sorts_;  // a schedule over shared memory combines in the order of ranks by itself
+  bool ordered_, sharded_;
   Layout layout_;
   std::vector<Range> buckets_;
   std::vector<Buffer<float>> inboxes_;
@@ -162,13 +164,13 @@ class Halves : public Collectives<S, T> {
   bool decided_ = false;  // the sums of this step have been folded
 };
 
-template <class S, class T, bool ordered, bool sharded>
-void Halves<S, T, ordered, sharded>::open(const Fingerprint& fingerprint, const Layout& layout) {
-  if (sharded && layout.parameters.size() < layout.gradients.size())
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION void AnyHalves::open(const Fingerprint& fingerprint, const Layout& layout) {
+  if (sharded_ && layout.parameters.size() < layout.gradients.size())
     fail<ConfigError>("sharded needs a parameter for each of the ", layout.gradients.size(),
                       " gradients, not ", layout.parameters.size());
   Fingerprint all = fingerprint;
-  all.add("comm algorithm", S::name);
+  all.add("comm algorithm", schedules_.all_reduce.name());
   Base::agree_on(all, layout, policy());
   layout_ = layout;
   buckets_.assign(layout.buckets.begin(), layout.buckets.end());
@@ -177,32 +179,30 @@ void Halves<S, T, ordered, sharded>::open(const Fingerprint& fingerprint, const 
   inboxes_.clear();
   pipeline_.resize(static_cast<int>(buckets_.size()));
   this->engine_->resize(2 * pipeline_.size());
-  constexpr int lanes = (T::lanes - 1) / 2;
+  const int lanes = (this->engine_->transport().lanes() - 1) / 2;
   for (int bucket = 0; bucket < pipeline_.size(); ++bucket) {
     const Range b = buckets_[static_cast<std::size_t>(bucket)];
     float* gradients = layout.gradients.data() + b.begin;
-    Engine::Slot first{
-        .data = gradients, .count = b.size(), .lane = 1 + bucket % lanes, .bucket = bucket};
+    Engine::Slot first{.data = gradients, .count = b.size(), .lane = 1 + bucket % lanes, .bucket = bucket};
     auto then = first;
-    if constexpr (sorts) {
+    if (sorts_) {
       inboxes_.emplace_back(n * static_cast<std::size_t>(own_of(b).size()), this->engine_->inboxes());
-      first.program = &this->template half<schedule::AllToAll>(b.size(), DType::f32);
+      first.program = &this->half<schedule::AllToAll>(b.size(), DType::f32);
       first.inbox = inboxes_.back().data();
     } else {
-      first.program = &this->template half<ReduceScatter>(b.size(), DType::f32);
+      first.program = &this->cut(schedules_.reduce_scatter, this->size(), b.size(), DType::f32);
     }
     first.reduction = reduction<f32>(sum);
-    then.program = &this->template half<AllGather>(b.size(), DType::f32);
+    then.program = &this->cut(schedules_.all_gather, this->size(), b.size(), DType::f32);
     then.reduction = moved(DType::f32);
     then.lane += lanes;
-    if constexpr (sharded) then.data = layout.parameters.data() + b.begin;
+    if (sharded_) then.data = layout.parameters.data() + b.begin;
     this->engine_->assign(bucket, first);
     this->engine_->assign(second(bucket), then);
   }
 }
 
-template <class S, class T, bool ordered, bool sharded>
-void Halves<S, T, ordered, sharded>::finish(Update update) {
+CONVOY_FUNCTION void AnyHalves::finish(Update update) {
   // Even if an update throws, none is made outside of this call.
   struct Lent {
     const Update*& to;
@@ -210,7 +210,7 @@ void Halves<S, T, ordered, sharded>::finish(Update update) {
   };
   for (int b = 0; b < pipeline_.size(); ++b)
     if (!pipeline_.begun(b)) pipeline_.start(*this, b);
-  decided_ = sharded && update.decides();
+  decided_ = sharded_ && update.decides();
   if (decided_) decide(update);
   update_ = &update;
   const Lent lent{update_};
@@ -218,12 +218,22 @@ void Halves<S, T, ordered, sharded>::finish(Update update) {
   const auto move = [&] { return pipeline_.move(*this); };
   for (int b = 0; b < pipeline_.size(); ++b) {
     this->engine_->await([&] { return pipeline_.through(b); }, move);
-    if constexpr (!sharded) arrivals.arrived(buckets_[static_cast<std::size_t>(b)]);
+    if (!sharded_) arrivals.arrived(buckets_[static_cast<std::size_t>(b)]);
   }
-  if constexpr (!sharded) arrivals.all(buckets_);
+  if (!sharded_) arrivals.all(buckets_);
   this->engine_->drain();
   pipeline_.reset();
 }
+#endif
+
+/// The same by the schedules of `S` over transport `T`; the halves are the ring's, if `S` has none that leave
+/// rank r with block r.
+template <class S, class T, bool ordered, bool sharded>
+class Halves : public AnyHalves {
+ public:
+  explicit Halves(const T& where = T{}, const Options& options = {})
+      : AnyHalves(where, Schedules::of<S>(), ordered, sharded, options) {}
+};
 
 namespace detail {
 

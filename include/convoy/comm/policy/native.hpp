@@ -109,7 +109,4 @@ struct Offer<registry::Native, transport::Mpi> {
   using type = Native;
 };
 
-CONVOY_INSTANTIATE(class Collectives<schedule::Ring, transport::Mpi>);
-CONVOY_INSTANTIATE(class AllReduce<Algorithm<schedule::Ring, transport::Mpi>>);
-
 }  // namespace convoy::comm
