@@ -86,17 +86,17 @@ struct Entry {
 template <class Line, class T>
 struct Offer {};
 
-/// One line for each policy: `entry`; `over<T>`, whether transport `T` has it; `make`, which constructs it.
+/// One line for each policy: `entry`; `over<T>`, whether transport `T` has it; `make`, which constructs it
+/// over any transport that has it.
 namespace registry {
 
-/// Lines of policies that take comm::Options and nothing else.
-template <template <class> class Policy>
-struct Plain {
+/// Lines of all-reduces by schedule `S`.
+template <class S>
+struct AllReduceBy {
   template <class T>
   static constexpr bool over = true;
-  template <class T>
-  static Policy<T> make(const T& where, const Options& options, const Choice&) {
-    return Policy<T>(where, options);
+  static Any make(const transport::Any& where, const Options& options, const Choice&) {
+    return AnyAllReduce(where, Schedules::of<S>(), options);
   }
 };
 /// Lines of policies that a transport offers.
@@ -107,8 +107,8 @@ struct Offered {
     typename Offer<Line, T>::type;
   };
   template <class T>
-  static auto make(const T& where, const Options& options, const Choice&) {
-    return typename Offer<Line, T>::type(where, options);
+  static Any make(const transport::Any& where, const Options& options) {
+    return typename Offer<Line, T>::type(*where.get<T>(), options);
   }
 };
 /// Lines of parameter servers.
@@ -117,9 +117,8 @@ struct Serving {
   static constexpr bool over = true;
 
  protected:
-  template <class T>
-  static Served served(const T& where, const Consistency& consistency, const Options& options,
-                          const Choice& choice) {
+  static Served served(const transport::Any& where, const Consistency& consistency, const Options& options,
+                       const Choice& choice) {
     return {where,
             {consistency, choice.servers, choice.servers_beside ? Placement::beside : Placement::among},
             options};
@@ -134,10 +133,9 @@ struct None {
   static constexpr Entry entry{"none", "one rank, which exchanges with nobody", "", ""};
   template <class T>
   static constexpr bool over = true;
-  template <class T>
-  static comm::None make(const T& where, const Options&, const Choice&) {
+  static Any make(const transport::Any& where, const Options&, const Choice&) {
     if (where.size() > 1) fail<ConfigError>("comm \"none\" is for one rank, and there are ", where.size());
-    return {};
+    return comm::None{};
   }
 };
 
@@ -145,19 +143,19 @@ struct Ring {
   static constexpr Entry entry{"ring", "all-reduce with the fewest bytes", "", "segment_bytes window codec"};
   template <class T>
   static constexpr bool over = true;
-  template <class T>
-  static Any make(const T& where, const Options& options, const Choice& choice) {
-    if (choice.codec == "none") return comm::Ring<T>(where, options);
-    return encoded(Codecs{}, where, options, choice);
+  static Any make(const transport::Any& where, const Options& options, const Choice& choice) {
+    const Schedules ring = Schedules::of<schedule::Ring>();
+    if (choice.codec == "none") return AnyAllReduce(where, ring, options);
+    return encoded(Codecs{}, where, ring, options, choice);
   }
 
  private:
-  template <class T, codec::Codec... C>
-  static Any encoded(CodecList<C...>, const T& where, const Options& options, const Choice& choice) {
+  template <codec::Codec... C>
+  static Any encoded(CodecList<C...>, const transport::Any& where, const Schedules& ring,
+                     const Options& options, const Choice& choice) {
     std::optional<Any> any;
     const auto is = [&]<class One>(std::type_identity<One>) {
-      if (choice.codec == One::name)
-        any.emplace(Compressed<comm::Ring<T>, One>(where, options, choice.of<One>()));
+      if (choice.codec == One::name) any.emplace(AnyCompressed<One>(where, ring, options, choice.of<One>()));
     };
     (is(std::type_identity<C>{}), ...);
     if (any) return std::move(*any);
@@ -167,26 +165,32 @@ struct Ring {
   }
 };
 
-struct HalvingDoubling : Plain<comm::HalvingDoubling> {
+struct HalvingDoubling : AllReduceBy<schedule::HalvingDoubling> {
   static constexpr Entry entry{"halving-doubling", "all-reduce in few messages, best for powers of two", "",
                                "segment_bytes window"};
 };
-struct Tree : Plain<comm::Tree> {
+struct Tree : AllReduceBy<schedule::Tree> {
   static constexpr Entry entry{"tree", "all-reduce in few messages, for any number of ranks", "",
                                "segment_bytes window"};
 };
-struct Auto : Plain<comm::Auto> {
+struct Auto {
   static constexpr Entry entry{"auto", "the all-reduce that is cheapest at each size", "",
                                "segment_bytes window cost"};
+  template <class T>
+  static constexpr bool over = true;
+  static Any make(const transport::Any& where, const Options& options, const Choice&) {
+    return AnyAllReduce(
+        where, where.shares_memory() ? Schedules::of<schedule::Direct>() : Schedules::of<AutoSchedule>(),
+        options);
+  }
 };
 struct Sharded {
   static constexpr Entry entry{"sharded", "each rank updates its own part; optimizer state divided by ranks",
                                "", "segment_bytes window"};
   template <class T>
   static constexpr bool over = true;
-  template <class T>
-  static auto make(const T& where, const Options& options, const Choice&) {
-    return comm::Sharded<comm::Ring<T>>(where, options);
+  static Any make(const transport::Any& where, const Options& options, const Choice&) {
+    return AnyHalves(where, Schedules::of<schedule::Ring>(), false, true, options);
   }
 };
 struct Reproducible {
@@ -194,44 +198,38 @@ struct Reproducible {
                                "", "segment_bytes window"};
   template <class T>
   static constexpr bool over = true;
-  template <class T>
-  static auto make(const T& where, const Options& options, const Choice&) {
-    return comm::Reproducible<comm::Ring<T>>(where, options);
+  static Any make(const transport::Any& where, const Options& options, const Choice&) {
+    return AnyHalves(where, Schedules::of<schedule::Ring>(), true, false, options);
   }
 };
 struct Ps : Serving {
   static constexpr Entry entry{"ps", "servers update with the sum of all workers' gradients", "",
                                "segment_bytes window servers servers_beside"};
-  template <class T>
-  static auto make(const T& where, const Options& options, const Choice& choice) {
+  static Any make(const transport::Any& where, const Options& options, const Choice& choice) {
     return served(where, Sync::consistency, options, choice);
   }
 };
 struct PsAsync : Serving {
   static constexpr Entry entry{"ps-async", "servers update with each worker's gradients as they come", "",
                                "segment_bytes window servers servers_beside"};
-  template <class T>
-  static auto make(const T& where, const Options& options, const Choice& choice) {
+  static Any make(const transport::Any& where, const Options& options, const Choice& choice) {
     return served(where, Async::consistency, options, choice);
   }
 };
 struct PsStale : Serving {
   static constexpr Entry entry{"ps-stale", "as ps-async, and no worker gets too far ahead", "",
                                "segment_bytes window servers servers_beside staleness"};
-  template <class T>
-  static auto make(const T& where, const Options& options, const Choice& choice) {
+  static Any make(const transport::Any& where, const Options& options, const Choice& choice) {
     return served(where, {false, choice.staleness}, options, choice);
   }
 };
-struct Direct {
+struct Direct : AllReduceBy<schedule::Direct> {
   static constexpr Entry entry{"direct", "all-reduce in shared memory", "threads and shm",
                                "segment_bytes window"};
   template <class T>
-  static constexpr bool over = T::in_place;
-  template <class T>
-  static auto make(const T& where, const Options& options, const Choice&) {
-    return comm::Direct<T>(where, options);
-  }
+  static constexpr bool over = T::in_place && !requires {
+    requires T::checks;
+  };
 };
 struct Hierarchical : Offered<Hierarchical> {
   static constexpr Entry entry{"hierarchical", "shared memory inside nodes, a ring of messages between them",
@@ -354,18 +352,26 @@ CONVOY_FUNCTION void no_such(std::string_view policy, std::string_view transport
 }
 #endif
 
-template <transport::Transport T, class... Line>
-Any make_listed(registry::PolicyList<Line...>, std::string_view policy, const T& where,
-                const Options& options, const Choice& choice) {
-  std::optional<Any> any;
-  const auto is = [&]<class One>(std::type_identity<One>) {
-    if constexpr (One::template over<T>)
-      if (policy == One::entry.name) any.emplace(One::make(where, options, choice));
-  };
-  (is(std::type_identity<Line>{}), ...);
-  if (!any) no_such(policy, T::name, offered_by<T>(registry::Policies{}));
-  return std::move(*any);
+/// What one transport has of the registry's policies.
+struct Shelf {
+  std::array<bool, policies.size()> offered{};
+  /// How those are made that need the transport itself, as it is: null for all others.
+  std::array<Any (*)(const transport::Any& where, const Options& options), policies.size()> own{};
+};
+
+template <class T, class Line>
+constexpr auto own_maker() -> Any (*)(const transport::Any&, const Options&) {
+  if constexpr (std::is_base_of_v<registry::Offered<Line>, Line>)
+    if constexpr (Line::template over<T>) return &Line::template make<T>;
+  return nullptr;
 }
+template <class T, class... Line>
+constexpr Shelf shelf_of(registry::PolicyList<Line...> list) {
+  return {offered_by<T>(list), {own_maker<T, Line>()...}};
+}
+
+Any make(std::string_view policy, const transport::Any& where, const Shelf& shelf, const Options& options,
+         const Choice& choice);
 
 }  // namespace detail
 
@@ -383,23 +389,54 @@ constexpr bool offers(std::string_view policy) {
 /// name that the transport does not have.
 template <transport::Transport T>
 Any make(std::string_view policy, const T& where, const Options& options = {}, const Choice& choice = {}) {
+  return detail::make(policy, transport::Any(where), detail::shelf_of<T>(registry::Policies{}), options,
+                      choice);
+}
+
+#if CONVOY_DEFINITIONS
+namespace detail {
+
+template <class... Line>
+std::optional<Any> make_listed(registry::PolicyList<Line...>, std::string_view policy,
+                               const transport::Any& where, const Shelf& shelf, const Options& options,
+                               const Choice& choice) {
+  std::optional<Any> any;
+  std::size_t i = 0;
+  const auto is = [&]<class One>(std::type_identity<One>) {
+    if (policy == One::entry.name && shelf.offered[i]) {
+      if constexpr (std::is_base_of_v<registry::Offered<One>, One>)
+        any.emplace(shelf.own[i](where, options));
+      else
+        any.emplace(One::make(where, options, choice));
+    }
+    ++i;
+  };
+  (is(std::type_identity<Line>{}), ...);
+  return any;
+}
+
+CONVOY_FUNCTION Any make(std::string_view policy, const transport::Any& where, const Shelf& shelf,
+                         const Options& options, const Choice& choice) {
   if (choice.weighted && !choice.weights.empty())
     fail<ConfigError>("weighted measures the shares that weights give; choose one of them");
   Choice plain = choice;
   if (choice.weighted || !choice.weights.empty()) {
     plain.weighted = false;
     plain.weights.clear();
-    return Weighted<Any>({choice.weights}, make(policy, where, options, plain));
+    return Weighted<Any>({choice.weights}, make(policy, where, shelf, options, plain));
   }
   if (choice.background) {
     plain.background = false;
-    detail::refuse_one_thread(where);
-    return Background<Any>(make(policy, where, options, plain));
+    refuse_one_thread(where);
+    return Background<Any>(make(policy, where, shelf, options, plain));
   }
-  detail::refuse_unused(policy, options, choice);
-  return detail::make_listed(registry::Policies{}, policy, where, options, choice);
+  refuse_unused(policy, options, choice);
+  std::optional<Any> any = make_listed(registry::Policies{}, policy, where, shelf, options, choice);
+  if (!any) no_such(policy, where.name(), shelf.offered);
+  return std::move(*any);
 }
 
-CONVOY_INSTANTIATE(Any make(std::string_view, const transport::Threads&, const Options&, const Choice&));
+}  // namespace detail
+#endif
 
 }  // namespace convoy::comm

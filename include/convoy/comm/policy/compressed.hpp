@@ -43,25 +43,10 @@ consteval bool compresses() {
 
 }  // namespace detail
 
-/// The gradients of an all-reduce, encoded: `Compressed<Ring<transport::Mpi>, codec::TopK>`. How they travel
-/// is the codec's to say (codec/codec.hpp). Operations on a user's own spans are not encoded.
-///
-/// A step that a rule decides to skip leaves nothing in the error feedback: ranks go back to what they held
-/// before the step, so that it is as if there had been none. For that each rank keeps a copy from the first
-/// step on in which a rule decides; if that step, with rules that decide in some steps only, comes after
-/// others and is skipped, the error feedback begins anew.
-template <class A, class Codec, bool fits = detail::compresses<A, Codec>()>
-class Compressed;
-
-template <class A, class Codec>
-class Compressed<A, Codec, false> : public detail::Refused {
-  using Refused::Refused;
-};
-
-template <class S, class T, class Codec>
-class Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true> : public Collectives<S, T> {
-  using Base = Collectives<S, T>;
-  using AllGather = typename detail::HalvesOf<S>::AllGather;
+/// The Comm behind Compressed, by any schedules over any transport.
+template <class Codec>
+class AnyCompressed : public AnyCollectives {
+  using Base = AnyCollectives;
   static constexpr bool scattered = codec::Scattered<Codec>;
   static constexpr bool gathered = codec::Gathered<Codec>;
   static constexpr bool factored = codec::Factored<Codec>;
@@ -71,8 +56,9 @@ class Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true> : public Collect
   static constexpr std::string_view policy() { return Codec::name; }
 
   /// Throws ConfigError for options of the codec that cannot be.
-  explicit Compressed(const T& where = T{}, const Options& options = {}, const Codec& codec = {})
-      : Base(where, options), codec_((codec.check(), codec)) {}
+  AnyCompressed(const transport::Any& where, const Schedules& schedules, const Options& options,
+                const Codec& codec)
+      : Base(where, schedules, options), codec_((codec.check(), codec)) {}
 
   void open(const Fingerprint& fingerprint, const Layout& layout);
   void begin(int bucket, Ready = {}) {
@@ -163,11 +149,10 @@ class Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true> : public Collect
   Pipeline<legs> pipeline_;
 };
 
-template <class S, class T, class Codec>
-void Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true>::open(const Fingerprint& fingerprint,
-                                                                     const Layout& layout) {
+template <class Codec>
+void AnyCompressed<Codec>::open(const Fingerprint& fingerprint, const Layout& layout) {
   Fingerprint all = fingerprint;
-  all.add("comm algorithm", S::name);
+  all.add("comm algorithm", schedules_.all_reduce.name());
   all.add("comm codec", Codec::name);
   all.add("comm codec", codec_);
   if constexpr (factored) check_tensors(all, layout);
@@ -185,11 +170,11 @@ void Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true>::open(const Finge
   for (int i = 0; i < pipeline_.size(); ++i) prepare(i);
 }
 
-template <class S, class T, class Codec>
-void Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true>::prepare(int bucket) {
+template <class Codec>
+void AnyCompressed<Codec>::prepare(int bucket) {
   Bucket& b = at(bucket);
   const std::int64_t count = range(bucket).size(), n = this->size();
-  constexpr int lanes = (T::lanes - 1) / legs;
+  const int lanes = (this->engine_->transport().lanes() - 1) / legs;
   const auto memory = [&](std::int64_t size) {
     return Buffer<std::byte>(static_cast<std::size_t>(size), this->memory());
   };
@@ -216,7 +201,7 @@ void Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true>::prepare(int buck
     slot.inbox = b.inbox.data();
     slot.count = count > 0 ? n * size : 0;
     this->engine_->assign(slot_of(0, bucket), slot);
-    slot.program = &this->template half<AllGather>(n * size, DType::u8);
+    slot.program = &this->cut(schedules_.all_gather, this->size(), n * size, DType::u8);
     slot.data = b.sums.data();
     slot.inbox = nullptr;
     slot.lane += lanes;
@@ -227,7 +212,7 @@ void Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true>::prepare(int buck
     if (const auto room = static_cast<std::size_t>(codec_.room(count)); room > room_.size())
       room_ = Buffer<std::byte>(room);
     b.encoded = memory(n * size);
-    slot.program = &this->template half<AllGather>(n * size, DType::u8);
+    slot.program = &this->cut(schedules_.all_gather, this->size(), n * size, DType::u8);
     slot.data = b.encoded.data();
     slot.count = n * size;
     this->engine_->assign(slot_of(0, bucket), slot);
@@ -253,9 +238,8 @@ void Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true>::prepare(int buck
   }
 }
 
-template <class S, class T, class Codec>
-void Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true>::check_tensors(Fingerprint& fingerprint,
-                                                                              const Layout& layout) const {
+template <class Codec>
+void AnyCompressed<Codec>::check_tensors(Fingerprint& fingerprint, const Layout& layout) const {
   std::int64_t end = 0;
   std::uint64_t hash = hash_start;
   for (const Tensor& t : layout.tensors) {
@@ -275,8 +259,8 @@ void Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true>::check_tensors(Fi
   fingerprint.add("tensors", hash, concat(layout.tensors.size()));
 }
 
-template <class S, class T, class Codec>
-void Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true>::enter(int leg, int bucket) {
+template <class Codec>
+void AnyCompressed<Codec>::enter(int leg, int bucket) {
   if (warming_up()) {
     if (leg == 0) this->engine_->begin(slot_of(plain, bucket));
     return;
@@ -292,8 +276,8 @@ void Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true>::enter(int leg, i
   if (leg < legs) this->engine_->begin(slot_of(leg, bucket));
 }
 
-template <class S, class T, class Codec>
-void Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true>::encode(int bucket) {
+template <class Codec>
+void AnyCompressed<Codec>::encode(int bucket) {
   Bucket& b = at(bucket);
   const std::int64_t count = range(bucket).size();
   if constexpr (scattered) {
@@ -313,8 +297,8 @@ void Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true>::encode(int bucke
   }
 }
 
-template <class S, class T, class Codec>
-void Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true>::between(int bucket) {
+template <class Codec>
+void AnyCompressed<Codec>::between(int bucket) {
   Bucket& b = at(bucket);
   if constexpr (scattered) {
     const auto me = static_cast<std::size_t>(this->rank());
@@ -328,8 +312,8 @@ void Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true>::between(int buck
   }
 }
 
-template <class S, class T, class Codec>
-void Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true>::decode(int bucket) {
+template <class Codec>
+void AnyCompressed<Codec>::decode(int bucket) {
   Bucket& b = at(bucket);
   const std::int64_t count = range(bucket).size();
   if constexpr (scattered) {
@@ -356,8 +340,8 @@ void Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true>::decode(int bucke
 }
 
 // Remembers what a step changes in this bucket beside the gradients.
-template <class S, class T, class Codec>
-void Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true>::keep(int bucket) {
+template <class Codec>
+void AnyCompressed<Codec>::keep(int bucket) {
   Bucket& b = at(bucket);
   std::copy_n(error(bucket), range(bucket).size(), kept_error_.data() + range(bucket).begin);
   if constexpr (scattered) {
@@ -368,8 +352,8 @@ void Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true>::keep(int bucket)
 }
 
 // The step that is over was skipped.
-template <class S, class T, class Codec>
-void Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true>::forget() {
+template <class Codec>
+void AnyCompressed<Codec>::forget() {
   if (keeps_)
     std::swap(error_, kept_error_);
   else
@@ -384,5 +368,28 @@ void Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true>::forget() {
     if constexpr (factored) keeps_ ? b.factors.restore() : b.factors.reset();
   }
 }
+
+/// The gradients of an all-reduce, encoded: `Compressed<Ring<transport::Mpi>, codec::TopK>`. How they travel
+/// is the codec's to say (codec/codec.hpp). Operations on a user's own spans are not encoded.
+///
+/// A step that a rule decides to skip leaves nothing in the error feedback: ranks go back to what they held
+/// before the step, so that it is as if there had been none. For that each rank keeps a copy from the first
+/// step on in which a rule decides; if that step, with rules that decide in some steps only, comes after
+/// others and is skipped, the error feedback begins anew.
+template <class A, class Codec, bool fits = detail::compresses<A, Codec>()>
+class Compressed;
+
+template <class A, class Codec>
+class Compressed<A, Codec, false> : public detail::Refused {
+  using Refused::Refused;
+};
+
+template <class S, class T, class Codec>
+class Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true> : public AnyCompressed<Codec> {
+ public:
+  /// Throws ConfigError for options of the codec that cannot be.
+  explicit Compressed(const T& where = T{}, const Options& options = {}, const Codec& codec = {})
+      : AnyCompressed<Codec>(where, Schedules::of<S>(), options, codec) {}
+};
 
 }  // namespace convoy::comm

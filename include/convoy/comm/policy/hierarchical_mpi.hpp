@@ -49,7 +49,4 @@ struct Offer<registry::Hierarchical, transport::Mpi> {
   using type = Hierarchical<Direct<transport::Shm>, Ring<transport::Mpi>>;
 };
 
-CONVOY_INSTANTIATE(Any make(std::string_view, const transport::Mpi&, const Options&, const Choice&));
-CONVOY_INSTANTIATE(Any make(std::string_view, const transport::Shm&, const Options&, const Choice&));
-
 }  // namespace convoy::comm

@@ -101,6 +101,8 @@ class Any {
 
   std::string_view name() const { return held_->is.name; }
   bool in_place() const { return held_->is.in_place; }
+  /// Whether a receiver may store to the sender's memory, too (schedule::Direct).
+  bool shares_memory() const { return held_->is.shares_memory; }
   int capacity() const { return held_->is.capacity; }
   int lanes() const { return held_->is.lanes; }
   /// The most that `post` takes; 0: there is no `post`.
@@ -155,7 +157,7 @@ class Any {
  private:
   struct Facts {
     std::string_view name;
-    bool in_place;
+    bool in_place, shares_memory;
     int capacity, lanes;
     std::size_t copy_bytes;
     int rank, size;
@@ -276,7 +278,9 @@ struct Any::Held final : Interface {
   static Facts facts(const T& t) {
     std::size_t copy_bytes = 0;
     if constexpr (posts) copy_bytes = T::copy_bytes;
-    return {T::name, T::in_place, T::capacity, T::lanes, copy_bytes, t.rank(), t.size()};
+    constexpr bool checks = requires { requires T::checks; };
+    return {T::name,  T::in_place, T::in_place && !checks, T::capacity, T::lanes, copy_bytes,
+            t.rank(), t.size()};
   }
 };
 
@@ -323,8 +327,8 @@ class Any::Members final : public Interface {
 
 #if CONVOY_DEFINITIONS
 CONVOY_FUNCTION Any::Members::Members(const Any& world, std::vector<int> members)
-    : Interface({world.name(), world.in_place(), world.capacity(), world.lanes(), world.copy_bytes(),
-                 rank_among(members, world), static_cast<int>(members.size())}),
+    : Interface({world.name(), world.in_place(), world.shares_memory(), world.capacity(), world.lanes(),
+                 world.copy_bytes(), rank_among(members, world), static_cast<int>(members.size())}),
       world_(world),
       members_(std::move(members)) {}
 
