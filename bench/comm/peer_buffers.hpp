@@ -73,7 +73,7 @@ class PeerBuffers {
     }
     reduction.fold(
         into_.data(), n, from_.data(), n, part.size(), 1,
-        range.size() * static_cast<std::int64_t>(element) * n >= convoy::comm::detail::streaming_bytes);
+        range.size() * static_cast<std::int64_t>(element) * n >= convoy::comm::detail::tuning.streaming_bytes);
   }
 
  private:

@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include <convoy/comm/codec/codec.hpp>
-#include <convoy/comm/engine/lanes.hpp>
+#include <convoy/comm/engine/elements.hpp>
 #include <convoy/core/dtype.hpp>
 #include <convoy/parallel/simd.hpp>
 
@@ -18,7 +18,7 @@ template <class E>
 struct EncodeHalf {
   template <int W>
   CONVOY_INLINE static void run(E* to, const float* values, float* error, std::int64_t count) {
-    using Half = comm::detail::Lanes<E, W>;
+    using Half = comm::detail::Elements<E, W>;
     std::int64_t i = 0;
     for (; i + W <= count; i += W) one<Half>(to + i, values + i, error + i);
     if (i == count) return;
@@ -51,7 +51,7 @@ template <class E>
 struct DecodeHalf {
   template <int W>
   CONVOY_INLINE static void run(float* to, const E* from, std::int64_t count) {
-    using Half = comm::detail::Lanes<E, W>;
+    using Half = comm::detail::Elements<E, W>;
     std::int64_t i = 0;
     typename Half::Value v;
     for (; i + W <= count; i += W) {

@@ -7,14 +7,11 @@
 #include <cstdint>
 #include <cstring>
 
-#include <convoy/comm/engine/lanes.hpp>
+#include <convoy/comm/engine/elements.hpp>
 #include <convoy/core/compiled.hpp>
 #include <convoy/parallel/simd.hpp>
 
 namespace convoy::comm::detail {
-
-// From how many bytes, of all buffers together, stores go past the caches.
-inline constexpr std::int64_t streaming_bytes = std::int64_t{48} << 20;
 
 template <class V>
 CONVOY_INLINE void store_past_caches(void* to, const V& v) {
@@ -48,19 +45,20 @@ struct FoldLoop {
   template <int W>
   CONVOY_INLINE static void run(T* const* into, int places, const T* const* from, int sources,
                                 std::int64_t count, double scale, bool streams) {
-    using Lane = Lanes<T, (sizeof(T) == 8 ? W / 2 : W)>;
-    constexpr std::int64_t width = Lane::width;
+    using Vector = Elements<T, at_once<T, op, W>>;
+    constexpr std::int64_t width = Vector::width;
     const bool scaled = scales && scale != 1;
-    bool aligned = streams && wide<Lane>;
+    bool aligned = streams && wide<Vector>;
     for (int p = 0; p < places; ++p)
       aligned = aligned && reinterpret_cast<std::uintptr_t>(into[p]) % (sizeof(T) * width) == 0;
     std::int64_t i = 0;
-    if (places == 2 && sources == 2) {  // two ranks: counts that the compiler knows
+    // Gradients of two ranks: counts that the compiler knows.
+    if (std::is_same_v<T, f32> && op == Op::sum && places == 2 && sources == 2) {
       T* const both[] = {into[0], into[1]};
       const T* const of[] = {from[0], from[1]};
-      i = blocks<Lane>(both, 2, of, 2, count, scaled, scale, aligned);
+      i = blocks<Vector>(both, 2, of, 2, count, scaled, scale, aligned);
     } else {
-      i = blocks<Lane>(into, places, from, sources, count, scaled, scale, aligned);
+      i = blocks<Vector>(into, places, from, sources, count, scaled, scale, aligned);
     }
     if (aligned) after_streaming();
     // The rest goes through padded copies: the same arithmetic, and no access past the end.
@@ -68,38 +66,38 @@ struct FoldLoop {
       const std::int64_t left = count - i < width ? count - i : width;
       const std::size_t bytes = static_cast<std::size_t>(left) * sizeof(T);
       T buffer[width] = {};
-      typename Lane::Value sum;
+      typename Vector::Value sum;
       __builtin_memcpy(static_cast<void*>(buffer), from[0] + i, bytes);
-      Lane::load(sum, buffer);
+      Vector::load(sum, buffer);
       for (int s = 1; s < sources; ++s) {
         __builtin_memcpy(static_cast<void*>(buffer), from[s] + i, bytes);
-        add<Lane>(sum, buffer);
+        add<Vector>(sum, buffer);
       }
       if (scaled) multiply(sum, scale);
-      Lane::store(buffer, sum);
+      Vector::store(buffer, sum);
       for (int p = 0; p < places; ++p) __builtin_memcpy(static_cast<void*>(into[p] + i), buffer, bytes);
     }
   }
 
  private:
-  template <class Lane>
-  static constexpr bool wide = sizeof(T) * static_cast<std::size_t>(Lane::width) >= 16 && sizeof(T) >= 4;
+  template <class Vector>
+  static constexpr bool wide = sizeof(T) * static_cast<std::size_t>(Vector::width) >= 16 && sizeof(T) >= 4;
 
   // As many elements as fill whole blocks; returns how many those are. `past`: the caches, which places that
   // are aligned allow.
-  template <class Lane>
+  template <class Vector>
   CONVOY_INLINE static std::int64_t blocks(T* const* into, int places, const T* const* from, int sources,
                                            std::int64_t count, bool scaled, double scale, bool past) {
-    constexpr std::int64_t width = Lane::width;
+    constexpr std::int64_t width = Vector::width;
     std::int64_t i = 0;
     for (; i + 4 * width <= count; i += 4 * width) {
-      typename Lane::Value sum[4];
+      typename Vector::Value sum[4];
       CONVOY_UNROLL
-      for (int k = 0; k < 4; ++k) Lane::load(sum[k], from[0] + i + k * width);
+      for (int k = 0; k < 4; ++k) Vector::load(sum[k], from[0] + i + k * width);
       for (int q = 1; q < sources; ++q) {
         const T* const source = from[q] + i;
         CONVOY_UNROLL
-        for (int k = 0; k < 4; ++k) add<Lane>(sum[k], source + k * width);
+        for (int k = 0; k < 4; ++k) add<Vector>(sum[k], source + k * width);
       }
       if (scaled) {
         CONVOY_UNROLL
@@ -110,10 +108,10 @@ struct FoldLoop {
         if (past) {
           CONVOY_UNROLL
           for (int k = 0; k < 4; ++k)
-            if constexpr (wide<Lane>) store_past_caches(place + k * width, sum[k]);
+            if constexpr (wide<Vector>) store_past_caches(place + k * width, sum[k]);
         } else {
           CONVOY_UNROLL
-          for (int k = 0; k < 4; ++k) Lane::store(place + k * width, sum[k]);
+          for (int k = 0; k < 4; ++k) Vector::store(place + k * width, sum[k]);
         }
       }
     }
@@ -124,12 +122,12 @@ struct FoldLoop {
   CONVOY_INLINE static void multiply(V& v, double scale) {
     if constexpr (scales) v = v * static_cast<Factor<T>>(scale);
   }
-  template <class Lane>
-  CONVOY_INLINE static void add(typename Lane::Value& sum, const T* from) {
-    typename Lane::Value next;
-    Lane::load(next, from);
+  template <class Vector>
+  CONVOY_INLINE static void add(typename Vector::Value& sum, const T* from) {
+    typename Vector::Value next;
+    Vector::load(next, from);
     if constexpr (std::is_same_v<T, i32> && op == Op::sum) {
-      simd::Vec<std::uint32_t, Lane::width> x, y;
+      simd::Vec<std::uint32_t, Vector::width> x, y;
       same_bits(x, sum);
       same_bits(y, next);
       x = x + y;
@@ -149,8 +147,6 @@ void fold_with(void* const* into, int places, const void* const* from, int sourc
 
 CONVOY_INSTANTIATE(void fold_with<f32, Op::sum>(void* const*, int, const void* const*, int, std::int64_t,
                                                 double, bool));
-CONVOY_INSTANTIATE(void fold_with<f32, Op::max>(void* const*, int, const void* const*, int, std::int64_t,
-                                                double, bool));
 CONVOY_INSTANTIATE(void fold_with<f64, Op::sum>(void* const*, int, const void* const*, int, std::int64_t,
                                                 double, bool));
 CONVOY_INSTANTIATE(void fold_with<f64, Op::max>(void* const*, int, const void* const*, int, std::int64_t,
@@ -161,7 +157,7 @@ template <int element>
 void copy_with(void* const* into, int places, const void* const* from, int, std::int64_t count, double,
                bool streams) {
   const std::int64_t bytes = count * element, done = bytes / 4 * 4;
-  fold_with<f32, Op::max>(into, places, from, 1, bytes / 4, 1, streams);
+  fold_with<f32, Op::sum>(into, places, from, 1, bytes / 4, 1, streams);
   for (int p = 0; p < places && done < bytes; ++p)
     std::memcpy(static_cast<std::byte*>(into[p]) + done, static_cast<const std::byte*>(from[0]) + done,
                 static_cast<std::size_t>(bytes - done));

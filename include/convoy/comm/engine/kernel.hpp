@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <convoy/comm/engine/elements.hpp>
 #include <convoy/comm/engine/fold.hpp>
-#include <convoy/comm/engine/lanes.hpp>
 #include <convoy/comm/operation.hpp>
 #include <convoy/core/compiled.hpp>
 #include <convoy/core/dtype.hpp>
@@ -42,7 +42,7 @@ constexpr Reduction moved(DType type) {
       none.fold = &detail::copy_with<2>;
       break;
     case 4:
-      none.fold = &detail::fold_with<f32, Op::max>;  // of one source: a copy
+      none.fold = &detail::fold_with<f32, Op::sum>;  // of one source: a copy
       break;
     case 8:
       none.fold = &detail::copy_with<8>;
@@ -59,20 +59,19 @@ template <class T, Op op>
 struct ReduceLoop {
   static constexpr bool scales = op == Op::sum && !std::is_same_v<T, i32>;
 
-  // Widths are counted in 4-byte elements: half of them for f64.
   template <int W>
   CONVOY_INLINE static void run(T* into, const T* from, std::int64_t count, double scale) {
-    using Lane = Lanes<T, (sizeof(T) == 8 ? W / 2 : W)>;
-    constexpr std::int64_t width = Lane::width;
+    using Vector = Elements<T, at_once<T, op, W>>;
+    constexpr std::int64_t width = Vector::width;
     std::int64_t i = 0;
     if (scales && scale != 1) {
-      for (; i + width <= count; i += width) one<Lane, true>(into + i, from + i, scale);
+      for (; i + width <= count; i += width) one<Vector, true>(into + i, from + i, scale);
     } else {
       for (; i + 4 * width <= count; i += 4 * width) {
         CONVOY_UNROLL
-        for (int k = 0; k < 4; ++k) one<Lane, false>(into + i + k * width, from + i + k * width, scale);
+        for (int k = 0; k < 4; ++k) one<Vector, false>(into + i + k * width, from + i + k * width, scale);
       }
-      for (; i + width <= count; i += width) one<Lane, false>(into + i, from + i, scale);
+      for (; i + width <= count; i += width) one<Vector, false>(into + i, from + i, scale);
     }
     if (i == count) return;
     // The rest goes through padded copies: the same arithmetic, and no read past the end.
@@ -81,21 +80,21 @@ struct ReduceLoop {
     __builtin_memcpy(static_cast<void*>(a), into + i, bytes);
     __builtin_memcpy(static_cast<void*>(b), from + i, bytes);
     if (scales && scale != 1)
-      one<Lane, true>(a, b, scale);
+      one<Vector, true>(a, b, scale);
     else
-      one<Lane, false>(a, b, scale);
+      one<Vector, false>(a, b, scale);
     __builtin_memcpy(static_cast<void*>(into + i), a, bytes);
   }
 
  private:
-  template <class Lane, bool scaled>
+  template <class Vector, bool scaled>
   CONVOY_INLINE static void one(T* into, const T* from, double scale) {
-    typename Lane::Value a, b;
-    Lane::load(a, into);
-    Lane::load(b, from);
+    typename Vector::Value a, b;
+    Vector::load(a, into);
+    Vector::load(b, from);
     if constexpr (std::is_same_v<T, i32> && op == Op::sum) {
       // Wrap-around, as MPI_SUM does in practice, instead of undefined behaviour.
-      simd::Vec<std::uint32_t, Lane::width> x, y;
+      simd::Vec<std::uint32_t, Vector::width> x, y;
       same_bits(x, a);
       same_bits(y, b);
       x = x + y;
@@ -104,7 +103,7 @@ struct ReduceLoop {
       combine<op>(a, b);
     }
     if constexpr (scaled && scales) a = a * static_cast<Factor<T>>(scale);
-    Lane::store(into, a);
+    Vector::store(into, a);
   }
 };
 
@@ -114,7 +113,6 @@ void reduce_with(void* into, const void* from, std::int64_t count, double scale)
 }
 
 CONVOY_INSTANTIATE(void reduce_with<f32, Op::sum>(void*, const void*, std::int64_t, double));
-CONVOY_INSTANTIATE(void reduce_with<f32, Op::max>(void*, const void*, std::int64_t, double));
 CONVOY_INSTANTIATE(void reduce_with<f64, Op::sum>(void*, const void*, std::int64_t, double));
 CONVOY_INSTANTIATE(void reduce_with<f64, Op::max>(void*, const void*, std::int64_t, double));
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include <convoy/comm/engine/tuning.hpp>
 #include <convoy/comm/options.hpp>
 #include <convoy/comm/schedule/price.hpp>
 #include <convoy/comm/schedule/schedule.hpp>
@@ -23,7 +24,7 @@ constexpr int segments_for(std::int64_t count, std::size_t element, int blocks, 
   const std::int64_t block = (bytes + blocks - 1) / blocks;
   const auto limit = static_cast<std::int64_t>(options.segment_bytes);
   if (block <= options.window * limit) return 1;
-  return static_cast<int>(std::min<std::int64_t>((block + limit - 1) / limit, 4096));
+  return static_cast<int>(std::min<std::int64_t>((block + limit - 1) / limit, detail::tuning.most_segments));
 }
 
 namespace detail {
@@ -75,8 +76,6 @@ struct Program {
   std::vector<int> peers;
   bool reduces = true;
   bool copied = false;  // peers read copies
-
-  static constexpr int slots = 8;
 
   /// The first chunk that lies in the inbox, which has a slot for each rank, each as long as this rank's own
   /// block.
@@ -181,8 +180,10 @@ CONVOY_FUNCTION void Program::add(const schedule::Step& step, History& history) 
   made.last_guard = static_cast<int>(guards.size());
   if (act == Act::receive_reduce) {
     const int number = static_cast<int>(history.reduced.size());
-    made.slot = number % slots;
-    made.ready = number < slots ? 0 : history.reduced[static_cast<std::size_t>(number - slots)] + 1;
+    made.slot = number % tuning.scratch_slots;
+    made.ready = number < tuning.scratch_slots
+                     ? 0
+                     : history.reduced[static_cast<std::size_t>(number - tuning.scratch_slots)] + 1;
     history.reduced.push_back(index);
   }
   instructions.push_back(made);

@@ -14,6 +14,7 @@
 #include <convoy/comm/engine/kernel.hpp>
 #include <convoy/comm/engine/program.hpp>
 #include <convoy/comm/engine/purpose.hpp>
+#include <convoy/comm/engine/tuning.hpp>
 #include <convoy/comm/error.hpp>
 #include <convoy/comm/schedule/price.hpp>
 #include <convoy/comm/schedule/schedule.hpp>
@@ -168,7 +169,7 @@ CONVOY_FUNCTION std::size_t Transfer::prepare(Port& port, const Cargo& cargo) {
     into_.assign(n, nullptr);
     from_.assign(n, nullptr);
     peers_[static_cast<std::size_t>(port.rank())] = data_;
-    streams_ = static_cast<std::int64_t>(bytes * n) >= streaming_bytes;
+    streams_ = static_cast<std::int64_t>(bytes * n) >= tuning.streaming_bytes;
   }
   if (port.transport.in_place()) return 0;
   std::size_t longest = 0, reduces = 0;
@@ -177,8 +178,9 @@ CONVOY_FUNCTION std::size_t Transfer::prepare(Port& port, const Cargo& cargo) {
       longest = std::max(longest, bytes_of(range(instruction)));
       ++reduces;
     }
-  slot_bytes_ = (longest + 4095) / 4096 * 4096;
-  return std::min<std::size_t>(reduces, Program::slots) * slot_bytes_;
+  slot_bytes_ =
+      (longest + tuning.scratch_alignment - 1) / tuning.scratch_alignment * tuning.scratch_alignment;
+  return std::min(reduces, static_cast<std::size_t>(tuning.scratch_slots)) * slot_bytes_;
 }
 
 // The elements of a instruction; in the inbox, those of its slot.
@@ -208,7 +210,7 @@ CONVOY_FUNCTION bool Transfer::advance(Port& port, std::byte* scratch) {
 
 CONVOY_FUNCTION void Transfer::announce(Port& port, std::byte* scratch) {
   const std::vector<Program::Instruction>& instructions = program_->instructions;
-  const std::size_t limit = std::min(instructions.size(), at_ + 2 * Program::slots);
+  const std::size_t limit = std::min(instructions.size(), at_ + tuning.announced_ahead);
   for (; posted_ < limit; ++posted_) {
     const auto& s = instructions[posted_];
     if (!s.receives()) continue;

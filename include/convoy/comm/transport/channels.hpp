@@ -198,7 +198,7 @@ class Endpoint {
     me.write(me.surrender, clause);
     me.withdrawn.store(true, std::memory_order_seq_cst);
     for (int peer = 0; peer < size(); ++peer) world_->rank(peer).bell.ring();
-    const Deadline grace(reading_grace);
+    const Deadline grace(wait_tuning.reading_grace);
     std::optional<comm::Watchdog> watchdog;
     std::string what;
     for (int peer = 0; peer < size(); ++peer)
@@ -240,8 +240,6 @@ class Endpoint {
       : world_(std::move(world)), rank_(rank), space_(space) {}
 
  private:
-  static constexpr Seconds reading_grace{1};
-
   // All but its purpose.
   static void begin(Request& request, ChannelLane& l, std::uint64_t sequence, int peer) {
     request.lane = &l;

@@ -125,7 +125,8 @@ class Mpi {
       if (kind != MPI_ERR_TRUNCATE) {
         if (code != MPI_SUCCESS) return lose(request, code, "MPI_Test"), Arrival{};
         if (flag == 0) {
-          if (state_->exact && (++state_->tests % 64 == 0 || state_->has_given_up(request.peer)))
+          if (state_->exact &&
+              (++state_->tests % wait_tuning.looks_a_check == 0 || state_->has_given_up(request.peer)))
             return something_else(request);
           return {};
         }
@@ -190,7 +191,7 @@ class Mpi {
   /// A rank that accuses anyone has given up; one that MPI cannot reach is gone. Listened for now and then
   /// only: this is asked in every round of waiting.
   std::string_view departed(int peer) {
-    if (++state_->looks % 64 == 0) listen();
+    if (++state_->looks % wait_tuning.looks_a_check == 0) listen();
     const auto p = static_cast<std::size_t>(peer);
     return state_->has_given_up(peer) ? "that rank has given up" : std::string_view(state_->lost[p]);
   }
@@ -239,7 +240,7 @@ class Mpi {
 
   // Goes on with a request until it is over, for a tenth of a second with all others of this world.
   void finish(MPI_Request& request) noexcept {
-    if (!state_->grace) state_->grace.emplace(Seconds(0.1));
+    if (!state_->grace) state_->grace.emplace(wait_tuning.leaving_grace);
     int flag = 0;
     for (int round = 0; MPI_Test(&request, &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS && flag == 0 &&
                         !state_->grace->expired();
@@ -285,7 +286,7 @@ class Mpi {
     std::uint64_t kinds = 1;  // of sizes and purposes in it
     bool exact = false;       // these count
     Seconds limit{60};
-    int patience = 300;
+    int patience = wait_tuning.looks_when_shared;
     bool one_node = false;
     std::optional<Deadline> grace;  // for what has to end before this rank goes
     std::vector<std::uint64_t> sends, receives;
@@ -330,7 +331,7 @@ class Mpi {
       MPI_Comm_free(&node);
       // What comes over a network comes from the kernel, which needs a processor for it.
       one_node = neighbours == size;
-      patience = one_node ? patience_of(neighbours) : 300;
+      patience = one_node ? patience_of(neighbours) : wait_tuning.looks_when_shared;
     }
     bool has_given_up(int peer) const { return accused[static_cast<std::size_t>(peer)] >= 0; }
     // Messages of a lane keep their order, so that their numbers may come round soon.

@@ -118,7 +118,7 @@ class NodeWorld {
   /// Looks at the process now and then only: this is asked in every round of waiting.
   std::string_view gone(int peer) {
     unsigned& looked = looked_[static_cast<std::size_t>(peer)];
-    if (looked == dead || (++looked % 64 == 0 && !alive(members_[peer].pid))) {
+    if (looked == dead || (++looked % wait_tuning.looks_a_check == 0 && !alive(members_[peer].pid))) {
       looked = dead;
       return "that rank's process has ended";
     }

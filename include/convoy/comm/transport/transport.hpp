@@ -2,7 +2,6 @@
 // on it.
 #pragma once
 
-#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +11,8 @@
 #if defined(__linux__)
 #include <sched.h>
 #endif
+
+#include <convoy/comm/transport/tuning.hpp>
 
 namespace convoy::transport {
 
@@ -133,15 +134,17 @@ inline int processors() {
 
 /// How often `ranks` waiting ranks look before they rest: about a millisecond if there are processors for
 /// all, else just long enough not to sleep through an answer that is on its way.
-inline int patience_of(int ranks) { return ranks <= processors() ? 10'000 : 300; }
+inline int patience_of(int ranks) {
+  return ranks <= processors() ? wait_tuning.looks : wait_tuning.looks_when_shared;
+}
 
 /// Where there is nothing to sleep on: yields for a while (a peer on the same core goes on), then sleeps a
 /// little. `round` counts from 0.
 inline void nap(int round) {
-  if (round < 100)
+  if (round < wait_tuning.yields)
     std::this_thread::yield();
   else
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
+    std::this_thread::sleep_for(wait_tuning.nap);
 }
 
 /// Tells the processor that this is a spin loop.

@@ -9,6 +9,7 @@
 
 #include <convoy/comm/transport/any.hpp>
 #include <convoy/comm/transport/transport.hpp>
+#include <convoy/comm/transport/tuning.hpp>
 #include <convoy/core/clock.hpp>
 
 namespace convoy::transport {
@@ -33,7 +34,7 @@ class Wait {
   /// Nothing has moved. True: look again before you rest.
   bool again() {
     // What comes at once does not wait for the clock to be asked.
-    if (++idle_ == std::clamp(spins_, 1, looks_without_clock)) deadline_.emplace(limit_);
+    if (++idle_ == std::clamp(spins_, 1, wait_tuning.looks_without_clock)) deadline_.emplace(limit_);
     if (idle_ < spins_ && !spun_enough()) {
       pause();
       return true;
@@ -66,12 +67,9 @@ class Wait {
   // may then cost tens of milliseconds: hundreds of them would pass the deadline by seconds. The clock is
   // asked seldom: after twice as many looks each time.
   bool spun_enough() const {
-    constexpr double longest = 0.005;
-    return idle_ > looks_without_clock && std::has_single_bit(static_cast<unsigned>(idle_)) &&
-           deadline_->elapsed() > longest;
+    return idle_ > wait_tuning.looks_without_clock && std::has_single_bit(static_cast<unsigned>(idle_)) &&
+           deadline_->elapsed() > wait_tuning.longest_looks;
   }
-
-  static constexpr int looks_without_clock = 8;
 
   Any& transport_;
   Seconds limit_;

@@ -1,4 +1,4 @@
-// Lanes: how elements of each type lie in memory and in arithmetic. bf16 and f16 are f32 in arithmetic.
+// Elements: how elements of each type lie in memory and in arithmetic. bf16 and f16 are f32 in arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@ CONVOY_INLINE void same_bits(To& to, const From& from) {
 template <class T>
 using Factor = std::conditional_t<std::is_same_v<T, f64>, f64, f32>;
 
-// How W elements of T lie in memory (Memory) and in arithmetic (Value).
+// How W elements of T lie in memory and in arithmetic (Value).
 template <class T, int W>
-struct Lanes {
+struct Elements {
   using Value = simd::Vec<T, W>;
   static constexpr int width = W;
   CONVOY_INLINE static void load(Value& v, const T* from) { simd::load(v, from); }
@@ -30,7 +30,7 @@ struct Lanes {
 };
 
 template <int W>
-struct Lanes<bf16, W> {
+struct Elements<bf16, W> {
   using Value = simd::Vec<float, W>;
   using Wide = simd::Vec<std::uint32_t, W>;
   using Half = simd::Vec<std::uint16_t, W>;
@@ -53,7 +53,7 @@ struct Lanes<bf16, W> {
 };
 
 template <int W>
-struct Lanes<f16, W> {
+struct Elements<f16, W> {
   using Value = simd::Vec<float, W>;
   using Wide = simd::Vec<std::uint32_t, W>;
   using Half = simd::Vec<std::uint16_t, W>;
@@ -91,6 +91,11 @@ struct Lanes<f16, W> {
     simd::store(to, half);
   }
 };
+
+// How many elements of T a loop takes at once where a vector has W floats: half of them for f64. GCC 12 takes
+// comparisons of 64 bytes apart into single elements, so that min and max stay at 32 bytes.
+template <class T, Op op, int W>
+inline constexpr int at_once = (op == Op::sum || W < 8 ? W : 8) / (sizeof(T) == 8 ? 2 : 1);
 
 template <Op op, class V>
 CONVOY_INLINE void combine(V& a, const V& b) {
