@@ -16,8 +16,8 @@ struct Tuning {
   std::size_t announced_ahead = 16;
   /// Scratch memory of a receive begins at a multiple of it: a page, so that two receives never share one.
   std::size_t scratch_alignment = 4096;
-  /// From so many bytes on, of all buffers of a fold together, stores go past the caches: more than the share
-  /// of the last level that ranks of a node have.
+  /// From so many bytes on, of all buffers of a fold together, stores go past the caches: so much does not
+  /// stay there anyway.
   std::int64_t streaming_bytes = std::int64_t{48} << 20;
 };
 inline constexpr Tuning tuning{};
