@@ -43,7 +43,7 @@ const comm::Options small{.deadline = Seconds(20), .segment_bytes = 256, .window
 template <class S>
 S made(std::int64_t count, std::size_t element, int ranks, const comm::Options& options) {
   const int segments = comm::segments_for(count, element, S{}.blocks(ranks), options);
-  return comm::segmented(S{}, segments, options.window);
+  return schedule::segmented(S{}, segments, options.window);
 }
 
 // Bits, and traffic against the price.
