@@ -13,6 +13,7 @@
 #include <convoy/comm/engine/link.hpp>
 #include <convoy/comm/parameter_server/parameter_server.hpp>
 #include <convoy/comm/policy/halves.hpp>
+#include <convoy/comm/transport/any.hpp>
 #include <convoy/comm/transport/checked.hpp>
 #include <convoy/comm/transport/faulty.hpp>
 
@@ -113,6 +114,27 @@ TEST_CASE("a turned bit is found and its sender named; without a check it is ref
   }
   CAPTURE(said);
   CHECK(said.find("from rank 0") != std::string::npos);
+}
+
+TEST_CASE("some of the ranks are a world of their own, over a transport of any type") {
+  std::atomic<int> right{0};
+  Threads::World(4).run([&](Threads endpoint) {
+    const transport::Any world{Checked<Threads>(endpoint)};
+    // Out of order, so that a rank's number in its group is not one that it has elsewhere by chance.
+    const bool even = endpoint.rank() % 2 == 0;
+    const transport::Any group = world.group(even ? std::vector<int>{2, 0} : std::vector<int>{3, 1});
+    right += group.size() == 2 && group.rank() == (endpoint.rank() < 2 ? 1 : 0);
+    comm::AnyAllReduce exchange(group, comm::Schedules::of<schedule::Ring>(), {.deadline = Seconds(20)});
+    std::vector<float> values(1000, static_cast<float>(endpoint.rank()));
+    exchange.all_reduce(std::span<float>(values), comm::sum);
+    right += values == std::vector<float>(1000, even ? 2.0f : 4.0f);
+    // A handle gives back the transport that it was made of, and nothing else.
+    right += world.get<Checked<Threads>>() != nullptr && world.get<Threads>() == nullptr;
+  });
+  CHECK(right == 12);
+  const transport::Any alone{Threads{}};
+  CHECK_THROWS_WITH_AS(alone.group({0, 7}), "a group names rank 7 in a world of 1", ConfigError);
+  CHECK_THROWS_WITH_AS(alone.group({}), "rank 0 is not in its own group", ConfigError);
 }
 
 TEST_CASE("what goes wrong on a link that is measured is told with the ranks of its world") {

@@ -57,6 +57,7 @@ struct Echo {
   static constexpr std::string_view name = "echo";
   static constexpr schedule::Goal goal = schedule::Goal::broadcast;
   int segments = 1;
+  friend constexpr bool operator==(const Echo&, const Echo&) = default;
 
   constexpr int blocks(int) const { return 1; }
   constexpr int owner(int, int) const { return 0; }

@@ -60,6 +60,7 @@ struct Viewed {
   View schedule;
   int segments = 1;
   int window = 4;
+  friend bool operator==(const Viewed&, const Viewed&) = default;
 
   int blocks(int size) const { return schedule.blocks(size); }
   int owner(int, int) const { return 0; }  // which a price does not ask for

@@ -52,6 +52,9 @@ class View {
     return View(usual);
   }
 
+  /// Whether both show the same schedule.
+  friend bool operator==(const View&, const View&) = default;
+
   std::string_view name() const { return table_->name; }
   Goal goal() const { return table_->goal; }
   /// Whether it is one over shared memory.

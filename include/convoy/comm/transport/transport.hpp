@@ -42,7 +42,7 @@ concept Transport =
       { T::in_place } -> std::convertible_to<bool>;
       // How many messages a channel holds; 0 means any number.
       { T::capacity } -> std::convertible_to<int>;
-      // At least 3, which is for an exchange to check (engine/engine.hpp).
+      // At least 3, which is for an exchange to check (any.hpp).
       { T::lanes } -> std::convertible_to<int>;
       { k.rank() } -> std::same_as<int>;
       { k.size() } -> std::same_as<int>;
