@@ -12,6 +12,7 @@ struct Star {
   static constexpr std::string_view name = "star";
   static constexpr schedule::Goal goal = schedule::Goal::all_reduce;
   int segments = 1;
+  friend constexpr bool operator==(const Star&, const Star&) = default;
 
   constexpr int blocks(int) const { return 1; }
   constexpr int owner(int, int) const { return 0; }
@@ -38,14 +39,15 @@ class LocalSgd : public comm::Collectives<schedule::Ring, T> {
   using Base = comm::Collectives<schedule::Ring, T>;
 
  public:
-  static constexpr std::string_view name = "local-sgd";
+  static constexpr std::string_view policy() { return "local-sgd"; }
+  static constexpr bool decides() { return false; }  // no rank sees the whole gradient
   explicit LocalSgd(const T& where = T{}, const comm::Options& options = {}) : Base(where, options) {}
 
   void open(const comm::Fingerprint& fingerprint, const comm::Layout& layout) {
-    Base::agree_on(fingerprint, layout, name);  // names the rank and the field that differ
+    Base::agree_on(fingerprint, layout, policy());  // names the rank and the field that differ
     layout_ = layout;
   }
-  void begin(int) {}
+  void begin(int, Ready = {}) {}
   void finish(comm::Update update) {
     // Gradients are scaled for a sum over all ranks; alone, one counts for all.
     for (const Range& bucket : layout_.buckets) update(bucket, static_cast<float>(this->size()));

@@ -3,13 +3,16 @@
 
 #include <cstdint>
 #include <cstring>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
+#include <convoy/comm/error.hpp>
 #include <convoy/comm/operation.hpp>
 #include <convoy/comm/schedule/price.hpp>
 #include <convoy/comm/schedule/schedule.hpp>
 #include <convoy/core/dtype.hpp>
+#include <convoy/core/error.hpp>
 #include <convoy/core/philox.hpp>
 
 namespace oracle {
@@ -57,6 +60,21 @@ std::vector<T> ring(int size, std::int64_t count, std::uint64_t seed, Op op) {
     }
   }
   return result;
+}
+
+// Whether an error names one of the ranks as its culprit: a CommError by number and in its words, where a
+// rank whose own transport fails waits for nobody and is the culprit itself; another error in its words.
+inline bool names_culprit(const convoy::Error& error, int ranks) {
+  const auto says = [&](int rank) {
+    return std::string_view(error.what()).find(convoy::concat("rank ", rank)) != std::string_view::npos;
+  };
+  if (const auto* comm = dynamic_cast<const convoy::CommError*>(&error)) {
+    const int culprit = comm->culprit >= 0 ? comm->culprit : comm->rank;
+    return culprit >= 0 && culprit < ranks && says(culprit);
+  }
+  for (int rank = 0; rank < ranks; ++rank)
+    if (says(rank)) return true;
+  return false;
 }
 
 template <class T>

@@ -46,9 +46,9 @@ void run(std::uint64_t number, const Faults& faults, Make make, Count& count) {
         C exchange(make(Bad(endpoint, faults, true)),
                    {.deadline = Seconds(0.4), .segment_bytes = 256, .window = 2});
         results[static_cast<std::size_t>(endpoint.rank())] = oracle::train(exchange, size, 2, 3);
-      } catch (const std::exception& error) {
+      } catch (const Error& error) {
         ++errors;
-        named += std::string(error.what()).find("rank") != std::string::npos;
+        named += oracle::names_culprit(error, ranks);
         throw;
       }
     });

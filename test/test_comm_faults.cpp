@@ -211,6 +211,8 @@ void run_seed(std::uint32_t seed) {
    : seed % 4 == 2 ? faults.corrupt
                    : faults.fail) = rate;
   const std::int64_t count = 500 + seed * 37 % 2000;
+  int ranks = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   struct Result {
     int failed = 0, named = 0, wrong = 0;
     std::uint64_t hash = 0;
@@ -225,10 +227,9 @@ void run_seed(std::uint32_t seed) {
         convoy::hash_of({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
   } catch (const Error& error) {
     mine.failed = 1;
-    mine.named = std::string(error.what()).find("rank") != std::string::npos;
+    mine.named = oracle::names_culprit(error, ranks);
   }
-  int ranks = 0, failed = 0;
-  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  int failed = 0;
   std::vector<Result> all(static_cast<std::size_t>(ranks));
   MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, MPI_COMM_WORLD);
   for (const Result& r : all) {
@@ -318,7 +319,9 @@ void check(const Row& row, const jobs::Job& job) {
       CHECK(says(job.output, concat("rank ", r, ": MPI_Allreduce did not return within")));
     } else {
       CHECK(e.code == (row.fault == "caught" ? 0 : 1));
-      CHECK(says(e.text, "rank "));
+      if (row.fault == "size") CHECK(says(e.text, concat("rank ", 1 - r)));  // there are two
+      if (r == row.culprit && row.fault == "throw")
+        CHECK(says(e.text, concat("rank ", row.culprit, " has lost its data")));
       if (r == row.culprit || row.fault == "size") continue;
       CHECK(e.culprit == row.culprit);
       CHECK(says(e.text, concat("rank ", row.culprit)));

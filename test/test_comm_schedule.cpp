@@ -66,6 +66,27 @@ static_assert(correct<Forest{2, 2}>);
 static_assert(correct<Rooted{1}>);
 static_assert(correct<Deep{1}>);
 
+// Schedules are values.
+static_assert(Ring{} == Ring{1} && Ring{1} != Ring{2});
+static_assert(RingReduceScatter{2} == RingReduceScatter{2} && RingAllGather{1} != RingAllGather{2});
+static_assert(Tree{1} == Tree{} && Tree{1} != Tree{2} && HalvingDoubling{} == HalvingDoubling{});
+static_assert(Broadcast{1, 0} == Broadcast{} && Broadcast{1, 0} != Broadcast{1, 1});
+static_assert(Direct{} == Direct{} && DirectAllGather{1} != DirectAllGather{2});
+static_assert(InParts<RingReduceScatter>{2} != InParts<RingReduceScatter>{3});
+static_assert(AllToAll{} == AllToAll{} && Pairs{1} == Pairs{1} && Pairs{1} != Pairs{2});
+static_assert(Auto<Ring, Tree>{1, 1, 0} != Auto<Ring, Tree>{1, 1, 1});
+
+// Tells nothing of its values, so it is no schedule.
+struct Incomparable {
+  static constexpr std::string_view name = "incomparable";
+  static constexpr Goal goal = Goal::all_reduce;
+  int segments = 1;
+  constexpr int blocks(int size) const { return Ring{}.blocks(size); }
+  constexpr int owner(int block, int size) const { return Ring{}.owner(block, size); }
+  constexpr void steps(int rank, int size, auto&& emit) const { Ring{segments}.steps(rank, size, emit); }
+};
+static_assert(!Schedule<Incomparable>);
+
 // A schedule made wrong by changing what a right one emits.
 template <class Right>
 struct Edited {
@@ -73,6 +94,9 @@ struct Edited {
   static constexpr Goal goal = Goal::all_reduce;
   int segments = 1;
   std::function<void(int, int, std::vector<Step>&)> edit;
+  friend bool operator==(const Edited& a, const Edited& b) {
+    return a.segments == b.segments && a.edit.target_type() == b.edit.target_type();
+  }
 
   int blocks(int size) const { return Right{}.blocks(size); }
   int owner(int block, int size) const { return Right{}.owner(block, size); }

@@ -105,7 +105,7 @@ if [ -n "$mpirun" ]; then
   common="--threads 1 --steps 2 --quiet --deadline 20 --data $scratch/sound"
   refused "ranks with different models" "model" $launch -np 1 $program $common --batch 8 --model resnet18 : -np 1 $program $common --batch 8 --model resnet50
   refused "ranks with different batches" "batch" $launch -np 1 $program $common --batch 8 : -np 1 $program $common --batch 4
-  refused "ranks with different shares" "rank 1 differs from rank 0 in weights: 1 1 instead of 2 1" $launch -np 1 $program $common --batch 4 --shares 2,1 : -np 1 $program $common --batch 4 --shares 1,1
+  refused "ranks with different shares" "rank 1 differs from rank 0 in weighted.weights: .1, 1. instead of .2, 1." $launch -np 1 $program $common --batch 4 --shares 2,1 : -np 1 $program $common --batch 4 --shares 1,1
   refused "ranks with different optimizers" "optimizer" $launch -np 1 $program $common --batch 8 --optimizer sgd : -np 1 $program $common --batch 8
 
   # One rank is killed while it trains: the job fails, and where mpirun does not hear of it at once the other rank says which and

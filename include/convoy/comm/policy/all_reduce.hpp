@@ -35,7 +35,7 @@ inline constexpr bool never = false;  // a failed concept would be explained at 
 template <class S, class T>
 consteval bool fits(Algorithm<S, T>*) {
   if constexpr (!schedule::Schedulable<S>) {
-    static_assert(never<S>, "convoy: an all-reduce needs a schedule, such as schedule::Ring");
+    static_assert(never<S>, "convoy: an all-reduce needs a schedule, a value with == such as schedule::Ring");
   } else if constexpr (S::goal != schedule::Goal::all_reduce) {
     static_assert(
         never<S>,

@@ -64,6 +64,7 @@ struct Across {
   int shards = 1;
   int segments = 1;
   int window = 4;
+  friend constexpr bool operator==(const Across&, const Across&) = default;
 
   explicit Across(const Nodes& all) : nodes(&all) {
     for (int node = 0; node < all.count(); ++node) shards = std::max(shards, Intra{}.blocks(members(node)));

@@ -14,6 +14,7 @@ struct AllToAll {
   static constexpr std::string_view name = "all-to-all";
   static constexpr Goal goal = Goal::all_to_all;
   int segments = 1;
+  friend constexpr bool operator==(const AllToAll&, const AllToAll&) = default;
 
   constexpr int blocks(int size) const { return size * size; }
   constexpr int owner(int block, int size) const { return block / size; }

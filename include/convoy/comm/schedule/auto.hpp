@@ -22,6 +22,7 @@ struct Auto {
   int segments = 1;
   int window = 4;
   int choice = 0;
+  friend constexpr bool operator==(const Auto&, const Auto&) = default;
 
   /// Calls `f` with the chosen schedule.
   template <class F>

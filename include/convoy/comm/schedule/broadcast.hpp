@@ -12,6 +12,7 @@ struct Broadcast {
   static constexpr Goal goal = Goal::broadcast;
   int segments = 1;
   int root = 0;
+  friend constexpr bool operator==(const Broadcast&, const Broadcast&) = default;
 
   constexpr int blocks(int) const { return 1; }
   constexpr int owner(int, int) const { return root; }

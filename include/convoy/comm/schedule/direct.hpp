@@ -31,7 +31,7 @@ struct Access {
 /// rank in order. All of them lie between the two barriers. With `copied`, every rank leaves a copy of its
 /// whole buffer before the first barrier, which is what the others load, so that there is no second one.
 template <class S>
-concept SharedSchedule = requires(const S& s, int n) {
+concept SharedSchedule = std::equality_comparable<S> && requires(const S& s, int n) {
   { S::name } -> std::convertible_to<std::string_view>;
   { S::goal } -> std::convertible_to<Goal>;
   { s.blocks(n) } -> std::same_as<int>;
@@ -52,6 +52,7 @@ struct DirectReduceScatter {
   static constexpr std::string_view name = "direct reduce-scatter";
   static constexpr Goal goal = Goal::reduce_scatter;
   int parts = 0;
+  friend constexpr bool operator==(const DirectReduceScatter&, const DirectReduceScatter&) = default;
 
   constexpr int blocks(int size) const { return parts > 0 ? parts : size; }
   constexpr int owner(int block, int size) const { return detail::block_owner(block, size, blocks(size)); }
@@ -70,6 +71,7 @@ struct DirectAllGather {
   static constexpr std::string_view name = "direct all-gather";
   static constexpr Goal goal = Goal::all_gather;
   int parts = 0;
+  friend constexpr bool operator==(const DirectAllGather&, const DirectAllGather&) = default;
 
   constexpr int blocks(int size) const { return parts > 0 ? parts : size; }
   constexpr int owner(int block, int size) const { return detail::block_owner(block, size, blocks(size)); }
@@ -89,6 +91,7 @@ struct Direct {
   static constexpr Goal goal = Goal::all_reduce;
   using ReduceScatter = DirectReduceScatter;
   using AllGather = DirectAllGather;
+  friend constexpr bool operator==(const Direct&, const Direct&) = default;
 
   constexpr int blocks(int size) const { return size; }
   constexpr int owner(int block, int) const { return block; }
@@ -105,6 +108,7 @@ struct Eager {
   static constexpr std::string_view name = "eager";
   static constexpr Goal goal = Goal::all_reduce;
   static constexpr bool copied = true;
+  friend constexpr bool operator==(const Eager&, const Eager&) = default;
 
   constexpr int blocks(int) const { return 1; }
   constexpr int owner(int, int) const { return 0; }

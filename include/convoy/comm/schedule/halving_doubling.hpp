@@ -114,6 +114,8 @@ struct HalvingDoublingReduceScatter {
   static constexpr Goal goal = Goal::reduce_scatter;
   int segments = 1;
   int window = 4;
+  friend constexpr bool operator==(const HalvingDoublingReduceScatter&,
+                                   const HalvingDoublingReduceScatter&) = default;
 
   constexpr int blocks(int size) const { return detail::Cube(0, size).places; }
   constexpr int owner(int block, int size) const { return detail::Cube(0, size).rank_at(block); }
@@ -129,6 +131,8 @@ struct HalvingDoublingAllGather {
   static constexpr Goal goal = Goal::all_gather;
   int segments = 1;
   int window = 4;
+  friend constexpr bool operator==(const HalvingDoublingAllGather&,
+                                   const HalvingDoublingAllGather&) = default;
 
   constexpr int blocks(int size) const { return detail::Cube(0, size).places; }
   constexpr int owner(int block, int size) const { return detail::Cube(0, size).rank_at(block); }
@@ -146,6 +150,7 @@ struct HalvingDoubling {
   using AllGather = HalvingDoublingAllGather;
   int segments = 1;
   int window = 4;
+  friend constexpr bool operator==(const HalvingDoubling&, const HalvingDoubling&) = default;
 
   constexpr int blocks(int size) const { return detail::Cube(0, size).places; }
   constexpr int owner(int block, int size) const { return detail::Cube(0, size).rank_at(block); }

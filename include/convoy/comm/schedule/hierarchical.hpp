@@ -128,6 +128,8 @@ struct HierarchicalReduceScatter<Intra, Inter, Groups> {
   static constexpr Goal goal = Goal::reduce_scatter;
   int segments = 1;
   int window = 4;
+  friend constexpr bool operator==(const HierarchicalReduceScatter&,
+                                   const HierarchicalReduceScatter&) = default;
 
   constexpr int blocks(int size) const { return detail::Hierarchy<Intra, Inter, Groups>(size).blocks(); }
   constexpr int owner(int block, int size) const {
@@ -147,6 +149,7 @@ struct HierarchicalAllGather<Intra, Inter, Groups> {
   static constexpr Goal goal = Goal::all_gather;
   int segments = 1;
   int window = 4;
+  friend constexpr bool operator==(const HierarchicalAllGather&, const HierarchicalAllGather&) = default;
 
   constexpr int blocks(int size) const { return detail::Hierarchy<Intra, Inter, Groups>(size).blocks(); }
   constexpr int owner(int block, int size) const {
@@ -170,6 +173,7 @@ struct Hierarchical {
   using AllGather = HierarchicalAllGather<Intra, Inter, Groups>;
   int segments = 1;
   int window = 4;
+  friend constexpr bool operator==(const Hierarchical&, const Hierarchical&) = default;
 
   constexpr int blocks(int size) const { return detail::Hierarchy<Intra, Inter, Groups>(size).blocks(); }
   constexpr int owner(int block, int size) const {

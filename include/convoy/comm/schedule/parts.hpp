@@ -18,6 +18,7 @@ struct InParts {
   int parts = 1;
   int segments = 1;
   int window = 4;
+  friend constexpr bool operator==(const InParts&, const InParts&) = default;
 
   constexpr int blocks(int) const { return parts; }
   constexpr int owner(int part, int size) const {

@@ -60,6 +60,7 @@ struct RingReduceScatter {
   static constexpr Goal goal = Goal::reduce_scatter;
   int segments = 1;
   int window = 4;
+  friend constexpr bool operator==(const RingReduceScatter&, const RingReduceScatter&) = default;
 
   constexpr int blocks(int size) const { return size; }
   constexpr int owner(int block, int) const { return block; }
@@ -75,6 +76,7 @@ struct RingAllGather {
   static constexpr Goal goal = Goal::all_gather;
   int segments = 1;
   int window = 4;
+  friend constexpr bool operator==(const RingAllGather&, const RingAllGather&) = default;
 
   constexpr int blocks(int size) const { return size; }
   constexpr int owner(int block, int) const { return block; }
@@ -92,6 +94,7 @@ struct Ring {
   using AllGather = RingAllGather;
   int segments = 1;
   int window = 4;
+  friend constexpr bool operator==(const Ring&, const Ring&) = default;
 
   constexpr int blocks(int size) const { return size; }
   constexpr int owner(int block, int) const { return block; }

@@ -40,11 +40,12 @@ enum class Goal : unsigned char {
   all_to_all,      ///< rank j ends with block i * n + j of each rank i
 };
 
-/// `steps(rank, size, emit)` calls `emit(Step)` for each step of one rank in order; the k-th send from a to b
-/// meets the k-th receive of b from a. `owner(block, size)` says who holds a block between reduce-scatter and
-/// all-gather (the root, for a broadcast).
+/// A schedule is a value: two that compare equal have the same steps. `steps(rank, size, emit)` calls
+/// `emit(Step)` for each step of one rank in order; the k-th send from a to b meets the k-th receive of b
+/// from a. `owner(block, size)` says who holds a block between reduce-scatter and all-gather (the root, for a
+/// broadcast).
 template <class S>
-concept Schedule = requires(const S& s, int n) {
+concept Schedule = std::equality_comparable<S> && requires(const S& s, int n) {
   { S::name } -> std::convertible_to<std::string_view>;
   { S::goal } -> std::convertible_to<Goal>;
   { s.segments } -> std::convertible_to<int>;

@@ -127,6 +127,7 @@ struct TreeReduceScatter {
   static constexpr Goal goal = Goal::reduce_scatter;
   int segments = 1;
   int window = 4;  ///< segments under way between two ranks: up to twice as many
+  friend constexpr bool operator==(const TreeReduceScatter&, const TreeReduceScatter&) = default;
 
   constexpr int blocks(int size) const { return detail::tree_blocks(size); }
   constexpr int owner(int block, int size) const { return detail::tree_root(block, size); }
@@ -142,6 +143,7 @@ struct TreeAllGather {
   static constexpr Goal goal = Goal::all_gather;
   int segments = 1;
   int window = 4;
+  friend constexpr bool operator==(const TreeAllGather&, const TreeAllGather&) = default;
 
   constexpr int blocks(int size) const { return detail::tree_blocks(size); }
   constexpr int owner(int block, int size) const { return detail::tree_root(block, size); }
@@ -159,6 +161,7 @@ struct Tree {
   using AllGather = TreeAllGather;
   int segments = 1;
   int window = 4;
+  friend constexpr bool operator==(const Tree&, const Tree&) = default;
 
   constexpr int blocks(int size) const { return detail::tree_blocks(size); }
   constexpr int owner(int block, int size) const { return detail::tree_root(block, size); }
