@@ -47,7 +47,73 @@ std::vector<T> whole(int rank, std::int64_t count) {
   return values;
 }
 
+/// What the ranks do on both levels as one schedule: `Half` are the two halves inside nodes.
+template <class Intra, class Inter, class Half>
+struct Whole {
+  static constexpr std::string_view name = "two levels";
+  static constexpr schedule::Goal goal = schedule::Goal::all_reduce;
+  comm::Nodes nodes;
+  int segments = 1;
+  friend bool operator==(const Whole& a, const Whole& b) {
+    return a.segments == b.segments && a.nodes.count() == b.nodes.count();
+  }
+
+  auto across() const {
+    comm::detail::Across<Intra, Inter> middle(nodes);
+    middle.segments = segments;
+    return middle;
+  }
+  int blocks(int size) const { return across().blocks(size); }
+  int owner(int block, int size) const { return across().owner(block, size); }
+  template <class Emit>
+  void steps(int rank, int size, Emit&& emit) const {
+    inside<typename Half::ReduceScatter>(rank, size, emit);
+    across().steps(rank, size, emit);
+    inside<typename Half::AllGather>(rank, size, emit);
+  }
+
+ private:
+  template <class H, class Emit>
+  void inside(int rank, int size, Emit& emit) const {
+    const std::vector<int>& members = nodes.members(nodes.node_of(rank));
+    const int shards = across().shards, parts = blocks(size) / shards;
+    int me = 0;
+    while (members[static_cast<std::size_t>(me)] != rank) ++me;
+    const schedule::InParts<H> half{shards, segments};
+    half.steps(me, static_cast<int>(members.size()), [&](const schedule::Step& step) {
+      emit(schedule::Step{step.action, step.completes && nodes.count() == 1,
+                          members[static_cast<std::size_t>(step.peer)], step.chunk * parts,
+                          step.count * parts});
+    });
+  }
+};
+
 }  // namespace
+
+TEST_CASE_TEMPLATE("two levels over two transports are proved as one schedule", W,
+                   Whole<schedule::Direct, schedule::Ring, schedule::Ring>,
+                   Whole<schedule::Direct, schedule::Tree, schedule::Ring>,
+                   Whole<schedule::Direct, schedule::HalvingDoubling, schedule::Ring>,
+                   Whole<schedule::Ring, schedule::Tree, schedule::Ring>,
+                   Whole<schedule::Tree, schedule::Ring, schedule::Tree>,
+                   Whole<schedule::HalvingDoubling, schedule::HalvingDoubling, schedule::HalvingDoubling>) {
+  for (const auto& node_of : worlds)
+    for (const int segments : {1, 3}) {
+      const W whole{comm::Nodes(node_of), segments};
+      const auto verdict = schedule::verify(whole, static_cast<int>(node_of.size()), 64);
+      CAPTURE(node_of.size());
+      CAPTURE(segments);
+      CHECK_MESSAGE(verdict, schedule::explain(verdict));
+    }
+}
+
+TEST_CASE("inside nodes Direct leaves each part where a ring in parts does, so that one proof is for both") {
+  for (int ranks = 1; ranks <= 8; ++ranks)
+    for (int parts = ranks; parts <= 12; ++parts)
+      for (int part = 0; part < parts; ++part)
+        CHECK(schedule::DirectReduceScatter{parts}.owner(part, ranks) ==
+              schedule::InParts<schedule::RingReduceScatter>{parts}.owner(part, ranks));
+}
 
 TEST_CASE_TEMPLATE("two levels give the sum, mean and extremes of all ranks", A, Levels<comm::Ring>,
                    Levels<comm::HalvingDoubling>, Levels<comm::Tree>, TreeInside, Trees, RingInside,

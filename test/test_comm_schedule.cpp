@@ -6,10 +6,13 @@
 
 #include <doctest/doctest.h>
 
+#include <convoy/comm/schedule/all_to_all.hpp>
 #include <convoy/comm/schedule/auto.hpp>
 #include <convoy/comm/schedule/broadcast.hpp>
+#include <convoy/comm/schedule/direct.hpp>
 #include <convoy/comm/schedule/halving_doubling.hpp>
 #include <convoy/comm/schedule/hierarchical.hpp>
+#include <convoy/comm/schedule/parts.hpp>
 #include <convoy/comm/schedule/price.hpp>
 #include <convoy/comm/schedule/ring.hpp>
 #include <convoy/comm/schedule/tree.hpp>

@@ -70,7 +70,7 @@ struct Int8 {
         }
         const bool sound = finite == 0 && most <= std::numeric_limits<float>::max();
         float scale = sound ? most / 127 : std::numeric_limits<float>::quiet_NaN();
-        // Rounded up, it would make more of the largest numbers than there is.
+        // A scale that is rounded up would make more of the largest numbers than there is.
         if (scale * 127 > std::numeric_limits<float>::max()) scale = std::nextafter(scale, 0.0f);
         const float inverse = sound && scale > 0 ? 1 / scale : 0;
         const bool usable = sound && inverse <= std::numeric_limits<float>::max();

@@ -36,7 +36,7 @@ struct Histogram {
   }
 };
 
-// The least of the k largest magnitudes as far as it is known, from the top, a digit a round.
+// The least of the k largest magnitudes, of which each round finds one more digit, from the top.
 struct Threshold {
   std::int64_t left;       // how many are kept of those that agree in the known bits; of those above, all
   std::int32_t least = 0;  // the known bits, and zeros

@@ -23,7 +23,7 @@ namespace convoy::comm::codec {
 class Factors;
 
 /// `rank` columns for each factor: rows * columns elements travel as rank * (rows + columns). A matrix that
-/// this would not halve goes as it is, and so does what is no matrix.
+/// two factors would not halve goes as it is, and so does what is no matrix.
 struct PowerSgd {
   static constexpr std::string_view name = "powersgd";
   static constexpr std::string_view about = "matrices as products of two thin ones";
@@ -195,8 +195,8 @@ void orthogonalise(float* columns, int count, std::int64_t size, Replace&& repla
 
 /// What one bucket's matrices have become. A step is `project`, a sum of `left()` over the ranks,
 /// `project_back`, a sum of `right()`, `expand`. The right factors stay, as the start of the next step.
-/// What all ranks compute from the sums, they compute without vectors wider than every processor has: those
-/// round otherwise, and all are to end with the same bits.
+/// Ranks compute from the sums without vectors wider than every processor has: wider vectors round otherwise,
+/// and all ranks are to end with the same bits.
 class Factors {
  public:
   Factors() = default;

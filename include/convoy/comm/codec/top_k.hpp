@@ -76,7 +76,7 @@ struct TopK {
   }
 
   /// error += values; moves the kept(count) largest of it to `to`, in ascending order of index. `room` is for
-  /// candidates, as long as they are no more; it decides how fast this is, not what is kept.
+  /// candidates, where there is enough for all; its size decides how fast this is, not what is kept.
   void select(Pair* to, const float* values, float* error, std::int64_t count, std::span<Pair> room) const {
     if (count == 0) return;
     detail::Histogram first;

@@ -1,5 +1,5 @@
-// Client: a worker's end of a parameter server. It pushes its gradients to the servers, bucket after bucket,
-// and takes the parameters that come back.
+// Client: a worker's end of a parameter server. The worker pushes its gradients to the servers, bucket after
+// bucket, and takes the parameters that come back.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ class Client {
 
   /// `parts` of each server, by bucket, stay where they are; `ranks` are the servers'. No more than `window`
   /// parts are pushed to a server ahead of its replies, so that what is sent to several servers over one link
-  /// advances evenly. `copies`: they cannot read the arenas where they are.
+  /// advances evenly. `copies`: servers cannot read the arenas where they are.
   void open(const Layout& layout, std::span<const ServedParts> parts, const std::vector<int>& ranks,
             int window, bool copies, std::pmr::memory_resource* memory) {
     layout_ = layout;
@@ -54,7 +54,7 @@ class Client {
       for (int p = 0; p < count(s); ++p)
         servers_[s].post({LetterKind::start, p, 0, layout_.parameters.data() + part(s, p).range.begin});
   }
-  /// A bucket's gradients are final. They are pushed in the order of buckets, which is what servers expect.
+  /// A bucket's gradients are final. Gradients are pushed in the order of buckets, which servers expect.
   void begin(int bucket) {
     if (bucket < 0 || static_cast<std::size_t>(bucket) >= begun_.size())
       fail("there is no bucket ", bucket, "; ", begun_.size(), " were opened");
@@ -78,7 +78,7 @@ class Client {
     first_ = 0;
     ++step_;
   }
-  /// No more steps. `parameters`: the servers send them once more when all workers have left.
+  /// No more steps. `parameters`: the servers send the parameters once more when all workers have left.
   void leave(bool parameters) {
     for (std::size_t s = 0; s < servers_.size(); ++s) {
       servers_[s].post({LetterKind::goodbye, 0, step_});

@@ -26,7 +26,8 @@ inline constexpr int council_lane = 0;
 /// polls, because its workers need it meanwhile.
 class Council {
  public:
-  /// `ranks`: of the servers with something to update, this rank among them; `memory` is what they can read.
+  /// `ranks`: of the servers with something to update, this rank among them; `memory` is what servers can
+  /// read.
   void open(int rank, const std::vector<int>& ranks, std::pmr::memory_resource* memory) {
     rank_ = rank;
     memory_ = memory;
@@ -71,7 +72,7 @@ class Council {
       for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += seat.heard[head + i];
   }
 
-  /// Whether the others have what they were told.
+  /// Whether the others have what this server told.
   bool delivered(transport::Any& transport) {
     return std::all_of(seats_.begin(), seats_.end(), [&](Seat& seat) {
       if (seat.posted && transport.sent(seat.out)) seat.posted = false;

@@ -1,4 +1,4 @@
-// Mailbox: what a worker and a server of parameters send each other, checked where it arrives.
+// Mailbox: what a worker and a server of parameters send each other. Every message is checked on arrival.
 #pragma once
 
 #include <algorithm>
@@ -126,7 +126,7 @@ class Mailbox {
     return moved;
   }
 
-  /// Opens the next letter, if it has come. Throws CommError if it is not what it should be.
+  /// Opens the next letter, if one has come. Throws CommError for a letter that is not the expected one.
   const LetterHead* open(transport::Any& transport) {
     LetterHead& head = head_[0];
     if (opened_) return &head;
@@ -169,7 +169,7 @@ class Mailbox {
       wrong(transport, arrival.bytes, " bytes for the ", count, " elements of part ", head.part);
     return {static_cast<const float*>(arrival.data), count};
   }
-  /// Copies them to `into`, unless they came there; false: not yet.
+  /// Copies the letter's numbers to `into`, unless they came there; false: the numbers are not there yet.
   bool fetch(transport::Any& transport, float* into) {
     const std::span<const float> come = numbers(transport, into);
     if (come.data() != into) std::copy(come.begin(), come.end(), into);
@@ -192,7 +192,7 @@ class Mailbox {
     return there;
   }
 
-  /// Whether the peer has what was sent of a part, so that it may be written.
+  /// Whether the peer has what was sent of a part, so that the part may be written.
   bool gone(transport::Any& transport, int part) {
     return gone(transport, letters_[static_cast<std::size_t>(part)]);
   }

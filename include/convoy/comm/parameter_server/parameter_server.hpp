@@ -354,8 +354,8 @@ CONVOY_FUNCTION void Served::dismiss() {
 }
 #endif
 
-/// Gradients of a step are added up in the order of workers before they are applied: the bits of one rank
-/// after the other.
+/// The gradients of a step are added up in the order of workers and then applied: the bits of one rank after
+/// the other.
 struct Sync {
   static constexpr std::string_view name = "ps";
   static constexpr Consistency consistency{};

@@ -1,5 +1,5 @@
-// Server: a server's end of a parameter server. It does what its ServerState says with the gradients that
-// come: adds them up or applies them at once, and sends the parameters back.
+// Server: a server's end of a parameter server. The server does what its ServerState says with the gradients
+// that come: adds them up or applies them at once, and sends the parameters back.
 #pragma once
 
 #include <algorithm>
@@ -43,12 +43,12 @@ class Server {
     first_ = setup.shard.begin;
     const bool sync = consistency_.sync, works = transport_.rank() < workers_;
     const auto size = static_cast<std::size_t>(setup.shard.size());
-    // With sync the worker on this rank waits for its parameters while they are updated, so that they and
-    // the server's can be the same. Otherwise it computes with them.
+    // With sync the worker on this rank waits for its parameters while they are updated, so that worker and
+    // server can share one arena. Otherwise the worker computes with its parameters meanwhile.
     const bool same = setup.shares && (sync || !works);
     master_ = Buffer<float>(same ? 0 : size, setup.memory);
     parameters_ = same ? setup.layout.parameters.data() + first_ : master_.data();
-    // Sums begin with the gradients of worker 0, and become them if they are here already.
+    // Sums begin with the gradients of worker 0, and overwrite those gradients if worker 0 is on this rank.
     const bool first_here = sync && transport_.rank() == 0 && works;
     sums_ = Buffer<float>(sync && !first_here ? size : 0,
                           transport_.in_place() ? std::pmr::new_delete_resource() : setup.memory);
@@ -66,8 +66,8 @@ class Server {
   }
   Mailbox& client(int worker) { return clients_[static_cast<std::size_t>(worker)]; }
 
-  /// Letters are taken from now on; but the first parameters not before `admit`, if they would be put where
-  /// this rank's worker may still be reading or broadcasting its own. Whether `update` decides is asked here,
+  /// Letters are taken from now on; but the first parameters not before `admit`, if their place is where this
+  /// rank's worker may still be reading or broadcasting its own. Whether `update` decides is asked here,
   /// for all steps.
   void serve(ServerUpdate update) {
     update_ = update;
@@ -77,7 +77,7 @@ class Server {
   }
   /// The worker on this rank has begun its first step, or leaves without one.
   void admit() { admits_ = true; }
-  /// Whether all workers have left; so they have where there is no server.
+  /// Whether all workers have left; true where there is no server.
   bool over() const { return !state_ || state_->over(); }
   /// The next training begins as the last one did. Its messages may come before `serve` is called again.
   void start_over() {
@@ -173,7 +173,7 @@ class Server {
                 decides_ ? "one" : "none");
         if (const std::int64_t step = state_->pushed(worker, p); head->step != step)
           wrong(worker, "rank ", worker, " is at step ", head->step, " where step ", step, " was expected");
-        // The parameters that it got last may be written only when they have gone.
+        // The part's parameters may be written only when the worker has those of the step before.
         if (!mail.gone(transport_, p)) break;
         const auto gradients = mail.numbers(transport_, consistency_.sync && worker == 0 ? sum(p) : nullptr);
         if (gradients.empty()) break;

@@ -11,7 +11,8 @@ namespace convoy::comm {
 
 /// How far workers may be apart, in steps. Sync: not at all, and the gradients of a step are added up before
 /// they are applied. Otherwise each worker's gradients are applied when they come, and a worker is held back
-/// while it is more than `bound` steps ahead of the slowest (stale synchronous parallel, Ho et al. 2013).
+/// while the worker is more than `bound` steps ahead of the slowest (stale synchronous parallel, Ho et al.
+/// 2013).
 struct Consistency {
   static constexpr int unbounded = std::numeric_limits<int>::max();
   bool sync = true;
@@ -25,7 +26,7 @@ struct Consistency {
 
 namespace detail {
 
-/// One server. Its shard is cut into parts, one for each bucket that reaches into it.
+/// One server. The server's shard is cut into parts, one for each bucket that reaches into the shard.
 class ServerState {
  public:
   struct Action {
@@ -60,8 +61,8 @@ class ServerState {
     arrived_ = 0;
   }
 
-  /// Whether the worker's next message, which is about `part` or a goodbye, may be taken now. With sync they
-  /// are taken in the order of workers, so that a sum has the same bits each time.
+  /// Whether the worker's next message, which is about `part` or a goodbye, may be taken now. With sync
+  /// messages are taken in the order of workers, so that a sum has the same bits each time.
   bool accepts(int worker, int part) const { return before(worker, part) < 0; }
   /// Whose message has to come first, or -1. Where there are no parts, goodbyes come in any order.
   int before(int worker, int part) const {
@@ -110,8 +111,8 @@ class ServerState {
     for (int p = 0; p < parts(); ++p) apply(p, pushed(workers_ - 1, p) - 1, act);
   }
 
-  /// A worker makes no more steps; the others no longer wait for it. Where they went on by themselves, all
-  /// get what has become of the parameters once the last of them has left.
+  /// A worker makes no more steps; the others no longer wait for that worker. Without sync, all workers get
+  /// what has become of the parameters once the last worker has left.
   template <class Act>
   void goodbye(int worker, Act&& act) {
     gone_[static_cast<std::size_t>(worker)] = true;

@@ -37,7 +37,7 @@ struct Service {
     field("placement", self.placement);
   }
 
-  /// Throws ConfigError unless it can be had among so many ranks.
+  /// Throws ConfigError unless so many ranks can have such a service.
   void check(int ranks) const {
     if (servers < 1 || servers > ranks || (placement == Placement::beside && servers == ranks))
       fail<ConfigError>("a parameter server needs 1 to ", placement == Placement::beside ? ranks - 1 : ranks,

@@ -1,5 +1,5 @@
 // AllReduce: every rank ends with the sum of all gradients and makes the same update. Buckets travel while
-// backward goes on; each is updated as soon as its sum is there.
+// backward goes on. A bucket's parameters are updated as soon as the bucket's sum is there.
 #pragma once
 
 #include <cstdint>
@@ -157,8 +157,9 @@ using HalvingDoubling = AllReduce<Algorithm<schedule::HalvingDoubling, T>>;
 template <class T>
 using Tree = AllReduce<Algorithm<schedule::Tree, T>>;
 
-/// Shared memory: each rank combines its part of all buffers in place and stores it to all, in the order of
-/// ranks, so with the same bits whatever the sizes. `Direct<transport::Shm>`, `Direct<transport::Threads>`.
+/// Shared memory: each rank combines its part of all buffers in place, in the order of ranks, and stores the
+/// result to all, so that the bits are the same whatever the sizes. `Direct<transport::Shm>`,
+/// `Direct<transport::Threads>`.
 template <class T>
 using Direct = AllReduce<Algorithm<schedule::Direct, T>>;
 
@@ -180,7 +181,7 @@ requires(T::in_place && !requires { requires T::checks; }) struct AutoOn<T> {
 
 /// The cheapest at each size, by the price that rank 0 reckons with; see Options::cost. Where ranks see each
 /// other's memory that is Direct at any size and any price: with two barriers and 2M bytes of loads and
-/// stores for a buffer of M bytes it has no more of either than messages in two ranks, and less in more.
+/// stores for a buffer of M bytes, Direct costs no more than messages do in two ranks, and less in more.
 template <class T>
 using Auto = typename detail::AutoOn<T>::type;
 

@@ -32,8 +32,8 @@ void refuse_one_thread(const T& where) {
         "MPI_THREAD_SERIALIZED, which is enough");
 }
 
-/// A Comm that a thread polls; calls of the Comm keep the thread away from it. Also the memory of arenas: one
-/// that is released must not be read or written any more.
+/// A Comm that a thread polls; the rank's own calls keep the thread away from the Comm. Also the memory of
+/// arenas: an arena that is released must not be read or written any more.
 template <Comm C>
 class Polled final : public std::pmr::memory_resource {
  public:
@@ -87,8 +87,8 @@ class Polled final : public std::pmr::memory_resource {
     return comm_;
   }
 
-  /// A call that the thread keeps away from. The call may take long and call this object again, so it is made
-  /// without the lock.
+  /// A call that the thread keeps away from. The call may take long and call this object again, so the call
+  /// is made without the lock.
   template <class F>
   void aside(F&& call) {
     bool was_in_flight = false;
@@ -178,7 +178,7 @@ class Polled final : public std::pmr::memory_resource {
   std::thread thread_;
 };
 
-/// How Background holds its Comm: where the thread finds it, however often the Background is moved.
+/// How Background holds its Comm: where the thread finds the Comm, however often the Background is moved.
 template <Comm C>
 class Aside {
  public:
@@ -216,7 +216,7 @@ class Aside {
 /// itself is in a call; everything else runs on the caller's thread, observers included. What a poll throws
 /// is thrown by the next call. MPI must allow calls from any thread, one at a time (MPI_THREAD_SERIALIZED,
 /// for which mpi::Session asks), and other MPI calls that a rank makes with buckets under way need
-/// MPI_THREAD_MULTIPLE. A parameter server updates parameters when it polls, so it is refused with a
+/// MPI_THREAD_MULTIPLE. A parameter server updates parameters when it polls, so a server is refused with a
 /// ConfigError.
 template <Comm C>
 class Background : public Wrapper<C, detail::Aside<C>> {

@@ -1,5 +1,5 @@
 // Policies made of a reduce-scatter and an all-gather. Sharded updates in between: each rank its own part of
-// every bucket, so that the optimizer's state is divided by the number of ranks (ZeRO stage 1, Rajbhandari et
+// every bucket, so that the optimizer's state is divided by the number of ranks (ZeRO leg 1, Rajbhandari et
 // al. 2020). Reproducible combines in the order of ranks, so that the bits are the same whatever the
 // algorithm, the buckets, the segments and the transport.
 #pragma once
@@ -91,17 +91,17 @@ class AnyHalves : public AnyCollectives {
   // Slots of the engine: the first halves of all buckets, then the second halves.
   int second(int bucket) const { return pipeline_.size() + bucket; }
 
-  void enter(int stage, int bucket) {
+  void enter(int leg, int bucket) {
     const auto b = static_cast<std::size_t>(bucket);
-    if (stage == 0) return this->engine_->begin(bucket);
-    if (stage != 1) return;
+    if (leg == 0) return this->engine_->begin(bucket);
+    if (leg != 1) return;
     if (!decided_) fold(bucket);
     if (sharded_)
       if (const Range mine = own_of(buckets_[b]); !mine.empty()) (*update_)(mine, 1.0f);
     this->engine_->begin(second(bucket));
   }
-  bool passed(int stage, int bucket) {
-    if (stage == 1) return this->engine_->complete(second(bucket));
+  bool passed(int leg, int bucket) {
+    if (leg == 1) return this->engine_->complete(second(bucket));
     // The second half receives where the first one sends from, or needs this rank's update.
     return sharded_ ? update_ != nullptr && this->engine_->complete(bucket) : this->engine_->over(bucket);
   }
@@ -113,8 +113,8 @@ class AnyHalves : public AnyCollectives {
       fold(layout_.gradients.data() + buckets_[b].begin, buckets_[b].size(), reduction<f32>(sum),
            inboxes_[b].data());
   }
-  // Every rank sees the sums of its own blocks alone, so ranks add up what they found there before they
-  // decide.
+  // Every rank sees the sums of its own blocks alone, so the ranks add up what each has found before any of
+  // them decides.
   void decide(Update update) {
     for (int b = 0; b < pipeline_.size(); ++b) {
       this->engine_->await([&] { return this->engine_->complete(b); });

@@ -54,7 +54,7 @@ class TwoLevel : public Collectives<Inter, World> {
     Base::observe(observer);
     local_->observe(observer);
   }
-  /// What this rank has sent over the network; what moves inside the node is not in it.
+  /// What this rank has sent over the network; what moves inside the node does not count.
   Traffic traffic() const { return Base::traffic(); }
 
   void open(const Fingerprint& fingerprint, const Layout& layout);
@@ -77,7 +77,7 @@ class TwoLevel : public Collectives<Inter, World> {
   void all_reduce(std::span<E> values, O op) {
     all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<E>(op));
   }
-  /// A mean is divided where it completes, which is between nodes unless there is one alone.
+  /// A mean is divided where its sum completes, which is between nodes unless there is one node alone.
   void all_reduce(void* values, std::int64_t count, const Reduction& reduction);
 
  private:
@@ -110,9 +110,9 @@ class TwoLevel : public Collectives<Inter, World> {
       return local_->program(schedule::View(s), segments);
     }
   }
-  const detail::Program& local_program(int stage, std::int64_t count, DType type) {
+  const detail::Program& local_program(int leg, std::int64_t count, DType type) {
     if (single()) return local_program(Intra{}, count, type);
-    if (stage == inside)
+    if (leg == inside)
       return local_program(detail::in_parts<typename Intra::ReduceScatter>(across_.shards), count, type);
     return local_program(detail::in_parts<typename Intra::AllGather>(across_.shards), count, type);
   }
@@ -121,17 +121,17 @@ class TwoLevel : public Collectives<Inter, World> {
     return this->engine_->program(schedule::View(across_), segments);
   }
 
-  void enter(int stage, int bucket) {
-    if (stage == inside) local_->begin(bucket);
+  void enter(int leg, int bucket) {
+    if (leg == inside) local_->begin(bucket);
     if (single()) return;
-    if (stage == across) this->engine_->begin(bucket);
-    if (stage == outside) local_->begin(second(bucket));
+    if (leg == across) this->engine_->begin(bucket);
+    if (leg == outside) local_->begin(second(bucket));
   }
-  bool passed(int stage, int bucket) {
-    if (single()) return stage != inside || local_->complete(bucket);
+  bool passed(int leg, int bucket) {
+    if (single()) return leg != inside || local_->complete(bucket);
     // What comes across and back is written where the first half sends from.
-    if (stage == inside) return local_->over(bucket);
-    return stage == across ? this->engine_->complete(bucket) : local_->complete(second(bucket));
+    if (leg == inside) return local_->over(bucket);
+    return leg == across ? this->engine_->complete(bucket) : local_->complete(second(bucket));
   }
   bool drive() {
     bool moved = local_->poll();
@@ -189,10 +189,10 @@ void TwoLevel<Intra, Local, Inter, World>::finish(Update update) {
       if (!pipeline_.begun(b)) pipeline_.start(*this, b);
     for (int b = 0; b < pipeline_.size(); ++b) {
       while (!pipeline_.through(b)) {
-        const int stage = pipeline_.stage_of(b);
-        const auto left = [&] { return pipeline_.stage_of(b) != stage; };
+        const int leg = pipeline_.stage_of(b);
+        const auto left = [&] { return pipeline_.stage_of(b) != leg; };
         const auto also = [&] { return drive(); };
-        if (stage == across)
+        if (leg == across)
           this->engine_->await(left, also, true);
         else
           local_->await(left, also, !single());

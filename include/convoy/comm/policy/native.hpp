@@ -1,8 +1,8 @@
 // Native: the MPI library's own MPI_Allreduce, the peer that every other policy is measured against.
 //
 // A bucket is reduced in `finish`, by the blocking call. MPI_Iallreduce would let buckets travel during
-// backward, but a library without a progress thread moves them only while it is polled, and was 1.5 to 2.2
-// times slower for it; the processor that would do the copying is the one that computes.
+// backward, but a library without a progress thread moves them only while the library is polled, which made
+// it 1.5 to 2.2 times slower; the processor that would do the copying is the one that computes.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +20,8 @@
 
 namespace convoy::comm {
 
-/// All-reduce by MPI_Allreduce. The call cannot be polled: a watchdog ends the process if it does not return
-/// in time.
+/// All-reduce by MPI_Allreduce. The call cannot be polled: a watchdog ends the process if the call does not
+/// return in time.
 class Native : public Collectives<schedule::Ring, transport::Mpi> {
   using Base = Collectives<schedule::Ring, transport::Mpi>;
 

@@ -1,5 +1,5 @@
 // All-to-all: every rank sends each other rank a block of its own and receives one from each, all at once.
-// What comes goes into an inbox beside the buffer, so that it can be looked at before it is combined.
+// Blocks that come go into an inbox beside the buffer, so that all are there before any is combined.
 #pragma once
 
 #include <string_view>

@@ -10,7 +10,7 @@
 
 namespace convoy::schedule {
 
-/// `Half` over `parts` parts, at least as many as it has blocks. A rank may own several of them, or none.
+/// `Half` over `parts` parts, at least as many as `Half` has blocks. A rank may own several parts, or none.
 template <Schedule Half>
 struct InParts {
   static constexpr std::string_view name = Half::name;
