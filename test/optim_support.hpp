@@ -148,7 +148,7 @@ void step(Arena& arena, std::int64_t number, float lr, float scale, std::vector<
     arena.decide(parameters.data());
   }
   arena.update(exchanged, scale, parameters.data(), gradients.data());
-  arena.decay_dead(parameters.data());
+  arena.decay_dead(number, lr, parameters.data());
 }
 
 inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {

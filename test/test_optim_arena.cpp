@@ -111,6 +111,21 @@ TEST_CASE("dead taps have state only where they decay") {
         (Layout::exchanged + 9) * 2 * 4);
 }
 
+TEST_CASE("dead taps decay where servers update the rest, as they do where this rank updates all") {
+  const Layout layout;
+  memory::Host space;
+  const optim::Adam::Options options{.lr = 0.1f, .weight_decay = 0.1f};
+  auto whole = arena<optim::Adam>(space, options, layout);
+  auto worker = arena<optim::Adam>(space, options, layout);
+  auto a = random_arena(layout, 1), b = a;
+  for (int number = 1; number <= 3; ++number) {
+    step(whole, number, 0.1f, 1.0f, a, random_arena(layout, 5, true));
+    worker.decay_dead(number, 0.1f, b.data());
+  }
+  CHECK(std::equal(a.begin() + 96, a.end(), b.begin() + 96));
+  CHECK(b[96] != random_arena(layout, 1)[96]);
+}
+
 TEST_CASE("ranges in parts, whose numbers lie elsewhere, are updated to the same bits") {
   const Layout layout;
   const optim::Adam::Options options{.lr = 0.1f, .weight_decay = 0.1f};
@@ -130,7 +145,7 @@ TEST_CASE("ranges in parts, whose numbers lie elsewhere, are updated to the same
       parts.begin(number, 0.1f);
       parts.update(range, 0.5f, b.data() + range.begin, part_of.data());
     }
-    parts.decay_dead(b.data());
+    parts.decay_dead(number, 0.1f, b.data());
   }
   for (std::int64_t i = 0; i < Layout::size; ++i)
     if (i < 32 || i >= 48) CHECK(a[static_cast<std::size_t>(i)] == b[static_cast<std::size_t>(i)]);

@@ -128,7 +128,7 @@ void compare(const typename R::Options& options, const optim::Guard& guard) {
       bound.decide();
     }
     bound.update(exchanged, 0.5f);
-    there.decay_dead(parameters.data());
+    there.decay_dead(number, 0.1f, parameters.data());
   }
   std::vector<float> b(a.size()), state;
   far.read(b.data(), parameters.data(), bytes);

@@ -53,14 +53,14 @@ class Arena {
         optimizer_(options),
         guard_(guard),
         tensors_(tensors.begin(), tensors.end()),
-        control_(space, 1) {
+        control_(space, 2) {
     guard_.check();
     const Control fresh;
-    space_->write(control_.data(), &fresh, sizeof fresh);
+    for (int i = 0; i < 2; ++i) space_->write(control_.data() + i, &fresh, sizeof fresh);
     treat(groups);
     if (decides()) partial_ = memory::Array<double, S>(space, per_tensor() ? 2 * tensors_.size() : 1);
     constants_bytes_ = aligned(optimizer_.constants_bytes());
-    constants_ = memory::Array<std::byte, S>(space, constants_bytes_ * treatments_.size());
+    constants_ = memory::Array<std::byte, S>(space, 2 * constants_bytes_ * treatments_.size());
   }
 
   /// Elements to which live ranges are aligned.
@@ -105,7 +105,7 @@ class Arena {
     if (decides())  // the bits of 0.0 are those of two floats of 0
       space_->fill(reinterpret_cast<float*>(partial_.data()), static_cast<std::int64_t>(2 * partial_.size()),
                    0.0f);
-    if (!per_tensor()) make_constants(nullptr);
+    if (!per_tensor()) make_constants(control_.data(), nullptr, constants_.data());
   }
 
   /// Adds the squares of the gradients of `range`, times `scale`, to what `decide` goes by, for rules that
@@ -140,7 +140,7 @@ class Arena {
     const auto count = static_cast<std::int64_t>(partial_.size());
     Kernels<R, S>::decide(*space_, guard_, partial_.data(), per_tensor() ? count / 2 : count,
                           per_tensor() ? 2 : 1, &control_.data()->verdict);
-    if (per_tensor()) make_constants(partial_.data());
+    if (per_tensor()) make_constants(control_.data(), partial_.data(), constants_.data());
   }
 
   /// Updates the parameters of `range` from their gradients times `scale`; the pointers are those of the
@@ -148,14 +148,23 @@ class Arena {
   void update(Range range, float scale, float* parameters, const float* gradients) {
     for_each_run(range, [&](const Run& run, Range part) {
       const std::int64_t skip = part.begin - range.begin;
-      apply(part, run.constants, parameters + skip, gradients + skip, scale);
+      apply(part, constants_.data(), run.constants, parameters + skip, gradients + skip, scale);
     });
   }
 
-  /// Decays what has no gradient, in the whole arena at `parameters`.
-  void decay_dead(float* parameters) {
+  /// Decays what has no gradient, in the whole arena at `parameters`, as part of step `step` with learning
+  /// rate `lr`. Where servers make the updates, workers decay all the same, without a `begin`.
+  void decay_dead(std::int64_t step, float lr, float* parameters) {
+    if (dead_.empty()) return;
+    // A server among the workers may have begun another step in the meantime, so constants are made anew.
+    Control* own = control_.data() + 1;
+    const Step given{step, lr};
+    space_->write(&own->step, &given, sizeof given);
+    space_->copy(&own->verdict, verdict(), sizeof(Verdict));
+    std::byte* constants = constants_.data() + constants_.size() / 2;
+    make_constants(own, per_tensor() ? partial_.data() : nullptr, constants);
     for (const Dead& dead : dead_)
-      apply(dead.range, dead.constants, parameters + dead.range.begin, nullptr, 0.0f);
+      apply(dead.range, constants, dead.constants, parameters + dead.range.begin, nullptr, 0.0f);
   }
 
   /// The last verdict, in memory of the space; before the first decision, that of a step that is applied.
@@ -248,9 +257,8 @@ class Arena {
     return static_cast<int>(at);
   }
 
-  void make_constants(const double* norms) {
-    Kernels<R, S>::constants(*space_, optimizer_, treatments_, control_.data(), norms, constants_.data(),
-                             constants_bytes_);
+  void make_constants(const Control* control, const double* norms, std::byte* into) {
+    Kernels<R, S>::constants(*space_, optimizer_, treatments_, control, norms, into, constants_bytes_);
   }
 
   // Calls `visit(run, part)` for the part of each run that is updated and lies in `range`.
@@ -263,8 +271,9 @@ class Arena {
         visit(*run, Range{std::max(range.begin, run->range.begin), std::min(range.end, run->range.end)});
   }
 
-  void apply(Range range, int constants, float* parameters, const float* gradients, float scale) {
-    const std::byte* at = constants_.data() + static_cast<std::size_t>(constants) * constants_bytes_;
+  void apply(Range range, const std::byte* all, int constants, float* parameters, const float* gradients,
+             float scale) {
+    const std::byte* at = all + static_cast<std::size_t>(constants) * constants_bytes_;
     Kernels<R, S>::apply(*space_, optimizer_,
                          {.parameters = parameters,
                           .gradients = gradients,
@@ -296,9 +305,9 @@ class Arena {
   bool any_frozen_ = false;
   std::int64_t stride_ = 0, owned_size_ = 0;
   std::size_t constants_bytes_ = 0;
-  memory::Array<Control, S> control_;
+  memory::Array<Control, S> control_;  // of updates, of what has no gradient
   memory::Array<double, S> partial_;
-  memory::Array<std::byte, S> constants_;
+  memory::Array<std::byte, S> constants_;  // in the same order
   memory::Array<float, S> state_;
 };
 

@@ -118,7 +118,7 @@ class Replica {
   std::optional<StepReport> finish(bool stop) {
     const auto begin = Clock::now();
     comm_.finish(apply_);
-    optimizer_.decay_dead(exec_->parameters().data());
+    optimizer_.decay_dead(steps_ + 1, now_.lr, exec_->parameters().data());
     now_.updating = std::exchange(updating_, 0.0);
     now_.step = steps_++;
     now_.stop = stop;
