@@ -86,6 +86,9 @@ concept Exec = std::is_class_v<E> &&
   {e.read_parameter(i, values)};
   {e.write_parameter(i, given)};
   {e.read_gradient(i, values)};
+  // Copies the live elements of parameter i, in host memory, from the order of the plan into that of the slot
+  // (true) or back: for what lies as the parameter does, such as an optimizer's state.
+  {c.reorder(i, given, values, true)};
   // Someone else wrote parameters: an update, a broadcast, a checkpoint.
   {e.touched(range)};
   {e.forward(batch, pass)};

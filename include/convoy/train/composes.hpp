@@ -28,8 +28,7 @@ inline constexpr int first_without_kernel = [] {
   const Plan& plan = plan_of<Model>;
   const std::uint64_t mask = exec::operations_of<Exec>;
   for (std::size_t n = 0; n < plan.nodes.size(); ++n)
-    if (!plan.nodes[n].given && (mask >> plan.nodes[n].op & 1u) == 0)
-      return static_cast<int>(n);
+    if (!plan.nodes[n].given && (mask >> plan.nodes[n].op & 1u) == 0) return static_cast<int>(n);
   return -1;
 }();
 
@@ -93,7 +92,8 @@ consteval bool composes() {
                   "name one that works there");
     return false;
   } else if constexpr ((detail::first_without_kernel<Model, Exec>) >= 0) {
-    constexpr int op = plan_of<Model>.nodes[static_cast<std::size_t>(detail::first_without_kernel<Model, Exec>)].op;
+    constexpr int op =
+        plan_of<Model>.nodes[static_cast<std::size_t>(detail::first_without_kernel<Model, Exec>)].op;
     return detail::has_kernel_for<Exec, graph::Operation<op>, detail::NodeName<Model, Exec>::value>();
   } else {
     return true;

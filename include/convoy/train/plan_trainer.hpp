@@ -23,8 +23,10 @@
 #include <convoy/train/composes.hpp>
 #include <convoy/train/config.hpp>
 #include <convoy/train/log.hpp>
+#include <convoy/train/parameters.hpp>
 #include <convoy/train/replica.hpp>
 #include <convoy/train/report.hpp>
+#include <convoy/train/state.hpp>
 #include <convoy/train/timeline.hpp>
 
 namespace convoy::train {
@@ -88,6 +90,41 @@ class PlanTrainer {
     while (const auto later = replica_.settle()) report = later;
     report->seconds = watch.seconds();
     return *report;
+  }
+
+  /// A loop of one's own: `forward` and `backward` on a batch, perhaps several times, whose gradients add up,
+  /// then `step`, which exchanges them and updates. In between this rank's gradients may be read and changed.
+  /// `step(batch)` does all of it, and exchanges while backward goes on.
+  void forward(const exec::BatchView& batch, std::int64_t global_rows = 0) {
+    const std::int64_t rows = global_rows > 0 ? global_rows : std::int64_t{batch.rows} * workers();
+    if (!begun_) replica_.begin(counts_of(batch, rows));
+    begun_ = true;
+    replica_.forward(
+        batch,
+        {.seed = config().seed, .epoch = 0, .position = steps_done() * rows + rank() * rows / workers()},
+        rows);
+  }
+  /// Gradients of the mean over the rows of all ranks.
+  void backward() { replica_.backward(); }
+  StepReport step() {
+    if (!begun_) fail<ConfigError>("trainer: step needs forward and backward before it");
+    begun_ = false;
+    const Stopwatch watch;
+    replica_.exchange();
+    auto report = replica_.finish(false);
+    while (const auto later = replica_.settle()) report = later;
+    report->seconds = watch.seconds();
+    return *report;
+  }
+
+  /// The parameters by their PyTorch names, in canonical form.
+  ParameterList<Exec> parameters() { return {exec(), plan_}; }
+
+  /// Visits everything that training has become: parameters, statistics, the optimizer's state, counters. All
+  /// ranks call it together; see state.hpp.
+  template <StateVisitor V>
+  void visit_state(V&& visitor, Visit how) {
+    train::visit_state(replica_, visitor, how);
   }
 
   /// Trains on a data set, which every rank passes whole and of which each reads its share.
@@ -403,6 +440,7 @@ class PlanTrainer {
   const Plan& plan_;
   Replica<Rule, Comm, Exec> replica_;
   std::vector<double> counts_;
+  bool begun_ = false;  // a step of a loop of the user's own
 };
 
 }  // namespace convoy::train

@@ -47,8 +47,9 @@ class Replica {
         config_(config),
         comm_(std::forward<CommArguments>(comm_arguments)...),
         space_(make_space<Space>(comm_)),
+        state_space_(make_state_space(space_)),
         most_rows_(config.batch),
-        optimizer_(make_optimizer<Rule>(space_, plan, config)) {
+        optimizer_(make_optimizer<Rule, Space>(state_space_, plan, config)) {
     open();
   }
   Replica(const Replica&) = delete;
@@ -103,13 +104,35 @@ class Replica {
     }
     now_.rows += batch.rows;
     now_.global_rows += global_rows;
-    backward(batch.rows > 0, last);
+    run_backward(batch.rows > 0, last);
     const auto end = Clock::now();
     now_.backward = Seconds(end - forward_end).count();
     if (config_.timeline != nullptr) {
       config_.timeline->record("forward", -1, Track::compute, begin, forward_end);
       config_.timeline->record("backward", -1, Track::compute, forward_end, end);
     }
+  }
+
+  /// For a loop of the user's own: forward alone, backward alone, whose gradients add up until `exchange`
+  /// hands all of them over.
+  void forward(const exec::BatchView& batch, const exec::Pass& pass, std::int64_t global_rows) {
+    exec_->forward(batch, pass);
+    now_.batches = ++now_.results;
+    now_.rows += batch.rows;
+    now_.global_rows += global_rows;
+  }
+  void backward() {
+    const std::span<float> gradients = exec_->gradients();
+    if (micro_ > 0) {
+      if (sum_.size() == 0) sum_ = memory::Array<float, Space>(space_, gradients.size());
+      space_.copy(sum_.data(), gradients.data(), gradients.size_bytes());
+    }
+    exec_->backward(scales_, [](std::int64_t) {});
+    if (micro_++ > 0) space_.add(gradients.data(), sum_.data(), static_cast<std::int64_t>(gradients.size()));
+  }
+  void exchange() {
+    micro_ = 0;
+    for (std::size_t b = 0; b < buckets_.size(); ++b) comm_.begin(static_cast<int>(b), space_.mark());
   }
 
   /// Completes the exchange and applies the optimizer, and reports the step so many steps ago as the Exec's
@@ -138,7 +161,7 @@ class Replica {
   /// Whether any rank asked to stop in the step that was reported last.
   bool told_to_stop() const { return told_to_stop_; }
 
-  /// What the next step counts on this rank, summed over ranks with the report of this one; see sum_counts.
+  /// What the next step counts on this rank, summed over ranks with the report of this one.
   std::span<double> next_counts() { return next_counts_; }
 
   /// Calls `visit(host)` with the values of an arena in host memory, and puts back what it made of them.
@@ -185,10 +208,20 @@ class Replica {
   }
 
  private:
+  // Nobody exchanges the optimizer's state, so on the host it lies in memory of this rank's own.
+  using StateSpace = std::conditional_t<std::is_same_v<Space, memory::Host>, memory::Host, Space&>;
+  static StateSpace make_state_space(Space& space) {
+    if constexpr (std::is_same_v<Space, memory::Host>)
+      return memory::Host();
+    else
+      return space;
+  }
+
   // What is known of a step before its results are.
   struct Pending {
     std::int64_t step = 0, rows = 0, global_rows = 0;
     int results = 0;
+    int batches = 1;  // of as many rows as were counted
     double backward = 0, exposed = 0, updating = 0;
     float lr = 0;
     bool stop = false;
@@ -210,7 +243,7 @@ class Replica {
     pending_.reserve(static_cast<std::size_t>(Exec::latency) + 1);
     take_share();
     build_exec();
-    if constexpr (requires { space_.set_threads(1); }) space_.set_threads(exec_->threads());
+    if constexpr (requires { state_space_.set_threads(1); }) state_space_.set_threads(exec_->threads());
     exec::initialize(*exec_, plan_, config_.seed);
     tensors_ = matrices(plan_, [&](int p) { return exec_->panel(p); });
     comm_.open(fingerprint(), {.gradients = exec_->gradients(),
@@ -289,7 +322,7 @@ class Replica {
 
   /// Backward of the last forward pass, if there was one. Begins buckets as their gradients become final, if
   /// this is the step's `last`.
-  void backward(bool computed, bool last) {
+  void run_backward(bool computed, bool last) {
     const std::span<float> gradients = exec_->gradients();
     const auto size = static_cast<std::int64_t>(gradients.size());
     std::size_t bucket = 0;
@@ -371,7 +404,7 @@ class Replica {
     report.rows = step.global_rows;
     const double* counts = counts_of(step.step);
     for (std::size_t l = 0; l < losses; ++l)
-      if (counts[l] > 0) report.loss += sums_[l] / counts[l];
+      if (counts[l] > 0) report.loss += sums_[l] / (counts[l] * step.batches);
     if (!together && step.rows > 0)
       report.loss *= static_cast<double>(step.global_rows) / static_cast<double>(step.rows);
     report.accuracy = rest[labels] > 0 ? rest[correct] / rest[labels] : 0;
@@ -453,6 +486,7 @@ class Replica {
   std::int64_t served_from_ = 0;  // the step at which the servers began
   Comm comm_;
   Space space_;
+  StateSpace state_space_;
   std::vector<double> shares_;
   int most_rows_;  // of this rank in any batch
   optim::Arena<Rule, Space> optimizer_;

@@ -63,6 +63,7 @@ class Computation {
   virtual void read_parameter(int i, std::span<float> values) const = 0;
   virtual void write_parameter(int i, std::span<const float> values) = 0;
   virtual void read_gradient(int i, std::span<float> values) const = 0;
+  virtual void reorder(int i, std::span<const float> from, std::span<float> to, bool into_slot) const = 0;
   virtual void forward(const BatchView& batch, const Pass& pass) = 0;
   virtual void backward(std::span<const float> scales, void (*on_final)(void*, std::int64_t),
                         void* context) = 0;

@@ -47,6 +47,9 @@ class Engine final : public Computation {
   void read_gradient(int i, std::span<float> values) const override {
     parameters_.read_gradient(backend_, i, values);
   }
+  void reorder(int i, std::span<const float> from, std::span<float> to, bool into_slot) const override {
+    parameters_.reorder(backend_, i, from, to, into_slot);
+  }
   std::span<const StageProfile> profile() const override { return profile_; }
   void reset_profile() override {
     for (auto& stage : profile_) stage.forward = stage.backward = {};

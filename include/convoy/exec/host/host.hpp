@@ -52,6 +52,9 @@ class Host {
   void read_parameter(int i, std::span<float> values) const { computation_->read_parameter(i, values); }
   void write_parameter(int i, std::span<const float> values) { computation_->write_parameter(i, values); }
   void read_gradient(int i, std::span<float> values) const { computation_->read_gradient(i, values); }
+  void reorder(int i, std::span<const float> from, std::span<float> to, bool into_slot) const {
+    computation_->reorder(i, from, to, into_slot);
+  }
   void touched(Range) {}
 
   void forward(const BatchView& batch, const Pass& pass) { computation_->forward(batch, pass); }

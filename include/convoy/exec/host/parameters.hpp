@@ -142,6 +142,16 @@ class Parameters {
     });
   }
 
+  /// Copies live elements from the plan's order into the slot's, or back.
+  void reorder(const Backend& backend, int p, std::span<const float> from, std::span<float> to,
+               bool into_slot) const {
+    const auto size = static_cast<std::size_t>(slot(p).live.size());
+    if (from.size() != size || to.size() != size)
+      fail<ConfigError>("exec: ", plan_->parameter(p).name, " has ", size, " live elements, not ",
+                        from.size(), " and ", to.size());
+    permute(backend, p, from.data(), to.data(), into_slot);
+  }
+
  private:
   const graph::Slot& slot(int p) const { return plan_->slots[static_cast<std::size_t>(p)]; }
   bool in_plan_order(int p) const {
