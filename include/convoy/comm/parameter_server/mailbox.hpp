@@ -62,7 +62,7 @@ class Mailbox {
     bool decides = false;            ///< of a push: see LetterHead
   };
 
-  /// `copies`: numbers that go out may change on the way, or lie where the peer cannot read them. `inbox`:
+  /// `copies`: numbers that go out may change on the way, or lie where the peer cannot read. `inbox`:
   /// numbers that come in have no place of their own, and the transport does not leave them `in_place`.
   /// `memory` is within the peer's reach.
   Mailbox(int peer, int out_lane, int in_lane, const ServedParts& parts, bool copies, bool inbox,
@@ -193,9 +193,7 @@ class Mailbox {
   }
 
   /// Whether the peer has what was sent of a part, so that the part may be written.
-  bool gone(transport::Any& transport, int part) {
-    return gone(transport, letters_[static_cast<std::size_t>(part)]);
-  }
+  bool gone(transport::Any& transport, int part) { return gone(transport, letters_[static_cast<std::size_t>(part)]); }
   /// Whether all that went out has been taken.
   bool delivered(transport::Any& transport) {
     return errands_.empty() && std::all_of(letters_.begin(), letters_.end(),

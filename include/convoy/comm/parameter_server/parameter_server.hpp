@@ -30,7 +30,7 @@ namespace convoy::comm {
 
 namespace detail {
 
-/// Both ends on one rank, and how they are waited for. Not movable: arenas hold its address.
+/// Both ends on one rank, and how the rank waits for them. Not movable: arenas hold this object's address.
 class ClientAndServer : public std::pmr::memory_resource {
   Seconds deadline_;
   std::pmr::memory_resource* upstream_;

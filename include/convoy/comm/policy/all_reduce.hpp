@@ -139,6 +139,8 @@ class AllReduce<A, false> : public detail::Refused {
 template <class S, class T>
 class AllReduce<Algorithm<S, T>, true> : public AnyAllReduce {
  public:
+  static constexpr std::string_view policy() { return S::name; }
+
   explicit AllReduce(const T& where = T{}, const Options& options = {})
       : AnyAllReduce(where, Schedules::of<S>(), options) {}
 };

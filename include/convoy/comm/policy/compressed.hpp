@@ -369,8 +369,8 @@ void AnyCompressed<Codec>::forget() {
   }
 }
 
-/// The gradients of an all-reduce, encoded: `Compressed<Ring<transport::Mpi>, codec::TopK>`. How they travel
-/// is the codec's to say (codec/codec.hpp). Operations on a user's own spans are not encoded.
+/// The gradients of an all-reduce, encoded: `Compressed<Ring<transport::Mpi>, codec::TopK>`. How gradients
+/// travel is the codec's to say (codec/codec.hpp). Operations on a user's own spans are not encoded.
 ///
 /// A step that a rule decides to skip leaves nothing in the error feedback: ranks go back to what they held
 /// before the step, so that it is as if there had been none. For that each rank keeps a copy from the first

@@ -231,6 +231,10 @@ CONVOY_FUNCTION void AnyHalves::finish(Update update) {
 template <class S, class T, bool ordered, bool sharded>
 class Halves : public AnyHalves {
  public:
+  static constexpr std::string_view policy() {
+    return !sharded ? "reproducible" : ordered ? "sharded reproducible" : "sharded";
+  }
+
   explicit Halves(const T& where = T{}, const Options& options = {})
       : AnyHalves(where, Schedules::of<S>(), ordered, sharded, options) {}
 };
