@@ -1,0 +1,306 @@
+// Nonblocking: collective operations that are begun now and end later, several at a time, on a caller's own
+// spans.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory_resource>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <convoy/comm/engine/collectives.hpp>
+#include <convoy/comm/engine/kernel.hpp>
+#include <convoy/comm/error.hpp>
+#include <convoy/comm/operation.hpp>
+#include <convoy/comm/policy/all_reduce.hpp>
+#include <convoy/comm/schedule/broadcast.hpp>
+#include <convoy/comm/schedule/schedule.hpp>
+#include <convoy/core/compiled.hpp>
+#include <convoy/core/error.hpp>
+
+namespace convoy::comm {
+
+class NonblockingExchange;
+
+/// One operation on its way. Its span belongs to the exchange until the operation is over. Move only.
+///
+/// A handle that is dropped before its end waits as `wait` does and keeps silent about a failure: peers may
+/// still be reading the span. One that is dropped because of an exception gives the whole exchange up
+/// instead, so that the other ranks fail at once with a CommError that names this rank.
+class Handle {
+ public:
+  /// A handle of nothing, which is over.
+  Handle() = default;
+  Handle(Handle&& other) noexcept
+      : exchange_(std::exchange(other.exchange_, nullptr)),
+        slot_(other.slot_),
+        exceptions_(other.exceptions_) {}
+  Handle& operator=(Handle&& other) noexcept {
+    if (this == &other) return *this;
+    drop();
+    exchange_ = std::exchange(other.exchange_, nullptr);
+    slot_ = other.slot_;
+    exceptions_ = other.exceptions_;
+    return *this;
+  }
+  ~Handle() { drop(); }
+
+  /// Goes on with all operations as far as they can go; whether this one is over: the result is there, and
+  /// the span may be written again. Throws CommError once the exchange has failed.
+  bool done();
+  /// Returns when the operation is over. Throws CommError, naming the culprit, if a peer is gone or nothing
+  /// has moved for the deadline; every operation of the exchange has failed then, and `wait` says so again.
+  void wait();
+
+ private:
+  friend NonblockingExchange;
+  Handle(NonblockingExchange* exchange, int slot) : exchange_(exchange), slot_(slot) {}
+  void drop() noexcept;
+
+  NonblockingExchange* exchange_ = nullptr;
+  int slot_ = -1;
+  int exceptions_ = std::uncaught_exceptions();
+};
+
+/// What begins operations and gives handles: `Nonblocking` below, whatever its algorithm and transport. It
+/// must outlive its handles, and is used by one thread at a time.
+///
+/// All ranks begin the same operations in the same order, with spans of the same size. `tag` is any number
+/// from 0 to 254 that is the same on all ranks, or -1: operations that meet under different tags fail with a
+/// sentence instead of mixing their elements; the sentence calls the tag a bucket.
+class NonblockingExchange {
+ public:
+  NonblockingExchange() = default;
+  NonblockingExchange(const NonblockingExchange&) = delete;
+  NonblockingExchange& operator=(const NonblockingExchange&) = delete;
+  virtual ~NonblockingExchange() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  /// Where spans should lie, so that the exchange need not copy.
+  virtual std::pmr::memory_resource* memory() = 0;
+  /// Goes on with all operations as far as they can go. Throws CommError.
+  virtual void poll() = 0;
+  /// Throws ConfigError on every rank, naming rank and field, unless all ranks give the same fingerprint.
+  virtual void agree_on(const Fingerprint& fingerprint) = 0;
+  /// Gives up whatever is in flight, for this reason, which the other ranks hear of.
+  virtual void surrender(const CommError& reason) noexcept = 0;
+
+  /// Makes room for so many more operations at a time than before (16 at first). Throws ConfigError while an
+  /// operation is in flight.
+  void reserve(int more);
+
+  /// Combines the ranks' values of each element; every rank ends with the same bits.
+  template <class E, OperationTag O>
+  [[nodiscard]] Handle all_reduce_async(std::span<E> values, O op, int tag = -1) {
+    return begin(schedule::Goal::all_reduce, values.data(), count_of(values), reduction<E>(op), 0, tag);
+  }
+  /// Every rank ends with the root's values. Throws ConfigError if there is no such rank.
+  template <class E>
+  [[nodiscard]] Handle broadcast_async(std::span<E> values, int root, int tag = -1) {
+    static_assert(std::is_trivially_copyable_v<E>,
+                  "convoy: only trivially copyable elements can be broadcast");
+    const auto bytes = static_cast<std::int64_t>(values.size_bytes());
+    return begin(schedule::Goal::broadcast, values.data(), bytes, Reduction{}, root, tag);
+  }
+  /// Combines as `all_reduce_async`; rank r ends with the elements of its own block alone (Collectives::own),
+  /// and what the rest of the span holds is undefined.
+  template <class E, OperationTag O>
+  [[nodiscard]] Handle reduce_scatter_async(std::span<E> values, O op, int tag = -1) {
+    return begin(schedule::Goal::reduce_scatter, values.data(), count_of(values), reduction<E>(op), 0, tag);
+  }
+  /// Every rank ends with each rank's own block.
+  template <class E>
+  [[nodiscard]] Handle all_gather_async(std::span<E> values, int tag = -1) {
+    return begin(schedule::Goal::all_gather, values.data(), count_of(values), moved(dtype_of<E>), 0, tag);
+  }
+  /// The same with goal and reduction as values; `count` in elements of the reduction's type.
+  [[nodiscard]] Handle begin(schedule::Goal goal, void* data, std::int64_t count, const Reduction& reduction,
+                             int root = 0, int tag = -1);
+
+ protected:
+  struct Operation {
+    schedule::Goal goal;
+    void* data;
+    std::int64_t count;
+    Reduction reduction;
+    int root, tag;
+  };
+  virtual void resize(int slots) = 0;
+  /// `number`: how many operations were begun before this one.
+  virtual void start(int slot, const Operation& what, std::uint64_t number) = 0;
+  virtual bool over(int slot) = 0;
+  virtual void await(int slot) = 0;
+
+ private:
+  friend Handle;
+  template <class E>
+  static std::int64_t count_of(std::span<E> values) {
+    return static_cast<std::int64_t>(values.size());
+  }
+
+  struct Span {
+    const void* data = nullptr;
+    std::int64_t count = -1;
+  };
+
+  std::vector<int> free_;     // slots that no handle has
+  std::vector<Span> served_;  // the last one of each slot
+  int slots_ = 0;
+  std::uint64_t begun_ = 0;
+};
+
+/// Operations with handles by the algorithm of `C` over its transport: `Nonblocking<Ring<transport::Mpi>>`,
+/// `Nonblocking<Direct<transport::Shm>>`, `Nonblocking<Hierarchical<Ring<T>, Tree<T>, schedule::Every<4>>>`.
+/// What a caller waits for (`all_reduce`, `broadcast`, `barrier` and so on) may be called while operations
+/// are in flight, by all ranks at the same place in the order.
+template <class C>
+class Nonblocking : public detail::Refused {
+  static_assert(
+      detail::never<C>,
+      "convoy: operations with handles need an all-reduce by one algorithm over one transport, such as "
+      "comm::Ring<transport::Mpi>");
+
+ public:
+  using Refused::Refused;
+};
+
+template <class S, class T>
+class Nonblocking<AllReduce<Algorithm<S, T>, true>> : public Collectives<S, T>, public NonblockingExchange {
+  using Base = Collectives<S, T>;
+
+ public:
+  static constexpr std::string_view name = S::name;
+
+  /// All ranks call it.
+  explicit Nonblocking(const T& where = T{}, const Options& options = {}) : Base(where, options) {
+    reserve(16);
+  }
+
+  int rank() const override { return Base::rank(); }
+  int size() const override { return Base::size(); }
+  std::pmr::memory_resource* memory() override { return Base::memory(); }
+  void poll() override { Base::poll(); }
+  void agree_on(const Fingerprint& fingerprint) override { Base::agree_on(fingerprint, {}, name); }
+  void surrender(const CommError& reason) noexcept override { this->engine_->surrender(reason); }
+
+ protected:
+  void resize(int slots) override { this->engine_->resize(slots); }
+  void start(int slot, const Operation& what, std::uint64_t number) override {
+    const int lane = 1 + static_cast<int>(number % static_cast<std::uint64_t>(T::lanes - 1));
+    this->engine_->assign(slot, {.program = &program_of(what),
+                                 .data = what.data,
+                                 .count = what.count,
+                                 .reduction = what.reduction,
+                                 .lane = lane,
+                                 .bucket = what.tag});
+    this->engine_->begin(slot);
+  }
+  bool over(int slot) override {
+    this->engine_->poll();
+    return this->engine_->over(slot);
+  }
+  void await(int slot) override {
+    this->engine_->poll();  // throws if the exchange has failed before
+    this->engine_->await([&] { return this->engine_->over(slot); });
+  }
+
+ private:
+  const detail::Program& program_of(const Operation& what) {
+    using Halves = detail::HalvesOf<S>;
+    switch (what.goal) {
+      case schedule::Goal::all_reduce:
+        return Base::program_for(what.count, what.reduction.type);
+      case schedule::Goal::reduce_scatter:
+        return Base::template half<typename Halves::ReduceScatter>(what.count, what.reduction.type);
+      case schedule::Goal::all_gather:
+        return Base::template half<typename Halves::AllGather>(what.count, what.reduction.type);
+      case schedule::Goal::broadcast: {
+        const int segments = segments_for(what.count, 1, 1, Base::options());
+        return this->engine_->program(segments, what.root, [&] {
+          return schedule::Broadcast{segments, what.root};
+        });
+      }
+      case schedule::Goal::all_to_all:
+        break;
+    }
+    fail<ConfigError>(
+        "there is no such operation with a handle; there are all_reduce, reduce_scatter, "
+        "all_gather and broadcast");
+  }
+};
+
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION bool Handle::done() {
+  if (exchange_ == nullptr) return true;
+  if (!exchange_->over(slot_)) return false;
+  exchange_->free_.push_back(slot_);
+  exchange_ = nullptr;
+  return true;
+}
+
+CONVOY_FUNCTION void Handle::wait() {
+  if (exchange_ == nullptr) return;
+  exchange_->await(slot_);
+  exchange_->free_.push_back(slot_);
+  exchange_ = nullptr;
+}
+
+CONVOY_FUNCTION void Handle::drop() noexcept {
+  if (exchange_ == nullptr) return;
+  if (std::uncaught_exceptions() > exceptions_) {
+    exchange_->surrender(
+        CommError({exchange_->rank(), -1, "operation with a handle", 0, 0, 0, exchange_->rank()},
+                  "an exception ended it"));
+    exchange_ = nullptr;
+    return;
+  }
+  try {
+    wait();
+  } catch (...) {  // whoever uses the exchange next hears of it
+  }
+  exchange_ = nullptr;
+}
+
+CONVOY_FUNCTION void NonblockingExchange::reserve(int more) {
+  if (free_.size() != static_cast<std::size_t>(slots_))
+    fail<ConfigError>("room for more operations must be made before any is in flight; ",
+                      static_cast<std::size_t>(slots_) - free_.size(), " are");
+  slots_ += more;
+  resize(slots_);
+  free_.resize(static_cast<std::size_t>(slots_));
+  for (int slot = 0; slot < slots_; ++slot) free_[static_cast<std::size_t>(slot)] = slot;
+  served_.assign(free_.size(), {});
+}
+
+CONVOY_FUNCTION Handle NonblockingExchange::begin(schedule::Goal goal, void* data, std::int64_t count,
+                                                  const Reduction& reduction, int root, int tag) {
+  if (root < 0 || root >= size()) fail<ConfigError>("broadcast from rank ", root, " in a world of ", size());
+  if (free_.empty())
+    fail<ConfigError>(slots_,
+                      " operations are in flight, and there is room for no more; wait for one, or call ",
+                      "reserve before the first");
+  // A slot has what its last operation needed: one of the same span allocates nothing.
+  const auto served = [&](const void* span, std::int64_t elements) {
+    return std::find_if(free_.begin(), free_.end(), [&](int slot) {
+      const Span& last = served_[static_cast<std::size_t>(slot)];
+      return last.data == span && last.count == elements;
+    });
+  };
+  auto at = served(data, count);
+  if (at == free_.end()) at = served(nullptr, -1);
+  if (at == free_.end()) at = free_.begin();
+  const int slot = *at;
+  start(slot, {goal, data, count, reduction, root, tag}, begun_++);
+  free_.erase(at);
+  served_[static_cast<std::size_t>(slot)] = {data, count};
+  return Handle(this, slot);
+}
+#endif
+
+}  // namespace convoy::comm
