@@ -1,0 +1,45 @@
+// What a training loop of a user's own needs beside its gradients: the same parameters at the start, and
+// every rank's figures.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <convoy/comm/operation.hpp>
+#include <convoy/comm/tensors/named_span.hpp>
+#include <convoy/comm/tensors/nonblocking.hpp>
+#include <convoy/core/compiled.hpp>
+
+namespace convoy::comm {
+
+/// Every rank's tensors get the root's values: initial parameters. All ranks call it with the same names,
+/// counts and types, else all throw a ConfigError that names rank and field.
+void broadcast(NonblockingExchange& exchange, std::span<const NamedSpan> tensors, int root = 0);
+
+/// Every rank's value, in the order of ranks: a loss, a count, a time. E is f32, f64 or i32.
+template <class E>
+std::vector<E> gather(NonblockingExchange& exchange, E value) {
+  std::vector<E> all(static_cast<std::size_t>(exchange.size()));
+  all[static_cast<std::size_t>(exchange.rank())] = value;
+  exchange.all_reduce_async(std::span<E>(all), sum).wait();  // one value and zeros, whose sum is exact
+  return all;
+}
+
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION void broadcast(NonblockingExchange& exchange, std::span<const NamedSpan> tensors, int root) {
+  exchange.agree_on(detail::registered("tensor", tensors).add("root", root));
+  std::array<Handle, 4> flying;  // several, as small ones only wait for the network
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    Handle& handle = flying[i % flying.size()];
+    handle.wait();
+    handle = exchange.begin(schedule::Goal::broadcast, tensors[i].data,
+                            static_cast<std::int64_t>(tensors[i].bytes()), Reduction{}, root);
+  }
+  for (Handle& handle : flying) handle.wait();
+}
+#endif
+
+}  // namespace convoy::comm

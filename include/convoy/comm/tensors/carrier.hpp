@@ -1,0 +1,144 @@
+// Carrier: what takes the buckets of a user's tensors from rank to rank: operations with handles, for every
+// element type, or the buckets of any Comm, for f32.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory_resource>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include <convoy/comm/comm.hpp>
+#include <convoy/comm/engine/kernel.hpp>
+#include <convoy/comm/error.hpp>
+#include <convoy/comm/fingerprint.hpp>
+#include <convoy/comm/tensors/nonblocking.hpp>
+#include <convoy/core/compiled.hpp>
+#include <convoy/core/dtype.hpp>
+#include <convoy/core/error.hpp>
+
+namespace convoy::comm::detail {
+
+/// A bucket to be carried.
+struct Load {
+  void* data = nullptr;
+  std::int64_t count = 0;
+  Reduction reduction{};
+};
+
+/// Calls come from one thread. Buckets are begun in order.
+class Carrier {
+ public:
+  Carrier() = default;
+  Carrier(const Carrier&) = delete;
+  Carrier& operator=(const Carrier&) = delete;
+  virtual ~Carrier() = default;
+
+  virtual int rank() const = 0;
+  virtual std::pmr::memory_resource* memory() = 0;
+  /// Whether it carries f32 alone, in buckets that follow one another in memory.
+  virtual bool one_arena() const = 0;
+  /// What gradients are multiplied by before they are sent, for a mean.
+  virtual float before(Op op) const = 0;
+  /// Compares the fingerprint on all ranks. There is at least one bucket.
+  virtual void open(const Fingerprint& fingerprint, std::span<const Load> buckets) = 0;
+  virtual void begin(int bucket) = 0;
+  virtual void poll() = 0;
+  /// Whether a begun bucket is there and its memory free; a carrier may not know before `finish`.
+  virtual bool arrived(int bucket) = 0;
+  /// Calls `there(bucket, scale)` for each bucket from `first` on, in order, as soon as it is there, to be
+  /// multiplied by `scale`; returns when the memory of all is free.
+  virtual void finish(int first, Call<void(int, float)> there) = 0;
+  /// The largest of all ranks' values.
+  virtual void largest(std::span<float> values) = 0;
+  /// Gives up what is in flight, so that the other ranks hear of it, as far as that can be.
+  virtual void surrender(const CommError& reason) noexcept = 0;
+};
+
+class NonblockingCarrier : public Carrier {
+ public:
+  explicit NonblockingCarrier(NonblockingExchange& exchange) : exchange_(exchange) {}
+
+  int rank() const override { return exchange_.rank(); }
+  std::pmr::memory_resource* memory() override { return exchange_.memory(); }
+  bool one_arena() const override { return false; }
+  float before(Op) const override { return 1; }
+  void open(const Fingerprint& fingerprint, std::span<const Load> buckets) override {
+    exchange_.agree_on(fingerprint);
+    exchange_.reserve(static_cast<int>(buckets.size()) + 1);
+    buckets_.assign(buckets.begin(), buckets.end());
+    handles_.resize(buckets.size());
+  }
+  void begin(int bucket) override {
+    const auto b = static_cast<std::size_t>(bucket);
+    handles_[b] = exchange_.begin(schedule::Goal::all_reduce, buckets_[b].data, buckets_[b].count,
+                                  buckets_[b].reduction, 0, bucket);
+  }
+  void poll() override { exchange_.poll(); }
+  bool arrived(int bucket) override { return handles_[static_cast<std::size_t>(bucket)].done(); }
+  void finish(int first, Call<void(int, float)> there) override {
+    for (auto b = static_cast<std::size_t>(first); b < handles_.size(); ++b) {
+      handles_[b].wait();
+      there(static_cast<int>(b), 1);
+    }
+  }
+  void largest(std::span<float> values) override { exchange_.all_reduce_async(values, max).wait(); }
+  void surrender(const CommError& reason) noexcept override { exchange_.surrender(reason); }
+
+ private:
+  NonblockingExchange& exchange_;
+  std::vector<Load> buckets_;
+  std::vector<Handle> handles_;
+};
+
+template <Comm C>
+class CommCarrier : public Carrier {
+ public:
+  explicit CommCarrier(C& comm) : comm_(comm) {}
+
+  int rank() const override { return comm_.rank(); }
+  std::pmr::memory_resource* memory() override { return comm_.memory(); }
+  bool one_arena() const override { return true; }
+  float before(Op op) const override { return op == Op::mean ? 1.0f / static_cast<float>(comm_.size()) : 1; }
+  void open(const Fingerprint& fingerprint, std::span<const Load> buckets) override {
+    std::int64_t end = 0;
+    for (const Load& b : buckets) {
+      ranges_.push_back({end, end + b.count});
+      end += b.count;
+    }
+    auto* const first = static_cast<float*>(buckets.front().data);
+    const std::span<float> arena(first, static_cast<std::size_t>(end));
+    if (has_servers(comm_)) refuse();
+    // There are no parameters; those who write to them are refused before they do.
+    comm_.open(fingerprint, {arena, arena, ranges_});
+    // A rank's part of few gradients may be all of them.
+    float parts[] = {updates(comm_, ranges_) == ranges_ ? 0.0f : 1.0f};
+    largest(parts);
+    if (parts[0] > 0) refuse();
+  }
+  void begin(int bucket) override { comm_.begin(bucket); }
+  void poll() override { comm_.poll(); }
+  bool arrived(int) override {
+    comm_.poll();
+    return false;
+  }
+  void finish(int, Call<void(int, float)> there) override {
+    int next = 0;
+    comm_.finish([&](Range, float scale) { there(next++, scale); });
+  }
+  void largest(std::span<float> values) override { comm_.all_reduce(values, max); }
+  void surrender(const CommError&) noexcept override {}
+
+ private:
+  [[noreturn]] static void refuse() {
+    fail<ConfigError>(
+        "this exchange does not end with every sum on every rank, as gradients of a program's own "
+        "need it; use an all-reduce, such as comm::Ring or comm::Hierarchical");
+  }
+
+  C& comm_;
+  std::vector<Range> ranges_;
+};
+
+}  // namespace convoy::comm::detail

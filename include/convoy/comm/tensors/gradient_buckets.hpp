@@ -1,0 +1,343 @@
+// GradientBuckets: the gradients of a backward that convoy does not compute, exchanged while it goes on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <convoy/comm/comm.hpp>
+#include <convoy/comm/tensors/carrier.hpp>
+#include <convoy/comm/tensors/fusion.hpp>
+#include <convoy/comm/tensors/named_span.hpp>
+#include <convoy/comm/tensors/nonblocking.hpp>
+#include <convoy/core/compiled.hpp>
+#include <convoy/memory/buffer.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include <convoy/comm/error.hpp>
+#include <convoy/core/fields.hpp>
+#endif
+
+namespace convoy::comm {
+
+/// Gradients that lie anywhere, registered once in the order in which backward finishes them. A training step
+/// calls `ready(i)` for each as soon as it is final, `poll()` as often as convenient, and `wait()`, after
+/// which every tensor holds the mean (or the sum) over ranks:
+///
+///     comm::Nonblocking<comm::Ring<transport::Mpi>> comm{session};
+///     comm::GradientBuckets gradients{comm, {{"fc2.weight", dw2}, {"fc1.weight", dw1}}};
+///     for (...) {
+///       ... gradients.ready(0); ... gradients.ready(1);
+///       gradients.wait();
+///       ... update ...
+///     }
+///
+/// Ranks may mark tensors in different orders: a bucket is sent once all its tensors are marked and the
+/// buckets before it are sent, so in one order everywhere, as in PyTorch's DDP. A bucket whose tensors follow
+/// one another in memory is exchanged where it lies (with no copy if that is memory of the exchange,
+/// `comm.memory()`); any other is gathered in memory of the exchange. From `ready(i)` to the end of the step
+/// the tensor belongs to the exchange. Once each bucket has been exchanged, a step allocates nothing.
+///
+/// With micro-steps, gradients are added up and marked in the last one alone.
+class GradientBuckets {
+ public:
+  /// All ranks call it with the same names, counts, types and options, else all throw a ConfigError that
+  /// names rank and field: "rank 1 differs from rank 0 in gradient 3: 10 f32 of fc1.bias instead of 784 f32
+  /// of fc1.weight". `exchange` must outlive this and have nothing in flight now. Also throws ConfigError for
+  /// min and max, for the mean of i32, and for no gradient at all.
+  GradientBuckets(NonblockingExchange& exchange, std::vector<NamedSpan> gradients,
+                  const FusionOptions& options = {})
+      : GradientBuckets(std::make_unique<detail::NonblockingCarrier>(exchange), std::move(gradients),
+                        options) {}
+  /// The same over any Comm after which every rank has every sum (Hierarchical over two transports,
+  /// Compressed, Reproducible, Native, Any): gradients are f32, and `comm` does nothing else with its
+  /// buckets. They are exchanged where they lie only if all of them follow one another; results are there
+  /// after `wait`. Throws ConfigError for servers and shards.
+  template <Comm C>
+  GradientBuckets(C& comm, std::vector<NamedSpan> gradients, const FusionOptions& options = {})
+      : GradientBuckets(std::make_unique<detail::CommCarrier<C>>(comm), std::move(gradients), options) {}
+  /// Gives the exchange up if a step is under way.
+  ~GradientBuckets();
+  GradientBuckets(const GradientBuckets&) = delete;
+  GradientBuckets& operator=(const GradientBuckets&) = delete;
+
+  /// Gradient i is final. Does not wait. Throws Error if it was marked in this step already, CommError if the
+  /// exchange has failed.
+  void ready(int gradient);
+  /// This rank has no gradient for tensor i in this step: it counts as zeros in sum and mean, and the tensor
+  /// ends with what the other ranks have.
+  void unused(int gradient);
+  /// Goes on with the exchange as far as it can go.
+  void poll();
+  /// Ends the step: returns when all tensors hold their results and may be written again. A tensor that this
+  /// rank has not marked is a CommError with this rank as its culprit, which names the tensor, unless
+  /// options.find_unused is set; other ranks wait for it no longer than the deadline. A CommError names the
+  /// tensors that were waited for.
+  void wait();
+
+  /// After `wait` with options.find_unused: whether any rank has marked the gradient as ready. If none has,
+  /// the tensor holds zeros.
+  bool used(int gradient) const;
+
+  int count() const { return static_cast<int>(gradients_.size()); }
+  const NamedSpan& gradient(int i) const { return gradients_.at(static_cast<std::size_t>(i)); }
+  const std::vector<FusedBucket>& buckets() const { return fused_; }
+  /// Whether the bucket's tensors are copied to lie one after the other.
+  bool packed(int bucket) const { return at_.at(static_cast<std::size_t>(bucket)).packed; }
+
+ private:
+  enum class Mark : unsigned char { none, ready, unused };
+  struct Place {
+    std::byte* data = nullptr;  // of the whole bucket
+    bool packed = false;
+    int missing = 0;  // tensors that are not marked
+    float scale = 1;  // by which the result is still to be multiplied
+  };
+  GradientBuckets(std::unique_ptr<detail::Carrier> carrier, std::vector<NamedSpan> gradients,
+                  const FusionOptions& options);
+
+  void mark(int gradient, Mark as);
+  void launch();
+  void place(detail::Load* loads);
+  void unpack(std::size_t bucket);
+  void begin_step();
+  [[noreturn]] void refuse_unmarked();
+  std::string_view name_of(int gradient) const { return gradients_[static_cast<std::size_t>(gradient)].name; }
+  template <class F>
+  void named(const std::size_t& bucket, F&& f) const;
+
+  // Copies `count` elements, f32 where they are multiplied by another number than 1.
+  static void copy(void* into, const void* from, std::size_t bytes, float scale);
+
+  std::vector<NamedSpan> gradients_;
+  FusionOptions options_;
+  std::vector<FusedBucket> fused_;
+  std::vector<Place> at_;             // of each bucket
+  std::vector<int> bucket_of_;        // of each gradient
+  std::vector<std::int64_t> offset_;  // of each gradient, in its bucket, in bytes
+  std::vector<Mark> marks_;           // of each gradient, in this step
+  Buffer<std::byte> gathered_;        // the buckets that are packed
+  std::vector<float> used_;           // of each gradient, and then whether any rank has it
+  float before_ = 1;                  // what gradients are multiplied by when they are marked
+  std::unique_ptr<detail::Carrier> carrier_;
+  std::size_t begun_ = 0, ended_ = 0;  // buckets of this step
+};
+
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION GradientBuckets::GradientBuckets(std::unique_ptr<detail::Carrier> carrier,
+                                                 std::vector<NamedSpan> gradients,
+                                                 const FusionOptions& options)
+    : gradients_(std::move(gradients)), options_(options), carrier_(std::move(carrier)) {
+  if (options.op != Op::sum && options.op != Op::mean)
+    fail<ConfigError>("gradients are combined by sum or mean, not by ", comm::name_of(options.op));
+  if (gradients_.empty()) fail<ConfigError>("there is no gradient to exchange");
+  for (const NamedSpan& g : gradients_) {
+    if (carrier_->one_arena() && g.type() != DType::f32)
+      fail<ConfigError>("gradient ", g.name, " is ", convoy::name_of(g.type()),
+                        ", and the buckets of this exchange are f32; use comm::Nonblocking for other types");
+    if (options.op == Op::mean && g.type() == DType::i32)
+      fail<ConfigError>("the mean of i32 is not defined, and gradient ", g.name,
+                        " is i32; register f32 or f64, or use sum");
+  }
+  Fingerprint same = detail::registered("gradient", gradients_);
+  fields::for_each_text("fusion", options, [&](std::string_view name, const std::string& text, bool) {
+    same.add(name, std::string_view(text));
+  });
+  before_ = carrier_->before(options.op);
+  fused_ = fuse(gradients_, options);
+  marks_.resize(gradients_.size());
+  used_.assign(gradients_.size(), 1);
+  std::vector<detail::Load> loads(fused_.size());
+  place(loads.data());
+  carrier_->open(same, loads);
+  begin_step();
+}
+
+// Where each bucket lies: where its tensors do, if they follow one another, else in memory of the exchange.
+CONVOY_FUNCTION void GradientBuckets::place(detail::Load* loads) {
+  bucket_of_.resize(gradients_.size());
+  offset_.resize(gradients_.size());
+  at_.resize(fused_.size());
+  bool apart = false;
+  const std::byte* end = nullptr;  // of all buckets so far
+  for (std::size_t b = 0; b < fused_.size(); ++b) {
+    Place& place = at_[b];
+    std::int64_t offset = 0;
+    for (const int t : fused_[b].tensors) {
+      const NamedSpan& g = gradients_[static_cast<std::size_t>(t)];
+      if (offset == 0) place.data = static_cast<std::byte*>(g.data);
+      place.packed = place.packed || (g.count > 0 && g.data != place.data + offset);
+      apart = apart || place.packed || (end != nullptr && g.count > 0 && g.data != end);
+      if (g.count > 0) end = static_cast<std::byte*>(g.data) + g.bytes();
+      bucket_of_[static_cast<std::size_t>(t)] = static_cast<int>(b);
+      offset_[static_cast<std::size_t>(t)] = offset;
+      offset += static_cast<std::int64_t>(g.bytes());
+    }
+    loads[b].reduction = gradients_[static_cast<std::size_t>(fused_[b].tensors[0])].add;
+    loads[b].reduction.op = options_.op;
+    loads[b].count = fused_[b].count;
+  }
+  if (carrier_->one_arena())
+    for (Place& place : at_) place.packed = apart;
+  // One arena has no gaps, which ranks whose tensors follow one another do not have either.
+  const std::size_t grain = carrier_->one_arena() ? 1 : alignment;
+  const auto room = [&](std::size_t b) {
+    const std::size_t bytes = static_cast<std::size_t>(fused_[b].count) * size_of(fused_[b].type);
+    return at_[b].packed ? (bytes + grain - 1) / grain * grain : 0;
+  };
+  std::size_t bytes = 0;
+  for (std::size_t b = 0; b < fused_.size(); ++b) bytes += room(b);
+  gathered_ = Buffer<std::byte>(bytes, carrier_->memory());
+  std::size_t used = 0;
+  for (std::size_t b = 0; b < fused_.size(); ++b) {
+    if (at_[b].packed) at_[b].data = gathered_.data() + used;
+    used += room(b);
+    loads[b].data = at_[b].data;
+  }
+}
+
+CONVOY_FUNCTION GradientBuckets::~GradientBuckets() {
+  if (begun_ > ended_)
+    carrier_->surrender(CommError({carrier_->rank(), -1, "gradients", 0, 0, 0, carrier_->rank()},
+                                  "they were given up in the middle of a step"));
+}
+
+CONVOY_FUNCTION void GradientBuckets::begin_step() {
+  begun_ = ended_ = 0;
+  std::fill(marks_.begin(), marks_.end(), Mark::none);
+  for (std::size_t b = 0; b < fused_.size(); ++b) at_[b].missing = static_cast<int>(fused_[b].tensors.size());
+}
+
+CONVOY_FUNCTION void GradientBuckets::ready(int gradient) {
+  mark(gradient, Mark::ready);
+  poll();
+}
+
+CONVOY_FUNCTION void GradientBuckets::unused(int gradient) {
+  mark(gradient, Mark::unused);
+  poll();
+}
+
+CONVOY_FUNCTION void GradientBuckets::mark(int gradient, Mark as) {
+  if (gradient < 0 || gradient >= count())
+    fail("there is no gradient ", gradient, "; ", count(), " are registered");
+  const auto i = static_cast<std::size_t>(gradient);
+  const NamedSpan& g = gradients_[i];
+  if (marks_[i] != Mark::none) fail("gradient ", g.name, " was marked twice in one step");
+  Place& place = at_[static_cast<std::size_t>(bucket_of_[i])];
+  std::byte* const into = place.data + offset_[i];
+  if (g.count > 0 && as == Mark::unused)
+    std::memset(into, 0, g.bytes());
+  else if (place.packed || before_ != 1)
+    copy(into, g.data, g.bytes(), before_);
+  marks_[i] = as;
+  --place.missing;
+  launch();
+}
+
+CONVOY_FUNCTION void GradientBuckets::launch() {
+  for (; begun_ < fused_.size() && at_[begun_].missing == 0; ++begun_)
+    carrier_->begin(static_cast<int>(begun_));
+}
+
+CONVOY_FUNCTION void GradientBuckets::poll() {
+  if (begun_ == ended_) carrier_->poll();
+  for (bool there = true; ended_ < begun_; ++ended_) {
+    named(ended_, [&] { there = carrier_->arrived(static_cast<int>(ended_)); });
+    if (!there) break;
+    unpack(ended_);
+  }
+}
+
+CONVOY_FUNCTION void GradientBuckets::copy(void* into, const void* from, std::size_t bytes, float scale) {
+  if (scale == 1) {
+    if (bytes > 0) std::memcpy(into, from, bytes);
+    return;
+  }
+  auto* const to = static_cast<float*>(into);
+  const auto* const values = static_cast<const float*>(from);
+  for (std::size_t i = 0; i < bytes / sizeof(float); ++i) to[i] = values[i] * scale;
+}
+
+CONVOY_FUNCTION void GradientBuckets::unpack(std::size_t bucket) {
+  if (!at_[bucket].packed) return;
+  for (const int t : fused_[bucket].tensors) {
+    const auto i = static_cast<std::size_t>(t);
+    copy(gradients_[i].data, at_[bucket].data + offset_[i], gradients_[i].bytes(), at_[bucket].scale);
+  }
+}
+
+// Runs `f`; what fails in it is said of the bucket's tensors.
+template <class F>
+void GradientBuckets::named(const std::size_t& bucket, F&& f) const {
+  try {
+    f();
+  } catch (const CommError& e) {
+    std::string_view reason = e.what();
+    if (const std::string who = concat("rank ", e.rank, ": "); reason.starts_with(who))
+      reason.remove_prefix(who.size());
+    const std::vector<int>& tensors = fused_[std::min(bucket, fused_.size() - 1)].tensors;
+    CommError error({e.rank, -1,
+                     tensors.size() == 1
+                         ? concat("gradient ", name_of(tensors.front()))
+                         : concat("gradients ", name_of(tensors.front()), " to ", name_of(tensors.back())),
+                     e.sequence, e.bytes, e.elapsed, e.culprit},
+                    reason);
+    error.peer = e.peer;
+    throw error;
+  }
+}
+
+CONVOY_FUNCTION void GradientBuckets::refuse_unmarked() {
+  const auto first = std::find(marks_.begin(), marks_.end(), Mark::none);
+  const auto missing = std::count(marks_.begin(), marks_.end(), Mark::none);
+  const int me = carrier_->rank();
+  const std::string which(name_of(static_cast<int>(first - marks_.begin())));
+  const CommError error(
+      {me, -1, concat("gradient ", which), 0, 0, 0, me},
+      concat("the step ended before rank ", me, " marked it as ready or unused",
+             missing > 1 ? concat(" (as it did not mark ", missing - 1, " others)") : std::string(),
+             "; set find_unused if a step need not use all"));
+  carrier_->surrender(error);
+  begun_ = ended_ = 0;
+  throw error;
+}
+
+CONVOY_FUNCTION void GradientBuckets::wait() {
+  if (!options_.find_unused && std::find(marks_.begin(), marks_.end(), Mark::none) != marks_.end())
+    refuse_unmarked();
+  for (std::size_t i = 0; i < marks_.size(); ++i) {
+    if (options_.find_unused) used_[i] = marks_[i] == Mark::ready ? 1 : 0;
+    if (marks_[i] == Mark::none) mark(static_cast<int>(i), Mark::unused);
+  }
+  named(ended_, [&] {
+    carrier_->finish(static_cast<int>(ended_), [&](int bucket, float scale) {
+      ended_ = static_cast<std::size_t>(bucket);
+      at_[ended_].scale = scale;
+      unpack(ended_++);
+    });
+  });
+  for (std::size_t b = 0; b < fused_.size(); ++b)
+    if (!at_[b].packed && at_[b].scale != 1)
+      copy(at_[b].data, at_[b].data, static_cast<std::size_t>(fused_[b].count) * size_of(fused_[b].type),
+           at_[b].scale);
+  if (options_.find_unused) carrier_->largest(used_);
+  begin_step();
+}
+
+CONVOY_FUNCTION bool GradientBuckets::used(int gradient) const {
+  if (gradient < 0 || gradient >= count())
+    fail("there is no gradient ", gradient, "; ", count(), " are registered");
+  return used_[static_cast<std::size_t>(gradient)] > 0;
+}
+#endif
+
+}  // namespace convoy::comm

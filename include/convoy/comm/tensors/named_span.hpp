@@ -1,0 +1,84 @@
+// NamedSpan: a tensor of a user's own, as an exchange without Trainer knows it.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <ranges>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include <convoy/comm/engine/kernel.hpp>
+#include <convoy/comm/fingerprint.hpp>
+#include <convoy/comm/operation.hpp>
+#include <convoy/core/compiled.hpp>
+#include <convoy/core/dtype.hpp>
+#include <convoy/core/error.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <algorithm>
+#include <vector>
+#endif
+
+namespace convoy::comm {
+
+/// Elements that lie one after the other, and the name that all ranks know them by. The memory is the user's
+/// and must outlive whatever the span is registered with. f32, f64, bf16, f16 and i32.
+struct NamedSpan {
+  std::string name;
+  void* data = nullptr;
+  std::int64_t count = 0;
+  Reduction add{};  ///< the sum of two such spans, which holds the element type
+
+  NamedSpan() = default;
+  template <class E>
+  NamedSpan(std::string_view called, std::span<E> values)
+      : name(called),
+        data(values.data()),
+        count(static_cast<std::int64_t>(values.size())),
+        add(reduction<E>(sum)) {
+    static_assert(!std::is_const_v<E>, "convoy: an exchange writes to the tensors that it is given");
+  }
+  /// `NamedSpan("fc1.weight", weight)` of a std::vector<float>, a std::array, a Buffer<float>.
+  template <std::ranges::contiguous_range R>
+  NamedSpan(std::string_view called, R& values) : NamedSpan(called, std::span(values)) {}
+
+  DType type() const { return add.type; }
+  std::size_t bytes() const { return static_cast<std::size_t>(count) * size_of(type()); }
+};
+
+namespace detail {
+
+/// What ranks must agree on before they exchange tensors: one field a tensor, "gradient 3" with the value
+/// "784 f32 of fc1.weight" where `kind` is "gradient". Throws ConfigError for a name that is missing or
+/// taken, and for a tensor without memory.
+Fingerprint registered(std::string_view kind, std::span<const NamedSpan> tensors);
+
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION Fingerprint registered(std::string_view kind, std::span<const NamedSpan> tensors) {
+  std::vector<std::string_view> names;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const NamedSpan& t = tensors[i];
+    if (t.name.empty()) fail<ConfigError>(kind, ' ', i, " of ", tensors.size(), " has no name");
+    if (t.count < 0 || (t.count > 0 && t.data == nullptr))
+      fail<ConfigError>(kind, ' ', i, " (", t.name, ") has ", t.count, " elements and no memory");
+    names.push_back(t.name);
+  }
+  std::sort(names.begin(), names.end());
+  if (const auto twice = std::adjacent_find(names.begin(), names.end()); twice != names.end())
+    fail<ConfigError>("two ", kind, "s are called ", *twice);
+  Fingerprint all;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::string value =
+        concat(tensors[i].count, ' ', name_of(tensors[i].type()), " of ", tensors[i].name);
+    all.add(concat(kind, ' ', i), value);
+  }
+  return all;
+}
+#endif
+
+}  // namespace detail
+
+}  // namespace convoy::comm

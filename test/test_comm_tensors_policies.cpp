@@ -1,0 +1,142 @@
+// SANITIZE: address thread
+// Tensors of a user's own over every policy that leaves each sum on each rank, chosen by name, and the
+// refusal of the others.
+#include <algorithm>
+#include <atomic>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <convoy/comm/policy/any.hpp>
+#include <convoy/comm/tensors/gradient_buckets.hpp>
+
+using namespace convoy;
+using comm::GradientBuckets;
+using comm::NamedSpan;
+using transport::Threads;
+
+namespace {
+
+// Small whole numbers, whose means over 1, 2 and 4 ranks are exact.
+float value(int rank, int step, int tensor, std::size_t i) {
+  return static_cast<float>(((rank + 1) * (tensor + 3) + step + static_cast<int>(i)) % 12);
+}
+
+// Whether tensors in one arena or scattered end with the mean or the sum.
+bool trains(comm::Any& exchange, bool scattered, const comm::FusionOptions& fusion, double tolerance) {
+  const int rank = exchange.rank(), ranks = exchange.size();
+  constexpr std::size_t counts[] = {100, 1, 0, 700, 33, 250};
+  constexpr std::size_t all = std::accumulate(std::begin(counts), std::end(counts), std::size_t{0});
+  Buffer<float> arena(2 * all, exchange.memory());
+  std::vector<std::span<float>> tensors;
+  std::vector<NamedSpan> named;
+  std::size_t at = 0;
+  for (const std::size_t count : counts) {
+    tensors.push_back(std::span<float>(arena).subspan(at, count));
+    at += scattered ? 2 * count : count;
+    named.emplace_back(concat("tensor ", named.size()), tensors.back());
+  }
+  GradientBuckets gradients(exchange, named, fusion);
+  bool good = gradients.packed(0) == scattered;
+  for (int step = 0; step < 4; ++step) {
+    for (int k = 0; k < 6; ++k) {
+      const int t = (k + rank + step) % 6;
+      const std::span<float> tensor = tensors[static_cast<std::size_t>(t)];
+      for (std::size_t i = 0; i < tensor.size(); ++i) tensor[i] = value(rank, step, t, i);
+      // Nobody but rank 0 has tensor 3, and in the last step nobody at all.
+      if (t != 3 || (rank == 0 && step < 3))
+        gradients.ready(t);
+      else if (!fusion.find_unused)
+        gradients.unused(t);
+      gradients.poll();
+    }
+    gradients.wait();
+    for (int t = 0; t < 6; ++t) {
+      if (fusion.find_unused) good = good && gradients.used(t) == (t != 3 || step < 3);
+      const std::span<float> tensor = tensors[static_cast<std::size_t>(t)];
+      for (std::size_t i = 0; i < tensor.size(); ++i) {
+        double expected = 0;
+        for (int r = 0; r < ranks; ++r)
+          if (t != 3 || (r == 0 && step < 3)) expected += static_cast<double>(value(r, step, t, i));
+        if (fusion.op == comm::Op::mean) expected /= ranks;
+        good = good && std::abs(static_cast<double>(tensor[i]) - expected) <= tolerance * expected;
+      }
+    }
+  }
+  return good;
+}
+
+}  // namespace
+
+TEST_CASE("every policy that leaves all sums on all ranks carries a user's tensors") {
+  struct Row {
+    const char* name;
+    comm::Options options = {};
+    double tolerance = 1e-6;
+  };
+  const Seconds deadline(20);
+  const Row rows[] = {{"ring", {.deadline = deadline}},
+                      {"tree", {.deadline = deadline}},
+                      {"direct", {.deadline = deadline}},
+                      {"reproducible", {.deadline = deadline}},
+                      {"ring", {.deadline = deadline, .background = true}},
+                      {"ring", {.deadline = deadline, .codec = "bf16"}, 0.02}};
+  for (const Row& row : rows)
+    for (const int ranks : {2, 3, 4})
+      for (const bool scattered : {false, true}) {
+        std::atomic<int> right{0};
+        Threads::World(ranks).run([&](const Threads& endpoint) {
+          comm::Any exchange = comm::make(row.name, endpoint, row.options);
+          const bool mean = ranks % 2 == 0;
+          right += trains(exchange, scattered,
+                          {.op = mean ? comm::Op::mean : comm::Op::sum,
+                           .first_bytes = 400,
+                           .bucket_bytes = 1500,
+                           .find_unused = ranks == 4},
+                          row.tolerance);
+        });
+        CAPTURE(row.name);
+        CAPTURE(ranks);
+        CAPTURE(scattered);
+        CHECK(right == ranks);
+      }
+}
+
+TEST_CASE("what cannot carry them says so") {
+  const auto said_by = [](const char* name, auto&& what) {
+    std::string said = "nothing";
+    Threads::World(2).run([&](const Threads& endpoint) {
+      comm::Any exchange = comm::make(name, endpoint, {.deadline = Seconds(20)});
+      std::string mine = "nothing";
+      try {
+        what(exchange);
+      } catch (const ConfigError& e) {
+        mine = e.what();
+      }
+      if (exchange.rank() == 1) said = mine;
+    });
+    return said;
+  };
+  std::vector<float> a(10);
+  std::vector<double> wide(10);
+  for (const char* name : {"sharded", "ps"})
+    CHECK(said_by(name,
+                  [&](comm::Any& exchange) {
+                    GradientBuckets gradients(exchange, {{"a", a}});
+                  }) ==
+          "this exchange does not end with every sum on every rank, as gradients of a program's own need it; "
+          "use an "
+          "all-reduce, such as comm::Ring or comm::Hierarchical");
+  CHECK(said_by("ring",
+                [&](comm::Any& exchange) {
+                  GradientBuckets gradients(exchange, {{"wide", wide}});
+                }) ==
+        "gradient wide is f64, and the buckets of this exchange are f32; use comm::Nonblocking for other "
+        "types");
+  CHECK(said_by("ring", [&](comm::Any& exchange) {
+          std::vector<float> mine(exchange.rank() == 0 ? 10u : 11u);
+          GradientBuckets gradients(exchange, {{"a", mine}});
+        }) == "rank 1 differs from rank 0 in gradient 0: 11 f32 of a instead of 10 f32 of a");
+}
