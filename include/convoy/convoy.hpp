@@ -4,6 +4,9 @@
 
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/registry.hpp>
+#include <convoy/comm/tensors/broadcast.hpp>
+#include <convoy/comm/tensors/gradient_buckets.hpp>
+#include <convoy/comm/tensors/groups.hpp>
 #include <convoy/data/data.hpp>
 #include <convoy/exec/reference/reference.hpp>
 #include <convoy/graph/dynamic.hpp>

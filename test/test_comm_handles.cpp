@@ -1,0 +1,365 @@
+// SANITIZE: address thread
+// Operations with handles: several at once, in any order of waiting, dropped, with a peer that is gone; and
+// groups of ranks beside the world.
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "comm_oracle.hpp"
+#include <convoy/comm/tensors/broadcast.hpp>
+#include <convoy/comm/tensors/gradient_buckets.hpp>
+#include <convoy/comm/tensors/groups.hpp>
+#include <convoy/comm/tensors/nonblocking.hpp>
+
+using namespace convoy;
+using comm::Handle;
+using transport::Threads;
+
+namespace {
+
+const comm::Options options{.deadline = Seconds(20), .segment_bytes = 256, .window = 2};
+
+// What each rank said when it threw.
+struct Said {
+  std::vector<std::string> what;
+  std::vector<int> culprit;
+  explicit Said(int ranks)
+      : what(static_cast<std::size_t>(ranks), "nothing"), culprit(static_cast<std::size_t>(ranks), -2) {}
+  template <class F>
+  void listen(int rank, F&& f) {
+    const auto r = static_cast<std::size_t>(rank);
+    try {
+      f();
+    } catch (const CommError& e) {
+      what[r] = e.what();
+      culprit[r] = e.culprit;
+    } catch (const Error& e) {
+      what[r] = e.what();
+    }
+  }
+};
+
+bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("handles of several operations are waited for in any order, while others are not") {
+  for (int ranks = 1; ranks <= 4; ++ranks) {
+    std::atomic<int> right{0};
+    Threads::World(ranks).run([&](const Threads& endpoint) {
+      comm::Nonblocking<comm::Ring<Threads>> exchange(endpoint, options);
+      bool good = true;
+      for (int round = 0; round < 3; ++round) {
+        std::vector<std::vector<float>> spans;
+        std::vector<Handle> handles;
+        for (int k = 0; k < 12; ++k)
+          spans.push_back(oracle::input<f32>(exchange.rank(), 100 * k + 3, static_cast<std::uint64_t>(k)));
+        for (int k = 0; k < 12; ++k)
+          handles.push_back(
+              exchange.all_reduce_async(std::span<float>(spans[static_cast<std::size_t>(k)]), comm::sum, k));
+        std::vector<double> metric{1.5};
+        exchange.all_reduce(std::span<double>(metric), comm::sum);  // beside them
+        good = good && metric[0] == 1.5 * ranks;
+        for (int k = 11; k >= 0; --k) {
+          auto& handle = handles[static_cast<std::size_t>(k)];
+          if (k % 2 == 0)
+            while (!handle.done()) {
+            }
+          else
+            handle.wait();
+          handle.wait();  // of what is over
+          good =
+              good && handle.done() &&
+              oracle::same_bits(spans[static_cast<std::size_t>(k)],
+                                ranks == 1 ? oracle::input<f32>(0, 100 * k + 3, static_cast<std::uint64_t>(k))
+                                           : oracle::ring<f32>(ranks, 100 * k + 3,
+                                                               static_cast<std::uint64_t>(k), comm::Op::sum));
+        }
+      }
+      right += good;
+    });
+    CAPTURE(ranks);
+    CHECK(right == ranks);
+  }
+}
+
+TEST_CASE_TEMPLATE("the other collectives have handles, too", A, comm::Ring<Threads>, comm::Tree<Threads>,
+                   comm::Direct<Threads>, comm::AllReduce<comm::Algorithm<comm::AutoSchedule, Threads>>,
+                   comm::Hierarchical<comm::Ring<Threads>, comm::Tree<Threads>, schedule::Every<2>>) {
+  for (int ranks : {1, 2, 3, 4}) {
+    std::atomic<int> right{0};
+    Threads::World(ranks).run([&](const Threads& endpoint) {
+      comm::Nonblocking<A> exchange(endpoint, {.deadline = Seconds(20), .cost = {1e-6, 1e-10, 1e-10}});
+      const int rank = exchange.rank();
+      constexpr std::size_t n = 1000;
+      std::vector<double> reduced(n, rank + 1.0), scattered(n), gathered(n, -1), low(n, 7.0 - rank);
+      std::vector<i32> sent(n, rank);
+      for (std::size_t i = 0; i < n; ++i) scattered[i] = static_cast<double>(i) * (rank + 1);
+      const Range own = exchange.own(static_cast<std::int64_t>(n), DType::f64);
+      for (auto i = own.begin; i < own.end; ++i) gathered[static_cast<std::size_t>(i)] = rank;
+      Handle mean = exchange.all_reduce_async(std::span<double>(reduced), comm::mean);
+      Handle scatter = exchange.reduce_scatter_async(std::span<double>(scattered), comm::sum);
+      Handle gather = exchange.all_gather_async(std::span<double>(gathered));
+      Handle broadcast = exchange.broadcast_async(std::span<i32>(sent), ranks - 1);
+      Handle least = exchange.all_reduce_async(std::span<double>(low), comm::min);
+      gather.wait();
+      mean.wait();
+      least.wait();
+      broadcast.wait();
+      scatter.wait();
+      bool good = true;
+      const double sum = ranks * (ranks + 1) / 2.0;
+      for (std::size_t i = 0; i < n; ++i)
+        good = good && std::abs(reduced[i] - sum / ranks) < 1e-12 && sent[i] == ranks - 1 &&
+               low[i] == 8.0 - ranks;
+      for (auto i = own.begin; i < own.end; ++i)
+        good = good && scattered[static_cast<std::size_t>(i)] == static_cast<double>(i) * sum;
+      for (int r = 0; r < ranks; ++r) {
+        const Range its = schedule::part(static_cast<std::int64_t>(n), r, ranks, schedule::grain_of(8));
+        for (auto i = its.begin; i < its.end; ++i) good = good && gathered[static_cast<std::size_t>(i)] == r;
+      }
+      right += good;
+    });
+    CAPTURE(ranks);
+    CHECK(right == ranks);
+  }
+}
+
+TEST_CASE("operations that meet under different tags are told from one another") {
+  Said said(2);
+  Threads::World(2).run([&](const Threads& endpoint) {
+    comm::Nonblocking<comm::Ring<Threads>> exchange(endpoint, options);
+    std::vector<float> a(100), b(100);
+    const bool turned = exchange.rank() == 1;
+    said.listen(exchange.rank(), [&] {
+      Handle first = exchange.all_reduce_async(std::span<float>(turned ? b : a), comm::sum, turned ? 8 : 7);
+      Handle second = exchange.all_reduce_async(std::span<float>(turned ? a : b), comm::sum, turned ? 7 : 8);
+      second.wait();
+      first.wait();
+    });
+  });
+  int told = 0;
+  for (const std::string& s : said.what) {
+    INFO(s);
+    CHECK(s != "nothing");
+    told += contains(s,
+                     "rank 1 is in all_reduce sum of f32 of bucket 8 where rank 0 is in all_reduce sum of "
+                     "f32 of bucket 7") ||
+            contains(s,
+                     "rank 0 is in all_reduce sum of f32 of bucket 7 where rank 1 is in all_reduce sum of "
+                     "f32 of bucket 8");
+  }
+  CHECK(told > 0);
+}
+
+TEST_CASE("a handle that is dropped waits, and one that an exception drops gives the exchange up") {
+  std::atomic<int> right{0};
+  Threads::World(2).run([&](const Threads& endpoint) {
+    comm::Nonblocking<comm::Ring<Threads>> exchange(endpoint, options);
+    std::vector<float> a(3000, 1.0f), b(10, 2.0f);
+    static_cast<void>(exchange.all_reduce_async(std::span<float>(a), comm::sum));
+    right += a.front() == 2 && a.back() == 2;
+    Handle handle = exchange.all_reduce_async(std::span<float>(a), comm::sum);
+    handle = exchange.all_reduce_async(std::span<float>(b), comm::sum);  // the first one is dropped here
+    right += a.front() == 4 && a.back() == 4;
+    Handle moved = std::move(handle);
+    moved.wait();
+    right += b.front() == 4;
+  });
+  CHECK(right == 6);
+
+  Said said(2);
+  Threads::World(2).run([&](const Threads& endpoint) {
+    comm::Nonblocking<comm::Ring<Threads>> exchange(endpoint, {.deadline = Seconds(60)});
+    std::vector<float> a(3000);
+    if (exchange.rank() == 0) {
+      try {
+        Handle handle = exchange.all_reduce_async(std::span<float>(a), comm::sum);
+        throw std::runtime_error("of another kind");
+      } catch (const std::runtime_error&) {
+      }
+      said.listen(0, [&] { exchange.all_reduce_async(std::span<float>(a), comm::sum).wait(); });
+    } else {
+      const Stopwatch watch;
+      said.listen(1, [&] {
+        exchange.all_reduce_async(std::span<float>(a), comm::sum).wait();
+        exchange.all_reduce_async(std::span<float>(a), comm::sum).wait();
+      });
+      CHECK(watch.seconds() < 30);
+    }
+  });
+  CHECK(said.what[0] ==
+        "rank 0: exchange: this exchange has failed before: rank 0: operation with a handle: an exception "
+        "ended it");
+  INFO(said.what[1]);
+  CHECK(said.culprit[1] == 0);
+  CHECK(contains(said.what[1], "rank 0: operation with a handle: an exception ended it"));
+}
+
+TEST_CASE("a peer that is gone fails every operation, and the error names it") {
+  Said first(3), second(3);
+  std::string cause;
+  try {
+    Threads::World(3).run([&](const Threads& endpoint) {
+      comm::Nonblocking<comm::Ring<Threads>> exchange(endpoint, {.deadline = Seconds(20)});
+      std::vector<float> a(3000), b(3000);
+      Handle one = exchange.all_reduce_async(std::span<float>(a), comm::sum);
+      if (exchange.rank() == 2) {
+        one.wait();
+        fail("rank 2 has had enough");
+      }
+      Handle two = exchange.all_reduce_async(std::span<float>(b), comm::sum);
+      one = Handle();
+      first.listen(exchange.rank(), [&] { two.wait(); });
+      second.listen(exchange.rank(), [&] { two.done(); });
+    });
+  } catch (const Error& e) {
+    cause = e.what();
+  }
+  CHECK(cause == "rank 2 has had enough");
+  for (std::size_t r = 0; r < 2; ++r) {
+    INFO(first.what[r]);
+    CHECK(first.culprit[r] == 2);
+    CHECK(second.what[r] ==
+          concat("rank ", r, ": exchange: this exchange has failed before: ", first.what[r]));
+  }
+}
+
+TEST_CASE("a peer that never begins an operation ends it with the deadline") {
+  Said said(2);
+  std::atomic<bool> over{false};
+  Threads::World(2).run([&](const Threads& endpoint) {
+    comm::Nonblocking<comm::Ring<Threads>> exchange(endpoint, {.deadline = Seconds(1)});
+    std::vector<float> a(16);
+    if (exchange.rank() == 0) return over.wait(false);
+    said.listen(1, [&] { exchange.all_reduce_async(std::span<float>(a), comm::sum, 5).wait(); });
+    over = true;
+    over.notify_all();
+  });
+  INFO(said.what[1]);
+  CHECK(said.culprit[1] == 0);
+  CHECK(contains(said.what[1], "rank 1: ring of bucket 5: no answer within the deadline of 1 s"));
+}
+
+TEST_CASE("room for operations is made before they are begun") {
+  comm::Nonblocking<comm::Ring<Threads>> alone;
+  std::vector<std::vector<float>> spans(20, std::vector<float>(5));
+  std::vector<Handle> handles;
+  for (std::size_t k = 0; k < 16; ++k)
+    handles.push_back(alone.all_reduce_async(std::span<float>(spans[k]), comm::sum));
+  CHECK_THROWS_WITH_AS(
+      static_cast<void>(alone.all_reduce_async(std::span<float>(spans[16]), comm::sum)),
+      "16 operations are in flight, and there is room for no more; wait for one, or call reserve before "
+      "the first",
+      ConfigError);
+  CHECK_THROWS_WITH_AS(alone.reserve(4),
+                       "room for more operations must be made before any is in flight; 16 are", ConfigError);
+  handles.clear();
+  alone.reserve(4);
+  for (std::size_t k = 0; k < 20; ++k)
+    handles.push_back(alone.all_reduce_async(std::span<float>(spans[k]), comm::sum));
+  CHECK_THROWS_WITH_AS(static_cast<void>(alone.broadcast_async(std::span<float>(spans[0]), 1)),
+                       "broadcast from rank 1 in a world of 1", ConfigError);
+}
+
+TEST_CASE("rows and columns of ranks sum beside the world") {
+  std::atomic<int> right{0};
+  Threads::World(6).run([&](const Threads& world) {
+    using Part = transport::Group<Threads>;
+    const int rank = world.rank(), row = rank / 3, column = rank % 3;
+    const Part row_group = comm::split(world, row, 0, options),
+               column_group = comm::split(world, column, -rank, options);
+    comm::Nonblocking<comm::Ring<Threads>> all(world, options);
+    comm::Nonblocking<comm::Ring<Part>> across(row_group, options);
+    comm::Nonblocking<comm::Direct<Part>> down(column_group, options);
+    bool good = across.rank() == column && across.size() == 3 && down.rank() == 1 - row && down.size() == 2;
+    for (int round = 0; round < 20; ++round) {
+      std::vector<float> a(500, static_cast<float>(rank)), b = a, c = a;
+      // Not the same order on all ranks: these are three exchanges.
+      Handle one, two, three;
+      const auto begin_down = [&] { two = down.all_reduce_async(std::span<float>(b), comm::sum); };
+      if (rank % 2 == 0) begin_down();
+      one = across.all_reduce_async(std::span<float>(a), comm::sum);
+      three = all.all_reduce_async(std::span<float>(c), comm::sum);
+      if (rank % 2 == 1) begin_down();
+      one.wait();
+      two.wait();
+      three.wait();
+      good = good && a[499] == static_cast<float>(9 * row + 3) &&
+             b[499] == static_cast<float>(2 * column + 3) && c[499] == 15;
+    }
+    std::vector<float> gradient(100, static_cast<float>(rank));
+    comm::GradientBuckets buckets(across, {{"weight", gradient}});
+    buckets.ready(0);
+    buckets.wait();
+    good = good && gradient[0] == static_cast<float>(3 * row + 1);
+    right += good;
+  });
+  CHECK(right == 6);
+}
+
+TEST_CASE("a group by list has the list's order") {
+  std::atomic<int> right{0};
+  Threads::World(4).run([&](const Threads& world) {
+    const bool inside = world.rank() != 1;
+    const auto part = comm::group(world, inside ? std::vector<int>{3, 0, 2} : std::vector<int>{1}, options);
+    comm::Nonblocking<comm::Ring<transport::Group<Threads>>> exchange(part, options);
+    const std::vector<int> ranks = comm::gather(exchange, world.rank());
+    right += ranks == (inside ? std::vector<int>{3, 0, 2} : std::vector<int>{1});
+  });
+  CHECK(right == 4);
+}
+
+TEST_CASE("lists that make no groups are refused, by all ranks in the same words") {
+  struct Case {
+    std::vector<std::vector<int>> lists;
+    std::string sentence;
+  };
+  const Case cases[] = {
+      {{{0, 1}, {0, 1}, {0, 1}}, "rank 2 is not in the group that it lists: 0 1"},
+      {{{0, 1, 2}, {0, 1}, {0, 1, 2}}, "rank 1 lists the group 0 1 where rank 0 lists 0 1 2"},
+      {{{0, 1}, {1, 0}, {2}}, "rank 1 lists the group 1 0 where rank 0 lists 0 1"},
+      {{{0}, {1, 2}, {2, 3}}, "rank 2 lists rank 3 in its group, in a world of 3"},
+      {{{0, 0}, {1}, {2}}, "rank 0 lists rank 0 twice in its group"},
+      {{{0}, {}, {2}}, "rank 1 is not in the group that it lists: no rank"},
+      {{{0}, {1, 1, 1, 1, 1}, {2}}, "rank 1 lists 5 ranks as its group in a world of 3"},
+  };
+  for (const Case& one : cases) {
+    Said said(3);
+    Threads::World(3).run([&](const Threads& world) {
+      said.listen(world.rank(),
+                  [&] { comm::group(world, one.lists[static_cast<std::size_t>(world.rank())], options); });
+    });
+    for (const std::string& s : said.what) CHECK(s == one.sentence);
+  }
+}
+
+TEST_CASE("a rank that dies in a group is named by its number there, and the other group goes on") {
+  Said said(4);
+  std::atomic<int> right{0};
+  std::string cause;
+  try {
+    Threads::World(4).run([&](const Threads& world) {
+      const auto part = comm::split(world, world.rank() % 2, 0, options);
+      comm::Nonblocking<comm::Ring<transport::Group<Threads>>> exchange(part, options);
+      std::vector<float> a(1000, 1.0f);
+      exchange.all_reduce_async(std::span<float>(a), comm::sum).wait();
+      if (world.rank() == 3) fail("rank 3 has had enough");
+      said.listen(world.rank(), [&] {
+        for (int k = 0; k < 20; ++k) exchange.all_reduce_async(std::span<float>(a), comm::mean).wait();
+        right += a[999] == 2;
+      });
+    });
+  } catch (const Error& e) {
+    cause = e.what();
+  }
+  CHECK(cause == "rank 3 has had enough");
+  CHECK(said.culprit[1] == 1);
+  CHECK(right == 2);
+}
