@@ -40,6 +40,7 @@ struct Layout {
   std::span<float> parameters;
   std::span<const Range> buckets;
   std::span<const Tensor> tensors = {};
+  void* space = nullptr;  ///< the object of type Comm::Space that the arenas lie in; null: plain host memory
 };
 
 /// When a bucket was begun and when its exchange was over on this rank.
