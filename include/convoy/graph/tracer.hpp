@@ -85,6 +85,7 @@ class Tracer {
 
   /// Hands a value out under a name.
   constexpr void output(std::string_view name, Tensor x) {
+    expect_real(name, x);
     push(tables_.outputs, counts_.outputs, Output{Name(name), x.node});
   }
 
@@ -141,6 +142,13 @@ class Tracer {
     node.call = counts_.calls;
     push(tables_.calls, counts_.calls, calls);
   }
+
+  /// Reports a value that what is called `name` cannot read, because it has other elements than numbers.
+  constexpr void expect_real(std::string_view name, Tensor x) {
+    last_ = Name(name);
+    real(x);
+  }
+  constexpr void expect_real(std::string_view, Label) {}
 
   constexpr void add_metric(std::string_view name, MetricCall measure, const int* inputs, int count) {
     Metric metric{Name(name), counts_.edges, count, measure};

@@ -45,12 +45,19 @@ struct Custom {
       if constexpr (sizeof...(x) == 0) {
         static_assert(sizeof(Measure) == 0, "convoy: a metric takes at least one input");
         self().report(Common::reported, {});
+      } else if constexpr (arguments.parameters > 0 || !arguments.ordered) {
+        static_assert(
+            sizeof(Measure) == 0,
+            "convoy: a metric takes its values first, then its label, if any, as the last input, and "
+            "no parameters");
+        self().report(Common::reported, {});
       } else if constexpr (!has_measure<Measure, arguments>) {
         static_assert(sizeof(Measure) == 0,
                       "convoy: a metric needs static double measure(View<const float> x, ...), with "
                       "View<const i32> for a label");
         self().report(Common::reported, {});
       } else {
+        (self().expect_real(name, x), ...);
         const int nodes[] = {x.node...};
         self().add_metric(name, metric_call<Measure, arguments>, nodes, static_cast<int>(sizeof...(x)));
       }
@@ -110,8 +117,9 @@ struct Custom {
       return Tensor{};
     }
     constexpr void take(Node& node, Handle parameter) { self().use(node, parameter); }
-    template <class X>
-    constexpr void take(Node& node, X x) {
+    constexpr void take(Node& node, Label label) { self().edge(node, label.node); }
+    constexpr void take(Node& node, Tensor x) {
+      self().real(x);
       self().edge(node, x.node);
     }
   };
