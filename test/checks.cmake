@@ -67,6 +67,19 @@ foreach(compiler IN LISTS compilers)
   endforeach()
 endforeach()
 
+# Deep models are constants within the compilers' default limits.
+foreach(compiler IN LISTS compilers)
+  get_filename_component(short ${compiler} NAME)
+  if(short MATCHES "clang")
+    set(short clang)
+  else()
+    set(short gcc)
+  endif()
+  add_test(NAME limits.${short}.deep_models
+           COMMAND ${compiler} -std=c++20 -fsyntax-only -I${public_include} ${CMAKE_CURRENT_SOURCE_DIR}/limits/deep_models.cpp)
+  set_tests_properties(limits.${short}.deep_models PROPERTIES TIMEOUT 120 LABELS headers)
+endforeach()
+
 # No header defines a function or variable twice: every header in two sources of one program.
 set(twice "")
 foreach(header IN LISTS available)
@@ -92,6 +105,13 @@ if(CMAKE_CUDA_COMPILER)
                      ${CMAKE_CURRENT_BINARY_DIR}/cuda.flags ${header})
     set_tests_properties(headers.nvcc.${short} PROPERTIES TIMEOUT 300 LABELS "headers;cuda")
   endforeach()
+endif()
+
+if(CMAKE_CUDA_COMPILER)
+  add_test(NAME limits.nvcc.deep_models
+           COMMAND ${CMAKE_CUDA_COMPILER} -std=c++20 --expt-relaxed-constexpr -Wno-deprecated-gpu-targets -I${public_include} -x cu
+                   -cuda -o ${CMAKE_CURRENT_BINARY_DIR}/deep_models.ii ${CMAKE_CURRENT_SOURCE_DIR}/limits/deep_models.cpp)
+  set_tests_properties(limits.nvcc.deep_models PROPERTIES TIMEOUT 300 LABELS "headers;cuda")
 endif()
 
 # The rooms and who may include whom.

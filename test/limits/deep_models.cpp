@@ -1,0 +1,36 @@
+// Deep models are constants within the limits that compilers set constant expressions unless told otherwise:
+// the checks compile this with each compiler and none of the options that raise them.
+#include <convoy/graph/plan.hpp>
+#include <convoy/models/resnet.hpp>
+
+using namespace convoy;
+
+/// As many nodes, parameters and scopes as a transformer of so many layers has, of other operations.
+template <int layers>
+struct Chain {
+  static constexpr int width = 768, tokens = 128, classes = 1000;
+
+  static constexpr void define(auto& g) {
+    auto x = g.linear(g.input("tokens", {tokens, 64}), {.features = width, .name = "embedding"});
+    auto all = g.scope("layers");
+    for (int i = 0; i < layers; ++i) {
+      auto layer = g.scope(i);
+      auto query = g.linear(x, {.features = width, .name = "query"});
+      auto key = g.linear(x, {.features = width, .name = "key"});
+      auto value = g.linear(x, {.features = width, .name = "value"});
+      auto mixed =
+          g.add(g.relu(g.add(query, key, {.name = "scores"}), {.name = "weights"}), value, {.name = "mixed"});
+      x = g.add(g.linear(mixed, {.features = width, .name = "out"}), x, {.name = "attended"});
+      auto wide = g.relu(g.linear(x, {.features = 4 * width, .name = "up"}), {.name = "bent"});
+      x = g.add(g.linear(wide, {.features = width, .name = "down"}), x, {.name = "done"});
+    }
+    x = g.linear(x, {.features = classes, .name = "head"});
+    g.output("logits", x);
+    g.loss(g.cross_entropy(x, g.label("label", classes, {.positions = tokens}), {.name = "loss"}));
+  }
+};
+
+constexpr std::int64_t layer = 4 * (768 * 768 + 768) + 2 * 768 * 3072 + 3072 + 768;
+static_assert(plan_of<Chain<48>>.parameters() == 48 * layer + 65 * 768 + 769 * 1000);
+static_assert(plan_of<Chain<48>>.nodes.size() == 5 + 48 * 12);
+static_assert(plan_of<models::ResNet152<Image{3, 224, 224}, 1000>>.parameters() == 60'192'808);
