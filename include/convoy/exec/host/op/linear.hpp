@@ -56,13 +56,16 @@ class LinearStage final : public Stage {
   void plan_backward(Program& p) override {
     const int time = p.backward_time(index_);
     auto& engine = p.backend().engine;
-    if (p.parameters().trained(weight_)) {
+    // A frozen weight of the model's own may have a bias that is trained.
+    if (p.parameters().trained(weight_) || (bias_ >= 0 && p.parameters().trained(bias_))) {
       backward_weights_ = describe(p, "backward (weights)",
                                    [&] { return describe_backward_weights(engine, shape_, *forward_); });
       scratch_weights_ = {backward_weights_->scratchpad_desc(),
                           p.scratchpad(backward_weights_->scratchpad_desc())};
       p.keep(p.value(input_), time);
       d_weight_ = p.contribute_parameter(weight_, slot_.desc, time);
+      weight_gradient_ =
+          d_weight_ ? d_weight_.target() : Bound{slot_.desc, p.request(slot_.desc, time, time)};
       if (bias_ >= 0) d_bias_ = p.contribute_parameter(bias_, Desc(shape_.bias), time);
     }
     contribution_ = p.contribute(input_, false, time);
@@ -88,7 +91,7 @@ class LinearStage final : public Stage {
       weights_call_ = p.call(dnnl::inner_product_backward_weights(*backward_weights_),
                              {{DNNL_ARG_SRC, source_},
                               {DNNL_ARG_DIFF_DST, dy},
-                              {DNNL_ARG_DIFF_WEIGHTS, d_weight_.target()},
+                              {DNNL_ARG_DIFF_WEIGHTS, weight_gradient_},
                               {DNNL_ARG_DIFF_BIAS, d_bias_.target()},
                               {DNNL_ARG_SCRATCHPAD, scratch_weights_}});
     if (backward_data_)
@@ -143,7 +146,7 @@ class LinearStage final : public Stage {
   std::int64_t vectors_;  // rows of the batch, times positions where they are sequences
   bool relu_;
   Value& value_;
-  Bound source_, slot_, result_;
+  Bound source_, slot_, result_, weight_gradient_;
   InnerProductShape shape_;
   std::optional<ForwardDesc> forward_;
   std::optional<DataDesc> backward_data_;
