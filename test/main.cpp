@@ -1,3 +1,8 @@
 // The main() of every test that runs as one process.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
-#include <doctest/doctest.h>
+#define DOCTEST_CONFIG_IMPLEMENT
+#include "skip.hpp"
+
+int main(int argc, char** argv) {
+  doctest::Context context(argc, argv);
+  return skipping::result_of(context.run());
+}

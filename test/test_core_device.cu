@@ -7,6 +7,7 @@
 #include <cuda_runtime.h>
 #include <doctest/doctest.h>
 
+#include "skip.hpp"
 #include <convoy/core/dtype.hpp>
 #include <convoy/core/philox.hpp>
 
@@ -25,10 +26,7 @@ __global__ void draw(std::uint32_t* words, int counters) {
 
 TEST_CASE("Philox on the device gives the words of the host") {
   int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-    MESSAGE("no GPU here");
-    return;
-  }
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) SKIP("there is no GPU here");
   const int counters = 1000;
   std::uint32_t* words = nullptr;
   REQUIRE(cudaMallocManaged(&words, 4 * counters * sizeof(*words)) == cudaSuccess);

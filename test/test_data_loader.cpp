@@ -12,6 +12,7 @@
 #include <doctest/doctest.h>
 
 #include "data_files.hpp"
+#include "skip.hpp"
 #include <convoy/data/data.hpp>
 
 using namespace convoy;
@@ -243,10 +244,7 @@ TEST_CASE("loader: ranks that are threads share one data set") {
 TEST_CASE("loader: nothing is allocated in an epoch") {
   const long before = allocations;
   delete new Counting;
-  if (allocations == before) {
-    MESSAGE("skipped: this program counts allocations elsewhere");
-    return;
-  }
+  if (allocations == before) SKIP("this program counts allocations elsewhere");
   const Counting set{.count = 1000};
   for (int prefetch : {0, 2}) {
     Loader loader(set, {.batch = 10, .prefetch = prefetch});

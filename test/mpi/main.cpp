@@ -4,15 +4,14 @@
 #include <cstdio>
 #include <exception>
 
-#include <doctest/doctest.h>
-
+#include "../skip.hpp"
 #include <convoy/comm/transport/mpi_session.hpp>
 
 int main(int argc, char** argv) {
   try {
     convoy::mpi::Session session{argc, argv};
     doctest::Context context(argc, argv);
-    return context.run();
+    return skipping::result_of(context.run());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;
