@@ -195,9 +195,9 @@ std::string operation_difference(const fixtures::File& file, const std::string& 
       exec_compare::forward(e, {fields, rows}, training ? exec::Mode::train : exec::Mode::evaluate);
   // The fixtures hold gradients of the mean over the rows. A scale is a float, which 1 / rows need not be.
   const double mean = entropy ? 1.0 / rows : 1.0;
-  const auto scaled = [&](std::vector<double> values) {
-    for (double& value : values) value *= mean;
-    return values;
+  const auto scaled = [&](std::vector<double> gradient) {
+    for (double& value : gradient) value *= mean;
+    return gradient;
   };
   if (entropy)
     found.compare(name + " loss", result.loss() * mean, file[name + "/output"].scalar());

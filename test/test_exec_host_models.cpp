@@ -7,10 +7,32 @@
 
 #include "exec_compare.hpp"
 #include "exec_fixtures.hpp"
+#include "exec_models.hpp"
 #include <convoy/exec/host/host.hpp>
 
 using namespace convoy;
 using HostF32 = exec::Host<f32>;
+
+namespace {
+
+/// A Host whose kernels compute one node each, as those of a processor that knows no pattern would.
+class Unfused : public HostF32 {
+ public:
+  Unfused(const Plan& plan, int batch, const Options& options)
+      : HostF32(plan, batch, options, memory::host(), kernels()) {}
+
+ private:
+  static const exec::Kernels<HostF32>& kernels() {
+    static const exec::Kernels<HostF32> single = [] {
+      auto made = exec::kernels<HostF32>;
+      for (auto& kernel : made) kernel.follows = 0;
+      return made;
+    }();
+    return single;
+  }
+};
+
+}  // namespace
 
 TEST_CASE(
     "host: random models agree with the reference, forward, backward, evaluating, on full and ragged "
@@ -22,6 +44,33 @@ TEST_CASE(
                                                            .batch = 1 + static_cast<int>(seed % 5),
                                                            .threads = 1 + static_cast<int>(seed % 2)}) == "");
   }
+}
+
+TEST_CASE("host: shared parameters, sequences, bytes and custom parameters agree with the reference") {
+  exec_models::for_each([](const std::string& name, const Plan& plan) {
+    INFO(name);
+    for (const int batch : {1, 5})
+      for (const int threads : {1, 2})
+        CHECK(exec_compare::difference<HostF32>(plan, {.seed = 3, .batch = batch, .threads = threads}) == "");
+  });
+}
+
+TEST_CASE("host: a pattern that a kernel does not compute is computed node by node") {
+  exec_models::for_each([](const std::string& name, const Plan& plan) {
+    INFO(name);
+    CHECK(exec_compare::difference<Unfused>(plan, {.seed = 4, .batch = 3}) == "");
+  });
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    const exec_compare::Model model{seed};
+    INFO("seed ", seed, "\n", model.text());
+    CHECK(exec_compare::difference<Unfused>(model.plan(), {.seed = seed, .batch = 3}) == "");
+  }
+  const DynamicPlan patterns([](auto& g) { exec_models::Patterns::define(g); });
+  const Unfused unfused(patterns, 1, {});
+  std::size_t computed = 0;
+  for (const auto& node : patterns.plan().nodes) computed += !node.given;
+  CHECK(unfused.profile().size() == computed);
+  CHECK(HostF32(patterns, 1).profile().size() == patterns.plan().stages.size());
 }
 
 TEST_CASE("host: larger maps agree with the reference") {

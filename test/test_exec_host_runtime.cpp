@@ -157,4 +157,9 @@ TEST_CASE("host: what cannot work is one sentence") {
   CHECK_THROWS_AS(host.forward({std::span(fields, 1), 4}, {}), ConfigError);
   std::vector<float> wrong(3);
   CHECK_THROWS_AS(host.read_parameter(0, wrong), ConfigError);
+  CHECK_THROWS_AS(host.read_gradient(0, wrong), ConfigError);
+  auto kernels = exec::kernels<HostF32>;
+  kernels[static_cast<std::size_t>(graph::index_of<graph::MaxPool>)] = {};
+  CHECK_THROWS_WITH_AS(HostF32(resnet, 4, {}, memory::host(), kernels),
+                       "exec: host has no kernel for the operation max_pool of maxpool", ExecError);
 }

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "exec_compare.hpp"
+#include "exec_models.hpp"
 
 using namespace convoy;
 using exec_compare::Batch;
@@ -148,6 +149,14 @@ TEST_CASE("reference: gradients of custom operations and losses agree with centr
     auto y = g.linear(g.flatten(x), {.features = 3});
     g.loss(g.custom_loss(exec_compare::SquaredHinge{}, y, g.label("other", 3)));
     return x;
+  });
+}
+
+TEST_CASE(
+    "reference: gradients of shared parameters, sequences and custom parameters agree with differences") {
+  exec_models::for_each([](const std::string& name, const Plan& plan) {
+    INFO(name);
+    for (const int rows : {1, 3}) CHECK(wrong_gradient(plan, rows, 7) == "");
   });
 }
 

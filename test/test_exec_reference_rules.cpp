@@ -111,6 +111,98 @@ TEST_CASE("reference: gradients become final bucket by bucket, frozen and dead o
   for (std::size_t i = 0; i < once.size(); ++i) CHECK(e.gradients()[i] == doctest::Approx(2 * once[i]));
 }
 
+TEST_CASE("reference: a shared parameter's gradient is the sum of its uses', final after the last of them") {
+  // The same model twice: with one weight in two layers, and with two equal weights.
+  const auto define = [](auto& g, bool shared) {
+    auto x = g.input("tokens", {5, 6});
+    auto first = g.parameter("first", {6, 6});
+    auto second = shared ? first : g.parameter("second", {6, 6});
+    x = g.custom(exec_compare::Swish{}, g.linear(x, first, {.bias = false, .name = "in"}));
+    x = g.linear(x, {.features = 6, .name = "between"});
+    x = g.linear(x, second, {.bias = false, .name = "out"});
+    g.loss(g.cross_entropy(x, g.label("label", 6, {.positions = 5})));
+  };
+  const DynamicPlan one([&](auto&g) { define(g, true); }), two([&](auto&g) { define(g, false); });
+  Reference shared(one, 3), apart(two, 3);
+  const auto fill = [&](Reference& e, const Plan& plan, std::string_view name, std::uint64_t seed) {
+    auto values = read(e, plan, parameter_named(plan, name));
+    Philox random{seed};
+    for (double& value : values) value = random.uniform(-1, 1);
+    e.write_parameter(parameter_named(plan, name), values);
+  };
+  for (const auto name : {"first", "between.weight", "between.bias"}) {
+    fill(shared, one, name, std::string_view(name).size());
+    fill(apart, two, name, std::string_view(name).size());
+  }
+  fill(apart, two, "second", 5);  // as "first"
+  const Batch batch(one, 3, Philox{4});
+  CHECK(exec_compare::forward(shared, batch).loss() == exec_compare::forward(apart, batch).loss());
+  exec_compare::backward(apart, two);
+  std::vector<std::int64_t> finals;
+  exec_compare::backward(shared, one, 1.0f, [&](std::int64_t n) { finals.push_back(n); });
+  const auto sum = exec_compare::gradient(shared, one, parameter_named(one, "first"));
+  const auto first = exec_compare::gradient(apart, two, parameter_named(two, "first"));
+  const auto second = exec_compare::gradient(apart, two, parameter_named(two, "second"));
+  for (std::size_t i = 0; i < sum.size(); ++i) CHECK(sum[i] == doctest::Approx(first[i] + second[i]));
+  // Before "in" has run backward nothing of the shared weight is final.
+  const std::int64_t begin = one.plan().slot(parameter_named(one, "first")).live.begin;
+  CHECK(finals == std::vector<std::int64_t>{begin, one.plan().sizes.exchanged});
+}
+
+TEST_CASE("reference: each loss has a scale and a sum of its own") {
+  const DynamicPlan plan([](auto& g) {
+    auto x = g.linear(g.input("row", {4}), {.features = 3, .name = "fc"});
+    g.loss(g.cross_entropy(x, g.label("label", 3)));
+    g.loss(g.custom_loss(exec_compare::Energy{}, x));
+  });
+  Reference e(plan, 2);
+  exec_compare::randomize(e, plan, Philox{1});
+  const Batch batch(plan, 2, Philox{2});
+  const exec::Result result = exec_compare::forward(e, batch);
+  REQUIRE(result.losses.size() == 2);
+  CHECK(result.loss() == result.losses[0] + result.losses[1]);
+  const auto gradient = [&](float a, float b) {
+    const float scales[] = {a, b};
+    e.backward(scales, [](std::int64_t) {});
+    return exec_compare::gradient(e, plan, 0);
+  };
+  const auto first = gradient(1, 0), second = gradient(0, 1), mixed = gradient(2, -3);
+  for (std::size_t i = 0; i < mixed.size(); ++i)
+    CHECK(mixed[i] == doctest::Approx(2 * first[i] - 3 * second[i]));
+}
+
+TEST_CASE("reference: results come in the order of the passes, each once") {
+  const DynamicPlan plan = small();
+  Reference e(plan, 2);
+  exec_compare::randomize(e, plan, Philox{1});
+  const Batch one(plan, 2, Philox{2}), other(plan, 2, Philox{3});
+  e.forward(one, {.mode = exec::Mode::evaluate});
+  const double of_one = e.result().loss();
+  e.forward(other, {.mode = exec::Mode::evaluate});
+  const double of_other = e.result().loss();
+  CHECK(of_one != of_other);
+  e.forward(one, {.mode = exec::Mode::evaluate});
+  e.forward(other, {.mode = exec::Mode::evaluate});
+  CHECK(e.result().loss() == of_one);
+  CHECK(e.result().loss() == of_other);
+  CHECK(sentence([&] { e.result(); }) == "exec: a result was asked for before a forward pass");
+}
+
+TEST_CASE("reference: bytes are computed with as scale times byte plus offset") {
+  const DynamicPlan plan([](auto& g) {
+    auto x = g.input("bytes", {2}, {.dtype = DType::u8, .scale = 0.5f, .offset = -3});
+    g.output("numbers", g.flatten(x));
+    g.loss(g.cross_entropy(x, g.label("label", 2)));
+  });
+  Reference e(plan, 2);
+  const u8 bytes[] = {0, 1, 128, 255};
+  const i32 labels[] = {0, 1};
+  const void* const fields[] = {bytes, labels};
+  exec_compare::forward(e, {fields, 2});
+  const double expected[] = {-3, -2.5, 61, 124.5};
+  for (std::size_t i = 0; i < 4; ++i) CHECK(e.output(0)[i] == expected[i]);
+}
+
 TEST_CASE("reference: evaluation does not depend on the batch and moves nothing") {
   const DynamicPlan plan = small();
   Reference e(plan, 4);
@@ -252,4 +344,8 @@ TEST_CASE("reference: what cannot work is refused in a sentence") {
   CHECK(sentence([&] { e.write_parameter(99, short_one); }) ==
         "exec: there is no parameter 99; the model has 9");
   CHECK(sentence([&] { e.output(1); }) == "exec: the model has no output 1");
+  auto kernels = exec::kernels<Reference>;
+  kernels[static_cast<std::size_t>(graph::index_of<graph::Relu>)] = {};
+  CHECK(sentence([&] { Reference without(plan, 2, {}, memory::host(), kernels); }) ==
+        "exec: reference has no kernel for the operation relu of relu");
 }

@@ -46,6 +46,19 @@ std::int64_t peak(std::span<const Lifetime> values, int last) {
   return most;
 }
 
+/// A custom operation of the same shapes as exec_compare::Swish.
+struct Doubled {
+  static constexpr Shape shape(Shape x) { return x; }
+  template <class T>
+  static void forward(View<const T> x, View<T> y) {
+    for (std::size_t i = 0; i < x.size(); ++i) y[i] = 2 * x[i];
+  }
+  template <class T>
+  static void backward(View<const T>, View<const T>, View<const T> dy, View<T> dx) {
+    for (std::size_t i = 0; i < dy.size(); ++i) dx[i] = 2 * dy[i];
+  }
+};
+
 }  // namespace
 
 TEST_CASE("graph: pack never lets values that live together share memory") {
@@ -339,4 +352,96 @@ TEST_CASE("graph: price counts multiplications, of the textbook and those that m
   CHECK(price("fc").macs == 50 * 7);
   CHECK(plan.macs() == 4 * 25 * 3 * 9 + 200 + 350);
   CHECK(price("point").forward_bytes == 4 * (100 + 8 + 50));
+}
+
+TEST_CASE(
+    "graph: a shared parameter is one tensor, final where the first that uses it is, in a bucket of its "
+    "own") {
+  const DynamicPlan dynamic(
+      [](auto& g) {
+        auto x = g.input("tokens", {5, 6});
+        auto table = g.parameter("table", {6, 6});
+        x = g.relu(g.linear(x, table, {.name = "first"}));
+        for (int i = 0; i < 4; ++i) x = g.relu(g.linear(x, {.features = 6}));
+        x = g.linear(x, table, {.bias = false, .name = "last"});
+        g.loss(g.cross_entropy(x, g.label("label", 6, {.positions = 5})));
+      },
+      {.first = 4, .others = 1 << 20});
+  const Plan& plan = dynamic;
+  const int table = exec_compare::parameter_named(plan, "table");
+  REQUIRE(table >= 0);
+  CHECK(std::count_if(plan.parameter_list.begin(), plan.parameter_list.end(),
+                      [](const auto& p) { return p.name == "table"; }) == 1);
+  const auto stage = [&](std::string_view node) {
+    return plan.stage_of[static_cast<std::size_t>(plan.find(node))];
+  };
+  const graph::Slot& slot = plan.slot(table);
+  CHECK(slot.stages == 2);
+  CHECK(slot.first == stage("first"));
+  CHECK(slot.last == stage("last"));
+  CHECK(plan.trained(table));
+  // Of what the first stage uses, the bias is final no earlier than the shared weight.
+  const std::string_view tail[] = {plan.parameter(plan.exchange_order[plan.exchange_order.size() - 2]).name,
+                                   plan.parameter(plan.exchange_order.back()).name};
+  CHECK(std::count(std::begin(tail), std::end(tail), "table") == 1);
+  CHECK(std::count(std::begin(tail), std::end(tail), "first.bias") == 1);
+  // What is final before it does not wait for it.
+  CHECK(std::any_of(plan.buckets.begin(), plan.buckets.end(),
+                    [&](const Range& bucket) { return bucket.begin == slot.live.begin; }));
+}
+
+TEST_CASE("graph: a parameter that nothing uses is neither exchanged nor lost") {
+  const DynamicPlan dynamic([](auto& g) {
+    g.parameter("unused", {3, 3});
+    auto x = g.linear(g.input("row", {4}), {.features = 2});
+    g.loss(g.cross_entropy(x, g.label("label", 2)));
+  });
+  const Plan& plan = dynamic;
+  const int unused = exec_compare::parameter_named(plan, "unused");
+  CHECK(!plan.trained(unused));
+  CHECK(plan.slot(unused).live.size() == 9);
+  CHECK(plan.parameters() == 9 + 8 + 2);
+}
+
+TEST_CASE("graph: the fingerprint tells element types, attributes, custom types, wiring and groups apart") {
+  struct Settings {
+    DType dtype = DType::f32;
+    float scale = 1.0f, epsilon = 1e-5f;
+    int stride = 1, custom = 0, positions = 0;
+    bool frozen = false, swapped = false, shared = false, second = false;
+    const char* name = "named";
+  };
+  const auto fingerprint = [](const Settings& s) {
+    const DynamicPlan plan([&](auto& g) {
+      auto image = g.input("image", {2, 4, 4}, {.dtype = s.dtype, .scale = s.scale});
+      auto x = g.batch_norm(g.conv2d(image, {.channels = 2, .kernel = 1, .stride = s.stride}),
+                            {.epsilon = s.epsilon, .frozen = s.frozen});
+      if (s.custom == 1) x = g.custom(exec_compare::Swish{}, x);
+      if (s.custom == 2) x = g.custom(Doubled{}, x);
+      auto y = g.relu(x, {.name = s.name});
+      x = s.swapped ? g.add(y, x) : g.add(x, y);
+      auto row = g.linear(g.flatten(x), {.features = 6});
+      auto a = g.parameter("a", {6, 6}), b = g.parameter("b", {6, 6});
+      row = g.linear(g.linear(row, a), s.shared ? a : b);
+      auto loss = g.cross_entropy(row, g.label("label", 6));
+      g.loss(loss);
+      if (s.second) g.loss(loss);
+    });
+    return plan.plan().fingerprint;
+  };
+  const std::uint64_t prints[] = {fingerprint({}),
+                                  fingerprint({.dtype = DType::u8}),
+                                  fingerprint({.dtype = DType::u8, .scale = 0.5f}),
+                                  fingerprint({.epsilon = 1e-3f}),
+                                  fingerprint({.stride = 2}),
+                                  fingerprint({.custom = 1}),
+                                  fingerprint({.custom = 2}),
+                                  fingerprint({.frozen = true}),
+                                  fingerprint({.swapped = true}),
+                                  fingerprint({.shared = true}),
+                                  fingerprint({.second = true}),
+                                  fingerprint({.name = "other"})};
+  CHECK(std::set<std::uint64_t>(std::begin(prints), std::end(prints)).size() == std::size(prints));
+  CHECK(fingerprint({.custom = 2}) == fingerprint({.custom = 2}));
+  CHECK(fingerprint({.scale = 0.5f}) == fingerprint({}));  // only bytes have a scale
 }
