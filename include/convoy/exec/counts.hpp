@@ -12,8 +12,9 @@ namespace convoy::exec {
 /// values.
 constexpr std::int64_t known_count(const Plan& plan, std::size_t l, std::int64_t rows) {
   const int n = plan.losses[l];
-  const auto counted = graph::operation_counted[static_cast<std::size_t>(plan.node(n).op)];
-  const std::int64_t of_a_row = counted == nullptr ? 1 : counted(plan.graph, n, nullptr, 1);
+  const auto op = static_cast<std::size_t>(plan.node(n).op);
+  const std::int64_t of_a_row =
+      graph::operation_counts_labels[op] ? graph::operation_counted[op](plan.graph, n, nullptr, 1) : 1;
   return of_a_row < 0 ? -1 : of_a_row * rows;
 }
 

@@ -96,12 +96,15 @@ template <class... Ops>
 constexpr auto views(List<Ops...>) {
   return std::array<bool, sizeof...(Ops)>{is_view<Ops>()...};
 }
+// A function that says so, because g++ takes no comparison with a null one for a constant under its
+// sanitizer of undefined behaviour.
+constexpr Taps no_taps(const Graph&, int) { return {}; }
 template <class Op>
 constexpr Taps (*taps_of())(const Graph&, int) {
   if constexpr (requires { &Op::taps; })
     return &Op::taps;
   else
-    return nullptr;
+    return &no_taps;
 }
 template <class... Ops>
 constexpr auto taps(List<Ops...>) {
@@ -109,12 +112,21 @@ constexpr auto taps(List<Ops...>) {
 }
 
 using Counted = std::int64_t (*)(const Graph&, int, const i32*, int);
+constexpr std::int64_t counted_rows(const Graph&, int, const i32*, int rows) { return rows; }
+template <class Op>
+inline constexpr bool counts_labels = requires {
+  &Op::counted;
+};
 template <class Op>
 constexpr Counted counted_of() {
-  if constexpr (requires { &Op::counted; })
+  if constexpr (counts_labels<Op>)
     return &Op::counted;
   else
-    return nullptr;
+    return &counted_rows;
+}
+template <class... Ops>
+constexpr auto all_counting_labels(List<Ops...>) {
+  return std::array<bool, sizeof...(Ops)>{counts_labels<Ops>...};
 }
 template <class... Ops>
 constexpr auto counted(List<Ops...>) {
@@ -138,8 +150,9 @@ inline constexpr auto operation_prices = detail::prices(Operations{});
 inline constexpr auto operation_saves = detail::saves(Operations{});
 inline constexpr auto operation_views = detail::views(Operations{});
 inline constexpr auto operation_taps = detail::taps(Operations{});
-/// How many labels of a batch a loss counts, from the values of its second input; -1 without them (null), if
-/// that depends on them. A loss without the function counts rows.
+/// Whether a loss counts labels, the values of its second input, rather than rows; and how many of a batch:
+/// -1 without the values (null), if the number depends on them.
+inline constexpr auto operation_counts_labels = detail::all_counting_labels(Operations{});
 inline constexpr auto operation_counted = detail::counted(Operations{});
 
 /// The name of the operation of a node.

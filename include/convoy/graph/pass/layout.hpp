@@ -39,8 +39,8 @@ constexpr std::int64_t align_slot(std::int64_t size) {
 constexpr void find_live_taps(const Graph& g, Taps* taps) {
   for (int p = 0; p < g.count.parameters; ++p) taps[p] = {};
   for (int n = 0; n < g.count.nodes; ++n) {
-    const auto live = operation_taps[static_cast<std::size_t>(g.nodes[n].op)];
-    if (live != nullptr && g.nodes[n].uses > 0) taps[g.parameter(n, 0)] = live(g, n);
+    if (g.nodes[n].uses > 0)
+      taps[g.parameter(n, 0)] = operation_taps[static_cast<std::size_t>(g.nodes[n].op)](g, n);
   }
   // With several uses the taps that one leaves dead may be live in another.
   for (int n = 0; n < g.count.nodes; ++n) {
@@ -48,7 +48,7 @@ constexpr void find_live_taps(const Graph& g, Taps* taps) {
       const int p = g.parameter(n, k);
       if (taps[p].count() == 0) continue;
       const auto live = operation_taps[static_cast<std::size_t>(g.nodes[n].op)];
-      if (live == nullptr || k != 0 || !(live(g, n) == taps[p])) taps[p] = {};
+      if (k != 0 || !(live(g, n) == taps[p])) taps[p] = {};
     }
   }
 }
