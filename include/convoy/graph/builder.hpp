@@ -18,6 +18,7 @@
 #include <convoy/graph/op/flatten.hpp>
 #include <convoy/graph/op/input.hpp>
 #include <convoy/graph/op/label.hpp>
+#include <convoy/graph/op/layer_norm.hpp>
 #include <convoy/graph/op/linear.hpp>
 #include <convoy/graph/op/pooling.hpp>
 #include <convoy/graph/op/relu.hpp>
@@ -42,6 +43,7 @@ using Operations = List<Input,         //
                         Flatten,       //
                         Linear,        //
                         CrossEntropy,  //
+                        LayerNorm,     //
                         Custom>;
 
 inline constexpr int operation_count = Operations::size;

@@ -7,5 +7,6 @@
 #include <convoy/exec/host/op/custom.hpp>
 #include <convoy/exec/host/op/elementwise.hpp>
 #include <convoy/exec/host/op/flatten.hpp>
+#include <convoy/exec/host/op/layer_norm.hpp>
 #include <convoy/exec/host/op/linear.hpp>
 #include <convoy/exec/host/op/pooling.hpp>

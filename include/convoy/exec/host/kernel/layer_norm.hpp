@@ -1,0 +1,181 @@
+// Layer normalisation over plain vectors: each is read from the cache for its mean, its variance and its
+// result in turn, so that nothing is lost to cancellation.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include <convoy/exec/host/kernel/elementwise.hpp>
+
+namespace convoy::exec::host {
+
+/// What the loops read and write. `kept` has two numbers a vector: its mean and one over the root of its
+/// variance plus epsilon. `partial` has 2 * features numbers a thread.
+struct LayerNormTask {
+  std::int64_t vectors = 0, features = 0;
+  float epsilon = 0;
+  const float* x = nullptr;
+  const float* weight = nullptr;
+  const float* bias = nullptr;  ///< null: none
+  float* y = nullptr;
+  float* kept = nullptr;
+  const float* dy = nullptr;
+  const float* second = nullptr;  ///< null, or added to dy
+  float* dx = nullptr;            ///< null: not wanted
+  bool accumulate_dx = false;
+  float* partial = nullptr;
+  float* d_weight = nullptr;  ///< null: frozen
+  float* d_bias = nullptr;
+};
+
+/// The sum of the lanes of a vector.
+template <int W, class V>
+CONVOY_INLINE float sum_of_lanes(const V& v) {
+  float sum = 0;
+  for (int i = 0; i < W; ++i) sum += v[i];
+  return sum;
+}
+
+struct LayerNormLoop {
+  template <int W>
+  CONVOY_INLINE static void run(const LayerNormTask* task, std::int64_t begin, std::int64_t end) {
+    using V = simd::Vec<float, W>;
+    const LayerNormTask t = *task;
+    const std::int64_t n = t.features, whole = n / W * W;
+    const float count = static_cast<float>(n);
+    for (std::int64_t v = begin; v < end; ++v) {
+      const float* x = t.x + v * n;
+      V sums{}, value, other;
+      for (std::int64_t i = 0; i < whole; i += W) {
+        simd::load(value, x + i);
+        sums += value;
+      }
+      float sum = sum_of_lanes<W>(sums);
+      for (std::int64_t i = whole; i < n; ++i) sum += x[i];
+      const float mean = sum / count;
+      V squares{};
+      for (std::int64_t i = 0; i < whole; i += W) {
+        simd::load(value, x + i);
+        value -= mean;
+        squares += value * value;
+      }
+      float square = sum_of_lanes<W>(squares);
+      for (std::int64_t i = whole; i < n; ++i) square += (x[i] - mean) * (x[i] - mean);
+      const float inverse = 1.0f / std::sqrt(square / count + t.epsilon);
+      t.kept[2 * v] = mean;
+      t.kept[2 * v + 1] = inverse;
+      float* y = t.y + v * n;
+      for (std::int64_t i = 0; i < whole; i += W) {
+        simd::load(value, x + i);
+        simd::load(other, t.weight + i);
+        value = (value - mean) * inverse * other;
+        if (t.bias != nullptr) {
+          simd::load(other, t.bias + i);
+          value += other;
+        }
+        simd::store(y + i, value);
+      }
+      for (std::int64_t i = whole; i < n; ++i)
+        y[i] = (x[i] - mean) * inverse * t.weight[i] + (t.bias == nullptr ? 0.0f : t.bias[i]);
+    }
+  }
+};
+
+/// The gradients of vectors [begin, end); those of weight and bias are added to a thread's `partial`.
+struct LayerNormBackwardLoop {
+  template <int W>
+  CONVOY_INLINE static void run(const LayerNormTask* task, std::int64_t begin, std::int64_t end,
+                                float* partial) {
+    const LayerNormTask t = *task;
+    const std::int64_t n = t.features;
+    const float count = static_cast<float>(n);
+    float *d_weight = partial, *d_bias = partial + n;
+    for (std::int64_t v = begin; v < end; ++v) {
+      const float *x = t.x + v * n, *dy = t.dy + v * n;
+      const float* second = t.second == nullptr ? nullptr : t.second + v * n;
+      const float mean = t.kept[2 * v], inverse = t.kept[2 * v + 1];
+      float sum = 0, dot = 0;
+      simd::Vec<float, W> sums{}, dots{};
+      std::int64_t k = 0;
+      // One pass for the sums and the parameters' gradients.
+#define CONVOY_LAYER_NORM_SUMS(width, add)    \
+  for (; k + width <= n; k += width) {        \
+    simd::Vec<float, width> g, normal, other; \
+    simd::load(g, dy + k);                    \
+    if (second != nullptr) {                  \
+      simd::load(other, second + k);          \
+      g += other;                             \
+    }                                         \
+    simd::load(normal, x + k);                \
+    normal = (normal - mean) * inverse;       \
+    simd::load(other, d_bias + k);            \
+    other += g;                               \
+    simd::store(d_bias + k, other);           \
+    simd::load(other, d_weight + k);          \
+    other += g * normal;                      \
+    simd::store(d_weight + k, other);         \
+    simd::load(other, t.weight + k);          \
+    g *= other;                               \
+    normal *= g;                              \
+    add                                       \
+  }
+      CONVOY_LAYER_NORM_SUMS(W, sums += g; dots += normal;)
+      CONVOY_LAYER_NORM_SUMS(1, sum += g[0]; dot += normal[0];)
+#undef CONVOY_LAYER_NORM_SUMS
+      if (t.dx == nullptr) continue;
+      const float of_one = (sum + sum_of_lanes<W>(sums)) / count;
+      const float of_normal = (dot + sum_of_lanes<W>(dots)) / count;
+      float* dx = t.dx + v * n;
+      CONVOY_FOR_VECTORS(W, 0, n, {
+        V g, normal, other;
+        simd::load(g, dy + i);
+        if (second != nullptr) {
+          simd::load(other, second + i);
+          g += other;
+        }
+        simd::load(normal, x + i);
+        normal = (normal - mean) * inverse;
+        simd::load(other, t.weight + i);
+        g = (g * other - of_one - normal * of_normal) * inverse;
+        if (t.accumulate_dx) {
+          simd::load(other, dx + i);
+          g += other;
+        }
+        simd::store(dx + i, g);
+      })
+    }
+  }
+};
+
+/// The team for so many vectors.
+inline int layer_norm_team(const LayerNormTask& task, int threads) {
+  return task.vectors * task.features < parallel_threshold ? 1 : threads;
+}
+
+inline void layer_norm_forward(const LayerNormTask& task, int threads) {
+  parallel(layer_norm_team(task, threads), [&](int thread, int team) {
+    const Range range = share(task.vectors, thread, team);
+    simd::run<LayerNormLoop>(&task, range.begin, range.end);
+  });
+}
+
+inline void layer_norm_backward(const LayerNormTask& task, int threads) {
+  const int team_size = layer_norm_team(task, threads);
+  std::fill_n(task.partial, team_size * 2 * task.features, 0.0f);
+  parallel(team_size, [&](int thread, int team) {
+    const Range range = share(task.vectors, thread, team);
+    simd::run<LayerNormBackwardLoop>(&task, range.begin, range.end,
+                                     task.partial + thread * 2 * task.features);
+  });
+  for (std::int64_t i = 0; i < task.features; ++i) {
+    float weight = 0, bias = 0;
+    for (int thread = 0; thread < team_size; ++thread) {
+      weight += task.partial[thread * 2 * task.features + i];
+      bias += task.partial[(thread * 2 + 1) * task.features + i];
+    }
+    if (task.d_weight != nullptr) task.d_weight[i] = weight;
+    if (task.d_bias != nullptr) task.d_bias[i] = bias;
+  }
+}
+
+}  // namespace convoy::exec::host

@@ -1,0 +1,48 @@
+// Layer normalisation (Ba, Kiros and Hinton, 2016).
+#pragma once
+
+#include <convoy/graph/price.hpp>
+#include <convoy/graph/tracer.hpp>
+
+namespace convoy::graph {
+
+struct LayerNormOptions {
+  float epsilon = 1e-5f;
+  bool bias = true;
+  bool frozen = false;
+  std::string_view name = {};
+};
+
+struct LayerNorm {
+  static constexpr std::string_view name = "layer_norm";
+  /// y = (x - mean) / sqrt(variance + epsilon) * weight + bias.
+  struct Attributes {
+    float epsilon = 0;
+  };
+
+  template <class G>
+  struct Verb {
+    /// Normalises the last axis of a row or a sequence, as torch.nn.LayerNorm of that axis.
+    constexpr Tensor layer_norm(Tensor x, LayerNormOptions o = {}) {
+      auto& g = static_cast<G&>(*this);
+      Node node = g.begin(G::template index<LayerNorm>, o.name);
+      g.attributes(node, Attributes{o.epsilon});
+      if (!g.features(x)) return g.abandon(node, x);
+      node.shape = x.shape;
+      node.kind = x.kind;
+      const int features = x.shape.last();
+      g.own(node, "weight", {features}, {.init = Init::ones, .group = undecayed(o.frozen)});
+      if (o.bias) g.own(node, "bias", {features}, {.init = Init::zeros, .group = undecayed(o.frozen)});
+      return g.place(node, x);
+    }
+  };
+
+  static constexpr Price price(const Graph& g, int n) { return priced_elementwise(g, n, 8, 14); }
+  /// The mean and the inverse deviation of each vector, beside the input.
+  static constexpr Saves saves(const Graph& g, int n) {
+    const Shape& shape = g.nodes[n].shape;
+    return {.inputs = 1, .bytes = shape.size() / shape.last() * 2 * static_cast<std::int64_t>(sizeof(float))};
+  }
+};
+
+}  // namespace convoy::graph
