@@ -16,6 +16,7 @@
 #include <convoy/graph/op/cross_entropy.hpp>
 #include <convoy/graph/op/custom.hpp>
 #include <convoy/graph/op/flatten.hpp>
+#include <convoy/graph/op/gelu.hpp>
 #include <convoy/graph/op/input.hpp>
 #include <convoy/graph/op/label.hpp>
 #include <convoy/graph/op/layer_norm.hpp>
@@ -44,6 +45,7 @@ using Operations = List<Input,         //
                         Linear,        //
                         CrossEntropy,  //
                         LayerNorm,     //
+                        Gelu,          //
                         Custom>;
 
 inline constexpr int operation_count = Operations::size;

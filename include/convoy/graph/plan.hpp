@@ -14,6 +14,7 @@
 namespace convoy {
 
 using graph::BucketOptions;
+using graph::GeluForm;
 using graph::Group;
 using graph::same;
 

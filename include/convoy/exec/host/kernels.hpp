@@ -7,6 +7,7 @@
 #include <convoy/exec/host/op/custom.hpp>
 #include <convoy/exec/host/op/elementwise.hpp>
 #include <convoy/exec/host/op/flatten.hpp>
+#include <convoy/exec/host/op/gelu.hpp>
 #include <convoy/exec/host/op/layer_norm.hpp>
 #include <convoy/exec/host/op/linear.hpp>
 #include <convoy/exec/host/op/pooling.hpp>

@@ -20,6 +20,7 @@
 #include <convoy/exec/reference/op/cross_entropy.hpp>
 #include <convoy/exec/reference/op/custom.hpp>
 #include <convoy/exec/reference/op/flatten.hpp>
+#include <convoy/exec/reference/op/gelu.hpp>
 #include <convoy/exec/reference/op/layer_norm.hpp>
 #include <convoy/exec/reference/op/linear.hpp>
 #include <convoy/exec/reference/op/pooling.hpp>

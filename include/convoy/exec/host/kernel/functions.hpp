@@ -1,0 +1,38 @@
+// Functions of vectors: the exponential, and what is made of it.
+#pragma once
+
+#include <convoy/parallel/simd.hpp>
+
+namespace convoy::exec::host {
+
+/// x = e^x for x <= 0 (anything below -87 counts as -87), to 2 units in the last place: Cephes' polynomial
+/// after reduction by ln 2 in two parts. NaN stays NaN.
+template <class V>
+CONVOY_INLINE void exponential(V& x) {
+  x = x < -87.0f ? V{} - 87.0f : x;
+  using I = decltype(x < x);
+  constexpr float round =
+      12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, which then stands in the low bits
+  const V biased = x * 1.44269504088896341f + round;
+  const V n = biased - round;
+  V r = x - n * 0.693359375f;
+  r = r - n * -2.12194440e-4f;
+  V p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  const I power = ((I)biased + (127 - 0x4b400000)) << 23;
+  x = p * (V)power;
+}
+
+/// x = 1 / (1 + e^-x), relative error of a few units in the last place down to -87.
+template <class V>
+CONVOY_INLINE void logistic(V& x) {
+  V e = x < V{} ? x : -x;
+  exponential(e);
+  x = (x < V{} ? e : V{} + 1.0f) / (e + 1.0f);
+}
+
+}  // namespace convoy::exec::host

@@ -1,0 +1,26 @@
+// Gaussian error linear units.
+#pragma once
+
+#include <convoy/exec/host/op/activation.hpp>
+
+namespace convoy::exec {
+
+template <>
+struct Kernel<Host<f32>, graph::Gelu> {
+  static std::unique_ptr<host::Stage> build(host::Program& program, const graph::Stage& stage, int index);
+  static constexpr host::Make make{build, 0};
+};
+
+#if CONVOY_DEFINITIONS
+
+CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Gelu>::build(host::Program& program,
+                                                                                   const graph::Stage& stage,
+                                                                                   int index) {
+  if (program.attributes<graph::Gelu>(stage.leader).form == graph::GeluForm::tanh)
+    return std::make_unique<host::ActivationStage<host::GeluTanh>>(program, stage, index);
+  return std::make_unique<host::ActivationStage<host::GeluErf>>(program, stage, index);
+}
+
+#endif
+
+}  // namespace convoy::exec
