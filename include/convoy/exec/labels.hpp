@@ -1,4 +1,4 @@
-// Labels: checked before anything indexes by them.
+// Labels and ids: checked before anything indexes by them.
 #pragma once
 
 #include <convoy/core/error.hpp>
@@ -6,8 +6,18 @@
 
 namespace convoy::exec {
 
+/// Throws ExecError if a number that node `n` of the plan supplies is not in [0, end).
+inline void expect_indices(const Plan& plan, int n, const i32* numbers, int rows, int end) {
+  const graph::Node& node = plan.node(n);
+  const auto a_row = node.shape.size();
+  for (std::int64_t i = 0; i < rows * a_row; ++i)
+    if (numbers[i] < 0 || numbers[i] >= end)
+      fail<ExecError>("exec: ", node.name, " of row ", i / a_row, " is ", numbers[i], ", not in [0, ", end,
+                      ")");
+}
+
 /// Throws ConfigError unless a batch has 1 to `most` rows and the fields of the plan, ExecError for a label
-/// that is none of its classes.
+/// that is none of its classes and for an id that is none of its embedding's entries.
 inline void expect_batch(const Plan& plan, const BatchView& batch, int most) {
   if (batch.rows < 1 || batch.rows > most)
     fail<ConfigError>("exec: a batch of ", batch.rows, " rows was given to an exec prepared for 1 to ", most);
@@ -16,18 +26,19 @@ inline void expect_batch(const Plan& plan, const BatchView& batch, int most) {
   if (batch.fields.size() != fields)
     fail<ConfigError>("exec: a batch of ", batch.fields.size(), " fields was given to a model of ", fields,
                       " inputs and labels");
-  std::size_t field = 0;
-  for (std::size_t n = 0; n < plan.nodes.size(); ++n) {
-    const graph::Node& node = plan.nodes[n];
-    if (!node.given) continue;
-    const auto* labels = static_cast<const i32*>(batch.fields[field++]);
-    if (!graph::is<graph::LabelInput>(node)) continue;
-    const int classes = plan.graph.attributes<graph::LabelInput>(static_cast<int>(n)).classes;
-    const auto a_row = node.shape.size();
-    for (std::int64_t i = 0; i < batch.rows * a_row; ++i)
-      if (labels[i] < 0 || labels[i] >= classes)
-        fail<ExecError>("exec: ", node.name, " of row ", i / a_row, " is ", labels[i], ", not in [0, ",
-                        classes, ")");
+  const auto field_of = [&](int n) {
+    std::size_t field = 0;
+    for (int m = 0; m < n; ++m) field += plan.node(m).given;
+    return static_cast<const i32*>(batch.fields[field]);
+  };
+  const auto& g = plan.graph;
+  for (int n = 0; n < g.count.nodes; ++n) {
+    if (graph::is<graph::LabelInput>(g.nodes[n])) {
+      expect_indices(plan, n, field_of(n), batch.rows, g.attributes<graph::LabelInput>(n).classes);
+    } else if (graph::is<graph::Embedding>(g.nodes[n])) {
+      const int ids = g.input(n, 0);
+      expect_indices(plan, ids, field_of(ids), batch.rows, g.parameters[g.parameter(n, 0)].shape[0]);
+    }
   }
 }
 

@@ -15,6 +15,7 @@
 #include <convoy/graph/op/conv2d.hpp>
 #include <convoy/graph/op/cross_entropy.hpp>
 #include <convoy/graph/op/custom.hpp>
+#include <convoy/graph/op/embedding.hpp>
 #include <convoy/graph/op/flatten.hpp>
 #include <convoy/graph/op/gelu.hpp>
 #include <convoy/graph/op/input.hpp>
@@ -46,6 +47,7 @@ using Operations = List<Input,         //
                         CrossEntropy,  //
                         LayerNorm,     //
                         Gelu,          //
+                        Embedding,     //
                         Custom>;
 
 inline constexpr int operation_count = Operations::size;

@@ -6,6 +6,7 @@
 #include <convoy/exec/host/op/cross_entropy.hpp>
 #include <convoy/exec/host/op/custom.hpp>
 #include <convoy/exec/host/op/elementwise.hpp>
+#include <convoy/exec/host/op/embedding.hpp>
 #include <convoy/exec/host/op/flatten.hpp>
 #include <convoy/exec/host/op/gelu.hpp>
 #include <convoy/exec/host/op/layer_norm.hpp>

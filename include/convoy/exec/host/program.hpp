@@ -257,14 +257,15 @@ class Program {
   }
 
   /// Plans a gradient of parameter `p`, written at `time`: into the arena by the first stage of backward to
-  /// use it, and by others into a buffer that is added. Empty where the parameter is frozen. To be called in
-  /// the order in which backward runs.
-  Contribution contribute_parameter(int p, const Layout& layout, int time) {
+  /// use it, and by others into a buffer that is added, or to the arena itself if they can accumulate. Empty
+  /// where the parameter is frozen. To be called in the order in which backward runs.
+  Contribution contribute_parameter(int p, const Layout& layout, int time, bool can_accumulate = false) {
     if (!parameters_.trained(p)) return {};
     const Place gradient = Place::fixed(parameters_.gradient(p));
     const std::int64_t size = plan_.slot(p).live.size();
     if (assigned_[static_cast<std::size_t>(p)]++ == 0)
       return {Edge::assign, {layout, gradient}, gradient, size};
+    if (can_accumulate) return {Edge::accumulate, {layout, gradient}, gradient, size};
     return {Edge::temporary,
             {layout, request(size * static_cast<std::int64_t>(sizeof(float)), time, time)},
             gradient,

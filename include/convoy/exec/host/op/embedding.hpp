@@ -1,0 +1,78 @@
+// Embeddings.
+#pragma once
+
+#include <convoy/exec/host/computation.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <convoy/exec/host/kernel/embedding.hpp>
+#include <convoy/exec/host/program.hpp>
+#endif
+
+namespace convoy::exec {
+
+template <>
+struct Kernel<Host<f32>, graph::Embedding> {
+  static std::unique_ptr<host::Stage> build(host::Program& program, const graph::Stage& stage, int index);
+  static constexpr host::Make make{build, 0};
+};
+
+}  // namespace convoy::exec
+
+#if CONVOY_DEFINITIONS
+
+namespace convoy::exec::host {
+
+class EmbeddingStage final : public Stage {
+ public:
+  EmbeddingStage(Program& p, const graph::Stage& stage, int index)
+      : ids_(p.from(stage.leader, 0)),
+        index_(index),
+        weight_(p.parameter(stage.leader, 0)),
+        entries_(p.plan().parameter(weight_).shape[0]),
+        features_(p.plan().parameter(weight_).shape[1]),
+        value_(p.yield(stage.output, index)) {
+    value_.takes_second = true;
+  }
+  void plan_backward(Program& p) override {
+    const Layout layout = Desc({entries_, features_}, dnnl::memory::data_type::f32, Tag::ab);
+    d_weight_ = p.contribute_parameter(weight_, layout, p.backward_time(index_), true);
+  }
+  void bind(Program& p) override {
+    d_weight_.bind(p);
+    y_ = p.address(value_.data.place);
+    dy_ = p.address(value_.gradient);
+    second_ = p.address(value_.second);
+  }
+  void forward(Program& p) override {
+    gather_rows(p.threads(), count(), features_, p.integers(ids_), p.parameters().value(weight_), y_);
+  }
+  void backward(Program& p) override {
+    if (d_weight_)
+      scatter_rows(p.threads(), count(), entries_, features_, p.integers(ids_), dy_, second_,
+                   d_weight_.pointer(), !d_weight_.accumulates());
+  }
+
+ private:
+  std::int64_t count() const { return value_.elements() / features_; }
+
+  int ids_, index_, weight_;
+  std::int64_t entries_, features_;
+  Value& value_;
+  Contribution d_weight_;
+  float* y_ = nullptr;
+  const float* dy_ = nullptr;
+  const float* second_ = nullptr;
+};
+
+}  // namespace convoy::exec::host
+
+namespace convoy::exec {
+
+CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Embedding>::build(
+    host::Program& program, const graph::Stage& stage, int index) {
+  return std::make_unique<host::EmbeddingStage>(program, stage, index);
+}
+
+}  // namespace convoy::exec
+
+#endif

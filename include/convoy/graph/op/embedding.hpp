@@ -1,0 +1,84 @@
+// Embeddings: a learnt vector for each of a number of ids.
+#pragma once
+
+#include <convoy/graph/price.hpp>
+#include <convoy/graph/tracer.hpp>
+
+namespace convoy::graph {
+
+struct EmbeddingOptions {
+  int entries = 0;   ///< ids are in [0, entries)
+  int features = 0;  ///< of each vector
+  bool frozen = false;
+  std::string_view name = {};
+};
+
+struct Embedding {
+  static constexpr std::string_view name = "embedding";
+  enum Fault : int { ids_are_no_row };
+
+  template <class G>
+  struct Verb {
+    /// The row of a weight [entries, features] for each id of an i32 input: a row for a number, a sequence
+    /// for a row of ids.
+    constexpr Tensor embedding(Tensor ids, EmbeddingOptions o) {
+      auto& g = static_cast<G&>(*this);
+      Node node = g.begin(G::template index<Embedding>, o.name);
+      if (!accepts(g, ids) || !g.positive({o.entries, o.features})) return g.abandon(node, stand_in(ids));
+      g.own(node, "weight", {o.entries, o.features}, {.init = Init::normal, .group = decayed(o.frozen)});
+      return finish(g, node, ids, o.features);
+    }
+
+    /// The same with a weight of the model's own, [entries, features]: one that a decoder is tied to, say.
+    constexpr Tensor embedding(Tensor ids, Handle weight, NameOption o = {}) {
+      auto& g = static_cast<G&>(*this);
+      Node node = g.begin(G::template index<Embedding>, o.name);
+      if (!accepts(g, ids)) return g.abandon(node, stand_in(ids));
+      if (weight.shape.rank != 2) {
+        g.report(Common::parameter_does_not_fit, weight.shape, {weight.shape[0], weight.shape.last()});
+        return g.abandon(node, stand_in(ids));
+      }
+      g.use(node, weight);
+      return finish(g, node, ids, weight.shape.last());
+    }
+
+   private:
+    static constexpr bool accepts(G& g, Tensor ids) {
+      if (ids.dtype != DType::i32) return g.report(Common::input_is_of_another_dtype, ids.shape), false;
+      if (ids.shape.rank > 1) return g.report(G::template index<Embedding>, ids_are_no_row, ids.shape), false;
+      return true;
+    }
+    // What stands in for the value after a fault.
+    static constexpr Tensor stand_in(Tensor ids) {
+      ids.dtype = DType::f32;
+      return ids;
+    }
+    static constexpr Tensor finish(G& g, Node& node, Tensor ids, int features) {
+      node.shape = ids.shape.rank == 0 ? Shape{features} : Shape{ids.shape[0], features};
+      node.kind = ids.shape.rank == 0 ? Kind::row : Kind::sequence;
+      return g.place(node, ids);
+    }
+  };
+
+  template <int which, class Where, Shape left, Shape right>
+  static consteval bool refuse() {
+    static_assert(holds<Where, left>, "convoy: the ids of an embedding are a number or a row of numbers");
+    return false;
+  }
+  static std::string explain(int, const Name& where, const Shape& left, const Shape&) {
+    return concat(where, " needs ids that are a number or a row of numbers, not ", left);
+  }
+  /// Of the vectors that the ids name; the gradient of the weight is written as a whole.
+  static constexpr Price price(const Graph& g, int n) {
+    const auto element = static_cast<std::int64_t>(sizeof(float));
+    const std::int64_t out = g.nodes[n].shape.size(), ids = elements_read(g, n);
+    Price price;
+    price.backward_flops = out;
+    price.forward_bytes = (ids + 2 * out) * element;
+    price.backward_bytes = (ids + 3 * out + g.parameters[g.parameter(n, 0)].shape.size()) * element;
+    return price;
+  }
+  static constexpr Saves saves(const Graph&, int) { return {.inputs = 1}; }
+};
+
+}  // namespace convoy::graph
