@@ -15,6 +15,7 @@
 #include <convoy/graph/op/conv2d.hpp>
 #include <convoy/graph/op/cross_entropy.hpp>
 #include <convoy/graph/op/custom.hpp>
+#include <convoy/graph/op/dropout.hpp>
 #include <convoy/graph/op/embedding.hpp>
 #include <convoy/graph/op/flatten.hpp>
 #include <convoy/graph/op/gelu.hpp>
@@ -48,6 +49,7 @@ using Operations = List<Input,         //
                         LayerNorm,     //
                         Gelu,          //
                         Embedding,     //
+                        Dropout,       //
                         Custom>;
 
 inline constexpr int operation_count = Operations::size;

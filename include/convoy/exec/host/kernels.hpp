@@ -5,6 +5,7 @@
 #include <convoy/exec/host/op/conv2d.hpp>
 #include <convoy/exec/host/op/cross_entropy.hpp>
 #include <convoy/exec/host/op/custom.hpp>
+#include <convoy/exec/host/op/dropout.hpp>
 #include <convoy/exec/host/op/elementwise.hpp>
 #include <convoy/exec/host/op/embedding.hpp>
 #include <convoy/exec/host/op/flatten.hpp>

@@ -19,6 +19,7 @@
 #include <convoy/exec/reference/op/conv2d.hpp>
 #include <convoy/exec/reference/op/cross_entropy.hpp>
 #include <convoy/exec/reference/op/custom.hpp>
+#include <convoy/exec/reference/op/dropout.hpp>
 #include <convoy/exec/reference/op/embedding.hpp>
 #include <convoy/exec/reference/op/flatten.hpp>
 #include <convoy/exec/reference/op/gelu.hpp>

@@ -1,0 +1,122 @@
+// Dropout: words of Philox in vectors, a chunk of elements at a time.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <convoy/exec/draws.hpp>
+#include <convoy/exec/host/kernel/elementwise.hpp>
+#include <convoy/exec/host/map.hpp>
+
+namespace convoy::exec::host {
+
+/// y (+)= (x + second) where the element is kept, times the scale.
+struct DropoutTask {
+  Draws draws;
+  DropoutRule rule{0};
+  int rows = 0;
+  std::int64_t elements = 0;  ///< a row
+  const Map* map = nullptr;   ///< of x, second and y alike where they are in blocks; null: they are plain
+  const float* x = nullptr;
+  const float* second = nullptr;  ///< may be null
+  float* y = nullptr;
+  bool accumulate = false;
+
+  std::int64_t chunks() const { return (elements + Draws::chunk - 1) / Draws::chunk; }
+};
+
+/// The numbers of a chunk: those of Draws, W / 2 blocks at a time.
+template <int W>
+CONVOY_INLINE void draw_chunk(const Draws& draws, std::uint64_t position, std::int64_t chunk,
+                              std::int32_t* numbers) {
+  constexpr int lanes = W / 2;
+  using U = simd::Vec<std::uint64_t, lanes>;
+  constexpr std::uint64_t low = 0xffffffffu;
+  for (int at = 0; at < Draws::blocks_a_chunk; at += lanes) {
+    const U none{};
+    U c0, c1 = none + draws.epoch, c2 = none + (position & low), c3 = none + (position >> 32);
+    for (int i = 0; i < lanes; ++i)
+      c0[i] = static_cast<std::uint32_t>(chunk * Draws::blocks_a_chunk + at + i);
+    std::uint32_t k0 = draws.key[0], k1 = draws.key[1];
+    for (int round = 0; round < 10; ++round) {
+      const U a = c0 * 0xd2511f53ull, b = c2 * 0xcd9e8d57ull;
+      c0 = (b >> 32) ^ c1 ^ static_cast<std::uint64_t>(k0);
+      c1 = b & low;
+      c2 = (a >> 32) ^ c3 ^ static_cast<std::uint64_t>(k1);
+      c3 = a & low;
+      k0 += 0x9e3779b9u;
+      k1 += 0xbb67ae85u;
+    }
+    for (int i = 0; i < lanes; ++i) {
+      numbers[at + i] = Draws::number(static_cast<std::uint32_t>(c0[i]));
+      numbers[16 + at + i] = Draws::number(static_cast<std::uint32_t>(c1[i]));
+      numbers[32 + at + i] = Draws::number(static_cast<std::uint32_t>(c2[i]));
+      numbers[48 + at + i] = Draws::number(static_cast<std::uint32_t>(c3[i]));
+    }
+  }
+}
+
+/// Chunks [begin, end) of the batch, row after row.
+struct DropoutLoop {
+  template <int W>
+  CONVOY_INLINE static void run(const DropoutTask* task, std::int64_t begin_chunk, std::int64_t end_chunk) {
+    const DropoutTask& t = *task;
+    const std::int64_t chunks = t.chunks();
+    alignas(64) std::int32_t numbers[Draws::chunk];
+    for (std::int64_t chunk = begin_chunk; chunk < end_chunk; ++chunk) {
+      const std::int64_t row = chunk / chunks, first = chunk % chunks * Draws::chunk;
+      const std::int64_t count = std::min<std::int64_t>(Draws::chunk, t.elements - first);
+      draw_chunk<W>(t.draws, t.draws.position + static_cast<std::uint64_t>(row), chunk % chunks, numbers);
+      if (t.map != nullptr) {
+        in_blocks(t, row, first, count, numbers);
+        continue;
+      }
+      const std::int64_t at = row * t.elements + first;
+      CONVOY_FOR_VECTORS(W, 0, count, {
+        V v, other;
+        decltype(v < v) number;
+        simd::load(number, numbers + i);
+        simd::load(v, t.x + at + i);
+        if (t.second != nullptr) {
+          simd::load(other, t.second + at + i);
+          v += other;
+        }
+        v = number < t.rule.threshold ? V{} : v * t.rule.scale;
+        if (t.accumulate) {
+          simd::load(other, t.y + at + i);
+          v += other;
+        }
+        simd::store(t.y + at + i, v);
+      })
+    }
+  }
+
+ private:
+  // Canonical neighbours are not neighbours in blocks of channels.
+  CONVOY_INLINE static void in_blocks(const DropoutTask& t, std::int64_t row, std::int64_t first,
+                                      std::int64_t count, const std::int32_t* numbers) {
+    const Map& map = *t.map;
+    std::int64_t channel = first / map.positions(), position = first % map.positions();
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t at = row * map.row_stride + channel / map.lanes * map.block_stride +
+                              position * map.position_stride + channel % map.lanes;
+      float v = t.x[at] + (t.second == nullptr ? 0.0f : t.second[at]);
+      v = numbers[i] < t.rule.threshold ? 0.0f : v * t.rule.scale;
+      t.y[at] = t.accumulate ? t.y[at] + v : v;
+      if (++position == map.positions()) position = 0, ++channel;
+    }
+  }
+};
+
+inline void dropout(const DropoutTask& task, int threads) {
+  // The lanes past the last channel hold zeros.
+  if (task.map != nullptr && task.map->channels % task.map->lanes != 0 && !task.accumulate)
+    std::fill_n(task.y, task.map->elements(), 0.0f);
+  const std::int64_t chunks = task.rows * task.chunks();
+  parallel(chunks * Draws::chunk < parallel_threshold ? 1 : threads, [&](int thread, int team) {
+    const Range range = share(chunks, thread, team);
+    simd::run<DropoutLoop>(&task, range.begin, range.end);
+  });
+}
+
+}  // namespace convoy::exec::host
