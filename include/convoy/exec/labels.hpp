@@ -6,12 +6,13 @@
 
 namespace convoy::exec {
 
-/// Throws ExecError if a number that node `n` of the plan supplies is not in [0, end).
-inline void expect_indices(const Plan& plan, int n, const i32* numbers, int rows, int end) {
+/// Throws ExecError if a number that node `n` of the plan supplies is neither in [0, end) nor `ignored`.
+inline void expect_indices(const Plan& plan, int n, const i32* numbers, int rows, int end,
+                           int ignored = graph::no_label) {
   const graph::Node& node = plan.node(n);
   const auto a_row = node.shape.size();
   for (std::int64_t i = 0; i < rows * a_row; ++i)
-    if (numbers[i] < 0 || numbers[i] >= end)
+    if ((numbers[i] < 0 || numbers[i] >= end) && (numbers[i] != ignored || ignored == graph::no_label))
       fail<ExecError>("exec: ", node.name, " of row ", i / a_row, " is ", numbers[i], ", not in [0, ", end,
                       ")");
 }
@@ -34,7 +35,8 @@ inline void expect_batch(const Plan& plan, const BatchView& batch, int most) {
   const auto& g = plan.graph;
   for (int n = 0; n < g.count.nodes; ++n) {
     if (graph::is<graph::LabelInput>(g.nodes[n])) {
-      expect_indices(plan, n, field_of(n), batch.rows, g.attributes<graph::LabelInput>(n).classes);
+      const auto [classes, ignored] = g.attributes<graph::LabelInput>(n);
+      expect_indices(plan, n, field_of(n), batch.rows, classes, ignored);
     } else if (graph::is<graph::Embedding>(g.nodes[n])) {
       const int ids = g.input(n, 0);
       expect_indices(plan, ids, field_of(ids), batch.rows, g.parameters[g.parameter(n, 0)].shape[0]);

@@ -1,6 +1,8 @@
 // Softmax cross-entropy over plain logits [rows, classes].
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 
@@ -12,9 +14,24 @@
 
 namespace convoy::exec::host {
 
-/// One row: its largest logit, the index of the first largest, and the sum of the exponentials shifted by it.
+/// Softmax cross-entropy of `positions` labels a row, each with `classes` logits.
+struct CrossEntropyTask {
+  int rows = 0, positions = 1, classes = 0;
+  std::int32_t ignored = 0;
+  bool ignores = false;
+  float smoothing = 0;
+  const float* logits = nullptr;
+  const i32* labels = nullptr;
+  float* normalizers = nullptr;  ///< for each label, log of the sum of exponentials of its logits
+
+  std::int64_t count() const { return static_cast<std::int64_t>(rows) * positions; }
+  bool counts(std::int64_t i) const { return !ignores || labels[i] != ignored; }
+};
+
+/// One row: its largest logit, the index of the first largest, the sum of the exponentials shifted by it and
+/// the sum of the logits so shifted.
 struct RowSummary {
-  float largest = 0, sum = 0;
+  float largest = 0, sum = 0, shifted = 0;
   std::int32_t argmax = 0;
 };
 
@@ -26,37 +43,39 @@ struct SoftmaxRow {
     std::int32_t argmax = 0;
     for (std::int32_t k = 1; k < classes; ++k)
       if (row[k] > largest) largest = row[k], argmax = k;
-    V sums{};
+    V sums{}, all_shifted{};
     int k = 0;
     for (; k + W <= classes; k += W) {
       V v;
       simd::load(v, row + k);
       v -= largest;
+      all_shifted += v;
       exponential(v);
       sums += v;
     }
-    float sum = 0;
-    for (int i = 0; i < W; ++i) sum += sums[i];
+    float sum = 0, shifted = 0;
+    for (int i = 0; i < W; ++i) sum += sums[i], shifted += all_shifted[i];
     for (; k < classes; ++k) {
       simd::Vec<float, 1> v = {row[k] - largest};
+      shifted += v[0];
       exponential(v);
       sum += v[0];
     }
-    *summary = {largest, sum, argmax};
+    *summary = {largest, sum, shifted, argmax};
   }
 };
 
-/// d[k] (+)= factor * exp(row[k] - normalizer).
+/// d[k] (+)= factor * (exp(row[k] - normalizer) - each).
 struct SoftmaxGradientRow {
   template <int W>
-  CONVOY_INLINE static void run(const float* row, int classes, float normalizer, float factor, float* d,
-                                bool accumulate) {
+  CONVOY_INLINE static void run(const float* row, int classes, float normalizer, float factor, float each,
+                                float* d, bool accumulate) {
     CONVOY_FOR_VECTORS(W, 0, classes, {
       V v, before;
       simd::load(v, row + i);
       v -= normalizer;
       exponential(v);
-      v *= factor;
+      v = (v - each) * factor;
       if (accumulate) {
         simd::load(before, d + i);
         v += before;
@@ -66,37 +85,56 @@ struct SoftmaxGradientRow {
   }
 };
 
-/// For each label i, in `positions` a row: normalizers[i] = log of the sum of exponentials of its logits;
-/// losses[row] = the sum over the row's labels of -log softmax(logits)[label]. Returns how many have their
-/// (first) largest logit at their label.
-inline std::int64_t cross_entropy_forward(int rows, int positions, int classes, const float* logits,
-                                          const i32* labels, float* losses, float* normalizers) {
-  std::int64_t correct = 0, i = 0;
-  for (int r = 0; r < rows; ++r) {
-    losses[r] = 0;
-    for (int position = 0; position < positions; ++position, ++i) {
-      const float* row = logits + i * classes;
-      RowSummary summary;
-      simd::run<SoftmaxRow>(row, classes, &summary);
-      normalizers[i] = summary.largest + std::log(summary.sum);
-      losses[r] += normalizers[i] - row[labels[i]];
-      correct += summary.argmax == labels[i];
+/// Rows are shared among the threads where they are many enough.
+inline int cross_entropy_team(const CrossEntropyTask& t, int threads) {
+  return t.count() * t.classes < parallel_threshold ? 1 : threads;
+}
+
+/// losses[row] = the sum over the row's labels of -log softmax(logits)[label], smoothed. Returns how many
+/// labels that count have their (first) largest logit.
+inline std::int64_t cross_entropy_forward(const CrossEntropyTask& t, float* losses, int threads) {
+  std::atomic<std::int64_t> correct = 0;
+  parallel(cross_entropy_team(t, threads), [&](int thread, int team) {
+    const Range range = share(t.rows, thread, team);
+    std::int64_t mine = 0;
+    for (std::int64_t r = range.begin; r < range.end; ++r) {
+      losses[r] = 0;
+      for (std::int64_t i = r * t.positions; i < (r + 1) * t.positions; ++i) {
+        if (!t.counts(i)) continue;
+        const float* row = t.logits + i * t.classes;
+        RowSummary summary;
+        simd::run<SoftmaxRow>(row, t.classes, &summary);
+        const float log_sum = std::log(summary.sum);
+        t.normalizers[i] = summary.largest + log_sum;
+        const float mean = log_sum - summary.shifted / static_cast<float>(t.classes);
+        const float own = t.normalizers[i] - row[t.labels[i]];
+        losses[r] += t.smoothing > 0 ? own + t.smoothing * (mean - own) : own;
+        mine += summary.argmax == t.labels[i];
+      }
     }
-  }
+    correct += mine;
+  });
   return correct;
 }
 
-/// dlogits (+)= dloss * (softmax - one hot).
-inline void cross_entropy_backward(int rows, int positions, int classes, const float* logits,
-                                   const i32* labels, const float* normalizers, const float* dlosses,
-                                   float* dlogits, bool accumulate) {
-  std::int64_t i = 0;
-  for (int r = 0; r < rows; ++r)
-    for (int position = 0; position < positions; ++position, ++i) {
-      float* d = dlogits + i * classes;
-      simd::run<SoftmaxGradientRow>(logits + i * classes, classes, normalizers[i], dlosses[r], d, accumulate);
-      d[labels[i]] -= dlosses[r];
+/// dlogits (+)= dloss * (softmax - what the label stands for).
+inline void cross_entropy_backward(const CrossEntropyTask& t, const float* dlosses, float* dlogits,
+                                   bool accumulate, int threads) {
+  const float each = t.smoothing / static_cast<float>(t.classes);
+  parallel(cross_entropy_team(t, threads), [&](int thread, int team) {
+    const Range range = share(t.count(), thread, team);
+    for (std::int64_t i = range.begin; i < range.end; ++i) {
+      float* d = dlogits + i * t.classes;
+      if (!t.counts(i)) {
+        if (!accumulate) std::fill_n(d, t.classes, 0.0f);
+        continue;
+      }
+      const float factor = dlosses[i / t.positions];
+      simd::run<SoftmaxGradientRow>(t.logits + i * t.classes, t.classes, t.normalizers[i], factor, each, d,
+                                    accumulate);
+      d[t.labels[i]] -= factor * (1.0f - t.smoothing);
     }
+  });
 }
 
 }  // namespace convoy::exec::host

@@ -29,12 +29,15 @@ class CrossEntropyStage final : public Stage {
         index_(index),
         logits_(p.from(node_, 0)),
         labels_(p.from(node_, 1)),
-        classes_(p.node(logits_).shape.last()),
-        positions_(static_cast<int>(p.node(labels_).shape.size())),
         value_(p.yield(stage.output, index)) {
+    task_.rows = p.rows();
+    task_.positions = static_cast<int>(p.node(labels_).shape.size());
+    task_.classes = p.node(logits_).shape.last();
+    task_.ignored = p.attributes<graph::LabelInput>(labels_).ignore;
+    task_.ignores = task_.ignored != graph::no_label;
+    task_.smoothing = p.attributes<graph::CrossEntropy>(node_).smoothing;
     const int end = value_.wants_gradient ? p.backward_time(index) : index;
-    normalizers_ =
-        p.request(std::int64_t{p.rows()} * positions_ * static_cast<std::int64_t>(sizeof(float)), index, end);
+    normalizers_ = p.request(task_.count() * static_cast<std::int64_t>(sizeof(float)), index, end);
     p.keep(p.value(logits_), end);
   }
   void plan_backward(Program& p) override {
@@ -44,29 +47,27 @@ class CrossEntropyStage final : public Stage {
     contribution_.bind(p);
     y_ = p.address(value_.data.place);
     dy_ = p.address(value_.gradient);
-    sums_ = p.address(normalizers_);
+    task_.normalizers = p.address(normalizers_);
   }
   void forward(Program& p) override {
-    const auto count = p.rows() * static_cast<std::int64_t>(positions_);
-    p.tally(node_,
-            cross_entropy_forward(p.rows(), positions_, classes_, p.input(logits_), p.integers(labels_), y_,
-                                  sums_),
-            count);
+    task_.logits = p.input(logits_);
+    task_.labels = p.integers(labels_);
+    const std::int64_t correct = cross_entropy_forward(task_, y_, p.threads());
+    p.tally(node_, correct, graph::CrossEntropy::counted(p.plan().graph, node_, task_.labels, p.rows()));
   }
   void backward(Program& p) override {
     if (contribution_)
-      cross_entropy_backward(p.rows(), positions_, classes_, p.input(logits_), p.integers(labels_), sums_,
-                             dy_, contribution_.pointer(), contribution_.accumulates());
+      cross_entropy_backward(task_, dy_, contribution_.pointer(), contribution_.accumulates(), p.threads());
   }
 
  private:
-  int node_, index_, logits_, labels_, classes_, positions_;
+  int node_, index_, logits_, labels_;
   Value& value_;
   Place normalizers_;
   Contribution contribution_;
+  CrossEntropyTask task_;
   float* y_ = nullptr;
   const float* dy_ = nullptr;
-  float* sums_ = nullptr;
 };
 
 }  // namespace convoy::exec::host
