@@ -23,6 +23,7 @@
 #include <convoy/graph/op/label.hpp>
 #include <convoy/graph/op/layer_norm.hpp>
 #include <convoy/graph/op/linear.hpp>
+#include <convoy/graph/op/multiply.hpp>
 #include <convoy/graph/op/pooling.hpp>
 #include <convoy/graph/op/relu.hpp>
 #include <convoy/graph/tracer.hpp>
@@ -50,6 +51,7 @@ using Operations = List<Input,         //
                         Gelu,          //
                         Embedding,     //
                         Dropout,       //
+                        Multiply,      //
                         Custom>;
 
 inline constexpr int operation_count = Operations::size;

@@ -12,4 +12,5 @@
 #include <convoy/exec/host/op/gelu.hpp>
 #include <convoy/exec/host/op/layer_norm.hpp>
 #include <convoy/exec/host/op/linear.hpp>
+#include <convoy/exec/host/op/multiply.hpp>
 #include <convoy/exec/host/op/pooling.hpp>

@@ -25,6 +25,7 @@
 #include <convoy/exec/reference/op/gelu.hpp>
 #include <convoy/exec/reference/op/layer_norm.hpp>
 #include <convoy/exec/reference/op/linear.hpp>
+#include <convoy/exec/reference/op/multiply.hpp>
 #include <convoy/exec/reference/op/pooling.hpp>
 #include <convoy/exec/reference/op/relu.hpp>
 #include <convoy/memory/host.hpp>

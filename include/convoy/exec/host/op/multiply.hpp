@@ -1,0 +1,87 @@
+// Multiplication of two values.
+#pragma once
+
+#include <convoy/exec/host/computation.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <convoy/exec/host/kernel/multiply.hpp>
+#include <convoy/exec/host/program.hpp>
+#endif
+
+namespace convoy::exec {
+
+template <>
+struct Kernel<Host<f32>, graph::Multiply> {
+  static std::unique_ptr<host::Stage> build(host::Program& program, const graph::Stage& stage, int index);
+  static constexpr host::Make make{build, 0};
+};
+
+}  // namespace convoy::exec
+
+#if CONVOY_DEFINITIONS
+
+namespace convoy::exec::host {
+
+class MultiplyStage final : public Stage {
+ public:
+  MultiplyStage(Program& p, const graph::Stage& stage, int index)
+      : index_(index), value_(p.yield(stage.output, index)) {
+    value_.takes_second = true;
+    const int end = value_.wants_gradient ? p.backward_time(index) : index;
+    for (int i = 0; i < 2; ++i) {
+      input_[i] = p.from(stage.leader, i);
+      source_[i] = value_.is_blocked ? p.blocked(input_[i], index, end)
+                                     : Conversion(p.plain_view(input_[i]), p.plain_view(input_[i]));
+      p.keep(p.value(input_[i]), end);
+    }
+  }
+  void plan_backward(Program& p) override {
+    for (int i = 0; i < 2; ++i) contribution_[i] = p.contribute(input_[i], true, p.backward_time(index_));
+  }
+  void bind(Program& p) override {
+    for (int i = 0; i < 2; ++i) {
+      source_[i].bind(p);
+      contribution_[i].bind(p);
+    }
+    y_ = p.address(value_.data.place);
+    dy_ = p.address(value_.gradient);
+    second_ = p.address(value_.second);
+  }
+  void forward(Program& p) override {
+    for (const Conversion& source : source_) source.run();
+    const float* none = nullptr;
+    for_each_share<MultiplyLoop>(p.threads(), value_.elements(), x(p, 0), none, x(p, 1), y_, false);
+  }
+  void backward(Program& p) override {
+    for (int i = 0; i < 2; ++i)
+      if (contribution_[i])
+        for_each_share<MultiplyLoop>(p.threads(), value_.elements(), dy_, second_, x(p, 1 - i),
+                                     contribution_[i].pointer(), contribution_[i].accumulates());
+  }
+
+ private:
+  // The fields of a batch move from call to call.
+  const float* x(const Program& p, int i) const { return p.address(source_[i].to().place); }
+
+  int index_;
+  int input_[2] = {-1, -1};
+  Value& value_;
+  Conversion source_[2];
+  Contribution contribution_[2];
+  float* y_ = nullptr;
+  const float* dy_ = nullptr;
+  const float* second_ = nullptr;
+};
+
+}  // namespace convoy::exec::host
+
+namespace convoy::exec {
+
+CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Multiply>::build(
+    host::Program& program, const graph::Stage& stage, int index) {
+  return std::make_unique<host::MultiplyStage>(program, stage, index);
+}
+
+}  // namespace convoy::exec
+
+#endif

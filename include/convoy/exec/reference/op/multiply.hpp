@@ -1,0 +1,21 @@
+// Multiplication in plain loops.
+#pragma once
+
+#include <convoy/exec/reference/frame.hpp>
+
+namespace convoy::exec {
+
+template <class T>
+struct Kernel<Reference<T>, graph::Multiply> {
+  static void forward(const reference::Frame<T>& f) {
+    for (std::size_t i = 0; i < f.size(); ++i) f.y()[i] = f.x(0)[i] * f.x(1)[i];
+  }
+  static void backward(const reference::Frame<T>& f) {
+    for (int k = 0; k < 2; ++k)
+      if (T* dx = f.dx(k))
+        for (std::size_t i = 0; i < f.size(); ++i) dx[i] += f.dy()[i] * f.x(1 - k)[i];
+  }
+  static constexpr reference::Functions<T> make{forward, backward};
+};
+
+}  // namespace convoy::exec
