@@ -26,6 +26,7 @@
 #include <convoy/graph/op/multiply.hpp>
 #include <convoy/graph/op/pooling.hpp>
 #include <convoy/graph/op/relu.hpp>
+#include <convoy/graph/op/sigmoid.hpp>
 #include <convoy/graph/tracer.hpp>
 
 namespace convoy::graph {
@@ -52,6 +53,7 @@ using Operations = List<Input,         //
                         Embedding,     //
                         Dropout,       //
                         Multiply,      //
+                        Sigmoid,       //
                         Custom>;
 
 inline constexpr int operation_count = Operations::size;

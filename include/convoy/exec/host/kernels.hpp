@@ -14,3 +14,4 @@
 #include <convoy/exec/host/op/linear.hpp>
 #include <convoy/exec/host/op/multiply.hpp>
 #include <convoy/exec/host/op/pooling.hpp>
+#include <convoy/exec/host/op/sigmoid.hpp>

@@ -28,6 +28,7 @@
 #include <convoy/exec/reference/op/multiply.hpp>
 #include <convoy/exec/reference/op/pooling.hpp>
 #include <convoy/exec/reference/op/relu.hpp>
+#include <convoy/exec/reference/op/sigmoid.hpp>
 #include <convoy/memory/host.hpp>
 
 namespace convoy::exec {

@@ -97,4 +97,17 @@ struct GeluTanh {
   }
 };
 
+/// 1 / (1 + e^-x).
+struct Logistic {
+  static constexpr bool of_output = true;
+  template <class V>
+  CONVOY_INLINE static void apply(V& x) {
+    logistic(x);
+  }
+  template <class V>
+  CONVOY_INLINE static void slope(V& y) {
+    y = y * (1.0f - y);
+  }
+};
+
 }  // namespace convoy::exec::host
