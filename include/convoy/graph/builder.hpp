@@ -27,6 +27,7 @@
 #include <convoy/graph/op/pooling.hpp>
 #include <convoy/graph/op/relu.hpp>
 #include <convoy/graph/op/sigmoid.hpp>
+#include <convoy/graph/op/tanh.hpp>
 #include <convoy/graph/tracer.hpp>
 
 namespace convoy::graph {
@@ -54,6 +55,7 @@ using Operations = List<Input,         //
                         Dropout,       //
                         Multiply,      //
                         Sigmoid,       //
+                        Tanh,          //
                         Custom>;
 
 inline constexpr int operation_count = Operations::size;

@@ -15,3 +15,4 @@
 #include <convoy/exec/host/op/multiply.hpp>
 #include <convoy/exec/host/op/pooling.hpp>
 #include <convoy/exec/host/op/sigmoid.hpp>
+#include <convoy/exec/host/op/tanh.hpp>

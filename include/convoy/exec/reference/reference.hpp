@@ -29,6 +29,7 @@
 #include <convoy/exec/reference/op/pooling.hpp>
 #include <convoy/exec/reference/op/relu.hpp>
 #include <convoy/exec/reference/op/sigmoid.hpp>
+#include <convoy/exec/reference/op/tanh.hpp>
 #include <convoy/memory/host.hpp>
 
 namespace convoy::exec {

@@ -110,4 +110,17 @@ struct Logistic {
   }
 };
 
+/// The hyperbolic tangent.
+struct HyperbolicTangent {
+  static constexpr bool of_output = true;
+  template <class V>
+  CONVOY_INLINE static void apply(V& x) {
+    hyperbolic_tangent(x);
+  }
+  template <class V>
+  CONVOY_INLINE static void slope(V& y) {
+    y = 1.0f - y * y;
+  }
+};
+
 }  // namespace convoy::exec::host

@@ -35,4 +35,20 @@ CONVOY_INLINE void logistic(V& x) {
   x = (x < V{} ? e : V{} + 1.0f) / (e + 1.0f);
 }
 
+/// x = tanh(x): Cephes' polynomial near zero, where the quotient of exponentials would cancel.
+template <class V>
+CONVOY_INLINE void hyperbolic_tangent(V& x) {
+  const V size = x < V{} ? -x : x;
+  const V square = x * x;
+  V near = square * -5.70498872745e-3f + 2.06390887954e-2f;
+  near = near * square - 5.37397155531e-2f;
+  near = near * square + 1.33314422036e-1f;
+  near = near * square - 3.33332819422e-1f;
+  near = near * square * x + x;
+  V e = size * -2.0f;
+  exponential(e);
+  const V far = (1.0f - e) / (e + 1.0f);
+  x = size < 0.625f ? near : (x < V{} ? -far : far);
+}
+
 }  // namespace convoy::exec::host
