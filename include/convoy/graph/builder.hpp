@@ -12,6 +12,7 @@
 
 #include <convoy/graph/op/add.hpp>
 #include <convoy/graph/op/batch_norm.hpp>
+#include <convoy/graph/op/concat.hpp>
 #include <convoy/graph/op/conv2d.hpp>
 #include <convoy/graph/op/cross_entropy.hpp>
 #include <convoy/graph/op/custom.hpp>
@@ -56,6 +57,7 @@ using Operations = List<Input,         //
                         Multiply,      //
                         Sigmoid,       //
                         Tanh,          //
+                        Concat,        //
                         Custom>;
 
 inline constexpr int operation_count = Operations::size;

@@ -1,0 +1,83 @@
+// Concatenation: runs of elements, or channels of images in blocks, copied from one buffer into a part of
+// another, or added to it.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <convoy/exec/host/kernel/elementwise.hpp>
+#include <convoy/exec/host/map.hpp>
+
+namespace convoy::exec::host {
+
+/// to (+)= from + second, for each of so many runs of elements; strides are between runs.
+struct RunTask {
+  std::int64_t runs = 0, length = 0;
+  const float* from = nullptr;
+  const float* second = nullptr;  ///< may be null
+  std::int64_t from_stride = 0;
+  float* to = nullptr;
+  std::int64_t to_stride = 0;
+  bool accumulate = false;
+};
+
+inline void copy_runs(const RunTask& t, int threads) {
+  parallel(t.runs * t.length < parallel_threshold ? 1 : threads, [&](int thread, int team) {
+    const Range range = share(t.runs, thread, team);
+    const float* none = nullptr;
+    for (std::int64_t r = range.begin; r < range.end; ++r)
+      simd::run<PassLoop>(std::int64_t{0}, t.length, t.from + r * t.from_stride,
+                          t.second == nullptr ? none : t.second + r * t.from_stride, none,
+                          t.to + r * t.to_stride, t.accumulate);
+  });
+}
+
+/// to (+)= from + second, for `channels` channels of images in blocks of one number of lanes, beginning with
+/// one channel there and another here.
+struct ChannelTask {
+  int channels = 0;
+  const float* from = nullptr;
+  const float* second = nullptr;  ///< may be null
+  Map from_map;
+  int from_channel = 0;
+  float* to = nullptr;
+  Map to_map;
+  int to_channel = 0;
+  bool accumulate = false;
+};
+
+inline void copy_channels(const ChannelTask& t, int threads) {
+  const int lanes = t.to_map.lanes;
+  const std::int64_t positions = t.to_map.positions();
+  const bool has_padding = t.to_map.channels % lanes != 0;
+  parallel(t.to_map.rows * t.channels * positions < parallel_threshold ? 1 : threads, [&](int thread,
+                                                                                          int team) {
+    const Range range = share(t.to_map.rows, thread, team);
+    for (std::int64_t r = range.begin; r < range.end; ++r) {
+      float* const to_row = t.to + r * t.to_map.row_stride;
+      // The lanes past the last channel hold zeros; whoever writes the last channel sees to it.
+      if (has_padding && !t.accumulate && t.to_channel + t.channels == t.to_map.channels)
+        for (std::int64_t p = 0; p < positions; ++p)
+          for (int lane = t.to_map.channels % lanes; lane < lanes; ++lane)
+            to_row[(t.to_map.blocks - 1) * t.to_map.block_stride + p * lanes + lane] = 0;
+      for (int done = 0; done < t.channels;) {
+        const int a = t.from_channel + done, b = t.to_channel + done;
+        const std::int64_t at = r * t.from_map.row_stride + a / lanes * t.from_map.block_stride + a % lanes;
+        const float* from = t.from + at;
+        const float* second = t.second == nullptr ? nullptr : t.second + at;
+        float* to = to_row + b / lanes * t.to_map.block_stride + b % lanes;
+        if (a % lanes == 0 && b % lanes == 0 && t.channels - done >= lanes) {
+          const float* none = nullptr;
+          simd::run<PassLoop>(std::int64_t{0}, positions * lanes, from, second, none, to, t.accumulate);
+          done += lanes;
+          continue;
+        }
+        for (std::int64_t p = 0; p < positions * lanes; p += lanes)
+          to[p] = (t.accumulate ? to[p] : 0.0f) + from[p] + (second == nullptr ? 0.0f : second[p]);
+        ++done;
+      }
+    }
+  });
+}
+
+}  // namespace convoy::exec::host
