@@ -24,6 +24,7 @@
 #include <convoy/graph/op/label.hpp>
 #include <convoy/graph/op/layer_norm.hpp>
 #include <convoy/graph/op/linear.hpp>
+#include <convoy/graph/op/mse_loss.hpp>
 #include <convoy/graph/op/multiply.hpp>
 #include <convoy/graph/op/pooling.hpp>
 #include <convoy/graph/op/relu.hpp>
@@ -58,6 +59,7 @@ using Operations = List<Input,         //
                         Sigmoid,       //
                         Tanh,          //
                         Concat,        //
+                        MseLoss,       //
                         Custom>;
 
 inline constexpr int operation_count = Operations::size;

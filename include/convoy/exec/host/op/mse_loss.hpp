@@ -1,0 +1,23 @@
+// Mean-squared error against a target.
+#pragma once
+
+#include <convoy/exec/host/op/pointwise_loss.hpp>
+
+namespace convoy::exec {
+
+template <>
+struct Kernel<Host<f32>, graph::MseLoss> {
+  static std::unique_ptr<host::Stage> build(host::Program& program, const graph::Stage& stage, int index);
+  static constexpr host::Make make{build, 0};
+};
+
+#if CONVOY_DEFINITIONS
+
+CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::MseLoss>::build(
+    host::Program& program, const graph::Stage& stage, int index) {
+  return std::make_unique<host::PointwiseLossStage<host::SquaredError>>(program, stage, index);
+}
+
+#endif
+
+}  // namespace convoy::exec
