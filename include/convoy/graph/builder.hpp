@@ -12,6 +12,7 @@
 
 #include <convoy/graph/op/add.hpp>
 #include <convoy/graph/op/batch_norm.hpp>
+#include <convoy/graph/op/bce_with_logits.hpp>
 #include <convoy/graph/op/concat.hpp>
 #include <convoy/graph/op/conv2d.hpp>
 #include <convoy/graph/op/cross_entropy.hpp>
@@ -60,6 +61,7 @@ using Operations = List<Input,         //
                         Tanh,          //
                         Concat,        //
                         MseLoss,       //
+                        BceWithLogits, //
                         Custom>;
 
 inline constexpr int operation_count = Operations::size;

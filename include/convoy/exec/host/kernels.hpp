@@ -2,6 +2,7 @@
 #pragma once
 
 #include <convoy/exec/host/op/batch_norm.hpp>
+#include <convoy/exec/host/op/bce_with_logits.hpp>
 #include <convoy/exec/host/op/concat.hpp>
 #include <convoy/exec/host/op/conv2d.hpp>
 #include <convoy/exec/host/op/cross_entropy.hpp>

@@ -16,6 +16,7 @@
 #include <convoy/exec/labels.hpp>
 #include <convoy/exec/reference/op/add.hpp>
 #include <convoy/exec/reference/op/batch_norm.hpp>
+#include <convoy/exec/reference/op/bce_with_logits.hpp>
 #include <convoy/exec/reference/op/concat.hpp>
 #include <convoy/exec/reference/op/conv2d.hpp>
 #include <convoy/exec/reference/op/cross_entropy.hpp>

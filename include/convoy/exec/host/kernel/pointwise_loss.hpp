@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include <convoy/exec/host/kernel/elementwise.hpp>
+#include <convoy/exec/host/kernel/functions.hpp>
 
 namespace convoy::exec::host {
 
@@ -20,6 +21,34 @@ struct SquaredError {
   template <class V>
   CONVOY_INLINE static void target_slope(V& x, const V& t) {
     x = (t - x) * 2.0f;
+  }
+};
+
+/// max(x, 0) - x t + log(1 + e^-|x|): binary cross-entropy of a logit, which does not overflow.
+struct LogitError {
+  template <class V>
+  CONVOY_INLINE static void loss(V& x, const V& t) {
+    V e = x < V{} ? x : -x;
+    exponential(e);
+    // log(1 + e) = 2 atanh(z) with z at most 1/3, as a series.
+    const V z = e / (e + 2.0f), square = z * z;
+    V log = square * (2.0f / 15) + 2.0f / 13;
+    log = log * square + 2.0f / 11;
+    log = log * square + 2.0f / 9;
+    log = log * square + 2.0f / 7;
+    log = log * square + 2.0f / 5;
+    log = log * square + 2.0f / 3;
+    log = (log * square + 2.0f) * z;
+    x = (x < V{} ? V{} : x) - x * t + log;
+  }
+  template <class V>
+  CONVOY_INLINE static void slope(V& x, const V& t) {
+    logistic(x);
+    x -= t;
+  }
+  template <class V>
+  CONVOY_INLINE static void target_slope(V& x, const V&) {
+    x = -x;
   }
 };
 

@@ -1,0 +1,37 @@
+// Binary cross-entropy of logits against a target.
+#pragma once
+
+#include <convoy/graph/price.hpp>
+#include <convoy/graph/tracer.hpp>
+
+namespace convoy::graph {
+
+struct BceWithLogits {
+  static constexpr std::string_view name = "bce_with_logits";
+
+  template <class G>
+  struct Verb {
+    /// The mean over a row of -target log s(x) - (1 - target) log (1 - s(x)), s being the logistic function,
+    /// as torch.nn.functional.binary_cross_entropy_with_logits.
+    constexpr Tensor bce_with_logits(Tensor x, Tensor target, NameOption o = {}) {
+      auto& g = static_cast<G&>(*this);
+      Node node = g.begin(G::template index<BceWithLogits>, o.name);
+      if (!(x.shape == target.shape && x.kind == target.kind))
+        g.report(Common::shapes_differ, x.shape, target.shape);
+      g.real(x);
+      g.real(target);
+      return g.place(node, x, target);
+    }
+  };
+
+  static constexpr Price price(const Graph& g, int n) {
+    Price price = priced_bytes(g, n);
+    const std::int64_t elements = g.shape_of_input(n, 0).size();
+    price.forward_flops = 10 * elements;
+    price.backward_flops = 5 * elements;
+    return price;
+  }
+  static constexpr Saves saves(const Graph&, int) { return {.inputs = 3}; }
+};
+
+}  // namespace convoy::graph
