@@ -153,8 +153,7 @@ TEST_CASE("a worker or server that fails or stays away is named on all the other
     const std::int64_t count = 1'000;
     const auto all = [&](Threads endpoint) {
       // Whom everyone waits for is found within a fifth of it, in which every rank must get a processor.
-      comm::Served exchange(endpoint, {{}, 1, c.placement},
-                                     {.deadline = Seconds(c.fails ? 20 : 2.5)});
+      comm::Served exchange(endpoint, {{}, 1, c.placement}, {.deadline = Seconds(c.fails ? 20 : 2.5)});
       const auto n = static_cast<std::size_t>(count);
       Buffer<float> gradients(n, exchange.memory()), parameters(n, exchange.memory());
       const auto cuts = oracle::buckets(count);

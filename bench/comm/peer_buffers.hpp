@@ -71,9 +71,9 @@ class PeerBuffers {
       from_.push_back(static_cast<std::byte*>(at_[static_cast<std::size_t>(k)]) + offset);
       into_.push_back(static_cast<std::byte*>(at_[static_cast<std::size_t>((me + k) % n)]) + offset);
     }
-    reduction.fold(
-        into_.data(), n, from_.data(), n, part.size(), 1,
-        range.size() * static_cast<std::int64_t>(element) * n >= convoy::comm::detail::tuning.streaming_bytes);
+    reduction.fold(into_.data(), n, from_.data(), n, part.size(), 1,
+                   range.size() * static_cast<std::int64_t>(element) * n >=
+                       convoy::comm::detail::tuning.streaming_bytes);
   }
 
  private:

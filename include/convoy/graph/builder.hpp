@@ -41,27 +41,27 @@ struct List {
 };
 
 /// Every operation. What needs them by number reads this list.
-using Operations = List<Input,         //
-                        LabelInput,    //
-                        Conv2d,        //
-                        BatchNorm,     //
-                        Relu,          //
-                        MaxPool,       //
-                        AvgPool,       //
-                        Add,           //
-                        Flatten,       //
-                        Linear,        //
-                        CrossEntropy,  //
-                        LayerNorm,     //
-                        Gelu,          //
-                        Embedding,     //
-                        Dropout,       //
-                        Multiply,      //
-                        Sigmoid,       //
-                        Tanh,          //
-                        Concat,        //
-                        MseLoss,       //
-                        BceWithLogits, //
+using Operations = List<Input,          //
+                        LabelInput,     //
+                        Conv2d,         //
+                        BatchNorm,      //
+                        Relu,           //
+                        MaxPool,        //
+                        AvgPool,        //
+                        Add,            //
+                        Flatten,        //
+                        Linear,         //
+                        CrossEntropy,   //
+                        LayerNorm,      //
+                        Gelu,           //
+                        Embedding,      //
+                        Dropout,        //
+                        Multiply,       //
+                        Sigmoid,        //
+                        Tanh,           //
+                        Concat,         //
+                        MseLoss,        //
+                        BceWithLogits,  //
                         Custom>;
 
 inline constexpr int operation_count = Operations::size;

@@ -193,7 +193,9 @@ class Mailbox {
   }
 
   /// Whether the peer has what was sent of a part, so that the part may be written.
-  bool gone(transport::Any& transport, int part) { return gone(transport, letters_[static_cast<std::size_t>(part)]); }
+  bool gone(transport::Any& transport, int part) {
+    return gone(transport, letters_[static_cast<std::size_t>(part)]);
+  }
   /// Whether all that went out has been taken.
   bool delivered(transport::Any& transport) {
     return errands_.empty() && std::all_of(letters_.begin(), letters_.end(),

@@ -63,11 +63,13 @@ struct CrossEntropy {
     return price;
   }
   static constexpr Saves saves(const Graph&, int) { return {.inputs = 3, .bytes = sizeof(float)}; }
-  /// What the mean of the loss is over: labels that are not ignored, of one a row or one a position.
+  /// What the mean of the loss is over: labels that are not ignored, of one a row or one a position; -1 if
+  /// that takes their values and there are none.
   static constexpr std::int64_t counted(const Graph& g, int n, const i32* labels, int rows) {
     const int ignored = g.attributes<LabelInput>(g.input(n, 1)).ignore;
     const std::int64_t all = rows * g.shape_of_input(n, 1).size();
     if (ignored == no_label) return all;
+    if (labels == nullptr) return -1;
     std::int64_t count = 0;
     for (std::int64_t i = 0; i < all; ++i) count += labels[i] != ignored;
     return count;
