@@ -109,11 +109,11 @@ class CommCarrier : public Carrier {
     }
     auto* const first = static_cast<float*>(buckets.front().data);
     const std::span<float> arena(first, static_cast<std::size_t>(end));
-    if (has_servers(comm_)) refuse();
+    if (comm_.has_servers()) refuse();
     // There are no parameters; those who write to them are refused before they do.
     comm_.open(fingerprint, {arena, arena, ranges_});
     // A rank's part of few gradients may be all of them.
-    float parts[] = {updates(comm_, ranges_) == ranges_ ? 0.0f : 1.0f};
+    float parts[] = {comm_.updates(ranges_) == ranges_ ? 0.0f : 1.0f};
     largest(parts);
     if (parts[0] > 0) refuse();
   }

@@ -170,15 +170,14 @@ class Nonblocking : public detail::Refused {
   using Refused::Refused;
 };
 
-template <class S, class T>
-class Nonblocking<AllReduce<Algorithm<S, T>, true>> : public Collectives<S, T>, public NonblockingExchange {
-  using Base = Collectives<S, T>;
+/// Nonblocking by any schedules over any transport.
+class AnyNonblocking : public AnyCollectives, public NonblockingExchange {
+  using Base = AnyCollectives;
 
  public:
-  static constexpr std::string_view name = S::name;
-
-  /// All ranks call it.
-  explicit Nonblocking(const T& where = T{}, const Options& options = {}) : Base(where, options) {
+  AnyNonblocking(const transport::Any& where, const Schedules& schedules, const Options& options,
+                 std::string_view policy)
+      : Base(where, schedules, options), policy_(policy) {
     reserve(16);
   }
 
@@ -186,56 +185,70 @@ class Nonblocking<AllReduce<Algorithm<S, T>, true>> : public Collectives<S, T>, 
   int size() const override { return Base::size(); }
   std::pmr::memory_resource* memory() override { return Base::memory(); }
   void poll() override { Base::poll(); }
-  void agree_on(const Fingerprint& fingerprint) override { Base::agree_on(fingerprint, {}, name); }
-  void surrender(const CommError& reason) noexcept override { this->engine_->surrender(reason); }
+  void agree_on(const Fingerprint& fingerprint) override { Base::agree_on(fingerprint, {}, policy_); }
+  void surrender(const CommError& reason) noexcept override { engine_->surrender(reason); }
 
  protected:
-  void resize(int slots) override { this->engine_->resize(slots); }
-  void start(int slot, const Operation& what, std::uint64_t number) override {
-    const int lane = 1 + static_cast<int>(number % static_cast<std::uint64_t>(T::lanes - 1));
-    this->engine_->assign(slot, {.program = &program_of(what),
-                                 .data = what.data,
-                                 .count = what.count,
-                                 .reduction = what.reduction,
-                                 .lane = lane,
-                                 .bucket = what.tag});
-    this->engine_->begin(slot);
-  }
+  void resize(int slots) override { engine_->resize(slots); }
+  void start(int slot, const Operation& what, std::uint64_t number) override;
   bool over(int slot) override {
-    this->engine_->poll();
-    return this->engine_->over(slot);
+    engine_->poll();
+    return engine_->over(slot);
   }
   void await(int slot) override {
-    this->engine_->poll();  // throws if the exchange has failed before
-    this->engine_->await([&] { return this->engine_->over(slot); });
+    engine_->poll();  // throws if the exchange has failed before
+    engine_->await([&] { return engine_->over(slot); });
   }
 
  private:
-  const detail::Program& program_of(const Operation& what) {
-    using Halves = detail::HalvesOf<S>;
-    switch (what.goal) {
-      case schedule::Goal::all_reduce:
-        return Base::program_for(what.count, what.reduction.type);
-      case schedule::Goal::reduce_scatter:
-        return Base::template half<typename Halves::ReduceScatter>(what.count, what.reduction.type);
-      case schedule::Goal::all_gather:
-        return Base::template half<typename Halves::AllGather>(what.count, what.reduction.type);
-      case schedule::Goal::broadcast: {
-        const int segments = segments_for(what.count, 1, 1, Base::options());
-        return this->engine_->program(segments, what.root, [&] {
-          return schedule::Broadcast{segments, what.root};
-        });
-      }
-      case schedule::Goal::all_to_all:
-        break;
-    }
-    fail<ConfigError>(
-        "there is no such operation with a handle; there are all_reduce, reduce_scatter, "
-        "all_gather and broadcast");
-  }
+  const detail::Program& program_of(const Operation& what);
+
+  std::string_view policy_;
+};
+
+template <class S, class T>
+class Nonblocking<AllReduce<Algorithm<S, T>, true>> : public AnyNonblocking {
+ public:
+  static constexpr std::string_view name = S::name;
+
+  /// All ranks call it.
+  explicit Nonblocking(const T& where = T{}, const Options& options = {})
+      : AnyNonblocking(where, Schedules::of<S>(), options, name) {}
 };
 
 #if CONVOY_DEFINITIONS
+CONVOY_FUNCTION void AnyNonblocking::start(int slot, const Operation& what, std::uint64_t number) {
+  const int lanes = engine_->transport().lanes() - 1;
+  engine_->assign(slot, {.program = &program_of(what),
+                         .data = what.data,
+                         .count = what.count,
+                         .reduction = what.reduction,
+                         .lane = 1 + static_cast<int>(number % static_cast<std::uint64_t>(lanes)),
+                         .bucket = what.tag});
+  engine_->begin(slot);
+}
+
+CONVOY_FUNCTION const detail::Program& AnyNonblocking::program_of(const Operation& what) {
+  switch (what.goal) {
+    case schedule::Goal::all_reduce:
+      return program_for(what.count, what.reduction.type);
+    case schedule::Goal::reduce_scatter:
+      return cut(schedules_.reduce_scatter, size(), what.count, what.reduction.type);
+    case schedule::Goal::all_gather:
+      return cut(schedules_.all_gather, size(), what.count, what.reduction.type);
+    case schedule::Goal::broadcast: {
+      const int segments = segments_for(what.count, 1, 1, options());
+      const schedule::Broadcast broadcast{segments, what.root};
+      return engine_->program(schedule::View(broadcast), segments, what.root);
+    }
+    case schedule::Goal::all_to_all:
+      break;
+  }
+  fail<ConfigError>(
+      "there is no such operation with a handle; there are all_reduce, reduce_scatter, "
+      "all_gather and broadcast");
+}
+
 CONVOY_FUNCTION bool Handle::done() {
   if (exchange_ == nullptr) return true;
   if (!exchange_->over(slot_)) return false;
