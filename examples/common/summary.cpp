@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
-#include <convoy/core/error.hpp>
+#include <convoy/core/file.hpp>
 
 namespace examples {
 
@@ -137,13 +135,7 @@ void write_json(const Summary& s, const std::string& path) {
     }
     object["epochs"].push_back(e);
   }
-  const std::string beside = path + ".part";
-  {
-    std::ofstream out(beside);
-    out << object.dump(2) << '\n';
-    if (!out) convoy::fail("the result cannot be written to ", beside);
-  }
-  std::filesystem::rename(beside, path);
+  convoy::write_file(path, object.dump(2) + "\n");
 }
 
 }  // namespace examples

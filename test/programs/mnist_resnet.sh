@@ -99,6 +99,11 @@ refused "shares for another number of ranks" "3 weights for 2 workers" $run --ra
 refused "a negative share" "weight of rank 1 is -1" $run --ranks 2 --shares 2,-1 --data "$scratch/sound"
 refused "shares that are given and measured" "weighted" $run --ranks 2 --shares 2,1 --weighted --data "$scratch/sound"
 refused "a result that cannot be written" "nowhere" $run --data "$scratch/sound" --json "$scratch/nowhere/result.json"
+if [ -c /dev/full ]; then
+  refused "a result on a full disk" "/dev/full cannot be written: No space left" $run --data "$scratch/sound" --json /dev/full
+  refused "a timeline on a full disk" "/dev/full cannot be written: No space left" $run --data "$scratch/sound" --timeline /dev/full
+  [ -c /dev/full ] || { echo "/dev/full was replaced" >&2; exit 1; }
+fi
 
 if [ -n "$mpirun" ]; then
   launch=$mpirun

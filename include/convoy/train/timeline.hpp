@@ -13,6 +13,7 @@
 #include <convoy/core/clock.hpp>
 #include <convoy/core/compiled.hpp>
 #include <convoy/core/error.hpp>
+#include <convoy/core/file.hpp>
 
 namespace convoy::train {
 
@@ -61,49 +62,33 @@ class Timeline {
   std::size_t dropped_ = 0;
 };
 
-/// Writes the events of all ranks beside `path` and renames them there. Throws Error when the file cannot be
-/// written.
+/// Writes the events of all ranks. Throws Error when the file cannot be written.
 void write_timeline(const std::filesystem::path& path, const std::vector<std::vector<TimelineEvent>>& ranks);
 
-}  // namespace convoy::train
-
 #if CONVOY_DEFINITIONS
-
-#include <fstream>
-
-namespace convoy::train {
-
 CONVOY_FUNCTION void write_timeline(const std::filesystem::path& path,
                                     const std::vector<std::vector<TimelineEvent>>& ranks) {
-  const std::filesystem::path beside = path.string() + ".part";
-  {
-    std::ofstream out(beside);
-    if (!out) fail("timeline: ", beside.string(), " cannot be written");
-    out << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
-    const char* separator = "\n";
-    constexpr std::array tracks = {"compute", "exchange", "optimizer"};
-    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-      out << separator << R"({"ph":"M","name":"process_name","pid":)" << rank << R"(,"args":{"name":"rank )"
-          << rank << "\"}}";
-      separator = ",\n";
-      for (std::size_t t = 0; t < tracks.size(); ++t)
-        out << separator << R"({"ph":"M","name":"thread_name","pid":)" << rank << R"(,"tid":)" << t
-            << R"(,"args":{"name":")" << tracks[t] << "\"}}";
-      char line[256];
-      for (const auto& event : ranks[rank]) {
-        std::snprintf(line, sizeof line, R"({"ph":"X","name":"%s","pid":%zu,"tid":%d,"ts":%.3f,"dur":%.3f})",
-                      event.name.data(), rank, static_cast<int>(event.track), event.begin * 1e6,
-                      (event.end - event.begin) * 1e6);
-        out << separator << line;
-      }
+  std::string text = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
+  const char* separator = "\n";
+  constexpr std::array tracks = {"compute", "exchange", "optimizer"};
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    text += concat(separator, R"({"ph":"M","name":"process_name","pid":)", rank, R"(,"args":{"name":"rank )",
+                   rank, "\"}}");
+    separator = ",\n";
+    for (std::size_t t = 0; t < tracks.size(); ++t)
+      text += concat(separator, R"({"ph":"M","name":"thread_name","pid":)", rank, R"(,"tid":)", t,
+                     R"(,"args":{"name":")", tracks[t], "\"}}");
+    char line[256];
+    for (const auto& event : ranks[rank]) {
+      std::snprintf(line, sizeof line, R"({"ph":"X","name":"%s","pid":%zu,"tid":%d,"ts":%.3f,"dur":%.3f})",
+                    event.name.data(), rank, static_cast<int>(event.track), event.begin * 1e6,
+                    (event.end - event.begin) * 1e6);
+      text.append(separator).append(line);
     }
-    out << "\n]}\n";
-    out.flush();
-    if (!out) fail("timeline: writing ", beside.string(), " failed");
   }
-  std::filesystem::rename(beside, path);
+  text += "\n]}\n";
+  write_file(path, text);
 }
+#endif
 
 }  // namespace convoy::train
-
-#endif

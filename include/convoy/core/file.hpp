@@ -1,0 +1,52 @@
+// File: a file that is there whole or not at all.
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+
+#include <convoy/core/compiled.hpp>
+#include <convoy/core/error.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <system_error>
+#if defined(__unix__)
+#include <unistd.h>
+#endif
+#endif
+
+namespace convoy {
+
+/// Writes a text beside `path`, syncs it and renames it there, so that whoever reads sees the old content or
+/// the new. What is no regular file (a pipe, a device) is written where it is. Throws Error, with the
+/// system's reason, if any of it fails, a full disk included; the old content is then as it was.
+void write_file(const std::filesystem::path& path, std::string_view text);
+
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION void write_file(const std::filesystem::path& path, std::string_view text) {
+  std::error_code ignored;
+  const bool special =
+      std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored);
+  const std::filesystem::path beside = special ? path : std::filesystem::path(path.string() + ".part");
+  std::FILE* const file = std::fopen(beside.c_str(), "wb");
+  if (file == nullptr) fail(path.string(), " cannot be written: ", std::strerror(errno));
+  int reason = 0;
+  const auto expect = [&](bool done) {
+    if (!done && reason == 0) reason = errno;
+  };
+  expect(std::fwrite(text.data(), 1, text.size(), file) == text.size());
+  expect(std::fflush(file) == 0);
+#if defined(__unix__)
+  if (!special) expect(fsync(fileno(file)) == 0);
+#endif
+  expect(std::fclose(file) == 0);
+  if (reason == 0 && !special) expect(std::rename(beside.c_str(), path.c_str()) == 0);
+  if (reason == 0) return;
+  if (!special) std::filesystem::remove(beside, ignored);
+  fail(path.string(), " cannot be written: ", std::strerror(reason));
+}
+#endif
+
+}  // namespace convoy

@@ -1,0 +1,59 @@
+// Files that are there whole or not at all.
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <convoy/core/file.hpp>
+
+using namespace convoy;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string content(const fs::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+struct Scratch {
+  fs::path folder = fs::temp_directory_path() / ("convoy_file_test_" + std::to_string(::getpid()));
+  Scratch() { fs::create_directories(folder); }
+  ~Scratch() { fs::remove_all(folder); }
+};
+
+}  // namespace
+
+TEST_CASE("a file is replaced whole, and nothing is left beside it") {
+  const Scratch scratch;
+  const fs::path path = scratch.folder / "result.json";
+  write_file(path, "first");
+  write_file(path, "second");
+  CHECK(content(path) == "second");
+  CHECK(std::distance(fs::directory_iterator(scratch.folder), {}) == 1);
+}
+
+TEST_CASE("what cannot be written is said with its path and the system's reason, and what was there stays") {
+  const Scratch scratch;
+  CHECK_THROWS_WITH_AS(
+      write_file(scratch.folder / "nowhere" / "x", "text"),
+      ((scratch.folder / "nowhere" / "x").string() + " cannot be written: No such file or directory").c_str(),
+      Error);
+  const fs::path folder = scratch.folder / "folder";
+  fs::create_directory(folder);
+  CHECK_THROWS_AS(write_file(folder, "text"), Error);
+  CHECK(fs::is_directory(folder));
+}
+
+TEST_CASE("a device is written where it is, and a full one is an error") {
+  if (!fs::exists("/dev/full")) return;
+  CHECK_THROWS_WITH_AS(write_file("/dev/full", "text"),
+                       "/dev/full cannot be written: No space left on device", Error);
+  CHECK(fs::is_character_file("/dev/full"));
+  write_file("/dev/null", "text");
+  CHECK(fs::is_character_file("/dev/null"));
+}

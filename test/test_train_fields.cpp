@@ -1,0 +1,158 @@
+// What ranks must agree on: each agreed field of a Trainer's configuration, of its optimizer, its schedule,
+// its groups and its Exec, changed on one rank, is named with that rank by all.
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "train_support.hpp"
+
+using namespace convoy;
+using namespace train_test;
+using exec::Reference;
+using transport::Threads;
+
+namespace {
+
+constexpr int ranks = 3, differs = 2;
+
+/// Another value of the same type, as valid as the one before.
+template <class M>
+void change(M& member) {
+  if constexpr (std::is_same_v<M, bool>)
+    member = !member;
+  else if constexpr (std::is_enum_v<M>)
+    member = member == M{} ? static_cast<M>(1) : M{};
+  else if constexpr (std::is_same_v<M, std::string>)
+    member = "linear*";
+  else if constexpr (std::is_arithmetic_v<M>)
+    member = member == M{} ? static_cast<M>(1) : static_cast<M>(member * 2);
+  else if constexpr (std::is_same_v<M, std::optional<graph::BucketOptions>>)
+    member = graph::BucketOptions{64, 64};
+  else if constexpr (std::is_same_v<M, std::optional<float>>)
+    member = 0.25f;
+  else
+    member.push_back({.match = "conv*", .lr_scale = 2});
+}
+
+/// Changes the agreed field number `target` and returns its name; empty if there are fewer.
+template <class T>
+std::string flip(T& options, int target, const std::string& prefix, int& next) {
+  std::string flipped;
+  fields::for_each(options, [&](std::string_view name, auto& member, auto agreed) {
+    using M = std::remove_cvref_t<decltype(member)>;
+    const std::string full = prefix + std::string(name);
+    if constexpr (agreed.value) {
+      if constexpr (fields::Listed<M>) {
+        if (const std::string inner = flip(member, target, full + ".", next); !inner.empty()) flipped = inner;
+      } else if (next++ == target) {
+        change(member);
+        flipped = full;
+      }
+    }
+  });
+  return flipped;
+}
+
+/// What each rank says when they open a Trainer, rank `differs` with another configuration.
+template <class Trainer, class Config>
+std::vector<std::string> opened(const Config& config, const Config& other) {
+  std::vector<std::string> said(ranks);
+  try {
+    Threads::World(ranks).run([&](const Threads& endpoint) {
+      try {
+        Trainer trainer(endpoint.rank() == differs ? other : config, endpoint,
+                        comm::Options{.deadline = Seconds(20)});
+      } catch (const ConfigError& error) {
+        said[static_cast<std::size_t>(endpoint.rank())] = error.what();
+      }
+    });
+  } catch (const Error&) {
+  }
+  return said;
+}
+
+template <class Trainer, class Config>
+int check(const Config& config) {
+  for (const std::string& said : opened<Trainer>(config, config)) CHECK(said == "");
+  for (int target = 0;; ++target) {
+    Config other = config;
+    int next = 0;
+    const std::string name = flip(other, target, "", next);
+    if (name.empty()) return target;
+    CAPTURE(name);
+    for (const std::string& sentence : opened<Trainer>(config, other)) {
+      CAPTURE(sentence);
+      CHECK(sentence.starts_with("rank 2 differs from rank 0 in "));
+      // A bucket's size changes where buckets end, which is compared before.
+      CHECK((sentence.find(" in " + name + ": ") != std::string::npos ||
+             (name == "buckets" && sentence.find("bucket_ranges") != std::string::npos)));
+    }
+  }
+}
+
+/// Every value of every field is valid with every other, so that one that is changed is refused for the
+/// difference alone.
+template <class Config>
+Config valid() {
+  Config config;
+  config.batch = 4;
+  config.schedule = {.warmup = 1, .decay = optim::Decay::none, .total = 100, .every = 10};
+  config.groups = {{.match = "conv*"}};
+  return config;
+}
+
+}  // namespace
+
+TEST_CASE("each agreed field of a configuration with Adam is compared") {
+  using T = Trainer<Plain, optim::Adam, comm::Ring<Threads>, Reference<float>>;
+  CHECK(check<T>(valid<T::Config>()) == 20);
+}
+
+TEST_CASE("each agreed field of a configuration with SGD is compared") {
+  using T = Trainer<Plain, optim::Sgd, comm::Ring<Threads>, Reference<float>>;
+  CHECK(check<T>(valid<T::Config>()) == 19);
+}
+
+TEST_CASE("fields of groups are compared") {
+  using T = Trainer<Plain, optim::Adam, comm::Ring<Threads>, Reference<float>>;
+  const auto config = valid<T::Config>();
+  for (int target = 0; target < 4; ++target) {
+    auto other = config;
+    int next = 0;
+    const std::string name = flip(other.groups[0], target, "", next);
+    REQUIRE(!name.empty());
+    CAPTURE(name);
+    for (const std::string& sentence : opened<T>(config, other))
+      CHECK(sentence.starts_with("rank 2 differs from rank 0 in groups: "));
+  }
+}
+
+TEST_CASE("a model, an optimizer, a world and a custom type that differ are named") {
+  const auto said = [](auto make) {
+    std::vector<std::string> all(2);
+    try {
+      Threads::World(2).run([&](const Threads& endpoint) {
+        try {
+          make(endpoint);
+        } catch (const ConfigError& error) {
+          all[static_cast<std::size_t>(endpoint.rank())] = error.what();
+        }
+      });
+    } catch (const Error&) {
+    }
+    return all;
+  };
+  using A = Trainer<Plain, optim::Adam, comm::Ring<Threads>, Reference<float>>;
+  using B = Trainer<Normed, optim::Adam, comm::Ring<Threads>, Reference<float>>;
+  using C = Trainer<Plain, optim::Sgd, comm::Ring<Threads>, Reference<float>>;
+  for (const auto& sentence : said([](const Threads& e) {
+         e.rank() == 0 ? static_cast<void>(A({}, e)) : static_cast<void>(B({}, e));
+       }))
+    CHECK(sentence.starts_with("rank 1 differs from rank 0 in model: "));
+  for (const auto& sentence : said([](const Threads& e) {
+         e.rank() == 0 ? static_cast<void>(A({}, e)) : static_cast<void>(C({}, e));
+       }))
+    CHECK(sentence.starts_with("rank 1 differs from rank 0 in optimizer: sgd instead of adam"));
+}
