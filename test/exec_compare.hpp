@@ -571,7 +571,7 @@ std::string difference(const Plan& plan, const Options& options = {}) {
           lost = std::max(lost, std::abs(coarse[i] - expected[i]));
       }
       // One that is zero by rule, as that of a bias before a batch norm, is nothing but rounding in floats.
-      const double floor = own < 1e-9 * largest ? 0.1 : 3e-3;
+      const double floor = !measured ? 0.3 : own < 1e-9 * largest ? 0.1 : 3e-3;
       found.compare(what, gradient(tested, plan, p), expected, floor * largest, 8 * lost);
     }
     if (!found.first().empty()) break;

@@ -47,7 +47,7 @@ struct Name {
   friend constexpr bool operator==(const Name& a, std::string_view b) { return a.view() == b; }
   friend constexpr bool operator==(const Name& a, const Name& b) { return a.view() == b.view(); }
   friend constexpr bool operator==(const Name& a, const char* b) { return a.view() == std::string_view(b); }
-  friend void append_to(std::string& text, const Name& name) { text += name.view(); }
+  friend void append_to(std::string& to, const Name& name) { to += name.view(); }
   template <class Out>
   friend auto operator<<(Out& out, const Name& name) -> decltype(out.write("", 0), out) {
     return out << name.view();

@@ -40,7 +40,7 @@ struct Custom {
 
     /// Measures something on every batch. The inputs must be labels or outputs of the model.
     template <class Measure, class... Inputs>
-    constexpr void metric(std::string_view name, Measure, Inputs... x) {
+    constexpr void metric(std::string_view called, Measure, Inputs... x) {
       constexpr Arguments arguments = arguments_of<Inputs...>;
       if constexpr (sizeof...(x) == 0) {
         static_assert(sizeof(Measure) == 0, "convoy: a metric takes at least one input");
@@ -57,9 +57,9 @@ struct Custom {
                       "View<const i32> for a label");
         self().report(Common::reported, {});
       } else {
-        (self().expect_real(name, x), ...);
+        (self().expect_real(called, x), ...);
         const int nodes[] = {x.node...};
-        self().add_metric(name, metric_call<Measure, arguments>, nodes, static_cast<int>(sizeof...(x)));
+        self().add_metric(called, metric_call<Measure, arguments>, nodes, static_cast<int>(sizeof...(x)));
       }
     }
 

@@ -24,9 +24,9 @@ struct Input {
   struct Verb {
     /// An image, a sequence or a row that a data set supplies, in plain layout. Integers (i32) have no
     /// gradient; u8 become f32 where they are computed with.
-    constexpr Tensor input(std::string_view name, Shape shape, InputOptions o = {}) {
+    constexpr Tensor input(std::string_view called, Shape shape, InputOptions o = {}) {
       auto& g = static_cast<G&>(*this);
-      Node node = g.begin(G::template index<Input>, name);
+      Node node = g.begin(G::template index<Input>, called);
       node.shape = shape;
       node.kind = kind_of(shape);
       node.dtype = o.dtype;

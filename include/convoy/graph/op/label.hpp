@@ -26,9 +26,9 @@ struct LabelInput {
   template <class G>
   struct Verb {
     /// Class indices in [0, classes), or what is ignored, that a data set supplies, i32.
-    constexpr Label label(std::string_view name, int classes, LabelOptions o = {}) {
+    constexpr Label label(std::string_view called, int classes, LabelOptions o = {}) {
       auto& g = static_cast<G&>(*this);
-      Node node = g.begin(G::template index<LabelInput>, name);
+      Node node = g.begin(G::template index<LabelInput>, called);
       node.dtype = DType::i32;
       node.given = true;
       if (o.positions != 0) node.shape = {o.positions}, node.kind = Kind::row;
