@@ -55,7 +55,9 @@ TEST_CASE("host: a residual network over 224x224 agrees with the reference") {
   constexpr models::Stages one_each{{1, 1, 1, 1}};
   constexpr const Plan& plan =
       plan_of<models::ResNet<Image{1, 224, 224}, 10, models::ResidualBlock::basic, one_each>>;
-  CHECK(exec_compare::difference<HostF32>(plan, {.batch = 1, .threads = 2}) == "");
+  // Of two million values some always lie at a kink, and one on its other side moves a gradient a little.
+  CHECK(exec_compare::difference<HostF32>(plan, {.batch = 1, .tolerance = 1e-2, .margin = 0, .threads = 2}) ==
+        "");
 }
 
 TEST_CASE("host: Winograd's algorithm is used where it pays, and not when told so") {
