@@ -331,14 +331,15 @@ TEST_CASE("a letter that is not what it should be is refused, and its sender nam
         while (where.departed(0).empty() && !deadline.expired()) std::this_thread::yield();
         return;
       }
-      Mailbox<Threads> mail(1, comm::detail::reply_lane, comm::detail::push_lane, parts, false, false,
-                            std::pmr::new_delete_resource());
+      transport::Any end = where;
+      Mailbox mail(1, comm::detail::reply_lane, comm::detail::push_lane, parts, false, false, end.in_place(),
+                   std::pmr::new_delete_resource());
       try {
-        while (mail.open(where) == nullptr || mail.numbers(where, nullptr).empty()) std::this_thread::yield();
+        while (mail.open(end) == nullptr || mail.numbers(end, nullptr).empty()) std::this_thread::yield();
       } catch (const CommError& error) {
         if (error.culprit == 1) said = error.what();
       }
-      mail.cancel(where);
+      mail.cancel(end);
     });
     CAPTURE(said);
     CHECK(said.find(concat("rank 1 sent ", w.sentence)) != std::string::npos);
