@@ -48,6 +48,7 @@ class NullExec {
   void read_parameter(int, std::span<float>) const {}
   void write_parameter(int, std::span<const float>) {}
   void read_gradient(int, std::span<float>) const {}
+  void reorder(int, std::span<const float>, std::span<float>, bool) const {}
   void touched(Range) {}
   void forward(const exec::BatchView&, const exec::Pass&) {}
   template <class OnFinal>

@@ -99,7 +99,7 @@ concept Exec = std::is_class_v<E> &&
   // are not read any more.
   {e.backward(scales, [](std::int64_t) {})};
   // What the oldest forward pass measured whose result was not taken yet; waits for it. Valid until the next
-  // call.
+  // forward or result. Every pass has one, and all are to be taken.
   { e.result() } -> std::same_as<Result>;
   // How many steps later a result is best taken, so that nobody waits: 0 on the host.
   { E::latency } -> std::convertible_to<int>;

@@ -1,6 +1,7 @@
 // Engine: a plan prepared by oneDNN for every batch size that occurs.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <vector>
 
@@ -61,6 +62,8 @@ class Engine final : public Computation {
     ready_ = false;
     current_ = &execution(batch.rows);
     current_->forward(batch, pass, profiles_ ? &profile_ : nullptr);
+    if (waiting_ == results_.size()) results_.emplace_back();
+    current_->measured(results_[waiting_++]);
     ran_ = true;
     ready_ = pass.mode == Mode::train;
   }
@@ -76,8 +79,12 @@ class Engine final : public Computation {
   }
 
   Result result() override {
-    if (!ran_) fail<ExecError>("exec: a result was asked for before a forward pass");
-    return current_->result();
+    if (waiting_ == 0) fail<ExecError>("exec: a result was asked for before a forward pass");
+    // The one that is taken goes to the end of the line, where its memory serves a later pass.
+    std::rotate(results_.begin(), results_.begin() + 1, results_.end());
+    --waiting_;
+    const Measured& taken = results_.back();
+    return {taken.losses, taken.metrics, taken.correct, taken.labels};
   }
   std::span<const float> output(int k) override {
     if (k < 0 || k >= static_cast<int>(plan_.outputs.size()))
@@ -106,6 +113,8 @@ class Engine final : public Computation {
   Buffer<std::byte> arena_, scratch_;
   std::map<int, std::unique_ptr<Execution>> executions_;
   Execution* current_ = nullptr;
+  std::vector<Measured> results_;  // those that wait to be taken, oldest first, then memory for more
+  std::size_t waiting_ = 0;
   std::vector<StageProfile> profile_;
 };
 

@@ -10,6 +10,12 @@
 
 namespace convoy::exec::host {
 
+/// What a forward pass measured, until it is asked for.
+struct Measured {
+  std::vector<double> losses, metrics;
+  std::int64_t correct = 0, labels = 0;
+};
+
 class Execution {
  public:
   Execution(const Plan& plan, Backend& backend, Parameters& parameters, const KernelTable& kernels, int rows,
@@ -82,7 +88,13 @@ class Execution {
     measure();
   }
 
-  Result result() const { return {losses_, metrics_, program_.correct(), program_.labels()}; }
+  /// Copies what the last forward pass measured.
+  void measured(Measured& to) const {
+    to.losses.assign(losses_.begin(), losses_.end());
+    to.metrics.assign(metrics_.begin(), metrics_.end());
+    to.correct = program_.correct();
+    to.labels = program_.labels();
+  }
 
   /// Calls `on_final(n)` whenever a stage has made more of the gradient arena final, and after each stage.
   void backward(std::span<const float> scales, void (*on_final)(void*, std::int64_t), void* context,
