@@ -60,24 +60,21 @@ consteval int members() {
     return static_cast<int>(n);
 }
 
-// An object that is named and never made: its members have addresses, which is all that a list asks for.
-#if defined(__clang__)
-#pragma clang diagnostic push
-#pragma clang diagnostic ignored "-Wundefined-var-template"
-#endif
+// Room for an object that is never made: its members have addresses, which is all that a list asks for.
 template <class T>
-struct Named {
-  static T object;
+union Room {
+  char nothing;
+  T object;
+  constexpr Room() : nothing() {}
+  constexpr ~Room() {}
 };
 template <class T>
 consteval int listed() {
   int count = 0;
-  T::fields(Named<T>::object, Count{&count});
+  Room<T> room;
+  T::fields(room.object, Count{&count});
   return count;
 }
-#if defined(__clang__)
-#pragma clang diagnostic pop
-#endif
 
 template <class Visit>
 struct Visitor {
