@@ -24,11 +24,8 @@ using namespace convoy;
 using namespace convoy::comm;
 using transport::Threads;
 
-namespace {
-
-static_assert(codec::Reduced<codec::Bf16> && !codec::Scattered<codec::Bf16> && !codec::Gathered<codec::Bf16>);
-static_assert(codec::Scattered<codec::Int8> && codec::Gathered<codec::TopK>);
-static_assert(codec::Factored<codec::PowerSgd> && !codec::Codec<int>);
+// Named, because clang reads no list of fields of a type without linkage.
+namespace own {
 
 /// Signs and one magnitude (Bernstein et al., "signSGD", 2018): a bit an element.
 struct Sign {
@@ -86,6 +83,18 @@ struct Fixed {
     for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(from[i]) / scale;
   }
 };
+
+}  // namespace own
+
+namespace {
+
+using own::Fixed;
+using own::Sign;
+
+static_assert(codec::Reduced<codec::Bf16> && !codec::Scattered<codec::Bf16> && !codec::Gathered<codec::Bf16>);
+static_assert(codec::Scattered<codec::Int8> && codec::Gathered<codec::TopK>);
+static_assert(codec::Factored<codec::PowerSgd> && !codec::Codec<int>);
+
 static_assert(codec::Codec<Sign> && codec::Codec<Fixed>);
 static_assert(Comm<Compressed<Ring<Threads>, Sign>> && Comm<Compressed<Tree<Threads>, Fixed>>);
 

@@ -193,9 +193,7 @@ TEST_CASE("what a wrapper says of itself comes before what it stands on") {
 
 namespace {
 
-struct Device {
-  static constexpr std::string_view name = "device";
-};
+struct Device {};
 struct OnDevice : comm::Wrapper<Odd> {
   using Space = Device;
   using Wrapper::Wrapper;
