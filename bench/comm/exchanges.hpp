@@ -75,7 +75,7 @@ Work exchange(const Place<T>& place, const Policy& policy, const ModelBuckets& m
       arenas->comm.barrier();
     };
     work.end = [=] { arenas->comm.dismiss(); };
-    work.bound = place.seconds(busiest_served(place.links, place.options.servers, model.elements(), 4));
+    work.bound = place.seconds(busiest_served(place.links, place.servers, model.elements(), 4));
     return work;
   }
   if (policy.codec != "none") {
