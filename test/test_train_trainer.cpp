@@ -79,7 +79,7 @@ TEST_CASE("ranks with unequal shares train as one rank with the same global batc
   };
   for (const Case& c : {Case{{2, 1, 1}, {12, 6, 6}}, Case{{0, 3, 1}, {1, 18, 6}}})
     transport::Threads::World(3).run([&](const transport::Threads& endpoint) {
-      Unequal trainer{config<Plain>(8), c.weights, endpoint};
+      Unequal trainer{config<Plain>(8), comm::WeightedOptions{c.weights}, endpoint};
       CHECK(trainer.most_rows() == c.most[static_cast<std::size_t>(endpoint.rank())]);
       const auto report = trainer.fit(blobs, {.epochs = 2, .log = nullptr});
       CHECK(report.samples == 2 * 410);
