@@ -303,32 +303,42 @@ TEST_CASE("graph: dead taps are those that no position of the window meets") {
   for (int extent = 1; extent <= 6; ++extent)
     for (int kernel = 1; kernel <= 7; ++kernel)
       for (int stride = 1; stride <= 4; ++stride)
-        for (int padding = 0; padding < kernel; ++padding) {
-          const graph::Window window{kernel, kernel, stride, padding};
-          const int positions = window.positions(extent, kernel);
-          if (positions <= 0) continue;
-          std::vector<int> meets(static_cast<std::size_t>(kernel));
-          for (int o = 0; o < positions; ++o)
+        for (int dilation = 1; dilation <= 3; ++dilation)
+          for (int padding = 0; padding < kernel * dilation; ++padding) {
+            const graph::Window window{kernel, kernel, stride, padding, dilation};
+            const int positions = window.positions(extent, kernel);
+            if (positions <= 0) continue;
+            std::vector<int> meets(static_cast<std::size_t>(kernel));
+            for (int o = 0; o < positions; ++o)
+              for (int t = 0; t < kernel; ++t) {
+                const int at = o * stride - padding + t * dilation;
+                if (at >= 0 && at < extent) ++meets[static_cast<std::size_t>(t)];
+              }
+            CAPTURE(extent);
+            CAPTURE(kernel);
+            CAPTURE(stride);
+            CAPTURE(dilation);
+            CAPTURE(padding);
+            const int total = std::accumulate(meets.begin(), meets.end(), 0);
+            CHECK(graph::meetings(extent, kernel, window, positions) == total);
+            if (total == 0) continue;  // every tap falls between the padding
+            const graph::Taps taps = graph::live_taps(window, {1, extent, extent}, {1, positions, positions});
+            CHECK(taps.top == taps.left);
+            CHECK(taps.bottom == taps.right);
             for (int t = 0; t < kernel; ++t) {
-              const int at = o * stride - padding + t;
-              if (at >= 0 && at < extent) ++meets[static_cast<std::size_t>(t)];
+              const bool live = t >= taps.top && t < taps.bottom;
+              if (meets[static_cast<std::size_t>(t)] > 0) CHECK(live);
             }
-          CAPTURE(extent);
-          CAPTURE(kernel);
-          CAPTURE(stride);
-          CAPTURE(padding);
-          const graph::Taps taps = graph::live_taps(window, {1, extent, extent}, {1, positions, positions});
-          CHECK(taps.top == taps.left);
-          CHECK(taps.bottom == taps.right);
-          for (int t = 0; t < kernel; ++t) {
-            const bool live = t >= taps.top && t < taps.bottom;
-            if (meets[static_cast<std::size_t>(t)] > 0) CHECK(live);
+            if (dilation == 1) {
+              CHECK(meets[static_cast<std::size_t>(taps.top)] > 0);
+              CHECK(meets[static_cast<std::size_t>(taps.bottom - 1)] > 0);
+            }
+            // What is left is a convolution of as many positions with paddings that are not negative.
+            const int low = padding - taps.top * dilation;
+            const int high = (positions - 1) * stride + window.reach(taps.height()) - extent - low;
+            CHECK(low >= 0);
+            CHECK((extent + low + std::max(high, 0) - window.reach(taps.height())) / stride + 1 == positions);
           }
-          CHECK(meets[static_cast<std::size_t>(taps.top)] > 0);
-          CHECK(meets[static_cast<std::size_t>(taps.bottom - 1)] > 0);
-          CHECK(graph::meetings(extent, kernel, stride, padding, positions) ==
-                std::accumulate(meets.begin(), meets.end(), 0));
-        }
 }
 
 TEST_CASE("graph: price counts multiplications, of the textbook and those that meet the input") {

@@ -7,14 +7,17 @@
 
 namespace convoy::graph {
 
-/// The sliding window of a convolution or a pooling: extents of the kernel, one stride and one padding for
-/// both axes.
+/// The sliding window of a convolution or a pooling: extents of the kernel, one stride, one padding and one
+/// dilation for both axes.
 struct Window {
   int height = 0, width = 0, stride = 1, padding = 0;
+  int dilation = 1;  ///< from one tap to the next
 
+  /// From the first of so many taps to behind the last.
+  constexpr int reach(int kernel) const { return (kernel - 1) * dilation + 1; }
   /// The number of positions along an axis of `extent` with a kernel of `kernel`; 0 or less when none fits.
   constexpr int positions(int extent, int kernel) const {
-    const int room = extent + 2 * padding - kernel;
+    const int room = extent + 2 * padding - reach(kernel);
     return room < 0 ? 0 : room / stride + 1;
   }
   friend constexpr bool operator==(const Window&, const Window&) = default;
@@ -30,7 +33,8 @@ constexpr bool slides(Tracer& g, Tensor x, Shape extents, const Window& window, 
   if (window.positions(x.shape[1], window.height) > 0 && window.positions(x.shape[2], window.width) > 0)
     return true;
   const int pad = 2 * window.padding;
-  g.report(Common::window_does_not_fit, {x.shape[1] + pad, x.shape[2] + pad}, {window.height, window.width});
+  g.report(Common::window_does_not_fit, {x.shape[1] + pad, x.shape[2] + pad},
+           {window.reach(window.height), window.reach(window.width)});
   return false;
 }
 
@@ -43,33 +47,43 @@ struct Taps {
   friend constexpr bool operator==(const Taps&, const Taps&) = default;
 };
 
-/// The first and one past the last tap along an axis that meets the input at some position.
-constexpr void live_range(int extent, int kernel, int stride, int padding, int positions, int& first,
-                          int& end) {
+/// The number of taps, `dilation` apart, whose offset from the first is below `distance`.
+constexpr int taps_below(int distance, int dilation) {
+  return distance > 0 ? (distance + dilation - 1) / dilation : 0;
+}
+
+/// The first and one past the last tap along an axis that meets the input at some position. With dilation
+/// some dead taps may count as live, so that what is left is a convolution whose paddings are not negative.
+constexpr void live_range(int extent, int kernel, const Window& w, int positions, int& first, int& end) {
   first = kernel;
   end = 0;
   for (int o = 0; o < positions; ++o) {
-    const int low = padding - o * stride, high = low + extent;
-    first = low > 0 ? (low < first ? low : first) : 0;
+    const int low = taps_below(w.padding - o * w.stride, w.dilation),
+              high = taps_below(w.padding - o * w.stride + extent, w.dilation);
+    first = low < first ? low : first;
     end = high < kernel ? (high > end ? high : end) : kernel;
     if (first == 0 && end == kernel) break;
   }
+  if (w.padding - first * w.dilation < 0) first = w.padding / w.dilation;
+  const int last = (positions - 1) * w.stride - w.padding;  // where the first tap stands at the last position
+  while (end < kernel && last + w.reach(end) - extent <= -w.stride) ++end;
 }
 
 /// The live taps of one convolution over an input of `in`.
 constexpr Taps live_taps(const Window& w, const Shape& in, const Shape& out) {
   Taps taps;
-  live_range(in[1], w.height, w.stride, w.padding, out[1], taps.top, taps.bottom);
-  live_range(in[2], w.width, w.stride, w.padding, out[2], taps.left, taps.right);
+  live_range(in[1], w.height, w, out[1], taps.top, taps.bottom);
+  live_range(in[2], w.width, w, out[2], taps.left, taps.right);
   return taps;
 }
 
 /// Pairs of (output position, tap) along an axis that meet the input rather than padding.
-constexpr int meetings(int extent, int kernel, int stride, int padding, int positions) {
+constexpr int meetings(int extent, int kernel, const Window& w, int positions) {
   int total = 0;
   for (int o = 0; o < positions; ++o) {
-    const int start = o * stride - padding;
-    const int low = start < 0 ? 0 : start, high = start + kernel < extent ? start + kernel : extent;
+    const int before = w.padding - o * w.stride;
+    const int low = taps_below(before, w.dilation), end = taps_below(before + extent, w.dilation);
+    const int high = end < kernel ? end : kernel;
     if (high > low) total += high - low;
   }
   return total;

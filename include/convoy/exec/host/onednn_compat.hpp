@@ -19,7 +19,7 @@ using Tag = dnnl::memory::format_tag;
 /// The descriptors and the window of a convolution; `bias` may be empty.
 struct ConvolutionShape {
   Desc src, weights, bias, dst;
-  Dims strides, padding_low, padding_high;
+  Dims strides, dilates, padding_low, padding_high;  // a dilate is the number of elements between two taps
   dnnl::algorithm algorithm = dnnl::algorithm::convolution_direct;
 };
 
@@ -40,20 +40,20 @@ inline dnnl::primitive_attr user_scratchpad() {
 
 inline auto describe_forward(const dnnl::engine& engine, const ConvolutionShape& c) {
   return dnnl::convolution_forward::primitive_desc(engine, dnnl::prop_kind::forward_training, c.algorithm,
-                                                   c.src, c.weights, c.bias, c.dst, c.strides, c.padding_low,
-                                                   c.padding_high, user_scratchpad());
+                                                   c.src, c.weights, c.bias, c.dst, c.strides, c.dilates,
+                                                   c.padding_low, c.padding_high, user_scratchpad());
 }
 inline auto describe_backward_data(const dnnl::engine& engine, const ConvolutionShape& c,
                                    const dnnl::convolution_forward::primitive_desc& hint) {
   return dnnl::convolution_backward_data::primitive_desc(engine, c.algorithm, c.src, c.weights, c.dst,
-                                                         c.strides, c.padding_low, c.padding_high, hint,
-                                                         user_scratchpad());
+                                                         c.strides, c.dilates, c.padding_low, c.padding_high,
+                                                         hint, user_scratchpad());
 }
 inline auto describe_backward_weights(const dnnl::engine& engine, const ConvolutionShape& c,
                                       const dnnl::convolution_forward::primitive_desc& hint) {
   return dnnl::convolution_backward_weights::primitive_desc(engine, c.algorithm, c.src, c.weights, c.bias,
-                                                            c.dst, c.strides, c.padding_low, c.padding_high,
-                                                            hint, user_scratchpad());
+                                                            c.dst, c.strides, c.dilates, c.padding_low,
+                                                            c.padding_high, hint, user_scratchpad());
 }
 inline auto describe_forward(const dnnl::engine& engine, const InnerProductShape& p) {
   return dnnl::inner_product_forward::primitive_desc(engine, dnnl::prop_kind::forward_training, p.src,
@@ -84,20 +84,20 @@ inline std::uint64_t order_hash(const Desc& desc) {
 
 inline auto describe_forward(const dnnl::engine& engine, const ConvolutionShape& c) {
   return dnnl::convolution_forward::primitive_desc(
-      {dnnl::prop_kind::forward_training, c.algorithm, c.src, c.weights, c.bias, c.dst, c.strides,
+      {dnnl::prop_kind::forward_training, c.algorithm, c.src, c.weights, c.bias, c.dst, c.strides, c.dilates,
        c.padding_low, c.padding_high},
       user_scratchpad(), engine);
 }
 inline auto describe_backward_data(const dnnl::engine& engine, const ConvolutionShape& c,
                                    const dnnl::convolution_forward::primitive_desc& hint) {
   return dnnl::convolution_backward_data::primitive_desc(
-      {c.algorithm, c.src, c.weights, c.dst, c.strides, c.padding_low, c.padding_high}, user_scratchpad(),
-      engine, hint);
+      {c.algorithm, c.src, c.weights, c.dst, c.strides, c.dilates, c.padding_low, c.padding_high},
+      user_scratchpad(), engine, hint);
 }
 inline auto describe_backward_weights(const dnnl::engine& engine, const ConvolutionShape& c,
                                       const dnnl::convolution_forward::primitive_desc& hint) {
   return dnnl::convolution_backward_weights::primitive_desc(
-      {c.algorithm, c.src, c.weights, c.bias, c.dst, c.strides, c.padding_low, c.padding_high},
+      {c.algorithm, c.src, c.weights, c.bias, c.dst, c.strides, c.dilates, c.padding_low, c.padding_high},
       user_scratchpad(), engine, hint);
 }
 inline auto describe_forward(const dnnl::engine& engine, const InnerProductShape& p) {

@@ -31,7 +31,12 @@ class Parameters {
         gradients_(space, static_cast<std::size_t>(plan.sizes.exchanged)),
         statistics_(space, static_cast<std::size_t>(plan.sizes.statistics)),
         orders_(plan.parameter_list.size()),
+        groups_(plan.parameter_list.size(), 1),
         statistic_ranges_(exec::statistic_ranges(plan)) {
+    for (int n = 0; n < plan.graph.count.nodes; ++n)
+      if (graph::is<graph::Conv2d>(plan.node(n)))
+        groups_[static_cast<std::size_t>(plan.graph.parameter(n, 0))] =
+            plan.graph.attributes<graph::Conv2d>(n).groups;
     for (std::size_t i = 0; i < plan.statistic_list.size(); ++i)
       for (std::int64_t k = statistic_ranges_[i].begin; k < statistic_ranges_[i].end; ++k)
         statistics_.data()[k] = plan.statistic_list[i].start;
@@ -52,13 +57,22 @@ class Parameters {
   }
   bool trained(int p) const { return plan_->trained(p); }
 
+  /// The live extents of the weight of a convolution, with its groups as the first where it has several.
+  Dims filter_dims(int p) const {
+    const Shape& shape = plan_->parameter(p).shape;
+    const graph::Taps taps = plan_->live_taps(p);
+    const int groups = groups_[static_cast<std::size_t>(p)];
+    if (groups > 1) return {groups, shape[0] / groups, shape[1], taps.height(), taps.width()};
+    return {shape[0], shape[1], taps.height(), taps.width()};
+  }
+
   /// The layout of the weight of a convolution or a linear layer within its slot, as the plan orders it.
   Desc plain(int p) const {
     const auto& parameter = plan_->parameter_list[static_cast<std::size_t>(p)];
     const auto f32 = dnnl::memory::data_type::f32;
     if (parameter.shape.rank == 4) {
-      const graph::Taps taps = plan_->live_taps(p);
-      return {{parameter.shape[0], parameter.shape[1], taps.height(), taps.width()}, f32, Tag::oihw};
+      const Dims dims = filter_dims(p);
+      return {dims, f32, dims.size() == 5 ? Tag::goihw : Tag::oihw};
     }
     if (parameter.shape.rank == 2) return {{parameter.shape[0], parameter.shape[1]}, f32, Tag::oi};
     return {{parameter.shape[0]}, f32, Tag::x};
@@ -182,6 +196,7 @@ class Parameters {
   bool canonical_;
   memory::Array<float, memory::Host> values_, gradients_, statistics_;
   std::vector<Order> orders_;
+  std::vector<int> groups_;  // of the convolution that uses each parameter
   std::vector<Range> statistic_ranges_;
 };
 

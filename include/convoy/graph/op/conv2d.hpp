@@ -6,7 +6,7 @@
 
 namespace convoy::graph {
 
-/// Padding that keeps the size at stride 1: (kernel - 1) / 2.
+/// Padding that keeps the size at stride 1: dilation * (kernel - 1) / 2.
 inline constexpr int same = -1;
 
 struct Conv2dOptions {
@@ -14,6 +14,8 @@ struct Conv2dOptions {
   int kernel = 3;
   int stride = 1;
   int padding = same;
+  int groups = 1;    ///< of channels, of input and output alike; each sees its own alone
+  int dilation = 1;  ///< from one tap to the next
   bool bias = false;
   bool frozen = false;
   std::string_view name = {};
@@ -21,41 +23,59 @@ struct Conv2dOptions {
 
 struct Conv2d {
   static constexpr std::string_view name = "conv2d";
-  using Attributes = Window;
+  enum Fault : int { groups_do_not_divide };
+  struct Attributes : Window {
+    int groups = 1;
+  };
 
   template <class G>
   struct Verb {
-    /// Cross-correlation over [channels, height, width], as torch.nn.Conv2d without groups.
+    /// Cross-correlation over [channels, height, width], as torch.nn.Conv2d.
     constexpr Tensor conv2d(Tensor x, Conv2dOptions o) {
       auto& g = static_cast<G&>(*this);
-      const Window window{o.kernel, o.kernel, o.stride, o.padding == same ? (o.kernel - 1) / 2 : o.padding};
+      const Window window{o.kernel, o.kernel, o.stride,
+                          o.padding == same ? o.dilation * (o.kernel - 1) / 2 : o.padding, o.dilation};
       Node node = g.begin(G::template index<Conv2d>, o.name);
-      g.attributes(node, window);
+      g.attributes(node, Attributes{window, o.groups});
       node.kind = Kind::image;
-      if (!slides(g, x, {o.channels, o.kernel, o.stride}, window)) return g.abandon(node, x);
+      if (!g.positive({o.groups, o.dilation}) || !slides(g, x, {o.channels, o.kernel, o.stride}, window))
+        return g.abandon(node, x);
+      if (x.shape[0] % o.groups != 0 || o.channels % o.groups != 0) {
+        g.report(G::template index<Conv2d>, groups_do_not_divide, {x.shape[0], o.channels}, {o.groups});
+        return g.abandon(node, x);
+      }
       node.shape = {o.channels, window.positions(x.shape[1], o.kernel),
                     window.positions(x.shape[2], o.kernel)};
-      const int fan = o.kernel * o.kernel;
-      g.own(node, "weight", {o.channels, x.shape[0], o.kernel, o.kernel},
-            {Init::kaiming_normal, x.shape[0] * fan, o.channels * fan, decayed(o.frozen)});
+      const int fan = o.kernel * o.kernel, in = x.shape[0] / o.groups;
+      g.own(node, "weight", {o.channels, in, o.kernel, o.kernel},
+            {Init::kaiming_normal, in * fan, o.channels * fan, decayed(o.frozen)});
       if (o.bias)
-        g.own(node, "bias", {o.channels},
-              {Init::fan_in_uniform, x.shape[0] * fan, o.channels, undecayed(o.frozen)});
+        g.own(node, "bias", {o.channels}, {Init::fan_in_uniform, in * fan, o.channels, undecayed(o.frozen)});
       return g.place(node, x);
     }
   };
 
+  template <int which, class Where, Shape left, Shape right>
+  static consteval bool refuse() {
+    static_assert(holds<Where, left, right>,
+                  "convoy: the groups of a convolution must divide its channels, of input and output");
+    return false;
+  }
+  static std::string explain(int, const Name& where, const Shape& left, const Shape& right) {
+    return concat(where, " has ", right[0], " groups, which do not divide its channels, ", left[0],
+                  " of input and ", left[1], " of output");
+  }
   /// The taps of the weight that ever meet the input.
   static constexpr Taps taps(const Graph& g, int n) {
     return live_taps(g.attributes<Conv2d>(n), g.shape_of_input(n, 0), g.nodes[n].shape);
   }
   static constexpr Price price(const Graph& g, int n) {
-    const Window w = g.attributes<Conv2d>(n);
+    const Attributes w = g.attributes<Conv2d>(n);
+    const int channels = g.shape_of_input(n, 0)[0] / w.groups;
     const Shape &in = g.shape_of_input(n, 0), &out = g.nodes[n].shape;
-    return priced_products(g, n, out.size() * in[0] * w.height * w.width,
-                           static_cast<std::int64_t>(out[0]) * in[0] *
-                               meetings(in[1], w.height, w.stride, w.padding, out[1]) *
-                               meetings(in[2], w.width, w.stride, w.padding, out[2]));
+    return priced_products(g, n, out.size() * channels * w.height * w.width,
+                           static_cast<std::int64_t>(out[0]) * channels *
+                               meetings(in[1], w.height, w, out[1]) * meetings(in[2], w.width, w, out[2]));
   }
   static constexpr Saves saves(const Graph&, int) { return {.inputs = 1}; }
 };

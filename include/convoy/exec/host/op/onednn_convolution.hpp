@@ -41,17 +41,17 @@ class OneDnnConvolution final : public ConvolutionKernel {
     const graph::Taps taps = p.plan().live_taps(weight_);
     const Shape& in = p.node(input_).shape;
     const auto f32 = dnnl::memory::data_type::f32;
-    const graph::Window w = p.attributes<graph::Conv2d>(n);
-    auto low = [&](int first) { return w.padding - first; };
+    const graph::Conv2d::Attributes w = p.attributes<graph::Conv2d>(n);
+    auto low = [&](int first) { return w.padding - first * w.dilation; };
     auto high = [&](int extent, int first, int live, int out) {
-      return std::max(0, (out - 1) * w.stride + live - extent - low(first));
+      return std::max(0, (out - 1) * w.stride + w.reach(live) - extent - low(first));
     };
     shape_.strides = {w.stride, w.stride};
+    shape_.dilates = {w.dilation - 1, w.dilation - 1};
     shape_.padding_low = {low(taps.top), low(taps.left)};
     shape_.padding_high = {high(in[1], taps.top, taps.height(), node.shape[1]),
                            high(in[2], taps.left, taps.width(), node.shape[2])};
-    const Dims weights = {node.shape[0], in[0], taps.height(), taps.width()};
-    any_weights_ = {weights, f32, Tag::any};
+    any_weights_ = {p.parameters().filter_dims(weight_), f32, Tag::any};
     if (bias_ >= 0) shape_.bias = {{node.shape[0]}, f32, Tag::x};
 
     const Value& x = p.value(input_);
@@ -86,11 +86,11 @@ class OneDnnConvolution final : public ConvolutionKernel {
   /// waste.
   static bool pays_as_winograd(Program& p, int n) {
     const graph::Node& node = p.node(n);
-    const graph::Window w = p.attributes<graph::Conv2d>(n);
+    const graph::Conv2d::Attributes w = p.attributes<graph::Conv2d>(n);
     constexpr int smallest = 12;
-    return p.backend().winograd && w.height == 3 && w.width == 3 && w.stride == 1 && w.padding == 1 &&
-           node.shape[1] >= smallest && node.shape[2] >= smallest && node.shape[0] % 16 == 0 &&
-           p.node(p.from(n, 0)).shape[0] % 16 == 0;
+    return p.backend().winograd && w.groups == 1 && w.dilation == 1 && w.height == 3 && w.width == 3 &&
+           w.stride == 1 && w.padding == 1 && node.shape[1] >= smallest && node.shape[2] >= smallest &&
+           node.shape[0] % 16 == 0 && p.node(p.from(n, 0)).shape[0] % 16 == 0;
   }
 
   void plan_backward(Program& p, const Bound& dy) override {

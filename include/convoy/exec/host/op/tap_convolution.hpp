@@ -21,8 +21,9 @@ class TapConvolution final : public ConvolutionKernel {
     const graph::Node& node = p.node(n);
     const int x = p.from(n, 0);
     const Shape& in = p.node(x).shape;
-    return p.value(x).is_blocked && node.uses == 1 && in[0] % panel_width == 0 &&
-           node.shape[0] % panel_width == 0 && is_small(p.attributes<graph::Conv2d>(n), node.shape, in) &&
+    const graph::Conv2d::Attributes w = p.attributes<graph::Conv2d>(n);
+    return w.groups == 1 && w.dilation == 1 && p.value(x).is_blocked && node.uses == 1 &&
+           in[0] % panel_width == 0 && node.shape[0] % panel_width == 0 && is_small(w, node.shape, in) &&
            !p.parameters().keeps_order(p.parameter(n, 0));
   }
 

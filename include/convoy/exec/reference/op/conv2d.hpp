@@ -9,15 +9,16 @@
 
 namespace convoy::exec::reference {
 
-/// The extents of one convolution: input [rows, in, height, width], weight [out, in, live taps], output
-/// [rows, out, out_height, out_width].
+/// The extents of one convolution: input [rows, in, height, width], weight [out, in / groups, live taps],
+/// output [rows, out, out_height, out_width].
 struct Convolution {
   int in = 0, height = 0, width = 0;
   int out = 0, out_height = 0, out_width = 0;
-  graph::Window window;
+  graph::Conv2d::Attributes window;
   graph::Taps taps;
 
-  Convolution(const graph::Window& slides, const Shape& input, const Shape& output, const graph::Taps& live)
+  Convolution(const graph::Conv2d::Attributes& slides, const Shape& input, const Shape& output,
+              const graph::Taps& live)
       : in(input[0]),
         height(input[1]),
         width(input[2]),
@@ -27,11 +28,10 @@ struct Convolution {
         window(slides),
         taps(live) {}
 
-  std::int64_t weights() const { return static_cast<std::int64_t>(out) * in * taps.count(); }
   std::int64_t map() const { return static_cast<std::int64_t>(out_height) * out_width; }
 };
 
-/// The output positions [begin, end) along an axis at which tap `tap` meets the input.
+/// The output positions [begin, end) along an axis at which a tap `tap` behind the first meets the input.
 inline Range positions_of_tap(int tap, int extent, int stride, int padding, int positions) {
   const int low = padding - tap, high = low + extent;  // of position * stride
   const int begin = low > 0 ? (low + stride - 1) / stride : 0;
@@ -43,20 +43,22 @@ inline Range positions_of_tap(int tap, int extent, int stride, int padding, int 
 /// an output.
 template <class Multiply>
 void for_each_product(const Convolution& c, int rows, Multiply&& multiply) {
-  const int stride = c.window.stride, padding = c.window.padding;
+  const int stride = c.window.stride, padding = c.window.padding, dilation = c.window.dilation;
+  const int in = c.in / c.window.groups, out = c.out / c.window.groups;  // of one group
   std::int64_t w = 0;
   for (std::int64_t o = 0; o < c.out; ++o)
-    for (std::int64_t i = 0; i < c.in; ++i)
+    for (std::int64_t i = o / out * in; i < (o / out + 1) * in; ++i)
       for (int tap_y = c.taps.top; tap_y < c.taps.bottom; ++tap_y)
         for (int tap_x = c.taps.left; tap_x < c.taps.right; ++tap_x, ++w) {
-          const Range down = positions_of_tap(tap_y, c.height, stride, padding, c.out_height);
-          const Range right = positions_of_tap(tap_x, c.width, stride, padding, c.out_width);
+          const Range down = positions_of_tap(tap_y * dilation, c.height, stride, padding, c.out_height);
+          const Range right = positions_of_tap(tap_x * dilation, c.width, stride, padding, c.out_width);
           for (std::int64_t r = 0; r < rows; ++r)
             for (std::int64_t y = down.begin; y < down.end; ++y) {
-              const std::int64_t from = ((r * c.in + i) * c.height + y * stride - padding + tap_y) * c.width;
+              const std::int64_t from =
+                  ((r * c.in + i) * c.height + y * stride - padding + tap_y * dilation) * c.width;
               const std::int64_t to = ((r * c.out + o) * c.out_height + y) * c.out_width;
               for (std::int64_t x = right.begin; x < right.end; ++x)
-                multiply(from + x * stride - padding + tap_x, w, to + x);
+                multiply(from + x * stride - padding + tap_x * dilation, w, to + x);
             }
         }
 }
