@@ -299,6 +299,11 @@ class Batch {
             graph::is<graph::LabelInput>(node) ? plan.graph.attributes<graph::LabelInput>(n).classes : 8;
         auto& values = integers_.emplace_back(size);
         for (i32& value : values) value = static_cast<i32>(random.below(static_cast<std::uint32_t>(classes)));
+        if (graph::is<graph::LabelInput>(node))
+          if (const int ignored = plan.graph.attributes<graph::LabelInput>(n).ignore;
+              ignored != graph::no_label)
+            for (i32& value : values)
+              if (random.below(3) == 0) value = ignored;
         fields_.push_back(values.data());
       } else if (node.dtype == DType::u8) {
         auto& values = bytes_.emplace_back(size);

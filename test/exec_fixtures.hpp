@@ -10,6 +10,7 @@
 #include "fixtures/fixtures.hpp"
 #include <convoy/core/philox.hpp>
 #include <convoy/exec/canonical.hpp>
+#include <convoy/exec/counts.hpp>
 #include <convoy/exec/exec.hpp>
 #include <convoy/graph/dynamic.hpp>
 #include <convoy/models/resnet.hpp>
@@ -77,7 +78,7 @@ graph::Tensor probed(G& g, std::string_view name, Shape shape) {
   if (shape.rank == 3)
     x = g.conv2d(x, {.channels = shape[0], .kernel = 1, .name = identity});
   else
-    x = g.linear(x, {.features = shape[0], .bias = false, .name = identity});
+    x = g.linear(x, {.features = shape.last(), .bias = false, .name = identity});
   return g.custom(Probe<which>{}, x);
 }
 inline bool is_identity(const graph::Parameter& parameter) {
@@ -92,17 +93,18 @@ graph::Tensor build_operation(G& g, const fixtures::File& file, const std::strin
   const auto setting = [&](const char* key) { return static_cast<int>(file[name + "/" + key].scalar()); };
   const auto is = [&](std::string_view kind) { return name.substr(0, kind.size()) == kind; };
   const bool bias = file.has(name + "/bias");
+  const auto real = [&](const char* key) { return static_cast<float>(file[name + "/" + key].scalar()); };
   if (is("conv2d"))
     return g.conv2d(x, {.channels = static_cast<int>(file[name + "/weight"].dims[0]),
                         .kernel = setting("kernel"),
                         .stride = setting("stride"),
                         .padding = setting("padding"),
+                        .groups = file.has(name + "/groups") ? setting("groups") : 1,
+                        .dilation = file.has(name + "/dilation") ? setting("dilation") : 1,
                         .bias = bias,
                         .name = "op"});
   if (is("batch_norm"))
-    return g.batch_norm(x, {.epsilon = static_cast<float>(file[name + "/epsilon"].scalar()),
-                            .momentum = static_cast<float>(file[name + "/momentum"].scalar()),
-                            .name = "op"});
+    return g.batch_norm(x, {.epsilon = real("epsilon"), .momentum = real("momentum"), .name = "op"});
   const auto pool = [&] {
     return graph::PoolOptions{
         .kernel = setting("kernel"), .stride = setting("stride"), .padding = setting("padding")};
@@ -112,6 +114,24 @@ graph::Tensor build_operation(G& g, const fixtures::File& file, const std::strin
   if (is("global_avg_pool")) return g.global_avg_pool(x);
   if (is("relu")) return g.relu(x);
   if (is("add")) return g.add(x, right);
+  if (is("layer_norm")) return g.layer_norm(x, {.epsilon = real("epsilon"), .bias = bias, .name = "op"});
+  if (is("gelu.erf")) return g.gelu(x);
+  if (is("gelu.tanh")) return g.gelu(x, {.form = GeluForm::tanh});
+  if (is("embedding")) {
+    const auto& weight = file[name + "/weight"].dims;
+    return g.embedding(
+        x, {.entries = static_cast<int>(weight[0]), .features = static_cast<int>(weight[1]), .name = "op"});
+  }
+  if (is("multiply")) return g.multiply(x, right);
+  if (is("sigmoid")) return g.sigmoid(x);
+  if (is("tanh")) return g.tanh(x);
+  if (is("concat")) return g.concat({x, right});
+  if (is("mse_loss")) return g.mse_loss(x, right);
+  if (is("bce_with_logits")) return g.bce_with_logits(x, right);
+  if (is("cross_entropy")) {
+    const auto label = g.label("label", x.shape.last(), {.ignore = -100});
+    return g.cross_entropy(x, label, {.smoothing = file.has(name + "/smoothing") ? real("smoothing") : 0});
+  }
   if (is("linear"))
     return g.linear(
         x, {.features = static_cast<int>(file[name + "/weight"].dims[0]), .bias = bias, .name = "op"});
@@ -129,24 +149,24 @@ graph::Tensor build_operation(G& g, const fixtures::File& file, const std::strin
 template <class E>
 std::string operation_difference(const fixtures::File& file, const std::string& name, double tolerance) {
   using T = typename E::Scalar;
-  const bool entropy = name.substr(0, 13) == "cross_entropy", add = file.has(name + "/left");
-  const std::string input_key = name + (add ? "/left" : "/input");
+  const bool label = file.has(name + "/label"), pair = file.has(name + "/left"),
+             ids = file.has(name + "/ids");
+  const bool loss = file[name + "/output"].dims.empty();
+  const std::string input_key = name + (pair ? "/left" : ids ? "/ids" : "/input");
   const fixtures::Tensor& input = file[input_key];
   const int rows = static_cast<int>(input.dims[0]);
   const DynamicPlan dynamic([&](auto& g) {
-    auto x = probed<0>(g, "input", row_shape(input));
+    auto x = ids ? g.input("input", row_shape(input), {.dtype = DType::i32})
+                 : probed<0>(g, "input", row_shape(input));
     auto right = x;
-    if (add) right = probed<1>(g, "right", row_shape(file[name + "/right"]));
-    if (entropy) {
-      x = g.cross_entropy(x, g.label("label", row_shape(input)[0]));
-      g.output("output", x);
+    if (pair) right = probed<1>(g, "right", row_shape(file[name + "/right"]));
+    x = build_operation(g, file, name, x, right);
+    g.output("output", x);
+    if (loss)
       g.loss(x);
-    } else {
-      x = build_operation(g, file, name, x, right);
-      g.output("output", x);
+    else
       g.loss(
           g.custom_loss(InnerProduct{}, x, g.input("output_grad", row_shape(file[name + "/output_grad"]))));
-    }
   });
   const Plan& plan = dynamic;
   E e(plan, rows);
@@ -178,28 +198,32 @@ std::string operation_difference(const fixtures::File& file, const std::string& 
     }
 
   std::vector<std::vector<float>> values;
-  std::vector<i32> labels;
+  std::vector<i32> integers;
   std::vector<const void*> fields;
-  values.push_back(input.floats());
-  if (add) values.push_back(file[name + "/right"].floats());
-  if (!entropy) values.push_back(file[name + "/output_grad"].floats());
+  if (label || ids)
+    for (const double value : file[name + (label ? "/label" : "/ids")].values)
+      integers.push_back(static_cast<i32>(value));
+  if (!ids) values.push_back(input.floats());
+  if (pair) values.push_back(file[name + "/right"].floats());
+  if (!loss) values.push_back(file[name + "/output_grad"].floats());
+  if (ids) fields.push_back(integers.data());
   for (const auto& field : values) fields.push_back(field.data());
-  if (entropy) {
-    for (const double label : file[name + "/label"].values) labels.push_back(static_cast<i32>(label));
-    fields.push_back(labels.data());
-  }
+  if (label) fields.push_back(integers.data());
 
   exec_compare::Differences found(tolerance);
   const bool training = name.find("evaluation") == std::string::npos;
   const exec::Result result =
       exec_compare::forward(e, {fields, rows}, training ? exec::Mode::train : exec::Mode::evaluate);
-  // The fixtures hold gradients of the mean over the rows. A scale is a float, which 1 / rows need not be.
-  const double mean = entropy ? 1.0 / rows : 1.0;
+  // The fixtures hold gradients of the mean over the rows, or over the labels that count. A scale is a float,
+  // which one over that need not be.
+  double count = 0;
+  exec::add_counts(plan, {fields, rows}, {&count, 1});
+  const double mean = loss ? 1.0 / count : 1.0;
   const auto scaled = [&](std::vector<double> gradient) {
     for (double& value : gradient) value *= mean;
     return gradient;
   };
-  if (entropy)
+  if (loss)
     found.compare(name + " loss", result.loss() * mean, file[name + "/output"].scalar());
   else
     found.compare(name + " output", e.output(0), file[name + "/output"].values, 1e-3);
@@ -211,9 +235,10 @@ std::string operation_difference(const fixtures::File& file, const std::string& 
                                            static_cast<std::size_t>(ranges[i].size())),
                     file[name + (i == 0 ? "/running_mean_after" : "/running_var_after")].values, 1e-3);
   exec_compare::backward(e, plan);
-  found.compare(name + " gradient of the input", scaled(Probe<0>::gradient), file[input_key + "_grad"].values,
-                1e-3);
-  if (add)
+  if (!ids)
+    found.compare(name + " gradient of the input", scaled(Probe<0>::gradient),
+                  file[input_key + "_grad"].values, 1e-3);
+  if (pair)
     found.compare(name + " gradient of the right", scaled(Probe<1>::gradient),
                   file[name + "/right_grad"].values, 1e-3);
   for (int p = 0; p < static_cast<int>(plan.parameter_list.size()); ++p) {

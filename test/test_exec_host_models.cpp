@@ -8,6 +8,7 @@
 #include "exec_compare.hpp"
 #include "exec_fixtures.hpp"
 #include "exec_models.hpp"
+#include "exec_operations.hpp"
 #include <convoy/exec/host/host.hpp>
 
 using namespace convoy;
@@ -73,6 +74,26 @@ TEST_CASE("host: a pattern that a kernel does not compute is computed node by no
   CHECK(HostF32(patterns, 1).profile().size() == patterns.plan().stages.size());
 }
 
+TEST_CASE("host: each operation agrees with the reference") {
+  std::uint64_t seed = 300;
+  for (const auto& operation : exec_operations::cases()) {
+    const DynamicPlan plan(operation.define);
+    INFO(operation.name);
+    for (const int threads : {1, 3})
+      CHECK(exec_compare::difference<HostF32>(plan, {.seed = ++seed, .batch = 3, .threads = threads}) == "");
+  }
+}
+
+TEST_CASE("host: random models of rows and sequences agree with the reference") {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    const DynamicPlan plan([&](auto& g) { exec_operations::define_random(g, Philox{seed, 78}); });
+    INFO("seed ", seed, "\n", exec_compare::Model::describe(plan));
+    CHECK(exec_compare::difference<HostF32>(plan, {.seed = seed,
+                                                   .batch = 1 + static_cast<int>(seed % 5),
+                                                   .threads = 1 + static_cast<int>(seed % 2)}) == "");
+  }
+}
+
 TEST_CASE("host: larger maps agree with the reference") {
   for (std::uint64_t seed = 101; seed <= 110; ++seed) {
     const exec_compare::Model model{seed, {.largest_map = 20, .operations = 4}};
@@ -83,7 +104,7 @@ TEST_CASE("host: larger maps agree with the reference") {
 
 TEST_CASE("host: single operations and a residual block agree with PyTorch") {
   const fixtures::File file("operations.txt");
-  CHECK(file.cases().size() >= 29);
+  CHECK(file.cases().size() >= 51);
   for (const auto& name : file.cases())
     CHECK(exec_fixtures::operation_difference<HostF32>(file, name, 1e-4) == "");
 }

@@ -4,6 +4,7 @@
 
 #include "exec_compare.hpp"
 #include "exec_models.hpp"
+#include "exec_operations.hpp"
 
 using namespace convoy;
 using exec_compare::Batch;
@@ -158,6 +159,23 @@ TEST_CASE(
     INFO(name);
     for (const int rows : {1, 3}) CHECK(wrong_gradient(plan, rows, 7) == "");
   });
+}
+
+TEST_CASE("reference: gradients of each operation agree with central differences") {
+  std::uint64_t seed = 300;
+  for (const auto& operation : exec_operations::cases()) {
+    const DynamicPlan plan(operation.define);
+    INFO(operation.name);
+    CHECK(wrong_gradient(plan, 2, ++seed) == "");
+  }
+}
+
+TEST_CASE("reference: gradients of random models of rows and sequences agree with central differences") {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    const DynamicPlan plan([&](auto& g) { exec_operations::define_random(g, Philox{seed, 78}); });
+    INFO("seed ", seed);
+    CHECK(wrong_gradient(plan, 1 + static_cast<int>(seed % 3), seed) == "");
+  }
 }
 
 TEST_CASE("reference: gradients of random models agree with central differences") {

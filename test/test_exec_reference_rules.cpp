@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "exec_compare.hpp"
+#include <convoy/exec/counts.hpp>
 
 using namespace convoy;
 using exec_compare::Batch;
@@ -348,4 +349,26 @@ TEST_CASE("reference: what cannot work is refused in a sentence") {
   kernels[static_cast<std::size_t>(graph::index_of<graph::Relu>)] = {};
   CHECK(sentence([&] { Reference without(plan, 2, {}, memory::host(), kernels); }) ==
         "exec: reference has no kernel for the operation relu of relu");
+}
+
+TEST_CASE("reference: ids and labels that are none are refused, and labels that are ignored are not") {
+  const DynamicPlan embedding([](auto& g) {
+    auto x = g.embedding(g.input("ids", {2}, {.dtype = DType::i32}), {.entries = 3, .features = 4});
+    g.loss(g.cross_entropy(x, g.label("label", 4, {.positions = 2, .ignore = -100}), {.name = "loss"}));
+  });
+  const Plan& plan = embedding;
+  Reference e(plan, 2);
+  std::vector<i32> ids = {0, 1, 2, 0}, labels = {3, -100, -100, 1};
+  const void* const fields[] = {ids.data(), labels.data()};
+  CHECK(sentence([&] { e.forward({fields, 2}, {}); }).empty());
+  const exec::Result result = e.result();
+  CHECK(result.labels == 2);
+  double count = 5;
+  exec::add_counts(plan, {fields, 2}, {&count, 1});
+  CHECK(count == 7);
+  ids[3] = 3;
+  CHECK(sentence([&] { e.forward({fields, 2}, {}); }) == "exec: ids of row 1 is 3, not in [0, 3)");
+  ids[3] = 2;
+  labels[1] = -1;
+  CHECK(sentence([&] { e.forward({fields, 2}, {}); }) == "exec: label of row 0 is -1, not in [0, 4)");
 }

@@ -238,3 +238,39 @@ TEST_CASE("graph: what no model can be is refused at run time, each in a sentenc
           nest(nest, 0);
         }) == "model: scopes nest deeper than 15 at 0.1.2.3.4.5.6.7.8.9.10.11.12.13.14.15");
 }
+
+TEST_CASE("graph: what the operations of sequences cannot be is refused at run time, each in a sentence") {
+  const auto features = [](auto& g) { return g.input("features", {6}); };
+  CHECK(refusal([&](auto& g) { g.dropout(features(g), {.p = 1}); }) ==
+        "model: dropout.0 has a probability that is not at least 0 and below 1");
+  CHECK(
+      refusal([&](auto& g) {
+        g.layer_norm(g.input("image", {3, 4, 4}));
+      }) ==
+      "model: layer_norm.0 needs a row or a sequence of features, not an image of [3x4x4]; flatten it first");
+  CHECK(refusal([&](auto& g) { g.embedding(features(g), {.entries = 3, .features = 2}); }) ==
+        "model: embedding.0 needs an input of another element type than that of [6]");
+  const auto ids = [](auto& g, Shape shape) { return g.input("ids", shape, {.dtype = DType::i32}); };
+  CHECK(refusal([&](auto& g) {
+          g.embedding(ids(g, {2, 3}), {.entries = 3, .features = 2});
+        }) == "model: embedding.0 needs ids that are a number or a row of numbers, not [2x3]");
+  CHECK(refusal([&](auto& g) { g.embedding(ids(g, {2}), {.entries = 3}); }) ==
+        "model: embedding.0 has an extent that is not positive among [3x0]");
+  CHECK(refusal([&](auto& g) { g.gelu(ids(g, {2})); }) ==
+        "model: gelu.0 needs an input of another element type than that of [2]");
+  CHECK(refusal([&](auto& g) {
+          g.cross_entropy(features(g), g.label("label", 6), {.smoothing = -0.5f, .name = "loss"});
+        }) == "model: loss smooths labels by what is not at least 0 and below 1");
+  CHECK(refusal([&](auto& g) {
+          g.concat({features(g), g.input("two", {2, 6})});
+        }) == "model: concat.0 cannot join [6] and [2x6]");
+  CHECK(refusal([&](auto& g) { g.concat({}); }) == "model: concat.0 joins nothing");
+  CHECK(refusal([&](auto& g) { g.mse_loss(features(g), g.input("target", {5})); }) ==
+        "model: mse_loss.0 needs two inputs of one shape, not [6] and [5]");
+  CHECK(refusal([&](auto& g) {
+          g.conv2d(g.input("image", {6, 4, 4}), {.channels = 8, .groups = 4});
+        }) == "model: conv2d.0 has 4 groups, which do not divide its channels, 6 of input and 8 of output");
+  CHECK(refusal([&](auto& g) {
+          g.conv2d(g.input("image", {6, 4, 4}), {.channels = 8, .dilation = 0});
+        }) == "model: conv2d.0 has an extent that is not positive among [1x0]");
+}

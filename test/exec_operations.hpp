@@ -1,0 +1,234 @@
+// Small models around each operation, and random models of rows and sequences, for whoever compares gradients
+// with differences or one Exec with another.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <convoy/core/philox.hpp>
+#include <convoy/graph/dynamic.hpp>
+
+namespace exec_operations {
+
+using namespace convoy;
+using graph::Builder;
+using graph::Tensor;
+
+struct Case {
+  std::string name;
+  std::function<void(Builder&)> define;
+};
+
+/// Ends a model: an output and a cross-entropy over what a linear layer makes of `x`.
+inline void head(Builder& g, Tensor x) {
+  g.output("value", x);
+  if (x.kind == Kind::image) x = g.flatten(x);
+  const int positions = x.kind == Kind::sequence ? x.shape[0] : 0;
+  x = g.linear(x, {.features = 5, .name = "head"});
+  g.loss(g.cross_entropy(x, g.label("label", 5, {.positions = positions})));
+}
+
+/// Inputs of each kind that have gradients. Features and channels that are no multiple of a vector's.
+inline Tensor row(Builder& g, int features = 21) {
+  return g.linear(g.input("row", {9}), {.features = features});
+}
+inline Tensor sequence(Builder& g, int features = 21) {
+  return g.linear(g.input("sequence", {6, 9}), {.features = features});
+}
+inline Tensor image(Builder& g, int channels = 19) {
+  return g.conv2d(g.input("image", {3, 5, 4}), {.channels = channels, .bias = true});
+}
+
+/// Adds a case for each kind. The value is read twice and its input once more, so that gradients are assigned
+/// and added up.
+inline void add_smooth(std::vector<Case>& all, const std::string& name,
+                       const std::function<Tensor(Builder&, Tensor)>& operation) {
+  const auto use = [operation](Builder& g, Tensor x) {
+    const Tensor y = operation(g, x);
+    head(g, g.add(x, g.add(operation(g, y), y)));
+  };
+  all.push_back({name + " of a row", [use](Builder& g) { use(g, row(g)); }});
+  all.push_back({name + " of a sequence", [use](Builder& g) { use(g, sequence(g)); }});
+  all.push_back({name + " of an image", [use](Builder& g) { use(g, image(g)); }});
+  all.push_back({name + " of an image that is given", [operation](Builder& g) {
+                   head(g, g.conv2d(operation(g, g.input("image", {3, 5, 4})), {.channels = 2}));
+                 }});
+}
+
+inline std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const int features : {1, 7, 16, 37})
+    all.push_back({concat("layer_norm of ", features), [=](Builder& g) {
+                     const Tensor x = sequence(g, features);
+                     head(g, g.add(g.layer_norm(x, {.epsilon = 1e-3f, .bias = features != 7}), x));
+                   }});
+  all.push_back({"layer_norm of a row, frozen",
+                 [](Builder& g) { head(g, g.layer_norm(g.layer_norm(row(g)), {.frozen = true})); }});
+  add_smooth(all, "gelu", [](Builder& g, Tensor x) { return g.gelu(x); });
+  add_smooth(all, "gelu by tanh", [](Builder& g, Tensor x) { return g.gelu(x, {.form = GeluForm::tanh}); });
+  add_smooth(all, "dropout", [](Builder& g, Tensor x) { return g.dropout(x, {.p = 0.3f}); });
+  add_smooth(all, "multiply", [](Builder& g, Tensor x) { return g.multiply(x, g.relu(x)); });
+  add_smooth(all, "square", [](Builder& g, Tensor x) { return g.multiply(x, x); });
+  add_smooth(all, "sigmoid", [](Builder& g, Tensor x) { return g.sigmoid(x); });
+  add_smooth(all, "tanh", [](Builder& g, Tensor x) { return g.tanh(x); });
+
+  const graph::InputOptions integers{.dtype = DType::i32};
+  all.push_back({"embedding of a row", [=](Builder& g) {
+                   head(g,
+                        g.gelu(g.embedding(g.input("ids", {7}, integers), {.entries = 9, .features = 19})));
+                 }});
+  all.push_back({"embedding of a number", [=](Builder& g) {
+                   head(g, g.embedding(g.input("id", {}, integers), {.entries = 8, .features = 3}));
+                 }});
+  all.push_back({"embedding tied to a decoder", [=](Builder& g) {
+                   const auto weight = g.parameter("shared", {11, 19}, {.init = graph::Init::normal});
+                   Tensor x = g.embedding(g.input("ids", {7}, integers), weight);
+                   x = g.layer_norm(g.gelu(g.linear(x, {.features = 19})));
+                   x = g.linear(x, weight, {.bias = false, .name = "decoder"});
+                   g.output("logits", x);
+                   g.loss(g.cross_entropy(x, g.label("label", 11, {.positions = 7})));
+                 }});
+  all.push_back({"two embeddings of one weight", [=](Builder& g) {
+                   const auto weight = g.parameter("shared", {9, 6}, {.init = graph::Init::normal});
+                   const Tensor a = g.embedding(g.input("a", {4}, integers), weight);
+                   head(g, g.add(a, g.embedding(g.input("b", {4}, integers), weight)));
+                 }});
+
+  for (const int positions : {0, 7})
+    for (const float smoothing : {0.0f, 0.2f})
+      for (const int ignore : {graph::no_label, 3, -100})
+        all.push_back({concat("cross_entropy at ", positions, " positions, smoothing ", smoothing,
+                              ", ignoring ", ignore),
+                       [=](Builder& g) {
+                         const Shape shape = positions > 0 ? Shape{positions, 9} : Shape{9};
+                         const Tensor x = g.linear(g.input("x", shape), {.features = 20});
+                         const auto label = g.label("label", 20, {.positions = positions, .ignore = ignore});
+                         g.loss(g.cross_entropy(x, label, {.smoothing = smoothing}));
+                         g.loss(g.cross_entropy(x, label));
+                       }});
+
+  all.push_back({"concat of rows", [](Builder& g) {
+                   const Tensor x = row(g), y = g.linear(x, {.features = 4});
+                   const Tensor z = g.concat({x, y, x});
+                   head(g, g.concat({z, g.tanh(z)}));
+                 }});
+  all.push_back({"concat of sequences", [](Builder& g) {
+                   const Tensor given = g.input("given", {6, 3}), x = sequence(g);
+                   head(g, g.concat({x, g.linear(x, {.features = 4}), given, x}));
+                 }});
+  for (const int channels : {16, 3, 37})
+    all.push_back({concat("concat of images of ", channels, " channels"), [=](Builder& g) {
+                     const Tensor given = g.input("image", {3, 5, 4});
+                     const Tensor a = g.conv2d(given, {.channels = channels}),
+                                  b = g.conv2d(given, {.channels = 16});
+                     Tensor x = g.concat({a, b, given, g.relu(a)});
+                     x = g.add(x, g.concat({g.sigmoid(x)}));
+                     head(g, g.conv2d(g.concat({x, b}), {.channels = 4}));
+                   }});
+  all.push_back({"concat of maps of one element", [](Builder& g) {
+                   const Tensor x = g.global_avg_pool(image(g, 32));
+                   head(g, g.concat({x, g.relu(x)}));
+                 }});
+
+  for (const bool squared : {true, false}) {
+    const auto loss = [=](Builder& g, Tensor x, Tensor target) {
+      g.loss(squared ? g.mse_loss(x, target) : g.bce_with_logits(x, target));
+    };
+    const std::string name = squared ? "mse_loss" : "bce_with_logits";
+    all.push_back({name + " of rows", [=](Builder& g) {
+                     const Tensor x = row(g);
+                     loss(g, x, g.input("target", {21}));
+                     loss(g, g.tanh(x), x);
+                   }});
+    all.push_back({name + " of images", [=](Builder& g) {
+                     const Tensor x = image(g);
+                     loss(g, x, g.input("target", {19, 5, 4}));
+                     loss(g, g.tanh(x), x);
+                   }});
+  }
+
+  for (const int groups : {1, 2, 16, 32})
+    for (const int dilation : {1, 2})
+      for (const int stride : {1, 2})
+        all.push_back({concat("conv2d of ", groups, " groups, dilation ", dilation, ", stride ", stride),
+                       [=](Builder& g) {
+                         const Tensor x = g.relu(g.batch_norm(image(g, 32)));
+                         head(g, g.conv2d(x, {.channels = groups == 2 ? 6 : 32,
+                                              .stride = stride,
+                                              .groups = groups,
+                                              .dilation = dilation,
+                                              .bias = stride == 2}));
+                       }});
+  all.push_back(
+      {"conv2d of dead taps apart", [](Builder& g) {
+         Tensor x = g.conv2d(g.input("image", {3, 2, 2}), {.channels = 6, .kernel = 5, .dilation = 2});
+         x = g.conv2d(x, {.channels = 6, .groups = 2, .dilation = 3});
+         head(g, g.conv2d(x, {.channels = 6, .stride = 2, .padding = 2, .dilation = 2}));
+       }});
+  return all;
+}
+
+/// A random model of rows or sequences. The same seed gives the same model.
+inline void define_random(Builder& g, Philox random) {
+  const auto below = [&](int n) { return static_cast<int>(random.below(static_cast<std::uint32_t>(n))); };
+  const int widths[] = {1, 5, 16, 24, 33};
+  const int positions = 1 + below(9), width = widths[below(5)];
+  const bool sequences = below(3) > 0;
+  Tensor x;
+  if (below(2) == 0)
+    x = g.embedding(g.input("ids", sequences ? Shape{positions} : Shape{}, {.dtype = DType::i32}),
+                    {.entries = 8, .features = width});
+  else
+    x = g.linear(g.input("x", sequences ? Shape{positions, 7} : Shape{7}), {.features = width});
+  std::vector<Tensor> values{x};
+  const auto earlier = [&](Tensor like) {
+    const Tensor other = values[static_cast<std::size_t>(below(static_cast<int>(values.size())))];
+    return other.shape == like.shape ? other : like;
+  };
+  for (int i = 0; i < 7; ++i) {
+    switch (below(11)) {
+      case 0:
+        x = g.layer_norm(x);
+        break;
+      case 1:
+        x = g.gelu(x);
+        break;
+      case 2:
+        x = g.gelu(g.linear(x, {.features = widths[below(5)]}), {.form = GeluForm::tanh});
+        break;
+      case 3:
+        x = g.dropout(x, {.p = 0.2f});
+        break;
+      case 4:
+        x = g.sigmoid(x);
+        break;
+      case 5:
+        x = g.tanh(x);
+        break;
+      case 6:
+        x = g.multiply(x, earlier(x));
+        break;
+      case 7:
+        x = g.add(earlier(x), x);
+        break;
+      case 8:
+        x = g.concat({x, earlier(x)});
+        break;
+      case 9:
+        x = g.gelu(g.linear(x, {.features = widths[below(5)]}));
+        break;
+      case 10:
+        x = g.layer_norm(g.add(x, earlier(x)), {.bias = false});
+        break;
+    }
+    values.push_back(x);
+  }
+  if (below(3) == 0) g.loss(g.mse_loss(x, g.input("target", x.shape)));
+  if (below(3) == 0) g.loss(g.bce_with_logits(x, earlier(x)));
+  head(g, x);
+}
+
+}  // namespace exec_operations
