@@ -156,6 +156,7 @@ struct Patterns {
     x = g.add(g.batch_norm(g.max_pool(x, {.kernel = 3, .stride = 1, .padding = 1})), x);
     x = g.relu(g.add(x, g.avg_pool(x, {.kernel = 3, .stride = 1, .padding = 1})));
     auto z = g.relu(g.linear(g.flatten(x), {.features = 9, .name = "fc"}));
+    z = g.gelu(g.linear(z, {.features = 7, .name = "fc2"}));
     g.loss(g.cross_entropy(g.linear(z, {.features = 5, .name = "head"}), g.label("label", 5)));
   }
 };

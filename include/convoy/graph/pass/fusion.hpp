@@ -27,6 +27,7 @@ inline constexpr Pattern patterns[] = {
     pattern<BatchNorm, Add>,
     pattern<BatchNorm, Relu>,
     pattern<Linear, Relu>,
+    pattern<Linear, Gelu>,
     pattern<Add, Relu>,
 };
 

@@ -1,9 +1,10 @@
-// A linear layer by oneDNN's inner product, with a ReLU or without.
+// A linear layer by oneDNN's inner product, with an activation or without.
 #pragma once
 
 #include <convoy/exec/host/computation.hpp>
 
 #if CONVOY_DEFINITIONS
+#include <convoy/exec/host/kernel/activation.hpp>
 #include <convoy/exec/host/program.hpp>
 #endif
 
@@ -12,7 +13,7 @@ namespace convoy::exec {
 template <>
 struct Kernel<Host<f32>, graph::Linear> {
   static std::unique_ptr<host::Stage> build(host::Program& program, const graph::Stage& stage, int index);
-  static constexpr host::Make make{build, host::mask_of<graph::Relu>};
+  static constexpr host::Make make{build, host::mask_of<graph::Relu, graph::Gelu>};
 };
 
 }  // namespace convoy::exec
@@ -35,13 +36,17 @@ class LinearStage final : public Stage {
         bias_(p.node(stage.leader).uses > 1 ? p.parameter(stage.leader, 1) : -1),
         vectors_(p.rows() * (p.node(stage.leader).shape.size() / p.node(stage.leader).shape.last())),
         relu_(p.find<graph::Relu>(stage) >= 0),
+        gelu_(p.find<graph::Gelu>(stage)),
         value_(p.yield(stage.output, index)) {
-    value_.takes_second = relu_;
+    value_.takes_second = relu_ || gelu_ >= 0;
     const auto f32 = dnnl::memory::data_type::f32;
     const Dims::value_type in = p.node(input_).shape.last(), out = p.node(node_).shape.last();
     const Layout x = Desc({vectors_, in}, f32, Tag::ab), y = Desc({vectors_, out}, f32, Tag::ab);
     source_ = {x, p.plain_view(input_).place};
     result_ = {y, value_.data.place};
+    // Its slope is a function of what goes into it.
+    if (gelu_ >= 0)
+      result_.place = p.request(y, index, value_.wants_gradient ? p.backward_time(index) : index);
     // The plan's own order serves all three directions, so weights are never copied.
     slot_ = {p.parameters().plain(weight_), Place::fixed(p.parameters().value(weight_))};
     shape_.src = x.desc();
@@ -100,6 +105,7 @@ class LinearStage final : public Stage {
                            {DNNL_ARG_WEIGHTS, slot_},
                            {DNNL_ARG_DIFF_SRC, {shape_.src, contribution_.target().place}},
                            {DNNL_ARG_SCRATCHPAD, scratch_data_}});
+    product_ = p.address(result_.place);
     y_ = p.address(value_.data.place);
     dy_ = p.address(value_.gradient);
     second_ = p.address(value_.second);
@@ -108,11 +114,21 @@ class LinearStage final : public Stage {
   void forward(Program& p) override {
     forward_call_();
     if (relu_) for_each_share<ReluLoop>(p.threads(), value_.elements(), static_cast<const float*>(y_), y_);
+    if (gelu_ >= 0)
+      gelu(p, [&](auto form) {
+        for_each_share<ApplyLoop<decltype(form)>>(p.threads(), value_.elements(), product_, y_);
+      });
   }
   void backward(Program& p) override {
     if (relu_)
       for_each_share<PassLoop>(p.threads(), value_.elements(), static_cast<const float*>(dy_),
                                static_cast<const float*>(second_), static_cast<const float*>(y_), dy_, false);
+    if (gelu_ >= 0)
+      gelu(p, [&](auto form) {
+        for_each_share<SlopeLoop<decltype(form)>>(p.threads(), value_.elements(),
+                                                  static_cast<const float*>(dy_),
+                                                  static_cast<const float*>(second_), product_, dy_, false);
+      });
     if (backward_weights_) {
       weights_call_();
       d_weight_.finish(p.threads());
@@ -126,6 +142,14 @@ class LinearStage final : public Stage {
   std::string implementation() const override { return forward_->impl_info_str(); }
 
  private:
+  template <class Run>
+  void gelu(const Program& p, Run run) const {
+    if (p.attributes<graph::Gelu>(gelu_).form == graph::GeluForm::tanh)
+      run(GeluTanh{});
+    else
+      run(GeluErf{});
+  }
+
   template <class Make>
   std::invoke_result_t<Make> describe(const Program& p, const char* direction, Make make) const {
     auto refuse = [&] {
@@ -145,6 +169,7 @@ class LinearStage final : public Stage {
   int node_, input_, index_, weight_, bias_;
   std::int64_t vectors_;  // rows of the batch, times positions where they are sequences
   bool relu_;
+  int gelu_;  // the node, or -1
   Value& value_;
   Bound source_, slot_, result_, weight_gradient_;
   InnerProductShape shape_;
@@ -154,6 +179,7 @@ class LinearStage final : public Stage {
   Bound scratch_, scratch_weights_, scratch_data_;
   Contribution contribution_, d_weight_, d_bias_;
   Call forward_call_, weights_call_, data_call_;
+  const float* product_ = nullptr;
   float* y_ = nullptr;
   float* dy_ = nullptr;
   float* second_ = nullptr;
