@@ -81,6 +81,10 @@ const Plan& plan_sized(const examples::Options& o) {
   return plan_of<models::ResNet101<image, classes>>;
 }
 
+/// The operations of all these models: the program contains the kernels of no others.
+constexpr std::uint64_t used = plan_of<models::ResNet18<Image{1, 28, 28}, classes>>.used |
+                               plan_of<models::ResNet50<Image{1, 28, 28}, classes>>.used;
+
 /// One rank's whole run: everything is chosen at run time, the model's plan, too.
 void train(const examples::Options& o, const Data& sets, comm::Any comm, const std::string& transport,
            int threads) {
@@ -94,10 +98,14 @@ void train(const examples::Options& o, const Data& sets, comm::Any comm, const s
   }
   train::PlanTrainer<optim::Any, comm::Any, exec::Host<f32>> trainer{
       plan,
+      exec::kernels<exec::Host<f32>, used>,
       {.batch = o.batch,
        .accumulate = o.accumulate,
        .optimizer = optimizer(o),
        .schedule = schedule,
+       .guard = {.max_norm = o.clip},
+       .buckets = examples::buckets_of(o),
+       .overlap = !o.no_overlap,
        .exec = {.threads = threads},
        .seed = o.seed,
        .timeline = o.timeline.empty() ? nullptr : &timeline},

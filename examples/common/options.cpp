@@ -1,5 +1,6 @@
 #include "options.hpp"
 
+#include <algorithm>
 #include <iomanip>
 #include <span>
 #include <sstream>
@@ -49,6 +50,14 @@ convoy::comm::Choice choice_of(const Options& o) {
   return choice;
 }
 
+std::optional<convoy::graph::BucketOptions> buckets_of(const Options& options) {
+  if (options.bucket_mib.empty()) return std::nullopt;
+  const auto bytes = options.bucket_mib == "tensor"
+                         ? std::int64_t{1}
+                         : static_cast<std::int64_t>(std::stod(options.bucket_mib) * (1 << 20));
+  return convoy::graph::BucketOptions{std::max<std::int64_t>(bytes, 1), std::max<std::int64_t>(bytes, 1)};
+}
+
 bool parse(int argc, char** argv, const std::string& program, const Choices& choices, Options& o, int& code) {
   CLI::App app{program};
   app.get_formatter()->column_width(34);
@@ -92,6 +101,12 @@ bool parse(int argc, char** argv, const std::string& program, const Choices& cho
       ->check(CLI::IsMember({"none", "linear", "cosine"}));
   app.add_option("--momentum", o.momentum, "Of sgd")->check(CLI::Range(0.0f, 1.0f));
   app.add_option("--weight-decay", o.weight_decay, "L2, on weights only")->check(CLI::NonNegativeNumber);
+  app.add_option("--clip", o.clip, "Largest norm of the whole gradient; 0: any")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--bucket-mib", o.bucket_mib,
+                 "Size of the buckets that are exchanged together, or tensor: each tensor alone")
+      ->check(CLI::PositiveNumber | CLI::IsMember({"tensor"}));
+  app.add_flag("--no-overlap", o.no_overlap, "Exchange gradients after backward, not beside it");
   app.add_option("--batch", o.batch, "Rows of one rank in a step")->check(CLI::PositiveNumber);
   app.add_option("--epochs", o.epochs, "Passes over the training set")->check(CLI::PositiveNumber);
   app.add_option("--steps", o.steps, "Stop after so many steps; 0: by epochs alone")

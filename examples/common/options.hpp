@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <convoy/comm/registry.hpp>
+#include <convoy/graph/pass/buckets.hpp>
 
 namespace examples {
 
@@ -35,6 +36,9 @@ struct Options {
   std::string decay = "linear";
   float momentum = 0.9f;
   float weight_decay = 0;
+  float clip = 0;          ///< the largest norm of the whole gradient; 0: any
+  std::string bucket_mib;  ///< empty: the model's own; a size in MiB, or "tensor" for one bucket a tensor
+  bool no_overlap = false;
   int batch = 128;
   int epochs = 1;
   std::int64_t steps = 0;
@@ -60,6 +64,9 @@ struct Choices {
 
 /// What the options say about the exchange, beside the deadline.
 convoy::comm::Choice choice_of(const Options& options);
+
+/// What they say about buckets; none: the model's own.
+std::optional<convoy::graph::BucketOptions> buckets_of(const Options& options);
 
 /// Parses the command line; on `--help` or an error, prints one and returns false with the exit code in
 /// `code`.
