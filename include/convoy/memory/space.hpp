@@ -12,7 +12,8 @@
 
 namespace convoy::memory {
 
-/// What a space must have. Work is done in the order of the calls. A call may return before its work is done,
+/// What a space must have. Every object is a stream of its own; objects of one type work on the same memory.
+/// Work is done in the order of the calls. A call may return before its work is done,
 /// unless it says otherwise; on the host none does.
 ///
 ///   `name`                       "host", "device"

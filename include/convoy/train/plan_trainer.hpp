@@ -88,6 +88,7 @@ class PlanTrainer {
         rows, true);
     auto report = replica_.finish(false);
     while (const auto later = replica_.settle()) report = later;
+    replica_.space().synchronize();  // the batch is the caller's again
     report->seconds = watch.seconds();
     return *report;
   }
@@ -113,6 +114,7 @@ class PlanTrainer {
     replica_.exchange();
     auto report = replica_.finish(false);
     while (const auto later = replica_.settle()) report = later;
+    replica_.space().synchronize();  // the batches are the caller's again
     report->seconds = watch.seconds();
     return *report;
   }
@@ -259,6 +261,7 @@ class PlanTrainer {
       take(*report, of_step.seconds());
       if (stopped != StopReason::finished) run.fit.stopped = stopped;
     }
+    replica_.space().synchronize();  // the loader reads into the batches of this epoch again
     of_epoch.seconds = watch.seconds();
     of_epoch.loss /= static_cast<double>(rows);
     of_epoch.accuracy /= static_cast<double>(rows);

@@ -79,7 +79,10 @@ class Replica {
     served_from_ = steps_;
     comm_.serve(serve_);
   }
-  void dismiss() { comm_.dismiss(); }
+  void dismiss() {
+    comm_.dismiss();
+    if (comm_.has_servers()) exec_->touched({0, plan_.sizes.exchanged});
+  }
 
   /// Begins a step. `counts` is, for each loss, what all ranks and all micro-steps of the step count: the
   /// divisors of its mean.
@@ -141,7 +144,9 @@ class Replica {
   std::optional<StepReport> finish(bool stop) {
     const auto begin = Clock::now();
     comm_.finish(apply_);
+    if (others_update_) exec_->touched({0, plan_.sizes.exchanged});
     optimizer_.decay_dead(steps_ + 1, now_.lr, exec_->parameters().data());
+    if (!dead_.empty()) exec_->touched(dead_);
     now_.updating = std::exchange(updating_, 0.0);
     now_.step = steps_++;
     now_.stop = stop;
@@ -251,7 +256,7 @@ class Replica {
                                .buckets = buckets_,
                                .tensors = tensors_,
                                .space = &space_});
-    optimizer_.own(comm_.updates(buckets_));
+    own(comm_.updates(buckets_));
     on_host(exec_->parameters(), [&](std::span<float> values) { comm_.broadcast(values, 0); });
     on_host(exec_->statistics(), [&](std::span<float> values) { comm_.broadcast(values, 0); });
     exec_->touched({0, plan_.sizes.parameters});
@@ -265,6 +270,18 @@ class Replica {
       comm_.barrier();
       config_.timeline->start();
     }
+  }
+
+  /// This rank updates these ranges; what it does not update, others write.
+  void own(const std::vector<Range>& ranges) {
+    optimizer_.own(ranges);
+    std::int64_t others = 0;
+    for (const Range& bucket : buckets_) others += bucket.size();
+    for (const Range& range : ranges) others -= range.size();
+    others_update_ = comm_.has_servers() || others > 0;
+    dead_ = {plan_.sizes.parameters, plan_.sizes.parameters};
+    for (const graph::Slot& slot : plan_.slots)
+      if (!slot.dead.empty()) dead_.begin = std::min(dead_.begin, slot.dead.begin);
   }
 
   /// Which part of a batch this rank computes, where the Comm makes a difference between workers.
@@ -491,6 +508,8 @@ class Replica {
   int most_rows_;  // of this rank in any batch
   optim::Arena<Rule, Space> optimizer_;
   std::vector<Range> buckets_;
+  bool others_update_ = false;  // servers, or other ranks, write parameters of this one
+  Range dead_;                  // of the parameters: what is only decayed
   std::optional<Exec> exec_;
   std::vector<comm::Tensor> tensors_;
   memory::Array<float, Space> sum_;  // gradients of the micro-steps so far
