@@ -3,6 +3,7 @@
 #pragma once
 
 #include <convoy/comm/comm.hpp>
+#include <convoy/comm/policy/staged.hpp>
 #include <convoy/comm/registry.hpp>
 #include <convoy/comm/tensors/broadcast.hpp>
 #include <convoy/comm/tensors/gradient_buckets.hpp>

@@ -1,0 +1,452 @@
+// Staged: a Comm of the host under an Exec on a device. Gradients go through host memory, bucket by bucket.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <convoy/comm/comm.hpp>
+#include <convoy/comm/error.hpp>
+#include <convoy/comm/policy/wrapper.hpp>
+#include <convoy/core/clock.hpp>
+#include <convoy/core/error.hpp>
+#include <convoy/core/fields.hpp>
+#include <convoy/core/range.hpp>
+#include <convoy/memory/buffer.hpp>
+#include <convoy/memory/host.hpp>
+#include <convoy/memory/space.hpp>
+
+namespace convoy::comm {
+
+/// What Staged goes by.
+struct StagedOptions {
+  /// For gradients that a step waits for, from the last bucket that was final.
+  Seconds deadline{60};
+
+  static constexpr void fields(auto& self, auto&& field) {
+    field("deadline", self.deadline, convoy::fields::local);
+  }
+};
+
+namespace detail {
+
+/// Copies buckets from a space to host memory, in the order in which they are posted, on a thread and a
+/// stream of its own, so that the copy of a bucket waits for that bucket alone.
+template <memory::Space S>
+class CopyOut {
+ public:
+  CopyOut() : thread_([this] { run(); }) {}
+  CopyOut(const CopyOut&) = delete;
+  CopyOut& operator=(const CopyOut&) = delete;
+  ~CopyOut() {
+    {
+      const std::lock_guard lock(mutex_);
+      quit_ = true;
+    }
+    posted_more_.notify_one();
+    thread_.join();
+  }
+
+  /// For calls while nothing is posted.
+  S& space() { return space_; }
+  /// `ranges` of `from` are copied to the same place in `to`.
+  void open(const float* from, float* to, std::span<const Range> ranges) {
+    const std::lock_guard lock(mutex_);
+    from_ = from;
+    to_ = to;
+    ranges_ = ranges;
+    posted_.reserve(ranges.size());
+  }
+  /// Bucket `bucket` is final once `ready` has passed.
+  void post(int bucket, Ready ready) {
+    {
+      const std::lock_guard lock(mutex_);
+      posted_.push_back({bucket, ready});
+    }
+    posted_more_.notify_one();
+  }
+  /// How many buckets of this step have been copied, in the order of `post`. Waits so long for one more than
+  /// `known`. Throws what a copy threw.
+  std::size_t copied(std::size_t known, std::chrono::microseconds most) {
+    std::unique_lock lock(mutex_);
+    copied_more_.wait_for(lock, most, [&] { return copied_ > known || failure_; });
+    if (failure_) std::rethrow_exception(failure_);
+    return copied_;
+  }
+  std::size_t copied() {
+    const std::lock_guard lock(mutex_);
+    if (failure_) std::rethrow_exception(failure_);
+    return copied_;
+  }
+  /// The `i`-th bucket that was posted in this step.
+  int bucket(std::size_t i) {
+    const std::lock_guard lock(mutex_);
+    return posted_[i].bucket;
+  }
+  /// From here to the next `post` nothing is copied; what was posted is forgotten.
+  void reset() {
+    std::unique_lock lock(mutex_);
+    posted_.clear();
+    copied_ = 0;
+    copied_more_.wait(lock, [&] { return !copying_; });
+  }
+
+ private:
+  struct Posted {
+    int bucket;
+    Ready ready;
+  };
+
+  void run() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      posted_more_.wait(lock, [&] { return quit_ || (!failure_ && copied_ < posted_.size()); });
+      if (quit_) return;
+      const Posted next = posted_[copied_];
+      copying_ = true;
+      lock.unlock();
+      std::exception_ptr failure;
+      try {
+        const Range range = ranges_[static_cast<std::size_t>(next.bucket)];
+        space_.wait_for(next.ready);
+        if (!range.empty())
+          space_.read(to_ + range.begin, from_ + range.begin,
+                      static_cast<std::size_t>(range.size()) * sizeof(float));
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      lock.lock();
+      copying_ = false;
+      failure_ = failure;
+      if (!posted_.empty()) ++copied_;  // unless it was forgotten meanwhile
+      copied_more_.notify_all();
+    }
+  }
+
+  S space_;  // another stream over the same memory
+  const float* from_ = nullptr;
+  float* to_ = nullptr;
+  std::span<const Range> ranges_;
+  std::mutex mutex_;
+  std::condition_variable posted_more_, copied_more_;
+  std::vector<Posted> posted_;  // in this step
+  std::size_t copied_ = 0;      // of them
+  bool copying_ = false, quit_ = false;
+  std::exception_ptr failure_;
+  std::thread thread_;
+};
+
+/// What a rule adds up in a space, on the host while ranks add it up.
+class PartialOnHost {
+ public:
+  template <class S>
+  std::span<double> fetch(S& space, std::span<double> there) {
+    if (!fetched_) {
+      values_.resize(there.size());
+      space.read(values_.data(), there.data(), there.size_bytes());
+      fetched_ = true;
+    }
+    return values_;
+  }
+  template <class S>
+  void put_back(S& space, std::span<double> there) {
+    if (std::exchange(fetched_, false)) space.write(there.data(), values_.data(), there.size_bytes());
+  }
+
+ private:
+  std::vector<double> values_;
+  bool fetched_ = false;
+};
+
+/// An arena of the space and its counterpart on the host.
+template <class S>
+class Twin {
+ public:
+  Twin() = default;
+  Twin(S& space, float* there, float* here, std::int64_t first = 0)
+      : space_(&space), there_(there - first), here_(here - first) {}
+
+  float* there(Range range) const { return there_ + range.begin; }
+  void bring_in(Range range) const { bring_in(range, here_ + range.begin); }
+  void bring_in(Range range, const float* from) const {
+    if (!range.empty()) space_->write(there(range), from, bytes(range));
+  }
+  void take_out(Range range) const { take_out(range, here_ + range.begin); }
+  void take_out(Range range, float* to) const {
+    if (!range.empty()) space_->read(to, there(range), bytes(range));
+  }
+
+ private:
+  static std::size_t bytes(Range range) { return static_cast<std::size_t>(range.size()) * sizeof(float); }
+
+  S* space_ = nullptr;
+  float *there_ = nullptr, *here_ = nullptr;  // of element 0
+};
+
+/// The update of a step as the Comm of the host drives it: sums come in to the space and are applied there.
+template <class S>
+struct UpdateThere {
+  S& space;
+  Update rule;
+  const Twin<S>& gradients;
+  const Twin<S>& parameters;
+  PartialOnHost& sums;
+  bool shared;  ///< other ranks get what this one updates
+
+  bool decides() const { return rule.decides(); }
+  void arrived(Range range, float scale) const {
+    gradients.bring_in(range);
+    rule.arrived(range, scale);
+  }
+  std::span<double> partial() const { return sums.fetch(space, rule.partial()); }
+  bool decide() const {
+    sums.put_back(space, rule.partial());
+    return rule.decide();
+  }
+  void operator()(Range range, float scale) const {
+    if (!rule.decides()) gradients.bring_in(range);
+    rule(range, scale);
+    if (shared) parameters.take_out(range);
+  }
+};
+
+/// A server whose optimizer is in a space: a part's gradients and parameters come in, and the parameters go
+/// back. A worker's own arenas are busy meanwhile, so the server has others.
+template <memory::Space S>
+class ServeThere {
+ public:
+  /// The memory comes from `owner`, which outlives this object, as `space` need not.
+  void open(S& space, S& owner, std::span<const Range> served) {
+    space_ = &space;
+    const Range range = served.empty() ? Range{} : Range{served.front().begin, served.back().end};
+    const auto size = static_cast<std::size_t>(range.size());
+    gradients_ = memory::Array<float, S>(owner, size);
+    parameters_ = memory::Array<float, S>(owner, size);
+    owner.synchronize();  // they were zeroed in another stream
+    first_ = range.begin;
+  }
+  void serve(ServerUpdate update) { update_ = update; }
+
+  bool decides() const { return update_->decides(); }
+  void arrived(const ServerPart& part) { update_->arrived(bring_in(part)); }
+  std::span<double> partial() { return sums_.fetch(*space_, update_->partial()); }
+  bool decide() {
+    sums_.put_back(*space_, update_->partial());
+    return update_->decide();
+  }
+  void operator()(const ServerPart& part) {
+    (*update_)(update_->decides() ? there(part) : bring_in(part));
+    parameters().take_out(part.range, part.parameters);
+  }
+
+ private:
+  Twin<S> gradients() { return {*space_, gradients_.data(), nullptr, first_}; }
+  Twin<S> parameters() { return {*space_, parameters_.data(), nullptr, first_}; }
+  ServerPart there(ServerPart part) {
+    part.gradients = gradients().there(part.range);
+    part.parameters = parameters().there(part.range);
+    return part;
+  }
+  ServerPart bring_in(const ServerPart& part) {
+    gradients().bring_in(part.range, part.gradients);
+    parameters().bring_in(part.range, part.parameters);
+    return there(part);
+  }
+
+  S* space_ = nullptr;
+  memory::Array<float, S> gradients_, parameters_;
+  std::int64_t first_ = 0;
+  std::optional<ServerUpdate> update_;
+  PartialOnHost sums_;
+};
+
+}  // namespace detail
+
+/// The Comm `C`, which works in host memory, for arenas that lie in the space `S`:
+/// `Staged<Ring<transport::Mpi>, Device>`. Codecs and background threads live inside:
+/// `Staged<Compressed<Ring<T>, codec::Bf16>, Device>`, `Staged<Background<Ring<T>>, Device>`,
+/// `Staged<Any, Device>`.
+///
+/// A bucket is copied to host memory as soon as its gradients are final, on a thread and a stream of its own;
+/// the rank begins its exchange the next time it polls. Sums are copied back as they arrive, and updates are
+/// made in the space, those of servers as well; parameters that other ranks updated follow at the end of a
+/// step. `finish` returns when all this is enqueued. Host memory for gradients and parameters comes from
+/// `C::memory()`; nothing is allocated in a step. Not movable.
+template <Comm C, memory::Space S>
+class Staged : public Wrapper<C> {
+  static_assert(works_in<C, memory::Host>,
+                "convoy: Staged is of a Comm that works in host memory, such as Staged<Ring<T>, Space>");
+  using Base = Wrapper<C>;
+
+ public:
+  using Space = S;
+  using Options = StagedOptions;
+
+  static constexpr std::string_view policy() { return "staged"; }
+
+  /// The arguments construct the `C`; StagedOptions may come before them.
+  template <class... Arguments>
+  explicit Staged(const Options& options, Arguments&&... arguments)
+      : Base(std::in_place, std::forward<Arguments>(arguments)...), options_(options) {}
+  Staged() : Staged(Options{}) {}
+  template <class First, class... Arguments>
+  requires(!std::is_convertible_v<First, const Options&>) explicit Staged(First&& first,
+                                                                          Arguments&&... arguments)
+      : Staged(Options{}, std::forward<First>(first), std::forward<Arguments>(arguments)...) {}
+
+  void open(const Fingerprint& fingerprint, const Layout& layout);
+  void begin(int bucket, Ready ready = {});
+  void poll() {
+    carefully([&] {
+      begin_copied(copy_out_.copied());
+      Base::poll();
+    });
+  }
+  void finish(Update update);
+
+  void serve(ServerUpdate update) {
+    if (!this->has_servers()) return Base::serve(update);
+    // Rank 0's parameters are those that a training begins with.
+    if (this->role() == Role::worker) parameters_.take_out(whole_);
+    server_.serve(update);
+    Base::serve(ServerUpdate(server_));
+  }
+  void dismiss() {
+    Base::dismiss();
+    if (this->has_servers() && this->role() == Role::worker) parameters_.bring_in(whole_);
+  }
+
+ private:
+  // How long the rank sleeps between two polls while it waits for a copy.
+  static constexpr std::chrono::microseconds nap{50};
+
+  void await_copies();
+  // Whoever is told that an exchange has failed may release the arenas.
+  template <class F>
+  void carefully(F&& f) {
+    try {
+      f();
+    } catch (...) {
+      copy_out_.reset();
+      throw;
+    }
+  }
+  void begin_copied(std::size_t copied) {
+    for (; begun_here_ < copied; ++begun_here_) Base::begin(copy_out_.bucket(begun_here_));
+  }
+
+  Options options_;
+  S* space_ = nullptr;
+  Buffer<float> host_gradients_, host_parameters_;
+  std::vector<Range> buckets_;
+  std::vector<Range> from_others_;  // what this rank does not update
+  bool shared_ = false;             // each rank gets what others update
+  Range whole_;                     // of the parameters on the host
+  detail::Twin<S> gradients_, parameters_;
+  detail::PartialOnHost sums_;
+  std::vector<bool> begun_;     // by the caller
+  std::size_t begun_here_ = 0;  // of those, in the Comm of the host
+  detail::CopyOut<S> copy_out_;
+  detail::ServeThere<S> server_;
+};
+
+template <Comm C, memory::Space S>
+void Staged<C, S>::open(const Fingerprint& fingerprint, const Layout& layout) {
+  if (layout.space == nullptr)
+    fail<ConfigError>("staged: the layout does not say in which object of the space ", S::name,
+                      " the arenas lie");
+  space_ = static_cast<S*>(layout.space);
+  copy_out_.reset();
+  const std::size_t size = layout.gradients.size();
+  host_gradients_ = Buffer<float>(size, this->memory());
+  host_parameters_ = Buffer<float>(std::min(size, layout.parameters.size()), this->memory());
+  whole_ = {0, static_cast<std::int64_t>(host_parameters_.size())};
+  buckets_.assign(layout.buckets.begin(), layout.buckets.end());
+  gradients_ = {*space_, layout.gradients.data(), host_gradients_.data()};
+  parameters_ = {*space_, layout.parameters.data(), host_parameters_.data()};
+  begun_.assign(buckets_.size(), false);
+  begun_here_ = 0;
+  Base::open(fingerprint, {.gradients = host_gradients_,
+                           .parameters = host_parameters_,
+                           .buckets = buckets_,
+                           .tensors = layout.tensors});
+  copy_out_.open(layout.gradients.data(), host_gradients_.data(), buckets_);
+
+  const std::vector<Range> own = this->updates(buckets_);
+  from_others_.clear();
+  shared_ = false;
+  if (this->has_servers()) {
+    server_.open(*space_, copy_out_.space(), own);
+    from_others_.push_back(whole_);
+    return;
+  }
+  auto next = own.begin();
+  for (const Range& bucket : buckets_) {
+    std::int64_t at = bucket.begin;
+    for (; next != own.end() && next->begin < bucket.end; ++next) {
+      if (next->begin > at) from_others_.push_back({at, next->begin});
+      at = next->end;
+    }
+    if (at < bucket.end) from_others_.push_back({at, bucket.end});
+  }
+  // A rank that updates all of a small arena cannot see that others update nothing.
+  double any[] = {from_others_.empty() ? 0.0 : 1.0};
+  Base::all_reduce(std::span<double>(any), max);
+  shared_ = any[0] > 0;
+}
+
+template <Comm C, memory::Space S>
+void Staged<C, S>::begin(int bucket, Ready ready) {
+  if (bucket < 0 || static_cast<std::size_t>(bucket) >= begun_.size())
+    fail("there is no bucket ", bucket, "; ", begun_.size(), " were opened");
+  const auto b = static_cast<std::size_t>(bucket);
+  if (begun_[b]) fail("bucket ", bucket, " was begun twice in one step");
+  begun_[b] = true;
+  copy_out_.post(bucket, ready);
+  poll();
+}
+
+template <Comm C, memory::Space S>
+void Staged<C, S>::finish(Update update) {
+  for (std::size_t b = 0; b < begun_.size(); ++b)
+    if (!begun_[b]) begin(static_cast<int>(b), space_->mark());
+  carefully([&] {
+    await_copies();
+    detail::UpdateThere<S> there{*space_, update, gradients_, parameters_, sums_, shared_};
+    Base::finish(there);
+  });
+  for (const Range& range : from_others_) parameters_.bring_in(range);
+  begun_.assign(begun_.size(), false);
+  begun_here_ = 0;
+  copy_out_.reset();
+}
+
+template <Comm C, memory::Space S>
+void Staged<C, S>::await_copies() {
+  Stopwatch since_last;
+  while (begun_here_ < begun_.size()) {
+    const std::size_t before = begun_here_;
+    begin_copied(copy_out_.copied(begun_here_, nap));
+    Base::poll();
+    if (begun_here_ > before) since_last.restart();
+    if (since_last.seconds() > options_.deadline.count())
+      throw CommError({.rank = this->rank(),
+                       .operation = concat("staged bucket ", copy_out_.bucket(begun_here_)),
+                       .elapsed = since_last.seconds(),
+                       .culprit = this->rank()},
+                      concat("its gradients were not final within ", options_.deadline.count(), " s"));
+  }
+}
+
+}  // namespace convoy::comm
