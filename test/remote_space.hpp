@@ -1,0 +1,247 @@
+// A remote space: memory as a device has it. The addresses that it hands out fault when the host touches
+// them, and its work is done late, in order, on a thread of its own.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <span>
+#include <stdexcept>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <convoy/core/philox.hpp>
+#include <convoy/memory/host.hpp>
+#include <convoy/optim/kernels.hpp>
+
+namespace remote_test {
+
+using namespace convoy;
+
+/// The memory of all remote spaces of the process: one memory file mapped twice, readable and writable where
+/// streams work (the near side), closed at the addresses that are handed out (the far side). What is not
+/// allocated, or has been released, is closed on the near side as well.
+class TwoSides {
+ public:
+  static TwoSides& of_process() {
+    static TwoSides memory;
+    return memory;
+  }
+
+  void* allocate(std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    const std::size_t at = used_, size = whole_pages(bytes);
+    if (at + size + page_ > capacity) throw std::bad_alloc();
+    used_ += size + page_;  // a closed page lies behind each
+    open(at, size, PROT_READ | PROT_WRITE);
+    return far_ + at;
+  }
+  void release(void* p, std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    const auto at = static_cast<std::size_t>(static_cast<std::byte*>(p) - far_);
+    open(at, whole_pages(bytes), PROT_NONE);
+  }
+  /// The same place where a stream may work; null stays null.
+  template <class T>
+  T* near(T* p) const {
+    if (p == nullptr) return p;
+    const std::uintptr_t at = reinterpret_cast<std::uintptr_t>(p) - reinterpret_cast<std::uintptr_t>(far_);
+    if (at >= capacity) throw std::logic_error("a remote space was given an address that is not its own");
+    return reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(near_) + at);
+  }
+
+ private:
+  static constexpr std::size_t capacity = std::size_t{1} << 32;
+
+  TwoSides() {
+    const int file = memfd_create("remote", MFD_CLOEXEC);
+    if (file < 0 || ftruncate(file, static_cast<off_t>(capacity)) != 0) fail_of("memfd_create");
+    const auto map = [&] {
+      void* side = mmap(nullptr, capacity, PROT_NONE, MAP_SHARED | MAP_NORESERVE, file, 0);
+      if (side == MAP_FAILED) fail_of("mmap");
+      return static_cast<std::byte*>(side);
+    };
+    near_ = map();
+    far_ = map();
+    close(file);
+  }
+
+  [[noreturn]] static void fail_of(const char* call) {
+    throw std::system_error(errno, std::generic_category(), call);
+  }
+  std::size_t whole_pages(std::size_t bytes) const { return (bytes + page_ - 1) / page_ * page_; }
+  void open(std::size_t at, std::size_t size, int protection) {
+    if (size > 0 && mprotect(near_ + at, size, protection) != 0) fail_of("mprotect");
+  }
+
+  std::mutex mutex_;
+  std::size_t page_ = static_cast<std::size_t>(sysconf(_SC_PAGESIZE)), used_ = 0;
+  std::byte *near_ = nullptr, *far_ = nullptr;
+};
+
+/// A memory::Space over such memory. Every object is a stream of its own over the same memory.
+class Remote {
+ public:
+  static constexpr std::string_view name = "remote";
+  static constexpr bool addressable = false;
+
+  Remote() : delays_(0x72656d6f7465ull, next_seed()++), thread_([this] { run(); }) {}
+  Remote(const Remote&) = delete;
+  Remote& operator=(const Remote&) = delete;
+  ~Remote() {
+    {
+      const std::lock_guard lock(mutex_);
+      quit_ = true;
+    }
+    wake_.notify_one();
+    thread_.join();
+  }
+
+  template <class T>
+  static T* near(T* p) {
+    return TwoSides::of_process().near(p);
+  }
+
+  /// Does `work(host)` when all work before it is done; the work finds its memory at `near` addresses.
+  void later(std::function<void(memory::Host&)> work) {
+    {
+      const std::lock_guard lock(mutex_);
+      queue_.push_back(std::move(work));
+    }
+    wake_.notify_one();
+  }
+
+  void* allocate(std::size_t bytes) { return TwoSides::of_process().allocate(bytes); }
+  void release(void* p, std::size_t bytes) {
+    synchronize();
+    TwoSides::of_process().release(p, bytes);
+  }
+  void fill(float* p, std::int64_t n, float value) {
+    later([=, p = near(p)](memory::Host& host) { host.fill(p, n, value); });
+  }
+  void add(float* into, const float* from, std::int64_t n) {
+    later([n, a = near(into), b = near(from)](memory::Host& host) { host.add(a, b, n); });
+  }
+  void copy(void* to, const void* from, std::size_t bytes) {
+    later([bytes, a = near(to), b = near(from)](memory::Host& host) { host.copy(a, b, bytes); });
+  }
+  void write(void* to, const void* from, std::size_t bytes) {
+    const auto* first = static_cast<const std::byte*>(from);
+    later([a = near(to), given = std::vector<std::byte>(first, first + bytes)](memory::Host& host) {
+      host.write(a, given.data(), given.size());
+    });
+  }
+  void read(void* to, const void* from, std::size_t bytes) {
+    later([to, bytes, b = near(from)](memory::Host& host) { host.read(to, b, bytes); });
+    synchronize();
+  }
+  void sum_squares(const float* p, std::int64_t n, float factor, double* sum) {
+    later([n, factor, p = near(p), sum = near(sum)](memory::Host& host) {
+      host.sum_squares(p, n, factor, sum);
+    });
+  }
+
+  Ready mark() {
+    Mark* mark = nullptr;
+    {
+      static std::mutex mutex;
+      static std::deque<Mark> all;  // a mark is never used again
+      const std::lock_guard lock(mutex);
+      mark = &all.emplace_back();
+    }
+    later([mark](memory::Host&) {
+      mark->passed = true;
+      mark->passed.notify_all();
+    });
+    return {mark};
+  }
+  void wait_for(Ready ready) {
+    later([ready](memory::Host&) { wait_on_host(ready); });
+  }
+  void synchronize() { wait_on_host(mark()); }
+
+  /// Returns when a stream has passed the mark.
+  static void wait_on_host(Ready ready) {
+    if (ready.event != nullptr) static_cast<Mark*>(ready.event)->passed.wait(false);
+  }
+
+ private:
+  struct Mark {
+    std::atomic<bool> passed = false;
+  };
+
+  static std::atomic<std::uint64_t>& next_seed() {
+    static std::atomic<std::uint64_t> seed = 0;
+    return seed;
+  }
+
+  // Now and then the stream falls behind, so that whoever forgets to wait for it is seen.
+  void dawdle() {
+    if (delays_.uniform(0, 8) < 1)
+      std::this_thread::sleep_for(std::chrono::microseconds(static_cast<int>(delays_.uniform(0, 300))));
+  }
+
+  void run() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      wake_.wait(lock, [&] { return quit_ || !queue_.empty(); });
+      if (queue_.empty()) return;
+      const auto work = std::move(queue_.front());
+      queue_.pop_front();
+      lock.unlock();
+      dawdle();
+      work(host_);
+      lock.lock();
+    }
+  }
+
+  memory::Host host_;
+  Philox delays_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<std::function<void(memory::Host&)>> queue_;
+  bool quit_ = false;
+  std::thread thread_;
+};
+static_assert(memory::Space<Remote>);
+
+}  // namespace remote_test
+
+template <class R>
+struct convoy::optim::Kernels<R, remote_test::Remote> {
+  using Remote = remote_test::Remote;
+  using Near = Kernels<R, memory::Host>;
+
+  static void constants(Remote& space, const Optimizer<R>& optimizer, std::span<const Treatment> treatments,
+                        const Control* control, const double* norms, std::byte* into, std::size_t bytes) {
+    space.later([optimizer, given = std::vector<Treatment>(treatments.begin(), treatments.end()),
+                 control = Remote::near(control), norms = Remote::near(norms), into = Remote::near(into),
+                 bytes](memory::Host& host) {
+      Near::constants(host, optimizer, given, control, norms, into, bytes);
+    });
+  }
+  static void decide(Remote& space, const Guard& guard, const double* squares, std::int64_t count,
+                     std::int64_t apart, Verdict* verdict) {
+    space.later([guard, squares = Remote::near(squares), count, apart, verdict = Remote::near(verdict)](
+                    memory::Host& host) { Near::decide(host, guard, squares, count, apart, verdict); });
+  }
+  static void apply(Remote& space, const Optimizer<R>& optimizer, Passage pass) {
+    pass.parameters = Remote::near(pass.parameters);
+    pass.gradients = Remote::near(pass.gradients);
+    pass.state = optimizer.slots() > 0 ? Remote::near(pass.state) : nullptr;
+    pass.constants = Remote::near(pass.constants);
+    pass.verdict = Remote::near(pass.verdict);
+    space.later([optimizer, pass](memory::Host& host) { Near::apply(host, optimizer, pass); });
+  }
+};
