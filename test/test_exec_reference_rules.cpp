@@ -364,7 +364,8 @@ TEST_CASE("reference: ids and labels that are none are refused, and labels that 
   const exec::Result result = e.result();
   CHECK(result.labels == 2);
   double count = 5;
-  exec::add_counts(plan, {fields, 2}, {&count, 1});
+  CHECK(exec::known_count(plan, 0, 2) == -1);
+  exec::add_counts_by_value(plan, {fields, 2}, {&count, 1});
   CHECK(count == 7);
   ids[3] = 3;
   CHECK(sentence([&] { e.forward({fields, 2}, {}); }) == "exec: ids of row 1 is 3, not in [0, 3)");
