@@ -154,7 +154,8 @@ class Engine {
 
   void usable() const {
     if (failed_)
-      throw CommError({name(), -1, "exchange", 0, 0, 0}, "this exchange has failed before: " + reason_);
+      throw CommError({name(), -1, "exchange", 0, 0, 0, culprit_},
+                      "this exchange has failed before: " + reason_);
   }
 
   void prepare(Transfer& transfer, const Slot& what) {
@@ -195,6 +196,7 @@ class Engine {
   transport::Any jury_ = port_.transport;  // the ranks that know whom everyone waits for
   bool failed_ = false;
   std::string reason_;
+  int culprit_ = -1;  // of the failure, if one is known
 };
 
 #if CONVOY_DEFINITIONS
@@ -290,6 +292,7 @@ CONVOY_FUNCTION void Engine::settle() noexcept {
 CONVOY_FUNCTION void Engine::surrender(const CommError& error) noexcept {
   if (failed_) return;
   reason_ = error.what();
+  culprit_ = error.culprit;
   jury_.accuse(error.culprit < 0 ? name() : error.culprit);
   abandon();
 }
