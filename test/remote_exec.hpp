@@ -1,6 +1,7 @@
 // A remote exec: computes what exec::Reference computes, in a remote space, and later.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -114,10 +115,10 @@ class RemoteExec {
     given_ = std::make_shared<const Given>(plan_, batch);
     outcome_ = results_.emplace_back(std::make_shared<Outcome>());
     mode_ = pass.mode;
-    space_->later([this, pass, given = given_, outcome = outcome_,
-                   statistics = Remote::near(statistics_.data())](memory::Host& host) {
+    space_->later([this, pass, given = given_, outcome = outcome_, statistic_count = statistics_.size(),
+                   statistics = Remote::near(statistics_.data())](memory::Host&) {
       look_at(*given);
-      host.copy(stream_.statistics().data(), statistics, stream_.statistics().size_bytes());
+      std::copy_n(statistics, statistic_count, stream_.statistics().data());
       try {
         stream_.forward({given->fields, given->rows}, pass);
         const exec::Result result = stream_.result();
@@ -128,7 +129,7 @@ class RemoteExec {
       } catch (const Error&) {
         outcome->failure = std::current_exception();
       }
-      host.copy(statistics, stream_.statistics().data(), stream_.statistics().size_bytes());
+      std::copy_n(stream_.statistics().data(), statistic_count, statistics);
     });
     outcome_->ready = space_->mark();
   }

@@ -134,15 +134,18 @@ class Remote {
     later([n, a = near(into), b = near(from)](memory::Host& host) { host.add(a, b, n); });
   }
   void copy(void* to, const void* from, std::size_t bytes) {
+    if (bytes == 0) return;
     later([bytes, a = near(to), b = near(from)](memory::Host& host) { host.copy(a, b, bytes); });
   }
   void write(void* to, const void* from, std::size_t bytes) {
+    if (bytes == 0) return;
     const auto* first = static_cast<const std::byte*>(from);
     later([a = near(to), given = std::vector<std::byte>(first, first + bytes)](memory::Host& host) {
       host.write(a, given.data(), given.size());
     });
   }
   void read(void* to, const void* from, std::size_t bytes) {
+    if (bytes == 0) return;
     later([to, bytes, b = near(from)](memory::Host& host) { host.read(to, b, bytes); });
     synchronize();
   }
