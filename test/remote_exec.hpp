@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -116,8 +117,11 @@ class RemoteExec {
     outcome_ = results_.emplace_back(std::make_shared<Outcome>());
     mode_ = pass.mode;
     space_->later([this, pass, given = given_, outcome = outcome_, statistic_count = statistics_.size(),
+                   parameters = Remote::near(parameters_.data()),
                    statistics = Remote::near(statistics_.data())](memory::Host&) {
       look_at(*given);
+      if (!std::equal(parameters, parameters + parameters_.size(), stream_.parameters().data(), same_bits))
+        ++untold_;
       std::copy_n(statistics, statistic_count, stream_.statistics().data());
       try {
         stream_.forward({given->fields, given->rows}, pass);
@@ -172,6 +176,8 @@ class RemoteExec {
     return stream_.output(k);
   }
 
+  /// How many forward passes found parameters in the arena that `touched` had not told of.
+  int untold() const { return untold_; }
   /// How often a batch had changed before the stream had passed it.
   int overwritten() const { return overwritten_; }
 
@@ -209,6 +215,9 @@ class RemoteExec {
     std::int64_t end;
   };
 
+  static bool same_bits(float a, float b) {
+    return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
+  }
   void look_at(const Given& given) {
     if (given.hash_now() != given.hash) ++overwritten_;
   }
@@ -224,7 +233,7 @@ class RemoteExec {
   std::shared_ptr<const Given> given_;
   std::shared_ptr<Outcome> outcome_, taken_;
   std::deque<std::shared_ptr<Outcome>> results_;
-  std::atomic<int> overwritten_ = 0;
+  std::atomic<int> overwritten_ = 0, untold_ = 0;
 };
 
 }  // namespace remote_test

@@ -86,9 +86,12 @@ TEST_CASE("whoever writes parameters without a word, or a batch too early, is se
   };
   const double before = loss();
   space.fill(exec.parameters().data(), plan.sizes.exchanged, 0.0f);
+  CHECK(exec.untold() == 0);
   CHECK(loss() == before);
+  CHECK(exec.untold() == 1);
   exec.touched({0, plan.sizes.exchanged});
   CHECK(loss() == doctest::Approx(2 * std::log(5.0)));
+  CHECK(exec.untold() == 1);
 
   // The stream stands while the batch changes.
   std::atomic<bool> open = false;

@@ -95,7 +95,10 @@ Trace trace_of(Trainer& trainer, const Settings& settings) {
   auto& exec = trainer.exec();
   trace.statistics.resize(exec.statistics().size());
   exec.space().read(trace.statistics.data(), exec.statistics().data(), exec.statistics().size_bytes());
-  if constexpr (requires { exec.overwritten(); }) CHECK(exec.overwritten() == 0);
+  if constexpr (requires { exec.overwritten(); }) {
+    CHECK(exec.overwritten() == 0);
+    CHECK(exec.untold() == 0);
+  }
   return trace;
 }
 
@@ -220,6 +223,7 @@ TEST_CASE("asynchronous servers leave all workers with the same parameters, whic
     const double before = trainer.evaluate(training).loss;
     trainer.fit(training, {.epochs = 4, .log = nullptr});
     CHECK(trainer.evaluate(training).loss < before / 2);
+    CHECK(trainer.exec().untold() == 0);
     all[static_cast<std::size_t>(endpoint.rank())] = all_parameters(trainer);
   });
   CHECK(all[0] == all[1]);
