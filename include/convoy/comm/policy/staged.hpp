@@ -175,14 +175,14 @@ class Twin {
  public:
   Twin() = default;
   Twin(S& space, float* there, float* here, std::int64_t first = 0)
-      : space_(&space), there_(there - first), here_(here - first) {}
+      : space_(&space), there_(there), here_(here), first_(first) {}
 
-  float* there(Range range) const { return there_ + range.begin; }
-  void bring_in(Range range) const { bring_in(range, here_ + range.begin); }
+  float* there(Range range) const { return there_ + (range.begin - first_); }
+  void bring_in(Range range) const { bring_in(range, here_ + (range.begin - first_)); }
   void bring_in(Range range, const float* from) const {
     if (!range.empty()) space_->write(there(range), from, bytes(range));
   }
-  void take_out(Range range) const { take_out(range, here_ + range.begin); }
+  void take_out(Range range) const { take_out(range, here_ + (range.begin - first_)); }
   void take_out(Range range, float* to) const {
     if (!range.empty()) space_->read(to, there(range), bytes(range));
   }
@@ -191,7 +191,8 @@ class Twin {
   static std::size_t bytes(Range range) { return static_cast<std::size_t>(range.size()) * sizeof(float); }
 
   S* space_ = nullptr;
-  float *there_ = nullptr, *here_ = nullptr;  // of element 0
+  float *there_ = nullptr, *here_ = nullptr;
+  std::int64_t first_ = 0;  // the element that lies there and here
 };
 
 /// The update of a step as the Comm of the host drives it: sums come in to the space and are applied there.
