@@ -6,13 +6,13 @@
 #include <cmath>
 #include <cstdlib>
 #include <functional>
-#include <new>
 #include <numeric>
 #include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
 
+#include "allocations.hpp"
 #include <convoy/comm/tensors/broadcast.hpp>
 #include <convoy/comm/tensors/gradient_buckets.hpp>
 #include <convoy/core/philox.hpp>
@@ -22,24 +22,6 @@ using comm::FusionOptions;
 using comm::GradientBuckets;
 using comm::NamedSpan;
 using transport::Threads;
-
-namespace {
-std::atomic<long> allocations{0};
-}
-
-// GCC takes a replaced operator delete that frees for a mismatch.
-#pragma GCC diagnostic push
-#if !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
-#endif
-void* operator new(std::size_t size) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* p = std::malloc(size > 0 ? size : 1)) return p;
-  throw std::bad_alloc();
-}
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-#pragma GCC diagnostic pop
 
 namespace {
 

@@ -2,12 +2,11 @@
 // The ring over threads: results bit for bit as the ring's order gives them, several buckets in flight,
 // traffic as priced, and no allocation in a step.
 #include <atomic>
-#include <cstdlib>
-#include <new>
 #include <vector>
 
 #include <doctest/doctest.h>
 
+#include "allocations.hpp"
 #include "comm_oracle.hpp"
 #include "comm_step.hpp"
 #include <convoy/comm/registry.hpp>
@@ -15,24 +14,6 @@
 
 using namespace convoy;
 using transport::Threads;
-
-namespace {
-std::atomic<long> allocations{0};
-}
-
-// GCC takes a replaced operator delete that frees for a mismatch.
-#pragma GCC diagnostic push
-#if !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
-#endif
-void* operator new(std::size_t size) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* p = std::malloc(size > 0 ? size : 1)) return p;
-  throw std::bad_alloc();
-}
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-#pragma GCC diagnostic pop
 
 namespace {
 

@@ -2,40 +2,17 @@
 // SANITIZE: none
 // What Host promises beside numbers: no allocation in a step, the same bits in every run and beside other
 // Hosts, no reference code of oneDNN, one sentence for what cannot work.
-#include <atomic>
-#include <cstdlib>
-#include <new>
 #include <thread>
 
 #include <doctest/doctest.h>
 
+#include "allocations.hpp"
 #include "exec_compare.hpp"
 #include <convoy/exec/host/host.hpp>
 #include <convoy/models/resnet.hpp>
 
 using namespace convoy;
 using HostF32 = exec::Host<f32>;
-
-namespace {
-// Of this program's own code: oneDNN is a library with an allocator of its own, bound to libc.
-thread_local std::int64_t allocations = 0;
-}  // namespace
-
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  ++allocations;
-  if (void* p = std::malloc(size)) return p;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t align) {
-  ++allocations;
-  const auto a = static_cast<std::size_t>(align);
-  if (void* p = std::aligned_alloc(a, (size + a - 1) / a * a)) return p;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
 
 namespace {
 

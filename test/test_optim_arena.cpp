@@ -1,40 +1,16 @@
 // Arenas: groups, dead taps, decisions before updates, ranges that lie elsewhere, state.
-#include <atomic>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
-#include <new>
 #include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
 
+#include "allocations.hpp"
 #include "optim_support.hpp"
 #include <convoy/optim/any.hpp>
 
 using namespace optim_test;
-
-namespace {
-std::atomic<long> allocations{0};
-}
-
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  ++allocations;
-  if (void* memory = std::malloc(size != 0 ? size : 1)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t align) {
-  ++allocations;
-  const auto a = static_cast<std::size_t>(align);
-  if (void* memory = std::aligned_alloc(a, (size + a - 1) / a * a)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace {
 

@@ -1,17 +1,16 @@
 // RANKS: 2 3 4
 // The exchange over MPI: the same bits as over threads, traffic as priced, no allocation in a step, one
 // sentence for ranks that differ.
-#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
-#include <new>
 #include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
 
+#include "../allocations.hpp"
 #include "../comm_oracle.hpp"
 #include "../comm_step.hpp"
 #include <convoy/comm/policy/native.hpp>
@@ -20,24 +19,6 @@
 
 using namespace convoy;
 using transport::Mpi;
-
-namespace {
-std::atomic<long> allocations{0};
-}
-
-// GCC takes a replaced operator delete that frees for a mismatch.
-#pragma GCC diagnostic push
-#if !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
-#endif
-void* operator new(std::size_t size) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* p = std::malloc(size > 0 ? size : 1)) return p;
-  throw std::bad_alloc();
-}
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-#pragma GCC diagnostic pop
 
 namespace {
 const comm::Options small{.deadline = Seconds(30), .segment_bytes = 256, .window = 2};

@@ -2,16 +2,15 @@
 // Tensors of a user's own, handles and groups between processes: over Mpi, and over Shm in its memory and
 // beside it.
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstdlib>
-#include <new>
 #include <string>
 #include <type_traits>
 #include <vector>
 
 #include <doctest/doctest.h>
 
+#include "../allocations.hpp"
 #include "../comm_oracle.hpp"
 #include <convoy/comm/policy/hierarchical_mpi.hpp>
 #include <convoy/comm/policy/native.hpp>
@@ -28,24 +27,6 @@ using comm::NamedSpan;
 using transport::Group;
 using transport::Mpi;
 using transport::Shm;
-
-namespace {
-std::atomic<long> allocations{0};
-}
-
-// GCC takes a replaced operator delete that frees for a mismatch.
-#pragma GCC diagnostic push
-#if !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
-#endif
-void* operator new(std::size_t size) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* p = std::malloc(size > 0 ? size : 1)) return p;
-  throw std::bad_alloc();
-}
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-#pragma GCC diagnostic pop
 
 namespace {
 

@@ -5,7 +5,9 @@
 // does, a static library whose one source includes the same headers. A header that takes part declares its
 // functions, and holds their definitions between `#if CONVOY_DEFINITIONS` and `#endif`, each marked
 // CONVOY_FUNCTION; what the definitions alone include stands there as well, so that a program over
-// convoy::compiled does not read it. Templates that most programs use with the same arguments are named by
+// convoy::compiled does not read it. A virtual function is marked where it is declared, too: declared without
+// `inline` it would be the key function of its class, and every program would emit the class's table and all
+// that the table names. Templates that most programs use with the same arguments are named by
 // CONVOY_INSTANTIATE.
 //
 //   header-only (default)                definitions here, inline; templates where they are used

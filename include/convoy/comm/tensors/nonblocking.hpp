@@ -190,7 +190,7 @@ class AnyNonblocking : public AnyCollectives, public NonblockingExchange {
 
  protected:
   void resize(int slots) override { engine_->resize(slots); }
-  void start(int slot, const Operation& what, std::uint64_t number) override;
+  CONVOY_FUNCTION void start(int slot, const Operation& what, std::uint64_t number) override;
   bool over(int slot) override {
     engine_->poll();
     return engine_->over(slot);

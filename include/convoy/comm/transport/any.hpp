@@ -289,7 +289,7 @@ class Any::Members final : public Interface {
  public:
   Members(const Any& world, std::vector<int> members);
 
-  std::shared_ptr<Interface> isolated() const override;
+  CONVOY_FUNCTION std::shared_ptr<Interface> isolated() const override;
   bool send(Request& request, int peer, int lane, const void* data, std::size_t bytes) override {
     return world_.send(request, member(peer), lane, data, bytes);
   }
@@ -311,7 +311,7 @@ class Any::Members final : public Interface {
   bool one_thread() const override { return world_.one_thread(); }
   std::string_view departed(int peer) override { return world_.departed(member(peer)); }
   void accuse(int peer) noexcept override { world_.accuse(member(peer)); }
-  int accused(int peer) override;
+  CONVOY_FUNCTION int accused(int peer) override;
   void withdraw(std::string_view reason) noexcept override { world_.withdraw(reason); }
   void expect_sizes() override { world_.expect_sizes(); }
   std::pmr::memory_resource* memory() const override { return world_.memory(); }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include <convoy/exec/host/computation.hpp>
 #include <convoy/exec/host/profile.hpp>
 #include <convoy/exec/host/program.hpp>
 

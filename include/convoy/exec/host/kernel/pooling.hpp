@@ -7,6 +7,7 @@
 #include <convoy/exec/host/kernel/elementwise.hpp>
 #include <convoy/exec/host/map.hpp>
 #include <convoy/graph/node.hpp>
+#include <convoy/graph/window.hpp>
 #include <convoy/parallel/simd.hpp>
 #include <convoy/parallel/team.hpp>
 
