@@ -213,6 +213,7 @@ TEST_CASE("a rank that fails with buckets in flight takes its memory with it, an
       ring.finish([](Range, float) {});
     });
     CHECK(all[0] == "out of patience");
+    CAPTURE(all[1]);
     CHECK(contains(all[1], "rank 0"));
     CHECK(contains(all[1], "out of patience"));
   }

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -66,6 +67,7 @@ struct RankRecord {
   Bell<across_processes> bell;
   std::atomic<int> life{static_cast<int>(Life::here)};
   std::atomic<bool> withdrawn{false};
+  std::atomic<Clock::rep> unwinding_until{0};  // of the monotonic clock: its exception is still on the way
   std::atomic<int> accuses{-1};
   char reason[240] = {};     // written before `life` becomes failed
   char surrender[240] = {};  // written before `withdrawn` becomes true
@@ -196,6 +198,9 @@ class Endpoint {
     std::memcpy(clause + length, reason.data(), more);
     clause[length + more] = '\0';
     me.write(me.surrender, clause);
+    if (std::uncaught_exceptions() > 0)
+      me.unwinding_until.store((Clock::now() + wait_tuning.unwinding_grace).time_since_epoch().count(),
+                               std::memory_order_relaxed);
     me.withdrawn.store(true, std::memory_order_seq_cst);
     for (int peer = 0; peer < size(); ++peer) world_->rank(peer).bell.ring();
     const Deadline grace(wait_tuning.reading_grace);
@@ -222,16 +227,19 @@ class Endpoint {
 
   std::string_view departed(int peer) const {
     auto& other = world_->rank(peer);
+    const bool withdrawn = other.withdrawn.load(std::memory_order_acquire);
     switch (static_cast<Life>(other.life.load(std::memory_order_acquire))) {
       case Life::ended:
-        if (other.withdrawn.load(std::memory_order_acquire)) return other.surrender;
-        return "that rank has ended";
+        return withdrawn ? other.surrender : "that rank has ended";
       case Life::failed:
         return other.reason;
       case Life::here:
         break;
     }
-    if (other.withdrawn.load(std::memory_order_acquire)) return other.surrender;
+    // A rank that is unwinding is about to say why.
+    if (withdrawn &&
+        Clock::now().time_since_epoch().count() >= other.unwinding_until.load(std::memory_order_relaxed))
+      return other.surrender;
     return world_->gone(peer);
   }
 

@@ -25,6 +25,8 @@ struct WaitTuning {
   unsigned looks_a_check = 64;
   /// How long a rank that takes its memory back lets its peers go on reading it.
   Seconds reading_grace{1};
+  /// How long a rank that an exception has made to withdraw is given to say what was thrown.
+  std::chrono::milliseconds unwinding_grace{1000};
   /// How long a rank that gives up lets MPI go on with its last messages.
   Seconds leaving_grace{0.1};
 };
