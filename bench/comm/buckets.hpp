@@ -83,7 +83,7 @@ inline std::vector<ModelBuckets> models() {
   const auto of = [](std::string_view name, const convoy::Plan& plan) {
     return ModelBuckets{name,
                         {plan.buckets.begin(), plan.buckets.end()},
-                        convoy::train::matrices(plan, [](int) { return 1; })};
+                        convoy::train::matrices(plan, std::vector<std::int64_t>(plan.slots.size(), 1))};
   };
   return {of("resnet18", convoy::plan_of<convoy::models::ResNet18<imagenet, 1000>>),
           of("resnet50", convoy::plan_of<convoy::models::ResNet50<imagenet, 1000>>),

@@ -48,43 +48,13 @@ class Arena {
   /// range begins on a multiple of `grain` elements and owns the gap behind it. The space outlives the arena.
   /// Throws ConfigError for options that cannot be.
   Arena(S& space, const Options& options, std::span<const ArenaTensor> tensors, std::span<const Group> groups,
-        const Guard& guard = {})
-      : space_(&space),
-        optimizer_(options),
-        guard_(guard),
-        tensors_(tensors.begin(), tensors.end()),
-        control_(space, 2) {
-    guard_.check();
-    const Control fresh;
-    for (int i = 0; i < 2; ++i) space_->write(control_.data() + i, &fresh, sizeof fresh);
-    treat(groups);
-    if (decides()) partial_ = memory::Array<double, S>(space, per_tensor() ? 2 * tensors_.size() : 1);
-    constants_bytes_ = aligned(optimizer_.constants_bytes());
-    constants_ = memory::Array<std::byte, S>(space, 2 * constants_bytes_ * treatments_.size());
-  }
+        const Guard& guard = {});
 
   /// Elements to which live ranges are aligned.
   static constexpr std::int64_t grain = alignment / sizeof(float);
 
   /// Makes the state, zero, of the ranges that this rank updates (not overlapping), and of what it decays.
-  void own(std::span<const Range> ranges) {
-    std::vector<Range> all(ranges.begin(), ranges.end());
-    for (const Dead& dead : dead_) all.push_back(dead.range);
-    std::sort(all.begin(), all.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
-    owned_.clear();
-    std::int64_t size = 0;
-    for (const Range& range : all) {
-      if (range.empty()) continue;
-      if (!owned_.empty() && owned_.back().range.end == range.begin)
-        owned_.back().range.end = range.end;
-      else
-        owned_.push_back({range, size});
-      size += range.size();
-    }
-    stride_ = (size + grain - 1) / grain * grain;
-    owned_size_ = size;
-    state_ = memory::Array<float, S>(*space_, static_cast<std::size_t>(stride_ * optimizer_.slots()));
-  }
+  void own(std::span<const Range> ranges);
 
   const Optimizer<R>& optimizer() const { return optimizer_; }
   const Guard& guard() const { return guard_; }
@@ -99,31 +69,14 @@ class Arena {
 
   /// Begins step `step` (counting from 1, steps that are skipped included) with learning rate `lr`. Where
   /// servers count updates of each range, before each update; where they decide, before each step.
-  void begin(std::int64_t step, float lr) {
-    const Step given{step, lr};
-    space_->write(&control_.data()->step, &given, sizeof given);
-    if (decides())  // the bits of 0.0 are those of two floats of 0
-      space_->fill(reinterpret_cast<float*>(partial_.data()), static_cast<std::int64_t>(2 * partial_.size()),
-                   0.0f);
-    if (!per_tensor()) make_constants(control_.data(), nullptr, constants_.data());
-  }
+  void begin(std::int64_t step, float lr);
 
   /// Adds the squares of the gradients of `range`, times `scale`, to what `decide` goes by, for rules that
   /// ask with those of the parameters; the pointers are those of the range's first element. The bits of a sum
   /// depend on the ranges, their order and their numbers alone, on no width of vectors and no number of
   /// threads: ranks that get the same ranges in the same order decide alike without a word. Ranks that get
   /// other ranges sum `partial()` over ranks, and must do so with the same bits on all.
-  void arrived(Range range, float scale, const float* parameters, const float* gradients) {
-    const auto add = [&](Range part, double* sum, const float* values, float factor) {
-      space_->sum_squares(values + (part.begin - range.begin), part.size(), factor, sum);
-    };
-    if (!per_tensor() && !any_frozen_) return add(range, partial_.data(), gradients, scale);
-    for_each_run(range, [&](const Run& run, Range part) {
-      double* sum = partial_.data() + (per_tensor() ? 2 * run.constants : 0);
-      add(part, sum, gradients, scale);
-      if (per_tensor()) add(part, sum + 1, parameters, 1.0f);
-    });
-  }
+  void arrived(Range range, float scale, const float* parameters, const float* gradients);
 
   /// Sums of squares of what arrived on this rank, in memory of the space: one number of the whole gradient,
   /// or for rules with norms of tensors two for each, of gradient and parameters. Whoever sums them over
@@ -132,40 +85,15 @@ class Arena {
 
   /// Decides, once all is in `partial()`. `parameters` is the whole arena, for the dead taps in it that count
   /// in norms of tensors.
-  void decide(const float* parameters) {
-    if (per_tensor())
-      for (std::size_t t = 0; t < tensors_.size(); ++t)
-        if (const Range& dead = tensors_[t].dead; !dead.empty() && !runs_[t].frozen)
-          space_->sum_squares(parameters + dead.begin, dead.size(), 1.0f, partial_.data() + 2 * t + 1);
-    const auto count = static_cast<std::int64_t>(partial_.size());
-    Kernels<R, S>::decide(*space_, guard_, partial_.data(), per_tensor() ? count / 2 : count,
-                          per_tensor() ? 2 : 1, &control_.data()->verdict);
-    if (per_tensor()) make_constants(control_.data(), partial_.data(), constants_.data());
-  }
+  void decide(const float* parameters);
 
   /// Updates the parameters of `range` from their gradients times `scale`; the pointers are those of the
   /// range's first element.
-  void update(Range range, float scale, float* parameters, const float* gradients) {
-    for_each_run(range, [&](const Run& run, Range part) {
-      const std::int64_t skip = part.begin - range.begin;
-      apply(part, constants_.data(), run.constants, parameters + skip, gradients + skip, scale);
-    });
-  }
+  void update(Range range, float scale, float* parameters, const float* gradients);
 
   /// Decays what has no gradient, in the whole arena at `parameters`, as part of step `step` with learning
   /// rate `lr`. Where servers make the updates, workers decay all the same, without a `begin`.
-  void decay_dead(std::int64_t step, float lr, float* parameters) {
-    if (dead_.empty()) return;
-    // A server among the workers may have begun another step in the meantime, so constants are made anew.
-    Control* own = control_.data() + 1;
-    const Step given{step, lr};
-    space_->write(&own->step, &given, sizeof given);
-    space_->copy(&own->verdict, verdict(), sizeof(Verdict));
-    std::byte* constants = constants_.data() + constants_.size() / 2;
-    make_constants(own, per_tensor() ? partial_.data() : nullptr, constants);
-    for (const Dead& dead : dead_)
-      apply(dead.range, constants, dead.constants, parameters + dead.range.begin, nullptr, 0.0f);
-  }
+  void decay_dead(std::int64_t step, float lr, float* parameters);
 
   /// The last verdict, in memory of the space; before the first decision, that of a step that is applied.
   const Verdict* verdict() const { return &control_.data()->verdict; }
@@ -219,43 +147,12 @@ class Arena {
 
   bool per_tensor() const { return optimizer_.per_tensor_norms(); }
 
-  void treat(std::span<const Group> groups) {
-    for (const ArenaTensor& tensor : tensors_) {
-      if (tensor.group < 0 || static_cast<std::size_t>(tensor.group) >= groups.size())
-        fail("optimizer: there is no group ", tensor.group, " of parameters");
-      const Group& group = groups[static_cast<std::size_t>(tensor.group)];
-      const Treatment treatment = treatment_of(group);
-      any_frozen_ = any_frozen_ || treatment.frozen;
-      const int constants = constants_of(treatment);
-      const Range whole{tensor.live.begin, (tensor.live.end + grain - 1) / grain * grain};
-      const bool alike =
-          !runs_.empty() && runs_.back().constants == constants && runs_.back().frozen == treatment.frozen;
-      if (alike)
-        runs_.back().range.end = whole.end;
-      else
-        runs_.push_back({whole, constants, treatment.frozen});
-      // The gradient of a dead tap is exactly zero, so without decay it never moves and needs no state.
-      if (!tensor.dead.empty() && !treatment.frozen && treatment.weight_decay != 0)
-        dead_.push_back({tensor.dead, constants});
-    }
-  }
+  void treat(std::span<const Group> groups);
 
-  Treatment treatment_of(const Group& group) const {
-    if (group.weight_decay && *group.weight_decay != 0 && !optimizer_.has_weight_decay())
-      fail<ConfigError>("optimizer ", optimizer_.name(),
-                        " has no weight decay, but a group of parameters asks "
-                        "for one of ",
-                        *group.weight_decay);
-    return {group.lr_scale, group.weight_decay.value_or(optimizer_.weight_decay()), group.frozen};
-  }
+  Treatment treatment_of(const Group& group) const;
 
   // The index of a treatment's constants; with norms of tensors each tensor has its own.
-  int constants_of(const Treatment& treatment) {
-    std::size_t at = per_tensor() ? treatments_.size() : 0;
-    while (at < treatments_.size() && treatments_[at] != treatment) ++at;
-    if (at == treatments_.size()) treatments_.push_back(treatment);
-    return static_cast<int>(at);
-  }
+  int constants_of(const Treatment& treatment);
 
   void make_constants(const Control* control, const double* norms, std::byte* into) {
     Kernels<R, S>::constants(*space_, optimizer_, treatments_, control, norms, into, constants_bytes_);
@@ -272,27 +169,9 @@ class Arena {
   }
 
   void apply(Range range, const std::byte* all, int constants, float* parameters, const float* gradients,
-             float scale) {
-    const std::byte* at = all + static_cast<std::size_t>(constants) * constants_bytes_;
-    Kernels<R, S>::apply(*space_, optimizer_,
-                         {.parameters = parameters,
-                          .gradients = gradients,
-                          .scale = scale,
-                          .state = state_at(range.begin),
-                          .stride = stride_,
-                          .size = range.size(),
-                          .constants = at,
-                          .verdict = decides() ? verdict() : nullptr});
-  }
+             float scale);
 
-  float* state_at(std::int64_t offset) {
-    const auto behind = std::partition_point(owned_.begin(), owned_.end(),
-                                             [&](const Owned& o) { return o.range.begin <= offset; });
-    if (behind == owned_.begin() || (behind - 1)->range.end <= offset)
-      fail("the optimizer has no state for element ", offset, " on this rank");
-    const Owned& owned = *(behind - 1);
-    return state_.data() + owned.state + (offset - owned.range.begin);
-  }
+  float* state_at(std::int64_t offset);
 
   S* space_;
   Optimizer<R> optimizer_;
@@ -310,6 +189,165 @@ class Arena {
   memory::Array<std::byte, S> constants_;  // in the same order
   memory::Array<float, S> state_;
 };
+
+template <class R, memory::Space S>
+Arena<R, S>::Arena(S& space, const Options& options, std::span<const ArenaTensor> tensors,
+                   std::span<const Group> groups, const Guard& guard)
+    : space_(&space),
+      optimizer_(options),
+      guard_(guard),
+      tensors_(tensors.begin(), tensors.end()),
+      control_(space, 2) {
+  guard_.check();
+  const Control fresh;
+  for (int i = 0; i < 2; ++i) space_->write(control_.data() + i, &fresh, sizeof fresh);
+  treat(groups);
+  if (decides()) partial_ = memory::Array<double, S>(space, per_tensor() ? 2 * tensors_.size() : 1);
+  constants_bytes_ = aligned(optimizer_.constants_bytes());
+  constants_ = memory::Array<std::byte, S>(space, 2 * constants_bytes_ * treatments_.size());
+}
+
+template <class R, memory::Space S>
+void Arena<R, S>::own(std::span<const Range> ranges) {
+  std::vector<Range> all(ranges.begin(), ranges.end());
+  for (const Dead& dead : dead_) all.push_back(dead.range);
+  std::sort(all.begin(), all.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  owned_.clear();
+  std::int64_t size = 0;
+  for (const Range& range : all) {
+    if (range.empty()) continue;
+    if (!owned_.empty() && owned_.back().range.end == range.begin)
+      owned_.back().range.end = range.end;
+    else
+      owned_.push_back({range, size});
+    size += range.size();
+  }
+  stride_ = (size + grain - 1) / grain * grain;
+  owned_size_ = size;
+  state_ = memory::Array<float, S>(*space_, static_cast<std::size_t>(stride_ * optimizer_.slots()));
+}
+
+template <class R, memory::Space S>
+void Arena<R, S>::begin(std::int64_t step, float lr) {
+  const Step given{step, lr};
+  space_->write(&control_.data()->step, &given, sizeof given);
+  if (decides())  // the bits of 0.0 are those of two floats of 0
+    space_->fill(reinterpret_cast<float*>(partial_.data()), static_cast<std::int64_t>(2 * partial_.size()),
+                 0.0f);
+  if (!per_tensor()) make_constants(control_.data(), nullptr, constants_.data());
+}
+
+template <class R, memory::Space S>
+void Arena<R, S>::arrived(Range range, float scale, const float* parameters, const float* gradients) {
+  const auto add = [&](Range part, double* sum, const float* values, float factor) {
+    space_->sum_squares(values + (part.begin - range.begin), part.size(), factor, sum);
+  };
+  if (!per_tensor() && !any_frozen_) return add(range, partial_.data(), gradients, scale);
+  for_each_run(range, [&](const Run& run, Range part) {
+    double* sum = partial_.data() + (per_tensor() ? 2 * run.constants : 0);
+    add(part, sum, gradients, scale);
+    if (per_tensor()) add(part, sum + 1, parameters, 1.0f);
+  });
+}
+
+template <class R, memory::Space S>
+void Arena<R, S>::decide(const float* parameters) {
+  if (per_tensor())
+    for (std::size_t t = 0; t < tensors_.size(); ++t)
+      if (const Range& dead = tensors_[t].dead; !dead.empty() && !runs_[t].frozen)
+        space_->sum_squares(parameters + dead.begin, dead.size(), 1.0f, partial_.data() + 2 * t + 1);
+  const auto count = static_cast<std::int64_t>(partial_.size());
+  Kernels<R, S>::decide(*space_, guard_, partial_.data(), per_tensor() ? count / 2 : count,
+                        per_tensor() ? 2 : 1, &control_.data()->verdict);
+  if (per_tensor()) make_constants(control_.data(), partial_.data(), constants_.data());
+}
+
+template <class R, memory::Space S>
+void Arena<R, S>::update(Range range, float scale, float* parameters, const float* gradients) {
+  for_each_run(range, [&](const Run& run, Range part) {
+    const std::int64_t skip = part.begin - range.begin;
+    apply(part, constants_.data(), run.constants, parameters + skip, gradients + skip, scale);
+  });
+}
+
+template <class R, memory::Space S>
+void Arena<R, S>::decay_dead(std::int64_t step, float lr, float* parameters) {
+  if (dead_.empty()) return;
+  // A server among the workers may have begun another step in the meantime, so constants are made anew.
+  Control* own = control_.data() + 1;
+  const Step given{step, lr};
+  space_->write(&own->step, &given, sizeof given);
+  space_->copy(&own->verdict, verdict(), sizeof(Verdict));
+  std::byte* constants = constants_.data() + constants_.size() / 2;
+  make_constants(own, per_tensor() ? partial_.data() : nullptr, constants);
+  for (const Dead& dead : dead_)
+    apply(dead.range, constants, dead.constants, parameters + dead.range.begin, nullptr, 0.0f);
+}
+
+template <class R, memory::Space S>
+void Arena<R, S>::treat(std::span<const Group> groups) {
+  for (const ArenaTensor& tensor : tensors_) {
+    if (tensor.group < 0 || static_cast<std::size_t>(tensor.group) >= groups.size())
+      fail("optimizer: there is no group ", tensor.group, " of parameters");
+    const Group& group = groups[static_cast<std::size_t>(tensor.group)];
+    const Treatment treatment = treatment_of(group);
+    any_frozen_ = any_frozen_ || treatment.frozen;
+    const int constants = constants_of(treatment);
+    const Range whole{tensor.live.begin, (tensor.live.end + grain - 1) / grain * grain};
+    const bool alike =
+        !runs_.empty() && runs_.back().constants == constants && runs_.back().frozen == treatment.frozen;
+    if (alike)
+      runs_.back().range.end = whole.end;
+    else
+      runs_.push_back({whole, constants, treatment.frozen});
+    // The gradient of a dead tap is exactly zero, so without decay it never moves and needs no state.
+    if (!tensor.dead.empty() && !treatment.frozen && treatment.weight_decay != 0)
+      dead_.push_back({tensor.dead, constants});
+  }
+}
+
+template <class R, memory::Space S>
+Treatment Arena<R, S>::treatment_of(const Group& group) const {
+  if (group.weight_decay && *group.weight_decay != 0 && !optimizer_.has_weight_decay())
+    fail<ConfigError>("optimizer ", optimizer_.name(),
+                      " has no weight decay, but a group of parameters asks "
+                      "for one of ",
+                      *group.weight_decay);
+  return {group.lr_scale, group.weight_decay.value_or(optimizer_.weight_decay()), group.frozen};
+}
+
+template <class R, memory::Space S>
+int Arena<R, S>::constants_of(const Treatment& treatment) {
+  std::size_t at = per_tensor() ? treatments_.size() : 0;
+  while (at < treatments_.size() && treatments_[at] != treatment) ++at;
+  if (at == treatments_.size()) treatments_.push_back(treatment);
+  return static_cast<int>(at);
+}
+
+template <class R, memory::Space S>
+void Arena<R, S>::apply(Range range, const std::byte* all, int constants, float* parameters,
+                        const float* gradients, float scale) {
+  const std::byte* at = all + static_cast<std::size_t>(constants) * constants_bytes_;
+  Kernels<R, S>::apply(*space_, optimizer_,
+                       {.parameters = parameters,
+                        .gradients = gradients,
+                        .scale = scale,
+                        .state = state_at(range.begin),
+                        .stride = stride_,
+                        .size = range.size(),
+                        .constants = at,
+                        .verdict = decides() ? verdict() : nullptr});
+}
+
+template <class R, memory::Space S>
+float* Arena<R, S>::state_at(std::int64_t offset) {
+  const auto behind = std::partition_point(owned_.begin(), owned_.end(),
+                                           [&](const Owned& o) { return o.range.begin <= offset; });
+  if (behind == owned_.begin() || (behind - 1)->range.end <= offset)
+    fail("the optimizer has no state for element ", offset, " on this rank");
+  const Owned& owned = *(behind - 1);
+  return state_.data() + owned.state + (offset - owned.range.begin);
+}
 
 /// An Arena with the parameters and gradients that it is for: what an exchange calls. Pointers are of the
 /// whole arenas.

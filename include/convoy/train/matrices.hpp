@@ -1,27 +1,34 @@
 // The parameters of a plan as matrices, for an exchange that looks at the shapes of tensors.
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <convoy/comm/comm.hpp>
+#include <convoy/core/compiled.hpp>
 #include <convoy/graph/plan.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <algorithm>
+#include <cstddef>
+#endif
 
 namespace convoy::train {
 
 /// The exchanged parameters of `plan` in the order of the arena, as matrices of a row for each output channel
-/// or feature. `panel_of(p)` says how parameter p stands there, as comm::Tensor::panel does; one for which it
+/// or feature. `panels[p]` says how parameter p stands there, as comm::Tensor::panel does; one for which it
 /// is 0, in an order that is no matrix's, is given as a single row.
-template <class PanelOf>
-std::vector<comm::Tensor> matrices(const Plan& plan, PanelOf panel_of) {
+std::vector<comm::Tensor> matrices(const Plan& plan, std::span<const std::int64_t> panels);
+
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION std::vector<comm::Tensor> matrices(const Plan& plan, std::span<const std::int64_t> panels) {
   std::vector<comm::Tensor> tensors;
   for (std::size_t p = 0; p < plan.parameter_list.size(); ++p) {
     const Range live = plan.slots[p].live;
     if (live.empty() || live.end > plan.sizes.exchanged) continue;  // frozen
     const auto& shape = plan.parameter_list[p].shape;
-    const std::int64_t panel = shape.rank > 1 ? panel_of(static_cast<int>(p)) : 0;
+    const std::int64_t panel = shape.rank > 1 ? panels[p] : 0;
     const std::int64_t rows = panel > 0 ? shape[0] : 1;
     tensors.push_back({live, rows, live.size() / rows, std::max<std::int64_t>(panel, 1)});
   }
@@ -29,5 +36,6 @@ std::vector<comm::Tensor> matrices(const Plan& plan, PanelOf panel_of) {
             [](const comm::Tensor& a, const comm::Tensor& b) { return a.range.begin < b.range.begin; });
   return tensors;
 }
+#endif
 
 }  // namespace convoy::train

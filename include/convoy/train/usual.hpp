@@ -7,6 +7,7 @@
 #include <convoy/exec/host/host.hpp>
 #include <convoy/optim/any.hpp>
 #include <convoy/optim/arena.hpp>
+#include <convoy/train/loop.hpp>
 #include <convoy/train/plan_trainer.hpp>
 #include <convoy/train/replica.hpp>
 
@@ -17,11 +18,14 @@
 namespace convoy::train {
 
 CONVOY_INSTANTIATE(class Replica<optim::Any, comm::Any, exec::Host<f32>>);
+CONVOY_INSTANTIATE(class Loop<Replica<optim::Any, comm::Any, exec::Host<f32>>>);
 CONVOY_INSTANTIATE(class PlanTrainer<optim::Any, comm::Any, exec::Host<f32>>);
 #ifdef CONVOY_HAS_MPI
 CONVOY_INSTANTIATE(class Replica<optim::Sgd, comm::Ring<transport::Mpi>, exec::Host<f32>>);
+CONVOY_INSTANTIATE(class Loop<Replica<optim::Sgd, comm::Ring<transport::Mpi>, exec::Host<f32>>>);
 CONVOY_INSTANTIATE(class PlanTrainer<optim::Sgd, comm::Ring<transport::Mpi>, exec::Host<f32>>);
 CONVOY_INSTANTIATE(class Replica<optim::Adam, comm::Ring<transport::Mpi>, exec::Host<f32>>);
+CONVOY_INSTANTIATE(class Loop<Replica<optim::Adam, comm::Ring<transport::Mpi>, exec::Host<f32>>>);
 CONVOY_INSTANTIATE(class PlanTrainer<optim::Adam, comm::Ring<transport::Mpi>, exec::Host<f32>>);
 #endif
 

@@ -1,0 +1,80 @@
+// What `fit` is told, and what it carries along.
+#pragma once
+
+#include <cstdint>
+#include <iostream>
+#include <vector>
+
+#include <convoy/core/compiled.hpp>
+#include <convoy/data/dataset_ref.hpp>
+#include <convoy/data/loader.hpp>
+#include <convoy/train/binding.hpp>
+#include <convoy/train/report.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <algorithm>
+#endif
+
+namespace convoy::train {
+
+/// What `fit` does beyond one epoch in silence.
+struct FitOptions {
+  int epochs = 1;
+  std::int64_t steps = 0;          ///< stops after so many; 0: only by epochs
+  data::DatasetRef validate = {};  ///< evaluated after each epoch: `.validate = &mnist.test`
+  EarlyStop early_stop = {};
+  StepCallback on_step = {};
+  EpochCallback on_epoch = {};
+  std::ostream* log = &std::cout;  ///< where rank 0 prints the published lines; null: nowhere
+  int log_every = 200;             ///< steps between throughput lines
+};
+
+/// A fit under way, on one rank.
+struct FitRun {
+  const FitOptions& options;
+  Binding binding;
+  data::Loader<data::DatasetRef>& loader;
+  int accumulate;
+  std::int64_t steps_per_epoch;
+  bool counts_by_value;  ///< what a loss counts depends on the labels
+  Patience patience;
+  std::vector<double> counts{};
+  FitReport fit{};
+  StepTimes times{};
+  double seconds = 0;  ///< of all steps
+  std::int64_t begun = 0;
+  bool stop_asked = false;
+
+  void reserve(std::size_t steps);
+  /// How many micro-steps a step of an epoch has: the last one takes what is left.
+  std::int64_t micros_of(std::int64_t step) const;
+  /// Takes the report of a step, and fills in what is known here alone.
+  void complete(StepReport& report, int epoch, double seconds_of_step);
+};
+
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION void FitRun::reserve(std::size_t steps) {
+  fit.step_seconds.reserve(steps);
+  times.reserve(steps);
+}
+
+CONVOY_FUNCTION std::int64_t FitRun::micros_of(std::int64_t step) const {
+  return std::min<std::int64_t>(accumulate, loader.steps_per_epoch() - step * accumulate);
+}
+
+CONVOY_FUNCTION void FitRun::complete(StepReport& report, int epoch, double seconds_of_step) {
+  report.epoch = epoch;
+  report.seconds = seconds_of_step;
+  seconds += seconds_of_step;
+  times.take(report);
+  fit.step_seconds.push_back(seconds_of_step);
+  fit.samples += report.rows;
+  fit.loss = report.loss;
+  report.step = fit.steps++;
+  report.step_in_epoch = report.step - epoch * steps_per_epoch;
+  report.steps_per_epoch = steps_per_epoch;
+  report.samples_per_sec = static_cast<double>(fit.samples) / seconds;
+}
+#endif
+
+}  // namespace convoy::train

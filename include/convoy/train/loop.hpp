@@ -1,0 +1,341 @@
+// Loop: epochs of steps over a data set, evaluation and prediction, by one replica.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <ostream>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <convoy/comm/comm.hpp>
+#include <convoy/core/clock.hpp>
+#include <convoy/core/error.hpp>
+#include <convoy/data/dataset_ref.hpp>
+#include <convoy/data/loader.hpp>
+#include <convoy/exec/counts.hpp>
+#include <convoy/exec/exec.hpp>
+#include <convoy/graph/plan.hpp>
+#include <convoy/train/fit.hpp>
+#include <convoy/train/log.hpp>
+#include <convoy/train/report.hpp>
+
+namespace convoy::train {
+
+/// What a trainer does over and over. All ranks call the same members together.
+template <class Replica>
+class Loop {
+ public:
+  explicit Loop(Replica& replica) : replica_(replica), plan_(replica.plan()) {}
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+
+  /// One optimizer step on a batch of this rank's rows.
+  StepReport step(const exec::BatchView& batch, std::int64_t global_rows);
+  /// A part of a step: forward on a batch, perhaps one of several, and what completes the step.
+  void forward(const exec::BatchView& batch, std::int64_t global_rows);
+  StepReport step();
+
+  FitReport fit(const data::DatasetRef& set, const FitOptions& options);
+  Evaluation evaluate(const data::DatasetRef& set);
+  Prediction predict(const data::DatasetRef& set, int output);
+
+ private:
+  EpochReport train_epoch(FitRun& run, int epoch);
+  std::optional<StepReport> train_step(FitRun& run, int epoch, std::int64_t step);
+  void end_epoch(FitRun& run, EpochReport report);
+
+  /// What the losses count in the batches of step `step`, on this rank, where that depends on values; the
+  /// batches are the next ones.
+  void count_ahead(FitRun& run, std::int64_t step, std::span<double> counts);
+  void agree_on_counts(FitRun& run, std::int64_t step);
+  /// What the losses count in a step of one batch on each rank, of `rows` rows on all.
+  std::span<const double> counts_of(const exec::BatchView& batch, std::int64_t rows);
+  std::int64_t rows_of(const exec::BatchView& batch, std::int64_t global_rows) const {
+    return global_rows > 0 ? global_rows : std::int64_t{batch.rows} * replica_.workers();
+  }
+  exec::Pass pass_of(std::int64_t rows) const {
+    return {.seed = replica_.config().seed,
+            .epoch = 0,
+            .position = replica_.steps_done() * rows + replica_.rank() * rows / replica_.workers()};
+  }
+  StepReport report_of_step(const Stopwatch& watch);
+  /// Whether any rank says so.
+  bool agree(bool mine);
+
+  Replica& replica_;
+  const Plan& plan_;
+  std::vector<double> counts_;
+  bool begun_ = false;  // a step of a loop of the user's own
+};
+
+template <class Replica>
+StepReport Loop<Replica>::step(const exec::BatchView& batch, std::int64_t global_rows) {
+  const Stopwatch watch;
+  const std::int64_t rows = rows_of(batch, global_rows);
+  replica_.begin(counts_of(batch, rows));
+  replica_.compute(batch, pass_of(rows), rows, true);
+  return report_of_step(watch);
+}
+
+template <class Replica>
+void Loop<Replica>::forward(const exec::BatchView& batch, std::int64_t global_rows) {
+  const std::int64_t rows = rows_of(batch, global_rows);
+  if (!begun_) replica_.begin(counts_of(batch, rows));
+  begun_ = true;
+  replica_.forward(batch, pass_of(rows), rows);
+}
+
+template <class Replica>
+StepReport Loop<Replica>::step() {
+  if (!begun_) fail<ConfigError>("trainer: step needs forward and backward before it");
+  begun_ = false;
+  const Stopwatch watch;
+  replica_.exchange();
+  return report_of_step(watch);
+}
+
+template <class Replica>
+StepReport Loop<Replica>::report_of_step(const Stopwatch& watch) {
+  auto report = replica_.finish(false);
+  while (const auto later = replica_.settle()) report = later;
+  replica_.space().synchronize();  // the batches are the caller's again
+  report->seconds = watch.seconds();
+  return *report;
+}
+
+template <class Replica>
+FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& options) {
+  if (options.epochs < 1) fail<ConfigError>("fit: epochs must be at least 1, not ", options.epochs);
+  if (options.steps < 0) fail<ConfigError>("fit: steps must not be negative, as ", options.steps, " is");
+  replica_.serve();
+  if (replica_.comm().role() == comm::Role::server) return {};  // the workers are done
+  // What the next step counts is known before it begins if its batches are.
+  const bool by_value = exec::counts_by_value(plan_);
+  data::Loader<data::DatasetRef> loader(
+      set, {.batch = replica_.config().batch,
+            .shard = replica_.shard(),
+            .seed = replica_.config().seed,
+            .held = Replica::latency == 0 ? 1 : (Replica::latency + 2) * replica_.config().accumulate,
+            .ahead = by_value ? replica_.config().accumulate : 0});
+  const std::int64_t steps_per_epoch =
+      (loader.steps_per_epoch() + replica_.config().accumulate - 1) / replica_.config().accumulate;
+  FitRun run{options,  Binding(plan_, set.fields()), loader, replica_.config().accumulate, steps_per_epoch,
+             by_value, Patience(options.early_stop)};
+  run.counts.resize(plan_.losses.size());
+  const std::int64_t all_steps = steps_per_epoch * options.epochs;
+  const auto expected =
+      static_cast<std::size_t>(options.steps > 0 ? std::min(options.steps, all_steps) : all_steps);
+  run.reserve(expected);
+  for (int epoch = 0; epoch < options.epochs && run.fit.stopped == StopReason::finished; ++epoch)
+    end_epoch(run, train_epoch(run, epoch));
+  replica_.dismiss();
+  summarise(run.fit, run.times);
+  return std::move(run.fit);
+}
+
+template <class Replica>
+EpochReport Loop<Replica>::train_epoch(FitRun& run, int epoch) {
+  const Stopwatch watch;
+  EpochReport of_epoch;
+  of_epoch.epoch = epoch;
+  std::int64_t rows = 0;
+  // Reports come as many steps late as results do; those of an epoch's last steps at the end of the epoch.
+  const auto take = [&](StepReport report, double seconds) {
+    run.complete(report, epoch, seconds);
+    rows += report.rows;
+    of_epoch.loss += report.loss * static_cast<double>(report.rows);
+    of_epoch.accuracy += report.accuracy * static_cast<double>(report.rows);
+    const auto& options = run.options;
+    if (options.log != nullptr && replica_.rank() == 0) log_step(*options.log, report, options.log_every);
+    const bool told = replica_.told_to_stop();
+    if (options.on_step && options.on_step(report) == Control::stop) run.stop_asked = true;
+    if (told) run.fit.stopped = StopReason::callback;
+  };
+  run.loader.start(epoch);
+  if (run.counts_by_value) agree_on_counts(run, 0);
+  for (std::int64_t s = 0; s < run.steps_per_epoch; ++s) {
+    const Stopwatch of_step;
+    const auto report = train_step(run, epoch, s);
+    if (report) take(*report, of_step.seconds());
+    ++run.begun;
+    if (run.fit.stopped == StopReason::finished && run.options.steps > 0 && run.begun >= run.options.steps)
+      run.fit.stopped = StopReason::steps_reached;
+    if (run.fit.stopped != StopReason::finished) break;
+  }
+  while (true) {
+    const Stopwatch of_step;
+    const auto report = replica_.settle();
+    if (!report) break;
+    const StopReason stopped = run.fit.stopped;
+    take(*report, of_step.seconds());
+    if (stopped != StopReason::finished) run.fit.stopped = stopped;
+  }
+  replica_.space().synchronize();  // the loader reads into the batches of this epoch again
+  of_epoch.seconds = watch.seconds();
+  of_epoch.loss /= static_cast<double>(rows);
+  of_epoch.accuracy /= static_cast<double>(rows);
+  return of_epoch;
+}
+
+template <class Replica>
+void Loop<Replica>::count_ahead(FitRun& run, std::int64_t step, std::span<double> counts) {
+  std::fill(counts.begin(), counts.end(), 0.0);
+  for (int m = 0; m < run.micros_of(step); ++m)
+    exec::add_counts_by_value(plan_, run.binding.view(*run.loader.peek(m)), counts);
+}
+
+template <class Replica>
+void Loop<Replica>::agree_on_counts(FitRun& run, std::int64_t step) {
+  count_ahead(run, step, run.counts);
+  replica_.comm().all_reduce(std::span<double>(run.counts), comm::sum);
+}
+
+template <class Replica>
+std::optional<StepReport> Loop<Replica>::train_step(FitRun& run, int epoch, std::int64_t step) {
+  const std::int64_t micros = run.micros_of(step), first = step * run.accumulate;
+  const data::BatchPlan& batches = run.loader.plan();
+  const std::int64_t rows = batches.global(first + micros - 1).end - batches.global(first).begin;
+  for (std::size_t l = 0; l < run.counts.size(); ++l)
+    if (const std::int64_t known = exec::known_count(plan_, l, rows); known >= 0)
+      run.counts[l] = static_cast<double>(known);
+  replica_.begin(run.counts);
+  for (std::int64_t m = 0; m < micros; ++m) {
+    const data::Batch* batch = run.loader.next();
+    const exec::Pass pass{
+        .seed = replica_.config().seed, .epoch = epoch, .position = batches.rows(first + m).begin};
+    replica_.compute(run.binding.view(*batch), pass, batch->global_rows, m + 1 == micros);
+  }
+  // The next step's counts travel with the report of this one, unless that comes too late or no other rank
+  // waits for it.
+  const bool more = run.counts_by_value && step + 1 < run.steps_per_epoch;
+  const bool along = more && Replica::latency == 0 && replica_.comm().lockstep();
+  if (along) count_ahead(run, step + 1, replica_.next_counts());
+  const auto report = replica_.finish(run.stop_asked);
+  if (along)
+    std::copy(replica_.next_counts().begin(), replica_.next_counts().end(), run.counts.begin());
+  else if (more)
+    agree_on_counts(run, step + 1);
+  return report;
+}
+
+template <class Replica>
+void Loop<Replica>::end_epoch(FitRun& run, EpochReport report) {
+  const auto& options = run.options;
+  const bool together = replica_.comm().lockstep();
+  if (!together) {  // so far each worker has counted for itself
+    double means[] = {report.loss, report.accuracy};
+    replica_.comm().all_reduce(std::span<double>(means), comm::mean);
+    report.loss = means[0];
+    report.accuracy = means[1];
+  }
+  if (options.validate) report.test = evaluate(options.validate);
+  if (options.log != nullptr && replica_.rank() == 0) log_epoch(*options.log, report);
+  run.fit.epochs.push_back(report);
+  bool stop = options.on_epoch && options.on_epoch(report) == Control::stop;
+  stop = agree(stop || (run.stop_asked && !together));
+  if (run.fit.stopped != StopReason::finished) return;
+  if (stop)
+    run.fit.stopped = StopReason::callback;
+  else if (options.validate && run.patience.exhausted(report.test))
+    run.fit.stopped = StopReason::early_stop;
+}
+
+template <class Replica>
+Evaluation Loop<Replica>::evaluate(const data::DatasetRef& set) {
+  const Stopwatch watch;
+  if (replica_.comm().role() == comm::Role::server) return {};
+  replica_.average_statistics();
+  const Binding binding(plan_, set.fields());
+  data::Loader<data::DatasetRef> loader(set, {.batch = replica_.config().batch,
+                                              .shard = replica_.shard(),
+                                              .shuffle = false,
+                                              .held = Replica::latency + 1,
+                                              .allow_short = true});
+  // Sums of the losses, of the metrics and of what the losses count, then labels that were right, labels,
+  // and rows.
+  const std::size_t losses = plan_.losses.size(), metrics = plan_.metrics.size();
+  std::vector<double> sums(2 * losses + metrics + 3);
+  const auto counts = std::span<double>(sums).subspan(losses + metrics, losses);
+  double* const rest = sums.data() + 2 * losses + metrics;
+  int outstanding = 0;
+  const auto take = [&](int most) {
+    for (; outstanding > most; --outstanding) {
+      const exec::Result result = replica_.exec().result();
+      for (std::size_t l = 0; l < losses; ++l) sums[l] += result.losses[l];
+      for (std::size_t m = 0; m < metrics; ++m) sums[losses + m] += result.metrics[m];
+      rest[0] += static_cast<double>(result.correct);
+      rest[1] += static_cast<double>(result.labels);
+    }
+  };
+  loader.start(0);
+  while (const data::Batch* batch = loader.next()) {
+    if (batch->rows == 0) continue;
+    const exec::BatchView view = binding.view(*batch);
+    replica_.exec().forward(view, {.mode = exec::Mode::evaluate, .seed = replica_.config().seed});
+    ++outstanding;
+    exec::add_counts_by_value(plan_, view, counts);
+    for (std::size_t l = 0; l < losses; ++l)
+      if (const std::int64_t known = exec::known_count(plan_, l, batch->rows); known >= 0)
+        counts[l] += static_cast<double>(known);
+    rest[2] += static_cast<double>(batch->rows);
+    take(Replica::latency);
+  }
+  take(0);
+  replica_.comm().all_reduce(std::span<double>(sums), comm::sum);
+  Evaluation evaluation;
+  evaluation.rows = static_cast<std::int64_t>(rest[2]);
+  for (std::size_t l = 0; l < losses; ++l)
+    if (counts[l] > 0) evaluation.loss += sums[l] / counts[l];
+  evaluation.accuracy = rest[1] > 0 ? rest[0] / rest[1] : 0;
+  for (std::size_t m = 0; m < metrics; ++m) evaluation.metrics.push_back(sums[losses + m] / rest[2]);
+  evaluation.seconds = watch.seconds();
+  return evaluation;
+}
+
+template <class Replica>
+Prediction Loop<Replica>::predict(const data::DatasetRef& set, int output) {
+  if (output < 0 || static_cast<std::size_t>(output) >= plan_.outputs.size())
+    fail<ConfigError>("predict: the model has ", plan_.outputs.size(), " outputs, so there is no output ",
+                      output);
+  const Binding binding(plan_, set.fields());
+  data::Loader<data::DatasetRef> loader(
+      set, {.batch = replica_.most_rows(), .shuffle = false, .allow_short = true});
+  Prediction prediction;
+  prediction.shape =
+      plan_.nodes[static_cast<std::size_t>(plan_.outputs[static_cast<std::size_t>(output)].node)].shape;
+  prediction.values.reserve(set.size() * static_cast<std::size_t>(prediction.shape.size()));
+  loader.start(0);
+  while (const data::Batch* batch = loader.next()) {
+    replica_.exec().forward(binding.view(*batch),
+                            {.mode = exec::Mode::evaluate, .seed = replica_.config().seed});
+    const auto values = replica_.exec().output(output);
+    replica_.exec().result();
+    prediction.values.insert(prediction.values.end(), values.begin(), values.end());
+  }
+  return prediction;
+}
+
+template <class Replica>
+std::span<const double> Loop<Replica>::counts_of(const exec::BatchView& batch, std::int64_t rows) {
+  counts_.assign(plan_.losses.size(), 0.0);
+  if (exec::counts_by_value(plan_)) {
+    exec::add_counts_by_value(plan_, batch, counts_);
+    replica_.comm().all_reduce(std::span<double>(counts_), comm::sum);
+  }
+  for (std::size_t l = 0; l < counts_.size(); ++l)
+    if (const std::int64_t known = exec::known_count(plan_, l, rows); known >= 0)
+      counts_[l] = static_cast<double>(known);
+  return counts_;
+}
+
+template <class Replica>
+bool Loop<Replica>::agree(bool mine) {
+  double any[] = {mine ? 1.0 : 0.0};
+  replica_.comm().all_reduce(std::span<double>(any), comm::sum);
+  return any[0] > 0;
+}
+
+}  // namespace convoy::train

@@ -1,0 +1,151 @@
+// Opening: what a Replica does before its first step, and what it does between epochs.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <convoy/core/error.hpp>
+#include <convoy/core/fields.hpp>
+#include <convoy/core/hash.hpp>
+#include <convoy/exec/initialize.hpp>
+#include <convoy/train/arenas.hpp>
+#include <convoy/train/matrices.hpp>
+#include <convoy/train/replica.hpp>
+#include <convoy/train/report.hpp>
+#include <convoy/train/speed.hpp>
+
+namespace convoy::train {
+
+template <class Rule, class Comm, class Exec>
+void Replica<Rule, Comm, Exec>::open() {
+  if (config_.batch < 1) fail<ConfigError>("trainer: the batch must be at least 1, not ", config_.batch);
+  if (config_.accumulate < 1)
+    fail<ConfigError>("trainer: accumulate must be at least 1, not ", config_.accumulate);
+  config_.schedule.check();
+  if (optimizer_.decides() && !comm_.decides())
+    fail<ConfigError>("trainer: the exchange ", comm_.policy(),
+                      " cannot decide over a whole gradient, so it can neither clip nor skip steps");
+  buckets_ = make_buckets(plan_, config_.buckets);
+  scales_.resize(plan_.losses.size());
+  pending_.reserve(static_cast<std::size_t>(Exec::latency) + 1);
+  take_share();
+  build_exec();
+  if constexpr (requires { state_space_.set_threads(1); }) state_space_.set_threads(exec_->threads());
+  exec::initialize(*exec_, plan_, config_.seed);
+  std::vector<std::int64_t> panels(plan_.parameter_list.size());
+  for (std::size_t p = 0; p < panels.size(); ++p) panels[p] = exec_->panel(static_cast<int>(p));
+  tensors_ = matrices(plan_, panels);
+  comm_.open(fingerprint(), {.gradients = exec_->gradients(),
+                             .parameters = exec_->parameters(),
+                             .buckets = buckets_,
+                             .tensors = tensors_,
+                             .space = &space_});
+  own(comm_.updates(buckets_));
+  on_host(exec_->parameters(), [&](std::span<float> values) { comm_.broadcast(values, 0); });
+  on_host(exec_->statistics(), [&](std::span<float> values) { comm_.broadcast(values, 0); });
+  exec_->touched({0, plan_.sizes.parameters});
+  if (config_.accumulate > 1) sum_ = memory::Array<float, Space>(space_, exec_->gradients().size());
+  if (config_.timeline != nullptr) {
+    comm_.observe({[](void* timeline, const comm::ExchangeEvent& event) {
+                     static_cast<Timeline*>(timeline)->record("bucket", event.bucket, Track::exchange,
+                                                              event.begin, event.end);
+                   },
+                   config_.timeline});
+    comm_.barrier();
+    config_.timeline->start();
+  }
+}
+
+template <class Rule, class Comm, class Exec>
+void Replica<Rule, Comm, Exec>::own(const std::vector<Range>& ranges) {
+  optimizer_.own(ranges);
+  std::int64_t others = 0;
+  for (const Range& bucket : buckets_) others += bucket.size();
+  for (const Range& range : ranges) others -= range.size();
+  others_update_ = comm_.has_servers() || others > 0;
+  dead_ = {plan_.sizes.parameters, plan_.sizes.parameters};
+  for (const graph::Slot& slot : plan_.slots)
+    if (!slot.dead.empty()) dead_.begin = std::min(dead_.begin, slot.dead.begin);
+}
+
+template <class Rule, class Comm, class Exec>
+void Replica<Rule, Comm, Exec>::take_share() {
+  if (comm_.role() != comm::Role::worker) return;
+  auto measure = [&](double share, double& speed) {
+    const int rows = std::max(1, static_cast<int>(std::lround(share * config_.batch * workers())));
+    speed = measured_speed<Exec>(plan_, kernels_, rows, config_.exec, comm_);
+  };
+  shares_ = comm_.shares(measure);
+  if (!shares_.empty())
+    most_rows_ =
+        static_cast<int>(std::max<std::int64_t>(1, shard().most(std::int64_t{config_.batch} * workers())));
+}
+
+template <class Rule, class Comm, class Exec>
+void Replica<Rule, Comm, Exec>::build_exec() {
+  exec_.emplace(plan_, most_rows_, config_.exec, space_, kernels_);
+  if constexpr (requires(typename Exec::Options o) { o.canonical; }) {
+    // Exact as doubles in halves; equal on all ranks if the largest is also the smallest.
+    const auto hash = exec_->layout_fingerprint();
+    const auto high = static_cast<double>(hash >> 32), low = static_cast<double>(hash & 0xffffffffu);
+    double largest[] = {high, low, -high, -low};
+    comm_.all_reduce(std::span<double>(largest), comm::max);
+    if (largest[0] == -largest[2] && largest[1] == -largest[3]) return;
+    auto options = config_.exec;
+    options.canonical = true;
+    exec_.emplace(plan_, most_rows_, options, space_, kernels_);
+  }
+}
+
+template <class Rule, class Comm, class Exec>
+comm::Fingerprint Replica<Rule, Comm, Exec>::fingerprint() const {
+  comm::Fingerprint f;
+  f.add("model", plan_.fingerprint);
+  f.add("world", comm_.size());
+  f.add("precision", exec_->precision());
+  f.add("layout", exec_->layout_fingerprint());
+  std::uint64_t hash = hash_start;
+  for (const Range& bucket : buckets_) hash = hash_of(static_cast<std::uint64_t>(bucket.end), hash);
+  f.add("bucket_ranges", hash);
+  optimizer_.optimizer().for_each_text("optimizer",
+                                       [&](std::string_view name, const std::string& text, bool agreed) {
+                                         if (agreed) f.add(name, std::string_view(text));
+                                       });
+  fields::for_each_text({}, config_, [&](std::string_view name, const std::string& text, bool agreed) {
+    if (agreed && !name.starts_with("optimizer")) f.add(name, std::string_view(text));
+  });
+  return f;
+}
+
+template <class Rule, class Comm, class Exec>
+void Replica<Rule, Comm, Exec>::average_statistics() {
+  if (workers() > 1 && !exec_->statistics().empty())
+    on_host(exec_->statistics(), [&](std::span<float> values) { comm_.all_reduce(values, comm::mean); });
+}
+
+template <class Rule, class Comm, class Exec>
+double Replica<Rule, Comm, Exec>::exchange_seconds(int repetitions) {
+  if (comm_.has_servers())
+    fail<ConfigError>("trainer: where servers make the updates there is no exchange without one to measure");
+  const std::span<float> gradients = exec_->gradients();
+  space_.fill(gradients.data(), static_cast<std::int64_t>(gradients.size()), 0.0f);
+  std::vector<double> seconds;
+  for (int i = 0; i < repetitions; ++i) {
+    comm_.barrier();
+    const Stopwatch watch;
+    for (std::size_t b = 0; b < buckets_.size(); ++b) comm_.begin(static_cast<int>(b), space_.mark());
+    comm_.finish([](Range, float) {});
+    space_.synchronize();
+    seconds.push_back(watch.seconds());
+  }
+  double slowest[] = {median(seconds)};
+  comm_.all_reduce(std::span<double>(slowest), comm::max);
+  return slowest[0];
+}
+
+}  // namespace convoy::train

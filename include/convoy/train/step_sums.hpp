@@ -1,0 +1,127 @@
+// What ranks tell one another about a step: its losses, what the next step counts, and whether anything is
+// amiss. All of it travels in one reduction of a few numbers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include <convoy/core/compiled.hpp>
+#include <convoy/exec/exec.hpp>
+#include <convoy/train/report.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <algorithm>
+#include <cmath>
+
+#include <convoy/core/error.hpp>
+#endif
+
+namespace convoy::train {
+
+/// What is known of a step before its results are.
+struct UnreportedStep {
+  std::int64_t step = 0;
+  std::int64_t rows = 0, global_rows = 0;          ///< of this rank, of all
+  int results = 0;                                 ///< forward passes
+  int batches = 1;                                 ///< of as many rows as were counted
+  double backward = 0, exposed = 0, updating = 0;  ///< seconds
+  float lr = 0;
+  bool stop = false;  ///< this rank asks to stop
+};
+
+class StepSums {
+ public:
+  /// For a model with so many losses whose results come `latency` steps late.
+  StepSums(std::size_t losses, int latency);
+
+  /// What the losses of a step count, kept until the step is reported.
+  double* counts_of(std::int64_t step);
+  /// What the next step counts: written before a step is reported, summed over ranks after it.
+  std::span<double> next_counts() { return next_counts_; }
+
+  void start();
+  void add(const exec::Result& result);
+  /// The numbers to be summed over ranks, once all results of a step are in.
+  std::span<double> of(const UnreportedStep& step, int rank);
+  /// The report, from the sums over `workers` ranks, or from this rank's own numbers if not `together`.
+  /// Throws ExecError for a loss that is not a number.
+  StepReport report(const UnreportedStep& step, bool together, int workers);
+
+  /// Whether any rank asked to stop in the step that was reported last.
+  bool told_to_stop() const { return told_to_stop_; }
+
+ private:
+  // What follows losses and counts.
+  enum Sum : std::size_t { correct, labels, unsound, culprit, stops, fixed_sums };
+
+  double* rest() { return sums_.data() + losses_ + next_counts_.size(); }
+
+  std::size_t losses_;
+  std::int64_t kept_;  // steps whose counts are kept
+  std::vector<double> sums_, next_counts_, counts_;
+  bool told_to_stop_ = false;
+};
+
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION StepSums::StepSums(std::size_t losses, int latency)
+    : losses_(losses),
+      kept_(std::int64_t{latency} + 1),
+      sums_(2 * losses + fixed_sums),
+      next_counts_(losses),
+      counts_(losses * static_cast<std::size_t>(kept_)) {}
+
+CONVOY_FUNCTION double* StepSums::counts_of(std::int64_t step) {
+  return counts_.data() + step % kept_ * static_cast<std::int64_t>(losses_);
+}
+
+CONVOY_FUNCTION void StepSums::start() { std::fill(sums_.begin(), sums_.end(), 0.0); }
+
+CONVOY_FUNCTION void StepSums::add(const exec::Result& result) {
+  for (std::size_t l = 0; l < losses_; ++l) sums_[l] += result.losses[l];
+  rest()[correct] += static_cast<double>(result.correct);
+  rest()[labels] += static_cast<double>(result.labels);
+}
+
+CONVOY_FUNCTION std::span<double> StepSums::of(const UnreportedStep& step, int rank) {
+  const auto losses = std::span<double>(sums_).first(losses_);
+  if (!std::all_of(losses.begin(), losses.end(), [](double loss) { return std::isfinite(loss); })) {
+    std::fill(losses.begin(), losses.end(), 0.0);
+    rest()[unsound] = 1;
+    rest()[culprit] = rank + 1.0;
+  }
+  rest()[stops] = step.stop ? 1 : 0;
+  std::copy(next_counts_.begin(), next_counts_.end(), sums_.begin() + static_cast<std::ptrdiff_t>(losses_));
+  return sums_;
+}
+
+CONVOY_FUNCTION StepReport StepSums::report(const UnreportedStep& step, bool together, int workers) {
+  std::copy_n(sums_.begin() + static_cast<std::ptrdiff_t>(losses_), losses_, next_counts_.begin());
+  const double* const others = rest();
+  if (others[unsound] == 1)
+    fail<ExecError>("rank ", static_cast<int>(others[culprit]) - 1, ": the loss of step ", step.step,
+                    " is not a number, so training stops", together ? " on all ranks" : "",
+                    " (learning rate ", step.lr, ")");
+  if (others[unsound] > 1)
+    fail<ExecError>("the loss of step ", step.step, " is not a number on ", static_cast<int>(others[unsound]),
+                    " of ", workers, " ranks, so training stops (learning rate ", step.lr, ")");
+  told_to_stop_ = together && others[stops] > 0;
+
+  StepReport report;
+  report.step = step.step;
+  report.rows = step.global_rows;
+  const double* counts = counts_of(step.step);
+  for (std::size_t l = 0; l < losses_; ++l)
+    if (counts[l] > 0) report.loss += sums_[l] / (counts[l] * step.batches);
+  if (!together && step.rows > 0)
+    report.loss *= static_cast<double>(step.global_rows) / static_cast<double>(step.rows);
+  report.accuracy = others[labels] > 0 ? others[correct] / others[labels] : 0;
+  report.lr = step.lr;
+  report.backward_seconds = step.backward;
+  return report;
+}
+#endif
+
+}  // namespace convoy::train
