@@ -9,7 +9,7 @@ if(CONVOY_CLANGXX AND NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   list(APPEND compilers ${CONVOY_CLANGXX})
 endif()
 
-# Headers alone: one test for each room and compiler.
+# Headers alone: one test for each room.
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${public_include} ${public_include}/*.hpp)
 set(available "")
 foreach(header IN LISTS headers)
@@ -52,19 +52,16 @@ foreach(component host mpi)
 endforeach()
 write_flags(${CMAKE_CURRENT_BINARY_DIR}/headers.flags ${host_components})
 
-foreach(compiler IN LISTS compilers)
-  get_filename_component(short ${compiler} NAME)
-  if(short MATCHES "clang")
-    set(short clang)
-  else()
-    set(short gcc)
-  endif()
-  foreach(room IN LISTS rooms)
-    add_test(NAME headers.${short}.${room}
-             COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/headers/check.sh ${compiler} ${CMAKE_CURRENT_BINARY_DIR}/headers.flags
-                     ${headers_of_${room}})
-    set_tests_properties(headers.${short}.${room} PROPERTIES TIMEOUT 300 LABELS headers)
-  endforeach()
+# What one compiler finds missing is missing with any, so the faster one reads them; the tests are compiled by the other.
+if(CONVOY_CLANGXX)
+  set(reader ${CONVOY_CLANGXX})
+else()
+  set(reader ${CMAKE_CXX_COMPILER})
+endif()
+foreach(room IN LISTS rooms)
+  add_test(NAME headers.${room} COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/headers/check.sh ${reader}
+                                        ${CMAKE_CURRENT_BINARY_DIR}/headers.flags ${headers_of_${room}})
+  set_tests_properties(headers.${room} PROPERTIES TIMEOUT 600 LABELS headers)
 endforeach()
 
 # Deep models are constants within the compilers' default limits.

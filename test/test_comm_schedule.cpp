@@ -1,73 +1,30 @@
-// Proofs of the schedules for 1 to 16 ranks while compiling, for more at run time, and that wrong ones are
-// found out.
+// Proofs of the schedules at run time, and that wrong ones are found out. Those while compiling are in
+// test_comm_schedule_proofs.cpp.
 #include <functional>
 #include <map>
 #include <utility>
 
 #include <doctest/doctest.h>
 
+#include "comm_schedules.hpp"
 #include <convoy/comm/schedule/all_to_all.hpp>
 #include <convoy/comm/schedule/auto.hpp>
 #include <convoy/comm/schedule/broadcast.hpp>
 #include <convoy/comm/schedule/direct.hpp>
-#include <convoy/comm/schedule/halving_doubling.hpp>
-#include <convoy/comm/schedule/hierarchical.hpp>
 #include <convoy/comm/schedule/parts.hpp>
 #include <convoy/comm/schedule/price.hpp>
-#include <convoy/comm/schedule/ring.hpp>
-#include <convoy/comm/schedule/tree.hpp>
 #include <convoy/comm/schedule/verify.hpp>
 
 using namespace convoy::schedule;
 
 namespace {
 
-using Pairs = Hierarchical<Ring, Ring, Every<2>>;
-using Uneven = Hierarchical<HalvingDoubling, Tree, Sizes<3, 1, 2, 5>>;
-using Nested = Hierarchical<Ring, Hierarchical<Ring, HalvingDoubling, Every<2>>, Every<3>>;
-using Forest = Hierarchical<Tree, Tree, Sizes<3, 1, 2, 5>>;
-using Rooted = Hierarchical<Tree, HalvingDoubling, Every<4>>;
-using Deep =
-    Hierarchical<Hierarchical<Tree, Ring, Sizes<2, 1>>, Hierarchical<Tree, Tree, Every<2>>, Every<5>>;
+using schedules::Pairs, schedules::Uneven, schedules::Nested, schedules::Forest, schedules::Rooted,
+    schedules::Deep;
 
 // Every all-reduce that may be the inner level of a hierarchy; any may be the outer one.
 static_assert(TwoHalves<Ring> && TwoHalves<HalvingDoubling> && TwoHalves<Tree> && TwoHalves<Deep>);
 static_assert(!TwoHalves<Hierarchical<Ring, Auto<Ring, Tree>, Every<2>>>);
-
-// One constant evaluation for each size: each has the compiler's whole budget.
-template <auto schedule, int size>
-inline constexpr bool proved = static_cast<bool>(verify(schedule, size, 8));
-
-template <auto schedule, int... n>
-constexpr bool proved_up_to(std::integer_sequence<int, n...>) {
-  return (proved<schedule, n + 1> && ...);
-}
-
-template <auto schedule, int most = 16>
-inline constexpr bool correct = proved_up_to<schedule>(std::make_integer_sequence<int, most>{});
-
-static_assert(correct<Ring{1}>);
-static_assert(correct<Ring{4}>);
-static_assert(correct<Ring{3, 2}>);
-static_assert(correct<RingReduceScatter{2}>);
-static_assert(correct<RingAllGather{2}>);
-static_assert(correct<Broadcast{2, 0}>);
-static_assert(correct<HalvingDoubling{1}>);
-static_assert(correct<HalvingDoubling{3, 2}>);
-static_assert(correct<HalvingDoublingReduceScatter{2}>);
-static_assert(correct<HalvingDoublingAllGather{2}>);
-static_assert(correct<Tree{1}>);
-static_assert(correct<Tree{5, 2}>);
-static_assert(correct<TreeReduceScatter{5, 2}>);
-static_assert(correct<TreeAllGather{5, 2}>);
-static_assert(correct<Pairs{1}>);
-static_assert(correct<Pairs{2, 2}>);
-static_assert(correct<Uneven{1}>);
-static_assert(correct<Uneven{2, 2}>);
-static_assert(correct<Nested{1}>);
-static_assert(correct<Forest{2, 2}>);
-static_assert(correct<Rooted{1}>);
-static_assert(correct<Deep{1}>);
 
 // Schedules are values.
 static_assert(Ring{} == Ring{1} && Ring{1} != Ring{2});

@@ -229,8 +229,6 @@ TEST_CASE("loader: ranks that are threads share one data set") {
 }
 
 TEST_CASE("loader: nothing is allocated in an epoch") {
-  const long before = allocations;
-  delete new Counting;
   const Counting set{.count = 1000};
   for (int prefetch : {0, 2}) {
     Loader loader(set, {.batch = 10, .prefetch = prefetch});

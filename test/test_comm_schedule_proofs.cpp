@@ -1,0 +1,59 @@
+// SANITIZE: none
+// Proofs of the schedules for 1 to 16 ranks, while compiling.
+#include <utility>
+
+#include <doctest/doctest.h>
+
+#include "comm_schedules.hpp"
+#include <convoy/comm/schedule/broadcast.hpp>
+#include <convoy/comm/schedule/verify.hpp>
+
+using namespace convoy::schedule;
+
+namespace {
+
+using schedules::Pairs, schedules::Uneven, schedules::Nested, schedules::Forest, schedules::Rooted,
+    schedules::Deep;
+
+// One constant evaluation for each size: each has the compiler's whole budget.
+template <auto schedule, int size>
+inline constexpr bool proved = static_cast<bool>(verify(schedule, size, 8));
+
+template <auto schedule, int... n>
+constexpr bool proved_up_to(std::integer_sequence<int, n...>) {
+  return (proved<schedule, n + 1> && ...);
+}
+
+template <auto schedule, int most = 16>
+inline constexpr bool correct = proved_up_to<schedule>(std::make_integer_sequence<int, most>{});
+
+static_assert(correct<Ring{1}>);
+static_assert(correct<Ring{4}>);
+static_assert(correct<Ring{3, 2}>);
+static_assert(correct<RingReduceScatter{2}>);
+static_assert(correct<RingAllGather{2}>);
+static_assert(correct<Broadcast{2, 0}>);
+static_assert(correct<HalvingDoubling{1}>);
+static_assert(correct<HalvingDoubling{3, 2}>);
+static_assert(correct<HalvingDoublingReduceScatter{2}>);
+static_assert(correct<HalvingDoublingAllGather{2}>);
+static_assert(correct<Tree{1}>);
+static_assert(correct<Tree{5, 2}>);
+static_assert(correct<TreeReduceScatter{5, 2}>);
+static_assert(correct<TreeAllGather{5, 2}>);
+static_assert(correct<Pairs{1}>);
+static_assert(correct<Pairs{2, 2}>);
+static_assert(correct<Uneven{1}>);
+static_assert(correct<Uneven{2, 2}>);
+static_assert(correct<Nested{1}>);
+static_assert(correct<Forest{2, 2}>);
+static_assert(correct<Rooted{1}>);
+static_assert(correct<Deep{1}>);
+
+}  // namespace
+
+TEST_CASE("what is proved while compiling holds at run time") {
+  CHECK(verify(Ring{4}, 16, 8));
+  CHECK(verify(Deep{1}, 16, 8));
+  CHECK(verify(Uneven{2, 2}, 16, 8));
+}
