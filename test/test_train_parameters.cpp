@@ -1,11 +1,21 @@
 // Parameters by name, a loop of one's own, and the state of a training, visited by name in canonical form.
+#include <algorithm>
+#include <atomic>
 #include <map>
+#include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <doctest/doctest.h>
 
 #include "train_support.hpp"
+#include <convoy/comm/codec/half.hpp>
+#include <convoy/comm/codec/int8.hpp>
+#include <convoy/comm/codec/power_sgd.hpp>
+#include <convoy/comm/codec/top_k.hpp>
+#include <convoy/comm/parameter_server/parameter_server.hpp>
+#include <convoy/comm/policy/compressed.hpp>
 
 using namespace convoy;
 using namespace train_test;
@@ -154,4 +164,80 @@ TEST_CASE("state that ranks share out is gathered to what one rank has, and put 
         CHECK(sharded.parameters()[p].values() == resumed.parameters()[p].values());
     });
   }
+}
+
+TEST_CASE_TEMPLATE("what a codec left out is state of the rank that left it out", Codec, comm::codec::Bf16,
+                   comm::codec::Int8, comm::codec::TopK, comm::codec::PowerSgd) {
+  using Encoded =
+      Trainer<Normed, optim::Adam, comm::Compressed<comm::Ring<Threads>, Codec>, Reference<float>>;
+  Codec codec{};
+  if constexpr (std::is_same_v<Codec, comm::codec::TopK>) codec = {.fraction = 0.1, .warm_up_steps = 0};
+  if constexpr (std::is_same_v<Codec, comm::codec::PowerSgd>) codec = {.rank = 1, .warm_up_steps = 1};
+  Threads::World(2).run([&](Threads endpoint) {
+    const auto make = [&] {
+      return std::make_unique<Encoded>(typename Encoded::Config{.batch = 4}, endpoint, comm::Options{},
+                                       codec);
+    };
+    const auto rows = [&](std::size_t step) {
+      return Rows(4, 8 * step + 4 * static_cast<std::size_t>(endpoint.rank()));
+    };
+    const auto trained = make();
+    for (std::size_t step = 0; step < 3; ++step) trained->step(rows(step).view());
+    Keeper keeper;
+    trained->visit_state(keeper, train::Visit::read);
+    const std::string own = concat("ranks.", endpoint.rank(), ".exchange.");
+    const auto& left_out = keeper.tensors.at(own + "error_feedback.linear.0.weight");
+    CHECK(std::count(left_out.begin(), left_out.end(), 0.0f) < static_cast<std::ptrdiff_t>(left_out.size()));
+    CHECK(keeper.counters.at(own + "steps") == 3);
+
+    // With it the training goes on as it would have; with all but it, otherwise.
+    keeper.restore = true;
+    const auto resumed = make(), forgetful = make();
+    resumed->visit_state(keeper, train::Visit::write);
+    for (auto& [name, values] : keeper.tensors)
+      if (name.starts_with("ranks.")) values.assign(values.size(), 0.0f);
+    forgetful->visit_state(keeper, train::Visit::write);
+    bool differs = false;
+    for (std::size_t step = 3; step < 5; ++step) {
+      trained->step(rows(step).view());
+      resumed->step(rows(step).view());
+      forgetful->step(rows(step).view());
+    }
+    for (std::size_t p = 0; p < trained->parameters().size(); ++p) {
+      const auto values = trained->parameters()[p].values();
+      CHECK(values == resumed->parameters()[p].values());
+      differs = differs || values != forgetful->parameters()[p].values();
+    }
+    CHECK(differs);
+  });
+}
+
+TEST_CASE("a server's counts of its updates are state, by which an optimizer corrects its first steps") {
+  using Served = Trainer<Normed, optim::Adam, comm::ParameterServer<Threads>, Reference<float>>;
+  std::atomic<int> servers{0};
+  Threads::World(2).run([&](Threads endpoint) {
+    const Blobs blobs(64);
+    const Served::Config config{.batch = 8, .optimizer = {.lr = 0.05f}};
+    Served trained(config, endpoint);
+    trained.fit(blobs, {.log = nullptr});
+    Keeper keeper;
+    trained.visit_state(keeper, train::Visit::read);
+    const std::string count = concat("ranks.", endpoint.rank(), ".exchange.updates.0");
+    const bool serves = keeper.counters.count(count) > 0;
+    if (serves) CHECK(keeper.counters.at(count) == 4);
+    servers += serves;
+    keeper.restore = true;
+    Served resumed(config, endpoint), forgetful(config, endpoint);
+    resumed.visit_state(keeper, train::Visit::write);
+    if (serves) keeper.counters.at(count) = 0;
+    forgetful.visit_state(keeper, train::Visit::write);
+    for (Served* each : {&trained, &resumed, &forgetful}) each->fit(blobs, {.log = nullptr});
+    bool differs = false;
+    for (std::size_t p = 0; p < trained.parameters().size(); ++p) {
+      CHECK(trained.parameters()[p].values() == resumed.parameters()[p].values());
+      differs = differs || trained.parameters()[p].values() != forgetful.parameters()[p].values();
+    }
+    CHECK(differs);
+  });
+  CHECK(servers > 0);
 }

@@ -14,6 +14,7 @@
 #include <convoy/comm/error.hpp>
 #include <convoy/comm/fingerprint.hpp>
 #include <convoy/comm/operation.hpp>
+#include <convoy/comm/state.hpp>
 #include <convoy/comm/update.hpp>
 #include <convoy/core/clock.hpp>
 #include <convoy/core/range.hpp>
@@ -101,6 +102,8 @@ struct Reduction;
 ///   that goes by speed has every worker measure, as often as the policy needs. Every worker calls it, before
 ///   its first step.
 /// - `memory()`: where arenas should live, so that the exchange need not copy.
+/// - `visit_state(visitor)`: after `open`, between steps, on each rank for itself: what this rank's exchange
+///   carries from step to step (comm/state.hpp).
 /// - `observe(observer)`, `traffic()`.
 ///
 /// Every wait has a deadline; failures throw CommError. Nothing is optional, so that a wrapper can forget
@@ -109,7 +112,8 @@ template <class C>
 concept Comm = requires(C& c, const C& k, const Fingerprint& fingerprint, const Layout& layout, Update update,
                         ServerUpdate server, MeasureSpeed measure, std::span<const Range> buckets,
                         const Reduction& reduction, Ready ready, int i, std::span<float> f,
-                        std::span<double> d, void* data, std::size_t bytes, std::int64_t count) {
+                        std::span<double> d, void* data, std::size_t bytes, std::int64_t count,
+                        StateVisitor& visitor) {
   typename C::Space;
   { k.policy() } -> std::convertible_to<std::string_view>;
   { k.rank() } -> std::same_as<int>;
@@ -136,6 +140,7 @@ concept Comm = requires(C& c, const C& k, const Fingerprint& fingerprint, const 
   {c.all_reduce(d, max)};
   {c.all_reduce(data, count, reduction)};
   {c.barrier()};
+  {c.visit_state(visitor)};
   {c.observe(Observer{})};
 };
 

@@ -10,7 +10,8 @@
 namespace convoy::comm {
 
 /// A policy `C` derives from it and says what is different: on the host every rank works, all ranks end each
-/// step together, each updates all parameters, shares of a batch are equal, and nobody serves.
+/// step together, each updates all parameters, shares of a batch are equal, nobody serves, and nothing is
+/// carried from step to step.
 template <class C>
 class Defaults {
  public:
@@ -26,6 +27,7 @@ class Defaults {
   }
   void serve(ServerUpdate) {}
   void dismiss() {}
+  void visit_state(StateVisitor&) {}
   std::vector<double> shares(MeasureSpeed) { return {}; }
 };
 

@@ -47,15 +47,73 @@ void gather_shards(Replica<Rule, Comm, Exec>& replica, Range whole, std::vector<
   std::memcpy(values.data(), bits.data(), values.size() * sizeof(float));
 }
 
+/// Visits numbers of the elements of parameter `p` that are exchanged, which lie as the parameter does, in
+/// canonical order; elements that are not exchanged read as 0.
+template <class Exec, class F>
+void visit_slot(Exec& exec, const Plan& plan, int p, std::span<float> in_slot, Visit how, F&& visit) {
+  const std::int64_t begin = plan.slot(p).live.begin;
+  std::vector<float> live(in_slot.size());
+  std::vector<float> values(static_cast<std::size_t>(plan.parameter(p).shape.size()), 0.0f);
+  exec.reorder(p, in_slot, live, false);
+  exec::for_each_element(plan, p, [&](std::int64_t i, std::int64_t at, bool is_live) {
+    if (is_live) values[static_cast<std::size_t>(i)] = live[static_cast<std::size_t>(at - begin)];
+  });
+  visit(std::span<float>(values));
+  if (how == Visit::read) return;
+  exec::for_each_element(plan, p, [&](std::int64_t i, std::int64_t at, bool is_live) {
+    if (is_live) live[static_cast<std::size_t>(at - begin)] = values[static_cast<std::size_t>(i)];
+  });
+  exec.reorder(p, live, in_slot, true);
+}
+
+/// Shows a visitor of training what one rank's exchange carries, under names that begin with the rank's.
+template <class Exec, class V>
+class ExchangeState final : public comm::StateVisitor {
+ public:
+  ExchangeState(Exec& exec, const Plan& plan, int rank, V& visitor, Visit how)
+      : exec_(exec),
+        plan_(plan),
+        prefix_(concat("ranks.", rank, ".exchange.")),
+        visitor_(visitor),
+        how_(how) {}
+
+  void arena(std::string_view name, std::span<float> values) override {
+    for (const int p : plan_.exchange_order) {
+      const Range live = plan_.slot(p).live;
+      const auto in_slot =
+          values.subspan(static_cast<std::size_t>(live.begin), static_cast<std::size_t>(live.size()));
+      const graph::Parameter& parameter = plan_.parameter(p);
+      visit_slot(exec_, plan_, p, in_slot, how_, [&](std::span<float> canonical) {
+        visitor_.tensor(concat(prefix_, name, ".", parameter.name), parameter.shape, canonical);
+      });
+    }
+  }
+  void values(std::string_view name, std::span<float> values) override {
+    visitor_.tensor(concat(prefix_, name), Shape{static_cast<int>(values.size())}, values);
+  }
+  void counter(std::string_view name, std::int64_t& number) override {
+    visitor_.counter(concat(prefix_, name), number);
+  }
+
+ private:
+  Exec& exec_;
+  const Plan& plan_;
+  std::string prefix_;
+  V& visitor_;
+  Visit how_;
+};
+
 /// Visits all state of a replica: `parameters.<name>`, `statistics.<name>`, `optimizer.<slot>.<name>`,
 /// `steps`, `skipped`. All ranks call it together and see the same; state that ranks share out is gathered
-/// tensor by tensor. With Visit::write what the visitor left in its arguments is stored, on every rank, which
-/// must be given the same.
+/// tensor by tensor. Last comes what is one rank's own, and what that rank alone sees: what its exchange
+/// carries from step to step, `ranks.<rank>.exchange.<what>`, which fits a world of the same size. With
+/// Visit::write what the visitor left in its arguments is stored, on every rank, which must be given the same
+/// of what all see.
 template <class Rule, class Comm, class Exec, StateVisitor V>
 void visit_state(Replica<Rule, Comm, Exec>& replica, V&& visitor, Visit how) {
   const Plan& plan = replica.plan();
   Exec& exec = replica.exec();
-  std::vector<float> values, live, in_slot;
+  std::vector<float> values, in_slot;
   for (int p = 0; p < static_cast<int>(plan.parameter_list.size()); ++p) {
     const graph::Parameter& parameter = plan.parameter(p);
     values.resize(static_cast<std::size_t>(parameter.shape.size()));
@@ -108,21 +166,12 @@ void visit_state(Replica<Rule, Comm, Exec>& replica, V&& visitor, Visit how) {
       };
       for_each_part([&](float* state, float* host, std::size_t bytes) { space.read(host, state, bytes); });
       gather_shards(replica, whole, in_slot);
-      live.resize(in_slot.size());
-      exec.reorder(p, in_slot, live, false);
       // Dead taps have state only where they decay, which is the rule's to make anew.
       const graph::Parameter& parameter = plan.parameter(p);
-      values.assign(static_cast<std::size_t>(parameter.shape.size()), 0.0f);
-      exec::for_each_element(plan, p, [&](std::int64_t i, std::int64_t at, bool is_live) {
-        if (is_live) values[static_cast<std::size_t>(i)] = live[static_cast<std::size_t>(at - whole.begin)];
+      visit_slot(exec, plan, p, std::span<float>(in_slot), how, [&](std::span<float> canonical) {
+        visitor.tensor(concat("optimizer.", slot, ".", parameter.name), parameter.shape, canonical);
       });
-      visitor.tensor(concat("optimizer.", slot, ".", parameter.name), parameter.shape,
-                     std::span<float>(values));
       if (how == Visit::read) continue;
-      exec::for_each_element(plan, p, [&](std::int64_t i, std::int64_t at, bool is_live) {
-        if (is_live) live[static_cast<std::size_t>(at - whole.begin)] = values[static_cast<std::size_t>(i)];
-      });
-      exec.reorder(p, live, in_slot, true);
       for_each_part([&](float* state, float* host, std::size_t bytes) { space.write(state, host, bytes); });
     }
 
@@ -133,6 +182,8 @@ void visit_state(Replica<Rule, Comm, Exec>& replica, V&& visitor, Visit how) {
     replica.set_steps_done(steps);
     replica.optimizer().set_skipped(skipped);
   }
+  ExchangeState exchange(exec, plan, replica.rank(), visitor, how);
+  replica.comm().visit_state(exchange);
 }
 
 }  // namespace convoy::train

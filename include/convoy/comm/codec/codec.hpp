@@ -67,10 +67,12 @@ concept Gathered = C::travel == Travel::gathered&& requires(const C& codec, std:
 /// Factored: a bucket's `Factors`, made from the codec, the bucket, Layout::tensors and a seed that is the
 /// same on all ranks. A step is `project`, a sum of `left()` over the ranks, `project_back`, a sum of
 /// `right()`, `expand`. `keep()` remembers the state that a step changes, `restore()` goes back to it,
-/// `reset()` to the beginning; `left()` and `right()` never move.
+/// `reset()` to the beginning; `left()` and `right()` never move. `visit_state(visitor, bucket)` shows what
+/// stays from step to step.
 template <class C>
 concept Factored = C::travel == Travel::factored&& requires(typename C::Factors& factors, const float* values,
-                                                            float* error, float* decoded) {
+                                                            float* error, float* decoded,
+                                                            StateVisitor& visitor, int bucket) {
   requires std::constructible_from<typename C::Factors, const C&, Range, std::span<const Tensor>,
                                    std::uint64_t, std::pmr::memory_resource*>;
   { factors.left() } -> std::same_as<std::span<float>>;
@@ -81,6 +83,7 @@ concept Factored = C::travel == Travel::factored&& requires(typename C::Factors&
   factors.keep();
   factors.restore();
   factors.reset();
+  factors.visit_state(visitor, bucket);
 };
 
 /// A codec is an aggregate of its options, which lists them (core/fields.hpp) so that ranks compare them,

@@ -242,6 +242,13 @@ class Factors {
     std::fill(right_.begin(), right_.end(), 0.0f);
     draws_ = 0;
   }
+  /// The right factors, and how many columns were drawn.
+  void visit_state(StateVisitor& visitor, int bucket) {
+    visitor.values(concat("factors.", bucket), right_);
+    auto draws = static_cast<std::int64_t>(draws_);
+    visitor.counter(concat("draws.", bucket), draws);
+    draws_ = static_cast<std::uint64_t>(draws);
+  }
 
   /// error += gradients; left = error * right.
   void project(const float* gradients, float* error) {

@@ -252,6 +252,8 @@ class Served {
   void broadcast(void* data, std::size_t bytes, int root) {
     if (role() == Role::worker) group_.broadcast(data, bytes, root);
   }
+  /// How often this server has updated each of its parts.
+  void visit_state(StateVisitor& visitor) { ends_->server.visit_state(visitor); }
   void barrier() {
     if (role() == Role::worker) group_.barrier();
   }

@@ -64,6 +64,12 @@ class Server {
     started_ = 0;
     deciding_ = false;
   }
+  /// How often each part has been updated.
+  void visit_state(StateVisitor& visitor) {
+    if (!state_) return;
+    int part = 0;
+    for (std::int64_t& count : state_->updates()) visitor.counter(concat("updates.", part++), count);
+  }
   Mailbox& client(int worker) { return clients_[static_cast<std::size_t>(worker)]; }
 
   /// Letters are taken from now on; but the first parameters not before `admit`, if their place is where this

@@ -61,6 +61,9 @@ class ServerState {
     arrived_ = 0;
   }
 
+  /// How often each part has been updated: what an optimizer counts as its steps.
+  std::vector<std::int64_t>& updates() { return applied_; }
+
   /// Whether the worker's next message, which is about `part` or a goodbye, may be taken now. With sync
   /// messages are taken in the order of workers, so that a sum has the same bits each time.
   bool accepts(int worker, int part) const { return before(worker, part) < 0; }

@@ -41,6 +41,7 @@ class Any {
   void finish(Update update) { held_->finish(update); }
   void serve(ServerUpdate update) { held_->serve(update); }
   void barrier() { held_->barrier(); }
+  void visit_state(StateVisitor& visitor) { held_->visit_state(visitor); }
   void observe(Observer observer) { held_->observe(observer); }
   Traffic traffic() const { return held_->traffic(); }
   int workers() const { return held_->is.workers; }
@@ -91,6 +92,7 @@ class Any {
     virtual void finish(Update) = 0;
     virtual void serve(ServerUpdate) = 0;
     virtual void barrier() = 0;
+    virtual void visit_state(StateVisitor&) = 0;
     virtual void observe(Observer) = 0;
     virtual Traffic traffic() const = 0;
     virtual std::vector<Range> updates(std::span<const Range>) const = 0;
@@ -113,6 +115,7 @@ class Any {
     void finish(Update update) override { comm.finish(update); }
     void serve(ServerUpdate update) override { comm.serve(update); }
     void barrier() override { comm.barrier(); }
+    void visit_state(StateVisitor& visitor) override { comm.visit_state(visitor); }
     void observe(Observer observer) override { comm.observe(observer); }
     Traffic traffic() const override { return comm.traffic(); }
     std::vector<Range> updates(std::span<const Range> buckets) const override {

@@ -88,6 +88,9 @@ class AnyCompressed : public AnyCollectives {
     if (keeps_ && kept_error_.size() < error_.size()) kept_error_ = Buffer<float>(error_.size());
   }
 
+  /// What was left out so far, the factors, and how many steps have warmed up.
+  void visit_state(StateVisitor& visitor);
+
  private:
   template <int>
   friend class Pipeline;
@@ -168,6 +171,16 @@ void AnyCompressed<Codec>::open(const Fingerprint& fingerprint, const Layout& la
   pipeline_.resize(static_cast<int>(ranges_.size()));
   this->engine_->resize((codec_.warm_up() > 0 ? plain + 1 : legs) * pipeline_.size());
   for (int i = 0; i < pipeline_.size(); ++i) prepare(i);
+}
+
+template <class Codec>
+void AnyCompressed<Codec>::visit_state(StateVisitor& visitor) {
+  visitor.arena("error_feedback", error_);
+  for (int b = 0; b < pipeline_.size(); ++b) {
+    if constexpr (scattered) visitor.values(concat("error_feedback.sum.", b), at(b).left);
+    if constexpr (factored) at(b).factors.visit_state(visitor, b);
+  }
+  visitor.counter("steps", steps_);
 }
 
 template <class Codec>

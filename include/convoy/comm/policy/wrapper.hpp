@@ -82,6 +82,9 @@ class Wrapper {
   void barrier() {
     call([](C& comm) { comm.barrier(); });
   }
+  void visit_state(StateVisitor& visitor) {
+    call([&](C& comm) { comm.visit_state(visitor); });
+  }
   void observe(Observer observer) {
     call([&](C& comm) { comm.observe(observer); });
   }
