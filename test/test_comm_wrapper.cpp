@@ -53,6 +53,12 @@ class Odd {
   }
   void dismiss() { said("dismiss"); }
   void barrier() { said("barrier"); }
+  void visit_state(comm::StateVisitor& visitor) {
+    said("visit_state");
+    std::int64_t number = 17;
+    visitor.counter("number", number);
+    CHECK(number == 18);
+  }
   void observe(comm::Observer observer) { said(observer.call == nullptr ? "observe nothing" : "observe"); }
   std::vector<double> shares(comm::MeasureSpeed measure) {
     double speed = 0;
@@ -91,6 +97,12 @@ struct Plain : comm::Wrapper<Odd> {
 static_assert(comm::Comm<Plain>);
 static_assert(comm::Comm<comm::Wrapper<Plain>>);
 
+struct Successor final : comm::StateVisitor {
+  void arena(std::string_view, std::span<float>) override {}
+  void values(std::string_view, std::span<float>) override {}
+  void counter(std::string_view, std::int64_t& number) override { ++number; }
+};
+
 /// Asks everything that there is to ask, and checks the answers.
 template <comm::Comm C>
 void ask(C& comm) {
@@ -119,6 +131,8 @@ void ask(C& comm) {
   CHECK(updated == Range{1, 2});
   comm.dismiss();
   comm.barrier();
+  Successor successor;
+  comm.visit_state(successor);
   comm.observe({[](void*, const comm::ExchangeEvent&) {}, nullptr});
   comm.observe({});
   CHECK(comm.shares([](double share, double& speed) { speed = 8 * share; }) ==
@@ -139,6 +153,7 @@ const std::vector<std::string> everything{"memory",
                                           "serve",
                                           "dismiss",
                                           "barrier",
+                                          "visit_state",
                                           "observe",
                                           "observe nothing",
                                           "shares 4",
