@@ -2,13 +2,11 @@
 // calls whose arguments are bound once.
 #pragma once
 
-#include <string>
+#include <cstddef>
 #include <string_view>
-#include <utility>
-#include <vector>
 
-#include <convoy/core/error.hpp>
-#include <convoy/exec/host/onednn_compat.hpp>
+#include <convoy/exec/host/layout.hpp>
+#include <convoy/memory/buffer.hpp>
 
 extern "C" {
 void omp_set_num_threads(int);
@@ -32,51 +30,89 @@ class ThreadScope {
 
 /// The channels of a block in oneDNN's preferred layout on this processor.
 inline int preferred_lanes() {
-  const int isa = static_cast<int>(dnnl::get_effective_cpu_isa());
-  const int avx512 = static_cast<int>(dnnl::cpu_isa::avx512_core);
+  const auto isa = static_cast<unsigned>(dnnl_get_effective_cpu_isa());
+  const auto avx512 = static_cast<unsigned>(dnnl_cpu_isa_avx512_core);
   return (isa & avx512) == avx512 ? 16 : 8;
 }
 
 struct Backend {
-  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
-  dnnl::stream stream{engine};
+  Backend() {
+    check(dnnl_engine_create(engine.out(), dnnl_cpu, 0), "make an engine");
+    check(dnnl_stream_create(stream.out(), engine.get(), dnnl_stream_default_flags), "make a stream");
+    check(dnnl_primitive_attr_create(attributes.out()), "make attributes");
+    // Scratch memory of oneDNN's own would belong to the thread that made a primitive.
+    check(dnnl_primitive_attr_set_scratchpad_mode(attributes.get(), dnnl_scratchpad_mode_user),
+          "set an attribute");
+  }
+
+  EngineHandle engine;
+  StreamHandle stream;
+  Attributes attributes;  ///< of every primitive
   int threads = 1;
   bool winograd = true;
   int lanes = preferred_lanes();
 };
+
+/// The name of what a description runs; it lives as long as the description.
+inline std::string_view implementation_of(const Description& description) {
+  const char* text = "";
+  dnnl_primitive_desc_query(description.get(), dnnl_query_impl_info_str, 0, static_cast<void*>(&text));
+  return text;
+}
 
 /// Whether an implementation is oneDNN's plain reference code, hundreds of times slower than the rest.
 inline bool is_reference(std::string_view implementation) {
   return implementation.starts_with("ref") || implementation.find(":ref") != std::string_view::npos;
 }
 
-/// A primitive with its arguments. The C call takes a prepared array, where the C++ one builds a hash map
-/// each time.
+/// The copy from one layout to another.
+inline Description describe_copy(const Backend& backend, Layout from, Layout to) {
+  Description made;
+  check(dnnl_reorder_primitive_desc_create(made.out(), from.get(), backend.engine.get(), to.get(),
+                                           backend.engine.get(), backend.attributes.get()),
+        "find a copy between two layouts");
+  return made;
+}
+
+/// A primitive with its arguments, prepared once.
 class Call {
  public:
-  Call() = default;
-  Call(const Backend& backend, const dnnl::primitive& primitive)
-      : primitive_(primitive), stream_(backend.stream) {}
+  Call(const Backend& backend, const Description& description)
+      : engine_(backend.engine.get()), stream_(backend.stream.get()) {
+    check(dnnl_primitive_create(primitive_.out(), description.get()), "make a primitive");
+  }
+  ~Call() {
+    for (int i = 0; i < count_; ++i) dnnl_memory_destroy(arguments_[i].memory);
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
 
-  void take(int index, const dnnl::memory& memory) {
-    memories_.push_back(memory);
-    arguments_.push_back({index, memory.get()});
+  /// Adds argument `index`, one of oneDNN's DNNL_ARG numbers. The result is valid as long as the call.
+  dnnl_memory_t take(int index, Layout layout, void* data) {
+    dnnl_memory_t made = nullptr;
+    check(dnnl_memory_create(&made, layout.get(), engine_, data), "make a memory object");
+    arguments_[count_++] = {index, made};
+    return made;
+  }
+  /// Adds scratch memory that no other call uses.
+  void take_scratch(Layout layout) {
+    if (!layout) return;
+    scratch_ = Buffer<std::byte>(layout.bytes());
+    take(DNNL_ARG_SCRATCHPAD, layout, scratch_.data());
   }
 
-  explicit operator bool() const { return !arguments_.empty(); }
-
   void operator()() const {
-    const auto status = dnnl_primitive_execute(primitive_.get(), stream_.get(),
-                                               static_cast<int>(arguments_.size()), arguments_.data());
-    if (status != dnnl_success)
-      fail<ExecError>("exec: oneDNN failed to run a primitive (status ", static_cast<int>(status), ")");
+    check(dnnl_primitive_execute(primitive_.get(), stream_, count_, arguments_), "run a primitive");
   }
 
  private:
-  dnnl::primitive primitive_;
-  dnnl::stream stream_;
-  std::vector<dnnl::memory> memories_;
-  std::vector<dnnl_exec_arg_t> arguments_;
+  static constexpr int most = 5;  // a convolution's: source, weights, bias, result, scratch
+  Primitive primitive_;
+  dnnl_engine_t engine_;
+  dnnl_stream_t stream_;
+  int count_ = 0;
+  dnnl_exec_arg_t arguments_[most];
+  Buffer<std::byte> scratch_;
 };
 
 }  // namespace convoy::exec::host

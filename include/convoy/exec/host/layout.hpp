@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstddef>
-#include <deque>
+#include <forward_list>
 #include <mutex>
 
-#include <convoy/exec/host/onednn_compat.hpp>
+#include <convoy/exec/host/onednn.hpp>
 
 namespace convoy::exec::host {
 
@@ -15,28 +15,32 @@ namespace convoy::exec::host {
 class Layout {
  public:
   Layout() = default;
-  Layout(const Desc& desc) : desc_(is_empty(desc) ? nullptr : intern(desc)) {}
+  /// f32 elements; the tag dnnl_format_tag_any leaves the order to oneDNN.
+  Layout(const Dims& dims, dnnl_format_tag_t tag) : Layout(StoredDescriptor(dims, tag).get()) {}
+  explicit Layout(Descriptor descriptor)
+      : stored_(descriptor == nullptr || rank_of(descriptor) == 0 ? nullptr : intern(descriptor)) {}
 
-  operator const Desc&() const { return desc(); }
-  const Desc& desc() const {
-    static const Desc none;
-    return desc_ == nullptr ? none : *desc_;
-  }
-  explicit operator bool() const { return desc_ != nullptr; }
-  std::size_t bytes() const { return desc_ == nullptr ? 0 : desc_->get_size(); }
-  friend bool operator==(const Layout& a, const Layout& b) { return a.desc_ == b.desc_; }
+  Descriptor get() const { return stored_; }
+  explicit operator bool() const { return stored_ != nullptr; }
+  std::size_t bytes() const { return stored_ == nullptr ? 0 : dnnl_memory_desc_get_size(stored_); }
+  friend bool operator==(const Layout& a, const Layout& b) { return a.stored_ == b.stored_; }
 
  private:
-  static const Desc* intern(const Desc& desc) {
+  static Descriptor intern(Descriptor descriptor) {
     static std::mutex mutex;
-    static std::deque<Desc> all;
+    static std::forward_list<StoredDescriptor> all;
     const std::lock_guard lock(mutex);
-    for (const Desc& known : all)
-      if (known == desc) return &known;
-    return &all.emplace_back(desc);
+    for (const StoredDescriptor& known : all)
+      if (dnnl_memory_desc_equal(known.get(), descriptor) != 0) return known.get();
+    return all.emplace_front(descriptor).get();
   }
 
-  const Desc* desc_ = nullptr;
+  Descriptor stored_ = nullptr;
 };
+
+/// What argument `index` of a primitive, one of oneDNN's DNNL_ARG numbers, has to be; empty for none.
+inline Layout layout_of(const Description& description, int index) {
+  return Layout(dnnl_primitive_desc_query_md(description.get(), dnnl_query_exec_arg_md, index));
+}
 
 }  // namespace convoy::exec::host

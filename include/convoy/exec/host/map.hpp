@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include <convoy/exec/host/onednn_compat.hpp>
+#include <convoy/exec/host/layout.hpp>
 #include <convoy/graph/node.hpp>
 #include <convoy/parallel/simd.hpp>
 
@@ -43,18 +43,15 @@ void run_in_lanes(int lanes, Args... args) {
   simd::run<Loop>(args...);
 }
 
-inline Desc describe_blocked(const Map& map) {
-  return {{map.rows, map.channels, map.height, map.width},
-          dnnl::memory::data_type::f32,
-          map.lanes == 16 ? Tag::nChw16c : Tag::nChw8c};
+inline Layout describe_blocked(const Map& map) {
+  return {{map.rows, map.channels, map.height, map.width}, map.lanes == 16 ? dnnl_nChw16c : dnnl_nChw8c};
 }
 
 /// The plain descriptor of a batch of values: nchw for images, [rows, elements] for everything else.
-inline Desc describe_plain(int rows, const graph::Node& node) {
+inline Layout describe_plain(int rows, const graph::Node& node) {
   const Shape& shape = node.shape;
-  if (node.kind == Kind::image)
-    return {{rows, shape[0], shape[1], shape[2]}, dnnl::memory::data_type::f32, Tag::nchw};
-  return {{rows, shape.size()}, dnnl::memory::data_type::f32, Tag::ab};
+  if (node.kind == Kind::image) return {{rows, shape[0], shape[1], shape[2]}, dnnl_nchw};
+  return {{rows, shape.size()}, dnnl_ab};
 }
 
 }  // namespace convoy::exec::host

@@ -2,8 +2,6 @@
 // Convolutions choose an order that their kernels read without a copy; the canonical one is always reachable.
 #pragma once
 
-#include <functional>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -14,11 +12,17 @@
 
 namespace convoy::exec::host {
 
-/// The order of the live elements of a slot: a oneDNN layout, or a permutation of convoy's own.
+/// A permutation of convoy's own of the weight of a convolution: the place in the slot of live element
+/// [out][in][tap], of `inputs` inputs and `taps` taps.
+struct Permutation {
+  std::int64_t (*place)(std::int64_t element, std::int64_t inputs, std::int64_t taps) = nullptr;
+  std::int64_t inputs = 0, taps = 0;
+};
+
+/// The order of the live elements of a slot: a oneDNN layout, a permutation, or the plan's own.
 struct Order {
-  Desc desc;  ///< empty: the plan's own order, or `place`
-  /// The place in the slot of live element [out][in][tap]; null: not convoy's own.
-  std::function<std::int64_t(std::int64_t)> place;
+  Layout layout;
+  Permutation permutation;
   std::uint64_t hash = 0;
 };
 
@@ -57,46 +61,25 @@ class Parameters {
   }
   bool trained(int p) const { return plan_->trained(p); }
 
-  /// The live extents of the weight of a convolution, with its groups as the first where it has several.
-  Dims filter_dims(int p) const {
-    const Shape& shape = plan_->parameter(p).shape;
-    const graph::Taps taps = plan_->live_taps(p);
-    const int groups = groups_[static_cast<std::size_t>(p)];
-    if (groups > 1) return {groups, shape[0] / groups, shape[1], taps.height(), taps.width()};
-    return {shape[0], shape[1], taps.height(), taps.width()};
-  }
+  /// The weight of a convolution, its groups first where it has several, or of a linear layer within its
+  /// slot: as the plan orders it, or in whatever order oneDNN likes.
+  Layout plain(int p) const { return weight(p, false); }
+  Layout any(int p) const { return weight(p, true); }
 
-  /// The layout of the weight of a convolution or a linear layer within its slot, as the plan orders it.
-  Desc plain(int p) const {
-    const auto& parameter = plan_->parameter_list[static_cast<std::size_t>(p)];
-    const auto f32 = dnnl::memory::data_type::f32;
-    if (parameter.shape.rank == 4) {
-      const Dims dims = filter_dims(p);
-      return {dims, f32, dims.size() == 5 ? Tag::goihw : Tag::oihw};
-    }
-    if (parameter.shape.rank == 2) return {{parameter.shape[0], parameter.shape[1]}, f32, Tag::oi};
-    return {{parameter.shape[0]}, f32, Tag::x};
-  }
-
-  /// The order that a stage chose before, or that it must use; none while it is free to choose.
-  std::optional<Desc> fixed(int p) const {
-    const Order& order = orders_[static_cast<std::size_t>(p)];
-    if (!is_empty(order.desc)) return order.desc;
-    return keeps_order(p) ? std::optional<Desc>(plain(p)) : std::nullopt;
+  /// The order that a stage chose before, or that it must use; empty while it is free to choose.
+  Layout fixed(int p) const {
+    const Layout chosen = orders_[static_cast<std::size_t>(p)].layout;
+    return !chosen && keeps_order(p) ? plain(p) : chosen;
   }
 
   /// Chooses an order, once, before anything is stored. A layout that pads is refused: it does not fit the
   /// slot.
-  bool choose(int p, const Desc& desc) {
-    if (keeps_order(p) || desc.get_size() != static_cast<std::size_t>(slot(p).live.size()) * sizeof(float))
-      return false;
-    orders_[static_cast<std::size_t>(p)] = {desc, nullptr, order_hash(desc)};
-    return true;
+  void choose(int p, Layout layout) {
+    if (!keeps_order(p) && layout.bytes() == static_cast<std::size_t>(slot(p).live.size()) * sizeof(float))
+      orders_[static_cast<std::size_t>(p)] = {layout, {}, order_hash(layout.get())};
   }
-  bool choose(int p, std::function<std::int64_t(std::int64_t)> place, std::uint64_t hash) {
-    if (keeps_order(p)) return false;
-    orders_[static_cast<std::size_t>(p)] = {Desc(), std::move(place), hash};
-    return true;
+  void choose(int p, const Permutation& permutation, std::uint64_t hash) {
+    if (!keeps_order(p)) orders_[static_cast<std::size_t>(p)] = {{}, permutation, hash};
   }
 
   std::uint64_t fingerprint() const {
@@ -170,7 +153,18 @@ class Parameters {
   const graph::Slot& slot(int p) const { return plan_->slots[static_cast<std::size_t>(p)]; }
   bool in_plan_order(int p) const {
     const Order& order = orders_[static_cast<std::size_t>(p)];
-    return is_empty(order.desc) && !order.place;
+    return !order.layout && order.permutation.place == nullptr;
+  }
+  Layout weight(int p, bool any) const {
+    const Shape& shape = plan_->parameter(p).shape;
+    auto tag = [&](dnnl_format_tag_t plain) { return any ? dnnl_format_tag_any : plain; };
+    if (shape.rank == 1) return {{shape[0]}, tag(dnnl_x)};
+    if (shape.rank == 2) return {{shape[0], shape[1]}, tag(dnnl_oi)};
+    const graph::Taps taps = plan_->live_taps(p);
+    const int groups = groups_[static_cast<std::size_t>(p)];
+    if (groups > 1)
+      return {{groups, shape[0] / groups, shape[1], taps.height(), taps.width()}, tag(dnnl_goihw)};
+    return {{shape[0], shape[1], taps.height(), taps.width()}, tag(dnnl_oihw)};
   }
 
   void permute(const Backend& backend, int p, const float* from, float* to, bool into_slot) const {
@@ -178,17 +172,19 @@ class Parameters {
     const std::int64_t size = slot(p).live.size();
     if (in_plan_order(p)) {
       std::memcpy(to, from, static_cast<std::size_t>(size) * sizeof(float));
-    } else if (order.place) {
+    } else if (const Permutation& own = order.permutation; own.place != nullptr) {
       for (std::int64_t i = 0; i < size; ++i) {
-        const std::int64_t at = order.place(i);
+        const std::int64_t at = own.place(i, own.inputs, own.taps);
         to[into_slot ? at : i] = from[into_slot ? i : at];
       }
     } else {
-      const Desc here = into_slot ? plain(p) : order.desc, there = into_slot ? order.desc : plain(p);
-      dnnl::memory source(here, backend.engine, const_cast<float*>(from)), target(there, backend.engine, to);
-      dnnl::stream stream(backend.engine);
-      dnnl::reorder(source, target).execute(stream, source, target);
-      stream.wait();
+      const Layout here = into_slot ? plain(p) : order.layout, there = into_slot ? order.layout : plain(p);
+      const Description description = describe_copy(backend, here, there);
+      Call copy(backend, description);
+      copy.take(DNNL_ARG_FROM, here, const_cast<float*>(from));
+      copy.take(DNNL_ARG_TO, there, to);
+      copy.take_scratch(layout_of(description, DNNL_ARG_SCRATCHPAD));
+      copy();
     }
   }
 

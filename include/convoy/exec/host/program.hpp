@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <initializer_list>
-#include <optional>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -65,18 +65,18 @@ class Program;
 class Conversion {
  public:
   Conversion() = default;
-  Conversion(Bound from, Bound to) : from_(std::move(from)), to_(std::move(to)) {}
+  Conversion(Bound from, Bound to) : from_(from), to_(to) {}
   const Bound& from() const { return from_; }
   const Bound& to() const { return to_; }
   bool is_needed() const { return from_.place.kind != Place::Kind::none && !(from_.place == to_.place); }
   inline void bind(Program& program);
   void run() const {
-    if (call_) call_();
+    if (call_ != nullptr) (*call_)();
   }
 
  private:
   Bound from_, to_;
-  Call call_;
+  const Call* call_ = nullptr;
 };
 
 /// Where a stage writes a gradient, and what is left to do afterwards.
@@ -84,7 +84,7 @@ class Contribution {
  public:
   Contribution() = default;
   Contribution(Edge edge, Bound target, Place value, std::int64_t elements)
-      : edge_(edge), target_(std::move(target)), value_(value), elements_(elements) {}
+      : edge_(edge), target_(target), value_(value), elements_(elements) {}
   Edge edge() const { return edge_; }
   explicit operator bool() const { return edge_ != Edge::none; }
   bool accumulates() const { return edge_ == Edge::accumulate; }
@@ -180,7 +180,7 @@ class Program {
     v.is_blocked = node(n).kind == Kind::image;
     v.map.rows = rows_;
     if (v.is_blocked) v.map = blocked_map(rows_, v.shape, backend_.lanes);
-    v.data.desc = v.is_blocked ? Layout(describe_blocked(v.map)) : Layout(describe_plain(rows_, node(n)));
+    v.data.desc = v.is_blocked ? describe_blocked(v.map) : describe_plain(rows_, node(n));
     v.wants_gradient = wants_gradient(n);
     v.data.place = request(v.elements() * static_cast<std::int64_t>(sizeof(float)), stage,
                            v.wants_gradient ? backward_time(stage) : stage);
@@ -203,9 +203,11 @@ class Program {
     auto& lifetime = lifetimes_[static_cast<std::size_t>(place.index)];
     lifetime.end = std::max(lifetime.end, time);
   }
-  Place scratchpad(const Desc& desc) {
-    scratch_bytes_ = std::max(scratch_bytes_, desc.get_size());
-    return {Place::Kind::scratch, -1, nullptr};
+  /// The scratch memory of a primitive, which all of a program share.
+  Bound scratchpad(const Description& description) {
+    const Layout layout = layout_of(description, DNNL_ARG_SCRATCHPAD);
+    scratch_bytes_ = std::max(scratch_bytes_, layout.bytes());
+    return {layout, {Place::Kind::scratch, -1, nullptr}};
   }
 
   /// The layout of the flat or plain view of the value of node `n`.
@@ -314,33 +316,20 @@ class Program {
     return nullptr;
   }
 
-  dnnl::memory memory(const Bound& bound) {
-    dnnl::memory made(bound.desc, backend_.engine, address(bound.place));
-    if (bound.place.kind == Place::Kind::field)
-      fields_[static_cast<std::size_t>(bound.place.index)].memories.push_back(made);
-    return made;
-  }
-
   struct Argument {
-    int index;
+    int index;  // one of oneDNN's DNNL_ARG numbers
     Bound bound;
   };
-  Call call(const dnnl::primitive& primitive, std::initializer_list<Argument> arguments) {
-    Call made(backend_, primitive);
-    for (const Argument& argument : arguments)
-      if (argument.bound.place && argument.bound.desc) made.take(argument.index, memory(argument.bound));
-    return made;
+  /// A primitive on its arguments, of which those without a place or a layout are left out.
+  const Call* call(const Description& description, std::span<const Argument> arguments) {
+    return &prepare(description, arguments);
   }
-  Call copy(const Bound& from, const Bound& to) {
-    auto source = memory(from), target = memory(to);
-    const dnnl::reorder::primitive_desc description(source, target, user_scratchpad());
-    Buffer<std::byte>& scratch = copy_scratch_.emplace_back(description.scratchpad_desc().get_size());
-    Call made(backend_, dnnl::reorder(description));
-    made.take(DNNL_ARG_FROM, source);
-    made.take(DNNL_ARG_TO, target);
-    made.take(DNNL_ARG_SCRATCHPAD,
-              dnnl::memory(description.scratchpad_desc(), backend_.engine, scratch.data()));
-    return made;
+  const Call* copy(const Bound& from, const Bound& to) {
+    const Description description = describe_copy(backend_, from.desc, to.desc);
+    const Argument arguments[] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}};
+    Call& made = prepare(description, arguments);
+    made.take_scratch(layout_of(description, DNNL_ARG_SCRATCHPAD));
+    return &made;
   }
 
   // --- while the program runs ---
@@ -350,7 +339,8 @@ class Program {
       Field& field = fields_[k];
       if (field.current == batch.fields[k]) continue;
       field.current = batch.fields[k];
-      for (auto& memory : field.memories) memory.set_data_handle(const_cast<void*>(field.current));
+      for (const dnnl_memory_t memory : field.memories)
+        check(dnnl_memory_set_data_handle(memory, const_cast<void*>(field.current)), "move a memory object");
     }
     for (std::size_t k = 0; k < fields_.size(); ++k)
       if (const int n = fields_[k].bytes; n >= 0) {
@@ -394,9 +384,20 @@ class Program {
  private:
   struct Field {
     const void* current = nullptr;
-    int bytes = -1;  // the node, where the field holds u8
-    std::vector<dnnl::memory> memories;
+    int bytes = -1;                       // the node, where the field holds u8
+    std::vector<dnnl_memory_t> memories;  // of calls
   };
+
+  Call& prepare(const Description& description, std::span<const Argument> arguments) {
+    Call& made = *calls_.emplace_back(std::make_unique<Call>(backend_, description));
+    for (const auto& [index, bound] : arguments) {
+      if (!bound.place || !bound.desc) continue;
+      const dnnl_memory_t memory = made.take(index, bound.desc, address(bound.place));
+      if (bound.place.kind == Place::Kind::field)
+        fields_[static_cast<std::size_t>(bound.place.index)].memories.push_back(memory);
+    }
+    return made;
+  }
 
   /// A value wants a gradient when a loss depends on it and it depends on something that is trained.
   void find_gradients() {
@@ -438,7 +439,7 @@ class Program {
   void* context_ = nullptr;
   std::int64_t final_ = 0;
   Buffer<std::byte> own_arena_, own_scratch_;
-  std::vector<Buffer<std::byte>> copy_scratch_;
+  std::vector<std::unique_ptr<Call>> calls_;
 };
 
 inline void Conversion::bind(Program& program) {

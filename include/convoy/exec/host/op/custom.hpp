@@ -60,8 +60,7 @@ class CustomStage final : public Stage {
       const int k = static_cast<int>(i) - node.inputs;
       if (k >= 0) {
         const int parameter = p.parameter(node_, k);
-        const Layout shape =
-            Desc({p.plan().parameter(parameter).shape.size()}, dnnl::memory::data_type::f32, Tag::x);
+        const Layout shape({p.plan().parameter(parameter).shape.size()}, dnnl_x);
         contribution_[i] = p.contribute_parameter(parameter, shape, time);
         const Place place = contribution_[i] ? contribution_[i].target().place : p.request(shape, time, time);
         dx_[i] = {{shape, place}, {shape, place}};

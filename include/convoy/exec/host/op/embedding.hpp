@@ -34,7 +34,7 @@ class EmbeddingStage final : public Stage {
     value_.takes_second = true;
   }
   void plan_backward(Program& p) override {
-    const Layout layout = Desc({entries_, features_}, dnnl::memory::data_type::f32, Tag::ab);
+    const Layout layout({entries_, features_}, dnnl_ab);
     d_weight_ = p.contribute_parameter(weight_, layout, p.backward_time(index_), true);
   }
   void bind(Program& p) override {

@@ -5,7 +5,7 @@
 
 #if CONVOY_DEFINITIONS
 #include <convoy/exec/host/kernel/activation.hpp>
-#include <convoy/exec/host/program.hpp>
+#include <convoy/exec/host/onednn_product.hpp>
 #endif
 
 namespace convoy::exec {
@@ -23,10 +23,6 @@ struct Kernel<Host<f32>, graph::Linear> {
 namespace convoy::exec::host {
 
 class LinearStage final : public Stage {
-  using ForwardDesc = dnnl::inner_product_forward::primitive_desc;
-  using DataDesc = dnnl::inner_product_backward_data::primitive_desc;
-  using WeightsDesc = dnnl::inner_product_backward_weights::primitive_desc;
-
  public:
   LinearStage(Program& p, const graph::Stage& stage, int index)
       : node_(stage.leader),
@@ -39,72 +35,48 @@ class LinearStage final : public Stage {
         gelu_(p.find<graph::Gelu>(stage)),
         value_(p.yield(stage.output, index)) {
     value_.takes_second = relu_ || gelu_ >= 0;
-    const auto f32 = dnnl::memory::data_type::f32;
-    const Dims::value_type in = p.node(input_).shape.last(), out = p.node(node_).shape.last();
-    const Layout x = Desc({vectors_, in}, f32, Tag::ab), y = Desc({vectors_, out}, f32, Tag::ab);
-    source_ = {x, p.plain_view(input_).place};
-    result_ = {y, value_.data.place};
+    const std::int64_t in = p.node(input_).shape.last(), out = p.node(node_).shape.last();
+    source_ = {{{vectors_, in}, dnnl_ab}, p.plain_view(input_).place};
+    result_ = {{{vectors_, out}, dnnl_ab}, value_.data.place};
     // Its slope is a function of what goes into it.
     if (gelu_ >= 0)
-      result_.place = p.request(y, index, value_.wants_gradient ? p.backward_time(index) : index);
+      result_.place = p.request(result_.desc, index, value_.wants_gradient ? p.backward_time(index) : index);
     // The plan's own order serves all three directions, so weights are never copied.
     slot_ = {p.parameters().plain(weight_), Place::fixed(p.parameters().value(weight_))};
-    shape_.src = x.desc();
-    shape_.weights = slot_.desc.desc();
-    if (bias_ >= 0) shape_.bias = {{out}, f32, Tag::x};
-    shape_.dst = y.desc();
-    forward_ = describe(p, "forward", [&] { return describe_forward(p.backend().engine, shape_); });
-    scratch_ = {forward_->scratchpad_desc(), p.scratchpad(forward_->scratchpad_desc())};
+    if (bias_ >= 0) bias_slot_ = {{{out}, dnnl_x}, Place::fixed(p.parameters().value(bias_))};
+    multiply_.shape.src = source_.desc.get();
+    multiply_.shape.weights = slot_.desc.get();
+    multiply_.shape.bias = bias_slot_.desc.get();
+    multiply_.shape.dst = result_.desc.get();
+    describe(p, Direction::forward);
     p.keep(p.value(input_), index);
   }
 
   void plan_backward(Program& p) override {
     const int time = p.backward_time(index_);
-    auto& engine = p.backend().engine;
     // A frozen weight of the model's own may have a bias that is trained.
     if (p.parameters().trained(weight_) || (bias_ >= 0 && p.parameters().trained(bias_))) {
-      backward_weights_ = describe(p, "backward (weights)",
-                                   [&] { return describe_backward_weights(engine, shape_, *forward_); });
-      scratch_weights_ = {backward_weights_->scratchpad_desc(),
-                          p.scratchpad(backward_weights_->scratchpad_desc())};
+      describe(p, Direction::weights);
       p.keep(p.value(input_), time);
       d_weight_ = p.contribute_parameter(weight_, slot_.desc, time);
       weight_gradient_ =
           d_weight_ ? d_weight_.target() : Bound{slot_.desc, p.request(slot_.desc, time, time)};
-      if (bias_ >= 0) d_bias_ = p.contribute_parameter(bias_, Desc(shape_.bias), time);
+      if (bias_ >= 0) d_bias_ = p.contribute_parameter(bias_, bias_slot_.desc, time);
     }
     contribution_ = p.contribute(input_, false, time);
-    if (!contribution_) return;
-    backward_data_ =
-        describe(p, "backward (data)", [&] { return describe_backward_data(engine, shape_, *forward_); });
-    scratch_data_ = {backward_data_->scratchpad_desc(), p.scratchpad(backward_data_->scratchpad_desc())};
+    if (contribution_) describe(p, Direction::data);
   }
 
   void bind(Program& p) override {
     contribution_.bind(p);
     d_weight_.bind(p);
     d_bias_.bind(p);
-    Bound bias;
-    if (bias_ >= 0) bias = {shape_.bias, Place::fixed(p.parameters().value(bias_))};
     const Bound dy{result_.desc, value_.gradient};
-    forward_call_ = p.call(dnnl::inner_product_forward(*forward_), {{DNNL_ARG_SRC, source_},
-                                                                    {DNNL_ARG_WEIGHTS, slot_},
-                                                                    {DNNL_ARG_BIAS, bias},
-                                                                    {DNNL_ARG_DST, result_},
-                                                                    {DNNL_ARG_SCRATCHPAD, scratch_}});
-    if (backward_weights_)
-      weights_call_ = p.call(dnnl::inner_product_backward_weights(*backward_weights_),
-                             {{DNNL_ARG_SRC, source_},
-                              {DNNL_ARG_DIFF_DST, dy},
-                              {DNNL_ARG_DIFF_WEIGHTS, weight_gradient_},
-                              {DNNL_ARG_DIFF_BIAS, d_bias_.target()},
-                              {DNNL_ARG_SCRATCHPAD, scratch_weights_}});
-    if (backward_data_)
-      data_call_ = p.call(dnnl::inner_product_backward_data(*backward_data_),
-                          {{DNNL_ARG_DIFF_DST, dy},
-                           {DNNL_ARG_WEIGHTS, slot_},
-                           {DNNL_ARG_DIFF_SRC, {shape_.src, contribution_.target().place}},
-                           {DNNL_ARG_SCRATCHPAD, scratch_data_}});
+    multiply_.bind(p, Direction::forward, source_, slot_, bias_slot_, result_);
+    if (multiply_.has(Direction::weights))
+      multiply_.bind(p, Direction::weights, source_, weight_gradient_, d_bias_.target(), dy);
+    if (multiply_.has(Direction::data))
+      multiply_.bind(p, Direction::data, {source_.desc, contribution_.target().place}, slot_, {}, dy);
     product_ = p.address(result_.place);
     y_ = p.address(value_.data.place);
     dy_ = p.address(value_.gradient);
@@ -112,7 +84,7 @@ class LinearStage final : public Stage {
   }
 
   void forward(Program& p) override {
-    forward_call_();
+    multiply_.run(Direction::forward);
     if (relu_) for_each_share<ReluLoop>(p.threads(), value_.elements(), static_cast<const float*>(y_), y_);
     if (gelu_ >= 0)
       gelu(p, [&](auto form) {
@@ -129,17 +101,19 @@ class LinearStage final : public Stage {
                                                   static_cast<const float*>(dy_),
                                                   static_cast<const float*>(second_), product_, dy_, false);
       });
-    if (backward_weights_) {
-      weights_call_();
+    if (multiply_.has(Direction::weights)) {
+      multiply_.run(Direction::weights);
       d_weight_.finish(p.threads());
       d_bias_.finish(p.threads());
     }
-    if (!backward_data_) return;
+    if (!multiply_.has(Direction::data)) return;
     p.gradients_final();
-    data_call_();
+    multiply_.run(Direction::data);
     contribution_.finish(p.threads());
   }
-  std::string implementation() const override { return forward_->impl_info_str(); }
+  std::string implementation() const override {
+    return std::string(multiply_.implementation(Direction::forward));
+  }
 
  private:
   template <class Run>
@@ -150,20 +124,11 @@ class LinearStage final : public Stage {
       run(GeluErf{});
   }
 
-  template <class Make>
-  std::invoke_result_t<Make> describe(const Program& p, const char* direction, Make make) const {
-    auto refuse = [&] {
+  void describe(Program& p, Direction direction) {
+    if (!multiply_.describe(p, direction))
       fail<ExecError>("exec: oneDNN ", DNNL_VERSION_MAJOR, ".", DNNL_VERSION_MINOR, " has no fast ",
-                      direction, " inner product for ", p.node(node_).name, " on this processor");
-    };
-    try {
-      auto description = make();
-      if (is_reference(description.impl_info_str())) refuse();
-      return description;
-    } catch (const dnnl::error&) {
-      refuse();
-      throw;
-    }
+                      direction_names[static_cast<int>(direction)], " inner product for ", p.node(node_).name,
+                      " on this processor");
   }
 
   int node_, input_, index_, weight_, bias_;
@@ -171,14 +136,9 @@ class LinearStage final : public Stage {
   bool relu_;
   int gelu_;  // the node, or -1
   Value& value_;
-  Bound source_, slot_, result_, weight_gradient_;
-  InnerProductShape shape_;
-  std::optional<ForwardDesc> forward_;
-  std::optional<DataDesc> backward_data_;
-  std::optional<WeightsDesc> backward_weights_;
-  Bound scratch_, scratch_weights_, scratch_data_;
+  Bound source_, slot_, bias_slot_, result_, weight_gradient_;
+  OneDnnProduct multiply_;
   Contribution contribution_, d_weight_, d_bias_;
-  Call forward_call_, weights_call_, data_call_;
   const float* product_ = nullptr;
   float* y_ = nullptr;
   float* dy_ = nullptr;

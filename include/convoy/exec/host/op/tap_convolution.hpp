@@ -39,10 +39,11 @@ class TapConvolution final : public ConvolutionKernel {
     // Slot element [out][in][tap] stands at [out / 32][tap][in][out % 32].
     p.parameters().choose(
         weight_,
-        [in, taps](std::int64_t i) {
-          const std::int64_t tap = i % taps, c = i / taps % in, o = i / taps / in;
-          return ((o / panel_width * taps + tap) * in + c) * panel_width + o % panel_width;
-        },
+        {[](std::int64_t i, std::int64_t inputs, std::int64_t count) {
+           const std::int64_t tap = i % count, c = i / count % inputs, o = i / count / inputs;
+           return ((o / panel_width * count + tap) * inputs + c) * panel_width + o % panel_width;
+         },
+         in, taps},
         0x7461706bull);
 
     const graph::Window w = p.attributes<graph::Conv2d>(n);

@@ -1,0 +1,238 @@
+// oneDNN by its C interface, which compiles in a fiftieth of the time of its C++ one: handles that free what
+// they hold, and what differs between 2.x and 3.x. 2.x describes an operation first and then asks for an
+// implementation; 3.x does both at once and keeps the content of a descriptor to itself.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <utility>
+
+#include <oneapi/dnnl/dnnl.h>
+
+#include <convoy/core/error.hpp>
+
+#if DNNL_VERSION_MAJOR < 2 || (DNNL_VERSION_MAJOR == 2 && DNNL_VERSION_MINOR < 6)
+#error "convoy: exec::Host needs oneDNN 2.6 or later"
+#endif
+
+namespace convoy::exec::host {
+
+[[noreturn]] inline void refuse(dnnl_status_t status, const char* what) {
+  fail<ExecError>("exec: oneDNN failed to ", what, " (status ", static_cast<int>(status), ")");
+}
+/// Throws ExecError unless oneDNN succeeded in doing `what`.
+inline void check(dnnl_status_t status, const char* what) {
+  if (status != dnnl_success) refuse(status, what);
+}
+
+/// Holds one of oneDNN's objects, or none.
+template <class T, dnnl_status_t (*destroy)(T)>
+class Handle {
+ public:
+  Handle() = default;
+  Handle(Handle&& other) noexcept : held_(std::exchange(other.held_, nullptr)) {}
+  Handle& operator=(Handle&& other) noexcept {
+    std::swap(held_, other.held_);
+    return *this;
+  }
+  ~Handle() {
+    if (held_ != nullptr) destroy(held_);
+  }
+  T get() const { return held_; }
+  /// Where one of oneDNN's functions puts what it makes; to be called while nothing is held.
+  T* out() { return &held_; }
+  explicit operator bool() const { return held_ != nullptr; }
+
+ private:
+  T held_ = nullptr;
+};
+
+using EngineHandle = Handle<dnnl_engine_t, dnnl_engine_destroy>;
+using StreamHandle = Handle<dnnl_stream_t, dnnl_stream_destroy>;
+using Attributes = Handle<dnnl_primitive_attr_t, dnnl_primitive_attr_destroy>;
+using Description = Handle<dnnl_primitive_desc_t, dnnl_primitive_desc_destroy>;
+using Primitive = Handle<dnnl_primitive_t, dnnl_primitive_destroy>;
+
+/// The extents of a tensor.
+struct Dims {
+  Dims(std::initializer_list<std::int64_t> extents) {
+    for (const std::int64_t extent : extents) values[count++] = extent;
+  }
+  int count = 0;
+  dnnl_dims_t values = {};
+};
+
+/// Which result of a multiplication, convolution or inner product, is computed.
+enum class Direction : unsigned char { forward, data, weights };
+
+#if DNNL_VERSION_MAJOR >= 3
+
+/// A descriptor of a tensor, wherever it is stored.
+using Descriptor = const_dnnl_memory_desc_t;
+
+/// A descriptor of f32 elements that is stored here.
+class StoredDescriptor {
+ public:
+  StoredDescriptor(const Dims& dims, dnnl_format_tag_t tag) {
+    check(dnnl_memory_desc_create_with_tag(held_.out(), dims.count, dims.values, dnnl_f32, tag),
+          "describe a tensor");
+  }
+  explicit StoredDescriptor(Descriptor other) {
+    check(dnnl_memory_desc_clone(held_.out(), other), "copy the description of a tensor");
+  }
+  Descriptor get() const { return held_.get(); }
+
+ private:
+  Handle<dnnl_memory_desc_t, dnnl_memory_desc_destroy> held_;
+};
+
+inline int rank_of(Descriptor descriptor) {
+  int rank = 0;
+  return dnnl_memory_desc_query(descriptor, dnnl_query_ndims_s32, &rank) == dnnl_success ? rank : 0;
+}
+
+/// Calls `mix` with the numbers that say in which order the elements stand.
+template <class Mix>
+void for_each_of_order(Descriptor descriptor, Mix mix) {
+  auto numbers = [&](dnnl_query_t what) {
+    const dnnl_dims_t* values = nullptr;
+    check(dnnl_memory_desc_query(descriptor, what, static_cast<void*>(&values)), "describe a tensor");
+    return *values;
+  };
+  int blocks = 0;
+  check(dnnl_memory_desc_query(descriptor, dnnl_query_inner_nblks_s32, &blocks), "describe a tensor");
+  for (int i = 0; i < rank_of(descriptor); ++i) mix(numbers(dnnl_query_strides)[i]);
+  for (int i = 0; i < blocks; ++i)
+    mix(numbers(dnnl_query_inner_blks)[i]), mix(numbers(dnnl_query_inner_idxs)[i]);
+}
+
+#else
+
+using Descriptor = const dnnl_memory_desc_t*;
+
+class StoredDescriptor {
+ public:
+  StoredDescriptor(const Dims& dims, dnnl_format_tag_t tag) {
+    check(dnnl_memory_desc_init_by_tag(&held_, dims.count, dims.values, dnnl_f32, tag), "describe a tensor");
+  }
+  explicit StoredDescriptor(Descriptor other) : held_(*other) {}
+  Descriptor get() const { return &held_; }
+
+ private:
+  dnnl_memory_desc_t held_;
+};
+
+inline int rank_of(Descriptor descriptor) { return descriptor->ndims; }
+
+template <class Mix>
+void for_each_of_order(Descriptor descriptor, Mix mix) {
+  const auto& blocking = descriptor->format_desc.blocking;
+  for (int i = 0; i < descriptor->ndims; ++i) mix(blocking.strides[i]);
+  for (int i = 0; i < blocking.inner_nblks; ++i) mix(blocking.inner_blks[i]), mix(blocking.inner_idxs[i]);
+}
+
+#endif
+
+/// A hash of the element order of a descriptor.
+inline std::uint64_t order_hash(Descriptor descriptor) {
+  std::uint64_t hash = 0xcbf29ce484222325ull;
+  for_each_of_order(
+      descriptor, [&](std::int64_t v) { hash = (hash ^ static_cast<std::uint64_t>(v)) * 0x100000001b3ull; });
+  return hash;
+}
+
+/// The tensors of a multiplication and, where it is a convolution, its window; `bias` may be null. For a
+/// gradient the tensors stand for their gradients.
+struct ProductShape {
+  Descriptor src = nullptr, weights = nullptr, bias = nullptr, dst = nullptr;
+  bool is_convolution = false;
+  dnnl_alg_kind_t algorithm = dnnl_convolution_direct;
+  dnnl_dims_t strides = {}, dilates = {};  // a dilate is the number of elements between two taps
+  dnnl_dims_t padding_low = {}, padding_high = {};
+};
+
+/// oneDNN's first choice for one direction, empty where it has none. `hint` is what was chosen for forward;
+/// null for forward itself.
+inline Description describe(dnnl_engine_t engine, const_dnnl_primitive_attr_t attributes, Direction direction,
+                            const ProductShape& s, const_dnnl_primitive_desc_t hint) {
+  Description made;
+  dnnl_status_t status = dnnl_unimplemented;
+#if DNNL_VERSION_MAJOR >= 3
+  if (s.is_convolution) {
+    switch (direction) {
+      case Direction::forward:
+        status = dnnl_convolution_forward_primitive_desc_create(
+            made.out(), engine, dnnl_forward_training, s.algorithm, s.src, s.weights, s.bias, s.dst,
+            s.strides, s.dilates, s.padding_low, s.padding_high, attributes);
+        break;
+      case Direction::data:
+        status = dnnl_convolution_backward_data_primitive_desc_create(
+            made.out(), engine, s.algorithm, s.src, s.weights, s.dst, s.strides, s.dilates, s.padding_low,
+            s.padding_high, hint, attributes);
+        break;
+      case Direction::weights:
+        status = dnnl_convolution_backward_weights_primitive_desc_create(
+            made.out(), engine, s.algorithm, s.src, s.weights, s.bias, s.dst, s.strides, s.dilates,
+            s.padding_low, s.padding_high, hint, attributes);
+        break;
+    }
+  } else {
+    switch (direction) {
+      case Direction::forward:
+        status = dnnl_inner_product_forward_primitive_desc_create(
+            made.out(), engine, dnnl_forward_training, s.src, s.weights, s.bias, s.dst, attributes);
+        break;
+      case Direction::data:
+        status = dnnl_inner_product_backward_data_primitive_desc_create(made.out(), engine, s.src, s.weights,
+                                                                        s.dst, hint, attributes);
+        break;
+      case Direction::weights:
+        status = dnnl_inner_product_backward_weights_primitive_desc_create(
+            made.out(), engine, s.src, s.weights, s.bias, s.dst, hint, attributes);
+        break;
+    }
+  }
+#else
+  dnnl_convolution_desc_t convolution;
+  dnnl_inner_product_desc_t product;
+  if (s.is_convolution) {
+    switch (direction) {
+      case Direction::forward:
+        status = dnnl_dilated_convolution_forward_desc_init(&convolution, dnnl_forward_training, s.algorithm,
+                                                            s.src, s.weights, s.bias, s.dst, s.strides,
+                                                            s.dilates, s.padding_low, s.padding_high);
+        break;
+      case Direction::data:
+        status = dnnl_dilated_convolution_backward_data_desc_init(&convolution, s.algorithm, s.src, s.weights,
+                                                                  s.dst, s.strides, s.dilates, s.padding_low,
+                                                                  s.padding_high);
+        break;
+      case Direction::weights:
+        status = dnnl_dilated_convolution_backward_weights_desc_init(
+            &convolution, s.algorithm, s.src, s.weights, s.bias, s.dst, s.strides, s.dilates, s.padding_low,
+            s.padding_high);
+        break;
+    }
+  } else {
+    switch (direction) {
+      case Direction::forward:
+        status = dnnl_inner_product_forward_desc_init(&product, dnnl_forward_training, s.src, s.weights,
+                                                      s.bias, s.dst);
+        break;
+      case Direction::data:
+        status = dnnl_inner_product_backward_data_desc_init(&product, s.src, s.weights, s.dst);
+        break;
+      case Direction::weights:
+        status = dnnl_inner_product_backward_weights_desc_init(&product, s.src, s.weights, s.bias, s.dst);
+        break;
+    }
+  }
+  const void* const described =
+      s.is_convolution ? static_cast<const void*>(&convolution) : static_cast<const void*>(&product);
+  if (status == dnnl_success)
+    status = dnnl_primitive_desc_create(made.out(), described, attributes, engine, hint);
+#endif
+  return status == dnnl_success ? std::move(made) : Description();
+}
+
+}  // namespace convoy::exec::host
