@@ -39,11 +39,16 @@ namespace host {
 
 class Program;
 class Stage;
+class Part;
+struct Place;
+struct Value;
 
-/// How the stages that an operation leads are made.
+/// How the stages that an operation leads are made, and its part in a stage that another leads.
 struct Make {
   std::unique_ptr<Stage> (*build)(Program&, const graph::Stage&, int index) = nullptr;
   std::uint64_t follows = 0;  ///< a bit for each operation that the kernel computes in the same stage
+  /// Null where no kernel's `follows` has the operation.
+  std::unique_ptr<Part> (*fuse)(Program&, const graph::Stage&, int index, Place x, const Value& y) = nullptr;
   constexpr explicit operator bool() const { return build != nullptr; }
 };
 

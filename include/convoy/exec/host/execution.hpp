@@ -23,7 +23,7 @@ class Execution {
             Buffer<std::byte>& arena, Buffer<std::byte>& scratch)
       : graph_stages_(split(plan, kernels)),
         members_(plan.members),
-        program_(plan, backend, parameters, rows, static_cast<int>(graph_stages_.size())) {
+        program_(plan, backend, parameters, kernels, rows, static_cast<int>(graph_stages_.size())) {
     const auto count = graph_stages_.size();
     for (std::size_t s = 0; s < count; ++s) {
       const graph::Stage& stage = graph_stages_[s];

@@ -11,6 +11,7 @@
 
 #include <convoy/exec/exec.hpp>
 #include <convoy/exec/host/backend.hpp>
+#include <convoy/exec/host/computation.hpp>
 #include <convoy/exec/host/kernel/elementwise.hpp>
 #include <convoy/exec/host/layout.hpp>
 #include <convoy/exec/host/map.hpp>
@@ -110,8 +111,10 @@ class Contribution {
 
 class Program {
  public:
-  Program(const Plan& plan, Backend& backend, Parameters& parameters, int rows, int stages)
+  Program(const Plan& plan, Backend& backend, Parameters& parameters, const KernelTable& kernels, int rows,
+          int stages)
       : plan_(plan),
+        kernels_(kernels),
         backend_(backend),
         parameters_(parameters),
         rows_(rows),
@@ -157,6 +160,10 @@ class Program {
       if (const int n = plan_.members[static_cast<std::size_t>(m)]; graph::is<Op>(node(n))) return n;
     return -1;
   }
+  /// What `Op` adds to a stage that another operation leads, from `x` to the stage's value `y`; null where
+  /// the stage has none. Its kernel makes it: only programs whose plans have the operation contain its loops.
+  template <class Op>
+  inline std::unique_ptr<Part> fuse(const graph::Stage& stage, int index, Place x, const Value& y);
   Backend& backend() { return backend_; }
   Parameters& parameters() { return parameters_; }
   int rows() const { return rows_; }
@@ -420,6 +427,7 @@ class Program {
   }
 
   const Plan& plan_;
+  const KernelTable& kernels_;
   Backend& backend_;
   Parameters& parameters_;
   int rows_, stages_;
@@ -463,6 +471,65 @@ class Stage {
   virtual void backward(Program&) {}
   /// The names of the kernels in use, for profiles and tables.
   virtual std::string implementation() const { return "convoy"; }
+};
+
+/// What an operation adds to a stage that another leads.
+class Part {
+ public:
+  virtual ~Part() = default;
+  /// Plans backward from the gradient of `y` to `dx`, which is null where nothing before the part wants a
+  /// gradient.
+  virtual void plan_backward(Program&, const Value& y, Place dx, bool accumulate_dx) = 0;
+  virtual void bind(Program&) = 0;
+  virtual void forward(Program&) = 0;
+  virtual void backward(Program&) = 0;
+};
+
+template <class Op>
+std::unique_ptr<Part> Program::fuse(const graph::Stage& stage, int index, Place x, const Value& y) {
+  if (find<Op>(stage) < 0) return nullptr;
+  return kernels_[static_cast<std::size_t>(graph::index_of<Op>)].fuse(*this, stage, index, x, y);
+}
+
+/// An activation behind another operation: `apply` from x to y, `slope` from the gradient of y to that of x,
+/// where `at` is x, or y if the slope is a function of it.
+class ActivationPart final : public Part {
+ public:
+  using Apply = void(int threads, std::int64_t count, const float* x, float* y);
+  using Slope = void(int threads, std::int64_t count, const float* dy, const float* second, const float* at,
+                     float* dx, bool accumulate);
+
+  ActivationPart(Place x, const Value& y, bool of_output, Apply* apply, Slope* slope)
+      : x_(x), y_(y.data.place), of_output_(of_output), count_(y.elements()), apply_(apply), slope_(slope) {}
+  void plan_backward(Program&, const Value& y, Place dx, bool accumulate_dx) override {
+    dy_ = y.gradient;
+    second_ = y.second;
+    dx_ = dx;
+    accumulate_dx_ = accumulate_dx;
+  }
+  void bind(Program& p) override {
+    from_ = p.address(x_);
+    to_ = p.address(y_);
+    d_to_ = p.address(dy_);
+    second_to_ = p.address(second_);
+    d_from_ = p.address(dx_);
+  }
+  void forward(Program& p) override { apply_(p.threads(), count_, from_, to_); }
+  void backward(Program& p) override {
+    slope_(p.threads(), count_, d_to_, second_to_, of_output_ ? to_ : from_, d_from_, accumulate_dx_);
+  }
+
+ private:
+  Place x_, y_, dy_, second_, dx_;
+  bool of_output_, accumulate_dx_ = false;
+  std::int64_t count_;
+  Apply* apply_;
+  Slope* slope_;
+  const float* from_ = nullptr;
+  float* to_ = nullptr;
+  const float* d_to_ = nullptr;
+  const float* second_to_ = nullptr;
+  float* d_from_ = nullptr;
 };
 
 }  // namespace convoy::exec::host

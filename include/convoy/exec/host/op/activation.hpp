@@ -54,6 +54,14 @@ class ActivationStage final : public Stage {
   const float* second_ = nullptr;
 };
 
+/// The same function behind another operation.
+template <class F>
+std::unique_ptr<Part> fuse_activation(Place x, const Value& y) {
+  return std::make_unique<ActivationPart>(
+      x, y, F::of_output, &for_each_share<ApplyLoop<F>, const float*, float*>,
+      &for_each_share<SlopeLoop<F>, const float*, const float*, const float*, float*, bool>);
+}
+
 }  // namespace convoy::exec::host
 
 #endif

@@ -15,7 +15,9 @@ namespace convoy::exec {
 template <>
 struct Kernel<Host<f32>, graph::BatchNorm> {
   static std::unique_ptr<host::Stage> build(host::Program& program, const graph::Stage& stage, int index);
-  static constexpr host::Make make{build, host::mask_of<graph::Add, graph::Relu>};
+  static std::unique_ptr<host::Part> fuse(host::Program& program, const graph::Stage& stage, int index,
+                                          host::Place x, const host::Value& y);
+  static constexpr host::Make make{build, host::mask_of<graph::Add, graph::Relu>, fuse};
 };
 
 }  // namespace convoy::exec
@@ -25,11 +27,15 @@ struct Kernel<Host<f32>, graph::BatchNorm> {
 namespace convoy::exec::host {
 
 /// A batch norm node and what is fused behind it, within a stage.
-class NormPart {
+class NormPart final : public Part {
  public:
-  NormPart(Program& p, const graph::Stage& stage, int index, int norm, Place x, const Value& y)
-      : stage_(index), norm_(norm), residual_(residual_of(p, stage)), x_(x), y_(y.data.place) {
-    const auto [epsilon, momentum] = p.attributes<graph::BatchNorm>(norm);
+  NormPart(Program& p, const graph::Stage& stage, int index, Place x, const Value& y)
+      : stage_(index),
+        norm_(p.find<graph::BatchNorm>(stage)),
+        residual_(residual_of(p, stage)),
+        x_(x),
+        y_(y.data.place) {
+    const auto [epsilon, momentum] = p.attributes<graph::BatchNorm>(norm_);
     task_.map = y.map;
     task_.epsilon = epsilon;
     task_.momentum = momentum;
@@ -41,11 +47,8 @@ class NormPart {
     p.keep(p.value(residual_), index);
   }
 
-  /// `dx` is null where nothing before the norm wants a gradient.
-  void plan_backward(Program& p, const Value& y, Place dx, bool accumulate_dx) {
-    if (residual_ >= 0) {
-      residual_contribution_ = p.contribute(residual_, true, p.backward_time(stage_));
-    }
+  void plan_backward(Program& p, const Value& y, Place dx, bool accumulate_dx) override {
+    if (residual_ >= 0) residual_contribution_ = p.contribute(residual_, true, p.backward_time(stage_));
     p.assign(p.parameter(norm_, 0));
     p.assign(p.parameter(norm_, 1));
     dy_ = y.gradient;
@@ -54,7 +57,7 @@ class NormPart {
     task_.accumulate_dx = accumulate_dx;
   }
 
-  void bind(Program& p) {
+  void bind(Program& p) override {
     residual_source_.bind(p);
     residual_contribution_.bind(p);
     task_.state.bind(p.address(state_), task_.map);
@@ -73,7 +76,7 @@ class NormPart {
     task_.accumulate_residual = residual_contribution_.accumulates();
   }
 
-  void forward(Program& p) {
+  void forward(Program& p) override {
     residual_source_.run();
     // Addresses of a batch's fields change from call to call.
     task_.x = p.address(x_);
@@ -84,7 +87,7 @@ class NormPart {
       norm_evaluate(task_, p.threads());
   }
 
-  void backward(Program& p) { norm_backward(task_, p.threads()); }
+  void backward(Program& p) override { norm_backward(task_, p.threads()); }
 
  private:
   /// The node that the addition within a stage adds, or -1.
@@ -113,7 +116,7 @@ class NormStage final : public Stage {
     const int end = value_.wants_gradient ? p.backward_time(index) : index;
     source_ = p.blocked(input_, index, end);
     p.keep(p.value(input_), end);
-    part_.emplace(p, stage, index, stage.leader, source_.to().place, value_);
+    part_.emplace(p, stage, index, source_.to().place, value_);
   }
   void plan_backward(Program& p) override {
     // The residual's gradient is planned within; the order of the two does not matter, both only read the
@@ -147,6 +150,11 @@ namespace convoy::exec {
 CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::BatchNorm>::build(
     host::Program& program, const graph::Stage& stage, int index) {
   return std::make_unique<host::NormStage>(program, stage, index);
+}
+
+CONVOY_FUNCTION std::unique_ptr<host::Part> Kernel<Host<f32>, graph::BatchNorm>::fuse(
+    host::Program& program, const graph::Stage& stage, int index, host::Place x, const host::Value& y) {
+  return std::make_unique<host::NormPart>(program, stage, index, x, y);
 }
 
 }  // namespace convoy::exec

@@ -5,9 +5,7 @@
 
 #if CONVOY_DEFINITIONS
 #include <memory>
-#include <optional>
 
-#include <convoy/exec/host/op/batch_norm.hpp>
 #include <convoy/exec/host/op/onednn_convolution.hpp>
 #include <convoy/exec/host/op/tap_convolution.hpp>
 #endif
@@ -29,19 +27,19 @@ namespace convoy::exec::host {
 /// A convolution and what is fused behind it.
 class ConvolutionStage final : public Stage {
  public:
-  ConvolutionStage(Program& p, const graph::Stage& stage, int index)
-      : norm_(p.find<graph::BatchNorm>(stage)),
-        relu_(p.find<graph::Relu>(stage) >= 0),
-        value_(p.yield(stage.output, index)) {
-    value_.takes_second = norm_ >= 0 || relu_;
+  ConvolutionStage(Program& p, const graph::Stage& stage, int index) : value_(p.yield(stage.output, index)) {
+    const bool norm = p.find<graph::BatchNorm>(stage) >= 0;
     result_ = value_.data;
-    if (norm_ >= 0)
+    if (norm)
       result_.place = p.request(result_.desc, index, value_.wants_gradient ? p.backward_time(index) : index);
     if (TapConvolution::fits(p, stage.leader) && !OneDnnConvolution::pays_as_winograd(p, stage.leader))
       kernel_ = std::make_unique<TapConvolution>(p, stage.leader, index, result_);
     else
       kernel_ = std::make_unique<OneDnnConvolution>(p, stage.leader, index, result_);
-    if (norm_ >= 0) part_.emplace(p, stage, index, norm_, result_.place, value_);
+    // A batch norm's part has the rest of the stage in it.
+    part_ = norm ? p.fuse<graph::BatchNorm>(stage, index, result_.place, value_)
+                 : p.fuse<graph::Relu>(stage, index, result_.place, value_);
+    value_.takes_second = part_ != nullptr;
   }
   void plan_backward(Program& p) override {
     if (part_) part_->plan_backward(p, value_, value_.gradient, false);
@@ -50,37 +48,22 @@ class ConvolutionStage final : public Stage {
   void bind(Program& p) override {
     kernel_->bind(p);
     if (part_) part_->bind(p);
-    y_ = p.address(value_.data.place);
-    dy_ = p.address(value_.gradient);
-    second_ = p.address(value_.second);
   }
   void forward(Program& p) override {
     kernel_->forward(p);
-    if (part_)
-      part_->forward(p);
-    else if (relu_)
-      for_each_share<ReluLoop>(p.threads(), value_.elements(), static_cast<const float*>(y_), y_);
+    if (part_) part_->forward(p);
   }
   void backward(Program& p) override {
-    if (part_)
-      part_->backward(p);
-    else if (relu_)
-      for_each_share<PassLoop>(p.threads(), value_.elements(), static_cast<const float*>(dy_),
-                               static_cast<const float*>(second_), static_cast<const float*>(y_), dy_, false);
+    if (part_) part_->backward(p);
     kernel_->backward(p);
   }
   std::string implementation() const override { return kernel_->implementation(); }
 
  private:
-  int norm_;
-  bool relu_;
   Value& value_;
   Bound result_;
   std::unique_ptr<ConvolutionKernel> kernel_;
-  std::optional<NormPart> part_;
-  float* y_ = nullptr;
-  float* dy_ = nullptr;
-  float* second_ = nullptr;
+  std::unique_ptr<Part> part_;
 };
 
 }  // namespace convoy::exec::host

@@ -12,7 +12,9 @@ namespace convoy::exec {
 template <>
 struct Kernel<Host<f32>, graph::Relu> {
   static std::unique_ptr<host::Stage> build(host::Program& program, const graph::Stage& stage, int index);
-  static constexpr host::Make make{build, 0};
+  static std::unique_ptr<host::Part> fuse(host::Program& program, const graph::Stage& stage, int index,
+                                          host::Place x, const host::Value& y);
+  static constexpr host::Make make{build, 0, fuse};
 };
 template <>
 struct Kernel<Host<f32>, graph::Add> {
@@ -94,6 +96,15 @@ CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Relu>::bui
                                                                                    const graph::Stage& stage,
                                                                                    int index) {
   return std::make_unique<host::ElementwiseStage>(program, stage, index);
+}
+
+CONVOY_FUNCTION std::unique_ptr<host::Part> Kernel<Host<f32>, graph::Relu>::fuse(host::Program&,
+                                                                                 const graph::Stage&, int,
+                                                                                 host::Place x,
+                                                                                 const host::Value& y) {
+  return std::make_unique<host::ActivationPart>(
+      x, y, true, &host::for_each_share<host::ReluLoop, const float*, float*>,
+      &host::for_each_share<host::PassLoop, const float*, const float*, const float*, float*, bool>);
 }
 
 CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Add>::build(host::Program& program,

@@ -4,7 +4,6 @@
 #include <convoy/exec/host/computation.hpp>
 
 #if CONVOY_DEFINITIONS
-#include <convoy/exec/host/kernel/activation.hpp>
 #include <convoy/exec/host/onednn_product.hpp>
 #endif
 
@@ -31,15 +30,12 @@ class LinearStage final : public Stage {
         weight_(p.parameter(stage.leader, 0)),
         bias_(p.node(stage.leader).uses > 1 ? p.parameter(stage.leader, 1) : -1),
         vectors_(p.rows() * (p.node(stage.leader).shape.size() / p.node(stage.leader).shape.last())),
-        relu_(p.find<graph::Relu>(stage) >= 0),
-        gelu_(p.find<graph::Gelu>(stage)),
         value_(p.yield(stage.output, index)) {
-    value_.takes_second = relu_ || gelu_ >= 0;
     const std::int64_t in = p.node(input_).shape.last(), out = p.node(node_).shape.last();
     source_ = {{{vectors_, in}, dnnl_ab}, p.plain_view(input_).place};
     result_ = {{{vectors_, out}, dnnl_ab}, value_.data.place};
     // Its slope is a function of what goes into it.
-    if (gelu_ >= 0)
+    if (p.find<graph::Gelu>(stage) >= 0)
       result_.place = p.request(result_.desc, index, value_.wants_gradient ? p.backward_time(index) : index);
     // The plan's own order serves all three directions, so weights are never copied.
     slot_ = {p.parameters().plain(weight_), Place::fixed(p.parameters().value(weight_))};
@@ -49,11 +45,15 @@ class LinearStage final : public Stage {
     multiply_.shape.bias = bias_slot_.desc.get();
     multiply_.shape.dst = result_.desc.get();
     describe(p, Direction::forward);
+    part_ = p.fuse<graph::Gelu>(stage, index, result_.place, value_);
+    if (!part_) part_ = p.fuse<graph::Relu>(stage, index, result_.place, value_);
+    value_.takes_second = part_ != nullptr;
     p.keep(p.value(input_), index);
   }
 
   void plan_backward(Program& p) override {
     const int time = p.backward_time(index_);
+    if (part_) part_->plan_backward(p, value_, value_.gradient, false);
     // A frozen weight of the model's own may have a bias that is trained.
     if (p.parameters().trained(weight_) || (bias_ >= 0 && p.parameters().trained(bias_))) {
       describe(p, Direction::weights);
@@ -68,6 +68,7 @@ class LinearStage final : public Stage {
   }
 
   void bind(Program& p) override {
+    if (part_) part_->bind(p);
     contribution_.bind(p);
     d_weight_.bind(p);
     d_bias_.bind(p);
@@ -77,30 +78,14 @@ class LinearStage final : public Stage {
       multiply_.bind(p, Direction::weights, source_, weight_gradient_, d_bias_.target(), dy);
     if (multiply_.has(Direction::data))
       multiply_.bind(p, Direction::data, {source_.desc, contribution_.target().place}, slot_, {}, dy);
-    product_ = p.address(result_.place);
-    y_ = p.address(value_.data.place);
-    dy_ = p.address(value_.gradient);
-    second_ = p.address(value_.second);
   }
 
   void forward(Program& p) override {
     multiply_.run(Direction::forward);
-    if (relu_) for_each_share<ReluLoop>(p.threads(), value_.elements(), static_cast<const float*>(y_), y_);
-    if (gelu_ >= 0)
-      gelu(p, [&](auto form) {
-        for_each_share<ApplyLoop<decltype(form)>>(p.threads(), value_.elements(), product_, y_);
-      });
+    if (part_) part_->forward(p);
   }
   void backward(Program& p) override {
-    if (relu_)
-      for_each_share<PassLoop>(p.threads(), value_.elements(), static_cast<const float*>(dy_),
-                               static_cast<const float*>(second_), static_cast<const float*>(y_), dy_, false);
-    if (gelu_ >= 0)
-      gelu(p, [&](auto form) {
-        for_each_share<SlopeLoop<decltype(form)>>(p.threads(), value_.elements(),
-                                                  static_cast<const float*>(dy_),
-                                                  static_cast<const float*>(second_), product_, dy_, false);
-      });
+    if (part_) part_->backward(p);
     if (multiply_.has(Direction::weights)) {
       multiply_.run(Direction::weights);
       d_weight_.finish(p.threads());
@@ -116,14 +101,6 @@ class LinearStage final : public Stage {
   }
 
  private:
-  template <class Run>
-  void gelu(const Program& p, Run run) const {
-    if (p.attributes<graph::Gelu>(gelu_).form == graph::GeluForm::tanh)
-      run(GeluTanh{});
-    else
-      run(GeluErf{});
-  }
-
   void describe(Program& p, Direction direction) {
     if (!multiply_.describe(p, direction))
       fail<ExecError>("exec: oneDNN ", DNNL_VERSION_MAJOR, ".", DNNL_VERSION_MINOR, " has no fast ",
@@ -133,16 +110,11 @@ class LinearStage final : public Stage {
 
   int node_, input_, index_, weight_, bias_;
   std::int64_t vectors_;  // rows of the batch, times positions where they are sequences
-  bool relu_;
-  int gelu_;  // the node, or -1
   Value& value_;
   Bound source_, slot_, bias_slot_, result_, weight_gradient_;
   OneDnnProduct multiply_;
+  std::unique_ptr<Part> part_;
   Contribution contribution_, d_weight_, d_bias_;
-  const float* product_ = nullptr;
-  float* y_ = nullptr;
-  float* dy_ = nullptr;
-  float* second_ = nullptr;
 };
 
 }  // namespace convoy::exec::host

@@ -29,18 +29,21 @@ namespace convoy::exec::host {
 
 class PoolStage final : public Stage {
  public:
-  PoolStage(Program& p, const graph::Stage& stage, int index)
+  using Run = void(const PoolTask&, int threads);
+
+  PoolStage(Program& p, const graph::Stage& stage, int index, const graph::Window& window, bool notes_winners,
+            Run* run_forward, Run* run_backward)
       : index_(index),
         input_(p.from(stage.leader, 0)),
-        max_(graph::is<graph::MaxPool>(p.node(stage.leader))),
+        forward_(run_forward),
+        backward_(run_backward),
         value_(p.yield(stage.output, index)) {
     task_.map = blocked_map(p.rows(), p.node(input_).shape, p.backend().lanes);
     task_.out = value_.map;
-    task_.window =
-        max_ ? p.attributes<graph::MaxPool>(stage.leader) : p.attributes<graph::AvgPool>(stage.leader);
+    task_.window = window;
     source_ = p.blocked(input_, index, index);
     p.keep(p.value(input_), index);
-    if (max_)
+    if (notes_winners)
       winner_ = p.request(value_.elements() * static_cast<std::int64_t>(sizeof(std::int32_t)), index,
                           value_.wants_gradient ? p.backward_time(index) : index);
   }
@@ -58,25 +61,20 @@ class PoolStage final : public Stage {
     source_.run();
     task_.x = p.address(source_.to().place);
     task_.y = y_;
-    if (max_)
-      pool<MaxPoolLoop>(task_, p.threads());
-    else
-      pool<AveragePoolLoop>(task_, p.threads());
+    forward_(task_, p.threads());
   }
   void backward(Program& p) override {
     if (!contribution_) return;
     task_.x = contribution_.pointer();
     task_.y = dy_;
     task_.accumulate = contribution_.accumulates();
-    if (max_)
-      pool<MaxPoolBackwardLoop>(task_, p.threads());
-    else
-      pool<AveragePoolBackwardLoop>(task_, p.threads());
+    backward_(task_, p.threads());
   }
 
  private:
   int index_, input_;
-  bool max_;
+  Run* forward_;
+  Run* backward_;
   Value& value_;
   Conversion source_;
   Contribution contribution_;
@@ -92,12 +90,16 @@ namespace convoy::exec {
 
 CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::MaxPool>::build(
     host::Program& program, const graph::Stage& stage, int index) {
-  return std::make_unique<host::PoolStage>(program, stage, index);
+  return std::make_unique<host::PoolStage>(
+      program, stage, index, program.attributes<graph::MaxPool>(stage.leader), true,
+      &host::pool<host::MaxPoolLoop>, &host::pool<host::MaxPoolBackwardLoop>);
 }
 
 CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::AvgPool>::build(
     host::Program& program, const graph::Stage& stage, int index) {
-  return std::make_unique<host::PoolStage>(program, stage, index);
+  return std::make_unique<host::PoolStage>(
+      program, stage, index, program.attributes<graph::AvgPool>(stage.leader), false,
+      &host::pool<host::AveragePoolLoop>, &host::pool<host::AveragePoolBackwardLoop>);
 }
 
 }  // namespace convoy::exec
