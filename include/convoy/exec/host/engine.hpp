@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <map>
 #include <vector>
 
 #include <convoy/exec/host/computation.hpp>
@@ -13,8 +12,8 @@ namespace convoy::exec::host {
 
 class Engine final : public Computation {
  public:
-  Engine(const Plan& plan, int batch, const HostOptions& options, memory::Host& space,
-         const KernelTable& kernels)
+  CONVOY_SETUP Engine(const Plan& plan, int batch, const HostOptions& options, memory::Host& space,
+                      const KernelTable& kernels)
       : plan_(plan),
         batch_(batch),
         profiles_(options.profile),
@@ -96,12 +95,11 @@ class Engine final : public Computation {
 
  private:
   Execution& execution(int rows) {
-    auto& made = executions_[rows];
-    if (made == nullptr) {
-      const ThreadScope scope(backend_.threads);
-      made = std::make_unique<Execution>(plan_, backend_, parameters_, kernels_, rows, arena_, scratch_);
-    }
-    return *made;
+    for (const auto& made : executions_)
+      if (made->rows() == rows) return *made;
+    const ThreadScope scope(backend_.threads);
+    return *executions_.emplace_back(
+        std::make_unique<Execution>(plan_, backend_, parameters_, kernels_, rows, arena_, scratch_));
   }
 
   const Plan& plan_;
@@ -111,7 +109,7 @@ class Engine final : public Computation {
   Backend backend_;
   Parameters parameters_;
   Buffer<std::byte> arena_, scratch_;
-  std::map<int, std::unique_ptr<Execution>> executions_;
+  std::vector<std::unique_ptr<Execution>> executions_;
   Execution* current_ = nullptr;
   std::vector<Measured> results_;  // those that wait to be taken, oldest first, then memory for more
   std::size_t waiting_ = 0;

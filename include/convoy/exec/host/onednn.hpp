@@ -15,6 +15,10 @@
 #error "convoy: exec::Host needs oneDNN 2.6 or later"
 #endif
 
+/// Before functions that prepare stages, once per batch size: compiled for size and called rather than
+/// copied, for they are most of the code of an Exec and little of its time.
+#define CONVOY_SETUP [[gnu::cold]]
+
 namespace convoy::exec::host {
 
 [[noreturn]] inline void refuse(dnnl_status_t status, const char* what) {
@@ -134,7 +138,7 @@ void for_each_of_order(Descriptor descriptor, Mix mix) {
 #endif
 
 /// A hash of the element order of a descriptor.
-inline std::uint64_t order_hash(Descriptor descriptor) {
+CONVOY_SETUP inline std::uint64_t order_hash(Descriptor descriptor) {
   std::uint64_t hash = 0xcbf29ce484222325ull;
   for_each_of_order(
       descriptor, [&](std::int64_t v) { hash = (hash ^ static_cast<std::uint64_t>(v)) * 0x100000001b3ull; });
@@ -153,8 +157,9 @@ struct ProductShape {
 
 /// oneDNN's first choice for one direction, empty where it has none. `hint` is what was chosen for forward;
 /// null for forward itself.
-inline Description describe(dnnl_engine_t engine, const_dnnl_primitive_attr_t attributes, Direction direction,
-                            const ProductShape& s, const_dnnl_primitive_desc_t hint) {
+CONVOY_SETUP inline Description describe(dnnl_engine_t engine, const_dnnl_primitive_attr_t attributes,
+                                         Direction direction, const ProductShape& s,
+                                         const_dnnl_primitive_desc_t hint) {
   Description made;
   dnnl_status_t status = dnnl_unimplemented;
 #if DNNL_VERSION_MAJOR >= 3

@@ -28,7 +28,7 @@ struct Order {
 
 class Parameters {
  public:
-  Parameters(const Plan& plan, bool canonical, memory::Host& space)
+  CONVOY_SETUP Parameters(const Plan& plan, bool canonical, memory::Host& space)
       : plan_(&plan),
         canonical_(canonical),
         values_(space, static_cast<std::size_t>(plan.sizes.parameters)),
@@ -67,18 +67,18 @@ class Parameters {
   Layout any(int p) const { return weight(p, true); }
 
   /// The order that a stage chose before, or that it must use; empty while it is free to choose.
-  Layout fixed(int p) const {
+  CONVOY_SETUP Layout fixed(int p) const {
     const Layout chosen = orders_[static_cast<std::size_t>(p)].layout;
     return !chosen && keeps_order(p) ? plain(p) : chosen;
   }
 
   /// Chooses an order, once, before anything is stored. A layout that pads is refused: it does not fit the
   /// slot.
-  void choose(int p, Layout layout) {
+  CONVOY_SETUP void choose(int p, Layout layout) {
     if (!keeps_order(p) && layout.bytes() == static_cast<std::size_t>(slot(p).live.size()) * sizeof(float))
       orders_[static_cast<std::size_t>(p)] = {layout, {}, order_hash(layout.get())};
   }
-  void choose(int p, const Permutation& permutation, std::uint64_t hash) {
+  CONVOY_SETUP void choose(int p, const Permutation& permutation, std::uint64_t hash) {
     if (!keeps_order(p)) orders_[static_cast<std::size_t>(p)] = {{}, permutation, hash};
   }
 
@@ -89,7 +89,7 @@ class Parameters {
   }
 
   /// See Host::panel. Read off the order itself, which a kernel or oneDNN chose.
-  std::int64_t panel(const Backend& backend, int p) const {
+  CONVOY_SETUP std::int64_t panel(const Backend& backend, int p) const {
     if (in_plan_order(p)) return 1;
     const std::int64_t size = slot(p).live.size();
     const std::int64_t rows = plan_->parameter_list[static_cast<std::size_t>(p)].shape[0];
@@ -111,12 +111,7 @@ class Parameters {
 
   void read(const Backend& backend, int p, std::span<float> to) const {
     expect_parameter(*plan_, p, to.size());
-    std::vector<float> live(static_cast<std::size_t>(slot(p).live.size()));
-    permute(backend, p, values_.data() + slot(p).live.begin, live.data(), false);
-    for_each_element(*plan_, p, [&](std::int64_t i, std::int64_t at, bool is_live) {
-      to[static_cast<std::size_t>(i)] =
-          is_live ? live[static_cast<std::size_t>(at - slot(p).live.begin)] : values_.data()[at];
-    });
+    gather(backend, p, values_.data(), values_.data(), to);
   }
 
   void write(const Backend& backend, int p, std::span<const float> from) {
@@ -131,12 +126,7 @@ class Parameters {
 
   void read_gradient(const Backend& backend, int p, std::span<float> to) const {
     expect_parameter(*plan_, p, to.size());
-    std::vector<float> live(static_cast<std::size_t>(slot(p).live.size()));
-    if (trained(p)) permute(backend, p, gradients_.data() + slot(p).live.begin, live.data(), false);
-    for_each_element(*plan_, p, [&](std::int64_t i, std::int64_t at, bool is_live) {
-      to[static_cast<std::size_t>(i)] =
-          is_live ? live[static_cast<std::size_t>(at - slot(p).live.begin)] : 0.0f;
-    });
+    gather(backend, p, trained(p) ? gradients_.data() : nullptr, nullptr, to);
   }
 
   /// Copies live elements from the plan's order into the slot's, or back.
@@ -150,12 +140,25 @@ class Parameters {
   }
 
  private:
+  /// Copies live elements out of the arena `live` and dead ones out of `dead`; zeros where there is none.
+  void gather(const Backend& backend, int p, const float* live, const float* dead,
+              std::span<float> to) const {
+    const std::int64_t begin = slot(p).live.begin;
+    std::vector<float> ordered(static_cast<std::size_t>(slot(p).live.size()));
+    if (live != nullptr) permute(backend, p, live + begin, ordered.data(), false);
+    for_each_element(*plan_, p, [&](std::int64_t i, std::int64_t at, bool is_live) {
+      to[static_cast<std::size_t>(i)] = is_live           ? ordered[static_cast<std::size_t>(at - begin)]
+                                        : dead != nullptr ? dead[at]
+                                                          : 0.0f;
+    });
+  }
+
   const graph::Slot& slot(int p) const { return plan_->slots[static_cast<std::size_t>(p)]; }
   bool in_plan_order(int p) const {
     const Order& order = orders_[static_cast<std::size_t>(p)];
     return !order.layout && order.permutation.place == nullptr;
   }
-  Layout weight(int p, bool any) const {
+  CONVOY_SETUP Layout weight(int p, bool any) const {
     const Shape& shape = plan_->parameter(p).shape;
     auto tag = [&](dnnl_format_tag_t plain) { return any ? dnnl_format_tag_any : plain; };
     if (shape.rank == 1) return {{shape[0]}, tag(dnnl_x)};
@@ -167,7 +170,8 @@ class Parameters {
     return {{shape[0], shape[1], taps.height(), taps.width()}, tag(dnnl_oihw)};
   }
 
-  void permute(const Backend& backend, int p, const float* from, float* to, bool into_slot) const {
+  CONVOY_SETUP void permute(const Backend& backend, int p, const float* from, float* to,
+                            bool into_slot) const {
     const Order& order = orders_[static_cast<std::size_t>(p)];
     const std::int64_t size = slot(p).live.size();
     if (in_plan_order(p)) {

@@ -70,7 +70,7 @@ class Conversion {
   const Bound& from() const { return from_; }
   const Bound& to() const { return to_; }
   bool is_needed() const { return from_.place.kind != Place::Kind::none && !(from_.place == to_.place); }
-  inline void bind(Program& program);
+  CONVOY_SETUP inline void bind(Program& program);
   void run() const {
     if (call_ != nullptr) (*call_)();
   }
@@ -90,17 +90,21 @@ class Contribution {
   explicit operator bool() const { return edge_ != Edge::none; }
   bool accumulates() const { return edge_ == Edge::accumulate; }
   const Bound& target() const { return target_; }
-  inline void bind(Program& program);
+  CONVOY_SETUP inline void bind(Program& program);
   float* pointer() const { return written_; }
   /// Adds what was written to a temporary buffer to the gradient.
   void finish(int threads) const {
-    if (edge_ != Edge::temporary) return;
+    if (edge_ == Edge::temporary) add(threads);
+  }
+
+ private:
+  /// Not inlined: every stage finishes up to three.
+  [[gnu::noinline]] void add(int threads) const {
     const float* none = nullptr;
     for_each_share<PassLoop>(threads, elements_, static_cast<const float*>(written_), none, none, gradient_,
                              true);
   }
 
- private:
   Edge edge_ = Edge::none;
   Bound target_;
   Place value_;
@@ -111,8 +115,8 @@ class Contribution {
 
 class Program {
  public:
-  Program(const Plan& plan, Backend& backend, Parameters& parameters, const KernelTable& kernels, int rows,
-          int stages)
+  CONVOY_SETUP Program(const Plan& plan, Backend& backend, Parameters& parameters, const KernelTable& kernels,
+                       int rows, int stages)
       : plan_(plan),
         kernels_(kernels),
         backend_(backend),
@@ -180,7 +184,7 @@ class Program {
   void alias(int n, int of) { roots_[static_cast<std::size_t>(n)] = roots_[static_cast<std::size_t>(of)]; }
 
   /// The value that stage `stage` yields at node `n`: images in blocks of channels, everything else plain.
-  Value& yield(int n, int stage) {
+  CONVOY_SETUP Value& yield(int n, int stage) {
     Value& v = values_[static_cast<std::size_t>(n)];
     v.shape = node(n).shape;
     v.owner = stage;
@@ -195,11 +199,11 @@ class Program {
   }
 
   /// Keeps a value until `time`.
-  void keep(Value& v, int time) {
+  CONVOY_SETUP void keep(Value& v, int time) {
     if (v.data.place.kind == Place::Kind::arena) extend(v.data.place, time);
   }
 
-  Place request(std::int64_t bytes, int begin, int end) {
+  CONVOY_SETUP Place request(std::int64_t bytes, int begin, int end) {
     lifetimes_.push_back({begin, end, std::max<std::int64_t>(bytes, 64)});
     return {Place::Kind::arena, static_cast<int>(lifetimes_.size()) - 1, nullptr};
   }
@@ -211,26 +215,26 @@ class Program {
     lifetime.end = std::max(lifetime.end, time);
   }
   /// The scratch memory of a primitive, which all of a program share.
-  Bound scratchpad(const Description& description) {
+  CONVOY_SETUP Bound scratchpad(const Description& description) {
     const Layout layout = layout_of(description, DNNL_ARG_SCRATCHPAD);
     scratch_bytes_ = std::max(scratch_bytes_, layout.bytes());
     return {layout, {Place::Kind::scratch, -1, nullptr}};
   }
 
   /// The layout of the flat or plain view of the value of node `n`.
-  Bound plain_view(int n) {
+  CONVOY_SETUP Bound plain_view(int n) {
     Value& v = value(n);
     return {describe_plain(rows_, node(n)), v.data.place};
   }
   static bool is_plain(const Value& v) { return !v.is_blocked || v.map.is_plain(); }
 
   /// `have` in the layout `want`: itself, or a copy that lives from `begin` to `end`.
-  Conversion convert(const Bound& have, const Layout& want, int begin, int end) {
+  CONVOY_SETUP Conversion convert(const Bound& have, const Layout& want, int begin, int end) {
     if (have.desc == want) return {have, have};
     return {have, {want, request(want, begin, end)}};
   }
   /// The value of node `n` in blocks of channels.
-  Conversion blocked(int n, int begin, int end) {
+  CONVOY_SETUP Conversion blocked(int n, int begin, int end) {
     const Value& v = value(n);
     const Map map = blocked_map(rows_, node(n).shape, backend_.lanes);
     const Layout want = describe_blocked(map);
@@ -239,14 +243,14 @@ class Program {
   }
   /// What is made in the layout `made` and belongs into `target`: written there, or into a buffer copied
   /// from.
-  Conversion deliver(const Layout& made, const Bound& target, int time) {
+  CONVOY_SETUP Conversion deliver(const Layout& made, const Bound& target, int time) {
     if (target.desc == made) return {target, target};
     return {{made, request(made, time, time)}, target};
   }
 
   /// Plans a gradient for the value of node `n`, written at `time`; to be called in the order in which
   /// backward runs.
-  Contribution contribute(int n, bool can_accumulate, int time) {
+  CONVOY_SETUP Contribution contribute(int n, bool can_accumulate, int time) {
     Value& v = value(n);
     if (!v.wants_gradient) return {};
     const std::int64_t bytes = v.elements() * static_cast<std::int64_t>(sizeof(float));
@@ -268,7 +272,8 @@ class Program {
   /// Plans a gradient of parameter `p`, written at `time`: into the arena by the first stage of backward to
   /// use it, and by others into a buffer that is added, or to the arena itself if they can accumulate. Empty
   /// where the parameter is frozen. To be called in the order in which backward runs.
-  Contribution contribute_parameter(int p, const Layout& layout, int time, bool can_accumulate = false) {
+  CONVOY_SETUP Contribution contribute_parameter(int p, const Layout& layout, int time,
+                                                 bool can_accumulate = false) {
     if (!parameters_.trained(p)) return {};
     const Place gradient = Place::fixed(parameters_.gradient(p));
     const std::int64_t size = plan_.slot(p).live.size();
@@ -287,7 +292,7 @@ class Program {
   // --- while stages are bound ---
 
   /// Gives every place its address: in `shared` if it is large enough, else in memory of this program's own.
-  void pack(Buffer<std::byte>& shared, Buffer<std::byte>& scratch) {
+  CONVOY_SETUP void pack(Buffer<std::byte>& shared, Buffer<std::byte>& scratch) {
     std::vector<std::int64_t> offsets;
     const auto bytes = static_cast<std::size_t>(graph::pack(lifetimes_, last_time(), offsets));
     if (bytes > shared.size()) {
@@ -307,7 +312,8 @@ class Program {
     scratch_ = own_scratch_.size() > 0 ? own_scratch_.data() : scratch.data();
   }
 
-  float* address(const Place& place) const {
+  /// Not inlined: every stage asks for several.
+  [[gnu::noinline]] float* address(const Place& place) const {
     switch (place.kind) {
       case Place::Kind::arena:
         return reinterpret_cast<float*>(addresses_[static_cast<std::size_t>(place.index)]);
@@ -328,10 +334,10 @@ class Program {
     Bound bound;
   };
   /// A primitive on its arguments, of which those without a place or a layout are left out.
-  const Call* call(const Description& description, std::span<const Argument> arguments) {
+  CONVOY_SETUP const Call* call(const Description& description, std::span<const Argument> arguments) {
     return &prepare(description, arguments);
   }
-  const Call* copy(const Bound& from, const Bound& to) {
+  CONVOY_SETUP const Call* copy(const Bound& from, const Bound& to) {
     const Description description = describe_copy(backend_, from.desc, to.desc);
     const Argument arguments[] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}};
     Call& made = prepare(description, arguments);
@@ -395,7 +401,7 @@ class Program {
     std::vector<dnnl_memory_t> memories;  // of calls
   };
 
-  Call& prepare(const Description& description, std::span<const Argument> arguments) {
+  CONVOY_SETUP Call& prepare(const Description& description, std::span<const Argument> arguments) {
     Call& made = *calls_.emplace_back(std::make_unique<Call>(backend_, description));
     for (const auto& [index, bound] : arguments) {
       if (!bound.place || !bound.desc) continue;
@@ -407,7 +413,7 @@ class Program {
   }
 
   /// A value wants a gradient when a loss depends on it and it depends on something that is trained.
-  void find_gradients() {
+  CONVOY_SETUP void find_gradients() {
     const auto count = plan_.nodes.size();
     std::vector<char> depends(count), reaches(count);
     for (std::size_t n = 0; n < count; ++n) {

@@ -27,7 +27,7 @@ class TapConvolution final : public ConvolutionKernel {
            !p.parameters().keeps_order(p.parameter(n, 0));
   }
 
-  TapConvolution(Program& p, int n, int stage, const Bound& result)
+  CONVOY_SETUP TapConvolution(Program& p, int n, int stage, const Bound& result)
       : input_(p.from(n, 0)), stage_(stage), weight_(p.parameter(n, 0)), taps_(p.plan().live_taps(weight_)) {
     const graph::Node& node = p.node(n);
     in_ = p.value(input_).map;
@@ -56,34 +56,29 @@ class TapConvolution final : public ConvolutionKernel {
             products_.push_back({iy * in_.width + ix, (ky - taps_.top) * taps_.width() + kx - taps_.left,
                                  oy * out_.width + ox});
           }
-    forward_ = group(out_.positions(), [&](const Product& q) {
-      return Entry{q.output, {q.input * in_.position_stride, q.tap * in * panel_width}};
-    });
+    forward_ = group(&Product::output, out_.positions(), &Product::input, in_.position_stride, &Product::tap,
+                     in * panel_width);
   }
 
-  void plan_backward(Program& p, const Bound& dy) override {
+  CONVOY_SETUP void plan_backward(Program& p, const Bound& dy) override {
     dy_ = dy.place;
     trains_ = p.parameters().trained(weight_);
     const int time = p.backward_time(stage_);
     if (trains_) {
       p.assign(weight_);
       p.keep(p.value(input_), time);
-      gradients_ = group(taps_.count(), [&](const Product& q) {
-        return Entry{q.tap, {q.input * in_.position_stride, q.output * panel_width}};
-      });
+      gradients_ = group(&Product::tap, taps_.count(), &Product::input, in_.position_stride, &Product::output,
+                         panel_width);
       packed_ = p.request(p.threads() * packed_size() * static_cast<std::int64_t>(sizeof(float)), time, time);
     }
     if (!p.value(input_).wants_gradient) return;
     contribution_ = p.contribute(input_, false, time);
     transposed_ = p.request(weights() * static_cast<std::int64_t>(sizeof(float)), time, time);
-    backward_ = group(in_.positions(), [&](const Product& q) {
-      return Entry{
-          q.input,
-          {q.output * out_.position_stride, q.tap * static_cast<std::int64_t>(out_.channels) * panel_width}};
-    });
+    backward_ = group(&Product::input, in_.positions(), &Product::output, out_.position_stride, &Product::tap,
+                      static_cast<std::int64_t>(out_.channels) * panel_width);
   }
 
-  void bind(Program& p) override {
+  CONVOY_SETUP void bind(Program& p) override {
     contribution_.bind(p);
     w_ = p.parameters().value(weight_);
     dw_ = p.parameters().gradient(weight_);
@@ -105,7 +100,7 @@ class TapConvolution final : public ConvolutionKernel {
     contribution_.finish(p.threads());
   }
 
-  std::string implementation() const override { return "convoy:taps"; }
+  CONVOY_SETUP std::string implementation() const override { return "convoy:taps"; }
 
  private:
   /// Where oneDNN's kernels are slower, measured with 16 and 128 images on AVX-512. A 1x1 kernel meets no
@@ -120,10 +115,6 @@ class TapConvolution final : public ConvolutionKernel {
   struct Product {
     std::int64_t input, tap, output;
   };
-  struct Entry {
-    std::int64_t key;
-    TapPair pair;
-  };
   /// Pairs by key: those of key k are [begin[k], begin[k + 1]).
   struct Groups {
     std::vector<TapPair> pairs;
@@ -134,13 +125,16 @@ class TapConvolution final : public ConvolutionKernel {
     }
   };
 
-  template <class MakeEntry>
-  Groups group(std::int64_t keys, MakeEntry make) const {
+  /// The products by one of their numbers, which is below `keys`; a pair has the two others, in elements.
+  CONVOY_SETUP Groups group(std::int64_t Product::*key, std::int64_t keys, std::int64_t Product::*first,
+                            std::int64_t first_step, std::int64_t Product::*second,
+                            std::int64_t second_step) const {
     Groups groups;
-    for (std::int64_t key = 0; key < keys; ++key) {
+    for (std::int64_t k = 0; k < keys; ++k) {
       groups.begin.push_back(static_cast<int>(groups.pairs.size()));
       for (const Product& product : products_)
-        if (const Entry entry = make(product); entry.key == key) groups.pairs.push_back(entry.pair);
+        if (product.*key == k)
+          groups.pairs.push_back({product.*first * first_step, product.*second * second_step});
     }
     groups.begin.push_back(static_cast<int>(groups.pairs.size()));
     return groups;
