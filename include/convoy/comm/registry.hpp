@@ -87,7 +87,8 @@ template <class Line, class T>
 struct Offer {};
 
 /// One line for each policy: `entry`; `over<T>`, whether transport `T` has it; `make`, which constructs it
-/// over any transport that has it.
+/// over any transport that has it, a transport::Any. `make` is a template, so that a program which calls no
+/// comm::make does not compile all policies.
 namespace registry {
 
 /// Lines of all-reduces by schedule `S`.
@@ -95,7 +96,7 @@ template <class S>
 struct AllReduceBy {
   template <class T>
   static constexpr bool over = true;
-  static Any make(const transport::Any& where, const Options& options, const Choice&) {
+  static Any make(const auto& where, const Options& options, const Choice&) {
     return AnyAllReduce(where, Schedules::of<S>(), options);
   }
 };
@@ -133,7 +134,7 @@ struct None {
   static constexpr Entry entry{"none", "one rank, which exchanges with nobody", "", ""};
   template <class T>
   static constexpr bool over = true;
-  static Any make(const transport::Any& where, const Options&, const Choice&) {
+  static Any make(const auto& where, const Options&, const Choice&) {
     if (where.size() > 1) fail<ConfigError>("comm \"none\" is for one rank, and there are ", where.size());
     return comm::None{};
   }
@@ -143,7 +144,7 @@ struct Ring {
   static constexpr Entry entry{"ring", "all-reduce with the fewest bytes", "", "segment_bytes window codec"};
   template <class T>
   static constexpr bool over = true;
-  static Any make(const transport::Any& where, const Options& options, const Choice& choice) {
+  static Any make(const auto& where, const Options& options, const Choice& choice) {
     const Schedules ring = Schedules::of<schedule::Ring>();
     if (choice.codec == "none") return AnyAllReduce(where, ring, options);
     return encoded(Codecs{}, where, ring, options, choice);
@@ -178,7 +179,7 @@ struct Auto {
                                "segment_bytes window cost"};
   template <class T>
   static constexpr bool over = true;
-  static Any make(const transport::Any& where, const Options& options, const Choice&) {
+  static Any make(const auto& where, const Options& options, const Choice&) {
     return AnyAllReduce(
         where, where.shares_memory() ? Schedules::of<schedule::Direct>() : Schedules::of<AutoSchedule>(),
         options);
@@ -189,7 +190,7 @@ struct Sharded {
                                "", "segment_bytes window"};
   template <class T>
   static constexpr bool over = true;
-  static Any make(const transport::Any& where, const Options& options, const Choice&) {
+  static Any make(const auto& where, const Options& options, const Choice&) {
     return AnyHalves(where, Schedules::of<schedule::Ring>(), false, true, options);
   }
 };
@@ -198,28 +199,28 @@ struct Reproducible {
                                "", "segment_bytes window"};
   template <class T>
   static constexpr bool over = true;
-  static Any make(const transport::Any& where, const Options& options, const Choice&) {
+  static Any make(const auto& where, const Options& options, const Choice&) {
     return AnyHalves(where, Schedules::of<schedule::Ring>(), true, false, options);
   }
 };
 struct Ps : Serving {
   static constexpr Entry entry{"ps", "servers update with the sum of all workers' gradients", "",
                                "segment_bytes window servers servers_beside"};
-  static Any make(const transport::Any& where, const Options& options, const Choice& choice) {
+  static Any make(const auto& where, const Options& options, const Choice& choice) {
     return served(where, Sync::consistency, options, choice);
   }
 };
 struct PsAsync : Serving {
   static constexpr Entry entry{"ps-async", "servers update with each worker's gradients as they come", "",
                                "segment_bytes window servers servers_beside"};
-  static Any make(const transport::Any& where, const Options& options, const Choice& choice) {
+  static Any make(const auto& where, const Options& options, const Choice& choice) {
     return served(where, Async::consistency, options, choice);
   }
 };
 struct PsStale : Serving {
   static constexpr Entry entry{"ps-stale", "as ps-async, and no worker gets too far ahead", "",
                                "segment_bytes window servers servers_beside staleness"};
-  static Any make(const transport::Any& where, const Options& options, const Choice& choice) {
+  static Any make(const auto& where, const Options& options, const Choice& choice) {
     return served(where, {false, choice.staleness}, options, choice);
   }
 };
@@ -370,8 +371,9 @@ constexpr Shelf shelf_of(registry::PolicyList<Line...> list) {
   return {offered_by<T>(list), {own_maker<T, Line>()...}};
 }
 
-Any make(std::string_view policy, const transport::Any& where, const Shelf& shelf, const Options& options,
-         const Choice& choice);
+template <class... Line>
+Any make(registry::PolicyList<Line...> list, std::string_view policy, const transport::Any& where,
+         const Shelf& shelf, const Options& options, const Choice& choice);
 
 }  // namespace detail
 
@@ -389,8 +391,8 @@ constexpr bool offers(std::string_view policy) {
 /// name that the transport does not have.
 template <transport::Transport T>
 Any make(std::string_view policy, const T& where, const Options& options = {}, const Choice& choice = {}) {
-  return detail::make(policy, transport::Any(where), detail::shelf_of<T>(registry::Policies{}), options,
-                      choice);
+  constexpr registry::Policies list;
+  return detail::make(list, policy, transport::Any(where), detail::shelf_of<T>(list), options, choice);
 }
 
 #if CONVOY_DEFINITIONS
@@ -415,28 +417,34 @@ std::optional<Any> make_listed(registry::PolicyList<Line...>, std::string_view p
   return any;
 }
 
-CONVOY_FUNCTION Any make(std::string_view policy, const transport::Any& where, const Shelf& shelf,
-                         const Options& options, const Choice& choice) {
+template <class... Line>
+Any make(registry::PolicyList<Line...> list, std::string_view policy, const transport::Any& where,
+         const Shelf& shelf, const Options& options, const Choice& choice) {
   if (choice.weighted && !choice.weights.empty())
     fail<ConfigError>("weighted measures the shares that weights give; choose one of them");
   Choice plain = choice;
   if (choice.weighted || !choice.weights.empty()) {
     plain.weighted = false;
     plain.weights.clear();
-    return Weighted<Any>({choice.weights}, make(policy, where, shelf, options, plain));
+    return Weighted<Any>({choice.weights}, make(list, policy, where, shelf, options, plain));
   }
   if (choice.background) {
     plain.background = false;
     refuse_one_thread(where);
-    return Background<Any>(make(policy, where, shelf, options, plain));
+    return Background<Any>(make(list, policy, where, shelf, options, plain));
   }
   refuse_unused(policy, options, choice);
-  std::optional<Any> any = make_listed(registry::Policies{}, policy, where, shelf, options, choice);
+  std::optional<Any> any = make_listed(list, policy, where, shelf, options, choice);
   if (!any) no_such(policy, where.name(), shelf.offered);
   return std::move(*any);
 }
 
 }  // namespace detail
 #endif
+
+namespace detail {
+CONVOY_INSTANTIATE(Any make(registry::Policies, std::string_view, const transport::Any&, const Shelf&,
+                            const Options&, const Choice&));
+}  // namespace detail
 
 }  // namespace convoy::comm
