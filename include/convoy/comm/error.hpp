@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include <convoy/core/compiled.hpp>
 #include <convoy/core/error.hpp>
 
 namespace convoy {
@@ -31,24 +32,30 @@ struct CommError : Error {
   };
 
   /// "rank 0: ring all-reduce of bucket 3: <reason> (peer rank 1, message 12, 4096 bytes, after 60 s)".
-  CommError(const Fields& f, std::string_view reason)
-      : Error(sentence(f, reason)),
-        rank(f.rank),
-        peer(f.peer),
-        operation(f.operation),
-        sequence(f.sequence),
-        bytes(f.bytes),
-        elapsed(f.elapsed),
-        culprit(f.culprit >= 0 ? f.culprit : f.peer) {}
+  CommError(const Fields& f, std::string_view reason);
 
  private:
-  static std::string sentence(const Fields& f, std::string_view reason) {
-    std::string text = concat("rank ", f.rank, ": ", f.operation, ": ", reason);
-    if (f.peer >= 0)
-      text += concat(" (peer rank ", f.peer, ", message ", f.sequence, ", ", f.bytes, " bytes, after ",
-                     static_cast<double>(static_cast<std::int64_t>(f.elapsed * 1000 + 0.5)) / 1000, " s)");
-    return text;
-  }
+  static std::string sentence(const Fields& f, std::string_view reason);
 };
+
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION CommError::CommError(const Fields& f, std::string_view reason)
+    : Error(sentence(f, reason)),
+      rank(f.rank),
+      peer(f.peer),
+      operation(f.operation),
+      sequence(f.sequence),
+      bytes(f.bytes),
+      elapsed(f.elapsed),
+      culprit(f.culprit >= 0 ? f.culprit : f.peer) {}
+
+CONVOY_FUNCTION std::string CommError::sentence(const Fields& f, std::string_view reason) {
+  std::string text = concat("rank ", f.rank, ": ", f.operation, ": ", reason);
+  if (f.peer >= 0)
+    text += concat(" (peer rank ", f.peer, ", message ", f.sequence, ", ", f.bytes, " bytes, after ",
+                   static_cast<double>(static_cast<std::int64_t>(f.elapsed * 1000 + 0.5)) / 1000, " s)");
+  return text;
+}
+#endif
 
 }  // namespace convoy

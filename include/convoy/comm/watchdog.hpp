@@ -2,14 +2,17 @@
 // does not return in time, there is nothing to throw from; the process says which call it was and ends.
 #pragma once
 
+#include <convoy/core/clock.hpp>
+#include <convoy/core/compiled.hpp>
+
+#if CONVOY_DEFINITIONS
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
 #include <thread>
-
-#include <convoy/core/clock.hpp>
+#endif
 
 namespace convoy::comm {
 
@@ -19,11 +22,8 @@ class Watchdog {
   static constexpr int exit_code = 86;
 
   /// `call` names what is watched ("MPI_Finalize"); `rank` is -1 where it is not known yet.
-  Watchdog(const char* call, int rank, Seconds limit)
-      : guard_{call, rank, Deadline(limit), nullptr, nullptr} {
-    kennel().add(guard_);
-  }
-  ~Watchdog() { kennel().remove(guard_); }
+  Watchdog(const char* call, int rank, Seconds limit);
+  ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
@@ -36,56 +36,67 @@ class Watchdog {
     Guard* previous;
   };
 
-  // One thread for the process, started with the first guard. It looks four times a second, so that arming a
-  // guard costs a lock and no system call.
-  class Kennel {
-   public:
-    Kennel() : thread_([this] { watch(); }) {}
-    ~Kennel() {
-      {
-        const std::lock_guard lock(mutex_);
-        stop_ = true;
-      }
-      wake_.notify_one();
-      thread_.join();
-    }
-    void add(Guard& guard) {
-      const std::lock_guard lock(mutex_);
-      guard.next = first_;
-      if (first_ != nullptr) first_->previous = &guard;
-      first_ = &guard;
-    }
-    void remove(Guard& guard) {
-      const std::lock_guard lock(mutex_);
-      if (guard.next != nullptr) guard.next->previous = guard.previous;
-      (guard.previous != nullptr ? guard.previous->next : first_) = guard.next;
-    }
-
-   private:
-    void watch() {
-      std::unique_lock lock(mutex_);
-      while (!wake_.wait_for(lock, std::chrono::milliseconds(250), [this] { return stop_; }))
-        for (const Guard* g = first_; g != nullptr; g = g->next)
-          if (g->deadline.expired()) {
-            std::fprintf(stderr, "rank %d: %s did not return within %.3g s; the process ends\n", g->rank,
-                         g->call, g->deadline.elapsed());
-            std::fflush(stderr);
-            std::_Exit(exit_code);
-          }
-    }
-    std::mutex mutex_;
-    std::condition_variable wake_;
-    Guard* first_ = nullptr;
-    bool stop_ = false;
-    std::thread thread_;  // last: it uses the others
-  };
-
-  static Kennel& kennel() {
-    static Kennel one;
-    return one;
-  }
+  class Kennel;
+  static Kennel& kennel();
 
   Guard guard_;
 };
+
+#if CONVOY_DEFINITIONS
+// One thread for the process, started with the first guard. It looks four times a second, so that arming a
+// guard costs a lock and no system call.
+class Watchdog::Kennel {
+ public:
+  Kennel() : thread_([this] { watch(); }) {}
+  ~Kennel() {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    wake_.notify_one();
+    thread_.join();
+  }
+  void add(Guard& guard) {
+    const std::lock_guard lock(mutex_);
+    guard.next = first_;
+    if (first_ != nullptr) first_->previous = &guard;
+    first_ = &guard;
+  }
+  void remove(Guard& guard) {
+    const std::lock_guard lock(mutex_);
+    if (guard.next != nullptr) guard.next->previous = guard.previous;
+    (guard.previous != nullptr ? guard.previous->next : first_) = guard.next;
+  }
+
+ private:
+  void watch() {
+    std::unique_lock lock(mutex_);
+    while (!wake_.wait_for(lock, std::chrono::milliseconds(250), [this] { return stop_; }))
+      for (const Guard* g = first_; g != nullptr; g = g->next)
+        if (g->deadline.expired()) {
+          std::fprintf(stderr, "rank %d: %s did not return within %.3g s; the process ends\n", g->rank,
+                       g->call, g->deadline.elapsed());
+          std::fflush(stderr);
+          std::_Exit(exit_code);
+        }
+  }
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  Guard* first_ = nullptr;
+  bool stop_ = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+CONVOY_FUNCTION Watchdog::Kennel& Watchdog::kennel() {
+  static Kennel one;
+  return one;
+}
+
+CONVOY_FUNCTION Watchdog::Watchdog(const char* call, int rank, Seconds limit)
+    : guard_{call, rank, Deadline(limit), nullptr, nullptr} {
+  kennel().add(guard_);
+}
+CONVOY_FUNCTION Watchdog::~Watchdog() { kennel().remove(guard_); }
+#endif
 
 }  // namespace convoy::comm

@@ -57,17 +57,21 @@ struct Schedules {
   bool eager = false;  ///< a few bytes that a caller waits for go by copies, where the transport makes them
 
   template <schedule::Schedulable S>
-  static Schedules of() {
-    return {schedule::View::of<S>(), schedule::View::of<typename detail::HalvesOf<S>::ReduceScatter>(),
-            schedule::View::of<typename detail::HalvesOf<S>::AllGather>(), std::same_as<S, schedule::Direct>};
-  }
+  static Schedules of();
 };
+
+template <schedule::Schedulable S>
+Schedules Schedules::of() {
+  return {schedule::View::of<S>(), schedule::View::of<typename detail::HalvesOf<S>::ReduceScatter>(),
+          schedule::View::of<typename detail::HalvesOf<S>::AllGather>(), std::same_as<S, schedule::Direct>};
+}
+
+CONVOY_INSTANTIATE(Schedules Schedules::of<schedule::Ring>());
 
 /// Rank, size, broadcast, reductions and a barrier by any schedules over any transport.
 class AnyCollectives : public Defaults<AnyCollectives> {
  public:
-  AnyCollectives(const transport::Any& where, const Schedules& schedules, const Options& options)
-      : engine_(std::make_unique<Engine>(where, options)), schedules_(schedules) {}
+  AnyCollectives(const transport::Any& where, const Schedules& schedules, const Options& options);
 
   int rank() const { return engine_->rank(); }
   int size() const { return engine_->size(); }
@@ -83,9 +87,7 @@ class AnyCollectives : public Defaults<AnyCollectives> {
     all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<E>(op));
   }
   /// The same with the reduction as a value.
-  void all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
-    engine_->run(program_now(count, reduction.type), values, count, reduction);
-  }
+  void all_reduce(void* values, std::int64_t count, const Reduction& reduction);
 
   /// The elements of a buffer that are this rank's own: block `rank` of `size` blocks, cut at cache lines.
   Range own(std::int64_t count, DType type) const {
@@ -99,19 +101,14 @@ class AnyCollectives : public Defaults<AnyCollectives> {
   Range reduce_scatter(std::span<E> values, O op) {
     return reduce_scatter(values.data(), static_cast<std::int64_t>(values.size()), reduction<E>(op));
   }
-  Range reduce_scatter(void* values, std::int64_t count, const Reduction& reduction) {
-    engine_->run(cut(schedules_.reduce_scatter, size(), count, reduction.type), values, count, reduction);
-    return own(count, reduction.type);
-  }
+  Range reduce_scatter(void* values, std::int64_t count, const Reduction& reduction);
 
   /// Every rank ends with each rank's own block.
   template <class E>
   void all_gather(std::span<E> values) {
     all_gather(values.data(), static_cast<std::int64_t>(values.size()), dtype_of<E>);
   }
-  void all_gather(void* values, std::int64_t count, DType type) {
-    engine_->run(cut(schedules_.all_gather, size(), count, type), values, count, moved(type));
-  }
+  void all_gather(void* values, std::int64_t count, DType type);
 
   /// Every rank ends with the root's values.
   template <class E>
@@ -132,12 +129,7 @@ class AnyCollectives : public Defaults<AnyCollectives> {
   /// The all-reduce of so many elements; where the schedule is one of several, the one that rank 0 chooses.
   const detail::Program& program_for(std::int64_t count, DType type);
   /// The same where the caller waits for the result, of which a little comes sooner by another way.
-  const detail::Program& program_now(std::int64_t count, DType type) {
-    const bool little =
-        schedules_.eager && engine_->transport().copy_bytes() > 0 &&
-        static_cast<std::size_t>(count * (size() - 1)) * size_of(type) <= engine_->transport().copy_bytes();
-    return little ? engine_->program(schedule::View::of<schedule::Eager>()) : program_for(count, type);
-  }
+  const detail::Program& program_now(std::int64_t count, DType type);
 
   /// A schedule over a buffer of so many blocks, cut into segments as the options ask for.
   const detail::Program& cut(const schedule::View& schedule, int blocks, std::int64_t count, DType type);
@@ -165,6 +157,32 @@ class Collectives : public AnyCollectives {
 };
 
 #if CONVOY_DEFINITIONS
+CONVOY_FUNCTION AnyCollectives::AnyCollectives(const transport::Any& where, const Schedules& schedules,
+                                               const Options& options)
+    : engine_(std::make_unique<Engine>(where, options)), schedules_(schedules) {}
+
+CONVOY_FUNCTION void AnyCollectives::all_reduce(void* values, std::int64_t count,
+                                                const Reduction& reduction) {
+  engine_->run(program_now(count, reduction.type), values, count, reduction);
+}
+
+CONVOY_FUNCTION Range AnyCollectives::reduce_scatter(void* values, std::int64_t count,
+                                                     const Reduction& reduction) {
+  engine_->run(cut(schedules_.reduce_scatter, size(), count, reduction.type), values, count, reduction);
+  return own(count, reduction.type);
+}
+
+CONVOY_FUNCTION void AnyCollectives::all_gather(void* values, std::int64_t count, DType type) {
+  engine_->run(cut(schedules_.all_gather, size(), count, type), values, count, moved(type));
+}
+
+CONVOY_FUNCTION const detail::Program& AnyCollectives::program_now(std::int64_t count, DType type) {
+  const bool little =
+      schedules_.eager && engine_->transport().copy_bytes() > 0 &&
+      static_cast<std::size_t>(count * (size() - 1)) * size_of(type) <= engine_->transport().copy_bytes();
+  return little ? engine_->program(schedule::View::of<schedule::Eager>()) : program_for(count, type);
+}
+
 CONVOY_FUNCTION void AnyCollectives::broadcast(void* data, std::size_t bytes, int root) {
   if (root < 0 || root >= size()) fail<ConfigError>("broadcast from rank ", root, " in a world of ", size());
   const int segments = segments_for(static_cast<std::int64_t>(bytes), 1, 1, engine_->options());

@@ -39,7 +39,7 @@ class Engine {
  public:
   /// Throws ConfigError for options that do not fit the transport.
   Engine(const transport::Any& where, const Options& options);
-  ~Engine() { settle(); }
+  ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -131,48 +131,35 @@ class Engine {
     explicit Arenas(Engine& engine) : engine_(engine) {}
 
    private:
-    void* do_allocate(std::size_t bytes, std::size_t align) override {
-      return engine_.port_.transport.memory()->allocate(bytes, align);
+    CONVOY_FUNCTION void* do_allocate(std::size_t bytes, std::size_t align) override;
+    CONVOY_FUNCTION void do_deallocate(void* data, std::size_t bytes, std::size_t align) override;
+    CONVOY_FUNCTION bool do_is_equal(const memory_resource& other) const noexcept override {
+      return this == &other;
     }
-    void do_deallocate(void* data, std::size_t bytes, std::size_t align) override {
-      engine_.settle();
-      // Peers may still be reading what they were promised, through a library that cannot be told otherwise.
-      if (engine_.failed_ && !engine_.port_.transport.in_place()) return;
-      engine_.port_.transport.memory()->deallocate(data, bytes, align);
-    }
-    bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
     Engine& engine_;
   };
 
   Transfer& at(int slot) {
-    if (slot < 0 || static_cast<std::size_t>(slot) >= slots_.size())
-      fail("there is no bucket ", slot, "; ", slots_.size(), " were opened");
+    if (slot < 0 || static_cast<std::size_t>(slot) >= slots_.size()) refuse(slot);
     return slots_[static_cast<std::size_t>(slot)];
   }
+  [[noreturn]] void refuse(int slot) const;
   Lane& lane_of(const Transfer& transfer) { return lanes_[static_cast<std::size_t>(transfer.lane())]; }
   int name() const { return port_.name_of(rank()); }
 
   void usable() const {
-    if (failed_)
-      throw CommError({name(), -1, "exchange", 0, 0, 0, culprit_},
-                      "this exchange has failed before: " + reason_);
+    if (failed_) refuse();
   }
+  [[noreturn]] void refuse() const;
 
-  void prepare(Transfer& transfer, const Slot& what) {
-    const std::size_t scratch = transfer.prepare(port_, what);
-    Lane& lane = lane_of(transfer);
-    if (scratch > lane.scratch.size()) lane.scratch = Buffer<std::byte>(scratch, inboxes());
-  }
+  void prepare(Transfer& transfer, const Slot& what);
   void start(Transfer& transfer) {
     transfer.start(observer_.call != nullptr ? Clock::now() : Clock::time_point());
     lane_of(transfer).push(&transfer);
   }
   bool progress();
 
-  [[noreturn]] void give_up(const CommError& error) {
-    surrender(error);
-    throw error;
-  }
+  [[noreturn]] void give_up(const CommError& error);
   void abandon() noexcept;
 
   // A transfer that waits for somebody, and where.
@@ -217,6 +204,37 @@ CONVOY_FUNCTION Engine::Engine(const transport::Any& where, const Options& optio
                       where.name());
   if (!(options.deadline.count() > 0))
     fail<ConfigError>("the deadline is ", options.deadline.count(), " s; it must be positive");
+}
+
+CONVOY_FUNCTION Engine::~Engine() { settle(); }
+
+CONVOY_FUNCTION void* Engine::Arenas::do_allocate(std::size_t bytes, std::size_t align) {
+  return engine_.port_.transport.memory()->allocate(bytes, align);
+}
+CONVOY_FUNCTION void Engine::Arenas::do_deallocate(void* data, std::size_t bytes, std::size_t align) {
+  engine_.settle();
+  // Peers may still be reading what they were promised, through a library that cannot be told otherwise.
+  if (engine_.failed_ && !engine_.port_.transport.in_place()) return;
+  engine_.port_.transport.memory()->deallocate(data, bytes, align);
+}
+
+CONVOY_FUNCTION void Engine::refuse(int slot) const {
+  fail("there is no bucket ", slot, "; ", slots_.size(), " were opened");
+}
+CONVOY_FUNCTION void Engine::refuse() const {
+  throw CommError({name(), -1, "exchange", 0, 0, 0, culprit_},
+                  concat("this exchange has failed before: ", reason_));
+}
+
+CONVOY_FUNCTION void Engine::prepare(Transfer& transfer, const Slot& what) {
+  const std::size_t scratch = transfer.prepare(port_, what);
+  Lane& lane = lane_of(transfer);
+  if (scratch > lane.scratch.size()) lane.scratch = Buffer<std::byte>(scratch, inboxes());
+}
+
+CONVOY_FUNCTION void Engine::give_up(const CommError& error) {
+  surrender(error);
+  throw error;
 }
 
 CONVOY_FUNCTION const detail::Program& Engine::program(const schedule::View& schedule, int segments,

@@ -6,6 +6,8 @@
 #include <memory_resource>
 #include <vector>
 
+#include <convoy/core/compiled.hpp>
+
 namespace convoy::comm::detail {
 
 /// Gives memory back only when told that nothing is under way any more (`free`), and when it ends.
@@ -13,14 +15,11 @@ class Inboxes : public std::pmr::memory_resource {
  public:
   /// `at_once`: nobody writes to it but this rank itself.
   explicit Inboxes(bool at_once) : at_once_(at_once) {}
-  ~Inboxes() override { free(); }
+  CONVOY_FUNCTION ~Inboxes() override;
   Inboxes(const Inboxes&) = delete;
   Inboxes& operator=(const Inboxes&) = delete;
 
-  void free() noexcept {
-    for (const Block& b : retired_) heap()->deallocate(b.data, b.bytes, b.align);
-    retired_.clear();
-  }
+  void free() noexcept;
 
  private:
   struct Block {
@@ -28,18 +27,34 @@ class Inboxes : public std::pmr::memory_resource {
     std::size_t bytes, align;
   };
 
-  static std::pmr::memory_resource* heap() { return std::pmr::new_delete_resource(); }
-  void* do_allocate(std::size_t bytes, std::size_t align) override { return heap()->allocate(bytes, align); }
-  void do_deallocate(void* data, std::size_t bytes, std::size_t align) override {
-    if (at_once_)
-      heap()->deallocate(data, bytes, align);
-    else
-      retired_.push_back({data, bytes, align});
+  CONVOY_FUNCTION void* do_allocate(std::size_t bytes, std::size_t align) override;
+  CONVOY_FUNCTION void do_deallocate(void* data, std::size_t bytes, std::size_t align) override;
+  CONVOY_FUNCTION bool do_is_equal(const memory_resource& other) const noexcept override {
+    return this == &other;
   }
-  bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
 
   bool at_once_;
   std::vector<Block> retired_;
 };
+
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION Inboxes::~Inboxes() { free(); }
+
+CONVOY_FUNCTION void Inboxes::free() noexcept {
+  for (const Block& b : retired_) std::pmr::new_delete_resource()->deallocate(b.data, b.bytes, b.align);
+  retired_.clear();
+}
+
+CONVOY_FUNCTION void* Inboxes::do_allocate(std::size_t bytes, std::size_t align) {
+  return std::pmr::new_delete_resource()->allocate(bytes, align);
+}
+
+CONVOY_FUNCTION void Inboxes::do_deallocate(void* data, std::size_t bytes, std::size_t align) {
+  if (at_once_)
+    std::pmr::new_delete_resource()->deallocate(data, bytes, align);
+  else
+    retired_.push_back({data, bytes, align});
+}
+#endif
 
 }  // namespace convoy::comm::detail

@@ -91,13 +91,7 @@ class Any {
 
   /// Implicit: a transport is handed over as it is.
   template <class T>
-  requires(!std::is_same_v<T, Any> && Transport<T>) Any(const T& transport)
-      : held_(std::make_shared<Held<T>>(transport)) {
-    static_assert(
-        T::lanes >= 3,
-        "convoy: an exchange needs a transport of at least 3 lanes: one for operations that a caller "
-        "waits for, and two for buckets, which may go through two exchanges in a row");
-  }
+  requires(!std::is_same_v<T, Any> && Transport<T>) Any(const T& transport);
 
   std::string_view name() const { return held_->is.name; }
   bool in_place() const { return held_->is.in_place; }
@@ -283,6 +277,14 @@ struct Any::Held final : Interface {
             t.rank(), t.size()};
   }
 };
+
+template <class T>
+requires(!std::is_same_v<T, Any> && Transport<T>) Any::Any(const T& transport)
+    : held_(std::make_shared<Held<T>>(transport)) {
+  static_assert(T::lanes >= 3,
+                "convoy: an exchange needs a transport of at least 3 lanes: one for operations that a caller "
+                "waits for, and two for buckets, which may go through two exchanges in a row");
+}
 
 /// The ranks of a group, by their numbers in the world.
 class Any::Members final : public Interface {
