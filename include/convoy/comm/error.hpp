@@ -32,10 +32,10 @@ struct CommError : Error {
   };
 
   /// "rank 0: ring all-reduce of bucket 3: <reason> (peer rank 1, message 12, 4096 bytes, after 60 s)".
-  CommError(const Fields& f, std::string_view reason);
+  [[gnu::cold]] CommError(const Fields& f, std::string_view reason);
 
  private:
-  static std::string sentence(const Fields& f, std::string_view reason);
+  [[gnu::cold]] static std::string sentence(const Fields& f, std::string_view reason);
 };
 
 #if CONVOY_DEFINITIONS

@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <convoy/core/compiled.hpp>
 #include <convoy/core/fields.hpp>
 #include <convoy/core/hash.hpp>
 #include <convoy/core/name.hpp>
@@ -23,12 +24,9 @@ class Fingerprint {
     Name value;  ///< at most 63 characters; longer ones are cut
   };
 
-  Fingerprint& add(std::string_view name, std::uint64_t hash, std::string_view value) {
-    fields_.push_back({Name(name.substr(0, Name::capacity)), hash, Name(value.substr(0, Name::capacity))});
-    return *this;
-  }
+  Fingerprint& add(std::string_view name, std::uint64_t hash, std::string_view value);
   /// A field whose value is its text.
-  Fingerprint& add(std::string_view name, std::string_view value) { return add(name, hash_of(value), value); }
+  Fingerprint& add(std::string_view name, std::string_view value);
   /// A field whose value is a number, in as many digits as tell it from all others.
   template <class Number>
   requires std::is_arithmetic_v<Number> Fingerprint& add(std::string_view name, Number value) {
@@ -48,5 +46,17 @@ class Fingerprint {
  private:
   std::vector<Field> fields_;
 };
+
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION Fingerprint& Fingerprint::add(std::string_view name, std::uint64_t hash,
+                                              std::string_view value) {
+  fields_.push_back({Name(name.substr(0, Name::capacity)), hash, Name(value.substr(0, Name::capacity))});
+  return *this;
+}
+
+CONVOY_FUNCTION Fingerprint& Fingerprint::add(std::string_view name, std::string_view value) {
+  return add(name, hash_of(value), value);
+}
+#endif
 
 }  // namespace convoy::comm

@@ -13,14 +13,19 @@
 // A list that leaves a member out does not compile where it is read.
 #pragma once
 
-#include <array>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
+
+#include <convoy/core/compiled.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <charconv>
+#endif
 
 namespace convoy::fields {
 
@@ -110,22 +115,53 @@ constexpr void for_each(T& options, Visit&& visit) {
   Plain::fields(options, detail::Visitor<std::remove_reference_t<Visit>>{visit});
 }
 
+template <class T>
+[[gnu::cold]] std::string text_of(const T& value);
+
+namespace detail {
+
+// Values of every type come to one of these. All of this is cold: it is needed once in a training, and small
+// code is compiled sooner.
+[[gnu::cold]] std::string text(bool value);
+[[gnu::cold]] std::string text(std::int64_t value);
+[[gnu::cold]] std::string text(std::uint64_t value);
+[[gnu::cold]] std::string text(float value);
+[[gnu::cold]] std::string text(double value);
+[[gnu::cold]] std::string text(long double value);
+// Appends ", " unless the text is a bracket alone, and then `item`.
+[[gnu::cold]] void append_item(std::string& list, std::string_view item);
+
+struct Braces {
+  std::string& text;
+  template <class T>
+  void operator()(std::string_view name, const T& member) const {
+    append(name, text_of(member));
+  }
+  template <class T>
+  void operator()(std::string_view name, const T& member, Local) const {
+    append(name, text_of(member));
+  }
+  [[gnu::cold]] void append(std::string_view name, const std::string& value) const;
+};
+
+}  // namespace detail
+
 /// A value as a text that tells it from every other of its type: numbers in as many digits as that needs,
 /// enumerators by `name_of` where they have names.
 template <class T>
 std::string text_of(const T& value) {
-  if constexpr (std::is_same_v<T, bool>) {
-    return value ? "true" : "false";
-  } else if constexpr (std::is_enum_v<T>) {
+  if constexpr (std::is_enum_v<T>) {
     if constexpr (requires { std::string(name_of(value)); })
       return std::string(name_of(value));
     else
-      return std::to_string(static_cast<std::int64_t>(value));
+      return detail::text(static_cast<std::int64_t>(value));
   } else if constexpr (std::is_pointer_v<T>) {
     return value == nullptr ? "none" : "given";
-  } else if constexpr (std::is_arithmetic_v<T>) {
-    char text[64];
-    return std::string(text, std::to_chars(text, text + sizeof text, value).ptr);
+  } else if constexpr (std::is_same_v<T, bool> || std::is_floating_point_v<T>) {
+    return detail::text(value);
+  } else if constexpr (std::is_integral_v<T>) {
+    return detail::text(
+        static_cast<std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>>(value));
   } else if constexpr (std::is_convertible_v<const T&, std::string_view>) {
     return std::string(std::string_view(value));
   } else if constexpr (requires {
@@ -139,35 +175,122 @@ std::string text_of(const T& value) {
                        }) {
     return text_of(value.count());  // a duration, in its own unit
   } else if constexpr (Listed<T>) {
+    static_assert(complete<T>, "convoy: the list of fields of this options type leaves a member out");
     std::string text = "{";
-    for_each(value, [&](std::string_view name, const auto& member, auto) {
-      text.append(text.size() > 1 ? ", " : "").append(name).append("=").append(text_of(member));
-    });
-    return text + "}";
+    T::fields(value, detail::Braces{text});
+    text += '}';
+    return text;
   } else {
     std::string text = "[";
-    for (const auto& element : value) text.append(text.size() > 1 ? ", " : "").append(text_of(element));
-    return text + "]";
+    for (const auto& element : value) detail::append_item(text, text_of(element));
+    text += ']';
+    return text;
   }
 }
 
+/// A view of a callable `void(std::string_view name, const std::string& text, bool agreed)`, which must
+/// outlive the view.
+class TextVisit {
+ public:
+  template <class F>
+  requires(!std::is_same_v<std::remove_cvref_t<F>, TextVisit>) TextVisit(F&& f)
+      : object_(const_cast<void*>(static_cast<const void*>(std::addressof(f)))),
+        call_([](void* object, std::string_view name, const std::string& text, bool agreed) {
+          (*static_cast<std::remove_reference_t<F>*>(object))(name, text, agreed);
+        }) {}
+  void operator()(std::string_view name, const std::string& text, bool agreed) const {
+    call_(object_, name, text, agreed);
+  }
+
+ private:
+  void* object_;
+  void (*call_)(void*, std::string_view, const std::string&, bool);
+};
+
+namespace detail {
+
+// What a list of fields calls for each of them. It does not depend on the options, so that the lists of all
+// options types share what a member of some type takes.
+class Texts {
+ public:
+  Texts(std::string_view prefix, TextVisit visit, bool agreed)
+      : prefix_(prefix), visit_(visit), agreed_(agreed) {}
+
+  template <class T>
+  void operator()(std::string_view name, const T& member) const {
+    field(name, member, agreed_);
+  }
+  template <class T>
+  void operator()(std::string_view name, const T& member, Local) const {
+    field(name, member, false);
+  }
+
+ private:
+  template <class T>
+  [[gnu::cold]] void field(std::string_view name, const T& member, bool agreed) const {
+    const auto inner = [&](std::string_view inner_name, const std::string& text, bool inner_agreed) {
+      visit_(inner_name, text, agreed && inner_agreed);
+    };
+    if constexpr (requires { member.for_each_text(name, inner); }) {
+      member.for_each_text(std::string_view(full(name)), inner);
+    } else if constexpr (Listed<T>) {
+      static_assert(complete<T>, "convoy: the list of fields of this options type leaves a member out");
+      T::fields(member, Texts(full(name), visit_, agreed));
+    } else {
+      visit(name, text_of(member), agreed);
+    }
+  }
+  // By its full name.
+  [[gnu::cold]] void visit(std::string_view name, const std::string& text, bool agreed) const;
+  [[gnu::cold]] std::string full(std::string_view name) const;
+
+  std::string_view prefix_;
+  TextVisit visit_;
+  bool agreed_;
+};
+
+#if CONVOY_DEFINITIONS
+template <class Number>
+[[gnu::cold]] std::string digits(Number value) {
+  char buffer[64];
+  return std::string(buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr);
+}
+
+CONVOY_FUNCTION std::string text(bool value) { return value ? "true" : "false"; }
+CONVOY_FUNCTION std::string text(std::int64_t value) { return digits(value); }
+CONVOY_FUNCTION std::string text(std::uint64_t value) { return digits(value); }
+CONVOY_FUNCTION std::string text(float value) { return digits(value); }
+CONVOY_FUNCTION std::string text(double value) { return digits(value); }
+CONVOY_FUNCTION std::string text(long double value) { return digits(value); }
+
+CONVOY_FUNCTION void append_item(std::string& list, std::string_view item) {
+  list.append(list.size() > 1 ? ", " : "").append(item);
+}
+
+CONVOY_FUNCTION void Braces::append(std::string_view name, const std::string& value) const {
+  append_item(text, name);
+  text.append("=").append(value);
+}
+
+CONVOY_FUNCTION std::string Texts::full(std::string_view name) const {
+  std::string both(prefix_);
+  both.append(both.empty() ? "" : ".").append(name);
+  return both;
+}
+
+CONVOY_FUNCTION void Texts::visit(std::string_view name, const std::string& text, bool agreed) const {
+  visit_(full(name), text, agreed);
+}
+#endif
+
+}  // namespace detail
+
 /// Calls `visit(name, text, agreed)` for each field, those of fields that are options types themselves as
 /// `outer.inner`.
-template <Listed T, class Visit>
-void for_each_text(std::string_view prefix, const T& options, Visit&& visit) {
-  for_each(options, [&](std::string_view name, const auto& member, auto agreed) {
-    std::string full(prefix);
-    full.append(full.empty() ? "" : ".").append(name);
-    const auto inner = [&](std::string_view inner_name, const std::string& text, bool inner_agreed) {
-      visit(inner_name, text, agreed && inner_agreed);
-    };
-    if constexpr (requires { member.for_each_text(std::string_view(full), inner); })
-      member.for_each_text(std::string_view(full), inner);
-    else if constexpr (Listed<std::remove_cvref_t<decltype(member)>>)
-      for_each_text(full, member, inner);
-    else
-      visit(std::string_view(full), text_of(member), static_cast<bool>(agreed));
-  });
+template <Listed T>
+void for_each_text(std::string_view prefix, const T& options, TextVisit visit) {
+  static_assert(complete<T>, "convoy: the list of fields of this options type leaves a member out");
+  T::fields(options, detail::Texts(prefix, visit, true));
 }
 
 }  // namespace convoy::fields

@@ -34,7 +34,7 @@ struct Difference {
 };
 
 Difference compare(const std::vector<Fingerprint::Field>& root, const std::vector<Fingerprint::Field>& mine);
-[[noreturn]] void disagree(int culprit, const Difference& difference);
+[[noreturn, gnu::cold]] void disagree(int culprit, const Difference& difference);
 
 /// Throws ConfigError unless the layout's buckets lie in its gradients, each apart from the others.
 void check(const Layout& layout);

@@ -109,7 +109,7 @@ class Engine {
     port_.names = names;
   }
   /// Gives up because of what happened at another level.
-  void surrender(const CommError& error) noexcept;
+  [[gnu::cold]] void surrender(const CommError& error) noexcept;
 
  private:
   // Exchanges waiting for their turn, in order of their beginning: a ring buffer.
@@ -143,14 +143,14 @@ class Engine {
     if (slot < 0 || static_cast<std::size_t>(slot) >= slots_.size()) refuse(slot);
     return slots_[static_cast<std::size_t>(slot)];
   }
-  [[noreturn]] void refuse(int slot) const;
+  [[noreturn, gnu::cold]] void refuse(int slot) const;
   Lane& lane_of(const Transfer& transfer) { return lanes_[static_cast<std::size_t>(transfer.lane())]; }
   int name() const { return port_.name_of(rank()); }
 
   void usable() const {
     if (failed_) refuse();
   }
-  [[noreturn]] void refuse() const;
+  [[noreturn, gnu::cold]] void refuse() const;
 
   void prepare(Transfer& transfer, const Slot& what);
   void start(Transfer& transfer) {
@@ -159,7 +159,7 @@ class Engine {
   }
   bool progress();
 
-  [[noreturn]] void give_up(const CommError& error);
+  [[noreturn, gnu::cold]] void give_up(const CommError& error);
   void abandon() noexcept;
 
   // A transfer that waits for somebody, and where.

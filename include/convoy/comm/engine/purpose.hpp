@@ -61,7 +61,8 @@ struct Purpose {
 
 /// "rank 1 is in all_reduce max of f32 where rank 0 is in all_reduce sum of f32": two numbers in words.
 /// `bucket`: this rank's, or -1; `buckets`: how many there are.
-std::string contrast(int peer, std::uint16_t its, int rank, std::uint16_t mine, int bucket, int buckets);
+[[gnu::cold]] std::string contrast(int peer, std::uint16_t its, int rank, std::uint16_t mine, int bucket,
+                                   int buckets);
 
 #if CONVOY_DEFINITIONS
 CONVOY_FUNCTION std::string contrast(int peer, std::uint16_t its, int rank, std::uint16_t mine, int bucket,

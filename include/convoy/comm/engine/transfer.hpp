@@ -88,7 +88,7 @@ class Transfer {
   bool is_instruction(std::size_t instruction) const { return instruction < program_->instructions.size(); }
   int peer_of(std::size_t instruction) const { return program_->instructions[instruction].peer; }
   /// The message that a instruction is about, for a sentence.
-  CommError::Fields describe(const Port& port, std::size_t instruction, double elapsed) const;
+  [[gnu::cold]] CommError::Fields describe(const Port& port, std::size_t instruction, double elapsed) const;
 
   /// Takes back whatever is announced.
   void cancel(Port& port) noexcept;

@@ -25,11 +25,11 @@ struct Blame {
 
 /// `peer` is gone; `clause` is what `departed` says of it. It may have named a rank that is about to name
 /// another.
-Blame blame_departed(Any& transport, int peer, std::string_view clause, Seconds deadline);
+[[gnu::cold]] Blame blame_departed(Any& transport, int peer, std::string_view clause, Seconds deadline);
 
 /// The deadline has ended while this rank waited for `peer`. All ranks whose deadlines end now say whom they
 /// wait for.
-Blame blame_late(Any& transport, int peer, Seconds deadline);
+[[gnu::cold]] Blame blame_late(Any& transport, int peer, Seconds deadline);
 
 #if CONVOY_DEFINITIONS
 namespace detail {
@@ -59,7 +59,7 @@ CONVOY_FUNCTION bool settled(Any& transport, int culprit) {
 }
 
 // Waits, a fifth of the deadline and a second at most, until nobody will name another.
-CONVOY_FUNCTION Blame find(Any& transport, int peer, Seconds deadline, std::string reason) {
+[[gnu::cold]] CONVOY_FUNCTION Blame find(Any& transport, int peer, Seconds deadline, std::string reason) {
   const Deadline grace(std::min<Seconds>(Seconds(1), deadline / 5));
   for (;;) {
     const int culprit = accused_in_the_end(transport, peer);
