@@ -34,7 +34,7 @@ namespace detail {
 class Chooser {
  public:
   /// Which one is for `count` elements of `element` bytes. All ranks call it.
-  int operator()(Engine& engine, const schedule::View& schedules, std::int64_t count, std::size_t element);
+  int choose(Engine& engine, const schedule::View& schedules, std::int64_t count, std::size_t element);
 
  private:
   struct Made {
@@ -110,8 +110,8 @@ CONVOY_FUNCTION schedule::CostModel measure(Engine& engine) {
 
 namespace detail {
 
-CONVOY_FUNCTION int Chooser::operator()(Engine& engine, const schedule::View& schedules, std::int64_t count,
-                                        std::size_t element) {
+CONVOY_FUNCTION int Chooser::choose(Engine& engine, const schedule::View& schedules, std::int64_t count,
+                                    std::size_t element) {
   if (engine.size() == 1) return 0;
   for (const Made& m : made_)
     if (m.count == count && m.element == element) return m.choice;

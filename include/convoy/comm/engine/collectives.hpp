@@ -55,6 +55,10 @@ struct HalvesOf<schedule::Direct> {
 struct Schedules {
   schedule::View all_reduce, reduce_scatter, all_gather;
   bool eager = false;  ///< a few bytes that a caller waits for go by copies, where the transport makes them
+  /// Which one, where `all_reduce` chooses among several. By address, so that only a program that lets choose
+  /// compiles prices and measurements.
+  int (detail::Chooser::*choose)(Engine& engine, const schedule::View& schedules, std::int64_t count,
+                                 std::size_t element) = nullptr;
 
   template <schedule::Schedulable S>
   static Schedules of();
@@ -62,8 +66,11 @@ struct Schedules {
 
 template <schedule::Schedulable S>
 Schedules Schedules::of() {
-  return {schedule::View::of<S>(), schedule::View::of<typename detail::HalvesOf<S>::ReduceScatter>(),
-          schedule::View::of<typename detail::HalvesOf<S>::AllGather>(), std::same_as<S, schedule::Direct>};
+  Schedules all{schedule::View::of<S>(), schedule::View::of<typename detail::HalvesOf<S>::ReduceScatter>(),
+                schedule::View::of<typename detail::HalvesOf<S>::AllGather>(),
+                std::same_as<S, schedule::Direct>};
+  if constexpr (requires { S::choices; }) all.choose = &detail::Chooser::choose;
+  return all;
 }
 
 CONVOY_INSTANTIATE(Schedules Schedules::of<schedule::Ring>());
@@ -193,9 +200,10 @@ CONVOY_FUNCTION void AnyCollectives::barrier() { detail::smallest(*engine_, 0); 
 
 CONVOY_FUNCTION const detail::Program& AnyCollectives::program_for(std::int64_t count, DType type) {
   const schedule::View& all_reduce = schedules_.all_reduce;
-  if (all_reduce.choices() == 0) return cut(all_reduce, all_reduce.blocks(size()), count, type);
+  if (schedules_.choose == nullptr) return cut(all_reduce, all_reduce.blocks(size()), count, type);
   const detail::Program* program = nullptr;
-  all_reduce.choose(chooser_(*engine_, all_reduce, count, size_of(type)), [&](const schedule::View& chosen) {
+  const int choice = (chooser_.*schedules_.choose)(*engine_, all_reduce, count, size_of(type));
+  all_reduce.choose(choice, [&](const schedule::View& chosen) {
     program = &cut(chosen, chosen.blocks(size()), count, type);
   });
   return *program;
