@@ -13,6 +13,7 @@
 #include <doctest/doctest.h>
 
 #include "comm_mismatch.hpp"
+#include <convoy/comm/parameter_server/parameter_server.hpp>
 #include <convoy/comm/policy/all_reduce.hpp>
 #include <convoy/comm/policy/halves.hpp>
 #include <convoy/comm/transport/checked.hpp>
@@ -22,6 +23,17 @@ using namespace convoy;
 using transport::Threads;
 
 namespace {
+
+static_assert(comm::Comm<comm::Ring<Threads>>);
+static_assert(comm::Comm<comm::HalvingDoubling<Threads>>);
+static_assert(comm::Comm<comm::Tree<Threads>>);
+static_assert(comm::Comm<comm::Direct<Threads>>);
+static_assert(comm::Comm<comm::Auto<Threads>>);
+static_assert(comm::Comm<comm::AllReduce<comm::Algorithm<comm::AutoSchedule, Threads>>>);
+static_assert(comm::Comm<comm::Sharded<comm::Ring<Threads>>>);
+static_assert(comm::Comm<comm::Reproducible<comm::Ring<Threads>>>);
+static_assert(comm::Comm<comm::Sharded<comm::Reproducible<comm::Ring<Threads>>>>);
+static_assert(comm::Comm<comm::ParameterServer<Threads>>);
 
 // Whom everyone waits for is found within a fifth of it, in which every rank must get a processor.
 const comm::Options quick{.deadline = Seconds(2), .segment_bytes = 1024, .window = 2};

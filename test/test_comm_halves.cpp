@@ -2,6 +2,7 @@
 // Direct, Sharded and Reproducible over threads: their proofs, their bits, training with several buckets in
 // flight, and reduce-scatter and all-gather on a user's own spans.
 #include <atomic>
+#include <thread>
 #include <vector>
 
 #include <doctest/doctest.h>

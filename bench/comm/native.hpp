@@ -10,6 +10,7 @@
 #include "collectives.hpp"
 #include <convoy/comm/policy/native.hpp>
 #include <convoy/comm/transport/mpi.hpp>
+#include <convoy/comm/watchdog.hpp>
 
 namespace bench {
 

@@ -1,7 +1,6 @@
 // Call: a view of a callable, without its type.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <type_traits>
 
@@ -19,7 +18,7 @@ class Call<R(Arguments...)> {
       Call(F&& f)
       : object_(const_cast<void*>(static_cast<const void*>(std::addressof(f)))),
         call_([](void* object, Arguments... arguments) -> R {
-          return std::invoke(*static_cast<std::remove_reference_t<F>*>(object), arguments...);
+          return static_cast<R>((*static_cast<std::remove_reference_t<F>*>(object))(arguments...));
         }) {}
   R operator()(Arguments... arguments) const { return call_(object_, arguments...); }
 

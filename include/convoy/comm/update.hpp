@@ -4,7 +4,6 @@
 
 #include <concepts>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <type_traits>
@@ -49,7 +48,7 @@ class BasicUpdate {
           if constexpr (named<std::remove_reference_t<F>>)
             updater.update(part...);
           else
-            std::invoke(updater, part...);
+            updater(part...);
         }) {
     using U = std::remove_reference_t<F>;
     static_assert(

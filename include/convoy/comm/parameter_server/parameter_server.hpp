@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <memory_resource>
 #include <span>
@@ -14,17 +13,22 @@
 #include <vector>
 
 #include <convoy/comm/comm.hpp>
-#include <convoy/comm/engine/agree.hpp>
 #include <convoy/comm/engine/collectives.hpp>
 #include <convoy/comm/error.hpp>
 #include <convoy/comm/parameter_server/client.hpp>
 #include <convoy/comm/parameter_server/server.hpp>
 #include <convoy/comm/parameter_server/service.hpp>
 #include <convoy/comm/transport/any.hpp>
-#include <convoy/comm/transport/culprit.hpp>
 #include <convoy/comm/transport/threads.hpp>
-#include <convoy/comm/transport/wait.hpp>
 #include <convoy/core/compiled.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <functional>
+
+#include <convoy/comm/engine/agree.hpp>
+#include <convoy/comm/transport/culprit.hpp>
+#include <convoy/comm/transport/wait.hpp>
+#endif
 
 namespace convoy::comm {
 
@@ -47,14 +51,10 @@ class ClientAndServer : public std::pmr::memory_resource {
         server(transport) {
     transport.expect_sizes();
   }
-  ~ClientAndServer() override { settle(); }
+  CONVOY_FUNCTION ~ClientAndServer() override;
 
   /// Gives up what is in flight.
-  void settle() noexcept {
-    if (failed_ || (client.idle() && server.idle())) return;
-    transport.accuse(transport.rank());
-    leave("it was ended while it exchanged parameters");
-  }
+  void settle() noexcept;
   /// Arenas from here may be released while parameters are exchanged: that is given up first.
   void use(const Layout& layout) { layout_ = layout; }
 
@@ -75,39 +75,57 @@ class ClientAndServer : public std::pmr::memory_resource {
  private:
   static constexpr const char* operation = "parameter server";
 
-  void* do_allocate(std::size_t bytes, std::size_t align) override {
-    return upstream_->allocate(bytes, align);
+  CONVOY_FUNCTION void* do_allocate(std::size_t bytes, std::size_t align) override;
+  CONVOY_FUNCTION void do_deallocate(void* data, std::size_t bytes, std::size_t align) override;
+  CONVOY_FUNCTION bool do_is_equal(const memory_resource& other) const noexcept override {
+    return this == &other;
   }
-  void do_deallocate(void* data, std::size_t bytes, std::size_t align) override {
-    const auto* begin = static_cast<const std::byte*>(data);
-    const auto holds = [&](std::span<const float> arena) {
-      const auto* at = reinterpret_cast<const std::byte*>(arena.data());
-      return std::less_equal<>()(begin, at) && std::less<>()(at, begin + bytes);
-    };
-    if (holds(layout_.gradients) || holds(layout_.parameters)) settle();
-    // A library that cannot be told otherwise may go on reading and writing there.
-    if (failed_ && !transport.in_place()) return;
-    upstream_->deallocate(data, bytes, align);
-  }
-  bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
 
   int awaited();
   int departed();
   // A peer may be reading what this rank has posted, and this rank what a peer has.
-  void leave(std::string_view reason) noexcept {
-    failed_ = true;
-    client.cancel();
-    server.cancel();
-    transport.withdraw(reason);
-  }
-  [[noreturn]] void give_up(const CommError& error) {
-    transport.accuse(error.culprit < 0 ? transport.rank() : error.culprit);
-    leave(error.what());
-    throw error;
-  }
+  void leave(std::string_view reason) noexcept;
+  [[noreturn]] void give_up(const CommError& error);
 };
 
 #if CONVOY_DEFINITIONS
+CONVOY_FUNCTION ClientAndServer::~ClientAndServer() { settle(); }
+
+CONVOY_FUNCTION void* ClientAndServer::do_allocate(std::size_t bytes, std::size_t align) {
+  return upstream_->allocate(bytes, align);
+}
+
+CONVOY_FUNCTION void ClientAndServer::do_deallocate(void* data, std::size_t bytes, std::size_t align) {
+  const auto* begin = static_cast<const std::byte*>(data);
+  const auto holds = [&](std::span<const float> arena) {
+    const auto* at = reinterpret_cast<const std::byte*>(arena.data());
+    return std::less_equal<>()(begin, at) && std::less<>()(at, begin + bytes);
+  };
+  if (holds(layout_.gradients) || holds(layout_.parameters)) settle();
+  // A library that cannot be told otherwise may go on reading and writing there.
+  if (failed_ && !transport.in_place()) return;
+  upstream_->deallocate(data, bytes, align);
+}
+
+CONVOY_FUNCTION void ClientAndServer::settle() noexcept {
+  if (failed_ || (client.idle() && server.idle())) return;
+  transport.accuse(transport.rank());
+  leave("it was ended while it exchanged parameters");
+}
+
+CONVOY_FUNCTION void ClientAndServer::leave(std::string_view reason) noexcept {
+  failed_ = true;
+  client.cancel();
+  server.cancel();
+  transport.withdraw(reason);
+}
+
+CONVOY_FUNCTION void ClientAndServer::give_up(const CommError& error) {
+  transport.accuse(error.culprit < 0 ? transport.rank() : error.culprit);
+  leave(error.what());
+  throw error;
+}
+
 CONVOY_FUNCTION bool ClientAndServer::progress() {
   usable();
   try {
@@ -384,7 +402,5 @@ class ParameterServer : public Served {
   explicit ParameterServer(const T& where = T{}, const Options& options = {})
       : Served(where, {C::consistency, servers, placement}, options) {}
 };
-
-static_assert(Comm<ParameterServer<transport::Threads>>);
 
 }  // namespace convoy::comm

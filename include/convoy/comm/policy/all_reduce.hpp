@@ -216,11 +216,4 @@ struct Levels<AllReduce<Algorithm<Intra, T>, true>, AllReduce<Algorithm<Inter, T
 template <class Intra, class Inter, class Groups = Nodes>
 using Hierarchical = typename detail::Levels<Intra, Inter, Groups>::type;
 
-static_assert(Comm<Ring<transport::Threads>>);
-static_assert(Comm<HalvingDoubling<transport::Threads>>);
-static_assert(Comm<Tree<transport::Threads>>);
-static_assert(Comm<Direct<transport::Threads>>);
-static_assert(Comm<Auto<transport::Threads>>);
-static_assert(Comm<AllReduce<Algorithm<AutoSchedule, transport::Threads>>>);
-
 }  // namespace convoy::comm

@@ -16,6 +16,7 @@
 #include <convoy/comm/engine/kernel.hpp>
 #include <convoy/comm/operation.hpp>
 #include <convoy/comm/policy/none.hpp>
+#include <convoy/core/compiled.hpp>
 #include <convoy/memory/host.hpp>
 
 namespace convoy::comm {
@@ -25,7 +26,7 @@ class Any {
  public:
   using Space = memory::Host;
 
-  Any() : Any(None{}) {}
+  Any();
   template <class C>
   requires(!std::is_same_v<std::remove_cvref_t<C>, Any> && Comm<C> && works_in<C, memory::Host>) Any(C comm)
       : held_(std::make_unique<Held<C>>(std::move(comm))) {}
@@ -133,6 +134,8 @@ class Any {
   std::unique_ptr<Interface> held_;
 };
 
-static_assert(Comm<Any>);
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION Any::Any() : Any(None{}) {}
+#endif
 
 }  // namespace convoy::comm

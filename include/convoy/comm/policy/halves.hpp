@@ -265,8 +265,4 @@ using Sharded = typename detail::HalvesFrom<A>::Sharded;
 template <class A>
 using Reproducible = typename detail::HalvesFrom<A>::Reproducible;
 
-static_assert(Comm<Sharded<Ring<transport::Threads>>>);
-static_assert(Comm<Reproducible<Ring<transport::Threads>>>);
-static_assert(Comm<Sharded<Reproducible<Ring<transport::Threads>>>>);
-
 }  // namespace convoy::comm

@@ -8,6 +8,7 @@
 #include <convoy/comm/registry.hpp>
 #include <convoy/comm/transport/mpi.hpp>
 #include <convoy/comm/transport/shm.hpp>
+#include <convoy/comm/watchdog.hpp>
 
 namespace convoy::comm {
 

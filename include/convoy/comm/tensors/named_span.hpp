@@ -4,7 +4,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <ranges>
 #include <span>
 #include <string>
 #include <string_view>
@@ -42,7 +41,8 @@ struct NamedSpan {
     static_assert(!std::is_const_v<E>, "convoy: an exchange writes to the tensors that it is given");
   }
   /// `NamedSpan("fc1.weight", weight)` of a std::vector<float>, a std::array, a Buffer<float>.
-  template <std::ranges::contiguous_range R>
+  template <class R>
+  requires requires(R& values) { std::span(values); }
   NamedSpan(std::string_view called, R& values) : NamedSpan(called, std::span(values)) {}
 
   DType type() const { return add.type; }

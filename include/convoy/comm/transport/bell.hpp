@@ -6,13 +6,14 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <thread>
 
 #if defined(__linux__)
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#else
+#include <thread>
 #endif
 
 namespace convoy::transport {

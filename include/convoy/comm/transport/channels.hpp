@@ -18,7 +18,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include <convoy/comm/transport/bell.hpp>
@@ -208,7 +207,7 @@ class Endpoint {
     std::string what;
     for (int peer = 0; peer < size(); ++peer)
       while (reads(peer)) {
-        std::this_thread::yield();
+        nap(0);
         if (watchdog || !grace.expired()) continue;
         if (world_->close_off()) return;
         what = concat("waiting for rank ", peer, ", which keeps a message of this rank,");

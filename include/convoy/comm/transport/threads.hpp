@@ -5,20 +5,26 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <exception>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <string_view>
-#include <thread>
-#include <utility>
 #include <vector>
 
-#include <convoy/comm/error.hpp>
+#include <convoy/comm/call.hpp>
+#include <convoy/comm/transport/any.hpp>
 #include <convoy/comm/transport/channels.hpp>
 #include <convoy/comm/transport/transport.hpp>
 #include <convoy/core/clock.hpp>
+#include <convoy/core/compiled.hpp>
 #include <convoy/core/error.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <exception>
+#include <string>
+#include <thread>
+
+#include <convoy/comm/error.hpp>
+#endif
 
 namespace convoy::transport {
 
@@ -27,40 +33,22 @@ namespace detail {
 /// What the threads of a world share. A place is an address.
 class ThreadWorld {
  public:
-  explicit ThreadWorld(int size)
-      : patience_(patience_of(size)), ranks_(static_cast<std::size_t>(size)), opened_(ranks_.size(), 0) {}
+  explicit ThreadWorld(int size);
+  ~ThreadWorld();
 
   int size() const { return static_cast<int>(ranks_.size()); }
   int patience() const { return patience_; }
   RankRecord<false>& rank(int r) { return ranks_[static_cast<std::size_t>(r)]; }
 
   /// The next message space of a rank: its k-th is every rank's k-th.
-  int open(int rank) {
-    const std::lock_guard lock(mutex_);
-    const int wanted = opened_[static_cast<std::size_t>(rank)]++;
-    while (static_cast<int>(spaces_.size()) <= wanted) {
-      spaces_.emplace_back(ranks_.size() * ranks_.size());
-      if (spaces_.size() > room_) grow();
-      table_.load(std::memory_order_relaxed)[spaces_.size() - 1].store(&spaces_.back(),
-                                                                       std::memory_order_release);
-      count_.store(static_cast<int>(spaces_.size()), std::memory_order_release);
-    }
-    return wanted;
-  }
+  int open(int rank);
   int spaces() const { return count_.load(std::memory_order_acquire); }
 
   Channel* existing(int space, int from, int to) {
     return at(space, from, to).load(std::memory_order_acquire);
   }
   /// Made when first used.
-  Channel& channel(int space, int from, int to) {
-    std::atomic<Channel*>& slot = at(space, from, to);
-    Channel* found = slot.load(std::memory_order_acquire);
-    if (found != nullptr) return *found;
-    auto fresh = std::make_unique<Channel>();
-    if (slot.compare_exchange_strong(found, fresh.get(), std::memory_order_acq_rel)) return *fresh.release();
-    return *found;
-  }
+  Channel& channel(int space, int from, int to);
 
   static std::uint64_t place_of(int, const void* data, std::size_t) {
     return static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(data));
@@ -72,11 +60,7 @@ class ThreadWorld {
   static bool close_off() { return false; }
   static Seconds limit() { return Seconds(60); }
 
-  void leave(int r, Life life, std::string_view reason) {
-    rank(r).write(rank(r).reason, reason);
-    rank(r).life.store(static_cast<int>(life));
-    for (auto& other : ranks_) other.bell.ring();
-  }
+  void leave(int r, Life life, std::string_view reason);
 
  private:
   // A channel for each ordered pair.
@@ -90,14 +74,7 @@ class ThreadWorld {
   using Table = std::unique_ptr<std::atomic<Space*>[]>;
 
   // Those who look at a smaller table find all that they know of there.
-  void grow() {
-    const std::atomic<Space*>* before = table_.load(std::memory_order_relaxed);
-    const std::size_t larger = room_ > 0 ? 2 * room_ : 64;
-    Table& fresh = tables_.emplace_back(std::make_unique<std::atomic<Space*>[]>(larger));
-    for (std::size_t i = 0; i < room_; ++i) fresh[i].store(before[i].load(std::memory_order_relaxed));
-    room_ = larger;
-    table_.store(fresh.get(), std::memory_order_release);
-  }
+  void grow();
   std::atomic<Channel*>& at(int space, int from, int to) {
     Space* s = table_.load(std::memory_order_acquire)[space].load(std::memory_order_acquire);
     return s->channels[static_cast<std::size_t>(from) * ranks_.size() + static_cast<std::size_t>(to)];
@@ -113,6 +90,50 @@ class ThreadWorld {
   std::atomic<int> count_{0};
   std::vector<int> opened_;
 };
+
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION ThreadWorld::ThreadWorld(int size)
+    : patience_(patience_of(size)), ranks_(static_cast<std::size_t>(size)), opened_(ranks_.size(), 0) {}
+
+CONVOY_FUNCTION ThreadWorld::~ThreadWorld() = default;
+
+CONVOY_FUNCTION int ThreadWorld::open(int rank) {
+  const std::lock_guard lock(mutex_);
+  const int wanted = opened_[static_cast<std::size_t>(rank)]++;
+  while (static_cast<int>(spaces_.size()) <= wanted) {
+    spaces_.emplace_back(ranks_.size() * ranks_.size());
+    if (spaces_.size() > room_) grow();
+    table_.load(std::memory_order_relaxed)[spaces_.size() - 1].store(&spaces_.back(),
+                                                                     std::memory_order_release);
+    count_.store(static_cast<int>(spaces_.size()), std::memory_order_release);
+  }
+  return wanted;
+}
+
+CONVOY_FUNCTION Channel& ThreadWorld::channel(int space, int from, int to) {
+  std::atomic<Channel*>& slot = at(space, from, to);
+  Channel* found = slot.load(std::memory_order_acquire);
+  if (found != nullptr) return *found;
+  auto fresh = std::make_unique<Channel>();
+  if (slot.compare_exchange_strong(found, fresh.get(), std::memory_order_acq_rel)) return *fresh.release();
+  return *found;
+}
+
+CONVOY_FUNCTION void ThreadWorld::leave(int r, Life life, std::string_view reason) {
+  rank(r).write(rank(r).reason, reason);
+  rank(r).life.store(static_cast<int>(life));
+  for (auto& other : ranks_) other.bell.ring();
+}
+
+CONVOY_FUNCTION void ThreadWorld::grow() {
+  const std::atomic<Space*>* before = table_.load(std::memory_order_relaxed);
+  const std::size_t larger = room_ > 0 ? 2 * room_ : 64;
+  Table& fresh = tables_.emplace_back(std::make_unique<std::atomic<Space*>[]>(larger));
+  for (std::size_t i = 0; i < room_; ++i) fresh[i].store(before[i].load(std::memory_order_relaxed));
+  room_ = larger;
+  table_.store(fresh.get(), std::memory_order_release);
+}
+#endif
 
 }  // namespace detail
 
@@ -142,57 +163,62 @@ class Threads::World {
   /// throws, the others' waits for that rank end at once with a CommError. The first exception that is not
   /// a CommError, or the first of all, is thrown again here: the cause rather than what came of it. If the
   /// system refuses a thread, none calls `body`, and an Error says so.
-  template <class Body>
-  void run(Body&& body) {
-    const auto world = std::make_shared<detail::ThreadWorld>(size_);
-    // Each rank keeps its own until all have ended, so that none ends one that another has thrown.
-    std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(size_));
-    int cause = -1;
-    bool certain = false;
-    std::mutex mutex;
-    const auto caught = [&](int rank, bool is_cause) {
-      thrown[static_cast<std::size_t>(rank)] = std::current_exception();
-      const std::lock_guard lock(mutex);
-      if (cause >= 0 && (certain || !is_cause)) return;
-      cause = rank;
-      certain = is_cause;
-    };
-    enum Gate : int { closed, open, given_up };
-    std::atomic<int> gate{closed};
-    const auto rank_main = [&](int rank) {
-      gate.wait(closed);
-      if (gate == given_up) return;
-      try {
-        body(Threads(world, rank));
-        world->leave(rank, detail::Life::ended, {});
-      } catch (const std::exception& e) {
-        caught(rank, dynamic_cast<const CommError*>(&e) == nullptr);
-        world->leave(rank, detail::Life::failed, std::string("that rank has failed: ") + e.what());
-      } catch (...) {
-        caught(rank, true);
-        world->leave(rank, detail::Life::failed, "that rank has failed");
-      }
-    };
-    std::vector<std::thread> threads;
-    threads.reserve(static_cast<std::size_t>(size_));
-    std::string refusal;
-    try {
-      for (int rank = 0; rank < size_; ++rank) threads.emplace_back(rank_main, rank);
-    } catch (const std::exception& e) {
-      refusal = e.what();
-    }
-    const auto started = static_cast<int>(threads.size());
-    gate = started == size_ ? open : given_up;
-    gate.notify_all();
-    for (std::thread& thread : threads) thread.join();
-    if (started < size_) fail("the system refuses a thread for rank ", started, " of ", size_, ": ", refusal);
-    if (cause >= 0) std::rethrow_exception(thrown[static_cast<std::size_t>(cause)]);
-  }
+  void run(comm::Call<void(Threads)> body);
 
  private:
   int size_;
 };
 
 static_assert(Transport<Threads>);
+
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION void Threads::World::run(comm::Call<void(Threads)> body) {
+  const auto world = std::make_shared<detail::ThreadWorld>(size_);
+  // Each rank keeps its own until all have ended, so that none ends one that another has thrown.
+  std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(size_));
+  int cause = -1;
+  bool certain = false;
+  std::mutex mutex;
+  const auto caught = [&](int rank, bool is_cause) {
+    thrown[static_cast<std::size_t>(rank)] = std::current_exception();
+    const std::lock_guard lock(mutex);
+    if (cause >= 0 && (certain || !is_cause)) return;
+    cause = rank;
+    certain = is_cause;
+  };
+  enum Gate : int { closed, open, given_up };
+  std::atomic<int> gate{closed};
+  const auto rank_main = [&](int rank) {
+    gate.wait(closed);
+    if (gate == given_up) return;
+    try {
+      body(Threads(world, rank));
+      world->leave(rank, detail::Life::ended, {});
+    } catch (const std::exception& e) {
+      caught(rank, dynamic_cast<const CommError*>(&e) == nullptr);
+      world->leave(rank, detail::Life::failed, std::string("that rank has failed: ") + e.what());
+    } catch (...) {
+      caught(rank, true);
+      world->leave(rank, detail::Life::failed, "that rank has failed");
+    }
+  };
+  std::vector<std::thread> threads;
+  threads.reserve(static_cast<std::size_t>(size_));
+  std::string refusal;
+  try {
+    for (int rank = 0; rank < size_; ++rank) threads.emplace_back(rank_main, rank);
+  } catch (const std::exception& e) {
+    refusal = e.what();
+  }
+  const auto started = static_cast<int>(threads.size());
+  gate = started == size_ ? open : given_up;
+  gate.notify_all();
+  for (std::thread& thread : threads) thread.join();
+  if (started < size_) fail("the system refuses a thread for rank ", started, " of ", size_, ": ", refusal);
+  if (cause >= 0) std::rethrow_exception(thrown[static_cast<std::size_t>(cause)]);
+}
+#endif
+
+CONVOY_INSTANTIATE(Any::Any(const Threads&));
 
 }  // namespace convoy::transport

@@ -6,13 +6,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+
+#include <convoy/comm/transport/tuning.hpp>
+#include <convoy/core/compiled.hpp>
+
+#if CONVOY_DEFINITIONS
 #include <thread>
 
 #if defined(__linux__)
 #include <sched.h>
 #endif
-
-#include <convoy/comm/transport/tuning.hpp>
+#endif
 
 namespace convoy::transport {
 
@@ -124,13 +128,7 @@ bool one_thread(const T& transport) {
 }
 
 /// The processors that this process may run on.
-inline int processors() {
-#if defined(__linux__)
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-#endif
-  return static_cast<int>(std::thread::hardware_concurrency());
-}
+int processors();
 
 /// How often `ranks` waiting ranks look before they rest: about a millisecond if there are processors for
 /// all, else just long enough not to sleep through an answer that is on its way.
@@ -140,12 +138,7 @@ inline int patience_of(int ranks) {
 
 /// Where there is nothing to sleep on: yields for a while (a peer on the same core goes on), then sleeps a
 /// little. `round` counts from 0.
-inline void nap(int round) {
-  if (round < wait_tuning.yields)
-    std::this_thread::yield();
-  else
-    std::this_thread::sleep_for(wait_tuning.nap);
-}
+void nap(int round);
 
 /// Tells the processor that this is a spin loop.
 inline void pause() {
@@ -155,5 +148,22 @@ inline void pause() {
   asm volatile("yield");
 #endif
 }
+
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION int processors() {
+#if defined(__linux__)
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+#endif
+  return static_cast<int>(std::thread::hardware_concurrency());
+}
+
+CONVOY_FUNCTION void nap(int round) {
+  if (round < wait_tuning.yields)
+    std::this_thread::yield();
+  else
+    std::this_thread::sleep_for(wait_tuning.nap);
+}
+#endif
 
 }  // namespace convoy::transport
