@@ -20,6 +20,8 @@ using transport::Shm;
 
 namespace {
 
+static_assert(comm::Comm<comm::Hierarchical<comm::Direct<Shm>, comm::Ring<transport::Mpi>>>);
+
 const comm::Options small{.deadline = Seconds(20), .segment_bytes = 256, .window = 2};
 
 }  // namespace

@@ -43,8 +43,6 @@ struct NodeOf<transport::Shm, transport::Mpi> {
   }
 };
 
-static_assert(Comm<Hierarchical<Direct<transport::Shm>, Ring<transport::Mpi>>>);
-
 template <>
 struct Offer<registry::Hierarchical, transport::Mpi> {
   using type = Hierarchical<Direct<transport::Shm>, Ring<transport::Mpi>>;

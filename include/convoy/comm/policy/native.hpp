@@ -5,10 +5,10 @@
 // it 1.5 to 2.2 times slower; the processor that would do the copying is the one that computes.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <limits>
+#include <span>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include <convoy/comm/comm.hpp>
@@ -16,7 +16,17 @@
 #include <convoy/comm/registry.hpp>
 #include <convoy/comm/schedule/ring.hpp>
 #include <convoy/comm/transport/mpi.hpp>
+#include <convoy/core/clock.hpp>
+#include <convoy/core/compiled.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+
 #include <convoy/comm/watchdog.hpp>
+#include <convoy/core/error.hpp>
+#endif
 
 namespace convoy::comm {
 
@@ -31,29 +41,10 @@ class Native : public Collectives<schedule::Ring, transport::Mpi> {
   explicit Native(const transport::Mpi& where = transport::Mpi{}, const Options& options = {})
       : Base(where, options) {}
 
-  void open(const Fingerprint& fingerprint, const Layout& layout) {
-    Base::agree_on(fingerprint, layout, policy());
-    layout_ = layout;
-    buckets_.assign(layout.buckets.begin(), layout.buckets.end());
-    begun_.assign(buckets_.size(), Clock::time_point{});
-  }
-  void begin(int bucket, Ready = {}) {
-    if (bucket < 0 || static_cast<std::size_t>(bucket) >= buckets_.size())
-      fail("there is no bucket ", bucket, "; ", buckets_.size(), " were opened");
-    if (observer_.call != nullptr) begun_[static_cast<std::size_t>(bucket)] = Clock::now();
-  }
+  void open(const Fingerprint& fingerprint, const Layout& layout);
+  void begin(int bucket, Ready = {});
   void poll() {}
-  void finish(Update update) {
-    const Arrivals arrivals(update);
-    for (std::size_t i = 0; i < buckets_.size(); ++i) {
-      const Range b = buckets_[i];
-      all_reduce(layout_.gradients.data() + b.begin, b.size(), reduction<f32>(sum));
-      if (observer_.call != nullptr)
-        observer_.call(observer_.context, {static_cast<int>(i), begun_[i], Clock::now()});
-      arrivals.arrived(b);
-    }
-    arrivals.all(buckets_);
-  }
+  void finish(Update update);
   void observe(Observer observer) { observer_ = observer; }
 
   template <class E, OperationTag O>
@@ -63,39 +54,9 @@ class Native : public Collectives<schedule::Ring, transport::Mpi> {
                   "which adds them in f32, or exchange f32");
     all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<E>(op));
   }
-  void all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
-    const auto [loop, type, op, fold, divides] = reduction;
-    const MPI_Datatype datatype = type == DType::f32   ? MPI_FLOAT
-                                  : type == DType::f64 ? MPI_DOUBLE
-                                  : type == DType::i32 ? MPI_INT32_T
-                                                       : MPI_DATATYPE_NULL;
-    if (datatype == MPI_DATATYPE_NULL || loop == nullptr || fold == nullptr)
-      fail<ConfigError>("native has no ", name_of(op), " of ", convoy::name_of(type),
-                        "; use ring over mpi, or f32 or f64");
-    const MPI_Op operation = op == Op::min ? MPI_MIN : op == Op::max ? MPI_MAX : MPI_SUM;
-    auto* at = static_cast<std::byte*>(values);
-    for (std::int64_t done = 0; done < count;) {
-      const std::int64_t piece = std::min<std::int64_t>(count - done, std::numeric_limits<int>::max());
-      const Watchdog watchdog("MPI_Allreduce", rank(), options().deadline);
-      mpi::check(MPI_Allreduce(MPI_IN_PLACE, at, static_cast<int>(piece), datatype, operation,
-                               engine_->transport().get<transport::Mpi>()->comm()),
-                 "MPI_Allreduce");
-      done += piece;
-      at += static_cast<std::size_t>(piece) * size_of(type);
-    }
-    if (op != Op::mean || !divides) return;
-    if (type == DType::f32)
-      scale(static_cast<float*>(values), count);
-    else
-      scale(static_cast<double*>(values), count);
-  }
+  void all_reduce(void* values, std::int64_t count, const Reduction& reduction);
 
  private:
-  template <class E>
-  void scale(E* values, std::int64_t count) const {
-    for (std::int64_t i = 0; i < count; ++i) values[i] *= static_cast<E>(1.0 / size());
-  }
-
   Layout layout_;
   std::vector<Range> buckets_;
   std::vector<Clock::time_point> begun_;
@@ -103,6 +64,63 @@ class Native : public Collectives<schedule::Ring, transport::Mpi> {
 };
 
 static_assert(Comm<Native>);
+
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION void Native::open(const Fingerprint& fingerprint, const Layout& layout) {
+  Base::agree_on(fingerprint, layout, policy());
+  layout_ = layout;
+  buckets_.assign(layout.buckets.begin(), layout.buckets.end());
+  begun_.assign(buckets_.size(), Clock::time_point{});
+}
+
+CONVOY_FUNCTION void Native::begin(int bucket, Ready) {
+  if (bucket < 0 || static_cast<std::size_t>(bucket) >= buckets_.size())
+    fail("there is no bucket ", bucket, "; ", buckets_.size(), " were opened");
+  if (observer_.call != nullptr) begun_[static_cast<std::size_t>(bucket)] = Clock::now();
+}
+
+CONVOY_FUNCTION void Native::finish(Update update) {
+  const Arrivals arrivals(update);
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    const Range b = buckets_[i];
+    all_reduce(layout_.gradients.data() + b.begin, b.size(), reduction<f32>(sum));
+    if (observer_.call != nullptr)
+      observer_.call(observer_.context, {static_cast<int>(i), begun_[i], Clock::now()});
+    arrivals.arrived(b);
+  }
+  arrivals.all(buckets_);
+}
+
+CONVOY_FUNCTION void Native::all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
+  const auto [loop, type, op, fold, divides] = reduction;
+  const MPI_Datatype datatype = type == DType::f32   ? MPI_FLOAT
+                                : type == DType::f64 ? MPI_DOUBLE
+                                : type == DType::i32 ? MPI_INT32_T
+                                                     : MPI_DATATYPE_NULL;
+  if (datatype == MPI_DATATYPE_NULL || loop == nullptr || fold == nullptr)
+    fail<ConfigError>("native has no ", name_of(op), " of ", convoy::name_of(type),
+                      "; use ring over mpi, or f32 or f64");
+  const MPI_Op operation = op == Op::min ? MPI_MIN : op == Op::max ? MPI_MAX : MPI_SUM;
+  auto* at = static_cast<std::byte*>(values);
+  for (std::int64_t done = 0; done < count;) {
+    const std::int64_t piece = std::min<std::int64_t>(count - done, std::numeric_limits<int>::max());
+    const Watchdog watchdog("MPI_Allreduce", rank(), options().deadline);
+    mpi::check(MPI_Allreduce(MPI_IN_PLACE, at, static_cast<int>(piece), datatype, operation,
+                             engine_->transport().get<transport::Mpi>()->comm()),
+               "MPI_Allreduce");
+    done += piece;
+    at += static_cast<std::size_t>(piece) * size_of(type);
+  }
+  if (op != Op::mean || !divides) return;
+  const auto scale = [&]<class E>(E* at_first) {
+    for (std::int64_t i = 0; i < count; ++i) at_first[i] *= static_cast<E>(1.0 / size());
+  };
+  if (type == DType::f32)
+    scale(static_cast<float*>(values));
+  else
+    scale(static_cast<double*>(values));
+}
+#endif
 
 template <>
 struct Offer<registry::Native, transport::Mpi> {

@@ -8,25 +8,30 @@
     "convoy: transport::Shm needs Linux (memfd_create, futex); use transport::Mpi or transport::Threads here"
 #endif
 
-#include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <fstream>
 #include <memory_resource>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
+
+#include <convoy/core/compiled.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <string_view>
 
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <convoy/core/error.hpp>
+#endif
 
 namespace convoy::transport::detail {
 
@@ -34,23 +39,7 @@ namespace convoy::transport::detail {
 /// process has a limit. Asking the system for more would end some process instead of failing. The group's
 /// share of the page cache counts as available, as it does for the system: reading a data set fills it up to
 /// the limit. `root` is where /proc and /sys are.
-inline std::uint64_t available_memory(const std::string& root = "") {
-  const auto number_after = [&](const char* file, std::string_view key) {
-    std::ifstream in(root + file);
-    std::uint64_t number = 0;
-    for (std::string word; in >> word;)
-      if (word == key) return in >> number ? std::optional(number) : std::nullopt;
-    return std::optional<std::uint64_t>();
-  };
-  std::uint64_t available = ~std::uint64_t{0};
-  if (const auto kib = number_after("/proc/meminfo", "MemAvailable:")) available = *kib * 1024;
-  std::uint64_t limit = 0, used = 0;
-  std::ifstream most(root + "/sys/fs/cgroup/memory.max"), now(root + "/sys/fs/cgroup/memory.current");
-  if (!(most >> limit && now >> used)) return available;
-  for (const char* cache : {"inactive_file", "active_file"})
-    used -= std::min(used, number_after("/sys/fs/cgroup/memory.stat", cache).value_or(0));
-  return std::min(available, limit > used ? limit - used : 0);
-}
+std::uint64_t available_memory(const std::string& root = "");
 
 /// A mapping of shared memory, undone at the end.
 class Mapping {
@@ -58,32 +47,9 @@ class Mapping {
   Mapping() = default;
   /// New zeroed memory of this process, all of it there: a lack of memory is an exception here and not a
   /// signal later.
-  static Mapping make(std::size_t bytes, const char* what) {
-    Mapping m;
-    if (const std::uint64_t left = available_memory(); bytes > left)
-      fail("shm: there is no memory for ", bytes, " bytes of ", what, ": ", left, " bytes are available");
-    m.fd_ = memfd_create("convoy", MFD_CLOEXEC);
-    if (m.fd_ < 0) fail("shm: no shared memory can be made: ", std::strerror(errno));
-    int code = ftruncate(m.fd_, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
-    if (code == 0) code = posix_fallocate(m.fd_, 0, static_cast<off_t>(bytes));
-    if (code != 0) fail("shm: there is no memory for ", bytes, " bytes of ", what, ": ", std::strerror(code));
-    m.map(bytes, what);
-    return m;
-  }
+  static Mapping make(std::size_t bytes, const char* what);
   /// Memory of another process, by the number of its descriptor there.
-  static Mapping open(long pid, int fd, std::size_t bytes, const char* what) {
-    Mapping m;
-    const std::string path = concat("/proc/", pid, "/fd/", fd);
-    m.fd_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-    if (m.fd_ < 0)
-      fail("shm: ", what, " of process ", pid, " cannot be opened (", path, ": ", std::strerror(errno),
-           "); ranks need the same user and the same /proc, else use transport::Mpi");
-    if (lseek(m.fd_, 0, SEEK_END) < static_cast<off_t>(bytes))
-      fail("shm: ", what, " of process ", pid, " is shorter than the ", bytes, " bytes that were announced");
-    m.map(bytes, what);
-    m.close_file();
-    return m;
-  }
+  static Mapping open(long pid, int fd, std::size_t bytes, const char* what);
   Mapping(Mapping&& other) noexcept { *this = std::move(other); }
   Mapping& operator=(Mapping&& other) noexcept {
     std::swap(fd_, other.fd_);
@@ -91,16 +57,10 @@ class Mapping {
     std::swap(bytes_, other.bytes_);
     return *this;
   }
-  ~Mapping() {
-    if (data_ != nullptr) munmap(data_, bytes_);
-    close_file();
-  }
+  ~Mapping();
 
   /// Once all others have it: nobody can open it any more.
-  void close_file() {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = -1;
-  }
+  void close_file();
 
   std::byte* data() const { return data_; }
   std::size_t size() const { return bytes_; }
@@ -109,23 +69,10 @@ class Mapping {
   /// From now on this process has a copy, at the same addresses, and what others have mapped stays as it is,
   /// whoever writes. The pages are copied by writing to each; it does not matter who else writes to them.
   /// False if that is impossible.
-  bool copy_on_write() {
-    if (mmap(data_, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd_, 0) == MAP_FAILED)
-      return false;
-    for (std::size_t at = 0; at < bytes_; at += 4096)
-      __atomic_fetch_or(reinterpret_cast<unsigned char*>(data_ + at), 0, __ATOMIC_RELAXED);
-    return true;
-  }
+  bool copy_on_write();
 
  private:
-  void map(std::size_t bytes, const char* what) {
-    void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
-    if (at == MAP_FAILED)
-      fail("shm: ", bytes, " bytes of ", what, " cannot be mapped: ", std::strerror(errno));
-    madvise(at, bytes, MADV_HUGEPAGE);  // where the system has them for shared memory
-    data_ = static_cast<std::byte*>(at);
-    bytes_ = bytes;
-  }
+  void map(std::size_t bytes, const char* what);
 
   int fd_ = -1;
   std::byte* data_ = nullptr;
@@ -158,13 +105,7 @@ class Segments : public std::pmr::memory_resource {
 
   /// Takes all memory out of the others' reach; what they have mapped stays theirs. False, with nothing done,
   /// if there is no memory for copies.
-  bool close_off() {
-    std::uint64_t bytes = 0;
-    for (const Mapping& m : segments_) bytes += m.size();
-    if (bytes > available_memory()) return false;
-    return std::all_of(segments_.begin(), segments_.end(),
-                       [](Mapping& m) { return m.data() == nullptr || m.copy_on_write(); });
-  }
+  bool close_off();
 
   /// The place of `bytes` bytes at `data`; false if they are not in one segment.
   bool find(const void* data, std::size_t bytes, std::uint64_t& place) const {
@@ -179,29 +120,116 @@ class Segments : public std::pmr::memory_resource {
   }
 
  private:
-  void* do_allocate(std::size_t bytes, std::size_t) override {
-    // Numbers are not used again: others may still know the old segment by it.
-    if (segments_.size() == static_cast<std::size_t>(most_segments))
-      fail("shm: ", most_segments, " allocations of shared memory have been made, and there can be no more");
-    const std::size_t pages = (bytes + 4095) / 4096 * 4096;
-    segments_.push_back(Mapping::make(pages, "an arena"));
-    SegmentRecord& record = records_[segments_.size() - 1];
-    record.bytes = pages;
-    record.fd.store(segments_.back().fd(), std::memory_order_release);
-    return segments_.back().data();
+  CONVOY_FUNCTION void* do_allocate(std::size_t bytes, std::size_t) override;
+  CONVOY_FUNCTION void do_deallocate(void* data, std::size_t, std::size_t) override;
+  CONVOY_FUNCTION bool do_is_equal(const memory_resource& other) const noexcept override {
+    return this == &other;
   }
-  void do_deallocate(void* data, std::size_t, std::size_t) override {
-    for (std::size_t i = 0; i < segments_.size(); ++i)
-      if (segments_[i].data() == data) {
-        records_[i].fd.store(-1, std::memory_order_release);
-        segments_[i] = {};
-        return;
-      }
-  }
-  bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
 
   SegmentRecord* records_;
   std::vector<Mapping> segments_;
 };
+
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION std::uint64_t available_memory(const std::string& root) {
+  const auto number_after = [&](const char* file, std::string_view key) {
+    std::ifstream in(root + file);
+    std::uint64_t number = 0;
+    for (std::string word; in >> word;)
+      if (word == key) return in >> number ? std::optional(number) : std::nullopt;
+    return std::optional<std::uint64_t>();
+  };
+  std::uint64_t available = ~std::uint64_t{0};
+  if (const auto kib = number_after("/proc/meminfo", "MemAvailable:")) available = *kib * 1024;
+  std::uint64_t limit = 0, used = 0;
+  std::ifstream most(root + "/sys/fs/cgroup/memory.max"), now(root + "/sys/fs/cgroup/memory.current");
+  if (!(most >> limit && now >> used)) return available;
+  for (const char* cache : {"inactive_file", "active_file"})
+    used -= std::min(used, number_after("/sys/fs/cgroup/memory.stat", cache).value_or(0));
+  return std::min(available, limit > used ? limit - used : 0);
+}
+
+CONVOY_FUNCTION Mapping Mapping::make(std::size_t bytes, const char* what) {
+  Mapping m;
+  if (const std::uint64_t left = available_memory(); bytes > left)
+    fail("shm: there is no memory for ", bytes, " bytes of ", what, ": ", left, " bytes are available");
+  m.fd_ = memfd_create("convoy", MFD_CLOEXEC);
+  if (m.fd_ < 0) fail("shm: no shared memory can be made: ", std::strerror(errno));
+  int code = ftruncate(m.fd_, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+  if (code == 0) code = posix_fallocate(m.fd_, 0, static_cast<off_t>(bytes));
+  if (code != 0) fail("shm: there is no memory for ", bytes, " bytes of ", what, ": ", std::strerror(code));
+  m.map(bytes, what);
+  return m;
+}
+
+CONVOY_FUNCTION Mapping Mapping::open(long pid, int fd, std::size_t bytes, const char* what) {
+  Mapping m;
+  const std::string path = concat("/proc/", pid, "/fd/", fd);
+  m.fd_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (m.fd_ < 0)
+    fail("shm: ", what, " of process ", pid, " cannot be opened (", path, ": ", std::strerror(errno),
+         "); ranks need the same user and the same /proc, else use transport::Mpi");
+  if (lseek(m.fd_, 0, SEEK_END) < static_cast<off_t>(bytes))
+    fail("shm: ", what, " of process ", pid, " is shorter than the ", bytes, " bytes that were announced");
+  m.map(bytes, what);
+  m.close_file();
+  return m;
+}
+
+CONVOY_FUNCTION Mapping::~Mapping() {
+  if (data_ != nullptr) munmap(data_, bytes_);
+  close_file();
+}
+
+CONVOY_FUNCTION void Mapping::close_file() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
+
+CONVOY_FUNCTION bool Mapping::copy_on_write() {
+  if (mmap(data_, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd_, 0) == MAP_FAILED)
+    return false;
+  for (std::size_t at = 0; at < bytes_; at += 4096)
+    __atomic_fetch_or(reinterpret_cast<unsigned char*>(data_ + at), 0, __ATOMIC_RELAXED);
+  return true;
+}
+
+CONVOY_FUNCTION void Mapping::map(std::size_t bytes, const char* what) {
+  void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+  if (at == MAP_FAILED) fail("shm: ", bytes, " bytes of ", what, " cannot be mapped: ", std::strerror(errno));
+  madvise(at, bytes, MADV_HUGEPAGE);  // where the system has them for shared memory
+  data_ = static_cast<std::byte*>(at);
+  bytes_ = bytes;
+}
+
+CONVOY_FUNCTION bool Segments::close_off() {
+  std::uint64_t bytes = 0;
+  for (const Mapping& m : segments_) bytes += m.size();
+  if (bytes > available_memory()) return false;
+  return std::all_of(segments_.begin(), segments_.end(),
+                     [](Mapping& m) { return m.data() == nullptr || m.copy_on_write(); });
+}
+
+CONVOY_FUNCTION void* Segments::do_allocate(std::size_t bytes, std::size_t) {
+  // Numbers are not used again: others may still know the old segment by it.
+  if (segments_.size() == static_cast<std::size_t>(most_segments))
+    fail("shm: ", most_segments, " allocations of shared memory have been made, and there can be no more");
+  const std::size_t pages = (bytes + 4095) / 4096 * 4096;
+  segments_.push_back(Mapping::make(pages, "an arena"));
+  SegmentRecord& record = records_[segments_.size() - 1];
+  record.bytes = pages;
+  record.fd.store(segments_.back().fd(), std::memory_order_release);
+  return segments_.back().data();
+}
+
+CONVOY_FUNCTION void Segments::do_deallocate(void* data, std::size_t, std::size_t) {
+  for (std::size_t i = 0; i < segments_.size(); ++i)
+    if (segments_[i].data() == data) {
+      records_[i].fd.store(-1, std::memory_order_release);
+      segments_[i] = {};
+      return;
+    }
+}
+#endif
 
 }  // namespace convoy::transport::detail

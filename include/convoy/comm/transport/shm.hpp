@@ -2,25 +2,33 @@
 // the others can see them, so that nothing is copied. MPI is needed to find each other, and not afterwards.
 #pragma once
 
-#include <csignal>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <memory_resource>
-#include <new>
-#include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
-#include <unistd.h>
-
+#include <convoy/comm/transport/any.hpp>
 #include <convoy/comm/transport/channels.hpp>
 #include <convoy/comm/transport/mpi_session.hpp>
 #include <convoy/comm/transport/segments.hpp>
-#include <convoy/comm/watchdog.hpp>
 #include <convoy/core/clock.hpp>
+#include <convoy/core/compiled.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <new>
+#include <string>
+#include <utility>
+
+#include <unistd.h>
+
+#include <convoy/comm/watchdog.hpp>
+#include <convoy/core/error.hpp>
+#endif
 
 namespace convoy::transport {
 
@@ -29,34 +37,10 @@ namespace detail {
 /// What the processes of a node share. A place is a segment's number and an offset.
 class NodeWorld {
  public:
-  NodeWorld(MPI_Comm node, Seconds limit) : node_(node), limit_(limit) {
-    mpi::check(MPI_Comm_rank(node, &rank_), "MPI_Comm_rank");
-    mpi::check(MPI_Comm_size(node, &size_), "MPI_Comm_size");
-    patience_ = patience_of(size_);
-    const std::size_t n = static_cast<std::size_t>(size_);
-    shared_ = common(sizeof(Member) * n, "the record of ranks");
-    members_ = reinterpret_cast<Member*>(shared_.data());
-    Member* me = new (members_ + rank_) Member;
-    me->pid = static_cast<long>(getpid());
-    segments_ = std::make_unique<Segments>(me->segments);
-    std::pmr::pool_options small;
-    small.largest_required_pool_block = 64 << 10;
-    pool_ = std::make_unique<std::pmr::unsynchronized_pool_resource>(small, segments_.get());
-    seen_.resize(n);
-    for (auto& mappings : seen_) mappings.resize(most_segments);
-    looked_.resize(n);
-    const comm::Watchdog watchdog("MPI_Barrier", rank_, limit_);
-    mpi::check(MPI_Barrier(node_), "MPI_Barrier");
-  }
+  NodeWorld(MPI_Comm node, Seconds limit);
   NodeWorld(const NodeWorld&) = delete;
   NodeWorld& operator=(const NodeWorld&) = delete;
-  ~NodeWorld() {
-    members_[rank_].record.life.store(static_cast<int>(Life::ended));
-    for (int r = 0; r < size_; ++r) members_[r].record.bell.ring();
-    int over = 0;
-    MPI_Finalized(&over);
-    if (!over && !mpi::detail::broken) MPI_Comm_free(&node_);
-  }
+  ~NodeWorld();
 
   int my_rank() const { return rank_; }
   int size() const { return size_; }
@@ -67,71 +51,20 @@ class NodeWorld {
   const Segments& segments() const { return *segments_; }
 
   /// A new message space; every rank calls it, in the same order.
-  int open() {
-    const std::size_t pairs = static_cast<std::size_t>(size_) * static_cast<std::size_t>(size_);
-    spaces_.push_back(common(pairs * sizeof(Channel), "the channels"));
-    // Each pair's channel is made by its sender; zeroed memory is what its atomics start with.
-    auto* channels = reinterpret_cast<Channel*>(spaces_.back().data());
-    for (int to = 0; to < size_; ++to) new (channels + rank_ * size_ + to) Channel;
-    const comm::Watchdog watchdog("MPI_Barrier", rank_, limit_);
-    mpi::check(MPI_Barrier(node_), "MPI_Barrier");
-    return static_cast<int>(spaces_.size()) - 1;
-  }
+  int open();
   int spaces() const { return static_cast<int>(spaces_.size()); }
   Channel& channel(int space, int from, int to) {
     return reinterpret_cast<Channel*>(spaces_[static_cast<std::size_t>(space)].data())[from * size_ + to];
   }
   Channel* existing(int space, int from, int to) { return &channel(space, from, to); }
 
-  std::uint64_t place_of(int, const void* data, std::size_t bytes) const {
-    std::uint64_t place = 0;
-    if (!segments_->find(data, bytes, place))
-      fail("shm: ", bytes, " bytes are to be sent that do not lie in memory() of this transport");
-    return place;
-  }
-  void* at(int, int peer, std::uint64_t place) {
-    auto& mappings = seen_[static_cast<std::size_t>(peer)];
-    const int segment = Place::segment(place);
-    if (segment >= most_segments) fail("shm: rank ", peer, " sent a place in segment ", segment);
-    Mapping& mapping = mappings[static_cast<std::size_t>(segment)];
-    if (mapping.data() == nullptr) {
-      const SegmentRecord& record = members_[peer].segments[segment];
-      const int fd = record.fd.load(std::memory_order_acquire);
-      Mapping fresh;
-      try {
-        if (fd < 0) fail("shm: rank ", peer, " sent a place in segment ", segment, ", which it has released");
-        fresh = Mapping::open(members_[peer].pid, fd, static_cast<std::size_t>(record.bytes), "an arena");
-      } catch (const Error&) {
-        if (!alive(members_[peer].pid)) return nullptr;
-        throw;
-      }
-      // Released in between, that number may have been another file's.
-      if (record.fd.load(std::memory_order_acquire) != fd) return nullptr;
-      mapping = std::move(fresh);
-    }
-    const std::uint64_t offset = Place::offset(place);
-    if (offset >= mapping.size())
-      fail("shm: rank ", peer, " sent a place behind the end of its segment ", segment);
-    return mapping.data() + offset;
-  }
+  std::uint64_t place_of(int, const void* data, std::size_t bytes) const;
+  void* at(int, int peer, std::uint64_t place);
 
   /// Looks at the process now and then only: this is asked in every round of waiting.
-  std::string_view gone(int peer) {
-    unsigned& looked = looked_[static_cast<std::size_t>(peer)];
-    if (looked == dead || (++looked % wait_tuning.looks_a_check == 0 && !alive(members_[peer].pid))) {
-      looked = dead;
-      return "that rank's process has ended";
-    }
-    return {};
-  }
+  std::string_view gone(int peer);
 
-  bool close_off() noexcept {
-    try {
-      return segments_->close_off();
-    } catch (...) {  // no memory even to ask for some
-      return false;
-    }
-  }
+  bool close_off() noexcept;
 
  private:
   static constexpr unsigned dead = ~0u;
@@ -142,48 +75,10 @@ class NodeWorld {
     SegmentRecord segments[most_segments];
   };
 
-  static bool alive(long pid) {
-    if (kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) return false;
-    // A process that has ended but not been waited for is still there by name.
-    std::FILE* stat = std::fopen(concat("/proc/", pid, "/stat").c_str(), "r");
-    if (stat == nullptr) return false;
-    char text[512] = {};
-    const std::size_t length = std::fread(text, 1, sizeof text - 1, stat);
-    std::fclose(stat);
-    const std::string_view line(text, length);
-    const std::size_t end = line.rfind(')');
-    return end == std::string_view::npos || end + 2 >= line.size() ||
-           (line[end + 2] != 'Z' && line[end + 2] != 'X');
-  }
+  static bool alive(long pid);
 
   // Memory of rank 0 that all map. If one rank cannot, all throw.
-  Mapping common(std::size_t bytes, const char* what) {
-    const comm::Watchdog watchdog("MPI_Bcast", rank_, limit_);
-    Mapping mapping;
-    std::string problem;
-    long where[2] = {static_cast<long>(getpid()), -1};
-    try {
-      if (rank_ == 0) {
-        mapping = Mapping::make((bytes + 4095) / 4096 * 4096, what);
-        where[1] = mapping.fd();
-      }
-    } catch (const Error& error) {
-      problem = error.what();
-    }
-    mpi::check(MPI_Bcast(where, 2, MPI_LONG, 0, node_), "MPI_Bcast");
-    try {
-      if (rank_ != 0 && where[1] >= 0)
-        mapping = Mapping::open(where[0], static_cast<int>(where[1]), (bytes + 4095) / 4096 * 4096, what);
-    } catch (const Error& error) {
-      problem = error.what();
-    }
-    int good = mapping.data() != nullptr, all = 0;
-    mpi::check(MPI_Allreduce(&good, &all, 1, MPI_INT, MPI_MIN, node_), "MPI_Allreduce");
-    if (!problem.empty()) fail(problem);
-    if (!all) fail("shm: another rank of this node could not map ", what);
-    mapping.close_file();
-    return mapping;
-  }
+  Mapping common(std::size_t bytes, const char* what);
 
   MPI_Comm node_;
   Seconds limit_;
@@ -196,6 +91,139 @@ class NodeWorld {
   std::vector<std::vector<Mapping>> seen_;  // of each peer, by segment
   std::vector<unsigned> looked_;
 };
+
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION NodeWorld::NodeWorld(MPI_Comm node, Seconds limit) : node_(node), limit_(limit) {
+  mpi::check(MPI_Comm_rank(node, &rank_), "MPI_Comm_rank");
+  mpi::check(MPI_Comm_size(node, &size_), "MPI_Comm_size");
+  patience_ = patience_of(size_);
+  const std::size_t n = static_cast<std::size_t>(size_);
+  shared_ = common(sizeof(Member) * n, "the record of ranks");
+  members_ = reinterpret_cast<Member*>(shared_.data());
+  Member* me = new (members_ + rank_) Member;
+  me->pid = static_cast<long>(getpid());
+  segments_ = std::make_unique<Segments>(me->segments);
+  std::pmr::pool_options small;
+  small.largest_required_pool_block = 64 << 10;
+  pool_ = std::make_unique<std::pmr::unsynchronized_pool_resource>(small, segments_.get());
+  seen_.resize(n);
+  for (auto& mappings : seen_) mappings.resize(most_segments);
+  looked_.resize(n);
+  const comm::Watchdog watchdog("MPI_Barrier", rank_, limit_);
+  mpi::check(MPI_Barrier(node_), "MPI_Barrier");
+}
+
+CONVOY_FUNCTION NodeWorld::~NodeWorld() {
+  members_[rank_].record.life.store(static_cast<int>(Life::ended));
+  for (int r = 0; r < size_; ++r) members_[r].record.bell.ring();
+  int over = 0;
+  MPI_Finalized(&over);
+  if (!over && !mpi::detail::broken) MPI_Comm_free(&node_);
+}
+
+CONVOY_FUNCTION int NodeWorld::open() {
+  const std::size_t pairs = static_cast<std::size_t>(size_) * static_cast<std::size_t>(size_);
+  spaces_.push_back(common(pairs * sizeof(Channel), "the channels"));
+  // Each pair's channel is made by its sender; zeroed memory is what its atomics start with.
+  auto* channels = reinterpret_cast<Channel*>(spaces_.back().data());
+  for (int to = 0; to < size_; ++to) new (channels + rank_ * size_ + to) Channel;
+  const comm::Watchdog watchdog("MPI_Barrier", rank_, limit_);
+  mpi::check(MPI_Barrier(node_), "MPI_Barrier");
+  return static_cast<int>(spaces_.size()) - 1;
+}
+
+CONVOY_FUNCTION std::uint64_t NodeWorld::place_of(int, const void* data, std::size_t bytes) const {
+  std::uint64_t place = 0;
+  if (!segments_->find(data, bytes, place))
+    fail("shm: ", bytes, " bytes are to be sent that do not lie in memory() of this transport");
+  return place;
+}
+
+CONVOY_FUNCTION void* NodeWorld::at(int, int peer, std::uint64_t place) {
+  auto& mappings = seen_[static_cast<std::size_t>(peer)];
+  const int segment = Place::segment(place);
+  if (segment >= most_segments) fail("shm: rank ", peer, " sent a place in segment ", segment);
+  Mapping& mapping = mappings[static_cast<std::size_t>(segment)];
+  if (mapping.data() == nullptr) {
+    const SegmentRecord& record = members_[peer].segments[segment];
+    const int fd = record.fd.load(std::memory_order_acquire);
+    Mapping fresh;
+    try {
+      if (fd < 0) fail("shm: rank ", peer, " sent a place in segment ", segment, ", which it has released");
+      fresh = Mapping::open(members_[peer].pid, fd, static_cast<std::size_t>(record.bytes), "an arena");
+    } catch (const Error&) {
+      if (!alive(members_[peer].pid)) return nullptr;
+      throw;
+    }
+    // Released in between, that number may have been another file's.
+    if (record.fd.load(std::memory_order_acquire) != fd) return nullptr;
+    mapping = std::move(fresh);
+  }
+  const std::uint64_t offset = Place::offset(place);
+  if (offset >= mapping.size())
+    fail("shm: rank ", peer, " sent a place behind the end of its segment ", segment);
+  return mapping.data() + offset;
+}
+
+CONVOY_FUNCTION std::string_view NodeWorld::gone(int peer) {
+  unsigned& looked = looked_[static_cast<std::size_t>(peer)];
+  if (looked == dead || (++looked % wait_tuning.looks_a_check == 0 && !alive(members_[peer].pid))) {
+    looked = dead;
+    return "that rank's process has ended";
+  }
+  return {};
+}
+
+CONVOY_FUNCTION bool NodeWorld::close_off() noexcept {
+  try {
+    return segments_->close_off();
+  } catch (...) {  // no memory even to ask for some
+    return false;
+  }
+}
+
+CONVOY_FUNCTION bool NodeWorld::alive(long pid) {
+  if (kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) return false;
+  // A process that has ended but not been waited for is still there by name.
+  std::FILE* stat = std::fopen(concat("/proc/", pid, "/stat").c_str(), "r");
+  if (stat == nullptr) return false;
+  char text[512] = {};
+  const std::size_t length = std::fread(text, 1, sizeof text - 1, stat);
+  std::fclose(stat);
+  const std::string_view line(text, length);
+  const std::size_t end = line.rfind(')');
+  return end == std::string_view::npos || end + 2 >= line.size() ||
+         (line[end + 2] != 'Z' && line[end + 2] != 'X');
+}
+
+CONVOY_FUNCTION Mapping NodeWorld::common(std::size_t bytes, const char* what) {
+  const comm::Watchdog watchdog("MPI_Bcast", rank_, limit_);
+  Mapping mapping;
+  std::string problem;
+  long where[2] = {static_cast<long>(getpid()), -1};
+  try {
+    if (rank_ == 0) {
+      mapping = Mapping::make((bytes + 4095) / 4096 * 4096, what);
+      where[1] = mapping.fd();
+    }
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  mpi::check(MPI_Bcast(where, 2, MPI_LONG, 0, node_), "MPI_Bcast");
+  try {
+    if (rank_ != 0 && where[1] >= 0)
+      mapping = Mapping::open(where[0], static_cast<int>(where[1]), (bytes + 4095) / 4096 * 4096, what);
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  int good = mapping.data() != nullptr, all = 0;
+  mpi::check(MPI_Allreduce(&good, &all, 1, MPI_INT, MPI_MIN, node_), "MPI_Allreduce");
+  if (!problem.empty()) fail(problem);
+  if (!all) fail("shm: another rank of this node could not map ", what);
+  mapping.close_file();
+  return mapping;
+}
+#endif
 
 }  // namespace detail
 
@@ -226,36 +254,42 @@ class Shm : public detail::Endpoint<detail::NodeWorld> {
   explicit Shm(const std::shared_ptr<detail::NodeWorld>& world)
       : Endpoint(world, world->my_rank(), world->open()) {}
 
-  static std::shared_ptr<detail::NodeWorld> connect(MPI_Comm comm, Seconds limit) {
-    int started = 0;
-    MPI_Initialized(&started);
-    if (!started)
-      fail<ConfigError>("transport::Shm needs MPI to be started: make an mpi::Session first in main");
-    int rank = 0, size = 1, neighbours = 1;
-    mpi::check(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
-    mpi::check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
-    const comm::Watchdog watchdog("MPI_Comm_split_type", rank, limit);
-    MPI_Comm node = MPI_COMM_NULL;
-    mpi::check(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node),
-               "MPI_Comm_split_type");
-    mpi::check(MPI_Comm_set_errhandler(node, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-    MPI_Comm_size(node, &neighbours);
-    // The first rank that is on another node than rank 0, whose node has ranks up to it.
-    int first = rank, elsewhere = size;
-    MPI_Bcast(&first, 1, MPI_INT, 0, node);
-    const int mine = first == 0 ? size : rank;
-    mpi::check(MPI_Allreduce(&mine, &elsewhere, 1, MPI_INT, MPI_MIN, comm), "MPI_Allreduce");
-    if (elsewhere < size) {
-      MPI_Comm_free(&node);
-      fail<ConfigError>(
-          "shm: rank ", elsewhere,
-          " is on another node than rank 0; shared memory is for one node, "
-          "comm::Hierarchical<comm::Direct<transport::Shm>, comm::Ring<transport::Mpi>> for several");
-    }
-    return std::make_shared<detail::NodeWorld>(node, limit);
-  }
+  static std::shared_ptr<detail::NodeWorld> connect(MPI_Comm comm, Seconds limit);
 };
 
 static_assert(Transport<Shm>);
+
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION std::shared_ptr<detail::NodeWorld> Shm::connect(MPI_Comm comm, Seconds limit) {
+  int started = 0;
+  MPI_Initialized(&started);
+  if (!started)
+    fail<ConfigError>("transport::Shm needs MPI to be started: make an mpi::Session first in main");
+  int rank = 0, size = 1, neighbours = 1;
+  mpi::check(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+  mpi::check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+  const comm::Watchdog watchdog("MPI_Comm_split_type", rank, limit);
+  MPI_Comm node = MPI_COMM_NULL;
+  mpi::check(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node),
+             "MPI_Comm_split_type");
+  mpi::check(MPI_Comm_set_errhandler(node, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  MPI_Comm_size(node, &neighbours);
+  // The first rank that is on another node than rank 0, whose node has ranks up to it.
+  int first = rank, elsewhere = size;
+  MPI_Bcast(&first, 1, MPI_INT, 0, node);
+  const int mine = first == 0 ? size : rank;
+  mpi::check(MPI_Allreduce(&mine, &elsewhere, 1, MPI_INT, MPI_MIN, comm), "MPI_Allreduce");
+  if (elsewhere < size) {
+    MPI_Comm_free(&node);
+    fail<ConfigError>(
+        "shm: rank ", elsewhere,
+        " is on another node than rank 0; shared memory is for one node, "
+        "comm::Hierarchical<comm::Direct<transport::Shm>, comm::Ring<transport::Mpi>> for several");
+  }
+  return std::make_shared<detail::NodeWorld>(node, limit);
+}
+#endif
+
+CONVOY_INSTANTIATE(Any::Any(const Shm&));
 
 }  // namespace convoy::transport
