@@ -12,18 +12,12 @@
 
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/error.hpp>
+#include <convoy/comm/parameter_server/service.hpp>
 #include <convoy/comm/transport/any.hpp>
 #include <convoy/core/error.hpp>
 #include <convoy/memory/buffer.hpp>
 
 namespace convoy::comm::detail {
-
-/// What a letter is about: some of what a server holds of a bucket.
-struct ServedPart {
-  Range range;
-  int bucket = 0;
-};
-using ServedParts = std::vector<ServedPart>;
 
 /// The lanes of letters.
 inline constexpr int push_lane = 1, reply_lane = 2;

@@ -15,8 +15,6 @@
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/engine/collectives.hpp>
 #include <convoy/comm/error.hpp>
-#include <convoy/comm/parameter_server/client.hpp>
-#include <convoy/comm/parameter_server/server.hpp>
 #include <convoy/comm/parameter_server/service.hpp>
 #include <convoy/comm/transport/any.hpp>
 #include <convoy/comm/transport/threads.hpp>
@@ -26,6 +24,8 @@
 #include <functional>
 
 #include <convoy/comm/engine/agree.hpp>
+#include <convoy/comm/parameter_server/client.hpp>
+#include <convoy/comm/parameter_server/server.hpp>
 #include <convoy/comm/transport/culprit.hpp>
 #include <convoy/comm/transport/wait.hpp>
 #endif
@@ -34,6 +34,9 @@ namespace convoy::comm {
 
 namespace detail {
 
+class ClientAndServer;
+
+#if CONVOY_DEFINITIONS
 /// Both ends on one rank, and how the rank waits for them. Not movable: arenas hold this object's address.
 class ClientAndServer : public std::pmr::memory_resource {
   Seconds deadline_;
@@ -88,7 +91,6 @@ class ClientAndServer : public std::pmr::memory_resource {
   [[noreturn]] void give_up(const CommError& error);
 };
 
-#if CONVOY_DEFINITIONS
 CONVOY_FUNCTION ClientAndServer::~ClientAndServer() { settle(); }
 
 CONVOY_FUNCTION void* ClientAndServer::do_allocate(std::size_t bytes, std::size_t align) {
@@ -204,12 +206,10 @@ class Served {
  public:
   using Space = memory::Host;
 
-  Served(const transport::Any& where, const Service& service, const Options& options = {})
-      : service_((service.check(where.size()), service)),
-        everyone_(std::make_unique<Engine>(where, options)),
-        group_(where.group(service.group_of(where.rank(), where.size())), Schedules::of<schedule::Ring>(),
-               options),
-        ends_(std::make_unique<Ends>(where, options.deadline, everyone_->memory())) {}
+  Served(const transport::Any& where, const Service& service, const Options& options = {});
+  Served(Served&&) noexcept;
+  Served& operator=(Served&&) noexcept;
+  ~Served();
 
   /// "ps", "ps-async" or "ps-stale".
   std::string_view policy() const {
@@ -226,26 +226,14 @@ class Served {
   /// Sync alone: otherwise an update is made of one worker's gradients, when they come.
   bool decides() const { return service_.consistency.sync; }
   const Service& service() const { return service_; }
-  std::pmr::memory_resource* memory() { return ends_.get(); }
-  void observe(Observer observer) { ends_->client.observe(observer); }
-  Traffic traffic() const { return ends_->traffic; }
+  std::pmr::memory_resource* memory();
+  void observe(Observer observer);
+  Traffic traffic() const;
 
   void open(const Fingerprint& fingerprint, const Layout& layout);
-  void begin(int bucket, Ready = {}) {
-    ends_->usable();
-    ends_->client.begin(bucket);
-    ends_->server.admit();
-    ends_->progress();
-  }
-  void poll() { ends_->progress(); }
-  void finish(Update) {
-    ends_->usable();
-    ends_->client.begin_all();
-    ends_->server.admit();
-    ends_->wait("the exchange of a step",
-                [](Ends& ends) { return ends.client.served() && ends.client.delivered(); });
-    ends_->client.end_step();
-  }
+  void begin(int bucket, Ready = {});
+  void poll();
+  void finish(Update);
   void serve(ServerUpdate update);
   void dismiss();
   std::vector<double> shares(MeasureSpeed) { return {}; }
@@ -281,9 +269,7 @@ class Served {
 
   int server() const { return service_.server_of(rank(), size()); }
   // Whether servers can read an arena where it is.
-  bool reached(std::span<float> arena) const {
-    return ends_->transport.reaches(arena.data(), arena.size_bytes());
-  }
+  bool reached(std::span<float> arena) const;
 
   Service service_;
   std::unique_ptr<Engine> everyone_;
@@ -294,6 +280,44 @@ class Served {
 };
 
 #if CONVOY_DEFINITIONS
+CONVOY_FUNCTION Served::Served(const transport::Any& where, const Service& service, const Options& options)
+    : service_((service.check(where.size()), service)),
+      everyone_(std::make_unique<Engine>(where, options)),
+      group_(where.group(service.group_of(where.rank(), where.size())), Schedules::of<schedule::Ring>(),
+             options),
+      ends_(std::make_unique<Ends>(where, options.deadline, everyone_->memory())) {}
+CONVOY_FUNCTION Served::Served(Served&&) noexcept = default;
+CONVOY_FUNCTION Served& Served::operator=(Served&&) noexcept = default;
+CONVOY_FUNCTION Served::~Served() = default;
+
+CONVOY_FUNCTION std::pmr::memory_resource* Served::memory() { return ends_.get(); }
+
+CONVOY_FUNCTION void Served::observe(Observer observer) { ends_->client.observe(observer); }
+
+CONVOY_FUNCTION Traffic Served::traffic() const { return ends_->traffic; }
+
+CONVOY_FUNCTION void Served::begin(int bucket, Ready) {
+  ends_->usable();
+  ends_->client.begin(bucket);
+  ends_->server.admit();
+  ends_->progress();
+}
+
+CONVOY_FUNCTION void Served::poll() { ends_->progress(); }
+
+CONVOY_FUNCTION void Served::finish(Update) {
+  ends_->usable();
+  ends_->client.begin_all();
+  ends_->server.admit();
+  ends_->wait("the exchange of a step",
+              [](Ends& ends) { return ends.client.served() && ends.client.delivered(); });
+  ends_->client.end_step();
+}
+
+CONVOY_FUNCTION bool Served::reached(std::span<float> arena) const {
+  return ends_->transport.reaches(arena.data(), arena.size_bytes());
+}
+
 CONVOY_FUNCTION void Served::open(const Fingerprint& fingerprint, const Layout& layout) {
   if (layout.parameters.size() < layout.gradients.size())
     fail<ConfigError>("a parameter server needs a parameter for each of the ", layout.gradients.size(),

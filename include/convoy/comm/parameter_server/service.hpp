@@ -8,7 +8,6 @@
 #include <vector>
 
 #include <convoy/comm/comm.hpp>
-#include <convoy/comm/parameter_server/mailbox.hpp>
 #include <convoy/comm/parameter_server/server_state.hpp>
 #include <convoy/comm/schedule/schedule.hpp>
 #include <convoy/core/error.hpp>
@@ -68,6 +67,13 @@ struct Service {
 };
 
 namespace detail {
+
+/// What a letter is about: some of what a server holds of a bucket.
+struct ServedPart {
+  Range range;
+  int bucket = 0;
+};
+using ServedParts = std::vector<ServedPart>;
 
 /// The parts in which a server's shard travels: no longer than `most` elements, and within one bucket each,
 /// so that a server adds up one while the next is on its way.
