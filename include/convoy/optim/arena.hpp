@@ -191,8 +191,8 @@ class Arena {
 };
 
 template <class R, memory::Space S>
-Arena<R, S>::Arena(S& space, const Options& options, std::span<const ArenaTensor> tensors,
-                   std::span<const Group> groups, const Guard& guard)
+[[gnu::cold]] Arena<R, S>::Arena(S& space, const Options& options, std::span<const ArenaTensor> tensors,
+                                 std::span<const Group> groups, const Guard& guard)
     : space_(&space),
       optimizer_(options),
       guard_(guard),
@@ -208,7 +208,7 @@ Arena<R, S>::Arena(S& space, const Options& options, std::span<const ArenaTensor
 }
 
 template <class R, memory::Space S>
-void Arena<R, S>::own(std::span<const Range> ranges) {
+[[gnu::cold]] void Arena<R, S>::own(std::span<const Range> ranges) {
   std::vector<Range> all(ranges.begin(), ranges.end());
   for (const Dead& dead : dead_) all.push_back(dead.range);
   std::sort(all.begin(), all.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
@@ -285,7 +285,7 @@ void Arena<R, S>::decay_dead(std::int64_t step, float lr, float* parameters) {
 }
 
 template <class R, memory::Space S>
-void Arena<R, S>::treat(std::span<const Group> groups) {
+[[gnu::cold]] void Arena<R, S>::treat(std::span<const Group> groups) {
   for (const ArenaTensor& tensor : tensors_) {
     if (tensor.group < 0 || static_cast<std::size_t>(tensor.group) >= groups.size())
       fail("optimizer: there is no group ", tensor.group, " of parameters");
@@ -307,7 +307,7 @@ void Arena<R, S>::treat(std::span<const Group> groups) {
 }
 
 template <class R, memory::Space S>
-Treatment Arena<R, S>::treatment_of(const Group& group) const {
+[[gnu::cold]] Treatment Arena<R, S>::treatment_of(const Group& group) const {
   if (group.weight_decay && *group.weight_decay != 0 && !optimizer_.has_weight_decay())
     fail<ConfigError>("optimizer ", optimizer_.name(),
                       " has no weight decay, but a group of parameters asks "
@@ -317,7 +317,7 @@ Treatment Arena<R, S>::treatment_of(const Group& group) const {
 }
 
 template <class R, memory::Space S>
-int Arena<R, S>::constants_of(const Treatment& treatment) {
+[[gnu::cold]] int Arena<R, S>::constants_of(const Treatment& treatment) {
   std::size_t at = per_tensor() ? treatments_.size() : 0;
   while (at < treatments_.size() && treatments_[at] != treatment) ++at;
   if (at == treatments_.size()) treatments_.push_back(treatment);

@@ -21,8 +21,10 @@
 
 namespace convoy::train {
 
+// What runs once is compiled for size.
+
 template <class Rule, class Comm, class Exec>
-void Replica<Rule, Comm, Exec>::open() {
+[[gnu::cold]] void Replica<Rule, Comm, Exec>::open() {
   if (config_.batch < 1) fail<ConfigError>("trainer: the batch must be at least 1, not ", config_.batch);
   if (config_.accumulate < 1)
     fail<ConfigError>("trainer: accumulate must be at least 1, not ", config_.accumulate);
@@ -62,7 +64,7 @@ void Replica<Rule, Comm, Exec>::open() {
 }
 
 template <class Rule, class Comm, class Exec>
-void Replica<Rule, Comm, Exec>::own(const std::vector<Range>& ranges) {
+[[gnu::cold]] void Replica<Rule, Comm, Exec>::own(const std::vector<Range>& ranges) {
   optimizer_.own(ranges);
   std::int64_t others = 0;
   for (const Range& bucket : buckets_) others += bucket.size();
@@ -74,7 +76,7 @@ void Replica<Rule, Comm, Exec>::own(const std::vector<Range>& ranges) {
 }
 
 template <class Rule, class Comm, class Exec>
-void Replica<Rule, Comm, Exec>::take_share() {
+[[gnu::cold]] void Replica<Rule, Comm, Exec>::take_share() {
   if (comm_.role() != comm::Role::worker) return;
   auto measure = [&](double share, double& speed) {
     const int rows = std::max(1, static_cast<int>(std::lround(share * config_.batch * workers())));
@@ -87,7 +89,7 @@ void Replica<Rule, Comm, Exec>::take_share() {
 }
 
 template <class Rule, class Comm, class Exec>
-void Replica<Rule, Comm, Exec>::build_exec() {
+[[gnu::cold]] void Replica<Rule, Comm, Exec>::build_exec() {
   exec_.emplace(plan_, most_rows_, config_.exec, space_, kernels_);
   if constexpr (requires(typename Exec::Options o) { o.canonical; }) {
     // Exact as doubles in halves; equal on all ranks if the largest is also the smallest.
@@ -103,7 +105,7 @@ void Replica<Rule, Comm, Exec>::build_exec() {
 }
 
 template <class Rule, class Comm, class Exec>
-comm::Fingerprint Replica<Rule, Comm, Exec>::fingerprint() const {
+[[gnu::cold]] comm::Fingerprint Replica<Rule, Comm, Exec>::fingerprint() const {
   comm::Fingerprint f;
   f.add("model", plan_.fingerprint);
   f.add("world", comm_.size());
@@ -129,7 +131,7 @@ void Replica<Rule, Comm, Exec>::average_statistics() {
 }
 
 template <class Rule, class Comm, class Exec>
-double Replica<Rule, Comm, Exec>::exchange_seconds(int repetitions) {
+[[gnu::cold]] double Replica<Rule, Comm, Exec>::exchange_seconds(int repetitions) {
   if (comm_.has_servers())
     fail<ConfigError>("trainer: where servers make the updates there is no exchange without one to measure");
   const std::span<float> gradients = exec_->gradients();

@@ -259,7 +259,7 @@ class Served {
     if (role() == Role::worker) group_.broadcast(data, bytes, root);
   }
   /// How often this server has updated each of its parts.
-  void visit_state(StateVisitor& visitor) { ends_->server.visit_state(visitor); }
+  void visit_state(StateVisitor& visitor);
   void barrier() {
     if (role() == Role::worker) group_.barrier();
   }
@@ -289,6 +289,8 @@ CONVOY_FUNCTION Served::Served(const transport::Any& where, const Service& servi
 CONVOY_FUNCTION Served::Served(Served&&) noexcept = default;
 CONVOY_FUNCTION Served& Served::operator=(Served&&) noexcept = default;
 CONVOY_FUNCTION Served::~Served() = default;
+
+CONVOY_FUNCTION void Served::visit_state(StateVisitor& visitor) { ends_->server.visit_state(visitor); }
 
 CONVOY_FUNCTION std::pmr::memory_resource* Served::memory() { return ends_.get(); }
 
