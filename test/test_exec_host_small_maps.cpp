@@ -1,5 +1,4 @@
 // NEEDS: host
-// SANITIZE: none
 // TIMEOUT: 300
 // ALSO: CONVOY_ISA=avx2 CONVOY_ISA=baseline
 // Host's own convolutions over small maps against the reference: every geometry, batches that fill no tile,
