@@ -101,7 +101,8 @@ class Call {
     take(DNNL_ARG_SCRATCHPAD, layout, scratch_.data());
   }
 
-  void operator()() const {
+  /// Not inlined: every stage has several calls and conversions to run.
+  [[gnu::noinline]] void operator()() const {
     check(dnnl_primitive_execute(primitive_.get(), stream_, count_, arguments_), "run a primitive");
   }
 

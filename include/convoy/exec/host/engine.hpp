@@ -1,7 +1,8 @@
 // Engine: a plan prepared by oneDNN for every batch size that occurs.
 #pragma once
 
-#include <algorithm>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include <convoy/exec/host/computation.hpp>
@@ -25,12 +26,16 @@ class Engine final : public Computation {
     backend_.winograd = options.winograd;
     backend_.threads = options.threads > 0 ? options.threads : omp_get_max_threads();
     current_ = &execution(batch);
-    profile_.resize(current_->size());
+    profile_ = std::vector<StageProfile>(current_->size());
     for (std::size_t s = 0; s < profile_.size(); ++s) {
       profile_[s].name = plan.node(current_->leader(s)).name.view();
       profile_[s].implementation = current_->implementation(s);
     }
   }
+
+  CONVOY_SETUP ~Engine() override = default;
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
 
   std::uint64_t layout_fingerprint() const override { return parameters_.fingerprint(); }
   std::int64_t panel(int i) const override { return parameters_.panel(backend_, i); }
@@ -80,7 +85,7 @@ class Engine final : public Computation {
   Result result() override {
     if (waiting_ == 0) fail<ExecError>("exec: a result was asked for before a forward pass");
     // The one that is taken goes to the end of the line, where its memory serves a later pass.
-    std::rotate(results_.begin(), results_.begin() + 1, results_.end());
+    for (std::size_t i = 1; i < results_.size(); ++i) std::swap(results_[i - 1], results_[i]);
     --waiting_;
     const Measured& taken = results_.back();
     return {taken.losses, taken.metrics, taken.correct, taken.labels};

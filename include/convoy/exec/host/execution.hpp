@@ -24,7 +24,11 @@ class Execution {
                          Buffer<std::byte>& scratch)
       : graph_stages_(split(plan, kernels)),
         members_(plan.members),
-        program_(plan, backend, parameters, kernels, rows, static_cast<int>(graph_stages_.size())) {
+        program_(plan, backend, parameters, kernels, rows, static_cast<int>(graph_stages_.size())),
+        runs_backward_(graph_stages_.size()),
+        losses_(plan.losses.size()),
+        metrics_(plan.metrics.size()),
+        final_(graph_stages_.size()) {
     const auto count = graph_stages_.size();
     for (std::size_t s = 0; s < count; ++s) {
       const graph::Stage& stage = graph_stages_[s];
@@ -42,7 +46,6 @@ class Execution {
     // gradient.
     for (const int loss : plan.losses)
       seeds_.push_back(program_.contribute(loss, true, static_cast<int>(count)));
-    runs_backward_.resize(count);
     for (std::size_t s = count; s-- > 0;) {
       const Value& output = program_.value(graph_stages_[s].output);
       runs_backward_[s] = stages_[s] != nullptr && output.wants_gradient && output.contributions > 0;
@@ -59,9 +62,7 @@ class Execution {
     for (auto& seed : seeds_) seed.bind(program_);
     for (auto& output : outputs_) output.bind(program_);
     for (auto& input : metric_inputs_) input.bind(program_);
-    losses_.resize(plan.losses.size());
-    metrics_.resize(plan.metrics.size());
-    metric_arguments_.resize(metric_inputs_.size());
+    metric_arguments_ = std::vector<graph::Argument>(metric_inputs_.size());
     find_final_ranges();
   }
 
@@ -109,8 +110,9 @@ class Execution {
     for (std::size_t s = stages_.size(); s-- > 0;) {
       program_.expect_final(final_[s]);
       // Nothing reaches these parameters; an exchange or a clip may have left something in their place.
-      for (const Range& range : unreached_[s])
-        std::fill_n(program_.parameters().gradients().data() + range.begin, range.size(), 0.0f);
+      for (const Unreached& u : unreached_)
+        if (u.stage == s)
+          std::fill_n(program_.parameters().gradients().data() + u.live.begin, u.live.size(), 0.0f);
       if (runs_backward_[s]) {
         if (profile == nullptr) {
           stages_[s]->backward(program_);
@@ -136,6 +138,12 @@ class Execution {
   }
 
  private:
+  /// A parameter that a stage of forward uses and none of backward reaches.
+  struct Unreached {
+    std::size_t stage;
+    Range live;
+  };
+
   /// The plan's stages; one whose leader's kernel does not compute what follows it, node by node.
   CONVOY_SETUP static std::vector<graph::Stage> split(const Plan& plan, const KernelTable& kernels) {
     std::vector<graph::Stage> stages;
@@ -183,8 +191,6 @@ class Execution {
   /// and which of its parameters no stage of backward reaches.
   CONVOY_SETUP void find_final_ranges() {
     const Plan& plan = program_.plan();
-    final_.resize(stages_.size());
-    unreached_.resize(stages_.size());
     std::vector<std::size_t> first(plan.parameter_list.size(), stages_.size());
     for (std::size_t s = stages_.size(); s-- > 0;)
       for_each_use(s, [&](int p) { first[static_cast<std::size_t>(p)] = s; });
@@ -193,7 +199,7 @@ class Execution {
       for_each_use(s, [&](int p) {
         if (!plan.trained(p) || first[static_cast<std::size_t>(p)] != s) return;
         end = std::max(end, graph::align_slot(plan.slot(p).live.end));
-        if (!program_.is_assigned(p)) unreached_[s].push_back(plan.slot(p).live);
+        if (!program_.is_assigned(p)) unreached_.push_back({s, plan.slot(p).live});
       });
       final_[s] = end;
     }
@@ -221,7 +227,7 @@ class Execution {
   std::vector<graph::Argument> metric_arguments_;
   std::vector<double> losses_, metrics_;
   std::vector<std::int64_t> final_;
-  std::vector<std::vector<Range>> unreached_;
+  std::vector<Unreached> unreached_;
 };
 
 }  // namespace convoy::exec::host

@@ -170,8 +170,7 @@ class Parameters {
     return {{shape[0], shape[1], taps.height(), taps.width()}, tag(dnnl_oihw)};
   }
 
-  CONVOY_SETUP void permute(const Backend& backend, int p, const float* from, float* to,
-                            bool into_slot) const {
+  void permute(const Backend& backend, int p, const float* from, float* to, bool into_slot) const {
     const Order& order = orders_[static_cast<std::size_t>(p)];
     const std::int64_t size = slot(p).live.size();
     if (in_plan_order(p)) {

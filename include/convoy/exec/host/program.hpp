@@ -125,6 +125,7 @@ class Program {
         stages_(stages),
         roots_(plan.nodes.size()),
         values_(plan.nodes.size()),
+        wants_(plan.nodes.size()),
         assigned_(plan.parameter_list.size()) {
     find_gradients();
     for (std::size_t n = 0; n < plan.nodes.size(); ++n) {
@@ -143,6 +144,7 @@ class Program {
       v.data.place = request(v.elements() * static_cast<std::int64_t>(sizeof(float)), 0, last_time());
     }
   }
+  CONVOY_SETUP ~Program() = default;
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
@@ -293,16 +295,14 @@ class Program {
 
   /// Gives every place its address: in `shared` if it is large enough, else in memory of this program's own.
   CONVOY_SETUP void pack(Buffer<std::byte>& shared, Buffer<std::byte>& scratch) {
-    std::vector<std::int64_t> offsets;
-    const auto bytes = static_cast<std::size_t>(graph::pack(lifetimes_, last_time(), offsets));
+    const auto bytes = static_cast<std::size_t>(graph::pack(lifetimes_, last_time(), offsets_));
     if (bytes > shared.size()) {
       if (shared.size() == 0)
         shared = Buffer<std::byte>(bytes);
       else
         own_arena_ = Buffer<std::byte>(bytes);
     }
-    std::byte* base = own_arena_.size() > 0 ? own_arena_.data() : shared.data();
-    for (std::int64_t offset : offsets) addresses_.push_back(base + offset);
+    arena_ = own_arena_.size() > 0 ? own_arena_.data() : shared.data();
     if (scratch_bytes_ > scratch.size()) {
       if (scratch.size() == 0)
         scratch = Buffer<std::byte>(scratch_bytes_);
@@ -316,7 +316,7 @@ class Program {
   [[gnu::noinline]] float* address(const Place& place) const {
     switch (place.kind) {
       case Place::Kind::arena:
-        return reinterpret_cast<float*>(addresses_[static_cast<std::size_t>(place.index)]);
+        return reinterpret_cast<float*>(arena_ + offsets_[static_cast<std::size_t>(place.index)]);
       case Place::Kind::fixed:
         return place.pointer;
       case Place::Kind::scratch:
@@ -428,7 +428,6 @@ class Program {
       if (reaches[n])
         for (int i = 0; i < plan_.nodes[n].inputs; ++i)
           reaches[static_cast<std::size_t>(from(static_cast<int>(n), i))] = 1;
-    wants_.resize(count);
     for (std::size_t n = 0; n < count; ++n) wants_[n] = static_cast<char>(depends[n] && reaches[n]);
   }
 
@@ -446,7 +445,8 @@ class Program {
   int tallied_by_ = -1;
   std::int64_t correct_ = 0, labels_ = 0;
   std::vector<graph::Lifetime> lifetimes_;
-  std::vector<std::byte*> addresses_;
+  std::vector<std::int64_t> offsets_;  // in the arena, of each request
+  std::byte* arena_ = nullptr;
   std::size_t scratch_bytes_ = 0;
   std::byte* scratch_ = nullptr;
   void (*on_final_)(void*, std::int64_t) = nullptr;
