@@ -53,7 +53,7 @@ endfunction()
 # host: oneDNN, by its header and library: the package file that Debian ships demands OpenCL headers, which convoy does not need.
 function(convoy_find_host)
   convoy_begin_search()
-  find_path(CONVOY_DNNL_INCLUDE_DIR NAMES oneapi/dnnl/dnnl.hpp HINTS ${dnnl_ROOT} ENV dnnl_ROOT ENV DNNLROOT
+  find_path(CONVOY_DNNL_INCLUDE_DIR NAMES oneapi/dnnl/dnnl.h HINTS ${dnnl_ROOT} ENV dnnl_ROOT ENV DNNLROOT
             PATH_SUFFIXES include)
   find_library(CONVOY_DNNL_LIBRARY NAMES dnnl HINTS ${dnnl_ROOT} ENV dnnl_ROOT ENV DNNLROOT PATH_SUFFIXES lib lib64)
   mark_as_advanced(CONVOY_DNNL_INCLUDE_DIR CONVOY_DNNL_LIBRARY)

@@ -9,7 +9,7 @@
 #include <convoy/parallel/team.hpp>
 
 #ifdef CONVOY_HAS_HOST
-#include <dnnl.hpp>
+#include <oneapi/dnnl/dnnl.h>
 #endif
 #ifdef CONVOY_HAS_MPI
 #include <convoy/comm/transport/mpi_session.hpp>
