@@ -96,7 +96,10 @@ class Transfer {
  private:
   enum class State : unsigned char { idle, under_way, complete };
 
-  Range range(const Program::Instruction& instruction) const;
+  // The elements of an instruction; in the inbox, those of its slot.
+  Range elements_of(const Program::Instruction& instruction) const;
+  // The same, kept: a short message takes less time than the divisions by which its elements are found.
+  const Range& range(std::size_t instruction) const { return ranges_[instruction]; }
   std::size_t bytes_of(const Range& r) const { return static_cast<std::size_t>(r.size()) * element_; }
   std::byte* address(const Program::Instruction& instruction, const Range& r) const {
     const bool inside = instruction.whole() || instruction.chunk < program_->inbox();
@@ -131,6 +134,7 @@ class Transfer {
   std::size_t at_ = 0;          // the next instruction to execute
   std::size_t posted_ = 0;      // receives before this instruction are announced
   std::size_t confirmed_ = 0;   // sends before this instruction are over
+  std::vector<Range> ranges_;   // of the instructions
   std::vector<transport::Any::Request> requests_;
   Clock::time_point begin_{};
 };
@@ -138,6 +142,8 @@ class Transfer {
 #if CONVOY_DEFINITIONS
 CONVOY_FUNCTION std::size_t Transfer::prepare(Port& port, const Cargo& cargo) {
   const Program& program = *cargo.program;
+  const bool as_before =
+      program_ == &program && count_ == cargo.count && element_ == size_of(cargo.reduction.type);
   program_ = &program;
   data_ = static_cast<std::byte*>(cargo.data);
   inbox_ = static_cast<std::byte*>(cargo.inbox);
@@ -163,6 +169,10 @@ CONVOY_FUNCTION std::size_t Transfer::prepare(Port& port, const Cargo& cargo) {
     data_ = bounce_.data();
   }
   if (requests_.size() < program.instructions.size()) requests_.resize(program.instructions.size());
+  if (!as_before) {
+    ranges_.clear();
+    for (const auto& instruction : program.instructions) ranges_.push_back(elements_of(instruction));
+  }
   if (!program.peers.empty()) {
     const auto n = static_cast<std::size_t>(port.size());
     peers_.assign(n, nullptr);
@@ -173,9 +183,9 @@ CONVOY_FUNCTION std::size_t Transfer::prepare(Port& port, const Cargo& cargo) {
   }
   if (port.transport.in_place()) return 0;
   std::size_t longest = 0, reduces = 0;
-  for (const auto& instruction : program.instructions)
-    if (instruction.act == Act::receive_reduce) {
-      longest = std::max(longest, bytes_of(range(instruction)));
+  for (std::size_t i = 0; i < program.instructions.size(); ++i)
+    if (program.instructions[i].act == Act::receive_reduce) {
+      longest = std::max(longest, bytes_of(range(i)));
       ++reduces;
     }
   slot_bytes_ =
@@ -183,8 +193,7 @@ CONVOY_FUNCTION std::size_t Transfer::prepare(Port& port, const Cargo& cargo) {
   return std::min(reduces, static_cast<std::size_t>(tuning.scratch_slots)) * slot_bytes_;
 }
 
-// The elements of a instruction; in the inbox, those of its slot.
-CONVOY_FUNCTION Range Transfer::range(const Program::Instruction& instruction) const {
+CONVOY_FUNCTION Range Transfer::elements_of(const Program::Instruction& instruction) const {
   const Program& p = *program_;
   if (instruction.whole()) return {0, count_};
   if (instruction.chunk < p.inbox())
@@ -201,7 +210,7 @@ CONVOY_FUNCTION bool Transfer::advance(Port& port, std::byte* scratch) {
   while (!landed()) {
     announce(port, scratch);
     const Program::Instruction& instruction = program_->instructions[at_];
-    const Range r = range(instruction);
+    const Range& r = range(at_);
     if (!r.empty() && !execute(port, instruction, r)) break;
     ++at_;
   }
@@ -214,7 +223,7 @@ CONVOY_FUNCTION void Transfer::announce(Port& port, std::byte* scratch) {
   for (; posted_ < limit; ++posted_) {
     const auto& s = instructions[posted_];
     if (!s.receives()) continue;
-    const Range r = range(s);
+    const Range& r = range(posted_);
     if (r.empty()) continue;
     void* into = nullptr;
     if (!port.transport.in_place()) {
@@ -300,7 +309,7 @@ CONVOY_FUNCTION void Transfer::fold(Port& port, const Program::Instruction& s, c
 CONVOY_FUNCTION int Transfer::unreleased(Port& port, const Program::Instruction& instruction) {
   for (int g = instruction.first_guard; g < instruction.last_guard; ++g) {
     const int send = program_->guards[static_cast<std::size_t>(g)];
-    if (range(program_->instructions[static_cast<std::size_t>(send)]).empty()) continue;  // never posted
+    if (range(static_cast<std::size_t>(send)).empty()) continue;  // never posted
     if (!port.transport.sent(requests_[static_cast<std::size_t>(send)])) return send;
   }
   return -1;
@@ -311,7 +320,8 @@ CONVOY_FUNCTION bool Transfer::quiet(Port& port) {
   const std::vector<Program::Instruction>& instructions = program_->instructions;
   for (; confirmed_ < instructions.size(); ++confirmed_) {
     const auto& s = instructions[confirmed_];
-    if (s.act == Act::send && !range(s).empty() && !port.transport.sent(requests_[confirmed_])) return false;
+    if (s.act == Act::send && !range(confirmed_).empty() && !port.transport.sent(requests_[confirmed_]))
+      return false;
   }
   return true;
 }
@@ -333,7 +343,7 @@ CONVOY_FUNCTION CommError::Fields Transfer::describe(const Port& port, std::size
     const auto& s = program_->instructions[instruction];
     f.peer = port.name_of(s.peer);
     f.sequence = requests_[s.act == Act::settle ? static_cast<std::size_t>(s.other) : instruction].sequence;
-    f.bytes = bytes_of(range(s));
+    f.bytes = bytes_of(range(instruction));
   }
   return f;
 }
@@ -346,7 +356,7 @@ CONVOY_FUNCTION void Transfer::cancel(Port& port) noexcept {
     const bool sends = s.act == Act::send || s.act == Act::expose;
     const bool posted = sends ? i >= confirmed_ && i < at_ : s.receives() && i >= at_ && i < posted_;
     const bool attached = s.act == Act::attach && i < at_ && static_cast<std::size_t>(s.other) >= at_;
-    if ((posted || attached) && !range(s).empty()) port.transport.cancel(requests_[i]);
+    if ((posted || attached) && !range(i).empty()) port.transport.cancel(requests_[i]);
   }
   state_ = State::idle;
 }
