@@ -7,8 +7,8 @@
 
 namespace convoy::comm {
 
-/// What looks at the state of a rank's exchange, to save it or to restore it: a visitor that restores writes to
-/// its arguments. Names are unique within an exchange.
+/// What looks at the state of a rank's exchange, to save it or to restore it: a visitor that restores writes
+/// to its arguments. Names are unique within an exchange.
 class StateVisitor {
  public:
   /// One number for each element of the gradient arena, in the order of the arena.
