@@ -36,7 +36,7 @@ inline int preferred_lanes() {
 }
 
 struct Backend {
-  CONVOY_SETUP Backend() {
+  [[gnu::cold]] Backend() {
     check(dnnl_engine_create(engine.out(), dnnl_cpu, 0), "make an engine");
     check(dnnl_stream_create(stream.out(), engine.get(), dnnl_stream_default_flags), "make a stream");
     check(dnnl_primitive_attr_create(attributes.out()), "make attributes");
@@ -54,19 +54,19 @@ struct Backend {
 };
 
 /// The name of what a description runs; it lives as long as the description.
-CONVOY_SETUP inline std::string_view implementation_of(const Description& description) {
+[[gnu::cold]] inline std::string_view implementation_of(const Description& description) {
   const char* text = "";
   dnnl_primitive_desc_query(description.get(), dnnl_query_impl_info_str, 0, static_cast<void*>(&text));
   return text;
 }
 
 /// Whether an implementation is oneDNN's plain reference code, hundreds of times slower than the rest.
-CONVOY_SETUP inline bool is_reference(std::string_view implementation) {
+[[gnu::cold]] inline bool is_reference(std::string_view implementation) {
   return implementation.starts_with("ref") || implementation.find(":ref") != std::string_view::npos;
 }
 
 /// The copy from one layout to another.
-CONVOY_SETUP inline Description describe_copy(const Backend& backend, Layout from, Layout to) {
+[[gnu::cold]] inline Description describe_copy(const Backend& backend, Layout from, Layout to) {
   Description made;
   check(dnnl_reorder_primitive_desc_create(made.out(), from.get(), backend.engine.get(), to.get(),
                                            backend.engine.get(), backend.attributes.get()),
@@ -77,25 +77,25 @@ CONVOY_SETUP inline Description describe_copy(const Backend& backend, Layout fro
 /// A primitive with its arguments, prepared once.
 class Call {
  public:
-  CONVOY_SETUP Call(const Backend& backend, const Description& description)
+  [[gnu::cold]] Call(const Backend& backend, const Description& description)
       : engine_(backend.engine.get()), stream_(backend.stream.get()) {
     check(dnnl_primitive_create(primitive_.out(), description.get()), "make a primitive");
   }
-  CONVOY_SETUP ~Call() {
+  [[gnu::cold]] ~Call() {
     for (int i = 0; i < count_; ++i) dnnl_memory_destroy(arguments_[i].memory);
   }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
   /// Adds argument `index`, one of oneDNN's DNNL_ARG numbers. The result is valid as long as the call.
-  CONVOY_SETUP dnnl_memory_t take(int index, Layout layout, void* data) {
+  [[gnu::cold]] dnnl_memory_t take(int index, Layout layout, void* data) {
     dnnl_memory_t made = nullptr;
     check(dnnl_memory_create(&made, layout.get(), engine_, data), "make a memory object");
     arguments_[count_++] = {index, made};
     return made;
   }
   /// Adds scratch memory that no other call uses.
-  CONVOY_SETUP void take_scratch(Layout layout) {
+  [[gnu::cold]] void take_scratch(Layout layout) {
     if (!layout) return;
     scratch_ = Buffer<std::byte>(layout.bytes());
     take(DNNL_ARG_SCRATCHPAD, layout, scratch_.data());

@@ -13,8 +13,8 @@ namespace convoy::exec::host {
 
 class Engine final : public Computation {
  public:
-  CONVOY_SETUP Engine(const Plan& plan, int batch, const HostOptions& options, memory::Host& space,
-                      const KernelTable& kernels)
+  [[gnu::cold]] Engine(const Plan& plan, int batch, const HostOptions& options, memory::Host& space,
+                       const KernelTable& kernels)
       : plan_(plan),
         batch_(batch),
         profiles_(options.profile),
@@ -33,7 +33,7 @@ class Engine final : public Computation {
     }
   }
 
-  CONVOY_SETUP ~Engine() override = default;
+  [[gnu::cold]] ~Engine() override = default;
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 

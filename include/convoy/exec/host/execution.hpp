@@ -19,9 +19,9 @@ struct Measured {
 
 class Execution {
  public:
-  CONVOY_SETUP Execution(const Plan& plan, Backend& backend, Parameters& parameters,
-                         const KernelTable& kernels, int rows, Buffer<std::byte>& arena,
-                         Buffer<std::byte>& scratch)
+  [[gnu::cold]] Execution(const Plan& plan, Backend& backend, Parameters& parameters,
+                          const KernelTable& kernels, int rows, Buffer<std::byte>& arena,
+                          Buffer<std::byte>& scratch)
       : graph_stages_(split(plan, kernels)),
         members_(plan.members),
         program_(plan, backend, parameters, kernels, rows, static_cast<int>(graph_stages_.size())),
@@ -145,7 +145,7 @@ class Execution {
   };
 
   /// The plan's stages; one whose leader's kernel does not compute what follows it, node by node.
-  CONVOY_SETUP static std::vector<graph::Stage> split(const Plan& plan, const KernelTable& kernels) {
+  [[gnu::cold]] static std::vector<graph::Stage> split(const Plan& plan, const KernelTable& kernels) {
     std::vector<graph::Stage> stages;
     for (const graph::Stage& stage : plan.stages) {
       const std::uint64_t follows = kernels[static_cast<std::size_t>(plan.node(stage.leader).op)].follows;
@@ -165,7 +165,7 @@ class Execution {
   }
 
   /// The value of node `n` in plain layout at the end of a pass.
-  CONVOY_SETUP Conversion plain(int n) {
+  [[gnu::cold]] Conversion plain(int n) {
     const Value& v = program_.value(n);
     const Layout want = describe_plain(rows(), program_.node(n));
     if (Program::is_plain(v)) return {{want, v.data.place}, {want, v.data.place}};
@@ -189,7 +189,7 @@ class Execution {
 
   /// The end of the arena prefix that is final after each stage, since slots stand in the order of backward;
   /// and which of its parameters no stage of backward reaches.
-  CONVOY_SETUP void find_final_ranges() {
+  [[gnu::cold]] void find_final_ranges() {
     const Plan& plan = program_.plan();
     std::vector<std::size_t> first(plan.parameter_list.size(), stages_.size());
     for (std::size_t s = stages_.size(); s-- > 0;)

@@ -16,8 +16,8 @@ class Layout {
  public:
   Layout() = default;
   /// f32 elements; the tag dnnl_format_tag_any leaves the order to oneDNN.
-  CONVOY_SETUP Layout(const Dims& dims, dnnl_format_tag_t tag) : Layout(StoredDescriptor(dims, tag).get()) {}
-  CONVOY_SETUP explicit Layout(Descriptor descriptor)
+  [[gnu::cold]] Layout(const Dims& dims, dnnl_format_tag_t tag) : Layout(StoredDescriptor(dims, tag).get()) {}
+  [[gnu::cold]] explicit Layout(Descriptor descriptor)
       : stored_(descriptor == nullptr || rank_of(descriptor) == 0 ? nullptr : intern(descriptor)) {}
 
   Descriptor get() const { return stored_; }
@@ -26,7 +26,7 @@ class Layout {
   friend bool operator==(const Layout& a, const Layout& b) { return a.stored_ == b.stored_; }
 
  private:
-  CONVOY_SETUP static Descriptor intern(Descriptor descriptor) {
+  [[gnu::cold]] static Descriptor intern(Descriptor descriptor) {
     static std::mutex mutex;
     static std::forward_list<StoredDescriptor> all;
     const std::lock_guard lock(mutex);
@@ -39,7 +39,7 @@ class Layout {
 };
 
 /// What argument `index` of a primitive, one of oneDNN's DNNL_ARG numbers, has to be; empty for none.
-CONVOY_SETUP inline Layout layout_of(const Description& description, int index) {
+[[gnu::cold]] inline Layout layout_of(const Description& description, int index) {
   return Layout(dnnl_primitive_desc_query_md(description.get(), dnnl_query_exec_arg_md, index));
 }
 

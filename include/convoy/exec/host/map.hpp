@@ -27,7 +27,7 @@ struct Map {
 };
 
 /// The layout nChw16c or nChw8c.
-CONVOY_SETUP inline Map blocked_map(int rows, const Shape& shape, int lanes) {
+[[gnu::cold]] inline Map blocked_map(int rows, const Shape& shape, int lanes) {
   Map map{rows, shape[0], shape[1], shape[2], lanes, (shape[0] + lanes - 1) / lanes, 0, 0, lanes};
   map.block_stride = map.positions() * lanes;
   map.row_stride = map.block_stride * map.blocks;
@@ -43,12 +43,12 @@ void run_in_lanes(int lanes, Args... args) {
   simd::run<Loop>(args...);
 }
 
-CONVOY_SETUP inline Layout describe_blocked(const Map& map) {
+[[gnu::cold]] inline Layout describe_blocked(const Map& map) {
   return {{map.rows, map.channels, map.height, map.width}, map.lanes == 16 ? dnnl_nChw16c : dnnl_nChw8c};
 }
 
 /// The plain descriptor of a batch of values: nchw for images, [rows, elements] for everything else.
-CONVOY_SETUP inline Layout describe_plain(int rows, const graph::Node& node) {
+[[gnu::cold]] inline Layout describe_plain(int rows, const graph::Node& node) {
   const Shape& shape = node.shape;
   if (node.kind == Kind::image) return {{rows, shape[0], shape[1], shape[2]}, dnnl_nchw};
   return {{rows, shape.size()}, dnnl_ab};

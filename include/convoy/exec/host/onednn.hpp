@@ -1,6 +1,9 @@
 // oneDNN by its C interface, which compiles in a fiftieth of the time of its C++ one: handles that free what
 // they hold, and what differs between 2.x and 3.x. 2.x describes an operation first and then asks for an
 // implementation; 3.x does both at once and keeps the content of a descriptor to itself.
+//
+// Here and in the rest of exec/host, functions that prepare stages, once per batch size, are cold: compiled
+// for size and called rather than copied, for they are most of the code of an Exec and little of its time.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +17,6 @@
 #if DNNL_VERSION_MAJOR < 2 || (DNNL_VERSION_MAJOR == 2 && DNNL_VERSION_MINOR < 6)
 #error "convoy: exec::Host needs oneDNN 2.6 or later"
 #endif
-
-/// Before functions that prepare stages, once per batch size: compiled for size and called rather than
-/// copied, for they are most of the code of an Exec and little of its time.
-#define CONVOY_SETUP [[gnu::cold]]
 
 namespace convoy::exec::host {
 
@@ -138,7 +137,7 @@ void for_each_of_order(Descriptor descriptor, Mix mix) {
 #endif
 
 /// A hash of the element order of a descriptor.
-CONVOY_SETUP inline std::uint64_t order_hash(Descriptor descriptor) {
+[[gnu::cold]] inline std::uint64_t order_hash(Descriptor descriptor) {
   std::uint64_t hash = 0xcbf29ce484222325ull;
   for_each_of_order(
       descriptor, [&](std::int64_t v) { hash = (hash ^ static_cast<std::uint64_t>(v)) * 0x100000001b3ull; });
@@ -157,9 +156,9 @@ struct ProductShape {
 
 /// oneDNN's first choice for one direction, empty where it has none. `hint` is what was chosen for forward;
 /// null for forward itself.
-CONVOY_SETUP inline Description describe(dnnl_engine_t engine, const_dnnl_primitive_attr_t attributes,
-                                         Direction direction, const ProductShape& s,
-                                         const_dnnl_primitive_desc_t hint) {
+[[gnu::cold]] inline Description describe(dnnl_engine_t engine, const_dnnl_primitive_attr_t attributes,
+                                          Direction direction, const ProductShape& s,
+                                          const_dnnl_primitive_desc_t hint) {
   Description made;
   dnnl_status_t status = dnnl_unimplemented;
 #if DNNL_VERSION_MAJOR >= 3

@@ -18,7 +18,7 @@ class OneDnnProduct {
   ProductShape shape;
 
   /// Asks oneDNN for an implementation of the shape; false where it has none that is not reference code.
-  CONVOY_SETUP bool describe(Program& p, Direction direction) {
+  [[gnu::cold]] bool describe(Program& p, Direction direction) {
     const Backend& backend = p.backend();
     Description made = host::describe(backend.engine.get(), backend.attributes.get(), direction, shape,
                                       way(Direction::forward).description.get());
@@ -31,15 +31,15 @@ class OneDnnProduct {
 
   bool has(Direction direction) const { return static_cast<bool>(way(direction).description); }
   /// The layout that the implementation wants.
-  CONVOY_SETUP Layout layout(Direction direction, Tensor tensor) const {
+  [[gnu::cold]] Layout layout(Direction direction, Tensor tensor) const {
     return layout_of(way(direction).description, argument(direction, tensor));
   }
-  CONVOY_SETUP std::string_view implementation(Direction direction) const {
+  [[gnu::cold]] std::string_view implementation(Direction direction) const {
     return implementation_of(way(direction).description);
   }
 
-  CONVOY_SETUP void bind(Program& p, Direction direction, const Bound& s, const Bound& w, const Bound& b,
-                         const Bound& d) {
+  [[gnu::cold]] void bind(Program& p, Direction direction, const Bound& s, const Bound& w, const Bound& b,
+                          const Bound& d) {
     Way& bound = way(direction);
     const Program::Argument arguments[] = {{argument(direction, src), s},
                                            {argument(direction, weights), w},

@@ -28,7 +28,7 @@ struct Order {
 
 class Parameters {
  public:
-  CONVOY_SETUP Parameters(const Plan& plan, bool canonical, memory::Host& space)
+  [[gnu::cold]] Parameters(const Plan& plan, bool canonical, memory::Host& space)
       : plan_(&plan),
         canonical_(canonical),
         values_(space, static_cast<std::size_t>(plan.sizes.parameters)),
@@ -67,18 +67,18 @@ class Parameters {
   Layout any(int p) const { return weight(p, true); }
 
   /// The order that a stage chose before, or that it must use; empty while it is free to choose.
-  CONVOY_SETUP Layout fixed(int p) const {
+  [[gnu::cold]] Layout fixed(int p) const {
     const Layout chosen = orders_[static_cast<std::size_t>(p)].layout;
     return !chosen && keeps_order(p) ? plain(p) : chosen;
   }
 
   /// Chooses an order, once, before anything is stored. A layout that pads is refused: it does not fit the
   /// slot.
-  CONVOY_SETUP void choose(int p, Layout layout) {
+  [[gnu::cold]] void choose(int p, Layout layout) {
     if (!keeps_order(p) && layout.bytes() == static_cast<std::size_t>(slot(p).live.size()) * sizeof(float))
       orders_[static_cast<std::size_t>(p)] = {layout, {}, order_hash(layout.get())};
   }
-  CONVOY_SETUP void choose(int p, const Permutation& permutation, std::uint64_t hash) {
+  [[gnu::cold]] void choose(int p, const Permutation& permutation, std::uint64_t hash) {
     if (!keeps_order(p)) orders_[static_cast<std::size_t>(p)] = {{}, permutation, hash};
   }
 
@@ -89,7 +89,7 @@ class Parameters {
   }
 
   /// See Host::panel. Read off the order itself, which a kernel or oneDNN chose.
-  CONVOY_SETUP std::int64_t panel(const Backend& backend, int p) const {
+  [[gnu::cold]] std::int64_t panel(const Backend& backend, int p) const {
     if (in_plan_order(p)) return 1;
     const std::int64_t size = slot(p).live.size();
     const std::int64_t rows = plan_->parameter_list[static_cast<std::size_t>(p)].shape[0];
@@ -158,7 +158,7 @@ class Parameters {
     const Order& order = orders_[static_cast<std::size_t>(p)];
     return !order.layout && order.permutation.place == nullptr;
   }
-  CONVOY_SETUP Layout weight(int p, bool any) const {
+  [[gnu::cold]] Layout weight(int p, bool any) const {
     const Shape& shape = plan_->parameter(p).shape;
     auto tag = [&](dnnl_format_tag_t plain) { return any ? dnnl_format_tag_any : plain; };
     if (shape.rank == 1) return {{shape[0]}, tag(dnnl_x)};

@@ -70,7 +70,7 @@ class Conversion {
   const Bound& from() const { return from_; }
   const Bound& to() const { return to_; }
   bool is_needed() const { return from_.place.kind != Place::Kind::none && !(from_.place == to_.place); }
-  CONVOY_SETUP inline void bind(Program& program);
+  [[gnu::cold]] inline void bind(Program& program);
   void run() const {
     if (call_ != nullptr) (*call_)();
   }
@@ -90,7 +90,7 @@ class Contribution {
   explicit operator bool() const { return edge_ != Edge::none; }
   bool accumulates() const { return edge_ == Edge::accumulate; }
   const Bound& target() const { return target_; }
-  CONVOY_SETUP inline void bind(Program& program);
+  [[gnu::cold]] inline void bind(Program& program);
   float* pointer() const { return written_; }
   /// Adds what was written to a temporary buffer to the gradient.
   void finish(int threads) const {
@@ -115,8 +115,8 @@ class Contribution {
 
 class Program {
  public:
-  CONVOY_SETUP Program(const Plan& plan, Backend& backend, Parameters& parameters, const KernelTable& kernels,
-                       int rows, int stages)
+  [[gnu::cold]] Program(const Plan& plan, Backend& backend, Parameters& parameters,
+                        const KernelTable& kernels, int rows, int stages)
       : plan_(plan),
         kernels_(kernels),
         backend_(backend),
@@ -144,7 +144,7 @@ class Program {
       v.data.place = request(v.elements() * static_cast<std::int64_t>(sizeof(float)), 0, last_time());
     }
   }
-  CONVOY_SETUP ~Program() = default;
+  [[gnu::cold]] ~Program() = default;
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
@@ -186,7 +186,7 @@ class Program {
   void alias(int n, int of) { roots_[static_cast<std::size_t>(n)] = roots_[static_cast<std::size_t>(of)]; }
 
   /// The value that stage `stage` yields at node `n`: images in blocks of channels, everything else plain.
-  CONVOY_SETUP Value& yield(int n, int stage) {
+  [[gnu::cold]] Value& yield(int n, int stage) {
     Value& v = values_[static_cast<std::size_t>(n)];
     v.shape = node(n).shape;
     v.owner = stage;
@@ -201,11 +201,11 @@ class Program {
   }
 
   /// Keeps a value until `time`.
-  CONVOY_SETUP void keep(Value& v, int time) {
+  [[gnu::cold]] void keep(Value& v, int time) {
     if (v.data.place.kind == Place::Kind::arena) extend(v.data.place, time);
   }
 
-  CONVOY_SETUP Place request(std::int64_t bytes, int begin, int end) {
+  [[gnu::cold]] Place request(std::int64_t bytes, int begin, int end) {
     lifetimes_.push_back({begin, end, std::max<std::int64_t>(bytes, 64)});
     return {Place::Kind::arena, static_cast<int>(lifetimes_.size()) - 1, nullptr};
   }
@@ -217,26 +217,26 @@ class Program {
     lifetime.end = std::max(lifetime.end, time);
   }
   /// The scratch memory of a primitive, which all of a program share.
-  CONVOY_SETUP Bound scratchpad(const Description& description) {
+  [[gnu::cold]] Bound scratchpad(const Description& description) {
     const Layout layout = layout_of(description, DNNL_ARG_SCRATCHPAD);
     scratch_bytes_ = std::max(scratch_bytes_, layout.bytes());
     return {layout, {Place::Kind::scratch, -1, nullptr}};
   }
 
   /// The layout of the flat or plain view of the value of node `n`.
-  CONVOY_SETUP Bound plain_view(int n) {
+  [[gnu::cold]] Bound plain_view(int n) {
     Value& v = value(n);
     return {describe_plain(rows_, node(n)), v.data.place};
   }
   static bool is_plain(const Value& v) { return !v.is_blocked || v.map.is_plain(); }
 
   /// `have` in the layout `want`: itself, or a copy that lives from `begin` to `end`.
-  CONVOY_SETUP Conversion convert(const Bound& have, const Layout& want, int begin, int end) {
+  [[gnu::cold]] Conversion convert(const Bound& have, const Layout& want, int begin, int end) {
     if (have.desc == want) return {have, have};
     return {have, {want, request(want, begin, end)}};
   }
   /// The value of node `n` in blocks of channels.
-  CONVOY_SETUP Conversion blocked(int n, int begin, int end) {
+  [[gnu::cold]] Conversion blocked(int n, int begin, int end) {
     const Value& v = value(n);
     const Map map = blocked_map(rows_, node(n).shape, backend_.lanes);
     const Layout want = describe_blocked(map);
@@ -245,14 +245,14 @@ class Program {
   }
   /// What is made in the layout `made` and belongs into `target`: written there, or into a buffer copied
   /// from.
-  CONVOY_SETUP Conversion deliver(const Layout& made, const Bound& target, int time) {
+  [[gnu::cold]] Conversion deliver(const Layout& made, const Bound& target, int time) {
     if (target.desc == made) return {target, target};
     return {{made, request(made, time, time)}, target};
   }
 
   /// Plans a gradient for the value of node `n`, written at `time`; to be called in the order in which
   /// backward runs.
-  CONVOY_SETUP Contribution contribute(int n, bool can_accumulate, int time) {
+  [[gnu::cold]] Contribution contribute(int n, bool can_accumulate, int time) {
     Value& v = value(n);
     if (!v.wants_gradient) return {};
     const std::int64_t bytes = v.elements() * static_cast<std::int64_t>(sizeof(float));
@@ -274,8 +274,8 @@ class Program {
   /// Plans a gradient of parameter `p`, written at `time`: into the arena by the first stage of backward to
   /// use it, and by others into a buffer that is added, or to the arena itself if they can accumulate. Empty
   /// where the parameter is frozen. To be called in the order in which backward runs.
-  CONVOY_SETUP Contribution contribute_parameter(int p, const Layout& layout, int time,
-                                                 bool can_accumulate = false) {
+  [[gnu::cold]] Contribution contribute_parameter(int p, const Layout& layout, int time,
+                                                  bool can_accumulate = false) {
     if (!parameters_.trained(p)) return {};
     const Place gradient = Place::fixed(parameters_.gradient(p));
     const std::int64_t size = plan_.slot(p).live.size();
@@ -294,7 +294,7 @@ class Program {
   // --- while stages are bound ---
 
   /// Gives every place its address: in `shared` if it is large enough, else in memory of this program's own.
-  CONVOY_SETUP void pack(Buffer<std::byte>& shared, Buffer<std::byte>& scratch) {
+  [[gnu::cold]] void pack(Buffer<std::byte>& shared, Buffer<std::byte>& scratch) {
     const auto bytes = static_cast<std::size_t>(graph::pack(lifetimes_, last_time(), offsets_));
     if (bytes > shared.size()) {
       if (shared.size() == 0)
@@ -334,10 +334,10 @@ class Program {
     Bound bound;
   };
   /// A primitive on its arguments, of which those without a place or a layout are left out.
-  CONVOY_SETUP const Call* call(const Description& description, std::span<const Argument> arguments) {
+  [[gnu::cold]] const Call* call(const Description& description, std::span<const Argument> arguments) {
     return &prepare(description, arguments);
   }
-  CONVOY_SETUP const Call* copy(const Bound& from, const Bound& to) {
+  [[gnu::cold]] const Call* copy(const Bound& from, const Bound& to) {
     const Description description = describe_copy(backend_, from.desc, to.desc);
     const Argument arguments[] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}};
     Call& made = prepare(description, arguments);
@@ -401,7 +401,7 @@ class Program {
     std::vector<dnnl_memory_t> memories;  // of calls
   };
 
-  CONVOY_SETUP Call& prepare(const Description& description, std::span<const Argument> arguments) {
+  [[gnu::cold]] Call& prepare(const Description& description, std::span<const Argument> arguments) {
     Call& made = *calls_.emplace_back(std::make_unique<Call>(backend_, description));
     for (const auto& [index, bound] : arguments) {
       if (!bound.place || !bound.desc) continue;
@@ -413,7 +413,7 @@ class Program {
   }
 
   /// A value wants a gradient when a loss depends on it and it depends on something that is trained.
-  CONVOY_SETUP void find_gradients() {
+  [[gnu::cold]] void find_gradients() {
     const auto count = plan_.nodes.size();
     std::vector<char> depends(count), reaches(count);
     for (std::size_t n = 0; n < count; ++n) {

@@ -12,7 +12,7 @@ namespace convoy::exec::host {
 template <class F>
 class ActivationStage final : public Stage {
  public:
-  CONVOY_SETUP ActivationStage(Program& p, const graph::Stage& stage, int index)
+  [[gnu::cold]] ActivationStage(Program& p, const graph::Stage& stage, int index)
       : index_(index), input_(p.from(stage.leader, 0)), value_(p.yield(stage.output, index)) {
     value_.takes_second = true;
     const int end = value_.wants_gradient && !F::of_output ? p.backward_time(index) : index;
@@ -20,10 +20,10 @@ class ActivationStage final : public Stage {
                                 : Conversion(p.plain_view(input_), p.plain_view(input_));
     p.keep(p.value(input_), end);
   }
-  CONVOY_SETUP void plan_backward(Program& p) override {
+  [[gnu::cold]] void plan_backward(Program& p) override {
     contribution_ = p.contribute(input_, true, p.backward_time(index_));
   }
-  CONVOY_SETUP void bind(Program& p) override {
+  [[gnu::cold]] void bind(Program& p) override {
     source_.bind(p);
     contribution_.bind(p);
     y_ = p.address(value_.data.place);

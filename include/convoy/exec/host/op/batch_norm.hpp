@@ -29,7 +29,7 @@ namespace convoy::exec::host {
 /// A batch norm node and what is fused behind it, within a stage.
 class NormPart final : public Part {
  public:
-  CONVOY_SETUP NormPart(Program& p, const graph::Stage& stage, int index, Place x, const Value& y)
+  [[gnu::cold]] NormPart(Program& p, const graph::Stage& stage, int index, Place x, const Value& y)
       : stage_(index),
         norm_(p.find<graph::BatchNorm>(stage)),
         residual_(residual_of(p, stage)),
@@ -47,7 +47,7 @@ class NormPart final : public Part {
     p.keep(p.value(residual_), index);
   }
 
-  CONVOY_SETUP void plan_backward(Program& p, const Value& y, Place dx, bool accumulate_dx) override {
+  [[gnu::cold]] void plan_backward(Program& p, const Value& y, Place dx, bool accumulate_dx) override {
     if (residual_ >= 0) residual_contribution_ = p.contribute(residual_, true, p.backward_time(stage_));
     p.assign(p.parameter(norm_, 0));
     p.assign(p.parameter(norm_, 1));
@@ -57,7 +57,7 @@ class NormPart final : public Part {
     task_.accumulate_dx = accumulate_dx;
   }
 
-  CONVOY_SETUP void bind(Program& p) override {
+  [[gnu::cold]] void bind(Program& p) override {
     residual_source_.bind(p);
     residual_contribution_.bind(p);
     task_.state.bind(p.address(state_), task_.map);
@@ -110,7 +110,7 @@ class NormPart final : public Part {
 /// A batch norm that leads its stage.
 class NormStage final : public Stage {
  public:
-  CONVOY_SETUP NormStage(Program& p, const graph::Stage& stage, int index)
+  [[gnu::cold]] NormStage(Program& p, const graph::Stage& stage, int index)
       : index_(index), input_(p.from(stage.leader, 0)), value_(p.yield(stage.output, index)) {
     value_.takes_second = true;
     const int end = value_.wants_gradient ? p.backward_time(index) : index;
@@ -118,13 +118,13 @@ class NormStage final : public Stage {
     p.keep(p.value(input_), end);
     part_.emplace(p, stage, index, source_.to().place, value_);
   }
-  CONVOY_SETUP void plan_backward(Program& p) override {
+  [[gnu::cold]] void plan_backward(Program& p) override {
     // The residual's gradient is planned within; the order of the two does not matter, both only read the
     // stage's own.
     contribution_ = p.contribute(input_, true, p.backward_time(index_));
     part_->plan_backward(p, value_, contribution_.target().place, contribution_.accumulates());
   }
-  CONVOY_SETUP void bind(Program& p) override {
+  [[gnu::cold]] void bind(Program& p) override {
     source_.bind(p);
     contribution_.bind(p);
     part_->bind(p);

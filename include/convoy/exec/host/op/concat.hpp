@@ -26,7 +26,7 @@ namespace convoy::exec::host {
 
 class ConcatStage final : public Stage {
  public:
-  CONVOY_SETUP ConcatStage(Program& p, const graph::Stage& stage, int index)
+  [[gnu::cold]] ConcatStage(Program& p, const graph::Stage& stage, int index)
       : node_(stage.leader), index_(index), value_(p.yield(stage.output, index)) {
     value_.takes_second = true;
     const graph::Node& node = p.node(node_);
@@ -45,10 +45,10 @@ class ConcatStage final : public Stage {
     }
     extent_ = offset;
   }
-  CONVOY_SETUP void plan_backward(Program& p) override {
+  [[gnu::cold]] void plan_backward(Program& p) override {
     for (Part& part : parts_) part.contribution = p.contribute(part.input, true, p.backward_time(index_));
   }
-  CONVOY_SETUP void bind(Program& p) override {
+  [[gnu::cold]] void bind(Program& p) override {
     for (Part& part : parts_) {
       part.source.bind(p);
       part.contribution.bind(p);

@@ -27,7 +27,7 @@ namespace convoy::exec::host {
 /// A convolution and what is fused behind it.
 class ConvolutionStage final : public Stage {
  public:
-  CONVOY_SETUP ConvolutionStage(Program& p, const graph::Stage& stage, int index)
+  [[gnu::cold]] ConvolutionStage(Program& p, const graph::Stage& stage, int index)
       : value_(p.yield(stage.output, index)) {
     const bool norm = p.find<graph::BatchNorm>(stage) >= 0;
     result_ = value_.data;
@@ -42,11 +42,11 @@ class ConvolutionStage final : public Stage {
                  : p.fuse<graph::Relu>(stage, index, result_.place, value_);
     value_.takes_second = part_ != nullptr;
   }
-  CONVOY_SETUP void plan_backward(Program& p) override {
+  [[gnu::cold]] void plan_backward(Program& p) override {
     if (part_) part_->plan_backward(p, value_, value_.gradient, false);
     kernel_->plan_backward(p, {value_.data.desc, value_.gradient});
   }
-  CONVOY_SETUP void bind(Program& p) override {
+  [[gnu::cold]] void bind(Program& p) override {
     kernel_->bind(p);
     if (part_) part_->bind(p);
   }
@@ -58,7 +58,7 @@ class ConvolutionStage final : public Stage {
     if (part_) part_->backward(p);
     kernel_->backward(p);
   }
-  CONVOY_SETUP std::string implementation() const override { return kernel_->implementation(); }
+  [[gnu::cold]] std::string implementation() const override { return kernel_->implementation(); }
 
  private:
   Value& value_;

@@ -24,7 +24,7 @@ namespace convoy::exec::host {
 
 class CrossEntropyStage final : public Stage {
  public:
-  CONVOY_SETUP CrossEntropyStage(Program& p, const graph::Stage& stage, int index)
+  [[gnu::cold]] CrossEntropyStage(Program& p, const graph::Stage& stage, int index)
       : node_(stage.leader),
         index_(index),
         logits_(p.from(node_, 0)),
@@ -40,10 +40,10 @@ class CrossEntropyStage final : public Stage {
     normalizers_ = p.request(task_.count() * static_cast<std::int64_t>(sizeof(float)), index, end);
     p.keep(p.value(logits_), end);
   }
-  CONVOY_SETUP void plan_backward(Program& p) override {
+  [[gnu::cold]] void plan_backward(Program& p) override {
     contribution_ = p.contribute(logits_, true, p.backward_time(index_));
   }
-  CONVOY_SETUP void bind(Program& p) override {
+  [[gnu::cold]] void bind(Program& p) override {
     contribution_.bind(p);
     y_ = p.address(value_.data.place);
     dy_ = p.address(value_.gradient);

@@ -26,7 +26,7 @@ namespace convoy::exec::host {
 /// Sees plain layouts: values and labels, then parameters.
 class CustomStage final : public Stage {
  public:
-  CONVOY_SETUP CustomStage(Program& p, const graph::Stage& stage, int index)
+  [[gnu::cold]] CustomStage(Program& p, const graph::Stage& stage, int index)
       : node_(stage.leader), index_(index), value_(p.yield(stage.output, index)) {
     const graph::Node& node = p.node(node_);
     const int end = value_.wants_gradient ? p.backward_time(index) : index;
@@ -45,7 +45,7 @@ class CustomStage final : public Stage {
         fail<ExecError>("exec: the parameter ", p.plan().parameter(p.parameter(node_, k)).name, " of ",
                         node.name, " stands in the order of another operation's kernel");
   }
-  CONVOY_SETUP void plan_backward(Program& p) override {
+  [[gnu::cold]] void plan_backward(Program& p) override {
     const graph::Node& node = p.node(node_);
     const int time = p.backward_time(index_);
     const Layout plain_y = describe_plain(p.rows(), node);
@@ -79,7 +79,7 @@ class CustomStage final : public Stage {
         dx_[i] = {{plain_x, p.request(plain_x, time, time)}, contribution_[i].target()};
     }
   }
-  CONVOY_SETUP void bind(Program& p) override {
+  [[gnu::cold]] void bind(Program& p) override {
     for (auto& source : source_) source.bind(p);
     for (std::size_t i = 0; i < dx_.size(); ++i) {
       if (contribution_[i]) dx_[i].bind(p);
@@ -111,7 +111,7 @@ class CustomStage final : public Stage {
       contribution_[i].finish(p.threads());
     }
   }
-  CONVOY_SETUP std::string implementation() const override { return "custom"; }
+  [[gnu::cold]] std::string implementation() const override { return "custom"; }
 
  private:
   static Conversion plain(Program& p, const Value& v, int n, int begin, int end) {

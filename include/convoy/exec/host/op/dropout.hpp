@@ -24,7 +24,7 @@ namespace convoy::exec::host {
 
 class DropoutStage final : public Stage {
  public:
-  CONVOY_SETUP DropoutStage(Program& p, const graph::Stage& stage, int index)
+  [[gnu::cold]] DropoutStage(Program& p, const graph::Stage& stage, int index)
       : node_(stage.leader), input_(p.from(node_, 0)), index_(index), value_(p.yield(stage.output, index)) {
     value_.takes_second = true;
     source_ = value_.is_blocked ? p.blocked(input_, index, index)
@@ -35,10 +35,10 @@ class DropoutStage final : public Stage {
     task_.elements = p.node(node_).shape.size();
     if (!Program::is_plain(value_)) task_.map = &value_.map;
   }
-  CONVOY_SETUP void plan_backward(Program& p) override {
+  [[gnu::cold]] void plan_backward(Program& p) override {
     contribution_ = p.contribute(input_, true, p.backward_time(index_));
   }
-  CONVOY_SETUP void bind(Program& p) override {
+  [[gnu::cold]] void bind(Program& p) override {
     source_.bind(p);
     contribution_.bind(p);
     y_ = p.address(value_.data.place);

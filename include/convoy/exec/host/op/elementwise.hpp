@@ -31,7 +31,7 @@ namespace convoy::exec::host {
 /// A ReLU or an addition (with or without ReLU) that leads its stage.
 class ElementwiseStage final : public Stage {
  public:
-  CONVOY_SETUP ElementwiseStage(Program& p, const graph::Stage& stage, int index)
+  [[gnu::cold]] ElementwiseStage(Program& p, const graph::Stage& stage, int index)
       : index_(index),
         inputs_(p.node(stage.leader).inputs),
         relu_(p.find<graph::Relu>(stage) >= 0),
@@ -44,11 +44,11 @@ class ElementwiseStage final : public Stage {
       p.keep(p.value(input_[i]), index);
     }
   }
-  CONVOY_SETUP void plan_backward(Program& p) override {
+  [[gnu::cold]] void plan_backward(Program& p) override {
     for (int i = 0; i < inputs_; ++i)
       contribution_[i] = p.contribute(input_[i], true, p.backward_time(index_));
   }
-  CONVOY_SETUP void bind(Program& p) override {
+  [[gnu::cold]] void bind(Program& p) override {
     for (int i = 0; i < inputs_; ++i) {
       source_[i].bind(p);
       contribution_[i].bind(p);

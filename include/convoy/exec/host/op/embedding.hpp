@@ -24,7 +24,7 @@ namespace convoy::exec::host {
 
 class EmbeddingStage final : public Stage {
  public:
-  CONVOY_SETUP EmbeddingStage(Program& p, const graph::Stage& stage, int index)
+  [[gnu::cold]] EmbeddingStage(Program& p, const graph::Stage& stage, int index)
       : ids_(p.from(stage.leader, 0)),
         index_(index),
         weight_(p.parameter(stage.leader, 0)),
@@ -33,11 +33,11 @@ class EmbeddingStage final : public Stage {
         value_(p.yield(stage.output, index)) {
     value_.takes_second = true;
   }
-  CONVOY_SETUP void plan_backward(Program& p) override {
+  [[gnu::cold]] void plan_backward(Program& p) override {
     const Layout layout({entries_, features_}, dnnl_ab);
     d_weight_ = p.contribute_parameter(weight_, layout, p.backward_time(index_), true);
   }
-  CONVOY_SETUP void bind(Program& p) override {
+  [[gnu::cold]] void bind(Program& p) override {
     d_weight_.bind(p);
     y_ = p.address(value_.data.place);
     dy_ = p.address(value_.gradient);

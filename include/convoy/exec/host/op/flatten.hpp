@@ -24,18 +24,18 @@ namespace convoy::exec::host {
 /// A flatten of blocked memory into plain rows; of plain memory it is a view and no stage at all.
 class FlattenStage final : public Stage {
  public:
-  CONVOY_SETUP FlattenStage(Program& p, const graph::Stage& stage, int index)
+  [[gnu::cold]] FlattenStage(Program& p, const graph::Stage& stage, int index)
       : index_(index), input_(p.from(stage.leader, 0)), value_(p.yield(stage.output, index)) {
     const Value& x = p.value(input_);
     forward_ = {x.data, {describe_plain(p.rows(), p.node(input_)), value_.data.place}};
     p.keep(p.value(input_), index);
   }
-  CONVOY_SETUP void plan_backward(Program& p) override {
+  [[gnu::cold]] void plan_backward(Program& p) override {
     contribution_ = p.contribute(input_, false, p.backward_time(index_));
     if (contribution_)
       backward_ = {{describe_plain(p.rows(), p.node(input_)), value_.gradient}, contribution_.target()};
   }
-  CONVOY_SETUP void bind(Program& p) override {
+  [[gnu::cold]] void bind(Program& p) override {
     forward_.bind(p);
     backward_.bind(p);
     contribution_.bind(p);

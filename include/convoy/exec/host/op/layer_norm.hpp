@@ -24,7 +24,7 @@ namespace convoy::exec::host {
 
 class LayerNormStage final : public Stage {
  public:
-  CONVOY_SETUP LayerNormStage(Program& p, const graph::Stage& stage, int index)
+  [[gnu::cold]] LayerNormStage(Program& p, const graph::Stage& stage, int index)
       : node_(stage.leader), input_(p.from(node_, 0)), index_(index), value_(p.yield(stage.output, index)) {
     value_.takes_second = true;
     task_.features = p.node(node_).shape.last();
@@ -34,14 +34,14 @@ class LayerNormStage final : public Stage {
     p.keep(p.value(input_), end);
     kept_ = p.request(2 * task_.vectors * static_cast<std::int64_t>(sizeof(float)), index, end);
   }
-  CONVOY_SETUP void plan_backward(Program& p) override {
+  [[gnu::cold]] void plan_backward(Program& p) override {
     const int time = p.backward_time(index_);
     contribution_ = p.contribute(input_, true, time);
     for (int k = 0; k < p.node(node_).uses; ++k) p.assign(p.parameter(node_, k));
     partial_ =
         p.request(p.threads() * 2 * task_.features * static_cast<std::int64_t>(sizeof(float)), time, time);
   }
-  CONVOY_SETUP void bind(Program& p) override {
+  [[gnu::cold]] void bind(Program& p) override {
     contribution_.bind(p);
     const int weight = p.parameter(node_, 0);
     task_.weight = p.parameters().value(weight);

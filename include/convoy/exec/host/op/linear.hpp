@@ -23,7 +23,7 @@ namespace convoy::exec::host {
 
 class LinearStage final : public Stage {
  public:
-  CONVOY_SETUP LinearStage(Program& p, const graph::Stage& stage, int index)
+  [[gnu::cold]] LinearStage(Program& p, const graph::Stage& stage, int index)
       : node_(stage.leader),
         input_(p.from(stage.leader, 0)),
         index_(index),
@@ -51,7 +51,7 @@ class LinearStage final : public Stage {
     p.keep(p.value(input_), index);
   }
 
-  CONVOY_SETUP void plan_backward(Program& p) override {
+  [[gnu::cold]] void plan_backward(Program& p) override {
     const int time = p.backward_time(index_);
     if (part_) part_->plan_backward(p, value_, value_.gradient, false);
     // A frozen weight of the model's own may have a bias that is trained.
@@ -67,7 +67,7 @@ class LinearStage final : public Stage {
     if (contribution_) describe(p, Direction::data);
   }
 
-  CONVOY_SETUP void bind(Program& p) override {
+  [[gnu::cold]] void bind(Program& p) override {
     if (part_) part_->bind(p);
     contribution_.bind(p);
     d_weight_.bind(p);
@@ -96,7 +96,7 @@ class LinearStage final : public Stage {
     multiply_.run(Direction::data);
     contribution_.finish(p.threads());
   }
-  CONVOY_SETUP std::string implementation() const override {
+  [[gnu::cold]] std::string implementation() const override {
     return std::string(multiply_.implementation(Direction::forward));
   }
 

@@ -24,7 +24,7 @@ namespace convoy::exec::host {
 
 class MultiplyStage final : public Stage {
  public:
-  CONVOY_SETUP MultiplyStage(Program& p, const graph::Stage& stage, int index)
+  [[gnu::cold]] MultiplyStage(Program& p, const graph::Stage& stage, int index)
       : index_(index), value_(p.yield(stage.output, index)) {
     value_.takes_second = true;
     const int end = value_.wants_gradient ? p.backward_time(index) : index;
@@ -35,10 +35,10 @@ class MultiplyStage final : public Stage {
       p.keep(p.value(input_[i]), end);
     }
   }
-  CONVOY_SETUP void plan_backward(Program& p) override {
+  [[gnu::cold]] void plan_backward(Program& p) override {
     for (int i = 0; i < 2; ++i) contribution_[i] = p.contribute(input_[i], true, p.backward_time(index_));
   }
-  CONVOY_SETUP void bind(Program& p) override {
+  [[gnu::cold]] void bind(Program& p) override {
     for (int i = 0; i < 2; ++i) {
       source_[i].bind(p);
       contribution_[i].bind(p);

@@ -24,7 +24,7 @@ class ConvolutionKernel {
 
 class OneDnnConvolution final : public ConvolutionKernel {
  public:
-  CONVOY_SETUP OneDnnConvolution(Program& p, int n, int stage, const Bound& result)
+  [[gnu::cold]] OneDnnConvolution(Program& p, int n, int stage, const Bound& result)
       : node_(n),
         input_(p.from(n, 0)),
         stage_(stage),
@@ -85,7 +85,7 @@ class OneDnnConvolution final : public ConvolutionKernel {
            node.shape[0] % 16 == 0 && p.node(p.from(n, 0)).shape[0] % 16 == 0;
   }
 
-  CONVOY_SETUP void plan_backward(Program& p, const Bound& dy) override {
+  [[gnu::cold]] void plan_backward(Program& p, const Bound& dy) override {
     const int time = p.backward_time(stage_);
     if (p.parameters().trained(weight_)) {
       auto layout = [&](OneDnnProduct::Tensor t) { return multiply_.layout(Direction::weights, t); };
@@ -110,7 +110,7 @@ class OneDnnConvolution final : public ConvolutionKernel {
     dx_ = p.deliver(layout(OneDnnProduct::src), contribution_.target(), time);
   }
 
-  CONVOY_SETUP void bind(Program& p) override {
+  [[gnu::cold]] void bind(Program& p) override {
     for (Conversion* c : {&source_, &weights_, &made_, &weights_source_, &weights_dy_, &gradient_,
                           &data_weights_, &data_dy_, &dx_})
       c->bind(p);
@@ -151,7 +151,7 @@ class OneDnnConvolution final : public ConvolutionKernel {
     contribution_.finish(p.threads());
   }
 
-  CONVOY_SETUP std::string implementation() const override {
+  [[gnu::cold]] std::string implementation() const override {
     std::string text(multiply_.implementation(Direction::forward));
     for (const Direction direction : {Direction::data, Direction::weights})
       if (multiply_.has(direction) && multiply_.implementation(direction) != text)

@@ -12,7 +12,7 @@ namespace convoy::exec::host {
 template <class F>
 class PointwiseLossStage final : public Stage {
  public:
-  CONVOY_SETUP PointwiseLossStage(Program& p, const graph::Stage& stage, int index)
+  [[gnu::cold]] PointwiseLossStage(Program& p, const graph::Stage& stage, int index)
       : index_(index), value_(p.yield(stage.output, index)) {
     const int end = value_.wants_gradient ? p.backward_time(index) : index;
     for (int i = 0; i < 2; ++i) {
@@ -26,7 +26,7 @@ class PointwiseLossStage final : public Stage {
       p.keep(p.value(input_[i]), end);
     }
   }
-  CONVOY_SETUP void plan_backward(Program& p) override {
+  [[gnu::cold]] void plan_backward(Program& p) override {
     const int time = p.backward_time(index_);
     for (int i = 0; i < 2; ++i) {
       const bool is_plain = Program::is_plain(p.value(input_[i]));
@@ -37,7 +37,7 @@ class PointwiseLossStage final : public Stage {
       }
     }
   }
-  CONVOY_SETUP void bind(Program& p) override {
+  [[gnu::cold]] void bind(Program& p) override {
     for (int i = 0; i < 2; ++i) {
       source_[i].bind(p);
       contribution_[i].bind(p);

@@ -31,8 +31,8 @@ class PoolStage final : public Stage {
  public:
   using Run = void(const PoolTask&, int threads);
 
-  CONVOY_SETUP PoolStage(Program& p, const graph::Stage& stage, int index, const graph::Window& window,
-                         bool notes_winners, Run* run_forward, Run* run_backward)
+  [[gnu::cold]] PoolStage(Program& p, const graph::Stage& stage, int index, const graph::Window& window,
+                          bool notes_winners, Run* run_forward, Run* run_backward)
       : index_(index),
         input_(p.from(stage.leader, 0)),
         forward_(run_forward),
@@ -47,10 +47,10 @@ class PoolStage final : public Stage {
       winner_ = p.request(value_.elements() * static_cast<std::int64_t>(sizeof(std::int32_t)), index,
                           value_.wants_gradient ? p.backward_time(index) : index);
   }
-  CONVOY_SETUP void plan_backward(Program& p) override {
+  [[gnu::cold]] void plan_backward(Program& p) override {
     contribution_ = p.contribute(input_, true, p.backward_time(index_));
   }
-  CONVOY_SETUP void bind(Program& p) override {
+  [[gnu::cold]] void bind(Program& p) override {
     source_.bind(p);
     contribution_.bind(p);
     task_.winner = reinterpret_cast<std::int32_t*>(p.address(winner_));

@@ -27,7 +27,7 @@ class TapConvolution final : public ConvolutionKernel {
            !p.parameters().keeps_order(p.parameter(n, 0));
   }
 
-  CONVOY_SETUP TapConvolution(Program& p, int n, int stage, const Bound& result)
+  [[gnu::cold]] TapConvolution(Program& p, int n, int stage, const Bound& result)
       : input_(p.from(n, 0)), stage_(stage), weight_(p.parameter(n, 0)), taps_(p.plan().live_taps(weight_)) {
     const graph::Node& node = p.node(n);
     in_ = p.value(input_).map;
@@ -60,7 +60,7 @@ class TapConvolution final : public ConvolutionKernel {
                      in * panel_width);
   }
 
-  CONVOY_SETUP void plan_backward(Program& p, const Bound& dy) override {
+  [[gnu::cold]] void plan_backward(Program& p, const Bound& dy) override {
     dy_ = dy.place;
     trains_ = p.parameters().trained(weight_);
     const int time = p.backward_time(stage_);
@@ -78,7 +78,7 @@ class TapConvolution final : public ConvolutionKernel {
                       static_cast<std::int64_t>(out_.channels) * panel_width);
   }
 
-  CONVOY_SETUP void bind(Program& p) override {
+  [[gnu::cold]] void bind(Program& p) override {
     contribution_.bind(p);
     w_ = p.parameters().value(weight_);
     dw_ = p.parameters().gradient(weight_);
@@ -100,7 +100,7 @@ class TapConvolution final : public ConvolutionKernel {
     contribution_.finish(p.threads());
   }
 
-  CONVOY_SETUP std::string implementation() const override { return "convoy:taps"; }
+  [[gnu::cold]] std::string implementation() const override { return "convoy:taps"; }
 
  private:
   /// Where oneDNN's kernels are slower, measured with 16 and 128 images on AVX-512. A 1x1 kernel meets no
@@ -126,9 +126,9 @@ class TapConvolution final : public ConvolutionKernel {
   };
 
   /// The products by one of their numbers, which is below `keys`; a pair has the two others, in elements.
-  CONVOY_SETUP Groups group(std::int64_t Product::*key, std::int64_t keys, std::int64_t Product::*first,
-                            std::int64_t first_step, std::int64_t Product::*second,
-                            std::int64_t second_step) const {
+  [[gnu::cold]] Groups group(std::int64_t Product::*key, std::int64_t keys, std::int64_t Product::*first,
+                             std::int64_t first_step, std::int64_t Product::*second,
+                             std::int64_t second_step) const {
     Groups groups;
     for (std::int64_t k = 0; k < keys; ++k) {
       groups.begin.push_back(static_cast<int>(groups.pairs.size()));
