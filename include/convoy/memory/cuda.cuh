@@ -1,0 +1,82 @@
+// What every use of the CUDA runtime needs: failures as exceptions, and handles that end what they hold.
+#pragma once
+
+#include <string_view>
+#include <utility>
+
+#include <cuda_runtime.h>
+
+#include <convoy/core/error.hpp>
+
+namespace convoy::device {
+
+/// A call of CUDA or of one of its libraries failed, or there is no GPU.
+struct DeviceError : Error {
+  using Error::Error;
+};
+
+/// Throws DeviceError unless a call that was to do `what` succeeded.
+inline void check(cudaError_t status, std::string_view what) {
+  if (status == cudaSuccess) return;
+  fail<DeviceError>("cuda: could not ", what, ": ", cudaGetErrorString(status), " (",
+                    cudaGetErrorName(status), ")");
+}
+
+/// How many GPUs this process sees; 0 where there is no driver.
+inline int count() {
+  int found = 0;
+  if (cudaGetDeviceCount(&found) == cudaSuccess) return found;
+  cudaGetLastError();  // the failure would else be reported by the next launch
+  return 0;
+}
+
+/// Throws DeviceError unless GPU `ordinal` is there, and makes it this thread's own.
+inline void use(int ordinal) {
+  const int found = count();
+  if (found == 0)
+    fail<DeviceError>(
+        "cuda: no GPU was found; the program needs an NVIDIA GPU and its driver, or an Exec of the host");
+  if (ordinal < 0 || ordinal >= found)
+    fail<DeviceError>("cuda: there is no GPU ", ordinal, "; this process sees ", found);
+  check(cudaSetDevice(ordinal), "choose a GPU");
+}
+
+/// A handle of the runtime that ends with its owner. Move only.
+template <class T, cudaError_t (*end)(T)>
+class Owned {
+ public:
+  Owned() = default;
+  explicit Owned(T handle) : handle_(handle) {}
+  Owned(Owned&& other) noexcept : handle_(std::exchange(other.handle_, T{})) {}
+  Owned& operator=(Owned&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Owned() {
+    if (handle_ != T{}) end(handle_);
+  }
+  T get() const { return handle_; }
+
+ private:
+  T handle_{};
+};
+
+using Stream = Owned<cudaStream_t, cudaStreamDestroy>;
+using Event = Owned<cudaEvent_t, cudaEventDestroy>;
+using GraphExec = Owned<cudaGraphExec_t, cudaGraphExecDestroy>;
+
+/// A stream that does not wait for the legacy one.
+inline Stream make_stream() {
+  cudaStream_t made{};
+  check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "make a stream");
+  return Stream(made);
+}
+
+/// An event that orders work and measures no time.
+inline Event make_event() {
+  cudaEvent_t made{};
+  check(cudaEventCreateWithFlags(&made, cudaEventDisableTiming), "make an event");
+  return Event(made);
+}
+
+}  // namespace convoy::device

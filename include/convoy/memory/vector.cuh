@@ -1,0 +1,90 @@
+// Vectors of a kernel: 16 bytes at a time, computed in f32; and sums over warps and blocks.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <convoy/memory/launch.cuh>
+
+namespace convoy::device {
+
+/// A number of an arena or a value as the f32 that kernels compute in, and back, rounded to nearest even.
+__device__ inline float widen(float x) { return x; }
+__device__ inline float widen(bf16 x) { return __uint_as_float(static_cast<unsigned>(x.bits) << 16); }
+__device__ inline float widen(f16 x) { return __half2float(__ushort_as_half(x.bits)); }
+
+template <class T>
+__device__ T narrow(float x) {
+  if constexpr (std::is_same_v<T, float>) {
+    return x;
+  } else {
+    T made;
+    if constexpr (std::is_same_v<T, bf16>)
+      made.bits = __bfloat16_as_ushort(__float2bfloat16_rn(x));
+    else
+      made.bits = __half_as_ushort(__float2half_rn(x));
+    return made;
+  }
+}
+
+/// As many elements as one access of 16 bytes moves.
+template <class T>
+inline constexpr int lanes = 16 / static_cast<int>(sizeof(T));
+
+template <class T>
+struct alignas(16) Lanes {
+  T lane[lanes<T>];
+};
+
+/// Loads or stores one vector; the address is a multiple of 16.
+template <class T>
+__device__ Lanes<T> load_lanes(const T* from) {
+  return *reinterpret_cast<const Lanes<T>*>(from);
+}
+template <class T>
+__device__ void store_lanes(T* to, const Lanes<T>& values) {
+  *reinterpret_cast<Lanes<T>*>(to) = values;
+}
+
+inline constexpr unsigned full_warp = 0xffffffffu;
+inline constexpr int warp_size = 32;
+
+/// The sum over a warp, in every thread of it, in an order that is always the same.
+template <class V>
+__device__ V warp_sum(V value) {
+  for (int apart = warp_size / 2; apart > 0; apart /= 2) value += __shfl_xor_sync(full_warp, value, apart);
+  return value;
+}
+template <class V>
+__device__ V warp_max(V value) {
+  for (int apart = warp_size / 2; apart > 0; apart /= 2) {
+    const V other = __shfl_xor_sync(full_warp, value, apart);
+    value = other > value ? other : value;
+  }
+  return value;
+}
+
+/// The sum over a block of `threads` threads, a multiple of 32, in every thread of it. `scratch` is shared
+/// memory of a number for each warp; it may be used again at once.
+template <int threads, class V>
+__device__ V block_sum(V value, V* scratch) {
+  static_assert(threads % warp_size == 0 && threads <= 1024);
+  constexpr int warps = threads / warp_size;
+  value = warp_sum(value);
+  if constexpr (warps == 1) return value;
+  if (threadIdx.x % warp_size == 0) scratch[threadIdx.x / warp_size] = value;
+  __syncthreads();
+  V total = scratch[0];
+  for (int w = 1; w < warps; ++w) total += scratch[w];
+  __syncthreads();
+  return total;
+}
+
+/// How many blocks of `threads` a loop over `count` vectors of work wants: enough to fill the GPU, and no
+/// more.
+inline unsigned blocks_for(std::int64_t count, int threads = 256, int most = 132 * 8) {
+  const std::int64_t wanted = (count + threads - 1) / threads;
+  return static_cast<unsigned>(wanted < 1 ? 1 : wanted < most ? wanted : most);
+}
+
+}  // namespace convoy::device
