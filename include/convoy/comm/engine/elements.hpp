@@ -97,11 +97,6 @@ struct Elements<f16, W> {
 template <class T, Op op, int W>
 inline constexpr int at_once = (op == Op::sum || W < 8 ? W : 8) / (sizeof(T) == 8 ? 2 : 1);
 
-// Least and greatest doubles are looked for among a few statistics: one loop of the shortest vectors serves
-// all processors.
-template <class T, Op op>
-inline constexpr bool one_loop = std::is_same_v<T, f64>&& op != Op::sum;
-
 template <Op op, class V>
 CONVOY_INLINE void combine(V& a, const V& b) {
   if constexpr (op == Op::sum)

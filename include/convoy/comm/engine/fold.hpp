@@ -141,12 +141,8 @@ struct FoldLoop {
 template <class T, Op op>
 void fold_with(void* const* into, int places, const void* const* from, int sources, std::int64_t count,
                double scale, bool streams) {
-  auto* const to = reinterpret_cast<T* const*>(into);
-  auto* const of = reinterpret_cast<const T* const*>(from);
-  if constexpr (one_loop<T, op>)
-    FoldLoop<T, op>::template run<4>(to, places, of, sources, count, scale, streams);
-  else
-    simd::run<FoldLoop<T, op>>(to, places, of, sources, count, scale, streams);
+  simd::run<FoldLoop<T, op>>(reinterpret_cast<T* const*>(into), places,
+                             reinterpret_cast<const T* const*>(from), sources, count, scale, streams);
 }
 
 CONVOY_INSTANTIATE(void fold_with<f32, Op::sum>(void* const*, int, const void* const*, int, std::int64_t,

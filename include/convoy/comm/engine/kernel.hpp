@@ -109,10 +109,7 @@ struct ReduceLoop {
 
 template <class T, Op op>
 void reduce_with(void* into, const void* from, std::int64_t count, double scale) {
-  if constexpr (one_loop<T, op>)
-    ReduceLoop<T, op>::template run<4>(static_cast<T*>(into), static_cast<const T*>(from), count, scale);
-  else
-    simd::run<ReduceLoop<T, op>>(static_cast<T*>(into), static_cast<const T*>(from), count, scale);
+  simd::run<ReduceLoop<T, op>>(static_cast<T*>(into), static_cast<const T*>(from), count, scale);
 }
 
 CONVOY_INSTANTIATE(void reduce_with<f32, Op::sum>(void*, const void*, std::int64_t, double));
