@@ -50,6 +50,13 @@ struct Result {
   }
 };
 
+namespace detail {
+/// Hears how much of the gradient arena is final. No lambda: within a requires-expression nvcc refuses those.
+struct OnFinal {
+  void operator()(std::int64_t) const {}
+};
+}  // namespace detail
+
 /// What Trainer asks of an Exec. `E(plan, batch, options, space, kernels)` prepares batches of 1 to `batch`
 /// rows; parameters and gradients come from `space`, which is the Comm's, so that no exchange copies. forward
 /// and backward may return before their work is done: it is done in the order of the space's stream.
@@ -97,7 +104,7 @@ concept Exec = std::is_class_v<E> &&
   // gradient arena final, and as often in between as it can, so that messages go on; n never shrinks and ends
   // at the arena's size. From the next call on, or once backward is over, the parameters of these elements
   // are not read any more.
-  {e.backward(scales, [](std::int64_t) {})};
+  {e.backward(scales, detail::OnFinal{})};
   // What the oldest forward pass measured whose result was not taken yet; waits for it. Valid until the next
   // forward or result. Every pass has one, and all are to be taken.
   { e.result() } -> std::same_as<Result>;

@@ -35,7 +35,8 @@ struct SumSquaresLoop {
         for (int k = 0; k < parts; ++k) {
           Narrow narrow;
           simd::load(narrow, values + i + k * width);
-          const Wide wide = __builtin_convertvector(narrow, Wide);
+          Wide wide;
+          simd::convert(wide, narrow);
           sums[k] += wide * wide;
         }
       }

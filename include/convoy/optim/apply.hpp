@@ -24,7 +24,9 @@ struct ApplyLoop {
   CONVOY_INLINE static void run(float* p, const float* g, float scale, Slots<R> state, std::int64_t n,
                                 typename R::Constants k) {
     std::int64_t i = 0;
+#if !defined(__CUDACC__)  // which refuses vectors in functions for both sides
     for (; i + W <= n; i += W) element<simd::Vec<float, W>>(p, g, scale, state, i, k);
+#endif
     for (; i < n; ++i) element<float>(p, g, scale, state, i, k);
   }
 

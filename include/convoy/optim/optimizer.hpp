@@ -9,6 +9,7 @@
 
 #include <convoy/core/error.hpp>
 #include <convoy/core/fields.hpp>
+#include <convoy/core/hd.hpp>
 #include <convoy/optim/apply.hpp>
 #include <convoy/optim/rule.hpp>
 
@@ -72,17 +73,16 @@ class Optimizer {
   }
 
   /// Writes what a pass needs, `constants_bytes()` of it.
-  void constants(void* into, const Pass& pass) const {
+  CONVOY_HD_OF_USER void constants(void* into, const Pass& pass) const {
     Options options = options_;
     if constexpr (has_weight_decay())
       options.weight_decay = static_cast<decltype(options.weight_decay)>(pass.weight_decay);
-    const auto made = [&] {
-      if constexpr (per_tensor_norms())
-        return R::at(options, pass.step, pass.lr, pass.norms);
-      else
-        return R::at(options, pass.step, pass.lr);
-    }();
-    std::memcpy(into, &made, sizeof made);
+    typename R::Constants made;
+    if constexpr (per_tensor_norms())
+      made = R::at(options, pass.step, pass.lr, pass.norms);
+    else
+      made = R::at(options, pass.step, pass.lr);
+    memcpy(into, &made, sizeof made);
   }
 
   /// Updates `n` parameters from gradients times `scale` (null: zero gradients); see optim::apply.

@@ -11,8 +11,10 @@
 #define CONVOY_INLINE [[gnu::always_inline]] inline
 
 // Before a loop of a fixed count over an array of vectors: only when it is unrolled do they stay in
-// registers, which GCC does by itself at -O3 but not at -O2.
-#if defined(__clang__)
+// registers, which GCC does by itself at -O3 but not at -O2. (nvcc's front end knows neither pragma.)
+#if defined(__CUDACC__)
+#define CONVOY_UNROLL
+#elif defined(__clang__)
 #define CONVOY_UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define CONVOY_UNROLL _Pragma("GCC unroll 16")
@@ -20,10 +22,18 @@
 
 namespace convoy::simd {
 
+namespace detail {
+// A member of a class, because nvcc crashes over an alias whose size is computed where it is used.
+template <class T, int W>
+struct VectorOf {
+  typedef T type __attribute__((vector_size(sizeof(T) * W)));
+};
+}  // namespace detail
+
 /// A vector of W elements. Helpers take it by reference: by value, its calling convention would depend on the
 /// target.
 template <class T, int W>
-using Vec __attribute__((vector_size(sizeof(T) * W))) = T;
+using Vec = typename detail::VectorOf<T, W>::type;
 
 enum class Isa { baseline, avx2, avx512 };
 
@@ -52,6 +62,15 @@ CONVOY_INLINE void load(V& v, const void* from) {
 template <class V>
 CONVOY_INLINE void store(void* to, const V& v) {
   __builtin_memcpy(to, &v, sizeof(V));
+}
+/// to = from, each element converted.
+template <class To, class From>
+CONVOY_INLINE void convert(To& to, const From& from) {
+#if defined(__CUDACC__)  // whose front end crashes over the builtin
+  for (unsigned i = 0; i < sizeof(To) / sizeof(to[0]); ++i) to[i] = static_cast<decltype(to[0] + to[0])>(from[i]);
+#else
+  to = __builtin_convertvector(from, To);
+#endif
 }
 
 #if defined(__x86_64__)

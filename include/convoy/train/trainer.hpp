@@ -31,7 +31,7 @@ class Trainer : public train::PlanTrainer<Rule, Comm, Exec> {
   using typename Base::Config;
 
   /// The traced model, a constant.
-  static constexpr const Plan& plan = plan_of<Model>;
+  static constexpr auto& plan = plan_of<Model>;  // by its type's name nvcc would see it initialized twice
 
   template <class... CommArguments>
   explicit Trainer(const Config& config, CommArguments&&... comm_arguments)

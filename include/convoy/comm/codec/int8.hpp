@@ -81,8 +81,10 @@ struct Int8 {
           // Adding 1.5 * 2^23 rounds to nearest even.
           Value scaled = usable ? v * inverse + 12582912.0f : Value{} + 12582912.0f;
           scaled = scaled - 12582912.0f;
-          const Whole whole = __builtin_convertvector(scaled, Whole);
-          const Byte byte = __builtin_convertvector(whole, Byte);
+          Whole whole;
+          simd::convert(whole, scaled);
+          Byte byte;
+          simd::convert(byte, whole);
           simd::store(to + begin + i, byte);
           v = usable ? v - scaled * scale : sound ? v : Value{};
           simd::store(sums + i, v);
@@ -107,7 +109,9 @@ struct Int8 {
         for (; i + W <= n; i += W) {
           Byte byte;
           simd::load(byte, from + begin + i);
-          Value v = __builtin_convertvector(byte, Value) * scale;
+          Value v;
+          simd::convert(v, byte);
+          v = v * scale;
           if constexpr (adds) {
             Value before;
             simd::load(before, to + begin + i);

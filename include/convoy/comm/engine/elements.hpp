@@ -38,7 +38,9 @@ struct Elements<bf16, W> {
   CONVOY_INLINE static void load(Value& v, const bf16* from) {
     Half half;
     simd::load(half, from);
-    const Wide wide = __builtin_convertvector(half, Wide) << 16;
+    Wide wide;
+    simd::convert(wide, half);
+    wide <<= 16;
     same_bits(v, wide);
   }
   CONVOY_INLINE static void store(bf16* to, const Value& v) {
@@ -47,7 +49,8 @@ struct Elements<bf16, W> {
     const Wide rounded = (wide + 0x7fffu + ((wide >> 16) & 1u)) >> 16;
     const Wide quiet = (wide >> 16) | 0x40u;
     const Wide result = (wide & 0x7fffffffu) > 0x7f800000u ? quiet : rounded;
-    const Half half = __builtin_convertvector(result, Half);
+    Half half;
+    simd::convert(half, result);
     simd::store(to, half);
   }
 };
@@ -61,7 +64,8 @@ struct Elements<f16, W> {
   CONVOY_INLINE static void load(Value& v, const f16* from) {
     Half half;
     simd::load(half, from);
-    const Wide wide = __builtin_convertvector(half, Wide);
+    Wide wide;
+    simd::convert(wide, half);
     const Wide sign = (wide & 0x8000u) << 16, magnitude = (wide & 0x7fffu) << 13;
     // Multiplying by 2^112 moves the exponent's bias from 15 to 127 and makes subnormals normal.
     Value value;
@@ -87,7 +91,9 @@ struct Elements<f16, W> {
     const Wide infinity = Wide{} + 0x7c00u, nan = Wide{} + 0x7e00u;
     result = magnitude >= 0x477ff000u ? infinity : result;
     result = magnitude > 0x7f800000u ? nan : result;
-    const Half half = __builtin_convertvector(result | sign, Half);
+    Half half;
+    result |= sign;
+    simd::convert(half, result);
     simd::store(to, half);
   }
 };

@@ -36,7 +36,7 @@ concept SharedSchedule = std::equality_comparable<S> && requires(const S& s, int
   { S::goal } -> std::convertible_to<Goal>;
   { s.blocks(n) } -> std::same_as<int>;
   { s.owner(n, n) } -> std::same_as<int>;
-  s.accesses(n, n, [](Access) {});
+  s.accesses(n, n, detail::Ignore{});
 };
 
 namespace detail {

@@ -40,6 +40,14 @@ enum class Goal : unsigned char {
   all_to_all,      ///< rank j ends with block i * n + j of each rank i
 };
 
+namespace detail {
+/// What takes any step or access. No lambda: within a requires-expression nvcc refuses those.
+struct Ignore {
+  template <class T>
+  constexpr void operator()(const T&) const {}
+};
+}  // namespace detail
+
 /// A schedule is a value: two that compare equal have the same steps. `steps(rank, size, emit)` calls
 /// `emit(Step)` for each step of one rank in order; the k-th send from a to b meets the k-th receive of b
 /// from a. `owner(block, size)` says who holds a block between reduce-scatter and all-gather (the root, for a
@@ -51,7 +59,7 @@ concept Schedule = std::equality_comparable<S> && requires(const S& s, int n) {
   { s.segments } -> std::convertible_to<int>;
   { s.blocks(n) } -> std::same_as<int>;
   { s.owner(n, n) } -> std::same_as<int>;
-  s.steps(n, n, [](Step) {});
+  s.steps(n, n, detail::Ignore{});
 };
 
 /// An all-reduce that names its two halves: a reduce-scatter and an all-gather that starts where that ends.

@@ -1,0 +1,165 @@
+// Device: the space of one GPU.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string_view>
+
+#include <convoy/memory/space.hpp>
+#include <convoy/memory/vector.cuh>
+
+namespace convoy::memory {
+
+namespace detail {
+
+template <class = void>
+__global__ void fill_floats(float* p, std::int64_t n, float value) {
+  const std::int64_t step = std::int64_t{gridDim.x} * blockDim.x;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += step) p[i] = value;
+}
+
+template <class = void>
+__global__ void add_floats(float* into, const float* from, std::int64_t n) {
+  const std::int64_t step = std::int64_t{gridDim.x} * blockDim.x;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += step)
+    into[i] += from[i];
+}
+
+// How sums of squares are cut: by the number of elements alone, so that ranks decide alike.
+struct SumSquares {
+  static constexpr int threads = 256, most_blocks = 512;
+  static constexpr std::int64_t block = 4096;
+
+  static constexpr std::int64_t blocks(std::int64_t n) {
+    const std::int64_t wanted = (n + block - 1) / block;
+    return wanted < most_blocks ? wanted : most_blocks;
+  }
+};
+
+template <class = void>
+__global__ void sum_squares_of_blocks(const float* p, std::int64_t n, double* sums) {
+  __shared__ double scratch[SumSquares::threads / device::warp_size];
+  const std::int64_t step = std::int64_t{gridDim.x} * SumSquares::block;
+  double sum = 0;
+  for (std::int64_t begin = blockIdx.x * SumSquares::block; begin < n; begin += step) {
+    const std::int64_t end = begin + SumSquares::block < n ? begin + SumSquares::block : n;
+    for (std::int64_t i = begin + threadIdx.x; i < end; i += SumSquares::threads) {
+      const double x = p[i];
+      sum += x * x;
+    }
+  }
+  sum = device::block_sum<SumSquares::threads>(sum, scratch);
+  if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+}
+
+template <class = void>
+__global__ void add_squares(const double* sums, int count, float factor, double* sum) {
+  __shared__ double scratch[SumSquares::threads / device::warp_size];
+  double mine = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += SumSquares::threads) mine += sums[i];
+  mine = device::block_sum<SumSquares::threads>(mine, scratch);
+  if (threadIdx.x == 0) *sum += static_cast<double>(factor) * static_cast<double>(factor) * mine;
+}
+
+}  // namespace detail
+
+/// The memory of the GPU that was this thread's when the object was made (device::use chooses one), and a
+/// stream of its own. Memory comes from cudaMalloc, which the libraries of exchanges can register. Throws
+/// device::DeviceError where there is no GPU and where CUDA refuses.
+class Device {
+ public:
+  static constexpr std::string_view name = "device";
+  static constexpr bool addressable = false;
+
+  Device() : ordinal_(chosen()), stream_(device::make_stream()) {
+    for (device::Event& event : marks_) event = device::make_event();
+    squares_ = static_cast<double*>(
+        allocate(static_cast<std::size_t>(detail::SumSquares::most_blocks) * sizeof(double)));
+  }
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+  ~Device() {
+    cudaStreamSynchronize(stream_.get());
+    cudaFree(squares_);
+  }
+
+  cudaStream_t stream() const { return stream_.get(); }
+  /// Which GPU of the process it is.
+  int ordinal() const { return ordinal_; }
+
+  void* allocate(std::size_t bytes) {
+    void* made = nullptr;
+    const cudaError_t status = cudaMalloc(&made, bytes);
+    if (status == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      std::size_t free = 0, all = 0;
+      cudaMemGetInfo(&free, &all);
+      fail<device::DeviceError>("cuda: GPU ", ordinal_, " has no room for ", bytes, " bytes; ", free, " of ", all,
+                                " are free");
+    }
+    device::check(status, "allocate memory");
+    device::check(cudaMemsetAsync(made, 0, bytes, stream()), "clear memory");
+    return made;
+  }
+  void release(void* p, std::size_t) {
+    cudaStreamSynchronize(stream());
+    cudaFree(p);
+  }
+
+  void fill(float* p, std::int64_t n, float value) {
+    if (n > 0) device::launch({stream(), device::blocks_for(n)}, detail::fill_floats<>, p, n, value);
+  }
+  void add(float* into, const float* from, std::int64_t n) {
+    if (n > 0) device::launch({stream(), device::blocks_for(n)}, detail::add_floats<>, into, from, n);
+  }
+  void copy(void* to, const void* from, std::size_t bytes) { move(to, from, bytes, cudaMemcpyDeviceToDevice); }
+  void write(void* to, const void* from, std::size_t bytes) { move(to, from, bytes, cudaMemcpyHostToDevice); }
+  void read(void* to, const void* from, std::size_t bytes) {
+    move(to, from, bytes, cudaMemcpyDeviceToHost);
+    synchronize();
+  }
+
+  void sum_squares(const float* p, std::int64_t n, float factor, double* sum) {
+    using Cut = detail::SumSquares;
+    if (n <= 0) return;
+    const auto blocks = static_cast<int>(Cut::blocks(n));
+    device::launch({stream(), static_cast<unsigned>(blocks), Cut::threads}, detail::sum_squares_of_blocks<>, p, n,
+                   squares_);
+    device::launch({stream(), 1, Cut::threads}, detail::add_squares<>, squares_, blocks, factor, sum);
+  }
+
+  /// Valid until so many marks later as there are in flight at most.
+  Ready mark() {
+    const cudaEvent_t event = marks_[next_mark_++ % marks_.size()].get();
+    device::check(cudaEventRecord(event, stream()), "record an event");
+    return {event};
+  }
+  void wait_for(Ready ready) {
+    if (ready.event != nullptr)
+      device::check(cudaStreamWaitEvent(stream(), static_cast<cudaEvent_t>(ready.event), 0), "wait for an event");
+  }
+  void synchronize() { device::check(cudaStreamSynchronize(stream()), "finish the work of a stream"); }
+
+ private:
+  static int chosen() {
+    int ordinal = 0;
+    if (device::count() == 0) device::use(0);  // says that there is none
+    device::check(cudaGetDevice(&ordinal), "ask for the chosen GPU");
+    return ordinal;
+  }
+  void move(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+    if (bytes > 0) device::check(cudaMemcpyAsync(to, from, bytes, kind, stream()), "copy memory");
+  }
+
+  int ordinal_;
+  device::Stream stream_;
+  // More than there are buckets and micro-steps under way at once; one that is recorded anew before somebody
+  // waits for it makes the waiting longer, never wrong.
+  std::array<device::Event, 1024> marks_;
+  std::size_t next_mark_ = 0;
+  double* squares_ = nullptr;
+};
+
+static_assert(Space<Device>);
+
+}  // namespace convoy::memory

@@ -1,0 +1,128 @@
+// Optimizers on a GPU: the same rules, one fused pass over the arena.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <typeinfo>
+
+#include <convoy/memory/device.cuh>
+#include <convoy/optim/any.hpp>
+#include <convoy/optim/kernels.hpp>
+
+namespace convoy::optim {
+
+namespace detail {
+
+/// Some of the treatments, as an argument of a kernel.
+struct TreatmentsAtOnce {
+  static constexpr int most = 64;
+  Treatment treatment[most];
+  int count = 0;
+};
+
+template <class R>
+__global__ void make_constants(Optimizer<R> optimizer, TreatmentsAtOnce given, const Control* control,
+                               const double* norms, std::byte* into, std::size_t bytes) {
+  const auto i = static_cast<int>(threadIdx.x);
+  if (i >= given.count) return;
+  const Verdict& verdict = control->verdict;
+  const Treatment& treatment = given.treatment[i];
+  Pass pass{control->step.number - verdict.skipped, control->step.lr * treatment.lr_scale,
+            treatment.weight_decay, {}};
+  if (norms != nullptr)
+    pass.norms = {static_cast<float>(std::sqrt(norms[2 * i]) * static_cast<double>(verdict.factor)),
+                  static_cast<float>(std::sqrt(norms[2 * i + 1]))};
+  optimizer.constants(into + static_cast<std::size_t>(i) * bytes, pass);
+}
+
+template <class = void>
+__global__ void decide(Guard guard, const double* squares, std::int64_t count, std::int64_t apart,
+                              Verdict* verdict) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < count; ++i) sum += squares[i * apart];
+  judge(guard, sum, *verdict);
+}
+
+/// One element, or a vector's one after the other.
+template <class R, int width>
+__device__ void update_elements(const Passage& pass, float scale, const typename R::Constants& k,
+                                std::int64_t at) {
+  struct alignas(4 * width) Floats {
+    float lane[width];
+  };
+  const auto load = [&](const float* from) { return *reinterpret_cast<const Floats*>(from + at); };
+  const auto store = [&](float* to, const Floats& values) { *reinterpret_cast<Floats*>(to + at) = values; };
+  constexpr int room = R::slots > 0 ? R::slots : 1;
+  Floats p = load(pass.parameters), g{}, state[room]{};
+  if (pass.gradients != nullptr) g = load(pass.gradients);
+  for (int s = 0; s < R::slots; ++s) state[s] = load(pass.state + s * pass.stride);
+  for (int lane = 0; lane < width; ++lane) {
+    const float gradient = g.lane[lane] * scale;
+    if constexpr (R::slots > 0) {
+      float slots[room];
+      for (int s = 0; s < R::slots; ++s) slots[s] = state[s].lane[lane];
+      R::update(p.lane[lane], gradient, slots, k);
+      for (int s = 0; s < R::slots; ++s) state[s].lane[lane] = slots[s];
+    } else {
+      R::update(p.lane[lane], gradient, k);
+    }
+  }
+  store(pass.parameters, p);
+  for (int s = 0; s < R::slots; ++s) store(pass.state + s * pass.stride, state[s]);
+}
+
+/// One fused pass; `width` 4 where every array starts at a multiple of 16 bytes.
+template <class R, int width>
+__global__ void update_range(Passage pass) {
+  float scale = pass.scale;
+  if (pass.verdict != nullptr) {
+    if (pass.verdict->apply == 0) return;
+    scale *= pass.verdict->factor;
+  }
+  const typename R::Constants k = *static_cast<const typename R::Constants*>(pass.constants);
+  const std::int64_t vectors = pass.size / width, step = std::int64_t{gridDim.x} * blockDim.x;
+  const std::int64_t first = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  for (std::int64_t v = first; v < vectors; v += step) update_elements<R, width>(pass, scale, k, v * width);
+  const std::int64_t rest = vectors * width + first;
+  if (rest < pass.size) update_elements<R, 1>(pass, scale, k, rest);
+}
+
+}  // namespace detail
+
+/// A rule runs on a GPU where its `at` and its `update` are marked CONVOY_HD.
+template <class R>
+struct Kernels<R, memory::Device> {
+  static void constants(memory::Device& space, const Optimizer<R>& optimizer,
+                        std::span<const Treatment> treatments, const Control* control, const double* norms,
+                        std::byte* into, std::size_t bytes) {
+    using detail::TreatmentsAtOnce;
+    for (std::size_t i = 0; i < treatments.size(); i += TreatmentsAtOnce::most) {
+      TreatmentsAtOnce some;
+      some.count = static_cast<int>(std::min<std::size_t>(TreatmentsAtOnce::most, treatments.size() - i));
+      std::copy_n(treatments.data() + i, some.count, some.treatment);
+      device::launch({space.stream(), 1, TreatmentsAtOnce::most}, detail::make_constants<R>, optimizer, some,
+                     control, norms == nullptr ? nullptr : norms + 2 * i, into + i * bytes, bytes);
+    }
+  }
+
+  static void decide(memory::Device& space, const Guard& guard, const double* squares, std::int64_t count,
+                     std::int64_t apart, Verdict* verdict) {
+    device::launch({space.stream(), 1, 1}, detail::decide<>, guard, squares, count, apart, verdict);
+  }
+
+  static void apply(memory::Device& space, const Optimizer<R>&, const Passage& pass) {
+    constexpr int width = 4;
+    bool aligned = pass.stride % width == 0;
+    for (const float* p : {static_cast<const float*>(pass.parameters), pass.gradients,
+                           static_cast<const float*>(pass.state)})
+      aligned = aligned && reinterpret_cast<std::uintptr_t>(p) % (width * sizeof(float)) == 0;
+    const device::Launch where{space.stream(), device::blocks_for(aligned ? pass.size / width : pass.size)};
+    if (pass.size <= 0) return;
+    if (aligned)
+      device::launch(where, detail::update_range<R, width>, pass);
+    else
+      device::launch(where, detail::update_range<R, 1>, pass);
+  }
+};
+
+}  // namespace convoy::optim
