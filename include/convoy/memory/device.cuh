@@ -94,8 +94,8 @@ class Device {
       cudaGetLastError();
       std::size_t free = 0, all = 0;
       cudaMemGetInfo(&free, &all);
-      fail<device::DeviceError>("cuda: GPU ", ordinal_, " has no room for ", bytes, " bytes; ", free, " of ", all,
-                                " are free");
+      fail<device::DeviceError>("cuda: GPU ", ordinal_, " has no room for ", bytes, " bytes; ", free, " of ",
+                                all, " are free");
     }
     device::check(status, "allocate memory");
     device::check(cudaMemsetAsync(made, 0, bytes, stream()), "clear memory");
@@ -112,7 +112,9 @@ class Device {
   void add(float* into, const float* from, std::int64_t n) {
     if (n > 0) device::launch({stream(), device::blocks_for(n)}, detail::add_floats<>, into, from, n);
   }
-  void copy(void* to, const void* from, std::size_t bytes) { move(to, from, bytes, cudaMemcpyDeviceToDevice); }
+  void copy(void* to, const void* from, std::size_t bytes) {
+    move(to, from, bytes, cudaMemcpyDeviceToDevice);
+  }
   void write(void* to, const void* from, std::size_t bytes) { move(to, from, bytes, cudaMemcpyHostToDevice); }
   void read(void* to, const void* from, std::size_t bytes) {
     move(to, from, bytes, cudaMemcpyDeviceToHost);
@@ -123,8 +125,8 @@ class Device {
     using Cut = detail::SumSquares;
     if (n <= 0) return;
     const auto blocks = static_cast<int>(Cut::blocks(n));
-    device::launch({stream(), static_cast<unsigned>(blocks), Cut::threads}, detail::sum_squares_of_blocks<>, p, n,
-                   squares_);
+    device::launch({stream(), static_cast<unsigned>(blocks), Cut::threads}, detail::sum_squares_of_blocks<>,
+                   p, n, squares_);
     device::launch({stream(), 1, Cut::threads}, detail::add_squares<>, squares_, blocks, factor, sum);
   }
 
@@ -136,7 +138,8 @@ class Device {
   }
   void wait_for(Ready ready) {
     if (ready.event != nullptr)
-      device::check(cudaStreamWaitEvent(stream(), static_cast<cudaEvent_t>(ready.event), 0), "wait for an event");
+      device::check(cudaStreamWaitEvent(stream(), static_cast<cudaEvent_t>(ready.event), 0),
+                    "wait for an event");
   }
   void synchronize() { device::check(cudaStreamSynchronize(stream()), "finish the work of a stream"); }
 

@@ -27,8 +27,10 @@ __global__ void make_constants(Optimizer<R> optimizer, TreatmentsAtOnce given, c
   if (i >= given.count) return;
   const Verdict& verdict = control->verdict;
   const Treatment& treatment = given.treatment[i];
-  Pass pass{control->step.number - verdict.skipped, control->step.lr * treatment.lr_scale,
-            treatment.weight_decay, {}};
+  Pass pass{control->step.number - verdict.skipped,
+            control->step.lr * treatment.lr_scale,
+            treatment.weight_decay,
+            {}};
   if (norms != nullptr)
     pass.norms = {static_cast<float>(std::sqrt(norms[2 * i]) * static_cast<double>(verdict.factor)),
                   static_cast<float>(std::sqrt(norms[2 * i + 1]))};
@@ -37,7 +39,7 @@ __global__ void make_constants(Optimizer<R> optimizer, TreatmentsAtOnce given, c
 
 template <class = void>
 __global__ void decide(Guard guard, const double* squares, std::int64_t count, std::int64_t apart,
-                              Verdict* verdict) {
+                       Verdict* verdict) {
   double sum = 0;
   for (std::int64_t i = 0; i < count; ++i) sum += squares[i * apart];
   judge(guard, sum, *verdict);
@@ -113,8 +115,8 @@ struct Kernels<R, memory::Device> {
   static void apply(memory::Device& space, const Optimizer<R>&, const Passage& pass) {
     constexpr int width = 4;
     bool aligned = pass.stride % width == 0;
-    for (const float* p : {static_cast<const float*>(pass.parameters), pass.gradients,
-                           static_cast<const float*>(pass.state)})
+    for (const float* p :
+         {static_cast<const float*>(pass.parameters), pass.gradients, static_cast<const float*>(pass.state)})
       aligned = aligned && reinterpret_cast<std::uintptr_t>(p) % (width * sizeof(float)) == 0;
     const device::Launch where{space.stream(), device::blocks_for(aligned ? pass.size / width : pass.size)};
     if (pass.size <= 0) return;

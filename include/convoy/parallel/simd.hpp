@@ -67,7 +67,8 @@ CONVOY_INLINE void store(void* to, const V& v) {
 template <class To, class From>
 CONVOY_INLINE void convert(To& to, const From& from) {
 #if defined(__CUDACC__)  // whose front end crashes over the builtin
-  for (unsigned i = 0; i < sizeof(To) / sizeof(to[0]); ++i) to[i] = static_cast<decltype(to[0] + to[0])>(from[i]);
+  for (unsigned i = 0; i < sizeof(To) / sizeof(to[0]); ++i)
+    to[i] = static_cast<decltype(to[0] + to[0])>(from[i]);
 #else
   to = __builtin_convertvector(from, To);
 #endif

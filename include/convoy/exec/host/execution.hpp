@@ -8,6 +8,7 @@
 #include <convoy/exec/host/computation.hpp>
 #include <convoy/exec/host/profile.hpp>
 #include <convoy/exec/host/program.hpp>
+#include <convoy/exec/stages.hpp>
 
 namespace convoy::exec::host {
 
@@ -22,13 +23,12 @@ class Execution {
   [[gnu::cold]] Execution(const Plan& plan, Backend& backend, Parameters& parameters,
                           const KernelTable& kernels, int rows, Buffer<std::byte>& arena,
                           Buffer<std::byte>& scratch)
-      : graph_stages_(split(plan, kernels)),
-        members_(plan.members),
+      : graph_stages_(cut_stages(plan, follows(kernels))),
         program_(plan, backend, parameters, kernels, rows, static_cast<int>(graph_stages_.size())),
         runs_backward_(graph_stages_.size()),
         losses_(plan.losses.size()),
         metrics_(plan.metrics.size()),
-        final_(graph_stages_.size()) {
+        finality_(find_finality(plan, graph_stages_)) {
     const auto count = graph_stages_.size();
     for (std::size_t s = 0; s < count; ++s) {
       const graph::Stage& stage = graph_stages_[s];
@@ -63,7 +63,11 @@ class Execution {
     for (auto& output : outputs_) output.bind(program_);
     for (auto& input : metric_inputs_) input.bind(program_);
     metric_arguments_ = std::vector<graph::Argument>(metric_inputs_.size());
-    find_final_ranges();
+    for (std::size_t p = 0; p < plan.parameter_list.size(); ++p) {
+      const int i = static_cast<int>(p);
+      if (plan.trained(i) && finality_.first[p] >= 0 && !program_.is_assigned(i))
+        unreached_.push_back({static_cast<std::size_t>(finality_.first[p]), plan.slot(i).live});
+    }
   }
 
   int rows() const { return program_.rows(); }
@@ -108,7 +112,7 @@ class Execution {
           seed.pointer()[r] = (seed.accumulates() ? seed.pointer()[r] : 0.0f) + scales[l];
     program_.listen(on_final, context);
     for (std::size_t s = stages_.size(); s-- > 0;) {
-      program_.expect_final(final_[s]);
+      program_.expect_final(finality_.end[s]);
       // Nothing reaches these parameters; an exchange or a clip may have left something in their place.
       for (const Unreached& u : unreached_)
         if (u.stage == s)
@@ -144,24 +148,10 @@ class Execution {
     Range live;
   };
 
-  /// The plan's stages; one whose leader's kernel does not compute what follows it, node by node.
-  [[gnu::cold]] static std::vector<graph::Stage> split(const Plan& plan, const KernelTable& kernels) {
-    std::vector<graph::Stage> stages;
-    for (const graph::Stage& stage : plan.stages) {
-      const std::uint64_t follows = kernels[static_cast<std::size_t>(plan.node(stage.leader).op)].follows;
-      bool whole = true;
-      for (int m = stage.first + 1; m < stage.first + stage.count; ++m)
-        whole = whole && (follows >> plan.node(plan.members[static_cast<std::size_t>(m)]).op & 1u) != 0;
-      if (whole) {
-        stages.push_back(stage);
-        continue;
-      }
-      for (int m = stage.first; m < stage.first + stage.count; ++m) {
-        const int n = plan.members[static_cast<std::size_t>(m)];
-        stages.push_back({m, 1, n, n});
-      }
-    }
-    return stages;
+  [[gnu::cold]] static std::vector<std::uint64_t> follows(const KernelTable& kernels) {
+    std::vector<std::uint64_t> masks;
+    for (const Make& kernel : kernels) masks.push_back(kernel.follows);
+    return masks;
   }
 
   /// The value of node `n` in plain layout at the end of a pass.
@@ -187,38 +177,11 @@ class Execution {
     }
   }
 
-  /// The end of the arena prefix that is final after each stage, since slots stand in the order of backward;
-  /// and which of its parameters no stage of backward reaches.
-  [[gnu::cold]] void find_final_ranges() {
-    const Plan& plan = program_.plan();
-    std::vector<std::size_t> first(plan.parameter_list.size(), stages_.size());
-    for (std::size_t s = stages_.size(); s-- > 0;)
-      for_each_use(s, [&](int p) { first[static_cast<std::size_t>(p)] = s; });
-    std::int64_t end = 0;
-    for (std::size_t s = stages_.size(); s-- > 0;) {
-      for_each_use(s, [&](int p) {
-        if (!plan.trained(p) || first[static_cast<std::size_t>(p)] != s) return;
-        end = std::max(end, graph::align_slot(plan.slot(p).live.end));
-        if (!program_.is_assigned(p)) unreached_.push_back({s, plan.slot(p).live});
-      });
-      final_[s] = end;
-    }
-  }
-  template <class Visit>
-  void for_each_use(std::size_t s, Visit visit) const {
-    const graph::Stage& stage = graph_stages_[s];
-    for (int m = stage.first; m < stage.first + stage.count; ++m) {
-      const int n = members_[static_cast<std::size_t>(m)];
-      for (int k = 0; k < program_.node(n).uses; ++k) visit(program_.parameter(n, k));
-    }
-  }
-
   static double seconds_since(std::chrono::steady_clock::time_point start) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
 
   std::vector<graph::Stage> graph_stages_;
-  std::span<const int> members_;
   Program program_;
   std::vector<std::unique_ptr<Stage>> stages_;  // null: a view
   std::vector<char> runs_backward_;
@@ -226,7 +189,7 @@ class Execution {
   std::vector<Conversion> outputs_, metric_inputs_;
   std::vector<graph::Argument> metric_arguments_;
   std::vector<double> losses_, metrics_;
-  std::vector<std::int64_t> final_;
+  Finality finality_;
   std::vector<Unreached> unreached_;
 };
 

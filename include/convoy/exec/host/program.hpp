@@ -16,6 +16,7 @@
 #include <convoy/exec/host/layout.hpp>
 #include <convoy/exec/host/map.hpp>
 #include <convoy/exec/host/parameters.hpp>
+#include <convoy/exec/stages.hpp>
 
 namespace convoy::exec::host {
 
@@ -125,9 +126,8 @@ class Program {
         stages_(stages),
         roots_(plan.nodes.size()),
         values_(plan.nodes.size()),
-        wants_(plan.nodes.size()),
+        wants_(find_gradients(plan)),
         assigned_(plan.parameter_list.size()) {
-    find_gradients();
     for (std::size_t n = 0; n < plan.nodes.size(); ++n) {
       roots_[n] = static_cast<int>(n);
       const graph::Node& node = plan.nodes[n];
@@ -410,25 +410,6 @@ class Program {
         fields_[static_cast<std::size_t>(bound.place.index)].memories.push_back(memory);
     }
     return made;
-  }
-
-  /// A value wants a gradient when a loss depends on it and it depends on something that is trained.
-  [[gnu::cold]] void find_gradients() {
-    const auto count = plan_.nodes.size();
-    std::vector<char> depends(count), reaches(count);
-    for (std::size_t n = 0; n < count; ++n) {
-      const graph::Node& node = plan_.nodes[n];
-      for (int i = 0; i < node.inputs; ++i)
-        depends[n] |= depends[static_cast<std::size_t>(from(static_cast<int>(n), i))];
-      for (int k = 0; k < node.uses; ++k)
-        depends[n] |= static_cast<char>(parameters_.trained(parameter(static_cast<int>(n), k)));
-    }
-    for (int loss : plan_.losses) reaches[static_cast<std::size_t>(loss)] = 1;
-    for (std::size_t n = count; n-- > 0;)
-      if (reaches[n])
-        for (int i = 0; i < plan_.nodes[n].inputs; ++i)
-          reaches[static_cast<std::size_t>(from(static_cast<int>(n), i))] = 1;
-    for (std::size_t n = 0; n < count; ++n) wants_[n] = static_cast<char>(depends[n] && reaches[n]);
   }
 
   const Plan& plan_;

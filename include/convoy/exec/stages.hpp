@@ -1,0 +1,91 @@
+// Stages: how an Exec cuts a plan by what its kernels compute together, and what it asks of backward before
+// it plans backward.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include <convoy/core/compiled.hpp>
+#include <convoy/graph/plan.hpp>
+
+namespace convoy::exec {
+
+/// The plan's stages, each cut before the first operation that the kernel of its leader does not compute.
+/// `follows` has for each operation, by index, a mask of those that its kernel computes behind it.
+std::vector<graph::Stage> cut_stages(const Plan& plan, const std::vector<std::uint64_t>& follows);
+
+/// For each node, whether backward needs a gradient of its value: a loss depends on it, and it depends on a
+/// parameter that is trained.
+std::vector<char> find_gradients(const Plan& plan);
+
+/// When gradients of parameters are final: slots stand in the order of backward, so that it is a prefix of
+/// the arena that grows.
+struct Finality {
+  std::vector<std::int64_t> end;  ///< for each stage, that prefix's end once its backward is done
+  std::vector<int> first;         ///< for each parameter, the stage whose backward is the last to use it
+};
+Finality find_finality(const Plan& plan, const std::vector<graph::Stage>& stages);
+
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION std::vector<graph::Stage> cut_stages(const Plan& plan,
+                                                     const std::vector<std::uint64_t>& follows) {
+  std::vector<graph::Stage> stages;
+  for (const graph::Stage& whole : plan.stages) {
+    std::uint64_t mask = 0;
+    for (int m = whole.first; m < whole.first + whole.count; ++m) {
+      const int n = plan.members[static_cast<std::size_t>(m)], op = plan.node(n).op;
+      if (m > whole.first && (mask >> op & 1u) != 0) {
+        ++stages.back().count;
+        stages.back().output = n;
+      } else {
+        stages.push_back({m, 1, n, n});
+        mask = follows[static_cast<std::size_t>(op)];
+      }
+    }
+  }
+  return stages;
+}
+
+CONVOY_FUNCTION std::vector<char> find_gradients(const Plan& plan) {
+  const auto count = plan.nodes.size();
+  std::vector<char> depends(count), reaches(count);
+  const auto input = [&](std::size_t n, int i) {
+    return static_cast<std::size_t>(plan.graph.input(static_cast<int>(n), i));
+  };
+  for (std::size_t n = 0; n < count; ++n) {
+    const graph::Node& node = plan.nodes[n];
+    for (int i = 0; i < node.inputs; ++i) depends[n] |= depends[input(n, i)];
+    for (int k = 0; k < node.uses; ++k)
+      depends[n] |= static_cast<char>(plan.trained(plan.graph.parameter(static_cast<int>(n), k)));
+  }
+  for (const int loss : plan.losses) reaches[static_cast<std::size_t>(loss)] = 1;
+  for (std::size_t n = count; n-- > 0;)
+    for (int i = 0; reaches[n] != 0 && i < plan.nodes[n].inputs; ++i) reaches[input(n, i)] = 1;
+  for (std::size_t n = 0; n < count; ++n) depends[n] = static_cast<char>(depends[n] && reaches[n]);
+  return depends;
+}
+
+CONVOY_FUNCTION Finality find_finality(const Plan& plan, const std::vector<graph::Stage>& stages) {
+  const auto for_each_use = [&](std::size_t s, auto visit) {
+    for (int m = stages[s].first; m < stages[s].first + stages[s].count; ++m) {
+      const int n = plan.members[static_cast<std::size_t>(m)];
+      for (int k = 0; k < plan.node(n).uses; ++k) visit(plan.graph.parameter(n, k));
+    }
+  };
+  Finality found{std::vector<std::int64_t>(stages.size()), std::vector<int>(plan.parameter_list.size(), -1)};
+  for (std::size_t s = stages.size(); s-- > 0;)
+    for_each_use(s, [&](int p) { found.first[static_cast<std::size_t>(p)] = static_cast<int>(s); });
+  std::int64_t end = 0;
+  for (std::size_t s = stages.size(); s-- > 0;) {
+    for_each_use(s, [&](int p) {
+      if (plan.trained(p) && found.first[static_cast<std::size_t>(p)] == static_cast<int>(s))
+        end = std::max(end, graph::align_slot(plan.slot(p).live.end));
+    });
+    found.end[s] = end;
+  }
+  return found;
+}
+#endif
+
+}  // namespace convoy::exec
