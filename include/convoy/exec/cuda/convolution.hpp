@@ -1,0 +1,77 @@
+// Convolution: one pass of a convolution as numbers alone, so that the same function describes it to a GPU, to
+// a test that asks what a GPU would support, and to the cache of tuned plans.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include <convoy/core/dtype.hpp>
+#include <convoy/core/hash.hpp>
+#include <convoy/graph/window.hpp>
+
+namespace convoy::exec::cuda {
+
+enum class Direction : int { forward, backward_input, backward_weight };
+
+/// Images are [rows, height, width, channels], weights [output channels, height, width, input channels of a
+/// group], each contiguous.
+struct Convolution {
+  Direction direction = Direction::forward;
+  DType element = DType::f32;
+  bool reduced_products = false;  ///< whether tensor cores may round f32 inputs
+  int rows = 0, groups = 1;
+  int in_channels = 0, in_height = 0, in_width = 0;
+  int out_channels = 0, out_height = 0, out_width = 0;
+  int height = 0, width = 0, stride = 1, dilation = 1;
+  int top = 0, left = 0, bottom = 0, right = 0;  ///< paddings
+
+  friend constexpr bool operator==(const Convolution&, const Convolution&) = default;
+
+  std::int64_t input_elements() const { return std::int64_t{rows} * in_height * in_width * in_channels; }
+  std::int64_t output_elements() const { return std::int64_t{rows} * out_height * out_width * out_channels; }
+  std::int64_t weight_elements() const {
+    return std::int64_t{out_channels} * height * width * (in_channels / groups);
+  }
+  std::uint64_t hash() const {
+    std::uint64_t mixed = hash_start;
+    for (const int number :
+         {static_cast<int>(direction), static_cast<int>(element), static_cast<int>(reduced_products), rows,
+          groups, in_channels, in_height, in_width, out_channels, out_height, out_width, height, width, stride,
+          dilation, top, left, bottom, right})
+      mixed = hash_of(static_cast<std::uint64_t>(number), mixed);
+    return mixed;
+  }
+};
+
+/// The convolution over the live taps alone: a smaller kernel and smaller paddings. Shapes are those of the
+/// plan, of one sample; `in_channels` is what stands in memory, padded ones included.
+inline Convolution convolution_of(const graph::Window& window, int groups, const graph::Taps& live,
+                                  const Shape& in, const Shape& out, int in_channels, int rows) {
+  Convolution c;
+  c.rows = rows;
+  c.groups = groups;
+  c.in_channels = in_channels;
+  c.in_height = in[1];
+  c.in_width = in[2];
+  c.out_channels = out[0];
+  c.out_height = out[1];
+  c.out_width = out[2];
+  c.height = live.height();
+  c.width = live.width();
+  c.stride = window.stride;
+  c.dilation = window.dilation;
+  c.top = window.padding - live.top * window.dilation;
+  c.left = window.padding - live.left * window.dilation;
+  // The same on both sides where that gives the same positions, as more kernels know it.
+  const auto behind = [&](int before, int extent, int kernel, int positions) {
+    const int reach = window.reach(kernel);
+    if ((extent + 2 * before - reach) / window.stride + 1 == positions) return before;
+    const int needed = (positions - 1) * window.stride + reach - before - extent;
+    return needed > 0 ? needed : 0;
+  };
+  c.bottom = behind(c.top, c.in_height, c.height, c.out_height);
+  c.right = behind(c.left, c.in_width, c.width, c.out_width);
+  return c;
+}
+
+}  // namespace convoy::exec::cuda

@@ -1,0 +1,149 @@
+// cuBLASLt's matrix products, with the bias and the accumulation that linear layers need.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <cublasLt.h>
+
+#include <convoy/core/dtype.hpp>
+#include <convoy/memory/cuda.cuh>
+
+namespace convoy::exec::cuda {
+
+inline void check(cublasStatus_t status, std::string_view what) {
+  if (status != CUBLAS_STATUS_SUCCESS)
+    fail<device::DeviceError>("cublas: could not ", what, ": ", cublasLtGetStatusString(status));
+}
+
+/// One product of matrices that stand row after row: out [rows, columns] = left [rows, inner] right
+/// [inner, columns], where each factor may be stored transposed.
+struct Product {
+  DType element = DType::f32, out = DType::f32;
+  bool reduced_products = false;  ///< whether tensor cores may round f32 inputs
+  std::int64_t rows = 0, columns = 0, inner = 0;
+  bool left_transposed = false;   ///< left is stored [inner, rows]
+  bool right_transposed = false;  ///< right is stored [columns, inner]
+  bool bias = false;              ///< adds a row of `columns` numbers of type `out` to every row
+  bool accumulate = false;        ///< adds to what stands in `out`
+
+  friend constexpr bool operator==(const Product&, const Product&) = default;
+};
+
+/// cuBLASLt on a stream's GPU, with one workspace for that stream.
+class Cublas {
+ public:
+  /// What NVIDIA advises for Hopper, in bytes.
+  static constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
+
+  explicit Cublas(cudaStream_t stream) : stream_(stream) {
+    check(cublasLtCreate(&handle_), "start");
+    device::check(cudaMalloc(&workspace_, workspace_bytes), "allocate the workspace of matrix products");
+  }
+  Cublas(const Cublas&) = delete;
+  Cublas& operator=(const Cublas&) = delete;
+  ~Cublas() {
+    cudaFree(workspace_);
+    if (handle_ != nullptr) cublasLtDestroy(handle_);
+  }
+
+  cublasLtHandle_t handle() const { return handle_; }
+  cudaStream_t stream() const { return stream_; }
+  void* workspace() const { return workspace_; }
+
+ private:
+  cublasLtHandle_t handle_ = nullptr;
+  cudaStream_t stream_;
+  void* workspace_ = nullptr;
+};
+
+/// A product with the algorithm that cuBLASLt's heuristic puts first. cuBLASLt stores matrices column after
+/// column, so that what it computes is the transposed product: right comes first.
+class ProductPlan {
+ public:
+  ProductPlan(const Cublas& library, const Product& p) : library_(&library), product_(p) {
+    const cudaDataType_t element = type_of(p.element), out = type_of(p.out);
+    const bool fast = p.element == DType::f32 && p.reduced_products;
+    operation_ = own(operations_, [&](cublasLtMatmulDesc_t* made) {
+      return cublasLtMatmulDescCreate(made, fast ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    });
+    set(CUBLASLT_MATMUL_DESC_TRANSA, p.right_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, p.left_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+    if (p.bias) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, out);
+    }
+    right_ = layout(element, p.right_transposed ? p.inner : p.columns, p.right_transposed ? p.columns : p.inner);
+    left_ = layout(element, p.left_transposed ? p.rows : p.inner, p.left_transposed ? p.inner : p.rows);
+    out_ = layout(out, p.columns, p.rows);
+
+    cublasLtMatmulPreference_t preference = nullptr;
+    check(cublasLtMatmulPreferenceCreate(&preference), "describe a matrix product");
+    const std::size_t most = Cublas::workspace_bytes;
+    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof most);
+    cublasLtMatmulHeuristicResult_t found{};
+    int count = 0;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(library.handle(), operation_, right_, left_, out_,
+                                                                 out_, preference, 1, &found, &count);
+    cublasLtMatmulPreferenceDestroy(preference);
+    check(status, "choose an algorithm for a matrix product");
+    if (count == 0)
+      fail<device::DeviceError>("cublas: there is no algorithm for a product of ", p.rows, " x ", p.inner, " and ",
+                                p.inner, " x ", p.columns);
+    algorithm_ = found.algo;
+  }
+  ProductPlan(const ProductPlan&) = delete;
+  ProductPlan& operator=(const ProductPlan&) = delete;
+  ~ProductPlan() {
+    for (const cublasLtMatrixLayout_t made : layouts_) cublasLtMatrixLayoutDestroy(made);
+    for (const cublasLtMatmulDesc_t made : operations_) cublasLtMatmulDescDestroy(made);
+  }
+
+  /// `bias` is read where the product has one.
+  void run(const void* left, const void* right, const void* bias, void* out) {
+    if (product_.bias && bias != bias_) {
+      bias_ = bias;
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+    }
+    const float one = 1, kept = product_.accumulate ? 1.0f : 0.0f;
+    check(cublasLtMatmul(library_->handle(), operation_, &one, right, right_, left, left_, &kept, out, out_, out,
+                         out_, &algorithm_, library_->workspace(), Cublas::workspace_bytes, library_->stream()),
+          "multiply matrices");
+  }
+
+ private:
+  static cudaDataType_t type_of(DType element) {
+    return element == DType::bf16 ? CUDA_R_16BF : element == DType::f16 ? CUDA_R_16F : CUDA_R_32F;
+  }
+  template <class T, class Create>
+  static T own(std::vector<T>& all, Create create) {
+    T made = nullptr;
+    check(create(&made), "describe a matrix product");
+    all.push_back(made);
+    return made;
+  }
+  template <class T>
+  void set(cublasLtMatmulDescAttributes_t name, const T& value) {
+    check(cublasLtMatmulDescSetAttribute(operation_, name, &value, sizeof value), "describe a matrix product");
+  }
+  cublasLtMatrixLayout_t layout(cudaDataType_t type, std::int64_t rows, std::int64_t columns) {
+    return own(layouts_, [&](cublasLtMatrixLayout_t* made) {
+      return cublasLtMatrixLayoutCreate(made, type, static_cast<std::uint64_t>(rows),
+                                        static_cast<std::uint64_t>(columns), rows);
+    });
+  }
+
+  const Cublas* library_;
+  Product product_;
+  std::vector<cublasLtMatmulDesc_t> operations_;
+  std::vector<cublasLtMatrixLayout_t> layouts_;
+  cublasLtMatmulDesc_t operation_ = nullptr;
+  cublasLtMatrixLayout_t left_ = nullptr, right_ = nullptr, out_ = nullptr;
+  cublasLtMatmulAlgo_t algorithm_{};
+  const void* bias_ = nullptr;
+};
+
+}  // namespace convoy::exec::cuda
