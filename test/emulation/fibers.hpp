@@ -1,0 +1,128 @@
+// Fibers: calls that can be left in the middle and gone on with later, each on a stack of its own, all in one
+// thread of the process. A kernel's threads run on them.
+//
+// A fiber is entered by ucontext, which is slow since it asks the system for the signal mask, and from then
+// on by _setjmp and _longjmp, which are not.
+#pragma once
+
+#include <csetjmp>
+#include <cstddef>
+#include <new>
+
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define EMULATION_ADDRESS_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define EMULATION_ADDRESS_SANITIZER 1
+#endif
+#endif
+#ifdef EMULATION_ADDRESS_SANITIZER
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace emulation {
+
+#ifdef EMULATION_ADDRESS_SANITIZER
+inline constexpr std::size_t stack_bytes = std::size_t{256} << 10;
+#else
+inline constexpr std::size_t stack_bytes = std::size_t{64} << 10;
+#endif
+
+// The function itself: where the C library checks its callers (_FORTIFY_SOURCE), the name in the header
+// refuses to jump to another stack.
+extern "C" [[noreturn]] void emulation_jump(std::jmp_buf, int) __asm__("_longjmp");
+
+/// A stack with the place where it was left. A fiber made without a body stands for the thread that starts
+/// the others.
+class Fiber {
+ public:
+  Fiber() = default;
+  Fiber(void (*body)(void*), void* argument) : body_(body), argument_(argument), bytes_(stack_bytes) {
+    page_ = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    void* mapped = mmap(nullptr, bytes_ + page_, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+    if (mapped == MAP_FAILED) throw std::bad_alloc();
+    mprotect(mapped, page_, PROT_NONE);  // a kernel that needs more stack faults
+    stack_ = static_cast<std::byte*>(mapped) + page_;
+  }
+  Fiber(const Fiber&) = delete;
+  Fiber& operator=(const Fiber&) = delete;
+  ~Fiber() {
+    if (body_ == nullptr) return;
+#ifdef EMULATION_ADDRESS_SANITIZER
+    ASAN_UNPOISON_MEMORY_REGION(stack_, bytes_);  // a fiber that was left in the middle
+#endif
+    munmap(stack_ - page_, bytes_ + page_);
+  }
+
+  /// Leaves `from`, in which this is called, and goes on with `to`; returns when somebody switches back.
+  [[gnu::noinline]] static void change(Fiber& from, Fiber& to) {
+    came_from() = &from;
+    from.before_leaving_for(to);
+    if (_setjmp(from.point_) == 0) {
+      if (to.started_ || to.body_ == nullptr) emulation_jump(to.point_, 1);
+      to.started_ = true;
+      entered() = &to;
+      to.enter();
+    }
+    from.after_coming_back();
+  }
+
+ private:
+  // Per thread of the process, as the fibers themselves are.
+  static Fiber*& came_from() {
+    static thread_local Fiber* fiber = nullptr;
+    return fiber;
+  }
+  static Fiber*& entered() {
+    static thread_local Fiber* fiber = nullptr;
+    return fiber;
+  }
+
+  void enter() {
+    ucontext_t context;
+    getcontext(&context);
+    context.uc_stack.ss_sp = stack_;
+    context.uc_stack.ss_size = bytes_;
+    context.uc_link = nullptr;
+    makecontext(&context, &Fiber::run, 0);
+    setcontext(&context);
+  }
+  static void run() {
+    Fiber& self = *entered();
+    self.after_coming_back();
+    self.body_(self.argument_);  // never returns
+  }
+
+#ifdef EMULATION_ADDRESS_SANITIZER
+  void before_leaving_for(const Fiber& to) { __sanitizer_start_switch_fiber(&fake_, to.stack_, to.bytes_); }
+  void after_coming_back() {
+    const void* bottom = nullptr;
+    std::size_t size = 0;
+    __sanitizer_finish_switch_fiber(fake_, &bottom, &size);
+    Fiber& last = *came_from();
+    if (last.body_ == nullptr) {
+      last.stack_ = static_cast<std::byte*>(const_cast<void*>(bottom));
+      last.bytes_ = size;
+    }
+  }
+  void* fake_ = nullptr;
+#else
+  void before_leaving_for(const Fiber&) {}
+  void after_coming_back() {}
+#endif
+
+  void (*body_)(void*) = nullptr;
+  void* argument_ = nullptr;
+  std::byte* stack_ = nullptr;
+  std::size_t bytes_ = 0, page_ = 0;
+  bool started_ = false;
+  std::jmp_buf point_;
+};
+
+}  // namespace emulation

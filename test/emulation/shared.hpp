@@ -1,0 +1,65 @@
+// Shared memory of a block. The dynamic part is a piece of heap as long as the launch asked for. The static
+// part, `__shared__ float x[32]` in a function, becomes a static variable of that function; beside it the
+// macro declares a type of the function's own, whose name leads to the variable in the program's symbols.
+// Both hold NaN bits when a block begins, so that a kernel that reads before it writes is seen.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+#include "symbols.hpp"
+
+namespace emulation {
+
+/// The static shared memory of one function.
+class StaticShared {
+ public:
+  /// `type` is the mangled name of the type that `__shared__` declares: function's name, then the type's.
+  explicit StaticShared(std::string_view type) : name_(type) {}
+
+  void fill() {
+    if (!looked_) {
+      looked_ = true;
+      // Z<function>E<digits>shared_declared_<line> in a type's name, _ZZ<function>E<variable> in a symbol.
+      std::string_view function = std::string_view(name_).substr(0, name_.rfind("shared_declared_"));
+      while (!function.empty() && function.back() >= '0' && function.back() <= '9') function.remove_suffix(1);
+      places_ = Symbols::of_program().variables("_Z" + std::string(function));
+    }
+    for (const auto& place : places_) write(place.at, place.bytes);
+  }
+
+  /// All of the program.
+  static std::deque<StaticShared>& all() {
+    static std::deque<StaticShared> every;
+    return every;
+  }
+  bool used = false;  // since the last block began
+
+ private:
+  [[gnu::noinline]] static void write(std::byte* to, std::size_t bytes) { std::memset(to, 0xff, bytes); }
+
+  std::string name_;
+  bool looked_ = false;
+  std::vector<Symbols::Variable> places_;
+};
+
+/// `Type` is the type that `__shared__` declares; there is one StaticShared for each before main begins.
+template <class Type>
+struct DeclaresShared {
+  static bool here() { return memory.used = true; }
+  static inline StaticShared& memory = StaticShared::all().emplace_back(typeid(Type).name());
+};
+
+/// Fills the static shared memory of this program, all of it or what was used since the last call.
+inline void fill_static_shared(bool all) {
+  for (StaticShared& memory : StaticShared::all())
+    if (std::exchange(memory.used, false) || all) memory.fill();
+}
+
+}  // namespace emulation
