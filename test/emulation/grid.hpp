@@ -26,6 +26,7 @@
 #include <cuda_runtime.h>
 
 #include "fibers.hpp"
+#include "settings.hpp"
 #include "shared.hpp"
 #include "symbols.hpp"
 
@@ -38,30 +39,6 @@ namespace emulation {
 /// A kernel did what no GPU would allow or what leaves its result to chance.
 struct KernelFault : std::runtime_error {
   using std::runtime_error::runtime_error;
-};
-
-enum class Order { forward, backward, shuffled };
-
-/// How kernels are run from now on; results must not depend on it.
-struct Settings {
-  Order blocks = Order::forward;
-  /// Of the threads within a block, whenever several could run.
-  Order threads = Order::forward;  // or backward
-  /// Of a shuffle.
-  unsigned seed = 1;
-};
-inline Settings settings;
-
-/// Sets `settings` and restores them at the end of a scope.
-class With {
- public:
-  explicit With(Settings now) : before_(settings) { settings = now; }
-  With(const With&) = delete;
-  With& operator=(const With&) = delete;
-  ~With() { settings = before_; }
-
- private:
-  Settings before_;
 };
 
 /// Where in a source a thread waits.
@@ -95,8 +72,8 @@ class Block {
   }
 
   /// Runs the whole grid of a kernel; one at a time in the process, since static shared memory is one.
-  void run_grid(dim3 grid, dim3 block, std::size_t shared, const void* kernel, void (*call)(void*),
-                void* arguments) {
+  void run_grid(dim3 grid, dim3 block, std::size_t shared, const void* kernel, void (*call)(const void*),
+                const void* arguments) {
     static std::mutex one;
     const std::lock_guard lock(one);
     running = this;
@@ -355,8 +332,8 @@ class Block {
   }
 
   const void* kernel_ = nullptr;
-  void (*call_)(void*) = nullptr;
-  void* arguments_ = nullptr;
+  void (*call_)(const void*) = nullptr;
+  const void* arguments_ = nullptr;
   unsigned count_ = 0;
   std::unique_ptr<std::byte, Free> shared_;
   std::size_t shared_bytes_ = 0;

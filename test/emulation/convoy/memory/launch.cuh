@@ -4,11 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <tuple>
+#include <functional>
 #include <type_traits>
 
 #include "../../grid.hpp"
+#include "../../runtime.hpp"
+#include "../../stream.hpp"
 #include "../../words.hpp"
 #include <convoy/core/dtype.hpp>
 #include <convoy/memory/cuda.cuh>
@@ -28,17 +29,14 @@ struct Launch {
 /// what a kernel may not do.
 template <class... P>
 void launch(const Launch& where, void (*kernel)(P...), std::type_identity_t<P>... arguments) {
-  struct Call {
-    void (*kernel)(P...);
-    std::tuple<P...> arguments;
-  } call{kernel, {arguments...}};
-  emulation::Block::of_thread().run_grid(
-      where.grid, where.block, where.shared, reinterpret_cast<const void*>(kernel),
-      [](void* p) {
-        const Call& c = *static_cast<const Call*>(p);
-        std::apply(c.kernel, c.arguments);
-      },
-      &call);
+  const auto* name = reinterpret_cast<const void*>(kernel);
+  check(emulation::may_start(name, where.grid, where.block, where.shared), "start a kernel");
+  const auto run = [=, grid = where.grid, block = where.block, shared = where.shared,
+                    call = std::bind_front(kernel, arguments...)] {
+    emulation::Block::of_thread().run_grid(
+        grid, block, shared, name, [](const void* c) { (*static_cast<decltype(&call)>(c))(); }, &call);
+  };
+  check(emulation::run_on(where.stream, run), "start a kernel");
 }
 
 /// The dynamic shared memory of the block.

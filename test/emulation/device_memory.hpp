@@ -1,0 +1,165 @@
+// Device memory: a range of addresses that faults when the host touches it, and is open while work runs.
+//
+// An allocation begins at a multiple of 256 bytes and is filled with NaN bits. Addresses are never given out
+// twice. Behind each allocation lies a gap: under the address sanitizer whoever touches it, or memory that
+// was released, is reported at once; otherwise the end of the allocation looks whether the gap was written.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "fibers.hpp"
+#include "settings.hpp"
+
+namespace emulation {
+
+class DeviceMemory {
+ public:
+  static DeviceMemory& of_process() {
+    static DeviceMemory memory;
+    return memory;
+  }
+
+  /// The memory is open to this process while one of these lives.
+  class Open {
+   public:
+    Open() { of_process().open(); }
+    Open(const Open&) = delete;
+    Open& operator=(const Open&) = delete;
+    ~Open() { of_process().close(); }
+  };
+
+  /// Null if there is no more.
+  void* allocate(std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    if (in_use_ + bytes > settings.bytes) return nullptr;
+    const std::size_t size = (bytes + alignment - 1) / alignment * alignment + gap;
+    if (used_ + size > capacity) return nullptr;
+    const Opened opened(*this);
+    std::byte* made = base_ + used_;
+    used_ += size;
+    protect(PROT_READ | PROT_WRITE);
+    std::memset(made, 0xff, bytes);
+    std::memset(made + bytes, mark, size - bytes);
+    poison(made + bytes, size - bytes);
+    in_use_ += bytes;
+    allocations_[made] = bytes;
+    return made;
+  }
+
+  /// False if `p` is not the beginning of an allocation.
+  bool release(void* p) {
+    const std::lock_guard lock(mutex_);
+    const auto found = allocations_.find(static_cast<std::byte*>(p));
+    if (found == allocations_.end()) return false;
+    const auto [begin, bytes] = *found;
+    const Opened opened(*this);
+    unpoison(begin + bytes, gap);
+    for (std::size_t k = 0; k < gap; ++k)
+      if (begin[bytes + k] != std::byte{mark})
+        throw std::logic_error("device memory was written " + std::to_string(k) +
+                               " bytes behind the end of an allocation of " + std::to_string(bytes) +
+                               " bytes");
+    std::memset(begin, 0xff, bytes);
+    poison(begin, bytes + gap);
+    if (bytes >= worth_returning) {
+      const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+      const auto first = (reinterpret_cast<std::uintptr_t>(begin) + page - 1) / page * page;
+      const auto end = reinterpret_cast<std::uintptr_t>(begin + bytes) / page * page;
+      madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
+    }
+    in_use_ -= bytes;
+    allocations_.erase(found);
+    return true;
+  }
+
+  /// Whether `p` is an address of the device, allocated or not.
+  bool is_device(const void* p) const {
+    const auto at = reinterpret_cast<std::uintptr_t>(p), base = reinterpret_cast<std::uintptr_t>(base_);
+    return at >= base && at < base + capacity;
+  }
+  /// Whether so many bytes lie within one allocation.
+  bool holds(const void* p, std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    const auto* at = static_cast<const std::byte*>(p);
+    auto next = allocations_.upper_bound(const_cast<std::byte*>(at));
+    if (next == allocations_.begin()) return false;
+    const auto& [begin, size] = *--next;
+    const auto offset = static_cast<std::size_t>(at - begin);
+    return offset <= size && bytes <= size - offset;
+  }
+
+  std::size_t in_use() {
+    const std::lock_guard lock(mutex_);
+    return in_use_;
+  }
+
+ private:
+  static constexpr std::size_t capacity = std::size_t{1} << 36, alignment = 256, gap = 256;
+  static constexpr std::size_t worth_returning = std::size_t{16} << 20;
+  static constexpr unsigned char mark = 0xa5;
+
+  DeviceMemory() {
+    void* mapped = mmap(nullptr, capacity, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapped == MAP_FAILED) throw std::bad_alloc();
+    base_ = static_cast<std::byte*>(mapped);
+  }
+
+  // Open while this lives, by somebody who holds the mutex.
+  struct Opened {
+    DeviceMemory& memory;
+    explicit Opened(DeviceMemory& m) : memory(m) { memory.one_more(); }
+    ~Opened() { memory.one_less(); }
+  };
+  void open() {
+    const std::lock_guard lock(mutex_);
+    one_more();
+  }
+  void close() {
+    const std::lock_guard lock(mutex_);
+    one_less();
+  }
+  void one_more() {
+    if (users_++ == 0 && closed_) protect(PROT_READ | PROT_WRITE);
+  }
+  void one_less() {
+    if (--users_ == 0 && settings.closed_to_host) protect(PROT_NONE);
+  }
+  void protect(int to) {
+    closed_ = to == PROT_NONE;
+    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    const std::size_t whole = (used_ + page - 1) / page * page;
+    if (whole > 0 && mprotect(base_, whole, to) != 0)
+      throw std::system_error(errno, std::generic_category(), "mprotect");
+  }
+
+#ifdef EMULATION_ADDRESS_SANITIZER
+  static void poison(const void* p, std::size_t bytes) { ASAN_POISON_MEMORY_REGION(p, bytes); }
+  static void unpoison(const void* p, std::size_t bytes) { ASAN_UNPOISON_MEMORY_REGION(p, bytes); }
+#else
+  static void poison(const void*, std::size_t) {}
+  static void unpoison(const void*, std::size_t) {}
+#endif
+
+  std::mutex mutex_;
+  std::byte* base_ = nullptr;
+  std::size_t used_ = 0, in_use_ = 0;
+  int users_ = 0;
+  bool closed_ = true;
+  std::map<std::byte*, std::size_t> allocations_;
+};
+
+/// Bytes of device memory that were allocated and not freed.
+inline std::size_t bytes_in_use() { return DeviceMemory::of_process().in_use(); }
+
+}  // namespace emulation
