@@ -1,12 +1,13 @@
 // The emulation: CUDA sources run on processors, in tests. A test says
 //
-//   // EMULATES                            among its first lines, for CMake; then, before all else,
-//   #include "emulation/emulation.hpp"
-//   #include <convoy/memory/vector.cuh>    kernels, started by convoy::device::launch(Launch{...}, kernel,
-//   ...) emulation::With orders({.blocks = emulation::Order::shuffled, .threads =
-//   emulation::Order::backward});
+//   // EMULATES                                among its first lines, for CMake; then, before all else,
+//   #include "emulation/emulation.hpp"         kernels and the CUDA runtime; the libraries where it uses
+//   them: #include "emulation/cublaslt.hpp"          #include "emulation/cudnn.hpp" #include
+//   <convoy/memory/vector.cuh>        device::launch(Launch{...}, kernel, ...) runs the kernel const
+//   emulation::With w({.blocks = emulation::Order::shuffled, .threads = emulation::Order::backward});
 //
-// and by hand: g++ -std=c++20 -Itest/emulation -Iinclude test/main.cpp test/test_<room>_<what>.cpp
+// and by hand: g++ -std=c++20 -Itest/emulation -Iinclude test/main.cpp test/test_<room>_<what>.cpp. These
+// headers define the libraries' functions, so that one source of a program includes them.
 #pragma once
 
 #include <convoy/memory/launch.cuh>

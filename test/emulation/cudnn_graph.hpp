@@ -1,0 +1,388 @@
+// Graphs of convolutions and pointwise operations on f32, bf16 and f16 tensors, in plain loops with f32 sums:
+// what the emulated cuDNN computes, and the text of its plans.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <iomanip>
+#include <limits>
+#include <map>
+#include <sstream>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <cudnn.h>
+
+#include "elements.hpp"
+
+namespace emulation::dnn {
+
+/// Why a call fails; the library's functions catch it.
+struct Refusal {
+  cudnnStatus_t status;
+  std::string reason;
+};
+[[noreturn]] inline void refuse(cudnnStatus_t status, const std::string& reason) {
+  throw Refusal{status, reason};
+}
+
+struct Tensor {
+  std::int64_t id = 0;
+  cudnnDataType_t type = CUDNN_DATA_FLOAT;
+  std::vector<std::int64_t> sizes, strides;
+  std::int64_t alignment = 1;
+  bool is_virtual = false, by_value = false;
+
+  std::int64_t count() const {
+    std::int64_t n = 1;
+    for (const std::int64_t size : sizes) n *= size;
+    return n;
+  }
+  DType element() const {
+    switch (type) {
+      case CUDNN_DATA_FLOAT:
+        return DType::f32;
+      case CUDNN_DATA_BFLOAT16:
+        return DType::bf16;
+      case CUDNN_DATA_HALF:
+        return DType::f16;
+      case CUDNN_DATA_BOOLEAN:
+        return DType::u8;
+      default:
+        refuse(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "the emulation has no such elements");
+    }
+  }
+  // From the first element to behind the last one.
+  std::size_t bytes() const {
+    std::int64_t last = 0;
+    for (std::size_t d = 0; d < sizes.size(); ++d) last += (sizes[d] - 1) * strides[d];
+    return static_cast<std::size_t>(last + 1) * size_of(element());
+  }
+};
+
+enum class Kind { forward, data, filter, pointwise };
+
+struct Operation {
+  Kind kind = Kind::forward;
+  // Image, filter and output, or their gradients; of a pointwise operation two inputs and the output.
+  Tensor x, w, y;
+  std::vector<std::int64_t> pre, post, strides, dilations;
+  cudnnPointwiseMode_t mode = CUDNN_POINTWISE_IDENTITY;
+  bool two_inputs = false;
+  double alpha = 1, beta = 0;  // of a convolution; the factors of a pointwise operation's inputs
+  double lower = 0, upper = std::numeric_limits<double>::infinity(), slope = 0;  // of a ReLU
+
+  Tensor& output() { return kind == Kind::data ? x : kind == Kind::filter ? w : y; }
+  const Tensor& output() const { return const_cast<Operation*>(this)->output(); }
+  std::vector<const Tensor*> inputs() const {
+    switch (kind) {
+      case Kind::forward:
+        return {&x, &w};
+      case Kind::data:
+        return {&w, &y};
+      case Kind::filter:
+        return {&x, &y};
+      default:
+        return two_inputs ? std::vector<const Tensor*>{&x, &w} : std::vector<const Tensor*>{&x};
+    }
+  }
+
+  void check() const {
+    if (kind == Kind::pointwise) {
+      for (const Tensor* t : inputs()) {
+        if (t->sizes.size() != y.sizes.size())
+          refuse(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH, "a pointwise operation mixes numbers of dimensions");
+        for (std::size_t d = 0; d < y.sizes.size(); ++d)
+          if (t->sizes[d] != y.sizes[d] && t->sizes[d] != 1)
+            refuse(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH, "a pointwise operation mixes sizes");
+      }
+      return;
+    }
+    const auto mismatch = [](const std::string& what) {
+      refuse(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH, "a convolution's " + what);
+    };
+    if (x.sizes.size() != 4 || w.sizes.size() != 4 || y.sizes.size() != 4 || pre.size() != 2)
+      refuse(CUDNN_STATUS_NOT_SUPPORTED_SHAPE, "the emulation has convolutions of images only");
+    if (x.sizes[0] != y.sizes[0]) mismatch("image and output have different numbers of rows");
+    if (w.sizes[0] != y.sizes[1]) mismatch("filter and output have different numbers of output channels");
+    if (w.sizes[1] < 1 || x.sizes[1] % w.sizes[1] != 0 || w.sizes[0] % (x.sizes[1] / w.sizes[1]) != 0)
+      mismatch("channels do not fall into groups");
+    for (std::size_t d = 0; d < 2; ++d) {
+      const std::int64_t reach = dilations[d] * (w.sizes[d + 2] - 1) + 1;
+      const std::int64_t room = x.sizes[d + 2] + pre[d] + post[d] - reach;
+      if (room < 0 || room / strides[d] + 1 != y.sizes[d + 2])
+        mismatch("output has size " + std::to_string(y.sizes[d + 2]) + " where " +
+                 std::to_string(room < 0 ? 0 : room / strides[d] + 1) +
+                 " follows from the image and the filter");
+    }
+    const cudnnDataType_t in = inputs()[0]->type;
+    if (inputs()[1]->type != in)
+      refuse(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "a convolution mixes input types");
+    const bool may_widen = kind == Kind::forward || output().is_virtual;
+    if (output().type != in && !(may_widen && output().type == CUDNN_DATA_FLOAT))
+      refuse(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "no engine gives this type of output from these inputs");
+  }
+};
+
+/// Several operations, each after those that make its inputs.
+struct Graph {
+  std::vector<Operation> operations;
+  std::int64_t engine = 0;
+
+  static constexpr std::int64_t engines = 3;
+  std::size_t workspace() const { return 1024 * static_cast<std::size_t>(engine + 1); }
+  bool rounds_inputs() const { return engine == 0; }
+};
+
+// ---- A plan's text: numbers, in the order of `visit`
+
+template <class V, class T>
+void visit(V& v, T& g) requires std::is_same_v<std::remove_const_t<T>, Graph> {
+  v(g.engine);
+  v.list(g.operations, [&](auto& o) {
+    v(o.kind);
+    for (auto* t : {&o.x, &o.w, &o.y}) {
+      v(t->id);
+      v(t->type);
+      v.list(t->sizes, v);
+      v.list(t->strides, v);
+      v(t->alignment);
+      v(t->is_virtual);
+      v(t->by_value);
+    }
+    for (auto* l : {&o.pre, &o.post, &o.strides, &o.dilations}) v.list(*l, v);
+    v(o.mode);
+    v(o.two_inputs);
+    for (auto* d : {&o.alpha, &o.beta, &o.lower, &o.upper, &o.slope}) v(*d);
+  });
+}
+struct Writer {
+  std::ostringstream text;
+  template <class T>
+  void operator()(const T& value) {
+    text << std::setprecision(17) << std::clamp(static_cast<double>(value), -1e300, 1e300) << ',';
+  }
+  template <class T, class Each>
+  void list(const std::vector<T>& values, Each&& each) {
+    (*this)(values.size());
+    for (const T& value : values) each(value);
+  }
+};
+struct Reader {
+  std::istringstream text;
+  template <class T>
+  void operator()(T& value) {
+    double number = 0;
+    char comma = 0;
+    if (!(text >> number >> comma) || comma != ',')
+      refuse(CUDNN_STATUS_BAD_PARAM, "a plan's text ends early");
+    value = static_cast<T>(number);
+  }
+  template <class T, class Each>
+  void list(std::vector<T>& values, Each&& each) {
+    std::size_t count = 0;
+    (*this)(count);
+    if (count > 1000) refuse(CUDNN_STATUS_BAD_PARAM, "a plan's text is damaged");
+    values.resize(count);
+    for (T& value : values) each(value);
+  }
+};
+
+inline const std::string& text_begin() {
+  static const std::string begin = "{\"emulated\":" + std::to_string(CUDNN_VERSION) + ",\"plan\":[";
+  return begin;
+}
+inline std::string text_of(const Graph& graph) {
+  Writer writer;
+  visit(writer, graph);
+  return text_begin() + writer.text.str() + "0]}";
+}
+inline Graph graph_of(const std::string& text) {
+  if (text.compare(0, text_begin().size(), text_begin()) != 0)
+    refuse(CUDNN_STATUS_SERIALIZATION_VERSION_MISMATCH, "a plan's text is not of this version");
+  Graph graph;
+  Reader reader{std::istringstream(text.substr(text_begin().size()))};
+  visit(reader, graph);
+  if (graph.engine < 0 || graph.engine >= Graph::engines)
+    refuse(CUDNN_STATUS_BAD_PARAM_OUT_OF_BOUND, "there is no such engine");
+  return graph;
+}
+
+// ---- Doing it
+
+/// The elements of a tensor in the order of its dimensions, as floats; of images in the order rows, height,
+/// width, channels, in which the loops below go through them.
+using Values = std::vector<float>;
+
+/// Calls `f(position in Values, offset in memory)` for every element.
+template <class F>
+void for_each_element(const Tensor& t, F f) {
+  const auto images = t.sizes.size() == 4;
+  std::vector<std::size_t> order(t.sizes.size());
+  for (std::size_t d = 0; d < order.size(); ++d) order[d] = d;
+  if (images) order = {0, 2, 3, 1};
+  std::vector<std::int64_t> at(order.size(), 0);
+  std::int64_t offset = 0;
+  for (std::int64_t k = 0, count = t.count(); k < count; ++k) {
+    f(static_cast<std::size_t>(k), offset);
+    for (std::size_t d = order.size(); d-- > 0;) {
+      offset += t.strides[order[d]];
+      if (++at[d] < t.sizes[order[d]]) break;
+      offset -= t.strides[order[d]] * t.sizes[order[d]];
+      at[d] = 0;
+    }
+  }
+}
+
+class Execution {
+ public:
+  Execution(const Graph& graph, const std::map<std::int64_t, void*>& pointers)
+      : graph_(graph), pointers_(pointers) {}
+
+  void run() {
+    for (const Operation& o : graph_.operations) {
+      Values out = o.kind == Kind::pointwise ? pointwise(o) : convolution(o);
+      const Tensor& t = o.output();
+      const DType type = t.element();
+      if (t.is_virtual) {
+        for (float& v : out) v = rounded(type, v);
+        made_[t.id] = std::move(out);
+      } else {
+        void* to = pointers_.at(t.id);
+        for_each_element(t,
+                         [&](std::size_t k, std::int64_t offset) { set_element(type, to, offset, out[k]); });
+        made_[t.id] = load(t);
+      }
+    }
+  }
+
+ private:
+  Values load(const Tensor& t) const {
+    Values values(static_cast<std::size_t>(t.count()));
+    const DType type = t.element();
+    const void* from = pointers_.at(t.id);
+    for_each_element(t, [&](std::size_t k, std::int64_t offset) { values[k] = element(type, from, offset); });
+    return values;
+  }
+  Values value(const Tensor& t) const {
+    const auto found = made_.find(t.id);
+    return found != made_.end() ? found->second : load(t);
+  }
+  Values factor(const Tensor& t) const {
+    Values values = value(t);
+    if (graph_.rounds_inputs() && t.type == CUDNN_DATA_FLOAT)
+      for (float& v : values) v = as_tf32(v);
+    return values;
+  }
+
+  Values convolution(const Operation& o) const {
+    Values x, w, y;
+    const auto zeros = [](const Tensor& t) { return Values(static_cast<std::size_t>(t.count()), 0.0f); };
+    x = o.kind == Kind::data ? zeros(o.x) : factor(o.x);
+    w = o.kind == Kind::filter ? zeros(o.w) : factor(o.w);
+    y = o.kind == Kind::forward ? zeros(o.y) : factor(o.y);
+    const std::int64_t channels = o.w.sizes[1], groups = o.x.sizes[1] / channels,
+                       outputs = o.w.sizes[0] / groups;
+    const std::int64_t height = o.x.sizes[2], width = o.x.sizes[3], rows = o.w.sizes[2],
+                       columns = o.w.sizes[3];
+    for (std::int64_t n = 0; n < o.x.sizes[0]; ++n)
+      for (std::int64_t p = 0; p < o.y.sizes[2]; ++p)
+        for (std::int64_t q = 0; q < o.y.sizes[3]; ++q)
+          for (std::int64_t r = 0; r < rows; ++r)
+            for (std::int64_t s = 0; s < columns; ++s) {
+              const std::int64_t h = p * o.strides[0] - o.pre[0] + r * o.dilations[0];
+              const std::int64_t v = q * o.strides[1] - o.pre[1] + s * o.dilations[1];
+              if (h < 0 || h >= height || v < 0 || v >= width) continue;
+              for (std::int64_t k = 0; k < groups * outputs; ++k) {
+                float* image =
+                    x.data() + ((n * height + h) * width + v) * groups * channels + k / outputs * channels;
+                float* filter = w.data() + ((k * rows + r) * columns + s) * channels;
+                float& output = y[static_cast<std::size_t>(
+                    ((n * o.y.sizes[2] + p) * o.y.sizes[3] + q) * groups * outputs + k)];
+                if (o.kind == Kind::forward) {
+                  float sum = 0;
+                  for (std::int64_t c = 0; c < channels; ++c) sum += image[c] * filter[c];
+                  output += sum;
+                } else if (o.kind == Kind::data) {
+                  for (std::int64_t c = 0; c < channels; ++c) image[c] += output * filter[c];
+                } else {
+                  for (std::int64_t c = 0; c < channels; ++c) filter[c] += output * image[c];
+                }
+              }
+            }
+    Values& out = o.kind == Kind::data ? x : o.kind == Kind::filter ? w : y;
+    const auto alpha = static_cast<float>(o.alpha), beta = static_cast<float>(o.beta);
+    if (alpha != 1)
+      for (float& v : out) v *= alpha;
+    if (beta != 0) {
+      const Values before = load(o.output());
+      for (std::size_t k = 0; k < out.size(); ++k) out[k] += beta * before[k];
+    }
+    return std::move(out);
+  }
+
+  // An input as large as the output, repeated along its dimensions of size 1.
+  Values spread(const Tensor& t, const Tensor& over) const {
+    const Values values = value(t);
+    if (t.sizes == over.sizes) return values;
+    // The same elements by strides into `values`, in the order that for_each_element has.
+    Tensor view = over;
+    std::vector<std::size_t> order(t.sizes.size());
+    for (std::size_t d = 0; d < order.size(); ++d) order[d] = d;
+    if (order.size() == 4) order = {0, 2, 3, 1};
+    std::int64_t apart = 1;
+    for (std::size_t d = order.size(); d-- > 0;) {
+      view.strides[order[d]] = t.sizes[order[d]] == 1 ? 0 : apart;
+      apart *= t.sizes[order[d]];
+    }
+    Values made(static_cast<std::size_t>(over.count()));
+    for_each_element(view, [&](std::size_t k, std::int64_t offset) {
+      made[k] = values[static_cast<std::size_t>(offset)];
+    });
+    return made;
+  }
+
+  Values pointwise(const Operation& o) const {
+    Values a = spread(o.x, o.y);
+    const auto alpha = static_cast<float>(o.alpha), beta = static_cast<float>(o.beta);
+    const auto lower = static_cast<float>(o.lower),
+               upper = o.upper < 1e38 ? static_cast<float>(o.upper) : std::numeric_limits<float>::infinity(),
+               slope = static_cast<float>(o.slope);
+    for (float& v : a) v *= alpha;
+    if (!o.two_inputs) {
+      for (float& v : a)
+        if (o.mode == CUDNN_POINTWISE_RELU_FWD)
+          v = v > lower ? std::min(v, upper) : lower + slope * (v - lower);
+      return a;
+    }
+    const Values b = spread(o.w, o.y);
+    for (std::size_t k = 0; k < a.size(); ++k) {
+      const float other = beta * b[k];
+      switch (o.mode) {
+        case CUDNN_POINTWISE_ADD:
+          a[k] += other;
+          break;
+        case CUDNN_POINTWISE_MUL:
+          a[k] *= other;
+          break;
+        case CUDNN_POINTWISE_RELU_BWD:  // x is the gradient, w the input or output of the ReLU
+          a[k] *= other > lower ? (other < upper ? 1 : 0) : slope;
+          break;
+        default:
+          a[k] = a[k] > other ? 1.0f : 0.0f;  // CMP_GT
+      }
+    }
+    return a;
+  }
+
+  const Graph& graph_;
+  const std::map<std::int64_t, void*>& pointers_;
+  std::map<std::int64_t, Values> made_;
+};
+
+}  // namespace emulation::dnn

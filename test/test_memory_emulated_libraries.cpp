@@ -1,0 +1,627 @@
+// EMULATES
+// The emulated cuBLASLt and cuDNN compute what plain loops compute, and refuse what the libraries refuse.
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "emulation/cublaslt.hpp"
+#include "emulation/cudnn.hpp"
+#include "emulation/emulation.hpp"
+#include <convoy/core/dtype.hpp>
+
+using namespace convoy;
+
+namespace {
+
+/// Bytes in device memory, NaN at the start.
+class OnDevice {
+ public:
+  explicit OnDevice(std::size_t bytes) { REQUIRE(cudaMalloc(&data_, bytes) == cudaSuccess); }
+  template <class T>
+  explicit OnDevice(const std::vector<T>& values) : OnDevice(values.size() * sizeof(T)) {
+    REQUIRE(cudaMemcpy(data_, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice) ==
+            cudaSuccess);
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  ~OnDevice() { cudaFree(data_); }
+  void* data() const { return data_; }
+  template <class T>
+  std::vector<T> read(std::size_t count) const {
+    std::vector<T> values(count);
+    REQUIRE(cudaMemcpy(values.data(), data_, count * sizeof(T), cudaMemcpyDeviceToHost) == cudaSuccess);
+    return values;
+  }
+
+ private:
+  void* data_ = nullptr;
+};
+
+template <class T>
+std::vector<T> waves(std::size_t count, float step) {
+  std::vector<T> values(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = T(std::sin(step * static_cast<float>(i + 1)));
+  return values;
+}
+template <class T>
+std::size_t wrong(const std::vector<T>& found, const std::vector<double>& expected) {
+  const double tolerance = sizeof(T) == 4 ? 1e-5 : std::is_same_v<T, bf16> ? 1e-2 : 2e-3;
+  REQUIRE(found.size() == expected.size());
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < found.size(); ++i)
+    count += !(std::abs(static_cast<double>(static_cast<float>(found[i])) - expected[i]) <=
+               tolerance * (1 + std::abs(expected[i])));
+  return count;
+}
+double gelu(double x) {
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / 3.14159265358979) * (x + 0.044715 * x * x * x)));
+}
+
+template <class T>
+constexpr cudaDataType_t cuda_type = std::is_same_v<T, float>  ? CUDA_R_32F
+                                     : std::is_same_v<T, bf16> ? CUDA_R_16BF
+                                                               : CUDA_R_16F;
+template <class T>
+constexpr cudnnDataType_t cudnn_type = std::is_same_v<T, float>  ? CUDNN_DATA_FLOAT
+                                       : std::is_same_v<T, bf16> ? CUDNN_DATA_BFLOAT16
+                                                                 : CUDNN_DATA_HALF;
+
+/// One matrix product: sizes, which factors are transposed, and what follows it. Columns are contiguous and
+/// 8 elements longer than they need to be.
+struct Product {
+  std::uint64_t m = 5, n = 7, k = 6;
+  bool a = false, b = false;
+  cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  float alpha = 1, beta = 0;
+  cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
+  void *bias = nullptr, *aux = nullptr;
+  std::int64_t ld(std::uint64_t rows) const { return static_cast<std::int64_t>(rows + 7) / 8 * 8 + 8; }
+  std::size_t a_size() const { return static_cast<std::size_t>(ld(a ? k : m)) * (a ? m : k); }
+  std::size_t b_size() const { return static_cast<std::size_t>(ld(b ? n : k)) * (b ? k : n); }
+  std::size_t d_size() const { return static_cast<std::size_t>(ld(m)) * n; }
+};
+
+struct Matmul {
+  cublasLtHandle_t handle{};
+  cublasLtMatmulDesc_t desc{};
+  cublasLtMatrixLayout_t a{}, b{}, d{};
+  cublasLtMatmulPreference_t preference{};
+  Product p;
+
+  Matmul(const Product& product, cudaDataType_t in, cudaDataType_t out) : p(product) {
+    REQUIRE(cublasLtCreate(&handle) == CUBLAS_STATUS_SUCCESS);
+    cublasLtMatmulDescCreate(&desc, p.compute, CUDA_R_32F);
+    const auto set = [&](cublasLtMatmulDescAttributes_t name, const auto& value) {
+      REQUIRE(cublasLtMatmulDescSetAttribute(desc, name, &value, sizeof value) == CUBLAS_STATUS_SUCCESS);
+    };
+    set(CUBLASLT_MATMUL_DESC_TRANSA, p.a ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, p.b ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, p.epilogue);
+    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.aux);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.ld(p.m));
+    cublasLtMatrixLayoutCreate(&a, in, p.a ? p.k : p.m, p.a ? p.m : p.k, p.ld(p.a ? p.k : p.m));
+    cublasLtMatrixLayoutCreate(&b, in, p.b ? p.n : p.k, p.b ? p.k : p.n, p.ld(p.b ? p.n : p.k));
+    cublasLtMatrixLayoutCreate(&d, out, p.m, p.n, p.ld(p.m));
+    cublasLtMatmulPreferenceCreate(&preference);
+    const std::size_t most = 4096;
+    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most,
+                                         sizeof most);
+  }
+  Matmul(const Matmul&) = delete;
+  Matmul& operator=(const Matmul&) = delete;
+  ~Matmul() {
+    cublasLtMatmulPreferenceDestroy(preference);
+    for (const auto layout : {a, b, d}) cublasLtMatrixLayoutDestroy(layout);
+    cublasLtMatmulDescDestroy(desc);
+    cublasLtDestroy(handle);
+  }
+  cublasStatus_t algorithms(std::vector<cublasLtMatmulAlgo_t>& found) const {
+    cublasLtMatmulHeuristicResult_t results[4];
+    int count = 0;
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(handle, desc, a, b, d, d, preference, 4, results, &count);
+    for (int k = 0; k < count; ++k) found.push_back(results[k].algo);
+    return status;
+  }
+  cublasStatus_t run(const void* from_a, const void* from_b, void* to, const cublasLtMatmulAlgo_t& algorithm,
+                     void* workspace, std::size_t bytes, cudaStream_t stream = nullptr) const {
+    return cublasLtMatmul(handle, desc, &p.alpha, from_a, a, from_b, b, &p.beta, to, d, to, d, &algorithm,
+                          workspace, bytes, stream);
+  }
+};
+
+template <class In, class Out>
+void check_product(Product p) {
+  const auto a = waves<In>(p.a_size(), 0.7f), b = waves<In>(p.b_size(), 0.3f);
+  const auto before = waves<Out>(p.d_size(), 0.9f), bias = waves<Out>(p.m + p.n, 1.1f),
+             aux = waves<Out>(p.d_size(), 0.2f);
+  const OnDevice there_a(a), there_b(b), there_bias(bias), there_aux(aux), workspace(std::size_t{4096});
+  p.bias = there_bias.data();
+  p.aux = there_aux.data();
+  const Matmul matmul(p, cuda_type<In>, cuda_type<Out>);
+  std::vector<cublasLtMatmulAlgo_t> algorithms;
+  REQUIRE(matmul.algorithms(algorithms) == CUBLAS_STATUS_SUCCESS);
+  CHECK(algorithms.size() == 2);
+
+  const auto bits = [&](int wanted) { return (static_cast<int>(p.epilogue) & wanted) == wanted; };
+  const auto ld = [&](std::uint64_t rows) { return static_cast<std::size_t>(p.ld(rows)); };
+  const auto left = [&](std::size_t i, std::size_t q) {
+    return static_cast<double>(static_cast<float>(p.a ? a[i * ld(p.k) + q] : a[q * ld(p.m) + i]));
+  };
+  const auto right = [&](std::size_t q, std::size_t j) {
+    return static_cast<double>(static_cast<float>(p.b ? b[q * ld(p.n) + j] : b[j * ld(p.k) + q]));
+  };
+  std::vector<double> expected(p.d_size()), kept(p.d_size());
+  for (std::size_t at = 0; at < expected.size(); ++at) {
+    expected[at] = static_cast<float>(before[at]);
+    kept[at] = static_cast<float>(aux[at]);
+  }
+  std::vector<double> vectors;
+  for (const Out x : bias) vectors.push_back(static_cast<float>(x));
+  for (std::size_t j = 0; j < p.n; ++j)
+    for (std::size_t i = 0; i < p.m; ++i) {
+      double sum = 0;
+      for (std::size_t q = 0; q < p.k; ++q) sum += left(i, q) * right(q, j);
+      double value = static_cast<double>(p.alpha) * sum;
+      const std::size_t at = j * ld(p.m) + i;
+      value += static_cast<double>(p.beta) * expected[at];
+      if (bits(CUBLASLT_EPILOGUE_BIAS)) value += static_cast<double>(static_cast<float>(bias[i]));
+      if (bits(CUBLASLT_EPILOGUE_GELU_AUX)) kept[at] = value;
+      if (bits(CUBLASLT_EPILOGUE_GELU)) value = gelu(value);
+      if (bits(CUBLASLT_EPILOGUE_RELU)) value = std::max(value, 0.0);
+      if (bits(CUBLASLT_EPILOGUE_DGELU)) {
+        const double x = static_cast<float>(aux[at]), h = 1e-5;
+        value *= (gelu(x + h) - gelu(x - h)) / (2 * h);
+      }
+      expected[at] = value;
+    }
+  if (p.epilogue == CUBLASLT_EPILOGUE_BGRADA)
+    for (std::size_t i = 0; i < p.m; ++i) {
+      vectors[i] = 0;
+      for (std::size_t q = 0; q < p.k; ++q) vectors[i] += left(i, q);
+    }
+  if (p.epilogue == CUBLASLT_EPILOGUE_BGRADB)
+    for (std::size_t j = 0; j < p.n; ++j) {
+      vectors[j] = 0;
+      for (std::size_t q = 0; q < p.k; ++q) vectors[j] += right(q, j);
+    }
+  for (const cublasLtMatmulAlgo_t& algorithm : algorithms) {
+    const OnDevice d(before);
+    REQUIRE(matmul.run(there_a.data(), there_b.data(), d.data(), algorithm, workspace.data(), 4096) ==
+            CUBLAS_STATUS_SUCCESS);
+    CHECK(wrong(d.read<Out>(p.d_size()), expected) == 0);
+    CHECK(wrong(there_bias.read<Out>(bias.size()), vectors) == 0);
+    CHECK(wrong(there_aux.read<Out>(aux.size()), kept) == 0);
+  }
+}
+
+/// A descriptor of cuDNN's backend.
+class Descriptor {
+ public:
+  explicit Descriptor(cudnnBackendDescriptorType_t type) {
+    REQUIRE(cudnnBackendCreateDescriptor(type, &handle_) == CUDNN_STATUS_SUCCESS);
+  }
+  Descriptor(Descriptor&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Descriptor& operator=(Descriptor&&) = delete;
+  ~Descriptor() {
+    if (handle_ != nullptr) cudnnBackendDestroyDescriptor(handle_);
+  }
+  cudnnBackendDescriptor_t get() const { return handle_; }
+  Descriptor& set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count,
+                  const void* from) {
+    REQUIRE(cudnnBackendSetAttribute(handle_, name, type, count, from) == CUDNN_STATUS_SUCCESS);
+    return *this;
+  }
+  Descriptor& set(cudnnBackendAttributeName_t name, const std::vector<std::int64_t>& values) {
+    return set(name, CUDNN_TYPE_INT64, static_cast<std::int64_t>(values.size()), values.data());
+  }
+  Descriptor& set(cudnnBackendAttributeName_t name, const Descriptor& other) {
+    return set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &other.handle_);
+  }
+  Descriptor& set_number(cudnnBackendAttributeName_t name, float value) {
+    return set(name, CUDNN_TYPE_FLOAT, 1, &value);
+  }
+  cudnnStatus_t finalize() const { return cudnnBackendFinalize(handle_); }
+  Descriptor& done() {
+    REQUIRE(finalize() == CUDNN_STATUS_SUCCESS);
+    return *this;
+  }
+
+ private:
+  cudnnBackendDescriptor_t handle_ = nullptr;
+};
+
+std::string last_reason() {
+  char text[256];
+  cudnnGetLastErrorString(text, sizeof text);
+  return text;
+}
+
+struct Convolution {
+  std::int64_t n = 2, c = 4, h = 7, w = 6, k = 6, r = 3, s = 2, groups = 1;
+  std::int64_t pre[2] = {1, 0}, post[2] = {0, 1}, stride[2] = {2, 1}, dilation[2] = {1, 2};
+  std::int64_t out(int d) const {
+    return ((d == 0 ? h : w) + pre[d] + post[d] - dilation[d] * ((d == 0 ? r : s) - 1) - 1) / stride[d] + 1;
+  }
+};
+
+Descriptor tensor(std::int64_t id, cudnnDataType_t type, const std::vector<std::int64_t>& sizes,
+                  bool is_virtual = false) {
+  Descriptor made(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+  const std::int64_t c = sizes[1], h = sizes[2], w = sizes[3];
+  made.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type)
+      .set(CUDNN_ATTR_TENSOR_DIMENSIONS, sizes)
+      .set(CUDNN_ATTR_TENSOR_STRIDES, {c * h * w, 1, w * c, c})
+      .set(CUDNN_ATTR_TENSOR_UNIQUE_ID, {id})
+      .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, {16})
+      .set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual)
+      .done();
+  return made;
+}
+Descriptor convolution(const Convolution& c) {
+  Descriptor made(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+  const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
+  const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
+  const auto two = [](const std::int64_t* from) { return std::vector<std::int64_t>{from[0], from[1]}; };
+  made.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute)
+      .set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode)
+      .set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, {2})
+      .set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, two(c.pre))
+      .set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, two(c.post))
+      .set(CUDNN_ATTR_CONVOLUTION_DILATIONS, two(c.dilation))
+      .set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, two(c.stride))
+      .done();
+  return made;
+}
+
+enum Pass { forward, data, filter };
+Descriptor operation(Pass pass, const Descriptor& x, const Descriptor& w, const Descriptor& y,
+                     const Descriptor& how) {
+  struct Names {
+    cudnnBackendDescriptorType_t type;
+    cudnnBackendAttributeName_t x, w, y, how, alpha, beta;
+  };
+  static constexpr Names names[] = {
+      {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA},
+      {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA},
+      {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA}};
+  const Names& name = names[pass];
+  Descriptor made(name.type);
+  made.set(name.x, x)
+      .set(name.w, w)
+      .set(name.y, y)
+      .set(name.how, how)
+      .set_number(name.alpha, 1.0f)
+      .set_number(name.beta, 0.0f)
+      .done();
+  return made;
+}
+
+Descriptor pointwise(cudnnPointwiseMode_t mode, const Descriptor& x, const Descriptor* b,
+                     const Descriptor& y) {
+  Descriptor how(CUDNN_BACKEND_POINTWISE_DESCRIPTOR), made(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+  const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
+  how.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode)
+      .set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute)
+      .done();
+  made.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how)
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x)
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
+  if (b != nullptr) made.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, *b);
+  made.done();
+  return made;
+}
+
+/// A handle, and plans of graphs for it.
+struct Cudnn {
+  cudnnHandle_t handle{};
+  explicit Cudnn(cudaStream_t stream = nullptr) {
+    REQUIRE(cudnnCreate(&handle) == CUDNN_STATUS_SUCCESS);
+    REQUIRE(cudnnSetStream(handle, stream) == CUDNN_STATUS_SUCCESS);
+  }
+  Cudnn(const Cudnn&) = delete;
+  Cudnn& operator=(const Cudnn&) = delete;
+  ~Cudnn() { cudnnDestroy(handle); }
+
+  Descriptor graph(const std::vector<const Descriptor*>& operations) const {
+    Descriptor made(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    std::vector<cudnnBackendDescriptor_t> handles;
+    for (const Descriptor* o : operations) handles.push_back(o->get());
+    made.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+             static_cast<std::int64_t>(handles.size()), handles.data())
+        .set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle)
+        .done();
+    return made;
+  }
+  static Descriptor heuristic(const Descriptor& graph, cudnnBackendHeurMode_t mode) {
+    Descriptor made(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    made.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph)
+        .set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    return made;
+  }
+  static std::vector<Descriptor> configurations(const Descriptor& graph,
+                                                cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A) {
+    const Descriptor heuristic = std::move(Cudnn::heuristic(graph, mode).done());
+    std::vector<Descriptor> made;
+    std::vector<cudnnBackendDescriptor_t> handles;
+    for (int k = 0; k < 3; ++k)
+      handles.push_back(made.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR).get());
+    std::int64_t count = 0;
+    REQUIRE(cudnnBackendGetAttribute(heuristic.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, 3, &count,
+                                     handles.data()) == CUDNN_STATUS_SUCCESS);
+    REQUIRE(count == 2);
+    made.pop_back();
+    return made;
+  }
+  Descriptor plan(const Descriptor& configuration) const {
+    Descriptor made(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    made.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration)
+        .set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle)
+        .done();
+    return made;
+  }
+  static std::int64_t workspace(const Descriptor& plan) {
+    std::int64_t bytes = 0, count = 0;
+    REQUIRE(cudnnBackendGetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
+                                     1, &count, &bytes) == CUDNN_STATUS_SUCCESS);
+    return bytes;
+  }
+  cudnnStatus_t run(const Descriptor& plan, const std::vector<const OnDevice*>& tensors,
+                    void* workspace) const {
+    Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+    std::vector<void*> pointers;
+    std::vector<std::int64_t> ids;
+    for (const OnDevice* t : tensors) {
+      ids.push_back(static_cast<std::int64_t>(ids.size()) + 1);
+      pointers.push_back(t->data());
+    }
+    pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, ids)
+        .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR,
+             static_cast<std::int64_t>(pointers.size()), pointers.data())
+        .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace)
+        .done();
+    return cudnnBackendExecute(handle, plan.get(), pack.get());
+  }
+};
+
+/// A pass of a convolution in plain loops; all tensors have their channels last.
+std::vector<double> passed(Pass pass, const Convolution& c, const std::vector<double>& x,
+                           const std::vector<double>& w, const std::vector<double>& y) {
+  std::vector<double> made(pass == forward ? y.size() : pass == data ? x.size() : w.size(), 0.0);
+  const std::int64_t in = c.c / c.groups, out = c.k / c.groups;
+  for (std::int64_t n = 0; n < c.n; ++n)
+    for (std::int64_t p = 0; p < c.out(0); ++p)
+      for (std::int64_t q = 0; q < c.out(1); ++q)
+        for (std::int64_t k = 0; k < c.k; ++k)
+          for (std::int64_t r = 0; r < c.r; ++r)
+            for (std::int64_t s = 0; s < c.s; ++s)
+              for (std::int64_t i = 0; i < in; ++i) {
+                const std::int64_t h = p * c.stride[0] - c.pre[0] + r * c.dilation[0];
+                const std::int64_t v = q * c.stride[1] - c.pre[1] + s * c.dilation[1];
+                if (h < 0 || h >= c.h || v < 0 || v >= c.w) continue;
+                const auto at_x =
+                    static_cast<std::size_t>(((n * c.h + h) * c.w + v) * c.c + k / out * in + i);
+                const auto at_w = static_cast<std::size_t>(((k * c.r + r) * c.s + s) * in + i);
+                const auto at_y = static_cast<std::size_t>(((n * c.out(0) + p) * c.out(1) + q) * c.k + k);
+                if (pass == forward) made[at_y] += x[at_x] * w[at_w];
+                if (pass == data) made[at_x] += y[at_y] * w[at_w];
+                if (pass == filter) made[at_w] += y[at_y] * x[at_x];
+              }
+  return made;
+}
+template <class T>
+std::vector<double> doubles(const std::vector<T>& values) {
+  std::vector<double> made;
+  for (const T x : values) made.push_back(static_cast<double>(static_cast<float>(x)));
+  return made;
+}
+
+}  // namespace
+
+TEST_CASE("products of matrices are those of plain loops, whichever factors are transposed") {
+  for (const bool a : {false, true})
+    for (const bool b : {false, true}) {
+      check_product<float, float>({.a = a, .b = b});
+      check_product<bf16, bf16>({.a = a, .b = b});
+      check_product<f16, f16>({.a = a, .b = b, .alpha = 0.5f});
+      check_product<bf16, float>({.a = a, .b = b, .beta = 1});
+      check_product<f16, float>({.a = a, .b = b, .alpha = 0.25f, .beta = 2});
+    }
+}
+
+TEST_CASE("epilogues follow a product") {
+  for (const auto epilogue : {CUBLASLT_EPILOGUE_RELU, CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_RELU_BIAS,
+                              CUBLASLT_EPILOGUE_GELU_BIAS, CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+                              CUBLASLT_EPILOGUE_DGELU, CUBLASLT_EPILOGUE_BGRADA, CUBLASLT_EPILOGUE_BGRADB}) {
+    CAPTURE(static_cast<int>(epilogue));
+    check_product<float, float>({.epilogue = epilogue});
+    check_product<bf16, bf16>({.a = true, .b = true, .epilogue = epilogue});
+  }
+}
+
+TEST_CASE("products that cuBLASLt does not have are refused, and matrices that leave their memory") {
+  std::vector<cublasLtMatmulAlgo_t> found;
+  CHECK(Matmul({}, CUDA_R_32F, CUDA_R_16F).algorithms(found) == CUBLAS_STATUS_NOT_SUPPORTED);
+  CHECK(Matmul({.compute = CUBLAS_COMPUTE_16F}, CUDA_R_16F, CUDA_R_16F).algorithms(found) ==
+        CUBLAS_STATUS_NOT_SUPPORTED);
+  CHECK(found.empty());
+  const Product p;
+  const Matmul matmul(p, CUDA_R_32F, CUDA_R_32F);
+  REQUIRE(matmul.algorithms(found) == CUBLAS_STATUS_SUCCESS);
+  const OnDevice a(waves<float>(p.a_size(), 1)), b(waves<float>(p.b_size(), 1)), d(p.d_size() * 4),
+      workspace(std::size_t{4096});
+  const auto run = [&](void* to, std::size_t bytes) {
+    return matmul.run(a.data(), b.data(), to, found[0], workspace.data(), bytes);
+  };
+  CHECK(run(d.data(), 4096) == CUBLAS_STATUS_SUCCESS);
+  CHECK(run(d.data(), 4095) == CUBLAS_STATUS_INVALID_VALUE);
+  CHECK(run(static_cast<float*>(d.data()) + 16, 4096) == CUBLAS_STATUS_INVALID_VALUE);
+  std::vector<float> host(p.d_size());
+  CHECK(run(host.data(), 4096) == CUBLAS_STATUS_INVALID_VALUE);
+  const emulation::With none(emulation::Settings{.devices = 0});
+  cublasLtHandle_t handle{};
+  CHECK(cublasLtCreate(&handle) == CUBLAS_STATUS_NOT_INITIALIZED);
+}
+
+TEST_CASE("tensor cores round f32 factors") {
+  const Product p{.m = 1, .n = 1, .k = 1, .compute = CUBLAS_COMPUTE_32F_FAST_TF32};
+  std::vector<float> one(p.a_size(), 1.0f), more(p.b_size(), 1.0f + 0x1p-12f);
+  const OnDevice a(one), b(more), d(p.d_size() * 4), workspace(std::size_t{4096});
+  const Matmul matmul(p, CUDA_R_32F, CUDA_R_32F);
+  std::vector<cublasLtMatmulAlgo_t> found;
+  REQUIRE(matmul.algorithms(found) == CUBLAS_STATUS_SUCCESS);
+  REQUIRE(matmul.run(a.data(), b.data(), d.data(), found[0], workspace.data(), 4096) ==
+          CUBLAS_STATUS_SUCCESS);
+  CHECK(d.read<float>(1)[0] == 1);
+}
+
+TEST_CASE_TEMPLATE("passes of convolutions are those of plain loops", T, float, bf16, f16) {
+  const Cudnn cudnn;
+  for (const std::int64_t groups : {1, 2})
+    for (const Pass pass : {forward, data, filter}) {
+      CAPTURE(static_cast<int>(pass));
+      const Convolution c{.groups = groups};
+      const std::vector<std::int64_t> x_sizes = {c.n, c.c, c.h, c.w}, w_sizes = {c.k, c.c / groups, c.r, c.s},
+                                      y_sizes = {c.n, c.k, c.out(0), c.out(1)};
+      const auto count = [](const std::vector<std::int64_t>& s) {
+        return static_cast<std::size_t>(s[0] * s[1] * s[2] * s[3]);
+      };
+      const auto x = waves<T>(count(x_sizes), 0.3f), w = waves<T>(count(w_sizes), 0.7f),
+                 y = waves<T>(count(y_sizes), 0.5f);
+      const auto expected = passed(pass, c, doubles(x), doubles(w), doubles(y));
+      const Descriptor graph = [&] {
+        const Descriptor dx = tensor(1, cudnn_type<T>, x_sizes), dw = tensor(2, cudnn_type<T>, w_sizes),
+                         dy = tensor(3, cudnn_type<T>, y_sizes);
+        const Descriptor all = operation(pass, dx, dw, dy, convolution(c));
+        return cudnn.graph({&all});
+      }();
+      bool plain = false;
+      for (const Descriptor& configuration : Cudnn::configurations(graph)) {
+        const Descriptor plan = cudnn.plan(configuration);
+        const OnDevice tx(x), tw(w), ty(y), workspace(static_cast<std::size_t>(Cudnn::workspace(plan)));
+        REQUIRE(cudnn.run(plan, {&tx, &tw, &ty}, workspace.data()) == CUDNN_STATUS_SUCCESS);
+        const OnDevice& out = pass == forward ? ty : pass == data ? tx : tw;
+        const auto found = out.read<T>(expected.size());
+        // The first engine rounds f32 inputs, the second does not.
+        if (sizeof(T) == 2 || plain) CHECK(wrong(found, expected) == 0);
+        if (sizeof(T) == 4 && !plain) CHECK(wrong(found, expected) > 0);
+        plain = true;
+      }
+    }
+}
+
+TEST_CASE("a plan is made again from its text, runs in a graph, and refuses what it cannot do") {
+  const device::Stream stream = device::make_stream();
+  const Cudnn cudnn(stream.get());
+  const Convolution c;
+  const std::vector<std::int64_t> x_sizes = {c.n, c.c, c.h, c.w}, w_sizes = {c.k, c.c, c.r, c.s},
+                                  y_sizes = {c.n, c.k, c.out(0), c.out(1)};
+  const Descriptor x = tensor(1, CUDNN_DATA_FLOAT, x_sizes), w = tensor(2, CUDNN_DATA_FLOAT, w_sizes),
+                   y = tensor(3, CUDNN_DATA_FLOAT, y_sizes), how = convolution(c);
+  const Descriptor all = operation(forward, x, w, y, how);
+  const auto configurations = Cudnn::configurations(cudnn.graph({&all}), CUDNN_HEUR_MODE_FALLBACK);
+  const Descriptor plan = cudnn.plan(configurations[0]);
+
+  std::int64_t size = 0;
+  REQUIRE(cudnnBackendGetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                                   0, &size, nullptr) == CUDNN_STATUS_SUCCESS);
+  std::string text(static_cast<std::size_t>(size), '\0');
+  REQUIRE(cudnnBackendGetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                                   size, &size, text.data()) == CUDNN_STATUS_SUCCESS);
+  const auto restored = [&](const std::string& from) {
+    Descriptor made(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    made.set(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+             static_cast<std::int64_t>(from.size()), from.data())
+        .set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &cudnn.handle);
+    return made;
+  };
+  const Descriptor again = std::move(restored(text).done());
+  CHECK(Cudnn::workspace(again) == Cudnn::workspace(plan));
+  CHECK(restored("{}").finalize() == CUDNN_STATUS_SERIALIZATION_VERSION_MISMATCH);
+  CHECK(restored(text.substr(0, text.size() / 2)).finalize() == CUDNN_STATUS_BAD_PARAM);
+
+  const auto vx = waves<float>(static_cast<std::size_t>(c.n * c.c * c.h * c.w), 0.3f),
+             vw = waves<float>(static_cast<std::size_t>(c.k * c.c * c.r * c.s), 0.7f);
+  const auto expected =
+      passed(forward, c, doubles(vx), doubles(vw),
+             std::vector<double>(static_cast<std::size_t>(c.n * c.k * c.out(0) * c.out(1))));
+  const OnDevice tx(vx), tw(vw), ty(expected.size() * 4),
+      workspace(static_cast<std::size_t>(Cudnn::workspace(plan)));
+  REQUIRE(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+  REQUIRE(cudnn.run(again, {&tx, &tw, &ty}, workspace.data()) == CUDNN_STATUS_SUCCESS);
+  cudaGraph_t graph{};
+  cudaGraphExec_t exec{};
+  REQUIRE(cudaStreamEndCapture(stream.get(), &graph) == cudaSuccess);
+  REQUIRE(cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess);
+  CHECK(std::isnan(ty.read<float>(1)[0]));
+  REQUIRE(cudaGraphLaunch(exec, stream.get()) == cudaSuccess);
+  CHECK(wrong(ty.read<float>(expected.size()), expected) == 0);
+  cudaGraphExecDestroy(exec);
+  cudaGraphDestroy(graph);
+
+  CHECK(cudnn.run(plan, {&tx, &tw}, workspace.data()) == CUDNN_STATUS_BAD_PARAM_NULL_POINTER);
+  CHECK(last_reason() == "there is no pointer for tensor 3");
+  CHECK(cudnn.run(plan, {&tx, &tw, &tw}, workspace.data()) == CUDNN_STATUS_BAD_PARAM_OUT_OF_BOUND);
+  CHECK(cudnn.run(plan, {&tx, &tw, &ty}, nullptr) == CUDNN_STATUS_BAD_PARAM_SIZE_INSUFFICIENT);
+
+  // Another size of the output than follows; an f32 gradient of a filter from inputs of 16 bits.
+  const Descriptor larger = tensor(3, CUDNN_DATA_FLOAT, {c.n, c.k, c.out(0) + 1, c.out(1)});
+  const Descriptor wrong_size = operation(forward, x, w, larger, how);
+  CHECK(Cudnn::heuristic(cudnn.graph({&wrong_size}), CUDNN_HEUR_MODE_A).finalize() ==
+        CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH);
+  const Descriptor hx = tensor(1, CUDNN_DATA_HALF, x_sizes), hy = tensor(3, CUDNN_DATA_HALF, y_sizes);
+  const Descriptor wide = operation(filter, hx, w, hy, how);
+  CHECK(Cudnn::heuristic(cudnn.graph({&wide}), CUDNN_HEUR_MODE_A).finalize() ==
+        CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE);
+  // A tensor without its strides; a descriptor that is not finalized within another.
+  Descriptor bare(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+  CHECK(bare.finalize() == CUDNN_STATUS_BAD_PARAM);
+  Descriptor outer(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR);
+  const cudnnBackendDescriptor_t handle = bare.get();
+  CHECK(cudnnBackendSetAttribute(outer.get(), CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+                                 &handle) == CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED);
+}
+
+TEST_CASE("pointwise operations follow a convolution within one graph") {
+  const Cudnn cudnn;
+  const Convolution c{.n = 1, .stride = {1, 1}, .dilation = {1, 1}};
+  const std::vector<std::int64_t> x_sizes = {c.n, c.c, c.h, c.w}, w_sizes = {c.k, c.c, c.r, c.s},
+                                  y_sizes = {c.n, c.k, c.out(0), c.out(1)};
+  const Descriptor x = tensor(1, CUDNN_DATA_FLOAT, x_sizes), w = tensor(2, CUDNN_DATA_FLOAT, w_sizes),
+                   bias = tensor(3, CUDNN_DATA_FLOAT, {1, c.k, 1, 1}),
+                   out = tensor(4, CUDNN_DATA_FLOAT, y_sizes),
+                   conv = tensor(5, CUDNN_DATA_FLOAT, y_sizes, true),
+                   sum = tensor(6, CUDNN_DATA_FLOAT, y_sizes, true);
+  const Descriptor first = operation(forward, x, w, conv, convolution(c)),
+                   second = pointwise(CUDNN_POINTWISE_ADD, conv, &bias, sum),
+                   third = pointwise(CUDNN_POINTWISE_RELU_FWD, sum, nullptr, out);
+  const auto configurations =
+      Cudnn::configurations(cudnn.graph({&third, &second, &first}), CUDNN_HEUR_MODE_FALLBACK);
+  const Descriptor plan = cudnn.plan(configurations[0]);
+  const auto vx = waves<float>(static_cast<std::size_t>(c.n * c.c * c.h * c.w), 0.3f),
+             vw = waves<float>(static_cast<std::size_t>(c.k * c.c * c.r * c.s), 0.7f),
+             vb = waves<float>(static_cast<std::size_t>(c.k), 1);
+  auto expected = passed(forward, c, doubles(vx), doubles(vw),
+                         std::vector<double>(static_cast<std::size_t>(c.n * c.k * c.out(0) * c.out(1))));
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    expected[i] = std::max(0.0, expected[i] + static_cast<double>(vb[i % vb.size()]));
+  const OnDevice tx(vx), tw(vw), tb(vb), ty(expected.size() * 4),
+      workspace(static_cast<std::size_t>(Cudnn::workspace(plan)));
+  REQUIRE(cudnn.run(plan, {&tx, &tw, &tb, &ty}, workspace.data()) == CUDNN_STATUS_SUCCESS);
+  CHECK(wrong(ty.read<float>(expected.size()), expected) == 0);
+}
