@@ -331,7 +331,7 @@ TEST_CASE("a captured graph reads memory when it is launched, and its arguments 
 }
 
 TEST_CASE("streams join a capture by events, and nodes that wait for nothing may go first") {
-  const OnDevice<float> x({1});
+  const OnDevice<float> x(1);
   const Stream main = make_stream(), side = make_stream();
   const Event fork = make_event(), join = make_event();
   const auto graph_of = [&](bool ordered) {

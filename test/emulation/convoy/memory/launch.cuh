@@ -34,7 +34,7 @@ void launch(const Launch& where, void (*kernel)(P...), std::type_identity_t<P>..
   const auto run = [=, grid = where.grid, block = where.block, shared = where.shared,
                     call = std::bind_front(kernel, arguments...)] {
     emulation::Block::of_thread().run_grid(
-        grid, block, shared, name, [](const void* c) { (*static_cast<decltype(&call)>(c))(); }, &call);
+        grid, block, shared, name, [](const void* c) { (*static_cast<const decltype(call)*>(c))(); }, &call);
   };
   check(emulation::run_on(where.stream, run), "start a kernel");
 }
