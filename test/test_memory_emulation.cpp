@@ -1,6 +1,7 @@
 // EMULATES
 // The emulation itself: kernels, the runtime and the libraries do on processors what they would on a GPU, and
 // refuse what it would.
+#include <barrier>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -447,4 +448,109 @@ TEST_CASE("events measure time, and functions of the host run in the order of th
   CHECK(milliseconds >= 0);
   cudaEventDestroy(begin);
   cudaEventDestroy(end);
+}
+
+TEST_CASE("streams that fall behind do their work when somebody waits for it") {
+  const With late(Settings{.late = true});
+  const OnDevice<float> x(1), y(1);
+  float* pinned = nullptr;
+  REQUIRE(cudaMallocHost(reinterpret_cast<void**>(&pinned), 8) == cudaSuccess);
+  {
+    const Stream first = make_stream(), second = make_stream();
+    const Event event = make_event(), end = make_event();
+    const auto value = [&](const OnDevice<float>& of) { return of.read()[0]; };
+    // The legacy stream, by which `value` reads, waits for neither of them.
+    float source = 1;
+    REQUIRE(cudaMemcpyAsync(x.data(), &source, 4, cudaMemcpyHostToDevice, first.get()) == cudaSuccess);
+    source = 100;
+    launch({.stream = first.get()}, add_to, x.data(), 1, 1.0f);
+    REQUIRE(cudaEventRecord(event.get(), first.get()) == cudaSuccess);
+    launch({.stream = first.get()}, times, x.data(), 1, 5.0f);
+    CHECK(std::isnan(value(x)));
+    // A stream that does not wait for another one goes before it.
+    REQUIRE(cudaMemcpyAsync(y.data(), x.data(), 4, cudaMemcpyDeviceToDevice, second.get()) == cudaSuccess);
+    REQUIRE(cudaStreamSynchronize(second.get()) == cudaSuccess);
+    CHECK(std::isnan(value(y)));
+    // One that waits is right, and what lies behind the event is still to be done.
+    REQUIRE(cudaStreamWaitEvent(second.get(), event.get(), 0) == cudaSuccess);
+    REQUIRE(cudaMemcpyAsync(y.data(), x.data(), 4, cudaMemcpyDeviceToDevice, second.get()) == cudaSuccess);
+    REQUIRE(cudaEventRecord(end.get(), second.get()) == cudaSuccess);
+    CHECK(cudaEventQuery(end.get()) == cudaErrorNotReady);
+    REQUIRE(cudaEventSynchronize(end.get()) == cudaSuccess);
+    CHECK(cudaEventQuery(end.get()) == cudaSuccess);
+    CHECK(value(y) == 2);
+    CHECK(value(x) == 2);
+    // Whoever asks again and again gets there.
+    while (cudaStreamQuery(first.get()) == cudaErrorNotReady) {
+    }
+    CHECK(value(x) == 10);
+    // A copy to pinned memory is late, one to other memory is not.
+    REQUIRE(cudaMemcpyAsync(pinned, x.data(), 4, cudaMemcpyDefault, first.get()) == cudaSuccess);
+    CHECK(std::isnan(*pinned));
+    float there = 0;
+    REQUIRE(cudaMemcpyAsync(&there, x.data(), 4, cudaMemcpyDefault, first.get()) == cudaSuccess);
+    CHECK(there == 10);
+    CHECK(*pinned == 10);
+    const GraphExec graph =
+        captured(second.get(), [&] { launch({.stream = second.get()}, set_to, x.data(), 1, 7.0f); });
+    REQUIRE(cudaGraphLaunch(graph.get(), second.get()) == cudaSuccess);
+    CHECK(value(x) == 10);
+    REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
+    CHECK(value(x) == 7);
+    launch({.stream = second.get(), .block = dim3(4, 2)}, some_stay_away, y.data());
+    CHECK_THROWS_AS(cudaStreamSynchronize(second.get()), emulation::KernelFault);
+    launch({.stream = second.get()}, set_to, x.data(), 1, 8.0f);
+  }
+  CHECK(x.read()[0] == 8);  // the end of a stream waits for its work
+  cudaFreeHost(pinned);
+}
+
+TEST_CASE("a kernel that writes behind its memory is found, at the latest when the memory ends") {
+  const auto ends_well = [](int elements) {
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      close(STDERR_FILENO);  // the address sanitizer's report
+      float* x = nullptr;
+      cudaMalloc(reinterpret_cast<void**>(&x), 100 * sizeof(float));
+      try {
+        launch({}, set_to, x, elements, 1.0f);
+        _exit(cudaFree(x) == cudaSuccess ? 0 : 1);
+      } catch (const std::logic_error&) {
+        _exit(1);
+      }
+    }
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  };
+  CHECK(ends_well(100));
+  CHECK_FALSE(ends_well(101));
+}
+
+TEST_CASE("threads share the device, and work on their streams may meet") {
+  constexpr int ranks = 4, n = 300;
+  for (const bool late : {false, true}) {
+    const With settings(Settings{.late = late, .devices = ranks});
+    std::barrier meeting(ranks);
+    std::vector<float> sums(ranks);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < ranks; ++rank)
+      threads.emplace_back([&, rank] {
+        device::use(rank);  // cudaFree waits for the work of a device
+        const Stream stream = make_stream();
+        for (int step = 0; step < 5; ++step) {
+          const OnDevice<float> x(std::vector<float>(n, static_cast<float>(rank))), sum(1);
+          launch({.stream = stream.get()}, add_to, x.data(), n, static_cast<float>(step));
+          // As a collective of all ranks does.
+          REQUIRE(emulation::run_on(stream.get(), [&] { meeting.arrive_and_wait(); }) == cudaSuccess);
+          launch({.stream = stream.get()}, sum_rows, x.data(), sum.data(), n);
+          REQUIRE(cudaStreamSynchronize(stream.get()) == cudaSuccess);
+          sums[static_cast<std::size_t>(rank)] = sum.read()[0];
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+    for (int rank = 0; rank < ranks; ++rank)
+      CHECK(sums[static_cast<std::size_t>(rank)] == static_cast<float>(n * (rank + 4)));
+  }
 }

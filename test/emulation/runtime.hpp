@@ -13,17 +13,22 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include <cuda_runtime.h>
 
 #include "device_memory.hpp"
+#include "queue.hpp"
 #include "settings.hpp"
 #include "stream.hpp"
 
 namespace emulation {
 
 inline thread_local cudaError_t last_error = cudaSuccess;
-inline thread_local int current_device = 0;
 
 /// Remembers what a call returns, as cudaGetLastError wants it.
 inline cudaError_t returns(cudaError_t error) {
@@ -79,19 +84,36 @@ inline bool may_copy(const void* to, const void* from, std::size_t bytes, cudaMe
                          " lies outside of what is allocated now");
 }
 
+/// The queue of a stream; null if there is none.
+inline std::shared_ptr<Queue> queue_of(cudaStream_t handle) {
+  State& state = State::of_process();
+  const std::lock_guard lock(state.mutex);
+  const cudaStream_t stream = state.stream(handle);
+  return stream == nullptr ? nullptr : stream->queue;
+}
+
 inline cudaError_t copy_on(cudaStream_t stream, void* to, const void* from, std::size_t bytes,
                            cudaMemcpyKind kind) {
   if (bytes == 0) return cudaSuccess;
   if (!may_copy(to, from, bytes, kind)) return cudaErrorInvalidValue;
-  DeviceMemory& memory = DeviceMemory::of_process();
-  if (is_capturing(stream))
-    for (const void* side : {static_cast<const void*>(to), from})
-      if (!memory.is_device(side) && !Pinned::of_process().holds(side, bytes))
-        return cannot_be_captured(stream);
-  return run_on(stream, [=] {
+  const auto pageable = [bytes](const void* p) {
+    return !DeviceMemory::of_process().is_device(p) && !Pinned::of_process().holds(p, bytes);
+  };
+  if ((pageable(to) || pageable(from)) && is_capturing(stream)) return cannot_be_captured(stream);
+  const auto copy = [=](const void* source) {
     if (!may_copy(to, from, bytes, kind)) lost_memory("copy");
-    std::memmove(to, from, bytes);
-  });
+    std::memmove(to, source, bytes);
+  };
+  if (settings.late && pageable(from)) {  // is free again when the call returns
+    const auto* first = static_cast<const std::byte*>(from);
+    return run_on(stream, [copy, kept = std::vector<std::byte>(first, first + bytes)] { copy(kept.data()); });
+  }
+  if (const cudaError_t error = run_on(stream, [copy, from] { copy(from); })) return error;
+  if (pageable(to)) {  // is there when the call returns
+    const auto queue = queue_of(stream);
+    queue->run_until(queue->added());
+  }
+  return cudaSuccess;
 }
 
 inline cudaError_t fill_on(cudaStream_t stream, void* to, int value, std::size_t bytes) {
@@ -183,45 +205,80 @@ cudaError_t call_with_state(F&& f) {
 }
 
 inline cudaError_t record(cudaEvent_t event, cudaStream_t handle, bool external) {
-  return call_with_state([&](State& state) {
+  const auto at = std::make_shared<std::chrono::steady_clock::time_point>();
+  bool captured = false;
+  const cudaError_t found = call_with_state([&](State& state) {
     const cudaStream_t stream = state.stream(handle);
     if (stream == nullptr || !state.events.count(event)) return cudaErrorInvalidResourceHandle;
-    if (stream->capture != nullptr && !external) {
-      if (stream->capture->invalid) return cudaErrorStreamCaptureInvalidated;
+    captured = stream->capture != nullptr;
+    if (!captured) return cudaSuccess;
+    if (stream->capture->invalid) return cudaErrorStreamCaptureInvalidated;
+    if (!external) {
       event->capture = stream->capture;
       event->tails = stream->tails;
-      return cudaSuccess;
     }
-    return run_on(handle, [event] {
-      event->capture = nullptr;
-      event->recorded = true;
-      event->at = std::chrono::steady_clock::now();
+    return cudaSuccess;
+  });
+  if (found != cudaSuccess || (captured && !external)) return found;
+  const auto pass = [at] { *at = std::chrono::steady_clock::now(); };
+  if (captured)
+    return call([&] {
+      return run_on(handle, [event, at, pass] {
+        pass();
+        State& state = State::of_process();
+        const std::lock_guard lock(state.mutex);
+        if (state.events.count(event)) event->mark = {std::make_shared<Queue>(), 0, at};
+      });
     });
+  return call([&] {
+    Mark mark;
+    if (const cudaError_t error = run_on(handle, pass, &mark)) return error;
+    mark.at = at;
+    const std::lock_guard lock(State::of_process().mutex);
+    event->capture = nullptr;
+    event->mark = mark;
+    return cudaSuccess;
   });
 }
 
-/// Of a query of an event or a wait for it by the host.
-inline cudaError_t look_at(cudaEvent_t event) {
-  return call_with_state([&](State& state) {
+/// Of a query, or a wait for it by the host, of what streams do: their work is done, or a step of it.
+inline cudaError_t look_at(const Mark& mark, bool wait) {
+  if (mark.queue == nullptr) return cudaSuccess;
+  if (wait)
+    mark.pass();
+  else if (!mark.passed())
+    mark.queue->step();
+  return mark.passed() ? cudaSuccess : cudaErrorNotReady;
+}
+inline cudaError_t look_at(cudaEvent_t event, bool wait) {
+  Mark mark;
+  const cudaError_t refused = call_with_state([&](State& state) {
     if (!state.events.count(event)) return cudaErrorInvalidResourceHandle;
     if (event->capture != nullptr) {
       event->capture->invalid = true;
       return cudaErrorCapturedEvent;
     }
+    mark = event->mark;
     return unsafe_call();
   });
+  return refused != cudaSuccess ? refused : look_at(mark, wait);
 }
-
-/// Of a query of a stream or a wait for it by the host.
-inline cudaError_t look_at(cudaStream_t handle) {
-  return call_with_state([&](State& state) {
+inline cudaError_t look_at(cudaStream_t handle, bool wait) {
+  Mark mark;
+  bool legacy = false;
+  const cudaError_t refused = call_with_state([&](State& state) {
     const cudaStream_t stream = state.stream(handle);
     if (stream == nullptr) return cudaErrorInvalidResourceHandle;
     if (stream->capture != nullptr) return cannot_be_captured(handle);
-    if (stream == &state.legacy)
-      if (const cudaError_t refused = legacy_call()) return refused;
+    legacy = stream == &state.legacy;
+    if (legacy)
+      if (const cudaError_t error = legacy_call()) return error;
+    mark = {stream->queue, stream->queue->added(), nullptr};
     return unsafe_call();
   });
+  if (refused != cudaSuccess) return refused;
+  if (legacy) catch_up(false);
+  return look_at(mark, wait);
 }
 
 }  // namespace emulation
@@ -256,10 +313,12 @@ cudaError_t cudaSetDevice(int device) {
   });
 }
 cudaError_t cudaDeviceSynchronize() {
-  return emulation::call_with_state([](emulation::State& state) {
+  const cudaError_t refused = emulation::call_with_state([](emulation::State& state) {
     for (const auto& capture : state.captures) capture->invalid = true;
     return state.captures.empty() ? cudaSuccess : cudaErrorStreamCaptureUnsupported;
   });
+  if (refused == cudaSuccess) emulation::catch_up(true);
+  return refused;
 }
 cudaError_t cudaDriverGetVersion(int* version) {
   *version = emulation::settings.devices == 0 ? 0 : CUDART_VERSION;
@@ -356,6 +415,7 @@ cudaError_t cudaFree(void* p) {
   return emulation::call([&] {
     if (const cudaError_t refused = emulation::unsafe_call()) return refused;
     if (p == nullptr) return cudaSuccess;
+    emulation::catch_up(true);  // as the device waits for all work then
     return emulation::DeviceMemory::of_process().release(p) ? cudaSuccess : cudaErrorInvalidValue;
   });
 }
@@ -377,6 +437,7 @@ cudaError_t cudaFreeHost(void* p) {
   return emulation::call([&] {
     if (const cudaError_t refused = emulation::unsafe_call()) return refused;
     if (p == nullptr) return cudaSuccess;
+    emulation::catch_up(true);  // as the device waits for all work then
     auto& pinned = emulation::Pinned::of_process();
     const std::lock_guard lock(pinned.mutex);
     const auto found = pinned.pieces.find(static_cast<std::byte*>(p));
@@ -452,9 +513,11 @@ cudaError_t cudaMemset(void* to, int value, std::size_t bytes) {
 
 // ---- Streams
 
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* made, unsigned flags, int priority) {
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* made, unsigned flags, int) {
   return emulation::call_with_state([&](emulation::State& state) {
-    *made = new CUstream_st{flags, priority, nullptr, {}};
+    *made = new CUstream_st;
+    (*made)->flags = flags;
+    (*made)->device = emulation::current_device;
     state.streams.insert(*made);
     return cudaSuccess;
   });
@@ -464,6 +527,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* made, unsigned flags) {
 }
 cudaError_t cudaStreamCreate(cudaStream_t* made) { return cudaStreamCreateWithPriority(made, 0, 0); }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  if (const auto queue = emulation::queue_of(stream)) queue->run_until(queue->added());
   return emulation::call_with_state([&](emulation::State& state) {
     if (state.streams.erase(stream) == 0) return cudaErrorInvalidResourceHandle;
     if (stream->capture != nullptr) {
@@ -486,19 +550,27 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
     return cudaSuccess;
   });
 }
-cudaError_t cudaStreamQuery(cudaStream_t stream) { return emulation::look_at(stream); }
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return emulation::look_at(stream); }
+cudaError_t cudaStreamQuery(cudaStream_t stream) { return emulation::look_at(stream, false); }
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return emulation::look_at(stream, true); }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
   return emulation::call([&] { return emulation::run_on(stream, [=] { function(data); }); });
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned flags) {
-  return emulation::call_with_state([&](emulation::State& state) {
+  std::shared_ptr<emulation::Queue> queue;
+  emulation::Mark mark;
+  bool legacy = false;
+  const cudaError_t result = emulation::call_with_state([&](emulation::State& state) {
     const cudaStream_t stream = state.stream(handle);
     if (stream == nullptr || !state.events.count(event)) return cudaErrorInvalidResourceHandle;
     if (stream->capture != nullptr && stream->capture->invalid) return cudaErrorStreamCaptureInvalidated;
     if (event->capture == nullptr) {
-      if (stream->capture == nullptr || !event->recorded) return cudaSuccess;
-      if (flags & cudaEventWaitExternal) return cudaSuccess;
+      if (event->mark.queue == nullptr || (flags & cudaEventWaitExternal)) return cudaSuccess;
+      if (stream->capture == nullptr) {
+        queue = stream->queue;
+        mark = event->mark;
+        legacy = stream == &state.legacy;
+        return cudaSuccess;
+      }
       stream->capture->invalid = true;
       return cudaErrorStreamCaptureIsolation;
     }
@@ -520,6 +592,11 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
     }
     return cudaSuccess;
   });
+  if (queue != nullptr && mark.queue != queue) {
+    queue->add_wait(mark);
+    if (legacy || !emulation::settings.late) queue->run_until(queue->added());
+  }
+  return result;
 }
 
 // ---- Events
@@ -546,16 +623,18 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
   return emulation::record(event, stream, flags & cudaEventRecordExternal);
 }
-cudaError_t cudaEventQuery(cudaEvent_t event) { return emulation::look_at(event); }
-cudaError_t cudaEventSynchronize(cudaEvent_t event) { return emulation::look_at(event); }
+cudaError_t cudaEventQuery(cudaEvent_t event) { return emulation::look_at(event, false); }
+cudaError_t cudaEventSynchronize(cudaEvent_t event) { return emulation::look_at(event, true); }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
   return emulation::call_with_state([&](emulation::State& state) {
     for (const cudaEvent_t event : {begin, end}) {
-      if (!state.events.count(event) || !event->recorded || (event->flags & cudaEventDisableTiming))
+      if (!state.events.count(event) || event->mark.queue == nullptr ||
+          (event->flags & cudaEventDisableTiming))
         return cudaErrorInvalidResourceHandle;
       if (event->capture != nullptr) return cudaErrorCapturedEvent;
+      if (!event->mark.passed()) return cudaErrorNotReady;
     }
-    *milliseconds = std::chrono::duration<float, std::milli>(end->at - begin->at).count();
+    *milliseconds = std::chrono::duration<float, std::milli>(*end->mark.at - *begin->mark.at).count();
     return cudaSuccess;
   });
 }

@@ -17,9 +17,13 @@ struct Settings {
   Order nodes = Order::forward;
   /// Of a shuffle.
   unsigned seed = 1;
-  /// How many devices there are; 0 is a machine without a driver.
+  /// Whether streams fall behind as far as they may: the work of one is done only when somebody waits for it,
+  /// or for work of another one that waits for it by an event. Who forgets to wait is seen.
+  bool late = false;
+  /// How many devices there are; 0 is a machine without a driver. They share their memory. Ranks that are
+  /// threads want one each: cudaFree waits for all work of a device, and a collective waits for other ranks.
   int devices = 1;
-  /// Their memory.
+  /// How much memory they have.
   std::size_t bytes = std::size_t{4} << 30;
   /// Whether device memory faults when the host touches it. Closing and opening it costs a system call each
   /// for every piece of work.

@@ -1,10 +1,9 @@
 // Streams, events and graphs of the emulated device. Work on a stream is done at once, in the order of the
-// calls, unless the stream is capturing; then it becomes a node of a graph, behind those that CUDA would put
-// it behind, and is done whenever the graph is launched.
+// calls, or later if a test wants that (Settings::late). On a stream that is capturing it becomes a node of a
+// graph, behind those that CUDA would put it behind, and is done whenever the graph is launched.
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -17,6 +16,7 @@
 #include <cuda_runtime.h>
 
 #include "device_memory.hpp"
+#include "queue.hpp"
 #include "settings.hpp"
 
 namespace emulation {
@@ -45,14 +45,14 @@ using Tails = std::set<std::size_t>;
 
 struct CUstream_st {
   unsigned flags = 0;
-  int priority = 0;
+  int device = 0;
   std::shared_ptr<emulation::Capture> capture;
   emulation::Tails tails;
+  std::shared_ptr<emulation::Queue> queue = std::make_shared<emulation::Queue>();
 };
 struct CUevent_st {
   unsigned flags = 0;
-  bool recorded = false;
-  std::chrono::steady_clock::time_point at;
+  emulation::Mark mark;                         // of the last record
   std::shared_ptr<emulation::Capture> capture;  // of the last record, if that was captured
   emulation::Tails tails;
 };
@@ -115,16 +115,38 @@ inline cudaError_t legacy_call() {
   return refused ? cudaErrorStreamCaptureImplicit : cudaSuccess;
 }
 
-/// Does a piece of work on a stream, with device memory open: at once, or at every launch of the graph that
-/// the stream captures. Everything that a stream does goes through here, libraries' calls too. No lock is
-/// held meanwhile: the work may wait for other threads. Exceptions of the work are the caller's.
-inline cudaError_t run_on(cudaStream_t handle, std::function<void()> work) {
+inline thread_local int current_device = 0;
+
+/// Has the streams of this thread's device do all their work, as for calls that wait for the device, or those
+/// for which the legacy stream waits. Without Settings::late there is nothing to wait for: what other threads
+/// are about to do is theirs.
+inline void catch_up(bool all) {
+  if (!settings.late) return;
   State& state = State::of_process();
+  std::vector<std::shared_ptr<Queue>> queues;
+  {
+    const std::lock_guard lock(state.mutex);
+    for (const cudaStream_t stream : state.streams)
+      if (stream->device == current_device && (all || !(stream->flags & cudaStreamNonBlocking)))
+        queues.push_back(stream->queue);
+  }
+  for (const auto& queue : queues) queue->run_until(queue->added());
+}
+
+/// Does a piece of work on a stream, with device memory open: at once, or later, or at every launch of the
+/// graph that the stream captures. Everything that a stream does goes through here, libraries' calls too. The
+/// work may wait for other threads. Its exceptions are those of the call that has it done. `behind` becomes
+/// the place behind it where it is not captured.
+inline cudaError_t run_on(cudaStream_t handle, std::function<void()> work, Mark* behind = nullptr) {
+  State& state = State::of_process();
+  std::shared_ptr<Queue> queue;
+  bool legacy = false;
   {
     const std::lock_guard lock(state.mutex);
     const cudaStream_t stream = state.stream(handle);
     if (stream == nullptr) return cudaErrorInvalidResourceHandle;
-    if (stream == &state.legacy)
+    legacy = stream == &state.legacy;
+    if (legacy)
       if (const cudaError_t refused = legacy_call()) return refused;
     if (stream->capture != nullptr) {
       Capture& capture = *stream->capture;
@@ -133,9 +155,12 @@ inline cudaError_t run_on(cudaStream_t handle, std::function<void()> work) {
       stream->tails = {capture.nodes.size() - 1};
       return cudaSuccess;
     }
+    queue = stream->queue;
   }
-  const DeviceMemory::Open open;
-  work();
+  if (legacy) catch_up(false);
+  const std::uint64_t number = queue->add(std::move(work));
+  if (behind != nullptr) *behind = {queue, number, nullptr};
+  if (legacy || !settings.late) queue->run_until(number);
   return cudaSuccess;
 }
 
