@@ -31,9 +31,10 @@ __device__ T narrow(float x) {
 template <class T>
 inline constexpr int lanes = 16 / static_cast<int>(sizeof(T));
 
-template <class T>
-struct alignas(16) Lanes {
-  T lane[lanes<T>];
+/// Elements that one access moves: 16 bytes of them, or fewer.
+template <class T, int width = lanes<T>>
+struct alignas(static_cast<std::size_t>(width) * sizeof(T)) Lanes {
+  T lane[width];
 };
 
 /// Loads or stores one vector; the address is a multiple of 16.

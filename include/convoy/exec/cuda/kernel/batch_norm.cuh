@@ -1,0 +1,376 @@
+// Batch normalisation of [positions, channels] with what surrounds it, in f32 (Ioffe and Szegedy, 2015): the
+// statistics in two kernels, then normalise (+ addend) (+ ReLU) in one pass; backward through all of it in
+// two passes. The biased variance normalises, the unbiased one moves the running variance.
+//
+// Statistics are taken in groups of four rows around their own mean, and groups are merged by the formula of
+// Chan, Golub and LeVeque (1979), so that a mean far from 0 loses nothing.
+#pragma once
+
+#include <cstdint>
+
+#include <convoy/exec/cuda/kernel/columns.cuh>
+
+namespace convoy::exec::cuda {
+
+/// One batch norm over a batch. Pointers that do not apply are null; those of values are in device memory and
+/// start at multiples of 64 bytes.
+template <class T>
+struct BatchNormTask {
+  std::int64_t positions = 0;  ///< rows * height * width, at least 1
+  int channels = 0;
+  float epsilon = 0, momentum = 0;
+  bool relu = false;
+  const float* weight = nullptr;
+  const float* bias = nullptr;
+  float* running_mean = nullptr;
+  float* running_variance = nullptr;
+  const T* x = nullptr;
+  const T* addend = nullptr;  ///< added before the ReLU
+  T* y = nullptr;             ///< backward reads it only where there are both an addend and a ReLU
+  float* mean = nullptr;      ///< [channels] of the batch: written by training, read by backward
+  float* inverse = nullptr;   ///< [channels] 1 / sqrt(variance + epsilon), likewise
+  void* scratch = nullptr;    ///< batch_norm_scratch bytes, between the kernels of one call only
+  // Backward. The gradient of y is dy + second.
+  const T* dy = nullptr;
+  const T* second = nullptr;
+  T* dx = nullptr;  ///< may be dy
+  bool accumulate_dx = false;
+  T* d_addend = nullptr;  ///< may be dy where dx is not
+  bool accumulate_addend = false;
+  float* d_weight = nullptr;  ///< null where frozen
+  float* d_bias = nullptr;
+  bool accumulate_parameters = false;
+};
+
+/// The statistics of a column so far: of n values, their mean and the sum of squared distances to it.
+template <int W>
+struct ColumnMoments {
+  float n = 0;
+  float mean[W] = {};
+  float squares[W] = {};
+
+  /// Merges those of `count` further values, at least 1.
+  __device__ void merge(float count, const float (&other_mean)[W], const float (&other_squares)[W]) {
+    const float share = count / (n + count), cross = n * share;
+    for (int k = 0; k < W; ++k) {
+      const float apart = other_mean[k] - mean[k];
+      mean[k] = fmaf(apart, share, mean[k]);
+      squares[k] += fmaf(apart * apart, cross, other_squares[k]);
+    }
+    n += count;
+  }
+};
+
+/// The mean of each channel over a chunk of positions, and the sum of squared distances to it.
+template <class T, int W>
+__global__ void __launch_bounds__(Columns::most_threads)
+    batch_norm_moments(Columns c, const T* x, Partials<2> partials) {
+  __shared__ float all[2][W][Columns::most_threads];
+  __shared__ float counts[Columns::most_threads];
+  const ColumnPlace place(c);
+  ColumnMoments<W> mine;
+  std::int64_t row = place.row;
+  x += place.column;
+  constexpr int group = 4;
+  for (; row + (group - 1) * place.step < place.end; row += group * place.step) {
+    float v[group][W], mean[W], squares[W];
+    load_rows(v, x, row * c.columns, place.step * static_cast<std::int64_t>(c.columns));
+    for (int k = 0; k < W; ++k) {
+      mean[k] = ((v[0][k] + v[1][k]) + (v[2][k] + v[3][k])) * (1.0f / group);
+      squares[k] = 0;
+      for (int u = 0; u < group; ++u) squares[k] = fmaf(v[u][k] - mean[k], v[u][k] - mean[k], squares[k]);
+    }
+    mine.merge(group, mean, squares);
+  }
+  for (; row < place.end; row += place.step) {
+    float v[W];
+    load(v, x + row * c.columns);
+    mine.merge(1, v, {});
+  }
+  counts[threadIdx.x] = mine.n;
+  for (int k = 0; k < W; ++k) {
+    all[0][k][threadIdx.x] = mine.mean[k];
+    all[1][k][threadIdx.x] = mine.squares[k];
+  }
+  for (int half = c.lines() / 2; half > 0; half /= 2) {
+    __syncthreads();
+    const int from = static_cast<int>(threadIdx.x) + half * c.tile;
+    if (place.line < half && counts[from] > 0) {
+      float mean[W], squares[W];
+      for (int k = 0; k < W; ++k) {
+        mean[k] = all[0][k][from];
+        squares[k] = all[1][k][from];
+      }
+      mine.merge(counts[from], mean, squares);
+      counts[threadIdx.x] = mine.n;
+      for (int k = 0; k < W; ++k) {
+        all[0][k][threadIdx.x] = mine.mean[k];
+        all[1][k][threadIdx.x] = mine.squares[k];
+      }
+    }
+  }
+  if (place.line > 0 || place.column >= c.columns) return;
+  store(partials.at(static_cast<int>(blockIdx.x), 0, place.column), mine.mean);
+  store(partials.at(static_cast<int>(blockIdx.x), 1, place.column), mine.squares);
+}
+
+/// Merges the chunks of a channel and moves the running statistics. Means are taken relative to the first
+/// chunk's, in f64.
+struct BatchNormFinish {
+  Partials<2> partials;
+  std::int64_t positions = 0, chunk_rows = 0;
+  float epsilon = 0, momentum = 0;
+  float* running_mean = nullptr;
+  float* running_variance = nullptr;
+  float* mean = nullptr;
+  float* inverse = nullptr;
+
+  __device__ void take(double (&totals)[2], int chunk, int column) const {
+    const std::int64_t left = positions - chunk * chunk_rows;
+    const auto count = static_cast<double>(left < chunk_rows ? left : chunk_rows);
+    const double apart =
+        static_cast<double>(*partials.at(chunk, 0, column)) - static_cast<double>(*partials.at(0, 0, column));
+    totals[0] += count * apart;
+    totals[1] += static_cast<double>(*partials.at(chunk, 1, column)) + count * apart * apart;
+  }
+  __device__ void finish(int column, const double (&totals)[2]) const {
+    const auto count = static_cast<double>(positions);
+    const double apart = totals[0] / count;
+    const auto batch_mean = static_cast<float>(static_cast<double>(*partials.at(0, 0, column)) + apart);
+    double variance = totals[1] / count - apart * apart;
+    if (variance < 0) variance = 0;
+    mean[column] = batch_mean;
+    inverse[column] = static_cast<float>(1 / sqrt(variance + static_cast<double>(epsilon)));
+    running_mean[column] += momentum * (batch_mean - running_mean[column]);
+    if (positions > 1)
+      running_variance[column] +=
+          momentum * (static_cast<float>(variance * count / (count - 1)) - running_variance[column]);
+  }
+};
+
+/// y before addend and ReLU. Forward and backward agree on its bits, because backward masks by its sign.
+__device__ inline float normalize(float x, float mean, float scale, float bias) {
+  return fmaf(x - mean, scale, bias);
+}
+
+/// What normalises W neighbouring channels: the running statistics if `evaluate`, else those of the batch.
+template <int W>
+struct ChannelScale {
+  float mean[W], scale[W], bias[W];
+
+  template <class T>
+  __device__ ChannelScale(const BatchNormTask<T>& t, std::int64_t column, bool evaluate) {
+    load(mean, (evaluate ? t.running_mean : t.mean) + column);
+    load(scale, (evaluate ? t.running_variance : t.inverse) + column);
+    if (evaluate)
+      for (int k = 0; k < W; ++k) scale[k] = 1.0f / sqrtf(scale[k] + t.epsilon);
+    load(bias, t.weight + column);
+    for (int k = 0; k < W; ++k) scale[k] *= bias[k];
+    load(bias, t.bias + column);
+  }
+};
+
+/// y = normalised x (+ addend) (rectified), by the running statistics if `evaluate`, else by those of the
+/// batch.
+template <class T, int W>
+__global__ void __launch_bounds__(Columns::most_threads)
+    batch_norm_apply(Columns c, BatchNormTask<T> t, bool evaluate) {
+  const ColumnPlace place(c);
+  if (place.row >= place.end) return;
+  const ChannelScale<W> of(t, place.column, evaluate);
+  const std::int64_t stride = place.step * static_cast<std::int64_t>(c.columns);
+  auto take = [&](auto together, std::int64_t at) {
+    constexpr int U = decltype(together)::value;
+    float v[U][W];
+    load_rows(v, t.x, at, stride);
+    for (int u = 0; u < U; ++u)
+      for (int k = 0; k < W; ++k) v[u][k] = normalize(v[u][k], of.mean[k], of.scale[k], of.bias[k]);
+    if (t.addend != nullptr) {
+      float other[U][W];
+      load_rows(other, t.addend, at, stride);
+      for (int u = 0; u < U; ++u)
+        for (int k = 0; k < W; ++k) v[u][k] += other[u][k];
+    }
+    if (t.relu)
+      for (int u = 0; u < U; ++u)
+        for (int k = 0; k < W; ++k) v[u][k] = v[u][k] < 0 ? 0.0f : v[u][k];
+    for (int u = 0; u < U; ++u) store(t.y + at + u * stride, v[u]);
+  };
+  std::int64_t row = place.row, at = row * c.columns + place.column;
+  for (; row + place.step < place.end; row += 2 * place.step, at += 2 * stride) take(Width<2>(), at);
+  if (row < place.end) take(Width<1>(), at);
+}
+
+/// The gradient that reaches the batch norm in U rows: (dy + second), masked by the ReLU. Without an addend
+/// the sign comes from x, which is read anyway, else from y.
+template <class T, int U, int W>
+__device__ void masked_gradient(float (&g)[U][W], const BatchNormTask<T>& t, std::int64_t at,
+                                std::int64_t stride, const float (&x)[U][W], const ChannelScale<W>& of) {
+  load_gradient(g, t.dy, t.second, at, stride);
+  if (!t.relu) return;
+  if (t.addend != nullptr) {
+    float y[U][W];
+    load_rows(y, t.y, at, stride);
+    for (int u = 0; u < U; ++u)
+      for (int k = 0; k < W; ++k) g[u][k] = y[u][k] > 0 ? g[u][k] : 0.0f;
+  } else {
+    // Rounded as y was: what is too small for T is 0.
+    for (int u = 0; u < U; ++u)
+      for (int k = 0; k < W; ++k) {
+        const T y = device::narrow<T>(normalize(x[u][k], of.mean[k], of.scale[k], of.bias[k]));
+        g[u][k] = device::widen(y) > 0 ? g[u][k] : 0.0f;
+      }
+  }
+}
+
+/// The terms of the two sums of backward: the gradient, and the gradient times (x - mean).
+template <class T>
+struct BatchNormTerms {
+  static constexpr int together = 2;
+  BatchNormTask<T> task;
+
+  template <int W>
+  struct At {
+    const BatchNormTask<T>& t;
+    std::int64_t column;
+    ChannelScale<W> of;
+
+    __device__ At(const BatchNormTerms& terms, std::int64_t first)
+        : t(terms.task), column(first), of(t, first, false) {}
+    template <int U>
+    __device__ void add(float (&sums)[2][W], std::int64_t row, int step) const {
+      const std::int64_t at = row * t.channels + column,
+                         stride = step * static_cast<std::int64_t>(t.channels);
+      float x[U][W], g[U][W];
+      load_rows(x, t.x, at, stride);
+      masked_gradient(g, t, at, stride, x, of);
+      for (int u = 0; u < U; ++u)
+        for (int k = 0; k < W; ++k) {
+          sums[0][k] += g[u][k];
+          sums[1][k] = fmaf(g[u][k], x[u][k] - of.mean[k], sums[1][k]);
+        }
+    }
+  };
+};
+
+/// The gradients of weight and bias, and the coefficients of dx = scale g + slope (x - mean) + offset.
+struct BatchNormBackwardFinish : Partials<2> {
+  std::int64_t positions = 0;
+  const float* weight = nullptr;
+  const float* inverse = nullptr;
+  float* slope = nullptr;
+  float* offset = nullptr;
+  float* d_weight = nullptr;
+  float* d_bias = nullptr;
+  bool accumulate = false;
+
+  __device__ void finish(int column, const double (&totals)[2]) const {
+    const auto count = static_cast<double>(positions), root = static_cast<double>(inverse[column]),
+               scale = root * static_cast<double>(weight[column]);
+    slope[column] = static_cast<float>(-scale * root * root * totals[1] / count);
+    offset[column] = static_cast<float>(-scale * totals[0] / count);
+    if (d_weight != nullptr)
+      d_weight[column] = static_cast<float>(totals[1] * root) + (accumulate ? d_weight[column] : 0.0f);
+    if (d_bias != nullptr)
+      d_bias[column] = static_cast<float>(totals[0]) + (accumulate ? d_bias[column] : 0.0f);
+  }
+};
+
+/// dx and the gradient of the addend.
+template <class T, int W>
+__global__ void __launch_bounds__(Columns::most_threads)
+    batch_norm_gradients(Columns c, BatchNormTask<T> t, const float* slopes, const float* offsets) {
+  const ColumnPlace place(c);
+  if (place.row >= place.end) return;
+  const ChannelScale<W> of(t, place.column, false);
+  float slope[W] = {}, offset[W] = {};
+  if (t.dx != nullptr) {
+    load(slope, slopes + place.column);
+    load(offset, offsets + place.column);
+  }
+  const std::int64_t stride = place.step * static_cast<std::int64_t>(c.columns);
+  auto take = [&](auto together, std::int64_t at) {
+    constexpr int U = decltype(together)::value;
+    float x[U][W], g[U][W];
+    load_rows(x, t.x, at, stride);
+    masked_gradient(g, t, at, stride, x, of);
+    for (int u = 0; u < U; ++u) {
+      if (t.d_addend != nullptr) {
+        float d[W];
+        for (int k = 0; k < W; ++k) d[k] = g[u][k];
+        store(t.d_addend + at + u * stride, d, t.accumulate_addend);
+      }
+      if (t.dx == nullptr) continue;
+      for (int k = 0; k < W; ++k)
+        g[u][k] = fmaf(g[u][k], of.scale[k], fmaf(x[u][k] - of.mean[k], slope[k], offset[k]));
+      store(t.dx + at + u * stride, g[u], t.accumulate_dx);
+    }
+  };
+  std::int64_t row = place.row, at = row * c.columns + place.column;
+  for (; row + place.step < place.end; row += 2 * place.step, at += 2 * stride) take(Width<2>(), at);
+  if (row < place.end) take(Width<1>(), at);
+}
+
+/// The scratch memory of one call, in bytes.
+template <class T>
+std::int64_t batch_norm_scratch(std::int64_t positions, int channels) {
+  return Partials<2>::bytes(share_columns<T>(positions, channels)) +
+         2 * channels * static_cast<std::int64_t>(sizeof(float));
+}
+
+/// The sharing of a pass that leaves no sums: further blocks cost little there.
+template <class T>
+Columns share_batch_norm_pass(const BatchNormTask<T>& t) {
+  return share_columns<T>(t.positions, t.channels, Columns::processors * 8);
+}
+
+template <class T>
+void launch_batch_norm_apply(cudaStream_t stream, const BatchNormTask<T>& t, bool evaluate) {
+  constexpr int W = device::lanes<T>;
+  const Columns c = share_batch_norm_pass(t);
+  device::launch({stream, c.grid(), c.block()},
+                 c.width == W ? batch_norm_apply<T, W> : batch_norm_apply<T, 1>, c, t, evaluate);
+}
+
+/// y by the statistics of the batch, which are kept in `mean` and `inverse`; moves the running statistics.
+template <class T>
+void batch_norm_forward_train(cudaStream_t stream, const BatchNormTask<T>& t) {
+  constexpr int W = device::lanes<T>;
+  const Columns c = share_columns<T>(t.positions, t.channels);
+  const Partials<2> partials{static_cast<float*>(t.scratch), t.channels};
+  device::launch({stream, c.grid(), c.block()},
+                 c.width == W ? batch_norm_moments<T, W> : batch_norm_moments<T, 1>, c, t.x, partials);
+  launch_finish<2>(stream, c,
+                   BatchNormFinish{partials, t.positions, c.chunk_rows, t.epsilon, t.momentum, t.running_mean,
+                                   t.running_variance, t.mean, t.inverse});
+  launch_batch_norm_apply(stream, t, false);
+}
+
+/// y by the running statistics.
+template <class T>
+void batch_norm_forward_evaluate(cudaStream_t stream, const BatchNormTask<T>& t) {
+  launch_batch_norm_apply(stream, t, true);
+}
+
+/// dx, the gradient of the addend, and those of weight and bias.
+template <class T>
+void batch_norm_backward(cudaStream_t stream, const BatchNormTask<T>& t) {
+  constexpr int W = device::lanes<T>;
+  const Columns c = share_columns<T>(t.positions, t.channels);
+  const Partials<2> partials{static_cast<float*>(t.scratch), t.channels};
+  float* slope = partials.values + Partials<2>::bytes(c) / static_cast<std::int64_t>(sizeof(float));
+  float* offset = slope + t.channels;
+  if (t.dx != nullptr || t.d_weight != nullptr || t.d_bias != nullptr) {
+    const BatchNormBackwardFinish finish{partials,   t.positions, t.weight,
+                                         t.inverse,  slope,       offset,
+                                         t.d_weight, t.d_bias,    t.accumulate_parameters};
+    sum_columns<T>(stream, c, BatchNormTerms<T>{t}, partials, finish);
+  }
+  if (t.dx == nullptr && t.d_addend == nullptr) return;
+  const Columns pass = share_batch_norm_pass(t);
+  device::launch({stream, pass.grid(), pass.block()},
+                 pass.width == W ? batch_norm_gradients<T, W> : batch_norm_gradients<T, 1>, pass, t, slope,
+                 offset);
+}
+
+}  // namespace convoy::exec::cuda

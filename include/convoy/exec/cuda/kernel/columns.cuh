@@ -1,0 +1,173 @@
+// Sums over the rows of [rows, columns], for each column and in an order that is always the same: blocks
+// write partial sums of chunks of rows, and a second kernel adds these up in f64.
+#pragma once
+
+#include <cstdint>
+
+#include <convoy/core/hd.hpp>
+#include <convoy/exec/cuda/kernel/access.cuh>
+
+namespace convoy::exec::cuda {
+
+/// How [rows, columns] is shared among the blocks of a grid of `chunks` times `tiles`. A block takes `tile`
+/// threads side by side, each with `width` neighbouring columns, of a chunk of rows; its other threads stand
+/// in further lines, and each of these takes every `lines()`th row.
+struct Columns {
+  static constexpr int most_threads = 256;
+  static constexpr int processors = 132;  // of a Hopper GPU; others only get more or fewer blocks each
+
+  std::int64_t rows = 0;
+  int columns = 0;
+  int width = 1;
+  int tile = 1;
+  int threads = most_threads;
+  int tiles = 1;
+  int chunks = 1;
+  std::int64_t chunk_rows = 0;
+
+  CONVOY_HD int lines() const { return threads / tile; }
+  dim3 grid() const { return dim3(static_cast<unsigned>(chunks), static_cast<unsigned>(tiles)); }
+  dim3 block() const { return dim3(static_cast<unsigned>(threads)); }
+};
+
+/// The sharing of so many rows (at least 1) and columns of T among at most about `blocks` blocks. Columns
+/// that are no multiple of the lanes of T are taken one by one.
+template <class T>
+Columns share_columns(std::int64_t rows, int columns, int blocks = Columns::processors * 4) {
+  Columns c;
+  c.rows = rows;
+  c.columns = columns;
+  c.width = columns % device::lanes<T> == 0 ? device::lanes<T> : 1;
+  const int vectors = columns / c.width;
+  // Whole warps of neighbours unless more than a quarter of the threads would idle.
+  c.tile = 32;
+  while ((vectors + c.tile - 1) / c.tile * c.tile - vectors > vectors / 3) c.tile /= 2;
+  c.tiles = (vectors + c.tile - 1) / c.tile;
+  const auto most_chunks = [&] { return (rows + c.lines() - 1) / c.lines(); };
+  // Little work is spread over all processors.
+  while (c.threads > 64 && c.tiles * most_chunks() < Columns::processors) c.threads /= 2;
+  std::int64_t chunks = blocks / c.tiles;
+  if (chunks > most_chunks()) chunks = most_chunks();
+  if (chunks < 1) chunks = 1;
+  c.chunk_rows = (rows + chunks - 1) / chunks;
+  c.chunks = static_cast<int>((rows + c.chunk_rows - 1) / c.chunk_rows);
+  return c;
+}
+
+/// What this thread has of them: columns [column, column + width), none if `column` is not below the number
+/// of columns; and rows [row, end) in steps of `step`.
+struct ColumnPlace {
+  int line = 0, step = 1;
+  std::int64_t column = 0, row = 0, end = 0;
+
+  __device__ explicit ColumnPlace(const Columns& c) {
+    line = static_cast<int>(threadIdx.x) / c.tile;
+    step = c.lines();
+    column =
+        (static_cast<std::int64_t>(blockIdx.y) * c.tile + static_cast<int>(threadIdx.x) % c.tile) * c.width;
+    const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * c.chunk_rows;
+    end = first + c.chunk_rows < c.rows ? first + c.chunk_rows : c.rows;
+    row = first + line;
+    if (column >= c.columns) row = end;
+  }
+};
+
+/// Partial sums in scratch memory: [chunks][sums][columns].
+template <int sums>
+struct Partials {
+  float* values = nullptr;
+  int columns = 0;
+
+  static std::int64_t bytes(const Columns& c) {
+    return static_cast<std::int64_t>(c.chunks) * sums * c.columns * static_cast<std::int64_t>(sizeof(float));
+  }
+  __device__ float* at(int chunk, int sum, std::int64_t column) const {
+    return values + (static_cast<std::int64_t>(chunk) * sums + sum) * columns + column;
+  }
+  /// Adds those of a chunk to the totals of a column.
+  __device__ void take(double (&totals)[sums], int chunk, int column) const {
+    for (int s = 0; s < sums; ++s) totals[s] += static_cast<double>(*at(chunk, s, column));
+  }
+};
+
+/// The partial sums of what `Terms` adds. `Terms::At<W>(terms, column).add<U>(float (&)[sums][W], row, step)`
+/// adds the terms of W neighbouring columns of U rows, `step` apart; `Terms::together` rows are read at once.
+template <int sums, int W, class Terms>
+__global__ void __launch_bounds__(Columns::most_threads, 2)
+    column_partials(Columns c, Terms terms, Partials<sums> partials) {
+  __shared__ float all[sums][W][Columns::most_threads];
+  const ColumnPlace place(c);
+  float sum[sums][W] = {};
+  if (place.row < place.end) {
+    const typename Terms::template At<W> at(terms, place.column);
+    std::int64_t row = place.row;
+    constexpr int U = Terms::together;
+    for (; row + (U - 1) * place.step < place.end; row += U * place.step)
+      at.template add<U>(sum, row, place.step);
+    for (; row < place.end; row += place.step) at.template add<1>(sum, row, place.step);
+  }
+  for (int s = 0; s < sums; ++s)
+    for (int k = 0; k < W; ++k) all[s][k][threadIdx.x] = sum[s][k];
+  for (int half = c.lines() / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (place.line < half)
+      for (int s = 0; s < sums; ++s)
+        for (int k = 0; k < W; ++k)
+          all[s][k][threadIdx.x] += all[s][k][static_cast<int>(threadIdx.x) + half * c.tile];
+  }
+  if (place.line > 0 || place.column >= c.columns) return;
+  for (int s = 0; s < sums; ++s) {
+    float total[W];
+    for (int k = 0; k < W; ++k) total[k] = all[s][k][threadIdx.x];
+    store(partials.at(static_cast<int>(blockIdx.x), s, place.column), total);
+  }
+}
+
+inline constexpr int finish_side = 8;         // columns of a block, 32 bytes side by side
+inline constexpr int most_finish_lines = 64;  // threads of one column
+
+/// The totals of each column: `Finish::take(totals, chunk, column)` adds a chunk's, `Finish::finish(column,
+/// totals)` says what to do with them.
+template <int sums, class Finish>
+__global__ void __launch_bounds__(finish_side* most_finish_lines)
+    finish_columns(int chunks, int columns, Finish f) {
+  __shared__ double all[sums][finish_side * most_finish_lines];
+  const int lines = static_cast<int>(blockDim.x) / finish_side;
+  const int line = static_cast<int>(threadIdx.x) / finish_side;
+  const int column = static_cast<int>(blockIdx.x) * finish_side + static_cast<int>(threadIdx.x) % finish_side;
+  double total[sums] = {};
+  if (column < columns)
+    for (int chunk = line; chunk < chunks; chunk += lines) f.take(total, chunk, column);
+  for (int s = 0; s < sums; ++s) all[s][threadIdx.x] = total[s];
+  for (int half = lines / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (line < half)
+      for (int s = 0; s < sums; ++s)
+        all[s][threadIdx.x] += all[s][static_cast<int>(threadIdx.x) + half * finish_side];
+  }
+  if (line > 0 || column >= columns) return;
+  for (int s = 0; s < sums; ++s) total[s] = all[s][threadIdx.x];
+  f.finish(column, total);
+}
+
+template <int sums, class Finish>
+void launch_finish(cudaStream_t stream, const Columns& c, const Finish& finish) {
+  int lines = 4;  // a warp
+  while (lines < most_finish_lines && lines < c.chunks) lines *= 2;
+  const auto blocks = static_cast<unsigned>((c.columns + finish_side - 1) / finish_side);
+  device::launch({stream, dim3(blocks), dim3(static_cast<unsigned>(finish_side * lines))},
+                 finish_columns<sums, Finish>, c.chunks, c.columns, finish);
+}
+
+/// The sums over rows of `terms` of T, finished by `finish`, which reads the same partial sums.
+template <class T, int sums, class Terms, class Finish>
+void sum_columns(cudaStream_t stream, const Columns& c, const Terms& terms, const Partials<sums>& partials,
+                 const Finish& finish) {
+  constexpr int W = device::lanes<T>;
+  device::launch({stream, c.grid(), c.block()},
+                 c.width == W ? column_partials<sums, W, Terms> : column_partials<sums, 1, Terms>, c, terms,
+                 partials);
+  launch_finish<sums>(stream, c, finish);
+}
+
+}  // namespace convoy::exec::cuda

@@ -1,0 +1,230 @@
+// Softmax cross-entropy of [count, classes] in f32. Forward reads each logit once: the sum of exponentials is
+// shifted by the largest logit so far (Milakov and Gimelshein, 2018, "Online normalizer calculation for
+// softmax"). Backward computes the probabilities anew from the logits.
+#pragma once
+
+#include <cfloat>
+#include <climits>
+#include <cstdint>
+
+#include <convoy/core/hd.hpp>
+#include <convoy/exec/cuda/kernel/access.cuh>
+
+namespace convoy::exec::cuda {
+
+/// Cross-entropy of `positions` labels a row, each with `classes` logits. Labels that count are in [0,
+/// classes). Pointers that do not apply are null; those of values are in device memory and start at multiples
+/// of 64 bytes.
+template <class T>
+struct CrossEntropyTask {
+  std::int64_t rows = 0;  ///< at least 1
+  int positions = 1, classes = 0;
+  i32 ignored = 0;
+  bool ignores = false;  ///< whether labels of `ignored` do not count
+  float smoothing = 0;
+  const T* logits = nullptr;
+  const i32* labels = nullptr;
+  float* losses = nullptr;        ///< [rows]: each the sum over its positions
+  float* normalizers = nullptr;   ///< [count] log of the sum of exponentials; null: not kept
+  std::int64_t* tally = nullptr;  ///< [2]: labels whose logit is the (first) largest, and labels that
+                                  ///< count; null: not wanted
+  void* scratch = nullptr;        ///< cross_entropy_scratch bytes, of forward only
+  // Backward.
+  const float* d_losses = nullptr;  ///< [rows]
+  T* d_logits = nullptr;            ///< may be the logits where it does not accumulate
+  bool accumulate = false;
+
+  CONVOY_HD std::int64_t count() const { return rows * positions; }
+  __device__ bool counts(i32 label) const { return !ignores || label != ignored; }
+};
+
+/// What a block counted.
+struct LabelTally {
+  int correct = 0, counted = 0;
+};
+
+/// The logits of one label that a thread has seen, then those of all threads.
+struct SoftmaxSummary {
+  float largest = -FLT_MAX;
+  float sum = 0;      ///< of exp(logit - largest)
+  float shifted = 0;  ///< the sum of logit - first logit
+  int argmax = INT_MAX;
+
+  template <int W>
+  __device__ void add(const float (&logits)[W], int index, float origin) {
+    float most = largest;
+    for (int k = 0; k < W; ++k) {
+      shifted += logits[k] - origin;
+      if (logits[k] > most) {
+        most = logits[k];
+        argmax = index + k;
+      }
+    }
+    if (most > largest) {
+      sum *= expf(largest - most);
+      largest = most;
+    }
+    for (int k = 0; k < W; ++k) sum += expf(logits[k] - largest);
+  }
+  template <class Threads>
+  __device__ void merge(float* floats, int* integers) {
+    const float most = Threads::max(largest, floats);
+    sum = Threads::sum(sum * expf(largest - most), floats);
+    shifted = Threads::sum(shifted, floats);
+    argmax = -Threads::max(largest == most ? -argmax : -INT_MAX, integers);
+    largest = most;
+  }
+};
+
+/// each[i] = the loss of label i; the tallies of blocks.
+template <class T, int threads>
+__global__ void __launch_bounds__(team_block<threads>)
+    cross_entropy_labels(CrossEntropyTask<T> t, float* each, LabelTally* tallies) {
+  using Label = Team<threads>;
+  __shared__ float floats[32];
+  __shared__ int integers[32];
+  __shared__ int correct[Label::teams], counted[Label::teams];
+  LabelTally mine;
+  for (std::int64_t i = Label::first_row(); i < t.count(); i += Label::row_step()) {
+    const i32 label = t.labels[i];
+    if (!t.counts(label)) {
+      if (Label::thread() == 0) {
+        each[i] = 0;
+        if (t.normalizers != nullptr) t.normalizers[i] = 0;
+      }
+      continue;
+    }
+    const std::int64_t begin = i * t.classes;
+    const T* row = t.logits + begin;
+    const float origin = device::widen(row[0]);
+    SoftmaxSummary summary;
+    for_each_piece<T, threads>(begin, t.classes, [&](auto width, std::int64_t k) {
+      float v[decltype(width)::value];
+      load(v, row + k);
+      summary.add(v, static_cast<int>(k), origin);
+    });
+    summary.template merge<Label>(floats, integers);
+    if (Label::thread() > 0) continue;
+    const float log_sum = logf(summary.sum), normalizer = summary.largest + log_sum;
+    const float own = normalizer - device::widen(row[label]);
+    const float mean = log_sum + (summary.largest - origin) - summary.shifted / static_cast<float>(t.classes);
+    each[i] = t.smoothing > 0 ? own + t.smoothing * (mean - own) : own;
+    if (t.normalizers != nullptr) t.normalizers[i] = normalizer;
+    mine.correct += summary.argmax == label;
+    ++mine.counted;
+  }
+  const int team = static_cast<int>(threadIdx.x) / threads;
+  if (Label::thread() == 0) {
+    correct[team] = mine.correct;
+    counted[team] = mine.counted;
+  }
+  __syncthreads();
+  if (threadIdx.x > 0) return;
+  LabelTally total;
+  for (int k = 0; k < Label::teams; ++k) {
+    total.correct += correct[k];
+    total.counted += counted[k];
+  }
+  tallies[blockIdx.x] = total;
+}
+
+/// losses[row] = the sum of the losses of its labels.
+template <int threads>
+__global__ void __launch_bounds__(team_block<threads>)
+    cross_entropy_rows(std::int64_t rows, int positions, const float* each, float* losses) {
+  __shared__ float scratch[32];
+  using Row = Team<threads>;
+  for (std::int64_t row = Row::first_row(); row < rows; row += Row::row_step()) {
+    float sum = 0;
+    for (int i = Row::thread(); i < positions; i += threads) sum += each[row * positions + i];
+    sum = Row::sum(sum, scratch);
+    if (Row::thread() == 0) losses[row] = sum;
+  }
+}
+
+/// The sums of the tallies of blocks. One block.
+template <int threads>
+__global__ void __launch_bounds__(threads)
+    cross_entropy_tally(int blocks, const LabelTally* tallies, std::int64_t* tally) {
+  __shared__ std::int64_t scratch[32];
+  std::int64_t correct = 0, counted = 0;
+  for (int b = static_cast<int>(threadIdx.x); b < blocks; b += threads) {
+    correct += tallies[b].correct;
+    counted += tallies[b].counted;
+  }
+  correct = device::block_sum<threads>(correct, scratch);
+  counted = device::block_sum<threads>(counted, scratch);
+  if (threadIdx.x > 0) return;
+  tally[0] = correct;
+  tally[1] = counted;
+}
+
+/// d_logits (+)= d_losses times (softmax - what the label stands for).
+template <class T, int threads>
+__global__ void __launch_bounds__(team_block<threads>) cross_entropy_gradients(CrossEntropyTask<T> t) {
+  using Label = Team<threads>;
+  const float each = t.smoothing / static_cast<float>(t.classes), certain = 1.0f - t.smoothing;
+  for (std::int64_t i = Label::first_row(); i < t.count(); i += Label::row_step()) {
+    const i32 label = t.labels[i];
+    const bool counts = t.counts(label);
+    if (!counts && t.accumulate) continue;
+    const float factor = counts ? t.d_losses[i / t.positions] : 0.0f;
+    const float normalizer = counts ? t.normalizers[i] : 0.0f;
+    const std::int64_t begin = i * t.classes;
+    for_each_piece<T, threads>(begin, t.classes, [&](auto width, std::int64_t k) {
+      constexpr int W = decltype(width)::value;
+      float v[W] = {};
+      if (counts) {
+        load(v, t.logits + begin + k);
+        for (int j = 0; j < W; ++j)
+          v[j] = factor * (expf(v[j] - normalizer) - (k + j == label ? each + certain : each));
+      }
+      store(t.d_logits + begin + k, v, t.accumulate);
+    });
+  }
+}
+
+/// Labels of more classes than this are each a block's.
+inline constexpr int cross_entropy_warp = 1024;
+
+template <class T>
+unsigned cross_entropy_blocks(const CrossEntropyTask<T>& t) {
+  return t.classes <= cross_entropy_warp ? Team<32>::blocks(t.count(), 132 * 8)
+                                         : Team<256>::blocks(t.count(), 132 * 8);
+}
+
+/// The scratch memory of forward, in bytes.
+template <class T>
+std::int64_t cross_entropy_scratch(const CrossEntropyTask<T>& t) {
+  return cross_entropy_blocks(t) * static_cast<std::int64_t>(sizeof(LabelTally)) +
+         t.count() * static_cast<std::int64_t>(sizeof(float));
+}
+
+/// Losses, normalizers and the tally.
+template <class T>
+void cross_entropy_forward(cudaStream_t stream, const CrossEntropyTask<T>& t) {
+  const unsigned blocks = cross_entropy_blocks(t);
+  auto* tallies = static_cast<LabelTally*>(t.scratch);
+  float* each = t.positions == 1 ? t.losses : reinterpret_cast<float*>(tallies + blocks);
+  if (t.classes <= cross_entropy_warp)
+    device::launch({stream, blocks, team_block<32>}, cross_entropy_labels<T, 32>, t, each, tallies);
+  else
+    device::launch({stream, blocks, team_block<256>}, cross_entropy_labels<T, 256>, t, each, tallies);
+  if (t.positions > 1)
+    device::launch({stream, Team<32>::blocks(t.rows), team_block<32>}, cross_entropy_rows<32>, t.rows,
+                   t.positions, each, t.losses);
+  if (t.tally != nullptr)
+    device::launch({stream, 1, 256}, cross_entropy_tally<256>, static_cast<int>(blocks), tallies, t.tally);
+}
+
+/// The gradient of the logits.
+template <class T>
+void cross_entropy_backward(cudaStream_t stream, const CrossEntropyTask<T>& t) {
+  if (t.classes <= cross_entropy_warp)
+    device::launch({stream, Team<32>::blocks(t.count()), team_block<32>}, cross_entropy_gradients<T, 32>, t);
+  else
+    device::launch({stream, Team<256>::blocks(t.count()), team_block<256>}, cross_entropy_gradients<T, 256>,
+                   t);
+}
+
+}  // namespace convoy::exec::cuda

@@ -1,0 +1,122 @@
+// Dropout: the draws of draws.hpp, the same bits as on the host, a vector of elements at a time. Backward
+// draws again, so that nothing is kept.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include <convoy/exec/cuda/kernel/access.cuh>
+#include <convoy/exec/draws.hpp>
+
+namespace convoy::exec::cuda {
+
+/// The four words of block `block` for row `row` of the batch.
+__device__ inline std::array<std::uint32_t, 4> words_of(const Draws& draws, int row, std::uint32_t block) {
+  const std::uint64_t at = draws.position + static_cast<std::uint64_t>(row);
+  return philox({block, draws.epoch, static_cast<std::uint32_t>(at), static_cast<std::uint32_t>(at >> 32)},
+                draws.key);
+}
+
+/// y (+)= kept ? (x + second) * scale : 0 for `V` elements from `at`; bit `bit` + k of `kept` is element k's.
+template <int V, class T>
+__device__ void drop(unsigned kept, int bit, float scale, const T* x, const T* second, T* y, std::int64_t at,
+                     bool accumulate) {
+  float v[V];
+  load_gradient(v, x, second, at);
+  for (int k = 0; k < V; ++k) v[k] = (kept >> (bit + k) & 1u) != 0 ? v[k] * scale : 0.0f;
+  store(y + at, v, accumulate);
+}
+
+// A thread takes V elements of each quarter of a chunk, because these share V blocks of four words.
+template <int V, class T>
+__global__ void drop_rows(const Draws* draws, DropoutRule rule, int rows, std::int64_t elements, const T* x,
+                          const T* second, T* y, bool accumulate) {
+  constexpr int quarter = Draws::blocks_a_chunk, parts = quarter / V;
+  const std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const int part = static_cast<int>(item % parts) * V;
+  const std::int64_t first = item / parts * Draws::chunk + part;
+  if (first >= elements) return;
+  const Draws from = *draws;
+  const auto block = static_cast<std::uint32_t>(item / parts * quarter + part);
+  for (int row = static_cast<int>(blockIdx.y); row < rows; row += static_cast<int>(gridDim.y)) {
+    unsigned kept = 0;
+    for (int k = 0; k < V; ++k) {
+      const auto words = words_of(from, row, block + static_cast<unsigned>(k));
+      for (int q = 0; q < 4; ++q)
+        kept |= static_cast<unsigned>(Draws::number(words[static_cast<std::size_t>(q)]) >= rule.threshold)
+                << (q * V + k);
+    }
+    for (int q = 0; q < 4; ++q)
+      if (first + q * quarter < elements)
+        drop<V>(kept, q * V, rule.scale, x, second, y, row * elements + first + q * quarter, accumulate);
+  }
+}
+
+// Neighbours in memory are channels, a map apart in canonical order. Where maps are whole chunks, a thread
+// takes V channels of a position in each quarter of a chunk, because these share V blocks of four words; else
+// it takes one position and uses one word of four.
+template <int V, bool chunks, class T>
+__global__ void drop_images(const Draws* draws, DropoutRule rule, int rows, int channels, int positions,
+                            const T* x, const T* second, T* y, bool accumulate) {
+  constexpr int quarter = Draws::blocks_a_chunk, quarters = chunks ? 4 : 1;
+  const int vectors = channels / V;
+  const auto item = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  const int channel = item % vectors * V, place = item / vectors;
+  const int position = chunks ? place / quarter * Draws::chunk + place % quarter : place;
+  if (position >= positions) return;
+  const Draws from = *draws;
+  const std::int64_t image = static_cast<std::int64_t>(channels) * positions;
+  for (int row = static_cast<int>(blockIdx.y); row < rows; row += static_cast<int>(gridDim.y)) {
+    unsigned kept = 0;
+    for (int k = 0; k < V; ++k) {
+      const std::int64_t e = static_cast<std::int64_t>(channel + k) * positions + position;
+      const auto block = static_cast<std::uint32_t>(e / Draws::chunk * quarter + e % quarter);
+      const auto words = words_of(from, row, block);
+      const int word = static_cast<int>(e % Draws::chunk) / quarter;  // 0 where maps are whole chunks
+      for (int q = 0; q < 4; ++q) {
+        const unsigned keep = Draws::number(words[static_cast<std::size_t>(q)]) >= rule.threshold;
+        if constexpr (chunks)
+          kept |= keep << (q * V + k);
+        else if (q == word)
+          kept |= keep << k;
+      }
+    }
+    for (int q = 0; q < quarters; ++q)
+      drop<V>(kept, q * V, rule.scale, x, second, y,
+              row * image + static_cast<std::int64_t>(position + q * quarter) * channels + channel,
+              accumulate);
+  }
+}
+
+/// y = d or y += d with d = (x + second) * scale where the element is kept, else 0: the value for x and no
+/// second, the gradient of the input for the gradients of the value. `elements` are a row's, in canonical
+/// order in memory. `draws`, those of the layer and the pass, lie in device memory. `second` may be null; `y`
+/// may be `x`.
+template <class T>
+void dropout(cudaStream_t stream, const Draws* draws, const DropoutRule& rule, int rows,
+             std::int64_t elements, const T* x, const T* second, T* y, bool accumulate) {
+  constexpr int width = device::lanes<T>;
+  const bool whole = elements % width == 0;
+  const std::int64_t chunks = (elements + Draws::chunk - 1) / Draws::chunk;
+  device::launch(over_images(stream, rows, chunks * (Draws::blocks_a_chunk / (whole ? width : 1))),
+                 whole ? drop_rows<width, T> : drop_rows<1, T>, draws, rule, rows, elements, x, second, y,
+                 accumulate);
+}
+
+/// The same of images in NHWC of fewer than 2^31 elements. `channels` are those in memory; those past the
+/// image's own stay zero.
+template <class T>
+void dropout_image(cudaStream_t stream, const Draws* draws, const DropoutRule& rule, int rows, int channels,
+                   int positions, const T* x, const T* second, T* y, bool accumulate) {
+  constexpr int width = device::lanes<T>;
+  const bool whole = channels % width == 0, chunks = positions % Draws::chunk == 0;
+  const std::int64_t items =
+      static_cast<std::int64_t>(channels) * positions / (whole ? width : 1) / (chunks ? 4 : 1);
+  const auto kernel = chunks ? (whole ? drop_images<width, true, T> : drop_images<1, true, T>)
+                             : (whole ? drop_images<width, false, T> : drop_images<1, false, T>);
+  device::launch(over_images(stream, rows, items), kernel, draws, rule, rows, channels, positions, x, second,
+                 y, accumulate);
+}
+
+}  // namespace convoy::exec::cuda

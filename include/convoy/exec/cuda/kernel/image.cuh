@@ -1,0 +1,123 @@
+// Images between their canonical order [rows, channels, height, width], in which inputs arrive and flatten
+// and the outputs of a model leave them, and NHWC: each image is a matrix that is transposed through shared
+// memory, so that reads and writes are of neighbours.
+#pragma once
+
+#include <cstdint>
+
+#include <convoy/exec/cuda/kernel/access.cuh>
+
+namespace convoy::exec::cuda {
+
+/// Images of a batch; `positions` is height times width. In NHWC a position has `padded` elements, those past
+/// the image's channels being zeros.
+struct Images {
+  int rows = 0, channels = 0, padded = 0, positions = 0;
+};
+
+/// Matrices of `lines` lines of `length` elements, `from_stride` apart, that become `length` lines of `lines`
+/// elements, `to_stride` apart; what lies between these becomes zero.
+struct Transposition {
+  int rows = 0, lines = 0, length = 0, from_stride = 0, to_stride = 0;
+  float scale = 1, offset = 0;  ///< an u8 counts as scale times itself plus offset
+  int log_width = 5;            ///< of the elements of a line that a tile takes
+  bool accumulate = false;
+};
+
+inline constexpr int log_tile = 10;  ///< of the elements of a tile
+
+template <class From, class To>
+__global__ void transpose(Transposition t, const From* x, const From* second, To* y) {
+  // A line of a tile takes one element more than it has, so that a warp that reads a column meets all banks.
+  __shared__ float tile[2 << log_tile];
+  const int log_height = log_tile - t.log_width;
+  const int width = 1 << t.log_width, height = 1 << log_height, pitch = width + 1;
+  const int tiles_across = (t.length + width - 1) / width;
+  const int first = static_cast<int>(blockIdx.x) % tiles_across * width;
+  const int line = static_cast<int>(blockIdx.x) / tiles_across * height;
+  for (int row = static_cast<int>(blockIdx.y); row < t.rows; row += static_cast<int>(gridDim.y)) {
+    const std::int64_t from = static_cast<std::int64_t>(row) * t.lines * t.from_stride;
+    for (int i = static_cast<int>(threadIdx.x); i < 1 << log_tile; i += static_cast<int>(blockDim.x)) {
+      const int down = i >> t.log_width, across = i & (width - 1);
+      if (line + down >= t.lines || first + across >= t.length) continue;
+      const std::int64_t at = from + static_cast<std::int64_t>(line + down) * t.from_stride + first + across;
+      float v;
+      if constexpr (std::is_same_v<From, u8>) {
+        v = t.scale * static_cast<float>(x[at]) + t.offset;
+      } else {
+        v = device::widen(x[at]);
+        if (second != nullptr) v += device::widen(second[at]);
+      }
+      tile[down * pitch + across] = v;
+    }
+    __syncthreads();
+    const std::int64_t to = static_cast<std::int64_t>(row) * t.length * t.to_stride;
+    for (int i = static_cast<int>(threadIdx.x); i < 1 << log_tile; i += static_cast<int>(blockDim.x)) {
+      const int across = i >> log_height, down = i & (height - 1);
+      if (line + down >= t.to_stride || first + across >= t.length) continue;
+      float v = line + down < t.lines ? tile[down * pitch + across] : 0.0f;
+      To* const place = y + to + static_cast<std::int64_t>(first + across) * t.to_stride + line + down;
+      if (t.accumulate) v += device::widen(*place);
+      *place = device::narrow<To>(v);
+    }
+    __syncthreads();
+  }
+}
+
+/// Starts the transposition with tiles that suit its matrices: as square as they are.
+template <class From, class To>
+void start_transposition(cudaStream_t stream, Transposition t, const From* x, const From* second, To* y) {
+  while (t.log_width > 0 && 1 << t.log_width >= 2 * t.length) --t.log_width;
+  while (t.log_width < log_tile && 1 << (log_tile - t.log_width) >= 2 * t.to_stride) ++t.log_width;
+  const int width = 1 << t.log_width, height = 1 << (log_tile - t.log_width);
+  device::Launch where = over_images(stream, t.rows, 1);
+  where.grid.x =
+      static_cast<unsigned>((t.length + width - 1) / width * ((t.to_stride + height - 1) / height));
+  where.block = 256;
+  device::launch(where, transpose<From, To>, t, x, second, y);
+}
+
+/// A batch of an input, canonical and of u8 (which count as scale times themselves plus offset) or float, as
+/// images in NHWC.
+template <class From, class T>
+void image_from_input(cudaStream_t stream, const Images& images, const From* x, float scale, float offset,
+                      T* y) {
+  start_transposition<From, T>(stream,
+                               {.rows = images.rows,
+                                .lines = images.channels,
+                                .length = images.positions,
+                                .from_stride = images.positions,
+                                .to_stride = images.padded,
+                                .scale = scale,
+                                .offset = offset},
+                               x, nullptr, y);
+}
+
+/// Images in canonical order, of T for flatten or of float for an output; the padding is left out.
+template <class T, class To>
+void image_to_canonical(cudaStream_t stream, const Images& images, const T* x, To* y) {
+  start_transposition<T, To>(stream,
+                             {.rows = images.rows,
+                              .lines = images.positions,
+                              .length = images.channels,
+                              .from_stride = images.padded,
+                              .to_stride = images.positions},
+                             x, nullptr, y);
+}
+
+/// dx = g or dx += g, dx being in NHWC and g the gradient dy + second of what `image_to_canonical` made.
+/// `second` may be null.
+template <class T>
+void image_to_canonical_backward(cudaStream_t stream, const Images& images, const T* dy, const T* second,
+                                 T* dx, bool accumulate) {
+  start_transposition<T, T>(stream,
+                            {.rows = images.rows,
+                             .lines = images.channels,
+                             .length = images.positions,
+                             .from_stride = images.positions,
+                             .to_stride = images.padded,
+                             .accumulate = accumulate},
+                            dy, second, dx);
+}
+
+}  // namespace convoy::exec::cuda

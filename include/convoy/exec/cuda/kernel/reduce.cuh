@@ -1,0 +1,148 @@
+// Sums over whole tensors and passes over arenas: the gradient of a bias, the loss of a batch, gradients
+// between T and f32, and their scaling with a test for what is not finite.
+#pragma once
+
+#include <cstdint>
+
+#include <convoy/exec/cuda/kernel/columns.cuh>
+
+namespace convoy::exec::cuda {
+
+template <class T>
+struct ColumnTerms {
+  static constexpr int together = 4;
+  const T* x = nullptr;
+  int columns = 0;
+
+  template <int W>
+  struct At {
+    const T* x;
+    int columns;
+
+    __device__ At(const ColumnTerms& terms, std::int64_t column)
+        : x(terms.x + column), columns(terms.columns) {}
+    template <int U>
+    __device__ void add(float (&sums)[1][W], std::int64_t row, int step) const {
+      float v[U][W];
+      load_rows(v, x, row * columns, step * static_cast<std::int64_t>(columns));
+      for (int u = 0; u < U; ++u)
+        for (int k = 0; k < W; ++k) sums[0][k] += v[u][k];
+    }
+  };
+};
+
+struct ColumnSumFinish : Partials<1> {
+  float* to = nullptr;
+  bool accumulate = false;
+
+  __device__ void finish(int column, const double (&totals)[1]) const {
+    to[column] = static_cast<float>(totals[0]) + (accumulate ? to[column] : 0.0f);
+  }
+};
+
+/// The scratch memory of column_sums, in bytes.
+template <class T>
+std::int64_t column_sums_scratch(std::int64_t rows, int columns) {
+  return Partials<1>::bytes(share_columns<T>(rows, columns));
+}
+
+/// to[c] (+)= the sum over rows of x[rows, columns].
+template <class T>
+void column_sums(cudaStream_t stream, std::int64_t rows, int columns, const T* x, float* to, bool accumulate,
+                 void* scratch) {
+  const Partials<1> partials{static_cast<float*>(scratch), columns};
+  sum_columns<T>(stream, share_columns<T>(rows, columns), ColumnTerms<T>{x, columns}, partials,
+                 ColumnSumFinish{partials, to, accumulate});
+}
+
+/// One block.
+template <int threads>
+__global__ void __launch_bounds__(threads)
+    vector_total(std::int64_t n, const float* x, double* to, bool accumulate) {
+  __shared__ double scratch[32];
+  double sum = 0;
+  for (std::int64_t i = threadIdx.x; i < n; i += threads) sum += static_cast<double>(x[i]);
+  sum = device::block_sum<threads>(sum, scratch);
+  if (threadIdx.x == 0) *to = accumulate ? *to + sum : sum;
+}
+
+/// *to (+)= the sum of n numbers, such as the losses of a batch; one block does it.
+inline void sum_vector(cudaStream_t stream, std::int64_t n, const float* x, double* to, bool accumulate) {
+  device::launch({stream, 1, 1024}, vector_total<1024>, n, x, to, accumulate);
+}
+
+inline constexpr int pass_threads = 256;
+
+/// Calls `visit` for the pieces of n elements of T as for_each_piece does, by all threads of the grid.
+template <class T, class Visit>
+__device__ void for_each_piece_of_grid(std::int64_t n, Visit visit) {
+  for_each_piece<T, pass_threads>(0, n, visit, static_cast<int>(blockIdx.x * pass_threads + threadIdx.x),
+                                  static_cast<int>(gridDim.x * pass_threads));
+}
+template <class T>
+unsigned pass_blocks(std::int64_t n) {
+  return device::blocks_for(n / device::lanes<T>, pass_threads, 132 * 16);
+}
+
+template <class T>
+__global__ void __launch_bounds__(pass_threads)
+    widen_pass(std::int64_t n, const T* from, float* to, const float* factor, bool accumulate) {
+  const float by = factor == nullptr ? 1.0f : *factor;
+  for_each_piece_of_grid<T>(n, [&](auto width, std::int64_t i) {
+    constexpr int W = decltype(width)::value;
+    float v[W];
+    load(v, from + i);
+    for (int k = 0; k < W; ++k) v[k] *= by;
+    store(to + i, v, accumulate);
+  });
+}
+
+/// to (+)= *factor times from, of n elements from multiples of 16 bytes on; `factor` is in device memory, and
+/// null stands for 1.
+template <class T>
+void widen_values(cudaStream_t stream, std::int64_t n, const T* from, float* to, const float* factor,
+                  bool accumulate) {
+  device::launch({stream, pass_blocks<T>(n), pass_threads}, widen_pass<T>, n, from, to, factor, accumulate);
+}
+
+template <class T>
+__global__ void __launch_bounds__(pass_threads) narrow_pass(std::int64_t n, const float* from, T* to) {
+  for_each_piece_of_grid<T>(n, [&](auto width, std::int64_t i) {
+    float v[decltype(width)::value];
+    load(v, from + i);
+    store(to + i, v);
+  });
+}
+
+/// to = from, rounded, of n elements from multiples of 16 bytes on.
+template <class T>
+void narrow_values(cudaStream_t stream, std::int64_t n, const float* from, T* to) {
+  device::launch({stream, pass_blocks<T>(n), pass_threads}, narrow_pass<T>, n, from, to);
+}
+
+template <class T>
+__global__ void __launch_bounds__(pass_threads)
+    scale_pass(std::int64_t n, T* x, const float* factor, int* flag) {
+  const float by = *factor;
+  bool finite = true;
+  for_each_piece_of_grid<T>(n, [&](auto width, std::int64_t i) {
+    constexpr int W = decltype(width)::value;
+    float v[W];
+    load(v, x + i);
+    for (int k = 0; k < W; ++k) {
+      v[k] *= by;
+      // Infinities and NaN differ from themselves by NaN.
+      finite = finite && v[k] - v[k] == 0;
+    }
+    store(x + i, v);
+  });
+  if (!finite) *flag = 1;  // whoever writes it writes the same
+}
+
+/// x *= *factor, of n elements from a multiple of 16 bytes on; *flag becomes 1 where a result is infinite or
+/// NaN, and stays as it is otherwise. Factor and flag are in device memory.
+inline void scale_and_check(cudaStream_t stream, std::int64_t n, float* x, const float* factor, int* flag) {
+  device::launch({stream, pass_blocks<float>(n), pass_threads}, scale_pass<float>, n, x, factor, flag);
+}
+
+}  // namespace convoy::exec::cuda
