@@ -12,6 +12,7 @@
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -327,6 +328,14 @@ class Batch {
   std::vector<const void*> fields_;
 };
 
+/// What stands in an arena of an exec, whose space the host need not see.
+template <class E, class T>
+std::vector<T> fetched(E& e, std::span<T> arena) {
+  std::vector<T> values(arena.size());
+  e.space().read(values.data(), arena.data(), arena.size_bytes());
+  return values;
+}
+
 /// Gives an exec parameters that are nowhere zero or one, and running variances away from zero; the same for
 /// every Exec.
 template <class E>
@@ -342,11 +351,12 @@ void randomize(E& e, const Plan& plan, Philox random) {
     e.write_parameter(static_cast<int>(i), values);
   }
   const auto ranges = exec::statistic_ranges(plan);
-  const auto statistics = e.statistics();
+  auto statistics = fetched(e, e.statistics());
   for (std::size_t i = 0; i < ranges.size(); ++i)
     for (auto k = ranges[i].begin; k < ranges[i].end; ++k)
       statistics[static_cast<std::size_t>(k)] =
           static_cast<T>(plan.statistic_list[i].start + random.uniform(-0.3f, 0.3f));
+  e.space().write(e.statistics().data(), statistics.data(), e.statistics().size_bytes());
 }
 
 /// A pass, and what it measured, which is valid until the next.
@@ -368,7 +378,7 @@ void backward(E& e, const Plan& plan, float scale = 1) {
 
 /// The gradient of parameter `p` in canonical order.
 template <class E>
-std::vector<double> gradient(const E& e, const Plan& plan, int p) {
+std::vector<double> gradient(E& e, const Plan& plan, int p) {
   std::vector<typename E::Scalar> values(static_cast<std::size_t>(plan.parameter(p).shape.size()));
   e.read_gradient(p, values);
   return {values.begin(), values.end()};
@@ -511,10 +521,11 @@ std::string difference(const Plan& plan, const Options& options = {}) {
       found.compare(concat(when, "metric ", plan.metrics[static_cast<std::size_t>(k)].name),
                     a.metrics[static_cast<std::size_t>(k)], b.metrics[static_cast<std::size_t>(k)]);
     const auto ranges = exec::statistic_ranges(plan);
+    auto statistics = fetched(tested, tested.statistics());
     for (std::size_t i = 0; i < ranges.size(); ++i) {
       const auto at = static_cast<std::size_t>(ranges[i].begin),
                  size = static_cast<std::size_t>(ranges[i].size());
-      found.compare(concat(when, plan.statistic_list[i].name), tested.statistics().subspan(at, size),
+      found.compare(concat(when, plan.statistic_list[i].name), std::span(statistics).subspan(at, size),
                     reference.statistics().subspan(at, size), 1e-2);
     }
   };
@@ -551,13 +562,14 @@ std::string difference(const Plan& plan, const Options& options = {}) {
     std::vector<typename E::Scalar> seen;  // of each element when it was said to be final
     tested.backward(scales, [&](std::int64_t n) {
       finals.push_back(n);
-      const auto gradients = tested.gradients();
-      for (auto i = seen.size(); i < static_cast<std::size_t>(n); ++i) seen.push_back(gradients[i]);
+      const auto now = fetched(tested, tested.gradients().first(static_cast<std::size_t>(n)));
+      seen.insert(seen.end(), now.begin() + static_cast<std::ptrdiff_t>(seen.size()), now.end());
     });
     if (!std::is_sorted(finals.begin(), finals.end()) ||
         (plan.sizes.exchanged > 0 && (finals.empty() || finals.back() != plan.sizes.exchanged)))
       return concat(when, "on_final did not grow to ", plan.sizes.exchanged);
-    if (std::memcmp(seen.data(), tested.gradients().data(), seen.size() * sizeof seen[0]) != 0)
+    if (std::memcmp(seen.data(), fetched(tested, tested.gradients()).data(), seen.size() * sizeof seen[0]) !=
+        0)
       return concat(when, "a gradient changed after on_final");
     if (measured) {
       forward(rounded, *batch);

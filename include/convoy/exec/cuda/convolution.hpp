@@ -1,5 +1,5 @@
-// Convolution: one pass of a convolution as numbers alone, so that the same function describes it to a GPU, to
-// a test that asks what a GPU would support, and to the cache of tuned plans.
+// Convolution: one pass of a convolution as numbers alone, so that the same function describes it to a GPU,
+// to a test that asks what a GPU would support, and to the cache of tuned plans.
 #pragma once
 
 #include <array>
@@ -7,7 +7,7 @@
 
 #include <convoy/core/dtype.hpp>
 #include <convoy/core/hash.hpp>
-#include <convoy/graph/window.hpp>
+#include <convoy/graph/plan.hpp>
 
 namespace convoy::exec::cuda {
 
@@ -36,21 +36,39 @@ struct Convolution {
     std::uint64_t mixed = hash_start;
     for (const int number :
          {static_cast<int>(direction), static_cast<int>(element), static_cast<int>(reduced_products), rows,
-          groups, in_channels, in_height, in_width, out_channels, out_height, out_width, height, width, stride,
-          dilation, top, left, bottom, right})
+          groups, in_channels, in_height, in_width, out_channels, out_height, out_width, height, width,
+          stride, dilation, top, left, bottom, right})
       mixed = hash_of(static_cast<std::uint64_t>(number), mixed);
     return mixed;
   }
 };
 
-/// The convolution over the live taps alone: a smaller kernel and smaller paddings. Shapes are those of the
-/// plan, of one sample; `in_channels` is what stands in memory, padded ones included.
-inline Convolution convolution_of(const graph::Window& window, int groups, const graph::Taps& live,
-                                  const Shape& in, const Shape& out, int in_channels, int rows) {
+/// The channels in memory of an image that is given: those of the plan, or more where nothing but
+/// convolutions reads it. Tensor cores want channels by 8, and cuDNN has kernels of its own for 4 of f16.
+inline int given_channels(const Plan& plan, int n, DType element) {
+  const int channels = plan.node(n).shape[0], lanes = element == DType::f16 && channels <= 4 ? 4 : 8;
+  if (element == DType::f32) return channels;
+  for (int m = 0; m < plan.graph.count.nodes; ++m)
+    for (int i = 0; i < plan.node(m).inputs; ++i)
+      if (plan.graph.input(m, i) == n &&
+          (!graph::is<graph::Conv2d>(plan.node(m)) || plan.graph.attributes<graph::Conv2d>(m).groups > 1))
+        return channels;
+  return (channels + lanes - 1) / lanes * lanes;
+}
+
+/// The convolution of node `n` of a plan over the live taps of its weight: a smaller kernel and smaller
+/// paddings.
+inline Convolution convolution_of(const Plan& plan, int n, DType element, bool reduced_products, int rows) {
+  const graph::Conv2d::Attributes window = plan.graph.attributes<graph::Conv2d>(n);
+  const graph::Taps live = plan.live_taps(plan.graph.parameter(n, 0));
+  const int from = plan.graph.input(n, 0);
+  const Shape &in = plan.node(from).shape, &out = plan.node(n).shape;
   Convolution c;
+  c.element = element;
+  c.reduced_products = reduced_products;
   c.rows = rows;
-  c.groups = groups;
-  c.in_channels = in_channels;
+  c.groups = window.groups;
+  c.in_channels = plan.node(from).given ? given_channels(plan, from, element) : in[0];
   c.in_height = in[1];
   c.in_width = in[2];
   c.out_channels = out[0];

@@ -68,7 +68,8 @@ class ProductPlan {
     const cudaDataType_t element = type_of(p.element), out = type_of(p.out);
     const bool fast = p.element == DType::f32 && p.reduced_products;
     operation_ = own(operations_, [&](cublasLtMatmulDesc_t* made) {
-      return cublasLtMatmulDescCreate(made, fast ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F);
+      return cublasLtMatmulDescCreate(made, fast ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+                                      CUDA_R_32F);
     });
     set(CUBLASLT_MATMUL_DESC_TRANSA, p.right_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, p.left_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -76,23 +77,25 @@ class ProductPlan {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
       set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, out);
     }
-    right_ = layout(element, p.right_transposed ? p.inner : p.columns, p.right_transposed ? p.columns : p.inner);
+    right_ =
+        layout(element, p.right_transposed ? p.inner : p.columns, p.right_transposed ? p.columns : p.inner);
     left_ = layout(element, p.left_transposed ? p.rows : p.inner, p.left_transposed ? p.inner : p.rows);
     out_ = layout(out, p.columns, p.rows);
 
     cublasLtMatmulPreference_t preference = nullptr;
     check(cublasLtMatmulPreferenceCreate(&preference), "describe a matrix product");
     const std::size_t most = Cublas::workspace_bytes;
-    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof most);
+    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most,
+                                         sizeof most);
     cublasLtMatmulHeuristicResult_t found{};
     int count = 0;
-    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(library.handle(), operation_, right_, left_, out_,
-                                                                 out_, preference, 1, &found, &count);
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(library.handle(), operation_, right_, left_,
+                                                                 out_, out_, preference, 1, &found, &count);
     cublasLtMatmulPreferenceDestroy(preference);
     check(status, "choose an algorithm for a matrix product");
     if (count == 0)
-      fail<device::DeviceError>("cublas: there is no algorithm for a product of ", p.rows, " x ", p.inner, " and ",
-                                p.inner, " x ", p.columns);
+      fail<device::DeviceError>("cublas: there is no algorithm for a product of ", p.rows, " x ", p.inner,
+                                " and ", p.inner, " x ", p.columns);
     algorithm_ = found.algo;
   }
   ProductPlan(const ProductPlan&) = delete;
@@ -109,8 +112,9 @@ class ProductPlan {
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
     }
     const float one = 1, kept = product_.accumulate ? 1.0f : 0.0f;
-    check(cublasLtMatmul(library_->handle(), operation_, &one, right, right_, left, left_, &kept, out, out_, out,
-                         out_, &algorithm_, library_->workspace(), Cublas::workspace_bytes, library_->stream()),
+    check(cublasLtMatmul(library_->handle(), operation_, &one, right, right_, left, left_, &kept, out, out_,
+                         out, out_, &algorithm_, library_->workspace(), Cublas::workspace_bytes,
+                         library_->stream()),
           "multiply matrices");
   }
 
@@ -127,7 +131,8 @@ class ProductPlan {
   }
   template <class T>
   void set(cublasLtMatmulDescAttributes_t name, const T& value) {
-    check(cublasLtMatmulDescSetAttribute(operation_, name, &value, sizeof value), "describe a matrix product");
+    check(cublasLtMatmulDescSetAttribute(operation_, name, &value, sizeof value),
+          "describe a matrix product");
   }
   cublasLtMatrixLayout_t layout(cudaDataType_t type, std::int64_t rows, std::int64_t columns) {
     return own(layouts_, [&](cublasLtMatrixLayout_t* made) {

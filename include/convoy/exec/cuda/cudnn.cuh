@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -65,16 +66,24 @@ class Descriptor {
   cudnnBackendDescriptor_t handle_ = nullptr;
 };
 
+/// A convolution in cuDNN's words, each of which must live as long as those that use it.
+struct ConvolutionGraph {
+  Descriptor x, w, y, convolution, operation, graph;
+};
+
 /// A way to compute one convolution, ready to run.
 struct ConvolutionPlan {
+  // What the plan was made of, which must end after it; a plan that was made from a text has neither.
+  std::shared_ptr<const ConvolutionGraph> described;
+  Descriptor configuration;
   Descriptor plan;
   std::size_t workspace = 0;  ///< bytes
 
   /// The text from which another start makes the same plan.
   std::string text() const {
     std::int64_t size = 0;
-    check(cudnnBackendGetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, 0,
-                                   &size, nullptr),
+    check(cudnnBackendGetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                                   0, &size, nullptr),
           "measure a plan's text");
     std::string made(static_cast<std::size_t>(size), '\0');
     check(cudnnBackendGetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
@@ -110,14 +119,18 @@ class Cudnn {
   /// run, the most promising first; `reduced_products` false leaves out those that round their inputs.
   std::vector<ConvolutionPlan> plans(const Convolution& c, std::size_t limit, std::size_t most) const {
     std::vector<ConvolutionPlan> found;
-    const Operation operation = describe(c);
+    const auto described = std::make_shared<const ConvolutionGraph>(describe(c));
     for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK})
-      for (Descriptor& config : configurations(operation, mode)) {
+      for (Descriptor& config : configurations(*described, mode)) {
         if (found.size() == most) return found;
         if (!suits(config, c.reduced_products)) continue;
         Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
         plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
-        add(finish(std::move(plan)), limit, found);
+        ConvolutionPlan made = finish(std::move(plan));
+        if (!made.plan || made.workspace > limit) continue;
+        made.configuration = std::move(config);
+        made.described = described;
+        found.push_back(std::move(made));
       }
     return found;
   }
@@ -126,8 +139,7 @@ class Cudnn {
   ConvolutionPlan restored(const std::string& text) const {
     Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     if (cudnnBackendSetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-                                 static_cast<std::int64_t>(text.size()),
-                                 text.data()) != CUDNN_STATUS_SUCCESS)
+                                 static_cast<std::int64_t>(text.size()), text.data()) != CUDNN_STATUS_SUCCESS)
       return {};
     return finish(std::move(plan));
   }
@@ -151,13 +163,10 @@ class Cudnn {
   static constexpr std::int64_t x_id = 1, w_id = 2, y_id = 3;
 
   static cudnnDataType_t type_of(DType element) {
-    return element == DType::bf16 ? CUDNN_DATA_BFLOAT16 : element == DType::f16 ? CUDNN_DATA_HALF : CUDNN_DATA_FLOAT;
+    return element == DType::bf16  ? CUDNN_DATA_BFLOAT16
+           : element == DType::f16 ? CUDNN_DATA_HALF
+                                   : CUDNN_DATA_FLOAT;
   }
-
-  // What must live as long as the graph.
-  struct Operation {
-    Descriptor x, w, y, convolution, operation, graph;
-  };
 
   // In the order rows (or outputs), channels, height, width, whatever the order in memory, which strides say.
   static Descriptor tensor(std::int64_t id, DType element, std::int64_t n, std::int64_t c, std::int64_t h,
@@ -173,8 +182,8 @@ class Cudnn {
     return made;
   }
 
-  Operation describe(const Convolution& c) const {
-    Operation made;
+  ConvolutionGraph describe(const Convolution& c) const {
+    ConvolutionGraph made;
     made.x = tensor(x_id, c.element, c.rows, c.in_channels, c.in_height, c.in_width);
     made.w = tensor(w_id, c.element, c.out_channels, c.in_channels / c.groups, c.height, c.width);
     made.y = tensor(y_id, c.element, c.rows, c.out_channels, c.out_height, c.out_width);
@@ -200,14 +209,16 @@ class Cudnn {
          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA},
-        {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
-         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
-         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
-         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA},
+        {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA},
         {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
-         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
-         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA}};
+         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA}};
     const Names& name = names[static_cast<int>(c.direction)];
     Descriptor& operation = made.operation = Descriptor(name.type);
     const float one = 1, zero = 0;
@@ -226,22 +237,23 @@ class Cudnn {
     return made;
   }
 
-  std::vector<Descriptor> configurations(const Operation& operation, cudnnBackendHeurMode_t mode) const {
+  std::vector<Descriptor> configurations(const ConvolutionGraph& described,
+                                         cudnnBackendHeurMode_t mode) const {
     Descriptor heuristic(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-    heuristic.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, operation.graph);
+    heuristic.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, described.graph);
     heuristic.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
     if (properties_) heuristic.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, properties_);
     if (!heuristic.finalize()) return {};
     std::int64_t count = 0;
-    check(cudnnBackendGetAttribute(heuristic.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                                   0, &count, nullptr),
+    check(cudnnBackendGetAttribute(heuristic.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                   CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr),
           "count the ways to compute a convolution");
     std::vector<Descriptor> made;
     std::vector<cudnnBackendDescriptor_t> handles;
     for (std::int64_t i = 0; i < count; ++i)
       handles.push_back(made.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR).get());
-    check(cudnnBackendGetAttribute(heuristic.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                                   count, &count, handles.data()),
+    check(cudnnBackendGetAttribute(heuristic.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                   CUDNN_TYPE_BACKEND_DESCRIPTOR, count, &count, handles.data()),
           "read the ways to compute a convolution");
     made.resize(static_cast<std::size_t>(count));
     return made;
@@ -252,8 +264,8 @@ class Cudnn {
     Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     cudnnBackendDescriptor_t handle = engine.get();
     std::int64_t count = 0;
-    check(cudnnBackendGetAttribute(config.get(), CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
-                                   &count, &handle),
+    check(cudnnBackendGetAttribute(config.get(), CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                   1, &count, &handle),
           "read the engine of a configuration");
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT] = {};
     check(cudnnBackendGetAttribute(handle, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
@@ -272,13 +284,13 @@ class Cudnn {
     if (properties_) plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, properties_);
     if (!plan.finalize()) return {};
     std::int64_t bytes = 0, count = 0;
-    check(cudnnBackendGetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count,
-                                   &bytes),
+    check(cudnnBackendGetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
+                                   &count, &bytes),
           "read the workspace of a plan");
-    return {std::move(plan), static_cast<std::size_t>(bytes)};
-  }
-  static void add(ConvolutionPlan plan, std::size_t limit, std::vector<ConvolutionPlan>& found) {
-    if (plan.plan && plan.workspace <= limit) found.push_back(std::move(plan));
+    ConvolutionPlan made;
+    made.plan = std::move(plan);
+    made.workspace = static_cast<std::size_t>(bytes);
+    return made;
   }
 
   cudnnHandle_t handle_ = nullptr;

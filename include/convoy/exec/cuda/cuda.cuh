@@ -1,0 +1,263 @@
+// Cuda: the Exec of NVIDIA GPUs.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include <convoy/exec/cuda/execution.cuh>
+#include <convoy/exec/cuda/kernels.cuh>
+#include <convoy/exec/cuda/precision.cuh>
+#include <convoy/exec/exec.hpp>
+#include <convoy/exec/labels.hpp>
+
+namespace convoy::exec {
+
+/// Computes a plan on the GPU of its space, by cuDNN, cuBLASLt and kernels of convoy's own, in precision P:
+/// f32, tf32, bf16 or f16. Parameters, their gradients, statistics, losses and every sum are f32; f16 scales
+/// losses by what its gradients bear.
+///
+/// Images are kept as [rows, height, width, channels]. A batch is copied when `forward` is called, which may
+/// then be changed. A pass is captured as a CUDA graph when it runs for the second time. The same inputs give
+/// the same bits in every run. Throws ConfigError for a batch that is not of the plan, ExecError for a label
+/// out of range, calls out of order, an operation without a kernel and a convolution that cuDNN cannot
+/// compute, device::DeviceError for what CUDA refuses.
+template <class P>
+class Cuda {
+  static_assert(cuda::Computable<P>, "convoy: exec::Cuda computes in f32, tf32, bf16 or f16");
+
+ public:
+  using Element = typename cuda::Precision<P>::Element;
+  using Scalar = float;
+  using Options = CudaOptions;
+  using Space = memory::Device;
+  using Make = cuda::Make;
+  static constexpr std::string_view name = "cuda";
+  static constexpr int latency = 2;
+  static constexpr bool may_overflow = std::is_same_v<P, f16>;
+
+  Cuda(const Plan& plan, int batch, const Options& options, Space& space,
+       const Kernels<Cuda>& kernels = exec::kernels<Cuda>)
+      : plan_(plan),
+        batch_(batch),
+        options_(options),
+        space_(space),
+        kernels_(kernels.begin(), kernels.end()),
+        library_(space, options, cuda::Precision<P>::reduced_products),
+        parameters_(plan, dtype_of<Element>, space),
+        scales_(space, plan.losses.size()),
+        loss_scale_(space, 1),
+        copies_(device::make_stream()) {
+    if (batch <= 0) fail<ConfigError>("exec: the batch must have at least one row, not ", batch);
+    expect_kernels(name, plan, kernels);
+    cuda::LossScale start;
+    if (may_overflow) start.scale = 65536, start.inverse = 1 / start.scale;
+    space.write(loss_scale_.data(), &start, sizeof start);
+    auto made = make(batch);
+    input_ = Bytes(space, made->input_bytes());
+    measured_ = Bytes(space, made->measured().bytes);
+    for (Landing& landing : landings_) {
+      landing.here = Pinned(made->input_bytes());
+      landing.there = Bytes(space, made->input_bytes());
+      landing.came = device::make_event();
+      landing.left = device::make_event();
+    }
+    made->bind(input_.data(), measured_.data());
+    space.synchronize();
+    current_ = executions_.emplace_back(std::move(made)).get();
+  }
+  Cuda(const Cuda&) = delete;
+  Cuda& operator=(const Cuda&) = delete;
+  ~Cuda() { cudaStreamSynchronize(space_.stream()); }
+
+  Space& space() { return space_; }
+  std::string_view precision() const { return cuda::Precision<P>::name; }
+  std::uint64_t layout_fingerprint() const { return parameters_.fingerprint(); }
+  int threads() const { return 1; }
+  std::int64_t panel(int) const { return 1; }
+  std::span<float> parameters() { return parameters_.values(); }
+  std::span<float> gradients() { return parameters_.gradients(); }
+  std::span<float> statistics() { return parameters_.statistics(); }
+  void read_parameter(int i, std::span<float> values) { parameters_.read(i, values); }
+  void write_parameter(int i, std::span<const float> values) { parameters_.write(i, values); }
+  void read_gradient(int i, std::span<float> values) { parameters_.read_gradient(i, values); }
+  void reorder(int i, std::span<const float> from, std::span<float> to, bool into_slot) const {
+    parameters_.reorder(i, from, to, into_slot);
+  }
+  /// Every forward pass makes the copy in 16 bits anew.
+  void touched(Range) {}
+
+  void forward(const BatchView& batch, const Pass& pass) {
+    expect_batch(plan_, batch, batch_);
+    ready_ = false;
+    current_ = &execution(batch.rows);
+    send(batch, pass);
+    current_->forward(pass.mode);
+    Taken& result = next_result();
+    result.rows = batch.rows;
+    device::check(cudaMemcpyAsync(result.bytes.data(), measured_.data(), current_->measured().bytes,
+                                  cudaMemcpyDeviceToHost, space_.stream()),
+                  "fetch what a pass measured");
+    device::check(cudaEventRecord(result.done.get(), space_.stream()), "record an event");
+    ran_ = true;
+    ready_ = pass.mode == Mode::train;
+  }
+
+  template <class OnFinal>
+  void backward(std::span<const float> scales, OnFinal&& on_final) {
+    if (!ready_) fail<ExecError>("exec: backward needs a forward pass in Mode::train before it");
+    space_.write(scales_.data(), scales.data(), scales.size_bytes());
+    current_->backward(on_final);
+  }
+
+  Result result() {
+    if (waiting_ == 0) fail<ExecError>("exec: a result was asked for before a forward pass");
+    // The one that is taken goes to the end of the line, where its memory serves a later pass.
+    std::rotate(results_.begin(), results_.begin() + 1, results_.end());
+    --waiting_;
+    const Taken& taken = *results_.back();
+    device::check(cudaEventSynchronize(taken.done.get()), "wait for the result of a pass");
+    return read(taken);
+  }
+
+  std::span<const float> output(int k) {
+    if (k < 0 || k >= static_cast<int>(plan_.outputs.size()))
+      fail<ConfigError>("exec: the model has no output ", k);
+    if (!ran_) fail<ExecError>("exec: output ", k, " was asked for before a forward pass");
+    const int n = plan_.outputs[static_cast<std::size_t>(k)].node;
+    const auto count =
+        static_cast<std::size_t>(current_->rows()) * static_cast<std::size_t>(plan_.node(n).shape.size());
+    if (plain_.size() < count * sizeof(float)) plain_ = Bytes(space_, count * sizeof(float));
+    current_->write_plain(n, plain_.data());
+    output_.resize(count);
+    space_.read(output_.data(), plain_.data(), count * sizeof(float));
+    return output_;
+  }
+
+ private:
+  using Execution = cuda::Execution<Element>;
+  using Bytes = memory::Array<std::byte, memory::Device>;
+
+  // Host memory that a GPU reads and writes by itself.
+  class Pinned {
+   public:
+    Pinned() = default;
+    explicit Pinned(std::size_t size) : size_(size) {
+      if (size > 0) device::check(cudaHostAlloc(&data_, size, cudaHostAllocDefault), "pin host memory");
+    }
+    Pinned(Pinned&& other) noexcept
+        : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    Pinned& operator=(Pinned&& other) noexcept {
+      std::swap(data_, other.data_);
+      std::swap(size_, other.size_);
+      return *this;
+    }
+    ~Pinned() {
+      if (data_ != nullptr) cudaFreeHost(data_);
+    }
+    std::byte* data() const { return static_cast<std::byte*>(data_); }
+    std::size_t size() const { return size_; }
+
+   private:
+    void* data_ = nullptr;
+    std::size_t size_ = 0;
+  };
+
+  // A batch on its way: from the caller's memory to pinned memory, over a stream of its own to the GPU, and
+  // from there to where the stages read it.
+  struct Landing {
+    Pinned here;
+    Bytes there;
+    device::Event came, left;
+    bool used = false;
+  };
+
+  // What a pass measured, on its way back.
+  struct Taken {
+    Pinned bytes;
+    device::Event done;
+    int rows = 0;
+    std::vector<double> metrics;
+  };
+
+  std::unique_ptr<Execution> make(int rows) {
+    return std::make_unique<Execution>(plan_, library_, parameters_, kernels_, rows, options_.graphs, arena_,
+                                       loss_scale_.data(), scales_.data());
+  }
+  Execution& execution(int rows) {
+    for (const auto& made : executions_)
+      if (made->rows() == rows) return *made;
+    auto made = make(rows);
+    made->bind(input_.data(), measured_.data());
+    return *executions_.emplace_back(std::move(made));
+  }
+
+  void send(const BatchView& batch, const Pass& pass) {
+    Landing& landing = landings_[next_landing_++ % landings_.size()];
+    if (landing.used) device::check(cudaEventSynchronize(landing.left.get()), "wait for room for a batch");
+    landing.used = true;
+    const std::size_t bytes = current_->input_bytes();
+    current_->pack_input(batch, pass, landing.here.data());
+    device::check(cudaMemcpyAsync(landing.there.data(), landing.here.data(), bytes, cudaMemcpyHostToDevice,
+                                  copies_.get()),
+                  "send a batch");
+    device::check(cudaEventRecord(landing.came.get(), copies_.get()), "record an event");
+    device::check(cudaStreamWaitEvent(space_.stream(), landing.came.get(), 0), "wait for a batch");
+    space_.copy(input_.data(), landing.there.data(), bytes);
+    device::check(cudaEventRecord(landing.left.get(), space_.stream()), "record an event");
+  }
+
+  Taken& next_result() {
+    if (waiting_ == results_.size()) {
+      auto made = std::make_unique<Taken>();
+      made->bytes = Pinned(measured_.size());
+      made->done = device::make_event();
+      results_.push_back(std::move(made));
+    }
+    return *results_[waiting_++];
+  }
+
+  Result read(const Taken& taken) {
+    const std::byte* bytes = taken.bytes.data();
+    const cuda::MeasuredLayout& layout = execution(taken.rows).measured();
+    const auto* tally = reinterpret_cast<const std::int64_t*>(bytes + layout.tally);
+    metrics_.clear();
+    std::size_t at = 0;
+    for (const graph::Metric& metric : plan_.metrics) {
+      arguments_.clear();
+      for (int i = 0; i < metric.inputs; ++i, ++at) {
+        const auto& argument = layout.arguments[at];
+        arguments_.push_back({const_cast<std::byte*>(bytes + argument.at), plan_.node(argument.node).shape});
+      }
+      metrics_.push_back(metric.call(arguments_.data(), taken.rows));
+    }
+    return {{reinterpret_cast<const double*>(bytes), plan_.losses.size()}, metrics_, tally[0], tally[1]};
+  }
+
+  const Plan& plan_;
+  int batch_;
+  Options options_;
+  Space& space_;
+  std::vector<Make> kernels_;
+  cuda::Library library_;
+  cuda::Parameters parameters_;
+  memory::Array<float, Space> scales_;
+  memory::Array<cuda::LossScale, Space> loss_scale_;
+  Bytes arena_, input_, measured_, plain_;
+  device::Stream copies_;
+  std::array<Landing, 2> landings_;
+  std::size_t next_landing_ = 0;
+  std::vector<std::unique_ptr<Execution>> executions_;
+  Execution* current_ = nullptr;
+  bool ran_ = false, ready_ = false;
+  std::deque<std::unique_ptr<Taken>>
+      results_;  // those that wait to be taken, oldest first, then memory for more
+  std::size_t waiting_ = 0;
+  std::vector<double> metrics_;
+  std::vector<graph::Argument> arguments_;
+  std::vector<float> output_;
+};
+
+static_assert(Exec<Cuda<f32>> && Exec<Cuda<f16>>);
+
+}  // namespace convoy::exec

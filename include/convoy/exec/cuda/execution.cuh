@@ -1,0 +1,354 @@
+// Execution: a whole plan prepared for one batch size on a GPU, and its forward and backward, enqueued stage
+// by stage or replayed as CUDA graphs.
+#pragma once
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include <convoy/exec/cuda/kernel/image.cuh>
+#include <convoy/exec/cuda/program.cuh>
+#include <convoy/memory/buffer.hpp>
+
+namespace convoy::exec::cuda {
+
+/// What losses are multiplied by so that their gradients do not vanish in f16, on the device, and whether a
+/// gradient overflowed (Micikevicius et al., "Mixed Precision Training", ICLR 2018): halved after an
+/// overflow, doubled after so many steps without one.
+struct LossScale {
+  static constexpr int patience = 2000;
+  float scale = 1, inverse = 1;
+  int overflowed = 0, steady = 0;
+};
+
+template <class = void>
+__global__ void adapt(LossScale* s) {
+  if (s->overflowed != 0) {
+    s->scale *= 0.5f;
+    s->steady = 0;
+  } else if (++s->steady == LossScale::patience) {
+    s->scale *= 2;
+    s->steady = 0;
+  }
+  s->inverse = 1 / s->scale;
+  s->overflowed = 0;
+}
+
+/// The gradient of each row's loss.
+template <class = void>
+__global__ void seed(int rows, const float* scale, const LossScale* loss_scale, float* gradient,
+                     bool accumulate) {
+  const int r = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (r >= rows) return;
+  const float value = *scale * loss_scale->scale;
+  gradient[r] = accumulate ? gradient[r] + value : value;
+}
+
+/// Work that is enqueued when it runs for the first time, captured the second time and replayed from then on.
+class Repeated {
+ public:
+  template <class Enqueue>
+  void run(cudaStream_t stream, bool captures, Enqueue&& enqueue) {
+    if (!captures || runs_++ == 0) return enqueue();
+    if (graph_.get() == nullptr) {
+      device::check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
+                    "begin to capture a step");
+      enqueue();
+      cudaGraph_t captured{};
+      device::check(cudaStreamEndCapture(stream, &captured), "capture a step");
+      cudaGraphExec_t made{};
+      const cudaError_t status = cudaGraphInstantiate(&made, captured, 0);
+      cudaGraphDestroy(captured);
+      device::check(status, "instantiate the graph of a step");
+      graph_ = device::GraphExec(made);
+    }
+    device::check(cudaGraphLaunch(graph_.get(), stream), "launch the graph of a step");
+  }
+
+ private:
+  int runs_ = 0;
+  device::GraphExec graph_;
+};
+
+/// Where what one forward pass measured lies, on the device and in host memory alike: a sum for each loss,
+/// two numbers of a classification, then the arguments of metrics.
+struct MeasuredLayout {
+  std::size_t tally = 0;
+  struct Argument {
+    int node;
+    std::size_t at, bytes;
+  };
+  std::vector<Argument> arguments;  ///< of the metrics, one after the other
+  std::size_t bytes = 0;
+};
+
+/// T is the type of values.
+template <class T>
+class Execution {
+ public:
+  using Table = std::vector<Make>;
+
+  /// `landing` is where a batch comes to lie, of at least `input_bytes`; `scales` one of each loss.
+  Execution(const Plan& plan, Library& library, Parameters& parameters, const Table& kernels, int rows,
+            bool captures, memory::Array<std::byte, memory::Device>& arena, LossScale* loss_scale,
+            const float* scales)
+      : graph_stages_(cut_stages(plan, follows(kernels))),
+        program_(plan, library, parameters, dtype_of<T>, rows, static_cast<int>(graph_stages_.size())),
+        captures_(captures),
+        finality_(find_finality(plan, graph_stages_)),
+        runs_backward_(graph_stages_.size()),
+        loss_scale_(loss_scale),
+        scales_(scales) {
+    take_inputs();
+    lay_out_measured();
+    const int last = program_.last_time();
+    for (std::size_t s = 0; s < graph_stages_.size(); ++s) {
+      const graph::Stage& stage = graph_stages_[s];
+      for (int m = stage.first; m < stage.first + stage.count; ++m) {
+        const int n = plan.members[static_cast<std::size_t>(m)];
+        for (int i = 0; i < plan.node(n).inputs; ++i)
+          if (program_.value(program_.from(n, i)).data)
+            program_.keep(program_.value(program_.from(n, i)), static_cast<int>(s));
+      }
+      stages_.push_back(kernels[static_cast<std::size_t>(plan.node(stage.leader).op)].build(
+          program_, stage, static_cast<int>(s)));
+    }
+    const auto keep = [&](int n) { program_.keep(program_.value(n), last); };
+    for (const auto& output : plan.outputs) keep(output.node);
+    for (const int loss : plan.losses) keep(loss);
+    for (const auto& argument : measured_.arguments) keep(argument.node);
+
+    // Backward is planned in the order in which it runs, because the first to reach a value assigns its
+    // gradient.
+    for (const int loss : plan.losses)
+      seeds_.push_back(program_.contribute(loss, true, static_cast<int>(graph_stages_.size())));
+    for (std::size_t s = graph_stages_.size(); s-- > 0;) {
+      const Value& output = program_.value(graph_stages_[s].output);
+      runs_backward_[s] = stages_[s] != nullptr && output.wants_gradient && output.contributions > 0;
+      if (runs_backward_[s]) stages_[s]->plan_backward(program_);
+    }
+    program_.pack(arena);
+    draws_at_ = (input_bytes_ + alignment - 1) / alignment * alignment;
+    input_bytes_ = draws_at_ + static_cast<std::size_t>(program_.drawing()) * sizeof(Draws);
+    cut_backward();
+  }
+
+  int rows() const { return program_.rows(); }
+  /// What a batch takes, with what is drawn in its pass.
+  std::size_t input_bytes() const { return input_bytes_; }
+  const MeasuredLayout& measured() const { return measured_; }
+
+  /// Addresses of the batch and of what is measured, once before the first pass.
+  void bind(std::byte* input, std::byte* measured) {
+    input_ = input;
+    results_ = measured;
+    program_.place_draws(reinterpret_cast<const Draws*>(input + draws_at_));
+    program_.place_tally(reinterpret_cast<std::int64_t*>(measured + measured_.tally));
+    for (Given& given : given_)
+      if (!given.converts) program_.value(given.node).data.fixed = input + given.at;
+    for (auto& stage : stages_)
+      if (stage) stage->bind(program_);
+  }
+
+  /// Writes a batch and what is drawn in its pass to host memory, as `input_bytes` of the device want it.
+  void pack_input(const BatchView& batch, const Pass& pass, std::byte* to) const {
+    for (std::size_t k = 0; k < given_.size(); ++k)
+      std::memcpy(to + given_[k].at, batch.fields[k], given_[k].bytes);
+    program_.write_draws(pass, reinterpret_cast<Draws*>(to + draws_at_));
+  }
+
+  /// Enqueues a pass over the batch that lies in `input`.
+  void forward(Mode mode) {
+    program_.set_mode(mode);
+    forward_[mode == Mode::train].run(stream(), captures_, [&] {
+      program_.parameters().template refresh<T>();
+      for (const Given& given : given_)
+        if (given.converts) convert(given);
+      for (auto& stage : stages_)
+        if (stage) stage->forward(program_);
+      const Plan& plan = program_.plan();
+      for (std::size_t l = 0; l < plan.losses.size(); ++l)
+        sum_vector(stream(), rows(), program_.template address<float>(program_.value(plan.losses[l]).data),
+                   reinterpret_cast<double*>(results_) + l, false);
+      for (const auto& argument : measured_.arguments) write_plain(argument.node, results_ + argument.at);
+    });
+  }
+
+  /// Enqueues backward of the last pass, and calls `on_final(n)` behind what makes elements [0, n) final.
+  template <class OnFinal>
+  void backward(OnFinal&& on_final) {
+    for (std::size_t k = 0; k < segments_.size(); ++k) {
+      Segment& segment = *segments_[k];
+      segment.work.run(stream(), captures_,
+                       [&] { run_backward(segment, k == 0, k + 1 == segments_.size()); });
+      on_final(segment.final);
+    }
+  }
+
+  /// Writes the value of node `n` in canonical order, f32 or i32, to device memory.
+  void write_plain(int n, std::byte* to) {
+    const Value& v = program_.value(n);
+    const auto count = std::int64_t{rows()} * v.shape.size();
+    if (v.element == DType::i32 || (v.element == DType::f32 && (!v.is_image() || v.positions() == 1))) {
+      const auto bytes = static_cast<std::size_t>(count) * 4;
+      device::check(cudaMemcpyAsync(to, program_.template address<std::byte>(v.data), bytes,
+                                    cudaMemcpyDeviceToDevice, stream()),
+                    "copy a value");
+      return;
+    }
+    image_to_canonical<T, float>(stream(), images(v), program_.template address<T>(v.data),
+                                 reinterpret_cast<float*>(to));
+  }
+
+ private:
+  // A field of the batch.
+  struct Given {
+    int node;
+    std::size_t at, bytes;  // of the input
+    bool converts;          // else it is read as it comes
+  };
+  // Stages of backward that are enqueued together.
+  struct Segment {
+    int first, end;                     // stages [end, first] in reverse
+    std::int64_t begin = 0, final = 0;  // of the gradient arena
+    Repeated work;
+  };
+  // A parameter that a stage of forward uses and none of backward reaches.
+  struct Unreached {
+    int stage;
+    Range live;
+  };
+
+  static std::vector<std::uint64_t> follows(const Table& kernels) {
+    std::vector<std::uint64_t> masks;
+    for (const Make& kernel : kernels) masks.push_back(kernel.follows);
+    return masks;
+  }
+  cudaStream_t stream() const { return program_.stream(); }
+
+  static Images images(const Value& v) {
+    Images made{};
+    made.rows = v.rows;
+    made.channels = v.is_image() ? v.shape[0] : static_cast<int>(v.shape.size());
+    made.padded = v.is_image() ? v.channels : made.channels;
+    made.positions = v.positions();
+    return made;
+  }
+
+  void take_inputs() {
+    const Plan& plan = program_.plan();
+    for (int n = 0; n < plan.graph.count.nodes; ++n) {
+      const graph::Node& node = plan.node(n);
+      if (!node.given) continue;
+      Value& v = program_.describe(n);
+      const std::size_t bytes = static_cast<std::size_t>(rows()) *
+                                static_cast<std::size_t>(node.shape.size()) * size_of(node.dtype);
+      const bool as_it_comes =
+          node.dtype == DType::i32 || (node.dtype == DType::f32 && v.element == DType::f32 && !v.is_image());
+      given_.push_back({n, input_bytes_, bytes, !as_it_comes});
+      input_bytes_ = (input_bytes_ + bytes + alignment - 1) / alignment * alignment;
+      if (as_it_comes) continue;
+      if (v.is_image()) v.channels = given_channels(plan, n, dtype_of<T>);
+      v.data = program_.request(v.bytes(), 0, program_.last_time());
+    }
+  }
+  void convert(const Given& given) {
+    const Value& v = program_.value(given.node);
+    T* to = program_.template address<T>(v.data);
+    if (program_.node(given.node).dtype == DType::u8) {
+      const auto [scale, offset] = program_.template attributes<graph::Input>(given.node);
+      image_from_input<u8, T>(stream(), images(v), reinterpret_cast<const u8*>(input_ + given.at), scale,
+                              offset, to);
+    } else {
+      image_from_input<float, T>(stream(), images(v), reinterpret_cast<const float*>(input_ + given.at), 1, 0,
+                                 to);
+    }
+  }
+
+  void lay_out_measured() {
+    const Plan& plan = program_.plan();
+    measured_.tally = plan.losses.size() * sizeof(double);
+    measured_.bytes = measured_.tally + 2 * sizeof(std::int64_t);
+    for (const graph::Metric& metric : plan.metrics)
+      for (int i = 0; i < metric.inputs; ++i) {
+        const int n = plan.graph.edges[metric.input + i];
+        const auto at = (measured_.bytes + alignment - 1) / alignment * alignment;
+        const auto bytes =
+            static_cast<std::size_t>(rows()) * static_cast<std::size_t>(plan.node(n).shape.size()) * 4;
+        measured_.arguments.push_back({n, at, bytes});
+        measured_.bytes = at + bytes;
+      }
+  }
+
+  // Segments end where a bucket of the plan does, so that its exchange can begin.
+  void cut_backward() {
+    const Plan& plan = program_.plan();
+    for (std::size_t p = 0; p < plan.parameter_list.size(); ++p) {
+      const int i = static_cast<int>(p);
+      if (plan.trained(i) && finality_.first[p] >= 0 && !program_.is_assigned(i))
+        unreached_.push_back({finality_.first[p], plan.slot(i).live});
+    }
+    const int count = static_cast<int>(graph_stages_.size());
+    std::size_t bucket = 0;
+    std::int64_t done = 0;
+    int first = count - 1;
+    for (int s = count - 1; s >= 0; --s) {
+      const std::int64_t end = finality_.end[static_cast<std::size_t>(s)];
+      const bool ends_bucket = bucket + 1 < plan.buckets.size() && end >= plan.buckets[bucket].end;
+      if (!ends_bucket && s > 0) continue;
+      while (bucket + 1 < plan.buckets.size() && end >= plan.buckets[bucket].end) ++bucket;
+      auto& segment = *segments_.emplace_back(std::make_unique<Segment>());
+      segment.first = first;
+      segment.end = s;
+      segment.begin = done;
+      segment.final = s == 0 ? plan.sizes.exchanged : end;
+      done = segment.final;
+      first = s - 1;
+    }
+  }
+
+  void run_backward(const Segment& segment, bool begins, bool ends) {
+    if (begins)
+      for (std::size_t l = 0; l < seeds_.size(); ++l)
+        if (seeds_[l])
+          device::launch({stream(), static_cast<unsigned>((rows() + 255) / 256)}, seed<>, rows(), scales_ + l,
+                         loss_scale_, seeds_[l].template pointer<float>(program_), seeds_[l].accumulates());
+    for (int s = segment.first; s >= segment.end; --s) {
+      // Nothing reaches these parameters; an exchange or a clip may have left something in their place.
+      for (const Unreached& u : unreached_)
+        if (u.stage == s)
+          device::check(cudaMemsetAsync(program_.parameters().gradients().data() + u.live.begin, 0,
+                                        static_cast<std::size_t>(u.live.size()) * sizeof(float), stream()),
+                        "clear gradients");
+      if (runs_backward_[static_cast<std::size_t>(s)])
+        stages_[static_cast<std::size_t>(s)]->backward(program_);
+    }
+    if constexpr (std::is_same_v<T, f16>) {
+      if (segment.final > segment.begin)
+        scale_and_check(stream(), segment.final - segment.begin,
+                        program_.parameters().gradients().data() + segment.begin, &loss_scale_->inverse,
+                        &loss_scale_->overflowed);
+      if (ends) device::launch({stream(), 1, 1}, adapt<>, loss_scale_);
+    }
+  }
+
+  std::vector<graph::Stage> graph_stages_;
+  Program program_;
+  bool captures_;
+  Finality finality_;
+  std::vector<std::unique_ptr<Stage>> stages_;  // null: a view
+  std::vector<char> runs_backward_;
+  std::vector<Given> given_;
+  std::size_t input_bytes_ = 0, draws_at_ = 0;
+  MeasuredLayout measured_;
+  std::vector<Contribution> seeds_;
+  std::vector<Unreached> unreached_;
+  std::vector<std::unique_ptr<Segment>> segments_;
+  Repeated forward_[2];
+  LossScale* loss_scale_;
+  const float* scales_;
+  std::byte* input_ = nullptr;
+  std::byte* results_ = nullptr;
+};
+
+}  // namespace convoy::exec::cuda

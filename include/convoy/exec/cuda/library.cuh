@@ -1,0 +1,148 @@
+// Library: cuDNN and cuBLASLt on the stream of one exec::Cuda, and which way of each convolution was chosen.
+#pragma once
+
+#include <cstdlib>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <convoy/core/file.hpp>
+#include <convoy/exec/cuda/cublas.cuh>
+#include <convoy/exec/cuda/cudnn.cuh>
+#include <convoy/exec/cuda/options.hpp>
+#include <convoy/memory/device.cuh>
+
+namespace convoy::exec::cuda {
+
+/// Texts in a folder, each in a file of its own. One that cannot be read or kept is as if it were not there:
+/// what is in it can be made again.
+class TextCache {
+ public:
+  /// No folder: nothing is kept.
+  explicit TextCache(std::filesystem::path folder) : folder_(std::move(folder)) {}
+
+  std::string find(std::uint64_t key) const {
+    if (folder_.empty()) return {};
+    std::ifstream file(path(key), std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  void keep(std::uint64_t key, const std::string& text) const {
+    if (folder_.empty()) return;
+    try {
+      std::filesystem::create_directories(folder_);
+      write_file(path(key), text);
+    } catch (const std::exception&) {
+    }
+  }
+
+ private:
+  std::filesystem::path path(std::uint64_t key) const { return folder_ / concat(key, ".json"); }
+  std::filesystem::path folder_;
+};
+
+class Library {
+ public:
+  /// `reduced_products`: whether tensor cores may round f32.
+  Library(memory::Device& space, const CudaOptions& options, bool reduced_products)
+      : space_(space),
+        options_(options),
+        reduced_products_(reduced_products),
+        cudnn_(space.stream()),
+        cublas_(space.stream()),
+        cache_(folder(options)) {
+    cudaDeviceProp properties{};
+    device::check(cudaGetDeviceProperties(&properties, space.ordinal()), "ask what the GPU is");
+    machine_ = hash_of(std::string_view(properties.name), hash_of(std::uint64_t{cudnnGetVersion()}));
+  }
+
+  const Cudnn& cudnn() const { return cudnn_; }
+  const Cublas& cublas() const { return cublas_; }
+  memory::Device& space() { return space_; }
+  bool reduced_products() const { return reduced_products_; }
+
+  /// The way to compute a convolution: the one chosen before, in this run or another, else the fastest of
+  /// some candidates on memory of their own.
+  const ConvolutionPlan& plan(const Convolution& c) {
+    for (const auto& [known, chosen] : chosen_)
+      if (known == c) return chosen;
+    const std::uint64_t key = hash_of(c.hash(), machine_);
+    ConvolutionPlan plan;
+    if (const std::string text = cache_.find(key); !text.empty()) plan = cudnn_.restored(text);
+    if (!plan.plan) {
+      plan = choose(c);
+      cache_.keep(key, plan.text());
+    }
+    return chosen_.emplace_back(c, std::move(plan)).second;
+  }
+
+ private:
+  static std::filesystem::path folder(const CudaOptions& options) {
+    if (!options.plan_cache.empty()) return options.plan_cache;
+    const char* usual = std::getenv("CONVOY_PLAN_CACHE");
+    return usual != nullptr ? usual : "";
+  }
+
+  ConvolutionPlan choose(const Convolution& c) {
+    std::vector<ConvolutionPlan> all =
+        cudnn_.plans(c, static_cast<std::size_t>(options_.workspace_mib) << 20,
+                     static_cast<std::size_t>(options_.candidates < 1 ? 1 : options_.candidates));
+    if (all.empty())
+      fail<ExecError>("exec: cuDNN has no way to compute a convolution of ", c.out_channels, " x ",
+                      c.in_channels, " channels, ", c.height, " x ", c.width, " taps, over ", c.rows,
+                      " images of ", c.in_height, " x ", c.in_width, " in ", name_of(c.element), " within ",
+                      options_.workspace_mib, " MiB");
+    if (all.size() == 1) return std::move(all.front());
+    std::size_t workspace = 0;
+    for (const ConvolutionPlan& plan : all) workspace = std::max(workspace, plan.workspace);
+    const std::size_t size = size_of(c.element);
+    const auto bytes = [&](std::int64_t elements) { return static_cast<std::size_t>(elements) * size; };
+    const memory::Array<std::byte, memory::Device> x(space_, bytes(c.input_elements())),
+        w(space_, bytes(c.weight_elements())), y(space_, bytes(c.output_elements())), room(space_, workspace);
+    const Descriptor arguments = Cudnn::arguments(x.data(), w.data(), y.data(), room.data());
+    std::size_t best = 0;
+    float least = 0;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const float time = milliseconds(all[i], arguments);
+      if (i == 0 || time < least) least = time, best = i;
+    }
+    return std::move(all[best]);
+  }
+
+  // The least of a few runs, after one that loads its kernels.
+  float milliseconds(const ConvolutionPlan& plan, const Descriptor& arguments) {
+    constexpr int runs = 3;
+    cudaEvent_t from{}, to{};
+    device::check(cudaEventCreate(&from), "make an event");
+    const device::Event begin(from);
+    device::check(cudaEventCreate(&to), "make an event");
+    const device::Event end(to);
+    cudnn_.run(plan, arguments);
+    float least = 0;
+    for (int run = 0; run < runs; ++run) {
+      float time = 0;
+      device::check(cudaEventRecord(from, space_.stream()), "record an event");
+      cudnn_.run(plan, arguments);
+      device::check(cudaEventRecord(to, space_.stream()), "record an event");
+      device::check(cudaEventSynchronize(to), "wait for a convolution");
+      device::check(cudaEventElapsedTime(&time, from, to), "time a convolution");
+      if (run == 0 || time < least) least = time;
+    }
+    return least;
+  }
+
+  memory::Device& space_;
+  CudaOptions options_;
+  bool reduced_products_;
+  Cudnn cudnn_;
+  Cublas cublas_;
+  TextCache cache_;
+  std::uint64_t machine_ = 0;
+  // A deque: what is handed out stays where it is.
+  std::deque<std::pair<Convolution, ConvolutionPlan>> chosen_;
+};
+
+}  // namespace convoy::exec::cuda

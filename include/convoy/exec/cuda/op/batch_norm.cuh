@@ -1,0 +1,102 @@
+// Batch norm, with an addition and a ReLU behind it or without.
+#pragma once
+
+#include <convoy/exec/cuda/kernel/batch_norm.cuh>
+#include <convoy/exec/cuda/stage.cuh>
+
+namespace convoy::exec::cuda {
+
+template <class T>
+class BatchNormStage final : public StageOf<T> {
+ public:
+  BatchNormStage(Program& p, const graph::Stage& stage, int index)
+      : StageOf<T>(p, stage, index), relu_(p.find<graph::Relu>(stage) >= 0) {
+    const Value& x = this->input(p, 0);
+    positions_ = std::int64_t{x.rows} * x.positions();
+    channels_ = x.channels;
+    if (const int sum = p.find<graph::Add>(stage); sum >= 0) {
+      // The other input: the one that this stage does not make.
+      const int left = p.from(sum, 0);
+      addend_ = left == this->leader_ ? p.from(sum, 1) : left;
+      p.keep(p.value(addend_), index);
+    }
+    const int until = this->kept_until(p);
+    p.keep(x, until);
+    moments_ = p.request(static_cast<std::size_t>(2 * channels_) * sizeof(float), index, until);
+    scratch_ = scratch(p, index);
+  }
+  void plan_backward(Program& p) override {
+    const int time = this->backward_time(p), x = p.from(this->leader_, 0);
+    dx_ = p.contribute(x, true, time);
+    // Both gradients are written at once, so that one value must not get them in the same place.
+    if (addend_ >= 0) d_addend_ = p.contribute(addend_, &p.value(addend_) != &p.value(x), time);
+    for (int k = 0; k < 2; ++k) d_parameter_[k] = p.contribute_parameter(p.parameter(this->leader_, k));
+    backward_scratch_ = scratch(p, time);
+  }
+  void forward(Program& p) override {
+    BatchNormTask<T> t = task(p);
+    t.addend = addend_ >= 0 ? p.address<T>(p.value(addend_).data) : nullptr;
+    t.scratch = p.address<void>(scratch_);
+    if (p.trains())
+      batch_norm_forward_train(p.stream(), t);
+    else
+      batch_norm_forward_evaluate(p.stream(), t);
+  }
+  void backward(Program& p) override {
+    BatchNormTask<T> t = task(p);
+    t.addend = addend_ >= 0 ? p.address<T>(p.value(addend_).data) : nullptr;
+    t.dy = this->dy(p);
+    t.second = this->second(p);
+    t.dx = dx_ ? dx_.template pointer<T>(p) : nullptr;
+    t.accumulate_dx = dx_.accumulates();
+    t.d_addend = d_addend_ ? d_addend_.template pointer<T>(p) : nullptr;
+    t.accumulate_addend = d_addend_.accumulates();
+    t.d_weight = d_parameter_[0].pointer;
+    t.d_bias = d_parameter_[1].pointer;
+    t.accumulate_parameters = d_parameter_[0].accumulate || d_parameter_[1].accumulate;
+    t.scratch = p.address<void>(backward_scratch_);
+    batch_norm_backward(p.stream(), t);
+    d_addend_.template finish<T>(p);
+  }
+
+ private:
+  Location scratch(Program& p, int time) const {
+    return p.request(static_cast<std::size_t>(batch_norm_scratch<T>(positions_, channels_)), time, time);
+  }
+  BatchNormTask<T> task(Program& p) const {
+    const auto [epsilon, momentum] = p.attributes<graph::BatchNorm>(this->leader_);
+    const int statistic = p.node(this->leader_).statistic;
+    BatchNormTask<T> t;
+    t.positions = positions_;
+    t.channels = channels_;
+    t.epsilon = epsilon;
+    t.momentum = momentum;
+    t.relu = relu_;
+    t.weight = p.parameters().value(p.parameter(this->leader_, 0));
+    t.bias = p.parameters().value(p.parameter(this->leader_, 1));
+    t.running_mean = p.parameters().statistic(statistic);
+    t.running_variance = p.parameters().statistic(statistic + 1);
+    t.x = this->x(p, 0);
+    t.y = this->y(p);
+    t.mean = p.address<float>(moments_);
+    t.inverse = t.mean + channels_;
+    return t;
+  }
+
+  bool relu_;
+  int addend_ = -1, channels_ = 0;
+  std::int64_t positions_ = 0;
+  Location moments_, scratch_, backward_scratch_;
+  Contribution dx_, d_addend_;
+  ParameterGradient d_parameter_[2];
+};
+
+}  // namespace convoy::exec::cuda
+
+namespace convoy::exec {
+
+template <class P>
+struct Kernel<Cuda<P>, graph::BatchNorm>
+    : cuda::KernelOf<P, cuda::BatchNormStage, cuda::mask_of<graph::Add, graph::Relu>> {};
+
+}  // namespace convoy::exec

@@ -1,0 +1,127 @@
+// Convolution by cuDNN over the live taps of its weight.
+#pragma once
+
+#include <convoy/exec/cuda/kernel/bias.cuh>
+#include <convoy/exec/cuda/kernel/concat.cuh>
+#include <convoy/exec/cuda/kernel/reduce.cuh>
+#include <convoy/exec/cuda/stage.cuh>
+
+namespace convoy::exec::cuda {
+
+/// Where the input has more channels in memory than the plan's, the weight is copied with zeros between, and
+/// its gradient copied out. cuDNN writes gradients of weights in the type of values; in 16 bits they are
+/// widened.
+template <class T>
+class Conv2dStage final : public StageOf<T> {
+ public:
+  Conv2dStage(Program& p, const graph::Stage& stage, int index)
+      : StageOf<T>(p, stage, index),
+        weight_(p.parameter(stage.leader, 0)),
+        bias_(p.node(stage.leader).uses > 1 ? p.parameter(stage.leader, 1) : -1) {
+    this->value_.takes_second = false;
+    shape_ = convolution_of(p.plan(), stage.leader, dtype_of<T>, p.library().reduced_products(), p.rows());
+    own_channels_ = p.plan().parameter(weight_).shape[1];
+    p.keep(this->input(p, 0), this->kept_until(p));
+    if (padded()) operand_ = p.request(weight_bytes(), index, this->kept_until(p));
+    forward_ = take(p, Direction::forward, index);
+  }
+  void plan_backward(Program& p) override {
+    const int time = this->backward_time(p);
+    d_weight_ = p.contribute_parameter(weight_);
+    if (bias_ >= 0) d_bias_ = p.contribute_parameter(bias_);
+    dx_ = p.contribute(p.from(this->leader_, 0), false, time);
+    if (d_weight_) {
+      backward_weight_ = take(p, Direction::backward_weight, time);
+      if (!writes_in_place()) made_ = p.request(weight_bytes(), time, time);
+      if (padded()) packed_ = p.request(weight_bytes(), time, time);
+    }
+    if (d_bias_)
+      sums_ =
+          p.request(static_cast<std::size_t>(column_sums_scratch<T>(positions(), channels())), time, time);
+    if (dx_) backward_input_ = take(p, Direction::backward_input, time);
+  }
+  void bind(Program& p) override {
+    const T* x = this->x(p, 0);
+    const T* w = padded() ? p.address<T>(operand_) : p.parameters().template operand<T>(weight_);
+    forward_.bind(p, x, w, this->y(p));
+    if (backward_weight_.plan != nullptr)
+      backward_weight_.bind(
+          p, x, writes_in_place() ? static_cast<void*>(d_weight_.pointer) : p.address<void>(made_),
+          this->dy(p));
+    if (backward_input_.plan != nullptr) backward_input_.bind(p, dx_.template pointer<T>(p), w, this->dy(p));
+  }
+  void forward(Program& p) override {
+    if (padded()) {
+      T* to = p.address<T>(operand_);
+      device::check(cudaMemsetAsync(to, 0, weight_bytes(), p.stream()), "clear a weight");
+      copy_runs<T>(p.stream(), {runs(), own_channels_, own_channels_, shape_.in_channels},
+                   p.parameters().template operand<T>(weight_), nullptr, to, false);
+    }
+    forward_.run(p);
+    if (bias_ >= 0) add_bias<T>(p.stream(), positions(), channels(), p.parameters().value(bias_), this->y(p));
+  }
+  void backward(Program& p) override {
+    if (d_weight_) {
+      backward_weight_.run(p);
+      const T* made = p.address<T>(made_);
+      if (padded()) {
+        T* packed = p.address<T>(packed_);
+        copy_runs<T>(p.stream(), {runs(), own_channels_, shape_.in_channels, own_channels_}, made, nullptr,
+                     packed, false);
+        made = packed;
+      }
+      if (!writes_in_place())
+        widen_values<T>(p.stream(), runs() * own_channels_, made, d_weight_.pointer, nullptr,
+                        d_weight_.accumulate);
+    }
+    if (d_bias_)
+      column_sums<T>(p.stream(), positions(), channels(), this->dy(p), d_bias_.pointer, d_bias_.accumulate,
+                     p.address<void>(sums_));
+    if (dx_) {
+      backward_input_.run(p);
+      dx_.template finish<T>(p);
+    }
+  }
+
+ private:
+  // One pass: the way to compute it, its workspace, and its arguments once they have addresses.
+  struct Pass {
+    const ConvolutionPlan* plan = nullptr;
+    Location workspace;
+    Descriptor arguments;
+    void bind(Program& p, const void* x, const void* w, const void* y) {
+      arguments = Cudnn::arguments(x, w, y, p.address<void>(workspace));
+    }
+    void run(Program& p) const { p.library().cudnn().run(*plan, arguments); }
+  };
+
+  Pass take(Program& p, Direction direction, int time) {
+    Convolution c = shape_;
+    c.direction = direction;
+    const ConvolutionPlan& plan = p.library().plan(c);
+    return {&plan, p.request(plan.workspace, time, time), {}};
+  }
+  bool padded() const { return shape_.in_channels / shape_.groups != own_channels_; }
+  bool writes_in_place() const { return std::is_same_v<T, float> && !padded() && !d_weight_.accumulate; }
+  std::size_t weight_bytes() const { return static_cast<std::size_t>(shape_.weight_elements()) * sizeof(T); }
+  // Of channels within the weight.
+  std::int64_t runs() const { return std::int64_t{shape_.out_channels} * shape_.height * shape_.width; }
+  std::int64_t positions() const { return std::int64_t{this->value_.rows} * this->value_.positions(); }
+  int channels() const { return this->value_.channels; }
+
+  int weight_, bias_, own_channels_ = 0;
+  Convolution shape_;
+  Pass forward_, backward_weight_, backward_input_;
+  Location operand_, made_, packed_, sums_;
+  ParameterGradient d_weight_, d_bias_;
+  Contribution dx_;
+};
+
+}  // namespace convoy::exec::cuda
+
+namespace convoy::exec {
+
+template <class P>
+struct Kernel<Cuda<P>, graph::Conv2d> : cuda::KernelOf<P, cuda::Conv2dStage> {};
+
+}  // namespace convoy::exec

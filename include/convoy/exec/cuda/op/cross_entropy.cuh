@@ -1,0 +1,60 @@
+// Softmax cross-entropy without stored probabilities.
+#pragma once
+
+#include <convoy/exec/cuda/kernel/cross_entropy.cuh>
+#include <convoy/exec/cuda/stage.cuh>
+
+namespace convoy::exec::cuda {
+
+template <class T>
+class CrossEntropyStage final : public StageOf<T> {
+ public:
+  CrossEntropyStage(Program& p, const graph::Stage& stage, int index) : StageOf<T>(p, stage, index) {
+    this->value_.takes_second = false;
+    const int label = p.from(stage.leader, 1);
+    task_.rows = p.rows();
+    task_.positions = static_cast<int>(p.node(label).shape.size());
+    task_.classes = p.node(p.from(stage.leader, 0)).shape.last();
+    task_.ignored = p.attributes<graph::LabelInput>(label).ignore;
+    task_.ignores = task_.ignored != graph::no_label;
+    task_.smoothing = p.attributes<graph::CrossEntropy>(stage.leader).smoothing;
+    p.keep(this->input(p, 0), this->kept_until(p));
+    normalizers_ =
+        p.request(static_cast<std::size_t>(task_.count()) * sizeof(float), index, this->kept_until(p));
+    scratch_ = p.request(static_cast<std::size_t>(cross_entropy_scratch(task_)), index, index);
+    tally_ = p.request(2 * sizeof(std::int64_t), index, index);
+  }
+  void plan_backward(Program& p) override {
+    contribution_ = p.contribute(p.from(this->leader_, 0), true, this->backward_time(p));
+  }
+  void bind(Program& p) override {
+    task_.logits = this->x(p, 0);
+    task_.labels = p.address<i32>(this->input(p, 1).data);
+    task_.losses = p.address<float>(this->value_.data);
+    task_.normalizers = p.address<float>(normalizers_);
+    std::int64_t* const measured = p.take_tally();
+    task_.tally = measured != nullptr ? measured : p.address<std::int64_t>(tally_);
+    task_.scratch = p.address<void>(scratch_);
+    task_.d_losses = p.address<float>(this->value_.gradient);
+    task_.d_logits = contribution_ ? contribution_.template pointer<T>(p) : nullptr;
+    task_.accumulate = contribution_.accumulates();
+  }
+  void forward(Program& p) override { cross_entropy_forward(p.stream(), task_); }
+  void backward(Program& p) override {
+    if (contribution_) cross_entropy_backward(p.stream(), task_);
+  }
+
+ private:
+  CrossEntropyTask<T> task_;
+  Location normalizers_, scratch_, tally_;
+  Contribution contribution_;
+};
+
+}  // namespace convoy::exec::cuda
+
+namespace convoy::exec {
+
+template <class P>
+struct Kernel<Cuda<P>, graph::CrossEntropy> : cuda::KernelOf<P, cuda::CrossEntropyStage> {};
+
+}  // namespace convoy::exec

@@ -1,0 +1,85 @@
+// Linear layers by cuBLASLt: y = x weight^T + bias over the last axis.
+#pragma once
+
+#include <convoy/exec/cuda/kernel/reduce.cuh>
+#include <convoy/exec/cuda/stage.cuh>
+
+namespace convoy::exec::cuda {
+
+template <class T>
+class LinearStage final : public StageOf<T> {
+ public:
+  LinearStage(Program& p, const graph::Stage& stage, int index)
+      : StageOf<T>(p, stage, index),
+        weight_(p.parameter(stage.leader, 0)),
+        bias_(p.node(stage.leader).uses > 1 ? p.parameter(stage.leader, 1) : -1),
+        in_(p.node(p.from(stage.leader, 0)).shape.last()),
+        out_(this->value_.shape.last()),
+        vectors_(this->value_.elements() / out_) {
+    this->value_.takes_second = false;
+    p.keep(this->input(p, 0), this->kept_until(p));
+    Product product = describe(p, vectors_, out_, in_);
+    product.right_transposed = true;
+    product.bias = bias_ >= 0;
+    forward_ = std::make_unique<ProductPlan>(p.library().cublas(), product);
+  }
+  void plan_backward(Program& p) override {
+    const int time = this->backward_time(p);
+    d_weight_ = p.contribute_parameter(weight_);
+    if (bias_ >= 0) d_bias_ = p.contribute_parameter(bias_);
+    dx_ = p.contribute(p.from(this->leader_, 0), true, time);
+    if (d_weight_) {
+      Product product = describe(p, out_, in_, vectors_);
+      product.out = DType::f32;
+      product.left_transposed = true;
+      product.accumulate = d_weight_.accumulate;
+      backward_weight_ = std::make_unique<ProductPlan>(p.library().cublas(), product);
+    }
+    if (d_bias_)
+      sums_ = p.request(static_cast<std::size_t>(column_sums_scratch<T>(vectors_, out_)), time, time);
+    if (dx_) {
+      Product product = describe(p, vectors_, in_, out_);
+      product.accumulate = dx_.accumulates();
+      backward_input_ = std::make_unique<ProductPlan>(p.library().cublas(), product);
+    }
+  }
+  void forward(Program& p) override {
+    forward_->run(this->x(p, 0), weight(p), bias_ >= 0 ? p.parameters().template operand<T>(bias_) : nullptr,
+                  this->y(p));
+  }
+  void backward(Program& p) override {
+    if (d_weight_) backward_weight_->run(this->dy(p), this->x(p, 0), nullptr, d_weight_.pointer);
+    if (d_bias_)
+      column_sums<T>(p.stream(), vectors_, out_, this->dy(p), d_bias_.pointer, d_bias_.accumulate,
+                     p.address<void>(sums_));
+    if (dx_) backward_input_->run(this->dy(p), weight(p), nullptr, dx_.template pointer<T>(p));
+  }
+
+ private:
+  static Product describe(Program& p, std::int64_t rows, std::int64_t columns, std::int64_t inner) {
+    Product product;
+    product.element = product.out = dtype_of<T>;
+    product.reduced_products = p.library().reduced_products();
+    product.rows = rows;
+    product.columns = columns;
+    product.inner = inner;
+    return product;
+  }
+  const T* weight(Program& p) const { return p.parameters().template operand<T>(weight_); }
+
+  int weight_, bias_, in_, out_;
+  std::int64_t vectors_;
+  std::unique_ptr<ProductPlan> forward_, backward_weight_, backward_input_;
+  Location sums_;
+  ParameterGradient d_weight_, d_bias_;
+  Contribution dx_;
+};
+
+}  // namespace convoy::exec::cuda
+
+namespace convoy::exec {
+
+template <class P>
+struct Kernel<Cuda<P>, graph::Linear> : cuda::KernelOf<P, cuda::LinearStage> {};
+
+}  // namespace convoy::exec

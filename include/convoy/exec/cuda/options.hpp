@@ -1,0 +1,28 @@
+// Options of exec::Cuda.
+#pragma once
+
+#include <string>
+
+#include <convoy/core/fields.hpp>
+
+namespace convoy::exec {
+
+struct CudaOptions {
+  int threads = 1;          ///< ignored: the GPU computes
+  bool canonical = false;   ///< ignored: all GPUs order parameters alike
+  bool graphs = true;       ///< capture forward and backward as CUDA graphs when they run for the second time
+  int candidates = 8;       ///< ways to compute a convolution that are timed, once for each shape; 1: none is
+  int workspace_mib = 256;  ///< the most that one convolution may use beside its tensors
+  std::string plan_cache;   ///< folder where chosen ways are kept; empty: $CONVOY_PLAN_CACHE, else nowhere
+
+  static constexpr void fields(auto& self, auto&& field) {
+    field("threads", self.threads, fields::local);
+    field("canonical", self.canonical, fields::local);
+    field("graphs", self.graphs, fields::local);
+    field("candidates", self.candidates, fields::local);
+    field("workspace_mib", self.workspace_mib, fields::local);
+    field("plan_cache", self.plan_cache, fields::local);
+  }
+};
+
+}  // namespace convoy::exec

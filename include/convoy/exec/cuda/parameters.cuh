@@ -1,0 +1,141 @@
+// Parameters: the arenas of an exec::Cuda, the order of the elements in them, and the copy in 16 bits that
+// products read.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include <convoy/core/hash.hpp>
+#include <convoy/exec/canonical.hpp>
+#include <convoy/exec/cuda/kernel/reduce.cuh>
+#include <convoy/memory/device.cuh>
+
+namespace convoy::exec::cuda {
+
+/// The live taps of a convolution's weight stand in its slot as [output channels, height, width, channels],
+/// the order in which cuDNN's kernels for NHWC read them; everything else as the plan orders it.
+class Parameters {
+ public:
+  Parameters(const Plan& plan, DType element, memory::Device& space)
+      : plan_(plan),
+        space_(space),
+        values_(space, static_cast<std::size_t>(plan.sizes.parameters)),
+        gradients_(space, static_cast<std::size_t>(plan.sizes.exchanged)),
+        statistics_(space, static_cast<std::size_t>(plan.sizes.statistics)),
+        narrow_(space, element == DType::f32 ? 0 : values_.size() * size_of(element)),
+        channels_last_(plan.parameter_list.size()),
+        statistic_ranges_(exec::statistic_ranges(plan)) {
+    for (int n = 0; n < plan.graph.count.nodes; ++n)
+      if (graph::is<graph::Conv2d>(plan.node(n)))
+        channels_last_[static_cast<std::size_t>(plan.graph.parameter(n, 0))] = 1;
+    for (std::size_t i = 0; i < statistic_ranges_.size(); ++i)
+      space.fill(statistics_.data() + statistic_ranges_[i].begin, statistic_ranges_[i].size(),
+                 plan.statistic_list[i].start);
+  }
+
+  std::span<float> values() { return {values_.data(), values_.size()}; }
+  std::span<float> gradients() { return {gradients_.data(), gradients_.size()}; }
+  std::span<float> statistics() { return {statistics_.data(), statistics_.size()}; }
+
+  bool trained(int p) const { return plan_.trained(p); }
+  float* value(int p) { return values_.data() + slot(p).live.begin; }
+  /// Null for a frozen parameter.
+  float* gradient(int p) { return trained(p) ? gradients_.data() + slot(p).live.begin : nullptr; }
+  float* statistic(int i) {
+    return statistics_.data() + statistic_ranges_[static_cast<std::size_t>(i)].begin;
+  }
+  /// A parameter as products read it, in the type of values.
+  template <class T>
+  const T* operand(int p) {
+    if constexpr (std::is_same_v<T, float>)
+      return value(p);
+    else
+      return reinterpret_cast<const T*>(narrow_.data()) + slot(p).live.begin;
+  }
+  /// Makes the copy in 16 bits anew; nothing in f32.
+  template <class T>
+  void refresh() {
+    if constexpr (!std::is_same_v<T, float>)
+      narrow_values<T>(space_.stream(), static_cast<std::int64_t>(values_.size()), values_.data(),
+                       reinterpret_cast<T*>(narrow_.data()));
+  }
+
+  std::uint64_t fingerprint() const {
+    std::uint64_t hash = hash_start;
+    for (const char last : channels_last_) hash = hash_of(static_cast<std::uint64_t>(last), hash);
+    return hash;
+  }
+
+  void read(int p, std::span<float> to) {
+    expect_parameter(plan_, p, to.size());
+    gather(p, values_.data(), values_.data(), to);
+  }
+  void read_gradient(int p, std::span<float> to) {
+    expect_parameter(plan_, p, to.size());
+    gather(p, trained(p) ? gradients_.data() : nullptr, nullptr, to);
+  }
+  void write(int p, std::span<const float> from) {
+    expect_parameter(plan_, p, from.size());
+    const graph::Slot& s = slot(p);
+    std::vector<float> live(static_cast<std::size_t>(s.live.size())),
+        dead(static_cast<std::size_t>(s.dead.size())), stored(live.size());
+    for_each_element(plan_, p, [&](std::int64_t i, std::int64_t at, bool is_live) {
+      (is_live ? live[static_cast<std::size_t>(at - s.live.begin)]
+               : dead[static_cast<std::size_t>(at - s.dead.begin)]) = from[static_cast<std::size_t>(i)];
+    });
+    permute(p, live.data(), stored.data(), true);
+    space_.write(values_.data() + s.live.begin, stored.data(), stored.size() * sizeof(float));
+    space_.write(values_.data() + s.dead.begin, dead.data(), dead.size() * sizeof(float));
+  }
+
+  /// Copies live elements from the plan's order into the slot's, or back.
+  void reorder(int p, std::span<const float> from, std::span<float> to, bool into_slot) const {
+    const auto size = static_cast<std::size_t>(slot(p).live.size());
+    if (from.size() != size || to.size() != size)
+      fail<ConfigError>("exec: ", plan_.parameter(p).name, " has ", size, " live elements, not ", from.size(),
+                        " and ", to.size());
+    permute(p, from.data(), to.data(), into_slot);
+  }
+
+ private:
+  const graph::Slot& slot(int p) const { return plan_.slot(p); }
+
+  void permute(int p, const float* from, float* to, bool into_slot) const {
+    const std::int64_t size = slot(p).live.size();
+    if (channels_last_[static_cast<std::size_t>(p)] == 0) {
+      std::copy_n(from, size, to);
+      return;
+    }
+    const std::int64_t channels = plan_.parameter(p).shape[1], taps = plan_.live_taps(p).count();
+    for (std::int64_t i = 0; i < size; ++i) {
+      const std::int64_t tap = i % taps, channel = i / taps % channels, out = i / (taps * channels);
+      const std::int64_t at = (out * taps + tap) * channels + channel;
+      to[into_slot ? at : i] = from[into_slot ? i : at];
+    }
+  }
+
+  // Out of arenas of the space; zeros where there is none.
+  void gather(int p, const float* live, const float* dead, std::span<float> to) {
+    const graph::Slot& s = slot(p);
+    std::vector<float> stored(static_cast<std::size_t>(s.live.size())), ordered(stored.size()),
+        rest(static_cast<std::size_t>(s.dead.size()));
+    if (live != nullptr) {
+      space_.read(stored.data(), live + s.live.begin, stored.size() * sizeof(float));
+      permute(p, stored.data(), ordered.data(), false);
+    }
+    if (dead != nullptr) space_.read(rest.data(), dead + s.dead.begin, rest.size() * sizeof(float));
+    for_each_element(plan_, p, [&](std::int64_t i, std::int64_t at, bool is_live) {
+      to[static_cast<std::size_t>(i)] = is_live ? ordered[static_cast<std::size_t>(at - s.live.begin)]
+                                                : rest[static_cast<std::size_t>(at - s.dead.begin)];
+    });
+  }
+
+  const Plan& plan_;
+  memory::Device& space_;
+  memory::Array<float, memory::Device> values_, gradients_, statistics_;
+  memory::Array<std::byte, memory::Device> narrow_;
+  std::vector<char> channels_last_;
+  std::vector<Range> statistic_ranges_;
+};
+
+}  // namespace convoy::exec::cuda

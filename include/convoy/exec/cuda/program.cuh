@@ -1,0 +1,293 @@
+// Program: what the stages of one batch size share while they are planned, bound and run on a GPU: values,
+// memory, who writes which gradient first, and what arrives with each step.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <convoy/exec/cuda/kernel/elementwise.cuh>
+#include <convoy/exec/cuda/library.cuh>
+#include <convoy/exec/cuda/parameters.cuh>
+#include <convoy/exec/draws.hpp>
+#include <convoy/exec/stages.hpp>
+
+namespace convoy::exec::cuda {
+
+/// Memory whose address is known once the program is packed: in its arena, or somewhere that does not move.
+struct Location {
+  int request = -1;
+  void* fixed = nullptr;
+  explicit operator bool() const { return request >= 0 || fixed != nullptr; }
+};
+
+/// A value that a stage yields or the batch supplies, and its gradient. Images are [rows, height, width,
+/// channels], whose channels in memory may be more than the plan's, the rest being zeros; other values are
+/// row after row in canonical order.
+struct Value {
+  Shape shape;  ///< of a row; a node that is a view of this value has another
+  Kind kind = Kind::number;
+  DType element = DType::f32;
+  int rows = 0;
+  int channels = 0;  ///< of an image, in memory
+  Location data;
+  int owner = -1;  ///< the stage that yields it
+  bool wants_gradient = false;
+  /// Whether the stage that yields it reads its gradient as a sum of two buffers.
+  bool takes_second = false;
+  int contributions = 0;
+  Location gradient, second;
+
+  bool is_image() const { return kind == Kind::image; }
+  /// Positions of an image's map; 1 of anything else.
+  int positions() const { return is_image() ? shape[1] * shape[2] : 1; }
+  std::int64_t row_elements() const {
+    return is_image() ? std::int64_t{channels} * positions() : shape.size();
+  }
+  std::int64_t elements() const { return rows * row_elements(); }
+  std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(element); }
+};
+
+/// How a consumer hands its gradient to a value.
+enum class Edge : unsigned char { none, assign, accumulate, temporary };
+
+class Program;
+
+/// Where a stage writes a gradient, and what is left to do afterwards.
+class Contribution {
+ public:
+  Contribution() = default;
+  Contribution(Edge edge, Location target, Location value, std::int64_t elements)
+      : edge_(edge), target_(target), value_(value), elements_(elements) {}
+  explicit operator bool() const { return edge_ != Edge::none; }
+  bool accumulates() const { return edge_ == Edge::accumulate; }
+  template <class T>
+  T* pointer(const Program& program) const;
+  /// Adds what was written to a temporary buffer to the gradient.
+  template <class T>
+  void finish(const Program& program) const;
+
+ private:
+  Edge edge_ = Edge::none;
+  Location target_, value_;
+  std::int64_t elements_ = 0;
+};
+
+/// Where the gradient of a parameter goes; null where it is frozen.
+struct ParameterGradient {
+  float* pointer = nullptr;
+  bool accumulate = false;
+  explicit operator bool() const { return pointer != nullptr; }
+};
+
+class Program {
+ public:
+  /// Values are of type `element`, losses of f32.
+  Program(const Plan& plan, Library& library, Parameters& parameters, DType element, int rows, int stages)
+      : plan_(plan),
+        library_(library),
+        parameters_(parameters),
+        element_(element),
+        rows_(rows),
+        stages_(stages),
+        wants_(find_gradients(plan)),
+        roots_(plan.nodes.size()),
+        values_(plan.nodes.size()),
+        assigned_(plan.parameter_list.size()),
+        draws_(plan.nodes.size(), -1) {
+    for (std::size_t n = 0; n < roots_.size(); ++n) roots_[n] = static_cast<int>(n);
+  }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  // --- while stages are planned ---
+
+  const Plan& plan() const { return plan_; }
+  const graph::Node& node(int n) const { return plan_.node(n); }
+  int from(int n, int i) const { return plan_.graph.input(n, i); }
+  int parameter(int n, int k) const { return plan_.graph.parameter(n, k); }
+  template <class Op>
+  typename Op::Attributes attributes(int n) const {
+    return plan_.graph.attributes<Op>(n);
+  }
+  /// The node of a stage that is an `Op`, or -1.
+  template <class Op>
+  int find(const graph::Stage& stage) const {
+    for (int m = stage.first; m < stage.first + stage.count; ++m)
+      if (const int n = plan_.members[static_cast<std::size_t>(m)]; graph::is<Op>(node(n))) return n;
+    return -1;
+  }
+  Library& library() const { return library_; }
+  Parameters& parameters() const { return parameters_; }
+  cudaStream_t stream() const { return library_.space().stream(); }
+  DType element() const { return element_; }
+  int rows() const { return rows_; }
+
+  /// Time: stage s runs forward at s and backward at 2 S - 1 - s.
+  int last_time() const { return 2 * stages_ - 1; }
+  int backward_time(int stage) const { return last_time() - stage; }
+
+  Value& value(int n) { return values_[static_cast<std::size_t>(roots_[static_cast<std::size_t>(n)])]; }
+  bool wants_gradient(int n) const { return wants_[static_cast<std::size_t>(n)] != 0; }
+  /// Makes node `n` another view of the value of node `of`.
+  void alias(int n, int of) { roots_[static_cast<std::size_t>(n)] = roots_[static_cast<std::size_t>(of)]; }
+
+  /// The value of node `n` as it stands in memory, without a place there yet.
+  Value& describe(int n) {
+    Value& v = values_[static_cast<std::size_t>(n)];
+    v.shape = node(n).shape;
+    v.kind = node(n).kind;
+    v.element = node(n).dtype == DType::i32 ? DType::i32 : v.kind == Kind::number ? DType::f32 : element_;
+    v.rows = rows_;
+    v.channels = v.is_image() ? v.shape[0] : 0;
+    return v;
+  }
+  /// The value that stage `stage` yields at node `n`.
+  Value& yield(int n, int stage) {
+    Value& v = describe(n);
+    v.owner = stage;
+    v.wants_gradient = wants_gradient(n);
+    v.takes_second = true;
+    v.data = request(v.bytes(), stage, v.wants_gradient ? backward_time(stage) : stage);
+    return v;
+  }
+  /// Keeps a value until `time`.
+  void keep(const Value& v, int time) { extend(v.data, time); }
+
+  Location request(std::size_t bytes, int begin, int end) {
+    lifetimes_.push_back({begin, end, static_cast<std::int64_t>(std::max<std::size_t>(bytes, 64))});
+    return {static_cast<int>(lifetimes_.size()) - 1, nullptr};
+  }
+  void extend(const Location& location, int time) {
+    if (location.request < 0) return;
+    graph::Lifetime& lifetime = lifetimes_[static_cast<std::size_t>(location.request)];
+    lifetime.end = std::max(lifetime.end, time);
+  }
+
+  /// Plans a gradient for the value of node `n`, written at `time`; to be called in the order in which
+  /// backward runs.
+  Contribution contribute(int n, bool can_accumulate, int time) {
+    Value& v = value(n);
+    if (!v.wants_gradient) return {};
+    if (v.contributions++ == 0) {
+      v.gradient = request(v.bytes(), time, backward_time(v.owner));
+      return {Edge::assign, v.gradient, v.gradient, v.elements()};
+    }
+    if (can_accumulate) return {Edge::accumulate, v.gradient, v.gradient, v.elements()};
+    if (v.takes_second && !v.second) {
+      v.second = request(v.bytes(), time, backward_time(v.owner));
+      return {Edge::assign, v.second, v.second, v.elements()};
+    }
+    return {Edge::temporary, request(v.bytes(), time, time), v.gradient, v.elements()};
+  }
+
+  /// Plans a gradient of parameter `p`; to be called in the order in which backward runs.
+  ParameterGradient contribute_parameter(int p) {
+    return {parameters_.gradient(p), assigned_[static_cast<std::size_t>(p)]++ > 0};
+  }
+  bool is_assigned(int p) const { return assigned_[static_cast<std::size_t>(p)] > 0; }
+
+  /// Node `n` draws at random in each training pass.
+  void draw(int n) { draws_[static_cast<std::size_t>(n)] = drawing_++; }
+  int drawing() const { return drawing_; }
+  /// Writes what each such node draws from in a pass.
+  void write_draws(const Pass& pass, Draws* to) const {
+    for (std::size_t n = 0; n < draws_.size(); ++n)
+      if (draws_[n] >= 0) to[draws_[n]] = Draws(pass, plan_.nodes[n].name.view());
+  }
+
+  // --- while stages are bound ---
+
+  /// Gives every request its place: in `shared` if that is large enough, else in memory of this program's
+  /// own.
+  void pack(memory::Array<std::byte, memory::Device>& shared) {
+    const auto bytes = static_cast<std::size_t>(graph::pack(lifetimes_, last_time(), offsets_));
+    memory::Array<std::byte, memory::Device>& arena =
+        shared.size() == 0 || bytes <= shared.size() ? shared : own_;
+    if (bytes > arena.size()) arena = memory::Array<std::byte, memory::Device>(library_.space(), bytes);
+    arena_ = arena.data();
+  }
+  template <class T>
+  T* address(const Location& location) const {
+    if (location.request < 0) return static_cast<T*>(location.fixed);
+    return reinterpret_cast<T*>(arena_ + offsets_[static_cast<std::size_t>(location.request)]);
+  }
+  /// Where the draws of a pass, the numbers of a forward pass and the scales of losses lie.
+  void place_draws(const Draws* at) { draws_at_ = at; }
+  void place_tally(std::int64_t* at) { tally_ = at; }
+  const Draws* draws(int n) const { return draws_at_ + draws_[static_cast<std::size_t>(n)]; }
+  /// Two numbers: what a classification gets right, and of how many. Null but for the first node that asks,
+  /// by which the model's accuracy is measured.
+  std::int64_t* take_tally() { return std::exchange(tally_, nullptr); }
+
+  // --- while the program runs ---
+
+  Mode mode() const { return mode_; }
+  void set_mode(Mode mode) { mode_ = mode; }
+  bool trains() const { return mode_ == Mode::train; }
+
+ private:
+  const Plan& plan_;
+  Library& library_;
+  Parameters& parameters_;
+  DType element_;
+  int rows_, stages_;
+  std::vector<char> wants_;
+  std::vector<int> roots_;
+  std::vector<Value> values_;
+  std::vector<int> assigned_;  // how many stages write the gradient of each parameter
+  std::vector<int> draws_;     // for each node, which of the pass's draws are its own; -1: none
+  int drawing_ = 0;
+  std::vector<graph::Lifetime> lifetimes_;
+  std::vector<std::int64_t> offsets_;  // in the arena, of each request
+  memory::Array<std::byte, memory::Device> own_;
+  std::byte* arena_ = nullptr;
+  const Draws* draws_at_ = nullptr;
+  std::int64_t* tally_ = nullptr;
+  Mode mode_ = Mode::evaluate;
+};
+
+template <class T>
+T* Contribution::pointer(const Program& program) const {
+  return program.address<T>(target_);
+}
+
+template <class T>
+void Contribution::finish(const Program& program) const {
+  if (edge_ != Edge::temporary) return;
+  pass<T>(program.stream(), elements_, program.address<T>(target_), nullptr, nullptr,
+          program.address<T>(value_), true);
+}
+
+/// One stage of a plan, planned for one batch size. What it enqueues depends on the mode alone, since a
+/// captured graph repeats it.
+class Stage {
+ public:
+  virtual ~Stage() = default;
+  /// Plans backward; called for the stages in reverse, each only if its output has a gradient.
+  virtual void plan_backward(Program&) {}
+  /// Memory has addresses now.
+  virtual void bind(Program&) = 0;
+  virtual void forward(Program&) = 0;
+  virtual void backward(Program&) {}
+};
+
+/// How the stages that an operation leads are made.
+struct Make {
+  std::unique_ptr<Stage> (*build)(Program&, const graph::Stage&, int index) = nullptr;
+  std::uint64_t follows = 0;  ///< a bit for each operation that the kernel computes in the same stage
+  constexpr explicit operator bool() const { return build != nullptr; }
+};
+
+template <class S>
+std::unique_ptr<Stage> build(Program& program, const graph::Stage& stage, int index) {
+  return std::make_unique<S>(program, stage, index);
+}
+
+/// A mask of operations, for Make::follows.
+template <class... Ops>
+inline constexpr std::uint64_t mask_of = ((std::uint64_t{1} << graph::index_of<Ops>) | ...);
+
+}  // namespace convoy::exec::cuda

@@ -1,0 +1,113 @@
+// exec::Cuda against the reference over each operation and over random models: run on processors by
+// test_exec_cuda_models.cpp, and on a GPU by test_exec_cuda_gpu.cu.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include "exec_compare.hpp"
+#include "exec_models.hpp"
+#include "exec_operations.hpp"
+#include <convoy/exec/cuda/cuda.cuh>
+
+namespace exec_cuda {
+
+using namespace convoy;
+
+struct Owner {
+  memory::Device device;
+};
+
+/// An exec::Cuda in a space of its own.
+template <class P>
+class Alone : private Owner, public exec::Cuda<P> {
+ public:
+  using Options = exec::CudaOptions;
+  Alone(const Plan& plan, int batch, const Options& options)
+      : exec::Cuda<P>(plan, batch, options, device, exec::kernels<exec::Cuda<P>>) {}
+};
+using Emulated = Alone<f32>;
+
+inline bool has_custom(const Plan& plan) {
+  for (const auto& node : plan.nodes)
+    if (graph::is<graph::Custom>(node)) return true;
+  return false;
+}
+
+/// How far the gradients of `T` are from the reference's, by their norm.
+template <class T>
+double distance(const Plan& plan, std::uint64_t seed) {
+  exec::Reference<double> reference(plan, 4);
+  T tested(plan, 4, {});
+  exec_compare::randomize(reference, plan, Philox{seed, 1000});
+  exec_compare::randomize(tested, plan, Philox{seed, 1000});
+  const exec_compare::Batch batch(plan, 4, Philox{seed, 1001});
+  exec_compare::forward(reference, batch);
+  exec_compare::backward(reference, plan, 0.25f);
+  // In f16 a gradient may overflow until the scale of losses is what it bears.
+  for (int attempt = 0; attempt < 12; ++attempt) {
+    exec_compare::forward(tested, batch);
+    exec_compare::backward(tested, plan, 0.25f);
+    const auto gradients = exec_compare::fetched(tested, tested.gradients());
+    if (std::all_of(gradients.begin(), gradients.end(), [](float x) { return std::isfinite(x); })) break;
+  }
+  double all = 0, off = 0;
+  for (int p = 0; p < static_cast<int>(plan.parameter_list.size()); ++p) {
+    const auto expected = exec_compare::gradient(reference, plan, p),
+               seen = exec_compare::gradient(tested, plan, p);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      all += expected[i] * expected[i];
+      off += (seen[i] - expected[i]) * (seen[i] - expected[i]);
+    }
+  }
+  return std::sqrt(off / all);
+}
+
+}  // namespace exec_cuda
+
+using namespace exec_cuda;
+
+TEST_CASE("cuda: each operation agrees with the reference") {
+  std::uint64_t seed = 300;
+  for (const auto& operation : exec_operations::cases()) {
+    const DynamicPlan plan(operation.define);
+    INFO(operation.name);
+    CHECK(exec_compare::difference<Emulated>(plan, {.seed = ++seed, .batch = 3}) == "");
+  }
+}
+
+TEST_CASE("cuda: random models of images agree with the reference") {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    const exec_compare::Model model{seed, {.custom = false, .largest_map = 6}};
+    INFO("seed ", seed, "\n", model.text());
+    CHECK(exec_compare::difference<Emulated>(model.plan(),
+                                             {.seed = seed, .batch = 1 + static_cast<int>(seed % 4)}) == "");
+  }
+}
+
+TEST_CASE("cuda: shared parameters, sequences and bytes agree with the reference") {
+  exec_models::for_each([](const std::string& name, const Plan& plan) {
+    if (has_custom(plan)) return;
+    INFO(name);
+    CHECK(exec_compare::difference<Emulated>(plan, {.seed = 3, .batch = 3}) == "");
+  });
+}
+
+TEST_CASE("cuda: an operation without a kernel is named") {
+  const DynamicPlan plan([](auto& g) {
+    auto x = g.custom(exec_compare::Swish{}, g.linear(g.input("x", {3}), {.features = 3}));
+    g.loss(g.cross_entropy(x, g.label("label", 3)));
+  });
+  CHECK_THROWS_WITH_AS(Emulated(plan, 1, {}), "exec: cuda has no kernel for the operation custom of custom.0",
+                       ExecError);
+}
+
+TEST_CASE("cuda: in 16 bits gradients are off by what rounding costs") {
+  std::uint64_t seed = 500;
+  for (const auto& operation : exec_operations::cases()) {
+    const DynamicPlan plan(operation.define);
+    INFO(operation.name);
+    CHECK(distance<Alone<f32>>(plan, ++seed) < 1e-5);
+    CHECK(distance<Alone<bf16>>(plan, seed) < 3e-2);
+    CHECK(distance<Alone<f16>>(plan, seed) < 4e-3);
+  }
+}

@@ -1,0 +1,7 @@
+// EMULATES
+// TIMEOUT: 300
+// exec::Cuda with its kernels and graphs run on processors.
+#include "emulation/cublaslt.hpp"
+#include "emulation/cudnn.hpp"
+#include "emulation/emulation.hpp"
+#include "exec_cuda_models.hpp"

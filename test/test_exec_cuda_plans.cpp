@@ -1,0 +1,120 @@
+// NEEDS: cuda
+// SANITIZE: none
+// TIMEOUT: 600
+// Every convolution of every model has a plan by cuDNN, one that gives the same bits in every run and keeps
+// within its workspace, on GPUs that need not be there.
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <convoy/exec/cuda/cudnn.cuh>
+#include <convoy/exec/stages.hpp>
+#include <convoy/models/resnet.hpp>
+
+using namespace convoy;
+using namespace convoy::exec::cuda;
+
+namespace {
+
+struct Gpu {
+  std::string_view name;
+  int version, processors, shared;  // shared memory that a block may ask for, in bytes
+};
+constexpr Gpu gpus[] = {
+    {"NVIDIA A100", 800, 108, 166912}, {"NVIDIA H200", 900, 132, 232448}, {"NVIDIA B200", 1000, 148, 232448}};
+
+/// What cuDNN asks of a GPU, in its own words.
+std::string properties(const Gpu& gpu) {
+  return concat(
+      R"({"cudaDeviceId":0,"deviceVer":)", gpu.version, R"(,"deviceName":")", gpu.name,
+      R"(","driverVer":13000,"isTccDriver":0,"l2CacheSize":41943040,"maxBlockSize":[1024,1024,64],)",
+      R"("maxCtasPerSM":32,"maxGridSize":[2147483647,65535,65535],"maxRegistersPerSM":65536,)",
+      R"("maxSharedMemoryPerBlock":49152,"maxSharedMemoryPerBlockOptin":)", gpu.shared,
+      R"(,"maxThreadsPerBlock":1024,"maxThreadsPerSM":2048,"memClockRateKHz":2600000,)",
+      R"("multiProcessorCount":)", gpu.processors,
+      R"(,"pciDeviceId":0,"regsPerBlock":65536,"reservedSharedMemoryPerBlock":1024,)",
+      R"("smClockRateKHz":1500000,"supportCoopLaunch":1,"totalGlobalMem":80000000000,"warpSize":32})");
+}
+
+struct Precision {
+  std::string_view name;
+  DType element;
+  bool reduced;
+};
+constexpr Precision precisions[] = {{"f32", DType::f32, false},
+                                    {"tf32", DType::f32, true},
+                                    {"bf16", DType::bf16, true},
+                                    {"f16", DType::f16, true}};
+
+/// The different convolutions of a step.
+std::vector<Convolution> convolutions(const Plan& plan, const Precision& precision, int rows) {
+  std::vector<Convolution> all;
+  const std::vector<char> wants = exec::find_gradients(plan);
+  for (int n = 0; n < plan.graph.count.nodes; ++n) {
+    if (!graph::is<graph::Conv2d>(plan.node(n))) continue;
+    Convolution c = convolution_of(plan, n, precision.element, precision.reduced, rows);
+    for (const Direction direction :
+         {Direction::forward, Direction::backward_weight, Direction::backward_input}) {
+      if (direction == Direction::backward_input &&
+          wants[static_cast<std::size_t>(plan.graph.input(n, 0))] == 0)
+        continue;
+      c.direction = direction;
+      if (std::find(all.begin(), all.end(), c) == all.end()) all.push_back(c);
+    }
+  }
+  return all;
+}
+
+/// How many different convolutions there were.
+int check(std::string_view model, const Plan& plan, int rows) {
+  constexpr std::size_t limit = std::size_t{256} << 20;
+  int count = 0;
+  for (const Gpu& gpu : gpus) {
+    const Cudnn cudnn{std::string_view(properties(gpu))};
+    for (const Precision& precision : precisions)
+      for (const Convolution& c : convolutions(plan, precision, rows)) {
+        INFO(model, ' ', gpu.name, ' ', precision.name, " direction ", static_cast<int>(c.direction), ": ",
+             c.in_channels, "x", c.in_height, "x", c.in_width, " to ", c.out_channels, "x", c.out_height, "x",
+             c.out_width, ", taps ", c.height, "x", c.width, " stride ", c.stride, " padding ", c.top, ' ',
+             c.bottom, ' ', c.left, ' ', c.right);
+        const auto plans = cudnn.plans(c, limit, 1);
+        REQUIRE(plans.size() == 1);
+        CHECK(plans[0].workspace <= limit);
+        ++count;
+      }
+  }
+  return count;
+}
+
+using Mnist18 = models::ResNet18<Image{1, 28, 28}, 10>;
+using Mnist50 = models::ResNet50<Image{1, 28, 28}, 10>;
+using ImageNet18 = models::ResNet18<Image{3, 224, 224}, 1000>;
+using ImageNet50 = models::ResNet50<Image{3, 224, 224}, 1000>;
+using ImageNet101 = models::ResNet101<Image{3, 224, 224}, 1000>;
+
+}  // namespace
+
+TEST_CASE("cudnn: every convolution of a ResNet on small images has a plan") {
+  CHECK(check("ResNet-18", plan_of<Mnist18>, 128) > 100);
+  CHECK(check("ResNet-50", plan_of<Mnist50>, 128) > 100);
+}
+
+TEST_CASE("cudnn: every convolution of a ResNet on ImageNet has a plan") {
+  CHECK(check("ResNet-18", plan_of<ImageNet18>, 256) > 100);
+  CHECK(check("ResNet-50", plan_of<ImageNet50>, 256) > 100);
+  CHECK(check("ResNet-101", plan_of<ImageNet101>, 64) > 100);
+}
+
+TEST_CASE("cudnn: a plan is made again from its text") {
+  const Cudnn cudnn{std::string_view(properties(gpus[1]))};
+  const Convolution c = convolutions(plan_of<Mnist18>, precisions[2], 128)[0];
+  const auto plans = cudnn.plans(c, std::size_t{256} << 20, 1);
+  REQUIRE(plans.size() == 1);
+  const ConvolutionPlan again = cudnn.restored(plans[0].text());
+  REQUIRE(again.plan);
+  CHECK(again.workspace == plans[0].workspace);
+  CHECK(!cudnn.restored("{}").plan);
+}
