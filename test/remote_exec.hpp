@@ -37,6 +37,7 @@ class RemoteExec {
   using Make = exec::reference::Functions<float>;
   static constexpr std::string_view name = "remote";
   static constexpr int latency = 2;
+  static constexpr bool may_overflow = false;
 
   RemoteExec(const Plan& plan, int batch, const Options& options, Space& space,
              const exec::Kernels<RemoteExec>& kernels)

@@ -28,6 +28,7 @@ class NullExec {
   };
   static constexpr std::string_view name = "null";
   static constexpr int latency = 0;
+  static constexpr bool may_overflow = false;
 
   NullExec(const Plan& plan, int, const Options&, Space& space, const exec::Kernels<NullExec>&)
       : plan_(plan),

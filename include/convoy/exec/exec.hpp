@@ -110,6 +110,9 @@ concept Exec = std::is_class_v<E> &&
   { e.result() } -> std::same_as<Result>;
   // How many steps later a result is best taken, so that nobody waits: 0 on the host.
   { E::latency } -> std::convertible_to<int>;
+  // Whether gradients may be infinite though nothing is wrong, because losses are scaled; such steps are
+  // skipped.
+  { E::may_overflow } -> std::convertible_to<bool>;
   // The value of output k of the plan for the rows of the last forward pass, in plain layout in host memory;
   // waits for it. Valid until the next pass.
   { e.output(i) } -> std::same_as<std::span<const typename E::Scalar>>;

@@ -45,12 +45,12 @@ class Replica {
           CommArguments&&... comm_arguments)
       : plan_(plan),
         kernels_(kernels),
-        config_(config),
+        config_(guarded(config)),
         comm_(std::forward<CommArguments>(comm_arguments)...),
         space_(make_space<Space>(comm_)),
         state_space_(make_state_space(space_)),
         most_rows_(config.batch),
-        optimizer_(make_optimizer<Rule, Space>(state_space_, plan, config)),
+        optimizer_(make_optimizer<Rule, Space>(state_space_, plan, config_)),
         sums_(plan.losses.size(), Exec::latency) {
     open();
   }
@@ -151,6 +151,12 @@ class Replica {
       return memory::Host();
     else
       return space;
+  }
+
+  /// Steps that an Exec's scale of losses made overflow are skipped, whatever the configuration says.
+  static Config guarded(Config config) {
+    config.guard.skip_not_finite = config.guard.skip_not_finite || Exec::may_overflow;
+    return config;
   }
 
   void open();

@@ -35,6 +35,7 @@ class Host {
   using Make = host::Make;
   static constexpr std::string_view name = "host";
   static constexpr int latency = 0;
+  static constexpr bool may_overflow = false;
 
   Host(const Plan& plan, int batch, const Options& options = {}, Space& space = memory::host(),
        const Kernels<Host>& kernels = exec::kernels<Host>)

@@ -61,6 +61,7 @@ class Reference {
   using Make = reference::Functions<T>;
   static constexpr std::string_view name = "reference";
   static constexpr int latency = 0;
+  static constexpr bool may_overflow = false;
 
   Reference(const Plan& plan, int batch, const Options& = {}, Space& space = memory::host(),
             const Kernels<Reference>& kernels = exec::kernels<Reference>)

@@ -1,0 +1,6 @@
+// NEEDS: cuda
+// LABELS: cuda gpu
+// TIMEOUT: 300
+// exec::Cuda on a GPU.
+#include "exec_cuda_models.hpp"
+#include "train_cuda.hpp"

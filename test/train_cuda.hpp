@@ -1,0 +1,154 @@
+// Trainer over exec::Cuda: run on processors by test_train_cuda.cpp, and on a GPU by test_exec_cuda_gpu.cu.
+#pragma once
+
+#include <cmath>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "train_support.hpp"
+#include <convoy/comm/policy/staged.hpp>
+#include <convoy/exec/cuda/cuda.cuh>
+#include <convoy/optim/device.cuh>
+
+namespace train_cuda {
+
+using namespace train_test;
+
+/// Batch statistics, taps that meet nothing but padding, dropout, and a bucket for each layer.
+struct Mixed {
+  static constexpr BucketOptions buckets{.first = 64, .others = 64};
+  static constexpr void define(auto& g) {
+    auto x = g.input("image", image);
+    x = g.relu(g.batch_norm(g.conv2d(x, {.channels = 8})));
+    x = g.dropout(g.conv2d(g.max_pool(x, {.kernel = 8}), {.channels = 6, .kernel = 3}), {.p = 0.1f});
+    x = g.linear(g.flatten(g.relu(x)), {.features = classes});
+    g.output("logits", x);
+    g.loss(g.cross_entropy(x, g.label("label", classes)));
+  }
+};
+
+/// What a training leaves and has told.
+struct Trace {
+  std::vector<float> parameters, predicted;
+  std::vector<double> losses;
+  std::vector<std::int64_t> steps;
+  double accuracy = 0;
+  friend bool operator==(const Trace&, const Trace&) = default;
+};
+
+struct Settings {
+  int batch = 6, accumulate = 1, epochs = 2;
+  float clip = 0;
+};
+
+template <class Trainer>
+typename Trainer::Config config_of(const Settings& settings) {
+  typename Trainer::Config config;
+  config.batch = settings.batch;
+  config.accumulate = settings.accumulate;
+  config.optimizer.lr = 0.05f;
+  config.optimizer.momentum = 0.9f;
+  config.optimizer.weight_decay = 0.01f;
+  config.guard.max_norm = settings.clip;
+  return config;
+}
+
+template <class Trainer>
+Trace trace_of(Trainer& trainer, const Settings& settings) {
+  const Blobs training(67), test(19, 8);
+  Trace trace;
+  const auto report = trainer.fit(training, {.epochs = settings.epochs,
+                                             .validate = &test,
+                                             .on_step =
+                                                 [&](const train::StepReport& step) {
+                                                   trace.steps.push_back(step.step);
+                                                   trace.losses.push_back(step.loss);
+                                                   return train::Control::go_on;
+                                                 },
+                                             .log = nullptr});
+  trace.accuracy = report.epochs.back().test.accuracy;
+  trace.predicted = trainer.predict(test).values;
+  for (const auto& parameter : trainer.parameters())
+    for (const float value : parameter.values()) trace.parameters.push_back(value);
+  return trace;
+}
+
+template <class Exec>
+using Alone = Trainer<Mixed, optim::Sgd, comm::None, Exec>;
+
+template <class Exec>
+Trace alone(const Settings& settings, const typename Exec::Options& options = {}) {
+  auto config = config_of<Alone<Exec>>(settings);
+  config.exec = options;
+  Alone<Exec> trainer(config);
+  return trace_of(trainer, settings);
+}
+
+/// Of norms.
+template <class A, class B>
+double apart(const A& a, const B& b) {
+  double all = 0, off = 0;
+  REQUIRE(std::size(a) == std::size(b));
+  for (std::size_t i = 0; i < std::size(a); ++i) {
+    all += static_cast<double>(b[i]) * static_cast<double>(b[i]);
+    off += (static_cast<double>(a[i]) - static_cast<double>(b[i])) *
+           (static_cast<double>(a[i]) - static_cast<double>(b[i]));
+  }
+  return std::sqrt(off / all);
+}
+
+template <class Exec, class Comm>
+std::vector<Trace> together(int ranks, const Settings& settings) {
+  using T = Trainer<Mixed, optim::Sgd, Comm, Exec>;
+  std::vector<Trace> all(static_cast<std::size_t>(ranks));
+  transport::Threads::World(ranks).run([&](const transport::Threads& endpoint) {
+    T trainer(config_of<T>(settings), endpoint);
+    all[static_cast<std::size_t>(endpoint.rank())] = trace_of(trainer, settings);
+  });
+  return all;
+}
+
+using Ring = comm::Ring<transport::Threads>;
+
+}  // namespace train_cuda
+
+TEST_CASE("cuda: a training gives what the reference gives, and the same bits each time") {
+  using namespace train_cuda;
+  for (const Settings& settings : {Settings{}, Settings{.batch = 3, .accumulate = 2, .clip = 0.5f}}) {
+    CAPTURE(settings.accumulate);
+    const Trace expected = alone<exec::Reference<f32>>(settings);
+    const Trace seen = alone<exec::Cuda<f32>>(settings);
+    CHECK(apart(seen.parameters, expected.parameters) < 1e-4);
+    CHECK(apart(seen.losses, expected.losses) < 1e-4);
+    CHECK(apart(seen.predicted, expected.predicted) < 1e-3);
+    CHECK(seen.steps == expected.steps);
+    CHECK(seen == alone<exec::Cuda<f32>>(settings));
+    CHECK(seen == alone<exec::Cuda<f32>>(settings, {.graphs = false}));
+  }
+}
+
+TEST_CASE("cuda: a training in 16 bits learns what one in f32 does") {
+  using namespace train_cuda;
+  const Settings settings{.epochs = 4};
+  const Trace expected = alone<exec::Reference<f32>>(settings);
+  CHECK(apart(alone<exec::Cuda<bf16>>(settings).parameters, expected.parameters) < 0.1);
+  CHECK(apart(alone<exec::Cuda<f16>>(settings).parameters, expected.parameters) < 0.1);
+}
+
+TEST_CASE("cuda: ranks exchange through host memory") {
+  using namespace train_cuda;
+  for (const int ranks : {1, 2}) {
+    const auto expected = together<exec::Reference<f32>, Ring>(ranks, {});
+    const auto seen = together<exec::Cuda<f32>, comm::Staged<Ring, memory::Device>>(ranks, {});
+    for (const Trace& trace : seen) {
+      CHECK(trace.parameters == seen[0].parameters);
+      CHECK(apart(trace.parameters, expected[0].parameters) < 1e-4);
+    }
+    const auto sharded =
+        together<exec::Cuda<f32>, comm::Staged<comm::Sharded<Ring>, memory::Device>>(ranks, {});
+    CHECK(apart(sharded[0].parameters, expected[0].parameters) < 1e-4);
+  }
+}
