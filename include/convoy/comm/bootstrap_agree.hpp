@@ -1,0 +1,37 @@
+// agree, over a bootstrap: the check at `open` that all ranks mean the same thing (engine/agree.hpp), for
+// policies whose own exchange is not one of messages.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <convoy/comm/bootstrap.hpp>
+#include <convoy/comm/engine/agree.hpp>
+#include <convoy/comm/fingerprint.hpp>
+#include <convoy/core/error.hpp>
+
+namespace convoy::comm {
+
+/// Throws ConfigError on every rank, with the same sentence, unless all ranks give the same fingerprint.
+template <Bootstrap B>
+void agree(B& world, const Fingerprint& fingerprint) {
+  if (world.size() == 1) return;
+  constexpr std::int64_t most = 4096;
+  const std::vector<Fingerprint::Field>& mine = fingerprint.fields();
+  auto count = static_cast<std::int64_t>(mine.size());
+  world.broadcast(std::as_writable_bytes(std::span(&count, 1)));
+  if (count < 0 || count > most)
+    fail<ConfigError>("rank 0 sent a fingerprint of ", count, " fields; at most ", most, " fit");
+  std::vector<Fingerprint::Field> root(static_cast<std::size_t>(count));
+  if (world.rank() == 0) root = mine;
+  world.broadcast(std::as_writable_bytes(std::span(root)));
+  const detail::Difference difference = detail::compare(root, mine);
+  std::vector<detail::Difference> all(static_cast<std::size_t>(world.size()));
+  world.all_gather(std::as_bytes(std::span(&difference, 1)), std::as_writable_bytes(std::span(all)));
+  for (std::size_t r = 0; r < all.size(); ++r)
+    if (all[r].kind != detail::Difference::none) detail::disagree(static_cast<int>(r), all[r]);
+}
+
+}  // namespace convoy::comm

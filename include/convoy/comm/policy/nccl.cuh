@@ -1,0 +1,885 @@
+// Nccl: gradients of GPUs, by NVIDIA's library. Buckets travel on a stream of their own during backward; the
+// stream that computes waits for each bucket in turn, and the host waits for nothing.
+//
+// Communicators are non-blocking: no call of NCCL waits for another rank, so that every wait has a deadline.
+// A thread watches what was enqueued: where nothing moves for longer than the deadline, or NCCL reports an
+// error, the thread ends the communicator, which frees whoever waits for the GPU, and the next call throws.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <concepts>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <memory>
+#include <memory_resource>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <cuda_runtime.h>
+#include <nccl.h>
+#include <unistd.h>
+
+#include <convoy/comm/bootstrap.hpp>
+#include <convoy/comm/bootstrap_agree.hpp>
+#include <convoy/comm/comm.hpp>
+#include <convoy/comm/defaults.hpp>
+#include <convoy/comm/engine/agree.hpp>
+#include <convoy/comm/engine/kernel.hpp>
+#include <convoy/comm/operation.hpp>
+#include <convoy/core/clock.hpp>
+#include <convoy/core/dtype.hpp>
+#include <convoy/core/error.hpp>
+#include <convoy/core/fields.hpp>
+#include <convoy/memory/cuda.cuh>
+#include <convoy/memory/space.hpp>
+
+static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0),
+              "convoy: comm::Nccl needs NCCL 2.19 or later, which splits communicators and registers memory");
+
+namespace convoy::comm {
+
+/// What Nccl goes by.
+struct NcclOptions {
+  Seconds deadline{60};       ///< from the last progress, and the backward that an exchange waits for counts
+  Seconds abort_deadline{5};  ///< for the end of a communicator that has failed
+  int least_blocks = 0;       ///< of the GPU that an exchange uses; 0: NCCL's own choice
+  int most_blocks = 0;        ///< likewise, at most 32: few leave more to the kernels of backward
+  bool register_arenas = true;  ///< so that NCCL need not copy where it can do without
+
+  static constexpr void fields(auto& self, auto&& field) {
+    field("deadline", self.deadline, convoy::fields::local);
+    field("abort_deadline", self.abort_deadline, convoy::fields::local);
+    field("least_blocks", self.least_blocks);
+    field("most_blocks", self.most_blocks);
+    field("register_arenas", self.register_arenas);
+  }
+};
+
+namespace detail {
+
+// What a call was to do, for sentences.
+struct NcclCall {
+  std::string_view operation;
+  int bucket = -1;
+  std::size_t bytes = 0;
+
+  std::string text() const {
+    return bucket < 0 ? concat("nccl ", operation) : concat("nccl ", operation, " of bucket ", bucket);
+  }
+};
+
+// Waits a little longer each time.
+class Naps {
+ public:
+  void nap() {
+    if (++rounds_ < 64)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(
+          std::chrono::microseconds(std::min(50 << std::min(rounds_ / 1024, 5), 1000)));
+  }
+
+ private:
+  int rounds_ = 0;
+};
+
+/// A communicator and the thread that watches over it. One thread at a time is inside of NCCL. Not movable.
+class Communicator {
+ public:
+  Communicator(int rank, int size, const NcclOptions& options) : rank_(rank), size_(size), options_(options) {
+    device::check(cudaGetDevice(&device_), "ask which GPU is this thread's");
+    stream_ = make_urgent_stream();
+  }
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+  ~Communicator() {
+    {
+      const std::lock_guard lock(mutex_);
+      quit_ = true;
+    }
+    wake_.notify_one();
+    if (watcher_.joinable()) watcher_.join();
+    if (comm_ == nullptr) return;
+    if (!healthy() || !ends()) abort();
+  }
+  /// Where an exception flies the others may be gone, and NCCL's own end waits for them.
+  bool healthy() {
+    const std::lock_guard lock(mutex_);
+    return comm_ != nullptr && std::uncaught_exceptions() == exceptions_;
+  }
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  cudaStream_t stream() const { return stream_.get(); }
+  const NcclOptions& options() const { return options_; }
+
+  ncclConfig_t config() const {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    if (options_.least_blocks > 0) config.minCTAs = options_.least_blocks;
+    if (options_.most_blocks > 0) config.maxCTAs = options_.most_blocks;
+    return config;
+  }
+
+  /// Makes the communicator by `make(comm)`, which all ranks call.
+  template <class F>
+  void start(const NcclCall& what, F&& make) {
+    const std::lock_guard lock(mutex_);
+    settle(what, make(comm_));
+    watcher_ = std::thread([this] { watch(); });
+  }
+
+  /// Calls NCCL, `f(comm)`, and returns when NCCL has enqueued what it was asked for. Nothing is called in a
+  /// world of one rank.
+  template <class F>
+  void call(const NcclCall& what, F&& f) {
+    if (size_ == 1) return;
+    const std::lock_guard lock(mutex_);
+    go_on();
+    settle(what, f(comm_));
+  }
+  /// Several calls that NCCL carries out as one.
+  template <class F>
+  void group(const NcclCall& what, F&& f) {
+    call(what, [&](ncclComm_t comm) {
+      ncclResult_t first = ncclGroupStart();
+      if (first != ncclSuccess) return first;
+      first = f(comm);
+      const ncclResult_t last = ncclGroupEnd();
+      return first == ncclSuccess || first == ncclInProgress ? last : first;
+    });
+  }
+
+  /// From here to its end the work before the event is watched. `slot` is a small number; the event's work is
+  /// enqueued.
+  void expect(std::size_t slot, cudaEvent_t done, const NcclCall& what) {
+    if (size_ == 1) return;
+    const std::lock_guard lock(mutex_);
+    if (expected_.size() <= slot) expected_.resize(slot + 1);
+    if (!anything_expected()) last_progress_ = Clock::now();
+    expected_[slot] = {done, what, true};
+  }
+
+  /// Returns when the host may rely on what lies before the event.
+  void await(cudaEvent_t done, const NcclCall& what) {
+    const Clock::time_point begin = Clock::now();
+    for (Naps naps;; naps.nap()) {
+      const std::lock_guard lock(mutex_);
+      if (size_ > 1) go_on();
+      const cudaError_t state = cudaEventQuery(done);
+      if (state != cudaErrorNotReady) device::check(state, what.text());
+      if (size_ > 1) look_for_errors(what);  // an exchange that failed passes its event as well
+      if (state == cudaSuccess) return;
+      if (size_ > 1 && late(begin)) lose(what, "was not over", begin);
+    }
+  }
+
+  /// Throws what the watching thread has found, or NCCL.
+  void check() {
+    if (size_ == 1) return;
+    const std::lock_guard lock(mutex_);
+    go_on();
+    look_for_errors({.operation = "exchange"});
+  }
+
+  /// Memory that NCCL may use as it is; null where NCCL does not want it.
+  void* register_memory(void* p, std::size_t bytes) {
+    void* handle = nullptr;
+    const std::lock_guard lock(mutex_);
+    if (size_ == 1 || bytes == 0) return nullptr;
+    go_on();
+    const NcclCall what{.operation = "registration of memory", .bytes = bytes};
+    const ncclResult_t result = ncclCommRegister(comm_, p, bytes, &handle);
+    if (result != ncclSuccess && result != ncclInProgress) return nullptr;
+    settle(what, result);
+    return handle;
+  }
+  void forget_memory(void* handle) {
+    const std::lock_guard lock(mutex_);
+    if (comm_ != nullptr && handle != nullptr) static_cast<void>(ncclCommDeregister(comm_, handle));
+  }
+
+ private:
+  struct Expected {
+    cudaEvent_t done = nullptr;
+    NcclCall what;
+    bool pending = false;
+  };
+
+  // An exchange that is ready begins as soon as blocks of backward's kernels end, not behind all of them.
+  static device::Stream make_urgent_stream() {
+    int least = 0, greatest = 0;
+    device::check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "ask for priorities of streams");
+    cudaStream_t made{};
+    device::check(cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, greatest), "make a stream");
+    return device::Stream(made);
+  }
+
+  bool late(Clock::time_point since) const { return Clock::now() - since > options_.deadline; }
+  bool anything_expected() const {
+    return std::any_of(expected_.begin(), expected_.end(), [](const Expected& e) { return e.pending; });
+  }
+
+  void go_on() const {
+    if (failure_) throw CommError(*failure_);
+    if (comm_ == nullptr) fail<Error>("rank ", rank_, ": nccl: the communicator has ended");
+  }
+
+  // NCCL may be given nothing else before it is through with a call.
+  void settle(const NcclCall& what, ncclResult_t result) {
+    const Clock::time_point begin = Clock::now();
+    for (Naps naps; result == ncclInProgress; naps.nap()) {
+      if (late(begin)) lose(what, "did not begin", begin);
+      if (comm_ == nullptr) continue;  // NCCL may give it late
+      const ncclResult_t asked = ncclCommGetAsyncError(comm_, &result);
+      if (asked != ncclSuccess) result = asked;
+    }
+    if (result != ncclSuccess) lose(what, reason(result), begin);
+  }
+
+  std::string reason(ncclResult_t result) const {
+    const char* more = ncclGetLastError(comm_);
+    std::string text = ncclGetErrorString(result);
+    if (more != nullptr && *more != '\0') text += concat(" (", more, ")");
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    return text;
+  }
+
+  void look_for_errors(const NcclCall& what) {
+    ncclResult_t state = ncclSuccess;
+    const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
+    if (asked != ncclSuccess) state = asked;
+    if (state != ncclSuccess && state != ncclInProgress) lose(what, reason(state), Clock::now());
+  }
+
+  [[noreturn]] void lose(const NcclCall& what, std::string_view why, Clock::time_point since) {
+    const double elapsed = Seconds(Clock::now() - since).count();
+    std::string text(why);
+    if (elapsed >= options_.deadline.count()) text += concat(" within ", options_.deadline.count(), " s");
+    if (what.bytes > 0) text += concat(", ", what.bytes, " bytes");
+    if (!abort())
+      text += concat("; NCCL did not end within ", options_.abort_deadline.count(), " s, so end the process");
+    failure_.emplace(
+        CommError::Fields{.rank = rank_, .operation = what.text(), .bytes = what.bytes, .elapsed = elapsed},
+        text);
+    throw CommError(*failure_);
+  }
+
+  // NCCL's abort may hang as well.
+  bool abort() {
+    struct Shared {
+      std::mutex mutex;
+      std::condition_variable over;
+      bool done = false;
+    };
+    const auto shared = std::make_shared<Shared>();
+    const ncclComm_t comm = std::exchange(comm_, nullptr);
+    if (comm == nullptr) return true;
+    std::thread([shared, comm, device = device_] {
+      cudaSetDevice(device);
+      ncclCommAbort(comm);
+      const std::lock_guard lock(shared->mutex);
+      shared->done = true;
+      shared->over.notify_one();
+    }).detach();
+    std::unique_lock lock(shared->mutex);
+    return shared->over.wait_for(lock, options_.abort_deadline, [&] { return shared->done; });
+  }
+
+  // Whether the communicator has ended as NCCL wants it.
+  bool ends() {
+    ncclResult_t state = ncclCommFinalize(comm_);
+    const Clock::time_point begin = Clock::now();
+    for (Naps naps; state == ncclInProgress; naps.nap()) {
+      if (late(begin)) return false;
+      if (ncclCommGetAsyncError(comm_, &state) != ncclSuccess) return false;
+    }
+    if (state != ncclSuccess) return false;
+    ncclCommDestroy(std::exchange(comm_, nullptr));
+    return true;
+  }
+
+  void watch() {
+    // Other threads may be capturing a graph, which a question about an event would else end.
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    cudaSetDevice(device_);
+    cudaThreadExchangeStreamCaptureMode(&mode);
+    const auto every = std::chrono::duration<double>(std::min(0.1, options_.deadline.count() / 8));
+    std::unique_lock lock(mutex_);
+    while (!wake_.wait_for(lock, every, [&] { return quit_; })) {
+      if (comm_ == nullptr) return;
+      try {
+        look();
+      } catch (const CommError&) {
+        return;  // the rank's own thread throws it
+      }
+    }
+  }
+  void look() {
+    const Expected *looked_at = nullptr, *first = nullptr;
+    for (Expected& e : expected_) {
+      if (!e.pending) continue;
+      looked_at = &e;
+      const cudaError_t state = cudaEventQuery(e.done);
+      if (state == cudaErrorNotReady) {
+        if (first == nullptr) first = &e;
+      } else if (state == cudaSuccess) {
+        e.pending = false;
+        last_progress_ = Clock::now();
+      } else {
+        lose(e.what, cudaGetErrorString(state), Clock::now());
+      }
+    }
+    if (looked_at != nullptr) look_for_errors(first != nullptr ? first->what : looked_at->what);
+    if (first != nullptr && late(last_progress_)) lose(first->what, "was not over", last_progress_);
+  }
+
+  int rank_, size_, device_ = 0;
+  int exceptions_ = std::uncaught_exceptions();
+  NcclOptions options_;
+  device::Stream stream_;
+  ncclComm_t comm_ = nullptr;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<Expected> expected_;
+  Clock::time_point last_progress_;
+  std::optional<CommError> failure_;
+  bool quit_ = false;
+  std::thread watcher_;  // last: it uses the others
+};
+
+/// Where a rank runs.
+struct Place {
+  std::array<char, 256> host{};
+  std::array<char, 64> boot{};  // machines may have the same name
+  std::array<char, 32> gpu{};
+
+  static Place here() {
+    Place place;
+    std::ifstream("/proc/sys/kernel/random/boot_id").read(place.boot.data(), place.boot.size() - 1);
+    gethostname(place.host.data(), place.host.size() - 1);
+    int device = 0;
+    device::check(cudaGetDevice(&device), "ask which GPU is this thread's");
+    device::check(cudaDeviceGetPCIBusId(place.gpu.data(), static_cast<int>(place.gpu.size()), device),
+                  "ask where a GPU is");
+    return place;
+  }
+  bool shares_host(const Place& other) const { return host == other.host && boot == other.boot; }
+  friend bool operator==(const Place&, const Place&) = default;
+};
+
+}  // namespace detail
+
+/// The Comm behind Nccl and Sharded<Nccl>, for arenas in a space of CUDA memory whose `stream()` is the
+/// stream that computes. Not to be used by several threads at a time.
+///
+/// `finish` returns when all is enqueued; with an observer it waits for each bucket, so that the moments are
+/// true. Sums of gradients are NCCL's own, in an order that depends on the world and the sizes alone; every
+/// rank gets the same bits. `all_reduce` and `broadcast` are for a few numbers of the host, and for the
+/// parameters at the start.
+template <memory::Space S, bool sharded>
+class BasicNccl : public Defaults<BasicNccl<S, sharded>> {
+  static_assert(
+      requires(S & space) {
+        { space.stream() } -> std::convertible_to<cudaStream_t>;
+      },
+      "convoy: Nccl exchanges arenas of a space of CUDA memory, which has a stream(), such as "
+      "memory::Device");
+
+ public:
+  using Options = NcclOptions;
+  using Space = S;
+
+  /// Whether the calls of a step may be captured in a CUDA graph. NCCL's collectives may; these calls may
+  /// not, since NCCL begins what a non-blocking communicator is asked for on a thread of its own, and since a
+  /// replayed graph would pass no one who watches over it. A step's graphs end where its marks are.
+  static constexpr bool capturable = false;
+
+  static constexpr std::string_view policy() { return sharded ? "sharded nccl" : "nccl"; }
+
+  /// All ranks of the bootstrap make one. The thread's current GPU (device::use) becomes this rank's.
+  template <Bootstrap B>
+  explicit BasicNccl(B bootstrap, const Options& options = {}) : bootstrap_(std::move(bootstrap)) {
+    places_.resize(static_cast<std::size_t>(bootstrap_.size()));
+    const detail::Place mine = detail::Place::here();
+    bootstrap_.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(places_)));
+    comm_ = std::make_unique<detail::Communicator>(bootstrap_.rank(), bootstrap_.size(), options);
+    if (size() > 1) connect();
+    make_ready();
+  }
+  BasicNccl(BasicNccl&&) noexcept = default;
+  BasicNccl& operator=(BasicNccl&&) = delete;
+  ~BasicNccl() {
+    if (!comm_ || !comm_->healthy()) return;
+    try {
+      await_all();
+      forget_arenas();
+    } catch (...) {  // the communicator has been ended
+    }
+  }
+
+  int rank() const { return comm_->rank(); }
+  int size() const { return comm_->size(); }
+  const Options& options() const { return comm_->options(); }
+  std::pmr::memory_resource* memory() { return std::pmr::new_delete_resource(); }
+  void observe(Observer observer) { observer_ = observer; }
+  /// A message is an exchange; the bytes are those that a ring sends.
+  Traffic traffic() const { return traffic_; }
+
+  /// The part of each bucket that this rank updates, if it is sharded: block `rank` of `size` blocks of equal
+  /// whole cache lines; what is left over is the last rank's too.
+  std::vector<Range> updates(std::span<const Range> buckets) const {
+    if constexpr (!sharded) return {buckets.begin(), buckets.end()};
+    std::vector<Range> mine;
+    for (const Range& b : buckets)
+      if (const Range r = own_of(b); !r.empty()) mine.push_back(r);
+    return mine;
+  }
+
+  void open(const Fingerprint& fingerprint, const Layout& layout);
+  void begin(int bucket, Ready ready = {});
+  void poll() { comm_->check(); }
+  void finish(Update update);
+
+  /// Combines the ranks' numbers in the order of ranks.
+  template <class E, OperationTag O>
+  void all_reduce(std::span<E> values, O op) {
+    all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<E>(op));
+  }
+  void all_reduce(void* values, std::int64_t count, const Reduction& reduction);
+  template <class E>
+  void broadcast(std::span<E> values, int root) {
+    static_assert(std::is_trivially_copyable_v<E>,
+                  "convoy: only trivially copyable elements can be broadcast");
+    broadcast(static_cast<void*>(values.data()), values.size_bytes(), root);
+  }
+  void broadcast(void* data, std::size_t bytes, int root);
+  void barrier() {
+    constexpr std::array<std::byte, 1> mine{};
+    if (size() > 1) gather_on_host(mine, "barrier");
+  }
+
+  /// A world of the ranks that give the same color, in the order of their ranks here. All ranks call it,
+  /// between steps; so are `open` and the making of groups of groups called: by the ranks of all groups
+  /// together.
+  BasicNccl split(int color) const { return BasicNccl(*this, color); }
+  /// The ranks of this rank's host.
+  BasicNccl within_host() const { return split(first_on(rank())); }
+  /// The ranks that are as many-eth on their hosts as this rank is on its own.
+  BasicNccl across_hosts() const {
+    int before = 0;
+    for (int r = 0; r < rank(); ++r) before += first_on(r) == first_on(rank()) ? 1 : 0;
+    return split(before);
+  }
+
+ private:
+  static constexpr std::size_t staging_bytes = std::size_t{1} << 20;
+  static constexpr std::int64_t grain = 16;  // floats of a cache line
+
+  // A group of the ranks of `whole`.
+  BasicNccl(const BasicNccl& whole, int color) : bootstrap_(whole.bootstrap_) {
+    if (color < 0) fail<ConfigError>("nccl: a group's color is a number from 0, not ", color);
+    std::vector<int> colors(static_cast<std::size_t>(whole.size())), members;
+    bootstrap_.all_gather(std::as_bytes(std::span(&color, 1)), std::as_writable_bytes(std::span(colors)));
+    for (std::size_t r = 0; r < colors.size(); ++r)
+      if (colors[r] == color) {
+        members.push_back(static_cast<int>(r));
+        places_.push_back(whole.places_[r]);
+      }
+    bootstrap_ = whole.bootstrap_.group(members);
+    comm_ = std::make_unique<detail::Communicator>(bootstrap_.rank(), bootstrap_.size(), whole.options());
+    if (whole.size() > 1) {
+      ncclComm_t made = nullptr;
+      ncclConfig_t config = comm_->config();
+      whole.comm_->call({.operation = "split"}, [&](ncclComm_t parent) {
+        return ncclCommSplit(parent, color, whole.rank(), &made, &config);
+      });
+      comm_->start({.operation = "split"}, [&](ncclComm_t& comm) {
+        comm = made;
+        return ncclInProgress;
+      });
+    }
+    make_ready();
+  }
+
+  int first_on(int rank) const {
+    int first = 0;
+    while (!places_[static_cast<std::size_t>(first)].shares_host(places_[static_cast<std::size_t>(rank)]))
+      ++first;
+    return first;
+  }
+  void connect();
+  void make_ready() {
+    staging_done_ = device::make_event();
+    void* p = nullptr;
+    if (size() > 1) device::check(cudaMalloc(&p, staging_bytes), "allocate memory for exchanges");
+    staging_ = std::unique_ptr<std::byte, FreeOnDevice>(static_cast<std::byte*>(p));
+  }
+
+  // Blocks of equal whole cache lines, as NCCL wants them, and what is left over.
+  std::int64_t block_of(const Range& bucket) const {
+    const std::int64_t lines = bucket.size() / (grain * size());
+    return lines * grain;
+  }
+  Range own_of(const Range& bucket) const {
+    const std::int64_t block = block_of(bucket);
+    const std::int64_t begin = bucket.begin + rank() * block;
+    return {begin, rank() == size() - 1 ? bucket.end : begin + block};
+  }
+
+  const Range& bucket(std::size_t b) const { return buckets_[b]; }
+  float* gradients(std::int64_t at) const { return layout_.gradients.data() + at; }
+  float* parameters(std::int64_t at) const { return layout_.parameters.data() + at; }
+  cudaStream_t stream() const { return comm_->stream(); }
+  std::size_t bytes_of(std::size_t b) const {
+    return static_cast<std::size_t>(bucket(b).size()) * sizeof(float);
+  }
+  void count(std::size_t bytes, int passes) {
+    if (size() == 1) return;
+    ++traffic_.messages;
+    traffic_.bytes += static_cast<std::int64_t>(bytes) * passes * (size() - 1) / size();
+  }
+
+  // What is enqueued from now on begins behind what the stream has done.
+  static void follow(cudaStream_t next, cudaEvent_t mark, cudaStream_t stream) {
+    device::check(cudaEventRecord(mark, stream), "mark a stream");
+    device::check(cudaStreamWaitEvent(next, mark, 0), "wait for a stream");
+  }
+
+  void reduce(std::size_t b);
+  void gather(std::size_t b);
+  void arrive(std::size_t b);
+  void decide(Update update);
+  // Nothing is under way from here on.
+  void await_all() {
+    if (size() == 1) return;
+    device::check(cudaEventRecord(staging_done_.get(), stream()), "mark a stream");
+    comm_->await(staging_done_.get(), {.operation = "end of the exchanges"});
+  }
+  void forget_arenas();
+
+  void gather_on_host(std::span<const std::byte> mine, std::string_view operation);
+  void take_out(void* to, const void* from, std::size_t bytes, const detail::NcclCall& what);
+
+  struct FreeOnDevice {
+    void operator()(std::byte* p) const { cudaFree(p); }
+  };
+
+  AnyBootstrap bootstrap_;
+  std::vector<detail::Place> places_;  // of all ranks
+  std::unique_ptr<std::byte, FreeOnDevice> staging_;
+  device::Event staging_done_, computed_, decided_;
+  std::vector<device::Event> reduced_, gathered_;  // by bucket
+  std::unique_ptr<detail::Communicator> comm_;     // ends before the events that are watched
+  S* space_ = nullptr;
+  Layout layout_;
+  std::vector<Range> buckets_;
+  std::vector<bool> begun_;
+  std::vector<Clock::time_point> begun_at_;
+  std::vector<void*> registered_;
+  std::vector<std::byte> on_host_;  // what was gathered
+  Observer observer_;
+  Traffic traffic_;
+};
+
+/// All-reduce by NCCL: every rank updates all parameters. `Nccl<memory::Device>`.
+template <memory::Space S>
+using Nccl = BasicNccl<S, false>;
+
+namespace detail {
+
+template <class A>
+struct HalvesFrom;
+/// `Sharded<Nccl<S>>`: reduce-scatter, each rank's update of its own part, all-gather.
+template <memory::Space S>
+struct HalvesFrom<BasicNccl<S, false>> {
+  using Sharded = BasicNccl<S, true>;
+};
+
+}  // namespace detail
+
+template <memory::Space S, bool sharded>
+void BasicNccl<S, sharded>::connect() {
+  ncclUniqueId id{};
+  if (rank() == 0)
+    if (const ncclResult_t result = ncclGetUniqueId(&id); result != ncclSuccess)
+      fail<ConfigError>("nccl: could not begin a world: ", ncclGetErrorString(result));
+  bootstrap_.broadcast(std::as_writable_bytes(std::span(&id, 1)));
+  try {
+    ncclConfig_t config = comm_->config();
+    comm_->start({.operation = "start"}, [&](ncclComm_t& made) {
+      return ncclCommInitRankConfig(&made, size(), id, rank(), &config);
+    });
+  } catch (const CommError&) {
+    for (int b = 0; b < size(); ++b)
+      for (int a = 0; a < b; ++a)
+        if (const auto& place = places_[static_cast<std::size_t>(a)];
+            place == places_[static_cast<std::size_t>(b)])
+          fail<ConfigError>("nccl: ranks ", a, " and ", b, " both use the GPU at ", place.gpu.data(), " of ",
+                            place.host.data(),
+                            ", and NCCL wants a GPU for each rank; choose it by the rank's "
+                            "number on its host, or start fewer ranks there");
+    throw;
+  }
+}
+
+template <memory::Space S, bool sharded>
+void BasicNccl<S, sharded>::open(const Fingerprint& fingerprint, const Layout& layout) {
+  if (layout.space == nullptr)
+    fail<ConfigError>("nccl: the layout does not say in which object of the space ", S::name,
+                      " the arenas lie");
+  if (sharded && layout.parameters.size() < layout.gradients.size())
+    fail<ConfigError>("sharded needs a parameter for each of the ", layout.gradients.size(),
+                      " gradients, not ", layout.parameters.size());
+  detail::check(layout);
+  int version = 0;
+  ncclGetVersion(&version);
+  Fingerprint all = fingerprint;
+  all.add("comm", policy());
+  all.add("comm", options());
+  all.add("nccl", version);
+  all.add("gradients", layout.gradients.size());
+  all.add("parameters", layout.parameters.size());
+  detail::add_buckets(all, layout);
+  agree(bootstrap_, all);
+
+  if (!registered_.empty()) await_all();
+  forget_arenas();
+  space_ = static_cast<S*>(layout.space);
+  layout_ = layout;
+  buckets_.assign(layout.buckets.begin(), layout.buckets.end());
+  begun_.assign(buckets_.size(), false);
+  begun_at_.assign(buckets_.size(), {});
+  computed_ = device::make_event();
+  decided_ = device::make_event();
+  while (reduced_.size() < buckets_.size()) reduced_.push_back(device::make_event());
+  while (sharded && gathered_.size() < buckets_.size()) gathered_.push_back(device::make_event());
+
+  if (size() == 1 || !options().register_arenas) return;
+  // All ranks or none: NCCL may not be given registered memory on one rank and other memory on another.
+  const std::span<float> arenas[] = {layout.gradients, layout.parameters};
+  std::uint8_t mine = 1;
+  for (std::size_t i = 0; i < (sharded ? 2u : 1u); ++i) {
+    registered_.push_back(comm_->register_memory(arenas[i].data(), arenas[i].size_bytes()));
+    if (registered_.back() == nullptr) mine = 0;
+  }
+  std::vector<std::uint8_t> everyone(static_cast<std::size_t>(size()));
+  bootstrap_.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(everyone)));
+  if (std::count(everyone.begin(), everyone.end(), 0) > 0) forget_arenas();
+}
+
+template <memory::Space S, bool sharded>
+void BasicNccl<S, sharded>::forget_arenas() {
+  for (void* handle : registered_) comm_->forget_memory(handle);
+  registered_.clear();
+}
+
+template <memory::Space S, bool sharded>
+void BasicNccl<S, sharded>::begin(int bucket, Ready ready) {
+  if (bucket < 0 || static_cast<std::size_t>(bucket) >= buckets_.size())
+    fail("there is no bucket ", bucket, "; ", buckets_.size(), " were opened");
+  const auto b = static_cast<std::size_t>(bucket);
+  if (begun_[b]) fail("bucket ", bucket, " was begun twice in one step");
+  begun_[b] = true;
+  if (observer_.call != nullptr) begun_at_[b] = Clock::now();
+  if (ready.event != nullptr)
+    device::check(cudaStreamWaitEvent(stream(), static_cast<cudaEvent_t>(ready.event), 0),
+                  "wait for a bucket's gradients");
+  reduce(b);
+}
+
+// The sums of a bucket: on every rank, or of each rank's own part.
+template <memory::Space S, bool sharded>
+void BasicNccl<S, sharded>::reduce(std::size_t b) {
+  const Range r = buckets_[b];
+  const detail::NcclCall what{sharded ? "reduce-scatter" : "all-reduce", static_cast<int>(b), bytes_of(b)};
+  if (!r.empty()) {
+    if constexpr (sharded) {
+      const std::int64_t block = block_of(r), rest = r.begin + block * size();
+      const auto elements = static_cast<std::size_t>(block);
+      comm_->group(what, [&](ncclComm_t comm) {
+        ncclResult_t result = ncclSuccess;
+        if (block > 0)
+          result = ncclReduceScatter(gradients(r.begin), gradients(r.begin + rank() * block), elements,
+                                     ncclFloat32, ncclSum, comm, stream());
+        if (rest < r.end && (result == ncclSuccess || result == ncclInProgress))
+          result = ncclReduce(gradients(rest), gradients(rest), static_cast<std::size_t>(r.end - rest),
+                              ncclFloat32, ncclSum, size() - 1, comm, stream());
+        return result;
+      });
+      count(bytes_of(b), 1);
+    } else {
+      comm_->call(what, [&](ncclComm_t comm) {
+        return ncclAllReduce(gradients(r.begin), gradients(r.begin), static_cast<std::size_t>(r.size()),
+                             ncclFloat32, ncclSum, comm, stream());
+      });
+      count(bytes_of(b), 2);
+    }
+  }
+  device::check(cudaEventRecord(reduced_[b].get(), stream()), "mark a stream");
+  comm_->expect(b, reduced_[b].get(), what);
+}
+
+// Every rank gets the parameters that each has updated.
+template <memory::Space S, bool sharded>
+void BasicNccl<S, sharded>::gather(std::size_t b) {
+  const Range r = buckets_[b];
+  const std::int64_t block = block_of(r), rest = r.begin + block * size();
+  const detail::NcclCall what{"all-gather", static_cast<int>(b), bytes_of(b)};
+  follow(stream(), computed_.get(), space_->stream());
+  if (!r.empty()) {
+    comm_->group(what, [&](ncclComm_t comm) {
+      ncclResult_t result = ncclSuccess;
+      if (block > 0)
+        result = ncclAllGather(parameters(r.begin + rank() * block), parameters(r.begin),
+                               static_cast<std::size_t>(block), ncclFloat32, comm, stream());
+      if (rest < r.end && (result == ncclSuccess || result == ncclInProgress))
+        result = ncclBroadcast(parameters(rest), parameters(rest), static_cast<std::size_t>(r.end - rest),
+                               ncclFloat32, size() - 1, comm, stream());
+      return result;
+    });
+    count(bytes_of(b), 1);
+  }
+  device::check(cudaEventRecord(gathered_[b].get(), stream()), "mark a stream");
+  comm_->expect(buckets_.size() + b, gathered_[b].get(), what);
+}
+
+// What computes is behind the sums of a bucket from here on.
+template <memory::Space S, bool sharded>
+void BasicNccl<S, sharded>::arrive(std::size_t b) {
+  device::check(cudaStreamWaitEvent(space_->stream(), reduced_[b].get(), 0), "wait for a bucket's sums");
+  if (observer_.call == nullptr) return;
+  comm_->await(reduced_[b].get(), {"exchange", static_cast<int>(b), bytes_of(b)});
+  observer_.call(observer_.context, {static_cast<int>(b), begun_at_[b], Clock::now()});
+}
+
+// Every rank sees the sums of its own parts alone, so the ranks add up what each has found before any of them
+// decides; the host sees none of it.
+template <memory::Space S, bool sharded>
+void BasicNccl<S, sharded>::decide(Update update) {
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    arrive(b);
+    if (const Range mine = own_of(buckets_[b]); !mine.empty()) update.arrived(mine, 1.0f);
+  }
+  const std::span<double> partial = update.partial();
+  follow(stream(), computed_.get(), space_->stream());
+  const detail::NcclCall what{.operation = "all-reduce of a rule's sums", .bytes = partial.size_bytes()};
+  comm_->call(what, [&](ncclComm_t comm) {
+    return ncclAllReduce(partial.data(), partial.data(), partial.size(), ncclFloat64, ncclSum, comm,
+                         stream());
+  });
+  follow(space_->stream(), decided_.get(), stream());
+  comm_->expect(2 * buckets_.size(), decided_.get(), what);
+  count(partial.size_bytes(), 2);
+  update.decide();
+}
+
+template <memory::Space S, bool sharded>
+void BasicNccl<S, sharded>::finish(Update update) {
+  comm_->check();
+  for (std::size_t b = 0; b < buckets_.size(); ++b)
+    if (!begun_[b]) begin(static_cast<int>(b), space_->mark());
+  if constexpr (sharded) {
+    const bool decides = update.decides();
+    if (decides) decide(update);
+    for (std::size_t b = 0; b < buckets_.size(); ++b) {
+      if (!decides) arrive(b);
+      if (const Range mine = own_of(buckets_[b]); !mine.empty()) update(mine, 1.0f);
+      gather(b);
+    }
+    if (!buckets_.empty())
+      device::check(cudaStreamWaitEvent(space_->stream(), gathered_[buckets_.size() - 1].get(), 0),
+                    "wait for the parameters of others");
+  } else {
+    const Arrivals arrivals(update);
+    for (std::size_t b = 0; b < buckets_.size(); ++b) {
+      arrive(b);
+      arrivals.arrived(buckets_[b]);
+    }
+    arrivals.all(buckets_);
+  }
+  begun_.assign(begun_.size(), false);
+}
+
+// Each rank's bytes in on_host_ of every rank, through memory of the GPU.
+template <memory::Space S, bool sharded>
+void BasicNccl<S, sharded>::gather_on_host(std::span<const std::byte> mine, std::string_view operation) {
+  const detail::NcclCall what{.operation = operation, .bytes = mine.size()};
+  std::byte* const own = staging_.get() + static_cast<std::size_t>(rank()) * mine.size();
+  comm_->check();
+  device::check(cudaMemcpyAsync(own, mine.data(), mine.size(), cudaMemcpyHostToDevice, stream()),
+                "copy numbers to a GPU");
+  comm_->call(what, [&](ncclComm_t comm) {
+    return ncclAllGather(own, staging_.get(), mine.size(), ncclUint8, comm, stream());
+  });
+  on_host_.resize(mine.size() * static_cast<std::size_t>(size()));
+  take_out(on_host_.data(), staging_.get(), on_host_.size(), what);
+  count(on_host_.size(), 1);
+}
+
+// The copy itself cannot be polled, so it begins when there is nothing left to wait for.
+template <memory::Space S, bool sharded>
+void BasicNccl<S, sharded>::take_out(void* to, const void* from, std::size_t bytes,
+                                     const detail::NcclCall& what) {
+  device::check(cudaEventRecord(staging_done_.get(), stream()), "mark a stream");
+  comm_->await(staging_done_.get(), what);
+  device::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream()),
+                "copy numbers from a GPU");
+  device::check(cudaStreamSynchronize(stream()), "copy numbers from a GPU");
+}
+
+template <memory::Space S, bool sharded>
+void BasicNccl<S, sharded>::all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
+  if (size() == 1) return;
+  const std::size_t element = size_of(reduction.type);
+  const auto most = static_cast<std::int64_t>(staging_bytes / element) / size();
+  auto* at = static_cast<std::byte*>(values);
+  std::vector<const void*> sources(static_cast<std::size_t>(size()));
+  for (std::int64_t done = 0; done < count;) {
+    const std::int64_t piece = std::min(count - done, most);
+    const std::size_t bytes = static_cast<std::size_t>(piece) * element;
+    gather_on_host({at, bytes}, "all-reduce of numbers of the host");
+    for (std::size_t r = 0; r < sources.size(); ++r) sources[r] = on_host_.data() + r * bytes;
+    void* into = at;
+    reduction.fold(&into, 1, sources.data(), size(), piece,
+                   reduction.op == Op::mean && reduction.divides ? 1.0 / size() : 1, false);
+    done += piece;
+    at += bytes;
+  }
+}
+
+template <memory::Space S, bool sharded>
+void BasicNccl<S, sharded>::broadcast(void* data, std::size_t bytes, int root) {
+  if (root < 0 || root >= size()) fail<ConfigError>("broadcast from rank ", root, " in a world of ", size());
+  if (size() == 1) return;
+  comm_->check();
+  auto* at = static_cast<std::byte*>(data);
+  for (std::size_t done = 0; done < bytes;) {
+    const std::size_t piece = std::min(bytes - done, staging_bytes);
+    if (rank() == root)
+      device::check(cudaMemcpyAsync(staging_.get(), at + done, piece, cudaMemcpyHostToDevice, stream()),
+                    "copy numbers to a GPU");
+    const detail::NcclCall what{.operation = "broadcast", .bytes = piece};
+    comm_->call(what, [&](ncclComm_t comm) {
+      return ncclBroadcast(staging_.get(), staging_.get(), piece, ncclUint8, root, comm, stream());
+    });
+    take_out(at + done, staging_.get(), piece, what);
+    count(piece, 1);
+    done += piece;
+  }
+}
+
+}  // namespace convoy::comm
