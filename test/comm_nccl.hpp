@@ -1,0 +1,495 @@
+// The exchange over NCCL, on emulated streams: ranks are threads. Included by sources that say what a space
+// is there (TestSpace), whether its streams do their work late (works_late), and what NCCL is.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "comm_decide.hpp"
+#include <convoy/comm/policy/halves.hpp>
+#include <convoy/comm/policy/nccl.cuh>
+
+namespace nccl_test {
+
+using namespace convoy;
+using AllReduced = comm::Nccl<TestSpace>;
+using Halved = comm::Sharded<AllReduced>;
+static_assert(comm::Comm<AllReduced> && comm::Comm<Halved>);
+static_assert(comm::works_in<AllReduced, TestSpace> && !comm::works_in<AllReduced, memory::Host>);
+
+// Carries bytes between threads.
+struct Table {
+  explicit Table(int ranks) : size(ranks), bytes(static_cast<std::size_t>(ranks)), sync(ranks) {}
+  int size;
+  std::vector<std::vector<std::byte>> bytes;
+  std::barrier<> sync;
+};
+class AtTable {
+ public:
+  AtTable(Table& table, int rank) : table_(&table), rank_(rank) {}
+  int rank() const { return rank_; }
+  int size() const { return table_->size; }
+  void broadcast(std::span<std::byte> data) {
+    if (rank_ == 0) table_->bytes[0].assign(data.begin(), data.end());
+    table_->sync.arrive_and_wait();
+    std::copy_n(table_->bytes[0].begin(), data.size(), data.begin());
+    table_->sync.arrive_and_wait();
+  }
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
+    table_->bytes[static_cast<std::size_t>(rank_)].assign(mine.begin(), mine.end());
+    table_->sync.arrive_and_wait();
+    auto to = all.begin();
+    for (const auto& part : table_->bytes) to = std::copy(part.begin(), part.end(), to);
+    table_->sync.arrive_and_wait();
+  }
+
+ private:
+  Table* table_;
+  int rank_;
+};
+static_assert(comm::Bootstrap<AtTable>);
+
+// Each rank makes a space and a C and does `body`. The sentences that ranks ended with; empty for none.
+template <class C>
+std::vector<std::string> run(int ranks, const std::function<void(C&, TestSpace&)>& body,
+                             const comm::NcclOptions& options = {}) {
+  Table table(ranks);
+  std::vector<std::string> sentences(static_cast<std::size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        TestSpace space;
+        C comm(AtTable(table, rank), options);
+        body(comm, space);
+        space.synchronize();
+      } catch (const Error& error) {
+        sentences[static_cast<std::size_t>(rank)] = error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  return sentences;
+}
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+inline void all_well(const std::vector<std::string>& sentences) {
+  for (const std::string& sentence : sentences) CHECK(sentence == "");
+}
+
+// Something that a stream does.
+template <class F>
+void later(TestSpace& space, F work) {
+  device::check(emulation::run_on(space.stream(), work), "do work");
+}
+
+struct Arenas {
+  TestSpace& space;
+  memory::Array<float, TestSpace> gradients, parameters;
+  std::vector<Range> buckets;
+  Arenas(TestSpace& where, std::int64_t count)
+      : space(where),
+        gradients(where, static_cast<std::size_t>(count)),
+        parameters(where, static_cast<std::size_t>(count)),
+        buckets(oracle::buckets(count)) {
+    later(space, [p = parameters.data(), count] {
+      for (std::int64_t i = 0; i < count; ++i) p[i] = static_cast<float>(i % 100);
+    });
+  }
+  comm::Layout layout() {
+    return {.gradients = {gradients.data(), gradients.size()},
+            .parameters = {parameters.data(), parameters.size()},
+            .buckets = buckets,
+            .space = &space};
+  }
+  // Bucket b's gradients become final in the stream that computes.
+  Ready compute(std::size_t b, int rank, int step) {
+    later(space, [g = gradients.data(), r = buckets[b], rank, step] {
+      for (auto i = r.begin; i < r.end; ++i) g[i] = decide::gradient(rank, i, step);
+    });
+    return space.mark();
+  }
+  std::vector<float> result() {
+    std::vector<float> values(parameters.size());
+    space.read(values.data(), parameters.data(), parameters.bytes());
+    return values;
+  }
+};
+
+// parameters -= sum of gradients
+inline std::vector<float> sums(int ranks, std::int64_t count, int steps) {
+  std::vector<float> parameters(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i] = static_cast<float>(i % 100);
+  for (int step = 0; step < steps; ++step)
+    for (std::int64_t i = 0; i < count; ++i) {
+      float sum = 0;
+      for (int r = 0; r < ranks; ++r) sum += decide::gradient(r, i, step);
+      parameters[static_cast<std::size_t>(i)] -= sum;
+    }
+  return parameters;
+}
+
+template <class C>
+std::vector<float> train(C& comm, TestSpace& space, std::int64_t count, int steps, std::size_t unbegun = 0) {
+  Arenas arenas(space, count);
+  comm.open(comm::Fingerprint().add("model", "none"), arenas.layout());
+  const std::vector<Range> mine = comm.updates(arenas.buckets);
+  for (int step = 0; step < steps; ++step) {
+    for (std::size_t b = 0; b < arenas.buckets.size(); ++b) {
+      const Ready ready = arenas.compute(b, comm.rank(), step);
+      if (b >= unbegun) comm.begin(static_cast<int>(b), ready);
+      comm.poll();
+    }
+    std::vector<Range> updated;
+    comm.finish([&](Range range, float scale) {
+      updated.push_back(range);
+      later(space, [p = arenas.parameters.data(), g = arenas.gradients.data(), range, scale] {
+        for (auto i = range.begin; i < range.end; ++i) p[i] -= scale * g[i];
+      });
+    });
+    if (updated != mine) throw Error("updates out of order");
+  }
+  return arenas.result();
+}
+
+// The verdict of comm_decide.hpp, in the stream.
+class Rule {
+ public:
+  Rule(Arenas& arenas, int skipped) : arenas_(arenas), state_(arenas.space, 3), skipped_(skipped) {}
+  bool decides() const { return true; }
+  std::span<double> partial() { return {state_.data(), 1}; }
+  void arrived(Range r, float scale) {
+    later(arenas_.space, [g = arenas_.gradients.data(), s = state_.data(), r, scale] {
+      for (auto i = r.begin; i < r.end; ++i) s[0] += std::pow(double{scale} * double{g[i]}, 2);
+    });
+  }
+  bool decide() {
+    later(arenas_.space, [s = state_.data(), skipped = skipped_] {
+      const double norm = std::sqrt(s[0]);
+      s[1] = norm > decide::most_norm ? static_cast<float>(decide::most_norm / norm) : 1.0f;
+      if (s[2] == skipped) s[1] = 0;
+      s[0] = 0;
+      s[2] += 1;
+    });
+    return true;
+  }
+  void update(Range r, float scale) {
+    later(arenas_.space,
+          [p = arenas_.parameters.data(), g = arenas_.gradients.data(), s = state_.data(), r, scale] {
+            for (auto i = r.begin; i < r.end && s[1] > 0; ++i)
+              p[i] = decide::moved(p[i], scale * g[i], static_cast<float>(s[1]));
+          });
+  }
+
+ private:
+  Arenas& arenas_;
+  memory::Array<double, TestSpace> state_;  // squares, factor, steps so far
+  int skipped_;
+};
+
+inline constexpr std::int64_t counts[] = {40, 1000, 20011};
+
+TEST_CASE_TEMPLATE("every rank ends with the updates of the sums", C, AllReduced, Halved) {
+  for (const int ranks : {1, 2, 3, 4})
+    for (const std::int64_t count : counts) {
+      CAPTURE(ranks);
+      CAPTURE(count);
+      const std::vector<float> expected = sums(ranks, count, 3);
+      std::atomic<int> right = 0;
+      all_well(run<C>(ranks, [&](C& comm, TestSpace& space) {
+        right += train(comm, space, count, 3) == expected ? 1 : 0;
+      }));
+      CHECK(right == ranks);
+    }
+  CHECK(emulation::nccl_counts.communicators == 0);
+  CHECK(emulation::nccl_counts.registrations == 0);
+}
+
+TEST_CASE_TEMPLATE("buckets that were not begun are begun at the end", C, AllReduced, Halved) {
+  const std::vector<float> expected = sums(3, 1000, 2);
+  std::atomic<int> right = 0;
+  all_well(run<C>(
+      3, [&](C& comm, TestSpace& space) { right += train(comm, space, 1000, 2, 4) == expected ? 1 : 0; }));
+  CHECK(right == 3);
+}
+
+TEST_CASE_TEMPLATE("a rule decides over the whole gradient, and a step is skipped", C, AllReduced, Halved) {
+  for (const int ranks : {1, 2, 4}) {
+    CAPTURE(ranks);
+    const std::int64_t count = 3000;
+    const std::vector<float> expected = decide::trained(ranks, count, {1});
+    std::atomic<int> right = 0;
+    all_well(run<C>(ranks, [&](C& comm, TestSpace& space) {
+      Arenas arenas(space, count);
+      comm.open(comm::Fingerprint(), arenas.layout());
+      Rule rule(arenas, 1);
+      for (int step = 0; step < decide::steps; ++step) {
+        for (std::size_t b = 0; b < arenas.buckets.size(); ++b)
+          comm.begin(static_cast<int>(b), arenas.compute(b, comm.rank(), step));
+        comm.finish(rule);
+      }
+      right += arenas.result() == expected ? 1 : 0;
+    }));
+    CHECK(right == ranks);
+  }
+}
+
+TEST_CASE("each rank updates its own part, in whole cache lines, and all parts are updated") {
+  std::vector<std::vector<Range>> all(3);
+  const std::vector<Range> buckets{{0, 1000}, {1000, 1000}, {1008, 1018}, {1024, 1024 + 480}};
+  all_well(run<Halved>(3, [&](Halved& comm, TestSpace&) {
+    all[static_cast<std::size_t>(comm.rank())] = comm.updates(buckets);
+  }));
+  CHECK(all[0] == std::vector<Range>{{0, 320}, {1024, 1184}});
+  CHECK(all[1] == std::vector<Range>{{320, 640}, {1184, 1344}});
+  CHECK(all[2] == std::vector<Range>{{640, 1000}, {1008, 1018}, {1344, 1504}});
+}
+
+TEST_CASE("numbers of the host are combined, and broadcast") {
+  for (const int ranks : {1, 3}) {
+    CAPTURE(ranks);
+    std::atomic<int> right = 0;
+    all_well(run<AllReduced>(ranks, [&](AllReduced& comm, TestSpace&) {
+      const double n = ranks, me = comm.rank();
+      double d[] = {me, -me, 1};
+      comm.all_reduce(std::span<double>(d), comm::sum);
+      bool good = d[0] == n * (n - 1) / 2 && d[1] == -d[0] && d[2] == n;
+      double most[] = {me, comm.rank() == 0 ? NAN : 1.0};
+      comm.all_reduce(std::span<double>(most), comm::max);
+      good = good && most[0] == n - 1 && std::isnan(most[1]);
+      i32 least[] = {comm.rank() + 3};
+      comm.all_reduce(std::span<i32>(least), comm::min);
+      good = good && least[0] == 3;
+      // More than goes at once.
+      std::vector<float> many(3000001);
+      for (std::size_t i = 0; i < many.size(); ++i)
+        many[i] = static_cast<float>(i % 1000) * static_cast<float>(me + 1);
+      comm.all_reduce(std::span<float>(many), comm::mean);
+      const auto scale = static_cast<float>(1.0 / n);
+      for (std::size_t i = 0; i < many.size(); ++i)
+        good = good && many[i] == static_cast<float>(i % 1000) * static_cast<float>(n * (n + 1) / 2) * scale;
+      for (int root = 0; root < ranks; ++root) {
+        for (std::size_t i = 0; i < many.size(); ++i)
+          many[i] = comm.rank() == root ? static_cast<float>(i % 977) : -1;
+        comm.broadcast(std::span<float>(many), root);
+        for (std::size_t i = 0; i < many.size(); ++i) good = good && many[i] == static_cast<float>(i % 977);
+      }
+      comm.barrier();
+      right += good ? 1 : 0;
+    }));
+    CHECK(right == ranks);
+  }
+}
+
+TEST_CASE("groups of ranks are worlds of their own") {
+  std::atomic<int> right = 0;
+  all_well(run<AllReduced>(4, [&](AllReduced& comm, TestSpace& space) {
+    AllReduced part = comm.split(comm.rank() % 2);
+    bool good = part.size() == 2 && part.rank() == comm.rank() / 2;
+    double sum[] = {static_cast<double>(comm.rank())};
+    part.all_reduce(std::span<double>(sum), comm::sum);
+    good = good && sum[0] == (comm.rank() % 2 == 0 ? 2 : 4);
+    AllReduced here = comm.within_host(), across = comm.across_hosts();
+    good = good && here.size() == 4 && across.size() == 1;
+    // The groups train each for itself, at the same time.
+    std::vector<float> expected(500);
+    const auto values = train(part, space, 500, 2);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      expected[i] = static_cast<float>(i % 100);
+      for (int step = 0; step < 2; ++step)
+        expected[i] -= decide::gradient(0, static_cast<std::int64_t>(i), step) +
+                       decide::gradient(1, static_cast<std::int64_t>(i), step);
+    }
+    right += good && values == expected ? 1 : 0;
+  }));
+  CHECK(right == 4);
+  CHECK(emulation::nccl_counts.communicators == 0);
+}
+
+TEST_CASE("ranks that mean different things are told in what") {
+  const auto sentences = run<AllReduced>(3, [](AllReduced& comm, TestSpace& space) {
+    Arenas arenas(space, comm.rank() == 2 ? 128 : 64);
+    comm.open(comm::Fingerprint(), arenas.layout());
+  });
+  for (const std::string& sentence : sentences)
+    CHECK(sentence == "rank 2 differs from rank 0 in gradients: 128 instead of 64");
+}
+
+TEST_CASE("memory is registered on all ranks or on none") {
+  std::atomic<int> registered = -1;
+  const auto body = [&](Halved& comm, TestSpace& space) {
+    Arenas arenas(space, 640);
+    comm.open(comm::Fingerprint(), arenas.layout());
+    comm.barrier();
+    registered = emulation::nccl_counts.registrations.load();
+    comm.barrier();
+  };
+  all_well(run<Halved>(2, body));
+  CHECK(registered == 4);
+  all_well(run<Halved>(2, body, {.register_arenas = false}));
+  CHECK(registered == 0);
+  emulation::nccl_settings.refuses_registration = true;
+  all_well(run<Halved>(2, body));
+  emulation::nccl_settings.refuses_registration = false;
+  CHECK(registered == 0);
+  CHECK(emulation::nccl_counts.registrations == 0);
+}
+
+TEST_CASE("two ranks with one GPU are refused in one sentence") {
+  emulation::nccl_settings.refuses_shared_gpus = true;
+  const auto sentences = run<AllReduced>(2, [](AllReduced&, TestSpace&) {});
+  emulation::nccl_settings.refuses_shared_gpus = false;
+  for (const std::string& sentence : sentences)
+    CHECK(contains(sentence, "nccl: ranks 0 and 1 both use the GPU at "));
+}
+
+TEST_CASE("what cannot be opened or begun is refused") {
+  all_well(run<Halved>(1, [](Halved& comm, TestSpace& space) {
+    Arenas arenas(space, 64);
+    comm::Layout layout = arenas.layout();
+    layout.space = nullptr;
+    CHECK_THROWS_AS(comm.open(comm::Fingerprint(), layout), ConfigError);
+    layout = arenas.layout();
+    layout.parameters = {};
+    CHECK_THROWS_AS(comm.open(comm::Fingerprint(), layout), ConfigError);
+    comm.open(comm::Fingerprint(), arenas.layout());
+    CHECK_THROWS_AS(comm.begin(17), Error);
+    comm.begin(1, space.mark());
+    CHECK_THROWS_AS(comm.begin(1, space.mark()), Error);
+    CHECK_THROWS_AS(comm.broadcast(std::span<float>(), 1), ConfigError);
+  }));
+}
+
+TEST_CASE_TEMPLATE("a rank that does not come is noticed by the others", C, AllReduced, Halved) {
+  const int aborts = emulation::nccl_counts.aborts;
+  std::atomic<int> over = 0;
+  const auto sentences =
+      run<C>(3,
+             [&](C& comm, TestSpace& space) {
+               Arenas arenas(space, 640);
+               comm.open(comm::Fingerprint(), arenas.layout());
+               if (comm.rank() == 1) {
+                 while (over < 2) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+                 throw Error("left");
+               }
+               struct Count {
+                 std::atomic<int>& over;
+                 ~Count() { ++over; }
+               } count{over};
+               for (int b = 0; b < 6; ++b)
+                 comm.begin(b, arenas.compute(static_cast<std::size_t>(b), comm.rank(), 0));
+               comm.finish([](Range, float) {});
+               space.synchronize();  // the host waits for the GPU, and is freed
+               comm.poll();
+             },
+             {.deadline = Seconds(0.3)});
+  CHECK(sentences[1] == "left");
+  for (const std::size_t r : {std::size_t{0}, std::size_t{2}}) {
+    CAPTURE(sentences[r]);
+    CHECK(contains(sentences[r], concat("rank ", r, ": nccl ")));
+    CHECK(contains(sentences[r], concat("of bucket 0: ", works_late ? "was not over" : "did not begin",
+                                        " within 0.3 s, 284 bytes")));
+  }
+  CHECK(emulation::nccl_counts.aborts - aborts == 3);
+  CHECK(emulation::nccl_counts.communicators == 0);
+}
+
+TEST_CASE("a wait of the host has a deadline, and what failed stays failed") {
+  std::atomic<int> over = 0;
+  const auto sentences =
+      run<AllReduced>(2,
+                      [&](AllReduced& comm, TestSpace&) {
+                        if (comm.rank() == 1) {
+                          while (over < 1) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+                          throw Error("left");
+                        }
+                        CHECK_THROWS_AS(comm.barrier(), CommError);
+                        double d[] = {1};
+                        CHECK_THROWS_AS(comm.all_reduce(std::span<double>(d), comm::sum), CommError);
+                        over = 1;
+                        comm.poll();
+                      },
+                      {.deadline = Seconds(0.3)});
+  CHECK(contains(sentences[0], "within 0.3 s"));
+}
+
+TEST_CASE("a rank that dies is noticed at once") {
+  std::atomic<int> waiting = 0;
+  const auto sentences = run<AllReduced>(3, [&](AllReduced& comm, TestSpace&) {
+    if (comm.rank() == 1) {
+      while (waiting < 2) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      emulation::kill_an_nccl_rank_of_each_world();
+      throw Error("died");
+    }
+    ++waiting;
+    comm.barrier();
+  });
+  CHECK(contains(sentences[0], "rank 0: nccl barrier: remote process exited"));
+  CHECK(contains(sentences[2], "rank 2: nccl barrier: remote process exited"));
+}
+
+TEST_CASE("an end of NCCL that hangs is said") {
+  std::atomic<int> over = 0;
+  emulation::nccl_settings.hangs_in_abort = true;
+  const auto sentences = run<AllReduced>(2,
+                                         [&](AllReduced& comm, TestSpace&) {
+                                           if (comm.rank() == 1) {
+                                             while (over < 1)
+                                               std::this_thread::sleep_for(std::chrono::milliseconds(2));
+                                             throw Error("left");
+                                           }
+                                           try {
+                                             comm.barrier();
+                                           } catch (...) {
+                                             over = 1;
+                                             emulation::nccl_settings.hangs_in_abort = false;
+                                             throw;
+                                           }
+                                         },
+                                         {.deadline = Seconds(0.2), .abort_deadline = Seconds(0.1)});
+  CHECK(contains(sentences[0], "NCCL did not end within 0.1 s, so end the process"));
+  while (emulation::nccl_counts.communicators > 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+}
+
+TEST_CASE("an observer hears of every bucket of a step") {
+  std::vector<comm::ExchangeEvent> events;
+  all_well(run<AllReduced>(2, [&](AllReduced& comm, TestSpace& space) {
+    if (comm.rank() == 0)
+      comm.observe({[](void* all, const comm::ExchangeEvent& event) {
+                      static_cast<std::vector<comm::ExchangeEvent>*>(all)->push_back(event);
+                    },
+                    &events});
+    train(comm, space, 1000, 1);
+  }));
+  REQUIRE(events.size() == 6);
+  for (std::size_t b = 0; b < events.size(); ++b) {
+    CHECK(events[b].bucket == static_cast<int>(b));
+    CHECK(events[b].end >= events[b].begin);
+  }
+}
+
+TEST_CASE("traffic is that of a ring") {
+  all_well(run<AllReduced>(4, [&](AllReduced& comm, TestSpace& space) {
+    const auto before = comm.traffic();
+    train(comm, space, 1000, 1);
+    const auto after = comm.traffic();
+    const bool good = after.messages - before.messages == 5 && after.bytes - before.bytes == 2 * 3 * 1000;
+    if (!good) throw Error("not the traffic of a ring");
+  }));
+}
+
+}  // namespace nccl_test

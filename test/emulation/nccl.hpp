@@ -1,0 +1,415 @@
+// NCCL without GPUs: definitions of those functions of its header that the library uses, which the linker
+// takes instead of libnccl. The ranks of a world are threads of one process. One source of a test program
+// includes this file, behind the emulated runtime.
+//
+// Communicators are non-blocking only. A call is carried out on a thread of its own and is in progress until
+// its work was given to the stream: where streams do their work at once, until all ranks have come. Sums are
+// made in the order of ranks. What NCCL forbids or leaves undefined is refused: another call while one is in
+// progress, ranks that do different things.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <nccl.h>
+
+namespace emulation {
+
+/// What a test chooses of the emulated NCCL.
+struct NcclSettings {
+  bool refuses_shared_gpus = false;   ///< as NCCL does up to 2.29
+  bool refuses_registration = false;  ///< of memory
+  std::atomic<bool> hangs_in_abort = false;
+};
+inline NcclSettings nccl_settings;
+
+/// What happened, for tests that look.
+struct NcclCounts {
+  std::atomic<int> communicators = 0;  ///< that have not ended
+  std::atomic<int> registrations = 0;  ///< of memory, that have not ended
+  std::atomic<int> aborts = 0;
+  std::atomic<int> collectives = 0;  ///< of all ranks
+};
+inline NcclCounts nccl_counts;
+
+enum class Collective { all_reduce, reduce, reduce_scatter, all_gather, broadcast, split };
+
+/// What a rank asks for.
+struct NcclWork {
+  Collective what{};
+  const void* send = nullptr;
+  void* receive = nullptr;
+  std::size_t count = 0;  // as the call gives it
+  ncclDataType_t type = ncclUint8;
+  ncclRedOp_t op = ncclSum;
+  int root = 0, color = 0, key = 0;
+  ncclComm_t* made = nullptr;
+
+  bool fits(const NcclWork& other) const {
+    return what == other.what && count == other.count && type == other.type && op == other.op &&
+           root == other.root;
+  }
+};
+
+struct NcclWorld;
+
+}  // namespace emulation
+
+struct ncclComm {
+  std::shared_ptr<emulation::NcclWorld> world;
+  int rank = 0;
+  std::size_t next = 0;  // number of the next collective
+  std::atomic<int> jobs = 0;
+  std::string words;
+  // Work that a stream still has of a communicator that has ended looks at these.
+  std::shared_ptr<std::atomic<int>> error = std::make_shared<std::atomic<int>>(ncclSuccess);
+  std::shared_ptr<std::atomic<bool>> aborted = std::make_shared<std::atomic<bool>>(false);
+  std::thread job;
+
+  ~ncclComm() {
+    if (job.joinable()) job.join();
+  }
+};
+
+namespace emulation {
+
+/// The ranks of a communicator, and where they meet.
+struct NcclWorld {
+  explicit NcclWorld(int ranks) : size(ranks) {}
+
+  struct Meeting {
+    std::vector<NcclWork> of;
+    int came = 0, left = 0;
+    bool over = false;
+    ncclResult_t result = ncclSuccess;
+  };
+
+  const int size;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<std::size_t, Meeting> meetings;  // by number
+  int joined = 0;
+  bool gone = false;  // a rank
+
+  /// Returns once all ranks have come to their `number`-th collective and it is carried out, or this rank has
+  /// given up.
+  ncclResult_t meet(std::size_t number, int rank, const NcclWork& work, const std::atomic<bool>& aborted) {
+    std::unique_lock lock(mutex);
+    Meeting& meeting = meetings[number];
+    meeting.of.resize(static_cast<std::size_t>(size));
+    meeting.of[static_cast<std::size_t>(rank)] = work;
+    if (++meeting.came == size) {
+      meeting.result = carry_out(meeting.of);
+      meeting.over = true;
+      ++nccl_counts.collectives;
+      changed.notify_all();
+    }
+    changed.wait(lock, [&] { return meeting.over || aborted || gone; });
+    const ncclResult_t result = meeting.over ? meeting.result : aborted ? ncclSuccess : ncclRemoteError;
+    if (++meeting.left == size) meetings.erase(number);
+    return result;
+  }
+
+  /// All ranks have joined.
+  ncclResult_t join(const std::atomic<bool>& aborted) {
+    std::unique_lock lock(mutex);
+    if (++joined == size) changed.notify_all();
+    changed.wait(lock, [&] { return joined == size || aborted || gone; });
+    if (nccl_settings.refuses_shared_gpus && size > 1 && !aborted) return ncclInvalidUsage;
+    return gone ? ncclRemoteError : ncclSuccess;
+  }
+
+ private:
+  template <class T>
+  static void reduce(const std::vector<NcclWork>& of, std::size_t count, ncclRedOp_t op, T* into) {
+    for (std::size_t i = 0; i < count; ++i) {
+      T value = static_cast<const T*>(of[0].send)[i];
+      for (std::size_t r = 1; r < of.size(); ++r) {
+        const T next = static_cast<const T*>(of[r].send)[i];
+        value = op == ncclSum ? value + next : op == ncclMax ? std::max(value, next) : std::min(value, next);
+      }
+      into[i] = value;
+    }
+  }
+
+  // All ranks wait, so that everything may be read before anything is written.
+  ncclResult_t carry_out(const std::vector<NcclWork>& of) {
+    const NcclWork& first = of.front();
+    for (const NcclWork& work : of)
+      if (!work.fits(first)) return ncclInvalidUsage;
+    const std::size_t element = first.type == ncclFloat64 ? 8 : first.type == ncclFloat32 ? 4 : 1;
+    const std::size_t n = of.size(), bytes = first.count * element;
+    const auto sum = [&](std::size_t count) {
+      std::vector<std::byte> all(count * element);
+      if (first.type == ncclFloat32)
+        reduce(of, count, first.op, reinterpret_cast<float*>(all.data()));
+      else if (first.type == ncclFloat64)
+        reduce(of, count, first.op, reinterpret_cast<double*>(all.data()));
+      return all;
+    };
+    const auto give = [](const NcclWork& to, const std::byte* from, std::size_t size_of_it) {
+      if (size_of_it > 0) std::memcpy(to.receive, from, size_of_it);
+    };
+    switch (first.what) {
+      case Collective::all_reduce: {
+        const auto all = sum(first.count);
+        for (const NcclWork& work : of) give(work, all.data(), bytes);
+        return ncclSuccess;
+      }
+      case Collective::reduce: {
+        const auto all = sum(first.count);
+        give(of[static_cast<std::size_t>(first.root)], all.data(), bytes);
+        return ncclSuccess;
+      }
+      case Collective::reduce_scatter: {
+        const auto all = sum(first.count * n);
+        for (std::size_t r = 0; r < n; ++r) give(of[r], all.data() + r * bytes, bytes);
+        return ncclSuccess;
+      }
+      case Collective::all_gather: {
+        std::vector<std::byte> all(n * bytes);
+        for (std::size_t r = 0; r < n && bytes > 0; ++r)
+          std::memcpy(all.data() + r * bytes, of[r].send, bytes);
+        for (const NcclWork& work : of) give(work, all.data(), n * bytes);
+        return ncclSuccess;
+      }
+      case Collective::broadcast: {
+        const auto* from = static_cast<const std::byte*>(of[static_cast<std::size_t>(first.root)].send);
+        const std::vector<std::byte> all(from, from + bytes);
+        for (const NcclWork& work : of) give(work, all.data(), bytes);
+        return ncclSuccess;
+      }
+      case Collective::split: {
+        std::map<int, std::vector<std::pair<int, std::size_t>>> groups;
+        for (std::size_t r = 0; r < n; ++r)
+          if (of[r].color != NCCL_SPLIT_NOCOLOR) groups[of[r].color].push_back({of[r].key, r});
+        for (auto& [color, members] : groups) {
+          std::stable_sort(members.begin(), members.end());
+          const auto world = std::make_shared<NcclWorld>(static_cast<int>(members.size()));
+          for (std::size_t i = 0; i < members.size(); ++i) {
+            auto* made = new ncclComm;
+            made->world = world;
+            made->rank = static_cast<int>(i);
+            ++nccl_counts.communicators;
+            *of[members[i].second].made = made;
+          }
+        }
+        return ncclSuccess;
+      }
+    }
+    return ncclInternalError;
+  }
+};
+
+/// What a thread has asked for since ncclGroupStart.
+struct NcclGroup {
+  int depth = 0;
+  ncclComm_t comm = nullptr;
+  std::vector<std::pair<NcclWork, cudaStream_t>> works;
+};
+inline thread_local NcclGroup nccl_group;
+
+inline ncclResult_t refused(ncclComm_t comm, const char* words, ncclResult_t result = ncclInvalidUsage) {
+  if (comm != nullptr) comm->words = words;
+  return result;
+}
+
+/// Does `work` on a thread of the communicator's; the communicator is in progress meanwhile.
+inline ncclResult_t begin_job(ncclComm_t comm, std::function<ncclResult_t()> work) {
+  if (comm == nullptr) return ncclInvalidArgument;
+  if (*comm->error != ncclSuccess) return static_cast<ncclResult_t>(comm->error->load());
+  if (comm->jobs > 0) return refused(comm, "called while another call was in progress");
+  if (comm->job.joinable()) comm->job.join();
+  ++comm->jobs;
+  comm->job = std::thread([comm, work = std::move(work)] {
+    if (const ncclResult_t result = work(); result != ncclSuccess) *comm->error = result;
+    --comm->jobs;
+  });
+  return ncclInProgress;
+}
+
+inline ncclResult_t begin_group(ncclComm_t comm, std::vector<std::pair<NcclWork, cudaStream_t>> works) {
+  std::vector<std::size_t> numbers;
+  if (comm != nullptr)
+    for (std::size_t i = 0; i < works.size(); ++i) numbers.push_back(comm->next + i);
+  const ncclResult_t result = begin_job(comm, [comm, works, numbers] {
+    for (std::size_t i = 0; i < works.size(); ++i) {
+      const auto run = [world = comm->world, rank = comm->rank, number = numbers[i], work = works[i].first,
+                        error = comm->error, aborted = comm->aborted] {
+        const ncclResult_t met = world->meet(number, rank, work, *aborted);
+        if (met != ncclSuccess && !*aborted) *error = met;
+      };
+      if (run_on(works[i].second, run) != cudaSuccess) return ncclUnhandledCudaError;
+    }
+    return ncclSuccess;
+  });
+  if (result == ncclInProgress) comm->next += works.size();
+  return result;
+}
+
+inline ncclResult_t collective(ncclComm_t comm, const NcclWork& work, cudaStream_t stream) {
+  if (nccl_group.depth == 0) return begin_group(comm, {{work, stream}});
+  nccl_group.comm = comm;
+  nccl_group.works.push_back({work, stream});
+  return ncclSuccess;
+}
+
+inline std::mutex nccl_worlds_mutex;
+inline std::map<int, std::shared_ptr<NcclWorld>> nccl_worlds;  // by the number in their identity
+
+/// As if the processes of some rank of every world had ended.
+inline void kill_an_nccl_rank_of_each_world() {
+  const std::lock_guard lock(nccl_worlds_mutex);
+  for (auto& [id, world] : nccl_worlds) {
+    const std::lock_guard of_world(world->mutex);
+    world->gone = true;
+    world->changed.notify_all();
+  }
+}
+
+inline void end_comm(ncclComm_t comm) {
+  {
+    const std::lock_guard lock(comm->world->mutex);
+    *comm->aborted = true;
+    comm->world->changed.notify_all();
+  }
+  delete comm;
+  --nccl_counts.communicators;
+}
+
+}  // namespace emulation
+
+extern "C" {
+
+ncclResult_t ncclGetVersion(int* version) {
+  *version = NCCL_VERSION_CODE;
+  return ncclSuccess;
+}
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  static std::atomic<int> next = 1;
+  const int number = next++;
+  std::memset(id, 0, sizeof *id);
+  std::memcpy(id, &number, sizeof number);
+  return ncclSuccess;
+}
+const char* ncclGetErrorString(ncclResult_t result) {
+  switch (result) {
+    case ncclSuccess:
+      return "no error";
+    case ncclInvalidUsage:
+      return "invalid usage";
+    case ncclRemoteError:
+      return "remote process exited or there was a network error";
+    case ncclInProgress:
+      return "NCCL operation in progress";
+    default:
+      return "internal error";
+  }
+}
+const char* ncclGetLastError(ncclComm_t comm) { return comm == nullptr ? "" : comm->words.c_str(); }
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
+  if (config == nullptr || config->magic != 0xcafebeef || config->blocking != 0) return ncclInvalidArgument;
+  int number = 0;
+  std::memcpy(&number, &id, sizeof number);
+  *comm = new ncclComm;
+  ++emulation::nccl_counts.communicators;
+  {
+    const std::lock_guard lock(emulation::nccl_worlds_mutex);
+    auto& world = emulation::nccl_worlds[number];
+    if (world == nullptr) world = std::make_shared<emulation::NcclWorld>(ranks);
+    (*comm)->world = world;
+  }
+  (*comm)->rank = rank;
+  return emulation::begin_job(*comm, [it = *comm] {
+    const ncclResult_t result = it->world->join(*it->aborted);
+    if (result == ncclInvalidUsage) it->words = "Duplicate GPU detected";
+    return result;
+  });
+}
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclConfig_t* config) {
+  if (config != nullptr && config->blocking != 0) return ncclInvalidArgument;
+  const emulation::NcclWork work{
+      .what = emulation::Collective::split, .color = color, .key = key, .made = made};
+  const std::size_t number = comm->next++;
+  return emulation::begin_job(comm,
+                              [=] { return comm->world->meet(number, comm->rank, work, *comm->aborted); });
+}
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
+  *state = comm->jobs > 0 ? ncclInProgress : static_cast<ncclResult_t>(comm->error->load());
+  return ncclSuccess;
+}
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  return emulation::begin_job(comm, [] { return ncclSuccess; });
+}
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  emulation::end_comm(comm);
+  return ncclSuccess;
+}
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  ++emulation::nccl_counts.aborts;
+  while (emulation::nccl_settings.hangs_in_abort) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  emulation::end_comm(comm);
+  return ncclSuccess;
+}
+ncclResult_t ncclCommRegister(const ncclComm_t, void* p, size_t, void** handle) {
+  if (emulation::nccl_settings.refuses_registration) return ncclInvalidUsage;
+  ++emulation::nccl_counts.registrations;
+  *handle = p;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommDeregister(const ncclComm_t, void*) {
+  --emulation::nccl_counts.registrations;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGroupStart() {
+  ++emulation::nccl_group.depth;
+  return ncclSuccess;
+}
+ncclResult_t ncclGroupEnd() {
+  if (--emulation::nccl_group.depth > 0) return ncclSuccess;
+  const auto works = std::exchange(emulation::nccl_group.works, {});
+  return works.empty() ? ncclSuccess : emulation::begin_group(emulation::nccl_group.comm, works);
+}
+
+ncclResult_t ncclAllReduce(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t comm, cudaStream_t stream) {
+  return emulation::collective(comm, {emulation::Collective::all_reduce, send, receive, count, type, op},
+                               stream);
+}
+ncclResult_t ncclReduce(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                        int root, ncclComm_t comm, cudaStream_t stream) {
+  return emulation::collective(comm, {emulation::Collective::reduce, send, receive, count, type, op, root},
+                               stream);
+}
+ncclResult_t ncclReduceScatter(const void* send, void* receive, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  return emulation::collective(comm, {emulation::Collective::reduce_scatter, send, receive, count, type, op},
+                               stream);
+}
+ncclResult_t ncclAllGather(const void* send, void* receive, size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream) {
+  return emulation::collective(comm, {emulation::Collective::all_gather, send, receive, count, type}, stream);
+}
+ncclResult_t ncclBroadcast(const void* send, void* receive, size_t count, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream) {
+  return emulation::collective(
+      comm, {emulation::Collective::broadcast, send, receive, count, type, ncclSum, root}, stream);
+}
+
+}  // extern "C"

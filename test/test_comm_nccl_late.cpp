@@ -1,0 +1,79 @@
+// EMULATES: nccl
+// SANITIZE: address thread
+// The exchange over NCCL where streams do their work late, so that every order that streams must keep is
+// asked for.
+#include "emulation/late_streams.hpp"
+#include "emulation/nccl.hpp"
+#include <convoy/memory/cuda.cuh>
+#include <convoy/memory/space.hpp>
+
+namespace nccl_test {
+
+using namespace convoy;
+
+/// A space of such streams.
+class Late {
+ public:
+  static constexpr std::string_view name = "late";
+  static constexpr bool addressable = false;
+
+  cudaStream_t stream() const { return stream_.get(); }
+  void* allocate(std::size_t bytes) {
+    void* p = nullptr;
+    cudaMalloc(&p, bytes);
+    later([=] { std::memset(p, 0, bytes); });
+    return p;
+  }
+  void release(void* p, std::size_t) {
+    synchronize();
+    cudaFree(p);
+  }
+  void fill(float* p, std::int64_t n, float value) {
+    later([=] { std::fill_n(p, n, value); });
+  }
+  void add(float* into, const float* from, std::int64_t n) {
+    later([=] {
+      for (std::int64_t i = 0; i < n; ++i) into[i] += from[i];
+    });
+  }
+  void copy(void* to, const void* from, std::size_t bytes) {
+    later([=] { std::memcpy(to, from, bytes); });
+  }
+  void write(void* to, const void* from, std::size_t bytes) {
+    copy(to, from, bytes);
+    synchronize();
+  }
+  void read(void* to, const void* from, std::size_t bytes) {
+    copy(to, from, bytes);
+    synchronize();
+  }
+  void sum_squares(const float* p, std::int64_t n, float factor, double* sum) {
+    later([=] {
+      for (std::int64_t i = 0; i < n; ++i)
+        *sum += double{factor} * double{factor} * double{p[i]} * double{p[i]};
+    });
+  }
+  Ready mark() {
+    marks_.push_back(device::make_event());
+    cudaEventRecord(marks_.back().get(), stream());
+    return {marks_.back().get()};
+  }
+  void wait_for(Ready ready) {
+    if (ready.event != nullptr) cudaStreamWaitEvent(stream(), static_cast<cudaEvent_t>(ready.event), 0);
+  }
+  void synchronize() { cudaStreamSynchronize(stream()); }
+
+ private:
+  void later(std::function<void()> work) { emulation::run_on(stream(), std::move(work)); }
+
+  device::Stream stream_ = device::make_stream();
+  std::deque<device::Event> marks_;
+};
+static_assert(memory::Space<Late>);
+
+using TestSpace = Late;
+inline constexpr bool works_late = true;
+
+}  // namespace nccl_test
+
+#include "comm_nccl.hpp"
