@@ -2,6 +2,7 @@
 // with that library's CMake component, which defines the macro asked for here.
 #pragma once
 
+#include <convoy/comm/bootstrap.hpp>
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/policy/staged.hpp>
 #include <convoy/comm/registry.hpp>
@@ -20,10 +21,21 @@
 #include <convoy/train/usual.hpp>
 #endif
 #ifdef CONVOY_HAS_MPI
+#include <convoy/comm/bootstrap_mpi.hpp>
 #include <convoy/comm/policy/native.hpp>
 #include <convoy/comm/transport/mpi.hpp>
 #if defined(__linux__)
 #include <convoy/comm/policy/hierarchical_mpi.hpp>
 #include <convoy/comm/transport/shm.hpp>
+#endif
+#endif
+#ifdef __CUDACC__
+#ifdef CONVOY_HAS_CUDA
+#include <convoy/exec/cuda/cuda.cuh>
+#include <convoy/optim/device.cuh>
+#endif
+#ifdef CONVOY_HAS_NCCL
+#include <convoy/comm/policy/halves.hpp>
+#include <convoy/comm/policy/nccl.cuh>
 #endif
 #endif

@@ -33,6 +33,7 @@ template <class R>
 class Holds final : public Erased {
  public:
   explicit Holds(const typename R::Options& options) : it_(options) {}
+  const Optimizer<R>& it() const { return it_; }
   std::string_view name() const override { return it_.name(); }
   int slots() const override { return it_.slots(); }
   bool has_weight_decay() const override { return it_.has_weight_decay(); }
@@ -62,7 +63,7 @@ concept NamesItsRule = requires {
 
 }  // namespace detail
 
-/// Stands for a rule that is chosen at run time, in memory of the host.
+/// Stands for a rule that is chosen at run time.
 struct Any {
   /// The options of any rule. Those that name their rule (`using Rule = Sgd;` within Options) convert, others
   /// are given by `of<R>(options)`. Throws ConfigError where the rule refuses the options.
@@ -98,6 +99,13 @@ class Optimizer<Any> {
   using Options = Any::Options;
 
   explicit Optimizer(const Options& options) : held_(options.held_) {}
+
+  /// The optimizer of rule R if that is the chosen one, else null.
+  template <class R>
+  const Optimizer<R>* get_if() const {
+    const auto* holds = dynamic_cast<const detail::Holds<R>*>(held_.get());
+    return holds != nullptr ? &holds->it() : nullptr;
+  }
 
   std::string_view name() const { return held_->name(); }
   int slots() const { return held_->slots(); }

@@ -2,12 +2,10 @@
 #pragma once
 
 #include <algorithm>
-#include <cstring>
-#include <typeinfo>
 
 #include <convoy/memory/device.cuh>
-#include <convoy/optim/any.hpp>
 #include <convoy/optim/kernels.hpp>
+#include <convoy/optim/registry.hpp>
 
 namespace convoy::optim {
 
@@ -124,6 +122,44 @@ struct Kernels<R, memory::Device> {
       device::launch(where, detail::update_range<R, width>, pass);
     else
       device::launch(where, detail::update_range<R, 1>, pass);
+  }
+};
+
+/// Of the registry's rules, that which was chosen.
+template <>
+struct Kernels<Any, memory::Device> {
+  static void constants(memory::Device& space, const Optimizer<Any>& optimizer,
+                        std::span<const Treatment> treatments, const Control* control, const double* norms,
+                        std::byte* into, std::size_t bytes) {
+    visit(optimizer, [&]<class R>(const Optimizer<R>& chosen) {
+      Kernels<R, memory::Device>::constants(space, chosen, treatments, control, norms, into, bytes);
+    });
+  }
+  static void decide(memory::Device& space, const Guard& guard, const double* squares, std::int64_t count,
+                     std::int64_t apart, Verdict* verdict) {
+    device::launch({space.stream(), 1, 1}, detail::decide<>, guard, squares, count, apart, verdict);
+  }
+  static void apply(memory::Device& space, const Optimizer<Any>& optimizer, const Passage& pass) {
+    visit(optimizer, [&]<class R>(const Optimizer<R>& chosen) {
+      Kernels<R, memory::Device>::apply(space, chosen, pass);
+    });
+  }
+
+ private:
+  template <class Visit>
+  static void visit(const Optimizer<Any>& optimizer, Visit&& visit) {
+    bool found = false;
+    Rules::for_each([&]<class R>(std::type_identity<R>) {
+      if (const Optimizer<R>* chosen = optimizer.template get_if<R>()) {
+        visit(*chosen);
+        found = true;
+      }
+    });
+    if (!found)
+      fail<ConfigError>(
+          "optimizer ", optimizer.name(),
+          " is none of the registry's, so that no GPU has it at run time; name it as Trainer's second "
+          "argument");
   }
 };
 
