@@ -1,5 +1,6 @@
 // EMULATES
-// TIMEOUT: 300
+// SANITIZE: none
+// TIMEOUT: 600
 // exec::Cuda with its kernels and graphs run on processors.
 #include "emulation/cublaslt.hpp"
 #include "emulation/cudnn.hpp"

@@ -63,8 +63,13 @@ bool parse(int argc, char** argv, const std::string& program, const Choices& cho
   app.get_formatter()->column_width(34);
   app.option_defaults()->always_capture_default();
   app.add_option("--model", o.model, "Which model to train")->check(CLI::IsMember(choices.models));
-  app.add_option("--comm", o.comm, "How gradients are exchanged")
-      ->check(CLI::IsMember(names_of(convoy::comm::policies)));
+  std::vector<std::string> policies = names_of(convoy::comm::policies);
+  std::vector<Entry> entries(std::begin(convoy::comm::policies), std::end(convoy::comm::policies));
+  for (const auto& [name, about] : choices.policies) {
+    policies.push_back(name);
+    entries.push_back({name, about, {}, {}});
+  }
+  app.add_option("--comm", o.comm, "How gradients are exchanged")->check(CLI::IsMember(policies));
   app.add_option("--transport", o.transport,
                  "mpi, shm, threads; by default mpi under a launcher, threads otherwise")
       ->check(CLI::IsMember(names_of(convoy::comm::transports)));
@@ -89,8 +94,9 @@ bool parse(int argc, char** argv, const std::string& program, const Choices& cho
   app.add_option("--shares", o.weights, "Share each batch out in these proportions, such as 2,1")
       ->delimiter(',')
       ->excludes("--weighted");
-  app.add_option("--device", o.device, "Where to compute")->check(CLI::IsMember({"cpu"}));
-  app.add_option("--precision", o.precision, "Of activations and weights")->check(CLI::IsMember({"f32"}));
+  app.add_option("--device", o.device, "Where to compute")->check(CLI::IsMember(choices.devices));
+  app.add_option("--precision", o.precision, "Of activations and weights")
+      ->check(CLI::IsMember(choices.precisions));
   app.add_option("--threads", o.threads, "Threads of one rank; 0: the processors there are, shared")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--optimizer", o.optimizer, "The update rule")->check(CLI::IsMember(choices.optimizers));
@@ -128,7 +134,7 @@ bool parse(int argc, char** argv, const std::string& program, const Choices& cho
   app.add_option("--timeline", o.timeline, "Write a Chrome trace of all ranks to this file");
   app.add_option("--log-every", o.log_every, "Steps between throughput lines")->check(CLI::PositiveNumber);
   app.add_flag("--quiet", o.quiet, "Print nothing but errors");
-  app.footer(table_of("--comm", convoy::comm::policies) + table_of("--codec", convoy::comm::codecs) +
+  app.footer(table_of("--comm", entries) + table_of("--codec", convoy::comm::codecs) +
              table_of("--transport", convoy::comm::transports));
   try {
     app.parse(argc, argv);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <convoy/comm/registry.hpp>
@@ -58,8 +59,10 @@ struct Options {
 
 /// What of a trainer is compiled in, and so can be chosen.
 struct Choices {
-  std::vector<std::string> models, optimizers;
+  std::vector<std::string> models, optimizers, devices, precisions;
   std::vector<int> image_sizes;
+  /// Policies beside those of the registry, with what they are.
+  std::vector<std::pair<std::string, std::string>> policies = {};
 };
 
 /// What the options say about the exchange, beside the deadline.

@@ -1,8 +1,9 @@
 // Residual networks (He et al., "Deep Residual Learning for Image Recognition", 2015) in torchvision's
 // topology and names: stride in the 3x3 convolution of a bottleneck, a 7x7 stem, any number of input
-// channels.
+// channels. Images are f32, or bytes, which count as 1/255 of themselves.
 #pragma once
 
+#include <convoy/core/dtype.hpp>
 #include <convoy/core/shape.hpp>
 
 namespace convoy::models {
@@ -14,10 +15,10 @@ struct Stages {
   int blocks[4] = {};
 };
 
-template <Image In, int Classes, ResidualBlock Block, Stages Depth>
+template <Image In, int Classes, ResidualBlock Block, Stages Depth, DType Pixel = DType::f32>
 struct ResNet {
   static constexpr void define(auto& g) {
-    auto x = g.input("image", In);
+    auto x = g.input("image", In, {.dtype = Pixel, .scale = Pixel == DType::u8 ? 1.0f / 255 : 1.0f});
     x = g.conv2d(x, {.channels = 64, .kernel = 7, .stride = 2, .padding = 3, .name = "conv1"});
     x = g.relu(g.batch_norm(x, {.name = "bn1"}), {.name = "relu"});
     x = g.max_pool(x, {.kernel = 3, .stride = 2, .padding = 1, .name = "maxpool"});
@@ -63,15 +64,15 @@ struct ResNet {
 };
 
 // Types and not aliases, which nvcc cannot compile where their arguments are of class type.
-template <Image In, int Classes>
-struct ResNet18 : ResNet<In, Classes, ResidualBlock::basic, Stages{{2, 2, 2, 2}}> {};
-template <Image In, int Classes>
-struct ResNet34 : ResNet<In, Classes, ResidualBlock::basic, Stages{{3, 4, 6, 3}}> {};
-template <Image In, int Classes>
-struct ResNet50 : ResNet<In, Classes, ResidualBlock::bottleneck, Stages{{3, 4, 6, 3}}> {};
-template <Image In, int Classes>
-struct ResNet101 : ResNet<In, Classes, ResidualBlock::bottleneck, Stages{{3, 4, 23, 3}}> {};
-template <Image In, int Classes>
-struct ResNet152 : ResNet<In, Classes, ResidualBlock::bottleneck, Stages{{3, 8, 36, 3}}> {};
+template <Image In, int Classes, DType Pixel = DType::f32>
+struct ResNet18 : ResNet<In, Classes, ResidualBlock::basic, Stages{{2, 2, 2, 2}}, Pixel> {};
+template <Image In, int Classes, DType Pixel = DType::f32>
+struct ResNet34 : ResNet<In, Classes, ResidualBlock::basic, Stages{{3, 4, 6, 3}}, Pixel> {};
+template <Image In, int Classes, DType Pixel = DType::f32>
+struct ResNet50 : ResNet<In, Classes, ResidualBlock::bottleneck, Stages{{3, 4, 6, 3}}, Pixel> {};
+template <Image In, int Classes, DType Pixel = DType::f32>
+struct ResNet101 : ResNet<In, Classes, ResidualBlock::bottleneck, Stages{{3, 4, 23, 3}}, Pixel> {};
+template <Image In, int Classes, DType Pixel = DType::f32>
+struct ResNet152 : ResNet<In, Classes, ResidualBlock::bottleneck, Stages{{3, 8, 36, 3}}, Pixel> {};
 
 }  // namespace convoy::models

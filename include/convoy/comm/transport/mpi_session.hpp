@@ -64,10 +64,17 @@ class Session {
   int rank() const;
   int size() const;
 
-  /// The number of ranks that share this rank's memory, itself included. All ranks call it.
-  int local_size() const;
+  /// The number of ranks that share this rank's memory, itself included, and which of them this one is. All
+  /// ranks call it.
+  int local_size() const { return local().size; }
+  int local_rank() const { return local().rank; }
 
  private:
+  struct Local {
+    int rank = 0, size = 1;
+  };
+  Local local() const;
+
   Seconds limit_;
   int exceptions_;
   std::unique_ptr<detail::Environment> environment_;
@@ -163,15 +170,16 @@ CONVOY_FUNCTION int Session::size() const {
   return size;
 }
 
-CONVOY_FUNCTION int Session::local_size() const {
+CONVOY_FUNCTION Session::Local Session::local() const {
   const comm::Watchdog watchdog("MPI_Comm_split_type", rank(), limit_);
   MPI_Comm node = MPI_COMM_NULL;
   check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node),
         "MPI_Comm_split_type");
-  int count = 1;
-  MPI_Comm_size(node, &count);
+  Local found;
+  MPI_Comm_size(node, &found.size);
+  MPI_Comm_rank(node, &found.rank);
   MPI_Comm_free(&node);
-  return count;
+  return found;
 }
 #endif
 

@@ -1,0 +1,171 @@
+// gpu_bench: what exec::Cuda reaches on this GPU: copies, optimizers beside them, and training steps of
+// ResNets in each precision. Prints one JSON object a line; a name given as the first argument picks the
+// cases that have it.
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <convoy/data/data.hpp>
+#include <convoy/exec/cuda/cuda.cuh>
+#include <convoy/models/resnet.hpp>
+#include <convoy/optim/adam.hpp>
+#include <convoy/optim/device.cuh>
+#include <convoy/optim/sgd.hpp>
+#include <convoy/train/trainer.hpp>
+
+using namespace convoy;
+
+namespace {
+
+std::string_view chosen;
+
+bool wanted(const std::string& name) { return name.find(chosen) != std::string::npos; }
+
+/// The milliseconds of each of `runs` calls, in order of size, after some that are not measured.
+template <class Run>
+std::vector<float> milliseconds(memory::Device& space, int runs, Run&& run) {
+  cudaEvent_t from{}, to{};
+  device::check(cudaEventCreate(&from), "make an event");
+  device::check(cudaEventCreate(&to), "make an event");
+  const device::Event begin(from), end(to);
+  std::vector<float> times;
+  for (int i = -3; i < runs; ++i) {
+    device::check(cudaEventRecord(from, space.stream()), "record an event");
+    run();
+    device::check(cudaEventRecord(to, space.stream()), "record an event");
+    space.synchronize();
+    float time = 0;
+    device::check(cudaEventElapsedTime(&time, from, to), "time a run");
+    if (i >= 0) times.push_back(time);
+  }
+  std::sort(times.begin(), times.end());
+  return times;
+}
+
+double median(const std::vector<float>& sorted) { return static_cast<double>(sorted[sorted.size() / 2]); }
+
+/// A rate with the least and the greatest of its runs.
+void report_bandwidth(const std::string& name, double bytes, const std::vector<float>& times, double copy) {
+  std::printf(
+      "{\"name\": \"%s\", \"GB_per_sec\": %.1f, \"least\": %.1f, \"most\": %.1f, \"of_copy\": %.3f}\n",
+      name.c_str(), bytes / median(times) * 1e-6, bytes / static_cast<double>(times.back()) * 1e-6,
+      bytes / static_cast<double>(times.front()) * 1e-6,
+      copy > 0 ? bytes / median(times) * 1e-6 / copy : 1.0);
+  std::fflush(stdout);
+}
+
+/// Bytes read and written by a copy within the GPU, in GB/s.
+double copy_bandwidth(memory::Device& space) {
+  const std::size_t bytes = std::size_t{1} << 30;
+  const memory::Array<std::byte, memory::Device> from(space, bytes), to(space, bytes);
+  const auto times = milliseconds(space, 20, [&] { space.copy(to.data(), from.data(), bytes); });
+  if (wanted("copy")) report_bandwidth("copy/1GiB", 2.0 * static_cast<double>(bytes), times, 0);
+  return 2.0 * static_cast<double>(bytes) / median(times) * 1e-6;
+}
+
+/// One update of `count` parameters beside a copy.
+template <class R>
+void optimizer(memory::Device& space, std::int64_t count, double copy) {
+  const std::string name = concat("optimizer/", R::name, "/", count);
+  if (!wanted(name)) return;
+  const memory::Array<float, memory::Device> parameters(space, static_cast<std::size_t>(count)),
+      gradients(space, static_cast<std::size_t>(count));
+  optim::Arena<R, memory::Device> arena(space, {}, std::vector<optim::ArenaTensor>{{{0, count}, {}, 0}},
+                                        std::vector<optim::Group>{{}});
+  arena.own(std::vector<Range>{{0, count}});
+  arena.begin(1, 1e-3f);
+  const auto times = milliseconds(space, 20, [&] {
+    arena.update({0, count}, 1, parameters.data(), gradients.data());
+  });
+  report_bandwidth(name, (3.0 + 2.0 * R::slots) * 4.0 * static_cast<double>(count), times, copy);
+}
+
+/// Images that stand in memory, u8, as a data set read from files does.
+template <class Model>
+class Images {
+ public:
+  explicit Images(std::size_t size) : size_(size) {
+    const Plan& plan = plan_of<Model>;
+    Philox random(1);
+    for (const auto& node : plan.nodes) {
+      if (!node.given) continue;
+      fields_.push_back({node.name.view(), node.dtype, node.shape});
+      if (node.dtype == DType::u8) pixels_.resize(static_cast<std::size_t>(node.shape.size()) * distinct);
+    }
+    for (u8& pixel : pixels_) pixel = static_cast<u8>(random.below(256));
+  }
+  std::size_t size() const { return size_; }
+  std::span<const data::Field> fields() const { return fields_; }
+  void read(std::size_t index, data::Sample out) const {
+    const std::size_t bytes = pixels_.size() / distinct;
+    std::copy_n(pixels_.data() + index % distinct * bytes, bytes, out.as<u8>(0).data());
+    out.as<i32>(1)[0] = static_cast<i32>(index % 10);
+  }
+
+ private:
+  static constexpr std::size_t distinct = 64;
+  std::size_t size_;
+  std::vector<data::Field> fields_;
+  std::vector<u8> pixels_;
+};
+
+template <class Model, class P>
+void step(const std::string& model, int batch, int steps) {
+  const std::string name = concat("step/", model, "/", exec::cuda::Precision<P>::name, "/batch:", batch);
+  if (!wanted(name)) return;
+  using T = train::PlanTrainer<optim::Adam, comm::None, exec::Cuda<P>>;
+  T trainer(plan_of<Model>, exec::kernels<exec::Cuda<P>, plan_of<Model>.used>, {.batch = batch});
+  const Images<Model> images(static_cast<std::size_t>(batch) * static_cast<std::size_t>(steps + 20));
+  std::vector<Clock::time_point> at;
+  trainer.fit(images, {.on_step =
+                           [&](const train::StepReport&) {
+                             at.push_back(Clock::now());
+                             return train::Control::go_on;
+                           },
+                       .log = nullptr});
+  // Reports come as steps end; the first ones hold the choice of convolutions and the capture.
+  std::vector<double> each;
+  for (std::size_t i = 21; i < at.size(); ++i) each.push_back(Seconds(at[i] - at[i - 1]).count());
+  const double mean = Seconds(at.back() - at[20]).count() / static_cast<double>(at.size() - 21);
+  std::sort(each.begin(), each.end());
+  const double flops = static_cast<double>(plan_of<Model>.flops()) * batch;
+  std::printf(
+      "{\"name\": \"%s\", \"images_per_sec\": %.0f, \"step_ms\": %.3f, \"median_ms\": %.3f, \"most_ms\": "
+      "%.3f, "
+      "\"TFLOP_per_sec\": %.1f}\n",
+      name.c_str(), batch / mean, mean * 1e3, each[each.size() / 2] * 1e3, each.back() * 1e3,
+      flops / mean * 1e-12);
+  std::fflush(stdout);
+}
+
+template <class Model>
+void steps(const std::string& model, int batch, int count) {
+  step<Model, f32>(model, batch, count / 4);
+  step<Model, tf32>(model, batch, count / 2);
+  step<Model, bf16>(model, batch, count);
+  step<Model, f16>(model, batch, count);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  if (argc > 1) chosen = argv[1];
+  device::use(0);
+  memory::Device space;
+  const double copy = copy_bandwidth(space);
+  optimizer<optim::Sgd>(space, 25'557'032, copy);
+  optimizer<optim::Adam>(space, 25'557'032, copy);
+  optimizer<optim::Adam>(space, 109'482'240, copy);
+  constexpr Image mnist{1, 28, 28}, imagenet{3, 224, 224};
+  steps<models::ResNet18<mnist, 10, DType::u8>>("resnet18/28x28", 128, 400);
+  steps<models::ResNet18<imagenet, 1000, DType::u8>>("resnet18/224x224", 256, 100);
+  steps<models::ResNet50<imagenet, 1000, DType::u8>>("resnet50/224x224", 256, 60);
+  steps<models::ResNet101<imagenet, 1000, DType::u8>>("resnet101/224x224", 128, 60);
+  return 0;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "gpu_bench: %s\n", error.what());
+  return 1;
+}
