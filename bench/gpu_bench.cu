@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include <convoy/comm/policy/none.hpp>
 #include <convoy/data/data.hpp>
 #include <convoy/exec/cuda/cuda.cuh>
 #include <convoy/models/resnet.hpp>

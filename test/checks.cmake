@@ -127,6 +127,13 @@ if(CMAKE_CUDA_COMPILER)
   endforeach()
 endif()
 
+# Spills and registers of the kernels, as nvcc reports them for one architecture.
+if(CMAKE_CUDA_COMPILER)
+  add_test(NAME kernels.registers COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/kernels/check.sh ${CMAKE_CUDA_COMPILER}
+                                          ${CMAKE_CURRENT_BINARY_DIR}/cuda.flags)
+  set_tests_properties(kernels.registers PROPERTIES TIMEOUT 600 LABELS cuda)
+endif()
+
 if(CMAKE_CUDA_COMPILER)
   add_test(NAME limits.nvcc.deep_models
            COMMAND ${CMAKE_CUDA_COMPILER} -std=c++20 --expt-relaxed-constexpr -Wno-deprecated-gpu-targets -I${public_include} -x cu

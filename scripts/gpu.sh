@@ -1,0 +1,121 @@
+#!/usr/bin/env bash
+# gpu.sh [PART...]: builds what runs on a GPU, runs the GPU tests and benchmarks, and writes bench/results/<device>-<date>.md and
+# .json. Without arguments all parts that are not done yet run; a part that is named runs anew.
+#
+#   fetch      elsewhere, before: puts doctest and zlib of this machine's packages beside the sources, in build/gpu/parts, for a
+#              machine that has neither them nor a network
+#   build      the programs, by nvcc alone: no CMake, MPI, oneDNN or NCCL
+#   tests      every test that needs a GPU
+#   sanitizer  the tests of single operations under compute-sanitizer (memcheck, racecheck), where it works
+#   bench      gpu_bench
+#   peers      the same steps in PyTorch, where it is installed
+#   report     what the parts left, as a page
+#
+# CUDA's parts are taken from the toolkit, from the system's packages or from Python's wheels. GPU_SECONDS (480) bounds the whole.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+work=build/gpu
+parts=$work/parts
+mkdir -p $work
+limit=${GPU_SECONDS:-480}
+say() { echo "gpu.sh: $*"; }
+left() { echo $((limit - SECONDS > 5 ? limit - SECONDS : 5)); }
+
+if [ "${1:-}" = fetch ]; then
+  mkdir -p $parts/doctest
+  cp "$(find /usr/include /usr/local/include -path '*doctest/doctest.h' | head -1)" $parts/doctest/
+  cp /usr/include/zlib.h /usr/include/zconf.h $parts/
+  cp "$(find /usr/lib /usr/lib64 -name libz.a 2>/dev/null | head -1)" $parts/
+  say "fetched $(ls $parts | tr '\n' ' ')"
+  exit
+fi
+
+nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+[ -x "$nvcc" ] || { say "nvcc was not found" >&2; exit 1; }
+toolkit=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
+wheels=$(python3 -c 'import nvidia; print("\n".join(nvidia.__path__))' 2>/dev/null || true)
+# first NAME-PATTERN FOLDER...: the first file of that name.
+first() {
+  local pattern=$1
+  shift
+  for folder in "$@"; do
+    [ -d "$folder" ] || continue
+    local found
+    found=$(find -L "$folder" -maxdepth 3 -name "$pattern" 2>/dev/null | sort | sed -n 1p)
+    [ -n "$found" ] && { echo "$found"; return; }
+  done
+  say "$pattern was not found in the toolkit, the system's folders or Python's wheels" >&2
+  return 1
+}
+folders=("${CUDNN_PATH:-/nowhere}" "$toolkit/include" "$toolkit/lib64" "$toolkit/lib" "$toolkit/targets" /usr/local/include
+  /usr/local/lib /usr/include /usr/lib/x86_64-linux-gnu /usr/lib/aarch64-linux-gnu)
+for wheel in $wheels; do folders+=("$wheel/cudnn" "$wheel"/cu13 "$wheel"/cublas "$wheel"/nccl); done
+
+device=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -1) || { say "there is no GPU here" >&2; exit 1; }
+
+part_build() {
+  local cudnn_h cudnn cublas
+  cudnn_h=$(first cudnn.h "${folders[@]}")
+  cudnn=$(first 'libcudnn.so*' "${folders[@]}")
+  cublas=$(first 'libcublasLt.so*' "${folders[@]}")
+  local flags=(-std=c++20 -O2 --expt-relaxed-constexpr -arch=native -Wno-deprecated-gpu-targets -Iinclude -Itest
+    "-I$(dirname "$cudnn_h")" "-I$(dirname "$(first cublasLt.h "${folders[@]}")")" -Xcompiler -fopenmp)
+  [ -d $parts ] && flags+=(-I$parts)
+  local libraries=("$cudnn" "$cublas" -Xlinker "-rpath=$(dirname "$cudnn"):$(dirname "$cublas")" -lgomp -lpthread)
+  if [ -f $parts/libz.a ]; then libraries+=($parts/libz.a); else libraries+=(-lz); fi
+  {
+    echo "test_main -x cu test/main.cpp"
+    echo "test_exec_cuda_gpu test/test_exec_cuda_gpu.cu"
+    echo "test_core_device test/test_core_device.cu"
+    echo "gpu_bench bench/gpu_bench.cu"
+  } >$work/sources
+  xargs -P "$(nproc)" -L 1 sh -c 'name=$0; exec "$@" -c -o '$work'/$name.o' <<<"$(
+    while read -r name source; do echo "$name $nvcc ${flags[*]} $source"; done <$work/sources
+  )"
+  for test in test_exec_cuda_gpu test_core_device; do
+    "$nvcc" -o $work/$test $work/$test.o $work/test_main.o "${libraries[@]}"
+  done
+  "$nvcc" -o $work/gpu_bench $work/gpu_bench.o "${libraries[@]}"
+}
+
+part_tests() {
+  local failed=0
+  : >$work/tests.txt
+  for test in test_core_device test_exec_cuda_gpu; do
+    { echo "== $test" && timeout "$(left)" $work/$test; } 2>&1 | tee -a $work/tests.txt || failed=1
+  done
+  return $failed
+}
+
+part_sanitizer() {
+  command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not here" | tee $work/sanitizer.txt; return; }
+  : >$work/sanitizer.txt
+  for tool in memcheck racecheck; do
+    echo "== $tool" | tee -a $work/sanitizer.txt
+    timeout "$(left)" compute-sanitizer --tool $tool --error-exitcode 9 $work/test_exec_cuda_gpu -tc="*each operation*" 2>&1 |
+      tail -15 | tee -a $work/sanitizer.txt || true
+  done
+}
+
+part_bench() { timeout "$(left)" $work/gpu_bench | tee $work/bench.jsonl; }
+
+part_peers() {
+  python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null || { say "PyTorch with a GPU is not here"; return; }
+  timeout "$(left)" python3 bench/peers/torch_step_gpu.py | tee $work/peers.jsonl
+}
+
+part_report() { python3 bench/gpu_report.py $work "$device" "$($nvcc --version | sed -n 's/.*release \([^,]*\).*/\1/p')"; }
+
+all=(build tests sanitizer bench peers report)
+for part in "${@:-${all[@]}}"; do
+  [[ " ${all[*]} " == *" $part "* ]] || { say "there is no part '$part'; there are fetch ${all[*]}" >&2; exit 2; }
+  if [ $# -eq 0 ] && [ "$part" != report ] && [ -f $work/done.$part ]; then
+    say "$part is done"
+    continue
+  fi
+  say "$part, $(left) s left"
+  rm -f $work/done.$part
+  if part_$part; then touch $work/done.$part; else say "$part failed" && status=1; fi
+  if [ "${status:-0}" -ne 0 ] && [ "$part" = build ]; then exit 1; fi
+done
+exit "${status:-0}"

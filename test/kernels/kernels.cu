@@ -1,0 +1,73 @@
+// Every kernel of convoy's own, in each type of values, as a program has it: for check.sh to read what nvcc says of it.
+#include <convoy/exec/cuda/cuda.cuh>
+#include <convoy/optim/device.cuh>
+
+using namespace convoy;
+using namespace convoy::exec::cuda;
+
+namespace {
+
+template <class T>
+void launch_all() {
+  BatchNormTask<T> norm;
+  batch_norm_forward_train<T>(nullptr, norm);
+  batch_norm_forward_evaluate<T>(nullptr, norm);
+  batch_norm_backward<T>(nullptr, norm);
+  LayerNormTask<T> layer;
+  layer_norm_forward<T>(nullptr, layer);
+  layer_norm_backward<T>(nullptr, layer);
+  CrossEntropyTask<T> entropy;
+  cross_entropy_forward<T>(nullptr, entropy);
+  cross_entropy_backward<T>(nullptr, entropy);
+  PointwiseLossTask<T> loss;
+  pointwise_loss_forward<SquaredError, T>(nullptr, loss);
+  pointwise_loss_backward<LogitError, T>(nullptr, loss);
+  T* t = nullptr;
+  float* f = nullptr;
+  apply<Relu, T>(nullptr, 0, t, t);
+  apply<Gelu<graph::GeluForm::erf>, T>(nullptr, 0, t, t);
+  apply<Gelu<graph::GeluForm::tanh>, T>(nullptr, 0, t, t);
+  apply<Sigmoid, T>(nullptr, 0, t, t);
+  apply<Tanh, T>(nullptr, 0, t, t);
+  slope<Gelu<graph::GeluForm::erf>, T>(nullptr, 0, t, t, t, t, false);
+  slope<Gelu<graph::GeluForm::tanh>, T>(nullptr, 0, t, t, t, t, false);
+  pass<T>(nullptr, 0, t, t, t, t, false);
+  add<T>(nullptr, 0, t, t, t, false);
+  multiply<T>(nullptr, 0, t, t, t);
+  add_bias<T>(nullptr, 0, 0, f, t);
+  Pooling pooling;
+  max_pool<T>(nullptr, pooling, t, t, nullptr);
+  max_pool_backward<T>(nullptr, pooling, t, t, nullptr, t, false);
+  average_pool<T>(nullptr, pooling, t, t);
+  average_pool_backward<T>(nullptr, pooling, t, t, t, false);
+  gather_rows<T>(nullptr, {}, nullptr, t, t);
+  scatter_rows<T>(nullptr, {}, nullptr, t, t, f, nullptr, false);
+  dropout<T>(nullptr, nullptr, exec::DropoutRule(0.5f), 0, 0, t, t, t, false);
+  dropout_image<T>(nullptr, nullptr, exec::DropoutRule(0.5f), 0, 0, 0, t, t, t, false);
+  copy_runs<T>(nullptr, {}, t, t, t, false);
+  image_from_input<u8, T>(nullptr, {}, nullptr, 1, 0, t);
+  image_from_input<float, T>(nullptr, {}, nullptr, 1, 0, t);
+  image_to_canonical<T, float>(nullptr, {}, t, f);
+  image_to_canonical_backward<T>(nullptr, {}, t, t, t, false);
+  column_sums<T>(nullptr, 0, 0, t, f, false, nullptr);
+  widen_values<T>(nullptr, 0, t, f, nullptr, false);
+  narrow_values<T>(nullptr, 0, f, t);
+}
+
+template <class R>
+void update(memory::Device& space, const optim::Optimizer<R>& rule) {
+  optim::Kernels<R, memory::Device>::apply(space, rule, {});
+}
+
+}  // namespace
+
+int main() {
+  launch_all<float>();
+  launch_all<bf16>();
+  launch_all<f16>();
+  scale_and_check(nullptr, 0, nullptr, nullptr, nullptr);
+  memory::Device space;
+  update<optim::Adam>(space, optim::Optimizer<optim::Adam>({}));
+  update<optim::Sgd>(space, optim::Optimizer<optim::Sgd>({}));
+  space.sum_squares(nullptr, 0, 1, nullptr);
+}
