@@ -1,4 +1,5 @@
-// Every kernel of convoy's own, in each type of values, as a program has it: for check.sh to read what nvcc says of it.
+// Every kernel of convoy's own, in each type of values, as a program has it: for check.sh to read what nvcc
+// says of it.
 #include <convoy/exec/cuda/cuda.cuh>
 #include <convoy/optim/device.cuh>
 

@@ -13,7 +13,8 @@ struct CudaOptions {
   bool graphs = true;       ///< capture forward and backward as CUDA graphs when they run for the second time
   int candidates = 8;       ///< ways to compute a convolution that are timed, once for each shape; 1: none is
   int workspace_mib = 256;  ///< the most that one convolution may use beside its tensors
-  std::string plan_cache;   ///< folder where chosen ways are kept; empty: $CONVOY_PLAN_CACHE, else nowhere
+  std::string plan_cache =
+      {};  ///< folder where chosen ways are kept; empty: $CONVOY_PLAN_CACHE, else nowhere
 
   static constexpr void fields(auto& self, auto&& field) {
     field("threads", self.threads, fields::local);

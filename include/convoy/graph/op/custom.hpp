@@ -11,6 +11,12 @@
 
 namespace convoy::graph {
 
+/// Whether an operation has a shape for such inputs.
+template <class Operation, class... Inputs>
+concept HasShapeOf = requires(const Inputs&... x) {
+  { Operation::shape(x.shape...) } -> std::convertible_to<Shape>;
+};
+
 struct Custom {
   static constexpr std::string_view name = "custom";
 
@@ -19,9 +25,7 @@ struct Custom {
     /// A user's operation on values, perhaps a label, and parameters of the model's own, in this order.
     template <class Operation, class... Inputs>
     constexpr Tensor custom(Operation, Inputs... x) {
-      if constexpr (requires {
-                      { Operation::shape(x.shape...) } -> std::convertible_to<Shape>;
-                    }) {
+      if constexpr (HasShapeOf<Operation, Inputs...>) {
         return invoke<Operation>(Operation::shape(x.shape...), x...);
       } else {
         static_assert(sizeof(Operation) == 0,
