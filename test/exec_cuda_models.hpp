@@ -2,6 +2,14 @@
 // test_exec_cuda_models.cpp, and on a GPU by test_exec_cuda_gpu.cu.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+#include <vector>
+
 #include <doctest/doctest.h>
 
 #include "exec_compare.hpp"
@@ -110,4 +118,36 @@ TEST_CASE("cuda: in 16 bits gradients are off by what rounding costs") {
     CHECK(distance<Alone<bf16>>(plan, seed) < 3e-2);
     CHECK(distance<Alone<f16>>(plan, seed) < 4e-3);
   }
+}
+
+TEST_CASE(
+    "cuda: the ways that were chosen for convolutions are kept, and a file that is damaged is made anew") {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::temp_directory_path() / concat("convoy_plans_", std::random_device{}());
+  const DynamicPlan plan(
+      [](auto& g) { exec_operations::head(g, g.conv2d(exec_operations::image(g, 8), {.channels = 8})); });
+  const exec::CudaOptions options{.plan_cache = folder.string()};
+  const exec_compare::Batch batch(plan, 2, Philox{1, 2});
+  const auto losses = [&] {
+    Emulated exec(plan, 2, options);
+    exec_compare::randomize(exec, plan, Philox{3, 4});
+    return exec_compare::forward(exec, batch).loss();
+  };
+  const auto files = [&] {
+    std::vector<fs::path> all(fs::directory_iterator(folder), fs::directory_iterator{});
+    std::sort(all.begin(), all.end());
+    return all;
+  };
+  const double first = losses();
+  const auto kept = files();
+  CHECK(kept.size() ==
+        5);  // of two convolutions forward and backward, the first without a gradient of its input
+  const auto time = fs::last_write_time(kept[0]);
+  CHECK(losses() == first);
+  CHECK(files() == kept);
+  CHECK(fs::last_write_time(kept[0]) == time);
+  std::ofstream(kept[0]) << "{}";
+  CHECK(losses() == first);
+  CHECK(fs::file_size(kept[0]) > 2);
+  fs::remove_all(folder);
 }

@@ -84,9 +84,16 @@ class ProductPlan {
 
     cublasLtMatmulPreference_t preference = nullptr;
     check(cublasLtMatmulPreferenceCreate(&preference), "describe a matrix product");
-    const std::size_t most = Cublas::workspace_bytes;
-    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most,
-                                         sizeof most);
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t name, auto value) {
+      check(cublasLtMatmulPreferenceSetAttribute(preference, name, &value, sizeof value),
+            "describe a matrix product");
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, Cublas::workspace_bytes);
+    // Slots of parameters in 16 bits start at multiples of 32 bytes; cuBLASLt would suppose 256.
+    for (const auto name :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+      prefer(name, std::uint32_t{16});
     cublasLtMatmulHeuristicResult_t found{};
     int count = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(library.handle(), operation_, right_, left_,

@@ -30,8 +30,8 @@ class TextCache {
     std::ifstream file(path(key), std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
   }
+  bool keeps() const { return !folder_.empty(); }
   void keep(std::uint64_t key, const std::string& text) const {
-    if (folder_.empty()) return;
     try {
       std::filesystem::create_directories(folder_);
       write_file(path(key), text);
@@ -74,7 +74,7 @@ class Library {
     if (const std::string text = cache_.find(key); !text.empty()) plan = cudnn_.restored(text);
     if (!plan.plan) {
       plan = choose(c);
-      cache_.keep(key, plan.text());
+      if (cache_.keeps()) cache_.keep(key, plan.text());
     }
     return chosen_.emplace_back(c, std::move(plan)).second;
   }
