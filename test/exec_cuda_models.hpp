@@ -15,6 +15,7 @@
 #include "exec_compare.hpp"
 #include "exec_models.hpp"
 #include "exec_operations.hpp"
+#include "skip.hpp"
 #include <convoy/exec/cuda/cuda.cuh>
 
 namespace exec_cuda {
@@ -75,6 +76,7 @@ double distance(const Plan& plan, std::uint64_t seed) {
 using namespace exec_cuda;
 
 TEST_CASE("cuda: each operation agrees with the reference") {
+  if (convoy::device::count() == 0) SKIP("there is no GPU here");
   std::uint64_t seed = 300;
   for (const auto& operation : exec_operations::cases()) {
     const DynamicPlan plan(operation.define);
@@ -84,6 +86,7 @@ TEST_CASE("cuda: each operation agrees with the reference") {
 }
 
 TEST_CASE("cuda: random models of images agree with the reference") {
+  if (convoy::device::count() == 0) SKIP("there is no GPU here");
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     const exec_compare::Model model{seed, {.custom = false, .largest_map = 6}};
     INFO("seed ", seed, "\n", model.text());
@@ -93,6 +96,7 @@ TEST_CASE("cuda: random models of images agree with the reference") {
 }
 
 TEST_CASE("cuda: shared parameters, sequences and bytes agree with the reference") {
+  if (convoy::device::count() == 0) SKIP("there is no GPU here");
   exec_models::for_each([](const std::string& name, const Plan& plan) {
     if (has_custom(plan)) return;
     INFO(name);
@@ -101,6 +105,7 @@ TEST_CASE("cuda: shared parameters, sequences and bytes agree with the reference
 }
 
 TEST_CASE("cuda: an operation without a kernel is named") {
+  if (convoy::device::count() == 0) SKIP("there is no GPU here");
   const DynamicPlan plan([](auto& g) {
     auto x = g.custom(exec_compare::Swish{}, g.linear(g.input("x", {3}), {.features = 3}));
     g.loss(g.cross_entropy(x, g.label("label", 3)));
@@ -110,6 +115,7 @@ TEST_CASE("cuda: an operation without a kernel is named") {
 }
 
 TEST_CASE("cuda: in 16 bits gradients are off by what rounding costs") {
+  if (convoy::device::count() == 0) SKIP("there is no GPU here");
   std::uint64_t seed = 500;
   for (const auto& operation : exec_operations::cases()) {
     const DynamicPlan plan(operation.define);

@@ -8,6 +8,7 @@
 
 #include <doctest/doctest.h>
 
+#include "skip.hpp"
 #include "train_support.hpp"
 #include <convoy/comm/policy/staged.hpp>
 #include <convoy/exec/cuda/cuda.cuh>
@@ -116,6 +117,7 @@ using Ring = comm::Ring<transport::Threads>;
 }  // namespace train_cuda
 
 TEST_CASE("cuda: a training gives what the reference gives, and the same bits each time") {
+  if (convoy::device::count() == 0) SKIP("there is no GPU here");
   using namespace train_cuda;
   for (const Settings& settings : {Settings{}, Settings{.batch = 3, .accumulate = 2, .clip = 0.5f}}) {
     CAPTURE(settings.accumulate);
@@ -131,6 +133,7 @@ TEST_CASE("cuda: a training gives what the reference gives, and the same bits ea
 }
 
 TEST_CASE("cuda: a training in 16 bits learns what one in f32 does") {
+  if (convoy::device::count() == 0) SKIP("there is no GPU here");
   using namespace train_cuda;
   const Settings settings{.epochs = 4};
   const Trace expected = alone<exec::Reference<f32>>(settings);
@@ -139,6 +142,7 @@ TEST_CASE("cuda: a training in 16 bits learns what one in f32 does") {
 }
 
 TEST_CASE("cuda: ranks exchange through host memory") {
+  if (convoy::device::count() == 0) SKIP("there is no GPU here");
   using namespace train_cuda;
   for (const int ranks : {1, 2}) {
     const auto expected = together<exec::Reference<f32>, Ring>(ranks, {});
