@@ -43,7 +43,7 @@ class Cuda {
         options_(options),
         space_(space),
         kernels_(kernels.begin(), kernels.end()),
-        library_(space, options, cuda::Precision<P>::reduced_products),
+        libraries_(space, options, cuda::Precision<P>::reduced_products),
         parameters_(plan, dtype_of<Element>, space),
         scales_(space, plan.losses.size()),
         loss_scale_(space, 1),
@@ -181,8 +181,8 @@ class Cuda {
   };
 
   std::unique_ptr<Execution> make(int rows) {
-    return std::make_unique<Execution>(plan_, library_, parameters_, kernels_, rows, options_.graphs, arena_,
-                                       loss_scale_.data(), scales_.data());
+    return std::make_unique<Execution>(plan_, libraries_, parameters_, kernels_, rows, options_.graphs,
+                                       arena_, loss_scale_.data(), scales_.data());
   }
   Execution& execution(int rows) {
     for (const auto& made : executions_)
@@ -239,7 +239,7 @@ class Cuda {
   Options options_;
   Space& space_;
   std::vector<Make> kernels_;
-  cuda::Library library_;
+  cuda::Libraries libraries_;
   cuda::Parameters parameters_;
   memory::Array<float, Space> scales_;
   memory::Array<cuda::LossScale, Space> loss_scale_;

@@ -88,12 +88,13 @@ class Execution {
  public:
   using Table = std::vector<Make>;
 
-  /// `landing` is where a batch comes to lie, of at least `input_bytes`; `scales` one of each loss.
-  Execution(const Plan& plan, Library& library, Parameters& parameters, const Table& kernels, int rows,
+  /// `arena` is shared by executions of several batch sizes, of which one runs at a time. The scale of losses
+  /// and the `scales` of each loss in a step are read on the device.
+  Execution(const Plan& plan, Libraries& libraries, Parameters& parameters, const Table& kernels, int rows,
             bool captures, memory::Array<std::byte, memory::Device>& arena, LossScale* loss_scale,
             const float* scales)
       : graph_stages_(cut_stages(plan, follows(kernels))),
-        program_(plan, library, parameters, dtype_of<T>, rows, static_cast<int>(graph_stages_.size())),
+        program_(plan, libraries, parameters, dtype_of<T>, rows, static_cast<int>(graph_stages_.size())),
         captures_(captures),
         finality_(find_finality(plan, graph_stages_)),
         runs_backward_(graph_stages_.size()),

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <convoy/exec/cuda/kernel/elementwise.cuh>
-#include <convoy/exec/cuda/library.cuh>
+#include <convoy/exec/cuda/libraries.cuh>
 #include <convoy/exec/cuda/parameters.cuh>
 #include <convoy/exec/draws.hpp>
 #include <convoy/exec/stages.hpp>
@@ -85,9 +85,9 @@ struct ParameterGradient {
 class Program {
  public:
   /// Values are of type `element`, losses of f32.
-  Program(const Plan& plan, Library& library, Parameters& parameters, DType element, int rows, int stages)
+  Program(const Plan& plan, Libraries& libraries, Parameters& parameters, DType element, int rows, int stages)
       : plan_(plan),
-        library_(library),
+        libraries_(libraries),
         parameters_(parameters),
         element_(element),
         rows_(rows),
@@ -119,9 +119,9 @@ class Program {
       if (const int n = plan_.members[static_cast<std::size_t>(m)]; graph::is<Op>(node(n))) return n;
     return -1;
   }
-  Library& library() const { return library_; }
+  Libraries& libraries() const { return libraries_; }
   Parameters& parameters() const { return parameters_; }
-  cudaStream_t stream() const { return library_.space().stream(); }
+  cudaStream_t stream() const { return libraries_.space().stream(); }
   DType element() const { return element_; }
   int rows() const { return rows_; }
 
@@ -206,7 +206,7 @@ class Program {
     const auto bytes = static_cast<std::size_t>(graph::pack(lifetimes_, last_time(), offsets_));
     memory::Array<std::byte, memory::Device>& arena =
         shared.size() == 0 || bytes <= shared.size() ? shared : own_;
-    if (bytes > arena.size()) arena = memory::Array<std::byte, memory::Device>(library_.space(), bytes);
+    if (bytes > arena.size()) arena = memory::Array<std::byte, memory::Device>(libraries_.space(), bytes);
     arena_ = arena.data();
   }
   template <class T>
@@ -230,7 +230,7 @@ class Program {
 
  private:
   const Plan& plan_;
-  Library& library_;
+  Libraries& libraries_;
   Parameters& parameters_;
   DType element_;
   int rows_, stages_;

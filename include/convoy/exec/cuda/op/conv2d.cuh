@@ -19,7 +19,7 @@ class Conv2dStage final : public StageOf<T> {
         weight_(p.parameter(stage.leader, 0)),
         bias_(p.node(stage.leader).uses > 1 ? p.parameter(stage.leader, 1) : -1) {
     this->value_.takes_second = false;
-    shape_ = convolution_of(p.plan(), stage.leader, dtype_of<T>, p.library().reduced_products(), p.rows());
+    shape_ = convolution_of(p.plan(), stage.leader, dtype_of<T>, p.libraries().reduced_products(), p.rows());
     own_channels_ = p.plan().parameter(weight_).shape[1];
     p.keep(this->input(p, 0), this->kept_until(p));
     if (padded()) operand_ = p.request(weight_bytes(), index, this->kept_until(p));
@@ -92,13 +92,13 @@ class Conv2dStage final : public StageOf<T> {
     void bind(Program& p, const void* x, const void* w, const void* y) {
       arguments = Cudnn::arguments(x, w, y, p.address<void>(workspace));
     }
-    void run(Program& p) const { p.library().cudnn().run(*plan, arguments); }
+    void run(Program& p) const { p.libraries().cudnn().run(*plan, arguments); }
   };
 
   Pass take(Program& p, Direction direction, int time) {
     Convolution c = shape_;
     c.direction = direction;
-    const ConvolutionPlan& plan = p.library().plan(c);
+    const ConvolutionPlan& plan = p.libraries().plan(c);
     return {&plan, p.request(plan.workspace, time, time), {}};
   }
   bool padded() const { return shape_.in_channels / shape_.groups != own_channels_; }

@@ -21,7 +21,7 @@ class LinearStage final : public StageOf<T> {
     Product product = describe(p, vectors_, out_, in_);
     product.right_transposed = true;
     product.bias = bias_ >= 0;
-    forward_ = std::make_unique<ProductPlan>(p.library().cublas(), product);
+    forward_ = std::make_unique<ProductPlan>(p.libraries().cublas(), product);
   }
   void plan_backward(Program& p) override {
     const int time = this->backward_time(p);
@@ -33,14 +33,14 @@ class LinearStage final : public StageOf<T> {
       product.out = DType::f32;
       product.left_transposed = true;
       product.accumulate = d_weight_.accumulate;
-      backward_weight_ = std::make_unique<ProductPlan>(p.library().cublas(), product);
+      backward_weight_ = std::make_unique<ProductPlan>(p.libraries().cublas(), product);
     }
     if (d_bias_)
       sums_ = p.request(static_cast<std::size_t>(column_sums_scratch<T>(vectors_, out_)), time, time);
     if (dx_) {
       Product product = describe(p, vectors_, in_, out_);
       product.accumulate = dx_.accumulates();
-      backward_input_ = std::make_unique<ProductPlan>(p.library().cublas(), product);
+      backward_input_ = std::make_unique<ProductPlan>(p.libraries().cublas(), product);
     }
   }
   void forward(Program& p) override {
@@ -59,7 +59,7 @@ class LinearStage final : public StageOf<T> {
   static Product describe(Program& p, std::int64_t rows, std::int64_t columns, std::int64_t inner) {
     Product product;
     product.element = product.out = dtype_of<T>;
-    product.reduced_products = p.library().reduced_products();
+    product.reduced_products = p.libraries().reduced_products();
     product.rows = rows;
     product.columns = columns;
     product.inner = inner;

@@ -1,4 +1,5 @@
-// Library: cuDNN and cuBLASLt on the stream of one exec::Cuda, and which way of each convolution was chosen.
+// Libraries: cuDNN and cuBLASLt on the stream of one exec::Cuda, and which way of each convolution was
+// chosen.
 #pragma once
 
 #include <cstdlib>
@@ -44,10 +45,10 @@ class TextCache {
   std::filesystem::path folder_;
 };
 
-class Library {
+class Libraries {
  public:
   /// `reduced_products`: whether tensor cores may round f32.
-  Library(memory::Device& space, const CudaOptions& options, bool reduced_products)
+  Libraries(memory::Device& space, const CudaOptions& options, bool reduced_products)
       : space_(space),
         options_(options),
         reduced_products_(reduced_products),
