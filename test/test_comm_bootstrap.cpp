@@ -16,7 +16,7 @@
 #include <doctest/doctest.h>
 #include <sys/wait.h>
 
-#include <convoy/comm/bootstrap.hpp>
+#include <convoy/comm/bootstrap/tcp.hpp>
 
 using namespace convoy;
 using comm::TcpBootstrap;

@@ -2,7 +2,7 @@
 // with that library's CMake component, which defines the macro asked for here.
 #pragma once
 
-#include <convoy/comm/bootstrap.hpp>
+#include <convoy/comm/bootstrap/tcp.hpp>
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/policy/staged.hpp>
 #include <convoy/comm/registry.hpp>
@@ -21,7 +21,7 @@
 #include <convoy/train/usual.hpp>
 #endif
 #ifdef CONVOY_HAS_MPI
-#include <convoy/comm/bootstrap_mpi.hpp>
+#include <convoy/comm/bootstrap/mpi.hpp>
 #include <convoy/comm/policy/native.hpp>
 #include <convoy/comm/transport/mpi.hpp>
 #if defined(__linux__)

@@ -5,7 +5,7 @@
 
 #include <doctest/doctest.h>
 
-#include <convoy/comm/bootstrap_mpi.hpp>
+#include <convoy/comm/bootstrap/mpi.hpp>
 
 using namespace convoy;
 

@@ -1,29 +1,17 @@
 // Nccl: gradients of GPUs, by NVIDIA's library. Buckets travel on a stream of their own during backward; the
 // stream that computes waits for each bucket in turn, and the host waits for nothing.
-//
-// Communicators are non-blocking: no call of NCCL waits for another rank, so that every wait has a deadline.
-// A thread watches what was enqueued: where nothing moves for longer than the deadline, or NCCL reports an
-// error, the thread ends the communicator, which frees whoever waits for the GPU, and the next call throws.
 #pragma once
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <concepts>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <exception>
 #include <fstream>
 #include <memory>
 #include <memory_resource>
-#include <mutex>
-#include <optional>
 #include <span>
-#include <string>
 #include <string_view>
-#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -32,334 +20,23 @@
 #include <nccl.h>
 #include <unistd.h>
 
-#include <convoy/comm/bootstrap.hpp>
-#include <convoy/comm/bootstrap_agree.hpp>
+#include <convoy/comm/bootstrap/agree.hpp>
+#include <convoy/comm/bootstrap/bootstrap.hpp>
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/defaults.hpp>
 #include <convoy/comm/engine/agree.hpp>
 #include <convoy/comm/engine/kernel.hpp>
 #include <convoy/comm/operation.hpp>
+#include <convoy/comm/policy/nccl_communicator.cuh>
 #include <convoy/core/clock.hpp>
 #include <convoy/core/dtype.hpp>
 #include <convoy/core/error.hpp>
-#include <convoy/core/fields.hpp>
 #include <convoy/memory/cuda.cuh>
 #include <convoy/memory/space.hpp>
 
-static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0),
-              "convoy: comm::Nccl needs NCCL 2.19 or later, which splits communicators and registers memory");
-
 namespace convoy::comm {
 
-/// What Nccl goes by.
-struct NcclOptions {
-  Seconds deadline{60};       ///< from the last progress, and the backward that an exchange waits for counts
-  Seconds abort_deadline{5};  ///< for the end of a communicator that has failed
-  int least_blocks = 0;       ///< of the GPU that an exchange uses; 0: NCCL's own choice
-  int most_blocks = 0;        ///< likewise, at most 32: few leave more to the kernels of backward
-  bool register_arenas = true;  ///< so that NCCL need not copy where it can do without
-
-  static constexpr void fields(auto& self, auto&& field) {
-    field("deadline", self.deadline, convoy::fields::local);
-    field("abort_deadline", self.abort_deadline, convoy::fields::local);
-    field("least_blocks", self.least_blocks);
-    field("most_blocks", self.most_blocks);
-    field("register_arenas", self.register_arenas);
-  }
-};
-
 namespace detail {
-
-// What a call was to do, for sentences.
-struct NcclCall {
-  std::string_view operation;
-  int bucket = -1;
-  std::size_t bytes = 0;
-
-  std::string text() const {
-    return bucket < 0 ? concat("nccl ", operation) : concat("nccl ", operation, " of bucket ", bucket);
-  }
-};
-
-// Waits a little longer each time.
-class Naps {
- public:
-  void nap() {
-    if (++rounds_ < 64)
-      std::this_thread::yield();
-    else
-      std::this_thread::sleep_for(
-          std::chrono::microseconds(std::min(50 << std::min(rounds_ / 1024, 5), 1000)));
-  }
-
- private:
-  int rounds_ = 0;
-};
-
-/// A communicator and the thread that watches over it. One thread at a time is inside of NCCL. Not movable.
-class Communicator {
- public:
-  Communicator(int rank, int size, const NcclOptions& options) : rank_(rank), size_(size), options_(options) {
-    device::check(cudaGetDevice(&device_), "ask which GPU is this thread's");
-    stream_ = make_urgent_stream();
-  }
-  Communicator(const Communicator&) = delete;
-  Communicator& operator=(const Communicator&) = delete;
-  ~Communicator() {
-    {
-      const std::lock_guard lock(mutex_);
-      quit_ = true;
-    }
-    wake_.notify_one();
-    if (watcher_.joinable()) watcher_.join();
-    if (comm_ == nullptr) return;
-    if (!healthy() || !ends()) abort();
-  }
-  /// Where an exception flies the others may be gone, and NCCL's own end waits for them.
-  bool healthy() {
-    const std::lock_guard lock(mutex_);
-    return comm_ != nullptr && std::uncaught_exceptions() == exceptions_;
-  }
-
-  int rank() const { return rank_; }
-  int size() const { return size_; }
-  cudaStream_t stream() const { return stream_.get(); }
-  const NcclOptions& options() const { return options_; }
-
-  ncclConfig_t config() const {
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    if (options_.least_blocks > 0) config.minCTAs = options_.least_blocks;
-    if (options_.most_blocks > 0) config.maxCTAs = options_.most_blocks;
-    return config;
-  }
-
-  /// Makes the communicator by `make(comm)`, which all ranks call.
-  template <class F>
-  void start(const NcclCall& what, F&& make) {
-    const std::lock_guard lock(mutex_);
-    settle(what, make(comm_));
-    watcher_ = std::thread([this] { watch(); });
-  }
-
-  /// Calls NCCL, `f(comm)`, and returns when NCCL has enqueued what it was asked for. Nothing is called in a
-  /// world of one rank.
-  template <class F>
-  void call(const NcclCall& what, F&& f) {
-    if (size_ == 1) return;
-    const std::lock_guard lock(mutex_);
-    go_on();
-    settle(what, f(comm_));
-  }
-  /// Several calls that NCCL carries out as one.
-  template <class F>
-  void group(const NcclCall& what, F&& f) {
-    call(what, [&](ncclComm_t comm) {
-      ncclResult_t first = ncclGroupStart();
-      if (first != ncclSuccess) return first;
-      first = f(comm);
-      const ncclResult_t last = ncclGroupEnd();
-      return first == ncclSuccess || first == ncclInProgress ? last : first;
-    });
-  }
-
-  /// From here to its end the work before the event is watched. `slot` is a small number; the event's work is
-  /// enqueued.
-  void expect(std::size_t slot, cudaEvent_t done, const NcclCall& what) {
-    if (size_ == 1) return;
-    const std::lock_guard lock(mutex_);
-    if (expected_.size() <= slot) expected_.resize(slot + 1);
-    if (!anything_expected()) last_progress_ = Clock::now();
-    expected_[slot] = {done, what, true};
-  }
-
-  /// Returns when the host may rely on what lies before the event.
-  void await(cudaEvent_t done, const NcclCall& what) {
-    const Clock::time_point begin = Clock::now();
-    for (Naps naps;; naps.nap()) {
-      const std::lock_guard lock(mutex_);
-      if (size_ > 1) go_on();
-      const cudaError_t state = cudaEventQuery(done);
-      if (state != cudaErrorNotReady) device::check(state, what.text());
-      if (size_ > 1) look_for_errors(what);  // an exchange that failed passes its event as well
-      if (state == cudaSuccess) return;
-      if (size_ > 1 && late(begin)) lose(what, "was not over", begin);
-    }
-  }
-
-  /// Throws what the watching thread has found, or NCCL.
-  void check() {
-    if (size_ == 1) return;
-    const std::lock_guard lock(mutex_);
-    go_on();
-    look_for_errors({.operation = "exchange"});
-  }
-
-  /// Memory that NCCL may use as it is; null where NCCL does not want it.
-  void* register_memory(void* p, std::size_t bytes) {
-    void* handle = nullptr;
-    const std::lock_guard lock(mutex_);
-    if (size_ == 1 || bytes == 0) return nullptr;
-    go_on();
-    const NcclCall what{.operation = "registration of memory", .bytes = bytes};
-    const ncclResult_t result = ncclCommRegister(comm_, p, bytes, &handle);
-    if (result != ncclSuccess && result != ncclInProgress) return nullptr;
-    settle(what, result);
-    return handle;
-  }
-  void forget_memory(void* handle) {
-    const std::lock_guard lock(mutex_);
-    if (comm_ != nullptr && handle != nullptr) static_cast<void>(ncclCommDeregister(comm_, handle));
-  }
-
- private:
-  struct Expected {
-    cudaEvent_t done = nullptr;
-    NcclCall what;
-    bool pending = false;
-  };
-
-  // An exchange that is ready begins as soon as blocks of backward's kernels end, not behind all of them.
-  static device::Stream make_urgent_stream() {
-    int least = 0, greatest = 0;
-    device::check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "ask for priorities of streams");
-    cudaStream_t made{};
-    device::check(cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, greatest), "make a stream");
-    return device::Stream(made);
-  }
-
-  bool late(Clock::time_point since) const { return Clock::now() - since > options_.deadline; }
-  bool anything_expected() const {
-    return std::any_of(expected_.begin(), expected_.end(), [](const Expected& e) { return e.pending; });
-  }
-
-  void go_on() const {
-    if (failure_) throw CommError(*failure_);
-    if (comm_ == nullptr) fail<Error>("rank ", rank_, ": nccl: the communicator has ended");
-  }
-
-  // NCCL may be given nothing else before it is through with a call.
-  void settle(const NcclCall& what, ncclResult_t result) {
-    const Clock::time_point begin = Clock::now();
-    for (Naps naps; result == ncclInProgress; naps.nap()) {
-      if (late(begin)) lose(what, "did not begin", begin);
-      if (comm_ == nullptr) continue;  // NCCL may give it late
-      const ncclResult_t asked = ncclCommGetAsyncError(comm_, &result);
-      if (asked != ncclSuccess) result = asked;
-    }
-    if (result != ncclSuccess) lose(what, reason(result), begin);
-  }
-
-  std::string reason(ncclResult_t result) const {
-    const char* more = ncclGetLastError(comm_);
-    std::string text = ncclGetErrorString(result);
-    if (more != nullptr && *more != '\0') text += concat(" (", more, ")");
-    std::replace(text.begin(), text.end(), '\n', ' ');
-    return text;
-  }
-
-  void look_for_errors(const NcclCall& what) {
-    ncclResult_t state = ncclSuccess;
-    const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
-    if (asked != ncclSuccess) state = asked;
-    if (state != ncclSuccess && state != ncclInProgress) lose(what, reason(state), Clock::now());
-  }
-
-  [[noreturn]] void lose(const NcclCall& what, std::string_view why, Clock::time_point since) {
-    const double elapsed = Seconds(Clock::now() - since).count();
-    std::string text(why);
-    if (elapsed >= options_.deadline.count()) text += concat(" within ", options_.deadline.count(), " s");
-    if (what.bytes > 0) text += concat(", ", what.bytes, " bytes");
-    if (!abort())
-      text += concat("; NCCL did not end within ", options_.abort_deadline.count(), " s, so end the process");
-    failure_.emplace(
-        CommError::Fields{.rank = rank_, .operation = what.text(), .bytes = what.bytes, .elapsed = elapsed},
-        text);
-    throw CommError(*failure_);
-  }
-
-  // NCCL's abort may hang as well.
-  bool abort() {
-    struct Shared {
-      std::mutex mutex;
-      std::condition_variable over;
-      bool done = false;
-    };
-    const auto shared = std::make_shared<Shared>();
-    const ncclComm_t comm = std::exchange(comm_, nullptr);
-    if (comm == nullptr) return true;
-    std::thread([shared, comm, device = device_] {
-      cudaSetDevice(device);
-      ncclCommAbort(comm);
-      const std::lock_guard lock(shared->mutex);
-      shared->done = true;
-      shared->over.notify_one();
-    }).detach();
-    std::unique_lock lock(shared->mutex);
-    return shared->over.wait_for(lock, options_.abort_deadline, [&] { return shared->done; });
-  }
-
-  // Whether the communicator has ended as NCCL wants it.
-  bool ends() {
-    ncclResult_t state = ncclCommFinalize(comm_);
-    const Clock::time_point begin = Clock::now();
-    for (Naps naps; state == ncclInProgress; naps.nap()) {
-      if (late(begin)) return false;
-      if (ncclCommGetAsyncError(comm_, &state) != ncclSuccess) return false;
-    }
-    if (state != ncclSuccess) return false;
-    ncclCommDestroy(std::exchange(comm_, nullptr));
-    return true;
-  }
-
-  void watch() {
-    // Other threads may be capturing a graph, which a question about an event would else end.
-    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    cudaSetDevice(device_);
-    cudaThreadExchangeStreamCaptureMode(&mode);
-    const auto every = std::chrono::duration<double>(std::min(0.1, options_.deadline.count() / 8));
-    std::unique_lock lock(mutex_);
-    while (!wake_.wait_for(lock, every, [&] { return quit_; })) {
-      if (comm_ == nullptr) return;
-      try {
-        look();
-      } catch (const CommError&) {
-        return;  // the rank's own thread throws it
-      }
-    }
-  }
-  void look() {
-    const Expected *looked_at = nullptr, *first = nullptr;
-    for (Expected& e : expected_) {
-      if (!e.pending) continue;
-      looked_at = &e;
-      const cudaError_t state = cudaEventQuery(e.done);
-      if (state == cudaErrorNotReady) {
-        if (first == nullptr) first = &e;
-      } else if (state == cudaSuccess) {
-        e.pending = false;
-        last_progress_ = Clock::now();
-      } else {
-        lose(e.what, cudaGetErrorString(state), Clock::now());
-      }
-    }
-    if (looked_at != nullptr) look_for_errors(first != nullptr ? first->what : looked_at->what);
-    if (first != nullptr && late(last_progress_)) lose(first->what, "was not over", last_progress_);
-  }
-
-  int rank_, size_, device_ = 0;
-  int exceptions_ = std::uncaught_exceptions();
-  NcclOptions options_;
-  device::Stream stream_;
-  ncclComm_t comm_ = nullptr;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::vector<Expected> expected_;
-  Clock::time_point last_progress_;
-  std::optional<CommError> failure_;
-  bool quit_ = false;
-  std::thread watcher_;  // last: it uses the others
-};
 
 /// Where a rank runs.
 struct Place {

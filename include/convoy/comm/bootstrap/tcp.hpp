@@ -1,19 +1,11 @@
-// Bootstrap: a few bytes between ranks before anything else connects them, such as the identity of an NCCL
-// world and the names of hosts. TcpBootstrap needs nothing but sockets and what torchrun puts in the
-// environment; comm/bootstrap_mpi.hpp carries the same bytes over MPI.
+// TcpBootstrap: the bootstrap for programs without MPI.
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <charconv>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,179 +13,16 @@
 #include <utility>
 #include <vector>
 
-#include <arpa/inet.h>
-#include <fcntl.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
+#include <convoy/comm/bootstrap/bootstrap.hpp>
+#include <convoy/comm/bootstrap/socket.hpp>
+#include <convoy/comm/bootstrap/world.hpp>
 #include <convoy/comm/error.hpp>
 #include <convoy/core/clock.hpp>
 #include <convoy/core/error.hpp>
-#include <convoy/core/hash.hpp>
 
 namespace convoy::comm {
 
-/// What carries bytes between the ranks of a world while nothing else does. All ranks make the same calls in
-/// the same order, with the same sizes.
-///
-///   `broadcast(data)`         every rank ends with rank 0's bytes
-///   `all_gather(mine, all)`   `all` is every rank's `mine`, in the order of ranks
-template <class B>
-concept Bootstrap = requires(B& b, const B& k, std::span<std::byte> data, std::span<const std::byte> mine) {
-  { k.rank() } -> std::same_as<int>;
-  { k.size() } -> std::same_as<int>;
-  b.broadcast(data);
-  b.all_gather(mine, data);
-};
-
-/// Who a rank is, and where rank 0 listens.
-struct World {
-  int rank = 0, size = 1;
-  int local_rank = 0;  ///< among the ranks of this host: which GPU is this rank's
-  std::string host = "localhost";
-  int port = 29500;
-  std::uint64_t job = 0;  ///< the same on all ranks; ranks of another job are refused
-};
-
 namespace detail {
-
-inline std::string_view variable(const char* name) {
-  const char* value = std::getenv(name);
-  if (value == nullptr || *value == '\0')
-    fail<ConfigError>("bootstrap: the environment variable ", name,
-                      " is missing; torchrun sets it for each rank");
-  return value;
-}
-
-inline int number_in(const char* name, int least, int most) {
-  const std::string_view text = variable(name);
-  int value = 0;
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (code != std::errc() || end != text.data() + text.size() || value < least || value > most)
-    fail<ConfigError>("bootstrap: the environment variable ", name, " is \"", text,
-                      "\", which is not a whole number from ", least, " to ", most);
-  return value;
-}
-
-}  // namespace detail
-
-/// Whether a launcher has put a world in the environment.
-inline bool environment_has_world() { return std::getenv("RANK") && std::getenv("WORLD_SIZE"); }
-
-/// The world that torchrun describes by RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. Where
-/// torchrun says that a store of its own listens at MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE), rank 0
-/// listens at the next port. Throws ConfigError for a variable that is missing or malformed.
-inline World world_of_environment() {
-  constexpr int most_ranks = 1 << 20;
-  World world;
-  world.size = detail::number_in("WORLD_SIZE", 1, most_ranks);
-  world.rank = detail::number_in("RANK", 0, world.size - 1);
-  world.local_rank = detail::number_in("LOCAL_RANK", 0, world.size - 1);
-  world.host = detail::variable("MASTER_ADDR");
-  world.port = detail::number_in("MASTER_PORT", 1, 65534);
-  if (const char* taken = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
-      taken && std::string_view(taken) == "True")
-    ++world.port;
-  if (const char* run = std::getenv("TORCHELASTIC_RUN_ID")) world.job = hash_of(std::string_view(run));
-  return world;
-}
-
-namespace detail {
-
-/// A socket that closes with its owner. Move only.
-class Socket {
- public:
-  Socket() = default;
-  explicit Socket(int handle) : handle_(handle) {
-    if (handle_ < 0) return;
-    fcntl(handle_, F_SETFD, FD_CLOEXEC);
-    fcntl(handle_, F_SETFL, fcntl(handle_, F_GETFL) | O_NONBLOCK);
-  }
-  Socket(Socket&& other) noexcept : handle_(std::exchange(other.handle_, -1)) {}
-  Socket& operator=(Socket&& other) noexcept {
-    std::swap(handle_, other.handle_);
-    return *this;
-  }
-  ~Socket() {
-    if (handle_ >= 0) ::close(handle_);
-  }
-  int get() const { return handle_; }
-  explicit operator bool() const { return handle_ >= 0; }
-  void close() { *this = Socket(); }
-  void set(int level, int option, int value) const {
-    setsockopt(handle_, level, option, &value, sizeof value);
-  }
-
- private:
-  int handle_ = -1;
-};
-
-/// Milliseconds to the deadline, at least one and at most `most`.
-inline int milliseconds_left(const Deadline& deadline, int most) {
-  const double left = Seconds(deadline.end() - Clock::now()).count() * 1000;
-  return left < 1 ? 1 : left > most ? most : static_cast<int>(left);
-}
-
-/// Whether the socket became ready for `events` before the deadline.
-inline bool ready_for(const Socket& socket, short events, const Deadline& deadline) {
-  do {
-    pollfd one{socket.get(), events, 0};
-    if (::poll(&one, 1, milliseconds_left(deadline, 1000)) > 0) return true;
-  } while (!deadline.expired());
-  return false;
-}
-
-enum class Moved { all, late, closed };
-
-inline Moved send_all(const Socket& socket, std::span<const std::byte> data, const Deadline& deadline) {
-  while (!data.empty()) {
-    const ssize_t n = ::send(socket.get(), data.data(), data.size(), MSG_NOSIGNAL);
-    if (n > 0)
-      data = data.subspan(static_cast<std::size_t>(n));
-    else if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
-      return Moved::closed;
-    else if (!ready_for(socket, POLLOUT, deadline))
-      return Moved::late;
-  }
-  return Moved::all;
-}
-
-/// Counts the bytes that came in `got`.
-inline Moved receive_all(const Socket& socket, std::span<std::byte> data, const Deadline& deadline,
-                         std::size_t& got) {
-  for (got = 0; got < data.size();) {
-    const ssize_t n = ::recv(socket.get(), data.data() + got, data.size() - got, 0);
-    if (n > 0)
-      got += static_cast<std::size_t>(n);
-    else if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
-      return Moved::closed;
-    else if (!ready_for(socket, POLLIN, deadline))
-      return Moved::late;
-  }
-  return Moved::all;
-}
-
-struct Addresses {
-  addrinfo* first = nullptr;
-  int code = 0;
-  Addresses(const char* host, int port, bool passive) {
-    addrinfo hints{};
-    hints.ai_family = AF_UNSPEC;
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = AI_NUMERICSERV | (passive ? AI_PASSIVE : 0);
-    code = getaddrinfo(host, std::to_string(port).c_str(), &hints, &first);
-    if (code != 0) first = nullptr;
-  }
-  Addresses(const Addresses&) = delete;
-  Addresses& operator=(const Addresses&) = delete;
-  ~Addresses() {
-    if (first != nullptr) freeaddrinfo(first);
-  }
-};
 
 /// What a rank says first.
 struct Hello {
@@ -632,72 +461,5 @@ class TcpBootstrap {
 };
 
 static_assert(Bootstrap<TcpBootstrap>);
-
-/// Any bootstrap, and parts of its world: what a policy keeps.
-class AnyBootstrap {
- public:
-  template <Bootstrap B>
-  requires(!std::same_as<std::remove_cvref_t<B>, AnyBootstrap>) AnyBootstrap(B bootstrap)
-      : held_(std::make_shared<Held<B>>(std::move(bootstrap))), rank_(held_->rank()) {
-    members_.resize(static_cast<std::size_t>(held_->size()));
-    for (std::size_t r = 0; r < members_.size(); ++r) members_[r] = static_cast<int>(r);
-  }
-
-  int rank() const { return rank_; }
-  int size() const { return static_cast<int>(members_.size()); }
-  /// Every rank ends with the bytes of the group's rank 0. The ranks of all groups call it together, with the
-  /// same sizes.
-  void broadcast(std::span<std::byte> data) {
-    if (size() == held_->size()) return held_->broadcast(data);
-    std::vector<std::byte> all(data.size() * static_cast<std::size_t>(size()));
-    all_gather(data, all);
-    if (!data.empty()) std::memcpy(data.data(), all.data(), data.size());
-  }
-  /// The ranks of all groups call it together, with the same sizes.
-  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
-    if (size() == held_->size()) return held_->all_gather(mine, all);
-    std::vector<std::byte> world(mine.size() * static_cast<std::size_t>(held_->size()));
-    held_->all_gather(mine, world);
-    for (std::size_t i = 0; i < members_.size() && !mine.empty(); ++i)
-      std::memcpy(all.data() + i * mine.size(),
-                  world.data() + static_cast<std::size_t>(members_[i]) * mine.size(), mine.size());
-  }
-  /// Rank i of the group is rank `members[i]` of this one.
-  AnyBootstrap group(const std::vector<int>& members) const {
-    AnyBootstrap part = *this;
-    part.members_.clear();
-    for (std::size_t i = 0; i < members.size(); ++i) {
-      part.members_.push_back(members_[static_cast<std::size_t>(members[i])]);
-      if (members[i] == rank_) part.rank_ = static_cast<int>(i);
-    }
-    return part;
-  }
-
- private:
-  struct Interface {
-    virtual ~Interface() = default;
-    virtual int rank() const = 0;
-    virtual int size() const = 0;
-    virtual void broadcast(std::span<std::byte> data) = 0;
-    virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
-  };
-  template <class B>
-  struct Held final : Interface {
-    explicit Held(B given) : it(std::move(given)) {}
-    int rank() const override { return it.rank(); }
-    int size() const override { return it.size(); }
-    void broadcast(std::span<std::byte> data) override { it.broadcast(data); }
-    void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
-      it.all_gather(mine, all);
-    }
-    B it;
-  };
-
-  std::shared_ptr<Interface> held_;
-  int rank_ = 0;
-  std::vector<int> members_;  // of the whole world
-};
-
-static_assert(Bootstrap<AnyBootstrap>);
 
 }  // namespace convoy::comm

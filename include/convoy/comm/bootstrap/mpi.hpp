@@ -5,7 +5,7 @@
 #include <limits>
 #include <span>
 
-#include <convoy/comm/bootstrap.hpp>
+#include <convoy/comm/bootstrap/bootstrap.hpp>
 #include <convoy/comm/transport/mpi.hpp>
 #include <convoy/comm/watchdog.hpp>
 #include <convoy/core/error.hpp>

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include <convoy/comm/bootstrap.hpp>
+#include <convoy/comm/bootstrap/bootstrap.hpp>
 #include <convoy/comm/engine/agree.hpp>
 #include <convoy/comm/fingerprint.hpp>
 #include <convoy/core/error.hpp>

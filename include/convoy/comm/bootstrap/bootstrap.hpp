@@ -1,0 +1,96 @@
+// Bootstrap: a few bytes between ranks before anything else connects them, such as the identity of an NCCL
+// world and the names of hosts. bootstrap/tcp.hpp needs nothing but sockets; bootstrap/mpi.hpp carries the
+// same bytes over MPI.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace convoy::comm {
+
+/// What carries bytes between the ranks of a world while nothing else does. All ranks make the same calls in
+/// the same order, with the same sizes.
+///
+///   `broadcast(data)`         every rank ends with rank 0's bytes
+///   `all_gather(mine, all)`   `all` is every rank's `mine`, in the order of ranks
+template <class B>
+concept Bootstrap = requires(B& b, const B& k, std::span<std::byte> data, std::span<const std::byte> mine) {
+  { k.rank() } -> std::same_as<int>;
+  { k.size() } -> std::same_as<int>;
+  b.broadcast(data);
+  b.all_gather(mine, data);
+};
+
+/// Any bootstrap, and parts of its world: what a policy keeps.
+class AnyBootstrap {
+ public:
+  template <Bootstrap B>
+  requires(!std::same_as<std::remove_cvref_t<B>, AnyBootstrap>) AnyBootstrap(B bootstrap)
+      : held_(std::make_shared<Held<B>>(std::move(bootstrap))), rank_(held_->rank()) {
+    members_.resize(static_cast<std::size_t>(held_->size()));
+    for (std::size_t r = 0; r < members_.size(); ++r) members_[r] = static_cast<int>(r);
+  }
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(members_.size()); }
+  /// Every rank ends with the bytes of the group's rank 0. The ranks of all groups call it together, with the
+  /// same sizes.
+  void broadcast(std::span<std::byte> data) {
+    if (size() == held_->size()) return held_->broadcast(data);
+    std::vector<std::byte> all(data.size() * static_cast<std::size_t>(size()));
+    all_gather(data, all);
+    if (!data.empty()) std::memcpy(data.data(), all.data(), data.size());
+  }
+  /// The ranks of all groups call it together, with the same sizes.
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
+    if (size() == held_->size()) return held_->all_gather(mine, all);
+    std::vector<std::byte> world(mine.size() * static_cast<std::size_t>(held_->size()));
+    held_->all_gather(mine, world);
+    for (std::size_t i = 0; i < members_.size() && !mine.empty(); ++i)
+      std::memcpy(all.data() + i * mine.size(),
+                  world.data() + static_cast<std::size_t>(members_[i]) * mine.size(), mine.size());
+  }
+  /// Rank i of the group is rank `members[i]` of this one.
+  AnyBootstrap group(const std::vector<int>& members) const {
+    AnyBootstrap part = *this;
+    part.members_.clear();
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      part.members_.push_back(members_[static_cast<std::size_t>(members[i])]);
+      if (members[i] == rank_) part.rank_ = static_cast<int>(i);
+    }
+    return part;
+  }
+
+ private:
+  struct Interface {
+    virtual ~Interface() = default;
+    virtual int rank() const = 0;
+    virtual int size() const = 0;
+    virtual void broadcast(std::span<std::byte> data) = 0;
+    virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
+  };
+  template <class B>
+  struct Held final : Interface {
+    explicit Held(B given) : it(std::move(given)) {}
+    int rank() const override { return it.rank(); }
+    int size() const override { return it.size(); }
+    void broadcast(std::span<std::byte> data) override { it.broadcast(data); }
+    void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+      it.all_gather(mine, all);
+    }
+    B it;
+  };
+
+  std::shared_ptr<Interface> held_;
+  int rank_ = 0;
+  std::vector<int> members_;  // of the whole world
+};
+
+static_assert(Bootstrap<AnyBootstrap>);
+
+}  // namespace convoy::comm
