@@ -99,9 +99,11 @@ class Host {
   void add(float* into, const float* from, std::int64_t n) {
     for (std::int64_t i = 0; i < n; ++i) into[i] += from[i];
   }
-  void copy(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
-  void write(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
-  void read(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
+  void copy(void* to, const void* from, std::size_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, bytes);  // an empty arena has no address, which memcpy must not be given
+  }
+  void write(void* to, const void* from, std::size_t bytes) { copy(to, from, bytes); }
+  void read(void* to, const void* from, std::size_t bytes) { copy(to, from, bytes); }
 
   void sum_squares(const float* p, std::int64_t n, float factor, double* sum) {
     *sum += static_cast<double>(factor) * static_cast<double>(factor) * detail::sum_squares(p, n, threads_);
