@@ -1,7 +1,8 @@
-// File: a file that is there whole or not at all.
+// File: files and folders that are there whole or not at all.
 #pragma once
 
 #include <filesystem>
+#include <span>
 #include <string_view>
 
 #include <convoy/core/compiled.hpp>
@@ -13,6 +14,7 @@
 #include <cstring>
 #include <system_error>
 #if defined(__unix__)
+#include <fcntl.h>
 #include <unistd.h>
 #endif
 #endif
@@ -23,9 +25,18 @@ namespace convoy {
 /// the new. What is no regular file (a pipe, a device) is written where it is. Throws Error, with the
 /// system's reason, if any of it fails, a full disk included; the old content is then as it was.
 void write_file(const std::filesystem::path& path, std::string_view text);
+/// The same with a text that lies in several places.
+void write_file(const std::filesystem::path& path, std::span<const std::string_view> parts);
+
+/// Renames a folder, and syncs the one that it is in. Throws Error, with the system's reason, if that fails.
+void rename_folder(const std::filesystem::path& from, const std::filesystem::path& to);
 
 #if CONVOY_DEFINITIONS
 CONVOY_FUNCTION void write_file(const std::filesystem::path& path, std::string_view text) {
+  write_file(path, std::span<const std::string_view>(&text, 1));
+}
+
+CONVOY_FUNCTION void write_file(const std::filesystem::path& path, std::span<const std::string_view> parts) {
   std::error_code ignored;
   const bool special =
       std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored);
@@ -36,7 +47,8 @@ CONVOY_FUNCTION void write_file(const std::filesystem::path& path, std::string_v
   const auto expect = [&](bool done) {
     if (!done && reason == 0) reason = errno;
   };
-  expect(std::fwrite(text.data(), 1, text.size(), file) == text.size());
+  for (const std::string_view text : parts)
+    if (reason == 0) expect(std::fwrite(text.data(), 1, text.size(), file) == text.size());
   expect(std::fflush(file) == 0);
 #if defined(__unix__)
   if (!special) expect(fsync(fileno(file)) == 0);
@@ -46,6 +58,18 @@ CONVOY_FUNCTION void write_file(const std::filesystem::path& path, std::string_v
   if (reason == 0) return;
   if (!special) std::filesystem::remove(beside, ignored);
   fail(path.string(), " cannot be written: ", std::strerror(reason));
+}
+
+CONVOY_FUNCTION void rename_folder(const std::filesystem::path& from, const std::filesystem::path& to) {
+  std::error_code error;
+  std::filesystem::rename(from, to, error);
+  if (error) fail(to.string(), " cannot be made: ", error.message());
+#if defined(__unix__)
+  const int folder = open(to.parent_path().c_str(), O_RDONLY);
+  if (folder < 0) return;  // one that may be written to, but not read
+  fsync(folder);
+  close(folder);
+#endif
 }
 #endif
 

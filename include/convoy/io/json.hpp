@@ -1,0 +1,221 @@
+// The part of JSON (RFC 8259) that headers of weight files are written in: objects, arrays, texts and natural
+// numbers, read strictly and in order, without a tree of values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <convoy/core/compiled.hpp>
+#include <convoy/io/error.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <limits>
+#endif
+
+namespace convoy::io {
+
+/// Reads a text that somebody else wrote. What is not what the caller expects throws CheckpointError, which
+/// names the file and the byte in it.
+class JsonReader {
+ public:
+  /// `file` names the text in errors, `offset` is where in the file the text begins.
+  JsonReader(std::string_view text, std::string_view file, std::uint64_t offset)
+      : text_(text), file_(file), offset_(offset) {}
+
+  std::string text();
+  std::uint64_t natural();
+
+  /// Calls `member(key)` for each member of an object, which must read its value.
+  template <class Member>
+  void object(Member&& member) {
+    list('{', '}', [&] {
+      const std::string key = text();
+      expect(':');
+      member(key);
+    });
+  }
+  /// Calls `element()` for each element of an array, which must read it.
+  template <class Element>
+  void array(Element&& element) {
+    list('[', ']', element);
+  }
+  /// Nothing but white space is left.
+  void end();
+
+  /// Throws CheckpointError for what stands here.
+  [[noreturn]] void fail_here(std::string_view problem) const;
+
+ private:
+  template <class Entry>
+  void list(char open, char close, Entry&& entry) {
+    expect(open);
+    if (accept(close)) return;
+    do entry();
+    while (accept(','));
+    expect(close);
+  }
+  void skip_space();
+  bool accept(char c);
+  void expect(char c);
+  unsigned hexadecimal();
+  void append_escaped(std::string& out);
+
+  std::string_view text_, file_;
+  std::uint64_t offset_;
+  std::size_t at_ = 0;
+};
+
+/// Appends a text in JSON's quotes.
+void append_quoted(std::string& out, std::string_view text);
+
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION void JsonReader::fail_here(std::string_view problem) const {
+  fail<CheckpointError>(file_, ": at byte ", offset_ + at_, ' ', problem);
+}
+
+CONVOY_FUNCTION void JsonReader::skip_space() {
+  while (at_ < text_.size() &&
+         (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\n' || text_[at_] == '\r'))
+    ++at_;
+}
+
+CONVOY_FUNCTION bool JsonReader::accept(char c) {
+  skip_space();
+  if (at_ == text_.size() || text_[at_] != c) return false;
+  ++at_;
+  return true;
+}
+
+CONVOY_FUNCTION void JsonReader::expect(char c) {
+  if (accept(c)) return;
+  const char wanted[] = {'\'', c, '\'', 0};
+  fail_here(concat("stands no ", wanted));
+}
+
+CONVOY_FUNCTION void JsonReader::end() {
+  skip_space();
+  if (at_ < text_.size()) fail_here("more follows than one JSON object");
+}
+
+CONVOY_FUNCTION std::uint64_t JsonReader::natural() {
+  skip_space();
+  constexpr auto most = std::numeric_limits<std::uint64_t>::max();
+  const std::size_t begin = at_;
+  std::uint64_t value = 0;
+  for (; at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9'; ++at_) {
+    const auto digit = static_cast<std::uint64_t>(text_[at_] - '0');
+    if (value > (most - digit) / 10) fail_here("a number does not fit 64 bits");
+    value = 10 * value + digit;
+  }
+  if (at_ == begin) fail_here("stands no whole number");
+  if (text_[begin] == '0' && at_ - begin > 1) fail_here("a number begins with a zero");
+  return value;
+}
+
+CONVOY_FUNCTION unsigned JsonReader::hexadecimal() {
+  unsigned value = 0;
+  for (int i = 0; i < 4; ++i, ++at_) {
+    const char c = at_ < text_.size() ? text_[at_] : ' ';
+    const int digit = c >= '0' && c <= '9'   ? c - '0'
+                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                      : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                             : -1;
+    if (digit < 0) fail_here("stands no hexadecimal digit");
+    value = 16 * value + static_cast<unsigned>(digit);
+  }
+  return value;
+}
+
+CONVOY_FUNCTION void JsonReader::append_escaped(std::string& out) {
+  const char c = at_ < text_.size() ? text_[at_++] : ' ';
+  switch (c) {
+    case '"':
+    case '\\':
+    case '/':
+      out += c;
+      return;
+    case 'b':
+      out += '\b';
+      return;
+    case 'f':
+      out += '\f';
+      return;
+    case 'n':
+      out += '\n';
+      return;
+    case 'r':
+      out += '\r';
+      return;
+    case 't':
+      out += '\t';
+      return;
+    case 'u':
+      break;
+    default:
+      fail_here("stands an escape that JSON does not have");
+  }
+  std::uint32_t code = hexadecimal();
+  if (code >= 0xdc00 && code < 0xe000) fail_here("ends half a pair of UTF-16");
+  if (code >= 0xd800 && code < 0xdc00) {
+    if (text_.substr(at_, 2) != "\\u") fail_here("half a pair of UTF-16 is missing");
+    at_ += 2;
+    const std::uint32_t low = hexadecimal();
+    if (low < 0xdc00 || low >= 0xe000) fail_here("half a pair of UTF-16 is missing");
+    code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
+  }
+  const auto put = [&](std::uint32_t byte) { out += static_cast<char>(byte); };
+  if (code < 0x80) {
+    put(code);
+  } else if (code < 0x800) {
+    put(0xc0 | code >> 6);
+    put(0x80 | (code & 0x3f));
+  } else if (code < 0x10000) {
+    put(0xe0 | code >> 12);
+    put(0x80 | (code >> 6 & 0x3f));
+    put(0x80 | (code & 0x3f));
+  } else {
+    put(0xf0 | code >> 18);
+    put(0x80 | (code >> 12 & 0x3f));
+    put(0x80 | (code >> 6 & 0x3f));
+    put(0x80 | (code & 0x3f));
+  }
+}
+
+CONVOY_FUNCTION std::string JsonReader::text() {
+  expect('"');
+  std::string out;
+  while (true) {
+    if (at_ == text_.size()) fail_here("a text does not end");
+    const char c = text_[at_];
+    if (static_cast<unsigned char>(c) < 0x20) fail_here("stands a control character in a text");
+    ++at_;
+    if (c == '"') return out;
+    if (c == '\\')
+      append_escaped(out);
+    else
+      out += c;
+  }
+}
+
+CONVOY_FUNCTION void append_quoted(std::string& out, std::string_view text) {
+  constexpr char digits[] = "0123456789abcdef";
+  out += '"';
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (byte < 0x20) {
+      out += "\\u00";
+      out += digits[byte >> 4];
+      out += digits[byte & 15];
+    } else {
+      out += c;
+    }
+  }
+  out += '"';
+}
+#endif
+
+}  // namespace convoy::io

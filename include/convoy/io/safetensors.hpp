@@ -1,0 +1,328 @@
+// Safetensors: named tensors in a file, as PyTorch and Hugging Face exchange weights
+// (https://github.com/huggingface/safetensors). Eight bytes count those of a header in JSON, which names each
+// tensor's type, shape and place; the rest of the file is their elements, least significant byte first.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <convoy/core/compiled.hpp>
+#include <convoy/core/dtype.hpp>
+#include <convoy/core/shape.hpp>
+#include <convoy/io/error.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+
+#include <convoy/core/file.hpp>
+#include <convoy/io/json.hpp>
+#endif
+
+namespace convoy::io {
+
+/// A file that is read: its header at once, a tensor when it is asked for.
+class Safetensors {
+ public:
+  struct Tensor {
+    std::string dtype;  ///< as the format names it: F32, BF16, I64
+    std::vector<std::int64_t> shape;
+    std::uint64_t begin = 0, end = 0;  ///< bytes, counted from the end of the header
+    std::int64_t elements = 1;
+    bool has(const Shape& wanted) const {
+      return std::equal(shape.begin(), shape.end(), wanted.extent, wanted.extent + wanted.rank);
+    }
+  };
+  using Tensors = std::map<std::string, Tensor, std::less<>>;
+  using Metadata = std::map<std::string, std::string, std::less<>>;
+
+  /// Throws CheckpointError if the file cannot be read, or if its header is not one: every size in it is held
+  /// against the file's own before anything is made of it.
+  explicit Safetensors(const std::filesystem::path& path);
+
+  const std::filesystem::path& path() const { return path_; }
+  const Tensors& tensors() const { return tensors_; }
+  const Metadata& metadata() const { return metadata_; }
+  /// Null if no tensor has the name.
+  const Tensor* find(std::string_view name) const;
+
+  /// The elements of a tensor of type F32, F64, F16 or BF16, as f32. Throws CheckpointError if no tensor has
+  /// the name, or if its type, its shape or the file itself is another than that.
+  void read(std::string_view name, const Shape& shape, std::span<float> values) const;
+  /// The one element of a tensor of type I64.
+  std::int64_t read_number(std::string_view name) const;
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  [[noreturn]] void refuse(std::string_view name, std::string_view problem) const;
+  const Tensor& expect(std::string_view name) const;
+  void read_bytes(std::uint64_t from, void* to, std::size_t bytes) const;
+  void read_header(std::string_view text, std::uint64_t data_bytes);
+
+  std::filesystem::path path_;
+  std::unique_ptr<std::FILE, Close> file_;
+  std::uint64_t data_ = 0;  // where the elements begin in the file
+  Tensors tensors_;
+  Metadata metadata_;
+};
+
+/// Tensors that are put together in memory and written as one file. Names are the caller's to keep unique.
+class SafetensorsWriter {
+ public:
+  void add(std::string name, const Shape& shape, std::span<const float> values);
+  void add_number(std::string name, std::int64_t value);
+  void describe(std::string key, std::string value) {
+    metadata_.emplace_back(std::move(key), std::move(value));
+  }
+  bool empty() const { return entries_.empty(); }
+
+  /// Written beside `path` and renamed there. Throws Error if that fails.
+  void write(const std::filesystem::path& path) const;
+
+ private:
+  struct Entry {
+    std::string name;
+    std::string_view dtype;
+    Shape shape;
+    std::string bytes;
+  };
+  std::string header() const;
+
+  std::vector<Entry> entries_;
+  std::vector<std::pair<std::string, std::string>> metadata_;
+};
+
+#if CONVOY_DEFINITIONS
+namespace detail {
+
+static_assert(
+    std::endian::native == std::endian::little,
+    "convoy: safetensors are read and written on processors that store the least significant byte first");
+
+inline constexpr std::array<std::pair<std::string_view, std::size_t>, 14> element_bytes = {{
+    {"F64", 8},
+    {"F32", 4},
+    {"F16", 2},
+    {"BF16", 2},
+    {"I64", 8},
+    {"I32", 4},
+    {"I16", 2},
+    {"I8", 1},
+    {"U64", 8},
+    {"U32", 4},
+    {"U16", 2},
+    {"U8", 1},
+    {"BOOL", 1},
+    {"F8_E4M3", 1},
+}};
+
+/// As PyTorch prints it: [64, 3, 7, 7].
+inline std::string text_of(std::span<const std::int64_t> shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) text += concat(i > 0 ? ", " : "", shape[i]);
+  return text + "]";
+}
+
+}  // namespace detail
+
+CONVOY_FUNCTION void Safetensors::refuse(std::string_view name, std::string_view problem) const {
+  fail<CheckpointError>(path_.string(), ": the tensor '", name, "' ", problem);
+}
+
+CONVOY_FUNCTION void Safetensors::read_bytes(std::uint64_t from, void* to, std::size_t bytes) const {
+  if (bytes == 0) return;
+  errno = 0;
+  if (fseeko(file_.get(), static_cast<off_t>(from), SEEK_SET) == 0 &&
+      std::fread(to, 1, bytes, file_.get()) == bytes)
+    return;
+  fail<CheckpointError>(path_.string(), ": ", bytes, " bytes cannot be read at byte ", from,
+                        errno != 0 ? ": " : "", errno != 0 ? std::strerror(errno) : "");
+}
+
+CONVOY_FUNCTION Safetensors::Safetensors(const std::filesystem::path& path)
+    : path_(path), file_(std::fopen(path.c_str(), "rb")) {
+  if (file_ == nullptr) fail<CheckpointError>(path_.string(), " cannot be read: ", std::strerror(errno));
+  std::error_code error;
+  const std::uint64_t size = std::filesystem::file_size(path, error);
+  if (error) fail<CheckpointError>(path_.string(), " cannot be read: ", error.message());
+  if (size < 8)
+    fail<CheckpointError>(path_.string(), " has ", size, " bytes, too few for a safetensors header");
+  std::uint64_t header = 0;
+  read_bytes(0, &header, 8);
+  if (header > size - 8)
+    fail<CheckpointError>(path_.string(), ": its first 8 bytes promise a header of ", header, " bytes, but ",
+                          size - 8, " follow");
+  std::string text(static_cast<std::size_t>(header), ' ');
+  read_bytes(8, text.data(), text.size());
+  data_ = 8 + header;
+  read_header(text, size - data_);
+}
+
+CONVOY_FUNCTION void Safetensors::read_header(std::string_view text, std::uint64_t data_bytes) {
+  const std::string file = path_.string();
+  JsonReader json(text, file, 8);
+  json.object([&](const std::string& name) {
+    if (name == "__metadata__") {
+      json.object([&](const std::string& key) { metadata_[key] = json.text(); });
+      return;
+    }
+    Tensor tensor;
+    std::vector<std::uint64_t> offsets;
+    json.object([&](const std::string& key) {
+      if (key == "dtype")
+        tensor.dtype = json.text();
+      else if (key == "shape")
+        json.array([&] {
+          const std::uint64_t extent = json.natural();
+          if (extent > std::numeric_limits<std::int32_t>::max()) json.fail_here("an extent is too large");
+          tensor.shape.push_back(static_cast<std::int64_t>(extent));
+        });
+      else if (key == "data_offsets")
+        json.array([&] { offsets.push_back(json.natural()); });
+      else
+        json.fail_here(concat("a tensor has a member '", key, "'"));
+    });
+    const auto known = std::find_if(detail::element_bytes.begin(), detail::element_bytes.end(),
+                                    [&](const auto& entry) { return entry.first == tensor.dtype; });
+    if (known == detail::element_bytes.end())
+      refuse(name, concat("is of type '", tensor.dtype, "', which is none of the format's"));
+    if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > data_bytes)
+      refuse(name, concat("does not lie in the ", data_bytes, " bytes behind the header"));
+    tensor.begin = offsets[0];
+    tensor.end = offsets[1];
+    for (const std::int64_t extent : tensor.shape) {
+      if (extent > 0 && tensor.elements > std::numeric_limits<std::int64_t>::max() / 8 / extent)
+        refuse(name, concat("is too large with shape ", detail::text_of(tensor.shape)));
+      tensor.elements *= extent;
+    }
+    const std::uint64_t bytes = tensor.end - tensor.begin;
+    if (bytes != static_cast<std::uint64_t>(tensor.elements) * known->second)
+      refuse(name, concat("has ", bytes, " bytes, not those of ", tensor.dtype, " and shape ",
+                          detail::text_of(tensor.shape)));
+    if (!tensors_.emplace(name, std::move(tensor)).second) refuse(name, "is there twice");
+  });
+  json.end();
+  // No byte belongs to two tensors or to none.
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> places;
+  for (const auto& [name, tensor] : tensors_) places.emplace_back(tensor.begin, tensor.end);
+  std::sort(places.begin(), places.end());
+  std::uint64_t end = 0;
+  for (const auto& [from, to] : places) {
+    if (from != end)
+      fail<CheckpointError>(file, ": its tensors overlap or leave a gap at byte ",
+                            data_ + std::min(from, end));
+    end = to;
+  }
+  if (end != data_bytes)
+    fail<CheckpointError>(file, " has ", data_bytes - end, " bytes behind its last tensor");
+}
+
+CONVOY_FUNCTION const Safetensors::Tensor* Safetensors::find(std::string_view name) const {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : &found->second;
+}
+
+CONVOY_FUNCTION const Safetensors::Tensor& Safetensors::expect(std::string_view name) const {
+  const Tensor* tensor = find(name);
+  if (tensor == nullptr) fail<CheckpointError>(path_.string(), " has no tensor '", name, "'");
+  return *tensor;
+}
+
+CONVOY_FUNCTION void Safetensors::read(std::string_view name, const Shape& shape,
+                                       std::span<float> values) const {
+  const Tensor& tensor = expect(name);
+  if (!tensor.has(shape))
+    refuse(name, concat("has shape ", detail::text_of(tensor.shape), ", not ",
+                        detail::text_of(std::vector<std::int64_t>(shape.extent, shape.extent + shape.rank))));
+  if (tensor.dtype == "F32") return read_bytes(data_ + tensor.begin, values.data(), values.size_bytes());
+  std::string bytes(static_cast<std::size_t>(tensor.end - tensor.begin), 0);
+  read_bytes(data_ + tensor.begin, bytes.data(), bytes.size());
+  const auto widen = [&]<class T>(T) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      T value;
+      std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
+      values[i] = static_cast<float>(value);
+    }
+  };
+  if (tensor.dtype == "F64")
+    widen(f64{});
+  else if (tensor.dtype == "BF16")
+    widen(bf16{});
+  else if (tensor.dtype == "F16")
+    widen(f16{});
+  else
+    refuse(name, concat("is of type ", tensor.dtype, ", not of F32, F64, F16 or BF16"));
+}
+
+CONVOY_FUNCTION std::int64_t Safetensors::read_number(std::string_view name) const {
+  const Tensor& tensor = expect(name);
+  if (tensor.dtype != "I64" || tensor.elements != 1)
+    refuse(name, concat("is of type ", tensor.dtype, " and shape ", detail::text_of(tensor.shape),
+                        ", not one number of type I64"));
+  std::int64_t value = 0;
+  read_bytes(data_ + tensor.begin, &value, sizeof value);
+  return value;
+}
+
+CONVOY_FUNCTION void SafetensorsWriter::add(std::string name, const Shape& shape,
+                                            std::span<const float> values) {
+  std::string bytes(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+  entries_.push_back({std::move(name), "F32", shape, std::move(bytes)});
+}
+
+CONVOY_FUNCTION void SafetensorsWriter::add_number(std::string name, std::int64_t value) {
+  std::string bytes(reinterpret_cast<const char*>(&value), sizeof value);
+  entries_.push_back({std::move(name), "I64", Shape{}, std::move(bytes)});
+}
+
+CONVOY_FUNCTION std::string SafetensorsWriter::header() const {
+  std::string text = "{";
+  if (!metadata_.empty()) {
+    text += "\"__metadata__\":{";
+    for (std::size_t i = 0; i < metadata_.size(); ++i) {
+      if (i > 0) text += ',';
+      append_quoted(text, metadata_[i].first);
+      text += ':';
+      append_quoted(text, metadata_[i].second);
+    }
+    text += '}';
+  }
+  std::uint64_t at = 0;
+  for (const Entry& entry : entries_) {
+    if (text.size() > 1) text += ',';
+    append_quoted(text, entry.name);
+    const std::vector<std::int64_t> extents(entry.shape.extent, entry.shape.extent + entry.shape.rank);
+    text += concat(":{\"dtype\":\"", entry.dtype, "\",\"shape\":", detail::text_of(extents),
+                   ",\"data_offsets\":[", at, ",", at + entry.bytes.size(), "]}");
+    at += entry.bytes.size();
+  }
+  text += '}';
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // so that elements lie at multiples of 8 bytes
+  return text;
+}
+
+CONVOY_FUNCTION void SafetensorsWriter::write(const std::filesystem::path& path) const {
+  const std::string header = this->header();
+  const std::uint64_t size = header.size();
+  std::vector<std::string_view> parts = {{reinterpret_cast<const char*>(&size), sizeof size}, header};
+  for (const Entry& entry : entries_) parts.push_back(entry.bytes);
+  write_file(path, parts);
+}
+#endif
+
+}  // namespace convoy::io

@@ -1,0 +1,170 @@
+// Files of tensors: what was written is read, PyTorch's files are read, and damaged ones are refused.
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <convoy/io/json.hpp>
+#include <convoy/io/safetensors.hpp>
+
+using namespace convoy;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Folder {
+  fs::path path = fs::temp_directory_path() / concat("convoy-safetensors-", static_cast<int>(getpid()));
+  Folder() { fs::create_directories(path); }
+  ~Folder() { fs::remove_all(path); }
+  fs::path file(const std::string& bytes) const {
+    std::ofstream(path / "file", std::ios::binary) << bytes;
+    return path / "file";
+  }
+};
+
+std::string bytes_of(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// A file with this header and these bytes behind it.
+std::string made_of(const std::string& header, const std::string& data) {
+  const std::uint64_t size = header.size();
+  return std::string(reinterpret_cast<const char*>(&size), 8) + header + data;
+}
+
+std::string refusal(const Folder& folder, const std::string& bytes) {
+  try {
+    io::Safetensors file(folder.file(bytes));
+  } catch (const CheckpointError& error) {
+    return std::string(error.what()).substr((folder.path / "file").string().size());
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("what was written is read") {
+  const Folder folder;
+  const std::vector<float> weight{1, -2, 0.5f, std::numeric_limits<float>::infinity(), 1e-40f, 6};
+  io::SafetensorsWriter writer;
+  writer.add("layer.\"a\"\\\n.weight", {2, 3}, weight);
+  writer.add("empty", {0}, {});
+  writer.add_number("steps", -7);
+  writer.describe("format", "pt");
+  writer.write(folder.path / "w");
+
+  const io::Safetensors file(folder.path / "w");
+  CHECK(file.tensors().size() == 3);
+  CHECK(file.metadata().at("format") == "pt");
+  std::vector<float> read(6);
+  file.read("layer.\"a\"\\\n.weight", {2, 3}, read);
+  CHECK(read == weight);
+  CHECK(file.read_number("steps") == -7);
+  file.read("empty", {0}, {});
+  CHECK(file.find("bias") == nullptr);
+  const std::string where = (folder.path / "w").string();
+  CHECK_THROWS_WITH_AS(file.read("bias", {2}, read), (where + " has no tensor 'bias'").c_str(),
+                       CheckpointError);
+  CHECK_THROWS_WITH_AS(file.read("layer.\"a\"\\\n.weight", {3, 2}, read),
+                       (where + ": the tensor 'layer.\"a\"\\\n.weight' has shape [2, 3], not [3, 2]").c_str(),
+                       CheckpointError);
+  CHECK_THROWS_WITH_AS(
+      file.read_number("empty"),
+      (where + ": the tensor 'empty' is of type F32 and shape [0], not one number of type I64").c_str(),
+      CheckpointError);
+  CHECK((bytes_of(folder.path / "w").find('{') == 8 && !fs::exists(folder.path / "w.part")));
+}
+
+TEST_CASE("a file that PyTorch's own library wrote is read, in every type of floats") {
+  const Folder folder;
+  std::ifstream hexadecimal(fs::path(CONVOY_FIXTURE_DIR) / "tensors.hex");
+  std::string bytes;
+  for (char a, b; hexadecimal >> a >> b;)
+    bytes += static_cast<char>(std::stoi(std::string{a, b}, nullptr, 16));
+  const io::Safetensors file(folder.file(bytes));
+  CHECK(file.metadata().at("made by") == "safetensors \u2713 \U0001F600");
+  for (const char* name : {"f32", "f64", "f16", "bf16"}) {
+    CAPTURE(name);
+    std::vector<float> values(6);
+    file.read(name, {3, 1, 2}, values);
+    CHECK(values == std::vector<float>{0, 0.5f, -1, 1.5f, 2, -65280});
+  }
+  CHECK(file.read_number("number") == (std::int64_t{1} << 40));
+  std::vector<float> values(2);
+  CHECK_THROWS_AS(file.read("bytes", {2}, values), CheckpointError);
+}
+
+TEST_CASE("each size in a header is held against the file") {
+  const Folder folder;
+  const std::string good = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", data(8, 'x');
+  REQUIRE(refusal(folder, made_of(good, data)) == "");
+  CHECK(refusal(folder, "1234") == " has 4 bytes, too few for a safetensors header");
+  CHECK(refusal(folder, made_of(good, data).substr(0, 20)) ==
+        ": its first 8 bytes promise a header of 54 bytes, but 12 follow");
+  CHECK(refusal(folder, std::string(8, '\xff')).find("promise a header of 18446744073709551615") !=
+        std::string::npos);
+  CHECK(refusal(folder, made_of(good, data.substr(1))) ==
+        ": the tensor 'a' does not lie in the 7 bytes behind the header");
+  CHECK(refusal(folder, made_of(good, data + "y")) == " has 1 bytes behind its last tensor");
+  const auto one = [&](const std::string& type, const std::string& shape, const std::string& offsets) {
+    return refusal(folder, made_of(concat("{\"a\":{\"dtype\":\"", type, "\",\"shape\":", shape,
+                                          ",\"data_offsets\":", offsets, "}}"),
+                                   data));
+  };
+  CHECK(one("F33", "[2]", "[0,8]") == ": the tensor 'a' is of type 'F33', which is none of the format's");
+  CHECK(one("F32", "[3]", "[0,8]") == ": the tensor 'a' has 8 bytes, not those of F32 and shape [3]");
+  CHECK(one("F32", "[2147483647,2147483647,2147483647]", "[0,8]") ==
+        ": the tensor 'a' is too large with shape [2147483647, 2147483647, 2147483647]");
+  CHECK(one("F32", "[2]", "[8,0]") == ": the tensor 'a' does not lie in the 8 bytes behind the header");
+  CHECK(one("F32", "[2]", "[0]") == ": the tensor 'a' does not lie in the 8 bytes behind the header");
+  CHECK(one("F32", "[1]", "[4,8]") == ": its tensors overlap or leave a gap at byte 62");
+  CHECK(one("F32", "[-2]", "[0,8]") == ": at byte 37 stands no whole number");
+  CHECK(one("F32", "[02]", "[0,8]") == ": at byte 39 a number begins with a zero");
+  CHECK(one("F32", "[2]", "[0,99999999999999999999]") == ": at byte 77 a number does not fit 64 bits");
+  CHECK(refusal(folder, made_of(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
+                                R"("a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
+                                data)) == ": the tensor 'a' is there twice");
+  CHECK(refusal(folder, made_of("{} x", "")) == ": at byte 11 more follows than one JSON object");
+  CHECK(refusal(folder, made_of(R"({"a\ud800":1})", "")).find("half a pair of UTF-16 is missing") !=
+        std::string::npos);
+  CHECK_THROWS_AS(io::Safetensors(folder.path / "none"), CheckpointError);
+}
+
+TEST_CASE("whatever byte of a header is damaged, the file is refused or its tensors lie within it") {
+  const Folder folder;
+  io::SafetensorsWriter writer;
+  writer.add("conv.weight", {2, 2}, std::vector<float>{1, 2, 3, 4});
+  writer.add_number("steps", 3);
+  writer.write(folder.path / "w");
+  const std::string whole = bytes_of(folder.path / "w");
+  int refused = 0, read = 0;
+  for (std::size_t i = 0; i + 24 < whole.size(); ++i)
+    for (const int flip : {1, 2, 8, 32, 128}) {
+      std::string damaged = whole;
+      damaged[i] = static_cast<char>(damaged[i] ^ flip);
+      try {
+        const io::Safetensors file(folder.file(damaged));
+        for (const auto& [name, tensor] : file.tensors())
+          CHECK((tensor.begin <= tensor.end && tensor.end <= 24));
+        ++read;
+      } catch (const CheckpointError&) {
+        ++refused;
+      }
+    }
+  CHECK(refused > read);
+  for (std::size_t size = 0; size < whole.size(); ++size)
+    CHECK_THROWS_AS(io::Safetensors(folder.file(whole.substr(0, size))), CheckpointError);
+}
+
+TEST_CASE("a file that cannot be written is an error and leaves nothing behind") {
+  io::SafetensorsWriter writer;
+  writer.add_number("steps", 3);
+  CHECK_THROWS_AS(writer.write("/nonexistent/folder/file"), Error);
+}
