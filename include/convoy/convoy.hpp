@@ -14,7 +14,9 @@
 #include <convoy/graph/dynamic.hpp>
 #include <convoy/models/resnet.hpp>
 #include <convoy/optim/registry.hpp>
+#include <convoy/train/checkpoint.hpp>
 #include <convoy/train/trainer.hpp>
+#include <convoy/train/weights.hpp>
 
 #ifdef CONVOY_HAS_HOST
 #include <convoy/exec/host/host.hpp>

@@ -27,6 +27,7 @@ struct FitOptions {
   EpochCallback on_epoch = {};
   std::ostream* log = &std::cout;  ///< where rank 0 prints the published lines; null: nowhere
   int log_every = 200;             ///< steps between throughput lines
+  Keeper* keeper = nullptr;        ///< keeps the state of the fit, and resumes from it: train::Checkpoints
 };
 
 /// A fit under way, on one rank.
@@ -42,12 +43,20 @@ struct FitRun {
   FitReport fit{};
   StepTimes times{};
   double seconds = 0;  ///< of all steps
-  std::int64_t begun = 0;
+  FitPosition at = {};
+  std::int64_t step = 0;        ///< of the epoch, the next one
+  std::int64_t resumed_at = 0;  ///< steps made before, by the fit that this one resumes
+  std::int64_t begun = 0;       ///< steps, those made before included
   bool stop_asked = false;
 
   void reserve(std::size_t steps);
   /// How many micro-steps a step of an epoch has: the last one takes what is left.
   std::int64_t micros_of(std::int64_t step) const;
+  /// Rows of all ranks in an epoch before its step `step`.
+  std::int64_t rows_before(std::int64_t step) const;
+  /// The step of an epoch at which a fit that is resumed stands. Where steps have other sizes than when it
+  /// was kept (another world), the one that holds its next row.
+  std::int64_t step_at() const;
   /// Takes the report of a step, and fills in what is known here alone.
   void complete(StepReport& report, int epoch, double seconds_of_step);
 };
@@ -62,6 +71,17 @@ CONVOY_FUNCTION std::int64_t FitRun::micros_of(std::int64_t step) const {
   return std::min<std::int64_t>(accumulate, loader.steps_per_epoch() - step * accumulate);
 }
 
+CONVOY_FUNCTION std::int64_t FitRun::rows_before(std::int64_t step) const {
+  const data::BatchPlan& batches = loader.plan();
+  return step == steps_per_epoch ? batches.samples() : batches.global(step * accumulate).begin;
+}
+
+CONVOY_FUNCTION std::int64_t FitRun::step_at() const {
+  std::int64_t step = 0;
+  while (step < steps_per_epoch && rows_before(step + 1) <= at.rows) ++step;
+  return step;
+}
+
 CONVOY_FUNCTION void FitRun::complete(StepReport& report, int epoch, double seconds_of_step) {
   report.epoch = epoch;
   report.seconds = seconds_of_step;
@@ -70,7 +90,7 @@ CONVOY_FUNCTION void FitRun::complete(StepReport& report, int epoch, double seco
   fit.step_seconds.push_back(seconds_of_step);
   fit.samples += report.rows;
   fit.loss = report.loss;
-  report.step = fit.steps++;
+  report.step = resumed_at + fit.steps++;
   report.step_in_epoch = report.step - epoch * steps_per_epoch;
   report.steps_per_epoch = steps_per_epoch;
   report.samples_per_sec = static_cast<double>(fit.samples) / seconds;

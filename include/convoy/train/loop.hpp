@@ -44,6 +44,11 @@ class Loop {
 
  private:
   EpochReport train_epoch(FitRun& run, int epoch);
+  void take(FitRun& run, StepReport report, int epoch, double seconds);
+  /// Takes the reports of the steps under way; they come as late as results do.
+  void settle(FitRun& run, int epoch);
+  /// Keeps the state of the fit in mid-epoch.
+  void keep(FitRun& run, int epoch);
   std::optional<StepReport> train_step(FitRun& run, int epoch, std::int64_t step);
   void end_epoch(FitRun& run, EpochReport report);
 
@@ -110,6 +115,8 @@ template <class Replica>
 FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& options) {
   if (options.epochs < 1) fail<ConfigError>("fit: epochs must be at least 1, not ", options.epochs);
   if (options.steps < 0) fail<ConfigError>("fit: steps must not be negative, as ", options.steps, " is");
+  FitPosition at;
+  if (options.keeper != nullptr) at = options.keeper->resume();
   replica_.serve();
   if (replica_.comm().role() == comm::Role::server) return {};  // the workers are done
   // What the next step counts is known before it begins if its batches are.
@@ -125,12 +132,18 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
   FitRun run{options,  Binding(plan_, set.fields()), loader, replica_.config().accumulate, steps_per_epoch,
              by_value, Patience(options.early_stop)};
   run.counts.resize(plan_.losses.size());
+  run.at = at;
+  run.step = run.step_at();
+  run.begun = run.resumed_at = at.epoch * steps_per_epoch + run.step;
   const std::int64_t all_steps = steps_per_epoch * options.epochs;
   const auto expected =
       static_cast<std::size_t>(options.steps > 0 ? std::min(options.steps, all_steps) : all_steps);
   run.reserve(expected);
-  for (int epoch = 0; epoch < options.epochs && run.fit.stopped == StopReason::finished; ++epoch)
+  if (options.steps > 0 && run.begun >= options.steps) run.fit.stopped = StopReason::steps_reached;
+  for (auto epoch = static_cast<int>(at.epoch);
+       epoch < options.epochs && run.fit.stopped == StopReason::finished; ++epoch)
     end_epoch(run, train_epoch(run, epoch));
+  if (options.keeper != nullptr) options.keeper->finish();
   replica_.dismiss();
   summarise(run.fit, run.times);
   return std::move(run.fit);
@@ -139,45 +152,57 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
 template <class Replica>
 EpochReport Loop<Replica>::train_epoch(FitRun& run, int epoch) {
   const Stopwatch watch;
-  EpochReport of_epoch;
-  of_epoch.epoch = epoch;
-  std::int64_t rows = 0;
-  // Reports come as many steps late as results do; those of an epoch's last steps at the end of the epoch.
-  const auto take = [&](StepReport report, double seconds) {
-    run.complete(report, epoch, seconds);
-    rows += report.rows;
-    of_epoch.loss += report.loss * static_cast<double>(report.rows);
-    of_epoch.accuracy += report.accuracy * static_cast<double>(report.rows);
-    const auto& options = run.options;
-    if (options.log != nullptr && replica_.rank() == 0) log_step(*options.log, report, options.log_every);
-    const bool told = replica_.told_to_stop();
-    if (options.on_step && options.on_step(report) == Control::stop) run.stop_asked = true;
-    if (told) run.fit.stopped = StopReason::callback;
-  };
-  run.loader.start(epoch);
-  if (run.counts_by_value) agree_on_counts(run, 0);
-  for (std::int64_t s = 0; s < run.steps_per_epoch; ++s) {
+  run.loader.start(epoch, std::min(run.step * run.accumulate, run.loader.steps_per_epoch()));
+  if (run.counts_by_value && run.step < run.steps_per_epoch) agree_on_counts(run, run.step);
+  while (run.step < run.steps_per_epoch && run.fit.stopped == StopReason::finished) {
     const Stopwatch of_step;
-    const auto report = train_step(run, epoch, s);
-    if (report) take(*report, of_step.seconds());
+    const auto report = train_step(run, epoch, run.step);
+    if (report) take(run, *report, epoch, of_step.seconds());
+    ++run.step;
     ++run.begun;
     if (run.fit.stopped == StopReason::finished && run.options.steps > 0 && run.begun >= run.options.steps)
       run.fit.stopped = StopReason::steps_reached;
-    if (run.fit.stopped != StopReason::finished) break;
+    if (run.options.keeper != nullptr && run.options.keeper->due(run.begun, false)) keep(run, epoch);
   }
+  settle(run, epoch);
+  // A fit that stops in mid-epoch goes on from here, not from what evaluation makes of the statistics.
+  if (run.options.keeper != nullptr && run.step < run.steps_per_epoch) keep(run, epoch);
+  EpochReport of_epoch;
+  of_epoch.epoch = epoch;
+  of_epoch.seconds = watch.seconds();
+  of_epoch.loss = run.at.loss / static_cast<double>(run.at.rows);
+  of_epoch.accuracy = run.at.accuracy / static_cast<double>(run.at.rows);
+  return of_epoch;
+}
+
+template <class Replica>
+void Loop<Replica>::take(FitRun& run, StepReport report, int epoch, double seconds) {
+  run.complete(report, epoch, seconds);
+  run.at.rows += report.rows;
+  run.at.loss += report.loss * static_cast<double>(report.rows);
+  run.at.accuracy += report.accuracy * static_cast<double>(report.rows);
+  const auto& options = run.options;
+  if (options.log != nullptr && replica_.rank() == 0) log_step(*options.log, report, options.log_every);
+  const bool told = replica_.told_to_stop();
+  if (options.on_step && options.on_step(report) == Control::stop) run.stop_asked = true;
+  if (told && run.fit.stopped == StopReason::finished) run.fit.stopped = StopReason::callback;
+}
+
+template <class Replica>
+void Loop<Replica>::settle(FitRun& run, int epoch) {
   while (true) {
-    const Stopwatch of_step;
+    const Stopwatch watch;
     const auto report = replica_.settle();
     if (!report) break;
-    const StopReason stopped = run.fit.stopped;
-    take(*report, of_step.seconds());
-    if (stopped != StopReason::finished) run.fit.stopped = stopped;
+    take(run, *report, epoch, watch.seconds());
   }
-  replica_.space().synchronize();  // the loader reads into the batches of this epoch again
-  of_epoch.seconds = watch.seconds();
-  of_epoch.loss /= static_cast<double>(rows);
-  of_epoch.accuracy /= static_cast<double>(rows);
-  return of_epoch;
+  replica_.space().synchronize();  // the loader may read into the batches of these steps again
+}
+
+template <class Replica>
+void Loop<Replica>::keep(FitRun& run, int epoch) {
+  settle(run, epoch);
+  run.options.keeper->keep(run.at);
 }
 
 template <class Replica>
@@ -236,11 +261,16 @@ void Loop<Replica>::end_epoch(FitRun& run, EpochReport report) {
   run.fit.epochs.push_back(report);
   bool stop = options.on_epoch && options.on_epoch(report) == Control::stop;
   stop = agree(stop || (run.stop_asked && !together));
-  if (run.fit.stopped != StopReason::finished) return;
-  if (stop)
-    run.fit.stopped = StopReason::callback;
-  else if (options.validate && run.patience.exhausted(report.test))
-    run.fit.stopped = StopReason::early_stop;
+  FitPosition& at = run.at;
+  const bool whole = run.step == run.steps_per_epoch;
+  const bool exhausted = options.validate && whole && run.patience.exhausted(report.test, at);
+  if (run.fit.stopped == StopReason::finished && (stop || exhausted))
+    run.fit.stopped = stop ? StopReason::callback : StopReason::early_stop;
+  if (!whole) return;
+  run.step = 0;
+  at = {.epoch = at.epoch + 1, .best = at.best, .waited = at.waited};
+  const bool last = run.fit.stopped != StopReason::finished || at.epoch == options.epochs;
+  if (options.keeper != nullptr && (last || options.keeper->due(run.begun, true))) options.keeper->keep(at);
 }
 
 template <class Replica>

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <convoy/core/shape.hpp>
+#include <convoy/train/keeper.hpp>
 
 namespace convoy::train {
 
@@ -81,21 +82,20 @@ class Patience {
  public:
   explicit Patience(const EarlyStop& rule) : rule_(rule) {}
 
-  /// True once the rule says that training ends after this evaluation.
-  bool exhausted(const Evaluation& test) {
+  /// True once the rule says that training ends after this evaluation; `at` holds the best loss so far and
+  /// the epochs since.
+  bool exhausted(const Evaluation& test, FitPosition& at) const {
     if (test.accuracy >= rule_.target_accuracy) return true;
-    if (test.loss < best_ - rule_.min_delta) {
-      best_ = test.loss;
-      waited_ = 0;
+    if (test.loss < at.best - rule_.min_delta) {
+      at.best = test.loss;
+      at.waited = 0;
       return false;
     }
-    return ++waited_ >= rule_.patience && rule_.patience > 0;
+    return ++at.waited >= rule_.patience && rule_.patience > 0;
   }
 
  private:
   EarlyStop rule_;
-  double best_ = std::numeric_limits<double>::infinity();
-  int waited_ = 0;
 };
 
 /// The middle of the values; 0 for none.

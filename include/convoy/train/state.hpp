@@ -105,10 +105,11 @@ class ExchangeState final : public comm::StateVisitor {
 
 /// Visits all state of a replica: `parameters.<name>`, `statistics.<name>`, `optimizer.<slot>.<name>`,
 /// `steps`, `skipped`. All ranks call it together and see the same; state that ranks share out is gathered
-/// tensor by tensor. Last comes what is one rank's own, and what that rank alone sees: what its exchange
-/// carries from step to step, `ranks.<rank>.exchange.<what>`, which fits a world of the same size. With
-/// Visit::write what the visitor left in its arguments is stored, on every rank, which must be given the same
-/// of what all see.
+/// tensor by tensor, and statistics are the mean of all ranks'. What is one rank's own that rank alone sees:
+/// its statistics before they are averaged, `ranks.<rank>.statistics.<name>`, and what its exchange carries
+/// from step to step, `ranks.<rank>.exchange.<what>`, which fits a world of the same size. Reading changes
+/// nothing. With Visit::write what the visitor left in its arguments is stored, on every rank, which must be
+/// given the same of what all see.
 template <class Rule, class Comm, class Exec, StateVisitor V>
 void visit_state(Replica<Rule, Comm, Exec>& replica, V&& visitor, Visit how) {
   const Plan& plan = replica.plan();
@@ -123,17 +124,19 @@ void visit_state(Replica<Rule, Comm, Exec>& replica, V&& visitor, Visit how) {
   }
   if (how == Visit::write) exec.touched({0, plan.sizes.parameters});
 
-  replica.average_statistics();
-  replica.on_host(exec.statistics(), [&](std::span<float> arena) {
+  replica.on_host(exec.statistics(), [&](std::span<float> own) {
     const auto ranges = exec::statistic_ranges(plan);
-    for (std::size_t i = 0; i < ranges.size(); ++i) {
-      const auto part = arena.subspan(static_cast<std::size_t>(ranges[i].begin),
-                                      static_cast<std::size_t>(ranges[i].size()));
-      values.assign(part.begin(), part.end());
-      visitor.tensor(concat("statistics.", plan.statistic_list[i].name), plan.statistic_list[i].shape,
-                     std::span<float>(values));
-      if (how == Visit::write) std::copy(values.begin(), values.end(), part.begin());
-    }
+    std::vector<float> mean(own.begin(), own.end());
+    if (replica.workers() > 1 && !own.empty()) replica.comm().all_reduce(std::span<float>(mean), comm::mean);
+    const auto visit_each = [&](std::string_view prefix, std::span<float> arena) {
+      for (std::size_t i = 0; i < ranges.size(); ++i)
+        visitor.tensor(concat(prefix, plan.statistic_list[i].name), plan.statistic_list[i].shape,
+                       arena.subspan(static_cast<std::size_t>(ranges[i].begin),
+                                     static_cast<std::size_t>(ranges[i].size())));
+    };
+    visit_each("statistics.", mean);
+    if (how == Visit::write) std::copy(mean.begin(), mean.end(), own.begin());
+    if (replica.workers() > 1) visit_each(concat("ranks.", replica.rank(), ".statistics."), own);
   });
 
   // The optimizer's state lies as the parameters do, in ranges that belong to this rank.

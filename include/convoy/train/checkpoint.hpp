@@ -1,0 +1,344 @@
+// Checkpoints: the state of a fit in a folder, from which it goes on with the same bits.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <convoy/comm/operation.hpp>
+#include <convoy/core/clock.hpp>
+#include <convoy/core/compiled.hpp>
+#include <convoy/io/safetensors.hpp>
+#include <convoy/train/keeper.hpp>
+#include <convoy/train/state.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <system_error>
+
+#include <convoy/core/file.hpp>
+#endif
+
+namespace convoy::train {
+
+struct CheckpointOptions {
+  std::filesystem::path directory;  ///< one that all ranks see
+  std::int64_t every = 0;           ///< steps from one checkpoint to the next; 0: one after each epoch
+  int keep = 2;                     ///< how many stay, the newest ones
+  bool resume = false;              ///< the fit goes on from the newest one, if there is one
+  Seconds deadline{300};            ///< for the ranks' files of one checkpoint
+};
+
+/// What one rank writes of a checkpoint.
+struct Snapshot {
+  std::int64_t step = 0;
+  io::SafetensorsWriter model = {};     ///< parameters and running statistics; rank 0's alone
+  io::SafetensorsWriter training = {};  ///< the optimizer's state and counters; rank 0's alone
+  io::SafetensorsWriter own = {};       ///< what belongs to this rank
+};
+
+/// The folder of checkpoints, each a folder `step-<n>` that is there whole or not at all:
+///
+///     model.safetensors     parameters and running statistics by their PyTorch names
+///     training.safetensors  the optimizer's state, counters, and where the fit stands
+///     rank-<r>.safetensors  what the exchange of rank r carries, and its own running statistics
+///
+/// A thread writes. Every rank writes its own file into `step-<n>.partial`, and rank 0 renames that once it
+/// has seen all of them.
+class CheckpointFolder {
+ public:
+  /// Throws ConfigError if the options cannot work.
+  CheckpointFolder(CheckpointOptions options, int rank, int world);
+  CheckpointFolder(const CheckpointFolder&) = delete;
+  CheckpointFolder& operator=(const CheckpointFolder&) = delete;
+  ~CheckpointFolder();
+
+  const CheckpointOptions& options() const { return options_; }
+  int rank() const { return rank_; }
+  int world() const { return world_; }
+
+  /// The newest checkpoint's step; none: -1. Removes what an interrupted run has left; rank 0 alone calls it,
+  /// before anybody writes.
+  std::int64_t newest() const;
+  std::filesystem::path of(std::int64_t step) const { return options_.directory / concat("step-", step); }
+
+  /// Hands a snapshot to the thread, which has written the last one by then. Throws what kept it from that.
+  void write(Snapshot snapshot);
+  /// Returns once everything is written. Throws what kept the thread from that.
+  void wait();
+
+ private:
+  std::filesystem::path file_of(const std::filesystem::path& folder, int rank) const {
+    return folder / concat("rank-", rank, ".safetensors");
+  }
+  void store(const Snapshot& snapshot) const;
+  std::vector<std::int64_t> steps() const;
+
+  CheckpointOptions options_;
+  int rank_, world_;
+  std::thread thread_;
+  std::exception_ptr failure_;
+};
+
+/// The PyTorch name of what belongs to the model's weights in the narrow sense or the wide one: parameters
+/// and running statistics. Empty for other state.
+constexpr std::string_view name_of_weights(std::string_view name) {
+  for (const std::string_view prefix : {std::string_view("parameters."), std::string_view("statistics.")})
+    if (name.starts_with(prefix)) return name.substr(prefix.size());
+  return {};
+}
+
+/// Puts the state that it sees into a snapshot.
+class Capture {
+ public:
+  Capture(Snapshot& into, bool all) : into_(into), all_(all) {}
+  void tensor(std::string_view name, const Shape& shape, std::span<float> values);
+  void counter(std::string_view name, std::int64_t& number);
+
+ private:
+  Snapshot& into_;
+  bool all_;  // also what every rank sees
+};
+
+/// Fills the state that it sees from a checkpoint.
+class Restore {
+ public:
+  /// Throws CheckpointError if files of the checkpoint are missing or damaged.
+  Restore(const CheckpointFolder& folder, std::int64_t step);
+  void tensor(std::string_view name, const Shape& shape, std::span<float> values);
+  void counter(std::string_view name, std::int64_t& number);
+
+ private:
+  // Another world's ranks begin with the statistics of all; what an exchange carries has no meaning for them.
+  template <class Read>
+  void own(std::string_view name, Read&& read) const {
+    if (own_)
+      read(*own_);
+    else if (name.find(".exchange.") != name.npos)
+      fail<CheckpointError>(training_.path().string(), " was written by ", training_.read_number("world"),
+                            " ranks, and what the exchange of each carries (", name, ") fits as many only");
+  }
+
+  io::Safetensors model_, training_;
+  std::optional<io::Safetensors> own_;  // none in a world of another size
+};
+
+/// Keeps the state of a trainer's fits in a folder, every so many steps and at their ends:
+///
+///     train::Checkpoints checkpoints(trainer, {.directory = "runs/7", .every = 500, .resume = true});
+///     trainer.fit(set, {.epochs = 10, .keeper = &checkpoints});
+///
+/// A fit that resumes makes the steps that the interrupted one would have made, to the same bits. In a world
+/// of another size it goes on with the row that comes next, unless the exchange carries state of its own
+/// (error feedback). All ranks make one together. Steps of one's own outside of `fit` are not counted.
+template <class Trainer>
+class Checkpoints final : public Keeper {
+ public:
+  /// Throws ConfigError where servers are ranks of their own or update at their own pace: their state is not
+  /// at hand.
+  Checkpoints(Trainer& trainer, CheckpointOptions options)
+      : trainer_(trainer), folder_(std::move(options), trainer.rank(), trainer.world()) {
+    auto& comm = trainer.comm();
+    if (comm.workers() != comm.size() || !comm.lockstep())
+      fail<ConfigError>(
+          "checkpoint: the exchange ", comm.policy(),
+          " has state on servers that are ranks of their own or not in step with the workers, which "
+          "cannot be kept");
+    const auto every = static_cast<double>(folder_.options().every),
+               resumes = folder_.options().resume ? 1.0 : 0.0;
+    double most[] = {every, -every, resumes, -resumes};
+    comm.all_reduce(std::span<double>(most), comm::max);
+    if (most[0] != every || most[1] != -every || most[2] != resumes || most[3] != -resumes)
+      fail<ConfigError>(
+          "checkpoint: the ranks differ in every how many steps they keep their state, or in whether they "
+          "resume");
+  }
+
+  FitPosition resume() override {
+    double newest[] = {-1.0};
+    if (trainer_.rank() == 0) newest[0] = static_cast<double>(folder_.newest());
+    trainer_.comm().broadcast(std::span<double>(newest), 0);
+    FitPosition position;
+    kept_ = static_cast<std::int64_t>(newest[0]);
+    if (kept_ < 0) return position;
+    if (!folder_.options().resume)
+      fail<ConfigError>("checkpoint: ", folder_.of(kept_).string(),
+                        " is there already: resume from it, or choose another folder");
+    Restore restore(folder_, kept_);
+    trainer_.visit_state(restore, Visit::write);
+    visit(restore, position);
+    return position;
+  }
+
+  bool due(std::int64_t steps_done, bool epoch_ends) const override {
+    const std::int64_t every = folder_.options().every;
+    return every == 0 ? epoch_ends : !epoch_ends && steps_done % every == 0;
+  }
+
+  void keep(const FitPosition& position) override {
+    if (trainer_.steps_done() == kept_) return;
+    FitPosition at = position;
+    Snapshot snapshot{.step = trainer_.steps_done()};
+    Capture capture(snapshot, trainer_.rank() == 0);
+    trainer_.visit_state(capture, Visit::read);
+    visit(capture, at);
+    std::int64_t world = trainer_.world();
+    capture.counter("world", world);
+    snapshot.model.describe("format", "pt");
+    folder_.write(std::move(snapshot));
+    kept_ = trainer_.steps_done();
+  }
+
+  void finish() override { folder_.wait(); }
+
+ private:
+  // Numbers with a fraction as the bits of f64.
+  template <StateVisitor V>
+  static void visit(V& visitor, FitPosition& position) {
+    FitPosition::fields(position, [&](std::string_view name, auto& member) {
+      auto number = std::bit_cast<std::int64_t>(member);
+      visitor.counter(concat("fit.", name), number);
+      member = std::bit_cast<std::remove_reference_t<decltype(member)>>(number);
+    });
+  }
+
+  Trainer& trainer_;
+  CheckpointFolder folder_;
+  std::int64_t kept_ = -1;
+};
+
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION CheckpointFolder::CheckpointFolder(CheckpointOptions options, int rank, int world)
+    : options_(std::move(options)), rank_(rank), world_(world) {
+  if (options_.directory.empty()) fail<ConfigError>("checkpoint: no folder is named");
+  if (options_.every < 0)
+    fail<ConfigError>("checkpoint: one every ", options_.every, " steps cannot be made");
+  if (options_.keep < 1) fail<ConfigError>("checkpoint: at least one must stay, not ", options_.keep);
+}
+
+CONVOY_FUNCTION CheckpointFolder::~CheckpointFolder() {
+  if (thread_.joinable()) thread_.join();
+}
+
+CONVOY_FUNCTION std::vector<std::int64_t> CheckpointFolder::steps() const {
+  std::vector<std::int64_t> all;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(options_.directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    std::int64_t step = 0;
+    if (!name.starts_with("step-")) continue;
+    const auto [rest, bad] = std::from_chars(name.data() + 5, name.data() + name.size(), step);
+    if (bad == std::errc() && rest == name.data() + name.size()) all.push_back(step);
+  }
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+CONVOY_FUNCTION std::int64_t CheckpointFolder::newest() const {
+  std::error_code error;
+  std::vector<std::filesystem::path> partial;
+  for (std::filesystem::directory_iterator entry(options_.directory, error), end; !error && entry != end;
+       entry.increment(error))
+    if (entry->path().extension() == ".partial") partial.push_back(entry->path());
+  for (const auto& path : partial) std::filesystem::remove_all(path, error);
+  const auto all = steps();
+  return all.empty() ? -1 : all.back();
+}
+
+CONVOY_FUNCTION void CheckpointFolder::wait() {
+  if (thread_.joinable()) thread_.join();
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+CONVOY_FUNCTION void CheckpointFolder::write(Snapshot snapshot) {
+  wait();
+  thread_ = std::thread([this, snapshot = std::move(snapshot)] {
+    try {
+      store(snapshot);
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+  });
+}
+
+CONVOY_FUNCTION void CheckpointFolder::store(const Snapshot& snapshot) const {
+  namespace fs = std::filesystem;
+  const fs::path whole = of(snapshot.step), partial = whole.string() + ".partial";
+  std::error_code error;
+  fs::create_directories(partial, error);
+  if (error) fail<CheckpointError>(partial.string(), " cannot be made: ", error.message());
+  if (rank_ == 0) {
+    snapshot.model.write(partial / "model.safetensors");
+    snapshot.training.write(partial / "training.safetensors");
+  }
+  snapshot.own.write(file_of(partial, rank_));
+  if (rank_ != 0) return;
+  const Deadline deadline(options_.deadline);
+  for (int r = 0; r < world_; ++r)
+    while (!fs::exists(file_of(partial, r), error)) {
+      if (deadline.expired())
+        fail<CheckpointError>("checkpoint: ", file_of(partial, r).string(), " has not been written by rank ",
+                              r, " within ", options_.deadline.count(),
+                              " seconds; the folder must be one that all ranks see");
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  rename_folder(partial, whole);
+  auto all = steps();
+  for (std::size_t i = 0; i + static_cast<std::size_t>(options_.keep) < all.size(); ++i)
+    fs::remove_all(of(all[i]), error);
+}
+
+CONVOY_FUNCTION void Capture::tensor(std::string_view name, const Shape& shape, std::span<float> values) {
+  if (name.starts_with("ranks."))
+    into_.own.add(std::string(name), shape, values);
+  else if (!all_)
+    return;
+  else if (const std::string_view weights = name_of_weights(name); !weights.empty())
+    into_.model.add(std::string(weights), shape, values);
+  else
+    into_.training.add(std::string(name), shape, values);
+}
+
+CONVOY_FUNCTION void Capture::counter(std::string_view name, std::int64_t& number) {
+  if (name.starts_with("ranks."))
+    into_.own.add_number(std::string(name), number);
+  else if (all_)
+    into_.training.add_number(std::string(name), number);
+}
+
+CONVOY_FUNCTION Restore::Restore(const CheckpointFolder& folder, std::int64_t step)
+    : model_(folder.of(step) / "model.safetensors"), training_(folder.of(step) / "training.safetensors") {
+  if (training_.read_number("world") == folder.world())
+    own_.emplace(folder.of(step) / concat("rank-", folder.rank(), ".safetensors"));
+}
+
+CONVOY_FUNCTION void Restore::tensor(std::string_view name, const Shape& shape, std::span<float> values) {
+  if (name.starts_with("ranks."))
+    own(name, [&](const io::Safetensors& file) { file.read(name, shape, values); });
+  else if (const std::string_view weights = name_of_weights(name); !weights.empty())
+    model_.read(weights, shape, values);
+  else
+    training_.read(name, shape, values);
+}
+
+CONVOY_FUNCTION void Restore::counter(std::string_view name, std::int64_t& number) {
+  if (name.starts_with("ranks."))
+    own(name, [&](const io::Safetensors& file) { number = file.read_number(name); });
+  else
+    number = training_.read_number(name);
+}
+#endif
+
+}  // namespace convoy::train

@@ -1,0 +1,317 @@
+// TIMEOUT: 300
+// Checkpoints: a fit that was killed goes on with the same bits, whatever exchanges its gradients; damaged or
+// foreign files are refused.
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include "remote_exec.hpp"
+#include "sanitized.hpp"
+#include "train_support.hpp"
+#include <convoy/comm/codec/int8.hpp>
+#include <convoy/comm/parameter_server/parameter_server.hpp>
+#include <convoy/comm/policy/compressed.hpp>
+#include <convoy/comm/policy/staged.hpp>
+#include <convoy/train/checkpoint.hpp>
+#include <convoy/train/weights.hpp>
+
+using namespace convoy;
+using namespace train_test;
+using exec::Reference;
+using transport::Threads;
+namespace fs = std::filesystem;
+
+namespace {
+
+using AllReduce = comm::Ring<Threads>;
+using Sharded = comm::Sharded<comm::Ring<Threads>>;
+using Encoded = comm::Compressed<comm::Ring<Threads>, comm::codec::Int8>;
+using Served = comm::ParameterServer<Threads>;
+
+template <class Comm>
+using Made = Trainer<Normed, optim::Adam, Comm, Reference<float>>;
+
+/// A folder of its own for a test, gone at its end.
+struct Folder {
+  fs::path path = fs::temp_directory_path() / concat("convoy-checkpoint-", static_cast<int>(getpid()));
+  Folder() { fs::remove_all(path); }
+  ~Folder() { fs::remove_all(path); }
+};
+
+struct Killed {};
+
+struct Run {
+  int ranks = 2;
+  std::int64_t killed_after = -1;  ///< steps; -1: never
+  train::CheckpointOptions checkpoints = {};
+  int batch = 6;
+  int epochs = 3;
+};
+
+/// What a fit leaves: all parameters, then rank 0's statistics, and the reports of its epochs.
+struct Left {
+  std::vector<float> values;
+  std::vector<train::EpochReport> epochs;
+  std::int64_t steps = 0;
+};
+
+const Blobs training(50), testing(20, 8);
+
+template <class Comm>
+Left fit(const Run& run) {
+  Left left;
+  Threads::World(run.ranks).run([&](Threads endpoint) {
+    Made<Comm> trainer({.batch = run.batch, .optimizer = {.lr = 0.02f}, .seed = 5}, endpoint,
+                       comm::Options{.deadline = Seconds(20)});
+    train::Checkpoints checkpoints(trainer, run.checkpoints);
+    std::int64_t steps = 0;
+    const auto report = trainer.fit(training, {.epochs = run.epochs,
+                                               .validate = &testing,
+                                               .on_step =
+                                                   [&](const train::StepReport&) {
+                                                     if (steps++ == run.killed_after) throw Killed();
+                                                     return train::Control::go_on;
+                                                   },
+                                               .log = nullptr,
+                                               .keeper = &checkpoints});
+    const auto parameters = all_parameters(trainer);
+    const std::vector<float> statistics(trainer.exec().statistics().begin(),
+                                        trainer.exec().statistics().end());
+    if (trainer.rank() != 0) return;
+    left = {parameters, report.epochs, report.steps};
+    left.values.insert(left.values.end(), statistics.begin(), statistics.end());
+  });
+  return left;
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("a fit that was killed goes on with the same bits", Comm, AllReduce, Sharded, Encoded,
+                   Served) {
+  const Folder folder;
+  const Left whole = fit<Comm>({.checkpoints = {.directory = folder.path / "whole", .every = 4}});
+  const std::int64_t all = whole.steps;
+  REQUIRE(all == 15);
+  Philox random(11, static_cast<std::uint64_t>(whole.values.size()));
+  for (int time = 0; time < (sanitized ? 4 : 20); ++time) {
+    const auto killed_after = static_cast<std::int64_t>(random.below(static_cast<std::uint32_t>(all - 1)));
+    const auto every = static_cast<std::int64_t>(random.below(5));  // 0: at the ends of epochs
+    CAPTURE(killed_after);
+    CAPTURE(every);
+    const fs::path path = folder.path / concat("killed-", time);
+    const train::CheckpointOptions options{.directory = path, .every = every, .resume = true};
+    CHECK_THROWS_AS(fit<Comm>({.killed_after = killed_after, .checkpoints = options}), Killed);
+    const Left resumed = fit<Comm>({.checkpoints = options});
+    CHECK(resumed.values == whole.values);
+    REQUIRE(!resumed.epochs.empty());
+    CHECK(resumed.epochs.back().epoch == 2);
+    CHECK(resumed.epochs.back().loss == whole.epochs.back().loss);
+    CHECK(resumed.epochs.back().test.loss == whole.epochs.back().test.loss);
+    CHECK(resumed.steps <= all);
+    if (every > 0 && killed_after >= 2 * every) CHECK(resumed.steps < all);
+    fs::remove_all(path);
+  }
+}
+
+TEST_CASE("what keeps checkpoints trains as what keeps none") {
+  const Folder folder;
+  const Left kept = fit<AllReduce>({.checkpoints = {.directory = folder.path, .every = 1}});
+  std::vector<float> without;
+  Threads::World(2).run([&](Threads endpoint) {
+    Made<AllReduce> trainer({.batch = 6, .optimizer = {.lr = 0.02f}, .seed = 5}, endpoint);
+    trainer.fit(training, {.epochs = 3, .validate = &testing, .log = nullptr});
+    if (trainer.rank() == 0) without = all_parameters(trainer);
+    if (trainer.rank() == 0)
+      without.insert(without.end(), trainer.exec().statistics().begin(), trainer.exec().statistics().end());
+  });
+  CHECK(kept.values == without);
+}
+
+TEST_CASE("the newest checkpoints stay, each whole, and a fit goes on where its last one ended") {
+  const Folder folder;
+  train::CheckpointOptions options{.directory = folder.path, .every = 2, .keep = 3};
+  const Left first = fit<AllReduce>({.checkpoints = options, .epochs = 2});
+  CHECK(names_in(folder.path) == std::vector<std::string>{"step-10", "step-6", "step-8"});
+  CHECK(names_in(folder.path / "step-10") ==
+        std::vector<std::string>{"model.safetensors", "rank-0.safetensors", "rank-1.safetensors",
+                                 "training.safetensors"});
+  CHECK_THROWS_WITH_AS(fit<AllReduce>({.checkpoints = options}),
+                       concat("checkpoint: ", (folder.path / "step-10").string(),
+                              " is there already: resume from it, or choose another folder")
+                           .c_str(),
+                       ConfigError);
+  // What an interrupted writer left is no checkpoint.
+  fs::create_directories(folder.path / "step-99.partial");
+  options.resume = true;
+  const Left again = fit<AllReduce>({.checkpoints = options, .epochs = 2});
+  CHECK(again.steps == 0);
+  CHECK(again.values == first.values);
+  CHECK(!fs::exists(folder.path / "step-99.partial"));
+  const Left further = fit<AllReduce>({.checkpoints = options, .epochs = 3});
+  CHECK(further.steps == 5);
+  const Left whole = fit<AllReduce>({.checkpoints = {.directory = folder.path / "whole"}});
+  CHECK(further.values == whole.values);
+}
+
+TEST_CASE("a fit that is stopped in mid-epoch goes on from there") {
+  const Folder folder;
+  std::vector<float> halves, whole;
+  for (const bool interrupted : {true, false})
+    Threads::World(2).run([&](Threads endpoint) {
+      const train::CheckpointOptions options{
+          .directory = folder.path / (interrupted ? "halves" : "whole"), .every = 100, .resume = true};
+      for (const std::int64_t steps : {std::int64_t{7}, std::int64_t{0}}) {
+        if (!interrupted && steps > 0) continue;
+        Made<AllReduce> trainer({.batch = 6, .seed = 5}, endpoint);
+        train::Checkpoints checkpoints(trainer, options);
+        const auto report = trainer.fit(
+            training,
+            {.epochs = 3, .steps = steps, .validate = &testing, .log = nullptr, .keeper = &checkpoints});
+        CHECK(report.steps == (interrupted ? (steps > 0 ? 7 : 8) : 15));
+        if (trainer.rank() == 0) (interrupted ? halves : whole) = all_parameters(trainer);
+      }
+    });
+  CHECK(halves == whole);
+}
+
+TEST_CASE("a world of another size goes on with the row that comes next, unless its exchange carries state") {
+  const Folder folder;
+  const train::CheckpointOptions options{.directory = folder.path, .every = 3, .resume = true};
+  CHECK_THROWS_AS(fit<Sharded>({.ranks = 2, .killed_after = 8, .checkpoints = options}), Killed);
+  // A global batch of 12 rows, by three ranks and by one.
+  const Left three = fit<Sharded>({.ranks = 3, .checkpoints = options, .batch = 4});
+  CHECK(three.steps >= 6);
+  CHECK(three.steps <= 9);
+  const Left one = fit<Sharded>({.ranks = 1, .checkpoints = options, .batch = 12});
+  CHECK(one.steps == 0);
+  CHECK(one.values.size() == three.values.size());
+
+  const train::CheckpointOptions other{.directory = folder.path / "int8", .every = 3, .resume = true};
+  fit<Encoded>({.ranks = 2, .checkpoints = other, .epochs = 1});
+  try {
+    fit<Encoded>({.ranks = 3, .checkpoints = other, .batch = 4});
+    FAIL("error feedback of two ranks was given to three");
+  } catch (const CheckpointError& error) {
+    CHECK(std::string(error.what()).find("was written by 2 ranks, and what the exchange of each carries") !=
+          std::string::npos);
+  }
+}
+
+TEST_CASE("checkpoints that do not fit or are damaged are refused in one sentence") {
+  const Folder folder;
+  const train::CheckpointOptions options{.directory = folder.path, .resume = true};
+  fit<AllReduce>({.ranks = 1, .checkpoints = options, .epochs = 1});
+  const fs::path step = folder.path / "step-9";
+  REQUIRE(fs::exists(step));
+  const auto refusal = [&] {
+    try {
+      fit<AllReduce>({.ranks = 1, .checkpoints = options});
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  Trainer<Normed, optim::Sgd, comm::None, Reference<float>> other({.optimizer = {.momentum = 0.9f}});
+  train::Checkpoints foreign(other, options);
+  CHECK_THROWS_WITH_AS(other.fit(training, {.log = nullptr, .keeper = &foreign}),
+                       concat((step / "training.safetensors").string(),
+                              " has no tensor 'optimizer.momentum_buffer.linear.0.weight'")
+                           .c_str(),
+                       CheckpointError);
+  fs::resize_file(step / "model.safetensors", fs::file_size(step / "model.safetensors") - 1);
+  CHECK(refusal().find("model.safetensors: the tensor '") != std::string::npos);
+  fs::remove(step / "model.safetensors");
+  CHECK(refusal() == (step / "model.safetensors").string() + " cannot be read: No such file or directory");
+  CHECK_THROWS_AS(train::Checkpoints(other, {.directory = ""}), ConfigError);
+  CHECK_THROWS_AS(train::Checkpoints(other, {.directory = "x", .keep = 0}), ConfigError);
+}
+
+TEST_CASE("a folder that cannot be written ends the fit with the reason") {
+  Trainer<Normed, optim::Adam, comm::None, Reference<float>> trainer({.batch = 10});
+  train::Checkpoints checkpoints(trainer, {.directory = "/proc/none", .every = 1});
+  try {
+    trainer.fit(training, {.log = nullptr, .keeper = &checkpoints});
+    FAIL("nothing was written and nothing was said");
+  } catch (const CheckpointError& error) {
+    CHECK(std::string(error.what()).starts_with("/proc/none/step-1.partial cannot be made: "));
+  }
+}
+
+TEST_CASE("weights alone are saved, loaded whole, and loaded in part with a list of what did not match") {
+  const Folder folder;
+  fs::create_directories(folder.path);
+  const fs::path file = folder.path / "weights.safetensors";
+  using Alone = Trainer<Normed, optim::Adam, comm::None, Reference<float>>;
+  Alone trained({.batch = 10, .seed = 3});
+  trained.fit(training, {.log = nullptr});
+  train::save_weights(trained, file);
+  Alone fresh({.batch = 10, .seed = 4});
+  const auto report = train::load_weights(fresh, file);
+  CHECK(report.whole());
+  CHECK(report.loaded == 7);
+  CHECK(all_parameters(fresh) == all_parameters(trained));
+  CHECK(fresh.evaluate(testing).loss == trained.evaluate(testing).loss);
+
+  Trainer<Plain, optim::Sgd, comm::None, Reference<float>> other({.batch = 10});
+  const auto before = all_parameters(other);
+  CHECK_THROWS_WITH_AS(
+      train::load_weights(other, file),
+      (file.string() + ": the tensor 'conv2d.0.weight' is not of the shape that the model's has").c_str(),
+      CheckpointError);
+  CHECK(all_parameters(other) == before);
+  const auto part = train::load_weights(other, file, train::Match::partial);
+  CHECK(part.loaded == 1);  // the bias of as many classes
+  CHECK(part.of_other_shape == std::vector<std::string>{"conv2d.0.weight", "linear.0.weight"});
+  CHECK(part.missing == std::vector<std::string>{"conv2d.0.bias", "conv2d.1.weight"});
+  CHECK(part.unexpected == std::vector<std::string>{"batch_norm.0.bias", "batch_norm.0.running_mean",
+                                                    "batch_norm.0.running_var", "batch_norm.0.weight"});
+}
+
+TEST_CASE("a fit whose results are late keeps what they report, and goes on with the same bits") {
+  using Staged = comm::Staged<comm::Ring<Threads>, remote_test::Remote>;
+  using Late = Trainer<Normed, optim::Adam, Staged, remote_test::RemoteExec>;
+  const Folder folder;
+  Left whole, resumed;
+  for (const std::int64_t killed_after : {-1, 8, -2}) try {
+      Threads::World(2).run([&](Threads endpoint) {
+        Late trainer({.batch = 6, .optimizer = {.lr = 0.02f}}, endpoint);
+        train::Checkpoints checkpoints(trainer,
+                                       {.directory = folder.path / (killed_after == -1 ? "whole" : "killed"),
+                                        .every = 3,
+                                        .resume = true});
+        std::int64_t steps = 0;
+        const auto report = trainer.fit(training, {.epochs = 3,
+                                                   .validate = &testing,
+                                                   .on_step =
+                                                       [&](const train::StepReport&) {
+                                                         if (steps++ == killed_after) throw Killed();
+                                                         return train::Control::go_on;
+                                                       },
+                                                   .log = nullptr,
+                                                   .keeper = &checkpoints});
+        const auto parameters = all_parameters(trainer);
+        if (trainer.rank() == 0)
+          (killed_after == -1 ? whole : resumed) = {parameters, report.epochs, report.steps};
+      });
+      CHECK(killed_after < 0);
+    } catch (const Killed&) {
+      CHECK(killed_after == 8);
+    }
+  CHECK(whole.steps == 15);
+  CHECK(resumed.steps < 15);
+  CHECK(resumed.values == whole.values);
+  CHECK(resumed.epochs.back().loss == whole.epochs.back().loss);
+}
