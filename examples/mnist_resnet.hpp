@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "common/options.hpp"
 #include "common/progress.hpp"
 #include "common/summary.hpp"
+#include "common/terminate.hpp"
 #include <convoy/convoy.hpp>
 
 namespace examples {
@@ -113,17 +115,27 @@ void train(const Options& o, const Data& sets, const std::string& transport, int
                                                       .seed = o.seed,
                                                       .timeline = o.timeline.empty() ? nullptr : &timeline},
                                                      std::forward<CommArgument>(comm)};
+  using Checkpoints = train::Checkpoints<decltype(trainer)>;
+  std::optional<Checkpoints> checkpoints;
+  if (!o.checkpoint.empty()) {
+    checkpoints.emplace(
+        trainer,
+        train::CheckpointOptions{.directory = o.checkpoint, .every = o.checkpoint_every, .resume = o.resume});
+    end_when_told();
+  }
   const ProgressBar bar(trainer.rank() == 0 && !o.quiet);
-  const auto report = trainer.fit(sets.train, {.epochs = o.epochs,
-                                               .steps = o.steps,
-                                               .validate = sets.test,
-                                               .on_step =
-                                                   [&](const train::StepReport& step) {
-                                                     bar(step);
-                                                     return train::Control::go_on;
-                                                   },
-                                               .log = o.quiet ? nullptr : &std::cout,
-                                               .log_every = o.log_every});
+  const auto report =
+      trainer.fit(sets.train, {.epochs = o.epochs,
+                               .steps = o.steps,
+                               .validate = sets.test,
+                               .on_step =
+                                   [&](const train::StepReport& step) {
+                                     bar(step);
+                                     return told_to_end ? train::Control::stop : train::Control::go_on;
+                                   },
+                               .log = o.quiet ? nullptr : &std::cout,
+                               .log_every = o.log_every,
+                               .keeper = checkpoints ? &*checkpoints : nullptr});
   const std::int64_t sent = trainer.comm().traffic().bytes;
   const double exchange = o.overlap ? trainer.exchange_seconds() : 0;
   if (!o.timeline.empty()) {

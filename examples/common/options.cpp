@@ -128,6 +128,14 @@ bool parse(int argc, char** argv, const std::string& program, const Choices& cho
   app.add_flag("--evaluate", o.evaluate, "Evaluate after every epoch even on synthetic data");
   app.add_flag("--overlap", o.overlap,
                "Measure the exchange alone as well, and how much of it backward hides");
+  app.add_option("--checkpoint", o.checkpoint,
+                 "A folder that keeps the training's state, also when it is told to end");
+  app.add_option("--checkpoint-every", o.checkpoint_every,
+                 "Steps between checkpoints; 0: one after each epoch")
+      ->check(CLI::NonNegativeNumber)
+      ->needs("--checkpoint");
+  app.add_flag("--resume", o.resume, "Go on from the newest checkpoint, if there is one")
+      ->needs("--checkpoint");
   app.add_option("--deadline", o.deadline, "Seconds that any wait for another rank may last")
       ->check(CLI::PositiveNumber);
   app.add_option("--json", o.json, "Write the result as one JSON object to this file");

@@ -49,7 +49,10 @@ struct Options {
   int image_size = 28;       ///< height and width; images of another size are resized
   std::int64_t samples = 0;  ///< of a generated data set; 0: its default
   bool evaluate = false;
-  bool overlap = false;  ///< measure the exchange alone, to say how much of it backward hides
+  bool overlap = false;               ///< measure the exchange alone, to say how much of it backward hides
+  std::string checkpoint;             ///< a folder; empty: none are kept
+  std::int64_t checkpoint_every = 0;  ///< steps; 0: after each epoch
+  bool resume = false;
   double deadline = 60;
   std::string json;
   std::string timeline;

@@ -52,6 +52,29 @@ if ! timeout 100 $run --data "$scratch/sound" --comm none > "$scratch/out" 2>&1;
   failures=$((failures + 1))
 fi
 
+# A run that is told to end keeps its state, and goes on to the same weights as one that was not.
+kept="$program --threads 1 --batch 8 --comm none --epochs 8 --log-every 1 --data $scratch/sound"
+timeout 100 $kept --checkpoint "$scratch/whole" > "$scratch/out" 2>&1
+$kept --checkpoint "$scratch/halves" > "$scratch/out" 2>&1 &
+child=$!
+for _ in $(seq 400); do
+  grep -q "^Step3" "$scratch/out" && break
+  sleep 0.05
+done
+kill -TERM $child
+wait $child
+code=$?
+timeout 100 $kept --checkpoint "$scratch/halves" --resume > "$scratch/rest" 2>&1
+last=$(cd "$scratch/whole" && ls -d step-* | sort -V | tail -1)
+if [ $code -ne 0 ] || grep -q "^Epoch 7" "$scratch/out" || ! grep -q "^Epoch 7" "$scratch/rest" ||
+  ! cmp "$scratch/whole/$last/model.safetensors" "$scratch/halves/$last/model.safetensors"; then
+  echo "FAILED a run that is told to end, and resumed (it ended with $code)"
+  cat "$scratch/out" "$scratch/rest"
+  ls "$scratch/whole" "$scratch/halves"
+  failures=$((failures + 1))
+fi
+refused "a folder with checkpoints that are not resumed from" "resume from it, or choose another folder" $kept --checkpoint "$scratch/whole"
+
 if ! timeout 100 $run --data "$scratch/sound" --comm none --image-size 224 --json "$scratch/large.json" > "$scratch/out" 2>&1 ||
   ! grep -q '"image_size": 224' "$scratch/large.json"; then
   echo "FAILED images of 28x28 for a model of 224x224"
