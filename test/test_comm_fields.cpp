@@ -1,4 +1,4 @@
-// SANITIZE: address
+// SANITIZE: none
 // What ranks must agree on: each agreed field of each options type of comm, changed on one rank, is named
 // with that rank by all.
 #include <atomic>

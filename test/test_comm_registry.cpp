@@ -1,4 +1,4 @@
-// SANITIZE: address
+// SANITIZE: none
 // The registry: what make knows by name, what it refuses, and what people are told.
 #include <set>
 #include <string>

@@ -1,3 +1,4 @@
+// SANITIZE: none
 // What ranks must agree on: each agreed field of a Trainer's configuration, of its optimizer, its schedule,
 // its groups and its Exec, changed on one rank, is named with that rank by all.
 #include <string>
