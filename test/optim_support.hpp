@@ -2,6 +2,7 @@
 // over.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <vector>
@@ -149,6 +150,28 @@ void step(Arena& arena, std::int64_t number, float lr, float scale, std::vector<
   }
   arena.update(exchanged, scale, parameters.data(), gradients.data());
   arena.decay_dead(number, lr, parameters.data());
+}
+
+/// One step of ranks that have a shard of the exchanged part each, in the order that an exchange of shards
+/// calls.
+template <class Arena>
+void exchange(std::vector<Arena>& ranks, const std::vector<Range>& shards, std::int64_t number, float lr,
+              std::vector<float>& parameters, const std::vector<float>& gradients) {
+  for (Arena& rank : ranks) rank.begin(number, lr);
+  if (ranks[0].decides()) {
+    std::vector<double> sums(ranks[0].partial().size());
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      const std::int64_t at = shards[r].begin;
+      ranks[r].arrived(shards[r], 1.0f, parameters.data() + at, gradients.data() + at);
+      for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += ranks[r].partial()[i];
+    }
+    for (Arena& rank : ranks) {
+      std::copy(sums.begin(), sums.end(), rank.partial().begin());
+      rank.decide(parameters.data());
+    }
+  }
+  for (std::size_t r = 0; r < ranks.size(); ++r)
+    ranks[r].update(shards[r], 1.0f, parameters.data() + shards[r].begin, gradients.data() + shards[r].begin);
 }
 
 inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {

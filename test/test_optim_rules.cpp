@@ -67,6 +67,7 @@ struct Unlisted : Patient {
 
 TEST_CASE("what is and what is not a rule") {
   static_assert(optim::Rule<optim::Sgd> && optim::Rule<optim::Adam>);
+  static_assert(optim::Rule<optim::AdamW> && optim::Rule<optim::Lars>);
   static_assert(optim::Rule<Patient> && optim::Rule<Plainest> && optim::Rule<Trusting>);
   static_assert(!optim::Rule<Unlisted> && !optim::Rule<int> && !optim::Rule<optim::Any>);
   static_assert(optim::Optimizing<optim::Any>);
@@ -74,7 +75,7 @@ TEST_CASE("what is and what is not a rule") {
   static_assert(fields::complete<optim::GroupOptions>);
 }
 
-TEST_CASE("SGD and Adam compute what PyTorch computes") {
+TEST_CASE("SGD, Adam and AdamW compute what PyTorch computes") {
   const fixtures::File file("optimizers.txt");
   for (const std::string name :
        {"sgd", "sgd.decay", "sgd.momentum", "sgd.momentum.decay", "sgd.nesterov", "sgd.nesterov.decay"}) {
@@ -88,18 +89,21 @@ TEST_CASE("SGD and Adam compute what PyTorch computes") {
                                   .weight_decay = given("weight_decay"),
                                   .nesterov = given("nesterov") != 0}) < 2e-6);
   }
-  for (const std::string name : {"adam", "adam.decay", "adam.betas"}) {
+  const auto check_adam = [&]<class R>(std::type_identity<R>, const std::string& name) {
     CAPTURE(name);
     const auto given = [&](const char* field) {
       return static_cast<float>(file[name + "/" + field].scalar());
     };
-    CHECK(difference<optim::Adam>(file, name,
-                                  {.lr = given("lr"),
-                                   .beta1 = given("beta1"),
-                                   .beta2 = given("beta2"),
-                                   .epsilon = given("epsilon"),
-                                   .weight_decay = given("weight_decay")}) < 2e-6);
-  }
+    CHECK(difference<R>(file, name,
+                        {.lr = given("lr"),
+                         .beta1 = given("beta1"),
+                         .beta2 = given("beta2"),
+                         .epsilon = given("epsilon"),
+                         .weight_decay = given("weight_decay")}) < 2e-6);
+  };
+  for (const char* name : {"adam", "adam.decay", "adam.betas"})
+    check_adam(std::type_identity<optim::Adam>{}, name);
+  check_adam(std::type_identity<optim::AdamW>{}, "adamw");
 }
 
 TEST_CASE("a rule of one's own, with three slots and without weight decay, computes what a plain loop does") {
@@ -158,6 +162,8 @@ TEST_CASE("a rule that is chosen at run time computes the bits of one chosen whi
   compare.operator()<optim::Sgd>({.lr = 0.01f, .weight_decay = 0.1f},
                                  optim::Sgd::Options{.lr = 0.01f, .weight_decay = 0.1f});
   compare.operator()<optim::Adam>({.weight_decay = 0.1f}, optim::make("adam", {{"weight_decay", 0.1f}}));
+  compare.operator()<optim::AdamW>({.weight_decay = 0.1f}, optim::make("adamw", {{"weight_decay", 0.1f}}));
+  compare.operator()<optim::Lars>({.scale_all = false}, optim::make("lars", {{"scale_all", 0}}));
   compare.operator()<Patient>({.lr = 0.1f}, optim::Any::Options::of<Patient>({.lr = 0.1f}));
   compare.operator()<Plainest>({}, Plainest::Options{});
   compare.operator()<Trusting>({}, optim::Any::Options::of<Trusting>({}));
@@ -183,11 +189,11 @@ TEST_CASE("options tell their fields, of a rule chosen at run time as well") {
 TEST_CASE("the registry makes rules by name and says what it has") {
   CHECK(optim::Optimizer<optim::Any>(optim::make("sgd", {{"nesterov", 1}, {"lr", 0.5}})).lr() == 0.5f);
   CHECK(text_of(optim::make("sgd", {{"nesterov", 1}})).find("nesterov=true") != std::string::npos);
-  CHECK(optim::rules().size() == 2);
+  CHECK(optim::rules().size() == 4);
   CHECK(optim::rules()[1].name == "adam");
   CHECK(optim::rules()[0].fields == std::vector<std::string>{"lr", "momentum", "weight_decay", "nesterov"});
   CHECK(refusal([] { optim::make("adagrad"); }) ==
-        "there is no optimizer called adagrad; there are sgd, adam");
+        "there is no optimizer called adagrad; there are sgd, adam, adamw, lars");
   CHECK(refusal([] {
           optim::make("adam", {{"momentum", 0.9}});
         }) == "optimizer adam has no option momentum; it has lr, beta1, beta2, epsilon, weight_decay");

@@ -10,7 +10,9 @@
 
 #include <convoy/core/compiled.hpp>
 #include <convoy/optim/adam.hpp>
+#include <convoy/optim/adamw.hpp>
 #include <convoy/optim/any.hpp>
+#include <convoy/optim/lars.hpp>
 #include <convoy/optim/sgd.hpp>
 
 namespace convoy::optim {
@@ -26,7 +28,7 @@ struct RuleList {
 
 /// What `make`, `--optimizer` and `--help` know. A rule of a user's own needs no place here: its options
 /// convert to Any::Options.
-using Rules = RuleList<Sgd, Adam>;
+using Rules = RuleList<Sgd, Adam, AdamW, Lars>;
 
 /// A field of a rule's options and what it is set to; flags are 0 or 1.
 struct Setting {

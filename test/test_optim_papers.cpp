@@ -1,0 +1,144 @@
+// ALSO: CONVOY_ISA=baseline CONVOY_ISA=avx2
+// Rules against their papers: a hundred updates of three tensors, by one rank and by ranks that have shards
+// of them, with one thread and with several, in vectors of every width.
+#include <cmath>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "fixtures/fixtures.hpp"
+#include "optim_support.hpp"
+#include <convoy/optim/adamw.hpp>
+#include <convoy/optim/lars.hpp>
+
+using namespace optim_test;
+
+namespace {
+
+const fixtures::File& file() {
+  static const fixtures::File read("rules.txt");
+  return read;
+}
+
+float given(const std::string& name, const char* option) {
+  return file().has(name + "/" + option) ? static_cast<float>(file()[name + "/" + option].scalar()) : 0.0f;
+}
+
+// The tensors of the file as an arena has them: aligned, with zeros between.
+struct Tensors {
+  std::vector<optim::ArenaTensor> list;
+  std::vector<optim::Group> groups{{}, {.weight_decay = 0.0f}};
+  Range whole;
+
+  Tensors() {
+    for (const double elements : file()["sizes"].values) {
+      const auto count = static_cast<std::int64_t>(elements);
+      list.push_back({{whole.end, whole.end + count}, {}, list.empty() ? 0 : 1});
+      whole.end += (count + 15) / 16 * 16;
+    }
+  }
+  // The vector `at` of the file's `values`.
+  std::vector<float> spread(const std::vector<double>& values, std::size_t at = 0) const {
+    std::vector<float> arena(static_cast<std::size_t>(whole.end));
+    const double* next = values.data() + at * file()["start"].values.size();
+    for (const auto& tensor : list)
+      for (auto i = tensor.live.begin; i < tensor.live.end; ++i)
+        arena[static_cast<std::size_t>(i)] = static_cast<float>(*next++);
+    return arena;
+  }
+};
+
+// Ranks that see what lies in their shards, drive their optimizers as an exchange does, and add up in between
+// what each has found. The parameters after each update that the file shows.
+template <class R>
+std::vector<std::vector<float>> trained(const typename R::Options& options, const std::string& name,
+                                        const std::vector<Range>& shards, int threads = 1) {
+  const Tensors tensors;
+  const optim::Guard guard{.max_norm = given(name, "max_norm")};
+  memory::Host space(std::pmr::new_delete_resource(), threads);
+  std::vector<optim::Arena<R>> ranks;
+  for (const Range& shard : shards) {
+    ranks.emplace_back(space, options, tensors.list, tensors.groups, guard);
+    ranks.back().own({&shard, 1});
+  }
+  auto parameters = tensors.spread(file()["start"].values);
+  std::vector<std::vector<float>> seen;
+  const auto steps = static_cast<std::size_t>(file()["gradients"].dims[0]);
+  for (std::size_t t = 0; t < steps; ++t) {
+    const auto gradients = tensors.spread(file()["gradients"].values, t);
+    exchange(ranks, shards, static_cast<std::int64_t>(t + 1), options.lr, parameters, gradients);
+    for (const double shown : file()["seen"].values)
+      if (shown == static_cast<double>(t + 1)) seen.push_back(parameters);
+  }
+  return seen;
+}
+
+// The largest difference beside the largest parameter.
+double difference(const std::vector<std::vector<float>>& got, const std::string& name) {
+  const Tensors tensors;
+  double largest = 0;
+  for (std::size_t t = 0; t < got.size(); ++t) {
+    const auto expected = tensors.spread(file()[name + "/parameters"].values, t);
+    double off = 0, most = 0;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      off = std::max(off, std::abs(static_cast<double>(got[t][i]) - static_cast<double>(expected[i])));
+      most = std::max(most, std::abs(static_cast<double>(expected[i])));
+    }
+    largest = std::max(largest, off / most);
+  }
+  return largest;
+}
+
+template <class R>
+void check(const std::string& name, const typename R::Options& options) {
+  CAPTURE(name);
+  const auto whole = trained<R>(options, name, {{0, 64}});
+  CHECK(whole.size() == file()["seen"].values.size());
+  CHECK(difference(whole, name) < 1e-6);
+  // Shards cut within a tensor; their sums are added in another order.
+  CHECK(difference(trained<R>(options, name, {{0, 16}, {16, 48}, {48, 64}}), name) < 1e-6);
+  CHECK(trained<R>(options, name, {{0, 64}}, 3) == whole);
+}
+
+optim::AdamW::Options adamw(const std::string& name) {
+  return {.lr = given(name, "lr"),
+          .beta1 = given(name, "beta1"),
+          .beta2 = given(name, "beta2"),
+          .epsilon = given(name, "epsilon"),
+          .weight_decay = given(name, "weight_decay")};
+}
+
+}  // namespace
+
+TEST_CASE("AdamW computes what its paper says") {
+  for (const std::string& name : file().cases("adamw")) check<optim::AdamW>(name, adamw(name));
+}
+
+TEST_CASE("LARS computes what its paper says") {
+  for (const std::string& name : file().cases("lars"))
+    check<optim::Lars>(name, {.lr = given(name, "lr"),
+                              .momentum = given(name, "momentum"),
+                              .weight_decay = given(name, "weight_decay"),
+                              .trust = given(name, "trust"),
+                              .scale_all = given(name, "scale_all") != 0});
+}
+
+TEST_CASE("what neither moves nor decays stays as it is") {
+  const auto stays = [](auto rule, const auto& options) {
+    using R = decltype(rule);
+    memory::Host space;
+    const Layout layout;
+    auto made = arena<R>(space, options, layout);
+    const auto before = random_arena(layout, 1);
+    auto parameters = before;
+    for (int number = 1; number <= 3; ++number)
+      step(made, number, 0.1f, 1.0f, parameters, std::vector<float>(before.size()));
+    return same_bits(parameters, before);
+  };
+  CHECK(stays(optim::AdamW{}, optim::AdamW::Options{.weight_decay = 0}));
+  CHECK(!stays(optim::AdamW{}, optim::AdamW::Options{.weight_decay = 0.1f}));
+  CHECK(stays(optim::Lars{}, optim::Lars::Options{}));
+  CHECK(!stays(optim::Lars{}, optim::Lars::Options{.weight_decay = 0.1f}));
+}
