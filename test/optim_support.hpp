@@ -144,9 +144,9 @@ template <class Arena>
 void step(Arena& arena, std::int64_t number, float lr, float scale, std::vector<float>& parameters,
           const std::vector<float>& gradients) {
   arena.begin(number, lr);
-  if (arena.decides()) {
+  for (bool deciding = arena.decides(); deciding;) {
     arena.arrived(exchanged, scale, parameters.data(), gradients.data());
-    arena.decide(parameters.data());
+    deciding = arena.decide(parameters.data()) == Decision::again;
   }
   arena.update(exchanged, scale, parameters.data(), gradients.data());
   arena.decay_dead(number, lr, parameters.data());
@@ -158,7 +158,7 @@ template <class Arena>
 void exchange(std::vector<Arena>& ranks, const std::vector<Range>& shards, std::int64_t number, float lr,
               std::vector<float>& parameters, const std::vector<float>& gradients) {
   for (Arena& rank : ranks) rank.begin(number, lr);
-  if (ranks[0].decides()) {
+  for (bool deciding = ranks[0].decides(); deciding;) {
     std::vector<double> sums(ranks[0].partial().size());
     for (std::size_t r = 0; r < ranks.size(); ++r) {
       const std::int64_t at = shards[r].begin;
@@ -167,7 +167,7 @@ void exchange(std::vector<Arena>& ranks, const std::vector<Range>& shards, std::
     }
     for (Arena& rank : ranks) {
       std::copy(sums.begin(), sums.end(), rank.partial().begin());
-      rank.decide(parameters.data());
+      deciding = rank.decide(parameters.data()) == Decision::again;
     }
   }
   for (std::size_t r = 0; r < ranks.size(); ++r)

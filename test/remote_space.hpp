@@ -239,12 +239,25 @@ struct convoy::optim::Kernels<R, remote_test::Remote> {
     space.later([guard, squares = Remote::near(squares), count, apart, verdict = Remote::near(verdict)](
                     memory::Host& host) { Near::decide(host, guard, squares, count, apart, verdict); });
   }
-  static void apply(Remote& space, const Optimizer<R>& optimizer, Passage pass) {
+  static void direction_squares(Remote& space, const Optimizer<R>& optimizer, const Passage& pass,
+                                double* sum) {
+    space.later([optimizer, pass = near(optimizer, pass), sum = Remote::near(sum)](memory::Host& host) {
+      Near::direction_squares(host, optimizer, pass, sum);
+    });
+  }
+  static void apply(Remote& space, const Optimizer<R>& optimizer, const Passage& pass) {
+    space.later([optimizer, pass = near(optimizer, pass)](memory::Host& host) {
+      Near::apply(host, optimizer, pass);
+    });
+  }
+
+ private:
+  static Passage near(const Optimizer<R>& optimizer, Passage pass) {
     pass.parameters = Remote::near(pass.parameters);
     pass.gradients = Remote::near(pass.gradients);
     pass.state = optimizer.slots() > 0 ? Remote::near(pass.state) : nullptr;
     pass.constants = Remote::near(pass.constants);
     pass.verdict = Remote::near(pass.verdict);
-    space.later([optimizer, pass](memory::Host& host) { Near::apply(host, optimizer, pass); });
+    return pass;
   }
 };

@@ -185,7 +185,7 @@ TEST_CASE("norms are the same bits for ranges that arrive alike, whatever the nu
       made.arrived({at, at + n / 4}, 1.0f / 3, parameters.data() + at, gradients.data() + at);
     if (threads == 1) first = made.partial()[0];
     CHECK(made.partial()[0] == first);
-    made.decide(parameters.data());
+    CHECK(made.decide(parameters.data()) == Decision::apply);
     CHECK(made.verdict()->norm == std::sqrt(first));
   }
   CHECK(first == doctest::Approx(squares(gradients, {0, n}) / 9).epsilon(1e-6));
@@ -298,7 +298,7 @@ TEST_CASE("ranks that see parts of the gradient decide together from the sum of 
   for (auto& rank : ranks) {
     optim::Bound<Trusting> bound(rank, parameters.data(), gradients.data());
     std::copy(sums.begin(), sums.end(), bound.partial().begin());
-    bound.decide();
+    CHECK(bound.decide() == Decision::apply);
   }
   for (std::size_t rank = 0; rank < 2; ++rank)
     optim::Bound<Trusting>(ranks[rank], parameters.data(), gradients.data()).update(shards[rank], 1.0f);

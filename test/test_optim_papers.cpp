@@ -11,6 +11,7 @@
 #include "fixtures/fixtures.hpp"
 #include "optim_support.hpp"
 #include <convoy/optim/adamw.hpp>
+#include <convoy/optim/lamb.hpp>
 #include <convoy/optim/lars.hpp>
 
 using namespace optim_test;
@@ -125,6 +126,16 @@ TEST_CASE("LARS computes what its paper says") {
                               .scale_all = given(name, "scale_all") != 0});
 }
 
+TEST_CASE("LAMB computes what its paper says, with norms of the directions of whole tensors") {
+  for (const std::string& name : file().cases("lamb"))
+    check<optim::Lamb>(name, {.lr = given(name, "lr"),
+                              .beta1 = given(name, "beta1"),
+                              .beta2 = given(name, "beta2"),
+                              .epsilon = given(name, "epsilon"),
+                              .weight_decay = given(name, "weight_decay"),
+                              .scale_all = given(name, "scale_all") != 0});
+}
+
 TEST_CASE("what neither moves nor decays stays as it is") {
   const auto stays = [](auto rule, const auto& options) {
     using R = decltype(rule);
@@ -139,6 +150,8 @@ TEST_CASE("what neither moves nor decays stays as it is") {
   };
   CHECK(stays(optim::AdamW{}, optim::AdamW::Options{.weight_decay = 0}));
   CHECK(!stays(optim::AdamW{}, optim::AdamW::Options{.weight_decay = 0.1f}));
+  CHECK(stays(optim::Lamb{}, optim::Lamb::Options{.weight_decay = 0}));
+  CHECK(!stays(optim::Lamb{}, optim::Lamb::Options{.weight_decay = 0.1f}));
   CHECK(stays(optim::Lars{}, optim::Lars::Options{}));
   CHECK(!stays(optim::Lars{}, optim::Lars::Options{.weight_decay = 0.1f}));
 }

@@ -8,6 +8,8 @@
 
 #include "optim_support.hpp"
 #include "remote_space.hpp"
+#include <convoy/optim/lamb.hpp>
+#include <convoy/optim/lars.hpp>
 
 namespace {
 
@@ -34,9 +36,9 @@ void compare(const typename R::Options& options, const optim::Guard& guard) {
     far.write(gradients.data(), g.data(), bytes);
     optim::Bound<R, Remote> bound(there, parameters.data(), gradients.data());
     there.begin(number, 0.1f);
-    if (bound.decides()) {
+    for (bool deciding = bound.decides(); deciding;) {
       bound.arrived(exchanged, 0.5f);
-      bound.decide();
+      deciding = bound.decide() == Decision::again;
     }
     bound.update(exchanged, 0.5f);
     there.decay_dead(number, 0.1f, parameters.data());
@@ -60,5 +62,7 @@ TEST_CASE("an optimizer touches memory through its space alone, and computes the
   compare<optim::Sgd>({.weight_decay = 0.1f}, {.max_norm = 1, .skip_not_finite = true});
   compare<optim::Adam>({.weight_decay = 0.1f}, {.max_norm = 1, .skip_not_finite = true});
   compare<Trusting>({.weight_decay = 0.1f}, {.skip_not_finite = true});
+  compare<optim::Lars>({.weight_decay = 0.1f}, {.max_norm = 1, .skip_not_finite = true});
+  compare<optim::Lamb>({.weight_decay = 0.1f}, {.max_norm = 1, .skip_not_finite = true});
   compare<Patient>({}, {.skip_not_finite = true});
 }

@@ -58,6 +58,7 @@ void launch_all() {
 template <class R>
 void update(memory::Device& space, const optim::Optimizer<R>& rule) {
   optim::Kernels<R, memory::Device>::apply(space, rule, {});
+  optim::Kernels<R, memory::Device>::direction_squares(space, rule, {}, nullptr);
 }
 
 }  // namespace
@@ -70,5 +71,8 @@ int main() {
   memory::Device space;
   update<optim::Adam>(space, optim::Optimizer<optim::Adam>({}));
   update<optim::Sgd>(space, optim::Optimizer<optim::Sgd>({}));
+  update<optim::AdamW>(space, optim::Optimizer<optim::AdamW>({}));
+  update<optim::Lars>(space, optim::Optimizer<optim::Lars>({}));
+  update<optim::Lamb>(space, optim::Optimizer<optim::Lamb>({}));
   space.sum_squares(nullptr, 0, 1, nullptr);
 }

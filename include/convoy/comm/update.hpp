@@ -8,6 +8,7 @@
 #include <span>
 #include <type_traits>
 
+#include <convoy/core/decision.hpp>
 #include <convoy/core/range.hpp>
 
 namespace convoy::comm {
@@ -20,7 +21,9 @@ namespace convoy::comm {
 ///   `partial()`        what has been added up over the parts that arrived on this rank, such as squares of
 ///                      a norm; where ranks see different parts, the Comm puts the sum over ranks there
 ///   `decide()`         `partial()` covers the whole gradient. It may return a bool: false says that the
-///                      step is skipped, so that a codec forgets the step. The next `arrived` begins anew.
+///                      step is skipped, so that a codec forgets the step. The next `arrived` begins anew. Or
+///                      it returns a Decision, alike on all ranks: `again` asks for one more round of
+///                      `arrived` for each part, `partial()` over all ranks, and `decide()`.
 ///   `update(part)`     or a call of the object: updates the parameters of the part, whatever was decided
 template <class U, class... Part>
 concept Decider = requires(U& u, Part... part) {
@@ -64,29 +67,33 @@ class BasicUpdate {
   bool decides() const { return rule_ != nullptr && rule_->decides(object_); }
   void arrived(Part... part) const { rule_->arrived(object_, part...); }
   std::span<double> partial() const { return rule_->partial(object_); }
-  /// Whether the step is applied; false if it is skipped.
-  bool decide() const { return rule_->decide(object_); }
+  Decision decide() const { return rule_->decide(object_); }
 
  private:
   struct Rule {
     bool (*decides)(void*);
     void (*arrived)(void*, Part...);
     std::span<double> (*partial)(void*);
-    bool (*decide)(void*);
+    Decision (*decide)(void*);
   };
   template <class U>
-  static constexpr Rule rule_of{
-      [](void* it) { return static_cast<U*>(it)->decides(); },
-      [](void* it, Part... part) { static_cast<U*>(it)->arrived(part...); },
-      [](void* it) { return static_cast<U*>(it)->partial(); },
-      [](void* it) {
-        if constexpr (std::is_same_v<decltype(static_cast<U*>(it)->decide()), bool>) {
-          return static_cast<U*>(it)->decide();
-        } else {
-          static_cast<U*>(it)->decide();
-          return true;
-        }
-      }};
+  static Decision decide(void* it) {
+    auto& decider = *static_cast<U*>(it);
+    using Answer = decltype(decider.decide());
+    if constexpr (std::is_same_v<Answer, Decision>) {
+      return decider.decide();
+    } else if constexpr (std::is_same_v<Answer, bool>) {
+      return decider.decide() ? Decision::apply : Decision::skip;
+    } else {
+      decider.decide();
+      return Decision::apply;
+    }
+  }
+  template <class U>
+  static constexpr Rule rule_of{[](void* it) { return static_cast<U*>(it)->decides(); },
+                                [](void* it, Part... part) { static_cast<U*>(it)->arrived(part...); },
+                                [](void* it) { return static_cast<U*>(it)->partial(); },
+                                &BasicUpdate::decide<U>};
 
   void* object_;
   void (*update_)(void*, Part...);
@@ -130,9 +137,13 @@ class Arrivals {
   /// The sums of all ranges have come; `ranges` in the order of their updates. False: the step is skipped.
   bool all(std::span<const Range> ranges) const {
     if (!decides_) return true;
-    const bool applied = update_.decide();
+    Decision decision = update_.decide();
+    while (decision == Decision::again) {
+      for (const Range& range : ranges) update_.arrived(range, 1.0f);
+      decision = update_.decide();
+    }
     for (const Range& range : ranges) update_(range, 1.0f);
-    return applied;
+    return decision == Decision::apply;
   }
 
  private:

@@ -36,20 +36,26 @@ struct SumSquares {
   }
 };
 
-template <class = void>
-__global__ void sum_squares_of_blocks(const float* p, std::int64_t n, double* sums) {
+/// This block's part of the sum of the squares of `value(i)`, i from 0 to n.
+template <class Value>
+__device__ void sum_squares_of_block(std::int64_t n, double* sums, Value&& value) {
   __shared__ double scratch[SumSquares::threads / device::warp_size];
   const std::int64_t step = std::int64_t{gridDim.x} * SumSquares::block;
   double sum = 0;
   for (std::int64_t begin = blockIdx.x * SumSquares::block; begin < n; begin += step) {
     const std::int64_t end = begin + SumSquares::block < n ? begin + SumSquares::block : n;
     for (std::int64_t i = begin + threadIdx.x; i < end; i += SumSquares::threads) {
-      const double x = p[i];
+      const double x = value(i);
       sum += x * x;
     }
   }
   sum = device::block_sum<SumSquares::threads>(sum, scratch);
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+}
+
+template <class = void>
+__global__ void sum_squares_of_blocks(const float* p, std::int64_t n, double* sums) {
+  sum_squares_of_block(n, sums, [p](std::int64_t i) { return p[i]; });
 }
 
 template <class = void>
@@ -122,11 +128,18 @@ class Device {
   }
 
   void sum_squares(const float* p, std::int64_t n, float factor, double* sum) {
+    sum_squares_of(n, factor, sum, [&](const device::Launch& where, double* sums) {
+      device::launch(where, detail::sum_squares_of_blocks<>, p, n, sums);
+    });
+  }
+  /// The same of `n` numbers that a kernel makes: `start(where, sums)` launches the kernel, whose block b
+  /// writes the sum of its squares to `sums[b]`, cut as detail::SumSquares says.
+  template <class Start>
+  void sum_squares_of(std::int64_t n, float factor, double* sum, Start&& start) {
     using Cut = detail::SumSquares;
     if (n <= 0) return;
     const auto blocks = static_cast<int>(Cut::blocks(n));
-    device::launch({stream(), static_cast<unsigned>(blocks), Cut::threads}, detail::sum_squares_of_blocks<>,
-                   p, n, squares_);
+    start(device::Launch{stream(), static_cast<unsigned>(blocks), Cut::threads}, squares_);
     device::launch({stream(), 1, Cut::threads}, detail::add_squares<>, squares_, blocks, factor, sum);
   }
 

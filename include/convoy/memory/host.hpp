@@ -51,25 +51,31 @@ struct SumSquaresLoop {
   }
 };
 
-// The blocks' sums one after the other, whichever thread made them.
-inline double sum_squares(const float* values, std::int64_t n, int threads) {
+// The sums of blocks one after the other, whichever thread made them: `sum_blocks(range, sums)` writes those
+// of the blocks of a range of elements.
+template <class SumBlocks>
+double sum_of_blocks(std::int64_t n, int threads, SumBlocks&& sum_blocks) {
   // A team takes so many blocks at a time, so that their sums fit on the stack.
   constexpr std::int64_t block = SumSquaresLoop::block, blocks_at_once = 256;
   // Below this many elements waking a team costs more than the pass itself.
   constexpr std::int64_t worth_a_team = 1 << 15;
   double sum = 0;
-  while (n > 0) {
-    const std::int64_t now = std::min(n, blocks_at_once * block);
+  for (std::int64_t begin = 0; begin < n; begin += blocks_at_once * block) {
+    const std::int64_t now = std::min(n - begin, blocks_at_once * block);
     double sums[blocks_at_once];
     parallel(now < worth_a_team ? 1 : threads, [&](int thread, int team) {
       const Range mine = share(now, thread, team, block);
-      simd::run<SumSquaresLoop>(values + mine.begin, mine.size(), sums + mine.begin / block);
+      sum_blocks(Range{begin + mine.begin, begin + mine.end}, sums + mine.begin / block);
     });
     for (std::int64_t b = 0; b * block < now; ++b) sum += sums[b];
-    values += now;
-    n -= now;
   }
   return sum;
+}
+
+inline double sum_squares(const float* values, std::int64_t n, int threads) {
+  return sum_of_blocks(n, threads, [&](Range mine, double* sums) {
+    simd::run<SumSquaresLoop>(values + mine.begin, mine.size(), sums);
+  });
 }
 
 }  // namespace detail
@@ -100,7 +106,8 @@ class Host {
     for (std::int64_t i = 0; i < n; ++i) into[i] += from[i];
   }
   void copy(void* to, const void* from, std::size_t bytes) {
-    if (bytes > 0) std::memcpy(to, from, bytes);  // an empty arena has no address, which memcpy must not be given
+    if (bytes > 0)
+      std::memcpy(to, from, bytes);  // an empty arena has no address, which memcpy must not be given
   }
   void write(void* to, const void* from, std::size_t bytes) { copy(to, from, bytes); }
   void read(void* to, const void* from, std::size_t bytes) { copy(to, from, bytes); }

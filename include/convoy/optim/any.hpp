@@ -19,6 +19,7 @@ struct Erased {
   virtual int slots() const = 0;
   virtual bool has_weight_decay() const = 0;
   virtual bool per_tensor_norms() const = 0;
+  virtual bool has_direction() const = 0;
   virtual std::size_t constants_bytes() const = 0;
   virtual std::string slot_name(int slot) const = 0;
   virtual float lr() const = 0;
@@ -27,6 +28,9 @@ struct Erased {
   virtual void constants(void* into, const Pass& pass) const = 0;
   virtual void apply(int threads, float* parameters, const float* gradients, float scale, float* state,
                      std::int64_t stride, std::int64_t n, const void* constants) const = 0;
+  virtual double direction_squares(int threads, const float* parameters, const float* gradients, float scale,
+                                   const float* state, std::int64_t stride, std::int64_t n,
+                                   const void* constants) const = 0;
 };
 
 template <class R>
@@ -38,6 +42,7 @@ class Holds final : public Erased {
   int slots() const override { return it_.slots(); }
   bool has_weight_decay() const override { return it_.has_weight_decay(); }
   bool per_tensor_norms() const override { return it_.per_tensor_norms(); }
+  bool has_direction() const override { return it_.has_direction(); }
   std::size_t constants_bytes() const override { return it_.constants_bytes(); }
   std::string slot_name(int slot) const override { return it_.slot_name(slot); }
   float lr() const override { return it_.lr(); }
@@ -49,6 +54,11 @@ class Holds final : public Erased {
   void apply(int threads, float* parameters, const float* gradients, float scale, float* state,
              std::int64_t stride, std::int64_t n, const void* constants) const override {
     it_.apply(threads, parameters, gradients, scale, state, stride, n, constants);
+  }
+  double direction_squares(int threads, const float* parameters, const float* gradients, float scale,
+                           const float* state, std::int64_t stride, std::int64_t n,
+                           const void* constants) const override {
+    return it_.direction_squares(threads, parameters, gradients, scale, state, stride, n, constants);
   }
 
  private:
@@ -111,6 +121,7 @@ class Optimizer<Any> {
   int slots() const { return held_->slots(); }
   bool has_weight_decay() const { return held_->has_weight_decay(); }
   bool per_tensor_norms() const { return held_->per_tensor_norms(); }
+  bool has_direction() const { return held_->has_direction(); }
   std::size_t constants_bytes() const { return held_->constants_bytes(); }
   std::string slot_name(int slot) const { return held_->slot_name(slot); }
   float lr() const { return held_->lr(); }
@@ -122,6 +133,11 @@ class Optimizer<Any> {
   void apply(int threads, float* parameters, const float* gradients, float scale, float* state,
              std::int64_t stride, std::int64_t n, const void* constants) const {
     held_->apply(threads, parameters, gradients, scale, state, stride, n, constants);
+  }
+  double direction_squares(int threads, const float* parameters, const float* gradients, float scale,
+                           const float* state, std::int64_t stride, std::int64_t n,
+                           const void* constants) const {
+    return held_->direction_squares(threads, parameters, gradients, scale, state, stride, n, constants);
   }
 
  private:

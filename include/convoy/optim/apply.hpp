@@ -1,9 +1,13 @@
-// apply: one fused pass of a rule over a range of arenas in host memory.
+// apply: one fused pass of a rule over a range of arenas in host memory; direction_squares: the pass before,
+// of rules that go by the norms of their directions.
 #pragma once
 
+#include <algorithm>
 #include <array>
 
 #include <convoy/core/compiled.hpp>
+#include <convoy/core/range.hpp>
+#include <convoy/memory/host.hpp>
 #include <convoy/optim/adam.hpp>
 #include <convoy/optim/rule.hpp>
 #include <convoy/optim/sgd.hpp>
@@ -16,6 +20,8 @@ namespace detail {
 
 template <class R>
 using Slots = std::array<float*, static_cast<std::size_t>(R::slots)>;
+template <class R>
+using ConstSlots = std::array<const float*, static_cast<std::size_t>(R::slots)>;
 
 // One thread's share: parameters, gradients (null: all zero), a scale for them, and the state.
 template <Rule R>
@@ -50,6 +56,46 @@ struct ApplyLoop {
   }
 };
 
+// The directions of one thread's share, a block at a time in a corner of the cache, summed as
+// memory::Host::sum_squares sums.
+template <Rule R>
+struct DirectionSquaresLoop {
+  template <int W>
+  CONVOY_INLINE static void run(const float* p, const float* g, float scale, ConstSlots<R> state,
+                                std::int64_t n, typename R::Constants k, double* sums_of_blocks) {
+    using Squares = memory::detail::SumSquaresLoop;
+    alignas(64) float directions[Squares::block];
+    for (std::int64_t begin = 0; begin < n; begin += Squares::block) {
+      const std::int64_t end = std::min(n, begin + Squares::block);
+      std::int64_t i = begin;
+#if !defined(__CUDACC__)
+      for (; i + W <= end; i += W)
+        element<simd::Vec<float, W>>(directions + (i - begin), p, g, scale, state, i, k);
+#endif
+      for (; i < end; ++i) element<float>(directions + (i - begin), p, g, scale, state, i, k);
+      Squares::template run<W>(directions, end - begin, sums_of_blocks++);
+    }
+  }
+
+  template <class V>
+  CONVOY_INLINE static void element(float* to, const float* p, const float* g, float scale,
+                                    const ConstSlots<R>& state, std::int64_t i,
+                                    const typename R::Constants& k) {
+    V parameter{}, gradient{}, direction{};
+    simd::load(parameter, p + i);
+    if (g != nullptr) simd::load(gradient, g + i);
+    gradient = gradient * scale;
+    if constexpr (R::slots > 0) {
+      V slots[R::slots]{};
+      for (int s = 0; s < R::slots; ++s) simd::load(slots[s], state[static_cast<std::size_t>(s)] + i);
+      R::direction(direction, parameter, gradient, slots, k);
+    } else {
+      R::direction(direction, parameter, gradient, k);
+    }
+    simd::store(to, direction);
+  }
+};
+
 }  // namespace detail
 
 /// Updates `n` parameters in place from gradients times `scale`; a null `gradients` means zero ones. Slot s
@@ -67,6 +113,22 @@ void apply(int threads, float* parameters, const float* gradients, float scale, 
     simd::run<detail::ApplyLoop<R>>(parameters + mine.begin,
                                     gradients == nullptr ? nullptr : gradients + mine.begin, scale, my_state,
                                     mine.size(), constants);
+  });
+}
+
+/// The sum of the squares of the directions in which `apply` would move the same parameters; its bits depend
+/// on `n` and the numbers alone, on no number of threads.
+template <Rule R>
+double direction_squares(int threads, const float* parameters, const float* gradients, float scale,
+                         const float* state, std::int64_t stride, std::int64_t n,
+                         const typename R::Constants& constants) {
+  return memory::detail::sum_of_blocks(n, threads, [&](Range mine, double* sums) {
+    detail::ConstSlots<R> my_state{};
+    for (std::size_t s = 0; s < my_state.size(); ++s)
+      my_state[s] = state + static_cast<std::int64_t>(s) * stride + mine.begin;
+    simd::run<detail::DirectionSquaresLoop<R>>(parameters + mine.begin,
+                                               gradients == nullptr ? nullptr : gradients + mine.begin, scale,
+                                               my_state, mine.size(), constants, sums);
   });
 }
 

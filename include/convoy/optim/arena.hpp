@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <convoy/core/compiled.hpp>
+#include <convoy/core/decision.hpp>
 #include <convoy/core/error.hpp>
 #include <convoy/core/range.hpp>
 #include <convoy/memory/host.hpp>
@@ -34,8 +35,8 @@ struct ArenaTensor {
 /// Runs a rule over parameters and gradients that lie in memory of space S.
 ///
 /// A step is `begin`, then `update` for each range as its sums arrive, then `decay_dead`. Where `decides()`,
-/// it is `begin`, `arrived` for every range, `decide`, `update` for every range, `decay_dead`. Nothing is
-/// allocated in a step.
+/// it is `begin`, `arrived` for every range, `decide`, `update` for every range, `decay_dead`; the second and
+/// the third come once more where `decide` asks for that. Nothing is allocated in a step.
 template <class R, memory::Space S = memory::Host>
 class Arena {
   static_assert(RunsIn<R, S>,
@@ -84,8 +85,10 @@ class Arena {
   std::span<double> partial() { return {partial_.data(), partial_.size()}; }
 
   /// Decides, once all is in `partial()`. `parameters` is the whole arena, for the dead taps in it that count
-  /// in norms of tensors.
-  void decide(const float* parameters);
+  /// in norms of tensors. Decision::again: the rule goes by norms of directions, which only the verdict on
+  /// the gradient makes known, so all ranges arrive once more; else the verdict says what becomes of the
+  /// step.
+  [[nodiscard]] Decision decide(const float* parameters);
 
   /// Updates the parameters of `range` from their gradients times `scale`; the pointers are those of the
   /// range's first element.
@@ -147,6 +150,14 @@ class Arena {
 
   bool per_tensor() const { return optimizer_.per_tensor_norms(); }
 
+  // Whether what arrives is for norms of directions.
+  bool directs() const { return optimizer_.has_direction() && directs_; }
+
+  void clear_partial() {  // the bits of 0.0 are those of two floats of 0
+    space_->fill(reinterpret_cast<float*>(partial_.data()), static_cast<std::int64_t>(2 * partial_.size()),
+                 0.0f);
+  }
+
   void treat(std::span<const Group> groups);
 
   Treatment treatment_of(const Group& group) const;
@@ -168,8 +179,18 @@ class Arena {
         visit(*run, Range{std::max(range.begin, run->range.begin), std::min(range.end, run->range.end)});
   }
 
-  void apply(Range range, const std::byte* all, int constants, float* parameters, const float* gradients,
-             float scale);
+  Passage passage(Range range, const std::byte* all, int constants, float* parameters, const float* gradients,
+                  float scale);
+
+  // To the sums of the tensor whose constants they are.
+  void add_directions(Range range, int constants, const float* parameters, const float* gradients,
+                      float scale) {
+    // Its kernel only reads the parameters.
+    Kernels<R, S>::direction_squares(
+        *space_, optimizer_,
+        passage(range, constants_.data(), constants, const_cast<float*>(parameters), gradients, scale),
+        partial_.data() + 2 * constants);
+  }
 
   float* state_at(std::int64_t offset);
 
@@ -181,7 +202,7 @@ class Arena {
   std::vector<Run> runs_;
   std::vector<Dead> dead_;
   std::vector<Owned> owned_;
-  bool any_frozen_ = false;
+  bool any_frozen_ = false, directs_ = false;
   std::int64_t stride_ = 0, owned_size_ = 0;
   std::size_t constants_bytes_ = 0;
   memory::Array<Control, S> control_;  // of updates, of what has no gradient
@@ -231,10 +252,9 @@ template <class R, memory::Space S>
 void Arena<R, S>::begin(std::int64_t step, float lr) {
   const Step given{step, lr};
   space_->write(&control_.data()->step, &given, sizeof given);
-  if (decides())  // the bits of 0.0 are those of two floats of 0
-    space_->fill(reinterpret_cast<float*>(partial_.data()), static_cast<std::int64_t>(2 * partial_.size()),
-                 0.0f);
-  if (!per_tensor()) make_constants(control_.data(), nullptr, constants_.data());
+  if (decides()) clear_partial();
+  directs_ = !guard_.decides();  // else the gradient is judged first
+  if (!per_tensor() || directs()) make_constants(control_.data(), nullptr, constants_.data());
 }
 
 template <class R, memory::Space S>
@@ -245,28 +265,47 @@ void Arena<R, S>::arrived(Range range, float scale, const float* parameters, con
   if (!per_tensor() && !any_frozen_) return add(range, partial_.data(), gradients, scale);
   for_each_run(range, [&](const Run& run, Range part) {
     double* sum = partial_.data() + (per_tensor() ? 2 * run.constants : 0);
-    add(part, sum, gradients, scale);
-    if (per_tensor()) add(part, sum + 1, parameters, 1.0f);
+    if (directs()) {
+      const std::int64_t skip = part.begin - range.begin;
+      add_directions(part, run.constants, parameters + skip, gradients + skip, scale);
+    } else {
+      add(part, sum, gradients, scale);
+    }
+    if (per_tensor() && directs() == optimizer_.has_direction()) add(part, sum + 1, parameters, 1.0f);
   });
 }
 
 template <class R, memory::Space S>
-void Arena<R, S>::decide(const float* parameters) {
-  if (per_tensor())
-    for (std::size_t t = 0; t < tensors_.size(); ++t)
-      if (const Range& dead = tensors_[t].dead; !dead.empty() && !runs_[t].frozen)
-        space_->sum_squares(parameters + dead.begin, dead.size(), 1.0f, partial_.data() + 2 * t + 1);
-  const auto count = static_cast<std::int64_t>(partial_.size());
-  Kernels<R, S>::decide(*space_, guard_, partial_.data(), per_tensor() ? count / 2 : count,
-                        per_tensor() ? 2 : 1, &control_.data()->verdict);
-  if (per_tensor()) make_constants(control_.data(), partial_.data(), constants_.data());
+Decision Arena<R, S>::decide(const float* parameters) {
+  if (!directs()) {
+    const auto count = static_cast<std::int64_t>(partial_.size());
+    Kernels<R, S>::decide(*space_, guard_, partial_.data(), per_tensor() ? count / 2 : count,
+                          per_tensor() ? 2 : 1, &control_.data()->verdict);
+  }
+  if (!per_tensor()) return Decision::apply;
+  if (optimizer_.has_direction() && !directs_) {
+    make_constants(control_.data(), nullptr, constants_.data());
+    clear_partial();
+    directs_ = true;
+    return Decision::again;
+  }
+  for (std::size_t t = 0; t < tensors_.size(); ++t)
+    if (const Range& dead = tensors_[t].dead; !dead.empty() && !runs_[t].frozen)
+      space_->sum_squares(parameters + dead.begin, dead.size(), 1.0f, partial_.data() + 2 * t + 1);
+  if (directs())
+    for (const Dead& dead : dead_)  // what does not decay has no direction
+      add_directions(dead.range, dead.constants, parameters + dead.range.begin, nullptr, 0.0f);
+  make_constants(control_.data(), partial_.data(), constants_.data());
+  return Decision::apply;
 }
 
 template <class R, memory::Space S>
 void Arena<R, S>::update(Range range, float scale, float* parameters, const float* gradients) {
   for_each_run(range, [&](const Run& run, Range part) {
     const std::int64_t skip = part.begin - range.begin;
-    apply(part, constants_.data(), run.constants, parameters + skip, gradients + skip, scale);
+    Kernels<R, S>::apply(
+        *space_, optimizer_,
+        passage(part, constants_.data(), run.constants, parameters + skip, gradients + skip, scale));
   });
 }
 
@@ -281,7 +320,9 @@ void Arena<R, S>::decay_dead(std::int64_t step, float lr, float* parameters) {
   std::byte* constants = constants_.data() + constants_.size() / 2;
   make_constants(own, per_tensor() ? partial_.data() : nullptr, constants);
   for (const Dead& dead : dead_)
-    apply(dead.range, constants, dead.constants, parameters + dead.range.begin, nullptr, 0.0f);
+    Kernels<R, S>::apply(
+        *space_, optimizer_,
+        passage(dead.range, constants, dead.constants, parameters + dead.range.begin, nullptr, 0.0f));
 }
 
 template <class R, memory::Space S>
@@ -325,18 +366,16 @@ template <class R, memory::Space S>
 }
 
 template <class R, memory::Space S>
-void Arena<R, S>::apply(Range range, const std::byte* all, int constants, float* parameters,
-                        const float* gradients, float scale) {
-  const std::byte* at = all + static_cast<std::size_t>(constants) * constants_bytes_;
-  Kernels<R, S>::apply(*space_, optimizer_,
-                       {.parameters = parameters,
-                        .gradients = gradients,
-                        .scale = scale,
-                        .state = state_at(range.begin),
-                        .stride = stride_,
-                        .size = range.size(),
-                        .constants = at,
-                        .verdict = decides() ? verdict() : nullptr});
+Passage Arena<R, S>::passage(Range range, const std::byte* all, int constants, float* parameters,
+                             const float* gradients, float scale) {
+  return {.parameters = parameters,
+          .gradients = gradients,
+          .scale = scale,
+          .state = state_at(range.begin),
+          .stride = stride_,
+          .size = range.size(),
+          .constants = all + static_cast<std::size_t>(constants) * constants_bytes_,
+          .verdict = decides() ? verdict() : nullptr};
 }
 
 template <class R, memory::Space S>
@@ -361,7 +400,7 @@ class Bound {
     arena_->arrived(range, scale, parameters_ + range.begin, gradients_ + range.begin);
   }
   std::span<double> partial() { return arena_->partial(); }
-  void decide() { arena_->decide(parameters_); }
+  Decision decide() { return arena_->decide(parameters_); }
   void update(Range range, float scale) {
     arena_->update(range, scale, parameters_ + range.begin, gradients_ + range.begin);
   }

@@ -29,9 +29,7 @@ __global__ void make_constants(Optimizer<R> optimizer, TreatmentsAtOnce given, c
             control->step.lr * treatment.lr_scale,
             treatment.weight_decay,
             {}};
-  if (norms != nullptr)
-    pass.norms = {static_cast<float>(std::sqrt(norms[2 * i]) * static_cast<double>(verdict.factor)),
-                  static_cast<float>(std::sqrt(norms[2 * i + 1]))};
+  if (norms != nullptr) pass.norms = norms_of(norms + 2 * i, optimizer.has_direction(), verdict);
   optimizer.constants(into + static_cast<std::size_t>(i) * bytes, pass);
 }
 
@@ -75,10 +73,7 @@ __device__ void update_elements(const Passage& pass, float scale, const typename
 template <class R, int width>
 __global__ void update_range(Passage pass) {
   float scale = pass.scale;
-  if (pass.verdict != nullptr) {
-    if (pass.verdict->apply == 0) return;
-    scale *= pass.verdict->factor;
-  }
+  if (!applies(pass, scale)) return;
   const typename R::Constants k = *static_cast<const typename R::Constants*>(pass.constants);
   const std::int64_t vectors = pass.size / width, step = std::int64_t{gridDim.x} * blockDim.x;
   const std::int64_t first = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -87,9 +82,34 @@ __global__ void update_range(Passage pass) {
   if (rest < pass.size) update_elements<R, 1>(pass, scale, k, rest);
 }
 
+/// The direction in which element `i` would move.
+template <class R>
+__device__ float direction_of(const Passage& pass, float scale, const typename R::Constants& k,
+                              std::int64_t i) {
+  const float gradient = pass.gradients == nullptr ? 0.0f : pass.gradients[i] * scale;
+  float direction = 0;
+  if constexpr (R::slots > 0) {
+    float slots[R::slots];
+    for (int s = 0; s < R::slots; ++s) slots[s] = pass.state[s * pass.stride + i];
+    R::direction(direction, pass.parameters[i], gradient, slots, k);
+  } else {
+    R::direction(direction, pass.parameters[i], gradient, k);
+  }
+  return direction;
+}
+
+template <class R>
+__global__ void direction_squares_of_blocks(Passage pass, double* sums) {
+  float scale = pass.scale;
+  const bool moves = applies(pass, scale);
+  const typename R::Constants k = *static_cast<const typename R::Constants*>(pass.constants);
+  memory::detail::sum_squares_of_block(moves ? pass.size : 0, sums,
+                                       [&](std::int64_t i) { return direction_of<R>(pass, scale, k, i); });
+}
+
 }  // namespace detail
 
-/// A rule runs on a GPU where its `at` and its `update` are marked CONVOY_HD.
+/// A rule runs on a GPU where its `at`, its `update` and its `direction` are marked CONVOY_HD.
 template <class R>
 struct Kernels<R, memory::Device> {
   static void constants(memory::Device& space, const Optimizer<R>& optimizer,
@@ -108,6 +128,14 @@ struct Kernels<R, memory::Device> {
   static void decide(memory::Device& space, const Guard& guard, const double* squares, std::int64_t count,
                      std::int64_t apart, Verdict* verdict) {
     device::launch({space.stream(), 1, 1}, detail::decide<>, guard, squares, count, apart, verdict);
+  }
+
+  static void direction_squares(memory::Device& space, const Optimizer<R>&, const Passage& pass,
+                                double* sum) {
+    if constexpr (Optimizer<R>::has_direction())
+      space.sum_squares_of(pass.size, 1.0f, sum, [&](const device::Launch& where, double* sums) {
+        device::launch(where, detail::direction_squares_of_blocks<R>, pass, sums);
+      });
   }
 
   static void apply(memory::Device& space, const Optimizer<R>&, const Passage& pass) {
@@ -138,6 +166,12 @@ struct Kernels<Any, memory::Device> {
   static void decide(memory::Device& space, const Guard& guard, const double* squares, std::int64_t count,
                      std::int64_t apart, Verdict* verdict) {
     device::launch({space.stream(), 1, 1}, detail::decide<>, guard, squares, count, apart, verdict);
+  }
+  static void direction_squares(memory::Device& space, const Optimizer<Any>& optimizer, const Passage& pass,
+                                double* sum) {
+    visit(optimizer, [&]<class R>(const Optimizer<R>& chosen) {
+      Kernels<R, memory::Device>::direction_squares(space, chosen, pass, sum);
+    });
   }
   static void apply(memory::Device& space, const Optimizer<Any>& optimizer, const Passage& pass) {
     visit(optimizer, [&]<class R>(const Optimizer<R>& chosen) {

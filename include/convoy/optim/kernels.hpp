@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include <convoy/core/hd.hpp>
 #include <convoy/memory/host.hpp>
 #include <convoy/optim/guard.hpp>
 #include <convoy/optim/optimizer.hpp>
@@ -43,6 +44,20 @@ struct Passage {
   const Verdict* verdict = nullptr;  ///< null: nothing was decided, so the pass is made as it is
 };
 
+/// Whether the step of a passage is applied, with the factor on its gradients if so.
+CONVOY_HD inline bool applies(const Passage& pass, float& scale) {
+  if (pass.verdict == nullptr) return true;
+  scale *= pass.verdict->factor;
+  return pass.verdict->apply != 0;
+}
+
+/// Norms from a pair of sums of squares. Gradients were summed before the verdict, directions are made from
+/// what it left of them.
+CONVOY_HD inline Norms norms_of(const double* squares, bool of_directions, const Verdict& verdict) {
+  const double factor = of_directions ? 1.0 : static_cast<double>(verdict.factor);
+  return {static_cast<float>(std::sqrt(squares[0]) * factor), static_cast<float>(std::sqrt(squares[1]))};
+}
+
 /// The kernels of rule R in space S; a space without them does not compile. Pointers are of the space, what
 /// is given by reference is the host's and is read before a call returns.
 ///   `constants`  writes the constants of each treatment, `bytes` apart, for step number control->step.number
@@ -50,7 +65,10 @@ struct Passage {
 ///                those that were skipped; `norms` (or null) is a pair of sums of squares for each, of
 ///                gradient and parameters
 ///   `decide`     the verdict from the sums of squares of `count` parts of the gradient, `apart` numbers
-///   apart `apply`      one Passage
+///   apart
+///   `direction_squares`  adds the squares of the directions of a Passage to `sum`, unless its step is
+///                skipped; called for rules that have a direction
+///   `apply`      one Passage
 template <class R, class S>
 struct Kernels;
 
@@ -63,8 +81,7 @@ struct Kernels<R, memory::Host> {
       Pass pass{control->step.number - verdict.skipped, control->step.lr * treatment.lr_scale,
                 treatment.weight_decay};
       if (norms != nullptr) {
-        pass.norms = {static_cast<float>(std::sqrt(norms[0]) * static_cast<double>(verdict.factor)),
-                      static_cast<float>(std::sqrt(norms[1]))};
+        pass.norms = norms_of(norms, optimizer.has_direction(), verdict);
         norms += 2;
       }
       optimizer.constants(into, pass);
@@ -79,12 +96,17 @@ struct Kernels<R, memory::Host> {
     judge(guard, sum, *verdict);
   }
 
+  static void direction_squares(memory::Host& space, const Optimizer<R>& optimizer, const Passage& pass,
+                                double* sum) {
+    float scale = pass.scale;
+    if (!applies(pass, scale)) return;
+    *sum += optimizer.direction_squares(space.threads(), pass.parameters, pass.gradients, scale, pass.state,
+                                        pass.stride, pass.size, pass.constants);
+  }
+
   static void apply(memory::Host& space, const Optimizer<R>& optimizer, const Passage& pass) {
     float scale = pass.scale;
-    if (pass.verdict != nullptr) {
-      if (pass.verdict->apply == 0) return;
-      scale *= pass.verdict->factor;
-    }
+    if (!applies(pass, scale)) return;
     optimizer.apply(space.threads(), pass.parameters, pass.gradients, scale, pass.state, pass.stride,
                     pass.size, pass.constants);
   }

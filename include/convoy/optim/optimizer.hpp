@@ -47,6 +47,8 @@ class Optimizer {
     return requires(const Options& o) { o.weight_decay; };
   }
   static constexpr bool per_tensor_norms() { return detail::WantsNorms<R>; }
+  /// Whether the norms are of directions instead of gradients.
+  static constexpr bool has_direction() { return detail::HasDirection<R>; }
   static constexpr std::size_t constants_bytes() { return sizeof(typename R::Constants); }
 
   /// What checkpoints call a slot.
@@ -91,6 +93,21 @@ class Optimizer {
     typename R::Constants k;
     std::memcpy(static_cast<void*>(&k), constants, sizeof k);
     optim::apply<R>(threads, parameters, gradients, scale, state, stride, n, k);
+  }
+
+  /// The sum of the squares of the directions in which `apply` would move the same parameters; 0 for a rule
+  /// without directions.
+  double direction_squares([[maybe_unused]] int threads, [[maybe_unused]] const float* parameters,
+                           [[maybe_unused]] const float* gradients, [[maybe_unused]] float scale,
+                           [[maybe_unused]] const float* state, [[maybe_unused]] std::int64_t stride,
+                           [[maybe_unused]] std::int64_t n, [[maybe_unused]] const void* constants) const {
+    if constexpr (has_direction()) {
+      typename R::Constants k;
+      std::memcpy(static_cast<void*>(&k), constants, sizeof k);
+      return optim::direction_squares<R>(threads, parameters, gradients, scale, state, stride, n, k);
+    } else {
+      return 0;
+    }
   }
 
  private:

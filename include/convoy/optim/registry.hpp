@@ -12,6 +12,7 @@
 #include <convoy/optim/adam.hpp>
 #include <convoy/optim/adamw.hpp>
 #include <convoy/optim/any.hpp>
+#include <convoy/optim/lamb.hpp>
 #include <convoy/optim/lars.hpp>
 #include <convoy/optim/sgd.hpp>
 
@@ -28,7 +29,7 @@ struct RuleList {
 
 /// What `make`, `--optimizer` and `--help` know. A rule of a user's own needs no place here: its options
 /// convert to Any::Options.
-using Rules = RuleList<Sgd, Adam, AdamW, Lars>;
+using Rules = RuleList<Sgd, Adam, AdamW, Lars, Lamb>;
 
 /// A field of a rule's options and what it is set to; flags are 0 or 1.
 struct Setting {

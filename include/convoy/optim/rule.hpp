@@ -15,8 +15,9 @@ namespace convoy::optim {
 
 /// The Euclidean norms of one tensor, over all ranks.
 struct Norms {
-  float gradient = 0;   ///< of the gradient that the update takes, after clipping
-  float parameter = 0;  ///< before the update, dead taps included
+  float gradient = 0;   ///< of the gradient that the update takes, after clipping; of the direction where the
+                        ///< rule has one
+  float parameter = 0;  ///< before the update; dead taps are part of all norms
 };
 
 namespace detail {
@@ -73,6 +74,21 @@ concept UpdatesWithoutState = requires(V& p, const V& g, const typename R::Const
 template <class R, class V>
 concept Updates = (R::slots > 0 && UpdatesWithState<R, V>) || (R::slots == 0 && UpdatesWithoutState<R, V>);
 
+template <class R, class V>
+concept DirectsWithState = requires(V& d, const V& p, const V& g, V (&state)[R::slots > 0 ? R::slots : 1],
+                                    const typename R::Constants& k) {
+  R::direction(d, p, g, state, k);
+};
+
+template <class R, class V>
+concept DirectsWithoutState = requires(V& d, const V& p, const V& g, const typename R::Constants& k) {
+  R::direction(d, p, g, k);
+};
+
+template <class R>
+concept HasDirection = (R::slots > 0 && DirectsWithState<R, float>) ||
+                       (R::slots == 0 && DirectsWithoutState<R, float>);
+
 }  // namespace detail
 
 /// What an optimizer must have:
@@ -90,13 +106,22 @@ concept Updates = (R::slots > 0 && UpdatesWithState<R, V>) || (R::slots == 0 && 
 /// What it may have:
 ///   `slot_names`        an array of `slots` names for checkpoints, such as PyTorch's; else "slot0", "slot1";
 ///   `per_tensor_norms`  true: the constants are made by `at(options, step, lr, norms)`, for each tensor its
-///                       own, once the whole gradient is known.
+///                       own, once the whole gradient is known;
+///   `direction`         beside `per_tensor_norms`: `template <class V> CONVOY_INLINE static void
+///   direction(V&
+///                       d, const V& p, const V& g, V (&state)[slots], const Constants&)`, the direction in
+///                       which the update moves p, whose norm takes the place of the gradient's. It goes by
+///                       constants made from norms of 0 and may write into `state`, of which nothing is
+///                       kept: `update` does the same again. So the state is read twice but written once, and
+///                       a step that is skipped has nothing to undo.
 template <class R>
-concept Rule = detail::HasOptions<R> && fields::complete<typename R::Options> && detail::HasRate<R> &&
-               detail::HasName<R> && detail::HasSlots<R> && detail::HasConstants<R> &&
-               ((detail::WantsNorms<R> && detail::MakesConstantsFromNorms<R>) ||
-                (!detail::WantsNorms<R> && detail::MakesConstants<R>)) &&
-               detail::Updates<R, float>&& detail::Updates<R, simd::Vec<float, 4>>;
+concept Rule =
+    detail::HasOptions<R> && fields::complete<typename R::Options> && detail::HasRate<R> &&
+    detail::HasName<R> && detail::HasSlots<R> && detail::HasConstants<R> &&
+    ((detail::WantsNorms<R> && detail::MakesConstantsFromNorms<R>) ||
+     (!detail::WantsNorms<R> && detail::MakesConstants<R>)) &&
+    (detail::WantsNorms<R> ||
+     !detail::HasDirection<R>)&&detail::Updates<R, float>&& detail::Updates<R, simd::Vec<float, 4>>;
 
 /// Whether R is a Rule; if not, the one failing static_assert says what it lacks, and the value is false.
 template <class R>
@@ -149,6 +174,11 @@ consteval bool is_rule() {
     static_assert(detail::Updates<R, simd::Vec<float, 4>>,
                   "convoy: an optimizer's update must be a template over V, which is float or a vector of "
                   "floats");
+    return false;
+  } else if constexpr (detail::HasDirection<R> && !detail::WantsNorms<R>) {
+    static_assert(detail::WantsNorms<R>,
+                  "convoy: an optimizer with a direction has it for its norms, so it must have static "
+                  "constexpr bool per_tensor_norms = true");
     return false;
   } else {
     return true;

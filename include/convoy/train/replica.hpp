@@ -14,6 +14,7 @@
 
 #include <convoy/comm/comm.hpp>
 #include <convoy/core/clock.hpp>
+#include <convoy/core/decision.hpp>
 #include <convoy/data/shard.hpp>
 #include <convoy/exec/exec.hpp>
 #include <convoy/graph/plan.hpp>
@@ -194,9 +195,10 @@ class Replica {
       r.optimizer_.arrived(part.range, part.scale, part.parameters, part.gradients);
     }
     std::span<double> partial() const { return replica->optimizer_.partial(); }
-    bool decide() const {
-      replica->serves_anew_ = true;
-      return replica->decide();
+    Decision decide() const {
+      const Decision decision = replica->decide();
+      replica->serves_anew_ = decision != Decision::again;
+      return decision;
     }
     void update(const comm::ServerPart& part) const {
       Replica& r = *replica;
@@ -218,7 +220,7 @@ class Replica {
       replica->optimizer_.arrived(range, scale, parameters(range), gradients(range));
     }
     std::span<double> partial() const { return replica->optimizer_.partial(); }
-    bool decide() const { return replica->decide(); }
+    Decision decide() const { return replica->decide(); }
     void update(Range range, float scale) const {
       Replica& r = *replica;
       const auto from = Clock::now();
@@ -230,11 +232,11 @@ class Replica {
     }
   };
 
-  bool decide() {
-    optimizer_.decide(exec_->parameters().data());
+  Decision decide() {
+    if (optimizer_.decide(exec_->parameters().data()) == Decision::again) return Decision::again;
     optim::Verdict verdict;
     space_.read(&verdict, optimizer_.verdict(), sizeof verdict);
-    return verdict.apply != 0;
+    return verdict.apply != 0 ? Decision::apply : Decision::skip;
   }
 
   const Plan& plan_;

@@ -16,6 +16,7 @@
 #include <convoy/comm/parameter_server/mailbox.hpp>
 #include <convoy/comm/parameter_server/server_state.hpp>
 #include <convoy/comm/transport/any.hpp>
+#include <convoy/core/decision.hpp>
 #include <convoy/core/error.hpp>
 #include <convoy/core/range.hpp>
 #include <convoy/memory/buffer.hpp>
@@ -203,9 +204,13 @@ class Server {
     }
     if (!council_.complete()) return moved;
     council_.conclude(update_->partial());
-    update_->decide();
-    deciding_ = false;
-    state_->decided([&](const auto& action) { act(action, nullptr); });
+    const bool again = update_->decide() == Decision::again;
+    deciding_ = again;
+    const auto do_it = [&](const auto& action) { act(action, nullptr); };
+    if (again)
+      state_->arrive_again(do_it);
+    else
+      state_->decided(do_it);
     return true;
   }
 

@@ -107,6 +107,14 @@ class ServerState {
     release(part, act);
   }
 
+  /// The rule has not decided yet: all parts arrive once more.
+  template <class Act>
+  void arrive_again(Act&& act) {
+    for (int p = 0; p < parts(); ++p)
+      act(Action{Action::arrive, workers_ - 1, p, pushed(workers_ - 1, p) - 1,
+                 applied_[static_cast<std::size_t>(p)] + 1});
+  }
+
   /// The rule has decided: all parts are updated, and the workers get them.
   template <class Act>
   void decided(Act&& act) {

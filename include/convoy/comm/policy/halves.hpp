@@ -13,6 +13,7 @@
 #include <convoy/comm/policy/all_reduce.hpp>
 #include <convoy/comm/schedule/all_to_all.hpp>
 #include <convoy/core/compiled.hpp>
+#include <convoy/core/decision.hpp>
 #include <convoy/memory/buffer.hpp>
 
 namespace convoy::comm {
@@ -116,14 +117,20 @@ class AnyHalves : public AnyCollectives {
   // Every rank sees the sums of its own blocks alone, so the ranks add up what each has found before any of
   // them decides.
   void decide(Update update) {
+    const auto arrived = [&](int b) {
+      if (const Range mine = own_of(buckets_[static_cast<std::size_t>(b)]); !mine.empty())
+        update.arrived(mine, 1.0f);
+    };
     for (int b = 0; b < pipeline_.size(); ++b) {
       this->engine_->await([&] { return this->engine_->complete(b); });
       fold(b);
-      if (const Range mine = own_of(buckets_[static_cast<std::size_t>(b)]); !mine.empty())
-        update.arrived(mine, 1.0f);
+      arrived(b);
     }
     all_reduce(update.partial(), sum);
-    update.decide();
+    while (update.decide() == Decision::again) {
+      for (int b = 0; b < pipeline_.size(); ++b) arrived(b);
+      all_reduce(update.partial(), sum);
+    }
   }
 
   // Combines this rank's own block with what the others sent of theirs.

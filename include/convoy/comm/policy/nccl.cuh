@@ -29,6 +29,7 @@
 #include <convoy/comm/operation.hpp>
 #include <convoy/comm/policy/nccl_communicator.cuh>
 #include <convoy/core/clock.hpp>
+#include <convoy/core/decision.hpp>
 #include <convoy/core/dtype.hpp>
 #include <convoy/core/error.hpp>
 #include <convoy/memory/cuda.cuh>
@@ -447,21 +448,30 @@ void BasicNccl<S, sharded>::arrive(std::size_t b) {
 // decides; the host sees none of it.
 template <memory::Space S, bool sharded>
 void BasicNccl<S, sharded>::decide(Update update) {
+  const auto arrived = [&](std::size_t b) {
+    if (const Range mine = own_of(buckets_[b]); !mine.empty()) update.arrived(mine, 1.0f);
+  };
+  const auto add_up = [&] {
+    const std::span<double> partial = update.partial();
+    follow(stream(), computed_.get(), space_->stream());
+    const detail::NcclCall what{.operation = "all-reduce of a rule's sums", .bytes = partial.size_bytes()};
+    comm_->call(what, [&](ncclComm_t comm) {
+      return ncclAllReduce(partial.data(), partial.data(), partial.size(), ncclFloat64, ncclSum, comm,
+                           stream());
+    });
+    follow(space_->stream(), decided_.get(), stream());
+    comm_->expect(2 * buckets_.size(), decided_.get(), what);
+    count(partial.size_bytes(), 2);
+  };
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     arrive(b);
-    if (const Range mine = own_of(buckets_[b]); !mine.empty()) update.arrived(mine, 1.0f);
+    arrived(b);
   }
-  const std::span<double> partial = update.partial();
-  follow(stream(), computed_.get(), space_->stream());
-  const detail::NcclCall what{.operation = "all-reduce of a rule's sums", .bytes = partial.size_bytes()};
-  comm_->call(what, [&](ncclComm_t comm) {
-    return ncclAllReduce(partial.data(), partial.data(), partial.size(), ncclFloat64, ncclSum, comm,
-                         stream());
-  });
-  follow(space_->stream(), decided_.get(), stream());
-  comm_->expect(2 * buckets_.size(), decided_.get(), what);
-  count(partial.size_bytes(), 2);
-  update.decide();
+  add_up();
+  while (update.decide() == Decision::again) {
+    for (std::size_t b = 0; b < buckets_.size(); ++b) arrived(b);
+    add_up();
+  }
 }
 
 template <memory::Space S, bool sharded>

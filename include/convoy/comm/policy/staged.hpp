@@ -20,6 +20,7 @@
 #include <convoy/comm/error.hpp>
 #include <convoy/comm/policy/wrapper.hpp>
 #include <convoy/core/clock.hpp>
+#include <convoy/core/decision.hpp>
 #include <convoy/core/error.hpp>
 #include <convoy/core/fields.hpp>
 #include <convoy/core/range.hpp>
@@ -203,17 +204,20 @@ struct UpdateThere {
   const Twin<S>& gradients;
   const Twin<S>& parameters;
   PartialOnHost& sums;
-  bool shared;  ///< other ranks get what this one updates
+  bool shared;         ///< other ranks get what this one updates
+  bool there = false;  ///< the sums of this step are in the space, and only arrive once more
 
   bool decides() const { return rule.decides(); }
   void arrived(Range range, float scale) const {
-    gradients.bring_in(range);
+    if (!there) gradients.bring_in(range);
     rule.arrived(range, scale);
   }
   std::span<double> partial() const { return sums.fetch(space, rule.partial()); }
-  bool decide() const {
+  Decision decide() {
     sums.put_back(space, rule.partial());
-    return rule.decide();
+    const Decision decision = rule.decide();
+    there = decision == Decision::again;
+    return decision;
   }
   void operator()(Range range, float scale) const {
     if (!rule.decides()) gradients.bring_in(range);
@@ -240,11 +244,13 @@ class ServeThere {
   void serve(ServerUpdate update) { update_ = update; }
 
   bool decides() const { return update_->decides(); }
-  void arrived(const ServerPart& part) { update_->arrived(bring_in(part)); }
+  void arrived(const ServerPart& part) { update_->arrived(again_ ? there(part) : bring_in(part)); }
   std::span<double> partial() { return sums_.fetch(*space_, update_->partial()); }
-  bool decide() {
+  Decision decide() {
     sums_.put_back(*space_, update_->partial());
-    return update_->decide();
+    const Decision decision = update_->decide();
+    again_ = decision == Decision::again;
+    return decision;
   }
   void operator()(const ServerPart& part) {
     (*update_)(update_->decides() ? there(part) : bring_in(part));
@@ -270,6 +276,7 @@ class ServeThere {
   std::int64_t first_ = 0;
   std::optional<ServerUpdate> update_;
   PartialOnHost sums_;
+  bool again_ = false;  // what arrives is in the space already
 };
 
 }  // namespace detail

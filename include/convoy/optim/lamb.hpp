@@ -1,0 +1,65 @@
+// LAMB: Adam's step with decay as the direction of each tensor, and a step as long as the tensor's parameters
+// (You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes", 2020).
+#pragma once
+
+#include <array>
+
+#include <convoy/optim/adam.hpp>
+
+namespace convoy::optim {
+
+struct Lamb {
+  struct Options {
+    using Rule = Lamb;
+    float lr = 1e-3f;
+    float beta1 = 0.9f;
+    float beta2 = 0.999f;
+    float epsilon = 1e-6f;
+    float weight_decay = 1e-2f;
+    bool scale_all = true;  ///< also what does not decay; else its ratio is 1, as biases and normalisation
+                            ///< often have it
+    static constexpr void fields(auto& self, auto&& field) {
+      field("lr", self.lr);
+      field("beta1", self.beta1);
+      field("beta2", self.beta2);
+      field("epsilon", self.epsilon);
+      field("weight_decay", self.weight_decay);
+      field("scale_all", self.scale_all);
+    }
+  };
+  struct Constants {
+    Adam::Constants adam;  ///< without decay, at a rate of 1
+    float decay, rate;
+  };
+  static constexpr std::string_view name = "lamb";
+  static constexpr int slots = Adam::slots;
+  static constexpr std::array<std::string_view, 2> slot_names = Adam::slot_names;
+  static constexpr bool per_tensor_norms = true;
+
+  /// The rate is lr |p| / |d|, and lr where that has no value.
+  CONVOY_HD static Constants at(const Options& o, std::int64_t step, float lr, const Norms& norms) {
+    const bool scales = norms.parameter > 0 && norms.gradient > 0 && (o.scale_all || o.weight_decay > 0);
+    return {Adam::at({1.0f, o.beta1, o.beta2, o.epsilon, 0.0f}, step, 1.0f), o.weight_decay,
+            scales ? lr * norms.parameter / norms.gradient : lr};
+  }
+
+  /// d = m^ / (sqrt(v^) + epsilon) + decay p, with Adam's moments.
+  template <class V>
+  CONVOY_HD static inline __attribute__((always_inline)) void direction(V& d, const V& p, const V& g,
+                                                                        V (&state)[2], const Constants& k) {
+    V moved{};  // by Adam, from 0
+    Adam::update(moved, g, state, k.adam);
+    d = k.decay * p - moved;
+  }
+
+  /// p -= rate d.
+  template <class V>
+  CONVOY_HD static inline __attribute__((always_inline)) void update(V& p, const V& g, V (&state)[2],
+                                                                     const Constants& k) {
+    V d{};
+    direction(d, p, g, state, k);
+    p = p - k.rate * d;
+  }
+};
+
+}  // namespace convoy::optim
