@@ -182,8 +182,8 @@ TEST_CASE("options tell their fields, of a rule chosen at run time as well") {
                           schedule.append(name).append("=").append(text).append(" ");
                         });
   CHECK(schedule ==
-        "schedule.warmup=5 schedule.decay=cosine schedule.total=9 schedule.every=0 schedule.gamma=0.1 "
-        "schedule.scale_with_world=false ");
+        "schedule.warmup=5 schedule.decay=cosine schedule.total=9 schedule.end=0 schedule.power=2 "
+        "schedule.every=0 schedule.milestones=[] schedule.gamma=0.1 schedule.scale_with_world=false ");
 }
 
 TEST_CASE("the registry makes rules by name and says what it has") {

@@ -33,6 +33,8 @@ void change(M& member) {
     member = graph::BucketOptions{64, 64};
   else if constexpr (std::is_same_v<M, std::optional<float>>)
     member = 0.25f;
+  else if constexpr (std::is_same_v<M, std::vector<std::int64_t>>)
+    member.push_back(5);
   else
     member.push_back({.match = "conv*", .lr_scale = 2});
 }
