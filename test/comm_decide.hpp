@@ -8,6 +8,7 @@
 #include <set>
 #include <span>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "comm_step.hpp"
@@ -31,21 +32,30 @@ inline float gradient(int rank, std::int64_t i, int step) {
 // The verdict over a step.
 struct Verdict {
   std::set<int> skipped;  // steps
+  int rounds = 1;         // in which sums arrive before the verdict, in each step
   double squares[1] = {0};
   float factor = 0;
-  int decided = 0;
+  double before = 0;  // squares of the round before
+  int decided = 0, round = 0;
   std::int64_t arrived = 0, updated = 0;  // elements, since the last verdict
 
   bool decides() const { return true; }
   std::span<double> partial() { return squares; }
-  bool decide() {
+  convoy::Decision decide() {
     if (updated != 0) throw std::logic_error("a verdict in the middle of the updates");
+    if (round > 0 && before != squares[0]) throw std::logic_error("another round saw other sums");
+    if (++round < rounds) {
+      before = std::exchange(squares[0], 0.0);
+      arrived = 0;
+      return convoy::Decision::again;
+    }
+    round = 0;
     const double norm = std::sqrt(squares[0]);
     factor = norm > most_norm ? static_cast<float>(most_norm / norm) : 1.0f;
     squares[0] = 0;
     const bool applied = !skipped.contains(decided++);
     if (!applied) factor = 0;
-    return applied;
+    return applied ? convoy::Decision::apply : convoy::Decision::skip;
   }
   void add(const float* gradients, std::int64_t count, float scale) {
     if (updated != 0 && updated != arrived) throw std::logic_error("sums arrived between updates");
@@ -80,7 +90,7 @@ struct OnServer : Verdict {
 
 // The parameters of this rank after all steps; empty on a rank that only serves.
 template <convoy::comm::Comm C>
-std::vector<float> train(C& comm, std::int64_t count, const std::set<int>& skipped = {1}) {
+std::vector<float> train(C& comm, std::int64_t count, const std::set<int>& skipped = {1}, int rounds = 1) {
   convoy::Buffer<float> gradients(static_cast<std::size_t>(count), comm.memory());
   convoy::Buffer<float> parameters(static_cast<std::size_t>(count), comm.memory());
   const auto cuts = oracle::buckets(count);
@@ -89,11 +99,13 @@ std::vector<float> train(C& comm, std::int64_t count, const std::set<int>& skipp
     parameters[i] = static_cast<float>(i % 100);
   OnServer server;
   server.skipped = skipped;
+  server.rounds = rounds;
   comm.serve(server);
   if (comm.role() == convoy::comm::Role::server) return {};
   comm.broadcast(std::span<float>(parameters), 0);
   OnWorker worker;
   worker.skipped = skipped;
+  worker.rounds = rounds;
   worker.parameters = parameters;
   worker.gradients = gradients;
   for (int step = 0; step < steps; ++step) {

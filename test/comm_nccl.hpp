@@ -177,7 +177,12 @@ class Rule {
       for (auto i = r.begin; i < r.end; ++i) s[0] += std::pow(double{scale} * double{g[i]}, 2);
     });
   }
-  bool decide() {
+  // Every other step takes two rounds.
+  Decision decide() {
+    if (++calls_ % 3 == 2) {
+      later(arenas_.space, [s = state_.data()] { s[0] = 0; });
+      return Decision::again;
+    }
     later(arenas_.space, [s = state_.data(), skipped = skipped_] {
       const double norm = std::sqrt(s[0]);
       s[1] = norm > decide::most_norm ? static_cast<float>(decide::most_norm / norm) : 1.0f;
@@ -185,7 +190,7 @@ class Rule {
       s[0] = 0;
       s[2] += 1;
     });
-    return true;
+    return Decision::apply;
   }
   void update(Range r, float scale) {
     later(arenas_.space,
@@ -198,7 +203,7 @@ class Rule {
  private:
   Arenas& arenas_;
   memory::Array<double, TestSpace> state_;  // squares, factor, steps so far
-  int skipped_;
+  int skipped_, calls_ = 0;
 };
 
 inline constexpr std::int64_t counts[] = {40, 1000, 20011};

@@ -37,15 +37,20 @@ namespace {
 const comm::Options small{.deadline = Seconds(20), .segment_bytes = 64, .window = 2};
 constexpr std::int64_t count = 3'001;
 
-// How many ranks train to what is expected. `make(endpoint)` gives the Comm.
+// How many ranks train to what is expected, whether they decide at once or ask for another round. `make(
+// endpoint)` gives the Comm.
 template <class Make>
 int right(int ranks, int workers, const Make& make) {
   const auto bits = decide::trained(workers, count);
   std::atomic<int> right{0};
   Threads::World(ranks).run([&](Threads endpoint) {
-    auto exchange = make(endpoint);
-    const auto parameters = decide::train(exchange, count);
-    right += endpoint.rank() >= workers ? parameters.empty() : oracle::same_bits(parameters, bits);
+    bool all = true;
+    for (const int rounds : {1, 2}) {
+      auto exchange = make(endpoint);
+      const auto parameters = decide::train(exchange, count, {1}, rounds);
+      all = all && (endpoint.rank() >= workers ? parameters.empty() : oracle::same_bits(parameters, bits));
+    }
+    right += all;
   });
   return right;
 }

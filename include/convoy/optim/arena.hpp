@@ -68,6 +68,10 @@ class Arena {
   /// Whether `arrived` and `decide` are to be called in every step, before any update.
   bool decides() const { return guard_.decides() || per_tensor(); }
 
+  /// Whether what `decay_dead` does depends on norms that `decide` has found, so that it must have been
+  /// called.
+  bool decays_by_norms() const { return per_tensor() && !dead_.empty(); }
+
   /// Begins step `step` (counting from 1, steps that are skipped included) with learning rate `lr`. Where
   /// servers count updates of each range, before each update; where they decide, before each step.
   void begin(std::int64_t step, float lr);
@@ -95,7 +99,8 @@ class Arena {
   void update(Range range, float scale, float* parameters, const float* gradients);
 
   /// Decays what has no gradient, in the whole arena at `parameters`, as part of step `step` with learning
-  /// rate `lr`. Where servers make the updates, workers decay all the same, without a `begin`.
+  /// rate `lr`. Where servers make the updates, workers decay all the same, without a `begin`; but not where
+  /// it `decays_by_norms`, which only the servers know.
   void decay_dead(std::int64_t step, float lr, float* parameters);
 
   /// The last verdict, in memory of the space; before the first decision, that of a step that is applied.

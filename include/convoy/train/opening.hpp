@@ -32,6 +32,11 @@ template <class Rule, class Comm, class Exec>
   if (optimizer_.decides() && !comm_.decides())
     fail<ConfigError>("trainer: the exchange ", comm_.policy(),
                       " cannot decide over a whole gradient, so it can neither clip nor skip steps");
+  if (comm_.has_servers() && optimizer_.decays_by_norms())
+    fail<ConfigError>("trainer: the servers of the exchange ", comm_.policy(),
+                      " know at which rate the optimizer ", optimizer_.optimizer().name(),
+                      " decays a tensor, and its dead taps are decayed by workers; use no weight decay, or "
+                      "another exchange");
   buckets_ = make_buckets(plan_, config_.buckets);
   scales_.resize(plan_.losses.size());
   pending_.reserve(static_cast<std::size_t>(Exec::latency) + 1);
