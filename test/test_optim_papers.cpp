@@ -1,9 +1,11 @@
 // ALSO: CONVOY_ISA=baseline CONVOY_ISA=avx2
 // Rules against their papers: a hundred updates of three tensors, by one rank and by ranks that have shards
 // of them, with one thread and with several, in vectors of every width.
+#include <algorithm>
 #include <cmath>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -11,8 +13,10 @@
 #include "fixtures/fixtures.hpp"
 #include "optim_support.hpp"
 #include <convoy/optim/adamw.hpp>
+#include <convoy/optim/ema.hpp>
 #include <convoy/optim/lamb.hpp>
 #include <convoy/optim/lars.hpp>
+#include <convoy/optim/lookahead.hpp>
 
 using namespace optim_test;
 
@@ -55,7 +59,8 @@ struct Tensors {
 // what each has found. The parameters after each update that the file shows.
 template <class R>
 std::vector<std::vector<float>> trained(const typename R::Options& options, const std::string& name,
-                                        const std::vector<Range>& shards, int threads = 1) {
+                                        const std::vector<Range>& shards, int threads = 1,
+                                        std::vector<float>* average = nullptr) {
   const Tensors tensors;
   const optim::Guard guard{.max_norm = given(name, "max_norm")};
   memory::Host space(std::pmr::new_delete_resource(), threads);
@@ -69,28 +74,40 @@ std::vector<std::vector<float>> trained(const typename R::Options& options, cons
   const auto steps = static_cast<std::size_t>(file()["gradients"].dims[0]);
   for (std::size_t t = 0; t < steps; ++t) {
     const auto gradients = tensors.spread(file()["gradients"].values, t);
-    exchange(ranks, shards, static_cast<std::int64_t>(t + 1), options.lr, parameters, gradients);
+    exchange(ranks, shards, static_cast<std::int64_t>(t + 1), optim::Optimizer<R>(options).lr(), parameters,
+             gradients);
     for (const double shown : file()["seen"].values)
       if (shown == static_cast<double>(t + 1)) seen.push_back(parameters);
+  }
+  if (average != nullptr) {
+    average->resize(parameters.size());
+    for (auto& rank : ranks)
+      rank.visit_state([&](std::string_view slot, Range range, const float* values, std::int64_t count) {
+        if (slot == "ema") std::copy_n(values, count, average->begin() + range.begin);
+      });
   }
   return seen;
 }
 
-// The largest difference beside the largest parameter.
+// The largest difference beside the largest number.
+double difference(const std::vector<float>& got, const std::vector<float>& expected) {
+  double off = 0, most = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    off = std::max(off, std::abs(static_cast<double>(got[i]) - static_cast<double>(expected[i])));
+    most = std::max(most, std::abs(static_cast<double>(expected[i])));
+  }
+  return off / most;
+}
+
 double difference(const std::vector<std::vector<float>>& got, const std::string& name) {
   const Tensors tensors;
   double largest = 0;
-  for (std::size_t t = 0; t < got.size(); ++t) {
-    const auto expected = tensors.spread(file()[name + "/parameters"].values, t);
-    double off = 0, most = 0;
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-      off = std::max(off, std::abs(static_cast<double>(got[t][i]) - static_cast<double>(expected[i])));
-      most = std::max(most, std::abs(static_cast<double>(expected[i])));
-    }
-    largest = std::max(largest, off / most);
-  }
+  for (std::size_t t = 0; t < got.size(); ++t)
+    largest = std::max(largest, difference(got[t], tensors.spread(file()[name + "/parameters"].values, t)));
   return largest;
 }
+
+const std::vector<Range> shards = {{0, 16}, {16, 48}, {48, 64}};  // cut within a tensor
 
 template <class R>
 void check(const std::string& name, const typename R::Options& options) {
@@ -98,8 +115,7 @@ void check(const std::string& name, const typename R::Options& options) {
   const auto whole = trained<R>(options, name, {{0, 64}});
   CHECK(whole.size() == file()["seen"].values.size());
   CHECK(difference(whole, name) < 1e-6);
-  // Shards cut within a tensor; their sums are added in another order.
-  CHECK(difference(trained<R>(options, name, {{0, 16}, {16, 48}, {48, 64}}), name) < 1e-6);
+  CHECK(difference(trained<R>(options, name, shards), name) < 1e-6);
   CHECK(trained<R>(options, name, {{0, 64}}, 3) == whole);
 }
 
@@ -109,6 +125,15 @@ optim::AdamW::Options adamw(const std::string& name) {
           .beta2 = given(name, "beta2"),
           .epsilon = given(name, "epsilon"),
           .weight_decay = given(name, "weight_decay")};
+}
+
+optim::Lamb::Options lamb(const std::string& name) {
+  return {.lr = given(name, "lr"),
+          .beta1 = given(name, "beta1"),
+          .beta2 = given(name, "beta2"),
+          .epsilon = given(name, "epsilon"),
+          .weight_decay = given(name, "weight_decay"),
+          .scale_all = given(name, "scale_all") != 0};
 }
 
 }  // namespace
@@ -127,13 +152,67 @@ TEST_CASE("LARS computes what its paper says") {
 }
 
 TEST_CASE("LAMB computes what its paper says, with norms of the directions of whole tensors") {
-  for (const std::string& name : file().cases("lamb"))
-    check<optim::Lamb>(name, {.lr = given(name, "lr"),
-                              .beta1 = given(name, "beta1"),
-                              .beta2 = given(name, "beta2"),
-                              .epsilon = given(name, "epsilon"),
-                              .weight_decay = given(name, "weight_decay"),
-                              .scale_all = given(name, "scale_all") != 0});
+  for (const std::string& name : file().cases("lamb")) check<optim::Lamb>(name, lamb(name));
+}
+
+TEST_CASE("Lookahead computes what its paper says") {
+  check<optim::Lookahead<optim::AdamW>>("lookahead", {.rule = adamw("lookahead"),
+                                                      .every = static_cast<int>(given("lookahead", "every")),
+                                                      .pull = given("lookahead", "pull")});
+}
+
+TEST_CASE("a moving average follows the parameters of a rule, which has the bits that it has alone") {
+  using Averaged = optim::Ema<optim::Lamb>;
+  const Averaged::Options options{.rule = lamb("ema"), .keep = given("ema", "keep")};
+  check<Averaged>("ema", options);
+  std::vector<float> average;
+  const auto with = trained<Averaged>(options, "ema", shards, 1, &average);
+  CHECK(difference(average, Tensors().spread(file()["ema/average"].values)) < 1e-6);
+  CHECK(average != with.back());
+  CHECK(with == trained<optim::Lamb>(options.rule, "ema", shards));
+}
+
+TEST_CASE("decorators are rules: of those that they decorate, with their options, state and norms") {
+  using Inner = optim::Lookahead<optim::Ema<optim::Lars>>;
+  static_assert(optim::Rule<Inner> && optim::Optimizer<Inner>::per_tensor_norms());
+  static_assert(!optim::Optimizer<Inner>::has_direction() &&
+                optim::Optimizer<optim::Ema<optim::Lamb>>::has_direction());
+  static_assert(optim::Rule<optim::Ema<Plainest>> && optim::Ema<Plainest>::slots == 1);
+  const optim::Optimizer<Inner> both({.rule = {.rule = {.lr = 3, .weight_decay = 0.5f}}});
+  CHECK(both.name() == "lookahead(ema(lars))");
+  CHECK(both.lr() == 3.0f);
+  CHECK(both.weight_decay() == 0.5f);
+  CHECK(both.slot_name(0) == "momentum_buffer");
+  CHECK(both.slot_name(1) == "ema");
+  CHECK(both.slot_name(2) == "slow");
+  std::string text;
+  both.for_each_text("optimizer", [&](std::string_view name, const std::string& value, bool) {
+    text.append(name).append("=").append(value).append(" ");
+  });
+  CHECK(text ==
+        "optimizer=lookahead(ema(lars)) optimizer.rule.rule.lr=3 optimizer.rule.rule.momentum=0.9 "
+        "optimizer.rule.rule.weight_decay=0.5 optimizer.rule.rule.trust=0.001 "
+        "optimizer.rule.rule.scale_all=true optimizer.rule.keep=0.999 optimizer.every=5 "
+        "optimizer.pull=0.5 ");
+  CHECK_THROWS_WITH_AS(optim::Optimizer<Inner>({.every = 0}),
+                       "optimizer lookahead(ema(lars)): every must be at least 1, not 0", ConfigError);
+  CHECK_THROWS_WITH_AS(optim::Optimizer<optim::Ema<optim::Sgd>>({.keep = 1.5f}),
+                       "optimizer ema(sgd): keep must be from 0 to 1, not 1.5", ConfigError);
+  CHECK_THROWS_WITH_AS(optim::Optimizer<optim::Lars>({.trust = 0}),
+                       "optimizer lars: the trust coefficient 0 is not positive", ConfigError);
+}
+
+TEST_CASE("a group changes the decay of a decorated rule") {
+  const Layout layout({{.match = "first.*", .weight_decay = 0.0f}});
+  memory::Host space;
+  using R = optim::Ema<optim::AdamW>;
+  auto made = arena<R>(space, R::Options{.rule = {.weight_decay = 0.5f}}, layout);
+  std::vector<float> parameters(Layout::size, 1.0f), gradients(Layout::size);
+  step(made, 1, 0.5f, 1.0f, parameters, gradients);
+  CHECK(parameters[0] == 1.0f);
+  CHECK(parameters[32] == 1.0f);  // a bias
+  CHECK(parameters[48] == 0.75f);
+  CHECK(parameters[112] == 0.75f);  // a dead tap of the second weight
 }
 
 TEST_CASE("what neither moves nor decays stays as it is") {

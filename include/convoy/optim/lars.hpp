@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include <convoy/core/error.hpp>
 #include <convoy/optim/rule.hpp>
 
 namespace convoy::optim {
@@ -32,6 +33,11 @@ struct Lars {
   static constexpr int slots = 1;
   static constexpr std::array<std::string_view, 1> slot_names = {"momentum_buffer"};
   static constexpr bool per_tensor_norms = true;
+
+  static void check(const Options& o) {
+    if (!(o.trust > 0))
+      fail<ConfigError>("optimizer ", name, ": the trust coefficient ", o.trust, " is not positive");
+  }
 
   /// The rate is lr trust |p| / (|g| + decay |p|), and lr where that has no value.
   CONVOY_HD static constexpr Constants at(const Options& o, std::int64_t, float lr, const Norms& norms) {

@@ -34,17 +34,19 @@ class Optimizer {
  public:
   using Options = typename R::Options;
 
-  /// Throws ConfigError where the learning rate or the weight decay is negative or not a number.
+  /// Throws ConfigError where the learning rate or the weight decay is negative or not a number, and where
+  /// the rule refuses its options.
   explicit Optimizer(const Options& options) : options_(options) {
     if (!(lr() >= 0)) fail<ConfigError>("optimizer ", R::name, ": the learning rate ", lr(), " is negative");
     if (!(weight_decay() >= 0))
       fail<ConfigError>("optimizer ", R::name, ": the weight decay ", weight_decay(), " is negative");
+    if constexpr (requires { R::check(options_); }) R::check(options_);
   }
 
   static constexpr std::string_view name() { return R::name; }
   static constexpr int slots() { return R::slots; }
   static constexpr bool has_weight_decay() {
-    return requires(const Options& o) { o.weight_decay; };
+    return requires(const Options& o) { detail::innermost(o).weight_decay; };
   }
   static constexpr bool per_tensor_norms() { return detail::WantsNorms<R>; }
   /// Whether the norms are of directions instead of gradients.
@@ -59,11 +61,11 @@ class Optimizer {
       return concat("slot", slot);
   }
 
-  float lr() const { return static_cast<float>(options_.lr); }
+  float lr() const { return static_cast<float>(detail::innermost(options_).lr); }
   /// The rule's own, of groups that say nothing else; 0 without one.
   float weight_decay() const {
     if constexpr (has_weight_decay())
-      return static_cast<float>(options_.weight_decay);
+      return static_cast<float>(detail::innermost(options_).weight_decay);
     else
       return 0;
   }
@@ -77,8 +79,10 @@ class Optimizer {
   /// Writes what a pass needs, `constants_bytes()` of it.
   CONVOY_HD_OF_USER void constants(void* into, const Pass& pass) const {
     Options options = options_;
-    if constexpr (has_weight_decay())
-      options.weight_decay = static_cast<decltype(options.weight_decay)>(pass.weight_decay);
+    if constexpr (has_weight_decay()) {
+      auto& decay = detail::innermost(options).weight_decay;
+      decay = static_cast<std::remove_reference_t<decltype(decay)>>(pass.weight_decay);
+    }
     typename R::Constants made;
     if constexpr (per_tensor_norms())
       made = R::at(options, pass.step, pass.lr, pass.norms);

@@ -25,9 +25,18 @@ namespace detail {
 template <class R>
 concept HasOptions = fields::Listed<typename R::Options>;
 
+// The options that have the learning rate: of a decorator those of the rule that it decorates.
+template <class O>
+CONVOY_HD constexpr auto& innermost(O& options) {
+  if constexpr (requires { options.rule; })
+    return innermost(options.rule);
+  else
+    return options;
+}
+
 template <class R>
 concept HasRate = requires(const typename R::Options& options) {
-  { options.lr } -> std::convertible_to<float>;
+  { innermost(options).lr } -> std::convertible_to<float>;
 };
 
 template <class R>
@@ -85,15 +94,18 @@ concept DirectsWithoutState = requires(V& d, const V& p, const V& g, const typen
   R::direction(d, p, g, k);
 };
 
+template <class R, class V>
+concept Directs = (R::slots > 0 && DirectsWithState<R, V>) || (R::slots == 0 && DirectsWithoutState<R, V>);
+
 template <class R>
-concept HasDirection = (R::slots > 0 && DirectsWithState<R, float>) ||
-                       (R::slots == 0 && DirectsWithoutState<R, float>);
+concept HasDirection = Directs<R, float>;
 
 }  // namespace detail
 
 /// What an optimizer must have:
 ///   `Options`     an aggregate with defaults that lists its fields (core/fields.hpp), `lr` among them; one
-///                 named `weight_decay` is what groups of parameters change;
+///                 named `weight_decay` is what groups of parameters change; a rule that decorates another
+///                 one (Ema, Lookahead) has that one's options, `rule`, in the place of both;
 ///   `name`        what ranks compare and logs print;
 ///   `slots`       how many numbers of state each parameter has, starting at zero;
 ///   `Constants`   what one step needs, trivially copyable, made by `at(options, step, lr)`, step counting
@@ -104,6 +116,7 @@ concept HasDirection = (R::slots > 0 && DirectsWithState<R, float>) ||
 ///                 zero state and no weight decay must leave p as it is: dead taps are then left alone.
 ///
 /// What it may have:
+///   `check(options)`    throws ConfigError for options that make no sense;
 ///   `slot_names`        an array of `slots` names for checkpoints, such as PyTorch's; else "slot0", "slot1";
 ///   `per_tensor_norms`  true: the constants are made by `at(options, step, lr, norms)`, for each tensor its
 ///                       own, once the whole gradient is known;
@@ -177,8 +190,13 @@ consteval bool is_rule() {
     return false;
   } else if constexpr (detail::HasDirection<R> && !detail::WantsNorms<R>) {
     static_assert(detail::WantsNorms<R>,
-                  "convoy: an optimizer with a direction has it for its norms, so it must have static "
-                  "constexpr bool per_tensor_norms = true");
+                  "convoy: an optimizer has a direction for its norms, so it must have static constexpr bool "
+                  "per_tensor_norms = true as well");
+    return false;
+  } else if constexpr (detail::HasDirection<R> && !detail::Directs<R, simd::Vec<float, 4>>) {
+    static_assert(detail::Directs<R, simd::Vec<float, 4>>,
+                  "convoy: an optimizer's direction must be a template over V, which is float or a vector of "
+                  "floats");
     return false;
   } else {
     return true;

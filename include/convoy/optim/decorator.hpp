@@ -1,0 +1,79 @@
+// Decorator: what a rule that goes on from another rule's step takes over from it, with one number of state
+// more for each parameter.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string_view>
+
+#include <convoy/optim/rule.hpp>
+
+namespace convoy::optim::detail {
+
+/// The characters of some texts one after the other, while compiling.
+template <const std::string_view&... parts>
+struct Joined {
+  static constexpr auto characters = [] {
+    std::array<char, (parts.size() + ...)> all{};
+    std::size_t at = 0;
+    const auto append = [&](std::string_view part) {
+      for (const char c : part) all[at++] = c;
+    };
+    (append(parts), ...);
+    return all;
+  }();
+  static constexpr std::string_view text{characters.data(), characters.size()};
+};
+
+inline constexpr std::string_view open_bracket = "(", close_bracket = ")";
+
+template <class R>
+struct Decorator {
+  static constexpr int slots = R::slots + 1;
+  static constexpr int own = R::slots;  ///< the slot that the decorator adds
+  static constexpr bool per_tensor_norms = WantsNorms<R>;
+
+ protected:
+  /// The other rule's names and one more.
+  static constexpr std::array<std::string_view, slots> names_with(std::string_view last) {
+    std::array<std::string_view, slots> names{};
+    if constexpr (R::slots > 0) {
+      static_assert(
+          requires { std::string_view(R::slot_names[0]); },
+          "convoy: a rule that is decorated must name its state, in static constexpr "
+          "std::array<std::string_view, slots> slot_names");
+      for (int s = 0; s < R::slots; ++s)
+        names[static_cast<std::size_t>(s)] = R::slot_names[static_cast<std::size_t>(s)];
+    }
+    names[static_cast<std::size_t>(own)] = last;
+    return names;
+  }
+
+  /// The other rule's step, by its part of the state.
+  template <class V>
+  CONVOY_HD static inline __attribute__((always_inline)) void inner_update(V& p, const V& g,
+                                                                           V (&state)[slots],
+                                                                           const typename R::Constants& k) {
+    if constexpr (R::slots > 0) {
+      V inner[R::slots]{};
+      for (int s = 0; s < R::slots; ++s) inner[s] = state[s];
+      R::update(p, g, inner, k);
+      for (int s = 0; s < R::slots; ++s) state[s] = inner[s];
+    } else {
+      R::update(p, g, k);
+    }
+  }
+  template <class V>
+  CONVOY_HD static inline __attribute__((always_inline)) void inner_direction(
+      V& d, const V& p, const V& g, V (&state)[slots], const typename R::Constants& k) {
+    if constexpr (R::slots > 0) {
+      V inner[R::slots]{};
+      for (int s = 0; s < R::slots; ++s) inner[s] = state[s];
+      R::direction(d, p, g, inner, k);
+    } else {
+      R::direction(d, p, g, k);
+    }
+  }
+};
+
+}  // namespace convoy::optim::detail

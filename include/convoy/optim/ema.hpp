@@ -1,0 +1,65 @@
+// Ema: a rule that keeps a moving average of the parameters beside them (Polyak and Juditsky, "Acceleration
+// of Stochastic Approximation by Averaging", 1992), as torch.optim.swa_utils.AveragedModel does with
+// get_ema_avg_fn.
+#pragma once
+
+#include <array>
+
+#include <convoy/core/error.hpp>
+#include <convoy/optim/decorator.hpp>
+
+namespace convoy::optim {
+
+/// Rule R, whose parameters it leaves as R makes them; the average is the state "ema". It begins with the
+/// parameters after the first step. Dead taps that do not decay have no state: their average is what they
+/// are.
+template <class R>
+struct Ema : detail::Decorator<R> {
+  using Base = detail::Decorator<R>;
+  static constexpr int slots = Base::slots;
+
+  struct Options {
+    using Rule = Ema;
+    typename R::Options rule = {};
+    float keep = 0.999f;  ///< of the average in a step
+    static constexpr void fields(auto& self, auto&& field) {
+      field("rule", self.rule);
+      field("keep", self.keep);
+    }
+  };
+  struct Constants {
+    typename R::Constants rule;
+    float take;
+  };
+  static constexpr std::string_view word = "ema";
+  static constexpr std::string_view name =
+      detail::Joined<word, detail::open_bracket, R::name, detail::close_bracket>::text;
+  static constexpr auto slot_names = Base::names_with("ema");
+
+  static void check(const Options& o) {
+    if (!(o.keep >= 0 && o.keep <= 1))
+      fail<ConfigError>("optimizer ", name, ": keep must be from 0 to 1, not ", o.keep);
+  }
+
+  /// `norms` where R has them.
+  template <class... N>
+  CONVOY_HD static Constants at(const Options& o, std::int64_t step, float lr, const N&... norms) {
+    return {R::at(o.rule, step, lr, norms...), step == 1 ? 1.0f : 1 - o.keep};
+  }
+
+  template <class V>
+  CONVOY_HD static inline __attribute__((always_inline)) void direction(
+      V& d, const V& p, const V& g, V (&state)[slots], const Constants& k) requires(detail::HasDirection<R>) {
+    Base::inner_direction(d, p, g, state, k.rule);
+  }
+
+  /// R's step, then average += (1 - keep) (p - average).
+  template <class V>
+  CONVOY_HD static inline __attribute__((always_inline)) void update(V& p, const V& g, V (&state)[slots],
+                                                                     const Constants& k) {
+    Base::inner_update(p, g, state, k.rule);
+    state[Base::own] = state[Base::own] + k.take * (p - state[Base::own]);
+  }
+};
+
+}  // namespace convoy::optim

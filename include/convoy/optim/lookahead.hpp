@@ -1,0 +1,70 @@
+// Lookahead: a rule that explores, and parameters that follow it now and then (Zhang, Lucas, Hinton and Ba,
+// "Lookahead Optimizer: k steps forward, 1 step back", 2019).
+#pragma once
+
+#include <array>
+
+#include <convoy/core/error.hpp>
+#include <convoy/optim/decorator.hpp>
+
+namespace convoy::optim {
+
+/// Rule R, whose parameters go back towards slow ones every few steps. The slow ones are the state "slow",
+/// and begin with the parameters before the first step.
+template <class R>
+struct Lookahead : detail::Decorator<R> {
+  using Base = detail::Decorator<R>;
+  static constexpr int slots = Base::slots;
+
+  struct Options {
+    using Rule = Lookahead;
+    typename R::Options rule = {};
+    int every = 5;      ///< steps between two meetings (the paper's k)
+    float pull = 0.5f;  ///< how far the slow ones come (the paper's alpha)
+    static constexpr void fields(auto& self, auto&& field) {
+      field("rule", self.rule);
+      field("every", self.every);
+      field("pull", self.pull);
+    }
+  };
+  struct Constants {
+    typename R::Constants rule;
+    float pull;
+    bool begins, meets;
+  };
+  static constexpr std::string_view word = "lookahead";
+  static constexpr std::string_view name =
+      detail::Joined<word, detail::open_bracket, R::name, detail::close_bracket>::text;
+  static constexpr auto slot_names = Base::names_with("slow");
+
+  static void check(const Options& o) {
+    if (o.every < 1) fail<ConfigError>("optimizer ", name, ": every must be at least 1, not ", o.every);
+    if (!(o.pull >= 0 && o.pull <= 1))
+      fail<ConfigError>("optimizer ", name, ": pull must be from 0 to 1, not ", o.pull);
+  }
+
+  /// `norms` where R has them.
+  template <class... N>
+  CONVOY_HD static Constants at(const Options& o, std::int64_t step, float lr, const N&... norms) {
+    return {R::at(o.rule, step, lr, norms...), o.pull, step == 1, step % o.every == 0};
+  }
+
+  template <class V>
+  CONVOY_HD static inline __attribute__((always_inline)) void direction(
+      V& d, const V& p, const V& g, V (&state)[slots], const Constants& k) requires(detail::HasDirection<R>) {
+    Base::inner_direction(d, p, g, state, k.rule);
+  }
+
+  /// R's step; where both meet, slow += pull (p - slow), and p = slow.
+  template <class V>
+  CONVOY_HD static inline __attribute__((always_inline)) void update(V& p, const V& g, V (&state)[slots],
+                                                                     const Constants& k) {
+    if (k.begins) state[Base::own] = p;
+    Base::inner_update(p, g, state, k.rule);
+    if (!k.meets) return;
+    state[Base::own] = state[Base::own] + k.pull * (p - state[Base::own]);
+    p = state[Base::own];
+  }
+};
+
+}  // namespace convoy::optim
