@@ -13,6 +13,7 @@
 #include "common/progress.hpp"
 #include "common/summary.hpp"
 #include "common/terminate.hpp"
+#include "common/update.hpp"
 #include <convoy/convoy.hpp>
 
 namespace examples {
@@ -65,12 +66,6 @@ inline Data load(const Options& options) {
   return sets;
 }
 
-inline optim::Any::Options optimizer(const Options& o) {
-  std::vector<optim::Setting> settings = {{"lr", o.lr}, {"weight_decay", o.weight_decay}};
-  if (o.optimizer == "sgd") settings.push_back({"momentum", o.momentum});
-  return optim::make(o.optimizer, settings);
-}
-
 inline std::int64_t total_steps(const Options& o, std::size_t samples, int world) {
   const std::int64_t global = std::int64_t{o.batch} * world * o.accumulate;
   const std::int64_t by_epochs = (static_cast<std::int64_t>(samples) + global - 1) / global * o.epochs;
@@ -97,24 +92,20 @@ void train(const Options& o, const Data& sets, const std::string& transport, int
            const typename Exec::Options& exec, CommArgument&& comm) {
   const Plan& plan = o.image_size == 224 ? plan_sized<224>(o) : plan_sized<28>(o);
   train::Timeline timeline(o.timeline.empty() ? 0 : 1 << 18);
-  optim::Schedule schedule{.warmup = o.warmup, .scale_with_world = o.scale_lr};
-  if (o.decay != "none") {
-    schedule.decay = o.decay == "linear" ? optim::Decay::linear : optim::Decay::cosine;
-    schedule.total = total_steps(o, sets.train.size(), workers);
-  }
-  train::PlanTrainer<optim::Any, Comm, Exec> trainer{plan,
-                                                     exec::kernels<Exec, used>,
-                                                     {.batch = o.batch,
-                                                      .accumulate = o.accumulate,
-                                                      .optimizer = optimizer(o),
-                                                      .schedule = schedule,
-                                                      .guard = {.max_norm = o.clip},
-                                                      .buckets = buckets_of(o),
-                                                      .overlap = !o.no_overlap,
-                                                      .exec = exec,
-                                                      .seed = o.seed,
-                                                      .timeline = o.timeline.empty() ? nullptr : &timeline},
-                                                     std::forward<CommArgument>(comm)};
+  train::PlanTrainer<optim::Any, Comm, Exec> trainer{
+      plan,
+      exec::kernels<Exec, used>,
+      {.batch = o.batch,
+       .accumulate = o.accumulate,
+       .optimizer = optimizer_of(o),
+       .schedule = schedule_of(o, total_steps(o, sets.train.size(), workers)),
+       .guard = {.max_norm = o.clip},
+       .buckets = buckets_of(o),
+       .overlap = !o.no_overlap,
+       .exec = exec,
+       .seed = o.seed,
+       .timeline = o.timeline.empty() ? nullptr : &timeline},
+      std::forward<CommArgument>(comm)};
   using Checkpoints = train::Checkpoints<decltype(trainer)>;
   std::optional<Checkpoints> checkpoints;
   if (!o.checkpoint.empty()) {

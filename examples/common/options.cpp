@@ -7,11 +7,19 @@
 
 #include <CLI/CLI.hpp>
 
+#include <convoy/optim/schedule.hpp>
+
 namespace examples {
 
 namespace {
 
 using convoy::comm::Entry;
+
+std::vector<std::string> names_of_decays() {
+  std::vector<std::string> names;
+  for (const auto decay : convoy::optim::decays) names.emplace_back(convoy::optim::name_of(decay));
+  return names;
+}
 
 std::vector<std::string> names_of(std::span<const Entry> entries) {
   std::vector<std::string> names;
@@ -104,9 +112,21 @@ bool parse(int argc, char** argv, const std::string& program, const Choices& cho
   app.add_flag("--scale-lr", o.scale_lr, "Multiply the learning rate by the world size");
   app.add_option("--warmup", o.warmup, "Steps of linear warm-up")->check(CLI::NonNegativeNumber);
   app.add_option("--decay", o.decay, "Of the learning rate over the run")
-      ->check(CLI::IsMember({"none", "linear", "cosine"}));
-  app.add_option("--momentum", o.momentum, "Of sgd")->check(CLI::Range(0.0f, 1.0f));
-  app.add_option("--weight-decay", o.weight_decay, "L2, on weights only")->check(CLI::NonNegativeNumber);
+      ->check(CLI::IsMember(names_of_decays()));
+  app.add_option("--decay-end", o.decay_end, "Share of the rate at the end (linear, cosine, polynomial)")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--decay-power", o.decay_power, "Of polynomial")->check(CLI::PositiveNumber);
+  app.add_option("--decay-every", o.decay_every, "Steps between two reductions (steps)")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--milestones", o.milestones, "Steps of the reductions, such as 300,600 (milestones)")
+      ->delimiter(',');
+  app.add_option("--decay-gamma", o.decay_gamma, "What a reduction multiplies by (steps, milestones)")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--momentum", o.momentum, "Of sgd and lars; none: the rule's own")
+      ->check(CLI::Range(0.0f, 1.0f));
+  app.add_option("--weight-decay", o.weight_decay, "Of weights only; none: the rule's own")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--trust", o.trust, "Trust coefficient of lars")->check(CLI::PositiveNumber);
   app.add_option("--clip", o.clip, "Largest norm of the whole gradient; 0: any")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--bucket-mib", o.bucket_mib,

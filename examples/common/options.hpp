@@ -35,9 +35,11 @@ struct Options {
   bool scale_lr = false;
   std::int64_t warmup = 0;
   std::string decay = "linear";
-  float momentum = 0.9f;
-  float weight_decay = 0;
-  float clip = 0;          ///< the largest norm of the whole gradient; 0: any
+  float decay_end = 0, decay_power = 2, decay_gamma = 0.1f;
+  std::int64_t decay_every = 0;
+  std::vector<std::int64_t> milestones;
+  std::optional<float> momentum, weight_decay, trust;  ///< none: the rule's own
+  float clip = 0;                                      ///< the largest norm of the whole gradient; 0: any
   std::string bucket_mib;  ///< empty: the model's own; a size in MiB, or "tensor" for one bucket a tensor
   bool no_overlap = false;
   int batch = 128;

@@ -217,7 +217,9 @@ class Replica {
     const float* gradients(Range range) const { return replica->exec_->gradients().data() + range.begin; }
     bool decides() const { return replica->optimizer_.decides(); }
     void arrived(Range range, float scale) const {
+      const auto from = Clock::now();
       replica->optimizer_.arrived(range, scale, parameters(range), gradients(range));
+      replica->updating_ += Seconds(Clock::now() - from).count();
     }
     std::span<double> partial() const { return replica->optimizer_.partial(); }
     Decision decide() const { return replica->decide(); }

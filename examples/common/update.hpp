@@ -1,0 +1,35 @@
+// What the options of an example trainer say about the update.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "options.hpp"
+#include <convoy/optim/registry.hpp>
+#include <convoy/optim/schedule.hpp>
+
+namespace examples {
+
+/// Throws ConfigError for an option that the rule has not.
+inline convoy::optim::Any::Options optimizer_of(const Options& o) {
+  std::vector<convoy::optim::Setting> settings = {{"lr", o.lr}};
+  if (o.momentum) settings.push_back({"momentum", *o.momentum});
+  if (o.weight_decay) settings.push_back({"weight_decay", *o.weight_decay});
+  if (o.trust) settings.push_back({"trust", *o.trust});
+  return convoy::optim::make(o.optimizer, settings);
+}
+
+/// The learning rate over a run of so many steps.
+inline convoy::optim::Schedule schedule_of(const Options& o, std::int64_t total) {
+  return {.warmup = o.warmup,
+          .decay = convoy::optim::decay_of(o.decay),
+          .total = total,
+          .end = o.decay_end,
+          .power = o.decay_power,
+          .every = o.decay_every,
+          .milestones = o.milestones,
+          .gamma = o.decay_gamma,
+          .scale_with_world = o.scale_lr};
+}
+
+}  // namespace examples
