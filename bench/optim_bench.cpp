@@ -1,0 +1,128 @@
+// optim_bench: whole steps of each optimizer over parameters that no cache holds, beside a copy. Names are
+// optim/<rule>/<parameters>/threads:<n>. A step's bytes are those of its passes over parameters, gradients
+// and state, with the norms where a rule asks for them; copy_share is their rate beside a copy's by as many
+// threads in the same process.
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+
+#include <convoy/core/clock.hpp>
+#include <convoy/core/philox.hpp>
+#include <convoy/optim/arena.hpp>
+#include <convoy/optim/ema.hpp>
+#include <convoy/optim/lookahead.hpp>
+#include <convoy/optim/registry.hpp>
+
+using namespace convoy;
+
+namespace {
+
+constexpr std::int64_t count = 1 << 24;
+
+std::vector<float> numbers(std::uint64_t seed) {
+  std::vector<float> values(count);
+  Philox random(seed);
+  for (float& v : values) v = random.uniform(-1, 1);
+  return values;
+}
+
+/// Bytes read and written by a copy in a second, the best of some.
+double copy_rate(int threads) {
+  static const std::vector<float> from = numbers(1);
+  static std::vector<float> to = from;
+  double best = 0;
+  for (int round = 0; round < 10; ++round) {
+    const Stopwatch watch;
+    parallel(threads, [&](int thread, int team) {
+      const Range mine = share(count, thread, team, 1024);
+      std::memcpy(to.data() + mine.begin, from.data() + mine.begin,
+                  static_cast<std::size_t>(mine.size()) * sizeof(float));
+    });
+    benchmark::DoNotOptimize(to.data());
+    best = std::max(best, 2.0 * count * sizeof(float) / watch.seconds());
+  }
+  return best;
+}
+
+void copy(benchmark::State& state, int threads) {
+  double best = 0;
+  for (auto _ : state) best = std::max(best, copy_rate(threads));
+  state.counters["GBps"] = best * 1e-9;
+}
+
+/// How often a step passes over an array of as many floats as there are parameters.
+template <class R>
+double passes(const optim::Guard& guard) {
+  using Rule = optim::Optimizer<R>;
+  double arrays = 3 + 2 * R::slots;  // parameters and state there and back, gradients
+  if (Rule::has_direction()) arrays += 1 + 2 + R::slots;
+  if (Rule::per_tensor_norms() && !Rule::has_direction()) arrays += 2;
+  if (guard.decides() && (Rule::has_direction() || !Rule::per_tensor_norms())) arrays += 1;
+  return arrays;
+}
+
+template <class R>
+void step(benchmark::State& state, int threads, const optim::Guard& guard) {
+  memory::Host space(std::pmr::new_delete_resource(), threads);
+  // Four tensors; none has a length that vectors divide.
+  std::vector<optim::ArenaTensor> tensors;
+  for (std::int64_t at = 0; at < count; at += count / 4) tensors.push_back({{at, at + count / 4 - 5}, {}, 0});
+  optim::Arena<R> arena(space, {}, tensors, std::vector<optim::Group>{{}}, guard);
+  const Range whole{0, count};
+  arena.own({&whole, 1});
+  std::vector<float> parameters = numbers(1), gradients = numbers(2);
+  std::int64_t number = 0;
+  const auto once = [&] {
+    arena.begin(++number, 1e-3f);
+    for (bool deciding = arena.decides(); deciding;) {
+      arena.arrived(whole, 1.0f, parameters.data(), gradients.data());
+      deciding = arena.decide(parameters.data()) == Decision::again;
+    }
+    arena.update(whole, 1.0f, parameters.data(), gradients.data());
+  };
+  once();  // the state's pages come into being
+  double best = 1e9;
+  for (auto _ : state) {
+    const Stopwatch watch;
+    once();
+    best = std::min(best, watch.seconds());
+  }
+  const double rate = passes<R>(guard) * count * sizeof(float) / best;
+  state.counters["GBps"] = rate * 1e-9;
+  state.counters["copy_share"] = rate / copy_rate(threads);
+}
+
+template <class R>
+void add(const optim::Guard& guard = {}, const std::string& guarded = "") {
+  for (const int threads : {1, 2})
+    benchmark::RegisterBenchmark(("optim/" + std::string(R::name) + guarded + "/" + std::to_string(count) +
+                                  "/threads:" + std::to_string(threads))
+                                     .c_str(),
+                                 [=](benchmark::State& state) { step<R>(state, threads, guard); })
+        ->Unit(benchmark::kMillisecond)
+        ->UseRealTime();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  for (const int threads : {1, 2})
+    benchmark::RegisterBenchmark(
+        ("copy/" + std::to_string(count) + "/threads:" + std::to_string(threads)).c_str(),
+        [=](benchmark::State& state) { copy(state, threads); })
+        ->Unit(benchmark::kMillisecond)
+        ->UseRealTime();
+  optim::Rules::for_each([]<class R>(std::type_identity<R>) { add<R>(); });
+  const optim::Guard clipping{.max_norm = 1};
+  add<optim::AdamW>(clipping, "+clip");
+  add<optim::Lamb>(clipping, "+clip");
+  add<optim::Ema<optim::AdamW>>();
+  add<optim::Lookahead<optim::AdamW>>();
+  benchmark::Initialize(&argc, argv);
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+}
