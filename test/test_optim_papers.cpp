@@ -215,6 +215,37 @@ TEST_CASE("a group changes the decay of a decorated rule") {
   CHECK(parameters[112] == 0.75f);  // a dead tap of the second weight
 }
 
+TEST_CASE("an element goes the same way in a vector and alone") {
+  constexpr std::size_t n = 47;  // whole vectors of every width, and a rest
+  const auto alike = [](auto rule, const auto& options) {
+    using R = decltype(rule);
+    memory::Host space;
+    const optim::ArenaTensor tensor{{0, n}, {}, 0};
+    const optim::Group group;
+    optim::Arena<R> arena(space, options, {&tensor, 1}, {&group, 1});
+    arena.own({&tensor.live, 1});
+    std::vector<float> parameters(n, 0.75f);
+    Philox random(5);
+    for (int number = 1; number <= 100; ++number) {
+      const std::vector<float> gradients(n, random.normal());
+      arena.begin(number, 0.01f);
+      if (arena.decides()) {
+        arena.arrived(tensor.live, 1.0f, parameters.data(), gradients.data());
+        CHECK(arena.decide(parameters.data()) == Decision::apply);
+      }
+      arena.update(tensor.live, 1.0f, parameters.data(), gradients.data());
+    }
+    CHECK(parameters[0] != 0.75f);
+    for (const float p : parameters) CHECK(p == doctest::Approx(parameters[n - 1]).epsilon(1e-6));
+  };
+  alike(optim::Sgd{}, optim::Sgd::Options{.weight_decay = 0.1f});
+  alike(optim::Adam{}, optim::Adam::Options{.weight_decay = 0.1f});
+  alike(optim::AdamW{}, optim::AdamW::Options{.weight_decay = 0.1f});
+  alike(optim::Lars{}, optim::Lars::Options{.weight_decay = 0.1f, .trust = 0.1f});
+  alike(optim::Lamb{}, optim::Lamb::Options{.weight_decay = 0.1f});
+  alike(optim::Lookahead<optim::Adam>{}, optim::Lookahead<optim::Adam>::Options{});
+}
+
 TEST_CASE("what neither moves nor decays stays as it is") {
   const auto stays = [](auto rule, const auto& options) {
     using R = decltype(rule);

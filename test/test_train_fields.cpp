@@ -8,6 +8,8 @@
 #include <doctest/doctest.h>
 
 #include "train_support.hpp"
+#include <convoy/optim/lamb.hpp>
+#include <convoy/optim/lookahead.hpp>
 
 using namespace convoy;
 using namespace train_test;
@@ -110,12 +112,17 @@ Config valid() {
 
 TEST_CASE("each agreed field of a configuration with Adam is compared") {
   using T = Trainer<Plain, optim::Adam, comm::Ring<Threads>, Reference<float>>;
-  CHECK(check<T>(valid<T::Config>()) == 20);
+  CHECK(check<T>(valid<T::Config>()) == 23);
 }
 
 TEST_CASE("each agreed field of a configuration with SGD is compared") {
   using T = Trainer<Plain, optim::Sgd, comm::Ring<Threads>, Reference<float>>;
-  CHECK(check<T>(valid<T::Config>()) == 19);
+  CHECK(check<T>(valid<T::Config>()) == 22);
+}
+
+TEST_CASE("each agreed field of a configuration with a decorated rule is compared") {
+  using T = Trainer<Plain, optim::Lookahead<optim::Lamb>, comm::Ring<Threads>, Reference<float>>;
+  CHECK(check<T>(valid<T::Config>()) == 26);
 }
 
 TEST_CASE("fields of groups are compared") {

@@ -10,22 +10,15 @@
 
 namespace convoy::optim::detail {
 
-/// The characters of some texts one after the other, while compiling.
-template <const std::string_view&... parts>
-struct Joined {
-  static constexpr auto characters = [] {
-    std::array<char, (parts.size() + ...)> all{};
-    std::size_t at = 0;
-    const auto append = [&](std::string_view part) {
-      for (const char c : part) all[at++] = c;
-    };
-    (append(parts), ...);
-    return all;
-  }();
-  static constexpr std::string_view text{characters.data(), characters.size()};
-};
-
-inline constexpr std::string_view open_bracket = "(", close_bracket = ")";
+/// The characters of "word(inner)", as many as there are. (nvcc refuses texts as template arguments.)
+template <std::size_t size>
+constexpr std::array<char, size> bracketed(std::string_view word, std::string_view inner) {
+  std::array<char, size> all{};
+  std::size_t at = 0;
+  for (const std::string_view part : {word, std::string_view("("), inner, std::string_view(")")})
+    for (const char c : part) all[at++] = c;
+  return all;
+}
 
 template <class R>
 struct Decorator {

@@ -31,9 +31,8 @@ struct Ema : detail::Decorator<R> {
     typename R::Constants rule;
     float take;
   };
-  static constexpr std::string_view word = "ema";
-  static constexpr std::string_view name =
-      detail::Joined<word, detail::open_bracket, R::name, detail::close_bracket>::text;
+  static constexpr auto characters = detail::bracketed<R::name.size() + 5>("ema", R::name);
+  static constexpr std::string_view name{characters.data(), characters.size()};
   static constexpr auto slot_names = Base::names_with("ema");
 
   static void check(const Options& o) {

@@ -32,9 +32,8 @@ struct Lookahead : detail::Decorator<R> {
     float pull;
     bool begins, meets;
   };
-  static constexpr std::string_view word = "lookahead";
-  static constexpr std::string_view name =
-      detail::Joined<word, detail::open_bracket, R::name, detail::close_bracket>::text;
+  static constexpr auto characters = detail::bracketed<R::name.size() + 11>("lookahead", R::name);
+  static constexpr std::string_view name{characters.data(), characters.size()};
   static constexpr auto slot_names = Base::names_with("slow");
 
   static void check(const Options& o) {

@@ -1,0 +1,4 @@
+// NEEDS: cuda
+// LABELS: cuda gpu
+// Optimizers on a GPU.
+#include "optim_device.hpp"
