@@ -62,11 +62,12 @@ macro(convoy_sources out pattern)
   endif()
 endmacro()
 
-# convoy_add_program(<name> SOURCES <source>... [NEEDS <component>...] [USES <component>...] [LINKS <library>...])
+# convoy_add_program(<name> [LIBRARY] SOURCES <source>... [NEEDS <component>...] [USES <component>...] [LINKS <library>...])
 #
-# NEEDS: it is not built without them. USES: linked where they are there. `${name}_BUILT` says whether it is built.
+# NEEDS: it is not built without them. USES: linked where they are there. LIBRARY: a static one for programs, which it brings all
+# that it is linked with. `${name}_BUILT` says whether it is built.
 function(convoy_add_program name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;NEEDS;USES;LINKS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "LIBRARY" "" "SOURCES;NEEDS;USES;LINKS")
   set(${name}_BUILT FALSE PARENT_SCOPE)
   set(libraries convoy::convoy)
   foreach(component IN LISTS arg_NEEDS arg_USES)
@@ -77,7 +78,11 @@ function(convoy_add_program name)
       return()
     endif()
   endforeach()
-  add_executable(${name} ${arg_SOURCES})
+  if(arg_LIBRARY)
+    add_library(${name} STATIC ${arg_SOURCES})
+  else()
+    add_executable(${name} ${arg_SOURCES})
+  endif()
   target_link_libraries(${name} PRIVATE ${libraries} ${arg_LINKS} convoy_warnings)
   set_target_properties(${name} PROPERTIES CXX_EXTENSIONS OFF)
   if(arg_SOURCES MATCHES "[.]cu(;|$)")

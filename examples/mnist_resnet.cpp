@@ -1,139 +1,90 @@
 // Trains a ResNet on MNIST (or on digits that need no download) with data-parallel ranks.
-#include "mnist_resnet.hpp"
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
-#include "common/processors.hpp"
+#include <CLI/CLI.hpp>
+
+#include "common/training.hpp"
+#include <convoy/data/data.hpp>
+#include <convoy/models/resnet.hpp>
 
 using namespace convoy;
 using namespace examples;
 
 namespace {
 
-/// Threads for each of `ranks` ranks on the processors at hand; says so when they do not fit.
-int threads_of(const Options& o, int ranks, bool speak) {
-  const int processors = examples::processors();
-  const int threads = o.threads > 0 ? o.threads : std::max(1, processors / ranks);
-  if (speak && threads * ranks > processors)
-    std::cerr << "mnist_resnet: " << ranks << " ranks of " << threads << " threads share " << processors
-              << " processors here (under mpirun, --bind-to none frees them)\n";
-  return threads;
+constexpr int classes = 10;
+
+/// A model is a type, traced while compiling, so each size of image is a model of its own.
+template <int size>
+const Plan& plan_of_size(const Options& o) {
+  constexpr Image image{1, size, size};
+  if (o.model == "resnet18") return plan_of<models::ResNet18<image, classes>>;
+  if (o.model == "resnet50") return plan_of<models::ResNet50<image, classes>>;
+  return plan_of<models::ResNet101<image, classes>>;
 }
 
-std::vector<std::string> optimizers() {
-  std::vector<std::string> names;
-  for (const auto& rule : optim::rules()) names.emplace_back(rule.name);
-  return names;
-}
+struct Images {
+  int size = 28;             ///< height and width; images of another size are resized
+  std::int64_t samples = 0;  ///< of a generated data set; 0: its default
+};
 
-/// What this build can compute on, and in which precision.
-std::vector<std::string> devices() {
-#ifdef CONVOY_EXAMPLES_CUDA
-  return {"cpu", "cuda"};
-#else
-  return {"cpu"};
-#endif
-}
-std::vector<std::string> precisions() {
-#ifdef CONVOY_EXAMPLES_CUDA
-  return {"f32", "tf32", "bf16", "f16"};
-#else
-  return {"f32"};
-#endif
-}
-
-/// Policies that need a GPU.
-std::vector<std::pair<std::string, std::string>> policies() {
-#if defined(CONVOY_EXAMPLES_CUDA) && defined(CONVOY_HAS_NCCL)
-  return {{"nccl", "NCCL's all-reduce, in memory of GPUs"}};
-#else
-  return {};
-#endif
-}
-
-/// One rank's run where the options say.
-void train_one(const Options& o, const Data& sets, comm::Any comm, const std::string& transport, int threads,
-               [[maybe_unused]] int local_rank) {
-#ifdef CONVOY_EXAMPLES_CUDA
-  if (o.device == "cuda") return train_on_gpu(o, sets, std::move(comm), transport, local_rank);
-#endif
-  const int workers = comm.workers();
-  train<exec::Host<f32>, comm::Any>(o, sets, transport, workers, {.threads = threads}, std::move(comm));
-}
-
-#if defined(CONVOY_EXAMPLES_CUDA) && defined(CONVOY_HAS_NCCL)
-/// Ranks that mpirun started, or torchrun, or one alone.
-int run_over_nccl(const Options& o, int argc, char** argv) {
-  if (o.device != "cuda") fail<ConfigError>("--comm nccl exchanges memory of GPUs; choose --device cuda");
-  const Data sets = load(o);
-#ifdef CONVOY_HAS_MPI
-  if (mpi::launched()) {
-    mpi::Session session{argc, argv, Seconds(o.deadline)};
-    const transport::Mpi world(session.world(), Seconds(o.deadline));
-    train_over_nccl(o, sets, comm::AnyBootstrap(comm::MpiBootstrap(world)), session.local_rank());
-    return 0;
+Task task_of(const Options& options, const Images& wanted) {
+  Task task{.plan = wanted.size == 224 ? plan_of_size<224>(options) : plan_of_size<28>(options)};
+  const Image image{1, wanted.size, wanted.size};
+  const std::string size_of_images = concat(", ", wanted.size, "x", wanted.size);
+  if (options.data == "synthetic") {
+    const std::size_t size = wanted.samples > 0 ? static_cast<std::size_t>(wanted.samples) : 60'000;
+    auto set = std::make_shared<data::Synthetic>(
+        size,
+        std::vector<data::RandomField>{{{"image", DType::f32, image}}, {{"label", DType::i32, {}}, classes}});
+    task.train = data::DatasetRef(set.get());
+    if (options.evaluate) task.test = task.train;
+    task.owner = std::move(set);
+    task.data = concat("synthetic, ", size, " random images", size_of_images);
+    return task;
   }
-#endif
-  const comm::World world = comm::environment_has_world() ? comm::world_of_environment() : comm::World{};
-  train_over_nccl(o, sets, comm::AnyBootstrap(comm::TcpBootstrap(world, Seconds(o.deadline))),
-                  world.local_rank);
-  return 0;
-}
-#endif
-
-int run(int argc, char** argv) {
-  Options o;
-  int code = 0;
-  if (!parse(argc, argv, "Trains a ResNet on MNIST with data-parallel ranks",
-             {.models = {"resnet18", "resnet50", "resnet101"},
-              .optimizers = optimizers(),
-              .devices = devices(),
-              .precisions = precisions(),
-              .image_sizes = {28, 224},
-              .policies = policies()},
-             o, code))
-    return code;
-  if (o.overlap && o.comm.starts_with("ps"))
-    fail<ConfigError>("--overlap needs an exchange that can be measured alone, and the servers of ", o.comm,
-                      " update whatever they get");
-  if (o.device == "cpu" && o.precision != "f32")
-    fail<ConfigError>("processors compute in f32 here, not in ", o.precision, "; choose --device cuda");
-#if defined(CONVOY_EXAMPLES_CUDA) && defined(CONVOY_HAS_NCCL)
-  if (o.comm == "nccl") return run_over_nccl(o, argc, argv);
-#endif
-  const comm::Options comm_options{.deadline = Seconds(o.deadline)};
-  const comm::Choice choice = choice_of(o);
-#ifdef CONVOY_HAS_MPI
-  if (o.transport == "mpi" || o.transport == "shm" || (o.transport.empty() && mpi::launched())) {
-    mpi::Session session{argc, argv, Seconds(o.deadline)};
-    const bool shared = o.transport == "shm" || (o.transport.empty() && o.comm == "direct");
-    const Data sets = load(o);
-    const int threads = threads_of(o, session.local_size(), session.rank() == 0 && !o.quiet);
-    const Seconds limit(o.deadline);
-    train_one(o, sets,
-              shared ? comm::make(o.comm, transport::Shm(session.world(), limit), comm_options, choice)
-                     : comm::make(o.comm, transport::Mpi(session.world(), limit), comm_options, choice),
-              shared ? "shm" : "mpi", threads, session.local_rank());
-    return 0;
+  const bool generated = options.data == "digits";
+  data::DigitsOptions digits;
+  if (wanted.samples > 0) digits.train = static_cast<std::size_t>(wanted.samples);
+  auto split =
+      std::make_shared<data::ImageSplit>(generated ? data::digits(digits) : data::mnist(options.data));
+  if (split->train.image() == image) {
+    task.train = data::DatasetRef(&split->train);
+    task.test = data::DatasetRef(&split->test);
+    task.owner = std::move(split);
+  } else {
+    using Larger = data::Resized<data::ImageSet>;
+    auto resized =
+        std::make_shared<std::pair<Larger, Larger>>(Larger(split->train, "image", image.height, image.width),
+                                                    Larger(split->test, "image", image.height, image.width));
+    task.train = data::DatasetRef(&resized->first);
+    task.test = data::DatasetRef(&resized->second);
+    task.owner = std::move(resized);
   }
-#else
-  if (o.transport == "mpi" || o.transport == "shm")
-    fail<ConfigError>("this program was built without MPI; choose --transport threads");
-#endif
-  const Data sets = load(o);
-  const int threads = threads_of(o, o.ranks, !o.quiet);
-  transport::Threads::World(o.ranks).run([&](const transport::Threads& endpoint) {
-    train_one(o, sets, comm::make(o.comm, endpoint, comm_options, choice), "threads", threads,
-              endpoint.rank());
-  });
-  return 0;
+  task.data = concat(generated ? "generated digits" : "MNIST", ", ", task.train.size(), " + ",
+                     task.test.size(), size_of_images);
+  return task;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const std::exception& error) {
-    std::cerr << "mnist_resnet: " << error.what() << std::endl;
-    return 1;
-  }
+  Images images;
+  return run(argc, argv,
+             {.name = "mnist_resnet",
+              .about = "Trains a ResNet on MNIST (--data: a folder with its four files, digits or synthetic)",
+              .models = {"resnet18", "resnet50", "resnet101"},
+              .add_options =
+                  [&](CLI::App& app) {
+                    app.add_option("--image-size", images.size, "Height and width that images are resized to")
+                        ->check(CLI::IsMember({28, 224}));
+                    app.add_option("--samples", images.samples,
+                                   "Training samples of a generated set; 0: its default")
+                        ->check(CLI::NonNegativeNumber);
+                  },
+              .make = [&](const Options& options) { return task_of(options, images); }});
 }

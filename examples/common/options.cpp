@@ -50,7 +50,7 @@ convoy::comm::Choice choice_of(const Options& o) {
                               .staleness = o.staleness,
                               .background = o.background,
                               .weighted = o.weighted,
-                              .weights = o.weights};
+                              .weights = o.shares};
   if (o.codec_warm_up && o.codec == "powersgd")
     choice.powersgd.warm_up_steps = *o.codec_warm_up;
   else if (o.codec_warm_up)
@@ -66,8 +66,9 @@ std::optional<convoy::graph::BucketOptions> buckets_of(const Options& options) {
   return convoy::graph::BucketOptions{std::max<std::int64_t>(bytes, 1), std::max<std::int64_t>(bytes, 1)};
 }
 
-bool parse(int argc, char** argv, const std::string& program, const Choices& choices, Options& o, int& code) {
-  CLI::App app{program};
+bool parse(int argc, char** argv, const std::string& about, const Choices& choices,
+           const std::function<void(CLI::App&)>& add_options, Options& o, int& code) {
+  CLI::App app{about};
   app.get_formatter()->column_width(34);
   app.option_defaults()->always_capture_default();
   app.add_option("--model", o.model, "Which model to train")->check(CLI::IsMember(choices.models));
@@ -99,7 +100,7 @@ bool parse(int argc, char** argv, const std::string& program, const Choices& cho
       ->check(CLI::NonNegativeNumber);
   app.add_flag("--background", o.background, "A thread goes on with the exchange while the rank computes");
   app.add_flag("--weighted", o.weighted, "Measure the ranks' speeds, and share each batch out by them");
-  app.add_option("--shares", o.weights, "Share each batch out in these proportions, such as 2,1")
+  app.add_option("--shares", o.shares, "Share each batch out in these proportions, such as 2,1")
       ->delimiter(',')
       ->excludes("--weighted");
   app.add_option("--device", o.device, "Where to compute")->check(CLI::IsMember(choices.devices));
@@ -139,13 +140,11 @@ bool parse(int argc, char** argv, const std::string& program, const Choices& cho
       ->check(CLI::NonNegativeNumber);
   app.add_option("--accumulate", o.accumulate, "Micro-steps of one step")->check(CLI::PositiveNumber);
   app.add_option("--seed", o.seed, "Of parameters and shuffling");
-  app.add_option("--data", o.data,
-                 "A folder with MNIST's four files, digits (generated) or synthetic (random)");
-  app.add_option("--image-size", o.image_size, "Height and width that images are resized to")
-      ->check(CLI::IsMember(choices.image_sizes));
-  app.add_option("--samples", o.samples, "Training samples of a generated set; 0: its default")
-      ->check(CLI::NonNegativeNumber);
-  app.add_flag("--evaluate", o.evaluate, "Evaluate after every epoch even on synthetic data");
+  app.add_option("--data", o.data, "Where the data set is, or which generated one it is");
+  app.add_option("--weights", o.weights, "Begin with the weights of this safetensors file");
+  app.add_flag("--partial-weights", o.partial_weights, "Take of them what fits the model")
+      ->needs("--weights");
+  app.add_flag("--evaluate", o.evaluate, "Only evaluate --weights, or the newest checkpoint");
   app.add_flag("--overlap", o.overlap,
                "Measure the exchange alone as well, and how much of it backward hides");
   app.add_option("--checkpoint", o.checkpoint,
@@ -159,9 +158,11 @@ bool parse(int argc, char** argv, const std::string& program, const Choices& cho
   app.add_option("--deadline", o.deadline, "Seconds that any wait for another rank may last")
       ->check(CLI::PositiveNumber);
   app.add_option("--json", o.json, "Write the result as one JSON object to this file");
+  app.add_option("--csv", o.csv, "Write a line for each step to this file");
   app.add_option("--timeline", o.timeline, "Write a Chrome trace of all ranks to this file");
   app.add_option("--log-every", o.log_every, "Steps between throughput lines")->check(CLI::PositiveNumber);
   app.add_flag("--quiet", o.quiet, "Print nothing but errors");
+  add_options(app);
   app.footer(table_of("--comm", entries) + table_of("--codec", convoy::comm::codecs) +
              table_of("--transport", convoy::comm::transports));
   try {

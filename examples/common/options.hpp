@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -9,6 +10,10 @@
 
 #include <convoy/comm/registry.hpp>
 #include <convoy/graph/pass/buckets.hpp>
+
+namespace CLI {
+class App;
+}
 
 namespace examples {
 
@@ -24,9 +29,9 @@ struct Options {
   int servers = 1;                            ///< parameter servers
   std::string placement = "among";            ///< the workers, or beside them
   int staleness = 4;                          ///< steps that a rank of ps-stale may be ahead
-  bool background = false;      ///< a thread of its own goes on with the exchange during backward
-  bool weighted = false;        ///< ranks take shares of a batch that go by their measured speed
-  std::vector<double> weights;  ///< ranks take shares of a batch in proportion to these
+  bool background = false;     ///< a thread of its own goes on with the exchange during backward
+  bool weighted = false;       ///< ranks take shares of a batch that go by their measured speed
+  std::vector<double> shares;  ///< ranks take shares of a batch in proportion to these
   std::string device = "cpu";
   std::string precision = "f32";
   int threads = 0;  ///< of one rank; 0: the processors this process may use, shared among its ranks
@@ -48,15 +53,16 @@ struct Options {
   int accumulate = 1;
   std::uint64_t seed = 0;
   std::string data = "digits";
-  int image_size = 28;       ///< height and width; images of another size are resized
-  std::int64_t samples = 0;  ///< of a generated data set; 0: its default
-  bool evaluate = false;
+  std::string weights;                ///< a safetensors file to begin with; empty: random ones
+  bool partial_weights = false;       ///< take of it what fits
+  bool evaluate = false;              ///< nothing else
   bool overlap = false;               ///< measure the exchange alone, to say how much of it backward hides
   std::string checkpoint;             ///< a folder; empty: none are kept
   std::int64_t checkpoint_every = 0;  ///< steps; 0: after each epoch
   bool resume = false;
   double deadline = 60;
   std::string json;
+  std::string csv;
   std::string timeline;
   int log_every = 200;
   bool quiet = false;
@@ -65,7 +71,6 @@ struct Options {
 /// What of a trainer is compiled in, and so can be chosen.
 struct Choices {
   std::vector<std::string> models, optimizers, devices, precisions;
-  std::vector<int> image_sizes;
   /// Policies beside those of the registry, with what they are.
   std::vector<std::pair<std::string, std::string>> policies = {};
 };
@@ -76,9 +81,9 @@ convoy::comm::Choice choice_of(const Options& options);
 /// What they say about buckets; none: the model's own.
 std::optional<convoy::graph::BucketOptions> buckets_of(const Options& options);
 
-/// Parses the command line; on `--help` or an error, prints one and returns false with the exit code in
-/// `code`.
-bool parse(int argc, char** argv, const std::string& program, const Choices& choices, Options& options,
-           int& code);
+/// Parses the command line, to which `add_options` adds; on `--help` or an error, prints one and returns
+/// false with the exit code in `code`.
+bool parse(int argc, char** argv, const std::string& about, const Choices& choices,
+           const std::function<void(CLI::App&)>& add_options, Options& options, int& code);
 
 }  // namespace examples

@@ -61,7 +61,7 @@ void print_table(const Summary& s) {
   std::printf("\n| %-22s | %36s |\n|%s:|%s:|\n", "result", "", "-----------------------",
               "-------------------------------------");
   row("model", s.model + number(" (%lld parameters)", static_cast<long long>(s.parameters)));
-  row("data", s.data + number(", %dx%d", s.image_size, s.image_size));
+  row("data", s.data);
   row("exchange", s.comm + (s.codec == "none" ? "" : " of " + s.codec) + " over " + s.transport);
   row("sent by a rank", number("%.2f MB a step", sent_per_step(s) / 1e6));
   row("ranks x batch", number("%d x %d", s.world, s.batch_per_rank));
@@ -75,6 +75,7 @@ void print_table(const Summary& s) {
   row("steps", number("%lld (%s)", static_cast<long long>(s.fit.steps), name_of(s.fit.stopped)));
   row("throughput",
       number("%.1f samples/s%s", s.fit.samples_per_sec, s.fit.warm_up_left_out ? " after 20 steps" : ""));
+  if (s.unit != "samples") row("", number("%.0f %s/s", s.fit.samples_per_sec * s.per_row, s.unit.c_str()));
   row("step min/median/max", number("%.1f / %.1f / %.1f ms", ms.min, ms.median, ms.max));
   row("exposed communication", number("%.2f ms a step", s.fit.exposed_comm_ms));
   if (s.exchange_ms > 0) {
@@ -99,7 +100,6 @@ void write_json(const Summary& s, const std::string& path) {
       {"device", s.device},
       {"precision", s.precision},
       {"data", s.data},
-      {"image_size", s.image_size},
       {"world", s.world},
       {"batch_per_rank", s.batch_per_rank},
       {"shares", s.shares},
@@ -122,6 +122,7 @@ void write_json(const Summary& s, const std::string& path) {
     object["exchange_alone_ms"] = s.exchange_ms;
     object["hidden"] = hidden(s);
   }
+  if (s.unit != "samples") object[s.unit + "_per_sec"] = s.fit.samples_per_sec * s.per_row;
   for (const auto& epoch : s.fit.epochs) {
     nlohmann::ordered_json e = {{"epoch", epoch.epoch},
                                 {"seconds", epoch.seconds},

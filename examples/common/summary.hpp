@@ -11,7 +11,8 @@ namespace examples {
 /// The facts of one run.
 struct Summary {
   std::string model, comm, codec, transport, device, precision, data;
-  int image_size = 0;
+  std::string unit = "samples";  ///< what a row holds `per_row` of
+  double per_row = 1;
   int world = 1;  ///< ranks that compute
   int batch_per_rank = 0, threads = 1;
   std::vector<double> shares;  ///< of a batch; empty: equal

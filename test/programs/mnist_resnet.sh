@@ -76,7 +76,7 @@ fi
 refused "a folder with checkpoints that are not resumed from" "resume from it, or choose another folder" $kept --checkpoint "$scratch/whole"
 
 if ! timeout 100 $run --data "$scratch/sound" --comm none --image-size 224 --json "$scratch/large.json" > "$scratch/out" 2>&1 ||
-  ! grep -q '"image_size": 224' "$scratch/large.json"; then
+  ! grep -q '"data": ".*, 224x224"' "$scratch/large.json"; then
   echo "FAILED images of 28x28 for a model of 224x224"
   cat "$scratch/out"
   failures=$((failures + 1))

@@ -1,5 +1,7 @@
-// mnist_resnet on GPUs.
-#include "mnist_resnet.hpp"
+// Tasks on GPUs.
+#include "train_task.hpp"
+
+using namespace convoy;
 
 namespace examples {
 
@@ -19,24 +21,24 @@ void take_gpu(int local_rank) { device::use(local_rank % std::max(1, device::cou
 
 }  // namespace
 
-void train_on_gpu(const Options& o, const Data& sets, comm::Any comm, const std::string& transport,
+void train_on_gpu(const Options& o, const Task& task, comm::Any comm, const std::string& transport,
                   int local_rank) {
   take_gpu(local_rank);
   in_precision(o.precision, [&]<class P>(std::type_identity<P>) {
     const int workers = comm.workers();
-    train<exec::Cuda<P>, comm::Staged<comm::Any, memory::Device>>(o, sets, transport, workers, {},
-                                                                  std::move(comm));
+    train_task<exec::Cuda<P>, comm::Staged<comm::Any, memory::Device>>(o, task, transport, workers, {},
+                                                                       std::move(comm));
   });
 }
 
 #ifdef CONVOY_HAS_NCCL
-void train_over_nccl(const Options& o, const Data& sets, comm::AnyBootstrap bootstrap, int local_rank) {
+void train_over_nccl(const Options& o, const Task& task, comm::AnyBootstrap bootstrap, int local_rank) {
   take_gpu(local_rank);
   comm::NcclOptions options;
   options.deadline = Seconds(o.deadline);
   in_precision(o.precision, [&]<class P>(std::type_identity<P>) {
-    train<exec::Cuda<P>, comm::Nccl<memory::Device>>(o, sets, "nccl", bootstrap.size(), {},
-                                                     comm::Nccl<memory::Device>(bootstrap, options));
+    train_task<exec::Cuda<P>, comm::Nccl<memory::Device>>(o, task, "nccl", bootstrap.size(), {},
+                                                          comm::Nccl<memory::Device>(bootstrap, options));
   });
 }
 #endif

@@ -1,0 +1,127 @@
+// One rank's whole run of a task: everything but where it computes is chosen at run time.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "progress.hpp"
+#include "step_log.hpp"
+#include "summary.hpp"
+#include "terminate.hpp"
+#include "training.hpp"
+#include "update.hpp"
+#include <convoy/convoy.hpp>
+
+namespace examples {
+
+inline std::int64_t total_steps(const Options& o, std::size_t samples, int world) {
+  const std::int64_t global = std::int64_t{o.batch} * world * o.accumulate;
+  const std::int64_t by_epochs = (static_cast<std::int64_t>(samples) + global - 1) / global * o.epochs;
+  return o.steps > 0 ? std::min(o.steps, by_epochs) : by_epochs;
+}
+
+/// The last argument constructs the Comm of `workers` ranks.
+template <class Exec, class Comm, class CommArgument>
+void train_task(const Options& o, const Task& task, const std::string& transport, int workers,
+                const typename Exec::Options& exec, CommArgument&& comm) {
+  using namespace convoy;
+  train::Timeline timeline(o.timeline.empty() ? 0 : 1 << 18);
+  train::PlanTrainer<optim::Any, Comm, Exec> trainer{
+      task.plan,
+      {.batch = o.batch,
+       .accumulate = o.accumulate,
+       .optimizer = optimizer_of(o),
+       .schedule = schedule_of(o, total_steps(o, task.train.size(), workers)),
+       .guard = {.max_norm = o.clip},
+       .buckets = buckets_of(o),
+       .overlap = !o.no_overlap,
+       .exec = exec,
+       .seed = o.seed,
+       .timeline = o.timeline.empty() ? nullptr : &timeline},
+      std::forward<CommArgument>(comm)};
+  const bool speaks = trainer.rank() == 0 && !o.quiet;
+
+  if (!o.weights.empty()) {
+    const auto loaded = train::load_weights(trainer, o.weights,
+                                            o.partial_weights ? train::Match::partial : train::Match::whole);
+    if (speaks && !loaded.whole())
+      std::cout << o.weights << ": " << loaded.loaded << " tensors loaded, " << loaded.missing.size()
+                << " of the model's are not there, " << loaded.unexpected.size() << " are not the model's, "
+                << loaded.of_other_shape.size() << " have another shape\n";
+  }
+  std::optional<train::Checkpoints<decltype(trainer)>> checkpoints;
+  if (!o.checkpoint.empty()) {
+    checkpoints.emplace(trainer, train::CheckpointOptions{.directory = o.checkpoint,
+                                                          .every = o.checkpoint_every,
+                                                          .resume = o.resume || o.evaluate});
+    end_when_told();
+  }
+  if (o.evaluate) {
+    if (checkpoints) checkpoints->resume();
+    const train::Evaluation test = trainer.evaluate(task.test);
+    if (trainer.rank() == 0)
+      std::cout << "test loss:" << test.loss << ", test accuracy:" << test.accuracy << " (" << test.rows
+                << " rows, " << trainer.steps_done() << " steps of training)\n";
+    return;
+  }
+
+  const ProgressBar bar(speaks);
+  StepLog csv(trainer.rank() == 0 ? o.csv : "", task.unit, task.per_row);
+  const auto report =
+      trainer.fit(task.train, {.epochs = o.epochs,
+                               .steps = o.steps,
+                               .validate = task.test,
+                               .on_step =
+                                   [&](const train::StepReport& step) {
+                                     bar(step);
+                                     csv(step);
+                                     return told_to_end ? train::Control::stop : train::Control::go_on;
+                                   },
+                               .log = o.quiet ? nullptr : &std::cout,
+                               .log_every = o.log_every,
+                               .keeper = checkpoints ? &*checkpoints : nullptr});
+  const std::int64_t sent = trainer.comm().traffic().bytes;
+  const double exchange = o.overlap ? trainer.exchange_seconds() : 0;
+  if (!o.timeline.empty()) {
+    const auto events = trainer.gather_timeline();
+    if (trainer.rank() == 0) train::write_timeline(o.timeline, events);
+  }
+  if (trainer.rank() != 0) return;
+  const Summary summary{.model = o.model,
+                        .comm = o.comm,
+                        .codec = o.codec,
+                        .transport = transport,
+                        .device = o.device,
+                        .precision = o.precision,
+                        .data = task.data,
+                        .unit = task.unit,
+                        .per_row = task.per_row,
+                        .world = workers,
+                        .batch_per_rank = o.batch,
+                        .threads = exec.threads,
+                        .shares = {trainer.shares().begin(), trainer.shares().end()},
+                        .parameters = task.plan.parameters(),
+                        .sent_bytes = sent,
+                        .exchange_ms = exchange * 1e3,
+                        .fit = report};
+  if (!o.quiet) print_table(summary);
+  if (!o.json.empty()) write_json(summary, o.json);
+}
+
+#ifdef CONVOY_EXAMPLES_CUDA
+/// One rank's run on a GPU in the precision that was chosen: each of the ranks of a host has one of its GPUs.
+/// `comm` works in host memory.
+void train_on_gpu(const Options& o, const Task& task, convoy::comm::Any comm, const std::string& transport,
+                  int local_rank);
+#ifdef CONVOY_HAS_NCCL
+/// The same over NCCL.
+void train_over_nccl(const Options& o, const Task& task, convoy::comm::AnyBootstrap bootstrap,
+                     int local_rank);
+#endif
+#endif
+
+}  // namespace examples

@@ -1,0 +1,118 @@
+#include "processors.hpp"
+#include "train_task.hpp"
+
+using namespace convoy;
+
+namespace examples {
+
+namespace {
+
+/// Threads for each of `ranks` ranks on the processors at hand; says so when they do not fit.
+int threads_of(const Options& o, const Program& program, int ranks, bool speak) {
+  const int there = processors();
+  const int threads = o.threads > 0 ? o.threads : std::max(1, there / ranks);
+  if (speak && threads * ranks > there)
+    std::cerr << program.name << ": " << ranks << " ranks of " << threads << " threads share " << there
+              << " processors here (under mpirun, --bind-to none frees them)\n";
+  return threads;
+}
+
+/// What this build can compute on and in which precision, and what it exchanges gradients by.
+Choices choices_of(const Program& program) {
+  Choices choices{
+      .models = program.models, .optimizers = {}, .devices = {"cpu"}, .precisions = {"f32"}, .policies = {}};
+  for (const auto& rule : optim::rules()) choices.optimizers.emplace_back(rule.name);
+#ifdef CONVOY_EXAMPLES_CUDA
+  choices.devices.push_back("cuda");
+  choices.precisions = {"f32", "tf32", "bf16", "f16"};
+#ifdef CONVOY_HAS_NCCL
+  choices.policies = {{"nccl", "NCCL's all-reduce, in memory of GPUs"}};
+#endif
+#endif
+  return choices;
+}
+
+/// One rank's run where the options say.
+void train_one(const Options& o, const Task& task, comm::Any comm, const std::string& transport, int threads,
+               [[maybe_unused]] int local_rank) {
+#ifdef CONVOY_EXAMPLES_CUDA
+  if (o.device == "cuda") return train_on_gpu(o, task, std::move(comm), transport, local_rank);
+#endif
+  const int workers = comm.workers();
+  train_task<exec::Host<f32>, comm::Any>(o, task, transport, workers, {.threads = threads}, std::move(comm));
+}
+
+#if defined(CONVOY_EXAMPLES_CUDA) && defined(CONVOY_HAS_NCCL)
+/// Ranks that mpirun started, or torchrun, or one alone.
+int run_over_nccl(const Options& o, const Program& program, int argc, char** argv) {
+  if (o.device != "cuda") fail<ConfigError>("--comm nccl exchanges memory of GPUs; choose --device cuda");
+  const Task task = program.make(o);
+#ifdef CONVOY_HAS_MPI
+  if (mpi::launched()) {
+    mpi::Session session{argc, argv, Seconds(o.deadline)};
+    const transport::Mpi world(session.world(), Seconds(o.deadline));
+    train_over_nccl(o, task, comm::AnyBootstrap(comm::MpiBootstrap(world)), session.local_rank());
+    return 0;
+  }
+#endif
+  const comm::World world = comm::environment_has_world() ? comm::world_of_environment() : comm::World{};
+  train_over_nccl(o, task, comm::AnyBootstrap(comm::TcpBootstrap(world, Seconds(o.deadline))),
+                  world.local_rank);
+  return 0;
+}
+#endif
+
+int run_parsed(int argc, char** argv, const Program& program) {
+  Options o = program.defaults;
+  int code = 0;
+  if (!parse(argc, argv, program.about, choices_of(program), program.add_options, o, code)) return code;
+  if (o.overlap && o.comm.starts_with("ps"))
+    fail<ConfigError>("--overlap needs an exchange that can be measured alone, and the servers of ", o.comm,
+                      " update whatever they get");
+  if (o.device == "cpu" && o.precision != "f32")
+    fail<ConfigError>("processors compute in f32 here, not in ", o.precision, "; choose --device cuda");
+  if (o.evaluate && o.weights.empty() && o.checkpoint.empty())
+    fail<ConfigError>("--evaluate needs what it evaluates: --weights or --checkpoint");
+#if defined(CONVOY_EXAMPLES_CUDA) && defined(CONVOY_HAS_NCCL)
+  if (o.comm == "nccl") return run_over_nccl(o, program, argc, argv);
+#endif
+  const comm::Options comm_options{.deadline = Seconds(o.deadline)};
+  const comm::Choice choice = choice_of(o);
+#ifdef CONVOY_HAS_MPI
+  if (o.transport == "mpi" || o.transport == "shm" || (o.transport.empty() && mpi::launched())) {
+    mpi::Session session{argc, argv, Seconds(o.deadline)};
+    const bool shared = o.transport == "shm" || (o.transport.empty() && o.comm == "direct");
+    const Task task = program.make(o);
+    const int threads = threads_of(o, program, session.local_size(), session.rank() == 0 && !o.quiet);
+    const Seconds limit(o.deadline);
+    train_one(o, task,
+              shared ? comm::make(o.comm, transport::Shm(session.world(), limit), comm_options, choice)
+                     : comm::make(o.comm, transport::Mpi(session.world(), limit), comm_options, choice),
+              shared ? "shm" : "mpi", threads, session.local_rank());
+    return 0;
+  }
+#else
+  if (o.transport == "mpi" || o.transport == "shm")
+    fail<ConfigError>("this program was built without MPI; choose --transport threads");
+#endif
+  const Task task = program.make(o);
+  const int threads = threads_of(o, program, o.ranks, !o.quiet);
+  transport::Threads::World(o.ranks).run([&](const transport::Threads& endpoint) {
+    train_one(o, task, comm::make(o.comm, endpoint, comm_options, choice), "threads", threads,
+              endpoint.rank());
+  });
+  return 0;
+}
+
+}  // namespace
+
+int run(int argc, char** argv, const Program& program) {
+  try {
+    return run_parsed(argc, argv, program);
+  } catch (const std::exception& error) {
+    std::cerr << program.name << ": " << error.what() << std::endl;
+    return 1;
+  }
+}
+
+}  // namespace examples
