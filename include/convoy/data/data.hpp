@@ -10,4 +10,7 @@
 #include <convoy/data/mnist.hpp>
 #include <convoy/data/resized.hpp>
 #include <convoy/data/shard.hpp>
+#include <convoy/data/sst.hpp>
 #include <convoy/data/synthetic.hpp>
+#include <convoy/data/text_file.hpp>
+#include <convoy/data/vocabulary.hpp>
