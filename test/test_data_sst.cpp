@@ -1,6 +1,5 @@
 // SST trees: what is read of them, what each kind of damage is answered with, words, ids and padding.
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -69,28 +68,32 @@ TEST_CASE("sst: every cut and every kind of damage is named with its place") {
   const auto at = [&](int offset) {
     return "at line 2 (byte " + std::to_string(before.size() + static_cast<std::size_t>(offset)) + ")";
   };
-  for (const auto& [line, reason, offset] : std::vector<std::tuple<std::string, std::string, int>>{
-           {"film", "no '(' where a node is expected, found 'film'", 0},
-           {" (2 a)", "no '(' where a node is expected", 0},
-           {"(5 a)", "no label from 0 to 4, found '5 a)'", 1},
-           {"(a b)", "no label from 0 to 4", 1},
-           {"(22 a)", "no space behind a label", 2},
-           {"(2\ta)", "no space behind a label, found '\\x09a)'", 2},
-           {"(2  a)", "no token where one is expected", 3},
-           {"(2 )", "no token where one is expected", 3},
-           {"(2 a b)", "no ')' behind a token", 4},
-           {"(2 a(b)", "no ')' behind a token", 4},
-           {"(2 (2 a))", "no second child behind a node's first, found ')'", 8},
-           {"(2 (2 a)(2 b))", "no second child behind a node's first", 8},
-           {"(2 (2 a) b)", "no '(' where a node is expected", 9},
-           {"(2 (2 a) (2 b) (2 c))", "no ')' behind a node's two children", 14},
-           {"(2 a) ", "something behind the end of a tree", 5},
-           {"(2 a) (2 b)", "something behind the end of a tree", 5},
-           {"(2 a))", "something behind the end of a tree", 5}}) {
-    CAPTURE(line);
-    const std::string said = second(line);
-    CHECK(contains(said, reason));
-    CHECK(contains(said, at(offset)));
+  struct Damage {
+    std::string line, reason;
+    int offset;
+  };
+  for (const Damage& damage :
+       std::vector<Damage>{{"film", "no '(' where a node is expected, found 'film'", 0},
+                           {" (2 a)", "no '(' where a node is expected", 0},
+                           {"(5 a)", "no label from 0 to 4, found '5 a)'", 1},
+                           {"(a b)", "no label from 0 to 4", 1},
+                           {"(22 a)", "no space behind a label", 2},
+                           {"(2\ta)", "no space behind a label, found '\\x09a)'", 2},
+                           {"(2  a)", "no token where one is expected", 3},
+                           {"(2 )", "no token where one is expected", 3},
+                           {"(2 a b)", "no ')' behind a token", 4},
+                           {"(2 a(b)", "no ')' behind a token", 4},
+                           {"(2 (2 a))", "no second child behind a node's first, found ')'", 8},
+                           {"(2 (2 a)(2 b))", "no second child behind a node's first", 8},
+                           {"(2 (2 a) b)", "no '(' where a node is expected", 9},
+                           {"(2 (2 a) (2 b) (2 c))", "no ')' behind a node's two children", 14},
+                           {"(2 a) ", "something behind the end of a tree", 5},
+                           {"(2 a) (2 b)", "something behind the end of a tree", 5},
+                           {"(2 a))", "something behind the end of a tree", 5}}) {
+    CAPTURE(damage.line);
+    const std::string said = second(damage.line);
+    CHECK(contains(said, damage.reason));
+    CHECK(contains(said, at(damage.offset)));
   }
 }
 
