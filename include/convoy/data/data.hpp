@@ -1,6 +1,7 @@
 // The data room: data sets, and the batches that each rank takes from them. Needs zlib at link time.
 #pragma once
 
+#include <convoy/data/bpe.hpp>
 #include <convoy/data/dataset.hpp>
 #include <convoy/data/dataset_ref.hpp>
 #include <convoy/data/digits.hpp>
@@ -13,4 +14,6 @@
 #include <convoy/data/sst.hpp>
 #include <convoy/data/synthetic.hpp>
 #include <convoy/data/text_file.hpp>
+#include <convoy/data/unicode.hpp>
 #include <convoy/data/vocabulary.hpp>
+#include <convoy/data/wordpiece.hpp>
