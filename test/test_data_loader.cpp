@@ -1,6 +1,7 @@
 // SANITIZE: address thread
 // Loader: every sample once, the same batches with and without a thread, at any world size and after any
 // restart; exceptions come out of `next`; nothing is allocated in an epoch.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -42,6 +43,26 @@ struct Counting {
 };
 static_assert(data::Dataset<Counting>);
 
+/// Fills rows; each holds its sample, its position, the epoch and the seed.
+struct Drawing {
+  std::size_t count = 150;
+  std::vector<data::Field> described = {{"drawn", DType::i32, {4}}};
+
+  std::size_t size() const { return count; }
+  std::span<const data::Field> fields() const { return described; }
+  void fill(const data::Rows& rows) const {
+    const auto drawn = rows.column<i32>(0);
+    REQUIRE(drawn.size() == 4 * rows.size());
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      drawn[4 * i] = static_cast<i32>(rows.index(i));
+      drawn[4 * i + 1] = static_cast<i32>(rows.position(i));
+      rows[i].as<i32>(0)[2] = static_cast<i32>(rows.epoch());
+      rows[i].as<i32>(0)[3] = static_cast<i32>(rows.seed());
+    }
+  }
+};
+static_assert(data::Dataset<Drawing>);
+
 /// What a batch holds; checks that its fields agree.
 std::vector<int> samples_of(const Batch& batch) {
   const auto labels = batch.as<i32>(1);
@@ -65,6 +86,25 @@ std::vector<std::vector<int>> epoch_of(L& loader, std::int64_t epoch, std::int64
   }
   CHECK(loader.next() == nullptr);
   return batches;
+}
+
+template <class D>
+void check_allocations(const D& set) {
+  for (int prefetch : {0, 2}) {
+    Loader loader(set, {.batch = 10, .prefetch = prefetch});
+    loader.start(0);
+    while (loader.next() != nullptr) {
+    }
+    const long start = allocations;
+    CHECK(start > 0);  // the loader's own memory was counted
+    std::int64_t rows = 0;
+    for (int epoch = 1; epoch < 4; ++epoch) {
+      loader.start(epoch);
+      while (const Batch* batch = loader.next()) rows += batch->rows;
+    }
+    CHECK(allocations == start);
+    CHECK(rows == 3000);
+  }
 }
 
 }  // namespace
@@ -226,25 +266,50 @@ TEST_CASE("loader: ranks that are threads share one data set") {
   CHECK(label_sum == 2 * 30 * 45);
 }
 
-TEST_CASE("loader: nothing is allocated in an epoch") {
-  const Counting set{.count = 1000};
-  for (int prefetch : {0, 2}) {
-    Loader loader(set, {.batch = 10, .prefetch = prefetch});
-    loader.start(0);
-    while (loader.next() != nullptr) {
+TEST_CASE("loader: a set that fills whole rows sees seed, epoch and position, the same at any world size") {
+  const Drawing set;
+  for (const bool shuffle : {true, false}) {
+    std::vector<std::vector<int>> reference;
+    for (int world : {1, 2, 3, 6}) {
+      CAPTURE(world);
+      std::vector<std::vector<int>> steps(4);
+      for (int rank = 0; rank < world; ++rank) {
+        Loader loader(set, {.batch = 48 / world, .shard = {rank, world}, .seed = 21, .shuffle = shuffle});
+        loader.start(4, 1);
+        while (const Batch* batch = loader.next()) {
+          std::int64_t position = loader.plan().rows(batch->step).begin;
+          const auto drawn = batch->as<i32>(0);
+          for (std::size_t i = 0; i < drawn.size(); i += 4) {
+            if (!shuffle) CHECK(drawn[i] == position);
+            CHECK(drawn[i + 1] == position++);
+            CHECK(drawn[i + 2] == 4);
+            CHECK(drawn[i + 3] == 21);
+            steps[static_cast<std::size_t>(batch->step)].push_back(drawn[i]);
+          }
+        }
+      }
+      CHECK(steps[0].empty());
+      for (auto& step : steps) std::sort(step.begin(), step.end());  // ranks came one after the other
+      if (world == 1) reference = steps;
+      CHECK(steps == reference);
     }
-    const long start = allocations;
-    CHECK(start > 0);  // the loader's own memory was counted
-    std::int64_t rows = 0;
-    for (int epoch = 1; epoch < 4; ++epoch) {
-      loader.start(epoch);
-      while (const Batch* batch = loader.next()) rows += batch->rows;
-    }
-    CHECK(allocations == start);
-    CHECK(rows == 3000);
   }
 }
 
+TEST_CASE("loader: a set larger than 2^32 is shuffled, and entered anywhere, without memory for its order") {
+  const Drawing set{.count = (std::size_t{1} << 40) + 3};
+  Loader loader(set, {.batch = 100, .seed = 21});
+  loader.start(4, loader.steps_per_epoch() - 2);
+  std::int64_t rows = 0;
+  while (const Batch* batch = loader.next()) rows += batch->rows;
+  const auto& plan = loader.plan();
+  CHECK(rows == plan.samples() - plan.global(plan.steps() - 2).begin);
+}
+
+TEST_CASE("loader: nothing is allocated in an epoch") {
+  check_allocations(Counting{.count = 1000});
+  check_allocations(Drawing{.count = 1000});
+}
 TEST_CASE("loader: a set smaller than the batch is refused, except for evaluation") {
   const Counting set{.count = 30};
   CHECK(contains(sentence<ConfigError>([&] { Loader(set, {.batch = 31}); }), "batch of 31 samples"));

@@ -36,7 +36,7 @@ std::vector<float> resized(Shape from, int height, int width, std::size_t index 
   REQUIRE(set.size() == 5);
   REQUIRE(set.fields()[1].shape == Shape{2, height, width});
   const data::Samples out(set.fields(), 2);
-  set.read(index, out.row(1));
+  data::read(set, index, out, 1);
   CHECK(out.row(1).as<i32>(0)[0] == static_cast<i32>(index));
   CHECK(out.row(1).as<u8>(2)[1] == index + 7);
   const auto pixels = out.row(1).as<f32>(1);

@@ -3,6 +3,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <memory_resource>
 #include <span>
 #include <vector>
@@ -91,6 +92,53 @@ class Samples {
   std::vector<std::byte*> columns_;
 };
 
+/// Rows that a data set is to write: which samples, where, and what their random numbers are a function of.
+/// Rows that follow each other in memory also follow each other in the order of the epoch.
+class Rows {
+ public:
+  /// What may be drawn from beside a row's position: the loader's seed, and the epoch.
+  struct Draw {
+    std::uint64_t seed = 0;
+    std::int64_t epoch = 0;
+    friend constexpr bool operator==(const Draw&, const Draw&) = default;
+  };
+
+  /// Samples `indices`, from row `first_row` of the columns on, the first at `position` in the epoch's order.
+  Rows(std::span<const Field> fields, std::byte* const* columns, std::size_t first_row,
+       std::span<const std::uint64_t> indices, std::int64_t position, Draw draw)
+      : fields_(fields),
+        columns_(columns),
+        first_row_(first_row),
+        indices_(indices),
+        position_(position),
+        draw_(draw) {}
+
+  std::size_t size() const { return indices_.size(); }
+  /// Which sample row `i` is.
+  std::size_t index(std::size_t i) const { return static_cast<std::size_t>(indices_[i]); }
+  /// Where row `i` stands in the order of the epoch, the same however many ranks share it.
+  std::int64_t position(std::size_t i) const { return position_ + static_cast<std::int64_t>(i); }
+  std::uint64_t seed() const { return draw_.seed; }
+  std::int64_t epoch() const { return draw_.epoch; }
+  Draw draw() const { return draw_; }
+  /// Where row `i` is written.
+  Sample operator[](std::size_t i) const { return {fields_, columns_, first_row_ + i}; }
+  /// The elements of field `f` of all rows. Throws DataError as `Sample::as` does.
+  template <class T>
+  std::span<T> column(std::size_t f) const {
+    const auto first = (*this)[0].as<T>(f);
+    return {first.data(), first.size() * size()};
+  }
+
+ private:
+  std::span<const Field> fields_;
+  std::byte* const* columns_;
+  std::size_t first_row_;
+  std::span<const std::uint64_t> indices_;
+  std::int64_t position_;
+  Draw draw_;
+};
+
 namespace detail {
 template <class D>
 concept HasSize = requires(const D& d) {
@@ -104,16 +152,41 @@ template <class D>
 concept HasRead = requires(const D& d, std::size_t index, Sample out) {
   d.read(index, out);
 };
+template <class D>
+concept HasFill = requires(const D& d, const Rows& rows) {
+  d.fill(rows);
+};
 }  // namespace detail
 
 /// A data set:
 ///   - `size()`: the number of samples;
 ///   - `fields()`: what one sample consists of, the same for all, convertible to `std::span<const Field>`;
-///   - `read(index, out) const`: writes sample `index` to `out`. Prefetch threads and ranks that are threads
-///   call it
-///     at the same time on one object. It may throw; the exception comes out of `Loader::next`.
+///   - `read(index, out) const`: writes sample `index` to `out`; or
+///   - `fill(rows) const`: writes several samples at once, which may depend on the seed, the epoch and the
+///     position in the epoch's order, and on nothing else that changes: what is drawn at random is drawn so.
+///
+/// Prefetch threads and ranks that are threads call these at the same time on one object. They may throw; the
+/// exception comes out of `Loader::next`. Rows of other batches, ranks and threads must not change what a row
+/// holds, so that an epoch can be entered anywhere.
 template <class D>
-concept Dataset = detail::HasSize<D> && detail::HasFields<D> && detail::HasRead<D>;
+concept Dataset = detail::HasSize<D> && detail::HasFields<D> &&(detail::HasRead<D> || detail::HasFill<D>);
+
+/// Writes rows of any data set; by its `fill`, if it has one.
+template <class D>
+void fill(const D& set, const Rows& rows) {
+  if constexpr (detail::HasFill<D>) {
+    set.fill(rows);
+  } else {
+    for (std::size_t i = 0; i < rows.size(); ++i) set.read(rows.index(i), rows[i]);
+  }
+}
+
+/// Writes the one sample `index` as it is at the beginning of epoch 0: to look at, and for tests.
+template <class D>
+void read(const D& set, std::size_t index, const Samples& to, std::size_t row = 0) {
+  const std::uint64_t indices[] = {index};
+  fill(set, Rows(to.fields(), to.columns().data(), row, indices, static_cast<std::int64_t>(index), {}));
+}
 
 /// True for a Dataset; otherwise the compile error is one sentence that says which member is missing.
 template <class D>
@@ -123,9 +196,10 @@ consteval bool require_dataset() {
   } else if constexpr (!detail::HasFields<D>) {
     static_assert(detail::HasFields<D>,
                   "convoy: this data set has no `fields() const` that returns std::span<const data::Field>");
-  } else if constexpr (!detail::HasRead<D>) {
-    static_assert(detail::HasRead<D>,
-                  "convoy: this data set has no `read(std::size_t index, data::Sample out) const`");
+  } else if constexpr (!Dataset<D>) {
+    static_assert(Dataset<D>,
+                  "convoy: this data set has neither `read(std::size_t index, data::Sample out) const` "
+                  "nor `fill(const data::Rows& rows) const`");
   }
   return Dataset<D>;
 }

@@ -15,22 +15,20 @@ class DatasetRef {
       set_ = set;
       size_ = [](const void* p) -> std::size_t { return static_cast<const D*>(p)->size(); };
       fields_ = [](const void* p) -> std::span<const Field> { return static_cast<const D*>(p)->fields(); };
-      read_ = [](const void* p, std::size_t index, Sample out) {
-        static_cast<const D*>(p)->read(index, out);
-      };
+      fill_ = [](const void* p, const Rows& rows) { data::fill(*static_cast<const D*>(p), rows); };
     }
   }
 
   explicit operator bool() const { return set_ != nullptr; }
   std::size_t size() const { return size_(set_); }
   std::span<const Field> fields() const { return fields_(set_); }
-  void read(std::size_t index, Sample out) const { read_(set_, index, out); }
+  void fill(const Rows& rows) const { fill_(set_, rows); }
 
  private:
   const void* set_ = nullptr;
   std::size_t (*size_)(const void*) = nullptr;
   std::span<const Field> (*fields_)(const void*) = nullptr;
-  void (*read_)(const void*, std::size_t, Sample) = nullptr;
+  void (*fill_)(const void*, const Rows&) = nullptr;
 };
 static_assert(Dataset<DatasetRef>);
 

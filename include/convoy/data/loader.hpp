@@ -18,6 +18,7 @@
 #include <convoy/core/compiled.hpp>
 #include <convoy/data/dataset.hpp>
 #include <convoy/data/dataset_ref.hpp>
+#include <convoy/data/permutation.hpp>
 #include <convoy/data/shard.hpp>
 
 namespace convoy::data {
@@ -80,7 +81,7 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  /// Stops reading ahead; waits for the sample being read.
+  /// Stops reading ahead; waits for the piece of a batch being read.
   ~Loader();
 
   /// Steps in an epoch, the same on every rank.
@@ -105,9 +106,14 @@ class Loader {
     Batch batch;
   };
 
-  /// Reads one batch; gives up between samples, returning false, when `abandoned()`.
+  /// Reads one batch; gives up between pieces of it, returning false, when `abandoned()`.
   template <class Abandoned>
   bool fill(Slot& slot, std::int64_t epoch, std::int64_t step, Abandoned abandoned);
+  /// Begins an epoch's order; of whoever reads.
+  void begin_order(std::int64_t epoch);
+
+  /// The most rows that are read between looks at whether anybody wants them.
+  static constexpr std::size_t piece = 16;
 
   /// The batch `i` behind those handed out, once it is read.
   const Batch* wait_for(std::unique_lock<std::mutex>& lock, int i);
@@ -118,7 +124,9 @@ class Loader {
   const D& set_;
   LoaderOptions options_;
   BatchPlan plan_;
-  std::vector<std::uint32_t> order_;  // the reading thread's, once that runs
+  // The reading thread's, once that runs: the epoch's order, and the samples of one batch.
+  Permutation order_{0, 0, 0};
+  std::vector<std::uint64_t> indices_;
   std::vector<Slot> slots_;
 
   std::mutex mutex_;
@@ -137,10 +145,9 @@ Loader<D, valid>::Loader(const D& set, const LoaderOptions& options)
     : set_(set),
       options_(options),
       plan_(set.size(), options.batch, options.shard, options.allow_short),
-      order_(static_cast<std::size_t>(plan_.samples())) {
+      indices_(static_cast<std::size_t>(plan_.most_rows())) {
   if (options.prefetch < 0)
     fail<ConfigError>("data: the number of batches read ahead is negative: ", options.prefetch);
-  std::iota(order_.begin(), order_.end(), 0u);
   if (options.held < 1 || options.ahead < 0)
     fail<ConfigError>("data: a loader holds at least one batch and looks ahead at none or more, not ",
                       options.held, " and ", options.ahead);
@@ -181,8 +188,7 @@ void Loader<D, valid>::start(std::int64_t epoch, std::int64_t step) {
     failure_ = nullptr;
   }
   wake_reader_.notify_one();
-  if (!thread_.joinable() && options_.shuffle)
-    shuffle(order_, options_.seed, static_cast<std::uint64_t>(epoch));
+  if (!thread_.joinable()) begin_order(epoch);
 }
 
 template <class D, bool valid>
@@ -230,16 +236,28 @@ template <class D, bool valid>
 template <class Abandoned>
 bool Loader<D, valid>::fill(Slot& slot, std::int64_t epoch, std::int64_t step, Abandoned abandoned) {
   const Range rows = plan_.rows(step);
-  for (std::int64_t i = rows.begin; i < rows.end; ++i) {
+  const auto all = std::span(indices_).first(static_cast<std::size_t>(rows.size()));
+  if (options_.shuffle)
+    order_.read(static_cast<std::uint64_t>(rows.begin), all);
+  else
+    std::iota(all.begin(), all.end(), static_cast<std::uint64_t>(rows.begin));
+  for (std::size_t i = 0; i < all.size(); i += piece) {
     if (abandoned()) return false;
-    set_.read(order_[static_cast<std::size_t>(i)],
-              slot.samples.row(static_cast<std::size_t>(i - rows.begin)));
+    data::fill(set_, Rows(slot.samples.fields(), slot.samples.columns().data(), i,
+                          all.subspan(i, std::min(piece, all.size() - i)),
+                          rows.begin + static_cast<std::int64_t>(i), {options_.seed, epoch}));
   }
   slot.batch.epoch = epoch;
   slot.batch.step = step;
   slot.batch.rows = rows.size();
   slot.batch.global_rows = plan_.global(step).size();
   return true;
+}
+
+template <class D, bool valid>
+void Loader<D, valid>::begin_order(std::int64_t epoch) {
+  order_ = Permutation(static_cast<std::uint64_t>(plan_.samples()), options_.seed,
+                       static_cast<std::uint64_t>(epoch));
 }
 
 template <class D, bool valid>
@@ -255,7 +273,7 @@ void Loader<D, valid>::run() {
 
     lock.unlock();
     std::exception_ptr thrown;
-    if (options_.shuffle) shuffle(order_, options_.seed, static_cast<std::uint64_t>(epoch));
+    begin_order(epoch);
     lock.lock();
     for (std::int64_t step = first; step < plan_.steps() && !abandoned(); ++step) {
       wake_reader_.wait(

@@ -41,13 +41,17 @@ class Resized {
   std::size_t size() const { return set_.size(); }
   std::span<const Field> fields() const { return fields_; }
 
-  void read(std::size_t index, Sample out) const {
+  void fill(const Rows& rows) const {
     const Samples inner(set_.fields(), 1);
-    set_.read(index, inner.row(0));
-    for (std::size_t i = 0; i < fields_.size(); ++i) {
-      if (i != resized_) std::memcpy(out.bytes(i).data(), inner.row(0).bytes(i).data(), fields_[i].bytes());
+    const Sample from = inner.row(0);
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      const std::uint64_t index[] = {rows.index(r)};
+      data::fill(set_, Rows(inner.fields(), inner.columns().data(), 0, index, rows.position(r), rows.draw()));
+      const Sample out = rows[r];
+      for (std::size_t i = 0; i < fields_.size(); ++i)
+        if (i != resized_) std::memcpy(out.bytes(i).data(), from.bytes(i).data(), fields_[i].bytes());
+      resize(from.as<f32>(resized_).data(), out.as<f32>(resized_).data());
     }
-    resize(inner.row(0).template as<f32>(resized_).data(), out.as<f32>(resized_).data());
   }
 
  private:
@@ -97,7 +101,7 @@ class Resized<D, false> {
   Resized(D, std::string_view, int, int) {}
   std::size_t size() const { return 0; }
   std::span<const Field> fields() const { return {}; }
-  void read(std::size_t, Sample) const {}
+  void fill(const Rows&) const {}
 };
 
 }  // namespace convoy::data

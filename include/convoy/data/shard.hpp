@@ -1,16 +1,14 @@
-// Which samples make up which batch: a shuffle and a division into steps that every rank computes for itself
-// and all agree on. The samples of a step depend on the global batch alone, never on how many ranks share it.
+// Which places of an epoch's order make up which batch: a division into steps that every rank computes for
+// itself and all agree on. The samples of a step depend on the global batch alone, never on how many ranks
+// share it.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <span>
-#include <utility>
 
 #include <convoy/core/error.hpp>
-#include <convoy/core/philox.hpp>
 #include <convoy/core/range.hpp>
 
 namespace convoy::data {
@@ -51,16 +49,6 @@ struct Shard {
   }
 };
 
-/// Writes the order of epoch `epoch`: a uniform permutation of 0 .. order.size()-1 (Fisher and Yates, in the
-/// form of Durstenfeld 1964), a pure function of (seed, epoch). At most 2^32 - 1 samples.
-inline void shuffle(std::span<std::uint32_t> order, std::uint64_t seed, std::uint64_t epoch) {
-  std::iota(order.begin(), order.end(), 0u);
-  // The constant keeps these numbers apart from those that other users of the same seed draw.
-  Philox random(seed ^ 0x73687566666c6531ull, epoch);
-  for (std::size_t left = order.size(); left > 1; --left)
-    std::swap(order[left - 1], order[random.below(static_cast<std::uint32_t>(left))]);
-}
-
 /// How an epoch of `samples` samples is cut into steps of `batch` rows on each of `shard.world` ranks.
 ///
 /// Every rank takes the same number of steps and every sample occurs exactly once. All steps are full but the
@@ -80,9 +68,9 @@ class BatchPlan {
       fail<ConfigError>("data: rank ", shard.rank, " of ", shard.world, " ranks is not a shard");
     check_shares();
     if (samples == 0) fail<ConfigError>("data: the data set holds no samples");
-    if (samples > 0xffffffffu)
+    if (samples > std::size_t{1} << 62)
       fail<ConfigError>("data: the data set holds ", samples,
-                        " samples, more than the 4294967295 that can be shuffled");
+                        " samples, more than the 2^62 that are numbered");
     if (batch > (std::int64_t{1} << 32)) fail<ConfigError>("data: a batch of ", batch, " samples is absurd");
     global_ = batch * shard.world;
     if (global_ > samples_ && !allow_short)
