@@ -8,6 +8,7 @@
 #include <convoy/data/idx.hpp>
 #include <convoy/data/image_set.hpp>
 #include <convoy/data/loader.hpp>
+#include <convoy/data/mapped_file.hpp>
 #include <convoy/data/mnist.hpp>
 #include <convoy/data/permutation.hpp>
 #include <convoy/data/resized.hpp>
@@ -15,6 +16,7 @@
 #include <convoy/data/sst.hpp>
 #include <convoy/data/synthetic.hpp>
 #include <convoy/data/text_file.hpp>
+#include <convoy/data/token_file.hpp>
 #include <convoy/data/unicode.hpp>
 #include <convoy/data/vocabulary.hpp>
 #include <convoy/data/wordpiece.hpp>

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include <convoy/core/dtype.hpp>
+#include <convoy/core/hash.hpp>
 #include <convoy/core/name.hpp>
+#include <convoy/core/philox.hpp>
 #include <convoy/core/shape.hpp>
 #include <convoy/data/error.hpp>
 #include <convoy/memory/buffer.hpp>
@@ -138,6 +140,12 @@ class Rows {
   std::int64_t position_;
   Draw draw_;
 };
+
+/// The random numbers of one thing in one epoch, a sample or a place, for one use: different uses have
+/// different numbers. A pure function of its arguments.
+inline Philox random_of(Rows::Draw draw, std::uint64_t thing, std::uint64_t use) {
+  return Philox(hash_of(draw.epoch, hash_of(use, hash_of(draw.seed))), thing);
+}
 
 namespace detail {
 template <class D>

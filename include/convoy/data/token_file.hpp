@@ -1,0 +1,183 @@
+// Token files: the ids of a text one after the other, little-endian, of 16 or 32 bits, without a header: the
+// `train.bin` of nanoGPT (of 16 bits). They are mapped, so that texts larger than memory are trained on, and
+// ranks of a node share one copy.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+
+#include <convoy/core/compiled.hpp>
+#include <convoy/core/dtype.hpp>
+#include <convoy/data/dataset.hpp>
+#include <convoy/data/mapped_file.hpp>
+
+namespace convoy::data {
+
+/// Bits of an id in a token file.
+enum class TokenWidth : int { bits16 = 16, bits32 = 32 };
+
+/// The ids of a token file. Copies share the mapping.
+class TokenFile {
+ public:
+  /// Ids are below `vocabulary`. Throws DataError if the file is missing or empty, or its size is not that of
+  /// whole ids; ConfigError if the vocabulary is not positive.
+  TokenFile(const std::filesystem::path& path, int vocabulary, TokenWidth width = TokenWidth::bits16);
+
+  std::size_t size() const { return size_; }
+  /// Writes `to.size()` ids from number `first` on. Throws DataError if the file has not so many, or with the
+  /// offset of an id that is not below the vocabulary.
+  void read(std::size_t first, std::span<i32> to) const;
+
+ private:
+  MappedFile file_;
+  int vocabulary_;
+  std::size_t bytes_;  // of an id
+  std::size_t size_ = 0;
+};
+
+/// Writes a token file, whole or not at all. Throws DataError if an id is negative or does not fit, and Error
+/// if the file cannot be written.
+void write_tokens(const std::filesystem::path& path, std::span<const i32> ids,
+                  TokenWidth width = TokenWidth::bits16);
+
+/// Where the blocks of an epoch lie in a text.
+enum class BlockPlaces {
+  aligned,  ///< one behind the other from the first token on: every epoch the same, for evaluation
+  shifted,  ///< one behind the other from a token on that is drawn for each epoch: every token once an epoch,
+            ///< but for some at the ends
+  drawn,    ///< anywhere, drawn for each (epoch, position) by itself, as nanoGPT does
+};
+
+struct TokenBlockOptions {
+  int length = 1024;
+  BlockPlaces places = BlockPlaces::shifted;
+};
+
+/// A Dataset of blocks of tokens, each with the tokens that follow. Fields: "ids", i32, {length}; "labels",
+/// i32, {length}: label i is the token behind id i.
+class TokenBlocks {
+ public:
+  /// Throws ConfigError if the length is not positive or the file too short for one block.
+  TokenBlocks(TokenFile file, const TokenBlockOptions& options);
+
+  std::size_t size() const { return size_; }
+  std::span<const Field> fields() const { return fields_; }
+  /// Throws DataError if there is no such block, or as `TokenFile::read`.
+  void fill(const Rows& rows) const;
+
+ private:
+  std::size_t first_token(const Rows& rows, std::size_t row) const;
+
+  TokenFile file_;
+  TokenBlockOptions options_;
+  std::size_t size_ = 0;
+  std::array<Field, 2> fields_;
+};
+
+}  // namespace convoy::data
+
+#if CONVOY_DEFINITIONS
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include <convoy/core/file.hpp>
+
+namespace convoy::data {
+
+CONVOY_FUNCTION TokenFile::TokenFile(const std::filesystem::path& path, int vocabulary, TokenWidth width)
+    : file_(path), vocabulary_(vocabulary), bytes_(static_cast<std::size_t>(width) / 8) {
+  if (vocabulary < 1) fail<ConfigError>("data: a vocabulary of ", vocabulary, " tokens has none");
+  if (file_.bytes().size() % bytes_ != 0)
+    fail<DataError>("data: ", file_.path(), " is ", file_.bytes().size(),
+                    " bytes long, expected a multiple of ", bytes_, ", the size of an id");
+  size_ = file_.bytes().size() / bytes_;
+}
+
+CONVOY_FUNCTION void TokenFile::read(std::size_t first, std::span<i32> to) const {
+  if (first > size_ || to.size() > size_ - first)
+    fail<DataError>("data: ids ", first, " to ", first + to.size(), " of ", file_.path(),
+                    " were asked for, but it holds ", size_);
+  const auto* from = reinterpret_cast<const unsigned char*>(file_.bytes().data()) + first * bytes_;
+  std::uint32_t largest = 0;
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    std::uint32_t id = 0;
+    if (bytes_ == 2)
+      id = std::uint32_t{from[2 * i]} | std::uint32_t{from[2 * i + 1]} << 8;
+    else
+      for (unsigned b = 0; b < 4; ++b) id |= std::uint32_t{from[4 * i + b]} << (8 * b);
+    largest = std::max(largest, id);
+    to[i] = static_cast<i32>(id);
+  }
+  if (largest < static_cast<std::uint32_t>(vocabulary_)) return;
+  const auto bad = std::find_if(to.begin(), to.end(), [&](i32 id) { return id < 0 || id >= vocabulary_; });
+  const std::size_t at = first + static_cast<std::size_t>(bad - to.begin());
+  fail<DataError>("data: ", file_.path(), " has id ", static_cast<std::uint32_t>(*bad), " at byte ",
+                  at * bytes_, ", expected one below ", vocabulary_);
+}
+
+CONVOY_FUNCTION void write_tokens(const std::filesystem::path& path, std::span<const i32> ids,
+                                  TokenWidth width) {
+  const std::size_t bytes = static_cast<std::size_t>(width) / 8;
+  std::string text;
+  text.reserve(ids.size() * bytes);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || (bytes == 2 && ids[i] > 0xffff))
+      fail<DataError>("data: id ", ids[i], ", number ", i, ", does not fit into ", 8 * bytes, " bits of ",
+                      path.string());
+    for (std::size_t b = 0; b < bytes; ++b)
+      text += static_cast<char>(static_cast<unsigned char>(ids[i] >> (8 * b) & 0xff));
+  }
+  write_file(path, text);
+}
+
+CONVOY_FUNCTION TokenBlocks::TokenBlocks(TokenFile file, const TokenBlockOptions& options)
+    : file_(std::move(file)), options_(options) {
+  if (options.length < 1) fail<ConfigError>("data: a block of ", options.length, " tokens is none");
+  const auto length = static_cast<std::size_t>(options.length);
+  // The last block has a label behind it; whatever the shift, all blocks lie within the text.
+  const std::size_t room = file_.size() - 1;
+  size_ =
+      options.places == BlockPlaces::shifted ? (room - std::min(room, length - 1)) / length : room / length;
+  if (size_ == 0)
+    fail<ConfigError>("data: a text of ", file_.size(), " tokens is too short for a block of ", length,
+                      options.places == BlockPlaces::shifted ? " anywhere" : "");
+  fields_ = {Field{"ids", DType::i32, {options.length}}, Field{"labels", DType::i32, {options.length}}};
+}
+
+CONVOY_FUNCTION std::size_t TokenBlocks::first_token(const Rows& rows, std::size_t row) const {
+  constexpr std::uint64_t use = 0x746f6b656e73ull;
+  const auto length = static_cast<std::size_t>(options_.length);
+  const std::size_t aligned = rows.index(row) * length;
+  switch (options_.places) {
+    case BlockPlaces::aligned:
+      return aligned;
+    case BlockPlaces::shifted:
+      return aligned + random_of(rows.draw(), 0, use).below(static_cast<std::uint32_t>(length));
+    case BlockPlaces::drawn:
+      break;
+  }
+  Philox random = random_of(rows.draw(), static_cast<std::uint64_t>(rows.position(row)), use);
+  const std::uint64_t upper = random.next();
+  return static_cast<std::size_t>((upper << 32 | random.next()) % (file_.size() - length));
+}
+
+CONVOY_FUNCTION void TokenBlocks::fill(const Rows& rows) const {
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    if (rows.index(row) >= size_)
+      fail<DataError>("data: block ", rows.index(row), " was asked for, but the text has ", size_);
+    const std::size_t first = first_token(rows, row);
+    const auto ids = rows[row].as<i32>(0), labels = rows[row].as<i32>(1);
+    file_.read(first, ids);
+    std::copy(ids.begin() + 1, ids.end(), labels.begin());
+    file_.read(first + ids.size(), labels.last(1));
+  }
+}
+
+}  // namespace convoy::data
+
+#endif
