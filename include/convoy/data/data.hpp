@@ -9,6 +9,7 @@
 #include <convoy/data/image_set.hpp>
 #include <convoy/data/loader.hpp>
 #include <convoy/data/mapped_file.hpp>
+#include <convoy/data/masked_lm.hpp>
 #include <convoy/data/mnist.hpp>
 #include <convoy/data/permutation.hpp>
 #include <convoy/data/resized.hpp>
