@@ -2,6 +2,8 @@
 #pragma once
 
 #include <convoy/data/bpe.hpp>
+#include <convoy/data/cifar10.hpp>
+#include <convoy/data/cropped.hpp>
 #include <convoy/data/dataset.hpp>
 #include <convoy/data/dataset_ref.hpp>
 #include <convoy/data/digits.hpp>

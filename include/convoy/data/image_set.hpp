@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include <convoy/core/dtype.hpp>
 #include <convoy/core/shape.hpp>
@@ -28,14 +29,26 @@ class ImageSet {
   /// for each.
   ImageSet(std::shared_ptr<const u8[]> pixels, std::shared_ptr<const u8[]> labels, std::size_t count,
            Image image, int classes, Normalization normalization = {})
+      : ImageSet(std::move(pixels), std::move(labels), count, image, classes,
+                 std::vector(static_cast<std::size_t>(image.channels), normalization)) {}
+
+  /// The same with a normalisation for each channel. Throws ConfigError if there are not as many.
+  ImageSet(std::shared_ptr<const u8[]> pixels, std::shared_ptr<const u8[]> labels, std::size_t count,
+           Image image, int classes, const std::vector<Normalization>& normalization)
       : pixels_(std::move(pixels)),
         labels_(std::move(labels)),
         count_(count),
         image_(image),
-        classes_(classes) {
+        classes_(classes),
+        normalized_(normalization.size()) {
+    if (normalization.size() != static_cast<std::size_t>(image.channels))
+      fail<ConfigError>("data: ", normalization.size(), " normalisations for images of ", image.channels,
+                        " channels; give one to each");
     fields_ = {Field{"image", DType::f32, image}, Field{"label", DType::i32, {}}};
-    for (std::size_t v = 0; v < 256; ++v)
-      normalized_[v] = (static_cast<float>(v) / 255.0f - normalization.mean) / normalization.deviation;
+    for (std::size_t c = 0; c < normalization.size(); ++c)
+      for (std::size_t v = 0; v < 256; ++v)
+        normalized_[c][v] =
+            (static_cast<float>(v) / 255.0f - normalization[c].mean) / normalization[c].deviation;
   }
 
   std::size_t size() const { return count_; }
@@ -44,9 +57,11 @@ class ImageSet {
   /// Writes image and label `index`. Throws DataError if there is no such sample.
   void read(std::size_t index, Sample out) const {
     if (index >= count_) fail<DataError>("data: image ", index, " was asked for, but the set holds ", count_);
-    const auto image = out.as<f32>(0);
-    const u8* from = pixels_.get() + index * image.size();
-    for (std::size_t i = 0; i < image.size(); ++i) image[i] = normalized_[from[i]];
+    f32* to = out.as<f32>(0).data();
+    const std::size_t plane = fields_[0].elements() / normalized_.size();
+    const u8* from = pixels_.get() + index * fields_[0].elements();
+    for (const auto& table : normalized_)
+      for (std::size_t i = 0; i < plane; ++i) *to++ = table[*from++];
     out.as<i32>(1)[0] = labels_[static_cast<std::ptrdiff_t>(index)];
   }
 
@@ -56,6 +71,10 @@ class ImageSet {
   std::span<const u8> pixels(std::size_t index) const {
     const std::size_t size = fields_[0].elements();
     return {pixels_.get() + index * size, size};
+  }
+  /// What `read` writes for each byte of a channel.
+  std::span<const float, 256> normalized(int channel) const {
+    return normalized_[static_cast<std::size_t>(channel)];
   }
   int label(std::size_t index) const { return labels_[static_cast<std::ptrdiff_t>(index)]; }
 
@@ -72,7 +91,7 @@ class ImageSet {
   Image image_;
   int classes_;
   std::array<Field, 2> fields_;
-  std::array<float, 256> normalized_;
+  std::vector<std::array<float, 256>> normalized_;  // of each channel
 };
 
 /// A set to train on and one to test on, drawn from the same source.

@@ -1,0 +1,71 @@
+// Cropped: images shifted and mirrored at random, the augmentation of CIFAR (Lee et al., "Deeply-Supervised
+// Nets", 2015; He et al., "Deep Residual Learning for Image Recognition", 2016).
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include <convoy/data/image_set.hpp>
+
+namespace convoy::data {
+
+struct CropOptions {
+  int padding = 4;   ///< pixels of zero on each side, of which a crop of the image's size is taken anywhere
+  bool flip = true;  ///< and mirrored left to right, half of the time
+};
+
+/// The Dataset `set` augmented: every image a crop drawn from (seed, epoch, position). Fields as the set's.
+class Cropped {
+ public:
+  /// Throws ConfigError if the padding is negative or as large as the image.
+  explicit Cropped(ImageSet set, const CropOptions& options = {}) : set_(std::move(set)), options_(options) {
+    const Image image = set_.image();
+    if (options.padding < 0 || options.padding >= std::min(image.height, image.width))
+      fail<ConfigError>("data: images of ", image.height, "x", image.width,
+                        " cannot be cropped with a padding of ", options.padding);
+  }
+
+  std::size_t size() const { return set_.size(); }
+  std::span<const Field> fields() const { return set_.fields(); }
+
+  /// Throws DataError if there is no such sample.
+  void fill(const Rows& rows) const {
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      const std::size_t index = rows.index(r);
+      if (index >= size())
+        fail<DataError>("data: image ", index, " was asked for, but the set holds ", size());
+      Philox random = random_of(rows.draw(), static_cast<std::uint64_t>(rows.position(r)), 0x63726f70ull);
+      const auto places = static_cast<std::uint32_t>(2 * options_.padding + 1);
+      const int down = static_cast<int>(random.below(places)) - options_.padding;
+      const int right = static_cast<int>(random.below(places)) - options_.padding;
+      crop(index, down, right, options_.flip && random.below(2) == 1, rows[r].as<f32>(0).data());
+      rows[r].as<i32>(1)[0] = set_.label(index);
+    }
+  }
+
+ private:
+  // Pixel (y, x) of the result is (y + down, x + right) of the image, 0 outside, mirrored afterwards.
+  void crop(std::size_t index, int down, int right, bool mirrored, float* to) const {
+    const auto [channels, height, width] = set_.image();
+    const u8* from = set_.pixels(index).data();
+    const int first = std::max(0, -right), last = std::min(width, width - right);
+    for (int c = 0; c < channels; ++c, from += height * width) {
+      const auto table = set_.normalized(c);
+      for (int y = 0; y < height; ++y, to += width) {
+        std::fill(to, to + width, table[0]);
+        if (y + down < 0 || y + down >= height) continue;
+        const u8* line = from + (y + down) * width + right;
+        for (int x = first; x < last; ++x) to[mirrored ? width - 1 - x : x] = table[line[x]];
+      }
+    }
+  }
+
+  ImageSet set_;
+  CropOptions options_;
+};
+static_assert(Dataset<Cropped>);
+
+}  // namespace convoy::data
