@@ -1,6 +1,7 @@
 // The data room: data sets, and the batches that each rank takes from them. Needs zlib at link time.
 #pragma once
 
+#include <convoy/data/big_mnist.hpp>
 #include <convoy/data/bpe.hpp>
 #include <convoy/data/cifar10.hpp>
 #include <convoy/data/cropped.hpp>

@@ -1,0 +1,339 @@
+// bigMNIST: MNIST made large without being stored. Every image and deformed copies of it, many times over,
+// each drawn when it is read.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include <convoy/core/compiled.hpp>
+#include <convoy/data/dataset.hpp>
+#include <convoy/data/image_set.hpp>
+
+namespace convoy::data {
+
+/// How bigMNIST deforms; the defaults are those of its published runs.
+struct BigMnistOptions {
+  int copies = 5;            ///< deformed copies of each image, beside the image itself
+  int repeats = 200;         ///< how often all of that is there
+  float rotation = 20;       ///< in degrees, at most, to either side
+  float translation = 0.2f;  ///< as a share of the side, at most, in each direction
+  float smallest = 0.8f;     ///< the range of the scale
+  float largest = 1.2f;
+  bool flip = true;      ///< left to right, half of the time
+  float elastic = 30;    ///< strength alpha of the elastic deformation
+  float smoothness = 5;  ///< its sigma, in pixels
+};
+
+/// A Dataset of `images.size() * (copies + 1) * repeats` images of 28x28: 72,000,000 from MNIST's training
+/// set. Image i is image i % n of the n given; i / n % (copies + 1) says which copy, 0 being the image as it
+/// is. Fields as the set's.
+///
+/// A copy is rotated about its centre, scaled, translated, then mirrored, then deformed elastically (Simard,
+/// Steinkraus, Platt, 2003), in torchvision's terms: displacements are uniform in [-1, 1], smoothed by a
+/// Gaussian of 8 sigma + 1 taps over reflected borders, times alpha / 2 pixels. All of it is one bilinear
+/// sampling of the given image, zero outside. What is drawn is a function of (seed, epoch, i).
+class BigMnist {
+ public:
+  static constexpr int side = 28;
+
+  /// Throws ConfigError if the images are not 1x28x28, or an option is out of range.
+  explicit BigMnist(ImageSet images, const BigMnistOptions& options = {});
+
+  std::size_t size() const { return size_; }
+  std::span<const Field> fields() const { return images_.fields(); }
+  /// Throws DataError if there is no such image.
+  void fill(const Rows& rows) const;
+
+ private:
+  static constexpr int pixels = side * side;
+  static constexpr int width = 32;  // of a row of what vectors read: a multiple of every vector's
+
+  // What is the same for all images.
+  struct Tables {
+    alignas(64) float across[side][width] = {};  // the smoothing as a matrix, transposed, rows filled with 0
+    alignas(64) float down[side][side] = {};     // and as it is
+    alignas(64) float x[pixels] = {}, y[pixels] = {};
+  };
+  // One image: where point (x, y) is taken from, namely (m[0] x + m[1] y + m[2], m[3] x + m[4] y + m[5]).
+  struct Job {
+    const Tables* tables;
+    const u8* from;
+    float* to;
+    std::array<float, 6> m;
+    float amplitude;  // of displacements, in pixels
+    std::uint64_t key;
+    std::uint64_t index;
+    float scale, offset;  // a pixel v becomes scale * v + offset
+  };
+  struct Deform;
+
+  Job draw(Rows::Draw draw, std::size_t index) const;
+
+  ImageSet images_;
+  BigMnistOptions options_;
+  std::size_t size_ = 0;
+  std::shared_ptr<const Tables> tables_;
+};
+
+}  // namespace convoy::data
+
+#if CONVOY_DEFINITIONS
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include <convoy/parallel/simd.hpp>
+
+namespace convoy::data {
+
+CONVOY_FUNCTION BigMnist::BigMnist(ImageSet images, const BigMnistOptions& options)
+    : images_(std::move(images)), options_(options) {
+  const auto& o = options;
+  if (images_.image() != Image{1, side, side})
+    fail<ConfigError>("data: bigMNIST is made of images of [1x28x28], not of ", Shape(images_.image()));
+  if (o.copies < 0 || o.repeats < 1)
+    fail<ConfigError>("data: bigMNIST has every image at least once, not with ", o.copies, " copies ",
+                      o.repeats, " times");
+  if (!(o.rotation >= 0 && o.translation >= 0 && o.smallest > 0 && o.largest >= o.smallest &&
+        o.elastic >= 0 && o.smoothness > 0 && o.smoothness <= 6))
+    fail<ConfigError>("data: bigMNIST cannot rotate by ", o.rotation, " degrees, move by ", o.translation,
+                      ", scale by ", o.smallest, " to ", o.largest, " or deform by alpha ", o.elastic,
+                      " with a sigma of ", o.smoothness, " (above 0, at most 6)");
+  size_ = images_.size() * static_cast<std::size_t>(o.copies + 1) * static_cast<std::size_t>(o.repeats);
+
+  auto tables = std::make_shared<Tables>();
+  // Taps that reach beyond a border fall on what is reflected there.
+  const int reach = static_cast<int>(4 * o.smoothness);
+  double sum = 0;
+  const auto tap = [&](int distance) {
+    return std::exp(-0.5 * distance * distance / (o.smoothness * o.smoothness));
+  };
+  for (int d = -reach; d <= reach; ++d) sum += tap(d);
+  for (int to = 0; to < side; ++to)
+    for (int d = -reach; d <= reach; ++d) {
+      int at = std::abs(to + d);
+      if (at >= side) at = 2 * (side - 1) - at;
+      tables->down[to][at] += static_cast<float>(tap(d) / sum);
+    }
+  for (int from = 0; from < side; ++from)
+    for (int to = 0; to < side; ++to) tables->across[from][to] = tables->down[to][from];
+  for (int i = 0; i < pixels; ++i) {
+    tables->x[i] = static_cast<float>(i % side);
+    tables->y[i] = static_cast<float>(i / side);
+  }
+  tables_ = std::move(tables);
+}
+
+// The deformation of one image in vectors of W floats.
+struct BigMnist::Deform {
+  static constexpr int counters = pixels / 4;  // of Philox: 8 numbers of 16 bits each, for two fields
+  static constexpr int counters_filled = (counters + 15) / 16 * 16;
+  static constexpr int bordered = 32;  // a row of the image between zeros
+
+  struct Work {
+    alignas(64) float noise[2][pixels];
+    alignas(64) float half[side][width];
+    alignas(64) float moved[2][pixels + width];  // rows of `width` are stored over the beginning of the next
+    alignas(64) float image[(side + 3) * bordered];
+  };
+
+  template <int W>
+  CONVOY_INLINE static void run(const Job* job) {
+    Work work;
+    // Zeros around the image: point (x, y) is element (y + 1) * 32 + x + 1.
+    std::memset(work.image, 0, sizeof work.image);
+    for (int y = 0; y < side; ++y)
+      for (int x = 0; x < side; ++x)
+        work.image[(y + 1) * bordered + x + 1] = static_cast<float>(job->from[y * side + x]);
+    if (job->amplitude > 0) {
+      draw_noise<W>(*job, work);
+      smooth<W>(*job, work, 0);
+      smooth<W>(*job, work, 1);
+    } else {
+      std::memset(work.moved, 0, sizeof work.moved);
+    }
+    sample<W>(*job, work);
+  }
+
+  // Uniform in [-1, 1]: number (2 word + half) * 196 + counter of both fields is that half of that word.
+  template <int W>
+  CONVOY_INLINE static void draw_noise(const Job& job, Work& work) {
+    typedef simd::Vec<std::uint32_t, W> Words;
+    typedef simd::Vec<std::uint64_t, W> Wide;
+    typedef simd::Vec<std::int32_t, W> Ints;
+    typedef simd::Vec<float, W> Floats;
+    alignas(64) float numbers[8][counters_filled];
+    Words lane;
+    for (int i = 0; i < W; ++i) lane[i] = static_cast<std::uint32_t>(i);
+    for (int first = 0; first < counters_filled; first += W) {
+      const Words none = lane - lane;
+      Words words[4] = {lane + static_cast<std::uint32_t>(first), none,
+                        none + static_cast<std::uint32_t>(job.index),
+                        none + static_cast<std::uint32_t>(job.index >> 32)};
+      std::uint32_t k0 = static_cast<std::uint32_t>(job.key), k1 = static_cast<std::uint32_t>(job.key >> 32);
+      for (int round = 0; round < 10; ++round, k0 += 0x9e3779b9u, k1 += 0xbb67ae85u) {  // philox.hpp
+        Wide a, b;
+        simd::convert(a, words[0]);
+        simd::convert(b, words[2]);
+        a *= 0xd2511f53ull;
+        b *= 0xcd9e8d57ull;
+        Words a_high, a_low, b_high, b_low;
+        const Wide a_shifted = a >> 32, b_shifted = b >> 32;
+        simd::convert(a_high, a_shifted);
+        simd::convert(b_high, b_shifted);
+        simd::convert(a_low, a);
+        simd::convert(b_low, b);
+        words[0] = b_high ^ words[1] ^ k0;
+        words[1] = b_low;
+        words[2] = a_high ^ words[3] ^ k1;
+        words[3] = a_low;
+      }
+      for (int w = 0; w < 4; ++w)
+        for (int half = 0; half < 2; ++half) {
+          const Words part = half == 0 ? words[w] & 0xffffu : words[w] >> 16;
+          Ints whole;
+          Floats number;
+          simd::convert(whole, part);
+          simd::convert(number, whole);
+          number = number * 0x1p-15f - (1 - 0x1p-16f);
+          simd::store(&numbers[2 * w + half][first], number);
+        }
+    }
+    for (int i = 0; i < 8; ++i)
+      std::memcpy(&work.noise[i / 4][i % 4 * counters], numbers[i], counters * sizeof(float));
+  }
+
+  // moved = down * noise * across, `down` being the smoothing and `across` the same transposed.
+  template <int W>
+  CONVOY_INLINE static void smooth(const Job& job, Work& work, int field) {
+    for (int y = 0; y < side; y += 4)
+      product<W>(work.noise[field] + y * side, &job.tables->across[0][0], 1.0f, work.half[y], width);
+    for (int y = 0; y < side; y += 4)
+      product<W>(job.tables->down[y], &work.half[0][0], job.amplitude, work.moved[field] + y * side, side);
+  }
+
+  // Four rows of (left * right * factor): left has rows of 28, right of 32, to of `stride`.
+  template <int W>
+  CONVOY_INLINE static void product(const float* left, const float* right, float factor, float* to,
+                                    int stride) {
+    typedef simd::Vec<float, W> Floats;
+    constexpr int vectors = width / W;
+    Floats sums[4][vectors] = {};
+    for (int k = 0; k < side; ++k) {
+      CONVOY_UNROLL
+      for (int v = 0; v < vectors; ++v) {
+        Floats row;
+        simd::load(row, right + k * width + v * W);
+        CONVOY_UNROLL
+        for (int r = 0; r < 4; ++r) sums[r][v] += row * left[r * side + k];
+      }
+    }
+    CONVOY_UNROLL
+    for (int r = 0; r < 4; ++r) CONVOY_UNROLL
+    for (int v = 0; v < vectors; ++v) {
+      const Floats scaled = sums[r][v] * factor;
+      simd::store(to + r * stride + v * W, scaled);
+    }
+  }
+
+  // Each pixel between the four that lie around where it is taken from.
+  template <int W>
+  CONVOY_INLINE static void sample(const Job& job, const Work& work) {
+    typedef simd::Vec<float, W> Floats;
+    typedef simd::Vec<std::int32_t, W> Ints;
+    const auto& m = job.m;
+    for (int i = 0; i < pixels; i += W) {
+      Floats x, y, by;
+      simd::load(x, job.tables->x + i);
+      simd::load(by, work.moved[0] + i);
+      x += by;
+      simd::load(y, job.tables->y + i);
+      simd::load(by, work.moved[1] + i);
+      y += by;
+      // From the first zero on the left and above; clamped, what is further away is zero, too.
+      Floats u = x * m[0] + y * m[1] + (m[2] + 1), v = x * m[3] + y * m[4] + (m[5] + 1);
+      const Floats zero = {}, last = zero + static_cast<float>(side + 1);
+      u = u < zero ? zero : u;
+      v = v < zero ? zero : v;
+      u = u > last ? last : u;
+      v = v > last ? last : v;
+      Ints left, above;
+      simd::convert(left, u);
+      simd::convert(above, v);
+      Floats whole;
+      simd::convert(whole, left);
+      u -= whole;
+      simd::convert(whole, above);
+      v -= whole;
+      const Ints at = above * bordered + left;
+      Floats corner[4];
+      for (int lane = 0; lane < W; ++lane) {
+        const float* p = work.image + at[lane];
+        corner[0][lane] = p[0];
+        corner[1][lane] = p[1];
+        corner[2][lane] = p[bordered];
+        corner[3][lane] = p[bordered + 1];
+      }
+      const Floats upper = corner[0] + u * (corner[1] - corner[0]),
+                   lower = corner[2] + u * (corner[3] - corner[2]);
+      const Floats value = (upper + v * (lower - upper)) * job.scale + job.offset;
+      simd::store(job.to + i, value);
+    }
+  }
+};
+
+CONVOY_FUNCTION BigMnist::Job BigMnist::draw(Rows::Draw draw, std::size_t index) const {
+  const auto& o = options_;
+  Philox random = random_of(draw, index, 0x6269676d6e697374ull);
+  constexpr float degree = 3.14159265358979f / 180, centre = (side - 1) / 2.0f;
+  const float angle = random.uniform(-o.rotation, o.rotation) * degree;
+  const float right = random.uniform(-o.translation, o.translation) * side;
+  const float down = random.uniform(-o.translation, o.translation) * side;
+  const float scale = random.uniform(o.smallest, o.largest);
+  const bool mirrored = random.uniform() < 0.5f && o.flip;
+  // The way back: from a pixel of the copy to a point of the image.
+  const float c = std::cos(angle) / scale, s = std::sin(angle) / scale;
+  std::array<float, 6> m{c,  s, centre - c * (centre + right) - s * (centre + down),
+                         -s, c, centre + s * (centre + right) - c * (centre + down)};
+  if (mirrored)
+    for (std::size_t row = 0; row < 6; row += 3) {
+      m[row + 2] += m[row] * (side - 1);
+      m[row] = -m[row];
+    }
+  Job job{};
+  job.tables = tables_.get();
+  job.m = m;
+  job.amplitude = o.elastic / 2;
+  job.key = hash_of(static_cast<std::uint64_t>(draw.epoch), hash_of(0x656c6173746963ull, hash_of(draw.seed)));
+  job.index = index;
+  const auto table = images_.normalized(0);
+  job.scale = (table[255] - table[0]) / 255;
+  job.offset = table[0];
+  return job;
+}
+
+CONVOY_FUNCTION void BigMnist::fill(const Rows& rows) const {
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    const std::size_t index = rows.index(r);
+    if (index >= size_) fail<DataError>("data: image ", index, " was asked for, but bigMNIST holds ", size_);
+    const std::size_t image = index % images_.size();
+    if (index / images_.size() % static_cast<std::size_t>(options_.copies + 1) == 0) {
+      images_.read(image, rows[r]);
+      continue;
+    }
+    Job job = draw(rows.draw(), index);
+    job.from = images_.pixels(image).data();
+    job.to = rows[r].as<f32>(0).data();
+    simd::run<Deform>(&std::as_const(job));
+    rows[r].as<i32>(1)[0] = images_.label(image);
+  }
+}
+
+}  // namespace convoy::data
+
+#endif
