@@ -296,6 +296,44 @@ TEST_CASE("loader: a set that fills whole rows sees seed, epoch and position, th
   }
 }
 
+TEST_CASE("loader: ranks that read all of the data, each in its own order") {
+  for (const std::size_t count : {100u, 101u, 107u, 111u}) {
+    const Drawing set{.count = count};
+    std::vector<std::vector<int>> orders;
+    std::vector<int> positions;
+    for (int rank = 0; rank < 3; ++rank) {
+      Loader loader(set, {.batch = 10, .shard = {.rank = rank, .world = 3, .whole = true}, .seed = 21});
+      CHECK(loader.steps_per_epoch() == static_cast<std::int64_t>(count + 9) / 10);
+      std::vector<int> order;
+      loader.start(4);
+      while (const Batch* batch = loader.next()) {
+        CHECK(batch->global_rows == 3 * batch->rows);
+        const auto drawn = batch->as<i32>(0);
+        for (std::size_t i = 0; i < drawn.size(); i += 4) {
+          order.push_back(drawn[i]);
+          positions.push_back(drawn[i + 1]);
+        }
+      }
+      orders.push_back(order);
+    }
+    CHECK(orders[0] != orders[1]);
+    CHECK(orders[1] != orders[2]);
+    for (auto& order : orders) {
+      std::sort(order.begin(), order.end());
+      for (std::size_t i = 0; i < count; ++i) CHECK(order[i] == static_cast<int>(i));
+      CHECK(order.size() == count);
+    }
+    std::sort(positions.begin(), positions.end());
+    for (std::size_t i = 0; i < positions.size(); ++i) CHECK(positions[i] == static_cast<int>(i));
+  }
+  const Drawing drawing;
+  const double shares[] = {0.5, 0.5};
+  CHECK(contains(sentence<ConfigError>([&] {
+                   Loader(drawing, {.batch = 1, .shard = {0, 2, shares, true}});
+                 }),
+                 "cannot have unequal shares"));
+}
+
 TEST_CASE("loader: a set larger than 2^32 is shuffled, and entered anywhere, without memory for its order") {
   const Drawing set{.count = (std::size_t{1} << 40) + 3};
   Loader loader(set, {.batch = 100, .seed = 21});

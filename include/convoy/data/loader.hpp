@@ -16,6 +16,7 @@
 
 #include <convoy/core/clock.hpp>
 #include <convoy/core/compiled.hpp>
+#include <convoy/core/hash.hpp>
 #include <convoy/data/dataset.hpp>
 #include <convoy/data/dataset_ref.hpp>
 #include <convoy/data/permutation.hpp>
@@ -237,10 +238,11 @@ template <class Abandoned>
 bool Loader<D, valid>::fill(Slot& slot, std::int64_t epoch, std::int64_t step, Abandoned abandoned) {
   const Range rows = plan_.rows(step);
   const auto all = std::span(indices_).first(static_cast<std::size_t>(rows.size()));
+  const auto first = static_cast<std::uint64_t>(plan_.places(step).begin);
   if (options_.shuffle)
-    order_.read(static_cast<std::uint64_t>(rows.begin), all);
+    order_.read(first, all);
   else
-    std::iota(all.begin(), all.end(), static_cast<std::uint64_t>(rows.begin));
+    std::iota(all.begin(), all.end(), first);
   for (std::size_t i = 0; i < all.size(); i += piece) {
     if (abandoned()) return false;
     data::fill(set_, Rows(slot.samples.fields(), slot.samples.columns().data(), i,
@@ -256,7 +258,9 @@ bool Loader<D, valid>::fill(Slot& slot, std::int64_t epoch, std::int64_t step, A
 
 template <class D, bool valid>
 void Loader<D, valid>::begin_order(std::int64_t epoch) {
-  order_ = Permutation(static_cast<std::uint64_t>(plan_.samples()), options_.seed,
+  const auto own = static_cast<std::uint64_t>(options_.shard.whole ? options_.shard.rank : 0);
+  order_ = Permutation(static_cast<std::uint64_t>(plan_.samples()),
+                       own == 0 ? options_.seed : hash_of(own, hash_of(options_.seed)),
                        static_cast<std::uint64_t>(epoch));
 }
 

@@ -18,6 +18,9 @@ struct Shard {
   int rank = 0, world = 1;
   /// The ranks' shares of every batch, summing to 1; empty where all are equal. Must outlive the shard.
   std::span<const double> shares = {};
+  /// Every rank reads all of the data, each in an order of its own, as some published runs did: an epoch then
+  /// takes as many steps as on one rank, and sees every sample `world` times.
+  bool whole = false;
 
   /// The part of `rows` rows that falls to rank `r`. The ranks' parts follow each other and make up the
   /// whole; each is its share of the rows, rounded up or down.
@@ -72,7 +75,10 @@ class BatchPlan {
       fail<ConfigError>("data: the data set holds ", samples,
                         " samples, more than the 2^62 that are numbered");
     if (batch > (std::int64_t{1} << 32)) fail<ConfigError>("data: a batch of ", batch, " samples is absurd");
-    global_ = batch * shard.world;
+    if (shard.whole && !shard.shares.empty())
+      fail<ConfigError>("data: ranks that read all of the data cannot have unequal shares of it");
+    copies_ = shard.whole ? shard.world : 1;
+    global_ = shard.whole ? batch : batch * shard.world;
     if (global_ > samples_ && !allow_short)
       fail<ConfigError>("data: a batch of ", global_, " samples (", batch, " on each of ", shard.world,
                         " ranks) is larger than the data set of ", samples, " samples");
@@ -87,21 +93,36 @@ class BatchPlan {
   /// Rows of a rank in a full step, with unequal shares the mean of theirs.
   constexpr std::int64_t batch() const { return batch_; }
   /// The largest number of this rank's rows in any step.
-  constexpr std::int64_t most_rows() const { return shard_.most(std::min(global_, samples_)); }
+  constexpr std::int64_t most_rows() const {
+    const std::int64_t most = std::min(global_, samples_);
+    return shard_.whole ? most : shard_.most(most);
+  }
   /// Rows over all ranks in a full step.
-  constexpr std::int64_t global_batch() const { return global_; }
+  constexpr std::int64_t global_batch() const { return global_ * copies_; }
   constexpr Shard shard() const { return shard_; }
 
-  /// The samples of a step over all ranks, as positions in the epoch's order.
-  constexpr Range global(std::int64_t step) const { return {boundary(step), boundary(step + 1)}; }
+  /// The samples of a step over all ranks, as positions in the epoch: of its order, or, where every rank
+  /// reads all of the data, of `world` orders.
+  constexpr Range global(std::int64_t step) const {
+    return {boundary(step) * copies_, boundary(step + 1) * copies_};
+  }
 
   /// Those of rank `rank`.
   constexpr Range rows(std::int64_t step, int rank) const {
     const Range all = global(step);
+    if (shard_.whole) {
+      const std::int64_t each = all.size() / copies_;
+      return {all.begin + rank * each, all.begin + (rank + 1) * each};
+    }
     const Range part = shard_.part(all.size(), rank);
     return {all.begin + part.begin, all.begin + part.end};
   }
   constexpr Range rows(std::int64_t step) const { return rows(step, shard_.rank); }
+
+  /// This rank's samples of a step as places in the order that it reads.
+  constexpr Range places(std::int64_t step) const {
+    return shard_.whole ? Range{boundary(step), boundary(step + 1)} : rows(step);
+  }
 
  private:
   constexpr void check_shares() const {
@@ -125,7 +146,8 @@ class BatchPlan {
 
   std::int64_t samples_ = 0;
   Shard shard_;
-  std::int64_t batch_ = 0, global_ = 0, steps_ = 0, last_ = 0;
+  std::int64_t batch_ = 0, global_ = 0, steps_ = 0, last_ = 0;  // `global_` of one order
+  std::int64_t copies_ = 1;                                     // orders
 };
 
 }  // namespace convoy::data
