@@ -1,0 +1,32 @@
+// Token files: three bytes of options, then the file. What is delivered lies in the vocabulary.
+#include <string>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "fuzz.hpp"
+#include <convoy/data/token_file.hpp>
+
+using namespace convoy;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+  if (size < 3) return 0;
+  const int file = memfd_create("tokens", 0);
+  fuzz::expect(file >= 0 && write(file, bytes + 3, size - 3) == static_cast<ssize_t>(size - 3), "no file");
+  fuzz::attempt([&] {
+    const int vocabulary = bytes[0] * 256 + bytes[1];
+    const auto width = bytes[2] % 2 == 0 ? data::TokenWidth::bits16 : data::TokenWidth::bits32;
+    const data::TokenFile tokens("/proc/self/fd/" + std::to_string(file), vocabulary, width);
+    const data::TokenBlocks set(
+        tokens, {.length = bytes[2] / 8, .places = static_cast<data::BlockPlaces>(bytes[2] / 2 % 3)});
+    const data::Samples out(set.fields(), 1);
+    for (std::size_t i = 0; i < set.size(); ++i) {
+      data::read(set, i, out);
+      for (std::size_t field : {0u, 1u})
+        for (const i32 id : out.row(0).as<i32>(field))
+          fuzz::expect(id >= 0 && id < vocabulary, "an id that is none");
+    }
+  });
+  close(file);
+  return 0;
+}
