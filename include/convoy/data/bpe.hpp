@@ -276,8 +276,9 @@ CONVOY_FUNCTION Bpe parse_bpe(std::string_view text, std::string_view name) {
   std::unordered_map<std::string, i32> ids;
   for (const std::string& token : merges->tokens) ids.emplace(token, static_cast<i32>(ids.size()));
 
-  // At most one merge for each line of four bytes, so that the table's size follows from the text's.
-  merges->slots.resize(std::bit_ceil(std::size_t{16} + text.size() / 2));
+  // At most one merge a line; at least half of the slots stay empty.
+  const auto lines_at_most = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n')) + 1;
+  merges->slots.resize(std::bit_ceil(2 * lines_at_most + 2));
   i32 rank = 0;
   for (Lines lines(text); lines.next();) {
     const std::string_view line = lines.line();
