@@ -126,6 +126,14 @@ graph::Tensor build_operation(G& g, const fixtures::File& file, const std::strin
   if (is("sigmoid")) return g.sigmoid(x);
   if (is("tanh")) return g.tanh(x);
   if (is("concat")) return g.concat({x, right});
+  if (is("attention")) {
+    const graph::AttentionOptions options{.heads = setting("heads"), .causal = setting("causal") != 0};
+    const bool pair = is("attention.pair");
+    if (!file.has(name + "/lengths"))
+      return pair ? g.attention(x, right, right, options) : g.attention(x, options);
+    const auto lengths = g.input("lengths", {}, {.dtype = DType::i32});
+    return pair ? g.attention(x, right, right, lengths, options) : g.attention(x, lengths, options);
+  }
   if (is("mse_loss")) return g.mse_loss(x, right);
   if (is("bce_with_logits")) return g.bce_with_logits(x, right);
   if (is("cross_entropy")) {
@@ -150,7 +158,7 @@ template <class E>
 std::string operation_difference(const fixtures::File& file, const std::string& name, double tolerance) {
   using T = typename E::Scalar;
   const bool label = file.has(name + "/label"), pair = file.has(name + "/left"),
-             ids = file.has(name + "/ids");
+             ids = file.has(name + "/ids"), lengths = file.has(name + "/lengths");
   const bool loss = file[name + "/output"].dims.empty();
   const std::string input_key = name + (pair ? "/left" : ids ? "/ids" : "/input");
   const fixtures::Tensor& input = file[input_key];
@@ -200,8 +208,8 @@ std::string operation_difference(const fixtures::File& file, const std::string& 
   std::vector<std::vector<float>> values;
   std::vector<i32> integers;
   std::vector<const void*> fields;
-  if (label || ids)
-    for (const double value : file[name + (label ? "/label" : "/ids")].values)
+  if (label || ids || lengths)
+    for (const double value : file[name + (label ? "/label" : ids ? "/ids" : "/lengths")].values)
       integers.push_back(static_cast<i32>(value));
   if (!ids) values.push_back(input.floats());
   if (pair) values.push_back(file[name + "/right"].floats());
@@ -209,6 +217,7 @@ std::string operation_difference(const fixtures::File& file, const std::string& 
   if (ids) fields.push_back(integers.data());
   for (const auto& field : values) fields.push_back(field.data());
   if (label) fields.push_back(integers.data());
+  if (lengths) fields.insert(fields.end() - 1, integers.data());  // before the gradient that arrives
 
   exec_compare::Differences found(tolerance);
   const bool training = name.find("evaluation") == std::string::npos;

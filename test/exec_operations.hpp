@@ -58,6 +58,39 @@ inline void add_smooth(std::vector<Case>& all, const std::string& name,
                  }});
 }
 
+/// Attention of sequences that are shorter and longer than a tile, by heads of as many features as a vector
+/// and of others.
+inline void add_attentions(std::vector<Case>& all) {
+  for (const bool causal : {false, true})
+    for (const bool padded : {false, true}) {
+      const std::string kind = concat(causal ? ", causal" : "", padded ? ", of lengths" : "");
+      const auto lengths = [](Builder& g) { return g.input("lengths", {}, {.dtype = DType::i32}); };
+      all.push_back({"attention" + kind, [=](Builder& g) {
+                       const Tensor given = g.input("given", {7, 5}), x = g.gelu(sequence(g, 8));
+                       const graph::AttentionOptions o{.heads = 2, .causal = causal};
+                       const Tensor q = g.linear(x, {.features = 6}), k = g.linear(given, {.features = 6}),
+                                    v = g.linear(given, {.features = 10});
+                       head(g, padded ? g.attention(q, k, v, lengths(g), o) : g.attention(q, k, v, o));
+                     }});
+      for (const int size : {16, 1, 19})
+        all.push_back({concat("packed attention of heads of ", size, kind), [=](Builder& g) {
+                         const Tensor x = g.linear(g.input("sequence", {11, 9}), {.features = 9 * size});
+                         const graph::AttentionOptions o{.heads = 3, .causal = causal};
+                         const Tensor y = padded ? g.attention(x, lengths(g), o) : g.attention(x, o);
+                         head(g, g.concat({y, x}));
+                       }});
+    }
+  all.push_back({"attention of one sequence to itself", [](Builder& g) {
+                   const Tensor x = sequence(g);
+                   const Tensor y = g.attention(x, x, x, {.heads = 3});
+                   head(g, g.add(x, g.attention(y, x, y, {.heads = 1, .causal = true})));
+                 }});
+  all.push_back({"attention to keys that are given", [](Builder& g) {
+                   const Tensor x = g.input("given", {7, 21});
+                   head(g, g.attention(sequence(g), x, x, {.heads = 7}));
+                 }});
+}
+
 inline std::vector<Case> cases() {
   std::vector<Case> all;
   for (const int features : {1, 7, 16, 37})
@@ -168,6 +201,7 @@ inline std::vector<Case> cases() {
          x = g.conv2d(x, {.channels = 6, .groups = 2, .dilation = 3});
          head(g, g.conv2d(x, {.channels = 6, .stride = 2, .padding = 2, .dilation = 2}));
        }});
+  add_attentions(all);
   return all;
 }
 

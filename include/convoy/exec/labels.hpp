@@ -18,7 +18,8 @@ inline void expect_indices(const Plan& plan, int n, const i32* numbers, int rows
 }
 
 /// Throws ConfigError unless a batch has 1 to `most` rows and the fields of the plan, ExecError for a label
-/// that is none of its classes and for an id that is none of its embedding's entries.
+/// that is none of its classes, for an id that is none of its embedding's entries and for a length beyond an
+/// attention's keys.
 inline void expect_batch(const Plan& plan, const BatchView& batch, int most) {
   if (batch.rows < 1 || batch.rows > most)
     fail<ConfigError>("exec: a batch of ", batch.rows, " rows was given to an exec prepared for 1 to ", most);
@@ -40,6 +41,11 @@ inline void expect_batch(const Plan& plan, const BatchView& batch, int most) {
     } else if (graph::is<graph::Embedding>(g.nodes[n])) {
       const int ids = g.input(n, 0);
       expect_indices(plan, ids, field_of(ids), batch.rows, g.parameters[g.parameter(n, 0)].shape[0]);
+    } else if (graph::is<graph::Attention>(g.nodes[n])) {
+      const graph::Attention::Extents e = graph::Attention::extents(g, n);
+      if (e.lengths < 0) continue;
+      const int lengths = g.input(n, e.lengths);
+      expect_indices(plan, lengths, field_of(lengths), batch.rows, e.keys + 1);
     }
   }
 }

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include <convoy/graph/op/add.hpp>
+#include <convoy/graph/op/attention.hpp>
 #include <convoy/graph/op/batch_norm.hpp>
 #include <convoy/graph/op/bce_with_logits.hpp>
 #include <convoy/graph/op/concat.hpp>
@@ -62,6 +63,7 @@ using Operations = List<Input,          //
                         Concat,         //
                         MseLoss,        //
                         BceWithLogits,  //
+                        Attention,      //
                         Custom>;
 
 inline constexpr int operation_count = Operations::size;

@@ -15,6 +15,7 @@
 #include <convoy/exec/exec.hpp>
 #include <convoy/exec/labels.hpp>
 #include <convoy/exec/reference/op/add.hpp>
+#include <convoy/exec/reference/op/attention.hpp>
 #include <convoy/exec/reference/op/batch_norm.hpp>
 #include <convoy/exec/reference/op/bce_with_logits.hpp>
 #include <convoy/exec/reference/op/concat.hpp>

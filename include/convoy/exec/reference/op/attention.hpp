@@ -1,0 +1,140 @@
+// Attention in plain loops.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include <convoy/core/dtype.hpp>
+#include <convoy/exec/reference/frame.hpp>
+
+namespace convoy::exec::reference {
+
+/// Queries, keys and values of a batch: where the first feature of the first position is, and how far apart
+/// positions are. `T` is const for what is read.
+template <class T>
+struct AttentionParts {
+  T* part[3] = {};  ///< null: not wanted
+  std::int64_t step[3] = {};
+};
+
+/// Calls `visit(query, key, value, result, scores)` for each query of each head of each row: where the
+/// features of the query are, of the first key and value and of the result, as places in their arrays; and
+/// the scaled scores of the keys that it may read.
+template <class T, class Visit>
+void for_each_query(const graph::Attention::Extents& e, int rows, const AttentionParts<const T>& x,
+                    const i32* lengths, Visit&& visit) {
+  const T scale = T(1) / std::sqrt(static_cast<T>(e.key_features));
+  std::vector<T> scores;
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t h = 0; h < e.heads; ++h)
+      for (std::int64_t i = 0; i < e.queries; ++i) {
+        std::int64_t keys = lengths == nullptr ? e.keys : lengths[r];
+        if (e.causal) keys = std::min(keys, i + 1);
+        const std::int64_t query = (r * e.queries + i) * x.step[0] + h * e.key_features,
+                           key = r * e.keys * x.step[1] + h * e.key_features,
+                           value = r * e.keys * x.step[2] + h * e.value_features,
+                           result = ((r * e.queries + i) * e.heads + h) * e.value_features;
+        scores.assign(static_cast<std::size_t>(keys), T(0));
+        for (std::int64_t j = 0; j < keys; ++j) {
+          T& score = scores[static_cast<std::size_t>(j)];
+          for (std::int64_t c = 0; c < e.key_features; ++c)
+            score += x.part[0][query + c] * x.part[1][key + j * x.step[1] + c];
+          score *= scale;
+        }
+        visit(query, key, value, result, scores);
+      }
+}
+
+/// Makes probabilities of scores.
+template <class T>
+void softmax(std::vector<T>& scores) {
+  T largest = scores.empty() ? T(0) : scores[0], sum = 0;
+  for (const T score : scores) largest = std::max(largest, score);
+  for (T& score : scores) sum += score = std::exp(score - largest);
+  for (T& score : scores) score /= sum;
+}
+
+/// y [rows, queries, heads * value_features] = the mean of the values, weighted for each query.
+template <class T>
+void attention(const graph::Attention::Extents& e, int rows, const AttentionParts<const T>& x,
+               const i32* lengths, T* y) {
+  for_each_query(e, rows, x, lengths, [&](auto, auto, auto value, auto result, std::vector<T>& weights) {
+    softmax(weights);
+    std::fill_n(y + result, e.value_features, T(0));
+    for (std::size_t j = 0; j < weights.size(); ++j)
+      for (std::int64_t c = 0; c < e.value_features; ++c)
+        y[result + c] += weights[j] * x.part[2][value + static_cast<std::int64_t>(j) * x.step[2] + c];
+  });
+}
+
+/// Adds the gradients of queries, keys and values to `dx`.
+template <class T>
+void attention_backward(const graph::Attention::Extents& e, int rows, const AttentionParts<const T>& x,
+                        const i32* lengths, const T* dy, const AttentionParts<T>& dx) {
+  const T scale = T(1) / std::sqrt(static_cast<T>(e.key_features));
+  std::vector<T> slopes;
+  for_each_query(e, rows, x, lengths,
+                 [&](auto query, auto key, auto value, auto result, std::vector<T>& weights) {
+                   softmax(weights);
+                   slopes.assign(weights.size(), T(0));
+                   T mean = 0;
+                   for (std::size_t j = 0; j < weights.size(); ++j) {
+                     const std::int64_t v = value + static_cast<std::int64_t>(j) * x.step[2];
+                     for (std::int64_t c = 0; c < e.value_features; ++c) {
+                       slopes[j] += dy[result + c] * x.part[2][v + c];
+                       if (dx.part[2] != nullptr) dx.part[2][v + c] += weights[j] * dy[result + c];
+                     }
+                     mean += weights[j] * slopes[j];
+                   }
+                   for (std::size_t j = 0; j < weights.size(); ++j) {
+                     const std::int64_t k = key + static_cast<std::int64_t>(j) * x.step[1];
+                     const T slope = weights[j] * (slopes[j] - mean) * scale;
+                     for (std::int64_t c = 0; c < e.key_features; ++c) {
+                       if (dx.part[0] != nullptr) dx.part[0][query + c] += slope * x.part[1][k + c];
+                       if (dx.part[1] != nullptr) dx.part[1][k + c] += slope * x.part[0][query + c];
+                     }
+                   }
+                 });
+}
+
+}  // namespace convoy::exec::reference
+
+namespace convoy::exec {
+
+template <class T>
+struct Kernel<Reference<T>, graph::Attention> {
+  static graph::Attention::Extents extents(const reference::Frame<T>& f) {
+    return graph::Attention::extents(f.graph(), f.index());
+  }
+  static const i32* lengths(const reference::Frame<T>& f) {
+    const int input = extents(f).lengths;
+    return input < 0 ? nullptr : f.integers(input);
+  }
+  /// Queries, keys and values within the inputs that `of` gives.
+  template <class U, class Of>
+  static reference::AttentionParts<U> parts(const reference::Frame<T>& f, Of of) {
+    const graph::Attention::Extents e = extents(f);
+    reference::AttentionParts<U> found;
+    for (int p = 0; p < 3; ++p) {
+      U* const input = of(e.input[p]);
+      found.part[p] = input == nullptr ? nullptr : input + e.first[p];
+      found.step[p] = e.features[p];
+    }
+    return found;
+  }
+  static reference::AttentionParts<const T> x(const reference::Frame<T>& f) {
+    return parts<const T>(f, [&](int i) { return f.x(i); });
+  }
+  static void forward(const reference::Frame<T>& f) {
+    reference::attention(extents(f), f.rows(), x(f), lengths(f), f.y());
+  }
+  static void backward(const reference::Frame<T>& f) {
+    reference::attention_backward(extents(f), f.rows(), x(f), lengths(f), f.dy(),
+                                  parts<T>(f, [&](int i) { return f.dx(i); }));
+  }
+  static constexpr reference::Functions<T> make{forward, backward};
+};
+
+}  // namespace convoy::exec

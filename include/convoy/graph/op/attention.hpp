@@ -1,0 +1,209 @@
+// Scaled dot-product attention of several heads (Vaswani et al., 2017).
+#pragma once
+
+#include <convoy/graph/price.hpp>
+#include <convoy/graph/tracer.hpp>
+
+namespace convoy::graph {
+
+struct AttentionOptions {
+  int heads = 0;        ///< the features are cut into so many equal, consecutive parts
+  bool causal = false;  ///< the query at position i reads the keys at positions 0 to i alone
+  std::string_view name = {};
+};
+
+struct Attention {
+  static constexpr std::string_view name = "attention";
+  enum Fault : int {
+    is_no_sequence,
+    does_not_pair,
+    heads_do_not_divide,
+    does_not_pack,
+    lengths_are_no_number
+  };
+  struct Attributes {
+    int heads = 0;
+    int causal = 0;
+  };
+
+  /// What an attention reads, and how far apart. Queries, keys and values are numbers 0, 1 and 2.
+  struct Extents {
+    int heads = 0;
+    int queries = 0, keys = 0;  ///< positions
+    int key_features = 0;       ///< of one head, in a query and in a key
+    int value_features = 0;     ///< of one head, in a value
+    bool causal = false;
+    int input[3] = {0, 1, 2};     ///< of the node, which holds them
+    int first[3] = {0, 0, 0};     ///< the feature of that input with which they begin
+    int features[3] = {0, 0, 0};  ///< of that input in all
+    int lengths = -1;             ///< the input of lengths; -1: none
+    constexpr bool is_packed() const { return input[2] == 0; }
+    /// How many pairs of a query and a key that it may read there are, lengths aside.
+    constexpr std::int64_t pairs() const {
+      if (!causal) return std::int64_t{queries} * keys;
+      const std::int64_t rising = queries < keys ? queries : keys;
+      return rising * (rising + 1) / 2 + (queries - rising) * keys;
+    }
+  };
+  static constexpr Extents extents(const Graph& g, int n) {
+    const auto [heads, causal] = g.attributes<Attention>(n);
+    const int inputs = g.nodes[n].inputs;
+    Extents e;
+    e.heads = heads;
+    e.causal = causal != 0;
+    if (inputs % 2 == 0) e.lengths = inputs - 1;
+    for (int part = 0; part < 3; ++part) {
+      if (inputs < 3) {
+        e.input[part] = 0;
+        e.first[part] = part * (g.shape_of_input(n, 0)[1] / 3);
+      }
+      e.features[part] = g.shape_of_input(n, e.input[part])[1];
+    }
+    e.queries = g.shape_of_input(n, 0)[0];
+    e.keys = g.shape_of_input(n, e.input[1])[0];
+    e.key_features = e.features[0] / (e.is_packed() ? 3 : 1) / heads;
+    e.value_features = g.nodes[n].shape[1] / heads;
+    return e;
+  }
+
+  template <class G>
+  struct Verb {
+    /// softmax(q k^T / sqrt(features of a head)) v for each head: the weighted mean of the values for each
+    /// query, as torch.nn.functional.scaled_dot_product_attention. Of sequences (positions, features): keys
+    /// are as long as queries, and there are as many as values. The result has the positions of q and the
+    /// features of v.
+    constexpr Tensor attention(Tensor q, Tensor k, Tensor v, AttentionOptions o) {
+      return of_three(q, k, v, nullptr, o);
+    }
+    /// The same where each row has a number `lengths`, an i32 input: keys at this position and behind are
+    /// padding, which nobody reads. A row of length 0 gives zeros.
+    constexpr Tensor attention(Tensor q, Tensor k, Tensor v, Tensor lengths, AttentionOptions o) {
+      return of_three(q, k, v, &lengths, o);
+    }
+    /// The same of one sequence (positions, 3 * features) that holds queries, keys and values side by side,
+    /// as one linear layer makes them (PyTorch's in_proj, GPT-2's c_attn).
+    constexpr Tensor attention(Tensor qkv, AttentionOptions o) { return of_packed(qkv, nullptr, o); }
+    constexpr Tensor attention(Tensor qkv, Tensor lengths, AttentionOptions o) {
+      return of_packed(qkv, &lengths, o);
+    }
+
+   private:
+    constexpr Tensor of_three(Tensor q, Tensor k, Tensor v, const Tensor* lengths,
+                              const AttentionOptions& o) {
+      auto& g = static_cast<G&>(*this);
+      Node node = open(g, o);
+      if (!sequence(g, q) || !sequence(g, k) || !sequence(g, v)) return g.abandon(node, q);
+      if (q.shape[1] != k.shape[1] || k.shape[0] != v.shape[0]) {
+        const bool keys = q.shape[1] != k.shape[1];
+        g.report(G::template index<Attention>, does_not_pair, keys ? q.shape : k.shape,
+                 keys ? k.shape : v.shape);
+        return g.abandon(node, q);
+      }
+      if (!divides(g, o.heads, q.shape) || !divides(g, o.heads, v.shape)) return g.abandon(node, q);
+      node.shape = {q.shape[0], v.shape[1]};
+      for (const Tensor& x : {q, k, v}) g.edge(node, x.node);
+      return finish(g, node, lengths);
+    }
+    constexpr Tensor of_packed(Tensor qkv, const Tensor* lengths, const AttentionOptions& o) {
+      auto& g = static_cast<G&>(*this);
+      Node node = open(g, o);
+      if (!sequence(g, qkv)) return g.abandon(node, qkv);
+      if (qkv.shape[1] % 3 != 0) {
+        g.report(G::template index<Attention>, does_not_pack, qkv.shape);
+        return g.abandon(node, qkv);
+      }
+      node.shape = {qkv.shape[0], qkv.shape[1] / 3};
+      if (!divides(g, o.heads, node.shape)) return g.abandon(node, qkv);
+      g.edge(node, qkv.node);
+      return finish(g, node, lengths);
+    }
+
+    static constexpr Node open(G& g, const AttentionOptions& o) {
+      Node node = g.begin(G::template index<Attention>, o.name);
+      g.attributes(node, Attributes{o.heads, o.causal});
+      node.kind = Kind::sequence;
+      return node;
+    }
+    static constexpr bool sequence(G& g, Tensor x) {
+      if (x.kind == Kind::sequence) return g.real(x);
+      g.report(G::template index<Attention>, is_no_sequence, x.shape);
+      return false;
+    }
+    static constexpr bool divides(G& g, int heads, Shape shape) {
+      if (heads > 0 && shape[1] % heads == 0) return true;
+      g.report(G::template index<Attention>, heads_do_not_divide, shape, {heads});
+      return false;
+    }
+    static constexpr Tensor finish(G& g, Node& node, const Tensor* lengths) {
+      if (lengths == nullptr) return g.place(node);
+      if (lengths->dtype != DType::i32)
+        g.report(Common::input_is_of_another_dtype, lengths->shape);
+      else if (lengths->kind != Kind::number)
+        g.report(G::template index<Attention>, lengths_are_no_number, lengths->shape);
+      return g.place(node, *lengths);
+    }
+  };
+
+  template <int which, class Where, Shape left, Shape right>
+  static consteval bool refuse() {
+    if constexpr (which == is_no_sequence)
+      static_assert(holds<Where, left>, "convoy: an attention reads sequences of features");
+    else if constexpr (which == does_not_pair)
+      static_assert(holds<Where, left, right>,
+                    "convoy: an attention needs keys of as many features as its queries, and as many values "
+                    "as keys");
+    else if constexpr (which == heads_do_not_divide)
+      static_assert(holds<Where, left, right>,
+                    "convoy: the heads of an attention must be positive and divide its features");
+    else if constexpr (which == does_not_pack)
+      static_assert(holds<Where, left>,
+                    "convoy: queries, keys and values side by side are three times as many features as each");
+    else
+      static_assert(holds<Where, left>, "convoy: the lengths of an attention are one number a row");
+    return false;
+  }
+  static std::string explain(int which, const Name& where, const Shape& left, const Shape& right) {
+    switch (which) {
+      case is_no_sequence:
+        return concat(where, " reads sequences of features, not ", left);
+      case does_not_pair:
+        return concat(where,
+                      " needs keys of as many features as its queries and as many values as keys, not ", left,
+                      " and ", right);
+      case heads_do_not_divide:
+        return concat(where, " has ", right[0], " heads, which do not divide the features of ", left);
+      case does_not_pack:
+        return concat(where, " needs queries, keys and values side by side, but the features of ", left,
+                      " are no multiple of 3");
+      default:
+        return concat(where, " needs lengths that are one number a row, not ", left);
+    }
+  }
+
+  /// Two products of each query with each key that it may read forward; five backward, which makes the
+  /// probabilities anew.
+  static constexpr Price price(const Graph& g, int n) {
+    const Extents e = extents(g, n);
+    const auto element = static_cast<std::int64_t>(sizeof(float));
+    const std::int64_t out = g.nodes[n].shape.size(), read = elements_read(g, n), kept = saves(g, n).bytes;
+    Price price;
+    price.macs = std::int64_t{e.heads} * e.queries * e.keys * (e.key_features + e.value_features);
+    price.live_macs = e.heads * e.pairs() * (e.key_features + e.value_features);
+    price.forward_flops = 2 * price.live_macs;
+    price.backward_flops = 2 * e.heads * e.pairs() * (3 * e.key_features + 2 * e.value_features);
+    price.forward_bytes = (read + out) * element + kept;
+    price.backward_bytes = (2 * read + 2 * out) * element + kept;
+    return price;
+  }
+  /// The logarithm of the sum of the exponentials of each query's scores, beside inputs and value: no
+  /// probability (Dao et al., 2022).
+  static constexpr Saves saves(const Graph& g, int n) {
+    const Node& node = g.nodes[n];
+    return {.inputs = (1u << node.inputs) - 1,
+            .output = true,
+            .bytes = std::int64_t{g.attributes<Attention>(n).heads} * node.shape[0] *
+                     static_cast<std::int64_t>(sizeof(float))};
+  }
+};
+
+}  // namespace convoy::graph
