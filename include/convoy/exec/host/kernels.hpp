@@ -1,6 +1,7 @@
 // The kernels of Host: one header an operation.
 #pragma once
 
+#include <convoy/exec/host/op/attention.hpp>
 #include <convoy/exec/host/op/batch_norm.hpp>
 #include <convoy/exec/host/op/bce_with_logits.hpp>
 #include <convoy/exec/host/op/concat.hpp>

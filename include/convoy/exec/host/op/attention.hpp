@@ -1,0 +1,109 @@
+// Attention over plain sequences.
+#pragma once
+
+#include <convoy/exec/host/computation.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <cmath>
+
+#include <convoy/exec/host/kernel/attention.hpp>
+#include <convoy/exec/host/program.hpp>
+#endif
+
+namespace convoy::exec {
+
+template <>
+struct Kernel<Host<f32>, graph::Attention> {
+  static std::unique_ptr<host::Stage> build(host::Program& program, const graph::Stage& stage, int index);
+  static constexpr host::Make make{build, 0};
+};
+
+}  // namespace convoy::exec
+
+#if CONVOY_DEFINITIONS
+
+namespace convoy::exec::host {
+
+class AttentionStage final : public Stage {
+ public:
+  [[gnu::cold]] AttentionStage(Program& p, const graph::Stage& stage, int index)
+      : extents_(graph::Attention::extents(p.plan().graph, stage.leader)),
+        node_(stage.leader),
+        index_(index),
+        value_(p.yield(stage.output, index)) {
+    value_.takes_second = true;
+    task_.rows = p.rows();
+    task_.heads = extents_.heads;
+    task_.queries = extents_.queries;
+    task_.keys = extents_.keys;
+    task_.key_features = extents_.key_features;
+    task_.value_features = extents_.value_features;
+    task_.causal = extents_.causal;
+    task_.scale = 1.0f / std::sqrt(static_cast<float>(extents_.key_features));
+    for (int part = 0; part < 3; ++part) task_.step[part] = extents_.features[part];
+    const int end = value_.wants_gradient ? p.backward_time(index) : index;
+    for (int i = 0; i < p.node(node_).inputs; ++i) p.keep(p.value(p.from(node_, i)), end);
+    kept_ = p.request(std::int64_t{task_.rows} * task_.heads * task_.queries * element, index, end);
+    forward_scratch_ = p.request(p.threads() * task_.scratch_of_forward() * element, index, index);
+  }
+  [[gnu::cold]] void plan_backward(Program& p) override {
+    const int time = p.backward_time(index_);
+    // What one kernel writes at once lies apart, also where one value is two of the three.
+    for (int i = 0; i < inputs(); ++i) contribution_[i] = p.contribute(p.from(node_, i), false, time);
+    backward_scratch_ = p.request(p.threads() * task_.scratch_of_backward() * element, time, time);
+  }
+  [[gnu::cold]] void bind(Program& p) override {
+    for (Contribution& contribution : contribution_) contribution.bind(p);
+    for (int part = 0; part < 3; ++part) {
+      float* const to = contribution_[extents_.input[part]].pointer();
+      task_.gradient[part] = to == nullptr ? nullptr : to + extents_.first[part];
+    }
+    task_.y = p.address(value_.data.place);
+    task_.kept = p.address(kept_);
+    task_.dy = p.address(value_.gradient);
+    task_.second = p.address(value_.second);
+  }
+  void forward(Program& p) override {
+    locate(p);
+    task_.scratch = p.address(forward_scratch_);
+    attention_forward(task_, p.threads());
+  }
+  void backward(Program& p) override {
+    locate(p);
+    task_.scratch = p.address(backward_scratch_);
+    attention_backward(task_, p.threads());
+    for (const Contribution& contribution : contribution_) contribution.finish(p.threads());
+  }
+
+ private:
+  static constexpr auto element = static_cast<std::int64_t>(sizeof(float));
+
+  /// The inputs that have gradients.
+  int inputs() const { return extents_.is_packed() ? 1 : 3; }
+  // The fields of a batch move from call to call.
+  void locate(Program& p) {
+    for (int part = 0; part < 3; ++part)
+      task_.part[part] = p.input(p.from(node_, extents_.input[part])) + extents_.first[part];
+    if (extents_.lengths >= 0) task_.lengths = p.integers(p.from(node_, extents_.lengths));
+  }
+
+  graph::Attention::Extents extents_;
+  int node_, index_;
+  Value& value_;
+  Place kept_, forward_scratch_, backward_scratch_;
+  Contribution contribution_[3];
+  AttentionTask task_;
+};
+
+}  // namespace convoy::exec::host
+
+namespace convoy::exec {
+
+CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Attention>::build(
+    host::Program& program, const graph::Stage& stage, int index) {
+  return std::make_unique<host::AttentionStage>(program, stage, index);
+}
+
+}  // namespace convoy::exec
+
+#endif
