@@ -17,6 +17,9 @@ void launch_all() {
   LayerNormTask<T> layer;
   layer_norm_forward<T>(nullptr, layer);
   layer_norm_backward<T>(nullptr, layer);
+  AttentionTask<T> attention;
+  attention_forward<T>(nullptr, attention);
+  attention_backward<T>(nullptr, attention);
   CrossEntropyTask<T> entropy;
   cross_entropy_forward<T>(nullptr, entropy);
   cross_entropy_backward<T>(nullptr, entropy);

@@ -3,6 +3,7 @@
 
 #include <convoy/exec/cuda/op/activation.cuh>
 #include <convoy/exec/cuda/op/add.cuh>
+#include <convoy/exec/cuda/op/attention.cuh>
 #include <convoy/exec/cuda/op/batch_norm.cuh>
 #include <convoy/exec/cuda/op/concat.cuh>
 #include <convoy/exec/cuda/op/conv2d.cuh>

@@ -1,0 +1,380 @@
+// Attention by tiles of queries and keys, the softmax online (Dao et al., 2022; Dao, 2023), in f32 and
+// without tensor cores. A block has one tile of one head and goes over those of the other side. Backward
+// makes the probabilities anew and is two kernels, one for the gradients of keys and values and one for those
+// of queries: each sum belongs to one block, so that nothing is added up by chance.
+#pragma once
+
+#include <cfloat>
+#include <climits>
+#include <cstdint>
+
+#include <convoy/core/hd.hpp>
+#include <convoy/exec/cuda/kernel/access.cuh>
+
+namespace convoy::exec::cuda {
+
+/// One attention. Queries, keys and values (parts 0, 1 and 2) lie `step` elements apart and belong to a head
+/// each `key_features` or `value_features` at a time; results and their gradients lie side by side.
+template <class T>
+struct AttentionTask {
+  int rows = 0, heads = 0, queries = 0, keys = 0;
+  int key_features = 0, value_features = 0;  ///< of a head
+  bool causal = false;
+  float scale = 1;  ///< of scores
+  const T* part[3] = {};
+  int step[3] = {};              ///< of each, and of its gradient
+  const i32* lengths = nullptr;  ///< [rows] or null: all keys count
+  T* y = nullptr;                ///< [rows, queries, heads, value_features]
+  float* kept = nullptr;         ///< [rows, heads, queries]: log of the sum of exponentials of scores
+  // Backward. The gradient of y is dy + second.
+  const T* dy = nullptr;
+  const T* second = nullptr;
+  T* gradient[3] = {};     ///< written; null: not wanted
+  float* means = nullptr;  ///< [rows, heads, queries]: scratch memory of backward
+
+  CONVOY_HD std::int64_t vectors() const { return std::int64_t{rows} * heads * queries; }
+};
+
+/// The threads of a block stand 16 by 16, each with 4 rows and 4 columns of a tile.
+inline constexpr int attention_tile = 64, attention_threads = 256;
+
+/// Rows of one head within a tensor, of which `count` are a tile's.
+template <class T>
+struct HeadRows {
+  const T* data = nullptr;
+  const T* second = nullptr;  ///< null, or added
+  std::int64_t step = 0;
+  int count = 0, features = 0;
+
+  /// W features of a row from `feature` on; zeros where there are none.
+  template <int W>
+  __device__ void read(float (&to)[W], int row, int feature) const {
+    if (row < count && feature < features)
+      load_gradient(to, data, second, row * step + feature);
+    else
+      for (int k = 0; k < W; ++k) to[k] = 0;
+  }
+};
+
+/// One head, as a block that has it sees it.
+template <class T>
+struct AttentionHead {
+  const AttentionTask<T>& t;
+  int row, head;
+
+  __device__ AttentionHead(const AttentionTask<T>& task, int unit)
+      : t(task), row(unit / task.heads), head(unit % task.heads) {}
+  /// The first vector of the head in [rows, heads, queries].
+  __device__ std::int64_t vector() const { return (std::int64_t{row} * t.heads + head) * t.queries; }
+  /// Where position `position` of a part begins.
+  __device__ std::int64_t place(int part, int position) const {
+    const int positions = part == 0 ? t.queries : t.keys;
+    return (std::int64_t{row} * positions + position) * t.step[part] +
+           head * (part == 2 ? t.value_features : t.key_features);
+  }
+  __device__ std::int64_t place_of_result(int query) const {
+    return ((std::int64_t{row} * t.queries + query) * t.heads + head) * t.value_features;
+  }
+  /// A tile of a part, and of the gradient of y.
+  __device__ HeadRows<T> rows(int part, int first, int end) const {
+    return {t.part[part] + place(part, first), nullptr, t.step[part], end - first,
+            part == 2 ? t.value_features : t.key_features};
+  }
+  __device__ HeadRows<T> slopes(int first) const {
+    const std::int64_t at = place_of_result(first);
+    return {t.dy + at, t.second == nullptr ? nullptr : t.second + at,
+            static_cast<std::int64_t>(t.heads) * t.value_features, t.queries - first, t.value_features};
+  }
+  /// The keys of the row that count.
+  __device__ int length() const {
+    const int given = t.lengths == nullptr ? t.keys : t.lengths[row];
+    return given < t.keys ? given : t.keys;
+  }
+  __device__ bool may_read(int query, int key, int length) const {
+    return query < t.queries && key < length && (!t.causal || key <= query);
+  }
+};
+
+/// What a block computes with: a tile of each thread's own, and shared memory.
+struct AttentionBlock {
+  static constexpr int tile = attention_tile, slice = 32, line = tile + 4;
+  static constexpr int floats = tile * line + tile * tile;
+
+  float* weights;  // [tile, line], or two slices of features, [slice, tile]
+  float* values;   // [tile, tile]
+
+  __device__ explicit AttentionBlock(float* shared) : weights(shared), values(shared + tile * line) {}
+  /// The rows of this thread are first_row() to first_row() + 3; its columns are every 16th from column() on.
+  __device__ static int column() { return static_cast<int>(threadIdx.x) % 16; }
+  __device__ static int first_row() { return static_cast<int>(threadIdx.x) / 16 * 4; }
+
+  /// product[a][b] = the inner product of a row of `left` and one of `right`.
+  template <int W, class T>
+  __device__ void multiply(float (&product)[4][4], const HeadRows<T>& left, const HeadRows<T>& right) const {
+    float* const left_slice = weights;
+    float* const right_slice = weights + slice * tile;
+    for (int a = 0; a < 4; ++a)
+      for (int b = 0; b < 4; ++b) product[a][b] = 0;
+    for (int feature = 0; feature < left.features; feature += slice) {
+      __syncthreads();
+      for (int item = static_cast<int>(threadIdx.x); item < tile * slice / W;
+           item += static_cast<int>(blockDim.x)) {
+        const int row = item % tile, c = item / tile * W;
+        float v[W];
+        left.read(v, row, feature + c);
+        for (int k = 0; k < W; ++k) left_slice[(c + k) * tile + row] = v[k];
+        right.read(v, row, feature + c);
+        for (int k = 0; k < W; ++k) right_slice[(c + k) * tile + row] = v[k];
+      }
+      __syncthreads();
+      for (int c = 0; c < slice; ++c) {
+        float l[4], r[4];
+        load(l, left_slice + c * tile + first_row());
+        for (int b = 0; b < 4; ++b) r[b] = right_slice[c * tile + column() + 16 * b];
+        for (int a = 0; a < 4; ++a)
+          for (int b = 0; b < 4; ++b) product[a][b] = fmaf(l[a], r[b], product[a][b]);
+      }
+    }
+  }
+
+  /// sum[a][b] += the sum over the columns r of `weight` of weight[row a][r] times feature `feature` + 4
+  /// column() + b of row r.
+  template <int W, class T>
+  __device__ void weigh(float (&sum)[4][4], const float (&weight)[4][4], const HeadRows<T>& rows,
+                        int feature) const {
+    __syncthreads();
+    for (int b = 0; b < 4; ++b) {
+      const float w[4] = {weight[0][b], weight[1][b], weight[2][b], weight[3][b]};
+      store(weights + (column() + 16 * b) * line + first_row(), w);
+    }
+    for (int item = static_cast<int>(threadIdx.x); item < tile * tile / W;
+         item += static_cast<int>(blockDim.x)) {
+      const int row = item / (tile / W), c = item % (tile / W) * W;
+      float v[W];
+      rows.read(v, row, feature + c);
+      for (int k = 0; k < W; ++k) values[row * tile + c + k] = v[k];
+    }
+    __syncthreads();
+    const int end = rows.count < tile ? rows.count : tile;
+    for (int r = 0; r < end; ++r) {
+      float w[4], v[4];
+      load(w, weights + r * line + first_row());
+      load(v, values + r * tile + 4 * column());
+      for (int a = 0; a < 4; ++a)
+        for (int b = 0; b < 4; ++b) sum[a][b] = fmaf(w[a], v[b], sum[a][b]);
+    }
+  }
+
+  /// The largest, or the sum, over the 16 threads that share rows, in each of them.
+  __device__ static float max_of_row(float x) {
+    for (int apart = 8; apart > 0; apart /= 2) {
+      const float other = __shfl_xor_sync(device::full_warp, x, apart);
+      x = other > x ? other : x;
+    }
+    return x;
+  }
+  __device__ static float sum_of_row(float x) {
+    for (int apart = 8; apart > 0; apart /= 2) x += __shfl_xor_sync(device::full_warp, x, apart);
+    return x;
+  }
+};
+
+/// Writes 4 features of a row from `feature` on, those that there are.
+template <int W, class T>
+__device__ void store_features(T* row, int feature, int features, const float (&values)[4]) {
+  if (W > 1 && feature < features) {
+    device::Lanes<T, 4> lanes;
+    for (int k = 0; k < 4; ++k) lanes.lane[k] = device::narrow<T>(values[k]);
+    *reinterpret_cast<device::Lanes<T, 4>*>(row + feature) = lanes;
+  } else {
+    for (int k = 0; k < 4; ++k)
+      if (feature + k < features) row[feature + k] = device::narrow<T>(values[k]);
+  }
+}
+
+// Blocks along x are the tiles of queries of each head, along y tiles of the features of values.
+template <class T, int W>
+__global__ void __launch_bounds__(attention_threads, 2) attention_results(AttentionTask<T> t) {
+  __shared__ __align__(16) float shared[AttentionBlock::floats];
+  const AttentionBlock block(shared);
+  constexpr int tile = attention_tile;
+  const int tiles = (t.queries + tile - 1) / tile, feature = static_cast<int>(blockIdx.y) * tile;
+  const AttentionHead<T> head(t, static_cast<int>(blockIdx.x) / tiles);
+  const int first = static_cast<int>(blockIdx.x) % tiles * tile, query = first + block.first_row();
+  const int length = head.length();
+  const int end = t.causal && first + tile < length ? first + tile : length;
+  float result[4][4] = {}, largest[4], sum[4] = {};
+  for (int a = 0; a < 4; ++a) largest[a] = -FLT_MAX;
+  for (int key = 0; key < end; key += tile) {
+    float score[4][4];
+    block.template multiply<W>(score, head.rows(0, first, t.queries), head.rows(1, key, length));
+    for (int a = 0; a < 4; ++a) {
+      float most = largest[a];
+      bool open[4];
+      for (int b = 0; b < 4; ++b) {
+        const int at = key + block.column() + 16 * b;
+        open[b] = at < length && (!t.causal || at <= query + a);
+        score[a][b] *= t.scale;
+        if (open[b] && score[a][b] > most) most = score[a][b];
+      }
+      most = block.max_of_row(most);
+      const float factor = expf(largest[a] - most);
+      largest[a] = most;
+      float part = 0;
+      for (int b = 0; b < 4; ++b) {
+        score[a][b] = open[b] ? expf(score[a][b] - most) : 0.0f;
+        part += score[a][b];
+        result[a][b] *= factor;
+      }
+      sum[a] = sum[a] * factor + block.sum_of_row(part);
+    }
+    block.template weigh<W>(result, score, head.rows(2, key, length), feature);
+  }
+  for (int a = 0; a < 4; ++a) {
+    if (query + a >= t.queries) continue;
+    const float inverse = length > 0 ? 1.0f / sum[a] : 0.0f;
+    for (int b = 0; b < 4; ++b) result[a][b] *= inverse;
+    store_features<W>(t.y + head.place_of_result(query + a), feature + 4 * block.column(), t.value_features,
+                      result[a]);
+    if (t.kept != nullptr && blockIdx.y == 0 && block.column() == 0)
+      t.kept[head.vector() + query + a] = length > 0 ? largest[a] + logf(sum[a]) : 0.0f;
+  }
+}
+
+/// means[vector] = the inner product of a result and its gradient; a warp a vector.
+template <class T>
+__global__ void __launch_bounds__(team_block<device::warp_size>) attention_means(AttentionTask<T> t) {
+  using Vector = Team<device::warp_size>;
+  for (std::int64_t v = Vector::first_row(); v < t.vectors(); v += Vector::row_step()) {
+    const AttentionHead<T> head(t, static_cast<int>(v / t.queries));
+    const std::int64_t at = head.place_of_result(static_cast<int>(v % t.queries));
+    float sum = 0;
+    for (int c = Vector::thread(); c < t.value_features; c += device::warp_size) {
+      float slope[1];
+      load_gradient(slope, t.dy, t.second, at + c);
+      sum = fmaf(slope[0], device::widen(t.y[at + c]), sum);
+    }
+    sum = device::warp_sum(sum);
+    if (Vector::thread() == 0) t.means[v] = sum;
+  }
+}
+
+// Blocks along x are the tiles of keys of each head, along y tiles of features.
+template <class T, int W>
+__global__ void __launch_bounds__(attention_threads, 2) attention_key_gradients(AttentionTask<T> t) {
+  __shared__ __align__(16) float shared[AttentionBlock::floats];
+  const AttentionBlock block(shared);
+  constexpr int tile = attention_tile;
+  const int tiles = (t.keys + tile - 1) / tile, feature = static_cast<int>(blockIdx.y) * tile;
+  const AttentionHead<T> head(t, static_cast<int>(blockIdx.x) / tiles);
+  const int first = static_cast<int>(blockIdx.x) % tiles * tile, key = first + block.first_row();
+  const int length = head.length();
+  float d_key[4][4] = {}, d_value[4][4] = {};
+  // Queries before a causal tile do not read it, and nobody reads what lies behind the length.
+  for (int query = first < length ? (t.causal ? first : 0) : t.queries; query < t.queries; query += tile) {
+    float weight[4][4], slope[4][4];
+    block.template multiply<W>(weight, head.rows(1, first, length), head.rows(0, query, t.queries));
+    block.template multiply<W>(slope, head.rows(2, first, length), head.slopes(query));
+    for (int b = 0; b < 4; ++b) {
+      const int at = query + block.column() + 16 * b;
+      const float kept = at < t.queries ? t.kept[head.vector() + at] : 0.0f,
+                  mean = at < t.queries ? t.means[head.vector() + at] : 0.0f;
+      for (int a = 0; a < 4; ++a) {
+        weight[a][b] = head.may_read(at, key + a, length) ? expf(weight[a][b] * t.scale - kept) : 0.0f;
+        slope[a][b] = weight[a][b] * (slope[a][b] - mean) * t.scale;
+      }
+    }
+    if (t.gradient[2] != nullptr) block.template weigh<W>(d_value, weight, head.slopes(query), feature);
+    if (t.gradient[1] != nullptr)
+      block.template weigh<W>(d_key, slope, head.rows(0, query, t.queries), feature);
+  }
+  for (int a = 0; a < 4; ++a) {
+    if (key + a >= t.keys) continue;
+    const int at = feature + 4 * block.column();
+    if (t.gradient[1] != nullptr)
+      store_features<W>(t.gradient[1] + head.place(1, key + a), at, t.key_features, d_key[a]);
+    if (t.gradient[2] != nullptr)
+      store_features<W>(t.gradient[2] + head.place(2, key + a), at, t.value_features, d_value[a]);
+  }
+}
+
+// Blocks along x are the tiles of queries of each head, along y tiles of the features of keys.
+template <class T, int W>
+__global__ void __launch_bounds__(attention_threads, 2) attention_query_gradients(AttentionTask<T> t) {
+  __shared__ __align__(16) float shared[AttentionBlock::floats];
+  const AttentionBlock block(shared);
+  constexpr int tile = attention_tile;
+  const int tiles = (t.queries + tile - 1) / tile, feature = static_cast<int>(blockIdx.y) * tile;
+  const AttentionHead<T> head(t, static_cast<int>(blockIdx.x) / tiles);
+  const int first = static_cast<int>(blockIdx.x) % tiles * tile, query = first + block.first_row();
+  const int length = head.length();
+  const int end = t.causal && first + tile < length ? first + tile : length;
+  float d_query[4][4] = {}, kept[4], mean[4];
+  for (int a = 0; a < 4; ++a) {
+    kept[a] = query + a < t.queries ? t.kept[head.vector() + query + a] : 0.0f;
+    mean[a] = query + a < t.queries ? t.means[head.vector() + query + a] : 0.0f;
+  }
+  for (int key = 0; key < end; key += tile) {
+    float weight[4][4], slope[4][4];
+    block.template multiply<W>(weight, head.rows(0, first, t.queries), head.rows(1, key, length));
+    block.template multiply<W>(slope, head.slopes(first), head.rows(2, key, length));
+    for (int a = 0; a < 4; ++a)
+      for (int b = 0; b < 4; ++b) {
+        const bool open = head.may_read(query + a, key + block.column() + 16 * b, length);
+        const float p = open ? expf(weight[a][b] * t.scale - kept[a]) : 0.0f;
+        slope[a][b] = p * (slope[a][b] - mean[a]) * t.scale;
+      }
+    block.template weigh<W>(d_query, slope, head.rows(1, key, length), feature);
+  }
+  for (int a = 0; a < 4; ++a)
+    if (query + a < t.queries)
+      store_features<W>(t.gradient[0] + head.place(0, query + a), feature + 4 * block.column(),
+                        t.key_features, d_query[a]);
+}
+
+/// Whether every row of every head begins at a multiple of 16 bytes.
+template <class T>
+bool attention_by_vectors(const AttentionTask<T>& t) {
+  bool whole = true;
+  for (const int step : t.step) whole = whole && step % device::lanes<T> == 0;
+  return whole && t.key_features % device::lanes<T> == 0 && t.value_features % device::lanes<T> == 0;
+}
+
+/// How a kernel is started over tiles of so many positions of each head and of so many features.
+template <class T>
+device::Launch over_heads(cudaStream_t stream, const AttentionTask<T>& t, int positions, int features) {
+  const auto tiles = [](int count) {
+    return static_cast<unsigned>((count + attention_tile - 1) / attention_tile);
+  };
+  return {.stream = stream,
+          .grid = dim3(static_cast<unsigned>(t.rows) * static_cast<unsigned>(t.heads) * tiles(positions),
+                       tiles(features)),
+          .block = attention_threads};
+}
+
+template <class T>
+void attention_forward(cudaStream_t stream, const AttentionTask<T>& t) {
+  device::launch(over_heads(stream, t, t.queries, t.value_features),
+                 attention_by_vectors(t) ? attention_results<T, device::lanes<T>> : attention_results<T, 1>,
+                 t);
+}
+
+template <class T>
+void attention_backward(cudaStream_t stream, const AttentionTask<T>& t) {
+  constexpr int width = device::lanes<T>;
+  const bool whole = attention_by_vectors(t);
+  device::launch({.stream = stream,
+                  .grid = Team<device::warp_size>::blocks(t.vectors()),
+                  .block = team_block<device::warp_size>},
+                 attention_means<T>, t);
+  if (t.gradient[1] != nullptr || t.gradient[2] != nullptr) {
+    const int features = t.key_features > t.value_features ? t.key_features : t.value_features;
+    device::launch(over_heads(stream, t, t.keys, features),
+                   whole ? attention_key_gradients<T, width> : attention_key_gradients<T, 1>, t);
+  }
+  if (t.gradient[0] != nullptr)
+    device::launch(over_heads(stream, t, t.queries, t.key_features),
+                   whole ? attention_query_gradients<T, width> : attention_query_gradients<T, 1>, t);
+}
+
+}  // namespace convoy::exec::cuda

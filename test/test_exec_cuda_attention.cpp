@@ -1,0 +1,213 @@
+// EMULATES
+// Attention on the device gives what plain loops in f64 give, whatever the order of blocks and threads.
+#include <doctest/doctest.h>
+
+#include "emulation/emulation.hpp"
+#include "exec_cuda_support.hpp"
+#include <convoy/exec/cuda/kernel/attention.cuh>
+#include <convoy/exec/reference/reference.hpp>
+
+using namespace convoy;
+using namespace exec_cuda;
+namespace cuda = convoy::exec::cuda;
+namespace reference = convoy::exec::reference;
+
+namespace {
+
+struct AttentionCase {
+  int rows = 1, heads = 2, queries = 5, keys = 5, key_features = 8, value_features = 8;
+  bool causal = false, second = false;
+  std::vector<i32> lengths = {};
+  int gap = 8;  ///< elements between positions
+};
+
+template <class T>
+struct AttentionRun {
+  AttentionCase c;
+  Array<T> part[3], gradient[3], y, dy, second;
+  Array<float> kept, means;
+  Array<i32> lengths;
+  cuda::AttentionTask<T> task;
+
+  explicit AttentionRun(const AttentionCase& of) : c(of) {
+    std::mt19937 draws(static_cast<unsigned>(c.queries * 31 + c.keys));
+    task.rows = c.rows;
+    task.heads = c.heads;
+    task.queries = c.queries;
+    task.keys = c.keys;
+    task.key_features = c.key_features;
+    task.value_features = c.value_features;
+    task.causal = c.causal;
+    task.scale = 1.0f / std::sqrt(static_cast<float>(c.key_features));
+    const int positions[3] = {c.queries, c.keys, c.keys},
+              features[3] = {c.key_features, c.key_features, c.value_features};
+    for (int p = 0; p < 3; ++p) {
+      task.step[p] = c.heads * features[p] + c.gap;
+      part[p] = random<T>(draws, std::int64_t{c.rows} * positions[p] * task.step[p]);
+      gradient[p].assign(part[p].size(), round<T>(NAN));
+      task.part[p] = part[p].data();
+      task.gradient[p] = gradient[p].data();
+    }
+    y.assign(static_cast<std::size_t>(c.rows * c.queries * c.heads * c.value_features), round<T>(NAN));
+    dy = random<T>(draws, static_cast<std::int64_t>(y.size()));
+    if (c.second) second = random<T>(draws, static_cast<std::int64_t>(y.size()));
+    kept.assign(static_cast<std::size_t>(task.vectors()), NAN);
+    means = kept;
+    lengths.assign(c.lengths.begin(), c.lengths.end());
+    task.lengths = pointer(lengths);
+    task.y = y.data();
+    task.kept = kept.data();
+    task.dy = dy.data();
+    task.second = pointer(second);
+    task.means = means.data();
+  }
+
+  void run() {
+    cuda::attention_forward<T>(nullptr, task);
+    cuda::attention_backward<T>(nullptr, task);
+  }
+
+  void check() {
+    run();
+    graph::Attention::Extents e;
+    e.heads = c.heads;
+    e.queries = c.queries;
+    e.keys = c.keys;
+    e.key_features = c.key_features;
+    e.value_features = c.value_features;
+    e.causal = c.causal;
+    std::vector<double> wide_part[3], expected[3], result(y.size()), slope = widened(dy);
+    reference::AttentionParts<const double> x;
+    reference::AttentionParts<double> dx;
+    for (int p = 0; p < 3; ++p) {
+      wide_part[p] = widened(part[p]);
+      expected[p].resize(part[p].size());
+      x.part[p] = wide_part[p].data();
+      dx.part[p] = expected[p].data();
+      x.step[p] = dx.step[p] = task.step[p];
+    }
+    for (std::size_t i = 0; i < second.size(); ++i) slope[i] += wide(second[i]);
+    reference::attention(e, c.rows, x, task.lengths, result.data());
+    reference::attention_backward(e, c.rows, x, task.lengths, slope.data(), dx);
+    const double eps = emulated::epsilon<T>;
+    check_near("y", y, result, eps, 2e-6);
+    for (int p = 0; p < 3; ++p) {
+      std::vector<double> found, wanted;
+      for (std::size_t i = 0; i < expected[p].size(); ++i) {
+        if (static_cast<std::int64_t>(i) % task.step[p] >= task.step[p] - c.gap) {
+          CHECK(std::isnan(wide(gradient[p][i])));
+          continue;
+        }
+        found.push_back(wide(gradient[p][i]));
+        wanted.push_back(expected[p][i]);
+      }
+      // A result that is rounded moves the mean slope of its query.
+      const double room = 2e-5 + (std::is_same_v<T, float> ? 0 : 4 * eps);
+      REQUIRE(found.size() == wanted.size());
+      for (std::size_t i = 0; i < wanted.size(); ++i)
+        if (!(std::abs(found[i] - wanted[i]) <= eps * std::abs(wanted[i]) + room)) {
+          FAIL_CHECK("gradient of part " << p << ", element " << i << ": " << found[i] << " and not "
+                                         << wanted[i]);
+          break;
+        }
+    }
+  }
+
+  static Bytes bytes(const AttentionCase& of) {
+    AttentionRun run(of);
+    run.run();
+    return Bytes() << run.y << run.kept << run.gradient[0] << run.gradient[1] << run.gradient[2];
+  }
+};
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("An attention is that of plain loops", T, float, bf16, f16) {
+  const AttentionCase cases[] = {
+      {.queries = 1, .keys = 1, .key_features = 1, .value_features = 1, .gap = 1},
+      {.queries = 64, .keys = 64, .key_features = 64, .value_features = 64, .causal = true, .second = true},
+      {.queries = 65, .keys = 63, .key_features = 16, .value_features = 24, .second = true},
+      {.heads = 1, .queries = 63, .keys = 129, .key_features = 40, .value_features = 72, .causal = true},
+      {.heads = 1, .queries = 100, .keys = 40, .key_features = 80, .value_features = 8, .causal = true},
+      {.queries = 17, .keys = 70, .key_features = 7, .value_features = 67, .lengths = {65}, .gap = 3},
+      {.rows = 4, .heads = 1, .queries = 66, .keys = 66, .causal = true, .lengths = {0, 1, 64, 65}},
+      {.rows = 3, .queries = 9, .keys = 7, .key_features = 5, .lengths = {7, 0, 3}, .gap = 0},
+  };
+  for (const AttentionCase& c : cases) {
+    CAPTURE(c.queries);
+    CAPTURE(c.keys);
+    CAPTURE(c.key_features);
+    AttentionRun<T>(c).check();
+  }
+}
+
+TEST_CASE_TEMPLATE("An attention of random extents is that of plain loops", T, float, bf16) {
+  std::mt19937 draws(8);
+  const auto below = [&](unsigned n) { return static_cast<int>(draws() % n); };
+  for (int k = 0; k < 12; ++k) {
+    const int grain = k % 2 == 0 ? 8 : 1;
+    AttentionCase c{.rows = 1 + below(2),
+                    .heads = 1 + below(3),
+                    .queries = 1 + below(k % 3 == 0 ? 90 : 20),
+                    .keys = 1 + below(k % 3 == 1 ? 90 : 20),
+                    .key_features = (1 + below(5)) * grain,
+                    .value_features = (1 + below(5)) * grain,
+                    .causal = below(2) == 0,
+                    .second = below(2) == 0};
+    if (below(2) == 0)
+      for (int r = 0; r < c.rows; ++r) c.lengths.push_back(below(static_cast<unsigned>(c.keys + 1)));
+    CAPTURE(k);
+    CAPTURE(c.queries);
+    CAPTURE(c.keys);
+    AttentionRun<T>(c).check();
+  }
+}
+
+TEST_CASE("An attention reads no padding, and makes no gradient that is not wanted") {
+  const AttentionCase c{.rows = 2, .heads = 1, .queries = 70, .keys = 70, .lengths = {66, 0}};
+  AttentionRun<float> clean(c), padded(c);
+  clean.run();
+  for (const int p : {1, 2})
+    for (int r = 0; r < 2; ++r)
+      for (int at = (r * 70 + padded.lengths[static_cast<std::size_t>(r)]) * padded.task.step[p];
+           at < (r + 1) * 70 * padded.task.step[p]; ++at)
+        padded.part[p][static_cast<std::size_t>(at)] = NAN;
+  padded.run();
+  CHECK((Bytes() << padded.y << padded.gradient[0] << padded.gradient[1] << padded.gradient[2]).all ==
+        (Bytes() << clean.y << clean.gradient[0] << clean.gradient[1] << clean.gradient[2]).all);
+  for (std::size_t i = clean.y.size() / 2; i < clean.y.size(); ++i) CHECK(clean.y[i] == 0);
+
+  for (int wanted = 0; wanted < 8; ++wanted) {
+    AttentionRun<float> some(c);
+    for (int p = 0; p < 3; ++p)
+      if ((wanted >> p & 1) == 0) some.task.gradient[p] = nullptr;
+    some.run();
+    for (int p = 0; p < 3; ++p) {
+      const Array<float> none(some.gradient[p].size(), NAN);
+      CHECK((Bytes() << some.gradient[p]).all ==
+            (Bytes() << ((wanted >> p & 1) != 0 ? clean.gradient[p] : none)).all);
+    }
+  }
+}
+
+TEST_CASE("Scores far apart neither overflow nor lose what is left of them") {
+  AttentionRun<float> run({.heads = 1, .queries = 70, .keys = 70});
+  for (const int p : {0, 1})
+    for (float& x : run.part[p]) x *= 30;
+  run.run();
+  for (const float y : run.y) CHECK(std::abs(y) < 5);
+  for (const float kept : run.kept) CHECK(std::isfinite(kept));
+}
+
+TEST_CASE("An attention has the same bits in any order") {
+  for (const int features : {8, 5})
+    check_in_all_orders([&] {
+      return AttentionRun<bf16>::bytes({.rows = 2,
+                                        .queries = 70,
+                                        .keys = 66,
+                                        .key_features = features,
+                                        .causal = true,
+                                        .second = true,
+                                        .lengths = {66, 33}});
+    });
+}
