@@ -85,6 +85,10 @@ inline void add_attentions(std::vector<Case>& all) {
                    const Tensor y = g.attention(x, x, x, {.heads = 3});
                    head(g, g.add(x, g.attention(y, x, y, {.heads = 1, .causal = true})));
                  }});
+  all.push_back({"attention that drops", [](Builder& g) {
+                   const Tensor x = sequence(g, 8);
+                   head(g, g.attention(x, x, x, {.heads = 2, .dropout = 0.3f}));
+                 }});
   all.push_back({"attention to keys that are given", [](Builder& g) {
                    const Tensor x = g.input("given", {7, 21});
                    head(g, g.attention(sequence(g), x, x, {.heads = 7}));

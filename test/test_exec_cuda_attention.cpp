@@ -19,6 +19,7 @@ struct AttentionCase {
   bool causal = false, second = false;
   std::vector<i32> lengths = {};
   int gap = 8;  ///< elements between positions
+  float dropout = 0;
 };
 
 template <class T>
@@ -27,10 +28,11 @@ struct AttentionRun {
   Array<T> part[3], gradient[3], y, dy, second;
   Array<float> kept, means;
   Array<i32> lengths;
+  exec::Draws draws{{.seed = 3, .epoch = 2, .position = 40}, "attention"};
   cuda::AttentionTask<T> task;
 
   explicit AttentionRun(const AttentionCase& of) : c(of) {
-    std::mt19937 draws(static_cast<unsigned>(c.queries * 31 + c.keys));
+    std::mt19937 numbers(static_cast<unsigned>(c.queries * 31 + c.keys));
     task.rows = c.rows;
     task.heads = c.heads;
     task.queries = c.queries;
@@ -43,17 +45,19 @@ struct AttentionRun {
               features[3] = {c.key_features, c.key_features, c.value_features};
     for (int p = 0; p < 3; ++p) {
       task.step[p] = c.heads * features[p] + c.gap;
-      part[p] = random<T>(draws, std::int64_t{c.rows} * positions[p] * task.step[p]);
+      part[p] = random<T>(numbers, std::int64_t{c.rows} * positions[p] * task.step[p]);
       gradient[p].assign(part[p].size(), round<T>(NAN));
       task.part[p] = part[p].data();
       task.gradient[p] = gradient[p].data();
     }
     y.assign(static_cast<std::size_t>(c.rows * c.queries * c.heads * c.value_features), round<T>(NAN));
-    dy = random<T>(draws, static_cast<std::int64_t>(y.size()));
-    if (c.second) second = random<T>(draws, static_cast<std::int64_t>(y.size()));
+    dy = random<T>(numbers, static_cast<std::int64_t>(y.size()));
+    if (c.second) second = random<T>(numbers, static_cast<std::int64_t>(y.size()));
     kept.assign(static_cast<std::size_t>(task.vectors()), NAN);
     means = kept;
     lengths.assign(c.lengths.begin(), c.lengths.end());
+    task.rule = exec::DropoutRule(c.dropout);
+    if (c.dropout > 0) task.draws = &draws;
     task.lengths = pointer(lengths);
     task.y = y.data();
     task.kept = kept.data();
@@ -76,6 +80,7 @@ struct AttentionRun {
     e.key_features = c.key_features;
     e.value_features = c.value_features;
     e.causal = c.causal;
+    e.dropout = c.dropout;
     std::vector<double> wide_part[3], expected[3], result(y.size()), slope = widened(dy);
     reference::AttentionParts<const double> x;
     reference::AttentionParts<double> dx;
@@ -87,8 +92,8 @@ struct AttentionRun {
       x.step[p] = dx.step[p] = task.step[p];
     }
     for (std::size_t i = 0; i < second.size(); ++i) slope[i] += wide(second[i]);
-    reference::attention(e, c.rows, x, task.lengths, result.data());
-    reference::attention_backward(e, c.rows, x, task.lengths, slope.data(), dx);
+    reference::attention(e, c.rows, x, task.lengths, task.draws, result.data());
+    reference::attention_backward(e, c.rows, x, task.lengths, task.draws, slope.data(), dx);
     const double eps = emulated::epsilon<T>;
     check_near("y", y, result, eps, 2e-6);
     for (int p = 0; p < 3; ++p) {
@@ -131,6 +136,7 @@ TEST_CASE_TEMPLATE("An attention is that of plain loops", T, float, bf16, f16) {
       {.heads = 1, .queries = 100, .keys = 40, .key_features = 80, .value_features = 8, .causal = true},
       {.queries = 17, .keys = 70, .key_features = 7, .value_features = 67, .lengths = {65}, .gap = 3},
       {.rows = 4, .heads = 1, .queries = 66, .keys = 66, .causal = true, .lengths = {0, 1, 64, 65}},
+      {.rows = 2, .queries = 67, .keys = 70, .causal = true, .lengths = {66, 70}, .dropout = 0.4f},
       {.rows = 3, .queries = 9, .keys = 7, .key_features = 5, .lengths = {7, 0, 3}, .gap = 0},
   };
   for (const AttentionCase& c : cases) {
@@ -153,7 +159,8 @@ TEST_CASE_TEMPLATE("An attention of random extents is that of plain loops", T, f
                     .key_features = (1 + below(5)) * grain,
                     .value_features = (1 + below(5)) * grain,
                     .causal = below(2) == 0,
-                    .second = below(2) == 0};
+                    .second = below(2) == 0,
+                    .dropout = below(3) == 0 ? 0.25f : 0.0f};
     if (below(2) == 0)
       for (int r = 0; r < c.rows; ++r) c.lengths.push_back(below(static_cast<unsigned>(c.keys + 1)));
     CAPTURE(k);

@@ -25,6 +25,7 @@ struct AttentionCase {
   bool causal = false, second = false;
   std::vector<i32> lengths = {};
   float size = 1;  ///< of queries and keys
+  float dropout = 0;
 };
 
 /// One attention with its gradients. What is written begins as NaN.
@@ -65,6 +66,9 @@ struct AttentionRun {
     kept = written(static_cast<std::size_t>(c.rows * c.queries * c.heads));
     dy = draw(static_cast<std::int64_t>(y.size()), 1);
     if (c.second) second = draw(static_cast<std::int64_t>(y.size()), 1);
+    task.drops = c.dropout > 0;
+    task.rule = exec::DropoutRule(c.dropout);
+    task.draws = exec::Draws({.seed = 3, .epoch = 2, .position = 40}, "attention");
     task.lengths = c.lengths.empty() ? nullptr : c.lengths.data();
     task.y = y.data();
     task.kept = kept.data();
@@ -92,6 +96,8 @@ struct AttentionRun {
     e.key_features = c.key_features;
     e.value_features = c.value_features;
     e.causal = c.causal;
+    e.dropout = c.dropout;
+    const exec::Draws* const draws = task.drops ? &task.draws : nullptr;
     std::vector<double> wide[3], expected[3], result(y.size()), slope(dy.begin(), dy.end());
     reference::AttentionParts<const double> x;
     reference::AttentionParts<double> dx;
@@ -103,8 +109,8 @@ struct AttentionRun {
       x.step[p] = dx.step[p] = task.step[p];
     }
     for (std::size_t i = 0; i < second.size(); ++i) slope[i] += static_cast<double>(second[i]);
-    reference::attention(e, c.rows, x, task.lengths, result.data());
-    reference::attention_backward(e, c.rows, x, task.lengths, slope.data(), dx);
+    reference::attention(e, c.rows, x, task.lengths, draws, result.data());
+    reference::attention_backward(e, c.rows, x, task.lengths, draws, slope.data(), dx);
     const auto compare = [&](const std::string& what, const std::vector<float>& found,
                              const std::vector<double>& wanted, std::int64_t step, std::int64_t used) {
       double largest = 1;
@@ -144,6 +150,7 @@ TEST_CASE("host: an attention is that of plain loops, at the edges of tiles and 
       {.queries = 130, .keys = 70, .key_features = 7, .value_features = 33, .causal = true, .second = true},
       {.queries = 17, .keys = 200, .key_features = 32, .value_features = 5, .lengths = {200, 65}},
       {.rows = 4, .queries = 80, .keys = 80, .causal = true, .lengths = {0, 1, 64, 79}},
+      {.rows = 3, .queries = 70, .keys = 131, .causal = true, .lengths = {100, 131, 0}, .dropout = 0.4f},
       {.rows = 1, .heads = 5, .queries = 150, .keys = 150, .causal = true, .second = true, .lengths = {100}},
   };
   for (const AttentionCase& c : cases) {
@@ -165,7 +172,8 @@ TEST_CASE("host: an attention of random extents is that of plain loops") {
                     .key_features = 1 + below(40),
                     .value_features = 1 + below(40),
                     .causal = below(2) == 0,
-                    .second = below(2) == 0};
+                    .second = below(2) == 0,
+                    .dropout = below(3) == 0 ? 0.25f : 0.0f};
     if (below(2) == 0)
       for (int r = 0; r < c.rows; ++r) c.lengths.push_back(below(c.keys + 1));
     CAPTURE(k);

@@ -101,6 +101,9 @@ TEST_CASE("graph: an attention that cannot be is refused at run time, each in a 
           g.attention(x(g, {6, 12}), lengths(g, {6}), {.heads = 2});
         }) == "model: attention.0 needs lengths that are one number a row, not [6]");
   CHECK(refusal([&](auto& g) {
+          g.attention(x(g, {6, 12}), {.heads = 2, .dropout = 1});
+        }) == "model: attention.0 has a dropout that is not at least 0 and below 1");
+  CHECK(refusal([&](auto& g) {
           auto ids = lengths(g, {6, 12});
           g.attention(ids, {.heads = 2});
         }) == "model: attention.0 needs an input of another element type than that of [6x12]");

@@ -46,6 +46,13 @@ struct Draws {
   }
 };
 
+/// The chunk of the elements that belong to key `key` and its neighbours, where an attention of `keys` keys
+/// drops probabilities: query `query`, counted over the queries of all heads, begins a chunk of its own. The
+/// key's element there is `key` % Draws::chunk.
+CONVOY_HD constexpr std::int64_t chunk_of_keys(std::int64_t query, std::int64_t keys, std::int64_t key) {
+  return query * ((keys + Draws::chunk - 1) / Draws::chunk) + key / Draws::chunk;
+}
+
 /// What is dropped and what the rest is multiplied by.
 struct DropoutRule {
   std::int32_t threshold = 0;  ///< an element whose number is below is dropped

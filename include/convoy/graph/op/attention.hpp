@@ -9,6 +9,8 @@ namespace convoy::graph {
 struct AttentionOptions {
   int heads = 0;        ///< the features are cut into so many equal, consecutive parts
   bool causal = false;  ///< the query at position i reads the keys at positions 0 to i alone
+  float dropout = 0;  ///< how likely a probability is dropped in training, in [0, 1); the others are divided
+                      ///< by what is left, as PyTorch's dropout_p
   std::string_view name = {};
 };
 
@@ -19,11 +21,13 @@ struct Attention {
     does_not_pair,
     heads_do_not_divide,
     does_not_pack,
-    lengths_are_no_number
+    lengths_are_no_number,
+    dropout_is_wrong
   };
   struct Attributes {
     int heads = 0;
     int causal = 0;
+    float dropout = 0;
   };
 
   /// What an attention reads, and how far apart. Queries, keys and values are numbers 0, 1 and 2.
@@ -33,6 +37,7 @@ struct Attention {
     int key_features = 0;       ///< of one head, in a query and in a key
     int value_features = 0;     ///< of one head, in a value
     bool causal = false;
+    float dropout = 0;
     int input[3] = {0, 1, 2};     ///< of the node, which holds them
     int first[3] = {0, 0, 0};     ///< the feature of that input with which they begin
     int features[3] = {0, 0, 0};  ///< of that input in all
@@ -46,11 +51,12 @@ struct Attention {
     }
   };
   static constexpr Extents extents(const Graph& g, int n) {
-    const auto [heads, causal] = g.attributes<Attention>(n);
+    const auto [heads, causal, dropout] = g.attributes<Attention>(n);
     const int inputs = g.nodes[n].inputs;
     Extents e;
     e.heads = heads;
     e.causal = causal != 0;
+    e.dropout = dropout;
     if (inputs % 2 == 0) e.lengths = inputs - 1;
     for (int part = 0; part < 3; ++part) {
       if (inputs < 3) {
@@ -120,7 +126,8 @@ struct Attention {
 
     static constexpr Node open(G& g, const AttentionOptions& o) {
       Node node = g.begin(G::template index<Attention>, o.name);
-      g.attributes(node, Attributes{o.heads, o.causal});
+      g.attributes(node, Attributes{o.heads, o.causal, o.dropout});
+      if (!(o.dropout >= 0 && o.dropout < 1)) g.report(G::template index<Attention>, dropout_is_wrong, {});
       node.kind = Kind::sequence;
       return node;
     }
@@ -158,6 +165,8 @@ struct Attention {
     else if constexpr (which == does_not_pack)
       static_assert(holds<Where, left>,
                     "convoy: queries, keys and values side by side are three times as many features as each");
+    else if constexpr (which == dropout_is_wrong)
+      static_assert(holds<Where>, "convoy: the dropout of an attention is at least 0 and below 1");
     else
       static_assert(holds<Where, left>, "convoy: the lengths of an attention are one number a row");
     return false;
@@ -175,6 +184,8 @@ struct Attention {
       case does_not_pack:
         return concat(where, " needs queries, keys and values side by side, but the features of ", left,
                       " are no multiple of 3");
+      case dropout_is_wrong:
+        return concat(where, " has a dropout that is not at least 0 and below 1");
       default:
         return concat(where, " needs lengths that are one number a row, not ", left);
     }

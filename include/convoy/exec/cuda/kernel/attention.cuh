@@ -4,12 +4,14 @@
 // of queries: each sum belongs to one block, so that nothing is added up by chance.
 #pragma once
 
+#include <array>
 #include <cfloat>
 #include <climits>
 #include <cstdint>
 
 #include <convoy/core/hd.hpp>
 #include <convoy/exec/cuda/kernel/access.cuh>
+#include <convoy/exec/cuda/kernel/dropout.cuh>
 
 namespace convoy::exec::cuda {
 
@@ -25,7 +27,9 @@ struct AttentionTask {
   int step[3] = {};              ///< of each, and of its gradient
   const i32* lengths = nullptr;  ///< [rows] or null: all keys count
   T* y = nullptr;                ///< [rows, queries, heads, value_features]
-  float* kept = nullptr;         ///< [rows, heads, queries]: log of the sum of exponentials of scores
+  const Draws* draws = nullptr;  ///< in device memory, of what drops probabilities; null: nothing does
+  DropoutRule rule{0};
+  float* kept = nullptr;  ///< [rows, heads, queries]: log of the sum of exponentials of scores
   // Backward. The gradient of y is dy + second.
   const T* dy = nullptr;
   const T* second = nullptr;
@@ -36,7 +40,7 @@ struct AttentionTask {
 };
 
 /// The threads of a block stand 16 by 16, each with 4 rows and 4 columns of a tile.
-inline constexpr int attention_tile = 64, attention_threads = 256;
+inline constexpr int attention_tile = Draws::chunk, attention_threads = 256;
 
 /// Rows of one head within a tensor, of which `count` are a tile's.
 template <class T>
@@ -89,6 +93,35 @@ struct AttentionHead {
   __device__ int length() const {
     const int given = t.lengths == nullptr ? t.keys : t.lengths[row];
     return given < t.keys ? given : t.keys;
+  }
+  /// The words of which a query and a key have one, and those whose keys are 16, 32 and 48 away in the same
+  /// chunk the others.
+  __device__ std::array<std::uint32_t, 4> words(int query, int key) const {
+    const std::int64_t chunk = chunk_of_keys(std::int64_t{head} * t.queries + query, t.keys, key);
+    const int block = key % Draws::blocks_a_chunk;
+    return words_of(*t.draws, row, static_cast<std::uint32_t>(chunk * Draws::blocks_a_chunk + block));
+  }
+  /// What the probabilities of four keys, each 16 behind the one before, in one chunk, are multiplied by.
+  __device__ void factors(float (&to)[4], int query, int key) const {
+    for (float& f : to) f = 1;
+    if (t.draws == nullptr) return;
+    const auto four = words(query, key);
+    for (std::size_t b = 0; b < 4; ++b)
+      to[b] = Draws::number(four[b]) < t.rule.threshold ? 0.0f : t.rule.scale;
+  }
+  /// Which of 4 keys from `key` on are dropped for 4 queries 16 apart: bit 4 b + a for key a and query b. The
+  /// keys have one word of four.
+  __device__ unsigned dropped(int query, int key) const {
+    unsigned bits = 0;
+    if (t.draws == nullptr) return bits;
+    const int own = key % Draws::chunk / Draws::blocks_a_chunk;
+    for (int bit = 0; bit < 16; ++bit) {
+      const auto four = words(query + bit / 4 * 16, key + bit % 4);
+      std::uint32_t word = four[0];  // by comparing, because an index would put the four into memory
+      for (int k = 1; k < 4; ++k) word = k == own ? four[static_cast<std::size_t>(k)] : word;
+      bits |= static_cast<unsigned>(Draws::number(word) < t.rule.threshold) << bit;
+    }
+    return bits;
   }
   __device__ bool may_read(int query, int key, int length) const {
     return query < t.queries && key < length && (!t.causal || key <= query);
@@ -220,10 +253,12 @@ __global__ void __launch_bounds__(attention_threads, 2) attention_results(Attent
       most = block.max_of_row(most);
       const float factor = expf(largest[a] - most);
       largest[a] = most;
-      float part = 0;
+      float part = 0, left[4];
+      head.factors(left, query + a, key + block.column());
       for (int b = 0; b < 4; ++b) {
         score[a][b] = open[b] ? expf(score[a][b] - most) : 0.0f;
         part += score[a][b];
+        score[a][b] *= left[b];
         result[a][b] *= factor;
       }
       sum[a] = sum[a] * factor + block.sum_of_row(part);
@@ -269,19 +304,23 @@ __global__ void __launch_bounds__(attention_threads, 2) attention_key_gradients(
   const AttentionHead<T> head(t, static_cast<int>(blockIdx.x) / tiles);
   const int first = static_cast<int>(blockIdx.x) % tiles * tile, key = first + block.first_row();
   const int length = head.length();
+  const float scale = t.draws == nullptr ? 1.0f : t.rule.scale;  // of a probability that is not dropped
   float d_key[4][4] = {}, d_value[4][4] = {};
   // Queries before a causal tile do not read it, and nobody reads what lies behind the length.
   for (int query = first < length ? (t.causal ? first : 0) : t.queries; query < t.queries; query += tile) {
     float weight[4][4], slope[4][4];
     block.template multiply<W>(weight, head.rows(1, first, length), head.rows(0, query, t.queries));
     block.template multiply<W>(slope, head.rows(2, first, length), head.slopes(query));
+    const unsigned dropped = head.dropped(query + block.column(), key);
     for (int b = 0; b < 4; ++b) {
       const int at = query + block.column() + 16 * b;
       const float kept = at < t.queries ? t.kept[head.vector() + at] : 0.0f,
                   mean = at < t.queries ? t.means[head.vector() + at] : 0.0f;
       for (int a = 0; a < 4; ++a) {
-        weight[a][b] = head.may_read(at, key + a, length) ? expf(weight[a][b] * t.scale - kept) : 0.0f;
-        slope[a][b] = weight[a][b] * (slope[a][b] - mean) * t.scale;
+        const float p = head.may_read(at, key + a, length) ? expf(weight[a][b] * t.scale - kept) : 0.0f;
+        const float factor = (dropped >> (4 * b + a) & 1u) != 0 ? 0.0f : scale;
+        weight[a][b] = p * factor;
+        slope[a][b] = p * (slope[a][b] * factor - mean) * t.scale;
       }
     }
     if (t.gradient[2] != nullptr) block.template weigh<W>(d_value, weight, head.slopes(query), feature);
@@ -318,12 +357,15 @@ __global__ void __launch_bounds__(attention_threads, 2) attention_query_gradient
     float weight[4][4], slope[4][4];
     block.template multiply<W>(weight, head.rows(0, first, t.queries), head.rows(1, key, length));
     block.template multiply<W>(slope, head.slopes(first), head.rows(2, key, length));
-    for (int a = 0; a < 4; ++a)
+    for (int a = 0; a < 4; ++a) {
+      float factor[4];
+      head.factors(factor, query + a, key + block.column());
       for (int b = 0; b < 4; ++b) {
         const bool open = head.may_read(query + a, key + block.column() + 16 * b, length);
         const float p = open ? expf(weight[a][b] * t.scale - kept[a]) : 0.0f;
-        slope[a][b] = p * (slope[a][b] - mean[a]) * t.scale;
+        slope[a][b] = p * (slope[a][b] * factor[b] - mean[a]) * t.scale;
       }
+    }
     block.template weigh<W>(d_query, slope, head.rows(1, key, length), feature);
   }
   for (int a = 0; a < 4; ++a)

@@ -20,6 +20,8 @@ class AttentionStage final : public StageOf<T> {
     task_.key_features = extents_.key_features;
     task_.value_features = extents_.value_features;
     task_.causal = extents_.causal;
+    task_.rule = DropoutRule(extents_.dropout);
+    if (extents_.dropout > 0) p.draw(stage.leader);
     task_.scale = 1.0f / std::sqrt(static_cast<float>(extents_.key_features));
     for (int part = 0; part < 3; ++part) task_.step[part] = extents_.features[part];
     for (int i = 0; i < p.node(stage.leader).inputs; ++i) p.keep(this->input(p, i), this->kept_until(p));
@@ -46,7 +48,10 @@ class AttentionStage final : public StageOf<T> {
     task_.second = this->second(p);
     task_.means = p.address<float>(means_);
   }
-  void forward(Program& p) override { attention_forward(p.stream(), task_); }
+  void forward(Program& p) override {
+    task_.draws = extents_.dropout > 0 && p.trains() ? p.draws(this->leader_) : nullptr;
+    attention_forward(p.stream(), task_);
+  }
   void backward(Program& p) override {
     attention_backward(p.stream(), task_);
     for (const Contribution& contribution : contribution_) contribution.template finish<T>(p);

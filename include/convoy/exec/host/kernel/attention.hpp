@@ -11,13 +11,15 @@
 #include <limits>
 
 #include <convoy/core/dtype.hpp>
+#include <convoy/exec/draws.hpp>
+#include <convoy/exec/host/kernel/dropout.hpp>
 #include <convoy/exec/host/kernel/elementwise.hpp>
 #include <convoy/exec/host/kernel/functions.hpp>
 #include <convoy/exec/host/kernel/small_product.hpp>
 
 namespace convoy::exec::host {
 
-inline constexpr int query_tile = 64, key_tile = 64;
+inline constexpr int query_tile = 64, key_tile = Draws::chunk;
 
 /// What the loops read and write. Queries, keys and values lie `step` numbers apart, results and their
 /// gradients side by side.
@@ -34,7 +36,10 @@ struct AttentionTask {
   const float* dy = nullptr;
   const float* second = nullptr;  ///< null, or added to dy
   float* gradient[3] = {};        ///< written; null where not wanted
-  float* scratch = nullptr;       ///< for each thread as many numbers as the function below says
+  bool drops = false;             ///< probabilities, by `draws` and `rule`
+  Draws draws;
+  DropoutRule rule{0};
+  float* scratch = nullptr;  ///< for each thread as many numbers as the function below says
 
   int blocks() const { return (queries + query_tile - 1) / query_tile; }
   /// The keys that a row's queries below `query_end` may read between them.
@@ -43,18 +48,21 @@ struct AttentionTask {
     return causal ? std::min(length, query_end) : length;
   }
   std::int64_t scratch_of_forward() const {
-    return std::int64_t{query_tile} * (key_features + value_features + key_tile + 3) + keys_and_values();
+    return std::int64_t{query_tile} * (key_features + value_features + key_tile + 3) + keys_and_values() +
+           factors_of_tile();
   }
   std::int64_t scratch_of_backward() const {
     const std::int64_t features = padded_columns(key_features) + padded_columns(value_features);
     return std::int64_t{query_tile} * (2 * key_features + value_features + 2 * key_tile + 2) +
-           (query_tile + keys) * features + keys_and_values();
+           (query_tile + keys) * features + keys_and_values() + factors_of_tile();
   }
   /// Numbers of one head's, aligned as a vector.
   std::int64_t keys_and_values() const {
     return padded_columns(std::int64_t{keys} * key_features) +
            padded_columns(std::int64_t{keys} * value_features);
   }
+  /// Numbers of what probabilities are multiplied by, in both orders.
+  std::int64_t factors_of_tile() const { return drops ? 2 * query_tile * key_tile : 0; }
   /// A team for the whole of it.
   int team(int threads) const {
     const std::int64_t work = std::int64_t{rows} * heads * queries * keys;
@@ -74,10 +82,20 @@ struct ScoreTile {
   const float* logarithms = nullptr;
   const float* means = nullptr;
   float* slopes = nullptr;
+  const float* kept = nullptr;  ///< what probabilities are multiplied by; null: none is dropped
 
   /// The keys that all of the vector of queries from i on may read.
   CONVOY_INLINE int open(int i) const { return std::clamp(i + ahead + 1, 0, keys); }
 };
+
+/// x *= kept[at ...], unless that is null.
+template <class V>
+CONVOY_INLINE void drop(V& x, const float* kept, std::int64_t at) {
+  if (kept == nullptr) return;
+  V factor;
+  simd::load(factor, kept + at);
+  x *= factor;
+}
 
 inline constexpr std::int32_t lane_numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
@@ -114,16 +132,18 @@ struct OnlineSoftmaxLoop {
         simd::load(x, scores + j * query_tile);
         x -= best;
         exponential(x);
-        simd::store(scores + j * query_tile, x);
         sum += x;
+        drop(x, t.kept, j * query_tile + i);
+        simd::store(scores + j * query_tile, x);
       }
       for (int j = open; j < t.keys; ++j) {
         simd::load(x, scores + j * query_tile);
         x -= best;
         exponential(x);
         x = lane + (i + t.ahead) < j ? V{} : x;
-        simd::store(scores + j * query_tile, x);
         sum += x;
+        drop(x, t.kept, j * query_tile + i);
+        simd::store(scores + j * query_tile, x);
       }
       simd::store(t.largest + i, best);
       simd::store(t.sums + i, sum);
@@ -132,7 +152,8 @@ struct OnlineSoftmaxLoop {
   }
 };
 
-/// Scores become probabilities p, and the slopes of these those of the scores: p (slope - mean).
+/// Scores become probabilities p, and the slopes of what is left of these those of the scores: p (slope -
+/// mean).
 struct ScoreSlopeLoop {
   template <int W>
   CONVOY_INLINE static void run(const ScoreTile* tile) {
@@ -151,14 +172,48 @@ struct ScoreSlopeLoop {
         x -= logarithm;
         exponential(x);
         if (j >= open) x = lane + (i + t.ahead) < j ? V{} : x;
-        simd::store(score, x);
         simd::load(slope, to);
+        drop(slope, t.kept, j * query_tile + i);
         slope = x * (slope - mean);
         simd::store(to, slope);
+        drop(x, t.kept, j * query_tile + i);
+        simd::store(score, x);
       }
     }
   }
 };
+
+/// kept[query, key] = what a probability is multiplied by, for `queries` from `first` on, counted over those
+/// of all heads, and the keys of one chunk.
+struct DrawLoop {
+  template <int W>
+  CONVOY_INLINE static void run(const AttentionTask* task, std::uint64_t position, std::int64_t first,
+                                int queries, int key, float* kept) {
+    const AttentionTask& t = *task;
+    alignas(64) std::int32_t numbers[Draws::chunk];
+    for (int q = 0; q < queries; ++q) {
+      draw_chunk<W>(t.draws, position, chunk_of_keys(first + q, t.keys, key), numbers);
+      for (int k = 0; k < Draws::chunk; k += W) {
+        simd::Vec<std::int32_t, W> number;
+        simd::load(number, numbers + k);
+        const simd::Vec<float, W> none{};
+        const simd::Vec<float, W> factor = number < t.rule.threshold ? none : none + t.rule.scale;
+        simd::store(kept + q * key_tile + k, factor);
+      }
+    }
+  }
+};
+
+/// The same as [keys, queries] in `memory`, which has room for both orders; null where nothing is dropped.
+inline const float* draw_tile(const AttentionTask& t, int row, int head, int first, int queries, int key,
+                              float* memory) {
+  if (!t.drops) return nullptr;
+  float* const by_queries = memory + query_tile * key_tile;
+  simd::run<DrawLoop>(&t, t.draws.position + static_cast<std::uint64_t>(row),
+                      std::int64_t{head} * t.queries + first, queries, key, by_queries);
+  transpose(by_queries, key_tile, queries, key_tile, memory, query_tile, 1.0f);
+  return memory;
+}
 
 struct GatherLoop {
   template <int W>
@@ -247,6 +302,7 @@ inline void attend(const AttentionTask& t, const HeadMemory& memory, int row, in
   float* const largest = scores + key_tile * query_tile;
   float* const sums = largest + query_tile;
   float* const factors = sums + query_tile;
+  float* const kept_tile = factors + query_tile;
   transpose_queries(t.part[0] + query * t.step[0] + head * t.key_features, t.step[0], count, t.key_features,
                     t.scale, queries);
   std::fill_n(largest, lanes, -std::numeric_limits<float>::infinity());
@@ -268,7 +324,8 @@ inline void attend(const AttentionTask& t, const HeadMemory& memory, int row, in
                          .scores = scores,
                          .largest = largest,
                          .sums = sums,
-                         .factors = factors};
+                         .factors = factors,
+                         .kept = draw_tile(t, row, head, first, lanes, key, kept_tile)};
     simd::run<OnlineSoftmaxLoop>(&tile);
     multiply({.m = t.value_features,
               .n = lanes,
@@ -320,6 +377,7 @@ inline void attend_backward(const AttentionTask& t, int row, int head, float* sc
   float* const score_slopes = scores + key_tile * query_tile;
   float* const logarithms = score_slopes + key_tile * query_tile;
   float* const means = logarithms + query_tile;
+  float* const kept_tile = means + query_tile;
   std::fill_n(d_keys, readable * key_row, 0.0f);
   std::fill_n(d_values, readable * value_row, 0.0f);
 
@@ -366,7 +424,8 @@ inline void attend_backward(const AttentionTask& t, int row, int head, float* sc
                            .scores = scores,
                            .logarithms = logarithms,
                            .means = means,
-                           .slopes = score_slopes};
+                           .slopes = score_slopes,
+                           .kept = draw_tile(t, row, head, first, lanes, key, kept_tile)};
       simd::run<ScoreSlopeLoop>(&tile);
       if (t.gradient[2] != nullptr)
         multiply({.m = keys,

@@ -39,6 +39,8 @@ class AttentionStage final : public Stage {
     task_.key_features = extents_.key_features;
     task_.value_features = extents_.value_features;
     task_.causal = extents_.causal;
+    task_.rule = DropoutRule(extents_.dropout);
+    task_.drops = extents_.dropout > 0;  // for the size of scratch memory
     task_.scale = 1.0f / std::sqrt(static_cast<float>(extents_.key_features));
     for (int part = 0; part < 3; ++part) task_.step[part] = extents_.features[part];
     const int end = value_.wants_gradient ? p.backward_time(index) : index;
@@ -65,6 +67,8 @@ class AttentionStage final : public Stage {
   }
   void forward(Program& p) override {
     locate(p);
+    task_.drops = extents_.dropout > 0 && p.pass().mode == Mode::train;
+    task_.draws = Draws(p.pass(), p.node(node_).name.view());
     task_.scratch = p.address(forward_scratch_);
     attention_forward(task_, p.threads());
   }

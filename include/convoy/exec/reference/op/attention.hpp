@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <convoy/core/dtype.hpp>
+#include <convoy/exec/draws.hpp>
 #include <convoy/exec/reference/frame.hpp>
 
 namespace convoy::exec::reference {
@@ -19,34 +20,6 @@ struct AttentionParts {
   std::int64_t step[3] = {};
 };
 
-/// Calls `visit(query, key, value, result, scores)` for each query of each head of each row: where the
-/// features of the query are, of the first key and value and of the result, as places in their arrays; and
-/// the scaled scores of the keys that it may read.
-template <class T, class Visit>
-void for_each_query(const graph::Attention::Extents& e, int rows, const AttentionParts<const T>& x,
-                    const i32* lengths, Visit&& visit) {
-  const T scale = T(1) / std::sqrt(static_cast<T>(e.key_features));
-  std::vector<T> scores;
-  for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t h = 0; h < e.heads; ++h)
-      for (std::int64_t i = 0; i < e.queries; ++i) {
-        std::int64_t keys = lengths == nullptr ? e.keys : lengths[r];
-        if (e.causal) keys = std::min(keys, i + 1);
-        const std::int64_t query = (r * e.queries + i) * x.step[0] + h * e.key_features,
-                           key = r * e.keys * x.step[1] + h * e.key_features,
-                           value = r * e.keys * x.step[2] + h * e.value_features,
-                           result = ((r * e.queries + i) * e.heads + h) * e.value_features;
-        scores.assign(static_cast<std::size_t>(keys), T(0));
-        for (std::int64_t j = 0; j < keys; ++j) {
-          T& score = scores[static_cast<std::size_t>(j)];
-          for (std::int64_t c = 0; c < e.key_features; ++c)
-            score += x.part[0][query + c] * x.part[1][key + j * x.step[1] + c];
-          score *= scale;
-        }
-        visit(query, key, value, result, scores);
-      }
-}
-
 /// Makes probabilities of scores.
 template <class T>
 void softmax(std::vector<T>& scores) {
@@ -56,47 +29,87 @@ void softmax(std::vector<T>& scores) {
   for (T& score : scores) score /= sum;
 }
 
+/// One query of one head: where its features are, those of the first key and value and those of the result,
+/// as places in their arrays; the probabilities of the keys that it may read; and what each is multiplied by,
+/// 0 where it is dropped.
+template <class T>
+struct Query {
+  std::int64_t query = 0, key = 0, value = 0, result = 0;
+  std::vector<T> probabilities, factors;
+};
+
+/// Calls `visit` for each query of each head of each row. `draws` may be null: nothing is dropped.
+template <class T, class Visit>
+void for_each_query(const graph::Attention::Extents& e, int rows, const AttentionParts<const T>& x,
+                    const i32* lengths, const Draws* draws, Visit&& visit) {
+  const T scale = T(1) / std::sqrt(static_cast<T>(e.key_features));
+  const DropoutRule rule(e.dropout);
+  Query<T> q;
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t h = 0; h < e.heads; ++h)
+      for (std::int64_t i = 0; i < e.queries; ++i) {
+        std::int64_t keys = lengths == nullptr ? e.keys : lengths[r];
+        if (e.causal) keys = std::min(keys, i + 1);
+        q.query = (r * e.queries + i) * x.step[0] + h * e.key_features;
+        q.key = r * e.keys * x.step[1] + h * e.key_features;
+        q.value = r * e.keys * x.step[2] + h * e.value_features;
+        q.result = ((r * e.queries + i) * e.heads + h) * e.value_features;
+        q.probabilities.assign(static_cast<std::size_t>(keys), T(0));
+        q.factors.assign(q.probabilities.size(), T(1));
+        for (std::int64_t j = 0; j < keys; ++j) {
+          T& score = q.probabilities[static_cast<std::size_t>(j)];
+          for (std::int64_t c = 0; c < e.key_features; ++c)
+            score += x.part[0][q.query + c] * x.part[1][q.key + j * x.step[1] + c];
+          score *= scale;
+          if (draws == nullptr) continue;
+          const std::int64_t chunk = chunk_of_keys(h * e.queries + i, e.keys, j);
+          const bool dropped = (*draws)(r, chunk * Draws::chunk + j % Draws::chunk) < rule.threshold;
+          q.factors[static_cast<std::size_t>(j)] = dropped ? T(0) : static_cast<T>(rule.scale);
+        }
+        softmax(q.probabilities);
+        visit(q);
+      }
+}
+
 /// y [rows, queries, heads * value_features] = the mean of the values, weighted for each query.
 template <class T>
 void attention(const graph::Attention::Extents& e, int rows, const AttentionParts<const T>& x,
-               const i32* lengths, T* y) {
-  for_each_query(e, rows, x, lengths, [&](auto, auto, auto value, auto result, std::vector<T>& weights) {
-    softmax(weights);
-    std::fill_n(y + result, e.value_features, T(0));
-    for (std::size_t j = 0; j < weights.size(); ++j)
+               const i32* lengths, const Draws* draws, T* y) {
+  for_each_query(e, rows, x, lengths, draws, [&](const Query<T>& q) {
+    std::fill_n(y + q.result, e.value_features, T(0));
+    for (std::size_t j = 0; j < q.factors.size(); ++j)
       for (std::int64_t c = 0; c < e.value_features; ++c)
-        y[result + c] += weights[j] * x.part[2][value + static_cast<std::int64_t>(j) * x.step[2] + c];
+        y[q.result + c] += q.probabilities[j] * q.factors[j] *
+                           x.part[2][q.value + static_cast<std::int64_t>(j) * x.step[2] + c];
   });
 }
 
 /// Adds the gradients of queries, keys and values to `dx`.
 template <class T>
 void attention_backward(const graph::Attention::Extents& e, int rows, const AttentionParts<const T>& x,
-                        const i32* lengths, const T* dy, const AttentionParts<T>& dx) {
+                        const i32* lengths, const Draws* draws, const T* dy, const AttentionParts<T>& dx) {
   const T scale = T(1) / std::sqrt(static_cast<T>(e.key_features));
-  std::vector<T> slopes;
-  for_each_query(e, rows, x, lengths,
-                 [&](auto query, auto key, auto value, auto result, std::vector<T>& weights) {
-                   softmax(weights);
-                   slopes.assign(weights.size(), T(0));
-                   T mean = 0;
-                   for (std::size_t j = 0; j < weights.size(); ++j) {
-                     const std::int64_t v = value + static_cast<std::int64_t>(j) * x.step[2];
-                     for (std::int64_t c = 0; c < e.value_features; ++c) {
-                       slopes[j] += dy[result + c] * x.part[2][v + c];
-                       if (dx.part[2] != nullptr) dx.part[2][v + c] += weights[j] * dy[result + c];
-                     }
-                     mean += weights[j] * slopes[j];
-                   }
-                   for (std::size_t j = 0; j < weights.size(); ++j) {
-                     const std::int64_t k = key + static_cast<std::int64_t>(j) * x.step[1];
-                     const T slope = weights[j] * (slopes[j] - mean) * scale;
-                     for (std::int64_t c = 0; c < e.key_features; ++c) {
-                       if (dx.part[0] != nullptr) dx.part[0][query + c] += slope * x.part[1][k + c];
-                       if (dx.part[1] != nullptr) dx.part[1][k + c] += slope * x.part[0][query + c];
-                     }
-                   }
-                 });
+  std::vector<T> slopes;  // of the loss by each probability
+  for_each_query(e, rows, x, lengths, draws, [&](const Query<T>& q) {
+    slopes.assign(q.factors.size(), T(0));
+    T mean = 0;
+    for (std::size_t j = 0; j < slopes.size(); ++j) {
+      const std::int64_t v = q.value + static_cast<std::int64_t>(j) * x.step[2];
+      for (std::int64_t c = 0; c < e.value_features; ++c) {
+        slopes[j] += q.factors[j] * dy[q.result + c] * x.part[2][v + c];
+        if (dx.part[2] != nullptr) dx.part[2][v + c] += q.probabilities[j] * q.factors[j] * dy[q.result + c];
+      }
+      mean += q.probabilities[j] * slopes[j];
+    }
+    for (std::size_t j = 0; j < slopes.size(); ++j) {
+      const std::int64_t k = q.key + static_cast<std::int64_t>(j) * x.step[1];
+      const T slope = q.probabilities[j] * (slopes[j] - mean) * scale;
+      for (std::int64_t c = 0; c < e.key_features; ++c) {
+        if (dx.part[0] != nullptr) dx.part[0][q.query + c] += slope * x.part[1][k + c];
+        if (dx.part[1] != nullptr) dx.part[1][k + c] += slope * x.part[0][q.query + c];
+      }
+    }
+  });
 }
 
 }  // namespace convoy::exec::reference
@@ -128,10 +141,15 @@ struct Kernel<Reference<T>, graph::Attention> {
     return parts<const T>(f, [&](int i) { return f.x(i); });
   }
   static void forward(const reference::Frame<T>& f) {
-    reference::attention(extents(f), f.rows(), x(f), lengths(f), f.y());
+    const graph::Attention::Extents e = extents(f);
+    const Draws draws(f.pass(), f.node().name.view());
+    const bool drops = e.dropout > 0 && f.pass().mode == Mode::train;
+    reference::attention(e, f.rows(), x(f), lengths(f), drops ? &draws : nullptr, f.y());
   }
   static void backward(const reference::Frame<T>& f) {
-    reference::attention_backward(extents(f), f.rows(), x(f), lengths(f), f.dy(),
+    const graph::Attention::Extents e = extents(f);
+    const Draws draws(f.pass(), f.node().name.view());
+    reference::attention_backward(e, f.rows(), x(f), lengths(f), e.dropout > 0 ? &draws : nullptr, f.dy(),
                                   parts<T>(f, [&](int i) { return f.dx(i); }));
   }
   static constexpr reference::Functions<T> make{forward, backward};
