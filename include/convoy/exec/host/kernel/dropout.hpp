@@ -25,18 +25,28 @@ struct DropoutTask {
   std::int64_t chunks() const { return (elements + Draws::chunk - 1) / Draws::chunk; }
 };
 
-/// The numbers of a chunk: those of Draws, W / 2 blocks at a time.
+inline constexpr std::uint64_t block_numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+/// Of words of Philox that stand in 64 bits each, the numbers.
+template <int W>
+CONVOY_INLINE void store_numbers(std::int32_t* to, const simd::Vec<std::uint64_t, W>& words) {
+  simd::Vec<std::int32_t, W> numbers;
+  simd::convert(numbers, words >> 8);
+  simd::store(to, numbers);
+}
+
+/// The numbers of a chunk: those of Draws, W blocks at a time. They stand in two vectors, so that a product
+/// need not wait for the one before.
 template <int W>
 CONVOY_INLINE void draw_chunk(const Draws& draws, std::uint64_t position, std::int64_t chunk,
                               std::int32_t* numbers) {
-  constexpr int lanes = W / 2;
-  using U = simd::Vec<std::uint64_t, lanes>;
+  using U = simd::Vec<std::uint64_t, W>;
   constexpr std::uint64_t low = 0xffffffffu;
-  for (int at = 0; at < Draws::blocks_a_chunk; at += lanes) {
+  for (int at = 0; at < Draws::blocks_a_chunk; at += W) {
     const U none{};
     U c0, c1 = none + draws.epoch, c2 = none + (position & low), c3 = none + (position >> 32);
-    for (int i = 0; i < lanes; ++i)
-      c0[i] = static_cast<std::uint32_t>(chunk * Draws::blocks_a_chunk + at + i);
+    simd::load(c0, block_numbers);
+    c0 = (c0 + static_cast<std::uint64_t>(chunk * Draws::blocks_a_chunk + at)) & low;
     std::uint32_t k0 = draws.key[0], k1 = draws.key[1];
     for (int round = 0; round < 10; ++round) {
       const U a = c0 * 0xd2511f53ull, b = c2 * 0xcd9e8d57ull;
@@ -47,12 +57,10 @@ CONVOY_INLINE void draw_chunk(const Draws& draws, std::uint64_t position, std::i
       k0 += 0x9e3779b9u;
       k1 += 0xbb67ae85u;
     }
-    for (int i = 0; i < lanes; ++i) {
-      numbers[at + i] = Draws::number(static_cast<std::uint32_t>(c0[i]));
-      numbers[16 + at + i] = Draws::number(static_cast<std::uint32_t>(c1[i]));
-      numbers[32 + at + i] = Draws::number(static_cast<std::uint32_t>(c2[i]));
-      numbers[48 + at + i] = Draws::number(static_cast<std::uint32_t>(c3[i]));
-    }
+    store_numbers<W>(numbers + at, c0);
+    store_numbers<W>(numbers + 16 + at, c1);
+    store_numbers<W>(numbers + 32 + at, c2);
+    store_numbers<W>(numbers + 48 + at, c3);
   }
 }
 
