@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <convoy/core/philox.hpp>
@@ -295,11 +296,10 @@ class Batch {
       if (!node.given) continue;
       const auto size = static_cast<std::size_t>(rows) * static_cast<std::size_t>(node.shape.size());
       if (node.dtype == DType::i32) {
-        // An input of integers is drawn below 8, whatever it is used for.
-        const int classes =
-            graph::is<graph::LabelInput>(node) ? plan.graph.attributes<graph::LabelInput>(n).classes : 8;
+        const auto [begin, end] = range_of(plan, n);
         auto& values = integers_.emplace_back(size);
-        for (i32& value : values) value = static_cast<i32>(random.below(static_cast<std::uint32_t>(classes)));
+        for (i32& value : values)
+          value = begin + static_cast<i32>(random.below(static_cast<std::uint32_t>(end - begin)));
         if (graph::is<graph::LabelInput>(node))
           if (const int ignored = plan.graph.attributes<graph::LabelInput>(n).ignore;
               ignored != graph::no_label)
@@ -321,6 +321,20 @@ class Batch {
   operator exec::BatchView() const { return view(); }
 
  private:
+  // The numbers that all who index by node `n`, a label or an input of integers, bear.
+  static std::pair<int, int> range_of(const Plan& plan, int n) {
+    const graph::Graph& g = plan.graph;
+    if (graph::is<graph::LabelInput>(plan.node(n))) return {0, g.attributes<graph::LabelInput>(n).classes};
+    int begin = 0, end = 8;
+    for (int user = 0; user < g.count.nodes; ++user) {
+      const auto by = graph::operation_indices[static_cast<std::size_t>(g.nodes[user].op)](g, user);
+      if (by.input < 0 || g.input(user, by.input) != n) continue;
+      begin = std::max(begin, by.begin);
+      end = std::min(end, by.end);
+    }
+    return {begin, end};
+  }
+
   int rows_;
   std::vector<std::vector<float>> values_;
   std::vector<std::vector<i32>> integers_;

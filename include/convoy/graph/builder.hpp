@@ -132,6 +132,18 @@ template <class... Ops>
 constexpr auto taps(List<Ops...>) {
   return std::array<Taps (*)(const Graph&, int), sizeof...(Ops)>{taps_of<Ops>()...};
 }
+constexpr Indices no_indices(const Graph&, int) { return {}; }
+template <class Op>
+constexpr Indices (*indices_of())(const Graph&, int) {
+  if constexpr (requires { &Op::indices; })
+    return &Op::indices;
+  else
+    return &no_indices;
+}
+template <class... Ops>
+constexpr auto indices(List<Ops...>) {
+  return std::array<Indices (*)(const Graph&, int), sizeof...(Ops)>{indices_of<Ops>()...};
+}
 
 using Counted = std::int64_t (*)(const Graph&, int, const i32*, int);
 constexpr std::int64_t counted_rows(const Graph&, int, const i32*, int rows) { return rows; }
@@ -172,6 +184,7 @@ inline constexpr auto operation_prices = detail::prices(Operations{});
 inline constexpr auto operation_saves = detail::saves(Operations{});
 inline constexpr auto operation_views = detail::views(Operations{});
 inline constexpr auto operation_taps = detail::taps(Operations{});
+inline constexpr auto operation_indices = detail::indices(Operations{});
 /// Whether a loss counts labels, the values of its second input, rather than rows; and how many of a batch:
 /// -1 without the values (null), if the number depends on them.
 inline constexpr auto operation_counts_labels = detail::all_counting_labels(Operations{});

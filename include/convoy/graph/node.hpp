@@ -123,6 +123,12 @@ struct Graph {
   constexpr const CustomCalls& calls_of(int n) const { return *calls[nodes[n].call]; }
 };
 
+/// The input of an operation that holds numbers by which it indexes, each in [begin, end); -1: none does.
+struct Indices {
+  int input = -1;
+  int begin = 0, end = 0;
+};
+
 /// What backward of an operation reads of what forward made, for the lifetimes of values.
 struct Saves {
   unsigned inputs = 0;     ///< a bit for each input whose value backward reads

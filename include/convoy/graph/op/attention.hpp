@@ -215,6 +215,10 @@ struct Attention {
             .bytes = std::int64_t{g.attributes<Attention>(n).heads} * node.shape[0] *
                      static_cast<std::int64_t>(sizeof(float))};
   }
+  static constexpr Indices indices(const Graph& g, int n) {
+    const Extents e = extents(g, n);
+    return {e.lengths, 0, e.keys + 1};
+  }
 };
 
 }  // namespace convoy::graph

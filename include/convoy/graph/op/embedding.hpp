@@ -79,6 +79,9 @@ struct Embedding {
     return price;
   }
   static constexpr Saves saves(const Graph&, int) { return {.inputs = 1}; }
+  static constexpr Indices indices(const Graph& g, int n) {
+    return {0, 0, g.parameters[g.parameter(n, 0)].shape[0]};
+  }
 };
 
 }  // namespace convoy::graph
