@@ -122,6 +122,9 @@ graph::Tensor build_operation(G& g, const fixtures::File& file, const std::strin
     return g.embedding(
         x, {.entries = static_cast<int>(weight[0]), .features = static_cast<int>(weight[1]), .name = "op"});
   }
+  if (is("position_embedding"))
+    return g.position_embedding(
+        x, {.positions = static_cast<int>(file[name + "/weight"].dims[0]), .name = "op"});
   if (is("multiply")) return g.multiply(x, right);
   if (is("sigmoid")) return g.sigmoid(x);
   if (is("tanh")) return g.tanh(x);

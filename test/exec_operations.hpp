@@ -133,6 +133,24 @@ inline std::vector<Case> cases() {
                    const Tensor a = g.embedding(g.input("a", {4}, integers), weight);
                    head(g, g.add(a, g.embedding(g.input("b", {4}, integers), weight)));
                  }});
+  for (const int positions : {0, 9})
+    for (const int features : {5, 16})
+      all.push_back({concat("position_embedding of ", positions, " positions, ", features, " features"),
+                     [=](Builder& g) {
+                       const Tensor x = sequence(g, features);
+                       const Tensor y = g.position_embedding(x, {.positions = positions});
+                       head(g, g.add(x, g.add(y, g.tanh(y))));
+                     }});
+  all.push_back(
+      {"position embeddings of one weight, of data and of a shorter sequence", [](Builder& g) {
+         const auto weight = g.parameter("shared", {6, 8}, {.init = graph::Init::normal});
+         const Tensor x = g.position_embedding(g.input("x", {6, 8}), weight);
+         const Tensor y = g.position_embedding(g.linear(g.input("y", {4, 3}), {.features = 8}), weight);
+         g.loss(g.mse_loss(y, g.input("target", {4, 8})));
+         head(g, x);
+       }});
+  all.push_back({"position_embedding, frozen",
+                 [](Builder& g) { head(g, g.position_embedding(sequence(g), {.frozen = true})); }});
 
   for (const int positions : {0, 7})
     for (const float smoothing : {0.0f, 0.2f})

@@ -256,6 +256,14 @@ TEST_CASE("graph: what the operations of sequences cannot be is refused at run t
         }) == "model: embedding.0 needs ids that are a number or a row of numbers, not [2x3]");
   CHECK(refusal([&](auto& g) { g.embedding(ids(g, {2}), {.entries = 3}); }) ==
         "model: embedding.0 has an extent that is not positive among [3x0]");
+  const auto sequence = [](auto& g) { return g.input("sequence", {4, 6}); };
+  CHECK(refusal([&](auto& g) { g.position_embedding(features(g)); }) ==
+        "model: position_embedding.0 needs a sequence of [positions x features], not [6]");
+  CHECK(refusal([&](auto& g) { g.position_embedding(sequence(g), {.positions = 3}); }) ==
+        "model: position_embedding.0 has vectors for 3 positions, not for those of [4x6]");
+  CHECK(refusal([&](auto& g) {
+          g.position_embedding(sequence(g), g.parameter("table", {4, 5}));
+        }) == "model: position_embedding.0 needs a parameter of [4x6], not one of [4x5]");
   CHECK(refusal([&](auto& g) { g.gelu(ids(g, {2})); }) ==
         "model: gelu.0 needs an input of another element type than that of [2]");
   CHECK(refusal([&](auto& g) {

@@ -29,6 +29,7 @@
 #include <convoy/graph/op/mse_loss.hpp>
 #include <convoy/graph/op/multiply.hpp>
 #include <convoy/graph/op/pooling.hpp>
+#include <convoy/graph/op/position_embedding.hpp>
 #include <convoy/graph/op/relu.hpp>
 #include <convoy/graph/op/sigmoid.hpp>
 #include <convoy/graph/op/tanh.hpp>
@@ -42,28 +43,29 @@ struct List {
 };
 
 /// Every operation. What needs them by number reads this list.
-using Operations = List<Input,          //
-                        LabelInput,     //
-                        Conv2d,         //
-                        BatchNorm,      //
-                        Relu,           //
-                        MaxPool,        //
-                        AvgPool,        //
-                        Add,            //
-                        Flatten,        //
-                        Linear,         //
-                        CrossEntropy,   //
-                        LayerNorm,      //
-                        Gelu,           //
-                        Embedding,      //
-                        Dropout,        //
-                        Multiply,       //
-                        Sigmoid,        //
-                        Tanh,           //
-                        Concat,         //
-                        MseLoss,        //
-                        BceWithLogits,  //
-                        Attention,      //
+using Operations = List<Input,              //
+                        LabelInput,         //
+                        Conv2d,             //
+                        BatchNorm,          //
+                        Relu,               //
+                        MaxPool,            //
+                        AvgPool,            //
+                        Add,                //
+                        Flatten,            //
+                        Linear,             //
+                        CrossEntropy,       //
+                        LayerNorm,          //
+                        Gelu,               //
+                        Embedding,          //
+                        Dropout,            //
+                        Multiply,           //
+                        Sigmoid,            //
+                        Tanh,               //
+                        Concat,             //
+                        MseLoss,            //
+                        BceWithLogits,      //
+                        Attention,          //
+                        PositionEmbedding,  //
                         Custom>;
 
 inline constexpr int operation_count = Operations::size;

@@ -19,6 +19,7 @@ enum class Common : int {
   window_does_not_fit,
   input_is_not_an_image,
   input_is_an_image,
+  input_is_not_a_sequence,
   extent_is_not_positive,
   padding_is_wrong,
   parameter_does_not_fit,
@@ -75,6 +76,8 @@ consteval bool refuse() {
   else if constexpr (which == Common::input_is_an_image)
     static_assert(holds<Where, left>,
                   "convoy: this operation needs a row or a sequence of features, so flatten the image first");
+  else if constexpr (which == Common::input_is_not_a_sequence)
+    static_assert(holds<Where, left>, "convoy: this operation needs a sequence of [positions, features]");
   else if constexpr (which == Common::extent_is_not_positive)
     static_assert(holds<Where, left>,
                   "convoy: shapes, channels, features, classes, kernel and stride must be positive");
@@ -115,6 +118,8 @@ inline std::string explain(Common which, const Name& where, const Shape& left, c
     case Common::input_is_an_image:
       return concat(where, " needs a row or a sequence of features, not an image of ", left,
                     "; flatten it first");
+    case Common::input_is_not_a_sequence:
+      return concat(where, " needs a sequence of [positions x features], not ", left);
     case Common::extent_is_not_positive:
       return concat(where, " has an extent that is not positive among ", left);
     case Common::padding_is_wrong:

@@ -202,6 +202,10 @@ class Tracer {
       return report(Common::input_is_an_image, x.shape), false;
     return real(x);
   }
+  constexpr bool is_sequence(Tensor x) {
+    if (x.kind != Kind::sequence) return report(Common::input_is_not_a_sequence, x.shape), false;
+    return real(x);
+  }
   constexpr bool positive(Shape extents) {
     for (int i = 0; i < extents.rank; ++i)
       if (extents[i] <= 0) return report(Common::extent_is_not_positive, extents), false;

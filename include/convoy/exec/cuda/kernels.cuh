@@ -16,3 +16,4 @@
 #include <convoy/exec/cuda/op/multiply.cuh>
 #include <convoy/exec/cuda/op/pointwise_loss.cuh>
 #include <convoy/exec/cuda/op/pooling.cuh>
+#include <convoy/exec/cuda/op/position_embedding.cuh>

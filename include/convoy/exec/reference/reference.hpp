@@ -31,6 +31,7 @@
 #include <convoy/exec/reference/op/mse_loss.hpp>
 #include <convoy/exec/reference/op/multiply.hpp>
 #include <convoy/exec/reference/op/pooling.hpp>
+#include <convoy/exec/reference/op/position_embedding.hpp>
 #include <convoy/exec/reference/op/relu.hpp>
 #include <convoy/exec/reference/op/sigmoid.hpp>
 #include <convoy/exec/reference/op/tanh.hpp>

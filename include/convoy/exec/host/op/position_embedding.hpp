@@ -1,0 +1,89 @@
+// Position embeddings.
+#pragma once
+
+#include <convoy/exec/host/computation.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <convoy/exec/host/kernel/position_embedding.hpp>
+#include <convoy/exec/host/program.hpp>
+#endif
+
+namespace convoy::exec {
+
+template <>
+struct Kernel<Host<f32>, graph::PositionEmbedding> {
+  static std::unique_ptr<host::Stage> build(host::Program& program, const graph::Stage& stage, int index);
+  static constexpr host::Make make{build, 0};
+};
+
+}  // namespace convoy::exec
+
+#if CONVOY_DEFINITIONS
+
+namespace convoy::exec::host {
+
+class PositionEmbeddingStage final : public Stage {
+ public:
+  [[gnu::cold]] PositionEmbeddingStage(Program& p, const graph::Stage& stage, int index)
+      : index_(index),
+        input_(p.from(stage.leader, 0)),
+        weight_(p.parameter(stage.leader, 0)),
+        value_(p.yield(stage.output, index)) {
+    value_.takes_second = true;
+    source_ = p.plain_view(input_).place;
+    p.keep(p.value(input_), index);
+  }
+  [[gnu::cold]] void plan_backward(Program& p) override {
+    const Shape& table = p.plan().parameter(weight_).shape;
+    d_weight_ =
+        p.contribute_parameter(weight_, Layout({table[0], table[1]}, dnnl_ab), p.backward_time(index_), true);
+    contribution_ = p.contribute(input_, true, p.backward_time(index_));
+    unread_ = table.size() - value_.shape.size();
+  }
+  [[gnu::cold]] void bind(Program& p) override {
+    d_weight_.bind(p);
+    contribution_.bind(p);
+    y_ = p.address(value_.data.place);
+    dy_ = p.address(value_.gradient);
+    second_ = p.address(value_.second);
+  }
+  void forward(Program& p) override {
+    add_to_rows(p.threads(), p.rows(), value_.shape.size(), p.address(source_), p.parameters().value(weight_),
+                y_);
+  }
+  void backward(Program& p) override {
+    if (d_weight_) {
+      sum_rows(p.threads(), p.rows(), value_.shape.size(), dy_, second_, d_weight_.pointer(),
+               d_weight_.accumulates());
+      if (!d_weight_.accumulates()) std::fill_n(d_weight_.pointer() + value_.shape.size(), unread_, 0.0f);
+    }
+    if (!contribution_) return;
+    p.gradients_final();
+    const float* none = nullptr;
+    for_each_share<PassLoop>(p.threads(), value_.elements(), dy_, second_, none, contribution_.pointer(),
+                             contribution_.accumulates());
+  }
+
+ private:
+  int index_, input_, weight_;
+  Value& value_;
+  Place source_;
+  Contribution d_weight_, contribution_;
+  std::int64_t unread_ = 0;  // elements of the table behind the sequence's last position
+  float* y_ = nullptr;
+  const float* dy_ = nullptr;
+  const float* second_ = nullptr;
+};
+
+}  // namespace convoy::exec::host
+
+namespace convoy::exec {
+
+CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::PositionEmbedding>::build(
+    host::Program& program, const graph::Stage& stage, int index) {
+  return std::make_unique<host::PositionEmbeddingStage>(program, stage, index);
+}
+
+}  // namespace convoy::exec
+
+#endif
