@@ -125,6 +125,8 @@ graph::Tensor build_operation(G& g, const fixtures::File& file, const std::strin
   if (is("position_embedding"))
     return g.position_embedding(
         x, {.positions = static_cast<int>(file[name + "/weight"].dims[0]), .name = "op"});
+  if (is("gather"))
+    return g.gather(x, g.input("positions", row_shape(file[name + "/positions"]), {.dtype = DType::i32}));
   if (is("multiply")) return g.multiply(x, right);
   if (is("sigmoid")) return g.sigmoid(x);
   if (is("tanh")) return g.tanh(x);
@@ -161,7 +163,8 @@ template <class E>
 std::string operation_difference(const fixtures::File& file, const std::string& name, double tolerance) {
   using T = typename E::Scalar;
   const bool label = file.has(name + "/label"), pair = file.has(name + "/left"),
-             ids = file.has(name + "/ids"), lengths = file.has(name + "/lengths");
+             ids = file.has(name + "/ids"), lengths = file.has(name + "/lengths"),
+             positions = file.has(name + "/positions");
   const bool loss = file[name + "/output"].dims.empty();
   const std::string input_key = name + (pair ? "/left" : ids ? "/ids" : "/input");
   const fixtures::Tensor& input = file[input_key];
@@ -211,8 +214,12 @@ std::string operation_difference(const fixtures::File& file, const std::string& 
   std::vector<std::vector<float>> values;
   std::vector<i32> integers;
   std::vector<const void*> fields;
-  if (label || ids || lengths)
-    for (const double value : file[name + (label ? "/label" : ids ? "/ids" : "/lengths")].values)
+  if (label || ids || lengths || positions)
+    for (const double value : file[name + (label     ? "/label"
+                                           : ids     ? "/ids"
+                                           : lengths ? "/lengths"
+                                                     : "/positions")]
+                                  .values)
       integers.push_back(static_cast<i32>(value));
   if (!ids) values.push_back(input.floats());
   if (pair) values.push_back(file[name + "/right"].floats());
@@ -220,7 +227,8 @@ std::string operation_difference(const fixtures::File& file, const std::string& 
   if (ids) fields.push_back(integers.data());
   for (const auto& field : values) fields.push_back(field.data());
   if (label) fields.push_back(integers.data());
-  if (lengths) fields.insert(fields.end() - 1, integers.data());  // before the gradient that arrives
+  if (lengths || positions)
+    fields.insert(fields.end() - 1, integers.data());  // before the gradient that arrives
 
   exec_compare::Differences found(tolerance);
   const bool training = name.find("evaluation") == std::string::npos;

@@ -151,6 +151,22 @@ inline std::vector<Case> cases() {
        }});
   all.push_back({"position_embedding, frozen",
                  [](Builder& g) { head(g, g.position_embedding(sequence(g), {.frozen = true})); }});
+  for (const int features : {5, 16}) {
+    all.push_back({concat("gather of a row of positions, ", features, " features"), [=](Builder& g) {
+                     const Tensor x = sequence(g, features), at = g.input("at", {9}, integers);
+                     const Tensor y = g.gather(x, at);
+                     g.loss(g.mse_loss(g.gather(g.tanh(x), at), y));
+                     head(g, g.add(y, g.sigmoid(y)));
+                   }});
+    all.push_back({concat("gather of a position, ", features, " features"), [=](Builder& g) {
+                     const Tensor x = sequence(g, features);
+                     g.loss(g.mse_loss(x, g.input("target", {6, features})));
+                     head(g, g.gather(x, g.input("at", {}, integers)));
+                   }});
+  }
+  all.push_back({"gather of data", [=](Builder& g) {
+                   head(g, g.gather(g.input("x", {5, 4}), g.input("at", {3}, integers)));
+                 }});
 
   for (const int positions : {0, 7})
     for (const float smoothing : {0.0f, 0.2f})

@@ -1,6 +1,7 @@
 // EMULATES
 // The kernels that work on the positions of sequences, against plain loops.
 #include "emulated_values.hpp"
+#include <convoy/exec/cuda/kernel/gather.cuh>
 #include <convoy/exec/cuda/kernel/position_embedding.cuh>
 
 using namespace emulated;
@@ -62,6 +63,50 @@ TEST_CASE_TEMPLATE("cuda: the gradient of a position embedding is the sum over t
           expected.push_back(sum);
         }
         CHECK(difference(dw, expected, 2.0 * rows) == "");
+      }
+    }
+}
+
+TEST_CASE_TEMPLATE("cuda: a gather reads positions of each row, and their gradients are added in order", T,
+                   float, bf16, f16) {
+  Philox random(3);
+  for (const int features : {1, 7, 8, 24, 300})
+    for (const int named : {1, 5, 70}) {
+      const int rows = 3, positions = 6;
+      GatherTask t{rows, positions, features, named};
+      Values<i32> numbers(static_cast<std::size_t>(rows * named));
+      for (i32& number : numbers) number = static_cast<i32>(random.below(positions));
+      t.numbers = numbers.data();
+      const auto from = [&](int i) { return i / named * positions + numbers[static_cast<std::size_t>(i)]; };
+
+      const auto x = draw<T>(random, rows * positions * features);
+      const auto y = in_every_order([&] {
+        Values<T> made(static_cast<std::size_t>(rows * named * features));
+        gather_positions<T>(nullptr, t, x.data(), made.data());
+        return made;
+      });
+      std::vector<float> expected;
+      for (int i = 0; i < rows * named; ++i)
+        for (int k = 0; k < features; ++k) expected.push_back(at(x, from(i) * features + k));
+      CHECK(difference_of_bits(y, expected) == "");
+
+      for (const Options o : every_option) {
+        const auto dy = draw<T>(random, rows * named * features),
+                   second = draw<T>(random, o.second ? rows * named * features : 0),
+                   before = draw<T>(random, rows * positions * features);
+        const auto dx = in_every_order([&] {
+          auto made = before;
+          scatter_positions<T>(nullptr, t, dy.data(), maybe(second), made.data(), o.accumulate);
+          return made;
+        });
+        std::vector<float> sums(x.size());
+        for (int i = 0; i < rows * named; ++i)
+          for (int k = 0; k < features; ++k)
+            sums[static_cast<std::size_t>(from(i) * features + k)] +=
+                at(dy, i * features + k) + at_or_zero(second, i * features + k);
+        if (o.accumulate)
+          for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += static_cast<float>(before[i]);
+        CHECK(difference_of_bits(dx, sums) == "");
       }
     }
 }

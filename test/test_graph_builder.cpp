@@ -264,6 +264,13 @@ TEST_CASE("graph: what the operations of sequences cannot be is refused at run t
   CHECK(refusal([&](auto& g) {
           g.position_embedding(sequence(g), g.parameter("table", {4, 5}));
         }) == "model: position_embedding.0 needs a parameter of [4x6], not one of [4x5]");
+  CHECK(refusal([&](auto& g) { g.gather(features(g), ids(g, {2})); }) ==
+        "model: gather.0 needs a sequence of [positions x features], not [6]");
+  CHECK(refusal([&](auto& g) { g.gather(sequence(g), g.input("x", {2})); }) ==
+        "model: gather.0 needs an input of another element type than that of [2]");
+  CHECK(refusal([&](auto& g) {
+          g.gather(sequence(g), ids(g, {2, 3}));
+        }) == "model: gather.0 needs positions that are a number or a row of numbers, not [2x3]");
   CHECK(refusal([&](auto& g) { g.gelu(ids(g, {2})); }) ==
         "model: gelu.0 needs an input of another element type than that of [2]");
   CHECK(refusal([&](auto& g) {

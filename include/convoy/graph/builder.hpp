@@ -21,6 +21,7 @@
 #include <convoy/graph/op/dropout.hpp>
 #include <convoy/graph/op/embedding.hpp>
 #include <convoy/graph/op/flatten.hpp>
+#include <convoy/graph/op/gather.hpp>
 #include <convoy/graph/op/gelu.hpp>
 #include <convoy/graph/op/input.hpp>
 #include <convoy/graph/op/label.hpp>
@@ -66,6 +67,7 @@ using Operations = List<Input,              //
                         BceWithLogits,      //
                         Attention,          //
                         PositionEmbedding,  //
+                        Gather,             //
                         Custom>;
 
 inline constexpr int operation_count = Operations::size;

@@ -11,6 +11,7 @@
 #include <convoy/exec/cuda/op/dropout.cuh>
 #include <convoy/exec/cuda/op/embedding.cuh>
 #include <convoy/exec/cuda/op/flatten.cuh>
+#include <convoy/exec/cuda/op/gather.cuh>
 #include <convoy/exec/cuda/op/layer_norm.cuh>
 #include <convoy/exec/cuda/op/linear.cuh>
 #include <convoy/exec/cuda/op/multiply.cuh>

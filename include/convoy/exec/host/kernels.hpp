@@ -12,6 +12,7 @@
 #include <convoy/exec/host/op/elementwise.hpp>
 #include <convoy/exec/host/op/embedding.hpp>
 #include <convoy/exec/host/op/flatten.hpp>
+#include <convoy/exec/host/op/gather.hpp>
 #include <convoy/exec/host/op/gelu.hpp>
 #include <convoy/exec/host/op/layer_norm.hpp>
 #include <convoy/exec/host/op/linear.hpp>

@@ -25,6 +25,7 @@
 #include <convoy/exec/reference/op/dropout.hpp>
 #include <convoy/exec/reference/op/embedding.hpp>
 #include <convoy/exec/reference/op/flatten.hpp>
+#include <convoy/exec/reference/op/gather.hpp>
 #include <convoy/exec/reference/op/gelu.hpp>
 #include <convoy/exec/reference/op/layer_norm.hpp>
 #include <convoy/exec/reference/op/linear.hpp>

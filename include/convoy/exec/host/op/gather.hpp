@@ -1,0 +1,77 @@
+// Gathers.
+#pragma once
+
+#include <convoy/exec/host/computation.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <convoy/exec/host/kernel/gather.hpp>
+#include <convoy/exec/host/program.hpp>
+#endif
+
+namespace convoy::exec {
+
+template <>
+struct Kernel<Host<f32>, graph::Gather> {
+  static std::unique_ptr<host::Stage> build(host::Program& program, const graph::Stage& stage, int index);
+  static constexpr host::Make make{build, 0};
+};
+
+}  // namespace convoy::exec
+
+#if CONVOY_DEFINITIONS
+
+namespace convoy::exec::host {
+
+class GatherStage final : public Stage {
+ public:
+  [[gnu::cold]] GatherStage(Program& p, const graph::Stage& stage, int index)
+      : index_(index),
+        input_(p.from(stage.leader, 0)),
+        numbers_(p.from(stage.leader, 1)),
+        value_(p.yield(stage.output, index)) {
+    value_.takes_second = true;
+    const Shape &sequence = p.node(input_).shape, &numbers = p.node(numbers_).shape;
+    task_ = {p.rows(), sequence[0], sequence[1], numbers.size()};
+    p.keep(p.value(input_), index);
+  }
+  [[gnu::cold]] void plan_backward(Program& p) override {
+    contribution_ = p.contribute(input_, true, p.backward_time(index_));
+  }
+  [[gnu::cold]] void bind(Program& p) override {
+    contribution_.bind(p);
+    y_ = p.address(value_.data.place);
+    dy_ = p.address(value_.gradient);
+    second_ = p.address(value_.second);
+  }
+  void forward(Program& p) override {
+    task_.numbers = p.integers(numbers_);
+    gather_positions(task_, p.input(input_), y_, p.threads());
+  }
+  void backward(Program& p) override {
+    if (contribution_)
+      scatter_positions(task_, dy_, second_, contribution_.pointer(), contribution_.accumulates(),
+                        p.threads());
+  }
+
+ private:
+  int index_, input_, numbers_;
+  Value& value_;
+  GatherTask task_;
+  Contribution contribution_;
+  float* y_ = nullptr;
+  const float* dy_ = nullptr;
+  const float* second_ = nullptr;
+};
+
+}  // namespace convoy::exec::host
+
+namespace convoy::exec {
+
+CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Gather>::build(
+    host::Program& program, const graph::Stage& stage, int index) {
+  return std::make_unique<host::GatherStage>(program, stage, index);
+}
+
+}  // namespace convoy::exec
+
+#endif
