@@ -127,6 +127,7 @@ graph::Tensor build_operation(G& g, const fixtures::File& file, const std::strin
         x, {.positions = static_cast<int>(file[name + "/weight"].dims[0]), .name = "op"});
   if (is("gather"))
     return g.gather(x, g.input("positions", row_shape(file[name + "/positions"]), {.dtype = DType::i32}));
+  if (is("select")) return g.select(x, 2);
   if (is("multiply")) return g.multiply(x, right);
   if (is("sigmoid")) return g.sigmoid(x);
   if (is("tanh")) return g.tanh(x);

@@ -167,6 +167,13 @@ inline std::vector<Case> cases() {
   all.push_back({"gather of data", [=](Builder& g) {
                    head(g, g.gather(g.input("x", {5, 4}), g.input("at", {3}, integers)));
                  }});
+  for (const int position : {0, 2, 5})
+    all.push_back({concat("select of position ", position), [=](Builder& g) {
+                     const Tensor x = sequence(g, position == 2 ? 16 : 5), y = g.select(x, position);
+                     g.loss(g.mse_loss(g.select(g.tanh(x), 3), y));
+                     head(g, g.add(y, g.sigmoid(y)));
+                   }});
+  all.push_back({"select of data", [](Builder& g) { head(g, g.select(g.input("x", {5, 4}), 1)); }});
 
   for (const int positions : {0, 7})
     for (const float smoothing : {0.0f, 0.2f})

@@ -271,6 +271,10 @@ TEST_CASE("graph: what the operations of sequences cannot be is refused at run t
   CHECK(refusal([&](auto& g) {
           g.gather(sequence(g), ids(g, {2, 3}));
         }) == "model: gather.0 needs positions that are a number or a row of numbers, not [2x3]");
+  CHECK(refusal([&](auto& g) { g.select(features(g), 0); }) ==
+        "model: select.0 needs a sequence of [positions x features], not [6]");
+  CHECK(refusal([&](auto& g) { g.select(sequence(g), 4); }) ==
+        "model: select.0 selects position 4 of a sequence of [4x6]");
   CHECK(refusal([&](auto& g) { g.gelu(ids(g, {2})); }) ==
         "model: gelu.0 needs an input of another element type than that of [2]");
   CHECK(refusal([&](auto& g) {

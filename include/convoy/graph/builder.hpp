@@ -32,6 +32,7 @@
 #include <convoy/graph/op/pooling.hpp>
 #include <convoy/graph/op/position_embedding.hpp>
 #include <convoy/graph/op/relu.hpp>
+#include <convoy/graph/op/select.hpp>
 #include <convoy/graph/op/sigmoid.hpp>
 #include <convoy/graph/op/tanh.hpp>
 #include <convoy/graph/tracer.hpp>
@@ -68,6 +69,7 @@ using Operations = List<Input,              //
                         Attention,          //
                         PositionEmbedding,  //
                         Gather,             //
+                        Select,             //
                         Custom>;
 
 inline constexpr int operation_count = Operations::size;

@@ -18,3 +18,4 @@
 #include <convoy/exec/cuda/op/pointwise_loss.cuh>
 #include <convoy/exec/cuda/op/pooling.cuh>
 #include <convoy/exec/cuda/op/position_embedding.cuh>
+#include <convoy/exec/cuda/op/select.cuh>

@@ -20,5 +20,6 @@
 #include <convoy/exec/host/op/multiply.hpp>
 #include <convoy/exec/host/op/pooling.hpp>
 #include <convoy/exec/host/op/position_embedding.hpp>
+#include <convoy/exec/host/op/select.hpp>
 #include <convoy/exec/host/op/sigmoid.hpp>
 #include <convoy/exec/host/op/tanh.hpp>

@@ -34,6 +34,7 @@
 #include <convoy/exec/reference/op/pooling.hpp>
 #include <convoy/exec/reference/op/position_embedding.hpp>
 #include <convoy/exec/reference/op/relu.hpp>
+#include <convoy/exec/reference/op/select.hpp>
 #include <convoy/exec/reference/op/sigmoid.hpp>
 #include <convoy/exec/reference/op/tanh.hpp>
 #include <convoy/memory/host.hpp>

@@ -1,0 +1,82 @@
+// Select: one run of each row.
+#pragma once
+
+#include <convoy/exec/host/computation.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <convoy/exec/host/kernel/concat.hpp>
+#include <convoy/exec/host/program.hpp>
+#endif
+
+namespace convoy::exec {
+
+template <>
+struct Kernel<Host<f32>, graph::Select> {
+  static std::unique_ptr<host::Stage> build(host::Program& program, const graph::Stage& stage, int index);
+  static constexpr host::Make make{build, 0};
+};
+
+}  // namespace convoy::exec
+
+#if CONVOY_DEFINITIONS
+
+namespace convoy::exec::host {
+
+class SelectStage final : public Stage {
+ public:
+  [[gnu::cold]] SelectStage(Program& p, const graph::Stage& stage, int index)
+      : index_(index),
+        input_(p.from(stage.leader, 0)),
+        row_(p.node(input_).shape.size()),
+        features_(p.node(input_).shape[1]),
+        at_(features_ * p.attributes<graph::Select>(stage.leader).position),
+        value_(p.yield(stage.output, index)) {
+    value_.takes_second = true;
+    p.keep(p.value(input_), index);
+  }
+  [[gnu::cold]] void plan_backward(Program& p) override {
+    contribution_ = p.contribute(input_, true, p.backward_time(index_));
+  }
+  [[gnu::cold]] void bind(Program& p) override {
+    contribution_.bind(p);
+    y_ = p.address(value_.data.place);
+    dy_ = p.address(value_.gradient);
+    second_ = p.address(value_.second);
+  }
+  void forward(Program& p) override {
+    copy_runs({p.rows(), features_, p.input(input_) + at_, nullptr, row_, y_, features_, false}, p.threads());
+  }
+  void backward(Program& p) override {
+    if (!contribution_) return;
+    float* const dx = contribution_.pointer();
+    if (!contribution_.accumulates())
+      parallel(p.rows() * row_ < parallel_threshold ? 1 : p.threads(), [&](int thread, int team) {
+        const Range range = share(p.rows() * row_, thread, team, 1024);
+        std::fill(dx + range.begin, dx + range.end, 0.0f);
+      });
+    copy_runs({p.rows(), features_, dy_, second_, features_, dx + at_, row_, contribution_.accumulates()},
+              p.threads());
+  }
+
+ private:
+  int index_, input_;
+  std::int64_t row_, features_, at_;  // elements of a row, of a position, and before the one that is read
+  Value& value_;
+  Contribution contribution_;
+  float* y_ = nullptr;
+  const float* dy_ = nullptr;
+  const float* second_ = nullptr;
+};
+
+}  // namespace convoy::exec::host
+
+namespace convoy::exec {
+
+CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Select>::build(
+    host::Program& program, const graph::Stage& stage, int index) {
+  return std::make_unique<host::SelectStage>(program, stage, index);
+}
+
+}  // namespace convoy::exec
+
+#endif

@@ -1,0 +1,30 @@
+// Select in plain loops.
+#pragma once
+
+#include <cstdint>
+
+#include <convoy/exec/reference/frame.hpp>
+
+namespace convoy::exec {
+
+template <class T>
+struct Kernel<Reference<T>, graph::Select> {
+  /// Calls `visit(to, from)` for each element of the value and the element of the sequence that it is.
+  template <class Visit>
+  static void for_each(const reference::Frame<T>& f, Visit&& visit) {
+    const std::int64_t features = f.shape(0)[1], positions = f.shape(0)[0];
+    const std::int64_t position = f.template attributes<graph::Select>().position;
+    for (std::int64_t r = 0; r < f.rows(); ++r)
+      for (std::int64_t k = 0; k < features; ++k)
+        visit(r * features + k, (r * positions + position) * features + k);
+  }
+  static void forward(const reference::Frame<T>& f) {
+    for_each(f, [&](std::int64_t to, std::int64_t from) { f.y()[to] = f.x(0)[from]; });
+  }
+  static void backward(const reference::Frame<T>& f) {
+    if (T* dx = f.dx(0)) for_each(f, [&](std::int64_t to, std::int64_t from) { dx[from] += f.dy()[to]; });
+  }
+  static constexpr reference::Functions<T> make{forward, backward};
+};
+
+}  // namespace convoy::exec
