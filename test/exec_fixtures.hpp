@@ -128,6 +128,8 @@ graph::Tensor build_operation(G& g, const fixtures::File& file, const std::strin
   if (is("gather"))
     return g.gather(x, g.input("positions", row_shape(file[name + "/positions"]), {.dtype = DType::i32}));
   if (is("select")) return g.select(x, 2);
+  if (is("mean.lengths")) return g.mean(x, g.input("lengths", {}, {.dtype = DType::i32}));
+  if (is("mean.all")) return g.mean(x);
   if (is("multiply")) return g.multiply(x, right);
   if (is("sigmoid")) return g.sigmoid(x);
   if (is("tanh")) return g.tanh(x);

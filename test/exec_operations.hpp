@@ -174,6 +174,20 @@ inline std::vector<Case> cases() {
                      head(g, g.add(y, g.sigmoid(y)));
                    }});
   all.push_back({"select of data", [](Builder& g) { head(g, g.select(g.input("x", {5, 4}), 1)); }});
+  for (const bool lengths : {false, true})
+    for (const int features : {5, 16})
+      all.push_back({concat("mean of ", lengths ? "first" : "all", " positions, ", features, " features"),
+                     [=](Builder& g) {
+                       const Tensor x = sequence(g, features);
+                       const auto mean = [&, length = lengths ? g.input("length", {}, integers) : Tensor{}](
+                                             Tensor of) { return lengths ? g.mean(of, length) : g.mean(of); };
+                       const Tensor y = mean(x);
+                       g.loss(g.mse_loss(mean(g.tanh(x)), y));
+                       head(g, g.add(y, g.sigmoid(y)));
+                     }});
+  all.push_back({"mean of data", [=](Builder& g) {
+                   head(g, g.mean(g.input("x", {5, 4}), g.input("length", {}, integers)));
+                 }});
 
   for (const int positions : {0, 7})
     for (const float smoothing : {0.0f, 0.2f})

@@ -2,6 +2,7 @@
 // The kernels that work on the positions of sequences, against plain loops.
 #include "emulated_values.hpp"
 #include <convoy/exec/cuda/kernel/gather.cuh>
+#include <convoy/exec/cuda/kernel/mean.cuh>
 #include <convoy/exec/cuda/kernel/position_embedding.cuh>
 
 using namespace emulated;
@@ -109,4 +110,57 @@ TEST_CASE_TEMPLATE("cuda: a gather reads positions of each row, and their gradie
         CHECK(difference_of_bits(dx, sums) == "");
       }
     }
+}
+
+TEST_CASE_TEMPLATE("cuda: the mean of the first positions of each row, and its gradient", T, float, bf16,
+                   f16) {
+  Philox random(4);
+  for (const int features : {1, 7, 8, 24, 300})
+    for (const int positions : {1, 5, 70})
+      for (const bool all : {false, true}) {
+        const int rows = 3;
+        Values<i32> lengths(static_cast<std::size_t>(rows));
+        for (i32& length : lengths)
+          length =
+              all ? positions : 1 + static_cast<i32>(random.below(static_cast<std::uint32_t>(positions)));
+        const MeanTask t{rows, positions, features, all ? nullptr : lengths.data()};
+        const auto length = [&](int r) { return lengths[static_cast<std::size_t>(r)]; };
+
+        const auto x = draw<T>(random, rows * positions * features);
+        const auto y = in_every_order([&] {
+          Values<T> made(static_cast<std::size_t>(rows * features));
+          mean_forward<T>(nullptr, t, x.data(), made.data());
+          return made;
+        });
+        std::vector<double> expected;
+        for (int r = 0; r < rows; ++r)
+          for (int k = 0; k < features; ++k) {
+            double sum = 0;
+            for (int p = 0; p < length(r); ++p)
+              sum += static_cast<double>(at(x, (r * positions + p) * features + k));
+            expected.push_back(sum / length(r));
+          }
+        CHECK(difference(y, expected, 2) == "");
+
+        for (const Options o : every_option) {
+          const auto dy = draw<T>(random, rows * features),
+                     second = draw<T>(random, o.second ? rows * features : 0),
+                     before = draw<T>(random, rows * positions * features);
+          const auto dx = in_every_order([&] {
+            auto made = before;
+            mean_backward<T>(nullptr, t, dy.data(), maybe(second), made.data(), o.accumulate);
+            return made;
+          });
+          std::vector<float> gradient;
+          for (int r = 0; r < rows; ++r)
+            for (int p = 0; p < positions; ++p)
+              for (int k = 0; k < features; ++k) {
+                const float g = at(dy, r * features + k) + at_or_zero(second, r * features + k);
+                gradient.push_back(
+                    (p < length(r) ? g / static_cast<float>(length(r)) : 0.0f) +
+                    (o.accumulate ? at(before, static_cast<std::int64_t>(gradient.size())) : 0.0f));
+              }
+          CHECK(difference_of_bits(dx, gradient) == "");
+        }
+      }
 }

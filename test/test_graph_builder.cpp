@@ -275,6 +275,12 @@ TEST_CASE("graph: what the operations of sequences cannot be is refused at run t
         "model: select.0 needs a sequence of [positions x features], not [6]");
   CHECK(refusal([&](auto& g) { g.select(sequence(g), 4); }) ==
         "model: select.0 selects position 4 of a sequence of [4x6]");
+  CHECK(refusal([&](auto& g) { g.mean(features(g)); }) ==
+        "model: mean.0 needs a sequence of [positions x features], not [6]");
+  CHECK(refusal([&](auto& g) { g.mean(sequence(g), g.input("x", {})); }) ==
+        "model: mean.0 needs an input of another element type than that of []");
+  CHECK(refusal([&](auto& g) { g.mean(sequence(g), ids(g, {4})); }) ==
+        "model: mean.0 needs lengths that are one number a row, not [4]");
   CHECK(refusal([&](auto& g) { g.gelu(ids(g, {2})); }) ==
         "model: gelu.0 needs an input of another element type than that of [2]");
   CHECK(refusal([&](auto& g) {

@@ -47,6 +47,8 @@ void launch_all() {
   gather_rows<T>(nullptr, {}, nullptr, t, t);
   scatter_rows<T>(nullptr, {}, nullptr, t, t, f, nullptr, false);
   add_to_rows<T>(nullptr, 0, 0, t, f, t);
+  mean_forward<T>(nullptr, {}, t, t);
+  mean_backward<T>(nullptr, {}, t, t, t, false);
   gather_positions<T>(nullptr, {}, t, t);
   scatter_positions<T>(nullptr, {}, t, t, t, false);
   dropout<T>(nullptr, nullptr, exec::DropoutRule(0.5f), 0, 0, t, t, t, false);

@@ -27,6 +27,7 @@
 #include <convoy/graph/op/label.hpp>
 #include <convoy/graph/op/layer_norm.hpp>
 #include <convoy/graph/op/linear.hpp>
+#include <convoy/graph/op/mean.hpp>
 #include <convoy/graph/op/mse_loss.hpp>
 #include <convoy/graph/op/multiply.hpp>
 #include <convoy/graph/op/pooling.hpp>
@@ -70,6 +71,7 @@ using Operations = List<Input,              //
                         PositionEmbedding,  //
                         Gather,             //
                         Select,             //
+                        Mean,               //
                         Custom>;
 
 inline constexpr int operation_count = Operations::size;

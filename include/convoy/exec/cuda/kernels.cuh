@@ -14,6 +14,7 @@
 #include <convoy/exec/cuda/op/gather.cuh>
 #include <convoy/exec/cuda/op/layer_norm.cuh>
 #include <convoy/exec/cuda/op/linear.cuh>
+#include <convoy/exec/cuda/op/mean.cuh>
 #include <convoy/exec/cuda/op/multiply.cuh>
 #include <convoy/exec/cuda/op/pointwise_loss.cuh>
 #include <convoy/exec/cuda/op/pooling.cuh>

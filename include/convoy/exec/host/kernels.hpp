@@ -16,6 +16,7 @@
 #include <convoy/exec/host/op/gelu.hpp>
 #include <convoy/exec/host/op/layer_norm.hpp>
 #include <convoy/exec/host/op/linear.hpp>
+#include <convoy/exec/host/op/mean.hpp>
 #include <convoy/exec/host/op/mse_loss.hpp>
 #include <convoy/exec/host/op/multiply.hpp>
 #include <convoy/exec/host/op/pooling.hpp>

@@ -29,6 +29,7 @@
 #include <convoy/exec/reference/op/gelu.hpp>
 #include <convoy/exec/reference/op/layer_norm.hpp>
 #include <convoy/exec/reference/op/linear.hpp>
+#include <convoy/exec/reference/op/mean.hpp>
 #include <convoy/exec/reference/op/mse_loss.hpp>
 #include <convoy/exec/reference/op/multiply.hpp>
 #include <convoy/exec/reference/op/pooling.hpp>
