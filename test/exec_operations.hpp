@@ -112,6 +112,16 @@ inline std::vector<Case> cases() {
   add_smooth(all, "sigmoid", [](Builder& g, Tensor x) { return g.sigmoid(x); });
   add_smooth(all, "tanh", [](Builder& g, Tensor x) { return g.tanh(x); });
 
+  all.push_back({"layer_norms and linear layers of shared parameters", [](Builder& g) {
+                   const auto matrix =
+                       g.parameter("matrix", {7, 7}, {.init = graph::Init::fan_in_uniform, .fan_in = 7});
+                   const auto scale = g.parameter("scale", {7}, {.init = graph::Init::ones});
+                   const auto shift = g.parameter("shift", {7}), other = g.parameter("other", {7});
+                   Tensor x = g.layer_norm(sequence(g, 7), scale, shift);
+                   x = g.layer_norm(g.gelu(g.linear(x, matrix, shift)), scale, other);
+                   head(g, g.layer_norm(g.tanh(g.linear(x, matrix, other)), scale, shift));
+                 }});
+
   const graph::InputOptions integers{.dtype = DType::i32};
   all.push_back({"embedding of a row", [=](Builder& g) {
                    head(g,

@@ -315,7 +315,8 @@ struct LayerNormRun {
             .accumulate_dx = c.accumulate,
             .d_weight = pointer(d_weight),
             .d_bias = pointer(d_bias),
-            .accumulate_parameters = c.accumulate,
+            .accumulate_weight = c.accumulate,
+            .accumulate_bias = c.accumulate,
             .scratch = scratch.data()};
   }
 

@@ -281,6 +281,15 @@ TEST_CASE("graph: what the operations of sequences cannot be is refused at run t
         "model: mean.0 needs an input of another element type than that of []");
   CHECK(refusal([&](auto& g) { g.mean(sequence(g), ids(g, {4})); }) ==
         "model: mean.0 needs lengths that are one number a row, not [4]");
+  const auto vector = [](auto& g, int n) { return g.parameter(concat("p", n), {n}); };
+  CHECK(refusal([&](auto& g) { g.layer_norm(features(g), vector(g, 6), vector(g, 5), {.name = "norm"}); }) ==
+        "model: norm needs a parameter of [6], not one of [5]");
+  CHECK(refusal([&](auto& g) {
+          g.linear(features(g), g.parameter("weight", {4, 6}), vector(g, 5), {.name = "fc"});
+        }) == "model: fc needs a parameter of [5x6], not one of [4x6]");
+  CHECK(refusal([&](auto& g) {
+          g.linear(features(g), g.parameter("weight", {4, 6}), g.parameter("bias", {4, 1}), {.name = "fc"});
+        }) == "model: fc needs a parameter of [4], not one of [4x1]");
   CHECK(refusal([&](auto& g) { g.gelu(ids(g, {2})); }) ==
         "model: gelu.0 needs an input of another element type than that of [2]");
   CHECK(refusal([&](auto& g) {

@@ -35,6 +35,23 @@ struct LayerNorm {
       if (o.bias) g.own(node, "bias", {features}, {.init = Init::zeros, .group = undecayed(o.frozen)});
       return g.place(node, x);
     }
+
+    /// The same with a weight and a bias [features] of the model's own; of the options, `epsilon` and `name`
+    /// count.
+    constexpr Tensor layer_norm(Tensor x, Handle weight, Handle bias, LayerNormOptions o = {}) {
+      auto& g = static_cast<G&>(*this);
+      Node node = g.begin(G::template index<LayerNorm>, o.name);
+      g.attributes(node, Attributes{o.epsilon});
+      if (!g.features(x)) return g.abandon(node, x);
+      node.shape = x.shape;
+      node.kind = x.kind;
+      for (const Handle parameter : {weight, bias}) {
+        const Shape needed{x.shape.last()};
+        if (!(parameter.shape == needed)) g.report(Common::parameter_does_not_fit, parameter.shape, needed);
+        g.use(node, parameter);
+      }
+      return g.place(node, x);
+    }
   };
 
   static constexpr Price price(const Graph& g, int n) { return priced_elementwise(g, n, 8, 14); }

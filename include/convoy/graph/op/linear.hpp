@@ -41,6 +41,24 @@ struct Linear {
       return finish(g, node, x, o);
     }
 
+    /// The same with a bias [features] of the model's own, too; `features` and `bias` of the options count
+    /// for nothing.
+    constexpr Tensor linear(Tensor x, Handle weight, Handle bias, LinearOptions o = {}) {
+      auto& g = static_cast<G&>(*this);
+      o.features = bias.shape.rank == 1 ? bias.shape[0] : weight.shape[0];
+      Node node = g.begin(G::template index<Linear>, o.name);
+      if (!accepts(g, node, x, o)) return g.abandon(node, x);
+      const Shape needed{o.features, x.shape.last()};
+      if (bias.shape.rank != 1)
+        return g.report(Common::parameter_does_not_fit, bias.shape, {o.features}), g.abandon(node, x);
+      if (!(weight.shape == needed))
+        return g.report(Common::parameter_does_not_fit, weight.shape, needed), g.abandon(node, x);
+      g.use(node, weight);
+      g.use(node, bias);
+      o.bias = false;
+      return finish(g, node, x, o);
+    }
+
    private:
     static constexpr bool accepts(G& g, Node& node, Tensor x, const LinearOptions& o) {
       node.shape = x.shape;

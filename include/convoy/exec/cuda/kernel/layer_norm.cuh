@@ -29,7 +29,7 @@ struct LayerNormTask {
   bool accumulate_dx = false;
   float* d_weight = nullptr;  ///< null where frozen
   float* d_bias = nullptr;
-  bool accumulate_parameters = false;
+  bool accumulate_weight = false, accumulate_bias = false;
   void* scratch = nullptr;  ///< layer_norm_scratch bytes, of backward only
 };
 
@@ -135,13 +135,13 @@ struct LayerNormTerms {
 struct LayerNormFinish : Partials<2> {
   float* d_weight = nullptr;
   float* d_bias = nullptr;
-  bool accumulate = false;
+  bool accumulate_weight = false, accumulate_bias = false;
 
   __device__ void finish(int column, const double (&totals)[2]) const {
     if (d_weight != nullptr)
-      d_weight[column] = static_cast<float>(totals[1]) + (accumulate ? d_weight[column] : 0.0f);
+      d_weight[column] = static_cast<float>(totals[1]) + (accumulate_weight ? d_weight[column] : 0.0f);
     if (d_bias != nullptr)
-      d_bias[column] = static_cast<float>(totals[0]) + (accumulate ? d_bias[column] : 0.0f);
+      d_bias[column] = static_cast<float>(totals[0]) + (accumulate_bias ? d_bias[column] : 0.0f);
   }
 };
 
@@ -175,7 +175,7 @@ void layer_norm_backward(cudaStream_t stream, const LayerNormTask<T>& t) {
   if (t.d_weight != nullptr || t.d_bias != nullptr) {
     const Partials<2> partials{static_cast<float*>(t.scratch), t.features};
     sum_columns<T>(stream, share_columns<T>(t.rows, t.features), LayerNormTerms<T>{t}, partials,
-                   LayerNormFinish{partials, t.d_weight, t.d_bias, t.accumulate_parameters});
+                   LayerNormFinish{partials, t.d_weight, t.d_bias, t.accumulate_weight, t.accumulate_bias});
   }
   if (t.dx == nullptr) return;
   if (t.features <= layer_norm_warp)

@@ -32,7 +32,8 @@ class LayerNormStage final : public StageOf<T> {
     t.accumulate_dx = dx_.accumulates();
     t.d_weight = d_parameter_[0].pointer;
     t.d_bias = d_parameter_[1].pointer;
-    t.accumulate_parameters = d_parameter_[0].accumulate || d_parameter_[1].accumulate;
+    t.accumulate_weight = d_parameter_[0].accumulate;
+    t.accumulate_bias = d_parameter_[1].accumulate;
     t.scratch = p.address<void>(scratch_);
     layer_norm_backward(p.stream(), t);
   }

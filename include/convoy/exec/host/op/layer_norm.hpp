@@ -37,19 +37,18 @@ class LayerNormStage final : public Stage {
   [[gnu::cold]] void plan_backward(Program& p) override {
     const int time = p.backward_time(index_);
     contribution_ = p.contribute(input_, true, time);
-    for (int k = 0; k < p.node(node_).uses; ++k) p.assign(p.parameter(node_, k));
+    for (int k = 0; k < p.node(node_).uses; ++k)
+      d_parameter_[k] = p.contribute_parameter(p.parameter(node_, k), Layout({task_.features}, dnnl_x), time);
     partial_ =
         p.request(p.threads() * 2 * task_.features * static_cast<std::int64_t>(sizeof(float)), time, time);
   }
   [[gnu::cold]] void bind(Program& p) override {
     contribution_.bind(p);
-    const int weight = p.parameter(node_, 0);
-    task_.weight = p.parameters().value(weight);
-    task_.d_weight = p.parameters().gradient(weight);
-    if (p.node(node_).uses > 1) {
-      task_.bias = p.parameters().value(p.parameter(node_, 1));
-      task_.d_bias = p.parameters().gradient(p.parameter(node_, 1));
-    }
+    for (Contribution& parameter : d_parameter_) parameter.bind(p);
+    task_.weight = p.parameters().value(p.parameter(node_, 0));
+    if (p.node(node_).uses > 1) task_.bias = p.parameters().value(p.parameter(node_, 1));
+    task_.d_weight = d_parameter_[0].pointer();
+    task_.d_bias = d_parameter_[1].pointer();
     task_.y = p.address(value_.data.place);
     task_.kept = p.address(kept_);
     task_.dy = p.address(value_.gradient);
@@ -62,13 +61,16 @@ class LayerNormStage final : public Stage {
     task_.x = p.input(input_);
     layer_norm_forward(task_, p.threads());
   }
-  void backward(Program& p) override { layer_norm_backward(task_, p.threads()); }
+  void backward(Program& p) override {
+    layer_norm_backward(task_, p.threads());
+    for (const Contribution& parameter : d_parameter_) parameter.finish(p.threads());
+  }
 
  private:
   int node_, input_, index_;
   Value& value_;
   Place kept_, partial_;
-  Contribution contribution_;
+  Contribution contribution_, d_parameter_[2];
   LayerNormTask task_;
 };
 
