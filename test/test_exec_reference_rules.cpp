@@ -276,7 +276,15 @@ TEST_CASE("initialize: follows the seed, the kinds of the parameters and their c
     auto x = g.relu(
         g.batch_norm(g.conv2d(g.input("image", {8, 2, 2}), {.channels = 64, .bias = true, .name = "conv"}),
                      {.name = "bn"}));
-    g.loss(g.cross_entropy(g.linear(g.flatten(x), {.features = 50, .name = "fc"}), g.label("label", 50)));
+    x = g.flatten(x);
+    const auto tied = g.parameter("tied", {40, 256},
+                                  {.init = graph::Init::xavier_uniform, .fan_in = 256, .fan_out = 3 * 40});
+    x = g.add(x, g.linear(g.tanh(g.linear(x, tied)), {.features = 256, .deviation = 0.02f, .name = "small"}));
+    const auto ids = g.input("ids", {2}, {.dtype = DType::i32});
+    const auto words = g.embedding(ids, {.entries = 90, .features = 16, .name = "words"});
+    g.loss(g.mse_loss(g.position_embedding(words, {.positions = 90, .deviation = 0.5f, .name = "places"}),
+                      g.input("target", {2, 16})));
+    g.loss(g.cross_entropy(g.linear(x, {.features = 50, .name = "fc"}), g.label("label", 50)));
   });
   exec::Reference<float> a(plan, 1), b(plan, 1), other(plan, 1);
   exec::Reference<double> wide(plan, 1);
@@ -309,6 +317,14 @@ TEST_CASE("initialize: follows the seed, the kinds of the parameters and their c
   CHECK(fc.largest <= 1 / std::sqrt(256.0));
   CHECK(fc.deviation == doctest::Approx(1 / std::sqrt(3 * 256.0)).epsilon(0.05));
   CHECK(conv_bias.largest <= 1 / std::sqrt(72.0));
+  const auto tied = moments("tied"), few = moments("small.weight");
+  CHECK(tied.largest <= std::sqrt(6.0 / (256 + 120)));
+  CHECK(tied.deviation == doctest::Approx(std::sqrt(2.0 / (256 + 120))).epsilon(0.05));
+  CHECK(few.deviation == doctest::Approx(0.02).epsilon(0.05));
+  CHECK(few.largest > 3 * few.deviation);
+  CHECK(moments("small.bias").largest == 0);
+  CHECK(moments("words.weight").deviation == doctest::Approx(1).epsilon(0.05));
+  CHECK(moments("places.weight").deviation == doctest::Approx(0.5).epsilon(0.05));
   CHECK(moments("bn.weight").mean == doctest::Approx(1));
   CHECK(moments("bn.bias").largest == 0);
   for (std::size_t i = 0; i < 64; ++i) {

@@ -29,8 +29,13 @@ void start_values(const graph::Parameter& parameter, Philox random, std::span<T>
       return;
     }
     case graph::Init::normal:
-      for (T& value : values) value = static_cast<T>(random.normal());
+      for (T& value : values) value = static_cast<T>(parameter.deviation * random.normal());
       return;
+    case graph::Init::xavier_uniform: {
+      const float bound = std::sqrt(6.0f / static_cast<float>(parameter.fan_in + parameter.fan_out));
+      for (T& value : values) value = static_cast<T>(random.uniform(-bound, bound));
+      return;
+    }
     case graph::Init::fan_in_uniform: {
       const float bound = 1.0f / std::sqrt(static_cast<float>(parameter.fan_in));
       for (T& value : values) value = static_cast<T>(random.uniform(-bound, bound));

@@ -36,7 +36,8 @@ enum class Init : unsigned char {
   ones,
   kaiming_normal,  ///< normal, variance 2 / fan_out (He et al., 2015), as torchvision starts its convolutions
   fan_in_uniform,  ///< uniform within 1 / sqrt(fan_in), as PyTorch starts linear layers
-  normal,          ///< normal, variance 1, as PyTorch starts embeddings
+  xavier_uniform,  ///< uniform, variance 2 / (fan_in + fan_out) (Glorot and Bengio, 2010)
+  normal,          ///< normal of the parameter's deviation
 };
 
 /// What the optimizer does with a parameter.
@@ -54,6 +55,7 @@ struct Parameter {
   int fan_in = 1, fan_out = 1;
   Init init = Init::zeros;
   Group group = Group::decay;
+  float deviation = 1;  ///< of Init::normal; PyTorch's embeddings have 1
 };
 
 /// A running statistic, such as batch normalisation's {channels}; not learnt, averaged over ranks before

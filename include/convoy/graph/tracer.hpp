@@ -37,6 +37,7 @@ struct ParameterOptions {
   Init init = Init::zeros;
   int fan_in = 1, fan_out = 1;  ///< for the inits that scale by them
   Group group = Group::decay;
+  float deviation = 1;  ///< of Init::normal
 };
 
 struct NameOption {
@@ -273,7 +274,7 @@ class Tracer {
   }
   constexpr Handle add_parameter(const Name& name, Shape shape, const ParameterOptions& o) {
     push(tables_.parameters, counts_.parameters,
-         Parameter{name, shape, o.fan_in, o.fan_out, o.init, o.group});
+         Parameter{name, shape, o.fan_in, o.fan_out, o.init, o.group, o.deviation});
     return {counts_.parameters - 1, shape};
   }
 

@@ -10,6 +10,7 @@ struct EmbeddingOptions {
   int entries = 0;   ///< ids are in [0, entries)
   int features = 0;  ///< of each vector
   bool frozen = false;
+  float deviation = 1;  ///< of the normal numbers that it starts from
   std::string_view name = {};
 };
 
@@ -25,7 +26,8 @@ struct Embedding {
       auto& g = static_cast<G&>(*this);
       Node node = g.begin(G::template index<Embedding>, o.name);
       if (!accepts(g, ids) || !g.positive({o.entries, o.features})) return g.abandon(node, stand_in(ids));
-      g.own(node, "weight", {o.entries, o.features}, {.init = Init::normal, .group = decayed(o.frozen)});
+      g.own(node, "weight", {o.entries, o.features},
+            {.init = Init::normal, .group = decayed(o.frozen), .deviation = o.deviation});
       return finish(g, node, ids, o.features);
     }
 

@@ -10,6 +10,7 @@ struct LinearOptions {
   int features = 0;  ///< of the output
   bool bias = true;
   bool frozen = false;
+  float deviation = 0;  ///< weights start normal with this and biases at zero; 0: as PyTorch starts them
   std::string_view name = {};
 };
 
@@ -24,7 +25,7 @@ struct Linear {
       Node node = g.begin(G::template index<Linear>, o.name);
       if (!accepts(g, node, x, o)) return g.abandon(node, x);
       const int in = x.shape.last();
-      g.own(node, "weight", {o.features, in}, {Init::fan_in_uniform, in, o.features, decayed(o.frozen)});
+      g.own(node, "weight", {o.features, in}, start(o, in, decayed(o.frozen)));
       return finish(g, node, x, o);
     }
 
@@ -67,10 +68,16 @@ struct Linear {
     }
     static constexpr Tensor finish(G& g, Node& node, Tensor x, const LinearOptions& o) {
       node.shape.extent[node.shape.rank - 1] = o.features;
-      if (o.bias)
-        g.own(node, "bias", {o.features},
-              {Init::fan_in_uniform, x.shape.last(), o.features, undecayed(o.frozen)});
+      if (o.bias) {
+        ParameterOptions bias = start(o, x.shape.last(), undecayed(o.frozen));
+        if (o.deviation > 0) bias.init = Init::zeros;
+        g.own(node, "bias", {o.features}, bias);
+      }
       return g.place(node, x);
+    }
+    static constexpr ParameterOptions start(const LinearOptions& o, int in, Group group) {
+      if (o.deviation > 0) return {Init::normal, in, o.features, group, o.deviation};
+      return {Init::fan_in_uniform, in, o.features, group};
     }
   };
 

@@ -10,6 +10,7 @@ namespace convoy::graph {
 struct PositionEmbeddingOptions {
   int positions = 0;  ///< that the table has; 0: those of the sequence
   bool frozen = false;
+  float deviation = 1;  ///< of the normal numbers that it starts from
   std::string_view name = {};
 };
 
@@ -27,7 +28,8 @@ struct PositionEmbedding {
       if (!g.is_sequence(x)) return g.abandon(node, x);
       if (o.positions == 0) o.positions = x.shape[0];
       if (!g.positive({o.positions}) || !reaches(g, x, o.positions)) return g.abandon(node, x);
-      g.own(node, "weight", {o.positions, x.shape[1]}, {.init = Init::normal, .group = decayed(o.frozen)});
+      g.own(node, "weight", {o.positions, x.shape[1]},
+            {.init = Init::normal, .group = decayed(o.frozen), .deviation = o.deviation});
       return finish(g, node, x);
     }
 
