@@ -1,7 +1,10 @@
 // Deep models are constants within the limits that compilers set constant expressions unless told otherwise:
 // the checks compile this with each compiler and none of the options that raise them.
 #include <convoy/graph/plan.hpp>
+#include <convoy/models/bert.hpp>
+#include <convoy/models/gpt.hpp>
 #include <convoy/models/resnet.hpp>
+#include <convoy/models/transformer.hpp>
 
 using namespace convoy;
 
@@ -34,3 +37,7 @@ constexpr std::int64_t layer = 4 * (768 * 768 + 768) + 2 * 768 * 3072 + 3072 + 7
 static_assert(plan_of<Chain<48>>.parameters() == 48 * layer + 65 * 768 + 769 * 1000);
 static_assert(plan_of<Chain<48>>.nodes.size() == 5 + 48 * 12);
 static_assert(plan_of<models::ResNet152<Image{3, 224, 224}, 1000>>.parameters() == 60'192'808);
+static_assert(plan_of<models::Transformer<48, 768, 12, 3072, 128, 1000, 5>>.parameters() ==
+              48 * (layer + 4 * 768) + (1000 + 128) * 768 + 2 * 768 + 5 * 769);
+static_assert(plan_of<models::BertLarge<512, 76>>.parameters() == 336'226'108);
+static_assert(plan_of<models::Gpt2Xl<>>.parameters() == 1'557'611'200);

@@ -1,0 +1,123 @@
+// A Transformer encoder (Vaswani et al., 2017) that classifies sentences: words and places embedded, layers
+// of self-attention in both directions, the mean over a sentence's own words, a linear layer.
+#pragma once
+
+#include <convoy/core/dtype.hpp>
+#include <convoy/core/shape.hpp>
+#include <convoy/graph/builder.hpp>
+
+namespace convoy::models {
+
+/// Where the layer norms of a Transformer stand.
+enum class NormPlace : unsigned char {
+  before,  ///< before each sublayer, and once at the end: deep encoders train from scratch without a warm-up
+  after,   ///< behind each sum, as published in 2017
+};
+
+/// What a Transformer is made of; `define_transformer` makes one of sizes that are known at run time.
+struct TransformerSizes {
+  int layers = 0, width = 0, heads = 0;
+  int ffn = 0;         ///< features between the two linear layers of a layer
+  int length = 0;      ///< words of a padded sentence
+  int vocabulary = 0;  ///< ids of words are below
+  int classes = 0;
+  NormPlace norm = NormPlace::before;
+  float dropout = 0.1f;  ///< behind embeddings and sublayers, between the linear layers, and of
+                         ///< the attention's probabilities
+};
+
+namespace detail {
+
+/// x with dropout, or itself where there is none.
+constexpr graph::Tensor dropped(graph::Builder& g, graph::Tensor x, float p, std::string_view name) {
+  return p > 0 ? g.dropout(x, {.p = p, .name = name}) : x;
+}
+
+/// The weight and the bias of a linear layer or a norm, named `name.weight` and `name.bias`, or with another
+/// sign than the point.
+struct WeightAndBias {
+  graph::Handle weight, bias;
+};
+constexpr WeightAndBias linear_parameters(graph::Builder& g, std::string_view name, int in, int out) {
+  const graph::ParameterOptions start{graph::Init::fan_in_uniform, in, out};
+  graph::ParameterOptions bias = start;
+  bias.group = graph::Group::no_decay;
+  return {g.parameter(Name(name).append(".weight"), {out, in}, start),
+          g.parameter(Name(name).append(".bias"), {out}, bias)};
+}
+constexpr WeightAndBias norm_parameters(graph::Builder& g, std::string_view name, int width) {
+  return {g.parameter(Name(name).append(".weight"), {width},
+                      {.init = graph::Init::ones, .group = graph::Group::no_decay}),
+          g.parameter(Name(name).append(".bias"), {width}, {.group = graph::Group::no_decay})};
+}
+
+/// A layer of torch.nn.TransformerEncoder, with its parameters in PyTorch's order, which is not that of
+/// their use.
+constexpr graph::Tensor encoder_layer(graph::Builder& g, graph::Tensor x, graph::Tensor lengths,
+                                      const TransformerSizes& s) {
+  const int w = s.width;
+  const WeightAndBias packed{
+      g.parameter("self_attn.in_proj_weight", {3 * w, w}, {graph::Init::xavier_uniform, w, 3 * w}),
+      g.parameter("self_attn.in_proj_bias", {3 * w}, {.group = graph::Group::no_decay})};
+  const graph::ParameterOptions start{graph::Init::fan_in_uniform, w, w};
+  const WeightAndBias out{g.parameter("self_attn.out_proj.weight", {w, w}, start),
+                          g.parameter("self_attn.out_proj.bias", {w}, {.group = graph::Group::no_decay})};
+  const WeightAndBias up = linear_parameters(g, "linear1", w, s.ffn),
+                      down = linear_parameters(g, "linear2", s.ffn, w);
+  const WeightAndBias norm1 = norm_parameters(g, "norm1", w), norm2 = norm_parameters(g, "norm2", w);
+  const bool before = s.norm == NormPlace::before;
+
+  auto y = before ? g.layer_norm(x, norm1.weight, norm1.bias, {.name = "norm1"}) : x;
+  y = g.linear(y, packed.weight, packed.bias, {.name = "self_attn.in_proj"});
+  y = g.attention(y, lengths, {.heads = s.heads, .dropout = s.dropout, .name = "self_attn"});
+  y = g.linear(y, out.weight, out.bias, {.name = "self_attn.out_proj"});
+  x = g.add(x, dropped(g, y, s.dropout, "dropout1"), {.name = "add1"});
+  if (!before) x = g.layer_norm(x, norm1.weight, norm1.bias, {.name = "norm1"});
+
+  y = before ? g.layer_norm(x, norm2.weight, norm2.bias, {.name = "norm2"}) : x;
+  y = g.gelu(g.linear(y, up.weight, up.bias, {.name = "linear1"}), {.name = "gelu"});
+  y = g.linear(dropped(g, y, s.dropout, "dropout"), down.weight, down.bias, {.name = "linear2"});
+  x = g.add(x, dropped(g, y, s.dropout, "dropout2"), {.name = "add2"});
+  return before ? x : g.layer_norm(x, norm2.weight, norm2.bias, {.name = "norm2"});
+}
+
+}  // namespace detail
+
+/// Inputs "tokens" (i32 ids of words, padded to `length`) and "lengths" (i32, the words of each sentence, at
+/// least 1), label "label", output "logits". Parameters as a PyTorch module names them whose `encoder` is a
+/// torch.nn.TransformerEncoder with activation "gelu", beside `embedding`, `position` and `classifier`.
+constexpr void define_transformer(graph::Builder& g, const TransformerSizes& s) {
+  const auto tokens = g.input("tokens", {s.length}, {.dtype = DType::i32});
+  const auto lengths = g.input("lengths", {}, {.dtype = DType::i32});
+  auto x = g.embedding(
+      tokens, {.entries = s.vocabulary, .features = s.width, .deviation = 0.02f, .name = "embedding"});
+  x = g.position_embedding(x, {.deviation = 0.02f, .name = "position"});
+  x = detail::dropped(g, x, s.dropout, "dropout");
+  {
+    auto in_encoder = g.scope("encoder");
+    {
+      auto in_layers = g.scope("layers");
+      for (int i = 0; i < s.layers; ++i) {
+        auto in_layer = g.scope(i);
+        x = detail::encoder_layer(g, x, lengths, s);
+      }
+    }
+    if (s.norm == NormPlace::before) x = g.layer_norm(x, {.name = "norm"});
+  }
+  x = g.linear(g.mean(x, lengths, {.name = "mean"}), {.features = s.classes, .name = "classifier"});
+  g.output("logits", x);
+  g.loss(g.cross_entropy(x, g.label("label", s.classes), {.name = "loss"}));
+}
+
+/// `Transformer<6, 256, 4, 1024, 256, words, 5>` is that of the SST-5 workload. Dropout in percent, because
+/// template arguments are no fractions.
+template <int Layers, int Width, int Heads, int Ffn, int Length, int Vocabulary, int Classes,
+          NormPlace Norm = NormPlace::before, int DropoutPercent = 10>
+struct Transformer {
+  static constexpr void define(graph::Builder& g) {
+    define_transformer(g, {Layers, Width, Heads, Ffn, Length, Vocabulary, Classes, Norm,
+                           static_cast<float>(DropoutPercent) / 100});
+  }
+};
+
+}  // namespace convoy::models

@@ -1,0 +1,86 @@
+// The models as constants: how many parameters they have, and what is decayed.
+#include <doctest/doctest.h>
+
+#include <convoy/graph/dynamic.hpp>
+#include <convoy/models/bert.hpp>
+#include <convoy/models/convnet.hpp>
+#include <convoy/models/gpt.hpp>
+#include <convoy/models/mlp.hpp>
+#include <convoy/models/transformer.hpp>
+
+using namespace convoy;
+
+namespace {
+
+constexpr const Plan& convnet = plan_of<models::ConvNet<>>;
+static_assert(convnet.parameters() == 421'642);
+static_assert(plan_of<models::Mlp<Image{1, 28, 28}, 10, 256, 64>>.parameters() ==
+              784 * 256 + 256 + 256 * 64 + 64 + 640 + 10);
+static_assert(plan_of<models::Mlp<Image{1, 28, 28}, 10>>.parameters() == 7'850);
+
+constexpr const Plan& sst5 = plan_of<models::Transformer<6, 256, 4, 1024, 256, 18'280, 5>>;
+static_assert(sst5.parameters() == 6 * (4 * 256 * 256 + 4 * 256 + 2 * 256 * 1024 + 1024 + 256 + 4 * 256) +
+                                       2 * 256 + (18'280 + 256) * 256 + 5 * 257);
+
+constexpr std::int64_t parameters_in(const Plan& plan, std::string_view scope) {
+  std::int64_t count = 0;
+  for (const auto& p : plan.parameter_list)
+    if (p.name.view().substr(0, scope.size()) == scope) count += p.shape.size();
+  return count;
+}
+constexpr const Plan& bert = plan_of<models::BertBase<>>;
+static_assert(bert.parameters() == 110'106'428);
+static_assert(parameters_in(bert, "bert.") == 109'482'240);
+
+constexpr const Plan& gpt2 = plan_of<models::Gpt2Small<>>;
+static_assert(gpt2.parameters() == 124'439'808);
+
+static_assert(plan_of<models::Gpt2Medium<>>.parameters() == 354'823'168);
+static_assert(plan_of<models::Gpt2Large<>>.parameters() == 774'030'080);
+// Each of 1,024 tokens meets every matrix once, and every other token in every layer twice.
+static_assert(gpt2.macs() ==
+              1024 * (12 * 12 * std::int64_t{768} * 768 + 50'257 * 768 + 12 * std::int64_t{1024} * 1536));
+static_assert(models::gpt2_is_transposed("transformer.h.3.mlp.c_proj.weight"));
+static_assert(!models::gpt2_is_transposed("transformer.h.3.mlp.c_proj.bias"));
+static_assert(!models::gpt2_is_transposed("transformer.wte.weight"));
+
+/// Whether matrices and filters are decayed, biases and norms not.
+constexpr bool decays_matrices_alone(const Plan& plan) {
+  for (const auto& p : plan.parameter_list)
+    if (p.group != (p.shape.rank > 1 ? Group::decay : Group::no_decay)) return false;
+  return true;
+}
+static_assert(decays_matrices_alone(convnet));
+static_assert(decays_matrices_alone(sst5));
+static_assert(decays_matrices_alone(bert));
+static_assert(decays_matrices_alone(gpt2));
+
+/// Whether stage by stage the plan computes `op` behind a linear layer, `count` times.
+template <class Op>
+constexpr int behind_linear(const Plan& plan) {
+  int count = 0;
+  for (const auto& stage : plan.stages)
+    count += stage.count == 2 && graph::is<graph::Linear>(plan.node(stage.leader)) &&
+             graph::is<Op>(plan.node(stage.output));
+  return count;
+}
+static_assert(behind_linear<graph::Gelu>(sst5) == 6);
+static_assert(behind_linear<graph::Gelu>(bert) == 13);
+static_assert(behind_linear<graph::Gelu>(gpt2) == 12);
+
+}  // namespace
+
+TEST_CASE("models: sizes that are known at run time make the same model") {
+  const DynamicPlan dynamic([](graph::Builder& g) { models::define_bert(g, {.layers = 3}); });
+  const Plan& plan = dynamic;
+  const Plan& constant = plan_of<models::Bert<3, 768, 12, 3072, 128, 30'522, 20>>;
+  CHECK(plan.fingerprint == constant.fingerprint);
+  CHECK(plan.parameters() == constant.parameters());
+}
+
+TEST_CASE("models: a sequence is no longer than its table of positions") {
+  const auto define = [](graph::Builder& g) { models::define_gpt2(g, {.layers = 1, .length = 1025}); };
+  CHECK_THROWS_WITH_AS(DynamicPlan{define},
+                       "model: transformer.wpe has vectors for 1024 positions, not for those of [1025x768]",
+                       ModelError);
+}
