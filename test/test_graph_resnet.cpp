@@ -33,6 +33,13 @@ static_assert(resnet50.macs() == 4'089'184'256);
 static_assert(resnet101.macs() == 7'801'405'440);
 static_assert(resnet152.macs() == 11'513'626'624);
 
+// As CIFAR-10 trains them: 3x3 filters before the blocks, whose maps are 32, 16, 8 and 4 wide.
+constexpr const Plan& cifar10 =
+    plan_of<models::ResNet18<Image{3, 32, 32}, 10, DType::u8, models::Stem::small>>;
+static_assert(cifar10.parameters() == 11'173'962);
+static_assert(cifar10.macs() == 555'422'720);
+static_assert(cifar10.dead_parameters() == 0);
+
 struct Named {
   std::string_view name;
   Shape shape;

@@ -1,6 +1,6 @@
 // Residual networks (He et al., "Deep Residual Learning for Image Recognition", 2015) in torchvision's
-// topology and names: stride in the 3x3 convolution of a bottleneck, a 7x7 stem, any number of input
-// channels. Images are f32, or bytes, which count as 1/255 of themselves.
+// topology and names: stride in the 3x3 convolution of a bottleneck, a 7x7 stem or one for small images, any
+// number of input channels. Images are f32, or bytes, which count as 1/255 of themselves.
 #pragma once
 
 #include <convoy/core/dtype.hpp>
@@ -10,18 +10,26 @@ namespace convoy::models {
 
 enum class ResidualBlock : unsigned char { basic, bottleneck };
 
+/// What stands before the blocks.
+enum class Stem : unsigned char {
+  imagenet,  ///< a 7x7 convolution and a pooling, each of stride 2, as torchvision has it
+  small,  ///< a 3x3 convolution of stride 1 and no pooling, which leave images of 32x32 or 28x28 their size
+};
+
 /// The number of blocks in each of the four stages.
 struct Stages {
   int blocks[4] = {};
 };
 
-template <Image In, int Classes, ResidualBlock Block, Stages Depth, DType Pixel = DType::f32>
+template <Image In, int Classes, ResidualBlock Block, Stages Depth, DType Pixel = DType::f32,
+          Stem Front = Stem::imagenet>
 struct ResNet {
   static constexpr void define(auto& g) {
     auto x = g.input("image", In, {.dtype = Pixel, .scale = Pixel == DType::u8 ? 1.0f / 255 : 1.0f});
-    x = g.conv2d(x, {.channels = 64, .kernel = 7, .stride = 2, .padding = 3, .name = "conv1"});
+    constexpr bool small = Front == Stem::small;
+    x = g.conv2d(x, {.channels = 64, .kernel = small ? 3 : 7, .stride = small ? 1 : 2, .name = "conv1"});
     x = g.relu(g.batch_norm(x, {.name = "bn1"}), {.name = "relu"});
-    x = g.max_pool(x, {.kernel = 3, .stride = 2, .padding = 1, .name = "maxpool"});
+    if constexpr (!small) x = g.max_pool(x, {.kernel = 3, .stride = 2, .padding = 1, .name = "maxpool"});
     const char* const names[] = {"layer1", "layer2", "layer3", "layer4"};
     for (int stage = 0; stage < 4; ++stage) {
       auto in_stage = g.scope(names[stage]);
@@ -64,15 +72,15 @@ struct ResNet {
 };
 
 // Types and not aliases, which nvcc cannot compile where their arguments are of class type.
-template <Image In, int Classes, DType Pixel = DType::f32>
-struct ResNet18 : ResNet<In, Classes, ResidualBlock::basic, Stages{{2, 2, 2, 2}}, Pixel> {};
-template <Image In, int Classes, DType Pixel = DType::f32>
-struct ResNet34 : ResNet<In, Classes, ResidualBlock::basic, Stages{{3, 4, 6, 3}}, Pixel> {};
-template <Image In, int Classes, DType Pixel = DType::f32>
-struct ResNet50 : ResNet<In, Classes, ResidualBlock::bottleneck, Stages{{3, 4, 6, 3}}, Pixel> {};
-template <Image In, int Classes, DType Pixel = DType::f32>
-struct ResNet101 : ResNet<In, Classes, ResidualBlock::bottleneck, Stages{{3, 4, 23, 3}}, Pixel> {};
-template <Image In, int Classes, DType Pixel = DType::f32>
-struct ResNet152 : ResNet<In, Classes, ResidualBlock::bottleneck, Stages{{3, 8, 36, 3}}, Pixel> {};
+template <Image In, int Classes, DType Pixel = DType::f32, Stem Front = Stem::imagenet>
+struct ResNet18 : ResNet<In, Classes, ResidualBlock::basic, Stages{{2, 2, 2, 2}}, Pixel, Front> {};
+template <Image In, int Classes, DType Pixel = DType::f32, Stem Front = Stem::imagenet>
+struct ResNet34 : ResNet<In, Classes, ResidualBlock::basic, Stages{{3, 4, 6, 3}}, Pixel, Front> {};
+template <Image In, int Classes, DType Pixel = DType::f32, Stem Front = Stem::imagenet>
+struct ResNet50 : ResNet<In, Classes, ResidualBlock::bottleneck, Stages{{3, 4, 6, 3}}, Pixel, Front> {};
+template <Image In, int Classes, DType Pixel = DType::f32, Stem Front = Stem::imagenet>
+struct ResNet101 : ResNet<In, Classes, ResidualBlock::bottleneck, Stages{{3, 4, 23, 3}}, Pixel, Front> {};
+template <Image In, int Classes, DType Pixel = DType::f32, Stem Front = Stem::imagenet>
+struct ResNet152 : ResNet<In, Classes, ResidualBlock::bottleneck, Stages{{3, 8, 36, 3}}, Pixel, Front> {};
 
 }  // namespace convoy::models
