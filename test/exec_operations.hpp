@@ -212,6 +212,21 @@ inline std::vector<Case> cases() {
                          g.loss(g.cross_entropy(x, label));
                        }});
 
+  for (const int positions : {0, 7})
+    for (const bool bias : {false, true})
+      all.push_back(
+          {concat("linear and cross_entropy at ", positions, " positions, bias ", bias), [=](Builder& g) {
+             const Shape shape = positions > 0 ? Shape{positions, 9} : Shape{9};
+             const Tensor x = g.linear(g.input("x", shape), {.features = 7});
+             const auto weight = g.parameter("shared", {20, 7});
+             const auto label = g.label("label", 20, {.positions = positions, .ignore = 3});
+             const Tensor y = g.linear(x, {.features = 20, .bias = bias});
+             g.loss(g.cross_entropy(y, label, {.smoothing = 0.2f}));
+             g.loss(g.cross_entropy(g.linear(x, weight, {.bias = bias}), label));
+             g.loss(g.cross_entropy(g.linear(g.tanh(x), weight, {.bias = false}), label));
+             const auto given = g.input("given", shape);
+             g.loss(g.cross_entropy(g.linear(given, {.features = 20, .frozen = !bias}), label));
+           }});
   all.push_back({"concat of rows", [](Builder& g) {
                    const Tensor x = row(g), y = g.linear(x, {.features = 4});
                    const Tensor z = g.concat({x, y, x});

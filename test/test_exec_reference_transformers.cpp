@@ -142,8 +142,8 @@ TEST_CASE("reference: steps of small models agree with PyTorch") {
   check(plan_of<models::Transformer<2, 8, 2, 12, 6, 11, 5, models::NormPlace::before, 0>>, "transformer");
   check(plan_of<models::Transformer<2, 8, 2, 12, 6, 11, 5, models::NormPlace::after, 0>>,
         "transformer.after");
-  check(plan_of<models::Bert<2, 8, 2, 12, 6, 13, 3, 7, 0>>, "bert");
-  check(plan_of<models::Gpt2<2, 8, 2, 6, 13, 7, 0>>, "gpt2", models::gpt2_is_transposed);
+  check(plan_of<models::Bert<2, 8, 2, 12, 6, 13, 3, 7, 0, true>>, "bert");
+  check(plan_of<models::Gpt2<2, 8, 2, 6, 13, 7, 0, true>>, "gpt2", models::gpt2_is_transposed);
 }
 
 TEST_CASE("graph: parameters of models have the names, shapes and order of PyTorch's") {

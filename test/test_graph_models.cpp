@@ -68,6 +68,12 @@ static_assert(behind_linear<graph::Gelu>(sst5) == 6);
 static_assert(behind_linear<graph::Gelu>(bert) == 13);
 static_assert(behind_linear<graph::Gelu>(gpt2) == 12);
 
+// The logits of a vocabulary go into their loss and nowhere else, unless they are asked for.
+static_assert(behind_linear<graph::CrossEntropy>(sst5) == 0);
+static_assert(behind_linear<graph::CrossEntropy>(bert) == 1);
+static_assert(behind_linear<graph::CrossEntropy>(gpt2) == 1);
+static_assert(behind_linear<graph::CrossEntropy>(plan_of<models::Gpt2<1, 8, 2, 6, 13, 7, 0, true>>) == 0);
+
 }  // namespace
 
 TEST_CASE("models: sizes that are known at run time make the same model") {

@@ -17,6 +17,7 @@ struct BertSizes {
   int predictions = 20;    ///< masked positions of a row
   int positions = 512;     ///< of the table of position embeddings
   float dropout = 0.1f;    ///< behind embeddings and sublayers, and of the attention's probabilities
+  bool logits = false;     ///< hand those of masked tokens out, which then exist as a whole
 };
 
 namespace detail {
@@ -59,9 +60,9 @@ constexpr graph::Tensor bert_layer(graph::Builder& g, graph::Tensor x, graph::Te
 /// Inputs, all i32: "input_ids" and "token_type_ids" [length] (0 or 1: the first or the second sentence),
 /// "lengths" (tokens that are no padding; Hugging Face's attention_mask has as many ones) and
 /// "masked_positions" [predictions]. Labels: "masked_labels" [predictions] (-100 where a row has fewer masked
-/// tokens) and "next_sentence_label" (0: the second sentence follows the first). Outputs
-/// "prediction_logits" and "seq_relationship_logits". The loss is the sum of two, each a mean of its own. The
-/// decoder's weight is that of the word embeddings.
+/// tokens) and "next_sentence_label" (0: the second sentence follows the first). Outputs:
+/// "seq_relationship_logits" and, if asked for, "prediction_logits" of the masked tokens. The loss is the sum
+/// of two, each a mean of its own. The decoder's weight is that of the word embeddings.
 constexpr void define_bert(graph::Builder& g, const BertSizes& s) {
   const graph::InputOptions integers{.dtype = DType::i32};
   const auto ids = g.input("input_ids", {s.length}, integers);
@@ -106,7 +107,7 @@ constexpr void define_bert(graph::Builder& g, const BertSizes& s) {
     }
     pooled = detail::bert_linear(g, pooled, 2, "seq_relationship");
   }
-  g.output("prediction_logits", x);
+  if (s.logits) g.output("prediction_logits", x);
   g.output("seq_relationship_logits", pooled);
   const auto words_label =
       g.label("masked_labels", s.vocabulary, {.positions = s.predictions, .ignore = -100});
@@ -116,11 +117,11 @@ constexpr void define_bert(graph::Builder& g, const BertSizes& s) {
 
 /// Dropout in percent, because template arguments are no fractions.
 template <int Layers, int Width, int Heads, int Ffn, int Length, int Vocabulary, int Predictions,
-          int Positions = 512, int DropoutPercent = 10>
+          int Positions = 512, int DropoutPercent = 10, bool Logits = false>
 struct Bert {
   static constexpr void define(graph::Builder& g) {
     define_bert(g, {Layers, Width, Heads, Ffn, Length, Vocabulary, Predictions, Positions,
-                    static_cast<float>(DropoutPercent) / 100});
+                    static_cast<float>(DropoutPercent) / 100, Logits});
   }
 };
 

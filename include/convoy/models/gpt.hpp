@@ -17,6 +17,7 @@ struct Gpt2Sizes {
   int vocabulary = 50257;  ///< ids of tokens are below
   int positions = 1024;    ///< of the table of position embeddings
   float dropout = 0.1f;    ///< behind embeddings and sublayers, and of the attention's probabilities
+  bool logits = false;     ///< hand them out, which then exist as a whole
 };
 
 /// Whether Hugging Face's checkpoints hold the parameter of this name as [in, out], being that of a Conv1D:
@@ -62,9 +63,9 @@ constexpr graph::Tensor gpt2_layer(graph::Builder& g, graph::Tensor x, const Gpt
 }  // namespace detail
 
 /// Input "input_ids" [length] (i32); label "labels" [length], the token behind each, -100 where none counts
-/// (Hugging Face shifts labels itself, convoy's data sets do). Output "logits". The weight of the head is
-/// that of the token embeddings. Weights of linear layers are [out, in]; `gpt2_is_transposed` says which of
-/// them checkpoints of Hugging Face hold as [in, out].
+/// (Hugging Face shifts labels itself, convoy's data sets do). Output, if asked for: "logits". The weight of
+/// the head is that of the token embeddings. Weights of linear layers are [out, in]; `gpt2_is_transposed`
+/// says which of them checkpoints of Hugging Face hold as [in, out].
 constexpr void define_gpt2(graph::Builder& g, const Gpt2Sizes& s) {
   const auto ids = g.input("input_ids", {s.length}, {.dtype = DType::i32});
   graph::Handle tokens;
@@ -87,18 +88,18 @@ constexpr void define_gpt2(graph::Builder& g, const Gpt2Sizes& s) {
     x = g.layer_norm(x, {.name = "ln_f"});
   }
   x = g.linear(x, tokens, {.bias = false, .name = "lm_head"});
-  g.output("logits", x);
+  if (s.logits) g.output("logits", x);
   const auto next = g.label("labels", s.vocabulary, {.positions = s.length, .ignore = -100});
   g.loss(g.cross_entropy(x, next, {.name = "loss"}));
 }
 
 /// Dropout in percent, because template arguments are no fractions.
 template <int Layers, int Width, int Heads, int Length = 1024, int Vocabulary = 50257, int Positions = 1024,
-          int DropoutPercent = 10>
+          int DropoutPercent = 10, bool Logits = false>
 struct Gpt2 {
   static constexpr void define(graph::Builder& g) {
-    define_gpt2(
-        g, {Layers, Width, Heads, Length, Vocabulary, Positions, static_cast<float>(DropoutPercent) / 100});
+    define_gpt2(g, {Layers, Width, Heads, Length, Vocabulary, Positions,
+                    static_cast<float>(DropoutPercent) / 100, Logits});
   }
 };
 

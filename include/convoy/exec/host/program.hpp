@@ -170,6 +170,9 @@ class Program {
   /// the stage has none. Its kernel makes it: only programs whose plans have the operation contain its loops.
   template <class Op>
   inline std::unique_ptr<Part> fuse(const graph::Stage& stage, int index, Place x, const Value& y);
+  /// A stage of a pattern that the kernel of `Op` computes, though another operation leads it.
+  template <class Op>
+  inline std::unique_ptr<Stage> hand_over(const graph::Stage& stage, int index);
   Backend& backend() { return backend_; }
   Parameters& parameters() { return parameters_; }
   int rows() const { return rows_; }
@@ -476,6 +479,11 @@ template <class Op>
 std::unique_ptr<Part> Program::fuse(const graph::Stage& stage, int index, Place x, const Value& y) {
   if (find<Op>(stage) < 0) return nullptr;
   return kernels_[static_cast<std::size_t>(graph::index_of<Op>)].fuse(*this, stage, index, x, y);
+}
+
+template <class Op>
+std::unique_ptr<Stage> Program::hand_over(const graph::Stage& stage, int index) {
+  return kernels_[static_cast<std::size_t>(graph::index_of<Op>)].build(*this, stage, index);
 }
 
 /// An activation behind another operation: `apply` from x to y, `slope` from the gradient of y to that of x,

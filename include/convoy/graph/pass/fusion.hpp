@@ -28,6 +28,7 @@ inline constexpr Pattern patterns[] = {
     pattern<BatchNorm, Relu>,
     pattern<Linear, Relu>,
     pattern<Linear, Gelu>,
+    pattern<Linear, CrossEntropy>,
     pattern<Add, Relu>,
 };
 

@@ -85,6 +85,31 @@ struct SoftmaxGradientRow {
   }
 };
 
+/// What label `i`, which counts, adds to its row's loss, given the row of its logits; whether the (first)
+/// largest of these is its own is added to `correct`.
+inline float label_loss(const CrossEntropyTask& t, std::int64_t i, const float* row, std::int64_t& correct) {
+  RowSummary summary;
+  simd::run<SoftmaxRow>(row, t.classes, &summary);
+  const float log_sum = std::log(summary.sum);
+  t.normalizers[i] = summary.largest + log_sum;
+  const float mean = log_sum - summary.shifted / static_cast<float>(t.classes);
+  const float own = t.normalizers[i] - row[t.labels[i]];
+  correct += summary.argmax == t.labels[i];
+  return t.smoothing > 0 ? own + t.smoothing * (mean - own) : own;
+}
+
+/// d (+)= dloss * (softmax - what label `i` stands for), of one row of logits; `d` may be `row`.
+inline void label_gradient(const CrossEntropyTask& t, std::int64_t i, const float* row, float dloss, float* d,
+                           bool accumulate) {
+  if (!t.counts(i)) {
+    if (!accumulate) std::fill_n(d, t.classes, 0.0f);
+    return;
+  }
+  simd::run<SoftmaxGradientRow>(row, t.classes, t.normalizers[i], dloss,
+                                t.smoothing / static_cast<float>(t.classes), d, accumulate);
+  d[t.labels[i]] -= dloss * (1.0f - t.smoothing);
+}
+
 /// Rows are shared among the threads where they are many enough.
 inline int cross_entropy_team(const CrossEntropyTask& t, int threads) {
   return t.count() * t.classes < parallel_threshold ? 1 : threads;
@@ -100,16 +125,7 @@ inline std::int64_t cross_entropy_forward(const CrossEntropyTask& t, float* loss
     for (std::int64_t r = range.begin; r < range.end; ++r) {
       losses[r] = 0;
       for (std::int64_t i = r * t.positions; i < (r + 1) * t.positions; ++i) {
-        if (!t.counts(i)) continue;
-        const float* row = t.logits + i * t.classes;
-        RowSummary summary;
-        simd::run<SoftmaxRow>(row, t.classes, &summary);
-        const float log_sum = std::log(summary.sum);
-        t.normalizers[i] = summary.largest + log_sum;
-        const float mean = log_sum - summary.shifted / static_cast<float>(t.classes);
-        const float own = t.normalizers[i] - row[t.labels[i]];
-        losses[r] += t.smoothing > 0 ? own + t.smoothing * (mean - own) : own;
-        mine += summary.argmax == t.labels[i];
+        if (t.counts(i)) losses[r] += label_loss(t, i, t.logits + i * t.classes, mine);
       }
     }
     correct += mine;
@@ -120,20 +136,11 @@ inline std::int64_t cross_entropy_forward(const CrossEntropyTask& t, float* loss
 /// dlogits (+)= dloss * (softmax - what the label stands for).
 inline void cross_entropy_backward(const CrossEntropyTask& t, const float* dlosses, float* dlogits,
                                    bool accumulate, int threads) {
-  const float each = t.smoothing / static_cast<float>(t.classes);
   parallel(cross_entropy_team(t, threads), [&](int thread, int team) {
     const Range range = share(t.count(), thread, team);
-    for (std::int64_t i = range.begin; i < range.end; ++i) {
-      float* d = dlogits + i * t.classes;
-      if (!t.counts(i)) {
-        if (!accumulate) std::fill_n(d, t.classes, 0.0f);
-        continue;
-      }
-      const float factor = dlosses[i / t.positions];
-      simd::run<SoftmaxGradientRow>(t.logits + i * t.classes, t.classes, t.normalizers[i], factor, each, d,
-                                    accumulate);
-      d[t.labels[i]] -= factor * (1.0f - t.smoothing);
-    }
+    for (std::int64_t i = range.begin; i < range.end; ++i)
+      label_gradient(t, i, t.logits + i * t.classes, dlosses[i / t.positions], dlogits + i * t.classes,
+                     accumulate);
   });
 }
 

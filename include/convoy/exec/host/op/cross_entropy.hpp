@@ -5,6 +5,7 @@
 
 #if CONVOY_DEFINITIONS
 #include <convoy/exec/host/kernel/cross_entropy.hpp>
+#include <convoy/exec/host/linear_cross_entropy.hpp>
 #include <convoy/exec/host/program.hpp>
 #endif
 
@@ -76,6 +77,8 @@ namespace convoy::exec {
 
 CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::CrossEntropy>::build(
     host::Program& program, const graph::Stage& stage, int index) {
+  if (graph::is<graph::Linear>(program.node(stage.leader)))
+    return std::make_unique<host::LinearCrossEntropyStage>(program, stage, index);
   return std::make_unique<host::CrossEntropyStage>(program, stage, index);
 }
 

@@ -1,4 +1,5 @@
-// A linear layer by oneDNN's inner product, with an activation or without.
+// A linear layer by oneDNN's inner product, with an activation or without. With a cross-entropy behind it, it
+// is that one's kernel's.
 #pragma once
 
 #include <convoy/exec/host/computation.hpp>
@@ -12,7 +13,7 @@ namespace convoy::exec {
 template <>
 struct Kernel<Host<f32>, graph::Linear> {
   static std::unique_ptr<host::Stage> build(host::Program& program, const graph::Stage& stage, int index);
-  static constexpr host::Make make{build, host::mask_of<graph::Relu, graph::Gelu>};
+  static constexpr host::Make make{build, host::mask_of<graph::Relu, graph::Gelu, graph::CrossEntropy>};
 };
 
 }  // namespace convoy::exec
@@ -123,6 +124,8 @@ namespace convoy::exec {
 
 CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Linear>::build(
     host::Program& program, const graph::Stage& stage, int index) {
+  if (program.find<graph::CrossEntropy>(stage) >= 0)
+    return program.hand_over<graph::CrossEntropy>(stage, index);
   return std::make_unique<host::LinearStage>(program, stage, index);
 }
 
