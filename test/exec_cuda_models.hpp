@@ -17,6 +17,10 @@
 #include "exec_operations.hpp"
 #include "skip.hpp"
 #include <convoy/exec/cuda/cuda.cuh>
+#include <convoy/models/bert.hpp>
+#include <convoy/models/convnet.hpp>
+#include <convoy/models/gpt.hpp>
+#include <convoy/models/transformer.hpp>
 
 namespace exec_cuda {
 
@@ -102,6 +106,17 @@ TEST_CASE("cuda: shared parameters, sequences and bytes agree with the reference
     INFO(name);
     CHECK(exec_compare::difference<Emulated>(plan, {.seed = 3, .batch = 3}) == "");
   });
+}
+
+TEST_CASE("cuda: small models of every kind agree with the reference, with dropout") {
+  if (convoy::device::count() == 0) SKIP("there is no GPU here");
+  std::uint64_t seed = 40;
+  for (const Plan* plan :
+       {&plan_of<models::ConvNet<Image{2, 8, 8}, 4>>, &plan_of<models::Transformer<2, 24, 3, 40, 9, 30, 5>>,
+        &plan_of<models::Transformer<2, 16, 2, 24, 7, 30, 5, models::NormPlace::after>>,
+        &plan_of<models::Bert<2, 24, 3, 40, 9, 30, 4, 12>>, &plan_of<models::Gpt2<2, 24, 3, 9, 30, 12>>})
+    for (const int batch : {1, 3})
+      CHECK(exec_compare::difference<Emulated>(*plan, {.seed = ++seed, .batch = batch}) == "");
 }
 
 TEST_CASE("cuda: an operation without a kernel is named") {
