@@ -73,7 +73,7 @@ CONVOY_FUNCTION std::int64_t FitRun::micros_of(std::int64_t step) const {
 
 CONVOY_FUNCTION std::int64_t FitRun::rows_before(std::int64_t step) const {
   const data::BatchPlan& batches = loader.plan();
-  return step == steps_per_epoch ? batches.samples() : batches.global(step * accumulate).begin;
+  return batches.global(std::min(step * accumulate, batches.steps())).begin;
 }
 
 CONVOY_FUNCTION std::int64_t FitRun::step_at() const {
