@@ -20,8 +20,8 @@ namespace examples {
 struct Options {
   std::string model = "resnet18";
   std::string comm = "ring";
-  std::string transport;  ///< empty: mpi under mpirun or srun, threads otherwise
-  int ranks = 1;          ///< threads that act as ranks
+  std::string transport = {};  ///< empty: mpi under mpirun or srun, threads otherwise
+  int ranks = 1;               ///< threads that act as ranks
   std::string codec = "none";
   convoy::comm::codec::TopK topk{};
   convoy::comm::codec::PowerSgd powersgd{};

@@ -111,7 +111,8 @@ class DeviceMemory {
   static constexpr unsigned char mark = 0xa5;
 
   DeviceMemory() {
-    void* mapped = mmap(nullptr, capacity + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* mapped =
+        mmap(nullptr, capacity + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (mapped == MAP_FAILED) throw std::bad_alloc();
     const auto at = reinterpret_cast<std::uintptr_t>(mapped);
     base_ = static_cast<std::byte*>(mapped) + ((at + page - 1) / page * page - at);

@@ -56,10 +56,10 @@ struct MaskedLmOptions {
 /// from the longer of the two, at either end. Of the tokens 15%, at least one, are to be predicted: 8 of 10
 /// become [MASK], 1 any token of the vocabulary, 1 stays.
 ///
-/// Fields, all i32: "ids", {length}; "token_types", {length}, 0 for [CLS] A [SEP] and 1 for B [SEP];
-/// "length", scalar, how many of both are no padding; "masked_positions", {most_predictions}, ascending, then
-/// 0; "masked_labels", {most_predictions}, the ids that stood there, then `no_masked_label`; "next_sentence",
-/// scalar, 0 if B follows A and 1 if it does not.
+/// Fields, all i32: "input_ids", {length}; "token_type_ids", {length}, 0 for [CLS] A [SEP] and 1 for B [SEP];
+/// "lengths", scalar, how many of both are no padding; "masked_positions", {most_predictions}, ascending,
+/// then 0; "masked_labels", {most_predictions}, the ids that stood there, then `no_masked_label`;
+/// "next_sentence_label", scalar, 0 if B follows A and 1 if it does not.
 ///
 /// An example is a function of (seed, epoch, index) alone.
 class MaskedLm {
@@ -160,12 +160,12 @@ CONVOY_FUNCTION MaskedLm::MaskedLm(Sentences sentences, const Vocabulary& vocabu
   }
   chunks_ = std::move(chunks);
   const Shape row{options.length}, predictions{options.most_predictions};
-  fields_ = {Field{"ids", DType::i32, row},
-             Field{"token_types", DType::i32, row},
-             Field{"length", DType::i32, {}},
+  fields_ = {Field{"input_ids", DType::i32, row},
+             Field{"token_type_ids", DType::i32, row},
+             Field{"lengths", DType::i32, {}},
              Field{"masked_positions", DType::i32, predictions},
              Field{"masked_labels", DType::i32, predictions},
-             Field{"next_sentence", DType::i32, {}}};
+             Field{"next_sentence_label", DType::i32, {}}};
 }
 
 CONVOY_FUNCTION void MaskedLm::fill(const Rows& rows) const {

@@ -79,8 +79,8 @@ struct SstOptions {
   bool phrases = false;  ///< every labelled node is a sample, not only the sentences
 };
 
-/// A Dataset of labelled sentences, or phrases. Fields: "ids", i32, {length}; "length", i32, scalar: how many
-/// of the ids are no padding; "label", i32, scalar, 0 to 4. Copies share the ids.
+/// A Dataset of labelled sentences, or phrases. Fields: "input_ids", i32, {length}; "lengths", i32, scalar:
+/// how many of the ids are no padding; "label", i32, scalar, 0 to 4. Copies share the ids.
 class SstSet {
  public:
   /// Throws ConfigError if the length is not positive, or the vocabulary lacks `[PAD]` or `[UNK]`.
@@ -240,7 +240,7 @@ CONVOY_FUNCTION SstSet::SstSet(SstTrees trees, const Vocabulary& vocabulary, con
     ids.push_back(id < 0 ? unknown : id);
   }
   ids_ = std::make_shared<const std::vector<i32>>(std::move(ids));
-  fields_ = {Field{"ids", DType::i32, {options.length}}, Field{"length", DType::i32, {}},
+  fields_ = {Field{"input_ids", DType::i32, {options.length}}, Field{"lengths", DType::i32, {}},
              Field{"label", DType::i32, {}}};
 }
 

@@ -1,6 +1,6 @@
-// Token files: the ids of a text one after the other, little-endian, of 16 or 32 bits, without a header: the
-// `train.bin` of nanoGPT (of 16 bits). They are mapped, so that texts larger than memory are trained on, and
-// ranks of a node share one copy.
+// Token files: the ids of a text one after the other, little-endian, of 8, 16 or 32 bits, without a header:
+// the `train.bin` of nanoGPT (of 16 bits), and any text whose bytes are its tokens. They are mapped, so that
+// texts larger than memory are trained on, and ranks of a node share one copy.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@
 namespace convoy::data {
 
 /// Bits of an id in a token file.
-enum class TokenWidth : int { bits16 = 16, bits32 = 32 };
+enum class TokenWidth : int { bits8 = 8, bits16 = 16, bits32 = 32 };
 
 /// The ids of a token file. Copies share the mapping.
 class TokenFile {
@@ -27,6 +27,8 @@ class TokenFile {
   TokenFile(const std::filesystem::path& path, int vocabulary, TokenWidth width = TokenWidth::bits16);
 
   std::size_t size() const { return size_; }
+  /// Ids [first, last) as a file of their own. Throws ConfigError if there is none, or not so many.
+  TokenFile part(std::size_t first, std::size_t last) const;
   /// Writes `to.size()` ids from number `first` on. Throws DataError if the file has not so many, or with the
   /// offset of an id that is not below the vocabulary.
   void read(std::size_t first, std::span<i32> to) const;
@@ -35,7 +37,7 @@ class TokenFile {
   MappedFile file_;
   int vocabulary_;
   std::size_t bytes_;  // of an id
-  std::size_t size_ = 0;
+  std::size_t first_ = 0, size_ = 0;
 };
 
 /// Writes a token file, whole or not at all. Throws DataError if an id is negative or does not fit, and Error
@@ -56,8 +58,8 @@ struct TokenBlockOptions {
   BlockPlaces places = BlockPlaces::shifted;
 };
 
-/// A Dataset of blocks of tokens, each with the tokens that follow. Fields: "ids", i32, {length}; "labels",
-/// i32, {length}: label i is the token behind id i.
+/// A Dataset of blocks of tokens, each with the tokens that follow. Fields: "input_ids", i32, {length};
+/// "labels", i32, {length}: label i is the token behind id i.
 class TokenBlocks {
  public:
   /// Throws ConfigError if the length is not positive or the file too short for one block.
@@ -98,15 +100,27 @@ CONVOY_FUNCTION TokenFile::TokenFile(const std::filesystem::path& path, int voca
   size_ = file_.bytes().size() / bytes_;
 }
 
+CONVOY_FUNCTION TokenFile TokenFile::part(std::size_t first, std::size_t last) const {
+  if (first >= last || last > size_)
+    fail<ConfigError>("data: ids ", first, " to ", last, " are no part of ", file_.path(), ", which holds ",
+                      size_);
+  TokenFile part = *this;
+  part.first_ = first_ + first;
+  part.size_ = last - first;
+  return part;
+}
+
 CONVOY_FUNCTION void TokenFile::read(std::size_t first, std::span<i32> to) const {
   if (first > size_ || to.size() > size_ - first)
     fail<DataError>("data: ids ", first, " to ", first + to.size(), " of ", file_.path(),
                     " were asked for, but it holds ", size_);
-  const auto* from = reinterpret_cast<const unsigned char*>(file_.bytes().data()) + first * bytes_;
+  const auto* from = reinterpret_cast<const unsigned char*>(file_.bytes().data()) + (first_ + first) * bytes_;
   std::uint32_t largest = 0;
   for (std::size_t i = 0; i < to.size(); ++i) {
     std::uint32_t id = 0;
-    if (bytes_ == 2)
+    if (bytes_ == 1)
+      id = from[i];
+    else if (bytes_ == 2)
       id = std::uint32_t{from[2 * i]} | std::uint32_t{from[2 * i + 1]} << 8;
     else
       for (unsigned b = 0; b < 4; ++b) id |= std::uint32_t{from[4 * i + b]} << (8 * b);
@@ -115,7 +129,7 @@ CONVOY_FUNCTION void TokenFile::read(std::size_t first, std::span<i32> to) const
   }
   if (largest < static_cast<std::uint32_t>(vocabulary_)) return;
   const auto bad = std::find_if(to.begin(), to.end(), [&](i32 id) { return id < 0 || id >= vocabulary_; });
-  const std::size_t at = first + static_cast<std::size_t>(bad - to.begin());
+  const std::size_t at = first_ + first + static_cast<std::size_t>(bad - to.begin());
   fail<DataError>("data: ", file_.path(), " has id ", static_cast<std::uint32_t>(*bad), " at byte ",
                   at * bytes_, ", expected one below ", vocabulary_);
 }
@@ -126,7 +140,7 @@ CONVOY_FUNCTION void write_tokens(const std::filesystem::path& path, std::span<c
   std::string text;
   text.reserve(ids.size() * bytes);
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] < 0 || (bytes == 2 && ids[i] > 0xffff))
+    if (ids[i] < 0 || (bytes < 4 && ids[i] >> (8 * bytes) != 0))
       fail<DataError>("data: id ", ids[i], ", number ", i, ", does not fit into ", 8 * bytes, " bits of ",
                       path.string());
     for (std::size_t b = 0; b < bytes; ++b)
@@ -146,7 +160,7 @@ CONVOY_FUNCTION TokenBlocks::TokenBlocks(TokenFile file, const TokenBlockOptions
   if (size_ == 0)
     fail<ConfigError>("data: a text of ", file_.size(), " tokens is too short for a block of ", length,
                       options.places == BlockPlaces::shifted ? " anywhere" : "");
-  fields_ = {Field{"ids", DType::i32, {options.length}}, Field{"labels", DType::i32, {options.length}}};
+  fields_ = {Field{"input_ids", DType::i32, {options.length}}, Field{"labels", DType::i32, {options.length}}};
 }
 
 CONVOY_FUNCTION std::size_t TokenBlocks::first_token(const Rows& rows, std::size_t row) const {

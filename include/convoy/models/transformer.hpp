@@ -83,11 +83,11 @@ constexpr graph::Tensor encoder_layer(graph::Builder& g, graph::Tensor x, graph:
 
 }  // namespace detail
 
-/// Inputs "tokens" (i32 ids of words, padded to `length`) and "lengths" (i32, the words of each sentence, at
-/// least 1), label "label", output "logits". Parameters as a PyTorch module names them whose `encoder` is a
-/// torch.nn.TransformerEncoder with activation "gelu", beside `embedding`, `position` and `classifier`.
+/// Inputs "input_ids" (i32 ids of words, padded to `length`) and "lengths" (i32, the words of each sentence,
+/// at least 1), label "label", output "logits". Parameters as a PyTorch module names them whose `encoder` is
+/// a torch.nn.TransformerEncoder with activation "gelu", beside `embedding`, `position` and `classifier`.
 constexpr void define_transformer(graph::Builder& g, const TransformerSizes& s) {
-  const auto tokens = g.input("tokens", {s.length}, {.dtype = DType::i32});
+  const auto tokens = g.input("input_ids", {s.length}, {.dtype = DType::i32});
   const auto lengths = g.input("lengths", {}, {.dtype = DType::i32});
   auto x = g.embedding(
       tokens, {.entries = s.vocabulary, .features = s.width, .deviation = 0.02f, .name = "embedding"});

@@ -1,0 +1,81 @@
+// Pre-trains BERT on plain text: masked words and next sentences, made while training.
+#include <memory>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "common/training.hpp"
+#include <convoy/data/masked_lm.hpp>
+#include <convoy/data/text_file.hpp>
+#include <convoy/data/wordpiece.hpp>
+#include <convoy/graph/dynamic.hpp>
+#include <convoy/models/bert.hpp>
+
+using namespace convoy;
+using namespace examples;
+
+namespace {
+
+struct Wanted {
+  std::string vocabulary = "data/bert/vocab.txt";
+  models::BertSizes sizes = {};
+};
+
+struct Pretraining {
+  data::Vocabulary vocabulary;
+  data::MaskedLm examples;
+  DynamicPlan plan;
+  Pretraining(const Options& options, models::BertSizes sizes, const Wanted& wanted)
+      : vocabulary(data::read_vocabulary(wanted.vocabulary)),
+        examples(data::Sentences(data::read_text(options.data), data::WordPiece(vocabulary)), vocabulary,
+                 {.length = sizes.length, .most_predictions = sizes.predictions}),
+        plan([&](auto& g) {
+          sizes.vocabulary = vocabulary.size();
+          models::define_bert(g, sizes);
+        }) {}
+};
+
+Task task_of(const Options& options, const Wanted& wanted) {
+  const auto made = std::make_shared<Pretraining>(options, wanted.sizes, wanted);
+  return {.plan = made->plan,
+          .data = concat(options.data, ", ", made->examples.size(), " examples of ", wanted.sizes.length,
+                         " tokens"),
+          .owner = made,
+          .train = data::DatasetRef(&made->examples),
+          .unit = "words",
+          .per_row = static_cast<double>(wanted.sizes.length)};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Wanted wanted;
+  return run(
+      argc, argv,
+      {.name = "bert_pretrain",
+       .about = "Pre-trains BERT (--data: a text with a sentence a line and an empty line between documents)",
+       .models = {"bert"},
+       .defaults = {.model = "bert",
+                    .optimizer = "adamw",
+                    .lr = 1e-4f,
+                    .warmup = 100,
+                    .weight_decay = 0.01f,
+                    .clip = 1,
+                    .batch = 8,
+                    .data = "data/text.txt"},
+       .add_options =
+           [&](CLI::App& app) {
+             auto& sizes = wanted.sizes;
+             app.add_option("--vocabulary", wanted.vocabulary, "A file of WordPieces, as BERT's vocab.txt");
+             app.add_option("--layers", sizes.layers, "Of the encoder")->check(CLI::PositiveNumber);
+             app.add_option("--width", sizes.width, "Features of a token")->check(CLI::PositiveNumber);
+             app.add_option("--heads", sizes.heads, "Of the attention")->check(CLI::PositiveNumber);
+             app.add_option("--ffn", sizes.ffn, "Features between a layer's linear layers")
+                 ->check(CLI::PositiveNumber);
+             app.add_option("--length", sizes.length, "Tokens of an example")->check(CLI::Range(5, 512));
+             app.add_option("--predictions", sizes.predictions, "Masked tokens of an example, at most")
+                 ->check(CLI::PositiveNumber);
+             app.add_option("--dropout", sizes.dropout, "Share of values")->check(CLI::Range(0.0, 0.9));
+           },
+       .make = [&](const Options& options) { return task_of(options, wanted); }});
+}

@@ -1,0 +1,84 @@
+// Trains a Transformer encoder on the sentences of SST-5, from random weights.
+#include <memory>
+
+#include <CLI/CLI.hpp>
+
+#include "common/training.hpp"
+#include <convoy/data/sst.hpp>
+#include <convoy/graph/dynamic.hpp>
+#include <convoy/models/transformer.hpp>
+
+using namespace convoy;
+using namespace examples;
+
+namespace {
+
+/// The published model; `vocabulary` is what the training set has.
+struct Wanted {
+  models::TransformerSizes sizes{
+      .layers = 6, .width = 256, .heads = 4, .ffn = 1024, .length = 64, .classes = 5};
+  bool phrases = false;
+  int least = 1;
+};
+
+struct Sentiment {
+  data::SstSplit sets;
+  DynamicPlan plan;
+  Sentiment(const Options& options, models::TransformerSizes sizes, const Wanted& wanted)
+      : sets(data::sst5(options.data, {.length = sizes.length, .phrases = wanted.phrases},
+                        {.least = wanted.least})),
+        plan([&](auto& g) {
+          sizes.vocabulary = sets.vocabulary.size();
+          models::define_transformer(g, sizes);
+        }) {}
+};
+
+Task task_of(const Options& options, const Wanted& wanted) {
+  const auto made = std::make_shared<Sentiment>(options, wanted.sizes, wanted);
+  const data::SstSplit& sets = made->sets;
+  return {.plan = made->plan,
+          .data = concat("SST-5, ", sets.train.size(), wanted.phrases ? " phrases + " : " + ",
+                         sets.test.size(), ", ", sets.vocabulary.size(), " words"),
+          .owner = made,
+          .train = data::DatasetRef(&sets.train),
+          .test = data::DatasetRef(&sets.test),
+          .unit = "words",
+          .per_row = static_cast<double>(wanted.sizes.length)};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Wanted wanted;
+  return run(
+      argc, argv,
+      {.name = "sst5_transformer",
+       .about = "Trains a Transformer on SST-5 (--data: a folder with train.txt, dev.txt and test.txt)",
+       .models = {"transformer"},
+       .defaults = {.model = "transformer",
+                    .optimizer = "adamw",
+                    .lr = 3e-4f,
+                    .warmup = 200,
+                    .weight_decay = 0.05f,
+                    .clip = 1,
+                    .batch = 32,
+                    .epochs = 8,
+                    .data = "data/sst5"},
+       .add_options =
+           [&](CLI::App& app) {
+             app.add_option("--layers", wanted.sizes.layers, "Of the encoder")->check(CLI::PositiveNumber);
+             app.add_option("--width", wanted.sizes.width, "Features of a word")->check(CLI::PositiveNumber);
+             app.add_option("--heads", wanted.sizes.heads, "Of the attention")->check(CLI::PositiveNumber);
+             app.add_option("--ffn", wanted.sizes.ffn, "Features between a layer's linear layers")
+                 ->check(CLI::PositiveNumber);
+             app.add_option("--length", wanted.sizes.length, "Words of a sentence; what is longer is cut")
+                 ->check(CLI::PositiveNumber);
+             app.add_option("--dropout", wanted.sizes.dropout, "Share of values")
+                 ->check(CLI::Range(0.0, 0.9));
+             app.add_option("--least", wanted.least, "Occurrences that make a word one of the vocabulary")
+                 ->check(CLI::PositiveNumber);
+             app.add_flag("--phrases", wanted.phrases,
+                          "Train on every labelled phrase, not on sentences alone");
+           },
+       .make = [&](const Options& options) { return task_of(options, wanted); }});
+}
