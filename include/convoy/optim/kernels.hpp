@@ -60,15 +60,15 @@ CONVOY_HD inline Norms norms_of(const double* squares, bool of_directions, const
 
 /// The kernels of rule R in space S; a space without them does not compile. Pointers are of the space, what
 /// is given by reference is the host's and is read before a call returns.
-///   `constants`  writes the constants of each treatment, `bytes` apart, for step number control->step.number
-///   minus
-///                those that were skipped; `norms` (or null) is a pair of sums of squares for each, of
-///                gradient and parameters
-///   `decide`     the verdict from the sums of squares of `count` parts of the gradient, `apart` numbers
-///   apart
+///
+///   `constants`          writes the constants of each treatment, `bytes` apart, for step number
+///                        control->step.number minus those that were skipped; `norms` (or null) is a pair of
+///                        sums of squares for each, of gradients (or directions) and parameters
+///   `decide`             the verdict from the sums of squares of `count` parts of the gradient, `apart`
+///                        numbers apart
 ///   `direction_squares`  adds the squares of the directions of a Passage to `sum`, unless its step is
-///                skipped; called for rules that have a direction
-///   `apply`      one Passage
+///                        skipped; called for rules that have a direction
+///   `apply`              one Passage
 template <class R, class S>
 struct Kernels;
 
