@@ -25,13 +25,13 @@ struct Options {
   std::string codec = "none";
   convoy::comm::codec::TopK topk{};
   convoy::comm::codec::PowerSgd powersgd{};
-  std::optional<std::int64_t> codec_warm_up;  ///< of topk and powersgd
-  int servers = 1;                            ///< parameter servers
-  std::string placement = "among";            ///< the workers, or beside them
-  int staleness = 4;                          ///< steps that a rank of ps-stale may be ahead
-  bool background = false;     ///< a thread of its own goes on with the exchange during backward
-  bool weighted = false;       ///< ranks take shares of a batch that go by their measured speed
-  std::vector<double> shares;  ///< ranks take shares of a batch in proportion to these
+  std::optional<std::int64_t> codec_warm_up = {};  ///< of topk and powersgd
+  int servers = 1;                                 ///< parameter servers
+  std::string placement = "among";                 ///< the workers, or beside them
+  int staleness = 4;                               ///< steps that a rank of ps-stale may be ahead
+  bool background = false;          ///< a thread of its own goes on with the exchange during backward
+  bool weighted = false;            ///< ranks take shares of a batch that go by their measured speed
+  std::vector<double> shares = {};  ///< ranks take shares of a batch in proportion to these
   std::string device = "cpu";
   std::string precision = "f32";
   int threads = 0;  ///< of one rank; 0: the processors this process may use, shared among its ranks
@@ -42,10 +42,11 @@ struct Options {
   std::string decay = "linear";
   float decay_end = 0, decay_power = 2, decay_gamma = 0.1f;
   std::int64_t decay_every = 0;
-  std::vector<std::int64_t> milestones;
-  std::optional<float> momentum, weight_decay, trust;  ///< none: the rule's own
-  float clip = 0;                                      ///< the largest norm of the whole gradient; 0: any
-  std::string bucket_mib;  ///< empty: the model's own; a size in MiB, or "tensor" for one bucket a tensor
+  std::vector<std::int64_t> milestones = {};
+  std::optional<float> momentum = {}, weight_decay = {}, trust = {};  ///< none: the rule's own
+  float clip = 0;  ///< the largest norm of the whole gradient; 0: any
+  std::string bucket_mib =
+      {};  ///< empty: the model's own; a size in MiB, or "tensor" for one bucket a tensor
   bool no_overlap = false;
   int batch = 128;
   int epochs = 1;
@@ -53,17 +54,17 @@ struct Options {
   int accumulate = 1;
   std::uint64_t seed = 0;
   std::string data = "digits";
-  std::string weights;                ///< a safetensors file to begin with; empty: random ones
+  std::string weights = {};           ///< a safetensors file to begin with; empty: random ones
   bool partial_weights = false;       ///< take of it what fits
   bool evaluate = false;              ///< nothing else
   bool overlap = false;               ///< measure the exchange alone, to say how much of it backward hides
-  std::string checkpoint;             ///< a folder; empty: none are kept
+  std::string checkpoint = {};        ///< a folder; empty: none are kept
   std::int64_t checkpoint_every = 0;  ///< steps; 0: after each epoch
   bool resume = false;
   double deadline = 60;
-  std::string json;
-  std::string csv;
-  std::string timeline;
+  std::string json = {};
+  std::string csv = {};
+  std::string timeline = {};
   int log_every = 200;
   bool quiet = false;
 };
