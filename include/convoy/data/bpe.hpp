@@ -93,7 +93,7 @@ std::size_t end_of_gpt2_word(std::string_view text, std::size_t at);
 
 #include <algorithm>
 #include <bit>
-#include <queue>
+#include <functional>
 #include <unordered_map>
 #include <utility>
 
