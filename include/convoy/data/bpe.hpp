@@ -52,6 +52,7 @@ class Bpe {
   struct Merges {
     std::vector<std::string> tokens;  // the bytes of each id
     std::vector<Merge> slots;
+    int shift = 0;  // 64 bits less those that number the slots
     i32 id_of_byte[256];
 
     const Merge* find(i32 left, i32 right) const {
@@ -61,8 +62,9 @@ class Bpe {
         if (slots[at].pair == pair) return &slots[at];
       }
     }
+    // The upper bits of a product depend on all of both ids.
     std::size_t slot_of(std::uint64_t pair) const {
-      return static_cast<std::size_t>((pair * 0x9e3779b97f4a7c15ull) >> 20) & (slots.size() - 1);
+      return static_cast<std::size_t>((pair * 0x9e3779b97f4a7c15ull) >> shift);
     }
   };
   struct Work;
@@ -279,6 +281,7 @@ CONVOY_FUNCTION Bpe parse_bpe(std::string_view text, std::string_view name) {
   // At most one merge a line; at least half of the slots stay empty.
   const auto lines_at_most = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n')) + 1;
   merges->slots.resize(std::bit_ceil(2 * lines_at_most + 2));
+  merges->shift = std::countl_zero(std::uint64_t{merges->slots.size()}) + 1;
   i32 rank = 0;
   for (Lines lines(text); lines.next();) {
     const std::string_view line = lines.line();
