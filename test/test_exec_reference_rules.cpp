@@ -389,3 +389,28 @@ TEST_CASE("reference: ids and labels that are none are refused, and labels that 
   labels[1] = -1;
   CHECK(sentence([&] { e.forward({fields, 2}, {}); }) == "exec: label of row 0 is -1, not in [0, 4)");
 }
+
+TEST_CASE("reference: positions and lengths beyond a sequence are refused") {
+  const DynamicPlan plan([](auto& g) {
+    const auto x = g.input("x", {3, 2});
+    const auto at = g.input("at", {2}, {.dtype = DType::i32}),
+               length = g.input("length", {}, {.dtype = DType::i32});
+    g.loss(g.mse_loss(g.flatten(g.gather(x, at)), g.input("target", {4})));
+    g.loss(g.mse_loss(g.mean(x, length), g.select(x, 2)));
+  });
+  Reference e(plan, 2);
+  const std::vector<float> x(12), target(8);
+  std::vector<i32> at = {0, 2, 1, 1}, lengths = {1, 3};
+  const void* const fields[] = {x.data(), at.data(), lengths.data(), target.data()};
+  const auto refusal = [&] { return sentence([&] { e.forward({fields, 2}, {}); }); };
+  CHECK(refusal() == "");
+  at[1] = 3;
+  CHECK(refusal() == "exec: at of row 0 is 3, not in [0, 3)");
+  at[1] = -1;
+  CHECK(refusal() == "exec: at of row 0 is -1, not in [0, 3)");
+  at[1] = 2;
+  lengths[1] = 0;
+  CHECK(refusal() == "exec: length of row 1 is 0, not in [1, 4)");
+  lengths[1] = 4;
+  CHECK(refusal() == "exec: length of row 1 is 4, not in [1, 4)");
+}
