@@ -72,6 +72,15 @@ inline Stream make_stream() {
   return Stream(made);
 }
 
+/// A stream whose kernels begin as soon as blocks of others end, not behind all of them.
+inline Stream make_urgent_stream() {
+  int least = 0, greatest = 0;
+  check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "ask for priorities of streams");
+  cudaStream_t made{};
+  check(cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, greatest), "make a stream");
+  return Stream(made);
+}
+
 /// An event that orders work and measures no time.
 inline Event make_event() {
   cudaEvent_t made{};

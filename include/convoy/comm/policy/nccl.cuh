@@ -7,7 +7,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
 #include <memory>
 #include <memory_resource>
 #include <span>
@@ -18,7 +17,6 @@
 
 #include <cuda_runtime.h>
 #include <nccl.h>
-#include <unistd.h>
 
 #include <convoy/comm/bootstrap/agree.hpp>
 #include <convoy/comm/bootstrap/bootstrap.hpp>
@@ -27,6 +25,7 @@
 #include <convoy/comm/engine/agree.hpp>
 #include <convoy/comm/engine/kernel.hpp>
 #include <convoy/comm/operation.hpp>
+#include <convoy/comm/peer/place.cuh>
 #include <convoy/comm/policy/nccl_communicator.cuh>
 #include <convoy/core/clock.hpp>
 #include <convoy/core/decision.hpp>
@@ -36,30 +35,6 @@
 #include <convoy/memory/space.hpp>
 
 namespace convoy::comm {
-
-namespace detail {
-
-/// Where a rank runs.
-struct Place {
-  std::array<char, 256> host{};
-  std::array<char, 64> boot{};  // machines may have the same name
-  std::array<char, 32> gpu{};
-
-  static Place here() {
-    Place place;
-    std::ifstream("/proc/sys/kernel/random/boot_id").read(place.boot.data(), place.boot.size() - 1);
-    gethostname(place.host.data(), place.host.size() - 1);
-    int device = 0;
-    device::check(cudaGetDevice(&device), "ask which GPU is this thread's");
-    device::check(cudaDeviceGetPCIBusId(place.gpu.data(), static_cast<int>(place.gpu.size()), device),
-                  "ask where a GPU is");
-    return place;
-  }
-  bool shares_host(const Place& other) const { return host == other.host && boot == other.boot; }
-  friend bool operator==(const Place&, const Place&) = default;
-};
-
-}  // namespace detail
 
 /// The Comm behind Nccl and Sharded<Nccl>, for arenas in a space of CUDA memory whose `stream()` is the
 /// stream that computes. Not to be used by several threads at a time.
@@ -305,7 +280,7 @@ void BasicNccl<S, sharded>::connect() {
     for (int b = 0; b < size(); ++b)
       for (int a = 0; a < b; ++a)
         if (const auto& place = places_[static_cast<std::size_t>(a)];
-            place == places_[static_cast<std::size_t>(b)])
+            place.shares_gpu(places_[static_cast<std::size_t>(b)]))
           fail<ConfigError>("nccl: ranks ", a, " and ", b, " both use the GPU at ", place.gpu.data(), " of ",
                             place.host.data(),
                             ", and NCCL wants a GPU for each rank; choose it by the rank's "

@@ -83,7 +83,7 @@ class Communicator {
  public:
   Communicator(int rank, int size, const NcclOptions& options) : rank_(rank), size_(size), options_(options) {
     device::check(cudaGetDevice(&device_), "ask which GPU is this thread's");
-    stream_ = make_urgent_stream();
+    stream_ = device::make_urgent_stream();  // exchanges begin among backward's kernels
   }
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -200,15 +200,6 @@ class Communicator {
     NcclCall what;
     bool pending = false;
   };
-
-  // An exchange that is ready begins as soon as blocks of backward's kernels end, not behind all of them.
-  static device::Stream make_urgent_stream() {
-    int least = 0, greatest = 0;
-    device::check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "ask for priorities of streams");
-    cudaStream_t made{};
-    device::check(cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, greatest), "make a stream");
-    return device::Stream(made);
-  }
 
   bool late(Clock::time_point since) const { return Clock::now() - since > options_.deadline; }
   bool anything_expected() const {
