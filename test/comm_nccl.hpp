@@ -4,11 +4,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <barrier>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -18,193 +16,17 @@
 
 #include <doctest/doctest.h>
 
-#include "comm_decide.hpp"
+#include "comm_device.hpp"
 #include <convoy/comm/policy/halves.hpp>
 #include <convoy/comm/policy/nccl.cuh>
 
 namespace nccl_test {
 
-using namespace convoy;
+using namespace device_test;
 using AllReduced = comm::Nccl<TestSpace>;
 using Halved = comm::Sharded<AllReduced>;
 static_assert(comm::Comm<AllReduced> && comm::Comm<Halved>);
 static_assert(comm::works_in<AllReduced, TestSpace> && !comm::works_in<AllReduced, memory::Host>);
-
-// Carries bytes between threads.
-struct Table {
-  explicit Table(int ranks) : size(ranks), bytes(static_cast<std::size_t>(ranks)), sync(ranks) {}
-  int size;
-  std::vector<std::vector<std::byte>> bytes;
-  std::barrier<> sync;
-};
-class AtTable {
- public:
-  AtTable(Table& table, int rank) : table_(&table), rank_(rank) {}
-  int rank() const { return rank_; }
-  int size() const { return table_->size; }
-  void broadcast(std::span<std::byte> data) {
-    if (rank_ == 0) table_->bytes[0].assign(data.begin(), data.end());
-    table_->sync.arrive_and_wait();
-    std::copy_n(table_->bytes[0].begin(), data.size(), data.begin());
-    table_->sync.arrive_and_wait();
-  }
-  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
-    table_->bytes[static_cast<std::size_t>(rank_)].assign(mine.begin(), mine.end());
-    table_->sync.arrive_and_wait();
-    auto to = all.begin();
-    for (const auto& part : table_->bytes) to = std::copy(part.begin(), part.end(), to);
-    table_->sync.arrive_and_wait();
-  }
-
- private:
-  Table* table_;
-  int rank_;
-};
-static_assert(comm::Bootstrap<AtTable>);
-
-// Each rank makes a space and a C and does `body`. The sentences that ranks ended with; empty for none.
-template <class C>
-std::vector<std::string> run(int ranks, const std::function<void(C&, TestSpace&)>& body,
-                             const comm::NcclOptions& options = {}) {
-  Table table(ranks);
-  std::vector<std::string> sentences(static_cast<std::size_t>(ranks));
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank)
-    threads.emplace_back([&, rank] {
-      try {
-        TestSpace space;
-        C comm(AtTable(table, rank), options);
-        body(comm, space);
-        space.synchronize();
-      } catch (const Error& error) {
-        sentences[static_cast<std::size_t>(rank)] = error.what();
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-  return sentences;
-}
-
-inline bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-inline void all_well(const std::vector<std::string>& sentences) {
-  for (const std::string& sentence : sentences) CHECK(sentence == "");
-}
-
-// Something that a stream does.
-template <class F>
-void later(TestSpace& space, F work) {
-  device::check(emulation::run_on(space.stream(), work), "do work");
-}
-
-struct Arenas {
-  TestSpace& space;
-  memory::Array<float, TestSpace> gradients, parameters;
-  std::vector<Range> buckets;
-  Arenas(TestSpace& where, std::int64_t count)
-      : space(where),
-        gradients(where, static_cast<std::size_t>(count)),
-        parameters(where, static_cast<std::size_t>(count)),
-        buckets(oracle::buckets(count)) {
-    later(space, [p = parameters.data(), count] {
-      for (std::int64_t i = 0; i < count; ++i) p[i] = static_cast<float>(i % 100);
-    });
-  }
-  comm::Layout layout() {
-    return {.gradients = {gradients.data(), gradients.size()},
-            .parameters = {parameters.data(), parameters.size()},
-            .buckets = buckets,
-            .space = &space};
-  }
-  // Bucket b's gradients become final in the stream that computes.
-  Ready compute(std::size_t b, int rank, int step) {
-    later(space, [g = gradients.data(), r = buckets[b], rank, step] {
-      for (auto i = r.begin; i < r.end; ++i) g[i] = decide::gradient(rank, i, step);
-    });
-    return space.mark();
-  }
-  std::vector<float> result() {
-    std::vector<float> values(parameters.size());
-    space.read(values.data(), parameters.data(), parameters.bytes());
-    return values;
-  }
-};
-
-// parameters -= sum of gradients
-inline std::vector<float> sums(int ranks, std::int64_t count, int steps) {
-  std::vector<float> parameters(static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i] = static_cast<float>(i % 100);
-  for (int step = 0; step < steps; ++step)
-    for (std::int64_t i = 0; i < count; ++i) {
-      float sum = 0;
-      for (int r = 0; r < ranks; ++r) sum += decide::gradient(r, i, step);
-      parameters[static_cast<std::size_t>(i)] -= sum;
-    }
-  return parameters;
-}
-
-template <class C>
-std::vector<float> train(C& comm, TestSpace& space, std::int64_t count, int steps, std::size_t unbegun = 0) {
-  Arenas arenas(space, count);
-  comm.open(comm::Fingerprint().add("model", "none"), arenas.layout());
-  const std::vector<Range> mine = comm.updates(arenas.buckets);
-  for (int step = 0; step < steps; ++step) {
-    for (std::size_t b = 0; b < arenas.buckets.size(); ++b) {
-      const Ready ready = arenas.compute(b, comm.rank(), step);
-      if (b >= unbegun) comm.begin(static_cast<int>(b), ready);
-      comm.poll();
-    }
-    std::vector<Range> updated;
-    comm.finish([&](Range range, float scale) {
-      updated.push_back(range);
-      later(space, [p = arenas.parameters.data(), g = arenas.gradients.data(), range, scale] {
-        for (auto i = range.begin; i < range.end; ++i) p[i] -= scale * g[i];
-      });
-    });
-    if (updated != mine) throw Error("updates out of order");
-  }
-  return arenas.result();
-}
-
-// The verdict of comm_decide.hpp, in the stream.
-class Rule {
- public:
-  Rule(Arenas& arenas, int skipped) : arenas_(arenas), state_(arenas.space, 3), skipped_(skipped) {}
-  bool decides() const { return true; }
-  std::span<double> partial() { return {state_.data(), 1}; }
-  void arrived(Range r, float scale) {
-    later(arenas_.space, [g = arenas_.gradients.data(), s = state_.data(), r, scale] {
-      for (auto i = r.begin; i < r.end; ++i) s[0] += std::pow(double{scale} * double{g[i]}, 2);
-    });
-  }
-  // Every other step takes two rounds.
-  Decision decide() {
-    if (++calls_ % 3 == 2) {
-      later(arenas_.space, [s = state_.data()] { s[0] = 0; });
-      return Decision::again;
-    }
-    later(arenas_.space, [s = state_.data(), skipped = skipped_] {
-      const double norm = std::sqrt(s[0]);
-      s[1] = norm > decide::most_norm ? static_cast<float>(decide::most_norm / norm) : 1.0f;
-      if (s[2] == skipped) s[1] = 0;
-      s[0] = 0;
-      s[2] += 1;
-    });
-    return Decision::apply;
-  }
-  void update(Range r, float scale) {
-    later(arenas_.space,
-          [p = arenas_.parameters.data(), g = arenas_.gradients.data(), s = state_.data(), r, scale] {
-            for (auto i = r.begin; i < r.end && s[1] > 0; ++i)
-              p[i] = decide::moved(p[i], scale * g[i], static_cast<float>(s[1]));
-          });
-  }
-
- private:
-  Arenas& arenas_;
-  memory::Array<double, TestSpace> state_;  // squares, factor, steps so far
-  int skipped_, calls_ = 0;
-};
 
 inline constexpr std::int64_t counts[] = {40, 1000, 20011};
 

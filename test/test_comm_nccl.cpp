@@ -4,12 +4,12 @@
 #include "emulation/nccl.hpp"
 #include <convoy/memory/device.cuh>
 
-namespace nccl_test {
+namespace device_test {
 using TestSpace = convoy::memory::Device;
 inline constexpr bool works_late = false;
 // Closing memory to the host costs most of the time of these tests; one of them has it.
 [[maybe_unused]] const bool open_to_host = (emulation::settings.closed_to_host = false, true);
-}  // namespace nccl_test
+}  // namespace device_test
 
 #include "comm_nccl.hpp"
 

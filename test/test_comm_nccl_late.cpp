@@ -7,7 +7,7 @@
 #include <convoy/memory/cuda.cuh>
 #include <convoy/memory/space.hpp>
 
-namespace nccl_test {
+namespace device_test {
 
 using namespace convoy;
 
@@ -74,6 +74,6 @@ static_assert(memory::Space<Late>);
 using TestSpace = Late;
 inline constexpr bool works_late = true;
 
-}  // namespace nccl_test
+}  // namespace device_test
 
 #include "comm_nccl.hpp"
