@@ -14,6 +14,7 @@
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -96,6 +97,16 @@ class DeviceMemory {
     const auto& [begin, size] = *--next;
     const auto offset = static_cast<std::size_t>(at - begin);
     return offset <= size && bytes <= size - offset;
+  }
+
+  /// Begin and size of the allocation in which `p` lies; null where there is none.
+  std::pair<std::byte*, std::size_t> allocation(const void* p) {
+    const std::lock_guard lock(mutex_);
+    auto next = allocations_.upper_bound(const_cast<std::byte*>(static_cast<const std::byte*>(p)));
+    if (next == allocations_.begin()) return {};
+    const auto& [begin, size] = *--next;
+    if (static_cast<std::size_t>(static_cast<const std::byte*>(p) - begin) >= size) return {};
+    return {begin, size};
   }
 
   std::size_t in_use() {

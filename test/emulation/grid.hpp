@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -20,6 +21,8 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <thread>
+#include <tuple>
 #include <type_traits>
 #include <vector>
 
@@ -74,7 +77,6 @@ class Block {
   /// Runs the whole grid of a kernel; one at a time in the process, since static shared memory is one.
   void run_grid(dim3 grid, dim3 block, std::size_t shared, const void* kernel, void (*call)(const void*),
                 const void* arguments) {
-    static std::mutex one;
     const std::lock_guard lock(one);
     running = this;
     const Ending ending{*this};
@@ -101,6 +103,17 @@ class Block {
       fill_static_shared(std::exchange(first, false));
       run_block();
     }
+  }
+
+  /// Lets kernels of other threads of the process run: for a kernel that waits for one of them, and has no
+  /// static shared memory, which these would write.
+  void let_others_run() {
+    const auto kept = std::tuple(gridDim, blockDim, blockIdx, threadIdx);
+    one.unlock();
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+    one.lock();
+    std::tie(gridDim, blockDim, blockIdx, threadIdx) = kept;
+    running = this;
   }
 
   std::byte* dynamic_shared() const { return shared_.get(); }
@@ -147,6 +160,7 @@ class Block {
 
  private:
   static constexpr std::size_t slot = 16;
+  static inline std::mutex one;
 
   // The threads that wait together: those of the block or of a warp.
   struct Group {

@@ -1,0 +1,306 @@
+// Link: what a rank needs to exchange with the other ranks of its node over peer memory: a pad that they
+// write to, a stream, and calls that enqueue the kernels of peer/kernels.cuh.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <cuda_runtime.h>
+
+#include <convoy/comm/bootstrap/agree.hpp>
+#include <convoy/comm/bootstrap/bootstrap.hpp>
+#include <convoy/comm/error.hpp>
+#include <convoy/comm/fingerprint.hpp>
+#include <convoy/comm/peer/kernels.cuh>
+#include <convoy/comm/peer/window.cuh>
+#include <convoy/core/clock.hpp>
+#include <convoy/core/error.hpp>
+#include <convoy/core/fields.hpp>
+#include <convoy/core/range.hpp>
+#include <convoy/memory/cuda.cuh>
+
+namespace convoy::comm {
+
+/// What CudaPeer goes by.
+struct PeerOptions {
+  Seconds deadline{60};  ///< that a kernel waits for another rank's, whose backward counts
+  /// Up to so many bytes every rank reads all and sums all (one shot), above each rank sums its part and
+  /// reads the others' sums (two shots). Where others switch: 256 KiB (PyTorch's intra-node all-reduce;
+  /// vLLM's at 8 GPUs) to 512 KiB (vLLM's at 4).
+  std::int64_t at_once = std::int64_t{256} << 10;
+  /// Of the GPU, that an exchange uses: few leave more to the kernels of backward, and ranks that share a GPU
+  /// need the blocks of all their kernels to be resident at the same time.
+  int blocks = 16;
+
+  static constexpr void fields(auto& self, auto&& field) {
+    field("deadline", self.deadline, convoy::fields::local);
+    field("at_once", self.at_once);
+    field("blocks", self.blocks);
+  }
+};
+
+namespace peer {
+
+/// What an exchange is, for sentences.
+enum class Kind : unsigned char {
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  broadcast,
+  rule,
+  farewell,
+};
+
+constexpr std::string_view name_of(Kind kind) {
+  switch (kind) {
+    case Kind::all_reduce:
+      return "all-reduce";
+    case Kind::reduce_scatter:
+      return "reduce-scatter";
+    case Kind::all_gather:
+      return "all-gather";
+    case Kind::broadcast:
+      return "broadcast";
+    case Kind::rule:
+      return "all-reduce of a rule's sums";
+    case Kind::farewell:
+      return "farewell";
+  }
+  return "exchange";
+}
+
+/// An exchange, of a bucket where it is one's.
+struct Exchange {
+  Kind kind = Kind::all_reduce;
+  int bucket = -1;
+
+  unsigned word() const { return static_cast<unsigned>(kind) | static_cast<unsigned>(bucket + 1) << 8; }
+  static Exchange of(unsigned word) {
+    return {static_cast<Kind>(word & 0xffu), static_cast<int>(word >> 8) - 1};
+  }
+  std::string text() const {
+    return bucket < 0 ? concat("cuda-peer ", name_of(kind))
+                      : concat("cuda-peer ", name_of(kind), " of bucket ", bucket);
+  }
+};
+
+/// One rank of a node. Calls enqueue on `stream()` and return; all ranks make the same calls in the same
+/// order, captured in graphs or not. Sums are taken in the order of ranks, in f32 (f64 for doubles), and
+/// rounded once: every rank gets the same bits, by one shot and by two. Not movable.
+class Link {
+ public:
+  /// All ranks of the bootstrap make one. The thread's GPU becomes this rank's.
+  Link(AnyBootstrap& ranks, const PeerOptions& options)
+      : ranks_(ranks), rank_(ranks.rank()), size_(ranks.size()), options_(options) {
+    if (options.at_once < smallest_slot || options.at_once > largest_slot || options.at_once % 256 != 0)
+      fail<ConfigError>("cuda-peer: at_once is a multiple of 256 from ", smallest_slot, " to ", largest_slot,
+                        " bytes, not ", options.at_once);
+    if (options.blocks < 1 || options.blocks > most_blocks)
+      fail<ConfigError>("cuda-peer: an exchange uses 1 to ", most_blocks, " blocks, not ", options.blocks);
+    device::check(cudaGetDevice(&device_), "ask which GPU is this thread's");
+    stream_ = device::make_urgent_stream();
+    if (size_ == 1) return;
+    agree(ranks_, Fingerprint().add("comm", std::string_view("cuda-peer")).add("comm", options));
+    make_pad();
+    pads_ = Window(ranks_, pad_.get(), pad_);
+  }
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+  ~Link() {
+    if (size_ == 1 || pads_.of(rank_) == nullptr) return;
+    if (healthy())
+      say_farewell();
+    else
+      leave();
+    cudaStreamSynchronize(stream());
+  }
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  cudaStream_t stream() const { return stream_.get(); }
+  const PeerOptions& options() const { return options_; }
+  /// Where an exception flies the others need not wait for this rank.
+  bool healthy() const { return !failure_ && std::uncaught_exceptions() == exceptions_; }
+
+  /// This rank's part of `count` elements: block `rank` of `size` blocks of equal whole cache lines of
+  /// floats; what is left over is the last rank's too.
+  Range own_of(std::int64_t count) const {
+    const std::int64_t part = part_of(count, size_);
+    return {rank_ * part, rank_ == size_ - 1 ? count : (rank_ + 1) * part};
+  }
+
+  /// `data` is memory of this GPU, which others need not see.
+  template <class T>
+  void all_reduce(T* data, std::int64_t count, Exchange what = {}) {
+    const std::int64_t most = options_.at_once / static_cast<std::int64_t>(sizeof(T));
+    for (std::int64_t done = 0; done < count && size_ > 1; done += most) {
+      const std::int64_t piece = std::min(count - done, most);
+      start(all_reduce_at_once<T>, std::min(options_.blocks, blocks_at_once), what, bytes_of<T>(piece),
+            data + done, piece, options_.at_once, aligned(data + done));
+    }
+  }
+  /// `count` elements that lie `offset` elements behind the beginning of a window's pieces.
+  template <class T>
+  void all_reduce(const Window& window, std::int64_t offset, std::int64_t count, Exchange what = {}) {
+    if (size_ == 1 || count <= 0) return;
+    if (count * static_cast<std::int64_t>(sizeof(T)) <= options_.at_once)
+      return all_reduce(everywhere<T>(window, offset).on[rank_], count, what);
+    exchange<T, true, true>(window, offset, count, what);
+  }
+  /// Afterwards this rank's part (own_of) holds the sums; what the rest holds is left open.
+  template <class T>
+  void reduce_scatter(const Window& window, std::int64_t offset, std::int64_t count,
+                      Exchange what = {.kind = Kind::reduce_scatter}) {
+    exchange<T, true, false>(window, offset, count, what);
+  }
+  /// Every rank gets every other's part.
+  template <class T>
+  void all_gather(const Window& window, std::int64_t offset, std::int64_t count,
+                  Exchange what = {.kind = Kind::all_gather}) {
+    exchange<T, false, true>(window, offset, count, what);
+  }
+  void broadcast(const Window& window, std::int64_t offset, std::int64_t bytes, int root,
+                 Exchange what = {.kind = Kind::broadcast}) {
+    if (size_ == 1 || bytes <= 0) return;
+    const auto data = everywhere<unsigned char>(window, offset);
+    start(broadcast_from<unsigned char>, blocks_for_vectors(bytes / 16), what, bytes, data, bytes, root,
+          aligned(data));
+  }
+
+  /// Throws CommError if a kernel has waited in vain.
+  void check() {
+    if (failure_) throw CommError(*failure_);
+    if (size_ == 1) return;
+    Verdict& verdict = *verdict_;
+    if (std::atomic_ref<unsigned>(verdict.code).load(std::memory_order_acquire) == 0) return;
+    const bool late = verdict.reason() == Reason::late;
+    failure_.emplace(
+        CommError::Fields{.rank = rank_,
+                          .peer = verdict.peer(),
+                          .operation = Exchange::of(verdict.what).text(),
+                          .sequence = verdict.meeting,
+                          .bytes = static_cast<std::size_t>(verdict.bytes),
+                          .elapsed = late ? options_.deadline.count() : 0.0},
+        late ? concat("rank ", verdict.peer(), " did not come within ", options_.deadline.count(), " s")
+             : concat("rank ", verdict.peer(), " has left"));
+    throw CommError(*failure_);
+  }
+  /// Returns when all that was enqueued is done; every kernel's wait has its deadline.
+  void synchronize() {
+    device::check(cudaStreamSynchronize(stream()), "finish the work of a stream");
+    check();
+  }
+
+ private:
+  static constexpr std::int64_t smallest_slot = 1024, largest_slot = std::int64_t{64} << 20;
+  // The same for every exchange at once (peer/kernels.cuh), and enough for the largest: few vectors a thread.
+  static constexpr int blocks_at_once = 8;
+
+  struct FreeHost {
+    void operator()(Verdict* p) const { cudaFreeHost(p); }
+  };
+
+  template <class T>
+  static std::int64_t bytes_of(std::int64_t count) {
+    return count * static_cast<std::int64_t>(sizeof(T));
+  }
+  int blocks_for_vectors(std::int64_t vectors) const {
+    return static_cast<int>(device::blocks_for(vectors, threads, options_.blocks));
+  }
+  static bool aligned(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; }
+  template <class T>
+  bool aligned(const Everywhere<T>& data) const {
+    return std::all_of(data.on, data.on + size_, [](const T* p) { return aligned(p); });
+  }
+  template <class T>
+  Everywhere<T> everywhere(const Window& window, std::int64_t offset) const {
+    Everywhere<T> data;
+    for (int r = 0; r < size_; ++r) data.on[r] = reinterpret_cast<T*>(window.of(r)) + offset;
+    return data;
+  }
+
+  template <class T, bool reduces, bool gathers>
+  void exchange(const Window& window, std::int64_t offset, std::int64_t count, Exchange what) {
+    if (size_ == 1 || count <= 0) return;
+    const auto data = everywhere<T>(window, offset);
+    const std::int64_t part = part_of(count, size_), largest = count - (size_ - 1) * part;
+    start(exchange_parts<T, reduces, gathers>, blocks_for_vectors(largest / device::lanes<T>), what,
+          bytes_of<T>(count), data, count, part, aligned(data));
+  }
+
+  template <class Kernel, class... A>
+  void start(Kernel kernel, int blocks, Exchange what, std::int64_t bytes, const A&... arguments) {
+    check();
+    Team team;
+    team.rank = rank_;
+    team.size = size_;
+    team.what = what.word();
+    team.bytes = static_cast<unsigned long long>(bytes);
+    team.patience = static_cast<unsigned long long>(options_.deadline.count() * 1e9);
+    team.verdict = verdict_.get();
+    for (int r = 0; r < size_; ++r) team.pads[r] = reinterpret_cast<Pad*>(pads_.of(r));
+    device::launch({stream(), static_cast<unsigned>(blocks), threads, Meeting::shared_bytes}, kernel, team,
+                   arguments...);
+  }
+
+  void make_pad() {
+    void* p = nullptr;
+    const std::size_t bytes = sizeof(Pad) + 2 * static_cast<std::size_t>(options_.at_once);
+    device::check(cudaMalloc(&p, bytes), "allocate memory for exchanges");
+    pad_ = std::shared_ptr<void>(p, [](void* it) { cudaFree(it); });
+    device::check(cudaMemsetAsync(p, 0, sizeof(Pad), stream()), "clear memory");
+    device::check(cudaStreamSynchronize(stream()), "clear memory");  // before others learn of it
+    device::check(cudaHostAlloc(&p, sizeof(Verdict), cudaHostAllocPortable | cudaHostAllocMapped),
+                  "allocate memory of the host");
+    verdict_.reset(new (p) Verdict);
+  }
+
+  // Nobody unmaps or frees what others may still read. The ranks of one process hold their memory together.
+  void say_farewell() noexcept {
+    try {
+      if (!pads_.crosses_processes()) return;
+      start(meet_all<>, 1, {.kind = Kind::farewell}, 0);
+      synchronize();
+      pads_ = Window();
+      ranks_.all_gather({}, {});
+    } catch (...) {  // the others have ended otherwise
+    }
+  }
+
+  // Tells the others and this rank's own kernels that the rank does not go on.
+  void leave() noexcept {
+    try {
+      const device::Stream own = device::make_stream();
+      for (int r = 0; r < size_; ++r) {
+        unsigned* left = reinterpret_cast<Pad*>(pads_.of(r))->left;
+        const std::size_t count = r == rank_ ? static_cast<std::size_t>(size_) : 1;
+        cudaMemsetAsync(r == rank_ ? left : left + rank_, 1, count * sizeof(unsigned), own.get());
+      }
+      cudaStreamSynchronize(own.get());
+    } catch (...) {  // they have their deadlines
+    }
+  }
+
+  AnyBootstrap ranks_;
+  int rank_, size_, device_ = 0;
+  int exceptions_ = std::uncaught_exceptions();
+  PeerOptions options_;
+  device::Stream stream_;
+  std::shared_ptr<void> pad_;
+  std::unique_ptr<Verdict, FreeHost> verdict_;
+  Window pads_;
+  std::optional<CommError> failure_;
+};
+
+}  // namespace peer
+
+}  // namespace convoy::comm
