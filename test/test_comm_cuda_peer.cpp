@@ -1,0 +1,274 @@
+// EMULATES
+// TIMEOUT: 300
+// CudaPeer and Sharded<CudaPeer> as a Comm, with kernels run on processors: updates, verdicts, numbers of the
+// host, captured steps, ranks that differ, do not come or leave.
+#include <atomic>
+
+#include "emulation/emulation.hpp"
+#include <convoy/memory/device.cuh>
+
+namespace device_test {
+
+// As many GPUs as there are take their turns with the ranks.
+struct ChoosesGpu {
+  ChoosesGpu() {
+    static std::atomic<int> next = 0;
+    convoy::device::use(next++ % emulation::settings.devices);
+  }
+};
+struct TestSpace : ChoosesGpu, convoy::memory::Device {};
+// Closing memory to the host costs most of the time of these tests; one of them has it.
+[[maybe_unused]] const bool open_to_host = (emulation::settings.closed_to_host = false, true);
+
+}  // namespace device_test
+
+#include "comm_device.hpp"
+#include <convoy/comm/policy/cuda_peer.cuh>
+#include <convoy/comm/policy/halves.hpp>
+
+namespace {
+
+using namespace device_test;
+using AllReduced = comm::CudaPeer<TestSpace>;
+using Halved = comm::Sharded<AllReduced>;
+static_assert(comm::Comm<AllReduced> && comm::Comm<Halved>);
+static_assert(comm::works_in<AllReduced, TestSpace> && !comm::works_in<AllReduced, memory::Host>);
+
+// Buckets of tests are small; both ways of reducing occur.
+constexpr comm::PeerOptions few{.at_once = 1024, .blocks = 2};
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("every rank ends with the updates of the sums", C, AllReduced, Halved) {
+  for (const int ranks : {1, 2, 3, 4})
+    for (const std::int64_t count : {40, 1000, 20011}) {
+      CAPTURE(ranks);
+      CAPTURE(count);
+      const std::vector<float> expected = sums(ranks, count, 3);
+      std::atomic<int> right = 0;
+      all_well(run<C>(
+          ranks,
+          [&](C& comm, TestSpace& space) { right += train(comm, space, count, 3) == expected ? 1 : 0; },
+          few));
+      CHECK(right == ranks);
+    }
+}
+
+TEST_CASE_TEMPLATE("streams that fall behind keep their order", C, AllReduced, Halved) {
+  // Memory is freed where everything on a GPU waits, so that each rank has one of its own.
+  const emulation::With late({.late = true, .devices = 3, .closed_to_host = false});
+  const std::vector<float> expected = sums(3, 1000, 3);
+  std::atomic<int> right = 0;
+  all_well(run<C>(
+      3,
+      [&](C& comm, TestSpace& space) {
+        right += train(comm, space, 1000, 3) == expected ? 1 : 0;
+        comm.barrier();
+      },
+      few));
+  CHECK(right == 3);
+}
+
+TEST_CASE_TEMPLATE("buckets that were not begun are begun at the end", C, AllReduced, Halved) {
+  const std::vector<float> expected = sums(3, 1000, 2);
+  std::atomic<int> right = 0;
+  all_well(run<C>(
+      3, [&](C& comm, TestSpace& space) { right += train(comm, space, 1000, 2, 4) == expected ? 1 : 0; },
+      few));
+  CHECK(right == 3);
+}
+
+TEST_CASE_TEMPLATE("a rule decides over the whole gradient, and a step is skipped", C, AllReduced, Halved) {
+  for (const int ranks : {1, 2, 4}) {
+    CAPTURE(ranks);
+    const std::int64_t count = 3000;
+    const std::vector<float> expected = decide::trained(ranks, count, {1});
+    std::atomic<int> right = 0;
+    all_well(run<C>(
+        ranks,
+        [&](C& comm, TestSpace& space) {
+          Arenas arenas(space, count);
+          comm.open(comm::Fingerprint(), arenas.layout());
+          Rule rule(arenas, 1);
+          for (int step = 0; step < decide::steps; ++step) {
+            for (std::size_t b = 0; b < arenas.buckets.size(); ++b)
+              comm.begin(static_cast<int>(b), arenas.compute(b, comm.rank(), step));
+            comm.finish(rule);
+          }
+          right += arenas.result() == expected ? 1 : 0;
+        },
+        few));
+    CHECK(right == ranks);
+  }
+}
+
+TEST_CASE("each rank updates its own part, in whole cache lines, and all parts are updated") {
+  std::vector<std::vector<Range>> all(3);
+  const std::vector<Range> buckets{{0, 1000}, {1000, 1000}, {1008, 1018}, {1024, 1024 + 480}};
+  all_well(run<Halved>(3, [&](Halved& comm, TestSpace&) {
+    all[static_cast<std::size_t>(comm.rank())] = comm.updates(buckets);
+  }));
+  CHECK(all[0] == std::vector<Range>{{0, 320}, {1024, 1184}});
+  CHECK(all[1] == std::vector<Range>{{320, 640}, {1184, 1344}});
+  CHECK(all[2] == std::vector<Range>{{640, 1000}, {1008, 1018}, {1344, 1504}});
+}
+
+TEST_CASE_TEMPLATE("a step is captured once and replayed", C, AllReduced, Halved) {
+  constexpr std::int64_t count = 2000;
+  std::atomic<int> right = 0;
+  all_well(run<C>(
+      2,
+      [&](C& comm, TestSpace& space) {
+        Arenas arenas(space, count);
+        comm.open(comm::Fingerprint(), arenas.layout());
+        cudaGraph_t captured{};
+        cudaGraphExec_t made{};
+        device::check(cudaStreamBeginCapture(space.stream(), cudaStreamCaptureModeThreadLocal), "capture");
+        for (std::size_t b = 0; b < arenas.buckets.size(); ++b)
+          comm.begin(static_cast<int>(b), arenas.compute(b, comm.rank(), 0));
+        comm.finish([&](Range range, float scale) {
+          later(space, [p = arenas.parameters.data(), g = arenas.gradients.data(), range, scale] {
+            for (auto i = range.begin; i < range.end; ++i) p[i] -= scale * g[i];
+          });
+        });
+        device::check(cudaStreamEndCapture(space.stream(), &captured), "capture");
+        device::check(cudaGraphInstantiate(&made, captured, 0), "make a graph");
+        const device::GraphExec graph(made);
+        for (int replay = 0; replay < 4; ++replay)
+          device::check(cudaGraphLaunch(graph.get(), space.stream()), "launch a graph");
+        space.synchronize();
+        comm.poll();
+        std::vector<float> expected(count);
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+          const auto at = static_cast<std::int64_t>(i);
+          expected[i] =
+              static_cast<float>(i % 100) - 4 * (decide::gradient(0, at, 0) + decide::gradient(1, at, 0));
+        }
+        right += arenas.result() == expected ? 1 : 0;
+        cudaGraphDestroy(captured);
+        comm.barrier();
+      },
+      few));
+  CHECK(right == 2);
+}
+
+TEST_CASE("numbers of the host are combined, and broadcast") {
+  for (const int ranks : {1, 3}) {
+    CAPTURE(ranks);
+    std::atomic<int> right = 0;
+    all_well(run<AllReduced>(ranks, [&](AllReduced& comm, TestSpace&) {
+      const double n = ranks, me = comm.rank();
+      double d[] = {me, -me, 1};
+      comm.all_reduce(std::span<double>(d), comm::sum);
+      bool good = d[0] == n * (n - 1) / 2 && d[1] == -d[0] && d[2] == n;
+      double most[] = {me, comm.rank() == 0 ? NAN : 1.0};
+      comm.all_reduce(std::span<double>(most), comm::max);
+      good = good && most[0] == n - 1 && std::isnan(most[1]);
+      i32 least[] = {comm.rank() + 3};
+      comm.all_reduce(std::span<i32>(least), comm::min);
+      good = good && least[0] == 3;
+      // More than goes at once.
+      std::vector<float> many(700'001);
+      for (std::size_t i = 0; i < many.size(); ++i)
+        many[i] = static_cast<float>(i % 1000) * static_cast<float>(me + 1);
+      comm.all_reduce(std::span<float>(many), comm::mean);
+      const auto scale = static_cast<float>(1.0 / n);
+      for (std::size_t i = 0; i < many.size(); ++i)
+        good = good && many[i] == static_cast<float>(i % 1000) * static_cast<float>(n * (n + 1) / 2) * scale;
+      for (int root = 0; root < ranks; ++root) {
+        for (std::size_t i = 0; i < many.size(); ++i)
+          many[i] = comm.rank() == root ? static_cast<float>(i % 977) : -1;
+        comm.broadcast(std::span<float>(many), root);
+        for (std::size_t i = 0; i < many.size(); ++i) good = good && many[i] == static_cast<float>(i % 977);
+      }
+      comm.barrier();
+      right += good ? 1 : 0;
+    }));
+    CHECK(right == ranks);
+  }
+}
+
+TEST_CASE("ranks that mean different things are told in what") {
+  const auto sentences = run<AllReduced>(3, [](AllReduced& comm, TestSpace& space) {
+    Arenas arenas(space, comm.rank() == 2 ? 128 : 64);
+    comm.open(comm::Fingerprint(), arenas.layout());
+  });
+  for (const std::string& sentence : sentences)
+    CHECK(sentence == "rank 2 differs from rank 0 in gradients: 128 instead of 64");
+}
+
+TEST_CASE("what cannot be opened or begun is refused") {
+  all_well(run<Halved>(1, [](Halved& comm, TestSpace& space) {
+    Arenas arenas(space, 64);
+    comm::Layout layout = arenas.layout();
+    layout.space = nullptr;
+    CHECK_THROWS_AS(comm.open(comm::Fingerprint(), layout), ConfigError);
+    layout = arenas.layout();
+    layout.parameters = {};
+    CHECK_THROWS_AS(comm.open(comm::Fingerprint(), layout), ConfigError);
+    comm.open(comm::Fingerprint(), arenas.layout());
+    CHECK_THROWS_AS(comm.begin(17), Error);
+    comm.begin(1, space.mark());
+    CHECK_THROWS_AS(comm.begin(1, space.mark()), Error);
+    CHECK_THROWS_AS(comm.broadcast(std::span<float>(), 1), ConfigError);
+  }));
+}
+
+TEST_CASE_TEMPLATE("a rank that does not come is noticed by the others", C, AllReduced, Halved) {
+  std::atomic<int> over = 0;
+  const auto sentences =
+      run<C>(3,
+             [&](C& comm, TestSpace& space) {
+               Arenas arenas(space, 640);
+               comm.open(comm::Fingerprint(), arenas.layout());
+               if (comm.rank() == 1) {
+                 while (over < 2) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+                 throw Error("left");
+               }
+               struct Count {
+                 std::atomic<int>& over;
+                 ~Count() { ++over; }
+               } count{over};
+               for (int b = 0; b < 6; ++b)
+                 comm.begin(b, arenas.compute(static_cast<std::size_t>(b), comm.rank(), 0));
+               comm.finish([](Range, float) {});
+               space.synchronize();  // the host waits for the GPU, and is freed
+               comm.poll();
+             },
+             {.deadline = Seconds(0.3), .at_once = 1024});
+  CHECK(sentences[1] == "left");
+  for (const std::size_t r : {std::size_t{0}, std::size_t{2}}) {
+    CAPTURE(sentences[r]);
+    CHECK(contains(sentences[r], concat("rank ", r, ": cuda-peer ")));
+    CHECK(contains(sentences[r], "of bucket 0: rank 1 did not come within 0.3 s (peer rank 1, "));
+  }
+}
+
+TEST_CASE("an observer hears of every bucket of a step") {
+  std::vector<comm::ExchangeEvent> events;
+  all_well(run<AllReduced>(2, [&](AllReduced& comm, TestSpace& space) {
+    if (comm.rank() == 0)
+      comm.observe({[](void* all, const comm::ExchangeEvent& event) {
+                      static_cast<std::vector<comm::ExchangeEvent>*>(all)->push_back(event);
+                    },
+                    &events});
+    train(comm, space, 1000, 1);
+  }));
+  REQUIRE(events.size() == 6);
+  for (std::size_t b = 0; b < events.size(); ++b) {
+    CHECK(events[b].bucket == static_cast<int>(b));
+    CHECK(events[b].end >= events[b].begin);
+  }
+}
+
+TEST_CASE("traffic is that of a ring") {
+  all_well(run<AllReduced>(4, [&](AllReduced& comm, TestSpace& space) {
+    const auto before = comm.traffic();
+    train(comm, space, 1000, 1);
+    const auto after = comm.traffic();
+    const bool good = after.messages - before.messages == 5 && after.bytes - before.bytes == 2 * 3 * 1000;
+    if (!good) throw Error("not the traffic of a ring");
+  }));
+}
+
+TEST_CASE("nothing is left behind") { CHECK(emulation::bytes_in_use() == 0); }

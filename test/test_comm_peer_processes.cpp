@@ -1,0 +1,135 @@
+// EMULATES
+// CudaPeer where ranks are processes: each thread of this test says that it is one, so that memory is mapped
+// by handles, and unmapped.
+#include <atomic>
+
+#include <unistd.h>
+
+// The name of the process as the thread wants it.
+static thread_local int process_of_thread = 0;
+extern "C" pid_t getpid() noexcept { return 4711 + process_of_thread; }
+
+#include "emulation/emulation.hpp"
+#include <convoy/memory/device.cuh>
+
+namespace device_test {
+using TestSpace = convoy::memory::Device;
+[[maybe_unused]] const bool open_to_host = (emulation::settings.closed_to_host = false, true);
+}  // namespace device_test
+
+#include "comm_device.hpp"
+#include <convoy/comm/policy/cuda_peer.cuh>
+#include <convoy/comm/policy/halves.hpp>
+
+namespace {
+
+using namespace device_test;
+using Halved = comm::Sharded<comm::CudaPeer<TestSpace>>;
+
+// A bootstrap that makes its thread a process of its own.
+struct Alone : AtTable {
+  Alone(Table& table, int rank) : AtTable(table, rank) { process_of_thread = rank; }
+};
+
+template <class F>
+std::vector<std::string> as_processes(int ranks, F&& body, const comm::PeerOptions& options = {}) {
+  Table table(ranks);
+  std::vector<std::string> sentences(static_cast<std::size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r)
+    threads.emplace_back([&, r] {
+      try {
+        TestSpace space;
+        Halved comm(Alone(table, r), options);
+        body(comm, space);
+      } catch (const Error& error) {
+        sentences[static_cast<std::size_t>(r)] = error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  return sentences;
+}
+
+}  // namespace
+
+TEST_CASE("processes map each other's memory, and end together") {
+  const std::vector<float> expected = sums(3, 20011, 2);
+  std::atomic<int> right = 0, mapped = 0;
+  all_well(as_processes(3,
+                        [&](Halved& comm, TestSpace& space) {
+                          right += train(comm, space, 20011, 2) == expected ? 1 : 0;
+                          comm.barrier();
+                          mapped = emulation::peer_counts.mapped.load();
+                          comm.barrier();
+                        },
+                        {.at_once = 1024, .blocks = 2}));
+  CHECK(right == 3);
+  // Of each rank's pad, relay, gradients and parameters by two others.
+  CHECK(mapped == 3 * 4 * 2);
+  CHECK(emulation::peer_counts.mapped == 0);
+  CHECK(emulation::bytes_in_use() == 0);
+}
+
+TEST_CASE("a piece is found behind the beginning of its allocation") {
+  std::atomic<int> right = 0;
+  all_well(as_processes(2, [&](Halved& comm, TestSpace& space) {
+    constexpr std::int64_t before = 100, count = 500;
+    const memory::Array<float, TestSpace> all(space, 2 * (before + count));
+    const Range bucket{0, count};
+    float* const gradients = all.data() + before;
+    float* const parameters = gradients + count + before;
+    comm.open(comm::Fingerprint(), {.gradients = {gradients, static_cast<std::size_t>(count)},
+                                    .parameters = {parameters, static_cast<std::size_t>(count)},
+                                    .buckets = {&bucket, 1},
+                                    .space = &space});
+    space.fill(gradients, count, static_cast<float>(comm.rank() + 1));
+    comm.begin(0, space.mark());
+    comm.finish([&](Range range, float) {
+      space.copy(parameters + range.begin, gradients + range.begin,
+                 static_cast<std::size_t>(range.size()) * sizeof(float));
+    });
+    std::vector<float> seen(count);
+    space.read(seen.data(), parameters, count * sizeof(float));
+    right += seen == std::vector<float>(count, 3.0f) ? 1 : 0;
+    comm.barrier();
+  }));
+  CHECK(right == 2);
+}
+
+TEST_CASE("memory that no other process can map is refused on every rank") {
+  std::vector<float> of_the_host(64);
+  const auto sentences = as_processes(2, [&](Halved& comm, TestSpace& space) {
+    const memory::Array<float, TestSpace> good(space, 64);
+    const Range bucket{0, 64};
+    float* const gradients = comm.rank() == 1 ? of_the_host.data() : good.data();
+    comm.open(comm::Fingerprint(), {.gradients = {gradients, 64},
+                                    .parameters = {good.data(), 64},
+                                    .buckets = {&bucket, 1},
+                                    .space = &space});
+  });
+  for (const auto& sentence : sentences)
+    CHECK(sentence ==
+          "cuda-peer: rank 0 cannot reach the memory of rank 1: another process cannot map it; memory for "
+          "exchanges comes from cudaMalloc");
+  CHECK(emulation::peer_counts.mapped == 0);
+}
+
+TEST_CASE("a process that leaves is noticed by those that wait for it") {
+  std::atomic<int> waiting = 0;
+  const auto sentences = as_processes(2, [&](Halved& comm, TestSpace& space) {
+    Arenas arenas(space, 640);
+    comm.open(comm::Fingerprint(), arenas.layout());
+    if (comm.rank() == 1) {
+      while (waiting < 1) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      throw Error("left");
+    }
+    ++waiting;
+    comm.begin(0, arenas.compute(0, 0, 0));
+    space.synchronize();
+    comm.poll();
+  });
+  CHECK(sentences[1] == "left");
+  CHECK(
+      contains(sentences[0], "rank 0: cuda-peer reduce-scatter of bucket 0: rank 1 has left (peer rank 1, "));
+  CHECK(emulation::bytes_in_use() == 0);
+}
