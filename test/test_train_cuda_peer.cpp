@@ -1,0 +1,105 @@
+// EMULATES: nccl
+// SANITIZE: none
+// TIMEOUT: 600
+// Trainer over exec::Cuda and comm::CudaPeer, run on processors: the ranks end with the same bits, and with
+// what comm::Nccl gives.
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "emulation/cublaslt.hpp"
+#include "emulation/cudnn.hpp"
+#include "emulation/emulation.hpp"
+#include "emulation/nccl.hpp"
+#include <convoy/memory/device.cuh>
+
+namespace device_test {
+using TestSpace = convoy::memory::Device;
+}  // namespace device_test
+
+#include "comm_device.hpp"
+#include "train_support.hpp"
+#include <convoy/comm/policy/cuda_peer.cuh>
+#include <convoy/comm/policy/halves.hpp>
+#include <convoy/comm/policy/nccl.cuh>
+#include <convoy/exec/cuda/cuda.cuh>
+#include <convoy/optim/device.cuh>
+
+namespace {
+
+using namespace train_test;
+
+struct Small {
+  static constexpr BucketOptions buckets{.first = 64, .others = 256};
+  static constexpr void define(auto& g) {
+    auto x = g.input("image", image);
+    x = g.relu(g.batch_norm(g.conv2d(x, {.channels = 4, .kernel = 3})));
+    x = g.linear(g.flatten(g.max_pool(x, {.kernel = 4})), {.features = classes});
+    g.output("logits", x);
+    g.loss(g.cross_entropy(x, g.label("label", classes)));
+  }
+};
+
+using Parameters = std::vector<float>;
+
+// What each rank ends with.
+template <class Comm>
+std::vector<Parameters> trained(int ranks, float clip) {
+  using T = Trainer<Small, optim::Sgd, Comm, exec::Cuda<f32>>;
+  device_test::Table table(ranks);
+  std::vector<Parameters> all(static_cast<std::size_t>(ranks));
+  std::vector<std::string> sentences(all.size());
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        typename T::Config config;
+        config.batch = 8;
+        config.optimizer.lr = 0.05f;
+        config.optimizer.momentum = 0.9f;
+        config.guard.max_norm = clip;
+        T trainer(config, device_test::AtTable(table, rank));
+        const Blobs training(40);
+        trainer.fit(training, {.epochs = 2, .log = nullptr});
+        for (const auto& parameter : trainer.parameters())
+          for (const float value : parameter.values()) all[static_cast<std::size_t>(rank)].push_back(value);
+      } catch (const Error& error) {
+        sentences[static_cast<std::size_t>(rank)] = error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& sentence : sentences) CHECK(sentence == "");
+  return all;
+}
+
+double apart(const Parameters& a, const Parameters& b) {
+  double all = 0, off = 0;
+  REQUIRE(a.size() == b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    all += std::pow(static_cast<double>(b[i]), 2);
+    off += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
+  }
+  return std::sqrt(off / all);
+}
+
+using Peer = comm::CudaPeer<memory::Device>;
+
+}  // namespace
+
+TEST_CASE("ranks train over peer memory as over NCCL, and end with the same bits") {
+  const emulation::With open({.closed_to_host = false});
+  for (const float clip : {0.0f, 0.5f}) {
+    CAPTURE(clip);
+    const auto expected = trained<comm::Nccl<memory::Device>>(2, clip);
+    const auto seen = trained<Peer>(2, clip);
+    const auto sharded = trained<comm::Sharded<Peer>>(2, clip);
+    REQUIRE(expected[0].size() > 100);
+    for (const auto* all : {&seen, &sharded}) {
+      CHECK((*all)[0] == (*all)[1]);
+      CHECK(apart((*all)[0], expected[0]) < 1e-5);
+    }
+  }
+  CHECK(trained<Peer>(3, 0) == trained<Peer>(3, 0));
+}
