@@ -33,6 +33,8 @@
 #endif
 #ifdef __CUDACC__
 #ifdef CONVOY_HAS_CUDA
+#include <convoy/comm/policy/cuda_peer.cuh>
+#include <convoy/comm/policy/halves.hpp>
 #include <convoy/exec/cuda/cuda.cuh>
 #include <convoy/optim/device.cuh>
 #endif

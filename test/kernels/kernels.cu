@@ -1,5 +1,6 @@
 // Every kernel of convoy's own, in each type of values, as a program has it: for check.sh to read what nvcc
 // says of it.
+#include <convoy/comm/peer/kernels.cuh>
 #include <convoy/exec/cuda/cuda.cuh>
 #include <convoy/optim/device.cuh>
 
@@ -63,6 +64,25 @@ void launch_all() {
   narrow_values<T>(nullptr, 0, f, t);
 }
 
+template <class T>
+void exchange() {
+  namespace peer = comm::peer;
+  const device::Launch where{nullptr, 1, peer::threads, peer::Meeting::shared_bytes};
+  const peer::Team team;
+  const peer::Everywhere<T> data;
+  device::launch(where, peer::all_reduce_at_once<T>, team, nullptr, 0, 0, true);
+  device::launch(where, peer::exchange_parts<T, true, true>, team, data, 0, 0, true);
+  device::launch(where, peer::exchange_parts<T, true, false>, team, data, 0, 0, true);
+  device::launch(where, peer::exchange_parts<T, false, true>, team, data, 0, 0, true);
+}
+
+void exchange_bytes() {
+  namespace peer = comm::peer;
+  const device::Launch where{nullptr, 1, peer::threads, peer::Meeting::shared_bytes};
+  device::launch(where, peer::broadcast_from<unsigned char>, {}, {}, 0, 0, true);
+  device::launch(where, peer::meet_all<>, {});
+}
+
 template <class R>
 void update(memory::Device& space, const optim::Optimizer<R>& rule) {
   optim::Kernels<R, memory::Device>::apply(space, rule, {});
@@ -75,6 +95,11 @@ int main() {
   launch_all<float>();
   launch_all<bf16>();
   launch_all<f16>();
+  exchange<float>();
+  exchange<double>();
+  exchange<bf16>();
+  exchange<f16>();
+  exchange_bytes();
   scale_and_check(nullptr, 0, nullptr, nullptr, nullptr);
   memory::Device space;
   update<optim::Adam>(space, optim::Optimizer<optim::Adam>({}));
