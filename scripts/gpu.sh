@@ -67,12 +67,13 @@ part_build() {
     echo "test_main -x cu test/main.cpp"
     echo "test_exec_cuda_gpu test/test_exec_cuda_gpu.cu"
     echo "test_core_device test/test_core_device.cu"
+    echo "test_comm_peer_gpu test/test_comm_peer_gpu.cu"
     echo "gpu_bench bench/gpu_bench.cu"
   } >$work/sources
   xargs -P "$(nproc)" -L 1 sh -c 'name=$0; exec "$@" -c -o '$work'/$name.o' <<<"$(
     while read -r name source; do echo "$name $nvcc ${flags[*]} $source"; done <$work/sources
   )"
-  for test in test_exec_cuda_gpu test_core_device; do
+  for test in test_exec_cuda_gpu test_core_device test_comm_peer_gpu; do
     "$nvcc" -o $work/$test $work/$test.o $work/test_main.o "${libraries[@]}"
   done
   "$nvcc" -o $work/gpu_bench $work/gpu_bench.o "${libraries[@]}"
@@ -81,7 +82,7 @@ part_build() {
 part_tests() {
   local failed=0
   : >$work/tests.txt
-  for test in test_core_device test_exec_cuda_gpu; do
+  for test in test_core_device test_comm_peer_gpu test_exec_cuda_gpu; do
     { echo "== $test" && timeout "$(left)" $work/$test; } 2>&1 | tee -a $work/tests.txt || failed=1
   done
   return $failed
