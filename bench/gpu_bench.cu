@@ -1,13 +1,18 @@
-// gpu_bench: what exec::Cuda reaches on this GPU: copies, optimizers beside them, and training steps of
-// ResNets in each precision. Prints one JSON object a line; a name given as the first argument picks the
-// cases that have it.
+// gpu_bench: what exec::Cuda reaches on this GPU: copies, optimizers and an exchange between two ranks beside
+// them, and training steps of ResNets in each precision. Prints one JSON object a line; a name given as the
+// first argument picks the cases that have it.
 #include <algorithm>
+#include <barrier>
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
+#include <convoy/comm/policy/cuda_peer.cuh>
 #include <convoy/comm/policy/none.hpp>
 #include <convoy/data/data.hpp>
 #include <convoy/exec/cuda/cuda.cuh>
@@ -91,6 +96,91 @@ void optimizer(memory::Device& space, std::int64_t count, double copy) {
   report_bandwidth(name, arrays * 4.0 * static_cast<double>(count), times, copy);
 }
 
+/// Two ranks, threads, that share this GPU.
+class Pair {
+ public:
+  struct Place {
+    std::vector<std::byte> bytes[2];
+    std::barrier<> sync{2};
+  };
+  Pair(Place& place, int rank) : place_(&place), rank_(rank) {}
+  int rank() const { return rank_; }
+  int size() const { return 2; }
+  void broadcast(std::span<std::byte> data) {
+    std::vector<std::byte> all(2 * data.size());
+    all_gather(data, all);
+    std::copy_n(all.begin(), data.size(), data.begin());
+  }
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
+    place_->bytes[rank_].assign(mine.begin(), mine.end());
+    place_->sync.arrive_and_wait();
+    std::copy(place_->bytes[1].begin(), place_->bytes[1].end(),
+              std::copy(place_->bytes[0].begin(), place_->bytes[0].end(), all.begin()));
+    place_->sync.arrive_and_wait();
+  }
+
+ private:
+  Place* place_;
+  int rank_;
+};
+
+/// All-reduces of `count` floats by two ranks on this GPU, whose memory carries what links between GPUs
+/// would: by one shot each rank writes its numbers and reads those of both, by two it reads half of both,
+/// then the other's half.
+void all_reduce(std::int64_t count, double copy) {
+  const std::string name = concat("all_reduce/cuda-peer/2 ranks on this GPU/", count);
+  if (!wanted(name)) return;
+  Pair::Place place;
+  std::vector<float> times;
+  bool at_once = false;
+  std::exception_ptr failures[2];
+  const auto body = [&](int rank) {
+    comm::AnyBootstrap bootstrap(Pair(place, rank));
+    memory::Device space;
+    const memory::Array<float, memory::Device> gradients(space, static_cast<std::size_t>(count));
+    space.synchronize();
+    {
+      comm::peer::Link link(bootstrap, {.deadline = Seconds(20)});
+      const comm::peer::Window window(bootstrap, gradients.data());
+      constexpr int runs = 20, exchanges = 10;
+      device::Event marks[runs + 1];
+      for (device::Event& mark : marks) {
+        cudaEvent_t made{};
+        device::check(cudaEventCreate(&made), "make an event");
+        mark = device::Event(made);
+      }
+      for (int i = -1; i <= runs; ++i) {
+        if (i >= 0) device::check(cudaEventRecord(marks[i].get(), link.stream()), "record an event");
+        for (int k = 0; k < exchanges && i < runs; ++k) link.all_reduce<float>(window, 0, count);
+      }
+      link.synchronize();
+      for (int i = 0; i < runs && rank == 0; ++i) {
+        float time = 0;
+        device::check(cudaEventElapsedTime(&time, marks[i].get(), marks[i + 1].get()), "time a run");
+        times.push_back(time / exchanges);
+      }
+      if (rank == 0) at_once = count * 4 <= link.options().at_once;
+      bootstrap.all_gather({}, {});
+    }
+    bootstrap.all_gather({}, {});
+  };
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 2; ++rank)
+    ranks.emplace_back([&, rank] {
+      try {
+        body(rank);
+      } catch (...) {
+        failures[rank] = std::current_exception();
+        place.sync.arrive_and_drop();
+      }
+    });
+  for (std::thread& rank : ranks) rank.join();
+  for (const auto& failure : failures)
+    if (failure) std::rethrow_exception(failure);
+  std::sort(times.begin(), times.end());
+  report_bandwidth(name, 2 * (at_once ? 5.0 : 2.5) * 4.0 * static_cast<double>(count), times, copy);
+}
+
 /// Images that stand in memory, u8, as a data set read from files does.
 template <class Model>
 class Images {
@@ -161,6 +251,9 @@ void steps(const std::string& model, int batch, int count) {
 
 int main(int argc, char** argv) try {
   if (argc > 1) chosen = argv[1];
+  // For ranks that share the GPU: a queue for each stream, and no loading of kernels while others wait.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   device::use(0);
   memory::Device space;
   const double copy = copy_bandwidth(space);
@@ -170,6 +263,8 @@ int main(int argc, char** argv) try {
   optimizer<optim::AdamW>(space, 109'482'240, copy);
   optimizer<optim::Lars>(space, 25'557'032, copy);
   optimizer<optim::Lamb>(space, 109'482'240, copy);
+  all_reduce(16'384, copy);
+  all_reduce(25'557'032, copy);
   constexpr Image mnist{1, 28, 28}, imagenet{3, 224, 224};
   steps<models::ResNet18<mnist, 10, DType::u8>>("resnet18/28x28", 128, 400);
   steps<models::ResNet18<imagenet, 1000, DType::u8>>("resnet18/224x224", 256, 100);
