@@ -35,11 +35,13 @@
 #ifdef CONVOY_HAS_CUDA
 #include <convoy/comm/policy/cuda_peer.cuh>
 #include <convoy/comm/policy/halves.hpp>
+#include <convoy/comm/policy/hierarchical_gpu.cuh>
 #include <convoy/exec/cuda/cuda.cuh>
 #include <convoy/optim/device.cuh>
 #endif
 #ifdef CONVOY_HAS_NCCL
 #include <convoy/comm/policy/halves.hpp>
 #include <convoy/comm/policy/nccl.cuh>
+#include <convoy/comm/policy/nccl_hierarchical.cuh>
 #endif
 #endif

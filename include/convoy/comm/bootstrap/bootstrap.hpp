@@ -38,6 +38,8 @@ class AnyBootstrap {
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(members_.size()); }
+  /// Who a rank of the group is in the whole world, for sentences.
+  int in_world(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
   /// Every rank ends with the bytes of the group's rank 0. The ranks of all groups call it together, with the
   /// same sizes.
   void broadcast(std::span<std::byte> data) {

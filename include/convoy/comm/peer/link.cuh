@@ -176,22 +176,22 @@ class Link {
           aligned(data));
   }
 
-  /// Throws CommError if a kernel has waited in vain.
+  /// Throws CommError if a kernel has waited in vain; ranks are those of the whole world.
   void check() {
     if (failure_) throw CommError(*failure_);
     if (size_ == 1) return;
     Verdict& verdict = *verdict_;
     if (std::atomic_ref<unsigned>(verdict.code).load(std::memory_order_acquire) == 0) return;
     const bool late = verdict.reason() == Reason::late;
-    failure_.emplace(
-        CommError::Fields{.rank = rank_,
-                          .peer = verdict.peer(),
-                          .operation = Exchange::of(verdict.what).text(),
-                          .sequence = verdict.meeting,
-                          .bytes = static_cast<std::size_t>(verdict.bytes),
-                          .elapsed = late ? options_.deadline.count() : 0.0},
-        late ? concat("rank ", verdict.peer(), " did not come within ", options_.deadline.count(), " s")
-             : concat("rank ", verdict.peer(), " has left"));
+    const int peer = ranks_.in_world(verdict.peer());
+    failure_.emplace(CommError::Fields{.rank = ranks_.in_world(rank_),
+                                       .peer = peer,
+                                       .operation = Exchange::of(verdict.what).text(),
+                                       .sequence = verdict.meeting,
+                                       .bytes = static_cast<std::size_t>(verdict.bytes),
+                                       .elapsed = late ? options_.deadline.count() : 0.0},
+                     late ? concat("rank ", peer, " did not come within ", options_.deadline.count(), " s")
+                          : concat("rank ", peer, " has left"));
     throw CommError(*failure_);
   }
   /// Returns when all that was enqueued is done; every kernel's wait has its deadline.

@@ -33,9 +33,9 @@ namespace detail {
 struct Address {
   comm::detail::Place place;
   std::int32_t device = 0;
-  std::int32_t exported = 0;           // whether handle and offset are there
-  std::uint64_t offset = 0;            // from the beginning of the allocation, which is what a handle maps
-  const void* pointer = nullptr;       // for ranks of the same process
+  std::int32_t exported = 0;      // whether handle and offset are there
+  std::uint64_t offset = 0;       // from the beginning of the allocation, which is what a handle maps
+  const void* pointer = nullptr;  // for ranks of the same process
   const std::shared_ptr<void>* owner = nullptr;  // likewise, valid until all ranks have mapped
   cudaIpcMemHandle_t handle{};
 };
@@ -104,7 +104,8 @@ class Window {
                                                : address.pointer == nullptr ? nullptr
                                                                             : map(own, address);
       } catch (const Error& error) {
-        concat("cuda-peer: rank ", ranks.rank(), " cannot reach the memory of rank ", r, ": ", error.what())
+        concat("cuda-peer: rank ", ranks.in_world(ranks.rank()), " cannot reach the memory of rank ",
+               ranks.in_world(r), ": ", error.what())
             .copy(mishap.data(), mishap.size() - 1);
       }
     }

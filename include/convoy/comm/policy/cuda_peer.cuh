@@ -3,7 +3,6 @@
 // waits for nothing.
 #pragma once
 
-#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +18,7 @@
 
 #include <convoy/comm/bootstrap/agree.hpp>
 #include <convoy/comm/bootstrap/bootstrap.hpp>
+#include <convoy/comm/bootstrap/numbers.hpp>
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/defaults.hpp>
 #include <convoy/comm/engine/agree.hpp>
@@ -104,7 +104,10 @@ class BasicCudaPeer : public Defaults<BasicCudaPeer<S, sharded>> {
   void all_reduce(std::span<E> values, O op) {
     all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<E>(op));
   }
-  void all_reduce(void* values, std::int64_t count, const Reduction& reduction);
+  void all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
+    link_->check();
+    all_reduce_numbers(bootstrap_, values, count, reduction);
+  }
   template <class E>
   void broadcast(std::span<E> values, int root) {
     static_assert(std::is_trivially_copyable_v<E>,
@@ -130,7 +133,6 @@ class BasicCudaPeer : public Defaults<BasicCudaPeer<S, sharded>> {
 
  private:
   static constexpr std::size_t relay_bytes = std::size_t{1} << 20;
-  static constexpr std::int64_t most_on_host = std::int64_t{1} << 20;  // bytes of one call of the bootstrap
 
   Range own_of(const Range& bucket) const {
     const Range own = link_->own_of(bucket.size());
@@ -166,7 +168,6 @@ class BasicCudaPeer : public Defaults<BasicCudaPeer<S, sharded>> {
   std::vector<Range> buckets_;
   std::vector<bool> begun_;
   std::vector<Clock::time_point> begun_at_;
-  std::vector<std::byte> on_host_;  // what was gathered
   Observer observer_;
   Traffic traffic_;
   std::unique_ptr<peer::Link> link_;  // last: it ends what uses the windows
@@ -314,29 +315,6 @@ void BasicCudaPeer<S, sharded>::finish(Update update) {
     arrivals.all(buckets_);
   }
   end_step();
-}
-
-template <memory::Space S, bool sharded>
-void BasicCudaPeer<S, sharded>::all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
-  link_->check();
-  if (size() == 1) return;
-  const std::size_t element = size_of(reduction.type);
-  const std::int64_t most = most_on_host / static_cast<std::int64_t>(element) / size();
-  auto* at = static_cast<std::byte*>(values);
-  std::vector<const void*> sources(static_cast<std::size_t>(size()));
-  for (std::int64_t done = 0; done < count;) {
-    const std::int64_t piece = std::min(count - done, most);
-    const std::size_t bytes = static_cast<std::size_t>(piece) * element;
-    on_host_.resize(bytes * sources.size());
-    bootstrap_.all_gather({at, bytes}, on_host_);
-    for (std::size_t r = 0; r < sources.size(); ++r) sources[r] = on_host_.data() + r * bytes;
-    void* into = at;
-    reduction.fold(&into, 1, sources.data(), size(), piece,
-                   reduction.op == Op::mean && reduction.divides ? 1.0 / size() : 1, false);
-    this->count(on_host_.size(), 1);
-    done += piece;
-    at += bytes;
-  }
 }
 
 template <memory::Space S, bool sharded>

@@ -125,6 +125,17 @@ class BasicNccl : public Defaults<BasicNccl<S, sharded>> {
     if (size() > 1) gather_on_host(mine, "barrier");
   }
 
+  /// For an exchange that does something of its own between the two halves of a bucket, and calls no
+  /// `finish`: a mark behind the sums of this rank's part, which `begin` has asked for; the second half,
+  /// which gives the ranks each other's parts of the layout's parameters, behind what the space has enqueued,
+  /// and a mark behind that; and the end of the step.
+  Ready summed(int bucket) const { return {reduced_[static_cast<std::size_t>(bucket)].get()}; }
+  Ready gather(int bucket) {
+    gather(static_cast<std::size_t>(bucket));
+    return {gathered_[static_cast<std::size_t>(bucket)].get()};
+  }
+  void end_step() { begun_.assign(begun_.size(), false); }
+
   /// A world of the ranks that give the same color, in the order of their ranks here. All ranks call it,
   /// between steps; so are `open` and the making of groups of groups called: by the ranks of all groups
   /// together.
@@ -473,7 +484,7 @@ void BasicNccl<S, sharded>::finish(Update update) {
     }
     arrivals.all(buckets_);
   }
-  begun_.assign(begun_.size(), false);
+  end_step();
 }
 
 // Each rank's bytes in on_host_ of every rank, through memory of the GPU.

@@ -1,0 +1,40 @@
+// Numbers of the host, combined over a bootstrap: for policies whose own exchange is one of gradients in a
+// device's memory, which the host's numbers need not wait for.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <convoy/comm/bootstrap/bootstrap.hpp>
+#include <convoy/comm/engine/kernel.hpp>
+
+namespace convoy::comm {
+
+/// Every rank ends with the numbers of all, combined in the order of ranks. A bootstrap carries so many bytes
+/// at a time; the numbers of all ranks are held meanwhile. The ranks of all groups call it together, with as
+/// many numbers.
+inline void all_reduce_numbers(AnyBootstrap& ranks, void* values, std::int64_t count,
+                               const Reduction& reduction) {
+  constexpr std::size_t bytes_at_a_time = std::size_t{1} << 20;
+  const auto size = static_cast<std::size_t>(ranks.size());
+  if (size == 1 || count <= 0) return;
+  const std::size_t element = size_of(reduction.type);
+  const auto most = static_cast<std::int64_t>(std::max(bytes_at_a_time / element / size, std::size_t{1}));
+  std::vector<std::byte> all(static_cast<std::size_t>(std::min(count, most)) * element * size);
+  std::vector<const void*> sources(size);
+  auto* at = static_cast<std::byte*>(values);
+  for (std::int64_t done = 0; done < count; done += most) {
+    const std::int64_t piece = std::min(count - done, most);
+    const std::size_t bytes = static_cast<std::size_t>(piece) * element;
+    ranks.all_gather({at, bytes}, {all.data(), bytes * size});
+    for (std::size_t r = 0; r < size; ++r) sources[r] = all.data() + r * bytes;
+    void* into = at;
+    reduction.fold(&into, 1, sources.data(), ranks.size(), piece,
+                   reduction.op == Op::mean && reduction.divides ? 1.0 / ranks.size() : 1, false);
+    at += bytes;
+  }
+}
+
+}  // namespace convoy::comm
