@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
-#include <utility>
+#include <vector>
 
 #include <cuda_runtime.h>
 
@@ -106,7 +106,6 @@ class Link {
                         " bytes, not ", options.at_once);
     if (options.blocks < 1 || options.blocks > most_blocks)
       fail<ConfigError>("cuda-peer: an exchange uses 1 to ", most_blocks, " blocks, not ", options.blocks);
-    device::check(cudaGetDevice(&device_), "ask which GPU is this thread's");
     stream_ = device::make_urgent_stream();
     if (size_ == 1) return;
     agree(ranks_, Fingerprint().add("comm", std::string_view("cuda-peer")).add("comm", options));
@@ -276,9 +275,11 @@ class Link {
     }
   }
 
-  // Tells the others and this rank's own kernels that the rank does not go on.
+  // Tells the others and this rank's own kernels that the rank does not go on. Other processes may write to
+  // the pad until they have heard of it, so that the pad lives as long as this process.
   void leave() noexcept {
     try {
+      if (pads_.crosses_processes()) keep(pad_);
       const device::Stream own = device::make_stream();
       for (int r = 0; r < size_; ++r) {
         unsigned* left = reinterpret_cast<Pad*>(pads_.of(r))->left;
@@ -290,8 +291,15 @@ class Link {
     }
   }
 
+  static void keep(const std::shared_ptr<void>& pad) {
+    static std::mutex mutex;
+    static auto* const kept = new std::vector<std::shared_ptr<void>>;  // nothing is freed behind CUDA's end
+    const std::lock_guard lock(mutex);
+    kept->push_back(pad);
+  }
+
   AnyBootstrap ranks_;
-  int rank_, size_, device_ = 0;
+  int rank_, size_;
   int exceptions_ = std::uncaught_exceptions();
   PeerOptions options_;
   device::Stream stream_;
