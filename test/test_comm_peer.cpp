@@ -170,6 +170,25 @@ TEST_CASE("memory that others do not see is reduced in pieces of a slot") {
   CHECK(right == 3);
 }
 
+TEST_CASE("an exchange may begin while others still read the numbers of the one before") {
+  std::atomic<int> right = 0;
+  for (int repetition = 0; repetition < 10; ++repetition)
+    all_well(on_links(2,
+                      [&](Rank& rank) {
+                        memory::Array<f32, TestSpace> own(rank.space, 600);
+                        rank.space.fill(own.data(), 600, static_cast<f32>(rank.link.rank() + 1));
+                        rank.space.synchronize();
+                        // 3, 6, 12 and so on; with one block no rank waits for another one's second block.
+                        for (int k = 0; k < 20; ++k) rank.link.all_reduce(own.data(), 600);
+                        rank.synchronize();
+                        std::vector<f32> seen(600);
+                        rank.space.read(seen.data(), own.data(), seen.size() * sizeof(f32));
+                        right += seen == std::vector<f32>(600, 3.0f * (1 << 19)) ? 1 : 0;
+                      },
+                      {.blocks = 1}));
+  CHECK(right == 20);
+}
+
 TEST_CASE("the halves: each rank gets the sums of its part, then all get all parts") {
   std::atomic<int> right = 0;
   for (const std::int64_t count : {std::int64_t{5}, std::int64_t{2051}})
