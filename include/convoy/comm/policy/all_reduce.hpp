@@ -212,7 +212,8 @@ struct Levels<AllReduce<Algorithm<Intra, T>, true>, AllReduce<Algorithm<Inter, T
 /// `Hierarchical<Ring<T>, Tree<T>, schedule::Every<4>>`, and either may be hierarchical again; with a
 /// transport for each level, as in `Hierarchical<Direct<transport::Shm>, Ring<transport::Mpi>>` or
 /// `Hierarchical<Tree<transport::Shm>, Ring<transport::Mpi>>`, the groups are the nodes that the ranks are on
-/// (policy/hierarchical.hpp).
+/// (policy/hierarchical.hpp); so they are over GPUs, `Hierarchical<CudaPeer<S>, Ring<transport::Mpi>>`
+/// (policy/hierarchical_gpu.cuh) or `Hierarchical<CudaPeer<S>, Nccl<S>>` (policy/nccl_hierarchical.cuh).
 template <class Intra, class Inter, class Groups = Nodes>
 using Hierarchical = typename detail::Levels<Intra, Inter, Groups>::type;
 
