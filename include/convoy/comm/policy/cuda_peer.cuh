@@ -26,6 +26,7 @@
 #include <convoy/comm/operation.hpp>
 #include <convoy/comm/peer/link.cuh>
 #include <convoy/core/clock.hpp>
+#include <convoy/core/decision.hpp>
 #include <convoy/core/error.hpp>
 #include <convoy/memory/cuda.cuh>
 #include <convoy/memory/space.hpp>
@@ -278,16 +279,25 @@ void BasicCudaPeer<S, sharded>::arrive(std::size_t b) {
 // decides; the host sees none of it.
 template <memory::Space S, bool sharded>
 void BasicCudaPeer<S, sharded>::decide(Update update) {
+  const auto arrived = [&](std::size_t b) {
+    if (const Range mine = own_of(buckets_[b]); !mine.empty()) update.arrived(mine, 1.0f);
+  };
+  const auto add_up = [&] {
+    const std::span<double> partial = update.partial();
+    follow(stream(), computed_.get(), space_->stream());
+    link_->all_reduce(partial.data(), static_cast<std::int64_t>(partial.size()), {peer::Kind::rule});
+    follow(space_->stream(), decided_.get(), stream());
+    count(partial.size_bytes(), 2);
+  };
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     arrive(b);
-    if (const Range mine = own_of(buckets_[b]); !mine.empty()) update.arrived(mine, 1.0f);
+    arrived(b);
   }
-  const std::span<double> partial = update.partial();
-  follow(stream(), computed_.get(), space_->stream());
-  link_->all_reduce(partial.data(), static_cast<std::int64_t>(partial.size()), {peer::Kind::rule});
-  follow(space_->stream(), decided_.get(), stream());
-  count(partial.size_bytes(), 2);
-  update.decide();
+  add_up();
+  while (update.decide() == Decision::again) {
+    for (std::size_t b = 0; b < buckets_.size(); ++b) arrived(b);
+    add_up();
+  }
 }
 
 template <memory::Space S, bool sharded>
