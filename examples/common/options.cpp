@@ -134,6 +134,7 @@ bool parse(int argc, char** argv, const std::string& about, const Choices& choic
                  "Size of the buckets that are exchanged together, or tensor: each tensor alone")
       ->check(CLI::PositiveNumber | CLI::IsMember({"tensor"}));
   app.add_flag("--no-overlap", o.no_overlap, "Exchange gradients after backward, not beside it");
+  app.add_flag("--unsharded", o.unsharded, "Every rank reads all of the data, in an order of its own");
   app.add_option("--batch", o.batch, "Rows of one rank in a step")->check(CLI::PositiveNumber);
   app.add_option("--epochs", o.epochs, "Passes over the training set")->check(CLI::PositiveNumber);
   app.add_option("--steps", o.steps, "Stop after so many steps; 0: by epochs alone")

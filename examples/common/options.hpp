@@ -48,6 +48,7 @@ struct Options {
   std::string bucket_mib =
       {};  ///< empty: the model's own; a size in MiB, or "tensor" for one bucket a tensor
   bool no_overlap = false;
+  bool unsharded = false;  ///< every rank reads all data
   int batch = 128;
   int epochs = 1;
   std::int64_t steps = 0;

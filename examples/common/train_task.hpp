@@ -38,6 +38,7 @@ void train_task(const Options& o, const Task& task, const std::string& transport
        .schedule = schedule_of(o, total_steps(o, task.train.size(), workers)),
        .guard = {.max_norm = o.clip},
        .buckets = buckets_of(o),
+       .unsharded = o.unsharded,
        .overlap = !o.no_overlap,
        .exec = exec,
        .seed = o.seed,

@@ -50,6 +50,7 @@ struct Config {
   optim::Guard guard =
       {};  ///< what is decided about a whole gradient before it is applied: clipping, skipping
   std::optional<graph::BucketOptions> buckets = {};  ///< none: the model's own
+  bool unsharded = false;                            ///< every rank reads all data, in an order of its own
   bool overlap = true;                               ///< exchange buckets while backward goes on
   typename detail::OptionsOf<Exec>::type exec = {};
   std::uint64_t seed = 0;  ///< of the initial parameters, of the shuffle, and of what a pass draws at random
@@ -64,6 +65,7 @@ struct Config {
     field("decay_all", self.decay_all);
     field("guard", self.guard);
     field("buckets", self.buckets);
+    field("unsharded", self.unsharded);
     field("overlap", self.overlap);
     field("exec", self.exec);
     field("seed", self.seed);

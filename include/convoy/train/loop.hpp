@@ -43,6 +43,12 @@ class Loop {
   Prediction predict(const data::DatasetRef& set, int output);
 
  private:
+  /// Evaluation shares a data set out, whatever training does.
+  data::Shard shard_to_train_on() const {
+    data::Shard shard = replica_.shard();
+    shard.whole = replica_.config().unsharded;
+    return shard;
+  }
   EpochReport train_epoch(FitRun& run, int epoch);
   void take(FitRun& run, StepReport report, int epoch, double seconds);
   /// Takes the reports of the steps under way; they come as late as results do.
@@ -123,7 +129,7 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
   const bool by_value = exec::counts_by_value(plan_);
   data::Loader<data::DatasetRef> loader(
       set, {.batch = replica_.config().batch,
-            .shard = replica_.shard(),
+            .shard = shard_to_train_on(),
             .seed = replica_.config().seed,
             .held = Replica::latency == 0 ? 1 : (Replica::latency + 2) * replica_.config().accumulate,
             .ahead = by_value ? replica_.config().accumulate : 0});

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,10 @@
 #include <convoy/core/compiled.hpp>
 #include <convoy/io/safetensors.hpp>
 #include <convoy/train/checkpoint.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <algorithm>
+#endif
 
 namespace convoy::train {
 
@@ -23,10 +28,18 @@ struct LoadedWeights {
   bool whole() const { return missing.empty() && unexpected.empty() && of_other_shape.empty(); }
 };
 
+/// How a file differs from what the trainer's own would be.
+struct WeightsOptions {
+  /// Names that the file has without this in front: the "transformer." of Hugging Face's GPT-2, say.
+  std::string_view prefix = {};
+  /// Whether the file holds the matrix of this name as its transpose: models::gpt2_is_transposed.
+  bool (*transposed)(std::string_view name) = nullptr;
+};
+
 /// Fills weights that it sees from a file, as far as they match.
 class WeightLoader {
  public:
-  explicit WeightLoader(const std::filesystem::path& path);
+  explicit WeightLoader(const std::filesystem::path& path, const WeightsOptions& options = {});
   void tensor(std::string_view name, const Shape& shape, std::span<float> values);
   void counter(std::string_view, std::int64_t&) {}
   /// Call it last.
@@ -34,8 +47,23 @@ class WeightLoader {
 
  private:
   io::Safetensors file_;
+  WeightsOptions options_;
   LoadedWeights report_;
   std::set<std::string, std::less<>> left_;  // names that nobody has asked for
+};
+
+/// Puts weights that it sees into a file.
+class WeightSaver {
+ public:
+  explicit WeightSaver(const WeightsOptions& options) : options_(options) {}
+  void tensor(std::string_view name, const Shape& shape, std::span<float> values);
+  void counter(std::string_view, std::int64_t&) {}
+  /// Throws Error if the file cannot be written.
+  void write(const std::filesystem::path& path);
+
+ private:
+  WeightsOptions options_;
+  io::SafetensorsWriter file_;
 };
 
 /// Throws CheckpointError, which names a tensor, unless everything matched.
@@ -44,12 +72,10 @@ void require_whole(const LoadedWeights& weights, const std::filesystem::path& pa
 /// Writes the trainer's weights; torch's `load_state_dict(safetensors.torch.load_file(path))` reads them. All
 /// ranks call it together, rank 0 writes. Throws Error if the file cannot be written.
 template <class Trainer>
-void save_weights(Trainer& trainer, const std::filesystem::path& path) {
-  Snapshot snapshot;
-  Capture capture(snapshot, trainer.rank() == 0);
-  trainer.visit_state(capture, Visit::read);
-  snapshot.model.describe("format", "pt");
-  if (trainer.rank() == 0) snapshot.model.write(path);
+void save_weights(Trainer& trainer, const std::filesystem::path& path, const WeightsOptions& options = {}) {
+  WeightSaver saver(options);
+  trainer.visit_state(saver, Visit::read);
+  if (trainer.rank() == 0) saver.write(path);
   trainer.comm().barrier();
 }
 
@@ -59,19 +85,46 @@ enum class Match : bool { whole, partial };
 /// same file. Match::partial takes what fits (a new head, say) and says what did not; else all must, or
 /// CheckpointError is thrown and nothing was changed. PyTorch's `num_batches_tracked` is nobody's.
 template <class Trainer>
-LoadedWeights load_weights(Trainer& trainer, const std::filesystem::path& path, Match match = Match::whole) {
+LoadedWeights load_weights(Trainer& trainer, const std::filesystem::path& path, Match match = Match::whole,
+                           const WeightsOptions& options = {}) {
   if (match == Match::whole) {
-    WeightLoader rehearsal(path);
+    WeightLoader rehearsal(path, options);
     trainer.visit_state(rehearsal, Visit::read);
     require_whole(rehearsal.report(), path);
   }
-  WeightLoader loader(path);
+  WeightLoader loader(path, options);
   trainer.visit_state(loader, Visit::write);
   return loader.report();
 }
 
 #if CONVOY_DEFINITIONS
-CONVOY_FUNCTION WeightLoader::WeightLoader(const std::filesystem::path& path) : file_(path) {
+namespace detail {
+
+// What a weight of the model is called in a file, and of which shape it is there.
+struct InFile {
+  std::string_view name;
+  Shape shape;
+  bool transposed;
+  InFile(std::string_view own, const Shape& own_shape, const WeightsOptions& options)
+      : name(own.starts_with(options.prefix) ? own.substr(options.prefix.size()) : own),
+        shape(own_shape),
+        transposed(own_shape.rank == 2 && options.transposed != nullptr && options.transposed(own)) {
+    if (transposed) shape = {own_shape[1], own_shape[0]};
+  }
+};
+
+inline std::vector<float> transpose(std::span<const float> from, int rows, int columns) {
+  std::vector<float> to(from.size());
+  const auto height = static_cast<std::size_t>(rows), width = static_cast<std::size_t>(columns);
+  for (std::size_t y = 0; y < height; ++y)
+    for (std::size_t x = 0; x < width; ++x) to[x * height + y] = from[y * width + x];
+  return to;
+}
+
+}  // namespace detail
+
+CONVOY_FUNCTION WeightLoader::WeightLoader(const std::filesystem::path& path, const WeightsOptions& options)
+    : file_(path), options_(options) {
   for (const auto& [name, tensor] : file_.tensors())
     if (!name.ends_with("num_batches_tracked")) left_.insert(name);
 }
@@ -80,16 +133,36 @@ CONVOY_FUNCTION void WeightLoader::tensor(std::string_view name, const Shape& sh
                                           std::span<float> values) {
   const std::string_view weights = name_of_weights(name);
   if (weights.empty()) return;
-  const auto* tensor = file_.find(weights);
-  left_.erase(std::string(weights));
+  const detail::InFile there(weights, shape, options_);
+  const auto* tensor = file_.find(there.name);
+  left_.erase(std::string(there.name));
   if (tensor == nullptr) {
     report_.missing.emplace_back(weights);
-  } else if (!tensor->has(shape)) {
+  } else if (!tensor->has(there.shape)) {
     report_.of_other_shape.emplace_back(weights);
   } else {
-    file_.read(weights, shape, values);
+    file_.read(there.name, there.shape, values);
+    if (there.transposed) {
+      const auto turned = detail::transpose(values, there.shape[0], there.shape[1]);
+      std::copy(turned.begin(), turned.end(), values.begin());
+    }
     ++report_.loaded;
   }
+}
+
+CONVOY_FUNCTION void WeightSaver::tensor(std::string_view name, const Shape& shape, std::span<float> values) {
+  const std::string_view weights = name_of_weights(name);
+  if (weights.empty()) return;
+  const detail::InFile there(weights, shape, options_);
+  if (there.transposed)
+    file_.add(std::string(there.name), there.shape, detail::transpose(values, shape[0], shape[1]));
+  else
+    file_.add(std::string(there.name), shape, values);
+}
+
+CONVOY_FUNCTION void WeightSaver::write(const std::filesystem::path& path) {
+  file_.describe("format", "pt");
+  file_.write(path);
 }
 
 CONVOY_FUNCTION LoadedWeights WeightLoader::report() {
