@@ -58,7 +58,7 @@ int main(int argc, char** argv) {
        .defaults = {.model = "bert",
                     .optimizer = "adamw",
                     .lr = 1e-4f,
-                    .warmup = 100,
+                    .warmup_share = 0.1,
                     .weight_decay = 0.01f,
                     .clip = 1,
                     .batch = 8,

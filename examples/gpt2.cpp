@@ -68,7 +68,7 @@ int main(int argc, char** argv) {
        .defaults = {.model = "gpt2",
                     .optimizer = "adamw",
                     .lr = 1e-3f,
-                    .warmup = 100,
+                    .warmup_share = 0.1,
                     .weight_decay = 0.1f,
                     .clip = 1,
                     .batch = 16,

@@ -58,7 +58,7 @@ int main(int argc, char** argv) {
        .defaults = {.model = "transformer",
                     .optimizer = "adamw",
                     .lr = 3e-4f,
-                    .warmup = 200,
+                    .warmup_share = 0.1,
                     .weight_decay = 0.05f,
                     .clip = 1,
                     .batch = 32,

@@ -111,7 +111,10 @@ bool parse(int argc, char** argv, const std::string& about, const Choices& choic
   app.add_option("--optimizer", o.optimizer, "The update rule")->check(CLI::IsMember(choices.optimizers));
   app.add_option("--lr", o.lr, "Learning rate")->check(CLI::PositiveNumber);
   app.add_flag("--scale-lr", o.scale_lr, "Multiply the learning rate by the world size");
-  app.add_option("--warmup", o.warmup, "Steps of linear warm-up")->check(CLI::NonNegativeNumber);
+  app.add_option("--warmup", o.warmup, "Steps of linear warm-up; 0: --warmup-share of the run")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--warmup-share", o.warmup_share, "Share of the run that is warm-up")
+      ->check(CLI::Range(0.0, 0.9));
   app.add_option("--decay", o.decay, "Of the learning rate over the run")
       ->check(CLI::IsMember(names_of_decays()));
   app.add_option("--decay-end", o.decay_end, "Share of the rate at the end (linear, cosine, polynomial)")

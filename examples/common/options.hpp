@@ -38,7 +38,8 @@ struct Options {
   std::string optimizer = "adam";
   float lr = 1e-3f;
   bool scale_lr = false;
-  std::int64_t warmup = 0;
+  std::int64_t warmup = 0;  ///< steps
+  double warmup_share = 0;  ///< of the run, where no steps are said
   std::string decay = "linear";
   float decay_end = 0, decay_power = 2, decay_gamma = 0.1f;
   std::int64_t decay_every = 0;

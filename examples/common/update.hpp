@@ -21,7 +21,8 @@ inline convoy::optim::Any::Options optimizer_of(const Options& o) {
 
 /// The learning rate over a run of so many steps.
 inline convoy::optim::Schedule schedule_of(const Options& o, std::int64_t total) {
-  return {.warmup = o.warmup,
+  const auto share = static_cast<std::int64_t>(o.warmup_share * static_cast<double>(total));
+  return {.warmup = o.warmup > 0 ? o.warmup : share,
           .decay = convoy::optim::decay_of(o.decay),
           .total = total,
           .end = o.decay_end,

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# bert_pretrain.sh PROGRAM: pre-trains on a text of its own, and refuses vocabularies and texts that are none.
+program=$1
+. "$(dirname "$0")/trains.bash"
+words="the a fox dog jumps sleeps over under lazy quick house river . ,"
+printf '%s\n' "[PAD]" "[UNK]" "[CLS]" "[SEP]" "[MASK]" $words > "$scratch/vocab.txt"
+for i in $(seq 30); do
+  echo "the quick fox jumps over the lazy dog ."
+  echo "the dog sleeps under a house , a river ."
+  [ $((i % 5)) -eq 0 ] && echo
+done > "$scratch/text"
+small="--vocabulary $scratch/vocab.txt --layers 1 --width 32 --heads 2 --ffn 64 --length 24 --predictions 4 --batch 4 --quiet"
+trains "a text" 3.0 --data "$scratch/text" $small --epochs 20 --lr 0.01
+trains "by two ranks, with a codec" 4.5 --data "$scratch/text" $small --epochs 1 --lr 0.01 --ranks 2 --codec bf16
+echo "the fox ." > "$scratch/short"
+refused "a text of one document" "document" --data "$scratch/short" $small
+echo "[PAD]" >> "$scratch/vocab.txt"
+refused "a token that is there twice" "vocab.txt.*\[PAD\]" --data "$scratch/text" $small
+refused "a missing vocabulary" "nowhere" --data "$scratch/text" --vocabulary "$scratch/nowhere"
+finish

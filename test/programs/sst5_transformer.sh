@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# sst5_transformer.sh PROGRAM: tells good sentences from bad ones, and refuses trees that are none.
+program=$1
+. "$(dirname "$0")/trains.bash"
+mkdir "$scratch/sst"
+for i in $(seq 40); do
+  echo "(4 (2 film$i) (4 (2 is) (4 wonderful)))"
+  echo "(0 (2 film$i) (0 (2 is) (0 dreadful)))"
+done > "$scratch/sst/train.txt"
+cp "$scratch/sst/train.txt" "$scratch/sst/dev.txt"
+cp "$scratch/sst/train.txt" "$scratch/sst/test.txt"
+small="--layers 1 --width 32 --heads 2 --ffn 64 --length 8 --batch 16 --quiet"
+trains "sentences" 0.3 --data "$scratch/sst" $small --epochs 12 --lr 0.01
+trains "phrases, by two ranks" 1.5 --data "$scratch/sst" $small --epochs 2 --lr 0.01 --phrases --ranks 2 --comm sharded
+echo "(4 (2 a" >> "$scratch/sst/dev.txt"
+refused "a tree that does not end" "dev.txt has no '\)' behind a token" --data "$scratch/sst" $small
+refused "a missing folder" "nowhere/train.txt" --data "$scratch/nowhere" $small
+finish
