@@ -1,4 +1,4 @@
-// SANITIZE: address thread
+// SANITIZE: thread
 // Weighted: shares from weights or speeds, the same on all ranks; means weighted by them; the rest as
 // without.
 #include <atomic>

@@ -1,3 +1,4 @@
+// SANITIZE: none
 // SST-5 as it is published, where it lies at hand: in the folder sst5 of what CONVOY_DATA names.
 #include <algorithm>
 #include <array>

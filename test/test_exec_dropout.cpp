@@ -1,3 +1,4 @@
+// SANITIZE: none
 // NEEDS: host
 // ALSO: CONVOY_ISA=avx2 CONVOY_ISA=baseline
 // What dropout draws is a function of the seed, the layer, the epoch, the row's position and the element.

@@ -1,3 +1,4 @@
+// SANITIZE: none
 // Small models on the reference against PyTorch and Hugging Face's transformers: what they yield, their
 // losses and every gradient; and the names, shapes and order of the parameters of large ones.
 #include <doctest/doctest.h>

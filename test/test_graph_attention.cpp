@@ -1,3 +1,4 @@
+// SANITIZE: none
 // What an attention is in a graph: its value, what it costs and keeps, and what it cannot be.
 #include <doctest/doctest.h>
 

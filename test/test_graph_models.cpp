@@ -1,3 +1,4 @@
+// SANITIZE: none
 // The models as constants: how many parameters they have, and what is decayed.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SANITIZE: none
 // Rules that go by the norms of tensors, and of the directions in which they would move them: dead taps,
 // steps that are skipped, and every way of exchanging gradients.
 #include <algorithm>

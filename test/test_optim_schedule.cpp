@@ -1,3 +1,4 @@
+// SANITIZE: none
 // Schedules: the rate at each step, against the formulas of those who use them, and what is refused.
 #include <cmath>
 #include <string>

@@ -1,3 +1,4 @@
+// SANITIZE: none
 // Groups of parameters as a Trainer has them, and ranks that differ in them.
 #include <algorithm>
 #include <string>

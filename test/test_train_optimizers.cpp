@@ -1,3 +1,4 @@
+// SANITIZE: none
 // TIMEOUT: 300
 // Trainers whose optimizer goes by norms of tensors: over every way in which ranks share out updates, on the
 // host and where the host may touch no arena; and what is refused.
