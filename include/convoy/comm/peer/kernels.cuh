@@ -180,7 +180,7 @@ __device__ void sum_vector(T* to, Source&& source, int size, std::int64_t at, st
   constexpr int lanes = device::lanes<T>;
   constexpr int ahead = 4;  // ranks whose loads are under way together
   if (aligned && at + lanes <= count) {
-    Wide<T> sum[lanes];
+    Wide<T> sum[lanes] = {};
     for (int first = 0; first < size; first += ahead) {
       device::Lanes<T> next[ahead];
       for (int k = 0; k < ahead; ++k)
