@@ -35,8 +35,7 @@ struct Images {
 Task task_of(const Options& options, const Images& wanted) {
   Task task{.plan = wanted.size == 224 ? plan_of_size<224>(options) : plan_of_size<28>(options)};
   const Image image{1, wanted.size, wanted.size};
-  const std::string size_of_images =
-      wanted.size == 28 ? "" : concat(", ", wanted.size, "x", wanted.size);
+  const std::string size_of_images = wanted.size == 28 ? "" : concat(", ", wanted.size, "x", wanted.size);
   if (options.data == "synthetic") {
     const std::size_t size = wanted.samples > 0 ? static_cast<std::size_t>(wanted.samples) : 60'000;
     auto set = std::make_shared<data::Synthetic>(
