@@ -44,7 +44,7 @@ struct FitRun {
   StepTimes times{};
   double seconds = 0;  ///< of all steps
   FitPosition at = {};
-  std::int64_t step = 0;        ///< of the epoch, the next one
+  std::int64_t next_step = 0;   ///< of the epoch
   std::int64_t resumed_at = 0;  ///< steps made before, by the fit that this one resumes
   std::int64_t begun = 0;       ///< steps, those made before included
   bool stop_asked = false;

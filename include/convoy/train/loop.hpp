@@ -139,8 +139,8 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
              by_value, Patience(options.early_stop)};
   run.counts.resize(plan_.losses.size());
   run.at = at;
-  run.step = run.step_at();
-  run.begun = run.resumed_at = at.epoch * steps_per_epoch + run.step;
+  run.next_step = run.step_at();
+  run.begun = run.resumed_at = at.epoch * steps_per_epoch + run.next_step;
   const std::int64_t all_steps = steps_per_epoch * options.epochs;
   const auto expected =
       static_cast<std::size_t>(options.steps > 0 ? std::min(options.steps, all_steps) : all_steps);
@@ -158,13 +158,13 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
 template <class Replica>
 EpochReport Loop<Replica>::train_epoch(FitRun& run, int epoch) {
   const Stopwatch watch;
-  run.loader.start(epoch, std::min(run.step * run.accumulate, run.loader.steps_per_epoch()));
-  if (run.counts_by_value && run.step < run.steps_per_epoch) agree_on_counts(run, run.step);
-  while (run.step < run.steps_per_epoch && run.fit.stopped == StopReason::finished) {
+  run.loader.start(epoch, std::min(run.next_step * run.accumulate, run.loader.steps_per_epoch()));
+  if (run.counts_by_value && run.next_step < run.steps_per_epoch) agree_on_counts(run, run.next_step);
+  while (run.next_step < run.steps_per_epoch && run.fit.stopped == StopReason::finished) {
     const Stopwatch of_step;
-    const auto report = train_step(run, epoch, run.step);
+    const auto report = train_step(run, epoch, run.next_step);
     if (report) take(run, *report, epoch, of_step.seconds());
-    ++run.step;
+    ++run.next_step;
     ++run.begun;
     if (run.fit.stopped == StopReason::finished && run.options.steps > 0 && run.begun >= run.options.steps)
       run.fit.stopped = StopReason::steps_reached;
@@ -172,7 +172,7 @@ EpochReport Loop<Replica>::train_epoch(FitRun& run, int epoch) {
   }
   settle(run, epoch);
   // A fit that stops in mid-epoch goes on from here, not from what evaluation makes of the statistics.
-  if (run.options.keeper != nullptr && run.step < run.steps_per_epoch) keep(run, epoch);
+  if (run.options.keeper != nullptr && run.next_step < run.steps_per_epoch) keep(run, epoch);
   EpochReport of_epoch;
   of_epoch.epoch = epoch;
   of_epoch.seconds = watch.seconds();
@@ -268,12 +268,12 @@ void Loop<Replica>::end_epoch(FitRun& run, EpochReport report) {
   bool stop = options.on_epoch && options.on_epoch(report) == Control::stop;
   stop = agree(stop || (run.stop_asked && !together));
   FitPosition& at = run.at;
-  const bool whole = run.step == run.steps_per_epoch;
+  const bool whole = run.next_step == run.steps_per_epoch;
   const bool exhausted = options.validate && whole && run.patience.exhausted(report.test, at);
   if (run.fit.stopped == StopReason::finished && (stop || exhausted))
     run.fit.stopped = stop ? StopReason::callback : StopReason::early_stop;
   if (!whole) return;
-  run.step = 0;
+  run.next_step = 0;
   at = {.epoch = at.epoch + 1, .best = at.best, .waited = at.waited};
   const bool last = run.fit.stopped != StopReason::finished || at.epoch == options.epochs;
   if (options.keeper != nullptr && (last || options.keeper->due(run.begun, true))) options.keeper->keep(at);
