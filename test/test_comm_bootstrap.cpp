@@ -236,6 +236,24 @@ TEST_CASE("strangers are refused and harm nobody") {
   for (const int stranger : strangers) ::close(stranger);
 }
 
+TEST_CASE("a rank that goes as it comes leaves its place to another") {
+  const int port = free_port();
+  std::atomic<int> right = 0;
+  const auto body = [&](TcpBootstrap& world) { right += works(world) ? 1 : 0; };
+  std::vector<std::string> first;
+  std::thread zero([&] { first = run(2, port, Seconds(60), body, {1}); });
+  const int gone = knock(port);
+  const int held = 1;  // what is said and its end arrive as one segment
+  REQUIRE(::setsockopt(gone, IPPROTO_TCP, TCP_CORK, &held, sizeof held) == 0);
+  say(gone, comm::detail::Hello{.size = 2, .rank = 1});
+  ::close(gone);
+  const auto others = run(2, port, Seconds(60), body, {0});
+  zero.join();
+  CHECK(first[0] == "");
+  CHECK(others[1] == "");
+  CHECK(right == 2);
+}
+
 TEST_CASE("a rank that never comes is named on all ranks") {
   std::vector<int> culprits;
   const auto sentences = run(

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -190,17 +191,18 @@ class TcpBootstrap {
       if (::poll(waits.data(), static_cast<nfds_t>(waits.size()), detail::milliseconds_left(deadline, 100)) <
           0)
         continue;
-      // A rank says nothing before it is welcomed: it has gone, and another process may take its place.
-      for (Socket& s : peers_)
-        if (s && !still_there(s)) {
-          s.close();
-          --joined;
-        }
       for (std::size_t i = 0; i < guests.size();)
         if (listen_to(guests[i], joined, refused))
           ++i;
         else
           guests.erase(guests.begin() + static_cast<std::ptrdiff_t>(i));
+      // A rank that says more before it is welcomed, or ends, has gone: another process may take its place.
+      // Looked for after the guests, because who has just come may have gone already.
+      for (Socket& s : peers_)
+        if (s && !still_there(s)) {
+          s.close();
+          --joined;
+        }
       for (const Socket& s : listeners) accept(s, guests);
     }
     for (int r = 1; r < size(); ++r)
