@@ -4,10 +4,27 @@ set(public_include ${PROJECT_SOURCE_DIR}/include)
 find_program(CONVOY_CLANGXX NAMES clang++)
 find_program(CONVOY_CLANG_FORMAT NAMES clang-format-14 clang-format)
 mark_as_advanced(CONVOY_CLANGXX CONVOY_CLANG_FORMAT)
-set(compilers ${CMAKE_CXX_COMPILER})
-if(CONVOY_CLANGXX AND NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-  list(APPEND compilers ${CONVOY_CLANGXX})
+
+# The compilers by name: this build's, and clang too where there is one.
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  set(CONVOY_CLANGXX ${CMAKE_CXX_COMPILER})
+  set(compilers clang)
+elseif(CONVOY_CLANGXX)
+  set(compilers gcc clang)
+else()
+  set(compilers gcc)
 endif()
+set(compiler_of_gcc ${CMAKE_CXX_COMPILER})
+set(compiler_of_clang ${CONVOY_CLANGXX})
+
+# What is compiled alone many times has the standard library compiled beforehand; std.sh looks after what that would hide.
+foreach(compiler IN LISTS compilers)
+  set(std_of_${compiler} ${CMAKE_CURRENT_BINARY_DIR}/${compiler}/std.hpp)
+  file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/${compiler})
+  add_test(NAME headers.${compiler}.std COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/headers/std.sh ${compiler_of_${compiler}}
+                                                ${std_of_${compiler}} ${public_include})
+  set_tests_properties(headers.${compiler}.std PROPERTIES TIMEOUT 120 LABELS headers FIXTURES_SETUP std_of_${compiler})
+endforeach()
 
 # Headers alone: one test for each room.
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${public_include} ${public_include}/*.hpp)
@@ -54,28 +71,21 @@ endforeach()
 write_flags(${CMAKE_CURRENT_BINARY_DIR}/headers.flags ${host_components})
 
 # What one compiler finds missing is missing with any, so the faster one reads them; the tests are compiled by the other.
-if(CONVOY_CLANGXX)
-  set(reader ${CONVOY_CLANGXX})
-else()
-  set(reader ${CMAKE_CXX_COMPILER})
-endif()
+list(GET compilers -1 faster)
+set(reader ${compiler_of_${faster}} ${std_of_${faster}})
+set(std std_of_${faster})
 foreach(room IN LISTS rooms)
   add_test(NAME headers.${room} COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/headers/check.sh ${reader}
                                         ${CMAKE_CURRENT_BINARY_DIR}/headers.flags ${headers_of_${room}})
-  set_tests_properties(headers.${room} PROPERTIES TIMEOUT 600 LABELS headers)
+  set_tests_properties(headers.${room} PROPERTIES TIMEOUT 600 LABELS headers FIXTURES_REQUIRED ${std})
 endforeach()
 
 # Deep models are constants within the compilers' default limits.
 foreach(compiler IN LISTS compilers)
-  get_filename_component(short ${compiler} NAME)
-  if(short MATCHES "clang")
-    set(short clang)
-  else()
-    set(short gcc)
-  endif()
-  add_test(NAME limits.${short}.deep_models
-           COMMAND ${compiler} -std=c++20 -fsyntax-only -I${public_include} ${CMAKE_CURRENT_SOURCE_DIR}/limits/deep_models.cpp)
-  set_tests_properties(limits.${short}.deep_models PROPERTIES TIMEOUT 120 LABELS headers)
+  add_test(NAME limits.${compiler}.deep_models
+           COMMAND ${compiler_of_${compiler}} -std=c++20 -fsyntax-only -I${public_include}
+                   ${CMAKE_CURRENT_SOURCE_DIR}/limits/deep_models.cpp)
+  set_tests_properties(limits.${compiler}.deep_models PROPERTIES TIMEOUT 120 LABELS headers)
 endforeach()
 
 # No header defines a function or variable twice: every header in two sources of one program.
@@ -113,7 +123,7 @@ if(cuda_available)
   set(before "")
   add_test(NAME headers.cuda COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/headers/check.sh ${reader}
                                      ${CMAKE_CURRENT_BINARY_DIR}/emulated.flags ${cuda_available})
-  set_tests_properties(headers.cuda PROPERTIES TIMEOUT 600 LABELS "headers;cuda")
+  set_tests_properties(headers.cuda PROPERTIES TIMEOUT 600 LABELS "headers;cuda" FIXTURES_REQUIRED ${std})
 endif()
 if(CMAKE_CUDA_COMPILER)
   # Without the host's components: nvcc's front end crashes over the loops of exec::Host, which convoy::compiled keeps from it.
@@ -216,17 +226,12 @@ add_consumer(wrong_version PROJECT find_package OPTIONS -DVERSION=99.0 SAYS "req
 # Programs that must not compile, each with one sentence.
 file(GLOB wrong CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/compile_fail/*.cpp)
 foreach(compiler IN LISTS compilers)
-  get_filename_component(short ${compiler} NAME)
-  if(short MATCHES "clang")
-    set(short clang)
-  else()
-    set(short gcc)
-  endif()
   foreach(source IN LISTS wrong)
     get_filename_component(what ${source} NAME_WE)
-    add_test(NAME compile_fail.${short}.${what} COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/compile_fail/check.sh ${compiler}
-                                                        ${source} ${public_include})
-    set_tests_properties(compile_fail.${short}.${what} PROPERTIES TIMEOUT 120 LABELS compile_fail)
+    add_test(NAME compile_fail.${compiler}.${what} COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/compile_fail/check.sh ${compiler_of_${compiler}}
+                                                        ${source} ${public_include} -include ${std_of_${compiler}})
+    set_tests_properties(compile_fail.${compiler}.${what} PROPERTIES TIMEOUT 120 LABELS compile_fail
+                                                                  FIXTURES_REQUIRED std_of_${compiler})
   endforeach()
 endforeach()
 
@@ -244,6 +249,15 @@ foreach(script IN LISTS scripts)
                                                         ENVIRONMENT "${mpi_environment}")
   endif()
 endforeach()
+
+# The experiment driver and its reports, with stand-ins for trainers, mpirun and Slurm.
+find_package(Python3 3.11 COMPONENTS Interpreter QUIET)
+if(Python3_FOUND)
+  add_test(NAME programs.experiment COMMAND ${Python3_EXECUTABLE} -B -m unittest discover -s ${CMAKE_CURRENT_SOURCE_DIR}/experiment)
+  set_tests_properties(programs.experiment PROPERTIES TIMEOUT 120 LABELS programs)
+else()
+  message(STATUS "convoy: the experiment driver is not tested: it needs Python 3.11 or later")
+endif()
 
 # Hosts made of network namespaces, where this machine lets one make them.
 if(TARGET test_mpi_exchange)

@@ -1,10 +1,12 @@
 #!/bin/sh
-# check.sh COMPILER FLAGS_FILE HEADER...: each header compiles alone and without a warning.
-compiler=$1 flags=$2
-shift 2
+# check.sh COMPILER STD FLAGS_FILE HEADER...: each header compiles alone and without a warning, behind the standard library, which
+# std.sh compiled and looks after.
+compiler=$1 std=$2 flags=$3
+shift 3
 failed=0
 for header in "$@"; do
-  if ! echo "#include <$header>" | "$compiler" -fsyntax-only -x c++ "@$flags" -Wall -Wextra -Wpedantic -Wshadow -Werror -; then
+  if ! echo "#include <$header>" |
+    "$compiler" -fsyntax-only -x c++ "@$flags" -include "$std" -Wall -Wextra -Wpedantic -Wshadow -Werror -; then
     echo "<$header> does not compile alone" >&2
     failed=$((failed + 1))
   fi

@@ -1,7 +1,7 @@
 # cmake -P check.cmake <include folder>: holds the #include lines under convoy/ to the rooms of the house.
 #
 #   core <- parallel <- memory      core <- graph <- models      memory, parallel <- optim      memory, parallel <- comm
-#   graph, memory, parallel, optim <- exec      memory, parallel <- data     comm/schedule, graph <- sim      core <- io      everything <- train
+#   graph, memory, parallel, optim <- exec      memory, parallel <- data     comm, graph, io <- sim      core, graph <- io      everything <- train
 #
 # A header at the top (convoy.hpp) may include every room. No cycles; nothing that is not there; CUDA only in .cuh.
 cmake_minimum_required(VERSION 3.25)
@@ -18,8 +18,8 @@ set(may_know_comm/schedule core comm/schedule)
 set(may_know_comm core memory parallel comm/schedule comm)
 set(may_know_exec core memory parallel graph optim exec)
 set(may_know_data core memory parallel data)
-set(may_know_io core io)
-set(may_know_sim core graph comm/schedule sim)
+set(may_know_io core graph io)
+set(may_know_sim core graph comm/schedule comm io sim)
 set(may_know_train core memory parallel graph models comm/schedule comm exec optim data io sim train)
 set(may_know_top ${may_know_train} top)
 
