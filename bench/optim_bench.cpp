@@ -1,7 +1,8 @@
 // optim_bench: whole steps of each optimizer over parameters that no cache holds, beside a copy. Names are
 // optim/<rule>/<parameters>/threads:<n>. A step's bytes are those of its passes over parameters, gradients
 // and state, with the norms where a rule asks for them; copy_share is their rate beside a copy's by as many
-// threads in the same process.
+// threads in the same process. optim/muon/<rows>x<columns>/threads:<n> is a step over one matrix, whose time
+// goes into products: GFLOPS.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -96,6 +97,27 @@ void step(benchmark::State& state, int threads, const optim::Guard& guard) {
   state.counters["copy_share"] = rate / copy_rate(threads);
 }
 
+/// A step of Muon over a weight of GPT-2's feed-forward layers.
+void matrix_step(benchmark::State& state, int threads) {
+  constexpr std::int64_t rows = 768, columns = 3072;
+  const optim::Muon::Options options;
+  memory::Host space(std::pmr::new_delete_resource(), threads);
+  const optim::ArenaTensor tensor{{0, rows * columns}, {}, 0, rows};
+  optim::Arena<optim::Muon> arena(space, options, {&tensor, 1}, std::vector<optim::Group>{{}});
+  arena.own({&tensor.live, 1});
+  std::vector<float> parameters = numbers(1), gradients = numbers(2);
+  double best = 1e9;
+  for (auto _ : state) {
+    const Stopwatch watch;
+    arena.begin(1, 1e-3f);
+    arena.update(tensor.live, 1.0f, parameters.data(), gradients.data());
+    best = std::min(best, watch.seconds());
+  }
+  // Of an iteration: X X' and (X X')^2, and their sum times X.
+  const double flops = options.iterations * 2.0 * rows * rows * (2.0 * columns + rows);
+  state.counters["GFLOPS"] = flops / best * 1e-9;
+}
+
 template <class R>
 void add(const optim::Guard& guard = {}, const std::string& guarded = "") {
   for (const int threads : {1, 2})
@@ -116,7 +138,14 @@ int main(int argc, char** argv) {
         [=](benchmark::State& state) { copy(state, threads); })
         ->Unit(benchmark::kMillisecond)
         ->UseRealTime();
-  optim::Rules::for_each([]<class R>(std::type_identity<R>) { add<R>(); });
+  optim::Rules::for_each([]<class R>(std::type_identity<R>) {
+    if constexpr (!optim::Optimizer<R>::takes_matrices()) add<R>();
+  });
+  for (const int threads : {1, 2})
+    benchmark::RegisterBenchmark(("optim/muon/768x3072/threads:" + std::to_string(threads)).c_str(),
+                                 [=](benchmark::State& state) { matrix_step(state, threads); })
+        ->Unit(benchmark::kMillisecond)
+        ->UseRealTime();
   const optim::Guard clipping{.max_norm = 1};
   add<optim::AdamW>(clipping, "+clip");
   add<optim::Lamb>(clipping, "+clip");

@@ -189,11 +189,11 @@ TEST_CASE("options tell their fields, of a rule chosen at run time as well") {
 TEST_CASE("the registry makes rules by name and says what it has") {
   CHECK(optim::Optimizer<optim::Any>(optim::make("sgd", {{"nesterov", 1}, {"lr", 0.5}})).lr() == 0.5f);
   CHECK(text_of(optim::make("sgd", {{"nesterov", 1}})).find("nesterov=true") != std::string::npos);
-  CHECK(optim::rules().size() == 5);
+  CHECK(optim::rules().size() == 6);
   CHECK(optim::rules()[1].name == "adam");
   CHECK(optim::rules()[0].fields == std::vector<std::string>{"lr", "momentum", "weight_decay", "nesterov"});
   CHECK(refusal([] { optim::make("adagrad"); }) ==
-        "there is no optimizer called adagrad; there are sgd, adam, adamw, lars, lamb");
+        "there is no optimizer called adagrad; there are sgd, adam, adamw, lars, lamb, muon");
   CHECK(refusal([] {
           optim::make("adam", {{"momentum", 0.9}});
         }) == "optimizer adam has no option momentum; it has lr, beta1, beta2, epsilon, weight_decay");

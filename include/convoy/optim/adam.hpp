@@ -4,6 +4,8 @@
 
 #include <array>
 #include <cmath>
+#include <cstdint>
+#include <string_view>
 
 #include <convoy/optim/rule.hpp>
 

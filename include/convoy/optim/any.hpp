@@ -2,8 +2,14 @@
 // them.
 #pragma once
 
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include <convoy/optim/optimizer.hpp>
 #include <convoy/optim/sgd.hpp>
@@ -20,6 +26,9 @@ struct Erased {
   virtual bool has_weight_decay() const = 0;
   virtual bool per_tensor_norms() const = 0;
   virtual bool has_direction() const = 0;
+  virtual bool takes_matrices() const = 0;
+  virtual int matrix_slots() const = 0;
+  virtual std::int64_t matrix_work(std::int64_t rows, std::int64_t columns) const = 0;
   virtual std::size_t constants_bytes() const = 0;
   virtual std::string slot_name(int slot) const = 0;
   virtual float lr() const = 0;
@@ -31,6 +40,7 @@ struct Erased {
   virtual double direction_squares(int threads, const float* parameters, const float* gradients, float scale,
                                    const float* state, std::int64_t stride, std::int64_t n,
                                    const void* constants) const = 0;
+  virtual void update_matrix(int threads, const MatrixPass& pass, const void* constants) const = 0;
 };
 
 template <class R>
@@ -43,6 +53,11 @@ class Holds final : public Erased {
   bool has_weight_decay() const override { return it_.has_weight_decay(); }
   bool per_tensor_norms() const override { return it_.per_tensor_norms(); }
   bool has_direction() const override { return it_.has_direction(); }
+  bool takes_matrices() const override { return it_.takes_matrices(); }
+  int matrix_slots() const override { return it_.matrix_slots(); }
+  std::int64_t matrix_work(std::int64_t rows, std::int64_t columns) const override {
+    return it_.matrix_work(rows, columns);
+  }
   std::size_t constants_bytes() const override { return it_.constants_bytes(); }
   std::string slot_name(int slot) const override { return it_.slot_name(slot); }
   float lr() const override { return it_.lr(); }
@@ -59,6 +74,9 @@ class Holds final : public Erased {
                            const float* state, std::int64_t stride, std::int64_t n,
                            const void* constants) const override {
     return it_.direction_squares(threads, parameters, gradients, scale, state, stride, n, constants);
+  }
+  void update_matrix(int threads, const MatrixPass& pass, const void* constants) const override {
+    it_.update_matrix(threads, pass, constants);
   }
 
  private:
@@ -122,6 +140,11 @@ class Optimizer<Any> {
   bool has_weight_decay() const { return held_->has_weight_decay(); }
   bool per_tensor_norms() const { return held_->per_tensor_norms(); }
   bool has_direction() const { return held_->has_direction(); }
+  bool takes_matrices() const { return held_->takes_matrices(); }
+  int matrix_slots() const { return held_->matrix_slots(); }
+  std::int64_t matrix_work(std::int64_t rows, std::int64_t columns) const {
+    return held_->matrix_work(rows, columns);
+  }
   std::size_t constants_bytes() const { return held_->constants_bytes(); }
   std::string slot_name(int slot) const { return held_->slot_name(slot); }
   float lr() const { return held_->lr(); }
@@ -138,6 +161,9 @@ class Optimizer<Any> {
                            const float* state, std::int64_t stride, std::int64_t n,
                            const void* constants) const {
     return held_->direction_squares(threads, parameters, gradients, scale, state, stride, n, constants);
+  }
+  void update_matrix(int threads, const MatrixPass& pass, const void* constants) const {
+    held_->update_matrix(threads, pass, constants);
   }
 
  private:

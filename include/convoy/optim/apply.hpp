@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdint>
 
 #include <convoy/core/compiled.hpp>
 #include <convoy/core/range.hpp>

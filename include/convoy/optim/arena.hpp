@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -27,9 +29,11 @@ namespace convoy::optim {
 
 /// One parameter in an arena. Alignment gaps between parameters hold zeros.
 struct ArenaTensor {
-  Range live;     ///< in the exchanged part
-  Range dead;     ///< taps that get no gradient and are only decayed; empty: none
-  int group = 0;  ///< of Groups::list
+  Range live;              ///< in the exchanged part
+  Range dead;              ///< taps that get no gradient and are only decayed; empty: none
+  int group = 0;           ///< of Groups::list
+  std::int64_t rows = 0;   ///< of the tensor as a matrix, for rules that take these; 0: it is none
+  std::int64_t panel = 1;  ///< how its live part stands in the arenas, as MatrixPass says
 };
 
 /// Runs a rule over parameters and gradients that lie in memory of space S.
@@ -41,6 +45,10 @@ template <class R, memory::Space S = memory::Host>
 class Arena {
   static_assert(RunsIn<R, S>,
                 "convoy: this optimizer does not run in this space: specialise optim::Kernels for both");
+  static_assert(
+      !detail::TakesMatrices<R> || MultipliesIn<R, S>,
+      "convoy: this optimizer multiplies whole matrices, which is there for memory of the host only: "
+      "compute on exec::Host or exec::Reference, or name another optimizer");
 
  public:
   using Options = typename Optimizer<R>::Options;
@@ -54,7 +62,15 @@ class Arena {
   /// Elements to which live ranges are aligned.
   static constexpr std::int64_t grain = alignment / sizeof(float);
 
+  /// Whether the rule updates whole matrices, so that no range may end within one.
+  bool takes_matrices() const { return optimizer_.takes_matrices(); }
+
+  /// How each tensor stands in the arenas, as ArenaTensor::panel says; 0 for those that are no matrices
+  /// there. To be called before the first step.
+  void set_panels(std::span<const std::int64_t> panels);
+
   /// Makes the state, zero, of the ranges that this rank updates (not overlapping), and of what it decays.
+  /// Throws ConfigError for a range that ends within a matrix, where the rule takes these.
   void own(std::span<const Range> ranges);
 
   const Optimizer<R>& optimizer() const { return optimizer_; }
@@ -62,11 +78,17 @@ class Arena {
 
   /// Bytes of optimizer state on this rank.
   std::size_t state_bytes() const {
-    return static_cast<std::size_t>(owned_size_ * optimizer_.slots()) * sizeof(float);
+    std::int64_t size = 0;
+    for (const Owned& owned : owned_) size += owned.range.size() * owned.slots;
+    return static_cast<std::size_t>(size) * sizeof(float);
   }
 
   /// Whether `arrived` and `decide` are to be called in every step, before any update.
   bool decides() const { return guard_.decides() || per_tensor(); }
+
+  /// Whether a step's verdict has the norm of the gradient. Rules that go by norms of directions look at no
+  /// other unless the guard does.
+  bool knows_norm() const { return guard_.decides() || (per_tensor() && !optimizer_.has_direction()); }
 
   /// Whether what `decay_dead` does depends on norms that `decide` has found, so that it must have been
   /// called.
@@ -125,8 +147,9 @@ class Arena {
     for (int s = 0; s < optimizer_.slots(); ++s) {
       const std::string name = optimizer_.slot_name(s);
       for (const Owned& owned : owned_)
-        visit(std::string_view(name), owned.range, state_.data() + s * stride_ + owned.state,
-              owned.range.size());
+        if (s < owned.slots)
+          visit(std::string_view(name), owned.range, state_.data() + s * stride_ + owned.state,
+                owned.range.size());
     }
   }
 
@@ -136,17 +159,21 @@ class Arena {
     Range range;
     int constants;
     bool frozen;
+    int matrix = -1;  // the tensor that the run is, if it is updated as a whole
   };
 
   struct Dead {
     Range range;
     int constants;
+    int matrix;  // as a Run's
   };
 
-  // A run of elements whose state lies together.
+  // A run of elements whose state lies together. That of matrices lies behind all others', so that the last
+  // slots, which they do not have, end before it.
   struct Owned {
     Range range;
-    std::int64_t state;
+    int slots;
+    std::int64_t state = 0;
   };
 
   static constexpr std::size_t aligned(std::size_t bytes) {
@@ -166,6 +193,12 @@ class Arena {
   void treat(std::span<const Group> groups);
 
   Treatment treatment_of(const Group& group) const;
+
+  // Cuts a range that this rank owns where matrices begin and end.
+  void own_parts(Range range);
+
+  // The update of the live or the dead part of a matrix, whose range is `part`.
+  void apply_matrix(const ArenaTensor& tensor, Range part, const Passage& pass);
 
   // The index of a treatment's constants; with norms of tensors each tensor has its own.
   int constants_of(const Treatment& treatment);
@@ -208,12 +241,13 @@ class Arena {
   std::vector<Dead> dead_;
   std::vector<Owned> owned_;
   bool any_frozen_ = false, directs_ = false;
-  std::int64_t stride_ = 0, owned_size_ = 0;
+  std::int64_t stride_ = 0;
   std::size_t constants_bytes_ = 0;
   memory::Array<Control, S> control_;  // of updates, of what has no gradient
   memory::Array<double, S> partial_;
   memory::Array<std::byte, S> constants_;  // in the same order
   memory::Array<float, S> state_;
+  memory::Array<float, S> work_;  // of the update of a matrix
 };
 
 template <class R, memory::Space S>
@@ -239,18 +273,51 @@ template <class R, memory::Space S>
   for (const Dead& dead : dead_) all.push_back(dead.range);
   std::sort(all.begin(), all.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
   owned_.clear();
+  for (const Range& range : all)
+    if (!range.empty()) own_parts(range);
   std::int64_t size = 0;
-  for (const Range& range : all) {
-    if (range.empty()) continue;
-    if (!owned_.empty() && owned_.back().range.end == range.begin)
-      owned_.back().range.end = range.end;
+  const auto place = [&](bool all_slots) {
+    for (Owned& owned : owned_)
+      if ((owned.slots == optimizer_.slots()) == all_slots) {
+        owned.state = size;
+        size += owned.range.size();
+      }
+    size = (size + grain - 1) / grain * grain;
+  };
+  place(true);
+  const std::int64_t in_last = size;
+  place(false);
+  stride_ = size;
+  const std::int64_t floats = optimizer_.slots() > 0 ? stride_ * (optimizer_.slots() - 1) + in_last : 0;
+  state_ = memory::Array<float, S>(*space_, static_cast<std::size_t>(floats));
+}
+
+template <class R, memory::Space S>
+[[gnu::cold]] void Arena<R, S>::own_parts(Range range) {
+  const auto add = [&](Range part, int slots) {
+    if (part.empty()) return;
+    if (!owned_.empty() && owned_.back().range.end == part.begin && owned_.back().slots == slots)
+      owned_.back().range.end = part.end;
     else
-      owned_.push_back({range, size});
-    size += range.size();
+      owned_.push_back({part, slots});
+  };
+  for (const Run& run : runs_) {
+    if (run.matrix < 0 || run.range.end <= range.begin || run.range.begin >= range.end) continue;
+    const Range live = tensors_[static_cast<std::size_t>(run.matrix)].live;
+    if (range.begin > live.begin || range.end < live.end)
+      fail<ConfigError>("optimizer ", optimizer_.name(), " updates whole matrices, and elements ", live.begin,
+                        " to ", live.end, " are one of which this rank would update only ",
+                        std::max(range.begin, live.begin), " to ", std::min(range.end, live.end));
+    add({range.begin, live.begin}, optimizer_.slots());
+    range.begin = std::min(run.range.end, range.end);
+    add({live.begin, range.begin}, optimizer_.matrix_slots());
   }
-  stride_ = (size + grain - 1) / grain * grain;
-  owned_size_ = size;
-  state_ = memory::Array<float, S>(*space_, static_cast<std::size_t>(stride_ * optimizer_.slots()));
+  add(range, optimizer_.slots());
+}
+
+template <class R, memory::Space S>
+[[gnu::cold]] void Arena<R, S>::set_panels(std::span<const std::int64_t> panels) {
+  for (std::size_t t = 0; t < tensors_.size(); ++t) tensors_[t].panel = panels[t];
 }
 
 template <class R, memory::Space S>
@@ -308,10 +375,27 @@ template <class R, memory::Space S>
 void Arena<R, S>::update(Range range, float scale, float* parameters, const float* gradients) {
   for_each_run(range, [&](const Run& run, Range part) {
     const std::int64_t skip = part.begin - range.begin;
-    Kernels<R, S>::apply(
-        *space_, optimizer_,
-        passage(part, constants_.data(), run.constants, parameters + skip, gradients + skip, scale));
+    const Passage pass =
+        passage(part, constants_.data(), run.constants, parameters + skip, gradients + skip, scale);
+    if (run.matrix < 0) return Kernels<R, S>::apply(*space_, optimizer_, pass);
+    const ArenaTensor& tensor = tensors_[static_cast<std::size_t>(run.matrix)];
+    if (part.begin != tensor.live.begin || part.end < tensor.live.end)
+      fail("optimizer ", optimizer_.name(), ": elements ", part.begin, " to ", part.end,
+           " are a part of a matrix, which is updated as a whole");
+    apply_matrix(tensor, tensor.live, pass);
   });
+}
+
+template <class R, memory::Space S>
+void Arena<R, S>::apply_matrix([[maybe_unused]] const ArenaTensor& tensor, [[maybe_unused]] Range part,
+                               [[maybe_unused]] const Passage& pass) {
+  if constexpr (MultipliesIn<R, S>)
+    Kernels<R, S>::apply_matrix(*space_, optimizer_, pass,
+                                {.rows = tensor.rows,
+                                 .columns = part.size() / tensor.rows,
+                                 .panel = tensor.panel,
+                                 .all_columns = (tensor.live.size() + tensor.dead.size()) / tensor.rows,
+                                 .work = work_.data()});
 }
 
 template <class R, memory::Space S>
@@ -324,15 +408,21 @@ void Arena<R, S>::decay_dead(std::int64_t step, float lr, float* parameters) {
   space_->copy(&own->verdict, verdict(), sizeof(Verdict));
   std::byte* constants = constants_.data() + constants_.size() / 2;
   make_constants(own, per_tensor() ? partial_.data() : nullptr, constants);
-  for (const Dead& dead : dead_)
-    Kernels<R, S>::apply(
-        *space_, optimizer_,
-        passage(dead.range, constants, dead.constants, parameters + dead.range.begin, nullptr, 0.0f));
+  for (const Dead& dead : dead_) {
+    const Passage pass =
+        passage(dead.range, constants, dead.constants, parameters + dead.range.begin, nullptr, 0.0f);
+    if (dead.matrix < 0)
+      Kernels<R, S>::apply(*space_, optimizer_, pass);
+    else
+      apply_matrix(tensors_[static_cast<std::size_t>(dead.matrix)], dead.range, pass);
+  }
 }
 
 template <class R, memory::Space S>
 [[gnu::cold]] void Arena<R, S>::treat(std::span<const Group> groups) {
-  for (const ArenaTensor& tensor : tensors_) {
+  std::int64_t work = 0;
+  for (std::size_t t = 0; t < tensors_.size(); ++t) {
+    const ArenaTensor& tensor = tensors_[t];
     if (tensor.group < 0 || static_cast<std::size_t>(tensor.group) >= groups.size())
       fail("optimizer: there is no group ", tensor.group, " of parameters");
     const Group& group = groups[static_cast<std::size_t>(tensor.group)];
@@ -340,16 +430,25 @@ template <class R, memory::Space S>
     any_frozen_ = any_frozen_ || treatment.frozen;
     const int constants = constants_of(treatment);
     const Range whole{tensor.live.begin, (tensor.live.end + grain - 1) / grain * grain};
-    const bool alike =
-        !runs_.empty() && runs_.back().constants == constants && runs_.back().frozen == treatment.frozen;
+    const bool matrix =
+        takes_matrices() && tensor.rows > 0 && !group.by_element && !treatment.frozen && !tensor.live.empty();
+    const bool alike = !matrix && !runs_.empty() && runs_.back().constants == constants &&
+                       runs_.back().frozen == treatment.frozen && runs_.back().matrix < 0;
     if (alike)
       runs_.back().range.end = whole.end;
     else
-      runs_.push_back({whole, constants, treatment.frozen});
+      runs_.push_back({whole, constants, treatment.frozen, matrix ? static_cast<int>(t) : -1});
+    if (matrix) work = std::max(work, optimizer_.matrix_work(tensor.rows, tensor.live.size() / tensor.rows));
     // The gradient of a dead tap is exactly zero, so without decay it never moves and needs no state.
     if (!tensor.dead.empty() && !treatment.frozen && treatment.weight_decay != 0)
-      dead_.push_back({tensor.dead, constants});
+      dead_.push_back({tensor.dead, constants, matrix ? static_cast<int>(t) : -1});
   }
+  if (work > 0 && !MultipliesIn<R, S>)
+    fail<ConfigError>(
+        "optimizer ", optimizer_.name(),
+        " multiplies whole matrices, which is there for memory of the host only, not of the space ", S::name,
+        "; choose another optimizer, or compute on processors");
+  work_ = memory::Array<float, S>(*space_, static_cast<std::size_t>(work));
 }
 
 template <class R, memory::Space S>
@@ -389,6 +488,7 @@ float* Arena<R, S>::state_at(std::int64_t offset) {
                                            [&](const Owned& o) { return o.range.begin <= offset; });
   if (behind == owned_.begin() || (behind - 1)->range.end <= offset)
     fail("the optimizer has no state for element ", offset, " on this rank");
+  if (state_.size() == 0) return nullptr;  // a rule that keeps nothing
   const Owned& owned = *(behind - 1);
   return state_.data() + owned.state + (offset - owned.range.begin);
 }

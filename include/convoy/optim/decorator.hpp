@@ -22,6 +22,10 @@ constexpr std::array<char, size> bracketed(std::string_view word, std::string_vi
 
 template <class R>
 struct Decorator {
+  static_assert(
+      !TakesMatrices<R>,
+      "convoy: Ema and Lookahead go on from a rule that updates elements, and this one updates whole "
+      "matrices");
   static constexpr int slots = R::slots + 1;
   static constexpr int own = R::slots;  ///< the slot that the decorator adds
   static constexpr bool per_tensor_norms = WantsNorms<R>;

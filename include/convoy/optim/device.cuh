@@ -2,6 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
 
 #include <convoy/memory/device.cuh>
 #include <convoy/optim/kernels.hpp>

@@ -1,6 +1,7 @@
 // Groups: which parameters are updated in which way, as PyTorch's parameter groups.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,12 +20,15 @@ struct GroupOptions {
   std::optional<float> weight_decay = {};  ///< instead of the rule's own, for biases and norms too; none: as
                                            ///< without the group
   bool frozen = false;                     ///< not updated, and not part of any norm
+  bool by_element = false;  ///< as if they were no matrices, by a rule that takes these (Muon): embeddings
+                            ///< and the layer before a loss are anyway
 
   static constexpr void fields(auto& self, auto&& field) {
     field("match", self.match);
     field("lr_scale", self.lr_scale);
     field("weight_decay", self.weight_decay);
     field("frozen", self.frozen);
+    field("by_element", self.by_element);
   }
 };
 
@@ -38,7 +42,7 @@ struct GroupedParameter {
 struct Group {
   float lr_scale = 1;
   std::optional<float> weight_decay = {};  ///< none: the rule's own
-  bool frozen = false;
+  bool frozen = false, by_element = false;
   friend bool operator==(const Group&, const Group&) = default;
 };
 
@@ -91,6 +95,7 @@ CONVOY_FUNCTION Groups group(std::span<const GroupedParameter> parameters,
       placed = true;
       own.lr_scale = options[i].lr_scale;
       own.frozen = options[i].frozen;
+      own.by_element = options[i].by_element;
       if (options[i].weight_decay) own.weight_decay = options[i].weight_decay;
     }
     std::size_t at = 0;

@@ -1,4 +1,4 @@
-// Guard: what is decided about the whole gradient before anything is updated from it.
+// Guard: what is decided about the whole gradient, or measured of it, before anything is updated from it.
 #pragma once
 
 #include <cmath>
@@ -13,14 +13,17 @@ struct Guard {
   float max_norm = 0;  ///< of the gradient over all parameters (Pascanu et al., "On the difficulty of
                        ///< training recurrent neural networks", 2013); larger ones are scaled down; 0: any
   bool skip_not_finite = false;  ///< a step whose gradient has an infinity or a NaN changes nothing
+  bool measure = false;  ///< the norm is made known (train::StepReport::gradient_norm) though nothing else
+                         ///< asks for it: a pass over the gradient, and no update before all of it is there
 
   static constexpr void fields(auto& self, auto&& field) {
     field("max_norm", self.max_norm);
     field("skip_not_finite", self.skip_not_finite);
+    field("measure", self.measure);
   }
 
   /// Whether there is anything to decide.
-  constexpr bool decides() const { return max_norm > 0 || skip_not_finite; }
+  constexpr bool decides() const { return max_norm > 0 || skip_not_finite || measure; }
 
   /// Throws ConfigError when a field makes no sense.
   void check() const {

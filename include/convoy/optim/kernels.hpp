@@ -69,6 +69,8 @@ CONVOY_HD inline Norms norms_of(const double* squares, bool of_directions, const
 ///   `direction_squares`  adds the squares of the directions of a Passage to `sum`, unless its step is
 ///                        skipped; called for rules that have a direction
 ///   `apply`              one Passage
+///   `apply_matrix`       one Passage over a matrix, whose shape and work the MatrixPass says, for rules that
+///                        take these; a space may be without, and then refuses such rules
 template <class R, class S>
 struct Kernels;
 
@@ -110,12 +112,30 @@ struct Kernels<R, memory::Host> {
     optimizer.apply(space.threads(), pass.parameters, pass.gradients, scale, pass.state, pass.stride,
                     pass.size, pass.constants);
   }
+
+  static void apply_matrix(memory::Host& space, const Optimizer<R>& optimizer, const Passage& pass,
+                           MatrixPass matrix) {
+    matrix.scale = pass.scale;
+    if (!applies(pass, matrix.scale)) return;
+    matrix.parameters = pass.parameters;
+    matrix.gradients = pass.gradients;
+    matrix.state = pass.state;
+    matrix.stride = pass.stride;
+    optimizer.update_matrix(space.threads(), matrix, pass.constants);
+  }
 };
 
 /// Whether rules run in a space.
 template <class R, class S>
 concept RunsIn = requires(S& space, const Optimizer<R>& optimizer, const Passage& pass) {
   Kernels<R, S>::apply(space, optimizer, pass);
+};
+
+/// Whether rules may take matrices in a space.
+template <class R, class S>
+concept MultipliesIn = requires(S& space, const Optimizer<R>& optimizer, const Passage& pass,
+                                const MatrixPass& matrix) {
+  Kernels<R, S>::apply_matrix(space, optimizer, pass, matrix);
 };
 
 }  // namespace convoy::optim

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <string_view>
 
 #include <convoy/optim/adam.hpp>
 

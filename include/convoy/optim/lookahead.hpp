@@ -3,6 +3,8 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <string_view>
 
 #include <convoy/core/error.hpp>
 #include <convoy/optim/decorator.hpp>

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include <convoy/core/error.hpp>
 #include <convoy/core/fields.hpp>
@@ -51,6 +53,22 @@ class Optimizer {
   static constexpr bool per_tensor_norms() { return detail::WantsNorms<R>; }
   /// Whether the norms are of directions instead of gradients.
   static constexpr bool has_direction() { return detail::HasDirection<R>; }
+  /// Whether it updates whole matrices.
+  static constexpr bool takes_matrices() { return detail::TakesMatrices<R>; }
+  /// How many of the slots these have.
+  static constexpr int matrix_slots() {
+    if constexpr (takes_matrices())
+      return R::matrix_slots;
+    else
+      return R::slots;
+  }
+  /// Floats that the update of one works in.
+  static std::int64_t matrix_work([[maybe_unused]] std::int64_t rows, [[maybe_unused]] std::int64_t columns) {
+    if constexpr (takes_matrices())
+      return R::matrix_work(rows, columns);
+    else
+      return 0;
+  }
   static constexpr std::size_t constants_bytes() { return sizeof(typename R::Constants); }
 
   /// What checkpoints call a slot.
@@ -111,6 +129,16 @@ class Optimizer {
       return optim::direction_squares<R>(threads, parameters, gradients, scale, state, stride, n, k);
     } else {
       return 0;
+    }
+  }
+
+  /// Updates one matrix; nothing for a rule that takes none.
+  void update_matrix([[maybe_unused]] int threads, [[maybe_unused]] const MatrixPass& pass,
+                     [[maybe_unused]] const void* constants) const {
+    if constexpr (takes_matrices()) {
+      typename R::Constants k;
+      std::memcpy(static_cast<void*>(&k), constants, sizeof k);
+      R::update_matrix(threads, pass, k);
     }
   }
 

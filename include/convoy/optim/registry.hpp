@@ -14,6 +14,7 @@
 #include <convoy/optim/any.hpp>
 #include <convoy/optim/lamb.hpp>
 #include <convoy/optim/lars.hpp>
+#include <convoy/optim/muon.hpp>
 #include <convoy/optim/sgd.hpp>
 
 namespace convoy::optim {
@@ -29,7 +30,7 @@ struct RuleList {
 
 /// What `make`, `--optimizer` and `--help` know. A rule of a user's own needs no place here: its options
 /// convert to Any::Options.
-using Rules = RuleList<Sgd, Adam, AdamW, Lars, Lamb>;
+using Rules = RuleList<Sgd, Adam, AdamW, Lars, Lamb, Muon>;
 
 /// A field of a rule's options and what it is set to; flags are 0 or 1.
 struct Setting {

@@ -9,6 +9,7 @@
 
 #include <convoy/core/fields.hpp>
 #include <convoy/core/hd.hpp>
+#include <convoy/optim/matrix.hpp>
 #include <convoy/parallel/simd.hpp>
 
 namespace convoy::optim {
@@ -56,6 +57,20 @@ concept HasConstants = std::is_trivially_copyable_v<typename R::Constants>;
 template <class R>
 concept WantsNorms = requires {
   requires R::per_tensor_norms;
+};
+
+template <class R>
+concept TakesMatrices = requires {
+  { R::matrix_slots } -> std::convertible_to<int>;
+};
+
+template <class R>
+concept UpdatesMatrices = R::matrix_slots >= 0 &&
+                          R::matrix_slots <= R::slots&& requires(int threads, std::int64_t n,
+                                                                 const MatrixPass& m,
+                                                                 const typename R::Constants& k) {
+  { R::matrix_work(n, n) } -> std::same_as<std::int64_t>;
+  R::update_matrix(threads, m, k);
 };
 
 template <class R>
@@ -127,14 +142,22 @@ concept HasDirection = Directs<R, float>;
 ///                       constants made from norms of 0 and may write into `state`, of which nothing is
 ///                       kept: `update` does the same again. So the state is read twice but written once, and
 ///                       a step that is skipped has nothing to undo.
+///   `matrix_slots`      how many of the slots, the first ones, a matrix has: the rule updates weights as
+///   whole
+///                       matrices, once the gradient of each is there, by `static void update_matrix(int
+///                       threads, const MatrixPass&, const Constants&)`, which works in as many floats as
+///                       `static std::int64_t matrix_work(rows, columns)` says. `update` is for all else:
+///                       vectors, embeddings, the layer before a loss, and what groups say. Only in host
+///                       memory, and not beside `per_tensor_norms`.
 template <class R>
-concept Rule =
-    detail::HasOptions<R> && fields::complete<typename R::Options> && detail::HasRate<R> &&
-    detail::HasName<R> && detail::HasSlots<R> && detail::HasConstants<R> &&
-    ((detail::WantsNorms<R> && detail::MakesConstantsFromNorms<R>) ||
-     (!detail::WantsNorms<R> && detail::MakesConstants<R>)) &&
-    (detail::WantsNorms<R> ||
-     !detail::HasDirection<R>)&&detail::Updates<R, float>&& detail::Updates<R, simd::Vec<float, 4>>;
+concept Rule = detail::HasOptions<R> && fields::complete<typename R::Options> && detail::HasRate<R> &&
+               detail::HasName<R> && detail::HasSlots<R> && detail::HasConstants<R> &&
+               ((detail::WantsNorms<R> && detail::MakesConstantsFromNorms<R>) ||
+                (!detail::WantsNorms<R> && detail::MakesConstants<R>)) &&
+               (detail::WantsNorms<R> ||
+                !detail::HasDirection<R>)&&(!detail::TakesMatrices<R> ||
+                                            (detail::UpdatesMatrices<R> && !detail::WantsNorms<R>)) &&
+               detail::Updates<R, float>&& detail::Updates<R, simd::Vec<float, 4>>;
 
 /// Whether R is a Rule; if not, the one failing static_assert says what it lacks, and the value is false.
 template <class R>
@@ -198,6 +221,14 @@ consteval bool is_rule() {
                   "convoy: an optimizer's direction must be a template over V, which is float or a vector of "
                   "floats");
     return false;
+  } else if constexpr (detail::TakesMatrices<R>) {
+    static_assert(detail::UpdatesMatrices<R>,
+                  "convoy: an optimizer with matrix_slots, from 0 to slots, must have static std::int64_t "
+                  "matrix_work(std::int64_t rows, std::int64_t columns) and static void update_matrix(int "
+                  "threads, const optim::MatrixPass&, const Constants&)");
+    static_assert(!detail::WantsNorms<R>,
+                  "convoy: an optimizer goes by norms of tensors or takes matrices, not both");
+    return detail::UpdatesMatrices<R> && !detail::WantsNorms<R>;
   } else {
     return true;
   }

@@ -1,0 +1,132 @@
+// NEEDS: host
+// Trainers by Muon: which parameters are matrices, the same updates whatever order an Exec stores them in and
+// however many ranks exchange gradients; and the exchanges and spaces that are refused.
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "remote_exec.hpp"
+#include "sanitized.hpp"
+#include "train_support.hpp"
+#include <convoy/comm/policy/staged.hpp>
+#include <convoy/comm/registry.hpp>
+#include <convoy/exec/host/host.hpp>
+#include <convoy/models/gpt.hpp>
+#include <convoy/optim/muon.hpp>
+
+using namespace train_test;
+using remote_test::Remote;
+using remote_test::RemoteExec;
+using transport::Threads;
+
+namespace {
+
+/// Enough channels that a Host stores its weights in blocks of them, and taps that meet nothing but padding.
+struct Wide {
+  static constexpr BucketOptions buckets{.first = 64, .others = 64};
+  static constexpr void define(auto& g) {
+    auto x = g.input("image", image);
+    x = g.max_pool(g.relu(g.conv2d(x, {.channels = 32, .bias = true, .name = "first"})));
+    x = g.relu(g.conv2d(x, {.channels = 64, .stride = 2, .name = "second"}));
+    x = g.max_pool(g.relu(g.conv2d(x, {.channels = 64, .kernel = 3, .name = "third"})));
+    x = g.relu(g.conv2d(x, {.channels = 32, .kernel = 3, .name = "fourth"}));
+    x = g.relu(g.linear(g.flatten(x), {.features = 16, .name = "hidden"}));
+    x = g.linear(x, {.features = classes, .name = "head"});
+    g.output("logits", x);
+    g.loss(g.cross_entropy(x, g.label("label", classes)));
+  }
+};
+
+template <class Exec>
+using Chosen = Trainer<Wide, optim::Any, comm::Any, Exec>;
+
+/// Of a gradient that is nothing but rounding AdamW would make as long a step as of any other.
+constexpr optim::Muon::Options muon{.lr = 0.03f, .epsilon = 1e-3f};
+
+template <class Exec>
+std::vector<float> trained(int ranks, const std::string& policy, const typename Exec::Options& exec = {},
+                           std::vector<optim::GroupOptions> groups = {}) {
+  const Blobs blobs(60);
+  std::vector<float> result;
+  Threads::World(ranks).run([&](const Threads& endpoint) {
+    Chosen<Exec> trainer(
+        {.batch = 12 / ranks, .optimizer = muon, .groups = groups, .guard = {.max_norm = 1}, .exec = exec},
+        comm::make(policy, endpoint, {}, {}));
+    const auto report = trainer.fit(blobs, {.epochs = 4, .log = nullptr});
+    CHECK(report.loss < 1.2);
+    auto parameters = all_parameters(trainer);
+    if (endpoint.rank() == 0) result = std::move(parameters);
+  });
+  return result;
+}
+
+std::string refusal(int ranks, const std::string& policy) {
+  try {
+    trained<exec::Reference<f32>>(ranks, policy);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+std::vector<std::string> matrices_of(const Plan& plan) {
+  std::vector<std::string> names;
+  const auto are = train::are_matrices(plan);
+  for (std::size_t p = 0; p < are.size(); ++p)
+    if (are[p]) names.emplace_back(plan.parameter_list[p].name.view());
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE("weights are matrices, but neither embeddings nor what a loss reads") {
+  CHECK(matrices_of(plan_of<Wide>) == std::vector<std::string>{"first.weight", "second.weight",
+                                                               "third.weight", "fourth.weight",
+                                                               "hidden.weight"});
+  const std::string layer = "transformer.h.0.";
+  CHECK(matrices_of(plan_of<models::Gpt2<1, 8, 2, 4, 16, 4>>) ==
+        std::vector<std::string>{layer + "attn.c_attn.weight", layer + "attn.c_proj.weight",
+                                 layer + "mlp.c_fc.weight", layer + "mlp.c_proj.weight"});
+}
+
+TEST_CASE("matrices are updated alike in every order in which an Exec stores them") {
+  const auto reference = trained<exec::Reference<f32>>(1, "ring");
+  const auto host = trained<exec::Host<f32>>(1, "ring", {.threads = 2});
+  CHECK(host.size() == static_cast<std::size_t>(plan_of<Wide>.parameters()));
+  CHECK(largest_difference(host, reference) < 2e-4f);
+  CHECK(largest_difference(trained<exec::Host<f32>>(1, "ring", {.canonical = true}), reference) < 2e-4f);
+  const auto by_element = trained<exec::Host<f32>>(1, "ring", {}, {{.match = "hidden*", .by_element = true}});
+  CHECK(largest_difference(by_element, reference) > 5e-3f);
+}
+
+TEST_CASE("ranks make the updates that one makes alone") {
+  const auto alone = trained<exec::Reference<f32>>(1, "ring");
+  for (const char* policy : {"ring", "reproducible", "tree"}) {
+    if (sanitized && policy != std::string_view("tree")) continue;
+    CHECK(largest_difference(trained<exec::Reference<f32>>(3, policy), alone) < 2e-4f);
+  }
+  CHECK(largest_difference(trained<exec::Reference<f32>>(1, "sharded"), alone) < 2e-4f);
+}
+
+TEST_CASE("an exchange that gives a rank parts of matrices is refused") {
+  for (const std::string policy : {"sharded", "ps"})
+    CHECK(refusal(3, policy) ==
+          "trainer: the optimizer muon updates whole matrices, and the exchange " + policy +
+              " gives a rank parts of them; choose one by which each rank updates all, such as ring");
+}
+
+TEST_CASE("memory where nobody multiplies is refused") {
+  using Far = Trainer<Wide, optim::Any, comm::Staged<comm::Any, Remote>, RemoteExec>;
+  Threads::World(1).run([&](const Threads& endpoint) {
+    std::string said = "nothing was refused";
+    try {
+      Far trainer({.batch = 4, .optimizer = muon}, comm::make("ring", endpoint, {}, {}));
+    } catch (const ConfigError& error) {
+      said = error.what();
+    }
+    CHECK(said.find("optimizer muon multiplies whole matrices, which is there for memory of the host only") ==
+          0);
+  });
+}
