@@ -341,6 +341,27 @@ TEST_CASE("graph: dead taps are those that no position of the window meets") {
           }
 }
 
+TEST_CASE("graph: dead taps can be kept, and then everything is exchanged") {
+  const Plan& lean = plan_of<models::ResNet18<Image{1, 28, 28}, 10>>;
+  const DynamicPlan same(lean, {}), kept(lean, {.keep_dead_taps = true});
+  CHECK(same.plan().sizes.exchanged == lean.sizes.exchanged);
+  CHECK(same.plan().buckets.size() == lean.buckets.size());
+  CHECK(std::equal(lean.buckets.begin(), lean.buckets.end(), same.plan().buckets.begin()));
+  CHECK(lean.dead_parameters() > 6'000'000);
+  const Plan& plan = kept;
+  CHECK(plan.dead_parameters() == 0);
+  CHECK(plan.sizes.exchanged >= lean.sizes.exchanged + lean.dead_parameters());
+  CHECK(plan.sizes.exchanged == plan.sizes.parameters);
+  CHECK(plan.fingerprint == lean.fingerprint);
+  CHECK(plan.buckets.back().end == plan.sizes.exchanged);
+  for (std::size_t p = 0; p < plan.parameter_list.size(); ++p) {
+    CHECK(plan.slots[p].live.size() == plan.parameter_list[p].shape.size());
+    CHECK(plan.parameter_list[p].name == lean.parameter_list[p].name);
+  }
+  const DynamicPlan small(lean, {.buckets = {1 << 20, 1 << 20}});
+  CHECK(small.plan().buckets.size() > lean.buckets.size());
+}
+
 TEST_CASE("graph: price counts multiplications, of the textbook and those that meet the input") {
   const DynamicPlan dynamic([](auto& g) {
     auto x = g.conv2d(g.input("image", {3, 5, 5}), {.channels = 4, .kernel = 3, .name = "conv"});
@@ -362,6 +383,8 @@ TEST_CASE("graph: price counts multiplications, of the textbook and those that m
   CHECK(price("fc").macs == 50 * 7);
   CHECK(plan.macs() == 4 * 25 * 3 * 9 + 200 + 350);
   CHECK(price("point").forward_bytes == 4 * (100 + 8 + 50));
+  CHECK(price("point").forward_bytes_once == 4 * 8);
+  CHECK(price("point").backward_bytes_once == 4 * 2 * 8);
 }
 
 TEST_CASE(

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # allreduce.sh [-np N] [--folder FOLDER] [OPTION...]: times the all-reduce of the libraries beside Open MPI that are installed here,
-# MPICH and gloo, each as a program of its own, and writes mpich.json and gloo.json for bench/report.py. Options of the programs:
+# MPICH and gloo, each as a program of its own, and writes mpich.json and gloo.json for bench/experiment comm. Options of the programs:
 # --least BYTES --most BYTES --seconds S --repetitions N.
 #
 # Debian and Ubuntu: mpich and libmpich-dev, libgloo-dev (beside libopenmpi-dev, which stays the default MPI).

@@ -2,11 +2,20 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include <convoy/graph/plan.hpp>
 
 namespace convoy {
+
+/// What can be chosen of a plan once its model is traced.
+struct PlanOptions {
+  BucketOptions buckets = {};
+  bool keep_dead_taps = false;  ///< computes, exchanges and updates filter taps that only ever meet padding,
+                                ///< as published exchanges do
+};
 
 /// Traces `define(g)` at run time and owns the tables of the resulting plan. Calls it twice, as plan_of does:
 /// once to count, once to fill the tables. Throws ModelError where plan_of would not compile.
@@ -21,8 +30,10 @@ class DynamicPlan {
     define(filling);
     if (filling.counts().nodes != counting.counts().nodes)
       fail<ModelError>("model: it is traced twice, and was not the same the second time");
-    derive(bucket_options);
+    derive({bucket_options});
   }
+  /// Derives the plan of a model that is traced already anew. Nothing of `traced` need outlive it.
+  DynamicPlan(const Plan& traced, const PlanOptions& options);
   DynamicPlan(const DynamicPlan&) = delete;
   DynamicPlan& operator=(const DynamicPlan&) = delete;
 
@@ -31,7 +42,7 @@ class DynamicPlan {
 
  private:
   graph::Tables make_room(const graph::Counts& counts);
-  void derive(const BucketOptions& bucket_options);
+  void derive(const PlanOptions& options);
 
   std::vector<graph::Node> nodes_;
   std::vector<int> edges_, uses_, losses_;
@@ -54,6 +65,23 @@ class DynamicPlan {
 
 #if CONVOY_DEFINITIONS
 
+CONVOY_FUNCTION DynamicPlan::DynamicPlan(const Plan& traced, const PlanOptions& options) {
+  const graph::Graph& g = traced.graph;
+  const auto copy = [](auto& table, const auto* from, int count) { table.assign(from, from + count); };
+  copy(nodes_, g.nodes, g.count.nodes);
+  copy(edges_, g.edges, g.count.edges);
+  copy(uses_, g.uses, g.count.uses);
+  copy(words_, g.words, g.count.words);
+  copy(calls_, g.calls, g.count.calls);
+  copy(parameters_, g.parameters, g.count.parameters);
+  copy(statistics_, g.statistics, g.count.statistics);
+  copy(outputs_, g.outputs, g.count.outputs);
+  copy(metrics_, g.metrics, g.count.metrics);
+  copy(losses_, g.losses, g.count.losses);
+  plan_.graph.count = g.count;
+  derive(options);
+}
+
 CONVOY_FUNCTION graph::Tables DynamicPlan::make_room(const graph::Counts& counts) {
   const auto room = [](auto& table, int n) {
     table.resize(static_cast<std::size_t>(n));
@@ -72,7 +100,7 @@ CONVOY_FUNCTION graph::Tables DynamicPlan::make_room(const graph::Counts& counts
           room(losses_, counts.losses)};
 }
 
-CONVOY_FUNCTION void DynamicPlan::derive(const BucketOptions& bucket_options) {
+CONVOY_FUNCTION void DynamicPlan::derive(const PlanOptions& options) {
   const graph::Counts counts = plan_.graph.count;
   const graph::Graph g{
       nodes_.data(),      edges_.data(),   uses_.data(),    words_.data(),  calls_.data(), parameters_.data(),
@@ -96,7 +124,7 @@ CONVOY_FUNCTION void DynamicPlan::derive(const BucketOptions& bucket_options) {
   stages_.resize(static_cast<std::size_t>(stages));
   members_.resize(stages == 0 ? 0 : static_cast<std::size_t>(stages_.back().first + stages_.back().count));
   taps_.resize(parameters);
-  graph::find_live_taps(g, taps_.data());
+  if (!options.keep_dead_taps) graph::find_live_taps(g, taps_.data());
   slots_.resize(parameters);
   order_.resize(parameters);
   buckets_.resize(parameters);
@@ -105,7 +133,7 @@ CONVOY_FUNCTION void DynamicPlan::derive(const BucketOptions& bucket_options) {
                                order_.data(), exchanged);
   order_.resize(static_cast<std::size_t>(exchanged));
   buckets_.resize(static_cast<std::size_t>(graph::make_buckets(
-      slots_.data(), order_.data(), exchanged, plan_.sizes.exchanged, bucket_options, buckets_.data())));
+      slots_.data(), order_.data(), exchanged, plan_.sizes.exchanged, options.buckets, buckets_.data())));
   prices_.resize(n);
   for (std::size_t i = 0; i < n; ++i)
     plan_.price += prices_[i] =

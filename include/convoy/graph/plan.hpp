@@ -5,7 +5,11 @@
 #pragma once
 
 #include <bit>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
 #include <span>
+#include <string_view>
 
 #include <convoy/graph/builder.hpp>
 #include <convoy/graph/pass/buckets.hpp>

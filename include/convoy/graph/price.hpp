@@ -2,6 +2,8 @@
 // states its own.
 #pragma once
 
+#include <cstdint>
+
 #include <convoy/graph/node.hpp>
 
 namespace convoy::graph {
@@ -12,6 +14,8 @@ struct Price {
   std::int64_t live_macs = 0;  ///< of the multiplications that meet input rather than padding
   std::int64_t forward_flops = 0, backward_flops = 0;
   std::int64_t forward_bytes = 0, backward_bytes = 0;
+  /// Of these, the bytes of parameters and of their gradients, which a batch of any size moves once.
+  std::int64_t forward_bytes_once = 0, backward_bytes_once = 0;
 
   constexpr Price& operator+=(const Price& other) {
     macs += other.macs;
@@ -20,6 +24,8 @@ struct Price {
     backward_flops += other.backward_flops;
     forward_bytes += other.forward_bytes;
     backward_bytes += other.backward_bytes;
+    forward_bytes_once += other.forward_bytes_once;
+    backward_bytes_once += other.backward_bytes_once;
     return *this;
   }
 };
@@ -43,6 +49,8 @@ constexpr Price priced_bytes(const Graph& g, int n) {
   Price price;
   price.forward_bytes = (read + parameters + out) * element;
   price.backward_bytes = ((is_first_layer(g, n) ? 1 : 2) * read + 2 * parameters + out) * element;
+  price.forward_bytes_once = parameters * element;
+  price.backward_bytes_once = 2 * parameters * element;
   return price;
 }
 

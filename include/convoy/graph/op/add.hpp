@@ -1,6 +1,8 @@
 // Addition of two values.
 #pragma once
 
+#include <string_view>
+
 #include <convoy/graph/price.hpp>
 #include <convoy/graph/tracer.hpp>
 

@@ -1,6 +1,10 @@
 // Scaled dot-product attention of several heads (Vaswani et al., 2017).
 #pragma once
 
+#include <cstdint>
+#include <string>
+#include <string_view>
+
 #include <convoy/graph/price.hpp>
 #include <convoy/graph/tracer.hpp>
 

@@ -1,6 +1,8 @@
 // Batch normalisation (Ioffe and Szegedy, 2015).
 #pragma once
 
+#include <string_view>
+
 #include <convoy/graph/price.hpp>
 #include <convoy/graph/tracer.hpp>
 

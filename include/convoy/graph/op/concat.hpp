@@ -1,8 +1,11 @@
 // Concatenation of values.
 #pragma once
 
+#include <cstddef>
 #include <initializer_list>
 #include <span>
+#include <string>
+#include <string_view>
 
 #include <convoy/graph/price.hpp>
 #include <convoy/graph/tracer.hpp>

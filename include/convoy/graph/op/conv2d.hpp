@@ -1,6 +1,10 @@
 // Convolution over images.
 #pragma once
 
+#include <cstdint>
+#include <string>
+#include <string_view>
+
 #include <convoy/graph/price.hpp>
 #include <convoy/graph/window.hpp>
 

@@ -1,6 +1,10 @@
 // Softmax cross-entropy.
 #pragma once
 
+#include <cstdint>
+#include <string>
+#include <string_view>
+
 #include <convoy/graph/op/label.hpp>
 #include <convoy/graph/price.hpp>
 #include <convoy/graph/tracer.hpp>

@@ -1,6 +1,9 @@
 // Dropout (Srivastava et al., 2014).
 #pragma once
 
+#include <string>
+#include <string_view>
+
 #include <convoy/graph/price.hpp>
 #include <convoy/graph/tracer.hpp>
 

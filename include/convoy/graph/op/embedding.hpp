@@ -1,6 +1,10 @@
 // Embeddings: a learnt vector for each of a number of ids.
 #pragma once
 
+#include <cstdint>
+#include <string>
+#include <string_view>
+
 #include <convoy/graph/price.hpp>
 #include <convoy/graph/tracer.hpp>
 
@@ -77,7 +81,8 @@ struct Embedding {
     Price price;
     price.backward_flops = out;
     price.forward_bytes = (ids + 2 * out) * element;
-    price.backward_bytes = (ids + 3 * out + g.parameters[g.parameter(n, 0)].shape.size()) * element;
+    price.backward_bytes_once = g.parameters[g.parameter(n, 0)].shape.size() * element;
+    price.backward_bytes = (ids + 3 * out) * element + price.backward_bytes_once;
     return price;
   }
   static constexpr Saves saves(const Graph&, int) { return {.inputs = 1}; }

@@ -1,6 +1,8 @@
 // Flatten: any value as a row.
 #pragma once
 
+#include <string_view>
+
 #include <convoy/graph/price.hpp>
 #include <convoy/graph/tracer.hpp>
 

@@ -1,6 +1,10 @@
 // Gathers: positions of a sequence by number.
 #pragma once
 
+#include <cstdint>
+#include <string>
+#include <string_view>
+
 #include <convoy/graph/price.hpp>
 #include <convoy/graph/tracer.hpp>
 

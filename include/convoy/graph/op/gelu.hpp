@@ -1,6 +1,8 @@
 // Gaussian error linear units (Hendrycks and Gimpel, 2016).
 #pragma once
 
+#include <string_view>
+
 #include <convoy/graph/price.hpp>
 #include <convoy/graph/tracer.hpp>
 

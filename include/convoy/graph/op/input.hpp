@@ -1,6 +1,9 @@
 // Inputs: what a data set supplies.
 #pragma once
 
+#include <string>
+#include <string_view>
+
 #include <convoy/graph/price.hpp>
 #include <convoy/graph/tracer.hpp>
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <limits>
+#include <string_view>
 
 #include <convoy/graph/price.hpp>
 #include <convoy/graph/tracer.hpp>

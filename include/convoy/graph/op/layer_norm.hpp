@@ -1,6 +1,9 @@
 // Layer normalisation (Ba, Kiros and Hinton, 2016).
 #pragma once
 
+#include <cstdint>
+#include <string_view>
+
 #include <convoy/graph/price.hpp>
 #include <convoy/graph/tracer.hpp>
 

@@ -1,6 +1,9 @@
 // Linear layers.
 #pragma once
 
+#include <cstdint>
+#include <string_view>
+
 #include <convoy/graph/price.hpp>
 #include <convoy/graph/tracer.hpp>
 

@@ -1,6 +1,9 @@
 // Mean over the positions of a sequence.
 #pragma once
 
+#include <string>
+#include <string_view>
+
 #include <convoy/graph/price.hpp>
 #include <convoy/graph/tracer.hpp>
 

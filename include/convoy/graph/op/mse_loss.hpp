@@ -1,6 +1,9 @@
 // Mean-squared error against a target.
 #pragma once
 
+#include <cstdint>
+#include <string_view>
+
 #include <convoy/graph/price.hpp>
 #include <convoy/graph/tracer.hpp>
 

@@ -1,6 +1,8 @@
 // Multiplication of two values, element by element.
 #pragma once
 
+#include <string_view>
+
 #include <convoy/graph/price.hpp>
 #include <convoy/graph/tracer.hpp>
 

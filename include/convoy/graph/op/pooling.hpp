@@ -1,6 +1,9 @@
 // Pooling over images: the largest element or the mean of each window.
 #pragma once
 
+#include <cstdint>
+#include <string_view>
+
 #include <convoy/graph/price.hpp>
 #include <convoy/graph/window.hpp>
 

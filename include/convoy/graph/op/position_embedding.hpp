@@ -2,6 +2,10 @@
 // GPT).
 #pragma once
 
+#include <cstdint>
+#include <string>
+#include <string_view>
+
 #include <convoy/graph/price.hpp>
 #include <convoy/graph/tracer.hpp>
 
@@ -76,7 +80,8 @@ struct PositionEmbedding {
     price.forward_flops = out;
     price.backward_flops = out;
     price.forward_bytes = 3 * out * element;
-    price.backward_bytes = (3 * out + g.parameters[g.parameter(n, 0)].shape.size()) * element;
+    price.backward_bytes_once = g.parameters[g.parameter(n, 0)].shape.size() * element;
+    price.backward_bytes = (3 * out) * element + price.backward_bytes_once;
     return price;
   }
   static constexpr Saves saves(const Graph&, int) { return {}; }

@@ -1,6 +1,8 @@
 // Rectified linear units.
 #pragma once
 
+#include <string_view>
+
 #include <convoy/graph/price.hpp>
 #include <convoy/graph/tracer.hpp>
 

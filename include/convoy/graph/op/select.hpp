@@ -1,6 +1,10 @@
 // Select: one position of a sequence, the same in every row.
 #pragma once
 
+#include <cstdint>
+#include <string>
+#include <string_view>
+
 #include <convoy/graph/price.hpp>
 #include <convoy/graph/tracer.hpp>
 

@@ -5,6 +5,8 @@
 // is sent when there is nothing left to compute.
 #pragma once
 
+#include <cstdint>
+
 #include <convoy/graph/pass/layout.hpp>
 
 namespace convoy::graph {

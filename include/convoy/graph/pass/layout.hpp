@@ -4,6 +4,9 @@
 // and the gradient arena is its exchanged part alone.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
 #include <convoy/core/range.hpp>
 #include <convoy/graph/pass/fusion.hpp>
 

@@ -3,6 +3,8 @@
 // backward at 2S-1-s.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include <convoy/graph/pass/fusion.hpp>

@@ -1,0 +1,231 @@
+"""How a cell's ranks are started: here, on the hosts of a file, or on hosts of the test bed; each launch is an mpirun of its own."""
+
+import json
+import os
+import platform
+import signal
+import subprocess
+import time
+
+from . import hostlist
+from .failure import Failure, Unavailable
+
+
+class Launch:
+    """One start of one task's program. Its folder holds all that it leaves, `ended.json` last."""
+
+    def __init__(self, task, index, folder, argv):
+        self.task, self.index, self.folder, self.argv = task, index, folder, argv
+
+    @property
+    def ended_path(self):
+        return os.path.join(self.folder, "ended.json")
+
+    def ended(self):
+        """{"exit", "seconds", "hosts"}, or None while it has not ended."""
+        try:
+            with open(self.ended_path) as file:
+                return json.load(file)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise Failure(f"{self.ended_path} cannot be read: {error}") from None
+
+    def last_words(self):
+        """What the program's last line says: its sentence, where it failed."""
+        try:
+            with open(os.path.join(self.folder, "log.txt"), errors="replace") as file:
+                lines = [line.strip() for line in file if line.strip() and not line.startswith("Run with --help")]
+        except OSError:
+            return "it left no log"
+        # mpirun frames what it adds about an exit in dashes; the program's own sentence stands before.
+        own = lines[: next((i for i, line in enumerate(lines) if line.startswith("-----")), None)]
+        return (own or lines or ["it printed nothing"])[-1]
+
+
+def environment():
+    """For mpirun: root is welcome, and ranks may outnumber processors."""
+    return {
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PRTE_ALLOW_RUN_AS_ROOT": "1",
+        "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        **os.environ,
+    }
+
+
+def stop(process):
+    """Ends a process and all that it started in its session."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(timeout=10)
+            return
+        except ProcessLookupError:
+            process.wait()
+            return
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def execute(argv, folder, limit, hosts):
+    """Runs a command to its end or the limit in seconds, and leaves log.txt and ended.json in the folder."""
+    started = time.monotonic()
+    with open(os.path.join(folder, "log.txt"), "wb") as log:
+        try:
+            process = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment(), start_new_session=True
+            )
+        except OSError as error:
+            raise Failure(f"{argv[0]} cannot be started: {error.strerror}") from None
+        try:
+            code = process.wait(timeout=limit)
+        except subprocess.TimeoutExpired:
+            stop(process)
+            log.write(f"\nended after its limit of {limit:g} seconds\n".encode())
+            code = 124
+        except BaseException:
+            stop(process)
+            raise
+    write_ended(folder, code, time.monotonic() - started, hosts)
+
+
+def write_ended(folder, code, seconds, hosts):
+    path = os.path.join(folder, "ended.json")
+    with open(path + ".part", "w") as file:
+        json.dump({"exit": code, "seconds": seconds, "hosts": hosts}, file)
+    os.replace(path + ".part", path)
+
+
+class Launcher:
+    """Starts launches one after the other. `submit` is called for all tasks before `complete` is for the first."""
+
+    kind = "local"
+
+    def __init__(self, mpirun="mpirun", limit=3600.0):
+        self.mpirun, self.limit = mpirun, limit
+
+    def submit(self, task, launches):
+        pass
+
+    def hosts(self, task):
+        return platform.node()
+
+    def command(self, task, argv):
+        cell = task.cell
+        if cell.nodes > 1:
+            raise Failure(f"{cell.nodes} nodes need --hosts FILE, --testbed or --slurm")
+        if cell.transport == "threads":
+            return argv
+        return [self.mpirun, "--bind-to", "none", "--oversubscribe", "-np", str(cell.world), *argv]
+
+    def complete(self, task, launches, progress):
+        """Runs what has not ended; afterwards each launch has."""
+        for launch in launches:
+            progress(launch)
+            execute(self.command(task, launch.argv), launch.folder, self.limit, self.hosts(task))
+
+    def close(self):
+        pass
+
+
+class HostFile(Launcher):
+    """The first hosts of a file with a host a line, as mpirun's host files have; what follows a name is not read."""
+
+    kind = "hosts"
+
+    def __init__(self, path, **more):
+        super().__init__(**more)
+        try:
+            with open(path) as file:
+                lines = [line.split("#")[0].split() for line in file]
+        except OSError as error:
+            raise Failure(f"{path} cannot be read: {error.strerror}") from None
+        self.names = [name for line in lines if line for name in hostlist.expand(line[0])]
+        if not self.names:
+            raise Failure(f"{path} names no host")
+
+    def chosen(self, task):
+        if task.cell.nodes > len(self.names):
+            raise Failure(f"{task.cell.nodes} nodes are more than the {len(self.names)} hosts of the file")
+        return self.names[: task.cell.nodes]
+
+    def hosts(self, task):
+        return hostlist.compress(self.chosen(task))
+
+    def command(self, task, argv):
+        cell = task.cell
+        slots = -(-cell.world // cell.nodes)
+        hosts = ",".join(f"{name}:{slots}" for name in self.chosen(task))
+        return [self.mpirun, "--bind-to", "none", "--host", hosts, "--map-by", "slot", "-np", str(cell.world), *argv]
+
+
+class TestBed(Launcher):
+    """Hosts made of network namespaces with shaped links (scripts/testbed.sh), as many as the cell has nodes, up only for its time."""
+
+    kind = "testbed"
+    bed = "experiment"
+
+    def __init__(self, script, **more):
+        super().__init__(**more)
+        self.script, self.up = script, None
+
+    def _call(self, *words):
+        done = subprocess.run(
+            [self.script, *words],
+            env={**environment(), "CONVOY_BED": self.bed},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            lines = [line for line in done.stdout.splitlines() if line] or [f"it ended with {done.returncode}"]
+            raise Unavailable("the test bed is not up: " + "; ".join(line.removeprefix("testbed.sh: ") for line in lines[-2:]))
+
+    def hosts(self, task):
+        return hostlist.compress(f"{self.bed}-{i}" for i in range(task.cell.nodes))
+
+    def command(self, task, argv):
+        cell = task.cell
+        slots = -(-cell.world // cell.nodes)
+        return ["env", f"CONVOY_BED={self.bed}", self.script, "run", "-np", str(cell.world), "--per-host", str(slots), *argv]
+
+    def complete(self, task, launches, progress):
+        wanted = (task.cell.nodes, task.cell.rate or "1gbit")
+        if self.up != wanted:
+            self.close()
+            self._call("up", "--hosts", str(wanted[0]), "--rate", wanted[1])
+            self.up = wanted
+        super().complete(task, launches, progress)
+
+    def close(self):
+        if self.up:
+            self.up = None
+            self._call("down")
+
+
+class ByCell(Launcher):
+    """Cells of one node here, cells of several in the test bed."""
+
+    kind = "local and testbed"
+
+    def __init__(self, script, **more):
+        super().__init__(**more)
+        self.bed = TestBed(script, **more)
+
+    def _of(self, task):
+        return self.bed if task.cell.nodes > 1 or task.cell.rate else self
+
+    def hosts(self, task):
+        return self.bed.hosts(task) if self._of(task) is self.bed else super().hosts(task)
+
+    def complete(self, task, launches, progress):
+        if self._of(task) is self.bed:
+            self.bed.complete(task, launches, progress)
+        else:
+            super().complete(task, launches, progress)
+
+    def close(self):
+        self.bed.close()

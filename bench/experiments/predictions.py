@@ -1,0 +1,93 @@
+"""The simulator's answers, from the program `predict` of the build folder. Without it predictions are left out, and one sentence says so."""
+
+import json
+import os
+import subprocess
+import tempfile
+
+from .cells import PROGRAMS
+from .failure import Failure
+
+SIZES = ("--layers", "--width", "--heads", "--ffn", "--image-size")
+
+
+class Predictor:
+    def __init__(self, program, clusters):
+        """`clusters` is the folder of cluster files that settings name."""
+        self.program, self.clusters = program, clusters
+
+    @property
+    def missing(self):
+        """Why there are no predictions; None if there are."""
+        if os.path.isfile(self.program) and os.access(self.program, os.X_OK):
+            return None
+        return f"Predictions are left out: there is no program {self.program}."
+
+    def cluster(self, name):
+        for path in (name, os.path.join(self.clusters, name), os.path.join(self.clusters, name + ".json")):
+            if os.path.isfile(path):
+                return path
+        raise Failure(f"there is no cluster file {name}, neither here nor in {self.clusters}")
+
+    @staticmethod
+    def model(cell):
+        """The simulator's name: its residual networks are ImageNet's unless they are MNIST's. It knows models of published sizes alone."""
+        other = [word for word in cell.options if word in SIZES]
+        if other:
+            raise Failure(f"the simulator does not know a {cell.model} with another {other[0]}")
+        return cell.model + ("-mnist" if PROGRAMS[cell.model] == "mnist_resnet" else "")
+
+    def words(self, cell, alone):
+        """The options for a cell whose fastest rank alone computes `alone` samples a second (None: as the cluster file says); how much slower
+        others are is the cluster file's to say."""
+        words = [
+            "--model",
+            self.model(cell),
+            "--batch",
+            str(cell.batch),
+            "--nodes",
+            str(cell.nodes),
+            "--ranks-per-node",
+            str(cell.ranks_per_node),
+        ]
+        if cell.comm != "none":
+            words += ["--comm", cell.comm]
+        if cell.servers:
+            words += ["--servers", str(cell.servers), "--servers-beside"]
+        elif cell.is_server:
+            words += ["--servers", str(cell.workers)]
+        if cell.bucket_mib:
+            words += ["--bucket-mib", cell.bucket_mib]
+        if cell.no_overlap:
+            words.append("--no-overlap")
+        if cell.keep_dead_taps:
+            words.append("--keep-dead-taps")
+        if alone:
+            words += ["--samples-per-second", f"{alone:g}"]
+        return words
+
+    def predict(self, cell, alone=None):
+        """{"comm", "step_seconds", "exposed_seconds", "throughput", "scalability", "binds", "links"} of a cell."""
+        if self.missing:
+            raise Failure(self.missing)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "prediction.json")
+            argv = [self.program, self.cluster(cell.cluster), *self.words(cell, alone), "--json", path]
+            done = subprocess.run(
+                argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+            )
+            if done.returncode:
+                lines = done.stdout.strip().splitlines() or [f"it ended with {done.returncode}"]
+                raise Failure(f"predict: {lines[-1]}")
+            try:
+                with open(path) as file:
+                    answers = json.load(file)
+            except (OSError, ValueError) as error:
+                raise Failure(f"predict left no JSON: {error}") from None
+        listed = answers.get("predictions", []) if isinstance(answers, dict) else []
+        for answer in listed:
+            if answer.get("comm") == cell.comm or cell.comm == "none" or len(listed) == 1:
+                if not isinstance(answer.get("throughput"), (int, float)):
+                    break
+                return answer
+        raise Failure(f"predict said nothing about {cell.comm}")

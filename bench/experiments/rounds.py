@@ -1,0 +1,180 @@
+"""Measurements in paired rounds: what is compared runs one after the other on the same cores, so that a machine that changes its pace
+changes both. Printed are ratios of a round, then their medians and ranges."""
+
+import json
+import os
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from .failure import Failure
+from .launch import environment
+
+
+def results(commands, errors=None):
+    """Runs commands at the same time, each a function of the path of its JSON, and returns what each wrote."""
+    with tempfile.TemporaryDirectory() as folder:
+        running = []
+        for i, command in enumerate(commands):
+            path = os.path.join(folder, f"{i}.json")
+            running.append((path, subprocess.Popen(command(path), env=environment(), stderr=errors)))
+        ended = [(path, process, process.wait()) for path, process in running]
+        written = []
+        for path, process, code in ended:
+            if code:
+                raise Failure(f"{' '.join(process.args)} ended with {code}")
+            with open(path) as file:
+                written.append(json.load(file))
+        return written
+
+
+def with_json(command):
+    return lambda path: [*command, "--quiet", "--json", path]
+
+
+def throughput(result):
+    """Samples a second by the median step."""
+    return result["world"] * result["batch_per_rank"] / (result["step_ms"]["median"] * 1e-3)
+
+
+def spread(values, digits=3):
+    return f"median {statistics.median(values):.{digits}f}, {min(values):.{digits}f} to {max(values):.{digits}f}"
+
+
+def scaling(options):
+    """What the exchange costs: two ranks of one thread each against two unconnected runs side by side.
+
+    Each round runs two processes that know nothing of each other (--comm none), two ranks over MPI, and two ranks as threads of one
+    process. The ratio of a round is the throughput of the two ranks over the sum of the two unconnected runs.
+    """
+    words = options.options or ["--data", "synthetic", "--batch", "128", "--steps", "60"]
+    one = [options.program, "--threads", "1", *words]
+    alone = with_json([*one, "--comm", "none", "--transport", "threads"])
+    variants = {
+        "mpi": with_json(["mpirun", "--bind-to", "none", "-np", "2", *one, "--comm", options.comm, "--transport", "mpi"]),
+        "threads": with_json([*one, "--comm", options.comm, "--transport", "threads", "--ranks", "2"]),
+    }
+    ratios = {name: [] for name in variants}
+    for number in range(options.rounds):
+        apart = sum(map(throughput, results([alone, alone])))
+        line = f"round {number}: unconnected {apart:.1f} samples/s"
+        for name, command in variants.items():
+            together = throughput(results([command])[0])
+            ratios[name].append(together / apart)
+            line += f", {name} {together:.1f} ({together / apart:.3f})"
+        print(line, flush=True)
+    for name, values in ratios.items():
+        print(f"{options.comm} over {name}: {spread(values)}")
+    return 0
+
+
+def pinned(core, command, slowed):
+    """The command on one core; slowed: beside processes that compete with it.
+
+    In a session of its own: Linux shares cores out by session first, and a rank in that of the spinners would get less than theirs
+    on its own core, too, as soon as anything else runs there.
+    """
+    entry = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "experiment")
+    return ["setsid", "--wait", "taskset", "-c", str(core), *([sys.executable, entry, "slowed"] if slowed else []), *command]
+
+
+def run_slowed(command):
+    """Runs the command beside two spinners: of the same session, since Linux shares a core out by session first."""
+    spin = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"  # ends with its parent, however that ends
+    spinners = [subprocess.Popen([sys.executable, "-c", spin]) for _ in range(2)]
+    try:
+        return subprocess.run(command, check=False).returncode
+    finally:
+        for spinner in spinners:
+            spinner.kill()
+            spinner.wait()
+
+
+def weighted(options):
+    """What unequal shares gain when one of two ranks is slowed to a third.
+
+    Two ranks of one thread, each pinned to a core of its own; on the second one's core two more processes compute all the time. Each
+    round runs two ranks with equal shares, two with shares by measured speed (--weighted), and two unconnected processes (--comm none),
+    each with the rows of a batch that it had as a rank with shares. The throughputs of these two add up to the ideal: nobody waits,
+    nothing is exchanged. Needs Linux and mpirun.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        raise Failure("weighted takes two cores, and here is one")
+    fast, slow = cores[:2]
+    words = options.options or ["--data", "synthetic"]
+    trainer = [options.program, "--threads", "1", "--quiet", *words, "--steps", str(options.steps)]
+
+    def alone(core, rows):
+        command = [*trainer, "--batch", str(rows), "--comm", "none", "--transport", "threads"]
+        return lambda path: pinned(core, [*command, "--json", path], core == slow)
+
+    def together(*more):
+        command = [*trainer, "--batch", str(options.batch), "--comm", options.comm, "--transport", options.transport, *more]
+
+        def ranks(path):
+            line = ["mpirun", "--bind-to", "none"]
+            for core in (fast, slow):
+                line += [] if core == fast else [":"]
+                line += ["-np", "1", *pinned(core, [*command, "--json", path], core == slow)]
+            return line
+
+        return ranks
+
+    ratios = {"equal": [], "weighted": []}
+    for number in range(options.rounds):
+        reached, shares = {}, []
+        for name, more in (("equal", []), ("weighted", ["--weighted"])):
+            result = results([together(*more)])[0]
+            reached[name] = throughput(result)
+            shares = result["shares"]
+        rows = [round(share * 2 * options.batch) for share in shares]
+        apart = [throughput(r) for r in results([alone(fast, rows[0]), alone(slow, rows[1])])]
+        ideal = sum(apart)
+        line = f"round {number}: ideal {apart[0]:.1f} + {apart[1]:.1f} = {ideal:.1f} samples/s"
+        for name, value in reached.items():
+            ratios[name].append(value / ideal)
+            line += f", {name} {value:.1f} ({value / ideal:.3f})"
+        print(line + ", shares " + " ".join(f"{share:.3f}" for share in shares), flush=True)
+    for name, values in ratios.items():
+        print(f"{name}, share of the ideal: {spread(values)}")
+    return 0
+
+
+def overlap(options):
+    """How much of the exchange hides behind the computation: a step with it against a step without and an exchange without a step.
+
+    Each round runs as many processes that know nothing of each other (--comm none) as there are ranks, and the ranks, which measure
+    their exchange alone first (--overlap). Two figures come out, each 100% where all of min(backward, exchange) is hidden:
+
+      by exposure   (exchange - exposed) / min(backward, exchange): train::hidden(), from what the ranks' own clocks say, waiting included;
+      by the step   (step alone + exchange - step) / min(backward alone, exchange): what computing lost to the exchange on the same
+                    processors counts as not hidden, too. On a test bed these do the kernel's work for the network as well.
+    """
+    words = ["--data", "synthetic", "--samples", "4000", "--threads", options.threads, *options.options]
+    program = os.path.abspath(options.program)
+    alone = with_json([program, *words, "--comm", "none", "--transport", "threads"])
+    together = with_json([*shlex.split(options.launch), program, *words, "--overlap"])
+    print(
+        "medians of a round, ms: step alone, its backward, exchange alone, step together, exposed; hidden by exposure, by the step"
+    )
+    exposure, step = [], []
+    for number in range(options.rounds):
+        apart = results([alone] * options.ranks, errors=subprocess.DEVNULL)
+        step_alone = statistics.mean(r["step_ms"]["median"] for r in apart)
+        backward_alone = statistics.mean(r["backward_ms"] for r in apart)
+        (ranks,) = results([together], errors=subprocess.DEVNULL)
+        exchange = ranks["exchange_alone_ms"]
+        lost = ranks["step_ms"]["median"] - step_alone
+        exposure.append(100 * ranks["hidden"])
+        step.append(100 * (exchange - lost) / min(backward_alone, exchange))
+        print(
+            f"round {number}: {step_alone:.1f}, {backward_alone:.1f}, {exchange:.1f}, {ranks['step_ms']['median']:.1f}, "
+            f"{ranks['exposed_comm_ms']:.1f}; {exposure[-1]:.1f}%, {step[-1]:.1f}%",
+            flush=True,
+        )
+    for name, values in (("exposure", exposure), ("the step", step)):
+        print(f"hidden by {name}, %: {spread(values, 1)}")
+    return 0

@@ -1,0 +1,283 @@
+// predict CLUSTER.json --model NAME: what a training step takes on a described cluster, by simulating the
+// exchange's own schedules message by message (convoy/sim). Without --comm all policies that fit are compared
+// and ranked.
+//
+// What a worker computes is taken from a recorded profile, from a published throughput of one device, or from
+// a roofline: of --flops and --bandwidth, or of the device that the cluster file describes.
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "predict/calibrate.hpp"
+#include "predict/models.hpp"
+#include <convoy/core/file.hpp>
+#include <convoy/io/profile.hpp>
+#include <convoy/sim/chakra.hpp>
+#include <convoy/sim/cluster_file.hpp>
+#include <convoy/sim/simulate.hpp>
+#include <convoy/sim/trace.hpp>
+#include <convoy/sim/work_of.hpp>
+
+using namespace convoy;
+
+namespace {
+
+struct Options {
+  std::string cluster, model, bucket = "default";
+  int batch = 0, nodes = 0, ranks_per_node = 0;
+  std::vector<std::string> comms;
+  sim::Exchange exchange;
+  bool no_overlap = false, keep_dead_taps = false;
+  double samples_per_second = 0, flops = 0, bandwidth = 0, jitter = -1;
+  int steps = 0;
+  std::uint64_t seed = 1;
+  std::string profile, json, trace, chakra, from_chakra;
+};
+
+struct Prediction {
+  std::string comm;
+  sim::Outcome outcome;
+};
+
+void add_options(CLI::App& app, Options& o) {
+  app.add_option("cluster", o.cluster, "A cluster file (bench/clusters)")
+      ->required()
+      ->check(CLI::ExistingFile);
+  std::vector<std::string> names;
+  for (const bench::Model& model : bench::models()) names.emplace_back(model.name);
+  auto* model = app.add_option("--model", o.model, "ImageNet's input, or MNIST's with -mnist")
+                    ->check(CLI::IsMember(names));
+  auto* step = app.add_option("--from-chakra", o.from_chakra,
+                              "In place of a model: a Chakra trace of a worker's step, with its all-reduces")
+                   ->check(CLI::ExistingFile);
+  model->excludes(step);
+  app.add_option("--batch", o.batch, "Samples of a worker's batch")
+      ->required()
+      ->check(CLI::Range(1, 1 << 30));
+  app.add_option("--nodes", o.nodes, "So many of the cluster's nodes; more, where all are alike")
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_option("--ranks-per-node", o.ranks_per_node, "So many workers on each")
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_option("--comm", o.comms, "Policies to compare, by commas (default: all that fit)")->delimiter(',');
+  app.add_option("--codec", o.exchange.codec, "How a ring encodes gradients: none, bf16, f16, int8 or topk");
+  app.add_option("--bucket-mib", o.bucket,
+                 "MiB of a bucket, or 'tensor' for one a tensor (default: the model's own)");
+  app.add_flag("--no-overlap", o.no_overlap, "Buckets travel once backward is over");
+  app.add_flag("--background", o.exchange.background, "A thread goes on with buckets");
+  app.add_flag("--staged", o.exchange.staged, "Gradients go through the memory of the host");
+  app.add_flag("--weighted", o.exchange.weighted, "Workers take shares of a batch by their speed");
+  app.add_flag("--keep-dead-taps", o.keep_dead_taps, "Exchange weights that meet nothing but padding, too");
+  app.add_option("--lanes", o.exchange.lanes, "Buckets under way at a time")->check(CLI::Range(1, 64));
+  app.add_option("--servers", o.exchange.servers, "Parameter servers among the workers")
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_flag("--servers-beside", o.exchange.servers_beside, "Servers on ranks of their own, the last");
+  app.add_option("--staleness", o.exchange.staleness, "Of ps-stale, in steps")->check(CLI::NonNegativeNumber);
+  auto* profile =
+      app.add_option("--profile", o.profile, "A recorded profile of the model")->check(CLI::ExistingFile);
+  auto* rate = app.add_option("--samples-per-second", o.samples_per_second, "What one device trains alone")
+                   ->check(CLI::PositiveNumber);
+  auto* flops =
+      app.add_option("--flops", o.flops, "FLOP/s of a device, for a roofline")->check(CLI::PositiveNumber);
+  auto* bandwidth =
+      app.add_option("--bandwidth", o.bandwidth, "Bytes/s of its memory")->check(CLI::PositiveNumber);
+  flops->needs(bandwidth)->excludes(profile)->excludes(rate);
+  bandwidth->needs(flops);
+  profile->excludes(rate);
+  for (auto* option : {profile, rate, flops, bandwidth}) option->excludes(step);
+  app.add_option("--jitter", o.jitter,
+                 "Relative standard deviation of a worker's step (default: the cluster's)")
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--steps", o.steps, "Steps to simulate (default: as many as the mean needs)")
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_option("--seed", o.seed, "Of the jitter");
+  app.add_option("--json", o.json, "Write the predictions there as JSON; '-': print them so");
+  app.add_option("--trace", o.trace, "Write a Chrome trace of the best one's step there, of up to 16 ranks");
+  app.add_option("--chakra", o.chakra, "Write each worker's step there as a Chakra trace, FILE.RANK.et");
+}
+
+std::unique_ptr<DynamicPlan> plan_of(const Options& o) {
+  const auto model = std::find_if(bench::models().begin(), bench::models().end(),
+                                  [&](const bench::Model& m) { return m.name == o.model; });
+  BucketOptions buckets;
+  if (o.bucket != "default" && o.bucket != "tensor") {
+    double mib = 0;
+    if (!CLI::detail::lexical_cast(o.bucket, mib) || !(mib > 0) || !(mib < 1 << 20))
+      fail<ConfigError>("--bucket-mib takes MiB above zero or 'tensor', not '", o.bucket, "'");
+    buckets.others = std::max<std::int64_t>(64, static_cast<std::int64_t>(mib * (1 << 20)));
+    buckets.first = std::min(buckets.first, buckets.others);
+  }
+  return model->plan(buckets);
+}
+
+graph::Profile profile_of(const Options& o, const sim::Cluster& cluster, const Plan& plan) {
+  if (!o.profile.empty()) {
+    graph::Profile profile = io::read_profile(o.profile, plan);
+    if (profile.rows != o.batch)
+      fail<ConfigError>(o.profile, " is of batches of ", profile.rows, ", not of --batch ", o.batch);
+    return profile;
+  }
+  if (o.samples_per_second > 0) return graph::spread(plan, o.batch, o.samples_per_second);
+  if (o.flops > 0) return graph::roofline(plan, o.batch, o.flops, o.bandwidth);
+  if (!(cluster.device.flops > 0) || !(cluster.device.bandwidth > 0))
+    fail<ConfigError>(
+        "cluster \"", cluster.name,
+        "\" describes no device; give --profile, --samples-per-second or --flops and --bandwidth");
+  return graph::roofline(plan, o.batch, cluster.device.flops, cluster.device.bandwidth);
+}
+
+const std::string& name_of(const Options& o) { return o.model.empty() ? o.from_chakra : o.model; }
+
+sim::Work work_of(const Options& o, const sim::Cluster& cluster) {
+  if (!o.from_chakra.empty()) return sim::chakra::work_of(sim::chakra::read(o.from_chakra), o.batch);
+  if (o.model.empty()) fail<ConfigError>("give a --model, or a step by --from-chakra");
+  const std::unique_ptr<DynamicPlan> made = plan_of(o);
+  const Plan& plan = made->plan();
+  const std::vector<Range> buckets = o.bucket == "tensor"
+                                         ? sim::bucket_per_tensor(plan)
+                                         : std::vector<Range>(plan.buckets.begin(), plan.buckets.end());
+  return sim::work_of(plan, profile_of(o, cluster, plan), buckets,
+                      o.keep_dead_taps ? sim::DeadTaps::exchanged : sim::DeadTaps::left_out);
+}
+
+// Workers that differ in speed differ in their times alone.
+void write_chakra(const Options& o, const sim::Setting& setting) {
+  int rank = 0;
+  for (const sim::Nodes& some : setting.cluster.nodes)
+    for (int i = 0; i < some.count * some.ranks; ++i, ++rank)
+      sim::chakra::write(concat(o.chakra, '.', rank, ".et"),
+                         sim::chakra::trace_of(setting.work, 1 / some.speed));
+}
+
+// Every policy that can train on such a cluster with the same result as the others. A server's letters are
+// from and to every worker, and so are reproducible's messages: where there are many ranks, they are
+// simulated if they are asked for.
+std::vector<std::string> fitting(const sim::Cluster& cluster) {
+  if (cluster.ranks() == 1) return {"none"};
+  std::vector<std::string> names{"ring", "halving-doubling", "tree", "auto", "sharded", "native", "nccl"};
+  if (cluster.node_count() == 1) names.emplace_back("direct");
+  if (cluster.node_count() > 1 && cluster.ranks() > cluster.node_count()) names.emplace_back("hierarchical");
+  if (cluster.ranks() <= 128) names.insert(names.end(), {"reproducible", "ps"});
+  return names;
+}
+
+std::string percent(double share) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f%%", 100 * share);
+  return text;
+}
+
+void print(const Options& o, const sim::Setting& setting, const std::vector<Prediction>& ranked,
+           std::string_view unit) {
+  const sim::Cluster& cluster = setting.cluster;
+  std::printf("%s, batches of %d on %d ranks of %d nodes: %s\n", name_of(o).c_str(), o.batch, cluster.ranks(),
+              cluster.node_count(), cluster.name.c_str());
+  std::printf("alone %.3f ms a step, %zu buckets, %.2f MiB\n\n", 1e3 * setting.work.alone(),
+              setting.work.buckets.size(), static_cast<double>(setting.work.bytes()) / (1 << 20));
+  std::printf("%-18s %12s %12s %14s %12s  %-28s %s\n", "comm", "step ms", "exposed ms",
+              concat(unit, "/s").c_str(), "scalability", "binds", "busiest link");
+  for (const Prediction& p : ranked) {
+    const sim::Outcome& out = p.outcome;
+    std::string link = "none";
+    if (!out.links.empty())
+      link = concat(out.links.front().name, " ", percent(out.links.front().utilisation));
+    std::printf("%-18s %12.3f %12.3f %14.1f %12.2f  %-28s %s\n", p.comm.c_str(), 1e3 * out.step_seconds,
+                1e3 * out.exposed_seconds, out.throughput, out.scalability, out.binds.c_str(), link.c_str());
+  }
+}
+
+nlohmann::ordered_json json_of(const Prediction& p) {
+  const sim::Outcome& out = p.outcome;
+  nlohmann::ordered_json object = {{"comm", p.comm},
+                                   {"step_seconds", out.step_seconds},
+                                   {"exposed_seconds", out.exposed_seconds},
+                                   {"throughput", out.throughput},
+                                   {"scalability", out.scalability},
+                                   {"binds", out.binds},
+                                   {"messages", out.messages},
+                                   {"bytes", out.bytes}};
+  const sim::Critical& c = out.critical;
+  object["critical"] = {{"compute", c.compute}, {"waiting", c.waiting},     {"launch", c.launch},
+                        {"latency", c.latency}, {"inside", c.inside},       {"nic", c.nic},
+                        {"fabric", c.fabric},   {"combining", c.combining}, {"staging", c.staging}};
+  object["links"] = nlohmann::ordered_json::array();
+  // The busiest: thousands that are alike tell nobody anything.
+  for (std::size_t i = 0; i < std::min<std::size_t>(64, out.links.size()); ++i)
+    object["links"].push_back({{"name", out.links[i].name},
+                               {"kind", out.links[i].kind},
+                               {"utilisation", out.links[i].utilisation},
+                               {"bytes", out.links[i].bytes}});
+  return object;
+}
+
+void run(Options& o) {
+  sim::Setting setting;
+  setting.cluster = sim::read_cluster(o.cluster).sized(o.nodes, o.ranks_per_node);
+  if (o.jitter >= 0) setting.cluster.jitter = o.jitter;
+  setting.cluster.check();
+  setting.exchange = o.exchange;
+  setting.exchange.overlap = !o.no_overlap;
+  setting.steps = o.steps;
+  setting.seed = o.seed;
+  setting.work = work_of(o, setting.cluster);
+  std::vector<Prediction> ranked;
+  const std::vector<std::string> comms = !o.comms.empty()             ? o.comms
+                                         : o.exchange.codec != "none" ? std::vector<std::string>{"ring"}
+                                                                      : fitting(setting.cluster);
+  for (const std::string& comm : comms) {
+    setting.exchange.comm = comm;
+    ranked.push_back({comm, simulate(setting)});
+  }
+  std::stable_sort(ranked.begin(), ranked.end(), [](const Prediction& a, const Prediction& b) {
+    return a.outcome.throughput > b.outcome.throughput;
+  });
+  const auto model = std::find_if(bench::models().begin(), bench::models().end(),
+                                  [&](const bench::Model& m) { return m.name == o.model; });
+  const std::string_view unit = model == bench::models().end() ? "samples" : model->unit;
+  if (!o.chakra.empty()) write_chakra(o, setting);
+  if (!o.trace.empty()) {
+    setting.exchange.comm = ranked.front().comm;
+    write_trace(o.trace, simulate(setting, {.shown = 16}));
+  }
+  if (o.json != "-") print(o, setting, ranked, unit);
+  if (o.json.empty()) return;
+  nlohmann::ordered_json object = {{"cluster", setting.cluster.name},
+                                   {"model", name_of(o)},
+                                   {"batch", o.batch},
+                                   {"nodes", setting.cluster.node_count()},
+                                   {"ranks", setting.cluster.ranks()},
+                                   {"buckets", setting.work.buckets.size()},
+                                   {"gradient_bytes", setting.work.bytes()},
+                                   {"alone_seconds", setting.work.alone()},
+                                   {"unit", unit}};
+  for (const Prediction& p : ranked) object["predictions"].push_back(json_of(p));
+  const std::string text = object.dump(1) + "\n";
+  if (o.json == "-")
+    std::cout << text;
+  else
+    write_file(o.json, text);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    if (argc > 1 && std::string_view(argv[1]) == "calibrate") return bench::calibrate(argc - 1, argv + 1);
+    CLI::App app{"Predicts what a training step takes on a described cluster"};
+    app.footer("predict calibrate FILE: finds such a cluster's numbers from measured throughputs");
+    Options options;
+    add_options(app, options);
+    CLI11_PARSE(app, argc, argv);
+    run(options);
+  } catch (const std::exception& error) {
+    std::cerr << "predict: " << error.what() << '\n';
+    return 1;
+  }
+}

@@ -1,0 +1,23 @@
+// The models that predict knows by name, as plans with buckets of any size.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <convoy/graph/dynamic.hpp>
+
+namespace bench {
+
+struct Model {
+  std::string_view name;
+  std::string_view unit;  ///< of throughput
+  double per_sample = 1;  ///< so many units
+  std::unique_ptr<convoy::DynamicPlan> (*plan)(const convoy::BucketOptions& buckets);
+};
+
+/// All of them; plans are made when they are asked for.
+const std::vector<Model>& models();
+
+}  // namespace bench

@@ -1,0 +1,181 @@
+// Files of profiles: the times of a plan's operations as one JSON object.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include <convoy/core/compiled.hpp>
+#include <convoy/graph/profile.hpp>
+#include <convoy/io/error.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <initializer_list>
+#include <iterator>
+#include <limits>
+#include <vector>
+
+#include <convoy/core/file.hpp>
+#include <convoy/io/json.hpp>
+#endif
+
+namespace convoy::io {
+
+/// A profile as a JSON object of its members, a line for each operation.
+std::string profile_text(const graph::Profile& profile);
+
+/// The profile that such a text holds; `file` names it in errors. Throws CheckpointError, with the byte, for
+/// what is no such object: a member that is missing, unknown or there twice, and a number that is no time.
+graph::Profile parse_profile(std::string_view text, std::string_view file);
+
+/// Writes a profile beside `path` and renames it there. Throws Error, with the system's reason.
+void write_profile(const std::filesystem::path& path, const graph::Profile& profile);
+
+/// Reads a profile of `plan`. Throws CheckpointError if the file cannot be read or holds no profile, and
+/// ConfigError if it is one of another plan.
+graph::Profile read_profile(const std::filesystem::path& path, const Plan& plan);
+
+#if CONVOY_DEFINITIONS
+
+namespace detail {
+
+/// The members of one object that were read so far: each is to be there once.
+class Members {
+ public:
+  explicit Members(const JsonReader& json) : json_(&json) {}
+  void take(const std::string& name) {
+    if (std::find(taken_.begin(), taken_.end(), name) != taken_.end())
+      json_->fail_here(concat("the member '", name, "' is there twice"));
+    taken_.push_back(name);
+  }
+  void expect(std::string_view object, std::initializer_list<std::string_view> names) const {
+    for (const std::string_view name : names)
+      if (std::find(taken_.begin(), taken_.end(), name) == taken_.end())
+        json_->fail_here(concat("ends ", object, " without a member '", name, "'"));
+  }
+
+ private:
+  const JsonReader* json_;
+  std::vector<std::string> taken_;
+};
+
+inline double read_seconds(JsonReader& json) {
+  const double seconds = json.real();
+  if (!graph::is_time(seconds)) json.fail_here(concat(seconds, " seconds are no time"));
+  return seconds;
+}
+
+inline graph::OperationTime read_operation(JsonReader& json) {
+  graph::OperationTime time;
+  Members members(json);
+  json.object([&](const std::string& key) {
+    members.take(key);
+    if (key == "name")
+      time.name = json.text();
+    else if (key == "operation")
+      time.operation = json.text();
+    else if (key == "shape")
+      time.shape = json.text();
+    else if (key == "forward")
+      time.forward = read_seconds(json);
+    else if (key == "backward")
+      time.backward = read_seconds(json);
+    else
+      json.fail_here(concat("an operation has a member '", key, "'"));
+  });
+  members.expect("an operation", {"name", "operation", "shape", "forward", "backward"});
+  return time;
+}
+
+}  // namespace detail
+
+CONVOY_FUNCTION std::string profile_text(const graph::Profile& profile) {
+  std::string text = "{";
+  const auto member = [&](std::string_view name) {
+    text += text.size() > 1 ? ",\n \"" : "\"";
+    text.append(name).append("\": ");
+  };
+  const auto quoted = [&](std::string_view name, std::string_view value) {
+    member(name);
+    append_quoted(text, value);
+  };
+  quoted("machine", profile.machine);
+  quoted("exec", profile.exec);
+  quoted("precision", profile.precision);
+  quoted("model", profile.model);
+  member("rows");
+  text += std::to_string(profile.rows);
+  member("update");
+  append_real(text, profile.update);
+  member("operations");
+  text += '[';
+  for (std::size_t i = 0; i < profile.operations.size(); ++i) {
+    const graph::OperationTime& time = profile.operations[i];
+    text += i > 0 ? ",\n  {\"name\": " : "\n  {\"name\": ";
+    append_quoted(text, time.name);
+    text += ", \"operation\": ";
+    append_quoted(text, time.operation);
+    text += ", \"shape\": ";
+    append_quoted(text, time.shape);
+    text += ", \"forward\": ";
+    append_real(text, time.forward);
+    text += ", \"backward\": ";
+    append_real(text, time.backward);
+    text += '}';
+  }
+  text += "]}\n";
+  return text;
+}
+
+CONVOY_FUNCTION graph::Profile parse_profile(std::string_view text, std::string_view file) {
+  graph::Profile profile;
+  JsonReader json(text, file, 0);
+  detail::Members members(json);
+  json.object([&](const std::string& key) {
+    members.take(key);
+    if (key == "machine") {
+      profile.machine = json.text();
+    } else if (key == "exec") {
+      profile.exec = json.text();
+    } else if (key == "precision") {
+      profile.precision = json.text();
+    } else if (key == "model") {
+      profile.model = json.text();
+    } else if (key == "rows") {
+      const std::uint64_t rows = json.natural();
+      if (rows < 1 || rows > std::numeric_limits<std::int32_t>::max())
+        json.fail_here(concat("stands a batch of ", rows, " rows"));
+      profile.rows = static_cast<int>(rows);
+    } else if (key == "update") {
+      profile.update = detail::read_seconds(json);
+    } else if (key == "operations") {
+      json.array([&] { profile.operations.push_back(detail::read_operation(json)); });
+    } else {
+      json.fail_here(concat("a profile has a member '", key, "'"));
+    }
+  });
+  members.expect("a profile", {"machine", "exec", "precision", "model", "rows", "update", "operations"});
+  json.end();
+  return profile;
+}
+
+CONVOY_FUNCTION void write_profile(const std::filesystem::path& path, const graph::Profile& profile) {
+  write_file(path, profile_text(profile));
+}
+
+CONVOY_FUNCTION graph::Profile read_profile(const std::filesystem::path& path, const Plan& plan) {
+  std::ifstream in(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (!in) fail<CheckpointError>(path.string(), " cannot be read");
+  graph::Profile profile = parse_profile(text, path.string());
+  graph::expect_profile(plan, profile);
+  return profile;
+}
+
+#endif
+
+}  // namespace convoy::io

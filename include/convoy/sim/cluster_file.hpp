@@ -1,0 +1,102 @@
+// Files of clusters: a Cluster as one JSON object. Members are those that the types in cluster.hpp list, and
+// "nodes" is an array; what is left out is as cluster.hpp has it.
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+
+#include <convoy/core/compiled.hpp>
+#include <convoy/io/error.hpp>
+#include <convoy/sim/cluster.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <convoy/core/error.hpp>
+#include <convoy/core/fields.hpp>
+#include <convoy/io/json.hpp>
+#endif
+
+namespace convoy::sim {
+
+/// The cluster that such a text describes; `file` names it in errors. Throws CheckpointError, with the byte,
+/// for what is no such object, a member that is unknown or there twice; ConfigError for numbers that no
+/// cluster has.
+Cluster parse_cluster(std::string_view text, std::string_view file);
+
+/// Reads a cluster. Throws CheckpointError if the file cannot be read, and as parse_cluster does.
+Cluster read_cluster(const std::filesystem::path& path);
+
+#if CONVOY_DEFINITIONS
+
+namespace detail {
+
+inline void read_value(io::JsonReader& json, double& value) { value = json.real(); }
+inline void read_value(io::JsonReader& json, std::string& value) { value = json.text(); }
+inline void read_value(io::JsonReader& json, int& value) {
+  const std::uint64_t number = json.natural();
+  if (number > std::numeric_limits<std::int32_t>::max())
+    json.fail_here(concat("stands ", number, ", which is too many"));
+  value = static_cast<int>(number);
+}
+inline void read_value(io::JsonReader& json, Wiring& value) {
+  const std::string name = json.text();
+  for (const Wiring wiring : {Wiring::pairs, Wiring::ports, Wiring::bus}) {
+    if (name != name_of(wiring)) continue;
+    value = wiring;
+    return;
+  }
+  json.fail_here(concat("stands the wiring '", name, "'; choose pairs, ports or bus"));
+}
+template <fields::Listed T>
+void read_value(io::JsonReader& json, T& value);
+template <class T>
+void read_value(io::JsonReader& json, std::vector<T>& value) {
+  json.array([&] { read_value(json, value.emplace_back()); });
+}
+
+template <fields::Listed T>
+void read_value(io::JsonReader& json, T& value) {
+  std::vector<std::string> taken;
+  json.object([&](const std::string& key) {
+    if (std::find(taken.begin(), taken.end(), key) != taken.end())
+      json.fail_here(concat("the member '", key, "' is there twice"));
+    taken.push_back(key);
+    bool known = false;
+    fields::for_each(value, [&](std::string_view name, auto& member, auto) {
+      if (name != key) return;
+      known = true;
+      read_value(json, member);
+    });
+    if (!known) json.fail_here(concat("stands a member '", key, "', which is none of a cluster's"));
+  });
+}
+
+}  // namespace detail
+
+CONVOY_FUNCTION Cluster parse_cluster(std::string_view text, std::string_view file) {
+  io::JsonReader json(text, file, 0);
+  Cluster cluster;
+  detail::read_value(json, cluster);
+  json.end();
+  cluster.check();
+  return cluster;
+}
+
+CONVOY_FUNCTION Cluster read_cluster(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (!in) fail<CheckpointError>(path.string(), " cannot be read");
+  return parse_cluster(text, path.string());
+}
+
+#endif
+
+}  // namespace convoy::sim

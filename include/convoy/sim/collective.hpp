@@ -1,0 +1,464 @@
+// Collective: workers that compute, exchange and update, step after step, by policies that need no servers.
+//
+// It does what comm's engine does (comm/engine/engine.hpp): each bucket goes through the legs of the exchange
+// in turn; buckets enter a leg in the order in which they were begun; a leg has lanes, bucket b is in lane
+// b mod lanes, and those of a lane go one after the other; within a bucket a rank goes through its steps in
+// order and waits at a receive. Not simulated is that a receive may have to wait until what was sent from the
+// same memory has gone: in these schedules what is received depends on what was sent.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <convoy/core/compiled.hpp>
+#include <convoy/core/error.hpp>
+#include <convoy/sim/legs.hpp>
+#include <convoy/sim/network.hpp>
+#include <convoy/sim/outcome.hpp>
+#include <convoy/sim/paces.hpp>
+#include <convoy/sim/places.hpp>
+#include <convoy/sim/setting.hpp>
+
+namespace convoy::sim {
+
+class Collective {
+ public:
+  /// Workers of a cluster, or of its first unit where the legs are folded. `shown` ranks leave spans.
+  Collective(const Setting& setting, const Legs& legs, int steps, int shown);
+
+  /// Goes through all steps.
+  void run();
+
+  const Places& places() const { return places_; }
+  const Network& network() const { return network_; }
+  /// When the last of the workers ended the last step.
+  const Moment& last() const { return ends_.back(); }
+  /// Between two ends of a step, in the mean over those behind the first.
+  double step_seconds() const {
+    if (steps_ == 1) return ends_.back().at;
+    return (ends_.back().at - ends_.front().at) / (steps_ - 1);
+  }
+  int workers() const { return places_.ranks(); }
+  /// Seconds that a worker's own computing takes in a step.
+  double alone(int rank, int step) const {
+    const Work& work = setting_.work;
+    const double update = legs_.updates ? work.update() : work.update() / setting_.cluster.ranks();
+    return (work.forward + work.backward) * paces_.of(rank, step) + update * paces_.of_update(rank);
+  }
+  const std::vector<Span>& spans() const { return spans_; }
+
+ private:
+  // A bucket's way through a lane of a leg on one rank: one process for all buckets of the lane.
+  struct Process {
+    Moment now;
+    const Pass* pass = nullptr;  // of the bucket that is under way; none: it rests
+    const Instruction* at = nullptr;
+    const Instruction* end = nullptr;
+    std::int64_t inbox = 0;     // where the messages of this rank and pass arrive
+    std::int64_t waiting = -1;  // for the message that arrives there
+    int bucket = 0;             // the next one, or the one under way
+    bool ends = false;          // its steps are done
+    double began = 0;
+    Moment accessed;  // when its loads and stores are over
+  };
+  struct Worker {
+    int step = 0, next = 0, missing = 0;  // the next bucket to begin; buckets that have not come
+    Moment begin, backward, over;         // of the step: its beginning, and of backward its beginning and end
+    Moment processor, copies;             // when they are free
+    bool past_backward = false;
+  };
+  // The meeting of the ranks of a node, of one lane.
+  struct Meeting {
+    int here = 0;
+    Moment last;
+    std::vector<int> who;
+  };
+
+  static constexpr std::uint32_t of_worker = 1u << 30;
+  static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+  int buckets() const { return static_cast<int>(setting_.work.buckets.size()); }
+  int legs() const { return static_cast<int>(legs_.legs.size()); }
+  int rank_of(int process) const { return process / lanes_; }
+  int leg_of(int process) const { return leg_of_lane_[at(process % lanes_)]; }
+  const Leg& leg(int l) const { return legs_.legs[at(l)]; }
+  // What happens at one time goes by places within a unit, and by the distance of units, so that a folded
+  // cluster and the whole one are in the same order.
+  std::uint32_t tie_of(int process, int apart) const {
+    return (static_cast<std::uint32_t>(apart) << tie_bits_) |
+           static_cast<std::uint32_t>(process % std::max(1, unit_ * lanes_));
+  }
+  int apart_of(int from, int to) const {
+    const int units = places_.ranks() / unit_;
+    return (to / unit_ - from / unit_ + units) % units;
+  }
+
+  void begin_step(int rank, const Moment& when);
+  void next_bucket(int rank);
+  Moment ready(int rank, int bucket) const;
+  void move_on(int rank, int l, const Moment& when);
+  void start(int process, const Moment& when);
+  void go_on(int process);
+  bool reached(int process);
+  void send(int process, const Instruction& step, double bytes);
+  bool receive(int process, const Instruction& step, double bytes);
+  void meet(int process);
+  void land(int number);
+  void finish(int process);
+  void complete(int process);
+  void end_step(int rank);
+  void span(int rank, int track, const char* what, int bucket, double begin, double end);
+
+  const Setting& setting_;
+  const Legs& legs_;
+  Places places_;
+  Network network_;
+  Paces paces_;
+  int steps_, shown_;
+  int unit_ = 1;  // ranks that ties tell apart
+  int tie_bits_ = 0;
+  int lanes_ = 0;  // of all legs
+  double hide_;
+  double now_ = 0;
+  std::vector<int> leg_of_lane_, first_lane_;  // of each lane; of each leg
+  std::vector<Process> processes_;
+  std::vector<Worker> workers_;
+  std::vector<int> entered_;         // buckets, of each rank and leg
+  std::vector<unsigned char> done_;  // of each rank, leg and bucket
+  std::vector<Moment> come_;         // of each rank and bucket
+  std::vector<int> inbox_;           // the first message of each receive, of each steps' lanes
+  std::map<const Steps*, std::int64_t> inbox_of_;
+  std::vector<Meeting> meetings_;
+  std::vector<Moment> ends_;
+  std::vector<Span> spans_;
+};
+
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION Collective::Collective(const Setting& setting, const Legs& legs, int steps, int shown)
+    : setting_(setting),
+      legs_(legs),
+      places_(setting.cluster, legs.folded),
+      network_(places_),
+      paces_(setting, places_.ranks(), setting.cluster.ranks()),
+      steps_(steps),
+      shown_(shown),
+      hide_(setting.exchange.background ? setting.cluster.hide_background : setting.cluster.hide) {
+  for (int l = 0; l < this->legs(); ++l) {
+    first_lane_.push_back(lanes_);
+    lanes_ += leg(l).lanes;
+    leg_of_lane_.insert(leg_of_lane_.end(), at(leg(l).lanes), l);
+  }
+  unit_ = Places::foldable(setting.cluster) ? Places(setting.cluster, true).ranks() : places_.ranks();
+  while (std::max(1, unit_ * lanes_) >> tie_bits_ > 0) ++tie_bits_;
+  processes_.resize(at(std::int64_t{places_.ranks()} * lanes_));
+  for (int process = 0; process < places_.ranks() * lanes_; ++process)
+    processes_[at(process)].bucket = process % lanes_ - first_lane_[at(leg_of(process))];
+  workers_.resize(at(places_.ranks()));
+  entered_.resize(at(std::int64_t{places_.ranks()} * this->legs()));
+  done_.resize(entered_.size() * at(buckets()));
+  come_.resize(at(std::int64_t{places_.ranks()} * buckets()));
+  meetings_.resize(at(std::int64_t{places_.nodes()} * lanes_));
+  std::int64_t inboxes = 0;
+  for (const Leg& l : legs.legs)
+    for (const Pass& pass : l.passes)
+      if (inbox_of_.find(pass.steps.get()) == inbox_of_.end()) {
+        inbox_of_[pass.steps.get()] = inboxes;
+        inboxes += pass.steps->slots() * lanes_;
+      }
+  inbox_.assign(at(inboxes), -1);
+  ends_.resize(at(steps));
+}
+
+CONVOY_FUNCTION void Collective::run() {
+  for (int rank = 0; rank < places_.ranks(); ++rank) begin_step(rank, {});
+  while (!network_.queue.empty()) {
+    const Event event = network_.queue.pop();
+    now_ = event.at;
+    if ((event.what & Network::mark) != 0) {
+      const int number = static_cast<int>(event.what & ~Network::mark);
+      network_.advance(number);
+      if (network_.through(number)) land(number);
+    } else if ((event.what & of_worker) != 0) {
+      next_bucket(static_cast<int>(event.what & ~of_worker));
+    } else {
+      go_on(static_cast<int>(event.what));
+    }
+  }
+  for (const Worker& worker : workers_)
+    if (worker.step != steps_) fail("sim: a worker has not come to the end of its steps");
+}
+
+CONVOY_FUNCTION void Collective::begin_step(int rank, const Moment& when) {
+  Worker& worker = workers_[at(rank)];
+  worker.begin = when;
+  worker.next = 0;
+  worker.missing = legs() > 0 ? buckets() : 0;
+  worker.past_backward = false;
+  const double pace = paces_.of(rank, worker.step);
+  worker.backward = when.after(Cause::compute, setting_.work.forward * pace);
+  worker.over = worker.backward.after(Cause::compute, setting_.work.backward * pace);
+  std::fill_n(entered_.begin() + rank * legs(), legs(), 0);
+  std::fill_n(done_.begin() + std::int64_t{rank} * legs() * buckets(), std::int64_t{legs()} * buckets(),
+              static_cast<unsigned char>(0));
+  const Moment first = worker.missing > 0 ? ready(rank, 0) : worker.over;
+  network_.queue.push({first.at, tie_of(rank * lanes_, 0), of_worker | static_cast<std::uint32_t>(rank)});
+}
+
+// When a bucket's exchange can begin. An exchange that takes the processor delays backward by what it takes;
+// to first order that is as if it could only begin in the last part of backward.
+CONVOY_FUNCTION Moment Collective::ready(int rank, int bucket) const {
+  const Worker& worker = workers_[at(rank)];
+  if (!setting_.exchange.overlap) return worker.over;
+  const Work& work = setting_.work;
+  const double left = work.backward - work.buckets[at(bucket)].ready;
+  return worker.backward.after(Cause::compute, (work.backward - hide_ * left) * paces_.of(rank, worker.step));
+}
+
+CONVOY_FUNCTION void Collective::next_bucket(int rank) {
+  Worker& worker = workers_[at(rank)];
+  if (worker.next < buckets() && legs() > 0) {
+    const int bucket = worker.next++;
+    const Moment& when = worker.next < buckets() ? ready(rank, worker.next) : worker.over;
+    network_.queue.push({when.at, tie_of(rank * lanes_, 0), of_worker | static_cast<std::uint32_t>(rank)});
+    if (leg(0).after_backward) return;
+    entered_[at(rank * legs())] = bucket + 1;
+    const int process = rank * lanes_ + bucket % leg(0).lanes;
+    if (Process& lane = processes_[at(process)]; lane.pass == nullptr && lane.bucket == bucket)
+      start(process, ready(rank, bucket));
+    return;
+  }
+  worker.past_backward = true;
+  if (worker.missing == 0) return end_step(rank);
+  for (int l = 0; l < legs(); ++l)
+    if (leg(l).after_backward) move_on(rank, l, worker.over);
+}
+
+// Buckets enter a leg, in their order, as far as they are through the one before.
+CONVOY_FUNCTION void Collective::move_on(int rank, int l, const Moment& when) {
+  if (leg(l).after_backward && !workers_[at(rank)].past_backward) return;
+  int& entered = entered_[at(rank * legs() + l)];
+  const unsigned char* before =
+      l > 0 ? done_.data() + (std::int64_t{rank} * legs() + l - 1) * buckets() : nullptr;
+  while (entered < buckets() && (before == nullptr || before[entered] != 0)) {
+    const int bucket = entered++;
+    const int process = rank * lanes_ + first_lane_[at(l)] + bucket % leg(l).lanes;
+    if (Process& lane = processes_[at(process)]; lane.pass == nullptr && lane.bucket == bucket)
+      start(process, when);
+  }
+}
+
+CONVOY_FUNCTION void Collective::start(int process, const Moment& when) {
+  Process& lane = processes_[at(process)];
+  const int rank = rank_of(process), l = leg_of(process);
+  Worker& worker = workers_[at(rank)];
+  const Pass& pass = leg(l).passes[at(lane.bucket)];
+  lane.pass = &pass;
+  lane.now = lane.accessed = when;
+  lane.began = when.at;
+  lane.ends = false;
+  lane.at = pass.steps->begin(rank);
+  lane.end = lane.at + pass.steps->count(rank);
+  lane.inbox = inbox_of_.find(pass.steps.get())->second + pass.steps->slots() * (process % lanes_) +
+               pass.steps->slots_before(rank);
+  if (l == 0) {
+    if (setting_.exchange.staged) {
+      const Link& staging = setting_.cluster.staging;
+      worker.copies.wait_for(lane.now);
+      worker.copies.add(
+          Cause::staging,
+          staging.alpha + staging.beta * static_cast<double>(setting_.work.buckets[at(lane.bucket)].bytes));
+      lane.now = worker.copies;
+    }
+    lane.now.add(Cause::launch, setting_.cluster.launch);
+  }
+  if (pass.update > 0 || pass.before > 0) {
+    worker.processor.wait_for(lane.now);
+    worker.processor.add(Cause::compute, pass.update * paces_.of_update(rank));
+    worker.processor.add(Cause::combining, pass.before);
+    lane.now = worker.processor;
+  }
+  network_.queue.push({lane.now.at, tie_of(process, 0), static_cast<std::uint32_t>(process)});
+}
+
+// Whether a lane is where the clock is; if the clock has to go on first, an event brings the lane back.
+CONVOY_FUNCTION bool Collective::reached(int process) {
+  const Moment& now = processes_[at(process)].now;
+  if (now.at <= now_) return true;
+  if (now.at < network_.queue.next()) {
+    now_ = now.at;
+    return true;
+  }
+  network_.queue.push({now.at, tie_of(process, 0), static_cast<std::uint32_t>(process)});
+  return false;
+}
+
+CONVOY_FUNCTION void Collective::go_on(int process) {
+  Process& lane = processes_[at(process)];
+  if (lane.ends) return complete(process);
+  for (; lane.at != lane.end; ++lane.at) {
+    const Instruction& step = *lane.at;
+    if (step.act == Act::barrier) {
+      if (!reached(process)) return;
+      ++lane.at;
+      return meet(process);
+    }
+    const double bytes = lane.pass->bytes(step);
+    if (bytes == 0) continue;
+    switch (step.act) {
+      case Act::send:
+        if (!reached(process)) return;
+        send(process, step, bytes);
+        break;
+      case Act::load:
+      case Act::store: {
+        const int rank = rank_of(process);
+        const Way way =
+            step.act == Act::load ? places_.way(step.peer, rank, 0) : places_.way(rank, step.peer, 0);
+        lane.accessed.wait_for(network_.access(lane.now, way, bytes));
+        break;
+      }
+      default:
+        if (!receive(process, step, bytes)) return;
+    }
+  }
+  finish(process);
+}
+
+CONVOY_FUNCTION void Collective::send(int process, const Instruction& step, double bytes) {
+  const int rank = rank_of(process), lane = process % lanes_;
+  const Pass& pass = *processes_[at(process)].pass;
+  const int apart = places_.units() > 1 ? step.apart : apart_of(rank, step.peer);
+  const std::int64_t to = processes_[at(process)].inbox - pass.steps->slots_before(rank) +
+                          pass.steps->slots_before(step.peer) + step.slot;
+  const int number = network_.send(processes_[at(process)].now, places_.way(rank, step.peer, step.apart),
+                                   bytes, tie_of(process, 1 + apart), step.peer * lanes_ + lane, to);
+  if (network_.through(number)) land(number);
+}
+
+// A message's arrival is known: whoever waits for it goes on then.
+CONVOY_FUNCTION void Collective::land(int number) {
+  const Message& message = network_.message(number);
+  int* at_end = &inbox_[at(message.to)];
+  const bool first = *at_end < 0;
+  while (*at_end >= 0) at_end = &network_.message(*at_end).next;
+  *at_end = number;
+  Process& lane = processes_[at(message.receiver)];
+  if (!first || lane.waiting != message.to) return;
+  lane.waiting = -1;
+  const double when = lane.now.at < message.tail.at ? message.tail.at : lane.now.at;
+  network_.queue.push({when, tie_of(message.receiver, 0), static_cast<std::uint32_t>(message.receiver)});
+}
+
+CONVOY_FUNCTION bool Collective::receive(int process, const Instruction& step, double bytes) {
+  Process& lane = processes_[at(process)];
+  const std::int64_t slot = lane.inbox + step.slot;
+  const int number = inbox_[at(slot)];
+  if (number < 0) {
+    lane.waiting = slot;
+    return false;
+  }
+  lane.now.wait_for(network_.message(number).tail);
+  const bool reduces = step.act == Act::receive_reduce && setting_.cluster.gamma > 0;
+  if (reduces && !reached(process)) return false;
+  inbox_[at(slot)] = network_.message(number).next;
+  network_.forget(number);
+  if (reduces) {
+    Moment& processor = workers_[at(rank_of(process))].processor;
+    processor.wait_for(lane.now);
+    processor.add(Cause::combining, setting_.cluster.gamma * bytes);
+    lane.now = processor;
+  }
+  return true;
+}
+
+// All ranks of a node come to a barrier, and leave it a message later.
+CONVOY_FUNCTION void Collective::meet(int process) {
+  const int node = places_.node_of(rank_of(process));
+  Meeting& meeting = meetings_[at(node * lanes_ + process % lanes_)];
+  Process& mine = processes_[at(process)];
+  mine.now.wait_for(mine.accessed);
+  meeting.last.wait_for(mine.now);
+  meeting.who.push_back(process);
+  if (++meeting.here < places_.first_of(node + 1) - places_.first_of(node)) return;
+  const Moment over = meeting.last.after(Cause::latency, setting_.cluster.inside.alpha);
+  for (const int who : meeting.who) {
+    Process& lane = processes_[at(who)];
+    lane.now = lane.accessed = over;
+    network_.queue.push({over.at, tie_of(who, 0), static_cast<std::uint32_t>(who)});
+  }
+  meeting.here = 0;
+  meeting.last = {};
+  meeting.who.clear();
+}
+
+CONVOY_FUNCTION void Collective::finish(int process) {
+  Process& lane = processes_[at(process)];
+  if (!reached(process)) return;
+  Worker& worker = workers_[at(rank_of(process))];
+  lane.ends = true;
+  if (lane.pass->after > 0) {
+    worker.processor.wait_for(lane.now);
+    worker.processor.add(Cause::combining, lane.pass->after);
+    lane.now = worker.processor;
+  }
+  if (setting_.exchange.staged && leg_of(process) + 1 == legs()) {
+    const Link& staging = setting_.cluster.staging;
+    worker.copies.wait_for(lane.now);
+    worker.copies.add(
+        Cause::staging,
+        staging.alpha + staging.beta * static_cast<double>(setting_.work.buckets[at(lane.bucket)].bytes));
+    lane.now = worker.copies;
+  }
+  if (reached(process)) complete(process);
+}
+
+CONVOY_FUNCTION void Collective::complete(int process) {
+  Process& lane = processes_[at(process)];
+  const int rank = rank_of(process), l = leg_of(process), bucket = lane.bucket;
+  const Moment now = lane.now;
+  span(rank, 1 + process % lanes_, "bucket", bucket, lane.began, now.at);
+  lane.pass = nullptr;
+  lane.bucket += leg(l).lanes;
+  done_[at((std::int64_t{rank} * legs() + l) * buckets() + bucket)] = 1;
+  if (lane.bucket >= buckets())
+    lane.bucket = process % lanes_ - first_lane_[at(l)];  // of the next step
+  else if (lane.bucket < entered_[at(rank * legs() + l)])
+    start(process, now);
+  if (l + 1 < legs()) return move_on(rank, l + 1, now);
+  come_[at(std::int64_t{rank} * buckets() + bucket)] = now;
+  Worker& worker = workers_[at(rank)];
+  if (--worker.missing == 0 && worker.past_backward) end_step(rank);
+}
+
+// What has come is updated in the order of buckets, once backward is over.
+CONVOY_FUNCTION void Collective::end_step(int rank) {
+  Worker& worker = workers_[at(rank)];
+  const double pace = paces_.of_update(rank);
+  Moment now = worker.over;
+  span(rank, 0, "forward", -1, worker.begin.at, worker.backward.at);
+  span(rank, 0, "backward", -1, worker.backward.at, worker.over.at);
+  for (int b = 0; b < buckets(); ++b) {
+    if (legs() > 0) now.wait_for(come_[at(std::int64_t{rank} * buckets() + b)]);
+    if (legs_.updates) {
+      const double begin = now.at;
+      now.add(Cause::compute, setting_.work.buckets[at(b)].update * pace);
+      span(rank, 0, "update", b, begin, now.at);
+    }
+  }
+  ends_[at(worker.step)].wait_for(now);
+  if (++worker.step < steps_) begin_step(rank, now);
+}
+
+CONVOY_FUNCTION void Collective::span(int rank, int track, const char* what, int bucket, double begin,
+                                      double end) {
+  if (rank >= shown_ || workers_[at(rank)].step + 1 != steps_) return;
+  spans_.push_back({rank, track, bucket < 0 ? std::string(what) : concat(what, ' ', bucket), begin, end});
+}
+#endif
+
+}  // namespace convoy::sim

@@ -1,0 +1,440 @@
+// Legs: an exchange as the exchanges it consists of, one after the other, each by a schedule: what the
+// policies of comm/policy assign to the slots of their engines.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <convoy/comm/schedule/auto.hpp>
+#include <convoy/comm/schedule/halving_doubling.hpp>
+#include <convoy/comm/schedule/ring.hpp>
+#include <convoy/comm/schedule/tree.hpp>
+#include <convoy/core/compiled.hpp>
+#include <convoy/sim/cluster.hpp>
+#include <convoy/sim/exchange.hpp>
+#include <convoy/sim/places.hpp>
+#include <convoy/sim/steps.hpp>
+#include <convoy/sim/work.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <algorithm>
+#include <map>
+#include <string>
+#include <string_view>
+#include <tuple>
+
+#include <convoy/comm/codec/int8.hpp>
+#include <convoy/comm/codec/top_k.hpp>
+#include <convoy/comm/engine/program.hpp>
+#include <convoy/comm/options.hpp>
+#include <convoy/comm/policy/nodes.hpp>
+#include <convoy/comm/schedule/all_to_all.hpp>
+#include <convoy/comm/schedule/direct.hpp>
+#include <convoy/comm/transport/transport.hpp>
+#include <convoy/core/error.hpp>
+#endif
+
+namespace convoy::sim {
+
+namespace detail {
+/// What comm::Auto chooses among where ranks send messages.
+using AutoSchedule = schedule::Auto<schedule::Ring, schedule::HalvingDoubling, schedule::Tree>;
+}  // namespace detail
+
+/// One bucket in one leg.
+struct Pass {
+  std::shared_ptr<const Steps> steps;
+  std::vector<double> offsets;  ///< in bytes, of each chunk and of the end; empty where all are as long
+  double chunk = 0;             ///< bytes of each chunk, then
+  double update = 0;            ///< seconds of the optimizer before its first message
+  double before = 0;            ///< seconds of the processor before its first message
+  double after = 0;             ///< and after its last
+
+  double bytes(const Instruction& step) const {
+    if (offsets.empty()) return chunk * step.count;
+    const auto first = static_cast<std::size_t>(step.chunk);
+    return offsets[first + static_cast<std::size_t>(step.count)] - offsets[first];
+  }
+};
+
+struct Leg {
+  int lanes = 1;
+  bool after_backward = false;  ///< nothing of it begins before
+  std::vector<Pass> passes;     ///< of each bucket
+};
+
+/// The legs of an exchange, and of how many units with how many ranks their steps are. They are of one unit
+/// if `folds` allows that and all units do the same.
+struct Legs {
+  std::vector<Leg> legs;
+  bool folded = false;
+  bool updates = true;  ///< workers update once a bucket has come; otherwise on the way
+};
+
+/// Throws ConfigError for a policy that cannot be on such a cluster.
+Legs legs_of(const Cluster& cluster, const Work& work, const Exchange& exchange, bool folds);
+
+#if CONVOY_DEFINITIONS
+
+namespace detail {
+
+/// Makes the legs of one exchange.
+class LegMaker {
+ public:
+  LegMaker(const Cluster& cluster, const Work& work, const Exchange& exchange, bool folds);
+
+  Legs make();
+  /// Whether the steps of all units turned out to be alike.
+  bool alike() const { return alike_; }
+
+ private:
+  using Kind = std::tuple<std::string_view, int>;  // of steps: which schedule, in how many segments
+
+  static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+  static Act act_of(const schedule::Step& step) {
+    return step.action == schedule::Action::send      ? Act::send
+           : step.action == schedule::Action::receive ? Act::receive
+                                                      : Act::receive_reduce;
+  }
+
+  // A leg by messages among all ranks: of `count(bucket)` elements of `element` bytes.
+  template <class CountOf>
+  Leg by_messages(schedule::View view, int blocks, int lanes, std::int64_t element, CountOf count) {
+    Leg leg;
+    leg.lanes = lanes;
+    for (const Bucket& bucket : work_.buckets)
+      leg.passes.push_back(pass(view, blocks, count(bucket), element));
+    return leg;
+  }
+  Leg by_messages(schedule::View view, int blocks, int lanes) {
+    return by_messages(view, blocks, lanes, 4, [](const Bucket& bucket) { return bucket.bytes / 4; });
+  }
+  Pass pass(schedule::View view, int blocks, std::int64_t count, std::int64_t element);
+  Pass cut(std::shared_ptr<const Steps> steps, std::int64_t count, std::int64_t element, int blocks,
+           int segments) const;
+  std::shared_ptr<const Steps> steps_of(Kind kind, const Script& script);
+
+  Leg chosen(bool by_library);
+  Pass rings(std::int64_t count);
+  int choice_of(std::int64_t count, const schedule::CostModel& model, bool by_library) const;
+  template <class Half>
+  Leg in_memory(int shards, int lanes);
+  Leg across(const comm::Nodes& nodes);
+  void add_codec();
+
+  double combined(double bytes) const { return cluster_.gamma * bytes; }
+
+  const Cluster& cluster_;
+  const Work& work_;
+  const Exchange& exchange_;
+  comm::Options options_;
+  int ranks_, units_ = 1, lanes_;
+  bool alike_ = true;
+  std::vector<int> node_of_, first_;  // of each rank; the first rank of each node, and of one behind the last
+  std::map<Kind, std::shared_ptr<const Steps>> made_;
+  Legs legs_;
+};
+
+CONVOY_FUNCTION LegMaker::LegMaker(const Cluster& cluster, const Work& work, const Exchange& exchange,
+                                   bool folds)
+    : cluster_(cluster), work_(work), exchange_(exchange), ranks_(cluster.ranks()) {
+  // As Mpi between nodes, and Shm inside one; a lane is left to operations that a caller waits for.
+  const bool apart = cluster.node_count() > 1;
+  const transport::Pacing pacing = apart ? transport::network_pacing : transport::Pacing{};
+  options_.segment_bytes = exchange.segment_bytes > 0 ? exchange.segment_bytes : pacing.segment_bytes;
+  options_.window = exchange.window > 0 ? exchange.window : pacing.window;
+  lanes_ =
+      exchange.lanes > 0 ? exchange.lanes : (apart ? transport::network_lanes : transport::memory_lanes) - 1;
+  for (const Nodes& some : cluster.nodes)
+    for (int i = 0; i < some.count; ++i) {
+      first_.push_back(static_cast<int>(node_of_.size()));
+      node_of_.insert(node_of_.end(), at(some.ranks), static_cast<int>(first_.size()) - 1);
+    }
+  first_.push_back(ranks_);
+  if (folds) units_ = Places(cluster, true).units();
+  legs_.folded = folds;
+}
+
+CONVOY_FUNCTION std::shared_ptr<const Steps> LegMaker::steps_of(Kind kind, const Script& script) {
+  std::shared_ptr<const Steps>& made = made_[kind];
+  if (made == nullptr) made = std::make_shared<const Steps>(script, ranks_ / units_, units_);
+  alike_ = alike_ && made->alike();
+  return made;
+}
+
+CONVOY_FUNCTION Pass LegMaker::cut(std::shared_ptr<const Steps> steps, std::int64_t count,
+                                   std::int64_t element, int blocks, int segments) const {
+  Pass pass;
+  pass.steps = std::move(steps);
+  if (legs_.folded) {
+    pass.chunk = static_cast<double>(count * element) / (static_cast<double>(blocks) * segments);
+    return pass;
+  }
+  const std::int64_t grain = schedule::grain_of(element);
+  for (int block = 0; block < blocks; ++block) {
+    const Range whole = schedule::part(count, block, blocks, grain);
+    for (int segment = 0; segment < segments; ++segment)
+      pass.offsets.push_back(static_cast<double>(
+          (whole.begin + schedule::part(whole.size(), segment, segments, grain).begin) * element));
+  }
+  pass.offsets.push_back(static_cast<double>(count * element));
+  return pass;
+}
+
+CONVOY_FUNCTION Pass LegMaker::pass(schedule::View view, int blocks, std::int64_t count,
+                                    std::int64_t element) {
+  const int segments = comm::segments_for(count, at(element), blocks, options_), n = ranks_;
+  const int window = options_.window, places = view.places(n);
+  const Script script = [=](int rank, const schedule::Sink<Instruction>& sink) {
+    view.steps(segments, window, rank, n, [&](const schedule::Step& step) {
+      // What goes to an inbox is as long as the receiver's own block.
+      const int block = step.chunk / segments;
+      const int chunk = places > 0 ? block % places * segments + step.chunk % segments : step.chunk;
+      sink({act_of(step), step.peer, 0, chunk, step.count, 0});
+    });
+  };
+  return cut(steps_of({view.name(), segments}, script), count, element, blocks, segments);
+}
+
+// Between two barriers, each rank its parts of the buffers of its node (schedule/direct.hpp).
+template <class Half>
+Leg LegMaker::in_memory(int shards, int lanes) {
+  const Half half = [&] {
+    if constexpr (requires { Half{shards}; })
+      return Half{shards};
+    else
+      return Half{};
+  }();
+  const Script script = [=, this](int rank, const schedule::Sink<Instruction>& sink) {
+    const int node = node_of_[at(rank)], first = first_[at(node)], size = first_[at(node + 1)] - first;
+    if (size == 1) return;
+    const Instruction barrier{Act::barrier, rank, 0, 0, 0, 0};
+    sink(barrier);
+    half.accesses(rank - first, size, [&](const schedule::Access& access) {
+      sink({access.kind == schedule::Access::load ? Act::load : Act::store, first + access.peer, 0,
+            access.chunk, 1, 0});
+    });
+    sink(barrier);
+  };
+  Leg leg;
+  leg.lanes = lanes;
+  for (const Bucket& bucket : work_.buckets)
+    leg.passes.push_back(cut(steps_of({Half::name, 1}, script), bucket.bytes / 4, 4, shards, 1));
+  return leg;
+}
+
+// The ring between nodes, of each shard among those that hold it.
+CONVOY_FUNCTION Leg LegMaker::across(const comm::Nodes& nodes) {
+  using Across = comm::detail::Across<schedule::Direct, schedule::Ring>;
+  const Across whole(nodes);
+  const int blocks = whole.blocks(ranks_);
+  Leg leg;
+  leg.lanes = lanes_;
+  for (const Bucket& bucket : work_.buckets) {
+    const int segments = comm::segments_for(bucket.bytes / 4, 4, blocks, options_);
+    Across cut_so = whole;
+    cut_so.segments = segments;
+    cut_so.window = options_.window;
+    const Script script = [&](int rank, const schedule::Sink<Instruction>& sink) {
+      cut_so.steps(rank, ranks_, [&](const schedule::Step& step) {
+        sink({act_of(step), step.peer, 0, step.chunk, step.count, 0});
+      });
+    };
+    leg.passes.push_back(
+        cut(steps_of({Across::name, segments}, script), bucket.bytes / 4, 4, blocks, segments));
+  }
+  return leg;
+}
+
+// Which of ring, halving-doubling and tree is cheapest; libraries have no halving and doubling for long
+// buckets. A price executes the schedule; in a large world the textbook's terms stand in for it.
+CONVOY_FUNCTION int LegMaker::choice_of(std::int64_t count, const schedule::CostModel& model,
+                                        bool by_library) const {
+  const auto segments_of = [&](int blocks) { return comm::segments_for(count, 4, blocks, options_); };
+  if (ranks_ <= 128 && by_library)
+    return 2 * schedule::cheapest<schedule::Auto<schedule::Ring, schedule::Tree>>(
+                   ranks_, count, 4, model, options_.window, segments_of);
+  if (ranks_ <= 128)
+    return schedule::cheapest<AutoSchedule>(ranks_, count, 4, model, options_.window, segments_of);
+  int rounds = 0;
+  while ((2 << rounds) <= ranks_) ++rounds;
+  const bool fits = 1 << rounds == ranks_;
+  const double bytes = 4.0 * static_cast<double>(count), n = ranks_;
+  const double moved = 2 * (n - 1) / n * bytes * model.beta + (n - 1) / n * bytes * model.gamma;
+  const double ring = 2 * (n - 1) * model.alpha + moved;
+  const double halving =
+      (2 * rounds + (fits ? 0 : 3)) * model.alpha + moved + (fits ? 0 : 2 * bytes * model.beta);
+  const double segment = std::min(bytes / 2, static_cast<double>(options_.segment_bytes));
+  const double tree =
+      2 * (rounds + 1) * (model.alpha + segment * model.beta) + 2 * bytes * model.beta + bytes * model.gamma;
+  if (by_library) return ring <= tree ? 0 : 2;
+  return ring <= halving && ring <= tree ? 0 : halving <= tree ? 1 : 2;
+}
+
+// A ring for each network card, each with its share of the buffer, as NCCL has them in nodes with several
+// cards: the ring of card c goes through a node's ranks from the first that the card serves on, so that every
+// card carries one ring out of its node and one into it.
+CONVOY_FUNCTION Pass LegMaker::rings(std::int64_t count) {
+  int cards = cluster_.node_count() > 1 ? cluster_.nic.count : 1;
+  for (const Nodes& some : cluster_.nodes) cards = std::min(cards, some.ranks);
+  const schedule::View ring = schedule::View::of<schedule::Ring>();
+  const int blocks = cards * ranks_, n = ranks_, window = options_.window;
+  const int segments = comm::segments_for(count, 4, blocks, options_);
+  const Script script = [=, this](int rank, const schedule::Sink<Instruction>& sink) {
+    // Where the i-th rank of a card's ring is, and the other way round.
+    const auto turned = [&](int at_rank, int card, int direction) {
+      const int node = node_of_[at(at_rank)], first = first_[at(node)], size = first_[at(node + 1)] - first;
+      const int turn = card * size / cards;
+      return first + (at_rank - first + direction * turn + size) % size;
+    };
+    std::vector<std::vector<Instruction>> all(at(cards));
+    for (int card = 0; card < cards; ++card)
+      ring.steps(segments, window, turned(rank, card, -1), n, [&](const schedule::Step& step) {
+        all[at(card)].push_back(
+            {act_of(step), turned(step.peer, card, 1), 0, card * n * segments + step.chunk, step.count, 0});
+      });
+    for (std::size_t i = 0; i < all.front().size(); ++i)
+      for (int card = 0; card < cards; ++card) sink(all[at(card)][i]);
+  };
+  return cut(steps_of({"rings", segments}, script), count, 4, blocks, segments);
+}
+
+CONVOY_FUNCTION Leg LegMaker::chosen(bool by_library) {
+  // The engine measures between ranks 0 and 1; a library knows the slowest way.
+  const bool apart = by_library ? cluster_.node_count() > 1 : ranks_ > 1 && node_of_[1] != node_of_[0];
+  const double cards = by_library ? cluster_.nic.count : 1;
+  const schedule::CostModel model{apart ? cluster_.nic.alpha : cluster_.inside.alpha,
+                                  apart ? cluster_.nic.beta / cards : cluster_.inside.beta, cluster_.gamma};
+  Leg leg;
+  leg.lanes = by_library ? 1 : lanes_;
+  const schedule::View views[] = {schedule::View::of<schedule::Ring>(),
+                                  schedule::View::of<schedule::HalvingDoubling>(),
+                                  schedule::View::of<schedule::Tree>()};
+  std::map<std::int64_t, int> choices;
+  for (const Bucket& bucket : work_.buckets) {
+    const std::int64_t count = bucket.bytes / 4;
+    if (choices.find(count) == choices.end()) choices[count] = choice_of(count, model, by_library);
+    const schedule::View& view = views[choices[count]];
+    const bool in_rings = by_library && choices[count] == 0;
+    leg.passes.push_back(in_rings ? rings(count) : pass(view, view.blocks(ranks_), count, 4));
+  }
+  return leg;
+}
+
+CONVOY_FUNCTION void LegMaker::add_codec() {
+  const std::string_view codec = exchange_.codec;
+  const schedule::View ring = schedule::View::of<schedule::Ring>();
+  const schedule::View gather = schedule::View::of<schedule::RingAllGather>();
+  const auto n = static_cast<std::int64_t>(ranks_);
+  const auto costs = [&](Leg& leg, double before, double after) {
+    for (std::size_t b = 0; b < leg.passes.size(); ++b) {
+      const auto bytes = static_cast<double>(work_.buckets[b].bytes);
+      leg.passes[b].before = combined(before * bytes);
+      leg.passes[b].after = combined(after * bytes);
+    }
+  };
+  if (codec == "bf16" || codec == "f16") {
+    Leg leg = by_messages(ring, ranks_, lanes_, 2, [](const Bucket& bucket) { return bucket.bytes / 4; });
+    costs(leg, 1, 1);
+    legs_.legs.push_back(std::move(leg));
+  } else if (codec == "int8") {
+    using comm::codec::Int8;
+    const auto count = [&](const Bucket& bucket) {
+      const std::int64_t block = (bucket.bytes / 4 + n * Int8::block - 1) / (n * Int8::block) * Int8::block;
+      return bucket.bytes > 0 ? n * Int8::bytes(block) : 0;
+    };
+    const int half = std::max(1, lanes_ / 2);
+    Leg scatter = by_messages(schedule::View::of<schedule::AllToAll>(), ranks_, half, 1, count);
+    costs(scatter, 1, 0);
+    Leg back = by_messages(gather, ranks_, half, 1, count);
+    costs(back, 1 + 1.0 / static_cast<double>(n), 1);
+    legs_.legs.push_back(std::move(scatter));
+    legs_.legs.push_back(std::move(back));
+  } else if (codec == "topk") {
+    const comm::codec::TopK topk{exchange_.codec_ratio, 0};
+    topk.check();
+    Leg leg = by_messages(gather, ranks_, lanes_, 1,
+                          [&](const Bucket& bucket) { return n * topk.bytes(bucket.bytes / 4); });
+    costs(leg, 2, 1 + 2 * exchange_.codec_ratio * static_cast<double>(n));
+    legs_.legs.push_back(std::move(leg));
+  } else {
+    fail<ConfigError>("there is no codec \"", exchange_.codec,
+                      "\" whose bytes follow from a bucket's alone; choose none, bf16, f16, int8 or topk");
+  }
+}
+
+CONVOY_FUNCTION Legs LegMaker::make() {
+  const std::string_view comm = exchange_.comm;
+  const bool one_node = cluster_.node_count() == 1;
+  const int half = std::max(1, lanes_ / 2);
+  if (comm != "ring" && exchange_.codec != "none")
+    fail<ConfigError>("comm \"", comm, "\" does not use a codec, which goes with ring");
+  if (comm == "none") {
+    if (ranks_ > 1) fail<ConfigError>("comm \"none\" is for one rank, and there are ", ranks_);
+  } else if (ranks_ == 1) {
+    // nobody to exchange with
+  } else if (comm == "ring" && exchange_.codec != "none") {
+    add_codec();
+  } else if (comm == "ring") {
+    legs_.legs.push_back(by_messages(schedule::View::of<schedule::Ring>(), ranks_, lanes_));
+  } else if (comm == "halving-doubling" || comm == "tree") {
+    const schedule::View view = comm == "tree" ? schedule::View::of<schedule::Tree>()
+                                               : schedule::View::of<schedule::HalvingDoubling>();
+    legs_.legs.push_back(by_messages(view, view.blocks(ranks_), lanes_));
+  } else if (comm == "direct" || (one_node && (comm == "auto" || comm == "hierarchical"))) {
+    if (!one_node)
+      fail<ConfigError>("comm \"direct\" needs ranks that see each other's memory; there are ",
+                        cluster_.node_count(), " nodes");
+    legs_.legs.push_back(in_memory<schedule::Direct>(ranks_, lanes_));
+  } else if (comm == "auto") {
+    legs_.legs.push_back(chosen(false));
+  } else if (comm == "native" || comm == "nccl") {
+    legs_.legs.push_back(chosen(true));
+    legs_.legs.back().after_backward = comm == "native";
+  } else if (comm == "sharded" || comm == "reproducible") {
+    const bool sharded = comm == "sharded";
+    const schedule::View first = sharded ? schedule::View::of<schedule::RingReduceScatter>()
+                                         : schedule::View::of<schedule::AllToAll>();
+    legs_.legs.push_back(by_messages(first, ranks_, half));
+    legs_.legs.push_back(by_messages(schedule::View::of<schedule::RingAllGather>(), ranks_, half));
+    Leg& second = legs_.legs.back();
+    second.after_backward = sharded;
+    legs_.updates = !sharded;
+    for (std::size_t b = 0; b < work_.buckets.size(); ++b) {
+      if (sharded)
+        second.passes[b].update = work_.buckets[b].update / ranks_;
+      else
+        second.passes[b].before = combined(static_cast<double>(work_.buckets[b].bytes));
+    }
+  } else if (comm == "hierarchical") {
+    const comm::Nodes nodes(node_of_);
+    int shards = 1;
+    for (std::size_t node = 0; node + 1 < first_.size(); ++node)
+      shards = std::max(shards, first_[node + 1] - first_[node]);
+    const int local = 4;  // half of those of Shm
+    legs_.legs.push_back(in_memory<schedule::DirectReduceScatter>(shards, local));
+    legs_.legs.push_back(across(nodes));
+    legs_.legs.push_back(in_memory<schedule::DirectAllGather>(shards, local));
+  } else {
+    fail<ConfigError>("there is no comm \"", comm, "\" to simulate");
+  }
+  return std::move(legs_);
+}
+
+}  // namespace detail
+
+CONVOY_FUNCTION Legs legs_of(const Cluster& cluster, const Work& work, const Exchange& exchange, bool folds) {
+  if (folds) {
+    detail::LegMaker maker(cluster, work, exchange, true);
+    Legs legs = maker.make();
+    if (maker.alike()) return legs;
+  }
+  return detail::LegMaker(cluster, work, exchange, false).make();
+}
+
+#endif
+
+}  // namespace convoy::sim

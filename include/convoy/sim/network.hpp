@@ -1,0 +1,136 @@
+// Network: messages on their way through resources, in the order of time.
+//
+// A resource serves messages first come, first served, as LogGOPSim does (Hoefler, Schneider and Lumsdaine,
+// "LogGOPSim", HPDC 2010), rather than several at a time at shares of its rate, as SimGrid does (Casanova et
+// al., "Versatile, scalable, and accurate simulation of distributed applications and platforms", JPDC 2014).
+// Both keep a resource busy as long as there is something to send, so that both take equally long for all of
+// it. Messages are segments, with few of them under way between two ranks at a time, so that what one message
+// waits for another is short; and each costs a few operations, where shares would have to be reckoned anew
+// for all whenever one begins or ends.
+//
+// Messages are cut through: they are on several resources at once, as packets are, and the slowest decides.
+// A resource is busy for as long as its own rate takes, even where a message comes in more slowly: the
+// packets of others go in between.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <convoy/sim/moment.hpp>
+#include <convoy/sim/places.hpp>
+#include <convoy/sim/queue.hpp>
+
+namespace convoy::sim {
+
+/// A message under way, or one that has come and is not yet received.
+struct Message {
+  Moment head, tail;  ///< when its first and its last byte are behind the resources taken so far
+  double bytes = 0;
+  Way way;
+  int hop = 0;
+  std::uint32_t tie = 0;
+  int receiver = 0;  ///< for whom it is, and what it is: the sender's words
+  std::int64_t to = 0;
+  int next = -1;  ///< the one behind it in a list
+};
+
+class Network {
+ public:
+  /// The mark of an event that is a message's: the rest of `what` is its number.
+  static constexpr std::uint32_t mark = 1u << 31;
+
+  explicit Network(const Places& places) : resources_(places.resources()) {}
+
+  Queue queue;
+
+  /// Sends a message at `now`, which must be the time of the event being handled; returns its number.
+  int send(const Moment& now, const Way& way, double bytes, std::uint32_t tie, int receiver,
+           std::int64_t to) {
+    const int number = make();
+    Message& message = messages_[static_cast<std::size_t>(number)];
+    message.head = message.tail = now;
+    message.bytes = bytes;
+    message.way = way;
+    message.hop = 0;
+    message.tie = tie;
+    message.receiver = receiver;
+    message.to = to;
+    message.next = -1;
+    ++sent_;
+    bytes_ += bytes;
+    if (way.hops == 0) {
+      message.head.add(Cause::latency, way.alpha);
+      message.tail = message.head;
+    } else {
+      advance(number);
+    }
+    return number;
+  }
+  /// Whether nothing keeps a message any more: `tail` says when it is there.
+  bool through(int number) const {
+    const Message& message = messages_[static_cast<std::size_t>(number)];
+    return message.hop == message.way.hops;
+  }
+  /// Takes a message through its next resource.
+  void advance(int number) {
+    Message& message = messages_[static_cast<std::size_t>(number)];
+    const bool first = message.hop == 0;
+    Resource& resource =
+        resources_[static_cast<std::size_t>(message.way.at[static_cast<std::size_t>(message.hop++)])];
+    const double seconds = message.bytes * resource.beta;
+    message.head.wait_for(resource.free);
+    resource.free = message.head.after(resource.cause, seconds);
+    resource.busy += seconds;
+    resource.bytes += message.bytes;
+    message.tail.wait_for(resource.free);
+    if (first) {
+      message.head.add(Cause::latency, message.way.alpha);
+      message.tail.add(Cause::latency, message.way.alpha);
+    }
+    if (message.hop < message.way.hops)
+      queue.push({message.head.at, message.tie, mark | static_cast<std::uint32_t>(number)});
+  }
+
+  Message& message(int number) { return messages_[static_cast<std::size_t>(number)]; }
+  void forget(int number) { free_.push_back(number); }
+
+  /// Loads or stores so many bytes at `now` along a way, without a message; returns when that is over.
+  Moment access(const Moment& now, const Way& way, double bytes) {
+    Moment end = now;
+    for (int hop = 0; hop < way.hops; ++hop) {
+      Resource& resource = resources_[static_cast<std::size_t>(way.at[static_cast<std::size_t>(hop)])];
+      const double seconds = bytes * resource.beta;
+      resource.free.wait_for(now);
+      resource.free.add(resource.cause, seconds);
+      resource.busy += seconds;
+      resource.bytes += bytes;
+      end.wait_for(resource.free);
+    }
+    bytes_ += bytes;
+    return end;
+  }
+
+  const std::vector<Resource>& resources() const { return resources_; }
+  std::int64_t sent() const { return sent_; }
+  double bytes() const { return bytes_; }
+
+ private:
+  int make() {
+    if (free_.empty()) {
+      messages_.emplace_back();
+      return static_cast<int>(messages_.size()) - 1;
+    }
+    const int number = free_.back();
+    free_.pop_back();
+    return number;
+  }
+
+  std::vector<Resource> resources_;
+  std::vector<Message> messages_;
+  std::vector<int> free_;
+  std::int64_t sent_ = 0;
+  double bytes_ = 0;
+};
+
+}  // namespace convoy::sim

@@ -1,0 +1,64 @@
+// Paces: how much longer than the times in Work each worker takes.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include <convoy/core/error.hpp>
+#include <convoy/core/philox.hpp>
+#include <convoy/sim/setting.hpp>
+
+namespace convoy::sim {
+
+/// Of the first `ranks` ranks of a setting, of which `workers` compute. A step's forward and backward take
+/// the same random factor, of mean 1 and lognormal, so that none is below zero.
+class Paces {
+ public:
+  Paces(const Setting& setting, int ranks, int workers) : seed_(setting.seed) {
+    const double spread = setting.cluster.jitter;
+    sigma_ = std::sqrt(std::log1p(spread * spread));
+    for (const Nodes& some : setting.cluster.nodes)
+      for (int i = 0; i < some.count * some.ranks && static_cast<int>(update_.size()) < ranks; ++i)
+        update_.push_back(1 / some.speed);
+    pace_ = update_;
+    const Exchange& exchange = setting.exchange;
+    if (!exchange.weighted && exchange.weights.empty()) return;
+    if (exchange.weighted && !exchange.weights.empty())
+      fail<ConfigError>("weighted goes by the shares that weights give; choose one of them");
+    if (!exchange.weights.empty() && exchange.weights.size() != static_cast<std::size_t>(workers))
+      fail<ConfigError>("weighted: ", exchange.weights.size(), " weights for ", workers,
+                        " workers; give one to each");
+    std::vector<double> weights = exchange.weights;
+    for (int rank = 0; exchange.weighted && rank < workers; ++rank)
+      weights.push_back(1 / update_[static_cast<std::size_t>(rank)]);
+    for (const double weight : weights)
+      if (!(weight >= 0) || !std::isfinite(weight))
+        fail<ConfigError>("weighted: a weight is ", weight, "; it must be a number that is not negative");
+    const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+    if (!(sum > 0) || !std::isfinite(sum))
+      fail<ConfigError>("weighted: the sum of all ", weights.size(), " weights is ", sum,
+                        ", so there are no shares");
+    for (std::size_t rank = 0; rank < weights.size(); ++rank) pace_[rank] *= weights[rank] * workers / sum;
+  }
+
+  /// Of forward and backward.
+  double of(int rank, int step) const {
+    const double pace = pace_[static_cast<std::size_t>(rank)];
+    if (sigma_ == 0) return pace;
+    Philox numbers(seed_, static_cast<std::uint64_t>(rank) << 32 | static_cast<std::uint32_t>(step));
+    return pace * std::exp(sigma_ * numbers.normal() - sigma_ * sigma_ / 2);
+  }
+  /// Of updates, which do not depend on the batch.
+  double of_update(int rank) const { return update_[static_cast<std::size_t>(rank)]; }
+
+ private:
+  std::uint64_t seed_;
+  double sigma_ = 0;
+  std::vector<double> pace_, update_;
+};
+
+}  // namespace convoy::sim

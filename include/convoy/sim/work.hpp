@@ -1,0 +1,85 @@
+// Work: what one worker computes in a step, and when its gradients are ready to travel.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <convoy/core/compiled.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <cstddef>
+
+#include <convoy/core/error.hpp>
+#endif
+
+namespace convoy::sim {
+
+/// Some gradients that are exchanged together.
+struct Bucket {
+  std::int64_t bytes = 0;  ///< of f32 gradients
+  double ready = 0;        ///< seconds from the beginning of backward until they are final
+  double update = 0;       ///< seconds that the optimizer takes for them
+
+  static constexpr void fields(auto& self, auto&& field) {
+    field("bytes", self.bytes);
+    field("ready", self.ready);
+    field("update", self.update);
+  }
+};
+
+/// One step of a worker of speed 1.
+struct Work {
+  double samples = 1;           ///< of one worker's batch
+  double forward = 0;           ///< seconds, with whatever else comes before backward
+  double backward = 0;          ///< seconds
+  std::vector<Bucket> buckets;  ///< in the order in which backward finishes them
+
+  static constexpr void fields(auto& self, auto&& field) {
+    field("samples", self.samples);
+    field("forward", self.forward);
+    field("backward", self.backward);
+    field("buckets", self.buckets);
+  }
+
+  std::int64_t bytes() const {
+    std::int64_t sum = 0;
+    for (const Bucket& bucket : buckets) sum += bucket.bytes;
+    return sum;
+  }
+  double update() const {
+    double sum = 0;
+    for (const Bucket& bucket : buckets) sum += bucket.update;
+    return sum;
+  }
+  /// Seconds of a step that exchanges nothing.
+  double alone() const { return forward + backward + update(); }
+
+  /// Throws ConfigError, with the bucket, for times and sizes that cannot be.
+  void check() const;
+};
+
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION void Work::check() const {
+  const auto is_time = [](double seconds) { return seconds >= 0 && seconds < 1e9; };
+  if (!(samples > 0) || !(samples < 1e12))
+    fail<ConfigError>("work: ", samples, " samples a step; they must be above zero");
+  if (!is_time(forward) || !is_time(backward))
+    fail<ConfigError>("work: forward takes ", forward, " and backward ", backward,
+                      " seconds, which are no times");
+  double before = 0;
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    const Bucket& bucket = buckets[b];
+    if (bucket.bytes < 0 || bucket.bytes > std::int64_t{1} << 46)
+      fail<ConfigError>("work: bucket ", b, " has ", bucket.bytes, " bytes");
+    if (!is_time(bucket.update))
+      fail<ConfigError>("work: the update of bucket ", b, " takes ", bucket.update, " seconds");
+    if (!(bucket.ready >= before) || !(bucket.ready <= backward))
+      fail<ConfigError>("work: bucket ", b, " is ready ", bucket.ready,
+                        " seconds after backward's beginning; it must be from ", before,
+                        ", when the bucket before is, to ", backward);
+    before = bucket.ready;
+  }
+}
+#endif
+
+}  // namespace convoy::sim

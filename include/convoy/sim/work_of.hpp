@@ -1,0 +1,79 @@
+// work_of: a worker's step from the plan of its model and the seconds of the plan's operations.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <convoy/core/compiled.hpp>
+#include <convoy/core/range.hpp>
+#include <convoy/graph/plan.hpp>
+#include <convoy/graph/profile.hpp>
+#include <convoy/sim/work.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <algorithm>
+#include <cstddef>
+#endif
+
+namespace convoy::sim {
+
+/// Whether elements travel that never meet anything but padding, as they do without convoy.
+enum class DeadTaps : unsigned char { left_out, exchanged };
+
+/// A bucket for each tensor, in the order in which backward finishes them.
+std::vector<Range> bucket_per_tensor(const Plan& plan);
+
+/// The step of a batch of the profile's rows, which must be of this plan, with `buckets` of its gradient
+/// arena. A bucket is ready when backward has gone through the first stage that uses any of its tensors.
+/// Updates are shared out by bytes. Throws ConfigError for a profile of another plan.
+Work work_of(const Plan& plan, const graph::Profile& profile, std::span<const Range> buckets,
+             DeadTaps dead = DeadTaps::left_out);
+
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION std::vector<Range> bucket_per_tensor(const Plan& plan) {
+  std::vector<Range> buckets;
+  for (const int p : plan.exchange_order) buckets.push_back(plan.slot(p).live);
+  return buckets;
+}
+
+CONVOY_FUNCTION Work work_of(const Plan& plan, const graph::Profile& profile, std::span<const Range> buckets,
+                             DeadTaps dead) {
+  graph::expect_profile(plan, profile);
+  Work work;
+  work.samples = profile.rows;
+  work.forward = profile.forward();
+  work.backward = profile.backward();
+  std::vector<double> seconds(plan.nodes.size());
+  const std::vector<int> computed = graph::computed_nodes(plan);
+  for (std::size_t i = 0; i < computed.size(); ++i)
+    seconds[static_cast<std::size_t>(computed[i])] = profile.operations[i].backward;
+  // From the beginning of backward until a stage is over.
+  std::vector<double> over(plan.stages.size());
+  double now = 0;
+  for (auto s = static_cast<int>(plan.stages.size()) - 1; s >= 0; --s) {
+    for (int k = 0; k < plan.stage(s).count; ++k) now += seconds[static_cast<std::size_t>(plan.member(s, k))];
+    over[static_cast<std::size_t>(s)] = std::min(now, work.backward);
+  }
+  const auto element = static_cast<std::int64_t>(sizeof(float));
+  double ready = 0;
+  for (const Range& range : buckets) {
+    Bucket bucket;
+    bucket.bytes = range.size() * element;
+    for (const int p : plan.exchange_order) {
+      const graph::Slot& slot = plan.slot(p);
+      if (slot.live.begin < range.begin || slot.live.begin >= range.end) continue;
+      if (dead == DeadTaps::exchanged) bucket.bytes += slot.dead.size() * element;
+      ready = std::max(ready, over[static_cast<std::size_t>(slot.first)]);
+    }
+    bucket.ready = ready;
+    work.buckets.push_back(bucket);
+  }
+  const auto all = static_cast<double>(std::max<std::int64_t>(1, work.bytes()));
+  for (Bucket& bucket : work.buckets)
+    bucket.update = profile.update * static_cast<double>(bucket.bytes) / all;
+  return work;
+}
+#endif
+
+}  // namespace convoy::sim

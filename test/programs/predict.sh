@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# predict.sh PROGRAM: predict reads every cluster that is shipped, ranks policies, and writes what it says it writes.
+set -u
+program=$1
+clusters=$(cd "$(dirname "$0")/../../bench/clusters" && pwd)
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+failures=0
+
+failed() {
+  echo "FAILED $*"
+  sed 's/^/    /' "$scratch/out" | tail -20
+  failures=$((failures + 1))
+}
+# says PATTERN OPTIONS...: it succeeds, and a line of its output is like that
+says() {
+  pattern=$1
+  shift
+  timeout 120 "$program" "$@" > "$scratch/out" 2>&1 < /dev/null || failed "$*: ended with $?"
+  grep -Eq -e "$pattern" "$scratch/out" || failed "$*: nothing is like '$pattern'"
+}
+# refuses SENTENCE OPTIONS...
+refuses() {
+  sentence=$1
+  shift
+  timeout 60 "$program" "$@" > "$scratch/out" 2>&1 < /dev/null && failed "$*: was not refused"
+  grep -q -- "$sentence" "$scratch/out" || failed "$*: does not say '$sentence'"
+}
+
+for cluster in "$clusters"/*.json; do
+  says '^ring +[0-9.]+ ' "$cluster" --model resnet18-mnist --batch 128 --samples-per-second 120 --comm ring
+  says '^hierarchical +[0-9.]+ ' "$cluster" --nodes 2 --ranks-per-node 4 --model resnet50 --batch 32
+done
+pair=$clusters/2080ti_pair.json
+for model in bert transformer convnet; do
+  says '^ring ' "$pair" --model $model --batch 8 --comm ring,tree --no-overlap --bucket-mib tensor
+done
+says '"comm": "ring"' "$pair" --model convnet --batch 64 --comm ring --json -
+# Behind a slow network exchanges that do not overlap are all exposed; a codec halves them.
+says '^ring .* nic ' "$pair" --nodes 2 --ranks-per-node 1 --model bert --batch 8 --comm ring --no-overlap
+says '^ring ' "$pair" --model bert --batch 8 --codec bf16 --background --weighted
+says '^ps-stale ' "$pair" --model convnet --batch 64 --comm ps,ps-async,ps-stale --servers 2 --staleness 3
+
+says '^ring ' "$pair" --model resnet18-mnist --batch 128 --comm ring --trace "$scratch/trace.json" --chakra "$scratch/step" --json "$scratch/out.json"
+grep -q '"ph":"X","name":"bucket 0","pid":1' "$scratch/trace.json" || failed "the trace shows no bucket"
+grep -q '"step_seconds"' "$scratch/out.json" || failed "the JSON has no step"
+step=$(grep '^ring ' "$scratch/out" | awk '{print $2}')
+[ -f "$scratch/step.7.et" ] || failed "there is no Chakra trace of rank 7"
+says "^ring +${step%.*}\\." "$pair" --from-chakra "$scratch/step.0.et" --batch 128 --comm ring
+
+# What nobody measured is predicted from what was.
+printf '%s\n' num_nodes,gpu_num_per_node,batch_size_per_device,sentences_per_sec 1,1,64,150 1,8,64,1140 2,8,64,2190 4,8,64,4310 > "$scratch/bert.csv"
+says '^bert_base, batch 32, 2 x 4 V100 +[0-9.]+/s' calibrate "$scratch/bert.csv" --split 1 --json "$scratch/fit.json" --predict nodes=2,gpus=4,batch=32
+grep -q '"parameters"' "$scratch/fit.json" || failed "the JSON has no parameters"
+says '^4 held out: median error 0[.]' calibrate "$scratch/bert.csv" --check "$scratch/bert.csv"
+echo 5,5 >> "$scratch/bert.csv"
+refuses 'bert.csv, line 6 has 2 fields; expected 4' calibrate "$scratch/bert.csv"
+
+refuses 'model' "$pair" --batch 8
+refuses 'there is no comm "rung" to simulate' "$pair" --model convnet --batch 8 --comm rung
+refuses 'needs ranks that see each other' "$pair" --model convnet --batch 8 --comm direct
+refuses "which kind would node 3 be" "$pair" --nodes 3 --model convnet --batch 8
+echo '{"name": "bad", "nodes": [{"ranks": 0}]}' > "$scratch/bad.json"
+refuses 'nodes.ranks is 0; it must be 1 to 2^20' "$scratch/bad.json" --model convnet --batch 8
+refuses 'takes MiB above zero' "$pair" --model convnet --batch 8 --bucket-mib none
+[ $failures -eq 0 ] && echo "predict ranks policies on every cluster"
+exit $((failures > 0))

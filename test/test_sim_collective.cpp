@@ -1,0 +1,263 @@
+// The simulator against what is known without it: prices of schedules, bounds of collectives, and what is
+// conserved.
+#include <cmath>
+#include <string>
+#include <type_traits>
+
+#include <doctest/doctest.h>
+
+#include "sim_settings.hpp"
+#include <convoy/comm/options.hpp>
+#include <convoy/comm/policy/all_reduce.hpp>
+#include <convoy/core/philox.hpp>
+#include <convoy/sim/legs.hpp>
+#include <convoy/sim/simulate.hpp>
+
+using namespace convoy;
+using test::setting;
+
+namespace {
+
+constexpr sim::Manner whole{0, 1 << 30};
+
+int between(Philox& random, int least, int most) {
+  return least + static_cast<int>(random.next() % static_cast<std::uint32_t>(most - least + 1));
+}
+
+template <class S>
+void costs_its_price(const char* comm) {
+  Philox random(7);
+  for (int round = 0; round < 60; ++round) {
+    const int n = between(random, 2, 33);
+    const std::int64_t count = between(random, 1, 1 << between(random, 1, 22));
+    const schedule::CostModel model{1e-6 * between(random, 0, 50), 1e-10 * between(random, 1, 100),
+                                    1e-11 * between(random, 0, 100)};
+    sim::Setting s =
+        setting(test::apart(n, model.alpha, model.beta, model.gamma), test::bytes_alone(4 * count), comm);
+    s.steps = 1;
+    s.exchange.segment_bytes = static_cast<std::size_t>(1) << between(random, 12, 18);
+    s.exchange.window = between(random, 1, 6);
+    comm::Options options;
+    options.segment_bytes = s.exchange.segment_bytes;
+    options.window = s.exchange.window;
+    S schedule{};
+    schedule.segments = comm::segments_for(count, 4, schedule.blocks(n), options);
+    if constexpr (requires { schedule.window; }) schedule.window = options.window;
+    const schedule::Price price = schedule::price(schedule, n, count, 4, model);
+    const sim::Outcome outcome = simulate(s, whole);
+    CAPTURE(n);
+    CAPTURE(count);
+    CAPTURE(schedule.segments);
+    CHECK(outcome.step_seconds == doctest::Approx(price.seconds).epsilon(1e-12));
+    CHECK(outcome.messages == price.messages);
+    CHECK(outcome.bytes == price.bytes);
+  }
+}
+
+double sum_of(const sim::Critical& c) {
+  return c.compute + c.launch + c.latency + c.inside + c.nic + c.fabric + c.combining + c.staging;
+}
+
+double carried(const sim::Outcome& outcome, const std::string& what) {
+  double sum = 0;
+  for (const sim::Use& use : outcome.links)
+    if (use.name.find(what) != std::string::npos) sum += use.bytes;
+  return sum;
+}
+
+}  // namespace
+
+static_assert(std::is_same_v<sim::detail::AutoSchedule, comm::AutoSchedule>);
+
+TEST_CASE("sim: a collective that is in nobody's way costs its schedule's price") {
+  SUBCASE("ring") { costs_its_price<schedule::Ring>("ring"); }
+  SUBCASE("halving-doubling") { costs_its_price<schedule::HalvingDoubling>("halving-doubling"); }
+  SUBCASE("tree") { costs_its_price<schedule::Tree>("tree"); }
+}
+
+TEST_CASE("sim: no all-reduce beats the bound of its links") {
+  const double bytes = 24 << 20;
+  for (const int nodes : {2, 3, 4, 7}) {
+    for (const int ranks : {1, 2, 4}) {
+      const sim::Cluster cluster = test::shared(nodes, ranks);
+      // Every node's sum of M bytes has to leave it and all others' has to come in.
+      const double bound = 2.0 * (nodes - 1) / nodes * bytes * cluster.nic.beta;
+      for (const char* comm :
+           {"ring", "halving-doubling", "tree", "auto", "nccl", "reproducible", "hierarchical"}) {
+        CAPTURE(nodes);
+        CAPTURE(ranks);
+        CAPTURE(comm);
+        const sim::Outcome outcome = simulate(setting(cluster, test::bytes_alone(24 << 20), comm));
+        CHECK(outcome.step_seconds >= bound);
+        CHECK(outcome.step_seconds < 40 * bound);
+        CHECK(sum_of(outcome.critical) == doctest::Approx(outcome.step_seconds));
+      }
+    }
+  }
+}
+
+TEST_CASE("sim: a ring between nodes takes what its terms say, whoever shares the card") {
+  const int nodes = 4, ranks = 4, n = nodes * ranks;
+  sim::Cluster cluster = test::shared(nodes, ranks);
+  cluster.inside.beta = 0;
+  cluster.gamma = 0;
+  const std::int64_t bytes = 64 << 20;
+  sim::Setting s = setting(cluster, test::bytes_alone(bytes), "ring");
+  s.steps = 1;
+  const double line = 2.0 * (n - 1) / n * static_cast<double>(bytes) * cluster.nic.beta;
+  CHECK(simulate(s).step_seconds == doctest::Approx(line).epsilon(0.05));
+  // In shards, each card carries every element once a node.
+  s.exchange.comm = "hierarchical";
+  const double shards = 2.0 * (nodes - 1) / nodes * static_cast<double>(bytes) * cluster.nic.beta;
+  CHECK(simulate(s).step_seconds == doctest::Approx(shards).epsilon(0.05));
+}
+
+TEST_CASE("sim: a library's rings use all cards of a node") {
+  sim::Cluster cluster = test::shared(4, 8);
+  cluster.nic.count = 4;
+  cluster.gamma = 0;
+  const std::int64_t bytes = 128 << 20;
+  sim::Setting s = setting(cluster, test::bytes_alone(bytes), "nccl");
+  s.steps = 1;
+  const sim::Outcome outcome = simulate(s);
+  const double bound = 2.0 * 31 / 32 * static_cast<double>(bytes) / 4 * cluster.nic.beta;
+  CHECK(outcome.step_seconds >= bound);
+  CHECK(outcome.step_seconds < 1.2 * bound);
+  double cards = 0;
+  for (const sim::Use& use : outcome.links)
+    if (use.kind == "nic") {
+      CHECK(use.bytes == doctest::Approx(2.0 * 31 / 32 * static_cast<double>(bytes) / 4).epsilon(1e-3));
+      ++cards;
+    }
+  CHECK(cards == 2 * 4 * 4);
+}
+
+TEST_CASE("sim: shared memory carries two bytes a rank for each of a buffer") {
+  sim::Cluster cluster = test::shared(1, 4, sim::Wiring::bus);
+  const std::int64_t bytes = 8 << 20;
+  sim::Setting s = setting(cluster, test::bytes_alone(bytes), "direct");
+  s.steps = 1;
+  const sim::Outcome outcome = simulate(s);
+  CHECK(outcome.step_seconds == doctest::Approx(2 * cluster.inside.alpha +
+                                                2.0 * 4 * static_cast<double>(bytes) * cluster.inside.beta));
+  CHECK(outcome.links.size() == 1);
+  CHECK(outcome.links[0].name == "node 0 bus");
+  CHECK(outcome.binds == "inside");
+  s.cluster.nodes[0].count = 2;
+  CHECK_THROWS_WITH_AS(simulate(s),
+                       "comm \"direct\" needs ranks that see each other's memory; there are 2 nodes",
+                       ConfigError);
+}
+
+TEST_CASE("sim: what is exchanged behind backward does not show") {
+  sim::Work work = test::some_work();
+  for (sim::Bucket& bucket : work.buckets) bucket.ready = 0.001;
+  sim::Setting s = setting(test::shared(2, 2), work, "ring");
+  const double exchange = [&] {
+    sim::Setting alone = s;
+    alone.work.forward = alone.work.backward = 0;
+    for (sim::Bucket& bucket : alone.work.buckets) bucket.ready = bucket.update = 0;
+    return simulate(alone).step_seconds;
+  }();
+  CHECK(exchange < work.backward - 0.001);
+  sim::Outcome outcome = simulate(s);
+  CHECK(outcome.exposed_seconds < 1e-12);
+  CHECK(outcome.step_seconds == doctest::Approx(work.alone()));
+  CHECK(outcome.binds == "compute");
+  CHECK(outcome.scalability == doctest::Approx(4));
+  // Without overlap nearly all of it does; updates go on while later buckets come.
+  s.exchange.overlap = false;
+  outcome = simulate(s);
+  CHECK(outcome.exposed_seconds <= exchange * (1 + 1e-12));
+  CHECK(outcome.exposed_seconds > exchange - work.update());
+  // A share of backward that nothing hides behind lies between.
+  s.exchange.overlap = true;
+  s.cluster.hide = 0;
+  CHECK(simulate(s).step_seconds == doctest::Approx(outcome.step_seconds));
+  s.exchange.background = true;
+  CHECK(simulate(s).exposed_seconds < 1e-12);
+}
+
+TEST_CASE("sim: bytes are neither lost nor made") {
+  const std::int64_t bytes = 3 << 20;
+  for (const char* comm : {"ring", "halving-doubling", "tree", "sharded", "reproducible", "hierarchical"}) {
+    CAPTURE(comm);
+    sim::Cluster cluster = test::shared(4, 2);
+    cluster.fabric = {2, 2};
+    const sim::Outcome outcome = simulate(setting(cluster, test::bytes_alone(bytes), comm));
+    CHECK(carried(outcome, "NIC 0 out") == carried(outcome, "NIC 0 in"));
+    CHECK(carried(outcome, "leaf 0 up") == carried(outcome, "leaf 1 down"));
+    CHECK(carried(outcome, "leaf 1 up") == carried(outcome, "leaf 0 down"));
+    for (const sim::Use& use : outcome.links) {
+      CHECK(use.utilisation > 0);
+      CHECK(use.utilisation <= 1);
+    }
+  }
+  const int n = 8;
+  const sim::Outcome ring = simulate(setting(test::shared(n, 1), test::bytes_alone(bytes), "ring"));
+  CHECK(ring.bytes == 2.0 * (n - 1) * bytes);
+  CHECK(ring.messages == 2 * (n - 1) * n);
+  CHECK(ring.links.size() == 2 * n);
+  for (const sim::Use& use : ring.links) CHECK(use.bytes == 2.0 * (n - 1) / n * bytes);
+}
+
+TEST_CASE("sim: a seed decides everything") {
+  sim::Setting s = setting(test::shared(3, 2), test::some_work(), "tree");
+  s.cluster.jitter = 0.1;
+  const sim::Outcome one = simulate(s), same = simulate(s);
+  CHECK(one.step_seconds == same.step_seconds);
+  CHECK(one.critical.nic == same.critical.nic);
+  CHECK(one.links.front().seconds == same.links.front().seconds);
+  s.seed = 2;
+  CHECK(simulate(s).step_seconds != one.step_seconds);
+  // Everyone waits for the slowest.
+  s.cluster.jitter = 0;
+  CHECK(simulate(s).step_seconds < one.step_seconds);
+  CHECK(one.critical.waiting > 0);
+}
+
+TEST_CASE("sim: slower workers are waited for, unless they take smaller shares") {
+  sim::Cluster cluster = test::shared(2, 2);
+  cluster.nodes = {{1, 2, 1}, {1, 2, 0.5}};
+  sim::Work work = test::some_work();
+  sim::Setting s = setting(cluster, work, "ring");
+  const sim::Outcome unequal = simulate(s);
+  CHECK(unequal.step_seconds >= 2 * work.alone());
+  CHECK(unequal.binds == "waiting for slower workers");
+  s.exchange.weighted = true;
+  const sim::Outcome weighted = simulate(s);
+  // Shares of 2/6 and 1/6: all compute 4/3 as long as a worker of speed 1 with an equal share.
+  CHECK(weighted.step_seconds < 0.72 * unequal.step_seconds);
+  CHECK(weighted.step_seconds > 4.0 / 3 * (work.forward + work.backward));
+  s.exchange.weighted = false;
+  s.exchange.weights = {2, 2, 1, 1};
+  CHECK(simulate(s).step_seconds == weighted.step_seconds);
+  s.exchange.weights = {1, 2};
+  CHECK_THROWS_WITH_AS(simulate(s), "weighted: 2 weights for 4 workers; give one to each", ConfigError);
+}
+
+TEST_CASE("sim: launches, copies and encodings take their time") {
+  const std::int64_t bytes = 16 << 20;
+  sim::Setting plain = setting(test::shared(2, 1), test::bytes_alone(bytes), "ring");
+  plain.cluster.gamma = 0;
+  plain.steps = 1;
+  const double seconds = simulate(plain).step_seconds;
+  sim::Setting s = plain;
+  s.cluster.launch = 1e-3;
+  CHECK(simulate(s).step_seconds == doctest::Approx(seconds + 1e-3));
+  s = plain;
+  s.exchange.staged = true;
+  s.cluster.staging = {1e-5, 1 / 10e9};
+  CHECK(simulate(s).step_seconds ==
+        doctest::Approx(seconds + 2 * (1e-5 + static_cast<double>(bytes) / 10e9)));
+  s = plain;
+  s.exchange.codec = "bf16";
+  CHECK(simulate(s).step_seconds == doctest::Approx(seconds / 2).epsilon(0.02));
+  s.exchange.codec = "int8";
+  CHECK(simulate(s).step_seconds == doctest::Approx(seconds / 4).epsilon(0.03));
+  s.exchange.codec = "topk";  // everyone gets everyone's hundredth, with indices
+  CHECK(simulate(s).step_seconds == doctest::Approx(seconds * 0.02).epsilon(0.05));
+  s.exchange.codec = "none";
+  s.exchange.comm = "sometimes";
+  CHECK_THROWS_WITH_AS(simulate(s), "there is no comm \"sometimes\" to simulate", ConfigError);
+}

@@ -1,0 +1,139 @@
+// What the simulator reads and writes: clusters, steps of plans, traces.
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "sim_settings.hpp"
+#include <convoy/graph/dynamic.hpp>
+#include <convoy/models/resnet.hpp>
+#include <convoy/sim/cluster_file.hpp>
+#include <convoy/sim/simulate.hpp>
+#include <convoy/sim/trace.hpp>
+#include <convoy/sim/work_of.hpp>
+
+using namespace convoy;
+
+namespace {
+
+const DynamicPlan& resnet18() {
+  static const DynamicPlan plan([](graph::Builder& g) { models::ResNet18<Image{1, 28, 28}, 10>::define(g); });
+  return plan;
+}
+
+template <class E>
+void refuses(const char* text, const char* sentence) {
+  CAPTURE(text);
+  CHECK_THROWS_WITH_AS(sim::parse_cluster(text, "c.json"), sentence, E);
+}
+
+}  // namespace
+
+TEST_CASE("sim: clusters are read strictly") {
+  const sim::Cluster cluster = sim::parse_cluster(
+      R"({"name": "two", "nodes": [{"count": 2, "ranks": 4}, {"speed": 0.5}],
+          "inside": {"wiring": "pairs", "beta": 1e-10}, "nic": {"count": 2, "alpha": 5e-6}, "hide": 0.25})",
+      "c.json");
+  CHECK(cluster.name == "two");
+  CHECK(cluster.ranks() == 9);
+  CHECK(cluster.node_count() == 3);
+  CHECK(cluster.nodes[1].speed == 0.5);
+  CHECK(cluster.inside.wiring == sim::Wiring::pairs);
+  CHECK(cluster.inside.beta == 1e-10);
+  CHECK(cluster.nic.count == 2);
+  CHECK(cluster.hide == 0.25);
+  CHECK(cluster.hide_background == 1);
+  CHECK_FALSE(cluster.uniform());
+
+  refuses<CheckpointError>("[]", "c.json: at byte 0 stands no '{'");
+  refuses<CheckpointError>(R"({"speed": 1})",
+                           "c.json: at byte 9 stands a member 'speed', which is none of a cluster's");
+  refuses<CheckpointError>(R"({"name": "a", "name": "b"})",
+                           "c.json: at byte 21 the member 'name' is there twice");
+  refuses<CheckpointError>(R"({"inside": {"wiring": "stars"}})",
+                           "c.json: at byte 29 stands the wiring 'stars'; choose pairs, ports or bus");
+  refuses<CheckpointError>(R"({"nodes": [{"ranks": 5000000000}]})",
+                           "c.json: at byte 31 stands 5000000000, which is too many");
+  refuses<ConfigError>(R"({"name": "none"})", "cluster \"none\" has no nodes");
+  refuses<ConfigError>(R"({"name": "a", "nodes": [{"speed": 0}]})",
+                       "cluster \"a\": nodes.speed is 0; it must be above zero");
+  refuses<ConfigError>(R"({"name": "a", "nodes": [{"count": 1000000, "ranks": 1000000}]})",
+                       "cluster \"a\": the number of ranks is 1e+12; it must be at most 2^20");
+  refuses<ConfigError>(R"({"name": "a", "nodes": [{}], "hide": 1.5})",
+                       "cluster \"a\": hide is 1.5; it must be a share, from 0 to 1");
+  refuses<ConfigError>(R"({"name": "a", "nodes": [{}], "nic": {"beta": -1}})",
+                       "cluster \"a\": nic.beta is -1; it must be seconds, none below zero");
+  CHECK_THROWS_AS(sim::read_cluster("no/such/file.json"), CheckpointError);
+}
+
+TEST_CASE("sim: a cluster in other sizes") {
+  sim::Cluster cluster = test::shared(4, 8);
+  CHECK(cluster.sized(0, 0).ranks() == 32);
+  CHECK(cluster.sized(2, 0).ranks() == 16);
+  CHECK(cluster.sized(100, 2).ranks() == 200);
+  cluster.nodes = {{2, 4, 1}, {3, 2, 0.5}};
+  CHECK(cluster.sized(3, 0).ranks() == 10);
+  CHECK(cluster.sized(3, 1).ranks() == 3);
+  CHECK_THROWS_WITH_AS(cluster.sized(6, 0),
+                       "cluster \"shared\" has 5 nodes of 2 kinds; which kind would node 6 be", ConfigError);
+}
+
+TEST_CASE("sim: the step of a plan") {
+  const Plan& plan = resnet18();
+  const graph::Profile profile = graph::spread(plan, 128, 100);
+  const sim::Work work = sim::work_of(plan, profile, plan.buckets);
+  CHECK(work.samples == 128);
+  CHECK(work.alone() == doctest::Approx(1.28));
+  CHECK(work.forward == doctest::Approx(profile.forward()));
+  CHECK(work.update() == doctest::Approx(profile.update));
+  CHECK(work.bytes() == 4 * plan.sizes.exchanged);
+  CHECK(work.buckets.size() == plan.buckets.size());
+  CHECK(work.buckets.front().ready > 0);
+  CHECK(work.buckets.front().ready < 0.5 * work.backward);
+  CHECK(work.buckets.back().ready == doctest::Approx(work.backward));
+  work.check();
+
+  const std::vector<Range> tensors = sim::bucket_per_tensor(plan);
+  const sim::Work each = sim::work_of(plan, profile, tensors);
+  CHECK(each.buckets.size() == plan.parameter_list.size());
+  each.check();
+  // A 28x28 ResNet-18 has many weights that meet nothing but padding.
+  const sim::Work dead = sim::work_of(plan, profile, tensors, sim::DeadTaps::exchanged);
+  CHECK(dead.bytes() == 4 * plan.parameters());
+  CHECK(dead.bytes() > each.bytes());
+
+  graph::Profile other = profile;
+  other.operations.pop_back();
+  CHECK_THROWS_AS(sim::work_of(plan, other, plan.buckets), ConfigError);
+}
+
+TEST_CASE("sim: work that cannot be is refused") {
+  sim::Setting s = test::setting(test::shared(2, 1), test::some_work(), "ring");
+  s.work.buckets[1].ready = 0.001;
+  CHECK_THROWS_WITH_AS(
+      simulate(s),
+      "work: bucket 1 is ready 0.001 seconds after backward's beginning; it must be from 0.004, when "
+      "the bucket before is, to 0.02",
+      ConfigError);
+  s.work.buckets[1].ready = 1;
+  CHECK_THROWS_AS(simulate(s), ConfigError);
+}
+
+TEST_CASE("sim: a trace shows each bucket on each lane of the ranks that were asked for") {
+  const sim::Setting s = test::setting(test::shared(2, 2), test::some_work(), "ring");
+  const sim::Outcome outcome = simulate(s, {.shown = 2});
+  int computed = 0, exchanged = 0;
+  for (const sim::Span& span : outcome.spans) {
+    CHECK(span.rank < 2);
+    CHECK(span.begin <= span.end);
+    (span.track == 0 ? computed : exchanged) += 1;
+  }
+  CHECK(exchanged == 2 * 4);
+  CHECK(computed == 2 * (2 + 4));
+  const std::string text = sim::trace_text(outcome);
+  CHECK(text.find(R"("name":"forward","pid":1,"tid":0,"ts":)") != std::string::npos);
+  CHECK(text.find(R"("dur":10000.000})") != std::string::npos);
+  CHECK(text.find(R"("args":{"name":"lane 4"})") != std::string::npos);
+  CHECK(simulate(s).spans.empty());
+}

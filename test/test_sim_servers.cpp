@@ -1,0 +1,89 @@
+// Simulated parameter servers against their bounds, and against each other.
+#include <algorithm>
+
+#include <doctest/doctest.h>
+
+#include "sim_settings.hpp"
+#include <convoy/sim/simulate.hpp>
+
+using namespace convoy;
+using test::setting;
+
+TEST_CASE("sim: servers take what their links carry") {
+  const std::int64_t bytes = 32 << 20;
+  const auto m = static_cast<double>(bytes);
+  for (const int workers : {2, 4, 6}) {
+    for (const int servers : {1, 2, 4, 8}) {
+      sim::Cluster cluster = test::shared(workers + servers, 1);
+      cluster.nic.alpha = 1e-6;
+      cluster.gamma = 0;
+      sim::Setting s = setting(cluster, test::bytes_alone(bytes), "ps");
+      s.exchange.servers = servers;
+      s.exchange.servers_beside = true;
+      s.steps = 1;
+      CAPTURE(workers);
+      CAPTURE(servers);
+      const sim::Outcome outcome = simulate(s);
+      // Pushes and replies go at the same time, so a step takes max(M/B, nM/(kB)), and what is left over at
+      // its beginning and its end.
+      const double bound = std::max(m, workers * m / servers) * cluster.nic.beta;
+      CHECK(outcome.step_seconds >= bound);
+      CHECK(outcome.step_seconds < 1.25 * bound);
+      CHECK(outcome.bytes == doctest::Approx(2 * workers * m).epsilon(0.01));
+      CHECK(outcome.binds == "nic");
+    }
+  }
+}
+
+TEST_CASE("sim: servers among the workers carry 2(n-1)M/n") {
+  const std::int64_t bytes = 32 << 20;
+  const int n = 4;
+  sim::Setting s = setting(test::shared(n, 1), test::bytes_alone(bytes), "ps");
+  s.exchange.servers = n;
+  s.steps = 1;
+  const double bound = 2.0 * (n - 1) / n * static_cast<double>(bytes) * s.cluster.nic.beta;
+  const sim::Outcome outcome = simulate(s);
+  CHECK(outcome.step_seconds >= bound);
+  CHECK(outcome.step_seconds < 1.5 * bound);
+  CHECK(outcome.bytes == doctest::Approx(2.0 * (n - 1) * static_cast<double>(bytes)).epsilon(0.01));
+}
+
+TEST_CASE("sim: without sync nobody waits for a slow worker, and a bound holds the others back") {
+  sim::Cluster cluster = test::shared(5, 1);
+  cluster.nodes = {{3, 1, 1}, {1, 1, 0.25}, {1, 1, 1}};
+  cluster.nic.beta = 1 / 100e9;
+  const sim::Work work = test::some_work();
+  const auto run = [&](const char* comm, int staleness) {
+    sim::Setting s = setting(cluster, work, comm);
+    s.exchange.servers_beside = true;
+    s.exchange.staleness = staleness;
+    s.steps = 12;
+    return simulate(s);
+  };
+  const sim::Outcome sync = run("ps", 0), async = run("ps-async", 0);
+  const double alone = work.forward + work.backward;
+  CHECK(sync.step_seconds >= 4 * alone);
+  CHECK(sync.step_seconds < 4.5 * alone);
+  // Three workers at full speed and one at a quarter: 3.25 steps where sync makes one.
+  CHECK(async.throughput < 3.25 * work.samples / alone);
+  CHECK(async.throughput > 0.85 * 3.25 * work.samples / alone);
+  const sim::Outcome stale = run("ps-stale", 2), strict = run("ps-stale", 0);
+  CHECK(stale.throughput < async.throughput);
+  CHECK(stale.throughput > strict.throughput);
+  CHECK(strict.throughput == doctest::Approx(sync.throughput).epsilon(0.1));
+}
+
+TEST_CASE("sim: servers are deterministic, and refused where they cannot be") {
+  sim::Setting s = setting(test::shared(2, 3), test::some_work(), "ps-async");
+  s.exchange.servers = 2;
+  s.cluster.jitter = 0.2;
+  CHECK(simulate(s).step_seconds == simulate(s).step_seconds);
+  s.exchange.servers = 7;
+  CHECK_THROWS_WITH_AS(simulate(s), "a parameter server needs 1 to 6 servers in a world of 6, not 7",
+                       ConfigError);
+  s.exchange.servers = 1;
+  s.exchange.background = true;
+  CHECK_THROWS_WITH_AS(simulate(s),
+                       "background: a parameter server computes when it polls, so it polls on its own",
+                       ConfigError);
+}
