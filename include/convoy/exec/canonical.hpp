@@ -3,6 +3,7 @@
 // Exec that permutes elements within `live` does that on top.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>

@@ -1,6 +1,7 @@
 // Counts: what the mean of each loss is over, read off a batch before it is computed.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -51,9 +52,14 @@ struct Result {
 };
 
 namespace detail {
-/// Hears how much of the gradient arena is final. No lambda: within a requires-expression nvcc refuses those.
+// Stand-ins for what members of an Exec call, for within a requires-expression nvcc refuses lambdas.
+/// Hears how much of the gradient arena is final.
 struct OnFinal {
   void operator()(std::int64_t) const {}
+};
+/// Sees a number that an Exec keeps from step to step.
+struct OnNumber {
+  void operator()(std::string_view, std::int64_t&) const {}
 };
 }  // namespace detail
 
@@ -111,8 +117,10 @@ concept Exec = std::is_class_v<E> &&
   // How many steps later a result is best taken, so that nobody waits: 0 on the host.
   { E::latency } -> std::convertible_to<int>;
   // Whether gradients may be infinite though nothing is wrong, because losses are scaled; such steps are
-  // skipped.
+  // skipped. Such an Exec shows what it keeps of them from step to step: `visit(name, number)` may change the
+  // numbers.
   { E::may_overflow } -> std::convertible_to<bool>;
+  requires(!E::may_overflow || requires { e.visit_state(detail::OnNumber{}); });
   // The value of output k of the plan for the rows of the last forward pass, in plain layout in host memory;
   // waits for it. Valid until the next pass.
   { e.output(i) } -> std::same_as<std::span<const typename E::Scalar>>;

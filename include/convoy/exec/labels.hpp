@@ -1,6 +1,9 @@
 // Labels and ids: checked before anything indexes by them.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
 #include <convoy/core/error.hpp>
 #include <convoy/exec/exec.hpp>
 

@@ -1,8 +1,17 @@
 // Cuda: the Exec of NVIDIA GPUs.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <memory>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <convoy/exec/cuda/execution.cuh>
@@ -118,6 +127,26 @@ class Cuda {
     const Taken& taken = *results_.back();
     device::check(cudaEventSynchronize(taken.done.get()), "wait for the result of a pass");
     return read(taken);
+  }
+
+  /// The scale of the losses as the exponent of 2, and how many steps ago it last changed.
+  template <class OnNumber>
+  void visit_state(OnNumber&& visit) {
+    if constexpr (may_overflow) {
+      cuda::LossScale is;
+      space_.read(&is, loss_scale_.data(), sizeof is);
+      const std::int64_t exponent_is = std::ilogb(is.scale), steady_is = is.steady;
+      std::int64_t exponent = exponent_is, steady = steady_is;
+      visit("loss_scale_exponent", exponent);
+      visit("steps_of_loss_scale", steady);
+      if (exponent == exponent_is && steady == steady_is) return;
+      if (exponent < -126 || exponent > 127 || steady < 0 || steady >= cuda::LossScale::patience)
+        fail<ConfigError>("exec: losses cannot have been scaled by 2^", exponent, " for ", steady, " steps");
+      is.scale = std::ldexp(1.0f, static_cast<int>(exponent));
+      is.inverse = 1 / is.scale;
+      is.steady = static_cast<int>(steady);
+      space_.write(loss_scale_.data(), &is, sizeof is);
+    }
   }
 
   std::span<const float> output(int k) {

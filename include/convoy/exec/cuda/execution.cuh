@@ -2,8 +2,11 @@
 // by stage or replayed as CUDA graphs.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 #include <convoy/exec/cuda/kernel/image.cuh>

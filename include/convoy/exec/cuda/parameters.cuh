@@ -2,7 +2,11 @@
 // products read.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include <convoy/core/hash.hpp>

@@ -1,6 +1,8 @@
 // What stages of one value have in common: where they stand and the gradient that they read.
 #pragma once
 
+#include <cstdint>
+
 #include <convoy/exec/cuda/precision.cuh>
 #include <convoy/exec/cuda/program.cuh>
 #include <convoy/exec/kernel.hpp>

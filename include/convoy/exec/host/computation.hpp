@@ -2,6 +2,8 @@
 // oneDNN's.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>

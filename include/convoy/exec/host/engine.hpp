@@ -1,7 +1,10 @@
 // Engine: a plan prepared by oneDNN for every batch size that occurs.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 

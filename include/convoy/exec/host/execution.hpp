@@ -1,8 +1,13 @@
 // Execution: a whole plan prepared for one batch size, and its forward and backward stage by stage.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include <convoy/exec/host/computation.hpp>

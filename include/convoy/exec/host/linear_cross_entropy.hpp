@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
+#include <string>
 
 #include <convoy/exec/host/kernel/cross_entropy.hpp>
 #include <convoy/exec/host/program.hpp>

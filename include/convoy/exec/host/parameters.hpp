@@ -2,6 +2,9 @@
 // Convolutions choose an order that their kernels read without a copy; the canonical one is always reachable.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <span>
 #include <vector>
 

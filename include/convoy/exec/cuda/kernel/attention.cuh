@@ -7,6 +7,7 @@
 #include <array>
 #include <cfloat>
 #include <climits>
+#include <cstddef>
 #include <cstdint>
 
 #include <convoy/core/hd.hpp>

@@ -1,6 +1,8 @@
 // A bias: one number a column, added to every row.
 #pragma once
 
+#include <cstdint>
+
 #include <convoy/exec/cuda/kernel/access.cuh>
 
 namespace convoy::exec::cuda {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <convoy/exec/cuda/kernel/access.cuh>
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include <convoy/exec/cuda/kernel/access.cuh>
 #include <convoy/graph/window.hpp>

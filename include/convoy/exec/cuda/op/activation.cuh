@@ -1,6 +1,8 @@
 // Activations: a function of each element.
 #pragma once
 
+#include <memory>
+
 #include <convoy/exec/cuda/stage.cuh>
 
 namespace convoy::exec::cuda {

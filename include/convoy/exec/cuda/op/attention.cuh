@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstddef>
 
 #include <convoy/exec/cuda/kernel/attention.cuh>
 #include <convoy/exec/cuda/stage.cuh>

@@ -1,6 +1,9 @@
 // Batch norm, with an addition and a ReLU behind it or without.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
 #include <convoy/exec/cuda/kernel/batch_norm.cuh>
 #include <convoy/exec/cuda/stage.cuh>
 

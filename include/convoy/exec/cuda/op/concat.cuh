@@ -1,6 +1,8 @@
 // Concatenation: inputs as runs within those of the value.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include <convoy/exec/cuda/kernel/concat.cuh>

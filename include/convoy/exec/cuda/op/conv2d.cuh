@@ -1,6 +1,10 @@
 // Convolution by cuDNN over the live taps of its weight.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
 #include <convoy/exec/cuda/kernel/bias.cuh>
 #include <convoy/exec/cuda/kernel/concat.cuh>
 #include <convoy/exec/cuda/kernel/reduce.cuh>

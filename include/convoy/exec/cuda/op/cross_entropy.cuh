@@ -1,6 +1,9 @@
 // Softmax cross-entropy without stored probabilities.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
 #include <convoy/exec/cuda/kernel/cross_entropy.cuh>
 #include <convoy/exec/cuda/stage.cuh>
 

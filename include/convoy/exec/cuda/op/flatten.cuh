@@ -1,6 +1,8 @@
 // Flatten: a view of what stands in canonical order, or a copy out of images.
 #pragma once
 
+#include <memory>
+
 #include <convoy/exec/cuda/kernel/image.cuh>
 #include <convoy/exec/cuda/stage.cuh>
 

@@ -1,6 +1,9 @@
 // Layer norm over the last axis.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
 #include <convoy/exec/cuda/kernel/layer_norm.cuh>
 #include <convoy/exec/cuda/stage.cuh>
 

@@ -1,6 +1,10 @@
 // Linear layers by cuBLASLt: y = x weight^T + bias over the last axis.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
 #include <convoy/exec/cuda/kernel/reduce.cuh>
 #include <convoy/exec/cuda/stage.cuh>
 

@@ -1,6 +1,9 @@
 // Poolings over images.
 #pragma once
 
+#include <cstddef>
+#include <type_traits>
+
 #include <convoy/exec/cuda/kernel/pooling.cuh>
 #include <convoy/exec/cuda/stage.cuh>
 

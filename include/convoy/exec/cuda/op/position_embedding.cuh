@@ -1,6 +1,8 @@
 // Position embedding: a table added to each row of the batch.
 #pragma once
 
+#include <cstddef>
+
 #include <convoy/exec/cuda/kernel/position_embedding.cuh>
 #include <convoy/exec/cuda/stage.cuh>
 

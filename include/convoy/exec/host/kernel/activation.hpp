@@ -2,6 +2,8 @@
 // elements in the same order, so the loops need not know it.
 #pragma once
 
+#include <cstdint>
+
 #include <convoy/exec/host/kernel/elementwise.hpp>
 #include <convoy/exec/host/kernel/functions.hpp>
 

@@ -2,6 +2,8 @@
 // and layout have their elements in the same order, so none of these needs to know it.
 #pragma once
 
+#include <cstdint>
+
 #include <convoy/core/dtype.hpp>
 #include <convoy/parallel/simd.hpp>
 #include <convoy/parallel/team.hpp>

@@ -2,6 +2,7 @@
 // result in turn, so that nothing is lost to cancellation.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 

@@ -1,6 +1,8 @@
 // Multiplication element by element. Buffers of one shape and layout have their elements in the same order.
 #pragma once
 
+#include <cstdint>
+
 #include <convoy/exec/host/kernel/elementwise.hpp>
 
 namespace convoy::exec::host {

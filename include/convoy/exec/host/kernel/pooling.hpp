@@ -2,6 +2,8 @@
 // output.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <limits>
 
 #include <convoy/exec/host/kernel/elementwise.hpp>

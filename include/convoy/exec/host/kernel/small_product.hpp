@@ -3,6 +3,7 @@
 // multiple of `column_grain` columns, of which those behind the last may hold anything that is finite.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 

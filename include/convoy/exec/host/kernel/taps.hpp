@@ -5,6 +5,7 @@
 // Weights stand in panels: [out / 32][tap][in][32]. Maps stay in blocks of channels.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 

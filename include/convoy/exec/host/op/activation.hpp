@@ -1,6 +1,8 @@
 // A stage of one activation, for any function of kernel/activation.hpp.
 #pragma once
 
+#include <memory>
+
 #include <convoy/exec/host/computation.hpp>
 
 #if CONVOY_DEFINITIONS

@@ -1,6 +1,9 @@
 // Batch norm: alone, or behind a convolution, with a residual and a ReLU or without.
 #pragma once
 
+#include <cstddef>
+#include <memory>
+
 #include <convoy/exec/host/computation.hpp>
 
 #if CONVOY_DEFINITIONS

@@ -1,6 +1,8 @@
 // Binary cross-entropy of logits against a target.
 #pragma once
 
+#include <memory>
+
 #include <convoy/exec/host/op/pointwise_loss.hpp>
 
 namespace convoy::exec {

@@ -1,6 +1,9 @@
 // Concatenation of rows, sequences and images.
 #pragma once
 
+#include <cstdint>
+#include <memory>
+
 #include <convoy/exec/host/computation.hpp>
 
 #if CONVOY_DEFINITIONS

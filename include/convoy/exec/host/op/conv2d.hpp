@@ -1,6 +1,8 @@
 // A convolution and what is fused behind it.
 #pragma once
 
+#include <string>
+
 #include <convoy/exec/host/computation.hpp>
 
 #if CONVOY_DEFINITIONS

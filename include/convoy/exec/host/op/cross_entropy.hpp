@@ -1,6 +1,9 @@
 // Softmax cross-entropy over plain logits.
 #pragma once
 
+#include <cstdint>
+#include <memory>
+
 #include <convoy/exec/host/computation.hpp>
 
 #if CONVOY_DEFINITIONS

@@ -1,6 +1,10 @@
 // A user's operation.
 #pragma once
 
+#include <cstddef>
+#include <memory>
+#include <string>
+
 #include <convoy/exec/host/computation.hpp>
 
 #if CONVOY_DEFINITIONS

@@ -1,6 +1,8 @@
 // Dropout.
 #pragma once
 
+#include <memory>
+
 #include <convoy/exec/host/computation.hpp>
 
 #if CONVOY_DEFINITIONS

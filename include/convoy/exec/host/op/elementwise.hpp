@@ -1,6 +1,8 @@
 // ReLU and addition by one loop.
 #pragma once
 
+#include <memory>
+
 #include <convoy/exec/host/computation.hpp>
 
 #if CONVOY_DEFINITIONS

@@ -1,6 +1,9 @@
 // Embeddings.
 #pragma once
 
+#include <cstdint>
+#include <memory>
+
 #include <convoy/exec/host/computation.hpp>
 
 #if CONVOY_DEFINITIONS

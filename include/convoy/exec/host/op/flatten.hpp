@@ -1,6 +1,8 @@
 // Flatten: a view of plain memory, or a copy out of blocks.
 #pragma once
 
+#include <memory>
+
 #include <convoy/exec/host/computation.hpp>
 
 #if CONVOY_DEFINITIONS

@@ -1,6 +1,8 @@
 // Gathers.
 #pragma once
 
+#include <memory>
+
 #include <convoy/exec/host/computation.hpp>
 
 #if CONVOY_DEFINITIONS

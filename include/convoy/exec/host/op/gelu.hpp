@@ -1,6 +1,8 @@
 // Gaussian error linear units.
 #pragma once
 
+#include <memory>
+
 #include <convoy/exec/host/op/activation.hpp>
 
 namespace convoy::exec {

@@ -1,6 +1,9 @@
 // Layer norm over plain rows and sequences.
 #pragma once
 
+#include <cstdint>
+#include <memory>
+
 #include <convoy/exec/host/computation.hpp>
 
 #if CONVOY_DEFINITIONS

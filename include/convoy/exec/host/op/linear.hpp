@@ -2,6 +2,10 @@
 // is that one's kernel's.
 #pragma once
 
+#include <cstdint>
+#include <memory>
+#include <string>
+
 #include <convoy/exec/host/computation.hpp>
 
 #if CONVOY_DEFINITIONS

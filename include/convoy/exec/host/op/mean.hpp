@@ -1,6 +1,8 @@
 // Means over positions.
 #pragma once
 
+#include <memory>
+
 #include <convoy/exec/host/computation.hpp>
 
 #if CONVOY_DEFINITIONS

@@ -1,6 +1,8 @@
 // Multiplication of two values.
 #pragma once
 
+#include <memory>
+
 #include <convoy/exec/host/computation.hpp>
 
 #if CONVOY_DEFINITIONS

@@ -1,6 +1,8 @@
 // A stage of one loss of kernel/pointwise_loss.hpp, which sees plain layouts.
 #pragma once
 
+#include <cstdint>
+
 #include <convoy/exec/host/computation.hpp>
 
 #if CONVOY_DEFINITIONS

@@ -1,6 +1,9 @@
 // Max and average pooling.
 #pragma once
 
+#include <cstdint>
+#include <memory>
+
 #include <convoy/exec/host/computation.hpp>
 
 #if CONVOY_DEFINITIONS

@@ -1,6 +1,10 @@
 // Select: one run of each row.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+
 #include <convoy/exec/host/computation.hpp>
 
 #if CONVOY_DEFINITIONS

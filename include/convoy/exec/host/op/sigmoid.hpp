@@ -1,6 +1,8 @@
 // The logistic function.
 #pragma once
 
+#include <memory>
+
 #include <convoy/exec/host/op/activation.hpp>
 
 namespace convoy::exec {

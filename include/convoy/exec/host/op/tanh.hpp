@@ -1,6 +1,8 @@
 // The hyperbolic tangent.
 #pragma once
 
+#include <memory>
+
 #include <convoy/exec/host/op/activation.hpp>
 
 namespace convoy::exec {

@@ -1,6 +1,8 @@
 // Addition in plain loops.
 #pragma once
 
+#include <cstddef>
+
 #include <convoy/exec/reference/frame.hpp>
 
 namespace convoy::exec {

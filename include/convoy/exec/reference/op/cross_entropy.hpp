@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include <convoy/core/dtype.hpp>
 #include <convoy/exec/reference/frame.hpp>

@@ -1,6 +1,7 @@
 // A user's operation, which sees the plain layouts as they are.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include <convoy/exec/reference/frame.hpp>

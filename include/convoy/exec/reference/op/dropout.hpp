@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 
 #include <convoy/exec/draws.hpp>
 #include <convoy/exec/reference/frame.hpp>

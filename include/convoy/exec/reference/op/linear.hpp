@@ -1,6 +1,7 @@
 // Linear layers in plain loops: x [rows, in], weight [out, in], y [rows, out].
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include <convoy/exec/reference/frame.hpp>

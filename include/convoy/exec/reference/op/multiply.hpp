@@ -1,6 +1,8 @@
 // Multiplication in plain loops.
 #pragma once
 
+#include <cstddef>
+
 #include <convoy/exec/reference/frame.hpp>
 
 namespace convoy::exec {

@@ -1,6 +1,8 @@
 // Rectified linear units in plain loops.
 #pragma once
 
+#include <cstddef>
+
 #include <convoy/exec/reference/frame.hpp>
 
 namespace convoy::exec {
