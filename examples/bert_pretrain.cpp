@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "common/sizes.hpp"
 #include "common/training.hpp"
 #include <convoy/data/masked_lm.hpp>
 #include <convoy/data/text_file.hpp>
@@ -65,17 +66,10 @@ int main(int argc, char** argv) {
                     .data = "data/text.txt"},
        .add_options =
            [&](CLI::App& app) {
-             auto& sizes = wanted.sizes;
+             add_sizes(app, wanted.sizes);
              app.add_option("--vocabulary", wanted.vocabulary, "A file of WordPieces, as BERT's vocab.txt");
-             app.add_option("--layers", sizes.layers, "Of the encoder")->check(CLI::PositiveNumber);
-             app.add_option("--width", sizes.width, "Features of a token")->check(CLI::PositiveNumber);
-             app.add_option("--heads", sizes.heads, "Of the attention")->check(CLI::PositiveNumber);
-             app.add_option("--ffn", sizes.ffn, "Features between a layer's linear layers")
+             app.add_option("--predictions", wanted.sizes.predictions, "Masked tokens of an example, at most")
                  ->check(CLI::PositiveNumber);
-             app.add_option("--length", sizes.length, "Tokens of an example")->check(CLI::Range(5, 512));
-             app.add_option("--predictions", sizes.predictions, "Masked tokens of an example, at most")
-                 ->check(CLI::PositiveNumber);
-             app.add_option("--dropout", sizes.dropout, "Share of values")->check(CLI::Range(0.0, 0.9));
            },
        .make = [&](const Options& options) { return task_of(options, wanted); }});
 }

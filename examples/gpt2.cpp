@@ -1,14 +1,27 @@
-// Trains GPT-2 on a text whose bytes are its tokens, or on a file of tokens.
+// Trains GPT-2 on a text whose bytes are its tokens, or on a file of tokens; or has it go on with a text.
+#include <algorithm>
 #include <filesystem>
+#include <iostream>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
+#include "common/gpt2_weights.hpp"
+#include "common/processors.hpp"
+#include "common/sampling.hpp"
+#include "common/sizes.hpp"
 #include "common/training.hpp"
+#include <convoy/data/bpe.hpp>
 #include <convoy/data/token_file.hpp>
+#include <convoy/exec/host/host.hpp>
 #include <convoy/graph/dynamic.hpp>
 #include <convoy/models/gpt.hpp>
+#include <convoy/train/weights.hpp>
 
 using namespace convoy;
 using namespace examples;
@@ -22,7 +35,97 @@ struct Wanted {
       .layers = 4, .width = 128, .heads = 4, .length = 64, .vocabulary = 256, .dropout = 0};
   int bits = 8;
   double held_out = 0.1;
+  int generate = 0;  ///< tokens; 0: it trains
+  std::string prompt, merges;
+  Sampling sampling;
 };
+
+/// Text as tokens: its bytes, or what merges make of them.
+class Tokens {
+ public:
+  explicit Tokens(const Wanted& wanted) : vocabulary_(wanted.sizes.vocabulary) {
+    if (!wanted.merges.empty())
+      bpe_ = data::read_bpe(wanted.merges);
+    else if (wanted.bits != 8)
+      fail<ConfigError>("--generate with tokens of ", wanted.bits,
+                        " bits needs --merges, the file by which text became these");
+    if (bpe_ && bpe_->size() > vocabulary_)
+      fail<ConfigError>(wanted.merges, " makes ", bpe_->size(), " tokens, more than the vocabulary of ",
+                        vocabulary_);
+  }
+
+  /// How many ids stand for text.
+  int size() const { return bpe_ ? bpe_->size() : std::min(vocabulary_, 256); }
+  bool ends(i32 id) const { return bpe_ && id == bpe_->end_of_text(); }
+
+  /// At least one token: an empty text begins where another one has ended.
+  std::vector<i32> encode(std::string_view text) const {
+    if (bpe_) return text.empty() ? std::vector<i32>{bpe_->end_of_text()} : bpe_->encode(text);
+    std::vector<i32> ids;
+    for (const char c : text.empty() ? "\n" : text) {
+      ids.push_back(static_cast<unsigned char>(c));
+      if (ids.back() >= vocabulary_)
+        fail<ConfigError>("--prompt has the byte ", ids.back(), ", expected one below the vocabulary of ",
+                          vocabulary_);
+    }
+    return ids;
+  }
+  std::string decode(i32 id) const {
+    return bpe_ ? bpe_->decode(std::span(&id, 1)) : std::string(1, static_cast<char>(id));
+  }
+
+ private:
+  int vocabulary_;
+  std::optional<data::Bpe> bpe_;
+};
+
+/// Prints the prompt and what follows it, on processors, until a text ends. No keys and values are kept from
+/// one token to the next, so that each token costs a forward pass over a whole row.
+void generate(const Options& o, const Wanted& wanted) {
+  if (o.weights.empty() && o.checkpoint.empty())
+    fail<ConfigError>("--generate needs what it goes by: --weights or --checkpoint");
+  const Tokens tokens(wanted);
+  std::vector<i32> text = tokens.encode(wanted.prompt);
+  models::Gpt2Sizes sizes = wanted.sizes;
+  sizes.positions = sizes.length;
+  sizes.length = static_cast<int>(std::min(static_cast<std::size_t>(sizes.length),
+                                           text.size() + static_cast<std::size_t>(wanted.generate)));
+  sizes.logits = true;
+  const DynamicPlan plan([&](auto& g) { models::define_gpt2(g, sizes); });
+  exec::Host<f32> exec(plan, 1, {.threads = o.threads > 0 ? o.threads : processors()});
+  std::string weights = o.weights;
+  if (weights.empty()) {
+    const train::CheckpointFolder folder({.directory = o.checkpoint}, 0, 1);
+    const std::int64_t newest = folder.newest();
+    if (newest < 0) fail<ConfigError>("--generate: there is no checkpoint in ", o.checkpoint);
+    weights = (folder.of(newest) / "model.safetensors").string();
+  }
+  const auto loaded = train::load_weights(exec, plan, weights, train::Match::partial, gpt2_form_of(weights));
+  if (!o.partial_weights || !loaded.missing.empty() || !loaded.of_other_shape.empty())
+    train::require_whole(loaded, weights);
+
+  std::cout << wanted.prompt << std::flush;
+  const auto length = static_cast<std::size_t>(sizes.length),
+             width = static_cast<std::size_t>(sizes.vocabulary);
+  Philox random(o.seed);
+  std::vector<i32> row(length);
+  const std::vector<i32> labels(length, -100);  // none counts
+  const void* fields[] = {row.data(), labels.data()};
+  for (int made = 0; made < wanted.generate; ++made) {
+    const std::size_t seen = std::min(text.size(), length);
+    std::copy(text.end() - static_cast<std::ptrdiff_t>(seen), text.end(),
+              row.begin());  // nobody looks behind
+    exec.forward({fields, 1}, {.mode = exec::Mode::evaluate});
+    const std::span<const float> logits = exec.output(0);
+    const i32 next = sample(logits.subspan((seen - 1) * width, static_cast<std::size_t>(tokens.size())),
+                            wanted.sampling, random);
+    exec.result();
+    if (tokens.ends(next)) break;
+    text.push_back(next);
+    std::cout << tokens.decode(next) << std::flush;
+  }
+  std::cout << '\n';
+}
 
 struct Text {
   data::TokenFile tokens;
@@ -53,7 +156,8 @@ Task task_of(const Options& options, const Wanted& wanted) {
           .train = data::DatasetRef(&made->train),
           .test = data::DatasetRef(&made->test),
           .unit = "tokens",
-          .per_row = static_cast<double>(wanted.sizes.length)};
+          .per_row = static_cast<double>(wanted.sizes.length),
+          .weights = gpt2_form_of(options.weights)};
 }
 
 }  // namespace
@@ -63,7 +167,8 @@ int main(int argc, char** argv) {
   return run(
       argc, argv,
       {.name = "gpt2",
-       .about = "Trains GPT-2 (--data: a text, or a file of tokens of 16 or 32 bits)",
+       .about = "Trains GPT-2 (--data: a text, or a file of tokens of 16 or 32 bits), or has it go on "
+                "with a text (--generate)",
        .models = {"gpt2"},
        .defaults = {.model = "gpt2",
                     .optimizer = "adamw",
@@ -75,18 +180,32 @@ int main(int argc, char** argv) {
                     .data = "data/text.txt"},
        .add_options =
            [&](CLI::App& app) {
-             auto& sizes = wanted.sizes;
-             app.add_option("--layers", sizes.layers, "Of the decoder")->check(CLI::PositiveNumber);
-             app.add_option("--width", sizes.width, "Features of a token")->check(CLI::PositiveNumber);
-             app.add_option("--heads", sizes.heads, "Of the attention")->check(CLI::PositiveNumber);
-             app.add_option("--length", sizes.length, "Tokens of a row")->check(CLI::PositiveNumber);
-             app.add_option("--vocabulary", sizes.vocabulary, "Ids of tokens are below")
+             add_sizes(app, wanted.sizes);
+             app.add_option("--vocabulary", wanted.sizes.vocabulary, "Ids of tokens are below")
                  ->check(CLI::PositiveNumber);
-             app.add_option("--dropout", sizes.dropout, "Share of values")->check(CLI::Range(0.0, 0.9));
              app.add_option("--bits", wanted.bits, "Of a token in the file")
                  ->check(CLI::IsMember({8, 16, 32}));
              app.add_option("--held-out", wanted.held_out, "Share of the text, its end, that is tested on")
                  ->check(CLI::Range(0.001, 0.9));
+             app.add_option("--generate", wanted.generate,
+                            "Does not train, but goes on with --prompt for so many tokens, by --weights "
+                            "or the newest checkpoint")
+                 ->check(CLI::NonNegativeNumber);
+             app.add_option("--prompt", wanted.prompt, "The text that --generate goes on with");
+             app.add_option("--temperature", wanted.sampling.temperature,
+                            "Divides the logits of --generate; 0: always the likeliest token")
+                 ->check(CLI::NonNegativeNumber);
+             app.add_option("--top-k", wanted.sampling.top_k,
+                            "--generate draws from so many of the likeliest tokens; 0: from all")
+                 ->check(CLI::NonNegativeNumber);
+             app.add_option("--merges", wanted.merges,
+                            "GPT-2's merges.txt, by which text becomes tokens in --generate; without one "
+                            "the tokens are bytes");
+           },
+       .instead =
+           [&](const Options& options) {
+             if (wanted.generate > 0) generate(options, wanted);
+             return wanted.generate > 0;
            },
        .make = [&](const Options& options) { return task_of(options, wanted); }});
 }

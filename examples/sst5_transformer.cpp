@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "common/sizes.hpp"
 #include "common/training.hpp"
 #include <convoy/data/sst.hpp>
 #include <convoy/graph/dynamic.hpp>
@@ -66,15 +67,7 @@ int main(int argc, char** argv) {
                     .data = "data/sst5"},
        .add_options =
            [&](CLI::App& app) {
-             app.add_option("--layers", wanted.sizes.layers, "Of the encoder")->check(CLI::PositiveNumber);
-             app.add_option("--width", wanted.sizes.width, "Features of a word")->check(CLI::PositiveNumber);
-             app.add_option("--heads", wanted.sizes.heads, "Of the attention")->check(CLI::PositiveNumber);
-             app.add_option("--ffn", wanted.sizes.ffn, "Features between a layer's linear layers")
-                 ->check(CLI::PositiveNumber);
-             app.add_option("--length", wanted.sizes.length, "Words of a sentence; what is longer is cut")
-                 ->check(CLI::PositiveNumber);
-             app.add_option("--dropout", wanted.sizes.dropout, "Share of values")
-                 ->check(CLI::Range(0.0, 0.9));
+             add_sizes(app, wanted.sizes);
              app.add_option("--least", wanted.least, "Occurrences that make a word one of the vocabulary")
                  ->check(CLI::PositiveNumber);
              app.add_flag("--phrases", wanted.phrases,

@@ -72,9 +72,10 @@ TEST_CASE("what was written is read") {
   const std::string where = (folder.path / "w").string();
   CHECK_THROWS_WITH_AS(file.read("bias", {2}, read), (where + " has no tensor 'bias'").c_str(),
                        CheckpointError);
-  CHECK_THROWS_WITH_AS(file.read("layer.\"a\"\\\n.weight", {3, 2}, read),
-                       (where + ": the tensor 'layer.\"a\"\\\n.weight' has shape [2, 3], not [3, 2]").c_str(),
-                       CheckpointError);
+  CHECK_THROWS_WITH_AS(
+      file.read("layer.\"a\"\\\n.weight", {3, 2}, read),
+      (where + R"(: the tensor 'layer.\"a\"\\\u000a.weight' has shape [2, 3], not [3, 2])").c_str(),
+      CheckpointError);
   CHECK_THROWS_WITH_AS(
       file.read_number("empty"),
       (where + ": the tensor 'empty' is of type F32 and shape [0], not one number of type I64").c_str(),
@@ -131,6 +132,8 @@ TEST_CASE("each size in a header is held against the file") {
   CHECK(refusal(folder, made_of(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
                                 R"("a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
                                 data)) == ": the tensor 'a' is there twice");
+  CHECK(refusal(folder, made_of(R"({"a\nb'":{"dtype":"U\t8","shape":[4],"data_offsets":[0,4]}})", "")) ==
+        ": the tensor 'a\\u000ab'' is of type 'U\\u00098', which is none of the format's");
   CHECK(refusal(folder, made_of("{} x", "")) == ": at byte 11 more follows than one JSON object");
   CHECK(refusal(folder, made_of(R"({"a\ud800":1})", "")).find("half a pair of UTF-16 is missing") !=
         std::string::npos);

@@ -106,6 +106,28 @@ bool parse(int argc, char** argv, const std::string& about, const Choices& choic
   app.add_option("--device", o.device, "Where to compute")->check(CLI::IsMember(choices.devices));
   app.add_option("--precision", o.precision, "Of activations and weights")
       ->check(CLI::IsMember(choices.precisions));
+  CLI::Option* const replay =
+      app.add_option(
+             "--replay", o.replay,
+             "Compute nothing, and take the seconds of this profile; of several, each rank of its own")
+          ->delimiter(',');
+  app.add_option("--replay-rate", o.replay_rates,
+                 "The same with the seconds of a machine that trains so many samples a second alone")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber)
+      ->excludes(replay);
+  app.add_option("--replay-roofline", o.replay_roofline,
+                 "The same with the seconds of a device of so many TFLOP/s and GB/s, such as 15.7,900")
+      ->delimiter(',')
+      ->expected(2)
+      ->check(CLI::PositiveNumber)
+      ->excludes(replay)
+      ->excludes("--replay-rate");
+  app.add_option("--profile-out", o.profile_out,
+                 "Write what each operation takes to this file, for --replay (--device cpu)")
+      ->excludes(replay)
+      ->excludes("--replay-rate")
+      ->excludes("--replay-roofline");
   app.add_option("--threads", o.threads, "Threads of one rank; 0: the processors there are, shared")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--optimizer", o.optimizer, "The update rule")->check(CLI::IsMember(choices.optimizers));
@@ -133,10 +155,14 @@ bool parse(int argc, char** argv, const std::string& about, const Choices& choic
   app.add_option("--trust", o.trust, "Trust coefficient of lars")->check(CLI::PositiveNumber);
   app.add_option("--clip", o.clip, "Largest norm of the whole gradient; 0: any")
       ->check(CLI::NonNegativeNumber);
+  app.add_flag("--grad-norm", o.grad_norm,
+               "Measure the norm of the whole gradient for --csv, as --clip does; costs a pass over it");
   app.add_option("--bucket-mib", o.bucket_mib,
                  "Size of the buckets that are exchanged together, or tensor: each tensor alone")
       ->check(CLI::PositiveNumber | CLI::IsMember({"tensor"}));
   app.add_flag("--no-overlap", o.no_overlap, "Exchange gradients after backward, not beside it");
+  app.add_flag("--keep-dead-taps", o.keep_dead_taps,
+               "Compute and exchange filter taps that only ever meet padding, as published runs do");
   app.add_flag("--unsharded", o.unsharded, "Every rank reads all of the data, in an order of its own");
   app.add_option("--batch", o.batch, "Rows of one rank in a step")->check(CLI::PositiveNumber);
   app.add_option("--epochs", o.epochs, "Passes over the training set")->check(CLI::PositiveNumber);
@@ -145,6 +171,7 @@ bool parse(int argc, char** argv, const std::string& about, const Choices& choic
   app.add_option("--accumulate", o.accumulate, "Micro-steps of one step")->check(CLI::PositiveNumber);
   app.add_option("--seed", o.seed, "Of parameters and shuffling");
   app.add_option("--data", o.data, "Where the data set is, or which generated one it is");
+  app.add_option("--readers", o.readers, "Threads that read a rank's data ahead")->check(CLI::PositiveNumber);
   app.add_option("--weights", o.weights, "Begin with the weights of this safetensors file");
   app.add_flag("--partial-weights", o.partial_weights, "Take of them what fits the model")
       ->needs("--weights");

@@ -34,6 +34,10 @@ struct Options {
   std::vector<double> shares = {};  ///< ranks take shares of a batch in proportion to these
   std::string device = "cpu";
   std::string precision = "f32";
+  std::vector<std::string> replay = {};      ///< profiles to replay: one for all workers, or one for each
+  std::vector<double> replay_rates = {};     ///< samples a second to replay, likewise
+  std::vector<double> replay_roofline = {};  ///< TFLOP/s and GB/s to replay, of all workers
+  std::string profile_out = {};              ///< where the profile of this run goes; empty: nowhere
   int threads = 0;  ///< of one rank; 0: the processors this process may use, shared among its ranks
   std::string optimizer = "adam";
   float lr = 1e-3f;
@@ -45,10 +49,12 @@ struct Options {
   std::int64_t decay_every = 0;
   std::vector<std::int64_t> milestones = {};
   std::optional<float> momentum = {}, weight_decay = {}, trust = {};  ///< none: the rule's own
-  float clip = 0;  ///< the largest norm of the whole gradient; 0: any
+  float clip = 0;          ///< the largest norm of the whole gradient; 0: any
+  bool grad_norm = false;  ///< measure it where nothing is clipped
   std::string bucket_mib =
       {};  ///< empty: the model's own; a size in MiB, or "tensor" for one bucket a tensor
   bool no_overlap = false;
+  bool keep_dead_taps = false;
   bool unsharded = false;  ///< every rank reads all data
   int batch = 128;
   int epochs = 1;
@@ -56,6 +62,7 @@ struct Options {
   int accumulate = 1;
   std::uint64_t seed = 0;
   std::string data = "digits";
+  int readers = 1;                    ///< threads that read a rank's data
   std::string weights = {};           ///< a safetensors file to begin with; empty: random ones
   bool partial_weights = false;       ///< take of it what fits
   bool evaluate = false;              ///< nothing else
@@ -77,6 +84,11 @@ struct Choices {
   /// Policies beside those of the registry, with what they are.
   std::vector<std::pair<std::string, std::string>> policies = {};
 };
+
+/// Whether operations only take time.
+inline bool replays(const Options& options) {
+  return !options.replay.empty() || !options.replay_rates.empty() || !options.replay_roofline.empty();
+}
 
 /// What the options say about the exchange, beside the deadline.
 convoy::comm::Choice choice_of(const Options& options);

@@ -1,4 +1,4 @@
-// A table with a line for each step, in comma-separated values.
+// A table with a line for each step, in comma-separated values; a field of what is not known is empty.
 #pragma once
 
 #include <cerrno>
@@ -14,20 +14,26 @@ namespace examples {
 
 class StepLog {
  public:
-  /// No file where `path` is empty. A row of data holds `per_row` of `unit`.
-  StepLog(const std::string& path, const std::string& unit, double per_row) : path_(path), per_row_(per_row) {
+  /// No file where `path` is empty. A row of data holds `per_row` of `unit`; where these are the samples
+  /// themselves they have no column of their own.
+  StepLog(const std::string& path, const std::string& unit, double per_row)
+      : path_(path), per_row_(unit == "samples" ? 0 : per_row) {
     if (path.empty()) return;
     file_.reset(std::fopen(path.c_str(), "w"));
     if (file_ == nullptr) convoy::fail(path, " cannot be written: ", std::strerror(errno));
-    std::fprintf(file_.get(), "step,epoch,rows,loss,accuracy,lr,seconds,samples_per_sec,%s_per_sec\n",
-                 unit.c_str());
+    std::fputs("step,epoch,rows,loss,accuracy,lr,grad_norm,seconds,samples_per_sec", file_.get());
+    if (per_row_ > 0) std::fprintf(file_.get(), ",%s_per_sec", unit.c_str());
+    std::fputc('\n', file_.get());
   }
 
   void operator()(const convoy::train::StepReport& r) {
     if (file_ == nullptr) return;
-    std::fprintf(file_.get(), "%lld,%d,%lld,%.9g,%.9g,%.9g,%.6g,%.6g,%.6g\n", static_cast<long long>(r.step),
-                 r.epoch, static_cast<long long>(r.rows), r.loss, r.accuracy, static_cast<double>(r.lr),
-                 r.seconds, r.samples_per_sec, r.samples_per_sec * per_row_);
+    std::fprintf(file_.get(), "%lld,%d,%lld,%.9g,%.9g,%.9g,", static_cast<long long>(r.step), r.epoch,
+                 static_cast<long long>(r.rows), r.loss, r.accuracy, static_cast<double>(r.lr));
+    if (r.gradient_norm) std::fprintf(file_.get(), "%.9g", *r.gradient_norm);  // else the field is empty
+    std::fprintf(file_.get(), ",%.6g,%.6g", r.seconds, r.samples_per_sec);
+    if (per_row_ > 0) std::fprintf(file_.get(), ",%.6g", r.samples_per_sec * per_row_);
+    std::fputc('\n', file_.get());
     // A line is there when its step is over, for those who watch, and so that a full disk is noticed.
     if (std::fflush(file_.get()) != 0) convoy::fail(path_, " cannot be written: ", std::strerror(errno));
   }

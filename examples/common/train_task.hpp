@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "progress.hpp"
+#include "recording.hpp"
 #include "step_log.hpp"
 #include "summary.hpp"
 #include "terminate.hpp"
@@ -36,7 +37,7 @@ void train_task(const Options& o, const Task& task, const std::string& transport
        .accumulate = o.accumulate,
        .optimizer = optimizer_of(o),
        .schedule = schedule_of(o, total_steps(o, task.train.size(), workers)),
-       .guard = {.max_norm = o.clip},
+       .guard = {.max_norm = o.clip, .measure = o.grad_norm},
        .buckets = buckets_of(o),
        .unsharded = o.unsharded,
        .overlap = !o.no_overlap,
@@ -47,8 +48,8 @@ void train_task(const Options& o, const Task& task, const std::string& transport
   const bool speaks = trainer.rank() == 0 && !o.quiet;
 
   if (!o.weights.empty()) {
-    const auto loaded = train::load_weights(trainer, o.weights,
-                                            o.partial_weights ? train::Match::partial : train::Match::whole);
+    const auto loaded = train::load_weights(
+        trainer, o.weights, o.partial_weights ? train::Match::partial : train::Match::whole, task.weights);
     if (speaks && !loaded.whole())
       std::cout << o.weights << ": " << loaded.loaded << " tensors loaded, " << loaded.missing.size()
                 << " of the model's are not there, " << loaded.unexpected.size() << " are not the model's, "
@@ -72,6 +73,8 @@ void train_task(const Options& o, const Task& task, const std::string& transport
 
   const ProgressBar bar(speaks);
   StepLog csv(trainer.rank() == 0 ? o.csv : "", task.unit, task.per_row);
+  Recording<Exec> recording(trainer.exec(), task.plan, trainer.most_rows(),
+                            std::int64_t{o.batch} * workers * o.accumulate);
   const auto report =
       trainer.fit(task.train, {.epochs = o.epochs,
                                .steps = o.steps,
@@ -80,10 +83,17 @@ void train_task(const Options& o, const Task& task, const std::string& transport
                                    [&](const train::StepReport& step) {
                                      bar(step);
                                      csv(step);
+                                     if (!o.profile_out.empty()) recording(step);
                                      return told_to_end ? train::Control::stop : train::Control::go_on;
+                                   },
+                               .on_epoch =
+                                   [&](const train::EpochReport&) {
+                                     recording.forget();
+                                     return train::Control::go_on;
                                    },
                                .log = o.quiet ? nullptr : &std::cout,
                                .log_every = o.log_every,
+                               .readers = o.readers,
                                .keeper = checkpoints ? &*checkpoints : nullptr});
   const std::int64_t sent = trainer.comm().traffic().bytes;
   const double exchange = o.overlap ? trainer.exchange_seconds() : 0;
@@ -92,6 +102,7 @@ void train_task(const Options& o, const Task& task, const std::string& transport
     if (trainer.rank() == 0) train::write_timeline(o.timeline, events);
   }
   if (trainer.rank() != 0) return;
+  if (!o.profile_out.empty()) recording.write(o.profile_out, o.model);
   const Summary summary{.model = o.model,
                         .comm = o.comm,
                         .codec = o.codec,
@@ -112,6 +123,10 @@ void train_task(const Options& o, const Task& task, const std::string& transport
   if (!o.quiet) print_table(summary);
   if (!o.json.empty()) write_json(summary, o.json);
 }
+
+/// One rank's run in which operations take the time that the options say of its machine, and compute nothing.
+void train_replay(const Options& o, const Task& task, convoy::comm::Any comm, const std::string& transport,
+                  int threads);
 
 #ifdef CONVOY_EXAMPLES_CUDA
 /// One rank's run on a GPU in the precision that was chosen: each of the ranks of a host has one of its GPUs.

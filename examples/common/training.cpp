@@ -1,5 +1,6 @@
 #include "processors.hpp"
 #include "train_task.hpp"
+#include <convoy/graph/dynamic.hpp>
 
 using namespace convoy;
 
@@ -7,11 +8,12 @@ namespace examples {
 
 namespace {
 
-/// Threads for each of `ranks` ranks on the processors at hand; says so when they do not fit.
+/// Threads for each of `ranks` ranks on the processors at hand; says so when they do not fit. A rank that
+/// replays sleeps and exchanges, for which one does.
 int threads_of(const Options& o, const Program& program, int ranks, bool speak) {
   const int there = processors();
-  const int threads = o.threads > 0 ? o.threads : std::max(1, there / ranks);
-  if (speak && threads * ranks > there)
+  const int threads = o.threads > 0 ? o.threads : replays(o) ? 1 : std::max(1, there / ranks);
+  if (speak && !replays(o) && threads * ranks > there)
     std::cerr << program.name << ": " << ranks << " ranks of " << threads << " threads share " << there
               << " processors here (under mpirun, --bind-to none frees them)\n";
   return threads;
@@ -32,21 +34,49 @@ Choices choices_of(const Program& program) {
   return choices;
 }
 
+/// What the program makes of the options; with all taps of its model's filters, if they say so.
+Task task_of(const Options& o, const Program& program) {
+  const Task task = program.make(o);
+  if (!o.keep_dead_taps) return task;
+  struct Kept {
+    std::shared_ptr<const void> data;
+    DynamicPlan plan;
+  };
+  const std::shared_ptr<const Kept> kept(
+      new Kept{task.owner, {task.plan, PlanOptions{.keep_dead_taps = true}}});
+  return {.plan = kept->plan,
+          .data = task.data,
+          .owner = kept,
+          .train = task.train,
+          .test = task.test,
+          .unit = task.unit,
+          .per_row = task.per_row};
+}
+
 /// One rank's run where the options say.
 void train_one(const Options& o, const Task& task, comm::Any comm, const std::string& transport, int threads,
                [[maybe_unused]] int local_rank) {
 #ifdef CONVOY_EXAMPLES_CUDA
   if (o.device == "cuda") return train_on_gpu(o, task, std::move(comm), transport, local_rank);
 #endif
+  if (replays(o)) return train_replay(o, task, std::move(comm), transport, threads);
+#ifdef CONVOY_HAS_HOST
   const int workers = comm.workers();
-  train_task<exec::Host<f32>, comm::Any>(o, task, transport, workers, {.threads = threads}, std::move(comm));
+  const exec::HostOptions host{.threads = threads, .profile = !o.profile_out.empty()};
+  train_task<exec::Host<f32>, comm::Any>(o, task, transport, workers, host, std::move(comm));
+#else
+  fail<ConfigError>(
+      "this program was built without oneDNN, so that processors can replay and not train; choose --device "
+      "cuda");
+#endif
 }
 
 #if defined(CONVOY_EXAMPLES_CUDA) && defined(CONVOY_HAS_NCCL)
 /// Ranks that mpirun started, or torchrun, or one alone.
-int run_over_nccl(const Options& o, const Program& program, int argc, char** argv) {
+int run_over_nccl(const Options& o, const Program& program, [[maybe_unused]] int argc,
+                  [[maybe_unused]] char** argv) {
   if (o.device != "cuda") fail<ConfigError>("--comm nccl exchanges memory of GPUs; choose --device cuda");
-  const Task task = program.make(o);
+  const Task task = task_of(o, program);
 #ifdef CONVOY_HAS_MPI
   if (mpi::launched()) {
     mpi::Session session{argc, argv, Seconds(o.deadline)};
@@ -71,8 +101,13 @@ int run_parsed(int argc, char** argv, const Program& program) {
                       " update whatever they get");
   if (o.device == "cpu" && o.precision != "f32")
     fail<ConfigError>("processors compute in f32 here, not in ", o.precision, "; choose --device cuda");
+  if (o.device != "cpu" && (replays(o) || !o.profile_out.empty()))
+    fail<ConfigError>("profiles are recorded and replayed on processors, not on ", o.device,
+                      "; choose --device cpu");
+  if (o.evaluate && replays(o)) fail<ConfigError>("a replay computes nothing that --evaluate could evaluate");
   if (o.evaluate && o.weights.empty() && o.checkpoint.empty())
     fail<ConfigError>("--evaluate needs what it evaluates: --weights or --checkpoint");
+  if (program.instead(o)) return 0;
 #if defined(CONVOY_EXAMPLES_CUDA) && defined(CONVOY_HAS_NCCL)
   if (o.comm == "nccl") return run_over_nccl(o, program, argc, argv);
 #endif
@@ -82,7 +117,7 @@ int run_parsed(int argc, char** argv, const Program& program) {
   if (o.transport == "mpi" || o.transport == "shm" || (o.transport.empty() && mpi::launched())) {
     mpi::Session session{argc, argv, Seconds(o.deadline)};
     const bool shared = o.transport == "shm" || (o.transport.empty() && o.comm == "direct");
-    const Task task = program.make(o);
+    const Task task = task_of(o, program);
     const int threads = threads_of(o, program, session.local_size(), session.rank() == 0 && !o.quiet);
     const Seconds limit(o.deadline);
     train_one(o, task,
@@ -95,7 +130,7 @@ int run_parsed(int argc, char** argv, const Program& program) {
   if (o.transport == "mpi" || o.transport == "shm")
     fail<ConfigError>("this program was built without MPI; choose --transport threads");
 #endif
-  const Task task = program.make(o);
+  const Task task = task_of(o, program);
   const int threads = threads_of(o, program, o.ranks, !o.quiet);
   transport::Threads::World(o.ranks).run([&](const transport::Threads& endpoint) {
     train_one(o, task, comm::make(o.comm, endpoint, comm_options, choice), "threads", threads,

@@ -10,6 +10,7 @@
 #include "options.hpp"
 #include <convoy/data/dataset_ref.hpp>
 #include <convoy/graph/plan.hpp>
+#include <convoy/train/weights_options.hpp>
 
 namespace CLI {
 class App;
@@ -25,6 +26,7 @@ struct Task {
   convoy::data::DatasetRef train = {}, test = {};  ///< nothing is evaluated without the latter
   std::string unit = "samples";                    ///< what a row holds `per_row` of: words, tokens
   double per_row = 1;
+  convoy::train::WeightsOptions weights = {};  ///< of the file of --weights
 };
 
 /// An example trainer.
@@ -34,6 +36,9 @@ struct Program {
   Options defaults = {};
   /// Adds options of the program's own.
   std::function<void(CLI::App&)> add_options = [](CLI::App&) {};
+  /// Does something else with the options than train, and says so by true. It is called before there are
+  /// ranks.
+  std::function<bool(const Options&)> instead = [](const Options&) { return false; };
   /// Each process calls it once.
   std::function<Task(const Options&)> make;
 };

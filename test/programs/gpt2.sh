@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# gpt2.sh PROGRAM: learns a text by heart, goes on from its weights, and refuses files that are none of tokens.
+# gpt2.sh PROGRAM: learns a text by heart and says it, goes on from its weights, and refuses files that are none of tokens.
 program=$1
 . "$(dirname "$0")/trains.bash"
 for _ in $(seq 200); do echo "The quick brown fox jumps over the lazy dog, and that is all."; done > "$scratch/text"
@@ -9,8 +9,30 @@ trains "two ranks that go on from its weights" 1.5 --data "$scratch/text" $small
   --weights "$scratch/kept/step-200/model.safetensors" --csv "$scratch/steps.csv"
 grep -q "^step,epoch,rows,loss,.*tokens_per_sec$" "$scratch/steps.csv" && [ "$(wc -l < "$scratch/steps.csv")" -eq 3 ] ||
   complain "a line for each step"
+awk -F, 'NR > 1 && !($7 > 0) { exit 1 }' "$scratch/steps.csv" || complain "the norm of the gradient that is clipped"
+for flag in "" --grad-norm; do
+  trains "two steps without clipping $flag" 9 --data "$scratch/text" $small --clip 0 --steps 2 --quiet --csv "$scratch/steps.csv" $flag
+  awk -F, -v known="$flag" 'NR > 1 && (known == "") != ($7 == "") { exit 1 }' "$scratch/steps.csv" ||
+    complain "the norm of the gradient where it is measured, and there alone ($flag)"
+done
 "$program" $small --threads 1 --data "$scratch/text" --checkpoint "$scratch/kept" --evaluate > "$scratch/out" 2>&1 &&
   grep -q "^test loss:.*200 steps of training" "$scratch/out" || complain "evaluation of a checkpoint"
+trains "the text by heart" 0.1 --data "$scratch/text" $small --epochs 64 --steps 800 --lr 0.01 --quiet --checkpoint "$scratch/heart"
+generate() { "$program" $small --threads 1 --checkpoint "$scratch/heart" --generate "$@" 2>&1; }
+generate 114 --prompt "The quick" --temperature 0 > "$scratch/out"
+head -2 "$scratch/text" | cmp -s - "$scratch/out" || complain "two lines, longer than a row, that are known by heart"
+"$program" $small --threads 1 --weights "$scratch/heart/step-800/model.safetensors" --generate 114 --prompt "The quick" --top-k 1 --seed 3 |
+  cmp -s - "$scratch/out" || complain "the same by the weights, drawn from one token"
+for seed in 1 2 1; do
+  cp "$scratch/out" "$scratch/before"
+  generate 60 --temperature 5 --top-k 0 --seed $seed > "$scratch/out"
+  [ "$(wc -c < "$scratch/out")" -eq 61 ] && ! cmp -s "$scratch/out" "$scratch/before" || complain "60 bytes by seed $seed"
+  [ ! -e "$scratch/seed-$seed" ] || cmp -s "$scratch/out" "$scratch/seed-$seed" || complain "a seed says the same twice"
+  cp "$scratch/out" "$scratch/seed-$seed"
+done
+refused "a text by nothing" "needs what it goes by" --generate 5 $small
+refused "tokens that are no bytes" "needs --merges" --generate 5 --bits 16 $small --checkpoint "$scratch/kept"
+refused "no checkpoint" "there is no checkpoint in" --generate 5 $small --checkpoint "$scratch/none"
 refused "an id beyond the vocabulary" "has id [0-9]+ at byte [0-9]+, expected one below 64" --data "$scratch/text" $small --vocabulary 64
 printf 12345 > "$scratch/odd"
 refused "half an id" "odd is 5 bytes long, expected a multiple of 4" --data "$scratch/odd" --bits 32 $small

@@ -89,6 +89,25 @@ if ! timeout 100 $run --data "$scratch/sound" --ranks 2 --background --overlap -
   failures=$((failures + 1))
 fi
 
+# A run is recorded, and replayed by two ranks, one of which has a published speed; published exchanges send dead taps as well.
+recorded="$program --threads 1 --batch 4 --steps 5 --quiet --data $scratch/sound"
+sent_bytes() { sed -n 's/.*"sent_bytes_per_step": \([0-9]*\).*/\1/p' "$1"; }
+if ! timeout 100 $recorded --comm none --profile-out "$scratch/profile.json" > "$scratch/out" 2>&1 ||
+  ! timeout 100 $recorded --ranks 2 --replay "$scratch/profile.json" --json "$scratch/lean.json" > "$scratch/out" 2>&1 ||
+  ! timeout 100 $recorded --ranks 2 --replay-rate 400,800 --bucket-mib tensor --no-overlap --keep-dead-taps \
+    --json "$scratch/kept.json" > "$scratch/out" 2>&1 ||
+  ! grep -q '"device": "replay"' "$scratch/kept.json" ||
+  [ $((2 * $(sent_bytes "$scratch/kept.json"))) -le $((3 * $(sent_bytes "$scratch/lean.json"))) ]; then
+  echo "FAILED a run that is recorded and replayed"
+  cat "$scratch/out" "$scratch"/lean.json "$scratch"/kept.json
+  failures=$((failures + 1))
+fi
+refused "a profile of another model" "that of resnet18 is of another plan.*" $recorded --comm none --model resnet50 --replay "$scratch/profile.json"
+refused "a profile that is not there" "nowhere.json cannot be read" $recorded --comm none --replay "$scratch/nowhere.json"
+refused "three speeds for two ranks" "3 machines for 2 workers" $recorded --ranks 2 --replay-rate 1,2,3
+refused "half a roofline" "replay-roofline" $recorded --comm none --replay-roofline 3
+refused "a recording of too few steps" "--profile-out: the run ended" $run --data "$scratch/sound" --comm none --profile-out "$scratch/short.json"
+
 refused "an exchange that cannot be measured alone" "--overlap needs .*" $run --data "$scratch/sound" --ranks 2 --comm ps --overlap
 refused "a missing folder" "nowhere" $run --data "$scratch/nowhere"
 folder truncated
@@ -113,7 +132,7 @@ refused "a truncated gzip file" "train-images-idx3-ubyte.gz.*" $run --data "$scr
 refused "a batch larger than the data set" "larger than the data set of 20" $program --threads 1 --quiet --batch 21 --data "$scratch/sound"
 
 for option in "--batch 0" "--batch -4" "--epochs 0" "--lr -1" "--lr 0" "--threads -1" "--ranks 0" "--steps -1" "--accumulate 0" \
-  "--deadline 0" "--model resnet19" "--comm rings" "--image-size 32" "--optimizer sgdd" "--data" "--nonsense"; do
+  "--deadline 0" "--replay-rate 0" "--model resnet19" "--comm rings" "--image-size 32" "--optimizer sgdd" "--data" "--nonsense"; do
   refused "$option" "${option%% *}" $program $option
 done
 refused "a parameter server in the background" "parameter server" $run --ranks 2 --comm ps --background --data "$scratch/sound"

@@ -1,7 +1,8 @@
-// The part of JSON (RFC 8259) that headers of weight files are written in: objects, arrays, texts and natural
-// numbers, read strictly and in order, without a tree of values.
+// The part of JSON (RFC 8259) that headers of weight files and profiles are written in: objects, arrays,
+// texts and numbers, read strictly and in order, without a tree of values.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -10,7 +11,9 @@
 #include <convoy/io/error.hpp>
 
 #if CONVOY_DEFINITIONS
+#include <charconv>
 #include <limits>
+#include <system_error>
 #endif
 
 namespace convoy::io {
@@ -25,6 +28,8 @@ class JsonReader {
 
   std::string text();
   std::uint64_t natural();
+  /// Any number that a double holds: never an infinity.
+  double real();
 
   /// Calls `member(key)` for each member of an object, which must read its value.
   template <class Member>
@@ -68,6 +73,11 @@ class JsonReader {
 
 /// Appends a text in JSON's quotes.
 void append_quoted(std::string& out, std::string_view text);
+/// Appends a finite number in the fewest digits that are read as the same one.
+void append_real(std::string& out, double value);
+
+/// A text of somebody else's in single quotes, for sentences: these stay on one line whatever the text is.
+std::string cited(std::string_view text);
 
 #if CONVOY_DEFINITIONS
 CONVOY_FUNCTION void JsonReader::fail_here(std::string_view problem) const {
@@ -110,6 +120,33 @@ CONVOY_FUNCTION std::uint64_t JsonReader::natural() {
   }
   if (at_ == begin) fail_here("stands no whole number");
   if (text_[begin] == '0' && at_ - begin > 1) fail_here("a number begins with a zero");
+  return value;
+}
+
+CONVOY_FUNCTION double JsonReader::real() {
+  skip_space();
+  const std::size_t begin = at_;
+  const auto at_digit = [&] { return at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9'; };
+  const auto skip = [&](std::string_view any_of) {
+    const bool there = at_ < text_.size() && any_of.find(text_[at_]) != std::string_view::npos;
+    at_ += there;
+    return there;
+  };
+  const auto digits = [&] {
+    if (!at_digit()) fail_here("stands no digit of a number");
+    while (at_digit()) ++at_;
+  };
+  skip("-");
+  if (const std::size_t first = at_; digits(), text_[first] == '0' && at_ - first > 1)
+    fail_here("a number begins with a zero");
+  if (skip(".")) digits();
+  if (skip("eE")) {
+    skip("+-");
+    digits();
+  }
+  double value = 0;
+  if (std::from_chars(text_.data() + begin, text_.data() + at_, value).ec != std::errc())
+    fail_here("a number does not fit a double");
   return value;
 }
 
@@ -215,6 +252,18 @@ CONVOY_FUNCTION void append_quoted(std::string& out, std::string_view text) {
     }
   }
   out += '"';
+}
+
+CONVOY_FUNCTION void append_real(std::string& out, double value) {
+  char digits[32];
+  out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
+}
+
+CONVOY_FUNCTION std::string cited(std::string_view text) {
+  std::string quoted;
+  append_quoted(quoted, text);
+  quoted.front() = quoted.back() = '\'';
+  return quoted;
 }
 #endif
 

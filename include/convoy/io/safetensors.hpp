@@ -9,11 +9,13 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -141,7 +143,7 @@ inline std::string text_of(std::span<const std::int64_t> shape) {
 }  // namespace detail
 
 CONVOY_FUNCTION void Safetensors::refuse(std::string_view name, std::string_view problem) const {
-  fail<CheckpointError>(path_.string(), ": the tensor '", name, "' ", problem);
+  fail<CheckpointError>(path_.string(), ": the tensor ", cited(name), ' ', problem);
 }
 
 CONVOY_FUNCTION void Safetensors::read_bytes(std::uint64_t from, void* to, std::size_t bytes) const {
@@ -195,12 +197,12 @@ CONVOY_FUNCTION void Safetensors::read_header(std::string_view text, std::uint64
       else if (key == "data_offsets")
         json.array([&] { offsets.push_back(json.natural()); });
       else
-        json.fail_here(concat("a tensor has a member '", key, "'"));
+        json.fail_here(concat("a tensor has a member ", cited(key)));
     });
     const auto known = std::find_if(detail::element_bytes.begin(), detail::element_bytes.end(),
                                     [&](const auto& entry) { return entry.first == tensor.dtype; });
     if (known == detail::element_bytes.end())
-      refuse(name, concat("is of type '", tensor.dtype, "', which is none of the format's"));
+      refuse(name, concat("is of type ", cited(tensor.dtype), ", which is none of the format's"));
     if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > data_bytes)
       refuse(name, concat("does not lie in the ", data_bytes, " bytes behind the header"));
     tensor.begin = offsets[0];
@@ -239,7 +241,7 @@ CONVOY_FUNCTION const Safetensors::Tensor* Safetensors::find(std::string_view na
 
 CONVOY_FUNCTION const Safetensors::Tensor& Safetensors::expect(std::string_view name) const {
   const Tensor* tensor = find(name);
-  if (tensor == nullptr) fail<CheckpointError>(path_.string(), " has no tensor '", name, "'");
+  if (tensor == nullptr) fail<CheckpointError>(path_.string(), " has no tensor ", cited(name));
   return *tensor;
 }
 

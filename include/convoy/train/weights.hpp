@@ -1,8 +1,10 @@
 // Weights: parameters and running statistics of a trainer in a safetensors file, by their PyTorch names.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <set>
 #include <span>
 #include <string>
@@ -10,11 +12,17 @@
 #include <vector>
 
 #include <convoy/core/compiled.hpp>
+#include <convoy/exec/canonical.hpp>
+#include <convoy/exec/exec.hpp>
+#include <convoy/graph/plan.hpp>
 #include <convoy/io/safetensors.hpp>
 #include <convoy/train/checkpoint.hpp>
+#include <convoy/train/weights_options.hpp>
 
 #if CONVOY_DEFINITIONS
 #include <algorithm>
+
+#include <convoy/io/json.hpp>
 #endif
 
 namespace convoy::train {
@@ -26,14 +34,6 @@ struct LoadedWeights {
   std::vector<std::string> unexpected;      ///< in the file, not of the model
   std::vector<std::string> of_other_shape;  ///< in both, but not of one shape
   bool whole() const { return missing.empty() && unexpected.empty() && of_other_shape.empty(); }
-};
-
-/// How a file differs from what the trainer's own would be.
-struct WeightsOptions {
-  /// Names that the file has without this in front: the "transformer." of Hugging Face's GPT-2, say.
-  std::string_view prefix = {};
-  /// Whether the file holds the matrix of this name as its transpose: models::gpt2_is_transposed.
-  bool (*transposed)(std::string_view name) = nullptr;
 };
 
 /// Fills weights that it sees from a file, as far as they match.
@@ -95,6 +95,51 @@ LoadedWeights load_weights(Trainer& trainer, const std::filesystem::path& path, 
   WeightLoader loader(path, options);
   trainer.visit_state(loader, Visit::write);
   return loader.report();
+}
+
+/// Shows a visitor the parameters and running statistics of an Exec without a trainer, as visit_state shows
+/// those of one.
+template <exec::Exec Exec, class Visitor>
+void visit_weights(Exec& exec, const Plan& plan, Visitor&& visitor, Visit how) {
+  std::vector<float> values;
+  for (int p = 0; p < static_cast<int>(plan.parameter_list.size()); ++p) {
+    const graph::Parameter& parameter = plan.parameter(p);
+    values.resize(static_cast<std::size_t>(parameter.shape.size()));
+    exec.read_parameter(p, values);
+    visitor.tensor(concat("parameters.", parameter.name), parameter.shape, std::span<float>(values));
+    if (how == Visit::write) exec.write_parameter(p, values);
+  }
+  if (how == Visit::write) exec.touched({0, plan.sizes.parameters});
+  const std::span<float> statistics = exec.statistics();
+  values.resize(statistics.size());
+  exec.space().read(values.data(), statistics.data(), statistics.size_bytes());
+  const auto ranges = exec::statistic_ranges(plan);
+  for (std::size_t i = 0; i < ranges.size(); ++i)
+    visitor.tensor(concat("statistics.", plan.statistic_list[i].name), plan.statistic_list[i].shape,
+                   std::span<float>(values).subspan(static_cast<std::size_t>(ranges[i].begin),
+                                                    static_cast<std::size_t>(ranges[i].size())));
+  if (how == Visit::write) exec.space().write(statistics.data(), values.data(), statistics.size_bytes());
+}
+
+/// The same for an Exec without a trainer, for those who only compute outputs.
+template <exec::Exec Exec>
+LoadedWeights load_weights(Exec& exec, const Plan& plan, const std::filesystem::path& path,
+                           Match match = Match::whole, const WeightsOptions& options = {}) {
+  if (match == Match::whole) {
+    WeightLoader rehearsal(path, options);
+    visit_weights(exec, plan, rehearsal, Visit::read);
+    require_whole(rehearsal.report(), path);
+  }
+  WeightLoader loader(path, options);
+  visit_weights(exec, plan, loader, Visit::write);
+  return loader.report();
+}
+template <exec::Exec Exec>
+void save_weights(Exec& exec, const Plan& plan, const std::filesystem::path& path,
+                  const WeightsOptions& options = {}) {
+  WeightSaver saver(options);
+  visit_weights(exec, plan, saver, Visit::read);
+  saver.write(path);
 }
 
 #if CONVOY_DEFINITIONS
@@ -172,13 +217,13 @@ CONVOY_FUNCTION LoadedWeights WeightLoader::report() {
 
 CONVOY_FUNCTION void require_whole(const LoadedWeights& weights, const std::filesystem::path& path) {
   if (!weights.of_other_shape.empty())
-    fail<CheckpointError>(path.string(), ": the tensor '", weights.of_other_shape[0],
-                          "' is not of the shape that the model's has");
+    fail<CheckpointError>(path.string(), ": the tensor ", io::cited(weights.of_other_shape[0]),
+                          " is not of the shape that the model's has");
   if (!weights.missing.empty())
-    fail<CheckpointError>(path.string(), " has no '", weights.missing[0], "' and ",
+    fail<CheckpointError>(path.string(), " has no ", io::cited(weights.missing[0]), " and ",
                           weights.missing.size() - 1, " others of the model's tensors");
   if (!weights.unexpected.empty())
-    fail<CheckpointError>(path.string(), " has '", weights.unexpected[0], "' and ",
+    fail<CheckpointError>(path.string(), " has ", io::cited(weights.unexpected[0]), " and ",
                           weights.unexpected.size() - 1, " others that the model does not have");
 }
 #endif

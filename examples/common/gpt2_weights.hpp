@@ -1,0 +1,26 @@
+// How a file holds the weights of GPT-2.
+#pragma once
+
+#include <string>
+
+#include <convoy/io/safetensors.hpp>
+#include <convoy/models/gpt.hpp>
+#include <convoy/train/weights_options.hpp>
+
+namespace examples {
+
+/// Files of Hugging Face hold the weights of linear layers as [in, out], and those of a model without a head
+/// name nothing "transformer.". convoy's do neither. No path: as convoy's.
+inline convoy::train::WeightsOptions gpt2_form_of(const std::string& path) {
+  convoy::train::WeightsOptions form;
+  if (path.empty()) return form;
+  const convoy::io::Safetensors file(path);
+  if (file.find("wte.weight") != nullptr) form.prefix = "transformer.";
+  const auto* weight =
+      file.find(convoy::concat(form.prefix.empty() ? "transformer." : "", "h.0.attn.c_attn.weight"));
+  if (weight != nullptr && weight->shape.size() == 2 && weight->shape[0] < weight->shape[1])
+    form.transposed = convoy::models::gpt2_is_transposed;
+  return form;
+}
+
+}  // namespace examples

@@ -1,0 +1,161 @@
+// Computes what a model hands out, by weights of torchvision, Hugging Face or convoy, for inputs from a file;
+// and writes the weights as these have them.
+#include <algorithm>
+#include <cstddef>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "common/gpt2_weights.hpp"
+#include "common/processors.hpp"
+#include <convoy/core/error.hpp>
+#include <convoy/exec/host/host.hpp>
+#include <convoy/graph/dynamic.hpp>
+#include <convoy/io/safetensors.hpp>
+#include <convoy/models/bert.hpp>
+#include <convoy/models/gpt.hpp>
+#include <convoy/models/resnet.hpp>
+#include <convoy/train/weights.hpp>
+
+using namespace convoy;
+
+namespace {
+
+struct Wanted {
+  std::string model = "resnet18", weights, inputs, outputs, save;
+  int layers = 12, width = 768, heads = 12, ffn = 3072, length = 128, vocabulary = 0, positions = 0,
+      predictions = 20, threads = 0;
+};
+
+DynamicPlan plan_of(const Wanted& w) {
+  const auto or_else = [](int given, int published) { return given > 0 ? given : published; };
+  if (w.model == "bert")
+    return DynamicPlan([&](auto& g) {
+      models::define_bert(g, {.layers = w.layers,
+                              .width = w.width,
+                              .heads = w.heads,
+                              .ffn = w.ffn,
+                              .length = w.length,
+                              .vocabulary = or_else(w.vocabulary, 30522),
+                              .predictions = w.predictions,
+                              .positions = or_else(w.positions, 512),
+                              .logits = true});
+    });
+  if (w.model == "gpt2")
+    return DynamicPlan([&](auto& g) {
+      models::define_gpt2(g, {.layers = w.layers,
+                              .width = w.width,
+                              .heads = w.heads,
+                              .length = w.length,
+                              .vocabulary = or_else(w.vocabulary, 50257),
+                              .positions = or_else(w.positions, 1024),
+                              .logits = true});
+    });
+  return DynamicPlan([](auto& g) { models::ResNet18<Image{3, 224, 224}, 1000>::define(g); });
+}
+
+/// A field of a batch, as an Exec reads it.
+struct Field {
+  std::vector<float> floats;
+  std::vector<i32> integers;
+  const void* data() const {
+    return integers.empty() ? static_cast<const void*>(floats.data()) : integers.data();
+  }
+};
+
+/// How many rows the tensors of a file have.
+int rows_of(const io::Safetensors& file) {
+  std::optional<std::int64_t> rows;
+  for (const auto& [name, tensor] : file.tensors()) {
+    const std::int64_t own = tensor.shape.empty() ? 0 : tensor.shape[0];
+    if (own < 1 || own != rows.value_or(own))
+      fail(file.path().string(), ": the tensor '", name, "' has ", own, " rows, expected ",
+           rows ? concat("those of the others, ", *rows) : "at least 1");
+    rows = own;
+  }
+  if (!rows) fail(file.path().string(), " holds no tensors");
+  return static_cast<int>(*rows);
+}
+
+/// Inputs from the file, which holds ids as floats too; labels that nothing depends on.
+Field field_of(const Plan& plan, int n, const io::Safetensors& file, int rows) {
+  const graph::Node& node = plan.node(n);
+  Field field;
+  const auto count = static_cast<std::size_t>(rows * node.shape.size());
+  if (graph::is<graph::LabelInput>(node)) {
+    const int ignored = plan.graph.attributes<graph::LabelInput>(n).ignore;
+    field.integers.assign(count, ignored != graph::no_label ? ignored : 0);
+    return field;
+  }
+  field.floats.resize(count);
+  Shape shape(rows);
+  for (int i = 0; i < node.shape.rank; ++i) shape.extent[shape.rank++] = node.shape[i];
+  file.read(node.name.view(), shape, field.floats);
+  if (node.dtype == DType::i32) field.integers.assign(field.floats.begin(), field.floats.end());
+  return field;
+}
+
+void infer(const Wanted& w) {
+  const DynamicPlan made = plan_of(w);
+  const Plan& plan = made;
+  const io::Safetensors inputs(w.inputs);
+  const int rows = rows_of(inputs);
+  exec::Host<f32> exec(plan, rows, {.threads = w.threads > 0 ? w.threads : examples::processors()});
+  const train::WeightsOptions form =
+      w.model == "gpt2" ? examples::gpt2_form_of(w.weights) : train::WeightsOptions{};
+  train::load_weights(exec, plan, w.weights, train::Match::whole, form);
+
+  std::vector<Field> fields;
+  for (int n = 0; n < plan.graph.count.nodes; ++n)
+    if (plan.node(n).given) fields.push_back(field_of(plan, n, inputs, rows));
+  std::vector<const void*> columns;
+  for (const Field& field : fields) columns.push_back(field.data());
+  exec.forward({columns, rows}, {.mode = exec::Mode::evaluate});
+  io::SafetensorsWriter outputs;
+  for (std::size_t k = 0; k < plan.outputs.size(); ++k) {
+    const Shape& own = plan.node(plan.outputs[k].node).shape;
+    Shape shape(rows);
+    for (int i = 0; i < own.rank; ++i) shape.extent[shape.rank++] = own[i];
+    outputs.add(std::string(plan.outputs[k].name.view()), shape, exec.output(static_cast<int>(k)));
+  }
+  exec.result();
+  outputs.write(w.outputs);
+  if (!w.save.empty()) train::save_weights(exec, plan, w.save, form);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Wanted w;
+  CLI::App app{"Computes what a model hands out for inputs from a safetensors file"};
+  app.option_defaults()->always_capture_default();
+  app.add_option("--model", w.model,
+                 "resnet18 takes images of 224x224 and knows 1000 classes, as torchvision's")
+      ->check(CLI::IsMember({"resnet18", "bert", "gpt2"}));
+  app.add_option("--weights", w.weights, "A safetensors file of PyTorch's or convoy's")->required();
+  app.add_option("--inputs", w.inputs, "A safetensors file of the model's inputs by name, all of them floats")
+      ->required();
+  app.add_option("--outputs", w.outputs, "The safetensors file into which its outputs are written")
+      ->required();
+  app.add_option("--save", w.save, "A safetensors file into which the weights are written as they were read");
+  for (auto [name, value, about] : {std::tuple{"--layers", &w.layers, "Of a Transformer"},
+                                    {"--width", &w.width, "Features of a token"},
+                                    {"--heads", &w.heads, "Of the attention"},
+                                    {"--ffn", &w.ffn, "Features between BERT's linear layers"},
+                                    {"--length", &w.length, "Tokens of a row"},
+                                    {"--predictions", &w.predictions, "Masked positions of a row of BERT's"}})
+    app.add_option(name, *value, about)->check(CLI::PositiveNumber);
+  app.add_option("--vocabulary", w.vocabulary, "Ids of tokens are below; 0: the published model's");
+  app.add_option("--positions", w.positions, "Of the table of position embeddings; 0: the published model's");
+  app.add_option("--threads", w.threads, "0: the processors there are")->check(CLI::NonNegativeNumber);
+  CLI11_PARSE(app, argc, argv);
+  try {
+    infer(w);
+  } catch (const std::exception& error) {
+    std::cerr << "infer: " << error.what() << std::endl;
+    return 1;
+  }
+}

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# infer.sh PROGRAM: reads weights as convoy and as Hugging Face have them, writes them as they were, and refuses what does not fit.
+# (scripts/torch_weights.py compares what it computes with PyTorch.)
+program=$1
+. "$(dirname "$0")/trains.bash"
+
+# tensors FILE NAME:SHAPE...: a safetensors file of zeros; a shape is such as 4,12.
+tensors() {
+  file=$1 at=0 json="{"
+  shift
+  for tensor in "$@"; do
+    shape=${tensor#*:} size=4
+    for extent in ${shape//,/ }; do size=$((size * extent)); done
+    json+="\"${tensor%:*}\":{\"dtype\":\"F32\",\"shape\":[$shape],\"data_offsets\":[$at,$((at + size))]},"
+    at=$((at + size))
+  done
+  json="${json%,}}"
+  printf "\\x$(printf %02x $((${#json} % 256)))\\x$(printf %02x $((${#json} / 256)))\\0\\0\\0\\0\\0\\0%s" "$json" > "$file"
+  head -c $at /dev/zero >> "$file"
+}
+# gpt2 FILE PREFIX ATTENTION: the weights of one layer.
+gpt2() {
+  h=$2h.0.
+  tensors "$1" $2wte.weight:4,4 $2wpe.weight:3,4 $2ln_f.weight:4 $2ln_f.bias:4 ${h}ln_1.weight:4 ${h}ln_1.bias:4 ${h}ln_2.weight:4 ${h}ln_2.bias:4 \
+    ${h}attn.c_attn.weight:$3 ${h}attn.c_attn.bias:12 ${h}attn.c_proj.weight:4,4 ${h}attn.c_proj.bias:4 \
+    ${h}mlp.c_fc.weight:$4 ${h}mlp.c_fc.bias:16 ${h}mlp.c_proj.weight:$5 ${h}mlp.c_proj.bias:4
+}
+sizes="--model gpt2 --layers 1 --width 4 --heads 1 --length 3 --vocabulary 4 --positions 3"
+files="--inputs $scratch/in --outputs $scratch/logits --save $scratch/saved"
+tensors "$scratch/in" input_ids:2,3
+gpt2 "$scratch/own" transformer. 12,4 16,4 4,16
+gpt2 "$scratch/theirs" "" 4,12 4,16 16,4
+for weights in own theirs; do
+  "$program" $sizes --threads 1 --weights "$scratch/$weights" $files > "$scratch/out" 2>&1 || complain "weights of $weights"
+  grep -aq '"logits":{"dtype":"F32","shape":\[2, 3, 4\]' "$scratch/logits" || complain "logits by $weights"
+  [ "$weights" = own ] && shape='"transformer.h.0.attn.c_attn.weight":{"dtype":"F32","shape":\[12, 4\]' ||
+    shape='"h.0.attn.c_attn.weight":{"dtype":"F32","shape":\[4, 12\]'
+  grep -aq "$shape" "$scratch/saved" || complain "weights of $weights written as they were"
+done
+refused "weights of another model" "is not of the shape|has no '" --model resnet18 --weights "$scratch/own" $files
+refused "a vocabulary that is not the weights'" "'transformer.wte.weight' is not of the shape" ${sizes/vocabulary 4/vocabulary 5} --weights "$scratch/own" $files
+tensors "$scratch/in" input_ids:2,4
+refused "rows of another length" "the tensor 'input_ids' has shape \[2, 4\], not \[2, 3\]" $sizes --weights "$scratch/own" $files
+tensors "$scratch/in" images:2,3
+refused "inputs of another name" "has no tensor 'input_ids'" $sizes --weights "$scratch/own" $files
+refused "no inputs" "cannot be read" $sizes --weights "$scratch/own" --inputs "$scratch/nowhere" --outputs "$scratch/logits"
+[ $failures -eq 0 ] && echo "infer reads and writes weights, and refuses what it should"
+exit $((failures > 0))
