@@ -1,9 +1,6 @@
 // Token files: three bytes of options, then the file. What is delivered lies in the vocabulary.
 #include <string>
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include "fuzz.hpp"
 #include <convoy/data/token_file.hpp>
 
@@ -11,12 +8,11 @@ using namespace convoy;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
   if (size < 3) return 0;
-  const int file = memfd_create("tokens", 0);
-  fuzz::expect(file >= 0 && write(file, bytes + 3, size - 3) == static_cast<ssize_t>(size - 3), "no file");
+  const fuzz::File file(bytes + 3, size - 3);
   fuzz::attempt([&] {
     const int vocabulary = bytes[0] * 256 + bytes[1];
     const auto width = bytes[2] % 2 == 0 ? data::TokenWidth::bits16 : data::TokenWidth::bits32;
-    const data::TokenFile tokens("/proc/self/fd/" + std::to_string(file), vocabulary, width);
+    const data::TokenFile tokens(file.path(), vocabulary, width);
     const data::TokenBlocks set(
         tokens, {.length = bytes[2] / 8, .places = static_cast<data::BlockPlaces>(bytes[2] / 2 % 3)});
     const data::Samples out(set.fields(), 1);
@@ -27,6 +23,5 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
           fuzz::expect(id >= 0 && id < vocabulary, "an id that is none");
     }
   });
-  close(file);
   return 0;
 }
