@@ -11,6 +11,7 @@
 #include <doctest/doctest.h>
 
 #include "comm_step.hpp"
+#include "sanitized.hpp"
 #include <convoy/comm/policy/compressed.hpp>
 #include <convoy/comm/registry.hpp>
 
@@ -133,6 +134,7 @@ TEST_CASE_TEMPLATE("half-wide elements round as a conversion does", E, bf16, f16
 
 TEST_CASE("compressed sums converge to the true ones in fewer bytes") {
   for (const int ranks : {1, 2, 3, 5}) {
+    if (sanitized && ranks != 3) continue;
     const std::int64_t count = 40'000;
     converges<Compressed<Ring<Threads>, codec::Bf16>>(ranks, count, 40, 1e-2 * ranks, 0.501);
     converges<Compressed<Ring<Threads>, codec::F16>>(ranks, count, 40, 1.5e-3 * ranks, 0.501);
@@ -233,6 +235,7 @@ TEST_CASE("powersgd factors the tensors of each bucket, the same on all ranks") 
                             {{13'000, 14'000}, 20, 50},
                             {{20'007, 39'207}, 160, 120, 32}};
   for (const int ranks : {1, 2, 3, 4}) {
+    if (sanitized && ranks != 3) continue;
     using P = codec::PowerSgd;
     converges<Compressed<Ring<Threads>, P>>(ranks, 40'000, 60, 0.8 * ranks, 0.30, tensors, P{4, 0});
     converges<Compressed<Tree<Threads>, P>>(ranks, 40'000, 3, 10.0 * ranks, 0.60, tensors, P{4, 0});

@@ -23,6 +23,7 @@ struct TestSpace : ChoosesGpu, convoy::memory::Device {};
 }  // namespace device_test
 
 #include "comm_device.hpp"
+#include "sanitized.hpp"
 #include <convoy/comm/policy/cuda_peer.cuh>
 #include <convoy/comm/policy/halves.hpp>
 
@@ -42,6 +43,7 @@ constexpr comm::PeerOptions few{.at_once = 1024, .blocks = 2};
 TEST_CASE_TEMPLATE("every rank ends with the updates of the sums", C, AllReduced, Halved) {
   for (const int ranks : {1, 2, 3, 4})
     for (const std::int64_t count : {40, 1000, 20011}) {
+      if (sanitized && ranks != 3 && count > 1000) continue;
       CAPTURE(ranks);
       CAPTURE(count);
       const std::vector<float> expected = sums(ranks, count, 3);

@@ -12,6 +12,7 @@
 #include <doctest/doctest.h>
 
 #include "comm_decide.hpp"
+#include "sanitized.hpp"
 #include <convoy/comm/policy/hierarchical.hpp>
 #include <convoy/comm/registry.hpp>
 #include <convoy/comm/transport/group.hpp>
@@ -58,6 +59,7 @@ int right(int ranks, int workers, const Make& make) {
 template <class C>
 void check() {
   for (const int ranks : {1, 2, 3, 5}) {
+    if (sanitized && ranks % 2 == 0) continue;
     CAPTURE(C::policy());
     CAPTURE(ranks);
     CHECK(right(ranks, ranks, [](Threads endpoint) { return C(endpoint, small); }) == ranks);
@@ -110,6 +112,7 @@ TEST_CASE("servers decide together, with fewer parts under way than a step has")
       for (const comm::Placement placement : {comm::Placement::among, comm::Placement::beside}) {
         const bool among = placement == comm::Placement::among;
         if (among && servers > workers) continue;
+        if (sanitized && workers + servers != 4) continue;
         const int ranks = workers + (among ? 0 : servers);
         CAPTURE(workers);
         CAPTURE(servers);

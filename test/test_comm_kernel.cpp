@@ -11,6 +11,7 @@
 
 #include <doctest/doctest.h>
 
+#include "sanitized.hpp"
 #include <convoy/comm/engine/kernel.hpp>
 #include <convoy/core/philox.hpp>
 #include <convoy/memory/buffer.hpp>
@@ -81,7 +82,7 @@ template <class T, Op op>
 void compare(comm::Operation<op> operation) {
   const comm::Reduce reduce = comm::reduction<T>(operation).loop;
   Philox numbers(7);
-  for (std::size_t count = 0; count < 150; ++count) {
+  for (std::size_t count = 0; count < (sanitized ? 40 : 150); ++count) {
     CAPTURE(count);
     const double scale = op == Op::mean && count % 2 == 0 ? 1.0 / 3 : 1;
     std::vector<T> a(count + 2), b(count + 2);
@@ -101,7 +102,7 @@ template <class T, Op op>
 void compare_fold(comm::Operation<op> operation) {
   const comm::Fold fold = comm::reduction<T>(operation).fold;
   Philox numbers(11);
-  for (int round = 0; round < 200; ++round) {
+  for (int round = 0; round < (sanitized ? 40 : 200); ++round) {
     const int sources = 1 + static_cast<int>(numbers.below(5)),
               places = 1 + static_cast<int>(numbers.below(4));
     const std::size_t count = numbers.below(round % 2 == 0 ? 150 : 3000);

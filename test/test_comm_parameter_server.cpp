@@ -15,6 +15,7 @@
 
 #include "comm_step.hpp"
 #include "train_support.hpp"
+#include <convoy/comm/parameter_server/mailbox.hpp>
 #include <convoy/comm/parameter_server/parameter_server.hpp>
 #include <convoy/comm/registry.hpp>
 

@@ -39,8 +39,8 @@ static_assert(Auto<Ring, Tree>{1, 1, 0} != Auto<Ring, Tree>{1, 1, 1});
 
 // Tells nothing of its values, so it is no schedule.
 struct Incomparable {
-  static constexpr std::string_view name = "incomparable";
-  static constexpr Goal goal = Goal::all_reduce;
+  [[maybe_unused]] static constexpr std::string_view name = "incomparable";
+  [[maybe_unused]] static constexpr Goal goal = Goal::all_reduce;
   int segments = 1;
   constexpr int blocks(int size) const { return Ring{}.blocks(size); }
   constexpr int owner(int block, int size) const { return Ring{}.owner(block, size); }

@@ -1,6 +1,7 @@
 // Half: gradients as bf16 or f16, added in f32 on every hop and rounded to nearest even.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <type_traits>

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include <convoy/comm/engine/elements.hpp>
 #include <convoy/core/compiled.hpp>

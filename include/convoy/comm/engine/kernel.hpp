@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <convoy/comm/engine/elements.hpp>
 #include <convoy/comm/engine/fold.hpp>

@@ -7,6 +7,7 @@
 // says so to the host, and this kernel and all that follow it return at once.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 

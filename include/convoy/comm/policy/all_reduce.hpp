@@ -2,8 +2,10 @@
 // backward goes on. A bucket's parameters are updated as soon as the bucket's sum is there.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <convoy/comm/comm.hpp>

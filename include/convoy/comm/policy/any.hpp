@@ -2,6 +2,7 @@
 // price is a virtual call per bucket.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <memory_resource>

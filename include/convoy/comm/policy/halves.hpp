@@ -4,7 +4,9 @@
 // algorithm, the buckets, the segments and the transport.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 

@@ -3,9 +3,11 @@
 // every element once a node; inside the node the results go to all.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <memory_resource>
+#include <span>
 #include <string_view>
 #include <type_traits>
 #include <vector>

@@ -1,6 +1,7 @@
 // Hierarchical over MPI: which ranks of an MPI world share a node, and their shared memory.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include <convoy/comm/policy/hierarchical.hpp>

@@ -1,17 +1,13 @@
-// Nccl: gradients of GPUs, by NVIDIA's library. Buckets travel on a stream of their own during backward; the
-// stream that computes waits for each bucket in turn, and the host waits for nothing.
+// Nccl: gradients of GPUs, by NVIDIA's library.
 #pragma once
 
 #include <algorithm>
 #include <array>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <memory_resource>
 #include <span>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -21,14 +17,11 @@
 #include <convoy/comm/bootstrap/agree.hpp>
 #include <convoy/comm/bootstrap/bootstrap.hpp>
 #include <convoy/comm/comm.hpp>
-#include <convoy/comm/defaults.hpp>
-#include <convoy/comm/engine/agree.hpp>
 #include <convoy/comm/engine/kernel.hpp>
 #include <convoy/comm/operation.hpp>
 #include <convoy/comm/peer/place.cuh>
+#include <convoy/comm/policy/device_buckets.cuh>
 #include <convoy/comm/policy/nccl_communicator.cuh>
-#include <convoy/core/clock.hpp>
-#include <convoy/core/decision.hpp>
 #include <convoy/core/dtype.hpp>
 #include <convoy/core/error.hpp>
 #include <convoy/memory/cuda.cuh>
@@ -44,17 +37,12 @@ namespace convoy::comm {
 /// rank gets the same bits. `all_reduce` and `broadcast` are for a few numbers of the host, and for the
 /// parameters at the start.
 template <memory::Space S, bool sharded>
-class BasicNccl : public Defaults<BasicNccl<S, sharded>> {
-  static_assert(
-      requires(S & space) {
-        { space.stream() } -> std::convertible_to<cudaStream_t>;
-      },
-      "convoy: Nccl exchanges arenas of a space of CUDA memory, which has a stream(), such as "
-      "memory::Device");
+class BasicNccl : public DeviceBuckets<BasicNccl<S, sharded>, S, sharded> {
+  using Base = DeviceBuckets<BasicNccl, S, sharded>;
+  friend Base;
 
  public:
   using Options = NcclOptions;
-  using Space = S;
 
   /// Whether the calls of a step may be captured in a CUDA graph. NCCL's collectives may; these calls may
   /// not, since NCCL begins what a non-blocking communicator is asked for on a thread of its own, and since a
@@ -87,54 +75,16 @@ class BasicNccl : public Defaults<BasicNccl<S, sharded>> {
   int rank() const { return comm_->rank(); }
   int size() const { return comm_->size(); }
   const Options& options() const { return comm_->options(); }
-  std::pmr::memory_resource* memory() { return std::pmr::new_delete_resource(); }
-  void observe(Observer observer) { observer_ = observer; }
-  /// A message is an exchange; the bytes are those that a ring sends.
-  Traffic traffic() const { return traffic_; }
-
-  /// The part of each bucket that this rank updates, if it is sharded: block `rank` of `size` blocks of equal
-  /// whole cache lines; what is left over is the last rank's too.
-  std::vector<Range> updates(std::span<const Range> buckets) const {
-    if constexpr (!sharded) return {buckets.begin(), buckets.end()};
-    std::vector<Range> mine;
-    for (const Range& b : buckets)
-      if (const Range r = own_of(b); !r.empty()) mine.push_back(r);
-    return mine;
-  }
-
   void open(const Fingerprint& fingerprint, const Layout& layout);
-  void begin(int bucket, Ready ready = {});
-  void poll() { comm_->check(); }
-  void finish(Update update);
 
-  /// Combines the ranks' numbers in the order of ranks.
-  template <class E, OperationTag O>
-  void all_reduce(std::span<E> values, O op) {
-    all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<E>(op));
-  }
+  using Base::all_reduce;
+  using Base::broadcast;
   void all_reduce(void* values, std::int64_t count, const Reduction& reduction);
-  template <class E>
-  void broadcast(std::span<E> values, int root) {
-    static_assert(std::is_trivially_copyable_v<E>,
-                  "convoy: only trivially copyable elements can be broadcast");
-    broadcast(static_cast<void*>(values.data()), values.size_bytes(), root);
-  }
   void broadcast(void* data, std::size_t bytes, int root);
   void barrier() {
     constexpr std::array<std::byte, 1> mine{};
     if (size() > 1) gather_on_host(mine, "barrier");
   }
-
-  /// For an exchange that does something of its own between the two halves of a bucket, and calls no
-  /// `finish`: a mark behind the sums of this rank's part, which `begin` has asked for; the second half,
-  /// which gives the ranks each other's parts of the layout's parameters, behind what the space has enqueued,
-  /// and a mark behind that; and the end of the step.
-  Ready summed(int bucket) const { return {reduced_[static_cast<std::size_t>(bucket)].get()}; }
-  Ready gather(int bucket) {
-    gather(static_cast<std::size_t>(bucket));
-    return {gathered_[static_cast<std::size_t>(bucket)].get()};
-  }
-  void end_step() { begun_.assign(begun_.size(), false); }
 
   /// A world of the ranks that give the same color, in the order of their ranks here. All ranks call it,
   /// between steps; so are `open` and the making of groups of groups called: by the ranks of all groups
@@ -193,7 +143,14 @@ class BasicNccl : public Defaults<BasicNccl<S, sharded>> {
     staging_ = std::unique_ptr<std::byte, FreeOnDevice>(static_cast<std::byte*>(p));
   }
 
-  // Blocks of equal whole cache lines, as NCCL wants them, and what is left over.
+  using Base::bucket;
+  using Base::buckets;
+  using Base::bytes_of;
+  using Base::count;
+  using Base::layout;
+
+  // Of a sharded bucket: blocks of equal whole cache lines, as NCCL wants them, and what is left over, which
+  // is the last rank's too.
   std::int64_t block_of(const Range& bucket) const {
     const std::int64_t lines = bucket.size() / (grain * size());
     return lines * grain;
@@ -204,29 +161,33 @@ class BasicNccl : public Defaults<BasicNccl<S, sharded>> {
     return {begin, rank() == size() - 1 ? bucket.end : begin + block};
   }
 
-  const Range& bucket(std::size_t b) const { return buckets_[b]; }
-  float* gradients(std::int64_t at) const { return layout_.gradients.data() + at; }
-  float* parameters(std::int64_t at) const { return layout_.parameters.data() + at; }
+  float* gradients(std::int64_t at) const { return layout().gradients.data() + at; }
+  float* parameters(std::int64_t at) const { return layout().parameters.data() + at; }
   cudaStream_t stream() const { return comm_->stream(); }
-  std::size_t bytes_of(std::size_t b) const {
-    return static_cast<std::size_t>(bucket(b).size()) * sizeof(float);
+
+  // What DeviceBuckets asks for.
+  void check() { comm_->check(); }
+  void enqueue_sums(std::size_t b);
+  void enqueue_parameters(std::size_t b);
+  void enqueue_sums(std::span<double> partial);
+  detail::NcclCall call_of(DeviceWork work, std::size_t b) const {
+    if (work == DeviceWork::rule) return {.operation = "all-reduce of a rule's sums"};
+    const bool halved = work == DeviceWork::sums && sharded;
+    return {work == DeviceWork::parameters ? "all-gather"
+            : halved                       ? "reduce-scatter"
+                                           : "all-reduce",
+            static_cast<int>(b), bytes_of(b)};
   }
-  void count(std::size_t bytes, int passes) {
-    if (size() == 1) return;
-    ++traffic_.messages;
-    traffic_.bytes += static_cast<std::int64_t>(bytes) * passes * (size() - 1) / size();
+  void watch(DeviceWork work, std::size_t b, cudaEvent_t mark) {
+    const std::size_t place = work == DeviceWork::sums         ? b
+                              : work == DeviceWork::parameters ? buckets() + b
+                                                               : 2 * buckets();
+    comm_->expect(place, mark, call_of(work, b));
+  }
+  void await(std::size_t b, cudaEvent_t mark) {
+    comm_->await(mark, {"exchange", static_cast<int>(b), bytes_of(b)});
   }
 
-  // What is enqueued from now on begins behind what the stream has done.
-  static void follow(cudaStream_t next, cudaEvent_t mark, cudaStream_t stream) {
-    device::check(cudaEventRecord(mark, stream), "mark a stream");
-    device::check(cudaStreamWaitEvent(next, mark, 0), "wait for a stream");
-  }
-
-  void reduce(std::size_t b);
-  void gather(std::size_t b);
-  void arrive(std::size_t b);
-  void decide(Update update);
   // Nothing is under way from here on.
   void await_all() {
     if (size() == 1) return;
@@ -245,18 +206,10 @@ class BasicNccl : public Defaults<BasicNccl<S, sharded>> {
   AnyBootstrap bootstrap_;
   std::vector<detail::Place> places_;  // of all ranks
   std::unique_ptr<std::byte, FreeOnDevice> staging_;
-  device::Event staging_done_, computed_, decided_;
-  std::vector<device::Event> reduced_, gathered_;  // by bucket
-  std::unique_ptr<detail::Communicator> comm_;     // ends before the events that are watched
-  S* space_ = nullptr;
-  Layout layout_;
-  std::vector<Range> buckets_;
-  std::vector<bool> begun_;
-  std::vector<Clock::time_point> begun_at_;
+  device::Event staging_done_;
+  std::unique_ptr<detail::Communicator> comm_;  // ends before the events that are watched
   std::vector<void*> registered_;
   std::vector<std::byte> on_host_;  // what was gathered
-  Observer observer_;
-  Traffic traffic_;
 };
 
 /// All-reduce by NCCL: every rank updates all parameters. `Nccl<memory::Device>`.
@@ -302,36 +255,15 @@ void BasicNccl<S, sharded>::connect() {
 
 template <memory::Space S, bool sharded>
 void BasicNccl<S, sharded>::open(const Fingerprint& fingerprint, const Layout& layout) {
-  if (layout.space == nullptr)
-    fail<ConfigError>("nccl: the layout does not say in which object of the space ", S::name,
-                      " the arenas lie");
-  if (sharded && layout.parameters.size() < layout.gradients.size())
-    fail<ConfigError>("sharded needs a parameter for each of the ", layout.gradients.size(),
-                      " gradients, not ", layout.parameters.size());
-  detail::check(layout);
+  Fingerprint all = Base::described(fingerprint, layout);
   int version = 0;
   ncclGetVersion(&version);
-  Fingerprint all = fingerprint;
-  all.add("comm", policy());
-  all.add("comm", options());
   all.add("nccl", version);
-  all.add("gradients", layout.gradients.size());
-  all.add("parameters", layout.parameters.size());
-  detail::add_buckets(all, layout);
   agree(bootstrap_, all);
 
   if (!registered_.empty()) await_all();
   forget_arenas();
-  space_ = static_cast<S*>(layout.space);
-  layout_ = layout;
-  buckets_.assign(layout.buckets.begin(), layout.buckets.end());
-  begun_.assign(buckets_.size(), false);
-  begun_at_.assign(buckets_.size(), {});
-  computed_ = device::make_event();
-  decided_ = device::make_event();
-  while (reduced_.size() < buckets_.size()) reduced_.push_back(device::make_event());
-  while (sharded && gathered_.size() < buckets_.size()) gathered_.push_back(device::make_event());
-
+  Base::take(layout);
   if (size() == 1 || !options().register_arenas) return;
   // All ranks or none: NCCL may not be given registered memory on one rank and other memory on another.
   const std::span<float> arenas[] = {layout.gradients, layout.parameters};
@@ -352,139 +284,52 @@ void BasicNccl<S, sharded>::forget_arenas() {
 }
 
 template <memory::Space S, bool sharded>
-void BasicNccl<S, sharded>::begin(int bucket, Ready ready) {
-  if (bucket < 0 || static_cast<std::size_t>(bucket) >= buckets_.size())
-    fail("there is no bucket ", bucket, "; ", buckets_.size(), " were opened");
-  const auto b = static_cast<std::size_t>(bucket);
-  if (begun_[b]) fail("bucket ", bucket, " was begun twice in one step");
-  begun_[b] = true;
-  if (observer_.call != nullptr) begun_at_[b] = Clock::now();
-  if (ready.event != nullptr)
-    device::check(cudaStreamWaitEvent(stream(), static_cast<cudaEvent_t>(ready.event), 0),
-                  "wait for a bucket's gradients");
-  reduce(b);
-}
-
-// The sums of a bucket: on every rank, or of each rank's own part.
-template <memory::Space S, bool sharded>
-void BasicNccl<S, sharded>::reduce(std::size_t b) {
-  const Range r = buckets_[b];
-  const detail::NcclCall what{sharded ? "reduce-scatter" : "all-reduce", static_cast<int>(b), bytes_of(b)};
-  if (!r.empty()) {
-    if constexpr (sharded) {
-      const std::int64_t block = block_of(r), rest = r.begin + block * size();
-      const auto elements = static_cast<std::size_t>(block);
-      comm_->group(what, [&](ncclComm_t comm) {
-        ncclResult_t result = ncclSuccess;
-        if (block > 0)
-          result = ncclReduceScatter(gradients(r.begin), gradients(r.begin + rank() * block), elements,
-                                     ncclFloat32, ncclSum, comm, stream());
-        if (rest < r.end && (result == ncclSuccess || result == ncclInProgress))
-          result = ncclReduce(gradients(rest), gradients(rest), static_cast<std::size_t>(r.end - rest),
-                              ncclFloat32, ncclSum, size() - 1, comm, stream());
-        return result;
-      });
-      count(bytes_of(b), 1);
-    } else {
-      comm_->call(what, [&](ncclComm_t comm) {
-        return ncclAllReduce(gradients(r.begin), gradients(r.begin), static_cast<std::size_t>(r.size()),
-                             ncclFloat32, ncclSum, comm, stream());
-      });
-      count(bytes_of(b), 2);
-    }
-  }
-  device::check(cudaEventRecord(reduced_[b].get(), stream()), "mark a stream");
-  comm_->expect(b, reduced_[b].get(), what);
-}
-
-// Every rank gets the parameters that each has updated.
-template <memory::Space S, bool sharded>
-void BasicNccl<S, sharded>::gather(std::size_t b) {
-  const Range r = buckets_[b];
-  const std::int64_t block = block_of(r), rest = r.begin + block * size();
-  const detail::NcclCall what{"all-gather", static_cast<int>(b), bytes_of(b)};
-  follow(stream(), computed_.get(), space_->stream());
-  if (!r.empty()) {
+void BasicNccl<S, sharded>::enqueue_sums(std::size_t b) {
+  const Range r = bucket(b);
+  const detail::NcclCall what = call_of(DeviceWork::sums, b);
+  if constexpr (sharded) {
+    const std::int64_t block = block_of(r), rest = r.begin + block * size();
+    const auto elements = static_cast<std::size_t>(block);
     comm_->group(what, [&](ncclComm_t comm) {
       ncclResult_t result = ncclSuccess;
       if (block > 0)
-        result = ncclAllGather(parameters(r.begin + rank() * block), parameters(r.begin),
-                               static_cast<std::size_t>(block), ncclFloat32, comm, stream());
+        result = ncclReduceScatter(gradients(r.begin), gradients(r.begin + rank() * block), elements,
+                                   ncclFloat32, ncclSum, comm, stream());
       if (rest < r.end && (result == ncclSuccess || result == ncclInProgress))
-        result = ncclBroadcast(parameters(rest), parameters(rest), static_cast<std::size_t>(r.end - rest),
-                               ncclFloat32, size() - 1, comm, stream());
+        result = ncclReduce(gradients(rest), gradients(rest), static_cast<std::size_t>(r.end - rest),
+                            ncclFloat32, ncclSum, size() - 1, comm, stream());
       return result;
     });
-    count(bytes_of(b), 1);
-  }
-  device::check(cudaEventRecord(gathered_[b].get(), stream()), "mark a stream");
-  comm_->expect(buckets_.size() + b, gathered_[b].get(), what);
-}
-
-// What computes is behind the sums of a bucket from here on.
-template <memory::Space S, bool sharded>
-void BasicNccl<S, sharded>::arrive(std::size_t b) {
-  device::check(cudaStreamWaitEvent(space_->stream(), reduced_[b].get(), 0), "wait for a bucket's sums");
-  if (observer_.call == nullptr) return;
-  comm_->await(reduced_[b].get(), {"exchange", static_cast<int>(b), bytes_of(b)});
-  observer_.call(observer_.context, {static_cast<int>(b), begun_at_[b], Clock::now()});
-}
-
-// Every rank sees the sums of its own parts alone, so the ranks add up what each has found before any of them
-// decides; the host sees none of it.
-template <memory::Space S, bool sharded>
-void BasicNccl<S, sharded>::decide(Update update) {
-  const auto arrived = [&](std::size_t b) {
-    if (const Range mine = own_of(buckets_[b]); !mine.empty()) update.arrived(mine, 1.0f);
-  };
-  const auto add_up = [&] {
-    const std::span<double> partial = update.partial();
-    follow(stream(), computed_.get(), space_->stream());
-    const detail::NcclCall what{.operation = "all-reduce of a rule's sums", .bytes = partial.size_bytes()};
-    comm_->call(what, [&](ncclComm_t comm) {
-      return ncclAllReduce(partial.data(), partial.data(), partial.size(), ncclFloat64, ncclSum, comm,
-                           stream());
-    });
-    follow(space_->stream(), decided_.get(), stream());
-    comm_->expect(2 * buckets_.size(), decided_.get(), what);
-    count(partial.size_bytes(), 2);
-  };
-  for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    arrive(b);
-    arrived(b);
-  }
-  add_up();
-  while (update.decide() == Decision::again) {
-    for (std::size_t b = 0; b < buckets_.size(); ++b) arrived(b);
-    add_up();
-  }
-}
-
-template <memory::Space S, bool sharded>
-void BasicNccl<S, sharded>::finish(Update update) {
-  comm_->check();
-  for (std::size_t b = 0; b < buckets_.size(); ++b)
-    if (!begun_[b]) begin(static_cast<int>(b), space_->mark());
-  if constexpr (sharded) {
-    const bool decides = update.decides();
-    if (decides) decide(update);
-    for (std::size_t b = 0; b < buckets_.size(); ++b) {
-      if (!decides) arrive(b);
-      if (const Range mine = own_of(buckets_[b]); !mine.empty()) update(mine, 1.0f);
-      gather(b);
-    }
-    if (!buckets_.empty())
-      device::check(cudaStreamWaitEvent(space_->stream(), gathered_[buckets_.size() - 1].get(), 0),
-                    "wait for the parameters of others");
   } else {
-    const Arrivals arrivals(update);
-    for (std::size_t b = 0; b < buckets_.size(); ++b) {
-      arrive(b);
-      arrivals.arrived(buckets_[b]);
-    }
-    arrivals.all(buckets_);
+    comm_->call(what, [&](ncclComm_t comm) {
+      return ncclAllReduce(gradients(r.begin), gradients(r.begin), static_cast<std::size_t>(r.size()),
+                           ncclFloat32, ncclSum, comm, stream());
+    });
   }
-  end_step();
+}
+
+template <memory::Space S, bool sharded>
+void BasicNccl<S, sharded>::enqueue_parameters(std::size_t b) {
+  const Range r = bucket(b);
+  const std::int64_t block = block_of(r), rest = r.begin + block * size();
+  comm_->group(call_of(DeviceWork::parameters, b), [&](ncclComm_t comm) {
+    ncclResult_t result = ncclSuccess;
+    if (block > 0)
+      result = ncclAllGather(parameters(r.begin + rank() * block), parameters(r.begin),
+                             static_cast<std::size_t>(block), ncclFloat32, comm, stream());
+    if (rest < r.end && (result == ncclSuccess || result == ncclInProgress))
+      result = ncclBroadcast(parameters(rest), parameters(rest), static_cast<std::size_t>(r.end - rest),
+                             ncclFloat32, size() - 1, comm, stream());
+    return result;
+  });
+}
+
+template <memory::Space S, bool sharded>
+void BasicNccl<S, sharded>::enqueue_sums(std::span<double> partial) {
+  comm_->call(call_of(DeviceWork::rule, 0), [&](ncclComm_t comm) {
+    return ncclAllReduce(partial.data(), partial.data(), partial.size(), ncclFloat64, ncclSum, comm,
+                         stream());
+  });
 }
 
 // Each rank's bytes in on_host_ of every rank, through memory of the GPU.

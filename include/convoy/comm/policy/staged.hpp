@@ -404,7 +404,7 @@ void Staged<C, S>::open(const Fingerprint& fingerprint, const Layout& layout) {
     std::int64_t at = bucket.begin;
     for (; next != own.end() && next->begin < bucket.end; ++next) {
       if (next->begin > at) from_others_.push_back({at, next->begin});
-      at = next->end;
+      at = std::max(at, next->end);  // that of an empty bucket may lie before this one
     }
     if (at < bucket.end) from_others_.push_back({at, bucket.end});
   }

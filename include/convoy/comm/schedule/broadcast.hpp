@@ -2,6 +2,8 @@
 // above them.
 #pragma once
 
+#include <string_view>
+
 #include <convoy/comm/schedule/schedule.hpp>
 
 namespace convoy::schedule {

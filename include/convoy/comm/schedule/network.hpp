@@ -4,6 +4,7 @@
 // of all.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include <convoy/comm/schedule/schedule.hpp>

@@ -3,6 +3,7 @@
 // estimated.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include <convoy/comm/schedule/network.hpp>

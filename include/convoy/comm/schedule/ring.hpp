@@ -14,6 +14,7 @@
 #pragma once
 
 #include <algorithm>
+#include <string_view>
 
 #include <convoy/comm/schedule/schedule.hpp>
 

@@ -4,6 +4,7 @@
 // second.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 

@@ -29,7 +29,6 @@
 namespace convoy::transport::detail {
 
 inline constexpr int channel_capacity = 32;
-inline constexpr int channel_lanes = 9;
 inline constexpr int channel_copies = 4;
 inline constexpr std::size_t channel_copy_bytes = 2048;
 
@@ -54,7 +53,7 @@ struct ChannelLane {
 };
 
 struct Channel {
-  ChannelLane lane[channel_lanes];
+  ChannelLane lane[memory_lanes];
   alignas(64) std::byte copies[channel_copies][channel_copy_bytes];  // of messages in lane 0, in turn
 };
 
@@ -104,7 +103,7 @@ class Endpoint {
  public:
   static constexpr bool in_place = true;
   static constexpr int capacity = channel_capacity;
-  static constexpr int lanes = channel_lanes;
+  static constexpr int lanes = memory_lanes;
   /// How much `post` takes.
   static constexpr std::size_t copy_bytes = channel_copy_bytes;
 

@@ -2,6 +2,7 @@
 // a seed, so that a run can be repeated.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

@@ -38,7 +38,7 @@ class Mpi {
   static constexpr std::string_view name = "mpi";
   static constexpr bool in_place = false;
   static constexpr int capacity = 0;
-  static constexpr int lanes = 5;
+  static constexpr int lanes = network_lanes;
 
   struct Request {
     MPI_Request handle = MPI_REQUEST_NULL;
@@ -358,7 +358,7 @@ CONVOY_FUNCTION int Mpi::accused(int rank) {
 CONVOY_FUNCTION int Mpi::patience() const { return state_->patience; }
 
 CONVOY_FUNCTION Pacing Mpi::pacing() const {
-  return state_->one_node ? Pacing{256u << 10, 16} : Pacing{128u << 10, 4};
+  return state_->one_node ? Pacing{256u << 10, 16} : network_pacing;
 }
 
 CONVOY_FUNCTION std::string_view Mpi::departed(int peer) {

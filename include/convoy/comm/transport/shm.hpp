@@ -2,6 +2,7 @@
 // the others can see them, so that nothing is copied. MPI is needed to find each other, and not afterwards.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>

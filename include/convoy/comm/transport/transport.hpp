@@ -109,6 +109,11 @@ struct Pacing {
   std::size_t segment_bytes = 256u << 10;
   int window = 8;
 };
+/// Over a network.
+inline constexpr Pacing network_pacing{128u << 10, 4};
+/// The lanes of messages over a network, where each has a range of MPI's tags, and through shared memory.
+inline constexpr int network_lanes = 5, memory_lanes = 9;
+
 template <class T>
 Pacing pacing(const T& transport) {
   if constexpr (requires { transport.pacing(); })

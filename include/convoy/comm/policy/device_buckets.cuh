@@ -1,0 +1,274 @@
+// DeviceBuckets: what exchanges of device memory have in common. Buckets travel on a stream of their own
+// during backward; the stream that computes waits for each bucket in turn, and the host waits for nothing.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory_resource>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include <cuda_runtime.h>
+
+#include <convoy/comm/comm.hpp>
+#include <convoy/comm/defaults.hpp>
+#include <convoy/comm/engine/agree.hpp>
+#include <convoy/comm/engine/kernel.hpp>
+#include <convoy/comm/operation.hpp>
+#include <convoy/core/clock.hpp>
+#include <convoy/core/decision.hpp>
+#include <convoy/core/error.hpp>
+#include <convoy/memory/cuda.cuh>
+#include <convoy/memory/space.hpp>
+
+namespace convoy::comm {
+
+/// What a device does for an exchange, which somebody may watch over.
+enum class DeviceWork : unsigned char {
+  sums,        ///< of a bucket's gradients: on every rank, or of each rank's own part
+  parameters,  ///< of a bucket, which each rank gets from those that have updated them
+  rule,        ///< what a rule has added up, summed over ranks
+};
+
+/// The base of an exchange C of arenas in a space of CUDA memory whose `stream()` is the stream that
+/// computes. If it is sharded, each rank updates its own part of each bucket. C has `rank()`, `size()`,
+/// `stream()`, `own_of(bucket)` and
+///
+///     check()                          throws what went wrong so far
+///     enqueue_sums(b)                  on the stream, of a bucket that is not empty; likewise
+///     enqueue_parameters(b)
+///     enqueue_sums(partial)            of a rule
+///     watch(work, b, mark)             what was enqueued last is done when the mark is reached
+///     await(b, mark)                   of sums; with a deadline
+template <class C, memory::Space S, bool sharded>
+class DeviceBuckets : public Defaults<C> {
+  static_assert(
+      requires(S & space) {
+        { space.stream() } -> std::convertible_to<cudaStream_t>;
+      },
+      "convoy: this exchange is of arenas of a space of CUDA memory, which has a stream(), such as "
+      "memory::Device");
+
+ public:
+  using Space = S;
+
+  std::pmr::memory_resource* memory() { return std::pmr::new_delete_resource(); }
+  void observe(Observer observer) { observer_ = observer; }
+  /// A message is an exchange; the bytes are those that a ring sends.
+  Traffic traffic() const { return traffic_; }
+
+  /// The parts of the buckets that this rank updates.
+  std::vector<Range> updates(std::span<const Range> buckets) const {
+    if constexpr (!sharded) return {buckets.begin(), buckets.end()};
+    std::vector<Range> mine;
+    for (const Range& b : buckets)
+      if (const Range r = self().own_of(b); !r.empty()) mine.push_back(r);
+    return mine;
+  }
+
+  void begin(int bucket, Ready ready = {});
+  void poll() { self().check(); }
+  void finish(Update update);
+
+  /// Combines the ranks' numbers in the order of ranks.
+  template <class E, OperationTag O>
+  void all_reduce(std::span<E> values, O op) {
+    self().all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<E>(op));
+  }
+  template <class E>
+  void broadcast(std::span<E> values, int root) {
+    static_assert(std::is_trivially_copyable_v<E>,
+                  "convoy: only trivially copyable elements can be broadcast");
+    self().broadcast(static_cast<void*>(values.data()), values.size_bytes(), root);
+  }
+
+  /// For an exchange that does something of its own between the two halves of a bucket, and calls no
+  /// `finish`: a mark behind the sums of this rank's part, which `begin` has asked for; the second half,
+  /// which gives the ranks each other's parts of the layout's parameters, behind what the space has enqueued,
+  /// and a mark behind that; and the end of the step.
+  Ready summed(int bucket) const { return {reduced_[static_cast<std::size_t>(bucket)].get()}; }
+  Ready gather(int bucket) {
+    gather(static_cast<std::size_t>(bucket));
+    return {gathered_[static_cast<std::size_t>(bucket)].get()};
+  }
+  void end_step() { begun_.assign(begun_.size(), false); }
+
+ protected:
+  /// What the ranks compare: `fingerprint` and what an exchange and a layout add to it. Throws ConfigError
+  /// if the layout is none for this exchange.
+  Fingerprint described(const Fingerprint& fingerprint, const Layout& layout) const;
+  /// From here on `begin` and `finish` are of this layout.
+  void take(const Layout& layout);
+
+  const Layout& layout() const { return layout_; }
+  std::size_t buckets() const { return buckets_.size(); }
+  const Range& bucket(std::size_t b) const { return buckets_[b]; }
+  std::size_t bytes_of(std::size_t b) const {
+    return static_cast<std::size_t>(bucket(b).size()) * sizeof(float);
+  }
+  void count(std::size_t bytes, int passes) {
+    const int size = self().size();
+    if (size == 1) return;
+    ++traffic_.messages;
+    traffic_.bytes += static_cast<std::int64_t>(bytes) * passes * (size - 1) / size;
+  }
+
+ private:
+  C& self() { return static_cast<C&>(*this); }
+  const C& self() const { return static_cast<const C&>(*this); }
+
+  // What is enqueued from now on begins behind what the stream has done.
+  static void follow(cudaStream_t next, cudaEvent_t mark, cudaStream_t stream) {
+    device::check(cudaEventRecord(mark, stream), "mark a stream");
+    device::check(cudaStreamWaitEvent(next, mark, 0), "wait for a stream");
+  }
+
+  void reduce(std::size_t b);
+  void gather(std::size_t b);
+  void arrive(std::size_t b);
+  void decide(Update update);
+
+  device::Event computed_, decided_;
+  std::vector<device::Event> reduced_, gathered_;  // by bucket
+  S* space_ = nullptr;
+  Layout layout_;
+  std::vector<Range> buckets_;
+  std::vector<bool> begun_;
+  std::vector<Clock::time_point> begun_at_;
+  Observer observer_;
+  Traffic traffic_;
+};
+
+template <class C, memory::Space S, bool sharded>
+Fingerprint DeviceBuckets<C, S, sharded>::described(const Fingerprint& fingerprint,
+                                                    const Layout& layout) const {
+  if (layout.space == nullptr)
+    fail<ConfigError>(C::policy(), ": the layout does not say in which object of the space ", S::name,
+                      " the arenas lie");
+  if (sharded && layout.parameters.size() < layout.gradients.size())
+    fail<ConfigError>("sharded needs a parameter for each of the ", layout.gradients.size(),
+                      " gradients, not ", layout.parameters.size());
+  detail::check(layout);
+  Fingerprint all = fingerprint;
+  all.add("comm", C::policy());
+  all.add("comm", self().options());
+  all.add("gradients", layout.gradients.size());
+  all.add("parameters", layout.parameters.size());
+  detail::add_buckets(all, layout);
+  return all;
+}
+
+template <class C, memory::Space S, bool sharded>
+void DeviceBuckets<C, S, sharded>::take(const Layout& layout) {
+  space_ = static_cast<S*>(layout.space);
+  layout_ = layout;
+  buckets_.assign(layout.buckets.begin(), layout.buckets.end());
+  begun_.assign(buckets_.size(), false);
+  begun_at_.assign(buckets_.size(), {});
+  computed_ = device::make_event();
+  decided_ = device::make_event();
+  while (reduced_.size() < buckets_.size()) reduced_.push_back(device::make_event());
+  while (sharded && gathered_.size() < buckets_.size()) gathered_.push_back(device::make_event());
+}
+
+template <class C, memory::Space S, bool sharded>
+void DeviceBuckets<C, S, sharded>::begin(int bucket, Ready ready) {
+  if (bucket < 0 || static_cast<std::size_t>(bucket) >= buckets_.size())
+    fail("there is no bucket ", bucket, "; ", buckets_.size(), " were opened");
+  const auto b = static_cast<std::size_t>(bucket);
+  if (begun_[b]) fail("bucket ", bucket, " was begun twice in one step");
+  begun_[b] = true;
+  if (observer_.call != nullptr) begun_at_[b] = Clock::now();
+  if (ready.event != nullptr)
+    device::check(cudaStreamWaitEvent(self().stream(), static_cast<cudaEvent_t>(ready.event), 0),
+                  "wait for a bucket's gradients");
+  reduce(b);
+}
+
+template <class C, memory::Space S, bool sharded>
+void DeviceBuckets<C, S, sharded>::reduce(std::size_t b) {
+  if (!buckets_[b].empty()) {
+    self().enqueue_sums(b);
+    count(bytes_of(b), sharded ? 1 : 2);
+  }
+  device::check(cudaEventRecord(reduced_[b].get(), self().stream()), "mark a stream");
+  self().watch(DeviceWork::sums, b, reduced_[b].get());
+}
+
+template <class C, memory::Space S, bool sharded>
+void DeviceBuckets<C, S, sharded>::gather(std::size_t b) {
+  follow(self().stream(), computed_.get(), space_->stream());
+  if (!buckets_[b].empty()) {
+    self().enqueue_parameters(b);
+    count(bytes_of(b), 1);
+  }
+  device::check(cudaEventRecord(gathered_[b].get(), self().stream()), "mark a stream");
+  self().watch(DeviceWork::parameters, b, gathered_[b].get());
+}
+
+// What computes is behind the sums of a bucket from here on.
+template <class C, memory::Space S, bool sharded>
+void DeviceBuckets<C, S, sharded>::arrive(std::size_t b) {
+  device::check(cudaStreamWaitEvent(space_->stream(), reduced_[b].get(), 0), "wait for a bucket's sums");
+  if (observer_.call == nullptr) return;
+  self().await(b, reduced_[b].get());
+  observer_.call(observer_.context, {static_cast<int>(b), begun_at_[b], Clock::now()});
+}
+
+// Every rank sees the sums of its own parts alone, so the ranks add up what each has found before any of them
+// decides; the host sees none of it.
+template <class C, memory::Space S, bool sharded>
+void DeviceBuckets<C, S, sharded>::decide(Update update) {
+  const auto arrived = [&](std::size_t b) {
+    if (const Range mine = self().own_of(buckets_[b]); !mine.empty()) update.arrived(mine, 1.0f);
+  };
+  const auto add_up = [&] {
+    const std::span<double> partial = update.partial();
+    follow(self().stream(), computed_.get(), space_->stream());
+    self().enqueue_sums(partial);
+    follow(space_->stream(), decided_.get(), self().stream());
+    self().watch(DeviceWork::rule, 0, decided_.get());
+    count(partial.size_bytes(), 2);
+  };
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    arrive(b);
+    arrived(b);
+  }
+  add_up();
+  while (update.decide() == Decision::again) {
+    for (std::size_t b = 0; b < buckets_.size(); ++b) arrived(b);
+    add_up();
+  }
+}
+
+template <class C, memory::Space S, bool sharded>
+void DeviceBuckets<C, S, sharded>::finish(Update update) {
+  self().check();
+  for (std::size_t b = 0; b < buckets_.size(); ++b)
+    if (!begun_[b]) begin(static_cast<int>(b), space_->mark());
+  if constexpr (sharded) {
+    const bool decides = update.decides();
+    if (decides) decide(update);
+    for (std::size_t b = 0; b < buckets_.size(); ++b) {
+      if (!decides) arrive(b);
+      if (const Range mine = self().own_of(buckets_[b]); !mine.empty()) update(mine, 1.0f);
+      gather(b);
+    }
+    if (!buckets_.empty())
+      device::check(cudaStreamWaitEvent(space_->stream(), gathered_[buckets_.size() - 1].get(), 0),
+                    "wait for the parameters of others");
+  } else {
+    const Arrivals arrivals(update);
+    for (std::size_t b = 0; b < buckets_.size(); ++b) {
+      arrive(b);
+      arrivals.arrived(buckets_[b]);
+    }
+    arrivals.all(buckets_);
+  }
+  end_step();
+}
+
+}  // namespace convoy::comm
