@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 
 #include <convoy/data/digits.hpp>
+#include <convoy/data/glyphs.hpp>
 
 using namespace convoy;
 

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "data_files.hpp"
+#include <convoy/data/error.hpp>
 #include <convoy/data/idx.hpp>
 
 using namespace convoy;

@@ -91,7 +91,7 @@ std::vector<std::vector<int>> epoch_of(L& loader, std::int64_t epoch, std::int64
 template <class D>
 void check_allocations(const D& set) {
   for (int prefetch : {0, 2}) {
-    Loader loader(set, {.batch = 10, .prefetch = prefetch});
+    Loader loader(set, {.batch = 10, .prefetch = prefetch, .readers = 2});
     loader.start(0);
     while (loader.next() != nullptr) {
     }

@@ -1,6 +1,10 @@
 // DatasetRef: a data set behind a pointer, so that training loops are compiled once, not once a data set.
 #pragma once
 
+#include <concepts>
+#include <cstddef>
+#include <span>
+
 #include <convoy/data/dataset.hpp>
 
 namespace convoy::data {

@@ -1,4 +1,4 @@
-// Loader: one rank's batches of a data set, read ahead on a thread of its own.
+// Loader: one rank's batches of a data set, read ahead on threads of its own.
 #pragma once
 
 #include <algorithm>
@@ -55,6 +55,9 @@ struct LoaderOptions {
   bool shuffle = true;
   /// Batches read ahead of the one in use; 0 reads in `next` itself, without a thread.
   int prefetch = 2;
+  /// Threads that read ahead, a batch each; they deliver what one would. There is room for as many batches at
+  /// least.
+  int readers = 1;
   /// How many of the last batches stay valid: those that a device may still read.
   int held = 1;
   /// How far `peek` looks.
@@ -82,7 +85,7 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  /// Stops reading ahead; waits for the piece of a batch being read.
+  /// Stops reading ahead; waits for the pieces of batches being read.
   ~Loader();
 
   /// Steps in an epoch, the same on every rank.
@@ -105,13 +108,25 @@ class Loader {
   struct Slot {
     Samples samples;
     Batch batch;
+    bool filling = false;  // a thread writes into it, perhaps for an order that was dropped
+    bool filled = false;   // or the thread threw
+    std::exception_ptr failure = {};
   };
 
-  /// Reads one batch; gives up between pieces of it, returning false, when `abandoned()`.
+  /// What a thread that reads has of its own: an epoch's order, and the samples of one batch.
+  struct Reader {
+    Permutation order{0, 0, 0};
+    std::vector<std::uint64_t> indices;
+  };
+
+  /// Reads one batch; gives up between pieces of it when `abandoned()`.
   template <class Abandoned>
-  bool fill(Slot& slot, std::int64_t epoch, std::int64_t step, Abandoned abandoned);
-  /// Begins an epoch's order; of whoever reads.
-  void begin_order(std::int64_t epoch);
+  void fill(Reader& reader, Slot& slot, std::int64_t epoch, std::int64_t step, Abandoned abandoned) const;
+  Permutation order_of(std::int64_t epoch) const;
+  Reader new_reader() const {
+    return {.indices = std::vector<std::uint64_t>(static_cast<std::size_t>(plan_.most_rows()))};
+  }
+  Slot& slot(std::int64_t batch) { return slots_[static_cast<std::size_t>(batch) % slots_.size()]; }
 
   /// The most rows that are read between looks at whether anybody wants them.
   static constexpr std::size_t piece = 16;
@@ -119,15 +134,16 @@ class Loader {
   /// The batch `i` behind those handed out, once it is read.
   const Batch* wait_for(std::unique_lock<std::mutex>& lock, int i);
 
-  /// The reading thread: takes the newest order (a call of `start`), reads its batches into free slots.
-  void run();
+  /// A reading thread: takes the newest order (a call of `start`), and claims and reads batches of it, one at
+  /// a time, while there are free slots.
+  void run(Reader& reader);
+  /// Counts the batches that follow those that are ready and have been read in the meantime.
+  void advance();
 
   const D& set_;
   LoaderOptions options_;
   BatchPlan plan_;
-  // The reading thread's, once that runs: the epoch's order, and the samples of one batch.
-  Permutation order_{0, 0, 0};
-  std::vector<std::uint64_t> indices_;
+  Reader own_;  // of a loader without threads
   std::vector<Slot> slots_;
 
   std::mutex mutex_;
@@ -135,10 +151,11 @@ class Loader {
   std::atomic<std::uint64_t> order_number_ = 0;  // written under the mutex, read between samples without it
   std::int64_t epoch_ = 0, first_ = -1, next_ = 0;
   std::int64_t taken_ = 0, ready_ = 0;  // batches of this epoch handed back and read
+  std::int64_t claimed_ = 0;            // and those that threads have begun to read
   int in_use_ = 0;                      // and handed out
   bool quit_ = false;
   std::exception_ptr failure_;
-  std::thread thread_;
+  std::vector<std::thread> threads_;
 };
 
 template <class D, bool valid>
@@ -146,32 +163,36 @@ Loader<D, valid>::Loader(const D& set, const LoaderOptions& options)
     : set_(set),
       options_(options),
       plan_(set.size(), options.batch, options.shard, options.allow_short),
-      indices_(static_cast<std::size_t>(plan_.most_rows())) {
+      own_(new_reader()) {
   if (options.prefetch < 0)
     fail<ConfigError>("data: the number of batches read ahead is negative: ", options.prefetch);
   if (options.held < 1 || options.ahead < 0)
     fail<ConfigError>("data: a loader holds at least one batch and looks ahead at none or more, not ",
                       options.held, " and ", options.ahead);
+  if (options.readers < 1)
+    fail<ConfigError>("data: a loader has at least one thread that reads, not ", options.readers);
+  const int readers = options.prefetch > 0 ? options.readers : 0;
   // Some slots are with the caller while the others fill.
-  slots_.resize(static_cast<std::size_t>(std::max(options.prefetch, options.ahead) + options.held));
+  slots_.resize(
+      static_cast<std::size_t>(std::max({options.prefetch, options.ahead, readers}) + options.held));
   for (Slot& slot : slots_) {
     slot.samples = Samples(set.fields(), static_cast<std::size_t>(plan_.most_rows()), options.memory);
     slot.batch.fields = slot.samples.fields();
     slot.batch.columns = slot.samples.columns();
   }
-  if (options.prefetch > 0) thread_ = std::thread([this] { run(); });
+  for (int r = 0; r < readers; ++r)
+    threads_.emplace_back([this, reader = new_reader()]() mutable { run(reader); });
 }
 
 template <class D, bool valid>
 Loader<D, valid>::~Loader() {
-  if (!thread_.joinable()) return;
   {
     std::lock_guard lock(mutex_);
     quit_ = true;
     ++order_number_;
   }
-  wake_reader_.notify_one();
-  thread_.join();
+  wake_reader_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
 }
 
 template <class D, bool valid>
@@ -181,15 +202,15 @@ void Loader<D, valid>::start(std::int64_t epoch, std::int64_t step) {
                       plan_.steps());
   {
     std::lock_guard lock(mutex_);
-    ++order_number_;  // the reader drops what it was doing
+    ++order_number_;  // readers drop what they were doing
     epoch_ = epoch;
     first_ = next_ = step;
-    taken_ = ready_ = 0;
+    taken_ = ready_ = claimed_ = 0;
     in_use_ = 0;
     failure_ = nullptr;
   }
-  wake_reader_.notify_one();
-  if (!thread_.joinable()) begin_order(epoch);
+  wake_reader_.notify_all();
+  if (threads_.empty()) own_.order = order_of(epoch);
 }
 
 template <class D, bool valid>
@@ -198,7 +219,7 @@ const Batch* Loader<D, valid>::next() {
   if (in_use_ == options_.held) {
     --in_use_;
     ++taken_;
-    wake_reader_.notify_one();
+    wake_reader_.notify_all();
   }
   const Batch* batch = wait_for(lock, 0);
   if (batch == nullptr) return nullptr;
@@ -219,10 +240,8 @@ template <class D, bool valid>
 const Batch* Loader<D, valid>::wait_for(std::unique_lock<std::mutex>& lock, int i) {
   const std::int64_t step = next_ + i, at = taken_ + in_use_ + i;
   if (first_ < 0 || step >= plan_.steps()) return nullptr;
-  if (!thread_.joinable()) {
-    for (; ready_ <= at; ++ready_)
-      fill(slots_[static_cast<std::size_t>(ready_) % slots_.size()], epoch_, first_ + ready_,
-           [] { return false; });
+  if (threads_.empty()) {
+    for (; ready_ <= at; ++ready_) fill(own_, slot(ready_), epoch_, first_ + ready_, [] { return false; });
   } else {
     const auto arrived = [&] { return ready_ > at || failure_ != nullptr; };
     if (!wake_caller_.wait_until(lock, Deadline(options_.deadline).end(), arrived))
@@ -230,21 +249,22 @@ const Batch* Loader<D, valid>::wait_for(std::unique_lock<std::mutex>& lock, int 
                       options_.deadline.count(), " seconds");
     if (ready_ <= at) std::rethrow_exception(failure_);
   }
-  return &slots_[static_cast<std::size_t>(at) % slots_.size()].batch;
+  return &slot(at).batch;
 }
 
 template <class D, bool valid>
 template <class Abandoned>
-bool Loader<D, valid>::fill(Slot& slot, std::int64_t epoch, std::int64_t step, Abandoned abandoned) {
+void Loader<D, valid>::fill(Reader& reader, Slot& slot, std::int64_t epoch, std::int64_t step,
+                            Abandoned abandoned) const {
   const Range rows = plan_.rows(step);
-  const auto all = std::span(indices_).first(static_cast<std::size_t>(rows.size()));
+  const auto all = std::span(reader.indices).first(static_cast<std::size_t>(rows.size()));
   const auto first = static_cast<std::uint64_t>(plan_.places(step).begin);
   if (options_.shuffle)
-    order_.read(first, all);
+    reader.order.read(first, all);
   else
     std::iota(all.begin(), all.end(), first);
   for (std::size_t i = 0; i < all.size(); i += piece) {
-    if (abandoned()) return false;
+    if (abandoned()) return;
     data::fill(set_, Rows(slot.samples.fields(), slot.samples.columns().data(), i,
                           all.subspan(i, std::min(piece, all.size() - i)),
                           rows.begin + static_cast<std::int64_t>(i), {options_.seed, epoch}));
@@ -253,19 +273,18 @@ bool Loader<D, valid>::fill(Slot& slot, std::int64_t epoch, std::int64_t step, A
   slot.batch.step = step;
   slot.batch.rows = rows.size();
   slot.batch.global_rows = plan_.global(step).size();
-  return true;
 }
 
 template <class D, bool valid>
-void Loader<D, valid>::begin_order(std::int64_t epoch) {
+Permutation Loader<D, valid>::order_of(std::int64_t epoch) const {
   const auto own = static_cast<std::uint64_t>(options_.shard.whole ? options_.shard.rank : 0);
-  order_ = Permutation(static_cast<std::uint64_t>(plan_.samples()),
-                       own == 0 ? options_.seed : hash_of(own, hash_of(options_.seed)),
-                       static_cast<std::uint64_t>(epoch));
+  return Permutation(static_cast<std::uint64_t>(plan_.samples()),
+                     own == 0 ? options_.seed : hash_of(own, hash_of(options_.seed)),
+                     static_cast<std::uint64_t>(epoch));
 }
 
 template <class D, bool valid>
-void Loader<D, valid>::run() {
+void Loader<D, valid>::run(Reader& reader) {
   std::uint64_t at_work_on = 0;
   std::unique_lock lock(mutex_);
   while (true) {
@@ -274,34 +293,52 @@ void Loader<D, valid>::run() {
     at_work_on = order_number_;
     const std::int64_t epoch = epoch_, first = first_;
     const auto abandoned = [&] { return order_number_.load(std::memory_order_relaxed) != at_work_on; };
+    const auto over = [&] { return abandoned() || first + claimed_ >= plan_.steps() || failure_ != nullptr; };
+    const auto free = [&] {
+      return claimed_ - taken_ < static_cast<std::int64_t>(slots_.size()) && !slot(claimed_).filling;
+    };
 
     lock.unlock();
-    std::exception_ptr thrown;
-    begin_order(epoch);
+    reader.order = order_of(epoch);
     lock.lock();
-    for (std::int64_t step = first; step < plan_.steps() && !abandoned(); ++step) {
-      wake_reader_.wait(
-          lock, [&] { return abandoned() || ready_ - taken_ < static_cast<std::int64_t>(slots_.size()); });
-      if (abandoned()) break;
-      Slot& slot = slots_[static_cast<std::size_t>(ready_) % slots_.size()];
+    while (true) {
+      wake_reader_.wait(lock, [&] { return over() || free(); });
+      if (over()) break;
+      const std::int64_t step = first + claimed_;
+      Slot& mine = slot(claimed_++);
+      mine.filling = true;
+      mine.filled = false;
+      mine.failure = nullptr;
       lock.unlock();
-      bool whole = false;
+      std::exception_ptr thrown;
       try {
-        whole = fill(slot, epoch, step, abandoned);
+        fill(reader, mine, epoch, step, abandoned);
       } catch (...) {
         thrown = std::current_exception();
       }
       lock.lock();
-      if (abandoned() || (!whole && !thrown)) break;
-      if (thrown) {
-        failure_ = thrown;
-        wake_caller_.notify_one();
+      mine.filling = false;
+      if (abandoned()) {
+        wake_reader_.notify_all();  // for one who waits for this slot
         break;
       }
-      ++ready_;
-      wake_caller_.notify_one();
+      mine.filled = true;
+      mine.failure = thrown;
+      advance();
     }
   }
+}
+
+template <class D, bool valid>
+void Loader<D, valid>::advance() {
+  while (ready_ < claimed_ && slot(ready_).filled && failure_ == nullptr) {
+    if (slot(ready_).failure)
+      failure_ = slot(ready_).failure;
+    else
+      ++ready_;
+  }
+  wake_caller_.notify_one();
+  if (failure_ != nullptr) wake_reader_.notify_all();
 }
 
 template <class D>

@@ -23,6 +23,26 @@ namespace convoy::data {
 /// average. Halves of a few bits mix badly: up to 256 things are shuffled once and kept (Fisher and Yates, in
 /// the form of Durstenfeld, 1964), each order being as likely as any other.
 class Permutation {
+  struct Round {
+    std::uint32_t factor = 1, addend = 0, last = 1;
+  };
+
+  constexpr std::uint64_t low_mask() const { return (std::uint64_t{1} << low_) - 1; }
+
+  // One turn of the network over numbers or vectors of them. The upper bits of a product are its best. It
+  // stands before what calls it, or clang 14 would not evaluate the call in a constant.
+  template <class V>
+  CONVOY_INLINE constexpr void turn(V& high, V& low) const {
+    for (std::size_t r = 0; r < rounds_.size(); r += 2) {
+      V mixed = high * rounds_[r].factor + rounds_[r].addend;
+      mixed ^= mixed >> 16;
+      low ^= (mixed * rounds_[r].last) >> (32 - low_);
+      mixed = low * rounds_[r + 1].factor + rounds_[r + 1].addend;
+      mixed ^= mixed >> 16;
+      high ^= (mixed * rounds_[r + 1].last) >> (32 - high_);
+    }
+  }
+
  public:
   constexpr Permutation(std::uint64_t size, std::uint64_t seed, std::uint64_t epoch) : size_(size) {
     // The constant keeps these numbers apart from those that other users of the same seed draw.
@@ -65,25 +85,6 @@ class Permutation {
   }
 
  private:
-  struct Round {
-    std::uint32_t factor = 1, addend = 0, last = 1;
-  };
-
-  constexpr std::uint64_t low_mask() const { return (std::uint64_t{1} << low_) - 1; }
-
-  // One turn of the network over numbers or vectors of them. The upper bits of a product are its best.
-  template <class V>
-  CONVOY_INLINE constexpr void turn(V& high, V& low) const {
-    for (std::size_t r = 0; r < rounds_.size(); r += 2) {
-      V mixed = high * rounds_[r].factor + rounds_[r].addend;
-      mixed ^= mixed >> 16;
-      low ^= (mixed * rounds_[r].last) >> (32 - low_);
-      mixed = low * rounds_[r + 1].factor + rounds_[r + 1].addend;
-      mixed ^= mixed >> 16;
-      high ^= (mixed * rounds_[r + 1].last) >> (32 - high_);
-    }
-  }
-
   // Each lane walks from a place of its own until it is in the range, and then takes the next place.
   struct Walk {
     template <int W>
