@@ -2,8 +2,12 @@
 #pragma once
 
 #include <cmath>
+#include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -114,6 +118,18 @@ std::vector<Trace> together(int ranks, const Settings& settings) {
 
 using Ring = comm::Ring<transport::Threads>;
 
+/// Reads or writes how losses are scaled, of all that is visited.
+struct ScaleState {
+  std::int64_t exponent = 0, steady = 0;
+  bool writes = false;
+  void tensor(std::string_view, const Shape&, std::span<float>) {}
+  void counter(std::string_view name, std::int64_t& number) {
+    for (const auto& [known, own] : {std::pair{"ranks.0.exec.loss_scale_exponent", &exponent},
+                                     std::pair{"ranks.0.exec.steps_of_loss_scale", &steady}})
+      if (name == known) writes ? number = *own : * own = number;
+  }
+};
+
 }  // namespace train_cuda
 
 TEST_CASE("cuda: a training gives what the reference gives, and the same bits each time") {
@@ -139,6 +155,28 @@ TEST_CASE("cuda: a training in 16 bits learns what one in f32 does") {
   const Trace expected = alone<exec::Reference<f32>>(settings);
   CHECK(apart(alone<exec::Cuda<bf16>>(settings).parameters, expected.parameters) < 0.1);
   CHECK(apart(alone<exec::Cuda<f16>>(settings).parameters, expected.parameters) < 0.1);
+}
+
+TEST_CASE("cuda: the scale of losses in f16 is part of a training's state") {
+  if (convoy::device::count() == 0) SKIP("there is no GPU here");
+  using namespace train_cuda;
+  using Half = train_cuda::Alone<exec::Cuda<f16>>;
+  const Blobs training(36);
+  Half trainer(config_of<Half>({}));
+  trainer.fit(training, {.epochs = 1, .log = nullptr});
+  ScaleState state;
+  trainer.visit_state(state, train::Visit::read);
+  CHECK(state.exponent == 16);
+  CHECK(state.steady == 6);
+  Half other(config_of<Half>({}));
+  ScaleState given{.exponent = 3, .steady = 1, .writes = true};
+  other.visit_state(given, train::Visit::write);
+  other.fit(training, {.epochs = 1, .log = nullptr});
+  other.visit_state(state, train::Visit::read);
+  CHECK(state.exponent == 3);
+  CHECK(state.steady == 7);
+  given = {.exponent = 1000, .writes = true};
+  CHECK_THROWS_AS(other.visit_state(given, train::Visit::write), ConfigError);
 }
 
 TEST_CASE("cuda: ranks exchange through host memory") {

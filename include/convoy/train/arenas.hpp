@@ -3,6 +3,8 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -37,6 +39,10 @@ struct Treatments {
 /// Throws ConfigError for a group that fits no parameter.
 Treatments treatments(const Plan& plan, const std::vector<optim::GroupOptions>& groups, bool decay_all);
 
+/// For each parameter, whether rules that take matrices take it as one: weights of linear layers and of
+/// convolutions, a row for each output, but neither embeddings nor what makes the values that a loss reads.
+std::vector<bool> are_matrices(const Plan& plan);
+
 /// The plan's buckets, or those that `options` ask for. Throws ConfigError for sizes that are not positive.
 std::vector<Range> make_buckets(const Plan& plan, const std::optional<graph::BucketOptions>& options);
 
@@ -55,11 +61,28 @@ CONVOY_FUNCTION Treatments treatments(const Plan& plan, const std::vector<optim:
     names.push_back({plan.parameter(p).name.view(), plan.parameter(p).group == Group::decay});
   optim::Groups of = optim::group(names, groups, decay_all);
   Treatments all{{}, std::move(of.list)};
+  const std::vector<bool> matrices = are_matrices(plan);
   for (std::size_t i = 0; i < plan.exchange_order.size(); ++i) {
-    const graph::Slot& slot = plan.slot(plan.exchange_order[i]);
-    all.tensors.push_back({slot.live, slot.dead, of.of[i]});
+    const int p = plan.exchange_order[i];
+    const graph::Slot& slot = plan.slot(p);
+    const std::int64_t rows = matrices[static_cast<std::size_t>(p)] ? plan.parameter(p).shape[0] : 0;
+    all.tensors.push_back({slot.live, slot.dead, of.of[i], rows});
   }
   return all;
+}
+
+CONVOY_FUNCTION std::vector<bool> are_matrices(const Plan& plan) {
+  std::vector<bool> are;
+  for (const graph::Parameter& parameter : plan.parameter_list) are.push_back(parameter.shape.rank > 1);
+  const auto by_element = [&](int n) {
+    for (int k = 0; k < plan.node(n).uses; ++k)
+      are[static_cast<std::size_t>(plan.graph.parameter(n, k))] = false;
+  };
+  for (int n = 0; n < plan.graph.count.nodes; ++n)
+    if (graph::is<graph::Embedding>(plan.node(n)) || graph::is<graph::PositionEmbedding>(plan.node(n)))
+      by_element(n);
+  for (const int loss : plan.losses) by_element(plan.graph.input(loss, 0));
+  return are;
 }
 
 CONVOY_FUNCTION std::vector<Range> make_buckets(const Plan& plan,

@@ -1,6 +1,7 @@
 // Binding: which field of a data set feeds which input of a model.
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string>
 #include <vector>

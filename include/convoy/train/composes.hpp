@@ -1,6 +1,10 @@
 // composes: whether four policies make a Trainer, and if not, one sentence that says why and what would fit.
 #pragma once
 
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+
 #include <convoy/comm/comm.hpp>
 #include <convoy/exec/exec.hpp>
 #include <convoy/graph/plan.hpp>

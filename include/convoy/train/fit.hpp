@@ -1,6 +1,7 @@
 // What `fit` is told, and what it carries along.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <iostream>
 #include <vector>
@@ -27,7 +28,8 @@ struct FitOptions {
   EpochCallback on_epoch = {};
   std::ostream* log = &std::cout;  ///< where rank 0 prints the published lines; null: nowhere
   int log_every = 200;             ///< steps between throughput lines
-  Keeper* keeper = nullptr;        ///< keeps the state of the fit, and resumes from it: train::Checkpoints
+  int readers = 1;           ///< threads that read this rank's batches ahead; batches are the same by any
+  Keeper* keeper = nullptr;  ///< keeps the state of the fit, and resumes from it: train::Checkpoints
 };
 
 /// A fit under way, on one rank.

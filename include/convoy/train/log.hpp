@@ -1,6 +1,7 @@
 // Log: the published lines, printed by rank 0.
 #pragma once
 
+#include <cstdint>
 #include <cstdio>
 #include <ostream>
 

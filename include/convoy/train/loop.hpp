@@ -131,6 +131,7 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
       set, {.batch = replica_.config().batch,
             .shard = shard_to_train_on(),
             .seed = replica_.config().seed,
+            .readers = options.readers,
             .held = Replica::latency == 0 ? 1 : (Replica::latency + 2) * replica_.config().accumulate,
             .ahead = by_value ? replica_.config().accumulate : 0});
   const std::int64_t steps_per_epoch =

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -30,8 +31,9 @@ template <class Rule, class Comm, class Exec>
     fail<ConfigError>("trainer: accumulate must be at least 1, not ", config_.accumulate);
   config_.schedule.check();
   if (optimizer_.decides() && !comm_.decides())
-    fail<ConfigError>("trainer: the exchange ", comm_.policy(),
-                      " cannot decide over a whole gradient, so it can neither clip nor skip steps");
+    fail<ConfigError>(
+        "trainer: the exchange ", comm_.policy(),
+        " cannot decide over a whole gradient, so it can neither clip nor skip steps, nor measure the norm");
   if (comm_.has_servers() && optimizer_.decays_by_norms())
     fail<ConfigError>("trainer: the servers of the exchange ", comm_.policy(),
                       " know at which rate the optimizer ", optimizer_.optimizer().name(),
@@ -47,12 +49,22 @@ template <class Rule, class Comm, class Exec>
   std::vector<std::int64_t> panels(plan_.parameter_list.size());
   for (std::size_t p = 0; p < panels.size(); ++p) panels[p] = exec_->panel(static_cast<int>(p));
   tensors_ = matrices(plan_, panels);
+  if (optimizer_.takes_matrices()) {
+    std::vector<std::int64_t> in_order;
+    for (const int p : plan_.exchange_order) in_order.push_back(panels[static_cast<std::size_t>(p)]);
+    optimizer_.set_panels(in_order);
+  }
   comm_.open(fingerprint(), {.gradients = exec_->gradients(),
                              .parameters = exec_->parameters(),
                              .buckets = buckets_,
                              .tensors = tensors_,
                              .space = &space_});
-  own(comm_.updates(buckets_));
+  const std::vector<Range> own_ranges = comm_.updates(buckets_);
+  if (optimizer_.takes_matrices() && (comm_.has_servers() || own_ranges != buckets_))
+    fail<ConfigError>("trainer: the optimizer ", optimizer_.optimizer().name(),
+                      " updates whole matrices, and the exchange ", comm_.policy(),
+                      " gives a rank parts of them; choose one by which each rank updates all, such as ring");
+  own(own_ranges);
   on_host(exec_->parameters(), [&](std::span<float> values) { comm_.broadcast(values, 0); });
   on_host(exec_->statistics(), [&](std::span<float> values) { comm_.broadcast(values, 0); });
   exec_->touched({0, plan_.sizes.parameters});
@@ -102,11 +114,20 @@ template <class Rule, class Comm, class Exec>
     const auto high = static_cast<double>(hash >> 32), low = static_cast<double>(hash & 0xffffffffu);
     double largest[] = {high, low, -high, -low};
     comm_.all_reduce(std::span<double>(largest), comm::max);
-    if (largest[0] == -largest[2] && largest[1] == -largest[3]) return;
+    if (largest[0] == -largest[2] && largest[1] == -largest[3] && stands_in_matrices()) return;
     auto options = config_.exec;
     options.canonical = true;
     exec_.emplace(plan_, most_rows_, options, space_, kernels_);
   }
+}
+
+template <class Rule, class Comm, class Exec>
+[[gnu::cold]] bool Replica<Rule, Comm, Exec>::stands_in_matrices() const {
+  if (!optimizer_.takes_matrices()) return true;
+  const std::vector<bool> matrices = are_matrices(plan_);
+  for (std::size_t p = 0; p < matrices.size(); ++p)
+    if (matrices[p] && exec_->panel(static_cast<int>(p)) == 0) return false;
+  return true;
 }
 
 template <class Rule, class Comm, class Exec>

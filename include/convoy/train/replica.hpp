@@ -169,8 +169,11 @@ class Replica {
   void take_share();
 
   /// Ranks whose Exec orders elements differently (another instruction set) fall back to the canonical order
-  /// together.
+  /// together; all do where an optimizer takes matrices and the Exec's order is none.
   void build_exec();
+
+  /// Whether every parameter that the optimizer takes as a matrix stands as one.
+  bool stands_in_matrices() const;
 
   comm::Fingerprint fingerprint() const;
 
@@ -196,7 +199,8 @@ class Replica {
     }
     std::span<double> partial() const { return replica->optimizer_.partial(); }
     Decision decide() const {
-      const Decision decision = replica->decide();
+      optim::Verdict verdict;
+      const Decision decision = replica->decide(verdict);
       replica->serves_anew_ = decision != Decision::again;
       return decision;
     }
@@ -222,11 +226,24 @@ class Replica {
       replica->updating_ += Seconds(Clock::now() - from).count();
     }
     std::span<double> partial() const { return replica->optimizer_.partial(); }
-    Decision decide() const { return replica->decide(); }
+    Decision decide() const {
+      optim::Verdict verdict;
+      const Decision decision = replica->decide(verdict);
+      if (decision != Decision::again && replica->optimizer_.knows_norm())
+        replica->now_.gradient_norm = verdict.norm;
+      return decision;
+    }
+    /// Whether the Exec takes the time of an update in place of the rule, which a replay may.
+    bool updates_itself([[maybe_unused]] Range range) const {
+      if constexpr (requires { replica->exec_->updates(range); })
+        return replica->exec_->updates(range);
+      else
+        return false;
+    }
     void update(Range range, float scale) const {
       Replica& r = *replica;
       const auto from = Clock::now();
-      r.optimizer_.update(range, scale, parameters(range), gradients(range));
+      if (!updates_itself(range)) r.optimizer_.update(range, scale, parameters(range), gradients(range));
       r.exec_->touched(range);
       const auto to = Clock::now();
       r.updating_ += Seconds(to - from).count();
@@ -234,9 +251,8 @@ class Replica {
     }
   };
 
-  Decision decide() {
+  Decision decide(optim::Verdict& verdict) {
     if (optimizer_.decide(exec_->parameters().data()) == Decision::again) return Decision::again;
-    optim::Verdict verdict;
     space_.read(&verdict, optimizer_.verdict(), sizeof verdict);
     return verdict.apply != 0 ? Decision::apply : Decision::skip;
   }

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,8 +25,12 @@ struct StepReport {
   double loss = 0;        ///< mean over these rows
   double accuracy = 0;    ///< share of these rows whose largest logit is the label's
   float lr = 0;
+  /// Of the whole gradient before clipping; none where nothing looked at it (optim::Guard::measure), or where
+  /// only servers did.
+  std::optional<double> gradient_norm = {};
   double seconds = 0;               ///< of this rank, data wait included
   double backward_seconds = 0;      ///< of this rank, of the micro-step beside which gradients are exchanged
+  double update_seconds = 0;        ///< of this rank, in the optimizer's rule
   double exposed_comm_seconds = 0;  ///< spent in the exchange while nothing was computed, waiting included
   double samples_per_sec = 0;       ///< of all ranks, cumulative since step 0, evaluation excluded
 };

@@ -2,6 +2,8 @@
 // saves it, restores it or looks at it needs to know no arena.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
@@ -106,8 +108,9 @@ class ExchangeState final : public comm::StateVisitor {
 /// Visits all state of a replica: `parameters.<name>`, `statistics.<name>`, `optimizer.<slot>.<name>`,
 /// `steps`, `skipped`. All ranks call it together and see the same; state that ranks share out is gathered
 /// tensor by tensor, and statistics are the mean of all ranks'. What is one rank's own that rank alone sees:
-/// its statistics before they are averaged, `ranks.<rank>.statistics.<name>`, and what its exchange carries
-/// from step to step, `ranks.<rank>.exchange.<what>`, which fits a world of the same size. Reading changes
+/// its statistics before they are averaged, `ranks.<rank>.statistics.<name>`, the scale of its losses in f16,
+/// `ranks.<rank>.exec.<what>`, and what its exchange carries from step to step,
+/// `ranks.<rank>.exchange.<what>`, which fits a world of the same size. Reading changes
 /// nothing. With Visit::write what the visitor left in its arguments is stored, on every rank, which must be
 /// given the same of what all see.
 template <class Rule, class Comm, class Exec, StateVisitor V>
@@ -185,6 +188,10 @@ void visit_state(Replica<Rule, Comm, Exec>& replica, V&& visitor, Visit how) {
     replica.set_steps_done(steps);
     replica.optimizer().set_skipped(skipped);
   }
+  if constexpr (Exec::may_overflow)
+    exec.visit_state([&](std::string_view name, std::int64_t& number) {
+      visitor.counter(concat("ranks.", replica.rank(), ".exec.", name), number);
+    });
   ExchangeState exchange(exec, plan, replica.rank(), visitor, how);
   replica.comm().visit_state(exchange);
 }

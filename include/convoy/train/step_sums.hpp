@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -29,6 +30,7 @@ struct UnreportedStep {
   int batches = 1;                                 ///< of as many rows as were counted
   double backward = 0, exposed = 0, updating = 0;  ///< seconds
   float lr = 0;
+  std::optional<double> gradient_norm = {};
   bool stop = false;  ///< this rank asks to stop
 };
 
@@ -119,7 +121,9 @@ CONVOY_FUNCTION StepReport StepSums::report(const UnreportedStep& step, bool tog
     report.loss *= static_cast<double>(step.global_rows) / static_cast<double>(step.rows);
   report.accuracy = others[labels] > 0 ? others[correct] / others[labels] : 0;
   report.lr = step.lr;
+  report.gradient_norm = step.gradient_norm;
   report.backward_seconds = step.backward;
+  report.update_seconds = step.updating;
   return report;
 }
 #endif
