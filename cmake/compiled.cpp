@@ -2,3 +2,11 @@
 #include <convoy/convoy.hpp>
 // What programs include beside it.
 #include <convoy/comm/engine/link.hpp>
+#include <convoy/exec/host/recorder.hpp>
+#include <convoy/exec/replay.hpp>
+#include <convoy/io/profile.hpp>
+#include <convoy/sim/chakra.hpp>
+#include <convoy/sim/cluster_file.hpp>
+#include <convoy/sim/cross_validation.hpp>
+#include <convoy/sim/trace.hpp>
+#include <convoy/sim/work_of.hpp>

@@ -5,7 +5,7 @@ set -euo pipefail
 
 run=(cmake ninja-build g++ libdnnl-dev libboost-mpi-dev libopenmpi-dev openmpi-bin libcli11-dev nlohmann-json3-dev zlib1g-dev
   curl ca-certificates)
-test=("${run[@]}" doctest-dev libbenchmark-dev clang clang-format valgrind)
+test=("${run[@]}" doctest-dev libbenchmark-dev clang libclang-rt-dev clang-format valgrind python3)
 
 case "${1:-}" in
   run) wanted=("${run[@]}") ;;
@@ -16,12 +16,21 @@ esac
 # A tool that the user installed in another way is as good as its package.
 present() {
   case "$1" in
-    cmake | g++ | curl | clang-format | valgrind) command -v "$1" >/dev/null && return ;;
+    cmake | g++ | curl | clang-format | valgrind | python3) command -v "$1" >/dev/null && return ;;
     ninja-build) command -v ninja >/dev/null && return ;;
     clang) command -v clang++ >/dev/null && return ;;
+    libclang-rt-dev) sanitizes && return ;;
     libdnnl-dev) installed libonednn-dev && return ;;
   esac
   installed "$1"
+}
+# Whether clang has the libraries of its sanitizers, under one name or the other.
+sanitizes() {
+  local name
+  for name in "libclang_rt.asan-$(uname -m).a" libclang_rt.asan.a; do
+    [ -e "$(clang++ -print-file-name="$name" 2>/dev/null)" ] && return
+  done
+  return 1
 }
 installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 

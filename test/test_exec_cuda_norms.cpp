@@ -5,6 +5,7 @@
 
 #include "emulation/emulation.hpp"
 #include "exec_cuda_support.hpp"
+#include "sanitized.hpp"
 #include <convoy/exec/cuda/kernel/batch_norm.cuh>
 #include <convoy/exec/cuda/kernel/layer_norm.cuh>
 #include <convoy/exec/reference/reference.hpp>
@@ -177,7 +178,7 @@ TEST_CASE_TEMPLATE("A batch norm is that of plain loops", T, float, bf16, f16) {
 TEST_CASE_TEMPLATE("A batch norm of random extents is that of plain loops", T, float, bf16, f16) {
   std::mt19937 draws(5);
   const auto below = [&](unsigned n) { return static_cast<int>(draws() % n); };
-  for (int k = 0; k < 12; ++k) {
+  for (int k = 0; k < (sanitized ? 4 : 12); ++k) {
     NormCase c{.positions = 2 + below(k % 2 == 0 ? 40 : 900), .channels = 1 + below(70)};
     if (k % 3 == 0) c.channels *= 8;
     c.relu = below(2), c.addend = below(2), c.second = below(2), c.accumulate = below(2);
@@ -398,7 +399,7 @@ TEST_CASE_TEMPLATE("A layer norm is that of plain loops", T, float, bf16, f16) {
 TEST_CASE_TEMPLATE("A layer norm of random extents is that of plain loops", T, float, bf16, f16) {
   std::mt19937 draws(6);
   const auto below = [&](unsigned n) { return static_cast<int>(draws() % n); };
-  for (int k = 0; k < 10; ++k) {
+  for (int k = 0; k < (sanitized ? 4 : 10); ++k) {
     LayerCase c{.rows = 1 + below(90), .features = 8 + below(k % 2 == 0 ? 60 : 600)};
     if (k % 3 == 0) c.features = c.features / 8 * 8;
     c.bias = below(3) > 0, c.second = below(2), c.accumulate = below(2);

@@ -92,8 +92,9 @@ std::vector<int> taps_of(const reference::Pooling& p, const std::vector<std::int
   return taps;
 }
 
-// How many roundings a sum of as many numbers as a window has may be off by.
-double sum_units(const Pooling& p) { return 4 + p.window.height * p.window.width / 16.0; }
+// How many roundings a sum of as many numbers as a window has, from two gradients, may be off by: what is
+// summed on the way is larger than the sum.
+double sum_units(const Pooling& p) { return 4 + p.window.height * p.window.width / 2.0; }
 
 template <class T>
 void check_max(const Pooling& p, float step, float nan_below) {

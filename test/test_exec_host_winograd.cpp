@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include "exec_compare.hpp"
+#include <convoy/exec/host/backend.hpp>
 #include <convoy/exec/host/host.hpp>
 #include <convoy/models/resnet.hpp>
 

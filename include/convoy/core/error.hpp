@@ -1,6 +1,7 @@
 // Errors: every one is a single sentence that names the culprit, and derives from convoy::Error.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>

@@ -65,19 +65,36 @@ consteval int members() {
     return static_cast<int>(n);
 }
 
-// Room for an object that is never made: its members have addresses, which is all that a list asks for.
+// An object that is never made: its members have addresses, which is all that a list asks for. clang wants a
+// definition where the type is of an unnamed namespace; GCC would emit that definition, and its destructor,
+// into the program.
+#if defined(__clang__)
 template <class T>
 union Room {
-  char nothing;
+  char nothing = 0;
   T object;
-  constexpr Room() : nothing() {}
+  constexpr Room() {}
   constexpr ~Room() {}
 };
 template <class T>
+inline Room<T> room;
+template <class T>
+consteval T& nowhere() {
+  return room<T>.object;
+}
+#else
+template <class T>
+extern T unmade;
+template <class T>
+consteval T& nowhere() {
+  return unmade<T>;
+}
+#endif
+
+template <class T>
 consteval int listed() {
   int count = 0;
-  Room<T> room;
-  T::fields(room.object, Count{&count});
+  T::fields(nowhere<T>(), Count{&count});
   return count;
 }
 

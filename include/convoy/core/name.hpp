@@ -2,6 +2,7 @@
 // table and as a template argument of a diagnostic.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 

@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <memory_resource>
+#include <string_view>
 
 #include <convoy/memory/buffer.hpp>
 #include <convoy/memory/space.hpp>

@@ -1,6 +1,10 @@
 // Vectors of a kernel: 16 bytes at a time, computed in f32; and sums over warps and blocks.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 

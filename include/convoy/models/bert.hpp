@@ -2,6 +2,8 @@
 // sentence over one encoder, with the names of Hugging Face's BertForPreTraining.
 #pragma once
 
+#include <string_view>
+
 #include <convoy/core/dtype.hpp>
 #include <convoy/core/shape.hpp>
 #include <convoy/graph/builder.hpp>

@@ -2,6 +2,8 @@
 // of self-attention in both directions, the mean over a sentence's own words, a linear layer.
 #pragma once
 
+#include <string_view>
+
 #include <convoy/core/dtype.hpp>
 #include <convoy/core/shape.hpp>
 #include <convoy/graph/builder.hpp>
