@@ -13,6 +13,7 @@
 
 #include "sources.hpp"
 #include <convoy/core/file.hpp>
+#include <convoy/sim/cluster_file.hpp>
 #include <convoy/sim/cross_validation.hpp>
 
 namespace bench {
@@ -22,7 +23,7 @@ using namespace convoy;
 using Json = nlohmann::ordered_json;
 
 struct Options {
-  std::string file, check, json;
+  std::string file, check, json, cluster;
   std::optional<std::uint64_t> split;
   int splits = 0;
   bool leave_one_out = false;
@@ -130,6 +131,18 @@ Json print_splits(const Measurements& all, std::uint64_t first, int splits) {
   return result;
 }
 
+// The cluster that a setting runs on, with the numbers that were found.
+void write_cluster(const Options& options, const sim::Source& source, const sim::Fit& fit,
+                   const sim::Cell& cell) {
+  const sim::Setting setting = sim::setting_of(source, fit.values, cell);
+  sim::Cluster cluster = setting.cluster;
+  cluster.name = concat(source.name, ": ", cell);
+  cluster.source = concat("Calibrated by ", options.file, ". A worker of speed 1 alone trains ",
+                          setting.work.samples / setting.work.alone(), " samples/s of ", cell.workload,
+                          ", which predict takes as --samples-per-second.");
+  sim::write_cluster(options.cluster, cluster);
+}
+
 int run(const Options& options) {
   const Measurements all = read_measurements(options.file);
   std::vector<sim::Cell> asked;
@@ -157,6 +170,7 @@ int run(const Options& options) {
   result["cells"] = print_cells(trial.predictions);
   result["held_out"] = print_errors(sim::errors_of(trial.predictions));
   if (options.splits > 0) result["halves"] = print_splits(all, options.split.value_or(1), options.splits);
+  if (!options.cluster.empty()) write_cluster(options, all.source, trial.fit, asked.back());
   if (!options.json.empty()) write_file(options.json, result.dump(2) + "\n");
   return 0;
 }
@@ -175,9 +189,13 @@ int calibrate(int argc, char** argv) {
       ->excludes("--split");
   app.add_option("--check", options.check,
                  "CSV of settings of the same source, which are predicted and not fitted");
-  app.add_option("--predict", options.predict,
-                 "A setting: nodes=2,gpus=4,batch=32, or model=resnet50,lm1_gpus=1,lm6_gpus=1")
-      ->allow_extra_args(false);
+  auto* predict =
+      app.add_option("--predict", options.predict,
+                     "A setting: nodes=2,gpus=4,batch=32, or model=resnet50,lm1_gpus=1,lm6_gpus=1")
+          ->allow_extra_args(false);
+  app.add_option("--cluster", options.cluster,
+                 "Write the cluster of the last such setting to this file, which predict reads")
+      ->needs(predict);
   app.add_option("--json", options.json, "Write all of it to this file");
   CLI11_PARSE(app, argc, argv);
   return run(options);

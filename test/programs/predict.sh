@@ -39,6 +39,7 @@ says '"comm": "ring"' "$pair" --model convnet --batch 64 --comm ring --json -
 # Behind a slow network exchanges that do not overlap are all exposed; a codec halves them.
 says '^ring .* nic ' "$pair" --nodes 2 --ranks-per-node 1 --model bert --batch 8 --comm ring --no-overlap
 says '^ring ' "$pair" --model bert --batch 8 --codec bf16 --background --weighted
+says '^ring ' "$pair" --nodes 2 --model resnet50 --batch 32 --codec powersgd --codec-rank 2
 says '^ps-stale ' "$pair" --model convnet --batch 64 --comm ps,ps-async,ps-stale --servers 2 --staleness 3
 
 says '^ring ' "$pair" --model resnet18-mnist --batch 128 --comm ring --trace "$scratch/trace.json" --chakra "$scratch/step" --json "$scratch/out.json"
@@ -52,6 +53,9 @@ says "^ring +${step%.*}\\." "$pair" --from-chakra "$scratch/step.0.et" --batch 1
 printf '%s\n' num_nodes,gpu_num_per_node,batch_size_per_device,sentences_per_sec 1,1,64,150 1,8,64,1140 2,8,64,2190 4,8,64,4310 > "$scratch/bert.csv"
 says '^bert_base, batch 32, 2 x 4 V100 +[0-9.]+/s' calibrate "$scratch/bert.csv" --split 1 --json "$scratch/fit.json" --predict nodes=2,gpus=4,batch=32
 grep -q '"parameters"' "$scratch/fit.json" || failed "the JSON has no parameters"
+says '^bert_base' calibrate "$scratch/bert.csv" --predict nodes=2,gpus=4,batch=32 --cluster "$scratch/fitted.json"
+says '^hierarchical ' "$scratch/fitted.json" --model bert --batch 32 --samples-per-second 150
+grep -q 'samples/s of bert_base' "$scratch/fitted.json" || failed "the cluster does not say what its workers do alone"
 says '^4 held out: median error 0[.]' calibrate "$scratch/bert.csv" --check "$scratch/bert.csv"
 echo 5,5 >> "$scratch/bert.csv"
 refuses 'bert.csv, line 6 has 2 fields; expected 4' calibrate "$scratch/bert.csv"

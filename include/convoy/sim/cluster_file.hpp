@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <string_view>
 
 #include <convoy/core/compiled.hpp>
@@ -15,12 +16,12 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
-#include <string>
 #include <type_traits>
 #include <vector>
 
 #include <convoy/core/error.hpp>
 #include <convoy/core/fields.hpp>
+#include <convoy/core/file.hpp>
 #include <convoy/io/json.hpp>
 #endif
 
@@ -33,6 +34,11 @@ Cluster parse_cluster(std::string_view text, std::string_view file);
 
 /// Reads a cluster. Throws CheckpointError if the file cannot be read, and as parse_cluster does.
 Cluster read_cluster(const std::filesystem::path& path);
+
+/// The text of a cluster's file, which is read as the same cluster.
+std::string cluster_text(const Cluster& cluster);
+/// Writes a cluster beside `path`, and renames. Throws what write_file does.
+void write_cluster(const std::filesystem::path& path, const Cluster& cluster);
 
 #if CONVOY_DEFINITIONS
 
@@ -79,7 +85,52 @@ void read_value(io::JsonReader& json, T& value) {
   });
 }
 
+inline void append_value(std::string& text, double value) { io::append_real(text, value); }
+inline void append_value(std::string& text, int value) { text += concat(value); }
+inline void append_value(std::string& text, const std::string& value) { io::append_quoted(text, value); }
+inline void append_value(std::string& text, Wiring value) { io::append_quoted(text, name_of(value)); }
+template <fields::Listed T>
+void append_value(std::string& text, const T& value);
+template <class T>
+void append_value(std::string& text, const std::vector<T>& value) {
+  for (std::size_t i = 0; i < value.size(); ++i) {
+    text += i == 0 ? "[" : ", ";
+    append_value(text, value[i]);
+  }
+  text += value.empty() ? "[]" : "]";
+}
+
+// `between` stands before each member: a line a member at the top, one line for what is inside.
+template <fields::Listed T>
+void append_members(std::string& text, const T& value, std::string_view between) {
+  text += '{';
+  bool first = true;
+  fields::for_each(value, [&](std::string_view name, const auto& member, auto) {
+    if (!first) text += between.empty() ? ", " : ",";
+    first = false;
+    text += between;
+    io::append_quoted(text, name);
+    text += ": ";
+    append_value(text, member);
+  });
+}
+template <fields::Listed T>
+void append_value(std::string& text, const T& value) {
+  append_members(text, value, "");
+  text += '}';
+}
+
 }  // namespace detail
+
+CONVOY_FUNCTION std::string cluster_text(const Cluster& cluster) {
+  std::string text;
+  detail::append_members(text, cluster, "\n ");
+  return text + "\n}\n";
+}
+
+CONVOY_FUNCTION void write_cluster(const std::filesystem::path& path, const Cluster& cluster) {
+  write_file(path, cluster_text(cluster));
+}
 
 CONVOY_FUNCTION Cluster parse_cluster(std::string_view text, std::string_view file) {
   io::JsonReader json(text, file, 0);
