@@ -84,8 +84,11 @@ void print_table(const Summary& s) {
     row("hidden by backward", number("%.1f%% of what can be", 100 * hidden(s)));
   }
   row("training loss", number("%.5f", s.fit.loss));
-  if (!s.fit.epochs.empty() && s.fit.epochs.back().test.rows > 0)
-    row("test accuracy", number("%.2f%%", 100 * s.fit.epochs.back().test.accuracy));
+  if (!s.fit.epochs.empty() && s.fit.epochs.back().test.rows > 0) {
+    const convoy::train::Evaluation& test = s.fit.epochs.back().test;
+    if (s.unit != "samples") row("test loss", number("%.5f", test.loss));  // language models are judged by it
+    row("test accuracy", number("%.2f%%", 100 * test.accuracy));
+  }
   std::fflush(stdout);
 }
 
