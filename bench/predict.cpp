@@ -67,7 +67,12 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--ranks-per-node", o.ranks_per_node, "So many workers on each")
       ->check(CLI::Range(1, 1 << 20));
   app.add_option("--comm", o.comms, "Policies to compare, by commas (default: all that fit)")->delimiter(',');
-  app.add_option("--codec", o.exchange.codec, "How a ring encodes gradients: none, bf16, f16, int8 or topk");
+  app.add_option("--codec", o.exchange.codec,
+                 "How a ring encodes gradients: none, bf16, f16, int8, topk or powersgd");
+  app.add_option("--codec-fraction", o.exchange.codec_ratio, "Of the gradients that topk keeps")
+      ->check(CLI::Range(1e-6, 1.0));
+  app.add_option("--codec-rank", o.exchange.codec_rank, "Columns of the factors of powersgd")
+      ->check(CLI::PositiveNumber);
   app.add_option("--bucket-mib", o.bucket,
                  "MiB of a bucket, or 'tensor' for one a tensor (default: the model's own)");
   app.add_flag("--no-overlap", o.no_overlap, "Buckets travel once backward is over");

@@ -257,6 +257,25 @@ TEST_CASE("sim: launches, copies and encodings take their time") {
   CHECK(simulate(s).step_seconds == doctest::Approx(seconds / 4).epsilon(0.03));
   s.exchange.codec = "topk";  // everyone gets everyone's hundredth, with indices
   CHECK(simulate(s).step_seconds == doctest::Approx(seconds * 0.02).epsilon(0.05));
+  s.exchange.codec = "powersgd";
+  CHECK_THROWS_WITH_AS(simulate(s),
+                       "codec \"powersgd\" of rank 4 would send everything as it is: no bucket of this work "
+                       "lists a matrix that two factors halve",
+                       ConfigError);
+  // Half of the bucket is a matrix, of which 4 rows and 4 columns travel; the other half goes as it is.
+  s.work.buckets[0].matrices = {{1024, bytes / 8 / 1024}, {1, 64}};
+  s.exchange.codec_rank = 4;
+  CHECK(simulate(s).step_seconds ==
+        doctest::Approx(seconds * (0.5 + 4 * (1024 + bytes / 8 / 1024.0) * 4 / static_cast<double>(bytes)))
+            .epsilon(0.02));
+  s.work.buckets[0].matrices = {{bytes, bytes}};
+  CHECK_THROWS_WITH_AS(simulate(s),
+                       "work: bucket 0 of 16777216 bytes has a matrix of 16777216 rows and 16777216 columns",
+                       ConfigError);
+  s.work.buckets[0].matrices = {{1 << 20, 4}, {1, 1}};
+  CHECK_THROWS_WITH_AS(simulate(s), "work: bucket 0 of 16777216 bytes has matrices of 4194305 elements",
+                       ConfigError);
+  s.work.buckets[0].matrices.clear();
   s.exchange.codec = "none";
   s.exchange.comm = "sometimes";
   CHECK_THROWS_WITH_AS(simulate(s), "there is no comm \"sometimes\" to simulate", ConfigError);

@@ -67,6 +67,29 @@ TEST_CASE("sim: clusters are read strictly") {
   CHECK_THROWS_AS(sim::read_cluster("no/such/file.json"), CheckpointError);
 }
 
+TEST_CASE("sim: a cluster that is written is read again") {
+  sim::Cluster cluster = test::shared(3, 2, sim::Wiring::pairs);
+  cluster.name = "a \"name\" of\ntwo lines";
+  cluster.source = "nobody";
+  cluster.nodes.push_back({1, 4, 1.0 / 3});
+  cluster.fabric = {2, 4};
+  cluster.staging = {1e-5, 1.0 / 7e9};
+  cluster.launch = 0.1 + 0.2;
+  cluster.hide = 0.7;
+  cluster.hide_background = 0.9;
+  cluster.jitter = 0.03;
+  cluster.device = {13.45e12, 616e9};
+  const std::string text = sim::cluster_text(cluster);
+  CHECK(sim::cluster_text(sim::parse_cluster(text, "c.json")) == text);
+  const sim::Cluster again = sim::parse_cluster(text, "c.json");
+  CHECK(again.name == cluster.name);
+  CHECK(again.nodes.size() == 2);
+  CHECK(again.nodes[1].speed == 1.0 / 3);
+  CHECK(again.staging.beta == 1.0 / 7e9);
+  CHECK(again.launch == 0.1 + 0.2);
+  CHECK(again.inside.wiring == sim::Wiring::pairs);
+}
+
 TEST_CASE("sim: a cluster in other sizes") {
   sim::Cluster cluster = test::shared(4, 8);
   CHECK(cluster.sized(0, 0).ranks() == 32);
@@ -98,6 +121,10 @@ TEST_CASE("sim: the step of a plan") {
   const sim::Work each = sim::work_of(plan, profile, tensors);
   CHECK(each.buckets.size() == plan.parameter_list.size());
   each.check();
+  std::size_t matrices = 0;
+  for (const sim::Bucket& bucket : work.buckets) matrices += bucket.matrices.size();
+  CHECK(matrices == 21);  // 20 convolutions and a linear layer
+  CHECK(work.buckets.front().matrices.front().rows == 10);
   // A 28x28 ResNet-18 has many weights that meet nothing but padding.
   const sim::Work dead = sim::work_of(plan, profile, tensors, sim::DeadTaps::exchanged);
   CHECK(dead.bytes() == 4 * plan.parameters());

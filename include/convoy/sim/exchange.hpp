@@ -14,6 +14,7 @@ struct Exchange {
   std::string comm = "ring";
   std::string codec = "none";        ///< of a ring
   double codec_ratio = 0.01;         ///< of topk: the share of elements that travels
+  int codec_rank = 4;                ///< of powersgd: columns of a factor
   bool overlap = true;               ///< buckets travel while backward goes on
   bool background = false;           ///< a thread goes on with them
   bool staged = false;               ///< gradients go through the memory of the host
@@ -30,6 +31,7 @@ struct Exchange {
     field("comm", self.comm);
     field("codec", self.codec);
     field("codec_ratio", self.codec_ratio);
+    field("codec_rank", self.codec_rank);
     field("overlap", self.overlap);
     field("background", self.background);
     field("staged", self.staged);

@@ -27,6 +27,7 @@
 #include <tuple>
 
 #include <convoy/comm/codec/int8.hpp>
+#include <convoy/comm/codec/power_sgd.hpp>
 #include <convoy/comm/codec/top_k.hpp>
 #include <convoy/comm/engine/program.hpp>
 #include <convoy/comm/options.hpp>
@@ -360,9 +361,37 @@ CONVOY_FUNCTION void LegMaker::add_codec() {
                           [&](const Bucket& bucket) { return n * topk.bytes(bucket.bytes / 4); });
     costs(leg, 2, 1 + 2 * exchange_.codec_ratio * static_cast<double>(n));
     legs_.legs.push_back(std::move(leg));
+  } else if (codec == "powersgd") {
+    // Steps behind its warm-up, in which gradients go as they are.
+    const comm::codec::PowerSgd factors{exchange_.codec_rank, 0};
+    factors.check();
+    const auto sum = [&](const Bucket& bucket, auto of) {
+      std::int64_t elements = 0;
+      for (const Matrix& m : bucket.matrices)
+        if (factors.compresses(m.rows, m.columns)) elements += of(m);
+      return elements;
+    };
+    const auto area = [](const Matrix& m) { return m.rows * m.columns; };
+    const auto left = [&](const Bucket& bucket) {
+      return bucket.bytes / 4 - sum(bucket, [&](const Matrix& m) { return area(m) - factors.rank * m.rows; });
+    };
+    const auto right = [&](const Bucket& bucket) {
+      return sum(bucket, [&](const Matrix& m) { return factors.rank * m.columns; });
+    };
+    if (std::none_of(work_.buckets.begin(), work_.buckets.end(), right))
+      fail<ConfigError>("codec \"powersgd\" of rank ", factors.rank,
+                        " would send everything as it is: no bucket of this work lists a matrix that two "
+                        "factors halve");
+    const int half = std::max(1, lanes_ / 2);
+    Leg there = by_messages(ring, ranks_, half, 4, left);
+    costs(there, 1, 0);
+    Leg back = by_messages(ring, ranks_, half, 4, right);
+    costs(back, 2, 1);  // the right factors, and what they leave out; the gradients that the factors make
+    legs_.legs.push_back(std::move(there));
+    legs_.legs.push_back(std::move(back));
   } else {
     fail<ConfigError>("there is no codec \"", exchange_.codec,
-                      "\" whose bytes follow from a bucket's alone; choose none, bf16, f16, int8 or topk");
+                      "\" to simulate; choose none, bf16, f16, int8, topk or powersgd");
   }
 }
 

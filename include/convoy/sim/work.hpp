@@ -14,16 +14,28 @@
 
 namespace convoy::sim {
 
+/// The gradients of a tensor with a row for each output channel or feature.
+struct Matrix {
+  std::int64_t rows = 0, columns = 0;
+
+  static constexpr void fields(auto& self, auto&& field) {
+    field("rows", self.rows);
+    field("columns", self.columns);
+  }
+};
+
 /// Some gradients that are exchanged together.
 struct Bucket {
-  std::int64_t bytes = 0;  ///< of f32 gradients
-  double ready = 0;        ///< seconds from the beginning of backward until they are final
-  double update = 0;       ///< seconds that the optimizer takes for them
+  std::int64_t bytes = 0;             ///< of f32 gradients
+  double ready = 0;                   ///< seconds from the beginning of backward until they are final
+  double update = 0;                  ///< seconds that the optimizer takes for them
+  std::vector<Matrix> matrices = {};  ///< that lie in it as a whole, for codecs that look at shapes
 
   static constexpr void fields(auto& self, auto&& field) {
     field("bytes", self.bytes);
     field("ready", self.ready);
     field("update", self.update);
+    field("matrices", self.matrices);
   }
 };
 
@@ -73,6 +85,16 @@ CONVOY_FUNCTION void Work::check() const {
       fail<ConfigError>("work: bucket ", b, " has ", bucket.bytes, " bytes");
     if (!is_time(bucket.update))
       fail<ConfigError>("work: the update of bucket ", b, " takes ", bucket.update, " seconds");
+    std::int64_t elements = 0;
+    for (const Matrix& m : bucket.matrices) {
+      if (m.rows < 1 || m.columns < 1 || m.rows > bucket.bytes || m.columns > bucket.bytes / m.rows)
+        fail<ConfigError>("work: bucket ", b, " of ", bucket.bytes, " bytes has a matrix of ", m.rows,
+                          " rows and ", m.columns, " columns");
+      elements += m.rows * m.columns;
+    }
+    if (elements > bucket.bytes / 4)
+      fail<ConfigError>("work: bucket ", b, " of ", bucket.bytes, " bytes has matrices of ", elements,
+                        " elements");
     if (!(bucket.ready >= before) || !(bucket.ready <= backward))
       fail<ConfigError>("work: bucket ", b, " is ready ", bucket.ready,
                         " seconds after backward's beginning; it must be from ", before,

@@ -26,7 +26,8 @@ std::vector<Range> bucket_per_tensor(const Plan& plan);
 
 /// The step of a batch of the profile's rows, which must be of this plan, with `buckets` of its gradient
 /// arena. A bucket is ready when backward has gone through the first stage that uses any of its tensors.
-/// Updates are shared out by bytes. Throws ConfigError for a profile of another plan.
+/// Updates are shared out by bytes. What a codec would take for a matrix is listed without its dead taps.
+/// Throws ConfigError for a profile of another plan.
 Work work_of(const Plan& plan, const graph::Profile& profile, std::span<const Range> buckets,
              DeadTaps dead = DeadTaps::left_out);
 
@@ -63,6 +64,9 @@ CONVOY_FUNCTION Work work_of(const Plan& plan, const graph::Profile& profile, st
     for (const int p : plan.exchange_order) {
       const graph::Slot& slot = plan.slot(p);
       if (slot.live.begin < range.begin || slot.live.begin >= range.end) continue;
+      const Shape& shape = plan.parameter(p).shape;
+      if (shape.rank > 1 && slot.live.end <= range.end)
+        bucket.matrices.push_back({shape[0], slot.live.size() / shape[0]});
       if (dead == DeadTaps::exchanged) bucket.bytes += slot.dead.size() * element;
       ready = std::max(ready, over[static_cast<std::size_t>(slot.first)]);
     }
