@@ -74,3 +74,24 @@ TEST_CASE("a product has the same bits by any number of threads") {
     CHECK(some == one);
   }
 }
+
+TEST_CASE("half of a symmetric product makes the whole of it") {
+  for (const std::int64_t n : {1, 6, 31, 97, 130}) {
+    CAPTURE(n);
+    const std::int64_t k = 70;
+    const auto a = numbers(n * k, 1);
+    std::vector<float> work(static_cast<std::size_t>(multiply_work(n, n, k)));
+    const auto product = [&](int threads, Symmetry symmetry) {
+      std::vector<float> c(static_cast<std::size_t>(n * n));
+      for (std::int64_t i = 0; i < n; ++i)
+        for (std::int64_t j = 0; j < n; ++j)
+          c[static_cast<std::size_t>(i * n + j)] = 1.0f / static_cast<float>(1 + i + j);
+      multiply(threads, n, n, k, 0.5f, {a.data(), k, 1}, {a.data(), 1, k}, -2, c.data(), work.data(),
+               symmetry);
+      return c;
+    };
+    const auto whole = product(1, Symmetry::none);
+    CHECK(product(1, Symmetry::symmetric) == whole);
+    CHECK(product(3, Symmetry::symmetric) == whole);
+  }
+}

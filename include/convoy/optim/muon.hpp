@@ -138,9 +138,10 @@ struct Muon {
   static void iterate(int threads, std::int64_t low, std::int64_t high, Work& w) {
     constexpr float a = 3.4445f, b = -4.7750f, c = 2.0315f;
     const Strided x{w.x, high, 1}, squared{w.squared, low, 1}, factor{w.factor, low, 1};
-    multiply(threads, low, low, high, 1.0f, x, x.transposed(), 0.0f, w.squared, w.product);
+    multiply(threads, low, low, high, 1.0f, x, x.transposed(), 0.0f, w.squared, w.product,
+             Symmetry::symmetric);
     std::copy_n(w.squared, low * low, w.factor);
-    multiply(threads, low, low, low, c, squared, squared, b, w.factor, w.product);
+    multiply(threads, low, low, low, c, squared, squared, b, w.factor, w.product, Symmetry::symmetric);
     std::copy_n(w.x, low * high, w.next);
     multiply(threads, low, high, low, 1.0f, factor, x, a, w.next, w.product);
     std::swap(w.x, w.next);

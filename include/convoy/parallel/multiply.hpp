@@ -28,35 +28,55 @@ struct Tiles {
 };
 
 // Strips of `strip` rows of `from` [n, depth], filled with zeros behind its end.
-inline void pack(Strided from, std::int64_t n, std::int64_t depth, std::int64_t strip, Range strips,
-                 float* packed) {
+template <std::int64_t strip>
+CONVOY_INLINE void pack(Strided from, std::int64_t n, std::int64_t depth, Range strips, float* packed) {
+  constexpr std::int64_t line = 16;  // floats of a cache line, read at once where a row's lie side by side
   for (std::int64_t s = strips.begin; s < strips.end; ++s) {
-    float* to = packed + s * strip * depth;
+    float* const to = packed + s * strip * depth;
     const std::int64_t begin = s * strip, count = std::min(strip, n - begin);
-    const float* at = from.data + begin * from.down;
-    for (std::int64_t d = 0; d < depth; ++d, to += strip) {
-      for (std::int64_t i = 0; i < count; ++i) to[i] = at[i * from.down + d * from.across];
-      for (std::int64_t i = count; i < strip; ++i) to[i] = 0;
+    const float* const at = from.data + begin * from.down;
+    if (count == strip && from.down == 1) {
+      for (std::int64_t d = 0; d < depth; ++d) std::copy_n(at + d * from.across, strip, to + d * strip);
+      continue;
+    }
+    if (count < strip) std::fill_n(to, strip * depth, 0.0f);
+    for (std::int64_t first = 0; first < depth; first += line) {
+      const std::int64_t last = std::min(depth, first + line);
+      for (std::int64_t i = 0; i < count; ++i)
+        for (std::int64_t d = first; d < last; ++d) to[d * strip + i] = at[i * from.down + d * from.across];
     }
   }
 }
 
+struct PackLoop {
+  // The strips of A and of B' that are a thread's share.
+  template <int W>
+  CONVOY_INLINE static void run(Strided a, std::int64_t m, float* packed_a, Strided b, std::int64_t n,
+                                float* packed_b, std::int64_t k, int thread, int team) {
+    pack<Tiles::rows>(a, m, k, share(Tiles::strips(m, Tiles::rows), thread, team), packed_a);
+    pack<2 * W>(b.transposed(), n, k, share(Tiles::strips(n, 2 * W), thread, team), packed_b);
+  }
+};
+
 struct MultiplyLoop {
-  // C of the tasks of a range: task t is some strips of A by one strip of B.
+  // C of every `team`-th task from `thread` on: a task is some strips of A by one strip of B. Of a symmetric
+  // C the tiles that lie above its diagonal as a whole are left out.
   template <int W>
   CONVOY_INLINE static void run(const float* a, const float* b, std::int64_t m, std::int64_t n,
-                                std::int64_t k, float alpha, float beta, float* c, Range tasks) {
+                                std::int64_t k, float alpha, float beta, float* c, bool symmetric, int thread,
+                                int team) {
     constexpr std::int64_t wide = 2 * W;
     const std::int64_t blocks = Tiles::strips(m, Tiles::rows_at_once);
-    for (std::int64_t t = tasks.begin; t < tasks.end; ++t) {
+    for (std::int64_t t = thread; t < Tiles::strips(n, wide) * blocks; t += team) {
       const std::int64_t column = t / blocks * wide, first = t % blocks * Tiles::rows_at_once;
       const std::int64_t last = std::min(m, first + Tiles::rows_at_once);
       for (std::int64_t from = 0; from < k; from += Tiles::depth) {
         const std::int64_t depth = std::min(Tiles::depth, k - from);
         for (std::int64_t row = first; row < last; row += Tiles::rows)
-          tile<W>(a + row * k + from * Tiles::rows, b + column * k + from * wide, depth, alpha,
-                  from == 0 ? beta : 1.0f, c + row * n + column, n, std::min(Tiles::rows, m - row),
-                  std::min(wide, n - column));
+          if (!symmetric || row + Tiles::rows > column)
+            tile<W>(a + row * k + from * Tiles::rows, b + column * k + from * wide, depth, alpha,
+                    from == 0 ? beta : 1.0f, c + row * n + column, n, std::min(Tiles::rows, m - row),
+                    std::min(wide, n - column));
       }
     }
   }
@@ -112,26 +132,31 @@ inline std::int64_t multiply_work(std::int64_t m, std::int64_t n, std::int64_t k
   return (Tiles::strips(m, Tiles::rows) * Tiles::rows + Tiles::strips(n, Tiles::widest) * Tiles::widest) * k;
 }
 
+/// Whether a product is known to be symmetric, as A A' is: then only one half of it is computed.
+enum class Symmetry : unsigned char { none, symmetric };
+
 /// C = alpha A B + beta C for A [m, k], B [k, n] and C [m, n], which lies row after row apart from A, B and
-/// `work`. With beta 0 what was in C does not matter. The bits depend on no number of threads.
+/// `work`. With beta 0 what was in C does not matter; where C is said to be symmetric, what was in it must be
+/// as well. The bits depend on no number of threads, and not on what is said of symmetry.
 inline void multiply(int threads, std::int64_t m, std::int64_t n, std::int64_t k, float alpha, Strided a,
-                     Strided b, float beta, float* c, float* work) {
+                     Strided b, float beta, float* c, float* work, Symmetry symmetry = Symmetry::none) {
   using detail::Tiles;
-  const std::int64_t wide = simd::isa() == simd::Isa::avx512 ? 32
-                            : simd::isa() == simd::Isa::avx2 ? 16
-                                                             : 8;  // as MultiplyLoop's
   float* const packed_a = work;
   float* const packed_b = work + Tiles::strips(m, Tiles::rows) * Tiles::rows * k;
+  const bool symmetric = symmetry == Symmetry::symmetric;
   // Below this many multiplications waking a team costs more than they do.
   if (m * n * k < (1 << 16)) threads = 1;
   parallel(threads, [&](int thread, int team) {
-    detail::pack(a, m, k, Tiles::rows, share(Tiles::strips(m, Tiles::rows), thread, team), packed_a);
-    detail::pack(b.transposed(), n, k, wide, share(Tiles::strips(n, wide), thread, team), packed_b);
+    simd::run<detail::PackLoop>(a, m, packed_a, b, n, packed_b, k, thread, team);
   });
   parallel(threads, [&](int thread, int team) {
-    const std::int64_t tasks = Tiles::strips(n, wide) * Tiles::strips(m, Tiles::rows_at_once);
     simd::run<detail::MultiplyLoop>(static_cast<const float*>(packed_a), static_cast<const float*>(packed_b),
-                                    m, n, k, alpha, beta, c, share(tasks, thread, team));
+                                    m, n, k, alpha, beta, c, symmetric, thread, team);
+  });
+  if (!symmetric) return;
+  parallel(threads, [&](int thread, int team) {
+    for (std::int64_t i = thread; i < m; i += team)
+      for (std::int64_t j = i + 1; j < n; ++j) c[i * n + j] = c[j * n + i];
   });
 }
 
