@@ -5,6 +5,7 @@
 
 #include "exec_compare.hpp"
 #include "fixtures/fixtures.hpp"
+#include "model_fixtures.hpp"
 #include <convoy/exec/counts.hpp>
 #include <convoy/models/bert.hpp>
 #include <convoy/models/convnet.hpp>
@@ -13,37 +14,11 @@
 #include <convoy/models/transformer.hpp>
 
 using namespace convoy;
+using model_fixtures::IsTransposed;
+using model_fixtures::never;
+using model_fixtures::stored;
 
 namespace {
-
-/// Whether PyTorch's model holds a parameter of convoy's as its transpose.
-using IsTransposed = bool (*)(std::string_view name);
-bool never(std::string_view) { return false; }
-
-/// The values of a matrix [out, in] out of one of [in, out], or the other way round where the shape is
-/// [in, out].
-template <class T>
-std::vector<T> transposed(const std::vector<T>& values, const Shape& shape) {
-  std::vector<T> made(values.size());
-  const auto out = static_cast<std::size_t>(shape[0]), in = static_cast<std::size_t>(shape[1]);
-  for (std::size_t o = 0; o < out; ++o)
-    for (std::size_t i = 0; i < in; ++i) made[o * in + i] = values[i * out + o];
-  return made;
-}
-
-/// Parameter `i` in convoy's layout, as make_model_fixtures.py describes it; `stored` is PyTorch's shape.
-std::vector<double> values_of(std::size_t i, const Name& name, const Shape& stored) {
-  const std::int64_t fan_in = stored.size() / stored[0];
-  const bool bias = name.view().substr(name.length - 4u) == "bias";
-  const float factor = stored.rank < 2 ? 0.25f : fan_in > 16 ? 0.0625f : 0.5f;
-  Philox random{2024, i};
-  std::vector<double> values(static_cast<std::size_t>(stored.size()));
-  for (double& value : values) {
-    const float v = 2.0f * random.uniform() - 1.0f;
-    value = static_cast<double>(stored.rank < 2 && !bias ? 1.0f + factor * v : factor * v);
-  }
-  return values;
-}
 
 /// A sentence about the first value of a training step that differs from PyTorch's, or an empty one.
 template <class T>
@@ -67,15 +42,8 @@ std::string step_difference(const Plan& plan, const std::string& model, double t
   const exec::BatchView batch{fields, rows};
 
   exec::Reference<T> e(plan, rows);
-  const auto stored = [&](const graph::Parameter& p) {
-    return is_transposed(p.name) ? Shape{p.shape[1], p.shape[0]} : p.shape;
-  };
-  for (std::size_t i = 0; i < plan.parameter_list.size(); ++i) {
-    const auto& p = plan.parameter_list[i];
-    auto values = values_of(i, p.name, stored(p));
-    if (is_transposed(p.name)) values = transposed(values, p.shape);
-    e.write_parameter(static_cast<int>(i), std::vector<T>(values.begin(), values.end()));
-  }
+  for (std::size_t i = 0; i < plan.parameter_list.size(); ++i)
+    e.write_parameter(static_cast<int>(i), model_fixtures::first_values<T>(plan, i, is_transposed));
 
   exec_compare::Differences found(tolerance);
   const exec::Result result = exec_compare::forward(e, batch);
@@ -100,7 +68,7 @@ std::string step_difference(const Plan& plan, const std::string& model, double t
   for (int i = 0; i < static_cast<int>(plan.parameter_list.size()); ++i) {
     const auto& p = plan.parameter(i);
     auto gradient = exec_compare::gradient(e, plan, i);
-    if (is_transposed(p.name)) gradient = transposed(gradient, stored(p));
+    if (is_transposed(p.name)) gradient = model_fixtures::transposed(gradient, stored(p, is_transposed));
     double squares = 0;
     for (const double value : gradient) squares += value * value;
     std::vector<double> some{std::sqrt(squares)};
