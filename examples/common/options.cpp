@@ -190,6 +190,8 @@ bool parse(int argc, char** argv, const std::string& about, const Choices& choic
       ->check(CLI::PositiveNumber);
   app.add_option("--json", o.json, "Write the result as one JSON object to this file");
   app.add_option("--csv", o.csv, "Write a line for each step to this file");
+  app.add_option("--batches", o.batches,
+                 "Write the rows that the steps take, of all ranks, to this safetensors file");
   app.add_option("--timeline", o.timeline, "Write a Chrome trace of all ranks to this file");
   app.add_option("--log-every", o.log_every, "Steps between throughput lines")->check(CLI::PositiveNumber);
   app.add_flag("--quiet", o.quiet, "Print nothing but errors");

@@ -73,6 +73,7 @@ struct Options {
   double deadline = 60;
   std::string json = {};
   std::string csv = {};
+  std::string batches = {};
   std::string timeline = {};
   int log_every = 200;
   bool quiet = false;

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "batches.hpp"
 #include "progress.hpp"
 #include "recording.hpp"
 #include "step_log.hpp"
@@ -71,6 +72,8 @@ void train_task(const Options& o, const Task& task, const std::string& transport
     return;
   }
 
+  if (!o.batches.empty() && trainer.rank() == 0)
+    write_batches(o, task.train, workers, total_steps(o, task.train.size(), workers));
   const ProgressBar bar(speaks);
   StepLog csv(trainer.rank() == 0 ? o.csv : "", task.unit, task.per_row);
   Recording<Exec> recording(trainer.exec(), task.plan, trainer.most_rows(),

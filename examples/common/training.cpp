@@ -104,6 +104,8 @@ int run_parsed(int argc, char** argv, const Program& program) {
   if (o.device != "cpu" && (replays(o) || !o.profile_out.empty()))
     fail<ConfigError>("profiles are recorded and replayed on processors, not on ", o.device,
                       "; choose --device cpu");
+  if (!o.batches.empty() && o.unsharded)
+    fail<ConfigError>("--batches writes one order of the rows, and by --unsharded every rank has its own");
   if (o.evaluate && replays(o)) fail<ConfigError>("a replay computes nothing that --evaluate could evaluate");
   if (o.evaluate && o.weights.empty() && o.checkpoint.empty())
     fail<ConfigError>("--evaluate needs what it evaluates: --weights or --checkpoint");

@@ -15,6 +15,21 @@ for flag in "" --grad-norm; do
   awk -F, -v known="$flag" 'NR > 1 && (known == "") != ($7 == "") { exit 1 }' "$scratch/steps.csv" ||
     complain "the norm of the gradient where it is measured, and there alone ($flag)"
 done
+rows() { # rows FILE ARGUMENT...: trains for two epochs of 44 steps of 8 rows, the last two of fewer, and keeps their rows
+  file=$1
+  shift
+  trains "rows of $*" 9 --data "$scratch/text" --layers 1 --width 16 --heads 1 --length 32 --epochs 2 --quiet --batches "$scratch/$file" "$@"
+}
+rows alone --batch 8 --csv "$scratch/steps.csv"
+count=$(awk -F, 'NR > 1 { rows += $3 } END { print rows }' "$scratch/steps.csv")
+grep -aq "\"input_ids\":{\"dtype\":\"F32\",\"shape\":\[$count, 32\]" "$scratch/alone" || complain "$count rows of steps in a file"
+rows ranks --batch 4 --ranks 2
+rows micros --batch 4 --accumulate 2
+rows seed --batch 8 --seed 1
+cmp -s "$scratch/alone" "$scratch/ranks" || complain "the same rows on two ranks"
+cmp -s "$scratch/alone" "$scratch/micros" || complain "the same rows in two micro-steps"
+cmp -s "$scratch/alone" "$scratch/seed" && complain "another order of the rows by another seed"
+refused "rows of ranks that read all" "every rank has its own" --data "$scratch/text" $small --unsharded --batches "$scratch/rows"
 "$program" $small --threads 1 --data "$scratch/text" --checkpoint "$scratch/kept" --evaluate > "$scratch/out" 2>&1 &&
   grep -q "^test loss:.*200 steps of training" "$scratch/out" || complain "evaluation of a checkpoint"
 trains "the text by heart" 0.1 --data "$scratch/text" $small --epochs 64 --steps 800 --lr 0.01 --quiet --checkpoint "$scratch/heart"
