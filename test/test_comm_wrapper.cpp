@@ -74,6 +74,9 @@ class Odd {
     said("all_reduce " + std::string(name_of(reduction.op)) + ' ' + std::to_string(count) + ' ' +
          std::string(convoy::name_of(reduction.type)));
   }
+  void all_reduce_with_servers(void*, std::int64_t count, const comm::Reduction&) {
+    said("all_reduce_with_servers " + std::to_string(count));
+  }
   template <class E>
   void broadcast(std::span<E> values, int root) {
     broadcast(values.data(), values.size_bytes(), root);
@@ -101,6 +104,7 @@ struct Successor final : comm::StateVisitor {
   void arena(std::string_view, std::span<float>) override {}
   void values(std::string_view, std::span<float>) override {}
   void counter(std::string_view, std::int64_t& number) override { ++number; }
+  void common(std::string_view, std::int64_t&) override {}
 };
 
 /// Asks everything that there is to ask, and checks the answers.
@@ -140,6 +144,7 @@ void ask(C& comm) {
   comm.all_reduce(std::span<float>(arena), comm::mean);
   comm.all_reduce(std::span<double>(numbers), comm::max);
   comm.all_reduce(numbers, 2, comm::reduction<double>(comm::min));
+  comm.all_reduce_with_servers(numbers, 1, comm::reduction<double>(comm::max));
   comm.broadcast(std::span<float>(arena), 3);
   comm.broadcast(numbers, 8, 4);
 }
@@ -160,6 +165,7 @@ const std::vector<std::string> everything{"memory",
                                           "all_reduce mean 9 f32",
                                           "all_reduce max 2 f64",
                                           "all_reduce min 2 f64",
+                                          "all_reduce_with_servers 1",
                                           "broadcast 36 3",
                                           "broadcast 8 4"};
 

@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -33,6 +35,9 @@ using AllReduce = comm::Ring<Threads>;
 using Sharded = comm::Sharded<comm::Ring<Threads>>;
 using Encoded = comm::Compressed<comm::Ring<Threads>, comm::codec::Int8>;
 using Served = comm::ParameterServer<Threads>;
+using Beside = comm::ParameterServer<Threads, comm::Sync, 2, comm::Placement::beside>;
+using Async = comm::ParameterServer<Threads, comm::Async, 1, comm::Placement::beside>;
+using Stale = comm::ParameterServer<Threads, comm::Stale<1>, 2, comm::Placement::beside>;
 
 template <class Comm>
 using Made = Trainer<Normed, optim::Adam, Comm, Reference<float>>;
@@ -52,7 +57,16 @@ struct Run {
   train::CheckpointOptions checkpoints = {};
   int batch = 6;
   int epochs = 3;
+  float clip = 0.5f;  ///< where the exchange can decide
 };
+
+/// Two workers, or one where the order in which gradients come makes a difference.
+template <class Comm>
+Run run_of() {
+  if constexpr (std::is_same_v<Comm, Beside>) return {.ranks = 4};
+  if constexpr (std::is_same_v<Comm, Async>) return {.ranks = 2, .batch = 12};
+  return {};
+}
 
 /// What a fit leaves: all parameters, then rank 0's statistics, and the reports of its epochs.
 struct Left {
@@ -64,11 +78,19 @@ struct Left {
 const Blobs training(50), testing(20, 8);
 
 template <class Comm>
+typename Made<Comm>::Config config_of(const Run& run) {
+  return {.batch = run.batch,
+          .optimizer = {.lr = 0.02f},
+          .schedule = {.warmup = 9},
+          .guard = {.max_norm = Comm::decides() ? run.clip : 0},
+          .seed = 5};
+}
+
+template <class Comm>
 Left fit(const Run& run) {
   Left left;
   Threads::World(run.ranks).run([&](Threads endpoint) {
-    Made<Comm> trainer({.batch = run.batch, .optimizer = {.lr = 0.02f}, .seed = 5}, endpoint,
-                       comm::Options{.deadline = Seconds(20)});
+    Made<Comm> trainer(config_of<Comm>(run), endpoint, comm::Options{.deadline = Seconds(20)});
     train::Checkpoints checkpoints(trainer, run.checkpoints);
     std::int64_t steps = 0;
     const auto report = trainer.fit(training, {.epochs = run.epochs,
@@ -100,21 +122,25 @@ std::vector<std::string> names_in(const fs::path& folder) {
 }  // namespace
 
 TEST_CASE_TEMPLATE("a fit that was killed goes on with the same bits", Comm, AllReduce, Sharded, Encoded,
-                   Served) {
+                   Served, Beside, Async) {
   const Folder folder;
-  const Left whole = fit<Comm>({.checkpoints = {.directory = folder.path / "whole", .every = 4}});
+  Run run = run_of<Comm>();
+  run.checkpoints = {.directory = folder.path / "whole", .every = 4};
+  const Left whole = fit<Comm>(run);
   const std::int64_t all = whole.steps;
   REQUIRE(all == 15);
   Philox random(11, static_cast<std::uint64_t>(whole.values.size()));
-  for (int time = 0; time < (sanitized ? 4 : 20); ++time) {
+  for (int time = 0; time < (sanitized ? 4 : 12); ++time) {
     const auto killed_after = static_cast<std::int64_t>(random.below(static_cast<std::uint32_t>(all - 1)));
     const auto every = static_cast<std::int64_t>(random.below(5));  // 0: at the ends of epochs
     CAPTURE(killed_after);
     CAPTURE(every);
     const fs::path path = folder.path / concat("killed-", time);
-    const train::CheckpointOptions options{.directory = path, .every = every, .resume = true};
-    CHECK_THROWS_AS(fit<Comm>({.killed_after = killed_after, .checkpoints = options}), Killed);
-    const Left resumed = fit<Comm>({.checkpoints = options});
+    run.checkpoints = {.directory = path, .every = every, .resume = true};
+    run.killed_after = killed_after;
+    CHECK_THROWS_AS(fit<Comm>(run), Killed);
+    run.killed_after = -1;
+    const Left resumed = fit<Comm>(run);
     CHECK(resumed.values == whole.values);
     REQUIRE(!resumed.epochs.empty());
     CHECK(resumed.epochs.back().epoch == 2);
@@ -131,7 +157,7 @@ TEST_CASE("what keeps checkpoints trains as what keeps none") {
   const Left kept = fit<AllReduce>({.checkpoints = {.directory = folder.path, .every = 1}});
   std::vector<float> without;
   Threads::World(2).run([&](Threads endpoint) {
-    Made<AllReduce> trainer({.batch = 6, .optimizer = {.lr = 0.02f}, .seed = 5}, endpoint);
+    Made<AllReduce> trainer(config_of<AllReduce>({}), endpoint);
     trainer.fit(training, {.epochs = 3, .validate = &testing, .log = nullptr});
     if (trainer.rank() == 0) without = all_parameters(trainer);
     if (trainer.rank() == 0)
@@ -208,6 +234,117 @@ TEST_CASE("a world of another size goes on with the row that comes next, unless 
     CHECK(std::string(error.what()).find("was written by 2 ranks, and what the exchange of each carries") !=
           std::string::npos);
   }
+}
+
+TEST_CASE("what servers hold is kept for any number of them, among the workers or beside them") {
+  const Folder folder;
+  const Left whole = fit<Served>({.checkpoints = {.directory = folder.path / "whole"}, .clip = 0});
+  const train::CheckpointOptions options{.directory = folder.path / "killed", .every = 3, .resume = true};
+  CHECK_THROWS_AS(fit<Beside>({.ranks = 4, .killed_after = 5, .checkpoints = options, .clip = 0}), Killed);
+  CHECK_THROWS_AS(fit<Served>({.killed_after = 5, .checkpoints = options, .clip = 0}), Killed);
+  const Left resumed = fit<Beside>({.ranks = 4, .checkpoints = options, .clip = 0});
+  CHECK(resumed.steps < 10);
+  // Running statistics begin anew with the mean of all.
+  const auto parameters = [](const Left& left) {
+    return std::vector<float>(left.values.begin(), left.values.end() - Made<Served>::plan.sizes.statistics);
+  };
+  CHECK(parameters(resumed) == parameters(whole));
+}
+
+TEST_CASE("workers that are not in step meet for a checkpoint, which holds what all of them have done") {
+  const Folder folder;
+  const train::CheckpointOptions options{.directory = folder.path, .every = 4, .keep = 9, .resume = true};
+  CHECK_THROWS_AS(fit<Stale>({.ranks = 4, .killed_after = 10, .checkpoints = options}), Killed);
+  const Left resumed = fit<Stale>({.ranks = 4, .checkpoints = options});
+  CHECK(resumed.steps < 12);
+  for (const int step : {4, 8, 12, 15}) {
+    const io::Safetensors training(folder.path / concat("step-", step) / "training.safetensors");
+    CHECK(training.read_number("steps") == step);
+    CHECK(training.read_number("exchange.updates") == 2 * step);
+    CHECK(training.read_number("fit.epoch") == step / 5);
+  }
+}
+
+TEST_CASE("servers of their own do not wait for a rank that refuses a checkpoint, nor workers for a server") {
+  const Folder folder;
+  const train::CheckpointOptions options{.directory = folder.path, .every = 4, .resume = true};
+  CHECK_THROWS_AS(fit<Beside>({.ranks = 4, .killed_after = 7, .checkpoints = options}), Killed);
+  for (const int rank : {1, 3}) {
+    const fs::path file = folder.path / "step-4" / concat("rank-", rank, ".safetensors");
+    const std::uintmax_t size = fs::file_size(file);
+    fs::resize_file(file, size - 1);
+    const Stopwatch watch;
+    try {
+      fit<Beside>({.ranks = 4, .checkpoints = options});
+      FAIL("a damaged file was read");
+    } catch (const CheckpointError& error) {
+      CHECK(std::string(error.what()).starts_with(file.string()));
+    }
+    CHECK(watch.seconds() < 10);
+    fs::resize_file(file, size);
+  }
+  const auto refusal = [&](bool server_keeps, auto&& on_epoch) {
+    try {
+      Threads::World(4).run([&](Threads endpoint) {
+        Made<Beside> trainer({.batch = 6}, endpoint, comm::Options{.deadline = Seconds(20)});
+        train::Checkpoints checkpoints(trainer, {.directory = folder.path / "other"});
+        const bool keeps = trainer.rank() < 2 || server_keeps;
+        trainer.fit(training, {.on_epoch =
+                                   [&](const train::EpochReport&) {
+                                     on_epoch(trainer);
+                                     return train::Control::go_on;
+                                   },
+                               .log = nullptr,
+                               .keeper = keeps ? &checkpoints : nullptr});
+      });
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(refusal(false, [](auto&) {}) ==
+        "fit: some ranks were given what keeps the state of the fit, and others were not");
+  CHECK(refusal(true,
+                [](auto& trainer) {
+                  train::Snapshot snapshot;
+                  train::Capture capture(snapshot, true);
+                  trainer.visit_state(capture, train::Visit::read);
+                }) ==
+        "comm \"ps\": its servers are ranks of their own, which take part in nothing else until they are "
+        "dismissed, as they are in a checkpoint and at the end of a fit");
+  // Weights are the workers' too.
+  fs::remove_all(folder.path / "other");
+  CHECK(refusal(true, [&](auto& trainer) { train::save_weights(trainer, folder.path / "weights"); }) == "");
+  CHECK(fs::exists(folder.path / "weights"));
+}
+
+TEST_CASE("servers of their own go on with the schedule in a second fit, and say what they have skipped") {
+  const auto trained = [](auto type, int ranks) {
+    std::vector<float> values;
+    Threads::World(ranks).run([&](Threads endpoint) {
+      Made<typename decltype(type)::type> trainer({.batch = 6, .schedule = {.warmup = 9}}, endpoint);
+      for (int fit = 0; fit < 2; ++fit) trainer.fit(training, {.log = nullptr});
+      if (trainer.rank() == 0) values = all_parameters(trainer);
+      CHECK(trainer.steps_done() == 10);
+    });
+    return values;
+  };
+  CHECK(trained(std::type_identity<Beside>(), 4) == trained(std::type_identity<Served>(), 2));
+
+  struct Skips {
+    std::int64_t number;
+    void tensor(std::string_view, const Shape&, std::span<float>) {}
+    void counter(std::string_view name, std::int64_t& value) {
+      if (name == "skipped") std::swap(value, number);
+    }
+  };
+  Threads::World(4).run([](Threads endpoint) {
+    Made<Beside> trainer({.batch = 6, .guard = {.skip_not_finite = true}}, endpoint);
+    trainer.visit_state(Skips{endpoint.rank() < 2 ? 0 : 3}, train::Visit::write);
+    Skips seen{0};
+    trainer.visit_state(seen, train::Visit::read);
+    CHECK(seen.number == 3);
+  });
 }
 
 TEST_CASE("checkpoints that do not fit or are damaged are refused in one sentence") {

@@ -93,6 +93,8 @@ struct Reduction;
 /// - `begin(bucket, ready)`: the gradients are final once `ready` has passed; null on the host.
 /// - `broadcast(span, root)`: every worker ends with the root's values.
 /// - `all_reduce(span, op)`: every worker ends with the same combined values.
+/// - `all_reduce_with_servers(data, count, reduction)`: so does every rank, those that only serve too, which
+///   they cannot do from `serve` to `dismiss`.
 /// - `barrier()`: returns when all workers have called it.
 /// - `serve(update)`: on a server, its loop, which ends when the workers dismiss the server. A worker that is
 ///   a server as well keeps the callable, to call it while the worker polls; any other worker returns at
@@ -102,8 +104,9 @@ struct Reduction;
 ///   that goes by speed has every worker measure, as often as the policy needs. Every worker calls it, before
 ///   its first step.
 /// - `memory()`: where arenas should live, so that the exchange need not copy.
-/// - `visit_state(visitor)`: after `open`, between steps, on each rank for itself: what this rank's exchange
-///   carries from step to step (comm/state.hpp).
+/// - `visit_state(visitor)`: after `open`, between steps, on all ranks: what the exchange carries from step
+/// to
+///   step (comm/state.hpp).
 /// - `observe(observer)`, `traffic()`.
 ///
 /// Every wait has a deadline; failures throw CommError. Nothing is optional, so that a wrapper can forget
@@ -139,6 +142,7 @@ concept Comm = requires(C& c, const C& k, const Fingerprint& fingerprint, const 
   {c.all_reduce(f, mean)};
   {c.all_reduce(d, max)};
   {c.all_reduce(data, count, reduction)};
+  {c.all_reduce_with_servers(data, count, reduction)};
   {c.barrier()};
   {c.visit_state(visitor)};
   {c.observe(Observer{})};

@@ -1,6 +1,7 @@
 // Defaults: what most policies say of themselves.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -28,6 +29,9 @@ class Defaults {
   void serve(ServerUpdate) {}
   void dismiss() {}
   void visit_state(StateVisitor&) {}
+  void all_reduce_with_servers(void* values, std::int64_t count, const Reduction& reduction) {
+    static_cast<C&>(*this).all_reduce(values, count, reduction);
+  }
   std::vector<double> shares(MeasureSpeed) { return {}; }
 };
 

@@ -15,10 +15,11 @@
 #include <utility>
 #include <vector>
 
-#include <convoy/comm/operation.hpp>
+#include <convoy/comm/engine/kernel.hpp>
 #include <convoy/core/clock.hpp>
 #include <convoy/core/compiled.hpp>
 #include <convoy/io/safetensors.hpp>
+#include <convoy/train/gather.hpp>
 #include <convoy/train/keeper.hpp>
 #include <convoy/train/state.hpp>
 
@@ -116,12 +117,13 @@ class Capture {
 class Restore {
  public:
   /// Throws CheckpointError if files of the checkpoint are missing or damaged.
-  Restore(const CheckpointFolder& folder, std::int64_t step);
+  Restore(const CheckpointFolder& folder, std::int64_t step, int workers);
   void tensor(std::string_view name, const Shape& shape, std::span<float> values);
   void counter(std::string_view name, std::int64_t& number);
 
  private:
-  // Another world's ranks begin with the statistics of all; what an exchange carries has no meaning for them.
+  // Another world's ranks begin with the statistics of all; what each one's exchange carried has no meaning
+  // for them.
   template <class Read>
   void own(std::string_view name, Read&& read) const {
     if (own_)
@@ -141,25 +143,24 @@ class Restore {
 ///     trainer.fit(set, {.epochs = 10, .keeper = &checkpoints});
 ///
 /// A fit that resumes makes the steps that the interrupted one would have made, to the same bits. In a world
-/// of another size it goes on with the row that comes next, unless the exchange carries state of its own
-/// (error feedback). All ranks make one together. Steps of one's own outside of `fit` are not counted.
+/// of another size, or with other servers, it goes on with the row that comes next, unless each rank's
+/// exchange carries state of its own (error feedback). All ranks make one together, servers too. Steps of
+/// one's own outside of `fit` are not counted.
+///
+/// Where servers make the updates, they are dismissed for a checkpoint, and serve again after it. Those that
+/// update with each worker's gradients as they come have then applied all gradients, and all workers have the
+/// same parameters: such a checkpoint holds its workers back until the slowest has made as many steps. What
+/// it cannot keep is in which order gradients would have come, on which the bits of such a fit depend anyway.
 template <class Trainer>
 class Checkpoints final : public Keeper {
  public:
-  /// Throws ConfigError where servers are ranks of their own or update at their own pace: their state is not
-  /// at hand.
+  /// Throws ConfigError if the options cannot work or ranks differ in them.
   Checkpoints(Trainer& trainer, CheckpointOptions options)
       : trainer_(trainer), folder_(std::move(options), trainer.rank(), trainer.world()) {
-    auto& comm = trainer.comm();
-    if (comm.workers() != comm.size() || !comm.lockstep())
-      fail<ConfigError>(
-          "checkpoint: the exchange ", comm.policy(),
-          " has state on servers that are ranks of their own or not in step with the workers, which "
-          "cannot be kept");
     const auto every = static_cast<double>(folder_.options().every),
                resumes = folder_.options().resume ? 1.0 : 0.0;
     double most[] = {every, -every, resumes, -resumes};
-    comm.all_reduce(std::span<double>(most), comm::max);
+    trainer.comm().all_reduce_with_servers(most, 4, comm::reduction<double>(comm::max));
     if (most[0] != every || most[1] != -every || most[2] != resumes || most[3] != -resumes)
       fail<ConfigError>(
           "checkpoint: the ranks differ in every how many steps they keep their state, or in whether they "
@@ -167,16 +168,13 @@ class Checkpoints final : public Keeper {
   }
 
   FitPosition resume() override {
-    double newest[] = {-1.0};
-    if (trainer_.rank() == 0) newest[0] = static_cast<double>(folder_.newest());
-    trainer_.comm().broadcast(std::span<double>(newest), 0);
     FitPosition position;
-    kept_ = static_cast<std::int64_t>(newest[0]);
+    kept_ = common_number(trainer_.comm(), trainer_.rank() == 0 ? folder_.newest() : -1);
     if (kept_ < 0) return position;
     if (!folder_.options().resume)
       fail<ConfigError>("checkpoint: ", folder_.of(kept_).string(),
                         " is there already: resume from it, or choose another folder");
-    Restore restore(folder_, kept_);
+    Restore restore(folder_, kept_, trainer_.workers());
     trainer_.visit_state(restore, Visit::write);
     visit(restore, position);
     return position;
@@ -194,8 +192,9 @@ class Checkpoints final : public Keeper {
     Capture capture(snapshot, trainer_.rank() == 0);
     trainer_.visit_state(capture, Visit::read);
     visit(capture, at);
-    std::int64_t world = trainer_.world();
+    std::int64_t world = trainer_.world(), workers = trainer_.workers();
     capture.counter("world", world);
+    capture.counter("workers", workers);
     snapshot.model.describe("format", "pt");
     folder_.write(std::move(snapshot));
     kept_ = trainer_.steps_done();
@@ -319,9 +318,9 @@ CONVOY_FUNCTION void Capture::counter(std::string_view name, std::int64_t& numbe
     into_.training.add_number(std::string(name), number);
 }
 
-CONVOY_FUNCTION Restore::Restore(const CheckpointFolder& folder, std::int64_t step)
+CONVOY_FUNCTION Restore::Restore(const CheckpointFolder& folder, std::int64_t step, int workers)
     : model_(folder.of(step) / "model.safetensors"), training_(folder.of(step) / "training.safetensors") {
-  if (training_.read_number("world") == folder.world())
+  if (training_.read_number("world") == folder.world() && training_.read_number("workers") == workers)
     own_.emplace(folder.of(step) / concat("rank-", folder.rank(), ".safetensors"));
 }
 

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <ostream>
 #include <span>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -19,6 +22,8 @@
 #include <convoy/exec/exec.hpp>
 #include <convoy/graph/plan.hpp>
 #include <convoy/train/fit.hpp>
+#include <convoy/train/gather.hpp>
+#include <convoy/train/keeper.hpp>
 #include <convoy/train/log.hpp>
 #include <convoy/train/report.hpp>
 
@@ -53,8 +58,13 @@ class Loop {
   void take(FitRun& run, StepReport report, int epoch, double seconds);
   /// Takes the reports of the steps under way; they come as late as results do.
   void settle(FitRun& run, int epoch);
-  /// Keeps the state of the fit in mid-epoch.
-  void keep(FitRun& run, int epoch);
+  /// Keeps the state of the fit, which stands there.
+  void keep(const FitRun& run, FitPosition at);
+  /// Servers are dismissed, and all ranks are told by rank 0 where the fit stands and whether it goes on,
+  /// which is returned.
+  bool recess(bool goes_on, FitPosition& at);
+  /// A server's fit.
+  void serve(const FitOptions& options);
   std::optional<StepReport> train_step(FitRun& run, int epoch, std::int64_t step);
   void end_epoch(FitRun& run, EpochReport report);
 
@@ -121,10 +131,16 @@ template <class Replica>
 FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& options) {
   if (options.epochs < 1) fail<ConfigError>("fit: epochs must be at least 1, not ", options.epochs);
   if (options.steps < 0) fail<ConfigError>("fit: steps must not be negative, as ", options.steps, " is");
+  const int keeps = options.keeper != nullptr ? 1 : 0;
+  if (common_number(replica_.comm(), keeps) != 1 - common_number(replica_.comm(), 1 - keeps))
+    fail<ConfigError>("fit: some ranks were given what keeps the state of the fit, and others were not");
   FitPosition at;
-  if (options.keeper != nullptr) at = options.keeper->resume();
+  if (keeps == 1) at = options.keeper->resume();
+  if (replica_.comm().role() == comm::Role::server) {
+    serve(options);
+    return {};
+  }
   replica_.serve();
-  if (replica_.comm().role() == comm::Role::server) return {};  // the workers are done
   // What the next step counts is known before it begins if its batches are.
   const bool by_value = exec::counts_by_value(plan_);
   data::Loader<data::DatasetRef> loader(
@@ -151,7 +167,7 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
        epoch < options.epochs && run.fit.stopped == StopReason::finished; ++epoch)
     end_epoch(run, train_epoch(run, epoch));
   if (options.keeper != nullptr) options.keeper->finish();
-  replica_.dismiss();
+  recess(false, at);
   summarise(run.fit, run.times);
   return std::move(run.fit);
 }
@@ -169,11 +185,14 @@ EpochReport Loop<Replica>::train_epoch(FitRun& run, int epoch) {
     ++run.begun;
     if (run.fit.stopped == StopReason::finished && run.options.steps > 0 && run.begun >= run.options.steps)
       run.fit.stopped = StopReason::steps_reached;
-    if (run.options.keeper != nullptr && run.options.keeper->due(run.begun, false)) keep(run, epoch);
+    if (run.options.keeper != nullptr && run.options.keeper->due(run.begun, false)) {
+      settle(run, epoch);
+      keep(run, run.at);
+    }
   }
   settle(run, epoch);
   // A fit that stops in mid-epoch goes on from here, not from what evaluation makes of the statistics.
-  if (run.options.keeper != nullptr && run.next_step < run.steps_per_epoch) keep(run, epoch);
+  if (run.options.keeper != nullptr && run.next_step < run.steps_per_epoch) keep(run, run.at);
   EpochReport of_epoch;
   of_epoch.epoch = epoch;
   of_epoch.seconds = watch.seconds();
@@ -207,9 +226,34 @@ void Loop<Replica>::settle(FitRun& run, int epoch) {
 }
 
 template <class Replica>
-void Loop<Replica>::keep(FitRun& run, int epoch) {
-  settle(run, epoch);
-  run.options.keeper->keep(run.at);
+void Loop<Replica>::keep(const FitRun& run, FitPosition at) {
+  recess(true, at);
+  run.options.keeper->keep(at);
+  replica_.serve();
+}
+
+template <class Replica>
+bool Loop<Replica>::recess(bool goes_on, FitPosition& at) {
+  replica_.dismiss();
+  if (!replica_.comm().has_servers()) return goes_on;
+  std::vector<std::int64_t> told{goes_on ? 1 : 0, replica_.steps_done()};
+  FitPosition::fields(
+      at, [&](std::string_view, const auto& member) { told.push_back(std::bit_cast<std::int64_t>(member)); });
+  if (replica_.rank() != 0) std::fill(told.begin(), told.end(), 0);
+  gather(replica_.comm(), told);
+  replica_.set_steps_done(told[1]);
+  std::size_t next = 2;
+  FitPosition::fields(at, [&](std::string_view, auto& member) {
+    member = std::bit_cast<std::remove_reference_t<decltype(member)>>(told[next++]);
+  });
+  return told[0] != 0;
+}
+
+template <class Replica>
+void Loop<Replica>::serve(const FitOptions& options) {
+  FitPosition at;
+  for (replica_.serve(); recess(false, at); replica_.serve()) options.keeper->keep(at);
+  if (options.keeper != nullptr) options.keeper->finish();
 }
 
 template <class Replica>
@@ -277,7 +321,7 @@ void Loop<Replica>::end_epoch(FitRun& run, EpochReport report) {
   run.next_step = 0;
   at = {.epoch = at.epoch + 1, .best = at.best, .waited = at.waited};
   const bool last = run.fit.stopped != StopReason::finished || at.epoch == options.epochs;
-  if (options.keeper != nullptr && (last || options.keeper->due(run.begun, true))) options.keeper->keep(at);
+  if (options.keeper != nullptr && (last || options.keeper->due(run.begun, true))) keep(run, at);
 }
 
 template <class Replica>

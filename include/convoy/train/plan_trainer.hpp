@@ -78,8 +78,14 @@ class PlanTrainer {
   /// The parameters by their PyTorch names, in canonical form.
   ParameterList<Exec> parameters() { return {exec(), plan_}; }
 
-  /// Visits everything that training has become: parameters, statistics, the optimizer's state, counters. All
-  /// ranks call it together; see state.hpp.
+  /// Visits parameters and running statistics. All workers call it together; see state.hpp.
+  template <StateVisitor V>
+  void visit_weights(V&& visitor, Visit how) {
+    train::visit_weights(replica_, visitor, how);
+  }
+
+  /// Visits everything that training has become: these, the optimizer's state, counters. All ranks call it
+  /// together; see state.hpp.
   template <StateVisitor V>
   void visit_state(V&& visitor, Visit how) {
     train::visit_state(replica_, visitor, how);

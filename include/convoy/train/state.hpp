@@ -5,15 +5,14 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <convoy/comm/comm.hpp>
-#include <convoy/core/dtype.hpp>
 #include <convoy/exec/canonical.hpp>
+#include <convoy/train/gather.hpp>
 #include <convoy/train/replica.hpp>
 
 namespace convoy::train {
@@ -31,8 +30,8 @@ concept StateVisitor = requires(V& v, std::string_view name, const Shape& shape,
 
 enum class Visit : bool { read, write };
 
-/// Fills in what other ranks have of a tensor's state. Each element is some rank's, or every rank's with the
-/// same bits: the parts that are this rank's first, zero elsewhere, add up as integers to the very bits.
+/// Fills in what other ranks have of a tensor's state. Each element is one rank's, zero elsewhere, or every
+/// rank's with the same bits.
 template <class Rule, class Comm, class Exec>
 void gather_shards(Replica<Rule, Comm, Exec>& replica, Range whole, std::vector<float>& values) {
   const std::vector<Range> mine = replica.comm().updates(replica.buckets());
@@ -40,13 +39,7 @@ void gather_shards(Replica<Rule, Comm, Exec>& replica, Range whole, std::vector<
   for (const Range& range : mine)
     covered += std::max<std::int64_t>(0, std::min(range.end, whole.end) - std::max(range.begin, whole.begin));
   // Shards are cut the same way for all, so either every rank has all of every tensor or they all take part.
-  double all[] = {covered == whole.size() ? 1.0 : 0.0};
-  replica.comm().all_reduce(std::span<double>(all), comm::min);
-  if (all[0] > 0) return;
-  std::vector<i32> bits(values.size());
-  std::memcpy(bits.data(), values.data(), values.size() * sizeof(float));
-  replica.comm().all_reduce(std::span<i32>(bits), comm::sum);
-  std::memcpy(values.data(), bits.data(), values.size() * sizeof(float));
+  if (common_number(replica.comm(), covered == whole.size() ? 0 : 1) > 0) gather(replica.comm(), values);
 }
 
 /// Visits numbers of the elements of parameter `p` that are exchanged, which lie as the parameter does, in
@@ -68,14 +61,16 @@ void visit_slot(Exec& exec, const Plan& plan, int p, std::span<float> in_slot, V
   exec.reorder(p, live, in_slot, true);
 }
 
-/// Shows a visitor of training what one rank's exchange carries, under names that begin with the rank's.
-template <class Exec, class V>
+/// Shows a visitor of training what the exchange carries: what one rank's does under names that begin with
+/// the rank's.
+template <class Comm, class Exec, class V>
 class ExchangeState final : public comm::StateVisitor {
  public:
-  ExchangeState(Exec& exec, const Plan& plan, int rank, V& visitor, Visit how)
-      : exec_(exec),
+  ExchangeState(Comm& comm, Exec& exec, const Plan& plan, V& visitor, Visit how)
+      : comm_(comm),
+        exec_(exec),
         plan_(plan),
-        prefix_(concat("ranks.", rank, ".exchange.")),
+        prefix_(concat("ranks.", comm.rank(), ".exchange.")),
         visitor_(visitor),
         how_(how) {}
 
@@ -96,8 +91,14 @@ class ExchangeState final : public comm::StateVisitor {
   void counter(std::string_view name, std::int64_t& number) override {
     visitor_.counter(concat(prefix_, name), number);
   }
+  void common(std::string_view name, std::int64_t& number) override {
+    std::int64_t known = common_number(comm_, number);
+    visitor_.counter(concat("exchange.", name), known);
+    if (how_ == Visit::write) number = known;
+  }
 
  private:
+  Comm& comm_;
   Exec& exec_;
   const Plan& plan_;
   std::string prefix_;
@@ -105,19 +106,10 @@ class ExchangeState final : public comm::StateVisitor {
   Visit how_;
 };
 
-/// Visits all state of a replica: `parameters.<name>`, `statistics.<name>`, `optimizer.<slot>.<name>`,
-/// `steps`, `skipped`. All ranks call it together and see the same; state that ranks share out is gathered
-/// tensor by tensor, and statistics are the mean of all ranks'. What is one rank's own that rank alone sees:
-/// its statistics before they are averaged, `ranks.<rank>.statistics.<name>`, the scale of its losses in f16,
-/// `ranks.<rank>.exec.<what>`, and what its exchange carries from step to step,
-/// `ranks.<rank>.exchange.<what>`, which fits a world of the same size. Reading changes
-/// nothing. With Visit::write what the visitor left in its arguments is stored, on every rank, which must be
-/// given the same of what all see.
-template <class Rule, class Comm, class Exec, StateVisitor V>
-void visit_state(Replica<Rule, Comm, Exec>& replica, V&& visitor, Visit how) {
-  const Plan& plan = replica.plan();
-  Exec& exec = replica.exec();
-  std::vector<float> values, in_slot;
+/// Visits the parameters of an Exec, `parameters.<name>`.
+template <class Exec, class V>
+void visit_parameters(Exec& exec, const Plan& plan, V& visitor, Visit how) {
+  std::vector<float> values;
   for (int p = 0; p < static_cast<int>(plan.parameter_list.size()); ++p) {
     const graph::Parameter& parameter = plan.parameter(p);
     values.resize(static_cast<std::size_t>(parameter.shape.size()));
@@ -126,21 +118,48 @@ void visit_state(Replica<Rule, Comm, Exec>& replica, V&& visitor, Visit how) {
     if (how == Visit::write) exec.write_parameter(p, values);
   }
   if (how == Visit::write) exec.touched({0, plan.sizes.parameters});
+}
 
-  replica.on_host(exec.statistics(), [&](std::span<float> own) {
-    const auto ranges = exec::statistic_ranges(plan);
+/// Visits running statistics that lie in an arena, as `<prefix><name>`.
+template <class V>
+void visit_statistics(const Plan& plan, std::string_view prefix, std::span<float> arena, V& visitor) {
+  const auto ranges = exec::statistic_ranges(plan);
+  for (std::size_t i = 0; i < ranges.size(); ++i)
+    visitor.tensor(
+        concat(prefix, plan.statistic_list[i].name), plan.statistic_list[i].shape,
+        arena.subspan(static_cast<std::size_t>(ranges[i].begin), static_cast<std::size_t>(ranges[i].size())));
+}
+
+/// Visits the weights of a replica: `parameters.<name>`, and `statistics.<name>`, the mean of all workers'.
+/// All workers call it together and see the same, while servers serve too.
+template <class Rule, class Comm, class Exec, StateVisitor V>
+void visit_weights(Replica<Rule, Comm, Exec>& replica, V&& visitor, Visit how) {
+  visit_parameters(replica.exec(), replica.plan(), visitor, how);
+  replica.on_host(replica.exec().statistics(), [&](std::span<float> own) {
     std::vector<float> mean(own.begin(), own.end());
     if (replica.workers() > 1 && !own.empty()) replica.comm().all_reduce(std::span<float>(mean), comm::mean);
-    const auto visit_each = [&](std::string_view prefix, std::span<float> arena) {
-      for (std::size_t i = 0; i < ranges.size(); ++i)
-        visitor.tensor(concat(prefix, plan.statistic_list[i].name), plan.statistic_list[i].shape,
-                       arena.subspan(static_cast<std::size_t>(ranges[i].begin),
-                                     static_cast<std::size_t>(ranges[i].size())));
-    };
-    visit_each("statistics.", mean);
+    visit_statistics(replica.plan(), "statistics.", std::span<float>(mean), visitor);
     if (how == Visit::write) std::copy(mean.begin(), mean.end(), own.begin());
-    if (replica.workers() > 1) visit_each(concat("ranks.", replica.rank(), ".statistics."), own);
   });
+}
+
+/// Visits all state of a replica: its weights, `optimizer.<slot>.<name>`, `steps`, `skipped`. All ranks call
+/// it together and see the same; state that ranks share out, servers that are no workers among them, is
+/// gathered tensor by tensor. What is one rank's own that rank alone sees: its statistics before they are
+/// averaged, `ranks.<rank>.statistics.<name>`, the scale of its losses in f16, `ranks.<rank>.exec.<what>`,
+/// and what its exchange carries from step to step, `ranks.<rank>.exchange.<what>`, which fits a world of the
+/// same size; `exchange.<what>` is what the exchange carries for all. Reading changes nothing. With
+/// Visit::write what the visitor left in its arguments is stored, on every rank, which must be given the same
+/// of what all see. Throws ConfigError while servers that are ranks of their own serve.
+template <class Rule, class Comm, class Exec, StateVisitor V>
+void visit_state(Replica<Rule, Comm, Exec>& replica, V&& visitor, Visit how) {
+  const Plan& plan = replica.plan();
+  Exec& exec = replica.exec();
+  visit_weights(replica, visitor, how);
+  if (replica.workers() > 1)
+    replica.on_host(exec.statistics(), [&](std::span<float> own) {
+      visit_statistics(plan, concat("ranks.", replica.rank(), ".statistics."), own, visitor);
+    });
 
   // The optimizer's state lies as the parameters do, in ranges that belong to this rank.
   struct Piece {
@@ -148,6 +167,7 @@ void visit_state(Replica<Rule, Comm, Exec>& replica, V&& visitor, Visit how) {
     Range range;
     float* state;
   };
+  std::vector<float> in_slot;
   std::vector<Piece> pieces;
   std::vector<std::string> slots;
   replica.optimizer().visit_state([&](std::string_view slot, Range range, float* state, std::int64_t) {
@@ -181,7 +201,10 @@ void visit_state(Replica<Rule, Comm, Exec>& replica, V&& visitor, Visit how) {
       for_each_part([&](float* state, float* host, std::size_t bytes) { space.write(state, host, bytes); });
     }
 
-  std::int64_t steps = replica.steps_done(), skipped = replica.optimizer().skipped();
+  std::int64_t steps = replica.steps_done();
+  // Who updates nothing has decided nothing.
+  const bool updates = !replica.comm().updates(replica.buckets()).empty();
+  std::int64_t skipped = common_number(replica.comm(), updates ? replica.optimizer().skipped() : -1);
   visitor.counter("steps", steps);
   visitor.counter("skipped", skipped);
   if (how == Visit::write) {
@@ -192,7 +215,7 @@ void visit_state(Replica<Rule, Comm, Exec>& replica, V&& visitor, Visit how) {
     exec.visit_state([&](std::string_view name, std::int64_t& number) {
       visitor.counter(concat("ranks.", replica.rank(), ".exec.", name), number);
     });
-  ExchangeState exchange(exec, plan, replica.rank(), visitor, how);
+  ExchangeState exchange(replica.comm(), exec, plan, visitor, how);
   replica.comm().visit_state(exchange);
 }
 

@@ -74,7 +74,7 @@ void require_whole(const LoadedWeights& weights, const std::filesystem::path& pa
 template <class Trainer>
 void save_weights(Trainer& trainer, const std::filesystem::path& path, const WeightsOptions& options = {}) {
   WeightSaver saver(options);
-  trainer.visit_state(saver, Visit::read);
+  trainer.visit_weights(saver, Visit::read);
   if (trainer.rank() == 0) saver.write(path);
   trainer.comm().barrier();
 }
@@ -89,35 +89,22 @@ LoadedWeights load_weights(Trainer& trainer, const std::filesystem::path& path, 
                            const WeightsOptions& options = {}) {
   if (match == Match::whole) {
     WeightLoader rehearsal(path, options);
-    trainer.visit_state(rehearsal, Visit::read);
+    trainer.visit_weights(rehearsal, Visit::read);
     require_whole(rehearsal.report(), path);
   }
   WeightLoader loader(path, options);
-  trainer.visit_state(loader, Visit::write);
+  trainer.visit_weights(loader, Visit::write);
   return loader.report();
 }
 
-/// Shows a visitor the parameters and running statistics of an Exec without a trainer, as visit_state shows
-/// those of one.
+/// Shows a visitor the parameters and running statistics of an Exec without a trainer.
 template <exec::Exec Exec, class Visitor>
 void visit_weights(Exec& exec, const Plan& plan, Visitor&& visitor, Visit how) {
-  std::vector<float> values;
-  for (int p = 0; p < static_cast<int>(plan.parameter_list.size()); ++p) {
-    const graph::Parameter& parameter = plan.parameter(p);
-    values.resize(static_cast<std::size_t>(parameter.shape.size()));
-    exec.read_parameter(p, values);
-    visitor.tensor(concat("parameters.", parameter.name), parameter.shape, std::span<float>(values));
-    if (how == Visit::write) exec.write_parameter(p, values);
-  }
-  if (how == Visit::write) exec.touched({0, plan.sizes.parameters});
+  visit_parameters(exec, plan, visitor, how);
   const std::span<float> statistics = exec.statistics();
-  values.resize(statistics.size());
+  std::vector<float> values(statistics.size());
   exec.space().read(values.data(), statistics.data(), statistics.size_bytes());
-  const auto ranges = exec::statistic_ranges(plan);
-  for (std::size_t i = 0; i < ranges.size(); ++i)
-    visitor.tensor(concat("statistics.", plan.statistic_list[i].name), plan.statistic_list[i].shape,
-                   std::span<float>(values).subspan(static_cast<std::size_t>(ranges[i].begin),
-                                                    static_cast<std::size_t>(ranges[i].size())));
+  visit_statistics(plan, "statistics.", std::span<float>(values), visitor);
   if (how == Visit::write) exec.space().write(statistics.data(), values.data(), statistics.size_bytes());
 }
 

@@ -258,7 +258,9 @@ class Served {
   void broadcast(void* data, std::size_t bytes, int root) {
     if (role() == Role::worker) group_.broadcast(data, bytes, root);
   }
-  /// How often this server has updated each of its parts.
+  /// Throws ConfigError while servers that are ranks of their own serve.
+  void all_reduce_with_servers(void* values, std::int64_t count, const Reduction& reduction);
+  /// How often each parameter has been updated. Without sync, only once the servers are dismissed.
   void visit_state(StateVisitor& visitor);
   void barrier() {
     if (role() == Role::worker) group_.barrier();
@@ -276,6 +278,7 @@ class Served {
   AnyCollectives group_;                    // the workers among themselves
   std::vector<detail::ServedParts> parts_;  // of each server
   Range shard_;                             // of this rank's
+  bool served_ = false;                     // from `serve` to `dismiss`
   std::unique_ptr<Ends> ends_;
 };
 
@@ -290,7 +293,25 @@ CONVOY_FUNCTION Served::Served(Served&&) noexcept = default;
 CONVOY_FUNCTION Served& Served::operator=(Served&&) noexcept = default;
 CONVOY_FUNCTION Served::~Served() = default;
 
-CONVOY_FUNCTION void Served::visit_state(StateVisitor& visitor) { ends_->server.visit_state(visitor); }
+CONVOY_FUNCTION void Served::visit_state(StateVisitor& visitor) {
+  const std::int64_t before = ends_->server.updates();
+  std::int64_t updates = before;
+  visitor.common("updates", updates);
+  if (updates != before) ends_->server.set_updates(updates);
+}
+
+CONVOY_FUNCTION void Served::all_reduce_with_servers(void* values, std::int64_t count,
+                                                     const Reduction& reduction) {
+  if (workers() == size()) return group_.all_reduce(values, count, reduction);
+  if (served_)
+    fail<ConfigError>("comm \"", policy(),
+                      "\": its servers are ranks of their own, which take part in nothing else until they "
+                      "are dismissed, as they are in a checkpoint and at the end of a fit");
+  const auto ring = schedule::View::of<schedule::Ring>();
+  const int segments =
+      segments_for(count, size_of(reduction.type), ring.blocks(size()), everyone_->options());
+  everyone_->run(everyone_->program(ring, segments), values, count, reduction);
+}
 
 CONVOY_FUNCTION std::pmr::memory_resource* Served::memory() { return ends_.get(); }
 
@@ -375,6 +396,7 @@ CONVOY_FUNCTION void Served::serve(ServerUpdate update) {
     fail<ConfigError>("comm \"", policy(),
                       "\" updates with each worker's gradients when they come, so that no "
                       "rule can decide over the whole gradient of a step; use ps");
+  served_ = true;
   ends.client.decide_first(update.decides());
   if (rank() == 0 && role() == Role::worker) ends.client.start();
   if (serves()) ends.server.serve(update);
@@ -382,6 +404,7 @@ CONVOY_FUNCTION void Served::serve(ServerUpdate update) {
   if (role() == Role::worker) return;
   ends.wait("serving", [](Ends& e) { return e.server.over() && e.server.delivered(); });
   ends.server.start_over();
+  served_ = false;
 }
 
 CONVOY_FUNCTION void Served::dismiss() {
@@ -397,6 +420,7 @@ CONVOY_FUNCTION void Served::dismiss() {
   if (serves()) ends.server.start_over();
   ends.client.start_over();
   group_.barrier();
+  served_ = false;
 }
 #endif
 

@@ -65,11 +65,10 @@ class Server {
     started_ = 0;
     deciding_ = false;
   }
-  /// How often each part has been updated.
-  void visit_state(StateVisitor& visitor) {
-    if (!state_) return;
-    int part = 0;
-    for (std::int64_t& count : state_->updates()) visitor.counter(concat("updates.", part++), count);
+  /// How often each part has been updated; -1 where there are none.
+  std::int64_t updates() const { return state_ ? state_->updates() : -1; }
+  void set_updates(std::int64_t count) {
+    if (state_) state_->set_updates(count);
   }
   Mailbox& client(int worker) { return clients_[static_cast<std::size_t>(worker)]; }
 

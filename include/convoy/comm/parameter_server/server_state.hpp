@@ -62,8 +62,10 @@ class ServerState {
     arrived_ = 0;
   }
 
-  /// How often each part has been updated: what an optimizer counts as its steps.
-  std::vector<std::int64_t>& updates() { return applied_; }
+  /// How often each part has been updated, which an optimizer counts as its steps: all as often, once all
+  /// workers have left, since each step pushes all of them. -1 where there are no parts.
+  std::int64_t updates() const { return applied_.empty() ? -1 : applied_.front(); }
+  void set_updates(std::int64_t count) { std::fill(applied_.begin(), applied_.end(), count); }
 
   /// Whether the worker's next message, which is about `part` or a goodbye, may be taken now. With sync
   /// messages are taken in the order of workers, so that a sum has the same bits each time.

@@ -61,6 +61,9 @@ class Any {
   void all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
     held_->all_reduce(values, count, reduction);
   }
+  void all_reduce_with_servers(void* values, std::int64_t count, const Reduction& reduction) {
+    held_->all_reduce_with_servers(values, count, reduction);
+  }
   template <class E>
   void broadcast(std::span<E> values, int root) {
     static_assert(std::is_trivially_copyable_v<E>,
@@ -101,6 +104,7 @@ class Any {
     virtual void dismiss() = 0;
     virtual std::vector<double> shares(MeasureSpeed) = 0;
     virtual void all_reduce(void*, std::int64_t, const Reduction&) = 0;
+    virtual void all_reduce_with_servers(void*, std::int64_t, const Reduction&) = 0;
     virtual void broadcast(void*, std::size_t, int) = 0;
     const Facts is;
   };
@@ -127,6 +131,9 @@ class Any {
     std::vector<double> shares(MeasureSpeed measure) override { return comm.shares(measure); }
     void all_reduce(void* values, std::int64_t count, const Reduction& reduction) override {
       comm.all_reduce(values, count, reduction);
+    }
+    void all_reduce_with_servers(void* values, std::int64_t count, const Reduction& reduction) override {
+      comm.all_reduce_with_servers(values, count, reduction);
     }
     void broadcast(void* data, std::size_t bytes, int root) override { comm.broadcast(data, bytes, root); }
     C comm;

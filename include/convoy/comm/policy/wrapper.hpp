@@ -98,6 +98,9 @@ class Wrapper {
   void all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
     call([&](C& comm) { comm.all_reduce(values, count, reduction); });
   }
+  void all_reduce_with_servers(void* values, std::int64_t count, const Reduction& reduction) {
+    call([&](C& comm) { comm.all_reduce_with_servers(values, count, reduction); });
+  }
   template <class E>
   void broadcast(std::span<E> values, int root) {
     call([&](C& comm) { comm.broadcast(values, root); });
