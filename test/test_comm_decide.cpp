@@ -128,6 +128,9 @@ TEST_CASE("servers without a rule that decides do not, and those that cannot say
   static_assert(comm::never_decides<comm::ParameterServer<Threads, comm::Stale<3>>>);
   static_assert(!comm::never_decides<comm::ParameterServer<Threads>>);
   static_assert(!comm::never_decides<comm::Ring<Threads>> && !comm::never_decides<comm::Any>);
+  using Wrapped = comm::Wrapper<comm::Wrapper<comm::ParameterServer<Threads, comm::Async>>>;
+  static_assert(comm::never_decides<Wrapped>);
+  static_assert(!comm::never_decides<comm::Wrapper<comm::ParameterServer<Threads>>>);
   decide::OnServer rule;
   for (const auto& [consistency, policy] :
        {std::pair{comm::Async::consistency, "ps-async"}, {comm::Stale<3>::consistency, "ps-stale"}}) {

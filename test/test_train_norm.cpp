@@ -93,3 +93,25 @@ TEST_CASE("rules that look at norms of gradients tell the whole one as well") {
         doctest::Approx(run(2, "ring", optim::Sgd::Options{}, {.measure = true}).norms[0].value())
             .epsilon(1e-5));
 }
+
+TEST_CASE("what needs the whole gradient is refused where its exchange cannot have it") {
+  const auto refusal = [](const char* policy, const optim::Any::Options& rule, const optim::Guard& guard) {
+    try {
+      run(1, policy, rule, guard);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const auto sentence = [](const char* policy, const char* rule) {
+    return concat("trainer: the exchange ", policy,
+                  " cannot decide over a whole gradient, so it can neither clip nor skip steps, nor measure "
+                  "norms, of the gradient or of tensors (optimizer ",
+                  rule, ")");
+  };
+  CHECK(refusal("ps-async", optim::Lamb::Options{}, {}) == sentence("ps-async", "lamb"));
+  CHECK(refusal("ps-async", optim::Sgd::Options{}, {.max_norm = 1}) == sentence("ps-async", "sgd"));
+  CHECK(refusal("ps-stale", optim::Sgd::Options{}, {.measure = true}) == sentence("ps-stale", "sgd"));
+  CHECK(refusal("ps-async", optim::Sgd::Options{}, {}) == "");
+  CHECK(refusal("ps", optim::Lamb::Options{}, {.max_norm = 1}) == "");
+}

@@ -1,4 +1,4 @@
-// EXPECT: Trainer's third argument must be a Comm
+// EXPECT: a trainer exchanges gradients by a Comm, such as
 #include <convoy/comm/policy/all_reduce.hpp>
 #include <convoy/comm/policy/none.hpp>
 #include <convoy/data/digits.hpp>

@@ -1,4 +1,4 @@
-// EXPECT: Trainer's fourth argument must be an Exec
+// EXPECT: a trainer computes on an Exec, such as
 #include <convoy/comm/policy/all_reduce.hpp>
 #include <convoy/comm/policy/none.hpp>
 #include <convoy/data/digits.hpp>

@@ -156,8 +156,11 @@ inline constexpr bool works_in =
 /// Whether the type of a Comm alone says that no rule may decide over the whole gradient. False: ask
 /// `decides()` of the object.
 template <class C>
-inline constexpr bool never_decides = requires {
-  requires !C::decides();
-};
+inline constexpr bool never_decides = [] {
+  if constexpr (requires { typename C::Wrapped; })  // it says what that says
+    return never_decides<typename C::Wrapped>;
+  else
+    return requires { requires !C::decides(); };
+}();
 
 }  // namespace convoy::comm

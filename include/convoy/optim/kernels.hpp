@@ -138,4 +138,22 @@ concept MultipliesIn = requires(S& space, const Optimizer<R>& optimizer, const P
   Kernels<R, S>::apply_matrix(space, optimizer, pass, matrix);
 };
 
+/// Whether an optimizer runs in a space; if not, the one failing static_assert says why, and the value is
+/// false.
+template <class R, class S>
+consteval bool runs_in() {
+  if constexpr (!RunsIn<R, S>) {
+    static_assert(RunsIn<R, S>,
+                  "convoy: this optimizer does not run in this space: specialise optim::Kernels for both");
+    return false;
+  } else if constexpr (detail::TakesMatrices<R> && !MultipliesIn<R, S>) {
+    static_assert(MultipliesIn<R, S>,
+                  "convoy: this optimizer multiplies whole matrices, which is there for memory of the host "
+                  "only: compute on exec::Host or exec::Reference, or name another optimizer");
+    return false;
+  } else {
+    return true;
+  }
+}
+
 }  // namespace convoy::optim

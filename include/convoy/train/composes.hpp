@@ -1,4 +1,4 @@
-// composes: whether four policies make a Trainer, and if not, one sentence that says why and what would fit.
+// composes: whether policies make a trainer, and if not, one sentence that says why and what would fit.
 #pragma once
 
 #include <concepts>
@@ -10,6 +10,7 @@
 #include <convoy/graph/plan.hpp>
 #include <convoy/optim/adam.hpp>
 #include <convoy/optim/any.hpp>
+#include <convoy/optim/kernels.hpp>
 #include <convoy/optim/sgd.hpp>
 
 namespace convoy::train {
@@ -56,23 +57,16 @@ consteval bool has_kernel_for() {
 
 }  // namespace detail
 
-/// True for policies that fit. Otherwise the one failing static_assert is the only error, and the value is
-/// false.
-template <class Model, class Rule, class Comm, class Exec>
+/// True for policies that fit, whatever the model is. Otherwise the one failing static_assert is the only
+/// error, and the value is false.
+template <class Rule, class Comm, class Exec>
 consteval bool composes() {
-  if constexpr (!detail::Traceable<Model>) {
-    static_assert(detail::Traceable<Model>,
-                  "convoy: Trainer's first argument must be a model, a type with static constexpr void "
-                  "define(auto& g)");
-    return false;
-  } else if constexpr (!graph::well_formed<Model>) {
-    return false;
-  } else if constexpr (!optim::Optimizing<Rule>) {
+  if constexpr (!optim::Optimizing<Rule>) {
     return optim::is_rule<Rule>();
   } else if constexpr (!comm::Comm<Comm>) {
     static_assert(comm::Comm<Comm>,
-                  "convoy: Trainer's third argument must be a Comm, such as comm::Ring<transport::Mpi>, "
-                  "comm::None or comm::Any");
+                  "convoy: a trainer exchanges gradients by a Comm, such as comm::Ring<transport::Mpi>, "
+                  "comm::None or comm::Any, and this type is none");
     return false;
   } else if constexpr (!detail::Complete<Exec>) {
     static_assert(detail::Complete<Exec>,
@@ -80,9 +74,9 @@ consteval bool composes() {
                   "convoy::host, or name another Exec");
     return false;
   } else if constexpr (!exec::Exec<Exec>) {
-    static_assert(
-        exec::Exec<Exec>,
-        "convoy: Trainer's fourth argument must be an Exec, such as exec::Host<f32> or exec::Reference<f32>");
+    static_assert(exec::Exec<Exec>,
+                  "convoy: a trainer computes on an Exec, such as exec::Host<f32> or exec::Reference<f32>, "
+                  "and this type is none");
     return false;
   } else if constexpr (!std::same_as<typename Exec::Scalar, float>) {
     static_assert(std::same_as<typename Exec::Scalar, float>,
@@ -94,6 +88,38 @@ consteval bool composes() {
                   "convoy: this Comm exchanges arenas in another space than this Exec's: wrap it as "
                   "comm::Staged<Comm, Space>, or "
                   "name one that works there");
+    return false;
+  } else if constexpr (!optim::runs_in<Rule, typename Exec::Space>()) {
+    return false;
+  } else if constexpr (optim::detail::WantsNorms<Rule> && comm::never_decides<Comm>) {
+    static_assert(
+        !comm::never_decides<Comm>,
+        "convoy: this optimizer goes by norms of whole tensors, and the servers of this Comm update "
+        "with each worker's gradients as they come: exchange by comm::ParameterServer in sync, or "
+        "name another optimizer");
+    return false;
+  } else if constexpr (Exec::may_overflow && comm::never_decides<Comm>) {
+    static_assert(!comm::never_decides<Comm>,
+                  "convoy: this Exec's precision has steps skipped whose gradients overflow, and the servers "
+                  "of this Comm update with each worker's gradients as they come: exchange by "
+                  "comm::ParameterServer in sync, or compute in another precision");
+    return false;
+  } else {
+    return true;
+  }
+}
+
+/// The same for a model.
+template <class Model, class Rule, class Comm, class Exec>
+consteval bool composes() {
+  if constexpr (!detail::Traceable<Model>) {
+    static_assert(detail::Traceable<Model>,
+                  "convoy: Trainer's first argument must be a model, a type with static constexpr void "
+                  "define(auto& g)");
+    return false;
+  } else if constexpr (!graph::well_formed<Model>) {
+    return false;
+  } else if constexpr (!composes<Rule, Comm, Exec>()) {
     return false;
   } else if constexpr ((detail::first_without_kernel<Model, Exec>) >= 0) {
     constexpr int op =

@@ -31,9 +31,11 @@ template <class Rule, class Comm, class Exec>
     fail<ConfigError>("trainer: accumulate must be at least 1, not ", config_.accumulate);
   config_.schedule.check();
   if (optimizer_.decides() && !comm_.decides())
-    fail<ConfigError>(
-        "trainer: the exchange ", comm_.policy(),
-        " cannot decide over a whole gradient, so it can neither clip nor skip steps, nor measure the norm");
+    fail<ConfigError>("trainer: the exchange ", comm_.policy(),
+                      " cannot decide over a whole gradient, so it can neither clip nor skip steps, nor "
+                      "measure norms, of the "
+                      "gradient or of tensors (optimizer ",
+                      optimizer_.optimizer().name(), ")");
   if (comm_.has_servers() && optimizer_.decays_by_norms())
     fail<ConfigError>("trainer: the servers of the exchange ", comm_.policy(),
                       " know at which rate the optimizer ", optimizer_.optimizer().name(),

@@ -28,8 +28,7 @@ namespace convoy::train {
 
 /// What a Trainer is once its model is a plan; see trainer.hpp. A program that chooses its model at run time
 /// uses it with the plan chosen, which must outlive it, and with all kernels of the Exec.
-template <class Rule, comm::Comm Comm, exec::Exec Exec>
-requires optim::Optimizing<Rule>
+template <class Rule, class Comm, class Exec, bool = composes<Rule, Comm, Exec>()>
 class PlanTrainer {
  public:
   using Config = train::Config<Rule, Exec>;
@@ -144,6 +143,22 @@ class PlanTrainer {
   const Plan& plan_;
   Replica<Rule, Comm, Exec> replica_;
   Loop<Replica<Rule, Comm, Exec>> loop_{replica_};
+};
+
+/// What policies that do not compose make of a trainer: `composes` has said why in its one sentence, so
+/// everything else is accepted.
+struct Refused {
+  FitReport fit(auto&&, const FitOptions& = {}) { return {}; }
+  Evaluation evaluate(auto&&) { return {}; }
+  Prediction predict(auto&&...) { return {}; }
+  StepReport step(auto&&...) { return {}; }
+};
+template <class Rule, class Comm, class Exec>
+class PlanTrainer<Rule, Comm, Exec, false> : public Refused {
+ public:
+  using Config = train::Config<Rule, Exec>;
+  template <class... Arguments>
+  PlanTrainer(const Plan&, const Config&, Arguments&&...) {}
 };
 
 }  // namespace convoy::train

@@ -39,17 +39,12 @@ class Trainer : public train::PlanTrainer<Rule, Comm, Exec> {
              std::forward<CommArguments>(comm_arguments)...) {}
 };
 
-// Policies that do not compose: `composes` has said why in its one sentence, so everything else is accepted.
 template <class Model, class Rule, class Comm, class Exec>
-class Trainer<Model, Rule, Comm, Exec, false> {
+class Trainer<Model, Rule, Comm, Exec, false> : public train::Refused {
  public:
   using Config = train::Config<Rule, Exec>;
   template <class... Arguments>
   explicit Trainer(const Config&, Arguments&&...) {}
-  train::FitReport fit(auto&&, const train::FitOptions& = {}) { return {}; }
-  train::Evaluation evaluate(auto&&) { return {}; }
-  train::Prediction predict(auto&&...) { return {}; }
-  train::StepReport step(auto&&...) { return {}; }
 };
 
 }  // namespace convoy

@@ -42,6 +42,7 @@ template <Comm C, class Way = Held<C>>
 class Wrapper {
  public:
   using Space = typename C::Space;
+  using Wrapped = C;
 
   /// The arguments construct the `C`.
   template <class... Arguments>
