@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include <convoy/core/compiled.hpp>
 #include <convoy/exec/exec.hpp>
 
 namespace convoy::exec {
@@ -100,4 +101,10 @@ template <class K, class T>
 inline constexpr Functions<T> functions_of = {&K::forward, &K::backward};
 
 }  // namespace reference
+
+// Names a kernel for convoy::compiled, in the kernel's own file.
+#define CONVOY_REFERENCE(operation)                                      \
+  CONVOY_INSTANTIATE(struct Kernel<Reference<float>, graph::operation>); \
+  CONVOY_INSTANTIATE(struct Kernel<Reference<double>, graph::operation>)
+
 }  // namespace convoy::exec

@@ -269,35 +269,6 @@ class Reference {
 
 static_assert(Exec<Reference<float>> && Exec<Reference<double>>);
 
-#define CONVOY_REFERENCE(operation)                                      \
-  CONVOY_INSTANTIATE(struct Kernel<Reference<float>, graph::operation>); \
-  CONVOY_INSTANTIATE(struct Kernel<Reference<double>, graph::operation>)
-CONVOY_REFERENCE(Add);
-CONVOY_REFERENCE(Attention);
-CONVOY_REFERENCE(AvgPool);
-CONVOY_REFERENCE(BatchNorm);
-CONVOY_REFERENCE(BceWithLogits);
-CONVOY_REFERENCE(Concat);
-CONVOY_REFERENCE(Conv2d);
-CONVOY_REFERENCE(CrossEntropy);
-CONVOY_REFERENCE(Custom);
-CONVOY_REFERENCE(Dropout);
-CONVOY_REFERENCE(Embedding);
-CONVOY_REFERENCE(Flatten);
-CONVOY_REFERENCE(Gather);
-CONVOY_REFERENCE(Gelu);
-CONVOY_REFERENCE(LayerNorm);
-CONVOY_REFERENCE(Linear);
-CONVOY_REFERENCE(MaxPool);
-CONVOY_REFERENCE(Mean);
-CONVOY_REFERENCE(MseLoss);
-CONVOY_REFERENCE(Multiply);
-CONVOY_REFERENCE(PositionEmbedding);
-CONVOY_REFERENCE(Relu);
-CONVOY_REFERENCE(Select);
-CONVOY_REFERENCE(Sigmoid);
-CONVOY_REFERENCE(Tanh);
-#undef CONVOY_REFERENCE
 CONVOY_INSTANTIATE(class Reference<float>);
 CONVOY_INSTANTIATE(class Reference<double>);
 

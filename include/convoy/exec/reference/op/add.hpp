@@ -20,4 +20,6 @@ struct Kernel<Reference<T>, graph::Add> {
   static constexpr reference::Functions<T> make{forward, backward};
 };
 
+CONVOY_REFERENCE(Add);
+
 }  // namespace convoy::exec

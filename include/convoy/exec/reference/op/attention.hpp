@@ -156,4 +156,6 @@ struct Kernel<Reference<T>, graph::Attention> {
   static constexpr reference::Functions<T> make{forward, backward};
 };
 
+CONVOY_REFERENCE(Attention);
+
 }  // namespace convoy::exec

@@ -121,4 +121,6 @@ struct Kernel<Reference<T>, graph::BatchNorm> {
   static constexpr reference::Functions<T> make{forward, backward};
 };
 
+CONVOY_REFERENCE(BatchNorm);
+
 }  // namespace convoy::exec

@@ -33,4 +33,6 @@ struct Kernel<Reference<T>, graph::BceWithLogits> {
   static constexpr reference::Functions<T> make{forward, backward};
 };
 
+CONVOY_REFERENCE(BceWithLogits);
+
 }  // namespace convoy::exec

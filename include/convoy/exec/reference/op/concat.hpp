@@ -35,4 +35,6 @@ struct Kernel<Reference<T>, graph::Concat> {
   static constexpr reference::Functions<T> make{forward, backward};
 };
 
+CONVOY_REFERENCE(Concat);
+
 }  // namespace convoy::exec

@@ -121,4 +121,6 @@ struct Kernel<Reference<T>, graph::Conv2d> {
   static constexpr reference::Functions<T> make{forward, backward};
 };
 
+CONVOY_REFERENCE(Conv2d);
+
 }  // namespace convoy::exec

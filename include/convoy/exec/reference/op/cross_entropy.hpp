@@ -105,4 +105,6 @@ struct Kernel<Reference<T>, graph::CrossEntropy> {
   static constexpr reference::Functions<T> make{forward, backward};
 };
 
+CONVOY_REFERENCE(CrossEntropy);
+
 }  // namespace convoy::exec

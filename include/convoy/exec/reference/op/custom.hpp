@@ -52,4 +52,6 @@ struct Kernel<Reference<T>, graph::Custom> {
   static constexpr reference::Functions<T> make{forward, backward};
 };
 
+CONVOY_REFERENCE(Custom);
+
 }  // namespace convoy::exec

@@ -33,4 +33,6 @@ struct Kernel<Reference<T>, graph::Dropout> {
   static constexpr reference::Functions<T> make{forward, backward};
 };
 
+CONVOY_REFERENCE(Dropout);
+
 }  // namespace convoy::exec

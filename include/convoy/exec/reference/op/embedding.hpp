@@ -26,4 +26,6 @@ struct Kernel<Reference<T>, graph::Embedding> {
   static constexpr reference::Functions<T> make{forward, backward};
 };
 
+CONVOY_REFERENCE(Embedding);
+
 }  // namespace convoy::exec

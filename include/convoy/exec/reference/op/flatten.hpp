@@ -18,4 +18,6 @@ struct Kernel<Reference<T>, graph::Flatten> {
   static constexpr reference::Functions<T> make{forward, backward};
 };
 
+CONVOY_REFERENCE(Flatten);
+
 }  // namespace convoy::exec

@@ -27,4 +27,6 @@ struct Kernel<Reference<T>, graph::Gather> {
   static constexpr reference::Functions<T> make{forward, backward};
 };
 
+CONVOY_REFERENCE(Gather);
+
 }  // namespace convoy::exec

@@ -43,4 +43,6 @@ struct Kernel<Reference<T>, graph::Gelu> {
   static constexpr reference::Functions<T> make{forward, backward};
 };
 
+CONVOY_REFERENCE(Gelu);
+
 }  // namespace convoy::exec

@@ -68,4 +68,6 @@ struct Kernel<Reference<T>, graph::LayerNorm> {
   static constexpr reference::Functions<T> make{forward, backward};
 };
 
+CONVOY_REFERENCE(LayerNorm);
+
 }  // namespace convoy::exec

@@ -65,4 +65,6 @@ struct Kernel<Reference<T>, graph::Linear> {
   static constexpr reference::Functions<T> make{forward, backward};
 };
 
+CONVOY_REFERENCE(Linear);
+
 }  // namespace convoy::exec

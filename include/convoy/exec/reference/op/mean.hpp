@@ -33,4 +33,6 @@ struct Kernel<Reference<T>, graph::Mean> {
   static constexpr reference::Functions<T> make{forward, backward};
 };
 
+CONVOY_REFERENCE(Mean);
+
 }  // namespace convoy::exec

@@ -33,4 +33,6 @@ struct Kernel<Reference<T>, graph::MseLoss> {
   static constexpr reference::Functions<T> make{forward, backward};
 };
 
+CONVOY_REFERENCE(MseLoss);
+
 }  // namespace convoy::exec

@@ -20,4 +20,6 @@ struct Kernel<Reference<T>, graph::Multiply> {
   static constexpr reference::Functions<T> make{forward, backward};
 };
 
+CONVOY_REFERENCE(Multiply);
+
 }  // namespace convoy::exec

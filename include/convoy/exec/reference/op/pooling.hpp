@@ -106,4 +106,7 @@ struct Kernel<Reference<T>, graph::AvgPool> {
   static constexpr reference::Functions<T> make{forward, backward};
 };
 
+CONVOY_REFERENCE(AvgPool);
+CONVOY_REFERENCE(MaxPool);
+
 }  // namespace convoy::exec

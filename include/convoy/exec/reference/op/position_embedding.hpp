@@ -24,4 +24,6 @@ struct Kernel<Reference<T>, graph::PositionEmbedding> {
   static constexpr reference::Functions<T> make{forward, backward};
 };
 
+CONVOY_REFERENCE(PositionEmbedding);
+
 }  // namespace convoy::exec

@@ -20,4 +20,6 @@ struct Kernel<Reference<T>, graph::Relu> {
   static constexpr reference::Functions<T> make{forward, backward};
 };
 
+CONVOY_REFERENCE(Relu);
+
 }  // namespace convoy::exec

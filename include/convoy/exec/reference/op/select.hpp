@@ -27,4 +27,6 @@ struct Kernel<Reference<T>, graph::Select> {
   static constexpr reference::Functions<T> make{forward, backward};
 };
 
+CONVOY_REFERENCE(Select);
+
 }  // namespace convoy::exec

@@ -21,4 +21,6 @@ struct Kernel<Reference<T>, graph::Sigmoid> {
   static constexpr reference::Functions<T> make{forward, backward};
 };
 
+CONVOY_REFERENCE(Sigmoid);
+
 }  // namespace convoy::exec

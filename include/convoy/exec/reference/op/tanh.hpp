@@ -21,4 +21,6 @@ struct Kernel<Reference<T>, graph::Tanh> {
   static constexpr reference::Functions<T> make{forward, backward};
 };
 
+CONVOY_REFERENCE(Tanh);
+
 }  // namespace convoy::exec
