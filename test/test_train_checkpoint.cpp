@@ -4,6 +4,7 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -249,6 +250,18 @@ TEST_CASE("what servers hold is kept for any number of them, among the workers o
     return std::vector<float>(left.values.begin(), left.values.end() - Made<Served>::plan.sizes.statistics);
   };
   CHECK(parameters(resumed) == parameters(whole));
+
+  // As many ranks, but other workers.
+  Threads::World(4).run([&](Threads endpoint) {
+    Made<AllReduce> trainer(config_of<AllReduce>({.batch = 3, .clip = 0}), endpoint);
+    train::Checkpoints checkpoints(trainer, options);
+    checkpoints.resume();
+    const auto own = trainer.exec().statistics();
+    std::vector<float> least(own.begin(), own.end()), most = least;
+    trainer.comm().all_reduce(std::span<float>(least), comm::min);
+    trainer.comm().all_reduce(std::span<float>(most), comm::max);
+    CHECK(least == most);
+  });
 }
 
 TEST_CASE("workers that are not in step meet for a checkpoint, which holds what all of them have done") {
