@@ -104,9 +104,8 @@ struct Reduction;
 ///   that goes by speed has every worker measure, as often as the policy needs. Every worker calls it, before
 ///   its first step.
 /// - `memory()`: where arenas should live, so that the exchange need not copy.
-/// - `visit_state(visitor)`: after `open`, between steps, on all ranks: what the exchange carries from step
-/// to
-///   step (comm/state.hpp).
+/// - `visit_state(visitor)`: after `open`, between steps, on all ranks: what the exchange carries from
+///   step to step (comm/state.hpp).
 /// - `observe(observer)`, `traffic()`.
 ///
 /// Every wait has a deadline; failures throw CommError. Nothing is optional, so that a wrapper can forget
