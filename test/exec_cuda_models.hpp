@@ -3,11 +3,8 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
-#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -46,44 +43,6 @@ inline bool has_custom(const Plan& plan) {
   for (const auto& node : plan.nodes)
     if (graph::is<graph::Custom>(node)) return true;
   return false;
-}
-
-/// How far the gradients of `T` are from the reference's, by their norm.
-template <class T>
-double distance(const Plan& plan, std::uint64_t seed) {
-  exec::Reference<double> reference(plan, 4);
-  T tested(plan, 4, {});
-  exec_compare::randomize(reference, plan, Philox{seed, 1000});
-  exec_compare::randomize(tested, plan, Philox{seed, 1000});
-  const exec_compare::Batch batch(plan, 4, Philox{seed, 1001});
-  exec_compare::forward(reference, batch);
-  exec_compare::backward(reference, plan, 0.25f);
-  // In f16 a gradient may overflow until the scale of losses is what it bears.
-  for (int attempt = 0; attempt < 12; ++attempt) {
-    exec_compare::forward(tested, batch);
-    exec_compare::backward(tested, plan, 0.25f);
-    const auto gradients = exec_compare::fetched(tested, tested.gradients());
-    if (std::all_of(gradients.begin(), gradients.end(), [](float x) { return std::isfinite(x); })) break;
-  }
-  double all = 0, off = 0;
-  for (int p = 0; p < static_cast<int>(plan.parameter_list.size()); ++p) {
-    const auto expected = exec_compare::gradient(reference, plan, p),
-               seen = exec_compare::gradient(tested, plan, p);
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-      all += expected[i] * expected[i];
-      off += (seen[i] - expected[i]) * (seen[i] - expected[i]);
-    }
-  }
-  if (all == 0) return off == 0 ? 0 : std::numeric_limits<double>::infinity();
-  return std::sqrt(off / all);
-}
-
-/// The middle one of three draws: in one of them rounding may move a unit of ReLU across zero.
-template <class T>
-double usual_distance(const Plan& plan, std::uint64_t seed) {
-  double of[] = {distance<T>(plan, seed), distance<T>(plan, seed + 1), distance<T>(plan, seed + 2)};
-  std::sort(std::begin(of), std::end(of));
-  return of[1];
 }
 
 }  // namespace exec_cuda
@@ -147,9 +106,9 @@ TEST_CASE("cuda: in 16 bits gradients are off by what rounding costs") {
     INFO(operation.name);
     // The same numbers whatever stands before it in the list.
     const std::uint64_t seed = hash_of(operation.name);
-    CHECK(usual_distance<Alone<f32>>(plan, seed) < 1e-5);
-    CHECK(usual_distance<Alone<bf16>>(plan, seed) < 3e-2);
-    CHECK(usual_distance<Alone<f16>>(plan, seed) < 4e-3);
+    CHECK(exec_compare::usual_distance<Alone<f32>>(plan, seed) < 1e-5);
+    CHECK(exec_compare::usual_distance<Alone<bf16>>(plan, seed) < 3e-2);
+    CHECK(exec_compare::usual_distance<Alone<f16>>(plan, seed) < 4e-3);
   }
 }
 
