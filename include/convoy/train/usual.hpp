@@ -1,5 +1,5 @@
-// The trainers that most programs use, so that convoy::compiled has them: of policies chosen at run time, and
-// of one optimizer over the ring.
+// The trainers that most programs use, so that convoy::compiled has them: of policies chosen at run time, in
+// both precisions of processors, and of one optimizer over the ring.
 #pragma once
 
 #include <convoy/comm/registry.hpp>
@@ -20,6 +20,9 @@ namespace convoy::train {
 CONVOY_INSTANTIATE(class Replica<optim::Any, comm::Any, exec::Host<f32>>);
 CONVOY_INSTANTIATE(class Loop<Replica<optim::Any, comm::Any, exec::Host<f32>>>);
 CONVOY_INSTANTIATE(class PlanTrainer<optim::Any, comm::Any, exec::Host<f32>>);
+CONVOY_INSTANTIATE(class Replica<optim::Any, comm::Any, exec::Host<bf16>>);
+CONVOY_INSTANTIATE(class Loop<Replica<optim::Any, comm::Any, exec::Host<bf16>>>);
+CONVOY_INSTANTIATE(class PlanTrainer<optim::Any, comm::Any, exec::Host<bf16>>);
 #ifdef CONVOY_HAS_MPI
 CONVOY_INSTANTIATE(class Replica<optim::Sgd, comm::Ring<transport::Mpi>, exec::Host<f32>>);
 CONVOY_INSTANTIATE(class Loop<Replica<optim::Sgd, comm::Ring<transport::Mpi>, exec::Host<f32>>>);

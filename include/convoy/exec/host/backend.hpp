@@ -28,11 +28,25 @@ class ThreadScope {
   int before_;
 };
 
+/// Whether oneDNN uses an instruction set on this processor.
+inline bool has_isa(dnnl_cpu_isa_t isa) {
+  const auto wanted = static_cast<unsigned>(isa);
+  return (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & wanted) == wanted;
+}
+
 /// The channels of a block in oneDNN's preferred layout on this processor.
-inline int preferred_lanes() {
-  const auto isa = static_cast<unsigned>(dnnl_get_effective_cpu_isa());
-  const auto avx512 = static_cast<unsigned>(dnnl_cpu_isa_avx512_core);
-  return (isa & avx512) == avx512 ? 16 : 8;
+inline int preferred_lanes() { return has_isa(dnnl_cpu_isa_avx512_core) ? 16 : 8; }
+
+/// Throws ConfigError where oneDNN does not multiply in bf16, or, unless told to `emulate`, where it has to
+/// do so without instructions for it.
+[[gnu::cold]] inline void expect_bf16(bool emulate) {
+  if (!has_isa(dnnl_cpu_isa_avx512_core))
+    fail<ConfigError>(
+        "exec: products in bf16 need AVX-512, which this processor does not have; compute in f32");
+  if (!emulate && !has_isa(dnnl_cpu_isa_avx512_core_bf16))
+    fail<ConfigError>(
+        "exec: this processor has no instructions for bf16, neither AVX512_BF16 nor AMX; compute in f32, "
+        "which is faster here, or let HostOptions::emulate do without them");
 }
 
 struct Backend {
@@ -48,6 +62,8 @@ struct Backend {
   EngineHandle engine;
   StreamHandle stream;
   Attributes attributes;  ///< of every primitive
+  /// Of what oneDNN multiplies: f32, or bf16, in which copies are made of f32 values. Results are f32.
+  dnnl_data_type_t factor = dnnl_f32;
   int threads = 1;
   bool winograd = true;
   int lanes = preferred_lanes();

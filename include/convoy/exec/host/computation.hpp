@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include <convoy/core/compiled.hpp>
+#include <convoy/core/dtype.hpp>
 #include <convoy/core/fields.hpp>
 #include <convoy/exec/exec.hpp>
 #include <convoy/exec/host/profile.hpp>
@@ -20,6 +21,12 @@ namespace convoy::exec {
 template <class P>
 class Host;
 
+/// The kernels are the same in every precision: those that multiply look at it when a plan is prepared.
+template <class Op>
+requires HasKernel<Host<f32>, Op>
+struct Kernel<Host<bf16>, Op> : Kernel<Host<f32>, Op> {
+};
+
 struct HostOptions {
   int threads = 0;         ///< of this Host; 0: as many as OpenMP would use
   bool canonical = false;  ///< keep parameters in the plan's own order, for ranks whose processors would
@@ -28,12 +35,15 @@ struct HostOptions {
       true;  ///< Winograd's algorithm (Lavin and Gray, 2016) for 3x3 convolutions of large maps where oneDNN
              ///< has it: half the time, rounding errors of about 1e-5 instead of 1e-6
   bool profile = false;  ///< measure each stage; see Host::profile()
+  bool emulate = false;  ///< in bf16: also where the processor has no instructions for it but AVX-512, and
+                         ///< slower than f32
 
   static constexpr void fields(auto& self, auto&& field) {
     field("threads", self.threads, fields::local);
     field("canonical", self.canonical);
     field("winograd", self.winograd, fields::local);  // what it changes is in the layout, which ranks compare
     field("profile", self.profile, fields::local);
+    field("emulate", self.emulate, fields::local);
   }
 };
 
@@ -82,8 +92,8 @@ class Computation {
 
 using KernelTable = std::array<Make, static_cast<std::size_t>(graph::operation_count)>;
 
-/// Prepares a plan for batches of 1 to `batch` rows.
-std::unique_ptr<Computation> prepare(const Plan& plan, int batch, const HostOptions& options,
+/// Prepares a plan for batches of 1 to `batch` rows, whose products are made of f32 or bf16.
+std::unique_ptr<Computation> prepare(const Plan& plan, int batch, DType products, const HostOptions& options,
                                      memory::Host& space, const KernelTable& kernels);
 
 }  // namespace host

@@ -16,8 +16,8 @@ namespace convoy::exec::host {
 
 class Engine final : public Computation {
  public:
-  [[gnu::cold]] Engine(const Plan& plan, int batch, const HostOptions& options, memory::Host& space,
-                       const KernelTable& kernels)
+  [[gnu::cold]] Engine(const Plan& plan, int batch, DType products, const HostOptions& options,
+                       memory::Host& space, const KernelTable& kernels)
       : plan_(plan),
         batch_(batch),
         profiles_(options.profile),
@@ -26,6 +26,10 @@ class Engine final : public Computation {
     if (batch <= 0) fail<ConfigError>("exec: the batch must have at least one row, not ", batch);
     if (options.threads < 0) fail<ConfigError>("exec: threads must not be negative, not ", options.threads);
     expect_kernels("host", plan, kernels);
+    if (products == DType::bf16) {
+      expect_bf16(options.emulate);
+      backend_.factor = dnnl_bf16;
+    }
     backend_.winograd = options.winograd;
     backend_.threads = options.threads > 0 ? options.threads : omp_get_max_threads();
     current_ = &execution(batch);
@@ -124,9 +128,10 @@ class Engine final : public Computation {
   std::vector<StageProfile> profile_;
 };
 
-CONVOY_FUNCTION std::unique_ptr<Computation> prepare(const Plan& plan, int batch, const HostOptions& options,
-                                                     memory::Host& space, const KernelTable& kernels) {
-  return std::make_unique<Engine>(plan, batch, options, space, kernels);
+CONVOY_FUNCTION std::unique_ptr<Computation> prepare(const Plan& plan, int batch, DType products,
+                                                     const HostOptions& options, memory::Host& space,
+                                                     const KernelTable& kernels) {
+  return std::make_unique<Engine>(plan, batch, products, options, space, kernels);
 }
 
 }  // namespace convoy::exec::host

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include <convoy/core/dtype.hpp>
 #include <convoy/exec/host/computation.hpp>
 #include <convoy/exec/host/kernels.hpp>
 
@@ -17,16 +18,21 @@
 
 namespace convoy::exec {
 
-/// Computes a plan on processors in precision P, which is f32 today.
+/// Computes a plan on processors in precision P: f32 or bf16. In bf16 what convolutions and linear layers
+/// multiply is rounded to bf16, forward and backward, and nothing else is: parameters, activations,
+/// statistics, sums and gradients are f32. Attention and convolutions of tiny maps stay in f32, because
+/// convoy's own kernels for them do.
 ///
 /// Parameters stand in the arena in the order that the kernels read without copying; `read_parameter` and
 /// `write_parameter` convert. The fields of a batch are read in place, forward and backward: they must stay
 /// as they are until `backward` has returned. Objects on different threads do not disturb each other. Throws
-/// ConfigError for a batch that is not of the plan, ExecError for a label out of range, calls out of order,
-/// an operation without a kernel, and what oneDNN has no fast kernel for.
+/// ConfigError for a batch that is not of the plan and for bf16 where the processor lacks it, ExecError for a
+/// label out of range, calls out of order, an operation without a kernel, and what oneDNN has no fast kernel
+/// for.
 template <class P>
 class Host {
-  static_assert(std::is_same_v<P, f32>, "convoy: exec::Host computes in f32 only; use exec::Host<f32>");
+  static_assert(std::is_same_v<P, f32> || std::is_same_v<P, bf16>,
+                "convoy: exec::Host computes in f32 or bf16; use exec::Host<f32> or exec::Host<bf16>");
 
  public:
   using Scalar = float;
@@ -39,10 +45,10 @@ class Host {
 
   Host(const Plan& plan, int batch, const Options& options = {}, Space& space = memory::host(),
        const Kernels<Host>& kernels = exec::kernels<Host>)
-      : space_(&space), computation_(host::prepare(plan, batch, options, space, kernels)) {}
+      : space_(&space), computation_(host::prepare(plan, batch, dtype_of<P>, options, space, kernels)) {}
 
   Space& space() { return *space_; }
-  std::string_view precision() const { return "f32"; }
+  std::string_view precision() const { return name_of(dtype_of<P>); }
   std::uint64_t layout_fingerprint() const { return computation_->layout_fingerprint(); }
   std::int64_t panel(int i) const { return computation_->panel(i); }
   int threads() const { return computation_->threads(); }
@@ -80,6 +86,6 @@ class Host {
   std::unique_ptr<host::Computation> computation_;
 };
 
-static_assert(Exec<Host<f32>>);
+static_assert(Exec<Host<f32>> && Exec<Host<bf16>>);
 
 }  // namespace convoy::exec

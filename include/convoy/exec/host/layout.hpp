@@ -15,8 +15,9 @@ namespace convoy::exec::host {
 class Layout {
  public:
   Layout() = default;
-  /// f32 elements; the tag dnnl_format_tag_any leaves the order to oneDNN.
-  [[gnu::cold]] Layout(const Dims& dims, dnnl_format_tag_t tag) : Layout(StoredDescriptor(dims, tag).get()) {}
+  /// The tag dnnl_format_tag_any leaves the order to oneDNN.
+  [[gnu::cold]] Layout(const Dims& dims, dnnl_format_tag_t tag, dnnl_data_type_t type = dnnl_f32)
+      : Layout(StoredDescriptor(dims, tag, type).get()) {}
   [[gnu::cold]] explicit Layout(Descriptor descriptor)
       : stored_(descriptor == nullptr || rank_of(descriptor) == 0 ? nullptr : intern(descriptor)) {}
 

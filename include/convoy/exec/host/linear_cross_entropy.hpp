@@ -4,14 +4,21 @@
 // number a label. Backward could not be done together with forward: only there are the scale of the loss, and
 // the arena that gradients of parameters belong into, this stage's to use. What making logits twice costs is
 // a third more multiplications in this layer alone; where one block holds them all they are kept.
+//
+// In bf16 the source and the weight are copied once, for forward and backward, which follow one another here,
+// and gradients of logits once a block.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include <convoy/exec/host/kernel/cross_entropy.hpp>
+#include <convoy/exec/host/onednn_product.hpp>
 #include <convoy/exec/host/program.hpp>
 
 namespace convoy::exec::host {
@@ -53,8 +60,19 @@ class LinearCrossEntropyStage final : public Stage {
     const auto floats = [&](std::int64_t count, int until) {
       return p.request(count * static_cast<std::int64_t>(sizeof(float)), index, until);
     };
-    source_ = p.plain_view(input_).place;
-    p.keep(p.value(input_), end);
+    const auto in_factors = [&](std::int64_t rows, Place place) {
+      const Layout factors({rows, features_}, dnnl_ab, p.backend().factor);
+      return p.convert({{{rows, features_}, dnnl_ab}, place}, factors, index, end);
+    };
+    source_ = in_factors(task_.count(), p.plain_view(input_).place);
+    weights_ = in_factors(task_.classes, Place::fixed(p.parameters().value(weight_)));
+    p.keep(p.value(input_), source_.is_needed() ? index : end);
+    if (weights_.is_needed())
+      for_each_block([&](std::int64_t first, std::int64_t last) {
+        blocks_.push_back({});
+        blocks_.back().logits =
+            std::make_unique<MatrixProduct>(p, false, true, last - first, task_.classes, features_, false);
+      });
     normalizers_ = floats(task_.count(), end);
     label_losses_ = floats(task_.count(), index);
     logits_ = floats(block_ * task_.classes, keeps() ? end : index);
@@ -64,28 +82,48 @@ class LinearCrossEntropyStage final : public Stage {
     d_weight_ = p.contribute_parameter(weight_, Layout({task_.classes, features_}, dnnl_ab), time, true);
     if (bias_ >= 0) d_bias_ = p.contribute_parameter(bias_, Layout({task_.classes}, dnnl_x), time, true);
     contribution_ = p.contribute(input_, true, time);
+    const bool in_place = keeps() || !blocks_.empty();
     gradients_ =
-        keeps() ? logits_
-                : p.request(block_ * task_.classes * static_cast<std::int64_t>(sizeof(float)), time, time);
+        in_place ? logits_
+                 : p.request(block_ * task_.classes * static_cast<std::int64_t>(sizeof(float)), time, time);
+    if (blocks_.empty()) return;
+    // What made a block in forward makes it again, where it did before.
+    p.extend(logits_, time);
+    const Layout factors({block_, task_.classes}, dnnl_ab, p.backend().factor);
+    gradient_factors_ = p.request(factors, time, time);
+    std::int64_t begin = 0;
+    for (Block& block : blocks_) {
+      const std::int64_t labels = std::min(block_, task_.count() - begin);
+      if (d_weight_)
+        block.d_weight = std::make_unique<MatrixProduct>(p, true, false, task_.classes, features_, labels,
+                                                         begin > 0 || d_weight_.accumulates());
+      if (contribution_)
+        block.dx = std::make_unique<MatrixProduct>(p, false, false, labels, features_, task_.classes,
+                                                   contribution_.accumulates());
+      begin += labels;
+    }
   }
   [[gnu::cold]] void bind(Program& p) override {
     d_weight_.bind(p);
     d_bias_.bind(p);
     contribution_.bind(p);
-    weights_ = p.parameters().value(weight_);
+    source_.bind(p);
+    weights_.bind(p);
     if (bias_ >= 0) biases_ = p.parameters().value(bias_);
     task_.normalizers = p.address(normalizers_);
     y_ = p.address(value_.data.place);
     dy_ = p.address(value_.gradient);
+    bind_blocks(p);
   }
 
   void forward(Program& p) override {
+    source_.run();
+    weights_.run();
     task_.labels = p.integers(labels_);
     float *const logits = p.address(logits_), *const each = p.address(label_losses_);
-    const float* const x = p.address(source_);
     std::atomic<std::int64_t> correct = 0;
     for_each_block([&](std::int64_t begin, std::int64_t end) {
-      make_logits(p, x, begin, end, logits);
+      make_logits(p, begin, end, logits);
       parallel(team(p, end - begin), [&](int thread, int team) {
         const Range range = share(end - begin, thread, team);
         std::int64_t mine = 0;
@@ -103,9 +141,8 @@ class LinearCrossEntropyStage final : public Stage {
 
   void backward(Program& p) override {
     float* const logits = p.address(gradients_);
-    const float* const x = p.address(source_);
     for_each_block([&](std::int64_t begin, std::int64_t end) {
-      if (!keeps()) make_logits(p, x, begin, end, logits);
+      if (!keeps()) make_logits(p, begin, end, logits);
       parallel(team(p, end - begin), [&](int thread, int team) {
         const Range range = share(end - begin, thread, team);
         for (std::int64_t i = begin + range.begin; i < begin + range.end; ++i) {
@@ -114,14 +151,21 @@ class LinearCrossEntropyStage final : public Stage {
         }
       });
       const bool first = begin == 0;
-      if (d_weight_)
-        multiply_matrices(true, false, task_.classes, features_, end - begin, logits, x + begin * features_,
+      const Block* const block = block_at(begin);
+      if (block != nullptr) (*block->round)();
+      if (d_weight_ && block != nullptr)
+        (*block->d_weight)();
+      else if (d_weight_)
+        multiply_matrices(true, false, task_.classes, features_, end - begin, logits,
+                          p.address(source_.to().place) + begin * features_,
                           first && !d_weight_.accumulates() ? 0.0f : 1.0f, d_weight_.pointer());
       if (d_bias_) add_to_bias(p, logits, end - begin, first && !d_bias_.accumulates());
       if (end == task_.count()) p.gradients_final();
-      if (contribution_)
-        multiply_matrices(false, false, end - begin, features_, task_.classes, logits, weights_,
-                          contribution_.accumulates() ? 1.0f : 0.0f,
+      if (contribution_ && block != nullptr)
+        (*block->dx)();
+      else if (contribution_)
+        multiply_matrices(false, false, end - begin, features_, task_.classes, logits,
+                          p.address(weights_.to().place), contribution_.accumulates() ? 1.0f : 0.0f,
                           contribution_.pointer() + begin * features_);
     });
   }
@@ -139,9 +183,42 @@ class LinearCrossEntropyStage final : public Stage {
       visit(begin, std::min(begin + block_, task_.count()));
   }
 
-  void make_logits(Program& p, const float* x, std::int64_t begin, std::int64_t end, float* logits) const {
-    multiply_matrices(false, true, end - begin, task_.classes, features_, x + begin * features_, weights_,
-                      0.0f, logits);
+  /// What multiplies for one block in bf16.
+  struct Block {
+    std::unique_ptr<MatrixProduct> logits, d_weight, dx;
+    const Call* round = nullptr;  // copies gradients of logits
+  };
+  /// None in f32.
+  const Block* block_at(std::int64_t begin) const {
+    return blocks_.empty() ? nullptr : &blocks_[static_cast<std::size_t>(begin / block_)];
+  }
+  [[gnu::cold]] void bind_blocks(Program& p) {
+    constexpr std::int64_t factor_bytes = 2;
+    const auto at = [&](const Place& place, std::int64_t bytes) {
+      return Place::fixed(reinterpret_cast<float*>(reinterpret_cast<std::byte*>(p.address(place)) + bytes));
+    };
+    std::int64_t begin = 0;
+    for (Block& block : blocks_) {
+      const std::int64_t labels = std::min(block_, task_.count() - begin);
+      const Place x = at(source_.to().place, begin * features_ * factor_bytes), w = weights_.to().place;
+      block.logits->bind(p, x, w, logits_);
+      if (gradient_factors_)
+        block.round = p.copy({{{labels, task_.classes}, dnnl_ab}, gradients_},
+                             {{{labels, task_.classes}, dnnl_ab, p.backend().factor}, gradient_factors_});
+      if (block.d_weight) block.d_weight->bind(p, gradient_factors_, x, Place::fixed(d_weight_.pointer()));
+      if (block.dx)
+        block.dx->bind(p, gradient_factors_, w, Place::fixed(contribution_.pointer() + begin * features_));
+      begin += labels;
+    }
+  }
+
+  void make_logits(Program& p, std::int64_t begin, std::int64_t end, float* logits) const {
+    if (const Block* const block = block_at(begin))
+      (*block->logits)();
+    else
+      multiply_matrices(false, true, end - begin, task_.classes, features_,
+                        p.address(source_.to().place) + begin * features_, p.address(weights_.to().place),
+                        0.0f, logits);
     if (biases_ == nullptr) return;
     parallel(team(p, end - begin), [&](int thread, int team) {
       const Range range = share(end - begin, thread, team);
@@ -168,9 +245,10 @@ class LinearCrossEntropyStage final : public Stage {
   std::int64_t features_, block_ = 0;
   Value& value_;
   CrossEntropyTask task_;
-  Place source_, normalizers_, label_losses_, logits_, gradients_;
+  Conversion source_, weights_;
+  Place normalizers_, label_losses_, logits_, gradients_, gradient_factors_;
   Contribution d_weight_, d_bias_, contribution_;
-  const float* weights_ = nullptr;
+  std::vector<Block> blocks_;
   const float* biases_ = nullptr;
   float* y_ = nullptr;
   const float* dy_ = nullptr;

@@ -73,11 +73,11 @@ enum class Direction : unsigned char { forward, data, weights };
 /// A descriptor of a tensor, wherever it is stored.
 using Descriptor = const_dnnl_memory_desc_t;
 
-/// A descriptor of f32 elements that is stored here.
+/// A descriptor that is stored here.
 class StoredDescriptor {
  public:
-  StoredDescriptor(const Dims& dims, dnnl_format_tag_t tag) {
-    check(dnnl_memory_desc_create_with_tag(held_.out(), dims.count, dims.values, dnnl_f32, tag),
+  StoredDescriptor(const Dims& dims, dnnl_format_tag_t tag, dnnl_data_type_t type) {
+    check(dnnl_memory_desc_create_with_tag(held_.out(), dims.count, dims.values, type, tag),
           "describe a tensor");
   }
   explicit StoredDescriptor(Descriptor other) {
@@ -115,8 +115,8 @@ using Descriptor = const dnnl_memory_desc_t*;
 
 class StoredDescriptor {
  public:
-  StoredDescriptor(const Dims& dims, dnnl_format_tag_t tag) {
-    check(dnnl_memory_desc_init_by_tag(&held_, dims.count, dims.values, dnnl_f32, tag), "describe a tensor");
+  StoredDescriptor(const Dims& dims, dnnl_format_tag_t tag, dnnl_data_type_t type) {
+    check(dnnl_memory_desc_init_by_tag(&held_, dims.count, dims.values, type, tag), "describe a tensor");
   }
   explicit StoredDescriptor(Descriptor other) : held_(*other) {}
   Descriptor get() const { return &held_; }
@@ -235,6 +235,32 @@ struct ProductShape {
       s.is_convolution ? static_cast<const void*>(&convolution) : static_cast<const void*>(&product);
   if (status == dnnl_success)
     status = dnnl_primitive_desc_create(made.out(), described, attributes, engine, hint);
+#endif
+  return status == dnnl_success ? std::move(made) : Description();
+}
+
+/// oneDNN's first choice for c = a b of matrices, or c += a b; empty where it has none.
+[[gnu::cold]] inline Description describe_matrices(dnnl_engine_t engine, Descriptor a, Descriptor b,
+                                                   Descriptor c, bool accumulate) {
+  Attributes attributes;
+  check(dnnl_primitive_attr_create(attributes.out()), "make attributes");
+  check(dnnl_primitive_attr_set_scratchpad_mode(attributes.get(), dnnl_scratchpad_mode_user),
+        "set an attribute");
+  Handle<dnnl_post_ops_t, dnnl_post_ops_destroy> after;
+  check(dnnl_post_ops_create(after.out()), "make attributes");
+  Description made;
+#if DNNL_VERSION_MAJOR >= 3
+  if (accumulate) check(dnnl_post_ops_append_sum(after.get(), 1.0f, 0, dnnl_f32), "set an attribute");
+  check(dnnl_primitive_attr_set_post_ops(attributes.get(), after.get()), "set an attribute");
+  const dnnl_status_t status =
+      dnnl_matmul_primitive_desc_create(made.out(), engine, a, b, nullptr, c, attributes.get());
+#else
+  if (accumulate) check(dnnl_post_ops_append_sum(after.get(), 1.0f), "set an attribute");
+  check(dnnl_primitive_attr_set_post_ops(attributes.get(), after.get()), "set an attribute");
+  dnnl_matmul_desc_t product;
+  dnnl_status_t status = dnnl_matmul_desc_init(&product, a, b, nullptr, c);
+  if (status == dnnl_success)
+    status = dnnl_primitive_desc_create(made.out(), &product, attributes.get(), engine, nullptr);
 #endif
   return status == dnnl_success ? std::move(made) : Description();
 }

@@ -1,7 +1,8 @@
-// OneDnnProduct: a multiplication by oneDNN, convolution or inner product, in the directions that a stage
-// needs. A kernel that would be oneDNN's reference code is never used.
+// Multiplications by oneDNN: OneDnnProduct, a convolution or inner product in the directions that a stage
+// needs, and MatrixProduct. A kernel that would be oneDNN's reference code is never used.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 #include <utility>
 
@@ -17,6 +18,12 @@ class OneDnnProduct {
   enum Tensor : unsigned char { src, weights, bias, dst };
 
   ProductShape shape;
+
+  /// The elements of a tensor: what is multiplied is of the backend's type; results and biases are f32.
+  static dnnl_data_type_t type(const Backend& backend, Direction direction, Tensor tensor) {
+    constexpr Tensor results[] = {dst, src, weights};
+    return tensor == bias || tensor == results[static_cast<int>(direction)] ? dnnl_f32 : backend.factor;
+  }
 
   /// Asks oneDNN for an implementation of the shape; false where it has none that is not reference code.
   [[gnu::cold]] bool describe(Program& p, Direction direction) {
@@ -69,6 +76,39 @@ class OneDnnProduct {
   const Way& way(Direction direction) const { return ways_[static_cast<int>(direction)]; }
 
   Way ways_[3];
+};
+
+/// C = A B, or C += A B, of row-major matrices: A [m, k] or, transposed, [k, m], B likewise, and C [m, n]. A
+/// and B are of the backend's type, C is f32. The matrices of several products may share their memory.
+class MatrixProduct {
+ public:
+  /// Throws ExecError where oneDNN has no implementation that is not reference code.
+  [[gnu::cold]] MatrixProduct(Program& p, bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n,
+                              std::int64_t k, bool accumulate)
+      : a_({m, k}, transpose_a ? dnnl_ba : dnnl_ab, p.backend().factor),
+        b_({k, n}, transpose_b ? dnnl_ba : dnnl_ab, p.backend().factor),
+        c_({m, n}, dnnl_ab),
+        description_(describe_matrices(p.backend().engine.get(), a_.get(), b_.get(), c_.get(), accumulate)) {
+    if (!description_ || is_reference(implementation_of(description_)))
+      fail<ExecError>("exec: oneDNN ", DNNL_VERSION_MAJOR, ".", DNNL_VERSION_MINOR,
+                      " has no fast product of matrices, ", m, "x", k, " by ", k, "x", n,
+                      ", on this processor");
+    scratch_ = p.scratchpad(description_);
+  }
+  [[gnu::cold]] void bind(Program& p, Place a, Place b, Place c) {
+    const Program::Argument arguments[] = {{DNNL_ARG_SRC, {a_, a}},
+                                           {DNNL_ARG_WEIGHTS, {b_, b}},
+                                           {DNNL_ARG_DST, {c_, c}},
+                                           {DNNL_ARG_SCRATCHPAD, scratch_}};
+    call_ = p.call(description_, arguments);
+  }
+  void operator()() const { (*call_)(); }
+
+ private:
+  Layout a_, b_, c_;
+  Description description_;
+  Bound scratch_;
+  const Call* call_ = nullptr;
 };
 
 }  // namespace convoy::exec::host

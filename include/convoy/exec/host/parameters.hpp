@@ -66,8 +66,8 @@ class Parameters {
 
   /// The weight of a convolution, its groups first where it has several, or of a linear layer within its
   /// slot: as the plan orders it, or in whatever order oneDNN likes.
-  Layout plain(int p) const { return weight(p, false); }
-  Layout any(int p) const { return weight(p, true); }
+  Layout plain(int p) const { return weight(p, false, dnnl_f32); }
+  Layout any(int p, dnnl_data_type_t type) const { return weight(p, true, type); }
 
   /// The order that a stage chose before, or that it must use; empty while it is free to choose.
   [[gnu::cold]] Layout fixed(int p) const {
@@ -161,16 +161,16 @@ class Parameters {
     const Order& order = orders_[static_cast<std::size_t>(p)];
     return !order.layout && order.permutation.place == nullptr;
   }
-  [[gnu::cold]] Layout weight(int p, bool any) const {
+  [[gnu::cold]] Layout weight(int p, bool any, dnnl_data_type_t type) const {
     const Shape& shape = plan_->parameter(p).shape;
     auto tag = [&](dnnl_format_tag_t plain) { return any ? dnnl_format_tag_any : plain; };
-    if (shape.rank == 1) return {{shape[0]}, tag(dnnl_x)};
-    if (shape.rank == 2) return {{shape[0], shape[1]}, tag(dnnl_oi)};
+    if (shape.rank == 1) return {{shape[0]}, tag(dnnl_x), type};
+    if (shape.rank == 2) return {{shape[0], shape[1]}, tag(dnnl_oi), type};
     const graph::Taps taps = plan_->live_taps(p);
     const int groups = groups_[static_cast<std::size_t>(p)];
     if (groups > 1)
-      return {{groups, shape[0] / groups, shape[1], taps.height(), taps.width()}, tag(dnnl_goihw)};
-    return {{shape[0], shape[1], taps.height(), taps.width()}, tag(dnnl_oihw)};
+      return {{groups, shape[0] / groups, shape[1], taps.height(), taps.width()}, tag(dnnl_goihw), type};
+    return {{shape[0], shape[1], taps.height(), taps.width()}, tag(dnnl_oihw), type};
   }
 
   void permute(const Backend& backend, int p, const float* from, float* to, bool into_slot) const {

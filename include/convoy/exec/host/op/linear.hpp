@@ -37,19 +37,18 @@ class LinearStage final : public Stage {
         vectors_(p.rows() * (p.node(stage.leader).shape.size() / p.node(stage.leader).shape.last())),
         value_(p.yield(stage.output, index)) {
     const std::int64_t in = p.node(input_).shape.last(), out = p.node(node_).shape.last();
-    source_ = {{{vectors_, in}, dnnl_ab}, p.plain_view(input_).place};
+    const Bound given{{{vectors_, in}, dnnl_ab}, p.plain_view(input_).place};
     result_ = {{{vectors_, out}, dnnl_ab}, value_.data.place};
     // Its slope is a function of what goes into it.
     if (p.find<graph::Gelu>(stage) >= 0)
       result_.place = p.request(result_.desc, index, value_.wants_gradient ? p.backward_time(index) : index);
-    // The plan's own order serves all three directions, so weights are never copied.
     slot_ = {p.parameters().plain(weight_), Place::fixed(p.parameters().value(weight_))};
     if (bias_ >= 0) bias_slot_ = {{{out}, dnnl_x}, Place::fixed(p.parameters().value(bias_))};
-    multiply_.shape.src = source_.desc.get();
-    multiply_.shape.weights = slot_.desc.get();
     multiply_.shape.bias = bias_slot_.desc.get();
-    multiply_.shape.dst = result_.desc.get();
     describe(p, Direction::forward);
+    source_ = p.convert(given, multiply_.layout(Direction::forward, OneDnnProduct::src), index,
+                        value_.wants_gradient ? p.backward_time(index) : index);
+    weights_ = p.convert(slot_, multiply_.layout(Direction::forward, OneDnnProduct::weights), index, index);
     part_ = p.fuse<graph::Gelu>(stage, index, result_.place, value_);
     if (!part_) part_ = p.fuse<graph::Relu>(stage, index, result_.place, value_);
     value_.takes_second = part_ != nullptr;
@@ -58,39 +57,50 @@ class LinearStage final : public Stage {
 
   [[gnu::cold]] void plan_backward(Program& p) override {
     const int time = p.backward_time(index_);
+    const Bound dy{result_.desc, value_.gradient};
     if (part_) part_->plan_backward(p, value_, value_.gradient, false);
     // A frozen weight of the model's own may have a bias that is trained.
     if (p.parameters().trained(weight_) || (bias_ >= 0 && p.parameters().trained(bias_))) {
       describe(p, Direction::weights);
-      p.keep(p.value(input_), time);
+      if (!source_.is_needed()) p.keep(p.value(input_), time);
+      dy_ = p.convert(dy, multiply_.layout(Direction::weights, OneDnnProduct::dst), time, time);
       d_weight_ = p.contribute_parameter(weight_, slot_.desc, time);
       weight_gradient_ =
           d_weight_ ? d_weight_.target() : Bound{slot_.desc, p.request(slot_.desc, time, time)};
       if (bias_ >= 0) d_bias_ = p.contribute_parameter(bias_, bias_slot_.desc, time);
     }
     contribution_ = p.contribute(input_, false, time);
-    if (contribution_) describe(p, Direction::data);
+    if (!contribution_) return;
+    describe(p, Direction::data);
+    data_weights_ = p.convert(slot_, multiply_.layout(Direction::data, OneDnnProduct::weights), time, time);
+    // Both gradients read that of the output in one layout.
+    if (!multiply_.has(Direction::weights))
+      dy_ = p.convert(dy, multiply_.layout(Direction::data, OneDnnProduct::dst), time, time);
   }
 
   [[gnu::cold]] void bind(Program& p) override {
     if (part_) part_->bind(p);
+    for (Conversion* c : {&source_, &weights_, &dy_, &data_weights_}) c->bind(p);
     contribution_.bind(p);
     d_weight_.bind(p);
     d_bias_.bind(p);
-    const Bound dy{result_.desc, value_.gradient};
-    multiply_.bind(p, Direction::forward, source_, slot_, bias_slot_, result_);
+    multiply_.bind(p, Direction::forward, source_.to(), weights_.to(), bias_slot_, result_);
     if (multiply_.has(Direction::weights))
-      multiply_.bind(p, Direction::weights, source_, weight_gradient_, d_bias_.target(), dy);
+      multiply_.bind(p, Direction::weights, source_.to(), weight_gradient_, d_bias_.target(), dy_.to());
     if (multiply_.has(Direction::data))
-      multiply_.bind(p, Direction::data, {source_.desc, contribution_.target().place}, slot_, {}, dy);
+      multiply_.bind(p, Direction::data, {source_.from().desc, contribution_.target().place},
+                     data_weights_.to(), {}, dy_.to());
   }
 
   void forward(Program& p) override {
+    source_.run();
+    weights_.run();
     multiply_.run(Direction::forward);
     if (part_) part_->forward(p);
   }
   void backward(Program& p) override {
     if (part_) part_->backward(p);
+    dy_.run();
     if (multiply_.has(Direction::weights)) {
       multiply_.run(Direction::weights);
       d_weight_.finish(p.threads());
@@ -98,6 +108,7 @@ class LinearStage final : public Stage {
     }
     if (!multiply_.has(Direction::data)) return;
     p.gradients_final();
+    data_weights_.run();
     multiply_.run(Direction::data);
     contribution_.finish(p.threads());
   }
@@ -106,7 +117,17 @@ class LinearStage final : public Stage {
   }
 
  private:
+  /// The plan's own order serves all three directions in f32, so weights are never copied. Where they are
+  /// rounded, the copy has the order that oneDNN likes.
   void describe(Program& p, Direction direction) {
+    const auto type = [&](OneDnnProduct::Tensor tensor) {
+      return OneDnnProduct::type(p.backend(), direction, tensor);
+    };
+    const std::int64_t in = p.node(input_).shape.last(), out = p.node(node_).shape.last();
+    const auto weights = type(OneDnnProduct::weights);
+    multiply_.shape.src = Layout({vectors_, in}, dnnl_ab, type(OneDnnProduct::src)).get();
+    multiply_.shape.weights = (weights == dnnl_f32 ? slot_.desc : p.parameters().any(weight_, weights)).get();
+    multiply_.shape.dst = Layout({vectors_, out}, dnnl_ab, type(OneDnnProduct::dst)).get();
     if (!multiply_.describe(p, direction))
       fail<ExecError>("exec: oneDNN ", DNNL_VERSION_MAJOR, ".", DNNL_VERSION_MINOR, " has no fast ",
                       direction_names[static_cast<int>(direction)], " inner product for ", p.node(node_).name,
@@ -116,7 +137,8 @@ class LinearStage final : public Stage {
   int node_, input_, index_, weight_, bias_;
   std::int64_t vectors_;  // rows of the batch, times positions where they are sequences
   Value& value_;
-  Bound source_, slot_, bias_slot_, result_, weight_gradient_;
+  Bound slot_, bias_slot_, result_, weight_gradient_;
+  Conversion source_, weights_, dy_, data_weights_;
   OneDnnProduct multiply_;
   std::unique_ptr<Part> part_;
   Contribution contribution_, d_weight_, d_bias_;

@@ -1,5 +1,9 @@
 // Convolution by oneDNN over the live taps of a filter, forward and both gradients, in the layouts that its
 // fast kernels want. A kernel that would be oneDNN's reference code is never used.
+//
+// In bf16 the source is copied once, and the copy serves forward and the gradient of the weights; that of the
+// output is copied once for both gradients. Weights are copied in forward and again in backward: they are
+// little beside activations, and a copy between would take memory for the whole step.
 #pragma once
 
 #include <algorithm>
@@ -46,26 +50,30 @@ class OneDnnConvolution final : public ConvolutionKernel {
       shape.padding_high[axis] =
           std::max(0, (node.shape[axis + 1] - 1) * w.stride + w.reach(live) - in[axis + 1] - low);
     }
-    any_weights_ = p.parameters().any(weight_);
     if (bias_ >= 0) bias_layout_ = {{node.shape[0]}, dnnl_x};
     shape.bias = bias_layout_.get();
 
     const Value& x = p.value(input_);
-    const Layout plain_src = describe_plain(p.rows(), p.node(input_)),
-                 blocked_src = describe_blocked(blocked_map(p.rows(), in, p.backend().lanes));
+    const dnnl_format_tag_t blocked = p.backend().lanes == 16 ? dnnl_nChw16c : dnnl_nChw8c;
     // oneDNN's first-layer kernels read a few channels as they come.
     const bool prefers_plain = x.is_input && in[0] <= 3;
-    attempts_[0] = {prefers_plain ? plain_src : blocked_src, result_.desc};
-    attempts_[1] = {prefers_plain ? blocked_src : plain_src, result_.desc};
-    attempts_[2] = {{{p.rows(), in[0], in[1], in[2]}, dnnl_format_tag_any},
-                    {{p.rows(), node.shape[0], node.shape[1], node.shape[2]}, dnnl_format_tag_any}};
-    attempts_[3] = {plain_src, describe_plain(p.rows(), node)};
+    attempts_[0] = {prefers_plain ? dnnl_nchw : blocked, blocked};
+    attempts_[1] = {prefers_plain ? blocked : dnnl_nchw, blocked};
+    attempts_[2] = {dnnl_format_tag_any, dnnl_format_tag_any};
+    attempts_[3] = {dnnl_nchw, dnnl_nchw};
     winograd_ = pays_as_winograd(p, n);
 
     const Layout fixed = p.parameters().fixed(weight_);
-    if (!fixed || !choose(p, Direction::forward, fixed)) require(p, Direction::forward);
+    if (!fixed || copies_weights(p) || !choose(p, Direction::forward, fixed)) require(p, Direction::forward);
     auto layout = [&](OneDnnProduct::Tensor t) { return multiply_.layout(Direction::forward, t); };
-    if (!fixed) p.parameters().choose(weight_, layout(OneDnnProduct::weights));
+    // Weights that are read as they stand have the order that forward wants; those that are copied anyhow the
+    // one in which their gradient is made.
+    if (!fixed && !copies_weights(p)) {
+      p.parameters().choose(weight_, layout(OneDnnProduct::weights));
+    } else if (!fixed && p.parameters().trained(weight_)) {
+      require(p, Direction::weights);
+      p.parameters().choose(weight_, multiply_.layout(Direction::weights, OneDnnProduct::weights));
+    }
     const Layout chosen = p.parameters().fixed(weight_);
     slot_ = {chosen ? chosen : p.parameters().plain(weight_), Place::fixed(p.parameters().value(weight_))};
     source_ = p.convert(x.data, layout(OneDnnProduct::src), stage, p.backward_time(stage));
@@ -74,29 +82,31 @@ class OneDnnConvolution final : public ConvolutionKernel {
     p.keep(p.value(input_), stage);
   }
 
-  /// Whether to ask oneDNN for Winograd's algorithm: on smaller maps its tiles of 4x4 results are mostly
-  /// waste.
+  /// Whether to ask oneDNN for Winograd's algorithm, which it has in f32 alone: on smaller maps its tiles of
+  /// 4x4 results are mostly waste.
   static bool pays_as_winograd(Program& p, int n) {
     const graph::Node& node = p.node(n);
     const graph::Conv2d::Attributes w = p.attributes<graph::Conv2d>(n);
     constexpr int smallest = 12;
-    return p.backend().winograd && w.groups == 1 && w.dilation == 1 && w.height == 3 && w.width == 3 &&
-           w.stride == 1 && w.padding == 1 && node.shape[1] >= smallest && node.shape[2] >= smallest &&
-           node.shape[0] % 16 == 0 && p.node(p.from(n, 0)).shape[0] % 16 == 0;
+    return p.backend().winograd && p.backend().factor == dnnl_f32 && w.groups == 1 && w.dilation == 1 &&
+           w.height == 3 && w.width == 3 && w.stride == 1 && w.padding == 1 && node.shape[1] >= smallest &&
+           node.shape[2] >= smallest && node.shape[0] % 16 == 0 && p.node(p.from(n, 0)).shape[0] % 16 == 0;
   }
 
   [[gnu::cold]] void plan_backward(Program& p, const Bound& dy) override {
     const int time = p.backward_time(stage_);
     if (p.parameters().trained(weight_)) {
       auto layout = [&](OneDnnProduct::Tensor t) { return multiply_.layout(Direction::weights, t); };
-      if (!choose(p, Direction::weights, slot_.desc)) require(p, Direction::weights);
+      if (copies_weights(p) || !choose(p, Direction::weights, slot_.desc)) require(p, Direction::weights);
       p.assign(weight_);
       if (bias_ >= 0) p.assign(bias_);
-      p.keep(p.value(input_), time);
       const Layout src = layout(OneDnnProduct::src);
-      weights_source_ = p.convert(p.value(input_).data, src, time, time);
-      if (!(source_.to().place == source_.from().place) && source_.to().desc == src)
+      if (source_.is_needed() && source_.to().desc == src) {
         weights_source_ = {source_.to(), source_.to()};
+      } else {
+        p.keep(p.value(input_), time);
+        weights_source_ = p.convert(p.value(input_).data, src, time, time);
+      }
       weights_dy_ = p.convert(dy, layout(OneDnnProduct::dst), time, time);
       gradient_ = p.deliver(layout(OneDnnProduct::weights),
                             {slot_.desc, Place::fixed(p.parameters().gradient(weight_))}, time);
@@ -106,7 +116,9 @@ class OneDnnConvolution final : public ConvolutionKernel {
     require(p, Direction::data);
     contribution_ = p.contribute(input_, false, time);
     data_weights_ = p.convert(slot_, layout(OneDnnProduct::weights), time, time);
-    data_dy_ = p.convert(dy, layout(OneDnnProduct::dst), time, time);
+    const Layout dst = layout(OneDnnProduct::dst);
+    data_dy_ = weights_dy_.to().desc == dst ? Conversion(weights_dy_.to(), weights_dy_.to())
+                                            : p.convert(dy, dst, time, time);
     dx_ = p.deliver(layout(OneDnnProduct::src), contribution_.target(), time);
   }
 
@@ -161,18 +173,25 @@ class OneDnnConvolution final : public ConvolutionKernel {
 
  private:
   struct Attempt {
-    Layout src, dst;
+    dnnl_format_tag_t src, dst;
   };
 
+  /// Whether weights are not multiplied as they stand, so that their order costs nothing.
+  static bool copies_weights(Program& p) { return p.backend().factor != dnnl_f32; }
   /// The first implementation that is not reference code, over the layouts worth trying; false for none.
   bool choose(Program& p, Direction direction, Layout weights) {
+    const auto image = [&](int n, dnnl_format_tag_t tag, OneDnnProduct::Tensor tensor) {
+      const Shape& shape = p.node(n).shape;
+      return Layout({p.rows(), shape[0], shape[1], shape[2]}, tag,
+                    OneDnnProduct::type(p.backend(), direction, tensor));
+    };
     multiply_.shape.weights = weights.get();
     for (const auto algorithm : {dnnl_convolution_winograd, dnnl_convolution_direct}) {
       if (algorithm == dnnl_convolution_winograd && !winograd_) continue;
       multiply_.shape.algorithm = algorithm;
       for (const Attempt& attempt : attempts_) {
-        multiply_.shape.src = attempt.src.get();
-        multiply_.shape.dst = attempt.dst.get();
+        multiply_.shape.src = image(input_, attempt.src, OneDnnProduct::src).get();
+        multiply_.shape.dst = image(node_, attempt.dst, OneDnnProduct::dst).get();
         if (multiply_.describe(p, direction)) return true;
       }
     }
@@ -180,7 +199,8 @@ class OneDnnConvolution final : public ConvolutionKernel {
   }
   /// The same with the weights in whatever order oneDNN likes; throws ExecError for none.
   void require(Program& p, Direction direction) {
-    if (choose(p, direction, any_weights_)) return;
+    const auto type = OneDnnProduct::type(p.backend(), direction, OneDnnProduct::weights);
+    if (choose(p, direction, p.parameters().any(weight_, type))) return;
     fail<ExecError>("exec: oneDNN ", DNNL_VERSION_MAJOR, ".", DNNL_VERSION_MINOR, " has no fast ",
                     direction_names[static_cast<int>(direction)], " convolution for ", p.node(node_).name,
                     " of ", p.node(node_).shape, " on this processor");
@@ -189,7 +209,7 @@ class OneDnnConvolution final : public ConvolutionKernel {
   int node_, input_, stage_, weight_, bias_;
   Bound result_, slot_;
   OneDnnProduct multiply_;
-  Layout any_weights_, bias_layout_;
+  Layout bias_layout_;
   Attempt attempts_[4];
   bool winograd_ = false;
   Conversion source_, weights_, made_, weights_source_, weights_dy_, gradient_, data_weights_, data_dy_, dx_;

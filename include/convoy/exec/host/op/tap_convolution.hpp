@@ -25,7 +25,8 @@ class TapConvolution final : public ConvolutionKernel {
     const Shape& in = p.node(x).shape;
     const graph::Conv2d::Attributes w = p.attributes<graph::Conv2d>(n);
     return w.groups == 1 && w.dilation == 1 && p.value(x).is_blocked && node.uses == 1 &&
-           in[0] % panel_width == 0 && node.shape[0] % panel_width == 0 && is_small(w, node.shape, in) &&
+           in[0] % panel_width == 0 && node.shape[0] % panel_width == 0 &&
+           is_small(w, node.shape, in, p.backend().factor == dnnl_f32) &&
            !p.parameters().keeps_order(p.parameter(n, 0));
   }
 
@@ -105,11 +106,12 @@ class TapConvolution final : public ConvolutionKernel {
   [[gnu::cold]] std::string implementation() const override { return "convoy:taps"; }
 
  private:
-  /// Where oneDNN's kernels are slower, measured with 16 and 128 images on AVX-512. A 1x1 kernel meets no
-  /// padding, so little is to be won with it.
-  static bool is_small(const graph::Window& w, const Shape& out, const Shape& in) {
-    if (w.height * w.width == 1) return in[1] * in[2] <= (w.stride == 1 ? 16 : 64);
-    return out[1] * out[2] <= 196;
+  /// Where oneDNN's kernels are slower, measured in f32 with 16 and 128 images on AVX-512. A 1x1 kernel meets
+  /// no padding, so little is to be won with it. Instructions for bf16 multiply at least twice as fast: that
+  /// is less than padding costs oneDNN only where tiles of positions are hardly filled, by reckoning.
+  static bool is_small(const graph::Window& w, const Shape& out, const Shape& in, bool in_f32) {
+    if (w.height * w.width == 1) return in[1] * in[2] <= (!in_f32 ? 4 : w.stride == 1 ? 16 : 64);
+    return out[1] * out[2] <= (in_f32 ? 196 : 16);
   }
   /// What may lie in a thread's second-level cache while it goes round.
   static constexpr std::int64_t cache_bytes = 384 * 1024;

@@ -1,0 +1,249 @@
+// NEEDS: host
+// SANITIZE: none
+// TIMEOUT: 300
+// ALSO: ONEDNN_MAX_CPU_ISA=AVX2
+// Host in bf16, emulated where the processor has no instructions for it: what rounding costs each operation
+// that multiplies, that nothing else is rounded, the same bits in every run, one sentence for what cannot
+// work.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "exec_compare.hpp"
+#include "exec_models.hpp"
+#include "exec_operations.hpp"
+#include "skip.hpp"
+#include <convoy/exec/host/host.hpp>
+#include <convoy/exec/host/linear_cross_entropy.hpp>
+#include <convoy/models/gpt.hpp>
+#include <convoy/models/resnet.hpp>
+
+using namespace convoy;
+using graph::Builder;
+using graph::Tensor;
+
+namespace {
+
+bool can_emulate() { return exec::host::has_isa(dnnl_cpu_isa_avx512_core); }
+const std::string lacking = "oneDNN has no bf16 on this processor, which lacks AVX-512";
+
+/// Runs on processors without instructions for bf16 too.
+class Emulated : public exec::Host<bf16> {
+ public:
+  Emulated(const Plan& plan, int batch, Options options)
+      : Host(plan, batch, (options.emulate = true, options)) {}
+};
+
+/// The largest error of a tensor, an output or a gradient, by the tensor's norm.
+template <class E>
+double largest_error(const Plan& plan, std::uint64_t seed, const exec::HostOptions& options) {
+  constexpr int rows = 5;
+  exec::Reference<double> reference(plan, rows);
+  E tested(plan, rows, options);
+  exec_compare::randomize(reference, plan, Philox{seed, 1});
+  exec_compare::randomize(tested, plan, Philox{seed, 1});
+  const exec_compare::Batch batch(plan, rows, Philox{seed, 2});
+  exec_compare::forward(reference, batch);
+  exec_compare::forward(tested, batch);
+  double largest = 0;
+  const auto compare = [&](const auto& seen, const auto& expected) {
+    double all = 0, off = 0;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      const auto e = static_cast<double>(expected[i]), s = static_cast<double>(seen[i]);
+      all += e * e;
+      off += (s - e) * (s - e);
+    }
+    if (all > 0 || off > 0) largest = std::max(largest, std::sqrt(off / all));
+  };
+  for (int k = 0; k < static_cast<int>(plan.outputs.size()); ++k)
+    compare(tested.output(k), reference.output(k));
+  exec_compare::backward(reference, plan, 0.2f);
+  exec_compare::backward(tested, plan, 0.2f);
+  for (int p = 0; p < static_cast<int>(plan.parameter_list.size()); ++p)
+    compare(exec_compare::gradient(tested, plan, p), exec_compare::gradient(reference, plan, p));
+  return largest;
+}
+
+struct Case {
+  std::string name;
+  std::function<void(Builder&)> define;
+  bool rounds = true;
+};
+
+/// An operation on an image whose gradient is wanted, and that is no output of oneDNN's: nothing but the
+/// operation rounds.
+void around(Builder& g, Shape image, const std::function<Tensor(Builder&, Tensor)>& operation) {
+  const Tensor y = operation(g, g.batch_norm(g.input("image", image)));
+  g.output("value", y);
+  g.loss(g.mse_loss(y, g.input("target", y.shape)));
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  const auto add = [&](const std::string& name, Shape image, graph::Conv2dOptions o, bool rounds = true) {
+    all.push_back(
+        {name, [=](Builder& g) { around(g, image, [=](Builder& to, Tensor x) { return to.conv2d(x, o); }); },
+         rounds});
+  };
+  add("3x3 of blocks of channels", {32, 9, 9}, {.channels = 64});
+  add("3x3 of a large map, Winograd's in f32", {16, 14, 14}, {.channels = 16});
+  add("3x3 of odd channels, with a bias", {19, 6, 7}, {.channels = 37, .bias = true});
+  add("3x3 of stride 2", {32, 14, 14}, {.channels = 32, .stride = 2});
+  add("1x1", {32, 7, 7}, {.channels = 64, .kernel = 1, .padding = 0});
+  add("1x1 of stride 2", {32, 8, 8}, {.channels = 32, .kernel = 1, .stride = 2, .padding = 0});
+  add("5x5", {16, 8, 8}, {.channels = 16, .kernel = 5, .padding = 2});
+  add("7x7 of an image of 3 channels", {3, 32, 32}, {.channels = 64, .kernel = 7, .stride = 2, .padding = 3});
+  add("7x7 of an image of 1 channel", {1, 28, 28}, {.channels = 64, .kernel = 7, .stride = 2, .padding = 3});
+  add("dilated", {16, 9, 9}, {.channels = 16, .padding = 2, .dilation = 2});
+  add("groups", {32, 7, 7}, {.channels = 32, .groups = 2});
+  add("a group for each channel", {32, 7, 7}, {.channels = 32, .groups = 32});
+  add("frozen", {32, 7, 7}, {.channels = 32, .frozen = true});
+  add("3x3 of a tiny map, which convoy multiplies", {32, 4, 4}, {.channels = 32}, false);
+  all.push_back({"a convolution of bytes and of data", [](Builder& g) {
+                   const Tensor x = g.input("bytes", {3, 9, 8}, {.dtype = DType::u8});
+                   const Tensor y = g.add(g.conv2d(x, {.channels = 16}),
+                                          g.conv2d(g.input("data", {16, 9, 8}), {.channels = 16}));
+                   g.output("value", y);
+                   g.loss(g.mse_loss(y, g.input("target", y.shape)));
+                 }});
+  for (const int positions : {0, 7})
+    for (const bool gelu : {false, true})
+      all.push_back({concat("linear at ", positions, " positions, gelu ", gelu), [=](Builder& g) {
+                       const Shape shape = positions > 0 ? Shape{positions, 48} : Shape{48};
+                       const Tensor x = g.layer_norm(g.input("x", shape));
+                       Tensor y = g.linear(x, {.features = 33, .bias = gelu});
+                       if (gelu) y = g.gelu(y);
+                       g.output("value", y);
+                       g.loss(g.mse_loss(y, g.input("target", y.shape)));
+                     }});
+  all.push_back({"linear layers of one weight", [](Builder& g) {
+                   const auto weight = g.parameter("shared", {24, 24}, {.init = graph::Init::normal});
+                   const Tensor x = g.layer_norm(g.input("x", {24}));
+                   const Tensor y = g.add(g.linear(x, weight), g.linear(g.tanh(x), weight, {.bias = false}));
+                   g.output("value", y);
+                   g.loss(g.mse_loss(y, g.input("target", {24})));
+                 }});
+  all.push_back({"a frozen linear layer", [](Builder& g) {
+                   const Tensor y =
+                       g.linear(g.layer_norm(g.input("x", {24})), {.features = 24, .frozen = true});
+                   g.output("value", y);
+                   g.loss(g.mse_loss(y, g.input("target", {24})));
+                 }});
+  // Of 65,000 classes a block of logits has 128 labels, so that the second has a few.
+  static_assert(exec::host::LinearCrossEntropyStage::block_bytes / (4 * 65'000) / 16 * 16 == 128);
+  for (const auto& [classes, bias] : {std::pair{21, false}, std::pair{21, true}, std::pair{65'000, true}})
+    all.push_back({concat("linear and cross_entropy of ", classes, " classes, bias ", bias),
+                   [classes = classes, bias = bias](Builder& g) {
+                     const int positions = classes == 21 ? 4 : 27;
+                     const auto label = g.label("label", classes, {.positions = positions, .ignore = 3});
+                     const auto weight = g.parameter("shared", {classes, 16}, {.init = graph::Init::normal});
+                     const Tensor x = g.layer_norm(g.input("x", {positions, 16}));
+                     g.loss(g.cross_entropy(g.linear(x, weight, {.bias = bias}), label));
+                     if (classes == 21) g.loss(g.cross_entropy(g.linear(x, weight, {.bias = false}), label));
+                   }});
+  all.push_back({"attention, which convoy multiplies",
+                 [](Builder& g) {
+                   const Tensor y = g.attention(g.layer_norm(g.input("x", {9, 48})), {.heads = 2});
+                   g.output("value", y);
+                   g.loss(g.mse_loss(y, g.input("target", y.shape)));
+                 },
+                 false});
+  return all;
+}
+
+const Plan& resnet = plan_of<models::ResNet18<Image{1, 28, 28}, 10>>;
+const Plan& gpt = plan_of<models::Gpt2<2, 24, 3, 9, 30, 12>>;
+
+/// Three steps of descent, one of fewer rows; every parameter at the end.
+std::vector<float> train(const Plan& plan, int threads) {
+  constexpr int batch = 6;
+  Emulated host(plan, batch, {.threads = threads});
+  exec_compare::randomize(host, plan, Philox{1, 2});
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    const exec_compare::Batch data(plan, step == 1 ? batch - 3 : batch, Philox{7, step});
+    exec_compare::forward(host, data);
+    exec_compare::backward(host, plan, 1.0f / batch);
+    for (std::size_t i = 0; i < host.gradients().size(); ++i)
+      host.parameters()[i] -= 0.01f * host.gradients()[i];
+  }
+  return {host.parameters().begin(), host.parameters().end()};
+}
+
+}  // namespace
+
+TEST_CASE("host: in bf16 what multiplies is off by what rounding costs, and nothing else is") {
+  if (!can_emulate()) SKIP(lacking);
+  for (const Case& c : cases()) {
+    const DynamicPlan plan(c.define);
+    INFO(c.name);
+    const double off = largest_error<Emulated>(plan, hash_of(c.name), {.threads = 2});
+    CHECK(off < (c.rounds ? 1e-2 : 1e-5));
+    if (c.rounds) CHECK(off > 1e-4);
+    // Convoy's own convolutions need an order of weights of their own.
+    CHECK(largest_error<Emulated>(plan, hash_of(c.name), {.threads = 1, .canonical = true}) < 1e-2);
+    CHECK(largest_error<exec::Host<f32>>(plan, hash_of(c.name), {.threads = 1}) < 1e-5);
+  }
+}
+
+TEST_CASE("host: in bf16 models around each operation are off by what rounding costs") {
+  if (!can_emulate()) SKIP(lacking);
+  // Up to three products follow one another, of few numbers each.
+  for (const auto& operation : exec_operations::cases()) {
+    const DynamicPlan plan(operation.define);
+    INFO(operation.name);
+    CHECK(exec_compare::usual_distance<Emulated>(plan, hash_of(operation.name)) < 2e-2);
+  }
+  exec_models::for_each([](const std::string& name, const Plan& plan) {
+    INFO(name);
+    // Units of ReLU that rounding moves across zero cost more than the rounding.
+    CHECK(exec_compare::usual_distance<Emulated>(plan, hash_of(name)) < 6e-2);
+  });
+}
+
+TEST_CASE("host: in bf16 all convolutions of maps that are not tiny are oneDNN's, in every direction") {
+  if (!can_emulate()) SKIP(lacking);
+  const Plan& plan = plan_of<models::ResNet18<Image{3, 64, 64}, 10>>;
+  const Emulated host(plan, 4, {.threads = 1});
+  CHECK(host.precision() == "bf16");
+  int convolutions = 0;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const graph::Node& node = plan.node(plan.stages[s].leader);
+    if (!graph::is<graph::Conv2d>(node) || node.shape[1] * node.shape[2] <= 16) continue;
+    const std::string& text = host.profile()[s].implementation;
+    INFO(node.name, ": ", text);
+    CHECK(text.find("bf16") != std::string::npos);
+    CHECK(text.find("gemm") == std::string::npos);
+    CHECK(text.find("ref") == std::string::npos);
+    ++convolutions;
+  }
+  CHECK(convolutions == 10);
+}
+
+TEST_CASE("host: in bf16 two runs give the same bits") {
+  if (!can_emulate()) SKIP(lacking);
+  for (const Plan* plan : {&resnet, &gpt})
+    for (const int threads : {1, 2}) CHECK(train(*plan, threads) == train(*plan, threads));
+}
+
+TEST_CASE("host: bf16 is refused where the processor lacks it, in a sentence that says what it lacks") {
+  using Mixed = exec::Host<bf16>;
+  if (exec::host::has_isa(dnnl_cpu_isa_avx512_core_bf16)) {
+    CHECK(Mixed(gpt, 1).precision() == "bf16");
+  } else if (can_emulate()) {
+    CHECK_THROWS_WITH_AS(Mixed(gpt, 1),
+                         "exec: this processor has no instructions for bf16, neither AVX512_BF16 nor AMX; "
+                         "compute in f32, which is faster here, or let HostOptions::emulate do without them",
+                         ConfigError);
+  } else {
+    for (const bool emulate : {false, true})
+      CHECK_THROWS_WITH_AS(
+          Mixed(gpt, 1, {.emulate = emulate}),
+          "exec: products in bf16 need AVX-512, which this processor does not have; compute in f32",
+          ConfigError);
+  }
+}
