@@ -104,7 +104,8 @@ bool parse(int argc, char** argv, const std::string& about, const Choices& choic
       ->delimiter(',')
       ->excludes("--weighted");
   app.add_option("--device", o.device, "Where to compute")->check(CLI::IsMember(choices.devices));
-  app.add_option("--precision", o.precision, "Of activations and weights")
+  app.add_option("--precision", o.precision,
+                 "Of what is multiplied; parameters, their gradients and sums are f32")
       ->check(CLI::IsMember(choices.precisions));
   CLI::Option* const replay =
       app.add_option(

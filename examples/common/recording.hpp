@@ -42,7 +42,9 @@ class Recording {
       convoy::fail<convoy::ConfigError>("--profile-out: the run ended before a full step behind its third");
     char machine[256] = {};
     gethostname(machine, sizeof machine - 1);
-    convoy::io::write_profile(path, recorder_.profile(machine, model));
+    convoy::graph::Profile profile = recorder_.profile(machine, model);
+    profile.precision = exec_.precision();
+    convoy::io::write_profile(path, profile);
   }
 
  private:

@@ -23,6 +23,9 @@ int threads_of(const Options& o, const Program& program, int ranks, bool speak) 
 Choices choices_of(const Program& program) {
   Choices choices{
       .models = program.models, .optimizers = {}, .devices = {"cpu"}, .precisions = {"f32"}, .policies = {}};
+#ifdef CONVOY_HAS_HOST
+  choices.precisions = {"f32", "bf16"};
+#endif
   for (const auto& rule : optim::rules()) choices.optimizers.emplace_back(rule.name);
 #ifdef CONVOY_EXAMPLES_CUDA
   choices.devices.push_back("cuda");
@@ -63,7 +66,10 @@ void train_one(const Options& o, const Task& task, comm::Any comm, const std::st
 #ifdef CONVOY_HAS_HOST
   const int workers = comm.workers();
   const exec::HostOptions host{.threads = threads, .profile = !o.profile_out.empty()};
-  train_task<exec::Host<f32>, comm::Any>(o, task, transport, workers, host, std::move(comm));
+  if (o.precision == "bf16")
+    train_task<exec::Host<bf16>, comm::Any>(o, task, transport, workers, host, std::move(comm));
+  else
+    train_task<exec::Host<f32>, comm::Any>(o, task, transport, workers, host, std::move(comm));
 #else
   fail<ConfigError>(
       "this program was built without oneDNN, so that processors can replay and not train; choose --device "
@@ -99,8 +105,10 @@ int run_parsed(int argc, char** argv, const Program& program) {
   if (o.overlap && o.comm.starts_with("ps"))
     fail<ConfigError>("--overlap needs an exchange that can be measured alone, and the servers of ", o.comm,
                       " update whatever they get");
-  if (o.device == "cpu" && o.precision != "f32")
-    fail<ConfigError>("processors compute in f32 here, not in ", o.precision, "; choose --device cuda");
+  if (replays(o) && o.precision != "f32")
+    fail<ConfigError>("a replay computes nothing that --precision ", o.precision, " could be of");
+  if (o.device == "cpu" && o.precision != "f32" && o.precision != "bf16")
+    fail<ConfigError>("processors compute in f32 or bf16, not in ", o.precision, "; choose --device cuda");
   if (o.device != "cpu" && (replays(o) || !o.profile_out.empty()))
     fail<ConfigError>("profiles are recorded and replayed on processors, not on ", o.device,
                       "; choose --device cpu");

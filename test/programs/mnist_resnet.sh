@@ -108,6 +108,20 @@ refused "three speeds for two ranks" "3 machines for 2 workers" $recorded --rank
 refused "half a roofline" "replay-roofline" $recorded --comm none --replay-roofline 3
 refused "a recording of too few steps" "--profile-out: the run ended" $run --data "$scratch/sound" --comm none --profile-out "$scratch/short.json"
 
+# Processors have bf16 where they have instructions for it, and say what they lack elsewhere.
+if grep -Eq 'avx512_bf16|amx_bf16' /proc/cpuinfo; then
+  if ! timeout 100 $run --data "$scratch/sound" --comm none --precision bf16 --json "$scratch/bf16.json" > "$scratch/out" 2>&1 ||
+    ! grep -q '"precision": "bf16"' "$scratch/bf16.json"; then
+    echo "FAILED a training in bf16"
+    cat "$scratch/out"
+    failures=$((failures + 1))
+  fi
+else
+  refused "bf16 without instructions for it" "AVX512_BF16|AVX-512" $run --data "$scratch/sound" --comm none --precision bf16
+fi
+refused "a precision of GPUs" "tf32" $run --data "$scratch/sound" --comm none --precision tf32
+refused "a replay in bf16" "--precision bf16" $run --data "$scratch/sound" --replay-rate 100 --precision bf16
+
 refused "an exchange that cannot be measured alone" "--overlap needs .*" $run --data "$scratch/sound" --ranks 2 --comm ps --overlap
 refused "a missing folder" "nowhere" $run --data "$scratch/nowhere"
 folder truncated
