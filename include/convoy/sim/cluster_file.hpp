@@ -12,6 +12,7 @@
 
 #if CONVOY_DEFINITIONS
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <fstream>
 #include <iterator>
