@@ -51,11 +51,17 @@ namespace detail {
 
 constexpr int digit_side = 28;
 
+// The draws of a digit, which stand in many places: the generator inlined in each would be most of the code.
+[[gnu::noinline]] inline float uniform(Philox& random, float low, float high) {
+  return random.uniform(low, high);
+}
+[[gnu::noinline]] inline float normal(Philox& random) { return random.normal(); }
+
 /// A smooth field of displacements: random vectors on a coarse grid, uniform cubic B-splines between them.
 class ElasticField {
  public:
   ElasticField(Philox& random, float strength) {
-    for (Point& v : grid_) v = {strength * random.normal(), strength * random.normal()};
+    for (Point& v : grid_) v = {strength * normal(random), strength * normal(random)};
   }
   Point operator()(Point p) const {
     const auto cell = [](float at) { return std::clamp(static_cast<int>(std::floor(at)), 0, cells - 4); };
@@ -144,23 +150,23 @@ CONVOY_FUNCTION int draw_digit(std::uint64_t seed, std::uint64_t index, std::spa
 
   for (Stroke& stroke : std::span(glyph.stroke).first(static_cast<std::size_t>(glyph.count)))
     for (Point& p : std::span(stroke.point).first(static_cast<std::size_t>(stroke.count))) {
-      p.x += 0.025f * random.normal();
-      p.y += 0.025f * random.normal();
+      p.x += 0.025f * normal(random);
+      p.y += 0.025f * normal(random);
     }
 
-  const float turn = std::clamp(0.15f * random.normal(), -0.4f, 0.4f), slant = random.uniform(-0.15f, 0.45f);
-  const float height = random.uniform(15.0f, 23.0f), width = height * random.uniform(0.75f, 1.35f);
+  const float turn = std::clamp(0.15f * normal(random), -0.4f, 0.4f), slant = uniform(random, -0.15f, 0.45f);
+  const float height = uniform(random, 15.0f, 23.0f), width = height * uniform(random, 0.75f, 1.35f);
   const float cosine = std::cos(turn), sine = std::sin(turn);
-  const Point place{13.5f + random.uniform(-2.5f, 2.5f), 13.5f + random.uniform(-2.5f, 2.5f)};
-  const ElasticField elastic(random, random.uniform(0.5f, 2.0f));
-  const float pen = random.uniform(0.65f, 1.9f), soft = random.uniform(0.8f, 1.6f);
-  const float pressure = random.uniform(0.0f, 0.3f), rhythm = random.uniform(0.05f, 0.3f);
-  const float darkness = random.uniform(200.0f, 255.0f);
+  const Point place{13.5f + uniform(random, -2.5f, 2.5f), 13.5f + uniform(random, -2.5f, 2.5f)};
+  const ElasticField elastic(random, uniform(random, 0.5f, 2.0f));
+  const float pen = uniform(random, 0.65f, 1.9f), soft = uniform(random, 0.8f, 1.6f);
+  const float pressure = uniform(random, 0.0f, 0.3f), rhythm = uniform(random, 0.05f, 0.3f);
+  const float darkness = uniform(random, 200.0f, 255.0f);
 
   std::array<float, 784> canvas{};
   for (const Stroke& stroke : std::span(glyph.stroke).first(static_cast<std::size_t>(glyph.count))) {
     Path path(stroke);
-    const float phase = random.uniform(0.0f, 6.2831853f);
+    const float phase = uniform(random, 0.0f, 6.2831853f);
     // A hand starts a little late and stops a little early.
     const int first = static_cast<int>(random.below(3)),
               last = path.count - static_cast<int>(random.below(3));
