@@ -80,14 +80,14 @@ class PlanTrainer {
   /// Visits parameters and running statistics. All workers call it together; see state.hpp.
   template <StateVisitor V>
   void visit_weights(V&& visitor, Visit how) {
-    train::visit_weights(replica_, visitor, how);
+    train::visit_weights(replica_, AnyVisitor(visitor), how);
   }
 
   /// Visits everything that training has become: these, the optimizer's state, counters. All ranks call it
   /// together; see state.hpp.
   template <StateVisitor V>
   void visit_state(V&& visitor, Visit how) {
-    train::visit_state(replica_, visitor, how);
+    train::visit_state(replica_, AnyVisitor(visitor), how);
   }
 
   /// Trains on a data set, which every rank passes whole and of which each reads its share.

@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
+#include <convoy/comm/call.hpp>
 #include <convoy/comm/comm.hpp>
 #include <convoy/exec/canonical.hpp>
 #include <convoy/train/gather.hpp>
@@ -30,6 +33,31 @@ concept StateVisitor = requires(V& v, std::string_view name, const Shape& shape,
 
 enum class Visit : bool { read, write };
 
+/// A view of a visitor without its type, so that what all visitors have in common is compiled once for all;
+/// the visitor must outlive the view.
+class AnyVisitor {
+ public:
+  template <StateVisitor V>
+  requires(!std::is_same_v<V, AnyVisitor>) explicit AnyVisitor(V& visitor)
+      : visitor_(std::addressof(visitor)),
+        tensor_([](void* it, std::string_view name, const Shape& shape, std::span<float> values) {
+          static_cast<V*>(it)->tensor(name, shape, values);
+        }),
+        counter_([](void* it, std::string_view name, std::int64_t& number) {
+          static_cast<V*>(it)->counter(name, number);
+        }) {}
+
+  void tensor(std::string_view name, const Shape& shape, std::span<float> values) const {
+    tensor_(visitor_, name, shape, values);
+  }
+  void counter(std::string_view name, std::int64_t& number) const { counter_(visitor_, name, number); }
+
+ private:
+  void* visitor_;
+  void (*tensor_)(void*, std::string_view, const Shape&, std::span<float>);
+  void (*counter_)(void*, std::string_view, std::int64_t&);
+};
+
 /// Fills in what other ranks have of a tensor's state. Each element is one rank's, zero elsewhere, or every
 /// rank's with the same bits.
 template <class Rule, class Comm, class Exec>
@@ -44,8 +72,9 @@ void gather_shards(Replica<Rule, Comm, Exec>& replica, Range whole, std::vector<
 
 /// Visits numbers of the elements of parameter `p` that are exchanged, which lie as the parameter does, in
 /// canonical order; elements that are not exchanged read as 0.
-template <class Exec, class F>
-void visit_slot(Exec& exec, const Plan& plan, int p, std::span<float> in_slot, Visit how, F&& visit) {
+template <class Exec>
+void visit_slot(Exec& exec, const Plan& plan, int p, std::span<float> in_slot, Visit how,
+                comm::Call<void(std::span<float>)> visit) {
   const std::int64_t begin = plan.slot(p).live.begin;
   std::vector<float> live(in_slot.size());
   std::vector<float> values(static_cast<std::size_t>(plan.parameter(p).shape.size()), 0.0f);
@@ -63,10 +92,10 @@ void visit_slot(Exec& exec, const Plan& plan, int p, std::span<float> in_slot, V
 
 /// Shows a visitor of training what the exchange carries: what one rank's does under names that begin with
 /// the rank's.
-template <class Comm, class Exec, class V>
+template <class Comm, class Exec>
 class ExchangeState final : public comm::StateVisitor {
  public:
-  ExchangeState(Comm& comm, Exec& exec, const Plan& plan, V& visitor, Visit how)
+  ExchangeState(Comm& comm, Exec& exec, const Plan& plan, const AnyVisitor& visitor, Visit how)
       : comm_(comm),
         exec_(exec),
         plan_(plan),
@@ -102,13 +131,13 @@ class ExchangeState final : public comm::StateVisitor {
   Exec& exec_;
   const Plan& plan_;
   std::string prefix_;
-  V& visitor_;
+  AnyVisitor visitor_;
   Visit how_;
 };
 
 /// Visits the parameters of an Exec, `parameters.<name>`.
-template <class Exec, class V>
-void visit_parameters(Exec& exec, const Plan& plan, V& visitor, Visit how) {
+template <class Exec>
+void visit_parameters(Exec& exec, const Plan& plan, const AnyVisitor& visitor, Visit how) {
   std::vector<float> values;
   for (int p = 0; p < static_cast<int>(plan.parameter_list.size()); ++p) {
     const graph::Parameter& parameter = plan.parameter(p);
@@ -121,8 +150,8 @@ void visit_parameters(Exec& exec, const Plan& plan, V& visitor, Visit how) {
 }
 
 /// Visits running statistics that lie in an arena, as `<prefix><name>`.
-template <class V>
-void visit_statistics(const Plan& plan, std::string_view prefix, std::span<float> arena, V& visitor) {
+inline void visit_statistics(const Plan& plan, std::string_view prefix, std::span<float> arena,
+                             const AnyVisitor& visitor) {
   const auto ranges = exec::statistic_ranges(plan);
   for (std::size_t i = 0; i < ranges.size(); ++i)
     visitor.tensor(
@@ -132,8 +161,8 @@ void visit_statistics(const Plan& plan, std::string_view prefix, std::span<float
 
 /// Visits the weights of a replica: `parameters.<name>`, and `statistics.<name>`, the mean of all workers'.
 /// All workers call it together and see the same, while servers serve too.
-template <class Rule, class Comm, class Exec, StateVisitor V>
-void visit_weights(Replica<Rule, Comm, Exec>& replica, V&& visitor, Visit how) {
+template <class Rule, class Comm, class Exec>
+void visit_weights(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor, Visit how) {
   visit_parameters(replica.exec(), replica.plan(), visitor, how);
   replica.on_host(replica.exec().statistics(), [&](std::span<float> own) {
     std::vector<float> mean(own.begin(), own.end());
@@ -151,8 +180,8 @@ void visit_weights(Replica<Rule, Comm, Exec>& replica, V&& visitor, Visit how) {
 /// same size; `exchange.<what>` is what the exchange carries for all. Reading changes nothing. With
 /// Visit::write what the visitor left in its arguments is stored, on every rank, which must be given the same
 /// of what all see. Throws ConfigError while servers that are ranks of their own serve.
-template <class Rule, class Comm, class Exec, StateVisitor V>
-void visit_state(Replica<Rule, Comm, Exec>& replica, V&& visitor, Visit how) {
+template <class Rule, class Comm, class Exec>
+void visit_state(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor, Visit how) {
   const Plan& plan = replica.plan();
   Exec& exec = replica.exec();
   visit_weights(replica, visitor, how);

@@ -10,6 +10,7 @@
 #include <convoy/train/loop.hpp>
 #include <convoy/train/plan_trainer.hpp>
 #include <convoy/train/replica.hpp>
+#include <convoy/train/state.hpp>
 
 #ifdef CONVOY_HAS_MPI
 #include <convoy/comm/policy/native.hpp>
@@ -20,9 +21,17 @@ namespace convoy::train {
 CONVOY_INSTANTIATE(class Replica<optim::Any, comm::Any, exec::Host<f32>>);
 CONVOY_INSTANTIATE(class Loop<Replica<optim::Any, comm::Any, exec::Host<f32>>>);
 CONVOY_INSTANTIATE(class PlanTrainer<optim::Any, comm::Any, exec::Host<f32>>);
+CONVOY_INSTANTIATE(void visit_weights(Replica<optim::Any, comm::Any, exec::Host<f32>>&, const AnyVisitor&,
+                                      Visit));
+CONVOY_INSTANTIATE(void visit_state(Replica<optim::Any, comm::Any, exec::Host<f32>>&, const AnyVisitor&,
+                                    Visit));
 CONVOY_INSTANTIATE(class Replica<optim::Any, comm::Any, exec::Host<bf16>>);
 CONVOY_INSTANTIATE(class Loop<Replica<optim::Any, comm::Any, exec::Host<bf16>>>);
 CONVOY_INSTANTIATE(class PlanTrainer<optim::Any, comm::Any, exec::Host<bf16>>);
+CONVOY_INSTANTIATE(void visit_weights(Replica<optim::Any, comm::Any, exec::Host<bf16>>&, const AnyVisitor&,
+                                      Visit));
+CONVOY_INSTANTIATE(void visit_state(Replica<optim::Any, comm::Any, exec::Host<bf16>>&, const AnyVisitor&,
+                                    Visit));
 #ifdef CONVOY_HAS_MPI
 CONVOY_INSTANTIATE(class Replica<optim::Sgd, comm::Ring<transport::Mpi>, exec::Host<f32>>);
 CONVOY_INSTANTIATE(class Loop<Replica<optim::Sgd, comm::Ring<transport::Mpi>, exec::Host<f32>>>);

@@ -98,8 +98,8 @@ LoadedWeights load_weights(Trainer& trainer, const std::filesystem::path& path, 
 }
 
 /// Shows a visitor the parameters and running statistics of an Exec without a trainer.
-template <exec::Exec Exec, class Visitor>
-void visit_weights(Exec& exec, const Plan& plan, Visitor&& visitor, Visit how) {
+template <exec::Exec Exec>
+void visit_weights(Exec& exec, const Plan& plan, const AnyVisitor& visitor, Visit how) {
   visit_parameters(exec, plan, visitor, how);
   const std::span<float> statistics = exec.statistics();
   std::vector<float> values(statistics.size());
@@ -114,18 +114,18 @@ LoadedWeights load_weights(Exec& exec, const Plan& plan, const std::filesystem::
                            Match match = Match::whole, const WeightsOptions& options = {}) {
   if (match == Match::whole) {
     WeightLoader rehearsal(path, options);
-    visit_weights(exec, plan, rehearsal, Visit::read);
+    visit_weights(exec, plan, AnyVisitor(rehearsal), Visit::read);
     require_whole(rehearsal.report(), path);
   }
   WeightLoader loader(path, options);
-  visit_weights(exec, plan, loader, Visit::write);
+  visit_weights(exec, plan, AnyVisitor(loader), Visit::write);
   return loader.report();
 }
 template <exec::Exec Exec>
 void save_weights(Exec& exec, const Plan& plan, const std::filesystem::path& path,
                   const WeightsOptions& options = {}) {
   WeightSaver saver(options);
-  visit_weights(exec, plan, saver, Visit::read);
+  visit_weights(exec, plan, AnyVisitor(saver), Visit::read);
   saver.write(path);
 }
 
