@@ -18,6 +18,7 @@
 #include "exec_models.hpp"
 #include "exec_operations.hpp"
 #include "skip.hpp"
+#include <convoy/exec/host/backend.hpp>
 #include <convoy/exec/host/host.hpp>
 #include <convoy/exec/host/linear_cross_entropy.hpp>
 #include <convoy/models/gpt.hpp>

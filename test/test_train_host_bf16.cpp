@@ -15,6 +15,7 @@
 
 #include "skip.hpp"
 #include "train_support.hpp"
+#include <convoy/exec/host/backend.hpp>
 #include <convoy/exec/host/host.hpp>
 #include <convoy/models/gpt.hpp>
 #include <convoy/models/resnet.hpp>
