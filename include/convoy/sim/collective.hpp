@@ -103,6 +103,7 @@ class Collective {
   Moment ready(int rank, int bucket) const;
   void move_on(int rank, int l, const Moment& when);
   void start(int process, const Moment& when);
+  void stage(Worker& worker, Process& lane);
   void go_on(int process);
   bool reached(int process);
   void send(int process, const Instruction& step, double bytes);
@@ -266,14 +267,7 @@ CONVOY_FUNCTION void Collective::start(int process, const Moment& when) {
   lane.inbox = inbox_of_.find(pass.steps.get())->second + pass.steps->slots() * (process % lanes_) +
                pass.steps->slots_before(rank);
   if (l == 0) {
-    if (setting_.exchange.staged) {
-      const Link& staging = setting_.cluster.staging;
-      worker.copies.wait_for(lane.now);
-      worker.copies.add(
-          Cause::staging,
-          staging.alpha + staging.beta * static_cast<double>(setting_.work.buckets[at(lane.bucket)].bytes));
-      lane.now = worker.copies;
-    }
+    if (setting_.exchange.staged) stage(worker, lane);
     lane.now.add(Cause::launch, setting_.cluster.launch);
   }
   if (pass.update > 0 || pass.before > 0) {
@@ -283,6 +277,16 @@ CONVOY_FUNCTION void Collective::start(int process, const Moment& when) {
     lane.now = worker.processor;
   }
   network_.queue.push({lane.now.at, tie_of(process, 0), static_cast<std::uint32_t>(process)});
+}
+
+// The copy of a lane's bucket between a device and its host, one after the other.
+CONVOY_FUNCTION void Collective::stage(Worker& worker, Process& lane) {
+  const Link& staging = setting_.cluster.staging;
+  worker.copies.wait_for(lane.now);
+  worker.copies.add(
+      Cause::staging,
+      staging.alpha + staging.beta * static_cast<double>(setting_.work.buckets[at(lane.bucket)].bytes));
+  lane.now = worker.copies;
 }
 
 // Whether a lane is where the clock is; if the clock has to go on first, an event brings the lane back.
@@ -406,14 +410,7 @@ CONVOY_FUNCTION void Collective::finish(int process) {
     worker.processor.add(Cause::combining, lane.pass->after);
     lane.now = worker.processor;
   }
-  if (setting_.exchange.staged && leg_of(process) + 1 == legs()) {
-    const Link& staging = setting_.cluster.staging;
-    worker.copies.wait_for(lane.now);
-    worker.copies.add(
-        Cause::staging,
-        staging.alpha + staging.beta * static_cast<double>(setting_.work.buckets[at(lane.bucket)].bytes));
-    lane.now = worker.copies;
-  }
+  if (setting_.exchange.staged && leg_of(process) + 1 == legs()) stage(worker, lane);
   if (reached(process)) complete(process);
 }
 
