@@ -54,6 +54,7 @@ class Engine final : public Computation {
     parameters_.read(backend_, i, values);
   }
   void write_parameter(int i, std::span<const float> values) override {
+    complete();
     parameters_.write(backend_, i, values);
   }
   void read_gradient(int i, std::span<float> values) const override {
@@ -70,11 +71,13 @@ class Engine final : public Computation {
   void forward(const BatchView& batch, const Pass& pass) override {
     expect_batch(plan_, batch, batch_);
     const ThreadScope scope(backend_.threads);
+    complete();
     ready_ = false;
     current_ = &execution(batch.rows);
     current_->forward(batch, pass, profiles_ ? &profile_ : nullptr);
     if (waiting_ == results_.size()) results_.emplace_back();
-    current_->measured(results_[waiting_++]);
+    ++waiting_;
+    if (!current_->deferred()) take_measured();
     ran_ = true;
     ready_ = pass.mode == Mode::train;
   }
@@ -86,11 +89,14 @@ class Engine final : public Computation {
     // Batch norms write over what they read, so a second backward would start from gradients, not from
     // values.
     ready_ = false;
+    const bool deferred = current_->deferred();
     current_->backward(scales, on_final, context, profiles_ ? &profile_ : nullptr);
+    if (deferred) take_measured();
   }
 
   Result result() override {
     if (waiting_ == 0) fail<ExecError>("exec: a result was asked for before a forward pass");
+    complete();
     // The one that is taken goes to the end of the line, where its memory serves a later pass.
     for (std::size_t i = 1; i < results_.size(); ++i) std::swap(results_[i - 1], results_[i]);
     --waiting_;
@@ -113,6 +119,15 @@ class Engine final : public Computation {
     return *executions_.emplace_back(
         std::make_unique<Execution>(plan_, backend_, parameters_, kernels_, rows, arena_, scratch_));
   }
+
+  /// Computes what the last forward pass left to backward, if backward did not come.
+  void complete() {
+    if (!current_->deferred()) return;
+    const ThreadScope scope(backend_.threads);
+    current_->complete();
+    take_measured();
+  }
+  void take_measured() { current_->measured(results_[waiting_ - 1]); }
 
   const Plan& plan_;
   int batch_;

@@ -92,15 +92,23 @@ class Execution {
       stages_[s]->forward(program_);
       (*profile)[s].forward.take(seconds_since(start));
     }
-    for (std::size_t l = 0; l < losses_.size(); ++l) {
-      const float* loss = program_.input(program_.plan().losses[l]);
-      losses_[l] = 0;
-      for (int r = 0; r < rows(); ++r) losses_[l] += static_cast<double>(loss[r]);
-    }
+    deferred_ = pass.mode == Mode::train &&
+                std::any_of(stages_.begin(), stages_.end(),
+                            [](const auto& stage) { return stage != nullptr && stage->defers(); });
+    if (!deferred_) sum_losses();
     measure();
   }
 
-  /// Copies what the last forward pass measured.
+  /// Whether losses of the last forward pass are still to be computed, by backward or by `complete`.
+  bool deferred() const { return deferred_; }
+  void complete() {
+    for (auto& stage : stages_)
+      if (stage != nullptr && stage->defers()) stage->complete(program_);
+    sum_losses();
+    deferred_ = false;
+  }
+
+  /// Copies what the last forward pass measured, which is not deferred.
   void measured(Measured& to) const {
     to.losses.assign(losses_.begin(), losses_.end());
     to.metrics.assign(metrics_.begin(), metrics_.end());
@@ -133,6 +141,8 @@ class Execution {
       }
       program_.gradients_final();
     }
+    if (deferred_) sum_losses();
+    deferred_ = false;
   }
 
   std::span<const float> output(int k) {
@@ -168,6 +178,14 @@ class Execution {
     return {v.data, {want, program_.request(want, 0, program_.last_time())}};
   }
 
+  void sum_losses() {
+    for (std::size_t l = 0; l < losses_.size(); ++l) {
+      const float* loss = program_.input(program_.plan().losses[l]);
+      losses_[l] = 0;
+      for (int r = 0; r < rows(); ++r) losses_[l] += static_cast<double>(loss[r]);
+    }
+  }
+
   void measure() {
     std::size_t at = 0;
     for (std::size_t k = 0; k < metrics_.size(); ++k) {
@@ -194,6 +212,7 @@ class Execution {
   std::vector<Conversion> outputs_, metric_inputs_;
   std::vector<graph::Argument> metric_arguments_;
   std::vector<double> losses_, metrics_;
+  bool deferred_ = false;
   Finality finality_;
   std::vector<Unreached> unreached_;
 };

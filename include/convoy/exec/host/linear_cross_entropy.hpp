@@ -1,9 +1,9 @@
 // A linear layer and the cross-entropy behind it as one stage, which never holds the logits of a whole batch
 // where these are many: a language model's are the largest values of its step. They are made a block of
-// labels at a time, and made again in backward, where their gradients take their place. Forward keeps one
-// number a label. Backward could not be done together with forward: only there are the scale of the loss, and
-// the arena that gradients of parameters belong into, this stage's to use. What making logits twice costs is
-// a third more multiplications in this layer alone; where one block holds them all they are kept.
+// labels at a time, and their gradients take their place. In training that is left to backward: only there
+// are the scale of the loss, and the arena that gradients of parameters belong into, this stage's to use. Who
+// wants the loss before backward, or reads it in the model, has the logits made twice. Where one block holds
+// all logits they are kept from forward to backward.
 //
 // In bf16 the source and the weight are copied once, for forward and backward, which follow one another here,
 // and gradients of logits once a block.
@@ -46,7 +46,8 @@ class LinearCrossEntropyStage final : public Stage {
         weight_(p.parameter(stage.leader, 0)),
         bias_(p.node(stage.leader).uses > 1 ? p.parameter(stage.leader, 1) : -1),
         features_(p.node(input_).shape.last()),
-        value_(p.yield(node_, index)) {
+        value_(p.yield(node_, index)),
+        only_a_loss_(is_only_a_loss(p.plan().graph, node_)) {
     task_.rows = p.rows();
     task_.positions = static_cast<int>(p.node(labels_).shape.size());
     task_.classes = p.node(stage.leader).shape.last();
@@ -74,21 +75,16 @@ class LinearCrossEntropyStage final : public Stage {
             std::make_unique<MatrixProduct>(p, false, true, last - first, task_.classes, features_, false);
       });
     normalizers_ = floats(task_.count(), end);
-    label_losses_ = floats(task_.count(), index);
-    logits_ = floats(block_ * task_.classes, keeps() ? end : index);
+    label_losses_ = floats(task_.count(), end);
+    logits_ = floats(block_ * task_.classes, end);
+    if (defers()) labels_seen_ = std::vector<i32>(static_cast<std::size_t>(task_.count()));
   }
   [[gnu::cold]] void plan_backward(Program& p) override {
     const int time = p.backward_time(index_);
     d_weight_ = p.contribute_parameter(weight_, Layout({task_.classes, features_}, dnnl_ab), time, true);
     if (bias_ >= 0) d_bias_ = p.contribute_parameter(bias_, Layout({task_.classes}, dnnl_x), time, true);
     contribution_ = p.contribute(input_, true, time);
-    const bool in_place = keeps() || !blocks_.empty();
-    gradients_ =
-        in_place ? logits_
-                 : p.request(block_ * task_.classes * static_cast<std::int64_t>(sizeof(float)), time, time);
     if (blocks_.empty()) return;
-    // What made a block in forward makes it again, where it did before.
-    p.extend(logits_, time);
     const Layout factors({block_, task_.classes}, dnnl_ab, p.backend().factor);
     gradient_factors_ = p.request(factors, time, time);
     std::int64_t begin = 0;
@@ -116,40 +112,37 @@ class LinearCrossEntropyStage final : public Stage {
     bind_blocks(p);
   }
 
+  /// The logits that forward would make to know its loss are those that backward makes again, unless somebody
+  /// in the model reads the loss.
+  bool defers() const override { return !keeps() && value_.wants_gradient && only_a_loss_; }
+
   void forward(Program& p) override {
     source_.run();
     weights_.run();
     task_.labels = p.integers(labels_);
-    float *const logits = p.address(logits_), *const each = p.address(label_losses_);
-    std::atomic<std::int64_t> correct = 0;
+    measured_ = false;
+    if (!defers() || p.pass().mode != Mode::train) return complete(p);
+    // The batch is its owner's again if backward never comes.
+    std::copy_n(task_.labels, labels_seen_.size(), labels_seen_.begin());
+    task_.labels = labels_seen_.data();
+  }
+
+  void complete(Program& p) override {
+    correct_ = 0;
     for_each_block([&](std::int64_t begin, std::int64_t end) {
-      make_logits(p, begin, end, logits);
-      parallel(team(p, end - begin), [&](int thread, int team) {
-        const Range range = share(end - begin, thread, team);
-        std::int64_t mine = 0;
-        for (std::int64_t i = begin + range.begin; i < begin + range.end; ++i)
-          each[i] = task_.counts(i) ? label_loss(task_, i, logits + (i - begin) * task_.classes, mine) : 0.0f;
-        correct += mine;
-      });
+      make_logits(p, begin, end, p.address(logits_));
+      for_each_label(p, begin, end, true, false);
     });
-    for (std::int64_t r = 0; r < task_.rows; ++r) {
-      y_[r] = 0;
-      for (int k = 0; k < task_.positions; ++k) y_[r] += each[r * task_.positions + k];
-    }
-    p.tally(node_, correct, graph::CrossEntropy::counted(p.plan().graph, node_, task_.labels, p.rows()));
+    finish_loss(p);
   }
 
   void backward(Program& p) override {
-    float* const logits = p.address(gradients_);
+    float* const logits = p.address(logits_);
+    const bool measures = !measured_;
+    if (measures) correct_ = 0;
     for_each_block([&](std::int64_t begin, std::int64_t end) {
       if (!keeps()) make_logits(p, begin, end, logits);
-      parallel(team(p, end - begin), [&](int thread, int team) {
-        const Range range = share(end - begin, thread, team);
-        for (std::int64_t i = begin + range.begin; i < begin + range.end; ++i) {
-          float* const row = logits + (i - begin) * task_.classes;
-          label_gradient(task_, i, row, dy_[i / task_.positions], row, false);
-        }
-      });
+      for_each_label(p, begin, end, measures, true);
       const bool first = begin == 0;
       const Block* const block = block_at(begin);
       if (block != nullptr) (*block->round)();
@@ -168,10 +161,45 @@ class LinearCrossEntropyStage final : public Stage {
                           p.address(weights_.to().place), contribution_.accumulates() ? 1.0f : 0.0f,
                           contribution_.pointer() + begin * features_);
     });
+    if (measures) finish_loss(p);
   }
   [[gnu::cold]] std::string implementation() const override { return "gemm and convoy"; }
 
  private:
+  /// Whether nothing is made of node `n` but the sum of its rows.
+  [[gnu::cold]] static bool is_only_a_loss(const graph::Graph& g, int n) {
+    for (int i = 0; i < g.count.edges; ++i)
+      if (g.edges[i] == n) return false;
+    for (int i = 0; i < g.count.outputs; ++i)
+      if (g.outputs[i].node == n) return false;
+    return true;
+  }
+
+  /// The losses of a block's labels, and the gradients of its logits in their place.
+  void for_each_label(Program& p, std::int64_t begin, std::int64_t end, bool losses, bool gradients) {
+    float *const logits = p.address(logits_), *const each = p.address(label_losses_);
+    parallel(team(p, end - begin), [&](int thread, int team) {
+      const Range range = share(end - begin, thread, team);
+      std::int64_t correct = 0;
+      for (std::int64_t i = begin + range.begin; i < begin + range.end; ++i) {
+        float* const row = logits + (i - begin) * task_.classes;
+        if (losses) each[i] = task_.counts(i) ? label_loss(task_, i, row, correct) : 0.0f;
+        if (gradients) label_gradient(task_, i, row, dy_[i / task_.positions], row, false);
+      }
+      correct_ += correct;
+    });
+  }
+  /// The loss of each row, of those of its labels.
+  void finish_loss(Program& p) {
+    const float* each = p.address(label_losses_);
+    for (std::int64_t r = 0; r < task_.rows; ++r) {
+      y_[r] = 0;
+      for (int k = 0; k < task_.positions; ++k) y_[r] += *each++;
+    }
+    p.tally(node_, correct_, graph::CrossEntropy::counted(p.plan().graph, node_, task_.labels, p.rows()));
+    measured_ = true;
+  }
+
   /// Whether one block holds the logits of all labels.
   bool keeps() const { return block_ == task_.count(); }
   int team(const Program& p, std::int64_t labels) const {
@@ -203,7 +231,7 @@ class LinearCrossEntropyStage final : public Stage {
       const Place x = at(source_.to().place, begin * features_ * factor_bytes), w = weights_.to().place;
       block.logits->bind(p, x, w, logits_);
       if (gradient_factors_)
-        block.round = p.copy({{{labels, task_.classes}, dnnl_ab}, gradients_},
+        block.round = p.copy({{{labels, task_.classes}, dnnl_ab}, logits_},
                              {{{labels, task_.classes}, dnnl_ab, p.backend().factor}, gradient_factors_});
       if (block.d_weight) block.d_weight->bind(p, gradient_factors_, x, Place::fixed(d_weight_.pointer()));
       if (block.dx)
@@ -246,7 +274,11 @@ class LinearCrossEntropyStage final : public Stage {
   Value& value_;
   CrossEntropyTask task_;
   Conversion source_, weights_;
-  Place normalizers_, label_losses_, logits_, gradients_, gradient_factors_;
+  bool only_a_loss_;
+  bool measured_ = false;  // the losses of the last pass are known
+  std::vector<i32> labels_seen_;
+  std::atomic<std::int64_t> correct_ = 0;
+  Place normalizers_, label_losses_, logits_, gradient_factors_;
   Contribution d_weight_, d_bias_, contribution_;
   std::vector<Block> blocks_;
   const float* biases_ = nullptr;

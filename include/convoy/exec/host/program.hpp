@@ -376,7 +376,7 @@ class Program {
 
   /// What a classification gets right; of the first node that says so, the model's accuracy.
   void tally(int n, std::int64_t correct, std::int64_t labels) {
-    if (tallied_by_ >= 0) return;
+    if (tallied_by_ >= 0 && tallied_by_ < n) return;
     tallied_by_ = n;
     correct_ = correct;
     labels_ = labels;
@@ -460,6 +460,10 @@ class Stage {
   virtual void bind(Program&) = 0;
   virtual void forward(Program&) = 0;
   virtual void backward(Program&) {}
+  /// Whether forward in Mode::train leaves the stage's value, a loss, to whichever of these comes first:
+  /// backward, or `complete`, which is for those who ask for the loss before backward or instead of it.
+  virtual bool defers() const { return false; }
+  virtual void complete(Program&) {}
   /// The names of the kernels in use, for profiles and tables.
   virtual std::string implementation() const { return "convoy"; }
 };
