@@ -70,10 +70,10 @@ TEST_CASE("graph: an attention that cannot be is refused at run time, each in a 
   const auto x = [](auto& g, Shape shape) { return g.input(concat(shape), shape); };
   const auto lengths = [](auto& g, Shape shape) { return g.input("lengths", shape, {.dtype = DType::i32}); };
   CHECK(refusal([&](auto& g) { g.attention(x(g, {12}), {.heads = 2}); }) ==
-        "model: attention.0 reads sequences of features, not [12]");
+        "model: attention.0 needs a sequence of [positions x features], not [12]");
   CHECK(refusal([&](auto& g) {
           g.attention(x(g, {6, 12}), x(g, {6, 12}), x(g, {3, 4, 4}), {.heads = 2});
-        }) == "model: attention.0 reads sequences of features, not [3x4x4]");
+        }) == "model: attention.0 needs a sequence of [positions x features], not [3x4x4]");
   CHECK(refusal([&](auto& g) {
           g.attention(x(g, {6, 12}), x(g, {6, 10}), x(g, {6, 10}), {.heads = 2});
         }) ==

@@ -1,4 +1,4 @@
-// EXPECT: static.assert.*convoy: an attention reads sequences of features
+// EXPECT: static.assert.*convoy: this operation needs a sequence of .positions, features.
 // EXPECT: attention\.0.*\{12[,}]
 #include <convoy/graph/plan.hpp>
 

@@ -21,7 +21,6 @@ struct AttentionOptions {
 struct Attention {
   static constexpr std::string_view name = "attention";
   enum Fault : int {
-    is_no_sequence,
     does_not_pair,
     heads_do_not_divide,
     does_not_pack,
@@ -102,7 +101,7 @@ struct Attention {
                               const AttentionOptions& o) {
       auto& g = static_cast<G&>(*this);
       Node node = open(g, o);
-      if (!sequence(g, q) || !sequence(g, k) || !sequence(g, v)) return g.abandon(node, q);
+      if (!g.is_sequence(q) || !g.is_sequence(k) || !g.is_sequence(v)) return g.abandon(node, q);
       if (q.shape[1] != k.shape[1] || k.shape[0] != v.shape[0]) {
         const bool keys = q.shape[1] != k.shape[1];
         g.report(G::template index<Attention>, does_not_pair, keys ? q.shape : k.shape,
@@ -117,7 +116,7 @@ struct Attention {
     constexpr Tensor of_packed(Tensor qkv, const Tensor* lengths, const AttentionOptions& o) {
       auto& g = static_cast<G&>(*this);
       Node node = open(g, o);
-      if (!sequence(g, qkv)) return g.abandon(node, qkv);
+      if (!g.is_sequence(qkv)) return g.abandon(node, qkv);
       if (qkv.shape[1] % 3 != 0) {
         g.report(G::template index<Attention>, does_not_pack, qkv.shape);
         return g.abandon(node, qkv);
@@ -134,11 +133,6 @@ struct Attention {
       if (!(o.dropout >= 0 && o.dropout < 1)) g.report(G::template index<Attention>, dropout_is_wrong, {});
       node.kind = Kind::sequence;
       return node;
-    }
-    static constexpr bool sequence(G& g, Tensor x) {
-      if (x.kind == Kind::sequence) return g.real(x);
-      g.report(G::template index<Attention>, is_no_sequence, x.shape);
-      return false;
     }
     static constexpr bool divides(G& g, int heads, Shape shape) {
       if (heads > 0 && shape[1] % heads == 0) return true;
@@ -157,9 +151,7 @@ struct Attention {
 
   template <int which, class Where, Shape left, Shape right>
   static consteval bool refuse() {
-    if constexpr (which == is_no_sequence)
-      static_assert(holds<Where, left>, "convoy: an attention reads sequences of features");
-    else if constexpr (which == does_not_pair)
+    if constexpr (which == does_not_pair)
       static_assert(holds<Where, left, right>,
                     "convoy: an attention needs keys of as many features as its queries, and as many values "
                     "as keys");
@@ -177,8 +169,6 @@ struct Attention {
   }
   static std::string explain(int which, const Name& where, const Shape& left, const Shape& right) {
     switch (which) {
-      case is_no_sequence:
-        return concat(where, " reads sequences of features, not ", left);
       case does_not_pair:
         return concat(where,
                       " needs keys of as many features as its queries and as many values as keys, not ", left,
