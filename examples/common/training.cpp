@@ -114,6 +114,8 @@ int run_parsed(int argc, char** argv, const Program& program) {
                       "; choose --device cpu");
   if (!o.batches.empty() && o.unsharded)
     fail<ConfigError>("--batches writes one order of the rows, and by --unsharded every rank has its own");
+  if (!o.batches.empty() && o.resume)
+    fail<ConfigError>("--batches writes the rows from the first step on, and --resume goes on behind it");
   if (o.evaluate && replays(o)) fail<ConfigError>("a replay computes nothing that --evaluate could evaluate");
   if (o.evaluate && o.weights.empty() && o.checkpoint.empty())
     fail<ConfigError>("--evaluate needs what it evaluates: --weights or --checkpoint");
