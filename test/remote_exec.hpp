@@ -38,6 +38,7 @@ class RemoteExec {
   static constexpr std::string_view name = "remote";
   static constexpr int latency = 2;
   static constexpr bool may_overflow = false;
+  static constexpr bool sums_across_ranks = false;
 
   RemoteExec(const Plan& plan, int batch, const Options& options, Space& space,
              const exec::Kernels<RemoteExec>& kernels)

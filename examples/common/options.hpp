@@ -56,6 +56,7 @@ struct Options {
   bool no_overlap = false;
   bool keep_dead_taps = false;
   bool unsharded = false;  ///< every rank reads all data
+  bool sync_batch_norm = false;
   int batch = 128;
   int epochs = 1;
   std::int64_t steps = 0;

@@ -42,6 +42,7 @@ void train_task(const Options& o, const Task& task, const std::string& transport
        .buckets = buckets_of(o),
        .unsharded = o.unsharded,
        .overlap = !o.no_overlap,
+       .sync_batch_norm = o.sync_batch_norm,
        .exec = exec,
        .seed = o.seed,
        .timeline = o.timeline.empty() ? nullptr : &timeline},

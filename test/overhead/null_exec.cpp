@@ -29,6 +29,7 @@ class NullExec {
   static constexpr std::string_view name = "null";
   static constexpr int latency = 0;
   static constexpr bool may_overflow = false;
+  static constexpr bool sums_across_ranks = false;
 
   NullExec(const Plan& plan, int, const Options&, Space& space, const exec::Kernels<NullExec>&)
       : plan_(plan),

@@ -19,6 +19,17 @@ enum class Mode : unsigned char {
   evaluate,  ///< running statistics; nothing is kept but outputs and losses
 };
 
+/// Sums over ranks in the middle of a pass.
+class AcrossRanks {
+ public:
+  /// Every rank ends with the sums of all ranks' values, in the same bits. All ranks call it with as many
+  /// values, in the same order, on the thread that called forward or backward.
+  virtual void sum(std::span<double> values) = 0;
+
+ protected:
+  ~AcrossRanks() = default;
+};
+
 /// What a forward pass is beside its batch. Whatever is drawn at random is a function of (seed, layer, epoch,
 /// position in the epoch's order, element), so that every layout of ranks and micro-steps draws the same.
 struct Pass {
@@ -26,6 +37,8 @@ struct Pass {
   std::uint64_t seed = 0;
   std::int64_t epoch = 0;
   std::int64_t position = 0;  ///< of the batch's first row in the order of the epoch; the others follow
+  /// With it batch norms go by the rows of all ranks, in Mode::train and in backward; null: by this rank's.
+  AcrossRanks* across = nullptr;
 };
 
 /// One batch in plain host memory. `fields[k]` belongs to the k-th input or label node of the plan, in order
@@ -121,6 +134,8 @@ concept Exec = std::is_class_v<E> &&
   // numbers.
   { E::may_overflow } -> std::convertible_to<bool>;
   requires(!E::may_overflow || requires { e.visit_state(detail::OnNumber{}); });
+  // Whether its batch norms heed Pass::across.
+  { E::sums_across_ranks } -> std::convertible_to<bool>;
   // The value of output k of the plan for the rows of the last forward pass, in plain layout in host memory;
   // waits for it. Valid until the next pass.
   { e.output(i) } -> std::same_as<std::span<const typename E::Scalar>>;

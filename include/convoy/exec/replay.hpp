@@ -82,6 +82,7 @@ class Replay {
   static constexpr std::string_view name = "replay";
   static constexpr int latency = 0;
   static constexpr bool may_overflow = false;
+  static constexpr bool sums_across_ranks = false;
 
   Replay(const Plan& plan, int batch, const Options& options, Space& space, const Kernels<Replay>& kernels);
   Replay(const Plan& plan, int batch, const Options& options, Space& space = memory::host());

@@ -43,7 +43,7 @@ struct ArenaTensor {
 /// the third come once more where `decide` asks for that. Nothing is allocated in a step.
 template <class R, memory::Space S = memory::Host>
 class Arena {
-  static_assert(runs_in<R, S>() || true);  // it has said why not
+  static_assert(runs_in<R, S>() || true);  // `runs_in` fails with a sentence, and once is enough
 
  public:
   using Options = typename Optimizer<R>::Options;

@@ -52,6 +52,7 @@ struct Config {
   std::optional<graph::BucketOptions> buckets = {};  ///< none: the model's own
   bool unsharded = false;                            ///< every rank reads all data, in an order of its own
   bool overlap = true;                               ///< exchange buckets while backward goes on
+  bool sync_batch_norm = false;  ///< batch norms go by the rows of all ranks, as PyTorch's SyncBatchNorm
   typename detail::OptionsOf<Exec>::type exec = {};
   std::uint64_t seed = 0;  ///< of the initial parameters, of the shuffle, and of what a pass draws at random
   Timeline* timeline = nullptr;  ///< records the steps of this rank
@@ -67,6 +68,7 @@ struct Config {
     field("buckets", self.buckets);
     field("unsharded", self.unsharded);
     field("overlap", self.overlap);
+    field("sync_batch_norm", self.sync_batch_norm);
     field("exec", self.exec);
     field("seed", self.seed);
     field("timeline", self.timeline, fields::local);

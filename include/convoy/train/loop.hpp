@@ -83,6 +83,8 @@ class Loop {
             .position = replica_.steps_done() * rows + replica_.rank() * rows / replica_.workers()};
   }
   StepReport report_of_step(const Stopwatch& watch);
+  /// Throws where batch norms go by the rows of all ranks and a rank would have none.
+  void expect_rows_everywhere(const data::BatchPlan& batches) const;
   /// Whether any rank says so.
   bool agree(bool mine);
 
@@ -150,6 +152,7 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
             .readers = options.readers,
             .held = Replica::latency == 0 ? 1 : (Replica::latency + 2) * replica_.config().accumulate,
             .ahead = by_value ? replica_.config().accumulate : 0});
+  expect_rows_everywhere(loader.plan());
   const std::int64_t steps_per_epoch =
       (loader.steps_per_epoch() + replica_.config().accumulate - 1) / replica_.config().accumulate;
   FitRun run{options,  Binding(plan_, set.fields()), loader, replica_.config().accumulate, steps_per_epoch,
@@ -170,6 +173,18 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
   recess(false, at);
   summarise(run.fit, run.times);
   return std::move(run.fit);
+}
+
+template <class Replica>
+void Loop<Replica>::expect_rows_everywhere(const data::BatchPlan& batches) const {
+  if (!replica_.config().sync_batch_norm) return;
+  // Only the last two are not full.
+  for (std::int64_t step = std::max<std::int64_t>(0, batches.steps() - 2); step < batches.steps(); ++step)
+    for (int r = 0; r < batches.shard().world; ++r)
+      if (batches.rows(step, r).empty())
+        fail<ConfigError>("fit: rank ", r, " has none of the ", batches.global(step).size(), " rows of step ",
+                          step, " of an epoch, and by sync_batch_norm batch norms go by the rows of all ranks; "
+                          "choose another batch size");
 }
 
 template <class Replica>

@@ -41,6 +41,13 @@ template <class Rule, class Comm, class Exec>
                       " know at which rate the optimizer ", optimizer_.optimizer().name(),
                       " decays a tensor, and its dead taps are decayed by workers; use no weight decay, or "
                       "another exchange");
+  if (config_.sync_batch_norm && !Exec::sums_across_ranks)
+    fail<ConfigError>("trainer: batch norms of exec::", Exec::name,
+                      " go by each rank's own rows; leave sync_batch_norm, or compute on processors");
+  if (config_.sync_batch_norm && !comm_.lockstep())
+    fail<ConfigError>("trainer: the workers of the exchange ", comm_.policy(),
+                      " do not wait for each other, so their batch norms cannot go by the rows of all; leave "
+                      "sync_batch_norm, or choose another exchange");
   buckets_ = make_buckets(plan_, config_.buckets);
   scales_.resize(plan_.losses.size());
   pending_.reserve(static_cast<std::size_t>(Exec::latency) + 1);

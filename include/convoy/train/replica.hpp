@@ -214,6 +214,19 @@ class Replica {
     }
   };
 
+  /// What batch norms ask for in the middle of a pass.
+  struct Across final : exec::AcrossRanks {
+    explicit Across(Comm& c) : comm(c) {}
+    void sum(std::span<double> values) override { comm.all_reduce(values, comm::sum); }
+    Comm& comm;
+  };
+
+  /// The pass, in which batch norms know all ranks if they are to.
+  exec::Pass among_ranks(exec::Pass pass) {
+    if (config_.sync_batch_norm && workers() > 1) pass.across = &across_;
+    return pass;
+  }
+
   /// What a worker does with sums of gradients.
   struct Apply {
     Replica* replica;
@@ -265,6 +278,7 @@ class Replica {
   bool serves_anew_ = true;       // the next part to arrive begins a decision
   std::int64_t served_from_ = 0;  // the step at which the servers began
   Comm comm_;
+  Across across_{comm_};
   Space space_;
   StateSpace state_space_;
   std::vector<double> shares_;
@@ -301,7 +315,7 @@ void Replica<Rule, Comm, Exec>::compute(const exec::BatchView& batch, const exec
   const auto begin = Clock::now();
   auto forward_end = begin;
   if (batch.rows > 0) {
-    exec_->forward(batch, pass);
+    exec_->forward(batch, among_ranks(pass));
     ++now_.results;
     forward_end = Clock::now();
   }
@@ -319,7 +333,7 @@ void Replica<Rule, Comm, Exec>::compute(const exec::BatchView& batch, const exec
 template <class Rule, class Comm, class Exec>
 void Replica<Rule, Comm, Exec>::forward(const exec::BatchView& batch, const exec::Pass& pass,
                                         std::int64_t global_rows) {
-  exec_->forward(batch, pass);
+  exec_->forward(batch, among_ranks(pass));
   now_.batches = ++now_.results;
   now_.rows += batch.rows;
   now_.global_rows += global_rows;

@@ -44,6 +44,7 @@ class Cuda {
   static constexpr std::string_view name = "cuda";
   static constexpr int latency = 2;
   static constexpr bool may_overflow = std::is_same_v<P, f16>;
+  static constexpr bool sums_across_ranks = false;
 
   Cuda(const Plan& plan, int batch, const Options& options, Space& space,
        const Kernels<Cuda>& kernels = exec::kernels<Cuda>)

@@ -42,6 +42,7 @@ class Host {
   static constexpr std::string_view name = "host";
   static constexpr int latency = 0;
   static constexpr bool may_overflow = false;
+  static constexpr bool sums_across_ranks = true;
 
   Host(const Plan& plan, int batch, const Options& options = {}, Space& space = memory::host(),
        const Kernels<Host>& kernels = exec::kernels<Host>)

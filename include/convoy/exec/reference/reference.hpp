@@ -71,6 +71,7 @@ class Reference {
   static constexpr std::string_view name = "reference";
   static constexpr int latency = 0;
   static constexpr bool may_overflow = false;
+  static constexpr bool sums_across_ranks = true;
 
   Reference(const Plan& plan, int batch, const Options& = {}, Space& space = memory::host(),
             const Kernels<Reference>& kernels = exec::kernels<Reference>)

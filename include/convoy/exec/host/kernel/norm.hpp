@@ -1,7 +1,8 @@
 // Batch normalisation with what surrounds it: statistics, normalise (+ residual) (+ ReLU) in one pass, and
 // backward through all of it in two. A thread takes whole channel blocks, so that a block that was read for
 // its statistics is still in its cache when it is normalised; where blocks are fewer than threads, rows are
-// shared instead.
+// shared instead. Where ranks go by common statistics, rows are shared as well, and the ranks meet between
+// sums and values.
 //
 // The statistics are exact to float: values are shifted by the mean of the block's first values, summed in
 // float over at most `chunk` values and then in double. The order of additions depends on the number of
@@ -9,8 +10,12 @@
 #pragma once
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <span>
+#include <utility>
 
+#include <convoy/exec/exec.hpp>
 #include <convoy/exec/host/kernel/elementwise.hpp>
 #include <convoy/exec/host/map.hpp>
 #include <convoy/parallel/simd.hpp>
@@ -26,19 +31,22 @@ struct NormState {
   float* inverse = nullptr;  ///< 1 / sqrt(variance + epsilon)
   float* slope = nullptr;    ///< backward: dx = scale g + slope (x - mean) + offset
   float* offset = nullptr;
-  double* sums = nullptr;  ///< two numbers a lane, block and thread
+  double* sums = nullptr;      ///< two numbers a lane, block and thread
+  double* exchange = nullptr;  ///< two numbers a channel, and one: what ranks sum
 
   static std::int64_t bytes(const Map& map, int threads) {
     const std::int64_t lanes = static_cast<std::int64_t>(map.blocks) * map.lanes;
     return lanes * (6 * static_cast<std::int64_t>(sizeof(float)) +
-                    threads * 2 * static_cast<std::int64_t>(sizeof(double)));
+                    (threads + 1) * 2 * static_cast<std::int64_t>(sizeof(double))) +
+           static_cast<std::int64_t>(sizeof(double));
   }
-  void bind(void* memory, const Map& map) {
+  void bind(void* memory, const Map& map, int threads) {
     const std::int64_t lanes = static_cast<std::int64_t>(map.blocks) * map.lanes;
-    sums = nullptr;
+    sums = exchange = nullptr;
     float* at = static_cast<float*>(memory);
     for (float** array : {&mean, &scale, &shift, &inverse, &slope, &offset}) *array = at, at += lanes;
     sums = reinterpret_cast<double*>(at);
+    exchange = sums + threads * 2 * lanes;
   }
 };
 
@@ -48,6 +56,8 @@ struct NormTask {
   NormState state;
   float epsilon = 0, momentum = 0;
   bool relu = false;
+  AcrossRanks* across = nullptr;  // null: the statistics are of this rank's rows
+  double count = 0;               // values of a channel that the statistics are of
   const float* weight = nullptr;
   const float* bias = nullptr;
   float* running_mean = nullptr;
@@ -287,80 +297,139 @@ struct NormBackwardLoop {
   }
 };
 
-/// Turns the sums of a block, of `parts` threads, into its statistics and moves the running ones.
-inline void finish_statistics(const NormTask& t, int block, int parts) {
-  const Map& m = t.map;
-  const auto count = static_cast<double>(m.count());
-  const std::int64_t stride = static_cast<std::int64_t>(m.blocks) * 2 * m.lanes;
-  for (int k = 0; k < m.lanes; ++k) {
-    const int channel = block * m.lanes + k;
-    double sum = 0, squares = 0;
-    for (int part = 0; part < parts; ++part) {
-      const double* sums = t.state.sums + part * stride + block * 2 * m.lanes;
-      sum += sums[k];
-      squares += sums[m.lanes + k];
+/// Forward, as `run_norm` takes it.
+struct NormForward {
+  using Sums = StatisticsLoop;
+  using Values = NormalizeLoop;
+
+  /// Takes from the sums of a block what stays with this rank.
+  static void keep_own(const NormTask&, int) {}
+
+  /// Makes of the sums what ranks can add up: those of x and of its square.
+  static void prepare_exchange(const NormTask& t, int block) {
+    const Map& m = t.map;
+    double* sums = t.state.sums + block * 2 * m.lanes;
+    const auto count = static_cast<double>(m.count());
+    for (int k = 0; k < m.lanes; ++k) {
+      float& shift = t.state.mean[block * m.lanes + k];
+      const auto by = static_cast<double>(shift);
+      sums[m.lanes + k] += by * (2 * sums[k] + count * by);
+      sums[k] += count * by;
+      shift = 0;
     }
-    const double away = sum / count, mean = static_cast<double>(t.state.mean[channel]) + away;
-    double variance = squares / count - away * away;
-    if (variance < 0) variance = 0;
-    const bool real = channel < m.channels;
-    const double inverse = 1 / std::sqrt(variance + static_cast<double>(t.epsilon));
-    t.state.mean[channel] = static_cast<float>(mean);
-    t.state.inverse[channel] = static_cast<float>(inverse);
-    t.state.scale[channel] =
-        real ? static_cast<float>(inverse * static_cast<double>(t.weight[channel])) : 0.0f;
-    t.state.shift[channel] = real ? t.bias[channel] : 0.0f;
-    if (!real) continue;
-    float& running_mean = t.running_mean[channel];
-    float& running_variance = t.running_variance[channel];
-    running_mean += t.momentum * (static_cast<float>(mean) - running_mean);
-    if (m.count() > 1)
-      running_variance +=
-          t.momentum * (static_cast<float>(variance * count / (count - 1)) - running_variance);
   }
+
+  /// Turns the sums of a block into its statistics and moves the running ones.
+  static void finish(const NormTask& t, int block) {
+    const Map& m = t.map;
+    const double* sums = t.state.sums + block * 2 * m.lanes;
+    for (int k = 0; k < m.lanes; ++k) {
+      const int channel = block * m.lanes + k;
+      const double away = sums[k] / t.count, mean = static_cast<double>(t.state.mean[channel]) + away;
+      double variance = sums[m.lanes + k] / t.count - away * away;
+      if (variance < 0) variance = 0;
+      const bool real = channel < m.channels;
+      const double inverse = 1 / std::sqrt(variance + static_cast<double>(t.epsilon));
+      t.state.mean[channel] = static_cast<float>(mean);
+      t.state.inverse[channel] = static_cast<float>(inverse);
+      t.state.scale[channel] =
+          real ? static_cast<float>(inverse * static_cast<double>(t.weight[channel])) : 0.0f;
+      t.state.shift[channel] = real ? t.bias[channel] : 0.0f;
+      if (!real) continue;
+      float& running_mean = t.running_mean[channel];
+      float& running_variance = t.running_variance[channel];
+      running_mean += t.momentum * (static_cast<float>(mean) - running_mean);
+      if (t.count > 1)
+        running_variance +=
+            t.momentum * (static_cast<float>(variance * t.count / (t.count - 1)) - running_variance);
+    }
+  }
+};
+
+/// Backward, likewise.
+struct NormBackward {
+  using Sums = GradientSumsLoop;
+  using Values = NormBackwardLoop;
+
+  /// The gradients of weight and bias, which are exchanged with all others.
+  static void keep_own(const NormTask& t, int block) {
+    const Map& m = t.map;
+    const double* sums = t.state.sums + block * 2 * m.lanes;
+    for (int k = 0; k < m.lanes; ++k) {
+      const int channel = block * m.lanes + k;
+      if (channel >= m.channels) continue;
+      const auto inverse = static_cast<double>(t.state.inverse[channel]);
+      if (t.d_weight != nullptr) t.d_weight[channel] = static_cast<float>(sums[m.lanes + k] * inverse);
+      if (t.d_bias != nullptr) t.d_bias[channel] = static_cast<float>(sums[k]);
+    }
+  }
+
+  static void prepare_exchange(const NormTask&, int) {}
+
+  /// Turns the sums of a block into the coefficients of dx.
+  static void finish(const NormTask& t, int block) {
+    const Map& m = t.map;
+    const double* sums = t.state.sums + block * 2 * m.lanes;
+    for (int k = 0; k < m.lanes; ++k) {
+      const int channel = block * m.lanes + k;
+      const auto scale = static_cast<double>(t.state.scale[channel]),
+                 inverse = static_cast<double>(t.state.inverse[channel]);
+      t.state.slope[channel] = static_cast<float>(-scale * inverse * inverse * sums[m.lanes + k] / t.count);
+      t.state.offset[channel] = static_cast<float>(-scale * sums[k] / t.count);
+    }
+  }
+};
+
+/// Adds the sums of the other threads of `parts` to those of the first.
+inline void fold_parts(const NormTask& t, int parts) {
+  const std::int64_t size = static_cast<std::int64_t>(t.map.blocks) * 2 * t.map.lanes;
+  for (int part = 1; part < parts; ++part)
+    for (std::int64_t i = 0; i < size; ++i) t.state.sums[i] += t.state.sums[part * size + i];
 }
 
-/// Turns the sums of a block into the coefficients of dx and the gradients of weight and bias.
-inline void finish_gradient_sums(const NormTask& t, int block, int parts) {
+/// Turns the sums of this rank's rows, and their number, into those of all ranks. Ranks meet in the order of
+/// channels, for their blocks may be of different sizes.
+inline void sum_across_ranks(NormTask& t) {
   const Map& m = t.map;
-  const auto count = static_cast<double>(m.count());
-  const std::int64_t stride = static_cast<std::int64_t>(m.blocks) * 2 * m.lanes;
-  for (int k = 0; k < m.lanes; ++k) {
-    const int channel = block * m.lanes + k;
-    double sum = 0, dot = 0;
-    for (int part = 0; part < parts; ++part) {
-      const double* sums = t.state.sums + part * stride + block * 2 * m.lanes;
-      sum += sums[k];
-      dot += sums[m.lanes + k];
+  const auto channels = static_cast<std::size_t>(m.channels);
+  double* const all = t.state.exchange;
+  const auto for_each_channel = [&](auto&& visit) {
+    for (std::size_t c = 0; c < channels; ++c) {
+      const auto lanes = static_cast<std::size_t>(m.lanes);
+      double* const own = t.state.sums + c / lanes * 2 * lanes + c % lanes;
+      visit(all[c], own[0]);
+      visit(all[channels + c], own[lanes]);
     }
-    const auto scale = static_cast<double>(t.state.scale[channel]),
-               inverse = static_cast<double>(t.state.inverse[channel]);
-    t.state.slope[channel] = static_cast<float>(-scale * inverse * inverse * dot / count);
-    t.state.offset[channel] = static_cast<float>(-scale * sum / count);
-    if (channel >= m.channels) continue;
-    if (t.d_weight != nullptr) t.d_weight[channel] = static_cast<float>(dot * inverse);
-    if (t.d_bias != nullptr) t.d_bias[channel] = static_cast<float>(sum);
-  }
+  };
+  for_each_channel([](double& exchanged, const double& own) { exchanged = own; });
+  all[2 * channels] = static_cast<double>(m.count());
+  t.across->sum({all, 2 * channels + 1});
+  for_each_channel([](const double& exchanged, double& own) { own = exchanged; });
+  t.count = all[2 * channels];
 }
 
 /// One pass for sums, one for values, over all blocks and rows.
-template <class Sums, class Finish, class Values>
-void for_each_block(const NormTask& task, int threads, Finish finish) {
+template <class Pass>
+void run_norm(NormTask& task, int threads) {
+  using Sums = typename Pass::Sums;
+  using Values = typename Pass::Values;
   const Map& m = task.map;
   if (m.elements() < parallel_threshold) threads = 1;
   const std::int64_t stride = static_cast<std::int64_t>(m.blocks) * 2 * m.lanes;
   auto clear = [&](double* sums) {
     for (int k = 0; k < 2 * m.lanes; ++k) sums[k] = 0;
   };
-  if (m.blocks % threads == 0 || m.blocks >= 4 * threads) {
+  task.count = static_cast<double>(m.count());
+  if (task.across == nullptr && (m.blocks % threads == 0 || m.blocks >= 4 * threads)) {
     parallel(threads, [&](int thread, int team) {
       const Range blocks = share(m.blocks, thread, team);
       for (auto block = static_cast<int>(blocks.begin); block < blocks.end; ++block) {
         double* sums = task.state.sums + block * 2 * m.lanes;
         clear(sums);
-        run_in_lanes<Sums>(m.lanes, &task, block, 0, m.rows, sums);
-        finish(task, block, 1);
-        run_in_lanes<Values>(m.lanes, &task, block, 0, m.rows);
+        run_in_lanes<Sums>(m.lanes, &std::as_const(task), block, 0, m.rows, sums);
+        Pass::keep_own(task, block);
+        Pass::finish(task, block);
+        run_in_lanes<Values>(m.lanes, &std::as_const(task), block, 0, m.rows);
       }
     });
     return;
@@ -372,23 +441,30 @@ void for_each_block(const NormTask& task, int threads, Finish finish) {
     for (int block = 0; block < m.blocks; ++block) {
       double* sums = task.state.sums + thread * stride + block * 2 * m.lanes;
       clear(sums);
-      run_in_lanes<Sums>(m.lanes, &task, block, static_cast<int>(rows.begin), static_cast<int>(rows.end),
-                         sums);
+      run_in_lanes<Sums>(m.lanes, &std::as_const(task), block, static_cast<int>(rows.begin),
+                         static_cast<int>(rows.end), sums);
     }
   });
-  for (int block = 0; block < m.blocks; ++block) finish(task, block, parts);
+  fold_parts(task, parts);
+  for (int block = 0; block < m.blocks; ++block) Pass::keep_own(task, block);
+  if (task.across != nullptr) {
+    for (int block = 0; block < m.blocks; ++block) Pass::prepare_exchange(task, block);
+    sum_across_ranks(task);
+  }
+  for (int block = 0; block < m.blocks; ++block) Pass::finish(task, block);
   parallel(threads, [&](int thread, int team) {
     const Range rows = share(m.rows, thread, team);
     for (int block = 0; block < m.blocks; ++block)
-      run_in_lanes<Values>(m.lanes, &task, block, static_cast<int>(rows.begin), static_cast<int>(rows.end));
+      run_in_lanes<Values>(m.lanes, &std::as_const(task), block, static_cast<int>(rows.begin),
+                           static_cast<int>(rows.end));
   });
 }
 
 /// Statistics of the batch, running statistics, y.
-inline void norm_forward(const NormTask& task, int threads) {
-  for_each_block<StatisticsLoop, decltype(&finish_statistics), NormalizeLoop>(task, threads,
-                                                                              &finish_statistics);
-}
+inline void norm_forward(NormTask& task, int threads) { run_norm<NormForward>(task, threads); }
+
+/// dx, the residual's gradient, the gradients of weight and bias.
+inline void norm_backward(NormTask& task, int threads) { run_norm<NormBackward>(task, threads); }
 
 /// y with the running statistics.
 inline void norm_evaluate(const NormTask& task, int threads) {
@@ -406,12 +482,6 @@ inline void norm_evaluate(const NormTask& task, int threads) {
       run_in_lanes<NormalizeLoop>(m.lanes, &task, block, static_cast<int>(rows.begin),
                                   static_cast<int>(rows.end));
   });
-}
-
-/// dx, the residual's gradient, the gradients of weight and bias.
-inline void norm_backward(const NormTask& task, int threads) {
-  for_each_block<GradientSumsLoop, decltype(&finish_gradient_sums), NormBackwardLoop>(task, threads,
-                                                                                      &finish_gradient_sums);
 }
 
 }  // namespace convoy::exec::host

@@ -63,7 +63,7 @@ class NormPart final : public Part {
   [[gnu::cold]] void bind(Program& p) override {
     residual_source_.bind(p);
     residual_contribution_.bind(p);
-    task_.state.bind(p.address(state_), task_.map);
+    task_.state.bind(p.address(state_), task_.map, p.threads());
     const int weight = p.parameter(norm_, 0), bias = p.parameter(norm_, 1);
     task_.weight = p.parameters().value(weight);
     task_.bias = p.parameters().value(bias);
@@ -84,6 +84,7 @@ class NormPart final : public Part {
     // Addresses of a batch's fields change from call to call.
     task_.x = p.address(x_);
     task_.residual = residual_ < 0 ? nullptr : p.address(residual_source_.to().place);
+    task_.across = p.pass().across;
     if (p.pass().mode == Mode::train)
       norm_forward(task_, p.threads());
     else

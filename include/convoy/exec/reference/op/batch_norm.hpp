@@ -5,18 +5,34 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <convoy/exec/reference/frame.hpp>
 
 namespace convoy::exec::reference {
 
-/// The extents of one batch normalisation.
+/// The extents of one batch normalisation, and with whom it shares its statistics.
 struct Normalization {
   int rows = 0, channels = 0;
-  std::int64_t map = 1;  ///< elements of one channel of one row
+  std::int64_t map = 1;           ///< elements of one channel of one row
+  AcrossRanks* across = nullptr;  ///< null: with nobody
 
-  std::int64_t count() const { return rows * map; }
+  std::int64_t own_count() const { return rows * map; }
+  /// Of all ranks, for which they meet.
+  std::int64_t count() const {
+    double all[] = {static_cast<double>(own_count())};
+    if (across != nullptr) across->sum(all);
+    return static_cast<std::int64_t>(all[0]);
+  }
+  /// Turns sums of this rank's, one for each channel, into those of all ranks.
+  template <class T>
+  void sum_across(T* sums) const {
+    if (across == nullptr) return;
+    std::vector<double> all(sums, sums + channels);
+    across->sum(all);
+    for (int c = 0; c < channels; ++c) sums[c] = static_cast<T>(all[static_cast<std::size_t>(c)]);
+  }
 };
 
 /// Calls `visit(i)` with the index of each element of channel `channel`.
@@ -26,29 +42,33 @@ void for_each_in_channel(const Normalization& n, int channel, Visit&& visit) {
     for (std::int64_t i = 0; i < n.map; ++i) visit((r * n.channels + channel) * n.map + i);
 }
 
-/// Writes the mean and the biased variance of each channel.
+/// Writes the mean and the biased variance of each channel, of `count` values.
 template <class T>
-void measure(const Normalization& n, const T* x, T* mean, T* variance) {
-  const auto count = static_cast<T>(n.count());
+void measure(const Normalization& n, std::int64_t count, const T* x, T* mean, T* variance) {
   for (int c = 0; c < n.channels; ++c) {
-    T sum = 0, squares = 0;
-    for_each_in_channel(n, c, [&](std::int64_t i) { sum += x[i]; });
-    mean[c] = sum / count;
-    for_each_in_channel(n, c, [&](std::int64_t i) { squares += (x[i] - mean[c]) * (x[i] - mean[c]); });
-    variance[c] = squares / count;
+    mean[c] = 0;
+    for_each_in_channel(n, c, [&](std::int64_t i) { mean[c] += x[i]; });
   }
+  n.sum_across(mean);
+  for (int c = 0; c < n.channels; ++c) {
+    mean[c] /= static_cast<T>(count);
+    variance[c] = 0;
+    for_each_in_channel(n, c, [&](std::int64_t i) { variance[c] += (x[i] - mean[c]) * (x[i] - mean[c]); });
+  }
+  n.sum_across(variance);
+  for (int c = 0; c < n.channels; ++c) variance[c] /= static_cast<T>(count);
 }
 
 /// Moves the running statistics towards those of a batch: running += momentum * (batch - running). A single
 /// value a channel (one row of a 1x1 map) has no unbiased variance, so it leaves the running variance as it
 /// is; PyTorch refuses such a batch.
 template <class T>
-void move_running(const Normalization& n, T momentum, const T* mean, const T* variance, T* running_mean,
+void move_running(int channels, std::int64_t values, T momentum, const T* mean, const T* variance, T* running_mean,
                   T* running_variance) {
-  const auto count = static_cast<T>(n.count());
-  for (int c = 0; c < n.channels; ++c) {
+  const auto count = static_cast<T>(values);
+  for (int c = 0; c < channels; ++c) {
     running_mean[c] += momentum * (mean[c] - running_mean[c]);
-    if (n.count() > 1)
+    if (values > 1)
       running_variance[c] += momentum * (variance[c] * count / (count - 1) - running_variance[c]);
   }
 }
@@ -64,26 +84,30 @@ void normalize(const Normalization& n, T epsilon, const T* x, const T* mean, con
   }
 }
 
-/// Gradients through `normalize` with the statistics of its own batch. Adds to dx, dweight and dbias; each
-/// may be null.
+/// Gradients through `normalize` with the statistics of its own batch, or those of all ranks' batches; the
+/// gradients of weight and bias are this rank's. Adds to dx, dweight and dbias; each may be null.
 template <class T>
 void normalize_backward(const Normalization& n, T epsilon, const T* x, const T* mean, const T* variance,
                         const T* weight, const T* dy, T* dx, T* dweight, T* dbias) {
-  const auto count = static_cast<T>(n.count());
-  for (int c = 0; c < n.channels; ++c) {
-    const T inverse = T(1) / std::sqrt(variance[c] + epsilon);
-    T sum = 0, dot = 0;  // of dy, and of dy with the normalised x
-    for_each_in_channel(n, c, [&](std::int64_t i) {
-      sum += dy[i];
-      dot += dy[i] * (x[i] - mean[c]) * inverse;
+  const auto channels = static_cast<std::size_t>(n.channels);
+  std::vector<T> sum(channels), dot(channels);  // of dy, and of dy with the normalised x
+  const auto inverse = [&](std::size_t c) { return T(1) / std::sqrt(variance[c] + epsilon); };
+  for (std::size_t c = 0; c < channels; ++c) {
+    for_each_in_channel(n, static_cast<int>(c), [&](std::int64_t i) {
+      sum[c] += dy[i];
+      dot[c] += dy[i] * (x[i] - mean[c]) * inverse(c);
     });
-    if (dweight != nullptr) dweight[c] += dot;
-    if (dbias != nullptr) dbias[c] += sum;
-    if (dx == nullptr) continue;
-    for_each_in_channel(n, c, [&](std::int64_t i) {
-      dx[i] += weight[c] * inverse * (dy[i] - sum / count - (x[i] - mean[c]) * inverse * dot / count);
-    });
+    if (dweight != nullptr) dweight[c] += dot[c];
+    if (dbias != nullptr) dbias[c] += sum[c];
   }
+  if (dx == nullptr) return;
+  n.sum_across(sum.data());
+  n.sum_across(dot.data());
+  const auto count = static_cast<T>(n.count());
+  for (std::size_t c = 0; c < channels; ++c)
+    for_each_in_channel(n, static_cast<int>(c), [&](std::int64_t i) {
+      dx[i] += weight[c] * inverse(c) * (dy[i] - sum[c] / count - (x[i] - mean[c]) * inverse(c) * dot[c] / count);
+    });
 }
 
 }  // namespace convoy::exec::reference
@@ -94,7 +118,7 @@ template <class T>
 struct Kernel<Reference<T>, graph::BatchNorm> {
   static reference::Normalization extents(const reference::Frame<T>& f) {
     const Shape& shape = f.node().shape;
-    return {f.rows(), shape[0], static_cast<std::int64_t>(shape[1]) * shape[2]};
+    return {f.rows(), shape[0], static_cast<std::int64_t>(shape[1]) * shape[2], f.pass().across};
   }
   static void forward(const reference::Frame<T>& f) {
     const auto n = extents(f);
@@ -104,9 +128,10 @@ struct Kernel<Reference<T>, graph::BatchNorm> {
       std::vector<T>& kept = f.kept();  // the batch's means, then its variances
       kept.resize(static_cast<std::size_t>(2 * n.channels));
       T *batch_mean = kept.data(), *batch_variance = kept.data() + n.channels;
-      reference::measure(n, f.x(0), batch_mean, batch_variance);
-      reference::move_running(n, static_cast<T>(momentum), batch_mean, batch_variance, f.statistic(0),
-                              f.statistic(1));
+      const std::int64_t count = n.count();
+      reference::measure(n, count, f.x(0), batch_mean, batch_variance);
+      reference::move_running(n.channels, count, static_cast<T>(momentum), batch_mean, batch_variance,
+                              f.statistic(0), f.statistic(1));
       mean = batch_mean;
       variance = batch_variance;
     }
