@@ -5,12 +5,16 @@
 
     bench/peers/compare.py --python /usr/bin/python3 --python venv/bin/python -- \\
         build/release/examples/mnist_resnet --model resnet18 --data synthetic --batch 128 --steps 60 --comm none --threads 2 --quiet
+    bench/peers/compare.py --python venv/bin/python -- \\
+        build/release/examples/bert_pretrain --data text.txt --vocabulary vocab.txt --batch 8 --steps 20 --comm none --transport threads \\
+        --threads 2 --clip 0 --precision bf16 --quiet
     bench/peers/compare.py --python /usr/bin/python3 --python venv/bin/python -- \\
         mpirun --bind-to none -np 2 build/release/examples/mnist_resnet --model resnet18 --data synthetic --batch 128 --steps 60 \\
         --comm ring --threads 1 --quiet
 
-Model, batch, threads, image size and ranks of the peer are read from the command (--model, --batch, --threads, --image-size, and
-mpirun's -np or --ranks); options of the same names override them. First every --python tries its settings once (torch_step.py
+Model, sizes, precision, batch, threads and ranks of the peer are read from the command (--model, or the name of the program that trains
+a Transformer; --image-size, --layers and the like, --precision, --batch, --threads, and mpirun's -np or --ranks); options of the
+same names override them. First every --python tries its settings once (torch_step.py
 --best) and the fastest of all becomes the peer, unless --setting names one. Then convoy and the peer run alternately, --pairs times.
 
 convoy's program must write --json FILE: an object with samples_per_sec and step_ms {median}, or Google Benchmark's with
@@ -33,10 +37,11 @@ import sys
 import tempfile
 import time
 
-from torch_step import quarter_step
+from torch_step import SIZES, quarter_step
 
 PEER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_step.py")
-SHAPE = ["model", "image", "batch", "threads", "ranks"]
+SHAPE = ["model", "image", "precision", "batch", "threads", "ranks"]
+PROGRAMS = {"bert_pretrain": "bert", "gpt2": "gpt2", "sst5_transformer": "sst5"}  # which train a model each
 
 
 def option_of(command, *names):
@@ -48,6 +53,14 @@ def option_of(command, *names):
             if word.startswith(name + "="):
                 return word[len(name) + 1 :]
     return None
+
+
+def entries(vocabulary):
+    """How many a vocabulary has, given as their number or as a file of one a line."""
+    if str(vocabulary).isdigit():
+        return int(vocabulary)
+    with open(vocabulary, encoding="utf-8") as file:
+        return sum(1 for _ in file)
 
 
 def busy_share(seconds=1.0):
@@ -90,8 +103,8 @@ def run(command, limit, what):
     return output
 
 
-def run_convoy(command, images, limit):
-    """(images/s from the median step, images/s over the run, the program's JSON)."""
+def run_convoy(command, samples, limit):
+    """(samples/s from the median step, samples/s over the run, the program's JSON)."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "convoy.json")
         full = [word.replace("{json}", path) for word in command]
@@ -108,7 +121,7 @@ def run_convoy(command, images, limit):
         return statistics.median(rates), statistics.median(rates), result
     over_run = result["samples_per_sec"]
     median = result.get("step_ms", {}).get("median")
-    return (images / median * 1e3 if median else over_run), over_run, result
+    return (samples / median * 1e3 if median else over_run), over_run, result
 
 
 def run_peer(python, shape, setting, steps, limit, extra=()):
@@ -133,7 +146,7 @@ def choose(options, shape):
                 if best is None or step < best[2]:
                     best = (python, {k: result[k] for k in ("layout", "mode", "adam", "memory")}, step)
             else:
-                print(f"  {result['images_per_sec']:9.1f} images/s  {describe(result)}", flush=True)
+                print(f"  {result['samples_per_sec']:9.1f} samples/s  {describe(result)}", flush=True)
     return best[0], best[1]
 
 
@@ -171,8 +184,9 @@ def main():
     parser.add_argument("--limit", type=float, default=300, help="seconds that one run may take")
     parser.add_argument("--wait", type=float, default=60, help="seconds to wait for an idle machine before each run")
     parser.add_argument("--json", help="write the result to this file too")
-    for name in SHAPE:
-        parser.add_argument(f"--{name}", type=str if name == "model" else int, help="of the peer (default: from the command)")
+    for name in SHAPE + list(SIZES["bert"]):
+        kind = str if name in ("model", "precision") else float if name == "dropout" else int
+        parser.add_argument(f"--{name}", type=kind, help="of the peer (default: from the command)")
     options = parser.parse_args(own)
     if not command:
         parser.error("a convoy command must follow --")
@@ -182,15 +196,23 @@ def main():
 
     ranks = int(option_of(command, "-np", "-n", "--ranks") or 1)
     threads = int(option_of(command, "--threads") or max(1, len(os.sched_getaffinity(0)) // ranks))
+    program = next((PROGRAMS[os.path.basename(word)] for word in command if os.path.basename(word) in PROGRAMS), None)
     found = {
-        "model": option_of(command, "--model") or "resnet18",
+        "model": program or option_of(command, "--model") or "resnet18",
         "image": int(option_of(command, "--image-size") or 28),
+        "precision": option_of(command, "--precision") or "f32",
         "batch": int(option_of(command, "--batch") or 128),
         "threads": threads,
         "ranks": ranks,
     }
     shape = {name: getattr(options, name) or found[name] for name in SHAPE}
-    images = shape["batch"] * shape["ranks"]
+    for name in SIZES.get(shape["model"], {}):
+        value = getattr(options, name) if getattr(options, name) is not None else option_of(command, f"--{name}")
+        if value is not None:
+            shape[name] = entries(value) if name == "vocabulary" else value
+    if shape["model"] in SIZES:
+        del shape["image"]
+    samples = shape["batch"] * shape["ranks"]
 
     print(f"machine  {machine()}")
     print(f"date     {datetime.datetime.now().isoformat(timespec='minutes')}, load {os.getloadavg()[0]:.2f}")
@@ -202,14 +224,14 @@ def main():
         python, setting = choose(options, shape)
 
     print(f"\n{'pair':>4} {'convoy':>10} {'peer':>10} {'ratio':>7}   {'convoy':>10} {'peer':>10} {'ratio':>7}")
-    print(f"{'':>4} {'images/s, median step':^29}   {'images/s, whole run':^29}")
+    print(f"{'':>4} {'samples/s, median step':^29}   {'samples/s, whole run':^29}")
     rows = []
     for pair in range(options.pairs):
         idle = wait_until_idle(options.wait)
-        ours = run_convoy(command, images, options.limit)
+        ours = run_convoy(command, samples, options.limit)
         idle = wait_until_idle(options.wait) and idle
         theirs = run_peer(python, shape, setting, options.peer_steps, options.limit)[-1]
-        rows.append((ours[0], theirs["images_per_sec"], ours[1], theirs["images_per_sec_mean"]))
+        rows.append((ours[0], theirs["samples_per_sec"], ours[1], theirs["samples_per_sec_mean"]))
         a, b, c, d = rows[-1]
         print(f"{pair + 1:4} {a:10.1f} {b:10.1f} {a / b:7.3f}   {c:10.1f} {d:10.1f} {c / d:7.3f}{'' if idle else ' *'}", flush=True)
 
@@ -228,7 +250,7 @@ def main():
     print(f"\npeer     {python}: {describe(theirs)}")
     for title, s in (("median step", step), ("whole run", whole)):
         print(
-            f"{title:<12} convoy {s['convoy']:.1f}, peer {s['peer']:.1f} images/s; "
+            f"{title:<12} convoy {s['convoy']:.1f}, peer {s['peer']:.1f} samples/s; "
             f"ratio {s['ratio']:.3f} (median of {len(rows)} pairs, {s['ratio_min']:.3f} to {s['ratio_max']:.3f})"
         )
     if options.json:

@@ -1,21 +1,24 @@
 #!/usr/bin/env python3
-"""The training step of convoy's ResNet examples, written in PyTorch: the peer that convoy is measured against.
+"""The training step of convoy's examples, written in PyTorch: the peer that convoy is measured against.
 
-Same topology (torchvision's ResNet; a one-channel stem for MNIST-sized images), Adam with lr 1e-3, cross-entropy, float32,
-same batch and threads. One batch of synthetic images stays in memory; a step is zero_grad, forward, backward and update. The
-loss is read once after the last step. Several ranks are processes under DistributedDataParallel over gloo; --batch is per rank.
+ResNets: torchvision's topology (a one-channel stem for MNIST-sized images), Adam with lr 1e-3. Transformers, with AdamW: `bert`
+(Hugging Face's BertForPreTraining, whose decoder sees the masked positions alone, as convoy's does), `gpt2` (Hugging Face's) and
+`sst5` (torch.nn.TransformerEncoder, norms first); all attend by scaled_dot_product_attention. Same sizes, batch and threads; f32, or
+bf16 by autocast. One batch of synthetic data stays in memory; a step is zero_grad, forward, backward and update. The loss is
+read once after the last step. Several ranks are processes under DistributedDataParallel over gloo; --batch is per rank.
 
     torch_step.py --model resnet18 --image 28 --batch 128 --threads 2 --best
     torch_step.py --model resnet18 --image 28 --batch 128 --threads 1 --ranks 2 --layout channels_last
+    torch_step.py --model bert --length 128 --batch 8 --precision bf16 --best
 
 Prints one JSON object per setting:
-    model, image, channels, classes, batch (per rank), threads (per rank), ranks, layout, mode, adam, memory, torch, parameters,
-    steps, images_per_sec (all ranks, from the median step), images_per_sec_mean (from the total time), step_ms {min, median, max},
+    model, its sizes, precision, batch (per rank), threads (per rank), ranks, layout, mode, adam, memory, torch, parameters, steps,
+    samples_per_sec (all ranks, from the median step), samples_per_sec_mean (from the total time), step_ms {min, median, max},
     step_ms_all, loss
 and with --best, after one line per setting, the same object of the fastest (see quarter_step) with "best": true.
 
 Settings that a user may turn without changing the arithmetic:
-    layout   plain | channels_last
+    layout   plain | channels_last (of images)
     mode     eager | compile (torch.compile, where it works)
     adam     loop (one tensor after the other) | foreach | fused (one kernel, PyTorch >= 2.4)
     memory   default | kept: the C library keeps freed memory (MALLOC_MMAP_THRESHOLD_, MALLOC_TRIM_THRESHOLD_) and PyTorch asks for
@@ -116,11 +119,110 @@ def _own_resnet(name, classes):
     return ResNet(*stages[name])
 
 
-def adam(parameters, kind):
+def sst5(options):
+    """convoy's models::Transformer: the mean over a sentence's words, classified."""
     import torch
 
-    choice = {"loop": {"foreach": False}, "foreach": {"foreach": True}, "fused": {"fused": True}}[kind]
-    return torch.optim.Adam(parameters, lr=1e-3, **choice)
+    class Net(torch.nn.Module):
+        def __init__(self, layers, width, heads, ffn, length, vocabulary, classes, dropout):
+            super().__init__()
+            self.embedding = torch.nn.Embedding(vocabulary, width)
+            self.position = torch.nn.Parameter(torch.randn(length, width) * 0.02)
+            self.dropout = torch.nn.Dropout(dropout)
+            layer = torch.nn.TransformerEncoderLayer(
+                width, heads, ffn, dropout, activation="gelu", batch_first=True, norm_first=True)
+            self.encoder = torch.nn.TransformerEncoder(
+                layer, layers, norm=torch.nn.LayerNorm(width), enable_nested_tensor=False)
+            self.classifier = torch.nn.Linear(width, classes)
+
+        def forward(self, ids, padding):
+            x = self.encoder(self.dropout(self.embedding(ids) + self.position), src_key_padding_mask=padding)
+            own = (~padding).unsqueeze(2).to(x.dtype)
+            return self.classifier((x * own).sum(1) / own.sum(1))
+
+    return Net(options.layers, options.width, options.heads, options.ffn, options.length, options.vocabulary, 5, options.dropout)
+
+
+def bert(options):
+    import torch
+    import transformers
+
+    class Net(torch.nn.Module):
+        def __init__(self, config):
+            super().__init__()
+            self.model = transformers.BertForPreTraining(config)
+
+        def forward(self, ids, types, mask, masked):
+            x, pooled = self.model.bert(ids, token_type_ids=types, attention_mask=mask)[:2]
+            x = x.gather(1, masked.unsqueeze(2).expand(-1, -1, x.shape[2]))
+            return self.model.cls(x, pooled)
+
+    return Net(transformers.BertConfig(
+        vocab_size=options.vocabulary, num_hidden_layers=options.layers, hidden_size=options.width,
+        num_attention_heads=options.heads, intermediate_size=options.ffn, hidden_dropout_prob=options.dropout,
+        attention_probs_dropout_prob=options.dropout, attn_implementation="sdpa"))
+
+
+def gpt2(options):
+    import transformers
+
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(
+        vocab_size=options.vocabulary, n_layer=options.layers, n_embd=options.width, n_head=options.heads,
+        n_inner=options.ffn, n_positions=options.length, embd_pdrop=options.dropout, attn_pdrop=options.dropout,
+        resid_pdrop=options.dropout, use_cache=False, attn_implementation="sdpa"))
+
+
+# The sizes that the published models have.
+SIZES = {
+    "sst5": {"layers": 6, "width": 256, "heads": 4, "ffn": 1024, "length": 64, "vocabulary": 16581, "dropout": 0.1},
+    "bert": {"layers": 12, "width": 768, "heads": 12, "ffn": 3072, "length": 128, "vocabulary": 30522, "dropout": 0.1},
+    "gpt2": {"layers": 12, "width": 768, "heads": 12, "ffn": 3072, "length": 1024, "vocabulary": 50257, "dropout": 0.0},
+}
+PREDICTIONS = 20  # masked positions of a row
+
+
+def task(options):
+    """(the model, its loss of a resident batch, as a function of the model that is called)"""
+    import torch
+
+    loss = torch.nn.functional.cross_entropy
+    rows = options.batch
+    if options.model not in SIZES:
+        net = resnet(options.model, options.classes, options.channels).train()
+        images = torch.rand(rows, options.channels, options.image, options.image)
+        labels = torch.randint(0, options.classes, (rows,))
+        if options.layout == "channels_last":
+            net = net.to(memory_format=torch.channels_last)
+            images = images.contiguous(memory_format=torch.channels_last)
+        return net, lambda called: loss(called(images), labels)
+
+    ids = torch.randint(0, options.vocabulary, (rows, options.length))
+    if options.model == "sst5":
+        labels = torch.randint(0, 5, (rows,))
+        padding = torch.arange(options.length) >= torch.randint(1, options.length + 1, (rows, 1))
+        return sst5(options).train(), lambda called: loss(called(ids, padding).float(), labels)
+    if options.model == "gpt2":
+        labels = torch.randint(0, options.vocabulary, (rows * options.length,))
+        return gpt2(options).train(), lambda called: loss(called(ids).logits.view(-1, options.vocabulary).float(), labels)
+    types = (torch.arange(options.length) >= options.length // 2).long().expand(rows, -1).contiguous()
+    mask = torch.ones(rows, options.length, dtype=torch.long)
+    mask[:, options.length - options.length // 8:] = 0
+    masked = torch.randint(0, options.length - options.length // 8, (rows, PREDICTIONS))
+    words, follows = torch.randint(0, options.vocabulary, (rows * PREDICTIONS,)), torch.randint(0, 2, (rows,))
+
+    def of(called):
+        logits, follow = called(ids, types, mask, masked)
+        return loss(logits.view(-1, options.vocabulary).float(), words) + loss(follow.float(), follows)
+
+    return bert(options).train(), of
+
+
+def optimizer_of(net, options):
+    import torch
+
+    choice = {"loop": {"foreach": False}, "foreach": {"foreach": True}, "fused": {"fused": True}}[options.adam]
+    rule = torch.optim.AdamW if options.model in SIZES else torch.optim.Adam
+    return rule(net.parameters(), lr=1e-3, **choice)
 
 
 def train(options, rank):
@@ -129,27 +231,23 @@ def train(options, rank):
 
     torch.set_num_threads(options.threads)
     torch.manual_seed(1 + rank)
-    net = resnet(options.model, options.classes, options.channels).train()
+    net, loss_of = task(options)
     parameters = sum(p.numel() for p in net.parameters())
-    images = torch.rand(options.batch, options.channels, options.image, options.image)
-    labels = torch.randint(0, options.classes, (options.batch,))
-    if options.layout == "channels_last":
-        net = net.to(memory_format=torch.channels_last)
-        images = images.contiguous(memory_format=torch.channels_last)
     if options.ranks > 1:
         # Views into the buckets save a copy of all gradients, and running statistics need no broadcast at every step.
         warnings.simplefilter("ignore", FutureWarning)  # the option has another name from 2.15 on
         net = torch.nn.parallel.DistributedDataParallel(net, gradient_as_bucket_view=True, broadcast_buffers=False)
     if options.mode == "compile":
         net = torch.compile(net)
-    optimizer = adam(net.parameters(), options.adam)
-    criterion = torch.nn.CrossEntropyLoss()
+    optimizer = optimizer_of(net, options)
+    cast = torch.autocast("cpu", torch.bfloat16, enabled=options.precision == "bf16")
 
     times = []
     for step in range(options.warmup + options.steps):
         begin = time.perf_counter()
         optimizer.zero_grad(set_to_none=True)
-        loss = criterion(net(images), labels)
+        with cast:
+            loss = loss_of(net)
         loss.backward()
         optimizer.step()
         if step >= options.warmup:
@@ -157,18 +255,22 @@ def train(options, rank):
     return times, loss.item(), parameters
 
 
+def sizes_of(options):
+    """The names of what the model's size is made of."""
+    return list(SIZES[options.model]) if options.model in SIZES else ["image", "channels", "classes"]
+
+
 def report(options, times, loss, parameters):
     import torch
 
-    images = options.batch * options.ranks
+    samples = options.batch * options.ranks
     median = statistics.median(times)
     print(
         json.dumps(
             {
                 "model": options.model,
-                "image": options.image,
-                "channels": options.channels,
-                "classes": options.classes,
+                **{name: getattr(options, name) for name in sizes_of(options)},
+                "precision": options.precision,
                 "batch": options.batch,
                 "threads": options.threads,
                 "ranks": options.ranks,
@@ -179,8 +281,8 @@ def report(options, times, loss, parameters):
                 "torch": torch.__version__,
                 "parameters": parameters,
                 "steps": options.steps,
-                "images_per_sec": round(images / median * 1e3, 2),
-                "images_per_sec_mean": round(images * len(times) / sum(times) * 1e3, 2),
+                "samples_per_sec": round(samples / median * 1e3, 2),
+                "samples_per_sec_mean": round(samples * len(times) / sum(times) * 1e3, 2),
                 "step_ms": {"min": round(min(times), 3), "median": round(median, 3), "max": round(max(times), 3)},
                 "step_ms_all": [round(t, 2) for t in times],
                 "loss": loss,
@@ -219,7 +321,7 @@ def environment(options):
 
 def arguments(options, **changes):
     values = {**vars(options), **changes}
-    names = ["model", "image", "channels", "classes", "batch", "threads", "ranks", "layout", "mode", "adam", "memory"]
+    names = ["model", *sizes_of(options), "precision", "batch", "threads", "ranks", "layout", "mode", "adam", "memory"]
     names += ["steps", "warmup", "limit"]
     return [sys.executable, os.path.abspath(__file__)] + [f"--{name}={values[name]}" for name in names]
 
@@ -265,9 +367,8 @@ def best(options):
     adams = ["fused"] if modern else ["loop"]
     if options.adams == "all":
         adams = (["fused"] if modern else []) + ["loop", "foreach"]
-    choices = itertools.product(
-        options.memories.split(","), ["eager", "compile"] if modern else ["eager"], ["plain", "channels_last"], adams
-    )
+    layouts = ["plain"] if options.model in SIZES else ["plain", "channels_last"]
+    choices = itertools.product(options.memories.split(","), ["eager", "compile"] if modern else ["eager"], layouts, adams)
     results = []
     for memory, mode, layout, kind in choices:
         changes = {"mode": mode, "layout": layout, "memory": memory, "adam": kind}
@@ -288,6 +389,9 @@ def main():
     parser.add_argument("--image", type=int, default=28, help="height and width")
     parser.add_argument("--channels", type=int, default=0, help="default: 1 for images up to 32, else 3")
     parser.add_argument("--classes", type=int, default=0, help="default: 10 for images up to 32, else 1000")
+    for name, kind in (("layers", int), ("width", int), ("heads", int), ("ffn", int), ("length", int), ("vocabulary", int), ("dropout", float)):
+        parser.add_argument(f"--{name}", type=kind, help="of a Transformer; default: the published model's")
+    parser.add_argument("--precision", choices=["f32", "bf16"], default="f32", help="bf16: autocast")
     parser.add_argument("--batch", type=int, default=128, help="per rank")
     parser.add_argument("--threads", type=int, default=2, help="per rank")
     parser.add_argument("--ranks", type=int, default=1, help="processes under DistributedDataParallel over gloo")
@@ -305,6 +409,9 @@ def main():
     parser.add_argument("--meeting", help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.channels = options.channels or (1 if options.image <= 32 else 3)
+    for name, value in SIZES.get(options.model, {}).items():
+        if getattr(options, name) is None:
+            setattr(options, name, value)
     options.classes = options.classes or (10 if options.image <= 32 else 1000)
     if options.rank is not None:
         if options.ranks > 1:
