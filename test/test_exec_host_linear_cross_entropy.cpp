@@ -86,7 +86,8 @@ TEST_CASE("host: a loss of several blocks is the same whether backward computes 
   CHECK(backward_is_refused(e, scales));
 
   e.forward(first, {});  // the parameters change behind it
-  std::vector<float> values(static_cast<std::size_t>(static_cast<const Plan&>(plan).parameter(0).shape.size()), 0.5f);
+  std::vector<float> values(
+      static_cast<std::size_t>(static_cast<const Plan&>(plan).parameter(0).shape.size()), 0.5f);
   e.write_parameter(0, values);
   CHECK(taken() == of_first);
 

@@ -66,7 +66,8 @@ double apart(const Trained& a, const Trained& b) {
   if (a.losses.size() != b.losses.size()) return 1e30;
   double most = std::max(largest_difference(a.parameters, b.parameters),
                          largest_difference(a.statistics, b.statistics));
-  for (std::size_t i = 0; i < a.losses.size(); ++i) most = std::max(most, std::abs(a.losses[i] - b.losses[i]));
+  for (std::size_t i = 0; i < a.losses.size(); ++i)
+    most = std::max(most, std::abs(a.losses[i] - b.losses[i]));
   return most;
 }
 
@@ -156,8 +157,9 @@ TEST_CASE("sync_batch_norm: what cannot be is refused in one sentence") {
   };
   CHECK(error_of([] {
           trained<exec::Host<f32>, comm::ParameterServer<transport::Threads, comm::Async>>(2, true, 1);
-        }) == "trainer: the workers of the exchange ps-async do not wait for each other, so their batch norms "
-              "cannot go by the rows of all; leave sync_batch_norm, or choose another exchange");
+        }) ==
+        "trainer: the workers of the exchange ps-async do not wait for each other, so their batch norms "
+        "cannot go by the rows of all; leave sync_batch_norm, or choose another exchange");
   CHECK(error_of([] { trained<exec::Replay, Ring>(1, true, 1); }) ==
         "trainer: batch norms of exec::replay go by each rank's own rows; leave sync_batch_norm, or compute "
         "on processors");
@@ -167,6 +169,7 @@ TEST_CASE("sync_batch_norm: what cannot be is refused in one sentence") {
           const ByRing<exec::Host<f32>>::Config config{.batch = 1, .sync_batch_norm = true};
           train_test::train<ByRing<exec::Host<f32>>>(3, config, data::DatasetRef(&four),
                                                      {.epochs = 1, .log = nullptr});
-        }) == "fit: rank 0 has none of the 2 rows of step 0 of an epoch, and by sync_batch_norm batch norms go "
-              "by the rows of all ranks; choose another batch size");
+        }) ==
+        "fit: rank 0 has none of the 2 rows of step 0 of an epoch, and by sync_batch_norm batch norms go "
+        "by the rows of all ranks; choose another batch size");
 }

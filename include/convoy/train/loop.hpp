@@ -183,7 +183,8 @@ void Loop<Replica>::expect_rows_everywhere(const data::BatchPlan& batches) const
     for (int r = 0; r < batches.shard().world; ++r)
       if (batches.rows(step, r).empty())
         fail<ConfigError>("fit: rank ", r, " has none of the ", batches.global(step).size(), " rows of step ",
-                          step, " of an epoch, and by sync_batch_norm batch norms go by the rows of all ranks; "
+                          step,
+                          " of an epoch, and by sync_batch_norm batch norms go by the rows of all ranks; "
                           "choose another batch size");
 }
 

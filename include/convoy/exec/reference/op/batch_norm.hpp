@@ -63,8 +63,8 @@ void measure(const Normalization& n, std::int64_t count, const T* x, T* mean, T*
 /// value a channel (one row of a 1x1 map) has no unbiased variance, so it leaves the running variance as it
 /// is; PyTorch refuses such a batch.
 template <class T>
-void move_running(int channels, std::int64_t values, T momentum, const T* mean, const T* variance, T* running_mean,
-                  T* running_variance) {
+void move_running(int channels, std::int64_t values, T momentum, const T* mean, const T* variance,
+                  T* running_mean, T* running_variance) {
   const auto count = static_cast<T>(values);
   for (int c = 0; c < channels; ++c) {
     running_mean[c] += momentum * (mean[c] - running_mean[c]);
@@ -91,11 +91,12 @@ void normalize_backward(const Normalization& n, T epsilon, const T* x, const T* 
                         const T* weight, const T* dy, T* dx, T* dweight, T* dbias) {
   const auto channels = static_cast<std::size_t>(n.channels);
   std::vector<T> sum(channels), dot(channels);  // of dy, and of dy with the normalised x
-  const auto inverse = [&](std::size_t c) { return T(1) / std::sqrt(variance[c] + epsilon); };
+  std::vector<T> inverse(channels);
   for (std::size_t c = 0; c < channels; ++c) {
+    inverse[c] = T(1) / std::sqrt(variance[c] + epsilon);
     for_each_in_channel(n, static_cast<int>(c), [&](std::int64_t i) {
       sum[c] += dy[i];
-      dot[c] += dy[i] * (x[i] - mean[c]) * inverse(c);
+      dot[c] += dy[i] * (x[i] - mean[c]) * inverse[c];
     });
     if (dweight != nullptr) dweight[c] += dot[c];
     if (dbias != nullptr) dbias[c] += sum[c];
@@ -106,7 +107,8 @@ void normalize_backward(const Normalization& n, T epsilon, const T* x, const T* 
   const auto count = static_cast<T>(n.count());
   for (std::size_t c = 0; c < channels; ++c)
     for_each_in_channel(n, static_cast<int>(c), [&](std::int64_t i) {
-      dx[i] += weight[c] * inverse(c) * (dy[i] - sum[c] / count - (x[i] - mean[c]) * inverse(c) * dot[c] / count);
+      dx[i] +=
+          weight[c] * inverse[c] * (dy[i] - sum[c] / count - (x[i] - mean[c]) * inverse[c] * dot[c] / count);
     });
 }
 
