@@ -12,6 +12,7 @@
 #include <doctest/doctest.h>
 
 #include "exec_compare.hpp"
+#include "exec_distance.hpp"
 #include "exec_models.hpp"
 #include "exec_operations.hpp"
 #include "skip.hpp"

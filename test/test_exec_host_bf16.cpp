@@ -15,6 +15,7 @@
 #include <doctest/doctest.h>
 
 #include "exec_compare.hpp"
+#include "exec_distance.hpp"
 #include "exec_models.hpp"
 #include "exec_operations.hpp"
 #include "skip.hpp"
