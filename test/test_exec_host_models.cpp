@@ -3,6 +3,10 @@
 // TIMEOUT: 300
 // ALSO: CONVOY_ISA=avx2 CONVOY_ISA=baseline
 // Host against the reference over random models, and against values made with PyTorch.
+#include <cmath>
+#include <limits>
+#include <vector>
+
 #include <doctest/doctest.h>
 
 #include "exec_compare.hpp"
@@ -99,6 +103,30 @@ TEST_CASE("host: larger maps agree with the reference") {
     const exec_compare::Model model{seed, {.largest_map = 20, .operations = 4}};
     INFO("seed ", seed, "\n", model.text());
     CHECK(exec_compare::difference<HostF32>(model.plan(), {.seed = seed, .batch = 6, .threads = 2}) == "");
+  }
+}
+
+TEST_CASE("host: a window keeps a NaN wherever it stands, as the reference's") {
+  constexpr int side = 6;
+  for (const int kernel : {2, 3}) {
+    const DynamicPlan plan([=](auto& g) {
+      const auto x = g.max_pool(g.input("image", Image{3, side, side}), {.kernel = kernel, .stride = 2});
+      g.output("largest", x);
+      g.loss(g.cross_entropy(g.linear(g.flatten(x), {.features = 2}), g.label("label", 2)));
+    });
+    const std::vector<i32> labels{0};
+    for (std::size_t place = 0; place < side * side; ++place) {
+      std::vector<float> image(3 * side * side, 0.5f);
+      image[place] = std::numeric_limits<float>::quiet_NaN();
+      const void* fields[] = {image.data(), labels.data()};
+      const auto seen = [&]<class E>(E exec) {
+        exec.forward({fields, 1}, {.mode = exec::Mode::evaluate});
+        std::vector<bool> nan;
+        for (const auto value : exec.output(0)) nan.push_back(std::isnan(value));
+        return nan;
+      };
+      CHECK(seen(exec::Host<f32>(plan, 1)) == seen(exec::Reference<float>(plan, 1)));
+    }
   }
 }
 

@@ -55,11 +55,10 @@ struct MaxPoolLoop {
             for (std::int64_t kx = right.begin; kx < right.end; ++kx) {
               V v;
               simd::load(v, x + (line + kx) * t.map.position_stride);
-              // NaN wins, as in PyTorch: `v <= best` is false for it. (Two comparisons joined would not
-              // vectorise.)
+              // NaN wins and stays, as in PyTorch. (Two comparisons joined would not vectorise.)
               const I tap = I{} + static_cast<std::int32_t>(ky * w.width + kx);
-              winner = v <= best ? winner : tap;
-              best = v <= best ? best : v;
+              winner = v > best ? tap : v == v ? winner : tap;
+              best = v > best ? v : v == v ? best : v;
             }
           }
           simd::store(t.y + at + lane, best);
