@@ -68,6 +68,7 @@ std::optional<convoy::graph::BucketOptions> buckets_of(const Options& options) {
 
 bool parse(int argc, char** argv, const std::string& about, const Choices& choices,
            const std::function<void(CLI::App&)>& add_options, Options& o, int& code) {
+  const std::string own_rule = o.optimizer;
   CLI::App app{about};
   app.get_formatter()->column_width(34);
   app.option_defaults()->always_capture_default();
@@ -207,6 +208,8 @@ bool parse(int argc, char** argv, const std::string& about, const Choices& choic
     code = app.exit(error);
     return false;
   }
+  // The program's momentum is that of its own rule.
+  if (o.optimizer != own_rule && app.count("--momentum") == 0) o.momentum.reset();
   return true;
 }
 

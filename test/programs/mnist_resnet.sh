@@ -169,6 +169,20 @@ if [ -n "$mpirun" ]; then
   refused "ranks with different shares" "rank 1 differs from rank 0 in weighted.weights: .1, 1. instead of .2, 1." $launch -np 1 $program $common --batch 4 --shares 2,1 : -np 1 $program $common --batch 4 --shares 1,1
   refused "ranks with different optimizers" "optimizer" $launch -np 1 $program $common --batch 8 --optimizer sgd : -np 1 $program $common --batch 8
 
+  # Batch norms by the rows of both ranks, which meet in them while MPI_Iallreduce goes on: the loss of one rank with all rows.
+  loss_of() { # loss_of COMMAND...: of 4 steps over 32 digits
+    timeout 100 "$@" --threads 1 --epochs 4 --steps 4 --quiet --data digits --samples 32 --json "$scratch/loss.json" > "$scratch/out" 2>&1 < /dev/null
+    sed -n 's/^ *"loss": \([-0-9.e+]*\),*$/\1/p' "$scratch/loss.json" | head -1
+  }
+  alone=$(loss_of $program --comm none --batch 16)
+  together=$(loss_of $launch -np 2 $program --comm native --batch 8 --sync-batch-norm)
+  apart=$(loss_of $launch -np 2 $program --comm native --batch 8)
+  if ! awk -v a="$alone" -v b="$together" -v c="$apart" 'BEGIN { d = a - b; e = a - c; exit !(a > 0 && d * d < 4e-4 * a * a && e * e > 100 * d * d) }'; then
+    echo "FAILED batch norms by the rows of both ranks: losses $alone alone, $together together, $apart each by its own"
+    sed 's/^/    /' "$scratch/out" | head -20
+    failures=$((failures + 1))
+  fi
+
   # One rank is killed while it trains: the job fails, and where mpirun does not hear of it at once the other rank says which and
   # ends within its deadline.
   cat > "$scratch/rank.sh" <<'RANK'
