@@ -103,9 +103,9 @@ struct BatchNormRun {
     cuda::batch_norm_forward_evaluate<T>(nullptr, task);
     check_near("evaluated", y, normalised(run_mean, run_variance), eps, 1e-5 * (1 + std::abs(c.mean)));
 
-    reference::measure(extents, wide_x.data(), means.data(), variances.data());
-    reference::move_running(extents, wide(task.momentum), means.data(), variances.data(), run_mean.data(),
-                            run_variance.data());
+    reference::measure(extents, extents.own_count(), wide_x.data(), means.data(), variances.data());
+    reference::move_running(extents.channels, extents.own_count(), wide(task.momentum), means.data(),
+                            variances.data(), run_mean.data(), run_variance.data());
     cuda::batch_norm_forward_train<T>(nullptr, task);
     std::vector<double> inverses;
     for (const double variance : variances) inverses.push_back(1 / std::sqrt(variance + wide(task.epsilon)));
@@ -196,7 +196,8 @@ TEST_CASE("Statistics far from 0 lose nothing") {
       CAPTURE(positions);
       BatchNormRun<float> run({.positions = positions, .channels = channels, .mean = 1000});
       std::vector<double> means(static_cast<std::size_t>(channels)), variances(means.size()), inverses;
-      reference::measure(run.extents, widened(run.x).data(), means.data(), variances.data());
+      reference::measure(run.extents, run.extents.own_count(), widened(run.x).data(), means.data(),
+                         variances.data());
       for (const double variance : variances) inverses.push_back(1 / std::sqrt(variance + 1e-5));
       cuda::batch_norm_forward_train<float>(nullptr, run.task);
       check_near("mean", run.mean, means, 1e-7, 0);
@@ -208,7 +209,8 @@ TEST_CASE("Statistics far from 0 lose nothing") {
   BatchNormRun<float> run({.positions = 2000, .channels = 4});
   for (std::size_t k = 0; k < 4; ++k) run.x[k] = 3000;
   std::vector<double> means(4), variances(4), inverses;
-  reference::measure(run.extents, widened(run.x).data(), means.data(), variances.data());
+  reference::measure(run.extents, run.extents.own_count(), widened(run.x).data(), means.data(),
+                     variances.data());
   for (const double variance : variances) inverses.push_back(1 / std::sqrt(variance + 1e-5));
   cuda::batch_norm_forward_train<float>(nullptr, run.task);
   check_near("inverse", run.inverse, inverses, 1e-5, 0);
