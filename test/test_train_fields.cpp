@@ -112,17 +112,17 @@ Config valid() {
 
 TEST_CASE("each agreed field of a configuration with Adam is compared") {
   using T = Trainer<Plain, optim::Adam, comm::Ring<Threads>, Reference<float>>;
-  CHECK(check<T>(valid<T::Config>()) == 25);
+  CHECK(check<T>(valid<T::Config>()) == 26);
 }
 
 TEST_CASE("each agreed field of a configuration with SGD is compared") {
   using T = Trainer<Plain, optim::Sgd, comm::Ring<Threads>, Reference<float>>;
-  CHECK(check<T>(valid<T::Config>()) == 24);
+  CHECK(check<T>(valid<T::Config>()) == 25);
 }
 
 TEST_CASE("each agreed field of a configuration with a decorated rule is compared") {
   using T = Trainer<Plain, optim::Lookahead<optim::Lamb>, comm::Ring<Threads>, Reference<float>>;
-  CHECK(check<T>(valid<T::Config>()) == 28);
+  CHECK(check<T>(valid<T::Config>()) == 29);
 }
 
 TEST_CASE("fields of groups are compared") {
