@@ -12,11 +12,11 @@
 #include <doctest/doctest.h>
 
 #include "exec_compare.hpp"
+#include "exec_cuda_alone.hpp"
 #include "exec_distance.hpp"
 #include "exec_models.hpp"
 #include "exec_operations.hpp"
 #include "skip.hpp"
-#include <convoy/exec/cuda/cuda.cuh>
 #include <convoy/models/bert.hpp>
 #include <convoy/models/convnet.hpp>
 #include <convoy/models/gpt.hpp>
@@ -26,18 +26,6 @@ namespace exec_cuda {
 
 using namespace convoy;
 
-struct Owner {
-  memory::Device device;
-};
-
-/// An exec::Cuda in a space of its own.
-template <class P>
-class Alone : private Owner, public exec::Cuda<P> {
- public:
-  using Options = exec::CudaOptions;
-  Alone(const Plan& plan, int batch, const Options& options)
-      : exec::Cuda<P>(plan, batch, options, device, exec::kernels<exec::Cuda<P>>) {}
-};
 using Emulated = Alone<f32>;
 
 inline bool has_custom(const Plan& plan) {

@@ -2,5 +2,6 @@
 // LABELS: cuda gpu
 // TIMEOUT: 300
 // exec::Cuda on a GPU.
+#include "exec_cuda_decoder.hpp"
 #include "exec_cuda_models.hpp"
 #include "train_cuda.hpp"

@@ -61,6 +61,8 @@ struct CrossEntropyRun {
             .ignored = -100,
             .ignores = c.ignores,
             .smoothing = c.smoothing,
+            .block = {0, count},
+            .stride = c.classes,
             .logits = logits.data(),
             .labels = labels.data(),
             .losses = losses.data(),
@@ -69,8 +71,35 @@ struct CrossEntropyRun {
             .d_losses = d_losses.data(),
             .d_logits = d_logits.data(),
             .accumulate = c.accumulate};
-    scratch.resize(static_cast<std::size_t>(cuda::cross_entropy_scratch(task)));
+    scratch.resize(static_cast<std::size_t>(cuda::cross_entropy_scratch(task, count)));
     task.scratch = scratch.data();
+  }
+
+  void forward() { cuda::cross_entropy_sums(nullptr, task, cuda::cross_entropy_losses(nullptr, task)); }
+
+  /// The same with logits at hand for `labels` labels at a time, in rows that end in numbers of no meaning,
+  /// and gradients in their place.
+  void run_in_blocks(std::int64_t labels) {
+    const std::int64_t count = task.count(), classes = c.classes, stride = (classes + 31) / 32 * 32;
+    Array<T> at_hand(static_cast<std::size_t>(labels * stride));
+    scratch.assign(static_cast<std::size_t>(cuda::cross_entropy_scratch(task, labels)), 0);
+    cuda::CrossEntropyTask<T> blocks = task;
+    blocks.scratch = scratch.data();
+    blocks.stride = stride;
+    blocks.logits = blocks.d_logits = at_hand.data();
+    blocks.accumulate = false;
+    int tallies = 0;
+    for (std::int64_t begin = 0; begin < count; begin += labels) {
+      blocks.block = {begin, std::min(begin + labels, count)};
+      std::fill(at_hand.begin(), at_hand.end(), round<T>(1e4));
+      for (std::int64_t i = begin; i < blocks.block.end; ++i)
+        std::copy_n(logits.data() + i * classes, classes, at_hand.data() + (i - begin) * stride);
+      tallies = cuda::cross_entropy_losses(nullptr, blocks, tallies);
+      cuda::cross_entropy_backward(nullptr, blocks);
+      for (std::int64_t i = begin; i < blocks.block.end; ++i)
+        std::copy_n(at_hand.data() + (i - begin) * stride, classes, d_logits.data() + i * classes);
+    }
+    cuda::cross_entropy_sums(nullptr, blocks, tallies);
   }
 
   void check() {
@@ -92,18 +121,22 @@ struct CrossEntropyRun {
     reference::cross_entropy_backward(count, c.classes, wide_logits.data(), labels_of, d_each.data(),
                                       expected.data());
 
-    cuda::cross_entropy_forward(nullptr, task);
+    forward();
     const double far = 1 + std::abs(c.mean);
     check_near("losses", losses, expected_losses, 2e-6, 2e-6 * far * c.positions);
     CHECK(tally[0] == reference::count_correct(count, c.classes, wide_logits.data(), labels_of));
     CHECK(tally[1] == counted);
     cuda::cross_entropy_backward(nullptr, task);
     check_near("gradient", d_logits, expected, emulated::epsilon<T>, 4e-6 * far);
+    if (c.accumulate) return;
+    run_in_blocks(count);
+    check_near("losses of logits in padded rows", losses, expected_losses, 2e-6, 2e-6 * far * c.positions);
+    check_near("gradient in their place", d_logits, expected, emulated::epsilon<T>, 4e-6 * far);
   }
 
   static Bytes bytes(const CrossEntropyCase& of) {
     CrossEntropyRun run(of);
-    cuda::cross_entropy_forward(nullptr, run.task);
+    run.forward();
     cuda::cross_entropy_backward(nullptr, run.task);
     return Bytes() << run.losses << run.normalizers << run.tally << run.d_logits;
   }
@@ -152,14 +185,30 @@ TEST_CASE("A cross-entropy of an evaluation keeps no normalizers, and its gradie
     evaluated.task.normalizers = nullptr;
     uncounted.task.tally = nullptr;
     in_place.task.d_logits = in_place.logits.data();
-    for (auto* run : {&apart, &in_place, &evaluated, &uncounted})
-      cuda::cross_entropy_forward(nullptr, run->task);
+    for (auto* run : {&apart, &in_place, &evaluated, &uncounted}) run->forward();
     for (auto* run : {&apart, &in_place}) cuda::cross_entropy_backward(nullptr, run->task);
     CHECK((Bytes() << apart.losses << apart.tally).all ==
           (Bytes() << evaluated.losses << evaluated.tally).all);
     CHECK((Bytes() << apart.losses).all == (Bytes() << uncounted.losses).all);
     CHECK((Bytes() << apart.d_logits).all == (Bytes() << in_place.logits).all);
   }
+}
+
+TEST_CASE_TEMPLATE("A cross-entropy has the same bits whether logits are at hand at once or block by block",
+                   T, float, bf16) {
+  for (const CrossEntropyCase& c :
+       {CrossEntropyCase{.rows = 5, .positions = 7, .classes = 45, .ignores = true, .smoothing = 0.1f},
+        CrossEntropyCase{.rows = 33, .classes = 1030, .ignores = true}})
+    for (const std::int64_t labels : {1, 16, 32, 35}) {
+      CAPTURE(labels);
+      CrossEntropyRun<T> whole(c), blocks(c);
+      whole.run_in_blocks(whole.task.count());
+      blocks.run_in_blocks(labels);
+      const auto bytes = [](const auto& run) {
+        return (Bytes() << run.losses << run.normalizers << run.tally << run.d_logits).all;
+      };
+      CHECK(bytes(whole) == bytes(blocks));
+    }
 }
 
 TEST_CASE("A cross-entropy bears logits that are infinite or huge") {
@@ -169,7 +218,7 @@ TEST_CASE("A cross-entropy bears logits that are infinite or huge") {
   run.logits = {-infinite, 2, -infinite, 2, -infinite, 3e38f, 0, 0, 0, 3e38f, -3e38f, -3e38f, 0, 1, 2};
   run.task.logits = run.logits.data();
   run.task.labels = run.labels.data();
-  cuda::cross_entropy_forward(nullptr, run.task);
+  run.forward();
   CHECK(run.losses[0] == doctest::Approx(std::log(2.0)));
   CHECK(run.losses[1] == doctest::Approx(0));
   CHECK(run.losses[2] == doctest::Approx(3e38));
@@ -262,14 +311,17 @@ TEST_CASE("Losses of elements have the same bits in any order") {
 namespace {
 
 template <class T>
-Bytes check_column_sums(std::int64_t rows, int columns, bool accumulate) {
+Bytes check_column_sums(std::int64_t rows, int columns, bool accumulate, int gap = 0) {
   std::mt19937 draws(static_cast<unsigned>(rows * 31 + columns));
-  const Array<T> x = random<T>(draws, rows * columns, 1);
+  const int stride = columns + gap;
+  const Array<T> x = random<T>(draws, rows * stride, 1);
   Array<float> to = random<float>(draws, columns);
   std::vector<double> expected = accumulate ? widened(to) : std::vector<double>(to.size());
-  for (std::size_t i = 0; i < x.size(); ++i) expected[i % to.size()] += wide(x[i]);
+  for (std::size_t i = 0; i < x.size(); ++i)
+    if (const std::size_t column = i % static_cast<std::size_t>(stride); column < to.size())
+      expected[column] += wide(x[i]);
   Array<char> scratch(static_cast<std::size_t>(cuda::column_sums_scratch<T>(rows, columns)));
-  cuda::column_sums(nullptr, rows, columns, x.data(), to.data(), accumulate, scratch.data());
+  cuda::column_sums(nullptr, rows, columns, stride, x.data(), to.data(), accumulate, scratch.data());
   check_near("sums of columns", to, expected, 1e-6, 1e-6 * static_cast<double>(rows));
   return Bytes() << to;
 }
@@ -283,6 +335,8 @@ TEST_CASE_TEMPLATE("Sums of columns are those of plain loops", T, float, bf16, f
   check_column_sums<T>(100, 1000, true);
   check_column_sums<T>(2000, 3, false);
   check_column_sums<T>(40, 2051, false);
+  check_column_sums<T>(70, 45, true, 19);
+  check_column_sums<T>(70, 40, false, 24);
   check_in_all_orders([] { return check_column_sums<T>(500, 24, true); });
 }
 

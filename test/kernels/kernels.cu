@@ -22,7 +22,8 @@ void launch_all() {
   attention_forward<T>(nullptr, attention);
   attention_backward<T>(nullptr, attention);
   CrossEntropyTask<T> entropy;
-  cross_entropy_forward<T>(nullptr, entropy);
+  cross_entropy_losses<T>(nullptr, entropy);
+  cross_entropy_sums<T>(nullptr, entropy, 0);
   cross_entropy_backward<T>(nullptr, entropy);
   PointwiseLossTask<T> loss;
   pointwise_loss_forward<SquaredError, T>(nullptr, loss);
@@ -59,7 +60,7 @@ void launch_all() {
   image_from_input<float, T>(nullptr, {}, nullptr, 1, 0, t);
   image_to_canonical<T, float>(nullptr, {}, t, f);
   image_to_canonical_backward<T>(nullptr, {}, t, t, t, false);
-  column_sums<T>(nullptr, 0, 0, t, f, false, nullptr);
+  column_sums<T>(nullptr, 0, 0, 0, t, f, false, nullptr);
   widen_values<T>(nullptr, 0, t, f, nullptr, false);
   narrow_values<T>(nullptr, 0, f, t);
 }

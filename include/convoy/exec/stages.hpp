@@ -20,6 +20,9 @@ std::vector<graph::Stage> cut_stages(const Plan& plan, const std::vector<std::ui
 /// parameter that is trained.
 std::vector<char> find_gradients(const Plan& plan);
 
+/// Whether nothing is made of node `n` but the sum of its rows.
+bool is_only_a_loss(const Plan& plan, int n);
+
 /// When gradients of parameters are final: slots stand in the order of backward, so that it is a prefix of
 /// the arena that grows.
 struct Finality {
@@ -65,6 +68,15 @@ CONVOY_FUNCTION std::vector<char> find_gradients(const Plan& plan) {
     for (int i = 0; reaches[n] != 0 && i < plan.nodes[n].inputs; ++i) reaches[input(n, i)] = 1;
   for (std::size_t n = 0; n < count; ++n) depends[n] = static_cast<char>(depends[n] && reaches[n]);
   return depends;
+}
+
+CONVOY_FUNCTION bool is_only_a_loss(const Plan& plan, int n) {
+  const graph::Graph& g = plan.graph;
+  for (int i = 0; i < g.count.edges; ++i)
+    if (g.edges[i] == n) return false;
+  for (int i = 0; i < g.count.outputs; ++i)
+    if (g.outputs[i].node == n) return false;
+  return true;
 }
 
 CONVOY_FUNCTION Finality find_finality(const Plan& plan, const std::vector<graph::Stage>& stages) {

@@ -26,10 +26,11 @@ struct Product {
   DType element = DType::f32, out = DType::f32;
   bool reduced_products = false;  ///< whether tensor cores may round f32 inputs
   std::int64_t rows = 0, columns = 0, inner = 0;
-  bool left_transposed = false;   ///< left is stored [inner, rows]
-  bool right_transposed = false;  ///< right is stored [columns, inner]
-  bool bias = false;              ///< adds a row of `columns` numbers of type `out` to every row
-  bool accumulate = false;        ///< adds to what stands in `out`
+  std::int64_t left_stride = 0, out_stride = 0;  ///< elements from a row to the next as stored; 0: no gap
+  bool left_transposed = false;                  ///< left is stored [inner, rows]
+  bool right_transposed = false;                 ///< right is stored [columns, inner]
+  bool bias = false;        ///< adds a row of `columns` numbers of type `out` to every row
+  bool accumulate = false;  ///< adds to what stands in `out`
 
   friend constexpr bool operator==(const Product&, const Product&) = default;
 };
@@ -80,8 +81,9 @@ class ProductPlan {
     }
     right_ =
         layout(element, p.right_transposed ? p.inner : p.columns, p.right_transposed ? p.columns : p.inner);
-    left_ = layout(element, p.left_transposed ? p.rows : p.inner, p.left_transposed ? p.inner : p.rows);
-    out_ = layout(out, p.columns, p.rows);
+    left_ = layout(element, p.left_transposed ? p.rows : p.inner, p.left_transposed ? p.inner : p.rows,
+                   p.left_stride);
+    out_ = layout(out, p.columns, p.rows, p.out_stride);
 
     cublasLtMatmulPreference_t preference = nullptr;
     check(cublasLtMatmulPreferenceCreate(&preference), "describe a matrix product");
@@ -142,10 +144,11 @@ class ProductPlan {
     check(cublasLtMatmulDescSetAttribute(operation_, name, &value, sizeof value),
           "describe a matrix product");
   }
-  cublasLtMatrixLayout_t layout(cudaDataType_t type, std::int64_t rows, std::int64_t columns) {
+  cublasLtMatrixLayout_t layout(cudaDataType_t type, std::int64_t rows, std::int64_t columns,
+                                std::int64_t stride = 0) {
     return own(layouts_, [&](cublasLtMatrixLayout_t* made) {
       return cublasLtMatrixLayoutCreate(made, type, static_cast<std::uint64_t>(rows),
-                                        static_cast<std::uint64_t>(columns), rows);
+                                        static_cast<std::uint64_t>(columns), stride > 0 ? stride : rows);
     });
   }
 

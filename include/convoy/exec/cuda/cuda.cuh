@@ -89,7 +89,10 @@ class Cuda {
   std::span<float> gradients() { return parameters_.gradients(); }
   std::span<float> statistics() { return parameters_.statistics(); }
   void read_parameter(int i, std::span<float> values) { parameters_.read(i, values); }
-  void write_parameter(int i, std::span<const float> values) { parameters_.write(i, values); }
+  void write_parameter(int i, std::span<const float> values) {
+    complete();
+    parameters_.write(i, values);
+  }
   void read_gradient(int i, std::span<float> values) { parameters_.read_gradient(i, values); }
   void reorder(int i, std::span<const float> from, std::span<float> to, bool into_slot) const {
     parameters_.reorder(i, from, to, into_slot);
@@ -99,29 +102,33 @@ class Cuda {
 
   void forward(const BatchView& batch, const Pass& pass) {
     expect_batch(plan_, batch, batch_);
+    complete();
     ready_ = false;
     current_ = &execution(batch.rows);
     send(batch, pass);
     current_->forward(pass.mode);
     Taken& result = next_result();
     result.rows = batch.rows;
-    device::check(cudaMemcpyAsync(result.bytes.data(), measured_.data(), current_->measured().bytes,
-                                  cudaMemcpyDeviceToHost, space_.stream()),
-                  "fetch what a pass measured");
-    device::check(cudaEventRecord(result.done.get(), space_.stream()), "record an event");
     ran_ = true;
     ready_ = pass.mode == Mode::train;
+    deferred_ = ready_ && current_->defers();
+    if (!deferred_) fetch_measured();
   }
 
   template <class OnFinal>
   void backward(std::span<const float> scales, OnFinal&& on_final) {
     if (!ready_) fail<ExecError>("exec: backward needs a forward pass in Mode::train before it");
+    // Gradients of logits stand where the logits stood, so that there is no second backward.
+    ready_ = false;
     space_.write(scales_.data(), scales.data(), scales.size_bytes());
     current_->backward(on_final);
+    if (deferred_) fetch_measured();
+    deferred_ = false;
   }
 
   Result result() {
     if (waiting_ == 0) fail<ExecError>("exec: a result was asked for before a forward pass");
+    complete();
     // The one that is taken goes to the end of the line, where its memory serves a later pass.
     std::rotate(results_.begin(), results_.begin() + 1, results_.end());
     --waiting_;
@@ -247,6 +254,21 @@ class Cuda {
     return *results_[waiting_++];
   }
 
+  /// Computes what the last forward pass left to backward, if backward did not come.
+  void complete() {
+    if (!deferred_) return;
+    current_->complete();
+    fetch_measured();
+    deferred_ = false;
+  }
+  void fetch_measured() {
+    const Taken& result = *results_[waiting_ - 1];
+    device::check(cudaMemcpyAsync(result.bytes.data(), measured_.data(), current_->measured().bytes,
+                                  cudaMemcpyDeviceToHost, space_.stream()),
+                  "fetch what a pass measured");
+    device::check(cudaEventRecord(result.done.get(), space_.stream()), "record an event");
+  }
+
   Result read(const Taken& taken) {
     const std::byte* bytes = taken.bytes.data();
     const cuda::MeasuredLayout& layout = execution(taken.rows).measured();
@@ -279,7 +301,7 @@ class Cuda {
   std::size_t next_landing_ = 0;
   std::vector<std::unique_ptr<Execution>> executions_;
   Execution* current_ = nullptr;
-  bool ran_ = false, ready_ = false;
+  bool ran_ = false, ready_ = false, deferred_ = false;
   std::deque<std::unique_ptr<Taken>>
       results_;  // those that wait to be taken, oldest first, then memory for more
   std::size_t waiting_ = 0;

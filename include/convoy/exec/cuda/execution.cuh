@@ -2,6 +2,7 @@
 // by stage or replayed as CUDA graphs.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -131,6 +132,8 @@ class Execution {
       runs_backward_[s] = stages_[s] != nullptr && output.wants_gradient && output.contributions > 0;
       if (runs_backward_[s]) stages_[s]->plan_backward(program_);
     }
+    defers_ = std::any_of(stages_.begin(), stages_.end(),
+                          [](const auto& stage) { return stage != nullptr && stage->defers(); });
     program_.pack(arena);
     draws_at_ = (input_bytes_ + alignment - 1) / alignment * alignment;
     input_bytes_ = draws_at_ + static_cast<std::size_t>(program_.drawing()) * sizeof(Draws);
@@ -161,6 +164,9 @@ class Execution {
     program_.write_draws(pass, reinterpret_cast<Draws*>(to + draws_at_));
   }
 
+  /// Whether a pass in training leaves losses to backward, or to `complete`.
+  bool defers() const { return defers_; }
+
   /// Enqueues a pass over the batch that lies in `input`.
   void forward(Mode mode) {
     program_.set_mode(mode);
@@ -170,11 +176,17 @@ class Execution {
         if (given.converts) convert(given);
       for (auto& stage : stages_)
         if (stage) stage->forward(program_);
-      const Plan& plan = program_.plan();
-      for (std::size_t l = 0; l < plan.losses.size(); ++l)
-        sum_vector(stream(), rows(), program_.template address<float>(program_.value(plan.losses[l]).data),
-                   reinterpret_cast<double*>(results_) + l, false);
+      if (!(defers_ && program_.trains())) sum_losses();
       for (const auto& argument : measured_.arguments) write_plain(argument.node, results_ + argument.at);
+    });
+  }
+
+  /// Enqueues what the last pass left to backward.
+  void complete() {
+    complete_.run(stream(), captures_, [&] {
+      for (auto& stage : stages_)
+        if (stage && stage->defers()) stage->complete(program_);
+      sum_losses();
     });
   }
 
@@ -284,6 +296,13 @@ class Execution {
       }
   }
 
+  void sum_losses() {
+    const Plan& plan = program_.plan();
+    for (std::size_t l = 0; l < plan.losses.size(); ++l)
+      sum_vector(stream(), rows(), program_.template address<float>(program_.value(plan.losses[l]).data),
+                 reinterpret_cast<double*>(results_) + l, false);
+  }
+
   // Segments end where a bucket of the plan does, so that its exchange can begin.
   void cut_backward() {
     const Plan& plan = program_.plan();
@@ -327,6 +346,7 @@ class Execution {
       if (runs_backward_[static_cast<std::size_t>(s)])
         stages_[static_cast<std::size_t>(s)]->backward(program_);
     }
+    if (ends && defers_) sum_losses();
     if constexpr (std::is_same_v<T, f16>) {
       if (segment.final > segment.begin)
         scale_and_check(stream(), segment.final - segment.begin,
@@ -348,7 +368,8 @@ class Execution {
   std::vector<Contribution> seeds_;
   std::vector<Unreached> unreached_;
   std::vector<std::unique_ptr<Segment>> segments_;
-  Repeated forward_[2];
+  bool defers_ = false;
+  Repeated forward_[2], complete_;
   LossScale* loss_scale_;
   const float* scales_;
   std::byte* input_ = nullptr;

@@ -69,6 +69,7 @@ class Libraries {
   const Cudnn& cudnn() const { return cudnn_; }
   const Cublas& cublas() const { return cublas_; }
   memory::Device& space() { return space_; }
+  const CudaOptions& options() const { return options_; }
   bool reduced_products() const { return reduced_products_; }
 
   /// The way to compute a convolution: the one chosen before, in this run or another, else the fastest of

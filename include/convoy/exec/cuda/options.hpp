@@ -13,6 +13,8 @@ struct CudaOptions {
   bool graphs = true;       ///< capture forward and backward as CUDA graphs when they run for the second time
   int candidates = 8;       ///< ways to compute a convolution that are timed, once for each shape; 1: none is
   int workspace_mib = 256;  ///< the most that one convolution may use beside its tensors
+  int logits_mib = 128;     ///< the most that logits may take at once of a linear layer before its loss, for
+                            ///< 64 labels or more
   std::string plan_cache =
       {};  ///< folder where chosen ways are kept; empty: $CONVOY_PLAN_CACHE, else nowhere
 
@@ -22,6 +24,7 @@ struct CudaOptions {
     field("graphs", self.graphs, fields::local);
     field("candidates", self.candidates, fields::local);
     field("workspace_mib", self.workspace_mib, fields::local);
+    field("logits_mib", self.logits_mib, fields::local);
     field("plan_cache", self.plan_cache, fields::local);
   }
 };

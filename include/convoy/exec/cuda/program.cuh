@@ -273,6 +273,11 @@ class Stage {
   virtual void bind(Program&) = 0;
   virtual void forward(Program&) = 0;
   virtual void backward(Program&) {}
+
+  /// Whether forward, in training, leaves the loss of this stage to backward. Whoever wants the loss before
+  /// backward, or without it, calls `complete`.
+  virtual bool defers() const { return false; }
+  virtual void complete(Program&) {}
 };
 
 /// How the stages that an operation leads are made.

@@ -47,7 +47,7 @@ class LinearCrossEntropyStage final : public Stage {
         bias_(p.node(stage.leader).uses > 1 ? p.parameter(stage.leader, 1) : -1),
         features_(p.node(input_).shape.last()),
         value_(p.yield(node_, index)),
-        only_a_loss_(is_only_a_loss(p.plan().graph, node_)) {
+        only_a_loss_(is_only_a_loss(p.plan(), node_)) {
     task_.rows = p.rows();
     task_.positions = static_cast<int>(p.node(labels_).shape.size());
     task_.classes = p.node(stage.leader).shape.last();
@@ -166,15 +166,6 @@ class LinearCrossEntropyStage final : public Stage {
   [[gnu::cold]] std::string implementation() const override { return "gemm and convoy"; }
 
  private:
-  /// Whether nothing is made of node `n` but the sum of its rows.
-  [[gnu::cold]] static bool is_only_a_loss(const graph::Graph& g, int n) {
-    for (int i = 0; i < g.count.edges; ++i)
-      if (g.edges[i] == n) return false;
-    for (int i = 0; i < g.count.outputs; ++i)
-      if (g.outputs[i].node == n) return false;
-    return true;
-  }
-
   /// The losses of a block's labels, and the gradients of its logits in their place.
   void for_each_label(Program& p, std::int64_t begin, std::int64_t end, bool losses, bool gradients) {
     float *const logits = p.address(logits_), *const each = p.address(label_losses_);

@@ -1,6 +1,7 @@
 // Softmax cross-entropy of [count, classes] in f32. Forward reads each logit once: the sum of exponentials is
 // shifted by the largest logit so far (Milakov and Gimelshein, 2018, "Online normalizer calculation for
-// softmax"). Backward computes the probabilities anew from the logits.
+// softmax"). Backward computes the probabilities anew from the logits. Logits may be at hand for a block of
+// labels at a time.
 #pragma once
 
 #include <cfloat>
@@ -8,6 +9,7 @@
 #include <cstdint>
 
 #include <convoy/core/hd.hpp>
+#include <convoy/core/range.hpp>
 #include <convoy/exec/cuda/kernel/access.cuh>
 
 namespace convoy::exec::cuda {
@@ -22,13 +24,15 @@ struct CrossEntropyTask {
   i32 ignored = 0;
   bool ignores = false;  ///< whether labels of `ignored` do not count
   float smoothing = 0;
+  Range block;              ///< of all labels, those whose logits are at hand
+  std::int64_t stride = 0;  ///< elements from the logits of one label to those of the next
   const T* logits = nullptr;
   const i32* labels = nullptr;
   float* losses = nullptr;        ///< [rows]: each the sum over its positions
   float* normalizers = nullptr;   ///< [count] log of the sum of exponentials; null: not kept
   std::int64_t* tally = nullptr;  ///< [2]: labels whose logit is the (first) largest, and labels that
                                   ///< count; null: not wanted
-  void* scratch = nullptr;        ///< cross_entropy_scratch bytes, of forward only
+  void* scratch = nullptr;        ///< cross_entropy_scratch bytes, of losses only
   // Backward.
   const float* d_losses = nullptr;  ///< [rows]
   T* d_logits = nullptr;            ///< may be the logits where it does not accumulate
@@ -85,7 +89,7 @@ __global__ void __launch_bounds__(team_block<threads>)
   __shared__ int integers[32];
   __shared__ int correct[Label::teams], counted[Label::teams];
   LabelTally mine;
-  for (std::int64_t i = Label::first_row(); i < t.count(); i += Label::row_step()) {
+  for (std::int64_t i = t.block.begin + Label::first_row(); i < t.block.end; i += Label::row_step()) {
     const i32 label = t.labels[i];
     if (!t.counts(label)) {
       if (Label::thread() == 0) {
@@ -94,7 +98,7 @@ __global__ void __launch_bounds__(team_block<threads>)
       }
       continue;
     }
-    const std::int64_t begin = i * t.classes;
+    const std::int64_t begin = (i - t.block.begin) * t.stride;
     const T* row = t.logits + begin;
     const float origin = device::widen(row[0]);
     SoftmaxSummary summary;
@@ -164,13 +168,13 @@ template <class T, int threads>
 __global__ void __launch_bounds__(team_block<threads>) cross_entropy_gradients(CrossEntropyTask<T> t) {
   using Label = Team<threads>;
   const float each = t.smoothing / static_cast<float>(t.classes), certain = 1.0f - t.smoothing;
-  for (std::int64_t i = Label::first_row(); i < t.count(); i += Label::row_step()) {
+  for (std::int64_t i = t.block.begin + Label::first_row(); i < t.block.end; i += Label::row_step()) {
     const i32 label = t.labels[i];
     const bool counts = t.counts(label);
     if (!counts && t.accumulate) continue;
     const float factor = counts ? t.d_losses[i / t.positions] : 0.0f;
     const float normalizer = counts ? t.normalizers[i] : 0.0f;
-    const std::int64_t begin = i * t.classes;
+    const std::int64_t begin = (i - t.block.begin) * t.stride;
     for_each_piece<T, threads>(begin, t.classes, [&](auto width, std::int64_t k) {
       constexpr int W = decltype(width)::value;
       float v[W] = {};
@@ -187,44 +191,64 @@ __global__ void __launch_bounds__(team_block<threads>) cross_entropy_gradients(C
 /// Labels of more classes than this are each a block's.
 inline constexpr int cross_entropy_warp = 1024;
 
+/// Blocks of threads for so many labels.
 template <class T>
-unsigned cross_entropy_blocks(const CrossEntropyTask<T>& t) {
-  return t.classes <= cross_entropy_warp ? Team<32>::blocks(t.count(), 132 * 8)
-                                         : Team<256>::blocks(t.count(), 132 * 8);
+unsigned cross_entropy_blocks(const CrossEntropyTask<T>& t, std::int64_t labels) {
+  return t.classes <= cross_entropy_warp ? Team<32>::blocks(labels, 132 * 8)
+                                         : Team<256>::blocks(labels, 132 * 8);
 }
 
-/// The scratch memory of forward, in bytes.
+/// The scratch memory of losses whose logits are at hand for `labels` labels at a time, in bytes.
 template <class T>
-std::int64_t cross_entropy_scratch(const CrossEntropyTask<T>& t) {
-  return cross_entropy_blocks(t) * static_cast<std::int64_t>(sizeof(LabelTally)) +
-         t.count() * static_cast<std::int64_t>(sizeof(float));
+std::int64_t cross_entropy_scratch(const CrossEntropyTask<T>& t, std::int64_t labels) {
+  const std::int64_t blocks = (t.count() + labels - 1) / labels * cross_entropy_blocks(t, labels);
+  return t.count() * static_cast<std::int64_t>(sizeof(float)) +
+         blocks * static_cast<std::int64_t>(sizeof(LabelTally));
 }
 
-/// Losses, normalizers and the tally.
+/// In the scratch memory: the loss of each label, then tallies of blocks of threads.
 template <class T>
-void cross_entropy_forward(cudaStream_t stream, const CrossEntropyTask<T>& t) {
-  const unsigned blocks = cross_entropy_blocks(t);
-  auto* tallies = static_cast<LabelTally*>(t.scratch);
-  float* each = t.positions == 1 ? t.losses : reinterpret_cast<float*>(tallies + blocks);
+float* cross_entropy_each(const CrossEntropyTask<T>& t) {
+  return t.positions == 1 ? t.losses : static_cast<float*>(t.scratch);
+}
+template <class T>
+LabelTally* cross_entropy_tallies(const CrossEntropyTask<T>& t) {
+  return reinterpret_cast<LabelTally*>(static_cast<float*>(t.scratch) + t.count());
+}
+
+/// The loss and the normalizer of each label of a block; returns how many tallies there are with those that
+/// it writes behind `tallies` others.
+template <class T>
+int cross_entropy_losses(cudaStream_t stream, const CrossEntropyTask<T>& t, int tallies = 0) {
+  const unsigned blocks = cross_entropy_blocks(t, t.block.size());
+  float* const each = cross_entropy_each(t);
+  LabelTally* const to = cross_entropy_tallies(t) + tallies;
   if (t.classes <= cross_entropy_warp)
-    device::launch({stream, blocks, team_block<32>}, cross_entropy_labels<T, 32>, t, each, tallies);
+    device::launch({stream, blocks, team_block<32>}, cross_entropy_labels<T, 32>, t, each, to);
   else
-    device::launch({stream, blocks, team_block<256>}, cross_entropy_labels<T, 256>, t, each, tallies);
+    device::launch({stream, blocks, team_block<256>}, cross_entropy_labels<T, 256>, t, each, to);
+  return tallies + static_cast<int>(blocks);
+}
+
+/// The losses of rows and the tally, of the losses of all labels and so many tallies.
+template <class T>
+void cross_entropy_sums(cudaStream_t stream, const CrossEntropyTask<T>& t, int tallies) {
   if (t.positions > 1)
     device::launch({stream, Team<32>::blocks(t.rows), team_block<32>}, cross_entropy_rows<32>, t.rows,
-                   t.positions, each, t.losses);
+                   t.positions, cross_entropy_each(t), t.losses);
   if (t.tally != nullptr)
-    device::launch({stream, 1, 256}, cross_entropy_tally<256>, static_cast<int>(blocks), tallies, t.tally);
+    device::launch({stream, 1, 256}, cross_entropy_tally<256>, tallies, cross_entropy_tallies(t), t.tally);
 }
 
-/// The gradient of the logits.
+/// The gradient of the logits of a block.
 template <class T>
 void cross_entropy_backward(cudaStream_t stream, const CrossEntropyTask<T>& t) {
   if (t.classes <= cross_entropy_warp)
-    device::launch({stream, Team<32>::blocks(t.count()), team_block<32>}, cross_entropy_gradients<T, 32>, t);
-  else
-    device::launch({stream, Team<256>::blocks(t.count()), team_block<256>}, cross_entropy_gradients<T, 256>,
+    device::launch({stream, Team<32>::blocks(t.block.size()), team_block<32>}, cross_entropy_gradients<T, 32>,
                    t);
+  else
+    device::launch({stream, Team<256>::blocks(t.block.size()), team_block<256>},
+                   cross_entropy_gradients<T, 256>, t);
 }
 
 }  // namespace convoy::exec::cuda

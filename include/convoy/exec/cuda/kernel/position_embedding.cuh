@@ -36,8 +36,8 @@ void add_to_rows(cudaStream_t stream, int rows, std::int64_t row, const T* x, co
 template <class T>
 void sum_rows(cudaStream_t stream, int rows, int row, const T* dy, const T* second, float* d_table,
               bool accumulate, void* scratch) {
-  column_sums<T>(stream, rows, row, dy, d_table, accumulate, scratch);
-  if (second != nullptr) column_sums<T>(stream, rows, row, second, d_table, true, scratch);
+  column_sums<T>(stream, rows, row, row, dy, d_table, accumulate, scratch);
+  if (second != nullptr) column_sums<T>(stream, rows, row, row, second, d_table, true, scratch);
 }
 
 }  // namespace convoy::exec::cuda

@@ -79,8 +79,8 @@ class Conv2dStage final : public StageOf<T> {
                         d_weight_.accumulate);
     }
     if (d_bias_)
-      column_sums<T>(p.stream(), positions(), channels(), this->dy(p), d_bias_.pointer, d_bias_.accumulate,
-                     p.address<void>(sums_));
+      column_sums<T>(p.stream(), positions(), channels(), channels(), this->dy(p), d_bias_.pointer,
+                     d_bias_.accumulate, p.address<void>(sums_));
     if (dx_) {
       backward_input_.run(p);
       dx_.template finish<T>(p);

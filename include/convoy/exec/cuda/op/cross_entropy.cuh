@@ -9,22 +9,32 @@
 
 namespace convoy::exec::cuda {
 
+/// The labels of node `n`, a cross-entropy, of which all are at hand unless its stage says otherwise.
+template <class T>
+CrossEntropyTask<T> cross_entropy_task(const Program& p, int n) {
+  const int label = p.from(n, 1);
+  CrossEntropyTask<T> t;
+  t.rows = p.rows();
+  t.positions = static_cast<int>(p.node(label).shape.size());
+  t.classes = p.node(p.from(n, 0)).shape.last();
+  t.ignored = p.attributes<graph::LabelInput>(label).ignore;
+  t.ignores = t.ignored != graph::no_label;
+  t.smoothing = p.attributes<graph::CrossEntropy>(n).smoothing;
+  t.block = {0, t.count()};
+  t.stride = t.classes;
+  return t;
+}
+
 template <class T>
 class CrossEntropyStage final : public StageOf<T> {
  public:
-  CrossEntropyStage(Program& p, const graph::Stage& stage, int index) : StageOf<T>(p, stage, index) {
+  CrossEntropyStage(Program& p, const graph::Stage& stage, int index)
+      : StageOf<T>(p, stage, index), task_(cross_entropy_task<T>(p, stage.leader)) {
     this->value_.takes_second = false;
-    const int label = p.from(stage.leader, 1);
-    task_.rows = p.rows();
-    task_.positions = static_cast<int>(p.node(label).shape.size());
-    task_.classes = p.node(p.from(stage.leader, 0)).shape.last();
-    task_.ignored = p.attributes<graph::LabelInput>(label).ignore;
-    task_.ignores = task_.ignored != graph::no_label;
-    task_.smoothing = p.attributes<graph::CrossEntropy>(stage.leader).smoothing;
     p.keep(this->input(p, 0), this->kept_until(p));
     normalizers_ =
         p.request(static_cast<std::size_t>(task_.count()) * sizeof(float), index, this->kept_until(p));
-    scratch_ = p.request(static_cast<std::size_t>(cross_entropy_scratch(task_)), index, index);
+    scratch_ = p.request(static_cast<std::size_t>(cross_entropy_scratch(task_, task_.count())), index, index);
     tally_ = p.request(2 * sizeof(std::int64_t), index, index);
   }
   void plan_backward(Program& p) override {
@@ -42,7 +52,9 @@ class CrossEntropyStage final : public StageOf<T> {
     task_.d_logits = contribution_ ? contribution_.template pointer<T>(p) : nullptr;
     task_.accumulate = contribution_.accumulates();
   }
-  void forward(Program& p) override { cross_entropy_forward(p.stream(), task_); }
+  void forward(Program& p) override {
+    cross_entropy_sums(p.stream(), task_, cross_entropy_losses(p.stream(), task_));
+  }
   void backward(Program& p) override {
     if (contribution_) cross_entropy_backward(p.stream(), task_);
   }

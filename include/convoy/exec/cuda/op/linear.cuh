@@ -1,4 +1,4 @@
-// Linear layers by cuBLASLt: y = x weight^T + bias over the last axis.
+// Linear layers by cuBLASLt: y = x weight^T + bias over the last axis, and a cross-entropy behind one.
 #pragma once
 
 #include <cstddef>
@@ -6,6 +6,7 @@
 #include <memory>
 
 #include <convoy/exec/cuda/kernel/reduce.cuh>
+#include <convoy/exec/cuda/linear_cross_entropy.cuh>
 #include <convoy/exec/cuda/stage.cuh>
 
 namespace convoy::exec::cuda {
@@ -22,7 +23,7 @@ class LinearStage final : public StageOf<T> {
         vectors_(this->value_.elements() / out_) {
     this->value_.takes_second = false;
     p.keep(this->input(p, 0), this->kept_until(p));
-    Product product = describe(p, vectors_, out_, in_);
+    Product product = describe_product<T>(p, vectors_, out_, in_);
     product.right_transposed = true;
     product.bias = bias_ >= 0;
     forward_ = std::make_unique<ProductPlan>(p.libraries().cublas(), product);
@@ -33,7 +34,7 @@ class LinearStage final : public StageOf<T> {
     if (bias_ >= 0) d_bias_ = p.contribute_parameter(bias_);
     dx_ = p.contribute(p.from(this->leader_, 0), true, time);
     if (d_weight_) {
-      Product product = describe(p, out_, in_, vectors_);
+      Product product = describe_product<T>(p, out_, in_, vectors_);
       product.out = DType::f32;
       product.left_transposed = true;
       product.accumulate = d_weight_.accumulate;
@@ -42,7 +43,7 @@ class LinearStage final : public StageOf<T> {
     if (d_bias_)
       sums_ = p.request(static_cast<std::size_t>(column_sums_scratch<T>(vectors_, out_)), time, time);
     if (dx_) {
-      Product product = describe(p, vectors_, in_, out_);
+      Product product = describe_product<T>(p, vectors_, in_, out_);
       product.accumulate = dx_.accumulates();
       backward_input_ = std::make_unique<ProductPlan>(p.libraries().cublas(), product);
     }
@@ -54,21 +55,12 @@ class LinearStage final : public StageOf<T> {
   void backward(Program& p) override {
     if (d_weight_) backward_weight_->run(this->dy(p), this->x(p, 0), nullptr, d_weight_.pointer);
     if (d_bias_)
-      column_sums<T>(p.stream(), vectors_, out_, this->dy(p), d_bias_.pointer, d_bias_.accumulate,
+      column_sums<T>(p.stream(), vectors_, out_, out_, this->dy(p), d_bias_.pointer, d_bias_.accumulate,
                      p.address<void>(sums_));
     if (dx_) backward_input_->run(this->dy(p), weight(p), nullptr, dx_.template pointer<T>(p));
   }
 
  private:
-  static Product describe(Program& p, std::int64_t rows, std::int64_t columns, std::int64_t inner) {
-    Product product;
-    product.element = product.out = dtype_of<T>;
-    product.reduced_products = p.libraries().reduced_products();
-    product.rows = rows;
-    product.columns = columns;
-    product.inner = inner;
-    return product;
-  }
   const T* weight(Program& p) const { return p.parameters().template operand<T>(weight_); }
 
   int weight_, bias_, in_, out_;
@@ -84,6 +76,14 @@ class LinearStage final : public StageOf<T> {
 namespace convoy::exec {
 
 template <class P>
-struct Kernel<Cuda<P>, graph::Linear> : cuda::KernelOf<P, cuda::LinearStage> {};
+struct Kernel<Cuda<P>, graph::Linear> {
+  using Element = typename cuda::Precision<P>::Element;
+  static std::unique_ptr<cuda::Stage> build(cuda::Program& program, const graph::Stage& stage, int index) {
+    if (program.find<graph::CrossEntropy>(stage) >= 0)
+      return std::make_unique<cuda::LinearCrossEntropyStage<Element>>(program, stage, index);
+    return std::make_unique<cuda::LinearStage<Element>>(program, stage, index);
+  }
+  static constexpr cuda::Make make{build, cuda::mask_of<graph::CrossEntropy>};
+};
 
 }  // namespace convoy::exec

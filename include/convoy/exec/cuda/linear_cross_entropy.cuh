@@ -1,0 +1,180 @@
+// A linear layer and the cross-entropy behind it as one stage, which never holds the logits of a whole batch
+// where these are many: a language model's are the largest values of its step. They are made a block of
+// labels at a time, and their gradients take their place. In training that is left to backward: only there is
+// the scale of the loss known. Whoever wants the loss before backward, or reads it in the model, has the
+// logits made twice. Where one block holds all logits they are kept from forward to backward.
+//
+// The logits of a label begin at a multiple of 128 bytes: tensor cores want multiples of 16, and the classes
+// of a vocabulary are seldom one.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <convoy/exec/cuda/kernel/reduce.cuh>
+#include <convoy/exec/cuda/op/cross_entropy.cuh>
+#include <convoy/exec/cuda/stage.cuh>
+
+namespace convoy::exec::cuda {
+
+/// A product of matrices of T, [rows, inner] by [inner, columns], in the precision of a program.
+template <class T>
+Product describe_product(const Program& p, std::int64_t rows, std::int64_t columns, std::int64_t inner) {
+  Product product;
+  product.element = product.out = dtype_of<T>;
+  product.reduced_products = p.libraries().reduced_products();
+  product.rows = rows;
+  product.columns = columns;
+  product.inner = inner;
+  return product;
+}
+
+template <class T>
+class LinearCrossEntropyStage final : public StageOf<T> {
+ public:
+  LinearCrossEntropyStage(Program& p, const graph::Stage& stage, int index)
+      : StageOf<T>(p, stage, index),
+        labels_(p.from(stage.output, 1)),
+        weight_(p.parameter(stage.leader, 0)),
+        bias_(p.node(stage.leader).uses > 1 ? p.parameter(stage.leader, 1) : -1),
+        features_(p.node(p.from(stage.leader, 0)).shape.last()),
+        task_(cross_entropy_task<T>(p, stage.output)),
+        block_(std::min(task_.count(), labels_of(std::int64_t{p.libraries().options().logits_mib} << 20))),
+        defers_(!keeps() && this->value_.wants_gradient && is_only_a_loss(p.plan(), stage.output)) {
+    this->value_.takes_second = false;
+    task_.stride = stride_of(task_.classes);
+    const int end = this->kept_until(p);
+    p.keep(this->input(p, 0), end);
+    for_each_block([&](Range labels) {
+      Product product = describe_product<T>(p, labels.size(), task_.classes, features_);
+      product.right_transposed = true;
+      product.bias = bias_ >= 0;
+      product.out_stride = task_.stride;
+      blocks_.push_back({labels, plan(p, product), nullptr, nullptr});
+    });
+    logits_ = p.request(static_cast<std::size_t>(block_ * task_.stride) * sizeof(T), index, end);
+    normalizers_ = p.request(static_cast<std::size_t>(task_.count()) * sizeof(float), index, end);
+    scratch_ = p.request(static_cast<std::size_t>(cross_entropy_scratch(task_, block_)), index, end);
+    tally_ = p.request(2 * sizeof(std::int64_t), index, end);
+  }
+  void plan_backward(Program& p) override {
+    const int time = this->backward_time(p);
+    d_weight_ = p.contribute_parameter(weight_);
+    if (bias_ >= 0) d_bias_ = p.contribute_parameter(bias_);
+    dx_ = p.contribute(p.from(this->leader_, 0), true, time);
+    if (d_bias_)
+      sums_ = p.request(static_cast<std::size_t>(column_sums_scratch<T>(block_, task_.classes)), time, time);
+    for (Block& block : blocks_) {
+      if (d_weight_) {
+        Product product = describe_product<T>(p, task_.classes, features_, block.labels.size());
+        product.out = DType::f32;
+        product.left_transposed = true;
+        product.left_stride = task_.stride;
+        product.accumulate = block.labels.begin > 0 || d_weight_.accumulate;
+        block.d_weight = plan(p, product);
+      }
+      if (dx_) {
+        Product product = describe_product<T>(p, block.labels.size(), features_, task_.classes);
+        product.left_stride = task_.stride;
+        product.accumulate = dx_.accumulates();
+        block.dx = plan(p, product);
+      }
+    }
+  }
+  void bind(Program& p) override {
+    T* const logits = p.address<T>(logits_);
+    task_.logits = logits;
+    task_.d_logits = logits;
+    task_.labels = p.address<i32>(p.value(labels_).data);
+    task_.losses = p.address<float>(this->value_.data);
+    task_.normalizers = p.address<float>(normalizers_);
+    std::int64_t* const measured = p.take_tally();
+    task_.tally = measured != nullptr ? measured : p.address<std::int64_t>(tally_);
+    task_.scratch = p.address<void>(scratch_);
+    task_.d_losses = p.address<float>(this->value_.gradient);
+  }
+
+  /// The logits that forward would make to know its loss are those that backward makes again, unless somebody
+  /// in the model reads the loss.
+  bool defers() const override { return defers_; }
+
+  void forward(Program& p) override {
+    if (!(defers_ && p.trains())) complete(p);
+  }
+  void complete(Program& p) override {
+    int tallies = 0;
+    for (const Block& block : blocks_) tallies = take(p, block, tallies);
+    cross_entropy_sums(p.stream(), task_, tallies);
+  }
+  void backward(Program& p) override {
+    int tallies = 0;
+    for (const Block& block : blocks_) {
+      task_.block = block.labels;
+      if (!keeps()) tallies = take(p, block, tallies);
+      cross_entropy_backward(p.stream(), task_);
+      const bool first = block.labels.begin == 0;
+      const std::int64_t at = block.labels.begin * features_;
+      if (block.d_weight) block.d_weight->run(task_.logits, this->x(p, 0) + at, nullptr, d_weight_.pointer);
+      if (d_bias_)
+        column_sums<T>(p.stream(), block.labels.size(), task_.classes, task_.stride, task_.logits,
+                       d_bias_.pointer, !first || d_bias_.accumulate, p.address<void>(sums_));
+      if (block.dx)
+        block.dx->run(task_.logits, p.parameters().template operand<T>(weight_), nullptr,
+                      dx_.template pointer<T>(p) + at);
+    }
+    if (!keeps()) cross_entropy_sums(p.stream(), task_, tallies);
+  }
+
+ private:
+  /// What multiplies for a block of labels.
+  struct Block {
+    Range labels;
+    std::unique_ptr<ProductPlan> logits, d_weight, dx;
+  };
+
+  static constexpr std::int64_t stride_of(std::int64_t classes) {
+    constexpr std::int64_t line = 128 / sizeof(T);
+    return (classes + line - 1) / line * line;
+  }
+  static std::unique_ptr<ProductPlan> plan(Program& p, const Product& product) {
+    return std::make_unique<ProductPlan>(p.libraries().cublas(), product);
+  }
+
+  /// How many labels have their logits in so many bytes: enough that reading the weight is little beside
+  /// multiplying by it.
+  std::int64_t labels_of(std::int64_t bytes) const {
+    const std::int64_t fit = bytes / (stride_of(task_.classes) * std::int64_t{sizeof(T)}) / 64 * 64;
+    return std::max<std::int64_t>(fit, 64);
+  }
+
+  /// Whether one block holds the logits of all labels.
+  bool keeps() const { return block_ == task_.count(); }
+  template <class Visit>
+  void for_each_block(Visit visit) const {
+    for (std::int64_t begin = 0; begin < task_.count(); begin += block_)
+      visit(Range{begin, std::min(begin + block_, task_.count())});
+  }
+  /// Makes the logits of a block, and its losses and tallies behind so many others.
+  int take(Program& p, const Block& block, int tallies) {
+    block.logits->run(
+        this->x(p, 0) + block.labels.begin * features_, p.parameters().template operand<T>(weight_),
+        bias_ >= 0 ? p.parameters().template operand<T>(bias_) : nullptr, p.address<T>(logits_));
+    task_.block = block.labels;
+    return cross_entropy_losses(p.stream(), task_, tallies);
+  }
+
+  int labels_, weight_, bias_;
+  std::int64_t features_;
+  CrossEntropyTask<T> task_;
+  std::int64_t block_;
+  bool defers_;
+  std::vector<Block> blocks_;
+  Location logits_, normalizers_, scratch_, tally_, sums_;
+  ParameterGradient d_weight_, d_bias_;
+  Contribution dx_;
+};
+
+}  // namespace convoy::exec::cuda
