@@ -47,6 +47,7 @@ struct Trace {
 struct Settings {
   int batch = 6, accumulate = 1, epochs = 2;
   float clip = 0;
+  bool sync_batch_norm = false;
 };
 
 template <class Trainer>
@@ -58,6 +59,7 @@ typename Trainer::Config config_of(const Settings& settings) {
   config.optimizer.momentum = 0.9f;
   config.optimizer.weight_decay = 0.01f;
   config.guard.max_norm = settings.clip;
+  config.sync_batch_norm = settings.sync_batch_norm;
   return config;
 }
 
@@ -192,5 +194,23 @@ TEST_CASE("cuda: ranks exchange through host memory") {
     const auto sharded =
         together<exec::Cuda<f32>, comm::Staged<comm::Sharded<Ring>, memory::Device>>(ranks, {});
     CHECK(apart(sharded[0].parameters, expected[0].parameters) < 1e-4);
+  }
+}
+
+TEST_CASE("cuda: batch norms go by the rows of all ranks") {
+  if (convoy::device::count() == 0) SKIP("there is no GPU here");
+  using namespace train_cuda;
+  using Staged = comm::Staged<Ring, memory::Device>;
+  for (const Settings& settings :
+       {Settings{.sync_batch_norm = true}, Settings{.batch = 3, .accumulate = 2, .sync_batch_norm = true}}) {
+    CAPTURE(settings.accumulate);
+    Settings each = settings;
+    each.sync_batch_norm = false;
+    const auto expected = together<exec::Reference<f32>, Ring>(2, settings);
+    const auto seen = together<exec::Cuda<f32>, Staged>(2, settings);
+    CHECK(seen[0].parameters == seen[1].parameters);
+    CHECK(apart(seen[0].parameters, expected[0].parameters) < 1e-4);
+    CHECK(apart(seen[0].predicted, expected[0].predicted) < 1e-3);
+    CHECK(apart(together<exec::Cuda<f32>, Staged>(2, each)[0].parameters, expected[0].parameters) > 1e-3);
   }
 }

@@ -165,8 +165,7 @@ bool parse(int argc, char** argv, const std::string& about, const Choices& choic
   app.add_flag("--no-overlap", o.no_overlap, "Exchange gradients after backward, not beside it");
   app.add_flag("--keep-dead-taps", o.keep_dead_taps,
                "Compute and exchange filter taps that only ever meet padding, as published runs do");
-  app.add_flag("--sync-batch-norm", o.sync_batch_norm,
-               "Batch norms go by the rows of all ranks (--device cpu)");
+  app.add_flag("--sync-batch-norm", o.sync_batch_norm, "Batch norms go by the rows of all ranks");
   app.add_flag("--unsharded", o.unsharded, "Every rank reads all of the data, in an order of its own");
   app.add_option("--batch", o.batch, "Rows of one rank in a step")->check(CLI::PositiveNumber);
   app.add_option("--epochs", o.epochs, "Passes over the training set")->check(CLI::PositiveNumber);

@@ -27,9 +27,10 @@ namespace convoy::exec {
 /// losses by what its gradients bear.
 ///
 /// Images are kept as [rows, height, width, channels]. A batch is copied when `forward` is called, which may
-/// then be changed. A pass is captured as a CUDA graph when it runs for the second time. The same inputs give
-/// the same bits in every run. Throws ConfigError for a batch that is not of the plan, ExecError for a label
-/// out of range, calls out of order, an operation without a kernel and a convolution that cuDNN cannot
+/// then be changed. A pass is captured as a CUDA graph when it runs for the second time, unless
+/// batch norms go by the rows of all ranks: then the host waits for the GPU in each of them. The same inputs
+/// give the same bits in every run. Throws ConfigError for a batch that is not of the plan, ExecError for a
+/// label out of range, calls out of order, an operation without a kernel and a convolution that cuDNN cannot
 /// compute, device::DeviceError for what CUDA refuses.
 template <class P>
 class Cuda {
@@ -44,7 +45,7 @@ class Cuda {
   static constexpr std::string_view name = "cuda";
   static constexpr int latency = 2;
   static constexpr bool may_overflow = std::is_same_v<P, f16>;
-  static constexpr bool sums_across_ranks = false;
+  static constexpr bool sums_across_ranks = true;
 
   Cuda(const Plan& plan, int batch, const Options& options, Space& space,
        const Kernels<Cuda>& kernels = exec::kernels<Cuda>)
@@ -106,7 +107,7 @@ class Cuda {
     ready_ = false;
     current_ = &execution(batch.rows);
     send(batch, pass);
-    current_->forward(pass.mode);
+    current_->forward(pass);
     Taken& result = next_result();
     result.rows = batch.rows;
     ran_ = true;

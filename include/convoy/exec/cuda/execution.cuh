@@ -168,9 +168,9 @@ class Execution {
   bool defers() const { return defers_; }
 
   /// Enqueues a pass over the batch that lies in `input`.
-  void forward(Mode mode) {
-    program_.set_mode(mode);
-    forward_[mode == Mode::train].run(stream(), captures_, [&] {
+  void forward(const Pass& pass) {
+    program_.begin(pass);
+    forward_[program_.trains()].run(stream(), captures(), [&] {
       program_.parameters().template refresh<T>();
       for (const Given& given : given_)
         if (given.converts) convert(given);
@@ -183,7 +183,7 @@ class Execution {
 
   /// Enqueues what the last pass left to backward.
   void complete() {
-    complete_.run(stream(), captures_, [&] {
+    complete_.run(stream(), captures(), [&] {
       for (auto& stage : stages_)
         if (stage && stage->defers()) stage->complete(program_);
       sum_losses();
@@ -195,7 +195,7 @@ class Execution {
   void backward(OnFinal&& on_final) {
     for (std::size_t k = 0; k < segments_.size(); ++k) {
       Segment& segment = *segments_[k];
-      segment.work.run(stream(), captures_,
+      segment.work.run(stream(), captures(),
                        [&] { run_backward(segment, k == 0, k + 1 == segments_.size()); });
       on_final(segment.final);
     }
@@ -241,6 +241,7 @@ class Execution {
     return masks;
   }
   cudaStream_t stream() const { return program_.stream(); }
+  bool captures() const { return captures_ && program_.across() == nullptr; }
 
   static Images images(const Value& v) {
     Images made{};

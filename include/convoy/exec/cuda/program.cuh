@@ -225,9 +225,14 @@ class Program {
 
   // --- while the program runs ---
 
-  Mode mode() const { return mode_; }
-  void set_mode(Mode mode) { mode_ = mode; }
+  void begin(const Pass& pass) {
+    mode_ = pass.mode;
+    across_ = pass.across;
+  }
   bool trains() const { return mode_ == Mode::train; }
+  /// Null where this rank's rows are all that batch norms go by. With it a stage waits for the host, so that
+  /// no graph repeats the pass.
+  AcrossRanks* across() const { return across_; }
 
  private:
   const Plan& plan_;
@@ -248,6 +253,7 @@ class Program {
   const Draws* draws_at_ = nullptr;
   std::int64_t* tally_ = nullptr;
   Mode mode_ = Mode::evaluate;
+  AcrossRanks* across_ = nullptr;
 };
 
 template <class T>
@@ -262,8 +268,8 @@ void Contribution::finish(const Program& program) const {
           program.address<T>(value_), true);
 }
 
-/// One stage of a plan, planned for one batch size. What it enqueues depends on the mode alone, since a
-/// captured graph repeats it.
+/// One stage of a plan, planned for one batch size. What it enqueues depends on the mode alone where a
+/// captured graph repeats the pass, which it does unless ranks meet in it.
 class Stage {
  public:
   virtual ~Stage() = default;

@@ -114,16 +114,43 @@ __global__ void __launch_bounds__(Columns::most_threads)
   store(partials.at(static_cast<int>(blockIdx.x), 1, place.column), mine.squares);
 }
 
-/// Merges the chunks of a channel and moves the running statistics. Means are taken relative to the first
-/// chunk's, in f64.
-struct BatchNormFinish {
-  Partials<2> partials;
-  std::int64_t positions = 0, chunk_rows = 0;
+/// Where the statistics of a batch go, of `count` values a channel.
+struct BatchNormStatistics {
   float epsilon = 0, momentum = 0;
   float* running_mean = nullptr;
   float* running_variance = nullptr;
   float* mean = nullptr;
   float* inverse = nullptr;
+
+  template <class T>
+  explicit BatchNormStatistics(const BatchNormTask<T>& t)
+      : epsilon(t.epsilon),
+        momentum(t.momentum),
+        running_mean(t.running_mean),
+        running_variance(t.running_variance),
+        mean(t.mean),
+        inverse(t.inverse) {}
+
+  /// Keeps those of a channel and moves its running statistics.
+  __device__ void keep(int column, double count, double batch_mean, double variance) const {
+    if (variance < 0) variance = 0;
+    mean[column] = static_cast<float>(batch_mean);
+    inverse[column] = static_cast<float>(1 / sqrt(variance + static_cast<double>(epsilon)));
+    running_mean[column] += momentum * (mean[column] - running_mean[column]);
+    if (count > 1)
+      running_variance[column] +=
+          momentum * (static_cast<float>(variance * count / (count - 1)) - running_variance[column]);
+  }
+};
+
+/// Merges the chunks of a channel. Means are taken relative to the first chunk's, in f64.
+struct BatchNormFinish {
+  Partials<2> partials;
+  std::int64_t positions = 0, chunk_rows = 0;
+  BatchNormStatistics statistics;
+  /// [2][channels]: the sums of the values and of their squares, for those of other ranks to be added before
+  /// they become statistics; null: they are the batch's.
+  double* sums = nullptr;
 
   __device__ void take(double (&totals)[2], int chunk, int column) const {
     const std::int64_t left = positions - chunk * chunk_rows;
@@ -136,17 +163,23 @@ struct BatchNormFinish {
   __device__ void finish(int column, const double (&totals)[2]) const {
     const auto count = static_cast<double>(positions);
     const double apart = totals[0] / count;
-    const auto batch_mean = static_cast<float>(static_cast<double>(*partials.at(0, 0, column)) + apart);
-    double variance = totals[1] / count - apart * apart;
-    if (variance < 0) variance = 0;
-    mean[column] = batch_mean;
-    inverse[column] = static_cast<float>(1 / sqrt(variance + static_cast<double>(epsilon)));
-    running_mean[column] += momentum * (batch_mean - running_mean[column]);
-    if (positions > 1)
-      running_variance[column] +=
-          momentum * (static_cast<float>(variance * count / (count - 1)) - running_variance[column]);
+    const double mean = static_cast<double>(*partials.at(0, 0, column)) + apart,
+                 variance = totals[1] / count - apart * apart;
+    if (sums == nullptr) return statistics.keep(column, count, mean, variance);
+    sums[column] = count * mean;
+    sums[partials.columns + column] = count * (variance + mean * mean);
   }
 };
+
+/// The statistics of `count` values a channel from their sums and those of their squares, which f64 bears.
+template <class = void>
+__global__ void batch_norm_statistics(int channels, const double* sums, double count,
+                                      BatchNormStatistics statistics) {
+  const int c = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (c >= channels) return;
+  const double mean = sums[c] / count;
+  statistics.keep(c, count, mean, sums[channels + c] / count - mean * mean);
+}
 
 /// y before addend and ReLU. Forward and backward agree on its bits, because backward masks by its sign.
 __device__ inline float normalize(float x, float mean, float scale, float bias) {
@@ -253,28 +286,54 @@ struct BatchNormTerms {
   };
 };
 
-/// The gradients of weight and bias, and the coefficients of dx = scale g + slope (x - mean) + offset.
-struct BatchNormBackwardFinish : Partials<2> {
-  std::int64_t positions = 0;
+/// The coefficients of dx = scale g + slope (x - mean) + offset.
+struct BatchNormSlopes {
   const float* weight = nullptr;
   const float* inverse = nullptr;
   float* slope = nullptr;
   float* offset = nullptr;
+
+  /// From the sums of g and of g (x - mean) over `count` values of a channel.
+  __device__ void keep(int column, double count, double sum, double dot) const {
+    const double root = static_cast<double>(inverse[column]),
+                 scale = root * static_cast<double>(weight[column]);
+    slope[column] = static_cast<float>(-scale * root * root * dot / count);
+    offset[column] = static_cast<float>(-scale * sum / count);
+  }
+};
+
+/// The gradients of weight and bias, and the coefficients of dx.
+struct BatchNormBackwardFinish : Partials<2> {
+  std::int64_t positions = 0;
+  BatchNormSlopes slopes;
   float* d_weight = nullptr;
   float* d_bias = nullptr;
   bool accumulate = false;
+  /// [2][channels]: the two sums, for those of other ranks to be added before they become coefficients; null:
+  /// they are the batch's.
+  double* sums = nullptr;
 
   __device__ void finish(int column, const double (&totals)[2]) const {
-    const auto count = static_cast<double>(positions), root = static_cast<double>(inverse[column]),
-               scale = root * static_cast<double>(weight[column]);
-    slope[column] = static_cast<float>(-scale * root * root * totals[1] / count);
-    offset[column] = static_cast<float>(-scale * totals[0] / count);
+    const auto root = static_cast<double>(slopes.inverse[column]);
+    if (sums == nullptr) {
+      slopes.keep(column, static_cast<double>(positions), totals[0], totals[1]);
+    } else {
+      sums[column] = totals[0];
+      sums[columns + column] = totals[1];
+    }
     if (d_weight != nullptr)
       d_weight[column] = static_cast<float>(totals[1] * root) + (accumulate ? d_weight[column] : 0.0f);
     if (d_bias != nullptr)
       d_bias[column] = static_cast<float>(totals[0]) + (accumulate ? d_bias[column] : 0.0f);
   }
 };
+
+/// The coefficients from sums over `count` values a channel.
+template <class = void>
+__global__ void batch_norm_slopes(int channels, const double* sums, double count, BatchNormSlopes slopes) {
+  const int c = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (c < channels) slopes.keep(c, count, sums[c], sums[channels + c]);
+}
 
 /// dx and the gradient of the addend.
 template <class T, int W>
@@ -332,17 +391,35 @@ void launch_batch_norm_apply(cudaStream_t stream, const BatchNormTask<T>& t, boo
                  c.width == W ? batch_norm_apply<T, W> : batch_norm_apply<T, 1>, c, t, evaluate);
 }
 
+/// How a kernel is started with a thread for each channel.
+inline device::Launch over_channels(cudaStream_t stream, int channels) {
+  constexpr int threads = 128;
+  return {stream, static_cast<unsigned>((channels + threads - 1) / threads), threads};
+}
+
+/// For a batch whose statistics are its own.
+struct NoSumAcross {
+  double operator()(double*) const { return 0; }
+};
+
 /// y by the statistics of the batch, which are kept in `mean` and `inverse`; moves the running statistics.
-template <class T>
-void batch_norm_forward_train(cudaStream_t stream, const BatchNormTask<T>& t) {
+/// With `sums`, room for [2][channels], they are those of all ranks: `sum_across(sums)` makes sums of this
+/// rank's values those of all, and returns how many values a channel has there.
+template <class T, class SumAcross = NoSumAcross>
+void batch_norm_forward_train(cudaStream_t stream, const BatchNormTask<T>& t, double* sums = nullptr,
+                              const SumAcross& sum_across = {}) {
   constexpr int W = device::lanes<T>;
   const Columns c = share_columns<T>(t.positions, t.channels);
   const Partials<2> partials{static_cast<float*>(t.scratch), t.channels};
   device::launch({stream, c.grid(), c.block()},
                  c.width == W ? batch_norm_moments<T, W> : batch_norm_moments<T, 1>, c, t.x, partials);
   launch_finish<2>(stream, c,
-                   BatchNormFinish{partials, t.positions, c.chunk_rows, t.epsilon, t.momentum, t.running_mean,
-                                   t.running_variance, t.mean, t.inverse});
+                   BatchNormFinish{partials, t.positions, c.chunk_rows, BatchNormStatistics(t), sums});
+  if (sums != nullptr) {
+    const double count = sum_across(sums);
+    device::launch(over_channels(stream, t.channels), batch_norm_statistics<>, t.channels, sums, count,
+                   BatchNormStatistics(t));
+  }
   launch_batch_norm_apply(stream, t, false);
 }
 
@@ -352,19 +429,25 @@ void batch_norm_forward_evaluate(cudaStream_t stream, const BatchNormTask<T>& t)
   launch_batch_norm_apply(stream, t, true);
 }
 
-/// dx, the gradient of the addend, and those of weight and bias.
-template <class T>
-void batch_norm_backward(cudaStream_t stream, const BatchNormTask<T>& t) {
+/// dx, the gradient of the addend, and those of weight and bias, which are this rank's; `sums` and
+/// `sum_across` as for batch_norm_forward_train.
+template <class T, class SumAcross = NoSumAcross>
+void batch_norm_backward(cudaStream_t stream, const BatchNormTask<T>& t, double* sums = nullptr,
+                         const SumAcross& sum_across = {}) {
   constexpr int W = device::lanes<T>;
   const Columns c = share_columns<T>(t.positions, t.channels);
   const Partials<2> partials{static_cast<float*>(t.scratch), t.channels};
   float* slope = partials.values + Partials<2>::bytes(c) / static_cast<std::int64_t>(sizeof(float));
   float* offset = slope + t.channels;
   if (t.dx != nullptr || t.d_weight != nullptr || t.d_bias != nullptr) {
-    const BatchNormBackwardFinish finish{partials,   t.positions, t.weight,
-                                         t.inverse,  slope,       offset,
-                                         t.d_weight, t.d_bias,    t.accumulate_parameters};
+    const BatchNormSlopes slopes{t.weight, t.inverse, slope, offset};
+    const BatchNormBackwardFinish finish{
+        partials, t.positions, slopes, t.d_weight, t.d_bias, t.accumulate_parameters, sums};
     sum_columns<T>(stream, c, BatchNormTerms<T>{t}, partials, finish);
+    if (sums != nullptr && t.dx != nullptr) {
+      const double count = sum_across(sums);
+      device::launch(over_channels(stream, t.channels), batch_norm_slopes<>, t.channels, sums, count, slopes);
+    }
   }
   if (t.dx == nullptr && t.d_addend == nullptr) return;
   const Columns pass = share_batch_norm_pass(t);

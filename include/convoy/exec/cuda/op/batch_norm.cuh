@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include <convoy/exec/cuda/kernel/batch_norm.cuh>
 #include <convoy/exec/cuda/stage.cuh>
@@ -27,6 +28,7 @@ class BatchNormStage final : public StageOf<T> {
     p.keep(x, until);
     moments_ = p.request(static_cast<std::size_t>(2 * channels_) * sizeof(float), index, until);
     scratch_ = scratch(p, index);
+    sums_ = room_for_sums(p, index);
   }
   void plan_backward(Program& p) override {
     const int time = this->backward_time(p), x = p.from(this->leader_, 0);
@@ -35,13 +37,15 @@ class BatchNormStage final : public StageOf<T> {
     if (addend_ >= 0) d_addend_ = p.contribute(addend_, &p.value(addend_) != &p.value(x), time);
     for (int k = 0; k < 2; ++k) d_parameter_[k] = p.contribute_parameter(p.parameter(this->leader_, k));
     backward_scratch_ = scratch(p, time);
+    backward_sums_ = room_for_sums(p, time);
   }
   void forward(Program& p) override {
     BatchNormTask<T> t = task(p);
     t.addend = addend_ >= 0 ? p.address<T>(p.value(addend_).data) : nullptr;
     t.scratch = p.address<void>(scratch_);
     if (p.trains())
-      batch_norm_forward_train(p.stream(), t);
+      batch_norm_forward_train(p.stream(), t, sums(p, sums_),
+                               [&](double* of_rank) { return sum_across(p, of_rank); });
     else
       batch_norm_forward_evaluate(p.stream(), t);
   }
@@ -58,13 +62,31 @@ class BatchNormStage final : public StageOf<T> {
     t.d_bias = d_parameter_[1].pointer;
     t.accumulate_parameters = d_parameter_[0].accumulate || d_parameter_[1].accumulate;
     t.scratch = p.address<void>(backward_scratch_);
-    batch_norm_backward(p.stream(), t);
+    batch_norm_backward(p.stream(), t, sums(p, backward_sums_),
+                        [&](double* of_rank) { return sum_across(p, of_rank); });
     d_addend_.template finish<T>(p);
   }
 
  private:
   Location scratch(Program& p, int time) const {
     return p.request(static_cast<std::size_t>(batch_norm_scratch<T>(positions_, channels_)), time, time);
+  }
+  Location room_for_sums(Program& p, int time) const {
+    return p.request(static_cast<std::size_t>(2 * channels_) * sizeof(double), time, time);
+  }
+  /// Where sums stand that ranks add up; null in a pass that asks no other rank.
+  double* sums(Program& p, const Location& at) const {
+    return p.across() != nullptr ? p.address<double>(at) : nullptr;
+  }
+  /// Makes sums of this rank's values those of all ranks', and returns how many values a channel has there.
+  double sum_across(Program& p, double* of_rank) {
+    const std::size_t count = static_cast<std::size_t>(2 * channels_);
+    all_.resize(count + 1);
+    p.libraries().space().read(all_.data(), of_rank, count * sizeof(double));
+    all_.back() = static_cast<double>(positions_);
+    p.across()->sum(all_);
+    p.libraries().space().write(of_rank, all_.data(), count * sizeof(double));
+    return all_.back();
   }
   BatchNormTask<T> task(Program& p) const {
     const auto [epsilon, momentum] = p.attributes<graph::BatchNorm>(this->leader_);
@@ -89,7 +111,8 @@ class BatchNormStage final : public StageOf<T> {
   bool relu_;
   int addend_ = -1, channels_ = 0;
   std::int64_t positions_ = 0;
-  Location moments_, scratch_, backward_scratch_;
+  Location moments_, scratch_, backward_scratch_, sums_, backward_sums_;
+  std::vector<double> all_;
   Contribution dx_, d_addend_;
   ParameterGradient d_parameter_[2];
 };
