@@ -22,15 +22,20 @@
 
 namespace convoy::comm {
 
-/// Holds any Comm. A default-constructed one holds None.
+/// Holds any Comm of arenas in host memory. A default-constructed one holds None.
 class Any {
  public:
   using Space = memory::Host;
 
   Any();
   template <class C>
-  requires(!std::is_same_v<std::remove_cvref_t<C>, Any> && Comm<C> && works_in<C, memory::Host>) Any(C comm)
-      : held_(std::make_unique<Held<C>>(std::move(comm))) {}
+  requires(!std::is_same_v<std::remove_cvref_t<C>, Any> && Comm<C>) Any(C comm)
+      : held_(std::make_unique<Held<C>>(std::move(comm))) {
+    static_assert(
+        works_in<C, memory::Host>,
+        "convoy: comm::Any holds exchanges of arenas in host memory; name the type of one of arenas "
+        "elsewhere, or hold a host policy and stage it");
+  }
 
   std::string_view policy() const { return held_->is.policy; }
   int rank() const { return held_->is.rank; }
