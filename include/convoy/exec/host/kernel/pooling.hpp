@@ -32,6 +32,35 @@ inline Range taps_at(int o, const graph::Window& w, int kernel, int extent) {
   return {start < 0 ? -start : 0, start + kernel > extent ? extent - start : kernel};
 }
 
+/// Max pooling number by number, where a NaN wins and stays, as in PyTorch.
+[[gnu::cold]] inline void max_pool_of_any(const PoolTask& t, int row, int block) {
+  const graph::Window& w = t.window;
+  for (int oy = 0; oy < t.out.height; ++oy) {
+    const Range down = taps_at(oy, w, w.height, t.map.height);
+    for (int ox = 0; ox < t.out.width; ++ox) {
+      const Range right = taps_at(ox, w, w.width, t.map.width);
+      const std::int64_t at = row * t.out.row_stride + block * t.out.block_stride +
+                              (static_cast<std::int64_t>(oy) * t.out.width + ox) * t.out.position_stride;
+      for (int lane = 0; lane < t.map.lanes; ++lane) {
+        float best = -std::numeric_limits<float>::infinity();
+        std::int64_t winner = down.begin * w.width + right.begin;
+        for (std::int64_t ky = down.begin; ky < down.end; ++ky)
+          for (std::int64_t kx = right.begin; kx < right.end; ++kx) {
+            const std::int64_t position =
+                (oy * w.stride - w.padding + ky) * t.map.width + ox * w.stride - w.padding + kx;
+            const float v = t.x[row * t.map.row_stride + block * t.map.block_stride +
+                                position * t.map.position_stride + lane];
+            if (v <= best || best != best) continue;
+            best = v;
+            winner = ky * w.width + kx;
+          }
+        t.y[at + lane] = best;
+        t.winner[at + lane] = static_cast<std::int32_t>(winner);
+      }
+    }
+  }
+}
+
 struct MaxPoolLoop {
   template <int W>
   CONVOY_INLINE static void run(const PoolTask* task, int row, int block) {
@@ -39,6 +68,9 @@ struct MaxPoolLoop {
     const PoolTask& t = *task;
     using I = simd::Vec<std::int32_t, W>;
     const graph::Window& w = t.window;
+    // A second comparison for NaN would make g++ 12 go lane by lane. What is not finite shows here instead,
+    // and is rare enough to be pooled again.
+    V odd{};
     for (int oy = 0; oy < t.out.height; ++oy) {
       const Range down = taps_at(oy, w, w.height, t.map.height);
       for (int ox = 0; ox < t.out.width; ++ox) {
@@ -55,10 +87,10 @@ struct MaxPoolLoop {
             for (std::int64_t kx = right.begin; kx < right.end; ++kx) {
               V v;
               simd::load(v, x + (line + kx) * t.map.position_stride);
-              // NaN wins and stays, as in PyTorch. (Two comparisons joined would not vectorise.)
               const I tap = I{} + static_cast<std::int32_t>(ky * w.width + kx);
-              winner = v > best ? tap : v == v ? winner : tap;
-              best = v > best ? v : v == v ? best : v;
+              winner = v <= best ? winner : tap;
+              best = v <= best ? best : v;
+              odd += v * 0.0f;
             }
           }
           simd::store(t.y + at + lane, best);
@@ -66,6 +98,9 @@ struct MaxPoolLoop {
         }
       }
     }
+    float any = 0;
+    for (int k = 0; k < W; ++k) any += odd[k];
+    if (any != any) max_pool_of_any(t, row, block);
   }
 };
 
