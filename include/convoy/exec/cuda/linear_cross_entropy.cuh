@@ -43,7 +43,8 @@ class LinearCrossEntropyStage final : public StageOf<T> {
         features_(p.node(p.from(stage.leader, 0)).shape.last()),
         task_(cross_entropy_task<T>(p, stage.output)),
         block_(std::min(task_.count(), labels_of(std::int64_t{p.libraries().options().logits_mib} << 20))),
-        defers_(!keeps() && this->value_.wants_gradient && is_only_a_loss(p.plan(), stage.output)) {
+        defers_(!keeps() && this->value_.wants_gradient && is_only_a_loss(p.plan(), stage.output)),
+        memory_(p, task_, block_, index, this->kept_until(p), this->kept_until(p)) {
     this->value_.takes_second = false;
     task_.stride = stride_of(task_.classes);
     const int end = this->kept_until(p);
@@ -56,9 +57,6 @@ class LinearCrossEntropyStage final : public StageOf<T> {
       blocks_.push_back({labels, plan(p, product), nullptr, nullptr});
     });
     logits_ = p.request(static_cast<std::size_t>(block_ * task_.stride) * sizeof(T), index, end);
-    normalizers_ = p.request(static_cast<std::size_t>(task_.count()) * sizeof(float), index, end);
-    scratch_ = p.request(static_cast<std::size_t>(cross_entropy_scratch(task_, block_)), index, end);
-    tally_ = p.request(2 * sizeof(std::int64_t), index, end);
   }
   void plan_backward(Program& p) override {
     const int time = this->backward_time(p);
@@ -88,13 +86,7 @@ class LinearCrossEntropyStage final : public StageOf<T> {
     T* const logits = p.address<T>(logits_);
     task_.logits = logits;
     task_.d_logits = logits;
-    task_.labels = p.address<i32>(p.value(labels_).data);
-    task_.losses = p.address<float>(this->value_.data);
-    task_.normalizers = p.address<float>(normalizers_);
-    std::int64_t* const measured = p.take_tally();
-    task_.tally = measured != nullptr ? measured : p.address<std::int64_t>(tally_);
-    task_.scratch = p.address<void>(scratch_);
-    task_.d_losses = p.address<float>(this->value_.gradient);
+    memory_.bind(p, labels_, this->value_, task_);
   }
 
   /// The logits that forward would make to know its loss are those that backward makes again, unless somebody
@@ -172,7 +164,8 @@ class LinearCrossEntropyStage final : public StageOf<T> {
   std::int64_t block_;
   bool defers_;
   std::vector<Block> blocks_;
-  Location logits_, normalizers_, scratch_, tally_, sums_;
+  CrossEntropyMemory memory_;
+  Location logits_, sums_;
   ParameterGradient d_weight_, d_bias_;
   Contribution dx_;
 };

@@ -25,30 +25,48 @@ CrossEntropyTask<T> cross_entropy_task(const Program& p, int n) {
   return t;
 }
 
+/// What a cross-entropy's stage keeps beside values.
+struct CrossEntropyMemory {
+  Location normalizers, scratch, tally;
+
+  /// Requested at `begin`: normalizers until `end`, what the losses need until `measured`, with logits at
+  /// hand for `labels` labels at a time.
+  template <class T>
+  CrossEntropyMemory(Program& p, const CrossEntropyTask<T>& t, std::int64_t labels, int begin, int measured,
+                     int end)
+      : normalizers(p.request(static_cast<std::size_t>(t.count()) * sizeof(float), begin, end)),
+        scratch(p.request(static_cast<std::size_t>(cross_entropy_scratch(t, labels)), begin, measured)),
+        tally(p.request(2 * sizeof(std::int64_t), begin, measured)) {}
+
+  /// Says where all of it is, with the labels of node `labels` and the losses that the stage yields.
+  template <class T>
+  void bind(Program& p, int labels, const Value& losses, CrossEntropyTask<T>& t) const {
+    t.labels = p.address<i32>(p.value(labels).data);
+    t.losses = p.address<float>(losses.data);
+    t.d_losses = p.address<float>(losses.gradient);
+    t.normalizers = p.address<float>(normalizers);
+    t.scratch = p.address<void>(scratch);
+    std::int64_t* const measured = p.take_tally();
+    t.tally = measured != nullptr ? measured : p.address<std::int64_t>(tally);
+  }
+};
+
 template <class T>
 class CrossEntropyStage final : public StageOf<T> {
  public:
   CrossEntropyStage(Program& p, const graph::Stage& stage, int index)
-      : StageOf<T>(p, stage, index), task_(cross_entropy_task<T>(p, stage.leader)) {
+      : StageOf<T>(p, stage, index),
+        task_(cross_entropy_task<T>(p, stage.leader)),
+        memory_(p, task_, task_.count(), index, index, this->kept_until(p)) {
     this->value_.takes_second = false;
     p.keep(this->input(p, 0), this->kept_until(p));
-    normalizers_ =
-        p.request(static_cast<std::size_t>(task_.count()) * sizeof(float), index, this->kept_until(p));
-    scratch_ = p.request(static_cast<std::size_t>(cross_entropy_scratch(task_, task_.count())), index, index);
-    tally_ = p.request(2 * sizeof(std::int64_t), index, index);
   }
   void plan_backward(Program& p) override {
     contribution_ = p.contribute(p.from(this->leader_, 0), true, this->backward_time(p));
   }
   void bind(Program& p) override {
+    memory_.bind(p, p.from(this->leader_, 1), this->value_, task_);
     task_.logits = this->x(p, 0);
-    task_.labels = p.address<i32>(this->input(p, 1).data);
-    task_.losses = p.address<float>(this->value_.data);
-    task_.normalizers = p.address<float>(normalizers_);
-    std::int64_t* const measured = p.take_tally();
-    task_.tally = measured != nullptr ? measured : p.address<std::int64_t>(tally_);
-    task_.scratch = p.address<void>(scratch_);
-    task_.d_losses = p.address<float>(this->value_.gradient);
     task_.d_logits = contribution_ ? contribution_.template pointer<T>(p) : nullptr;
     task_.accumulate = contribution_.accumulates();
   }
@@ -61,7 +79,7 @@ class CrossEntropyStage final : public StageOf<T> {
 
  private:
   CrossEntropyTask<T> task_;
-  Location normalizers_, scratch_, tally_;
+  CrossEntropyMemory memory_;
   Contribution contribution_;
 };
 

@@ -32,72 +32,88 @@ inline Range taps_at(int o, const graph::Window& w, int kernel, int extent) {
   return {start < 0 ? -start : 0, start + kernel > extent ? extent - start : kernel};
 }
 
-/// Max pooling number by number, where a NaN wins and stays, as in PyTorch.
-[[gnu::cold]] inline void max_pool_of_any(const PoolTask& t, int row, int block) {
+/// A position of the output and the taps there that meet the input.
+struct PoolWindow {
+  std::int64_t at;      ///< the element of y
+  std::int64_t corner;  ///< the element of x at tap (0, 0), which may stand outside
+  Range down, right;
+
+  /// The first of those taps.
+  std::int32_t first(const PoolTask& t) const {
+    return static_cast<std::int32_t>(down.begin * t.window.width + right.begin);
+  }
+};
+
+/// Calls `visit(window)` for each position of a block of a row.
+template <class Visit>
+CONVOY_INLINE void for_each_window(const PoolTask& t, int row, int block, Visit visit) {
   const graph::Window& w = t.window;
+  const std::int64_t from = row * t.map.row_stride + block * t.map.block_stride;
+  std::int64_t at = row * t.out.row_stride + block * t.out.block_stride;
   for (int oy = 0; oy < t.out.height; ++oy) {
     const Range down = taps_at(oy, w, w.height, t.map.height);
-    for (int ox = 0; ox < t.out.width; ++ox) {
-      const Range right = taps_at(ox, w, w.width, t.map.width);
-      const std::int64_t at = row * t.out.row_stride + block * t.out.block_stride +
-                              (static_cast<std::int64_t>(oy) * t.out.width + ox) * t.out.position_stride;
-      for (int lane = 0; lane < t.map.lanes; ++lane) {
-        float best = -std::numeric_limits<float>::infinity();
-        std::int64_t winner = down.begin * w.width + right.begin;
-        for (std::int64_t ky = down.begin; ky < down.end; ++ky)
-          for (std::int64_t kx = right.begin; kx < right.end; ++kx) {
-            const std::int64_t position =
-                (oy * w.stride - w.padding + ky) * t.map.width + ox * w.stride - w.padding + kx;
-            const float v = t.x[row * t.map.row_stride + block * t.map.block_stride +
-                                position * t.map.position_stride + lane];
-            if (v <= best || best != best) continue;
-            best = v;
-            winner = ky * w.width + kx;
-          }
-        t.y[at + lane] = best;
-        t.winner[at + lane] = static_cast<std::int32_t>(winner);
-      }
-    }
+    const std::int64_t line = static_cast<std::int64_t>(oy * w.stride - w.padding) * t.map.width;
+    for (int ox = 0; ox < t.out.width; ++ox, at += t.out.position_stride)
+      visit(PoolWindow{at, from + (line + ox * w.stride - w.padding) * t.map.position_stride, down,
+                       taps_at(ox, w, w.width, t.map.width)});
   }
+}
+
+/// Calls `visit(x, tap)` for each tap of a window that meets the input, at element `x`.
+template <class Visit>
+CONVOY_INLINE void for_each_tap(const PoolTask& t, const PoolWindow& window, Visit visit) {
+  for (std::int64_t ky = window.down.begin; ky < window.down.end; ++ky) {
+    std::int64_t x = window.corner + (ky * t.map.width + window.right.begin) * t.map.position_stride;
+    for (std::int64_t kx = window.right.begin; kx < window.right.end; ++kx, x += t.map.position_stride)
+      visit(x, static_cast<std::int32_t>(ky * t.window.width + kx));
+  }
+}
+
+/// Max pooling number by number, where a NaN wins and stays, as in PyTorch.
+[[gnu::cold]] inline void max_pool_of_any(const PoolTask& t, int row, int block) {
+  for_each_window(t, row, block, [&](const PoolWindow& window) {
+    for (int lane = 0; lane < t.map.lanes; ++lane) {
+      float best = -std::numeric_limits<float>::infinity();
+      std::int32_t winner = window.first(t);
+      for_each_tap(t, window, [&](std::int64_t x, std::int32_t tap) {
+        const float v = t.x[x + lane];
+        if (v <= best || best != best) return;
+        best = v;
+        winner = tap;
+      });
+      t.y[window.at + lane] = best;
+      t.winner[window.at + lane] = winner;
+    }
+  });
 }
 
 struct MaxPoolLoop {
   template <int W>
   CONVOY_INLINE static void run(const PoolTask* task, int row, int block) {
     using V = simd::Vec<float, W>;
-    const PoolTask& t = *task;
     using I = simd::Vec<std::int32_t, W>;
-    const graph::Window& w = t.window;
+    const PoolTask& t = *task;
     // A second comparison for NaN would make g++ 12 go lane by lane. What is not finite shows here instead,
     // and is rare enough to be pooled again.
     V odd{};
-    for (int oy = 0; oy < t.out.height; ++oy) {
-      const Range down = taps_at(oy, w, w.height, t.map.height);
-      for (int ox = 0; ox < t.out.width; ++ox) {
-        const Range right = taps_at(ox, w, w.width, t.map.width);
-        const std::int64_t at = row * t.out.row_stride + block * t.out.block_stride +
-                                (static_cast<std::int64_t>(oy) * t.out.width + ox) * t.out.position_stride;
-        for (int lane = 0; lane < t.map.lanes; lane += W) {
-          V best = V{} - std::numeric_limits<float>::infinity();
-          I winner = I{} + static_cast<std::int32_t>(down.begin * w.width + right.begin);
-          for (std::int64_t ky = down.begin; ky < down.end; ++ky) {
-            const std::int64_t line =
-                (oy * w.stride - w.padding + ky) * t.map.width + ox * w.stride - w.padding;
-            const float* x = t.x + row * t.map.row_stride + block * t.map.block_stride + lane;
-            for (std::int64_t kx = right.begin; kx < right.end; ++kx) {
-              V v;
-              simd::load(v, x + (line + kx) * t.map.position_stride);
-              const I tap = I{} + static_cast<std::int32_t>(ky * w.width + kx);
-              winner = v <= best ? winner : tap;
-              best = v <= best ? best : v;
-              odd += v * 0.0f;
-            }
+    for_each_window(
+        t, row, block, [&](const PoolWindow& window) __attribute__((always_inline)) {
+          for (int lane = 0; lane < t.map.lanes; lane += W) {
+            V best = V{} - std::numeric_limits<float>::infinity();
+            I winner = I{} + window.first(t);
+            for_each_tap(
+                t, window, [&](std::int64_t x, std::int32_t tap) __attribute__((always_inline)) {
+                  V v;
+                  simd::load(v, t.x + x + lane);
+                  const I here = I{} + tap;
+                  winner = v <= best ? winner : here;
+                  best = v <= best ? best : v;
+                  odd += v * 0.0f;
+                });
+            simd::store(t.y + window.at + lane, best);
+            simd::store(t.winner + window.at + lane, winner);
           }
-          simd::store(t.y + at + lane, best);
-          simd::store(t.winner + at + lane, winner);
-        }
-      }
-    }
+        });
     float any = 0;
     for (int k = 0; k < W; ++k) any += odd[k];
     if (any != any) max_pool_of_any(t, row, block);
@@ -114,36 +130,25 @@ struct MaxPoolBackwardLoop {
   template <int W>
   CONVOY_INLINE static void run(const PoolTask* task, int row, int block) {
     using V = simd::Vec<float, W>;
-    const PoolTask& t = *task;
     using I = simd::Vec<std::int32_t, W>;
-    const graph::Window& w = t.window;
+    const PoolTask& t = *task;
     if (!t.accumulate) clear_map(t, row, block);
-    for (int oy = 0; oy < t.out.height; ++oy) {
-      const Range down = taps_at(oy, w, w.height, t.map.height);
-      for (int ox = 0; ox < t.out.width; ++ox) {
-        const Range right = taps_at(ox, w, w.width, t.map.width);
-        const std::int64_t at = row * t.out.row_stride + block * t.out.block_stride +
-                                (static_cast<std::int64_t>(oy) * t.out.width + ox) * t.out.position_stride;
-        for (int lane = 0; lane < t.map.lanes; lane += W) {
-          V dy;
-          I winner;
-          simd::load(dy, t.y + at + lane);
-          simd::load(winner, t.winner + at + lane);
-          for (std::int64_t ky = down.begin; ky < down.end; ++ky) {
-            const std::int64_t line =
-                (oy * w.stride - w.padding + ky) * t.map.width + ox * w.stride - w.padding;
-            float* x = t.x + row * t.map.row_stride + block * t.map.block_stride + lane;
-            for (std::int64_t kx = right.begin; kx < right.end; ++kx) {
-              V v;
-              float* to = x + (line + kx) * t.map.position_stride;
-              simd::load(v, to);
-              v += winner == static_cast<std::int32_t>(ky * w.width + kx) ? dy : V{};
-              simd::store(to, v);
-            }
+    for_each_window(
+        t, row, block, [&](const PoolWindow& window) __attribute__((always_inline)) {
+          for (int lane = 0; lane < t.map.lanes; lane += W) {
+            V dy;
+            I winner;
+            simd::load(dy, t.y + window.at + lane);
+            simd::load(winner, t.winner + window.at + lane);
+            for_each_tap(
+                t, window, [&](std::int64_t x, std::int32_t tap) __attribute__((always_inline)) {
+                  V v;
+                  simd::load(v, t.x + x + lane);
+                  v += winner == tap ? dy : V{};
+                  simd::store(t.x + x + lane, v);
+                });
           }
-        }
-      }
-    }
+        });
   }
 };
 
@@ -152,31 +157,21 @@ struct AveragePoolLoop {
   CONVOY_INLINE static void run(const PoolTask* task, int row, int block) {
     using V = simd::Vec<float, W>;
     const PoolTask& t = *task;
-    const graph::Window& w = t.window;
-    const float share = 1.0f / static_cast<float>(w.height * w.width);
-    for (int oy = 0; oy < t.out.height; ++oy) {
-      const Range down = taps_at(oy, w, w.height, t.map.height);
-      for (int ox = 0; ox < t.out.width; ++ox) {
-        const Range right = taps_at(ox, w, w.width, t.map.width);
-        const std::int64_t at = row * t.out.row_stride + block * t.out.block_stride +
-                                (static_cast<std::int64_t>(oy) * t.out.width + ox) * t.out.position_stride;
-        for (int lane = 0; lane < t.map.lanes; lane += W) {
-          V sum{};
-          for (std::int64_t ky = down.begin; ky < down.end; ++ky) {
-            const std::int64_t line =
-                (oy * w.stride - w.padding + ky) * t.map.width + ox * w.stride - w.padding;
-            const float* x = t.x + row * t.map.row_stride + block * t.map.block_stride + lane;
-            for (std::int64_t kx = right.begin; kx < right.end; ++kx) {
-              V v;
-              simd::load(v, x + (line + kx) * t.map.position_stride);
-              sum += v;
-            }
+    const float share = 1.0f / static_cast<float>(t.window.height * t.window.width);
+    for_each_window(
+        t, row, block, [&](const PoolWindow& window) __attribute__((always_inline)) {
+          for (int lane = 0; lane < t.map.lanes; lane += W) {
+            V sum{};
+            for_each_tap(
+                t, window, [&](std::int64_t x, std::int32_t) __attribute__((always_inline)) {
+                  V v;
+                  simd::load(v, t.x + x + lane);
+                  sum += v;
+                });
+            sum *= share;
+            simd::store(t.y + window.at + lane, sum);
           }
-          sum *= share;
-          simd::store(t.y + at + lane, sum);
-        }
-      }
-    }
+        });
   }
 };
 
@@ -185,34 +180,23 @@ struct AveragePoolBackwardLoop {
   CONVOY_INLINE static void run(const PoolTask* task, int row, int block) {
     using V = simd::Vec<float, W>;
     const PoolTask& t = *task;
-    const graph::Window& w = t.window;
-    const float share = 1.0f / static_cast<float>(w.height * w.width);
+    const float share = 1.0f / static_cast<float>(t.window.height * t.window.width);
     if (!t.accumulate) clear_map(t, row, block);
-    for (int oy = 0; oy < t.out.height; ++oy) {
-      const Range down = taps_at(oy, w, w.height, t.map.height);
-      for (int ox = 0; ox < t.out.width; ++ox) {
-        const Range right = taps_at(ox, w, w.width, t.map.width);
-        const std::int64_t at = row * t.out.row_stride + block * t.out.block_stride +
-                                (static_cast<std::int64_t>(oy) * t.out.width + ox) * t.out.position_stride;
-        for (int lane = 0; lane < t.map.lanes; lane += W) {
-          V dy;
-          simd::load(dy, t.y + at + lane);
-          dy *= share;
-          for (std::int64_t ky = down.begin; ky < down.end; ++ky) {
-            const std::int64_t line =
-                (oy * w.stride - w.padding + ky) * t.map.width + ox * w.stride - w.padding;
-            float* x = t.x + row * t.map.row_stride + block * t.map.block_stride + lane;
-            for (std::int64_t kx = right.begin; kx < right.end; ++kx) {
-              V v;
-              float* to = x + (line + kx) * t.map.position_stride;
-              simd::load(v, to);
-              v += dy;
-              simd::store(to, v);
-            }
+    for_each_window(
+        t, row, block, [&](const PoolWindow& window) __attribute__((always_inline)) {
+          for (int lane = 0; lane < t.map.lanes; lane += W) {
+            V dy;
+            simd::load(dy, t.y + window.at + lane);
+            dy *= share;
+            for_each_tap(
+                t, window, [&](std::int64_t x, std::int32_t) __attribute__((always_inline)) {
+                  V v;
+                  simd::load(v, t.x + x + lane);
+                  v += dy;
+                  simd::store(t.x + x + lane, v);
+                });
           }
-        }
-      }
-    }
+        });
   }
 };
 
