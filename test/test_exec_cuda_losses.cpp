@@ -80,7 +80,8 @@ struct CrossEntropyRun {
   /// The same with logits at hand for `labels` labels at a time, in rows that end in numbers of no meaning,
   /// and gradients in their place.
   void run_in_blocks(std::int64_t labels) {
-    const std::int64_t count = task.count(), classes = c.classes, stride = (classes + 31) / 32 * 32;
+    const std::int64_t count = task.count(), classes = c.classes;
+    const int stride = (c.classes + 31) / 32 * 32;
     Array<T> at_hand(static_cast<std::size_t>(labels * stride));
     scratch.assign(static_cast<std::size_t>(cuda::cross_entropy_scratch(task, labels)), 0);
     cuda::CrossEntropyTask<T> blocks = task;

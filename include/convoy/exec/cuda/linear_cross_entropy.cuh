@@ -127,8 +127,8 @@ class LinearCrossEntropyStage final : public StageOf<T> {
     std::unique_ptr<ProductPlan> logits, d_weight, dx;
   };
 
-  static constexpr std::int64_t stride_of(std::int64_t classes) {
-    constexpr std::int64_t line = 128 / sizeof(T);
+  static constexpr int stride_of(int classes) {
+    constexpr int line = 128 / static_cast<int>(sizeof(T));
     return (classes + line - 1) / line * line;
   }
   static std::unique_ptr<ProductPlan> plan(Program& p, const Product& product) {

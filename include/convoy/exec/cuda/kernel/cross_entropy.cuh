@@ -24,8 +24,8 @@ struct CrossEntropyTask {
   i32 ignored = 0;
   bool ignores = false;  ///< whether labels of `ignored` do not count
   float smoothing = 0;
-  Range block;              ///< of all labels, those whose logits are at hand
-  std::int64_t stride = 0;  ///< elements from the logits of one label to those of the next
+  Range block;     ///< of all labels, those whose logits are at hand
+  int stride = 0;  ///< elements from the logits of one label to those of the next
   const T* logits = nullptr;
   const i32* labels = nullptr;
   float* losses = nullptr;        ///< [rows]: each the sum over its positions

@@ -12,19 +12,19 @@ template <class T>
 struct ColumnTerms {
   static constexpr int together = 4;
   const T* x = nullptr;
-  std::int64_t stride = 0;
+  int stride = 0;
 
   template <int W>
   struct At {
     const T* x;
-    std::int64_t stride;
+    int stride;
 
     __device__ At(const ColumnTerms& terms, std::int64_t column)
         : x(terms.x + column), stride(terms.stride) {}
     template <int U>
     __device__ void add(float (&sums)[1][W], std::int64_t row, int step) const {
       float v[U][W];
-      load_rows(v, x, row * stride, step * stride);
+      load_rows(v, x, row * stride, step * static_cast<std::int64_t>(stride));
       for (int u = 0; u < U; ++u)
         for (int k = 0; k < W; ++k) sums[0][k] += v[u][k];
     }
@@ -49,8 +49,8 @@ std::int64_t column_sums_scratch(std::int64_t rows, int columns) {
 /// to[c] (+)= the sum over rows of x[rows, columns], whose rows are `stride` elements apart: as many as there
 /// are columns, or more and a multiple of the lanes of T.
 template <class T>
-void column_sums(cudaStream_t stream, std::int64_t rows, int columns, std::int64_t stride, const T* x,
-                 float* to, bool accumulate, void* scratch) {
+void column_sums(cudaStream_t stream, std::int64_t rows, int columns, int stride, const T* x, float* to,
+                 bool accumulate, void* scratch) {
   const Partials<1> partials{static_cast<float*>(scratch), columns};
   sum_columns<T>(stream, share_columns<T>(rows, columns), ColumnTerms<T>{x, stride}, partials,
                  ColumnSumFinish{partials, to, accumulate});
