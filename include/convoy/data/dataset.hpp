@@ -15,6 +15,7 @@
 #include <convoy/core/shape.hpp>
 #include <convoy/data/error.hpp>
 #include <convoy/memory/buffer.hpp>
+#include <convoy/memory/pages.hpp>
 
 namespace convoy::data {
 
@@ -70,7 +71,7 @@ class Samples {
  public:
   Samples() = default;
   Samples(std::span<const Field> fields, std::size_t rows,
-          std::pmr::memory_resource* resource = std::pmr::new_delete_resource())
+          std::pmr::memory_resource* resource = memory::pages())
       : fields_(fields.begin(), fields.end()) {
     std::size_t total = 0;
     std::vector<std::size_t> offsets;

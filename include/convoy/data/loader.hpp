@@ -21,6 +21,7 @@
 #include <convoy/data/dataset_ref.hpp>
 #include <convoy/data/permutation.hpp>
 #include <convoy/data/shard.hpp>
+#include <convoy/memory/pages.hpp>
 
 namespace convoy::data {
 
@@ -67,7 +68,7 @@ struct LoaderOptions {
   /// How long `next` waits for a batch before it throws.
   Seconds deadline{300};
   /// Where batches live (pinned memory, say); must outlive the loader.
-  std::pmr::memory_resource* memory = std::pmr::new_delete_resource();
+  std::pmr::memory_resource* memory = memory::pages();
 };
 
 /// Reads a data set epoch by epoch:

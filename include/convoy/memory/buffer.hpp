@@ -8,6 +8,8 @@
 #include <type_traits>
 #include <utility>
 
+#include <convoy/memory/pages.hpp>
+
 namespace convoy {
 
 /// Every arena and every tensor in it starts on a multiple of this many bytes: a cache line, an AVX-512
@@ -22,7 +24,7 @@ class Buffer {
 
  public:
   Buffer() = default;
-  explicit Buffer(std::size_t size, std::pmr::memory_resource* resource = std::pmr::new_delete_resource())
+  explicit Buffer(std::size_t size, std::pmr::memory_resource* resource = memory::pages())
       : resource_(resource), size_(size) {
     if (size == 0) return;
     data_ = static_cast<T*>(resource->allocate(size * sizeof(T), alignment));

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include <convoy/memory/buffer.hpp>
+#include <convoy/memory/pages.hpp>
 #include <convoy/memory/space.hpp>
 #include <convoy/parallel/simd.hpp>
 #include <convoy/parallel/team.hpp>
@@ -89,7 +90,7 @@ class Host {
   static constexpr std::string_view name = "host";
   static constexpr bool addressable = true;
 
-  explicit Host(std::pmr::memory_resource* resource = std::pmr::new_delete_resource(), int threads = 1)
+  explicit Host(std::pmr::memory_resource* resource = memory::pages(), int threads = 1)
       : resource_(resource), threads_(threads) {}
 
   std::pmr::memory_resource* resource() const { return resource_; }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <convoy/core/compiled.hpp>
+#include <convoy/memory/pages.hpp>
 
 namespace convoy::comm::detail {
 
@@ -41,17 +42,17 @@ class Inboxes : public std::pmr::memory_resource {
 CONVOY_FUNCTION Inboxes::~Inboxes() { free(); }
 
 CONVOY_FUNCTION void Inboxes::free() noexcept {
-  for (const Block& b : retired_) std::pmr::new_delete_resource()->deallocate(b.data, b.bytes, b.align);
+  for (const Block& b : retired_) memory::pages()->deallocate(b.data, b.bytes, b.align);
   retired_.clear();
 }
 
 CONVOY_FUNCTION void* Inboxes::do_allocate(std::size_t bytes, std::size_t align) {
-  return std::pmr::new_delete_resource()->allocate(bytes, align);
+  return memory::pages()->allocate(bytes, align);
 }
 
 CONVOY_FUNCTION void Inboxes::do_deallocate(void* data, std::size_t bytes, std::size_t align) {
   if (at_once_)
-    std::pmr::new_delete_resource()->deallocate(data, bytes, align);
+    memory::pages()->deallocate(data, bytes, align);
   else
     retired_.push_back({data, bytes, align});
 }

@@ -20,6 +20,7 @@
 #include <convoy/core/error.hpp>
 #include <convoy/core/range.hpp>
 #include <convoy/memory/buffer.hpp>
+#include <convoy/memory/pages.hpp>
 
 namespace convoy::comm::detail {
 
@@ -51,8 +52,8 @@ class Server {
     parameters_ = same ? setup.layout.parameters.data() + first_ : master_.data();
     // Sums begin with the gradients of worker 0, and overwrite those gradients if worker 0 is on this rank.
     const bool first_here = sync && transport_.rank() == 0 && works;
-    sums_ = Buffer<float>(sync && !first_here ? size : 0,
-                          transport_.in_place() ? std::pmr::new_delete_resource() : setup.memory);
+    sums_ =
+        Buffer<float>(sync && !first_here ? size : 0, transport_.in_place() ? memory::pages() : setup.memory);
     sum_ = first_here ? setup.layout.gradients.data() + first_ : sums_.data();
     clients_.clear();
     for (int w = 0; w < workers_; ++w) {

@@ -22,6 +22,7 @@
 #include <convoy/core/decision.hpp>
 #include <convoy/core/error.hpp>
 #include <convoy/memory/cuda.cuh>
+#include <convoy/memory/pages.hpp>
 #include <convoy/memory/space.hpp>
 
 namespace convoy::comm {
@@ -55,7 +56,7 @@ class DeviceBuckets : public Defaults<C> {
  public:
   using Space = S;
 
-  std::pmr::memory_resource* memory() { return std::pmr::new_delete_resource(); }
+  std::pmr::memory_resource* memory() { return memory::pages(); }
   void observe(Observer observer) { observer_ = observer; }
   /// A message is an exchange; the bytes are those that a ring sends.
   Traffic traffic() const { return traffic_; }

@@ -33,6 +33,7 @@
 #include <convoy/comm/transport/group.hpp>
 #include <convoy/core/clock.hpp>
 #include <convoy/core/error.hpp>
+#include <convoy/memory/pages.hpp>
 
 namespace convoy::comm {
 
@@ -129,7 +130,7 @@ class TwoLevelsOfGpus : public Defaults<TwoLevelsOfGpus<Inside, Across>> {
   int rank() const { return bootstrap_.rank(); }
   int size() const { return bootstrap_.size(); }
   const Nodes& nodes() const { return nodes_; }
-  std::pmr::memory_resource* memory() { return std::pmr::new_delete_resource(); }
+  std::pmr::memory_resource* memory() { return memory::pages(); }
   void observe(Observer observer) { observer_ = observer; }
   /// What this rank has sent over the network; what moves inside the node does not count.
   Traffic traffic() const { return across_->traffic(); }

@@ -12,6 +12,7 @@
 #include <convoy/comm/defaults.hpp>
 #include <convoy/comm/engine/kernel.hpp>
 #include <convoy/comm/operation.hpp>
+#include <convoy/memory/pages.hpp>
 
 namespace convoy::comm {
 
@@ -23,7 +24,7 @@ class None : public Defaults<None> {
   static constexpr std::string_view policy() { return "none"; }
   int rank() const { return 0; }
   int size() const { return 1; }
-  std::pmr::memory_resource* memory() { return std::pmr::new_delete_resource(); }
+  std::pmr::memory_resource* memory() { return memory::pages(); }
   void open(const Fingerprint&, const Layout& layout) {
     buckets_.assign(layout.buckets.begin(), layout.buckets.end());
   }

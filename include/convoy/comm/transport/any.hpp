@@ -17,6 +17,7 @@
 #include <convoy/comm/transport/transport.hpp>
 #include <convoy/core/compiled.hpp>
 #include <convoy/core/error.hpp>
+#include <convoy/memory/pages.hpp>
 
 namespace convoy::transport {
 
@@ -255,7 +256,7 @@ struct Any::Held final : Interface {
     if constexpr (requires { transport.memory(); })
       return transport.memory();
     else
-      return std::pmr::new_delete_resource();
+      return memory::pages();
   }
   bool reaches([[maybe_unused]] const void* data, [[maybe_unused]] std::size_t bytes) const override {
     if constexpr (requires { transport.reaches(data, bytes); })

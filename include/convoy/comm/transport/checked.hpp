@@ -16,6 +16,7 @@
 #include <convoy/comm/transport/transport.hpp>
 #include <convoy/core/error.hpp>
 #include <convoy/memory/buffer.hpp>
+#include <convoy/memory/pages.hpp>
 
 namespace convoy::transport {
 
@@ -185,7 +186,7 @@ class Checked : public Decorator<T> {
     if constexpr (requires { inner_.memory(); })
       return inner_.memory();
     else
-      return std::pmr::new_delete_resource();
+      return memory::pages();
   }
 
   std::shared_ptr<State> state_;
