@@ -39,10 +39,11 @@ struct SoftmaxRow {
   template <int W>
   CONVOY_INLINE static void run(const float* row, int classes, RowSummary* summary) {
     using V = simd::Vec<float, W>;
-    float largest = row[0];
+    const float largest = largest_of<W>(row, classes);
+    // A row that begins with NaN has no largest but its first.
     std::int32_t argmax = 0;
-    for (std::int32_t k = 1; k < classes; ++k)
-      if (row[k] > largest) largest = row[k], argmax = k;
+    if (largest == largest)
+      while (row[argmax] != largest) ++argmax;
     V sums{}, all_shifted{};
     int k = 0;
     for (; k + W <= classes; k += W) {
@@ -62,6 +63,29 @@ struct SoftmaxRow {
       sum += v[0];
     }
     *summary = {largest, sum, shifted, argmax};
+  }
+
+ private:
+  /// What none of the values behind the first is greater than.
+  template <int W>
+  CONVOY_INLINE static float largest_of(const float* row, int classes) {
+    using V = simd::Vec<float, W>;
+    // Several maxima side by side, because each waits for the one before it.
+    constexpr int side_by_side = 4;
+    V lanes[side_by_side];
+    for (V& lane : lanes) lane = V{} + row[0];
+    int k = 0;
+    for (; k + side_by_side * W <= classes; k += side_by_side * W)
+      for (int j = 0; j < side_by_side; ++j) {
+        V v;
+        simd::load(v, row + k + j * W);
+        lanes[j] = v > lanes[j] ? v : lanes[j];
+      }
+    float largest = row[0];
+    for (const V& lane : lanes)
+      for (int i = 0; i < W; ++i) largest = lane[i] > largest ? lane[i] : largest;
+    for (; k < classes; ++k) largest = row[k] > largest ? row[k] : largest;
+    return largest;
   }
 };
 
