@@ -72,7 +72,13 @@ class LinearStage final : public Stage {
     contribution_ = p.contribute(input_, false, time);
     if (!contribution_) return;
     describe(p, Direction::data);
-    data_weights_ = p.convert(slot_, multiply_.layout(Direction::data, OneDnnProduct::weights), time, time);
+    const Layout wanted = multiply_.layout(Direction::data, OneDnnProduct::weights);
+    if (weights_.is_needed() && weights_.to().desc == wanted) {
+      p.extend(weights_.to().place, time);
+      data_weights_ = {weights_.to(), weights_.to()};
+    } else {
+      data_weights_ = p.convert(slot_, wanted, time, time);
+    }
     // Both gradients read that of the output in one layout.
     if (!multiply_.has(Direction::weights))
       dy_ = p.convert(dy, multiply_.layout(Direction::data, OneDnnProduct::dst), time, time);
@@ -118,7 +124,8 @@ class LinearStage final : public Stage {
 
  private:
   /// The plan's own order serves all three directions in f32, so weights are never copied. Where they are
-  /// rounded, the copy has the order that oneDNN likes.
+  /// rounded, the copy has the order that oneDNN likes. That is mostly one order for forward and backward,
+  /// which then share the copy.
   void describe(Program& p, Direction direction) {
     const auto type = [&](OneDnnProduct::Tensor tensor) {
       return OneDnnProduct::type(p.backend(), direction, tensor);
