@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 #include <convoy/exec/host/layout.hpp>
@@ -66,6 +67,7 @@ struct Backend {
   dnnl_data_type_t factor = dnnl_f32;
   int threads = 1;
   bool winograd = true;
+  std::int64_t logits_bytes = 0;  ///< HostOptions::logits_mib
   int lanes = preferred_lanes();
 };
 

@@ -34,6 +34,8 @@ struct HostOptions {
   bool winograd =
       true;  ///< Winograd's algorithm (Lavin and Gray, 2016) for 3x3 convolutions of large maps where oneDNN
              ///< has it: half the time, rounding errors of about 1e-5 instead of 1e-6
+  int logits_mib = 128;  ///< the most that logits may take at once of a linear layer before its loss, for
+                         ///< which the logits of a batch are made a block of labels at a time
   bool profile = false;  ///< measure each stage; see Host::profile()
   bool emulate = false;  ///< in bf16: also where the processor has no instructions for it but AVX-512, and
                          ///< slower than f32
@@ -42,6 +44,7 @@ struct HostOptions {
     field("threads", self.threads, fields::local);
     field("canonical", self.canonical);
     field("winograd", self.winograd, fields::local);  // what it changes is in the layout, which ranks compare
+    field("logits_mib", self.logits_mib, fields::local);
     field("profile", self.profile, fields::local);
     field("emulate", self.emulate, fields::local);
   }

@@ -25,12 +25,15 @@ class Engine final : public Computation {
         parameters_(plan, options.canonical, space) {
     if (batch <= 0) fail<ConfigError>("exec: the batch must have at least one row, not ", batch);
     if (options.threads < 0) fail<ConfigError>("exec: threads must not be negative, not ", options.threads);
+    if (options.logits_mib <= 0)
+      fail<ConfigError>("exec: logits_mib must be at least 1, not ", options.logits_mib);
     expect_kernels("host", plan, kernels);
     if (products == DType::bf16) {
       expect_bf16(options.emulate);
       backend_.factor = dnnl_bf16;
     }
     backend_.winograd = options.winograd;
+    backend_.logits_bytes = std::int64_t{options.logits_mib} << 20;
     backend_.threads = options.threads > 0 ? options.threads : omp_get_max_threads();
     current_ = &execution(batch);
     profile_ = std::vector<StageProfile>(current_->size());

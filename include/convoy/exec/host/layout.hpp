@@ -18,6 +18,9 @@ class Layout {
   /// The tag dnnl_format_tag_any leaves the order to oneDNN.
   [[gnu::cold]] Layout(const Dims& dims, dnnl_format_tag_t tag, dnnl_data_type_t type = dnnl_f32)
       : Layout(StoredDescriptor(dims, tag, type).get()) {}
+  /// Strides are in elements.
+  [[gnu::cold]] Layout(const Dims& dims, const Dims& strides, dnnl_data_type_t type)
+      : Layout(StoredDescriptor(dims, strides, type).get()) {}
   [[gnu::cold]] explicit Layout(Descriptor descriptor)
       : stored_(descriptor == nullptr || rank_of(descriptor) == 0 ? nullptr : intern(descriptor)) {}
 

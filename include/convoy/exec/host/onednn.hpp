@@ -80,6 +80,10 @@ class StoredDescriptor {
     check(dnnl_memory_desc_create_with_tag(held_.out(), dims.count, dims.values, type, tag),
           "describe a tensor");
   }
+  StoredDescriptor(const Dims& dims, const Dims& strides, dnnl_data_type_t type) {
+    check(dnnl_memory_desc_create_with_strides(held_.out(), dims.count, dims.values, type, strides.values),
+          "describe a tensor");
+  }
   explicit StoredDescriptor(Descriptor other) {
     check(dnnl_memory_desc_clone(held_.out(), other), "copy the description of a tensor");
   }
@@ -117,6 +121,10 @@ class StoredDescriptor {
  public:
   StoredDescriptor(const Dims& dims, dnnl_format_tag_t tag, dnnl_data_type_t type) {
     check(dnnl_memory_desc_init_by_tag(&held_, dims.count, dims.values, type, tag), "describe a tensor");
+  }
+  StoredDescriptor(const Dims& dims, const Dims& strides, dnnl_data_type_t type) {
+    check(dnnl_memory_desc_init_by_strides(&held_, dims.count, dims.values, type, strides.values),
+          "describe a tensor");
   }
   explicit StoredDescriptor(Descriptor other) : held_(*other) {}
   Descriptor get() const { return &held_; }

@@ -79,13 +79,14 @@ class OneDnnProduct {
 };
 
 /// C = A B, or C += A B, of row-major matrices: A [m, k] or, transposed, [k, m], B likewise, and C [m, n]. A
-/// and B are of the backend's type, C is f32. The matrices of several products may share their memory.
+/// and B are of the backend's type, C is f32. The rows of A are `stride` elements apart. The matrices of
+/// several products may share their memory.
 class MatrixProduct {
  public:
   /// Throws ExecError where oneDNN has no implementation that is not reference code.
   [[gnu::cold]] MatrixProduct(Program& p, bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n,
-                              std::int64_t k, bool accumulate)
-      : a_({m, k}, transpose_a ? dnnl_ba : dnnl_ab, p.backend().factor),
+                              std::int64_t k, std::int64_t stride, bool accumulate)
+      : a_({m, k}, transpose_a ? Dims{1, stride} : Dims{stride, 1}, p.backend().factor),
         b_({k, n}, transpose_b ? dnnl_ba : dnnl_ab, p.backend().factor),
         c_({m, n}, dnnl_ab),
         description_(describe_matrices(p.backend().engine.get(), a_.get(), b_.get(), c_.get(), accumulate)) {
