@@ -132,21 +132,34 @@ TEST_CASE("sim: a library's rings use all cards of a node") {
   CHECK(cards == 2 * 4 * 4);
 }
 
-TEST_CASE("sim: shared memory carries two bytes a rank for each of a buffer") {
-  sim::Cluster cluster = test::shared(1, 4, sim::Wiring::bus);
+TEST_CASE("sim: a direct exchange loads and stores each byte of each buffer once") {
+  constexpr int ranks = 4;
   const std::int64_t bytes = 8 << 20;
+  sim::Cluster cluster = test::shared(1, ranks, sim::Wiring::memory);
   sim::Setting s = setting(cluster, test::bytes_alone(bytes), "direct");
   s.steps = 1;
+  // Two accesses to memory take as long as a message; over a bus a worker's own memory is at hand.
+  const double message = static_cast<double>(bytes) * cluster.inside.beta;
   const sim::Outcome outcome = simulate(s);
-  CHECK(outcome.step_seconds == doctest::Approx(2 * cluster.inside.alpha +
-                                                2.0 * 4 * static_cast<double>(bytes) * cluster.inside.beta));
+  CHECK(outcome.step_seconds == doctest::Approx(2 * cluster.inside.alpha + ranks * message));
   CHECK(outcome.links.size() == 1);
-  CHECK(outcome.links[0].name == "node 0 bus");
+  CHECK(outcome.links[0].name == "node 0 memory");
   CHECK(outcome.binds == "inside");
+  s.cluster.inside.wiring = sim::Wiring::bus;
+  CHECK(simulate(s).step_seconds == doctest::Approx(2 * cluster.inside.alpha + 2 * (ranks - 1) * message));
   s.cluster.nodes[0].count = 2;
   CHECK_THROWS_WITH_AS(simulate(s),
                        "comm \"direct\" needs ranks that see each other's memory; there are 2 nodes",
                        ConfigError);
+}
+
+TEST_CASE("sim: a ring in memory loads what it combines once more than it sends") {
+  const sim::Cluster cluster = test::shared(1, 2, sim::Wiring::memory);
+  const std::int64_t bytes = 64 << 20;
+  sim::Setting s = setting(cluster, test::bytes_alone(bytes), "ring");
+  s.steps = 1;
+  const double message = static_cast<double>(bytes) * cluster.inside.beta;
+  CHECK(simulate(s).step_seconds == doctest::Approx(2.5 * message).epsilon(0.02));
 }
 
 TEST_CASE("sim: what is exchanged behind backward does not show") {

@@ -51,8 +51,9 @@ TEST_CASE("sim: clusters are read strictly") {
                            "c.json: at byte 9 stands a member 'speed', which is none of a cluster's");
   refuses<CheckpointError>(R"({"name": "a", "name": "b"})",
                            "c.json: at byte 21 the member 'name' is there twice");
-  refuses<CheckpointError>(R"({"inside": {"wiring": "stars"}})",
-                           "c.json: at byte 29 stands the wiring 'stars'; choose pairs, ports or bus");
+  refuses<CheckpointError>(
+      R"({"inside": {"wiring": "stars"}})",
+      "c.json: at byte 29 stands the wiring 'stars'; choose pairs, ports, bus or memory");
   refuses<CheckpointError>(R"({"nodes": [{"ranks": 5000000000}]})",
                            "c.json: at byte 31 stands 5000000000, which is too many");
   refuses<ConfigError>(R"({"name": "none"})", "cluster \"none\" has no nodes");

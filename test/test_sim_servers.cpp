@@ -48,6 +48,16 @@ TEST_CASE("sim: servers among the workers carry 2(n-1)M/n") {
   CHECK(outcome.bytes == doctest::Approx(2.0 * (n - 1) * static_cast<double>(bytes)).epsilon(0.01));
 }
 
+TEST_CASE("sim: where work has no updates, a server makes them at its memory's rate") {
+  const std::int64_t bytes = 32 << 20;
+  sim::Setting s = setting(test::shared(2, 1), test::bytes_alone(bytes), "ps");
+  s.steps = 1;
+  const double before = simulate(s).step_seconds;
+  s.cluster.device.bandwidth = 1e8;  // so slow that nothing else matters
+  // Adam moves seven numbers for each gradient.
+  CHECK(simulate(s).step_seconds - before == doctest::Approx(7.0 * bytes / 1e8).epsilon(0.02));
+}
+
 TEST_CASE("sim: without sync nobody waits for a slow worker, and a bound holds the others back") {
   sim::Cluster cluster = test::shared(5, 1);
   cluster.nodes = {{3, 1, 1}, {1, 1, 0.25}, {1, 1, 1}};

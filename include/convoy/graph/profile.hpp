@@ -60,6 +60,10 @@ struct Profile {
   friend bool operator==(const Profile&, const Profile&) = default;
 };
 
+/// Bytes that Adam moves to update a parameter in f32: it reads the gradient, the parameter and two moments,
+/// and writes the latter three.
+inline constexpr double moved_by_adam = 7 * sizeof(float);
+
 /// Whether a number can be the seconds of something: neither below zero nor beyond thirty years.
 constexpr bool is_time(double seconds) { return seconds >= 0 && seconds <= 1e9; }
 
@@ -172,7 +176,6 @@ CONVOY_FUNCTION Profile roofline(const Plan& plan, int rows, double flops_per_se
     time.forward = seconds(price.forward_flops, price.forward_bytes, price.forward_bytes_once);
     time.backward = seconds(price.backward_flops, price.backward_bytes, price.backward_bytes_once);
   }
-  constexpr double moved_by_adam = 7 * sizeof(float);  // reads gradient, parameter, two moments; writes three
   profile.update = static_cast<double>(plan.sizes.exchanged) * moved_by_adam / bytes_per_second;
   return profile;
 }

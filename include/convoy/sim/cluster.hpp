@@ -8,6 +8,7 @@
 // A message of S bytes is at its receiver alpha + S * beta seconds after it was begun on a way that is free.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -31,20 +32,23 @@ struct Link {
 
 /// How the workers of a node reach each other.
 enum class Wiring : unsigned char {
-  pairs,  ///< every two workers have a link of their own in each direction (NVLink without a switch)
-  ports,  ///< every worker has one way out and one way in, to all others (NVSwitch)
-  bus,    ///< all workers of the node share one way (a PCIe root, or the memory that processes share)
+  pairs,   ///< every two workers have a link of their own in each direction (NVLink without a switch)
+  ports,   ///< every worker has one way out and one way in, to all others (NVSwitch)
+  bus,     ///< all workers of the node share one way to each other (a PCIe root)
+  memory,  ///< workers are processes that share memory: a message is a load and a store of it
 };
 
 constexpr std::string_view name_of(Wiring wiring) {
-  return wiring == Wiring::pairs ? "pairs" : wiring == Wiring::ports ? "ports" : "bus";
+  constexpr std::string_view names[] = {"pairs", "ports", "bus", "memory"};
+  return names[static_cast<std::size_t>(wiring)];
 }
 
 /// What workers of one node are connected by.
 struct Inside {
   Wiring wiring = Wiring::bus;
   double alpha = 0;  ///< seconds a message; at each of two barriers where workers share memory
-  double beta = 0;   ///< seconds a byte: of a message, or of what is loaded and stored in shared memory
+  double beta = 0;  ///< seconds a byte of a message, and of a load or store elsewhere in the node; half of it
+                    ///< of any load or store where workers share memory
 
   static constexpr void fields(auto& self, auto&& field) {
     field("wiring", self.wiring);
@@ -98,7 +102,7 @@ struct Nodes {
 /// One worker's device, for a roofline of what it computes.
 struct Device {
   double flops = 0;      ///< a second
-  double bandwidth = 0;  ///< bytes a second of its memory
+  double bandwidth = 0;  ///< bytes a second of its memory; servers update at it where Work has no updates
 
   static constexpr void fields(auto& self, auto&& field) {
     field("flops", self.flops);

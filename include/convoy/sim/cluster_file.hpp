@@ -55,12 +55,12 @@ inline void read_value(io::JsonReader& json, int& value) {
 }
 inline void read_value(io::JsonReader& json, Wiring& value) {
   const std::string name = json.text();
-  for (const Wiring wiring : {Wiring::pairs, Wiring::ports, Wiring::bus}) {
+  for (const Wiring wiring : {Wiring::pairs, Wiring::ports, Wiring::bus, Wiring::memory}) {
     if (name != name_of(wiring)) continue;
     value = wiring;
     return;
   }
-  json.fail_here(concat("stands the wiring '", name, "'; choose pairs, ports or bus"));
+  json.fail_here(concat("stands the wiring '", name, "'; choose pairs, ports, bus or memory"));
 }
 template <fields::Listed T>
 void read_value(io::JsonReader& json, T& value);

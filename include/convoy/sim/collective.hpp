@@ -107,6 +107,7 @@ class Collective {
   void go_on(int process);
   bool reached(int process);
   void send(int process, const Instruction& step, double bytes);
+  bool in_memory() const { return setting_.cluster.inside.wiring == Wiring::memory; }
   bool receive(int process, const Instruction& step, double bytes);
   void meet(int process);
   void land(int number);
@@ -114,6 +115,9 @@ class Collective {
   void complete(int process);
   void end_step(int rank);
   void span(int rank, int track, const char* what, int bucket, double begin, double end);
+
+  /// The share that a load or a store of shared memory is of a message through it.
+  static constexpr double of_a_message = 0.5;
 
   const Setting& setting_;
   const Legs& legs_;
@@ -323,7 +327,7 @@ CONVOY_FUNCTION void Collective::go_on(int process) {
         const int rank = rank_of(process);
         const Way way =
             step.act == Act::load ? places_.way(step.peer, rank, 0) : places_.way(rank, step.peer, 0);
-        lane.accessed.wait_for(network_.access(lane.now, way, bytes));
+        lane.accessed.wait_for(network_.access(lane.now, way, bytes, in_memory() ? of_a_message : 1));
         break;
       }
       default:
@@ -367,12 +371,16 @@ CONVOY_FUNCTION bool Collective::receive(int process, const Instruction& step, d
     return false;
   }
   lane.now.wait_for(network_.message(number).tail);
-  const bool reduces = step.act == Act::receive_reduce && setting_.cluster.gamma > 0;
+  const bool reduces = step.act == Act::receive_reduce && (setting_.cluster.gamma > 0 || in_memory());
   if (reduces && !reached(process)) return false;
   inbox_[at(slot)] = network_.message(number).next;
   network_.forget(number);
   if (reduces) {
-    Moment& processor = workers_[at(rank_of(process))].processor;
+    const int rank = rank_of(process);
+    // What a message is combined with is loaded, too.
+    if (in_memory())
+      lane.now.wait_for(network_.access(lane.now, places_.way(rank, rank, 0), bytes, of_a_message));
+    Moment& processor = workers_[at(rank)].processor;
     processor.wait_for(lane.now);
     processor.add(Cause::combining, setting_.cluster.gamma * bytes);
     lane.now = processor;

@@ -95,12 +95,13 @@ class Network {
   Message& message(int number) { return messages_[static_cast<std::size_t>(number)]; }
   void forget(int number) { free_.push_back(number); }
 
-  /// Loads or stores so many bytes at `now` along a way, without a message; returns when that is over.
-  Moment access(const Moment& now, const Way& way, double bytes) {
+  /// Loads or stores so many bytes at `now` along a way, without a message, each in `share` of the time that
+  /// a byte of a message takes; returns when that is over.
+  Moment access(const Moment& now, const Way& way, double bytes, double share) {
     Moment end = now;
     for (int hop = 0; hop < way.hops; ++hop) {
       Resource& resource = resources_[static_cast<std::size_t>(way.at[static_cast<std::size_t>(hop)])];
-      const double seconds = bytes * resource.beta;
+      const double seconds = bytes * resource.beta * share;
       resource.free.wait_for(now);
       resource.free.add(resource.cause, seconds);
       resource.busy += seconds;

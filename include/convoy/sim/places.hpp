@@ -126,7 +126,7 @@ CONVOY_FUNCTION Way Places::way(int from, int to, int apart) const {
   if (apart == 0 && node == node_of(to)) {
     const int first = first_of(node), base = inside_at_[at(node)], ranks = first_of(node + 1) - first;
     way.alpha = inside_.alpha;
-    if (inside_.wiring == Wiring::bus) {
+    if (inside_.wiring == Wiring::memory || (inside_.wiring == Wiring::bus && from != to)) {
       way.through(base);
     } else if (from != to && inside_.wiring == Wiring::pairs) {
       way.through(base + (from - first) * ranks + to - first);
@@ -158,7 +158,8 @@ CONVOY_FUNCTION std::string Places::name_of(int resource) const {
   int node = 0;
   while (node + 1 < nodes() && inside_at_[at(node + 1)] <= resource) ++node;
   const int i = resource - inside_at_[at(node)], ranks = first_of(node + 1) - first_of(node);
-  if (inside_.wiring == Wiring::bus) return concat("node ", node, " bus");
+  if (inside_.wiring == Wiring::bus || inside_.wiring == Wiring::memory)
+    return concat("node ", node, ' ', sim::name_of(inside_.wiring));
   if (inside_.wiring == Wiring::ports)
     return concat("node ", node, " port ", i % ranks, i < ranks ? " out" : " in");
   return concat("node ", node, " link ", i / ranks, " to ", i % ranks);

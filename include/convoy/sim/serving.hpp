@@ -18,6 +18,7 @@
 #include <convoy/comm/parameter_server/service.hpp>
 #include <convoy/core/compiled.hpp>
 #include <convoy/core/range.hpp>
+#include <convoy/graph/profile.hpp>
 #include <convoy/sim/moment.hpp>
 #include <convoy/sim/network.hpp>
 #include <convoy/sim/outcome.hpp>
@@ -91,6 +92,14 @@ class Serving {
   Server& server(int s) { return servers_[at(s)]; }
   double bytes_of(const Server& server, int part) const {
     return 4.0 * static_cast<double>(server.parts[at(part)].range.size());
+  }
+
+  /// Of so many bytes of a bucket's gradients on a rank that serves. A worker's rate may stand for its whole
+  /// step; a server's rule takes its time all the same.
+  double update_seconds(const Bucket& bucket, double bytes, int rank) const {
+    const double bandwidth = setting_.cluster.device.bandwidth;
+    if (bucket.update == 0) return bandwidth > 0 ? graph::moved_by_adam / 4 * bytes / bandwidth : 0;
+    return bucket.update * bytes / static_cast<double>(bucket.bytes) * paces_.of_update(rank);
   }
 
   void begin_step(int w, const Moment& when);
@@ -325,8 +334,7 @@ CONVOY_FUNCTION void Serving::take(int s, int w) {
     if (action.kind == Action::add)
       mine.processor.add(Cause::combining, setting_.cluster.gamma * bytes);
     else if (action.kind == Action::apply)
-      mine.processor.add(Cause::compute, bucket.update * bytes / static_cast<double>(bucket.bytes) *
-                                             paces_.of_update(mine.rank));
+      mine.processor.add(Cause::compute, update_seconds(bucket, bytes, mine.rank));
     else if (action.kind == Action::reply)
       mine.replies.emplace_back(action.worker, action.part);
   });
