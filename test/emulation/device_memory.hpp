@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <new>
@@ -49,7 +50,7 @@ class DeviceMemory {
     const Opened opened(*this);
     std::byte* made = base_ + used_;
     used_ += size;
-    protect(PROT_READ | PROT_WRITE);
+    protect(made, made + size, PROT_READ | PROT_WRITE);
     std::memset(made, 0xff, bytes);
     std::memset(made + bytes, mark, size - bytes);
     poison(made + bytes, size - bytes);
@@ -73,13 +74,8 @@ class DeviceMemory {
                                " bytes");
     std::memset(begin, 0xff, bytes);
     poison(begin, bytes + gap);
-    if (bytes >= worth_returning) {
-      const auto first = (reinterpret_cast<std::uintptr_t>(begin) + page - 1) / page * page;
-      const auto end = reinterpret_cast<std::uintptr_t>(begin + bytes) / page * page;
-      madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
-    }
     in_use_ -= bytes;
-    allocations_.erase(found);
+    abandon(allocations_.erase(found));
     return true;
   }
 
@@ -118,7 +114,6 @@ class DeviceMemory {
   static constexpr std::size_t capacity = std::size_t{1} << 36, alignment = 256, gap = 256;
   // Closing memory and opening it takes the system a millisecond for each 32 MB of small pages.
   static constexpr std::size_t page = std::size_t{2} << 20;
-  static constexpr std::size_t worth_returning = std::size_t{16} << 20;
   static constexpr unsigned char mark = 0xa5;
 
   DeviceMemory() {
@@ -145,16 +140,44 @@ class DeviceMemory {
     one_less();
   }
   void one_more() {
-    if (users_++ == 0 && closed_) protect(PROT_READ | PROT_WRITE);
+    if (users_++ == 0 && closed_) protect_all(PROT_READ | PROT_WRITE);
   }
   void one_less() {
-    if (--users_ == 0 && settings.closed_to_host) protect(PROT_NONE);
+    if (--users_ == 0 && settings.closed_to_host) protect_all(PROT_NONE);
   }
-  void protect(int to) {
-    closed_ = to == PROT_NONE;
-    const std::size_t whole = (used_ + page - 1) / page * page;
-    if (whole > 0 && mprotect(base_, whole, to) != 0)
+  std::byte* page_of(std::byte* p) const {
+    return base_ + (p - base_) / std::ptrdiff_t{page} * std::ptrdiff_t{page};
+  }
+  std::byte* page_behind(std::byte* p) const { return page_of(p + page - 1); }
+  /// Changes the whole pages from that of `first` to that before `end`.
+  void protect(std::byte* first, std::byte* end, int to) {
+    first = page_of(first);
+    if (mprotect(first, static_cast<std::size_t>(page_behind(end) - first), to) != 0)
       throw std::system_error(errno, std::generic_category(), "mprotect");
+  }
+  /// The pages of all allocations; neighbours go together.
+  void protect_all(int to) {
+    closed_ = to == PROT_NONE;
+    std::byte *first = nullptr, *end = nullptr;
+    for (const auto& [begin, bytes] : allocations_) {
+      if (first != nullptr && page_of(begin) > page_behind(end))
+        protect(std::exchange(first, nullptr), end, to);
+      if (first == nullptr) first = begin;
+      end = begin + bytes + gap;
+    }
+    if (first != nullptr) protect(first, end, to);
+  }
+  /// Closes for good the pages before `next` on which no allocation is left, and returns them to the system.
+  void abandon(std::map<std::byte*, std::size_t>::iterator next) {
+    std::byte* const end = next == allocations_.end() ? page_of(base_ + used_) : page_of(next->first);
+    std::byte* first = base_;
+    if (next != allocations_.begin()) {
+      const auto& [begin, bytes] = *std::prev(next);
+      first = page_behind(begin + bytes + gap);
+    }
+    if (first >= end) return;
+    protect(first, end, PROT_NONE);
+    madvise(first, static_cast<std::size_t>(end - first), MADV_DONTNEED);
   }
 
 #ifdef EMULATION_ADDRESS_SANITIZER

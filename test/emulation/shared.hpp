@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <deque>
 #include <string>
@@ -49,7 +50,10 @@ class StaticShared {
 #endif
   [[gnu::noinline]] static void
   write(volatile std::byte* to, std::size_t bytes) {
-    for (std::size_t i = 0; i < bytes; ++i) to[i] = std::byte{0xff};
+    using Word [[gnu::aligned(1), gnu::may_alias]] = std::uint64_t;
+    std::size_t i = 0;
+    for (; i + sizeof(Word) <= bytes; i += sizeof(Word)) *reinterpret_cast<volatile Word*>(to + i) = ~Word{0};
+    for (; i < bytes; ++i) to[i] = std::byte{0xff};
   }
 
   std::string name_;
