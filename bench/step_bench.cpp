@@ -7,6 +7,8 @@
 #include <benchmark/benchmark.h>
 
 #include <convoy/convoy.hpp>
+#include <convoy/exec/host/backend.hpp>
+#include <convoy/exec/host/onednn.hpp>
 
 using namespace convoy;
 

@@ -2,8 +2,6 @@
 #include <memory>
 #include <string>
 
-#include <CLI/CLI.hpp>
-
 #include "common/sizes.hpp"
 #include "common/training.hpp"
 #include <convoy/data/masked_lm.hpp>
@@ -64,12 +62,9 @@ int main(int argc, char** argv) {
                     .clip = 1,
                     .batch = 8,
                     .data = "data/text.txt"},
-       .add_options =
-           [&](CLI::App& app) {
-             add_sizes(app, wanted.sizes);
-             app.add_option("--vocabulary", wanted.vocabulary, "A file of WordPieces, as BERT's vocab.txt");
-             app.add_option("--predictions", wanted.sizes.predictions, "Masked tokens of an example, at most")
-                 ->check(CLI::PositiveNumber);
-           },
+       .options = with_sizes(
+           wanted.sizes, {{"--vocabulary", &wanted.vocabulary, "A file of WordPieces, as BERT's vocab.txt"},
+                          {"--predictions", &wanted.sizes.predictions, "Masked tokens of an example, at most",
+                           Accepts::positive}}),
        .make = [&](const Options& options) { return task_of(options, wanted); }});
 }

@@ -1,8 +1,6 @@
 // Trains a small ConvNet on MNIST or on bigMNIST, its 72 million deformed images, which are never stored.
 #include <memory>
 
-#include <CLI/CLI.hpp>
-
 #include "common/training.hpp"
 #include <convoy/data/big_mnist.hpp>
 #include <convoy/data/digits.hpp>
@@ -52,13 +50,10 @@ int main(int argc, char** argv) {
                            .decay = "none",
                            .momentum = 0.9f,
                            .batch = 512},
-              .add_options =
-                  [&](CLI::App& app) {
-                    app.add_flag("--plain", wanted.plain, "Train on MNIST as it is");
-                    app.add_option("--copies", wanted.options.copies, "Deformed copies of each image")
-                        ->check(CLI::NonNegativeNumber);
-                    app.add_option("--repeats", wanted.options.repeats, "How often an epoch has all of them")
-                        ->check(CLI::PositiveNumber);
-                  },
+              .options = {{"--plain", &wanted.plain, "Train on MNIST as it is"},
+                          {"--copies", &wanted.options.copies, "Deformed copies of each image",
+                           Accepts::not_negative},
+                          {"--repeats", &wanted.options.repeats, "How often an epoch has all of them",
+                           Accepts::positive}},
               .make = [&](const Options& options) { return task_of(options, wanted); }});
 }

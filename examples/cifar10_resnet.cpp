@@ -1,8 +1,6 @@
 // Trains a ResNet with a stem for small images on CIFAR-10, cropped and mirrored at random.
 #include <memory>
 
-#include <CLI/CLI.hpp>
-
 #include "common/training.hpp"
 #include <convoy/data/cifar10.hpp>
 #include <convoy/data/cropped.hpp>

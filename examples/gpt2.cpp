@@ -9,8 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "common/gpt2_weights.hpp"
 #include "common/processors.hpp"
 #include "common/sampling.hpp"
@@ -178,30 +176,24 @@ int main(int argc, char** argv) {
                     .clip = 1,
                     .batch = 16,
                     .data = "data/text.txt"},
-       .add_options =
-           [&](CLI::App& app) {
-             add_sizes(app, wanted.sizes);
-             app.add_option("--vocabulary", wanted.sizes.vocabulary, "Ids of tokens are below")
-                 ->check(CLI::PositiveNumber);
-             app.add_option("--bits", wanted.bits, "Of a token in the file")
-                 ->check(CLI::IsMember({8, 16, 32}));
-             app.add_option("--held-out", wanted.held_out, "Share of the text, its end, that is tested on")
-                 ->check(CLI::Range(0.001, 0.9));
-             app.add_option("--generate", wanted.generate,
-                            "Does not train, but goes on with --prompt for so many tokens, by --weights "
-                            "or the newest checkpoint")
-                 ->check(CLI::NonNegativeNumber);
-             app.add_option("--prompt", wanted.prompt, "The text that --generate goes on with");
-             app.add_option("--temperature", wanted.sampling.temperature,
-                            "Divides the logits of --generate; 0: always the likeliest token")
-                 ->check(CLI::NonNegativeNumber);
-             app.add_option("--top-k", wanted.sampling.top_k,
-                            "--generate draws from so many of the likeliest tokens; 0: from all")
-                 ->check(CLI::NonNegativeNumber);
-             app.add_option("--merges", wanted.merges,
-                            "GPT-2's merges.txt, by which text becomes tokens in --generate; without one "
-                            "the tokens are bytes");
-           },
+       .options = with_sizes(
+           wanted.sizes,
+           {{"--vocabulary", &wanted.sizes.vocabulary, "Ids of tokens are below", Accepts::positive},
+            {"--bits", &wanted.bits, "Of a token in the file", OneOf{8, 16, 32}},
+            {"--held-out", &wanted.held_out, "Share of the text, its end, that is tested on",
+             Between{0.001, 0.9}},
+            {"--generate", &wanted.generate,
+             "Does not train, but goes on with --prompt for so many tokens, by --weights or the newest "
+             "checkpoint",
+             Accepts::not_negative},
+            {"--prompt", &wanted.prompt, "The text that --generate goes on with"},
+            {"--temperature", &wanted.sampling.temperature,
+             "Divides the logits of --generate; 0: always the likeliest token", Accepts::not_negative},
+            {"--top-k", &wanted.sampling.top_k,
+             "--generate draws from so many of the likeliest tokens; 0: from all", Accepts::not_negative},
+            {"--merges", &wanted.merges,
+             "GPT-2's merges.txt, by which text becomes tokens in --generate; without one the tokens are "
+             "bytes"}}),
        .instead =
            [&](const Options& options) {
              if (wanted.generate > 0) generate(options, wanted);

@@ -5,8 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "common/training.hpp"
 #include <convoy/data/data.hpp>
 #include <convoy/models/resnet.hpp>
@@ -78,13 +76,9 @@ int main(int argc, char** argv) {
              {.name = "mnist_resnet",
               .about = "Trains a ResNet on MNIST (--data: a folder with its four files, digits or synthetic)",
               .models = {"resnet18", "resnet50", "resnet101"},
-              .add_options =
-                  [&](CLI::App& app) {
-                    app.add_option("--image-size", images.size, "Height and width that images are resized to")
-                        ->check(CLI::IsMember({28, 224}));
-                    app.add_option("--samples", images.samples,
-                                   "Training samples of a generated set; 0: its default")
-                        ->check(CLI::NonNegativeNumber);
-                  },
+              .options = {{"--image-size", &images.size, "Height and width that images are resized to",
+                           OneOf{28, 224}},
+                          {"--samples", &images.samples,
+                           "Training samples of a generated set; 0: its default", Accepts::not_negative}},
               .make = [&](const Options& options) { return task_of(options, images); }});
 }

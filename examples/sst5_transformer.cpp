@@ -1,8 +1,6 @@
 // Trains a Transformer encoder on the sentences of SST-5, from random weights.
 #include <memory>
 
-#include <CLI/CLI.hpp>
-
 #include "common/sizes.hpp"
 #include "common/training.hpp"
 #include <convoy/data/sst.hpp>
@@ -65,13 +63,10 @@ int main(int argc, char** argv) {
                     .batch = 32,
                     .epochs = 8,
                     .data = "data/sst5"},
-       .add_options =
-           [&](CLI::App& app) {
-             add_sizes(app, wanted.sizes);
-             app.add_option("--least", wanted.least, "Occurrences that make a word one of the vocabulary")
-                 ->check(CLI::PositiveNumber);
-             app.add_flag("--phrases", wanted.phrases,
-                          "Train on every labelled phrase, not on sentences alone");
-           },
+       .options = with_sizes(
+           wanted.sizes,
+           {{"--least", &wanted.least, "Occurrences that make a word one of the vocabulary",
+             Accepts::positive},
+            {"--phrases", &wanted.phrases, "Train on every labelled phrase, not on sentences alone"}}),
        .make = [&](const Options& options) { return task_of(options, wanted); }});
 }

@@ -4,6 +4,8 @@
 #include <iomanip>
 #include <span>
 #include <sstream>
+#include <type_traits>
+#include <variant>
 
 #include <CLI/CLI.hpp>
 
@@ -25,6 +27,29 @@ std::vector<std::string> names_of(std::span<const Entry> entries) {
   std::vector<std::string> names;
   for (const Entry& entry : entries) names.emplace_back(entry.name);
   return names;
+}
+
+void add(CLI::App& app, const OwnOption& own) {
+  const auto check = [](CLI::Option& made, const auto& accepts) {
+    using Rule = std::remove_cvref_t<decltype(accepts)>;
+    if constexpr (std::is_same_v<Rule, Between>)
+      made.check(CLI::Range(accepts.least, accepts.most));
+    else if constexpr (std::is_same_v<Rule, OneOf>)
+      made.check(CLI::IsMember(accepts));
+    else if (accepts == Accepts::positive)
+      made.check(CLI::PositiveNumber);
+    else if (accepts == Accepts::not_negative)
+      made.check(CLI::NonNegativeNumber);
+  };
+  const auto add = [&](auto* value) {
+    if constexpr (std::is_same_v<decltype(value), bool*>) {
+      app.add_flag(own.name, *value, own.about);
+    } else {
+      CLI::Option& made = *app.add_option(own.name, *value, own.about);
+      std::visit([&](const auto& accepts) { check(made, accepts); }, own.accepts);
+    }
+  };
+  std::visit(add, own.value);
 }
 
 // The lines of the registry below the options.
@@ -67,7 +92,7 @@ std::optional<convoy::graph::BucketOptions> buckets_of(const Options& options) {
 }
 
 bool parse(int argc, char** argv, const std::string& about, const Choices& choices,
-           const std::function<void(CLI::App&)>& add_options, Options& o, int& code) {
+           const std::vector<OwnOption>& own, Options& o, int& code) {
   const std::string own_rule = o.optimizer;
   CLI::App app{about};
   app.get_formatter()->column_width(34);
@@ -198,7 +223,7 @@ bool parse(int argc, char** argv, const std::string& about, const Choices& choic
   app.add_option("--timeline", o.timeline, "Write a Chrome trace of all ranks to this file");
   app.add_option("--log-every", o.log_every, "Steps between throughput lines")->check(CLI::PositiveNumber);
   app.add_flag("--quiet", o.quiet, "Print nothing but errors");
-  add_options(app);
+  for (const OwnOption& option : own) add(app, option);
   app.footer(table_of("--comm", entries) + table_of("--codec", convoy::comm::codecs) +
              table_of("--transport", convoy::comm::transports));
   try {

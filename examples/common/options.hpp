@@ -2,18 +2,14 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "own_option.hpp"
 #include <convoy/comm/registry.hpp>
 #include <convoy/graph/pass/buckets.hpp>
-
-namespace CLI {
-class App;
-}
 
 namespace examples {
 
@@ -98,9 +94,9 @@ convoy::comm::Choice choice_of(const Options& options);
 /// What they say about buckets; none: the model's own.
 std::optional<convoy::graph::BucketOptions> buckets_of(const Options& options);
 
-/// Parses the command line, to which `add_options` adds; on `--help` or an error, prints one and returns
-/// false with the exit code in `code`.
+/// Parses the command line, to which `own` adds; on `--help` or an error, prints one and returns false with
+/// the exit code in `code`.
 bool parse(int argc, char** argv, const std::string& about, const Choices& choices,
-           const std::function<void(CLI::App&)>& add_options, Options& options, int& code);
+           const std::vector<OwnOption>& own, Options& options, int& code);
 
 }  // namespace examples

@@ -1,21 +1,24 @@
 // The options of every Transformer's sizes.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <vector>
+
+#include "own_option.hpp"
 
 namespace examples {
 
+/// Those of `sizes`, then `more`.
 template <class Sizes>
-void add_sizes(CLI::App& app, Sizes& sizes) {
-  app.add_option("--layers", sizes.layers, "Of the model")->check(CLI::PositiveNumber);
-  app.add_option("--width", sizes.width, "Features of a token")->check(CLI::PositiveNumber);
-  app.add_option("--heads", sizes.heads, "Of the attention")->check(CLI::PositiveNumber);
+std::vector<OwnOption> with_sizes(Sizes& sizes, const std::vector<OwnOption>& more) {
+  std::vector<OwnOption> all = {{"--layers", &sizes.layers, "Of the model", Accepts::positive},
+                                {"--width", &sizes.width, "Features of a token", Accepts::positive},
+                                {"--heads", &sizes.heads, "Of the attention", Accepts::positive}};
   if constexpr (requires { sizes.ffn; })
-    app.add_option("--ffn", sizes.ffn, "Features between a layer's linear layers")
-        ->check(CLI::PositiveNumber);
-  app.add_option("--length", sizes.length, "Tokens of a row; what is longer is cut")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--dropout", sizes.dropout, "Share of values")->check(CLI::Range(0.0, 0.9));
+    all.push_back({"--ffn", &sizes.ffn, "Features between a layer's linear layers", Accepts::positive});
+  all.push_back({"--length", &sizes.length, "Tokens of a row; what is longer is cut", Accepts::positive});
+  all.push_back({"--dropout", &sizes.dropout, "Share of values", Between{0, 0.9}});
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
 }
 
 }  // namespace examples

@@ -101,7 +101,7 @@ int run_over_nccl(const Options& o, const Program& program, [[maybe_unused]] int
 int run_parsed(int argc, char** argv, const Program& program) {
   Options o = program.defaults;
   int code = 0;
-  if (!parse(argc, argv, program.about, choices_of(program), program.add_options, o, code)) return code;
+  if (!parse(argc, argv, program.about, choices_of(program), program.options, o, code)) return code;
   if (o.overlap && o.comm.starts_with("ps"))
     fail<ConfigError>("--overlap needs an exchange that can be measured alone, and the servers of ", o.comm,
                       " update whatever they get");

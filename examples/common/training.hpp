@@ -12,10 +12,6 @@
 #include <convoy/graph/plan.hpp>
 #include <convoy/train/weights_options.hpp>
 
-namespace CLI {
-class App;
-}
-
 namespace examples {
 
 /// A model, and what it is trained on.
@@ -34,8 +30,7 @@ struct Program {
   std::string name, about;
   std::vector<std::string> models;  ///< the values of --model, the default one first
   Options defaults = {};
-  /// Adds options of the program's own.
-  std::function<void(CLI::App&)> add_options = [](CLI::App&) {};
+  std::vector<OwnOption> options = {};
   /// Does something else with the options than train, and says so by true. It is called before there are
   /// ranks.
   std::function<bool(const Options&)> instead = [](const Options&) { return false; };
