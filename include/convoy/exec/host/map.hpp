@@ -43,8 +43,9 @@ void run_in_lanes(int lanes, Args... args) {
   simd::run<Loop>(args...);
 }
 
-[[gnu::cold]] inline Layout describe_blocked(const Map& map) {
-  return {{map.rows, map.channels, map.height, map.width}, map.lanes == 16 ? dnnl_nChw16c : dnnl_nChw8c};
+[[gnu::cold]] inline Layout describe_blocked(const Map& map, dnnl_data_type_t type = dnnl_f32) {
+  return {
+      {map.rows, map.channels, map.height, map.width}, map.lanes == 16 ? dnnl_nChw16c : dnnl_nChw8c, type};
 }
 
 /// The plain descriptor of a batch of values: nchw for images, [rows, elements] for everything else.

@@ -47,6 +47,9 @@ struct Value {
   bool is_blocked = false;
   Map map;  ///< where blocked
   Bound data;
+  /// Whether the stage that yields it can write it rounded to bf16, too; there, once it is asked to.
+  bool can_round = false;
+  Bound rounded;
   bool wants_gradient = false;
   /// Whether the stage that yields it can read its gradient as a sum of two buffers.
   bool takes_second = false;
@@ -238,6 +241,18 @@ class Program {
   [[gnu::cold]] Conversion convert(const Bound& have, const Layout& want, int begin, int end) {
     if (have.desc == want) return {have, have};
     return {have, {want, request(want, begin, end)}};
+  }
+  /// The value of node `n` in the layout of a product's factor. Where that is its own but rounded, its stage
+  /// writes it, once for all who ask.
+  [[gnu::cold]] Conversion factor(int n, const Layout& want, int begin, int end) {
+    Value& v = value(n);
+    if (!v.can_round || !(want == describe_blocked(v.map, dnnl_bf16)))
+      return convert(v.data, want, begin, end);
+    if (v.rounded.place)
+      extend(v.rounded.place, end);
+    else
+      v.rounded = {want, request(want, v.owner, end)};
+    return {v.rounded, v.rounded};
   }
   /// The value of node `n` in blocks of channels.
   [[gnu::cold]] Conversion blocked(int n, int begin, int end) {
@@ -474,7 +489,7 @@ class Part {
   virtual ~Part() = default;
   /// Plans backward from the gradient of `y` to `dx`, which is null where nothing before the part wants a
   /// gradient.
-  virtual void plan_backward(Program&, const Value& y, Place dx, bool accumulate_dx) = 0;
+  virtual void plan_backward(Program&, const Value& y, const Bound& dx, bool accumulate_dx) = 0;
   virtual void bind(Program&) = 0;
   virtual void forward(Program&) = 0;
   virtual void backward(Program&) = 0;
@@ -501,10 +516,10 @@ class ActivationPart final : public Part {
 
   ActivationPart(Place x, const Value& y, bool of_output, Apply* apply, Slope* slope)
       : x_(x), y_(y.data.place), of_output_(of_output), count_(y.elements()), apply_(apply), slope_(slope) {}
-  void plan_backward(Program&, const Value& y, Place dx, bool accumulate_dx) override {
+  void plan_backward(Program&, const Value& y, const Bound& dx, bool accumulate_dx) override {
     dy_ = y.gradient;
     second_ = y.second;
-    dx_ = dx;
+    dx_ = dx.place;
     accumulate_dx_ = accumulate_dx;
   }
   void bind(Program& p) override {

@@ -15,9 +15,11 @@
 #include <span>
 #include <utility>
 
+#include <convoy/core/dtype.hpp>
 #include <convoy/exec/exec.hpp>
 #include <convoy/exec/host/kernel/elementwise.hpp>
 #include <convoy/exec/host/map.hpp>
+#include <convoy/parallel/elements.hpp>
 #include <convoy/parallel/simd.hpp>
 #include <convoy/parallel/team.hpp>
 
@@ -65,10 +67,12 @@ struct NormTask {
   const float* x = nullptr;
   const float* residual = nullptr;
   float* y = nullptr;
+  bf16* y_rounded = nullptr;  // beside y
   // Backward. The gradient of the output is dy + second.
   const float* dy = nullptr;
   const float* second = nullptr;
-  float* dx = nullptr;  // may be dy
+  float* dx = nullptr;         // may be dy
+  bf16* dx_rounded = nullptr;  // in place of dx
   bool accumulate_dx = false;
   float* d_residual = nullptr;
   bool accumulate_residual = false;
@@ -163,6 +167,7 @@ struct NormalizeLoop {
         const float* x = t.x + base;
         const float* residual = t.residual == nullptr ? nullptr : t.residual + base;
         float* y = t.y + base;
+        bf16* rounded = t.y_rounded == nullptr ? nullptr : t.y_rounded + base;
         for (std::int64_t p = 0; p < positions; ++p) {
           V v, other;
           simd::load(v, x + p * step);
@@ -173,6 +178,7 @@ struct NormalizeLoop {
           }
           if (t.relu) rectify(v);
           simd::store(y + p * step, v);
+          if (rounded != nullptr) simd::Elements<bf16, W>::store(rounded + p * step, v);
         }
       }
     }
@@ -284,8 +290,12 @@ struct NormBackwardLoop {
             }
             simd::store(t.d_residual + at, other);
           }
-          if (t.dx == nullptr) continue;
+          if (t.dx == nullptr && t.dx_rounded == nullptr) continue;
           g = g * scale + ((x - mean) * slope + offset);
+          if (t.dx_rounded != nullptr) {
+            simd::Elements<bf16, W>::store(t.dx_rounded + at, g);
+            continue;
+          }
           if (t.accumulate_dx) {
             simd::load(other, t.dx + at);
             g += other;

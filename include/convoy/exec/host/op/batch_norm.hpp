@@ -36,8 +36,8 @@ class NormPart final : public Part {
       : stage_(index),
         norm_(p.find<graph::BatchNorm>(stage)),
         residual_(residual_of(p, stage)),
-        x_(x),
-        y_(y.data.place) {
+        y_(y),
+        x_(x) {
     const auto [epsilon, momentum] = p.attributes<graph::BatchNorm>(norm_);
     task_.map = y.map;
     task_.epsilon = epsilon;
@@ -50,13 +50,15 @@ class NormPart final : public Part {
     p.keep(p.value(residual_), index);
   }
 
-  [[gnu::cold]] void plan_backward(Program& p, const Value& y, Place dx, bool accumulate_dx) override {
+  /// `dx` may be rounded, where nothing is accumulated.
+  [[gnu::cold]] void plan_backward(Program& p, const Value& y, const Bound& dx, bool accumulate_dx) override {
     if (residual_ >= 0) residual_contribution_ = p.contribute(residual_, true, p.backward_time(stage_));
     p.assign(p.parameter(norm_, 0));
     p.assign(p.parameter(norm_, 1));
     dy_ = y.gradient;
     second_ = y.second;
-    dx_ = dx;
+    dx_ = dx.place;
+    rounds_ = dx.place && dx.desc == describe_blocked(y.map, dnnl_bf16);
     task_.accumulate_dx = accumulate_dx;
   }
 
@@ -71,10 +73,14 @@ class NormPart final : public Part {
     task_.d_bias = p.parameters().gradient(bias);
     task_.running_mean = p.parameters().statistic(p.node(norm_).statistic);
     task_.running_variance = p.parameters().statistic(p.node(norm_).statistic + 1);
-    task_.y = p.address(y_);
+    task_.y = p.address(y_.data.place);
+    task_.y_rounded = reinterpret_cast<bf16*>(p.address(y_.rounded.place));
     task_.dy = p.address(dy_);
     task_.second = p.address(second_);
-    task_.dx = p.address(dx_);
+    if (rounds_)
+      task_.dx_rounded = reinterpret_cast<bf16*>(p.address(dx_));
+    else
+      task_.dx = p.address(dx_);
     task_.d_residual = residual_contribution_.pointer();
     task_.accumulate_residual = residual_contribution_.accumulates();
   }
@@ -105,7 +111,9 @@ class NormPart final : public Part {
   }
 
   int stage_, norm_, residual_;
-  Place x_, y_, state_, dy_, second_, dx_;
+  bool rounds_ = false;
+  const Value& y_;
+  Place x_, state_, dy_, second_, dx_;
   Conversion residual_source_;
   Contribution residual_contribution_;
   NormTask task_;
@@ -116,7 +124,7 @@ class NormStage final : public Stage {
  public:
   [[gnu::cold]] NormStage(Program& p, const graph::Stage& stage, int index)
       : index_(index), input_(p.from(stage.leader, 0)), value_(p.yield(stage.output, index)) {
-    value_.takes_second = true;
+    value_.takes_second = value_.can_round = true;
     const int end = value_.wants_gradient ? p.backward_time(index) : index;
     source_ = p.blocked(input_, index, end);
     p.keep(p.value(input_), end);
@@ -126,7 +134,7 @@ class NormStage final : public Stage {
     // The residual's gradient is planned within; the order of the two does not matter, both only read the
     // stage's own.
     contribution_ = p.contribute(input_, true, p.backward_time(index_));
-    part_->plan_backward(p, value_, contribution_.target().place, contribution_.accumulates());
+    part_->plan_backward(p, value_, contribution_.target(), contribution_.accumulates());
   }
   [[gnu::cold]] void bind(Program& p) override {
     source_.bind(p);

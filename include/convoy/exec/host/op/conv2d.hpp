@@ -30,23 +30,29 @@ namespace convoy::exec::host {
 class ConvolutionStage final : public Stage {
  public:
   [[gnu::cold]] ConvolutionStage(Program& p, const graph::Stage& stage, int index)
-      : value_(p.yield(stage.output, index)) {
-    const bool norm = p.find<graph::BatchNorm>(stage) >= 0;
+      : index_(index), norm_(p.find<graph::BatchNorm>(stage) >= 0), value_(p.yield(stage.output, index)) {
     result_ = value_.data;
-    if (norm)
+    if (norm_)
       result_.place = p.request(result_.desc, index, value_.wants_gradient ? p.backward_time(index) : index);
     if (TapConvolution::fits(p, stage.leader) && !OneDnnConvolution::pays_as_winograd(p, stage.leader))
       kernel_ = std::make_unique<TapConvolution>(p, stage.leader, index, result_);
     else
       kernel_ = std::make_unique<OneDnnConvolution>(p, stage.leader, index, result_);
     // A batch norm's part has the rest of the stage in it.
-    part_ = norm ? p.fuse<graph::BatchNorm>(stage, index, result_.place, value_)
-                 : p.fuse<graph::Relu>(stage, index, result_.place, value_);
+    part_ = norm_ ? p.fuse<graph::BatchNorm>(stage, index, result_.place, value_)
+                  : p.fuse<graph::Relu>(stage, index, result_.place, value_);
     value_.takes_second = part_ != nullptr;
+    value_.can_round = norm_;
   }
   [[gnu::cold]] void plan_backward(Program& p) override {
-    if (part_) part_->plan_backward(p, value_, value_.gradient, false);
-    kernel_->plan_backward(p, {value_.data.desc, value_.gradient});
+    Bound dy{value_.data.desc, value_.gradient};
+    const Layout wanted = kernel_->choose_backward(p);
+    // A batch norm rounds what it computes, where the convolution would copy it to that end.
+    const int time = p.backward_time(index_);
+    if (norm_ && wanted == describe_blocked(value_.map, dnnl_bf16))
+      dy = {wanted, p.request(wanted, time, time)};
+    if (part_) part_->plan_backward(p, value_, dy, false);
+    kernel_->plan_backward(p, dy);
   }
   [[gnu::cold]] void bind(Program& p) override {
     kernel_->bind(p);
@@ -63,6 +69,8 @@ class ConvolutionStage final : public Stage {
   [[gnu::cold]] std::string implementation() const override { return kernel_->implementation(); }
 
  private:
+  int index_;
+  bool norm_;
   Value& value_;
   Bound result_;
   std::unique_ptr<ConvolutionKernel> kernel_;

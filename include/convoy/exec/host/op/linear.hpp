@@ -58,7 +58,7 @@ class LinearStage final : public Stage {
   [[gnu::cold]] void plan_backward(Program& p) override {
     const int time = p.backward_time(index_);
     const Bound dy{result_.desc, value_.gradient};
-    if (part_) part_->plan_backward(p, value_, value_.gradient, false);
+    if (part_) part_->plan_backward(p, value_, dy, false);
     // A frozen weight of the model's own may have a bias that is trained.
     if (p.parameters().trained(weight_) || (bias_ >= 0 && p.parameters().trained(bias_))) {
       describe(p, Direction::weights);

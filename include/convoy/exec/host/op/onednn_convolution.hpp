@@ -2,8 +2,9 @@
 // fast kernels want. A kernel that would be oneDNN's reference code is never used.
 //
 // In bf16 the source is copied once, and the copy serves forward and the gradient of the weights; that of the
-// output is copied once for both gradients. Weights are copied in forward and again in backward: they are
-// little beside activations, and a copy between would take memory for the whole step.
+// output is copied once for both gradients. A batch norm before or behind the convolution writes what it
+// would copy. Weights are copied in forward and again in backward: they are little beside activations, and a
+// copy between would take memory for the whole step.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +18,10 @@ namespace convoy::exec::host {
 class ConvolutionKernel {
  public:
   virtual ~ConvolutionKernel() = default;
-  /// `dy` is the gradient of the result, in the layout of the result; the input's is written for `dx` (if it
-  /// is one).
+  /// Chooses what backward runs. Returns the layout in which it reads the gradient of the result without a
+  /// copy in between; empty where there is not one alone.
+  virtual Layout choose_backward(Program&) { return {}; }
+  /// `dy` is the gradient of the result, in its layout or in the one that was asked for.
   virtual void plan_backward(Program&, const Bound& dy) = 0;
   virtual void bind(Program&) = 0;
   virtual void forward(Program&) = 0;
@@ -76,7 +79,7 @@ class OneDnnConvolution final : public ConvolutionKernel {
     }
     const Layout chosen = p.parameters().fixed(weight_);
     slot_ = {chosen ? chosen : p.parameters().plain(weight_), Place::fixed(p.parameters().value(weight_))};
-    source_ = p.convert(x.data, layout(OneDnnProduct::src), stage, p.backward_time(stage));
+    source_ = p.factor(input_, layout(OneDnnProduct::src), stage, p.backward_time(stage));
     weights_ = p.convert(slot_, layout(OneDnnProduct::weights), stage, stage);
     made_ = p.deliver(layout(OneDnnProduct::dst), result_, stage);
     p.keep(p.value(input_), stage);
@@ -93,15 +96,26 @@ class OneDnnConvolution final : public ConvolutionKernel {
            node.shape[2] >= smallest && node.shape[0] % 16 == 0 && p.node(p.from(n, 0)).shape[0] % 16 == 0;
   }
 
+  [[gnu::cold]] Layout choose_backward(Program& p) override {
+    Layout wanted;
+    if (p.parameters().trained(weight_)) {
+      if (copies_weights(p) || !choose(p, Direction::weights, slot_.desc)) require(p, Direction::weights);
+      wanted = multiply_.layout(Direction::weights, OneDnnProduct::dst);
+    }
+    if (!p.value(input_).wants_gradient) return wanted;
+    require(p, Direction::data);
+    const Layout data = multiply_.layout(Direction::data, OneDnnProduct::dst);
+    return !wanted || wanted == data ? data : Layout();
+  }
+
   [[gnu::cold]] void plan_backward(Program& p, const Bound& dy) override {
     const int time = p.backward_time(stage_);
     if (p.parameters().trained(weight_)) {
       auto layout = [&](OneDnnProduct::Tensor t) { return multiply_.layout(Direction::weights, t); };
-      if (copies_weights(p) || !choose(p, Direction::weights, slot_.desc)) require(p, Direction::weights);
       p.assign(weight_);
       if (bias_ >= 0) p.assign(bias_);
       const Layout src = layout(OneDnnProduct::src);
-      if (source_.is_needed() && source_.to().desc == src) {
+      if (source_.to().desc == src && !(source_.to().place == p.value(input_).data.place)) {
         weights_source_ = {source_.to(), source_.to()};
       } else {
         p.keep(p.value(input_), time);
@@ -113,7 +127,6 @@ class OneDnnConvolution final : public ConvolutionKernel {
     }
     if (!p.value(input_).wants_gradient) return;
     auto layout = [&](OneDnnProduct::Tensor t) { return multiply_.layout(Direction::data, t); };
-    require(p, Direction::data);
     contribution_ = p.contribute(input_, false, time);
     data_weights_ = p.convert(slot_, layout(OneDnnProduct::weights), time, time);
     const Layout dst = layout(OneDnnProduct::dst);
