@@ -35,6 +35,12 @@ TEST_CASE("host: a loss of several blocks is the same whether backward computes 
   exec_decoder::check_losses_whenever_asked(e, plan);
 }
 
+TEST_CASE("host: logits need some memory") {
+  const DynamicPlan plan = decoder(30, 4, false);
+  CHECK_THROWS_WITH_AS(exec::Host<f32>(plan, 2, {.logits_mib = 0}),
+                       "exec: logits_mib must be at least 1, not 0", ConfigError);
+}
+
 TEST_CASE("host: a decoder and its loss are one stage unless the logits are handed out") {
   const auto stages = [](bool logits) {
     const DynamicPlan plan = decoder(30, 4, false, logits);

@@ -1,5 +1,5 @@
 // OwnOption: an option that one trainer has beside those of all, as data. The parser behind it is CLI11,
-// whose header takes longer to compile than a trainer, and is read once this way.
+// whose header takes about as long to compile as the rest of a trainer, and is read once this way.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace examples {
 
-/// Numbers from 1, or from 0, or any.
+/// Which numbers an option takes.
 enum class Accepts : unsigned char { anything, positive, not_negative };
 
 /// Numbers within bounds, which belong to them.

@@ -98,7 +98,8 @@ class Serving {
   /// step; a server's rule takes its time all the same.
   double update_seconds(const Bucket& bucket, double bytes, int rank) const {
     const double bandwidth = setting_.cluster.device.bandwidth;
-    if (bucket.update == 0) return bandwidth > 0 ? graph::moved_by_adam / 4 * bytes / bandwidth : 0;
+    const double parameters = bytes / sizeof(float);
+    if (bucket.update == 0) return bandwidth > 0 ? graph::moved_by_adam * parameters / bandwidth : 0;
     return bucket.update * bytes / static_cast<double>(bucket.bytes) * paces_.of_update(rank);
   }
 
