@@ -23,9 +23,12 @@ std::vector<std::string> names_of_decays() {
   return names;
 }
 
-std::vector<std::string> names_of(std::span<const Entry> entries) {
+// Each once.
+std::vector<std::string> names_of(std::span<const Entry> entries, std::span<const Entry> more = {}) {
   std::vector<std::string> names;
-  for (const Entry& entry : entries) names.emplace_back(entry.name);
+  for (const auto some : {entries, more})
+    for (const Entry& entry : some)
+      if (std::find(names.begin(), names.end(), entry.name) == names.end()) names.emplace_back(entry.name);
   return names;
 }
 
@@ -52,9 +55,10 @@ void add(CLI::App& app, const OwnOption& own) {
   std::visit(add, own.value);
 }
 
-// The lines of the registry below the options.
+// The lines of a registry below the options.
 std::string table_of(std::string_view option, std::span<const Entry> entries) {
   std::ostringstream text;
+  if (entries.empty()) return {};
   text << '\n' << option << ":\n";
   for (const Entry& entry : entries) {
     text << "  " << std::left << std::setw(18) << entry.name << entry.about;
@@ -64,7 +68,29 @@ std::string table_of(std::string_view option, std::span<const Entry> entries) {
   return text.str();
 }
 
+// What --comm and --transport mean where they are not given.
+void choose_exchange(const Choices& choices, Options& o) {
+  const auto of_gpus =
+      std::find_if(choices.gpu_policies.begin(), choices.gpu_policies.end(), [&](const Entry& entry) {
+        return (o.comm.empty() || entry.name == o.comm) && (o.transport.empty() || entry.over == o.transport);
+      });
+  if (o.device != "cpu" && of_gpus != choices.gpu_policies.end()) {
+    o.comm = of_gpus->name;
+    o.transport = of_gpus->over;
+  } else if (o.comm.empty()) {
+    o.comm = "ring";
+  }
+}
+
 }  // namespace
+
+bool between_gpus(const Choices& choices, const Options& o) {
+  const auto names = [](std::span<const Entry> entries, const std::string& name) {
+    return std::any_of(entries.begin(), entries.end(), [&](const Entry& e) { return e.name == name; });
+  };
+  return names(choices.gpu_transports, o.transport) ||
+         (names(choices.gpu_policies, o.comm) && !names(convoy::comm::policies, o.comm));
+}
 
 convoy::comm::Choice choice_of(const Options& o) {
   convoy::comm::Choice choice{.codec = o.codec,
@@ -98,16 +124,13 @@ bool parse(int argc, char** argv, const std::string& about, const Choices& choic
   app.get_formatter()->column_width(34);
   app.option_defaults()->always_capture_default();
   app.add_option("--model", o.model, "Which model to train")->check(CLI::IsMember(choices.models));
-  std::vector<std::string> policies = names_of(convoy::comm::policies);
-  std::vector<Entry> entries(std::begin(convoy::comm::policies), std::end(convoy::comm::policies));
-  for (const auto& [name, about] : choices.policies) {
-    policies.push_back(name);
-    entries.push_back({name, about, {}, {}});
-  }
-  app.add_option("--comm", o.comm, "How gradients are exchanged")->check(CLI::IsMember(policies));
-  app.add_option("--transport", o.transport,
-                 "mpi, shm, threads; by default mpi under a launcher, threads otherwise")
-      ->check(CLI::IsMember(names_of(convoy::comm::transports)));
+  app.add_option("--comm", o.comm,
+                 "How gradients are exchanged; by default ring, and on GPUs their own all-reduce")
+      ->check(CLI::IsMember(names_of(convoy::comm::policies, choices.gpu_policies)));
+  app.add_option(
+         "--transport", o.transport,
+         "By default mpi under a launcher and threads otherwise; on GPUs their own where it has the policy")
+      ->check(CLI::IsMember(names_of(convoy::comm::transports, choices.gpu_transports)));
   app.add_option("--ranks", o.ranks, "Ranks of the threads transport")->check(CLI::PositiveNumber);
   app.add_option("--codec", o.codec, "How a ring encodes gradients")
       ->check(CLI::IsMember(names_of(convoy::comm::codecs)));
@@ -224,14 +247,16 @@ bool parse(int argc, char** argv, const std::string& about, const Choices& choic
   app.add_option("--log-every", o.log_every, "Steps between throughput lines")->check(CLI::PositiveNumber);
   app.add_flag("--quiet", o.quiet, "Print nothing but errors");
   for (const OwnOption& option : own) add(app, option);
-  app.footer(table_of("--comm", entries) + table_of("--codec", convoy::comm::codecs) +
-             table_of("--transport", convoy::comm::transports));
+  app.footer(table_of("--comm", convoy::comm::policies) + table_of("--comm of GPUs", choices.gpu_policies) +
+             table_of("--codec", convoy::comm::codecs) + table_of("--transport", convoy::comm::transports) +
+             table_of("--transport of GPUs", choices.gpu_transports));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     code = app.exit(error);
     return false;
   }
+  choose_exchange(choices, o);
   // The program's momentum is that of its own rule.
   if (o.optimizer != own_rule && app.count("--momentum") == 0) o.momentum.reset();
   return true;

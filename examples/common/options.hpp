@@ -3,8 +3,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "own_option.hpp"
@@ -15,9 +15,10 @@ namespace examples {
 
 struct Options {
   std::string model = "resnet18";
-  std::string comm = "ring";
-  std::string transport = {};  ///< empty: mpi under mpirun or srun, threads otherwise
-  int ranks = 1;               ///< threads that act as ranks
+  std::string comm = {};  ///< empty: ring, or what GPUs exchange by themselves
+  std::string transport =
+      {};         ///< empty: of GPUs where they have the policy, else mpi under a launcher or threads
+  int ranks = 1;  ///< threads that act as ranks
   std::string codec = "none";
   convoy::comm::codec::TopK topk{};
   convoy::comm::codec::PowerSgd powersgd{};
@@ -79,9 +80,12 @@ struct Options {
 /// What of a trainer is compiled in, and so can be chosen.
 struct Choices {
   std::vector<std::string> models, optimizers, devices, precisions;
-  /// Policies beside those of the registry, with what they are.
-  std::vector<std::pair<std::string, std::string>> policies = {};
+  /// What GPUs exchange by themselves, each policy over the transport that its entry names.
+  std::span<const convoy::comm::Entry> gpu_policies = {}, gpu_transports = {};
 };
+
+/// Whether the exchange is one that GPUs make by themselves.
+bool between_gpus(const Choices& choices, const Options& options);
 
 /// Whether operations only take time.
 inline bool replays(const Options& options) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <iostream>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -133,15 +134,17 @@ void train_replay(const Options& o, const Task& task, convoy::comm::Any comm, co
                   int threads);
 
 #ifdef CONVOY_EXAMPLES_CUDA
+/// What GPUs exchange without their hosts, each entry over the transport that the entry names.
+std::span<const convoy::comm::Entry> gpu_policies();
+std::span<const convoy::comm::Entry> gpu_transports();
+
 /// One rank's run on a GPU in the precision that was chosen: each of the ranks of a host has one of its GPUs.
 /// `comm` works in host memory.
 void train_on_gpu(const Options& o, const Task& task, convoy::comm::Any comm, const std::string& transport,
                   int local_rank);
-#ifdef CONVOY_HAS_NCCL
-/// The same over NCCL.
-void train_over_nccl(const Options& o, const Task& task, convoy::comm::AnyBootstrap bootstrap,
-                     int local_rank);
-#endif
+/// The same, and GPUs exchange without their hosts, over one of `gpu_transports`.
+void train_between_gpus(const Options& o, const Task& task, const convoy::comm::AnyBootstrap& bootstrap,
+                        const std::string& transport, int local_rank);
 #endif
 
 }  // namespace examples

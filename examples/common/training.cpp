@@ -21,8 +21,7 @@ int threads_of(const Options& o, const Program& program, int ranks, bool speak) 
 
 /// What this build can compute on and in which precision, and what it exchanges gradients by.
 Choices choices_of(const Program& program) {
-  Choices choices{
-      .models = program.models, .optimizers = {}, .devices = {"cpu"}, .precisions = {"f32"}, .policies = {}};
+  Choices choices{.models = program.models, .optimizers = {}, .devices = {"cpu"}, .precisions = {"f32"}};
 #ifdef CONVOY_HAS_HOST
   choices.precisions = {"f32", "bf16"};
 #endif
@@ -30,9 +29,8 @@ Choices choices_of(const Program& program) {
 #ifdef CONVOY_EXAMPLES_CUDA
   choices.devices.push_back("cuda");
   choices.precisions = {"f32", "tf32", "bf16", "f16"};
-#ifdef CONVOY_HAS_NCCL
-  choices.policies = {{"nccl", "NCCL's all-reduce, in memory of GPUs"}};
-#endif
+  choices.gpu_policies = gpu_policies();
+  choices.gpu_transports = gpu_transports();
 #endif
   return choices;
 }
@@ -77,23 +75,30 @@ void train_one(const Options& o, const Task& task, comm::Any comm, const std::st
 #endif
 }
 
-#if defined(CONVOY_EXAMPLES_CUDA) && defined(CONVOY_HAS_NCCL)
-/// Ranks that mpirun started, or torchrun, or one alone.
-int run_over_nccl(const Options& o, const Program& program, [[maybe_unused]] int argc,
-                  [[maybe_unused]] char** argv) {
-  if (o.device != "cuda") fail<ConfigError>("--comm nccl exchanges memory of GPUs; choose --device cuda");
+#ifdef CONVOY_EXAMPLES_CUDA
+/// Ranks that mpirun or torchrun started, or threads of this process.
+int run_between_gpus(const Options& o, const Program& program, [[maybe_unused]] int argc,
+                     [[maybe_unused]] char** argv) {
+  const Seconds limit(o.deadline);
   const Task task = task_of(o, program);
+  const auto train = [&](comm::AnyBootstrap bootstrap, int local_rank) {
+    train_between_gpus(o, task, bootstrap, o.transport, local_rank);
+    return 0;
+  };
 #ifdef CONVOY_HAS_MPI
   if (mpi::launched()) {
-    mpi::Session session{argc, argv, Seconds(o.deadline)};
-    const transport::Mpi world(session.world(), Seconds(o.deadline));
-    train_over_nccl(o, task, comm::AnyBootstrap(comm::MpiBootstrap(world)), session.local_rank());
-    return 0;
+    mpi::Session session{argc, argv, limit};
+    return train(comm::MpiBootstrap(transport::Mpi(session.world(), limit)), session.local_rank());
   }
 #endif
-  const comm::World world = comm::environment_has_world() ? comm::world_of_environment() : comm::World{};
-  train_over_nccl(o, task, comm::AnyBootstrap(comm::TcpBootstrap(world, Seconds(o.deadline))),
-                  world.local_rank);
+  if (comm::environment_has_world()) {
+    const comm::World world = comm::world_of_environment();
+    return train(comm::TcpBootstrap(world, limit), world.local_rank);
+  }
+  transport::Threads::World(o.ranks).run([&](const transport::Threads& endpoint) {
+    using Ring = comm::Ring<transport::Threads>;
+    train(comm::CommBootstrap<Ring>(Ring(endpoint, {.deadline = limit})), endpoint.rank());
+  });
   return 0;
 }
 #endif
@@ -101,7 +106,8 @@ int run_over_nccl(const Options& o, const Program& program, [[maybe_unused]] int
 int run_parsed(int argc, char** argv, const Program& program) {
   Options o = program.defaults;
   int code = 0;
-  if (!parse(argc, argv, program.about, choices_of(program), program.options, o, code)) return code;
+  const Choices choices = choices_of(program);
+  if (!parse(argc, argv, program.about, choices, program.options, o, code)) return code;
   if (o.overlap && o.comm.starts_with("ps"))
     fail<ConfigError>("--overlap needs an exchange that can be measured alone, and the servers of ", o.comm,
                       " update whatever they get");
@@ -120,8 +126,13 @@ int run_parsed(int argc, char** argv, const Program& program) {
   if (o.evaluate && o.weights.empty() && o.checkpoint.empty())
     fail<ConfigError>("--evaluate needs what it evaluates: --weights or --checkpoint");
   if (program.instead(o)) return 0;
-#if defined(CONVOY_EXAMPLES_CUDA) && defined(CONVOY_HAS_NCCL)
-  if (o.comm == "nccl") return run_over_nccl(o, program, argc, argv);
+#ifdef CONVOY_EXAMPLES_CUDA
+  if (between_gpus(choices, o)) {
+    if (o.device == "cpu")
+      fail<ConfigError>("--comm ", o.comm, o.transport.empty() ? "" : " over ", o.transport,
+                        " exchanges memory of GPUs; choose --device cuda");
+    return run_between_gpus(o, program, argc, argv);
+  }
 #endif
   const comm::Options comm_options{.deadline = Seconds(o.deadline)};
   const comm::Choice choice = choice_of(o);

@@ -16,31 +16,36 @@ void in_precision(const std::string& name, Run&& run) {
   run(std::type_identity<f32>{});
 }
 
+using Comm = comm::AnyIn<memory::Device>;
+
 /// This thread's GPU: where ranks are more than GPUs, they share them.
 void take_gpu(int local_rank) { device::use(local_rank % std::max(1, device::count())); }
 
+void train(const Options& o, const Task& task, const std::string& transport, int workers, Comm comm) {
+  in_precision(o.precision, [&]<class P>(std::type_identity<P>) {
+    train_task<exec::Cuda<P>, Comm>(o, task, transport, workers, {}, std::move(comm));
+  });
+}
+
 }  // namespace
+
+std::span<const comm::Entry> gpu_policies() { return comm::gpu_policies<memory::Device>; }
+std::span<const comm::Entry> gpu_transports() { return comm::gpu_transports; }
 
 void train_on_gpu(const Options& o, const Task& task, comm::Any comm, const std::string& transport,
                   int local_rank) {
   take_gpu(local_rank);
-  in_precision(o.precision, [&]<class P>(std::type_identity<P>) {
-    const int workers = comm.workers();
-    train_task<exec::Cuda<P>, comm::Staged<comm::Any, memory::Device>>(o, task, transport, workers, {},
-                                                                       std::move(comm));
-  });
+  const int workers = comm.workers();
+  train(o, task, transport, workers,
+        Comm(std::in_place_type<comm::Staged<comm::Any, memory::Device>>, std::move(comm)));
 }
 
-#ifdef CONVOY_HAS_NCCL
-void train_over_nccl(const Options& o, const Task& task, comm::AnyBootstrap bootstrap, int local_rank) {
+void train_between_gpus(const Options& o, const Task& task, const comm::AnyBootstrap& bootstrap,
+                        const std::string& transport, int local_rank) {
   take_gpu(local_rank);
-  comm::NcclOptions options;
-  options.deadline = Seconds(o.deadline);
-  in_precision(o.precision, [&]<class P>(std::type_identity<P>) {
-    train_task<exec::Cuda<P>, comm::Nccl<memory::Device>>(o, task, "nccl", bootstrap.size(), {},
-                                                          comm::Nccl<memory::Device>(bootstrap, options));
-  });
+  train(o, task, transport, bootstrap.size(),
+        comm::make<memory::Device>(o.comm, transport, bootstrap, {.deadline = Seconds(o.deadline)},
+                                   choice_of(o)));
 }
-#endif
 
 }  // namespace examples

@@ -2,6 +2,7 @@
 // with that library's CMake component, which defines the macro asked for here.
 #pragma once
 
+#include <convoy/comm/bootstrap/comm.hpp>
 #include <convoy/comm/bootstrap/tcp.hpp>
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/policy/staged.hpp>
@@ -36,6 +37,7 @@
 #include <convoy/comm/policy/cuda_peer.cuh>
 #include <convoy/comm/policy/halves.hpp>
 #include <convoy/comm/policy/hierarchical_gpu.cuh>
+#include <convoy/comm/registry.cuh>
 #include <convoy/exec/cuda/cuda.cuh>
 #include <convoy/optim/device.cuh>
 #endif

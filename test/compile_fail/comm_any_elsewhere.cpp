@@ -1,4 +1,5 @@
-// EXPECT: comm::Any holds exchanges of arenas in host memory; name the type of one of arenas elsewhere
+// EXPECT: comm::Any holds exchanges of arenas in host memory, and comm::AnyIn<Space> those of arenas in that
+// space
 #include <convoy/comm/policy/any.hpp>
 
 using namespace convoy;

@@ -52,6 +52,13 @@ if ! timeout 100 $run --data "$scratch/sound" --comm none > "$scratch/out" 2>&1;
   failures=$((failures + 1))
 fi
 
+# Exchanges of GPUs are for GPUs.
+if "$program" --help | grep -q 'cuda-peer'; then
+  refused "GPUs' exchange" 'mnist_resnet: --comm cuda-peer exchanges memory of GPUs; choose --device cuda' $run --comm cuda-peer
+  refused "GPUs' transport" 'mnist_resnet: --comm sharded over cuda-peer exchanges memory of GPUs; choose --device cuda' \
+    $run --comm sharded --transport cuda-peer
+fi
+
 # A run that is told to end keeps its state, and goes on to the same weights as one that was not.
 kept="$program --threads 1 --batch 8 --comm none --epochs 8 --log-every 1 --data $scratch/sound"
 timeout 100 $kept --checkpoint "$scratch/whole" > "$scratch/out" 2>&1

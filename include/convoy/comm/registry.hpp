@@ -270,15 +270,16 @@ constexpr std::array<bool, sizeof...(Line)> offered_by(registry::PolicyList<Line
   return {Line::template over<T>...};
 }
 
-/// Throws ConfigError for an option that the comm called `policy`, or its codec, would ignore: whoever gave
-/// the option expects something of it. A deadline goes with all: where nobody waits it is kept.
-void refuse_unused(std::string_view policy, const Options& options, const Choice& choice);
+/// Throws ConfigError for an option that the comm of that entry, or its codec, would ignore: whoever gave the
+/// option expects something of it. A deadline goes with all: where nobody waits it is kept.
+void refuse_unused(const Entry& entry, const Options& options, const Choice& choice);
+/// "a, b and c"
+std::string listing(const std::vector<std::string_view>& names);
 /// Says that the transport has no such policy; `offered[i]` tells whether it has `policies[i]`.
 [[noreturn]] void no_such(std::string_view policy, std::string_view transport,
                           const std::array<bool, policies.size()>& offered);
 
 #if CONVOY_DEFINITIONS
-// "a, b and c"
 CONVOY_FUNCTION std::string listing(const std::vector<std::string_view>& names) {
   std::string text;
   for (std::size_t i = 0; i < names.size(); ++i)
@@ -296,10 +297,7 @@ CONVOY_FUNCTION bool has_word(std::string_view text, std::string_view word) {
   return false;
 }
 
-CONVOY_FUNCTION void refuse_unused(std::string_view policy, const Options& options, const Choice& choice) {
-  const auto entry =
-      std::find_if(policies.begin(), policies.end(), [&](const Entry& e) { return e.name == policy; });
-  if (entry == policies.end()) return;  // there is worse
+CONVOY_FUNCTION void refuse_unused(const Entry& entry, const Options& options, const Choice& choice) {
   struct Given {
     std::string name, text;
   };
@@ -323,10 +321,10 @@ CONVOY_FUNCTION void refuse_unused(std::string_view policy, const Options& optio
         fail<ConfigError>("codec \"", choice.codec, "\" does not use ", name, ", which goes with ", group);
       continue;
     }
-    if (has_word(entry->options, group)) continue;
+    if (has_word(entry.options, group)) continue;
     std::vector<std::string_view> users, others;
     for (const Entry& e : policies) (has_word(e.options, group) ? users : others).push_back(e.name);
-    fail<ConfigError>("comm \"", policy, "\" does not use ", group, ", which goes with ",
+    fail<ConfigError>("comm \"", entry.name, "\" does not use ", group, ", which goes with ",
                       users.size() > others.size() ? "all but " + listing(others) : listing(users));
   }
 }
@@ -433,7 +431,8 @@ Any make(registry::PolicyList<Line...> list, std::string_view policy, const tran
     refuse_one_thread(where);
     return Background<Any>(make(list, policy, where, shelf, options, plain));
   }
-  refuse_unused(policy, options, choice);
+  for (const Entry& entry : policies)
+    if (entry.name == policy) refuse_unused(entry, options, choice);
   std::optional<Any> any = make_listed(list, policy, where, shelf, options, choice);
   if (!any) no_such(policy, where.name(), shelf.offered);
   return std::move(*any);

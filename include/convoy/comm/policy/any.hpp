@@ -22,19 +22,23 @@
 
 namespace convoy::comm {
 
-/// Holds any Comm of arenas in host memory. A default-constructed one holds None.
-class Any {
+/// Holds any Comm of arenas in the space `S`. A default-constructed one holds None.
+template <memory::Space S>
+class AnyIn {
  public:
-  using Space = memory::Host;
+  using Space = S;
 
-  Any();
+  AnyIn() : AnyIn(None{}) {}
   template <class C>
-  requires(!std::is_same_v<std::remove_cvref_t<C>, Any> && Comm<C>) Any(C comm)
-      : held_(std::make_unique<Held<C>>(std::move(comm))) {
-    static_assert(
-        works_in<C, memory::Host>,
-        "convoy: comm::Any holds exchanges of arenas in host memory; name the type of one of arenas "
-        "elsewhere, or hold a host policy and stage it");
+  requires(!std::is_same_v<std::remove_cvref_t<C>, AnyIn> && Comm<C>) AnyIn(C comm)
+      : AnyIn(std::in_place_type<C>, std::move(comm)) {}
+  /// Holds the `C` that the arguments construct.
+  template <Comm C, class... Arguments>
+  explicit AnyIn(std::in_place_type_t<C>, Arguments&&... arguments) {
+    static_assert(works_in<C, S>,
+                  "convoy: comm::Any holds exchanges of arenas in host memory, and comm::AnyIn<Space> those "
+                  "of arenas in that space; on a device hold a host policy as comm::Staged<Comm, Space>");
+    held_ = std::make_unique<Held<C>>(std::forward<Arguments>(arguments)...);
   }
 
   std::string_view policy() const { return held_->is.policy; }
@@ -93,7 +97,6 @@ class Any {
   }
 
   struct Interface {
-    explicit Interface(const Facts& facts) : is(facts) {}
     virtual ~Interface() = default;
     virtual std::pmr::memory_resource* memory() = 0;
     virtual void open(const Fingerprint&, const Layout&) = 0;
@@ -111,12 +114,15 @@ class Any {
     virtual void all_reduce(void*, std::int64_t, const Reduction&) = 0;
     virtual void all_reduce_with_servers(void*, std::int64_t, const Reduction&) = 0;
     virtual void broadcast(void*, std::size_t, int) = 0;
-    const Facts is;
+    Facts is;
   };
 
   template <class C>
   struct Held final : Interface {
-    explicit Held(C c) : Interface(facts(c)), comm(std::move(c)) {}
+    template <class... Arguments>
+    explicit Held(Arguments&&... arguments) : comm(std::forward<Arguments>(arguments)...) {
+      this->is = facts(comm);
+    }
     std::pmr::memory_resource* memory() override { return comm.memory(); }
     void open(const Fingerprint& fingerprint, const Layout& layout) override {
       comm.open(fingerprint, layout);
@@ -147,8 +153,9 @@ class Any {
   std::unique_ptr<Interface> held_;
 };
 
-#if CONVOY_DEFINITIONS
-CONVOY_FUNCTION Any::Any() : Any(None{}) {}
-#endif
+/// Holds any Comm of arenas in host memory.
+using Any = AnyIn<memory::Host>;
+
+CONVOY_INSTANTIATE(AnyIn<memory::Host>::AnyIn());
 
 }  // namespace convoy::comm

@@ -1,0 +1,127 @@
+// The registry of exchanges of GPU memory: every policy and transport that can be chosen by name, each in one
+// line. Exchanges of host memory are in comm/registry.hpp; comm::Staged brings them to GPUs.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <iterator>
+#include <string_view>
+#include <vector>
+
+#include <convoy/comm/bootstrap/bootstrap.hpp>
+#include <convoy/comm/policy/any.hpp>
+#include <convoy/comm/policy/cuda_peer.cuh>
+#include <convoy/comm/policy/weighted.hpp>
+#include <convoy/comm/registry.hpp>
+#include <convoy/core/error.hpp>
+#include <convoy/memory/space.hpp>
+
+#ifdef CONVOY_HAS_NCCL
+#include <convoy/comm/policy/nccl.cuh>
+#include <convoy/comm/policy/nccl_hierarchical.cuh>
+#endif
+
+namespace convoy::comm {
+
+namespace registry {
+
+/// A policy over a transport of GPUs, which `Entry::over` names.
+template <memory::Space S>
+struct GpuLine {
+  Entry entry;
+  AnyIn<S> (*make)(const AnyBootstrap& bootstrap, const Options& options);
+};
+
+template <class O>
+O with_deadline(const Options& options) {
+  O made;
+  made.deadline = options.deadline;
+  return made;
+}
+
+template <class C, memory::Space S>
+AnyIn<S> make_between_gpus(const AnyBootstrap& bootstrap, const Options& options) {
+  return C(bootstrap, with_deadline<typename C::Options>(options));
+}
+
+/// `Inside` among the GPUs of a node, `Across` between nodes.
+template <class Inside, class Across, memory::Space S>
+AnyIn<S> make_in_levels(const AnyBootstrap& bootstrap, const Options& options) {
+  return comm::Hierarchical<Inside, Across>(bootstrap, with_deadline<typename Inside::Options>(options),
+                                            with_deadline<typename Across::Options>(options));
+}
+
+template <memory::Space S>
+inline constexpr GpuLine<S> gpu_lines[] = {
+#ifdef CONVOY_HAS_NCCL
+    {{"nccl", "all-reduce by NVIDIA's library", "nccl", ""}, make_between_gpus<Nccl<S>, S>},
+    {{Sharded::entry.name, Sharded::entry.about, "nccl", ""}, make_between_gpus<comm::Sharded<Nccl<S>>, S>},
+    {{Hierarchical::entry.name, "NCCL inside nodes, and NCCL between them", "nccl", ""},
+     make_in_levels<Nccl<S>, Nccl<S>, S>},
+#endif
+    {{"cuda-peer", "all-reduce by kernels of convoy's over peer memory", "cuda-peer", ""},
+     make_between_gpus<CudaPeer<S>, S>},
+    {{Sharded::entry.name, Sharded::entry.about, "cuda-peer", ""},
+     make_between_gpus<comm::Sharded<CudaPeer<S>>, S>},
+#ifdef CONVOY_HAS_NCCL
+    {{Hierarchical::entry.name, "peer memory inside nodes, NCCL between them", "cuda-peer", ""},
+     make_in_levels<CudaPeer<S>, Nccl<S>, S>},
+#endif
+};
+
+}  // namespace registry
+
+namespace detail {
+
+template <memory::Space S>
+constexpr auto entries_of_gpu_lines() {
+  std::array<Entry, std::size(registry::gpu_lines<S>)> entries{};
+  for (std::size_t i = 0; i < entries.size(); ++i) entries[i] = registry::gpu_lines<S>[i].entry;
+  return entries;
+}
+
+}  // namespace detail
+
+/// What `make` knows of exchanges of GPU memory: each entry is over the one transport that the entry names.
+template <memory::Space S>
+inline constexpr auto gpu_policies = detail::entries_of_gpu_lines<S>();
+inline constexpr Entry gpu_transports[] = {
+#ifdef CONVOY_HAS_NCCL
+    {"nccl", "GPUs anywhere, by NVIDIA's library", "", ""},
+#endif
+    {"cuda-peer", "GPUs of one node, which read one another's memory", "", ""},
+};
+
+/// The Comm called `policy` over the GPUs' `transport`, wrapped in Weighted where the choice asks for it; the
+/// thread's current GPU becomes this rank's. Throws ConfigError for an option that the Comm would ignore, and
+/// for names that do not go together.
+template <memory::Space S>
+AnyIn<S> make(std::string_view policy, std::string_view transport, const AnyBootstrap& bootstrap,
+              const Options& options = {}, const Choice& choice = {}) {
+  if (choice.weighted && !choice.weights.empty())
+    fail<ConfigError>("weighted measures the shares that weights give; choose one of them");
+  if (choice.background)
+    fail<ConfigError>("GPUs go on with an exchange by themselves; background is for exchanges of processors");
+  if (choice.weighted || !choice.weights.empty()) {
+    Choice plain = choice;
+    plain.weighted = false;
+    plain.weights.clear();
+    return Weighted<AnyIn<S>>({choice.weights}, make<S>(policy, transport, bootstrap, options, plain));
+  }
+  std::vector<std::string_view> here;  // what there is, for sentences
+  for (const registry::GpuLine<S>& line : registry::gpu_lines<S>) {
+    if (line.entry.over != transport) continue;
+    here.push_back(line.entry.name);
+    if (line.entry.name != policy) continue;
+    detail::refuse_unused(line.entry, options, choice);
+    return line.make(bootstrap, options);
+  }
+  if (!here.empty())
+    fail<ConfigError>("there is no comm \"", policy, "\" over ", transport, "; choose ",
+                      detail::listing(here));
+  here.clear();
+  for (const Entry& entry : gpu_transports) here.push_back(entry.name);
+  fail<ConfigError>("GPUs have no transport \"", transport, "\"; choose ", detail::listing(here));
+}
+
+}  // namespace convoy::comm

@@ -1,0 +1,113 @@
+// EMULATES: nccl
+// SANITIZE: none
+// TIMEOUT: 300
+// The registry of exchanges of GPU memory, with kernels run on processors: what make knows by name, what it
+// refuses, and that each exchange does what its name says.
+#define CONVOY_HAS_NCCL
+
+#include "emulation/emulation.hpp"
+#include "emulation/nccl.hpp"
+#include <convoy/memory/device.cuh>
+
+namespace device_test {
+using TestSpace = convoy::memory::Device;
+// Closing memory to the host costs most of the time of these tests; others have it.
+[[maybe_unused]] const bool open_to_host = (emulation::settings.closed_to_host = false, true);
+}  // namespace device_test
+
+#include <atomic>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm_device.hpp"
+#include <convoy/comm/bootstrap/comm.hpp>
+#include <convoy/comm/policy/all_reduce.hpp>
+#include <convoy/comm/registry.cuh>
+#include <convoy/comm/transport/threads.hpp>
+
+namespace {
+
+using namespace device_test;
+using transport::Threads;
+using AnyComm = comm::AnyIn<TestSpace>;
+static_assert(comm::Comm<AnyComm> && comm::works_in<AnyComm, TestSpace> &&
+              !comm::works_in<AnyComm, memory::Host>);
+using Ring = comm::CommBootstrap<comm::Ring<Threads>>;
+static_assert(comm::Bootstrap<Ring>);
+
+// The sentences that ranks ended with; empty for none.
+template <class Body>
+std::vector<std::string> on_ranks(int ranks, Body&& body) {
+  std::vector<std::string> sentences(static_cast<std::size_t>(ranks));
+  Threads::World(ranks).run([&](const Threads& endpoint) {
+    try {
+      body(comm::AnyBootstrap(Ring(comm::Ring<Threads>(endpoint))));
+    } catch (const Error& error) {
+      sentences[static_cast<std::size_t>(endpoint.rank())] = error.what();
+    }
+  });
+  return sentences;
+}
+
+std::string refusal(std::string_view policy, std::string_view transport, const comm::Options& options = {},
+                    const comm::Choice& choice = {}) {
+  const auto sentences = on_ranks(2, [&](const comm::AnyBootstrap& bootstrap) {
+    comm::make<TestSpace>(policy, transport, bootstrap, options, choice);
+  });
+  CHECK(sentences[0] == sentences[1]);
+  return sentences[0];
+}
+
+}  // namespace
+
+TEST_CASE("each line of the registry makes an exchange that sums gradients") {
+  CHECK(comm::gpu_policies<TestSpace>.size() == 6);
+  for (const comm::Entry& entry : comm::gpu_policies<TestSpace>)
+    for (const int ranks : {1, 2, 3}) {
+      CAPTURE(entry.name);
+      CAPTURE(entry.over);
+      CAPTURE(ranks);
+      CHECK_FALSE(entry.about.empty());
+      const std::vector<float> expected = sums(ranks, 1000, 2);
+      std::atomic<int> right = 0;
+      all_well(on_ranks(ranks, [&](const comm::AnyBootstrap& bootstrap) {
+        TestSpace space;
+        AnyComm any = comm::make<TestSpace>(entry.name, entry.over, bootstrap);
+        right +=
+            any.policy().find(entry.name) != std::string_view::npos && train(any, space, 1000, 2) == expected
+                ? 1
+                : 0;
+        space.synchronize();
+      }));
+      CHECK(right == ranks);
+    }
+}
+
+TEST_CASE("workers may take unequal shares, and a mean goes by the shares") {
+  std::atomic<int> right = 0;
+  all_well(on_ranks(2, [&](const comm::AnyBootstrap& bootstrap) {
+    AnyComm any = comm::make<TestSpace>("cuda-peer", "cuda-peer", bootstrap, {}, {.weights = {3, 1}});
+    const std::vector<double> shares = any.shares([](double, double&) {});
+    double mine[] = {any.rank() == 0 ? 8.0 : 4.0};
+    any.all_reduce(std::span<double>(mine), comm::mean);
+    right += shares == std::vector<double>{0.75, 0.25} && mine[0] == 7 ? 1 : 0;
+  }));
+  CHECK(right == 2);
+}
+
+TEST_CASE("what does not go together is refused in one sentence") {
+  CHECK(refusal("tree", "nccl") ==
+        "there is no comm \"tree\" over nccl; choose nccl, sharded and hierarchical");
+  CHECK(refusal("nccl", "cuda-peer") ==
+        "there is no comm \"nccl\" over cuda-peer; choose cuda-peer, sharded and hierarchical");
+  CHECK(refusal("nccl", "mpi") == "GPUs have no transport \"mpi\"; choose nccl and cuda-peer");
+  CHECK(refusal("nccl", "nccl", {}, {.servers = 2}) ==
+        "comm \"nccl\" does not use servers, which goes with ps, ps-async and ps-stale");
+  CHECK(refusal("cuda-peer", "cuda-peer", {}, {.codec = "int8"}) ==
+        "comm \"cuda-peer\" does not use codec, which goes with ring");
+  CHECK(refusal("nccl", "nccl", {}, {.background = true}) ==
+        "GPUs go on with an exchange by themselves; background is for exchanges of processors");
+  CHECK(refusal("nccl", "nccl", {}, {.weighted = true, .weights = {1, 1}}) ==
+        "weighted measures the shares that weights give; choose one of them");
+}
