@@ -1,7 +1,7 @@
 // Int8: gradients as signed bytes with a scale for each block of 512.
 #pragma once
 
-#include <cmath>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -9,13 +9,15 @@
 #include <string_view>
 
 #include <convoy/comm/codec/codec.hpp>
+#include <convoy/core/hd.hpp>
 #include <convoy/parallel/simd.hpp>
 
 namespace convoy::comm::codec {
 
 /// A quarter of the bytes and a little: value = byte * scale with scale = (largest magnitude of the block) /
 /// 127, rounded to nearest, so that no element is off by more than 1/254 of its block's largest. A block with
-/// a NaN or an infinity decodes to NaN throughout.
+/// a NaN or an infinity decodes to NaN throughout. The bits are the same with every instruction set and on a
+/// GPU.
 struct Int8 {
   static constexpr std::string_view name = "int8";
   static constexpr std::string_view about = "a quarter of the bytes";
@@ -42,9 +44,34 @@ struct Int8 {
     simd::run<Decode<true>>(to, from, count);
   }
 
- private:
   static constexpr std::int64_t blocks_of(std::int64_t count) { return (count + block - 1) / block; }
 
+  /// How a block of numbers is written.
+  struct Scale {
+    float unit = 0;     ///< value = byte * unit
+    float inverse = 0;  ///< byte = value * inverse, rounded
+  };
+  /// Of a block whose largest magnitude is `most`, which is finite; zeros for one too small to be told from
+  /// nothing. The unit has 17 bits and a byte 7, so their product is exact: the product's sum with another
+  /// number has the same bits whether or not a compiler fuses the two.
+  CONVOY_HD static Scale scale_of(float most) {
+    const float unit = std::bit_cast<float>(std::bit_cast<std::uint32_t>(most / 127) & ~0x7fu);
+    const float inverse = unit > 0 ? 1 / unit : 0;
+    if (!(inverse <= std::numeric_limits<float>::max())) return {};
+    return {unit, inverse};
+  }
+  /// The byte of a value, as a float; the value becomes what the byte leaves out. `V` is float or a vector,
+  /// which nvcc lets into no function that is marked for a GPU; a constexpr one runs there for floats.
+  template <class V>
+  CONVOY_INLINE static constexpr void round(V& byte, V& value, const Scale& scale) {
+    byte = value * scale.inverse;
+    byte = byte < 127 ? byte : V{} + 127;  // which is so but for a rounding; and nothing fuses over a choice
+    byte = byte + 12582912.0f;             // 1.5 * 2^23: rounds to nearest even
+    byte = byte - 12582912.0f;
+    value = value - byte * scale.unit;
+  }
+
+ private:
   struct Encode {
     template <int W>
     CONVOY_INLINE static void run(std::byte* to, const float* values, float* error, std::int64_t count) {
@@ -69,24 +96,19 @@ struct Int8 {
           finite += doubt[k];
         }
         const bool sound = finite == 0 && most <= std::numeric_limits<float>::max();
-        float scale = sound ? most / 127 : std::numeric_limits<float>::quiet_NaN();
-        // A scale that is rounded up would make more of the largest numbers than there is.
-        if (scale * 127 > std::numeric_limits<float>::max()) scale = std::nextafter(scale, 0.0f);
-        const float inverse = sound && scale > 0 ? 1 / scale : 0;
-        const bool usable = sound && inverse <= std::numeric_limits<float>::max();
-        if (sound && !usable) scale = 0;  // too small to be told from nothing
-        std::memcpy(scales + b * 4, &scale, 4);
+        const Scale scale = scale_of(sound ? most : 0);
+        const float unit = sound ? scale.unit : std::numeric_limits<float>::quiet_NaN();
+        std::memcpy(scales + b * 4, &unit, 4);
         for (std::int64_t i = 0; i < block; i += W) {
           simd::load(v, sums + i);
-          // Adding 1.5 * 2^23 rounds to nearest even.
-          Value scaled = usable ? v * inverse + 12582912.0f : Value{} + 12582912.0f;
-          scaled = scaled - 12582912.0f;
+          v = sound ? v : Value{};  // what is not finite is told, not kept
+          Value rounded;
+          round(rounded, v, scale);
           Whole whole;
-          simd::convert(whole, scaled);
+          simd::convert(whole, rounded);
           Byte byte;
           simd::convert(byte, whole);
           simd::store(to + begin + i, byte);
-          v = usable ? v - scaled * scale : sound ? v : Value{};
           simd::store(sums + i, v);
         }
         std::memcpy(error + begin, sums, static_cast<std::size_t>(n) * sizeof(float));
