@@ -4,18 +4,25 @@
 
 #include <cstdint>
 
+#include <convoy/core/hd.hpp>
 #include <convoy/parallel/simd.hpp>
 
 namespace convoy::comm::codec::detail {
 
 // A float's magnitude as a number of 31 bits that ascends with it. All NaNs are one above infinity, so that
 // nothing depends on the payload that a processor happens to give them.
+//
+// Constexpr functions run on a GPU as well; nvcc lets vectors into none that is marked for one.
+template <class Bits>
+CONVOY_INLINE constexpr void to_magnitude(Bits& bits) {
+  constexpr std::int32_t of_nan = 0x7f800001;
+  bits = bits & 0x7fffffff;
+  bits = bits > of_nan ? Bits{} + of_nan : bits;
+}
 template <class Bits, class Values>
 CONVOY_INLINE void magnitude_of(Bits& magnitude, const Values& values) {
-  constexpr std::int32_t of_nan = 0x7f800001;
   __builtin_memcpy(&magnitude, &values, sizeof magnitude);
-  magnitude = magnitude & 0x7fffffff;
-  magnitude = magnitude > of_nan ? Bits{} + of_nan : magnitude;
+  to_magnitude(magnitude);
 }
 CONVOY_INLINE std::int32_t magnitude_of(float value) {
   std::int32_t magnitude;
@@ -44,7 +51,7 @@ struct Threshold {
   int shift = unknown - Histogram::bits;  // of the next digit
 
   template <class Bits>
-  CONVOY_INLINE void digit(Bits& digit, const Bits& magnitude) const {
+  CONVOY_INLINE constexpr void digit(Bits& digit, const Bits& magnitude) const {
     const std::int32_t none = Histogram::none, end = 1 << (unknown - shift);
     digit = (magnitude ^ least) >> shift;
     digit = digit < end ? digit : Bits{} + none;
@@ -55,11 +62,15 @@ struct Threshold {
     int digit = (1 << (unknown - shift)) - 1;
     std::int64_t here = histogram[digit];
     for (; here < left; here = histogram[--digit]) left -= here;
+    settle(digit, here);
+    return here;
+  }
+  // The next digit is this one, which `here` elements have, `left` of which are kept.
+  CONVOY_HD void settle(int digit, std::int64_t here) {
     least |= digit << shift;
     // Where all that agree are kept, no further digit matters.
     unknown = here == left ? 0 : shift;
     shift = unknown > Histogram::bits ? unknown - Histogram::bits : 0;
-    return here;
   }
 };
 

@@ -1,0 +1,104 @@
+// Kernels: what a codec does in the memory of a GPU.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+
+#include <convoy/comm/codec/codec.hpp>
+#include <convoy/core/hd.hpp>
+#include <convoy/memory/vector.cuh>
+
+namespace convoy::comm::codec {
+
+/// The kernels of codec C; half.cuh, int8.cuh and top_k.cuh specialise it. Every call is enqueued on a
+/// stream, and neither the host nor the sizes of the work wait for values. All pointers are of the GPU. The
+/// bytes are those that the codec writes on the host for the same numbers, and so are the numbers; a NaN
+/// stays a NaN, with the bits that the GPU gives it.
+///
+/// `error` is what was left out before, `left` what is left out from here on; they may be the same memory. So
+/// a step that may be skipped leaves `error` as it was.
+///
+/// Reduced: `Element`s, as many as there are values.
+///   `encode(codec, stream, to, values, error, left, count)`
+///   `decode(codec, stream, to, from, count)`
+///
+/// Scattered: `parts` says how a bucket is cut into a block of each rank, which are encoded apart.
+///   `encode(codec, stream, to, values, error, left, parts)`   the block of rank r goes to `to + r * bytes`
+///   `fold(codec, stream, to, mine, others, rank, ranks, error, left, parts)`
+///        encodes the sum, in the order of ranks, of one block from all of them: this rank's lies at `mine`,
+///        that of rank r at `others + r * bytes`
+///   `decode(codec, stream, to, from, parts)`                  of all blocks, which lie as `encode` puts them
+///
+/// Gathered: `room` is `room(codec, count)` bytes, aligned to 64.
+///   `encode(codec, stream, to, values, error, left, count, room)`
+///   `sum(codec, stream, to, from, ranks, count)`   assigns the sum, in the order of ranks, of what all have
+///        encoded, `codec.bytes(count)` apart; what no `encode` writes becomes NaN
+template <class C>
+struct Kernels;
+
+/// Whether a codec has kernels.
+template <class C>
+concept OnGpu = Codec<C> && requires {
+  sizeof(Kernels<C>);
+};
+
+/// A bucket of `count` elements as blocks of `block`, one a rank, the last ones shorter or empty; encoded
+/// ones lie `bytes` apart.
+struct Parts {
+  std::int64_t count = 0, block = 0, bytes = 0;
+
+  CONVOY_HD std::int64_t size(std::int64_t rank) const {
+    const std::int64_t behind = count - rank * block;
+    return behind < 0 ? 0 : behind < block ? behind : block;
+  }
+};
+
+namespace detail {
+
+/// Whether accesses of 16 bytes may be made at these addresses.
+inline bool aligned(std::initializer_list<const void*> pointers) {
+  for (const void* p : pointers)
+    if (reinterpret_cast<std::uintptr_t>(p) % 16 != 0) return false;
+  return true;
+}
+
+using Four = device::Lanes<float>;
+
+/// Four of `count` numbers, from the `i`-th on; zeros beyond the end. `whole`: by one access; `i` is a
+/// multiple of 4.
+template <bool whole>
+__device__ Four load_four(const float* from, std::int64_t i, std::int64_t count) {
+  if (whole && i + 4 <= count) return device::load_lanes(from + i);
+  Four values{};
+  for (int k = 0; k < 4; ++k)
+    if (i + k < count) values.lane[k] = from[i + k];
+  return values;
+}
+template <bool whole>
+__device__ void store_four(float* to, std::int64_t i, std::int64_t count, const Four& values) {
+  if (whole && i + 4 <= count) return device::store_lanes(to + i, values);
+  for (int k = 0; k < 4; ++k)
+    if (i + k < count) to[i + k] = values.lane[k];
+}
+
+/// Runs of 512 numbers are a warp's at a time, in rows of 128, so that a lane has 4 numbers of each row.
+struct Runs {
+  static constexpr int rows = 4, row = 4 * device::warp_size, size = rows * row;
+
+  static unsigned blocks(std::int64_t runs, int threads = 256) {
+    return device::blocks_for(runs * device::warp_size, threads);
+  }
+  __device__ static int lane() { return static_cast<int>(threadIdx.x) % device::warp_size; }
+  /// Calls `work(run)` for those of this warp.
+  template <class Work>
+  __device__ static void for_each(std::int64_t runs, Work&& work) {
+    const std::int64_t warps = blockDim.x / device::warp_size;
+    for (std::int64_t run = blockIdx.x * warps + threadIdx.x / device::warp_size; run < runs;
+         run += gridDim.x * warps)
+      work(run);
+  }
+};
+
+}  // namespace detail
+
+}  // namespace convoy::comm::codec
