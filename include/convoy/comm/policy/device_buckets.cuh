@@ -36,12 +36,13 @@ enum class DeviceWork : unsigned char {
 
 /// The base of an exchange C of arenas in a space of CUDA memory whose `stream()` is the stream that
 /// computes. If it is sharded, each rank updates its own part of each bucket. C has `rank()`, `size()`,
-/// `stream()`, `own_of(bucket)` and
+/// `stream()` and
 ///
 ///     check()                          throws what went wrong so far
-///     enqueue_sums(b)                  on the stream, of a bucket that is not empty; likewise
+///     enqueue_sums(b)                  on the stream, of a bucket that is not empty; likewise, if sharded,
 ///     enqueue_parameters(b)
 ///     enqueue_sums(partial)            of a rule
+///     own_of(bucket)                   this rank's part
 ///     watch(work, b, mark)             what was enqueued last is done when the mark is reached
 ///     await(b, mark)                   of sums; with a deadline
 template <class C, memory::Space S, bool sharded>
@@ -63,16 +64,19 @@ class DeviceBuckets : public Defaults<C> {
 
   /// The parts of the buckets that this rank updates.
   std::vector<Range> updates(std::span<const Range> buckets) const {
-    if constexpr (!sharded) return {buckets.begin(), buckets.end()};
-    std::vector<Range> mine;
-    for (const Range& b : buckets)
-      if (const Range r = self().own_of(b); !r.empty()) mine.push_back(r);
-    return mine;
+    if constexpr (!sharded) {
+      return {buckets.begin(), buckets.end()};
+    } else {
+      std::vector<Range> mine;
+      for (const Range& b : buckets)
+        if (const Range r = self().own_of(b); !r.empty()) mine.push_back(r);
+      return mine;
+    }
   }
 
   void begin(int bucket, Ready ready = {});
   void poll() { self().check(); }
-  void finish(Update update);
+  void finish(Update update) { step(update); }
 
   /// Combines the ranks' numbers in the order of ranks.
   template <class E, OperationTag O>
@@ -103,6 +107,8 @@ class DeviceBuckets : public Defaults<C> {
   Fingerprint described(const Fingerprint& fingerprint, const Layout& layout) const;
   /// From here on `begin` and `finish` are of this layout.
   void take(const Layout& layout);
+  /// What `finish` does. False: a rule has decided, on the host, to skip the step.
+  bool step(Update update);
 
   const Layout& layout() const { return layout_; }
   std::size_t buckets() const { return buckets_.size(); }
@@ -116,6 +122,8 @@ class DeviceBuckets : public Defaults<C> {
     ++traffic_.messages;
     traffic_.bytes += static_cast<std::int64_t>(bytes) * passes * (size - 1) / size;
   }
+  /// A C that sends other bytes than those of the gradients counts them itself.
+  void count_sums(std::size_t b) { count(bytes_of(b), sharded ? 1 : 2); }
 
  private:
   C& self() { return static_cast<C&>(*this); }
@@ -193,7 +201,7 @@ template <class C, memory::Space S, bool sharded>
 void DeviceBuckets<C, S, sharded>::reduce(std::size_t b) {
   if (!buckets_[b].empty()) {
     self().enqueue_sums(b);
-    count(bytes_of(b), sharded ? 1 : 2);
+    self().count_sums(b);
   }
   device::check(cudaEventRecord(reduced_[b].get(), self().stream()), "mark a stream");
   self().watch(DeviceWork::sums, b, reduced_[b].get());
@@ -246,8 +254,9 @@ void DeviceBuckets<C, S, sharded>::decide(Update update) {
 }
 
 template <class C, memory::Space S, bool sharded>
-void DeviceBuckets<C, S, sharded>::finish(Update update) {
+bool DeviceBuckets<C, S, sharded>::step(Update update) {
   self().check();
+  bool applied = true;
   for (std::size_t b = 0; b < buckets_.size(); ++b)
     if (!begun_[b]) begin(static_cast<int>(b), space_->mark());
   if constexpr (sharded) {
@@ -267,9 +276,10 @@ void DeviceBuckets<C, S, sharded>::finish(Update update) {
       arrive(b);
       arrivals.arrived(buckets_[b]);
     }
-    arrivals.all(buckets_);
+    applied = arrivals.all(buckets_);
   }
   end_step();
+  return applied;
 }
 
 }  // namespace convoy::comm

@@ -1,0 +1,323 @@
+// NcclExchange: what exchanges by NCCL have in common. A world of ranks with a GPU each, whose start, waits
+// and end have deadlines; numbers of the host; and memory that NCCL may use as it is.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <cuda_runtime.h>
+#include <nccl.h>
+
+#include <convoy/comm/bootstrap/agree.hpp>
+#include <convoy/comm/bootstrap/bootstrap.hpp>
+#include <convoy/comm/comm.hpp>
+#include <convoy/comm/engine/kernel.hpp>
+#include <convoy/comm/operation.hpp>
+#include <convoy/comm/peer/place.cuh>
+#include <convoy/comm/policy/device_buckets.cuh>
+#include <convoy/comm/policy/nccl_communicator.cuh>
+#include <convoy/core/dtype.hpp>
+#include <convoy/core/error.hpp>
+#include <convoy/memory/cuda.cuh>
+#include <convoy/memory/space.hpp>
+
+namespace convoy::comm {
+
+/// The base of an exchange C by NCCL, which has what DeviceBuckets asks for but `rank()`, `size()`,
+/// `stream()`, `check()`, `watch` and `await`; and
+///
+///     call_of(work, b)                 what is done, for sentences
+///
+/// `finish` returns when all is enqueued; with an observer it waits for each bucket, so that the moments are
+/// true. `all_reduce` and `broadcast` are for a few numbers of the host, and for the parameters at the start.
+/// Not to be used by several threads at a time.
+template <class C, memory::Space S, bool sharded>
+class NcclExchange : public DeviceBuckets<C, S, sharded> {
+  using Base = DeviceBuckets<C, S, sharded>;
+  friend Base;
+
+ public:
+  using Options = NcclOptions;
+
+  /// Whether the calls of a step may be captured in a CUDA graph. NCCL's collectives may; these calls may
+  /// not, since NCCL begins what a non-blocking communicator is asked for on a thread of its own, and since a
+  /// replayed graph would pass no one who watches over it. A step's graphs end where its marks are.
+  static constexpr bool capturable = false;
+
+  int rank() const { return comm_->rank(); }
+  int size() const { return comm_->size(); }
+  const Options& options() const { return comm_->options(); }
+
+  using Base::all_reduce;
+  using Base::broadcast;
+  void all_reduce(void* values, std::int64_t count, const Reduction& reduction);
+  void broadcast(void* data, std::size_t bytes, int root);
+  void barrier() {
+    constexpr std::array<std::byte, 1> mine{};
+    if (size() > 1) gather_on_host(mine, "barrier");
+  }
+
+ protected:
+  /// All ranks of the bootstrap make one. The thread's current GPU (device::use) becomes this rank's.
+  NcclExchange(AnyBootstrap bootstrap, const Options& options) : bootstrap_(std::move(bootstrap)) {
+    places_.resize(static_cast<std::size_t>(bootstrap_.size()));
+    const detail::Place mine = detail::Place::here();
+    bootstrap_.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(places_)));
+    comm_ = std::make_unique<detail::Communicator>(bootstrap_.rank(), bootstrap_.size(), options);
+    if (size() > 1) connect();
+    make_ready();
+  }
+  /// A group of the ranks of `whole`: of those that give the same color.
+  NcclExchange(const NcclExchange& whole, int color);
+  NcclExchange(NcclExchange&&) noexcept = default;
+  NcclExchange& operator=(NcclExchange&&) = delete;
+  ~NcclExchange() {
+    if (!comm_ || !comm_->healthy()) return;
+    try {
+      await_all();
+      unregister();
+    } catch (...) {  // the communicator has been ended
+    }
+  }
+
+  /// The first rank on the host of a rank.
+  int first_on(int rank) const {
+    int first = 0;
+    while (!places_[static_cast<std::size_t>(first)].shares_host(places_[static_cast<std::size_t>(rank)]))
+      ++first;
+    return first;
+  }
+
+  cudaStream_t stream() const { return comm_->stream(); }
+  detail::Communicator& communicator() { return *comm_; }
+
+  /// Throws ConfigError on every rank unless all ranks have the same fingerprint, and the same NCCL.
+  void agree_on(Fingerprint fingerprint) {
+    int version = 0;
+    ncclGetVersion(&version);
+    fingerprint.add("nccl", version);
+    agree(bootstrap_, fingerprint);
+  }
+
+  /// Enqueues the sums over ranks, in place.
+  void sum(void* values, std::int64_t count, ncclDataType_t type, const detail::NcclCall& what) {
+    comm_->call(what, [&](ncclComm_t comm) {
+      return ncclAllReduce(values, values, static_cast<std::size_t>(count), type, ncclSum, comm, stream());
+    });
+  }
+
+  /// Memory of the GPU that ends with the communicator, zeroed by the stream.
+  std::byte* allocate(std::size_t bytes) {
+    void* p = nullptr;
+    device::check(cudaMalloc(&p, bytes), "allocate memory for exchanges");
+    memory_.emplace_back(static_cast<std::byte*>(p));
+    device::check(cudaMemsetAsync(p, 0, bytes, stream()), "clear memory");
+    return memory_.back().get();
+  }
+  /// Nothing that was enqueued is under way, and memory that was allocated or registered is given back.
+  void start_anew() {
+    if (!registered_.empty() || !memory_.empty()) await_all();
+    unregister();
+    memory_.clear();
+  }
+  /// If the options say so, NCCL need not copy pieces of memory. All ranks register theirs or none: NCCL may
+  /// not be given registered memory on one rank and other memory on another.
+  void register_memory(std::initializer_list<std::span<std::byte>> pieces);
+
+  /// Bytes of the GPU, behind all that was enqueued. The copy itself cannot be polled, so it begins when
+  /// there is nothing left to wait for.
+  void take_out(void* to, const void* from, std::size_t bytes, const detail::NcclCall& what) {
+    device::check(cudaEventRecord(staging_done_.get(), stream()), "mark a stream");
+    comm_->await(staging_done_.get(), what);
+    device::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream()),
+                  "copy numbers from a GPU");
+    device::check(cudaStreamSynchronize(stream()), "copy numbers from a GPU");
+  }
+  void bring_in(void* to, const void* from, std::size_t bytes) {
+    device::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream()),
+                  "copy numbers to a GPU");
+  }
+
+  // What DeviceBuckets asks for.
+  void check() { comm_->check(); }
+  void watch(DeviceWork work, std::size_t b, cudaEvent_t mark) {
+    const std::size_t place = work == DeviceWork::sums         ? b
+                              : work == DeviceWork::parameters ? Base::buckets() + b
+                                                               : 2 * Base::buckets();
+    comm_->expect(place, mark, self().call_of(work, b));
+  }
+  void await(std::size_t b, cudaEvent_t mark) {
+    comm_->await(mark, {"exchange", static_cast<int>(b), Base::bytes_of(b)});
+  }
+
+ private:
+  static constexpr std::size_t staging_bytes = std::size_t{1} << 20;
+
+  const C& self() const { return static_cast<const C&>(*this); }
+
+  void connect();
+  void make_ready() {
+    staging_done_ = device::make_event();
+    void* p = nullptr;
+    if (size() > 1) device::check(cudaMalloc(&p, staging_bytes), "allocate memory for exchanges");
+    staging_ = OnDevice(static_cast<std::byte*>(p));
+  }
+  // Nothing is under way from here on.
+  void await_all() {
+    if (size() == 1) return;
+    device::check(cudaEventRecord(staging_done_.get(), stream()), "mark a stream");
+    comm_->await(staging_done_.get(), {.operation = "end of the exchanges"});
+  }
+  void unregister() {
+    for (void* handle : registered_) comm_->forget_memory(handle);
+    registered_.clear();
+  }
+  void gather_on_host(std::span<const std::byte> mine, std::string_view operation);
+
+  struct FreeOnDevice {
+    void operator()(std::byte* p) const { cudaFree(p); }
+  };
+  using OnDevice = std::unique_ptr<std::byte, FreeOnDevice>;
+
+  AnyBootstrap bootstrap_;
+  std::vector<detail::Place> places_;  // of all ranks
+  OnDevice staging_;
+  std::vector<OnDevice> memory_;
+  device::Event staging_done_;
+  std::unique_ptr<detail::Communicator> comm_;  // ends before the events that are watched
+  std::vector<void*> registered_;
+  std::vector<std::byte> on_host_;  // what was gathered
+};
+
+template <class C, memory::Space S, bool sharded>
+NcclExchange<C, S, sharded>::NcclExchange(const NcclExchange& whole, int color)
+    : bootstrap_(whole.bootstrap_) {
+  if (color < 0) fail<ConfigError>("nccl: a group's color is a number from 0, not ", color);
+  std::vector<int> colors(static_cast<std::size_t>(whole.size())), members;
+  bootstrap_.all_gather(std::as_bytes(std::span(&color, 1)), std::as_writable_bytes(std::span(colors)));
+  for (std::size_t r = 0; r < colors.size(); ++r)
+    if (colors[r] == color) {
+      members.push_back(static_cast<int>(r));
+      places_.push_back(whole.places_[r]);
+    }
+  bootstrap_ = whole.bootstrap_.group(members);
+  comm_ = std::make_unique<detail::Communicator>(bootstrap_.rank(), bootstrap_.size(), whole.options());
+  if (whole.size() > 1) {
+    ncclComm_t made = nullptr;
+    ncclConfig_t config = comm_->config();
+    whole.comm_->call({.operation = "split"}, [&](ncclComm_t parent) {
+      return ncclCommSplit(parent, color, whole.rank(), &made, &config);
+    });
+    comm_->start({.operation = "split"}, [&](ncclComm_t& comm) {
+      comm = made;
+      return ncclInProgress;
+    });
+  }
+  make_ready();
+}
+
+template <class C, memory::Space S, bool sharded>
+void NcclExchange<C, S, sharded>::connect() {
+  ncclUniqueId id{};
+  if (rank() == 0)
+    if (const ncclResult_t result = ncclGetUniqueId(&id); result != ncclSuccess)
+      fail<ConfigError>("nccl: could not begin a world: ", ncclGetErrorString(result));
+  bootstrap_.broadcast(std::as_writable_bytes(std::span(&id, 1)));
+  try {
+    ncclConfig_t config = comm_->config();
+    comm_->start({.operation = "start"}, [&](ncclComm_t& made) {
+      return ncclCommInitRankConfig(&made, size(), id, rank(), &config);
+    });
+  } catch (const CommError&) {
+    for (int b = 0; b < size(); ++b)
+      for (int a = 0; a < b; ++a)
+        if (const auto& place = places_[static_cast<std::size_t>(a)];
+            place.shares_gpu(places_[static_cast<std::size_t>(b)]))
+          fail<ConfigError>("nccl: ranks ", a, " and ", b, " both use the GPU at ", place.gpu.data(), " of ",
+                            place.host.data(),
+                            ", and NCCL wants a GPU for each rank; choose it by the rank's "
+                            "number on its host, or start fewer ranks there");
+    throw;
+  }
+}
+
+template <class C, memory::Space S, bool sharded>
+void NcclExchange<C, S, sharded>::register_memory(std::initializer_list<std::span<std::byte>> pieces) {
+  if (size() == 1 || !options().register_arenas) return;
+  std::uint8_t mine = 1;
+  for (const std::span<std::byte> piece : pieces) {
+    registered_.push_back(comm_->register_memory(piece.data(), piece.size()));
+    if (registered_.back() == nullptr) mine = 0;
+  }
+  std::vector<std::uint8_t> everyone(static_cast<std::size_t>(size()));
+  bootstrap_.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(everyone)));
+  if (std::count(everyone.begin(), everyone.end(), 0) > 0) unregister();
+}
+
+// Each rank's bytes in on_host_ of every rank, through memory of the GPU.
+template <class C, memory::Space S, bool sharded>
+void NcclExchange<C, S, sharded>::gather_on_host(std::span<const std::byte> mine,
+                                                 std::string_view operation) {
+  const detail::NcclCall what{.operation = operation, .bytes = mine.size()};
+  std::byte* const own = staging_.get() + static_cast<std::size_t>(rank()) * mine.size();
+  comm_->check();
+  device::check(cudaMemcpyAsync(own, mine.data(), mine.size(), cudaMemcpyHostToDevice, stream()),
+                "copy numbers to a GPU");
+  comm_->call(what, [&](ncclComm_t comm) {
+    return ncclAllGather(own, staging_.get(), mine.size(), ncclUint8, comm, stream());
+  });
+  on_host_.resize(mine.size() * static_cast<std::size_t>(size()));
+  take_out(on_host_.data(), staging_.get(), on_host_.size(), what);
+  Base::count(on_host_.size(), 1);
+}
+
+template <class C, memory::Space S, bool sharded>
+void NcclExchange<C, S, sharded>::all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
+  if (size() == 1) return;
+  const std::size_t element = size_of(reduction.type);
+  const auto most = static_cast<std::int64_t>(staging_bytes / element) / size();
+  auto* at = static_cast<std::byte*>(values);
+  std::vector<const void*> sources(static_cast<std::size_t>(size()));
+  for (std::int64_t done = 0; done < count;) {
+    const std::int64_t piece = std::min(count - done, most);
+    const std::size_t bytes = static_cast<std::size_t>(piece) * element;
+    gather_on_host({at, bytes}, "all-reduce of numbers of the host");
+    for (std::size_t r = 0; r < sources.size(); ++r) sources[r] = on_host_.data() + r * bytes;
+    void* into = at;
+    reduction.fold(&into, 1, sources.data(), size(), piece,
+                   reduction.op == Op::mean && reduction.divides ? 1.0 / size() : 1, false);
+    done += piece;
+    at += bytes;
+  }
+}
+
+template <class C, memory::Space S, bool sharded>
+void NcclExchange<C, S, sharded>::broadcast(void* data, std::size_t bytes, int root) {
+  if (root < 0 || root >= size()) fail<ConfigError>("broadcast from rank ", root, " in a world of ", size());
+  if (size() == 1) return;
+  comm_->check();
+  auto* at = static_cast<std::byte*>(data);
+  for (std::size_t done = 0; done < bytes;) {
+    const std::size_t piece = std::min(bytes - done, staging_bytes);
+    if (rank() == root)
+      device::check(cudaMemcpyAsync(staging_.get(), at + done, piece, cudaMemcpyHostToDevice, stream()),
+                    "copy numbers to a GPU");
+    const detail::NcclCall what{.operation = "broadcast", .bytes = piece};
+    comm_->call(what, [&](ncclComm_t comm) {
+      return ncclBroadcast(staging_.get(), staging_.get(), piece, ncclUint8, root, comm, stream());
+    });
+    take_out(at + done, staging_.get(), piece, what);
+    Base::count(piece, 1);
+    done += piece;
+  }
+}
+
+}  // namespace convoy::comm
