@@ -56,10 +56,11 @@ class AtTable {
 };
 static_assert(comm::Bootstrap<AtTable>);
 
-// Each rank makes a space and a C and does `body`. The sentences that ranks ended with; empty for none.
-template <class C>
+// Each rank makes a space and a C, of `more` too, and does `body`. The sentences that ranks ended with; empty
+// for none.
+template <class C, class... More>
 std::vector<std::string> run(int ranks, const std::function<void(C&, TestSpace&)>& body,
-                             const typename C::Options& options = {}) {
+                             const typename C::Options& options = {}, const More&... more) {
   Table table(ranks);
   std::vector<std::string> sentences(static_cast<std::size_t>(ranks));
   std::vector<std::thread> threads;
@@ -67,7 +68,7 @@ std::vector<std::string> run(int ranks, const std::function<void(C&, TestSpace&)
     threads.emplace_back([&, rank] {
       try {
         TestSpace space;
-        C comm(AtTable(table, rank), options);
+        C comm(AtTable(table, rank), options, more...);
         body(comm, space);
         space.synchronize();
       } catch (const Error& error) {
@@ -185,6 +186,12 @@ class Rule {
       s[2] += 1;
     });
     return Decision::apply;
+  }
+  /// What all gradients are multiplied by; 0 where the step is skipped. The host waits for it.
+  double factor() {
+    double read = 0;
+    arenas_.space.read(&read, state_.data() + 1, sizeof read);
+    return read;
   }
   void update(Range r, float scale) {
     later(arenas_.space,

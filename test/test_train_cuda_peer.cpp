@@ -1,8 +1,8 @@
 // EMULATES: nccl
 // SANITIZE: none
 // TIMEOUT: 600
-// Trainer over exec::Cuda and comm::CudaPeer, run on processors: the ranks end with the same bits, and with
-// what comm::Nccl gives.
+// Trainer over exec::Cuda and comm::CudaPeer, or NCCL with encoded gradients, run on processors: the ranks
+// end with the same bits, and with what comm::Nccl gives.
 #include <cmath>
 #include <string>
 #include <vector>
@@ -24,6 +24,7 @@ using TestSpace = convoy::memory::Device;
 #include <convoy/comm/policy/cuda_peer.cuh>
 #include <convoy/comm/policy/halves.hpp>
 #include <convoy/comm/policy/nccl.cuh>
+#include <convoy/comm/policy/nccl_compressed.cuh>
 #include <convoy/exec/cuda/cuda.cuh>
 #include <convoy/optim/device.cuh>
 
@@ -85,6 +86,7 @@ double apart(const Parameters& a, const Parameters& b) {
 }
 
 using Peer = comm::CudaPeer<memory::Device>;
+using Encoded = comm::Compressed<comm::Nccl<memory::Device>, comm::codec::Int8>;
 
 }  // namespace
 
@@ -95,11 +97,15 @@ TEST_CASE("ranks train over peer memory as over NCCL, and end with the same bits
     const auto expected = trained<comm::Nccl<memory::Device>>(2, clip);
     const auto seen = trained<Peer>(2, clip);
     const auto sharded = trained<comm::Sharded<Peer>>(2, clip);
+    const auto encoded = trained<Encoded>(2, clip);
     REQUIRE(expected[0].size() > 100);
     for (const auto* all : {&seen, &sharded}) {
       CHECK((*all)[0] == (*all)[1]);
       CHECK(apart((*all)[0], expected[0]) < 1e-5);
     }
+    CHECK(encoded[0] == encoded[1]);
+    CHECK(apart(encoded[0], expected[0]) > 0);
+    CHECK(apart(encoded[0], expected[0]) < 1e-2);
   }
   CHECK(trained<Peer>(3, 0) == trained<Peer>(3, 0));
 }

@@ -44,6 +44,7 @@
 #ifdef CONVOY_HAS_NCCL
 #include <convoy/comm/policy/halves.hpp>
 #include <convoy/comm/policy/nccl.cuh>
+#include <convoy/comm/policy/nccl_compressed.cuh>
 #include <convoy/comm/policy/nccl_hierarchical.cuh>
 #endif
 #endif

@@ -4,8 +4,9 @@
 //
 // Communicators are non-blocking only. A call is carried out on a thread of its own and is in progress until
 // its work was given to the stream: where streams do their work at once, until all ranks have come. Sums are
-// made in the order of ranks. What NCCL forbids or leaves undefined is refused: another call while one is in
-// progress, ranks that do different things.
+// made in the order of ranks, each of two numbers rounded to their type. What NCCL forbids or leaves
+// undefined is refused: another call while one is in progress, ranks that do different things. All ranks of a
+// world send and receive in the same groups.
 #pragma once
 
 #include <algorithm>
@@ -26,6 +27,8 @@
 
 #include <nccl.h>
 
+#include <convoy/core/dtype.hpp>
+
 namespace emulation {
 
 /// What a test chooses of the emulated NCCL.
@@ -45,7 +48,16 @@ struct NcclCounts {
 };
 inline NcclCounts nccl_counts;
 
-enum class Collective { all_reduce, reduce, reduce_scatter, all_gather, broadcast, split };
+enum class Collective { all_reduce, reduce, reduce_scatter, all_gather, broadcast, split, messages };
+
+/// What a rank sends to another one, or receives.
+struct NcclMessage {
+  int peer = 0;
+  std::size_t count = 0;
+  ncclDataType_t type = ncclUint8;
+  const void* from = nullptr;
+  void* into = nullptr;
+};
 
 /// What a rank asks for.
 struct NcclWork {
@@ -57,6 +69,7 @@ struct NcclWork {
   ncclRedOp_t op = ncclSum;
   int root = 0, color = 0, key = 0;
   ncclComm_t* made = nullptr;
+  std::vector<NcclMessage> sent = {}, received = {};
 
   bool fits(const NcclWork& other) const {
     return what == other.what && count == other.count && type == other.type && op == other.op &&
@@ -133,16 +146,52 @@ struct NcclWorld {
   }
 
  private:
-  template <class T>
-  static void reduce(const std::vector<NcclWork>& of, std::size_t count, ncclRedOp_t op, T* into) {
+  static std::size_t size_of(ncclDataType_t type) {
+    switch (type) {
+      case ncclFloat64:
+        return 8;
+      case ncclFloat32:
+        return 4;
+      case ncclFloat16:
+      case ncclBfloat16:
+        return 2;
+      default:
+        return 1;
+    }
+  }
+
+  // Numbers of type T, in arithmetic of type V.
+  template <class T, class V = T>
+  static void reduce(const std::vector<NcclWork>& of, std::size_t count, ncclRedOp_t op, void* into) {
     for (std::size_t i = 0; i < count; ++i) {
       T value = static_cast<const T*>(of[0].send)[i];
       for (std::size_t r = 1; r < of.size(); ++r) {
-        const T next = static_cast<const T*>(of[r].send)[i];
-        value = op == ncclSum ? value + next : op == ncclMax ? std::max(value, next) : std::min(value, next);
+        const V a(value), b(static_cast<const T*>(of[r].send)[i]);
+        value = T(op == ncclSum ? a + b : op == ncclMax ? std::max(a, b) : std::min(a, b));
       }
-      into[i] = value;
+      static_cast<T*>(into)[i] = value;
     }
+  }
+
+  // What a rank sends to another arrives in the order in which it is asked for, and nothing is left over.
+  static ncclResult_t deliver(const std::vector<NcclWork>& of) {
+    for (std::size_t a = 0; a < of.size(); ++a)
+      for (std::size_t b = 0; b < of.size(); ++b) {
+        const auto with = [](const std::vector<NcclMessage>& all, std::size_t peer) {
+          std::vector<NcclMessage> some;
+          for (const NcclMessage& message : all)
+            if (message.peer == static_cast<int>(peer)) some.push_back(message);
+          return some;
+        };
+        const auto sent = with(of[a].sent, b), received = with(of[b].received, a);
+        if (sent.size() != received.size()) return ncclInvalidUsage;
+        for (std::size_t i = 0; i < sent.size(); ++i) {
+          if (sent[i].count != received[i].count || sent[i].type != received[i].type) return ncclInvalidUsage;
+          if (const std::size_t bytes = sent[i].count * size_of(sent[i].type); bytes > 0)
+            std::memcpy(received[i].into, sent[i].from, bytes);
+        }
+      }
+    return ncclSuccess;
   }
 
   // All ranks wait, so that everything may be read before anything is written.
@@ -150,14 +199,18 @@ struct NcclWorld {
     const NcclWork& first = of.front();
     for (const NcclWork& work : of)
       if (!work.fits(first)) return ncclInvalidUsage;
-    const std::size_t element = first.type == ncclFloat64 ? 8 : first.type == ncclFloat32 ? 4 : 1;
+    const std::size_t element = size_of(first.type);
     const std::size_t n = of.size(), bytes = first.count * element;
     const auto sum = [&](std::size_t count) {
       std::vector<std::byte> all(count * element);
       if (first.type == ncclFloat32)
-        reduce(of, count, first.op, reinterpret_cast<float*>(all.data()));
+        reduce<float>(of, count, first.op, all.data());
       else if (first.type == ncclFloat64)
-        reduce(of, count, first.op, reinterpret_cast<double*>(all.data()));
+        reduce<double>(of, count, first.op, all.data());
+      else if (first.type == ncclBfloat16)
+        reduce<convoy::bf16, float>(of, count, first.op, all.data());
+      else if (first.type == ncclFloat16)
+        reduce<convoy::f16, float>(of, count, first.op, all.data());
       return all;
     };
     const auto give = [](const NcclWork& to, const std::byte* from, std::size_t size_of_it) {
@@ -209,6 +262,8 @@ struct NcclWorld {
         }
         return ncclSuccess;
       }
+      case Collective::messages:
+        return deliver(of);
     }
     return ncclInternalError;
   }
@@ -264,6 +319,17 @@ inline ncclResult_t collective(ncclComm_t comm, const NcclWork& work, cudaStream
   if (nccl_group.depth == 0) return begin_group(comm, {{work, stream}});
   nccl_group.comm = comm;
   nccl_group.works.push_back({work, stream});
+  return ncclSuccess;
+}
+
+/// The messages of a group are one piece of work.
+inline ncclResult_t message(ncclComm_t comm, const NcclMessage& message, cudaStream_t stream) {
+  if (nccl_group.depth == 0) return refused(comm, "a message that is in no group");
+  if (nccl_group.works.empty() || nccl_group.works.back().first.what != Collective::messages)
+    if (const auto result = collective(comm, {.what = Collective::messages}, stream); result != ncclSuccess)
+      return result;
+  NcclWork& work = nccl_group.works.back().first;
+  (message.from != nullptr ? work.sent : work.received).push_back(message);
   return ncclSuccess;
 }
 
@@ -410,6 +476,14 @@ ncclResult_t ncclBroadcast(const void* send, void* receive, size_t count, ncclDa
                            ncclComm_t comm, cudaStream_t stream) {
   return emulation::collective(
       comm, {emulation::Collective::broadcast, send, receive, count, type, ncclSum, root}, stream);
+}
+ncclResult_t ncclSend(const void* send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  return emulation::message(comm, {.peer = peer, .count = count, .type = type, .from = send}, stream);
+}
+ncclResult_t ncclRecv(void* receive, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  return emulation::message(comm, {.peer = peer, .count = count, .type = type, .into = receive}, stream);
 }
 
 }  // extern "C"

@@ -26,6 +26,10 @@ inline constexpr bool is_all_reduce = false;
 template <class S, class T>
 inline constexpr bool is_all_reduce<AllReduce<Algorithm<S, T>, true>> = true;
 
+// Whether a codec runs where an all-reduce has its gradients.
+template <class A, class C>
+inline constexpr bool encodes = true;
+
 // Refuses, in one sentence, what cannot be compressed.
 template <class A, class C>
 consteval bool compresses() {
@@ -36,6 +40,11 @@ consteval bool compresses() {
     static_assert(never<C>,
                   "convoy: this is no codec: it needs name, travel, fields, warm_up(), check() and what "
                   "codec/codec.hpp lists for its way to travel");
+  } else if constexpr (!encodes<A, C>) {
+    static_assert(never<A>,
+                  "convoy: this codec has no kernels for a GPU, as PowerSGD has none: write "
+                  "Staged<Compressed<Ring<T>, Codec>, Space>, which encodes in the memory of the host, or "
+                  "specialise codec::Kernels");
   } else {
     return true;
   }
