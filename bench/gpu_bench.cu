@@ -1,6 +1,6 @@
-// gpu_bench: what exec::Cuda reaches on this GPU: copies, optimizers and an exchange between two ranks beside
-// them, and training steps of ResNets in each precision. Prints one JSON object a line; a name given as the
-// first argument picks the cases that have it.
+// gpu_bench: what exec::Cuda reaches on this GPU: copies, optimizers, codecs and an exchange between two
+// ranks beside them, and training steps of ResNets in each precision. Prints one JSON object a line; a name
+// given as the first argument picks the cases that have it.
 #include <algorithm>
 #include <barrier>
 #include <cstdio>
@@ -12,6 +12,9 @@
 #include <thread>
 #include <vector>
 
+#include <convoy/comm/codec/half.cuh>
+#include <convoy/comm/codec/int8.cuh>
+#include <convoy/comm/codec/top_k.cuh>
 #include <convoy/comm/policy/cuda_peer.cuh>
 #include <convoy/comm/policy/none.hpp>
 #include <convoy/data/data.hpp>
@@ -94,6 +97,62 @@ void optimizer(memory::Device& space, std::int64_t count, double copy) {
     arena.update({0, count}, 1, parameters.data(), gradients.data());
   });
   report_bandwidth(name, arrays * 4.0 * static_cast<double>(count), times, copy);
+}
+
+/// A bucket of `count` gradients encoded, beside a copy, and what `ranks` have sent decoded. Bytes are those
+/// that must be read and written once.
+template <class Codec>
+void codec(memory::Device& space, const Codec& codec, std::int64_t count, double copy) {
+  using Kernels = comm::codec::Kernels<Codec>;
+  constexpr int ranks = 8;
+  const std::string name = concat("codec/", Codec::name, "/", count);
+  if (!wanted(name)) return;
+  const auto size = static_cast<std::size_t>(count);
+  const memory::Array<float, memory::Device> values(space, size), error(space, size), sums(space, size);
+  std::vector<float> some(size);
+  Philox random(1);
+  for (float& value : some) value = random.uniform(-1, 1);
+  space.write(values.data(), some.data(), size * sizeof(float));
+  const double floats = 4.0 * static_cast<double>(count);
+  const auto report = [&](const char* what, double bytes, auto&& run) {
+    report_bandwidth(concat(name, "/", what), bytes, milliseconds(space, 20, run), copy);
+  };
+  if constexpr (comm::codec::Scattered<Codec>) {
+    const std::int64_t whole = ranks * Codec::block, block = (count + whole - 1) / whole * Codec::block;
+    const comm::codec::Parts parts{count, block, codec.bytes(block)};
+    const double encoded = static_cast<double>(ranks * parts.bytes);
+    const memory::Array<std::byte, memory::Device> all(space, static_cast<std::size_t>(ranks * parts.bytes)),
+        own(space, static_cast<std::size_t>(parts.bytes));
+    report("encode", 3 * floats + encoded, [&] {
+      Kernels::encode(codec, space.stream(), all.data(), values.data(), error.data(), error.data(), parts);
+    });
+    report("fold", 2 * floats / ranks + encoded * (ranks + 1) / ranks, [&] {
+      Kernels::fold(codec, space.stream(), own.data(), all.data(), all.data(), 0, ranks, sums.data(),
+                    sums.data(), parts);
+    });
+    report("decode", floats + encoded,
+           [&] { Kernels::decode(codec, space.stream(), sums.data(), all.data(), parts); });
+  } else if constexpr (comm::codec::Gathered<Codec>) {
+    const std::int64_t bytes = codec.bytes(count);
+    const memory::Array<std::byte, memory::Device> all(space, static_cast<std::size_t>(ranks * bytes)),
+        room(space, static_cast<std::size_t>(Kernels::room(codec, count)));
+    for (int r = 0; r < ranks; ++r)
+      Kernels::encode(codec, space.stream(), all.data() + r * bytes, values.data(), error.data(),
+                      error.data(), count, room.data());
+    report("encode", 3 * floats + static_cast<double>(bytes), [&] {
+      Kernels::encode(codec, space.stream(), all.data(), values.data(), error.data(), error.data(), count,
+                      room.data());
+    });
+    report("sum", floats + static_cast<double>(ranks * bytes),
+           [&] { Kernels::sum(codec, space.stream(), sums.data(), all.data(), ranks, count); });
+  } else {
+    const memory::Array<typename Codec::Element, memory::Device> half(space, size);
+    report("encode", 3.5 * floats, [&] {
+      Kernels::encode(codec, space.stream(), half.data(), values.data(), error.data(), error.data(), count);
+    });
+    report("decode", 1.5 * floats,
+           [&] { Kernels::decode(codec, space.stream(), sums.data(), half.data(), count); });
+  }
 }
 
 /// Two ranks, threads, that share this GPU.
@@ -263,6 +322,10 @@ int main(int argc, char** argv) try {
   optimizer<optim::AdamW>(space, 109'482'240, copy);
   optimizer<optim::Lars>(space, 25'557'032, copy);
   optimizer<optim::Lamb>(space, 109'482'240, copy);
+  codec(space, comm::codec::Bf16{}, 25'557'032, copy);
+  codec(space, comm::codec::F16{}, 25'557'032, copy);
+  codec(space, comm::codec::Int8{}, 25'557'032, copy);
+  codec(space, comm::codec::TopK{}, 25'557'032, copy);
   all_reduce(16'384, copy);
   all_reduce(25'557'032, copy);
   constexpr Image mnist{1, 28, 28}, imagenet{3, 224, 224};

@@ -1,5 +1,8 @@
 // Every kernel of convoy's own, in each type of values, as a program has it: for check.sh to read what nvcc
 // says of it.
+#include <convoy/comm/codec/half.cuh>
+#include <convoy/comm/codec/int8.cuh>
+#include <convoy/comm/codec/top_k.cuh>
 #include <convoy/comm/peer/kernels.cuh>
 #include <convoy/exec/cuda/cuda.cuh>
 #include <convoy/optim/device.cuh>
@@ -84,6 +87,21 @@ void exchange_bytes() {
   device::launch(where, peer::meet_all<>, {});
 }
 
+void encode() {
+  namespace codec = comm::codec;
+  float* f = nullptr;
+  std::byte* to = nullptr;
+  codec::Kernels<codec::Bf16>::encode({}, nullptr, nullptr, f, f, f, 1);
+  codec::Kernels<codec::Bf16>::decode({}, nullptr, f, nullptr, 1);
+  codec::Kernels<codec::F16>::encode({}, nullptr, nullptr, f, f, f, 1);
+  codec::Kernels<codec::F16>::decode({}, nullptr, f, nullptr, 1);
+  codec::Kernels<codec::Int8>::encode({}, nullptr, to, f, f, f, {});
+  codec::Kernels<codec::Int8>::fold({}, nullptr, to, to, to, 0, 1, f, f, {});
+  codec::Kernels<codec::Int8>::decode({}, nullptr, f, to, {});
+  codec::Kernels<codec::TopK>::encode({}, nullptr, to, f, f, f, 1, to);
+  codec::Kernels<codec::TopK>::sum({}, nullptr, f, to, 1, 1);
+}
+
 template <class R>
 void update(memory::Device& space, const optim::Optimizer<R>& rule) {
   optim::Kernels<R, memory::Device>::apply(space, rule, {});
@@ -101,6 +119,7 @@ int main() {
   exchange<bf16>();
   exchange<f16>();
   exchange_bytes();
+  encode();
   scale_and_check(nullptr, 0, nullptr, nullptr, nullptr);
   memory::Device space;
   update<optim::Adam>(space, optim::Optimizer<optim::Adam>({}));
