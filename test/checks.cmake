@@ -223,13 +223,24 @@ add_consumer(option_misspelt PROJECT add_subdirectory OPTIONS -DCONVOY_HOST=YES
              SAYS "CONVOY_HOST is 'YES'.*it must be AUTO, ON or OFF")
 add_consumer(wrong_version PROJECT find_package OPTIONS -DVERSION=99.0 SAYS "requested[ \n]+version \"?99.0")
 
-# Programs that must not compile, each with one sentence.
+# Programs that must not compile, each with one sentence. One of CUDA says `// EMULATES` as tests do.
 file(GLOB wrong CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/compile_fail/*.cpp)
 foreach(compiler IN LISTS compilers)
   foreach(source IN LISTS wrong)
     get_filename_component(what ${source} NAME_WE)
+    emulation_of(${source} emulation)
+    if(emulation_MISSING)
+      message(STATUS "convoy: compile_fail.${compiler}.${what} is not run: it needs the headers of ${emulation_MISSING}")
+      continue()
+    endif()
+    set(flags -include ${std_of_${compiler}})
+    if(emulation)
+      list(APPEND flags -I${CMAKE_CURRENT_SOURCE_DIR}/emulation)
+      list(TRANSFORM emulation PREPEND -isystem OUTPUT_VARIABLE folders)
+      list(APPEND flags ${folders})
+    endif()
     add_test(NAME compile_fail.${compiler}.${what} COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/compile_fail/check.sh ${compiler_of_${compiler}}
-                                                        ${source} ${public_include} -include ${std_of_${compiler}})
+                                                        ${source} ${public_include} ${flags})
     set_tests_properties(compile_fail.${compiler}.${what} PROPERTIES TIMEOUT 120 LABELS compile_fail
                                                                   FIXTURES_REQUIRED std_of_${compiler})
   endforeach()

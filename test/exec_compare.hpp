@@ -126,11 +126,18 @@ struct Distance {
   }
 };
 
+/// Those that models use. Others derive from them what an Exec needs beside, and stand in their places.
+struct Customs {
+  using Swish = exec_compare::Swish;
+  using Product = exec_compare::Product;
+  using Energy = exec_compare::Energy;
+  using SquaredHinge = exec_compare::SquaredHinge;
+};
+
 // ---- random models
 // ---------------------------------------------------------------------------------------------------
 
 struct ModelOptions {
-  bool custom = true;   ///< custom operations and losses too
   bool frozen = true;   ///< some parameters frozen
   int largest_map = 9;  ///< of the input
   int operations = 6;
@@ -139,9 +146,10 @@ struct ModelOptions {
 /// A random model of convolutions, norms, poolings, additions, blocks as of residual networks, custom
 /// operations, with one to three losses, values with several consumers and extra outputs. The same seed gives
 /// the same model.
-class Model {
+template <class Custom = Customs>
+class ModelOf {
  public:
-  explicit Model(std::uint64_t seed, const ModelOptions& options = {})
+  explicit ModelOf(std::uint64_t seed, const ModelOptions& options = {})
       : plan_(
             [&](auto& g) {
               define(g, Philox{seed, 77}, options);
@@ -212,7 +220,7 @@ class Model {
     };
     for (int i = 0; i < options.operations; ++i) {
       if (odds(5)) x = images[static_cast<std::size_t>(below(static_cast<int>(images.size())))];
-      switch (below(options.custom ? 10 : 8)) {
+      switch (below(10)) {
         case 0:
           x = convolve(x, channels[below(6)], 1 + below(2), kernel());
           break;
@@ -249,10 +257,10 @@ class Model {
           break;
         }
         case 8:
-          x = g.custom(Swish{}, x);
+          x = g.custom(typename Custom::Swish{}, x);
           break;
         case 9:
-          x = g.custom(Product{}, x, images[0].shape == x.shape ? images[0] : x);
+          x = g.custom(typename Custom::Product{}, x, images[0].shape == x.shape ? images[0] : x);
           break;
       }
       images.push_back(x);
@@ -268,14 +276,14 @@ class Model {
     auto label = g.label("label", classes);
     g.output("logits", logits);
     g.metric("distance", Distance{}, logits, label);
-    const bool only_custom = options.custom && odds(8);
+    const bool only_custom = odds(8);
     if (only_custom)
-      g.loss(g.custom_loss(SquaredHinge{}, logits, label));
+      g.loss(g.custom_loss(typename Custom::SquaredHinge{}, logits, label));
     else
       g.loss(g.cross_entropy(logits, label));
-    if (options.custom && odds(4))
-      g.loss(
-          g.custom_loss(Energy{}, images[static_cast<std::size_t>(below(static_cast<int>(images.size())))]));
+    if (odds(4))
+      g.loss(g.custom_loss(typename Custom::Energy{},
+                           images[static_cast<std::size_t>(below(static_cast<int>(images.size())))]));
     if (odds(6)) {  // a second head with a label of its own
       auto second = g.linear(features, {.features = 3});
       g.loss(g.cross_entropy(second, g.label("second_label", 3)));
@@ -284,6 +292,7 @@ class Model {
 
   DynamicPlan plan_;
 };
+using Model = ModelOf<>;
 
 // ---- data
 // --------------------------------------------------------------------------------------------------------------

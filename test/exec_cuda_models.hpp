@@ -13,6 +13,7 @@
 
 #include "exec_compare.hpp"
 #include "exec_cuda_alone.hpp"
+#include "exec_cuda_custom.hpp"
 #include "exec_distance.hpp"
 #include "exec_models.hpp"
 #include "exec_operations.hpp"
@@ -27,12 +28,6 @@ namespace exec_cuda {
 using namespace convoy;
 
 using Emulated = Alone<f32>;
-
-inline bool has_custom(const Plan& plan) {
-  for (const auto& node : plan.nodes)
-    if (graph::is<graph::Custom>(node)) return true;
-  return false;
-}
 
 }  // namespace exec_cuda
 
@@ -51,17 +46,16 @@ TEST_CASE("cuda: each operation agrees with the reference") {
 TEST_CASE("cuda: random models of images agree with the reference") {
   if (convoy::device::count() == 0) SKIP("there is no GPU here");
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
-    const exec_compare::Model model{seed, {.custom = false, .largest_map = 6}};
+    const exec_compare::ModelOf<Customs> model{seed, {.largest_map = 6}};
     INFO("seed ", seed, "\n", model.text());
     CHECK(exec_compare::difference<Emulated>(model.plan(),
                                              {.seed = seed, .batch = 1 + static_cast<int>(seed % 4)}) == "");
   }
 }
 
-TEST_CASE("cuda: shared parameters, sequences and bytes agree with the reference") {
+TEST_CASE("cuda: shared parameters, sequences, bytes and custom parameters agree with the reference") {
   if (convoy::device::count() == 0) SKIP("there is no GPU here");
-  exec_models::for_each([](const std::string& name, const Plan& plan) {
-    if (has_custom(plan)) return;
+  exec_models::for_each<CustomsWithParameters>([](const std::string& name, const Plan& plan) {
     INFO(name);
     CHECK(exec_compare::difference<Emulated>(plan, {.seed = 3, .batch = 3}) == "");
   });
@@ -78,14 +72,40 @@ TEST_CASE("cuda: small models of every kind agree with the reference, with dropo
       CHECK(exec_compare::difference<Emulated>(*plan, {.seed = ++seed, .batch = batch}) == "");
 }
 
-TEST_CASE("cuda: an operation without a kernel is named") {
+TEST_CASE("cuda: custom operations and losses agree with the reference") {
+  if (convoy::device::count() == 0) SKIP("there is no GPU here");
+  std::uint64_t seed = 500;
+  for (const auto& operation : custom_cases()) {
+    const DynamicPlan plan(operation.define);
+    INFO(operation.name);
+    CHECK(exec_compare::difference<Emulated>(plan, {.seed = ++seed, .batch = 3}) == "");
+    const std::uint64_t own = hash_of(operation.name);
+    CHECK(exec_compare::usual_distance<Alone<f32>>(plan, own) < 1e-5);
+    CHECK(exec_compare::usual_distance<Alone<bf16>>(plan, own) < 3e-2);
+    CHECK(exec_compare::usual_distance<Alone<f16>>(plan, own) < 4e-3);
+  }
+}
+
+TEST_CASE("cuda: a custom operation without functions for a device is named") {
   if (convoy::device::count() == 0) SKIP("there is no GPU here");
   const DynamicPlan plan([](auto& g) {
     auto x = g.custom(exec_compare::Swish{}, g.linear(g.input("x", {3}), {.features = 3}));
     g.loss(g.cross_entropy(x, g.label("label", 3)));
   });
-  CHECK_THROWS_WITH_AS(Emulated(plan, 1, {}), "exec: cuda has no kernel for the operation custom of custom.0",
+  CHECK_THROWS_WITH_AS(Emulated(plan, 1, {}),
+                       "exec: cuda computes a custom operation or loss by its functions for a device, and "
+                       "custom.0 has none: give it static void forward(cudaStream_t, View<const float> x, "
+                       "..., View<float> y) and a backward likewise",
                        ExecError);
+}
+
+TEST_CASE("cuda: what a custom operation's functions could not start is found though they do not look") {
+  if (convoy::device::count() == 0) SKIP("there is no GPU here");
+  const DynamicPlan plan([](auto& g) { g.loss(g.custom_loss(Failing{}, g.input("x", {3}))); });
+  Emulated exec(plan, 2, {});
+  const exec_compare::Batch batch(plan, 2, Philox{1, 2});
+  CHECK_THROWS_WITH_AS(exec.forward(batch, {}), doctest::Contains("could not start the kernels of custom.0"),
+                       convoy::device::DeviceError);
 }
 
 TEST_CASE("cuda: in 16 bits gradients are off by what rounding costs") {

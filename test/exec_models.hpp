@@ -61,7 +61,15 @@ struct Product {
   }
 };
 
+/// Those that the models use. Others derive from them what an Exec needs beside, and stand in their places.
+struct Customs {
+  using Affine = exec_models::Affine;
+  using Product = exec_models::Product;
+  using Energy = exec_compare::Energy;
+};
+
 /// A weight that two linear layers and a custom operation share, over a sequence.
+template <class Custom>
 struct Tied {
   static constexpr std::string_view name = "tied";
   static constexpr void define(auto& g) {
@@ -69,7 +77,7 @@ struct Tied {
     auto table = g.parameter("table", {6, 6}, {.init = graph::Init::fan_in_uniform, .fan_in = 6});
     x = g.relu(g.linear(x, table, {.name = "first"}));
     x = g.linear(x, {.features = 6, .name = "between"});
-    x = g.custom(Product{}, x, table);
+    x = g.custom(typename Custom::Product{}, x, table);
     x = g.relu(x, {.name = "bent"});
     x = g.linear(x, table, {.bias = false, .name = "last"});
     g.output("logits", x);
@@ -95,6 +103,7 @@ struct TiedEnds {
 };
 
 /// Layers over the positions of a sequence, with losses of three kinds.
+template <class Custom>
 struct Positions {
   static constexpr std::string_view name = "positions";
   static constexpr void define(auto& g) {
@@ -103,11 +112,11 @@ struct Positions {
     x = g.relu(g.add(g.linear(y, {.features = 12, .bias = false, .name = "down"}), x));
     auto shift = g.parameter("shift", {12}, {.init = graph::Init::normal});
     auto scale = g.parameter("scale", {12}, {.init = graph::Init::ones, .group = Group::no_decay});
-    x = g.custom(Affine{}, x, scale, shift);
+    x = g.custom(typename Custom::Affine{}, x, scale, shift);
     g.output("sequence", x);
     auto label = g.label("label", 4, {.positions = 7});
     g.loss(g.cross_entropy(g.linear(x, {.features = 4, .name = "head"}), label));
-    g.loss(g.custom_loss(exec_compare::Energy{}, x));
+    g.loss(g.custom_loss(typename Custom::Energy{}, x));
     auto row = g.flatten(x);
     g.loss(g.cross_entropy(g.linear(row, {.features = 3, .name = "row_head"}), g.label("row_label", 3)));
   }
@@ -128,13 +137,14 @@ struct Bytes {
 
 /// A custom operation with parameters on images, which lie in blocks of channels elsewhere; one parameter is
 /// frozen.
+template <class Custom>
 struct AffineImages {
   static constexpr std::string_view name = "affine images";
   static constexpr void define(auto& g) {
     auto x = g.batch_norm(g.conv2d(g.input("image", {2, 5, 4}), {.channels = 17}));
     auto scale = g.parameter("scale", {4}, {.init = graph::Init::ones});
     auto shift = g.parameter("shift", {4}, {.group = Group::frozen});
-    x = g.custom(Affine{}, x, scale, shift);
+    x = g.custom(typename Custom::Affine{}, x, scale, shift);
     x = g.relu(g.add(x, g.conv2d(x, {.channels = 17, .kernel = 1})));
     g.loss(g.cross_entropy(g.linear(g.flatten(x), {.features = 4}), g.label("label", 4)));
   }
@@ -162,16 +172,16 @@ struct Patterns {
 };
 
 /// Calls `visit(name, plan)` for each model.
-template <class Visit>
+template <class Custom = Customs, class Visit>
 void for_each(Visit visit) {
   const auto call = [&]<class Model>(Model) {
     visit(std::string(Model::name), DynamicPlan([](auto& g) { Model::define(g); }));
   };
-  call(Tied{});
+  call(Tied<Custom>{});
   call(TiedEnds{});
-  call(Positions{});
+  call(Positions<Custom>{});
   call(Bytes{});
-  call(AffineImages{});
+  call(AffineImages<Custom>{});
   call(Patterns{});
 }
 

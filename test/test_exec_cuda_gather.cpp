@@ -311,7 +311,8 @@ TEST_CASE_TEMPLATE("cuda: images in NHWC become canonical, and their gradients c
       const auto before = draw<T>(random, padded_size(images));
       const auto dx = in_every_order([&] {
         auto made = before;
-        image_to_canonical_backward<T>(nullptr, images, dy.data(), maybe(second), made.data(), o.accumulate);
+        image_to_canonical_backward<T, T>(nullptr, images, dy.data(), maybe(second), made.data(),
+                                          o.accumulate);
         return made;
       });
       std::vector<float> gradient;

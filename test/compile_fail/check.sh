@@ -1,6 +1,8 @@
 #!/bin/sh
 # Verifies that a source does not compile, and why:  check.sh COMPILER SOURCE INCLUDE_DIR [FLAG...]
 #
+# Folders among the flags are looked into before INCLUDE_DIR.
+#
 # The compiler must report exactly one error, of a static_assert, and its output must match every extended regular
 # expression in the leading lines `// EXPECT: regex` of the source. Names that a compiler spells 'b', 'n', '1' are
 # read as 'bn1'.
@@ -8,7 +10,7 @@ set -u
 compiler=$1 source=$2 include=$3
 shift 3
 
-output=$(LC_ALL=C "$compiler" -std=c++20 -fsyntax-only -I"$include" "$@" "$source" 2>&1)
+output=$(LC_ALL=C "$compiler" -std=c++20 -fsyntax-only "$@" -I"$include" "$source" 2>&1)
 status=$?
 output=$(printf '%s\n' "$output" | sed "s/', '//g")
 

@@ -62,7 +62,8 @@ void launch_all() {
   image_from_input<u8, T>(nullptr, {}, nullptr, 1, 0, t);
   image_from_input<float, T>(nullptr, {}, nullptr, 1, 0, t);
   image_to_canonical<T, float>(nullptr, {}, t, f);
-  image_to_canonical_backward<T>(nullptr, {}, t, t, t, false);
+  image_to_canonical_backward<T, T>(nullptr, {}, t, t, t, false);
+  image_to_canonical_backward<float, T>(nullptr, {}, f, nullptr, t, false);
   column_sums<T>(nullptr, 0, 0, 0, t, f, false, nullptr);
   widen_values<T>(nullptr, 0, t, f, nullptr, false);
   narrow_values<T>(nullptr, 0, f, t);

@@ -6,11 +6,13 @@
 #include <string_view>
 
 #include <convoy/core/dtype.hpp>
+#include <convoy/core/hd.hpp>
 
 namespace convoy {
 
 /// At most four extents, outermost first: {channels, height, width} for an image, {features} for a row, {}
-/// for a number. A structural type, so that it can be a template argument.
+/// for a number. A structural type, so that it can be a template argument. Kernels may read one that they are
+/// given.
 struct Shape {
   static constexpr int max_rank = 4;
   int extent[max_rank] = {};
@@ -22,12 +24,12 @@ struct Shape {
   constexpr Shape(int a, int b, int c) : extent{a, b, c}, rank(3) {}
   constexpr Shape(int a, int b, int c, int d) : extent{a, b, c, d}, rank(4) {}
 
-  constexpr int operator[](int i) const { return extent[i]; }
+  CONVOY_HD constexpr int operator[](int i) const { return extent[i]; }
   /// The innermost extent; 1 for a number.
-  constexpr int last() const { return rank == 0 ? 1 : extent[rank - 1]; }
+  CONVOY_HD constexpr int last() const { return rank == 0 ? 1 : extent[rank - 1]; }
 
   /// The number of elements; 1 for a number.
-  constexpr std::int64_t size() const {
+  CONVOY_HD constexpr std::int64_t size() const {
     std::int64_t n = 1;
     for (int i = 0; i < rank; ++i) n *= extent[i];
     return n;

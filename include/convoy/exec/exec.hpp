@@ -151,4 +151,12 @@ void expect_kernels(std::string_view name, const Plan& plan, const Table& kernel
                       node.name);
 }
 
+/// Likewise of `Exec`, and at the first node that its kernel does not compute.
+template <class Exec, class Table>
+void expect_kernels(const Plan& plan, const Table& kernels) {
+  expect_kernels(Exec::name, plan, kernels);
+  for (int n = 0; n < plan.graph.count.nodes; ++n)
+    if (!fits<Exec>(plan.graph, n)) fail<ExecError>("exec: ", explain<Exec>(plan.graph, n));
+}
+
 }  // namespace convoy::exec

@@ -27,13 +27,15 @@ concept Complete = requires {
   sizeof(T);
 };
 
-// The first node of the model for whose operation the Exec has no kernel, or -1.
+// The first node of the model that no kernel of the Exec computes, or -1.
 template <class Model, class Exec>
 inline constexpr int first_without_kernel = [] {
   const Plan& plan = plan_of<Model>;
   const std::uint64_t mask = exec::operations_of<Exec>;
   for (std::size_t n = 0; n < plan.nodes.size(); ++n)
-    if (!plan.nodes[n].given && (mask >> plan.nodes[n].op & 1u) == 0) return static_cast<int>(n);
+    if (!plan.nodes[n].given &&
+        ((mask >> plan.nodes[n].op & 1u) == 0 || !exec::fits<Exec>(plan.graph, static_cast<int>(n))))
+      return static_cast<int>(n);
   return -1;
 }();
 
@@ -45,9 +47,13 @@ struct NodeName {
 
 template <class Exec, class Operation, class Node>
 consteval bool has_kernel() {
-  static_assert(exec::HasKernel<Exec, Operation>,
-                "convoy: this Exec has no kernel for this operation of the model");
-  return false;
+  if constexpr (exec::HasKernel<Exec, Operation>) {
+    return exec::Kernel<Exec, Operation>::template refuse<Node>();
+  } else {
+    static_assert(exec::HasKernel<Exec, Operation>,
+                  "convoy: this Exec has no kernel for this operation of the model");
+    return false;
+  }
 }
 // The name by reference: g++ 12 does not survive a member of a class template in its place.
 template <class Exec, class Operation, const Name& node>

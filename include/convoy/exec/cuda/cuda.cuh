@@ -60,7 +60,7 @@ class Cuda {
         loss_scale_(space, 1),
         copies_(device::make_stream()) {
     if (batch <= 0) fail<ConfigError>("exec: the batch must have at least one row, not ", batch);
-    expect_kernels(name, plan, kernels);
+    expect_kernels<Cuda>(plan, kernels);
     cuda::LossScale start;
     if (may_overflow) start.scale = 65536, start.inverse = 1 / start.scale;
     space.write(loss_scale_.data(), &start, sizeof start);

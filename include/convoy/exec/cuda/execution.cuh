@@ -10,8 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-#include <convoy/exec/cuda/kernel/image.cuh>
-#include <convoy/exec/cuda/program.cuh>
+#include <convoy/exec/cuda/plain.cuh>
 #include <convoy/memory/buffer.hpp>
 
 namespace convoy::exec::cuda {
@@ -204,16 +203,13 @@ class Execution {
   /// Writes the value of node `n` in canonical order, f32 or i32, to device memory.
   void write_plain(int n, std::byte* to) {
     const Value& v = program_.value(n);
-    const auto count = std::int64_t{rows()} * v.shape.size();
-    if (v.element == DType::i32 || (v.element == DType::f32 && (!v.is_image() || v.positions() == 1))) {
-      const auto bytes = static_cast<std::size_t>(count) * 4;
-      device::check(cudaMemcpyAsync(to, program_.template address<std::byte>(v.data), bytes,
+    if (is_plain(v))
+      device::check(cudaMemcpyAsync(to, program_.template address<std::byte>(v.data), plain_bytes(v),
                                     cudaMemcpyDeviceToDevice, stream()),
                     "copy a value");
-      return;
-    }
-    image_to_canonical<T, float>(stream(), images(v), program_.template address<T>(v.data),
-                                 reinterpret_cast<float*>(to));
+    else
+      image_to_canonical<T, float>(stream(), images_of(v), program_.template address<T>(v.data),
+                                   reinterpret_cast<float*>(to));
   }
 
  private:
@@ -243,15 +239,6 @@ class Execution {
   cudaStream_t stream() const { return program_.stream(); }
   bool captures() const { return captures_ && program_.across() == nullptr; }
 
-  static Images images(const Value& v) {
-    Images made{};
-    made.rows = v.rows;
-    made.channels = v.is_image() ? v.shape[0] : static_cast<int>(v.shape.size());
-    made.padded = v.is_image() ? v.channels : made.channels;
-    made.positions = v.positions();
-    return made;
-  }
-
   void take_inputs() {
     const Plan& plan = program_.plan();
     for (int n = 0; n < plan.graph.count.nodes; ++n) {
@@ -274,11 +261,11 @@ class Execution {
     T* to = program_.template address<T>(v.data);
     if (program_.node(given.node).dtype == DType::u8) {
       const auto [scale, offset] = program_.template attributes<graph::Input>(given.node);
-      image_from_input<u8, T>(stream(), images(v), reinterpret_cast<const u8*>(input_ + given.at), scale,
+      image_from_input<u8, T>(stream(), images_of(v), reinterpret_cast<const u8*>(input_ + given.at), scale,
                               offset, to);
     } else {
-      image_from_input<float, T>(stream(), images(v), reinterpret_cast<const float*>(input_ + given.at), 1, 0,
-                                 to);
+      image_from_input<float, T>(stream(), images_of(v), reinterpret_cast<const float*>(input_ + given.at), 1,
+                                 0, to);
     }
   }
 

@@ -8,6 +8,7 @@
 #include <convoy/exec/cuda/op/concat.cuh>
 #include <convoy/exec/cuda/op/conv2d.cuh>
 #include <convoy/exec/cuda/op/cross_entropy.cuh>
+#include <convoy/exec/cuda/op/custom.cuh>
 #include <convoy/exec/cuda/op/dropout.cuh>
 #include <convoy/exec/cuda/op/embedding.cuh>
 #include <convoy/exec/cuda/op/flatten.cuh>

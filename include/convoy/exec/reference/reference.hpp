@@ -85,7 +85,7 @@ class Reference {
         statistic_ranges_(statistic_ranges(plan)),
         nodes_(plan.nodes.size()) {
     if (batch <= 0) fail<ConfigError>("exec: the batch must have at least one row, not ", batch);
-    expect_kernels(name, plan, kernels);
+    expect_kernels<Reference>(plan, kernels);
     for (std::size_t n = 0; n < nodes_.size(); ++n) {
       const auto elements =
           static_cast<std::size_t>(batch) * static_cast<std::size_t>(plan.nodes[n].shape.size());

@@ -110,6 +110,12 @@ struct Custom {
             "convoy: a custom operation or loss needs static void backward(View<const T> x, ..., View<const "
             "T> y, "
             "View<const T> dy, View<T> dx, ...) for T of float and of double, with no dx for a label");
+      } else if constexpr (on_stream_of<Operation, arguments> == OnStream::half) {
+        static_assert(sizeof(Operation) == 0,
+                      "convoy: a custom operation or loss has both functions for a device or neither: static "
+                      "void forward(cudaStream_t, View<const float> x, ..., View<float> y) and static void "
+                      "backward(cudaStream_t, View<const float> x, ..., View<const float> y, View<const "
+                      "float> dy, View<float> dx, ...), with View<const i32> and no dx for a label");
       } else {
         Node node = self().begin(G::template index<Custom>, {});
         node.shape = shape;

@@ -94,31 +94,33 @@ void image_from_input(cudaStream_t stream, const Images& images, const From* x, 
                                x, nullptr, y);
 }
 
-/// Images in canonical order, of T for flatten or of float for an output; the padding is left out.
+/// Images x + second in canonical order, of T for flatten or of float for an output; the padding is left out.
+/// `second` may be null.
 template <class T, class To>
-void image_to_canonical(cudaStream_t stream, const Images& images, const T* x, To* y) {
+void image_to_canonical(cudaStream_t stream, const Images& images, const T* x, To* y,
+                        const T* second = nullptr) {
   start_transposition<T, To>(stream,
                              {.rows = images.rows,
                               .lines = images.positions,
                               .length = images.channels,
                               .from_stride = images.padded,
                               .to_stride = images.positions},
-                             x, nullptr, y);
+                             x, second, y);
 }
 
 /// dx = g or dx += g, dx being in NHWC and g the gradient dy + second of what `image_to_canonical` made.
 /// `second` may be null.
-template <class T>
-void image_to_canonical_backward(cudaStream_t stream, const Images& images, const T* dy, const T* second,
-                                 T* dx, bool accumulate) {
-  start_transposition<T, T>(stream,
-                            {.rows = images.rows,
-                             .lines = images.channels,
-                             .length = images.positions,
-                             .from_stride = images.positions,
-                             .to_stride = images.padded,
-                             .accumulate = accumulate},
-                            dy, second, dx);
+template <class From, class T>
+void image_to_canonical_backward(cudaStream_t stream, const Images& images, const From* dy,
+                                 const std::type_identity_t<From>* second, T* dx, bool accumulate) {
+  start_transposition<From, T>(stream,
+                               {.rows = images.rows,
+                                .lines = images.channels,
+                                .length = images.positions,
+                                .from_stride = images.positions,
+                                .to_stride = images.padded,
+                                .accumulate = accumulate},
+                               dy, second, dx);
 }
 
 }  // namespace convoy::exec::cuda

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include <convoy/exec/cuda/kernel/image.cuh>
+#include <convoy/exec/cuda/plain.cuh>
 #include <convoy/exec/cuda/stage.cuh>
 
 namespace convoy::exec::cuda {
@@ -12,8 +12,7 @@ template <class T>
 class FlattenStage final : public StageOf<T> {
  public:
   FlattenStage(Program& p, const graph::Stage& stage, int index) : StageOf<T>(p, stage, index) {
-    const Value& x = this->input(p, 0);
-    images_ = {x.rows, x.shape[0], x.channels, x.positions()};
+    images_ = images_of(this->input(p, 0));
   }
   void plan_backward(Program& p) override {
     dx_ = p.contribute(p.from(this->leader_, 0), true, this->backward_time(p));
@@ -23,8 +22,8 @@ class FlattenStage final : public StageOf<T> {
   }
   void backward(Program& p) override {
     if (dx_)
-      image_to_canonical_backward<T>(p.stream(), images_, this->dy(p), this->second(p),
-                                     dx_.template pointer<T>(p), dx_.accumulates());
+      image_to_canonical_backward<T, T>(p.stream(), images_, this->dy(p), this->second(p),
+                                        dx_.template pointer<T>(p), dx_.accumulates());
   }
 
  private:
@@ -36,8 +35,7 @@ template <class T>
 std::unique_ptr<Stage> build_flatten(Program& p, const graph::Stage& stage, int index) {
   const int input = p.from(stage.leader, 0);
   const Value& x = p.value(input);
-  if (x.is_image() && (x.positions() > 1 || x.channels != x.shape[0]))
-    return std::make_unique<FlattenStage<T>>(p, stage, index);
+  if (!is_canonical(x)) return std::make_unique<FlattenStage<T>>(p, stage, index);
   p.alias(stage.leader, input);
   return nullptr;
 }
