@@ -259,6 +259,12 @@ inline std::vector<exec_operations::Case> custom_cases() {
                    const auto scale = g.parameter("scale", {21}), shift = g.parameter("shift", {21});
                    head(g, g.custom(Product{}, g.custom(Affine{}, x, scale, shift), x));
                  }});
+  all.push_back({"a custom operation of a value that is read by backward alone", [](Builder& g) {
+                   const Tensor x = g.gelu(g.input("row", {21}));
+                   const auto scale = g.parameter("scale", {21}), shift = g.parameter("shift", {21});
+                   const Tensor y = g.gelu(g.linear(g.custom(Affine{}, x, scale, shift), {.features = 21}));
+                   head(g, g.gelu(g.linear(y, {.features = 21})));
+                 }});
   all.push_back({"a custom operation of an image of one position and of its row", [](Builder& g) {
                    const Tensor x = g.global_avg_pool(image(g));
                    const Tensor y = g.flatten(x);

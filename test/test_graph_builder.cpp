@@ -21,6 +21,37 @@ struct Net {
   }
 };
 constexpr const auto& net = plan_of<Net<Image{1, 28, 28}, 10>>;
+
+/// Custom operations without functions for a device, with both of them, and with functions that take anything
+/// where the stream would be.
+struct OnHost {
+  static constexpr Shape shape(Shape x) { return x; }
+  template <class T>
+  static void forward(View<const T>, View<T>) {}
+  template <class T>
+  static void backward(View<const T>, View<const T>, View<const T>, View<T>) {}
+};
+struct OnBoth : OnHost {
+  using OnHost::backward;
+  using OnHost::forward;
+  static void forward(CUstream_st*, View<const float>, View<float>) {}
+  static void backward(CUstream_st*, View<const float>, View<const float>, View<const float>, View<float>) {}
+};
+struct OnWhatever {
+  static constexpr Shape shape(Shape x) { return x; }
+  static void forward(auto...) {}
+  static void backward(auto...) {}
+};
+struct Customs {
+  static constexpr void define(auto& g) {
+    auto x = g.custom(OnHost{}, g.input("features", {5}));
+    x = g.custom(OnWhatever{}, g.custom(OnBoth{}, x));
+    g.loss(g.cross_entropy(x, g.label("label", 5)));
+  }
+};
+constexpr const graph::Graph& customs = plan_of<Customs>.graph;
+static_assert(!customs.calls_of(1).on_stream && customs.calls_of(2).on_stream &&
+              !customs.calls_of(3).on_stream);
 static_assert(net.parameters() == 288 + 64 + 18'432 + 128 + 64 * 14 * 14 * 10 + 10);
 static_assert(net.parameter_list[0].name == "conv2d.0.weight");
 static_assert(net.parameter_list[3].name == "conv2d.1.weight");

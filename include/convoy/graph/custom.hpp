@@ -15,10 +15,11 @@
 // They enqueue work on the stream, such as kernels of the user's own, over views of device memory. These are
 // in plain layout and of float whatever the precision of the Exec is; a label is View<const i32>. A kernel
 // may take views as its arguments. A header declares the two functions, so that every source sees one type,
-// and a source that nvcc compiles may define them. A pass that runs for the second time is captured as a CUDA
-// graph, which is replayed from then on: the functions are not called again. So they neither allocate memory,
-// nor wait for the device, nor copy from or to memory of the host that is not pinned, and what they enqueue
-// depends on nothing on the host that varies from step to step.
+// and a source that nvcc compiles may define them; programs that train on the host alone link it too. A pass
+// that runs for the second time is captured as a CUDA graph, which is replayed from then on: the functions
+// are not called again. So they neither allocate memory, nor wait for the device, nor copy from or to memory
+// of the host that is not pinned, and what they enqueue depends on nothing on the host that varies from step
+// to step.
 //
 // A metric is a type with
 //     static double measure(View<const float> x, ...);            // the sum over the rows of the batch
@@ -154,17 +155,17 @@ void call_backward(const Argument* in, const Argument* out, int rows, Stream... 
 
 inline constexpr const Argument* no_arguments = nullptr;
 
-// Whether the functions of an operation can be called as they will be.
-template <class Operation, class T, Arguments A, int... I, class... Stream>
-consteval bool can_forward(std::integer_sequence<int, I...>, Stream... stream) {
-  return requires(View<T> y) {
+// Whether the functions of an operation can be called as they will be. What they are called with are
+// parameters of the requirement: with parameters of the function around it nvcc finds every call possible.
+template <class Operation, class T, Arguments A, class... Stream, int... I>
+consteval bool can_forward(std::integer_sequence<int, I...>) {
+  return requires(View<T> y, Stream... stream) {
     Operation::forward(stream..., argument_view<T, A, I>(no_arguments, 0)..., y);
   };
 }
-template <class Operation, class T, Arguments A, int... I, int... J, class... Stream>
-consteval bool can_backward(std::integer_sequence<int, I...>, std::integer_sequence<int, J...>,
-                            Stream... stream) {
-  return requires(View<const T> y) {
+template <class Operation, class T, Arguments A, class... Stream, int... I, int... J>
+consteval bool can_backward(std::integer_sequence<int, I...>, std::integer_sequence<int, J...>) {
+  return requires(View<const T> y, Stream... stream) {
     Operation::backward(stream..., argument_view<T, A, I>(no_arguments, 0)..., y, y,
                         view_of<T>(no_arguments[J], 0)...);
   };
@@ -214,35 +215,37 @@ consteval bool takes_stream(std::integer_sequence<int, counts...>) {
   return (takes_stream_with<Operation, counts>() || ...);
 }
 
-/// What an operation has for a device.
-enum class OnStream { nothing, functions, half };
-
-/// Both functions as they will be called, no function of a stream, or something between.
 template <class Operation, Arguments A>
-inline constexpr OnStream on_stream_of = [] {
-  constexpr std::make_integer_sequence<int, A.count()> all;
-  constexpr std::make_integer_sequence<int, A.differentiable()> gradients;
-  constexpr CUstream_st* stream = nullptr;
-  constexpr bool forward =
-      can_forward<Operation, float, A>(all, stream) && !can_forward<Operation, float, A>(all, NoStream{});
-  constexpr bool backward = can_backward<Operation, float, A>(all, gradients, stream) &&
-                            !can_backward<Operation, float, A>(all, gradients, NoStream{});
-  if (forward && backward) return OnStream::functions;
-  // The longest is a `backward` of a view too many.
-  constexpr std::make_integer_sequence<int, 2 * A.count() + 4> counts;
-  return forward || backward || takes_stream<Operation>(counts) ? OnStream::half : OnStream::nothing;
-}();
+inline constexpr bool has_stream_forward =
+    can_forward<Operation, float, A, CUstream_st*>(std::make_integer_sequence<int, A.count()>{}) &&
+    !can_forward<Operation, float, A, NoStream>(std::make_integer_sequence<int, A.count()>{});
+template <class Operation, Arguments A>
+inline constexpr bool has_stream_backward =
+    can_backward<Operation, float, A, CUstream_st*>(std::make_integer_sequence<int, A.count()>{},
+                                                    std::make_integer_sequence<int, A.differentiable()>{}) &&
+    !can_backward<Operation, float, A, NoStream>(std::make_integer_sequence<int, A.count()>{},
+                                                 std::make_integer_sequence<int, A.differentiable()>{});
+
+/// Whether an operation has both functions for a device.
+template <class Operation, Arguments A>
+inline constexpr bool is_on_stream = has_stream_forward<Operation, A>&& has_stream_backward<Operation, A>;
+/// Whether it has one of them, or some that do not fit. The longest is a `backward` of a view too many.
+template <class Operation, Arguments A>
+inline constexpr bool is_half_on_stream =
+    !is_on_stream<Operation, A> &&
+    (has_stream_forward<Operation, A> || has_stream_backward<Operation, A> ||
+     takes_stream<Operation>(std::make_integer_sequence<int, 2 * A.count() + 4>{}));
 
 template <class Operation, Arguments A>
 consteval StreamCall forward_on_stream() {
-  if constexpr (on_stream_of<Operation, A> == OnStream::functions)
+  if constexpr (is_on_stream<Operation, A>)
     return call_forward<Operation, float, A, CUstream_st*>;
   else
     return nullptr;
 }
 template <class Operation, Arguments A>
 consteval StreamCall backward_on_stream() {
-  if constexpr (on_stream_of<Operation, A> == OnStream::functions)
+  if constexpr (is_on_stream<Operation, A>)
     return call_backward<Operation, float, A, CUstream_st*>;
   else
     return nullptr;
@@ -262,7 +265,7 @@ inline constexpr CustomCalls custom_calls = {.forward_f32 = call_forward<Operati
                                              .backward_f64 = call_backward<Operation, double, A>,
                                              .forward_on_stream = forward_on_stream<Operation, A>(),
                                              .backward_on_stream = backward_on_stream<Operation, A>(),
-                                             .on_stream = on_stream_of<Operation, A> == OnStream::functions,
+                                             .on_stream = is_on_stream<Operation, A>,
                                              .identity = identity_of<Operation>()};
 
 template <class Measure, Arguments A, int... I>

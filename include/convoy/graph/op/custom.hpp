@@ -110,7 +110,7 @@ struct Custom {
             "convoy: a custom operation or loss needs static void backward(View<const T> x, ..., View<const "
             "T> y, "
             "View<const T> dy, View<T> dx, ...) for T of float and of double, with no dx for a label");
-      } else if constexpr (on_stream_of<Operation, arguments> == OnStream::half) {
+      } else if constexpr (is_half_on_stream<Operation, arguments>) {
         static_assert(sizeof(Operation) == 0,
                       "convoy: a custom operation or loss has both functions for a device or neither: static "
                       "void forward(cudaStream_t, View<const float> x, ..., View<float> y) and static void "
