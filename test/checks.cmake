@@ -213,6 +213,10 @@ if(found_components)
     endif()
   endif()
 endif()
+if(convoy_cuda_FOUND AND CMAKE_CUDA_COMPILER)
+  add_consumer(cuda PROJECT cuda COMPONENTS cuda
+               OPTIONS -DCMAKE_CUDA_COMPILER=${CMAKE_CUDA_COMPILER} -DCMAKE_CUDA_ARCHITECTURES=80-virtual)
+endif()
 add_consumer(unknown_component PROJECT find_package COMPONENTS teleport
              SAYS "there is no component 'teleport'.*there are host, mpi, cuda, nccl")
 add_consumer(missing_component PROJECT find_package COMPONENTS mpi OPTIONS -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON
