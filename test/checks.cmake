@@ -249,19 +249,6 @@ foreach(compiler IN LISTS compilers)
                                                                   FIXTURES_REQUIRED std_of_${compiler})
   endforeach()
 endforeach()
-# Those of CUDA, over the emulation.
-if(convoy_cuda_FOUND AND convoy_nccl_FOUND)
-  file(GLOB wrong CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/compile_fail/cuda/*.cpp)
-  foreach(compiler IN LISTS compilers)
-    foreach(source IN LISTS wrong)
-      get_filename_component(what ${source} NAME_WE)
-      add_test(NAME compile_fail.${compiler}.${what}
-               COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/compile_fail/check.sh ${compiler_of_${compiler}} ${source}
-                       ${CMAKE_CURRENT_SOURCE_DIR}/emulation @${CMAKE_CURRENT_BINARY_DIR}/emulated.flags)
-      set_tests_properties(compile_fail.${compiler}.${what} PROPERTIES TIMEOUT 120 LABELS "compile_fail;cuda")
-    endforeach()
-  endforeach()
-endif()
 
 # Shell tests of the example programs: programs/<program>.sh PROGRAM [MPIRUN]; exit code 77 skips.
 file(GLOB scripts CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/programs/*.sh)

@@ -84,6 +84,16 @@ TEST_CASE("each line of the registry makes an exchange that sums gradients") {
     }
 }
 
+TEST_CASE("NCCL exchanges what a codec makes") {
+  for (const char* codec : {"none", "bf16", "f16", "int8", "topk"}) {
+    CAPTURE(codec);
+    all_well(on_ranks(2, [&](const comm::AnyBootstrap& bootstrap) {
+      const AnyComm any = comm::make<TestSpace>("nccl", "nccl", bootstrap, {}, {.codec = codec});
+      if (any.policy() != (std::string_view(codec) == "none" ? "nccl" : codec)) fail("it is ", any.policy());
+    }));
+  }
+}
+
 TEST_CASE("workers may take unequal shares, and a mean goes by the shares") {
   std::atomic<int> right = 0;
   all_well(on_ranks(2, [&](const comm::AnyBootstrap& bootstrap) {
@@ -106,6 +116,10 @@ TEST_CASE("what does not go together is refused in one sentence") {
         "comm \"nccl\" does not use servers, which goes with ps, ps-async and ps-stale");
   CHECK(refusal("cuda-peer", "cuda-peer", {}, {.codec = "int8"}) ==
         "comm \"cuda-peer\" does not use codec, which goes with ring");
+  CHECK(refusal("nccl", "nccl", {}, {.codec = "powersgd"}) ==
+        "GPUs have no codec \"powersgd\"; choose none, bf16, f16, int8 and topk");
+  CHECK(refusal("nccl", "nccl", {}, {.topk = {.fraction = 0.5}}) ==
+        "codec \"none\" does not use topk.fraction, which goes with topk");
   CHECK(refusal("nccl", "nccl", {}, {.background = true}) ==
         "GPUs go on with an exchange by themselves; background is for exchanges of processors");
   CHECK(refusal("nccl", "nccl", {}, {.weighted = true, .weights = {1, 1}}) ==

@@ -132,7 +132,7 @@ bool parse(int argc, char** argv, const std::string& about, const Choices& choic
          "By default mpi under a launcher and threads otherwise; on GPUs their own where it has the policy")
       ->check(CLI::IsMember(names_of(convoy::comm::transports, choices.gpu_transports)));
   app.add_option("--ranks", o.ranks, "Ranks of the threads transport")->check(CLI::PositiveNumber);
-  app.add_option("--codec", o.codec, "How a ring encodes gradients")
+  app.add_option("--codec", o.codec, "How ring and nccl encode gradients")
       ->check(CLI::IsMember(names_of(convoy::comm::codecs)));
   app.add_option("--codec-fraction", o.topk.fraction, "Of the gradients that topk keeps")
       ->check(CLI::Range(1e-6, 1.0));

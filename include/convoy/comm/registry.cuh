@@ -17,7 +17,12 @@
 #include <convoy/memory/space.hpp>
 
 #ifdef CONVOY_HAS_NCCL
+#include <optional>
+#include <type_traits>
+#include <utility>
+
 #include <convoy/comm/policy/nccl.cuh>
+#include <convoy/comm/policy/nccl_compressed.cuh>
 #include <convoy/comm/policy/nccl_hierarchical.cuh>
 #endif
 
@@ -29,7 +34,7 @@ namespace registry {
 template <memory::Space S>
 struct GpuLine {
   Entry entry;
-  AnyIn<S> (*make)(const AnyBootstrap& bootstrap, const Options& options);
+  AnyIn<S> (*make)(const AnyBootstrap& bootstrap, const Options& options, const Choice& choice);
 };
 
 template <class O>
@@ -40,21 +45,43 @@ O with_deadline(const Options& options) {
 }
 
 template <class C, memory::Space S>
-AnyIn<S> make_between_gpus(const AnyBootstrap& bootstrap, const Options& options) {
+AnyIn<S> make_between_gpus(const AnyBootstrap& bootstrap, const Options& options, const Choice&) {
   return C(bootstrap, with_deadline<typename C::Options>(options));
 }
 
 /// `Inside` among the GPUs of a node, `Across` between nodes.
 template <class Inside, class Across, memory::Space S>
-AnyIn<S> make_in_levels(const AnyBootstrap& bootstrap, const Options& options) {
+AnyIn<S> make_in_levels(const AnyBootstrap& bootstrap, const Options& options, const Choice&) {
   return comm::Hierarchical<Inside, Across>(bootstrap, with_deadline<typename Inside::Options>(options),
                                             with_deadline<typename Across::Options>(options));
 }
 
+#ifdef CONVOY_HAS_NCCL
+/// NCCL's all-reduce, or an exchange of what a codec with kernels for GPUs makes.
+template <memory::Space S>
+AnyIn<S> make_nccl(const AnyBootstrap& bootstrap, const Options& options, const Choice& choice) {
+  const auto nccl = with_deadline<NcclOptions>(options);
+  if (choice.codec == "none") return Nccl<S>(bootstrap, nccl);
+  std::optional<AnyIn<S>> any;
+  std::vector<std::string_view> names{"none"};
+  const auto is = [&]<class One>(std::type_identity<One>) {
+    if constexpr (codec::OnGpu<One>) {
+      names.push_back(One::name);
+      if (choice.codec == One::name)
+        any.emplace(std::in_place_type<Compressed<Nccl<S>, One>>, bootstrap, nccl, choice.of<One>());
+    }
+  };
+  [&]<class... C>(CodecList<C...>) { (is(std::type_identity<C>{}), ...); }(Codecs{});
+  if (!any)
+    fail<ConfigError>("GPUs have no codec \"", choice.codec, "\"; choose ", comm::detail::listing(names));
+  return std::move(*any);
+}
+#endif
+
 template <memory::Space S>
 inline constexpr GpuLine<S> gpu_lines[] = {
 #ifdef CONVOY_HAS_NCCL
-    {{"nccl", "all-reduce by NVIDIA's library", "nccl", ""}, make_between_gpus<Nccl<S>, S>},
+    {{"nccl", "all-reduce by NVIDIA's library", "nccl", "codec"}, make_nccl<S>},
     {{Sharded::entry.name, Sharded::entry.about, "nccl", ""}, make_between_gpus<comm::Sharded<Nccl<S>>, S>},
     {{Hierarchical::entry.name, "NCCL inside nodes, and NCCL between them", "nccl", ""},
      make_in_levels<Nccl<S>, Nccl<S>, S>},
@@ -114,7 +141,7 @@ AnyIn<S> make(std::string_view policy, std::string_view transport, const AnyBoot
     here.push_back(line.entry.name);
     if (line.entry.name != policy) continue;
     detail::refuse_unused(line.entry, options, choice);
-    return line.make(bootstrap, options);
+    return line.make(bootstrap, options, choice);
   }
   if (!here.empty())
     fail<ConfigError>("there is no comm \"", policy, "\" over ", transport, "; choose ",

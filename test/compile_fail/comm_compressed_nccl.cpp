@@ -1,5 +1,5 @@
-// EXPECT: this codec has no kernels for a GPU, as PowerSGD has none: write Staged<Compressed<Ring<T>, Codec>,
-// Space>
+// EXPECT: this codec has no kernels for a GPU, as PowerSGD has none: write Staged<Compressed<Ring
+// EMULATES: nccl
 #include <vector>
 
 #include <convoy/comm/codec/power_sgd.hpp>

@@ -1,4 +1,5 @@
 // EXPECT: Compressed is of an all-reduce, such as Compressed<Ring<T>, codec::Bf16>
+// EMULATES: nccl
 #include <vector>
 
 #include <convoy/comm/policy/halves.hpp>
