@@ -21,6 +21,7 @@
 #include "skip.hpp"
 #include <convoy/exec/host/backend.hpp>
 #include <convoy/exec/host/host.hpp>
+#include <convoy/exec/host/kernel/weight_blocks.hpp>
 #include <convoy/exec/host/linear_cross_entropy.hpp>
 #include <convoy/models/gpt.hpp>
 #include <convoy/models/resnet.hpp>
@@ -177,6 +178,34 @@ std::vector<float> train(const Plan& plan, int threads) {
 }
 
 }  // namespace
+
+TEST_CASE("weights go into blocks, each number rounded") {
+  Philox random(3);
+  for (const auto& [lines, pairs] : {std::pair{16, 8}, {48, 16}, {64, 8}, {64, 16}})
+    for (const auto& [down, across] : {std::pair{1, 1}, {2, 3}, {3, 12}}) {
+      const int rows = lines * down, columns = 2 * pairs * across;
+      CAPTURE(lines);
+      CAPTURE(rows);
+      CAPTURE(columns);
+      const exec::host::WeightBlocks blocks{lines, pairs};
+      CHECK(blocks.cuts(rows, columns));
+      CHECK_FALSE(blocks.cuts(rows + 1, columns));
+      CHECK_FALSE(blocks.cuts(rows, columns + 2));
+      std::vector<float> weights(static_cast<std::size_t>(rows * columns));
+      for (float& w : weights) w = random.normal();
+      std::vector<bf16> made(weights.size());
+      exec::host::copy_into_blocks(blocks, rows, columns, weights.data(), made.data(), 2);
+      int wrong = 0;
+      for (int r = 0; r < rows; ++r)
+        for (int c = 0; c < columns; ++c) {
+          const int block = r / lines * across + c / (2 * pairs), pair = c % (2 * pairs) / 2;
+          const int at = ((block * pairs + pair) * lines + r % lines) * 2 + c % 2;
+          wrong += made[static_cast<std::size_t>(at)].bits !=
+                   bf16(weights[static_cast<std::size_t>(r * columns + c)]).bits;
+        }
+      CHECK(wrong == 0);
+    }
+}
 
 TEST_CASE("host: in bf16 what multiplies is off by what rounding costs, and nothing else is") {
   if (!can_emulate()) SKIP(lacking);

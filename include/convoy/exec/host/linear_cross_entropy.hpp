@@ -6,7 +6,7 @@
 // all logits they are kept from forward to backward.
 //
 // In bf16 the source and the weight are copied once, for forward and backward, which follow one another here,
-// and gradients of logits once a block.
+// and gradients of logits are rounded where they are made.
 #pragma once
 
 #include <algorithm>
@@ -139,7 +139,6 @@ class LinearCrossEntropyStage final : public Stage {
       for_each_label(p, begin, end, measures, true);
       const bool first = begin == 0;
       const Block* const block = block_at(begin);
-      if (block != nullptr) (*block->round)();
       if (d_weight_ && block != nullptr)
         (*block->d_weight)();
       else if (d_weight_)
@@ -176,16 +175,20 @@ class LinearCrossEntropyStage final : public Stage {
     return std::min(task.count(), (even + grain - 1) / grain * grain);
   }
 
-  /// The losses of a block's labels, and the gradients of its logits in their place.
+  /// The losses of a block's labels, and the gradients of its logits: in their place, and rounded as factors.
   void for_each_label(Program& p, std::int64_t begin, std::int64_t end, bool losses, bool gradients) {
     float *const logits = p.address(logits_), *const each = p.address(label_losses_);
+    auto* const factors = reinterpret_cast<bf16*>(p.address(gradient_factors_));
+    const bool in_place = factors == nullptr || d_bias_;
     parallel(team(p, end - begin), [&](int thread, int team) {
       const Range range = share(end - begin, thread, team);
       std::int64_t correct = 0;
       for (std::int64_t i = begin + range.begin; i < begin + range.end; ++i) {
         float* const row = logits + (i - begin) * task_.classes;
         if (losses) each[i] = task_.counts(i) ? label_loss(task_, i, row, correct) : 0.0f;
-        if (gradients) label_gradient(task_, i, row, dy_[i / task_.positions], row, false);
+        if (gradients)
+          label_gradient(task_, i, row, dy_[i / task_.positions], in_place ? row : nullptr, false,
+                         factors == nullptr ? nullptr : factors + (i - begin) * stride_);
       }
       correct_ += correct;
     });
@@ -215,7 +218,6 @@ class LinearCrossEntropyStage final : public Stage {
   /// What multiplies for one block in bf16.
   struct Block {
     std::unique_ptr<MatrixProduct> logits, d_weight, dx;
-    const Call* round = nullptr;  // copies gradients of logits
   };
   /// None in f32.
   const Block* block_at(std::int64_t begin) const {
@@ -230,10 +232,6 @@ class LinearCrossEntropyStage final : public Stage {
       const std::int64_t labels = std::min(block_, task_.count() - begin);
       const Place x = at(source_.to().place, begin * features_ * factor_bytes), w = weights_.to().place;
       block.logits->bind(p, x, w, logits_);
-      if (gradient_factors_)
-        block.round =
-            p.copy({{{labels, task_.classes}, dnnl_ab}, logits_},
-                   {{{labels, task_.classes}, {stride_, 1}, p.backend().factor}, gradient_factors_});
       if (block.d_weight) block.d_weight->bind(p, gradient_factors_, x, Place::fixed(d_weight_.pointer()));
       if (block.dx)
         block.dx->bind(p, gradient_factors_, w, Place::fixed(contribution_.pointer() + begin * features_));

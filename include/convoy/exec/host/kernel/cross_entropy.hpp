@@ -9,6 +9,7 @@
 #include <convoy/core/dtype.hpp>
 #include <convoy/exec/host/kernel/elementwise.hpp>
 #include <convoy/exec/host/kernel/functions.hpp>
+#include <convoy/parallel/elements.hpp>
 #include <convoy/parallel/simd.hpp>
 #include <convoy/parallel/team.hpp>
 
@@ -89,23 +90,36 @@ struct SoftmaxRow {
   }
 };
 
-/// d[k] (+)= factor * (exp(row[k] - normalizer) - each).
+/// g[k] = factor * (exp(row[k] - normalizer) - each), and `own` less at `label`: d (+)= g, and `rounded` is g
+/// in bf16. Either may be null.
 struct SoftmaxGradientRow {
   template <int W>
   CONVOY_INLINE static void run(const float* row, int classes, float normalizer, float factor, float each,
-                                float* d, bool accumulate) {
+                                int label, float own, float* d, bool accumulate, bf16* rounded) {
+    simd::Vec<float, 1> of_label = {row[label]};
+    slope(of_label, normalizer, factor, each);
+    of_label -= own;
     CONVOY_FOR_VECTORS(W, 0, classes, {
       V v, before;
       simd::load(v, row + i);
-      v -= normalizer;
-      exponential(v);
-      v = (v - each) * factor;
+      slope(v, normalizer, factor, each);
+      if (rounded != nullptr) simd::Elements<bf16, sizeof(V) / sizeof(float)>::store(rounded + i, v);
       if (accumulate) {
         simd::load(before, d + i);
         v += before;
       }
-      simd::store(d + i, v);
+      if (d != nullptr) simd::store(d + i, v);
     })
+    if (rounded != nullptr) simd::Elements<bf16, 1>::store(rounded + label, of_label);
+    if (d != nullptr) d[label] -= own;
+  }
+
+ private:
+  template <class V>
+  CONVOY_INLINE static void slope(V& v, float normalizer, float factor, float each) {
+    v -= normalizer;
+    exponential(v);
+    v = (v - each) * factor;
   }
 };
 
@@ -122,16 +136,18 @@ inline float label_loss(const CrossEntropyTask& t, std::int64_t i, const float* 
   return t.smoothing > 0 ? own + t.smoothing * (mean - own) : own;
 }
 
-/// d (+)= dloss * (softmax - what label `i` stands for), of one row of logits; `d` may be `row`.
+/// d (+)= dloss * (softmax - what label `i` stands for), of one row of logits; `d` may be `row`. The same,
+/// not accumulated, goes to `rounded`. Either may be null.
 inline void label_gradient(const CrossEntropyTask& t, std::int64_t i, const float* row, float dloss, float* d,
-                           bool accumulate) {
-  if (!t.counts(i)) {
-    if (!accumulate) std::fill_n(d, t.classes, 0.0f);
-    return;
+                           bool accumulate, bf16* rounded = nullptr) {
+  if (t.counts(i)) {
+    simd::run<SoftmaxGradientRow>(row, t.classes, t.normalizers[i], dloss,
+                                  t.smoothing / static_cast<float>(t.classes), int{t.labels[i]},
+                                  dloss * (1.0f - t.smoothing), d, accumulate, rounded);
+  } else {
+    if (d != nullptr && !accumulate) std::fill_n(d, t.classes, 0.0f);
+    if (rounded != nullptr) std::fill_n(rounded, t.classes, bf16());
   }
-  simd::run<SoftmaxGradientRow>(row, t.classes, t.normalizers[i], dloss,
-                                t.smoothing / static_cast<float>(t.classes), d, accumulate);
-  d[t.labels[i]] -= dloss * (1.0f - t.smoothing);
 }
 
 /// Rows are shared among the threads where they are many enough.

@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include <convoy/exec/host/computation.hpp>
 
 #if CONVOY_DEFINITIONS
+#include <convoy/exec/host/kernel/weight_blocks.hpp>
 #include <convoy/exec/host/onednn_product.hpp>
 #endif
 
@@ -25,6 +27,45 @@ struct Kernel<Host<f32>, graph::Linear> {
 #if CONVOY_DEFINITIONS
 
 namespace convoy::exec::host {
+
+/// A weight [rows, columns] in the layout of a product, by kernels of convoy's own where the layout is one of
+/// blocks that they write.
+class WeightCopy {
+ public:
+  WeightCopy() = default;
+  [[gnu::cold]] WeightCopy(const Conversion& conversion, std::int64_t rows, std::int64_t columns)
+      : conversion_(conversion), rows_(rows), columns_(columns) {
+    if (!conversion.is_needed() || !(conversion.from().desc == Layout({rows, columns}, dnnl_ab))) return;
+    static constexpr std::pair<dnnl_format_tag_t, WeightBlocks> known[] = {
+        {dnnl_AB8b16a2b, {16, 8}},   {dnnl_AB8b32a2b, {32, 8}},   {dnnl_AB8b64a2b, {64, 8}},
+        {dnnl_AB16b16a2b, {16, 16}}, {dnnl_AB16b32a2b, {32, 16}}, {dnnl_AB16b48a2b, {48, 16}},
+        {dnnl_AB16b64a2b, {64, 16}}};
+    for (const auto& [tag, blocks] : known)
+      if (blocks.cuts(rows, columns) && conversion.to().desc == Layout({rows, columns}, tag, dnnl_bf16))
+        blocks_ = blocks;
+  }
+  bool is_needed() const { return conversion_.is_needed(); }
+  const Bound& to() const { return conversion_.to(); }
+
+  [[gnu::cold]] void bind(Program& p) {
+    if (!blocks_) return conversion_.bind(p);
+    from_ = p.address(conversion_.from().place);
+    to_ = reinterpret_cast<bf16*>(p.address(conversion_.to().place));
+  }
+  void run(int threads) const {
+    if (blocks_)
+      copy_into_blocks(blocks_, rows_, columns_, from_, to_, threads);
+    else
+      conversion_.run();
+  }
+
+ private:
+  Conversion conversion_;
+  WeightBlocks blocks_;
+  std::int64_t rows_ = 0, columns_ = 0;
+  const float* from_ = nullptr;
+  bf16* to_ = nullptr;
+};
 
 class LinearStage final : public Stage {
  public:
@@ -48,7 +89,8 @@ class LinearStage final : public Stage {
     describe(p, Direction::forward);
     source_ = p.convert(given, multiply_.layout(Direction::forward, OneDnnProduct::src), index,
                         value_.wants_gradient ? p.backward_time(index) : index);
-    weights_ = p.convert(slot_, multiply_.layout(Direction::forward, OneDnnProduct::weights), index, index);
+    weights_ = {p.convert(slot_, multiply_.layout(Direction::forward, OneDnnProduct::weights), index, index),
+                out, in};
     part_ = p.fuse<graph::Gelu>(stage, index, result_.place, value_);
     if (!part_) part_ = p.fuse<graph::Relu>(stage, index, result_.place, value_);
     value_.takes_second = part_ != nullptr;
@@ -73,11 +115,12 @@ class LinearStage final : public Stage {
     if (!contribution_) return;
     describe(p, Direction::data);
     const Layout wanted = multiply_.layout(Direction::data, OneDnnProduct::weights);
+    const std::int64_t in = p.node(input_).shape.last(), out = p.node(node_).shape.last();
     if (weights_.is_needed() && weights_.to().desc == wanted) {
       p.extend(weights_.to().place, time);
-      data_weights_ = {weights_.to(), weights_.to()};
+      data_weights_ = {{weights_.to(), weights_.to()}, out, in};
     } else {
-      data_weights_ = p.convert(slot_, wanted, time, time);
+      data_weights_ = {p.convert(slot_, wanted, time, time), out, in};
     }
     // Both gradients read that of the output in one layout.
     if (!multiply_.has(Direction::weights))
@@ -86,7 +129,8 @@ class LinearStage final : public Stage {
 
   [[gnu::cold]] void bind(Program& p) override {
     if (part_) part_->bind(p);
-    for (Conversion* c : {&source_, &weights_, &dy_, &data_weights_}) c->bind(p);
+    for (Conversion* c : {&source_, &dy_}) c->bind(p);
+    for (WeightCopy* c : {&weights_, &data_weights_}) c->bind(p);
     contribution_.bind(p);
     d_weight_.bind(p);
     d_bias_.bind(p);
@@ -100,7 +144,7 @@ class LinearStage final : public Stage {
 
   void forward(Program& p) override {
     source_.run();
-    weights_.run();
+    weights_.run(p.threads());
     multiply_.run(Direction::forward);
     if (part_) part_->forward(p);
   }
@@ -114,7 +158,7 @@ class LinearStage final : public Stage {
     }
     if (!multiply_.has(Direction::data)) return;
     p.gradients_final();
-    data_weights_.run();
+    data_weights_.run(p.threads());
     multiply_.run(Direction::data);
     contribution_.finish(p.threads());
   }
@@ -145,7 +189,8 @@ class LinearStage final : public Stage {
   std::int64_t vectors_;  // rows of the batch, times positions where they are sequences
   Value& value_;
   Bound slot_, bias_slot_, result_, weight_gradient_;
-  Conversion source_, weights_, dy_, data_weights_;
+  Conversion source_, dy_;
+  WeightCopy weights_, data_weights_;
   OneDnnProduct multiply_;
   std::unique_ptr<Part> part_;
   Contribution contribution_, d_weight_, d_bias_;
