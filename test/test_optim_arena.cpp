@@ -142,7 +142,7 @@ TEST_CASE("a gradient longer than allowed is scaled down to what it may be, over
     auto parameters = random_arena(layout, 1);
     const auto before = parameters;
     step(clipped, 1, 0.1f, scale, parameters, gradients);
-    CHECK(clipped.verdict()->norm == doctest::Approx(norm).epsilon(1e-12));
+    CHECK(clipped.verdict().norm == doctest::Approx(norm).epsilon(1e-12));
     const double factor = std::min(1.0, static_cast<double>(most) / (norm + 1e-6));
     for (std::size_t i = 0; i < parameters.size(); ++i)
       CHECK(static_cast<double>(parameters[i]) ==
@@ -166,7 +166,7 @@ TEST_CASE("frozen parameters are no part of the norm") {
   auto parameters = random_arena(layout, 1);
   const auto gradients = random_arena(layout, 2, true);
   step(made, 1, 0.1f, 1.0f, parameters, gradients);
-  CHECK(made.verdict()->norm == doctest::Approx(std::sqrt(squares(gradients, {0, 48}))).epsilon(1e-12));
+  CHECK(made.verdict().norm == doctest::Approx(std::sqrt(squares(gradients, {0, 48}))).epsilon(1e-12));
 }
 
 TEST_CASE("norms are the same bits for ranges that arrive alike, whatever the number of threads") {
@@ -186,7 +186,7 @@ TEST_CASE("norms are the same bits for ranges that arrive alike, whatever the nu
     if (threads == 1) first = made.partial()[0];
     CHECK(made.partial()[0] == first);
     CHECK(made.decide(parameters.data()) == Decision::apply);
-    CHECK(made.verdict()->norm == std::sqrt(first));
+    CHECK(made.verdict().norm == std::sqrt(first));
   }
   CHECK(first == doctest::Approx(squares(gradients, {0, n}) / 9).epsilon(1e-6));
 }
@@ -207,13 +207,13 @@ TEST_CASE("a step whose gradient is not finite changes nothing, and is not count
         const auto before = a, state = all_state(skips);
         gradients[50] = poison;
         step(skips, number, 0.1f, 1.0f, a, gradients);
-        CHECK(skips.verdict()->apply == 0);
+        CHECK(skips.verdict().apply == 0);
         CHECK(same_bits(a, before));
         CHECK(same_bits(all_state(skips), state));
       } else {
         step(skips, number, 0.1f, 1.0f, a, gradients);
         step(never, ++applied, 0.1f, 1.0f, b, gradients);
-        CHECK(skips.verdict()->apply == 1);
+        CHECK(skips.verdict().apply == 1);
       }
     }
     CHECK(skips.skipped() == 2);
@@ -234,6 +234,22 @@ TEST_CASE("a step whose gradient is not finite changes nothing, and is not count
     step(skips, 6, 0.1f, 1.0f, a, gradients);
     step(resumed, 6, 0.1f, 1.0f, c, gradients);
     CHECK(same_bits(a, c));
+  }
+}
+
+TEST_CASE("an exchange is told which steps are skipped") {
+  const Layout layout;
+  memory::Host space;
+  auto skips =
+      arena<optim::Adam>(space, optim::Adam::Options{}, layout, optim::Guard{.skip_not_finite = true});
+  auto parameters = random_arena(layout, 1), gradients = random_arena(layout, 2, true);
+  optim::Bound<optim::Adam> bound(skips, parameters.data(), gradients.data());
+  const float sound = gradients[50];
+  for (const float g : {sound, inf, sound}) {
+    gradients[50] = g;
+    skips.begin(1, 0.1f);
+    bound.arrived(exchanged, 1.0f);
+    CHECK(bound.decide() == (g == inf ? Decision::skip : Decision::apply));
   }
 }
 

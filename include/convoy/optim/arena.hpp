@@ -120,15 +120,15 @@ class Arena {
   /// it `decays_by_norms`, which only the servers know.
   void decay_dead(std::int64_t step, float lr, float* parameters);
 
-  /// The last verdict, in memory of the space; before the first decision, that of a step that is applied.
-  const Verdict* verdict() const { return &control_.data()->verdict; }
+  /// The last verdict; before the first decision, that of a step that is applied. Reads memory of the space.
+  Verdict verdict() const {
+    Verdict last;
+    space_->read(&last, &control_.data()->verdict, sizeof last);
+    return last;
+  }
 
   /// Steps so far that changed nothing: state, as the slots are. Reads memory of the space.
-  std::int64_t skipped() const {
-    Verdict last;
-    space_->read(&last, verdict(), sizeof last);
-    return last.skipped;
-  }
+  std::int64_t skipped() const { return verdict().skipped; }
   void set_skipped(std::int64_t steps) {
     Verdict last;
     last.skipped = steps;
@@ -400,7 +400,7 @@ void Arena<R, S>::decay_dead(std::int64_t step, float lr, float* parameters) {
   Control* own = control_.data() + 1;
   const Step given{step, lr};
   space_->write(&own->step, &given, sizeof given);
-  space_->copy(&own->verdict, verdict(), sizeof(Verdict));
+  space_->copy(&own->verdict, &control_.data()->verdict, sizeof(Verdict));
   std::byte* constants = constants_.data() + constants_.size() / 2;
   make_constants(own, per_tensor() ? partial_.data() : nullptr, constants);
   for (const Dead& dead : dead_) {
@@ -474,7 +474,7 @@ Passage Arena<R, S>::passage(Range range, const std::byte* all, int constants, f
           .stride = stride_,
           .size = range.size(),
           .constants = all + static_cast<std::size_t>(constants) * constants_bytes_,
-          .verdict = decides() ? verdict() : nullptr};
+          .verdict = decides() ? &control_.data()->verdict : nullptr};
 }
 
 template <class R, memory::Space S>
@@ -500,7 +500,10 @@ class Bound {
     arena_->arrived(range, scale, parameters_ + range.begin, gradients_ + range.begin);
   }
   std::span<double> partial() { return arena_->partial(); }
-  Decision decide() { return arena_->decide(parameters_); }
+  Decision decide() {
+    if (arena_->decide(parameters_) == Decision::again) return Decision::again;
+    return arena_->verdict().apply != 0 ? Decision::apply : Decision::skip;
+  }
   void update(Range range, float scale) {
     arena_->update(range, scale, parameters_ + range.begin, gradients_ + range.begin);
   }

@@ -266,7 +266,7 @@ class Replica {
 
   Decision decide(optim::Verdict& verdict) {
     if (optimizer_.decide(exec_->parameters().data()) == Decision::again) return Decision::again;
-    space_.read(&verdict, optimizer_.verdict(), sizeof verdict);
+    verdict = optimizer_.verdict();
     return verdict.apply != 0 ? Decision::apply : Decision::skip;
   }
 
