@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <barrier>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -15,6 +14,7 @@
 #include <doctest/doctest.h>
 
 #include "comm_oracle.hpp"
+#include "rank_table.hpp"
 #include "sanitized.hpp"
 #include "skip.hpp"
 #include <convoy/comm/policy/cuda_peer.cuh>
@@ -25,40 +25,13 @@ namespace peer_ranks {
 
 using namespace convoy;
 using comm::peer::Window;
+using rank_table::AtTable, rank_table::Table;
 
 inline constexpr int ranks = 2;
 
-// Carries bytes between the two threads.
-struct Table {
-  std::vector<std::byte> bytes[ranks];
-  std::barrier<> sync{ranks};
-};
-class AtTable {
- public:
-  AtTable(Table& table, int rank) : table_(&table), rank_(rank) {}
-  int rank() const { return rank_; }
-  int size() const { return ranks; }
-  void broadcast(std::span<std::byte> data) {
-    std::vector<std::byte> all(data.size() * ranks);
-    all_gather(data, all);
-    std::copy_n(all.begin(), data.size(), data.begin());
-  }
-  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
-    table_->bytes[rank_].assign(mine.begin(), mine.end());
-    table_->sync.arrive_and_wait();
-    auto to = all.begin();
-    for (const auto& part : table_->bytes) to = std::copy(part.begin(), part.end(), to);
-    table_->sync.arrive_and_wait();
-  }
-
- private:
-  Table* table_;
-  int rank_;
-};
-
 // The sentences that the ranks ended with; empty for none. `body` gets the rank and its bootstrap.
 inline std::vector<std::string> run(const std::function<void(int, comm::AnyBootstrap&)>& body) {
-  Table table;
+  Table table(ranks);
   std::vector<std::string> sentences(ranks);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank)

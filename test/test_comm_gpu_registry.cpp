@@ -5,22 +5,13 @@
 // refuses, and that each exchange does what its name says.
 #define CONVOY_HAS_NCCL
 
-#include "emulation/emulation.hpp"
-#include "emulation/nccl.hpp"
-#include <convoy/memory/device.cuh>
-
-namespace device_test {
-using TestSpace = convoy::memory::Device;
-// Closing memory to the host costs most of the time of these tests; others have it.
-[[maybe_unused]] const bool open_to_host = (emulation::settings.closed_to_host = false, true);
-}  // namespace device_test
-
 #include <atomic>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "comm_device.hpp"
+#include "device_of_tests.hpp"
+#include "emulation/nccl.hpp"
 #include <convoy/comm/bootstrap/comm.hpp>
 #include <convoy/comm/policy/all_reduce.hpp>
 #include <convoy/comm/registry.cuh>

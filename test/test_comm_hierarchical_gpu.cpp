@@ -2,19 +2,10 @@
 // SANITIZE: none
 // TIMEOUT: 300
 // Hierarchical over GPUs, with kernels run on processors: ranks are threads, and nodes as the tests say.
-#include "emulation/emulation.hpp"
-#include "emulation/nccl.hpp"
-#include <convoy/memory/device.cuh>
-
-namespace device_test {
-using TestSpace = convoy::memory::Device;
-// Closing memory to the host costs most of the time of these tests; one of them has it.
-[[maybe_unused]] const bool open_to_host = (emulation::settings.closed_to_host = false, true);
-}  // namespace device_test
-
 #include <atomic>
 
-#include "comm_device.hpp"
+#include "device_of_tests.hpp"
+#include "emulation/nccl.hpp"
 #include <convoy/comm/policy/nccl_hierarchical.cuh>
 #include <convoy/comm/transport/threads.hpp>
 

@@ -1,14 +1,10 @@
 // EMULATES: nccl
 // The exchange over NCCL where streams do their work at once: sums, groups, deadlines and sentences.
-#include "emulation/emulation.hpp"
+#include "device_of_tests.hpp"
 #include "emulation/nccl.hpp"
-#include <convoy/memory/device.cuh>
 
 namespace device_test {
-using TestSpace = convoy::memory::Device;
 inline constexpr bool works_late = false;
-// Closing memory to the host costs most of the time of these tests; one of them has it.
-[[maybe_unused]] const bool open_to_host = (emulation::settings.closed_to_host = false, true);
 }  // namespace device_test
 
 #include "comm_nccl.hpp"

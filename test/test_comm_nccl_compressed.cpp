@@ -2,16 +2,6 @@
 // TIMEOUT: 300
 // Gradients of GPUs that travel encoded over NCCL: the bits of Compressed on the host, what is carried from
 // step to step, and what is refused. Kernels run on processors; ranks are threads.
-#include "emulation/emulation.hpp"
-#include "emulation/nccl.hpp"
-#include <convoy/memory/device.cuh>
-
-namespace device_test {
-using TestSpace = convoy::memory::Device;
-// Closing memory to the host costs most of the time of these tests; one of them has it.
-[[maybe_unused]] const bool open_to_host = (emulation::settings.closed_to_host = false, true);
-}  // namespace device_test
-
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -20,8 +10,9 @@ using TestSpace = convoy::memory::Device;
 #include <set>
 #include <thread>
 
-#include "comm_device.hpp"
 #include "comm_oracle.hpp"
+#include "device_of_tests.hpp"
+#include "emulation/nccl.hpp"
 #include "sanitized.hpp"
 #include <convoy/comm/policy/halves.hpp>
 #include <convoy/comm/policy/nccl_compressed.cuh>

@@ -2,17 +2,8 @@
 // TIMEOUT: 300
 // The kernels of an exchange over peer memory, run on processors: ranks are threads whose kernels wait for
 // one another. Sums in the order of ranks, by one shot and by two; graphs; ranks that do not come.
-#include "emulation/emulation.hpp"
-#include <convoy/memory/device.cuh>
-
-namespace device_test {
-using TestSpace = convoy::memory::Device;
-// Closing memory to the host costs most of the time of these tests; one of them has it.
-[[maybe_unused]] const bool open_to_host = (emulation::settings.closed_to_host = false, true);
-}  // namespace device_test
-
-#include "comm_device.hpp"
 #include "comm_oracle.hpp"
+#include "device_of_tests.hpp"
 #include <convoy/comm/peer/link.cuh>
 
 namespace {

@@ -9,15 +9,7 @@
 static thread_local int process_of_thread = 0;
 extern "C" pid_t getpid() noexcept { return 4711 + process_of_thread; }
 
-#include "emulation/emulation.hpp"
-#include <convoy/memory/device.cuh>
-
-namespace device_test {
-using TestSpace = convoy::memory::Device;
-[[maybe_unused]] const bool open_to_host = (emulation::settings.closed_to_host = false, true);
-}  // namespace device_test
-
-#include "comm_device.hpp"
+#include "device_of_tests.hpp"
 #include <convoy/comm/policy/cuda_peer.cuh>
 #include <convoy/comm/policy/halves.hpp>
 
