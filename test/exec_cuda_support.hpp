@@ -54,19 +54,26 @@ T* pointer(Array<T>& values) {
   return values.empty() ? nullptr : values.data();
 }
 
-/// Expects each number to be so near; the allowed distance is relative to it, plus an absolute part.
+/// Expects each number to be so near; the allowed distance is relative to it, plus an absolute part, which
+/// may be one for each.
 template <class A>
 void check_near(const std::string& what, const A& found, const std::vector<double>& expected, double relative,
-                double absolute) {
+                const std::vector<double>& absolute) {
   REQUIRE_MESSAGE(found.size() == expected.size(), what);
   int wrong = 0;
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const double apart = std::abs(wide(found[i]) - expected[i]);
-    if (apart <= relative * std::abs(expected[i]) + absolute) continue;
+    if (apart <= relative * std::abs(expected[i]) + absolute[i]) continue;
     if (wrong++ == 0)
       FAIL_CHECK(what << ", element " << i << ": " << wide(found[i]) << " and not " << expected[i]);
   }
   CHECK_MESSAGE(wrong == 0, what);
+}
+
+template <class A>
+void check_near(const std::string& what, const A& found, const std::vector<double>& expected, double relative,
+                double absolute) {
+  check_near(what, found, expected, relative, std::vector<double>(expected.size(), absolute));
 }
 
 /// Bytes of several arrays, to compare runs by.
