@@ -1,5 +1,5 @@
 // Attention by tiles of queries and keys, the softmax online (Dao et al., 2022; Dao, 2023). In bf16 and f16
-// tensor cores make the results (attention_mma.cuh). The kernels of this file are for f32 and tf32, in f32
+// tensor cores multiply (attention_mma.cuh). The kernels of this file are for f32 and tf32, in f32
 // throughout, and for heads of more than 128 features: a block has one tile of one head and goes over those
 // of the other side. Backward makes the probabilities anew and is two kernels, one for the gradients of keys
 // and values and one for those of queries: each sum belongs to one block, so that nothing is added up by
@@ -294,6 +294,8 @@ void attention_backward(cudaStream_t stream, const AttentionTask<T>& t) {
                   .grid = Team<device::warp_size>::blocks(t.vectors()),
                   .block = team_block<device::warp_size>},
                  attention_means<T>, t);
+  if constexpr (sizeof(T) == 2)
+    if (attention_by_mma(t)) return attention_mma_backward(stream, t);
   if (t.gradient[1] != nullptr || t.gradient[2] != nullptr) {
     const int features = t.key_features > t.value_features ? t.key_features : t.value_features;
     device::launch(over_heads(stream, t, t.keys, features),

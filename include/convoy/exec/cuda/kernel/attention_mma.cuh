@@ -7,178 +7,12 @@
 
 #include <cfloat>
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
-#include <convoy/exec/cuda/kernel/attention_head.cuh>
-#include <convoy/memory/mma.cuh>
+#include <convoy/exec/cuda/kernel/attention_rows.cuh>
 
 namespace convoy::exec::cuda {
-
-inline constexpr int mma_threads = attention_tile / 16 * device::warp_size;
-
-/// The place of a thread in the products of its warp (mma.cuh): its rows are row() and row() + 8 of the
-/// block's tile, its columns, of every 8, column() and column() + 1.
-struct MmaPlace {
-  __device__ static int lane() { return static_cast<int>(threadIdx.x) % device::warp_size; }
-  __device__ static int warp_row() { return static_cast<int>(threadIdx.x) / device::warp_size * 16; }
-  __device__ static int row() { return warp_row() + lane() / 4; }
-  __device__ static int column() { return lane() % 4 * 2; }
-
-  /// The largest, or the sum, over the 4 threads that share rows, in each of them.
-  __device__ static float max_of_row(float x) {
-    for (int apart = 2; apart > 0; apart /= 2) {
-      const float other = __shfl_xor_sync(device::full_warp, x, apart);
-      x = other > x ? other : x;
-    }
-    return x;
-  }
-  __device__ static float sum_of_row(float x) {
-    for (int apart = 2; apart > 0; apart /= 2) x += __shfl_xor_sync(device::full_warp, x, apart);
-    return x;
-  }
-};
-
-/// A word of two numbers, rounded to T.
-template <class T>
-__device__ std::uint32_t pair_of(float first, float second) {
-  return static_cast<std::uint32_t>(device::narrow<T>(first).bits) |
-         static_cast<std::uint32_t>(device::narrow<T>(second).bits) << 16;
-}
-
-/// Rows of one head in shared memory, D features wide. Lines are 16 bytes longer, so that 8 of them, which
-/// are read at once, lie in different banks.
-template <class T, int D>
-struct SharedRows {
-  static constexpr int line = D + device::lanes<T>;
-  static constexpr int bytes(int rows) { return rows * line * static_cast<int>(sizeof(T)); }
-
-  T* data;
-
-  __device__ explicit SharedRows(unsigned char* shared, int first = 0)
-      : data(reinterpret_cast<T*>(shared) + first * line) {}
-
-  /// Copies `rows` rows of a tensor here, by the whole block.
-  template <int rows>
-  __device__ void fill(const HeadRows<T>& from, bool whole) const {
-    constexpr int width = device::lanes<T>, pieces = D / width;
-    if (!whole || from.second != nullptr) {
-      for (int item = static_cast<int>(threadIdx.x); item < rows * D; item += static_cast<int>(blockDim.x)) {
-        float one[1];
-        from.read(one, item / D, item % D);
-        data[item / D * line + item % D] = device::narrow<T>(one[0]);
-      }
-      return;
-    }
-    static_assert(rows * pieces % mma_threads == 0);
-    constexpr int count = rows * pieces / mma_threads;
-    device::Lanes<T> piece[count];  // all are on their way before the first is waited for
-    for (int i = 0; i < count; ++i) {
-      const int item = i * mma_threads + static_cast<int>(threadIdx.x);
-      piece[i] = from.copy(item / pieces, item % pieces * width);
-    }
-    for (int i = 0; i < count; ++i) {
-      const int item = i * mma_threads + static_cast<int>(threadIdx.x);
-      device::store_lanes(data + item / pieces * line + item % pieces * width, piece[i]);
-    }
-  }
-
-  /// The 16 rows of this warp, as the left sides of products.
-  __device__ void take(std::uint32_t (&own)[D / 16][4]) const {
-    const T* const from =
-        data + (MmaPlace::warp_row() + MmaPlace::lane() % 16) * line + MmaPlace::lane() / 16 * 8;
-    for (int k = 0; k < D / 16; ++k) device::load_matrices(own[k], from + 16 * k);
-  }
-
-  /// product[n] = the inner products of the rows in `own` and rows 8 n to 8 n + 7 of these.
-  template <int N>
-  __device__ void multiply(float (&product)[N][4], const std::uint32_t (&own)[D / 16][4]) const {
-    const T* const from =
-        data + (MmaPlace::lane() % 8 + MmaPlace::lane() / 16 * 8) * line + MmaPlace::lane() / 8 % 2 * 8;
-    for (int n = 0; n < N; ++n)
-      for (int i = 0; i < 4; ++i) product[n][i] = 0;
-    for (int k = 0; k < D / 16; ++k)
-      for (int n = 0; n < N; n += 2) {
-        std::uint32_t b[4];
-        device::load_matrices(b, from + 8 * n * line + 16 * k);
-        device::multiply_add<T>(product[n], own[k], b[0], b[1]);
-        device::multiply_add<T>(product[n + 1], own[k], b[2], b[3]);
-      }
-  }
-
-  /// sum[f] += features 8 f to 8 f + 7 of the sum of these rows, each times its column of `weight`.
-  template <int N>
-  __device__ void weigh(float (&sum)[D / 8][4], const float (&weight)[N][4]) const {
-    const T* const from = data + MmaPlace::lane() % 16 * line + MmaPlace::lane() / 16 * 8;
-    for (int n = 0; n < N; n += 2) {
-      const std::uint32_t a[4] = {
-          pair_of<T>(weight[n][0], weight[n][1]), pair_of<T>(weight[n][2], weight[n][3]),
-          pair_of<T>(weight[n + 1][0], weight[n + 1][1]), pair_of<T>(weight[n + 1][2], weight[n + 1][3])};
-      for (int f = 0; f < D / 8; f += 2) {
-        std::uint32_t b[4];
-        device::load_transposed(b, from + 8 * n * line + 8 * f);
-        device::multiply_add<T>(sum[f], a, b[0], b[1]);
-        device::multiply_add<T>(sum[f + 1], a, b[2], b[3]);
-      }
-    }
-  }
-
-  /// Writes the rows of this warp, times a factor each, to `count` rows of a tensor that are the tile's. The
-  /// warp's rows here are scratch memory.
-  __device__ void write(const float (&rows)[D / 8][4], const float (&factor)[2], T* to, std::int64_t step,
-                        int count, int features, bool whole) const {
-    constexpr int width = device::lanes<T>, pieces = D / width;
-    for (int f = 0; f < D / 8; ++f)
-      for (int h = 0; h < 2; ++h)
-        *reinterpret_cast<std::uint32_t*>(data + (MmaPlace::row() + 8 * h) * line + 8 * f +
-                                          MmaPlace::column()) =
-            pair_of<T>(rows[f][2 * h] * factor[h], rows[f][2 * h + 1] * factor[h]);
-    __syncwarp();
-    for (int item = MmaPlace::lane(); item < 16 * pieces; item += device::warp_size) {
-      const int row = MmaPlace::warp_row() + item / pieces, feature = item % pieces * width;
-      if (row >= count || feature >= features) continue;
-      const device::Lanes<T> piece = device::load_lanes(data + row * line + feature);
-      if (whole)
-        device::store_lanes(to + row * step + feature, piece);
-      else
-        for (int k = 0; k < width; ++k)
-          if (feature + k < features) to[row * step + feature + k] = piece.lane[k];
-    }
-    __syncwarp();
-  }
-};
-
-/// Which probabilities of `queries` queries and of a chunk of keys are dropped, in shared memory.
-template <int queries>
-struct SharedDraws {
-  static constexpr int bytes = queries * Draws::blocks_a_chunk;
-
-  unsigned char* words;  // bit w of [query, k]: key 16 w + k of the chunk
-
-  /// Draws for queries from `query` on, and the chunk that `key` is in, by the whole block.
-  template <class T>
-  __device__ void fill(const AttentionHead<T>& head, int query, int key) const {
-    for (int item = static_cast<int>(threadIdx.x); item < bytes; item += static_cast<int>(blockDim.x)) {
-      const int block = item % Draws::blocks_a_chunk;
-      const auto four =
-          head.words(query + item / Draws::blocks_a_chunk, key / Draws::chunk * Draws::chunk + block);
-      unsigned bits = 0;
-      for (int w = 0; w < 4; ++w)
-        bits |=
-            static_cast<unsigned>(Draws::number(four[static_cast<std::size_t>(w)]) < head.t.rule.threshold)
-            << w;
-      words[item] = static_cast<unsigned char>(bits);
-    }
-  }
-  __device__ bool dropped(int query, int key) const {
-    return (words[query * Draws::blocks_a_chunk + key % Draws::blocks_a_chunk] >>
-                (key % Draws::chunk / Draws::blocks_a_chunk) &
-            1) != 0;
-  }
-};
-
-inline constexpr float log2_of_e = 1.44269504f, log_of_2 = 0.693147181f;
 
 // Blocks are the tiles of queries of each head.
 template <class T, int D>
@@ -240,17 +74,147 @@ __global__ void __launch_bounds__(mma_threads, D <= 32   ? 4
           if (drawn.dropped(MmaPlace::row() + i / 2 * 8, 8 * n + MmaPlace::column() + i % 2)) score[n][i] = 0;
     values.weigh(result, score);
   }
-  float factor[2];
   for (int h = 0; h < 2; ++h) {
     sum[h] = MmaPlace::sum_of_row(sum[h]);
-    factor[h] = length > 0 ? (t.draws == nullptr ? 1.0f : t.rule.scale) / sum[h] : 0.0f;
+    const float factor = length > 0 ? 1.0f / sum[h] : 0.0f;
+    for (int f = 0; f < D / 8; ++f)
+      for (int i = 2 * h; i < 2 * h + 2; ++i) result[f][i] *= factor;
     if (t.kept != nullptr && MmaPlace::column() == 0 && query + 8 * h < t.queries)
       t.kept[head.vector() + query + 8 * h] = length > 0 ? (largest[h] + log2f(sum[h])) * log_of_2 : 0.0f;
   }
   __syncthreads();
-  keys.write(result, factor, t.y + head.place_of_result(first),
+  keys.write(result, t.draws == nullptr ? 1.0f : t.rule.scale, t.y + head.place_of_result(first),
              static_cast<std::int64_t>(t.heads) * t.value_features, t.queries - first, t.value_features,
              whole);
+}
+
+/// The positions of the other side that backward takes at a time: with more features its registers hold
+/// fewer.
+template <int D>
+inline constexpr int mma_step = D <= 96 ? 32 : 16;
+
+// Blocks are the tiles of keys of each head. Products have keys as rows.
+template <class T, int D>
+__global__ void __launch_bounds__(mma_threads, D <= 32 ? 3 : 2)
+    attention_mma_key_gradients(AttentionTask<T> t, bool whole) {
+  constexpr int tile = attention_tile, step = mma_step<D>;
+  constexpr bool stay = D > 96;  // values, in shared memory, where registers do not hold them throughout
+  using Rows = SharedRows<T, D>;
+  __shared__ __align__(16) unsigned char shared[Rows::bytes(stay ? 2 * tile : tile)];
+  __shared__ unsigned char draws[SharedDraws<step>::bytes];
+  __shared__ float kept[step], mean[step];
+  const Rows staged(shared), queries(shared), slopes(shared, step), values(shared, stay ? tile : 0);
+  const SharedDraws<step> drawn{draws};
+  const int tiles = (t.keys + tile - 1) / tile;
+  const AttentionHead<T> head(t, static_cast<int>(blockIdx.x) / tiles);
+  const int first = static_cast<int>(blockIdx.x) % tiles * tile, key = first + MmaPlace::row();
+  const int length = head.length();
+  std::uint32_t own_keys[D / 16][4], own_values[D / 16][4];
+  staged.template fill<tile>(head.rows(1, first, length), whole);
+  __syncthreads();
+  staged.take(own_keys);
+  __syncthreads();
+  values.template fill<tile>(head.rows(2, first, length), whole);
+  __syncthreads();
+  values.take(own_values);
+  float d_key[D / 8][4] = {}, d_value[D / 8][4] = {};
+  // Queries before a causal tile do not read it, and nobody reads what lies behind the length.
+  for (int query = first < length ? (t.causal ? first : 0) : t.queries; query < t.queries; query += step) {
+    __syncthreads();
+    queries.template fill<step>(head.rows(0, query, t.queries), whole);
+    slopes.template fill<step>(head.slopes(query), whole);
+    if (const int q = static_cast<int>(threadIdx.x); q < step) {
+      const bool is = query + q < t.queries;
+      kept[q] = is ? t.kept[head.vector() + query + q] * log2_of_e : 0.0f;
+      mean[q] = is ? t.means[head.vector() + query + q] : 0.0f;
+    }
+    if (t.draws != nullptr) drawn.fill(head, query, first);
+    __syncthreads();
+    float weight[step / 8][4], slope[step / 8][4];
+    queries.multiply(weight, own_keys);
+    if constexpr (stay) values.take(own_values);
+    slopes.multiply(slope, own_values);
+    // Whether every one of these queries may read every key of the warp.
+    const bool open = first + MmaPlace::warp_row() + 16 <= length && query + step <= t.queries &&
+                      (!t.causal || first + MmaPlace::warp_row() + 15 <= query);
+    for (int n = 0; n < step / 8; ++n)
+      for (int i = 0; i < 4; ++i) {
+        const int q = 8 * n + MmaPlace::column() + i % 2, k = i / 2 * 8;
+        weight[n][i] = exp2f(weight[n][i] * (t.scale * log2_of_e) - kept[q]);
+        if (!open && !head.may_read(query + q, key + k, length)) weight[n][i] = 0;
+        const bool dropped = t.draws != nullptr && drawn.dropped(q, MmaPlace::row() + k);
+        if (t.draws != nullptr) slope[n][i] = dropped ? 0.0f : slope[n][i] * t.rule.scale;
+        slope[n][i] = weight[n][i] * (slope[n][i] - mean[q]);
+        if (dropped) weight[n][i] = 0;
+      }
+    if (t.gradient[2] != nullptr) slopes.weigh(d_value, weight);
+    if (t.gradient[1] != nullptr) queries.weigh(d_key, slope);
+  }
+  __syncthreads();
+  if (t.gradient[1] != nullptr)
+    staged.write(d_key, t.scale, t.gradient[1] + head.place(1, first), t.step[1], t.keys - first,
+                 t.key_features, whole);
+  if (t.gradient[2] != nullptr)
+    staged.write(d_value, t.draws == nullptr ? 1.0f : t.rule.scale, t.gradient[2] + head.place(2, first),
+                 t.step[2], t.keys - first, t.value_features, whole);
+}
+
+// Blocks are the tiles of queries of each head.
+template <class T, int D>
+__global__ void __launch_bounds__(mma_threads, D <= 32   ? 4
+                                               : D <= 64 ? 3
+                                                         : 2)
+    attention_mma_query_gradients(AttentionTask<T> t, bool whole) {
+  constexpr int tile = attention_tile, step = mma_step<D>;
+  using Rows = SharedRows<T, D>;
+  __shared__ __align__(16) unsigned char shared[Rows::bytes(tile)];
+  __shared__ unsigned char draws[SharedDraws<tile>::bytes];
+  const Rows staged(shared), keys(shared), values(shared, step);
+  const SharedDraws<tile> drawn{draws};
+  const int tiles = (t.queries + tile - 1) / tile;
+  const AttentionHead<T> head(t, static_cast<int>(blockIdx.x) / tiles);
+  const int first = static_cast<int>(blockIdx.x) % tiles * tile, query = first + MmaPlace::row();
+  const int length = head.length();
+  const int end = t.causal && first + tile < length ? first + tile : length;
+  std::uint32_t own_queries[D / 16][4], own_slopes[D / 16][4];
+  staged.template fill<tile>(head.rows(0, first, t.queries), whole);
+  __syncthreads();
+  staged.take(own_queries);
+  __syncthreads();
+  staged.template fill<tile>(head.slopes(first), whole);
+  __syncthreads();
+  staged.take(own_slopes);
+  float d_query[D / 8][4] = {}, kept[2], mean[2];
+  for (int h = 0; h < 2; ++h) {
+    const bool is = query + 8 * h < t.queries;
+    kept[h] = is ? t.kept[head.vector() + query + 8 * h] * log2_of_e : 0.0f;
+    mean[h] = is ? t.means[head.vector() + query + 8 * h] : 0.0f;
+  }
+  for (int key = 0; key < end; key += step) {
+    __syncthreads();
+    keys.template fill<step>(head.rows(1, key, length), whole);
+    values.template fill<step>(head.rows(2, key, length), whole);
+    if (t.draws != nullptr && key % Draws::chunk == 0) drawn.fill(head, first, key);
+    __syncthreads();
+    float weight[step / 8][4], slope[step / 8][4];
+    keys.multiply(weight, own_queries);
+    values.multiply(slope, own_slopes);
+    // Whether every query of the warp may read all of these keys.
+    const bool open = key + step <= length && (!t.causal || key + step <= first + MmaPlace::warp_row() + 1);
+    for (int n = 0; n < step / 8; ++n)
+      for (int i = 0; i < 4; ++i) {
+        const int h = i / 2, k = key + 8 * n + MmaPlace::column() + i % 2;
+        float p = exp2f(weight[n][i] * (t.scale * log2_of_e) - kept[h]);
+        if (!open && !head.may_read(query + 8 * h, k, length)) p = 0;
+        if (t.draws != nullptr)
+          slope[n][i] = drawn.dropped(MmaPlace::row() + 8 * h, k) ? 0.0f : slope[n][i] * t.rule.scale;
+        slope[n][i] = p * (slope[n][i] - mean[h]);
+      }
+    keys.weigh(d_query, slope);
+  }
+  __syncthreads();
+  staged.write(d_query, t.scale, t.gradient[0] + head.place(0, first), t.step[0], t.queries - first,
+               t.key_features, whole);
 }
 
 /// Whether tensor cores do an attention: in 16 bits, where a warp's registers hold the features of a head.
@@ -287,6 +251,19 @@ void attention_mma_forward(cudaStream_t stream, const AttentionTask<T>& t) {
   with_mma_features(t, [&](auto features) {
     device::launch(mma_over_heads(stream, t, t.queries), attention_mma_results<T, features()>, t,
                    attention_by_vectors(t));
+  });
+}
+
+/// The gradients that are wanted; `means` are there already.
+template <class T>
+void attention_mma_backward(cudaStream_t stream, const AttentionTask<T>& t) {
+  const bool whole = attention_by_vectors(t);
+  with_mma_features(t, [&](auto features) {
+    if (t.gradient[1] != nullptr || t.gradient[2] != nullptr)
+      device::launch(mma_over_heads(stream, t, t.keys), attention_mma_key_gradients<T, features()>, t, whole);
+    if (t.gradient[0] != nullptr)
+      device::launch(mma_over_heads(stream, t, t.queries), attention_mma_query_gradients<T, features()>, t,
+                     whole);
   });
 }
 
