@@ -1,8 +1,9 @@
 // gpu_bench: what exec::Cuda reaches on this GPU: copies, optimizers, codecs and an exchange between two
-// ranks beside them, and training steps of ResNets in each precision. Prints one JSON object a line; a name
-// given as the first argument picks the cases that have it.
+// ranks beside them, attention, and training steps of ResNets in each precision. Prints one JSON object a
+// line; a name given as the first argument picks the cases that have it.
 #include <algorithm>
 #include <barrier>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -240,6 +241,54 @@ void all_reduce(std::int64_t count, double copy) {
   report_bandwidth(name, 2 * (at_once ? 5.0 : 2.5) * 4.0 * static_cast<double>(count), times, copy);
 }
 
+/// An attention of itself over packed queries, keys and values, forward and backward. Operations are those of
+/// its products: two forward and, with the scores made anew, five backward.
+template <class T>
+void attention(memory::Device& space, int rows, int heads, int positions, int features) {
+  const std::string name =
+      concat("attention/", name_of(dtype_of<T>), "/", rows, "x", heads, "x", positions, "x", features);
+  if (!wanted(name)) return;
+  const int width = heads * features;
+  const std::size_t vectors = static_cast<std::size_t>(rows) * static_cast<std::size_t>(positions);
+  const auto values = [&](std::size_t each) {
+    std::vector<T> some(vectors * each);
+    Philox random(1);
+    for (T& value : some) value = T(random.uniform(-1, 1));
+    memory::Array<T, memory::Device> made(space, some.size());
+    space.write(made.data(), some.data(), some.size() * sizeof(T));
+    space.synchronize();
+    return made;
+  };
+  const auto one = static_cast<std::size_t>(width), three = 3 * one;
+  const auto x = values(three), dx = values(three), y = values(one), dy = values(one);
+  const std::size_t statistics = vectors * static_cast<std::size_t>(heads);
+  const memory::Array<float, memory::Device> kept(space, statistics), means(space, statistics);
+  exec::cuda::AttentionTask<T> task;
+  task.rows = rows;
+  task.heads = heads;
+  task.queries = task.keys = positions;
+  task.key_features = task.value_features = features;
+  task.scale = 1.0f / std::sqrt(static_cast<float>(features));
+  for (int part = 0; part < 3; ++part) {
+    task.part[part] = x.data() + part * width;
+    task.gradient[part] = dx.data() + part * width;
+    task.step[part] = 3 * width;
+  }
+  task.y = y.data();
+  task.dy = dy.data();
+  task.kept = kept.data();
+  task.means = means.data();
+  const double product = 2.0 * static_cast<double>(statistics) * positions * features;
+  const auto report = [&](const char* way, double products, auto&& run) {
+    const auto times = milliseconds(space, 20, run);
+    std::printf("{\"name\": \"%s/%s\", \"ms\": %.4f, \"TFLOP_per_sec\": %.1f}\n", name.c_str(), way,
+                median(times), products * product / median(times) * 1e-9);
+    std::fflush(stdout);
+  };
+  report("forward", 2, [&] { exec::cuda::attention_forward<T>(space.stream(), task); });
+  report("backward", 5, [&] { exec::cuda::attention_backward<T>(space.stream(), task); });
+}
+
 /// Images that stand in memory, u8, as a data set read from files does.
 template <class Model>
 class Images {
@@ -328,6 +377,9 @@ int main(int argc, char** argv) try {
   codec(space, comm::codec::TopK{}, 25'557'032, copy);
   all_reduce(16'384, copy);
   all_reduce(25'557'032, copy);
+  attention<float>(space, 64, 12, 128, 64);
+  attention<bf16>(space, 64, 12, 128, 64);
+  attention<f16>(space, 64, 12, 128, 64);
   constexpr Image mnist{1, 28, 28}, imagenet{3, 224, 224};
   steps<models::ResNet18<mnist, 10, DType::u8>>("resnet18/28x28", 128, 400);
   steps<models::ResNet18<imagenet, 1000, DType::u8>>("resnet18/224x224", 256, 100);

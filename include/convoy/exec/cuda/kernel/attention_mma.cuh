@@ -14,11 +14,15 @@
 
 namespace convoy::exec::cuda {
 
+/// Blocks that registers of a multiprocessor shall have room for: as many as do not make them spill.
+template <int D>
+inline constexpr int mma_blocks = D <= 32   ? 4
+                                  : D <= 64 ? 3
+                                            : 2;
+
 // Blocks are the tiles of queries of each head.
 template <class T, int D>
-__global__ void __launch_bounds__(mma_threads, D <= 32   ? 4
-                                               : D <= 64 ? 3
-                                                         : 2)
+__global__ void __launch_bounds__(mma_threads, mma_blocks<D>)
     attention_mma_results(AttentionTask<T> t, bool whole) {
   constexpr int tile = attention_tile;
   using Rows = SharedRows<T, D>;
@@ -95,7 +99,7 @@ inline constexpr int mma_step = D <= 96 ? 32 : 16;
 
 // Blocks are the tiles of keys of each head. Products have keys as rows.
 template <class T, int D>
-__global__ void __launch_bounds__(mma_threads, D <= 32 ? 3 : 2)
+__global__ void __launch_bounds__(mma_threads, mma_blocks<D>)
     attention_mma_key_gradients(AttentionTask<T> t, bool whole) {
   constexpr int tile = attention_tile, step = mma_step<D>;
   constexpr bool stay = D > 96;  // values, in shared memory, where registers do not hold them throughout
@@ -161,9 +165,7 @@ __global__ void __launch_bounds__(mma_threads, D <= 32 ? 3 : 2)
 
 // Blocks are the tiles of queries of each head.
 template <class T, int D>
-__global__ void __launch_bounds__(mma_threads, D <= 32   ? 4
-                                               : D <= 64 ? 3
-                                                         : 2)
+__global__ void __launch_bounds__(mma_threads, mma_blocks<D>)
     attention_mma_query_gradients(AttentionTask<T> t, bool whole) {
   constexpr int tile = attention_tile, step = mma_step<D>;
   using Rows = SharedRows<T, D>;
