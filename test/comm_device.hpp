@@ -4,6 +4,8 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -127,6 +129,26 @@ std::vector<float> train(C& comm, TestSpace& space, std::int64_t count, int step
     if (updated != mine) throw Error("updates out of order");
   }
   return arenas.result();
+}
+
+// A step that rank 1 leaves before its first exchange; it waits until the other ranks, 2 of them, have
+// noticed.
+template <class C>
+void go_without_rank_1(C& comm, TestSpace& space, std::atomic<int>& over) {
+  Arenas arenas(space, 640);
+  comm.open(comm::Fingerprint(), arenas.layout());
+  if (comm.rank() == 1) {
+    while (over < 2) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    throw Error("left");
+  }
+  struct Count {
+    std::atomic<int>& over;
+    ~Count() { ++over; }
+  } count{over};
+  for (int b = 0; b < 6; ++b) comm.begin(b, arenas.compute(static_cast<std::size_t>(b), comm.rank(), 0));
+  comm.finish([](Range, float) {});
+  space.synchronize();  // the host waits for the GPU, and is freed
+  comm.poll();
 }
 
 // The verdict of comm_decide.hpp, in the stream.

@@ -218,26 +218,8 @@ TEST_CASE("what cannot be opened or begun is refused") {
 
 TEST_CASE_TEMPLATE("a rank that does not come is noticed by the others", C, AllReduced, Halved) {
   std::atomic<int> over = 0;
-  const auto sentences =
-      run<C>(3,
-             [&](C& comm, TestSpace& space) {
-               Arenas arenas(space, 640);
-               comm.open(comm::Fingerprint(), arenas.layout());
-               if (comm.rank() == 1) {
-                 while (over < 2) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-                 throw Error("left");
-               }
-               struct Count {
-                 std::atomic<int>& over;
-                 ~Count() { ++over; }
-               } count{over};
-               for (int b = 0; b < 6; ++b)
-                 comm.begin(b, arenas.compute(static_cast<std::size_t>(b), comm.rank(), 0));
-               comm.finish([](Range, float) {});
-               space.synchronize();  // the host waits for the GPU, and is freed
-               comm.poll();
-             },
-             {.deadline = Seconds(0.3), .at_once = 1024});
+  const auto sentences = run<C>(3, [&](C& comm, TestSpace& space) { go_without_rank_1(comm, space, over); },
+                                {.deadline = Seconds(0.3), .at_once = 1024});
   CHECK(sentences[1] == "left");
   for (const std::size_t r : {std::size_t{0}, std::size_t{2}}) {
     CAPTURE(sentences[r]);
