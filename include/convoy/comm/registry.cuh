@@ -78,6 +78,8 @@ AnyIn<S> make_nccl(const AnyBootstrap& bootstrap, const Options& options, const 
 }
 #endif
 
+/// The first line of a transport is what the transport stands for where nobody names a policy, and the first
+/// of a policy where nobody names a transport.
 template <memory::Space S>
 inline constexpr GpuLine<S> gpu_lines[] = {
 #ifdef CONVOY_HAS_NCCL
