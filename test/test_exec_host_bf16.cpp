@@ -114,6 +114,21 @@ std::vector<Case> cases() {
                    g.output("value", y);
                    g.loss(g.mse_loss(y, g.input("target", y.shape)));
                  }});
+  // Its gradient has four parts, one of which is written beside the others first.
+  all.push_back({"an image in bf16 that three convolutions read and an addition", [](Builder& g) {
+                   const graph::Conv2dOptions options{.channels = 16};
+                   const auto normed = [&](Tensor x) { return g.batch_norm(g.conv2d(x, options)); };
+                   const Tensor x = normed(g.input("image", {16, 9, 8}));
+                   const Tensor y = g.add(g.add(normed(x), x), g.add(normed(x), normed(x)));
+                   g.output("value", y);
+                   g.loss(g.mse_loss(y, g.input("target", y.shape)));
+                 }});
+  all.push_back({"an image in bf16 out of a pooling", [](Builder& g) {
+                   const Tensor x = g.avg_pool(g.batch_norm(g.input("image", {16, 9, 8})), {.kernel = 2});
+                   const Tensor y = g.batch_norm(g.conv2d(x, {.channels = 16}));
+                   g.output("value", y);
+                   g.loss(g.mse_loss(y, g.input("target", y.shape)));
+                 }});
   for (const int positions : {0, 7})
     for (const bool gelu : {false, true})
       all.push_back({concat("linear at ", positions, " positions, gelu ", gelu), [=](Builder& g) {
@@ -221,6 +236,32 @@ TEST_CASE("host: in bf16 what multiplies is off by what rounding costs, and noth
   }
 }
 
+TEST_CASE("host: in bf16 images are kept in bf16 where all who read them can") {
+  if (!can_emulate()) SKIP(lacking);
+  const DynamicPlan plan([](auto& g) {
+    const auto block = [&](Tensor x) { return g.batch_norm(g.conv2d(x, {.channels = 16})); };
+    const Tensor read = g.relu(block(g.input("image", {3, 9, 8})));  // by a convolution and an addition
+    const Tensor last = g.relu(g.add(block(read), read));            // by a pooling
+    const Tensor pooled = g.max_pool(last, {.kernel = 2});           // by a convolution
+    const Tensor rows = g.flatten(block(pooled));
+    g.output("read", read);
+    g.output("last", last);
+    g.output("pooled", pooled);
+    g.loss(g.mse_loss(rows, g.input("target", rows.shape)));
+  });
+  Emulated host(plan, 3, {.threads = 1});
+  exec_compare::randomize(host, plan, Philox{1, 2});
+  exec_compare::forward(host, exec_compare::Batch(plan, 3, Philox{1, 3}));
+  const auto rounded = [&](int k) {
+    const auto values = host.output(k);
+    return std::all_of(values.begin(), values.end(),
+                       [](float v) { return static_cast<float>(bf16(v)) == v; });
+  };
+  CHECK(rounded(0));
+  CHECK_FALSE(rounded(1));
+  CHECK(rounded(2));
+}
+
 TEST_CASE("host: in bf16 models around each operation are off by what rounding costs") {
   if (!can_emulate()) SKIP(lacking);
   // Up to three products follow one another, of few numbers each.
@@ -231,8 +272,10 @@ TEST_CASE("host: in bf16 models around each operation are off by what rounding c
   }
   exec_models::for_each([](const std::string& name, const Plan& plan) {
     INFO(name);
-    // Units of ReLU that rounding moves across zero cost more than the rounding.
-    CHECK(exec_compare::usual_distance<Emulated>(plan, hash_of(name)) < 6e-2);
+    // Units of ReLU that rounding moves across zero cost more than the rounding, and a chain of batch norms
+    // whose images are rounded moves more of them.
+    const double most = name == exec_models::Patterns::name ? 0.12 : 6e-2;
+    CHECK(exec_compare::usual_distance<Emulated>(plan, hash_of(name)) < most);
   });
 }
 

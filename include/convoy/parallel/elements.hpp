@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include <convoy/core/dtype.hpp>
 #include <convoy/parallel/simd.hpp>
@@ -14,6 +15,45 @@ CONVOY_INLINE void same_bits(To& to, const From& from) {
   __builtin_memcpy(&to, &from, sizeof(To));
 }
 
+/// The bits of each element of `to` are those of `half`, and then zeros. g++ 12 converts vectors of 64 bytes
+/// in six instructions and shuffles them in two.
+template <class To, class Half>
+CONVOY_INLINE void into_upper_halves(To& to, const Half& half) {
+  constexpr int count = sizeof(To) / 4;
+#if defined(__CUDACC__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+  Vec<std::uint32_t, count> wide;
+  convert(wide, half);
+  wide <<= 16;
+  same_bits(to, wide);
+#else
+  [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
+    const Vec<std::uint16_t, 2 * count> both =
+        __builtin_shufflevector(Half{}, half, (i % 2 == 0 ? i / 2 : count + i / 2)...);
+    same_bits(to, both);
+  }
+  (std::make_integer_sequence<int, 2 * count>{});
+#endif
+}
+
+/// The upper half of the bits of each element.
+template <class Half, class From>
+CONVOY_INLINE void upper_halves_of(Half& half, const From& from) {
+  constexpr int count = sizeof(From) / 4;
+#if defined(__CUDACC__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+  Vec<std::uint32_t, count> wide;
+  same_bits(wide, from);
+  wide >>= 16;
+  convert(half, wide);
+#else
+  Vec<std::uint16_t, 2 * count> both;
+  same_bits(both, from);
+  [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
+    half = __builtin_shufflevector(both, both, (2 * i + 1)...);
+  }
+  (std::make_integer_sequence<int, count>{});
+#endif
+}
+
 // How W elements of T lie in memory and in arithmetic (Value).
 template <class T, int W>
 struct Elements {
@@ -23,6 +63,7 @@ struct Elements {
   CONVOY_INLINE static void store(T* to, const Value& v) { simd::store(to, v); }
 };
 
+// A bf16 is the upper half of a float.
 template <int W>
 struct Elements<bf16, W> {
   using Value = simd::Vec<float, W>;
@@ -32,19 +73,16 @@ struct Elements<bf16, W> {
   CONVOY_INLINE static void load(Value& v, const bf16* from) {
     Half half;
     simd::load(half, from);
-    Wide wide;
-    simd::convert(wide, half);
-    wide <<= 16;
-    same_bits(v, wide);
+    simd::into_upper_halves(v, half);
   }
   CONVOY_INLINE static void store(bf16* to, const Value& v) {
     Wide wide;
     same_bits(wide, v);
-    const Wide rounded = (wide + 0x7fffu + ((wide >> 16) & 1u)) >> 16;
-    const Wide quiet = (wide >> 16) | 0x40u;
+    const Wide rounded = wide + 0x7fffu + ((wide >> 16) & 1u);
+    const Wide quiet = wide | 0x400000u;
     const Wide result = (wide & 0x7fffffffu) > 0x7f800000u ? quiet : rounded;
     Half half;
-    simd::convert(half, result);
+    simd::upper_halves_of(half, result);
     simd::store(to, half);
   }
 };

@@ -55,15 +55,24 @@ namespace host {
 class Program;
 class Stage;
 class Part;
-struct Place;
+struct Bound;
 struct Value;
+
+/// Whether a kernel can have the images that it reads, and that which it writes, in bf16.
+struct Narrow {
+  using Side = bool Narrow::*;
+  bool reads = false, writes = false;
+};
 
 /// How the stages that an operation leads are made, and its part in a stage that another leads.
 struct Make {
   std::unique_ptr<Stage> (*build)(Program&, const graph::Stage&, int index) = nullptr;
   std::uint64_t follows = 0;  ///< a bit for each operation that the kernel computes in the same stage
   /// Null where no kernel's `follows` has the operation.
-  std::unique_ptr<Part> (*fuse)(Program&, const graph::Stage&, int index, Place x, const Value& y) = nullptr;
+  std::unique_ptr<Part> (*fuse)(Program&, const graph::Stage&, int index, const Bound& x,
+                                const Value& y) = nullptr;
+  /// Asked before stages are made; null: neither.
+  Narrow (*narrow)(Program&, const graph::Stage&) = nullptr;
   constexpr explicit operator bool() const { return build != nullptr; }
 };
 

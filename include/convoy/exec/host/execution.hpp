@@ -35,6 +35,7 @@ class Execution {
         metrics_(plan.metrics.size()),
         finality_(find_finality(plan, graph_stages_)) {
     const auto count = graph_stages_.size();
+    program_.choose_narrow(graph_stages_);
     for (std::size_t s = 0; s < count; ++s) {
       const graph::Stage& stage = graph_stages_[s];
       stages_.push_back(kernels[static_cast<std::size_t>(plan.node(stage.leader).op)].build(

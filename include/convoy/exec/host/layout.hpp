@@ -26,6 +26,7 @@ class Layout {
 
   Descriptor get() const { return stored_; }
   explicit operator bool() const { return stored_ != nullptr; }
+  dnnl_data_type_t type() const { return type_of(stored_); }
   std::size_t bytes() const { return stored_ == nullptr ? 0 : dnnl_memory_desc_get_size(stored_); }
   friend bool operator==(const Layout& a, const Layout& b) { return a.stored_ == b.stored_; }
 

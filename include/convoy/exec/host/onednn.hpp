@@ -97,6 +97,11 @@ inline int rank_of(Descriptor descriptor) {
   int rank = 0;
   return dnnl_memory_desc_query(descriptor, dnnl_query_ndims_s32, &rank) == dnnl_success ? rank : 0;
 }
+inline dnnl_data_type_t type_of(Descriptor descriptor) {
+  dnnl_data_type_t type = dnnl_data_type_undef;
+  check(dnnl_memory_desc_query(descriptor, dnnl_query_data_type, &type), "describe a tensor");
+  return type;
+}
 
 /// Calls `mix` with the numbers that say in which order the elements stand.
 template <class Mix>
@@ -134,6 +139,7 @@ class StoredDescriptor {
 };
 
 inline int rank_of(Descriptor descriptor) { return descriptor->ndims; }
+inline dnnl_data_type_t type_of(Descriptor descriptor) { return descriptor->data_type; }
 
 template <class Mix>
 void for_each_of_order(Descriptor descriptor, Mix mix) {

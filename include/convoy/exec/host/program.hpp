@@ -17,6 +17,7 @@
 #include <convoy/exec/host/layout.hpp>
 #include <convoy/exec/host/map.hpp>
 #include <convoy/exec/host/parameters.hpp>
+#include <convoy/exec/host/pixels.hpp>
 #include <convoy/exec/stages.hpp>
 
 namespace convoy::exec::host {
@@ -45,7 +46,8 @@ struct Value {
   Shape shape;
   bool is_input = false;
   bool is_blocked = false;
-  Map map;  ///< where blocked
+  bool is_narrow = false;  ///< in bf16, as its gradient is
+  Map map;                 ///< where blocked
   Bound data;
   /// Whether the stage that yields it can write it rounded to bf16, too; there, once it is asked to.
   bool can_round = false;
@@ -60,6 +62,10 @@ struct Value {
   std::int64_t elements() const {
     return is_blocked ? map.elements() : static_cast<std::int64_t>(map.rows) * shape.size();
   }
+  std::int64_t bytes() const {
+    return elements() * static_cast<std::int64_t>(is_narrow ? sizeof(bf16) : sizeof(float));
+  }
+  dnnl_data_type_t type() const { return is_narrow ? dnnl_bf16 : dnnl_f32; }
 };
 
 /// How a consumer hands its gradient to a value.
@@ -89,14 +95,16 @@ class Conversion {
 class Contribution {
  public:
   Contribution() = default;
-  Contribution(Edge edge, Bound target, Place value, std::int64_t elements)
-      : edge_(edge), target_(target), value_(value), elements_(elements) {}
+  Contribution(Edge edge, Bound target, Place value, std::int64_t elements, bool narrow = false)
+      : edge_(edge), narrow_(narrow), target_(target), value_(value), elements_(elements) {}
   Edge edge() const { return edge_; }
   explicit operator bool() const { return edge_ != Edge::none; }
   bool accumulates() const { return edge_ == Edge::accumulate; }
   const Bound& target() const { return target_; }
   [[gnu::cold]] inline void bind(Program& program);
+  /// Of a gradient in f32.
   float* pointer() const { return written_; }
+  Pixels pixels() const { return {written_, narrow_}; }
   /// Adds what was written to a temporary buffer to the gradient.
   void finish(int threads) const {
     if (edge_ == Edge::temporary) add(threads);
@@ -106,11 +114,16 @@ class Contribution {
   /// Not inlined: every stage finishes up to three.
   [[gnu::noinline]] void add(int threads) const {
     const float* none = nullptr;
-    for_each_share<PassLoop>(threads, elements_, static_cast<const float*>(written_), none, none, gradient_,
-                             true);
+    if (narrow_)
+      for_each_share<AddRoundedLoop>(threads, elements_, reinterpret_cast<const bf16*>(written_),
+                                     reinterpret_cast<bf16*>(gradient_));
+    else
+      for_each_share<PassLoop>(threads, elements_, static_cast<const float*>(written_), none, none, gradient_,
+                               true);
   }
 
   Edge edge_ = Edge::none;
+  bool narrow_ = false;
   Bound target_;
   Place value_;
   std::int64_t elements_ = 0;
@@ -131,6 +144,7 @@ class Program {
         roots_(plan.nodes.size()),
         values_(plan.nodes.size()),
         wants_(find_gradients(plan)),
+        narrow_(plan.nodes.size()),
         assigned_(plan.parameter_list.size()) {
     for (std::size_t n = 0; n < plan.nodes.size(); ++n) {
       roots_[n] = static_cast<int>(n);
@@ -173,7 +187,7 @@ class Program {
   /// What `Op` adds to a stage that another operation leads, from `x` to the stage's value `y`; null where
   /// the stage has none. Its kernel makes it: only programs whose plans have the operation contain its loops.
   template <class Op>
-  inline std::unique_ptr<Part> fuse(const graph::Stage& stage, int index, Place x, const Value& y);
+  inline std::unique_ptr<Part> fuse(const graph::Stage& stage, int index, const Bound& x, const Value& y);
   /// A stage of a pattern that the kernel of `Op` computes, though another operation leads it.
   template <class Op>
   inline std::unique_ptr<Stage> hand_over(const graph::Stage& stage, int index);
@@ -189,6 +203,10 @@ class Program {
   Value& value(int n) { return values_[static_cast<std::size_t>(roots_[static_cast<std::size_t>(n)])]; }
   bool wants_gradient(int n) const { return wants_[static_cast<std::size_t>(n)] != 0; }
 
+  /// Where products are made of bf16: images are kept in bf16 that the kernels of their stage and of all
+  /// stages that read them can have so. To be called before any stage is made.
+  [[gnu::cold]] void choose_narrow(std::span<const graph::Stage> stages);
+
   /// Makes node `n` another view of the value of node `of`.
   void alias(int n, int of) { roots_[static_cast<std::size_t>(n)] = roots_[static_cast<std::size_t>(of)]; }
 
@@ -198,12 +216,12 @@ class Program {
     v.shape = node(n).shape;
     v.owner = stage;
     v.is_blocked = node(n).kind == Kind::image;
+    v.is_narrow = narrow_[static_cast<std::size_t>(n)] != 0;
     v.map.rows = rows_;
     if (v.is_blocked) v.map = blocked_map(rows_, v.shape, backend_.lanes);
-    v.data.desc = v.is_blocked ? describe_blocked(v.map) : describe_plain(rows_, node(n));
+    v.data.desc = v.is_blocked ? describe_blocked(v.map, v.type()) : describe_plain(rows_, node(n));
     v.wants_gradient = wants_gradient(n);
-    v.data.place = request(v.elements() * static_cast<std::int64_t>(sizeof(float)), stage,
-                           v.wants_gradient ? backward_time(stage) : stage);
+    v.data.place = request(v.bytes(), stage, v.wants_gradient ? backward_time(stage) : stage);
     return v;
   }
 
@@ -235,7 +253,7 @@ class Program {
     Value& v = value(n);
     return {describe_plain(rows_, node(n)), v.data.place};
   }
-  static bool is_plain(const Value& v) { return !v.is_blocked || v.map.is_plain(); }
+  static bool is_plain(const Value& v) { return !v.is_blocked || (v.map.is_plain() && !v.is_narrow); }
 
   /// `have` in the layout `want`: itself, or a copy that lives from `begin` to `end`.
   [[gnu::cold]] Conversion convert(const Bound& have, const Layout& want, int begin, int end) {
@@ -246,7 +264,7 @@ class Program {
   /// writes it, once for all who ask.
   [[gnu::cold]] Conversion factor(int n, const Layout& want, int begin, int end) {
     Value& v = value(n);
-    if (!v.can_round || !(want == describe_blocked(v.map, dnnl_bf16)))
+    if (!v.can_round || v.is_narrow || !(want == describe_blocked(v.map, dnnl_bf16)))
       return convert(v.data, want, begin, end);
     if (v.rounded.place)
       extend(v.rounded.place, end);
@@ -254,11 +272,11 @@ class Program {
       v.rounded = {want, request(want, v.owner, end)};
     return {v.rounded, v.rounded};
   }
-  /// The value of node `n` in blocks of channels.
+  /// The value of node `n` in blocks of channels, and in bf16 if it is narrow.
   [[gnu::cold]] Conversion blocked(int n, int begin, int end) {
     const Value& v = value(n);
     const Map map = blocked_map(rows_, node(n).shape, backend_.lanes);
-    const Layout want = describe_blocked(map);
+    const Layout want = describe_blocked(map, v.type());
     if (!v.is_blocked && map.is_plain()) return {{want, v.data.place}, {want, v.data.place}};
     return convert(v.data, want, begin, end);
   }
@@ -274,7 +292,7 @@ class Program {
   [[gnu::cold]] Contribution contribute(int n, bool can_accumulate, int time) {
     Value& v = value(n);
     if (!v.wants_gradient) return {};
-    const std::int64_t bytes = v.elements() * static_cast<std::int64_t>(sizeof(float));
+    const std::int64_t bytes = v.bytes();
     Edge edge = Edge::accumulate;
     Place place = v.gradient;
     if (v.contributions++ == 0) {
@@ -287,7 +305,7 @@ class Program {
       edge = Edge::temporary;
       place = request(bytes, time, time);
     }
-    return {edge, {v.data.desc, place}, v.gradient, v.elements()};
+    return {edge, {v.data.desc, place}, v.gradient, v.elements(), v.is_narrow};
   }
 
   /// Plans a gradient of parameter `p`, written at `time`: into the arena by the first stage of backward to
@@ -383,6 +401,8 @@ class Program {
     tallied_by_ = -1;
   }
   const float* input(int n) { return address(value(n).data.place); }
+  /// Images in their layout; of `bound` for their type.
+  Pixels pixels(const Bound& bound) const { return {address(bound.place), bound.desc.type() == dnnl_bf16}; }
   const i32* integers(int n) { return reinterpret_cast<const i32*>(address(value(n).data.place)); }
 
   /// What a pass is beside its batch.
@@ -438,7 +458,7 @@ class Program {
   int rows_, stages_;
   std::vector<int> roots_;
   std::vector<Value> values_;
-  std::vector<char> wants_;
+  std::vector<char> wants_, narrow_;
   std::vector<Field> fields_;
   std::vector<int> assigned_;  // how many stages were planned to write the gradient of each parameter
   Pass pass_;
@@ -495,8 +515,26 @@ class Part {
   virtual void backward(Program&) = 0;
 };
 
+inline void Program::choose_narrow(std::span<const graph::Stage> stages) {
+  if (backend_.factor != dnnl_bf16) return;
+  const auto has = [&](const graph::Stage& stage, Narrow::Side side) {
+    const Make& kernel = kernels_[static_cast<std::size_t>(node(stage.leader).op)];
+    return kernel.narrow != nullptr && kernel.narrow(*this, stage).*side;
+  };
+  for (const graph::Stage& stage : stages)
+    narrow_[static_cast<std::size_t>(stage.output)] =
+        static_cast<char>(node(stage.output).kind == Kind::image && has(stage, &Narrow::writes));
+  for (const graph::Stage& stage : stages) {
+    if (has(stage, &Narrow::reads)) continue;
+    for (int m = stage.first; m < stage.first + stage.count; ++m) {
+      const int n = plan_.members[static_cast<std::size_t>(m)];
+      for (int i = 0; i < node(n).inputs; ++i) narrow_[static_cast<std::size_t>(from(n, i))] = 0;
+    }
+  }
+}
+
 template <class Op>
-std::unique_ptr<Part> Program::fuse(const graph::Stage& stage, int index, Place x, const Value& y) {
+std::unique_ptr<Part> Program::fuse(const graph::Stage& stage, int index, const Bound& x, const Value& y) {
   if (find<Op>(stage) < 0) return nullptr;
   return kernels_[static_cast<std::size_t>(graph::index_of<Op>)].fuse(*this, stage, index, x, y);
 }

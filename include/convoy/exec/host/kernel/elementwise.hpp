@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <convoy/core/dtype.hpp>
+#include <convoy/parallel/elements.hpp>
 #include <convoy/parallel/simd.hpp>
 #include <convoy/parallel/team.hpp>
 
@@ -92,6 +94,25 @@ struct PassLoop {
       }
       simd::store(dx + i, g);
     })
+  }
+};
+
+/// to += from in bf16.
+struct AddRoundedLoop {
+  template <int W>
+  CONVOY_INLINE static void run(std::int64_t begin, std::int64_t end, const bf16* from, bf16* to) {
+    const auto add = [&]<int width>(std::integral_constant<int, width>, std::int64_t i)
+        __attribute__((always_inline)) {
+      using E = simd::Elements<bf16, width>;
+      typename E::Value a, b;
+      E::load(a, from + i);
+      E::load(b, to + i);
+      a += b;
+      E::store(to + i, a);
+    };
+    std::int64_t i = begin;
+    for (; i + W <= end; i += W) add(std::integral_constant<int, W>{}, i);
+    for (; i < end; ++i) add(std::integral_constant<int, 1>{}, i);
   }
 };
 

@@ -19,6 +19,7 @@
 #include <convoy/exec/exec.hpp>
 #include <convoy/exec/host/kernel/elementwise.hpp>
 #include <convoy/exec/host/map.hpp>
+#include <convoy/exec/host/pixels.hpp>
 #include <convoy/parallel/elements.hpp>
 #include <convoy/parallel/simd.hpp>
 #include <convoy/parallel/team.hpp>
@@ -64,20 +65,25 @@ struct NormTask {
   const float* bias = nullptr;
   float* running_mean = nullptr;
   float* running_variance = nullptr;
-  const float* x = nullptr;
-  const float* residual = nullptr;
-  float* y = nullptr;
+  Pixels x, residual, y;
   bf16* y_rounded = nullptr;  // beside y
   // Backward. The gradient of the output is dy + second.
-  const float* dy = nullptr;
-  const float* second = nullptr;
-  float* dx = nullptr;         // may be dy
-  bf16* dx_rounded = nullptr;  // in place of dx
+  Pixels dy, second;
+  Pixels dx;  // may be dy
   bool accumulate_dx = false;
-  float* d_residual = nullptr;
+  Pixels d_residual;
   bool accumulate_residual = false;
   float* d_weight = nullptr;
   float* d_bias = nullptr;
+
+  /// Whether anything is in bf16.
+  bool narrow() const {
+    return x.narrow || residual.narrow || y.narrow || dy.narrow || second.narrow || dx.narrow ||
+           d_residual.narrow;
+  }
+  /// Whether backward's first pass leaves the residual's gradient, which is that of the norm's result, to the
+  /// second.
+  bool keeps_gradient() const { return d_residual && !accumulate_residual; }
 };
 
 /// Normalises x. Forward and backward must agree on its bits, because backward masks by its sign.
@@ -86,10 +92,12 @@ CONVOY_INLINE void normalize(V& x, const V& mean, const V& scale, const V& shift
   x = (x - mean) * scale + shift;
 }
 
-/// Adds the sums of (x - shift) and of its square, over some rows of a block, to `sums` ([2][lanes]).
-struct StatisticsLoop {
-  static constexpr std::int64_t chunk = 256;
+/// Values that are summed in float before they are added in double.
+inline constexpr std::int64_t norm_chunk = 256;
 
+/// Adds the sums of (x - shift) and of its square, over some rows of a block, to `sums` ([2][lanes]).
+template <bool narrow>
+struct StatisticsLoop {
   template <int W>
   CONVOY_INLINE static void run(const NormTask* task, int block, int first_row, int end_row, double* sums) {
     using V = simd::Vec<float, W>;
@@ -97,13 +105,13 @@ struct StatisticsLoop {
     const Map& m = t.map;
     const std::int64_t positions = m.positions(), step = m.position_stride;
     for (int lane = 0; lane < m.lanes; lane += W) {
-      const float* x = t.x + block * m.block_stride + lane;
+      const std::int64_t first = block * m.block_stride + lane;
       V shift{};
       std::int64_t taken = 0;
-      for (int row = 0; row < m.rows && taken < chunk; ++row)
-        for (std::int64_t p = 0; p < positions && taken < chunk; ++p, ++taken) {
+      for (int row = 0; row < m.rows && taken < norm_chunk; ++row)
+        for (std::int64_t p = 0; p < positions && taken < norm_chunk; ++p, ++taken) {
           V v;
-          simd::load(v, x + row * m.row_stride + p * step);
+          load<narrow>(v, t.x, first + row * m.row_stride + p * step);
           shift += v;
         }
       shift *= 1.0f / static_cast<float>(taken);
@@ -121,27 +129,27 @@ struct StatisticsLoop {
         count = 0;
       };
       for (int row = first_row; row < end_row; ++row) {
-        const float* from = x + row * m.row_stride;
-        for (std::int64_t begin = 0; begin < positions; begin += chunk) {
-          const std::int64_t end = begin + chunk < positions ? begin + chunk : positions;
+        const std::int64_t from = first + row * m.row_stride;
+        for (std::int64_t begin = 0; begin < positions; begin += norm_chunk) {
+          const std::int64_t end = begin + norm_chunk < positions ? begin + norm_chunk : positions;
           std::int64_t p = begin;
           for (; p + 4 <= end; p += 4)
             for (int k = 0; k < 4; ++k) {
               V v;
-              simd::load(v, from + (p + k) * step);
+              load<narrow>(v, t.x, from + (p + k) * step);
               v -= shift;
               sum[k] += v;
               squares[k] += v * v;
             }
           for (; p < end; ++p) {
             V v;
-            simd::load(v, from + p * step);
+            load<narrow>(v, t.x, from + p * step);
             v -= shift;
             sum[p & 3] += v;
             squares[p & 3] += v * v;
           }
           count += end - begin;
-          if (count >= chunk) flush();
+          if (count >= norm_chunk) flush();
         }
       }
       flush();
@@ -150,6 +158,7 @@ struct StatisticsLoop {
 };
 
 /// y = normalised x (+ residual) (rectified) over some rows of a block.
+template <bool narrow>
 struct NormalizeLoop {
   template <int W>
   CONVOY_INLINE static void run(const NormTask* task, int block, int first_row, int end_row) {
@@ -164,21 +173,18 @@ struct NormalizeLoop {
       simd::load(shift, t.state.shift + block * m.lanes + lane);
       for (int row = first_row; row < end_row; ++row) {
         const std::int64_t base = row * m.row_stride + block * m.block_stride + lane;
-        const float* x = t.x + base;
-        const float* residual = t.residual == nullptr ? nullptr : t.residual + base;
-        float* y = t.y + base;
-        bf16* rounded = t.y_rounded == nullptr ? nullptr : t.y_rounded + base;
         for (std::int64_t p = 0; p < positions; ++p) {
+          const std::int64_t at = base + p * step;
           V v, other;
-          simd::load(v, x + p * step);
+          load<narrow>(v, t.x, at);
           normalize(v, mean, scale, shift);
-          if (residual != nullptr) {
-            simd::load(other, residual + p * step);
+          if (t.residual) {
+            load<narrow>(other, t.residual, at);
             v += other;
           }
           if (t.relu) rectify(v);
-          simd::store(y + p * step, v);
-          if (rounded != nullptr) simd::Elements<bf16, W>::store(rounded + p * step, v);
+          store<narrow>(t.y, at, v);
+          if (t.y_rounded != nullptr) simd::Elements<bf16, W>::store(t.y_rounded + at, v);
         }
       }
     }
@@ -187,18 +193,18 @@ struct NormalizeLoop {
 
 /// The gradient that reaches the batch norm at one vector: (dy + second), masked by the ReLU. Without a
 /// residual the ReLU's sign is computed from x, which is read anyway; with one it is read from y.
-template <class V>
+template <bool narrow, class V>
 CONVOY_INLINE void masked_gradient(V& g, const NormTask& t, std::int64_t at, const V& x, const V& mean,
                                    const V& scale, const V& shift) {
   V other;
-  simd::load(g, t.dy + at);
-  if (t.second != nullptr) {
-    simd::load(other, t.second + at);
+  load<narrow>(g, t.dy, at);
+  if (t.second) {
+    load<narrow>(other, t.second, at);
     g += other;
   }
   if (t.relu) {
-    if (t.residual != nullptr) {
-      simd::load(other, t.y + at);
+    if (t.residual) {
+      load<narrow>(other, t.y, at);
     } else {
       other = x;
       normalize(other, mean, scale, shift);
@@ -207,7 +213,9 @@ CONVOY_INLINE void masked_gradient(V& g, const NormTask& t, std::int64_t at, con
   }
 }
 
-/// Adds the sums of g and of g (x - mean), over some rows of a block, to `sums` ([2][lanes]).
+/// Adds the sums of g and of g (x - mean), over some rows of a block, to `sums` ([2][lanes]); the residual's
+/// gradient, where nothing is added to it.
+template <bool narrow>
 struct GradientSumsLoop {
   template <int W>
   CONVOY_INLINE static void run(const NormTask* task, int block, int first_row, int end_row, double* sums) {
@@ -233,14 +241,14 @@ struct GradientSumsLoop {
       };
       for (int row = first_row; row < end_row; ++row) {
         const std::int64_t base = row * m.row_stride + block * m.block_stride + lane;
-        for (std::int64_t begin = 0; begin < positions; begin += StatisticsLoop::chunk) {
-          const std::int64_t end =
-              begin + StatisticsLoop::chunk < positions ? begin + StatisticsLoop::chunk : positions;
+        for (std::int64_t begin = 0; begin < positions; begin += norm_chunk) {
+          const std::int64_t end = begin + norm_chunk < positions ? begin + norm_chunk : positions;
           std::int64_t p = begin;
           auto take = [&](int k, std::int64_t at) __attribute__((always_inline)) {
             V x, g;
-            simd::load(x, t.x + at);
-            masked_gradient(g, t, at, x, mean, scale, shift);
+            load<narrow>(x, t.x, at);
+            masked_gradient<narrow>(g, t, at, x, mean, scale, shift);
+            if (t.keeps_gradient()) store<narrow>(t.d_residual, at, g);
             sum[k] += g;
             dot[k] += g * (x - mean);
           };
@@ -250,7 +258,7 @@ struct GradientSumsLoop {
           }
           if (p < end) take(0, base + p * step);
           count += end - begin;
-          if (count >= StatisticsLoop::chunk) flush();
+          if (count >= norm_chunk) flush();
         }
       }
       flush();
@@ -258,7 +266,8 @@ struct GradientSumsLoop {
   }
 };
 
-/// dx and the residual's gradient over some rows of a block.
+/// dx over some rows of a block, and the residual's gradient where it is added to others.
+template <bool narrow>
 struct NormBackwardLoop {
   template <int W>
   CONVOY_INLINE static void run(const NormTask* task, int block, int first_row, int end_row) {
@@ -279,28 +288,24 @@ struct NormBackwardLoop {
         for (std::int64_t p = 0; p < positions; ++p) {
           const std::int64_t at = base + p * step;
           V x, g, other;
-          simd::load(x, t.x + at);
-          masked_gradient(g, t, at, x, mean, scale, shift);
-          if (t.d_residual != nullptr) {
-            other = g;
-            if (t.accumulate_residual) {
-              V before;
-              simd::load(before, t.d_residual + at);
-              other += before;
+          load<narrow>(x, t.x, at);
+          if (t.keeps_gradient()) {
+            load<narrow>(g, t.d_residual, at);
+          } else {
+            masked_gradient<narrow>(g, t, at, x, mean, scale, shift);
+            if (t.d_residual) {
+              load<narrow>(other, t.d_residual, at);
+              other += g;
+              store<narrow>(t.d_residual, at, other);
             }
-            simd::store(t.d_residual + at, other);
           }
-          if (t.dx == nullptr && t.dx_rounded == nullptr) continue;
+          if (!t.dx) continue;
           g = g * scale + ((x - mean) * slope + offset);
-          if (t.dx_rounded != nullptr) {
-            simd::Elements<bf16, W>::store(t.dx_rounded + at, g);
-            continue;
-          }
           if (t.accumulate_dx) {
-            simd::load(other, t.dx + at);
+            load<narrow>(other, t.dx, at);
             g += other;
           }
-          simd::store(t.dx + at, g);
+          store<narrow>(t.dx, at, g);
         }
       }
     }
@@ -309,8 +314,10 @@ struct NormBackwardLoop {
 
 /// Forward, as `run_norm` takes it.
 struct NormForward {
-  using Sums = StatisticsLoop;
-  using Values = NormalizeLoop;
+  template <bool narrow>
+  using Sums = StatisticsLoop<narrow>;
+  template <bool narrow>
+  using Values = NormalizeLoop<narrow>;
 
   /// Takes from the sums of a block what stays with this rank.
   static void keep_own(const NormTask&, int) {}
@@ -358,8 +365,10 @@ struct NormForward {
 
 /// Backward, likewise.
 struct NormBackward {
-  using Sums = GradientSumsLoop;
-  using Values = NormBackwardLoop;
+  template <bool narrow>
+  using Sums = GradientSumsLoop<narrow>;
+  template <bool narrow>
+  using Values = NormBackwardLoop<narrow>;
 
   /// The gradients of weight and bias, which are exchanged with all others.
   static void keep_own(const NormTask& t, int block) {
@@ -419,10 +428,10 @@ inline void sum_across_ranks(NormTask& t) {
 }
 
 /// One pass for sums, one for values, over all blocks and rows.
-template <class Pass>
+template <class Pass, bool narrow>
 void run_norm(NormTask& task, int threads) {
-  using Sums = typename Pass::Sums;
-  using Values = typename Pass::Values;
+  using Sums = typename Pass::template Sums<narrow>;
+  using Values = typename Pass::template Values<narrow>;
   const Map& m = task.map;
   if (m.elements() < parallel_threshold) threads = 1;
   const std::int64_t stride = static_cast<std::int64_t>(m.blocks) * 2 * m.lanes;
@@ -471,10 +480,14 @@ void run_norm(NormTask& task, int threads) {
 }
 
 /// Statistics of the batch, running statistics, y.
-inline void norm_forward(NormTask& task, int threads) { run_norm<NormForward>(task, threads); }
+inline void norm_forward(NormTask& task, int threads) {
+  task.narrow() ? run_norm<NormForward, true>(task, threads) : run_norm<NormForward, false>(task, threads);
+}
 
 /// dx, the residual's gradient, the gradients of weight and bias.
-inline void norm_backward(NormTask& task, int threads) { run_norm<NormBackward>(task, threads); }
+inline void norm_backward(NormTask& task, int threads) {
+  task.narrow() ? run_norm<NormBackward, true>(task, threads) : run_norm<NormBackward, false>(task, threads);
+}
 
 /// y with the running statistics.
 inline void norm_evaluate(const NormTask& task, int threads) {
@@ -488,9 +501,10 @@ inline void norm_evaluate(const NormTask& task, int threads) {
   if (m.elements() < parallel_threshold) threads = 1;
   parallel(threads, [&](int thread, int team) {
     const Range rows = share(m.rows, thread, team);
+    const auto begin = static_cast<int>(rows.begin), end = static_cast<int>(rows.end);
     for (int block = 0; block < m.blocks; ++block)
-      run_in_lanes<NormalizeLoop>(m.lanes, &task, block, static_cast<int>(rows.begin),
-                                  static_cast<int>(rows.end));
+      task.narrow() ? run_in_lanes<NormalizeLoop<true>>(m.lanes, &task, block, begin, end)
+                    : run_in_lanes<NormalizeLoop<false>>(m.lanes, &task, block, begin, end);
   });
 }
 

@@ -8,6 +8,7 @@
 
 #include <convoy/exec/host/kernel/elementwise.hpp>
 #include <convoy/exec/host/map.hpp>
+#include <convoy/exec/host/pixels.hpp>
 #include <convoy/graph/node.hpp>
 #include <convoy/graph/window.hpp>
 #include <convoy/parallel/simd.hpp>
@@ -21,7 +22,7 @@ struct PoolTask {
   Map out;  ///< of y
   graph::Window window;
   float* x = nullptr;
-  float* y = nullptr;
+  Pixels y;
   std::int32_t* winner = nullptr;  ///< max: the tap, in the order of y's memory
   bool accumulate = false;         ///< backward: add to x
 };
@@ -70,7 +71,8 @@ CONVOY_INLINE void for_each_tap(const PoolTask& t, const PoolWindow& window, Vis
 }
 
 /// Max pooling number by number, where a NaN wins and stays, as in PyTorch.
-[[gnu::cold]] inline void max_pool_of_any(const PoolTask& t, int row, int block) {
+template <bool narrow>
+[[gnu::cold]] void max_pool_of_any(const PoolTask& t, int row, int block) {
   for_each_window(t, row, block, [&](const PoolWindow& window) {
     for (int lane = 0; lane < t.map.lanes; ++lane) {
       float best = -std::numeric_limits<float>::infinity();
@@ -81,12 +83,14 @@ CONVOY_INLINE void for_each_tap(const PoolTask& t, const PoolWindow& window, Vis
         best = v;
         winner = tap;
       });
-      t.y[window.at + lane] = best;
+      const simd::Vec<float, 1> only{best};
+      store<narrow>(t.y, window.at + lane, only);
       t.winner[window.at + lane] = winner;
     }
   });
 }
 
+template <bool narrow>
 struct MaxPoolLoop {
   template <int W>
   CONVOY_INLINE static void run(const PoolTask* task, int row, int block) {
@@ -110,13 +114,13 @@ struct MaxPoolLoop {
                   best = v <= best ? best : v;
                   odd += v * 0.0f;
                 });
-            simd::store(t.y + window.at + lane, best);
+            store<narrow>(t.y, window.at + lane, best);
             simd::store(t.winner + window.at + lane, winner);
           }
         });
     float any = 0;
     for (int k = 0; k < W; ++k) any += odd[k];
-    if (any != any) max_pool_of_any(t, row, block);
+    if (any != any) max_pool_of_any<narrow>(t, row, block);
   }
 };
 
@@ -126,6 +130,7 @@ CONVOY_INLINE void clear_map(const PoolTask& t, int row, int block) {
                      static_cast<std::size_t>(t.map.lanes) * sizeof(float));
 }
 
+template <bool narrow>
 struct MaxPoolBackwardLoop {
   template <int W>
   CONVOY_INLINE static void run(const PoolTask* task, int row, int block) {
@@ -138,7 +143,7 @@ struct MaxPoolBackwardLoop {
           for (int lane = 0; lane < t.map.lanes; lane += W) {
             V dy;
             I winner;
-            simd::load(dy, t.y + window.at + lane);
+            load<narrow>(dy, t.y, window.at + lane);
             simd::load(winner, t.winner + window.at + lane);
             for_each_tap(
                 t, window, [&](std::int64_t x, std::int32_t tap) __attribute__((always_inline)) {
@@ -152,6 +157,7 @@ struct MaxPoolBackwardLoop {
   }
 };
 
+template <bool narrow>
 struct AveragePoolLoop {
   template <int W>
   CONVOY_INLINE static void run(const PoolTask* task, int row, int block) {
@@ -169,12 +175,13 @@ struct AveragePoolLoop {
                   sum += v;
                 });
             sum *= share;
-            simd::store(t.y + window.at + lane, sum);
+            store<narrow>(t.y, window.at + lane, sum);
           }
         });
   }
 };
 
+template <bool narrow>
 struct AveragePoolBackwardLoop {
   template <int W>
   CONVOY_INLINE static void run(const PoolTask* task, int row, int block) {
@@ -186,7 +193,7 @@ struct AveragePoolBackwardLoop {
         t, row, block, [&](const PoolWindow& window) __attribute__((always_inline)) {
           for (int lane = 0; lane < t.map.lanes; lane += W) {
             V dy;
-            simd::load(dy, t.y + window.at + lane);
+            load<narrow>(dy, t.y, window.at + lane);
             dy *= share;
             for_each_tap(
                 t, window, [&](std::int64_t x, std::int32_t) __attribute__((always_inline)) {
@@ -201,14 +208,17 @@ struct AveragePoolBackwardLoop {
 };
 
 /// Runs a pooling loop over all rows and blocks.
-template <class Loop>
+template <template <bool> class Loop>
 void pool(const PoolTask& task, int threads) {
   if (task.map.elements() < parallel_threshold) threads = 1;
   parallel(threads, [&](int thread, int team) {
     const Range planes = share(static_cast<std::int64_t>(task.map.rows) * task.map.blocks, thread, team);
-    for (std::int64_t plane = planes.begin; plane < planes.end; ++plane)
-      run_in_lanes<Loop>(task.map.lanes, &task, static_cast<int>(plane / task.map.blocks),
-                         static_cast<int>(plane % task.map.blocks));
+    for (std::int64_t plane = planes.begin; plane < planes.end; ++plane) {
+      const auto row = static_cast<int>(plane / task.map.blocks),
+                 block = static_cast<int>(plane % task.map.blocks);
+      task.y.narrow ? run_in_lanes<Loop<true>>(task.map.lanes, &task, row, block)
+                    : run_in_lanes<Loop<false>>(task.map.lanes, &task, row, block);
+    }
   });
 }
 

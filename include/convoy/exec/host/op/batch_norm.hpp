@@ -19,8 +19,9 @@ template <>
 struct Kernel<Host<f32>, graph::BatchNorm> {
   static std::unique_ptr<host::Stage> build(host::Program& program, const graph::Stage& stage, int index);
   static std::unique_ptr<host::Part> fuse(host::Program& program, const graph::Stage& stage, int index,
-                                          host::Place x, const host::Value& y);
-  static constexpr host::Make make{build, host::mask_of<graph::Add, graph::Relu>, fuse};
+                                          const host::Bound& x, const host::Value& y);
+  static host::Narrow narrow(host::Program&, const graph::Stage&) { return {true, true}; }
+  static constexpr host::Make make{build, host::mask_of<graph::Add, graph::Relu>, fuse, narrow};
 };
 
 }  // namespace convoy::exec
@@ -32,7 +33,7 @@ namespace convoy::exec::host {
 /// A batch norm node and what is fused behind it, within a stage.
 class NormPart final : public Part {
  public:
-  [[gnu::cold]] NormPart(Program& p, const graph::Stage& stage, int index, Place x, const Value& y)
+  [[gnu::cold]] NormPart(Program& p, const graph::Stage& stage, int index, const Bound& x, const Value& y)
       : stage_(index),
         norm_(p.find<graph::BatchNorm>(stage)),
         residual_(residual_of(p, stage)),
@@ -50,15 +51,13 @@ class NormPart final : public Part {
     p.keep(p.value(residual_), index);
   }
 
-  /// `dx` may be rounded, where nothing is accumulated.
   [[gnu::cold]] void plan_backward(Program& p, const Value& y, const Bound& dx, bool accumulate_dx) override {
     if (residual_ >= 0) residual_contribution_ = p.contribute(residual_, true, p.backward_time(stage_));
     p.assign(p.parameter(norm_, 0));
     p.assign(p.parameter(norm_, 1));
     dy_ = y.gradient;
     second_ = y.second;
-    dx_ = dx.place;
-    rounds_ = dx.place && dx.desc == describe_blocked(y.map, dnnl_bf16);
+    dx_ = dx;
     task_.accumulate_dx = accumulate_dx;
   }
 
@@ -73,23 +72,20 @@ class NormPart final : public Part {
     task_.d_bias = p.parameters().gradient(bias);
     task_.running_mean = p.parameters().statistic(p.node(norm_).statistic);
     task_.running_variance = p.parameters().statistic(p.node(norm_).statistic + 1);
-    task_.y = p.address(y_.data.place);
+    task_.y = p.pixels(y_.data);
     task_.y_rounded = reinterpret_cast<bf16*>(p.address(y_.rounded.place));
-    task_.dy = p.address(dy_);
-    task_.second = p.address(second_);
-    if (rounds_)
-      task_.dx_rounded = reinterpret_cast<bf16*>(p.address(dx_));
-    else
-      task_.dx = p.address(dx_);
-    task_.d_residual = residual_contribution_.pointer();
+    task_.dy = {p.address(dy_), y_.is_narrow};
+    task_.second = {p.address(second_), y_.is_narrow};
+    if (dx_.place) task_.dx = p.pixels(dx_);
+    task_.d_residual = residual_contribution_.pixels();
     task_.accumulate_residual = residual_contribution_.accumulates();
   }
 
   void forward(Program& p) override {
     residual_source_.run();
     // Addresses of a batch's fields change from call to call.
-    task_.x = p.address(x_);
-    task_.residual = residual_ < 0 ? nullptr : p.address(residual_source_.to().place);
+    task_.x = p.pixels(x_);
+    if (residual_ >= 0) task_.residual = p.pixels(residual_source_.to());
     task_.across = p.pass().across;
     if (p.pass().mode == Mode::train)
       norm_forward(task_, p.threads());
@@ -111,9 +107,9 @@ class NormPart final : public Part {
   }
 
   int stage_, norm_, residual_;
-  bool rounds_ = false;
   const Value& y_;
-  Place x_, state_, dy_, second_, dx_;
+  Bound x_, dx_;
+  Place state_, dy_, second_;
   Conversion residual_source_;
   Contribution residual_contribution_;
   NormTask task_;
@@ -128,7 +124,7 @@ class NormStage final : public Stage {
     const int end = value_.wants_gradient ? p.backward_time(index) : index;
     source_ = p.blocked(input_, index, end);
     p.keep(p.value(input_), end);
-    part_.emplace(p, stage, index, source_.to().place, value_);
+    part_.emplace(p, stage, index, source_.to(), value_);
   }
   [[gnu::cold]] void plan_backward(Program& p) override {
     // The residual's gradient is planned within; the order of the two does not matter, both only read the
@@ -165,7 +161,8 @@ CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::BatchNorm>
 }
 
 CONVOY_FUNCTION std::unique_ptr<host::Part> Kernel<Host<f32>, graph::BatchNorm>::fuse(
-    host::Program& program, const graph::Stage& stage, int index, host::Place x, const host::Value& y) {
+    host::Program& program, const graph::Stage& stage, int index, const host::Bound& x,
+    const host::Value& y) {
   return std::make_unique<host::NormPart>(program, stage, index, x, y);
 }
 

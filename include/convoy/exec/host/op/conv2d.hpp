@@ -17,7 +17,9 @@ namespace convoy::exec {
 template <>
 struct Kernel<Host<f32>, graph::Conv2d> {
   static std::unique_ptr<host::Stage> build(host::Program& program, const graph::Stage& stage, int index);
-  static constexpr host::Make make{build, host::mask_of<graph::BatchNorm, graph::Add, graph::Relu>};
+  static host::Narrow narrow(host::Program& program, const graph::Stage& stage);
+  static constexpr host::Make make{build, host::mask_of<graph::BatchNorm, graph::Add, graph::Relu>, nullptr,
+                                   narrow};
 };
 
 }  // namespace convoy::exec
@@ -31,18 +33,25 @@ class ConvolutionStage final : public Stage {
  public:
   [[gnu::cold]] ConvolutionStage(Program& p, const graph::Stage& stage, int index)
       : index_(index), norm_(p.find<graph::BatchNorm>(stage) >= 0), value_(p.yield(stage.output, index)) {
+    const bool taps = uses_taps(p, stage.leader);
     result_ = value_.data;
-    if (norm_)
+    if (norm_) {
+      result_.desc = describe_blocked(value_.map, taps ? dnnl_f32 : p.backend().factor);
       result_.place = p.request(result_.desc, index, value_.wants_gradient ? p.backward_time(index) : index);
-    if (TapConvolution::fits(p, stage.leader) && !OneDnnConvolution::pays_as_winograd(p, stage.leader))
+    }
+    if (taps)
       kernel_ = std::make_unique<TapConvolution>(p, stage.leader, index, result_);
     else
       kernel_ = std::make_unique<OneDnnConvolution>(p, stage.leader, index, result_);
     // A batch norm's part has the rest of the stage in it.
-    part_ = norm_ ? p.fuse<graph::BatchNorm>(stage, index, result_.place, value_)
-                  : p.fuse<graph::Relu>(stage, index, result_.place, value_);
+    part_ = norm_ ? p.fuse<graph::BatchNorm>(stage, index, result_, value_)
+                  : p.fuse<graph::Relu>(stage, index, result_, value_);
     value_.takes_second = part_ != nullptr;
     value_.can_round = norm_;
+  }
+  /// Whether convolution `n` is one of few positions, for convoy's own kernels.
+  static bool uses_taps(Program& p, int n) {
+    return TapConvolution::fits(p, n) && !OneDnnConvolution::pays_as_winograd(p, n);
   }
   [[gnu::cold]] void plan_backward(Program& p) override {
     Bound dy{value_.data.desc, value_.gradient};
@@ -84,6 +93,12 @@ namespace convoy::exec {
 CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Conv2d>::build(
     host::Program& program, const graph::Stage& stage, int index) {
   return std::make_unique<host::ConvolutionStage>(program, stage, index);
+}
+
+CONVOY_FUNCTION host::Narrow Kernel<Host<f32>, graph::Conv2d>::narrow(host::Program& program,
+                                                                      const graph::Stage& stage) {
+  return {!host::ConvolutionStage::uses_taps(program, stage.leader),
+          program.find<graph::BatchNorm>(stage) >= 0};
 }
 
 }  // namespace convoy::exec

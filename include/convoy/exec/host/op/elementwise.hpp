@@ -15,7 +15,7 @@ template <>
 struct Kernel<Host<f32>, graph::Relu> {
   static std::unique_ptr<host::Stage> build(host::Program& program, const graph::Stage& stage, int index);
   static std::unique_ptr<host::Part> fuse(host::Program& program, const graph::Stage& stage, int index,
-                                          host::Place x, const host::Value& y);
+                                          const host::Bound& x, const host::Value& y);
   static constexpr host::Make make{build, 0, fuse};
 };
 template <>
@@ -102,10 +102,10 @@ CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Relu>::bui
 
 CONVOY_FUNCTION std::unique_ptr<host::Part> Kernel<Host<f32>, graph::Relu>::fuse(host::Program&,
                                                                                  const graph::Stage&, int,
-                                                                                 host::Place x,
+                                                                                 const host::Bound& x,
                                                                                  const host::Value& y) {
   return std::make_unique<host::ActivationPart>(
-      x, y, true, &host::for_each_share<host::ReluLoop, const float*, float*>,
+      x.place, y, true, &host::for_each_share<host::ReluLoop, const float*, float*>,
       &host::for_each_share<host::PassLoop, const float*, const float*, const float*, float*, bool>);
 }
 

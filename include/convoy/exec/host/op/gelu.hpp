@@ -11,7 +11,7 @@ template <>
 struct Kernel<Host<f32>, graph::Gelu> {
   static std::unique_ptr<host::Stage> build(host::Program& program, const graph::Stage& stage, int index);
   static std::unique_ptr<host::Part> fuse(host::Program& program, const graph::Stage& stage, int index,
-                                          host::Place x, const host::Value& y);
+                                          const host::Bound& x, const host::Value& y);
   static constexpr host::Make make{build, 0, fuse};
 };
 
@@ -27,11 +27,11 @@ CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Gelu>::bui
 
 CONVOY_FUNCTION std::unique_ptr<host::Part> Kernel<Host<f32>, graph::Gelu>::fuse(host::Program& program,
                                                                                  const graph::Stage& stage,
-                                                                                 int, host::Place x,
+                                                                                 int, const host::Bound& x,
                                                                                  const host::Value& y) {
   if (program.attributes<graph::Gelu>(program.find<graph::Gelu>(stage)).form == graph::GeluForm::tanh)
-    return host::fuse_activation<host::GeluTanh>(x, y);
-  return host::fuse_activation<host::GeluErf>(x, y);
+    return host::fuse_activation<host::GeluTanh>(x.place, y);
+  return host::fuse_activation<host::GeluErf>(x.place, y);
 }
 
 #endif

@@ -91,8 +91,8 @@ class LinearStage final : public Stage {
                         value_.wants_gradient ? p.backward_time(index) : index);
     weights_ = {p.convert(slot_, multiply_.layout(Direction::forward, OneDnnProduct::weights), index, index),
                 out, in};
-    part_ = p.fuse<graph::Gelu>(stage, index, result_.place, value_);
-    if (!part_) part_ = p.fuse<graph::Relu>(stage, index, result_.place, value_);
+    part_ = p.fuse<graph::Gelu>(stage, index, result_, value_);
+    if (!part_) part_ = p.fuse<graph::Relu>(stage, index, result_, value_);
     value_.takes_second = part_ != nullptr;
     p.keep(p.value(input_), index);
   }

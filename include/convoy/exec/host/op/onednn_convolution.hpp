@@ -195,8 +195,10 @@ class OneDnnConvolution final : public ConvolutionKernel {
   bool choose(Program& p, Direction direction, Layout weights) {
     const auto image = [&](int n, dnnl_format_tag_t tag, OneDnnProduct::Tensor tensor) {
       const Shape& shape = p.node(n).shape;
-      return Layout({p.rows(), shape[0], shape[1], shape[2]}, tag,
-                    OneDnnProduct::type(p.backend(), direction, tensor));
+      auto type = OneDnnProduct::type(p.backend(), direction, tensor);
+      if (direction == Direction::forward && tensor == OneDnnProduct::dst) type = result_.desc.type();
+      if (direction == Direction::data && tensor == OneDnnProduct::src) type = p.value(n).type();
+      return Layout({p.rows(), shape[0], shape[1], shape[2]}, tag, type);
     };
     multiply_.shape.weights = weights.get();
     for (const auto algorithm : {dnnl_convolution_winograd, dnnl_convolution_direct}) {

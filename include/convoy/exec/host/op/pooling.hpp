@@ -16,12 +16,14 @@ namespace convoy::exec {
 template <>
 struct Kernel<Host<f32>, graph::MaxPool> {
   static std::unique_ptr<host::Stage> build(host::Program& program, const graph::Stage& stage, int index);
-  static constexpr host::Make make{build, 0};
+  static host::Narrow narrow(host::Program&, const graph::Stage&) { return {false, true}; }
+  static constexpr host::Make make{build, 0, nullptr, narrow};
 };
 template <>
 struct Kernel<Host<f32>, graph::AvgPool> {
   static std::unique_ptr<host::Stage> build(host::Program& program, const graph::Stage& stage, int index);
-  static constexpr host::Make make{build, 0};
+  static host::Narrow narrow(host::Program&, const graph::Stage&) { return {false, true}; }
+  static constexpr host::Make make{build, 0, nullptr, narrow};
 };
 
 }  // namespace convoy::exec
@@ -57,8 +59,8 @@ class PoolStage final : public Stage {
     source_.bind(p);
     contribution_.bind(p);
     task_.winner = reinterpret_cast<std::int32_t*>(p.address(winner_));
-    y_ = p.address(value_.data.place);
-    dy_ = p.address(value_.gradient);
+    y_ = p.pixels(value_.data);
+    dy_ = {p.address(value_.gradient), value_.is_narrow};
   }
   void forward(Program& p) override {
     source_.run();
@@ -83,8 +85,7 @@ class PoolStage final : public Stage {
   Contribution contribution_;
   Place winner_;
   PoolTask task_;
-  float* y_ = nullptr;
-  float* dy_ = nullptr;
+  Pixels y_, dy_;
 };
 
 }  // namespace convoy::exec::host

@@ -24,8 +24,8 @@ class TapConvolution final : public ConvolutionKernel {
     const int x = p.from(n, 0);
     const Shape& in = p.node(x).shape;
     const graph::Conv2d::Attributes w = p.attributes<graph::Conv2d>(n);
-    return w.groups == 1 && w.dilation == 1 && p.value(x).is_blocked && node.uses == 1 &&
-           in[0] % panel_width == 0 && node.shape[0] % panel_width == 0 &&
+    return w.groups == 1 && w.dilation == 1 && p.node(x).kind == Kind::image && !p.node(x).given &&
+           node.uses == 1 && in[0] % panel_width == 0 && node.shape[0] % panel_width == 0 &&
            is_small(w, node.shape, in, p.backend().factor == dnnl_f32) &&
            !p.parameters().keeps_order(p.parameter(n, 0));
   }

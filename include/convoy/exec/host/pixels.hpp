@@ -1,0 +1,36 @@
+// Pixels: where the values of images lie, in f32 or in bf16.
+#pragma once
+
+#include <cstdint>
+
+#include <convoy/core/dtype.hpp>
+#include <convoy/parallel/elements.hpp>
+
+namespace convoy::exec::host {
+
+/// Values of images in memory; null by default.
+struct Pixels {
+  void* data = nullptr;
+  bool narrow = false;  ///< bf16, else f32
+
+  explicit operator bool() const { return data != nullptr; }
+};
+
+/// Loads the vector at element `at`. Loops for f32 alone ask for no `narrow`, which spares them the question.
+template <bool narrow, class V>
+CONVOY_INLINE void load(V& v, const Pixels& from, std::int64_t at) {
+  constexpr int width = sizeof(V) / sizeof(float);
+  if constexpr (narrow)
+    if (from.narrow) return simd::Elements<bf16, width>::load(v, static_cast<const bf16*>(from.data) + at);
+  simd::load(v, static_cast<const float*>(from.data) + at);
+}
+
+template <bool narrow, class V>
+CONVOY_INLINE void store(const Pixels& to, std::int64_t at, const V& v) {
+  constexpr int width = sizeof(V) / sizeof(float);
+  if constexpr (narrow)
+    if (to.narrow) return simd::Elements<bf16, width>::store(static_cast<bf16*>(to.data) + at, v);
+  simd::store(static_cast<float*>(to.data) + at, v);
+}
+
+}  // namespace convoy::exec::host
