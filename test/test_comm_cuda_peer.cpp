@@ -216,6 +216,20 @@ TEST_CASE("what cannot be opened or begun is refused") {
   }));
 }
 
+TEST_CASE("equal parts where something is to stay whole are refused") {
+  const std::vector<Range> whole{{0, 10}};
+  const auto sentences = run<Halved>(2, [&](Halved& comm, TestSpace& space) {
+    Arenas arenas(space, 640);
+    comm::Layout layout = arenas.layout();
+    layout.whole = whole;
+    comm.open(comm::Fingerprint(), layout);
+  });
+  for (const std::string& sentence : sentences)
+    CHECK(sentence ==
+          "sharded cuda-peer cuts buckets into equal parts, and what is to stay whole in them may be cut; "
+          "choose an exchange by which each rank updates all");
+}
+
 TEST_CASE_TEMPLATE("a rank that does not come is noticed by the others", C, AllReduced, Halved) {
   std::atomic<int> over = 0;
   const auto sentences = run<C>(3, [&](C& comm, TestSpace& space) { go_without_rank_1(comm, space, over); },

@@ -35,12 +35,15 @@ struct Tensor {
 
 /// The arenas that `open` connects. `buckets` are contiguous ranges of elements, the same on all ranks; the
 /// spans must outlive the exchange. Arenas made from `memory()` may be released at any time, others only
-/// between steps. `tensors` may be empty: what lies in the arenas is then a row of numbers.
+/// between steps. `tensors` may be empty: what lies in the arenas is then a row of numbers. `whole`: what is
+/// updated as one, as a matrix may be, in ascending order, each apart from the others and within one bucket;
+/// ranks that share out updates cut none of it.
 struct Layout {
   std::span<float> gradients;
   std::span<float> parameters;
   std::span<const Range> buckets;
   std::span<const Tensor> tensors = {};
+  std::span<const Range> whole = {};
   void* space = nullptr;  ///< the object of type Comm::Space that the arenas lie in; null: plain host memory
 };
 

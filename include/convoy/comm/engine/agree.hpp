@@ -37,9 +37,10 @@ struct Difference {
 Difference compare(const std::vector<Fingerprint::Field>& root, const std::vector<Fingerprint::Field>& mine);
 [[noreturn, gnu::cold]] void disagree(int culprit, const Difference& difference);
 
-/// Throws ConfigError unless the layout's buckets lie in its gradients, each apart from the others.
+/// Throws ConfigError unless the layout's buckets lie in its gradients, each apart from the others, and what
+/// is to stay whole lies in one bucket each, in ascending order.
 void check(const Layout& layout);
-/// The buckets, and what lies in them.
+/// The buckets, and what is to stay whole in them.
 void add_buckets(Fingerprint& fingerprint, const Layout& layout);
 /// The caller's fields, and those of the exchange itself.
 Fingerprint fields_of(const Fingerprint& caller, const Layout& layout, const Options& options,
@@ -103,6 +104,15 @@ CONVOY_FUNCTION void check(const Layout& layout) {
       if (const Range a = layout.buckets[j]; std::max(a.begin, b.begin) < std::min(a.end, b.end))
         fail<ConfigError>("bucket ", i, " is [", b.begin, ", ", b.end, "), part of which is in bucket ", j);
   }
+  std::int64_t end = 0;
+  for (const Range& w : layout.whole) {
+    const bool fits = std::any_of(layout.buckets.begin(), layout.buckets.end(),
+                                  [&](const Range& b) { return b.begin <= w.begin && w.end <= b.end; });
+    if (w.empty() || w.begin < end || !fits)
+      fail<ConfigError>("elements ", w.begin, " to ", w.end,
+                        " are to stay whole, but are not in one bucket behind those before them");
+    end = w.end;
+  }
 }
 
 CONVOY_FUNCTION void add_buckets(Fingerprint& fingerprint, const Layout& layout) {
@@ -110,6 +120,11 @@ CONVOY_FUNCTION void add_buckets(Fingerprint& fingerprint, const Layout& layout)
   for (const Range& b : layout.buckets)
     for (const std::int64_t at : {b.begin, b.end}) hash = hash_of(static_cast<std::uint64_t>(at), hash);
   fingerprint.add("buckets", hash, concat(layout.buckets.size()));
+  if (layout.whole.empty()) return;
+  hash = hash_start;
+  for (const Range& w : layout.whole)
+    for (const std::int64_t at : {w.begin, w.end}) hash = hash_of(static_cast<std::uint64_t>(at), hash);
+  fingerprint.add("kept whole", hash, concat(layout.whole.size()));
 }
 
 CONVOY_FUNCTION Fingerprint fields_of(const Fingerprint& caller, const Layout& layout, const Options& options,

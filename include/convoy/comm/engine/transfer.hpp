@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory_resource>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,7 @@ struct Cargo {
   int lane = 1;
   int bucket = 0;         ///< for observers and for sentences
   void* inbox = nullptr;  ///< where what others send is put if it is not combined on the way
+  std::span<const std::int64_t> cuts = {};  ///< where blocks that are not equal begin, as schedule::Blocks
 };
 
 /// Allocates in `prepare` alone.
@@ -97,7 +99,7 @@ class Transfer {
   enum class State : unsigned char { idle, under_way, complete };
 
   // The elements of an instruction; in the inbox, those of its slot.
-  Range elements_of(const Program::Instruction& instruction) const;
+  Range elements_of(const Program::Instruction& instruction, const schedule::Blocks& buffer) const;
   // The same, kept: a short message takes less time than the divisions by which its elements are found.
   const Range& range(std::size_t instruction) const { return ranges_[instruction]; }
   std::size_t bytes_of(const Range& r) const { return static_cast<std::size_t>(r.size()) * element_; }
@@ -135,6 +137,7 @@ class Transfer {
   std::size_t posted_ = 0;      // receives before this instruction are announced
   std::size_t confirmed_ = 0;   // sends before this instruction are over
   std::vector<Range> ranges_;   // of the instructions
+  bool equal_ = true;           // so are the blocks that these are of
   std::vector<transport::Any::Request> requests_;
   Clock::time_point begin_{};
 };
@@ -142,8 +145,8 @@ class Transfer {
 #if CONVOY_DEFINITIONS
 CONVOY_FUNCTION std::size_t Transfer::prepare(Port& port, const Cargo& cargo) {
   const Program& program = *cargo.program;
-  const bool as_before =
-      program_ == &program && count_ == cargo.count && element_ == size_of(cargo.reduction.type);
+  const bool as_before = program_ == &program && count_ == cargo.count && equal_ && cargo.cuts.empty() &&
+                         element_ == size_of(cargo.reduction.type);
   program_ = &program;
   data_ = static_cast<std::byte*>(cargo.data);
   inbox_ = static_cast<std::byte*>(cargo.inbox);
@@ -171,7 +174,9 @@ CONVOY_FUNCTION std::size_t Transfer::prepare(Port& port, const Cargo& cargo) {
   if (requests_.size() < program.instructions.size()) requests_.resize(program.instructions.size());
   if (!as_before) {
     ranges_.clear();
-    for (const auto& instruction : program.instructions) ranges_.push_back(elements_of(instruction));
+    const schedule::Blocks buffer{count_, program.blocks, grain_, cargo.cuts};
+    for (const auto& instruction : program.instructions) ranges_.push_back(elements_of(instruction, buffer));
+    equal_ = cargo.cuts.empty();
   }
   if (!program.peers.empty()) {
     const auto n = static_cast<std::size_t>(port.size());
@@ -193,12 +198,13 @@ CONVOY_FUNCTION std::size_t Transfer::prepare(Port& port, const Cargo& cargo) {
   return std::min(reduces, static_cast<std::size_t>(tuning.scratch_slots)) * slot_bytes_;
 }
 
-CONVOY_FUNCTION Range Transfer::elements_of(const Program::Instruction& instruction) const {
+CONVOY_FUNCTION Range Transfer::elements_of(const Program::Instruction& instruction,
+                                            const schedule::Blocks& buffer) const {
   const Program& p = *program_;
   if (instruction.whole()) return {0, count_};
   if (instruction.chunk < p.inbox())
-    return schedule::range_of(instruction.chunk, instruction.count, count_, p.blocks, p.segments, grain_);
-  const std::int64_t slot = schedule::part(count_, p.rank, p.blocks, grain_).size();
+    return schedule::range_of(instruction.chunk, instruction.count, buffer, p.segments);
+  const std::int64_t slot = buffer[p.rank].size();
   const int within = instruction.chunk - p.inbox();
   const Range segment = schedule::part(slot, within % p.segments, p.segments, grain_);
   const std::int64_t begin = within / p.segments * slot;

@@ -364,8 +364,8 @@ CONVOY_FUNCTION void Served::open(const Fingerprint& fingerprint, const Layout& 
   parts_.clear();
   std::vector<int> ranks;
   for (int s = 0; s < service_.servers; ++s) {
-    parts_.push_back(detail::parts_of(service_.shard(s, arena), layout.buckets,
-                                      static_cast<std::int64_t>(segment / sizeof(float))));
+    parts_.push_back(detail::parts_of(service_.shard(s, arena, layout.whole), layout.buckets,
+                                      static_cast<std::int64_t>(segment / sizeof(float)), layout.whole));
     ranks.push_back(service_.rank_of(s, size()));
   }
   Ends& ends = *ends_;
@@ -374,7 +374,7 @@ CONVOY_FUNCTION void Served::open(const Fingerprint& fingerprint, const Layout& 
                      !reached(layout.gradients) || !reached(layout.parameters), memory());
   if (!serves()) return;
   const int me = server();
-  shard_ = service_.shard(me, arena);
+  shard_ = service_.shard(me, arena, layout.whole);
   std::vector<int> busy;
   for (std::size_t s = 0; s < parts_.size(); ++s)
     if (!parts_[s].empty()) busy.push_back(ranks[s]);

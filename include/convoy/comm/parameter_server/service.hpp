@@ -10,7 +10,7 @@
 
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/parameter_server/server_state.hpp>
-#include <convoy/comm/schedule/schedule.hpp>
+#include <convoy/comm/schedule/shards.hpp>
 #include <convoy/core/error.hpp>
 #include <convoy/core/range.hpp>
 
@@ -63,8 +63,11 @@ struct Service {
     return all;
   }
 
-  /// What a server holds of an arena.
-  Range shard(int server, std::int64_t arena) const { return schedule::part(arena, server, servers, 16); }
+  /// What a server holds of an arena, none of `whole` in part.
+  Range shard(int server, std::int64_t arena, std::span<const Range> whole = {}) const {
+    const auto at = schedule::Shards(servers, whole).cut({0, arena});
+    return {at[static_cast<std::size_t>(server)], at[static_cast<std::size_t>(server) + 1]};
+  }
 };
 
 namespace detail {
@@ -76,17 +79,21 @@ struct ServedPart {
 };
 using ServedParts = std::vector<ServedPart>;
 
-/// The parts in which a server's shard travels: no longer than `most` elements, and within one bucket each,
-/// so that a server adds up one while the next is on its way.
-inline ServedParts parts_of(const Range& shard, std::span<const Range> buckets, std::int64_t most) {
+/// The parts in which a server's shard travels and is updated: none of `whole` in several of them, otherwise
+/// no longer than `most` elements, and within one bucket each, so that a server adds up one while the next is
+/// on its way.
+inline ServedParts parts_of(const Range& shard, std::span<const Range> buckets, std::int64_t most,
+                            std::span<const Range> whole = {}) {
   ServedParts parts;
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     const Range r{std::max(shard.begin, buckets[b].begin), std::min(shard.end, buckets[b].end)};
-    const auto pieces = static_cast<int>(std::max<std::int64_t>(0, (r.size() + most - 1) / most));
-    for (int i = 0; i < pieces; ++i) {
-      const Range piece = schedule::part(r.size(), i, pieces, 16);
-      if (!piece.empty())
-        parts.push_back({{r.begin + piece.begin, r.begin + piece.end}, static_cast<int>(b)});
+    if (r.empty()) continue;
+    const std::int64_t pieces = (r.size() + most - 1) / most, grain = schedule::shard_grain;
+    const std::int64_t even = (r.size() + pieces * grain - 1) / (pieces * grain) * grain;
+    for (std::int64_t begin = 0, end = 0; begin < r.size(); begin = end) {
+      end = schedule::last_cut(r, whole, begin, begin + even);
+      if (end == begin) end = schedule::whole_end(r, whole, begin);
+      parts.push_back({{r.begin + begin, r.begin + end}, static_cast<int>(b)});
     }
   }
   return parts;

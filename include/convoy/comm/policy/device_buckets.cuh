@@ -160,6 +160,11 @@ Fingerprint DeviceBuckets<C, S, sharded>::described(const Fingerprint& fingerpri
   if (sharded && layout.parameters.size() < layout.gradients.size())
     fail<ConfigError>("sharded needs a parameter for each of the ", layout.gradients.size(),
                       " gradients, not ", layout.parameters.size());
+  if (sharded && !layout.whole.empty() && self().size() > 1)
+    fail<ConfigError>(
+        C::policy(),
+        " cuts buckets into equal parts, and what is to stay whole in them may be cut; choose an "
+        "exchange by which each rank updates all");
   detail::check(layout);
   Fingerprint all = fingerprint;
   all.add("comm", C::policy());

@@ -1,9 +1,10 @@
 // Policies made of a reduce-scatter and an all-gather. Sharded updates in between: each rank its own part of
-// every bucket, so that the optimizer's state is divided by the number of ranks (ZeRO leg 1, Rajbhandari et
-// al. 2020). Reproducible combines in the order of ranks, so that the bits are the same whatever the
-// algorithm, the buckets, the segments and the transport.
+// every bucket, which cuts nothing that is to stay whole, so that the optimizer's state is divided by the
+// number of ranks (ZeRO leg 1, Rajbhandari et al. 2020). Reproducible combines in the order of ranks, so that
+// the bits are the same whatever the algorithm, the buckets, the segments and the transport.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -14,6 +15,7 @@
 #include <convoy/comm/engine/pipeline.hpp>
 #include <convoy/comm/policy/all_reduce.hpp>
 #include <convoy/comm/schedule/all_to_all.hpp>
+#include <convoy/comm/schedule/shards.hpp>
 #include <convoy/core/compiled.hpp>
 #include <convoy/core/decision.hpp>
 #include <convoy/memory/buffer.hpp>
@@ -54,7 +56,7 @@ class AnyHalves : public AnyCollectives {
   std::vector<Range> updates(std::span<const Range> buckets) const {
     if (!sharded_) return {buckets.begin(), buckets.end()};
     std::vector<Range> mine;
-    for (const Range& b : buckets)
+    for (int b = 0; b < pipeline_.size(); ++b)
       if (const Range r = own_of(b); !r.empty()) mine.push_back(r);
     return mine;
   }
@@ -87,20 +89,25 @@ class AnyHalves : public AnyCollectives {
   template <int>
   friend class Pipeline;
 
-  Range own_of(const Range& bucket) const {
-    const Range r = this->own(bucket.size(), DType::f32);
-    return {bucket.begin + r.begin, bucket.begin + r.end};
+  // This rank's own block of a bucket.
+  Range own_of(int bucket) const {
+    const auto b = static_cast<std::size_t>(bucket);
+    const Range r = blocks_of(bucket)[this->rank()];
+    return {buckets_[b].begin + r.begin, buckets_[b].begin + r.end};
+  }
+  schedule::Blocks blocks_of(int bucket) const {
+    const auto b = static_cast<std::size_t>(bucket);
+    return {buckets_[b].size(), this->size(), schedule::shard_grain, cuts_[b]};
   }
   // Slots of the engine: the first halves of all buckets, then the second halves.
   int second(int bucket) const { return pipeline_.size() + bucket; }
 
   void enter(int leg, int bucket) {
-    const auto b = static_cast<std::size_t>(bucket);
     if (leg == 0) return this->engine_->begin(bucket);
     if (leg != 1) return;
     if (!decided_) fold(bucket);
     if (sharded_)
-      if (const Range mine = own_of(buckets_[b]); !mine.empty()) (*update_)(mine, 1.0f);
+      if (const Range mine = own_of(bucket); !mine.empty()) (*update_)(mine, 1.0f);
     this->engine_->begin(second(bucket));
   }
   bool passed(int leg, int bucket) {
@@ -111,17 +118,15 @@ class AnyHalves : public AnyCollectives {
 
   // This rank's own block of a bucket holds the sums from here on.
   void fold(int bucket) {
-    const auto b = static_cast<std::size_t>(bucket);
     if (sorts_)
-      fold(layout_.gradients.data() + buckets_[b].begin, buckets_[b].size(), reduction<f32>(sum),
-           inboxes_[b].data());
+      fold(layout_.gradients.data(), own_of(bucket), reduction<f32>(sum),
+           inboxes_[static_cast<std::size_t>(bucket)].data());
   }
   // Every rank sees the sums of its own blocks alone, so the ranks add up what each has found before any of
   // them decides.
   void decide(Update update) {
     const auto arrived = [&](int b) {
-      if (const Range mine = own_of(buckets_[static_cast<std::size_t>(b)]); !mine.empty())
-        update.arrived(mine, 1.0f);
+      if (const Range mine = own_of(b); !mine.empty()) update.arrived(mine, 1.0f);
     };
     for (int b = 0; b < pipeline_.size(); ++b) {
       this->engine_->await([&] { return this->engine_->complete(b); });
@@ -136,8 +141,7 @@ class AnyHalves : public AnyCollectives {
   }
 
   // Combines this rank's own block with what the others sent of theirs.
-  void fold(void* values, std::int64_t count, const Reduction& reduction, const void* inbox) {
-    const Range mine = this->own(count, reduction.type);
+  void fold(void* values, const Range& mine, const Reduction& reduction, const void* inbox) {
     const std::size_t element = size_of(reduction.type);
     void* into = static_cast<std::byte*>(values) + static_cast<std::size_t>(mine.begin) * element;
     for (int r = 0; r < this->size(); ++r)
@@ -150,21 +154,22 @@ class AnyHalves : public AnyCollectives {
                    reduction.op == Op::mean ? 1.0 / this->size() : 1, false);
   }
   void gather_in_order(void* values, std::int64_t count, const Reduction& reduction) {
-    const auto slots = static_cast<std::size_t>(this->own(count, reduction.type).size()) *
-                       static_cast<std::size_t>(this->size());
+    const Range mine = this->own(count, reduction.type);
+    const auto slots = static_cast<std::size_t>(mine.size()) * static_cast<std::size_t>(this->size());
     if (inbox_.size() < slots * size_of(reduction.type))
       inbox_ = Buffer<std::byte>(slots * size_of(reduction.type), this->engine_->inboxes());
     sources_.resize(static_cast<std::size_t>(this->size()));
     // Nothing is combined on the way, but all ranks must mean the same.
     this->engine_->run(this->half<schedule::AllToAll>(count, reduction.type), values, count, reduction,
                        inbox_.data());
-    fold(values, count, reduction, inbox_.data());
+    fold(values, mine, reduction, inbox_.data());
   }
 
   bool sorts_;  // a schedule over shared memory combines in the order of ranks by itself
   bool ordered_, sharded_;
   Layout layout_;
   std::vector<Range> buckets_;
+  std::vector<std::vector<std::int64_t>> cuts_;  // of each bucket, into the ranks' blocks
   std::vector<Buffer<float>> inboxes_;
   Buffer<std::byte> inbox_;
   std::vector<const void*> sources_;
@@ -186,23 +191,34 @@ CONVOY_FUNCTION void AnyHalves::open(const Fingerprint& fingerprint, const Layou
   const auto n = static_cast<std::size_t>(this->size());
   sources_.resize(n);
   inboxes_.clear();
+  cuts_.clear();
+  schedule::Shards shards(this->size(), sharded_ ? layout.whole : std::span<const Range>{});
+  for (const Range& b : buckets_) cuts_.push_back(shards.cut(b));
   pipeline_.resize(static_cast<int>(buckets_.size()));
   this->engine_->resize(2 * pipeline_.size());
   const int lanes = (this->engine_->transport().lanes() - 1) / 2;
   for (int bucket = 0; bucket < pipeline_.size(); ++bucket) {
     const Range b = buckets_[static_cast<std::size_t>(bucket)];
     float* gradients = layout.gradients.data() + b.begin;
-    Engine::Slot first{.data = gradients, .count = b.size(), .lane = 1 + bucket % lanes, .bucket = bucket};
+    Engine::Slot first{.data = gradients,
+                       .count = b.size(),
+                       .lane = 1 + bucket % lanes,
+                       .bucket = bucket,
+                       .cuts = cuts_[static_cast<std::size_t>(bucket)]};
     auto then = first;
+    // The longest block says how finely all are cut, so that others send while it goes round.
+    std::int64_t longest = 0;
+    for (int r = 0; r < this->size(); ++r) longest = std::max(longest, blocks_of(bucket)[r].size());
+    longest *= this->size();
     if (sorts_) {
-      inboxes_.emplace_back(n * static_cast<std::size_t>(own_of(b).size()), this->engine_->inboxes());
-      first.program = &this->half<schedule::AllToAll>(b.size(), DType::f32);
+      inboxes_.emplace_back(n * static_cast<std::size_t>(own_of(bucket).size()), this->engine_->inboxes());
+      first.program = &this->half<schedule::AllToAll>(longest, DType::f32);
       first.inbox = inboxes_.back().data();
     } else {
-      first.program = &this->cut(schedules_.reduce_scatter, this->size(), b.size(), DType::f32);
+      first.program = &this->cut(schedules_.reduce_scatter, this->size(), longest, DType::f32);
     }
     first.reduction = reduction<f32>(sum);
-    then.program = &this->cut(schedules_.all_gather, this->size(), b.size(), DType::f32);
+    then.program = &this->cut(schedules_.all_gather, this->size(), longest, DType::f32);
     then.reduction = moved(DType::f32);
     then.lane += lanes;
     if (sharded_) then.data = layout.parameters.data() + b.begin;

@@ -388,7 +388,8 @@ void Staged<C, S>::open(const Fingerprint& fingerprint, const Layout& layout) {
   Base::open(fingerprint, {.gradients = host_gradients_,
                            .parameters = host_parameters_,
                            .buckets = buckets_,
-                           .tensors = layout.tensors});
+                           .tensors = layout.tensors,
+                           .whole = layout.whole});
   copy_out_.open(layout.gradients.data(), host_gradients_.data(), buckets_);
 
   const std::vector<Range> own = this->updates(buckets_);

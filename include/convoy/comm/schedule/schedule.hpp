@@ -1,15 +1,18 @@
 // A schedule: what a collective does, as data. A pure constexpr function from (rank, size) to steps over
 // chunks; the same steps are proved (verify.hpp), priced (price.hpp) and executed (engine/engine.hpp).
 //
-// A buffer of M elements is cut into `blocks` equal parts, and each block into `segments` chunks; chunk
-// block * segments + segment is the least that a message carries; it may carry several consecutive ones.
-// Which rank's value is added when depends on the block alone, so the number of segments never changes a bit
-// of the result.
+// A buffer of M elements is cut into `blocks` parts, equal ones unless whoever executes it says otherwise,
+// and each block into `segments` chunks; chunk block * segments + segment is the least that a message
+// carries; it may carry several consecutive ones. Which rank's value is added when depends on the block
+// alone, so the number of segments never changes a bit of the result. Chunks may be empty: no message goes
+// for these, and as the ranks agree on the cuts, nobody waits for one.
 #pragma once
 
 #include <algorithm>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -80,19 +83,42 @@ constexpr Range part(std::int64_t count, std::int64_t i, std::int64_t parts, std
   return {std::min(count, grains * i / parts * grain), std::min(count, grains * (i + 1) / parts * grain)};
 }
 
-/// The elements of one chunk of a buffer of `count` elements.
-constexpr Range range_of(int chunk, std::int64_t count, int blocks, int segments, std::int64_t grain) {
-  const Range block = part(count, chunk / segments, blocks, grain);
-  const Range within = part(block.size(), chunk % segments, segments, grain);
+/// How a buffer of `count` elements is cut into blocks.
+struct Blocks {
+  std::int64_t count = 0;
+  int blocks = 1;
+  std::int64_t grain = 1;
+  std::span<const std::int64_t> cuts =
+      {};  ///< where each begins, and where the last ends; none: all are equal
+
+  constexpr Range operator[](int block) const {
+    if (cuts.empty()) return part(count, block, blocks, grain);
+    const auto b = static_cast<std::size_t>(block);
+    return {cuts[b], cuts[b + 1]};
+  }
+};
+
+/// The elements of one chunk of a buffer.
+constexpr Range range_of(int chunk, const Blocks& buffer, int segments) {
+  const Range block = buffer[chunk / segments];
+  const Range within = part(block.size(), chunk % segments, segments, buffer.grain);
   return {block.begin + within.begin, block.begin + within.end};
 }
 
 /// The elements of `chunks` consecutive chunks.
+constexpr Range range_of(int chunk, int chunks, const Blocks& buffer, int segments) {
+  const Range first = range_of(chunk, buffer, segments);
+  if (chunks == 1) return first;
+  return {first.begin, range_of(chunk + chunks - 1, buffer, segments).end};
+}
+
+/// The same of a buffer that is cut into equal blocks.
+constexpr Range range_of(int chunk, std::int64_t count, int blocks, int segments, std::int64_t grain) {
+  return range_of(chunk, {count, blocks, grain}, segments);
+}
 constexpr Range range_of(int chunk, int chunks, std::int64_t count, int blocks, int segments,
                          std::int64_t grain) {
-  const Range first = range_of(chunk, count, blocks, segments, grain);
-  if (chunks == 1) return first;
-  return {first.begin, range_of(chunk + chunks - 1, count, blocks, segments, grain).end};
+  return range_of(chunk, chunks, {count, blocks, grain}, segments);
 }
 
 /// All steps of one rank.

@@ -1,0 +1,89 @@
+// Shards: which part of each range is each rank's own, where ranks share out what they update. Parts are
+// equal, or, beside ranges that must stay whole, such as the matrices of an optimizer that updates these as
+// one, as even as these allow.
+//
+//     3 ranks; the ranges 0..95 and 96..159, of which 16..79 and 96..127 stay whole:
+//         rank 0:   0..15    96..127
+//         rank 1:  16..79   nothing
+//         rank 2:  80..95   128..159
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <convoy/comm/schedule/schedule.hpp>
+#include <convoy/core/range.hpp>
+
+namespace convoy::schedule {
+
+/// Elements at whose multiples, counted from the first of a range, ranges of floats are cut, and where what
+/// stays whole begins.
+inline constexpr std::int64_t shard_grain = 16;
+
+/// The last place from `begin` to `end`, counted from the first element of `range`, where it may be cut, with
+/// `begin` one such place; `begin` itself if a range of `whole` reaches from there beyond `end`.
+inline std::int64_t last_cut(const Range& range, std::span<const Range> whole, std::int64_t begin,
+                             std::int64_t end) {
+  if (end >= range.size()) return range.size();
+  end = std::max(begin, end / shard_grain * shard_grain);
+  const std::int64_t at = range.begin + end;
+  const auto next =
+      std::partition_point(whole.begin(), whole.end(), [&](const Range& w) { return w.end <= at; });
+  return next != whole.end() && next->begin < at ? next->begin - range.begin : end;
+}
+
+/// Where the first range of `whole` ends that begins at `begin` or behind.
+inline std::int64_t whole_end(const Range& range, std::span<const Range> whole, std::int64_t begin) {
+  const auto next = std::partition_point(whole.begin(), whole.end(),
+                                         [&](const Range& w) { return w.begin < range.begin + begin; });
+  return next != whole.end() ? next->end - range.begin : range.size();
+}
+
+/// Cuts ranges of floats among ranks, one range after the other.
+class Shards {
+ public:
+  /// `whole` in ascending order, each apart from the others; it outlives this object.
+  Shards(int ranks, std::span<const Range> whole) : whole_(whole), loads_(static_cast<std::size_t>(ranks)) {}
+
+  /// Cuts the next range, out of which none of `whole` may reach: part r is [at[r], at[r + 1]) and may be
+  /// empty, `at` counting from the first element of the range. Without `whole` the parts of a range are
+  /// equal; else no rank's parts of all ranges so far exceed the mean of the ranks by more than the longest
+  /// of `whole`, rounded up to the grain. The cuts depend on the arguments so far alone.
+  std::vector<std::int64_t> cut(const Range& range) {
+    std::vector<std::int64_t> at(loads_.size() + 1, range.size());
+    if (whole_.empty()) {
+      for (std::size_t r = 0; r < loads_.size(); ++r)
+        at[r] = part(range.size(), static_cast<std::int64_t>(r), std::ssize(loads_), shard_grain).begin;
+      return at;
+    }
+    // The least that the ranks must be allowed to have for all of the range to be somebody's.
+    std::int64_t least = 0, enough = *std::max_element(loads_.begin(), loads_.end()) + range.size();
+    while (least < enough) {
+      const std::int64_t tried = least + (enough - least) / 2;
+      if (fill(range, tried, at))
+        enough = tried;
+      else
+        least = tried + 1;
+    }
+    fill(range, least, at);
+    for (std::size_t r = 0; r < loads_.size(); ++r) loads_[r] += at[r + 1] - at[r];
+    return at;
+  }
+
+ private:
+  // Gives each rank in turn as much as may be, up to `most` in all; false if some is left.
+  bool fill(const Range& range, std::int64_t most, std::vector<std::int64_t>& at) const {
+    at[0] = 0;
+    for (std::size_t r = 0; r < loads_.size(); ++r)
+      at[r + 1] = last_cut(range, whole_, at[r], at[r] + std::max<std::int64_t>(0, most - loads_[r]));
+    return at.back() == range.size();
+  }
+
+  std::span<const Range> whole_;
+  std::vector<std::int64_t> loads_;
+};
+
+}  // namespace convoy::schedule
