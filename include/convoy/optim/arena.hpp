@@ -57,8 +57,16 @@ class Arena {
   /// Elements to which live ranges are aligned.
   static constexpr std::int64_t grain = alignment / sizeof(float);
 
-  /// Whether the rule updates whole matrices, so that no range may end within one.
+  /// Whether the rule updates whole matrices, so that no range that is updated may end within one.
   bool takes_matrices() const { return optimizer_.takes_matrices(); }
+
+  /// Those, each with the gap behind it, in ascending order.
+  std::vector<Range> matrices() const {
+    std::vector<Range> all;
+    for (const Run& run : runs_)
+      if (run.matrix >= 0) all.push_back(run.range);
+    return all;
+  }
 
   /// How each tensor stands in the arenas, as ArenaTensor::panel says; 0 for those that are no matrices
   /// there. To be called before the first step.

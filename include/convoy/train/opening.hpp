@@ -58,6 +58,7 @@ template <class Rule, class Comm, class Exec>
   std::vector<std::int64_t> panels(plan_.parameter_list.size());
   for (std::size_t p = 0; p < panels.size(); ++p) panels[p] = exec_->panel(static_cast<int>(p));
   tensors_ = matrices(plan_, panels);
+  whole_ = optimizer_.matrices();
   if (optimizer_.takes_matrices()) {
     std::vector<std::int64_t> in_order;
     for (const int p : plan_.exchange_order) in_order.push_back(panels[static_cast<std::size_t>(p)]);
@@ -67,13 +68,9 @@ template <class Rule, class Comm, class Exec>
                              .parameters = exec_->parameters(),
                              .buckets = buckets_,
                              .tensors = tensors_,
+                             .whole = whole_,
                              .space = &space_});
-  const std::vector<Range> own_ranges = comm_.updates(buckets_);
-  if (optimizer_.takes_matrices() && (comm_.has_servers() || own_ranges != buckets_))
-    fail<ConfigError>("trainer: the optimizer ", optimizer_.optimizer().name(),
-                      " updates whole matrices, and the exchange ", comm_.policy(),
-                      " gives a rank parts of them; choose one by which each rank updates all, such as ring");
-  own(own_ranges);
+  own(comm_.updates(buckets_));
   on_host(exec_->parameters(), [&](std::span<float> values) { comm_.broadcast(values, 0); });
   on_host(exec_->statistics(), [&](std::span<float> values) { comm_.broadcast(values, 0); });
   exec_->touched({0, plan_.sizes.parameters});

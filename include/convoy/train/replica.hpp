@@ -289,6 +289,7 @@ class Replica {
   Range dead_;                  // of the parameters: what is only decayed
   std::optional<Exec> exec_;
   std::vector<comm::Tensor> tensors_;
+  std::vector<Range> whole_;         // what the optimizer updates as one
   memory::Array<float, Space> sum_;  // gradients of the micro-steps so far
   int micro_ = 0;
   std::int64_t steps_ = 0;
