@@ -21,6 +21,7 @@
 
 #include <cuda_runtime.h>
 
+#include "counts.hpp"
 #include "device_memory.hpp"
 #include "queue.hpp"
 #include "settings.hpp"
@@ -99,7 +100,9 @@ inline cudaError_t copy_on(cudaStream_t stream, void* to, const void* from, std:
   const auto pageable = [bytes](const void* p) {
     return !DeviceMemory::of_process().is_device(p) && !Pinned::of_process().holds(p, bytes);
   };
-  if ((pageable(to) || pageable(from)) && is_capturing(stream)) return cannot_be_captured(stream);
+  const bool is_pageable = pageable(to) || pageable(from);
+  Counts::count(is_pageable ? Called::pageable_copy : Called::copy);
+  if (is_pageable && is_capturing(stream)) return cannot_be_captured(stream);
   const auto copy = [=](const void* source) {
     if (!may_copy(to, from, bytes, kind)) lost_memory("copy");
     std::memmove(to, source, bytes);
@@ -118,6 +121,7 @@ inline cudaError_t copy_on(cudaStream_t stream, void* to, const void* from, std:
 
 inline cudaError_t fill_on(cudaStream_t stream, void* to, int value, std::size_t bytes) {
   if (bytes == 0) return cudaSuccess;
+  Counts::count(Called::fill);
   if (!DeviceMemory::of_process().holds(to, bytes)) return cudaErrorInvalidValue;
   return run_on(stream, [=] {
     if (!DeviceMemory::of_process().holds(to, bytes)) lost_memory("fill");
@@ -205,6 +209,7 @@ cudaError_t call_with_state(F&& f) {
 }
 
 inline cudaError_t record(cudaEvent_t event, cudaStream_t handle, bool external) {
+  Counts::count(Called::record);
   const auto at = std::make_shared<std::chrono::steady_clock::time_point>();
   bool captured = false;
   const cudaError_t found = call_with_state([&](State& state) {
@@ -243,6 +248,7 @@ inline cudaError_t record(cudaEvent_t event, cudaStream_t handle, bool external)
 
 /// Of a query, or a wait for it by the host, of what streams do: their work is done, or a step of it.
 inline cudaError_t look_at(const Mark& mark, bool wait) {
+  if (wait) Counts::count(Called::host_wait);
   if (mark.queue == nullptr) return cudaSuccess;
   if (wait)
     mark.pass();
@@ -556,6 +562,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
   return emulation::call([&] { return emulation::run_on(stream, [=] { function(data); }); });
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned flags) {
+  emulation::Counts::count(emulation::Called::stream_wait);
   std::shared_ptr<emulation::Queue> queue;
   emulation::Mark mark;
   bool legacy = false;
@@ -729,6 +736,7 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t stream) {
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
   return emulation::call([&] {
     if (graph == nullptr) return cudaErrorInvalidValue;
+    emulation::Counts::count(emulation::Called::graph);
     return emulation::run_on(stream, [nodes = graph->nodes] { emulation::replay(*nodes); });
   });
 }

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string_view>
 
@@ -25,6 +26,18 @@ __global__ void add_floats(float* into, const float* from, std::int64_t n) {
   const std::int64_t step = std::int64_t{gridDim.x} * blockDim.x;
   for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += step)
     into[i] += from[i];
+}
+
+// A few bytes of the host's, as an argument of a kernel.
+struct FewBytes {
+  static constexpr std::size_t most = 256;
+  unsigned char byte[most];
+};
+
+template <class = void>
+__global__ void write_few(FewBytes given, unsigned char* to, int count) {
+  const auto i = static_cast<int>(threadIdx.x);
+  if (i < count) to[i] = given.byte[i];
 }
 
 // How sums of squares are cut: by the number of elements alone, so that ranks decide alike.
@@ -123,7 +136,17 @@ class Device {
   void copy(void* to, const void* from, std::size_t bytes) {
     move(to, from, bytes, cudaMemcpyDeviceToDevice);
   }
-  void write(void* to, const void* from, std::size_t bytes) { move(to, from, bytes, cudaMemcpyHostToDevice); }
+  /// A few bytes travel with a kernel, for which the host waits for nothing; a copy out of memory that is not
+  /// pinned may wait for all work of the stream.
+  void write(void* to, const void* from, std::size_t bytes) {
+    using detail::FewBytes;
+    if (bytes == 0) return;
+    if (bytes > FewBytes::most) return move(to, from, bytes, cudaMemcpyHostToDevice);
+    FewBytes given;
+    std::memcpy(given.byte, from, bytes);
+    device::launch({stream(), 1, FewBytes::most}, detail::write_few<>, given, static_cast<unsigned char*>(to),
+                   static_cast<int>(bytes));
+  }
   void read(void* to, const void* from, std::size_t bytes) {
     move(to, from, bytes, cudaMemcpyDeviceToHost);
     synchronize();

@@ -7,6 +7,7 @@
 #include <functional>
 #include <type_traits>
 
+#include "../../counts.hpp"
 #include "../../grid.hpp"
 #include "../../runtime.hpp"
 #include "../../stream.hpp"
@@ -31,6 +32,7 @@ template <class... P>
 void launch(const Launch& where, void (*kernel)(P...), std::type_identity_t<P>... arguments) {
   const auto* name = reinterpret_cast<const void*>(kernel);
   check(emulation::may_start(name, where.grid, where.block, where.shared), "start a kernel");
+  emulation::Counts::count(emulation::Called::kernel);
   const auto run = [=, grid = where.grid, block = where.block, shared = where.shared,
                     call = std::bind_front(kernel, arguments...)] {
     emulation::Block::of_thread().run_grid(

@@ -1,0 +1,65 @@
+// EMULATES
+// The space of a GPU, whose kernels run on processors.
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "emulation/emulation.hpp"
+#include <convoy/core/philox.hpp>
+#include <convoy/memory/device.cuh>
+
+namespace {
+
+using namespace convoy;
+using memory::Device;
+
+std::vector<std::byte> bytes_of(Device& space, const memory::Array<std::byte, Device>& array) {
+  std::vector<std::byte> there(array.size());
+  space.read(there.data(), array.data(), there.size());
+  return there;
+}
+
+}  // namespace
+
+TEST_CASE("what the host writes is taken at once, arrives in the order of the stream and touches no more") {
+  for (const bool late : {false, true}) {
+    const emulation::With settings({.late = late});
+    Device space;
+    Philox random(5);
+    for (const std::size_t bytes : {1u, 3u, 16u, 40u, 255u, 256u, 257u, 1000u}) {
+      CAPTURE(bytes);
+      const auto offset = static_cast<std::size_t>(random.uniform(0, 9));
+      const memory::Array<std::byte, Device> to(space, bytes + 16), kept(space, to.size());
+      std::vector<std::byte> given(bytes, std::byte{1}), expected(to.size());
+      space.write(to.data() + offset, given.data(), bytes);
+      space.copy(kept.data(), to.data(), to.size());
+      for (std::size_t i = 0; i < bytes; ++i) given[i] = static_cast<std::byte>(i * 7 + 2);
+      space.write(to.data() + offset, given.data(), bytes);
+      const auto last = given;
+      given.assign(bytes, std::byte{99});
+      std::fill_n(expected.begin() + static_cast<std::ptrdiff_t>(offset), bytes, std::byte{1});
+      CHECK(bytes_of(space, kept) == expected);
+      std::copy(last.begin(), last.end(), expected.begin() + static_cast<std::ptrdiff_t>(offset));
+      CHECK(bytes_of(space, to) == expected);
+    }
+    space.write(nullptr, nullptr, 0);
+  }
+}
+
+TEST_CASE("a few bytes of the host's are no copy, for which the host might wait") {
+  using emulation::Called;
+  Device space;
+  const memory::Array<std::byte, Device> to(space, 1000);
+  const std::vector<std::byte> given(1000);
+  const auto calls = [&](std::size_t bytes) {
+    const auto before = emulation::Counts::now();
+    space.write(to.data(), given.data(), bytes);
+    return emulation::Counts::now() - before;
+  };
+  CHECK(calls(256)[Called::kernel] == 1);
+  CHECK(calls(256).all() == 1);
+  CHECK(calls(257)[Called::pageable_copy] == 1);
+  CHECK(calls(257).all() == 1);
+}
