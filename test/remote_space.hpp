@@ -226,12 +226,12 @@ struct convoy::optim::Kernels<R, remote_test::Remote> {
   using Remote = remote_test::Remote;
   using Near = Kernels<R, memory::Host>;
 
-  static void constants(Remote& space, const Optimizer<R>& optimizer, std::span<const Treatment> treatments,
-                        const Control* control, const double* norms, std::byte* into, std::size_t bytes) {
-    space.later([optimizer, given = std::vector<Treatment>(treatments.begin(), treatments.end()),
-                 control = Remote::near(control), norms = Remote::near(norms), into = Remote::near(into),
-                 bytes](memory::Host& host) {
-      Near::constants(host, optimizer, given, control, norms, into, bytes);
+  static void constants(Remote& space, const Optimizer<R>& optimizer, const Treatment* treatments,
+                        std::size_t count, const Control* control, const double* norms, std::byte* into,
+                        std::size_t bytes) {
+    space.later([optimizer, treatments = Remote::near(treatments), count, control = Remote::near(control),
+                 norms = Remote::near(norms), into = Remote::near(into), bytes](memory::Host& host) {
+      Near::constants(host, optimizer, treatments, count, control, norms, into, bytes);
     });
   }
   static void decide(Remote& space, const Guard& guard, const double* squares, std::int64_t count,
@@ -239,23 +239,24 @@ struct convoy::optim::Kernels<R, remote_test::Remote> {
     space.later([guard, squares = Remote::near(squares), count, apart, verdict = Remote::near(verdict)](
                     memory::Host& host) { Near::decide(host, guard, squares, count, apart, verdict); });
   }
-  static void direction_squares(Remote& space, const Optimizer<R>& optimizer, const Passage& pass,
-                                double* sum) {
-    space.later([optimizer, pass = near(optimizer, pass), sum = Remote::near(sum)](memory::Host& host) {
-      Near::direction_squares(host, optimizer, pass, sum);
+  static void squares(Remote& space, const Optimizer<R>& optimizer, const Passage& pass, Squares what,
+                      double*) {
+    what.sums = Remote::near(what.sums);
+    space.later([optimizer, pass = near(pass), what](memory::Host& host) {
+      Near::squares(host, optimizer, pass, what, nullptr);
     });
   }
   static void apply(Remote& space, const Optimizer<R>& optimizer, const Passage& pass) {
-    space.later([optimizer, pass = near(optimizer, pass)](memory::Host& host) {
-      Near::apply(host, optimizer, pass);
-    });
+    space.later([optimizer, pass = near(pass)](memory::Host& host) { Near::apply(host, optimizer, pass); });
   }
 
  private:
-  static Passage near(const Optimizer<R>& optimizer, Passage pass) {
+  static Passage near(Passage pass) {
+    pass.runs.run = Remote::near(pass.runs.run);
+    pass.runs.first = Remote::near(pass.runs.first);
     pass.parameters = Remote::near(pass.parameters);
     pass.gradients = Remote::near(pass.gradients);
-    pass.state = optimizer.slots() > 0 ? Remote::near(pass.state) : nullptr;
+    pass.state = Remote::near(pass.state);
     pass.constants = Remote::near(pass.constants);
     pass.verdict = Remote::near(pass.verdict);
     return pass;

@@ -106,7 +106,8 @@ void encode() {
 template <class R>
 void update(memory::Device& space, const optim::Optimizer<R>& rule) {
   optim::Kernels<R, memory::Device>::apply(space, rule, {});
-  optim::Kernels<R, memory::Device>::direction_squares(space, rule, {}, nullptr);
+  optim::Kernels<R, memory::Device>::squares(space, rule, {}, {}, nullptr);
+  optim::Kernels<R, memory::Device>::constants(space, rule, nullptr, 0, nullptr, nullptr, nullptr, 0);
 }
 
 }  // namespace

@@ -51,6 +51,27 @@ __device__ void store_lanes(T* to, const Lanes<T>& values) {
   *reinterpret_cast<Lanes<T>*>(to) = values;
 }
 
+/// Loads or stores 1 or 4 floats that nobody reads again soon, so that the caches keep the rest; vectors at a
+/// multiple of 16 bytes.
+template <int width>
+__device__ Lanes<float, width> load_once(const float* from) {
+  static_assert(width == 1 || width == 4);
+  if constexpr (width == 1) {
+    return {{__ldcs(from)}};
+  } else {
+    const float4 v = __ldcs(reinterpret_cast<const float4*>(from));
+    return {{v.x, v.y, v.z, v.w}};
+  }
+}
+template <int width>
+__device__ void store_once(float* to, const Lanes<float, width>& values) {
+  if constexpr (width == 1)
+    __stcs(to, values.lane[0]);
+  else
+    __stcs(reinterpret_cast<float4*>(to),
+           make_float4(values.lane[0], values.lane[1], values.lane[2], values.lane[3]));
+}
+
 inline constexpr unsigned full_warp = 0xffffffffu;
 inline constexpr int warp_size = 32;
 

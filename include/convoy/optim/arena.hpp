@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -95,7 +96,7 @@ class Arena {
 
   /// Whether what `decay_dead` does depends on norms that `decide` has found, so that it must have been
   /// called.
-  bool decays_by_norms() const { return per_tensor() && !dead_.empty(); }
+  bool decays_by_norms() const { return per_tensor() && any_decays_dead_; }
 
   /// Begins step `step` (counting from 1, steps that are skipped included) with learning rate `lr`. Where
   /// servers count updates of each range, before each update; where they decide, before each step.
@@ -119,9 +120,18 @@ class Arena {
   /// step.
   [[nodiscard]] Decision decide(const float* parameters);
 
-  /// Updates the parameters of `range` from their gradients times `scale`; the pointers are those of the
-  /// range's first element.
-  void update(Range range, float scale, float* parameters, const float* gradients);
+  /// Updates the parameters of `range` from their gradients times `scale`, and their working copy if there is
+  /// one, in a space that `writes_copies`; the pointers are those of the range's first element.
+  void update(Range range, float scale, float* parameters, const float* gradients,
+              const memory::WorkingCopy& copy = {});
+
+  /// Whether updates write working copies.
+  static constexpr bool writes_copies = [] {
+    if constexpr (requires { Kernels<R, S>::writes_copies; })
+      return Kernels<R, S>::writes_copies;
+    else
+      return false;
+  }();
 
   /// Decays what has no gradient, in the whole arena at `parameters`, as part of step `step` with learning
   /// rate `lr`. Where servers make the updates, workers decay all the same, without a `begin`; but not where
@@ -157,20 +167,6 @@ class Arena {
   }
 
  private:
-  // Neighbours that are treated alike, alignment gaps included: these hold zeros and stay zero.
-  struct Run {
-    Range range;
-    int constants;
-    bool frozen;
-    int matrix = -1;  // the tensor that the run is, if it is updated as a whole
-  };
-
-  struct Dead {
-    Range range;
-    int constants;
-    int matrix;  // as a Run's
-  };
-
   // A run of elements whose state lies together. That of matrices lies behind all others', so that the last
   // slots, which they do not have, end before it.
   struct Owned {
@@ -200,57 +196,51 @@ class Arena {
   // Cuts a range that this rank owns where matrices begin and end.
   void own_parts(Range range);
 
-  // The update of the live or the dead part of a matrix, whose range is `part`.
-  void apply_matrix(const ArenaTensor& tensor, Range part, const Passage& pass);
-
   // The index of a treatment's constants; with norms of tensors each tensor has its own.
   int constants_of(const Treatment& treatment);
 
   void make_constants(const Control* control, const double* norms, std::byte* into) {
-    Kernels<R, S>::constants(*space_, optimizer_, treatments_, control, norms, into, constants_bytes_);
+    Kernels<R, S>::constants(*space_, optimizer_, treatments_there_.data(), treatments_.size(), control,
+                             norms, into, constants_bytes_);
   }
 
-  // Calls `visit(run, part)` for the part of each run that is updated and lies in `range`.
-  template <class Visit>
-  void for_each_run(Range range, Visit&& visit) {
-    auto run = std::partition_point(runs_.begin(), runs_.end(),
-                                    [&](const Run& r) { return r.range.end <= range.begin; });
-    for (; run != runs_.end() && run->range.begin < range.end; ++run)
-      if (!run->frozen)
-        visit(*run, Range{std::max(range.begin, run->range.begin), std::min(range.end, run->range.end)});
+  bool decays(const Run& dead) const {
+    return treatments_[static_cast<std::size_t>(dead.constants)].weight_decay != 0;
   }
 
-  Passage passage(Range range, const std::byte* all, int constants, float* parameters, const float* gradients,
-                  float scale);
+  // Runs cut where what this rank owns begins and ends, with the place of their state.
+  std::vector<Run> placed(std::span<const Run> runs) const;
 
-  // To the sums of the tensor whose constants they are.
-  void add_directions(Range range, int constants, const float* parameters, const float* gradients,
-                      float scale) {
-    // Its kernel only reads the parameters.
-    Kernels<R, S>::direction_squares(
-        *space_, optimizer_,
-        passage(range, constants_.data(), constants, const_cast<float*>(parameters), gradients, scale),
-        partial_.data() + 2 * constants);
-  }
+  void make_tables();
 
-  float* state_at(std::int64_t offset);
+  static constexpr Range everything{0, std::numeric_limits<std::int64_t>::max()};
+
+  // The pointers are those of the range's first element.
+  Passage passage(const RunTable<S>& table, Range range, const std::byte* constants, float* parameters,
+                  const float* gradients, float scale);
+
+  // The passage over run `r` of a table as a matrix, which lies at `part`.
+  void apply_matrix(const RunTable<S>& table, int r, Range part, const Passage& pass);
 
   S* space_;
   Optimizer<R> optimizer_;
   Guard guard_;
   std::vector<ArenaTensor> tensors_;
   std::vector<Treatment> treatments_;  // one for each set of constants
-  std::vector<Run> runs_;
-  std::vector<Dead> dead_;
+  std::vector<Run> runs_, dead_;       // that are not frozen; without state
   std::vector<Owned> owned_;
-  bool any_frozen_ = false, directs_ = false;
+  bool any_frozen_ = false, any_decays_dead_ = false, directs_ = false;
+  Step begun_{0, 0};
   std::int64_t stride_ = 0;
   std::size_t constants_bytes_ = 0;
-  memory::Array<Control, S> control_;  // of updates, of what has no gradient
+  memory::Array<Treatment, S> treatments_there_;
+  RunTable<S> live_table_, dead_table_;  // placed
+  memory::Array<Control, S> control_;    // of updates, of what has no gradient
   memory::Array<double, S> partial_;
   memory::Array<std::byte, S> constants_;  // in the same order
   memory::Array<float, S> state_;
   memory::Array<float, S> work_;  // of the update of a matrix
+  memory::Array<double, S> squares_work_;
 };
 
 template <class R, memory::Space S>
@@ -265,6 +255,9 @@ template <class R, memory::Space S>
   const Control fresh;
   for (int i = 0; i < 2; ++i) space_->write(control_.data() + i, &fresh, sizeof fresh);
   treat(groups);
+  treatments_there_ = memory::Array<Treatment, S>(space, treatments_.size());
+  space.write(treatments_there_.data(), treatments_.data(), treatments_there_.bytes());
+  make_tables();
   if (decides()) partial_ = memory::Array<double, S>(space, per_tensor() ? 2 * tensors_.size() : 1);
   constants_bytes_ = aligned(optimizer_.constants_bytes());
   constants_ = memory::Array<std::byte, S>(space, 2 * constants_bytes_ * treatments_.size());
@@ -273,7 +266,8 @@ template <class R, memory::Space S>
 template <class R, memory::Space S>
 [[gnu::cold]] void Arena<R, S>::own(std::span<const Range> ranges) {
   std::vector<Range> all(ranges.begin(), ranges.end());
-  for (const Dead& dead : dead_) all.push_back(dead.range);
+  for (const Run& dead : dead_)
+    if (decays(dead)) all.push_back(dead.range);
   std::sort(all.begin(), all.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
   owned_.clear();
   for (const Range& range : all)
@@ -282,6 +276,8 @@ template <class R, memory::Space S>
   const auto place = [&](bool all_slots) {
     for (Owned& owned : owned_)
       if ((owned.slots == optimizer_.slots()) == all_slots) {
+        // A vector of parameters has a vector of state.
+        size += ((owned.range.begin - size) % grain + grain) % grain;
         owned.state = size;
         size += owned.range.size();
       }
@@ -293,6 +289,34 @@ template <class R, memory::Space S>
   stride_ = size;
   const std::int64_t floats = optimizer_.slots() > 0 ? stride_ * (optimizer_.slots() - 1) + in_last : 0;
   state_ = memory::Array<float, S>(*space_, static_cast<std::size_t>(floats));
+  make_tables();
+}
+
+template <class R, memory::Space S>
+[[gnu::cold]] std::vector<Run> Arena<R, S>::placed(std::span<const Run> runs) const {
+  std::vector<Run> all;
+  auto owned = owned_.begin();
+  for (Run run : runs) {
+    const std::int64_t end = run.range.end;
+    while (run.range.begin < end) {
+      while (owned != owned_.end() && owned->range.end <= run.range.begin) ++owned;
+      const bool own = owned != owned_.end() && owned->range.begin <= run.range.begin;
+      const std::int64_t next = owned == owned_.end() ? end : own ? owned->range.end : owned->range.begin;
+      run.range.end = std::min(end, next);
+      run.state = own ? owned->state + (run.range.begin - owned->range.begin) : -1;
+      all.push_back(run);
+      run.range.begin = run.range.end;
+    }
+  }
+  return all;
+}
+
+template <class R, memory::Space S>
+[[gnu::cold]] void Arena<R, S>::make_tables() {
+  live_table_ = RunTable<S>(*space_, placed(runs_));
+  dead_table_ = RunTable<S>(*space_, placed(dead_));
+  if (per_tensor() || (decides() && any_frozen_))
+    squares_work_ = memory::Array<double, S>(*space_, 2 * std::max(live_table_.parts(), dead_table_.parts()));
 }
 
 template <class R, memory::Space S>
@@ -325,8 +349,8 @@ template <class R, memory::Space S>
 
 template <class R, memory::Space S>
 void Arena<R, S>::begin(std::int64_t step, float lr) {
-  const Step given{step, lr};
-  space_->write(&control_.data()->step, &given, sizeof given);
+  begun_ = {step, lr};
+  space_->write(&control_.data()->step, &begun_, sizeof begun_);
   if (decides()) clear_partial();
   directs_ = !guard_.decides();  // else the gradient is judged first
   if (!per_tensor() || directs()) make_constants(control_.data(), nullptr, constants_.data());
@@ -334,20 +358,17 @@ void Arena<R, S>::begin(std::int64_t step, float lr) {
 
 template <class R, memory::Space S>
 void Arena<R, S>::arrived(Range range, float scale, const float* parameters, const float* gradients) {
-  const auto add = [&](Range part, double* sum, const float* values, float factor) {
-    space_->sum_squares(values + (part.begin - range.begin), part.size(), factor, sum);
-  };
-  if (!per_tensor() && !any_frozen_) return add(range, partial_.data(), gradients, scale);
-  for_each_run(range, [&](const Run& run, Range part) {
-    double* sum = partial_.data() + (per_tensor() ? 2 * run.constants : 0);
-    if (directs()) {
-      const std::int64_t skip = part.begin - range.begin;
-      add_directions(part, run.constants, parameters + skip, gradients + skip, scale);
-    } else {
-      add(part, sum, gradients, scale);
-    }
-    if (per_tensor() && directs() == optimizer_.has_direction()) add(part, sum + 1, parameters, 1.0f);
-  });
+  if (!per_tensor() && !any_frozen_)
+    return space_->sum_squares(gradients, range.size(), scale, partial_.data());
+  // What adds up squares only reads the parameters.
+  Kernels<R, S>::squares(
+      *space_, optimizer_,
+      passage(live_table_, range, constants_.data(), const_cast<float*>(parameters), gradients, scale),
+      {.of_directions = directs(),
+       .of_parameters = per_tensor() && directs() == optimizer_.has_direction(),
+       .by_constants = per_tensor(),
+       .sums = partial_.data()},
+      squares_work_.data());
 }
 
 template <class R, memory::Space S>
@@ -364,61 +385,87 @@ Decision Arena<R, S>::decide(const float* parameters) {
     directs_ = true;
     return Decision::again;
   }
-  for (std::size_t t = 0; t < tensors_.size(); ++t)
-    if (const Range& dead = tensors_[t].dead; !dead.empty() && !runs_[t].frozen)
-      space_->sum_squares(parameters + dead.begin, dead.size(), 1.0f, partial_.data() + 2 * t + 1);
-  if (directs())
-    for (const Dead& dead : dead_)  // what does not decay has no direction
-      add_directions(dead.range, dead.constants, parameters + dead.range.begin, nullptr, 0.0f);
+  // Dead taps have no gradients, and no direction where they do not decay.
+  if (!dead_.empty())
+    Kernels<R, S>::squares(
+        *space_, optimizer_,
+        passage(dead_table_, everything, constants_.data(), const_cast<float*>(parameters), nullptr, 0.0f),
+        {.of_directions = directs(), .of_parameters = true, .by_constants = true, .sums = partial_.data()},
+        squares_work_.data());
   make_constants(control_.data(), partial_.data(), constants_.data());
   return Decision::apply;
 }
 
 template <class R, memory::Space S>
-void Arena<R, S>::update(Range range, float scale, float* parameters, const float* gradients) {
-  for_each_run(range, [&](const Run& run, Range part) {
-    const std::int64_t skip = part.begin - range.begin;
-    const Passage pass =
-        passage(part, constants_.data(), run.constants, parameters + skip, gradients + skip, scale);
-    if (run.matrix < 0) return Kernels<R, S>::apply(*space_, optimizer_, pass);
-    const ArenaTensor& tensor = tensors_[static_cast<std::size_t>(run.matrix)];
-    if (part.begin != tensor.live.begin || part.end < tensor.live.end)
-      fail("optimizer ", optimizer_.name(), ": elements ", part.begin, " to ", part.end,
+void Arena<R, S>::update(Range range, float scale, float* parameters, const float* gradients,
+                         const memory::WorkingCopy& copy) {
+  Passage pass = passage(live_table_, range, constants_.data(), parameters, gradients, scale);
+  if (pass.over.range.empty()) return;
+  if (copy.at != nullptr)
+    pass.copy = {static_cast<std::byte*>(copy.at) +
+                     static_cast<std::size_t>(pass.over.range.begin - range.begin) * size_of(copy.type),
+                 copy.type};
+  bool elements = false;
+  for (int r = pass.over.begin; r < pass.over.end; ++r) {
+    const Run& run = live_table_.runs()[static_cast<std::size_t>(r)];
+    const std::int64_t begin = std::max(range.begin, run.range.begin),
+                       end = std::min(range.end, run.range.end);
+    if (!run.has_state()) fail("the optimizer has no state for element ", begin, " on this rank");
+    elements = elements || run.matrix < 0;
+    if (run.matrix < 0) continue;
+    const Range& live = tensors_[static_cast<std::size_t>(run.matrix)].live;
+    if (begin != live.begin || end < live.end)
+      fail("optimizer ", optimizer_.name(), ": elements ", begin, " to ", end,
            " are a part of a matrix, which is updated as a whole");
-    apply_matrix(tensor, tensor.live, pass);
-  });
+    apply_matrix(live_table_, r, live, pass);
+  }
+  if (elements) Kernels<R, S>::apply(*space_, optimizer_, pass);
 }
 
 template <class R, memory::Space S>
-void Arena<R, S>::apply_matrix([[maybe_unused]] const ArenaTensor& tensor, [[maybe_unused]] Range part,
-                               [[maybe_unused]] const Passage& pass) {
-  if constexpr (MultipliesIn<R, S>)
-    Kernels<R, S>::apply_matrix(*space_, optimizer_, pass,
+void Arena<R, S>::apply_matrix([[maybe_unused]] const RunTable<S>& table, [[maybe_unused]] int r,
+                               [[maybe_unused]] Range part, [[maybe_unused]] const Passage& pass) {
+  if constexpr (MultipliesIn<R, S>) {
+    const ArenaTensor& tensor =
+        tensors_[static_cast<std::size_t>(table.runs()[static_cast<std::size_t>(r)].matrix)];
+    Passage alone = pass;
+    const std::int64_t skip = part.begin - pass.over.range.begin;
+    alone.over = {part, r, r + 1};
+    alone.parameters += skip;
+    if (alone.gradients != nullptr) alone.gradients += skip;
+    Kernels<R, S>::apply_matrix(*space_, optimizer_, alone,
                                 {.rows = tensor.rows,
                                  .columns = part.size() / tensor.rows,
                                  .panel = tensor.panel,
                                  .all_columns = (tensor.live.size() + tensor.dead.size()) / tensor.rows,
                                  .work = work_.data()});
+  }
 }
 
 template <class R, memory::Space S>
 void Arena<R, S>::decay_dead(std::int64_t step, float lr, float* parameters) {
-  if (dead_.empty()) return;
-  // A server among the workers may have begun another step in the meantime, so constants are made anew.
-  Control* own = control_.data() + 1;
-  const Step given{step, lr};
-  space_->write(&own->step, &given, sizeof given);
-  space_->copy(&own->verdict, &control_.data()->verdict, sizeof(Verdict));
-  std::byte* constants = constants_.data() + constants_.size() / 2;
-  make_constants(own, per_tensor() ? partial_.data() : nullptr, constants);
-  for (const Dead& dead : dead_) {
-    const Passage pass =
-        passage(dead.range, constants, dead.constants, parameters + dead.range.begin, nullptr, 0.0f);
-    if (dead.matrix < 0)
-      Kernels<R, S>::apply(*space_, optimizer_, pass);
-    else
-      apply_matrix(tensors_[static_cast<std::size_t>(dead.matrix)], dead.range, pass);
+  if (!any_decays_dead_) return;
+  const std::byte* constants = constants_.data();
+  if (begun_.number != step || begun_.lr != lr) {
+    // A server among the workers has begun another step in the meantime, or nobody has begun any.
+    Control* own = control_.data() + 1;
+    const Step given{step, lr};
+    space_->write(&own->step, &given, sizeof given);
+    space_->copy(&own->verdict, &control_.data()->verdict, sizeof(Verdict));
+    std::byte* made = constants_.data() + constants_.size() / 2;
+    make_constants(own, per_tensor() ? partial_.data() : nullptr, made);
+    constants = made;
   }
+  const Passage pass = passage(dead_table_, everything, constants, parameters, nullptr, 0.0f);
+  bool elements = false;
+  for (int r = pass.over.begin; r < pass.over.end; ++r) {
+    const Run& run = dead_table_.runs()[static_cast<std::size_t>(r)];
+    if (!decays(run)) continue;
+    if (!run.has_state()) fail("the optimizer has no state for element ", run.range.begin, " on this rank");
+    elements = elements || run.matrix < 0;
+    if (run.matrix >= 0) apply_matrix(dead_table_, r, run.range, pass);
+  }
+  if (elements) Kernels<R, S>::apply(*space_, optimizer_, pass);
 }
 
 template <class R, memory::Space S>
@@ -435,17 +482,21 @@ template <class R, memory::Space S>
     const Range whole{tensor.live.begin, (tensor.live.end + grain - 1) / grain * grain};
     const bool matrix =
         takes_matrices() && tensor.rows > 0 && !group.by_element && !treatment.frozen && !tensor.live.empty();
-    const bool alike = !matrix && !runs_.empty() && runs_.back().constants == constants &&
-                       runs_.back().frozen == treatment.frozen && runs_.back().matrix < 0;
+    const bool alike = !matrix && !runs_.empty() && runs_.back().range.end == whole.begin &&
+                       runs_.back().constants == constants && runs_.back().matrix < 0;
+    if (treatment.frozen) continue;
     if (alike)
       runs_.back().range.end = whole.end;
-    else
-      runs_.push_back({whole, constants, treatment.frozen, matrix ? static_cast<int>(t) : -1});
+    else if (!whole.empty())
+      runs_.push_back({whole, constants, matrix ? static_cast<int>(t) : -1});
     if (matrix) work = std::max(work, optimizer_.matrix_work(tensor.rows, tensor.live.size() / tensor.rows));
+    if (tensor.dead.empty()) continue;
+    dead_.push_back({tensor.dead, constants, matrix ? static_cast<int>(t) : -1});
     // The gradient of a dead tap is exactly zero, so without decay it never moves and needs no state.
-    if (!tensor.dead.empty() && !treatment.frozen && treatment.weight_decay != 0)
-      dead_.push_back({tensor.dead, constants, matrix ? static_cast<int>(t) : -1});
+    any_decays_dead_ = any_decays_dead_ || decays(dead_.back());
   }
+  std::sort(dead_.begin(), dead_.end(),
+            [](const Run& a, const Run& b) { return a.range.begin < b.range.begin; });
   if (work > 0 && !MultipliesIn<R, S>)
     fail<ConfigError>(
         "optimizer ", optimizer_.name(),
@@ -473,27 +524,20 @@ template <class R, memory::Space S>
 }
 
 template <class R, memory::Space S>
-Passage Arena<R, S>::passage(Range range, const std::byte* all, int constants, float* parameters,
-                             const float* gradients, float scale) {
-  return {.parameters = parameters,
-          .gradients = gradients,
+Passage Arena<R, S>::passage(const RunTable<S>& table, Range range, const std::byte* constants,
+                             float* parameters, const float* gradients, float scale) {
+  const RunsWithin over = table.within(range);
+  const std::int64_t skip = over.range.empty() ? 0 : over.range.begin - range.begin;
+  return {.over = over,
+          .runs = table.view(),
+          .parameters = parameters + skip,
+          .gradients = gradients == nullptr ? nullptr : gradients + skip,
           .scale = scale,
-          .state = state_at(range.begin),
+          .state = state_.data(),
           .stride = stride_,
-          .size = range.size(),
-          .constants = all + static_cast<std::size_t>(constants) * constants_bytes_,
+          .constants = constants,
+          .constants_bytes = constants_bytes_,
           .verdict = decides() ? &control_.data()->verdict : nullptr};
-}
-
-template <class R, memory::Space S>
-float* Arena<R, S>::state_at(std::int64_t offset) {
-  const auto behind = std::partition_point(owned_.begin(), owned_.end(),
-                                           [&](const Owned& o) { return o.range.begin <= offset; });
-  if (behind == owned_.begin() || (behind - 1)->range.end <= offset)
-    fail("the optimizer has no state for element ", offset, " on this rank");
-  if (state_.size() == 0) return nullptr;  // a rule that keeps nothing
-  const Owned& owned = *(behind - 1);
-  return state_.data() + owned.state + (offset - owned.range.begin);
 }
 
 /// An Arena with the parameters and gradients that it is for: what an exchange calls. Pointers are of the

@@ -1,10 +1,8 @@
 // Optimizers on a GPU: the same rules, one fused pass over the arena.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <type_traits>
 
 #include <convoy/memory/device.cuh>
@@ -15,20 +13,14 @@ namespace convoy::optim {
 
 namespace detail {
 
-/// Some of the treatments, as an argument of a kernel.
-struct TreatmentsAtOnce {
-  static constexpr int most = 64;
-  Treatment treatment[most];
-  int count = 0;
-};
-
 template <class R>
-__global__ void make_constants(Optimizer<R> optimizer, TreatmentsAtOnce given, const Control* control,
-                               const double* norms, std::byte* into, std::size_t bytes) {
-  const auto i = static_cast<int>(threadIdx.x);
-  if (i >= given.count) return;
+__global__ void make_constants(Optimizer<R> optimizer, const Treatment* treatments, int count,
+                               const Control* control, const double* norms, std::byte* into,
+                               std::size_t bytes) {
+  const auto i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i >= count) return;
   const Verdict& verdict = control->verdict;
-  const Treatment& treatment = given.treatment[i];
+  const Treatment& treatment = treatments[i];
   Pass pass{control->step.number - verdict.skipped,
             control->step.lr * treatment.lr_scale,
             treatment.weight_decay,
@@ -45,70 +37,209 @@ __global__ void decide(Guard guard, const double* squares, std::int64_t count, s
   judge(guard, sum, *verdict);
 }
 
-/// One element, or a vector's one after the other.
+inline constexpr int pass_threads = 256;
+
+/// What of a block's chunk and of a passage's range lies in a run. Places of the chunk's beginning may lie
+/// before those of the range's and the run's.
+struct Part {
+  int begin, end;           ///< from the chunk's beginning
+  std::int64_t at, in_run;  ///< of the chunk's beginning: in the range, in the run
+};
+
+/// Calls `visit(run, number, part)`, alike in all threads, for each run that has a part in the chunk.
+template <class Visit>
+__device__ void for_each_part_of_chunk(const Passage& pass, std::int64_t chunk, Visit&& visit) {
+  const std::int64_t first = chunk * Runs::chunk, last = first + Runs::chunk;
+  const std::int64_t begin = pass.over.range.begin > first ? pass.over.range.begin : first,
+                     end = pass.over.range.end < last ? pass.over.range.end : last;
+  for (int r = pass.runs.first[chunk - pass.runs.first_chunk]; r < pass.over.end; ++r) {
+    const Run run = pass.runs.run[r];
+    if (run.range.begin >= end) break;
+    const Part part{static_cast<int>((run.range.begin > begin ? run.range.begin : begin) - first),
+                    static_cast<int>((run.range.end < end ? run.range.end : end) - first),
+                    first - pass.over.range.begin, first - run.range.begin};
+    if (part.begin < part.end) visit(run, r, part);
+  }
+}
+
+/// Rounds 1 or 4 parameters to their working copy, in one access.
+template <class T, int width>
+__device__ void store_rounded(void* copy, std::int64_t at, const device::Lanes<float, width>& values) {
+  std::uint64_t bits[width];
+  for (int lane = 0; lane < width; ++lane) bits[lane] = device::narrow<T>(values.lane[lane]).bits;
+  T* const to = static_cast<T*>(copy) + at;
+  if constexpr (width == 1)
+    to->bits = static_cast<std::uint16_t>(bits[0]);
+  else
+    *reinterpret_cast<std::uint64_t*>(to) = bits[0] | bits[1] << 16 | bits[2] << 32 | bits[3] << 48;
+}
+
+/// A vector of everything that an update of its elements reads.
 template <class R, int width>
-__device__ void update_elements(const Passage& pass, float scale, const typename R::Constants& k,
-                                std::int64_t at) {
-  struct alignas(4 * width) Floats {
-    float lane[width];
-  };
-  const auto load = [&](const float* from) { return *reinterpret_cast<const Floats*>(from + at); };
-  const auto store = [&](float* to, const Floats& values) { *reinterpret_cast<Floats*>(to + at) = values; };
-  constexpr int room = R::slots > 0 ? R::slots : 1;
-  Floats p = load(pass.parameters), g{}, state[room]{};
-  if (pass.gradients != nullptr) g = load(pass.gradients);
-  for (int s = 0; s < R::slots; ++s) state[s] = load(pass.state + s * pass.stride);
-  for (int lane = 0; lane < width; ++lane) {
-    const float gradient = g.lane[lane] * scale;
-    if constexpr (R::slots > 0) {
-      float slots[room];
-      for (int s = 0; s < R::slots; ++s) slots[s] = state[s].lane[lane];
-      R::update(p.lane[lane], gradient, slots, k);
-      for (int s = 0; s < R::slots; ++s) state[s].lane[lane] = slots[s];
-    } else {
-      R::update(p.lane[lane], gradient, k);
+struct Elements {
+  using Floats = device::Lanes<float, width>;
+  static constexpr int room = R::slots > 0 ? R::slots : 1;
+  Floats p, g, state[room];
+
+  /// `at` from the beginning of the passage's range, `of_state` from that of a slot.
+  __device__ void load(const Passage& pass, std::int64_t at, std::int64_t of_state) {
+    p = *reinterpret_cast<const Floats*>(pass.parameters + at);
+    g = pass.gradients == nullptr ? Floats{} : device::load_once<width>(pass.gradients + at);
+    for (int s = 0; s < R::slots; ++s)
+      state[s] = device::load_once<width>(pass.state + of_state + s * pass.stride);
+  }
+  __device__ void update(float scale, const typename R::Constants& k) {
+    for (int lane = 0; lane < width; ++lane) {
+      const float gradient = g.lane[lane] * scale;
+      if constexpr (R::slots > 0) {
+        float slots[room];
+        for (int s = 0; s < R::slots; ++s) slots[s] = state[s].lane[lane];
+        R::update(p.lane[lane], gradient, slots, k);
+        for (int s = 0; s < R::slots; ++s) state[s].lane[lane] = slots[s];
+      } else {
+        R::update(p.lane[lane], gradient, k);
+      }
     }
   }
-  store(pass.parameters, p);
-  for (int s = 0; s < R::slots; ++s) store(pass.state + s * pass.stride, state[s]);
-}
+  __device__ void store(const Passage& pass, std::int64_t at, std::int64_t of_state) const {
+    *reinterpret_cast<Floats*>(pass.parameters + at) = p;
+    for (int s = 0; s < R::slots; ++s)
+      device::store_once<width>(pass.state + of_state + s * pass.stride, state[s]);
+    if (pass.copy.at == nullptr) return;
+    if (pass.copy.type == DType::bf16)
+      store_rounded<bf16, width>(pass.copy.at, at, p);
+    else
+      store_rounded<f16, width>(pass.copy.at, at, p);
+  }
+};
 
-/// One fused pass; `width` 4 where every array starts at a multiple of 16 bytes.
+/// One fused pass over all runs of a range, a chunk of the arena a block; `width` 4 where vectors of the
+/// arena are vectors of every array.
 template <class R, int width>
-__global__ void update_range(Passage pass) {
+__global__ void __launch_bounds__(pass_threads, 3) update_runs(Passage pass) {
   float scale = pass.scale;
   if (!applies(pass, scale)) return;
-  const typename R::Constants k = *static_cast<const typename R::Constants*>(pass.constants);
-  const std::int64_t vectors = pass.size / width, step = std::int64_t{gridDim.x} * blockDim.x;
-  const std::int64_t first = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  for (std::int64_t v = first; v < vectors; v += step) update_elements<R, width>(pass, scale, k, v * width);
-  const std::int64_t rest = vectors * width + first;
-  if (rest < pass.size) update_elements<R, 1>(pass, scale, k, rest);
+  const std::int64_t chunk = pass.over.first_chunk() + blockIdx.x;
+  for_each_part_of_chunk(pass, chunk, [&](const Run& run, int, const Part& part) {
+    if (!run.has_state()) return;
+    const typename R::Constants k = *static_cast<const typename R::Constants*>(pass.constants_of(run));
+    constexpr int at_once = 8 / width, step = pass_threads * width;
+    static_assert(Runs::chunk == at_once * step);
+    const std::int64_t of_state = run.state + part.in_run;
+    const int first = static_cast<int>(threadIdx.x) * width;
+    const auto whole = [&](int i) { return i >= part.begin && i + width <= part.end; };
+    Elements<R, width> elements[at_once];
+    for (int n = 0; n < at_once; ++n)
+      if (const int i = first + n * step; whole(i)) elements[n].load(pass, part.at + i, of_state + i);
+    for (int n = 0; n < at_once; ++n)
+      if (const int i = first + n * step; whole(i)) {
+        elements[n].update(scale, k);
+        elements[n].store(pass, part.at + i, of_state + i);
+      }
+    if constexpr (width > 1) {
+      // What a part has before its first vector and behind its last.
+      const int lane = static_cast<int>(threadIdx.x) % width;
+      const int head = part.begin / width * width + lane, tail = (part.end - 1) / width * width + lane;
+      const int i = threadIdx.x < width ? head : tail;
+      if (threadIdx.x >= 2 * width || (threadIdx.x >= width && tail == head) || i < part.begin ||
+          i >= part.end || whole(i - lane))
+        return;
+      Elements<R, 1> element;
+      element.load(pass, part.at + i, of_state + i);
+      element.update(scale, k);
+      element.store(pass, part.at + i, of_state + i);
+    }
+  });
 }
 
-/// The direction in which element `i` would move.
+/// The direction in which an element would move, at those places in the range and in a slot.
 template <class R>
 __device__ float direction_of(const Passage& pass, float scale, const typename R::Constants& k,
-                              std::int64_t i) {
-  const float gradient = pass.gradients == nullptr ? 0.0f : pass.gradients[i] * scale;
+                              std::int64_t at, std::int64_t of_state) {
+  const float gradient = pass.gradients == nullptr ? 0.0f : pass.gradients[at] * scale;
   float direction = 0;
   if constexpr (R::slots > 0) {
     float slots[R::slots];
-    for (int s = 0; s < R::slots; ++s) slots[s] = pass.state[s * pass.stride + i];
-    R::direction(direction, pass.parameters[i], gradient, slots, k);
+    for (int s = 0; s < R::slots; ++s) slots[s] = pass.state[of_state + s * pass.stride];
+    R::direction(direction, pass.parameters[at], gradient, slots, k);
   } else {
-    R::direction(direction, pass.parameters[i], gradient, k);
+    R::direction(direction, pass.parameters[at], gradient, k);
   }
   return direction;
 }
 
+/// The sums of squares of each part, of which run r has one in chunk c at the place r + c: the next part has
+/// another run, another chunk, or both. R: void where the squares are of gradients.
 template <class R>
-__global__ void direction_squares_of_blocks(Passage pass, double* sums) {
+__global__ void __launch_bounds__(pass_threads)
+    squares_of_parts(Passage pass, bool of_parameters, double* sums) {
+  __shared__ double scratch[pass_threads / device::warp_size];
   float scale = pass.scale;
   const bool moves = applies(pass, scale);
-  const typename R::Constants k = *static_cast<const typename R::Constants*>(pass.constants);
-  memory::detail::sum_squares_of_block(moves ? pass.size : 0, sums,
-                                       [&](std::int64_t i) { return direction_of<R>(pass, scale, k, i); });
+  const std::int64_t chunk = pass.over.first_chunk() + blockIdx.x;
+  for_each_part_of_chunk(pass, chunk, [&](const Run& run, int r, const Part& part) {
+    double squares = 0, of_parameter = 0;
+    const auto add_up = [&](auto&& value) {
+      for (int n = 0; n < static_cast<int>(Runs::chunk) / pass_threads; ++n) {
+        const int i = n * pass_threads + static_cast<int>(threadIdx.x);
+        if (i < part.begin || i >= part.end) continue;
+        const double x = value(i), p = of_parameters ? pass.parameters[part.at + i] : 0.0f;
+        squares += x * x;
+        of_parameter += p * p;
+      }
+    };
+    if constexpr (std::is_void_v<R>) {
+      if (pass.gradients != nullptr)
+        add_up([&](int i) { return pass.gradients[part.at + i]; });
+      else
+        add_up([&](int) { return 0.0f; });
+    } else {
+      const typename R::Constants k = *static_cast<const typename R::Constants*>(pass.constants_of(run));
+      const std::int64_t of_state = run.state + part.in_run;
+      if (moves && run.has_state())
+        add_up([&](int i) { return direction_of<R>(pass, scale, k, part.at + i, of_state + i); });
+      else
+        add_up([&](int) { return 0.0f; });
+    }
+    squares = device::block_sum<pass_threads>(squares, scratch);
+    if (of_parameters) of_parameter = device::block_sum<pass_threads>(of_parameter, scratch);
+    if (threadIdx.x == 0) {
+      double* const to = sums + 2 * (r + chunk - pass.runs.first_chunk);
+      to[0] = squares;
+      to[1] = of_parameter;
+    }
+  });
+}
+
+/// Adds the sums of parts to those of their constants; block b begins with run b of the range, and has
+/// nothing to do where the run before adds to the same sums.
+template <class = void>
+__global__ void __launch_bounds__(pass_threads)
+    add_squares_of_parts(Passage pass, Squares what, const double* sums) {
+  __shared__ double scratch[pass_threads / device::warp_size];
+  int r = pass.over.begin + static_cast<int>(blockIdx.x);
+  double* const into = what.sums_of(pass.runs.run[r]);
+  if (blockIdx.x > 0 && what.sums_of(pass.runs.run[r - 1]) == into) return;
+  double squares = 0, of_parameters = 0;
+  for (; r < pass.over.end; ++r) {
+    const Run run = pass.runs.run[r];
+    if (what.sums_of(run) != into) break;
+    const std::int64_t begin =
+        run.range.begin > pass.over.range.begin ? run.range.begin : pass.over.range.begin;
+    const std::int64_t end = run.range.end < pass.over.range.end ? run.range.end : pass.over.range.end;
+    for (std::int64_t c = begin / Runs::chunk + threadIdx.x; c <= (end - 1) / Runs::chunk;
+         c += pass_threads) {
+      const double* const from = sums + 2 * (r + c - pass.runs.first_chunk);
+      squares += from[0];
+      of_parameters += from[1];
+    }
+  }
+  squares = device::block_sum<pass_threads>(squares, scratch);
+  of_parameters = device::block_sum<pass_threads>(of_parameters, scratch);
+  if (threadIdx.x != 0) return;
+  const double factor = what.of_directions ? 1.0 : static_cast<double>(pass.scale);
+  into[0] += factor * factor * squares;
+  if (what.of_parameters) into[1] += of_parameters;
 }
 
 }  // namespace detail
@@ -116,17 +247,15 @@ __global__ void direction_squares_of_blocks(Passage pass, double* sums) {
 /// A rule runs on a GPU where its `at`, its `update` and its `direction` are marked CONVOY_HD.
 template <class R>
 struct Kernels<R, memory::Device> {
-  static void constants(memory::Device& space, const Optimizer<R>& optimizer,
-                        std::span<const Treatment> treatments, const Control* control, const double* norms,
-                        std::byte* into, std::size_t bytes) {
-    using detail::TreatmentsAtOnce;
-    for (std::size_t i = 0; i < treatments.size(); i += TreatmentsAtOnce::most) {
-      TreatmentsAtOnce some;
-      some.count = static_cast<int>(std::min<std::size_t>(TreatmentsAtOnce::most, treatments.size() - i));
-      std::copy_n(treatments.data() + i, some.count, some.treatment);
-      device::launch({space.stream(), 1, TreatmentsAtOnce::most}, detail::make_constants<R>, optimizer, some,
-                     control, norms == nullptr ? nullptr : norms + 2 * i, into + i * bytes, bytes);
-    }
+  static constexpr bool writes_copies = true;
+
+  static void constants(memory::Device& space, const Optimizer<R>& optimizer, const Treatment* treatments,
+                        std::size_t count, const Control* control, const double* norms, std::byte* into,
+                        std::size_t bytes) {
+    constexpr int threads = 64;
+    device::launch({space.stream(), static_cast<unsigned>((count + threads - 1) / threads), threads},
+                   detail::make_constants<R>, optimizer, treatments, static_cast<int>(count), control, norms,
+                   into, bytes);
   }
 
   static void decide(memory::Device& space, const Guard& guard, const double* squares, std::int64_t count,
@@ -134,47 +263,66 @@ struct Kernels<R, memory::Device> {
     device::launch({space.stream(), 1, 1}, detail::decide<>, guard, squares, count, apart, verdict);
   }
 
-  static void direction_squares(memory::Device& space, const Optimizer<R>&, const Passage& pass,
-                                double* sum) {
+  static void squares(memory::Device& space, const Optimizer<R>&, const Passage& pass, const Squares& what,
+                      double* work) {
+    if (pass.over.range.empty()) return;
+    const device::Launch where{space.stream(), static_cast<unsigned>(pass.over.chunks()),
+                               detail::pass_threads};
+    bool enqueued = false;
     if constexpr (Optimizer<R>::has_direction())
-      space.sum_squares_of(pass.size, 1.0f, sum, [&](const device::Launch& where, double* sums) {
-        device::launch(where, detail::direction_squares_of_blocks<R>, pass, sums);
-      });
+      if (what.of_directions) {
+        device::launch(where, detail::squares_of_parts<R>, pass, what.of_parameters, work);
+        enqueued = true;
+      }
+    if (!enqueued) device::launch(where, detail::squares_of_parts<void>, pass, what.of_parameters, work);
+    device::launch(
+        {space.stream(), static_cast<unsigned>(pass.over.end - pass.over.begin), detail::pass_threads},
+        detail::add_squares_of_parts<>, pass, what, work);
   }
 
   static void apply(memory::Device& space, const Optimizer<R>&, const Passage& pass) {
+    if (pass.over.range.empty()) return;
     constexpr int width = 4;
-    bool aligned = pass.stride % width == 0;
-    for (const float* p :
-         {static_cast<const float*>(pass.parameters), pass.gradients, static_cast<const float*>(pass.state)})
-      aligned = aligned && reinterpret_cast<std::uintptr_t>(p) % (width * sizeof(float)) == 0;
-    const device::Launch where{space.stream(), device::blocks_for(aligned ? pass.size / width : pass.size)};
-    if (pass.size <= 0) return;
-    if (aligned)
-      device::launch(where, detail::update_range<R, width>, pass);
+    // Whether element i of the arena is at a multiple of a vector's bytes where i is at one of `width`; of
+    // the state it is by the Arena.
+    const auto goes_along = [&](const void* first, std::size_t element) {
+      return (reinterpret_cast<std::uintptr_t>(first) -
+              static_cast<std::uintptr_t>(pass.over.range.begin) * element) %
+                 (width * element) ==
+             0;
+    };
+    const bool vectors = goes_along(pass.parameters, sizeof(float)) &&
+                         (pass.gradients == nullptr || goes_along(pass.gradients, sizeof(float))) &&
+                         (pass.copy.at == nullptr || goes_along(pass.copy.at, size_of(pass.copy.type)));
+    const device::Launch where{space.stream(), static_cast<unsigned>(pass.over.chunks()),
+                               detail::pass_threads};
+    if (vectors)
+      device::launch(where, detail::update_runs<R, width>, pass);
     else
-      device::launch(where, detail::update_range<R, 1>, pass);
+      device::launch(where, detail::update_runs<R, 1>, pass);
   }
 };
 
 /// Of the registry's rules, that which was chosen.
 template <>
 struct Kernels<Any, memory::Device> {
-  static void constants(memory::Device& space, const Optimizer<Any>& optimizer,
-                        std::span<const Treatment> treatments, const Control* control, const double* norms,
-                        std::byte* into, std::size_t bytes) {
+  static constexpr bool writes_copies = true;
+
+  static void constants(memory::Device& space, const Optimizer<Any>& optimizer, const Treatment* treatments,
+                        std::size_t count, const Control* control, const double* norms, std::byte* into,
+                        std::size_t bytes) {
     visit(optimizer, [&]<class R>(const Optimizer<R>& chosen) {
-      Kernels<R, memory::Device>::constants(space, chosen, treatments, control, norms, into, bytes);
+      Kernels<R, memory::Device>::constants(space, chosen, treatments, count, control, norms, into, bytes);
     });
   }
   static void decide(memory::Device& space, const Guard& guard, const double* squares, std::int64_t count,
                      std::int64_t apart, Verdict* verdict) {
     device::launch({space.stream(), 1, 1}, detail::decide<>, guard, squares, count, apart, verdict);
   }
-  static void direction_squares(memory::Device& space, const Optimizer<Any>& optimizer, const Passage& pass,
-                                double* sum) {
+  static void squares(memory::Device& space, const Optimizer<Any>& optimizer, const Passage& pass,
+                      const Squares& what, double* work) {
     visit(optimizer, [&]<class R>(const Optimizer<R>& chosen) {
-      Kernels<R, memory::Device>::direction_squares(space, chosen, pass, sum);
+      Kernels<R, memory::Device>::squares(space, chosen, pass, what, work);
     });
   }
   static void apply(memory::Device& space, const Optimizer<Any>& optimizer, const Passage& pass) {

@@ -1,15 +1,17 @@
 // Kernels: what of an optimizer reads and writes memory of a space, for each space its own.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 #include <convoy/core/hd.hpp>
 #include <convoy/memory/host.hpp>
+#include <convoy/memory/working_copy.hpp>
 #include <convoy/optim/guard.hpp>
 #include <convoy/optim/optimizer.hpp>
+#include <convoy/optim/runs.hpp>
 
 namespace convoy::optim {
 
@@ -33,15 +35,34 @@ struct Treatment {
   friend bool operator==(const Treatment&, const Treatment&) = default;
 };
 
-/// One pass over a range whose parameters have the same constants. All pointers are of the space.
+/// One pass over a range of an arena, whose runs of parameters have constants and state of their own. All
+/// pointers are of the space.
 struct Passage {
-  float* parameters = nullptr;
+  RunsWithin over;
+  Runs runs;
+  float* parameters = nullptr;       ///< of the range's first element, as are the next
   const float* gradients = nullptr;  ///< null: all zero
+  memory::WorkingCopy copy = {};     ///< of the parameters
   float scale = 1;
-  float* state = nullptr;  ///< slot s begins at state + s * stride
-  std::int64_t stride = 0, size = 0;
-  const void* constants = nullptr;
+  float* state = nullptr;  ///< slot s of a run begins at state + run.state + s * stride
+  std::int64_t stride = 0;
+  const std::byte* constants = nullptr;  ///< of a run: at constants + run.constants * constants_bytes
+  std::size_t constants_bytes = 0;
   const Verdict* verdict = nullptr;  ///< null: nothing was decided, so the pass is made as it is
+
+  CONVOY_HD const void* constants_of(const Run& run) const {
+    return constants + static_cast<std::size_t>(run.constants) * constants_bytes;
+  }
+};
+
+/// Which squares of a Passage are added up, and to what.
+struct Squares {
+  bool of_directions = false;  ///< else of gradients, times the square of the passage's scale
+  bool of_parameters = false;  ///< too
+  bool by_constants = false;   ///< each set of constants has its own pair of sums; else one is for all
+  double* sums = nullptr;  ///< the first of a pair is of gradients or directions, the second of parameters
+
+  CONVOY_HD double* sums_of(const Run& run) const { return sums + (by_constants ? 2 * run.constants : 0); }
 };
 
 /// Whether the step of a passage is applied, with the factor on its gradients if so.
@@ -61,27 +82,30 @@ CONVOY_HD inline Norms norms_of(const double* squares, bool of_directions, const
 /// The kernels of rule R in space S; a space without them does not compile. Pointers are of the space, what
 /// is given by reference is the host's and is read before a call returns.
 ///
-///   `constants`          writes the constants of each treatment, `bytes` apart, for step number
-///                        control->step.number minus those that were skipped; `norms` (or null) is a pair of
-///                        sums of squares for each, of gradients (or directions) and parameters
-///   `decide`             the verdict from the sums of squares of `count` parts of the gradient, `apart`
-///                        numbers apart
-///   `direction_squares`  adds the squares of the directions of a Passage to `sum`, unless its step is
-///                        skipped; called for rules that have a direction
-///   `apply`              one Passage
-///   `apply_matrix`       one Passage over a matrix, whose shape and work the MatrixPass says, for rules that
-///                        take these; a space may be without, and then refuses such rules
+///   `constants`     writes the constants of each of `count` treatments, `bytes` apart, for step number
+///                   control->step.number minus those that were skipped; `norms` (or null) is a pair of sums
+///                   of squares for each, of gradients (or directions) and parameters
+///   `decide`        the verdict from the sums of squares of `count` parts of the gradient, `apart` numbers
+///                   apart
+///   `squares`       adds up the Squares of a Passage; directions (for rules that have these) only where
+///   there
+///                   is state, unless the step is skipped. A sum's bits depend on the ranges, their order and
+///                   their numbers alone. `work` is of two numbers for each part that the table is cut into
+///   `apply`         one Passage: every run that has state but matrices
+///   `apply_matrix`  the Passage of one run that is a matrix, whose shape and work the MatrixPass says, for
+///                   rules that take these; a space may be without, and then refuses such rules
 template <class R, class S>
 struct Kernels;
 
 template <class R>
 struct Kernels<R, memory::Host> {
-  static void constants(memory::Host&, const Optimizer<R>& optimizer, std::span<const Treatment> treatments,
-                        const Control* control, const double* norms, std::byte* into, std::size_t bytes) {
+  static void constants(memory::Host&, const Optimizer<R>& optimizer, const Treatment* treatments,
+                        std::size_t count, const Control* control, const double* norms, std::byte* into,
+                        std::size_t bytes) {
     const Verdict& verdict = control->verdict;
-    for (const Treatment& treatment : treatments) {
-      Pass pass{control->step.number - verdict.skipped, control->step.lr * treatment.lr_scale,
-                treatment.weight_decay};
+    for (const Treatment* treatment = treatments; treatment != treatments + count; ++treatment) {
+      Pass pass{control->step.number - verdict.skipped, control->step.lr * treatment->lr_scale,
+                treatment->weight_decay};
       if (norms != nullptr) {
         pass.norms = norms_of(norms, optimizer.has_direction(), verdict);
         norms += 2;
@@ -98,30 +122,65 @@ struct Kernels<R, memory::Host> {
     judge(guard, sum, *verdict);
   }
 
-  static void direction_squares(memory::Host& space, const Optimizer<R>& optimizer, const Passage& pass,
-                                double* sum) {
+  static void squares(memory::Host& space, const Optimizer<R>& optimizer, const Passage& pass,
+                      const Squares& what, double*) {
     float scale = pass.scale;
-    if (!applies(pass, scale)) return;
-    *sum += optimizer.direction_squares(space.threads(), pass.parameters, pass.gradients, scale, pass.state,
-                                        pass.stride, pass.size, pass.constants);
+    const bool moves = applies(pass, scale);
+    for_each_part(pass, [&](const Run& run, const Part& part) {
+      double* const sums = what.sums_of(run);
+      if (!what.of_directions) {
+        if (part.gradients != nullptr) space.sum_squares(part.gradients, part.size, pass.scale, sums);
+      } else if (moves && run.has_state()) {
+        *sums += optimizer.direction_squares(space.threads(), part.parameters, part.gradients, scale,
+                                             part.state, pass.stride, part.size, pass.constants_of(run));
+      }
+      if (what.of_parameters) space.sum_squares(part.parameters, part.size, 1.0f, sums + 1);
+    });
   }
 
   static void apply(memory::Host& space, const Optimizer<R>& optimizer, const Passage& pass) {
     float scale = pass.scale;
     if (!applies(pass, scale)) return;
-    optimizer.apply(space.threads(), pass.parameters, pass.gradients, scale, pass.state, pass.stride,
-                    pass.size, pass.constants);
+    for_each_part(pass, [&](const Run& run, const Part& part) {
+      if (run.has_state() && run.matrix < 0)
+        optimizer.apply(space.threads(), part.parameters, part.gradients, scale, part.state, pass.stride,
+                        part.size, pass.constants_of(run));
+    });
   }
 
   static void apply_matrix(memory::Host& space, const Optimizer<R>& optimizer, const Passage& pass,
                            MatrixPass matrix) {
     matrix.scale = pass.scale;
     if (!applies(pass, matrix.scale)) return;
-    matrix.parameters = pass.parameters;
-    matrix.gradients = pass.gradients;
-    matrix.state = pass.state;
-    matrix.stride = pass.stride;
-    optimizer.update_matrix(space.threads(), matrix, pass.constants);
+    for_each_part(pass, [&](const Run& run, const Part& part) {
+      matrix.parameters = part.parameters;
+      matrix.gradients = part.gradients;
+      matrix.state = part.state;
+      matrix.stride = pass.stride;
+      optimizer.update_matrix(space.threads(), matrix, pass.constants_of(run));
+    });
+  }
+
+ private:
+  // What of a run lies in the range.
+  struct Part {
+    float* parameters;
+    const float* gradients;
+    float* state;
+    std::int64_t size;
+  };
+  template <class Visit>
+  static void for_each_part(const Passage& pass, Visit&& visit) {
+    const Range& range = pass.over.range;
+    for (const Run* run = pass.runs.run + pass.over.begin; run != pass.runs.run + pass.over.end; ++run) {
+      const Range part{std::max(range.begin, run->range.begin), std::min(range.end, run->range.end)};
+      const std::int64_t skip = part.begin - range.begin;
+      visit(*run, Part{pass.parameters + skip, pass.gradients == nullptr ? nullptr : pass.gradients + skip,
+                       pass.state == nullptr || !run->has_state()
+                           ? nullptr
+                           : pass.state + run->state + (part.begin - run->range.begin),
+                       part.size()});
+    }
   }
 };
 
