@@ -6,3 +6,105 @@
 #include "emulation/cudnn.hpp"
 #include "emulation/emulation.hpp"
 #include "train_cuda.hpp"
+
+namespace train_cuda {
+
+/// Makes its copy in 16 bits anew in every pass, and does not say where the copy lies.
+template <class P>
+class Anew : public exec::Cuda<P> {
+ public:
+  Anew(const Plan& plan, int batch, const typename exec::Cuda<P>::Options& options, memory::Device& space,
+       const exec::Kernels<Anew>& kernels)
+      : exec::Cuda<P>(plan, batch, options, space, kernels), all_{0, plan.sizes.parameters} {}
+  void forward(const exec::BatchView& batch, const exec::Pass& pass) {
+    this->touched(all_);
+    exec::Cuda<P>::forward(batch, pass);
+  }
+  void working_copy(Range) = delete;
+
+ private:
+  Range all_;
+};
+
+/// The calls of each step of a fit, but for the first five, in which graphs are captured, and the last.
+template <class Exec>
+std::vector<emulation::Counts> calls_of_steps(const Settings& settings) {
+  Alone<Exec> trainer(config_of<Alone<Exec>>(settings));
+  const Blobs training(10 * settings.batch * settings.accumulate);
+  std::vector<emulation::Counts> seen, steps;
+  trainer.fit(training, {.epochs = 1,
+                         .on_step =
+                             [&](const train::StepReport&) {
+                               seen.push_back(emulation::Counts::now());
+                               return train::Control::go_on;
+                             },
+                         .log = nullptr});
+  for (std::size_t s = 5; s < 7; ++s) steps.push_back(seen[s] - seen[s - 1]);
+  return steps;
+}
+
+/// A training that goes on elsewhere, from what was written and read back.
+template <class Exec>
+Trace resumed(const Settings& settings) {
+  Alone<Exec> first(config_of<Alone<Exec>>(settings)), second(config_of<Alone<Exec>>(settings));
+  trace_of(first, settings);
+  struct Kept {
+    std::vector<std::vector<float>> tensors;
+    std::vector<std::int64_t> counters;
+    std::size_t tensor_at = 0, counter_at = 0;
+    bool writes = false;
+    void tensor(std::string_view, const Shape&, std::span<float> values) {
+      if (writes)
+        std::copy_n(tensors[tensor_at++].begin(), values.size(), values.begin());
+      else
+        tensors.emplace_back(values.begin(), values.end());
+    }
+    void counter(std::string_view, std::int64_t& number) {
+      if (writes)
+        number = counters[counter_at++];
+      else
+        counters.push_back(number);
+    }
+  } kept;
+  first.visit_state(kept, train::Visit::read);
+  kept.writes = true;
+  second.visit_state(kept, train::Visit::write);
+  return trace_of(second, settings);
+}
+
+}  // namespace train_cuda
+
+template <class P, class Op>
+requires convoy::exec::HasKernel<convoy::exec::Cuda<P>, Op>
+struct convoy::exec::Kernel<train_cuda::Anew<P>, Op> : Kernel<Cuda<P>, Op> {
+};
+
+TEST_CASE_TEMPLATE("cuda: the copy in 16 bits that updates write is that of every parameter", P, convoy::f32,
+                   convoy::bf16, convoy::f16) {
+  using namespace train_cuda;
+  for (const Settings& settings : {Settings{}, Settings{.batch = 3, .accumulate = 2},
+                                   Settings{.batch = 3, .accumulate = 3, .clip = 0.5f}})
+    for (const bool graphs : {true, false}) {
+      CAPTURE(settings.accumulate);
+      CAPTURE(graphs);
+      CHECK(alone<exec::Cuda<P>>(settings, {.graphs = graphs}) ==
+            alone<Anew<P>>(settings, {.graphs = graphs}));
+    }
+  const emulation::With late({.late = true});
+  CHECK(resumed<exec::Cuda<P>>({}) == resumed<Anew<P>>({}));
+}
+
+TEST_CASE("cuda: a step in 16 bits makes no pass over the parameters but its update") {
+  using namespace train_cuda;
+  using emulation::Called;
+  for (const int accumulate : {1, 2}) {
+    const Settings settings{.accumulate = accumulate};
+    const auto wide = calls_of_steps<exec::Cuda<f32>>(settings);
+    const auto narrow = calls_of_steps<exec::Cuda<bf16>>(settings),
+               anew = calls_of_steps<Anew<bf16>>(settings);
+    for (std::size_t s = 0; s < wide.size(); ++s) {
+      CHECK(narrow[s][Called::kernel] == wide[s][Called::kernel]);
+      CHECK(anew[s][Called::kernel] == wide[s][Called::kernel] + accumulate);
+    }
+  }
+}

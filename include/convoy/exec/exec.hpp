@@ -115,7 +115,9 @@ concept Exec = std::is_class_v<E> &&
   // Copies the live elements of parameter i, in host memory, from the order of the plan into that of the slot
   // (true) or back: for what lies as the parameter does, such as an optimizer's state.
   {c.reorder(i, given, values, true)};
-  // Someone else wrote parameters: an update, a broadcast, a checkpoint.
+  // Someone else wrote parameters: an update, a broadcast, a checkpoint. An Exec may say by
+  // `working_copy(range)` (memory/working_copy.hpp) where its copy in 16 bits lies; an update that writes the
+  // copy too need not be told of.
   {e.touched(range)};
   {e.forward(batch, pass)};
   // Gradients of the sum over losses l of `scales[l]` times loss l, summed over the rows of the last forward

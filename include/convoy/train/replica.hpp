@@ -19,6 +19,7 @@
 #include <convoy/exec/exec.hpp>
 #include <convoy/graph/plan.hpp>
 #include <convoy/memory/host.hpp>
+#include <convoy/memory/working_copy.hpp>
 #include <convoy/optim/arena.hpp>
 #include <convoy/train/arenas.hpp>
 #include <convoy/train/config.hpp>
@@ -256,13 +257,23 @@ class Replica {
     void update(Range range, float scale) const {
       Replica& r = *replica;
       const auto from = Clock::now();
-      if (!updates_itself(range)) r.optimizer_.update(range, scale, parameters(range), gradients(range));
-      r.exec_->touched(range);
+      const memory::WorkingCopy copy = r.working_copy(range);
+      if (!updates_itself(range))
+        r.optimizer_.update(range, scale, parameters(range), gradients(range), copy);
+      if (copy.at == nullptr) r.exec_->touched(range);
       const auto to = Clock::now();
       r.updating_ += Seconds(to - from).count();
       if (r.config_.timeline != nullptr) r.config_.timeline->record("update", -1, Track::optimizer, from, to);
     }
   };
+
+  /// Where an update of these parameters is to write them once more: nowhere where the Exec keeps no copy or
+  /// others write parameters after it, of whom the Exec is told.
+  memory::WorkingCopy working_copy([[maybe_unused]] Range range) {
+    if constexpr (optim::Arena<Rule, Space>::writes_copies && requires { exec_->working_copy(range); })
+      if (!others_update_) return exec_->working_copy(range);
+    return {};
+  }
 
   Decision decide(optim::Verdict& verdict) {
     if (optimizer_.decide(exec_->parameters().data()) == Decision::again) return Decision::again;

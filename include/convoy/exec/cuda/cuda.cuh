@@ -99,8 +99,10 @@ class Cuda {
   void reorder(int i, std::span<const float> from, std::span<float> to, bool into_slot) const {
     parameters_.reorder(i, from, to, into_slot);
   }
-  /// Every forward pass makes the copy in 16 bits anew.
-  void touched(Range) {}
+  /// The next forward pass makes the copy in 16 bits of these parameters anew.
+  void touched(Range range) { parameters_.touched(range); }
+  /// For those who update parameters, and need not say so where they write the copy as well.
+  memory::WorkingCopy working_copy(Range range) { return parameters_.copy_of(range); }
 
   void forward(const BatchView& batch, const Pass& pass) {
     expect_batch(plan_, batch, batch_);

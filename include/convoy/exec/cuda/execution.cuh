@@ -169,8 +169,8 @@ class Execution {
   /// Enqueues a pass over the batch that lies in `input`.
   void forward(const Pass& pass) {
     program_.begin(pass);
+    program_.parameters().template refresh<T>();  // rarely: whoever updates parameters writes the copy too
     forward_[program_.trains()].run(stream(), captures(), [&] {
-      program_.parameters().template refresh<T>();
       for (const Given& given : given_)
         if (given.converts) convert(given);
       for (auto& stage : stages_)

@@ -13,6 +13,7 @@
 #include <convoy/exec/canonical.hpp>
 #include <convoy/exec/cuda/kernel/reduce.cuh>
 #include <convoy/memory/device.cuh>
+#include <convoy/memory/working_copy.hpp>
 
 namespace convoy::exec::cuda {
 
@@ -26,7 +27,9 @@ class Parameters {
         values_(space, static_cast<std::size_t>(plan.sizes.parameters)),
         gradients_(space, static_cast<std::size_t>(plan.sizes.exchanged)),
         statistics_(space, static_cast<std::size_t>(plan.sizes.statistics)),
-        narrow_(space, element == DType::f32 ? 0 : values_.size() * size_of(element)),
+        element_(element),
+        read_end_(end_of_live(plan)),
+        narrow_(space, element == DType::f32 ? 0 : static_cast<std::size_t>(read_end_) * size_of(element)),
         channels_last_(plan.parameter_list.size()),
         statistic_ranges_(exec::statistic_ranges(plan)) {
     for (int n = 0; n < plan.graph.count.nodes; ++n)
@@ -56,12 +59,33 @@ class Parameters {
     else
       return reinterpret_cast<const T*>(narrow_.data()) + slot(p).live.begin;
   }
-  /// Makes the copy in 16 bits anew; nothing in f32.
+  /// Where the copy in 16 bits of a range of what products read lies; nowhere in f32.
+  memory::WorkingCopy copy_of(Range range) {
+    if (element_ == DType::f32) return {};
+    if (range.end > read_end_) fail("exec: elements ", range.begin, " to ", range.end, " have no copy");
+    return {narrow_.data() + static_cast<std::size_t>(range.begin) * size_of(element_), element_};
+  }
+  /// The copy in 16 bits of these values is old.
+  void touched(Range range) {
+    // Dead taps, which lie behind all else, are read by nobody; slots begin at vectors.
+    const std::int64_t begin = range.begin / grain * grain;
+    range = {begin, std::min((range.end + grain - 1) / grain * grain, read_end_)};
+    if (element_ == DType::f32 || range.empty()) return;
+    std::erase_if(old_, [&](const Range& other) {
+      const bool meet = other.begin <= range.end && range.begin <= other.end;
+      if (meet) range = {std::min(range.begin, other.begin), std::max(range.end, other.end)};
+      return meet;
+    });
+    old_.push_back(range);
+  }
+  /// Makes anew what of the copy in 16 bits is old.
   template <class T>
   void refresh() {
     if constexpr (!std::is_same_v<T, float>)
-      narrow_values<T>(space_.stream(), static_cast<std::int64_t>(values_.size()), values_.data(),
-                       reinterpret_cast<T*>(narrow_.data()));
+      for (const Range& range : old_)
+        narrow_values<T>(space_.stream(), range.size(), values_.data() + range.begin,
+                         reinterpret_cast<T*>(narrow_.data()) + range.begin);
+    old_.clear();
   }
 
   std::uint64_t fingerprint() const {
@@ -90,6 +114,7 @@ class Parameters {
     permute(p, live.data(), stored.data(), true);
     space_.write(values_.data() + s.live.begin, stored.data(), stored.size() * sizeof(float));
     space_.write(values_.data() + s.dead.begin, dead.data(), dead.size() * sizeof(float));
+    touched(s.live);
   }
 
   /// Copies live elements from the plan's order into the slot's, or back.
@@ -102,6 +127,16 @@ class Parameters {
   }
 
  private:
+  static constexpr std::int64_t grain = alignment / sizeof(float);
+
+  // The plan lays out what is dead behind all that is live.
+  static std::int64_t end_of_live(const Plan& plan) {
+    std::int64_t end = plan.sizes.parameters;
+    for (std::size_t p = 0; p < plan.parameter_list.size(); ++p)
+      end = std::min(end, plan.slot(static_cast<int>(p)).dead.begin);
+    return end;
+  }
+
   const graph::Slot& slot(int p) const { return plan_.slot(p); }
 
   void permute(int p, const float* from, float* to, bool into_slot) const {
@@ -137,7 +172,10 @@ class Parameters {
   const Plan& plan_;
   memory::Device& space_;
   memory::Array<float, memory::Device> values_, gradients_, statistics_;
+  DType element_;
+  std::int64_t read_end_;  // of the elements that products read
   memory::Array<std::byte, memory::Device> narrow_;
+  std::vector<Range> old_;  // apart from each other
   std::vector<char> channels_last_;
   std::vector<Range> statistic_ranges_;
 };
