@@ -23,6 +23,7 @@
 
 #include <convoy/core/philox.hpp>
 #include <convoy/memory/host.hpp>
+#include <convoy/memory/late.hpp>
 #include <convoy/optim/kernels.hpp>
 
 namespace remote_test {
@@ -220,6 +221,33 @@ class Remote {
 static_assert(memory::Space<Remote>);
 
 }  // namespace remote_test
+
+/// The stream writes a value when it comes to it.
+template <class T>
+class convoy::memory::Late<T, remote_test::Remote> {
+ public:
+  Late(remote_test::Remote& space, std::size_t most) : space_(&space), values_(most), marks_(most) {}
+  Late(const Late&) = delete;
+  Late& operator=(const Late&) = delete;
+  ~Late() { space_->synchronize(); }
+
+  void send(const T* from) {
+    const std::size_t at = sent_++ % values_.size();
+    space_->later([to = &values_[at], from = remote_test::Remote::near(from)](Host&) { *to = *from; });
+    marks_[at] = space_->mark();
+  }
+  T take() {
+    const std::size_t at = taken_++ % values_.size();
+    remote_test::Remote::wait_on_host(marks_[at]);
+    return values_[at];
+  }
+
+ private:
+  remote_test::Remote* space_;
+  std::vector<T> values_;
+  std::vector<Ready> marks_;
+  std::size_t sent_ = 0, taken_ = 0;
+};
 
 template <class R>
 struct convoy::optim::Kernels<R, remote_test::Remote> {

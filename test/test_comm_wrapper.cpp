@@ -30,6 +30,7 @@ class Odd {
   bool lockstep() const { return false; }
   bool has_servers() const { return servers; }
   bool decides() const { return false; }
+  bool heeds_decisions() const { return true; }
   std::vector<Range> updates(std::span<const Range> buckets) const { return {buckets[0], {40, 50}}; }
   comm::Traffic traffic() const { return {11, 13}; }
   std::pmr::memory_resource* memory() {
@@ -118,6 +119,7 @@ void ask(C& comm) {
   CHECK_FALSE(comm.lockstep());
   CHECK(comm.has_servers());
   CHECK_FALSE(comm.decides());
+  CHECK(comm.heeds_decisions());
   CHECK(comm.updates(buckets) == std::vector<Range>{{0, 3}, {40, 50}});
   CHECK(comm.traffic().messages == 11);
   CHECK(comm.traffic().bytes == 13);

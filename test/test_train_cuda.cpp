@@ -108,3 +108,18 @@ TEST_CASE("cuda: a step in 16 bits makes no pass over the parameters but its upd
     }
   }
 }
+
+TEST_CASE_TEMPLATE("cuda: the host waits for no verdict of a step", P, convoy::f32, convoy::f16) {
+  using namespace train_cuda;
+  using emulation::Called;
+  const auto free = calls_of_steps<exec::Cuda<f32>>({});
+  for (const emulation::Counts& step : calls_of_steps<exec::Cuda<P>>({.clip = 0.5f})) {
+    CHECK(step[Called::pageable_copy] == 0);
+    // For room for a batch, the result of a pass two steps ago, and its norm.
+    CHECK(step[Called::host_wait] == 3);
+    CHECK(free[0][Called::host_wait] == 2);
+    // Of a model of five graphs and six buckets.
+    CHECK(step.all() <= 47);
+    CHECK(free[0].all() <= 30);
+  }
+}

@@ -43,7 +43,7 @@ struct Mixed {
 /// All that a training leaves and has told on one rank.
 struct Trace {
   std::vector<float> parameters, statistics, predicted;
-  std::vector<double> losses, accuracies;
+  std::vector<double> losses, accuracies, norms;
   std::vector<std::int64_t> steps;
   std::vector<double> evaluated;
   friend bool operator==(const Trace&, const Trace&) = default;
@@ -79,6 +79,7 @@ Trace trace_of(Trainer& trainer, const Settings& settings) {
                                                  [&](const train::StepReport& step) {
                                                    trace.steps.push_back(step.step);
                                                    trace.losses.push_back(step.loss);
+                                                   trace.norms.push_back(step.gradient_norm.value_or(-1));
                                                    trace.accuracies.push_back(step.accuracy);
                                                    return train::Control::go_on;
                                                  },

@@ -38,7 +38,7 @@ struct Mixed {
 /// What a training leaves and has told.
 struct Trace {
   std::vector<float> parameters, predicted;
-  std::vector<double> losses;
+  std::vector<double> losses, norms;
   std::vector<std::int64_t> steps;
   double accuracy = 0;
   friend bool operator==(const Trace&, const Trace&) = default;
@@ -73,6 +73,7 @@ Trace trace_of(Trainer& trainer, const Settings& settings) {
                                                  [&](const train::StepReport& step) {
                                                    trace.steps.push_back(step.step);
                                                    trace.losses.push_back(step.loss);
+                                                   trace.norms.push_back(step.gradient_norm.value_or(-1));
                                                    return train::Control::go_on;
                                                  },
                                              .log = nullptr});
@@ -143,6 +144,7 @@ TEST_CASE("cuda: a training gives what the reference gives, and the same bits ea
     const Trace seen = alone<exec::Cuda<f32>>(settings);
     CHECK(apart(seen.parameters, expected.parameters) < 1e-4);
     CHECK(apart(seen.losses, expected.losses) < 1e-4);
+    CHECK(apart(seen.norms, expected.norms) < 1e-4);
     CHECK(apart(seen.predicted, expected.predicted) < 1e-3);
     CHECK(seen.steps == expected.steps);
     CHECK(seen == alone<exec::Cuda<f32>>(settings));

@@ -86,6 +86,8 @@ struct Reduction;
 ///   nobody in particular.
 /// - `has_servers()`: whether servers make the updates, each from what the server gets, whenever it polls.
 /// - `decides()`: whether a rule may decide over the whole gradient before it updates.
+/// - `heeds_decisions()`: whether the exchange must know of a step that it is skipped, as one does that keeps
+///   account of what it left out. Else a rule on a device may keep that there, and answer that it is applied.
 /// - `Space`: the space that the arenas lie in, or memory::Anywhere.
 ///
 /// What a rank does:
@@ -128,6 +130,7 @@ concept Comm = requires(C& c, const C& k, const Fingerprint& fingerprint, const 
   { k.lockstep() } -> std::same_as<bool>;
   { k.has_servers() } -> std::same_as<bool>;
   { k.decides() } -> std::same_as<bool>;
+  { k.heeds_decisions() } -> std::same_as<bool>;
   { k.updates(buckets) } -> std::same_as<std::vector<Range>>;
   { k.traffic() } -> std::same_as<Traffic>;
   { c.memory() } -> std::same_as<std::pmr::memory_resource*>;

@@ -7,7 +7,11 @@
 #include <cstring>
 #include <memory>
 #include <string_view>
+#include <type_traits>
+#include <vector>
 
+#include <convoy/memory/late.hpp>
+#include <convoy/memory/pinned.cuh>
 #include <convoy/memory/space.hpp>
 #include <convoy/memory/vector.cuh>
 
@@ -202,5 +206,40 @@ class Device {
 };
 
 static_assert(Space<Device>);
+
+/// Through pinned memory, so that only `take` waits.
+template <class T>
+class Late<T, Device> {
+  static_assert(std::is_trivially_copyable_v<T>);
+
+ public:
+  Late(Device& space, std::size_t most) : space_(&space), values_(most * sizeof(T)) {
+    for (std::size_t i = 0; i < most; ++i) came_.push_back(device::make_event());
+  }
+  Late(const Late&) = delete;
+  Late& operator=(const Late&) = delete;
+  ~Late() { cudaStreamSynchronize(space_->stream()); }
+
+  void send(const T* from) {
+    const std::size_t at = sent_++ % came_.size();
+    device::check(cudaMemcpyAsync(values_.data() + at * sizeof(T), from, sizeof(T), cudaMemcpyDeviceToHost,
+                                  space_->stream()),
+                  "send what the host wants to know");
+    device::check(cudaEventRecord(came_[at].get(), space_->stream()), "record an event");
+  }
+  T take() {
+    const std::size_t at = taken_++ % came_.size();
+    device::check(cudaEventSynchronize(came_[at].get()), "wait for what the host wants to know");
+    T value;
+    std::memcpy(&value, values_.data() + at * sizeof(T), sizeof(T));
+    return value;
+  }
+
+ private:
+  Device* space_;
+  device::Pinned values_;
+  std::vector<device::Event> came_;
+  std::size_t sent_ = 0, taken_ = 0;
+};
 
 }  // namespace convoy::memory

@@ -145,6 +145,9 @@ class Arena {
     return last;
   }
 
+  /// Where that lies, in memory of the space.
+  const Verdict* verdict_there() const { return &control_.data()->verdict; }
+
   /// Steps so far that changed nothing: state, as the slots are. Reads memory of the space.
   std::int64_t skipped() const { return verdict().skipped; }
   void set_skipped(std::int64_t steps) {

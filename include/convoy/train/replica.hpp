@@ -19,6 +19,7 @@
 #include <convoy/exec/exec.hpp>
 #include <convoy/graph/plan.hpp>
 #include <convoy/memory/host.hpp>
+#include <convoy/memory/late.hpp>
 #include <convoy/memory/working_copy.hpp>
 #include <convoy/optim/arena.hpp>
 #include <convoy/train/arenas.hpp>
@@ -53,7 +54,8 @@ class Replica {
         state_space_(make_state_space(space_)),
         most_rows_(config.batch),
         optimizer_(make_optimizer<Rule, Space>(state_space_, plan, config_)),
-        sums_(plan.losses.size(), Exec::latency) {
+        sums_(plan.losses.size(), Exec::latency),
+        verdicts_(space_, static_cast<std::size_t>(Exec::latency) + 1) {
     open();
   }
   Replica(const Replica&) = delete;
@@ -241,10 +243,16 @@ class Replica {
     }
     std::span<double> partial() const { return replica->optimizer_.partial(); }
     Decision decide() const {
+      Replica& r = *replica;
+      if (!Space::addressable && !r.comm_.heeds_decisions()) {
+        // The updates read the verdict on the device, so the host does not wait for it.
+        const Decision decision = r.optimizer_.decide(r.exec_->parameters().data());
+        r.now_.norm_follows = r.optimizer_.knows_norm();
+        return decision;
+      }
       optim::Verdict verdict;
-      const Decision decision = replica->decide(verdict);
-      if (decision != Decision::again && replica->optimizer_.knows_norm())
-        replica->now_.gradient_norm = verdict.norm;
+      const Decision decision = r.decide(verdict);
+      if (decision != Decision::again && r.optimizer_.knows_norm()) r.now_.gradient_norm = verdict.norm;
       return decision;
     }
     /// Whether the Exec takes the time of an update in place of the rule, which a replay may.
@@ -307,6 +315,7 @@ class Replica {
   std::vector<float> scales_;  // of each loss in this step
   StepSums sums_;
   UnreportedStep now_;
+  memory::Late<optim::Verdict, Space> verdicts_;  // of the steps whose norms follow
   std::vector<UnreportedStep> pending_;
   double updating_ = 0, exposed_since_ = 0;
 };
@@ -367,6 +376,7 @@ std::optional<StepReport> Replica<Rule, Comm, Exec>::finish(bool stop) {
   const auto begin = Clock::now();
   comm_.finish(apply_);
   if (others_update_) exec_->touched({0, plan_.sizes.exchanged});
+  if (now_.norm_follows) verdicts_.send(optimizer_.verdict_there());
   optimizer_.decay_dead(steps_ + 1, now_.lr, exec_->parameters().data());
   if (!dead_.empty()) exec_->touched(dead_);
   now_.updating = std::exchange(updating_, 0.0);
@@ -418,8 +428,9 @@ void Replica<Rule, Comm, Exec>::run_backward(bool computed, bool last) {
 
 template <class Rule, class Comm, class Exec>
 std::optional<StepReport> Replica<Rule, Comm, Exec>::settle_oldest() {
-  const UnreportedStep step = pending_.front();
+  UnreportedStep step = pending_.front();
   pending_.erase(pending_.begin());
+  if (step.norm_follows) step.gradient_norm = verdicts_.take().norm;
   sums_.start();
   for (int i = 0; i < step.results; ++i) sums_.add(exec_->result());
   const std::span<double> numbers = sums_.of(step, rank());

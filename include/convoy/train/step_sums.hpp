@@ -31,7 +31,8 @@ struct UnreportedStep {
   double backward = 0, exposed = 0, updating = 0;  ///< seconds
   float lr = 0;
   std::optional<double> gradient_norm = {};
-  bool stop = false;  ///< this rank asks to stop
+  bool norm_follows = false;  ///< it is on its way from the device
+  bool stop = false;          ///< this rank asks to stop
 };
 
 class StepSums {

@@ -225,6 +225,7 @@ class Served {
   static constexpr bool has_servers() { return true; }
   /// Sync alone: otherwise an update is made of one worker's gradients, when they come.
   bool decides() const { return service_.consistency.sync; }
+  static constexpr bool heeds_decisions() { return true; }
   const Service& service() const { return service_; }
   std::pmr::memory_resource* memory();
   void observe(Observer observer);

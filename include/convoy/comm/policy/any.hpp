@@ -59,6 +59,7 @@ class AnyIn {
   bool lockstep() const { return held_->is.lockstep; }
   bool has_servers() const { return held_->is.has_servers; }
   bool decides() const { return held_->is.decides; }
+  bool heeds_decisions() const { return held_->is.heeds_decisions; }
   std::vector<Range> updates(std::span<const Range> buckets) const { return held_->updates(buckets); }
   void dismiss() { held_->dismiss(); }
   std::vector<double> shares(MeasureSpeed measure) { return held_->shares(measure); }
@@ -87,13 +88,13 @@ class AnyIn {
     std::string_view policy;
     int rank, size, workers;
     Role role;
-    bool lockstep, has_servers, decides;
+    bool lockstep, has_servers, decides, heeds_decisions;
   };
 
   template <class C>
   static Facts facts(const C& comm) {
-    return {comm.policy(), comm.rank(),     comm.size(),        comm.workers(),
-            comm.role(),   comm.lockstep(), comm.has_servers(), comm.decides()};
+    return {comm.policy(),   comm.rank(),        comm.size(),    comm.workers(),        comm.role(),
+            comm.lockstep(), comm.has_servers(), comm.decides(), comm.heeds_decisions()};
   }
 
   struct Interface {

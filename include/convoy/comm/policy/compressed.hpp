@@ -64,6 +64,7 @@ class AnyCompressed : public AnyCollectives {
 
  public:
   static constexpr std::string_view policy() { return Codec::name; }
+  static constexpr bool heeds_decisions() { return true; }
 
   /// Throws ConfigError for options of the codec that cannot be.
   AnyCompressed(const transport::Any& where, const Schedules& schedules, const Options& options,

@@ -44,6 +44,7 @@ class NcclCompressed : public NcclExchange<NcclCompressed<S, Codec>, S, false> {
 
  public:
   using Options = NcclOptions;
+  static constexpr bool heeds_decisions() { return true; }
   using Base::rank;
   using Base::size;
 

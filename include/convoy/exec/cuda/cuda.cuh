@@ -19,6 +19,7 @@
 #include <convoy/exec/cuda/precision.cuh>
 #include <convoy/exec/exec.hpp>
 #include <convoy/exec/labels.hpp>
+#include <convoy/memory/pinned.cuh>
 
 namespace convoy::exec {
 
@@ -69,7 +70,7 @@ class Cuda {
     input_ = Bytes(space, made->input_bytes());
     measured_ = Bytes(space, made->measured().bytes);
     for (Landing& landing : landings_) {
-      landing.here = Pinned(made->input_bytes());
+      landing.here = device::Pinned(made->input_bytes());
       landing.there = Bytes(space, made->input_bytes());
       landing.came = device::make_event();
       landing.left = device::make_event();
@@ -179,35 +180,10 @@ class Cuda {
   using Execution = cuda::Execution<Element>;
   using Bytes = memory::Array<std::byte, memory::Device>;
 
-  // Host memory that a GPU reads and writes by itself.
-  class Pinned {
-   public:
-    Pinned() = default;
-    explicit Pinned(std::size_t size) : size_(size) {
-      if (size > 0) device::check(cudaHostAlloc(&data_, size, cudaHostAllocDefault), "pin host memory");
-    }
-    Pinned(Pinned&& other) noexcept
-        : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-    Pinned& operator=(Pinned&& other) noexcept {
-      std::swap(data_, other.data_);
-      std::swap(size_, other.size_);
-      return *this;
-    }
-    ~Pinned() {
-      if (data_ != nullptr) cudaFreeHost(data_);
-    }
-    std::byte* data() const { return static_cast<std::byte*>(data_); }
-    std::size_t size() const { return size_; }
-
-   private:
-    void* data_ = nullptr;
-    std::size_t size_ = 0;
-  };
-
   // A batch on its way: from the caller's memory to pinned memory, over a stream of its own to the GPU, and
   // from there to where the stages read it.
   struct Landing {
-    Pinned here;
+    device::Pinned here;
     Bytes there;
     device::Event came, left;
     bool used = false;
@@ -215,7 +191,7 @@ class Cuda {
 
   // What a pass measured, on its way back.
   struct Taken {
-    Pinned bytes;
+    device::Pinned bytes;
     device::Event done;
     int rows = 0;
     std::vector<double> metrics;
@@ -251,7 +227,7 @@ class Cuda {
   Taken& next_result() {
     if (waiting_ == results_.size()) {
       auto made = std::make_unique<Taken>();
-      made->bytes = Pinned(measured_.size());
+      made->bytes = device::Pinned(measured_.size());
       made->done = device::make_event();
       results_.push_back(std::move(made));
     }
