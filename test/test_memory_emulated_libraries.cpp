@@ -450,6 +450,7 @@ TEST_CASE("epilogues follow a product") {
     CAPTURE(static_cast<int>(epilogue));
     check_product<float, float>({.epilogue = epilogue});
     check_product<bf16, bf16>({.a = true, .b = true, .epilogue = epilogue});
+    check_product<bf16, float>({.b = true, .epilogue = epilogue});
   }
 }
 

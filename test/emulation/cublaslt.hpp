@@ -17,6 +17,7 @@
 
 #include "device_memory.hpp"
 #include "elements.hpp"
+#include "enqueued.hpp"
 #include "settings.hpp"
 #include "stream.hpp"
 
@@ -285,6 +286,9 @@ struct Matmul {
   }
 };
 
+/// Epilogues for which the heuristic finds no algorithm.
+inline std::vector<cublasLtEpilogue_t> missing_epilogues;
+
 /// The workspace of the first algorithm; the second one has none.
 inline constexpr std::size_t matmul_workspace = 4096;
 inline constexpr std::uint64_t matmul_mark = 0x656d756c61746564;
@@ -394,6 +398,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   if (wanted < 1) return CUBLAS_STATUS_INVALID_VALUE;
   const emulation::Matmul matmul{contents(desc), contents(a), contents(b), contents(c), contents(d)};
   if (const cublasStatus_t refused = matmul.supported()) return refused;
+  if (std::count(emulation::missing_epilogues.begin(), emulation::missing_epilogues.end(),
+                 matmul.desc.epilogue) > 0)
+    return CUBLAS_STATUS_NOT_SUPPORTED;
   for (std::uint64_t algorithm = 0; algorithm < 2 && *count < wanted; ++algorithm) {
     const std::size_t workspace = algorithm == 0 ? emulation::matmul_workspace : 0;
     if (workspace > contents(preference).workspace) continue;
@@ -441,6 +448,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   if (on_device && (!memory.holds(alpha, 4) || !memory.holds(beta, 4))) return CUBLAS_STATUS_INVALID_VALUE;
   const float by_value[2] = {on_device ? 0 : *static_cast<const float*>(alpha),
                              on_device ? 0 : *static_cast<const float*>(beta)};
+  emulation::Enqueued::note("product");
   const cudaError_t status = emulation::run_on(stream, [=] {
     if (scratch > 0) std::memset(workspace, 0xff, scratch);
     if (on_device)

@@ -23,6 +23,7 @@
 
 #include "counts.hpp"
 #include "device_memory.hpp"
+#include "enqueued.hpp"
 #include "queue.hpp"
 #include "settings.hpp"
 #include "stream.hpp"
@@ -97,6 +98,7 @@ inline cudaError_t copy_on(cudaStream_t stream, void* to, const void* from, std:
                            cudaMemcpyKind kind) {
   if (bytes == 0) return cudaSuccess;
   if (!may_copy(to, from, bytes, kind)) return cudaErrorInvalidValue;
+  if (kind == cudaMemcpyDeviceToDevice) Enqueued::note("copy");
   const auto pageable = [bytes](const void* p) {
     return !DeviceMemory::of_process().is_device(p) && !Pinned::of_process().holds(p, bytes);
   };
@@ -123,6 +125,7 @@ inline cudaError_t fill_on(cudaStream_t stream, void* to, int value, std::size_t
   if (bytes == 0) return cudaSuccess;
   Counts::count(Called::fill);
   if (!DeviceMemory::of_process().holds(to, bytes)) return cudaErrorInvalidValue;
+  Enqueued::note("fill");
   return run_on(stream, [=] {
     if (!DeviceMemory::of_process().holds(to, bytes)) lost_memory("fill");
     std::memset(to, value, bytes);

@@ -1,11 +1,10 @@
-// cuBLASLt's matrix products, with the bias and the accumulation that linear layers need.
+// cuBLASLt's matrix products, with what linear layers want computed before the result leaves the processor.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <cublasLt.h>
@@ -20,6 +19,13 @@ inline void check(cublasStatus_t status, std::string_view what) {
     fail<device::DeviceError>("cublas: could not ", what, ": ", cublasLtGetStatusString(status));
 }
 
+/// What a product does beside multiplying, with one vector of the type of its result.
+enum class Epilogue : unsigned char {
+  none,
+  bias,      ///< adds the vector, of `columns` numbers, to every row
+  left_sums  ///< writes to the vector the sums of left's `rows` rows, whatever stood there
+};
+
 /// One product of matrices that stand row after row: out [rows, columns] = left [rows, inner] right
 /// [inner, columns], where each factor may be stored transposed.
 struct Product {
@@ -29,8 +35,8 @@ struct Product {
   std::int64_t left_stride = 0, out_stride = 0;  ///< elements from a row to the next as stored; 0: no gap
   bool left_transposed = false;                  ///< left is stored [inner, rows]
   bool right_transposed = false;                 ///< right is stored [columns, inner]
-  bool bias = false;        ///< adds a row of `columns` numbers of type `out` to every row
-  bool accumulate = false;  ///< adds to what stands in `out`
+  bool accumulate = false;                       ///< adds to what stands in `out`
+  Epilogue epilogue = Epilogue::none;
 
   friend constexpr bool operator==(const Product&, const Product&) = default;
 };
@@ -62,51 +68,17 @@ class Cublas {
   void* workspace_ = nullptr;
 };
 
-/// A product with the algorithm that cuBLASLt's heuristic puts first. cuBLASLt stores matrices column after
-/// column, so that what it computes is the transposed product: right comes first.
+/// A product as cuBLASLt knows it. cuBLASLt stores matrices column after column, so that what it computes is
+/// the transposed product: right comes first, and what it says of rows of the result is of columns here.
 class ProductPlan {
  public:
-  ProductPlan(const Cublas& library, const Product& p) : library_(&library), product_(p) {
-    const cudaDataType_t element = type_of(p.element), out = type_of(p.out);
-    const bool fast = p.element == DType::f32 && p.reduced_products;
-    operation_ = own(operations_, [&](cublasLtMatmulDesc_t* made) {
-      return cublasLtMatmulDescCreate(made, fast ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
-                                      CUDA_R_32F);
-    });
-    set(CUBLASLT_MATMUL_DESC_TRANSA, p.right_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
-    set(CUBLASLT_MATMUL_DESC_TRANSB, p.left_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
-    if (p.bias) {
-      set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, out);
-    }
-    right_ =
-        layout(element, p.right_transposed ? p.inner : p.columns, p.right_transposed ? p.columns : p.inner);
-    left_ = layout(element, p.left_transposed ? p.rows : p.inner, p.left_transposed ? p.inner : p.rows,
-                   p.left_stride);
-    out_ = layout(out, p.columns, p.rows, p.out_stride);
-
-    cublasLtMatmulPreference_t preference = nullptr;
-    check(cublasLtMatmulPreferenceCreate(&preference), "describe a matrix product");
-    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t name, auto value) {
-      check(cublasLtMatmulPreferenceSetAttribute(preference, name, &value, sizeof value),
-            "describe a matrix product");
-    };
-    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, Cublas::workspace_bytes);
-    // Slots of parameters in 16 bits start at multiples of 32 bytes; cuBLASLt would suppose 256.
-    for (const auto name :
-         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
-      prefer(name, std::uint32_t{16});
-    cublasLtMatmulHeuristicResult_t found{};
-    int count = 0;
-    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(library.handle(), operation_, right_, left_,
-                                                                 out_, out_, preference, 1, &found, &count);
-    cublasLtMatmulPreferenceDestroy(preference);
-    check(status, "choose an algorithm for a matrix product");
-    if (count == 0)
-      fail<device::DeviceError>("cublas: there is no algorithm for a product of ", p.rows, " x ", p.inner,
-                                " and ", p.inner, " x ", p.columns);
-    algorithm_ = found.algo;
+  /// A plan by the algorithm that cuBLASLt's heuristic puts first; null where it has none with this epilogue.
+  static std::unique_ptr<ProductPlan> find(const Cublas& library, const Product& product) {
+    std::unique_ptr<ProductPlan> plan(new ProductPlan(library, product));
+    const std::vector<cublasLtMatmulAlgo_t> all = plan->algorithms(1);
+    if (all.empty()) return nullptr;
+    plan->algorithm_ = all.front();
+    return plan;
   }
   ProductPlan(const ProductPlan&) = delete;
   ProductPlan& operator=(const ProductPlan&) = delete;
@@ -115,11 +87,11 @@ class ProductPlan {
     for (const cublasLtMatmulDesc_t made : operations_) cublasLtMatmulDescDestroy(made);
   }
 
-  /// `bias` is read where the product has one.
-  void run(const void* left, const void* right, const void* bias, void* out) {
-    if (product_.bias && bias != bias_) {
-      bias_ = bias;
-      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  /// `vector` is that of the epilogue.
+  void run(const void* left, const void* right, const void* vector, void* out) {
+    if (product_.epilogue != Epilogue::none && vector != vector_) {
+      vector_ = vector;
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector);
     }
     const float one = 1, kept = product_.accumulate ? 1.0f : 0.0f;
     check(cublasLtMatmul(library_->handle(), operation_, &one, right, right_, left, left_, &kept, out, out_,
@@ -129,6 +101,61 @@ class ProductPlan {
   }
 
  private:
+  /// What all matrices and vectors start at multiples of, in bytes: less than slots of parameters in 16 bits
+  /// do, and enough for the widest loads. cuBLASLt would suppose 256.
+  static constexpr std::uint32_t alignment = 16;
+
+  ProductPlan(const Cublas& library, const Product& p) : library_(&library), product_(p) {
+    const cudaDataType_t element = type_of(p.element), out = type_of(p.out);
+    const bool fast = p.element == DType::f32 && p.reduced_products;
+    operation_ = own(operations_, [&](cublasLtMatmulDesc_t* made) {
+      return cublasLtMatmulDescCreate(made, fast ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+                                      CUDA_R_32F);
+    });
+    set(CUBLASLT_MATMUL_DESC_TRANSA, p.right_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, p.left_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+    if (p.epilogue != Epilogue::none) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p.epilogue));
+      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, out);
+      // The heuristic reads from an address how it is aligned.
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<const void*>(std::uintptr_t{alignment}));
+    }
+    right_ =
+        layout(element, p.right_transposed ? p.inner : p.columns, p.right_transposed ? p.columns : p.inner);
+    left_ = layout(element, p.left_transposed ? p.rows : p.inner, p.left_transposed ? p.inner : p.rows,
+                   p.left_stride);
+    out_ = layout(out, p.columns, p.rows, p.out_stride);
+  }
+
+  /// At most so many algorithms, by the heuristic the fastest first.
+  std::vector<cublasLtMatmulAlgo_t> algorithms(int most) const {
+    cublasLtMatmulPreference_t preference = nullptr;
+    check(cublasLtMatmulPreferenceCreate(&preference), "describe a matrix product");
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t name, auto value) {
+      check(cublasLtMatmulPreferenceSetAttribute(preference, name, &value, sizeof value),
+            "describe a matrix product");
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, Cublas::workspace_bytes);
+    for (const auto name :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+      prefer(name, alignment);
+    std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<std::size_t>(most));
+    int count = 0;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        library_->handle(), operation_, right_, left_, out_, out_, preference, most, found.data(), &count);
+    cublasLtMatmulPreferenceDestroy(preference);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
+    check(status, "choose an algorithm for a matrix product");
+    std::vector<cublasLtMatmulAlgo_t> all;
+    for (int i = 0; i < count; ++i) all.push_back(found[static_cast<std::size_t>(i)].algo);
+    return all;
+  }
+
+  static cublasLtEpilogue_t epilogue_of(Epilogue epilogue) {
+    // Left comes second.
+    return epilogue == Epilogue::bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_BGRADB;
+  }
   static cudaDataType_t type_of(DType element) {
     return element == DType::bf16 ? CUDA_R_16BF : element == DType::f16 ? CUDA_R_16F : CUDA_R_32F;
   }
@@ -159,7 +186,7 @@ class ProductPlan {
   cublasLtMatmulDesc_t operation_ = nullptr;
   cublasLtMatrixLayout_t left_ = nullptr, right_ = nullptr, out_ = nullptr;
   cublasLtMatmulAlgo_t algorithm_{};
-  const void* bias_ = nullptr;
+  const void* vector_ = nullptr;
 };
 
 }  // namespace convoy::exec::cuda

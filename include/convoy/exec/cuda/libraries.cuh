@@ -67,10 +67,19 @@ class Libraries {
   }
 
   const Cudnn& cudnn() const { return cudnn_; }
-  const Cublas& cublas() const { return cublas_; }
   memory::Device& space() { return space_; }
   const CudaOptions& options() const { return options_; }
   bool reduced_products() const { return reduced_products_; }
+
+  /// A way to multiply matrices; null where cuBLASLt has none with this epilogue.
+  std::unique_ptr<ProductPlan> find(const Product& product) { return ProductPlan::find(cublas_, product); }
+  std::unique_ptr<ProductPlan> plan(const Product& product) {
+    std::unique_ptr<ProductPlan> made = find(product);
+    if (made == nullptr)
+      fail<device::DeviceError>("cublas: there is no algorithm for a product of ", product.rows, " x ",
+                                product.inner, " and ", product.inner, " x ", product.columns);
+    return made;
+  }
 
   /// The way to compute a convolution: the one chosen before, in this run or another, else the fastest of
   /// some candidates on memory of their own.

@@ -32,6 +32,14 @@ Product describe_product(const Program& p, std::int64_t rows, std::int64_t colum
   return product;
 }
 
+/// The product that makes the gradient of a weight [outputs, inputs], which makes that of the bias as well
+/// from what it reads anyway: in the type of its result, which is f32 whatever the factors are, and without
+/// adding to what was there. Null where cuBLASLt has no algorithm for it.
+inline std::unique_ptr<ProductPlan> find_with_sums(const Program& p, Product product) {
+  product.epilogue = Epilogue::left_sums;
+  return p.libraries().find(product);
+}
+
 template <class T>
 class LinearCrossEntropyStage final : public StageOf<T> {
  public:
@@ -52,9 +60,9 @@ class LinearCrossEntropyStage final : public StageOf<T> {
     for_each_block([&](Range labels) {
       Product product = describe_product<T>(p, labels.size(), task_.classes, features_);
       product.right_transposed = true;
-      product.bias = bias_ >= 0;
+      if (bias_ >= 0) product.epilogue = Epilogue::bias;
       product.out_stride = task_.stride;
-      blocks_.push_back({labels, plan(p, product), nullptr, nullptr});
+      blocks_.push_back({labels, p.libraries().plan(product), nullptr, nullptr});
     });
     logits_ = p.request(static_cast<std::size_t>(block_ * task_.stride) * sizeof(T), index, end);
   }
@@ -63,23 +71,27 @@ class LinearCrossEntropyStage final : public StageOf<T> {
     d_weight_ = p.contribute_parameter(weight_);
     if (bias_ >= 0) d_bias_ = p.contribute_parameter(bias_);
     dx_ = p.contribute(p.from(this->leader_, 0), true, time);
-    if (d_bias_)
-      sums_ = p.request(static_cast<std::size_t>(column_sums_scratch<T>(block_, task_.classes)), time, time);
     for (Block& block : blocks_) {
+      const bool first = block.labels.begin == 0;
       if (d_weight_) {
         Product product = describe_product<T>(p, task_.classes, features_, block.labels.size());
         product.out = DType::f32;
         product.left_transposed = true;
         product.left_stride = task_.stride;
-        product.accumulate = block.labels.begin > 0 || d_weight_.accumulate;
-        block.d_weight = plan(p, product);
+        product.accumulate = !first || d_weight_.accumulate;
+        if (d_bias_ && first && !d_bias_.accumulate) block.d_weight = find_with_sums(p, product);
+        block.sums_bias = block.d_weight != nullptr;
+        if (!block.d_weight) block.d_weight = p.libraries().plan(product);
       }
       if (dx_) {
         Product product = describe_product<T>(p, block.labels.size(), features_, task_.classes);
         product.left_stride = task_.stride;
         product.accumulate = dx_.accumulates();
-        block.dx = plan(p, product);
+        block.dx = p.libraries().plan(product);
       }
+      if (d_bias_ && !block.sums_bias && !sums_)
+        sums_ =
+            p.request(static_cast<std::size_t>(column_sums_scratch<T>(block_, task_.classes)), time, time);
     }
   }
   void bind(Program& p) override {
@@ -109,8 +121,9 @@ class LinearCrossEntropyStage final : public StageOf<T> {
       cross_entropy_backward(p.stream(), task_);
       const bool first = block.labels.begin == 0;
       const std::int64_t at = block.labels.begin * features_;
-      if (block.d_weight) block.d_weight->run(task_.logits, this->x(p, 0) + at, nullptr, d_weight_.pointer);
-      if (d_bias_)
+      if (block.d_weight)
+        block.d_weight->run(task_.logits, this->x(p, 0) + at, d_bias_.pointer, d_weight_.pointer);
+      if (d_bias_ && !block.sums_bias)
         column_sums<T>(p.stream(), block.labels.size(), task_.classes, task_.stride, task_.logits,
                        d_bias_.pointer, !first || d_bias_.accumulate, p.address<void>(sums_));
       if (block.dx)
@@ -125,14 +138,12 @@ class LinearCrossEntropyStage final : public StageOf<T> {
   struct Block {
     Range labels;
     std::unique_ptr<ProductPlan> logits, d_weight, dx;
+    bool sums_bias = false;  ///< whether the gradient of the bias comes with that of the weight
   };
 
   static constexpr int stride_of(int classes) {
     constexpr int line = 128 / static_cast<int>(sizeof(T));
     return (classes + line - 1) / line * line;
-  }
-  static std::unique_ptr<ProductPlan> plan(Program& p, const Product& product) {
-    return std::make_unique<ProductPlan>(p.libraries().cublas(), product);
   }
 
   /// How many labels have their logits in so many bytes: enough that reading the weight is little beside

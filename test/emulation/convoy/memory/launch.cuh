@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "../../counts.hpp"
+#include "../../enqueued.hpp"
 #include "../../grid.hpp"
 #include "../../runtime.hpp"
 #include "../../stream.hpp"
@@ -33,6 +34,7 @@ void launch(const Launch& where, void (*kernel)(P...), std::type_identity_t<P>..
   const auto* name = reinterpret_cast<const void*>(kernel);
   check(emulation::may_start(name, where.grid, where.block, where.shared), "start a kernel");
   emulation::Counts::count(emulation::Called::kernel);
+  emulation::Enqueued::note_kernel(name);
   const auto run = [=, grid = where.grid, block = where.block, shared = where.shared,
                     call = std::bind_front(kernel, arguments...)] {
     emulation::Block::of_thread().run_grid(

@@ -25,8 +25,8 @@ class LinearStage final : public StageOf<T> {
     p.keep(this->input(p, 0), this->kept_until(p));
     Product product = describe_product<T>(p, vectors_, out_, in_);
     product.right_transposed = true;
-    product.bias = bias_ >= 0;
-    forward_ = std::make_unique<ProductPlan>(p.libraries().cublas(), product);
+    if (bias_ >= 0) product.epilogue = Epilogue::bias;
+    forward_ = p.libraries().plan(product);
   }
   void plan_backward(Program& p) override {
     const int time = this->backward_time(p);
@@ -38,14 +38,16 @@ class LinearStage final : public StageOf<T> {
       product.out = DType::f32;
       product.left_transposed = true;
       product.accumulate = d_weight_.accumulate;
-      backward_weight_ = std::make_unique<ProductPlan>(p.libraries().cublas(), product);
+      if (d_bias_ && !d_bias_.accumulate) backward_weight_ = find_with_sums(p, product);
+      sums_bias_ = backward_weight_ != nullptr;
+      if (!backward_weight_) backward_weight_ = p.libraries().plan(product);
     }
-    if (d_bias_)
+    if (d_bias_ && !sums_bias_)
       sums_ = p.request(static_cast<std::size_t>(column_sums_scratch<T>(vectors_, out_)), time, time);
     if (dx_) {
       Product product = describe_product<T>(p, vectors_, in_, out_);
       product.accumulate = dx_.accumulates();
-      backward_input_ = std::make_unique<ProductPlan>(p.libraries().cublas(), product);
+      backward_input_ = p.libraries().plan(product);
     }
   }
   void forward(Program& p) override {
@@ -53,8 +55,8 @@ class LinearStage final : public StageOf<T> {
                   this->y(p));
   }
   void backward(Program& p) override {
-    if (d_weight_) backward_weight_->run(this->dy(p), this->x(p, 0), nullptr, d_weight_.pointer);
-    if (d_bias_)
+    if (d_weight_) backward_weight_->run(this->dy(p), this->x(p, 0), d_bias_.pointer, d_weight_.pointer);
+    if (d_bias_ && !sums_bias_)
       column_sums<T>(p.stream(), vectors_, out_, out_, this->dy(p), d_bias_.pointer, d_bias_.accumulate,
                      p.address<void>(sums_));
     if (dx_) backward_input_->run(this->dy(p), weight(p), nullptr, dx_.template pointer<T>(p));
@@ -66,6 +68,7 @@ class LinearStage final : public StageOf<T> {
   int weight_, bias_, in_, out_;
   std::int64_t vectors_;
   std::unique_ptr<ProductPlan> forward_, backward_weight_, backward_input_;
+  bool sums_bias_ = false;  // whether the gradient of the bias comes with that of the weight
   Location sums_;
   ParameterGradient d_weight_, d_bias_;
   Contribution dx_;

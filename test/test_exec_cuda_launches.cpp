@@ -1,0 +1,141 @@
+// EMULATES
+// SANITIZE: none
+// TIMEOUT: 300
+// What exec::Cuda enqueues for a layer of a Transformer, in which each kernel is a pass over memory, and that
+// a layer is computed where cuBLASLt lacks an epilogue.
+#include <map>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "emulation/cublaslt.hpp"
+#include "emulation/cudnn.hpp"
+#include "emulation/emulation.hpp"
+#include "exec_compare.hpp"
+#include "exec_cuda_alone.hpp"
+#include "exec_decoder.hpp"
+#include <convoy/models/bert.hpp>
+#include <convoy/models/gpt.hpp>
+#include <convoy/models/transformer.hpp>
+
+using namespace exec_cuda;
+
+namespace {
+
+using Counts = std::map<std::string, int>;
+
+/// What a training step enqueues, forward and backward.
+struct Step {
+  Counts forward, backward;
+};
+Step step_of(const Plan& plan) {
+  Alone<bf16> exec(plan, 2, {.graphs = false});
+  const exec_compare::Batch batch(plan, 2, Philox{1, 2});
+  const std::vector<float> scales(plan.losses.size(), 1.0f);
+  Step step;
+  const emulation::Enqueued enqueued;
+  exec.forward(batch, {.mode = exec::Mode::train});
+  const auto forward = static_cast<std::ptrdiff_t>(enqueued.names().size());
+  exec.backward(scales, [](std::int64_t) {});
+  const auto begin = enqueued.names().begin();
+  for (auto at = begin; at != enqueued.names().end(); ++at)
+    ++(at < begin + forward ? step.forward : step.backward)[*at];
+  return step;
+}
+
+Counts difference(Counts more, const Counts& less) {
+  for (const auto& [name, count] : less)
+    if ((more[name] -= count) == 0) more.erase(name);
+  return more;
+}
+/// What a layer adds: the step of two layers less that of one.
+Step layer_of(const Plan& two, const Plan& one) {
+  const Step more = step_of(two), less = step_of(one);
+  return {difference(more.forward, less.forward), difference(more.backward, less.backward)};
+}
+
+template <int layers>
+using Bert = models::Bert<layers, 32, 2, 64, 8, 30, 4, 12>;
+template <int layers>
+using Gpt2 = models::Gpt2<layers, 32, 2, 8, 30, 12>;
+template <int layers>
+using Transformer = models::Transformer<layers, 32, 2, 64, 8, 30, 5>;
+
+/// Lets cuBLASLt have no algorithm with these epilogues.
+class Without {
+ public:
+  explicit Without(std::vector<cublasLtEpilogue_t> epilogues) {
+    emulation::missing_epilogues = std::move(epilogues);
+  }
+  Without(const Without&) = delete;
+  Without& operator=(const Without&) = delete;
+  ~Without() { emulation::missing_epilogues.clear(); }
+};
+
+}  // namespace
+
+TEST_CASE("cuda: a layer of BERT is so many passes over memory") {
+  const Step layer = layer_of(plan_of<Bert<2>>, plan_of<Bert<1>>);
+  CHECK(layer.forward == Counts{{"product", 6},
+                                {"attention_mma_results", 1},
+                                {"apply_elements", 1},
+                                {"drop_rows", 2},
+                                {"add_elements", 2},
+                                {"layer_norm_rows", 2}});
+  CHECK(layer.backward == Counts{{"product", 12},
+                                 {"attention_means", 1},
+                                 {"attention_mma_key_gradients", 1},
+                                 {"attention_mma_query_gradients", 1},
+                                 {"slope_elements", 5},
+                                 {"drop_rows", 2},
+                                 {"layer_norm_gradients", 2},
+                                 {"column_partials", 2},
+                                 {"finish_columns", 2}});
+}
+
+TEST_CASE("cuda: a layer of GPT-2 is so many passes over memory") {
+  const Step layer = layer_of(plan_of<Gpt2<2>>, plan_of<Gpt2<1>>);
+  CHECK(layer.forward == Counts{{"product", 4},
+                                {"attention_mma_results", 1},
+                                {"apply_elements", 1},
+                                {"drop_rows", 2},
+                                {"add_elements", 2},
+                                {"layer_norm_rows", 2}});
+  CHECK(layer.backward == Counts{{"product", 8},
+                                 {"attention_means", 1},
+                                 {"attention_mma_key_gradients", 1},
+                                 {"attention_mma_query_gradients", 1},
+                                 {"slope_elements", 5},
+                                 {"drop_rows", 2},
+                                 {"layer_norm_gradients", 2},
+                                 {"column_partials", 2},
+                                 {"finish_columns", 2}});
+}
+
+TEST_CASE("cuda: a layer of a Transformer with dropout behind its GELU is so many passes over memory") {
+  const Step layer = layer_of(plan_of<Transformer<2>>, plan_of<Transformer<1>>);
+  CHECK(layer.forward == Counts{{"product", 4},
+                                {"attention_mma_results", 1},
+                                {"apply_elements", 1},
+                                {"drop_rows", 3},
+                                {"add_elements", 2},
+                                {"layer_norm_rows", 2}});
+  CHECK(layer.backward == Counts{{"product", 8},
+                                 {"attention_means", 1},
+                                 {"attention_mma_key_gradients", 1},
+                                 {"attention_mma_query_gradients", 1},
+                                 {"slope_elements", 5},
+                                 {"drop_rows", 3},
+                                 {"layer_norm_gradients", 2},
+                                 {"column_partials", 2},
+                                 {"finish_columns", 2}});
+}
+
+TEST_CASE("cuda: where cuBLASLt lacks the sums of a factor, gradients of biases are summed by themselves") {
+  const Without sums({CUBLASLT_EPILOGUE_BGRADB});
+  CHECK(layer_of(plan_of<Gpt2<2>>, plan_of<Gpt2<1>>).backward["column_partials"] == 6);
+  CHECK(exec_compare::difference<Alone<f32>>(plan_of<Gpt2<1>>, {.seed = 1, .batch = 3}) == "");
+  CHECK(exec_compare::difference<Alone<f32>>(exec_decoder::decoder(50, 7, true), {.seed = 2, .batch = 3}) ==
+        "");
+}
