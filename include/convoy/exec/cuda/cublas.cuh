@@ -19,12 +19,17 @@ inline void check(cublasStatus_t status, std::string_view what) {
     fail<device::DeviceError>("cublas: could not ", what, ": ", cublasLtGetStatusString(status));
 }
 
-/// What a product does beside multiplying, with one vector of the type of its result.
+/// What a product does beside multiplying, with a vector or a matrix of the type of its result. GELU is that
+/// of the hyperbolic tangent.
 enum class Epilogue : unsigned char {
   none,
-  bias,      ///< adds the vector, of `columns` numbers, to every row
-  left_sums  ///< writes to the vector the sums of left's `rows` rows, whatever stood there
+  bias,        ///< adds the vector, of `columns` numbers, to every row
+  bias_gelu,   ///< likewise, and writes to the matrix, shaped like `out`, what the GELU in `out` is of
+  gelu_slope,  ///< multiplies by the slope of the GELU at what the matrix holds
+  left_sums    ///< writes to the vector the sums of left's `rows` rows, whatever stood there
 };
+/// The matrix's rows stand one after the other, and have multiples of so many elements.
+inline constexpr int gelu_lanes = 8;
 
 /// One product of matrices that stand row after row: out [rows, columns] = left [rows, inner] right
 /// [inner, columns], where each factor may be stored transposed.
@@ -87,11 +92,15 @@ class ProductPlan {
     for (const cublasLtMatmulDesc_t made : operations_) cublasLtMatmulDescDestroy(made);
   }
 
-  /// `vector` is that of the epilogue.
-  void run(const void* left, const void* right, const void* vector, void* out) {
-    if (product_.epilogue != Epilogue::none && vector != vector_) {
+  /// `vector` and `matrix` are those of the epilogue.
+  void run(const void* left, const void* right, const void* vector, void* out, void* matrix = nullptr) {
+    if (has_vector() && vector != vector_) {
       vector_ = vector;
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector);
+    }
+    if (has_matrix() && matrix != matrix_) {
+      matrix_ = matrix;
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, matrix);
     }
     const float one = 1, kept = product_.accumulate ? 1.0f : 0.0f;
     check(cublasLtMatmul(library_->handle(), operation_, &one, right, right_, left, left_, &kept, out, out_,
@@ -114,11 +123,17 @@ class ProductPlan {
     });
     set(CUBLASLT_MATMUL_DESC_TRANSA, p.right_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, p.left_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
-    if (p.epilogue != Epilogue::none) {
-      set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p.epilogue));
+    // The heuristic reads from an address how it is aligned.
+    const auto* const aligned = reinterpret_cast<const void*>(std::uintptr_t{alignment});
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p.epilogue));
+    if (has_vector()) {
       set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, out);
-      // The heuristic reads from an address how it is aligned.
-      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<const void*>(std::uintptr_t{alignment}));
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned);
+    }
+    if (has_matrix()) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, out);
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.columns);
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aligned);
     }
     right_ =
         layout(element, p.right_transposed ? p.inner : p.columns, p.right_transposed ? p.columns : p.inner);
@@ -152,9 +167,26 @@ class ProductPlan {
     return all;
   }
 
+  bool has_vector() const {
+    return product_.epilogue == Epilogue::bias || product_.epilogue == Epilogue::bias_gelu ||
+           product_.epilogue == Epilogue::left_sums;
+  }
+  bool has_matrix() const {
+    return product_.epilogue == Epilogue::bias_gelu || product_.epilogue == Epilogue::gelu_slope;
+  }
   static cublasLtEpilogue_t epilogue_of(Epilogue epilogue) {
-    // Left comes second.
-    return epilogue == Epilogue::bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_BGRADB;
+    switch (epilogue) {
+      case Epilogue::bias:
+        return CUBLASLT_EPILOGUE_BIAS;
+      case Epilogue::bias_gelu:
+        return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+      case Epilogue::gelu_slope:
+        return CUBLASLT_EPILOGUE_DGELU;
+      case Epilogue::left_sums:
+        return CUBLASLT_EPILOGUE_BGRADB;  // left comes second
+      default:
+        return CUBLASLT_EPILOGUE_DEFAULT;
+    }
   }
   static cudaDataType_t type_of(DType element) {
     return element == DType::bf16 ? CUDA_R_16BF : element == DType::f16 ? CUDA_R_16F : CUDA_R_32F;
@@ -186,7 +218,7 @@ class ProductPlan {
   cublasLtMatmulDesc_t operation_ = nullptr;
   cublasLtMatrixLayout_t left_ = nullptr, right_ = nullptr, out_ = nullptr;
   cublasLtMatmulAlgo_t algorithm_{};
-  const void* vector_ = nullptr;
+  const void *vector_ = nullptr, *matrix_ = nullptr;
 };
 
 }  // namespace convoy::exec::cuda

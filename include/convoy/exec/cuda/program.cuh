@@ -40,6 +40,10 @@ struct Value {
   bool takes_second = false;
   int contributions = 0;
   Location gradient, second;
+  /// What the GELU is of that the stage computes last, where the one stage that reads the value may take the
+  /// GELU's slope as well; that stage says so, and the gradient is then that of this.
+  Location before_gelu;
+  bool gradient_before_gelu = false;
 
   bool is_image() const { return kind == Kind::image; }
   /// Positions of an image's map; 1 of anything else.

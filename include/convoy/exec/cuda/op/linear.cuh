@@ -1,4 +1,10 @@
-// Linear layers by cuBLASLt: y = x weight^T + bias over the last axis, and a cross-entropy behind one.
+// Linear layers by cuBLASLt: y = x weight^T + bias over the last axis, and a GELU or a cross-entropy behind
+// one.
+//
+// A product computes the GELU of the hyperbolic tangent with its result, and the product that makes the
+// gradient of the GELU's value takes the slope. The GELU by the error function, which cuBLASLt does not know,
+// is a pass over memory each way. So is a ReLU, in a stage of its own: cuBLASLt does not promise that NaN
+// stays, by which a diverged run is seen.
 #pragma once
 
 #include <cstddef>
@@ -11,27 +17,48 @@
 
 namespace convoy::exec::cuda {
 
+/// Whether a linear layer reads the value of node `n`, and nothing else does.
+inline bool feeds_one_linear(const Plan& plan, int n) {
+  const graph::Graph& g = plan.graph;
+  int readers = 0, linear = 0;
+  for (int i = 0; i < g.count.edges; ++i) readers += g.edges[i] == n;
+  for (int m = 0; m < g.count.nodes; ++m)
+    linear += graph::is<graph::Linear>(plan.node(m)) && g.input(m, 0) == n;
+  return readers == 1 && linear == 1;
+}
+
 template <class T>
 class LinearStage final : public StageOf<T> {
  public:
   LinearStage(Program& p, const graph::Stage& stage, int index)
       : StageOf<T>(p, stage, index),
+        gelu_(p.find<graph::Gelu>(stage)),
         weight_(p.parameter(stage.leader, 0)),
         bias_(p.node(stage.leader).uses > 1 ? p.parameter(stage.leader, 1) : -1),
         in_(p.node(p.from(stage.leader, 0)).shape.last()),
         out_(this->value_.shape.last()),
         vectors_(this->value_.elements() / out_) {
-    this->value_.takes_second = false;
+    this->value_.takes_second = gelu_ >= 0;
     p.keep(this->input(p, 0), this->kept_until(p));
     Product product = describe_product<T>(p, vectors_, out_, in_);
     product.right_transposed = true;
-    if (bias_ >= 0) product.epilogue = Epilogue::bias;
-    forward_ = p.libraries().plan(product);
+    if (gelu_ >= 0) {
+      before_gelu_ = p.request(this->value_.bytes(), index, this->kept_until(p));
+      form_ = p.attributes<graph::Gelu>(gelu_).form;
+      const bool known = form_ == graph::GeluForm::tanh && out_ % gelu_lanes == 0;
+      product.epilogue = Epilogue::bias_gelu;
+      if (known && bias_ >= 0) forward_ = p.libraries().find(product);
+      makes_gelu_ = forward_ != nullptr;
+      if (known && feeds_one_linear(p.plan(), gelu_)) this->value_.before_gelu = before_gelu_;
+    }
+    product.epilogue = bias_ >= 0 ? Epilogue::bias : Epilogue::none;
+    if (!forward_) forward_ = p.libraries().plan(product);
   }
   void plan_backward(Program& p) override {
     const int time = this->backward_time(p);
     d_weight_ = p.contribute_parameter(weight_);
     if (bias_ >= 0) d_bias_ = p.contribute_parameter(bias_);
+    Value& x = this->input(p, 0);
     dx_ = p.contribute(p.from(this->leader_, 0), true, time);
     if (d_weight_) {
       Product product = describe_product<T>(p, out_, in_, vectors_);
@@ -46,30 +73,57 @@ class LinearStage final : public StageOf<T> {
       sums_ = p.request(static_cast<std::size_t>(column_sums_scratch<T>(vectors_, out_)), time, time);
     if (dx_) {
       Product product = describe_product<T>(p, vectors_, in_, out_);
+      product.epilogue = Epilogue::gelu_slope;
+      if (x.before_gelu) backward_input_ = p.libraries().find(product);
+      x.gradient_before_gelu = backward_input_ != nullptr;
+      product.epilogue = Epilogue::none;
       product.accumulate = dx_.accumulates();
-      backward_input_ = p.libraries().plan(product);
+      if (!backward_input_) backward_input_ = p.libraries().plan(product);
     }
   }
   void forward(Program& p) override {
+    T* const y = this->y(p);
+    T* const before = gelu_ >= 0 ? p.address<T>(before_gelu_) : nullptr;
     forward_->run(this->x(p, 0), weight(p), bias_ >= 0 ? p.parameters().template operand<T>(bias_) : nullptr,
-                  this->y(p));
+                  gelu_ >= 0 && !makes_gelu_ ? before : y, before);
+    if (gelu_ >= 0 && !makes_gelu_)
+      with_gelu([&](auto f) { apply<decltype(f), T>(p.stream(), this->value_.elements(), before, y); });
   }
   void backward(Program& p) override {
+    if (gelu_ >= 0 && !this->value_.gradient_before_gelu) {
+      T* const dy = p.address<T>(this->value_.gradient);
+      with_gelu([&](auto f) {
+        slope<decltype(f), T>(p.stream(), this->value_.elements(), dy, this->second(p),
+                              p.address<T>(before_gelu_), dy, false);
+      });
+    }
     if (d_weight_) backward_weight_->run(this->dy(p), this->x(p, 0), d_bias_.pointer, d_weight_.pointer);
     if (d_bias_ && !sums_bias_)
       column_sums<T>(p.stream(), vectors_, out_, out_, this->dy(p), d_bias_.pointer, d_bias_.accumulate,
                      p.address<void>(sums_));
-    if (dx_) backward_input_->run(this->dy(p), weight(p), nullptr, dx_.template pointer<T>(p));
+    if (dx_)
+      backward_input_->run(this->dy(p), weight(p), nullptr, dx_.template pointer<T>(p),
+                           p.address<void>(this->input(p, 0).before_gelu));
   }
 
  private:
   const T* weight(Program& p) const { return p.parameters().template operand<T>(weight_); }
+  template <class Visit>
+  void with_gelu(Visit visit) const {
+    if (form_ == graph::GeluForm::erf)
+      visit(Gelu<graph::GeluForm::erf>{});
+    else
+      visit(Gelu<graph::GeluForm::tanh>{});
+  }
 
+  int gelu_;  // its node, or -1
   int weight_, bias_, in_, out_;
   std::int64_t vectors_;
+  graph::GeluForm form_ = graph::GeluForm::erf;
   std::unique_ptr<ProductPlan> forward_, backward_weight_, backward_input_;
-  bool sums_bias_ = false;  // whether the gradient of the bias comes with that of the weight
-  Location sums_;
+  bool makes_gelu_ = false;  // whether it comes with the product
+  bool sums_bias_ = false;   // whether the gradient of the bias comes with that of the weight
+  Location before_gelu_, sums_;
   ParameterGradient d_weight_, d_bias_;
   Contribution dx_;
 };
@@ -86,7 +140,7 @@ struct Kernel<Cuda<P>, graph::Linear> {
       return std::make_unique<cuda::LinearCrossEntropyStage<Element>>(program, stage, index);
     return std::make_unique<cuda::LinearStage<Element>>(program, stage, index);
   }
-  static constexpr cuda::Make make{build, cuda::mask_of<graph::CrossEntropy>};
+  static constexpr cuda::Make make{build, cuda::mask_of<graph::Gelu, graph::CrossEntropy>};
 };
 
 }  // namespace convoy::exec
