@@ -3,8 +3,10 @@
 // TIMEOUT: 300
 // What exec::Cuda enqueues for a layer of a Transformer, in which each kernel is a pass over memory, and that
 // a layer is computed where cuBLASLt lacks an epilogue.
+#include <cstddef>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -63,15 +65,20 @@ using Gpt2 = models::Gpt2<layers, 32, 2, 8, 30, 12>;
 template <int layers>
 using Transformer = models::Transformer<layers, 32, 2, 64, 8, 30, 5>;
 
-/// Lets cuBLASLt have no algorithm with these epilogues.
+/// Lets cuBLASLt be of a version that has no algorithm with these epilogues.
 class Without {
  public:
   explicit Without(std::vector<cublasLtEpilogue_t> epilogues) {
+    static std::size_t others = 0;
     emulation::missing_epilogues = std::move(epilogues);
+    emulation::library_version = CUBLAS_VERSION + ++others;
   }
   Without(const Without&) = delete;
   Without& operator=(const Without&) = delete;
-  ~Without() { emulation::missing_epilogues.clear(); }
+  ~Without() {
+    emulation::missing_epilogues.clear();
+    emulation::library_version = CUBLAS_VERSION;
+  }
 };
 
 }  // namespace

@@ -1,10 +1,12 @@
-// cuBLASLt without a device: matrix products in plain loops with f32 sums. The heuristic gives two
-// algorithms; the first one wants a workspace, which it overwrites with NaN. What cuBLASLt does not support
-// among types, orders and epilogues is refused here too; of what it supports, f64, integers, FP8, ReLU's bits
-// and planar matrices are not here.
+// cuBLASLt without a device: matrix products in plain loops with f32 sums. The heuristic gives three
+// algorithms: the first one wants a workspace, which it overwrites with NaN; the last one adds parts of a sum
+// in the result, in an order that changes from run to run, unless it is told to leave such out. What cuBLASLt
+// does not support among types, orders and epilogues is refused here too; of what it supports, f64, integers,
+// FP8, ReLU's bits and planar matrices are not here.
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -44,6 +46,7 @@ struct MatrixLayout {
 struct MatmulPreference {
   std::uint64_t workspace = 0;
   std::uint32_t search = 0, alignment[4] = {256, 256, 256, 256};
+  std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_MASK;
 };
 
 inline MatmulDesc& contents(cublasLtMatmulDesc_t d) { return *reinterpret_cast<MatmulDesc*>(d); }
@@ -117,6 +120,8 @@ inline Attribute attribute(cublasLtMatmulPreference_t handle, cublasLtMatmulPref
       return attribute_of(d.search);
     case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
       return attribute_of(d.workspace);
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+      return attribute_of(d.reductions);
     case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
       return attribute_of(d.alignment[0]);
     case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
@@ -242,7 +247,7 @@ struct Matmul {
   }
 
   void run(const void* alpha_at, const void* from_a, const void* from_b, const void* beta_at,
-           const void* from_c, void* to) const {
+           const void* from_c, void* to, bool backward) const {
     const float alpha = *static_cast<const float*>(alpha_at), beta = *static_cast<const float*>(beta_at);
     const DType type = *type_of(d.type);
     const auto rows = static_cast<std::int64_t>(m()), columns = static_cast<std::int64_t>(n()),
@@ -255,7 +260,10 @@ struct Matmul {
         for (std::int64_t i = 0; i < rows; ++i) {
           const float *x = left.data() + i * length, *y = right.data() + j * length;
           float sum = 0;
-          for (std::int64_t p = 0; p < length; ++p) sum += x[p] * y[p];
+          for (std::int64_t p = 0; p < length; ++p) {
+            const std::int64_t q = backward ? length - 1 - p : p;
+            sum += x[q] * y[q];
+          }
           float value = alpha * sum;
           if (beta != 0) value += beta * element(type, from_c, batch * c.batch_stride + j * c.stride + i);
           if (has(CUBLASLT_EPILOGUE_BIAS)) value += element(type, desc.bias, i);
@@ -289,9 +297,27 @@ struct Matmul {
 /// Epilogues for which the heuristic finds no algorithm.
 inline std::vector<cublasLtEpilogue_t> missing_epilogues;
 
-/// The workspace of the first algorithm; the second one has none.
+/// The version that the library says it has.
+inline std::size_t library_version = CUBLAS_VERSION;
+
+/// The workspace of the first algorithm; the others have none.
 inline constexpr std::size_t matmul_workspace = 4096;
-inline constexpr std::uint64_t matmul_mark = 0x656d756c61746564;
+inline constexpr std::uint64_t matmul_mark = 0x656d756c61746564, matmul_algorithms = 3, matmul_in_place = 2;
+/// How often the algorithm ran whose order of adding changes.
+inline std::atomic<unsigned> runs_in_place = 0;
+
+/// Whether an algorithm that is not the heuristic's own can do a product, and what it wants.
+inline cublasStatus_t describe(const Matmul& matmul, std::uint64_t algorithm,
+                               cublasLtMatmulHeuristicResult_t& result) {
+  if (const cublasStatus_t refused = matmul.supported()) return refused;
+  if (algorithm >= matmul_algorithms ||
+      std::count(missing_epilogues.begin(), missing_epilogues.end(), matmul.desc.epilogue) > 0)
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  result.workspaceSize = algorithm == 0 ? matmul_workspace : 0;
+  result.state = CUBLAS_STATUS_SUCCESS;
+  result.wavesCount = 1;
+  return CUBLAS_STATUS_SUCCESS;
+}
 
 }  // namespace emulation
 
@@ -334,7 +360,7 @@ const char* cublasLtGetStatusString(cublasStatus_t status) {
       return "the GPU program failed to execute";
   }
 }
-std::size_t cublasLtGetVersion() { return CUBLAS_VERSION; }
+std::size_t cublasLtGetVersion() { return emulation::library_version; }
 std::size_t cublasLtGetCudartVersion() { return CUDART_VERSION; }
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* made, cublasComputeType_t compute,
@@ -397,21 +423,28 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   if (handle == nullptr) return CUBLAS_STATUS_NOT_INITIALIZED;
   if (wanted < 1) return CUBLAS_STATUS_INVALID_VALUE;
   const emulation::Matmul matmul{contents(desc), contents(a), contents(b), contents(c), contents(d)};
-  if (const cublasStatus_t refused = matmul.supported()) return refused;
-  if (std::count(emulation::missing_epilogues.begin(), emulation::missing_epilogues.end(),
-                 matmul.desc.epilogue) > 0)
-    return CUBLAS_STATUS_NOT_SUPPORTED;
-  for (std::uint64_t algorithm = 0; algorithm < 2 && *count < wanted; ++algorithm) {
-    const std::size_t workspace = algorithm == 0 ? emulation::matmul_workspace : 0;
-    if (workspace > contents(preference).workspace) continue;
-    cublasLtMatmulHeuristicResult_t& result = results[(*count)++];
-    result = {};
+  for (std::uint64_t algorithm = 0; algorithm < emulation::matmul_algorithms && *count < wanted;
+       ++algorithm) {
+    cublasLtMatmulHeuristicResult_t result{};
+    if (const cublasStatus_t refused = describe(matmul, algorithm, result)) return refused;
+    if (result.workspaceSize > contents(preference).workspace ||
+        (algorithm == emulation::matmul_in_place &&
+         (contents(preference).reductions & CUBLASLT_REDUCTION_SCHEME_INPLACE) == 0))
+      continue;
     result.algo.data[0] = emulation::matmul_mark + algorithm;
-    result.workspaceSize = workspace;
-    result.state = CUBLAS_STATUS_SUCCESS;
-    result.wavesCount = 1;
+    results[(*count)++] = result;
   }
   return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t* algorithm,
+                                       cublasLtMatmulHeuristicResult_t* result) {
+  using emulation::contents;
+  if (handle == nullptr) return CUBLAS_STATUS_NOT_INITIALIZED;
+  return describe(emulation::Matmul{contents(desc), contents(a), contents(b), contents(c), contents(d)},
+                  algorithm->data[0] - emulation::matmul_mark, *result);
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void* alpha,
@@ -426,7 +459,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   const Matmul matmul{contents(desc), contents(a), contents(b), contents(c), contents(d)};
   if (const cublasStatus_t refused = matmul.supported()) return refused;
   const std::uint64_t chosen = algorithm == nullptr ? 1 : algorithm->data[0] - emulation::matmul_mark;
-  if (chosen > 1) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (chosen >= emulation::matmul_algorithms) return CUBLAS_STATUS_NOT_SUPPORTED;
   const std::size_t scratch = chosen == 0 ? emulation::matmul_workspace : 0;
   auto& memory = emulation::DeviceMemory::of_process();
   const std::size_t rows = matmul.desc.epilogue == CUBLASLT_EPILOGUE_BGRADB ? matmul.n() : matmul.m();
@@ -451,10 +484,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   emulation::Enqueued::note("product");
   const cudaError_t status = emulation::run_on(stream, [=] {
     if (scratch > 0) std::memset(workspace, 0xff, scratch);
+    const bool backward = chosen == emulation::matmul_in_place && emulation::runs_in_place++ % 2 == 1;
     if (on_device)
-      matmul.run(alpha, from_a, from_b, beta, from_c, to_d);
+      matmul.run(alpha, from_a, from_b, beta, from_c, to_d, backward);
     else
-      matmul.run(&by_value[0], from_a, from_b, &by_value[1], from_c, to_d);
+      matmul.run(&by_value[0], from_a, from_b, &by_value[1], from_c, to_d, backward);
   });
   return status == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }

@@ -1,6 +1,7 @@
 // cuBLASLt's matrix products, with what linear layers want computed before the result leaves the processor.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <cublasLt.h>
 
 #include <convoy/core/dtype.hpp>
+#include <convoy/core/hash.hpp>
 #include <convoy/memory/cuda.cuh>
 
 namespace convoy::exec::cuda {
@@ -44,7 +46,27 @@ struct Product {
   Epilogue epilogue = Epilogue::none;
 
   friend constexpr bool operator==(const Product&, const Product&) = default;
+
+  /// Of a row as stored, elements to the next; and all that a factor or the result takes, in elements.
+  std::int64_t left_row() const { return left_stride > 0 ? left_stride : left_transposed ? rows : inner; }
+  std::int64_t out_row() const { return out_stride > 0 ? out_stride : columns; }
+  std::int64_t left_elements() const { return (left_transposed ? inner : rows) * left_row(); }
+  std::int64_t right_elements() const { return inner * columns; }
+  std::int64_t out_elements() const { return rows * out_row(); }
+  std::uint64_t hash() const {
+    std::uint64_t mixed = hash_start;
+    for (const std::int64_t number :
+         {static_cast<std::int64_t>(element), static_cast<std::int64_t>(out),
+          static_cast<std::int64_t>(reduced_products), rows, columns, inner, left_stride, out_stride,
+          static_cast<std::int64_t>(left_transposed), static_cast<std::int64_t>(right_transposed),
+          static_cast<std::int64_t>(accumulate), static_cast<std::int64_t>(epilogue)})
+      mixed = hash_of(static_cast<std::uint64_t>(number), mixed);
+    return mixed;
+  }
 };
+
+/// One of cuBLASLt's algorithms. nvcc 13 fails on containers of a struct without a tag, as cuBLASLt's is.
+struct Algorithm : cublasLtMatmulAlgo_t {};
 
 /// cuBLASLt on a stream's GPU, with one workspace for that stream.
 class Cublas {
@@ -73,17 +95,37 @@ class Cublas {
   void* workspace_ = nullptr;
 };
 
-/// A product as cuBLASLt knows it. cuBLASLt stores matrices column after column, so that what it computes is
-/// the transposed product: right comes first, and what it says of rows of the result is of columns here.
+/// A product as cuBLASLt knows it, which runs by the algorithm that it is given. cuBLASLt stores matrices
+/// column after column, so that what it computes is the transposed product: right comes first, and what it
+/// says of rows of the result is of columns here.
 class ProductPlan {
  public:
-  /// A plan by the algorithm that cuBLASLt's heuristic puts first; null where it has none with this epilogue.
-  static std::unique_ptr<ProductPlan> find(const Cublas& library, const Product& product) {
-    std::unique_ptr<ProductPlan> plan(new ProductPlan(library, product));
-    const std::vector<cublasLtMatmulAlgo_t> all = plan->algorithms(1);
-    if (all.empty()) return nullptr;
-    plan->algorithm_ = all.front();
-    return plan;
+  ProductPlan(const Cublas& library, const Product& p) : library_(&library), product_(p) {
+    const cudaDataType_t element = type_of(p.element), out = type_of(p.out);
+    const bool fast = p.element == DType::f32 && p.reduced_products;
+    operation_ = own(operations_, [&](cublasLtMatmulDesc_t* made) {
+      return cublasLtMatmulDescCreate(made, fast ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+                                      CUDA_R_32F);
+    });
+    set(CUBLASLT_MATMUL_DESC_TRANSA, p.right_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, p.left_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+    // The heuristic reads from an address how it is aligned.
+    const auto* const aligned = reinterpret_cast<const void*>(std::uintptr_t{alignment});
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p.epilogue));
+    if (has_vector()) {
+      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, out);
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned);
+    }
+    if (has_matrix()) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, out);
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.columns);
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aligned);
+    }
+    const std::int64_t right_row = p.right_transposed ? p.inner : p.columns;
+    right_ = layout(element, right_row, p.right_elements() / right_row, right_row);
+    left_ = layout(element, p.left_transposed ? p.rows : p.inner, p.left_transposed ? p.inner : p.rows,
+                   p.left_row());
+    out_ = layout(out, p.columns, p.rows, p.out_row());
   }
   ProductPlan(const ProductPlan&) = delete;
   ProductPlan& operator=(const ProductPlan&) = delete;
@@ -91,6 +133,47 @@ class ProductPlan {
     for (const cublasLtMatrixLayout_t made : layouts_) cublasLtMatrixLayoutDestroy(made);
     for (const cublasLtMatmulDesc_t made : operations_) cublasLtMatmulDescDestroy(made);
   }
+
+  /// At most so many algorithms, by the heuristic the fastest first; none where cuBLASLt has none with this
+  /// epilogue. All give the same bits in every run: a product whose sums are split has its parts in f32 in
+  /// the workspace, and they are added in a pass of their own. Sums within the result would be added in an
+  /// order that cuBLASLt does not promise, and sums in 16 bits would round once more.
+  std::vector<Algorithm> algorithms(int most) const {
+    cublasLtMatmulPreference_t preference = nullptr;
+    check(cublasLtMatmulPreferenceCreate(&preference), "describe a matrix product");
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t name, auto value) {
+      check(cublasLtMatmulPreferenceSetAttribute(preference, name, &value, sizeof value),
+            "describe a matrix product");
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, Cublas::workspace_bytes);
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+           static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+    for (const auto name :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+      prefer(name, alignment);
+    cublasLtMatmulHeuristicResult_t found[most_algorithms]{};
+    int count = 0;
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(library_->handle(), operation_, right_, left_, out_, out_, preference,
+                                       std::min(most, most_algorithms), found, &count);
+    cublasLtMatmulPreferenceDestroy(preference);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
+    check(status, "choose an algorithm for a matrix product");
+    std::vector<Algorithm> all;
+    for (int i = 0; i < count; ++i)
+      if (found[i].state == CUBLAS_STATUS_SUCCESS) all.push_back({found[i].algo});
+    return all;
+  }
+
+  /// Whether an algorithm of another run can do this on this GPU.
+  bool accepts(const Algorithm& algorithm) const {
+    cublasLtMatmulHeuristicResult_t result{};
+    return cublasLtMatmulAlgoCheck(library_->handle(), operation_, right_, left_, out_, out_, &algorithm,
+                                   &result) == CUBLAS_STATUS_SUCCESS &&
+           result.workspaceSize <= Cublas::workspace_bytes;
+  }
+  void take(const Algorithm& algorithm) { algorithm_ = algorithm; }
 
   /// `vector` and `matrix` are those of the epilogue.
   void run(const void* left, const void* right, const void* vector, void* out, void* matrix = nullptr) {
@@ -113,59 +196,7 @@ class ProductPlan {
   /// What all matrices and vectors start at multiples of, in bytes: less than slots of parameters in 16 bits
   /// do, and enough for the widest loads. cuBLASLt would suppose 256.
   static constexpr std::uint32_t alignment = 16;
-
-  ProductPlan(const Cublas& library, const Product& p) : library_(&library), product_(p) {
-    const cudaDataType_t element = type_of(p.element), out = type_of(p.out);
-    const bool fast = p.element == DType::f32 && p.reduced_products;
-    operation_ = own(operations_, [&](cublasLtMatmulDesc_t* made) {
-      return cublasLtMatmulDescCreate(made, fast ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
-                                      CUDA_R_32F);
-    });
-    set(CUBLASLT_MATMUL_DESC_TRANSA, p.right_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
-    set(CUBLASLT_MATMUL_DESC_TRANSB, p.left_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
-    // The heuristic reads from an address how it is aligned.
-    const auto* const aligned = reinterpret_cast<const void*>(std::uintptr_t{alignment});
-    set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p.epilogue));
-    if (has_vector()) {
-      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, out);
-      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned);
-    }
-    if (has_matrix()) {
-      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, out);
-      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.columns);
-      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aligned);
-    }
-    right_ =
-        layout(element, p.right_transposed ? p.inner : p.columns, p.right_transposed ? p.columns : p.inner);
-    left_ = layout(element, p.left_transposed ? p.rows : p.inner, p.left_transposed ? p.inner : p.rows,
-                   p.left_stride);
-    out_ = layout(out, p.columns, p.rows, p.out_stride);
-  }
-
-  /// At most so many algorithms, by the heuristic the fastest first.
-  std::vector<cublasLtMatmulAlgo_t> algorithms(int most) const {
-    cublasLtMatmulPreference_t preference = nullptr;
-    check(cublasLtMatmulPreferenceCreate(&preference), "describe a matrix product");
-    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t name, auto value) {
-      check(cublasLtMatmulPreferenceSetAttribute(preference, name, &value, sizeof value),
-            "describe a matrix product");
-    };
-    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, Cublas::workspace_bytes);
-    for (const auto name :
-         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
-      prefer(name, alignment);
-    std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<std::size_t>(most));
-    int count = 0;
-    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-        library_->handle(), operation_, right_, left_, out_, out_, preference, most, found.data(), &count);
-    cublasLtMatmulPreferenceDestroy(preference);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
-    check(status, "choose an algorithm for a matrix product");
-    std::vector<cublasLtMatmulAlgo_t> all;
-    for (int i = 0; i < count; ++i) all.push_back(found[static_cast<std::size_t>(i)].algo);
-    return all;
-  }
+  static constexpr int most_algorithms = 64;
 
   bool has_vector() const {
     return product_.epilogue == Epilogue::bias || product_.epilogue == Epilogue::bias_gelu ||
@@ -204,10 +235,10 @@ class ProductPlan {
           "describe a matrix product");
   }
   cublasLtMatrixLayout_t layout(cudaDataType_t type, std::int64_t rows, std::int64_t columns,
-                                std::int64_t stride = 0) {
+                                std::int64_t stride) {
     return own(layouts_, [&](cublasLtMatrixLayout_t* made) {
       return cublasLtMatrixLayoutCreate(made, type, static_cast<std::uint64_t>(rows),
-                                        static_cast<std::uint64_t>(columns), stride > 0 ? stride : rows);
+                                        static_cast<std::uint64_t>(columns), stride);
     });
   }
 
@@ -217,7 +248,7 @@ class ProductPlan {
   std::vector<cublasLtMatrixLayout_t> layouts_;
   cublasLtMatmulDesc_t operation_ = nullptr;
   cublasLtMatrixLayout_t left_ = nullptr, right_ = nullptr, out_ = nullptr;
-  cublasLtMatmulAlgo_t algorithm_{};
+  Algorithm algorithm_{};
   const void *vector_ = nullptr, *matrix_ = nullptr;
 };
 

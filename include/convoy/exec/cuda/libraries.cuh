@@ -1,5 +1,5 @@
-// Libraries: cuDNN and cuBLASLt on the stream of one exec::Cuda, and which way of each convolution was
-// chosen.
+// Libraries: cuDNN and cuBLASLt on the stream of one exec::Cuda, and which way of each convolution and of
+// each matrix product was chosen.
 #pragma once
 
 #include <algorithm>
@@ -7,49 +7,20 @@
 #include <cstdint>
 #include <cstdlib>
 #include <deque>
-#include <exception>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include <convoy/core/file.hpp>
-#include <convoy/exec/cuda/cublas.cuh>
 #include <convoy/exec/cuda/cudnn.cuh>
 #include <convoy/exec/cuda/options.hpp>
+#include <convoy/exec/cuda/products.cuh>
+#include <convoy/exec/cuda/text_cache.hpp>
+#include <convoy/exec/cuda/timing.cuh>
 #include <convoy/memory/device.cuh>
 
 namespace convoy::exec::cuda {
-
-/// Texts in a folder, each in a file of its own. One that cannot be read or kept is as if it were not there:
-/// what is in it can be made again.
-class TextCache {
- public:
-  /// No folder: nothing is kept.
-  explicit TextCache(std::filesystem::path folder) : folder_(std::move(folder)) {}
-
-  std::string find(std::uint64_t key) const {
-    if (folder_.empty()) return {};
-    std::ifstream file(path(key), std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-  bool keeps() const { return !folder_.empty(); }
-  void keep(std::uint64_t key, const std::string& text) const {
-    try {
-      std::filesystem::create_directories(folder_);
-      write_file(path(key), text);
-    } catch (const std::exception&) {
-    }
-  }
-
- private:
-  std::filesystem::path path(std::uint64_t key) const { return folder_ / concat(key, ".json"); }
-  std::filesystem::path folder_;
-};
 
 class Libraries {
  public:
@@ -59,11 +30,10 @@ class Libraries {
         options_(options),
         reduced_products_(reduced_products),
         cudnn_(space.stream()),
-        cublas_(space.stream()),
-        cache_(folder(options)) {
-    cudaDeviceProp properties{};
-    device::check(cudaGetDeviceProperties(&properties, space.ordinal()), "ask what the GPU is");
-    machine_ = hash_of(std::string_view(properties.name), hash_of(std::uint64_t{cudnnGetVersion()}));
+        gpu_(name(space)),
+        cache_(folder(options)),
+        products_(space, cache_, gpu_, options.candidates) {
+    machine_ = hash_of(gpu_, hash_of(std::uint64_t{cudnnGetVersion()}));
   }
 
   const Cudnn& cudnn() const { return cudnn_; }
@@ -71,8 +41,8 @@ class Libraries {
   const CudaOptions& options() const { return options_; }
   bool reduced_products() const { return reduced_products_; }
 
-  /// A way to multiply matrices; null where cuBLASLt has none with this epilogue.
-  std::unique_ptr<ProductPlan> find(const Product& product) { return ProductPlan::find(cublas_, product); }
+  /// The way to multiply matrices; null where cuBLASLt has none with this epilogue.
+  std::unique_ptr<ProductPlan> find(const Product& product) { return products_.find(product); }
   std::unique_ptr<ProductPlan> plan(const Product& product) {
     std::unique_ptr<ProductPlan> made = find(product);
     if (made == nullptr)
@@ -97,7 +67,12 @@ class Libraries {
   }
 
  private:
-  static std::filesystem::path folder(const CudaOptions& options) {
+  static std::string name(const memory::Device& space) {
+    cudaDeviceProp properties{};
+    device::check(cudaGetDeviceProperties(&properties, space.ordinal()), "ask what the GPU is");
+    return properties.name;
+  }
+  static std::string folder(const CudaOptions& options) {
     if (!options.plan_cache.empty()) return options.plan_cache;
     const char* usual = std::getenv("CONVOY_PLAN_CACHE");
     return usual != nullptr ? usual : "";
@@ -123,40 +98,19 @@ class Libraries {
     std::size_t best = 0;
     float least = 0;
     for (std::size_t i = 0; i < all.size(); ++i) {
-      const float time = milliseconds(all[i], arguments);
+      const float time = least_milliseconds(space_.stream(), 1, [&] { cudnn_.run(all[i], arguments); });
       if (i == 0 || time < least) least = time, best = i;
     }
     return std::move(all[best]);
-  }
-
-  // The least of a few runs, after one that loads its kernels.
-  float milliseconds(const ConvolutionPlan& plan, const Descriptor& arguments) {
-    constexpr int runs = 3;
-    cudaEvent_t from{}, to{};
-    device::check(cudaEventCreate(&from), "make an event");
-    const device::Event begin(from);
-    device::check(cudaEventCreate(&to), "make an event");
-    const device::Event end(to);
-    cudnn_.run(plan, arguments);
-    float least = 0;
-    for (int run = 0; run < runs; ++run) {
-      float time = 0;
-      device::check(cudaEventRecord(from, space_.stream()), "record an event");
-      cudnn_.run(plan, arguments);
-      device::check(cudaEventRecord(to, space_.stream()), "record an event");
-      device::check(cudaEventSynchronize(to), "wait for a convolution");
-      device::check(cudaEventElapsedTime(&time, from, to), "time a convolution");
-      if (run == 0 || time < least) least = time;
-    }
-    return least;
   }
 
   memory::Device& space_;
   CudaOptions options_;
   bool reduced_products_;
   Cudnn cudnn_;
-  Cublas cublas_;
+  std::string gpu_;
   TextCache cache_;
+  Products products_;
   std::uint64_t machine_ = 0;
   // A deque: what is handed out stays where it is.
   std::deque<std::pair<Convolution, ConvolutionPlan>> chosen_;

@@ -11,7 +11,7 @@ struct CudaOptions {
   int threads = 1;          ///< ignored: the GPU computes
   bool canonical = false;   ///< ignored: all GPUs order parameters alike
   bool graphs = true;       ///< capture forward and backward as CUDA graphs when they run for the second time
-  int candidates = 8;       ///< ways to compute a convolution that are timed, once for each shape; 1: none is
+  int candidates = 8;       ///< ways of each convolution and matrix product that are timed, once; 1: none is
   int workspace_mib = 256;  ///< the most that one convolution may use beside its tensors
   int logits_mib = 128;     ///< the most that logits may take at once of a linear layer before its loss, for
                             ///< 64 labels or more
