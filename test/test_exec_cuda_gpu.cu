@@ -3,5 +3,6 @@
 // TIMEOUT: 300
 // exec::Cuda on a GPU.
 #include "exec_cuda_decoder.hpp"
+#include "exec_cuda_fusions.hpp"
 #include "exec_cuda_models.hpp"
 #include "train_cuda.hpp"

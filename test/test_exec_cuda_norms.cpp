@@ -216,6 +216,39 @@ TEST_CASE("Statistics far from 0 lose nothing") {
   check_near("inverse", run.inverse, inverses, 1e-5, 0);
 }
 
+TEST_CASE("A batch norm takes sums that come with its input") {
+  for (const double mean : {0.0, 3.0, -40.0})
+    for (const int channels : {1, 8, 37}) {
+      CAPTURE(mean);
+      const NormCase c{.positions = 211, .channels = channels, .relu = true, .mean = mean};
+      BatchNormRun<f16> run(c), own(c);
+      Array<float> sums(static_cast<std::size_t>(2 * channels));
+      for (std::size_t i = 0; i < run.x.size(); ++i) {
+        const auto x = static_cast<float>(run.x[i]);
+        const std::size_t column = i % static_cast<std::size_t>(channels);
+        sums[column] += x;
+        sums[column + static_cast<std::size_t>(channels)] += x * x;
+      }
+      run.task.sums = sums.data();
+      cuda::batch_norm_forward_train<f16>(nullptr, run.task);
+      cuda::batch_norm_forward_train<f16>(nullptr, own.task);
+      // What f32 rounds off, of the sum here one by one.
+      const double lost = 211 * 0x1p-24 * (1 + mean * mean);
+      check_near("mean", run.mean, widened(own.mean), 1e-4, 1e-4);
+      check_near("inverse", run.inverse, widened(own.inverse), lost, 0);
+      check_near("running mean", run.running_mean, widened(own.running_mean), 1e-4, 1e-4);
+      check_near("running variance", run.running_variance, widened(own.running_variance), lost, 0);
+      check_near("y", run.y, widened(own.y), emulated::epsilon<f16> + lost, 1e-3 + 2 * lost);
+
+      // Sums that are not those of x show that x is not read for them.
+      std::fill(sums.begin(), sums.begin() + channels, 211.0f);
+      std::fill(sums.begin() + channels, sums.end(), 5 * 211.0f);
+      cuda::batch_norm_forward_train<f16>(nullptr, run.task);
+      check_near("mean of given sums", run.mean, std::vector<double>(run.mean.size(), 1), 0, 0);
+      check_near("inverse of given sums", run.inverse, std::vector<double>(run.mean.size(), 0.5), 1e-5, 0);
+    }
+}
+
 TEST_CASE("A batch norm overwrites its gradient where it may") {
   const NormCase c{.positions = 90, .channels = 24, .relu = true};
   BatchNormRun<bf16> apart(c), in_place(c);

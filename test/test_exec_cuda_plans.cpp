@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -25,6 +26,7 @@ struct Gpu {
 };
 constexpr Gpu gpus[] = {
     {"NVIDIA A100", 800, 108, 166912}, {"NVIDIA H200", 900, 132, 232448}, {"NVIDIA B200", 1000, 148, 232448}};
+constexpr Gpu desktop = {"NVIDIA GeForce RTX 5090", 1200, 170, 101376};
 
 /// What cuDNN asks of a GPU, in its own words.
 std::string properties(const Gpu& gpu) {
@@ -108,13 +110,46 @@ TEST_CASE("cudnn: every convolution of a ResNet on ImageNet has a plan") {
   CHECK(check("ResNet-101", plan_of<ImageNet101>, 64) > 100);
 }
 
+TEST_CASE(
+    "cudnn: the convolutions of a ResNet in f16 sum their channels on A100 and H200, all but the first") {
+  constexpr std::size_t limit = std::size_t{256} << 20;
+  const auto count = [&](const Plan& plan, int rows, const Gpu& gpu, const Precision& precision) {
+    const Cudnn cudnn{std::string_view(properties(gpu))};
+    int with = 0, without = 0;
+    for (Convolution c : convolutions(plan, precision, rows)) {
+      if (c.direction != Direction::forward) continue;
+      c.epilogue = Epilogue::statistics;
+      const auto plans = cudnn.plans(c, limit, 1);
+      INFO(gpu.name, ": ", c.in_channels, "x", c.in_height, "x", c.in_width, " to ", c.out_channels);
+      // Image and weight, the output and what is summed.
+      CHECK(c.tensors().size() == 5);
+      if (plans.empty()) CHECK((gpu.version > 900 || precision.element != DType::f16 || c.in_channels == 4));
+      ++(plans.empty() ? without : with);
+    }
+    return std::pair(with, without);
+  };
+  constexpr Precision half = precisions[3];
+  for (const Gpu& gpu : {gpus[0], gpus[1]}) {
+    CHECK(count(plan_of<ImageNet50>, 256, gpu, half) == std::pair(22, 1));
+    CHECK(count(plan_of<ImageNet50>, 101, gpu, half) == std::pair(22, 1));
+    CHECK(count(plan_of<ImageNet18>, 256, gpu, half) == std::pair(10, 1));
+    CHECK(count(plan_of<Mnist50>, 128, gpu, half).second == 1);
+    CHECK(count(plan_of<ImageNet18>, 256, gpu, precisions[2]).first == 0);
+  }
+  CHECK(count(plan_of<ImageNet50>, 256, desktop, half).first == 0);
+}
+
 TEST_CASE("cudnn: a plan is made again from its text") {
   const Cudnn cudnn{std::string_view(properties(gpus[1]))};
-  const Convolution c = convolutions(plan_of<Mnist18>, precisions[2], 128)[0];
-  const auto plans = cudnn.plans(c, std::size_t{256} << 20, 1);
-  REQUIRE(plans.size() == 1);
-  const ConvolutionPlan again = cudnn.restored(plans[0].text());
-  REQUIRE(again.plan);
-  CHECK(again.workspace == plans[0].workspace);
+  const Convolution plain = convolutions(plan_of<Mnist18>, precisions[2], 128)[0];
+  Convolution with_sums = convolutions(plan_of<ImageNet18>, precisions[3], 128)[2];
+  with_sums.epilogue = Epilogue::statistics;
+  for (const Convolution& c : {plain, with_sums}) {
+    const auto plans = cudnn.plans(c, std::size_t{256} << 20, 1);
+    REQUIRE(plans.size() == 1);
+    const ConvolutionPlan again = cudnn.restored(plans[0].text());
+    REQUIRE(again.plan);
+    CHECK(again.workspace == plans[0].workspace);
+  }
   CHECK(!cudnn.restored("{}").plan);
 }

@@ -325,6 +325,19 @@ Descriptor pointwise(cudnnPointwiseMode_t mode, const Descriptor& x, const Descr
   return made;
 }
 
+Descriptor statistics(const Descriptor& x, const Descriptor& sums, const Descriptor& squares) {
+  Descriptor made(CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR);
+  const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
+  const cudnnGenStatsMode_t mode = CUDNN_GENSTATS_SUM_SQSUM;
+  made.set(CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1, &mode)
+      .set(CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute)
+      .set(CUDNN_ATTR_OPERATION_GENSTATS_XDESC, x)
+      .set(CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, sums)
+      .set(CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, squares)
+      .done();
+  return made;
+}
+
 /// A handle, and plans of graphs for it.
 struct Cudnn {
   cudnnHandle_t handle{};
@@ -625,4 +638,53 @@ TEST_CASE("pointwise operations follow a convolution within one graph") {
       workspace(static_cast<std::size_t>(Cudnn::workspace(plan)));
   REQUIRE(cudnn.run(plan, {&tx, &tw, &tb, &ty}, workspace.data()) == CUDNN_STATUS_SUCCESS);
   CHECK(wrong(ty.read<float>(expected.size()), expected) == 0);
+}
+
+TEST_CASE("a convolution sums its channels in f16, and only where cuDNN does") {
+  const Cudnn cudnn;
+  // Operations in either order; whether there is a configuration.
+  const auto graph = [&](const Convolution& c, cudnnDataType_t type) {
+    const std::vector<std::int64_t> y_sizes = {c.n, c.k, c.out(0), c.out(1)}, of_channels = {1, c.k, 1, 1};
+    const Descriptor x = tensor(1, type, {c.n, c.c, c.h, c.w}), w = tensor(2, type, {c.k, c.c, c.r, c.s}),
+                     y = tensor(3, type, y_sizes), sums = tensor(4, CUDNN_DATA_FLOAT, of_channels),
+                     squares = tensor(5, CUDNN_DATA_FLOAT, of_channels);
+    const Descriptor first = operation(forward, x, w, y, convolution(c)),
+                     second = statistics(y, sums, squares);
+    return cudnn.graph({&second, &first});
+  };
+  const auto count = [&](const Descriptor& of) {
+    const Descriptor heuristic = std::move(Cudnn::heuristic(of, CUDNN_HEUR_MODE_A).done());
+    std::int64_t found = -1;
+    REQUIRE(cudnnBackendGetAttribute(heuristic.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &found,
+                                     nullptr) == CUDNN_STATUS_SUCCESS);
+    return found;
+  };
+  const Convolution c{.c = 8, .k = 16};
+  CHECK(count(graph(c, CUDNN_DATA_HALF)) == 2);
+  CHECK(count(graph(c, CUDNN_DATA_BFLOAT16)) == 0);
+  CHECK(count(graph(c, CUDNN_DATA_FLOAT)) == 0);
+  CHECK(count(graph({.c = 8, .k = 12}, CUDNN_DATA_HALF)) == 0);
+  CHECK(count(graph({.c = 4, .k = 16}, CUDNN_DATA_HALF)) == 0);
+
+  const Descriptor plan = cudnn.plan(Cudnn::configurations(graph(c, CUDNN_DATA_HALF))[0]);
+  const auto vx = waves<f16>(static_cast<std::size_t>(c.n * c.c * c.h * c.w), 0.3f),
+             vw = waves<f16>(static_cast<std::size_t>(c.k * c.c * c.r * c.s), 0.7f);
+  const auto expected =
+      passed(forward, c, doubles(vx), doubles(vw),
+             std::vector<double>(static_cast<std::size_t>(c.n * c.k * c.out(0) * c.out(1))));
+  const auto channels = static_cast<std::size_t>(c.k);
+  const OnDevice tx(vx), tw(vw), ty(expected.size() * 2), sums(channels * 4), squares(channels * 4),
+      workspace(static_cast<std::size_t>(Cudnn::workspace(plan)));
+  REQUIRE(cudnn.run(plan, {&tx, &tw, &ty, &sums, &squares}, workspace.data()) == CUDNN_STATUS_SUCCESS);
+  const auto y = ty.read<f16>(expected.size());
+  CHECK(wrong(y, expected) == 0);
+  std::vector<double> of_y(channels), of_squares(channels);
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    const auto value = static_cast<double>(static_cast<float>(y[i]));
+    of_y[i % channels] += value;
+    of_squares[i % channels] += value * value;
+  }
+  CHECK(wrong(sums.read<float>(channels), of_y) == 0);
+  CHECK(wrong(squares.read<float>(channels), of_squares) == 0);
 }

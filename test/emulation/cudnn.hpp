@@ -142,6 +142,12 @@ inline const std::vector<Rule>& rules_of(cudnnBackendDescriptorType_t type) {
         {CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, other, false},
         {CUDNN_ATTR_OPERATION_POINTWISE_ALPHA1, number, false},
         {CUDNN_ATTR_OPERATION_POINTWISE_ALPHA2, number, false}}},
+      {CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR,
+       {{CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, true},
+        {CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_TYPE_DATA_TYPE, true},
+        {CUDNN_ATTR_OPERATION_GENSTATS_XDESC, other, true},
+        {CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, other, true},
+        {CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, other, true}}},
       {CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR,
        {{CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, false},
         {CUDNN_ATTR_OPERATIONGRAPH_OPS, other, true}}},
@@ -243,6 +249,15 @@ inline Operation convolution_of(const Content& c, Kind kind, cudnnBackendAttribu
   return o;
 }
 
+inline Operation statistics_of(const Content& c) {
+  Operation o;
+  o.kind = Kind::statistics;
+  o.x = tensor_of(inner(c, CUDNN_ATTR_OPERATION_GENSTATS_XDESC));
+  o.y = tensor_of(inner(c, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC));
+  o.w = tensor_of(inner(c, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC));
+  return o;
+}
+
 inline Operation operation_of(const Content& c) {
   switch (c.type) {
     case CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR:
@@ -264,6 +279,8 @@ inline Operation operation_of(const Content& c) {
                             CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
                             CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
                             CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA);
+    case CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR:
+      return statistics_of(c);
     case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR:
       break;
     default:
@@ -313,7 +330,9 @@ inline Graph graph_of(const Content& c) {
       const auto inputs = o.inputs();
       return std::none_of(inputs.begin(), inputs.end(), [&](const Tensor* t) {
         return std::any_of(left.begin(), left.end(), [&](const Operation& maker) {
-          return &maker != &o && maker.output().id == t->id;
+          const auto outputs = maker.outputs();
+          return &maker != &o && std::any_of(outputs.begin(), outputs.end(),
+                                             [&](const Tensor* made) { return made->id == t->id; });
         });
       });
     });
@@ -326,7 +345,7 @@ inline Graph graph_of(const Content& c) {
     for (const Tensor* t : o.inputs())
       if (t->is_virtual && !made[t->id])
         refuse(CUDNN_STATUS_BAD_PARAM, "no operation makes virtual tensor " + std::to_string(t->id));
-    made[o.output().id] = true;
+    for (const Tensor* t : o.outputs()) made[t->id] = true;
   }
   return graph;
 }
@@ -387,6 +406,7 @@ inline void finalize(Content& c) {
     case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR:
     case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR:
     case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR:
+    case CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR:
       operation_of(c);
       break;
     case CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR:
@@ -418,6 +438,8 @@ inline void finalize(Content& c) {
         c.plan = graph_of(std::string(text.begin(), text.end()));
       }
       for (const Operation& o : c.plan.operations) o.check();
+      if (!c.plan.has_engine())
+        refuse(CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN, "no engine computes a graph");
       break;
     }
     case CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR:
@@ -497,7 +519,8 @@ inline void get(const Content& c, cudnnBackendAttributeName_t name, cudnnBackend
       wants(CUDNN_TYPE_BACKEND_DESCRIPTOR);
       std::vector<std::shared_ptr<Content>> made;
       const Shared graph = find(c, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH)->descriptors.front();
-      for (const std::int64_t index : results_of(c)) made.push_back(configuration_of(graph, index));
+      if (graph_of(*graph).has_engine())
+        for (const std::int64_t index : results_of(c)) made.push_back(configuration_of(graph, index));
       return give_descriptors(made, wanted, count, to);
     }
     case CUDNN_ATTR_ENGINE_NUMERICAL_NOTE:
@@ -547,7 +570,7 @@ inline void execute(cudnnHandle_t handle, const Content& plan, const Content& pa
   auto& memory = DeviceMemory::of_process();
   for (const Operation& o : plan.plan.operations) {
     auto tensors = o.inputs();
-    tensors.push_back(&o.output());
+    for (const Tensor* t : o.outputs()) tensors.push_back(t);
     for (const Tensor* t : tensors) {
       if (t->is_virtual) continue;
       const auto found = pointers.find(t->id);

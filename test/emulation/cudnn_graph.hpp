@@ -65,11 +65,12 @@ struct Tensor {
   }
 };
 
-enum class Kind { forward, data, filter, pointwise };
+enum class Kind { forward, data, filter, pointwise, statistics };
 
 struct Operation {
   Kind kind = Kind::forward;
-  // Image, filter and output, or their gradients; of a pointwise operation two inputs and the output.
+  // Image, filter and output, or their gradients; of a pointwise operation two inputs and the output; of
+  // statistics the input, the sums of squares and the sums.
   Tensor x, w, y;
   std::vector<std::int64_t> pre, post, strides, dilations;
   cudnnPointwiseMode_t mode = CUDNN_POINTWISE_IDENTITY;
@@ -79,8 +80,14 @@ struct Operation {
 
   Tensor& output() { return kind == Kind::data ? x : kind == Kind::filter ? w : y; }
   const Tensor& output() const { return const_cast<Operation*>(this)->output(); }
+  std::vector<const Tensor*> outputs() const {
+    return kind == Kind::statistics ? std::vector<const Tensor*>{&y, &w}
+                                    : std::vector<const Tensor*>{&output()};
+  }
   std::vector<const Tensor*> inputs() const {
     switch (kind) {
+      case Kind::statistics:
+        return {&x};
       case Kind::forward:
         return {&x, &w};
       case Kind::data:
@@ -93,6 +100,12 @@ struct Operation {
   }
 
   void check() const {
+    if (kind == Kind::statistics) {
+      for (const Tensor* t : outputs())
+        if (t->sizes != std::vector<std::int64_t>{1, x.sizes[1], 1, 1} || t->type != CUDNN_DATA_FLOAT)
+          refuse(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH, "statistics are not f32 numbers of each channel");
+      return;
+    }
     if (kind == Kind::pointwise) {
       for (const Tensor* t : inputs()) {
         if (t->sizes.size() != y.sizes.size())
@@ -137,6 +150,19 @@ struct Graph {
   static constexpr std::int64_t engines = 3;
   std::size_t workspace() const { return 1024 * static_cast<std::size_t>(engine + 1); }
   bool rounds_inputs() const { return engine == 0; }
+
+  /// Whether cuDNN has an engine on sm_90. Statistics it has of f16 alone, right behind a convolution whose
+  /// channels are multiples of 8, of input and output.
+  bool has_engine() const {
+    for (const Operation& o : operations) {
+      if (o.kind != Kind::statistics) continue;
+      const Operation& first = operations.front();
+      if (operations.size() != 2 || first.kind != Kind::forward || first.y.id != o.x.id || o.x.is_virtual ||
+          o.x.type != CUDNN_DATA_HALF || first.x.sizes[1] % 8 != 0 || first.y.sizes[1] % 8 != 0)
+        return false;
+    }
+    return true;
+  }
 };
 
 // ---- A plan's text: numbers, in the order of `visit`
@@ -246,22 +272,36 @@ class Execution {
 
   void run() {
     for (const Operation& o : graph_.operations) {
-      Values out = o.kind == Kind::pointwise ? pointwise(o) : convolution(o);
-      const Tensor& t = o.output();
-      const DType type = t.element();
-      if (t.is_virtual) {
-        for (float& v : out) v = rounded(type, v);
-        made_[t.id] = std::move(out);
-      } else {
-        void* to = pointers_.at(t.id);
-        for_each_element(t,
-                         [&](std::size_t k, std::int64_t offset) { set_element(type, to, offset, out[k]); });
-        made_[t.id] = load(t);
-      }
+      if (o.kind == Kind::statistics)
+        sum_channels(o);
+      else
+        keep(o.output(), o.kind == Kind::pointwise ? pointwise(o) : convolution(o));
     }
   }
 
  private:
+  void keep(const Tensor& t, Values out) {
+    const DType type = t.element();
+    if (t.is_virtual) {
+      for (float& v : out) v = rounded(type, v);
+      made_[t.id] = std::move(out);
+    } else {
+      void* to = pointers_.at(t.id);
+      for_each_element(t, [&](std::size_t k, std::int64_t offset) { set_element(type, to, offset, out[k]); });
+      made_[t.id] = load(t);
+    }
+  }
+  void sum_channels(const Operation& o) {
+    const Values x = value(o.x);
+    const auto channels = static_cast<std::size_t>(o.x.sizes[1]);
+    Values sums(channels), squares(channels);
+    for (std::size_t k = 0; k < x.size(); ++k) {
+      sums[k % channels] += x[k];
+      squares[k % channels] += x[k] * x[k];
+    }
+    keep(o.y, std::move(sums));
+    keep(o.w, std::move(squares));
+  }
   Values load(const Tensor& t) const {
     Values values(static_cast<std::size_t>(t.count()));
     const DType type = t.element();

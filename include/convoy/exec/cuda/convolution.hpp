@@ -1,9 +1,11 @@
-// Convolution: one pass of a convolution as numbers alone, so that the same function describes it to a GPU,
-// to a test that asks what a GPU would support, and to the cache of tuned plans.
+// Convolution: one pass of a convolution, and what the same kernel computes behind it, as numbers alone, so
+// that the same function describes it to a GPU, to a test that asks what a GPU would support, and to the
+// cache of tuned plans.
 #pragma once
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include <convoy/core/dtype.hpp>
 #include <convoy/core/hash.hpp>
@@ -13,10 +15,24 @@ namespace convoy::exec::cuda {
 
 enum class Direction : int { forward, backward_input, backward_weight };
 
+/// What the kernel of a pass computes of its result before that leaves the processor.
+enum class Epilogue : int {
+  none,
+  statistics,  ///< forward: the sum of each output channel and that of its squares, over rows and positions
+};
+
+/// A tensor in memory: [n, h, w, c], contiguous.
+struct Extents {
+  DType element = DType::f32;
+  std::int64_t n = 1, c = 1, h = 1, w = 1;
+  std::size_t bytes() const { return static_cast<std::size_t>(n * c * h * w) * size_of(element); }
+};
+
 /// Images are [rows, height, width, channels], weights [output channels, height, width, input channels of a
 /// group], each contiguous.
 struct Convolution {
   Direction direction = Direction::forward;
+  Epilogue epilogue = Epilogue::none;
   DType element = DType::f32;
   bool reduced_products = false;  ///< whether tensor cores may round f32 inputs
   int rows = 0, groups = 1;
@@ -27,19 +43,41 @@ struct Convolution {
 
   friend constexpr bool operator==(const Convolution&, const Convolution&) = default;
 
-  std::int64_t input_elements() const { return std::int64_t{rows} * in_height * in_width * in_channels; }
-  std::int64_t output_elements() const { return std::int64_t{rows} * out_height * out_width * out_channels; }
   std::int64_t weight_elements() const {
     return std::int64_t{out_channels} * height * width * (in_channels / groups);
   }
   std::uint64_t hash() const {
     std::uint64_t mixed = hash_start;
-    for (const int number :
-         {static_cast<int>(direction), static_cast<int>(element), static_cast<int>(reduced_products), rows,
-          groups, in_channels, in_height, in_width, out_channels, out_height, out_width, height, width,
-          stride, dilation, top, left, bottom, right})
+    for (const int number : {static_cast<int>(direction),
+                             static_cast<int>(epilogue),
+                             static_cast<int>(element),
+                             static_cast<int>(reduced_products),
+                             rows,
+                             groups,
+                             in_channels,
+                             in_height,
+                             in_width,
+                             out_channels,
+                             out_height,
+                             out_width,
+                             height,
+                             width,
+                             stride,
+                             dilation,
+                             top,
+                             left,
+                             bottom,
+                             right})
       mixed = hash_of(static_cast<std::uint64_t>(number), mixed);
     return mixed;
+  }
+  /// Image, weight and output, or their gradients, then what the epilogue reads and writes.
+  std::vector<Extents> tensors() const {
+    std::vector<Extents> all = {{element, rows, in_channels, in_height, in_width},
+                                {element, out_channels, in_channels / groups, height, width},
+                                {element, rows, out_channels, out_height, out_width}};
+    if (epilogue == Epilogue::statistics) all.insert(all.end(), 2, {DType::f32, 1, out_channels, 1, 1});
+    return all;
   }
 };
 
@@ -54,6 +92,13 @@ inline int given_channels(const Plan& plan, int n, DType element) {
           (!graph::is<graph::Conv2d>(plan.node(m)) || plan.graph.attributes<graph::Conv2d>(m).groups > 1))
         return channels;
   return (channels + lanes - 1) / lanes * lanes;
+}
+
+/// Whether a batch norm reads node `n`.
+inline bool feeds_batch_norm(const Plan& plan, int n) {
+  for (int m = 0; m < plan.graph.count.nodes; ++m)
+    if (graph::is<graph::BatchNorm>(plan.node(m)) && plan.graph.input(m, 0) == n) return true;
+  return false;
 }
 
 /// The convolution of node `n` of a plan over the live taps of its weight: a smaller kernel and smaller

@@ -1,12 +1,12 @@
-// cuDNN's convolutions by its backend interface, whose header compiles in a fiftieth of a second where
-// cudnn-frontend takes a quarter of a minute. A plan is made on a GPU, or for one that is only described.
+// cuDNN's plans of convolutions by its backend interface. A plan is made on a GPU, or for one that is only
+// described.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,68 +14,14 @@
 
 #include <cudnn.h>
 
-#include <convoy/exec/cuda/convolution.hpp>
-#include <convoy/memory/cuda.cuh>
+#include <convoy/exec/cuda/operation_graph.cuh>
 
 namespace convoy::exec::cuda {
-
-inline void check(cudnnStatus_t status, std::string_view what) {
-  if (status == CUDNN_STATUS_SUCCESS) return;
-  char reason[512] = "";
-  cudnnGetLastErrorString(reason, sizeof reason);
-  fail<device::DeviceError>("cudnn: could not ", what, ": ", cudnnGetErrorString(status),
-                            reason[0] != '\0' ? ": " : "", reason);
-}
-
-/// A descriptor of cuDNN's backend. Move only; empty by default.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(cudnnBackendDescriptorType_t type) {
-    check(cudnnBackendCreateDescriptor(type, &handle_), "make a descriptor");
-  }
-  Descriptor(Descriptor&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(handle_, other.handle_);
-    return *this;
-  }
-  ~Descriptor() {
-    if (handle_ != nullptr) cudnnBackendDestroyDescriptor(handle_);
-  }
-
-  cudnnBackendDescriptor_t get() const { return handle_; }
-  explicit operator bool() const { return handle_ != nullptr; }
-
-  void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count,
-           const void* values) {
-    check(cudnnBackendSetAttribute(handle_, name, type, count, values), "describe a convolution");
-  }
-  void set(cudnnBackendAttributeName_t name, const Descriptor& value) {
-    set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value.handle_);
-  }
-  void set(cudnnBackendAttributeName_t name, std::initializer_list<std::int64_t> values) {
-    set(name, CUDNN_TYPE_INT64, static_cast<std::int64_t>(values.size()), values.begin());
-  }
-  void set(cudnnBackendAttributeName_t name, cudnnHandle_t handle) {
-    set(name, CUDNN_TYPE_HANDLE, 1, &handle);
-  }
-  /// False where cuDNN has nothing that does it.
-  bool finalize() { return cudnnBackendFinalize(handle_) == CUDNN_STATUS_SUCCESS; }
-  void expect_finalized(std::string_view what) { check(cudnnBackendFinalize(handle_), what); }
-
- private:
-  cudnnBackendDescriptor_t handle_ = nullptr;
-};
-
-/// A convolution in cuDNN's words, each of which must live as long as those that use it.
-struct ConvolutionGraph {
-  Descriptor x, w, y, convolution, operation, graph;
-};
 
 /// A way to compute one convolution, ready to run.
 struct ConvolutionPlan {
   // What the plan was made of, which must end after it; a plan that was made from a text has neither.
-  std::shared_ptr<const ConvolutionGraph> described;
+  std::shared_ptr<const OperationGraph> described;
   Descriptor configuration;
   Descriptor plan;
   std::size_t workspace = 0;  ///< bytes
@@ -120,7 +66,7 @@ class Cudnn {
   /// run, the most promising first; `reduced_products` false leaves out those that round their inputs.
   std::vector<ConvolutionPlan> plans(const Convolution& c, std::size_t limit, std::size_t most) const {
     std::vector<ConvolutionPlan> found;
-    const auto described = std::make_shared<const ConvolutionGraph>(describe(c));
+    const auto described = std::make_shared<const OperationGraph>(c, handle_);
     for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK})
       for (Descriptor& config : configurations(*described, mode)) {
         if (found.size() == most) return found;
@@ -145,12 +91,14 @@ class Cudnn {
     return finish(std::move(plan));
   }
 
-  /// The arguments of a run: image, weight and output, or their gradients; `workspace` has room for the plan.
-  static Descriptor arguments(const void* x, const void* w, const void* y, void* workspace) {
+  /// The arguments of a run: a pointer for each of Convolution::tensors; `workspace` has room for the plan.
+  static Descriptor arguments(const std::vector<const void*>& tensors, void* workspace) {
     Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-    const void* pointers[] = {x, w, y};
-    pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 3, pointers);
-    pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, {x_id, w_id, y_id});
+    const auto count = static_cast<std::int64_t>(tensors.size());
+    std::vector<std::int64_t> ids(tensors.size());
+    std::iota(ids.begin(), ids.end(), OperationGraph::first_id);
+    pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count, tensors.data());
+    pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count, ids.data());
     pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
     pack.expect_finalized("take the arguments of a convolution");
     return pack;
@@ -161,87 +109,9 @@ class Cudnn {
   }
 
  private:
-  static constexpr std::int64_t x_id = 1, w_id = 2, y_id = 3;
-
-  static cudnnDataType_t type_of(DType element) {
-    return element == DType::bf16  ? CUDNN_DATA_BFLOAT16
-           : element == DType::f16 ? CUDNN_DATA_HALF
-                                   : CUDNN_DATA_FLOAT;
-  }
-
-  // In the order rows (or outputs), channels, height, width, whatever the order in memory, which strides say.
-  static Descriptor tensor(std::int64_t id, DType element, std::int64_t n, std::int64_t c, std::int64_t h,
-                           std::int64_t w) {
-    Descriptor made(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-    const cudnnDataType_t type = type_of(element);
-    made.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
-    made.set(CUDNN_ATTR_TENSOR_DIMENSIONS, {n, c, h, w});
-    made.set(CUDNN_ATTR_TENSOR_STRIDES, {c * h * w, 1, w * c, c});
-    made.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, {id});
-    made.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, {16});
-    made.expect_finalized("describe a tensor");
-    return made;
-  }
-
-  ConvolutionGraph describe(const Convolution& c) const {
-    ConvolutionGraph made;
-    made.x = tensor(x_id, c.element, c.rows, c.in_channels, c.in_height, c.in_width);
-    made.w = tensor(w_id, c.element, c.out_channels, c.in_channels / c.groups, c.height, c.width);
-    made.y = tensor(y_id, c.element, c.rows, c.out_channels, c.out_height, c.out_width);
-
-    Descriptor& convolution = made.convolution = Descriptor(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
-    const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
-    const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
-    convolution.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute);
-    convolution.set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
-    convolution.set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, {2});
-    convolution.set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, {c.top, c.left});
-    convolution.set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, {c.bottom, c.right});
-    convolution.set(CUDNN_ATTR_CONVOLUTION_DILATIONS, {c.dilation, c.dilation});
-    convolution.set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, {c.stride, c.stride});
-    convolution.expect_finalized("describe a convolution");
-
-    struct Names {
-      cudnnBackendDescriptorType_t type;
-      cudnnBackendAttributeName_t x, w, y, convolution, alpha, beta;
-    };
-    static constexpr Names names[] = {
-        {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
-         CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
-         CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
-         CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA},
-        {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
-         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
-         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
-         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA},
-        {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
-         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
-         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
-         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
-         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
-         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA}};
-    const Names& name = names[static_cast<int>(c.direction)];
-    Descriptor& operation = made.operation = Descriptor(name.type);
-    const float one = 1, zero = 0;
-    operation.set(name.x, made.x);
-    operation.set(name.w, made.w);
-    operation.set(name.y, made.y);
-    operation.set(name.convolution, convolution);
-    operation.set(name.alpha, CUDNN_TYPE_FLOAT, 1, &one);
-    operation.set(name.beta, CUDNN_TYPE_FLOAT, 1, &zero);
-    operation.expect_finalized("describe a pass of a convolution");
-
-    made.graph = Descriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    made.graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operation);
-    if (handle_ != nullptr) made.graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle_);
-    made.graph.expect_finalized("describe a graph");
-    return made;
-  }
-
-  std::vector<Descriptor> configurations(const ConvolutionGraph& described,
-                                         cudnnBackendHeurMode_t mode) const {
+  std::vector<Descriptor> configurations(const OperationGraph& described, cudnnBackendHeurMode_t mode) const {
     Descriptor heuristic(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-    heuristic.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, described.graph);
+    heuristic.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, described.graph());
     heuristic.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
     if (properties_) heuristic.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, properties_);
     if (!heuristic.finalize()) return {};
@@ -249,6 +119,7 @@ class Cudnn {
     check(cudnnBackendGetAttribute(heuristic.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                    CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr),
           "count the ways to compute a convolution");
+    if (count == 0) return {};
     std::vector<Descriptor> made;
     std::vector<cudnnBackendDescriptor_t> handles;
     for (std::int64_t i = 0; i < count; ++i)

@@ -54,16 +54,27 @@ class Libraries {
   /// The way to compute a convolution: the one chosen before, in this run or another, else the fastest of
   /// some candidates on memory of their own.
   const ConvolutionPlan& plan(const Convolution& c) {
+    const ConvolutionPlan* found = find_plan(c);
+    if (found == nullptr)
+      fail<ExecError>("exec: cuDNN has no way to compute a convolution of ", c.out_channels, " x ",
+                      c.in_channels, " channels, ", c.height, " x ", c.width, " taps, over ", c.rows,
+                      " images of ", c.in_height, " x ", c.in_width, " in ", name_of(c.element), " within ",
+                      options_.workspace_mib, " MiB");
+    return *found;
+  }
+  /// The same; null where cuDNN has none.
+  const ConvolutionPlan* find_plan(const Convolution& c) {
     for (const auto& [known, chosen] : chosen_)
-      if (known == c) return chosen;
+      if (known == c) return chosen.plan ? &chosen : nullptr;
     const std::uint64_t key = hash_of(c.hash(), machine_);
     ConvolutionPlan plan;
     if (const std::string text = cache_.find(key); !text.empty()) plan = cudnn_.restored(text);
     if (!plan.plan) {
       plan = choose(c);
-      if (cache_.keeps()) cache_.keep(key, plan.text());
+      if (plan.plan && cache_.keeps()) cache_.keep(key, plan.text());
     }
-    return chosen_.emplace_back(c, std::move(plan)).second;
+    const ConvolutionPlan& kept = chosen_.emplace_back(c, std::move(plan)).second;
+    return kept.plan ? &kept : nullptr;
   }
 
  private:
@@ -78,23 +89,21 @@ class Libraries {
     return usual != nullptr ? usual : "";
   }
 
+  // An empty one where there is none.
   ConvolutionPlan choose(const Convolution& c) {
     std::vector<ConvolutionPlan> all =
         cudnn_.plans(c, static_cast<std::size_t>(options_.workspace_mib) << 20,
                      static_cast<std::size_t>(options_.candidates < 1 ? 1 : options_.candidates));
-    if (all.empty())
-      fail<ExecError>("exec: cuDNN has no way to compute a convolution of ", c.out_channels, " x ",
-                      c.in_channels, " channels, ", c.height, " x ", c.width, " taps, over ", c.rows,
-                      " images of ", c.in_height, " x ", c.in_width, " in ", name_of(c.element), " within ",
-                      options_.workspace_mib, " MiB");
+    if (all.empty()) return {};
     if (all.size() == 1) return std::move(all.front());
     std::size_t workspace = 0;
     for (const ConvolutionPlan& plan : all) workspace = std::max(workspace, plan.workspace);
-    const std::size_t size = size_of(c.element);
-    const auto bytes = [&](std::int64_t elements) { return static_cast<std::size_t>(elements) * size; };
-    const memory::Array<std::byte, memory::Device> x(space_, bytes(c.input_elements())),
-        w(space_, bytes(c.weight_elements())), y(space_, bytes(c.output_elements())), room(space_, workspace);
-    const Descriptor arguments = Cudnn::arguments(x.data(), w.data(), y.data(), room.data());
+    const memory::Array<std::byte, memory::Device> room(space_, workspace);
+    std::vector<memory::Array<std::byte, memory::Device>> tensors;
+    std::vector<const void*> pointers;
+    for (const Extents& extents : c.tensors())
+      pointers.push_back(tensors.emplace_back(space_, extents.bytes()).data());
+    const Descriptor arguments = Cudnn::arguments(pointers, room.data());
     std::size_t best = 0;
     float least = 0;
     for (std::size_t i = 0; i < all.size(); ++i) {

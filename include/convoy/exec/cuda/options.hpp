@@ -13,8 +13,10 @@ struct CudaOptions {
   bool graphs = true;       ///< capture forward and backward as CUDA graphs when they run for the second time
   int candidates = 8;       ///< ways of each convolution and matrix product that are timed, once; 1: none is
   int workspace_mib = 256;  ///< the most that one convolution may use beside its tensors
-  int logits_mib = 128;     ///< the most that logits may take at once of a linear layer before its loss, for
-                            ///< 64 labels or more
+  bool fuse_batch_norm =
+      true;              ///< in f16 convolutions make what batch norms sum, where cuDNN has kernels for it
+  int logits_mib = 128;  ///< the most that logits may take at once of a linear layer before its loss, for
+                         ///< 64 labels or more
   std::string plan_cache =
       {};  ///< folder where chosen ways are kept; empty: $CONVOY_PLAN_CACHE, else nowhere
 
@@ -24,6 +26,7 @@ struct CudaOptions {
     field("graphs", self.graphs, fields::local);
     field("candidates", self.candidates, fields::local);
     field("workspace_mib", self.workspace_mib, fields::local);
+    field("fuse_batch_norm", self.fuse_batch_norm, fields::local);
     field("logits_mib", self.logits_mib, fields::local);
     field("plan_cache", self.plan_cache, fields::local);
   }

@@ -35,6 +35,9 @@ struct Value {
   int channels = 0;  ///< of an image, in memory
   Location data;
   int owner = -1;  ///< the stage that yields it
+  /// Where that stage leaves, in every forward pass, the sum of each channel and then that of its squares,
+  /// f32; none if it does not. Whoever reads them extends their time.
+  Location sums;
   bool wants_gradient = false;
   /// Whether the stage that yields it reads its gradient as a sum of two buffers.
   bool takes_second = false;

@@ -2,8 +2,13 @@
 // statistics in two kernels, then normalise (+ addend) (+ ReLU) in one pass; backward through all of it in
 // two passes. The biased variance normalises, the unbiased one moves the running variance.
 //
-// Statistics are taken in groups of four rows around their own mean, and groups are merged by the formula of
-// Chan, Golub and LeVeque (1979), so that a mean far from 0 loses nothing.
+// Sums that come with the input become statistics as they are, in f64: no digit is lost when the square of
+// the mean is subtracted, but what f32 rounded off the sums stays, about mean^2 / variance * 2^-24 of the
+// variance. That is less than rounding the input itself costs in f16, whose mean is far from 0 only to 11
+// bits.
+//
+// Other statistics are taken in groups of four rows around their own mean, and groups are merged by the
+// formula of Chan, Golub and LeVeque (1979), so that a mean far from 0 loses nothing.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +30,12 @@ struct BatchNormTask {
   float* running_mean = nullptr;
   float* running_variance = nullptr;
   const T* x = nullptr;
-  const T* addend = nullptr;  ///< added before the ReLU
-  T* y = nullptr;             ///< backward reads it only where there are both an addend and a ReLU
-  float* mean = nullptr;      ///< [channels] of the batch: written by training, read by backward
-  float* inverse = nullptr;   ///< [channels] 1 / sqrt(variance + epsilon), likewise
-  void* scratch = nullptr;    ///< batch_norm_scratch bytes, between the kernels of one call only
+  const float* sums = nullptr;  ///< [2][channels] of x and of its squares, where whoever made x made them
+  const T* addend = nullptr;    ///< added before the ReLU
+  T* y = nullptr;               ///< backward reads it only where there are both an addend and a ReLU
+  float* mean = nullptr;        ///< [channels] of the batch: written by training, read by backward
+  float* inverse = nullptr;     ///< [channels] 1 / sqrt(variance + epsilon), likewise
+  void* scratch = nullptr;      ///< batch_norm_scratch bytes, between the kernels of one call only
   // Backward. The gradient of y is dy + second.
   const T* dy = nullptr;
   const T* second = nullptr;
@@ -172,13 +178,13 @@ struct BatchNormFinish {
 };
 
 /// The statistics of `count` values a channel from their sums and those of their squares, which f64 bears.
-template <class = void>
-__global__ void batch_norm_statistics(int channels, const double* sums, double count,
+template <class Sum>
+__global__ void batch_norm_statistics(int channels, const Sum* sums, double count,
                                       BatchNormStatistics statistics) {
   const int c = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (c >= channels) return;
-  const double mean = sums[c] / count;
-  statistics.keep(c, count, mean, sums[channels + c] / count - mean * mean);
+  const double mean = static_cast<double>(sums[c]) / count;
+  statistics.keep(c, count, mean, static_cast<double>(sums[channels + c]) / count - mean * mean);
 }
 
 /// y before addend and ReLU. Forward and backward agree on its bits, because backward masks by its sign.
@@ -402,24 +408,35 @@ struct NoSumAcross {
   double operator()(double*) const { return 0; }
 };
 
-/// y by the statistics of the batch, which are kept in `mean` and `inverse`; moves the running statistics.
-/// With `sums`, room for [2][channels], they are those of all ranks: `sum_across(sums)` makes sums of this
-/// rank's values those of all, and returns how many values a channel has there.
-template <class T, class SumAcross = NoSumAcross>
-void batch_norm_forward_train(cudaStream_t stream, const BatchNormTask<T>& t, double* sums = nullptr,
-                              const SumAcross& sum_across = {}) {
+/// The statistics of a batch. With `sums`, room for [2][channels], they are those of all ranks:
+/// `sum_across(sums)` makes sums of this rank's values those of all, and returns how many values a channel
+/// has there.
+template <class T, class SumAcross>
+void find_batch_norm_statistics(cudaStream_t stream, const BatchNormTask<T>& t, double* sums,
+                                const SumAcross& sum_across) {
   constexpr int W = device::lanes<T>;
+  const BatchNormStatistics statistics(t);
+  // Those of ranks are f64 from the beginning.
+  if (t.sums != nullptr && sums == nullptr)
+    return device::launch(over_channels(stream, t.channels), batch_norm_statistics<float>, t.channels, t.sums,
+                          static_cast<double>(t.positions), statistics);
   const Columns c = share_columns<T>(t.positions, t.channels);
   const Partials<2> partials{static_cast<float*>(t.scratch), t.channels};
   device::launch({stream, c.grid(), c.block()},
                  c.width == W ? batch_norm_moments<T, W> : batch_norm_moments<T, 1>, c, t.x, partials);
-  launch_finish<2>(stream, c,
-                   BatchNormFinish{partials, t.positions, c.chunk_rows, BatchNormStatistics(t), sums});
-  if (sums != nullptr) {
-    const double count = sum_across(sums);
-    device::launch(over_channels(stream, t.channels), batch_norm_statistics<>, t.channels, sums, count,
-                   BatchNormStatistics(t));
-  }
+  launch_finish<2>(stream, c, BatchNormFinish{partials, t.positions, c.chunk_rows, statistics, sums});
+  if (sums == nullptr) return;
+  const double count = sum_across(sums);
+  device::launch(over_channels(stream, t.channels), batch_norm_statistics<double>, t.channels, sums, count,
+                 statistics);
+}
+
+/// y by the statistics of the batch, which are kept in `mean` and `inverse`; moves the running statistics.
+/// `sums` and `sum_across` as for find_batch_norm_statistics.
+template <class T, class SumAcross = NoSumAcross>
+void batch_norm_forward_train(cudaStream_t stream, const BatchNormTask<T>& t, double* sums = nullptr,
+                              const SumAcross& sum_across = {}) {
+  find_batch_norm_statistics(stream, t, sums, sum_across);
   launch_batch_norm_apply(stream, t, false);
 }
 
@@ -430,7 +447,7 @@ void batch_norm_forward_evaluate(cudaStream_t stream, const BatchNormTask<T>& t)
 }
 
 /// dx, the gradient of the addend, and those of weight and bias, which are this rank's; `sums` and
-/// `sum_across` as for batch_norm_forward_train.
+/// `sum_across` as for find_batch_norm_statistics.
 template <class T, class SumAcross = NoSumAcross>
 void batch_norm_backward(cudaStream_t stream, const BatchNormTask<T>& t, double* sums = nullptr,
                          const SumAcross& sum_across = {}) {

@@ -26,6 +26,7 @@ class BatchNormStage final : public StageOf<T> {
     }
     const int until = this->kept_until(p);
     p.keep(x, until);
+    p.extend(x.sums, index);
     moments_ = p.request(static_cast<std::size_t>(2 * channels_) * sizeof(float), index, until);
     scratch_ = scratch(p, index);
     sums_ = room_for_sums(p, index);
@@ -43,6 +44,7 @@ class BatchNormStage final : public StageOf<T> {
     BatchNormTask<T> t = task(p);
     t.addend = addend_ >= 0 ? p.address<T>(p.value(addend_).data) : nullptr;
     t.scratch = p.address<void>(scratch_);
+    t.sums = p.address<float>(this->input(p, 0).sums);
     if (p.trains())
       batch_norm_forward_train(p.stream(), t, sums(p, sums_),
                                [&](double* of_rank) { return sum_across(p, of_rank); });

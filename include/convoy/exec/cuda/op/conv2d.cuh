@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <vector>
 
 #include <convoy/exec/cuda/kernel/bias.cuh>
 #include <convoy/exec/cuda/kernel/concat.cuh>
@@ -14,7 +15,8 @@ namespace convoy::exec::cuda {
 
 /// Where the input has more channels in memory than the plan's, the weight is copied with zeros between, and
 /// its gradient copied out. cuDNN writes gradients of weights in the type of values; in 16 bits they are
-/// widened.
+/// widened. In f16 cuDNN may sum the channels of the output on its way to memory, which the batch norm behind
+/// it then need not read twice.
 template <class T>
 class Conv2dStage final : public StageOf<T> {
  public:
@@ -27,7 +29,7 @@ class Conv2dStage final : public StageOf<T> {
     own_channels_ = p.plan().parameter(weight_).shape[1];
     p.keep(this->input(p, 0), this->kept_until(p));
     if (padded()) operand_ = p.request(weight_bytes(), index, this->kept_until(p));
-    forward_ = take(p, Direction::forward, index);
+    take_forward(p);
   }
   void plan_backward(Program& p) override {
     const int time = this->backward_time(p);
@@ -35,24 +37,30 @@ class Conv2dStage final : public StageOf<T> {
     if (bias_ >= 0) d_bias_ = p.contribute_parameter(bias_);
     dx_ = p.contribute(p.from(this->leader_, 0), false, time);
     if (d_weight_) {
-      backward_weight_ = take(p, Direction::backward_weight, time);
+      backward_weight_ = take(p, towards(Direction::backward_weight), time);
       if (!writes_in_place()) made_ = p.request(weight_bytes(), time, time);
       if (padded()) packed_ = p.request(weight_bytes(), time, time);
     }
     if (d_bias_)
       sums_ =
           p.request(static_cast<std::size_t>(column_sums_scratch<T>(positions(), channels())), time, time);
-    if (dx_) backward_input_ = take(p, Direction::backward_input, time);
+    if (dx_) backward_input_ = take(p, towards(Direction::backward_input), time);
   }
   void bind(Program& p) override {
     const T* x = this->x(p, 0);
     const T* w = padded() ? p.address<T>(operand_) : p.parameters().template operand<T>(weight_);
-    forward_.bind(p, x, w, this->y(p));
+    if (this->value_.sums) {
+      const float* sums = p.address<float>(this->value_.sums);
+      forward_.bind(p, {x, w, this->y(p), sums, sums + channels()});
+    } else {
+      forward_.bind(p, {x, w, this->y(p)});
+    }
     if (backward_weight_.plan != nullptr)
       backward_weight_.bind(
-          p, x, writes_in_place() ? static_cast<void*>(d_weight_.pointer) : p.address<void>(made_),
-          this->dy(p));
-    if (backward_input_.plan != nullptr) backward_input_.bind(p, dx_.template pointer<T>(p), w, this->dy(p));
+          p, {x, writes_in_place() ? static_cast<void*>(d_weight_.pointer) : p.address<void>(made_),
+              this->dy(p)});
+    if (backward_input_.plan != nullptr)
+      backward_input_.bind(p, {dx_.template pointer<T>(p), w, this->dy(p)});
   }
   void forward(Program& p) override {
     if (padded()) {
@@ -93,17 +101,35 @@ class Conv2dStage final : public StageOf<T> {
     const ConvolutionPlan* plan = nullptr;
     Location workspace;
     Descriptor arguments;
-    void bind(Program& p, const void* x, const void* w, const void* y) {
-      arguments = Cudnn::arguments(x, w, y, p.address<void>(workspace));
+    void bind(Program& p, const std::vector<const void*>& tensors) {
+      arguments = Cudnn::arguments(tensors, p.address<void>(workspace));
     }
     void run(Program& p) const { p.libraries().cudnn().run(*plan, arguments); }
   };
 
-  Pass take(Program& p, Direction direction, int time) {
+  Convolution towards(Direction direction) const {
     Convolution c = shape_;
     c.direction = direction;
-    const ConvolutionPlan& plan = p.libraries().plan(c);
+    return c;
+  }
+  static Pass take(Program& p, const ConvolutionPlan& plan, int time) {
     return {&plan, p.request(plan.workspace, time, time), {}};
+  }
+  static Pass take(Program& p, const Convolution& c, int time) {
+    return take(p, p.libraries().plan(c), time);
+  }
+  // With the sums of channels where a batch norm reads them and cuDNN has a way.
+  void take_forward(Program& p) {
+    Convolution with_sums = shape_;
+    with_sums.epilogue = Epilogue::statistics;
+    // A bias is added behind what cuDNN would sum. Both sums begin at multiples of 16 bytes.
+    const bool asks = std::is_same_v<T, f16> && p.libraries().options().fuse_batch_norm && bias_ < 0 &&
+                      channels() % 4 == 0 && feeds_batch_norm(p.plan(), this->leader_);
+    const ConvolutionPlan* plan = asks ? p.libraries().find_plan(with_sums) : nullptr;
+    forward_ = plan != nullptr ? take(p, *plan, this->index_) : take(p, shape_, this->index_);
+    if (plan != nullptr)
+      this->value_.sums =
+          p.request(static_cast<std::size_t>(2 * channels()) * sizeof(float), this->index_, this->index_);
   }
   bool padded() const { return shape_.in_channels / shape_.groups != own_channels_; }
   bool writes_in_place() const { return std::is_same_v<T, float> && !padded() && !d_weight_.accumulate; }

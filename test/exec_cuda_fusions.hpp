@@ -1,0 +1,177 @@
+// What exec::Cuda<f16> computes together against what it computes one by one, and against the reference: run
+// on processors by test_exec_cuda_fusions.cpp, and on a GPU by test_exec_cuda_gpu.cu.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <random>
+#include <string_view>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "exec_compare.hpp"
+#include "exec_cuda_alone.hpp"
+#include "exec_distance.hpp"
+#include "skip.hpp"
+
+namespace exec_cuda_fusions {
+
+using namespace convoy;
+using exec_cuda::Alone;
+using graph::Builder;
+using graph::Tensor;
+
+/// A residual block of three convolutions, torchvision's bottleneck.
+inline Tensor bottleneck(Builder& g, Tensor x, int width, int stride) {
+  const int channels = 2 * width;
+  auto y = g.relu(g.batch_norm(g.conv2d(x, {.channels = width, .kernel = 1})));
+  y = g.relu(g.batch_norm(g.conv2d(y, {.channels = width, .kernel = 3, .stride = stride})));
+  y = g.batch_norm(g.conv2d(y, {.channels = channels, .kernel = 1}));
+  if (stride != 1 || x.shape[0] != channels)
+    x = g.batch_norm(g.conv2d(x, {.channels = channels, .kernel = 1, .stride = stride, .padding = 0}));
+  return g.relu(g.add(y, x));
+}
+
+/// A small residual network: blocks that change the size of the map, and such that do not. cuDNN sums
+/// channels of none but convolutions whose channels are multiples of 8 and which have no bias.
+inline void residual(Builder& g) {
+  Tensor x = g.input("image", {3, 8, 8});
+  x = g.relu(g.batch_norm(g.conv2d(x, {.channels = 8, .kernel = 3})));
+  x = bottleneck(g, x, 8, 1);
+  x = bottleneck(g, x, 8, 1);
+  x = bottleneck(g, x, 16, 2);
+  x = g.relu(g.batch_norm(g.conv2d(x, {.channels = 12, .kernel = 3})));
+  x = g.relu(g.batch_norm(g.conv2d(x, {.channels = 8, .kernel = 3, .bias = true})));
+  g.output("map", x);
+  g.loss(g.cross_entropy(g.linear(g.flatten(g.global_avg_pool(x)), {.features = 5}), g.label("label", 5)));
+}
+
+/// f16 without fusion.
+struct OneByOne : Alone<f16> {
+  OneByOne(const Plan& plan, int batch, const exec::CudaOptions&)
+      : Alone<f16>(plan, batch, {.fuse_batch_norm = false}) {}
+};
+
+/// Whether cuDNN sums channels on this GPU.
+inline bool sums() {
+  int major = 0;
+  return convoy::device::count() > 0 &&
+         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) == cudaSuccess &&
+         (major == 8 || major == 9);
+}
+
+/// What passes left, one after the other.
+struct Trace {
+  std::vector<double> losses;
+  std::vector<std::vector<float>> gradients, statistics, outputs;
+  friend bool operator==(const Trace&, const Trace&) = default;
+};
+
+template <class P>
+Trace trace(const Plan& plan, const exec::CudaOptions& options, std::uint64_t seed = 1) {
+  Alone<P> exec(plan, 6, options);
+  exec_compare::randomize(exec, plan, Philox{seed, 1000});
+  // Losses are scaled by what these gradients bear from the first step.
+  exec.visit_state([](std::string_view name, std::int64_t& number) {
+    if (name == "loss_scale_exponent") number = 6;
+  });
+  Trace seen;
+  std::uint64_t step = 0;
+  for (const int rows : {6, 6, 6, 4, 6, 1}) {
+    const exec_compare::Batch batch(plan, rows, Philox{seed, 2000 + ++step});
+    seen.losses.push_back(exec_compare::forward(exec, batch).losses[0]);
+    exec_compare::backward(exec, plan, 1 / static_cast<float>(rows));
+    seen.gradients.push_back(exec_compare::fetched(exec, exec.gradients()));
+    seen.statistics.push_back(exec_compare::fetched(exec, exec.statistics()));
+    seen.losses.push_back(exec_compare::forward(exec, batch, exec::Mode::evaluate).losses[0]);
+    const auto output = exec.output(0);
+    seen.outputs.emplace_back(output.begin(), output.end());
+  }
+  return seen;
+}
+
+/// Of norms.
+inline double apart(const std::vector<float>& a, const std::vector<float>& b) {
+  double all = 0, off = 0;
+  REQUIRE(a.size() == b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double x = static_cast<double>(a[i]), y = static_cast<double>(b[i]);
+    all += y * y;
+    off += (x - y) * (x - y);
+  }
+  return std::sqrt(off / all);
+}
+
+}  // namespace exec_cuda_fusions
+
+TEST_CASE("cuda: in f16 convolutions that sum for batch norms give what others give") {
+  if (convoy::device::count() == 0) SKIP("there is no GPU here");
+  using namespace exec_cuda_fusions;
+  const DynamicPlan plan(residual);
+  const Trace fused = trace<f16>(plan, {}), one_by_one = trace<f16>(plan, {.fuse_batch_norm = false});
+  REQUIRE(fused.losses.size() == one_by_one.losses.size());
+  for (std::size_t i = 0; i < fused.losses.size(); ++i)
+    CHECK(fused.losses[i] == doctest::Approx(one_by_one.losses[i]).epsilon(2e-3));
+  for (std::size_t i = 0; i < fused.gradients.size(); ++i) {
+    CAPTURE(i);
+    CHECK(apart(fused.statistics[i], one_by_one.statistics[i]) < 1e-3);
+    CHECK(apart(fused.outputs[i], one_by_one.outputs[i]) < 4e-3);
+    CHECK(apart(fused.gradients[i], one_by_one.gradients[i]) < 6e-2);
+  }
+  // Sums are added in another order, so that the same bits would be those of one recipe.
+  if (sums()) CHECK(fused.statistics != one_by_one.statistics);
+}
+
+TEST_CASE("cuda: fused batch norms give the same bits each time, with graphs and without") {
+  if (convoy::device::count() == 0) SKIP("there is no GPU here");
+  using namespace exec_cuda_fusions;
+  const DynamicPlan plan(residual);
+  const Trace first = trace<f16>(plan, {.candidates = 1});
+  CHECK(trace<f16>(plan, {.candidates = 1}) == first);
+  CHECK(trace<f16>(plan, {.graphs = false, .candidates = 1}) == first);
+}
+
+TEST_CASE("cuda: no other precision fuses batch norms") {
+  if (convoy::device::count() == 0) SKIP("there is no GPU here");
+  using namespace exec_cuda_fusions;
+  const DynamicPlan plan(residual);
+  CHECK(trace<bf16>(plan, {.candidates = 1}) ==
+        trace<bf16>(plan, {.candidates = 1, .fuse_batch_norm = false}));
+}
+
+TEST_CASE("cuda: a residual network in f16 is as near to the reference as its rounding lets it be") {
+  if (convoy::device::count() == 0) SKIP("there is no GPU here");
+  using namespace exec_cuda_fusions;
+  const DynamicPlan plan(residual);
+  const double fused = exec_compare::usual_distance<Alone<f16>>(plan, 77),
+               one_by_one = exec_compare::usual_distance<OneByOne>(plan, 77);
+  CAPTURE(one_by_one);
+  CHECK(fused < 0.1);
+  CHECK(fused < 1.5 * one_by_one);
+}
+
+TEST_CASE("cuda: plans that sum are kept and found again") {
+  using namespace exec_cuda_fusions;
+  if (!sums()) SKIP("cuDNN sums no channels here");
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::temp_directory_path() / concat("convoy_fusions_", std::random_device{}());
+  const DynamicPlan plan([](auto& g) {
+    auto x = g.batch_norm(g.conv2d(g.input("image", {8, 5, 4}), {.channels = 16}));
+    g.output("map", x);
+    g.loss(g.cross_entropy(g.linear(g.flatten(x), {.features = 5}), g.label("label", 5)));
+  });
+  const auto count = [&] { return std::distance(fs::directory_iterator(folder), fs::directory_iterator{}); };
+  const exec::CudaOptions options{.plan_cache = folder.string()};
+  const Trace first = trace<f16>(plan, options);
+  // Three batch sizes, each with a pass forward and the gradient of the weight.
+  CHECK(count() == 6);
+  CHECK(trace<f16>(plan, options) == first);
+  CHECK(count() == 6);
+  // A convolution that does not sum is another one.
+  trace<f16>(plan, {.fuse_batch_norm = false, .plan_cache = folder.string()});
+  CHECK(count() == 9);
+  fs::remove_all(folder);
+}
