@@ -262,20 +262,23 @@ __device__ void masked_gradient(float (&g)[U][W], const BatchNormTask<T>& t, std
   }
 }
 
-/// The terms of the two sums of backward: the gradient, and the gradient times (x - mean).
+/// The terms of the two sums of backward: the gradient, and the gradient times (x - mean). Where there is
+/// `masked` the gradient is left there.
 template <class T>
 struct BatchNormTerms {
   static constexpr int together = 2;
   BatchNormTask<T> task;
+  T* masked = nullptr;
 
   template <int W>
   struct At {
     const BatchNormTask<T>& t;
+    T* masked;
     std::int64_t column;
     ChannelScale<W> of;
 
     __device__ At(const BatchNormTerms& terms, std::int64_t first)
-        : t(terms.task), column(first), of(t, first, false) {}
+        : t(terms.task), masked(terms.masked), column(first), of(t, first, false) {}
     template <int U>
     __device__ void add(float (&sums)[2][W], std::int64_t row, int step) const {
       const std::int64_t at = row * t.channels + column,
@@ -283,6 +286,8 @@ struct BatchNormTerms {
       float x[U][W], g[U][W];
       load_rows(x, t.x, at, stride);
       masked_gradient(g, t, at, stride, x, of);
+      if (masked != nullptr)
+        for (int u = 0; u < U; ++u) store(masked + at + u * stride, g[u]);
       for (int u = 0; u < U; ++u)
         for (int k = 0; k < W; ++k) {
           sums[0][k] += g[u][k];
@@ -447,7 +452,9 @@ void batch_norm_forward_evaluate(cudaStream_t stream, const BatchNormTask<T>& t)
 }
 
 /// dx, the gradient of the addend, and those of weight and bias, which are this rank's; `sums` and
-/// `sum_across` as for find_batch_norm_statistics.
+/// `sum_across` as for find_batch_norm_statistics. The gradient of the addend is what reaches the batch norm:
+/// the first pass leaves it there where nothing else is, and the second reads it instead of all that makes
+/// it.
 template <class T, class SumAcross = NoSumAcross>
 void batch_norm_backward(cudaStream_t stream, const BatchNormTask<T>& t, double* sums = nullptr,
                          const SumAcross& sum_across = {}) {
@@ -456,20 +463,28 @@ void batch_norm_backward(cudaStream_t stream, const BatchNormTask<T>& t, double*
   const Partials<2> partials{static_cast<float*>(t.scratch), t.channels};
   float* slope = partials.values + Partials<2>::bytes(c) / static_cast<std::int64_t>(sizeof(float));
   float* offset = slope + t.channels;
+  BatchNormTask<T> left = t;
   if (t.dx != nullptr || t.d_weight != nullptr || t.d_bias != nullptr) {
     const BatchNormSlopes slopes{t.weight, t.inverse, slope, offset};
     const BatchNormBackwardFinish finish{
         partials, t.positions, slopes, t.d_weight, t.d_bias, t.accumulate_parameters, sums};
-    sum_columns<T>(stream, c, BatchNormTerms<T>{t}, partials, finish);
+    T* const masked = t.accumulate_addend ? nullptr : t.d_addend;
+    sum_columns<T>(stream, c, BatchNormTerms<T>{t, masked}, partials, finish);
     if (sums != nullptr && t.dx != nullptr) {
       const double count = sum_across(sums);
       device::launch(over_channels(stream, t.channels), batch_norm_slopes<>, t.channels, sums, count, slopes);
     }
+    if (masked != nullptr) {
+      left.dy = masked;
+      left.second = nullptr;
+      left.relu = false;
+      left.d_addend = nullptr;
+    }
   }
-  if (t.dx == nullptr && t.d_addend == nullptr) return;
-  const Columns pass = share_batch_norm_pass(t);
+  if (left.dx == nullptr && left.d_addend == nullptr) return;
+  const Columns pass = share_batch_norm_pass(left);
   device::launch({stream, pass.grid(), pass.block()},
-                 pass.width == W ? batch_norm_gradients<T, W> : batch_norm_gradients<T, 1>, pass, t, slope,
+                 pass.width == W ? batch_norm_gradients<T, W> : batch_norm_gradients<T, 1>, pass, left, slope,
                  offset);
 }
 
