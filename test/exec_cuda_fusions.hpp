@@ -2,10 +2,12 @@
 // on processors by test_exec_cuda_fusions.cpp, and on a GPU by test_exec_cuda_gpu.cu.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <iterator>
 #include <random>
 #include <string_view>
 #include <vector>
@@ -115,12 +117,17 @@ TEST_CASE("cuda: in f16 convolutions that sum for batch norms give what others g
   REQUIRE(fused.losses.size() == one_by_one.losses.size());
   for (std::size_t i = 0; i < fused.losses.size(); ++i)
     CHECK(fused.losses[i] == doctest::Approx(one_by_one.losses[i]).epsilon(2e-3));
+  std::vector<double> off;
   for (std::size_t i = 0; i < fused.gradients.size(); ++i) {
     CAPTURE(i);
-    CHECK(apart(fused.statistics[i], one_by_one.statistics[i]) < 1e-3);
-    CHECK(apart(fused.outputs[i], one_by_one.outputs[i]) < 4e-3);
-    CHECK(apart(fused.gradients[i], one_by_one.gradients[i]) < 6e-2);
+    CHECK(apart(fused.statistics[i], one_by_one.statistics[i]) < 1e-4);
+    CHECK(apart(fused.outputs[i], one_by_one.outputs[i]) < 2e-3);
+    off.push_back(apart(fused.gradients[i], one_by_one.gradients[i]));
+    CHECK(off.back() < 6e-2);
   }
+  // Rounding moves a unit of a ReLU across zero in some of the steps, but not in most.
+  std::sort(off.begin(), off.end());
+  CHECK(off[off.size() / 2] < 1e-2);
   // Sums are added in another order, so that the same bits would be those of one recipe.
   if (sums()) CHECK(fused.statistics != one_by_one.statistics);
 }
@@ -159,19 +166,20 @@ TEST_CASE("cuda: plans that sum are kept and found again") {
   namespace fs = std::filesystem;
   const fs::path folder = fs::temp_directory_path() / concat("convoy_fusions_", std::random_device{}());
   const DynamicPlan plan([](auto& g) {
-    auto x = g.batch_norm(g.conv2d(g.input("image", {8, 5, 4}), {.channels = 16}));
+    auto x = g.conv2d(g.input("image", {8, 8, 8}), {.channels = 16});
+    x = g.conv2d(g.relu(g.batch_norm(x)), {.channels = 8});
     g.output("map", x);
     g.loss(g.cross_entropy(g.linear(g.flatten(x), {.features = 5}), g.label("label", 5)));
   });
   const auto count = [&] { return std::distance(fs::directory_iterator(folder), fs::directory_iterator{}); };
   const exec::CudaOptions options{.plan_cache = folder.string()};
   const Trace first = trace<f16>(plan, options);
-  // Three batch sizes, each with a pass forward and the gradient of the weight.
-  CHECK(count() == 6);
+  // Of three batch sizes, each with two passes forward, the gradients of two weights and that of one input.
+  CHECK(count() == 15);
   CHECK(trace<f16>(plan, options) == first);
-  CHECK(count() == 6);
-  // A convolution that does not sum is another one.
+  CHECK(count() == 15);
+  // A convolution that sums nothing, forward or backward, is another one.
   trace<f16>(plan, {.fuse_batch_norm = false, .plan_cache = folder.string()});
-  CHECK(count() == 9);
+  CHECK(count() == 21);
   fs::remove_all(folder);
 }

@@ -254,6 +254,40 @@ TEST_CASE("A batch norm takes sums that come with its input") {
     }
 }
 
+TEST_CASE("A batch norm takes the gradients of its parameters that come with a masked gradient") {
+  // Alone, or as one of the ranks of a synchronised batch norm, where it is the only one.
+  for (const bool addend : {false, true})
+    for (const bool ranks : {false, true}) {
+      const bool accumulate = addend != ranks;
+      CAPTURE(addend);
+      CAPTURE(ranks);
+      const NormCase c{
+          .positions = 211, .channels = 24, .relu = true, .addend = addend, .accumulate = accumulate};
+      BatchNormRun<float> run(c), own(c);
+      for (BatchNormRun<float>* each : {&run, &own})
+        cuda::batch_norm_forward_train<float>(nullptr, each->task);
+      cuda::batch_norm_backward<float>(nullptr, own.task);
+
+      Array<float> sums(2 * 24);
+      for (std::size_t i = 0; i < run.x.size(); ++i) {
+        const std::size_t column = i % 24;
+        if (!(run.y[i] > 0)) run.dy[i] = 0;
+        sums[column] += run.dy[i] * (run.x[i] - run.mean[column]) * run.inverse[column];
+        sums[column + 24] += run.dy[i];
+      }
+      run.task.parameter_sums = sums.data();
+      std::fill(run.y.begin(), run.y.end(), NAN);  // not needed for a mask
+      std::vector<double> of_ranks(2 * 24);
+      cuda::batch_norm_backward<float>(nullptr, run.task, ranks ? of_ranks.data() : nullptr,
+                                       [](double*) { return 211.0; });
+      CHECK((of_ranks[0] != 0) == ranks);
+      check_near("dx", run.dx, widened(own.dx), 1e-5, 1e-5);
+      check_near("gradient of the addend", run.d_addend, widened(own.d_addend), 0, 0);
+      check_near("gradient of the weight", run.d_weight, widened(own.d_weight), 1e-5, 1e-4);
+      check_near("gradient of the bias", run.d_bias, widened(own.d_bias), 1e-5, 1e-4);
+    }
+}
+
 TEST_CASE("A batch norm overwrites its gradient where it may") {
   const NormCase c{.positions = 90, .channels = 24, .relu = true};
   BatchNormRun<bf16> apart(c), in_place(c);

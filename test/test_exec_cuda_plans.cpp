@@ -139,12 +139,48 @@ TEST_CASE(
   CHECK(count(plan_of<ImageNet50>, 256, desktop, half).first == 0);
 }
 
+TEST_CASE("cudnn: the gradients of a ResNet's batch norms come with those of inputs on H200") {
+  constexpr std::size_t limit = std::size_t{256} << 20;
+  // How many of the convolutions have a plan, of those that read what a batch norm and a ReLU made: within a
+  // block, or at its end, where two gradients meet and another image was added.
+  const auto count = [&](const Plan& plan, const Gpu& gpu, const Precision& precision, bool at_end) {
+    const Cudnn cudnn{std::string_view(properties(gpu))};
+    std::set<std::string> with, all;
+    for (Convolution c : convolutions(plan, precision, 256)) {
+      if (c.direction != Direction::backward_input || (at_end && c.stride > 1)) continue;
+      c.epilogue = Epilogue::batch_norm_backward;
+      c.has_second = c.has_addend = at_end;
+      CHECK(c.tensors().size() == (at_end ? 15u : 13u));
+      const auto plans = cudnn.plans(c, c.most_workspace(limit), 1);
+      const std::string name = concat(c.hash());
+      all.insert(name);
+      if (plans.empty()) continue;
+      with.insert(name);
+      CHECK(plans[0].workspace <= c.tensors()[0].bytes() / 2);
+    }
+    return std::pair(with.size(), all.size());
+  };
+  constexpr Precision half = precisions[3];
+  for (const Plan* plan : {&plan_of<ImageNet50>, &plan_of<ImageNet18>})
+    for (const bool at_end : {false, true}) {
+      const auto [with, all] = count(*plan, gpus[1], half, at_end);
+      CHECK(with == all);
+      CHECK(all > 3);
+    }
+  // Others have none, or want as much memory again as they spare passes over.
+  for (const Gpu& gpu : {gpus[2], desktop}) CHECK(count(plan_of<ImageNet50>, gpu, half, false).first == 0);
+  CHECK(count(plan_of<ImageNet50>, gpus[1], precisions[2], false).first == 0);
+}
+
 TEST_CASE("cudnn: a plan is made again from its text") {
   const Cudnn cudnn{std::string_view(properties(gpus[1]))};
   const Convolution plain = convolutions(plan_of<Mnist18>, precisions[2], 128)[0];
   Convolution with_sums = convolutions(plan_of<ImageNet18>, precisions[3], 128)[2];
   with_sums.epilogue = Epilogue::statistics;
-  for (const Convolution& c : {plain, with_sums}) {
+  Convolution with_batch_norm = convolutions(plan_of<ImageNet18>, precisions[3], 128)[4];
+  REQUIRE(with_batch_norm.direction == Direction::backward_input);
+  with_batch_norm.epilogue = Epilogue::batch_norm_backward;
+  for (const Convolution& c : {plain, with_sums, with_batch_norm}) {
     const auto plans = cudnn.plans(c, std::size_t{256} << 20, 1);
     REQUIRE(plans.size() == 1);
     const ConvolutionPlan again = cudnn.restored(plans[0].text());

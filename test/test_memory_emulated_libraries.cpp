@@ -310,6 +310,22 @@ Descriptor operation(Pass pass, const Descriptor& x, const Descriptor& w, const 
   return made;
 }
 
+/// dy where z is above 0.
+Descriptor mask(const Descriptor& dy, const Descriptor& z, const Descriptor& y) {
+  Descriptor how(CUDNN_BACKEND_POINTWISE_DESCRIPTOR), made(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+  const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
+  const cudnnPointwiseMode_t mode = CUDNN_POINTWISE_RELU_BWD;
+  how.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode)
+      .set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute)
+      .done();
+  made.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how)
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, dy)
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, z)
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, y)
+      .done();
+  return made;
+}
+
 Descriptor pointwise(cudnnPointwiseMode_t mode, const Descriptor& x, const Descriptor* b,
                      const Descriptor& y) {
   Descriptor how(CUDNN_BACKEND_POINTWISE_DESCRIPTOR), made(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
@@ -335,6 +351,26 @@ Descriptor statistics(const Descriptor& x, const Descriptor& sums, const Descrip
       .set(CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, sums)
       .set(CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, squares)
       .done();
+  return made;
+}
+
+/// Of x, mean, 1 / standard deviation, weight and the gradient; then five that are written.
+Descriptor batch_norm_weights(const std::vector<const Descriptor*>& tensors) {
+  Descriptor made(CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR);
+  const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
+  made.set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute);
+  constexpr cudnnBackendAttributeName_t names[] = {CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_X_DESC,
+                                                   CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MEAN_DESC,
+                                                   CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_INVSTD_DESC,
+                                                   CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_BN_SCALE_DESC,
+                                                   CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DY_DESC,
+                                                   CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_SCALE_DESC,
+                                                   CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_BIAS_DESC,
+                                                   CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_DY_SCALE_DESC,
+                                                   CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_X_SCALE_DESC,
+                                                   CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_BIAS};
+  for (std::size_t k = 0; k < tensors.size(); ++k) made.set(names[k], *tensors[k]);
+  made.done();
   return made;
 }
 
@@ -687,4 +723,102 @@ TEST_CASE("a convolution sums its channels in f16, and only where cuDNN does") {
   }
   CHECK(wrong(sums.read<float>(channels), of_y) == 0);
   CHECK(wrong(squares.read<float>(channels), of_squares) == 0);
+}
+
+TEST_CASE("the gradients of a batch norm come with a convolution's in f16, and only where cuDNN has them") {
+  const Cudnn cudnn;
+  struct Asked {
+    Convolution c{.c = 8, .k = 16};
+    cudnnDataType_t type = CUDNN_DATA_HALF;
+    bool second = false, addend = false, subtracts = true;
+  };
+  const auto graph = [&](const Asked& asked) {
+    const Convolution& c = asked.c;
+    const std::vector<std::int64_t> image = {c.n, c.c, c.h, c.w}, numbers = {1, c.c, 1, 1};
+    std::vector<Descriptor> t;
+    // dx, w, dy, x, four of channels, five that are written, second, addend; then those that are virtual.
+    t.push_back(tensor(1, asked.type, image));
+    t.push_back(tensor(2, asked.type, {c.k, c.c, c.r, c.s}));
+    t.push_back(tensor(3, asked.type, {c.n, c.k, c.out(0), c.out(1)}));
+    t.push_back(tensor(4, asked.type, image));
+    for (std::int64_t id = 5; id <= 8; ++id) t.push_back(tensor(id, CUDNN_DATA_FLOAT, numbers));
+    for (std::int64_t id = 9; id <= 13; ++id) t.push_back(tensor(id, CUDNN_DATA_FLOAT, numbers));
+    for (std::int64_t id = 14; id <= 15; ++id) t.push_back(tensor(id, asked.type, image));
+    for (std::int64_t id = 16; id <= 22; ++id) t.push_back(tensor(id, CUDNN_DATA_FLOAT, image, true));
+    std::vector<Descriptor> all;
+    all.push_back(operation(data, t[15], t[1], t[2], convolution(c)));
+    if (asked.second) all.push_back(pointwise(CUDNN_POINTWISE_ADD, t[15], &t[13], t[16]));
+    all.push_back(pointwise(asked.subtracts ? CUDNN_POINTWISE_SUB : CUDNN_POINTWISE_ADD, t[3], &t[4], t[17]));
+    all.push_back(pointwise(CUDNN_POINTWISE_MUL, t[17], &t[5], t[18]));
+    all.push_back(pointwise(CUDNN_POINTWISE_MUL, t[18], &t[6], t[19]));
+    all.push_back(pointwise(CUDNN_POINTWISE_ADD, t[19], &t[7], t[20]));
+    if (asked.addend) all.push_back(pointwise(CUDNN_POINTWISE_ADD, t[20], &t[14], t[21]));
+    all.push_back(mask(t[asked.second ? 16 : 15], t[asked.addend ? 21 : 20], t[0]));
+    all.push_back(
+        batch_norm_weights({&t[3], &t[4], &t[5], &t[6], &t[0], &t[8], &t[9], &t[10], &t[11], &t[12]}));
+    std::vector<const Descriptor*> operations;
+    for (const Descriptor& one : all) operations.push_back(&one);
+    return cudnn.graph(operations);
+  };
+  const auto count = [&](const Asked& asked) {
+    const Descriptor heuristic = std::move(Cudnn::heuristic(graph(asked), CUDNN_HEUR_MODE_A).done());
+    std::int64_t found = -1;
+    REQUIRE(cudnnBackendGetAttribute(heuristic.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &found,
+                                     nullptr) == CUDNN_STATUS_SUCCESS);
+    return found;
+  };
+  const Convolution dense{.c = 8, .k = 16, .stride = {1, 1}};
+  CHECK(count({}) == 2);
+  CHECK(count({.c = dense, .second = true, .addend = true}) == 2);
+  CHECK(count({.second = true}) == 0);
+  CHECK(count({.addend = true}) == 0);
+  CHECK(count({.type = CUDNN_DATA_BFLOAT16}) == 0);
+  CHECK(count({.subtracts = false}) == 0);
+  CHECK(count({.c = {.c = 12, .k = 16}}) == 0);
+  CHECK(count({.c = {.c = 8, .k = 12}}) == 0);
+
+  for (const bool more : {false, true}) {
+    const Convolution c = more ? dense : Convolution{.c = 8, .k = 16};
+    const Descriptor plan =
+        cudnn.plan(Cudnn::configurations(graph({.c = c, .second = more, .addend = more}))[0]);
+    const auto pixels = static_cast<std::size_t>(c.n * c.h * c.w), channels = static_cast<std::size_t>(c.c);
+    const auto w = waves<f16>(static_cast<std::size_t>(c.k * c.c * c.r * c.s), 0.7f),
+               dy = waves<f16>(static_cast<std::size_t>(c.n * c.k * c.out(0) * c.out(1)), 0.5f),
+               x = waves<f16>(pixels * channels, 0.3f), second = waves<f16>(pixels * channels, 0.9f),
+               addend = waves<f16>(pixels * channels, 1.3f);
+    const auto mean = waves<float>(channels, 0.4f), inverse = waves<float>(channels, 0.2f),
+               weight = waves<float>(channels, 0.6f), bias = waves<float>(channels, 0.8f);
+    auto expected = passed(data, c, std::vector<double>(x.size()), doubles(w), doubles(dy));
+    std::vector<double> d_weight(channels), d_bias(channels);
+    const auto wide = [](auto value) { return static_cast<double>(static_cast<float>(value)); };
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      const std::size_t k = i % channels;
+      const double normed = (wide(x[i]) - wide(mean[k])) * wide(inverse[k]),
+                   z = normed * wide(weight[k]) + wide(bias[k]) + (more ? wide(addend[i]) : 0);
+      expected[i] = z > 0 ? expected[i] + (more ? wide(second[i]) : 0) : 0;
+      d_weight[k] += expected[i] * normed;
+      d_bias[k] += expected[i];
+    }
+    const OnDevice dx(x.size() * 2), tw(w), tdy(dy), tx(x), tmean(mean), tinverse(inverse), tweight(weight),
+        tbias(bias), tsecond(second), taddend(addend), of_weight(channels * 4), of_bias(channels * 4),
+        of_dy(channels * 4), of_x(channels * 4), constant(channels * 4),
+        workspace(static_cast<std::size_t>(Cudnn::workspace(plan)));
+    std::vector<const OnDevice*> tensors = {&dx,    &tw,        &tdy,     &tx,    &tmean, &tinverse, &tweight,
+                                            &tbias, &of_weight, &of_bias, &of_dy, &of_x,  &constant};
+    if (more) tensors.insert(tensors.end(), {&tsecond, &taddend});
+    REQUIRE(cudnn.run(plan, tensors, workspace.data()) == CUDNN_STATUS_SUCCESS);
+    tensors.push_back(&tx);
+    CHECK(cudnn.run(plan, tensors, workspace.data()) == CUDNN_STATUS_BAD_PARAM);
+    CHECK(last_reason() == (more ? "no tensor wants pointer 16" : "no tensor wants pointer 14"));
+    CHECK(wrong(dx.read<f16>(expected.size()), expected) == 0);
+    const auto near = [](const std::vector<float>& found, const std::vector<double>& sums) {
+      bool good = found.size() == sums.size();
+      for (std::size_t i = 0; good && i < sums.size(); ++i)
+        good = std::abs(static_cast<double>(found[i]) - sums[i]) < 2e-2 * (1 + std::abs(sums[i]));
+      return good;
+    };
+    CHECK(near(of_weight.read<float>(channels), d_weight));
+    CHECK(near(of_bias.read<float>(channels), d_bias));
+  }
 }

@@ -148,6 +148,18 @@ inline const std::vector<Rule>& rules_of(cudnnBackendDescriptorType_t type) {
         {CUDNN_ATTR_OPERATION_GENSTATS_XDESC, other, true},
         {CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, other, true},
         {CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, other, true}}},
+      {CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR,
+       {{CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MATH_PREC, CUDNN_TYPE_DATA_TYPE, true},
+        {CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_X_DESC, other, true},
+        {CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MEAN_DESC, other, true},
+        {CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_INVSTD_DESC, other, true},
+        {CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_BN_SCALE_DESC, other, true},
+        {CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DY_DESC, other, true},
+        {CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_SCALE_DESC, other, true},
+        {CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_BIAS_DESC, other, true},
+        {CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_DY_SCALE_DESC, other, true},
+        {CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_X_SCALE_DESC, other, true},
+        {CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_BIAS, other, true}}},
       {CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR,
        {{CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, false},
         {CUDNN_ATTR_OPERATIONGRAPH_OPS, other, true}}},
@@ -258,6 +270,21 @@ inline Operation statistics_of(const Content& c) {
   return o;
 }
 
+inline Operation batch_norm_weights_of(const Content& c) {
+  Operation o;
+  o.kind = Kind::batch_norm_weights;
+  o.x = tensor_of(inner(c, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DY_DESC));
+  o.w = tensor_of(inner(c, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_X_DESC));
+  for (const auto name :
+       {CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MEAN_DESC, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_INVSTD_DESC,
+        CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_BN_SCALE_DESC, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_SCALE_DESC,
+        CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_BIAS_DESC,
+        CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_DY_SCALE_DESC,
+        CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_X_SCALE_DESC, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_BIAS})
+    o.of_channels.push_back(tensor_of(inner(c, name)));
+  return o;
+}
+
 inline Operation operation_of(const Content& c) {
   switch (c.type) {
     case CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR:
@@ -281,6 +308,8 @@ inline Operation operation_of(const Content& c) {
                             CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA);
     case CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR:
       return statistics_of(c);
+    case CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR:
+      return batch_norm_weights_of(c);
     case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR:
       break;
     default:
@@ -300,6 +329,7 @@ inline Operation operation_of(const Content& c) {
     case CUDNN_POINTWISE_RELU_FWD:
       break;
     case CUDNN_POINTWISE_ADD:
+    case CUDNN_POINTWISE_SUB:
     case CUDNN_POINTWISE_MUL:
     case CUDNN_POINTWISE_CMP_GT:
       o.two_inputs = true;
@@ -407,6 +437,7 @@ inline void finalize(Content& c) {
     case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR:
     case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR:
     case CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR:
+    case CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR:
       operation_of(c);
       break;
     case CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR:
@@ -588,6 +619,14 @@ inline void execute(cudnnHandle_t handle, const Content& plan, const Content& pa
                name + " does not lie within an allocation of the device");
     }
   }
+  for (const std::int64_t id : ids)
+    if (std::none_of(plan.plan.operations.begin(), plan.plan.operations.end(), [&](const Operation& o) {
+          auto tensors = o.inputs();
+          for (const Tensor* t : o.outputs()) tensors.push_back(t);
+          return std::any_of(tensors.begin(), tensors.end(),
+                             [&](const Tensor* t) { return t->id == id && !t->is_virtual; });
+        }))
+      refuse(CUDNN_STATUS_BAD_PARAM, "no tensor wants pointer " + std::to_string(id));
   void* workspace = one<void*>(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, nullptr);
   if (!memory.holds(workspace, plan.plan.workspace()))
     refuse(CUDNN_STATUS_BAD_PARAM_SIZE_INSUFFICIENT,

@@ -65,13 +65,17 @@ struct Tensor {
   }
 };
 
-enum class Kind { forward, data, filter, pointwise, statistics };
+enum class Kind { forward, data, filter, pointwise, statistics, batch_norm_weights };
 
 struct Operation {
   Kind kind = Kind::forward;
   // Image, filter and output, or their gradients; of a pointwise operation two inputs and the output; of
-  // statistics the input, the sums of squares and the sums.
+  // statistics the input, the sums of squares and the sums; of a batch norm's weights the gradient of its
+  // output and its input.
   Tensor x, w, y;
+  // Of a batch norm's weights mean, 1 / standard deviation and weight, then the gradients of weight and bias
+  // and the coefficients of the gradient of the input: of that of the output, of the input, and the constant.
+  std::vector<Tensor> of_channels;
   std::vector<std::int64_t> pre, post, strides, dilations;
   cudnnPointwiseMode_t mode = CUDNN_POINTWISE_IDENTITY;
   bool two_inputs = false;
@@ -81,6 +85,8 @@ struct Operation {
   Tensor& output() { return kind == Kind::data ? x : kind == Kind::filter ? w : y; }
   const Tensor& output() const { return const_cast<Operation*>(this)->output(); }
   std::vector<const Tensor*> outputs() const {
+    if (kind == Kind::batch_norm_weights)
+      return {&of_channels[3], &of_channels[4], &of_channels[5], &of_channels[6], &of_channels[7]};
     return kind == Kind::statistics ? std::vector<const Tensor*>{&y, &w}
                                     : std::vector<const Tensor*>{&output()};
   }
@@ -88,6 +94,8 @@ struct Operation {
     switch (kind) {
       case Kind::statistics:
         return {&x};
+      case Kind::batch_norm_weights:
+        return {&x, &w, &of_channels[0], &of_channels[1], &of_channels[2]};
       case Kind::forward:
         return {&x, &w};
       case Kind::data:
@@ -100,10 +108,15 @@ struct Operation {
   }
 
   void check() const {
-    if (kind == Kind::statistics) {
-      for (const Tensor* t : outputs())
+    if (kind == Kind::statistics || kind == Kind::batch_norm_weights) {
+      auto numbers = outputs();
+      for (const Tensor& t : of_channels) numbers.push_back(&t);
+      for (const Tensor* t : numbers)
         if (t->sizes != std::vector<std::int64_t>{1, x.sizes[1], 1, 1} || t->type != CUDNN_DATA_FLOAT)
           refuse(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH, "statistics are not f32 numbers of each channel");
+      if (kind == Kind::batch_norm_weights && x.sizes != w.sizes)
+        refuse(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH,
+               "a batch norm's gradient has not the sizes of its input");
       return;
     }
     if (kind == Kind::pointwise) {
@@ -152,16 +165,62 @@ struct Graph {
   bool rounds_inputs() const { return engine == 0; }
 
   /// Whether cuDNN has an engine on sm_90. Statistics it has of f16 alone, right behind a convolution whose
-  /// channels are multiples of 8, of input and output.
+  /// channels are multiples of 8, of input and output. So it has the gradients of a batch norm's weights,
+  /// behind the gradient of a convolution's input that a ReLU of the batch norm's output masks; what is added
+  /// to that gradient or to that output asks for a stride of 1.
   bool has_engine() const {
-    for (const Operation& o : operations) {
-      if (o.kind != Kind::statistics) continue;
-      const Operation& first = operations.front();
-      if (operations.size() != 2 || first.kind != Kind::forward || first.y.id != o.x.id || o.x.is_virtual ||
-          o.x.type != CUDNN_DATA_HALF || first.x.sizes[1] % 8 != 0 || first.y.sizes[1] % 8 != 0)
-        return false;
-    }
-    return true;
+    const auto has = [&](Kind kind) {
+      return std::any_of(operations.begin(), operations.end(),
+                         [&](const Operation& o) { return o.kind == kind; });
+    };
+    const bool sums = has(Kind::statistics), differentiates = has(Kind::batch_norm_weights);
+    if (!sums && !differentiates) return true;
+    const auto first = std::find_if(operations.begin(), operations.end(), [](const Operation& o) {
+      return o.kind == Kind::forward || o.kind == Kind::data;
+    });
+    if (first == operations.end() || first->w.type != CUDNN_DATA_HALF || first->x.sizes[1] % 8 != 0 ||
+        first->y.sizes[1] % 8 != 0)
+      return false;
+    if (sums)
+      return operations.size() == 2 && first->kind == Kind::forward &&
+             first->y.id == operations.back().x.id && !first->y.is_virtual;
+    return first->kind == Kind::data && masks_by_batch_norm(*first, operations.back());
+  }
+
+ private:
+  // Whether these are the gradient of a convolution's input, perhaps a sum, the batch norm's output, perhaps
+  // another sum, and the mask.
+  bool masks_by_batch_norm(const Operation& convolution, const Operation& last) const {
+    const auto maker = [&](const Tensor& t) {
+      const auto found = std::find_if(operations.begin(), operations.end(), [&](const Operation& o) {
+        return o.kind == Kind::pointwise && o.y.id == t.id;
+      });
+      return found == operations.end() ? nullptr : &*found;
+    };
+    // Steps back over an operation of this mode; false if another made the tensor.
+    const auto back = [&](const Operation*& o, cudnnPointwiseMode_t mode, std::int64_t by) {
+      if (o == nullptr || o->mode != mode || !o->y.is_virtual || (by >= 0 && o->w.id != by)) return false;
+      o = maker(o->x);
+      return true;
+    };
+    const Operation* mask = last.kind == Kind::batch_norm_weights ? maker(last.x) : nullptr;
+    if (mask == nullptr || mask->mode != CUDNN_POINTWISE_RELU_BWD || mask->y.is_virtual) return false;
+    std::size_t added = 0;
+    const Operation* gradient = maker(mask->x);
+    const bool second = gradient != nullptr;
+    if (second && (gradient->mode != CUDNN_POINTWISE_ADD || gradient->x.id != convolution.x.id)) return false;
+    if (!second && mask->x.id != convolution.x.id) return false;
+    added += second;
+    const Operation* y = maker(mask->w);
+    if (!back(y, CUDNN_POINTWISE_ADD, -1)) return false;
+    const auto& c = last.of_channels;
+    const bool addend = y != nullptr && y->mode == CUDNN_POINTWISE_ADD;
+    if (addend) back(y, CUDNN_POINTWISE_ADD, -1);
+    added += addend;
+    return back(y, CUDNN_POINTWISE_MUL, c[2].id) && back(y, CUDNN_POINTWISE_MUL, c[1].id) && y != nullptr &&
+           y->mode == CUDNN_POINTWISE_SUB && y->w.id == c[0].id && y->x.id == last.w.id &&
+           operations.size() == 7 + added &&
+           (added == 0 || convolution.strides == std::vector<std::int64_t>{1, 1});
   }
 };
 
@@ -172,15 +231,17 @@ void visit(V& v, T& g) requires std::is_same_v<std::remove_const_t<T>, Graph> {
   v(g.engine);
   v.list(g.operations, [&](auto& o) {
     v(o.kind);
-    for (auto* t : {&o.x, &o.w, &o.y}) {
-      v(t->id);
-      v(t->type);
-      v.list(t->sizes, v);
-      v.list(t->strides, v);
-      v(t->alignment);
-      v(t->is_virtual);
-      v(t->by_value);
-    }
+    const auto tensor = [&](auto& t) {
+      v(t.id);
+      v(t.type);
+      v.list(t.sizes, v);
+      v.list(t.strides, v);
+      v(t.alignment);
+      v(t.is_virtual);
+      v(t.by_value);
+    };
+    for (auto* t : {&o.x, &o.w, &o.y}) tensor(*t);
+    v.list(o.of_channels, tensor);
     for (auto* l : {&o.pre, &o.post, &o.strides, &o.dilations}) v.list(*l, v);
     v(o.mode);
     v(o.two_inputs);
@@ -274,6 +335,8 @@ class Execution {
     for (const Operation& o : graph_.operations) {
       if (o.kind == Kind::statistics)
         sum_channels(o);
+      else if (o.kind == Kind::batch_norm_weights)
+        differentiate_batch_norm(o);
       else
         keep(o.output(), o.kind == Kind::pointwise ? pointwise(o) : convolution(o));
     }
@@ -302,6 +365,26 @@ class Execution {
     keep(o.y, std::move(sums));
     keep(o.w, std::move(squares));
   }
+  void differentiate_batch_norm(const Operation& o) {
+    const Values dy = value(o.x), x = value(o.w), mean = value(o.of_channels[0]),
+                 inverse = value(o.of_channels[1]), weight = value(o.of_channels[2]);
+    const std::size_t channels = mean.size();
+    Values d_weight(channels), d_bias(channels), of_dy(channels), of_x(channels), constant(channels);
+    for (std::size_t k = 0; k < x.size(); ++k) {
+      const std::size_t c = k % channels;
+      d_bias[c] += dy[k];
+      d_weight[c] += dy[k] * ((x[k] - mean[c]) * inverse[c]);
+    }
+    const auto count = static_cast<float>(x.size() / channels);
+    for (std::size_t c = 0; c < channels; ++c) {
+      of_dy[c] = weight[c] * inverse[c];
+      of_x[c] = -of_dy[c] * inverse[c] * d_weight[c] / count;
+      constant[c] = -of_dy[c] * d_bias[c] / count - of_x[c] * mean[c];
+    }
+    const Values* made[] = {&d_weight, &d_bias, &of_dy, &of_x, &constant};
+    for (std::size_t k = 0; k < 5; ++k) keep(o.of_channels[3 + k], *made[k]);
+  }
+
   Values load(const Tensor& t) const {
     Values values(static_cast<std::size_t>(t.count()));
     const DType type = t.element();
@@ -406,6 +489,9 @@ class Execution {
       switch (o.mode) {
         case CUDNN_POINTWISE_ADD:
           a[k] += other;
+          break;
+        case CUDNN_POINTWISE_SUB:
+          a[k] -= other;
           break;
         case CUDNN_POINTWISE_MUL:
           a[k] *= other;

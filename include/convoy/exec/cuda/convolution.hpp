@@ -3,6 +3,7 @@
 // cache of tuned plans.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -19,6 +20,9 @@ enum class Direction : int { forward, backward_input, backward_weight };
 enum class Epilogue : int {
   none,
   statistics,  ///< forward: the sum of each output channel and that of its squares, over rows and positions
+  /// backward_input, where a batch norm and a ReLU made the input: the gradient masked by the ReLU, and the
+  /// gradients of the batch norm's weight and bias
+  batch_norm_backward,
 };
 
 /// A tensor in memory: [n, h, w, c], contiguous.
@@ -33,6 +37,8 @@ struct Extents {
 struct Convolution {
   Direction direction = Direction::forward;
   Epilogue epilogue = Epilogue::none;
+  bool has_second = false;  ///< batch_norm_backward: a further gradient is added before the mask
+  bool has_addend = false;  ///< batch_norm_backward: something was added between batch norm and ReLU
   DType element = DType::f32;
   bool reduced_products = false;  ///< whether tensor cores may round f32 inputs
   int rows = 0, groups = 1;
@@ -71,12 +77,30 @@ struct Convolution {
       mixed = hash_of(static_cast<std::uint64_t>(number), mixed);
     return mixed;
   }
-  /// Image, weight and output, or their gradients, then what the epilogue reads and writes.
+  /// The workspace worth having, of at most `limit` bytes: an epilogue spares passes over the result, which a
+  /// workspace half as large takes again.
+  std::size_t most_workspace(std::size_t limit) const {
+    if (epilogue == Epilogue::none) return limit;
+    return std::min(limit, tensors()[direction == Direction::forward ? 2 : 0].bytes() / 2);
+  }
+  /// Image, weight and output, or their gradients, then what the epilogue reads and writes: of statistics the
+  /// sums and those of squares; of batch_norm_backward the batch norm's input, mean, 1 / standard deviation,
+  /// weight and bias, the second gradient and the addend if there are, the gradients of weight and bias, and
+  /// three coefficients that cuDNN does not leave out.
   std::vector<Extents> tensors() const {
-    std::vector<Extents> all = {{element, rows, in_channels, in_height, in_width},
+    const Extents image{element, rows, in_channels, in_height, in_width};
+    std::vector<Extents> all = {image,
                                 {element, out_channels, in_channels / groups, height, width},
                                 {element, rows, out_channels, out_height, out_width}};
-    if (epilogue == Epilogue::statistics) all.insert(all.end(), 2, {DType::f32, 1, out_channels, 1, 1});
+    const auto add = [&](std::size_t count, const Extents& of) { all.insert(all.end(), count, of); };
+    if (epilogue == Epilogue::statistics) add(2, {DType::f32, 1, out_channels});
+    if (epilogue == Epilogue::batch_norm_backward) {
+      const Extents of_channels{DType::f32, 1, in_channels};
+      add(1, image);
+      add(4, of_channels);
+      add(static_cast<std::size_t>(has_second) + static_cast<std::size_t>(has_addend), image);
+      add(5, of_channels);
+    }
     return all;
   }
 };

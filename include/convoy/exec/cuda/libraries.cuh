@@ -92,7 +92,7 @@ class Libraries {
   // An empty one where there is none.
   ConvolutionPlan choose(const Convolution& c) {
     std::vector<ConvolutionPlan> all =
-        cudnn_.plans(c, static_cast<std::size_t>(options_.workspace_mib) << 20,
+        cudnn_.plans(c, c.most_workspace(static_cast<std::size_t>(options_.workspace_mib) << 20),
                      static_cast<std::size_t>(options_.candidates < 1 ? 1 : options_.candidates));
     if (all.empty()) return {};
     if (all.size() == 1) return std::move(all.front());

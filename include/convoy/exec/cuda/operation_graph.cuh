@@ -73,9 +73,13 @@ class OperationGraph {
 
   /// `handle` is null for a GPU that is only described.
   OperationGraph(const Convolution& c, cudnnHandle_t handle) {
-    for (const Extents& extents : c.tensors()) tensor(extents);
-    convolve(c, at(0), at(1), at(2));
-    if (c.epilogue == Epilogue::statistics) sum(at(2), at(3), at(4));
+    for (const Extents& extents : c.tensors()) tensor(extents, false);
+    if (c.epilogue == Epilogue::batch_norm_backward) {
+      differentiate_batch_norm(c);
+    } else {
+      convolve(c, at(0), at(1), at(2));
+      if (c.epilogue == Epilogue::statistics) sum(at(2), at(3), at(4));
+    }
 
     std::vector<cudnnBackendDescriptor_t> operations;
     for (const Descriptor& operation : operations_) operations.push_back(operation.get());
@@ -97,8 +101,8 @@ class OperationGraph {
   const Descriptor& at(std::size_t tensor) const { return tensors_[tensor]; }
 
   // Sizes are in the order rows (or outputs), channels, height, width, whatever the order in memory, which
-  // strides say.
-  const Descriptor& tensor(const Extents& e) {
+  // strides say. A virtual tensor never comes to memory.
+  const Descriptor& tensor(const Extents& e, bool is_virtual) {
     Descriptor& made = tensors_.emplace_back(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
     const cudnnDataType_t type = type_of(e.element);
     made.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
@@ -106,6 +110,7 @@ class OperationGraph {
     made.set(CUDNN_ATTR_TENSOR_STRIDES, {e.c * e.h * e.w, 1, e.w * e.c, e.c});
     made.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, {first_id + static_cast<std::int64_t>(tensors_.size()) - 1});
     made.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, {16});
+    made.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual);
     made.expect_finalized("describe a tensor");
     return made;
   }
@@ -165,10 +170,62 @@ class OperationGraph {
     operation.expect_finalized("describe the sums of channels");
   }
 
+  // a op b; of RELU_BWD the gradient `a` where `b` is above 0.
+  void pointwise(cudnnPointwiseMode_t mode, const Descriptor& a, const Descriptor& b, const Descriptor& y) {
+    Descriptor& how = modes_.emplace_back(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+    how.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
+    how.set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &sum_type);
+    how.expect_finalized("describe what is done to each element");
+    Descriptor& operation = operations_.emplace_back(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    const bool backward = mode == CUDNN_POINTWISE_RELU_BWD;
+    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how);
+    operation.set(backward ? CUDNN_ATTR_OPERATION_POINTWISE_DYDESC : CUDNN_ATTR_OPERATION_POINTWISE_XDESC, a);
+    operation.set(backward ? CUDNN_ATTR_OPERATION_POINTWISE_XDESC : CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b);
+    operation.set(backward ? CUDNN_ATTR_OPERATION_POINTWISE_DXDESC : CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
+    operation.expect_finalized("describe a pass over elements");
+  }
+
+  // The gradient of the input through the ReLU and into the batch norm, whose output is computed again.
+  void differentiate_batch_norm(const Convolution& c) {
+    Extents image = c.tensors()[0];
+    image.element = DType::f32;
+    const auto then = [&](cudnnPointwiseMode_t mode, const Descriptor& a,
+                          const Descriptor& b) -> const Descriptor& {
+      const Descriptor& y = tensor(image, true);
+      pointwise(mode, a, b, y);
+      return y;
+    };
+    const Descriptor &x = at(3), &mean = at(4), &inverse = at(5), &weight = at(6), &bias = at(7);
+    std::size_t next = 8;
+    const Descriptor* gradient = &tensor(image, true);
+    convolve(c, *gradient, at(1), at(2));
+    if (c.has_second) gradient = &then(CUDNN_POINTWISE_ADD, *gradient, at(next++));
+    const Descriptor* y = &then(CUDNN_POINTWISE_SUB, x, mean);
+    for (const Descriptor* factor : {&inverse, &weight}) y = &then(CUDNN_POINTWISE_MUL, *y, *factor);
+    y = &then(CUDNN_POINTWISE_ADD, *y, bias);
+    if (c.has_addend) y = &then(CUDNN_POINTWISE_ADD, *y, at(next++));
+    pointwise(CUDNN_POINTWISE_RELU_BWD, *gradient, *y, at(0));
+
+    Descriptor& operation = operations_.emplace_back(CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR);
+    operation.set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &sum_type);
+    operation.set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_X_DESC, x);
+    operation.set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MEAN_DESC, mean);
+    operation.set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_INVSTD_DESC, inverse);
+    operation.set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_BN_SCALE_DESC, weight);
+    operation.set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DY_DESC, at(0));
+    for (const cudnnBackendAttributeName_t name :
+         {CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_SCALE_DESC,
+          CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_BIAS_DESC,
+          CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_DY_SCALE_DESC,
+          CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_X_SCALE_DESC, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_BIAS})
+      operation.set(name, at(next++));
+    operation.expect_finalized("describe the gradients of a batch norm");
+  }
+
   static constexpr cudnnDataType_t sum_type = CUDNN_DATA_FLOAT;
 
   // A deque: a descriptor that is handed out stays where it is.
-  std::deque<Descriptor> tensors_;
+  std::deque<Descriptor> tensors_, modes_;
   Descriptor convolution_{CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR};
   std::vector<Descriptor> operations_;
   Descriptor graph_{CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR};

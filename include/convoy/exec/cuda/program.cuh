@@ -24,6 +24,17 @@ struct Location {
   explicit operator bool() const { return request >= 0 || fixed != nullptr; }
 };
 
+struct Value;
+
+/// How a batch norm and a ReLU made a value, for whoever computes the batch norm's gradients beside its own.
+struct NormedBy {
+  const Value* x = nullptr;       ///< what was normalised; null: something else made the value
+  const Value* addend = nullptr;  ///< what was added before the ReLU, or null
+  Location moments;               ///< of each channel the mean, then of each 1 / standard deviation
+  int weight = -1, bias = -1;
+  explicit operator bool() const { return x != nullptr; }
+};
+
 /// A value that a stage yields or the batch supplies, and its gradient. Images are [rows, height, width,
 /// channels], whose channels in memory may be more than the plan's, the rest being zeros; other values are
 /// row after row in canonical order.
@@ -47,6 +58,10 @@ struct Value {
   /// GELU's slope as well; that stage says so, and the gradient is then that of this.
   Location before_gelu;
   bool gradient_before_gelu = false;
+  NormedBy normed;
+  /// Where the last to contribute leaves the gradients of the batch norm's weight and of its bias, f32. The
+  /// value's gradient is then masked by the ReLU. None if nobody does.
+  Location parameter_sums;
 
   bool is_image() const { return kind == Kind::image; }
   /// Positions of an image's map; 1 of anything else.
@@ -189,6 +204,33 @@ class Program {
       return {Edge::assign, v.second, v.second, v.elements()};
     }
     return {Edge::temporary, request(v.bytes(), time, time), v.gradient, v.elements()};
+  }
+
+  /// Whether all others that read `v` have planned their gradients.
+  bool contributes_last(const Value& v) {
+    int readers = 0;
+    for (int n = 0; n < plan_.graph.count.nodes; ++n)
+      for (int i = 0; i < node(n).inputs; ++i)
+        if (&value(from(n, i)) == &v && &value(n) != &v) ++readers;  // else n is a view
+    return v.contributions + 1 == readers;
+  }
+  /// For the last to contribute, who writes the sum with what the others did, which stands at `earlier`: none
+  /// where there are no others. Not where they left a second summand.
+  Contribution contribute_total(Value& v, int time, Location& earlier) {
+    earlier = v.gradient;
+    ++v.contributions;
+    v.gradient = request(v.bytes(), time, backward_time(v.owner));
+    return {Edge::assign, v.gradient, v.gradient, v.elements()};
+  }
+  /// Makes what stands at `gradient` that of node `n` as well, if nobody has contributed to it and it wants
+  /// one.
+  bool share_gradient(int n, const Location& gradient) {
+    Value& v = value(n);
+    if (!v.wants_gradient || v.contributions > 0) return false;
+    ++v.contributions;
+    v.gradient = gradient;
+    extend(gradient, backward_time(v.owner));
+    return true;
   }
 
   /// Plans a gradient of parameter `p`; to be called in the order in which backward runs.

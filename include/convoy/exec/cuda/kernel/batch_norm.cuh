@@ -39,6 +39,8 @@ struct BatchNormTask {
   // Backward. The gradient of y is dy + second.
   const T* dy = nullptr;
   const T* second = nullptr;
+  /// [2][channels]: the gradients of weight and of bias, where whoever made dy made them and masked dy
+  const float* parameter_sums = nullptr;
   T* dx = nullptr;  ///< may be dy
   bool accumulate_dx = false;
   T* d_addend = nullptr;  ///< may be dy where dx is not
@@ -339,6 +341,16 @@ struct BatchNormBackwardFinish : Partials<2> {
   }
 };
 
+/// The same from the gradients of weight and bias, which are the two sums but for a factor.
+template <class = void>
+__global__ void batch_norm_take_sums(const float* of_parameters, BatchNormBackwardFinish finish) {
+  const int c = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (c >= finish.columns) return;
+  const double root = static_cast<double>(finish.slopes.inverse[c]);
+  finish.finish(c, {static_cast<double>(of_parameters[finish.columns + c]),
+                    static_cast<double>(of_parameters[c]) / root});
+}
+
 /// The coefficients from sums over `count` values a channel.
 template <class = void>
 __global__ void batch_norm_slopes(int channels, const double* sums, double count, BatchNormSlopes slopes) {
@@ -464,12 +476,17 @@ void batch_norm_backward(cudaStream_t stream, const BatchNormTask<T>& t, double*
   float* slope = partials.values + Partials<2>::bytes(c) / static_cast<std::int64_t>(sizeof(float));
   float* offset = slope + t.channels;
   BatchNormTask<T> left = t;
+  if (t.parameter_sums != nullptr) left.relu = false;
   if (t.dx != nullptr || t.d_weight != nullptr || t.d_bias != nullptr) {
     const BatchNormSlopes slopes{t.weight, t.inverse, slope, offset};
     const BatchNormBackwardFinish finish{
         partials, t.positions, slopes, t.d_weight, t.d_bias, t.accumulate_parameters, sums};
-    T* const masked = t.accumulate_addend ? nullptr : t.d_addend;
-    sum_columns<T>(stream, c, BatchNormTerms<T>{t, masked}, partials, finish);
+    const bool summed = t.parameter_sums != nullptr;
+    T* const masked = t.accumulate_addend || summed ? nullptr : t.d_addend;
+    if (summed)
+      device::launch(over_channels(stream, t.channels), batch_norm_take_sums<>, t.parameter_sums, finish);
+    else
+      sum_columns<T>(stream, c, BatchNormTerms<T>{t, masked}, partials, finish);
     if (sums != nullptr && t.dx != nullptr) {
       const double count = sum_across(sums);
       device::launch(over_channels(stream, t.channels), batch_norm_slopes<>, t.channels, sums, count, slopes);

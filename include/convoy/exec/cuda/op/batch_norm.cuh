@@ -28,6 +28,9 @@ class BatchNormStage final : public StageOf<T> {
     p.keep(x, until);
     p.extend(x.sums, index);
     moments_ = p.request(static_cast<std::size_t>(2 * channels_) * sizeof(float), index, until);
+    if (relu_)
+      this->value_.normed = {&x, addend_ >= 0 ? &p.value(addend_) : nullptr, moments_,
+                             p.parameter(this->leader_, 0), p.parameter(this->leader_, 1)};
     scratch_ = scratch(p, index);
     sums_ = room_for_sums(p, index);
   }
@@ -35,7 +38,8 @@ class BatchNormStage final : public StageOf<T> {
     const int time = this->backward_time(p), x = p.from(this->leader_, 0);
     dx_ = p.contribute(x, true, time);
     // Both gradients are written at once, so that one value must not get them in the same place.
-    if (addend_ >= 0) d_addend_ = p.contribute(addend_, &p.value(addend_) != &p.value(x), time);
+    if (addend_ >= 0 && !(this->value_.parameter_sums && p.share_gradient(addend_, this->value_.gradient)))
+      d_addend_ = p.contribute(addend_, &p.value(addend_) != &p.value(x), time);
     for (int k = 0; k < 2; ++k) d_parameter_[k] = p.contribute_parameter(p.parameter(this->leader_, k));
     backward_scratch_ = scratch(p, time);
     backward_sums_ = room_for_sums(p, time);
@@ -56,6 +60,7 @@ class BatchNormStage final : public StageOf<T> {
     t.addend = addend_ >= 0 ? p.address<T>(p.value(addend_).data) : nullptr;
     t.dy = this->dy(p);
     t.second = this->second(p);
+    t.parameter_sums = p.address<float>(this->value_.parameter_sums);
     t.dx = dx_ ? dx_.template pointer<T>(p) : nullptr;
     t.accumulate_dx = dx_.accumulates();
     t.d_addend = d_addend_ ? d_addend_.template pointer<T>(p) : nullptr;

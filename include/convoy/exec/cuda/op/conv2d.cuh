@@ -16,7 +16,8 @@ namespace convoy::exec::cuda {
 /// Where the input has more channels in memory than the plan's, the weight is copied with zeros between, and
 /// its gradient copied out. cuDNN writes gradients of weights in the type of values; in 16 bits they are
 /// widened. In f16 cuDNN may sum the channels of the output on its way to memory, which the batch norm behind
-/// it then need not read twice.
+/// it then need not read twice; and sum, beside the gradient of the input, what the batch norm before it
+/// wants.
 template <class T>
 class Conv2dStage final : public StageOf<T> {
  public:
@@ -35,7 +36,7 @@ class Conv2dStage final : public StageOf<T> {
     const int time = this->backward_time(p);
     d_weight_ = p.contribute_parameter(weight_);
     if (bias_ >= 0) d_bias_ = p.contribute_parameter(bias_);
-    dx_ = p.contribute(p.from(this->leader_, 0), false, time);
+    plan_backward_input(p, time);
     if (d_weight_) {
       backward_weight_ = take(p, towards(Direction::backward_weight), time);
       if (!writes_in_place()) made_ = p.request(weight_bytes(), time, time);
@@ -44,7 +45,6 @@ class Conv2dStage final : public StageOf<T> {
     if (d_bias_)
       sums_ =
           p.request(static_cast<std::size_t>(column_sums_scratch<T>(positions(), channels())), time, time);
-    if (dx_) backward_input_ = take(p, towards(Direction::backward_input), time);
   }
   void bind(Program& p) override {
     const T* x = this->x(p, 0);
@@ -59,8 +59,7 @@ class Conv2dStage final : public StageOf<T> {
       backward_weight_.bind(
           p, {x, writes_in_place() ? static_cast<void*>(d_weight_.pointer) : p.address<void>(made_),
               this->dy(p)});
-    if (backward_input_.plan != nullptr)
-      backward_input_.bind(p, {dx_.template pointer<T>(p), w, this->dy(p)});
+    if (backward_input_.plan != nullptr) bind_backward_input(p, w);
   }
   void forward(Program& p) override {
     if (padded()) {
@@ -123,13 +122,55 @@ class Conv2dStage final : public StageOf<T> {
     Convolution with_sums = shape_;
     with_sums.epilogue = Epilogue::statistics;
     // A bias is added behind what cuDNN would sum. Both sums begin at multiples of 16 bytes.
-    const bool asks = std::is_same_v<T, f16> && p.libraries().options().fuse_batch_norm && bias_ < 0 &&
-                      channels() % 4 == 0 && feeds_batch_norm(p.plan(), this->leader_);
+    const bool asks =
+        fuses(p) && bias_ < 0 && channels() % 4 == 0 && feeds_batch_norm(p.plan(), this->leader_);
     const ConvolutionPlan* plan = asks ? p.libraries().find_plan(with_sums) : nullptr;
     forward_ = plan != nullptr ? take(p, *plan, this->index_) : take(p, shape_, this->index_);
     if (plan != nullptr)
       this->value_.sums =
           p.request(static_cast<std::size_t>(2 * channels()) * sizeof(float), this->index_, this->index_);
+  }
+  // With the batch norm's part where a batch norm and a ReLU made the input, nobody contributes to its
+  // gradient afterwards and cuDNN has a way.
+  void plan_backward_input(Program& p, int time) {
+    const int from = p.from(this->leader_, 0);
+    Value& x = p.value(from);
+    Convolution c = towards(Direction::backward_input);
+    if (fuses(p) && x.wants_gradient && x.normed && x.channels % 4 == 0 && !x.second &&
+        p.contributes_last(x)) {
+      Convolution with_batch_norm = c;
+      with_batch_norm.epilogue = Epilogue::batch_norm_backward;
+      with_batch_norm.has_second = x.contributions > 0;
+      with_batch_norm.has_addend = x.normed.addend != nullptr;
+      if (const ConvolutionPlan* plan = p.libraries().find_plan(with_batch_norm)) {
+        sums_parameters_ = true;
+        backward_input_ = take(p, *plan, time);
+        dx_ = p.contribute_total(x, time, earlier_);
+        x.parameter_sums = p.request(5 * static_cast<std::size_t>(x.channels) * sizeof(float), time,
+                                     p.backward_time(x.owner));
+        if (x.normed.addend != nullptr) p.keep(*x.normed.addend, time);
+        return;
+      }
+    }
+    dx_ = p.contribute(from, false, time);
+    if (dx_) backward_input_ = take(p, c, time);
+  }
+  void bind_backward_input(Program& p, const T* w) {
+    std::vector<const void*> tensors = {dx_.template pointer<T>(p), w, this->dy(p)};
+    if (sums_parameters_) {
+      const Value& x = this->input(p, 0);
+      const float *mean = p.address<float>(x.normed.moments), *sums = p.address<float>(x.parameter_sums);
+      tensors.insert(tensors.end(),
+                     {p.address<T>(x.normed.x->data), mean, mean + x.channels,
+                      p.parameters().value(x.normed.weight), p.parameters().value(x.normed.bias)});
+      if (earlier_) tensors.push_back(p.address<T>(earlier_));
+      if (x.normed.addend != nullptr) tensors.push_back(p.address<T>(x.normed.addend->data));
+      for (int k = 0; k < 5; ++k) tensors.push_back(sums + k * x.channels);
+    }
+    backward_input_.bind(p, tensors);
+  }
+  static bool fuses(const Program& p) {
+    return std::is_same_v<T, f16> && p.libraries().options().fuse_batch_norm;
   }
   bool padded() const { return shape_.in_channels / shape_.groups != own_channels_; }
   bool writes_in_place() const { return std::is_same_v<T, float> && !padded() && !d_weight_.accumulate; }
@@ -145,6 +186,8 @@ class Conv2dStage final : public StageOf<T> {
   Location operand_, made_, packed_, sums_;
   ParameterGradient d_weight_, d_bias_;
   Contribution dx_;
+  bool sums_parameters_ = false;  // of the batch norm that made the input
+  Location earlier_;              // what others contributed to the gradient of the input
 };
 
 }  // namespace convoy::exec::cuda
