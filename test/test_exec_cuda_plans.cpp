@@ -118,7 +118,7 @@ TEST_CASE(
     int with = 0, without = 0;
     for (Convolution c : convolutions(plan, precision, rows)) {
       if (c.direction != Direction::forward) continue;
-      c.epilogue = Epilogue::statistics;
+      c.epilogue = ConvolutionEpilogue::statistics;
       const auto plans = cudnn.plans(c, limit, 1);
       INFO(gpu.name, ": ", c.in_channels, "x", c.in_height, "x", c.in_width, " to ", c.out_channels);
       // Image and weight, the output and what is summed.
@@ -148,7 +148,7 @@ TEST_CASE("cudnn: the gradients of a ResNet's batch norms come with those of inp
     std::set<std::string> with, all;
     for (Convolution c : convolutions(plan, precision, 256)) {
       if (c.direction != Direction::backward_input || (at_end && c.stride > 1)) continue;
-      c.epilogue = Epilogue::batch_norm_backward;
+      c.epilogue = ConvolutionEpilogue::batch_norm_backward;
       c.has_second = c.has_addend = at_end;
       CHECK(c.tensors().size() == (at_end ? 15u : 13u));
       const auto plans = cudnn.plans(c, c.most_workspace(limit), 1);
@@ -176,10 +176,10 @@ TEST_CASE("cudnn: a plan is made again from its text") {
   const Cudnn cudnn{std::string_view(properties(gpus[1]))};
   const Convolution plain = convolutions(plan_of<Mnist18>, precisions[2], 128)[0];
   Convolution with_sums = convolutions(plan_of<ImageNet18>, precisions[3], 128)[2];
-  with_sums.epilogue = Epilogue::statistics;
+  with_sums.epilogue = ConvolutionEpilogue::statistics;
   Convolution with_batch_norm = convolutions(plan_of<ImageNet18>, precisions[3], 128)[4];
   REQUIRE(with_batch_norm.direction == Direction::backward_input);
-  with_batch_norm.epilogue = Epilogue::batch_norm_backward;
+  with_batch_norm.epilogue = ConvolutionEpilogue::batch_norm_backward;
   for (const Convolution& c : {plain, with_sums, with_batch_norm}) {
     const auto plans = cudnn.plans(c, std::size_t{256} << 20, 1);
     REQUIRE(plans.size() == 1);

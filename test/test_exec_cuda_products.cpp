@@ -158,7 +158,7 @@ TEST_CASE("products: no candidate adds up in an order that changes, and none is 
   CHECK(emulation::runs_in_place == before);
   emulation::missing_epilogues = {CUBLASLT_EPILOGUE_DGELU};
   Product with = small;
-  with.epilogue = Epilogue::gelu_slope;
+  with.epilogue = ProductEpilogue::gelu_slope;
   CHECK(Products(space, nowhere, "a GPU", 8, process).find(with) == nullptr);
   CHECK(Products(space, nowhere, "a GPU", 1, process).find(with) == nullptr);
   emulation::missing_epilogues.clear();

@@ -87,9 +87,10 @@ CONVOY_HD inline Norms norms_of(const double* squares, bool of_directions, const
 ///                   of squares for each, of gradients (or directions) and parameters
 ///   `decide`        the verdict from the sums of squares of `count` parts of the gradient, `apart` numbers
 ///                   apart
-///   `squares`       adds up the Squares of a Passage; directions, for rules that have these, only where there
-///                   is state, unless the step is skipped. A sum's bits depend on the ranges, their order and
-///                   their numbers alone. `work` is of two numbers for each part that the table is cut into
+///   `squares`       adds up the Squares of a Passage, of directions only where there is state and the step
+///   is
+///                   not skipped. A sum's bits depend on the ranges, their order and their numbers alone.
+///                   `work` is of two numbers for each part that the table is cut into
 ///   `apply`         one Passage: every run that has state but matrices
 ///   `apply_matrix`  the Passage of one run that is a matrix, whose shape and work the MatrixPass says, for
 ///                   rules that take these; a space may be without, and then refuses such rules

@@ -17,7 +17,7 @@ namespace convoy::exec::cuda {
 enum class Direction : int { forward, backward_input, backward_weight };
 
 /// What the kernel of a pass computes of its result before that leaves the processor.
-enum class Epilogue : int {
+enum class ConvolutionEpilogue : int {
   none,
   statistics,  ///< forward: the sum of each output channel and that of its squares, over rows and positions
   /// backward_input, where a batch norm and a ReLU made the input: the gradient masked by the ReLU, and the
@@ -36,7 +36,7 @@ struct Extents {
 /// group], each contiguous.
 struct Convolution {
   Direction direction = Direction::forward;
-  Epilogue epilogue = Epilogue::none;
+  ConvolutionEpilogue epilogue = ConvolutionEpilogue::none;
   bool has_second = false;  ///< batch_norm_backward: a further gradient is added before the mask
   bool has_addend = false;  ///< batch_norm_backward: something was added between batch norm and ReLU
   DType element = DType::f32;
@@ -80,7 +80,7 @@ struct Convolution {
   /// The workspace worth having, of at most `limit` bytes: an epilogue spares passes over the result, which a
   /// workspace half as large takes again.
   std::size_t most_workspace(std::size_t limit) const {
-    if (epilogue == Epilogue::none) return limit;
+    if (epilogue == ConvolutionEpilogue::none) return limit;
     return std::min(limit, tensors()[direction == Direction::forward ? 2 : 0].bytes() / 2);
   }
   /// Image, weight and output, or their gradients, then what the epilogue reads and writes: of statistics the
@@ -93,8 +93,8 @@ struct Convolution {
                                 {element, out_channels, in_channels / groups, height, width},
                                 {element, rows, out_channels, out_height, out_width}};
     const auto add = [&](std::size_t count, const Extents& of) { all.insert(all.end(), count, of); };
-    if (epilogue == Epilogue::statistics) add(2, {DType::f32, 1, out_channels});
-    if (epilogue == Epilogue::batch_norm_backward) {
+    if (epilogue == ConvolutionEpilogue::statistics) add(2, {DType::f32, 1, out_channels});
+    if (epilogue == ConvolutionEpilogue::batch_norm_backward) {
       const Extents of_channels{DType::f32, 1, in_channels};
       add(1, image);
       add(4, of_channels);

@@ -23,7 +23,7 @@ inline void check(cublasStatus_t status, std::string_view what) {
 
 /// What a product does beside multiplying, with a vector or a matrix of the type of its result. GELU is that
 /// of the hyperbolic tangent.
-enum class Epilogue : unsigned char {
+enum class ProductEpilogue : unsigned char {
   none,
   bias,        ///< adds the vector, of `columns` numbers, to every row
   bias_gelu,   ///< likewise, and writes to the matrix, shaped like `out`, what the GELU in `out` is of
@@ -43,7 +43,7 @@ struct Product {
   bool left_transposed = false;                  ///< left is stored [inner, rows]
   bool right_transposed = false;                 ///< right is stored [columns, inner]
   bool accumulate = false;                       ///< adds to what stands in `out`
-  Epilogue epilogue = Epilogue::none;
+  ProductEpilogue epilogue = ProductEpilogue::none;
 
   friend constexpr bool operator==(const Product&, const Product&) = default;
 
@@ -199,21 +199,22 @@ class ProductPlan {
   static constexpr int most_algorithms = 64;
 
   bool has_vector() const {
-    return product_.epilogue == Epilogue::bias || product_.epilogue == Epilogue::bias_gelu ||
-           product_.epilogue == Epilogue::left_sums;
+    return product_.epilogue == ProductEpilogue::bias || product_.epilogue == ProductEpilogue::bias_gelu ||
+           product_.epilogue == ProductEpilogue::left_sums;
   }
   bool has_matrix() const {
-    return product_.epilogue == Epilogue::bias_gelu || product_.epilogue == Epilogue::gelu_slope;
+    return product_.epilogue == ProductEpilogue::bias_gelu ||
+           product_.epilogue == ProductEpilogue::gelu_slope;
   }
-  static cublasLtEpilogue_t epilogue_of(Epilogue epilogue) {
+  static cublasLtEpilogue_t epilogue_of(ProductEpilogue epilogue) {
     switch (epilogue) {
-      case Epilogue::bias:
+      case ProductEpilogue::bias:
         return CUBLASLT_EPILOGUE_BIAS;
-      case Epilogue::bias_gelu:
+      case ProductEpilogue::bias_gelu:
         return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
-      case Epilogue::gelu_slope:
+      case ProductEpilogue::gelu_slope:
         return CUBLASLT_EPILOGUE_DGELU;
-      case Epilogue::left_sums:
+      case ProductEpilogue::left_sums:
         return CUBLASLT_EPILOGUE_BGRADB;  // left comes second
       default:
         return CUBLASLT_EPILOGUE_DEFAULT;

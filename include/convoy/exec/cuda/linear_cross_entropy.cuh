@@ -36,7 +36,7 @@ Product describe_product(const Program& p, std::int64_t rows, std::int64_t colum
 /// from what it reads anyway: in the type of its result, which is f32 whatever the factors are, and without
 /// adding to what was there. Null where cuBLASLt has no algorithm for it.
 inline std::unique_ptr<ProductPlan> find_with_sums(const Program& p, Product product) {
-  product.epilogue = Epilogue::left_sums;
+  product.epilogue = ProductEpilogue::left_sums;
   return p.libraries().find(product);
 }
 
@@ -60,7 +60,7 @@ class LinearCrossEntropyStage final : public StageOf<T> {
     for_each_block([&](Range labels) {
       Product product = describe_product<T>(p, labels.size(), task_.classes, features_);
       product.right_transposed = true;
-      if (bias_ >= 0) product.epilogue = Epilogue::bias;
+      if (bias_ >= 0) product.epilogue = ProductEpilogue::bias;
       product.out_stride = task_.stride;
       blocks_.push_back({labels, p.libraries().plan(product), nullptr, nullptr});
     });

@@ -74,11 +74,11 @@ class OperationGraph {
   /// `handle` is null for a GPU that is only described.
   OperationGraph(const Convolution& c, cudnnHandle_t handle) {
     for (const Extents& extents : c.tensors()) tensor(extents, false);
-    if (c.epilogue == Epilogue::batch_norm_backward) {
+    if (c.epilogue == ConvolutionEpilogue::batch_norm_backward) {
       differentiate_batch_norm(c);
     } else {
       convolve(c, at(0), at(1), at(2));
-      if (c.epilogue == Epilogue::statistics) sum(at(2), at(3), at(4));
+      if (c.epilogue == ConvolutionEpilogue::statistics) sum(at(2), at(3), at(4));
     }
 
     std::vector<cudnnBackendDescriptor_t> operations;

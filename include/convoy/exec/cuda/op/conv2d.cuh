@@ -120,7 +120,7 @@ class Conv2dStage final : public StageOf<T> {
   // With the sums of channels where a batch norm reads them and cuDNN has a way.
   void take_forward(Program& p) {
     Convolution with_sums = shape_;
-    with_sums.epilogue = Epilogue::statistics;
+    with_sums.epilogue = ConvolutionEpilogue::statistics;
     // A bias is added behind what cuDNN would sum. Both sums begin at multiples of 16 bytes.
     const bool asks =
         fuses(p) && bias_ < 0 && channels() % 4 == 0 && feeds_batch_norm(p.plan(), this->leader_);
@@ -139,7 +139,7 @@ class Conv2dStage final : public StageOf<T> {
     if (fuses(p) && x.wants_gradient && x.normed && x.channels % 4 == 0 && !x.second &&
         p.contributes_last(x)) {
       Convolution with_batch_norm = c;
-      with_batch_norm.epilogue = Epilogue::batch_norm_backward;
+      with_batch_norm.epilogue = ConvolutionEpilogue::batch_norm_backward;
       with_batch_norm.has_second = x.contributions > 0;
       with_batch_norm.has_addend = x.normed.addend != nullptr;
       if (const ConvolutionPlan* plan = p.libraries().find_plan(with_batch_norm)) {

@@ -46,12 +46,12 @@ class LinearStage final : public StageOf<T> {
       before_gelu_ = p.request(this->value_.bytes(), index, this->kept_until(p));
       form_ = p.attributes<graph::Gelu>(gelu_).form;
       const bool known = form_ == graph::GeluForm::tanh && out_ % gelu_lanes == 0;
-      product.epilogue = Epilogue::bias_gelu;
+      product.epilogue = ProductEpilogue::bias_gelu;
       if (known && bias_ >= 0) forward_ = p.libraries().find(product);
       makes_gelu_ = forward_ != nullptr;
       if (known && feeds_one_linear(p.plan(), gelu_)) this->value_.before_gelu = before_gelu_;
     }
-    product.epilogue = bias_ >= 0 ? Epilogue::bias : Epilogue::none;
+    product.epilogue = bias_ >= 0 ? ProductEpilogue::bias : ProductEpilogue::none;
     if (!forward_) forward_ = p.libraries().plan(product);
   }
   void plan_backward(Program& p) override {
@@ -73,10 +73,10 @@ class LinearStage final : public StageOf<T> {
       sums_ = p.request(static_cast<std::size_t>(column_sums_scratch<T>(vectors_, out_)), time, time);
     if (dx_) {
       Product product = describe_product<T>(p, vectors_, in_, out_);
-      product.epilogue = Epilogue::gelu_slope;
+      product.epilogue = ProductEpilogue::gelu_slope;
       if (x.before_gelu) backward_input_ = p.libraries().find(product);
       x.gradient_before_gelu = backward_input_ != nullptr;
-      product.epilogue = Epilogue::none;
+      product.epilogue = ProductEpilogue::none;
       product.accumulate = dx_.accumulates();
       if (!backward_input_) backward_input_ = p.libraries().plan(product);
     }
