@@ -517,7 +517,7 @@ inline void set(Content& c, cudnnBackendAttributeName_t name, cudnnBackendAttrib
 template <class T>
 void give(const std::vector<T>& values, std::int64_t wanted, std::int64_t* count, void* to) {
   if (count != nullptr) *count = static_cast<std::int64_t>(values.size());
-  if (to != nullptr && wanted > 0)
+  if (to != nullptr && wanted > 0 && !values.empty())
     std::memcpy(to, values.data(), sizeof(T) * std::min(values.size(), static_cast<std::size_t>(wanted)));
 }
 // Into descriptors that the caller has made.
