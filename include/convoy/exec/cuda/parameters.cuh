@@ -9,9 +9,13 @@
 #include <type_traits>
 #include <vector>
 
+#include <convoy/core/dtype.hpp>
+#include <convoy/core/error.hpp>
 #include <convoy/core/hash.hpp>
+#include <convoy/core/range.hpp>
 #include <convoy/exec/canonical.hpp>
 #include <convoy/exec/cuda/kernel/reduce.cuh>
+#include <convoy/memory/buffer.hpp>
 #include <convoy/memory/device.cuh>
 #include <convoy/memory/working_copy.hpp>
 
