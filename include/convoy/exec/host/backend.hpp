@@ -63,7 +63,8 @@ struct Backend {
   EngineHandle engine;
   StreamHandle stream;
   Attributes attributes;  ///< of every primitive
-  /// Of what oneDNN multiplies: f32, or bf16, in which copies are made of f32 values. Results are f32.
+  /// Of what oneDNN multiplies: f32, or bf16, in which copies are made of values that are f32. Results are
+  /// f32 but for images that are kept in bf16.
   dnnl_data_type_t factor = dnnl_f32;
   int threads = 1;
   bool winograd = true;

@@ -19,9 +19,10 @@
 namespace convoy::exec {
 
 /// Computes a plan on processors in precision P: f32 or bf16. In bf16 what convolutions and linear layers
-/// multiply is rounded to bf16, forward and backward, and nothing else is: parameters, activations,
-/// statistics, sums and gradients are f32. Attention and convolutions of tiny maps stay in f32, because
-/// convoy's own kernels for them do.
+/// multiply is rounded to bf16, forward and backward, and so are images, with their gradients, that a
+/// convolution with a batch norm, a batch norm or a pooling makes and only convolutions and batch norms read.
+/// Nothing else is: parameters, their gradients, other activations, statistics and sums are f32. Attention
+/// and convolutions of tiny maps stay in f32, because convoy's own kernels for them do.
 ///
 /// Parameters stand in the arena in the order that the kernels read without copying; `read_parameter` and
 /// `write_parameter` convert. The fields of a batch are read in place, forward and backward: they must stay

@@ -19,7 +19,8 @@ class OneDnnProduct {
 
   ProductShape shape;
 
-  /// The elements of a tensor: what is multiplied is of the backend's type; results and biases are f32.
+  /// The elements of a tensor: what is multiplied is of the backend's type; biases are f32, as results are
+  /// unless images are kept in bf16.
   static dnnl_data_type_t type(const Backend& backend, Direction direction, Tensor tensor) {
     constexpr Tensor results[] = {dst, src, weights};
     return tensor == bias || tensor == results[static_cast<int>(direction)] ? dnnl_f32 : backend.factor;

@@ -1,10 +1,10 @@
 // Convolution by oneDNN over the live taps of a filter, forward and both gradients, in the layouts that its
 // fast kernels want. A kernel that would be oneDNN's reference code is never used.
 //
-// In bf16 the source is copied once, and the copy serves forward and the gradient of the weights; that of the
-// output is copied once for both gradients. A batch norm before or behind the convolution writes what it
-// would copy. Weights are copied in forward and again in backward: they are little beside activations, and a
-// copy between would take memory for the whole step.
+// In bf16 images that are not kept in bf16 (Program::choose_narrow) are copied: the source once for forward
+// and the gradient of the weights, the gradient of the output once for both gradients. A batch norm before or
+// behind the convolution writes what it would copy. Weights are copied in forward and again in backward: they
+// are little beside activations, and a copy between would take memory for the whole step.
 #pragma once
 
 #include <algorithm>
