@@ -1,0 +1,61 @@
+// EMULATES
+// SANITIZE: none
+// How often a step of a published model calls the CUDA runtime: what it costs the host where the GPU is fast.
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "emulation/cublaslt.hpp"
+#include "emulation/cudnn.hpp"
+#include "emulation/emulation.hpp"
+#include <convoy/comm/policy/none.hpp>
+#include <convoy/data/synthetic.hpp>
+#include <convoy/exec/cuda/cuda.cuh>
+#include <convoy/models/resnet.hpp>
+#include <convoy/optim/device.cuh>
+#include <convoy/train/trainer.hpp>
+
+namespace {
+
+using namespace convoy;
+using emulation::Called;
+using emulation::Counts;
+
+constexpr Image image{1, 28, 28};
+constexpr int classes = 10;
+
+/// The calls of a step once its graphs are captured.
+template <class Rule>
+Counts calls_of_step(float clip) {
+  const emulation::With open({.closed_to_host = false});
+  using T = Trainer<models::ResNet18<image, classes>, Rule, comm::None, exec::Cuda<bf16>>;
+  T trainer({.batch = 2, .guard = {.max_norm = clip}});
+  const data::Synthetic samples(16, {{{"image", DType::f32, image}}, {{"label", DType::i32, {}}, classes}});
+  std::vector<Counts> seen;
+  trainer.fit(samples, {.epochs = 1,
+                        .on_step =
+                            [&](const train::StepReport&) {
+                              seen.push_back(Counts::now());
+                              return train::Control::go_on;
+                            },
+                        .log = nullptr});
+  return seen.at(5) - seen.at(4);
+}
+
+}  // namespace
+
+TEST_CASE("cuda: a step of ResNet-18 in 16 bits is so many calls") {
+  // Eight graphs, the batch there and where it is read, the result back, an event for each of seven buckets
+  // and for what waits; a kernel a bucket updates it, the others write constants, and decay what is dead.
+  const Counts adamw = calls_of_step<optim::AdamW>(0);
+  CHECK(adamw[Called::graph] == 8);
+  CHECK(adamw[Called::kernel] <= 11);
+  CHECK(adamw.all() <= 35);
+  // Two more a bucket sum squares; a norm that is reported is a copy and a wait for that of two steps ago.
+  const Counts clipped = calls_of_step<optim::AdamW>(1), lamb = calls_of_step<optim::Lamb>(0);
+  CHECK(clipped.all() <= 54);
+  CHECK(clipped[Called::host_wait] == 3);
+  CHECK(lamb.all() <= 53);
+  CHECK(lamb[Called::host_wait] == 2);
+  for (const Counts& step : {adamw, clipped, lamb}) CHECK(step[Called::pageable_copy] == 0);
+}
