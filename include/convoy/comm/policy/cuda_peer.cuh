@@ -47,9 +47,6 @@ class BasicCudaPeer : public DeviceBuckets<BasicCudaPeer<S, sharded>, S, sharded
  public:
   using Options = PeerOptions;
 
-  /// Whether the calls of a step may be captured in a CUDA graph.
-  static constexpr bool capturable = true;
-
   static constexpr std::string_view policy() { return sharded ? "sharded cuda-peer" : "cuda-peer"; }
 
   /// All ranks of the bootstrap make one. The thread's current GPU (device::use) becomes this rank's.

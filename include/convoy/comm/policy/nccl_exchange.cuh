@@ -38,7 +38,9 @@ namespace convoy::comm {
 ///
 /// `finish` returns when all is enqueued; with an observer it waits for each bucket, so that the moments are
 /// true. `all_reduce` and `broadcast` are for a few numbers of the host, and for the parameters at the start.
-/// Not to be used by several threads at a time.
+/// Not to be used by several threads at a time. No CUDA graph can hold the calls of a step: NCCL begins what
+/// a non-blocking communicator is asked for on a thread of its own, and a replayed graph would pass no one
+/// who watches over it.
 template <class C, memory::Space S, bool sharded>
 class NcclExchange : public DeviceBuckets<C, S, sharded> {
   using Base = DeviceBuckets<C, S, sharded>;
@@ -46,11 +48,6 @@ class NcclExchange : public DeviceBuckets<C, S, sharded> {
 
  public:
   using Options = NcclOptions;
-
-  /// Whether the calls of a step may be captured in a CUDA graph. NCCL's collectives may; these calls may
-  /// not, since NCCL begins what a non-blocking communicator is asked for on a thread of its own, and since a
-  /// replayed graph would pass no one who watches over it. A step's graphs end where its marks are.
-  static constexpr bool capturable = false;
 
   int rank() const { return comm_->rank(); }
   int size() const { return comm_->size(); }
