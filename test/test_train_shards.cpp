@@ -153,10 +153,14 @@ TEST_CASE("clipping goes by the norm of the whole gradient") {
 }
 
 TEST_CASE("workers that do not wait for each other learn, too") {
+  // A rate at which the loss falls alike whoever arrives first: at Muon's 0.03 it jumps by more than it
+  // starts with.
+  optim::Muon::Options slow = muon;
+  slow.lr = 0.005f;
   Threads::World(2).run([&](const Threads& endpoint) {
-    Made<comm::ParameterServer<Threads, comm::Stale<1>, 2>> trainer({.batch = 6, .optimizer = muon},
+    Made<comm::ParameterServer<Threads, comm::Stale<1>, 2>> trainer({.batch = 6, .optimizer = slow},
                                                                     endpoint);
-    CHECK(trainer.fit(training, {.epochs = 4, .log = nullptr}).loss < 1.2);
+    CHECK(trainer.fit(training, {.epochs = 7, .log = nullptr}).loss < 0.5);
   });
 }
 
