@@ -104,6 +104,7 @@ template <class Body>
 void everywhere(Body&& body) {
   for (const auto order :
        {emulation::Order::forward, emulation::Order::backward, emulation::Order::shuffled}) {
+    if (sanitized && order != emulation::Order::shuffled) continue;
     const emulation::With other(
         {.blocks = order, .threads = emulation::Order::backward, .closed_to_host = false});
     for (const std::int64_t count : sizes) {

@@ -51,7 +51,7 @@ struct Run {
   int ranks = 2, workers = ranks;
   std::optional<BucketOptions> buckets = {};
   float clip = 0;
-  int epochs = 2;
+  int epochs = sanitized ? 1 : 2;
   std::int64_t killed_after = -1;  ///< steps; -1: never
   train::CheckpointOptions checkpoints = {};
 };
@@ -131,6 +131,7 @@ TEST_CASE("ranks that share out matrices make the bits of ranks that update all"
       CAPTURE(ranks);
       // Far beyond any norm: servers and ranks do decide, and nothing is scaled.
       for (const float clip : {0.0f, 1e9f}) {
+        if (sanitized && buckets.has_value() != (clip == 0)) continue;
         const Run run{.ranks = ranks, .buckets = buckets, .clip = clip};
         const auto expected = trained<InOrder>(run);
         CHECK(trained<Sharded<InOrder>>(run) == expected);
@@ -146,10 +147,11 @@ TEST_CASE("ranks that share out matrices make the bits of ranks that update all"
 }
 
 TEST_CASE("clipping goes by the norm of the whole gradient") {
-  const auto expected = trained<Ring>({.ranks = 3, .clip = 0.5f});
-  CHECK(largest_difference(expected, trained<Ring>({.ranks = 3})) > 1e-3f);
-  CHECK(largest_difference(trained<Sharded<Ring>>({.ranks = 3, .clip = 0.5f}), expected) < 2e-4f);
-  CHECK(largest_difference(trained<Among<2>>({.ranks = 3, .clip = 0.5f}), expected) < 2e-4f);
+  const auto expected = trained<Ring>({.ranks = 3, .clip = 0.5f, .epochs = 2});
+  CHECK(largest_difference(expected, trained<Ring>({.ranks = 3, .epochs = 2})) > 1e-3f);
+  CHECK(largest_difference(trained<Sharded<Ring>>({.ranks = 3, .clip = 0.5f, .epochs = 2}), expected) <
+        2e-4f);
+  CHECK(largest_difference(trained<Among<2>>({.ranks = 3, .clip = 0.5f, .epochs = 2}), expected) < 2e-4f);
 }
 
 TEST_CASE("workers that do not wait for each other learn, too") {
@@ -196,6 +198,7 @@ TEST_CASE("the shards of models are as even as their longest matrices allow") {
 TEST_CASE_TEMPLATE("a fit that was killed goes on with the same bits", Comm, Sharded<Ring>, Among<2>) {
   const Folder folder;
   for (const float clip : {0.0f, 0.5f}) {
+    if (sanitized && clip == 0) continue;
     Run run{.ranks = 3, .clip = clip, .epochs = 3};
     const auto whole = trained<Comm>(run);
     Philox random(11, whole.size());
