@@ -13,9 +13,15 @@
 //   header-only (default)                definitions here, inline; templates where they are used
 //   CONVOY_COMPILED                      declarations only
 //   CONVOY_COMPILED, CONVOY_COMPILING    the library itself: definitions here, once
+//   nvcc's pass for GPUs                 declarations only: it makes code of kernels alone, and would read the
+//                                        definitions for nothing
 #pragma once
 
-#if !defined(CONVOY_COMPILED)
+#if defined(__CUDA_ARCH__)
+#define CONVOY_DEFINITIONS 0
+#define CONVOY_FUNCTION
+#define CONVOY_INSTANTIATE(...) static_assert(true)
+#elif !defined(CONVOY_COMPILED)
 #define CONVOY_DEFINITIONS 1
 #define CONVOY_FUNCTION inline
 #define CONVOY_INSTANTIATE(...) static_assert(true)
