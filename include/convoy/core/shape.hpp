@@ -35,7 +35,12 @@ struct Shape {
     return n;
   }
 
-  friend constexpr bool operator==(const Shape&, const Shape&) = default;
+  /// Not defaulted: g++ 14 makes `a == a && b != c` false in constant expressions if a member is an array.
+  friend constexpr bool operator==(const Shape& a, const Shape& b) {
+    for (int i = 0; i < max_rank; ++i)
+      if (a.extent[i] != b.extent[i]) return false;
+    return a.rank == b.rank;
+  }
 
   friend void append_to(std::string& text, const Shape& shape) {
     text += '[';
