@@ -43,8 +43,9 @@ struct Fault {
   constexpr bool is(Common kind) const { return op == common && which == static_cast<int>(kind); }
 };
 
-#if defined(__clang__) && __clang_major__ < 15
-// This compiler prints the characters of a Name as numbers, but those of a list of characters as characters.
+#if defined(__clang__)
+// clang 14 prints the characters of a Name as numbers, clang 19 the first ten of them; those of a list of
+// characters as characters.
 template <char... name>
 struct Called {};
 template <Name name, std::size_t... i>
