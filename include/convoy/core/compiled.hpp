@@ -13,8 +13,8 @@
 //   header-only (default)                definitions here, inline; templates where they are used
 //   CONVOY_COMPILED                      declarations only
 //   CONVOY_COMPILED, CONVOY_COMPILING    the library itself: definitions here, once
-//   nvcc's pass for GPUs                 declarations only: it makes code of kernels alone, and would read the
-//                                        definitions for nothing
+//   nvcc's pass for GPUs                 declarations only: kernels alone become code there, and definitions
+//                                        would be read for nothing
 #pragma once
 
 #if defined(__CUDA_ARCH__)
