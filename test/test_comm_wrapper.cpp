@@ -29,6 +29,7 @@ class Odd {
   comm::Role role() const { return comm::Role::server; }
   bool lockstep() const { return false; }
   bool has_servers() const { return servers; }
+  bool exchanges() const { return false; }
   bool decides() const { return false; }
   bool heeds_decisions() const { return true; }
   std::vector<Range> updates(std::span<const Range> buckets) const { return {buckets[0], {40, 50}}; }
@@ -118,6 +119,7 @@ void ask(C& comm) {
   CHECK(comm.role() == comm::Role::server);
   CHECK_FALSE(comm.lockstep());
   CHECK(comm.has_servers());
+  CHECK_FALSE(comm.exchanges());
   CHECK_FALSE(comm.decides());
   CHECK(comm.heeds_decisions());
   CHECK(comm.updates(buckets) == std::vector<Range>{{0, 3}, {40, 50}});

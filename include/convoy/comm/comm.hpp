@@ -85,6 +85,8 @@ struct Reduction;
 /// - `lockstep()`: whether the workers end each step together, so that a reduction after a step waits for
 ///   nobody in particular.
 /// - `has_servers()`: whether servers make the updates, each from what the server gets, whenever it polls.
+/// - `exchanges()`: whether gradients go anywhere, so that the sooner `begin` hears of them the better; else
+///   `begin` need not be called.
 /// - `decides()`: whether a rule may decide over the whole gradient before it updates.
 /// - `heeds_decisions()`: whether the exchange must know of a step that it is skipped, as one does that keeps
 ///   account of what it left out. Else a rule on a device may keep that there, and answer that it is applied.
@@ -129,6 +131,7 @@ concept Comm = requires(C& c, const C& k, const Fingerprint& fingerprint, const 
   { k.role() } -> std::same_as<Role>;
   { k.lockstep() } -> std::same_as<bool>;
   { k.has_servers() } -> std::same_as<bool>;
+  { k.exchanges() } -> std::same_as<bool>;
   { k.decides() } -> std::same_as<bool>;
   { k.heeds_decisions() } -> std::same_as<bool>;
   { k.updates(buckets) } -> std::same_as<std::vector<Range>>;

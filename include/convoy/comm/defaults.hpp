@@ -22,6 +22,7 @@ class Defaults {
   static constexpr Role role() { return Role::worker; }
   static constexpr bool lockstep() { return true; }
   static constexpr bool has_servers() { return false; }
+  static constexpr bool exchanges() { return true; }
   static constexpr bool decides() { return true; }
   static constexpr bool heeds_decisions() { return false; }
   std::vector<Range> updates(std::span<const Range> buckets) const {

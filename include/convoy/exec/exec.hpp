@@ -64,12 +64,13 @@ struct Result {
   }
 };
 
-namespace detail {
-// Stand-ins for what members of an Exec call, for within a requires-expression nvcc refuses lambdas.
-/// Hears how much of the gradient arena is final.
-struct OnFinal {
+/// Who calls backward and wants to hear nothing before it is over: an Exec may then enqueue it in one piece.
+struct InOnePiece {
   void operator()(std::int64_t) const {}
 };
+
+namespace detail {
+// Stand-ins for what members of an Exec call, for within a requires-expression nvcc refuses lambdas.
 /// Sees a number that an Exec keeps from step to step.
 struct OnNumber {
   void operator()(std::string_view, std::int64_t&) const {}
@@ -125,7 +126,7 @@ concept Exec = std::is_class_v<E> &&
   // gradient arena final, and as often in between as it can, so that messages go on; n never shrinks and ends
   // at the arena's size. From the next call on, or once backward is over, the parameters of these elements
   // are not read any more.
-  {e.backward(scales, detail::OnFinal{})};
+  {e.backward(scales, InOnePiece{})};
   // What the oldest forward pass measured whose result was not taken yet; waits for it. Valid until the next
   // forward or result. Every pass has one, and all are to be taken.
   { e.result() } -> std::same_as<Result>;

@@ -104,6 +104,7 @@ class Replica {
   void backward();
   void exchange() {
     micro_ = 0;
+    if (!comm_.exchanges()) return;
     for (std::size_t b = 0; b < buckets_.size(); ++b) comm_.begin(static_cast<int>(b), space_.mark());
   }
 
@@ -367,7 +368,7 @@ void Replica<Rule, Comm, Exec>::backward() {
     if (sum_.size() == 0) sum_ = memory::Array<float, Space>(space_, gradients.size());
     space_.copy(sum_.data(), gradients.data(), gradients.size_bytes());
   }
-  exec_->backward(scales_, [](std::int64_t) {});
+  exec_->backward(scales_, exec::InOnePiece{});
   if (micro_++ > 0) space_.add(gradients.data(), sum_.data(), static_cast<std::int64_t>(gradients.size()));
 }
 
@@ -393,7 +394,7 @@ void Replica<Rule, Comm, Exec>::run_backward(bool computed, bool last) {
   const std::span<float> gradients = exec_->gradients();
   const auto size = static_cast<std::int64_t>(gradients.size());
   std::size_t bucket = 0;
-  const bool first = micro_ == 0;
+  const bool first = micro_ == 0, exchanges = last && comm_.exchanges();
   // A server may write a bucket's parameters once it has their gradients, and those of the layer under way
   // are read until backward calls again.
   const bool served = comm_.has_servers();
@@ -406,24 +407,24 @@ void Replica<Rule, Comm, Exec>::run_backward(bool computed, bool last) {
     }
   };
   const auto on_final = [&](std::int64_t final) {
-    if (!last) return;
     if (config_.overlap) begin_up_to(served ? std::exchange(said, final) : final);
     comm_.poll();
   };
-  if (computed)
+  if (!computed)
+    space_.fill(gradients.data(), size, 0.0f);
+  else if (exchanges)
     exec_->backward(scales_, on_final);
   else
-    space_.fill(gradients.data(), size, 0.0f);
-  if (last) {
+    exec_->backward(scales_, exec::InOnePiece{});
+  if (exchanges)
     begin_up_to(size);
-    micro_ = 0;
-    return;
-  }
-  if (first)
+  else if (last && !first)
+    space_.add(gradients.data(), sum_.data(), size);
+  else if (!last && first)
     space_.copy(sum_.data(), gradients.data(), gradients.size_bytes());
-  else
+  else if (!last)
     space_.add(sum_.data(), gradients.data(), size);
-  ++micro_;
+  micro_ = last ? 0 : micro_ + 1;
 }
 
 template <class Rule, class Comm, class Exec>

@@ -223,6 +223,7 @@ class Served {
   bool serves() const { return server() >= 0; }
   bool lockstep() const { return service_.consistency.sync; }
   static constexpr bool has_servers() { return true; }
+  static constexpr bool exchanges() { return true; }
   /// Sync alone: otherwise an update is made of one worker's gradients, when they come.
   bool decides() const { return service_.consistency.sync; }
   static constexpr bool heeds_decisions() { return true; }

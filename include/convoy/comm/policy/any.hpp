@@ -58,6 +58,7 @@ class AnyIn {
   int workers() const { return held_->is.workers; }
   bool lockstep() const { return held_->is.lockstep; }
   bool has_servers() const { return held_->is.has_servers; }
+  bool exchanges() const { return held_->is.exchanges; }
   bool decides() const { return held_->is.decides; }
   bool heeds_decisions() const { return held_->is.heeds_decisions; }
   std::vector<Range> updates(std::span<const Range> buckets) const { return held_->updates(buckets); }
@@ -88,13 +89,13 @@ class AnyIn {
     std::string_view policy;
     int rank, size, workers;
     Role role;
-    bool lockstep, has_servers, decides, heeds_decisions;
+    bool lockstep, has_servers, exchanges, decides, heeds_decisions;
   };
 
   template <class C>
   static Facts facts(const C& comm) {
-    return {comm.policy(),   comm.rank(),        comm.size(),    comm.workers(),        comm.role(),
-            comm.lockstep(), comm.has_servers(), comm.decides(), comm.heeds_decisions()};
+    return {comm.policy(),   comm.rank(),        comm.size(),      comm.workers(), comm.role(),
+            comm.lockstep(), comm.has_servers(), comm.exchanges(), comm.decides(), comm.heeds_decisions()};
   }
 
   struct Interface {

@@ -24,16 +24,21 @@ class None : public Defaults<None> {
   static constexpr std::string_view policy() { return "none"; }
   int rank() const { return 0; }
   int size() const { return 1; }
+  static constexpr bool exchanges() { return false; }
   std::pmr::memory_resource* memory() { return memory::pages(); }
   void open(const Fingerprint&, const Layout& layout) {
-    buckets_.assign(layout.buckets.begin(), layout.buckets.end());
+    for (const Range& bucket : layout.buckets)
+      if (!updated_.empty() && updated_.back().end == bucket.begin)
+        updated_.back().end = bucket.end;
+      else
+        updated_.push_back(bucket);
   }
   void begin(int, Ready = {}) {}
   void poll() {}
   void finish(Update update) {
     const Arrivals arrivals(update);
-    for (const Range& bucket : buckets_) arrivals.arrived(bucket);
-    arrivals.all(buckets_);
+    for (const Range& range : updated_) arrivals.arrived(range);
+    arrivals.all(updated_);
   }
   template <class E, OperationTag O>
   void all_reduce(std::span<E>, O) {
@@ -48,7 +53,7 @@ class None : public Defaults<None> {
   Traffic traffic() const { return {}; }
 
  private:
-  std::vector<Range> buckets_;
+  std::vector<Range> updated_;  // buckets, those as one that lie side by side
 };
 
 static_assert(Comm<None>);

@@ -55,6 +55,7 @@ class Wrapper {
   Role role() const { return way_.facts().role(); }
   bool lockstep() const { return way_.facts().lockstep(); }
   bool has_servers() const { return way_.facts().has_servers(); }
+  bool exchanges() const { return way_.facts().exchanges(); }
   bool decides() const { return way_.facts().decides(); }
   bool heeds_decisions() const { return way_.facts().heeds_decisions(); }
   std::vector<Range> updates(std::span<const Range> buckets) const { return way_.facts().updates(buckets); }

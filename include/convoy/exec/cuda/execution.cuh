@@ -192,11 +192,15 @@ class Execution {
   /// Enqueues backward of the last pass, and calls `on_final(n)` behind what makes elements [0, n) final.
   template <class OnFinal>
   void backward(OnFinal&& on_final) {
-    for (std::size_t k = 0; k < segments_.size(); ++k) {
-      Segment& segment = *segments_[k];
-      segment.work.run(stream(), captures(),
-                       [&] { run_backward(segment, k == 0, k + 1 == segments_.size()); });
-      on_final(segment.final);
+    if constexpr (std::is_same_v<std::remove_cvref_t<OnFinal>, InOnePiece>) {
+      in_one_piece_.run(stream(), captures(), [&] {
+        for (const auto& segment : segments_) run_backward(*segment);
+      });
+    } else {
+      for (const auto& segment : segments_) {
+        segment->work.run(stream(), captures(), [&] { run_backward(*segment); });
+        on_final(segment->final);
+      }
     }
   }
 
@@ -318,7 +322,8 @@ class Execution {
     }
   }
 
-  void run_backward(const Segment& segment, bool begins, bool ends) {
+  void run_backward(const Segment& segment) {
+    const bool begins = &segment == segments_.front().get(), ends = &segment == segments_.back().get();
     if (begins)
       for (std::size_t l = 0; l < seeds_.size(); ++l)
         if (seeds_[l])
@@ -357,7 +362,7 @@ class Execution {
   std::vector<Unreached> unreached_;
   std::vector<std::unique_ptr<Segment>> segments_;
   bool defers_ = false;
-  Repeated forward_[2], complete_;
+  Repeated forward_[2], complete_, in_one_piece_;
   LossScale* loss_scale_;
   const float* scales_;
   std::byte* input_ = nullptr;
