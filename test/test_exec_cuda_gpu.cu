@@ -3,6 +3,7 @@
 // TIMEOUT: 300
 // exec::Cuda on a GPU.
 #include "exec_cuda_decoder.hpp"
+#include "exec_cuda_fused_attention.hpp"
 #include "exec_cuda_fusions.hpp"
 #include "exec_cuda_models.hpp"
 #include "train_cuda.hpp"

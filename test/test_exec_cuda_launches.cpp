@@ -28,12 +28,14 @@ namespace {
 
 using Counts = std::map<std::string, int>;
 
-/// What a training step enqueues, forward and backward.
+/// What a training step enqueues, forward and backward; attentions by convoy's own kernels unless `fuses`.
 struct Step {
   Counts forward, backward;
 };
-Step step_of(const Plan& plan) {
-  Alone<bf16> exec(plan, 2, {.graphs = false});
+Step step_of(const Plan& plan, bool fuses) {
+  exec::CudaOptions options{.graphs = false, .fuse_attention = fuses};
+  if (fuses) options.candidates = 1;
+  Alone<bf16> exec(plan, 2, options);
   const exec_compare::Batch batch(plan, 2, Philox{1, 2});
   const std::vector<float> scales(plan.losses.size(), 1.0f);
   Step step;
@@ -53,8 +55,8 @@ Counts difference(Counts more, const Counts& less) {
   return more;
 }
 /// What a layer adds: the step of two layers less that of one.
-Step layer_of(const Plan& two, const Plan& one) {
-  const Step more = step_of(two), less = step_of(one);
+Step layer_of(const Plan& two, const Plan& one, bool fuses = false) {
+  const Step more = step_of(two, fuses), less = step_of(one, fuses);
   return {difference(more.forward, less.forward), difference(more.backward, less.backward)};
 }
 
@@ -100,6 +102,23 @@ TEST_CASE("cuda: a layer of BERT is so many passes over memory") {
                                  {"layer_norm_gradients", 2},
                                  {"column_partials", 2},
                                  {"finish_columns", 2}});
+}
+
+TEST_CASE("cuda: an attention that cuDNN computes adds small passes and that over what dropout keeps") {
+  const Step fused = layer_of(plan_of<Bert<2>>, plan_of<Bert<1>>, true),
+             own = layer_of(plan_of<Bert<2>>, plan_of<Bert<1>>);
+  CHECK(difference(fused.forward, own.forward) == Counts{{"attention_lengths", 1},
+                                                         {"attention_mask", 1},
+                                                         {"attention", 1},
+                                                         {"attention_of_nothing", 1},
+                                                         {"attention_mma_results", -1}});
+  CHECK(difference(fused.backward, own.backward) == Counts{{"attention_lengths", 1},
+                                                           {"attention_mask", 1},
+                                                           {"attention", 1},
+                                                           {"attention_gradients_of_padding", 1},
+                                                           {"attention_means", -1},
+                                                           {"attention_mma_key_gradients", -1},
+                                                           {"attention_mma_query_gradients", -1}});
 }
 
 TEST_CASE("cuda: a layer of GPT-2 is so many passes over memory") {

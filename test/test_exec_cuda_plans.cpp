@@ -11,35 +11,16 @@
 
 #include <doctest/doctest.h>
 
+#include "exec_cuda_gpus.hpp"
 #include <convoy/exec/cuda/cudnn.cuh>
 #include <convoy/exec/stages.hpp>
 #include <convoy/models/resnet.hpp>
 
 using namespace convoy;
 using namespace convoy::exec::cuda;
+using namespace exec_cuda;
 
 namespace {
-
-struct Gpu {
-  std::string_view name;
-  int version, processors, shared;  // shared memory that a block may ask for, in bytes
-};
-constexpr Gpu gpus[] = {
-    {"NVIDIA A100", 800, 108, 166912}, {"NVIDIA H200", 900, 132, 232448}, {"NVIDIA B200", 1000, 148, 232448}};
-constexpr Gpu desktop = {"NVIDIA GeForce RTX 5090", 1200, 170, 101376};
-
-/// What cuDNN asks of a GPU, in its own words.
-std::string properties(const Gpu& gpu) {
-  return concat(
-      R"({"cudaDeviceId":0,"deviceVer":)", gpu.version, R"(,"deviceName":")", gpu.name,
-      R"(","driverVer":13000,"isTccDriver":0,"l2CacheSize":41943040,"maxBlockSize":[1024,1024,64],)",
-      R"("maxCtasPerSM":32,"maxGridSize":[2147483647,65535,65535],"maxRegistersPerSM":65536,)",
-      R"("maxSharedMemoryPerBlock":49152,"maxSharedMemoryPerBlockOptin":)", gpu.shared,
-      R"(,"maxThreadsPerBlock":1024,"maxThreadsPerSM":2048,"memClockRateKHz":2600000,)",
-      R"("multiProcessorCount":)", gpu.processors,
-      R"(,"pciDeviceId":0,"regsPerBlock":65536,"reservedSharedMemoryPerBlock":1024,)",
-      R"("smClockRateKHz":1500000,"supportCoopLaunch":1,"totalGlobalMem":80000000000,"warpSize":32})");
-}
 
 struct Precision {
   std::string_view name;
@@ -184,7 +165,7 @@ TEST_CASE("cudnn: a plan is made again from its text") {
   for (const Convolution& c : {plain, with_sums, with_batch_norm}) {
     const auto plans = cudnn.plans(c, std::size_t{256} << 20, 1);
     REQUIRE(plans.size() == 1);
-    const ConvolutionPlan again = cudnn.restored(plans[0].text());
+    const CudnnPlan again = cudnn.restored(plans[0].text());
     REQUIRE(again.plan);
     CHECK(again.workspace == plans[0].workspace);
   }

@@ -20,6 +20,7 @@
 
 #include "cudnn_graph.hpp"
 #include "device_memory.hpp"
+#include "enqueued.hpp"
 #include "settings.hpp"
 #include "stream.hpp"
 
@@ -111,7 +112,29 @@ inline const std::vector<Rule>& rules_of(cudnnBackendDescriptorType_t type) {
         {CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, true},
         {CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP, number, false},
         {CUDNN_ATTR_POINTWISE_RELU_UPPER_CLIP, number, false},
-        {CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP_SLOPE, number, false}}},
+        {CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP_SLOPE, number, false},
+        {CUDNN_ATTR_POINTWISE_AXIS, i64, false}}},
+      {CUDNN_BACKEND_MATMUL_DESCRIPTOR,
+       {{CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, true},
+        {CUDNN_ATTR_MATMUL_PADDING_VALUE, number, false}}},
+      {CUDNN_BACKEND_REDUCTION_DESCRIPTOR,
+       {{CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, true},
+        {CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, true}}},
+      {CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR,
+       {{CUDNN_ATTR_OPERATION_MATMUL_ADESC, other, true},
+        {CUDNN_ATTR_OPERATION_MATMUL_BDESC, other, true},
+        {CUDNN_ATTR_OPERATION_MATMUL_CDESC, other, true},
+        {CUDNN_ATTR_OPERATION_MATMUL_DESC, other, true},
+        {CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, other, false},
+        {CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC, other, false},
+        {CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, other, false}}},
+      {CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR,
+       {{CUDNN_ATTR_OPERATION_REDUCTION_XDESC, other, true},
+        {CUDNN_ATTR_OPERATION_REDUCTION_YDESC, other, true},
+        {CUDNN_ATTR_OPERATION_REDUCTION_DESC, other, true}}},
+      {CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR,
+       {{CUDNN_ATTR_OPERATION_RESHAPE_XDESC, other, true},
+        {CUDNN_ATTR_OPERATION_RESHAPE_YDESC, other, true}}},
       {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
        {{CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, other, true},
         {CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, other, true},
@@ -137,6 +160,7 @@ inline const std::vector<Rule>& rules_of(cudnnBackendDescriptorType_t type) {
        {{CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, other, true},
         {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, other, true},
         {CUDNN_ATTR_OPERATION_POINTWISE_BDESC, other, false},
+        {CUDNN_ATTR_OPERATION_POINTWISE_TDESC, other, false},
         {CUDNN_ATTR_OPERATION_POINTWISE_YDESC, other, false},
         {CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, other, false},
         {CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, other, false},
@@ -285,6 +309,39 @@ inline Operation batch_norm_weights_of(const Content& c) {
   return o;
 }
 
+inline Operation product_of(const Content& c) {
+  Operation o;
+  o.kind = Kind::product;
+  o.x = tensor_of(inner(c, CUDNN_ATTR_OPERATION_MATMUL_ADESC));
+  o.w = tensor_of(inner(c, CUDNN_ATTR_OPERATION_MATMUL_BDESC));
+  o.y = tensor_of(inner(c, CUDNN_ATTR_OPERATION_MATMUL_CDESC));
+  for (const auto name :
+       {CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC,
+        CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC})
+    o.counts.push_back(find(c, name) != nullptr ? tensor_of(inner(c, name)) : Tensor());
+  return o;
+}
+
+inline Operation reduction_of(const Content& c) {
+  Operation o;
+  o.kind = Kind::reduction;
+  o.x = tensor_of(inner(c, CUDNN_ATTR_OPERATION_REDUCTION_XDESC));
+  o.y = tensor_of(inner(c, CUDNN_ATTR_OPERATION_REDUCTION_YDESC));
+  o.reduces_by = one<cudnnReduceTensorOp_t>(inner(c, CUDNN_ATTR_OPERATION_REDUCTION_DESC),
+                                            CUDNN_ATTR_REDUCTION_OPERATOR);
+  if (o.reduces_by != CUDNN_REDUCE_TENSOR_ADD && o.reduces_by != CUDNN_REDUCE_TENSOR_MAX)
+    refuse(CUDNN_STATUS_NOT_SUPPORTED, "the emulation has no such reduction");
+  return o;
+}
+
+inline Operation reshape_of(const Content& c) {
+  Operation o;
+  o.kind = Kind::reshape;
+  o.x = tensor_of(inner(c, CUDNN_ATTR_OPERATION_RESHAPE_XDESC));
+  o.y = tensor_of(inner(c, CUDNN_ATTR_OPERATION_RESHAPE_YDESC));
+  return o;
+}
+
 inline Operation operation_of(const Content& c) {
   switch (c.type) {
     case CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR:
@@ -310,6 +367,12 @@ inline Operation operation_of(const Content& c) {
       return statistics_of(c);
     case CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR:
       return batch_norm_weights_of(c);
+    case CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR:
+      return product_of(c);
+    case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR:
+      return reduction_of(c);
+    case CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR:
+      return reshape_of(c);
     case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR:
       break;
     default:
@@ -327,11 +390,24 @@ inline Operation operation_of(const Content& c) {
   switch (o.mode) {
     case CUDNN_POINTWISE_IDENTITY:
     case CUDNN_POINTWISE_RELU_FWD:
+    case CUDNN_POINTWISE_EXP:
+    case CUDNN_POINTWISE_LOG:
       break;
+    case CUDNN_POINTWISE_GEN_INDEX:
+      o.axis = one<std::int64_t>(how, CUDNN_ATTR_POINTWISE_AXIS, -1);
+      if (o.axis < 0 || o.axis > 3) refuse(CUDNN_STATUS_BAD_PARAM, "an index has no axis");
+      break;
+    case CUDNN_POINTWISE_BINARY_SELECT:
+      o.counts.push_back(tensor_of(inner(c, CUDNN_ATTR_OPERATION_POINTWISE_TDESC)));
+      [[fallthrough]];
     case CUDNN_POINTWISE_ADD:
     case CUDNN_POINTWISE_SUB:
     case CUDNN_POINTWISE_MUL:
+    case CUDNN_POINTWISE_DIV:
     case CUDNN_POINTWISE_CMP_GT:
+    case CUDNN_POINTWISE_CMP_GE:
+    case CUDNN_POINTWISE_CMP_LT:
+    case CUDNN_POINTWISE_LOGICAL_AND:
       o.two_inputs = true;
       o.w = tensor_of(inner(c, CUDNN_ATTR_OPERATION_POINTWISE_BDESC));
       break;
@@ -438,6 +514,9 @@ inline void finalize(Content& c) {
     case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR:
     case CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR:
     case CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR:
+    case CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR:
+    case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR:
+    case CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR:
       operation_of(c);
       break;
     case CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR:
@@ -631,6 +710,7 @@ inline void execute(cudnnHandle_t handle, const Content& plan, const Content& pa
   if (!memory.holds(workspace, plan.plan.workspace()))
     refuse(CUDNN_STATUS_BAD_PARAM_SIZE_INSUFFICIENT,
            "the workspace does not lie within an allocation of the device");
+  if (plan.plan.has(Kind::product)) Enqueued::note("attention");
   const cudaError_t status =
       run_on(handle->stream, [graph = plan.plan, pointers, by_value, workspace]() mutable {
         for (auto& [id, value] : by_value) pointers[id] = &value;

@@ -1,5 +1,5 @@
-// Graphs of convolutions and pointwise operations on f32, bf16 and f16 tensors, in plain loops with f32 sums:
-// what the emulated cuDNN computes, and the text of its plans.
+// Graphs of convolutions, products, reductions and pointwise operations on f32, bf16 and f16 tensors, in
+// plain loops with f32 sums: what the emulated cuDNN computes, and the text of its plans.
 #pragma once
 
 #include <algorithm>
@@ -53,6 +53,8 @@ struct Tensor {
         return DType::f16;
       case CUDNN_DATA_BOOLEAN:
         return DType::u8;
+      case CUDNN_DATA_INT32:
+        return DType::i32;
       default:
         refuse(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "the emulation has no such elements");
     }
@@ -65,19 +67,37 @@ struct Tensor {
   }
 };
 
-enum class Kind { forward, data, filter, pointwise, statistics, batch_norm_weights };
+enum class Kind {
+  forward,
+  data,
+  filter,
+  pointwise,
+  statistics,
+  batch_norm_weights,
+  product,
+  reduction,
+  reshape
+};
+
+/// Whether there are engines for attentions.
+inline bool has_attention = true;
 
 struct Operation {
   Kind kind = Kind::forward;
   // Image, filter and output, or their gradients; of a pointwise operation two inputs and the output; of
   // statistics the input, the sums of squares and the sums; of a batch norm's weights the gradient of its
-  // output and its input.
+  // output and its input; of a product its two factors and itself.
   Tensor x, w, y;
+  // Of a product how many rows of x, columns of w and summands of each row of the batch count, where that is
+  // said: those are not of id 0. Of a selection whether it takes x.
+  std::vector<Tensor> counts;
   // Of a batch norm's weights mean, 1 / standard deviation and weight, then the gradients of weight and bias
   // and the coefficients of the gradient of the input: of that of the output, of the input, and the constant.
   std::vector<Tensor> of_channels;
   std::vector<std::int64_t> pre, post, strides, dilations;
   cudnnPointwiseMode_t mode = CUDNN_POINTWISE_IDENTITY;
+  cudnnReduceTensorOp_t reduces_by = CUDNN_REDUCE_TENSOR_ADD;
+  std::int64_t axis = -1;  // of indices
   bool two_inputs = false;
   double alpha = 1, beta = 0;  // of a convolution; the factors of a pointwise operation's inputs
   double lower = 0, upper = std::numeric_limits<double>::infinity(), slope = 0;  // of a ReLU
@@ -91,12 +111,21 @@ struct Operation {
                                     : std::vector<const Tensor*>{&output()};
   }
   std::vector<const Tensor*> inputs() const {
+    std::vector<const Tensor*> all = main_inputs();
+    for (const Tensor& t : counts)
+      if (t.id != 0) all.push_back(&t);
+    return all;
+  }
+  std::vector<const Tensor*> main_inputs() const {
     switch (kind) {
       case Kind::statistics:
+      case Kind::reduction:
+      case Kind::reshape:
         return {&x};
       case Kind::batch_norm_weights:
         return {&x, &w, &of_channels[0], &of_channels[1], &of_channels[2]};
       case Kind::forward:
+      case Kind::product:
         return {&x, &w};
       case Kind::data:
         return {&w, &y};
@@ -117,6 +146,28 @@ struct Operation {
       if (kind == Kind::batch_norm_weights && x.sizes != w.sizes)
         refuse(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH,
                "a batch norm's gradient has not the sizes of its input");
+      return;
+    }
+    if (kind == Kind::product) {
+      const auto &a = x.sizes, &b = w.sizes;
+      if (a.size() != 4 || b.size() != 4 || a[0] != b[0] || a[1] != b[1] || a[3] != b[2] ||
+          y.sizes != std::vector<std::int64_t>{a[0], a[1], a[2], b[3]})
+        refuse(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH, "the factors of a product do not fit");
+      if (x.type != w.type)
+        refuse(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "a product mixes types of its factors");
+      for (const Tensor& t : counts)
+        if (t.id != 0 && (t.type != CUDNN_DATA_INT32 || t.sizes != std::vector<std::int64_t>{a[0], 1, 1, 1}))
+          refuse(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH, "what counts is not a number of each row");
+      return;
+    }
+    if (kind == Kind::reduction) {
+      for (std::size_t d = 0; d < x.sizes.size(); ++d)
+        if (y.sizes.size() != x.sizes.size() || (y.sizes[d] != x.sizes[d] && y.sizes[d] != 1))
+          refuse(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH, "a reduction has other sizes than 1");
+      return;
+    }
+    if (kind == Kind::reshape) {
+      if (x.count() != y.count()) refuse(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH, "a reshape loses elements");
       return;
     }
     if (kind == Kind::pointwise) {
@@ -163,16 +214,18 @@ struct Graph {
   static constexpr std::int64_t engines = 3;
   std::size_t workspace() const { return 1024 * static_cast<std::size_t>(engine + 1); }
   bool rounds_inputs() const { return engine == 0; }
+  bool has(Kind kind) const {
+    return std::any_of(operations.begin(), operations.end(),
+                       [&](const Operation& o) { return o.kind == kind; });
+  }
 
   /// Whether cuDNN has an engine on sm_90. Statistics it has of f16 alone, right behind a convolution whose
   /// channels are multiples of 8, of input and output. So it has the gradients of a batch norm's weights,
   /// behind the gradient of a convolution's input that a ReLU of the batch norm's output masks; what is added
-  /// to that gradient or to that output asks for a stride of 1.
+  /// to that gradient or to that output asks for a stride of 1. Of products it has attentions: those of 16
+  /// bits, whose heads have at most 128 features by 8.
   bool has_engine() const {
-    const auto has = [&](Kind kind) {
-      return std::any_of(operations.begin(), operations.end(),
-                         [&](const Operation& o) { return o.kind == kind; });
-    };
+    if (has(Kind::product)) return has_attention && attends();
     const bool sums = has(Kind::statistics), differentiates = has(Kind::batch_norm_weights);
     if (!sums && !differentiates) return true;
     const auto first = std::find_if(operations.begin(), operations.end(), [](const Operation& o) {
@@ -188,6 +241,19 @@ struct Graph {
   }
 
  private:
+  // Products of which one is of queries and keys; its result goes through an exponential.
+  bool attends() const {
+    std::int64_t exponentials = 0;
+    for (const Operation& o : operations) {
+      exponentials += o.kind == Kind::pointwise && o.mode == CUDNN_POINTWISE_EXP;
+      if (o.kind != Kind::product) continue;
+      for (const Tensor* t : {&o.x, &o.w, &o.y})
+        if (!t->is_virtual && t->type == CUDNN_DATA_FLOAT) return false;
+      for (const Tensor* t : {&o.x, &o.y})
+        if (!t->is_virtual && (t->sizes[3] % 8 != 0 || t->sizes[3] > 128)) return false;
+    }
+    return exponentials == 1;
+  }
   // Whether these are the gradient of a convolution's input, perhaps a sum, the batch norm's output, perhaps
   // another sum, and the mask.
   bool masks_by_batch_norm(const Operation& convolution, const Operation& last) const {
@@ -242,8 +308,11 @@ void visit(V& v, T& g) requires std::is_same_v<std::remove_const_t<T>, Graph> {
     };
     for (auto* t : {&o.x, &o.w, &o.y}) tensor(*t);
     v.list(o.of_channels, tensor);
+    v.list(o.counts, tensor);
     for (auto* l : {&o.pre, &o.post, &o.strides, &o.dilations}) v.list(*l, v);
     v(o.mode);
+    v(o.reduces_by);
+    v(o.axis);
     v(o.two_inputs);
     for (auto* d : {&o.alpha, &o.beta, &o.lower, &o.upper, &o.slope}) v(*d);
   });
@@ -338,11 +407,25 @@ class Execution {
       else if (o.kind == Kind::batch_norm_weights)
         differentiate_batch_norm(o);
       else
-        keep(o.output(), o.kind == Kind::pointwise ? pointwise(o) : convolution(o));
+        keep(o.output(), result(o));
     }
   }
 
  private:
+  Values result(const Operation& o) const {
+    switch (o.kind) {
+      case Kind::pointwise:
+        return pointwise(o);
+      case Kind::product:
+        return product(o);
+      case Kind::reduction:
+        return reduction(o);
+      case Kind::reshape:
+        return reshaped(o);
+      default:
+        return convolution(o);
+    }
+  }
   void keep(const Tensor& t, Values out) {
     const DType type = t.element();
     if (t.is_virtual) {
@@ -449,6 +532,66 @@ class Execution {
     return std::move(out);
   }
 
+  // Where element (n, c, h, w) of a tensor is.
+  static std::size_t place(const Tensor& t, std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) {
+    return static_cast<std::size_t>(((n * t.sizes[2] + h) * t.sizes[3] + w) * t.sizes[1] + c);
+  }
+  // What does not count is not read, and stays as it is in memory; a virtual result is zero there.
+  Values product(const Operation& o) const {
+    const Values a = factor(o.x), b = factor(o.w);
+    Values y = o.y.is_virtual ? Values(static_cast<std::size_t>(o.y.count()), 0.0f) : load(o.y);
+    const auto count = [&](std::size_t which, std::int64_t n, std::int64_t all) {
+      if (o.counts[which].id == 0) return all;
+      return std::min(all, static_cast<std::int64_t>(value(o.counts[which])[static_cast<std::size_t>(n)]));
+    };
+    for (std::int64_t n = 0; n < o.y.sizes[0]; ++n) {
+      const std::int64_t rows = count(0, n, o.y.sizes[2]), columns = count(1, n, o.y.sizes[3]),
+                         length = count(2, n, o.x.sizes[3]);
+      for (std::int64_t c = 0; c < o.y.sizes[1]; ++c)
+        for (std::int64_t i = 0; i < rows; ++i)
+          for (std::int64_t j = 0; j < columns; ++j) {
+            float sum = 0;
+            for (std::int64_t k = 0; k < length; ++k)
+              sum += a[place(o.x, n, c, i, k)] * b[place(o.w, n, c, k, j)];
+            y[place(o.y, n, c, i, j)] = sum;
+          }
+    }
+    return y;
+  }
+  Values reduction(const Operation& o) const {
+    const Values x = value(o.x);
+    Values y(static_cast<std::size_t>(o.y.count()),
+             o.reduces_by == CUDNN_REDUCE_TENSOR_MAX ? -std::numeric_limits<float>::infinity() : 0.0f);
+    const auto within = [&](std::size_t d, std::int64_t at) { return o.y.sizes[d] == 1 ? 0 : at; };
+    for (std::int64_t n = 0; n < o.x.sizes[0]; ++n)
+      for (std::int64_t c = 0; c < o.x.sizes[1]; ++c)
+        for (std::int64_t h = 0; h < o.x.sizes[2]; ++h)
+          for (std::int64_t w = 0; w < o.x.sizes[3]; ++w) {
+            float& to = y[place(o.y, within(0, n), within(1, c), within(2, h), within(3, w))];
+            const float v = x[place(o.x, n, c, h, w)];
+            to = o.reduces_by == CUDNN_REDUCE_TENSOR_MAX ? std::max(to, v) : to + v;
+          }
+    return y;
+  }
+  // The same memory by other sizes and strides.
+  Values reshaped(const Operation& o) const {
+    const Values x = value(o.x);
+    Values memory(o.x.bytes() / size_of(o.x.element())), y(x.size());
+    for_each_element(
+        o.x, [&](std::size_t k, std::int64_t offset) { memory[static_cast<std::size_t>(offset)] = x[k]; });
+    for_each_element(
+        o.y, [&](std::size_t k, std::int64_t offset) { y[k] = memory.at(static_cast<std::size_t>(offset)); });
+    return y;
+  }
+  Values indices(const Operation& o) const {
+    Tensor along = o.y;
+    std::fill(along.strides.begin(), along.strides.end(), 0);
+    along.strides[static_cast<std::size_t>(o.axis)] = 1;
+    Values made(static_cast<std::size_t>(o.y.count()));
+    for_each_element(along, [&](std::size_t k, std::int64_t at) { made[k] = static_cast<float>(at); });
+    return made;
+  }
+
   // An input as large as the output, repeated along its dimensions of size 1.
   Values spread(const Tensor& t, const Tensor& over) const {
     const Values values = value(t);
@@ -471,6 +614,7 @@ class Execution {
   }
 
   Values pointwise(const Operation& o) const {
+    if (o.mode == CUDNN_POINTWISE_GEN_INDEX) return indices(o);
     Values a = spread(o.x, o.y);
     const auto alpha = static_cast<float>(o.alpha), beta = static_cast<float>(o.beta);
     const auto lower = static_cast<float>(o.lower),
@@ -481,9 +625,15 @@ class Execution {
       for (float& v : a)
         if (o.mode == CUDNN_POINTWISE_RELU_FWD)
           v = v > lower ? std::min(v, upper) : lower + slope * (v - lower);
+        else if (o.mode == CUDNN_POINTWISE_EXP)
+          v = std::exp(v);
+        else if (o.mode == CUDNN_POINTWISE_LOG)
+          v = std::log(v);
       return a;
     }
     const Values b = spread(o.w, o.y);
+    const Values chosen =
+        o.mode == CUDNN_POINTWISE_BINARY_SELECT ? spread(o.counts.at(0), o.y) : Values(a.size());
     for (std::size_t k = 0; k < a.size(); ++k) {
       const float other = beta * b[k];
       switch (o.mode) {
@@ -495,6 +645,21 @@ class Execution {
           break;
         case CUDNN_POINTWISE_MUL:
           a[k] *= other;
+          break;
+        case CUDNN_POINTWISE_DIV:
+          a[k] /= other;
+          break;
+        case CUDNN_POINTWISE_CMP_LT:
+          a[k] = a[k] < other ? 1.0f : 0.0f;
+          break;
+        case CUDNN_POINTWISE_CMP_GE:
+          a[k] = a[k] >= other ? 1.0f : 0.0f;
+          break;
+        case CUDNN_POINTWISE_LOGICAL_AND:
+          a[k] = a[k] != 0 && other != 0 ? 1.0f : 0.0f;
+          break;
+        case CUDNN_POINTWISE_BINARY_SELECT:
+          if (chosen[k] == 0) a[k] = other;
           break;
         case CUDNN_POINTWISE_RELU_BWD:  // x is the gradient, w the input or output of the ReLU
           a[k] *= other > lower ? (other < upper ? 1 : 0) : slope;

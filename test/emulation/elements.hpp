@@ -20,6 +20,8 @@ inline float element(DType type, const void* from, std::int64_t index) {
       return static_cast<float>(static_cast<const convoy::f16*>(from)[index]);
     case DType::u8:
       return static_cast<float>(static_cast<const convoy::u8*>(from)[index]);
+    case DType::i32:
+      return static_cast<float>(static_cast<const convoy::i32*>(from)[index]);
     default:
       return static_cast<const float*>(from)[index];
   }
@@ -35,6 +37,9 @@ inline void set_element(DType type, void* to, std::int64_t index, float value) {
       break;
     case DType::u8:
       static_cast<convoy::u8*>(to)[index] = static_cast<convoy::u8>(value);
+      break;
+    case DType::i32:
+      static_cast<convoy::i32*>(to)[index] = static_cast<convoy::i32>(value);
       break;
     default:
       static_cast<float*>(to)[index] = value;

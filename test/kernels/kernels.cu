@@ -24,6 +24,10 @@ void launch_all() {
   AttentionTask<T> attention;
   attention_forward<T>(nullptr, attention);
   attention_backward<T>(nullptr, attention);
+  write_attention_lengths<T>(nullptr, attention, nullptr, nullptr);
+  write_attention_mask<T>(nullptr, attention, nullptr);
+  write_attention_of_nothing<T>(nullptr, attention);
+  write_attention_gradients_of_padding<T>(nullptr, attention);
   CrossEntropyTask<T> entropy;
   cross_entropy_losses<T>(nullptr, entropy);
   cross_entropy_sums<T>(nullptr, entropy, 0);

@@ -29,6 +29,7 @@ enum class ConvolutionEpilogue : int {
 struct Extents {
   DType element = DType::f32;
   std::int64_t n = 1, c = 1, h = 1, w = 1;
+  static constexpr bool by_value = false;
   std::size_t bytes() const { return static_cast<std::size_t>(n * c * h * w) * size_of(element); }
 };
 

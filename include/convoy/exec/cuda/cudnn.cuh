@@ -1,5 +1,5 @@
-// cuDNN's plans of convolutions by its backend interface. A plan is made on a GPU, or for one that is only
-// described.
+// cuDNN's plans of convolutions and attentions by its backend interface. A plan is made on a GPU, or for one
+// that is only described.
 #pragma once
 
 #include <algorithm>
@@ -14,12 +14,13 @@
 
 #include <cudnn.h>
 
-#include <convoy/exec/cuda/operation_graph.cuh>
+#include <convoy/exec/cuda/attention_graph.cuh>
+#include <convoy/exec/cuda/convolution_graph.cuh>
 
 namespace convoy::exec::cuda {
 
-/// A way to compute one convolution, ready to run.
-struct ConvolutionPlan {
+/// A way to compute one convolution or attention, ready to run.
+struct CudnnPlan {
   // What the plan was made of, which must end after it; a plan that was made from a text has neither.
   std::shared_ptr<const OperationGraph> described;
   Descriptor configuration;
@@ -64,26 +65,15 @@ class Cudnn {
 
   /// At most `most` plans whose workspace is at most `limit` bytes and whose results are the same in every
   /// run, the most promising first; `reduced_products` false leaves out those that round their inputs.
-  std::vector<ConvolutionPlan> plans(const Convolution& c, std::size_t limit, std::size_t most) const {
-    std::vector<ConvolutionPlan> found;
-    const auto described = std::make_shared<const OperationGraph>(c, handle_);
-    for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK})
-      for (Descriptor& config : configurations(*described, mode)) {
-        if (found.size() == most) return found;
-        if (!suits(config, c.reduced_products)) continue;
-        Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-        plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
-        ConvolutionPlan made = finish(std::move(plan));
-        if (!made.plan || made.workspace > limit) continue;
-        made.configuration = std::move(config);
-        made.described = described;
-        found.push_back(std::move(made));
-      }
-    return found;
+  std::vector<CudnnPlan> plans(const Convolution& c, std::size_t limit, std::size_t most) const {
+    return plans(std::make_shared<const ConvolutionGraph>(c, handle_), c.reduced_products, limit, most);
+  }
+  std::vector<CudnnPlan> plans(const FusedAttention& a, std::size_t limit, std::size_t most) const {
+    return plans(std::make_shared<const AttentionGraph>(a, handle_), true, limit, most);
   }
 
   /// The plan that `text` describes; an empty one where this cuDNN or this GPU refuses it.
-  ConvolutionPlan restored(const std::string& text) const {
+  CudnnPlan restored(const std::string& text) const {
     Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     if (cudnnBackendSetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
                                  static_cast<std::int64_t>(text.size()), text.data()) != CUDNN_STATUS_SUCCESS)
@@ -91,7 +81,8 @@ class Cudnn {
     return finish(std::move(plan));
   }
 
-  /// The arguments of a run: a pointer for each of Convolution::tensors; `workspace` has room for the plan.
+  /// The arguments of a run: a pointer for each of the tensors that are given; `workspace` has room for the
+  /// plan.
   static Descriptor arguments(const std::vector<const void*>& tensors, void* workspace) {
     Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
     const auto count = static_cast<std::int64_t>(tensors.size());
@@ -100,15 +91,33 @@ class Cudnn {
     pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count, tensors.data());
     pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count, ids.data());
     pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
-    pack.expect_finalized("take the arguments of a convolution");
+    pack.expect_finalized("take the arguments of a graph");
     return pack;
   }
 
-  void run(const ConvolutionPlan& plan, const Descriptor& arguments) const {
-    check(cudnnBackendExecute(handle_, plan.plan.get(), arguments.get()), "run a convolution");
+  void run(const CudnnPlan& plan, const Descriptor& arguments) const {
+    check(cudnnBackendExecute(handle_, plan.plan.get(), arguments.get()), "run a graph");
   }
 
  private:
+  std::vector<CudnnPlan> plans(const std::shared_ptr<const OperationGraph>& described, bool reduced_products,
+                               std::size_t limit, std::size_t most) const {
+    std::vector<CudnnPlan> found;
+    for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK})
+      for (Descriptor& config : configurations(*described, mode)) {
+        if (found.size() == most) return found;
+        if (!suits(config, reduced_products)) continue;
+        Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+        plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
+        CudnnPlan made = finish(std::move(plan));
+        if (!made.plan || made.workspace > limit) continue;
+        made.configuration = std::move(config);
+        made.described = described;
+        found.push_back(std::move(made));
+      }
+    return found;
+  }
+
   std::vector<Descriptor> configurations(const OperationGraph& described, cudnnBackendHeurMode_t mode) const {
     Descriptor heuristic(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
     heuristic.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, described.graph());
@@ -118,7 +127,7 @@ class Cudnn {
     std::int64_t count = 0;
     check(cudnnBackendGetAttribute(heuristic.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                    CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr),
-          "count the ways to compute a convolution");
+          "count the ways to compute a graph");
     if (count == 0) return {};
     std::vector<Descriptor> made;
     std::vector<cudnnBackendDescriptor_t> handles;
@@ -126,7 +135,7 @@ class Cudnn {
       handles.push_back(made.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR).get());
     check(cudnnBackendGetAttribute(heuristic.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                    CUDNN_TYPE_BACKEND_DESCRIPTOR, count, &count, handles.data()),
-          "read the ways to compute a convolution");
+          "read the ways to compute a graph");
     made.resize(static_cast<std::size_t>(count));
     return made;
   }
@@ -151,7 +160,7 @@ class Cudnn {
            !(has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE) || has(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS));
   }
 
-  ConvolutionPlan finish(Descriptor plan) const {
+  CudnnPlan finish(Descriptor plan) const {
     if (handle_ != nullptr) plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle_);
     if (properties_) plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, properties_);
     if (!plan.finalize()) return {};
@@ -159,7 +168,7 @@ class Cudnn {
     check(cudnnBackendGetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
                                    &count, &bytes),
           "read the workspace of a plan");
-    ConvolutionPlan made;
+    CudnnPlan made;
     made.plan = std::move(plan);
     made.workspace = static_cast<std::size_t>(bytes);
     return made;

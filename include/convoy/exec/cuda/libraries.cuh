@@ -1,23 +1,18 @@
-// Libraries: cuDNN and cuBLASLt on the stream of one exec::Cuda, and which way of each convolution and of
-// each matrix product was chosen.
+// Libraries: cuDNN and cuBLASLt on the stream of one exec::Cuda, and which way of each convolution, of each
+// attention and of each matrix product was chosen.
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <deque>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include <convoy/exec/cuda/cudnn.cuh>
+#include <convoy/exec/cuda/cudnn_plans.cuh>
 #include <convoy/exec/cuda/options.hpp>
 #include <convoy/exec/cuda/products.cuh>
 #include <convoy/exec/cuda/text_cache.hpp>
-#include <convoy/exec/cuda/timing.cuh>
 #include <convoy/memory/device.cuh>
 
 namespace convoy::exec::cuda {
@@ -32,9 +27,10 @@ class Libraries {
         cudnn_(space.stream()),
         gpu_(name(space)),
         cache_(folder(options)),
-        products_(space, cache_, gpu_, options.candidates) {
-    machine_ = hash_of(gpu_, hash_of(std::uint64_t{cudnnGetVersion()}));
-  }
+        products_(space, cache_, gpu_, options.candidates),
+        machine_(hash_of(gpu_, hash_of(std::uint64_t{cudnnGetVersion()}))),
+        convolutions_(space, cudnn_, cache_, options_, machine_),
+        attentions_(space, cudnn_, cache_, options_, machine_) {}
 
   const Cudnn& cudnn() const { return cudnn_; }
   memory::Device& space() { return space_; }
@@ -53,8 +49,8 @@ class Libraries {
 
   /// The way to compute a convolution: the one chosen before, in this run or another, else the fastest of
   /// some candidates on memory of their own.
-  const ConvolutionPlan& plan(const Convolution& c) {
-    const ConvolutionPlan* found = find_plan(c);
+  const CudnnPlan& plan(const Convolution& c) {
+    const CudnnPlan* found = find_plan(c);
     if (found == nullptr)
       fail<ExecError>("exec: cuDNN has no way to compute a convolution of ", c.out_channels, " x ",
                       c.in_channels, " channels, ", c.height, " x ", c.width, " taps, over ", c.rows,
@@ -63,19 +59,9 @@ class Libraries {
     return *found;
   }
   /// The same; null where cuDNN has none.
-  const ConvolutionPlan* find_plan(const Convolution& c) {
-    for (const auto& [known, chosen] : chosen_)
-      if (known == c) return chosen.plan ? &chosen : nullptr;
-    const std::uint64_t key = hash_of(c.hash(), machine_);
-    ConvolutionPlan plan;
-    if (const std::string text = cache_.find(key); !text.empty()) plan = cudnn_.restored(text);
-    if (!plan.plan) {
-      plan = choose(c);
-      if (plan.plan && cache_.keeps()) cache_.keep(key, plan.text());
-    }
-    const ConvolutionPlan& kept = chosen_.emplace_back(c, std::move(plan)).second;
-    return kept.plan ? &kept : nullptr;
-  }
+  const CudnnPlan* find_plan(const Convolution& c) { return convolutions_.find(c); }
+  /// Likewise of an attention; null also where convoy's own kernels take less time.
+  const CudnnPlan* find_plan(const FusedAttention& a, const Rival& own) { return attentions_.find(a, own); }
 
  private:
   static std::string name(const memory::Device& space) {
@@ -89,30 +75,6 @@ class Libraries {
     return usual != nullptr ? usual : "";
   }
 
-  // An empty one where there is none.
-  ConvolutionPlan choose(const Convolution& c) {
-    std::vector<ConvolutionPlan> all =
-        cudnn_.plans(c, c.most_workspace(static_cast<std::size_t>(options_.workspace_mib) << 20),
-                     static_cast<std::size_t>(options_.candidates < 1 ? 1 : options_.candidates));
-    if (all.empty()) return {};
-    if (all.size() == 1) return std::move(all.front());
-    std::size_t workspace = 0;
-    for (const ConvolutionPlan& plan : all) workspace = std::max(workspace, plan.workspace);
-    const memory::Array<std::byte, memory::Device> room(space_, workspace);
-    std::vector<memory::Array<std::byte, memory::Device>> tensors;
-    std::vector<const void*> pointers;
-    for (const Extents& extents : c.tensors())
-      pointers.push_back(tensors.emplace_back(space_, extents.bytes()).data());
-    const Descriptor arguments = Cudnn::arguments(pointers, room.data());
-    std::size_t best = 0;
-    float least = 0;
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      const float time = least_milliseconds(space_.stream(), 1, [&] { cudnn_.run(all[i], arguments); });
-      if (i == 0 || time < least) least = time, best = i;
-    }
-    return std::move(all[best]);
-  }
-
   memory::Device& space_;
   CudaOptions options_;
   bool reduced_products_;
@@ -120,9 +82,9 @@ class Libraries {
   std::string gpu_;
   TextCache cache_;
   Products products_;
-  std::uint64_t machine_ = 0;
-  // A deque: what is handed out stays where it is.
-  std::deque<std::pair<Convolution, ConvolutionPlan>> chosen_;
+  std::uint64_t machine_;
+  CudnnPlans<Convolution> convolutions_;
+  CudnnPlans<FusedAttention> attentions_;
 };
 
 }  // namespace convoy::exec::cuda

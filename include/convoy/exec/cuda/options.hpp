@@ -11,10 +11,13 @@ struct CudaOptions {
   int threads = 1;          ///< ignored: the GPU computes
   bool canonical = false;   ///< ignored: all GPUs order parameters alike
   bool graphs = true;       ///< capture forward and backward as CUDA graphs when they run for the second time
-  int candidates = 8;       ///< ways of each convolution and matrix product that are timed, once; 1: none is
-  int workspace_mib = 256;  ///< the most that one convolution may use beside its tensors
+  int candidates = 8;       ///< ways of each convolution, attention and matrix product that are timed, once;
+                            ///< 1: none is
+  int workspace_mib = 256;  ///< the most that one convolution or attention may use beside its tensors
   bool fuse_batch_norm =
-      true;              ///< in f16 convolutions make what batch norms sum, where cuDNN has kernels for it
+      true;  ///< in f16 convolutions make what batch norms sum, where cuDNN has kernels for it
+  bool fuse_attention = true;  ///< in bf16 and f16 cuDNN computes attentions, where it has kernels for them
+                               ///< that give the same bits in every run and take less time
   int logits_mib = 128;  ///< the most that logits may take at once of a linear layer before its loss, for
                          ///< 64 labels or more
   std::string plan_cache =
@@ -27,6 +30,7 @@ struct CudaOptions {
     field("candidates", self.candidates, fields::local);
     field("workspace_mib", self.workspace_mib, fields::local);
     field("fuse_batch_norm", self.fuse_batch_norm, fields::local);
+    field("fuse_attention", self.fuse_attention, fields::local);
     field("logits_mib", self.logits_mib, fields::local);
     field("plan_cache", self.plan_cache, fields::local);
   }

@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(attention_threads, 2) attention_results(Attent
     store_features<W>(t.y + head.place_of_result(query + a), feature + 4 * block.column(), t.value_features,
                       result[a]);
     if (t.kept != nullptr && blockIdx.y == 0 && block.column() == 0)
-      t.kept[head.vector() + query + a] = length > 0 ? largest[a] + logf(sum[a]) : 0.0f;
+      t.kept[head.vector() + query + a] = length > 0 ? largest[a] + logf(sum[a]) : INFINITY;
   }
 }
 

@@ -25,7 +25,8 @@ struct AttentionTask {
   T* y = nullptr;                ///< [rows, queries, heads, value_features]
   const Draws* draws = nullptr;  ///< in device memory, of what drops probabilities; null: nothing does
   DropoutRule rule{0};
-  float* kept = nullptr;  ///< [rows, heads, queries]: log of the sum of exponentials of scores
+  float* kept = nullptr;  ///< [rows, heads, queries]: log of the sum of exponentials of scores, infinity
+                          ///< where there are no keys
   // Backward. The gradient of y is dy + second.
   const T* dy = nullptr;
   const T* second = nullptr;

@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(mma_threads, mma_blocks<D>)
     for (int f = 0; f < D / 8; ++f)
       for (int i = 2 * h; i < 2 * h + 2; ++i) result[f][i] *= factor;
     if (t.kept != nullptr && MmaPlace::column() == 0 && query + 8 * h < t.queries)
-      t.kept[head.vector() + query + 8 * h] = length > 0 ? (largest[h] + log2f(sum[h])) * log_of_2 : 0.0f;
+      t.kept[head.vector() + query + 8 * h] = length > 0 ? (largest[h] + log2f(sum[h])) * log_of_2 : INFINITY;
   }
   __syncthreads();
   keys.write(result, t.draws == nullptr ? 1.0f : t.rule.scale, t.y + head.place_of_result(first),

@@ -1,9 +1,10 @@
-// Attention of sequences, by kernels of convoy's own.
+// Attention of sequences, by kernels of convoy's own, or by cuDNN's in 16 bits.
 #pragma once
 
 #include <cmath>
 #include <cstddef>
 
+#include <convoy/exec/cuda/fused_attention.cuh>
 #include <convoy/exec/cuda/kernel/attention.cuh>
 #include <convoy/exec/cuda/stage.cuh>
 
@@ -27,6 +28,7 @@ class AttentionStage final : public StageOf<T> {
     for (int part = 0; part < 3; ++part) task_.step[part] = extents_.features[part];
     for (int i = 0; i < p.node(stage.leader).inputs; ++i) p.keep(this->input(p, i), this->kept_until(p));
     kept_ = p.request(bytes(), index, this->kept_until(p));
+    plan_fused(p);
   }
   void plan_backward(Program& p) override {
     const int time = this->backward_time(p);
@@ -48,23 +50,46 @@ class AttentionStage final : public StageOf<T> {
     task_.dy = this->dy(p);
     task_.second = this->second(p);
     task_.means = p.address<float>(means_);
+    if (fused_forward_) fused_forward_.bind(p, task_);
+    if (fused_backward_ && means_) fused_backward_.bind(p, task_);
   }
   void forward(Program& p) override {
     task_.draws = extents_.dropout > 0 && p.trains() ? p.draws(this->leader_) : nullptr;
-    attention_forward(p.stream(), task_);
+    // Where probabilities are dropped, cuDNN's plan is that of training.
+    if (fused_forward_ && (extents_.dropout == 0 || p.trains()))
+      fused_forward_.run(p, task_);
+    else
+      attention_forward(p.stream(), task_);
   }
   void backward(Program& p) override {
-    attention_backward(p.stream(), task_);
+    if (fused_backward_)
+      fused_backward_.run(p, task_);
+    else
+      attention_backward(p.stream(), task_);
     for (const Contribution& contribution : contribution_) contribution.template finish<T>(p);
   }
 
  private:
+  // Backward of cuDNN reads the gradient of the value from one buffer, and makes all three gradients.
+  void plan_fused(Program& p) {
+    if constexpr (sizeof(T) == 2) {
+      const auto shape = [&](bool backward) {
+        return fused_attention_of(p.plan(), this->leader_, dtype_of<T>, p.rows(), backward);
+      };
+      fused_forward_.plan(p, shape(false), task_, this->index_);
+      bool wants = this->value_.wants_gradient;
+      for (const int input : extents_.input) wants = wants && this->input(p, input).wants_gradient;
+      if (wants) fused_backward_.plan(p, shape(true), task_, this->backward_time(p));
+      if (fused_backward_) this->value_.takes_second = false;
+    }
+  }
   std::size_t bytes() const { return static_cast<std::size_t>(task_.vectors()) * sizeof(float); }
 
   graph::Attention::Extents extents_;
   AttentionTask<T> task_;
   Location kept_, means_;
   Contribution contribution_[3];
+  FusedAttentionPass<T> fused_forward_, fused_backward_;
 };
 
 }  // namespace convoy::exec::cuda

@@ -97,7 +97,7 @@ class Conv2dStage final : public StageOf<T> {
  private:
   // One pass: the way to compute it, its workspace, and its arguments once they have addresses.
   struct Pass {
-    const ConvolutionPlan* plan = nullptr;
+    const CudnnPlan* plan = nullptr;
     Location workspace;
     Descriptor arguments;
     void bind(Program& p, const std::vector<const void*>& tensors) {
@@ -111,7 +111,7 @@ class Conv2dStage final : public StageOf<T> {
     c.direction = direction;
     return c;
   }
-  static Pass take(Program& p, const ConvolutionPlan& plan, int time) {
+  static Pass take(Program& p, const CudnnPlan& plan, int time) {
     return {&plan, p.request(plan.workspace, time, time), {}};
   }
   static Pass take(Program& p, const Convolution& c, int time) {
@@ -124,7 +124,7 @@ class Conv2dStage final : public StageOf<T> {
     // A bias is added behind what cuDNN would sum. Both sums begin at multiples of 16 bytes.
     const bool asks =
         fuses(p) && bias_ < 0 && channels() % 4 == 0 && feeds_batch_norm(p.plan(), this->leader_);
-    const ConvolutionPlan* plan = asks ? p.libraries().find_plan(with_sums) : nullptr;
+    const CudnnPlan* plan = asks ? p.libraries().find_plan(with_sums) : nullptr;
     forward_ = plan != nullptr ? take(p, *plan, this->index_) : take(p, shape_, this->index_);
     if (plan != nullptr)
       this->value_.sums =
@@ -142,7 +142,7 @@ class Conv2dStage final : public StageOf<T> {
       with_batch_norm.epilogue = ConvolutionEpilogue::batch_norm_backward;
       with_batch_norm.has_second = x.contributions > 0;
       with_batch_norm.has_addend = x.normed.addend != nullptr;
-      if (const ConvolutionPlan* plan = p.libraries().find_plan(with_batch_norm)) {
+      if (const CudnnPlan* plan = p.libraries().find_plan(with_batch_norm)) {
         sums_parameters_ = true;
         backward_input_ = take(p, *plan, time);
         dx_ = p.contribute_total(x, time, earlier_);

@@ -1,0 +1,125 @@
+// Fused attention: one pass of an attention of 16 bits as cuDNN computes it, as numbers alone, for the uses
+// that a convolution's numbers have (convolution.hpp).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include <convoy/core/dtype.hpp>
+#include <convoy/core/hash.hpp>
+#include <convoy/graph/plan.hpp>
+
+namespace convoy::exec::cuda {
+
+/// A tensor [rows, heads, positions, features], or a number of the host's.
+struct AttentionTensor {
+  DType element = DType::f32;
+  std::array<std::int64_t, 4> sizes{1, 1, 1, 1}, strides{1, 1, 1, 1};
+  bool by_value = false;
+
+  /// From the first element to behind the last one.
+  std::size_t bytes() const {
+    std::int64_t last = 0;
+    for (std::size_t d = 0; d < sizes.size(); ++d) last += (sizes[d] - 1) * strides[d];
+    return static_cast<std::size_t>(last + 1) * size_of(element);
+  }
+};
+
+/// Keys and values that a row's length leaves out are read by nobody, and their gradients not written.
+struct FusedAttention {
+  bool backward = false, causal = false, drops = false;
+  DType element = DType::bf16;
+  int rows = 0, heads = 0, queries = 0, keys = 0;
+  int key_features = 0, value_features = 0;  ///< of a head
+  std::array<int, 3> step{};                 ///< from a query, key or value to the next one
+
+  friend constexpr bool operator==(const FusedAttention&, const FusedAttention&) = default;
+
+  std::uint64_t hash() const {
+    std::uint64_t mixed = hash_of("attention");
+    for (const int number : {static_cast<int>(backward), static_cast<int>(causal), static_cast<int>(drops),
+                             static_cast<int>(element), rows, heads, queries, keys, key_features,
+                             value_features, step[0], step[1], step[2]})
+      mixed = hash_of(static_cast<std::uint64_t>(number), mixed);
+    return mixed;
+  }
+  /// Whether every row of every head begins at a multiple of 16 bytes, which cuDNN relies on.
+  bool is_aligned() const {
+    for (const int count : {key_features, value_features, step[0], step[1], step[2]})
+      if (count * size_of(element) % 16 != 0) return false;
+    return true;
+  }
+  /// Of what dropout keeps: 1 or 0 for each probability.
+  std::size_t mask_bytes() const {
+    return drops ? static_cast<std::size_t>(rows) * static_cast<std::size_t>(heads) *
+                       static_cast<std::size_t>(queries) * static_cast<std::size_t>(keys) * size_of(element)
+                 : 0;
+  }
+  /// The workspace worth having, where it and the mask may take `limit` bytes. Backward wants two bytes for
+  /// each pair of a query and a key: without them its gradients of queries would be added in an order that
+  /// varies.
+  std::size_t most_workspace(std::size_t limit) const {
+    return limit > mask_bytes() ? limit - mask_bytes() : 0;
+  }
+
+  /// Queries, keys, values, results, and the logarithm of the sum of the exponentials of each query's scores;
+  /// how many queries and how many keys of each row count, the latter at least 1; the factor of scores, and
+  /// the score of what nobody reads. Then, of backward, the gradient of the results, those of queries, keys
+  /// and values, a number of scratch memory for each query, and what dropout keeps of 1. Then, with dropout,
+  /// 1 or 0 for each probability that is kept or not, and what those that are kept are multiplied by.
+  std::vector<AttentionTensor> tensors() const {
+    const AttentionTensor of_rows{DType::i32, {rows, 1, 1, 1}, {1, 1, 1, 1}},
+        of_queries{DType::f32, {rows, heads, queries, 1}, {heads * queries, queries, 1, 1}},
+        number{.by_value = true}, results = part(queries, value_features, heads * value_features);
+    const AttentionTensor in[] = {part(queries, key_features, step[0]), part(keys, key_features, step[1]),
+                                  part(keys, value_features, step[2])};
+    std::vector<AttentionTensor> all = {in[0],
+                                        transposed(in[1]),
+                                        backward ? transposed(in[2]) : in[2],
+                                        results,
+                                        of_queries,
+                                        of_rows,
+                                        of_rows,
+                                        number,
+                                        number};
+    if (backward) all.insert(all.end(), {results, in[0], in[1], in[2], of_queries, number});
+    if (drops) {
+      const std::int64_t of_head = std::int64_t{queries} * keys;
+      all.push_back({element, {rows, heads, queries, keys}, {heads * of_head, of_head, keys, 1}});
+      all.push_back(number);
+    }
+    return all;
+  }
+
+ private:
+  AttentionTensor part(int positions, int features, int apart) const {
+    return {
+        element, {rows, heads, positions, features}, {std::int64_t{positions} * apart, features, apart, 1}};
+  }
+  static AttentionTensor transposed(AttentionTensor t) {
+    std::swap(t.sizes[2], t.sizes[3]);
+    std::swap(t.strides[2], t.strides[3]);
+    return t;
+  }
+};
+
+/// The attention of node `n` of a plan, forward or backward, in training.
+inline FusedAttention fused_attention_of(const Plan& plan, int n, DType element, int rows, bool backward) {
+  const graph::Attention::Extents e = graph::Attention::extents(plan.graph, n);
+  return {.backward = backward,
+          .causal = e.causal,
+          .drops = e.dropout > 0,
+          .element = element,
+          .rows = rows,
+          .heads = e.heads,
+          .queries = e.queries,
+          .keys = e.keys,
+          .key_features = e.key_features,
+          .value_features = e.value_features,
+          .step = {e.features[0], e.features[1], e.features[2]}};
+}
+
+}  // namespace convoy::exec::cuda

@@ -1,0 +1,103 @@
+// What stands around an attention that cuDNN computes: the lengths that it wants, the probabilities that are
+// kept, drawn as everywhere (draws.hpp), and what it does not write.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include <convoy/exec/cuda/kernel/attention_head.cuh>
+
+namespace convoy::exec::cuda {
+
+// cuDNN, at least before 9.25, gives NaN for a row of no keys: such a row gets one.
+template <class T>
+__global__ void attention_lengths(AttentionTask<T> t, i32* queries, i32* keys) {
+  const int row = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (row >= t.rows) return;
+  const int length = AttentionHead<T>(t, row * t.heads).length();
+  queries[row] = t.queries;
+  keys[row] = length > 0 ? length : 1;
+}
+
+// 1 or 0 for each probability, of keys as a vector of [rows, heads, queries]. A thread has four keys, 16
+// apart, whose draws come together.
+template <class T>
+__global__ void attention_mask(AttentionTask<T> t, T* mask) {
+  constexpr int quarter = Draws::blocks_a_chunk;
+  const std::int64_t words = (t.keys + Draws::chunk - 1) / Draws::chunk * quarter, all = t.vectors() * words;
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < all;
+       i += step) {
+    const std::int64_t vector = i / words;
+    const int word = static_cast<int>(i % words), key = word / quarter * Draws::chunk + word % quarter;
+    const AttentionHead<T> head(t, static_cast<int>(vector / t.queries));
+    const auto four = head.words(static_cast<int>(vector % t.queries), key);
+    for (int q = 0; q < 4; ++q)
+      if (key + q * quarter < t.keys)
+        mask[vector * t.keys + key + q * quarter] = device::narrow<T>(
+            Draws::number(four[static_cast<std::size_t>(q)]) < t.rule.threshold ? 0.0f : 1.0f);
+  }
+}
+
+// The results of a row of no keys are zeros, and its probabilities: their logarithms are less by infinity.
+// Blocks are queries of each row.
+template <class T>
+__global__ void attention_of_nothing(AttentionTask<T> t) {
+  const int row = static_cast<int>(blockIdx.x) / t.queries, query = static_cast<int>(blockIdx.x) % t.queries;
+  if (AttentionHead<T>(t, row * t.heads).length() > 0) return;
+  const int features = t.heads * t.value_features;
+  for (int f = static_cast<int>(threadIdx.x); f < features; f += static_cast<int>(blockDim.x))
+    t.y[static_cast<std::int64_t>(blockIdx.x) * features + f] = device::narrow<T>(0.0f);
+  for (int h = static_cast<int>(threadIdx.x); h < t.heads; h += static_cast<int>(blockDim.x))
+    t.kept[AttentionHead<T>(t, row * t.heads + h).vector() + query] = INFINITY;
+}
+
+// Padding has no gradient. Blocks are keys of each row.
+template <class T>
+__global__ void attention_gradients_of_padding(AttentionTask<T> t) {
+  const int row = static_cast<int>(blockIdx.x) / t.keys, key = static_cast<int>(blockIdx.x) % t.keys;
+  const AttentionHead<T> head(t, row * t.heads);
+  if (key < head.length()) return;
+  for (int part = 1; part < 3; ++part) {
+    const int features = t.heads * (part == 1 ? t.key_features : t.value_features);
+    for (int f = static_cast<int>(threadIdx.x); f < features; f += static_cast<int>(blockDim.x))
+      t.gradient[part][head.place(part, key) + f] = device::narrow<T>(0.0f);
+  }
+}
+
+/// Writes how many queries and keys of each row cuDNN shall read, at least one key.
+template <class T>
+void write_attention_lengths(cudaStream_t stream, const AttentionTask<T>& t, i32* queries, i32* keys) {
+  constexpr int threads = 128;
+  device::launch(
+      {.stream = stream, .grid = static_cast<unsigned>((t.rows + threads - 1) / threads), .block = threads},
+      attention_lengths<T>, t, queries, keys);
+}
+
+/// Writes 1 for each probability that is kept and 0 for each that is dropped: [rows, heads, queries, keys].
+template <class T>
+void write_attention_mask(cudaStream_t stream, const AttentionTask<T>& t, T* mask) {
+  const std::int64_t words =
+      t.vectors() * ((t.keys + Draws::chunk - 1) / Draws::chunk) * Draws::blocks_a_chunk;
+  device::launch({stream, device::blocks_for(words)}, attention_mask<T>, t, mask);
+}
+
+/// Behind forward, where there are lengths.
+template <class T>
+void write_attention_of_nothing(cudaStream_t stream, const AttentionTask<T>& t) {
+  device::launch({.stream = stream,
+                  .grid = static_cast<unsigned>(t.rows) * static_cast<unsigned>(t.queries),
+                  .block = 128},
+                 attention_of_nothing<T>, t);
+}
+
+/// Behind backward, where there are lengths. All three gradients are wanted.
+template <class T>
+void write_attention_gradients_of_padding(cudaStream_t stream, const AttentionTask<T>& t) {
+  device::launch(
+      {.stream = stream, .grid = static_cast<unsigned>(t.rows) * static_cast<unsigned>(t.keys), .block = 128},
+      attention_gradients_of_padding<T>, t);
+}
+
+}  // namespace convoy::exec::cuda

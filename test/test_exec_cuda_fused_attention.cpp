@@ -1,0 +1,210 @@
+// EMULATES
+// SANITIZE: none
+// TIMEOUT: 600
+// Attentions that cuDNN computes, run on processors: that it does compute them, and when it does not.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <random>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "emulation/cublaslt.hpp"
+#include "emulation/cudnn.hpp"
+#include "emulation/emulation.hpp"
+#include "exec_cuda_fused_attention.hpp"
+
+using namespace exec_cuda_fused_attention;
+using namespace convoy::exec::cuda;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// How many attentions cuDNN computes in a pass forward and backward, of training, or forward of evaluation.
+template <class E>
+std::ptrdiff_t attentions(const Plan& plan, exec::Mode mode = exec::Mode::train) {
+  E exec(plan, 3, {});
+  exec_compare::randomize(exec, plan, Philox{5, 6});
+  const exec_compare::Batch batch(plan, 3, Philox{7, 8});
+  const emulation::Enqueued enqueued;
+  exec_compare::forward(exec, batch, mode);
+  if (mode == exec::Mode::train) exec_compare::backward(exec, plan, 1);
+  return std::count(enqueued.names().begin(), enqueued.names().end(), "attention");
+}
+
+struct NoAttention {
+  NoAttention() { emulation::dnn::has_attention = false; }
+  ~NoAttention() { emulation::dnn::has_attention = true; }
+};
+
+struct Folder {
+  fs::path path = fs::temp_directory_path() / concat("convoy_attentions_", std::random_device{}());
+  ~Folder() { fs::remove_all(path); }
+  std::vector<fs::path> files() const {
+    if (!fs::exists(path)) return {};
+    return {fs::directory_iterator(path), fs::directory_iterator{}};
+  }
+  /// The files that hold `part`, each with all that it holds.
+  std::vector<std::pair<fs::path, std::string>> texts(std::string_view part) const {
+    std::vector<std::pair<fs::path, std::string>> all;
+    for (const fs::path& file : files()) {
+      std::ifstream from(file, std::ios::binary);
+      const std::string text{std::istreambuf_iterator<char>(from), {}};
+      if (text.find(part) != std::string::npos) all.emplace_back(file, text);
+    }
+    return all;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("fused attention: cuDNN computes both passes of every attention in 16 bits, and none in f32") {
+  for (const Case& c : cases()) {
+    const DynamicPlan plan([&](Builder& g) { define(g, c); });
+    CAPTURE(c.name);
+    const int there = c.again ? 3 : 1;
+    CHECK(attentions<Fused<bf16>>(plan) == 2 * there);
+    CHECK(attentions<Fused<f16>>(plan) == 2 * there);
+    CHECK(attentions<Fused<bf16>>(plan, exec::Mode::evaluate) == (c.dropout > 0 ? 0 : there));
+    CHECK(attentions<Fused<f32>>(plan) == 0);
+    CHECK(attentions<Own<bf16>>(plan) == 0);
+  }
+}
+
+TEST_CASE("fused attention: heads that cuDNN does not know, and gradients that nobody wants") {
+  const DynamicPlan odd([](Builder& g) { define(g, {.name = "odd", .features = 5}); });
+  CHECK(attentions<Fused<bf16>>(odd) == 0);
+  CHECK(passes<Fused<bf16>>(odd) == passes<Own<bf16>>(odd));
+  const DynamicPlan given([](Builder& g) {
+    const Tensor x = g.input("given", {7, 16}), q = g.linear(g.input("x", {7, 3}), {.features = 16});
+    const Tensor y = g.attention(q, x, x, {.heads = 2});
+    g.output("value", y);
+    g.loss(g.cross_entropy(g.linear(y, {.features = 5}), g.label("label", 5, {.positions = 7})));
+  });
+  CHECK(attentions<Fused<bf16>>(given) == 1);
+  CHECK(exec_compare::usual_distance<Fused<bf16>>(given, 4) < 3e-2);
+}
+
+TEST_CASE("fused attention: where cuDNN has no plan, or none within the workspace, convoy's kernels run") {
+  const DynamicPlan plan([](Builder& g) { define(g, cases()[6]); });
+  const auto own = passes<Own<bf16>>(plan);
+  CHECK(passes<Fused<bf16>>(plan) != own);
+  {
+    const NoAttention none;
+    CHECK(attentions<Fused<bf16>>(plan) == 0);
+    CHECK(passes<Fused<bf16>>(plan) == own);
+    CHECK(passes<Alone<bf16>>(plan) == own);
+  }
+  CHECK(passes<Fused<bf16>>(plan, {.workspace_mib = 0}) == own);
+}
+
+TEST_CASE("fused attention: rows of every length, of none, too, whichever pass cuDNN computes") {
+  const Case& c = cases()[3];
+  const DynamicPlan plan([&](Builder& g) { define(g, c); });
+  std::mt19937 draws(3);
+  for (const i32 length : {0, 1, 6, 10, 11}) {
+    CAPTURE(length);
+    std::vector<float> sequence(static_cast<std::size_t>(2 * c.queries * 9));
+    for (float& x : sequence) x = std::uniform_real_distribution<float>(-1, 1)(draws);
+    const std::vector<i32> lengths = {length, c.keys}, labels(static_cast<std::size_t>(2 * c.queries), 1);
+    const std::vector<const void*> fields = {sequence.data(), lengths.data(), labels.data()};
+    const auto pass = [&](auto exec) {
+      exec_compare::randomize(*exec, plan, Philox{5, 6});
+      exec_compare::forward(*exec, exec::BatchView{fields, 2});
+      const auto output = exec->output(0);
+      std::vector<float> all(output.begin(), output.end());
+      exec_compare::backward(*exec, plan, 1);
+      const auto gradients = exec_compare::fetched(*exec, exec->gradients());
+      all.insert(all.end(), gradients.begin(), gradients.end());
+      return all;
+    };
+    const Folder folder;
+    const exec::CudaOptions options{.plan_cache = folder.path.string()};
+    const auto own = pass(std::make_unique<Own<bf16>>(plan, 2, exec::CudaOptions{}));
+    const auto check = [&](std::ptrdiff_t by_cudnn) {
+      const emulation::Enqueued enqueued;
+      const auto fused = pass(std::make_unique<Fused<bf16>>(plan, 2, options));
+      CHECK(std::count(enqueued.names().begin(), enqueued.names().end(), "attention") == by_cudnn);
+      REQUIRE(fused.size() == own.size());
+      double all = 0, off = 0;
+      for (std::size_t i = 0; i < own.size(); ++i) {
+        all += std::pow(static_cast<double>(own[i]), 2);
+        off += std::pow(static_cast<double>(fused[i] - own[i]), 2);
+      }
+      CHECK(std::sqrt(off / all) < 1e-2);
+      if (length == 0)
+        for (int i = 0; i < c.queries * 24; ++i) CHECK(fused[static_cast<std::size_t>(i)] == 0);
+    };
+    check(2);
+    const auto plans = folder.texts("\"emulated\"");
+    REQUIRE(plans.size() == 2);
+    for (const auto& [file, text] : plans) {
+      std::ofstream(file, std::ios::binary) << "{\"plan\": \"convoy\"}";
+      check(1);
+      std::ofstream(file, std::ios::binary) << text;
+    }
+  }
+}
+
+TEST_CASE(
+    "fused attention: convoy's kernels are kept where they take less time, and cuDNN's plan elsewhere") {
+  memory::Device space;
+  const Cudnn cudnn(space.stream());
+  const Folder folder;
+  const TextCache cache(folder.path);
+  const FusedAttention work{.backward = true,
+                            .rows = 2,
+                            .heads = 2,
+                            .queries = 5,
+                            .keys = 5,
+                            .key_features = 8,
+                            .value_features = 8,
+                            .step = {16, 16, 16}};
+  const exec::CudaOptions options;
+  int timed = 0;
+  const auto find = [&](std::uint64_t machine, bool is_slow, int candidates = 8) {
+    exec::CudaOptions with = options;
+    with.candidates = candidates;
+    CudnnPlans<FusedAttention> plans(space, cudnn, cache, with, machine);
+    timed = 0;
+    const Rival rival{[&](const CudnnTensors& tensors) {
+                        CHECK(tensors.size() == work.tensors().size());
+                        ++timed;
+                        if (is_slow) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+                      },
+                      [&](const CudnnTensors&) {
+                        if (!is_slow) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+                      }};
+    const bool by_cudnn = plans.find(work, rival) != nullptr;
+    const int first = timed;
+    CHECK((plans.find(work, rival) != nullptr) == by_cudnn);
+    CHECK(timed == first);
+    return by_cudnn;
+  };
+  CHECK(find(1, true));
+  CHECK(timed > 0);
+  CHECK(folder.files().size() == 1);
+  CHECK(!find(2, false));
+  CHECK(timed > 0);
+  CHECK(folder.files().size() == 2);
+  // Both choices are found again, whatever would be faster now.
+  CHECK(find(1, false));
+  CHECK(timed == 0);
+  CHECK(!find(2, true));
+  CHECK(timed == 0);
+  // A file that is damaged is made anew.
+  for (const fs::path& file : folder.files()) std::ofstream(file) << "{}";
+  CHECK(find(1, true));
+  CHECK(timed > 0);
+  CHECK(!find(2, false));
+  // Of one candidate nothing is timed.
+  CHECK(find(3, false, 1));
+  CHECK(timed == 0);
+}
