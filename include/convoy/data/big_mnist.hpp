@@ -168,13 +168,16 @@ struct BigMnist::Deform {
     typedef simd::Vec<std::int32_t, W> Ints;
     typedef simd::Vec<float, W> Floats;
     alignas(64) float numbers[8][counters_filled];
-    Words lane;
-    for (int i = 0; i < W; ++i) lane[i] = static_cast<std::uint32_t>(i);
     for (int first = 0; first < counters_filled; first += W) {
-      const Words none = lane - lane;
-      Words words[4] = {lane + static_cast<std::uint32_t>(first), none,
-                        none + static_cast<std::uint32_t>(job.index),
-                        none + static_cast<std::uint32_t>(job.index >> 32)};
+      alignas(64) std::uint32_t counter[4][W];
+      for (int lane = 0; lane < W; ++lane) {
+        counter[0][lane] = static_cast<std::uint32_t>(first + lane);
+        counter[1][lane] = 0;
+        counter[2][lane] = static_cast<std::uint32_t>(job.index);
+        counter[3][lane] = static_cast<std::uint32_t>(job.index >> 32);
+      }
+      Words words[4];
+      for (int w = 0; w < 4; ++w) simd::load(words[w], counter[w]);
       std::uint32_t k0 = static_cast<std::uint32_t>(job.key), k1 = static_cast<std::uint32_t>(job.key >> 32);
       for (int round = 0; round < 10; ++round, k0 += 0x9e3779b9u, k1 += 0xbb67ae85u) {  // philox.hpp
         Wide a, b;
@@ -271,14 +274,16 @@ struct BigMnist::Deform {
       simd::convert(whole, above);
       v -= whole;
       const Ints at = above * bordered + left;
-      Floats corner[4];
+      alignas(64) float corners[4][W];
       for (int lane = 0; lane < W; ++lane) {
         const float* p = work.image + at[lane];
-        corner[0][lane] = p[0];
-        corner[1][lane] = p[1];
-        corner[2][lane] = p[bordered];
-        corner[3][lane] = p[bordered + 1];
+        corners[0][lane] = p[0];
+        corners[1][lane] = p[1];
+        corners[2][lane] = p[bordered];
+        corners[3][lane] = p[bordered + 1];
       }
+      Floats corner[4];
+      for (int c = 0; c < 4; ++c) simd::load(corner[c], corners[c]);
       const Floats upper = corner[0] + u * (corner[1] - corner[0]),
                    lower = corner[2] + u * (corner[3] - corner[2]);
       const Floats value = (upper + v * (lower - upper)) * job.scale + job.offset;
