@@ -36,7 +36,7 @@ endfunction()
 
 # convoy's own CUDA programs: the language, and processors from Ampere on unless somebody says otherwise.
 macro(convoy_enable_cuda)
-  find_program(CONVOY_NVCC NAMES nvcc HINTS /usr/local/cuda/bin)
+  find_program(CONVOY_NVCC NAMES nvcc HINTS ${CUDAToolkit_BIN_DIR})
   mark_as_advanced(CONVOY_NVCC)
   if(CONVOY_NVCC AND NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
     set(ENV{CUDACXX} ${CONVOY_NVCC})

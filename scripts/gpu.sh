@@ -30,10 +30,10 @@ if [ "${1:-}" = fetch ]; then
   exit
 fi
 
-nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
-[ -x "$nvcc" ] || { say "nvcc was not found" >&2; exit 1; }
-toolkit=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
 wheels=$(python3 -c 'import nvidia; print("\n".join(nvidia.__path__))' 2>/dev/null || true)
+nvcc=$(command -v nvcc || find /usr/local/cuda/bin ${wheels:+$(printf '%s/cu13/bin ' $wheels)} -name nvcc 2>/dev/null | sed -n 1p)
+[ -x "$nvcc" ] || { say "nvcc was not found in PATH, /usr/local/cuda or Python's wheels" >&2; exit 1; }
+toolkit=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
 # first NAME-PATTERN FOLDER...: the first file of that name.
 first() {
   local pattern=$1

@@ -217,6 +217,12 @@ if(convoy_cuda_FOUND AND CMAKE_CUDA_COMPILER)
   add_consumer(cuda PROJECT cuda COMPONENTS cuda
                OPTIONS -DCMAKE_CUDA_COMPILER=${CMAKE_CUDA_COMPILER} -DCMAKE_CUDA_ARCHITECTURES=80-virtual)
 endif()
+if(convoy_cuda_FOUND AND convoy_nccl_FOUND AND NOT EXISTS /usr/bin/nvcc)  # beside a system's own nvcc are programs that must be found
+  add_consumer(wheels PROJECT wheels COMPONENTS cuda nccl
+               OPTIONS -DTOOLKIT=${CUDAToolkit_BIN_DIR}
+                       "-DFILES=${CUDA_CUDART} ${CUDA_cublasLt_LIBRARY} ${CONVOY_CUDNN_LIBRARY} ${CONVOY_NCCL_LIBRARY}"
+                       "-DHEADERS=${CUDAToolkit_INCLUDE_DIR} ${CONVOY_CUDNN_INCLUDE_DIR} ${CONVOY_NCCL_INCLUDE_DIR}")
+endif()
 add_consumer(unknown_component PROJECT find_package COMPONENTS teleport
              SAYS "there is no component 'teleport'.*there are host, mpi, cuda, nccl")
 add_consumer(missing_component PROJECT find_package COMPONENTS mpi OPTIONS -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON
