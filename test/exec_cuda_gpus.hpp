@@ -18,7 +18,7 @@ inline constexpr Gpu gpus[] = {
     {"NVIDIA A100", 800, 108, 166912}, {"NVIDIA H200", 900, 132, 232448}, {"NVIDIA B200", 1000, 148, 232448}};
 inline constexpr Gpu desktop = {"NVIDIA GeForce RTX 5090", 1200, 170, 101376};
 
-/// What cuDNN asks of a GPU, in its own words.
+/// What cuDNN asks of a GPU, in its own words; three of them since 9.28 or little before.
 inline std::string properties(const Gpu& gpu) {
   return concat(
       R"({"cudaDeviceId":0,"deviceVer":)", gpu.version, R"(,"deviceName":")", gpu.name,
@@ -26,9 +26,10 @@ inline std::string properties(const Gpu& gpu) {
       R"("maxCtasPerSM":32,"maxGridSize":[2147483647,65535,65535],"maxRegistersPerSM":65536,)",
       R"("maxSharedMemoryPerBlock":49152,"maxSharedMemoryPerBlockOptin":)", gpu.shared,
       R"(,"maxThreadsPerBlock":1024,"maxThreadsPerSM":2048,"memClockRateKHz":2600000,)",
-      R"("multiProcessorCount":)", gpu.processors,
+      R"("memoryBusWidth":5120,"multiProcessorCount":)", gpu.processors,
+      R"(,"oversizedSharedMemoryPerBlock":)", gpu.shared,
       R"(,"pciDeviceId":0,"regsPerBlock":65536,"reservedSharedMemoryPerBlock":1024,)",
-      R"("smClockRateKHz":1500000,"supportCoopLaunch":1,"totalGlobalMem":80000000000,"warpSize":32})");
+      R"("smClockRateKHz":1500000,"smCountOrigin":0,"supportCoopLaunch":1,"totalGlobalMem":80000000000,"warpSize":32})");
 }
 
 }  // namespace exec_cuda

@@ -1,8 +1,10 @@
 // NEEDS: cuda
 // SANITIZE: none
 // TIMEOUT: 600
+// DRIVER: pretended
 // Every convolution of every model has a plan by cuDNN, one that gives the same bits in every run and keeps
-// within its workspace, on GPUs that need not be there.
+// within its workspace, on GPUs that need not be there. Newer versions compile some plans when they are made,
+// and want a driver to load them.
 #include <set>
 #include <string>
 #include <string_view>
@@ -92,7 +94,7 @@ TEST_CASE("cudnn: every convolution of a ResNet on ImageNet has a plan") {
 }
 
 TEST_CASE(
-    "cudnn: the convolutions of a ResNet in f16 sum their channels on A100 and H200, all but the first") {
+    "cudnn: the convolutions of a ResNet in f16 sum their channels on A100 and H200, at most the first not") {
   constexpr std::size_t limit = std::size_t{256} << 20;
   const auto count = [&](const Plan& plan, int rows, const Gpu& gpu, const Precision& precision) {
     const Cudnn cudnn{std::string_view(properties(gpu))};
@@ -104,20 +106,24 @@ TEST_CASE(
       INFO(gpu.name, ": ", c.in_channels, "x", c.in_height, "x", c.in_width, " to ", c.out_channels);
       // Image and weight, the output and what is summed.
       CHECK(c.tensors().size() == 5);
-      if (plans.empty()) CHECK((gpu.version > 900 || precision.element != DType::f16 || c.in_channels == 4));
+      if (plans.empty()) CHECK(c.in_channels == 4);
       ++(plans.empty() ? without : with);
     }
     return std::pair(with, without);
   };
   constexpr Precision half = precisions[3];
-  for (const Gpu& gpu : {gpus[0], gpus[1]}) {
-    CHECK(count(plan_of<ImageNet50>, 256, gpu, half) == std::pair(22, 1));
-    CHECK(count(plan_of<ImageNet50>, 101, gpu, half) == std::pair(22, 1));
-    CHECK(count(plan_of<ImageNet18>, 256, gpu, half) == std::pair(10, 1));
-    CHECK(count(plan_of<Mnist50>, 128, gpu, half).second == 1);
-    CHECK(count(plan_of<ImageNet18>, 256, gpu, precisions[2]).first == 0);
-  }
-  CHECK(count(plan_of<ImageNet50>, 256, desktop, half).first == 0);
+  // A newer cuDNN has such plans for more: of the first, in bf16 and on other GPUs.
+  struct Least {
+    const Plan* plan;
+    int rows, with;
+  };
+  for (const Gpu& gpu : {gpus[0], gpus[1]})
+    for (const Least& least : {Least{&plan_of<ImageNet50>, 256, 22}, Least{&plan_of<ImageNet50>, 101, 22},
+                               Least{&plan_of<ImageNet18>, 256, 10}, Least{&plan_of<Mnist50>, 128, 22}}) {
+      const auto [with, without] = count(*least.plan, least.rows, gpu, half);
+      CHECK(with >= least.with);
+      CHECK(without <= 1);
+    }
 }
 
 TEST_CASE("cudnn: the gradients of a ResNet's batch norms come with those of inputs on H200") {
