@@ -219,11 +219,11 @@ struct Graph {
                        [&](const Operation& o) { return o.kind == kind; });
   }
 
-  /// Whether cuDNN has an engine on sm_90. Statistics it has of f16 alone, right behind a convolution whose
-  /// channels are multiples of 8, of input and output. So it has the gradients of a batch norm's weights,
-  /// behind the gradient of a convolution's input that a ReLU of the batch norm's output masks; what is added
-  /// to that gradient or to that output asks for a stride of 1. Of products it has attentions: those of 16
-  /// bits, whose heads have at most 128 features by 8.
+  /// Whether cuDNN 9.28 has an engine on sm_90. Statistics it has of 16 bits, right behind a convolution
+  /// whose channels are multiples of 8, of input and output. Of f16 alone it has the gradients of a batch
+  /// norm's weights, behind the gradient of a convolution's input that a ReLU of the batch norm's output
+  /// masks; what is added to that gradient or to that output asks for a stride of 1. Of products it has
+  /// attentions: those of 16 bits, whose heads have at most 128 features by 8.
   bool has_engine() const {
     if (has(Kind::product)) return has_attention && attends();
     const bool sums = has(Kind::statistics), differentiates = has(Kind::batch_norm_weights);
@@ -231,13 +231,14 @@ struct Graph {
     const auto first = std::find_if(operations.begin(), operations.end(), [](const Operation& o) {
       return o.kind == Kind::forward || o.kind == Kind::data;
     });
-    if (first == operations.end() || first->w.type != CUDNN_DATA_HALF || first->x.sizes[1] % 8 != 0 ||
+    if (first == operations.end() || first->w.type == CUDNN_DATA_FLOAT || first->x.sizes[1] % 8 != 0 ||
         first->y.sizes[1] % 8 != 0)
       return false;
     if (sums)
       return operations.size() == 2 && first->kind == Kind::forward &&
              first->y.id == operations.back().x.id && !first->y.is_virtual;
-    return first->kind == Kind::data && masks_by_batch_norm(*first, operations.back());
+    return first->kind == Kind::data && first->w.type == CUDNN_DATA_HALF &&
+           masks_by_batch_norm(*first, operations.back());
   }
 
  private:

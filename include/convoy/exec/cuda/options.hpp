@@ -15,7 +15,7 @@ struct CudaOptions {
                             ///< 1: none is
   int workspace_mib = 256;  ///< the most that one convolution or attention may use beside its tensors
   bool fuse_batch_norm =
-      true;  ///< in f16 convolutions make what batch norms sum, where cuDNN has kernels for it
+      true;  ///< in bf16 and f16 convolutions make what batch norms sum, where cuDNN has kernels for it
   bool fuse_attention = true;  ///< in bf16 and f16 cuDNN computes attentions, where it has kernels for them
                                ///< that give the same bits in every run and take less time
   int logits_mib = 128;  ///< the most that logits may take at once of a linear layer before its loss, for

@@ -5,7 +5,7 @@
 // Sums that come with the input become statistics as they are, in f64: no digit is lost when the square of
 // the mean is subtracted, but what f32 rounded off the sums stays, about mean^2 / variance * 2^-24 of the
 // variance. That is less than rounding the input itself costs in f16, whose mean is far from 0 only to 11
-// bits.
+// bits, or in bf16, with 8.
 //
 // Other statistics are taken in groups of four rows around their own mean, and groups are merged by the
 // formula of Chan, Golub and LeVeque (1979), so that a mean far from 0 loses nothing.

@@ -169,9 +169,7 @@ class Conv2dStage final : public StageOf<T> {
     }
     backward_input_.bind(p, tensors);
   }
-  static bool fuses(const Program& p) {
-    return std::is_same_v<T, f16> && p.libraries().options().fuse_batch_norm;
-  }
+  static bool fuses(const Program& p) { return sizeof(T) == 2 && p.libraries().options().fuse_batch_norm; }
   bool padded() const { return shape_.in_channels / shape_.groups != own_channels_; }
   bool writes_in_place() const { return std::is_same_v<T, float> && !padded() && !d_weight_.accumulate; }
   std::size_t weight_bytes() const { return static_cast<std::size_t>(shape_.weight_elements()) * sizeof(T); }
