@@ -57,6 +57,8 @@ struct Convolution {
     std::uint64_t mixed = hash_start;
     for (const int number : {static_cast<int>(direction),
                              static_cast<int>(epilogue),
+                             static_cast<int>(has_second),
+                             static_cast<int>(has_addend),
                              static_cast<int>(element),
                              static_cast<int>(reduced_products),
                              rows,
