@@ -2,6 +2,15 @@
 // SANITIZE: none
 // TIMEOUT: 600
 // exec::Cuda in 16 bits with what cuDNN computes together, run on processors.
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include <doctest/doctest.h>
+
 #include "emulation/cublaslt.hpp"
 #include "emulation/cudnn.hpp"
 #include "emulation/emulation.hpp"
@@ -12,4 +21,112 @@ TEST_CASE("cuda: a cuDNN that sums bf16 is asked to") {
   const DynamicPlan plan(residual);
   const Trace fused = trace<bf16>(plan, {.candidates = 1});
   CHECK(fused.statistics != trace<bf16>(plan, {.candidates = 1, .fuse_batch_norm = false}).statistics);
+}
+
+namespace {
+
+using namespace exec_cuda_fusions;
+using namespace convoy::exec::cuda;
+
+/// The tensors of a convolution of f16, with numbers in them, in memory of the GPU.
+struct Tensors {
+  std::vector<memory::Array<std::byte, memory::Device>> memory;
+  CudnnTensors pointers;
+
+  Tensors(memory::Device& space, const Convolution& c) {
+    Philox random{5, 1};
+    for (const Extents& of : c.tensors()) {
+      std::vector<std::byte> bytes(of.bytes());
+      for (std::size_t i = 0; i * size_of(of.element) < bytes.size(); ++i) {
+        const float number = random.uniform(-1.0f, 1.0f);
+        if (of.element == DType::f32)
+          reinterpret_cast<float*>(bytes.data())[i] = number;
+        else
+          reinterpret_cast<f16*>(bytes.data())[i] = f16(number);
+      }
+      memory.emplace_back(space, bytes.size());
+      space.write(memory.back().data(), bytes.data(), bytes.size());
+      pointers.push_back(memory.back().data());
+    }
+  }
+  template <class T>
+  std::vector<float> at(memory::Device& space, std::size_t i) const {
+    std::vector<T> values(memory[i].size() / sizeof(T));
+    space.read(values.data(), memory[i].data(), memory[i].size());
+    return std::vector<float>(values.begin(), values.end());
+  }
+};
+
+/// What the fused plan and the rival leave in their tensors.
+void compare(const Convolution& c,
+             const std::function<void(memory::Device&, const Tensors&, const Tensors&)>& check) {
+  memory::Device space;
+  Libraries libraries(space, {.candidates = 1}, false);
+  const CudnnPlan* plan = libraries.find_plan(c, {});
+  REQUIRE(plan != nullptr);
+  const Tensors fused(space, c), apart(space, c);
+  const memory::Array<std::byte, memory::Device> workspace(space, plan->workspace);
+  libraries.cudnn().run(*plan, Cudnn::arguments(fused.pointers, workspace.data()));
+  ConvolutionRival<f16> rival(libraries, c);
+  rival.rival().run(apart.pointers);
+  check(space, fused, apart);
+}
+
+constexpr Convolution small{.element = DType::f16,
+                            .rows = 16,
+                            .in_channels = 8,
+                            .in_height = 5,
+                            .in_width = 4,
+                            .out_channels = 16,
+                            .out_height = 5,
+                            .out_width = 4,
+                            .height = 3,
+                            .width = 3,
+                            .top = 1,
+                            .left = 1,
+                            .bottom = 1,
+                            .right = 1};
+
+}  // namespace
+
+TEST_CASE("cuda: a convolution and its batch norm apart make the statistics that a fused one sums for") {
+  Convolution c = small;
+  c.epilogue = ConvolutionEpilogue::statistics;
+  compare(c, [&](memory::Device& space, const Tensors& fused, const Tensors& apart) {
+    CHECK(fused.at<f16>(space, 2) == apart.at<f16>(space, 2));
+    const auto sums = fused.at<float>(space, 3), means = apart.at<float>(space, 3);
+    for (std::size_t k = 0; k < means.size(); ++k)
+      CHECK(means[k] == doctest::Approx(sums[k] / (16 * 20)).epsilon(1e-3));
+  });
+}
+
+TEST_CASE("cuda: a convolution and its batch norm apart make the gradients that a fused one makes") {
+  Convolution c = small;
+  c.direction = Direction::backward_input;
+  c.epilogue = ConvolutionEpilogue::batch_norm_backward;
+  for (const bool meets : {false, true}) {
+    c.has_second = meets;
+    compare(c, [&](memory::Device& space, const Tensors& fused, const Tensors& apart) {
+      const std::size_t first = meets ? 9 : 8;
+      for (const std::size_t i : {first, first + 1})
+        CHECK(exec_cuda_fusions::apart(apart.at<float>(space, i), fused.at<float>(space, i)) < 5e-3);
+    });
+  }
+  // What was added to the batch norm's output stands in for that output, whose sign masks.
+  c.has_addend = true;
+  compare(c, [&](memory::Device& space, const Tensors&, const Tensors& apart) {
+    const auto dy = apart.at<f16>(space, 0);
+    CHECK(std::count(dy.begin(), dy.end(), 0.0f) > 60);
+  });
+}
+
+TEST_CASE("cuda: a fused convolution gives way where it takes longer") {
+  memory::Device space;
+  Libraries libraries(space, {}, false);
+  Convolution c = small;
+  c.epilogue = ConvolutionEpilogue::statistics;
+  const auto sleep = [](const CudnnTensors&) { std::this_thread::sleep_for(std::chrono::milliseconds(50)); };
+  CHECK(libraries.find_plan(c, {.run = sleep, .around = {}}) != nullptr);
+  c.rows = 15;
+  CHECK(libraries.find_plan(c, {.run = [](const CudnnTensors&) {}, .around = sleep}) == nullptr);
 }

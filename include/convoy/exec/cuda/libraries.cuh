@@ -50,7 +50,7 @@ class Libraries {
   /// The way to compute a convolution: the one chosen before, in this run or another, else the fastest of
   /// some candidates on memory of their own.
   const CudnnPlan& plan(const Convolution& c) {
-    const CudnnPlan* found = find_plan(c);
+    const CudnnPlan* found = convolutions_.find(c);
     if (found == nullptr)
       fail<ExecError>("exec: cuDNN has no way to compute a convolution of ", c.out_channels, " x ",
                       c.in_channels, " channels, ", c.height, " x ", c.width, " taps, over ", c.rows,
@@ -58,9 +58,11 @@ class Libraries {
                       options_.workspace_mib, " MiB");
     return *found;
   }
-  /// The same; null where cuDNN has none.
-  const CudnnPlan* find_plan(const Convolution& c) { return convolutions_.find(c); }
-  /// Likewise of an attention; null also where convoy's own kernels take less time.
+  /// Likewise of a convolution with an epilogue; null where cuDNN has none, or `apart` takes less time.
+  const CudnnPlan* find_plan(const Convolution& c, const Rival& apart) {
+    return convolutions_.find(c, apart);
+  }
+  /// Likewise of an attention, which convoy's own kernels compute, too.
   const CudnnPlan* find_plan(const FusedAttention& a, const Rival& own) { return attentions_.find(a, own); }
 
  private:

@@ -14,10 +14,10 @@ struct CudaOptions {
   int candidates = 8;       ///< ways of each convolution, attention and matrix product that are timed, once;
                             ///< 1: none is
   int workspace_mib = 256;  ///< the most that one convolution or attention may use beside its tensors
-  bool fuse_batch_norm =
-      true;  ///< in bf16 and f16 convolutions make what batch norms sum, where cuDNN has kernels for it
-  bool fuse_attention = true;  ///< in bf16 and f16 cuDNN computes attentions, where it has kernels for them
-                               ///< that give the same bits in every run and take less time
+  bool fuse_batch_norm = true;  ///< in bf16 and f16 convolutions make what batch norms sum, where cuDNN
+                                ///< has kernels for it that take less time
+  bool fuse_attention = true;   ///< in bf16 and f16 cuDNN computes attentions, where it has kernels for them
+                                ///< that give the same bits in every run and take less time
   int logits_mib = 128;  ///< the most that logits may take at once of a linear layer before its loss, for
                          ///< 64 labels or more
   std::string plan_cache =

@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <convoy/exec/cuda/convolution_rival.cuh>
 #include <convoy/exec/cuda/kernel/bias.cuh>
 #include <convoy/exec/cuda/kernel/concat.cuh>
 #include <convoy/exec/cuda/kernel/reduce.cuh>
@@ -15,9 +16,9 @@ namespace convoy::exec::cuda {
 
 /// Where the input has more channels in memory than the plan's, the weight is copied with zeros between, and
 /// its gradient copied out. cuDNN writes gradients of weights in the type of values; in 16 bits they are
-/// widened. In f16 cuDNN may sum the channels of the output on its way to memory, which the batch norm behind
-/// it then need not read twice; and sum, beside the gradient of the input, what the batch norm before it
-/// wants.
+/// widened. In 16 bits cuDNN may sum the channels of the output on its way to memory, which the batch norm
+/// behind it then need not read twice; and sum, beside the gradient of the input, what the batch norm before
+/// it wants.
 template <class T>
 class Conv2dStage final : public StageOf<T> {
  public:
@@ -117,21 +118,26 @@ class Conv2dStage final : public StageOf<T> {
   static Pass take(Program& p, const Convolution& c, int time) {
     return take(p, p.libraries().plan(c), time);
   }
-  // With the sums of channels where a batch norm reads them and cuDNN has a way.
+  // Null where cuDNN has no way, or one that takes longer than the convolution and the batch norm apart.
+  static const CudnnPlan* find_fused(Program& p, const Convolution& c) {
+    ConvolutionRival<T> apart(p.libraries(), c);
+    return p.libraries().find_plan(c, apart.rival());
+  }
+  // With the sums of channels where a batch norm reads them and cuDNN has a fast way.
   void take_forward(Program& p) {
     Convolution with_sums = shape_;
     with_sums.epilogue = ConvolutionEpilogue::statistics;
     // A bias is added behind what cuDNN would sum. Both sums begin at multiples of 16 bytes.
     const bool asks =
         fuses(p) && bias_ < 0 && channels() % 4 == 0 && feeds_batch_norm(p.plan(), this->leader_);
-    const CudnnPlan* plan = asks ? p.libraries().find_plan(with_sums) : nullptr;
+    const CudnnPlan* plan = asks ? find_fused(p, with_sums) : nullptr;
     forward_ = plan != nullptr ? take(p, *plan, this->index_) : take(p, shape_, this->index_);
     if (plan != nullptr)
       this->value_.sums =
           p.request(static_cast<std::size_t>(2 * channels()) * sizeof(float), this->index_, this->index_);
   }
   // With the batch norm's part where a batch norm and a ReLU made the input, nobody contributes to its
-  // gradient afterwards and cuDNN has a way.
+  // gradient afterwards and cuDNN has a fast way.
   void plan_backward_input(Program& p, int time) {
     const int from = p.from(this->leader_, 0);
     Value& x = p.value(from);
@@ -142,7 +148,7 @@ class Conv2dStage final : public StageOf<T> {
       with_batch_norm.epilogue = ConvolutionEpilogue::batch_norm_backward;
       with_batch_norm.has_second = x.contributions > 0;
       with_batch_norm.has_addend = x.normed.addend != nullptr;
-      if (const CudnnPlan* plan = p.libraries().find_plan(with_batch_norm)) {
+      if (const CudnnPlan* plan = find_fused(p, with_batch_norm)) {
         sums_parameters_ = true;
         backward_input_ = take(p, *plan, time);
         dx_ = p.contribute_total(x, time, earlier_);
