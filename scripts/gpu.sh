@@ -31,7 +31,7 @@ if [ "${1:-}" = fetch ]; then
 fi
 
 wheels=$(python3 -c 'import nvidia; print("\n".join(nvidia.__path__))' 2>/dev/null || true)
-nvcc=$(command -v nvcc || find /usr/local/cuda/bin ${wheels:+$(printf '%s/cu13/bin ' $wheels)} -name nvcc 2>/dev/null | sed -n 1p)
+nvcc=$(command -v nvcc || find /usr/local/cuda/bin ${wheels:+$(printf '%s/cu13/bin ' $wheels)} -name nvcc 2>/dev/null | sed -n 1p || true)
 [ -x "$nvcc" ] || { say "nvcc was not found in PATH, /usr/local/cuda or Python's wheels" >&2; exit 1; }
 toolkit=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
 # first NAME-PATTERN FOLDER...: the first file of that name.

@@ -18,7 +18,8 @@ inline constexpr Gpu gpus[] = {
     {"NVIDIA A100", 800, 108, 166912}, {"NVIDIA H200", 900, 132, 232448}, {"NVIDIA B200", 1000, 148, 232448}};
 inline constexpr Gpu desktop = {"NVIDIA GeForce RTX 5090", 1200, 170, 101376};
 
-/// What cuDNN asks of a GPU, in its own words; three of them since 9.28 or little before.
+/// What cuDNN asks of a GPU, in its own words. 9.19 does without memoryBusWidth,
+/// oversizedSharedMemoryPerBlock and smCountOrigin, whose 0 stands for a whole GPU.
 inline std::string properties(const Gpu& gpu) {
   return concat(
       R"({"cudaDeviceId":0,"deviceVer":)", gpu.version, R"(,"deviceName":")", gpu.name,

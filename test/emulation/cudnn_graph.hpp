@@ -219,7 +219,7 @@ struct Graph {
                        [&](const Operation& o) { return o.kind == kind; });
   }
 
-  /// Whether cuDNN 9.28 has an engine on sm_90. Statistics it has of 16 bits, right behind a convolution
+  /// Whether cuDNN has an engine on sm_90. Statistics it has of 16 bits, right behind a convolution
   /// whose channels are multiples of 8, of input and output. Of f16 alone it has the gradients of a batch
   /// norm's weights, behind the gradient of a convolution's input that a ReLU of the batch norm's output
   /// masks; what is added to that gradient or to that output asks for a stride of 1. Of products it has

@@ -12,7 +12,7 @@
 
 namespace convoy::exec::cuda {
 
-/// Works on the tensors of `c`, and writes over those that it may no longer need: they hold no values.
+/// Works on tensors of `c` whose values nobody needs, and writes over them.
 template <class T>
 class ConvolutionRival {
  public:
@@ -105,10 +105,6 @@ class ConvolutionRival {
     return *room_;
   }
 
-  template <class Element>
-  static Element* at(const CudnnTensors& tensors, std::size_t i) {
-    return static_cast<Element*>(const_cast<void*>(tensors[i]));
-  }
   cudaStream_t stream() const { return libraries_.space().stream(); }
   bool backward() const { return fused_.direction == Direction::backward_input; }
   int channels() const { return backward() ? fused_.in_channels : fused_.out_channels; }

@@ -23,6 +23,12 @@ namespace convoy::exec::cuda {
 /// Pointers to the tensors of some work, as Cudnn::arguments takes them.
 using CudnnTensors = std::vector<const void*>;
 
+/// Tensor `i`, of memory that is there to be written.
+template <class Element>
+Element* at(const CudnnTensors& tensors, std::size_t i) {
+  return static_cast<Element*>(const_cast<void*>(tensors[i]));
+}
+
 /// Kernels of convoy's own that do the same work as plans of cuDNN, and are kept where they take less time.
 struct Rival {
   std::function<void(const CudnnTensors&)> run;

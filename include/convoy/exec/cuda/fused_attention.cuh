@@ -92,10 +92,6 @@ class FusedAttentionPass {
     task.means = at<float>(tensors, 13);
     return task;
   }
-  template <class Element>
-  static Element* at(const CudnnTensors& tensors, std::size_t i) {
-    return static_cast<Element*>(const_cast<void*>(tensors[i]));
-  }
   // So many that what follows begins at a multiple of 16 bytes.
   static std::size_t lengths_of(const AttentionTask<T>& task) {
     return (static_cast<std::size_t>(task.rows) + 3) / 4 * 4;
