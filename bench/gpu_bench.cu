@@ -19,6 +19,7 @@
 #include <convoy/comm/policy/cuda_peer.cuh>
 #include <convoy/comm/policy/none.hpp>
 #include <convoy/data/data.hpp>
+#include <convoy/data/resident.cuh>
 #include <convoy/exec/cuda/cuda.cuh>
 #include <convoy/models/resnet.hpp>
 #include <convoy/optim/adam.hpp>
@@ -319,8 +320,9 @@ class Images {
 };
 
 template <class Model, class P>
-void step(const std::string& model, int batch, int steps) {
-  const std::string name = concat("step/", model, "/", exec::cuda::Precision<P>::name, "/batch:", batch);
+void step(const std::string& model, int batch, int steps, bool resident = false) {
+  const std::string name = concat("step/", model, "/", exec::cuda::Precision<P>::name, "/batch:", batch,
+                                  resident ? "/resident" : "");
   if (!wanted(name)) return;
   using T = train::PlanTrainer<optim::Adam, comm::None, exec::Cuda<P>>;
   T trainer(plan_of<Model>, exec::kernels<exec::Cuda<P>, plan_of<Model>.used>, {.batch = batch});
@@ -331,7 +333,8 @@ void step(const std::string& model, int batch, int steps) {
                              at.push_back(Clock::now());
                              return train::Control::go_on;
                            },
-                       .log = nullptr});
+                       .log = nullptr,
+                       .resident = resident});
   // Reports come as steps end; the first ones hold the choice of convolutions and the capture.
   std::vector<double> each;
   for (std::size_t i = 21; i < at.size(); ++i) each.push_back(Seconds(at[i] - at[i - 1]).count());
@@ -352,6 +355,7 @@ void steps(const std::string& model, int batch, int count) {
   step<Model, f32>(model, batch, count / 4);
   step<Model, tf32>(model, batch, count / 2);
   step<Model, bf16>(model, batch, count);
+  step<Model, bf16>(model, batch, count, true);
   step<Model, f16>(model, batch, count);
 }
 

@@ -9,6 +9,7 @@
 #include "emulation/cudnn.hpp"
 #include "emulation/emulation.hpp"
 #include <convoy/comm/policy/none.hpp>
+#include <convoy/data/resident.cuh>
 #include <convoy/data/synthetic.hpp>
 #include <convoy/exec/cuda/cuda.cuh>
 #include <convoy/models/resnet.hpp>

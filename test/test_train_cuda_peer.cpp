@@ -25,6 +25,7 @@ using TestSpace = convoy::memory::Device;
 #include <convoy/comm/policy/halves.hpp>
 #include <convoy/comm/policy/nccl.cuh>
 #include <convoy/comm/policy/nccl_compressed.cuh>
+#include <convoy/data/resident.cuh>
 #include <convoy/exec/cuda/cuda.cuh>
 #include <convoy/optim/device.cuh>
 

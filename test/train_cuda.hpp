@@ -15,6 +15,7 @@
 #include "skip.hpp"
 #include "train_support.hpp"
 #include <convoy/comm/policy/staged.hpp>
+#include <convoy/data/resident.cuh>
 #include <convoy/exec/cuda/cuda.cuh>
 #include <convoy/optim/device.cuh>
 
@@ -63,9 +64,10 @@ typename Trainer::Config config_of(const Settings& settings) {
   return config;
 }
 
-template <class Trainer>
-Trace trace_of(Trainer& trainer, const Settings& settings) {
-  const Blobs training(67), test(19, 8);
+template <class Trainer, class Set = Blobs>
+Trace trace_of(Trainer& trainer, const Settings& settings, const Set& training = Blobs(67),
+               bool resident = false) {
+  const Blobs test(19, 8);
   Trace trace;
   const auto report = trainer.fit(training, {.epochs = settings.epochs,
                                              .validate = &test,
@@ -76,7 +78,8 @@ Trace trace_of(Trainer& trainer, const Settings& settings) {
                                                    trace.norms.push_back(step.gradient_norm.value_or(-1));
                                                    return train::Control::go_on;
                                                  },
-                                             .log = nullptr});
+                                             .log = nullptr,
+                                             .resident = resident});
   trace.accuracy = report.epochs.back().test.accuracy;
   trace.predicted = trainer.predict(test).values;
   for (const auto& parameter : trainer.parameters())

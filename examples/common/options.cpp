@@ -223,6 +223,8 @@ bool parse(int argc, char** argv, const std::string& about, const Choices& choic
   app.add_option("--seed", o.seed, "Of parameters and shuffling");
   app.add_option("--data", o.data, "Where the data set is, or which generated one it is");
   app.add_option("--readers", o.readers, "Threads that read a rank's data ahead")->check(CLI::PositiveNumber);
+  app.add_flag("--resident", o.resident,
+               "Keep the training set in the GPU's memory, where its batches are made (--device cuda)");
   app.add_option("--weights", o.weights, "Begin with the weights of this safetensors file");
   app.add_flag("--partial-weights", o.partial_weights, "Take of them what fits the model")
       ->needs("--weights");

@@ -61,6 +61,7 @@ struct Options {
   std::uint64_t seed = 0;
   std::string data = "digits";
   int readers = 1;                    ///< threads that read a rank's data
+  bool resident = false;              ///< the training set lies in the GPU's memory
   std::string weights = {};           ///< a safetensors file to begin with; empty: random ones
   bool partial_weights = false;       ///< take of it what fits
   bool evaluate = false;              ///< nothing else

@@ -99,6 +99,7 @@ void train_task(const Options& o, const Task& task, const std::string& transport
                                .log = o.quiet ? nullptr : &std::cout,
                                .log_every = o.log_every,
                                .readers = o.readers,
+                               .resident = o.resident,
                                .keeper = checkpoints ? &*checkpoints : nullptr});
   const std::int64_t sent = trainer.comm().traffic().bytes;
   const double exchange = o.overlap ? trainer.exchange_seconds() : 0;

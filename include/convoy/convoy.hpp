@@ -38,6 +38,7 @@
 #include <convoy/comm/policy/halves.hpp>
 #include <convoy/comm/policy/hierarchical_gpu.cuh>
 #include <convoy/comm/registry.cuh>
+#include <convoy/data/resident.cuh>
 #include <convoy/exec/cuda/cuda.cuh>
 #include <convoy/optim/device.cuh>
 #endif

@@ -9,13 +9,9 @@
 #include <utility>
 
 #include <convoy/data/image_set.hpp>
+#include <convoy/data/stored_images.hpp>
 
 namespace convoy::data {
-
-struct CropOptions {
-  int padding = 4;   ///< pixels of zero on each side, of which a crop of the image's size is taken anywhere
-  bool flip = true;  ///< and mirrored left to right, half of the time
-};
 
 /// The Dataset `set` augmented: every image a crop drawn from (seed, epoch, position). Fields as the set's.
 class Cropped {
@@ -37,18 +33,22 @@ class Cropped {
       const std::size_t index = rows.index(r);
       if (index >= size())
         fail<DataError>("data: image ", index, " was asked for, but the set holds ", size());
-      Philox random = random_of(rows.draw(), static_cast<std::uint64_t>(rows.position(r)), 0x63726f70ull);
-      const auto places = static_cast<std::uint32_t>(2 * options_.padding + 1);
-      const int down = static_cast<int>(random.below(places)) - options_.padding;
-      const int right = static_cast<int>(random.below(places)) - options_.padding;
-      crop(index, down, right, options_.flip && random.below(2) == 1, rows[r].as<f32>(0).data());
+      crop(index,
+           Crop(options_, random_of(rows.draw(), static_cast<std::uint64_t>(rows.position(r)), Crop::use)),
+           rows[r].as<f32>(0).data());
       rows[r].as<i32>(1)[0] = set_.label(index);
     }
   }
 
+  StoredImages stored_images() const {
+    StoredImages stored = set_.stored_images();
+    stored.crop = options_;
+    return stored;
+  }
+
  private:
-  // Pixel (y, x) of the result is (y + down, x + right) of the image, 0 outside, mirrored afterwards.
-  void crop(std::size_t index, int down, int right, bool mirrored, float* to) const {
+  void crop(std::size_t index, const Crop& crop, float* to) const {
+    const auto& [down, right, mirrored] = crop;
     const auto [channels, height, width] = set_.image();
     const u8* from = set_.pixels(index).data();
     const int first = std::max(0, -right), last = std::min(width, width - right);

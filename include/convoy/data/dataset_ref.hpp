@@ -3,11 +3,20 @@
 
 #include <concepts>
 #include <cstddef>
+#include <optional>
 #include <span>
 
 #include <convoy/data/dataset.hpp>
+#include <convoy/data/stored_images.hpp>
 
 namespace convoy::data {
+
+namespace detail {
+template <class D>
+concept StoresImages = requires(const D& d) {
+  { d.stored_images() } -> std::same_as<StoredImages>;
+};
+}  // namespace detail
 
 /// Refers to a data set that outlives it; itself a Dataset. Empty when made from nothing.
 class DatasetRef {
@@ -20,6 +29,9 @@ class DatasetRef {
       size_ = [](const void* p) -> std::size_t { return static_cast<const D*>(p)->size(); };
       fields_ = [](const void* p) -> std::span<const Field> { return static_cast<const D*>(p)->fields(); };
       fill_ = [](const void* p, const Rows& rows) { data::fill(*static_cast<const D*>(p), rows); };
+      by_index_ = !detail::HasFill<D>;
+      if constexpr (detail::StoresImages<D>)
+        stored_images_ = [](const void* p) { return static_cast<const D*>(p)->stored_images(); };
     }
   }
 
@@ -27,12 +39,21 @@ class DatasetRef {
   std::size_t size() const { return size_(set_); }
   std::span<const Field> fields() const { return fields_(set_); }
   void fill(const Rows& rows) const { fill_(set_, rows); }
+  /// Whether a row depends on its index alone.
+  bool by_index() const { return by_index_; }
+  /// What a device may keep of the set in place of its rows, where the set says so.
+  std::optional<StoredImages> stored_images() const {
+    if (stored_images_ == nullptr) return std::nullopt;
+    return stored_images_(set_);
+  }
 
  private:
   const void* set_ = nullptr;
   std::size_t (*size_)(const void*) = nullptr;
   std::span<const Field> (*fields_)(const void*) = nullptr;
   void (*fill_)(const void*, const Rows&) = nullptr;
+  StoredImages (*stored_images_)(const void*) = nullptr;
+  bool by_index_ = false;
 };
 static_assert(Dataset<DatasetRef>);
 

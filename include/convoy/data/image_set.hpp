@@ -12,6 +12,7 @@
 #include <convoy/core/dtype.hpp>
 #include <convoy/core/shape.hpp>
 #include <convoy/data/dataset.hpp>
+#include <convoy/data/stored_images.hpp>
 
 namespace convoy::data {
 
@@ -75,6 +76,10 @@ class ImageSet {
   /// What `read` writes for each byte of a channel.
   std::span<const float, 256> normalized(int channel) const {
     return normalized_[static_cast<std::size_t>(channel)];
+  }
+  /// What a device keeps of the set.
+  StoredImages stored_images() const {
+    return {image_, {pixels_.get(), count_ * fields_[0].elements()}, {labels_.get(), count_}, normalized_};
   }
   int label(std::size_t index) const { return labels_[static_cast<std::ptrdiff_t>(index)]; }
 

@@ -71,6 +71,14 @@ struct LoaderOptions {
   std::pmr::memory_resource* memory = memory::pages();
 };
 
+/// The order of an epoch whose places BatchPlan::places counts. Ranks that read all of the data each have
+/// their own.
+constexpr Permutation order_of(const BatchPlan& plan, std::uint64_t seed, std::int64_t epoch) {
+  const auto own = static_cast<std::uint64_t>(plan.shard().whole ? plan.shard().rank : 0);
+  return Permutation(static_cast<std::uint64_t>(plan.samples()),
+                     own == 0 ? seed : hash_of(own, hash_of(seed)), static_cast<std::uint64_t>(epoch));
+}
+
 /// Reads a data set epoch by epoch:
 ///
 ///     loader.start(epoch);
@@ -123,7 +131,6 @@ class Loader {
   /// Reads one batch; gives up between pieces of it when `abandoned()`.
   template <class Abandoned>
   void fill(Reader& reader, Slot& slot, std::int64_t epoch, std::int64_t step, Abandoned abandoned) const;
-  Permutation order_of(std::int64_t epoch) const;
   Reader new_reader() const {
     return {.indices = std::vector<std::uint64_t>(static_cast<std::size_t>(plan_.most_rows()))};
   }
@@ -211,7 +218,7 @@ void Loader<D, valid>::start(std::int64_t epoch, std::int64_t step) {
     failure_ = nullptr;
   }
   wake_reader_.notify_all();
-  if (threads_.empty()) own_.order = order_of(epoch);
+  if (threads_.empty()) own_.order = order_of(plan_, options_.seed, epoch);
 }
 
 template <class D, bool valid>
@@ -277,14 +284,6 @@ void Loader<D, valid>::fill(Reader& reader, Slot& slot, std::int64_t epoch, std:
 }
 
 template <class D, bool valid>
-Permutation Loader<D, valid>::order_of(std::int64_t epoch) const {
-  const auto own = static_cast<std::uint64_t>(options_.shard.whole ? options_.shard.rank : 0);
-  return Permutation(static_cast<std::uint64_t>(plan_.samples()),
-                     own == 0 ? options_.seed : hash_of(own, hash_of(options_.seed)),
-                     static_cast<std::uint64_t>(epoch));
-}
-
-template <class D, bool valid>
 void Loader<D, valid>::run(Reader& reader) {
   std::uint64_t at_work_on = 0;
   std::unique_lock lock(mutex_);
@@ -300,7 +299,7 @@ void Loader<D, valid>::run(Reader& reader) {
     };
 
     lock.unlock();
-    reader.order = order_of(epoch);
+    reader.order = order_of(plan_, options_.seed, epoch);
     lock.lock();
     while (true) {
       wake_reader_.wait(lock, [&] { return over() || free(); });

@@ -41,12 +41,25 @@ struct Pass {
   AcrossRanks* across = nullptr;
 };
 
+/// Makes the rows of a batch where an Exec wants them.
+class RowMaker {
+ public:
+  /// Enqueues, on the stream of the Exec's space, what writes field k of `rows` rows to memory of that space,
+  /// as BatchView has it. Whoever made the maker has checked labels and indices.
+  virtual void make(int k, int rows, void* to) = 0;
+
+ protected:
+  ~RowMaker() = default;
+};
+
 /// One batch in plain host memory. `fields[k]` belongs to the k-th input or label node of the plan, in order
 /// of definition: `rows` times the node's shape, in the node's element type, in canonical layout (an image as
 /// [rows, channels, height, width]).
 struct BatchView {
   std::span<const void* const> fields;
   int rows = 0;
+  /// In place of `fields`, where the Exec TakesMadeRows.
+  RowMaker* maker = nullptr;
 };
 
 /// What a forward pass measured.
@@ -142,6 +155,12 @@ concept Exec = std::is_class_v<E> &&
   // The value of output k of the plan for the rows of the last forward pass, in plain layout in host memory;
   // waits for it. Valid until the next pass.
   { e.output(i) } -> std::same_as<std::span<const typename E::Scalar>>;
+};
+
+/// Whether an Exec computes batches whose rows a RowMaker makes.
+template <class E>
+concept TakesMadeRows = requires {
+  requires E::takes_made_rows;
 };
 
 /// Throws ExecError at the first node of the plan without a kernel of the Exec called `name`: for plans that

@@ -20,11 +20,16 @@ inline void expect_indices(const Plan& plan, int n, const i32* numbers, int rows
                       ", ", end, ")");
 }
 
+/// Throws ConfigError unless a batch has 1 to `most` rows.
+inline void expect_rows(const BatchView& batch, int most) {
+  if (batch.rows < 1 || batch.rows > most)
+    fail<ConfigError>("exec: a batch of ", batch.rows, " rows was given to an exec prepared for 1 to ", most);
+}
+
 /// Throws ConfigError unless a batch has 1 to `most` rows and the fields of the plan, ExecError for a label
 /// that is none of its classes and for a number that an operation cannot index by.
 inline void expect_batch(const Plan& plan, const BatchView& batch, int most) {
-  if (batch.rows < 1 || batch.rows > most)
-    fail<ConfigError>("exec: a batch of ", batch.rows, " rows was given to an exec prepared for 1 to ", most);
+  expect_rows(batch, most);
   std::size_t fields = 0;
   for (const auto& node : plan.nodes) fields += node.given;
   if (batch.fields.size() != fields)

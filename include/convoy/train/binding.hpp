@@ -43,6 +43,9 @@ class Binding {
     return {pointers_, static_cast<int>(batch.rows)};
   }
 
+  /// Which field of the data set is the model's input `k`.
+  std::size_t field(int k) const { return source_[static_cast<std::size_t>(k)]; }
+
  private:
   std::vector<std::size_t> source_;
   mutable std::vector<const void*> pointers_;

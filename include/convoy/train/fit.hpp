@@ -8,8 +8,8 @@
 
 #include <convoy/core/compiled.hpp>
 #include <convoy/data/dataset_ref.hpp>
-#include <convoy/data/loader.hpp>
-#include <convoy/train/binding.hpp>
+#include <convoy/data/shard.hpp>
+#include <convoy/train/feed.hpp>
 #include <convoy/train/report.hpp>
 
 #if CONVOY_DEFINITIONS
@@ -29,14 +29,17 @@ struct FitOptions {
   std::ostream* log = &std::cout;  ///< where rank 0 prints the published lines; null: nowhere
   int log_every = 200;             ///< steps between throughput lines
   int readers = 1;           ///< threads that read this rank's batches ahead; batches are the same by any
+  bool resident = false;     ///< the set to train on lies whole in memory of the Exec's space, where the same
+                             ///< batches are made as by readers: exec::Cuda, sets whose rows depend on their
+                             ///< index alone, data::Cropped
   Keeper* keeper = nullptr;  ///< keeps the state of the fit, and resumes from it: train::Checkpoints
 };
 
 /// A fit under way, on one rank.
 struct FitRun {
   const FitOptions& options;
-  Binding binding;
-  data::Loader<data::DatasetRef>& loader;
+  Feed& feed;
+  data::BatchPlan batches;
   int accumulate;
   std::int64_t steps_per_epoch;
   bool counts_by_value;  ///< what a loss counts depends on the labels
@@ -70,11 +73,10 @@ CONVOY_FUNCTION void FitRun::reserve(std::size_t steps) {
 }
 
 CONVOY_FUNCTION std::int64_t FitRun::micros_of(std::int64_t step) const {
-  return std::min<std::int64_t>(accumulate, loader.steps_per_epoch() - step * accumulate);
+  return std::min<std::int64_t>(accumulate, batches.steps() - step * accumulate);
 }
 
 CONVOY_FUNCTION std::int64_t FitRun::rows_before(std::int64_t step) const {
-  const data::BatchPlan& batches = loader.plan();
   return batches.global(std::min(step * accumulate, batches.steps())).begin;
 }
 

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <ostream>
 #include <span>
@@ -18,9 +19,13 @@
 #include <convoy/core/error.hpp>
 #include <convoy/data/dataset_ref.hpp>
 #include <convoy/data/loader.hpp>
+#include <convoy/data/resident.hpp>
+#include <convoy/data/shard.hpp>
 #include <convoy/exec/counts.hpp>
 #include <convoy/exec/exec.hpp>
 #include <convoy/graph/plan.hpp>
+#include <convoy/train/binding.hpp>
+#include <convoy/train/feed.hpp>
 #include <convoy/train/fit.hpp>
 #include <convoy/train/gather.hpp>
 #include <convoy/train/keeper.hpp>
@@ -83,6 +88,8 @@ class Loop {
             .position = replica_.steps_done() * rows + replica_.rank() * rows / replica_.workers()};
   }
   StepReport report_of_step(const Stopwatch& watch);
+  std::unique_ptr<Feed> make_feed(const data::DatasetRef& set, const FitOptions& options,
+                                  const data::BatchPlan& batches, bool by_value);
   /// Throws where batch norms go by the rows of all ranks and a rank would have none.
   void expect_rows_everywhere(const data::BatchPlan& batches) const;
   /// Whether any rank says so.
@@ -145,18 +152,12 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
   replica_.serve();
   // What the next step counts is known before it begins if its batches are.
   const bool by_value = exec::counts_by_value(plan_);
-  data::Loader<data::DatasetRef> loader(
-      set, {.batch = replica_.config().batch,
-            .shard = shard_to_train_on(),
-            .seed = replica_.config().seed,
-            .readers = options.readers,
-            .held = Replica::latency == 0 ? 1 : (Replica::latency + 2) * replica_.config().accumulate,
-            .ahead = by_value ? replica_.config().accumulate : 0});
-  expect_rows_everywhere(loader.plan());
-  const std::int64_t steps_per_epoch =
-      (loader.steps_per_epoch() + replica_.config().accumulate - 1) / replica_.config().accumulate;
-  FitRun run{options,  Binding(plan_, set.fields()), loader, replica_.config().accumulate, steps_per_epoch,
-             by_value, Patience(options.early_stop)};
+  const int accumulate = replica_.config().accumulate;
+  const data::BatchPlan batches(set.size(), replica_.config().batch, shard_to_train_on());
+  expect_rows_everywhere(batches);
+  const auto feed = make_feed(set, options, batches, by_value);
+  const std::int64_t steps_per_epoch = (batches.steps() + accumulate - 1) / accumulate;
+  FitRun run{options, *feed, batches, accumulate, steps_per_epoch, by_value, Patience(options.early_stop)};
   run.counts.resize(plan_.losses.size());
   run.at = at;
   run.next_step = run.step_at();
@@ -176,6 +177,32 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
 }
 
 template <class Replica>
+std::unique_ptr<Feed> Loop<Replica>::make_feed(const data::DatasetRef& set, const FitOptions& options,
+                                               const data::BatchPlan& batches, bool by_value) {
+  using Space = typename Replica::Space;
+  using Exec = std::remove_reference_t<decltype(replica_.exec())>;
+  const auto& config = replica_.config();
+  if (options.resident) {
+    if constexpr (exec::TakesMadeRows<Exec>) {
+      static_assert(data::HoldsDataSets<Space>,
+                    "convoy: this Exec trains from data sets in its memory too: include "
+                    "<convoy/data/resident.cuh>");
+      return std::make_unique<ResidentFeed<Space>>(plan_, set, batches, config.seed, replica_.space());
+    } else {
+      fail<ConfigError>("fit: a data set is resident on a GPU, with exec::Cuda, not with exec::", Exec::name);
+    }
+  }
+  return std::make_unique<LoaderFeed>(
+      plan_, set,
+      data::LoaderOptions{.batch = config.batch,
+                          .shard = batches.shard(),
+                          .seed = config.seed,
+                          .readers = options.readers,
+                          .held = Replica::latency == 0 ? 1 : (Replica::latency + 2) * config.accumulate,
+                          .ahead = by_value ? config.accumulate : 0});
+}
+
+template <class Replica>
 void Loop<Replica>::expect_rows_everywhere(const data::BatchPlan& batches) const {
   if (!replica_.config().sync_batch_norm) return;
   // Only the last two are not full.
@@ -191,7 +218,7 @@ void Loop<Replica>::expect_rows_everywhere(const data::BatchPlan& batches) const
 template <class Replica>
 EpochReport Loop<Replica>::train_epoch(FitRun& run, int epoch) {
   const Stopwatch watch;
-  run.loader.start(epoch, std::min(run.next_step * run.accumulate, run.loader.steps_per_epoch()));
+  run.feed.start(epoch, std::min(run.next_step * run.accumulate, run.batches.steps()));
   if (run.counts_by_value && run.next_step < run.steps_per_epoch) agree_on_counts(run, run.next_step);
   while (run.next_step < run.steps_per_epoch && run.fit.stopped == StopReason::finished) {
     const Stopwatch of_step;
@@ -275,8 +302,7 @@ void Loop<Replica>::serve(const FitOptions& options) {
 template <class Replica>
 void Loop<Replica>::count_ahead(FitRun& run, std::int64_t step, std::span<double> counts) {
   std::fill(counts.begin(), counts.end(), 0.0);
-  for (int m = 0; m < run.micros_of(step); ++m)
-    exec::add_counts_by_value(plan_, run.binding.view(*run.loader.peek(m)), counts);
+  for (int m = 0; m < run.micros_of(step); ++m) exec::add_counts_by_value(plan_, run.feed.ahead(m), counts);
 }
 
 template <class Replica>
@@ -288,17 +314,17 @@ void Loop<Replica>::agree_on_counts(FitRun& run, std::int64_t step) {
 template <class Replica>
 std::optional<StepReport> Loop<Replica>::train_step(FitRun& run, int epoch, std::int64_t step) {
   const std::int64_t micros = run.micros_of(step), first = step * run.accumulate;
-  const data::BatchPlan& batches = run.loader.plan();
+  const data::BatchPlan& batches = run.batches;
   const std::int64_t rows = batches.global(first + micros - 1).end - batches.global(first).begin;
   for (std::size_t l = 0; l < run.counts.size(); ++l)
     if (const std::int64_t known = exec::known_count(plan_, l, rows); known >= 0)
       run.counts[l] = static_cast<double>(known);
   replica_.begin(run.counts);
   for (std::int64_t m = 0; m < micros; ++m) {
-    const data::Batch* batch = run.loader.next();
+    const exec::BatchView batch = run.feed.next();
     const exec::Pass pass{
         .seed = replica_.config().seed, .epoch = epoch, .position = batches.rows(first + m).begin};
-    replica_.compute(run.binding.view(*batch), pass, batch->global_rows, m + 1 == micros);
+    replica_.compute(batch, pass, batches.global(first + m).size(), m + 1 == micros);
   }
   // The next step's counts travel with the report of this one, unless that comes too late or no other rank
   // waits for it.

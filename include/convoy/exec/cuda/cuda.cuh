@@ -28,13 +28,13 @@ namespace convoy::exec {
 /// losses by what its gradients bear.
 ///
 /// Images are kept as [rows, height, width, channels]. A batch is copied when `forward` is called, which may
-/// then be changed. A pass is captured as a CUDA graph when it runs for the second time, unless
-/// batch norms go by the rows of all ranks: then the host waits for the GPU in each of them. The same inputs
-/// give the same bits wherever convolutions, attentions and products go the same ways, which are chosen by
-/// time: in one process, and in all that share CudaOptions::plan_cache. Throws ConfigError for a batch that
-/// is not of the plan, ExecError for a label out of range, calls out of order, an operation without a kernel,
-/// a custom one without functions for a device (graph/custom.hpp) and a convolution that cuDNN cannot
-/// compute, device::DeviceError for what CUDA refuses.
+/// then be changed; or a RowMaker makes the batch where it is computed. A pass is captured as a CUDA graph
+/// when it runs for the second time, unless batch norms go by the rows of all ranks: then the host waits for
+/// the GPU in each of them. The same inputs give the same bits wherever convolutions, attentions and products
+/// go the same ways, which are chosen by time: in one process, and in all that share CudaOptions::plan_cache.
+/// Throws ConfigError for a batch that is not of the plan, ExecError for a label out of range, calls out of
+/// order, an operation without a kernel, a custom one without functions for a device (graph/custom.hpp) and a
+/// convolution that cuDNN cannot compute, device::DeviceError for what CUDA refuses.
 template <class P>
 class Cuda {
   static_assert(cuda::Computable<P>, "convoy: exec::Cuda computes in f32, tf32, bf16 or f16");
@@ -49,6 +49,7 @@ class Cuda {
   static constexpr int latency = 2;
   static constexpr bool may_overflow = std::is_same_v<P, f16>;
   static constexpr bool sums_across_ranks = true;
+  static constexpr bool takes_made_rows = true;
 
   Cuda(const Plan& plan, int batch, const Options& options, Space& space,
        const Kernels<Cuda>& kernels = exec::kernels<Cuda>)
@@ -107,7 +108,10 @@ class Cuda {
   memory::WorkingCopy working_copy(Range range) { return parameters_.copy_of(range); }
 
   void forward(const BatchView& batch, const Pass& pass) {
-    expect_batch(plan_, batch, batch_);
+    if (batch.maker == nullptr)
+      expect_batch(plan_, batch, batch_);
+    else
+      expect_rows(batch, batch_);
     complete();
     ready_ = false;
     current_ = &execution(batch.rows);
@@ -211,17 +215,24 @@ class Cuda {
   }
 
   void send(const BatchView& batch, const Pass& pass) {
+    std::size_t begin = 0;  // of what comes from the host: all, or what is drawn in the pass
+    if (batch.maker != nullptr) {
+      current_->make_input(*batch.maker);
+      begin = current_->draws_begin();
+    }
+    const std::size_t bytes = current_->input_bytes() - begin;
+    if (bytes == 0) return;
     Landing& landing = landings_[next_landing_++ % landings_.size()];
     if (landing.used) device::check(cudaEventSynchronize(landing.left.get()), "wait for room for a batch");
     landing.used = true;
-    const std::size_t bytes = current_->input_bytes();
-    current_->pack_input(batch, pass, landing.here.data());
-    device::check(cudaMemcpyAsync(landing.there.data(), landing.here.data(), bytes, cudaMemcpyHostToDevice,
-                                  copies_.get()),
+    if (batch.maker == nullptr) current_->pack_fields(batch, landing.here.data());
+    current_->pack_draws(pass, landing.here.data());
+    device::check(cudaMemcpyAsync(landing.there.data() + begin, landing.here.data() + begin, bytes,
+                                  cudaMemcpyHostToDevice, copies_.get()),
                   "send a batch");
     device::check(cudaEventRecord(landing.came.get(), copies_.get()), "record an event");
     device::check(cudaStreamWaitEvent(space_.stream(), landing.came.get(), 0), "wait for a batch");
-    space_.copy(input_.data(), landing.there.data(), bytes);
+    space_.copy(input_.data() + begin, landing.there.data() + begin, bytes);
     device::check(cudaEventRecord(landing.left.get(), space_.stream()), "record an event");
   }
 

@@ -156,11 +156,20 @@ class Execution {
       if (stage) stage->bind(program_);
   }
 
-  /// Writes a batch and what is drawn in its pass to host memory, as `input_bytes` of the device want it.
-  void pack_input(const BatchView& batch, const Pass& pass, std::byte* to) const {
+  /// Writes a batch, and what is drawn in its pass, to host memory, as `input_bytes` of the device want them.
+  void pack_fields(const BatchView& batch, std::byte* to) const {
     for (std::size_t k = 0; k < given_.size(); ++k)
       std::memcpy(to + given_[k].at, batch.fields[k], given_[k].bytes);
+  }
+  void pack_draws(const Pass& pass, std::byte* to) const {
     program_.write_draws(pass, reinterpret_cast<Draws*>(to + draws_at_));
+  }
+  /// Where what is drawn begins in the input; it ends there if nothing is.
+  std::size_t draws_begin() const { return draws_at_; }
+  /// Enqueues what makes a batch in the input.
+  void make_input(RowMaker& maker) {
+    for (std::size_t k = 0; k < given_.size(); ++k)
+      maker.make(static_cast<int>(k), rows(), input_ + given_[k].at);
   }
 
   /// Whether a pass in training leaves losses to backward, or to `complete`.

@@ -1,0 +1,106 @@
+// Feed: where the batches of a fit come from.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include <convoy/core/error.hpp>
+#include <convoy/data/dataset_ref.hpp>
+#include <convoy/data/loader.hpp>
+#include <convoy/data/resident.hpp>
+#include <convoy/data/shard.hpp>
+#include <convoy/exec/counts.hpp>
+#include <convoy/exec/exec.hpp>
+#include <convoy/exec/labels.hpp>
+#include <convoy/graph/plan.hpp>
+#include <convoy/train/binding.hpp>
+
+namespace convoy::train {
+
+class Feed {
+ public:
+  virtual ~Feed() = default;
+  /// Begins epoch `epoch` at batch `step` of it.
+  virtual void start(std::int64_t epoch, std::int64_t step) = 0;
+  /// The next batch of the epoch, which has one.
+  virtual exec::BatchView next() = 0;
+  /// The batch that the `i`-th call of `next` from here will return, counting from 0, in host memory.
+  virtual exec::BatchView ahead(int i) = 0;
+};
+
+/// Batches that a loader reads ahead in host memory.
+class LoaderFeed final : public Feed {
+ public:
+  LoaderFeed(const Plan& plan, const data::DatasetRef& set, const data::LoaderOptions& options)
+      : binding_(plan, set.fields()), loader_(set, options) {}
+  void start(std::int64_t epoch, std::int64_t step) override { loader_.start(epoch, step); }
+  exec::BatchView next() override { return binding_.view(*loader_.next()); }
+  exec::BatchView ahead(int i) override { return binding_.view(*loader_.peek(i)); }
+
+ private:
+  Binding binding_;
+  data::Loader<data::DatasetRef> loader_;
+};
+
+/// Batches that a space makes of a data set that lies there; the same rows as a loader's.
+template <class Space>
+class ResidentFeed final : public Feed, private exec::RowMaker {
+ public:
+  /// Reads every sample once. Throws ExecError for a label or an index out of range, ConfigError for a set
+  /// that data::Resident does not take and for a model whose losses count what only the host could.
+  ResidentFeed(const Plan& plan, const data::DatasetRef& set, const data::BatchPlan& batches,
+               std::uint64_t seed, Space& space)
+      : binding_(plan, set.fields()), batches_(batches), seed_(seed), there_(space, set) {
+    if (exec::counts_by_value(plan))
+      fail<ConfigError>(
+          "fit: what a loss of this model counts depends on labels, which the host does not see where the "
+          "data set is resident; let the host read the set");
+    std::size_t row = 0;
+    for (const data::Field& field : set.fields()) row += field.bytes();
+    const std::size_t most = std::clamp<std::size_t>(piece / std::max<std::size_t>(row, 1), 1, set.size());
+    const data::Samples samples(set.fields(), most);
+    std::vector<std::uint64_t> indices(most);
+    for (std::size_t first = 0; first < set.size(); first += most) {
+      const auto some = std::span(indices).first(std::min(most, set.size() - first));
+      std::iota(some.begin(), some.end(), first);
+      set.fill({samples.fields(),
+                samples.columns().data(),
+                0,
+                some,
+                static_cast<std::int64_t>(first),
+                {.seed = seed, .epoch = 0}});
+      data::Batch batch;
+      batch.rows = static_cast<std::int64_t>(some.size());
+      batch.columns = samples.columns();
+      exec::expect_batch(plan, binding_.view(batch), static_cast<int>(some.size()));
+      there_.take(first, samples, some.size());
+    }
+  }
+
+  void start(std::int64_t epoch, std::int64_t step) override {
+    next_ = step;
+    there_.start(data::order_of(batches_, seed_, epoch), {.seed = seed_, .epoch = epoch});
+  }
+  exec::BatchView next() override {
+    const std::int64_t step = next_++;
+    there_.go_to(batches_.places(step).begin, batches_.rows(step).begin);
+    return {.fields = {}, .rows = static_cast<int>(batches_.rows(step).size()), .maker = this};
+  }
+  exec::BatchView ahead(int) override { return {}; }
+
+ private:
+  static constexpr std::size_t piece = std::size_t{16} << 20;  // bytes that are read at once
+
+  void make(int k, int rows, void* to) override { there_.make(binding_.field(k), rows, to); }
+
+  Binding binding_;
+  data::BatchPlan batches_;
+  std::uint64_t seed_;
+  data::Resident<Space> there_;
+  std::int64_t next_ = 0;
+};
+
+}  // namespace convoy::train
