@@ -144,7 +144,7 @@ class Rows {
 
 /// The random numbers of one thing in one epoch, a sample or a place, for one use: different uses have
 /// different numbers. A pure function of its arguments.
-inline Philox random_of(Rows::Draw draw, std::uint64_t thing, std::uint64_t use) {
+constexpr Philox random_of(Rows::Draw draw, std::uint64_t thing, std::uint64_t use) {
   return Philox(hash_of(draw.epoch, hash_of(use, hash_of(draw.seed))), thing);
 }
 
