@@ -1,6 +1,7 @@
 // Exec: where a plan is computed and in which precision. What Trainer asks of one, as a concept.
 #pragma once
 
+#include <atomic>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -47,9 +48,18 @@ class RowMaker {
   /// Enqueues, on the stream of the Exec's space, what writes field k of `rows` rows to memory of that space,
   /// as BatchView has it. Whoever made the maker has checked labels and indices.
   virtual void make(int k, int rows, void* to) = 0;
+  /// No other maker's of this process: a captured graph repeats what one maker enqueued.
+  std::uint64_t serial() const { return serial_; }
 
  protected:
+  RowMaker() = default;
+  RowMaker(const RowMaker&) = delete;
+  RowMaker& operator=(const RowMaker&) = delete;
   ~RowMaker() = default;
+
+ private:
+  static inline std::atomic<std::uint64_t> made_ = 0;
+  const std::uint64_t serial_ = ++made_;
 };
 
 /// One batch in plain host memory. `fields[k]` belongs to the k-th input or label node of the plan, in order
@@ -161,6 +171,15 @@ concept Exec = std::is_class_v<E> &&
 template <class E>
 concept TakesMadeRows = requires {
   requires E::takes_made_rows;
+};
+
+/// Whether an Exec enqueues whole steps: `step(batch, pass, scales, before, after)` is what `before()`
+/// enqueues on the space's stream, forward in Mode::train, backward in one piece, and what `after()`
+/// enqueues. The functions are called in some steps only, and stand for what they enqueued in the others:
+/// they enqueue the same work each time, and read what changes from memory of the space.
+template <class E>
+concept RepeatsSteps = requires {
+  requires E::repeats_steps;
 };
 
 /// Throws ExecError at the first node of the plan without a kernel of the Exec called `name`: for plans that

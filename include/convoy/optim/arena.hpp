@@ -100,7 +100,17 @@ class Arena {
 
   /// Begins step `step` (counting from 1, steps that are skipped included) with learning rate `lr`. Where
   /// servers count updates of each range, before each update; where they decide, before each step.
-  void begin(std::int64_t step, float lr);
+  void begin(std::int64_t step, float lr) {
+    set_step(step, lr);
+    prepare();
+  }
+  /// The two halves of `begin`: what changes from step to step is written to memory of the space, and work
+  /// that is the same in every step is enqueued.
+  void set_step(std::int64_t step, float lr) {
+    begun_ = {step, lr};
+    space_->write(&control_.data()->step, &begun_, sizeof begun_);
+  }
+  void prepare();
 
   /// Adds the squares of the gradients of `range`, times `scale`, to what `decide` goes by, for rules that
   /// ask with those of the parameters; the pointers are those of the range's first element. The bits of a sum
@@ -351,9 +361,7 @@ template <class R, memory::Space S>
 }
 
 template <class R, memory::Space S>
-void Arena<R, S>::begin(std::int64_t step, float lr) {
-  begun_ = {step, lr};
-  space_->write(&control_.data()->step, &begun_, sizeof begun_);
+void Arena<R, S>::prepare() {
   if (decides()) clear_partial();
   directs_ = !guard_.decides();  // else the gradient is judged first
   if (!per_tensor() || directs()) make_constants(control_.data(), nullptr, constants_.data());

@@ -185,6 +185,18 @@ class Replica {
     return static_cast<float>(optimizer_.optimizer().lr() * config_.schedule.factor(step, workers()));
   }
 
+  /// What the optimizer enqueues at the beginning of a step, once.
+  void prepare() {
+    if (!std::exchange(prepared_, true)) optimizer_.prepare();
+  }
+  /// The step as a whole, if nobody exchanges in it and nothing of it is timed alone. False: it was not run.
+  bool run_whole(const exec::BatchView& batch, const exec::Pass& pass);
+  /// Ends the exchange, and updates.
+  void apply() {
+    comm_.finish(apply_);
+    optimizer_.decay_dead(steps_ + 1, now_.lr, exec_->parameters().data());
+  }
+
   /// Backward of the last forward pass, if there was one. Begins buckets as their gradients become final, if
   /// this is the step's `last`.
   void run_backward(bool computed, bool last);
@@ -313,7 +325,8 @@ class Replica {
   memory::Array<float, Space> sum_;  // gradients of the micro-steps so far
   int micro_ = 0;
   std::int64_t steps_ = 0;
-  std::vector<float> scales_;  // of each loss in this step
+  bool prepared_ = true, applied_ = false;  // this step's optimizer, and its update
+  std::vector<float> scales_;               // of each loss in this step
   StepSums sums_;
   UnreportedStep now_;
   memory::Late<optim::Verdict, Space> verdicts_;  // of the steps whose norms follow
@@ -328,21 +341,38 @@ void Replica<Rule, Comm, Exec>::begin(std::span<const double> counts) {
     scales_[l] = counts[l] > 0 ? static_cast<float>(1.0 / counts[l]) : 0.0f;
   now_ = {};
   now_.lr = lr_at(steps_);
-  if (!comm_.has_servers()) optimizer_.begin(steps_ + 1, now_.lr);
+  prepared_ = comm_.has_servers();
+  if (!prepared_) optimizer_.set_step(steps_ + 1, now_.lr);
+}
+
+template <class Rule, class Comm, class Exec>
+bool Replica<Rule, Comm, Exec>::run_whole([[maybe_unused]] const exec::BatchView& batch,
+                                          [[maybe_unused]] const exec::Pass& pass) {
+  if constexpr (exec::RepeatsSteps<Exec>) {
+    if (batch.rows == 0 || micro_ > 0 || comm_.exchanges() || config_.timeline != nullptr) return false;
+    exec_->step(
+        batch, among_ranks(pass), scales_, [&] { optimizer_.prepare(); }, [&] { apply(); });
+    now_.norm_follows = optimizer_.decides() && optimizer_.knows_norm();
+    return prepared_ = applied_ = true;
+  } else {
+    return false;
+  }
 }
 
 template <class Rule, class Comm, class Exec>
 void Replica<Rule, Comm, Exec>::compute(const exec::BatchView& batch, const exec::Pass& pass,
                                         std::int64_t global_rows, bool last) {
+  now_.rows += batch.rows;
+  now_.global_rows += global_rows;
+  now_.results += batch.rows > 0;
+  if (last && run_whole(batch, pass)) return;
+  prepare();
   const auto begin = Clock::now();
   auto forward_end = begin;
   if (batch.rows > 0) {
     exec_->forward(batch, among_ranks(pass));
-    ++now_.results;
     forward_end = Clock::now();
   }
-  now_.rows += batch.rows;
-  now_.global_rows += global_rows;
   run_backward(batch.rows > 0, last);
   const auto end = Clock::now();
   now_.backward = Seconds(end - forward_end).count();
@@ -355,6 +385,7 @@ void Replica<Rule, Comm, Exec>::compute(const exec::BatchView& batch, const exec
 template <class Rule, class Comm, class Exec>
 void Replica<Rule, Comm, Exec>::forward(const exec::BatchView& batch, const exec::Pass& pass,
                                         std::int64_t global_rows) {
+  prepare();
   exec_->forward(batch, among_ranks(pass));
   now_.batches = ++now_.results;
   now_.rows += batch.rows;
@@ -375,10 +406,9 @@ void Replica<Rule, Comm, Exec>::backward() {
 template <class Rule, class Comm, class Exec>
 std::optional<StepReport> Replica<Rule, Comm, Exec>::finish(bool stop) {
   const auto begin = Clock::now();
-  comm_.finish(apply_);
+  if (!std::exchange(applied_, false)) apply();
   if (others_update_) exec_->touched({0, plan_.sizes.exchanged});
   if (now_.norm_follows) verdicts_.send(optimizer_.verdict_there());
-  optimizer_.decay_dead(steps_ + 1, now_.lr, exec_->parameters().data());
   if (!dead_.empty()) exec_->touched(dead_);
   now_.updating = std::exchange(updating_, 0.0);
   now_.step = steps_++;

@@ -50,6 +50,7 @@ class Cuda {
   static constexpr bool may_overflow = std::is_same_v<P, f16>;
   static constexpr bool sums_across_ranks = true;
   static constexpr bool takes_made_rows = true;
+  static constexpr bool repeats_steps = true;
 
   Cuda(const Plan& plan, int batch, const Options& options, Space& space,
        const Kernels<Cuda>& kernels = exec::kernels<Cuda>)
@@ -108,18 +109,11 @@ class Cuda {
   memory::WorkingCopy working_copy(Range range) { return parameters_.copy_of(range); }
 
   void forward(const BatchView& batch, const Pass& pass) {
-    if (batch.maker == nullptr)
-      expect_batch(plan_, batch, batch_);
-    else
-      expect_rows(batch, batch_);
-    complete();
-    ready_ = false;
-    current_ = &execution(batch.rows);
+    take(batch);
+    if (batch.maker != nullptr) current_->make_input(*batch.maker);
     send(batch, pass);
     current_->forward(pass);
-    Taken& result = next_result();
-    result.rows = batch.rows;
-    ran_ = true;
+    expect_result(batch.rows);
     ready_ = pass.mode == Mode::train;
     deferred_ = ready_ && current_->defers();
     if (!deferred_) fetch_measured();
@@ -130,10 +124,22 @@ class Cuda {
     if (!ready_) fail<ExecError>("exec: backward needs a forward pass in Mode::train before it");
     // Gradients of logits stand where the logits stood, so that there is no second backward.
     ready_ = false;
-    space_.write(scales_.data(), scales.data(), scales.size_bytes());
+    write_scales(scales);
     current_->backward(on_final);
     if (deferred_) fetch_measured();
     deferred_ = false;
+  }
+
+  /// A whole step, captured as one graph when it runs for the second time: see RepeatsSteps.
+  template <class Before, class After>
+  void step(const BatchView& batch, const Pass& pass, std::span<const float> scales, Before&& before,
+            After&& after) {
+    take(batch);
+    send(batch, pass);
+    write_scales(scales);
+    current_->step(pass, batch.maker, before, after);
+    expect_result(batch.rows);
+    fetch_measured();
   }
 
   Result result() {
@@ -214,12 +220,19 @@ class Cuda {
     return *executions_.emplace_back(std::move(made));
   }
 
+  void take(const BatchView& batch) {
+    if (batch.maker == nullptr)
+      expect_batch(plan_, batch, batch_);
+    else
+      expect_rows(batch, batch_);
+    complete();
+    ready_ = false;
+    current_ = &execution(batch.rows);
+  }
+
+  // What of a pass comes from the host: the batch, unless it is made, and what is drawn in the pass.
   void send(const BatchView& batch, const Pass& pass) {
-    std::size_t begin = 0;  // of what comes from the host: all, or what is drawn in the pass
-    if (batch.maker != nullptr) {
-      current_->make_input(*batch.maker);
-      begin = current_->draws_begin();
-    }
+    const std::size_t begin = batch.maker == nullptr ? 0 : current_->draws_begin();
     const std::size_t bytes = current_->input_bytes() - begin;
     if (bytes == 0) return;
     Landing& landing = landings_[next_landing_++ % landings_.size()];
@@ -234,6 +247,17 @@ class Cuda {
     device::check(cudaStreamWaitEvent(space_.stream(), landing.came.get(), 0), "wait for a batch");
     space_.copy(input_.data() + begin, landing.there.data() + begin, bytes);
     device::check(cudaEventRecord(landing.left.get(), space_.stream()), "record an event");
+  }
+
+  void write_scales(std::span<const float> scales) {
+    if (std::equal(scales.begin(), scales.end(), last_scales_.begin(), last_scales_.end())) return;
+    last_scales_.assign(scales.begin(), scales.end());
+    space_.write(scales_.data(), scales.data(), scales.size_bytes());
+  }
+
+  void expect_result(int rows) {
+    next_result().rows = rows;
+    ran_ = true;
   }
 
   Taken& next_result() {
@@ -286,6 +310,7 @@ class Cuda {
   cuda::Libraries libraries_;
   cuda::Parameters parameters_;
   memory::Array<float, Space> scales_;
+  std::vector<float> last_scales_;  // that were written there
   memory::Array<cuda::LossScale, Space> loss_scale_;
   Bytes arena_, input_, measured_, plain_;
   device::Stream copies_;

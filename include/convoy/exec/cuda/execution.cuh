@@ -48,6 +48,7 @@ __global__ void seed(int rows, const float* scale, const LossScale* loss_scale, 
 }
 
 /// Work that is enqueued when it runs for the first time, captured the second time and replayed from then on.
+/// Move only.
 class Repeated {
  public:
   template <class Enqueue>
@@ -177,16 +178,8 @@ class Execution {
 
   /// Enqueues a pass over the batch that lies in `input`.
   void forward(const Pass& pass) {
-    program_.begin(pass);
-    program_.parameters().template refresh<T>();  // rarely: whoever updates parameters writes the copy too
-    forward_[program_.trains()].run(stream(), captures(), [&] {
-      for (const Given& given : given_)
-        if (given.converts) convert(given);
-      for (auto& stage : stages_)
-        if (stage) stage->forward(program_);
-      if (!(defers_ && program_.trains())) sum_losses();
-      for (const auto& argument : measured_.arguments) write_plain(argument.node, results_ + argument.at);
-    });
+    begin(pass);
+    forward_[program_.trains()].run(stream(), captures(), [&] { run_forward(); });
   }
 
   /// Enqueues what the last pass left to backward.
@@ -202,15 +195,29 @@ class Execution {
   template <class OnFinal>
   void backward(OnFinal&& on_final) {
     if constexpr (std::is_same_v<std::remove_cvref_t<OnFinal>, InOnePiece>) {
-      in_one_piece_.run(stream(), captures(), [&] {
-        for (const auto& segment : segments_) run_backward(*segment);
-      });
+      in_one_piece_.run(stream(), captures(), [&] { run_backward(); });
     } else {
       for (const auto& segment : segments_) {
         segment->work.run(stream(), captures(), [&] { run_backward(*segment); });
         on_final(segment->final);
       }
     }
+  }
+
+  /// Enqueues a whole step: see RepeatsSteps. The batch is what `maker` makes, or lies in `input`.
+  template <class Before, class After>
+  void step(const Pass& pass, RowMaker* maker, Before&& before, After&& after) {
+    begin(pass);
+    const std::uint64_t serial = maker == nullptr ? 0 : maker->serial();
+    if (serial != step_of_) step_ = Repeated();
+    step_of_ = serial;
+    step_.run(stream(), captures(), [&] {
+      before();
+      if (maker != nullptr) make_input(*maker);
+      run_forward();
+      run_backward();
+      after();
+    });
   }
 
   /// Writes the value of node `n` in canonical order, f32 or i32, to device memory.
@@ -331,6 +338,23 @@ class Execution {
     }
   }
 
+  void begin(const Pass& pass) {
+    program_.begin(pass);
+    program_.parameters().template refresh<T>();  // rarely: whoever updates parameters writes the copy too
+  }
+
+  void run_forward() {
+    for (const Given& given : given_)
+      if (given.converts) convert(given);
+    for (auto& stage : stages_)
+      if (stage) stage->forward(program_);
+    if (!(defers_ && program_.trains())) sum_losses();
+    for (const auto& argument : measured_.arguments) write_plain(argument.node, results_ + argument.at);
+  }
+
+  void run_backward() {
+    for (const auto& segment : segments_) run_backward(*segment);
+  }
   void run_backward(const Segment& segment) {
     const bool begins = &segment == segments_.front().get(), ends = &segment == segments_.back().get();
     if (begins)
@@ -371,7 +395,8 @@ class Execution {
   std::vector<Unreached> unreached_;
   std::vector<std::unique_ptr<Segment>> segments_;
   bool defers_ = false;
-  Repeated forward_[2], complete_, in_one_piece_;
+  Repeated forward_[2], complete_, in_one_piece_, step_;
+  std::uint64_t step_of_ = 0;  // the maker of the batches of `step_`; 0: none
   LossScale* loss_scale_;
   const float* scales_;
   std::byte* input_ = nullptr;
