@@ -4,6 +4,7 @@
 #include <convoy/comm/codec/int8.cuh>
 #include <convoy/comm/codec/top_k.cuh>
 #include <convoy/comm/peer/kernels.cuh>
+#include <convoy/data/resident.cuh>
 #include <convoy/exec/cuda/cuda.cuh>
 #include <convoy/optim/device.cuh>
 
@@ -107,6 +108,12 @@ void encode() {
   codec::Kernels<codec::TopK>::sum({}, nullptr, f, to, 1, 1);
 }
 
+void make_rows(memory::Device& space) {
+  const data::DatasetRef set;
+  data::Resident<memory::Device> there(space, set);
+  there.make(0, 0, nullptr);
+}
+
 template <class R>
 void update(memory::Device& space, const optim::Optimizer<R>& rule) {
   optim::Kernels<R, memory::Device>::apply(space, rule, {});
@@ -128,6 +135,7 @@ int main() {
   encode();
   scale_and_check(nullptr, 0, nullptr, nullptr, nullptr);
   memory::Device space;
+  make_rows(space);
   update<optim::Adam>(space, optim::Optimizer<optim::Adam>({}));
   update<optim::Sgd>(space, optim::Optimizer<optim::Sgd>({}));
   update<optim::AdamW>(space, optim::Optimizer<optim::AdamW>({}));

@@ -38,7 +38,11 @@ class Philox {
       ++position_;
       left_ = 4;
     }
-    return words_[static_cast<std::size_t>(4 - left_--)];
+    --left_;
+    // They move up, since a GPU keeps no array in registers that is indexed by a variable.
+    const std::uint32_t word = words_[0];
+    words_ = {words_[1], words_[2], words_[3], 0};
+    return word;
   }
 
   /// Uniform in [0, 1), 24 random bits.
