@@ -18,9 +18,9 @@ using Cuda = exec::Cuda<f32>;
 
 template <class Set>
 Trace fitted(const Set& set, const Settings& settings, bool resident) {
-  auto config = config_of<Alone<Cuda>>(settings);
+  auto config = config_of<train_cuda::Alone<Cuda>>(settings);
   config.exec.candidates = 1;  // of two timed ones bits may differ
-  Alone<Cuda> trainer(config);
+  train_cuda::Alone<Cuda> trainer(config);
   return trace_of(trainer, settings, set, resident);
 }
 
@@ -71,12 +71,12 @@ TEST_CASE("a fit from a resident set is refused where it cannot be") {
   using namespace train_resident;
   const Blobs blobs(67);
   {
-    Alone<exec::Reference<f32>> trainer(config_of<Alone<exec::Reference<f32>>>({}));
+    train_cuda::Alone<exec::Reference<f32>> trainer(config_of<train_cuda::Alone<exec::Reference<f32>>>({}));
     CHECK_THROWS_WITH_AS(trainer.fit(blobs, {.log = nullptr, .resident = true}),
                          "fit: a data set is resident on a GPU, with exec::Cuda, not with exec::reference",
                          ConfigError);
   }
-  Alone<Cuda> trainer(config_of<Alone<Cuda>>({}));
+  train_cuda::Alone<Cuda> trainer(config_of<train_cuda::Alone<Cuda>>({}));
   const Foreign foreign(67);
   CHECK_THROWS_WITH_AS(trainer.fit(foreign, {.log = nullptr, .resident = true}),
                        "exec: label of row 33 is 5, not in [0, 5)", ExecError);
