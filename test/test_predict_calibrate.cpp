@@ -3,6 +3,7 @@
 // numbers, and the published files themselves where the environment's CONVOY_REFERENCE says which folder they
 // are in.
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -136,7 +137,7 @@ TEST_CASE("what is wrong with a file is one sentence with its line and field") {
                        "setting \"batch=64,nodes=2\" has no gpu_num_per_node", ConfigError);
 }
 
-TEST_CASE("half of each published source predicts its other half") {
+TEST_CASE("halves of each published source predict their other halves") {
   const char* folder = std::getenv("CONVOY_REFERENCE");
   if (folder == nullptr) SKIP("CONVOY_REFERENCE is not set");
   struct Bar {
@@ -150,10 +151,16 @@ TEST_CASE("half of each published source predicts its other half") {
     CAPTURE(bar.file);
     const Measurements all = bench::read_measurements(std::string(folder) + "/" + bar.file);
     REQUIRE(all.cells.size() == bar.settings);
-    const sim::Errors errors = sim::errors_of(
-        sim::try_out(all.source, all.cells, sim::draw_half(all.source, all.cells, 1)).predictions);
-    CHECK(errors.cells == static_cast<int>(bar.settings / 2));
-    CHECK(errors.median <= bar.median);
-    CHECK(errors.worst <= bar.worst);
+    // One half may have met what no other setting is like.
+    int beyond = 0;
+    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+      CAPTURE(seed);
+      const sim::Errors errors = sim::errors_of(
+          sim::try_out(all.source, all.cells, sim::draw_half(all.source, all.cells, seed)).predictions);
+      CHECK(errors.cells == static_cast<int>(bar.settings / 2));
+      CHECK(errors.median <= bar.median);
+      beyond += errors.worst > bar.worst;
+    }
+    CHECK(beyond <= 1);
   }
 }

@@ -1,5 +1,6 @@
 // Calibration finds the numbers that the simulator was given, from some of its settings, and predicts others.
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,7 +43,7 @@ sim::Source pair() {
   source.noise = 1e-3;
   return source;
 }
-const std::vector<double> truth{0.002, 0.011, 1.6, 0.04, 4e9, 1.17e8, 3e-3};
+const std::vector<double> truth{0.002, 0.011, 1.6, 0.12, 4e9, 1.17e8, 3e-3};
 
 std::vector<Cell> cells_of(const sim::Source& source) {
   std::vector<Cell> cells;
@@ -67,7 +68,7 @@ TEST_CASE("a cell becomes the setting that the parameters make of it") {
   const sim::Setting setting = sim::setting_of(source, truth, {"large", 10, {{"slow", 3}, {"fast", 2}}});
   REQUIRE(setting.cluster.nodes.size() == 2);
   CHECK(setting.cluster.nodes[0].ranks == 3);
-  CHECK(setting.cluster.nodes[0].speed == doctest::Approx(1 / 1.08));
+  CHECK(setting.cluster.nodes[0].speed == doctest::Approx(1 / 1.08));  // two thirds of 0.12
   CHECK(setting.cluster.nodes[1].speed == doctest::Approx(1.6));
   CHECK(setting.cluster.inside.beta == doctest::Approx(1 / 4e9));
   CHECK(setting.cluster.nic.beta == doctest::Approx(1 / 1.17e8));
@@ -161,6 +162,20 @@ TEST_CASE("nodes that differ are as slow as the slowest that may be expected of 
   CHECK(sim::calibrate(source, cells)["spread"] == doctest::Approx(0.1).epsilon(0.02));
 }
 
+TEST_CASE("settings of a machine whose figures vary more count less") {
+  sim::Source source = pair();
+  source.parameters = {positive(Role::sample_seconds, "small", "seconds", 1, 3)};
+  source.noise = 0.01;
+  source.noise_of = {{"fast", 0.03}};
+  CHECK(source.expected_noise({"small", 1, {{"slow", 2}}}) == doctest::Approx(0.01));
+  CHECK(source.expected_noise({"small", 1, {{"slow", 3}, {"fast", 1}}}) == doctest::Approx(std::sqrt(3e-4)));
+  // One says a second, the other 1.1: nine parts of ten are the first one's.
+  const std::vector<Cell> cells{{"small", 1, {{"slow", 1}}, 1.0, 1}, {"small", 1, {{"fast", 1}}, 1.1, 1}};
+  const sim::Fit fit = sim::calibrate(source, cells);
+  CHECK(fit["seconds"] == doctest::Approx(std::pow(1.1, 0.1)).epsilon(1e-4));
+  CHECK(fit.residuals[1] == doctest::Approx(-0.9 * std::log(1.1) / 0.03).epsilon(1e-3));
+}
+
 TEST_CASE("what cannot be found out is said in a sentence") {
   const sim::Source source = pair();
   std::vector<Cell> cells = cells_of(source);
@@ -188,8 +203,14 @@ TEST_CASE("what cannot be found out is said in a sentence") {
   CHECK_THROWS_WITH_AS(
       sim::draw_half(source, slow, 1),
       "nothing was measured about \"speed of fast\"; a setting of one worker of that machine, "
-      "and one of another machine would tell",
+      "and one of the same workload on another machine would tell",
       ConfigError);
+  // Nor does a machine's speed come from a workload that only that machine was measured with.
+  std::vector<Cell> apart = cells;
+  std::erase_if(apart, [](const Cell& cell) {
+    return (cell.workload == "large") != (cell.machines[0].kind == "fast") || cell.machines.size() > 1;
+  });
+  CHECK(sim::unmeasured(source, apart).starts_with("nothing was measured about \"speed of fast\""));
   cells[0].seconds = 0;
   CHECK_THROWS_WITH_AS(sim::calibrate(source, cells), "small, batch 32, 1 slow was not measured",
                        ConfigError);

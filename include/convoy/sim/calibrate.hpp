@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -68,7 +69,7 @@ struct Workload {
 enum class Role : unsigned char {
   sample_seconds,  ///< of a workload: seconds that a worker of speed 1 computes for a sample
   speed,           ///< of a kind of machine: of its worker, relative to that of the first kind
-  sharing,         ///< of a kind of machine: the share by which each further worker slows all of a node down
+  sharing,         ///< of a kind of machine: a node of n workers is slower by 1 - 1/n of this share
   inside_rate,     ///< bytes a second between two workers of a node, as the exchange sees it
   nic_rate,        ///< bytes a second of a node's network card, as the exchange sees it
   nic_latency,     ///< seconds a message between nodes
@@ -91,8 +92,12 @@ struct Source {
   Exchange exchange = {};
   std::vector<Parameter> parameters = {};
   double noise = 0.01;  ///< relative standard deviation that cells are expected to have
+  std::map<std::string, double> noise_of = {};  ///< the same of kinds of machines that have one of their own
 
   const Workload& workload(std::string_view of) const;
+  /// The relative standard deviation that is expected of a cell: the root of the mean square over its
+  /// workers.
+  double expected_noise(const Cell& cell) const;
 };
 
 /// The setting that a cell is, by values of the source's parameters in their order. Throws ConfigError for a
@@ -104,14 +109,15 @@ double predict(const Source& source, std::span<const double> values, const Cell&
 
 /// A sentence for the first parameter of the source that nothing was measured about; empty if there is none.
 ///
-/// A workload's seconds need a cell of it; a machine's speed one worker of that kind, its sharing several
-/// workers of that kind alone; rates, launches and jitter inside need a node of several workers, what is
-/// between nodes several nodes.
+/// A workload's seconds need a cell of it; a machine's speed one worker of that kind, with a workload that
+/// another kind was measured with; its sharing several workers of that kind alone; rates, launches and jitter
+/// inside need a node of several workers, what is between nodes several nodes.
 std::string unmeasured(const Source& source, std::span<const Cell> cells);
 
-/// Fits the parameters to the cells, each of which counts alike. A parameter that nothing was measured about
-/// stays at its prior. Throws ConfigError, with what is missing, where that is a workload's seconds or has no
-/// prior, and for a cell that was not measured.
+/// Fits the parameters to the cells, each of which counts by the noise that is expected of it; residuals are
+/// multiples of that. A parameter that nothing was measured about stays at its prior. Throws ConfigError,
+/// with what is missing, where that is a workload's seconds or has no prior, and for a cell that was not
+/// measured.
 Fit calibrate(const Source& source, std::span<const Cell> cells);
 
 #if CONVOY_DEFINITIONS
@@ -170,6 +176,16 @@ CONVOY_FUNCTION const Workload& Source::workload(std::string_view of) const {
   fail<ConfigError>("the source \"", name, "\" has no workload \"", of, "\"; it has ", names);
 }
 
+CONVOY_FUNCTION double Source::expected_noise(const Cell& cell) const {
+  double squares = 0;
+  for (const Machine& machine : cell.machines) {
+    const auto own = noise_of.find(machine.kind);
+    const double one = own != noise_of.end() ? own->second : noise;
+    squares += machine.workers * one * one;
+  }
+  return std::sqrt(squares / cell.workers());
+}
+
 CONVOY_FUNCTION Setting setting_of(const Source& source, std::span<const double> values, const Cell& cell) {
   const auto value = [&](Role role, std::string_view of, double otherwise) {
     for (std::size_t i = 0; i < source.parameters.size(); ++i)
@@ -190,7 +206,7 @@ CONVOY_FUNCTION Setting setting_of(const Source& source, std::span<const double>
   const int count = static_cast<int>(cell.machines.size());
   for (int i = 0; i < count; ++i) {
     const Machine& machine = cell.machines[static_cast<std::size_t>(i)];
-    const double slower = 1 + value(Role::sharing, machine.kind, 0) * (machine.workers - 1);
+    const double slower = 1 + value(Role::sharing, machine.kind, 0) * (1 - 1.0 / machine.workers);
     // Nodes of one kind are those that may be expected of as many draws.
     const double drawn = std::max(0.1, 1 + spread * detail::normal_order(i, count));
     const double speed = value(Role::speed, machine.kind, 1) / (slower * drawn);
@@ -236,9 +252,11 @@ inline std::string unmeasured(const Parameter& p, std::span<const Cell> cells) {
       wanted = "a setting of that workload";
       break;
     case Role::speed:
-      told = any([&](const Cell& cell) { return cell.workers() == 1 && only(cell, p.of); }) &&
-             any([&](const Cell& cell) { return !only(cell, p.of); });
-      wanted = "a setting of one worker of that machine, and one of another machine";
+      told = any([&](const Cell& cell) {
+        return cell.workers() == 1 && only(cell, p.of) &&
+               any([&](const Cell& other) { return other.workload == cell.workload && !only(other, p.of); });
+      });
+      wanted = "a setting of one worker of that machine, and one of the same workload on another machine";
       break;
     case Role::sharing:
       told = any([&](const Cell& cell) { return only(cell, p.of) && several_inside(cell); });
@@ -292,13 +310,15 @@ CONVOY_FUNCTION Fit calibrate(const Source& source, std::span<const Cell> cells)
       unknown.upper = std::min(unknown.upper, unknown.start * 1e6);
     }
   }
+  std::vector<double> noise;
+  for (const Cell& cell : cells) noise.push_back(source.expected_noise(cell));
   const auto residuals = [&](std::span<const double> values, std::span<double> out) {
     for (std::size_t i = 0; i < cells.size(); ++i)
-      out[i] = std::log(predict(source, values, cells[i]) / cells[i].seconds);
+      out[i] = std::log(predict(source, values, cells[i]) / cells[i].seconds) / noise[i];
   };
   // A simulation over steps of chance is smooth only over differences that are not too small.
   return least_squares(unknowns, static_cast<int>(cells.size()), residuals,
-                       {.noise = source.noise, .tolerance = 1e-6, .difference = 1e-4});
+                       {.noise = 1, .tolerance = 1e-6, .difference = 1e-4});
 }
 #endif
 
