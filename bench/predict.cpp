@@ -20,18 +20,21 @@
 #include "predict/models.hpp"
 #include <convoy/core/file.hpp>
 #include <convoy/io/profile.hpp>
+#include <convoy/optim/arena.hpp>
+#include <convoy/optim/registry.hpp>
 #include <convoy/sim/chakra.hpp>
 #include <convoy/sim/cluster_file.hpp>
 #include <convoy/sim/simulate.hpp>
 #include <convoy/sim/trace.hpp>
 #include <convoy/sim/work_of.hpp>
+#include <convoy/train/arenas.hpp>
 
 using namespace convoy;
 
 namespace {
 
 struct Options {
-  std::string cluster, model, bucket = "default";
+  std::string cluster, model, bucket = "default", optimizer = "adam";
   int batch = 0, nodes = 0, ranks_per_node = 0;
   std::vector<std::string> comms;
   sim::Exchange exchange;
@@ -75,6 +78,12 @@ void add_options(CLI::App& app, Options& o) {
       ->check(CLI::PositiveNumber);
   app.add_option("--bucket-mib", o.bucket,
                  "MiB of a bucket, or 'tensor' for one a tensor (default: the model's own)");
+  std::vector<std::string> rules;
+  for (const optim::RuleEntry& rule : optim::rules()) rules.emplace_back(rule.name);
+  app.add_option("--optimizer", o.optimizer,
+                 "Whose matrices, if it takes any, stay whole where ranks or servers share out the updates")
+      ->check(CLI::IsMember(rules))
+      ->excludes(step);
   app.add_flag("--no-overlap", o.no_overlap, "Buckets travel once backward is over");
   app.add_flag("--background", o.exchange.background, "A thread goes on with buckets");
   app.add_flag("--staged", o.exchange.staged, "Gradients go through the memory of the host");
@@ -148,8 +157,12 @@ sim::Work work_of(const Options& o, const sim::Cluster& cluster) {
   const std::vector<Range> buckets = o.bucket == "tensor"
                                          ? sim::bucket_per_tensor(plan)
                                          : std::vector<Range>(plan.buckets.begin(), plan.buckets.end());
+  memory::Host space;
+  const train::Treatments tensors = train::treatments(plan, {}, false);
+  const optim::Arena<optim::Any> arena(space, optim::make(o.optimizer), tensors.tensors, tensors.groups);
   return sim::work_of(plan, profile_of(o, cluster, plan), buckets,
-                      o.keep_dead_taps ? sim::DeadTaps::exchanged : sim::DeadTaps::left_out);
+                      o.keep_dead_taps ? sim::DeadTaps::exchanged : sim::DeadTaps::left_out,
+                      arena.matrices());
 }
 
 // Workers that differ in speed differ in their times alone.

@@ -40,6 +40,15 @@ says '"comm": "ring"' "$pair" --model convnet --batch 64 --comm ring --json -
 says '^ring .* nic ' "$pair" --nodes 2 --ranks-per-node 1 --model bert --batch 8 --comm ring --no-overlap
 says '^ring ' "$pair" --model bert --batch 8 --codec bf16 --background --weighted
 says '^ring ' "$pair" --nodes 2 --model resnet50 --batch 32 --codec powersgd --codec-rank 2
+# Where an optimizer's matrices stay whole, ranks have unequal parts, and the longest decides.
+said() {
+  awk -v comm="$1" '$1 == comm { print $2 }' "$scratch/out"
+}
+says '^sharded ' "$pair" --model resnet18 --batch 8 --comm sharded --flops 1e13 --bandwidth 6e11
+even=$(said sharded)
+says '^sharded ' "$pair" --model resnet18 --batch 8 --comm sharded --flops 1e13 --bandwidth 6e11 --optimizer muon
+awk -v even="$even" -v uneven="$(said sharded)" 'BEGIN { exit !(uneven > 1.02 * even) }' || failed "the parts of Muon cost no more than equal ones, $even ms"
+refuses 'optimizer' "$pair" --model convnet --batch 8 --optimizer none
 says '^ps-stale ' "$pair" --model convnet --batch 64 --comm ps,ps-async,ps-stale --servers 2 --staleness 3
 
 says '^ring ' "$pair" --model resnet18-mnist --batch 128 --comm ring --trace "$scratch/trace.json" --chakra "$scratch/step" --json "$scratch/out.json"

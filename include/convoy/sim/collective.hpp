@@ -47,7 +47,7 @@ class Collective {
   /// Seconds that a worker's own computing takes in a step.
   double alone(int rank, int step) const {
     const Work& work = setting_.work;
-    const double update = legs_.updates ? work.update() : work.update() / setting_.cluster.ranks();
+    const double update = legs_.updates ? work.update() : legs_.update_of(rank);
     return (work.forward + work.backward) * paces_.of(rank, step) + update * paces_.of_update(rank);
   }
   const std::vector<Span>& spans() const { return spans_; }
@@ -274,9 +274,10 @@ CONVOY_FUNCTION void Collective::start(int process, const Moment& when) {
     if (setting_.exchange.staged) stage(worker, lane);
     lane.now.add(Cause::launch, setting_.cluster.launch);
   }
-  if (pass.update > 0 || pass.before > 0) {
+  const double update = pass.update_of(rank);
+  if (update > 0 || pass.before > 0) {
     worker.processor.wait_for(lane.now);
-    worker.processor.add(Cause::compute, pass.update * paces_.of_update(rank));
+    worker.processor.add(Cause::compute, update * paces_.of_update(rank));
     worker.processor.add(Cause::combining, pass.before);
     lane.now = worker.processor;
   }

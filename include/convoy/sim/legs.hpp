@@ -34,6 +34,7 @@
 #include <convoy/comm/policy/nodes.hpp>
 #include <convoy/comm/schedule/all_to_all.hpp>
 #include <convoy/comm/schedule/direct.hpp>
+#include <convoy/comm/schedule/shards.hpp>
 #include <convoy/comm/transport/transport.hpp>
 #include <convoy/core/error.hpp>
 #endif
@@ -51,6 +52,7 @@ struct Pass {
   std::vector<double> offsets;  ///< in bytes, of each chunk and of the end; empty where all are as long
   double chunk = 0;             ///< bytes of each chunk, then
   double update = 0;            ///< seconds of the optimizer before its first message
+  std::vector<double> updates;  ///< the same of each rank, where they differ
   double before = 0;            ///< seconds of the processor before its first message
   double after = 0;             ///< and after its last
 
@@ -58,6 +60,9 @@ struct Pass {
     if (offsets.empty()) return chunk * step.count;
     const auto first = static_cast<std::size_t>(step.chunk);
     return offsets[first + static_cast<std::size_t>(step.count)] - offsets[first];
+  }
+  double update_of(int rank) const {
+    return updates.empty() ? update : updates[static_cast<std::size_t>(rank)];
   }
 };
 
@@ -73,6 +78,14 @@ struct Legs {
   std::vector<Leg> legs;
   bool folded = false;
   bool updates = true;  ///< workers update once a bucket has come; otherwise on the way
+
+  /// Seconds of the optimizer on the way, in a step of a rank.
+  double update_of(int rank) const {
+    double sum = 0;
+    for (const Leg& leg : legs)
+      for (const Pass& pass : leg.passes) sum += pass.update_of(rank);
+    return sum;
+  }
 };
 
 /// Throws ConfigError for a policy that cannot be on such a cluster.
@@ -114,8 +127,13 @@ class LegMaker {
     return by_messages(view, blocks, lanes, 4, [](const Bucket& bucket) { return bucket.bytes / 4; });
   }
   Pass pass(schedule::View view, int blocks, std::int64_t count, std::int64_t element);
-  Pass cut(std::shared_ptr<const Steps> steps, std::int64_t count, std::int64_t element, int blocks,
+  Pass pass(schedule::View view, const schedule::Blocks& buffer, std::int64_t element);
+  Pass cut(std::shared_ptr<const Steps> steps, const schedule::Blocks& buffer, std::int64_t element,
            int segments) const;
+  Pass cut(std::shared_ptr<const Steps> steps, std::int64_t count, std::int64_t element, int blocks,
+           int segments) const {
+    return cut(std::move(steps), {count, blocks, schedule::grain_of(element)}, element, segments);
+  }
   std::shared_ptr<const Steps> steps_of(Kind kind, const Script& script);
 
   Leg chosen(bool by_library);
@@ -124,6 +142,7 @@ class LegMaker {
   template <class Half>
   Leg in_memory(int shards, int lanes);
   Leg across(const comm::Nodes& nodes);
+  void add_shards();
   void add_codec();
 
   double combined(double bytes) const { return cluster_.gamma * bytes; }
@@ -166,28 +185,36 @@ CONVOY_FUNCTION std::shared_ptr<const Steps> LegMaker::steps_of(Kind kind, const
   return made;
 }
 
-CONVOY_FUNCTION Pass LegMaker::cut(std::shared_ptr<const Steps> steps, std::int64_t count,
-                                   std::int64_t element, int blocks, int segments) const {
+CONVOY_FUNCTION Pass LegMaker::cut(std::shared_ptr<const Steps> steps, const schedule::Blocks& buffer,
+                                   std::int64_t element, int segments) const {
   Pass pass;
   pass.steps = std::move(steps);
   if (legs_.folded) {
-    pass.chunk = static_cast<double>(count * element) / (static_cast<double>(blocks) * segments);
+    pass.chunk =
+        static_cast<double>(buffer.count * element) / (static_cast<double>(buffer.blocks) * segments);
     return pass;
   }
-  const std::int64_t grain = schedule::grain_of(element);
-  for (int block = 0; block < blocks; ++block) {
-    const Range whole = schedule::part(count, block, blocks, grain);
-    for (int segment = 0; segment < segments; ++segment)
-      pass.offsets.push_back(static_cast<double>(
-          (whole.begin + schedule::part(whole.size(), segment, segments, grain).begin) * element));
-  }
-  pass.offsets.push_back(static_cast<double>(count * element));
+  for (int chunk = 0; chunk < buffer.blocks * segments; ++chunk)
+    pass.offsets.push_back(static_cast<double>(schedule::range_of(chunk, buffer, segments).begin * element));
+  pass.offsets.push_back(static_cast<double>(buffer.count * element));
   return pass;
 }
 
 CONVOY_FUNCTION Pass LegMaker::pass(schedule::View view, int blocks, std::int64_t count,
                                     std::int64_t element) {
-  const int segments = comm::segments_for(count, at(element), blocks, options_), n = ranks_;
+  return pass(view, {count, blocks, schedule::grain_of(element)}, element);
+}
+
+CONVOY_FUNCTION Pass LegMaker::pass(schedule::View view, const schedule::Blocks& buffer,
+                                    std::int64_t element) {
+  // As the policies have it, the longest block says how finely all are cut.
+  std::int64_t longest = buffer.count;
+  if (!buffer.cuts.empty()) {
+    longest = 0;
+    for (int block = 0; block < buffer.blocks; ++block) longest = std::max(longest, buffer[block].size());
+    longest *= buffer.blocks;
+  }
+  const int segments = comm::segments_for(longest, at(element), buffer.blocks, options_), n = ranks_;
   const int window = options_.window, places = view.places(n);
   const Script script = [=](int rank, const schedule::Sink<Instruction>& sink) {
     view.steps(segments, window, rank, n, [&](const schedule::Step& step) {
@@ -197,7 +224,7 @@ CONVOY_FUNCTION Pass LegMaker::pass(schedule::View view, int blocks, std::int64_
       sink({act_of(step), step.peer, 0, chunk, step.count, 0});
     });
   };
-  return cut(steps_of({view.name(), segments}, script), count, element, blocks, segments);
+  return cut(steps_of({view.name(), segments}, script), buffer, element, segments);
 }
 
 // Between two barriers, each rank its parts of the buffers of its node (schedule/direct.hpp).
@@ -325,6 +352,35 @@ CONVOY_FUNCTION Leg LegMaker::chosen(bool by_library) {
   return leg;
 }
 
+// Sums come to the ranks that update them, and parameters go back: by the shards that the policy cuts, each
+// of which takes as much of an update as it has of the bucket.
+CONVOY_FUNCTION void LegMaker::add_shards() {
+  const int half = std::max(1, lanes_ / 2);
+  const Arena arena = work_.arena();
+  schedule::Shards shards(ranks_, arena.whole);
+  // Units do not have the same where what stays whole decides who has it.
+  alike_ = alike_ && arena.whole.empty();
+  if (!alike_ && legs_.folded) return;
+  Leg scatter, gather;
+  scatter.lanes = gather.lanes = half;
+  gather.after_backward = true;
+  for (std::size_t b = 0; b < work_.buckets.size(); ++b) {
+    const std::vector<std::int64_t> cuts = shards.cut(arena.buckets[b]);
+    const schedule::Blocks buffer{arena.buckets[b].size(), ranks_, schedule::shard_grain, cuts};
+    scatter.passes.push_back(pass(schedule::View::of<schedule::RingReduceScatter>(), buffer, 4));
+    gather.passes.push_back(pass(schedule::View::of<schedule::RingAllGather>(), buffer, 4));
+    const double update = work_.buckets[b].update;
+    gather.passes.back().update = update / ranks_;
+    if (arena.whole.empty() || update == 0) continue;
+    for (int rank = 0; rank < ranks_; ++rank)
+      gather.passes.back().updates.push_back(update * static_cast<double>(buffer[rank].size()) /
+                                             static_cast<double>(buffer.count));
+  }
+  legs_.legs.push_back(std::move(scatter));
+  legs_.legs.push_back(std::move(gather));
+  legs_.updates = false;
+}
+
 CONVOY_FUNCTION void LegMaker::add_codec() {
   const std::string_view codec = exchange_.codec;
   const schedule::View ring = schedule::View::of<schedule::Ring>();
@@ -423,21 +479,13 @@ CONVOY_FUNCTION Legs LegMaker::make() {
   } else if (comm == "native" || comm == "nccl") {
     legs_.legs.push_back(chosen(true));
     legs_.legs.back().after_backward = comm == "native";
-  } else if (comm == "sharded" || comm == "reproducible") {
-    const bool sharded = comm == "sharded";
-    const schedule::View first = sharded ? schedule::View::of<schedule::RingReduceScatter>()
-                                         : schedule::View::of<schedule::AllToAll>();
-    legs_.legs.push_back(by_messages(first, ranks_, half));
+  } else if (comm == "sharded") {
+    add_shards();
+  } else if (comm == "reproducible") {
+    legs_.legs.push_back(by_messages(schedule::View::of<schedule::AllToAll>(), ranks_, half));
     legs_.legs.push_back(by_messages(schedule::View::of<schedule::RingAllGather>(), ranks_, half));
-    Leg& second = legs_.legs.back();
-    second.after_backward = sharded;
-    legs_.updates = !sharded;
-    for (std::size_t b = 0; b < work_.buckets.size(); ++b) {
-      if (sharded)
-        second.passes[b].update = work_.buckets[b].update / ranks_;
-      else
-        second.passes[b].before = combined(static_cast<double>(work_.buckets[b].bytes));
-    }
+    for (std::size_t b = 0; b < work_.buckets.size(); ++b)
+      legs_.legs.back().passes[b].before = combined(static_cast<double>(work_.buckets[b].bytes));
   } else if (comm == "hierarchical") {
     const comm::Nodes nodes(node_of_);
     int shards = 1;

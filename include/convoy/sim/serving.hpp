@@ -168,17 +168,13 @@ CONVOY_FUNCTION Serving::Serving(const Setting& setting, int steps, int shown)
                          : apart                    ? 128 << 10
                                                     : 256 << 10;
   if (!apart) segment *= 16;  // where parts are read in place, as Served has it
-  std::vector<Range> ranges;
-  for (const Bucket& bucket : setting.work.buckets) {
-    const std::int64_t begin = ranges.empty() ? 0 : ranges.back().end;
-    ranges.push_back({begin, begin + bucket.bytes / 4});
-  }
-  const std::int64_t arena = ranges.empty() ? 0 : ranges.back().end;
+  const Arena arena = setting.work.arena();
   servers_.resize(at(service_.servers));
   for (int s = 0; s < service_.servers; ++s) {
     Server& mine = server(s);
     mine.rank = service_.rank_of(s, places_.ranks());
-    mine.parts = comm::detail::parts_of(service_.shard(s, arena), ranges, segment / 4);
+    mine.parts = comm::detail::parts_of(service_.shard(s, arena.size(), arena.whole), arena.buckets,
+                                        segment / 4, arena.whole);
     mine.state.emplace_back(workers(), static_cast<int>(mine.parts.size()), service_.consistency);
     mine.mail.resize(at(workers()));
     mine.expected.assign(at(workers()), 0);

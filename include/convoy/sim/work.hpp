@@ -5,10 +5,12 @@
 #include <vector>
 
 #include <convoy/core/compiled.hpp>
+#include <convoy/core/range.hpp>
 
 #if CONVOY_DEFINITIONS
 #include <cstddef>
 
+#include <convoy/comm/schedule/shards.hpp>
 #include <convoy/core/error.hpp>
 #endif
 
@@ -30,13 +32,24 @@ struct Bucket {
   double ready = 0;                   ///< seconds from the beginning of backward until they are final
   double update = 0;                  ///< seconds that the optimizer takes for them
   std::vector<Matrix> matrices = {};  ///< that lie in it as a whole, for codecs that look at shapes
+  /// Elements, counted from its first, of what the optimizer updates as one, as comm::Layout has it: none is
+  /// cut where ranks or servers share out the updates.
+  std::vector<Range> whole = {};
 
   static constexpr void fields(auto& self, auto&& field) {
     field("bytes", self.bytes);
     field("ready", self.ready);
     field("update", self.update);
     field("matrices", self.matrices);
+    field("whole", self.whole);
   }
+};
+
+/// Buckets one behind the other, and what is to stay whole in them, in elements.
+struct Arena {
+  std::vector<Range> buckets, whole;
+
+  std::int64_t size() const { return buckets.empty() ? 0 : buckets.back().end; }
 };
 
 /// One step of a worker of speed 1.
@@ -65,12 +78,23 @@ struct Work {
   }
   /// Seconds of a step that exchanges nothing.
   double alone() const { return forward + backward + update(); }
+  Arena arena() const;
 
   /// Throws ConfigError, with the bucket, for times and sizes that cannot be.
   void check() const;
 };
 
 #if CONVOY_DEFINITIONS
+CONVOY_FUNCTION Arena Work::arena() const {
+  Arena arena;
+  for (const Bucket& bucket : buckets) {
+    const std::int64_t begin = arena.size();
+    for (const Range& whole : bucket.whole) arena.whole.push_back({begin + whole.begin, begin + whole.end});
+    arena.buckets.push_back({begin, begin + bucket.bytes / 4});
+  }
+  return arena;
+}
+
 CONVOY_FUNCTION void Work::check() const {
   const auto is_time = [](double seconds) { return seconds >= 0 && seconds < 1e9; };
   if (!(samples > 0) || !(samples < 1e12))
@@ -91,6 +115,17 @@ CONVOY_FUNCTION void Work::check() const {
         fail<ConfigError>("work: bucket ", b, " of ", bucket.bytes, " bytes has a matrix of ", m.rows,
                           " rows and ", m.columns, " columns");
       elements += m.rows * m.columns;
+    }
+    std::int64_t end = 0;
+    for (const Range& whole : bucket.whole) {
+      if (whole.empty() || whole.begin < end || whole.end > bucket.bytes / 4 ||
+          whole.begin % schedule::shard_grain != 0)
+        fail<ConfigError>("work: bucket ", b, " of ", bucket.bytes, " bytes keeps the elements from ",
+                          whole.begin, " to ", whole.end,
+                          " whole; such ranges ascend within the bucket, "
+                          "and begin at multiples of ",
+                          schedule::shard_grain);
+      end = whole.end;
     }
     if (elements > bucket.bytes / 4)
       fail<ConfigError>("work: bucket ", b, " of ", bucket.bytes, " bytes has matrices of ", elements,

@@ -27,9 +27,10 @@ std::vector<Range> bucket_per_tensor(const Plan& plan);
 /// The step of a batch of the profile's rows, which must be of this plan, with `buckets` of its gradient
 /// arena. A bucket is ready when backward has gone through the first stage that uses any of its tensors.
 /// Updates are shared out by bytes. What a codec would take for a matrix is listed without its dead taps.
-/// Throws ConfigError for a profile of another plan.
+/// `whole` is what the optimizer updates as one, as comm::Layout has it: optim::Arena::matrices(). Throws
+/// ConfigError for a profile of another plan.
 Work work_of(const Plan& plan, const graph::Profile& profile, std::span<const Range> buckets,
-             DeadTaps dead = DeadTaps::left_out);
+             DeadTaps dead = DeadTaps::left_out, std::span<const Range> whole = {});
 
 #if CONVOY_DEFINITIONS
 CONVOY_FUNCTION std::vector<Range> bucket_per_tensor(const Plan& plan) {
@@ -39,7 +40,7 @@ CONVOY_FUNCTION std::vector<Range> bucket_per_tensor(const Plan& plan) {
 }
 
 CONVOY_FUNCTION Work work_of(const Plan& plan, const graph::Profile& profile, std::span<const Range> buckets,
-                             DeadTaps dead) {
+                             DeadTaps dead, std::span<const Range> whole) {
   graph::expect_profile(plan, profile);
   Work work;
   work.samples = profile.rows;
@@ -57,19 +58,34 @@ CONVOY_FUNCTION Work work_of(const Plan& plan, const graph::Profile& profile, st
     over[static_cast<std::size_t>(s)] = std::min(now, work.backward);
   }
   const auto element = static_cast<std::int64_t>(sizeof(float));
+  const auto aligned = [](std::int64_t elements) {
+    constexpr std::int64_t grain = graph::slot_alignment;
+    return (elements + grain - 1) / grain * grain;
+  };
   double ready = 0;
   for (const Range& range : buckets) {
     Bucket bucket;
-    bucket.bytes = range.size() * element;
+    // Dead taps that travel move what is behind them.
+    std::int64_t moved = 0, elements = range.size();
     for (const int p : plan.exchange_order) {
       const graph::Slot& slot = plan.slot(p);
       if (slot.live.begin < range.begin || slot.live.begin >= range.end) continue;
       const Shape& shape = plan.parameter(p).shape;
       if (shape.rank > 1 && slot.live.end <= range.end)
         bucket.matrices.push_back({shape[0], slot.live.size() / shape[0]});
-      if (dead == DeadTaps::exchanged) bucket.bytes += slot.dead.size() * element;
+      const bool all = dead == DeadTaps::exchanged;
+      const std::int64_t more = all ? aligned(shape.size()) - aligned(slot.live.size()) : 0;
+      if (all) elements = range.size() + moved + slot.dead.size();
+      const auto kept = std::find_if(whole.begin(), whole.end(),
+                                     [&](const Range& w) { return w.begin == slot.live.begin; });
+      if (kept != whole.end())
+        bucket.whole.push_back({kept->begin - range.begin + moved, kept->end - range.begin + moved + more});
+      moved += more;
       ready = std::max(ready, over[static_cast<std::size_t>(slot.first)]);
     }
+    bucket.bytes = elements * element;
+    // A bucket may end before the gap behind its last tensor.
+    if (!bucket.whole.empty()) bucket.whole.back().end = std::min(bucket.whole.back().end, elements);
     bucket.ready = ready;
     work.buckets.push_back(bucket);
   }
