@@ -1,4 +1,4 @@
-// Fits from a data set that lies on a GPU: run on processors by test_train_resident.cpp, and on a GPU by
+// Fits from a data set that lies on a GPU: run on processors by test_train_cuda.cpp, and on a GPU by
 // test_exec_cuda_gpu.cu.
 #pragma once
 
