@@ -95,6 +95,8 @@ class Device {
  public:
   static constexpr std::string_view name = "device";
   static constexpr bool addressable = false;
+  /// Bytes that `write` sends without a copy.
+  static constexpr std::size_t few = detail::FewBytes::most;
 
   Device() : ordinal_(chosen()), stream_(device::make_stream()) {
     for (device::Event& event : marks_) event = device::make_event();
@@ -145,7 +147,7 @@ class Device {
   void write(void* to, const void* from, std::size_t bytes) {
     using detail::FewBytes;
     if (bytes == 0) return;
-    if (bytes > FewBytes::most) return move(to, from, bytes, cudaMemcpyHostToDevice);
+    if (bytes > few) return move(to, from, bytes, cudaMemcpyHostToDevice);
     FewBytes given;
     std::memcpy(given.byte, from, bytes);
     device::launch({stream(), 1, FewBytes::most}, detail::write_few<>, given, static_cast<unsigned char*>(to),

@@ -235,11 +235,16 @@ class Cuda {
     const std::size_t begin = batch.maker == nullptr ? 0 : current_->draws_begin();
     const std::size_t bytes = current_->input_bytes() - begin;
     if (bytes == 0) return;
+    if (batch.maker != nullptr && bytes <= Space::few) {
+      alignas(Draws) std::byte drawn[Space::few];
+      current_->pack_draws(pass, drawn);
+      return space_.write(input_.data() + begin, drawn, bytes);
+    }
     Landing& landing = landings_[next_landing_++ % landings_.size()];
     if (landing.used) device::check(cudaEventSynchronize(landing.left.get()), "wait for room for a batch");
     landing.used = true;
     if (batch.maker == nullptr) current_->pack_fields(batch, landing.here.data());
-    current_->pack_draws(pass, landing.here.data());
+    current_->pack_draws(pass, landing.here.data() + current_->draws_begin());
     device::check(cudaMemcpyAsync(landing.there.data() + begin, landing.here.data() + begin, bytes,
                                   cudaMemcpyHostToDevice, copies_.get()),
                   "send a batch");

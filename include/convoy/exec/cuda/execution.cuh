@@ -157,13 +157,14 @@ class Execution {
       if (stage) stage->bind(program_);
   }
 
-  /// Writes a batch, and what is drawn in its pass, to host memory, as `input_bytes` of the device want them.
+  /// Writes a batch, and what is drawn in its pass, to host memory, as the beginning of `input_bytes` of the
+  /// device and the rest from `draws_begin` on want them.
   void pack_fields(const BatchView& batch, std::byte* to) const {
     for (std::size_t k = 0; k < given_.size(); ++k)
       std::memcpy(to + given_[k].at, batch.fields[k], given_[k].bytes);
   }
   void pack_draws(const Pass& pass, std::byte* to) const {
-    program_.write_draws(pass, reinterpret_cast<Draws*>(to + draws_at_));
+    program_.write_draws(pass, reinterpret_cast<Draws*>(to));
   }
   /// Where what is drawn begins in the input; it ends there if nothing is.
   std::size_t draws_begin() const { return draws_at_; }
