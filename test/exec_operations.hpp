@@ -95,6 +95,61 @@ inline void add_attentions(std::vector<Case>& all) {
                  }});
 }
 
+/// Sums of a value and a branch that may be dropped from, with a layer norm behind them or without: such as
+/// an Exec computes together, and such as others read as well. Rows of features that are whole chunks of
+/// draws and that are not.
+inline void add_residuals(std::vector<Case>& all) {
+  for (const int features : {5, 21, 64, 192})
+    for (const float p : {0.0f, 0.3f}) {
+      const std::string kind = concat(" of ", features, " features, dropping ", p);
+      const auto drop = [=](Builder& g, Tensor y) { return g.dropout(y, {.p = p}); };
+      const auto norm = [=](Builder& g, Tensor y) { return g.layer_norm(y, {.epsilon = 1e-3f}); };
+      const auto branch = [=](Builder& g, Tensor x) { return g.linear(x, {.features = features}); };
+      all.push_back({"norms of sums, post-norm," + kind, [=](Builder& g) {
+                       Tensor x = sequence(g, features);
+                       x = norm(g, g.add(drop(g, branch(g, x)), x));
+                       x = norm(g, g.add(x, g.tanh(x)));
+                       head(g, norm(g, g.add(x, drop(g, g.gelu(x)))));
+                     }});
+      all.push_back({"sums, pre-norm," + kind, [=](Builder& g) {
+                       Tensor x = drop(g, row(g, features));
+                       x = g.add(x, drop(g, branch(g, norm(g, x))));
+                       x = g.add(g.tanh(norm(g, x)), x);
+                       x = g.add(drop(g, g.gelu(norm(g, x))), x);
+                       head(g, norm(g, x));
+                     }});
+      // Gradients of the addend, of the branch and of both are added to what others have left.
+      all.push_back({"norms of sums whose summands others read," + kind, [=](Builder& g) {
+                       const Tensor x = sequence(g, features), y = branch(g, g.tanh(x));
+                       const Tensor a = norm(g, g.add(drop(g, y), x)), b = norm(g, g.add(y, a)),
+                                    c = norm(g, g.add(drop(g, b), b)), d = norm(g, g.add(c, c)),
+                                    e = g.add(drop(g, d), d), f = drop(g, c), h = drop(g, a);
+                       head(g, g.concat({x, y, a, b, norm(g, g.add(f, h)), e, d}));
+                     }});
+      all.push_back({"sums that others read," + kind, [=](Builder& g) {
+                       const Tensor x = row(g, features), y = branch(g, g.gelu(x)), a = drop(g, y),
+                                    z = drop(g, x), sum = g.add(a, x), other = g.add(g.tanh(sum), z);
+                       g.output("sum", other);
+                       head(g, g.concat({norm(g, sum), a, norm(g, other)}));
+                     }});
+      all.push_back({"norms of sums with data, frozen," + kind, [=](Builder& g) {
+                       const Tensor given = g.input("given", {6, features}), x = sequence(g, features);
+                       const graph::LayerNormOptions frozen{.epsilon = 1e-3f, .bias = false, .frozen = true};
+                       const Tensor a = g.layer_norm(g.add(drop(g, x), given), frozen),
+                                    b = g.layer_norm(g.add(given, drop(g, given)));
+                       const Tensor c = g.layer_norm(g.add(a, b), frozen);
+                       head(g, g.add(drop(g, given), c));
+                     }});
+    }
+  for (const int channels : {16, 19})
+    all.push_back(
+        {concat("sums of images of ", channels, " channels, of which one is dropped from"), [=](Builder& g) {
+           const Tensor x = image(g, channels), y = g.conv2d(x, {.channels = channels});
+           const Tensor sum = g.add(x, g.dropout(y, {.p = 0.3f}));
+           head(g, g.add(g.dropout(g.sigmoid(sum), {.p = 0.2f}), sum));
+         }});
+}
+
 inline std::vector<Case> cases() {
   std::vector<Case> all;
   for (const int features : {1, 7, 16, 37})
@@ -286,6 +341,7 @@ inline std::vector<Case> cases() {
          head(g, g.conv2d(x, {.channels = 6, .stride = 2, .padding = 2, .dilation = 2}));
        }});
   add_attentions(all);
+  add_residuals(all);
   return all;
 }
 
@@ -312,7 +368,7 @@ inline void define_random(Builder& g, Philox random) {
     return of.shape.last() < 3 ? of : g.layer_norm(of, o);
   };
   for (int i = 0; i < 7; ++i) {
-    switch (below(11)) {
+    switch (below(12)) {
       case 0:
         x = norm(x, {});
         break;
@@ -345,6 +401,9 @@ inline void define_random(Builder& g, Philox random) {
         break;
       case 10:
         x = norm(g.add(x, earlier(x)), {.bias = false});
+        break;
+      case 11:
+        x = norm(g.add(earlier(x), g.dropout(x, {.p = 0.2f})), {});
         break;
     }
     values.push_back(x);

@@ -27,6 +27,20 @@ DynamicPlan dropping(Shape shape, float p = 0.3f, std::string_view name = "drop"
   });
 }
 
+/// A sum with what is dropped from, normalised or not. Where what lies between is handed out, it is computed
+/// operation by operation.
+DynamicPlan adding(Shape shape, bool norm, bool together) {
+  return DynamicPlan([&](auto& g) {
+    const auto x = g.input("x", shape), dropped = g.dropout(x, {.p = 0.5f, .name = "drop"});
+    const auto sum = g.add(x, dropped);
+    const auto y = norm ? g.layer_norm(sum) : sum;
+    g.output("y", y);
+    if (!together) g.output("dropped", dropped);
+    if (!together) g.output("sum", sum);
+    g.loss(g.mse_loss(y, y));
+  });
+}
+
 /// Rows [from, to) of ones after dropout.
 template <class E>
 std::vector<float> dropped(const Plan& plan, exec::Pass pass, int from = 0, int to = rows, int threads = 1) {
@@ -90,4 +104,28 @@ TEST_CASE("dropout: other seeds, epochs, positions and layers drop other element
   CHECK(dropped<Host>(dropping({200}, 0.3f, "another"), training) != first);
   pass.mode = exec::Mode::evaluate;
   CHECK(dropped<Host>(plan, pass) == std::vector<float>(first.size(), 1.0f));
+}
+
+TEST_CASE("dropout: a sum and its norm drop the same bits together as one by one, however a batch is split") {
+  for (const Shape shape : {Shape{3}, Shape{67}, Shape{13, 37}, Shape{5, 64}, Shape{9, 256}, Shape{19, 5, 7}})
+    for (const bool norm : {false, true}) {
+      if (norm && shape.rank > 2) continue;
+      const DynamicPlan together = adding(shape, norm, true), apart = adding(shape, norm, false);
+      CHECK(together.plan().stages.size() < apart.plan().stages.size());
+      // Halves of ones are doubled, so that no sum is rounded.
+      const auto whole = dropped<Host>(apart, training);
+      if (!norm) CHECK(dropped<Reference>(apart, training) == whole);
+      CHECK(dropped<Host>(together, training) == whole);
+      CHECK(dropped<Host>(together, training, 0, rows, 3) == whole);
+      for (const int cut : {1, 3, 6}) {
+        auto parts = dropped<Host>(together, training, 0, cut);
+        const auto rest = dropped<Host>(together, training, cut, rows);
+        parts.insert(parts.end(), rest.begin(), rest.end());
+        CHECK(parts == whole);
+      }
+      exec::Pass pass = training;
+      pass.mode = exec::Mode::evaluate;
+      CHECK(dropped<Host>(together, pass) == dropped<Host>(apart, pass));
+      if (!norm) CHECK(dropped<Host>(together, pass) == std::vector<float>(whole.size(), 2.0f));
+    }
 }

@@ -1,5 +1,5 @@
 // SANITIZE: none
-// The models as constants: how many parameters they have, and what is decayed.
+// The models as constants: how many parameters they have, what is decayed, and what is computed together.
 #include <doctest/doctest.h>
 
 #include <convoy/graph/dynamic.hpp>
@@ -56,14 +56,21 @@ static_assert(decays_matrices_alone(sst5));
 static_assert(decays_matrices_alone(bert));
 static_assert(decays_matrices_alone(gpt2));
 
-/// Whether stage by stage the plan computes `op` behind a linear layer, `count` times.
+/// How many stages of the plan are of these operations in this order.
+template <class... Ops>
+constexpr int stages_of(const Plan& plan) {
+  constexpr graph::Pattern wanted = graph::pattern<Ops...>;
+  int count = 0;
+  for (int s = 0; s < static_cast<int>(plan.stages.size()); ++s) {
+    bool same = plan.stage(s).count == wanted.length;
+    for (int k = 0; same && k < wanted.length; ++k) same = plan.node(plan.member(s, k)).op == wanted.op[k];
+    count += same;
+  }
+  return count;
+}
 template <class Op>
 constexpr int behind_linear(const Plan& plan) {
-  int count = 0;
-  for (const auto& stage : plan.stages)
-    count += stage.count == 2 && graph::is<graph::Linear>(plan.node(stage.leader)) &&
-             graph::is<Op>(plan.node(stage.output));
-  return count;
+  return stages_of<graph::Linear, Op>(plan);
 }
 static_assert(behind_linear<graph::Gelu>(sst5) == 6);
 static_assert(behind_linear<graph::Gelu>(bert) == 13);
@@ -74,6 +81,27 @@ static_assert(behind_linear<graph::CrossEntropy>(sst5) == 0);
 static_assert(behind_linear<graph::CrossEntropy>(bert) == 1);
 static_assert(behind_linear<graph::CrossEntropy>(gpt2) == 1);
 static_assert(behind_linear<graph::CrossEntropy>(plan_of<models::Gpt2<1, 8, 2, 6, 13, 7, 0, true>>) == 0);
+
+// Sublayers end in a sum. BERT normalises it and reads nothing else of it; models that normalise before their
+// sublayers read every sum twice but that before the last norm.
+constexpr int norms_of_sums(const Plan& plan) {
+  return stages_of<graph::Dropout, graph::Add, graph::LayerNorm>(plan);
+}
+static_assert(norms_of_sums(bert) == 24);
+static_assert(stages_of<graph::Dropout, graph::Add>(bert) == 0);
+static_assert(stages_of<graph::LayerNorm>(bert) == 2);  // of the embeddings and of the masked words
+static_assert(stages_of<graph::Dropout>(bert) == 1 && stages_of<graph::Add>(bert) == 1);
+static_assert(norms_of_sums(sst5) == 1 && stages_of<graph::Dropout, graph::Add>(sst5) == 11);
+static_assert(stages_of<graph::LayerNorm>(sst5) == 12 && stages_of<graph::Add>(sst5) == 0);
+static_assert(stages_of<graph::Dropout>(sst5) == 7);  // behind the embeddings and behind each GELU
+static_assert(norms_of_sums(gpt2) == 1 && stages_of<graph::Dropout, graph::Add>(gpt2) == 23);
+static_assert(stages_of<graph::LayerNorm>(gpt2) == 24 && stages_of<graph::Dropout>(gpt2) == 1);
+static_assert(norms_of_sums(plan_of<models::Transformer<2, 8, 2, 8, 6, 9, 5, models::NormPlace::after>>) ==
+              4);
+// Without dropout.
+constexpr const Plan& kept = plan_of<models::Gpt2<3, 8, 2, 6, 13, 7, 0>>;
+static_assert(stages_of<graph::Add, graph::LayerNorm>(kept) == 1 && stages_of<graph::Add>(kept) == 5);
+static_assert(stages_of<graph::Add, graph::LayerNorm>(plan_of<models::Bert<3, 8, 2, 8, 6, 9, 2, 6, 0>>) == 6);
 
 }  // namespace
 

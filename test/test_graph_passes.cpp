@@ -241,6 +241,42 @@ TEST_CASE("graph: a network without a bypass, a shared value and an output are f
   CHECK(stage("fc") == stage("fc_relu"));
 }
 
+TEST_CASE("graph: a sum and its norm are fused where nothing else reads what lies between") {
+  const DynamicPlan plan([](auto& g) {
+    const auto x = g.linear(g.input("x", {4}), {.features = 4, .name = "fc"});
+    auto y = g.add(g.dropout(x, {.name = "a_drop"}), x, {.name = "a_sum"});
+    y = g.layer_norm(y, {.name = "a_norm"});
+    const auto sum = g.add(y, g.dropout(x, {.name = "b_drop"}), {.name = "b_sum"});  // read twice
+    y = g.layer_norm(sum, {.name = "b_norm"});
+    const auto dropped = g.dropout(y, {.name = "c_drop"});  // handed out
+    g.output("dropped", dropped);
+    y = g.layer_norm(g.add(sum, dropped, {.name = "c_sum"}), {.name = "c_norm"});
+    // Of two that are dropped from, the earlier leads the stage.
+    const auto first = g.dropout(x, {.name = "d_drop"}), second = g.dropout(y, {.name = "d_other"});
+    y = g.add(second, first, {.name = "d_sum"});
+    g.loss(g.cross_entropy(g.gelu(y), g.label("label", 4)));
+  });
+  const Plan& p = plan;
+  const auto stage = [&](std::string_view node) {
+    return p.stage_of[static_cast<std::size_t>(p.find(node))];
+  };
+  CHECK(stage("a_drop") == stage("a_norm"));
+  CHECK(stage("a_sum") == stage("a_norm"));
+  CHECK(stage("b_drop") == stage("b_sum"));
+  CHECK(stage("b_sum") != stage("b_norm"));
+  CHECK(stage("c_drop") != stage("c_sum"));
+  CHECK(stage("c_sum") == stage("c_norm"));
+  CHECK(stage("d_drop") == stage("d_sum"));
+  CHECK(stage("d_other") != stage("d_sum"));
+  CHECK(p.stage(stage("d_sum")).count == 2);
+  // Backward reads the sum that lies within a stage, and not what was dropped from.
+  const auto bytes = [&](std::string_view node) {
+    return p.lifetimes[static_cast<std::size_t>(p.find(node) * graph::values_per_node)].bytes;
+  };
+  CHECK(bytes("a_sum") == 16);
+  CHECK(bytes("a_drop") == 0);
+}
+
 TEST_CASE("graph: the arenas hold every parameter once, exchanged ones first, in the order of backward") {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     const exec_compare::Model model{seed};

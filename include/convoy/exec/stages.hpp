@@ -16,6 +16,10 @@ namespace convoy::exec {
 /// `follows` has for each operation, by index, a mask of those that its kernel computes behind it.
 std::vector<graph::Stage> cut_stages(const Plan& plan, const std::vector<std::uint64_t>& follows);
 
+/// The input of the addition within a stage that the stage does not make itself, or -1 where it adds nothing.
+/// Of two that it does not make it is the second.
+int addend_of(const Plan& plan, const graph::Stage& stage);
+
 /// For each node, whether backward needs a gradient of its value: a loss depends on it, and it depends on a
 /// parameter that is trained.
 std::vector<char> find_gradients(const Plan& plan);
@@ -49,6 +53,19 @@ CONVOY_FUNCTION std::vector<graph::Stage> cut_stages(const Plan& plan,
     }
   }
   return stages;
+}
+
+CONVOY_FUNCTION int addend_of(const Plan& plan, const graph::Stage& stage) {
+  int before = -1;
+  for (int m = stage.first; m < stage.first + stage.count; ++m) {
+    const int n = plan.members[static_cast<std::size_t>(m)];
+    if (graph::is<graph::Add>(plan.node(n))) {
+      const int second = plan.graph.input(n, 1);
+      return second == before ? plan.graph.input(n, 0) : second;
+    }
+    before = n;
+  }
+  return -1;
 }
 
 CONVOY_FUNCTION std::vector<char> find_gradients(const Plan& plan) {

@@ -308,6 +308,20 @@ class Program {
     return {edge, {v.data.desc, place}, v.gradient, v.elements(), v.is_narrow};
   }
 
+  /// Makes the gradient of `of` that of node `n` as well, if nobody has contributed to it, it wants one and
+  /// it stands in memory as `of` does. Whoever shares leaves the whole gradient in the first of its two
+  /// buffers.
+  [[gnu::cold]] bool share_gradient(int n, const Value& of) {
+    Value& v = value(n);
+    if (!v.wants_gradient || v.contributions > 0 || v.is_blocked != of.is_blocked ||
+        v.is_narrow != of.is_narrow)
+      return false;
+    ++v.contributions;
+    v.gradient = of.gradient;
+    extend(v.gradient, backward_time(v.owner));
+    return true;
+  }
+
   /// Plans a gradient of parameter `p`, written at `time`: into the arena by the first stage of backward to
   /// use it, and by others into a buffer that is added, or to the arena itself if they can accumulate. Empty
   /// where the parameter is frozen. To be called in the order in which backward runs.

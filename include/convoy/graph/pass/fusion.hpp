@@ -30,6 +30,9 @@ inline constexpr Pattern patterns[] = {
     pattern<Linear, Gelu>,
     pattern<Linear, CrossEntropy>,
     pattern<Add, Relu>,
+    pattern<Add, LayerNorm>,
+    pattern<Dropout, Add, LayerNorm>,
+    pattern<Dropout, Add>,
 };
 
 namespace detail {

@@ -10,17 +10,17 @@
 
 namespace convoy::exec::host {
 
-/// y (+)= (x + second) where the element is kept, times the scale.
+/// y = addend + (x + second) where the element is kept, times the scale.
 struct DropoutTask {
   Draws draws;
   DropoutRule rule{0};
   int rows = 0;
   std::int64_t elements = 0;  ///< a row
-  const Map* map = nullptr;   ///< of x, second and y alike where they are in blocks; null: they are plain
+  const Map* map = nullptr;   ///< of all buffers alike where they are in blocks; null: they are plain
   const float* x = nullptr;
   const float* second = nullptr;  ///< may be null
-  float* y = nullptr;
-  bool accumulate = false;
+  const float* addend = nullptr;  ///< may be null, or y
+  float* y = nullptr;             ///< may be x
 
   std::int64_t chunks() const { return (elements + Draws::chunk - 1) / Draws::chunk; }
 };
@@ -64,6 +64,36 @@ CONVOY_INLINE void draw_chunk(const Draws& draws, std::uint64_t position, std::i
   }
 }
 
+/// For who is not interested in the numbers that a loop writes.
+struct Ignored {
+  template <class V>
+  CONVOY_INLINE void add(const V&) {}
+};
+
+/// Of `count` elements of one chunk, whose numbers are given: y = addend + (x + second) where the element is
+/// kept, times the scale. `second` and `addend` may be null. What is written is added to `total`.
+template <int W, class Sum>
+CONVOY_INLINE void drop_part(const DropoutRule& rule, const std::int32_t* numbers, std::int64_t count,
+                             const float* x, const float* second, const float* addend, float* y, Sum& total) {
+  CONVOY_FOR_VECTORS(W, 0, count, {
+    V v, other;
+    decltype(v < v) number;
+    simd::load(number, numbers + i);
+    simd::load(v, x + i);
+    if (second != nullptr) {
+      simd::load(other, second + i);
+      v += other;
+    }
+    v = number < rule.threshold ? V{} : v * rule.scale;
+    if (addend != nullptr) {
+      simd::load(other, addend + i);
+      v += other;
+    }
+    simd::store(y + i, v);
+    total.add(v);
+  })
+}
+
 /// Chunks [begin, end) of the batch, row after row.
 struct DropoutLoop {
   template <int W>
@@ -80,22 +110,9 @@ struct DropoutLoop {
         continue;
       }
       const std::int64_t at = row * t.elements + first;
-      CONVOY_FOR_VECTORS(W, 0, count, {
-        V v, other;
-        decltype(v < v) number;
-        simd::load(number, numbers + i);
-        simd::load(v, t.x + at + i);
-        if (t.second != nullptr) {
-          simd::load(other, t.second + at + i);
-          v += other;
-        }
-        v = number < t.rule.threshold ? V{} : v * t.rule.scale;
-        if (t.accumulate) {
-          simd::load(other, t.y + at + i);
-          v += other;
-        }
-        simd::store(t.y + at + i, v);
-      })
+      Ignored ignored;
+      drop_part<W>(t.rule, numbers, count, t.x + at, t.second == nullptr ? nullptr : t.second + at,
+                   t.addend == nullptr ? nullptr : t.addend + at, t.y + at, ignored);
     }
   }
 
@@ -110,7 +127,7 @@ struct DropoutLoop {
                               position * map.position_stride + channel % map.lanes;
       float v = t.x[at] + (t.second == nullptr ? 0.0f : t.second[at]);
       v = numbers[i] < t.rule.threshold ? 0.0f : v * t.rule.scale;
-      t.y[at] = t.accumulate ? t.y[at] + v : v;
+      t.y[at] = t.addend == nullptr ? v : t.addend[at] + v;
       if (++position == map.positions()) position = 0, ++channel;
     }
   }
@@ -118,7 +135,7 @@ struct DropoutLoop {
 
 inline void dropout(const DropoutTask& task, int threads) {
   // The lanes past the last channel hold zeros.
-  if (task.map != nullptr && task.map->channels % task.map->lanes != 0 && !task.accumulate)
+  if (task.map != nullptr && task.map->channels % task.map->lanes != 0 && task.addend != task.y)
     std::fill_n(task.y, task.map->elements(), 0.0f);
   const std::int64_t chunks = task.rows * task.chunks();
   parallel(chunks * Draws::chunk < parallel_threshold ? 1 : threads, [&](int thread, int team) {

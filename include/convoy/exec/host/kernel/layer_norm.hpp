@@ -22,7 +22,7 @@ struct LayerNormTask {
   float* kept = nullptr;
   const float* dy = nullptr;
   const float* second = nullptr;  ///< null, or added to dy
-  float* dx = nullptr;            ///< null: not wanted
+  float* dx = nullptr;            ///< null: not wanted; may be dy
   bool accumulate_dx = false;
   float* partial = nullptr;
   float* d_weight = nullptr;  ///< null: frozen
@@ -37,68 +37,68 @@ CONVOY_INLINE float sum_of_lanes(const V& v) {
   return sum;
 }
 
-struct LayerNormLoop {
-  template <int W>
-  CONVOY_INLINE static void run(const LayerNormTask* task, std::int64_t begin, std::int64_t end) {
-    using V = simd::Vec<float, W>;
-    const LayerNormTask t = *task;
-    const std::int64_t n = t.features, whole = n / W * W;
-    const float count = static_cast<float>(n);
-    for (std::int64_t v = begin; v < end; ++v) {
-      const float* x = t.x + v * n;
-      V sums{}, value, other;
-      for (std::int64_t i = 0; i < whole; i += W) {
-        simd::load(value, x + i);
-        sums += value;
-      }
-      float sum = sum_of_lanes<W>(sums);
-      for (std::int64_t i = whole; i < n; ++i) sum += x[i];
-      const float mean = sum / count;
-      V squares{};
-      for (std::int64_t i = 0; i < whole; i += W) {
-        simd::load(value, x + i);
-        value -= mean;
-        squares += value * value;
-      }
-      float square = sum_of_lanes<W>(squares);
-      for (std::int64_t i = whole; i < n; ++i) square += (x[i] - mean) * (x[i] - mean);
-      const float inverse = 1.0f / std::sqrt(square / count + t.epsilon);
-      t.kept[2 * v] = mean;
-      t.kept[2 * v + 1] = inverse;
-      float* y = t.y + v * n;
-      for (std::int64_t i = 0; i < whole; i += W) {
-        simd::load(value, x + i);
-        simd::load(other, t.weight + i);
-        value = (value - mean) * inverse * other;
-        if (t.bias != nullptr) {
-          simd::load(other, t.bias + i);
-          value += other;
-        }
-        simd::store(y + i, value);
-      }
-      for (std::int64_t i = whole; i < n; ++i)
-        y[i] = (x[i] - mean) * inverse * t.weight[i] + (t.bias == nullptr ? 0.0f : t.bias[i]);
-    }
+/// The sum of numbers that a loop meets in vectors of W and one by one.
+template <int W>
+struct Total {
+  simd::Vec<float, W> lanes{};
+  float rest = 0;
+
+  template <class V>
+  CONVOY_INLINE void add(const V& v) {
+    if constexpr (sizeof(V) == sizeof(lanes))
+      lanes += v;
+    else
+      rest += v[0];
   }
+  CONVOY_INLINE float sum() const { return sum_of_lanes<W>(lanes) + rest; }
 };
 
-/// The gradients of vectors [begin, end); those of weight and bias are added to a thread's `partial`.
-struct LayerNormBackwardLoop {
-  template <int W>
-  CONVOY_INLINE static void run(const LayerNormTask* task, std::int64_t begin, std::int64_t end,
-                                float* partial) {
-    const LayerNormTask t = *task;
-    const std::int64_t n = t.features;
-    const float count = static_cast<float>(n);
-    float *d_weight = partial, *d_bias = partial + n;
-    for (std::int64_t v = begin; v < end; ++v) {
-      const float *x = t.x + v * n, *dy = t.dy + v * n;
-      const float* second = t.second == nullptr ? nullptr : t.second + v * n;
-      const float mean = t.kept[2 * v], inverse = t.kept[2 * v + 1];
-      float sum = 0, dot = 0;
-      simd::Vec<float, W> sums{}, dots{};
-      std::int64_t k = 0;
-      // One pass for the sums and the parameters' gradients.
+/// y, and what is kept, of vector `v`, whose numbers have the sum `sum`.
+template <int W>
+CONVOY_INLINE void normalize_vector(const LayerNormTask& t, std::int64_t v, float sum) {
+  using V = simd::Vec<float, W>;
+  const std::int64_t n = t.features, whole = n / W * W;
+  const float count = static_cast<float>(n), mean = sum / count;
+  const float* x = t.x + v * n;
+  V value, other, squares{};
+  for (std::int64_t i = 0; i < whole; i += W) {
+    simd::load(value, x + i);
+    value -= mean;
+    squares += value * value;
+  }
+  float square = sum_of_lanes<W>(squares);
+  for (std::int64_t i = whole; i < n; ++i) square += (x[i] - mean) * (x[i] - mean);
+  const float inverse = 1.0f / std::sqrt(square / count + t.epsilon);
+  t.kept[2 * v] = mean;
+  t.kept[2 * v + 1] = inverse;
+  float* y = t.y + v * n;
+  for (std::int64_t i = 0; i < whole; i += W) {
+    simd::load(value, x + i);
+    simd::load(other, t.weight + i);
+    value = (value - mean) * inverse * other;
+    if (t.bias != nullptr) {
+      simd::load(other, t.bias + i);
+      value += other;
+    }
+    simd::store(y + i, value);
+  }
+  for (std::int64_t i = whole; i < n; ++i)
+    y[i] = (x[i] - mean) * inverse * t.weight[i] + (t.bias == nullptr ? 0.0f : t.bias[i]);
+}
+
+/// dx of vector `v` if it is wanted; the gradients of weight and bias are added to a thread's `partial`.
+template <int W>
+CONVOY_INLINE void normalize_vector_backward(const LayerNormTask& t, std::int64_t v, float* partial) {
+  const std::int64_t n = t.features;
+  const float count = static_cast<float>(n);
+  float *d_weight = partial, *d_bias = partial + n;
+  const float *x = t.x + v * n, *dy = t.dy + v * n;
+  const float* second = t.second == nullptr ? nullptr : t.second + v * n;
+  const float mean = t.kept[2 * v], inverse = t.kept[2 * v + 1];
+  float sum = 0, dot = 0;
+  simd::Vec<float, W> sums{}, dots{};
+  std::int64_t k = 0;
+  // One pass for the sums and the parameters' gradients.
 #define CONVOY_LAYER_NORM_SUMS(width, add)    \
   for (; k + width <= n; k += width) {        \
     simd::Vec<float, width> g, normal, other; \
@@ -120,31 +120,55 @@ struct LayerNormBackwardLoop {
     normal *= g;                              \
     add                                       \
   }
-      CONVOY_LAYER_NORM_SUMS(W, sums += g; dots += normal;)
-      CONVOY_LAYER_NORM_SUMS(1, sum += g[0]; dot += normal[0];)
+  CONVOY_LAYER_NORM_SUMS(W, sums += g; dots += normal;)
+  CONVOY_LAYER_NORM_SUMS(1, sum += g[0]; dot += normal[0];)
 #undef CONVOY_LAYER_NORM_SUMS
-      if (t.dx == nullptr) continue;
-      const float of_one = (sum + sum_of_lanes<W>(sums)) / count;
-      const float of_normal = (dot + sum_of_lanes<W>(dots)) / count;
-      float* dx = t.dx + v * n;
-      CONVOY_FOR_VECTORS(W, 0, n, {
-        V g, normal, other;
-        simd::load(g, dy + i);
-        if (second != nullptr) {
-          simd::load(other, second + i);
-          g += other;
-        }
-        simd::load(normal, x + i);
-        normal = (normal - mean) * inverse;
-        simd::load(other, t.weight + i);
-        g = (g * other - of_one - normal * of_normal) * inverse;
-        if (t.accumulate_dx) {
-          simd::load(other, dx + i);
-          g += other;
-        }
-        simd::store(dx + i, g);
-      })
+  if (t.dx == nullptr) return;
+  const float of_one = (sum + sum_of_lanes<W>(sums)) / count;
+  const float of_normal = (dot + sum_of_lanes<W>(dots)) / count;
+  float* dx = t.dx + v * n;
+  CONVOY_FOR_VECTORS(W, 0, n, {
+    V g, normal, other;
+    simd::load(g, dy + i);
+    if (second != nullptr) {
+      simd::load(other, second + i);
+      g += other;
     }
+    simd::load(normal, x + i);
+    normal = (normal - mean) * inverse;
+    simd::load(other, t.weight + i);
+    g = (g * other - of_one - normal * of_normal) * inverse;
+    if (t.accumulate_dx) {
+      simd::load(other, dx + i);
+      g += other;
+    }
+    simd::store(dx + i, g);
+  })
+}
+
+/// Vectors [begin, end).
+struct LayerNormLoop {
+  template <int W>
+  CONVOY_INLINE static void run(const LayerNormTask* task, std::int64_t begin, std::int64_t end) {
+    const LayerNormTask t = *task;
+    for (std::int64_t v = begin; v < end; ++v) {
+      const float* x = t.x + v * t.features;
+      Total<W> total;
+      CONVOY_FOR_VECTORS(W, 0, t.features, {
+        V value;
+        simd::load(value, x + i);
+        total.add(value);
+      })
+      normalize_vector<W>(t, v, total.sum());
+    }
+  }
+};
+struct LayerNormBackwardLoop {
+  template <int W>
+  CONVOY_INLINE static void run(const LayerNormTask* task, std::int64_t begin, std::int64_t end,
+                                float* partial) {
+    const LayerNormTask t = *task;
+    for (std::int64_t v = begin; v < end; ++v) normalize_vector_backward<W>(t, v, partial);
   }
 };
 
@@ -153,20 +177,22 @@ inline int layer_norm_team(const LayerNormTask& task, int threads) {
   return task.vectors * task.features < parallel_threshold ? 1 : threads;
 }
 
-inline void layer_norm_forward(const LayerNormTask& task, int threads) {
+/// `Loop` and `Task` are those above, or a loop that computes more and its task.
+template <class Loop = LayerNormLoop, class Task>
+void layer_norm_forward(const Task& task, int threads) {
   parallel(layer_norm_team(task, threads), [&](int thread, int team) {
     const Range range = share(task.vectors, thread, team);
-    simd::run<LayerNormLoop>(&task, range.begin, range.end);
+    simd::run<Loop>(&task, range.begin, range.end);
   });
 }
 
-inline void layer_norm_backward(const LayerNormTask& task, int threads) {
+template <class Loop = LayerNormBackwardLoop, class Task>
+void layer_norm_backward(const Task& task, int threads) {
   const int team_size = layer_norm_team(task, threads);
   std::fill_n(task.partial, team_size * 2 * task.features, 0.0f);
   parallel(team_size, [&](int thread, int team) {
     const Range range = share(task.vectors, thread, team);
-    simd::run<LayerNormBackwardLoop>(&task, range.begin, range.end,
-                                     task.partial + thread * 2 * task.features);
+    simd::run<Loop>(&task, range.begin, range.end, task.partial + thread * 2 * task.features);
   });
   for (std::int64_t i = 0; i < task.features; ++i) {
     float weight = 0, bias = 0;

@@ -36,7 +36,7 @@ class NormPart final : public Part {
   [[gnu::cold]] NormPart(Program& p, const graph::Stage& stage, int index, const Bound& x, const Value& y)
       : stage_(index),
         norm_(p.find<graph::BatchNorm>(stage)),
-        residual_(residual_of(p, stage)),
+        residual_(addend_of(p.plan(), stage)),
         y_(y),
         x_(x) {
     const auto [epsilon, momentum] = p.attributes<graph::BatchNorm>(norm_);
@@ -96,16 +96,6 @@ class NormPart final : public Part {
   void backward(Program& p) override { norm_backward(task_, p.threads()); }
 
  private:
-  /// The node that the addition within a stage adds, or -1.
-  static int residual_of(const Program& p, const graph::Stage& stage) {
-    const int add = p.find<graph::Add>(stage);
-    if (add < 0) return -1;
-    for (int k = 0; k < stage.count; ++k)
-      if (p.plan().members[static_cast<std::size_t>(stage.first + k)] == p.from(add, 0))
-        return p.from(add, 1);
-    return p.from(add, 0);
-  }
-
   int stage_, norm_, residual_;
   const Value& y_;
   Bound x_, dx_;

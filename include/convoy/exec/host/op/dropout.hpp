@@ -1,4 +1,4 @@
-// Dropout.
+// Dropout, with an addition behind it or without. With a layer norm behind that, it is that one's kernel's.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ namespace convoy::exec {
 template <>
 struct Kernel<Host<f32>, graph::Dropout> {
   static std::unique_ptr<host::Stage> build(host::Program& program, const graph::Stage& stage, int index);
-  static constexpr host::Make make{build, 0};
+  static constexpr host::Make make{build, host::mask_of<graph::Add, graph::LayerNorm>};
 };
 
 }  // namespace convoy::exec
@@ -27,55 +27,74 @@ namespace convoy::exec::host {
 class DropoutStage final : public Stage {
  public:
   [[gnu::cold]] DropoutStage(Program& p, const graph::Stage& stage, int index)
-      : node_(stage.leader), input_(p.from(node_, 0)), index_(index), value_(p.yield(stage.output, index)) {
+      : node_(stage.leader),
+        input_(p.from(node_, 0)),
+        addend_(addend_of(p.plan(), stage)),
+        index_(index),
+        value_(p.yield(stage.output, index)) {
     value_.takes_second = true;
-    source_ = value_.is_blocked ? p.blocked(input_, index, index)
-                                : Conversion(p.plain_view(input_), p.plain_view(input_));
-    p.keep(p.value(input_), index);
+    source_ = read(p, input_);
+    if (addend_ >= 0) addend_source_ = read(p, addend_);
     task_.rule = DropoutRule(p.attributes<graph::Dropout>(node_).p);
     task_.rows = p.rows();
     task_.elements = p.node(node_).shape.size();
     if (!Program::is_plain(value_)) task_.map = &value_.map;
   }
   [[gnu::cold]] void plan_backward(Program& p) override {
-    contribution_ = p.contribute(input_, true, p.backward_time(index_));
+    const int time = p.backward_time(index_);
+    if (addend_ >= 0 && (value_.second || !p.share_gradient(addend_, value_)))
+      d_addend_ = p.contribute(addend_, true, time);
+    contribution_ = p.contribute(input_, true, time);
   }
   [[gnu::cold]] void bind(Program& p) override {
     source_.bind(p);
+    addend_source_.bind(p);
     contribution_.bind(p);
+    d_addend_.bind(p);
     y_ = p.address(value_.data.place);
     dy_ = p.address(value_.gradient);
     second_ = p.address(value_.second);
   }
   void forward(Program& p) override {
     source_.run();
-    const float* x = p.address(source_.to().place);
+    addend_source_.run();
+    const float *x = p.address(source_.to().place), *addend = p.address(addend_source_.to().place);
     if (p.pass().mode == Mode::evaluate) {
       const float* none = nullptr;
-      for_each_share<PassLoop>(p.threads(), value_.elements(), x, none, none, y_, false);
+      for_each_share<PassLoop>(p.threads(), value_.elements(), x, addend, none, y_, false);
       return;
     }
     task_.draws = Draws(p.pass(), p.node(node_).name.view());
     task_.x = x;
     task_.second = nullptr;
+    task_.addend = addend;
     task_.y = y_;
-    task_.accumulate = false;
     dropout(task_, p.threads());
   }
   void backward(Program& p) override {
+    if (d_addend_) {
+      const float* none = nullptr;
+      for_each_share<PassLoop>(p.threads(), value_.elements(), dy_, second_, none, d_addend_.pointer(),
+                               d_addend_.accumulates());
+    }
     if (!contribution_) return;
     task_.x = dy_;
     task_.second = second_;
     task_.y = contribution_.pointer();
-    task_.accumulate = contribution_.accumulates();
+    task_.addend = contribution_.accumulates() ? task_.y : nullptr;
     dropout(task_, p.threads());
   }
 
  private:
-  int node_, input_, index_;
+  [[gnu::cold]] Conversion read(Program& p, int n) {
+    p.keep(p.value(n), index_);
+    return value_.is_blocked ? p.blocked(n, index_, index_) : Conversion(p.plain_view(n), p.plain_view(n));
+  }
+
+  int node_, input_, addend_, index_;  // the addend is -1 where nothing is added
   Value& value_;
-  Conversion source_;
-  Contribution contribution_;
+  Conversion source_, addend_source_;
+  Contribution contribution_, d_addend_;
   DropoutTask task_;
   float* y_ = nullptr;
   const float* dy_ = nullptr;
@@ -88,6 +107,7 @@ namespace convoy::exec {
 
 CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Dropout>::build(
     host::Program& program, const graph::Stage& stage, int index) {
+  if (program.find<graph::LayerNorm>(stage) >= 0) return program.hand_over<graph::LayerNorm>(stage, index);
   return std::make_unique<host::DropoutStage>(program, stage, index);
 }
 

@@ -1,4 +1,4 @@
-// ReLU and addition by one loop.
+// ReLU and addition by one loop. With a layer norm behind it, an addition is that one's kernel's.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ struct Kernel<Host<f32>, graph::Relu> {
 template <>
 struct Kernel<Host<f32>, graph::Add> {
   static std::unique_ptr<host::Stage> build(host::Program& program, const graph::Stage& stage, int index);
-  static constexpr host::Make make{build, host::mask_of<graph::Relu>};
+  static constexpr host::Make make{build, host::mask_of<graph::Relu, graph::LayerNorm>};
 };
 
 }  // namespace convoy::exec
@@ -47,8 +47,13 @@ class ElementwiseStage final : public Stage {
     }
   }
   [[gnu::cold]] void plan_backward(Program& p) override {
+    // What one input shares need not be copied.
+    bool shares = inputs_ == 2 && !relu_ && !value_.second;
     for (int i = 0; i < inputs_; ++i)
-      contribution_[i] = p.contribute(input_[i], true, p.backward_time(index_));
+      if (shares && p.share_gradient(input_[i], value_))
+        shares = false;
+      else
+        contribution_[i] = p.contribute(input_[i], true, p.backward_time(index_));
   }
   [[gnu::cold]] void bind(Program& p) override {
     for (int i = 0; i < inputs_; ++i) {
@@ -112,6 +117,7 @@ CONVOY_FUNCTION std::unique_ptr<host::Part> Kernel<Host<f32>, graph::Relu>::fuse
 CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Add>::build(host::Program& program,
                                                                                   const graph::Stage& stage,
                                                                                   int index) {
+  if (program.find<graph::LayerNorm>(stage) >= 0) return program.hand_over<graph::LayerNorm>(stage, index);
   return std::make_unique<host::ElementwiseStage>(program, stage, index);
 }
 
