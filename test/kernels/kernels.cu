@@ -22,6 +22,9 @@ void launch_all() {
   LayerNormTask<T> layer;
   layer_norm_forward<T>(nullptr, layer);
   layer_norm_backward<T>(nullptr, layer);
+  ResidualNormTask<T> residual;
+  residual_norm_forward<T>(nullptr, residual);
+  residual_norm_backward<T>(nullptr, residual);
   AttentionTask<T> attention;
   attention_forward<T>(nullptr, attention);
   attention_backward<T>(nullptr, attention);
@@ -61,8 +64,8 @@ void launch_all() {
   mean_backward<T>(nullptr, {}, t, t, t, false);
   gather_positions<T>(nullptr, {}, t, t);
   scatter_positions<T>(nullptr, {}, t, t, t, false);
-  dropout<T>(nullptr, nullptr, exec::DropoutRule(0.5f), 0, 0, t, t, t, false);
-  dropout_image<T>(nullptr, nullptr, exec::DropoutRule(0.5f), 0, 0, 0, t, t, t, false);
+  dropout<T>(nullptr, nullptr, exec::DropoutRule(0.5f), 0, 0, t, t, t, t);
+  dropout_image<T>(nullptr, nullptr, exec::DropoutRule(0.5f), 0, 0, 0, t, t, t, t);
   copy_runs<T>(nullptr, {}, t, t, t, false);
   image_from_input<u8, T>(nullptr, {}, nullptr, 1, 0, t);
   image_from_input<float, T>(nullptr, {}, nullptr, 1, 0, t);

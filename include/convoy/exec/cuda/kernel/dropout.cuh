@@ -18,20 +18,46 @@ __device__ inline std::array<std::uint32_t, 4> words_of(const Draws& draws, int 
                 draws.key);
 }
 
-/// y (+)= kept ? (x + second) * scale : 0 for `V` elements from `at`; bit `bit` + k of `kept` is element k's.
+/// Which of `V` neighbours in each quarter of a chunk are kept, where block `block` of row `row` has the
+/// words of the first: bit q * V + k is that of element k of quarter q.
+template <int V>
+__device__ unsigned kept_in_quarters(const Draws& draws, const DropoutRule& rule, int row,
+                                     std::uint32_t block) {
+  unsigned kept = 0;
+  for (int k = 0; k < V; ++k) {
+    const auto words = words_of(draws, row, block + static_cast<unsigned>(k));
+    for (int q = 0; q < 4; ++q)
+      kept |= static_cast<unsigned>(Draws::number(words[static_cast<std::size_t>(q)]) >= rule.threshold)
+              << (q * V + k);
+  }
+  return kept;
+}
+
+/// v times the scale where it is kept, else 0; bit `bit` + k of `kept` is element k's.
+template <int V>
+__device__ void drop(float (&v)[V], unsigned kept, int bit, float scale) {
+  for (int k = 0; k < V; ++k) v[k] = (kept >> (bit + k) & 1u) != 0 ? v[k] * scale : 0.0f;
+}
+
+/// y = addend + (kept ? (x + second) * scale : 0) for `V` elements from `at`.
 template <int V, class T>
-__device__ void drop(unsigned kept, int bit, float scale, const T* x, const T* second, T* y, std::int64_t at,
-                     bool accumulate) {
+__device__ void drop(unsigned kept, int bit, float scale, const T* x, const T* second, const T* addend, T* y,
+                     std::int64_t at) {
   float v[V];
   load_gradient(v, x, second, at);
-  for (int k = 0; k < V; ++k) v[k] = (kept >> (bit + k) & 1u) != 0 ? v[k] * scale : 0.0f;
-  store(y + at, v, accumulate);
+  drop(v, kept, bit, scale);
+  if (addend != nullptr) {
+    float other[V];
+    load(other, addend + at);
+    for (int k = 0; k < V; ++k) v[k] += other[k];
+  }
+  store(y + at, v);
 }
 
 // A thread takes V elements of each quarter of a chunk, because these share V blocks of four words.
 template <int V, class T>
 __global__ void drop_rows(const Draws* draws, DropoutRule rule, int rows, std::int64_t elements, const T* x,
-                          const T* second, T* y, bool accumulate) {
+                          const T* second, const T* addend, T* y) {
   constexpr int quarter = Draws::blocks_a_chunk, parts = quarter / V;
   const std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const int part = static_cast<int>(item % parts) * V;
@@ -40,16 +66,10 @@ __global__ void drop_rows(const Draws* draws, DropoutRule rule, int rows, std::i
   const Draws from = *draws;
   const auto block = static_cast<std::uint32_t>(item / parts * quarter + part);
   for (int row = static_cast<int>(blockIdx.y); row < rows; row += static_cast<int>(gridDim.y)) {
-    unsigned kept = 0;
-    for (int k = 0; k < V; ++k) {
-      const auto words = words_of(from, row, block + static_cast<unsigned>(k));
-      for (int q = 0; q < 4; ++q)
-        kept |= static_cast<unsigned>(Draws::number(words[static_cast<std::size_t>(q)]) >= rule.threshold)
-                << (q * V + k);
-    }
+    const unsigned kept = kept_in_quarters<V>(from, rule, row, block);
     for (int q = 0; q < 4; ++q)
       if (first + q * quarter < elements)
-        drop<V>(kept, q * V, rule.scale, x, second, y, row * elements + first + q * quarter, accumulate);
+        drop<V>(kept, q * V, rule.scale, x, second, addend, y, row * elements + first + q * quarter);
   }
 }
 
@@ -58,7 +78,7 @@ __global__ void drop_rows(const Draws* draws, DropoutRule rule, int rows, std::i
 // it takes one position and uses one word of four.
 template <int V, bool chunks, class T>
 __global__ void drop_images(const Draws* draws, DropoutRule rule, int rows, int channels, int positions,
-                            const T* x, const T* second, T* y, bool accumulate) {
+                            const T* x, const T* second, const T* addend, T* y) {
   constexpr int quarter = Draws::blocks_a_chunk, quarters = chunks ? 4 : 1;
   const int vectors = channels / V;
   const auto item = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
@@ -83,32 +103,31 @@ __global__ void drop_images(const Draws* draws, DropoutRule rule, int rows, int 
       }
     }
     for (int q = 0; q < quarters; ++q)
-      drop<V>(kept, q * V, rule.scale, x, second, y,
-              row * image + static_cast<std::int64_t>(position + q * quarter) * channels + channel,
-              accumulate);
+      drop<V>(kept, q * V, rule.scale, x, second, addend, y,
+              row * image + static_cast<std::int64_t>(position + q * quarter) * channels + channel);
   }
 }
 
-/// y = d or y += d with d = (x + second) * scale where the element is kept, else 0: the value for x and no
+/// y = addend + d with d = (x + second) * scale where the element is kept, else 0: the value for x and no
 /// second, the gradient of the input for the gradients of the value. `elements` are a row's, in canonical
-/// order in memory. `draws`, those of the layer and the pass, lie in device memory. `second` may be null; `y`
-/// may be `x`.
+/// order in memory. `draws`, those of the layer and the pass, lie in device memory. `second` and `addend` may
+/// be null; `y` may be `x` and may be `addend`.
 template <class T>
 void dropout(cudaStream_t stream, const Draws* draws, const DropoutRule& rule, int rows,
-             std::int64_t elements, const T* x, const T* second, T* y, bool accumulate) {
+             std::int64_t elements, const T* x, const T* second, const T* addend, T* y) {
   constexpr int width = device::lanes<T>;
   const bool whole = elements % width == 0;
   const std::int64_t chunks = (elements + Draws::chunk - 1) / Draws::chunk;
   device::launch(over_images(stream, rows, chunks * (Draws::blocks_a_chunk / (whole ? width : 1))),
-                 whole ? drop_rows<width, T> : drop_rows<1, T>, draws, rule, rows, elements, x, second, y,
-                 accumulate);
+                 whole ? drop_rows<width, T> : drop_rows<1, T>, draws, rule, rows, elements, x, second,
+                 addend, y);
 }
 
 /// The same of images in NHWC of fewer than 2^31 elements. `channels` are those in memory; those past the
 /// image's own stay zero.
 template <class T>
 void dropout_image(cudaStream_t stream, const Draws* draws, const DropoutRule& rule, int rows, int channels,
-                   int positions, const T* x, const T* second, T* y, bool accumulate) {
+                   int positions, const T* x, const T* second, const T* addend, T* y) {
   constexpr int width = device::lanes<T>;
   const bool whole = channels % width == 0, chunks = positions % Draws::chunk == 0;
   const std::int64_t items =
@@ -116,7 +135,7 @@ void dropout_image(cudaStream_t stream, const Draws* draws, const DropoutRule& r
   const auto kernel = chunks ? (whole ? drop_images<width, true, T> : drop_images<1, true, T>)
                              : (whole ? drop_images<width, false, T> : drop_images<1, false, T>);
   device::launch(over_images(stream, rows, items), kernel, draws, rule, rows, channels, positions, x, second,
-                 y, accumulate);
+                 addend, y);
 }
 
 }  // namespace convoy::exec::cuda

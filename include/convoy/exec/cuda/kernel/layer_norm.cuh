@@ -167,16 +167,21 @@ void layer_norm_forward(cudaStream_t stream, const LayerNormTask<T>& t) {
                    wide ? layer_norm_rows<T, W, 512> : layer_norm_rows<T, 1, 512>, t);
 }
 
+/// The gradients of weight and bias.
+template <class T>
+void layer_norm_parameters(cudaStream_t stream, const LayerNormTask<T>& t) {
+  if (t.d_weight == nullptr && t.d_bias == nullptr) return;
+  const Partials<2> partials{static_cast<float*>(t.scratch), t.features};
+  sum_columns<T>(stream, share_columns<T>(t.rows, t.features), LayerNormTerms<T>{t}, partials,
+                 LayerNormFinish{partials, t.d_weight, t.d_bias, t.accumulate_weight, t.accumulate_bias});
+}
+
 /// dx, and the gradients of weight and bias.
 template <class T>
 void layer_norm_backward(cudaStream_t stream, const LayerNormTask<T>& t) {
   constexpr int W = device::lanes<T>;
   const bool wide = t.features % W == 0;
-  if (t.d_weight != nullptr || t.d_bias != nullptr) {
-    const Partials<2> partials{static_cast<float*>(t.scratch), t.features};
-    sum_columns<T>(stream, share_columns<T>(t.rows, t.features), LayerNormTerms<T>{t}, partials,
-                   LayerNormFinish{partials, t.d_weight, t.d_bias, t.accumulate_weight, t.accumulate_bias});
-  }
+  layer_norm_parameters(stream, t);
   if (t.dx == nullptr) return;
   if (t.features <= layer_norm_warp)
     device::launch({stream, Team<32>::blocks(t.rows), team_block<32>},

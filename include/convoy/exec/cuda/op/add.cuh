@@ -1,7 +1,10 @@
-// Addition of two values, with a ReLU behind it or without.
+// Addition of two values, with a ReLU behind it or without. With a layer norm behind it, it is that one's
+// kernel's.
 #pragma once
 
-#include <convoy/exec/cuda/stage.cuh>
+#include <memory>
+
+#include <convoy/exec/cuda/residual_norm.cuh>
 
 namespace convoy::exec::cuda {
 
@@ -11,8 +14,13 @@ class AddStage final : public StageOf<T> {
   AddStage(Program& p, const graph::Stage& stage, int index)
       : StageOf<T>(p, stage, index), relu_(p.find<graph::Relu>(stage) >= 0) {}
   void plan_backward(Program& p) override {
+    // What one input shares need not be copied.
+    bool shares = !relu_ && !this->value_.second;
     for (int i = 0; i < 2; ++i)
-      contribution_[i] = p.contribute(p.from(this->leader_, i), true, this->backward_time(p));
+      if (const int x = p.from(this->leader_, i); shares && p.share_gradient(x, this->value_.gradient))
+        shares = false;
+      else
+        contribution_[i] = p.contribute(x, true, this->backward_time(p));
   }
   void forward(Program& p) override {
     add<T>(p.stream(), this->value_.elements(), this->x(p, 0), this->x(p, 1), this->y(p), relu_);
@@ -34,6 +42,14 @@ class AddStage final : public StageOf<T> {
 namespace convoy::exec {
 
 template <class P>
-struct Kernel<Cuda<P>, graph::Add> : cuda::KernelOf<P, cuda::AddStage, cuda::mask_of<graph::Relu>> {};
+struct Kernel<Cuda<P>, graph::Add> {
+  using Element = typename cuda::Precision<P>::Element;
+  static std::unique_ptr<cuda::Stage> build(cuda::Program& program, const graph::Stage& stage, int index) {
+    if (program.find<graph::LayerNorm>(stage) >= 0)
+      return std::make_unique<cuda::ResidualNormStage<Element>>(program, stage, index);
+    return std::make_unique<cuda::AddStage<Element>>(program, stage, index);
+  }
+  static constexpr cuda::Make make{build, cuda::mask_of<graph::Relu, graph::LayerNorm>};
+};
 
 }  // namespace convoy::exec

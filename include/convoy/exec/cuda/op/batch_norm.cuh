@@ -18,12 +18,8 @@ class BatchNormStage final : public StageOf<T> {
     const Value& x = this->input(p, 0);
     positions_ = std::int64_t{x.rows} * x.positions();
     channels_ = x.channels;
-    if (const int sum = p.find<graph::Add>(stage); sum >= 0) {
-      // The other input: the one that this stage does not make.
-      const int left = p.from(sum, 0);
-      addend_ = left == this->leader_ ? p.from(sum, 1) : left;
-      p.keep(p.value(addend_), index);
-    }
+    addend_ = addend_of(p.plan(), stage);
+    if (addend_ >= 0) p.keep(p.value(addend_), index);
     const int until = this->kept_until(p);
     p.keep(x, until);
     p.extend(x.sums, index);

@@ -9,59 +9,75 @@
 
 namespace convoy::exec::cuda {
 
+/// What stages of layer norms have in common: the value and the parameters of the norm that ends the stage.
 template <class T>
-class LayerNormStage final : public StageOf<T> {
- public:
-  LayerNormStage(Program& p, const graph::Stage& stage, int index)
+class NormOfRows : public StageOf<T> {
+ protected:
+  NormOfRows(Program& p, const graph::Stage& stage, int index)
       : StageOf<T>(p, stage, index),
+        node_(stage.output),
         features_(this->value_.shape.last()),
         vectors_(this->value_.elements() / features_) {
-    p.keep(this->input(p, 0), this->kept_until(p));
     moments_ = p.request(static_cast<std::size_t>(2 * vectors_) * sizeof(float), index, this->kept_until(p));
   }
-  void plan_backward(Program& p) override {
+  void plan_parameters(Program& p) {
     const int time = this->backward_time(p);
-    dx_ = p.contribute(p.from(this->leader_, 0), true, time);
-    for (int k = 0; k < p.node(this->leader_).uses; ++k)
-      d_parameter_[k] = p.contribute_parameter(p.parameter(this->leader_, k));
+    for (int k = 0; k < p.node(node_).uses; ++k)
+      d_parameter_[k] = p.contribute_parameter(p.parameter(node_, k));
     scratch_ = p.request(static_cast<std::size_t>(layer_norm_scratch<T>(vectors_, features_)), time, time);
   }
-  void forward(Program& p) override { layer_norm_forward(p.stream(), task(p)); }
-  void backward(Program& p) override {
-    LayerNormTask<T> t = task(p);
-    t.dy = this->dy(p);
-    t.second = this->second(p);
-    t.dx = dx_ ? dx_.template pointer<T>(p) : nullptr;
-    t.accumulate_dx = dx_.accumulates();
-    t.d_weight = d_parameter_[0].pointer;
-    t.d_bias = d_parameter_[1].pointer;
-    t.accumulate_weight = d_parameter_[0].accumulate;
-    t.accumulate_bias = d_parameter_[1].accumulate;
-    t.scratch = p.address<void>(scratch_);
-    layer_norm_backward(p.stream(), t);
-  }
-
- private:
-  LayerNormTask<T> task(Program& p) const {
-    const int leader = this->leader_;
+  LayerNormTask<T> norm(Program& p, const T* x) const {
     LayerNormTask<T> t;
     t.rows = vectors_;
     t.features = features_;
-    t.epsilon = p.attributes<graph::LayerNorm>(leader).epsilon;
-    t.weight = p.parameters().value(p.parameter(leader, 0));
-    t.bias = p.node(leader).uses > 1 ? p.parameters().value(p.parameter(leader, 1)) : nullptr;
-    t.x = this->x(p, 0);
+    t.epsilon = p.attributes<graph::LayerNorm>(node_).epsilon;
+    t.weight = p.parameters().value(p.parameter(node_, 0));
+    t.bias = p.node(node_).uses > 1 ? p.parameters().value(p.parameter(node_, 1)) : nullptr;
+    t.x = x;
     t.y = this->y(p);
     t.mean = p.address<float>(moments_);
     t.inverse = t.mean + vectors_;
     return t;
   }
+  /// What backward reads and the parameters' gradients.
+  void take_gradients(Program& p, LayerNormTask<T>& t) const {
+    t.dy = this->dy(p);
+    t.second = this->second(p);
+    t.d_weight = d_parameter_[0].pointer;
+    t.d_bias = d_parameter_[1].pointer;
+    t.accumulate_weight = d_parameter_[0].accumulate;
+    t.accumulate_bias = d_parameter_[1].accumulate;
+    t.scratch = p.address<void>(scratch_);
+  }
 
-  int features_;
+ private:
+  int node_, features_;
   std::int64_t vectors_;
   Location moments_, scratch_;
-  Contribution dx_;
   ParameterGradient d_parameter_[2];
+};
+
+template <class T>
+class LayerNormStage final : public NormOfRows<T> {
+ public:
+  LayerNormStage(Program& p, const graph::Stage& stage, int index) : NormOfRows<T>(p, stage, index) {
+    p.keep(this->input(p, 0), this->kept_until(p));
+  }
+  void plan_backward(Program& p) override {
+    dx_ = p.contribute(p.from(this->leader_, 0), true, this->backward_time(p));
+    this->plan_parameters(p);
+  }
+  void forward(Program& p) override { layer_norm_forward(p.stream(), this->norm(p, this->x(p, 0))); }
+  void backward(Program& p) override {
+    LayerNormTask<T> t = this->norm(p, this->x(p, 0));
+    this->take_gradients(p, t);
+    t.dx = dx_ ? dx_.template pointer<T>(p) : nullptr;
+    t.accumulate_dx = dx_.accumulates();
+    layer_norm_backward(p.stream(), t);
+  }
+
+ private:
+  Contribution dx_;
 };
 
 }  // namespace convoy::exec::cuda

@@ -1,0 +1,227 @@
+// Layer normalisation of a sum, of which one summand may be dropped from: a warp or a block adds a row up and
+// normalises it while it is in the cache, and does likewise with its gradient. The draws are those of
+// draws.hpp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <convoy/exec/cuda/kernel/dropout.cuh>
+#include <convoy/exec/cuda/kernel/layer_norm.cuh>
+
+// Before a loop whose turns need so many registers that those of several would spill.
+#if defined(__CUDACC__)
+#define CONVOY_NOT_UNROLLED _Pragma("unroll 1")
+#else
+#define CONVOY_NOT_UNROLLED
+#endif
+
+namespace convoy::exec::cuda {
+
+/// A layer norm of x = addend + branch, where dropout takes from the branch if there are draws. In backward
+/// the gradient of x is left at `d_addend`, which may be `dy`, and what dropout keeps of it at `d_branch`.
+template <class T>
+struct ResidualNormTask : LayerNormTask<T> {
+  const Draws* draws = nullptr;  ///< those of the layer and the pass, in device memory
+  DropoutRule rule{0};
+  int batch_row = 1;  ///< as many rows of features are a row of the batch
+  const T* branch = nullptr;
+  const T* addend = nullptr;
+  T* sum = nullptr;       ///< x, to be written; may be y where no backward follows
+  T* d_addend = nullptr;  ///< null: not wanted
+  bool accumulate_addend = false;
+  T* d_branch = nullptr;  ///< null: not wanted
+  bool accumulate_branch = false;
+};
+
+/// How the threads of a row share its elements.
+enum class Dropping : unsigned char {
+  none,    ///< vectors side by side, of which nothing is dropped
+  chunks,  ///< rows are whole chunks: a thread takes vectors in each quarter of one, which share blocks of
+           ///< words
+  words,   ///< one element at a time, which uses one word of four
+};
+
+template <Dropping form, int W, int threads>
+struct RowPieces {
+  static constexpr int quarter = Draws::blocks_a_chunk;
+  static constexpr int together = form == Dropping::chunks ? 4 : 1;  ///< vectors, a quarter apart
+  static_assert(form != Dropping::words || W == 1);
+
+  /// Calls `visit` with the first element of each vector of this thread in a row of n elements.
+  template <class Visit>
+  __device__ static void for_each(int n, Visit visit) {
+    for_each_group(n, [&](int first) {
+      for (int q = 0; q < together; ++q) visit(first + q * quarter);
+    });
+  }
+  /// Likewise with that of each group of vectors that are a quarter apart.
+  template <class Visit>
+  __device__ static void for_each_group(int n, Visit visit) {
+    constexpr int parts = form == Dropping::chunks ? quarter / W : 1;
+    CONVOY_NOT_UNROLLED
+    for (int item = Team<threads>::thread(); item * together * W < n; item += threads)
+      visit(form == Dropping::chunks ? item / parts * Draws::chunk + item % parts * W : item * W);
+  }
+  /// Which of a group are kept whose first is element `e` of row `row` of the batch.
+  __device__ static unsigned kept(const Draws& draws, const DropoutRule& rule, int row, std::int64_t e) {
+    const unsigned kept = kept_in_quarters<W>(
+        draws, rule, row, static_cast<std::uint32_t>(e / Draws::chunk * quarter + e % quarter));
+    return form == Dropping::chunks ? kept : kept >> (e % Draws::chunk / quarter) & 1u;
+  }
+};
+
+template <Dropping form, class T, int W, int threads>
+__global__ void __launch_bounds__(team_block<threads>, threads == device::warp_size ? 4 : 2)
+    residual_norm_rows(ResidualNormTask<T> t) {
+  __shared__ float scratch[32];
+  using Row = Team<threads>;
+  using Pieces = RowPieces<form, W, threads>;
+  const int n = t.features;
+  const float count = static_cast<float>(n);
+  Draws draws;
+  if constexpr (form != Dropping::none) draws = *t.draws;
+  for (std::int64_t row = Row::first_row(); row < t.rows; row += Row::row_step()) {
+    const std::int64_t begin = row * n;
+    const int batch_row = static_cast<int>(row / t.batch_row);
+    const std::int64_t of_batch_row = row % t.batch_row * n;
+    float sum = 0, squares = 0;
+    Pieces::for_each_group(n, [&](int first) {
+      unsigned kept = 0;
+      if constexpr (form != Dropping::none)
+        kept = Pieces::kept(draws, t.rule, batch_row, of_batch_row + first);
+      CONVOY_NOT_UNROLLED
+      for (int q = 0; q < Pieces::together; ++q) {
+        const std::int64_t at = begin + first + q * Pieces::quarter;
+        float v[W], other[W];
+        load(v, t.branch + at);
+        load(other, t.addend + at);
+        if constexpr (form != Dropping::none) drop(v, kept, q * W, t.rule.scale);
+        for (int k = 0; k < W; ++k) v[k] += other[k];
+        store(t.sum + at, v);
+        // What is normalised is the sum as backward will read it.
+        for (int k = 0; k < W; ++k) sum += device::widen(device::narrow<T>(v[k]));
+      }
+    });
+    // From here on a thread reads what it wrote itself.
+    const T* x = t.sum + begin;
+    const float mean = Row::sum(sum, scratch) / count;
+    Pieces::for_each(n, [&](int i) {
+      float v[W];
+      load(v, x + i);
+      for (int k = 0; k < W; ++k) squares = fmaf(v[k] - mean, v[k] - mean, squares);
+    });
+    const float inverse = 1.0f / sqrtf(Row::sum(squares, scratch) / count + t.epsilon);
+    if (Row::thread() == 0) {
+      t.mean[row] = mean;
+      t.inverse[row] = inverse;
+    }
+    Pieces::for_each(n, [&](int i) {
+      float v[W], weight[W], bias[W] = {};
+      load(v, x + i);
+      load(weight, t.weight + i);
+      if (t.bias != nullptr) load(bias, t.bias + i);
+      for (int k = 0; k < W; ++k) v[k] = fmaf((v[k] - mean) * inverse, weight[k], bias[k]);
+      store(t.y + begin + i, v);
+    });
+  }
+}
+
+template <Dropping form, class T, int W, int threads>
+__global__ void __launch_bounds__(team_block<threads>, threads == device::warp_size ? 3 : 2)
+    residual_norm_gradients(ResidualNormTask<T> t) {
+  __shared__ float scratch[32];
+  using Row = Team<threads>;
+  using Pieces = RowPieces<form, W, threads>;
+  const int n = t.features;
+  const float count = static_cast<float>(n);
+  Draws draws;
+  if constexpr (form != Dropping::none) draws = *t.draws;
+  for (std::int64_t row = Row::first_row(); row < t.rows; row += Row::row_step()) {
+    const std::int64_t begin = row * n;
+    const int batch_row = static_cast<int>(row / t.batch_row);
+    const std::int64_t of_batch_row = row % t.batch_row * n;
+    const float mean = t.mean[row], inverse = t.inverse[row];
+    float sum = 0, dot = 0;
+    // Who only reads need not read what it will write.
+    RowPieces<Dropping::none, W, threads>::for_each(n, [&](int i) {
+      float g[W], x[W], weight[W];
+      load_gradient(g, t.dy, t.second, begin + i);
+      load(x, t.x + begin + i);
+      load(weight, t.weight + i);
+      for (int k = 0; k < W; ++k) {
+        sum = fmaf(g[k], weight[k], sum);
+        dot = fmaf(g[k] * weight[k], (x[k] - mean) * inverse, dot);
+      }
+    });
+    const float of_one = Row::sum(sum, scratch) / count, of_normal = Row::sum(dot, scratch) / count;
+    Pieces::for_each_group(n, [&](int first) {
+      unsigned kept = 0;
+      if constexpr (form != Dropping::none)
+        if (t.d_branch != nullptr) kept = Pieces::kept(draws, t.rule, batch_row, of_batch_row + first);
+      CONVOY_NOT_UNROLLED
+      for (int q = 0; q < Pieces::together; ++q) {
+        const int i = first + q * Pieces::quarter;
+        float g[W], x[W], weight[W];
+        load_gradient(g, t.dy, t.second, begin + i);
+        load(x, t.x + begin + i);
+        load(weight, t.weight + i);
+        for (int k = 0; k < W; ++k)
+          g[k] = (fmaf(g[k], weight[k], -of_one) - (x[k] - mean) * inverse * of_normal) * inverse;
+        if (t.d_addend != nullptr) {
+          float of_addend[W];
+          for (int k = 0; k < W; ++k) of_addend[k] = g[k];
+          store(t.d_addend + begin + i, of_addend, t.accumulate_addend);
+        }
+        if (t.d_branch == nullptr) continue;
+        if constexpr (form != Dropping::none) drop(g, kept, q * W, t.rule.scale);
+        store(t.d_branch + begin + i, g, t.accumulate_branch);
+      }
+    });
+  }
+}
+
+/// Calls `visit` with the sharing, the width and the team (each a constant) that suit the rows of a task.
+template <class T, class Visit>
+void with_pieces(const ResidualNormTask<T>& t, Visit visit) {
+  constexpr int W = device::lanes<T>;
+  const auto with_team = [&](auto form, auto width) {
+    if (t.features <= layer_norm_warp)
+      visit(form, width, Width<32>());
+    else
+      visit(form, width, Width<512>());
+  };
+  using Form = Dropping;
+  if (t.draws != nullptr && t.features % Draws::chunk == 0)
+    with_team(std::integral_constant<Form, Form::chunks>(), Width<W>());
+  else if (t.draws != nullptr)
+    with_team(std::integral_constant<Form, Form::words>(), Width<1>());
+  else if (t.features % W == 0)
+    with_team(std::integral_constant<Form, Form::none>(), Width<W>());
+  else
+    with_team(std::integral_constant<Form, Form::none>(), Width<1>());
+}
+
+/// The sums, y, and the mean and the inverse deviation of each row.
+template <class T>
+void residual_norm_forward(cudaStream_t stream, const ResidualNormTask<T>& t) {
+  with_pieces(t, [&](auto form, auto width, auto threads) {
+    device::launch({stream, Team<threads>::blocks(t.rows), team_block<threads>},
+                   residual_norm_rows<form, T, width, threads>, t);
+  });
+}
+
+/// The gradients of addend, branch, weight and bias.
+template <class T>
+void residual_norm_backward(cudaStream_t stream, const ResidualNormTask<T>& t) {
+  layer_norm_parameters<T>(stream, t);
+  if (t.d_addend == nullptr && t.d_branch == nullptr) return;
+  with_pieces(t, [&](auto form, auto width, auto threads) {
+    device::launch({stream, Team<threads>::blocks(t.rows), team_block<threads>},
+                   residual_norm_gradients<form, T, width, threads>, t);
+  });
+}
+
+}  // namespace convoy::exec::cuda
+
+#undef CONVOY_NOT_UNROLLED
