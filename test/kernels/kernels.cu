@@ -81,9 +81,9 @@ void exchange() {
   const peer::Team team;
   const peer::Everywhere<T> data;
   device::launch(where, peer::all_reduce_at_once<T>, team, nullptr, 0, 0, true);
-  device::launch(where, peer::exchange_parts<T, true, true>, team, data, 0, 0, true);
-  device::launch(where, peer::exchange_parts<T, true, false>, team, data, 0, 0, true);
-  device::launch(where, peer::exchange_parts<T, false, true>, team, data, 0, 0, true);
+  device::launch(where, peer::exchange_parts<T, true, true>, team, data, {}, true);
+  device::launch(where, peer::exchange_parts<T, true, false>, team, data, {}, true);
+  device::launch(where, peer::exchange_parts<T, false, true>, team, data, {}, true);
 }
 
 void exchange_bytes() {
