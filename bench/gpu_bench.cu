@@ -24,6 +24,7 @@
 #include <convoy/models/resnet.hpp>
 #include <convoy/optim/adam.hpp>
 #include <convoy/optim/device.cuh>
+#include <convoy/optim/muon.hpp>
 #include <convoy/optim/sgd.hpp>
 #include <convoy/train/trainer.hpp>
 
@@ -99,6 +100,32 @@ void optimizer(memory::Device& space, std::int64_t count, double copy) {
     arena.update({0, count}, 1, parameters.data(), gradients.data());
   });
   report_bandwidth(name, arrays * 4.0 * static_cast<double>(count), times, copy);
+}
+
+/// One step of Muon over a matrix, with products of f32 and of tf32.
+void muon(memory::Device& space, std::int64_t rows, std::int64_t columns) {
+  const std::string name = concat("optimizer/muon/", rows, "x", columns);
+  if (!wanted(name)) return;
+  const Range whole{0, rows * columns};
+  const auto size = static_cast<std::size_t>(whole.size());
+  const memory::Array<float, memory::Device> parameters(space, size), gradients(space, size);
+  const optim::Muon::Options options;
+  const auto low = static_cast<double>(std::min(rows, columns)),
+             high = static_cast<double>(std::max(rows, columns));
+  const double flops = options.iterations * 2 * low * low * (2 * high + low);
+  for (const bool reduced : {false, true}) {
+    space.set_reduced_products(reduced);
+    optim::Arena<optim::Muon, memory::Device> arena(
+        space, options, std::vector<optim::ArenaTensor>{{whole, {}, 0, rows}}, std::vector<optim::Group>{{}});
+    arena.own(std::vector<Range>{whole});
+    arena.begin(1, 1e-3f);
+    const auto times =
+        milliseconds(space, 20, [&] { arena.update(whole, 1, parameters.data(), gradients.data()); });
+    std::printf("{\"name\": \"%s/%s\", \"ms\": %.4f, \"TFLOP_per_sec\": %.1f}\n", name.c_str(),
+                reduced ? "tf32" : "f32", median(times), flops / median(times) * 1e-9);
+    std::fflush(stdout);
+  }
+  space.set_reduced_products(false);
 }
 
 /// A bucket of `count` gradients encoded, beside a copy, and what `ranks` have sent decoded. Bytes are those
@@ -375,6 +402,8 @@ int main(int argc, char** argv) try {
   optimizer<optim::AdamW>(space, 109'482'240, copy);
   optimizer<optim::Lars>(space, 25'557'032, copy);
   optimizer<optim::Lamb>(space, 109'482'240, copy);
+  muon(space, 768, 3072);
+  muon(space, 3072, 768);
   codec(space, comm::codec::Bf16{}, 25'557'032, copy);
   codec(space, comm::codec::F16{}, 25'557'032, copy);
   codec(space, comm::codec::Int8{}, 25'557'032, copy);

@@ -66,11 +66,15 @@ struct Arenas {
   TestSpace& space;
   memory::Array<float, TestSpace> gradients, parameters;
   std::vector<Range> buckets;
-  Arenas(TestSpace& where, std::int64_t count)
+  std::vector<Range> whole = {};
+  Arenas(TestSpace& where, std::int64_t count) : Arenas(where, count, oracle::buckets(count), {}) {}
+  Arenas(TestSpace& where, std::int64_t count, const std::vector<Range>& cut_into,
+         const std::vector<Range>& kept_whole)
       : space(where),
         gradients(where, static_cast<std::size_t>(count)),
         parameters(where, static_cast<std::size_t>(count)),
-        buckets(oracle::buckets(count)) {
+        buckets(cut_into),
+        whole(kept_whole) {
     later(space, [p = parameters.data(), count] {
       for (std::int64_t i = 0; i < count; ++i) p[i] = static_cast<float>(i % 100);
     });
@@ -79,6 +83,7 @@ struct Arenas {
     return {.gradients = {gradients.data(), gradients.size()},
             .parameters = {parameters.data(), parameters.size()},
             .buckets = buckets,
+            .whole = whole,
             .space = &space};
   }
   // Bucket b's gradients become final in the stream that computes.
@@ -109,8 +114,8 @@ inline std::vector<float> sums(int ranks, std::int64_t count, int steps) {
 }
 
 template <class C>
-std::vector<float> train(C& comm, TestSpace& space, std::int64_t count, int steps, std::size_t unbegun = 0) {
-  Arenas arenas(space, count);
+std::vector<float> train(C& comm, Arenas& arenas, int steps, std::size_t unbegun = 0) {
+  TestSpace& space = arenas.space;
   comm.open(comm::Fingerprint().add("model", "none"), arenas.layout());
   const std::vector<Range> mine = comm.updates(arenas.buckets);
   for (int step = 0; step < steps; ++step) {
@@ -129,6 +134,46 @@ std::vector<float> train(C& comm, TestSpace& space, std::int64_t count, int step
     if (updated != mine) throw Error("updates out of order");
   }
   return arenas.result();
+}
+template <class C>
+std::vector<float> train(C& comm, TestSpace& space, std::int64_t count, int steps, std::size_t unbegun = 0) {
+  Arenas arenas(space, count);
+  return train(comm, arenas, steps, unbegun);
+}
+
+// Whether ranks that share out what they update end with the updates of the sums, and each of what is to stay
+// whole is one rank's; over buckets of which one is empty, one is whole, and one leaves some ranks nothing.
+template <class C>
+void check_what_stays_whole(const typename C::Options& options = {}) {
+  constexpr std::int64_t count = 2037;
+  const std::vector<Range> buckets{{0, 960}, {960, 960}, {960, 1600}, {1600, 1616}, {1616, count}};
+  const std::vector<Range> whole{{64, 560}, {560, 640}, {960, 1600}, {1616, 1680}};
+  for (const int ranks : {1, 2, 3, 4}) {
+    CAPTURE(ranks);
+    const std::vector<float> expected = sums(ranks, count, 3);
+    std::vector<std::vector<Range>> mine(static_cast<std::size_t>(ranks));
+    std::atomic<int> right = 0;
+    all_well(run<C>(
+        ranks,
+        [&](C& comm, TestSpace& space) {
+          Arenas arenas(space, count, buckets, whole);
+          right += train(comm, arenas, 3) == expected ? 1 : 0;
+          mine[static_cast<std::size_t>(comm.rank())] = comm.updates(buckets);
+        },
+        options));
+    CHECK(right == ranks);
+    std::int64_t updated = 0;
+    std::size_t kept = 0;
+    for (const auto& ranges : mine)
+      for (const Range& r : ranges) {
+        updated += r.size();
+        kept += static_cast<std::size_t>(std::count_if(whole.begin(), whole.end(), [&](const Range& w) {
+          return r.begin <= w.begin && w.end <= r.end;
+        }));
+      }
+    CHECK(updated == count);
+    CHECK(kept == whole.size());
+  }
 }
 
 // A step that rank 1 leaves before its first exchange; it waits until the other ranks, 2 of them, have

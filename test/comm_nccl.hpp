@@ -86,6 +86,8 @@ TEST_CASE("each rank updates its own part, in whole cache lines, and all parts a
   CHECK(all[2] == std::vector<Range>{{640, 1000}, {1008, 1018}, {1344, 1504}});
 }
 
+TEST_CASE("what is to stay whole is one rank's to update") { check_what_stays_whole<Halved>(); }
+
 TEST_CASE("numbers of the host are combined, and broadcast") {
   for (const int ranks : {1, 3}) {
     CAPTURE(ranks);

@@ -199,6 +199,8 @@ TEST_CASE("ranks that mean different things are told in what") {
     CHECK(sentence == "rank 2 differs from rank 0 in gradients: 128 instead of 64");
 }
 
+TEST_CASE("what is to stay whole is one rank's to update") { check_what_stays_whole<Halved>(few); }
+
 TEST_CASE("what cannot be opened or begun is refused") {
   all_well(run<Halved>(1, [](Halved& comm, TestSpace& space) {
     Arenas arenas(space, 64);
@@ -214,20 +216,6 @@ TEST_CASE("what cannot be opened or begun is refused") {
     CHECK_THROWS_AS(comm.begin(1, space.mark()), Error);
     CHECK_THROWS_AS(comm.broadcast(std::span<float>(), 1), ConfigError);
   }));
-}
-
-TEST_CASE("equal parts where something is to stay whole are refused") {
-  const std::vector<Range> whole{{0, 10}};
-  const auto sentences = run<Halved>(2, [&](Halved& comm, TestSpace& space) {
-    Arenas arenas(space, 640);
-    comm::Layout layout = arenas.layout();
-    layout.whole = whole;
-    comm.open(comm::Fingerprint(), layout);
-  });
-  for (const std::string& sentence : sentences)
-    CHECK(sentence ==
-          "sharded cuda-peer cuts buckets into equal parts, and what is to stay whole in them may be cut; "
-          "choose an exchange by which each rank updates all");
 }
 
 TEST_CASE_TEMPLATE("a rank that does not come is noticed by the others", C, AllReduced, Halved) {

@@ -192,16 +192,17 @@ TEST_CASE("the halves: each rank gets the sums of its part, then all get all par
         const auto input = oracle::input<f32>(rank.link.rank(), count, 9);
         const auto expected = in_order<f32>(3, count, 9);
         shared.write(input);
-        rank.link.reduce_scatter<f32>(shared.window, offset, count);
+        const comm::peer::Cuts cuts = rank.link.equal_cuts(count);
+        rank.link.reduce_scatter<f32>(shared.window, offset, cuts);
         const auto scattered = shared.read();
-        const Range own = rank.link.own_of(count);
+        const Range own{cuts.at[rank.link.rank()], cuts.at[rank.link.rank() + 1]};
         bool good =
             own.begin == rank.link.rank() * (count / 48 * 16) && (rank.link.rank() < 2 || own.end == count);
         for (std::int64_t i = 0; i < count; ++i) {
           const auto at = static_cast<std::size_t>(i);
           good = good && scattered[at] == (i >= own.begin && i < own.end ? expected[at] : input[at]);
         }
-        rank.link.all_gather<f32>(shared.window, offset, count);
+        rank.link.all_gather<f32>(shared.window, offset, cuts);
         good = good && oracle::same_bits(shared.read(), expected);
         right += good ? 1 : 0;
       }));

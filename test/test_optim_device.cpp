@@ -1,7 +1,12 @@
 // EMULATES
 // Optimizers on a GPU whose kernels run on processors.
+#include <string>
+#include <vector>
+
+#include "emulation/cublaslt.hpp"
 #include "emulation/emulation.hpp"
 #include "optim_device.hpp"
+#include "optim_device_muon.hpp"
 
 using namespace optim_device;
 
@@ -55,4 +60,59 @@ TEST_CASE("a range of many tensors is one kernel to update, and two to sum squar
   CHECK(calls([&] { arena.decay_dead(1, 0.1f, parameters.data()); }) == 1);
   // A step that was not begun here has constants of its own.
   CHECK(calls([&] { arena.decay_dead(2, 0.1f, parameters.data()); }) == 4);
+}
+
+TEST_CASE("Muon's steps are the same bits in any order of blocks, on streams as late as they may be") {
+  const auto left = [] {
+    Device space;
+    return steps_of_matrices<optim::Muon>(space, muon, {});
+  };
+  const Left usual = left();
+  for (const auto order : {emulation::Order::backward, emulation::Order::shuffled}) {
+    const emulation::With other({.blocks = order, .threads = emulation::Order::backward, .late = true});
+    CHECK(left() == usual);
+  }
+}
+
+TEST_CASE("a matrix is updated by three kernels and the products of its iterations, and by nothing else") {
+  using emulation::Called;
+  constexpr std::int64_t rows = 24, columns = 40;
+  const optim::ArenaTensor tensor{{0, rows * columns}, {}, 0, rows};
+  const optim::Group group;
+  Device space;
+  optim::Arena<optim::Muon, Device> arena(space, {.iterations = 2}, {&tensor, 1}, {&group, 1});
+  arena.own({&tensor.live, 1});
+  memory::Array<float, Device> parameters(space, rows * columns), gradients(space, rows * columns);
+  arena.begin(1, 0.1f);
+  const auto free = [] {
+    std::size_t bytes = 0, all = 0;
+    cudaMemGetInfo(&bytes, &all);
+    return bytes;
+  };
+  const std::size_t free_before = free();
+  const auto before = emulation::Counts::now();
+  std::vector<std::string> names;
+  {
+    const emulation::Enqueued enqueued;
+    arena.update(tensor.live, 1.0f, parameters.data(), gradients.data());
+    names = enqueued.names();
+  }
+  const auto made = emulation::Counts::now() - before;
+  CHECK(names == std::vector<std::string>{"make_matrix", "divide_matrix", "product", "product", "product",
+                                          "product", "product", "product", "update_matrix"});
+  CHECK(made.all() == made[Called::kernel]);
+  CHECK(made[Called::kernel] == 3);
+  CHECK(free() == free_before);
+}
+
+TEST_CASE("a GPU whose cuBLASLt cannot multiply is an error before the first step") {
+  const optim::ArenaTensor tensor{{0, 96}, {}, 0, 8};
+  const optim::Group group;
+  Device space;
+  optim::Arena<optim::Muon, Device> arena(space, {}, {&tensor, 1}, {&group, 1});
+  emulation::missing_epilogues = {CUBLASLT_EPILOGUE_DEFAULT};
+  CHECK_THROWS_WITH_AS(arena.own({&tensor.live, 1}),
+                       "cublas: there is no algorithm for a product of 8 x 12 and 12 x 8",
+                       device::DeviceError);
+  emulation::missing_epilogues.clear();
 }

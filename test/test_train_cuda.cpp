@@ -29,11 +29,11 @@ class Anew : public exec::Cuda<P> {
 };
 
 /// The calls of each step of a fit, but for the first five, in which graphs are captured, and the last.
-template <class Exec>
+template <class Exec, class Rule = optim::Sgd>
 std::vector<emulation::Counts> calls_of_steps(const Settings& settings, bool graphs = true) {
-  auto config = config_of<Alone<Exec>>(settings);
+  auto config = config_of<Alone<Exec, Rule>>(settings);
   config.exec.graphs = graphs;
-  Alone<Exec> trainer(config);
+  Alone<Exec, Rule> trainer(config);
   const Blobs training(10 * settings.batch * settings.accumulate);
   std::vector<emulation::Counts> seen, steps;
   trainer.fit(training, {.epochs = 1,
@@ -97,6 +97,8 @@ TEST_CASE_TEMPLATE("cuda: the copy in 16 bits that updates write is that of ever
       const exec::CudaOptions options{.graphs = graphs,
                                       .candidates = 1};  // of two timed ones bits may differ
       CHECK(alone<exec::Cuda<P>>(settings, options) == alone<Anew<P>>(settings, options));
+      CHECK(alone<exec::Cuda<P>, optim::Muon>(settings, options) ==
+            alone<Anew<P>, optim::Muon>(settings, options));
     }
   const emulation::With late({.late = true});
   CHECK(resumed<exec::Cuda<P>>({.candidates = 1}) == resumed<Anew<P>>({.candidates = 1}));
@@ -125,6 +127,11 @@ TEST_CASE_TEMPLATE("cuda: the host waits for no verdict of a step", P, convoy::f
     CHECK(free[0][Called::host_wait] == 2);
     CHECK(step.all() == 14);
     CHECK(free[0].all() == 11);
+  }
+  for (const emulation::Counts& step : calls_of_steps<exec::Cuda<P>, optim::Muon>({.clip = 0.5f})) {
+    CHECK(step[Called::pageable_copy] == 0);
+    CHECK(step[Called::host_wait] == 3);
+    CHECK(step.all() == 14);
   }
 }
 

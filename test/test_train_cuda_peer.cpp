@@ -44,12 +44,26 @@ struct Small {
   }
 };
 
+/// Three matrices beside vectors and a head, and taps that meet nothing but padding.
+struct Wide {
+  static constexpr BucketOptions buckets{.first = 64, .others = 64};
+  static constexpr void define(auto& g) {
+    auto x = g.input("image", image);
+    x = g.relu(g.conv2d(x, {.channels = 4, .kernel = 3, .bias = true}));
+    x = g.relu(g.conv2d(g.max_pool(x, {.kernel = 8}), {.channels = 6, .kernel = 3}));
+    x = g.relu(g.linear(g.flatten(x), {.features = 12}));
+    x = g.linear(x, {.features = classes});
+    g.output("logits", x);
+    g.loss(g.cross_entropy(x, g.label("label", classes)));
+  }
+};
+
 using Parameters = std::vector<float>;
 
 // What each rank ends with.
-template <class Comm>
+template <class Comm, class Rule = optim::Sgd, class Model = Small>
 std::vector<Parameters> trained(int ranks, float clip) {
-  using T = Trainer<Small, optim::Sgd, Comm, exec::Cuda<f32>>;
+  using T = Trainer<Model, Rule, Comm, exec::Cuda<f32>>;
   device_test::Table table(ranks);
   std::vector<Parameters> all(static_cast<std::size_t>(ranks));
   std::vector<std::string> sentences(all.size());
@@ -109,4 +123,23 @@ TEST_CASE("ranks train over peer memory as over NCCL, and end with the same bits
     CHECK(apart(encoded[0], expected[0]) < 1e-2);
   }
   CHECK(trained<Peer>(3, 0) == trained<Peer>(3, 0));
+}
+
+TEST_CASE("ranks that share out matrices on GPUs train as ranks that update all") {
+  const emulation::With open({.closed_to_host = false});
+  using Over = comm::Nccl<memory::Device>;
+  for (const float clip : {0.0f, 0.5f}) {
+    CAPTURE(clip);
+    const auto expected = trained<Over, optim::Muon, Wide>(3, clip);
+    CHECK(expected[0] == expected[1]);
+    CHECK(expected[0] == expected[2]);
+    CHECK(apart(expected[0], trained<Over, optim::Sgd, Wide>(3, clip)[0]) > 1e-2);
+    for (const auto& all :
+         {trained<comm::Sharded<Over>, optim::Muon, Wide>(3, clip), trained<Peer, optim::Muon, Wide>(3, clip),
+          trained<comm::Sharded<Peer>, optim::Muon, Wide>(3, clip)}) {
+      CHECK(all[0] == all[1]);
+      CHECK(all[0] == all[2]);
+      CHECK(apart(all[0], expected[0]) < 1e-4);
+    }
+  }
 }

@@ -17,7 +17,9 @@
 #include <convoy/comm/policy/staged.hpp>
 #include <convoy/data/resident.cuh>
 #include <convoy/exec/cuda/cuda.cuh>
+#include <convoy/models/transformer.hpp>
 #include <convoy/optim/device.cuh>
+#include <convoy/optim/muon.hpp>
 
 namespace train_cuda {
 
@@ -59,15 +61,45 @@ typename Trainer::Config config_of(const Settings& settings) {
   config.optimizer.lr = 0.05f;
   config.optimizer.momentum = 0.9f;
   config.optimizer.weight_decay = 0.01f;
+  // Of a gradient that is nothing but rounding AdamW would make as long a step as of any other.
+  if constexpr (requires { config.optimizer.epsilon; }) config.optimizer.epsilon = 1e-3f;
   config.guard.max_norm = settings.clip;
   config.sync_batch_norm = settings.sync_batch_norm;
   return config;
 }
 
-template <class Trainer, class Set = Blobs>
+/// Sentences of words that a class has more of; learnable, and every sample is a function of its index.
+class Sentences {
+ public:
+  static constexpr int length = 6, vocabulary = 30;
+  explicit Sentences(std::size_t size, std::uint64_t seed = 7) : size_(size), seed_(seed) {}
+  std::size_t size() const { return size_; }
+  std::span<const data::Field> fields() const { return fields_; }
+  void read(std::size_t index, data::Sample out) const {
+    Philox random(seed_, index);
+    const int label = static_cast<int>(index % classes);
+    for (i32& word : out.as<i32>(0))
+      word = random.uniform(0, 2) < 1 ? label : static_cast<i32>(random.below(vocabulary));
+    out.as<i32>(1)[0] = 1 + static_cast<i32>(random.below(length));
+    out.as<i32>(2)[0] = label;
+  }
+
+ private:
+  std::size_t size_;
+  std::uint64_t seed_;
+  std::array<data::Field, 3> fields_ = {data::Field{"input_ids", DType::i32, Shape{length}},
+                                        data::Field{"lengths", DType::i32, {}},
+                                        data::Field{"label", DType::i32, {}}};
+};
+/// Weights that are taller than wide, wider than tall, and square.
+using Transformer = models::Transformer<1, 16, 2, 32, Sentences::length, Sentences::vocabulary, classes>;
+
+template <class Model>
+using SamplesOf = std::conditional_t<std::is_same_v<Model, Transformer>, Sentences, Blobs>;
+
+template <class Trainer, class Set = Blobs, class Test = Blobs>
 Trace trace_of(Trainer& trainer, const Settings& settings, const Set& training = Blobs(67),
-               bool resident = false) {
-  const Blobs test(19, 8);
+               bool resident = false, const Test& test = Blobs(19, 8)) {
   Trace trace;
   const auto report = trainer.fit(training, {.epochs = settings.epochs,
                                              .validate = &test,
@@ -87,15 +119,16 @@ Trace trace_of(Trainer& trainer, const Settings& settings, const Set& training =
   return trace;
 }
 
-template <class Exec>
-using Alone = Trainer<Mixed, optim::Sgd, comm::None, Exec>;
+template <class Exec, class Rule = optim::Sgd, class Model = Mixed>
+using Alone = Trainer<Model, Rule, comm::None, Exec>;
 
-template <class Exec>
+template <class Exec, class Rule = optim::Sgd, class Model = Mixed>
 Trace alone(const Settings& settings, const typename Exec::Options& options = {}) {
-  auto config = config_of<Alone<Exec>>(settings);
+  using T = Alone<Exec, Rule, Model>;
+  auto config = config_of<T>(settings);
   config.exec = options;
-  Alone<Exec> trainer(config);
-  return trace_of(trainer, settings);
+  T trainer(config);
+  return trace_of(trainer, settings, SamplesOf<Model>(67), false, SamplesOf<Model>(19, 8));
 }
 
 /// Of norms.
@@ -138,20 +171,33 @@ struct ScaleState {
 
 }  // namespace train_cuda
 
-TEST_CASE("cuda: a training gives what the reference gives, and the same bits each time") {
+template <class Rule, class Model>
+struct TrainedBy {
+  template <class Exec>
+  static train_cuda::Trace trace(const train_cuda::Settings& settings,
+                                 const typename Exec::Options& options = {}) {
+    return train_cuda::alone<Exec, Rule, Model>(settings, options);
+  }
+};
+using SgdOfMixed = TrainedBy<convoy::optim::Sgd, train_cuda::Mixed>;
+using MuonOfMixed = TrainedBy<convoy::optim::Muon, train_cuda::Mixed>;
+using MuonOfTransformer = TrainedBy<convoy::optim::Muon, train_cuda::Transformer>;
+
+TEST_CASE_TEMPLATE("cuda: a training gives what the reference gives, and the same bits each time", By,
+                   SgdOfMixed, MuonOfMixed, MuonOfTransformer) {
   if (convoy::device::count() == 0) SKIP("there is no GPU here");
   using namespace train_cuda;
   for (const Settings& settings : {Settings{}, Settings{.batch = 3, .accumulate = 2, .clip = 0.5f}}) {
     CAPTURE(settings.accumulate);
-    const Trace expected = alone<exec::Reference<f32>>(settings);
-    const Trace seen = alone<exec::Cuda<f32>>(settings);
+    const Trace expected = By::template trace<exec::Reference<f32>>(settings);
+    const Trace seen = By::template trace<exec::Cuda<f32>>(settings);
     CHECK(apart(seen.parameters, expected.parameters) < 1e-4);
     CHECK(apart(seen.losses, expected.losses) < 1e-4);
     CHECK(apart(seen.norms, expected.norms) < 1e-4);
     CHECK(apart(seen.predicted, expected.predicted) < 1e-3);
     CHECK(seen.steps == expected.steps);
-    CHECK(seen == alone<exec::Cuda<f32>>(settings));
-    CHECK(seen == alone<exec::Cuda<f32>>(settings, {.graphs = false}));
+    CHECK(seen == By::template trace<exec::Cuda<f32>>(settings));
+    CHECK(seen == By::template trace<exec::Cuda<f32>>(settings, {.graphs = false}));
   }
 }
 

@@ -1,4 +1,4 @@
-// EXPECT: an optimizer with matrix_slots, from 0 to slots, must have static .*matrix_work
+// EXPECT: an optimizer with matrix_slots, from 0 to slots, must have static .*matrix_needs
 #include <convoy/optim/rule.hpp>
 
 using namespace convoy;
@@ -19,7 +19,8 @@ struct Mine {
   static void update(V& p, const V& g, V (&)[1], const Constants& k) {
     p = p - k.lr * g;
   }
-  static void update_matrix(int, const optim::MatrixPass&, const Constants&) {}
+  template <class Work>
+  static void update_matrix(Work&, const optim::MatrixPass&, const Options&) {}
 };
 
 constexpr bool fine = optim::is_rule<Mine>();

@@ -1,4 +1,4 @@
-// EXPECT: this optimizer multiplies whole matrices, which is there for memory of the host only
+// EXPECT: this optimizer multiplies whole matrices, which this space cannot: compute on
 #include "../remote_exec.hpp"
 #include <convoy/comm/policy/all_reduce.hpp>
 #include <convoy/comm/policy/staged.hpp>

@@ -84,9 +84,9 @@ void exchange() {
   const peer::Team team;
   const peer::Everywhere<T> data;
   device::launch(where, peer::all_reduce_at_once<T>, team, nullptr, 0, 0, true);
-  device::launch(where, peer::exchange_parts<T, true, true>, team, data, 0, 0, true);
-  device::launch(where, peer::exchange_parts<T, true, false>, team, data, 0, 0, true);
-  device::launch(where, peer::exchange_parts<T, false, true>, team, data, 0, 0, true);
+  device::launch(where, peer::exchange_parts<T, true, true>, team, data, {}, true);
+  device::launch(where, peer::exchange_parts<T, true, false>, team, data, {}, true);
+  device::launch(where, peer::exchange_parts<T, false, true>, team, data, {}, true);
 }
 
 void exchange_bytes() {
@@ -122,6 +122,10 @@ void update(memory::Device& space, const optim::Optimizer<R>& rule) {
   optim::Kernels<R, memory::Device>::apply(space, rule, {});
   optim::Kernels<R, memory::Device>::squares(space, rule, {}, {}, nullptr);
   optim::Kernels<R, memory::Device>::constants(space, rule, nullptr, 0, nullptr, nullptr, nullptr, 0);
+  if constexpr (optim::Optimizer<R>::takes_matrices()) {
+    optim::MatrixWork<memory::Device> work(space, rule.matrix_needs(), {});
+    optim::Kernels<R, memory::Device>::apply_matrix(space, rule, work, {});
+  }
 }
 
 }  // namespace
@@ -144,5 +148,6 @@ int main() {
   update<optim::AdamW>(space, optim::Optimizer<optim::AdamW>({}));
   update<optim::Lars>(space, optim::Optimizer<optim::Lars>({}));
   update<optim::Lamb>(space, optim::Optimizer<optim::Lamb>({}));
+  update<optim::Muon>(space, optim::Optimizer<optim::Muon>({}));
   space.sum_squares(nullptr, 0, 1, nullptr);
 }

@@ -113,6 +113,10 @@ class Device {
   cudaStream_t stream() const { return stream_.get(); }
   /// Which GPU of the process it is.
   int ordinal() const { return ordinal_; }
+  /// Whether products of f32 may round what they multiply to tf32, which tensor cores read: where the Exec
+  /// that computes here lets its own.
+  bool reduced_products() const { return reduced_products_; }
+  void set_reduced_products(bool may) { reduced_products_ = may; }
 
   void* allocate(std::size_t bytes) {
     void* made = nullptr;
@@ -205,6 +209,7 @@ class Device {
   std::array<device::Event, 1024> marks_;
   std::size_t next_mark_ = 0;
   double* squares_ = nullptr;
+  bool reduced_products_ = false;
 };
 
 static_assert(Space<Device>);

@@ -9,6 +9,7 @@
 #include <cuda_fp16.h>
 
 #include <convoy/memory/launch.cuh>
+#include <convoy/memory/working_copy.hpp>
 
 namespace convoy::device {
 
@@ -70,6 +71,32 @@ __device__ void store_once(float* to, const Lanes<float, width>& values) {
   else
     __stcs(reinterpret_cast<float4*>(to),
            make_float4(values.lane[0], values.lane[1], values.lane[2], values.lane[3]));
+}
+
+namespace detail {
+
+template <class T, int width>
+__device__ void store_rounded_to(void* copy, std::int64_t at, const Lanes<float, width>& values) {
+  std::uint64_t bits[width];
+  for (int lane = 0; lane < width; ++lane) bits[lane] = narrow<T>(values.lane[lane]).bits;
+  T* const to = static_cast<T*>(copy) + at;
+  if constexpr (width == 1)
+    to->bits = static_cast<std::uint16_t>(bits[0]);
+  else
+    *reinterpret_cast<std::uint64_t*>(to) = bits[0] | bits[1] << 16 | bits[2] << 32 | bits[3] << 48;
+}
+
+}  // namespace detail
+
+/// Rounds 1 or 4 parameters to their working copy, if there is one, in one access.
+template <int width>
+__device__ void store_rounded(const memory::WorkingCopy& copy, std::int64_t at,
+                              const Lanes<float, width>& values) {
+  if (copy.at == nullptr) return;
+  if (copy.type == DType::bf16)
+    detail::store_rounded_to<bf16, width>(copy.at, at, values);
+  else
+    detail::store_rounded_to<f16, width>(copy.at, at, values);
 }
 
 inline constexpr unsigned full_warp = 0xffffffffu;

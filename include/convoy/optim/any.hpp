@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <convoy/optim/matrix_host.hpp>
 #include <convoy/optim/optimizer.hpp>
 #include <convoy/optim/sgd.hpp>
 
@@ -28,7 +29,7 @@ struct Erased {
   virtual bool has_direction() const = 0;
   virtual bool takes_matrices() const = 0;
   virtual int matrix_slots() const = 0;
-  virtual std::int64_t matrix_work(std::int64_t rows, std::int64_t columns) const = 0;
+  virtual MatrixNeeds matrix_needs() const = 0;
   virtual std::size_t constants_bytes() const = 0;
   virtual std::string slot_name(int slot) const = 0;
   virtual float lr() const = 0;
@@ -40,7 +41,7 @@ struct Erased {
   virtual double direction_squares(int threads, const float* parameters, const float* gradients, float scale,
                                    const float* state, std::int64_t stride, std::int64_t n,
                                    const void* constants) const = 0;
-  virtual void update_matrix(int threads, const MatrixPass& pass, const void* constants) const = 0;
+  virtual void update_matrix(MatrixWork<memory::Host>& work, const MatrixPass& pass) const = 0;
 };
 
 template <class R>
@@ -55,9 +56,7 @@ class Holds final : public Erased {
   bool has_direction() const override { return it_.has_direction(); }
   bool takes_matrices() const override { return it_.takes_matrices(); }
   int matrix_slots() const override { return it_.matrix_slots(); }
-  std::int64_t matrix_work(std::int64_t rows, std::int64_t columns) const override {
-    return it_.matrix_work(rows, columns);
-  }
+  MatrixNeeds matrix_needs() const override { return it_.matrix_needs(); }
   std::size_t constants_bytes() const override { return it_.constants_bytes(); }
   std::string slot_name(int slot) const override { return it_.slot_name(slot); }
   float lr() const override { return it_.lr(); }
@@ -75,8 +74,9 @@ class Holds final : public Erased {
                            const void* constants) const override {
     return it_.direction_squares(threads, parameters, gradients, scale, state, stride, n, constants);
   }
-  void update_matrix(int threads, const MatrixPass& pass, const void* constants) const override {
-    it_.update_matrix(threads, pass, constants);
+  void update_matrix([[maybe_unused]] MatrixWork<memory::Host>& work,
+                     [[maybe_unused]] const MatrixPass& pass) const override {
+    if constexpr (Optimizer<R>::takes_matrices()) it_.update_matrix(work, pass);
   }
 
  private:
@@ -142,9 +142,7 @@ class Optimizer<Any> {
   bool has_direction() const { return held_->has_direction(); }
   bool takes_matrices() const { return held_->takes_matrices(); }
   int matrix_slots() const { return held_->matrix_slots(); }
-  std::int64_t matrix_work(std::int64_t rows, std::int64_t columns) const {
-    return held_->matrix_work(rows, columns);
-  }
+  MatrixNeeds matrix_needs() const { return held_->matrix_needs(); }
   std::size_t constants_bytes() const { return held_->constants_bytes(); }
   std::string slot_name(int slot) const { return held_->slot_name(slot); }
   float lr() const { return held_->lr(); }
@@ -162,8 +160,8 @@ class Optimizer<Any> {
                            const void* constants) const {
     return held_->direction_squares(threads, parameters, gradients, scale, state, stride, n, constants);
   }
-  void update_matrix(int threads, const MatrixPass& pass, const void* constants) const {
-    held_->update_matrix(threads, pass, constants);
+  void update_matrix(MatrixWork<memory::Host>& work, const MatrixPass& pass) const {
+    held_->update_matrix(work, pass);
   }
 
  private:

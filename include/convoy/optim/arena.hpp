@@ -6,9 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -23,6 +25,7 @@
 #include <convoy/optim/groups.hpp>
 #include <convoy/optim/guard.hpp>
 #include <convoy/optim/kernels.hpp>
+#include <convoy/optim/matrix_host.hpp>
 #include <convoy/optim/optimizer.hpp>
 #include <convoy/optim/sgd.hpp>
 
@@ -34,7 +37,7 @@ struct ArenaTensor {
   Range dead;              ///< taps that get no gradient and are only decayed; empty: none
   int group = 0;           ///< of Groups::list
   std::int64_t rows = 0;   ///< of the tensor as a matrix, for rules that take these; 0: it is none
-  std::int64_t panel = 1;  ///< how its live part stands in the arenas, as MatrixPass says
+  std::int64_t panel = 1;  ///< how its live part stands in the arenas, as MatrixShape says
 };
 
 /// Runs a rule over parameters and gradients that lie in memory of space S.
@@ -70,11 +73,12 @@ class Arena {
   }
 
   /// How each tensor stands in the arenas, as ArenaTensor::panel says; 0 for those that are no matrices
-  /// there. To be called before the first step.
+  /// there. To be called before `own`.
   void set_panels(std::span<const std::int64_t> panels);
 
   /// Makes the state, zero, of the ranges that this rank updates (not overlapping), and of what it decays.
-  /// Throws ConfigError for a range that ends within a matrix, where the rule takes these.
+  /// Throws ConfigError for a range that ends within a matrix, where the rule takes these, and for a matrix
+  /// that stands as the space cannot multiply it.
   void own(std::span<const Range> ranges);
 
   const Optimizer<R>& optimizer() const { return optimizer_; }
@@ -226,6 +230,13 @@ class Arena {
 
   void make_tables();
 
+  // What the update of the matrices that this rank owns works in.
+  void make_matrix_work();
+
+  MatrixShape shape_of(const ArenaTensor& tensor, const Range& part) const {
+    return {tensor.rows, part.size() / tensor.rows, tensor.panel};
+  }
+
   static constexpr Range everything{0, std::numeric_limits<std::int64_t>::max()};
 
   // The pointers are those of the range's first element.
@@ -235,6 +246,9 @@ class Arena {
   // The passage over run `r` of a table as a matrix, which lies at `part`.
   void apply_matrix(const RunTable<S>& table, int r, Range part, const Passage& pass);
 
+  struct NoMatrices {};
+  using Matrices = std::conditional_t<MultipliesIn<R, S>, std::optional<MatrixWork<S>>, NoMatrices>;
+
   S* space_;
   Optimizer<R> optimizer_;
   Guard guard_;
@@ -242,7 +256,7 @@ class Arena {
   std::vector<Treatment> treatments_;  // one for each set of constants
   std::vector<Run> runs_, dead_;       // that are not frozen; without state
   std::vector<Owned> owned_;
-  bool any_frozen_ = false, any_decays_dead_ = false, directs_ = false;
+  bool any_frozen_ = false, any_decays_dead_ = false, any_matrix_ = false, directs_ = false;
   Step begun_{0, 0};
   std::int64_t stride_ = 0;
   std::size_t constants_bytes_ = 0;
@@ -252,8 +266,8 @@ class Arena {
   memory::Array<double, S> partial_;
   memory::Array<std::byte, S> constants_;  // in the same order
   memory::Array<float, S> state_;
-  memory::Array<float, S> work_;  // of the update of a matrix
   memory::Array<double, S> squares_work_;
+  Matrices matrix_work_;
 };
 
 template <class R, memory::Space S>
@@ -303,6 +317,21 @@ template <class R, memory::Space S>
   const std::int64_t floats = optimizer_.slots() > 0 ? stride_ * (optimizer_.slots() - 1) + in_last : 0;
   state_ = memory::Array<float, S>(*space_, static_cast<std::size_t>(floats));
   make_tables();
+  make_matrix_work();
+}
+
+template <class R, memory::Space S>
+[[gnu::cold]] void Arena<R, S>::make_matrix_work() {
+  if constexpr (MultipliesIn<R, S>) {
+    matrix_work_.reset();
+    std::vector<MatrixShape> shapes;
+    for (const Run& run : live_table_.runs())
+      if (run.matrix >= 0 && run.has_state()) {
+        const ArenaTensor& tensor = tensors_[static_cast<std::size_t>(run.matrix)];
+        shapes.push_back(shape_of(tensor, tensor.live));
+      }
+    if (any_matrix_) matrix_work_.emplace(*space_, optimizer_.matrix_needs(), shapes);
+  }
 }
 
 template <class R, memory::Space S>
@@ -437,19 +466,22 @@ template <class R, memory::Space S>
 void Arena<R, S>::apply_matrix([[maybe_unused]] const RunTable<S>& table, [[maybe_unused]] int r,
                                [[maybe_unused]] Range part, [[maybe_unused]] const Passage& pass) {
   if constexpr (MultipliesIn<R, S>) {
-    const ArenaTensor& tensor =
-        tensors_[static_cast<std::size_t>(table.runs()[static_cast<std::size_t>(r)].matrix)];
-    Passage alone = pass;
+    const Run& run = table.runs()[static_cast<std::size_t>(r)];
+    const ArenaTensor& tensor = tensors_[static_cast<std::size_t>(run.matrix)];
     const std::int64_t skip = part.begin - pass.over.range.begin;
-    alone.over = {part, r, r + 1};
-    alone.parameters += skip;
-    if (alone.gradients != nullptr) alone.gradients += skip;
-    Kernels<R, S>::apply_matrix(*space_, optimizer_, alone,
-                                {.rows = tensor.rows,
-                                 .columns = part.size() / tensor.rows,
-                                 .panel = tensor.panel,
-                                 .all_columns = (tensor.live.size() + tensor.dead.size()) / tensor.rows,
-                                 .work = work_.data()});
+    MatrixPass m{.shape = shape_of(tensor, part),
+                 .all_columns = (tensor.live.size() + tensor.dead.size()) / tensor.rows,
+                 .parameters = pass.parameters + skip,
+                 .gradients = pass.gradients == nullptr ? nullptr : pass.gradients + skip,
+                 .scale = pass.scale,
+                 .copy = pass.copy,
+                 .state = pass.state + run.state,
+                 .stride = pass.stride,
+                 .constants = pass.constants_of(run),
+                 .verdict = pass.verdict};
+    if (m.copy.at != nullptr)
+      m.copy.at = static_cast<std::byte*>(m.copy.at) + static_cast<std::size_t>(skip) * size_of(m.copy.type);
+    Kernels<R, S>::apply_matrix(*space_, optimizer_, *matrix_work_, m);
   }
 }
 
@@ -481,7 +513,6 @@ void Arena<R, S>::decay_dead(std::int64_t step, float lr, float* parameters) {
 
 template <class R, memory::Space S>
 [[gnu::cold]] void Arena<R, S>::treat(std::span<const Group> groups) {
-  std::int64_t work = 0;
   for (std::size_t t = 0; t < tensors_.size(); ++t) {
     const ArenaTensor& tensor = tensors_[t];
     if (tensor.group < 0 || static_cast<std::size_t>(tensor.group) >= groups.size())
@@ -500,7 +531,7 @@ template <class R, memory::Space S>
       runs_.back().range.end = whole.end;
     else if (!whole.empty())
       runs_.push_back({whole, constants, matrix ? static_cast<int>(t) : -1});
-    if (matrix) work = std::max(work, optimizer_.matrix_work(tensor.rows, tensor.live.size() / tensor.rows));
+    any_matrix_ = any_matrix_ || matrix;
     if (tensor.dead.empty()) continue;
     dead_.push_back({tensor.dead, constants, matrix ? static_cast<int>(t) : -1});
     // The gradient of a dead tap is exactly zero, so without decay it never moves and needs no state.
@@ -508,12 +539,12 @@ template <class R, memory::Space S>
   }
   std::sort(dead_.begin(), dead_.end(),
             [](const Run& a, const Run& b) { return a.range.begin < b.range.begin; });
-  if (work > 0 && !MultipliesIn<R, S>)
+  if (any_matrix_ && !MultipliesIn<R, S>)
     fail<ConfigError>(
         "optimizer ", optimizer_.name(),
-        " multiplies whole matrices, which is there for memory of the host only, not of the space ", S::name,
-        "; choose another optimizer, or compute on processors");
-  work_ = memory::Array<float, S>(*space_, static_cast<std::size_t>(work));
+        " multiplies whole matrices, which is there for memory of processors and of NVIDIA GPUs, "
+        "not of the space ",
+        S::name, "; choose another optimizer, or compute on one of these");
 }
 
 template <class R, memory::Space S>

@@ -7,6 +7,7 @@
 
 #include <convoy/memory/device.cuh>
 #include <convoy/optim/kernels.hpp>
+#include <convoy/optim/matrix_device.cuh>
 #include <convoy/optim/registry.hpp>
 
 namespace convoy::optim {
@@ -62,18 +63,6 @@ __device__ void for_each_part_of_chunk(const Passage& pass, std::int64_t chunk, 
   }
 }
 
-/// Rounds 1 or 4 parameters to their working copy, in one access.
-template <class T, int width>
-__device__ void store_rounded(void* copy, std::int64_t at, const device::Lanes<float, width>& values) {
-  std::uint64_t bits[width];
-  for (int lane = 0; lane < width; ++lane) bits[lane] = device::narrow<T>(values.lane[lane]).bits;
-  T* const to = static_cast<T*>(copy) + at;
-  if constexpr (width == 1)
-    to->bits = static_cast<std::uint16_t>(bits[0]);
-  else
-    *reinterpret_cast<std::uint64_t*>(to) = bits[0] | bits[1] << 16 | bits[2] << 32 | bits[3] << 48;
-}
-
 /// A vector of everything that an update of its elements reads.
 template <class R, int width>
 struct Elements {
@@ -105,11 +94,7 @@ struct Elements {
     *reinterpret_cast<Floats*>(pass.parameters + at) = p;
     for (int s = 0; s < R::slots; ++s)
       device::store_once<width>(pass.state + of_state + s * pass.stride, state[s]);
-    if (pass.copy.at == nullptr) return;
-    if (pass.copy.type == DType::bf16)
-      store_rounded<bf16, width>(pass.copy.at, at, p);
-    else
-      store_rounded<f16, width>(pass.copy.at, at, p);
+    device::store_rounded<width>(pass.copy, at, p);
   }
 };
 
@@ -118,10 +103,10 @@ struct Elements {
 template <class R, int width>
 __global__ void __launch_bounds__(pass_threads, 3) update_runs(Passage pass) {
   float scale = pass.scale;
-  if (!applies(pass, scale)) return;
+  if (!applies(pass.verdict, scale)) return;
   const std::int64_t chunk = pass.over.first_chunk() + blockIdx.x;
   for_each_part_of_chunk(pass, chunk, [&](const Run& run, int, const Part& part) {
-    if (!run.has_state()) return;
+    if (!run.has_state() || run.matrix >= 0) return;
     const typename R::Constants k = *static_cast<const typename R::Constants*>(pass.constants_of(run));
     constexpr int at_once = 8 / width, step = pass_threads * width;
     static_assert(Runs::chunk == at_once * step);
@@ -175,7 +160,7 @@ __global__ void __launch_bounds__(pass_threads)
     squares_of_parts(Passage pass, bool of_parameters, double* sums) {
   __shared__ double scratch[pass_threads / device::warp_size];
   float scale = pass.scale;
-  const bool moves = applies(pass, scale);
+  const bool moves = applies(pass.verdict, scale);
   const std::int64_t chunk = pass.over.first_chunk() + blockIdx.x;
   for_each_part_of_chunk(pass, chunk, [&](const Run& run, int r, const Part& part) {
     double squares = 0, of_parameter = 0;
@@ -244,7 +229,8 @@ __global__ void __launch_bounds__(pass_threads)
 
 }  // namespace detail
 
-/// A rule runs on a GPU where its `at`, its `update` and its `direction` are marked CONVOY_HD.
+/// A rule runs on a GPU where its `at`, its `update`, its `direction` and what it makes of elements of
+/// matrices are marked CONVOY_HD.
 template <class R>
 struct Kernels<R, memory::Device> {
   static constexpr bool writes_copies = true;
@@ -301,6 +287,11 @@ struct Kernels<R, memory::Device> {
     else
       device::launch(where, detail::update_runs<R, 1>, pass);
   }
+
+  static void apply_matrix(memory::Device&, const Optimizer<R>& optimizer, MatrixWork<memory::Device>& work,
+                           const MatrixPass& matrix) requires detail::HasUpdateOfMatrices<R, memory::Device> {
+    optimizer.update_matrix(work, matrix);
+  }
 };
 
 /// Of the registry's rules, that which was chosen.
@@ -328,6 +319,13 @@ struct Kernels<Any, memory::Device> {
   static void apply(memory::Device& space, const Optimizer<Any>& optimizer, const Passage& pass) {
     visit(optimizer, [&]<class R>(const Optimizer<R>& chosen) {
       Kernels<R, memory::Device>::apply(space, chosen, pass);
+    });
+  }
+  static void apply_matrix(memory::Device& space, const Optimizer<Any>& optimizer,
+                           MatrixWork<memory::Device>& work, const MatrixPass& matrix) {
+    visit(optimizer, [&]<class R>(const Optimizer<R>& chosen) {
+      if constexpr (detail::TakesMatrices<R>)
+        Kernels<R, memory::Device>::apply_matrix(space, chosen, work, matrix);
     });
   }
 

@@ -39,6 +39,13 @@ struct Verdict {
   std::int32_t apply = 1;    ///< 0: this step changes nothing
 };
 
+/// Whether a step with this verdict, or without any, is applied, with the factor on its gradients if so.
+CONVOY_HD inline bool applies(const Verdict* verdict, float& scale) {
+  if (verdict == nullptr) return true;
+  scale *= verdict->factor;
+  return verdict->apply != 0;
+}
+
 /// The verdict on a gradient whose elements' squares sum to `squares`; clips as
 /// torch.nn.utils.clip_grad_norm_.
 CONVOY_HD inline void judge(const Guard& guard, double squares, Verdict& verdict) {

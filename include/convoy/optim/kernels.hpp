@@ -10,6 +10,7 @@
 #include <convoy/memory/host.hpp>
 #include <convoy/memory/working_copy.hpp>
 #include <convoy/optim/guard.hpp>
+#include <convoy/optim/matrix.hpp>
 #include <convoy/optim/optimizer.hpp>
 #include <convoy/optim/runs.hpp>
 
@@ -65,13 +66,6 @@ struct Squares {
   CONVOY_HD double* sums_of(const Run& run) const { return sums + (by_constants ? 2 * run.constants : 0); }
 };
 
-/// Whether the step of a passage is applied, with the factor on its gradients if so.
-CONVOY_HD inline bool applies(const Passage& pass, float& scale) {
-  if (pass.verdict == nullptr) return true;
-  scale *= pass.verdict->factor;
-  return pass.verdict->apply != 0;
-}
-
 /// Norms from a pair of sums of squares. Gradients were summed before the verdict, directions are made from
 /// what it left of them.
 CONVOY_HD inline Norms norms_of(const double* squares, bool of_directions, const Verdict& verdict) {
@@ -92,10 +86,20 @@ CONVOY_HD inline Norms norms_of(const double* squares, bool of_directions, const
 ///                   not skipped. A sum's bits depend on the ranges, their order and their numbers alone.
 ///                   `work` is of two numbers for each part that the table is cut into
 ///   `apply`         one Passage: every run that has state but matrices
-///   `apply_matrix`  the Passage of one run that is a matrix, whose shape and work the MatrixPass says, for
-///                   rules that take these; a space may be without, and then refuses such rules
+///   `apply_matrix`  a MatrixPass by the MatrixWork of the space, for rules that take matrices; a space may
+///                   be without, and then refuses such rules
 template <class R, class S>
 struct Kernels;
+
+namespace detail {
+
+template <class R, class S>
+concept HasUpdateOfMatrices = requires(const Optimizer<R>& optimizer, MatrixWork<S>& work,
+                                       const MatrixPass& matrix) {
+  optimizer.update_matrix(work, matrix);
+};
+
+}  // namespace detail
 
 template <class R>
 struct Kernels<R, memory::Host> {
@@ -125,7 +129,7 @@ struct Kernels<R, memory::Host> {
   static void squares(memory::Host& space, const Optimizer<R>& optimizer, const Passage& pass,
                       const Squares& what, double*) {
     float scale = pass.scale;
-    const bool moves = applies(pass, scale);
+    const bool moves = applies(pass.verdict, scale);
     for_each_part(pass, [&](const Run& run, const Part& part) {
       double* const sums = what.sums_of(run);
       if (!what.of_directions) {
@@ -140,7 +144,7 @@ struct Kernels<R, memory::Host> {
 
   static void apply(memory::Host& space, const Optimizer<R>& optimizer, const Passage& pass) {
     float scale = pass.scale;
-    if (!applies(pass, scale)) return;
+    if (!applies(pass.verdict, scale)) return;
     for_each_part(pass, [&](const Run& run, const Part& part) {
       if (run.has_state() && run.matrix < 0)
         optimizer.apply(space.threads(), part.parameters, part.gradients, scale, part.state, pass.stride,
@@ -148,17 +152,9 @@ struct Kernels<R, memory::Host> {
     });
   }
 
-  static void apply_matrix(memory::Host& space, const Optimizer<R>& optimizer, const Passage& pass,
-                           MatrixPass matrix) {
-    matrix.scale = pass.scale;
-    if (!applies(pass, matrix.scale)) return;
-    for_each_part(pass, [&](const Run& run, const Part& part) {
-      matrix.parameters = part.parameters;
-      matrix.gradients = part.gradients;
-      matrix.state = part.state;
-      matrix.stride = pass.stride;
-      optimizer.update_matrix(space.threads(), matrix, pass.constants_of(run));
-    });
+  static void apply_matrix(memory::Host&, const Optimizer<R>& optimizer, MatrixWork<memory::Host>& work,
+                           MatrixPass matrix) requires detail::HasUpdateOfMatrices<R, memory::Host> {
+    if (applies(matrix.verdict, matrix.scale)) optimizer.update_matrix(work, matrix);
   }
 
  private:
@@ -190,11 +186,11 @@ concept RunsIn = requires(S& space, const Optimizer<R>& optimizer, const Passage
   Kernels<R, S>::apply(space, optimizer, pass);
 };
 
-/// Whether rules may take matrices in a space.
+/// Whether a rule may take matrices in a space.
 template <class R, class S>
-concept MultipliesIn = requires(S& space, const Optimizer<R>& optimizer, const Passage& pass,
+concept MultipliesIn = requires(S& space, const Optimizer<R>& optimizer, MatrixWork<S>& work,
                                 const MatrixPass& matrix) {
-  Kernels<R, S>::apply_matrix(space, optimizer, pass, matrix);
+  Kernels<R, S>::apply_matrix(space, optimizer, work, matrix);
 };
 
 /// Whether an optimizer runs in a space; if not, the one failing static_assert says why, and the value is
@@ -207,8 +203,8 @@ consteval bool runs_in() {
     return false;
   } else if constexpr (detail::TakesMatrices<R> && !MultipliesIn<R, S>) {
     static_assert(MultipliesIn<R, S>,
-                  "convoy: this optimizer multiplies whole matrices, which is there for memory of the host "
-                  "only: compute on exec::Host or exec::Reference, or name another optimizer");
+                  "convoy: this optimizer multiplies whole matrices, which this space cannot: compute on "
+                  "exec::Host, exec::Reference or exec::Cuda, or name another optimizer");
     return false;
   } else {
     return true;

@@ -1,7 +1,7 @@
 // Muon: a momentum whose matrix is made nearly orthogonal, so that a step moves all of its directions alike
 // (Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024), as torch.optim.Muon
-// computes it but in f32 throughout. What is no matrix, and the embeddings and heads that it is not for, are
-// updated by AdamW.
+// computes it but in f32; on GPUs products round to tf32 where those of the Exec do. What is no matrix, and
+// the embeddings and heads that it is not for, are updated by AdamW.
 #pragma once
 
 #include <algorithm>
@@ -12,12 +12,10 @@
 #include <utility>
 
 #include <convoy/core/error.hpp>
-#include <convoy/memory/host.hpp>
+#include <convoy/core/hd.hpp>
 #include <convoy/optim/adamw.hpp>
 #include <convoy/optim/matrix.hpp>
 #include <convoy/optim/rule.hpp>
-#include <convoy/parallel/multiply.hpp>
-#include <convoy/parallel/team.hpp>
 
 namespace convoy::optim {
 
@@ -53,8 +51,7 @@ struct Muon {
   struct Constants {
     AdamW::Constants adamw;
     float lr, momentum, decay;
-    bool nesterov, match_adamw;
-    int iterations;
+    bool nesterov;
   };
   static constexpr std::string_view name = "muon";
   static constexpr int slots = AdamW::slots;
@@ -69,13 +66,8 @@ struct Muon {
   }
 
   CONVOY_HD static Constants at(const Options& o, std::int64_t step, float lr) {
-    return {AdamW::at({lr * o.rest, o.beta1, o.beta2, o.epsilon, o.weight_decay}, step, lr * o.rest),
-            lr,
-            o.momentum,
-            lr * o.weight_decay,
-            o.nesterov,
-            o.match_adamw,
-            o.iterations};
+    return {AdamW::at({lr * o.rest, o.beta1, o.beta2, o.epsilon, o.weight_decay}, step, lr * o.rest), lr,
+            o.momentum, lr * o.weight_decay, o.nesterov};
   }
 
   /// Of what is no matrix: AdamW's.
@@ -85,92 +77,62 @@ struct Muon {
     AdamW::update(p, g, state, k.adamw);
   }
 
-  /// Two matrices X, whose rows are the fewer, two squares, and what a product works in.
-  static std::int64_t matrix_work(std::int64_t rows, std::int64_t columns) {
-    const std::int64_t low = std::min(rows, columns), high = std::max(rows, columns);
-    return 2 * low * high + 2 * low * low +
-           std::max(
-               {multiply_work(low, low, high), multiply_work(low, low, low), multiply_work(low, high, low)});
-  }
+  // What becomes of an element of a matrix; public, because nvcc makes kernels of no other types.
 
-  /// m = momentum m + (1 - momentum) g;  d = m, or with Nesterov momentum m + (1 - momentum) g;
-  /// p -= lr decay p + rate O, where O is d made nearly orthogonal.
-  static void update_matrix(int threads, const MatrixPass& m, const Constants& k) {
-    const std::int64_t low = std::min(m.rows, m.columns), high = std::max(m.rows, m.columns);
-    // Below this many elements waking a team costs more than a pass over them.
-    const int team_size = low * high < (1 << 15) ? 1 : threads;
-    if (m.gradients == nullptr) {
-      parallel(team_size, [&](int thread, int team) {
-        const Range mine = share(low * high, thread, team, 16);
-        for (std::int64_t i = mine.begin; i < mine.end; ++i) m.parameters[i] -= k.decay * m.parameters[i];
-      });
-      return;
+  /// m = momentum m + (1 - momentum) g;  d = m, or with Nesterov momentum m + (1 - momentum) g.
+  struct Direction {
+    using Constants = Muon::Constants;
+    static constexpr int slots = matrix_slots;
+    CONVOY_HD float operator()(float g, float (&state)[slots], const Constants& k) const {
+      const float average = state[0] + (1 - k.momentum) * (g - state[0]);
+      state[0] = average;
+      return k.nesterov ? g + k.momentum * (average - g) : average;
     }
-    Work work{m.work, m.work + low * high, m.work + 2 * low * high, m.work + 2 * low * high + low * low,
-              m.work + 2 * low * high + 2 * low * low};
-    // The momentum lies as the parameters do; so does the direction, until X takes it as it needs it.
-    parallel(team_size, [&](int thread, int team) {
-      const Range mine = share(low * high, thread, team, 16);
-      for (std::int64_t i = mine.begin; i < mine.end; ++i) {
-        const float g = m.scale * m.gradients[i];
-        const float average = m.state[i] + (1 - k.momentum) * (g - m.state[i]);
-        m.state[i] = average;
-        work.next[i] = k.nesterov ? g + k.momentum * (average - g) : average;
-      }
-    });
-    const double squares = memory::detail::sum_squares(work.next, low * high, threads);
-    const auto length = static_cast<float>(std::max(std::sqrt(squares), 1e-7));
-    for_each_of_x(team_size, m, [&](std::int64_t x, std::int64_t at) { work.x[x] = work.next[at] / length; });
-    for (int i = 0; i < k.iterations; ++i) iterate(threads, low, high, work);
-    const float rate = k.lr * adjustment(m, k.match_adamw);
-    for_each_of_x(team_size, m, [&](std::int64_t x, std::int64_t at) {
-      const float p = m.parameters[at];
-      m.parameters[at] = p - k.decay * p - rate * work.x[x];
-    });
+  };
+  /// p -= lr decay p + rate O, where O is d made nearly orthogonal.
+  struct Move {
+    using Constants = Muon::Constants;
+    float adjustment;  ///< of the rate
+    CONVOY_HD float operator()(float p, float o, const Constants& k) const {
+      return p - k.decay * p - k.lr * adjustment * o;
+    }
+  };
+  /// Likewise where there never is a gradient.
+  struct Decay {
+    using Constants = Muon::Constants;
+    CONVOY_HD float operator()(float p, float, const Constants& k) const { return p - k.decay * p; }
+  };
+
+  /// An iteration: X X';  b X X' + c (X X')^2;  a X + that times X, whose singular values are nearer to 1.
+  static constexpr std::array<MatrixProduct, 3> products = {{
+      {.inner = Side::high, .right_transposed = true, .symmetric = true},
+      {.symmetric = true, .factor = 2.0315f, .kept = -4.7750f},
+      {.columns = Side::high, .kept = 3.4445f},
+  }};
+  /// X, whose rows are the fewer, twice, and two squares.
+  static constexpr MatrixNeeds matrix_needs{.wide = 2, .square = 2, .products = products};
+
+  template <class Work>
+  static void update_matrix(Work& work, const MatrixPass& m, const Options& o) {
+    if (m.gradients == nullptr) return work.update(m, Decay{});
+    const auto& [square, polynomial, step] = products;
+    float *x = work.wide(m, 0), *next = work.wide(m, 1);
+    float *const squared = work.square(m, 0), *const factor = work.square(m, 1);
+    work.normalize(m, Direction{}, 1e-7, x, next);
+    for (int i = 0; i < o.iterations; ++i) {
+      work.multiply(m, square, x, x, nullptr, squared);
+      work.multiply(m, polynomial, squared, squared, squared, factor);
+      work.multiply(m, step, factor, x, x, next);
+      std::swap(x, next);
+    }
+    work.update(m, Move{adjustment(m, o.match_adamw)}, x);
   }
 
  private:
-  struct Work {
-    float *x, *next, *squared, *factor, *product;
-  };
-
-  /// X = a X + (b X X' + c (X X')^2) X, by which singular values come near to 1.
-  static void iterate(int threads, std::int64_t low, std::int64_t high, Work& w) {
-    constexpr float a = 3.4445f, b = -4.7750f, c = 2.0315f;
-    const Strided x{w.x, high, 1}, squared{w.squared, low, 1}, factor{w.factor, low, 1};
-    multiply(threads, low, low, high, 1.0f, x, x.transposed(), 0.0f, w.squared, w.product,
-             Symmetry::symmetric);
-    std::copy_n(w.squared, low * low, w.factor);
-    multiply(threads, low, low, low, c, squared, squared, b, w.factor, w.product, Symmetry::symmetric);
-    std::copy_n(w.x, low * high, w.next);
-    multiply(threads, low, high, low, 1.0f, factor, x, a, w.next, w.product);
-    std::swap(w.x, w.next);
-  }
-
   static float adjustment(const MatrixPass& m, bool match_adamw) {
-    const auto rows = static_cast<double>(m.rows), columns = static_cast<double>(m.all_columns);
+    const auto rows = static_cast<double>(m.shape.rows), columns = static_cast<double>(m.all_columns);
     return static_cast<float>(match_adamw ? 0.2 * std::sqrt(std::max(rows, columns))
                                           : std::sqrt(std::max(1.0, rows / columns)));
-  }
-
-  // Calls `visit(x, at)` with the place in X and in the arena of each element. X is the matrix or, where that
-  // has more rows than columns, its transpose.
-  template <class Visit>
-  static void for_each_of_x(int threads, const MatrixPass& m, const Visit& visit) {
-    const bool turned = m.rows > m.columns;
-    const std::int64_t strips = m.rows / m.panel * m.columns;  // a panel is stored column after column
-    parallel(threads, [&](int thread, int team) {
-      const Range mine = share(strips, thread, team);
-      std::int64_t row = mine.begin / m.columns * m.panel, column = mine.begin % m.columns;
-      for (std::int64_t strip = mine.begin; strip < mine.end; ++strip) {
-        for (std::int64_t i = 0; i < m.panel; ++i)
-          visit(turned ? column * m.rows + row + i : (row + i) * m.columns + column, strip * m.panel + i);
-        if (++column == m.columns) {
-          column = 0;
-          row += m.panel;
-        }
-      }
-    });
   }
 };
 

@@ -62,12 +62,12 @@ class Optimizer {
     else
       return R::slots;
   }
-  /// Floats that the update of one works in.
-  static std::int64_t matrix_work([[maybe_unused]] std::int64_t rows, [[maybe_unused]] std::int64_t columns) {
+  /// What the update of one works in and by.
+  static MatrixNeeds matrix_needs() {
     if constexpr (takes_matrices())
-      return R::matrix_work(rows, columns);
+      return R::matrix_needs;
     else
-      return 0;
+      return {};
   }
   static constexpr std::size_t constants_bytes() { return sizeof(typename R::Constants); }
 
@@ -132,14 +132,10 @@ class Optimizer {
     }
   }
 
-  /// Updates one matrix; nothing for a rule that takes none.
-  void update_matrix([[maybe_unused]] int threads, [[maybe_unused]] const MatrixPass& pass,
-                     [[maybe_unused]] const void* constants) const {
-    if constexpr (takes_matrices()) {
-      typename R::Constants k;
-      std::memcpy(static_cast<void*>(&k), constants, sizeof k);
-      R::update_matrix(threads, pass, k);
-    }
+  /// Updates one matrix.
+  template <class Work>
+  void update_matrix(Work& work, const MatrixPass& pass) const requires detail::TakesMatrices<R> {
+    R::update_matrix(work, pass, options_);
   }
 
  private:

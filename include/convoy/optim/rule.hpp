@@ -66,11 +66,11 @@ concept TakesMatrices = requires {
 
 template <class R>
 concept UpdatesMatrices = R::matrix_slots >= 0 &&
-                          R::matrix_slots <= R::slots&& requires(int threads, std::int64_t n,
+                          R::matrix_slots <= R::slots&& requires(MatrixWork<memory::Host>& work,
                                                                  const MatrixPass& m,
-                                                                 const typename R::Constants& k) {
-  { R::matrix_work(n, n) } -> std::same_as<std::int64_t>;
-  R::update_matrix(threads, m, k);
+                                                                 const typename R::Options& options) {
+  { R::matrix_needs } -> std::convertible_to<MatrixNeeds>;
+  R::update_matrix(work, m, options);
 };
 
 template <class R>
@@ -143,12 +143,11 @@ concept HasDirection = Directs<R, float>;
 ///                       kept: `update` does the same again. So the state is read twice but written once, and
 ///                       a step that is skipped has nothing to undo.
 ///   `matrix_slots`      how many of the slots, the first ones, a matrix has: the rule updates weights as
-///   whole
-///                       matrices, once the gradient of each is there, by `static void update_matrix(int
-///                       threads, const MatrixPass&, const Constants&)`, which works in as many floats as
-///                       `static std::int64_t matrix_work(rows, columns)` says. `update` is for all else:
-///                       vectors, embeddings, the layer before a loss, and what groups say. Only in host
-///                       memory, and not beside `per_tensor_norms`.
+///                       whole matrices, once the gradient of each is there, by `template <class Work> static
+///                       void update_matrix(Work&, const MatrixPass&, const Options&)`, where Work is the
+///                       MatrixWork of a space, which has what `matrix_needs` says. `update` is for all else:
+///                       vectors, embeddings, the layer before a loss, and what groups say. Only in spaces
+///                       that multiply, and not beside `per_tensor_norms`.
 template <class R>
 concept Rule = detail::HasOptions<R> && fields::complete<typename R::Options> && detail::HasRate<R> &&
                detail::HasName<R> && detail::HasSlots<R> && detail::HasConstants<R> &&
@@ -223,9 +222,9 @@ consteval bool is_rule() {
     return false;
   } else if constexpr (detail::TakesMatrices<R>) {
     static_assert(detail::UpdatesMatrices<R>,
-                  "convoy: an optimizer with matrix_slots, from 0 to slots, must have static std::int64_t "
-                  "matrix_work(std::int64_t rows, std::int64_t columns) and static void update_matrix(int "
-                  "threads, const optim::MatrixPass&, const Constants&)");
+                  "convoy: an optimizer with matrix_slots, from 0 to slots, must have static constexpr "
+                  "optim::MatrixNeeds matrix_needs and template <class Work> static void "
+                  "update_matrix(Work&, const optim::MatrixPass&, const Options&)");
     static_assert(!detail::WantsNorms<R>,
                   "convoy: an optimizer goes by norms of tensors or takes matrices, not both");
     return detail::UpdatesMatrices<R> && !detail::WantsNorms<R>;

@@ -19,8 +19,6 @@ namespace convoy::comm::peer {
 inline constexpr int most_ranks = 16;
 inline constexpr int most_blocks = 32;
 inline constexpr int threads = 512;
-/// Floats of a cache line: what is cut for the ranks is cut there.
-inline constexpr std::int64_t grain = 16;
 
 /// What a rank keeps in its device memory for the others; behind it lie two slots for small exchanges.
 struct alignas(256) Pad {
@@ -61,8 +59,10 @@ struct Everywhere {
   T* on[most_ranks] = {};
 };
 
-/// How many elements each rank has of `count`; what is left over is the last rank's too.
-constexpr std::int64_t part_of(std::int64_t count, int size) { return count / (grain * size) * grain; }
+/// An array is cut for the ranks: rank r's part, which may be empty, is from at[r] to at[r + 1].
+struct Cuts {
+  std::int64_t at[most_ranks + 1] = {};
+};
 
 /// The meetings of one block. All threads of the block make the same calls.
 class Meeting {
@@ -234,20 +234,18 @@ __global__ void __launch_bounds__(threads, 1)
 }
 
 /// Reduce-scatter, all-gather, or one after the other, in place on an array that every rank has. Each rank
-/// sums its own part, `part` elements (part_of), from the memory of all; then all read each other's parts.
-/// When the kernel ends, nobody reads this rank's array any more.
+/// sums its own part from the memory of all; then all read each other's parts. When the kernel ends, nobody
+/// reads this rank's array any more.
 template <class T, bool reduces, bool gathers>
 __global__ void __launch_bounds__(threads, 1)
     exchange_parts(const __grid_constant__ Team team, const __grid_constant__ Everywhere<T> data,
-                   std::int64_t count, std::int64_t part, bool aligned) {
+                   const __grid_constant__ Cuts cuts, bool aligned) {
   Meeting meeting(team);
   if (!meeting.goes_on() || !meeting.meet()) return;
   T* const mine = data.on[team.rank];
-  const auto size_of_part = [&](int rank) { return rank == team.size - 1 ? count - rank * part : part; };
   if constexpr (reduces) {
-    const std::int64_t begin = team.rank * part;
+    const std::int64_t begin = cuts.at[team.rank], size = cuts.at[team.rank + 1] - begin;
     const auto source = [&](int rank) { return data.on[rank] + begin; };
-    const std::int64_t size = size_of_part(team.rank);
     detail::for_vectors<T>(size, [&](std::int64_t at) {
       detail::sum_vector(mine + begin, source, team.size, at, size, aligned);
     });
@@ -257,7 +255,7 @@ __global__ void __launch_bounds__(threads, 1)
     // From the next rank on, so that not all read the same one first.
     for (int k = 1; k < team.size; ++k) {
       const int rank = (team.rank + k) % team.size;
-      const std::int64_t begin = rank * part, size = size_of_part(rank);
+      const std::int64_t begin = cuts.at[rank], size = cuts.at[rank + 1] - begin;
       detail::for_vectors<T>(size, [&](std::int64_t at) {
         detail::copy_vector(mine + begin, data.on[rank] + begin, at, size, aligned);
       });

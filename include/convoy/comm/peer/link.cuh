@@ -22,10 +22,10 @@
 #include <convoy/comm/fingerprint.hpp>
 #include <convoy/comm/peer/kernels.cuh>
 #include <convoy/comm/peer/window.cuh>
+#include <convoy/comm/schedule/shards.hpp>
 #include <convoy/core/clock.hpp>
 #include <convoy/core/error.hpp>
 #include <convoy/core/fields.hpp>
-#include <convoy/core/range.hpp>
 #include <convoy/memory/cuda.cuh>
 
 namespace convoy::comm {
@@ -130,11 +130,13 @@ class Link {
   /// Where an exception flies the others need not wait for this rank.
   bool healthy() const { return !failure_ && std::uncaught_exceptions() == exceptions_; }
 
-  /// This rank's part of `count` elements: block `rank` of `size` blocks of equal whole cache lines of
-  /// floats; what is left over is the last rank's too.
-  Range own_of(std::int64_t count) const {
-    const std::int64_t part = part_of(count, size_);
-    return {rank_ * part, rank_ == size_ - 1 ? count : (rank_ + 1) * part};
+  /// `count` elements in equal parts of whole cache lines of floats; what is left over is the last rank's
+  /// too.
+  Cuts equal_cuts(std::int64_t count) const {
+    Cuts cuts;
+    for (int r = 0; r < size_; ++r) cuts.at[r] = r * schedule::equal_part(count, size_);
+    cuts.at[size_] = count;
+    return cuts;
   }
 
   /// `data` is memory of this GPU, which others need not see.
@@ -153,19 +155,20 @@ class Link {
     if (size_ == 1 || count <= 0) return;
     if (count * static_cast<std::int64_t>(sizeof(T)) <= options_.at_once)
       return all_reduce(everywhere<T>(window, offset).on[rank_], count, what);
-    exchange<T, true, true>(window, offset, count, what);
+    exchange<T, true, true>(window, offset, equal_cuts(count), what);
   }
-  /// Afterwards this rank's part (own_of) holds the sums; what the rest holds is left open.
+  /// Afterwards this rank's part holds the sums; what the rest holds is left open. Cuts are at multiples of
+  /// schedule::shard_grain.
   template <class T>
-  void reduce_scatter(const Window& window, std::int64_t offset, std::int64_t count,
+  void reduce_scatter(const Window& window, std::int64_t offset, const Cuts& cuts,
                       Exchange what = {.kind = Kind::reduce_scatter}) {
-    exchange<T, true, false>(window, offset, count, what);
+    exchange<T, true, false>(window, offset, cuts, what);
   }
   /// Every rank gets every other's part.
   template <class T>
-  void all_gather(const Window& window, std::int64_t offset, std::int64_t count,
+  void all_gather(const Window& window, std::int64_t offset, const Cuts& cuts,
                   Exchange what = {.kind = Kind::all_gather}) {
-    exchange<T, false, true>(window, offset, count, what);
+    exchange<T, false, true>(window, offset, cuts, what);
   }
   void broadcast(const Window& window, std::int64_t offset, std::int64_t bytes, int root,
                  Exchange what = {.kind = Kind::broadcast}) {
@@ -228,12 +231,14 @@ class Link {
   }
 
   template <class T, bool reduces, bool gathers>
-  void exchange(const Window& window, std::int64_t offset, std::int64_t count, Exchange what) {
+  void exchange(const Window& window, std::int64_t offset, const Cuts& cuts, Exchange what) {
+    const std::int64_t count = cuts.at[size_];
     if (size_ == 1 || count <= 0) return;
     const auto data = everywhere<T>(window, offset);
-    const std::int64_t part = part_of(count, size_), largest = count - (size_ - 1) * part;
+    std::int64_t largest = 0;
+    for (int r = 0; r < size_; ++r) largest = std::max(largest, cuts.at[r + 1] - cuts.at[r]);
     start(exchange_parts<T, reduces, gathers>, blocks_for_vectors(largest / device::lanes<T>), what,
-          bytes_of<T>(count), data, count, part, aligned(data));
+          bytes_of<T>(count), data, cuts, aligned(data));
   }
 
   template <class Kernel, class... A>

@@ -81,9 +81,10 @@ class BasicCudaPeer : public DeviceBuckets<BasicCudaPeer<S, sharded>, S, sharded
  private:
   static constexpr std::size_t relay_bytes = std::size_t{1} << 20;
 
-  Range own_of(const Range& bucket) const {
-    const Range own = link_->own_of(bucket.size());
-    return {bucket.begin + own.begin, bucket.begin + own.end};
+  peer::Cuts cuts_of(std::size_t b) const {
+    peer::Cuts cuts;
+    std::copy(Base::cuts(b).begin(), Base::cuts(b).end(), cuts.at);
+    return cuts;
   }
   cudaStream_t stream() const { return link_->stream(); }
 
@@ -137,7 +138,7 @@ void BasicCudaPeer<S, sharded>::enqueue_sums(std::size_t b) {
   const Range& r = Base::bucket(b);
   const auto bucket = static_cast<int>(b);
   if constexpr (sharded)
-    link_->template reduce_scatter<float>(gradients_, r.begin, r.size(),
+    link_->template reduce_scatter<float>(gradients_, r.begin, cuts_of(b),
                                           {peer::Kind::reduce_scatter, bucket});
   else
     link_->template all_reduce<float>(gradients_, r.begin, r.size(), {peer::Kind::all_reduce, bucket});
@@ -145,8 +146,7 @@ void BasicCudaPeer<S, sharded>::enqueue_sums(std::size_t b) {
 
 template <memory::Space S, bool sharded>
 void BasicCudaPeer<S, sharded>::enqueue_parameters(std::size_t b) {
-  const Range& r = Base::bucket(b);
-  link_->template all_gather<float>(parameters_, r.begin, r.size(),
+  link_->template all_gather<float>(parameters_, Base::bucket(b).begin, cuts_of(b),
                                     {peer::Kind::all_gather, static_cast<int>(b)});
 }
 

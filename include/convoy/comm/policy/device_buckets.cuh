@@ -18,6 +18,7 @@
 #include <convoy/comm/engine/agree.hpp>
 #include <convoy/comm/engine/kernel.hpp>
 #include <convoy/comm/operation.hpp>
+#include <convoy/comm/schedule/shards.hpp>
 #include <convoy/core/clock.hpp>
 #include <convoy/core/decision.hpp>
 #include <convoy/core/error.hpp>
@@ -42,7 +43,6 @@ enum class DeviceWork : unsigned char {
 ///     enqueue_sums(b)                  on the stream, of a bucket that is not empty; likewise, if sharded,
 ///     enqueue_parameters(b)
 ///     enqueue_sums(partial)            of a rule
-///     own_of(bucket)                   this rank's part
 ///     watch(work, b, mark)             what was enqueued last is done when the mark is reached
 ///     await(b, mark)                   of sums; with a deadline
 template <class C, memory::Space S, bool sharded>
@@ -68,8 +68,9 @@ class DeviceBuckets : public Defaults<C> {
       return {buckets.begin(), buckets.end()};
     } else {
       std::vector<Range> mine;
-      for (const Range& b : buckets)
-        if (const Range r = self().own_of(b); !r.empty()) mine.push_back(r);
+      const auto cuts = cut(buckets);
+      for (std::size_t b = 0; b < buckets.size(); ++b)
+        if (const Range r = own_of(buckets[b], cuts[b]); !r.empty()) mine.push_back(r);
       return mine;
     }
   }
@@ -112,6 +113,11 @@ class DeviceBuckets : public Defaults<C> {
 
   const Layout& layout() const { return layout_; }
   std::size_t buckets() const { return buckets_.size(); }
+  /// Of a sharded exchange: rank r's part of bucket b, which may be empty, begins cuts(b)[r] elements behind
+  /// the bucket's first and ends at cuts(b)[r + 1].
+  const std::vector<std::int64_t>& cuts(std::size_t b) const { return cuts_[b]; }
+  /// Whether the parts are as schedule::equal_part has them.
+  bool even() const { return self().size() == 1 || layout_.whole.empty(); }
   const Range& bucket(std::size_t b) const { return buckets_[b]; }
   std::size_t bytes_of(std::size_t b) const {
     return static_cast<std::size_t>(bucket(b).size()) * sizeof(float);
@@ -129,6 +135,28 @@ class DeviceBuckets : public Defaults<C> {
   C& self() { return static_cast<C&>(*this); }
   const C& self() const { return static_cast<const C&>(*this); }
 
+  // Equal parts, or parts by which what is to stay whole stays so.
+  std::vector<std::vector<std::int64_t>> cut(std::span<const Range> buckets) const {
+    std::vector<std::vector<std::int64_t>> all;
+    schedule::Shards shards(self().size(), layout_.whole);
+    for (const Range& b : buckets) {
+      if (!even()) {
+        all.push_back(shards.cut(b));
+        continue;
+      }
+      auto& at = all.emplace_back();
+      const std::int64_t part = schedule::equal_part(b.size(), self().size());
+      for (int r = 0; r < self().size(); ++r) at.push_back(r * part);
+      at.push_back(b.size());
+    }
+    return all;
+  }
+  Range own_of(const Range& bucket, const std::vector<std::int64_t>& cuts) const {
+    const auto r = static_cast<std::size_t>(self().rank());
+    return {bucket.begin + cuts[r], bucket.begin + cuts[r + 1]};
+  }
+  Range own_of(std::size_t b) const { return own_of(buckets_[b], cuts_[b]); }
+
   // What is enqueued from now on begins behind what the stream has done.
   static void follow(cudaStream_t next, cudaEvent_t mark, cudaStream_t stream) {
     device::check(cudaEventRecord(mark, stream), "mark a stream");
@@ -145,6 +173,7 @@ class DeviceBuckets : public Defaults<C> {
   S* space_ = nullptr;
   Layout layout_;
   std::vector<Range> buckets_;
+  std::vector<std::vector<std::int64_t>> cuts_;  // of each bucket, if sharded
   std::vector<bool> begun_;
   std::vector<Clock::time_point> begun_at_;
   Observer observer_;
@@ -160,11 +189,6 @@ Fingerprint DeviceBuckets<C, S, sharded>::described(const Fingerprint& fingerpri
   if (sharded && layout.parameters.size() < layout.gradients.size())
     fail<ConfigError>("sharded needs a parameter for each of the ", layout.gradients.size(),
                       " gradients, not ", layout.parameters.size());
-  if (sharded && !layout.whole.empty() && self().size() > 1)
-    fail<ConfigError>(
-        C::policy(),
-        " cuts buckets into equal parts, and what is to stay whole in them may be cut; choose an "
-        "exchange by which each rank updates all");
   detail::check(layout);
   Fingerprint all = fingerprint;
   all.add("comm", C::policy());
@@ -180,6 +204,7 @@ void DeviceBuckets<C, S, sharded>::take(const Layout& layout) {
   space_ = static_cast<S*>(layout.space);
   layout_ = layout;
   buckets_.assign(layout.buckets.begin(), layout.buckets.end());
+  if constexpr (sharded) cuts_ = cut(buckets_);
   begun_.assign(buckets_.size(), false);
   begun_at_.assign(buckets_.size(), {});
   computed_ = device::make_event();
@@ -237,7 +262,7 @@ void DeviceBuckets<C, S, sharded>::arrive(std::size_t b) {
 template <class C, memory::Space S, bool sharded>
 void DeviceBuckets<C, S, sharded>::decide(Update update) {
   const auto arrived = [&](std::size_t b) {
-    if (const Range mine = self().own_of(buckets_[b]); !mine.empty()) update.arrived(mine, 1.0f);
+    if (const Range mine = own_of(b); !mine.empty()) update.arrived(mine, 1.0f);
   };
   const auto add_up = [&] {
     const std::span<double> partial = update.partial();
@@ -269,7 +294,7 @@ bool DeviceBuckets<C, S, sharded>::step(Update update) {
     if (decides) decide(update);
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
       if (!decides) arrive(b);
-      if (const Range mine = self().own_of(buckets_[b]); !mine.empty()) update(mine, 1.0f);
+      if (const Range mine = own_of(b); !mine.empty()) update(mine, 1.0f);
       gather(b);
     }
     if (!buckets_.empty())

@@ -14,6 +14,7 @@
 #include <convoy/comm/policy/device_buckets.cuh>
 #include <convoy/comm/policy/nccl_communicator.cuh>
 #include <convoy/comm/policy/nccl_exchange.cuh>
+#include <convoy/comm/schedule/shards.hpp>
 #include <convoy/memory/space.hpp>
 
 namespace convoy::comm {
@@ -63,8 +64,6 @@ class BasicNccl : public NcclExchange<BasicNccl<S, sharded>, S, sharded> {
   }
 
  private:
-  static constexpr std::int64_t grain = 16;  // floats of a cache line
-
   BasicNccl(const BasicNccl& whole, int color) : Base(whole, color) {}
 
   using Base::bucket;
@@ -72,17 +71,11 @@ class BasicNccl : public NcclExchange<BasicNccl<S, sharded>, S, sharded> {
   using Base::communicator;
   using Base::stream;
 
-  // Of a sharded bucket: blocks of equal whole cache lines, as NCCL wants them, and what is left over, which
-  // is the last rank's too.
-  std::int64_t block_of(const Range& bucket) const {
-    const std::int64_t lines = bucket.size() / (grain * size());
-    return lines * grain;
-  }
-  Range own_of(const Range& bucket) const {
-    const std::int64_t block = block_of(bucket);
-    const std::int64_t begin = bucket.begin + rank() * block;
-    return {begin, rank() == size() - 1 ? bucket.end : begin + block};
-  }
+  // Calls for the parts of a sharded bucket, as one group: `at_once` for equal blocks of all ranks, for which
+  // NCCL has collectives, and `of_one` for what these leave over, or for each rank's part where the parts are
+  // not equal.
+  template <class AtOnce, class OfOne>
+  void for_parts(DeviceWork work, std::size_t b, AtOnce&& at_once, OfOne&& of_one);
 
   float* gradients(std::int64_t at) const { return Base::layout().gradients.data() + at; }
   float* parameters(std::int64_t at) const { return Base::layout().parameters.data() + at; }
@@ -121,41 +114,53 @@ struct HalvesFrom<BasicNccl<S, false>> {
 }  // namespace detail
 
 template <memory::Space S, bool sharded>
+template <class AtOnce, class OfOne>
+void BasicNccl<S, sharded>::for_parts(DeviceWork work, std::size_t b, AtOnce&& at_once, OfOne&& of_one) {
+  const Range r = bucket(b);
+  const std::int64_t block = Base::even() ? schedule::equal_part(r.size(), size()) : 0;
+  communicator().group(call_of(work, b), [&](ncclComm_t comm) {
+    ncclResult_t result = block > 0 ? at_once(comm, static_cast<std::size_t>(block)) : ncclSuccess;
+    for (int root = 0; root < size(); ++root) {
+      const auto& cuts = Base::cuts(b);
+      const std::int64_t begin = block > 0 ? block * size() : cuts[static_cast<std::size_t>(root)],
+                         end = cuts[static_cast<std::size_t>(root) + 1];
+      if (begin < end && (result == ncclSuccess || result == ncclInProgress))
+        result = of_one(comm, root, r.begin + begin, static_cast<std::size_t>(end - begin));
+    }
+    return result;
+  });
+}
+
+template <memory::Space S, bool sharded>
 void BasicNccl<S, sharded>::enqueue_sums(std::size_t b) {
   const Range r = bucket(b);
-  const detail::NcclCall what = call_of(DeviceWork::sums, b);
-  if constexpr (sharded) {
-    const std::int64_t block = block_of(r), rest = r.begin + block * size();
-    const auto elements = static_cast<std::size_t>(block);
-    communicator().group(what, [&](ncclComm_t comm) {
-      ncclResult_t result = ncclSuccess;
-      if (block > 0)
-        result = ncclReduceScatter(gradients(r.begin), gradients(r.begin + rank() * block), elements,
+  if constexpr (sharded)
+    for_parts(
+        DeviceWork::sums, b,
+        [&](ncclComm_t comm, std::size_t block) {
+          return ncclReduceScatter(gradients(r.begin),
+                                   gradients(r.begin + rank() * static_cast<std::int64_t>(block)), block,
                                    ncclFloat32, ncclSum, comm, stream());
-      if (rest < r.end && (result == ncclSuccess || result == ncclInProgress))
-        result = ncclReduce(gradients(rest), gradients(rest), static_cast<std::size_t>(r.end - rest),
-                            ncclFloat32, ncclSum, size() - 1, comm, stream());
-      return result;
-    });
-  } else {
-    Base::sum(gradients(r.begin), r.size(), ncclFloat32, what);
-  }
+        },
+        [&](ncclComm_t comm, int root, std::int64_t at, std::size_t count) {
+          return ncclReduce(gradients(at), gradients(at), count, ncclFloat32, ncclSum, root, comm, stream());
+        });
+  else
+    Base::sum(gradients(r.begin), r.size(), ncclFloat32, call_of(DeviceWork::sums, b));
 }
 
 template <memory::Space S, bool sharded>
 void BasicNccl<S, sharded>::enqueue_parameters(std::size_t b) {
   const Range r = bucket(b);
-  const std::int64_t block = block_of(r), rest = r.begin + block * size();
-  communicator().group(call_of(DeviceWork::parameters, b), [&](ncclComm_t comm) {
-    ncclResult_t result = ncclSuccess;
-    if (block > 0)
-      result = ncclAllGather(parameters(r.begin + rank() * block), parameters(r.begin),
-                             static_cast<std::size_t>(block), ncclFloat32, comm, stream());
-    if (rest < r.end && (result == ncclSuccess || result == ncclInProgress))
-      result = ncclBroadcast(parameters(rest), parameters(rest), static_cast<std::size_t>(r.end - rest),
-                             ncclFloat32, size() - 1, comm, stream());
-    return result;
-  });
+  for_parts(
+      DeviceWork::parameters, b,
+      [&](ncclComm_t comm, std::size_t block) {
+        return ncclAllGather(parameters(r.begin + rank() * static_cast<std::int64_t>(block)),
+                             parameters(r.begin), block, ncclFloat32, comm, stream());
+      },
+      [&](ncclComm_t comm, int root, std::int64_t at, std::size_t count) {
+        return ncclBroadcast(parameters(at), parameters(at), count, ncclFloat32, root, comm, stream());
+      });
 }
 
 }  // namespace convoy::comm

@@ -42,6 +42,12 @@ inline std::int64_t whole_end(const Range& range, std::span<const Range> whole, 
   return next != whole.end() ? next->end - range.begin : range.size();
 }
 
+/// Elements of each rank's part of a range where the parts are equal, as collectives of GPUs want them: what
+/// is left over is the last rank's too.
+constexpr std::int64_t equal_part(std::int64_t count, int ranks) {
+  return count / (shard_grain * ranks) * shard_grain;
+}
+
 /// Cuts ranges of floats among ranks, one range after the other.
 class Shards {
  public:

@@ -66,6 +66,7 @@ class Cuda {
         copies_(device::make_stream()) {
     if (batch <= 0) fail<ConfigError>("exec: the batch must have at least one row, not ", batch);
     expect_kernels<Cuda>(plan, kernels);
+    space.set_reduced_products(cuda::Precision<P>::reduced_products);
     cuda::LossScale start;
     if (may_overflow) start.scale = 65536, start.inverse = 1 / start.scale;
     space.write(loss_scale_.data(), &start, sizeof start);

@@ -41,9 +41,7 @@ class Libraries {
   std::unique_ptr<ProductPlan> find(const Product& product) { return products_.find(product); }
   std::unique_ptr<ProductPlan> plan(const Product& product) {
     std::unique_ptr<ProductPlan> made = find(product);
-    if (made == nullptr)
-      fail<device::DeviceError>("cublas: there is no algorithm for a product of ", product.rows, " x ",
-                                product.inner, " and ", product.inner, " x ", product.columns);
+    if (made == nullptr) device::fail_without_algorithm(product);
     return made;
   }
 

@@ -13,12 +13,19 @@
 #include <vector>
 
 #include <convoy/core/hash.hpp>
-#include <convoy/exec/cuda/cublas.cuh>
 #include <convoy/exec/cuda/text_cache.hpp>
 #include <convoy/exec/cuda/timing.cuh>
+#include <convoy/memory/cublas.cuh>
 #include <convoy/memory/device.cuh>
 
 namespace convoy::exec::cuda {
+
+using device::Algorithm;
+using device::Cublas;
+using device::gelu_lanes;
+using device::Product;
+using device::ProductEpilogue;
+using device::ProductPlan;
 
 /// The algorithms that were chosen, for all threads: ranks that are threads of a process, and a model that is
 /// made again in it, compute alike.

@@ -11,14 +11,15 @@
 #include <cublasLt.h>
 
 #include <convoy/core/dtype.hpp>
+#include <convoy/core/error.hpp>
 #include <convoy/core/hash.hpp>
 #include <convoy/memory/cuda.cuh>
 
-namespace convoy::exec::cuda {
+namespace convoy::device {
 
 inline void check(cublasStatus_t status, std::string_view what) {
   if (status != CUBLAS_STATUS_SUCCESS)
-    fail<device::DeviceError>("cublas: could not ", what, ": ", cublasLtGetStatusString(status));
+    fail<DeviceError>("cublas: could not ", what, ": ", cublasLtGetStatusString(status));
 }
 
 /// What a product does beside multiplying, with a vector or a matrix of the type of its result. GELU is that
@@ -65,6 +66,12 @@ struct Product {
   }
 };
 
+/// Says that cuBLASLt has no algorithm for a product.
+[[noreturn]] inline void fail_without_algorithm(const Product& p) {
+  fail<DeviceError>("cublas: there is no algorithm for a product of ", p.rows, " x ", p.inner, " and ",
+                    p.inner, " x ", p.columns);
+}
+
 /// One of cuBLASLt's algorithms. nvcc 13 fails on containers of a struct without a tag, as cuBLASLt's is.
 struct Algorithm : cublasLtMatmulAlgo_t {};
 
@@ -76,7 +83,7 @@ class Cublas {
 
   explicit Cublas(cudaStream_t stream) : stream_(stream) {
     check(cublasLtCreate(&handle_), "start");
-    device::check(cudaMalloc(&workspace_, workspace_bytes), "allocate the workspace of matrix products");
+    check(cudaMalloc(&workspace_, workspace_bytes), "allocate the workspace of matrix products");
   }
   Cublas(const Cublas&) = delete;
   Cublas& operator=(const Cublas&) = delete;
@@ -185,9 +192,15 @@ class ProductPlan {
       matrix_ = matrix;
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, matrix);
     }
-    const float one = 1, kept = product_.accumulate ? 1.0f : 0.0f;
-    check(cublasLtMatmul(library_->handle(), operation_, &one, right, right_, left, left_, &kept, out, out_,
-                         out, out_, &algorithm_, library_->workspace(), Cublas::workspace_bytes,
+    run_scaled(1.0f, left, right, product_.accumulate ? 1.0f : 0.0f, out, out);
+  }
+
+  /// out = factor left right + kept from, where `from` stands as `out` does, and may be it; what an epilogue
+  /// wants was given by `run`.
+  void run_scaled(float factor, const void* left, const void* right, float kept, const void* from,
+                  void* out) const {
+    check(cublasLtMatmul(library_->handle(), operation_, &factor, right, right_, left, left_, &kept, from,
+                         out_, out, out_, &algorithm_, library_->workspace(), Cublas::workspace_bytes,
                          library_->stream()),
           "multiply matrices");
   }
@@ -253,4 +266,4 @@ class ProductPlan {
   const void *vector_ = nullptr, *matrix_ = nullptr;
 };
 
-}  // namespace convoy::exec::cuda
+}  // namespace convoy::device

@@ -1,0 +1,223 @@
+// Updates of matrices on a GPU: products by cuBLASLt, and three kernels beside them.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <convoy/core/error.hpp>
+#include <convoy/memory/cublas.cuh>
+#include <convoy/memory/device.cuh>
+#include <convoy/optim/matrix.hpp>
+
+namespace convoy::optim {
+
+namespace detail {
+
+/// Calls `visit.operator()<width>(i)` for vectors of n elements and for what of the last one there is, or for
+/// each of their elements alone. Which thread gets an element depends on no width.
+template <int width, class Visit>
+__device__ void for_each_four(std::int64_t n, Visit&& visit) {
+  const std::int64_t step = std::int64_t{gridDim.x} * blockDim.x * 4;
+  for (std::int64_t i = (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * 4; i < n; i += step) {
+    if constexpr (width == 4)
+      if (i + 4 <= n) {
+        visit.template operator()<4>(i);
+        continue;
+      }
+    for (std::int64_t lane = i; lane < n && lane < i + 4; ++lane) visit.template operator()<1>(lane);
+  }
+}
+
+template <int width>
+__device__ device::Lanes<float, width> load_floats(const float* from) {
+  return *reinterpret_cast<const device::Lanes<float, width>*>(from);
+}
+template <int width>
+__device__ void store_floats(float* to, const device::Lanes<float, width>& values) {
+  *reinterpret_cast<device::Lanes<float, width>*>(to) = values;
+}
+
+/// Writes what F makes of each element to x, and each block's sum of their squares.
+template <class F, int width>
+__global__ void __launch_bounds__(memory::detail::SumSquares::threads)
+    make_matrix(MatrixPass m, F f, float* x, double* sums) {
+  constexpr int threads = memory::detail::SumSquares::threads;
+  __shared__ double scratch[threads / device::warp_size];
+  float scale = m.scale;
+  if (!applies(m.verdict, scale)) return;
+  const typename F::Constants k = *static_cast<const typename F::Constants*>(m.constants);
+  double squares = 0;
+  for_each_four<width>(m.shape.size(), [&]<int lanes>(std::int64_t i) {
+    const auto g = device::load_once<lanes>(m.gradients + i);
+    device::Lanes<float, lanes> state[F::slots], made;
+    for (int s = 0; s < F::slots; ++s) state[s] = device::load_once<lanes>(m.state + s * m.stride + i);
+    for (int lane = 0; lane < lanes; ++lane) {
+      float own[F::slots];
+      for (int s = 0; s < F::slots; ++s) own[s] = state[s].lane[lane];
+      made.lane[lane] = f(g.lane[lane] * scale, own, k);
+      for (int s = 0; s < F::slots; ++s) state[s].lane[lane] = own[s];
+      const double value = made.lane[lane];
+      squares += value * value;
+    }
+    for (int s = 0; s < F::slots; ++s) device::store_once<lanes>(m.state + s * m.stride + i, state[s]);
+    store_floats<lanes>(x + i, made);
+  });
+  squares = device::block_sum<threads>(squares, scratch);
+  if (threadIdx.x == 0) sums[blockIdx.x] = squares;
+}
+
+/// Divides by the root of a sum of `count` numbers, which each block adds up for itself, or by `least`.
+template <class = void>
+__global__ void __launch_bounds__(memory::detail::SumSquares::threads)
+    divide_matrix(float* x, std::int64_t n, const double* sums, int count, double least) {
+  constexpr int threads = memory::detail::SumSquares::threads;
+  __shared__ double scratch[threads / device::warp_size];
+  double squares = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += threads) squares += sums[i];
+  const double root = std::sqrt(device::block_sum<threads>(squares, scratch));
+  const auto length = static_cast<float>(root < least ? least : root);
+  for_each_four<4>(n, [&]<int lanes>(std::int64_t i) {
+    auto values = load_floats<lanes>(x + i);
+    for (float& value : values.lane) value /= length;
+    store_floats<lanes>(x + i, values);
+  });
+}
+
+/// Writes what F makes of each parameter and its element of x, or 0.
+template <class F, int width>
+__global__ void update_matrix(MatrixPass m, F f, const float* x) {
+  float scale = 1;
+  if (!applies(m.verdict, scale)) return;
+  const typename F::Constants k = *static_cast<const typename F::Constants*>(m.constants);
+  for_each_four<width>(m.shape.size(), [&]<int lanes>(std::int64_t i) {
+    auto p = load_floats<lanes>(m.parameters + i);
+    const auto o = x != nullptr ? load_floats<lanes>(x + i) : device::Lanes<float, lanes>{};
+    for (int lane = 0; lane < lanes; ++lane) p.lane[lane] = f(p.lane[lane], o.lane[lane], k);
+    store_floats<lanes>(m.parameters + i, p);
+    device::store_rounded<lanes>(m.copy, i, p);
+  });
+}
+
+}  // namespace detail
+
+/// Enqueues all on the space's stream. x stands as the matrix does, tall ones as well: the products read its
+/// transpose. They go by the first of cuBLASLt's algorithms and not by a faster one that was found by time,
+/// because ranks that all make the same update shall make the same bits.
+template <>
+class MatrixWork<memory::Device> {
+ public:
+  /// Throws ConfigError for a matrix that does not stand row after row, device::DeviceError where cuBLASLt
+  /// cannot multiply.
+  MatrixWork(memory::Device& space, const MatrixNeeds& needs, std::span<const MatrixShape> shapes)
+      : space_(&space),
+        cublas_(space.stream()),
+        needs_(needs),
+        sums_(space, static_cast<std::size_t>(Cut::most_blocks)) {
+    std::int64_t floats = 0;
+    for (const MatrixShape& shape : shapes) {
+      if (shape.panel != 1)
+        fail<ConfigError>("optimizer: a matrix of ", shape.rows, " x ", shape.columns,
+                          " stands in panels of ", shape.panel,
+                          " rows, and on a GPU it must stand row by row");
+      floats = std::max(floats, needs.floats(shape));
+      for (const MatrixProduct& product : needs.products)
+        if (find(shape, product) == nullptr) ways_.push_back(make(shape, product));
+    }
+    memory_ = memory::Array<float, memory::Device>(space, static_cast<std::size_t>(floats));
+  }
+
+  float* wide(const MatrixPass& m, int i) { return memory_.data() + needs_.wide_at(m.shape, i); }
+  float* square(const MatrixPass& m, int i) { return memory_.data() + needs_.square_at(m.shape, i); }
+
+  template <class F>
+  void normalize(const MatrixPass& m, const F& f, double least, float* x, float*) {
+    const std::int64_t n = m.shape.size();
+    const auto blocks = static_cast<int>(Cut::blocks(n));
+    const device::Launch where{space_->stream(), static_cast<unsigned>(blocks), Cut::threads};
+    device::launch(where, in_vectors(m) ? detail::make_matrix<F, 4> : detail::make_matrix<F, 1>, m, f, x,
+                   sums_.data());
+    device::launch(where, detail::divide_matrix<>, x, n, sums_.data(), blocks, least);
+  }
+
+  void multiply(const MatrixPass& m, const MatrixProduct& product, const float* left, const float* right,
+                const float* from, float* out) {
+    const Way* const way = find(m.shape, product);
+    if (way == nullptr) fail("optimizer: a product of matrices was not among what its rule needs");
+    if (way->turned) std::swap(left, right);
+    way->plan->run_scaled(product.factor, left, right, product.kept, from, out);
+  }
+
+  template <class F>
+  void update(const MatrixPass& m, const F& f, const float* x = nullptr) {
+    device::launch({space_->stream(), device::blocks_for((m.shape.size() + 3) / 4)},
+                   in_vectors(m) ? detail::update_matrix<F, 4> : detail::update_matrix<F, 1>, m, f, x);
+  }
+
+ private:
+  using Cut = memory::detail::SumSquares;
+
+  /// How a product of matrices that belong to a shape is computed.
+  struct Way {
+    MatrixShape shape;
+    MatrixProduct product;
+    bool turned;  ///< as that of the transposes, right times left
+    std::unique_ptr<device::ProductPlan> plan;
+  };
+
+  const Way* find(const MatrixShape& shape, const MatrixProduct& product) const {
+    for (const Way& way : ways_)
+      if (way.shape.rows == shape.rows && way.shape.columns == shape.columns && way.product == product)
+        return &way;
+    return nullptr;
+  }
+
+  /// Of a tall matrix every [low, high] stands transposed.
+  Way make(const MatrixShape& shape, const MatrixProduct& product) {
+    const auto of = [&](Side side) { return side == Side::low ? shape.low() : shape.high(); };
+    const auto stands_turned = [&](Side rows, Side columns) {
+      return shape.tall() && rows == Side::low && columns == Side::high;
+    };
+    device::Product p;
+    p.reduced_products = space_->reduced_products();
+    p.rows = of(product.rows);
+    p.inner = of(product.inner);
+    p.columns = of(product.columns);
+    p.left_transposed = stands_turned(product.rows, product.inner);
+    p.right_transposed = product.right_transposed != (product.right_transposed
+                                                          ? stands_turned(product.columns, product.inner)
+                                                          : stands_turned(product.inner, product.columns));
+    const bool turned = stands_turned(product.rows, product.columns);
+    if (turned) {
+      std::swap(p.rows, p.columns);
+      p.left_transposed = !std::exchange(p.right_transposed, !p.left_transposed);
+    }
+    Way way{shape, product, turned, std::make_unique<device::ProductPlan>(cublas_, p)};
+    const std::vector<device::Algorithm> algorithms = way.plan->algorithms(1);
+    if (algorithms.empty()) device::fail_without_algorithm(p);
+    way.plan->take(algorithms.front());
+    return way;
+  }
+
+  static bool in_vectors(const MatrixPass& m) {
+    const auto address = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p); };
+    return (address(m.parameters) | address(m.gradients) | address(m.state) |
+            static_cast<std::uintptr_t>(m.stride) * sizeof(float) | 2 * address(m.copy.at)) %
+               16 ==
+           0;
+  }
+
+  memory::Device* space_;
+  device::Cublas cublas_;
+  MatrixNeeds needs_;
+  std::vector<Way> ways_;
+  memory::Array<double, memory::Device> sums_;
+  memory::Array<float, memory::Device> memory_;
+};
+
+}  // namespace convoy::optim
