@@ -8,12 +8,12 @@
 namespace convoy::exec {
 
 struct CudaOptions {
-  int threads = 1;          ///< ignored: the GPU computes
-  bool canonical = false;   ///< ignored: all GPUs order parameters alike
-  bool graphs = true;       ///< capture forward and backward as CUDA graphs when they run for the second time
-  int candidates = 8;       ///< ways of each convolution, attention and matrix product that are timed, once;
-                            ///< 1: none is
-  int workspace_mib = 256;  ///< the most that one convolution or attention may use beside its tensors
+  int threads = 1;         ///< ignored: the GPU computes
+  bool canonical = false;  ///< ignored: all GPUs order parameters alike
+  bool graphs = true;  ///< capture passes, or whole steps, as CUDA graphs when they run for the second time
+  int candidates = 8;  ///< ways of each convolution, attention and matrix product that are timed, once;
+                       ///< 1: none is
+  int workspace_mib = 256;      ///< the most that one convolution or attention may use beside its tensors
   bool fuse_batch_norm = true;  ///< in bf16 and f16 convolutions make what batch norms sum, where cuDNN
                                 ///< has kernels for it that take less time
   bool fuse_attention = true;   ///< in bf16 and f16 cuDNN computes attentions, where it has kernels for them
