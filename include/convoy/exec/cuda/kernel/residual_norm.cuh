@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <convoy/exec/cuda/kernel/dropout.cuh>
 #include <convoy/exec/cuda/kernel/layer_norm.cuh>
