@@ -9,6 +9,7 @@
 #include "train_cuda.hpp"
 #include <convoy/data/cropped.hpp>
 #include <convoy/data/image_set.hpp>
+#include <convoy/optim/lars.hpp>
 
 namespace train_resident {
 
@@ -16,11 +17,17 @@ using namespace train_cuda;
 
 using Cuda = exec::Cuda<f32>;
 
-template <class Set>
-Trace fitted(const Set& set, const Settings& settings, bool resident) {
-  auto config = config_of<train_cuda::Alone<Cuda>>(settings);
+template <class Exec = Cuda, class Rule = optim::Sgd>
+auto config_of_steps(const Settings& settings, int steps_at_once) {
+  auto config = config_of<train_cuda::Alone<Exec, Rule>>(settings);
   config.exec.candidates = 1;  // of two timed ones bits may differ
-  train_cuda::Alone<Cuda> trainer(config);
+  config.exec.steps_at_once = steps_at_once;
+  return config;
+}
+
+template <class Exec = Cuda, class Rule = optim::Sgd, class Set>
+Trace fitted(const Set& set, const Settings& settings, bool resident, int steps_at_once = 4) {
+  train_cuda::Alone<Exec, Rule> trainer(config_of_steps<Exec, Rule>(settings, steps_at_once));
   return trace_of(trainer, settings, set, resident);
 }
 
@@ -80,4 +87,85 @@ TEST_CASE("a fit from a resident set is refused where it cannot be") {
   const Foreign foreign(67);
   CHECK_THROWS_WITH_AS(trainer.fit(foreign, {.log = nullptr, .resident = true}),
                        "exec: label of row 33 is 5, not in [0, 5)", ExecError);
+}
+
+TEST_CASE_TEMPLATE("cuda: steps that are enqueued together leave and tell what they do one by one", P,
+                   convoy::f32, convoy::f16) {
+  if (convoy::device::count() == 0) SKIP("there is no GPU here");
+  using namespace train_resident;
+  using Exec = exec::Cuda<P>;
+  const data::ImageSet set = blobs_of_bytes(67);
+  for (const float clip : {0.0f, 0.5f}) {
+    const Settings settings{.clip = clip};
+    const Trace one_by_one = fitted<Exec>(set, settings, false);
+    CHECK(one_by_one.steps.size() == 24);
+    for (const int steps : {1, 2, 3, 4, 30}) {
+      CAPTURE(steps);
+      CHECK(fitted<Exec>(set, settings, true, steps) == one_by_one);
+    }
+  }
+  CHECK(fitted<Exec, optim::Lars>(set, {}, true, 3) == fitted<Exec, optim::Lars>(set, {}, false));
+  CHECK(fitted<Exec, optim::Muon>(set, {}, true, 3) == fitted<Exec, optim::Muon>(set, {}, false));
+}
+
+TEST_CASE("cuda: steps that were kept back are made before anybody sees what they change") {
+  if (convoy::device::count() == 0) SKIP("there is no GPU here");
+  using namespace train_resident;
+  const data::ImageSet set = blobs_of_bytes(67);
+  const auto parameters_of = [](auto& trainer) {
+    std::vector<float> all;
+    for (const auto& parameter : trainer.parameters())
+      for (const float value : parameter.values()) all.push_back(value);
+    return all;
+  };
+  // Where no steps are kept back, and where a fit ends with some of them.
+  const auto after = [&](std::int64_t steps, bool resident) {
+    train_cuda::Alone<Cuda> trainer(config_of_steps({}, 4));
+    trainer.fit(set, {.epochs = 2, .steps = steps, .log = nullptr, .resident = resident});
+    return parameters_of(trainer);
+  };
+  for (const std::int64_t steps : {1, 2, 4, 8, 11, 12, 15}) {
+    CAPTURE(steps);
+    CHECK(after(steps, true) == after(steps, false));
+  }
+  // Somebody looks in the middle of a fit: at what all steps begun so far have made.
+  train_cuda::Alone<Cuda> watched(config_of_steps({}, 4));
+  std::vector<std::vector<float>> seen;
+  watched.fit(set, {.epochs = 1,
+                    .on_step =
+                        [&](const train::StepReport& report) {
+                          if (report.step % 3 == 0) seen.push_back(parameters_of(watched));
+                          return train::Control::go_on;
+                        },
+                    .log = nullptr,
+                    .resident = true});
+  CHECK(seen.size() == 4);
+  CHECK(seen.back() == after(12, false));
+  CHECK(parameters_of(watched) == seen.back());
+}
+
+TEST_CASE("cuda: a fit that a callback ends by an exception has made the steps that it began") {
+  if (convoy::device::count() == 0) SKIP("there is no GPU here");
+  using namespace train_resident;
+  struct Enough {};
+  const auto interrupted = [&](bool resident) {
+    train_cuda::Alone<Cuda> trainer(config_of_steps({}, 3));
+    {
+      const data::ImageSet set = blobs_of_bytes(67);
+      CHECK_THROWS_AS(trainer.fit(set, {.on_step = [&](const train::StepReport& report) -> train::Control {
+                                          if (report.step == 2) throw Enough();
+                                          return train::Control::go_on;
+                                        },
+                                        .log = nullptr,
+                                        .resident = resident}),
+                      Enough);
+    }
+    std::vector<float> all;
+    for (const auto& parameter : trainer.parameters())
+      for (const float value : parameter.values()) all.push_back(value);
+    return all;
+  };
+  // Five steps are begun when the third is reported, results being two steps late; of those that come
+  // together the first three are reported when all are begun.
+  CHECK(interrupted(true) == interrupted(false));
 }

@@ -78,6 +78,8 @@ struct Result {
   std::span<const double> metrics;  ///< for each metric of the model, likewise
   std::int64_t correct = 0;         ///< labels that had the largest logit, at the model's first cross-entropy
   std::int64_t labels = 0;          ///< labels that count there
+  /// What a whole step was to bring along: see RepeatsSteps.
+  std::span<const std::byte> along = {};
 
   /// The sum of all losses.
   double loss() const {
@@ -173,14 +175,28 @@ concept TakesMadeRows = requires {
   requires E::takes_made_rows;
 };
 
-/// Whether an Exec enqueues whole steps: `step(batch, pass, scales, before, after)` is what `before()`
+/// Whether an Exec enqueues whole steps: `step(batch, pass, scales, before, after, along)` is what `before()`
 /// enqueues on the space's stream, forward in Mode::train, backward in one piece, and what `after()`
-/// enqueues. The functions are called in some steps only, and stand for what they enqueued in the others:
-/// they enqueue the same work each time, and read what changes from memory of the space.
+/// enqueues; the few bytes `along`, in memory of the space, come with the result. The functions are called in
+/// some steps only, and stand for what they enqueued in the others: they enqueue the same work each time, and
+/// read what changes from memory of the space.
+///
+/// Where a RowMaker makes the rows, steps may be kept back until there are `steps_at_once()` of them or
+/// something else is enqueued. So the functions may be called later, and results of so many come together.
 template <class E>
-concept RepeatsSteps = requires {
+concept RepeatsSteps = requires(const E& e) {
   requires E::repeats_steps;
+  { e.steps_at_once() } -> std::same_as<int>;
 };
+
+/// How many results of an Exec with these options may come together.
+template <class E>
+int most_results_at_once(const typename E::Options& options) {
+  if constexpr (RepeatsSteps<E>)
+    return options.steps_at_once;
+  else
+    return 1;
+}
 
 /// Throws ExecError at the first node of the plan without a kernel of the Exec called `name`: for plans that
 /// are known at run time only.

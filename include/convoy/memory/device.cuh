@@ -8,6 +8,7 @@
 #include <memory>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <convoy/memory/late.hpp>
@@ -88,6 +89,18 @@ __global__ void add_squares(const double* sums, int count, float factor, double*
 
 }  // namespace detail
 
+/// Work that its owner keeps back from a Device's stream, to enqueue more of it at once.
+class KeptBack {
+ public:
+  /// What Device::write was told, of `few` bytes at most, behind all that is kept back so far.
+  virtual void write(void* to, const void* from, std::size_t bytes) = 0;
+  /// Enqueues all of it, because something else is about to be. The Device does not ask again.
+  virtual void enqueue() = 0;
+
+ protected:
+  ~KeptBack() = default;
+};
+
 /// The memory of the GPU that was this thread's when the object was made (device::use chooses one), and a
 /// stream of its own. Memory comes from cudaMalloc, which the libraries of exchanges can register. Throws
 /// device::DeviceError where there is no GPU and where CUDA refuses.
@@ -110,7 +123,17 @@ class Device {
     cudaFree(squares_);
   }
 
-  cudaStream_t stream() const { return stream_.get(); }
+  /// For those who are about to enqueue something: what is kept back is enqueued first.
+  cudaStream_t stream() {
+    enqueue_kept_back();
+    return stream_.get();
+  }
+  void enqueue_kept_back() {
+    if (kept_back_ != nullptr) std::exchange(kept_back_, nullptr)->enqueue();
+  }
+  /// From here on `by` keeps work back, until it is to enqueue all of it; null: nobody does any more.
+  void keep_back(KeptBack* by) { kept_back_ = by; }
+
   /// Which GPU of the process it is.
   int ordinal() const { return ordinal_; }
   /// Whether products of f32 may round what they multiply to tf32, which tensor cores read: where the Exec
@@ -152,6 +175,7 @@ class Device {
     using detail::FewBytes;
     if (bytes == 0) return;
     if (bytes > few) return move(to, from, bytes, cudaMemcpyHostToDevice);
+    if (kept_back_ != nullptr) return kept_back_->write(to, from, bytes);
     FewBytes given;
     std::memcpy(given.byte, from, bytes);
     device::launch({stream(), 1, FewBytes::most}, detail::write_few<>, given, static_cast<unsigned char*>(to),
@@ -209,6 +233,7 @@ class Device {
   std::array<device::Event, 1024> marks_;
   std::size_t next_mark_ = 0;
   double* squares_ = nullptr;
+  KeptBack* kept_back_ = nullptr;
   bool reduced_products_ = false;
 };
 

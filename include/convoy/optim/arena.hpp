@@ -151,6 +151,8 @@ class Arena {
   /// rate `lr`. Where servers make the updates, workers decay all the same, without a `begin`; but not where
   /// it `decays_by_norms`, which only the servers know.
   void decay_dead(std::int64_t step, float lr, float* parameters);
+  /// Likewise, as part of the step that was begun last.
+  void decay_dead(float* parameters) { decay_dead(begun_.number, begun_.lr, parameters); }
 
   /// The last verdict; before the first decision, that of a step that is applied. Reads memory of the space.
   Verdict verdict() const {

@@ -54,7 +54,7 @@ class ResidentFeed final : public Feed, private exec::RowMaker {
   /// that data::Resident does not take and for a model whose losses count what only the host could.
   ResidentFeed(const Plan& plan, const data::DatasetRef& set, const data::BatchPlan& batches,
                std::uint64_t seed, Space& space)
-      : binding_(plan, set.fields()), batches_(batches), seed_(seed), there_(space, set) {
+      : binding_(plan, set.fields()), batches_(batches), seed_(seed), space_(space), there_(space, set) {
     if (exec::counts_by_value(plan))
       fail<ConfigError>(
           "fit: what a loss of this model counts depends on labels, which the host does not see where the "
@@ -81,6 +81,17 @@ class ResidentFeed final : public Feed, private exec::RowMaker {
     }
   }
 
+  ResidentFeed(const ResidentFeed&) = delete;
+  ResidentFeed& operator=(const ResidentFeed&) = delete;
+  /// Steps that are kept back make their batches first.
+  ~ResidentFeed() override {
+    try {
+      space_.synchronize();
+    } catch (const Error&) {
+      // Whoever uses the space next is told of the failure.
+    }
+  }
+
   void start(std::int64_t epoch, std::int64_t step) override {
     next_ = step;
     there_.start(data::order_of(batches_, seed_, epoch), {.seed = seed_, .epoch = epoch});
@@ -100,6 +111,7 @@ class ResidentFeed final : public Feed, private exec::RowMaker {
   Binding binding_;
   data::BatchPlan batches_;
   std::uint64_t seed_;
+  Space& space_;
   data::Resident<Space> there_;
   std::int64_t next_ = 0;
 };

@@ -6,6 +6,7 @@
 #include <iostream>
 #include <vector>
 
+#include <convoy/core/clock.hpp>
 #include <convoy/core/compiled.hpp>
 #include <convoy/data/dataset_ref.hpp>
 #include <convoy/data/shard.hpp>
@@ -31,7 +32,8 @@ struct FitOptions {
   int readers = 1;           ///< threads that read this rank's batches ahead; batches are the same by any
   bool resident = false;     ///< the set to train on lies whole in memory of the Exec's space, where the same
                              ///< batches are made as by readers: exec::Cuda, sets whose rows depend on their
-                             ///< index alone, data::Cropped
+                             ///< index alone, data::Cropped. Reports come several at a time
+                             ///< (CudaOptions::steps_at_once)
   Keeper* keeper = nullptr;  ///< keeps the state of the fit, and resumes from it: train::Checkpoints
 };
 
@@ -47,7 +49,9 @@ struct FitRun {
   std::vector<double> counts{};
   FitReport fit{};
   StepTimes times{};
-  double seconds = 0;  ///< of all steps
+  double seconds = 0;  ///< of all steps that were reported
+  Stopwatch watch{};
+  double unreported_seconds = 0;  ///< of steps so far that no report has
   FitPosition at = {};
   std::int64_t next_step = 0;   ///< of the epoch
   std::int64_t resumed_at = 0;  ///< steps made before, by the fit that this one resumes

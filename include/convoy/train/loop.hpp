@@ -61,6 +61,8 @@ class Loop {
   }
   EpochReport train_epoch(FitRun& run, int epoch);
   void take(FitRun& run, StepReport report, int epoch, double seconds);
+  /// Takes so many reports, which share the time that no report has yet.
+  void take_reports(FitRun& run, int epoch, int count);
   /// Takes the reports of the steps under way; they come as late as results do.
   void settle(FitRun& run, int epoch);
   /// Keeps the state of the fit, which stands there.
@@ -70,7 +72,7 @@ class Loop {
   bool recess(bool goes_on, FitPosition& at);
   /// A server's fit.
   void serve(const FitOptions& options);
-  std::optional<StepReport> train_step(FitRun& run, int epoch, std::int64_t step);
+  void train_step(FitRun& run, int epoch, std::int64_t step);
   void end_epoch(FitRun& run, EpochReport report);
 
   /// What the losses count in the batches of step `step`, on this rank, where that depends on values; the
@@ -129,7 +131,8 @@ StepReport Loop<Replica>::step() {
 
 template <class Replica>
 StepReport Loop<Replica>::report_of_step(const Stopwatch& watch) {
-  auto report = replica_.finish(false);
+  replica_.finish(false);
+  std::optional<StepReport> report;
   while (const auto later = replica_.settle()) report = later;
   replica_.space().synchronize();  // the batches are the caller's again
   report->seconds = watch.seconds();
@@ -221,9 +224,7 @@ EpochReport Loop<Replica>::train_epoch(FitRun& run, int epoch) {
   run.feed.start(epoch, std::min(run.next_step * run.accumulate, run.batches.steps()));
   if (run.counts_by_value && run.next_step < run.steps_per_epoch) agree_on_counts(run, run.next_step);
   while (run.next_step < run.steps_per_epoch && run.fit.stopped == StopReason::finished) {
-    const Stopwatch of_step;
-    const auto report = train_step(run, epoch, run.next_step);
-    if (report) take(run, *report, epoch, of_step.seconds());
+    train_step(run, epoch, run.next_step);
     ++run.next_step;
     ++run.begun;
     if (run.fit.stopped == StopReason::finished && run.options.steps > 0 && run.begun >= run.options.steps)
@@ -258,13 +259,21 @@ void Loop<Replica>::take(FitRun& run, StepReport report, int epoch, double secon
 }
 
 template <class Replica>
-void Loop<Replica>::settle(FitRun& run, int epoch) {
-  while (true) {
-    const Stopwatch watch;
+void Loop<Replica>::take_reports(FitRun& run, int epoch, int count) {
+  for (; count > 0; --count) {
     const auto report = replica_.settle();
-    if (!report) break;
-    take(run, *report, epoch, watch.seconds());
+    run.unreported_seconds += run.watch.seconds();
+    const double seconds = run.unreported_seconds / count;
+    run.unreported_seconds -= seconds;
+    take(run, *report, epoch, seconds);
+    run.watch.restart();  // what the user does with a report is no part of a step
   }
+}
+
+template <class Replica>
+void Loop<Replica>::settle(FitRun& run, int epoch) {
+  run.watch.restart();
+  take_reports(run, epoch, replica_.unreported());
   replica_.space().synchronize();  // the loader may read into the batches of these steps again
 }
 
@@ -312,7 +321,8 @@ void Loop<Replica>::agree_on_counts(FitRun& run, std::int64_t step) {
 }
 
 template <class Replica>
-std::optional<StepReport> Loop<Replica>::train_step(FitRun& run, int epoch, std::int64_t step) {
+void Loop<Replica>::train_step(FitRun& run, int epoch, std::int64_t step) {
+  run.watch.restart();
   const std::int64_t micros = run.micros_of(step), first = step * run.accumulate;
   const data::BatchPlan& batches = run.batches;
   const std::int64_t rows = batches.global(first + micros - 1).end - batches.global(first).begin;
@@ -331,12 +341,13 @@ std::optional<StepReport> Loop<Replica>::train_step(FitRun& run, int epoch, std:
   const bool more = run.counts_by_value && step + 1 < run.steps_per_epoch;
   const bool along = more && Replica::latency == 0 && replica_.comm().lockstep();
   if (along) count_ahead(run, step + 1, replica_.next_counts());
-  const auto report = replica_.finish(run.stop_asked);
+  replica_.finish(run.stop_asked);
+  take_reports(run, epoch, replica_.due());
   if (along)
     std::copy(replica_.next_counts().begin(), replica_.next_counts().end(), run.counts.begin());
   else if (more)
     agree_on_counts(run, step + 1);
-  return report;
+  run.unreported_seconds += run.watch.seconds();
 }
 
 template <class Replica>

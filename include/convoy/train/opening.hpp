@@ -50,7 +50,7 @@ template <class Rule, class Comm, class Exec>
                       "sync_batch_norm, or choose another exchange");
   buckets_ = make_buckets(plan_, config_.buckets);
   scales_.resize(plan_.losses.size());
-  pending_.reserve(static_cast<std::size_t>(Exec::latency) + 1);
+  pending_.reserve(static_cast<std::size_t>(most_unreported()));
   take_share();
   build_exec();
   if constexpr (requires { state_space_.set_threads(1); }) state_space_.set_threads(exec_->threads());

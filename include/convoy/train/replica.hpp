@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <type_traits>
@@ -54,8 +55,8 @@ class Replica {
         state_space_(make_state_space(space_)),
         most_rows_(config.batch),
         optimizer_(make_optimizer<Rule, Space>(state_space_, plan, config_)),
-        sums_(plan.losses.size(), Exec::latency),
-        verdicts_(space_, static_cast<std::size_t>(Exec::latency) + 1) {
+        sums_(plan.losses.size(), most_unreported()),
+        verdicts_(space_, static_cast<std::size_t>(most_unreported())) {
     open();
   }
   Replica(const Replica&) = delete;
@@ -108,13 +109,20 @@ class Replica {
     for (std::size_t b = 0; b < buckets_.size(); ++b) comm_.begin(static_cast<int>(b), space_.mark());
   }
 
-  /// Completes the exchange and applies the optimizer, and reports the step so many steps ago as the Exec's
-  /// results are late: of all ranks' losses, and whether any of them asked to `stop`. Nothing while there is
-  /// no such step.
-  std::optional<StepReport> finish(bool stop);
+  /// Completes the exchange and applies the optimizer. `stop`: this rank asks to stop.
+  void finish(bool stop);
 
-  /// The report of the oldest step that was not reported yet, once there is nothing more to wait for; nothing
-  /// when all are.
+  /// Steps that were finished and not reported.
+  int unreported() const { return static_cast<int>(pending_.size()); }
+  /// How many of them it is time to `settle`, so that nobody waits for the Exec: as many as its results come
+  /// together, of steps at least as long ago as its results are late.
+  int due() const {
+    const int late = unreported() - Exec::latency;
+    return late >= together_ ? late : 0;
+  }
+
+  /// The report of the oldest step that was not reported yet: of all ranks' losses, and whether any of them
+  /// asked to stop. Nothing when all are.
   std::optional<StepReport> settle() {
     if (pending_.empty()) return std::nullopt;
     return settle_oldest();
@@ -164,6 +172,9 @@ class Replica {
     return config;
   }
 
+  /// Steps that may be under way.
+  int most_unreported() const { return Exec::latency + exec::most_results_at_once<Exec>(config_.exec); }
+
   void open();
 
   /// This rank updates these ranges; what it does not update, others write.
@@ -194,7 +205,11 @@ class Replica {
   /// Ends the exchange, and updates.
   void apply() {
     comm_.finish(apply_);
-    optimizer_.decay_dead(steps_ + 1, now_.lr, exec_->parameters().data());
+    float* const parameters = exec_->parameters().data();
+    if (comm_.has_servers())
+      optimizer_.decay_dead(steps_ + 1, now_.lr, parameters);
+    else
+      optimizer_.decay_dead(parameters);
   }
 
   /// Backward of the last forward pass, if there was one. Begins buckets as their gradients become final, if
@@ -331,6 +346,7 @@ class Replica {
   UnreportedStep now_;
   memory::Late<optim::Verdict, Space> verdicts_;  // of the steps whose norms follow
   std::vector<UnreportedStep> pending_;
+  int together_ = 1;  // results that come at once
   double updating_ = 0, exposed_since_ = 0;
 };
 
@@ -350,9 +366,13 @@ bool Replica<Rule, Comm, Exec>::run_whole([[maybe_unused]] const exec::BatchView
                                           [[maybe_unused]] const exec::Pass& pass) {
   if constexpr (exec::RepeatsSteps<Exec>) {
     if (batch.rows == 0 || micro_ > 0 || comm_.exchanges() || config_.timeline != nullptr) return false;
+    std::span<const optim::Verdict> verdict;
+    if (optimizer_.decides() && optimizer_.knows_norm()) verdict = {optimizer_.verdict_there(), 1};
     exec_->step(
-        batch, among_ranks(pass), scales_, [&] { optimizer_.prepare(); }, [&] { apply(); });
-    now_.norm_follows = optimizer_.decides() && optimizer_.knows_norm();
+        batch, among_ranks(pass), scales_, [this] { optimizer_.prepare(); }, [this] { apply(); },
+        std::as_bytes(verdict));
+    now_.norm_follows = false;
+    if (batch.maker != nullptr) together_ = exec_->steps_at_once();
     return prepared_ = applied_ = true;
   } else {
     return false;
@@ -404,7 +424,7 @@ void Replica<Rule, Comm, Exec>::backward() {
 }
 
 template <class Rule, class Comm, class Exec>
-std::optional<StepReport> Replica<Rule, Comm, Exec>::finish(bool stop) {
+void Replica<Rule, Comm, Exec>::finish(bool stop) {
   const auto begin = Clock::now();
   if (!std::exchange(applied_, false)) apply();
   if (others_update_) exec_->touched({0, plan_.sizes.exchanged});
@@ -415,8 +435,6 @@ std::optional<StepReport> Replica<Rule, Comm, Exec>::finish(bool stop) {
   now_.stop = stop;
   now_.exposed = Seconds(Clock::now() - begin).count() - now_.updating;
   pending_.push_back(now_);
-  if (static_cast<int>(pending_.size()) <= Exec::latency) return std::nullopt;
-  return settle_oldest();
 }
 
 template <class Rule, class Comm, class Exec>
@@ -463,7 +481,14 @@ std::optional<StepReport> Replica<Rule, Comm, Exec>::settle_oldest() {
   pending_.erase(pending_.begin());
   if (step.norm_follows) step.gradient_norm = verdicts_.take().norm;
   sums_.start();
-  for (int i = 0; i < step.results; ++i) sums_.add(exec_->result());
+  for (int i = 0; i < step.results; ++i) {
+    const exec::Result result = exec_->result();
+    sums_.add(result);
+    if (optim::Verdict verdict; result.along.size() == sizeof verdict) {
+      std::memcpy(&verdict, result.along.data(), sizeof verdict);
+      step.gradient_norm = verdict.norm;
+    }
+  }
   const std::span<double> numbers = sums_.of(step, rank());
   // Workers that do not wait for each other each know of themselves only.
   const bool together = comm_.lockstep();

@@ -72,7 +72,8 @@ struct Prediction {
   std::vector<float> values;  ///< rows times shape.size()
 };
 
-/// Whether to go on. A stop that any rank asks for stops all of them after the next step.
+/// Whether to go on. A stop that any rank asks for stops all of them after the next step, or, where results
+/// are some steps late, after those that have begun.
 enum class Control : bool { go_on, stop };
 
 /// Stops when `patience` epochs in a row did not improve the test loss by `min_delta`, or once the test

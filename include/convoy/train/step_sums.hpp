@@ -37,8 +37,8 @@ struct UnreportedStep {
 
 class StepSums {
  public:
-  /// For a model with so many losses whose results come `latency` steps late.
-  StepSums(std::size_t losses, int latency);
+  /// For a model with so many losses, `unreported` of whose steps may be under way.
+  StepSums(std::size_t losses, int unreported);
 
   /// What the losses of a step count, kept until the step is reported.
   double* counts_of(std::int64_t step);
@@ -69,9 +69,9 @@ class StepSums {
 };
 
 #if CONVOY_DEFINITIONS
-CONVOY_FUNCTION StepSums::StepSums(std::size_t losses, int latency)
+CONVOY_FUNCTION StepSums::StepSums(std::size_t losses, int unreported)
     : losses_(losses),
-      kept_(std::int64_t{latency} + 1),
+      kept_(unreported),
       sums_(2 * losses + fixed_sums),
       next_counts_(losses),
       counts_(losses * static_cast<std::size_t>(kept_)) {}

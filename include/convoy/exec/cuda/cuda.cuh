@@ -36,7 +36,7 @@ namespace convoy::exec {
 /// order, an operation without a kernel, a custom one without functions for a device (graph/custom.hpp) and a
 /// convolution that cuDNN cannot compute, device::DeviceError for what CUDA refuses.
 template <class P>
-class Cuda {
+class Cuda : private memory::KeptBack {
   static_assert(cuda::Computable<P>, "convoy: exec::Cuda computes in f32, tf32, bf16 or f16");
 
  public:
@@ -63,7 +63,8 @@ class Cuda {
         parameters_(plan, dtype_of<Element>, space),
         scales_(space, plan.losses.size()),
         loss_scale_(space, 1),
-        copies_(device::make_stream()) {
+        copies_(device::make_stream()),
+        numbers_(space, expect_steps(options.steps_at_once)) {
     if (batch <= 0) fail<ConfigError>("exec: the batch must have at least one row, not ", batch);
     expect_kernels<Cuda>(plan, kernels);
     space.set_reduced_products(cuda::Precision<P>::reduced_products);
@@ -85,7 +86,10 @@ class Cuda {
   }
   Cuda(const Cuda&) = delete;
   Cuda& operator=(const Cuda&) = delete;
-  ~Cuda() { cudaStreamSynchronize(space_.stream()); }
+  ~Cuda() {
+    space_.keep_back(nullptr);
+    cudaStreamSynchronize(space_.stream());
+  }
 
   Space& space() { return space_; }
   std::string_view precision() const { return cuda::Precision<P>::name; }
@@ -110,11 +114,12 @@ class Cuda {
   memory::WorkingCopy working_copy(Range range) { return parameters_.copy_of(range); }
 
   void forward(const BatchView& batch, const Pass& pass) {
+    space_.enqueue_kept_back();
     take(batch);
     if (batch.maker != nullptr) current_->make_input(*batch.maker);
     send(batch, pass);
     current_->forward(pass);
-    expect_result(batch.rows);
+    expect_result({.rows = batch.rows});
     ready_ = pass.mode == Mode::train;
     deferred_ = ready_ && current_->defers();
     if (!deferred_) fetch_measured();
@@ -131,27 +136,41 @@ class Cuda {
     deferred_ = false;
   }
 
-  /// A whole step, captured as one graph when it runs for the second time: see RepeatsSteps.
+  /// A whole step, captured as one graph when it runs for the second time, or with its like as one of
+  /// several: see RepeatsSteps.
   template <class Before, class After>
   void step(const BatchView& batch, const Pass& pass, std::span<const float> scales, Before&& before,
-            After&& after) {
+            After&& after, std::span<const std::byte> along = {}) {
+    if (along.size() > cuda::MeasuredLayout::most_along)
+      fail("exec: ", along.size(), " bytes are too many to come along with a result");
     take(batch);
     send(batch, pass);
     write_scales(scales);
-    current_->step(pass, batch.maker, before, after);
-    expect_result(batch.rows);
-    fetch_measured();
+    cuda::WholeStep step{batch.maker, before, after, along};
+    if (kept_for_ == current_ && kept_.repeats(step) && pass.across == nullptr && !parameters_.outdated() &&
+        keep())
+      return;
+    space_.enqueue_kept_back();
+    run(*current_, pass, step);
+    if (batch.maker != nullptr && current_->captures() && steps_at_once() > 1)
+      keep_like(*current_, pass, std::move(step));
   }
+  int steps_at_once() const { return options_.graphs ? options_.steps_at_once : 1; }
 
   Result result() {
-    if (waiting_ == 0) fail<ExecError>("exec: a result was asked for before a forward pass");
     complete();
-    // The one that is taken goes to the end of the line, where its memory serves a later pass.
-    std::rotate(results_.begin(), results_.begin() + 1, results_.end());
-    --waiting_;
-    const Taken& taken = *results_.back();
-    device::check(cudaEventSynchronize(taken.done.get()), "wait for the result of a pass");
-    return read(taken);
+    if (waiting_ == 0) space_.enqueue_kept_back();
+    if (waiting_ == 0) fail<ExecError>("exec: a result was asked for before a forward pass");
+    Taken& taken = *results_.front();
+    if (taken.what.read == 0)
+      device::check(cudaEventSynchronize(taken.done.get()), "wait for the result of a pass");
+    const Result result = read(taken);
+    if (++taken.what.read == taken.what.passes) {
+      // It goes to the end of the line, where its memory serves a later pass.
+      std::rotate(results_.begin(), results_.begin() + 1, results_.end());
+      --waiting_;
+    }
+    return result;
   }
 
   /// The scale of the losses as the exponent of 2, and how many steps ago it last changed.
@@ -201,13 +220,25 @@ class Cuda {
     bool used = false;
   };
 
-  // What a pass measured, on its way back.
+  // Passes whose results come together.
+  struct Passes {
+    int rows;
+    int passes = 1;
+    std::size_t along = 0;  // bytes
+    int read = 0;           // results that were taken
+  };
+  // What they measured, on its way back.
   struct Taken {
     device::Pinned bytes;
     device::Event done;
-    int rows = 0;
-    std::vector<double> metrics;
+    Passes what{};
   };
+
+  static int expect_steps(int steps_at_once) {
+    if (steps_at_once < 1)
+      fail<ConfigError>("exec: a graph has at least one step at once, not ", steps_at_once);
+    return steps_at_once;
+  }
 
   std::unique_ptr<Execution> make(int rows) {
     return std::make_unique<Execution>(plan_, libraries_, parameters_, kernels_, rows, options_.graphs,
@@ -261,17 +292,58 @@ class Cuda {
     space_.write(scales_.data(), scales.data(), scales.size_bytes());
   }
 
-  void expect_result(int rows) {
-    next_result().rows = rows;
+  // From here on steps like this one, which has run, are kept back.
+  void keep_like(Execution& execution, const Pass& pass, cuda::WholeStep step) {
+    kept_for_ = &execution;
+    kept_pass_ = pass;
+    kept_ = std::move(step);
+    numbers_.clear();
+    space_.keep_back(this);
+  }
+  // Keeps a step back whose numbers are all taken. False: they go elsewhere than those of the steps before.
+  bool keep() {
+    if (!numbers_.end_step()) return false;
+    if (numbers_.steps() == steps_at_once()) run_together();
+    return true;
+  }
+  void run(Execution& execution, const Pass& pass, const cuda::WholeStep& step) {
+    execution.step(pass, step);
+    expect_result({.rows = execution.rows(), .along = step.along.size()});
+    fetch_measured();
+  }
+  void run_together() {
+    space_.keep_back(nullptr);
+    Execution& execution = *std::exchange(kept_for_, nullptr);
+    if (kept_measured_.size() == 0)
+      kept_measured_ = Bytes(space_, measured_.size() * static_cast<std::size_t>(steps_at_once()));
+    execution.steps(kept_pass_, kept_, numbers_, kept_measured_.data());
+    expect_result({.rows = execution.rows(), .passes = numbers_.steps(), .along = kept_.along.size()});
+    fetch(kept_measured_.data());
+    keep_like(execution, kept_pass_, std::move(kept_));
+  }
+  void write(void* to, const void* from, std::size_t bytes) override {
+    if (numbers_.take(to, from, bytes)) return;
+    space_.enqueue_kept_back();
+    space_.write(to, from, bytes);
+  }
+  void enqueue() override {
+    Execution& execution = *std::exchange(kept_for_, nullptr);
+    for (int i = 0; i < numbers_.steps(); ++i) {
+      numbers_.write(i);
+      run(execution, kept_pass_, kept_);
+    }
+    numbers_.write(numbers_.steps());
+  }
+
+  void expect_result(const Passes& what) {
+    next_result().what = what;
     ran_ = true;
   }
 
   Taken& next_result() {
     if (waiting_ == results_.size()) {
-      auto made = std::make_unique<Taken>();
-      made->bytes = device::Pinned(measured_.size());
-      made->done = device::make_event();
-      results_.push_back(std::move(made));
+      results_.push_back(std::make_unique<Taken>());
+      results_.back()->done = device::make_event();
     }
     return *results_[waiting_++];
   }
@@ -283,17 +355,23 @@ class Cuda {
     fetch_measured();
     deferred_ = false;
   }
-  void fetch_measured() {
-    const Taken& result = *results_[waiting_ - 1];
-    device::check(cudaMemcpyAsync(result.bytes.data(), measured_.data(), current_->measured().bytes,
-                                  cudaMemcpyDeviceToHost, space_.stream()),
-                  "fetch what a pass measured");
+  void fetch_measured() { fetch(measured_.data()); }
+  void fetch(const std::byte* measured) {
+    Taken& result = *results_[waiting_ - 1];
+    const auto passes = static_cast<std::size_t>(result.what.passes);
+    if (result.bytes.size() < passes * measured_.size())
+      result.bytes = device::Pinned(passes * measured_.size());
+    device::check(
+        cudaMemcpyAsync(result.bytes.data(), measured, passes * execution(result.what.rows).measured().bytes,
+                        cudaMemcpyDeviceToHost, space_.stream()),
+        "fetch what a pass measured");
     device::check(cudaEventRecord(result.done.get(), space_.stream()), "record an event");
   }
 
   Result read(const Taken& taken) {
-    const std::byte* bytes = taken.bytes.data();
-    const cuda::MeasuredLayout& layout = execution(taken.rows).measured();
+    const Passes& what = taken.what;
+    const cuda::MeasuredLayout& layout = execution(what.rows).measured();
+    const std::byte* bytes = taken.bytes.data() + static_cast<std::size_t>(what.read) * layout.bytes;
     const auto* tally = reinterpret_cast<const std::int64_t*>(bytes + layout.tally);
     metrics_.clear();
     std::size_t at = 0;
@@ -303,9 +381,13 @@ class Cuda {
         const auto& argument = layout.arguments[at];
         arguments_.push_back({const_cast<std::byte*>(bytes + argument.at), plan_.node(argument.node).shape});
       }
-      metrics_.push_back(metric.call(arguments_.data(), taken.rows));
+      metrics_.push_back(metric.call(arguments_.data(), what.rows));
     }
-    return {{reinterpret_cast<const double*>(bytes), plan_.losses.size()}, metrics_, tally[0], tally[1]};
+    return {{reinterpret_cast<const double*>(bytes), plan_.losses.size()},
+            metrics_,
+            tally[0],
+            tally[1],
+            {bytes + layout.along, what.along}};
   }
 
   const Plan& plan_;
@@ -328,6 +410,11 @@ class Cuda {
   std::deque<std::unique_ptr<Taken>>
       results_;  // those that wait to be taken, oldest first, then memory for more
   std::size_t waiting_ = 0;
+  cuda::KeptNumbers numbers_;  // of steps that are kept back
+  cuda::WholeStep kept_;       // what each of them is
+  Pass kept_pass_;
+  Execution* kept_for_ = nullptr;  // where each of them runs; null: none may be kept back
+  Bytes kept_measured_;
   std::vector<double> metrics_;
   std::vector<graph::Argument> arguments_;
   std::vector<float> output_;

@@ -6,10 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
+#include <span>
 #include <type_traits>
 #include <vector>
 
+#include <convoy/exec/cuda/kept_numbers.cuh>
 #include <convoy/exec/cuda/plain.cuh>
 #include <convoy/memory/buffer.hpp>
 
@@ -74,10 +77,23 @@ class Repeated {
   device::GraphExec graph_;
 };
 
+/// What a whole step is beside its pass: see RepeatsSteps.
+struct WholeStep {
+  RowMaker* maker = nullptr;  ///< null: the batch lies in the input
+  std::function<void()> before, after;
+  std::span<const std::byte> along;
+
+  /// Whether the other's functions enqueue what these do.
+  bool repeats(const WholeStep& other) const {
+    return maker == other.maker && along.data() == other.along.data() && along.size() == other.along.size();
+  }
+};
+
 /// Where what one forward pass measured lies, on the device and in host memory alike: a sum for each loss,
-/// two numbers of a classification, then the arguments of metrics.
+/// two numbers of a classification, the arguments of metrics, then what comes along with it.
 struct MeasuredLayout {
-  std::size_t tally = 0;
+  static constexpr std::size_t most_along = 64;
+  std::size_t tally = 0, along = 0;
   struct Argument {
     int node;
     std::size_t at, bytes;
@@ -205,21 +221,34 @@ class Execution {
     }
   }
 
-  /// Enqueues a whole step: see RepeatsSteps. The batch is what `maker` makes, or lies in `input`.
-  template <class Before, class After>
-  void step(const Pass& pass, RowMaker* maker, Before&& before, After&& after) {
+  /// Enqueues a whole step.
+  void step(const Pass& pass, const WholeStep& step) {
     begin(pass);
-    const std::uint64_t serial = maker == nullptr ? 0 : maker->serial();
-    if (serial != step_of_) step_ = Repeated();
-    step_of_ = serial;
-    step_.run(stream(), captures(), [&] {
-      before();
-      if (maker != nullptr) make_input(*maker);
-      run_forward();
-      run_backward();
-      after();
+    forget_other_steps(step);
+    step_.run(stream(), captures(), [&] { run(step); });
+  }
+
+  /// Enqueues as many whole steps as `numbers` has those of, each behind its numbers. What step i measures
+  /// comes to `measured + i * measured().bytes`.
+  void steps(const Pass& pass, const WholeStep& step, KeptNumbers& numbers, std::byte* measured) {
+    begin(pass);
+    forget_other_steps(step);
+    if (!(numbers.places() == places_of_steps_)) steps_ = Repeated();
+    places_of_steps_ = numbers.places();
+    numbers.send();
+    steps_.run(stream(), captures(), [&] {
+      for (int i = 0; i < numbers.steps(); ++i) {
+        numbers.deal(i);
+        run(step);
+        device::check(cudaMemcpyAsync(measured + static_cast<std::size_t>(i) * measured_.bytes, results_,
+                                      measured_.bytes, cudaMemcpyDeviceToDevice, stream()),
+                      "keep what a step measured");
+      }
     });
   }
+
+  /// Whether what is enqueued time and again becomes a graph.
+  bool captures() const { return captures_ && program_.across() == nullptr; }
 
   /// Writes the value of node `n` in canonical order, f32 or i32, to device memory.
   void write_plain(int n, std::byte* to) {
@@ -258,7 +287,6 @@ class Execution {
     return masks;
   }
   cudaStream_t stream() const { return program_.stream(); }
-  bool captures() const { return captures_ && program_.across() == nullptr; }
 
   void take_inputs() {
     const Plan& plan = program_.plan();
@@ -303,6 +331,8 @@ class Execution {
         measured_.arguments.push_back({n, at, bytes});
         measured_.bytes = at + bytes;
       }
+    measured_.along = (measured_.bytes + alignment - 1) / alignment * alignment;
+    measured_.bytes = measured_.along + MeasuredLayout::most_along;
   }
 
   void sum_losses() {
@@ -353,6 +383,25 @@ class Execution {
     for (const auto& argument : measured_.arguments) write_plain(argument.node, results_ + argument.at);
   }
 
+  void forget_other_steps(const WholeStep& step) {
+    const std::uint64_t serial = step.maker == nullptr ? 0 : step.maker->serial();
+    if (serial == steps_of_) return;
+    steps_of_ = serial;
+    step_ = Repeated();
+    steps_ = Repeated();
+  }
+  void run(const WholeStep& step) {
+    step.before();
+    if (step.maker != nullptr) make_input(*step.maker);
+    run_forward();
+    run_backward();
+    step.after();
+    if (!step.along.empty())
+      device::check(cudaMemcpyAsync(results_ + measured_.along, step.along.data(), step.along.size(),
+                                    cudaMemcpyDeviceToDevice, stream()),
+                    "bring a number along");
+  }
+
   void run_backward() {
     for (const auto& segment : segments_) run_backward(*segment);
   }
@@ -396,8 +445,9 @@ class Execution {
   std::vector<Unreached> unreached_;
   std::vector<std::unique_ptr<Segment>> segments_;
   bool defers_ = false;
-  Repeated forward_[2], complete_, in_one_piece_, step_;
-  std::uint64_t step_of_ = 0;  // the maker of the batches of `step_`; 0: none
+  Repeated forward_[2], complete_, in_one_piece_, step_, steps_;
+  std::uint64_t steps_of_ = 0;  // the maker of the batches of the last two; 0: none
+  Places places_of_steps_;
   LossScale* loss_scale_;
   const float* scales_;
   std::byte* input_ = nullptr;

@@ -11,8 +11,10 @@ struct CudaOptions {
   int threads = 1;         ///< ignored: the GPU computes
   bool canonical = false;  ///< ignored: all GPUs order parameters alike
   bool graphs = true;  ///< capture passes, or whole steps, as CUDA graphs when they run for the second time
-  int candidates = 8;  ///< ways of each convolution, attention and matrix product that are timed, once;
-                       ///< 1: none is
+  int steps_at_once = 4;  ///< steps that become one graph, where their batches are made on the GPU and nobody
+                          ///< exchanges; their results come together
+  int candidates = 8;     ///< ways of each convolution, attention and matrix product that are timed, once;
+                          ///< 1: none is
   int workspace_mib = 256;      ///< the most that one convolution or attention may use beside its tensors
   bool fuse_batch_norm = true;  ///< in bf16 and f16 convolutions make what batch norms sum, where cuDNN
                                 ///< has kernels for it that take less time
@@ -27,6 +29,7 @@ struct CudaOptions {
     field("threads", self.threads, fields::local);
     field("canonical", self.canonical, fields::local);
     field("graphs", self.graphs, fields::local);
+    field("steps_at_once", self.steps_at_once, fields::local);
     field("candidates", self.candidates, fields::local);
     field("workspace_mib", self.workspace_mib, fields::local);
     field("fuse_batch_norm", self.fuse_batch_norm, fields::local);

@@ -82,6 +82,7 @@ class Parameters {
     });
     old_.push_back(range);
   }
+  bool outdated() const { return !old_.empty(); }
   /// Makes anew what of the copy in 16 bits is old.
   template <class T>
   void refresh() {
