@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include <convoy/core/compiled.hpp>
@@ -35,7 +36,56 @@ struct Finality {
 };
 Finality find_finality(const Plan& plan, const std::vector<graph::Stage>& stages);
 
+/// What a program of an Exec knows of its plan while the stages are made. Nodes are numbers.
+class StagedPlan {
+ public:
+  const Plan& plan() const { return plan_; }
+  const graph::Node& node(int n) const { return plan_.node(n); }
+  /// The node that is input `i` of node `n`, and the parameter that it uses as its k-th.
+  int from(int n, int i) const { return plan_.graph.input(n, i); }
+  int parameter(int n, int k) const { return plan_.graph.parameter(n, k); }
+  template <class Op>
+  typename Op::Attributes attributes(int n) const {
+    return plan_.graph.attributes<Op>(n);
+  }
+  /// The node of a stage that is an `Op`, or -1.
+  template <class Op>
+  int find(const graph::Stage& stage) const {
+    for (int m = stage.first; m < stage.first + stage.count; ++m)
+      if (const int n = plan_.members[static_cast<std::size_t>(m)]; graph::is<Op>(node(n))) return n;
+    return -1;
+  }
+  /// Of the batches for which it is made.
+  int rows() const { return rows_; }
+  bool wants_gradient(int n) const { return wants_[static_cast<std::size_t>(n)] != 0; }
+
+  /// Time: stage s runs forward at s and backward at 2 S - 1 - s.
+  int last_time() const { return 2 * stages_ - 1; }
+  int backward_time(int stage) const { return last_time() - stage; }
+
+  /// Makes node `n` another view of the value of node `of`.
+  void alias(int n, int of) { roots_[static_cast<std::size_t>(n)] = roots_[static_cast<std::size_t>(of)]; }
+  /// The node whose value node `n` is a view of: itself, unless it is an alias.
+  std::size_t root(int n) const { return roots_[static_cast<std::size_t>(n)]; }
+
+ protected:
+  StagedPlan(const Plan& plan, int rows, int stages);
+  ~StagedPlan() = default;
+
+  const Plan& plan_;
+  int rows_, stages_;
+
+ private:
+  std::vector<char> wants_;
+  std::vector<std::size_t> roots_;
+};
+
 #if CONVOY_DEFINITIONS
+CONVOY_FUNCTION StagedPlan::StagedPlan(const Plan& plan, int rows, int stages)
+    : plan_(plan), rows_(rows), stages_(stages), wants_(find_gradients(plan)), roots_(plan.nodes.size()) {
+  std::iota(roots_.begin(), roots_.end(), std::size_t{0});
+}
+
 CONVOY_FUNCTION std::vector<graph::Stage> cut_stages(const Plan& plan,
                                                      const std::vector<std::uint64_t>& follows) {
   std::vector<graph::Stage> stages;

@@ -105,57 +105,28 @@ struct ParameterGradient {
   explicit operator bool() const { return pointer != nullptr; }
 };
 
-class Program {
+class Program : public StagedPlan {
  public:
   /// Values are of type `element`, losses of f32.
   Program(const Plan& plan, Libraries& libraries, Parameters& parameters, DType element, int rows, int stages)
-      : plan_(plan),
+      : StagedPlan(plan, rows, stages),
         libraries_(libraries),
         parameters_(parameters),
         element_(element),
-        rows_(rows),
-        stages_(stages),
-        wants_(find_gradients(plan)),
-        roots_(plan.nodes.size()),
         values_(plan.nodes.size()),
         assigned_(plan.parameter_list.size()),
-        draws_(plan.nodes.size(), -1) {
-    for (std::size_t n = 0; n < roots_.size(); ++n) roots_[n] = static_cast<int>(n);
-  }
+        draws_(plan.nodes.size(), -1) {}
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
   // --- while stages are planned ---
 
-  const Plan& plan() const { return plan_; }
-  const graph::Node& node(int n) const { return plan_.node(n); }
-  int from(int n, int i) const { return plan_.graph.input(n, i); }
-  int parameter(int n, int k) const { return plan_.graph.parameter(n, k); }
-  template <class Op>
-  typename Op::Attributes attributes(int n) const {
-    return plan_.graph.attributes<Op>(n);
-  }
-  /// The node of a stage that is an `Op`, or -1.
-  template <class Op>
-  int find(const graph::Stage& stage) const {
-    for (int m = stage.first; m < stage.first + stage.count; ++m)
-      if (const int n = plan_.members[static_cast<std::size_t>(m)]; graph::is<Op>(node(n))) return n;
-    return -1;
-  }
   Libraries& libraries() const { return libraries_; }
   Parameters& parameters() const { return parameters_; }
   cudaStream_t stream() const { return libraries_.space().stream(); }
   DType element() const { return element_; }
-  int rows() const { return rows_; }
 
-  /// Time: stage s runs forward at s and backward at 2 S - 1 - s.
-  int last_time() const { return 2 * stages_ - 1; }
-  int backward_time(int stage) const { return last_time() - stage; }
-
-  Value& value(int n) { return values_[static_cast<std::size_t>(roots_[static_cast<std::size_t>(n)])]; }
-  bool wants_gradient(int n) const { return wants_[static_cast<std::size_t>(n)] != 0; }
-  /// Makes node `n` another view of the value of node `of`.
-  void alias(int n, int of) { roots_[static_cast<std::size_t>(n)] = roots_[static_cast<std::size_t>(of)]; }
+  Value& value(int n) { return values_[root(n)]; }
 
   /// The value of node `n` as it stands in memory, without a place there yet.
   Value& describe(int n) {
@@ -284,13 +255,9 @@ class Program {
   AcrossRanks* across() const { return across_; }
 
  private:
-  const Plan& plan_;
   Libraries& libraries_;
   Parameters& parameters_;
   DType element_;
-  int rows_, stages_;
-  std::vector<char> wants_;
-  std::vector<int> roots_;
   std::vector<Value> values_;
   std::vector<int> assigned_;  // how many stages write the gradient of each parameter
   std::vector<int> draws_;     // for each node, which of the pass's draws are its own; -1: none

@@ -131,23 +131,18 @@ class Contribution {
   float* gradient_ = nullptr;
 };
 
-class Program {
+class Program : public StagedPlan {
  public:
   [[gnu::cold]] Program(const Plan& plan, Backend& backend, Parameters& parameters,
                         const KernelTable& kernels, int rows, int stages)
-      : plan_(plan),
+      : StagedPlan(plan, rows, stages),
         kernels_(kernels),
         backend_(backend),
         parameters_(parameters),
-        rows_(rows),
-        stages_(stages),
-        roots_(plan.nodes.size()),
         values_(plan.nodes.size()),
-        wants_(find_gradients(plan)),
         narrow_(plan.nodes.size()),
         assigned_(plan.parameter_list.size()) {
     for (std::size_t n = 0; n < plan.nodes.size(); ++n) {
-      roots_[n] = static_cast<int>(n);
       const graph::Node& node = plan.nodes[n];
       if (!node.given) continue;
       Value& v = values_[n];
@@ -168,22 +163,6 @@ class Program {
 
   // --- while steps are planned ---
 
-  const Plan& plan() const { return plan_; }
-  const graph::Node& node(int n) const { return plan_.node(n); }
-  /// The node that is input `i` of node `n`, and the parameter that it uses as its k-th.
-  int from(int n, int i) const { return plan_.graph.input(n, i); }
-  int parameter(int n, int k) const { return plan_.graph.parameter(n, k); }
-  template <class Op>
-  typename Op::Attributes attributes(int n) const {
-    return plan_.graph.attributes<Op>(n);
-  }
-  /// The node of a stage that is an `Op`, or -1.
-  template <class Op>
-  int find(const graph::Stage& stage) const {
-    for (int m = stage.first; m < stage.first + stage.count; ++m)
-      if (const int n = plan_.members[static_cast<std::size_t>(m)]; graph::is<Op>(node(n))) return n;
-    return -1;
-  }
   /// What `Op` adds to a stage that another operation leads, from `x` to the stage's value `y`; null where
   /// the stage has none. Its kernel makes it: only programs whose plans have the operation contain its loops.
   template <class Op>
@@ -193,22 +172,13 @@ class Program {
   inline std::unique_ptr<Stage> hand_over(const graph::Stage& stage, int index);
   Backend& backend() { return backend_; }
   Parameters& parameters() { return parameters_; }
-  int rows() const { return rows_; }
   int threads() const { return backend_.threads; }
 
-  /// Time: stage s runs forward at s and backward at 2 S - 1 - s.
-  int last_time() const { return 2 * stages_ - 1; }
-  int backward_time(int stage) const { return last_time() - stage; }
-
-  Value& value(int n) { return values_[static_cast<std::size_t>(roots_[static_cast<std::size_t>(n)])]; }
-  bool wants_gradient(int n) const { return wants_[static_cast<std::size_t>(n)] != 0; }
+  Value& value(int n) { return values_[root(n)]; }
 
   /// Where products are made of bf16: images are kept in bf16 that the kernels of their stage and of all
   /// stages that read them can have so. To be called before any stage is made.
   [[gnu::cold]] void choose_narrow(std::span<const graph::Stage> stages);
-
-  /// Makes node `n` another view of the value of node `of`.
-  void alias(int n, int of) { roots_[static_cast<std::size_t>(n)] = roots_[static_cast<std::size_t>(of)]; }
 
   /// The value that stage `stage` yields at node `n`: images in blocks of channels, everything else plain.
   [[gnu::cold]] Value& yield(int n, int stage) {
@@ -465,14 +435,11 @@ class Program {
     return made;
   }
 
-  const Plan& plan_;
   const KernelTable& kernels_;
   Backend& backend_;
   Parameters& parameters_;
-  int rows_, stages_;
-  std::vector<int> roots_;
   std::vector<Value> values_;
-  std::vector<char> wants_, narrow_;
+  std::vector<char> narrow_;
   std::vector<Field> fields_;
   std::vector<int> assigned_;  // how many stages were planned to write the gradient of each parameter
   Pass pass_;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <convoy/exec/host/kernel/concat.hpp>
-#include <convoy/exec/host/program.hpp>
+#include <convoy/exec/host/value_stage.hpp>
 #endif
 
 namespace convoy::exec {
@@ -27,16 +27,14 @@ struct Kernel<Host<f32>, graph::Concat> {
 
 namespace convoy::exec::host {
 
-class ConcatStage final : public Stage {
+class ConcatStage final : public ValueStage {
  public:
-  [[gnu::cold]] ConcatStage(Program& p, const graph::Stage& stage, int index)
-      : node_(stage.leader), index_(index), value_(p.yield(stage.output, index)) {
-    value_.takes_second = true;
-    const graph::Node& node = p.node(node_);
+  [[gnu::cold]] ConcatStage(Program& p, const graph::Stage& stage, int index) : ValueStage(p, stage, index) {
+    const graph::Node& node = p.node(stage.leader);
     int offset = 0;
     for (int i = 0; i < node.inputs; ++i) {
       Part& part = parts_.emplace_back();
-      part.input = p.from(node_, i);
+      part.input = p.from(stage.leader, i);
       const Shape& shape = p.node(part.input).shape;
       part.offset = offset;
       part.extent = value_.is_blocked ? shape[0] : shape.last();
@@ -52,13 +50,11 @@ class ConcatStage final : public Stage {
     for (Part& part : parts_) part.contribution = p.contribute(part.input, true, p.backward_time(index_));
   }
   [[gnu::cold]] void bind(Program& p) override {
+    ValueStage::bind(p);
     for (Part& part : parts_) {
       part.source.bind(p);
       part.contribution.bind(p);
     }
-    y_ = p.address(value_.data.place);
-    dy_ = p.address(value_.gradient);
-    second_ = p.address(value_.second);
   }
   void forward(Program& p) override {
     for (const Part& part : parts_) {
@@ -98,13 +94,8 @@ class ConcatStage final : public Stage {
     Contribution contribution;
   };
 
-  int node_, index_;
-  Value& value_;
   std::vector<Part> parts_;
   std::int64_t extent_ = 0;
-  float* y_ = nullptr;
-  const float* dy_ = nullptr;
-  const float* second_ = nullptr;
 };
 
 }  // namespace convoy::exec::host

@@ -7,7 +7,7 @@
 
 #if CONVOY_DEFINITIONS
 #include <convoy/exec/host/kernel/dropout.hpp>
-#include <convoy/exec/host/program.hpp>
+#include <convoy/exec/host/value_stage.hpp>
 #endif
 
 namespace convoy::exec {
@@ -24,15 +24,10 @@ struct Kernel<Host<f32>, graph::Dropout> {
 
 namespace convoy::exec::host {
 
-class DropoutStage final : public Stage {
+class DropoutStage final : public UnaryStage {
  public:
   [[gnu::cold]] DropoutStage(Program& p, const graph::Stage& stage, int index)
-      : node_(stage.leader),
-        input_(p.from(node_, 0)),
-        addend_(addend_of(p.plan(), stage)),
-        index_(index),
-        value_(p.yield(stage.output, index)) {
-    value_.takes_second = true;
+      : UnaryStage(p, stage, index), node_(stage.leader), addend_(addend_of(p.plan(), stage)) {
     source_ = read(p, input_);
     if (addend_ >= 0) addend_source_ = read(p, addend_);
     task_.rule = DropoutRule(p.attributes<graph::Dropout>(node_).p);
@@ -44,16 +39,13 @@ class DropoutStage final : public Stage {
     const int time = p.backward_time(index_);
     if (addend_ >= 0 && (value_.second || !p.share_gradient(addend_, value_)))
       d_addend_ = p.contribute(addend_, true, time);
-    contribution_ = p.contribute(input_, true, time);
+    UnaryStage::plan_backward(p);
   }
   [[gnu::cold]] void bind(Program& p) override {
+    UnaryStage::bind(p);
     source_.bind(p);
     addend_source_.bind(p);
-    contribution_.bind(p);
     d_addend_.bind(p);
-    y_ = p.address(value_.data.place);
-    dy_ = p.address(value_.gradient);
-    second_ = p.address(value_.second);
   }
   void forward(Program& p) override {
     source_.run();
@@ -91,14 +83,10 @@ class DropoutStage final : public Stage {
     return value_.is_blocked ? p.blocked(n, index_, index_) : Conversion(p.plain_view(n), p.plain_view(n));
   }
 
-  int node_, input_, addend_, index_;  // the addend is -1 where nothing is added
-  Value& value_;
+  int node_, addend_;  // the addend is -1 where nothing is added
   Conversion source_, addend_source_;
-  Contribution contribution_, d_addend_;
+  Contribution d_addend_;
   DropoutTask task_;
-  float* y_ = nullptr;
-  const float* dy_ = nullptr;
-  const float* second_ = nullptr;
 };
 
 }  // namespace convoy::exec::host

@@ -6,7 +6,7 @@
 #include <convoy/exec/host/computation.hpp>
 
 #if CONVOY_DEFINITIONS
-#include <convoy/exec/host/program.hpp>
+#include <convoy/exec/host/value_stage.hpp>
 #endif
 
 namespace convoy::exec {
@@ -31,14 +31,12 @@ struct Kernel<Host<f32>, graph::Add> {
 namespace convoy::exec::host {
 
 /// A ReLU or an addition (with or without ReLU) that leads its stage.
-class ElementwiseStage final : public Stage {
+class ElementwiseStage final : public ValueStage {
  public:
   [[gnu::cold]] ElementwiseStage(Program& p, const graph::Stage& stage, int index)
-      : index_(index),
+      : ValueStage(p, stage, index),
         inputs_(p.node(stage.leader).inputs),
-        relu_(p.find<graph::Relu>(stage) >= 0),
-        value_(p.yield(stage.output, index)) {
-    value_.takes_second = true;
+        relu_(p.find<graph::Relu>(stage) >= 0) {
     for (int i = 0; i < inputs_; ++i) {
       input_[i] = p.from(stage.leader, i);
       source_[i] = value_.is_blocked ? p.blocked(input_[i], index, index)
@@ -56,13 +54,11 @@ class ElementwiseStage final : public Stage {
         contribution_[i] = p.contribute(input_[i], true, p.backward_time(index_));
   }
   [[gnu::cold]] void bind(Program& p) override {
+    ValueStage::bind(p);
     for (int i = 0; i < inputs_; ++i) {
       source_[i].bind(p);
       contribution_[i].bind(p);
     }
-    y_ = p.address(value_.data.place);
-    dy_ = p.address(value_.gradient);
-    second_ = p.address(value_.second);
   }
   void forward(Program& p) override {
     const float* x[2] = {};
@@ -84,15 +80,11 @@ class ElementwiseStage final : public Stage {
   }
 
  private:
-  int index_, inputs_;
+  int inputs_;
   int input_[2] = {-1, -1};
   bool relu_;
-  Value& value_;
   Conversion source_[2];
   Contribution contribution_[2];
-  float* y_ = nullptr;
-  const float* dy_ = nullptr;
-  const float* second_ = nullptr;
 };
 
 }  // namespace convoy::exec::host

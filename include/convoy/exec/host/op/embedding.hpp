@@ -8,7 +8,7 @@
 
 #if CONVOY_DEFINITIONS
 #include <convoy/exec/host/kernel/embedding.hpp>
-#include <convoy/exec/host/program.hpp>
+#include <convoy/exec/host/value_stage.hpp>
 #endif
 
 namespace convoy::exec {
@@ -25,26 +25,21 @@ struct Kernel<Host<f32>, graph::Embedding> {
 
 namespace convoy::exec::host {
 
-class EmbeddingStage final : public Stage {
+class EmbeddingStage final : public ValueStage {
  public:
   [[gnu::cold]] EmbeddingStage(Program& p, const graph::Stage& stage, int index)
-      : ids_(p.from(stage.leader, 0)),
-        index_(index),
+      : ValueStage(p, stage, index),
+        ids_(p.from(stage.leader, 0)),
         weight_(p.parameter(stage.leader, 0)),
         entries_(p.plan().parameter(weight_).shape[0]),
-        features_(p.plan().parameter(weight_).shape[1]),
-        value_(p.yield(stage.output, index)) {
-    value_.takes_second = true;
-  }
+        features_(p.plan().parameter(weight_).shape[1]) {}
   [[gnu::cold]] void plan_backward(Program& p) override {
     const Layout layout({entries_, features_}, dnnl_ab);
     d_weight_ = p.contribute_parameter(weight_, layout, p.backward_time(index_), true);
   }
   [[gnu::cold]] void bind(Program& p) override {
+    ValueStage::bind(p);
     d_weight_.bind(p);
-    y_ = p.address(value_.data.place);
-    dy_ = p.address(value_.gradient);
-    second_ = p.address(value_.second);
   }
   void forward(Program& p) override {
     gather_rows(p.threads(), count(), features_, p.integers(ids_), p.parameters().value(weight_), y_);
@@ -58,13 +53,9 @@ class EmbeddingStage final : public Stage {
  private:
   std::int64_t count() const { return value_.elements() / features_; }
 
-  int ids_, index_, weight_;
+  int ids_, weight_;
   std::int64_t entries_, features_;
-  Value& value_;
   Contribution d_weight_;
-  float* y_ = nullptr;
-  const float* dy_ = nullptr;
-  const float* second_ = nullptr;
 };
 
 }  // namespace convoy::exec::host

@@ -7,7 +7,7 @@
 
 #if CONVOY_DEFINITIONS
 #include <convoy/exec/host/kernel/gather.hpp>
-#include <convoy/exec/host/program.hpp>
+#include <convoy/exec/host/value_stage.hpp>
 #endif
 
 namespace convoy::exec {
@@ -24,26 +24,12 @@ struct Kernel<Host<f32>, graph::Gather> {
 
 namespace convoy::exec::host {
 
-class GatherStage final : public Stage {
+class GatherStage final : public UnaryStage {
  public:
   [[gnu::cold]] GatherStage(Program& p, const graph::Stage& stage, int index)
-      : index_(index),
-        input_(p.from(stage.leader, 0)),
-        numbers_(p.from(stage.leader, 1)),
-        value_(p.yield(stage.output, index)) {
-    value_.takes_second = true;
+      : UnaryStage(p, stage, index), numbers_(p.from(stage.leader, 1)) {
     const Shape &sequence = p.node(input_).shape, &numbers = p.node(numbers_).shape;
     task_ = {p.rows(), sequence[0], sequence[1], numbers.size()};
-    p.keep(p.value(input_), index);
-  }
-  [[gnu::cold]] void plan_backward(Program& p) override {
-    contribution_ = p.contribute(input_, true, p.backward_time(index_));
-  }
-  [[gnu::cold]] void bind(Program& p) override {
-    contribution_.bind(p);
-    y_ = p.address(value_.data.place);
-    dy_ = p.address(value_.gradient);
-    second_ = p.address(value_.second);
   }
   void forward(Program& p) override {
     task_.numbers = p.integers(numbers_);
@@ -56,13 +42,8 @@ class GatherStage final : public Stage {
   }
 
  private:
-  int index_, input_, numbers_;
-  Value& value_;
+  int numbers_;
   GatherTask task_;
-  Contribution contribution_;
-  float* y_ = nullptr;
-  const float* dy_ = nullptr;
-  const float* second_ = nullptr;
 };
 
 }  // namespace convoy::exec::host

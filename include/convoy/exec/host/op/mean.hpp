@@ -7,7 +7,7 @@
 
 #if CONVOY_DEFINITIONS
 #include <convoy/exec/host/kernel/mean.hpp>
-#include <convoy/exec/host/program.hpp>
+#include <convoy/exec/host/value_stage.hpp>
 #endif
 
 namespace convoy::exec {
@@ -24,26 +24,13 @@ struct Kernel<Host<f32>, graph::Mean> {
 
 namespace convoy::exec::host {
 
-class MeanStage final : public Stage {
+class MeanStage final : public UnaryStage {
  public:
   [[gnu::cold]] MeanStage(Program& p, const graph::Stage& stage, int index)
-      : index_(index),
-        input_(p.from(stage.leader, 0)),
-        lengths_(p.node(stage.leader).inputs > 1 ? p.from(stage.leader, 1) : -1),
-        value_(p.yield(stage.output, index)) {
-    value_.takes_second = true;
+      : UnaryStage(p, stage, index),
+        lengths_(p.node(stage.leader).inputs > 1 ? p.from(stage.leader, 1) : -1) {
     const Shape& sequence = p.node(input_).shape;
     task_ = {p.rows(), sequence[0], sequence[1]};
-    p.keep(p.value(input_), index);
-  }
-  [[gnu::cold]] void plan_backward(Program& p) override {
-    contribution_ = p.contribute(input_, true, p.backward_time(index_));
-  }
-  [[gnu::cold]] void bind(Program& p) override {
-    contribution_.bind(p);
-    y_ = p.address(value_.data.place);
-    dy_ = p.address(value_.gradient);
-    second_ = p.address(value_.second);
   }
   void forward(Program& p) override {
     if (lengths_ >= 0) task_.lengths = p.integers(lengths_);
@@ -55,13 +42,8 @@ class MeanStage final : public Stage {
   }
 
  private:
-  int index_, input_, lengths_;
-  Value& value_;
+  int lengths_;  // -1: of whole sequences
   MeanTask task_;
-  Contribution contribution_;
-  float* y_ = nullptr;
-  const float* dy_ = nullptr;
-  const float* second_ = nullptr;
 };
 
 }  // namespace convoy::exec::host

@@ -7,7 +7,7 @@
 
 #if CONVOY_DEFINITIONS
 #include <convoy/exec/host/kernel/multiply.hpp>
-#include <convoy/exec/host/program.hpp>
+#include <convoy/exec/host/value_stage.hpp>
 #endif
 
 namespace convoy::exec {
@@ -24,11 +24,10 @@ struct Kernel<Host<f32>, graph::Multiply> {
 
 namespace convoy::exec::host {
 
-class MultiplyStage final : public Stage {
+class MultiplyStage final : public ValueStage {
  public:
   [[gnu::cold]] MultiplyStage(Program& p, const graph::Stage& stage, int index)
-      : index_(index), value_(p.yield(stage.output, index)) {
-    value_.takes_second = true;
+      : ValueStage(p, stage, index) {
     const int end = value_.wants_gradient ? p.backward_time(index) : index;
     for (int i = 0; i < 2; ++i) {
       input_[i] = p.from(stage.leader, i);
@@ -41,13 +40,11 @@ class MultiplyStage final : public Stage {
     for (int i = 0; i < 2; ++i) contribution_[i] = p.contribute(input_[i], true, p.backward_time(index_));
   }
   [[gnu::cold]] void bind(Program& p) override {
+    ValueStage::bind(p);
     for (int i = 0; i < 2; ++i) {
       source_[i].bind(p);
       contribution_[i].bind(p);
     }
-    y_ = p.address(value_.data.place);
-    dy_ = p.address(value_.gradient);
-    second_ = p.address(value_.second);
   }
   void forward(Program& p) override {
     for (const Conversion& source : source_) source.run();
@@ -65,14 +62,9 @@ class MultiplyStage final : public Stage {
   // The fields of a batch move from call to call.
   const float* x(const Program& p, int i) const { return p.address(source_[i].to().place); }
 
-  int index_;
   int input_[2] = {-1, -1};
-  Value& value_;
   Conversion source_[2];
   Contribution contribution_[2];
-  float* y_ = nullptr;
-  const float* dy_ = nullptr;
-  const float* second_ = nullptr;
 };
 
 }  // namespace convoy::exec::host

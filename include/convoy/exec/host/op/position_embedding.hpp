@@ -9,7 +9,7 @@
 
 #if CONVOY_DEFINITIONS
 #include <convoy/exec/host/kernel/position_embedding.hpp>
-#include <convoy/exec/host/program.hpp>
+#include <convoy/exec/host/value_stage.hpp>
 #endif
 
 namespace convoy::exec {
@@ -26,30 +26,22 @@ struct Kernel<Host<f32>, graph::PositionEmbedding> {
 
 namespace convoy::exec::host {
 
-class PositionEmbeddingStage final : public Stage {
+class PositionEmbeddingStage final : public UnaryStage {
  public:
   [[gnu::cold]] PositionEmbeddingStage(Program& p, const graph::Stage& stage, int index)
-      : index_(index),
-        input_(p.from(stage.leader, 0)),
+      : UnaryStage(p, stage, index),
         weight_(p.parameter(stage.leader, 0)),
-        value_(p.yield(stage.output, index)) {
-    value_.takes_second = true;
-    source_ = p.plain_view(input_).place;
-    p.keep(p.value(input_), index);
-  }
+        source_(p.plain_view(input_).place) {}
   [[gnu::cold]] void plan_backward(Program& p) override {
     const Shape& table = p.plan().parameter(weight_).shape;
     d_weight_ =
         p.contribute_parameter(weight_, Layout({table[0], table[1]}, dnnl_ab), p.backward_time(index_), true);
-    contribution_ = p.contribute(input_, true, p.backward_time(index_));
+    UnaryStage::plan_backward(p);
     unread_ = table.size() - value_.shape.size();
   }
   [[gnu::cold]] void bind(Program& p) override {
+    UnaryStage::bind(p);
     d_weight_.bind(p);
-    contribution_.bind(p);
-    y_ = p.address(value_.data.place);
-    dy_ = p.address(value_.gradient);
-    second_ = p.address(value_.second);
   }
   void forward(Program& p) override {
     add_to_rows(p.threads(), p.rows(), value_.shape.size(), p.address(source_), p.parameters().value(weight_),
@@ -69,14 +61,10 @@ class PositionEmbeddingStage final : public Stage {
   }
 
  private:
-  int index_, input_, weight_;
-  Value& value_;
+  int weight_;
   Place source_;
-  Contribution d_weight_, contribution_;
+  Contribution d_weight_;
   std::int64_t unread_ = 0;  // elements of the table behind the sequence's last position
-  float* y_ = nullptr;
-  const float* dy_ = nullptr;
-  const float* second_ = nullptr;
 };
 
 }  // namespace convoy::exec::host

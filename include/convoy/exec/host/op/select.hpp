@@ -9,7 +9,7 @@
 
 #if CONVOY_DEFINITIONS
 #include <convoy/exec/host/kernel/concat.hpp>
-#include <convoy/exec/host/program.hpp>
+#include <convoy/exec/host/value_stage.hpp>
 #endif
 
 namespace convoy::exec {
@@ -26,27 +26,13 @@ struct Kernel<Host<f32>, graph::Select> {
 
 namespace convoy::exec::host {
 
-class SelectStage final : public Stage {
+class SelectStage final : public UnaryStage {
  public:
   [[gnu::cold]] SelectStage(Program& p, const graph::Stage& stage, int index)
-      : index_(index),
-        input_(p.from(stage.leader, 0)),
+      : UnaryStage(p, stage, index),
         row_(p.node(input_).shape.size()),
         features_(p.node(input_).shape[1]),
-        at_(features_ * p.attributes<graph::Select>(stage.leader).position),
-        value_(p.yield(stage.output, index)) {
-    value_.takes_second = true;
-    p.keep(p.value(input_), index);
-  }
-  [[gnu::cold]] void plan_backward(Program& p) override {
-    contribution_ = p.contribute(input_, true, p.backward_time(index_));
-  }
-  [[gnu::cold]] void bind(Program& p) override {
-    contribution_.bind(p);
-    y_ = p.address(value_.data.place);
-    dy_ = p.address(value_.gradient);
-    second_ = p.address(value_.second);
-  }
+        at_(features_ * p.attributes<graph::Select>(stage.leader).position) {}
   void forward(Program& p) override {
     copy_runs({p.rows(), features_, p.input(input_) + at_, nullptr, row_, y_, features_, false}, p.threads());
   }
@@ -63,13 +49,7 @@ class SelectStage final : public Stage {
   }
 
  private:
-  int index_, input_;
   std::int64_t row_, features_, at_;  // elements of a row, of a position, and before the one that is read
-  Value& value_;
-  Contribution contribution_;
-  float* y_ = nullptr;
-  const float* dy_ = nullptr;
-  const float* second_ = nullptr;
 };
 
 }  // namespace convoy::exec::host
