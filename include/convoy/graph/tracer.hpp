@@ -194,6 +194,12 @@ class Tracer {
     report(Common::input_is_of_another_dtype, x.shape);
     return false;
   }
+  /// Whether both do, element for element.
+  constexpr bool alike(Tensor a, Tensor b) {
+    if (!(a.shape == b.shape && a.kind == b.kind))
+      return report(Common::shapes_differ, a.shape, b.shape), false;
+    return real(a) && real(b);
+  }
   constexpr bool image(Tensor x) {
     if (x.kind != Kind::image) return report(Common::input_is_not_an_image, x.shape), false;
     return real(x);

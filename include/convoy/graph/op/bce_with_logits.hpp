@@ -19,10 +19,7 @@ struct BceWithLogits {
     constexpr Tensor bce_with_logits(Tensor x, Tensor target, NameOption o = {}) {
       auto& g = static_cast<G&>(*this);
       Node node = g.begin(G::template index<BceWithLogits>, o.name);
-      if (!(x.shape == target.shape && x.kind == target.kind))
-        g.report(Common::shapes_differ, x.shape, target.shape);
-      g.real(x);
-      g.real(target);
+      g.alike(x, target);
       return g.place(node, x, target);
     }
   };

@@ -18,10 +18,7 @@ struct MseLoss {
     constexpr Tensor mse_loss(Tensor x, Tensor target, NameOption o = {}) {
       auto& g = static_cast<G&>(*this);
       Node node = g.begin(G::template index<MseLoss>, o.name);
-      if (!(x.shape == target.shape && x.kind == target.kind))
-        g.report(Common::shapes_differ, x.shape, target.shape);
-      g.real(x);
-      g.real(target);
+      g.alike(x, target);
       return g.place(node, x, target);
     }
   };

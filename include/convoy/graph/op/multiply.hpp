@@ -19,9 +19,7 @@ struct Multiply {
       Node node = g.begin(G::template index<Multiply>, o.name);
       node.shape = a.shape;
       node.kind = a.kind;
-      if (!(a.shape == b.shape && a.kind == b.kind)) g.report(Common::shapes_differ, a.shape, b.shape);
-      g.real(a);
-      g.real(b);
+      g.alike(a, b);
       return g.place(node, a, b);
     }
   };
