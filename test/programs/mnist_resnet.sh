@@ -74,6 +74,8 @@ for _ in $(seq 400); do
   sleep 0.05
 done
 kill -TERM $child
+sleep 0.01
+kill -TERM $child 2> /dev/null
 wait $child
 code=$?
 timeout 100 $kept --checkpoint "$scratch/halves" --resume > "$scratch/rest" 2>&1
