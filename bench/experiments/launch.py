@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 import signal
 import subprocess
 import time
@@ -40,6 +41,8 @@ class Launch:
             return "it left no log"
         # mpirun frames what it adds about an exit in dashes; the program's own sentence stands before.
         own = lines[: next((i for i, line in enumerate(lines) if line.startswith("-----")), None)]
+        # srun counts those that left with a code, behind their own sentences. Of those that a signal ended, it alone speaks.
+        own = [line for line in own if not re.match(r"srun: .*: Exited with exit code \d+$", line)]
         return (own or lines or ["it printed nothing"])[-1]
 
 

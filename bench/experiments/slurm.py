@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import time
 
+from . import results
 from .failure import Failure
 from .launch import Launcher, environment
 
@@ -27,13 +28,15 @@ def script_text(task, launches, options, srun):
     # Every launch has the same command but for its folder.
     quoted = [[shlex.quote(part) if part else "" for part in word.split(launches[0].folder)] for word in launches[0].argv]
     command = " ".join('"$folder"'.join(parts) or "''" for parts in quoted)
+    # In a directive, sbatch ends words at blanks, and gives % a meaning.
+    output = '"' + folder.replace("%", "%%") + '/slurm-%a.txt"'
     directives = [
         f"--job-name=convoy-{task.name}",
         f"--nodes={cell.nodes}",
         f"--ntasks={cell.world}",
         f"--ntasks-per-node={-(-cell.world // cell.nodes)}",
         f"--array={array_text(launch.index for launch in launches)}%1",
-        f"--output={folder}/slurm-%a.txt",
+        f"--output={output}",
         "--exclusive",
     ]
     if cell.threads:
@@ -88,14 +91,25 @@ class Slurm(Launcher):
         return os.path.join(os.path.dirname(launches[0].folder), "job")
 
     def _queued(self, launches):
-        """The job that a file beside the launches names, while it is in the queue; None otherwise."""
+        """What squeue says of the job that a file beside the launches names; None once it has left the queue."""
         try:
             with open(self._job_path(launches)) as file:
                 job = file.read().strip()
         except OSError:
             return None
-        listed = self._run(self.squeue, "--noheader", "--jobs", job)
-        return job if job and listed.returncode == 0 and listed.stdout.strip() else None
+        if not job:
+            return None
+        listed = self._run(self.squeue, "--noheader", "--jobs", job, "--format", "%T %r")
+        if listed.returncode:
+            error = listed.stderr.strip()
+            # A controller that does not answer, or is restarted, says nothing of the job.
+            return None if "Invalid job id" in error else f"Slurm does not tell of job {job}: {error}"
+        elements = [line.split(maxsplit=1) for line in listed.stdout.splitlines() if line.strip()]
+        if not elements:
+            return None
+        reasons = sorted({reason for _, reason in elements if reason not in ("None", "JobArrayTaskLimit")})
+        waits = reasons and all(state == "PENDING" for state, _ in elements)
+        return f"job {job} waits in the queue: {', '.join(reasons)}" if waits else f"job {job} runs"
 
     def submit(self, task, launches):
         if not launches or self._queued(launches):
@@ -110,14 +124,30 @@ class Slurm(Launcher):
             file.write(done.stdout.strip().split(";")[0] + "\n")
 
     def complete(self, task, launches, progress):
+        said = None
         for launch in launches:
             progress(launch)
             while launch.ended() is None:
-                if self._queued(launches) is None:
+                queued = self._queued(launches)
+                if queued is None:
                     time.sleep(min(self.poll, 1.0))  # a shared file system may show a file later than the queue is empty
                     if launch.ended() is None:
                         raise Failure(
                             f"its job has left the queue, and launch {launch.index} left no ended.json in {launch.folder}"
+                            + self._why(launch)
                         )
                     break
+                if queued != said and not queued.endswith(" runs"):
+                    results.note(f"  {queued}")
+                said = queued
                 time.sleep(self.poll)
+
+    @staticmethod
+    def _why(launch):
+        """What Slurm wrote last into the job's log, such as that its time was over."""
+        try:
+            with open(os.path.join(os.path.dirname(launch.folder), f"slurm-{launch.index}.txt"), errors="replace") as file:
+                lines = [line.strip() for line in file if line.strip()]
+        except OSError:
+            return ""
+        return f": {lines[-1]}" if lines else ""

@@ -8,12 +8,14 @@ namespace examples {
 
 inline std::atomic<bool> told_to_end{false};
 
-/// From here on the first such signal sets `told_to_end`; a second one ends the program at once.
+/// From here on such a signal sets `told_to_end`. A second SIGINT ends the program at once, for whoever sits
+/// before it. A second SIGTERM does not: Slurm sends one to the ranks and one to srun, which passes it on,
+/// and ends by SIGKILL who does not leave.
 inline void end_when_told() {
   for (const int signal : {SIGTERM, SIGINT})
     std::signal(signal, [](int which) {
       told_to_end = true;
-      std::signal(which, SIG_DFL);
+      if (which == SIGINT) std::signal(which, SIG_DFL);
     });
 }
 

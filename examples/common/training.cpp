@@ -76,7 +76,7 @@ void train_one(const Options& o, const Task& task, comm::Any comm, const std::st
 }
 
 #ifdef CONVOY_EXAMPLES_CUDA
-/// Ranks that mpirun or torchrun started, or threads of this process.
+/// Ranks that mpirun, srun or torchrun started, or threads of this process.
 int run_between_gpus(const Options& o, const Program& program, [[maybe_unused]] int argc,
                      [[maybe_unused]] char** argv) {
   const Seconds limit(o.deadline);
@@ -102,6 +102,17 @@ int run_between_gpus(const Options& o, const Program& program, [[maybe_unused]] 
   return 0;
 }
 #endif
+
+/// Ranks that were not told of one another would each train alone, and write the same files.
+void refuse_strangers(const Options& o) {
+  if (!o.transport.empty() || !comm::environment_has_world()) return;
+  if (const int size = comm::world_of_environment().size; size > 1)
+    fail<ConfigError>(
+        "a launcher has started ", size,
+        " ranks without MPI, by which ranks meet on processors; mpirun or srun --mpi=pmix starts "
+        "them with it (srun --mpi=list says what there is), and --transport threads trains in each "
+        "alone");
+}
 
 int run_parsed(int argc, char** argv, const Program& program) {
   Options o = program.defaults;
@@ -153,6 +164,7 @@ int run_parsed(int argc, char** argv, const Program& program) {
   if (o.transport == "mpi" || o.transport == "shm")
     fail<ConfigError>("this program was built without MPI; choose --transport threads");
 #endif
+  refuse_strangers(o);
   const Task task = task_of(o, program);
   const int threads = threads_of(o, program, o.ranks, !o.quiet);
   transport::Threads::World(o.ranks).run([&](const transport::Threads& endpoint) {

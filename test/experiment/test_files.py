@@ -78,6 +78,11 @@ class Files(Case):
             job = yaml.safe_load(file)
         self.assertEqual((job["apiVersion"], job["kind"]), ("kubeflow.org/v2beta1", "MPIJob"))
         spec = job["spec"]
+        self.assertLessEqual(set(spec), {"slotsPerWorker", "sshAuthMountPath", "runPolicy", "mpiReplicaSpecs"})
+        self.assertIn(spec["runPolicy"]["cleanPodPolicy"], ("All", "Running", "None"))
+        for replica in spec["mpiReplicaSpecs"].values():
+            self.assertEqual(set(replica), {"replicas", "restartPolicy", "template"})
+            self.assertIn(replica["restartPolicy"], ("Never", "OnFailure"))
         launcher, worker = spec["mpiReplicaSpecs"]["Launcher"], spec["mpiReplicaSpecs"]["Worker"]
         self.assertEqual(launcher["replicas"], 1)
         (start,), (serve,) = launcher["template"]["spec"]["containers"], worker["template"]["spec"]["containers"]

@@ -1,7 +1,9 @@
 import os
+from unittest import mock
 
 from support import Case, setting, task
 
+from experiments import results
 from experiments.slurm import Slurm, array_text
 
 
@@ -62,10 +64,66 @@ class SlurmJobs(Case):
         self.assertEqual(closed.run(setting(task(batch=8))), 1)
         self.assertRegex(closed.store.records[task(batch=8).key]["error"], "invalid partition specified: closed")
 
+    def killed(self):
+        """An sbatch whose job leaves Slurm's own words and nothing else, with the number of a job."""
+        path = self.write(
+            "killed",
+            """#!/bin/bash
+echo "slurmstepd: error: *** JOB 77 ON gn03 CANCELLED DUE TO TIME LIMIT ***" > "$(dirname "$2")/slurm-0.txt"
+echo 77
+""",
+        )
+        os.chmod(path, 0o755)
+        return path
+
+    def queue(self, *lines):
+        path = self.write("queue", "".join(line + "\n" for line in lines))
+        patch = mock.patch.dict(os.environ, {"STAND_IN_QUEUE": path})
+        patch.start()
+        self.addCleanup(patch.stop)
+        return path
+
     def test_a_job_that_leaves_nothing_is_a_failure(self):
         driver = self.driver(self.slurm(sbatch="true"))
         self.assertEqual(driver.run(setting(task())), 1)
         self.assertRegex(driver.store.without_result()[0]["error"], "left the queue, and launch 0 left no ended.json")
+
+    def test_a_job_that_slurm_ends_is_reported_in_slurms_words(self):
+        self.queue("RUNNING None", "ended")
+        driver = self.driver(self.slurm(sbatch=self.killed()))
+        self.assertEqual(driver.run(setting(task())), 1)
+        self.assertRegex(driver.store.without_result()[0]["error"], r"left no ended.json in .*: .*DUE TO TIME LIMIT \*\*\*$")
+
+    def test_what_a_job_waits_for_is_said_once_and_a_silent_controller_ends_no_job(self):
+        queue = self.queue("PENDING None", "PENDING Priority", "PENDING Priority", "unreachable", "unreachable", "RUNNING None", "ended")
+        driver = self.driver(self.slurm(sbatch=self.killed()))
+        self.assertEqual(driver.run(setting(task())), 1)
+        self.assertEqual(
+            [note for note in self.notes if note.startswith("  ")],
+            [
+                "  job 77 waits in the queue: Priority",
+                "  Slurm does not tell of job 77: slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
+            ],
+        )
+        with open(queue) as file:
+            self.assertEqual(file.read(), "")
+
+    def test_an_array_that_runs_one_element_at_a_time_does_not_wait(self):
+        slurm = self.slurm()
+        (launch,) = self.driver()._launches(task())
+        with open(slurm._job_path([launch]), "w") as file:
+            file.write("77\n")
+        path = self.write("squeue", "#!/bin/sh\necho 'PENDING JobArrayTaskLimit'\necho 'RUNNING None'\n")
+        os.chmod(path, 0o755)
+        slurm.squeue = path
+        self.assertEqual(slurm._queued([launch]), "job 77 runs")
+
+    def test_folders_with_blanks_and_signs_of_percent(self):
+        driver = self.driver(self.slurm())
+        driver.out = self.path("of 50%j")
+        driver.store = results.Store(driver.out)
+        self.assertEqual(driver.run(setting(task())), 0)
+        self.assertIn("slurm-0.txt", os.listdir(os.path.join(driver.out, "runs", task().name)))
 
     def test_arrays(self):
         self.assertEqual(array_text([0, 1, 2, 5]), "0-2,5")

@@ -59,7 +59,11 @@ if "$program" --help | grep -q 'cuda-peer'; then
     $run --comm sharded --transport cuda-peer
 fi
 
-# A run that is told to end keeps its state, and goes on to the same weights as one that was not.
+# Ranks that were started without MPI do not each train alone.
+refused "tasks of srun without MPI" 'mnist_resnet: a launcher has started 2 ranks without MPI' env -u RANK -u PMI_SIZE SLURM_JOB_ID=1 \
+  SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_STEP_NODELIST='gn[01-02]' $run
+
+# A run that is told to end, twice as Slurm does it, keeps its state, and goes on to the same weights as one that was not.
 kept="$program --threads 1 --batch 8 --comm none --epochs 8 --log-every 1 --data $scratch/sound"
 timeout 100 $kept --checkpoint "$scratch/whole" > "$scratch/out" 2>&1
 : > "$scratch/out"  # the lines of the run before are not those to wait for
@@ -70,6 +74,8 @@ for _ in $(seq 400); do
   sleep 0.05
 done
 kill -TERM $child
+sleep 0.01
+kill -TERM $child 2> /dev/null
 wait $child
 code=$?
 timeout 100 $kept --checkpoint "$scratch/halves" --resume > "$scratch/rest" 2>&1

@@ -1,6 +1,8 @@
-// World: who a rank is among those that a launcher started, as torchrun says in the environment.
+// World: who a rank is among those that a launcher started, as torchrun or Slurm's srun says in the
+// environment.
 #pragma once
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <cstdlib>
@@ -28,7 +30,7 @@ inline std::string_view variable(const char* name) {
   const char* value = std::getenv(name);
   if (value == nullptr || *value == '\0')
     fail<ConfigError>("bootstrap: the environment variable ", name,
-                      " is missing; torchrun sets it for each rank");
+                      " is missing; torchrun or srun sets it for each rank");
   return value;
 }
 
@@ -42,18 +44,61 @@ inline int number_in(const char* name, int least, int most) {
   return value;
 }
 
+inline constexpr int most_ranks = 1 << 20;
+
+inline bool torchrun_started() { return std::getenv("RANK") && std::getenv("WORLD_SIZE"); }
+
+/// Whether this is one of several tasks of srun; a task alone may make ranks of its own. A batch script has
+/// SLURM_PROCID and SLURM_NTASKS as well, and is no rank.
+inline bool srun_started() {
+  const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
+  return tasks != nullptr && std::string_view(tasks) != "1";
+}
+
+/// The first name in Slurm's compressed list of hosts: gn01 of gn[01-03,07],lm1.
+inline std::string first_host(std::string_view list) {
+  std::string name;
+  while (!list.empty() && list.front() != ',') {
+    if (list.front() != '[') {
+      name += list.front();
+      list.remove_prefix(1);
+      continue;
+    }
+    name += list.substr(1, list.find_first_of("-,]") - 1);
+    list.remove_prefix(std::min(list.find(']'), list.size() - 1) + 1);
+  }
+  return name;
+}
+
+/// Ranks of one step of a job. Rank 0 is on the step's first host. The port is drawn from the step's number,
+/// below those that systems give away, so that steps that share a host listen at different ones.
+inline World world_of_srun() {
+  World world;
+  world.size = number_in("SLURM_STEP_NUM_TASKS", 1, most_ranks);
+  world.rank = number_in("SLURM_PROCID", 0, world.size - 1);
+  world.local_rank = number_in("SLURM_LOCALID", 0, world.size - 1);
+  world.job = hash_of(variable("SLURM_STEP_ID"), hash_of(variable("SLURM_JOB_ID")));
+  world.host = std::getenv("MASTER_ADDR") ? std::string(variable("MASTER_ADDR"))
+                                          : first_host(variable("SLURM_STEP_NODELIST"));
+  world.port = std::getenv("MASTER_PORT") ? number_in("MASTER_PORT", 1, 65535)
+                                          : 20000 + static_cast<int>(world.job % 10000);
+  return world;
+}
+
 }  // namespace detail
 
 /// Whether a launcher has put a world in the environment.
-inline bool environment_has_world() { return std::getenv("RANK") && std::getenv("WORLD_SIZE"); }
+inline bool environment_has_world() { return detail::torchrun_started() || detail::srun_started(); }
 
-/// The world that torchrun describes by RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. Where
-/// torchrun says that a store of its own listens at MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE), rank 0
-/// listens at the next port. Throws ConfigError for a variable that is missing or malformed.
+/// The world that torchrun describes by RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, or that
+/// srun describes to each of several tasks by SLURM_PROCID and its like, with or without MPI. Where torchrun
+/// says that a store of its own listens at MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE), rank 0 listens at the
+/// next port; what srun starts may have a MASTER_ADDR and MASTER_PORT of its own. Throws ConfigError for a
+/// variable that is missing or malformed.
 inline World world_of_environment() {
-  constexpr int most_ranks = 1 << 20;
+  if (!detail::torchrun_started() && detail::srun_started()) return detail::world_of_srun();
   World world;
-  world.size = detail::number_in("WORLD_SIZE", 1, most_ranks);
+  world.size = detail::number_in("WORLD_SIZE", 1, detail::most_ranks);
   world.rank = detail::number_in("RANK", 0, world.size - 1);
   world.local_rank = detail::number_in("LOCAL_RANK", 0, world.size - 1);
   world.host = detail::variable("MASTER_ADDR");
