@@ -130,7 +130,9 @@ class Slurm(Launcher):
             while launch.ended() is None:
                 queued = self._queued(launches)
                 if queued is None:
-                    time.sleep(min(self.poll, 1.0))  # a shared file system may show a file later than the queue is empty
+                    # A shared file system may show a file later than the queue is empty; NFS looks anew when a folder is listed.
+                    time.sleep(min(self.poll, 3.0))
+                    os.listdir(launch.folder)
                     if launch.ended() is None:
                         raise Failure(
                             f"its job has left the queue, and launch {launch.index} left no ended.json in {launch.folder}"
