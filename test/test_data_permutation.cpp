@@ -58,6 +58,15 @@ TEST_CASE("permutation: everything exactly once, at every size up to 300 and at 
   }
 }
 
+TEST_CASE("permutation: that of a size alone leaves everything where it is") {
+  for (const std::uint64_t size : {1, 2, 255, 256, 257, 1000, 65'536, 100'003}) {
+    CAPTURE(size);
+    const auto all = all_of(Permutation(size));
+    for (std::uint64_t i = 0; i < size; ++i) REQUIRE(all[i] == i);
+    CHECK(Permutation(size)(size - 1) == size - 1);
+  }
+}
+
 TEST_CASE("permutation: the same from the same seed and epoch only") {
   const auto a = all_of({10'007, 7, 3});
   CHECK(a == all_of({10'007, 7, 3}));

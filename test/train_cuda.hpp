@@ -43,7 +43,7 @@ struct Trace {
   std::vector<float> parameters, predicted;
   std::vector<double> losses, norms;
   std::vector<std::int64_t> steps;
-  double accuracy = 0;
+  double accuracy = 0, test_loss = 0;
   friend bool operator==(const Trace&, const Trace&) = default;
 };
 
@@ -113,6 +113,7 @@ Trace trace_of(Trainer& trainer, const Settings& settings, const Set& training =
                                              .log = nullptr,
                                              .resident = resident});
   trace.accuracy = report.epochs.back().test.accuracy;
+  trace.test_loss = report.epochs.back().test.loss;
   trace.predicted = trainer.predict(test).values;
   for (const auto& parameter : trainer.parameters())
     for (const float value : parameter.values()) trace.parameters.push_back(value);

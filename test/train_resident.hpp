@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <memory>
 
@@ -56,6 +57,16 @@ struct Foreign : Blobs {
   }
 };
 
+/// Says how often it was read.
+struct Counted : Blobs {
+  using Blobs::Blobs;
+  void read(std::size_t index, data::Sample out) const {
+    ++reads;
+    Blobs::read(index, out);
+  }
+  mutable std::atomic<std::size_t> reads = 0;
+};
+
 }  // namespace train_resident
 
 TEST_CASE("cuda: a fit from a resident set has the bits of one that the host reads") {
@@ -71,6 +82,17 @@ TEST_CASE("cuda: a fit from a resident set has the bits of one that the host rea
     CHECK(made == fitted(cropped, settings, false));
     CHECK(made.losses != fitted(bytes, settings, true).losses);
   }
+}
+
+TEST_CASE("cuda: resident sets are read once, that which is validated on too") {
+  if (convoy::device::count() == 0) SKIP("there is no GPU here");
+  using namespace train_resident;
+  const Counted training(67), test(19, 8);
+  const Settings settings{.epochs = 3};
+  train_cuda::Alone<Cuda> trainer(config_of_steps(settings, 4));
+  trainer.fit(training, {.epochs = settings.epochs, .validate = &test, .log = nullptr, .resident = true});
+  CHECK(training.reads == 67);
+  CHECK(test.reads == 19);
 }
 
 TEST_CASE("a fit from a resident set is refused where it cannot be") {

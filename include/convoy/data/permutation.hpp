@@ -24,7 +24,7 @@ namespace convoy::data {
 /// the form of Durstenfeld, 1964), each order being as likely as any other.
 class Permutation {
   struct Round {
-    std::uint32_t factor = 1, addend = 0, last = 1;
+    std::uint32_t factor = 0, addend = 0, last = 0;  // changes nothing
   };
 
   constexpr std::uint64_t low_mask() const { return (std::uint64_t{1} << low_) - 1; }
@@ -44,18 +44,23 @@ class Permutation {
   }
 
  public:
-  constexpr Permutation(std::uint64_t size, std::uint64_t seed, std::uint64_t epoch) : size_(size) {
+  /// The one that leaves all things where they are.
+  constexpr explicit Permutation(std::uint64_t size) : size_(size) {
+    for (std::size_t i = 0; i < few_.size(); ++i) few_[i] = static_cast<std::uint8_t>(i);
+    if (size <= few_.size()) return;
+    const auto bits = static_cast<int>(std::bit_width(size - 1));
+    high_ = bits / 2;
+    low_ = bits - high_;
+  }
+
+  constexpr Permutation(std::uint64_t size, std::uint64_t seed, std::uint64_t epoch) : Permutation(size) {
     // The constant keeps these numbers apart from those that other users of the same seed draw.
     Philox random(seed ^ 0x7065726d75746531ull, epoch);
     if (size <= few_.size()) {
-      for (std::size_t i = 0; i < few_.size(); ++i) few_[i] = static_cast<std::uint8_t>(i);
       for (auto left = static_cast<std::uint32_t>(size); left > 1; --left)
         std::swap(few_[left - 1], few_[random.below(left)]);
       return;
     }
-    const auto bits = static_cast<int>(std::bit_width(size - 1));
-    high_ = bits / 2;
-    low_ = bits - high_;
     for (Round& round : rounds_) {
       round.factor = random.next() | 1;
       round.addend = random.next();

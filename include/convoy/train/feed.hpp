@@ -5,12 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include <convoy/core/error.hpp>
 #include <convoy/data/dataset_ref.hpp>
 #include <convoy/data/loader.hpp>
+#include <convoy/data/permutation.hpp>
 #include <convoy/data/resident.hpp>
 #include <convoy/data/shard.hpp>
 #include <convoy/exec/counts.hpp>
@@ -50,10 +52,14 @@ class LoaderFeed final : public Feed {
 template <class Space>
 class ResidentFeed final : public Feed, private exec::RowMaker {
  public:
-  /// Reads every sample once. Throws ExecError for a label or an index out of range, ConfigError for a set
-  /// that data::Resident does not take and for a model whose losses count what only the host could.
+  /// Whether data::Resident takes a set.
+  static bool takes(const data::DatasetRef& set) { return set.by_index() || set.stored_images(); }
+
+  /// Reads every sample once; with a seed each epoch has another order. Throws ExecError for a label or an
+  /// index out of range, ConfigError for a set that data::Resident does not take and for a model whose losses
+  /// count what only the host could.
   ResidentFeed(const Plan& plan, const data::DatasetRef& set, const data::BatchPlan& batches,
-               std::uint64_t seed, Space& space)
+               std::optional<std::uint64_t> seed, Space& space)
       : binding_(plan, set.fields()), batches_(batches), seed_(seed), space_(space), there_(space, set) {
     if (exec::counts_by_value(plan))
       fail<ConfigError>(
@@ -72,7 +78,7 @@ class ResidentFeed final : public Feed, private exec::RowMaker {
                 0,
                 some,
                 static_cast<std::int64_t>(first),
-                {.seed = seed, .epoch = 0}});
+                {.seed = seed.value_or(0), .epoch = 0}});
       data::Batch batch;
       batch.rows = static_cast<std::int64_t>(some.size());
       batch.columns = samples.columns();
@@ -94,7 +100,9 @@ class ResidentFeed final : public Feed, private exec::RowMaker {
 
   void start(std::int64_t epoch, std::int64_t step) override {
     next_ = step;
-    there_.start(data::order_of(batches_, seed_, epoch), {.seed = seed_, .epoch = epoch});
+    there_.start(seed_ ? data::order_of(batches_, *seed_, epoch)
+                       : data::Permutation(static_cast<std::uint64_t>(batches_.samples())),
+                 {.seed = seed_.value_or(0), .epoch = epoch});
   }
   exec::BatchView next() override {
     const std::int64_t step = next_++;
@@ -110,7 +118,7 @@ class ResidentFeed final : public Feed, private exec::RowMaker {
 
   Binding binding_;
   data::BatchPlan batches_;
-  std::uint64_t seed_;
+  std::optional<std::uint64_t> seed_;
   Space& space_;
   data::Resident<Space> there_;
   std::int64_t next_ = 0;

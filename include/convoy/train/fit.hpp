@@ -32,8 +32,8 @@ struct FitOptions {
   int readers = 1;           ///< threads that read this rank's batches ahead; batches are the same by any
   bool resident = false;     ///< the set to train on lies whole in memory of the Exec's space, where the same
                              ///< batches are made as by readers: exec::Cuda, sets whose rows depend on their
-                             ///< index alone, data::Cropped. Reports come several at a time
-                             ///< (CudaOptions::steps_at_once)
+                             ///< index alone, data::Cropped; so does the set to validate on, if it is such a
+                             ///< one. Reports come several at a time (CudaOptions::steps_at_once)
   Keeper* keeper = nullptr;  ///< keeps the state of the fit, and resumes from it: train::Checkpoints
 };
 
@@ -41,6 +41,7 @@ struct FitOptions {
 struct FitRun {
   const FitOptions& options;
   Feed& feed;
+  Feed* validation;  ///< where the set to validate on is resident
   data::BatchPlan batches;
   int accumulate;
   std::int64_t steps_per_epoch;

@@ -92,6 +92,12 @@ class Loop {
   StepReport report_of_step(const Stopwatch& watch);
   std::unique_ptr<Feed> make_feed(const data::DatasetRef& set, const FitOptions& options,
                                   const data::BatchPlan& batches, bool by_value);
+  /// Null where evaluation is to read the set by the host.
+  std::unique_ptr<Feed> make_validation_feed(const FitOptions& options);
+  data::BatchPlan batches_to_evaluate(const data::DatasetRef& set) const {
+    return {set.size(), replica_.config().batch, replica_.shard(), true};
+  }
+  Evaluation evaluate(Feed& feed, const data::BatchPlan& batches);
   /// Throws where batch norms go by the rows of all ranks and a rank would have none.
   void expect_rows_everywhere(const data::BatchPlan& batches) const;
   /// Whether any rank says so.
@@ -159,8 +165,10 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
   const data::BatchPlan batches(set.size(), replica_.config().batch, shard_to_train_on());
   expect_rows_everywhere(batches);
   const auto feed = make_feed(set, options, batches, by_value);
+  const auto validation = make_validation_feed(options);
   const std::int64_t steps_per_epoch = (batches.steps() + accumulate - 1) / accumulate;
-  FitRun run{options, *feed, batches, accumulate, steps_per_epoch, by_value, Patience(options.early_stop)};
+  FitRun run{options,    *feed,           validation.get(), batches,
+             accumulate, steps_per_epoch, by_value,         Patience(options.early_stop)};
   run.counts.resize(plan_.losses.size());
   run.at = at;
   run.next_step = run.step_at();
@@ -203,6 +211,17 @@ std::unique_ptr<Feed> Loop<Replica>::make_feed(const data::DatasetRef& set, cons
                           .readers = options.readers,
                           .held = Replica::latency == 0 ? 1 : (Replica::latency + 2) * config.accumulate,
                           .ahead = by_value ? config.accumulate : 0});
+}
+
+template <class Replica>
+std::unique_ptr<Feed> Loop<Replica>::make_validation_feed(const FitOptions& options) {
+  if constexpr (exec::TakesMadeRows<std::remove_reference_t<decltype(replica_.exec())>>) {
+    using There = ResidentFeed<typename Replica::Space>;
+    if (options.resident && options.validate && There::takes(options.validate))
+      return std::make_unique<There>(plan_, options.validate, batches_to_evaluate(options.validate),
+                                     std::nullopt, replica_.space());
+  }
+  return nullptr;
 }
 
 template <class Replica>
@@ -360,7 +379,10 @@ void Loop<Replica>::end_epoch(FitRun& run, EpochReport report) {
     report.loss = means[0];
     report.accuracy = means[1];
   }
-  if (options.validate) report.test = evaluate(options.validate);
+  if (run.validation != nullptr)
+    report.test = evaluate(*run.validation, batches_to_evaluate(options.validate));
+  else if (options.validate)
+    report.test = evaluate(options.validate);
   if (options.log != nullptr && replica_.rank() == 0) log_epoch(*options.log, report);
   run.fit.epochs.push_back(report);
   bool stop = options.on_epoch && options.on_epoch(report) == Control::stop;
@@ -379,15 +401,20 @@ void Loop<Replica>::end_epoch(FitRun& run, EpochReport report) {
 
 template <class Replica>
 Evaluation Loop<Replica>::evaluate(const data::DatasetRef& set) {
-  const Stopwatch watch;
   if (replica_.comm().role() == comm::Role::server) return {};
+  LoaderFeed feed(plan_, set,
+                  {.batch = replica_.config().batch,
+                   .shard = replica_.shard(),
+                   .shuffle = false,
+                   .held = Replica::latency + 1,
+                   .allow_short = true});
+  return evaluate(feed, batches_to_evaluate(set));
+}
+
+template <class Replica>
+Evaluation Loop<Replica>::evaluate(Feed& feed, const data::BatchPlan& batches) {
+  const Stopwatch watch;
   replica_.average_statistics();
-  const Binding binding(plan_, set.fields());
-  data::Loader<data::DatasetRef> loader(set, {.batch = replica_.config().batch,
-                                              .shard = replica_.shard(),
-                                              .shuffle = false,
-                                              .held = Replica::latency + 1,
-                                              .allow_short = true});
   // Sums of the losses, of the metrics and of what the losses count, then labels that were right, labels,
   // and rows.
   const std::size_t losses = plan_.losses.size(), metrics = plan_.metrics.size();
@@ -404,17 +431,17 @@ Evaluation Loop<Replica>::evaluate(const data::DatasetRef& set) {
       rest[1] += static_cast<double>(result.labels);
     }
   };
-  loader.start(0);
-  while (const data::Batch* batch = loader.next()) {
-    if (batch->rows == 0) continue;
-    const exec::BatchView view = binding.view(*batch);
-    replica_.exec().forward(view, {.mode = exec::Mode::evaluate, .seed = replica_.config().seed});
+  feed.start(0, 0);
+  for (std::int64_t step = 0; step < batches.steps(); ++step) {
+    const exec::BatchView batch = feed.next();
+    if (batch.rows == 0) continue;
+    replica_.exec().forward(batch, {.mode = exec::Mode::evaluate, .seed = replica_.config().seed});
     ++outstanding;
-    exec::add_counts_by_value(plan_, view, counts);
+    exec::add_counts_by_value(plan_, batch, counts);
     for (std::size_t l = 0; l < losses; ++l)
-      if (const std::int64_t known = exec::known_count(plan_, l, batch->rows); known >= 0)
+      if (const std::int64_t known = exec::known_count(plan_, l, batch.rows); known >= 0)
         counts[l] += static_cast<double>(known);
-    rest[2] += static_cast<double>(batch->rows);
+    rest[2] += static_cast<double>(batch.rows);
     take(Replica::latency);
   }
   take(0);
