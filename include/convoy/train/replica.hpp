@@ -372,7 +372,7 @@ bool Replica<Rule, Comm, Exec>::run_whole([[maybe_unused]] const exec::BatchView
         batch, among_ranks(pass), scales_, [this] { optimizer_.prepare(); }, [this] { apply(); },
         std::as_bytes(verdict));
     now_.norm_follows = false;
-    if (batch.maker != nullptr) together_ = exec_->steps_at_once();
+    together_ = batch.maker != nullptr ? exec_->steps_at_once() : 1;
     return prepared_ = applied_ = true;
   } else {
     return false;
@@ -386,6 +386,7 @@ void Replica<Rule, Comm, Exec>::compute(const exec::BatchView& batch, const exec
   now_.global_rows += global_rows;
   now_.results += batch.rows > 0;
   if (last && run_whole(batch, pass)) return;
+  together_ = 1;
   prepare();
   const auto begin = Clock::now();
   auto forward_end = begin;
