@@ -40,8 +40,9 @@ using Among = comm::ParameterServer<Threads, comm::Sync, servers>;
 template <int servers>
 using Beside = comm::ParameterServer<Threads, comm::Sync, servers, comm::Placement::beside>;
 
+// Matrices of several segments of an exchange, of each number of channels.
 template <class Comm>
-using Made = Trainer<Wide, optim::Muon, Comm, exec::Reference<f32>>;
+using Made = Trainer<WideOf<sanitized ? 16 : 32>, optim::Muon, Comm, exec::Reference<f32>>;
 
 constexpr BucketOptions few_buckets{.first = 1 << 20, .others = 1 << 20};
 

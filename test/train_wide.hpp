@@ -6,22 +6,25 @@
 
 namespace train_test {
 
-/// Enough channels that a Host stores its weights in blocks of them, and taps that meet nothing but padding;
-/// a bucket for each tensor.
-struct Wide {
+/// Matrices of several sizes, and taps that meet nothing but padding; a bucket for each tensor.
+template <int channels>
+struct WideOf {
   static constexpr BucketOptions buckets{.first = 64, .others = 64};
   static constexpr void define(auto& g) {
     auto x = g.input("image", image);
-    x = g.max_pool(g.relu(g.conv2d(x, {.channels = 32, .bias = true, .name = "first"})));
-    x = g.relu(g.conv2d(x, {.channels = 64, .stride = 2, .name = "second"}));
-    x = g.max_pool(g.relu(g.conv2d(x, {.channels = 64, .kernel = 3, .name = "third"})));
-    x = g.relu(g.conv2d(x, {.channels = 32, .kernel = 3, .name = "fourth"}));
+    x = g.max_pool(g.relu(g.conv2d(x, {.channels = channels, .bias = true, .name = "first"})));
+    x = g.relu(g.conv2d(x, {.channels = 2 * channels, .stride = 2, .name = "second"}));
+    x = g.max_pool(g.relu(g.conv2d(x, {.channels = 2 * channels, .kernel = 3, .name = "third"})));
+    x = g.relu(g.conv2d(x, {.channels = channels, .kernel = 3, .name = "fourth"}));
     x = g.relu(g.linear(g.flatten(x), {.features = 16, .name = "hidden"}));
     x = g.linear(x, {.features = classes, .name = "head"});
     g.output("logits", x);
     g.loss(g.cross_entropy(x, g.label("label", classes)));
   }
 };
+
+/// Enough channels that a Host stores its weights in blocks of them.
+using Wide = WideOf<32>;
 
 /// Of a gradient that is nothing but rounding AdamW would make as long a step as of any other.
 inline constexpr optim::Muon::Options muon{.lr = 0.03f, .epsilon = 1e-3f};

@@ -2,13 +2,15 @@
 // thread of the process. A kernel's threads run on them.
 //
 // A fiber is entered by ucontext, which is slow since it asks the system for the signal mask, and from then
-// on by _setjmp and _longjmp, which are not.
+// on by _setjmp and _longjmp, which are not: those of the C library itself. What the address sanitizer puts
+// before them asks the system where its stack for signals is, and no longer guards the stack that is left.
 #pragma once
 
 #include <csetjmp>
 #include <cstddef>
 #include <new>
 
+#include <dlfcn.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -34,8 +36,9 @@ inline constexpr std::size_t stack_bytes = std::size_t{64} << 10;
 #endif
 
 // The function itself: where the C library checks its callers (_FORTIFY_SOURCE), the name in the header
-// refuses to jump to another stack.
-extern "C" [[noreturn]] void emulation_jump(std::jmp_buf, int) __asm__("_longjmp");
+// refuses to jump to another stack. A type that says that it never returns would call the sanitizer, too.
+inline void (*const jump)(std::jmp_buf, int) = reinterpret_cast<void (*)(std::jmp_buf, int)>(
+    dlsym(dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD), "_longjmp"));
 
 /// A stack with the place where it was left. A fiber made without a body stands for the thread that starts
 /// the others.
@@ -65,7 +68,7 @@ class Fiber {
     came_from() = &from;
     from.before_leaving_for(to);
     if (_setjmp(from.point_) == 0) {
-      if (to.started_ || to.body_ == nullptr) emulation_jump(to.point_, 1);
+      if (to.started_ || to.body_ == nullptr) jump(to.point_, 1);
       to.started_ = true;
       entered() = &to;
       to.enter();

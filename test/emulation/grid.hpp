@@ -51,7 +51,7 @@ struct Place {
   int line = 0;
   friend bool operator==(const Place& a, const Place& b) {
     return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0) &&
-           std::strcmp(a.what, b.what) == 0;
+           (a.what == b.what || std::strcmp(a.what, b.what) == 0);
   }
   friend std::ostream& operator<<(std::ostream& out, const Place& p) {
     return out << p.what << " at " << p.file << ':' << p.line;

@@ -42,7 +42,7 @@ inline Range positions_of_tap(int tap, int extent, int stride, int padding, int 
 /// Calls `multiply(x, w, y)` with the indices of each product of an input element and a weight that goes into
 /// an output.
 template <class Multiply>
-void for_each_product(const Convolution& c, int rows, Multiply&& multiply) {
+void for_each_product(const Convolution& c, int rows, Multiply multiply) {
   const int stride = c.window.stride, padding = c.window.padding, dilation = c.window.dilation;
   const int in = c.in / c.window.groups, out = c.out / c.window.groups;  // of one group
   std::int64_t w = 0;
@@ -70,7 +70,7 @@ void convolve(const Convolution& c, int rows, const T* x, const T* weight, const
     for (int o = 0; o < c.out; ++o)
       for (std::int64_t i = 0; i < c.map(); ++i)
         y[(r * c.out + o) * c.map() + i] = bias == nullptr ? T(0) : bias[o];
-  for_each_product(c, rows, [&](std::int64_t at_x, std::int64_t at_w, std::int64_t at_y) {
+  for_each_product(c, rows, [=](std::int64_t at_x, std::int64_t at_w, std::int64_t at_y) {
     y[at_y] += weight[at_w] * x[at_x];
   });
 }
@@ -78,7 +78,7 @@ void convolve(const Convolution& c, int rows, const T* x, const T* weight, const
 /// Adds to dx the gradient of the input.
 template <class T>
 void convolve_backward_input(const Convolution& c, int rows, const T* weight, const T* dy, T* dx) {
-  for_each_product(c, rows, [&](std::int64_t at_x, std::int64_t at_w, std::int64_t at_y) {
+  for_each_product(c, rows, [=](std::int64_t at_x, std::int64_t at_w, std::int64_t at_y) {
     dx[at_x] += weight[at_w] * dy[at_y];
   });
 }
@@ -86,7 +86,7 @@ void convolve_backward_input(const Convolution& c, int rows, const T* weight, co
 /// Adds to dweight the gradient of the live weights.
 template <class T>
 void convolve_backward_weight(const Convolution& c, int rows, const T* x, const T* dy, T* dweight) {
-  for_each_product(c, rows, [&](std::int64_t at_x, std::int64_t at_w, std::int64_t at_y) {
+  for_each_product(c, rows, [=](std::int64_t at_x, std::int64_t at_w, std::int64_t at_y) {
     dweight[at_w] += x[at_x] * dy[at_y];
   });
 }
