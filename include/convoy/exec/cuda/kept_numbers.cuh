@@ -25,7 +25,7 @@ struct Places {
 template <class = void>
 __global__ void deal(Places places, const unsigned char* numbers) {
   const auto i = static_cast<int>(threadIdx.x);
-  for (int p = 0; p < places.count; ++p) {
+  for (int p = 0; p < Places::most; ++p) {  // not to `count`: a variable index would need a stack
     if (i < places.bytes[p]) places.to[p][i] = numbers[i];
     numbers += places.bytes[p];
   }
