@@ -157,6 +157,8 @@ for option in "--batch 0" "--batch -4" "--epochs 0" "--lr -1" "--lr 0" "--thread
   "--deadline 0" "--replay-rate 0" "--model resnet19" "--comm rings" "--image-size 32" "--optimizer sgdd" "--data" "--nonsense"; do
   refused "$option" "${option%% *}" $program $option
 done
+refused "a rate that is no number" "^--lr: abc is not a number above 0$" $program --lr abc
+refused "fewer steps than none" "^--steps: -1 is not 0 or a number above 0$" $program --steps -1
 refused "a parameter server in the background" "parameter server" $run --ranks 2 --comm ps --background --data "$scratch/sound"
 refused "several ranks that exchange nothing" "none" $run --ranks 2 --comm none --data "$scratch/sound"
 refused "shares for another number of ranks" "3 weights for 2 workers" $run --ranks 2 --shares 2,1,1 --data "$scratch/sound"
