@@ -16,6 +16,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "../examples/common/numbers.hpp"
 #include "predict/calibrate.hpp"
 #include "predict/models.hpp"
 #include <convoy/core/file.hpp>
@@ -75,7 +76,7 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--codec-fraction", o.exchange.codec_ratio, "Of the gradients that topk keeps")
       ->check(CLI::Range(1e-6, 1.0));
   app.add_option("--codec-rank", o.exchange.codec_rank, "Columns of the factors of powersgd")
-      ->check(CLI::PositiveNumber);
+      ->check(examples::positive());
   app.add_option("--bucket-mib", o.bucket,
                  "MiB of a bucket, or 'tensor' for one a tensor (default: the model's own)");
   std::vector<std::string> rules;
@@ -93,15 +94,16 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--servers", o.exchange.servers, "Parameter servers among the workers")
       ->check(CLI::Range(1, 1 << 20));
   app.add_flag("--servers-beside", o.exchange.servers_beside, "Servers on ranks of their own, the last");
-  app.add_option("--staleness", o.exchange.staleness, "Of ps-stale, in steps")->check(CLI::NonNegativeNumber);
+  app.add_option("--staleness", o.exchange.staleness, "Of ps-stale, in steps")
+      ->check(examples::not_negative());
   auto* profile =
       app.add_option("--profile", o.profile, "A recorded profile of the model")->check(CLI::ExistingFile);
   auto* rate = app.add_option("--samples-per-second", o.samples_per_second, "What one device trains alone")
-                   ->check(CLI::PositiveNumber);
+                   ->check(examples::positive());
   auto* flops =
-      app.add_option("--flops", o.flops, "FLOP/s of a device, for a roofline")->check(CLI::PositiveNumber);
+      app.add_option("--flops", o.flops, "FLOP/s of a device, for a roofline")->check(examples::positive());
   auto* bandwidth =
-      app.add_option("--bandwidth", o.bandwidth, "Bytes/s of its memory")->check(CLI::PositiveNumber);
+      app.add_option("--bandwidth", o.bandwidth, "Bytes/s of its memory")->check(examples::positive());
   flops->needs(bandwidth)->excludes(profile)->excludes(rate);
   bandwidth->needs(flops);
   profile->excludes(rate);

@@ -10,6 +10,7 @@
 #include <CLI/CLI.hpp>
 
 #include "common/gpt2_weights.hpp"
+#include "common/numbers.hpp"
 #include "common/processors.hpp"
 #include <convoy/core/error.hpp>
 #include <convoy/exec/host/host.hpp>
@@ -147,10 +148,10 @@ int main(int argc, char** argv) {
                                     {"--ffn", &w.ffn, "Features between BERT's linear layers"},
                                     {"--length", &w.length, "Tokens of a row"},
                                     {"--predictions", &w.predictions, "Masked positions of a row of BERT's"}})
-    app.add_option(name, *value, about)->check(CLI::PositiveNumber);
+    app.add_option(name, *value, about)->check(examples::positive());
   app.add_option("--vocabulary", w.vocabulary, "Ids of tokens are below; 0: the published model's");
   app.add_option("--positions", w.positions, "Of the table of position embeddings; 0: the published model's");
-  app.add_option("--threads", w.threads, "0: the processors there are")->check(CLI::NonNegativeNumber);
+  app.add_option("--threads", w.threads, "0: the processors there are")->check(examples::not_negative());
   CLI11_PARSE(app, argc, argv);
   try {
     infer(w);

@@ -31,7 +31,7 @@ struct Lion {
     return {lr, o.beta1, o.beta2, o.weight_decay};
   }
 
-  /// V is float, or a vector of floats.
+  /// V is float, or a vector of floats, for which optim::square_root stands in for std::sqrt.
   template <class V>
   CONVOY_INLINE static void update(V& p, const V& g, V (&momentum)[1], const Constants& k) {
     const V zero{}, one = zero + 1.0f;

@@ -472,11 +472,13 @@ TEST_CASE("rank 0's parameters go to all, and every rank's metric to every rank"
       fill(c, exchange.rank(), 0, 2);
       const std::vector<NamedSpan> parameters{{"a", a}, {"b", b}, {"empty", empty}, {"c", c}};
       comm::broadcast(exchange, parameters);
+      std::vector<float> late{static_cast<float>(exchange.rank())};
+      comm::broadcast(exchange, {{"late", late}}, ranks - 1);  // listed in the call
       const auto root = [](int r) { return r == 0; };
       bool good = holds_sum(a, ranks, 1, 0, 0, root) && holds_sum(b, ranks, 1, 0, 1, root) &&
                   holds_sum(c, ranks, 1, 0, 2, root);
       const auto losses = comm::gather(exchange, 0.5 + exchange.rank());
-      good = good && static_cast<int>(losses.size()) == ranks;
+      good = good && static_cast<int>(losses.size()) == ranks && late[0] == static_cast<float>(ranks - 1);
       for (int r = 0; r < ranks; ++r) good = good && losses[static_cast<std::size_t>(r)] == 0.5 + r;
       right += good;
     });

@@ -27,6 +27,13 @@ struct ReadChangesIt {
   std::span<const data::Field> fields() const { return {}; }
   void read(std::size_t, data::Sample) {}
 };
+// A sample is taken as a user likes.
+struct ReadsByReference {
+  std::vector<data::Field> list{{"x", DType::i32, {}}};
+  std::size_t size() const { return 4; }
+  std::span<const data::Field> fields() const { return list; }
+  void read(std::size_t i, data::Sample& out) const { out.as<i32>(0)[0] = static_cast<i32>(10 * i); }
+};
 static_assert(!data::Dataset<NoSize> && !data::Dataset<NoFields> && !data::Dataset<ReadChangesIt>);
 static_assert(data::Dataset<data::Synthetic> && data::require_dataset<data::Synthetic>());
 static_assert(data::Field{"image", DType::bf16, {3, 4, 5}}.bytes() == 120);
@@ -44,6 +51,13 @@ TEST_CASE("samples: one aligned column a field, rows next to each other") {
   CHECK(contains(sentence<data::DataError>([&] { samples.row(0).as<i32>(0); }),
                  "field 'a' holds f32, not i32"));
   CHECK(contains(sentence<data::DataError>([&] { samples.row(0).as<i32>(3); }), "it has 3 fields"));
+}
+
+TEST_CASE("a data set whose read takes the sample by reference") {
+  const ReadsByReference set;
+  const data::Samples samples(set.fields(), 1);
+  data::read(set, 3, samples);
+  CHECK(samples.row(0).as<i32>(0)[0] == 30);
 }
 
 TEST_CASE("synthetic: a pure function of seed and index, in range, with the right moments") {

@@ -389,15 +389,16 @@ TEST_CASE("checkpoints that do not fit or are damaged are refused in one sentenc
   CHECK_THROWS_AS(train::Checkpoints(other, {.directory = "x", .keep = 0}), ConfigError);
 }
 
-TEST_CASE("a folder that cannot be written ends the fit with the reason") {
+TEST_CASE("a folder that cannot be written ends the fit with the reason, before the first step") {
   Trainer<Normed, optim::Adam, comm::None, Reference<float>> trainer({.batch = 10});
   train::Checkpoints checkpoints(trainer, {.directory = "/proc/none", .every = 1});
   try {
     trainer.fit(training, {.log = nullptr, .keeper = &checkpoints});
     FAIL("nothing was written and nothing was said");
   } catch (const CheckpointError& error) {
-    CHECK(std::string(error.what()).starts_with("/proc/none/step-1.partial cannot be made: "));
+    CHECK(std::string(error.what()).starts_with("/proc/none cannot be made: "));
   }
+  CHECK(trainer.steps_done() == 0);
 }
 
 TEST_CASE("weights alone are saved, loaded whole, and loaded in part with a list of what did not match") {

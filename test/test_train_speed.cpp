@@ -1,13 +1,22 @@
-// What the speed of a worker is measured on.
+// What the speed of a worker is measured on, and how many threads a rank takes.
 #include <algorithm>
+#include <cstdlib>
 #include <span>
+#include <stdexcept>
+#include <string>
 
 #include <doctest/doctest.h>
 
+#include <convoy/comm/policy/all_reduce.hpp>
+#include <convoy/comm/policy/none.hpp>
+#include <convoy/comm/transport/threads.hpp>
 #include <convoy/exec/labels.hpp>
 #include <convoy/graph/dynamic.hpp>
 #include <convoy/models/transformer.hpp>
+#include <convoy/train/processors.hpp>
 #include <convoy/train/speed.hpp>
+
+extern "C" int omp_get_max_threads(void);
 
 using namespace convoy;
 
@@ -44,4 +53,26 @@ TEST_CASE("what is not indexed by is random") {
   const std::span values(static_cast<const float*>(batch.view().fields[0]), 32);
   CHECK(std::count(values.begin(), values.end(), values[0]) == 1);
   CHECK(static_cast<const i32*>(batch.view().fields[1])[1] == 0);
+}
+
+TEST_CASE("ranks that share processors share them out, unless OpenMP is told how many threads there are") {
+  transport::Threads::World(3).run([](const transport::Threads& endpoint) {
+    comm::Ring<transport::Threads> comm(endpoint);
+    if (train::ranks_here(comm) != 3) throw std::runtime_error("a rank of this process was not counted");
+  });
+  comm::None alone;
+  CHECK(train::ranks_here(alone) == 1);
+  const char* const told = std::getenv("OMP_NUM_THREADS");
+  const std::string before = told != nullptr ? told : "";
+  unsetenv("OMP_NUM_THREADS");
+  CHECK(train::threads_of_one(1) == 0);
+  CHECK(train::threads_of_one(2) ==
+        std::max(1, std::min(omp_get_max_threads(), transport::processors() / 2)));
+  CHECK(train::threads_of_one(1'000'000) == 1);
+  setenv("OMP_NUM_THREADS", "5", 1);
+  CHECK(train::threads_of_one(2) == 0);
+  if (told != nullptr)
+    setenv("OMP_NUM_THREADS", before.c_str(), 1);
+  else
+    unsetenv("OMP_NUM_THREADS");
 }

@@ -3,10 +3,13 @@
 #include <array>
 #include <atomic>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include <doctest/doctest.h>
 
 #include "train_support.hpp"
+#include <convoy/data/synthetic.hpp>
 
 using namespace convoy;
 using namespace train_test;
@@ -28,7 +31,25 @@ struct Wide {
   }
 };
 
+/// Classifies nothing.
+struct Regression {
+  static constexpr void define(auto& g) {
+    g.loss(g.mse_loss(g.linear(g.input("x", Shape{4}), {.features = 1}), g.input("y", Shape{1})));
+  }
+};
+
 }  // namespace
+
+TEST_CASE("a model that classifies nothing is logged by its loss") {
+  const std::vector<data::RandomField> fields{{{"x", DType::f32, {4}}}, {{"y", DType::f32, {1}}}};
+  const data::Synthetic set(20, fields, 0);
+  std::ostringstream log;
+  Trainer<Regression, optim::Sgd, comm::None, exec::Reference<f32>> trainer({.batch = 5});
+  const auto report = trainer.fit(set, {.validate = &set, .log = &log});
+  CHECK(!report.epochs[0].test.classifies);
+  CHECK(log.str().find("test loss:") != std::string::npos);
+  CHECK(log.str().find("accuracy") == std::string::npos);
+}
 
 TEST_CASE("two ranks with batch B train as one rank with batch 2B") {
   const Blobs blobs(400);

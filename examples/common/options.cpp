@@ -9,6 +9,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "numbers.hpp"
 #include <convoy/optim/schedule.hpp>
 
 namespace examples {
@@ -40,9 +41,9 @@ void add(CLI::App& app, const OwnOption& own) {
     else if constexpr (std::is_same_v<Rule, OneOf>)
       made.check(CLI::IsMember(accepts));
     else if (accepts == Accepts::positive)
-      made.check(CLI::PositiveNumber);
+      made.check(positive());
     else if (accepts == Accepts::not_negative)
-      made.check(CLI::NonNegativeNumber);
+      made.check(not_negative());
   };
   const auto add = [&](auto* value) {
     if constexpr (std::is_same_v<decltype(value), bool*>) {
@@ -131,22 +132,20 @@ bool parse(int argc, char** argv, const std::string& about, const Choices& choic
          "--transport", o.transport,
          "By default mpi under a launcher and threads otherwise; on GPUs their own where it has the policy")
       ->check(CLI::IsMember(names_of(convoy::comm::transports, choices.gpu_transports)));
-  app.add_option("--ranks", o.ranks, "Ranks of the threads transport")->check(CLI::PositiveNumber);
+  app.add_option("--ranks", o.ranks, "Ranks of the threads transport")->check(positive());
   app.add_option("--codec", o.codec, "How ring and nccl encode gradients")
       ->check(CLI::IsMember(names_of(convoy::comm::codecs)));
   app.add_option("--codec-fraction", o.topk.fraction, "Of the gradients that topk keeps")
       ->check(CLI::Range(1e-6, 1.0));
-  app.add_option("--codec-rank", o.powersgd.rank, "Columns of the factors of powersgd")
-      ->check(CLI::PositiveNumber);
+  app.add_option("--codec-rank", o.powersgd.rank, "Columns of the factors of powersgd")->check(positive());
   app.add_option("--codec-warmup", o.codec_warm_up,
                  "First steps whose gradients topk and powersgd send as they are")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--servers", o.servers, "How many ranks serve parameters (ps...)")
-      ->check(CLI::PositiveNumber);
+      ->check(not_negative());
+  app.add_option("--servers", o.servers, "How many ranks serve parameters (ps...)")->check(positive());
   app.add_option("--placement", o.placement, "Servers are among the workers, or the last ranks beside them")
       ->check(CLI::IsMember({"among", "beside"}));
   app.add_option("--staleness", o.staleness, "Steps that a rank may be ahead of the slowest (ps-stale)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative());
   app.add_flag("--background", o.background, "A thread goes on with the exchange while the rank computes");
   app.add_flag("--weighted", o.weighted, "Measure the ranks' speeds, and share each batch out by them");
   app.add_option("--shares", o.shares, "Share each batch out in these proportions, such as 2,1")
@@ -164,13 +163,13 @@ bool parse(int argc, char** argv, const std::string& about, const Choices& choic
   app.add_option("--replay-rate", o.replay_rates,
                  "The same with the seconds of a machine that trains so many samples a second alone")
       ->delimiter(',')
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->excludes(replay);
   app.add_option("--replay-roofline", o.replay_roofline,
                  "The same with the seconds of a device of so many TFLOP/s and GB/s, such as 15.7,900")
       ->delimiter(',')
       ->expected(2)
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->excludes(replay)
       ->excludes("--replay-rate");
   app.add_option("--profile-out", o.profile_out,
@@ -179,50 +178,47 @@ bool parse(int argc, char** argv, const std::string& about, const Choices& choic
       ->excludes("--replay-rate")
       ->excludes("--replay-roofline");
   app.add_option("--threads", o.threads, "Threads of one rank; 0: the processors there are, shared")
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative());
   app.add_option("--optimizer", o.optimizer, "The update rule")->check(CLI::IsMember(choices.optimizers));
-  app.add_option("--lr", o.lr, "Learning rate")->check(CLI::PositiveNumber);
+  app.add_option("--lr", o.lr, "Learning rate")->check(positive());
   app.add_flag("--scale-lr", o.scale_lr, "Multiply the learning rate by the world size");
   app.add_option("--warmup", o.warmup, "Steps of linear warm-up; 0: --warmup-share of the run")
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative());
   app.add_option("--warmup-share", o.warmup_share, "Share of the run that is warm-up")
       ->check(CLI::Range(0.0, 0.9));
   app.add_option("--decay", o.decay, "Of the learning rate over the run")
       ->check(CLI::IsMember(names_of_decays()));
   app.add_option("--decay-end", o.decay_end, "Share of the rate at the end (linear, cosine, polynomial)")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--decay-power", o.decay_power, "Of polynomial")->check(CLI::PositiveNumber);
-  app.add_option("--decay-every", o.decay_every, "Steps between two reductions (steps)")
-      ->check(CLI::PositiveNumber);
+      ->check(not_negative());
+  app.add_option("--decay-power", o.decay_power, "Of polynomial")->check(positive());
+  app.add_option("--decay-every", o.decay_every, "Steps between two reductions (steps)")->check(positive());
   app.add_option("--milestones", o.milestones, "Steps of the reductions, such as 300,600 (milestones)")
       ->delimiter(',');
   app.add_option("--decay-gamma", o.decay_gamma, "What a reduction multiplies by (steps, milestones)")
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   app.add_option("--momentum", o.momentum, "Of sgd and lars; none: the rule's own")
       ->check(CLI::Range(0.0f, 1.0f));
   app.add_option("--weight-decay", o.weight_decay, "Of weights only; none: the rule's own")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--trust", o.trust, "Trust coefficient of lars")->check(CLI::PositiveNumber);
-  app.add_option("--clip", o.clip, "Largest norm of the whole gradient; 0: any")
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative());
+  app.add_option("--trust", o.trust, "Trust coefficient of lars")->check(positive());
+  app.add_option("--clip", o.clip, "Largest norm of the whole gradient; 0: any")->check(not_negative());
   app.add_flag("--grad-norm", o.grad_norm,
                "Measure the norm of the whole gradient for --csv, as --clip does; costs a pass over it");
   app.add_option("--bucket-mib", o.bucket_mib,
                  "Size of the buckets that are exchanged together, or tensor: each tensor alone")
-      ->check(CLI::PositiveNumber | CLI::IsMember({"tensor"}));
+      ->check(positive() | CLI::IsMember({"tensor"}));
   app.add_flag("--no-overlap", o.no_overlap, "Exchange gradients after backward, not beside it");
   app.add_flag("--keep-dead-taps", o.keep_dead_taps,
                "Compute and exchange filter taps that only ever meet padding, as published runs do");
   app.add_flag("--sync-batch-norm", o.sync_batch_norm, "Batch norms go by the rows of all ranks");
   app.add_flag("--unsharded", o.unsharded, "Every rank reads all of the data, in an order of its own");
-  app.add_option("--batch", o.batch, "Rows of one rank in a step")->check(CLI::PositiveNumber);
-  app.add_option("--epochs", o.epochs, "Passes over the training set")->check(CLI::PositiveNumber);
-  app.add_option("--steps", o.steps, "Stop after so many steps; 0: by epochs alone")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--accumulate", o.accumulate, "Micro-steps of one step")->check(CLI::PositiveNumber);
+  app.add_option("--batch", o.batch, "Rows of one rank in a step")->check(positive());
+  app.add_option("--epochs", o.epochs, "Passes over the training set")->check(positive());
+  app.add_option("--steps", o.steps, "Stop after so many steps; 0: by epochs alone")->check(not_negative());
+  app.add_option("--accumulate", o.accumulate, "Micro-steps of one step")->check(positive());
   app.add_option("--seed", o.seed, "Of parameters and shuffling");
   app.add_option("--data", o.data, "Where the data set is, or which generated one it is");
-  app.add_option("--readers", o.readers, "Threads that read a rank's data ahead")->check(CLI::PositiveNumber);
+  app.add_option("--readers", o.readers, "Threads that read a rank's data ahead")->check(positive());
   app.add_flag("--resident", o.resident,
                "Keep the training set in the GPU's memory, where its batches are made (--device cuda)");
   app.add_option("--weights", o.weights, "Begin with the weights of this safetensors file");
@@ -235,18 +231,18 @@ bool parse(int argc, char** argv, const std::string& about, const Choices& choic
                  "A folder that keeps the training's state, also when it is told to end");
   app.add_option("--checkpoint-every", o.checkpoint_every,
                  "Steps between checkpoints; 0: one after each epoch")
-      ->check(CLI::NonNegativeNumber)
+      ->check(not_negative())
       ->needs("--checkpoint");
   app.add_flag("--resume", o.resume, "Go on from the newest checkpoint, if there is one")
       ->needs("--checkpoint");
   app.add_option("--deadline", o.deadline, "Seconds that any wait for another rank may last")
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   app.add_option("--json", o.json, "Write the result as one JSON object to this file");
   app.add_option("--csv", o.csv, "Write a line for each step to this file");
   app.add_option("--batches", o.batches,
                  "Write the rows that the steps take, of all ranks, to this safetensors file");
   app.add_option("--timeline", o.timeline, "Write a Chrome trace of all ranks to this file");
-  app.add_option("--log-every", o.log_every, "Steps between throughput lines")->check(CLI::PositiveNumber);
+  app.add_option("--log-every", o.log_every, "Steps between throughput lines")->check(positive());
   app.add_flag("--quiet", o.quiet, "Print nothing but errors");
   for (const OwnOption& option : own) add(app, option);
   app.footer(table_of("--comm", convoy::comm::policies) + table_of("--comm of GPUs", choices.gpu_policies) +

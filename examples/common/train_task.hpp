@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <iostream>
 #include <optional>
 #include <span>
@@ -66,7 +67,12 @@ void train_task(const Options& o, const Task& task, const std::string& transport
     end_when_told();
   }
   if (o.evaluate) {
-    if (checkpoints) checkpoints->resume();
+    if (checkpoints) {
+      const bool there = std::filesystem::is_directory(o.checkpoint);  // resume would make it
+      if (there) checkpoints->resume();
+      if (o.weights.empty() && trainer.steps_done() == 0)
+        fail<ConfigError>("--evaluate: there is no checkpoint in ", o.checkpoint);
+    }
     const train::Evaluation test = trainer.evaluate(task.test);
     if (trainer.rank() == 0)
       std::cout << "test loss:" << test.loss << ", test accuracy:" << test.accuracy << " (" << test.rows

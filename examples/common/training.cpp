@@ -149,6 +149,10 @@ int run_parsed(int argc, char** argv, const Program& program) {
   const comm::Choice choice = choice_of(o);
 #ifdef CONVOY_HAS_MPI
   if (o.transport == "mpi" || o.transport == "shm" || (o.transport.empty() && mpi::launched())) {
+    if (o.ranks > 1)
+      fail<ConfigError>(
+          "--ranks makes threads of one process; ranks that are processes are started by mpirun -np ",
+          o.ranks, ", or choose --transport threads");
     mpi::Session session{argc, argv, Seconds(o.deadline)};
     const bool shared = o.transport == "shm" || (o.transport.empty() && o.comm == "direct");
     const Task task = task_of(o, program);

@@ -163,6 +163,9 @@ for option in "--batch 0" "--batch -4" "--epochs 0" "--lr -1" "--lr 0" "--thread
   "--deadline 0" "--replay-rate 0" "--model resnet19" "--comm rings" "--image-size 32" "--optimizer sgdd" "--data" "--nonsense"; do
   refused "$option" "${option%% *}" $program $option
 done
+refused "a rate that is no number" "^--lr: abc is not a number above 0$" $program --lr abc
+refused "fewer steps than none" "^--steps: -1 is not 0 or a number above 0$" $program --steps -1
+refused "an evaluation of nothing" "there is no checkpoint in $scratch/nowhere" $run --data "$scratch/sound" --evaluate --checkpoint "$scratch/nowhere"
 refused "a parameter server in the background" "parameter server" $run --ranks 2 --comm ps --background --data "$scratch/sound"
 refused "several ranks that exchange nothing" "none" $run --ranks 2 --comm none --data "$scratch/sound"
 refused "shares for another number of ranks" "3 weights for 2 workers" $run --ranks 2 --shares 2,1,1 --data "$scratch/sound"
@@ -190,6 +193,7 @@ RANK
   differ() { # differ NAME PATTERN OPTIONS_OF_RANK_0 OPTIONS_OF_RANK_1
     refused "$1" "$2" $launch -np 2 "$scratch/differ.sh" "$3" "$4" $program $common
   }
+  refused "threads as ranks over MPI" "started by mpirun -np 2" $run --data "$scratch/sound" --transport mpi --ranks 2
   differ "ranks with different models" "model" "--batch 8 --model resnet18" "--batch 8 --model resnet50"
   differ "ranks with different batches" "batch" "--batch 8" "--batch 4"
   differ "ranks with different shares" "rank 1 differs from rank 0 in weighted.weights: .1, 1. instead of .2, 1." \

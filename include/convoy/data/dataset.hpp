@@ -186,7 +186,10 @@ void fill(const D& set, const Rows& rows) {
   if constexpr (detail::HasFill<D>) {
     set.fill(rows);
   } else {
-    for (std::size_t i = 0; i < rows.size(); ++i) set.read(rows.index(i), rows[i]);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      Sample out = rows[i];
+      set.read(rows.index(i), out);
+    }
   }
 }
 

@@ -6,7 +6,7 @@
 //     static void backward(View<const T> x, ..., View<const T> y, View<const T> dy, View<T> dx, ...);
 // where the views hold a whole batch in plain layout (row after row) and `backward` overwrites every dx. Its
 // arguments are values, then perhaps a label, which comes as View<const i32> and has no dx, then parameters,
-// which come as views of a single row. A loss is an operation whose shape is {}: one number a row.
+// which come as views of a single row. A loss is the same without `shape`: one number a row.
 //
 // exec::Reference and exec::Host need no more. exec::Cuda needs two functions for a device beside these:
 //     static void forward(cudaStream_t, View<const float> x, ..., View<float> y);
@@ -24,6 +24,9 @@
 // A metric is a type with
 //     static double measure(View<const float> x, ...);            // the sum over the rows of the batch
 // which is called on the host whatever the Exec is.
+//
+// A model's `define` calls them with an object of the type: `x = g.custom(Swish{}, x, beta)`,
+// `g.loss(g.custom_loss(Hinge{}, x, label))`, `g.metric("top3", TopThree{}, x, label)`.
 #pragma once
 
 #include <concepts>

@@ -127,8 +127,9 @@ concept HasDirection = Directs<R, float>;
 ///                 from 1 and `lr` being the rate after schedule and group;
 ///   `update`      `template <class V> CONVOY_INLINE static void update(V& p, const V& g, V (&state)[slots],
 ///                 const Constants&)`, without `state` where there are no slots. V is float, or a vector type
-///                 with + - * / and a scalar operand, comparisons and ?: between vectors. Zero gradients,
-///                 zero state and no weight decay must leave p as it is: dead taps are then left alone.
+///                 with + - * / and a scalar operand, comparisons and ?: between vectors. It has no functions
+///                 of <cmath>: `optim::square_root(root, x)` takes both. Zero gradients, zero state and no
+///                 weight decay must leave p as it is: dead taps are then left alone.
 ///
 /// What it may have:
 ///   `check(options)`    throws ConfigError for options that make no sense;

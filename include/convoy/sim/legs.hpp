@@ -496,7 +496,9 @@ CONVOY_FUNCTION Legs LegMaker::make() {
     legs_.legs.push_back(across(nodes));
     legs_.legs.push_back(in_memory<schedule::DirectAllGather>(shards, local));
   } else {
-    fail<ConfigError>("there is no comm \"", comm, "\" to simulate");
+    fail<ConfigError>("there is no comm \"", comm,
+                      "\" to simulate; choose none, ring, halving-doubling, tree, direct, auto, sharded, "
+                      "reproducible, hierarchical, native, nccl, ps, ps-async or ps-stale");
   }
   return std::move(legs_);
 }

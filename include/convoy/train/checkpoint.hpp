@@ -73,6 +73,9 @@ class CheckpointFolder {
   /// The newest checkpoint's step; none: -1. Removes what an interrupted run has left; rank 0 alone calls it,
   /// before anybody writes.
   std::int64_t newest() const;
+  /// Makes the folder, so that one that cannot be written to is refused before the first step. Throws
+  /// CheckpointError.
+  void make() const;
   std::filesystem::path of(std::int64_t step) const { return options_.directory / concat("step-", step); }
 
   /// Hands a snapshot to the thread, which has written the last one by then. Throws what kept it from that.
@@ -170,7 +173,10 @@ class Checkpoints final : public Keeper {
   FitPosition resume() override {
     FitPosition position;
     kept_ = common_number(trainer_.comm(), trainer_.rank() == 0 ? folder_.newest() : -1);
-    if (kept_ < 0) return position;
+    if (kept_ < 0) {
+      folder_.make();
+      return position;
+    }
     if (!folder_.options().resume)
       fail<ConfigError>("checkpoint: ", folder_.of(kept_).string(),
                         " is there already: resume from it, or choose another folder");
@@ -255,6 +261,12 @@ CONVOY_FUNCTION std::int64_t CheckpointFolder::newest() const {
   for (const auto& path : partial) std::filesystem::remove_all(path, error);
   const auto all = steps();
   return all.empty() ? -1 : all.back();
+}
+
+CONVOY_FUNCTION void CheckpointFolder::make() const {
+  std::error_code error;
+  std::filesystem::create_directories(options_.directory, error);
+  if (error) fail<CheckpointError>(options_.directory.string(), " cannot be made: ", error.message());
 }
 
 CONVOY_FUNCTION void CheckpointFolder::wait() {

@@ -18,11 +18,14 @@ inline void log_step(std::ostream& out, const StepReport& report, std::int64_t e
   out << line << std::flush;
 }
 
-/// `Epoch 0 in 543.88 sec, test time 13.77 sec, test accuracy:0.86263`; without a validation set, the loss
-/// instead.
+/// `Epoch 0 in 543.88 sec, test time 13.77 sec, test accuracy:0.86263`; the test loss where nothing is
+/// classified, and the loss without a validation set.
 inline void log_epoch(std::ostream& out, const EpochReport& report) {
   char line[160];
-  if (report.test.rows > 0)
+  if (report.test.rows > 0 && !report.test.classifies)
+    std::snprintf(line, sizeof line, "Epoch %d in %.2f sec, test time %.2f sec, test loss:%.5f\n",
+                  report.epoch, report.seconds, report.test.seconds, report.test.loss);
+  else if (report.test.rows > 0)
     std::snprintf(line, sizeof line, "Epoch %d in %.2f sec, test time %.2f sec, test accuracy:%.5f\n",
                   report.epoch, report.seconds, report.test.seconds, report.test.accuracy);
   else

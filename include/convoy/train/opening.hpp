@@ -16,6 +16,7 @@
 #include <convoy/exec/initialize.hpp>
 #include <convoy/train/arenas.hpp>
 #include <convoy/train/matrices.hpp>
+#include <convoy/train/processors.hpp>
 #include <convoy/train/replica.hpp>
 #include <convoy/train/report.hpp>
 #include <convoy/train/speed.hpp>
@@ -51,6 +52,10 @@ template <class Rule, class Comm, class Exec>
   buckets_ = make_buckets(plan_, config_.buckets);
   scales_.resize(plan_.losses.size());
   pending_.reserve(static_cast<std::size_t>(most_unreported()));
+  if (typename Exec::Options{}.threads == 0) {  // of the type: all ranks ask, or none
+    const int ranks = ranks_here(comm_);
+    if (config_.exec.threads == 0) config_.exec.threads = threads_of_one(ranks);
+  }
   take_share();
   build_exec();
   if constexpr (requires { state_space_.set_threads(1); }) state_space_.set_threads(exec_->threads());

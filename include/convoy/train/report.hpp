@@ -42,6 +42,7 @@ struct Evaluation {
   std::vector<double> metrics;  ///< in the order of the plan's metrics
   std::int64_t rows = 0;
   double seconds = 0;
+  bool classifies = true;  ///< false: no loss is a cross-entropy, and there is no accuracy
 };
 
 struct EpochReport {

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <vector>
 
@@ -18,6 +19,9 @@ namespace convoy::comm {
 /// Every rank's tensors get the root's values: initial parameters. All ranks call it with the same names,
 /// counts and types, else all throw a ConfigError that names rank and field.
 void broadcast(NonblockingExchange& exchange, std::span<const NamedSpan> tensors, int root = 0);
+inline void broadcast(NonblockingExchange& exchange, std::initializer_list<NamedSpan> tensors, int root = 0) {
+  broadcast(exchange, std::span<const NamedSpan>(tensors.begin(), tensors.size()), root);
+}
 
 /// Every rank's value, in the order of ranks: a loss, a count, a time. E is f32, f64 or i32.
 template <class E>

@@ -28,7 +28,8 @@ struct Kernel<Host<bf16>, Op> : Kernel<Host<f32>, Op> {
 };
 
 struct HostOptions {
-  int threads = 0;         ///< of this Host; 0: as many as OpenMP would use
+  int threads = 0;         ///< of this Host; 0: as many as OpenMP would use. A Trainer whose ranks share
+                           ///< processors takes its part of them, unless OMP_NUM_THREADS is set
   bool canonical = false;  ///< keep parameters in the plan's own order, for ranks whose processors would
                            ///< choose differently
   bool winograd =
