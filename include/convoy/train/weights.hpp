@@ -27,12 +27,17 @@
 
 namespace convoy::train {
 
+/// A tensor of the model that has another shape in the file; shapes as text, `[64, 3, 7, 7]`.
+struct OfOtherShape {
+  std::string name, in_file, in_model;
+};
+
 /// What loading found.
 struct LoadedWeights {
-  int loaded = 0;                           ///< tensors
-  std::vector<std::string> missing;         ///< of the model, not in the file
-  std::vector<std::string> unexpected;      ///< in the file, not of the model
-  std::vector<std::string> of_other_shape;  ///< in both, but not of one shape
+  int loaded = 0;                       ///< tensors
+  std::vector<std::string> missing;     ///< of the model, not in the file
+  std::vector<std::string> unexpected;  ///< in the file, not of the model
+  std::vector<OfOtherShape> of_other_shape;
   bool whole() const { return missing.empty() && unexpected.empty() && of_other_shape.empty(); }
 };
 
@@ -171,7 +176,9 @@ CONVOY_FUNCTION void WeightLoader::tensor(std::string_view name, const Shape& sh
   if (tensor == nullptr) {
     report_.missing.emplace_back(weights);
   } else if (!tensor->has(there.shape)) {
-    report_.of_other_shape.emplace_back(weights);
+    const std::vector<std::int64_t> wanted(there.shape.extent, there.shape.extent + there.shape.rank);
+    report_.of_other_shape.push_back(
+        {std::string(weights), io::detail::text_of(tensor->shape), io::detail::text_of(wanted)});
   } else {
     file_.read(there.name, there.shape, values);
     if (there.transposed) {
@@ -203,9 +210,12 @@ CONVOY_FUNCTION LoadedWeights WeightLoader::report() {
 }
 
 CONVOY_FUNCTION void require_whole(const LoadedWeights& weights, const std::filesystem::path& path) {
-  if (!weights.of_other_shape.empty())
-    fail<CheckpointError>(path.string(), ": the tensor ", io::cited(weights.of_other_shape[0]),
-                          " is not of the shape that the model's has");
+  if (!weights.of_other_shape.empty()) {
+    const OfOtherShape& first = weights.of_other_shape[0];
+    fail<CheckpointError>(path.string(), ": the tensor ", io::cited(first.name),
+                          " is not of the shape that the model's has: ", first.in_file, ", not ",
+                          first.in_model);
+  }
   if (!weights.missing.empty())
     fail<CheckpointError>(path.string(), " has no ", io::cited(weights.missing[0]), " and ",
                           weights.missing.size() - 1, " others of the model's tensors");
