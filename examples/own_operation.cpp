@@ -90,7 +90,7 @@ int main() try {
     const auto& test = report.epochs.back().test;
     if (trainer.rank() == 0)
       std::cout << "beta: " << trainer.parameters()["swish.beta"].values()[0]
-                << "\namong the first three: " << test.metrics[0] << "\ntest loss: " << test.loss << '\n';
+                << "\namong the first three: " << test.metric("top3") << "\ntest loss: " << test.loss << '\n';
   });
 } catch (const std::exception& error) {
   std::cerr << "own_operation: " << error.what() << '\n';

@@ -2,6 +2,7 @@
 // Trainer: what ranks, batches, accumulation, callbacks and faults do to a training.
 #include <array>
 #include <atomic>
+#include <numeric>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -31,10 +32,17 @@ struct Wide {
   }
 };
 
+struct Level {
+  static double measure(View<const float> x) { return std::accumulate(x.data, x.data + x.size(), 0.0); }
+};
+
 /// Classifies nothing.
 struct Regression {
   static constexpr void define(auto& g) {
-    g.loss(g.mse_loss(g.linear(g.input("x", Shape{4}), {.features = 1}), g.input("y", Shape{1})));
+    const auto x = g.linear(g.input("x", Shape{4}), {.features = 1});
+    g.output("value", x);
+    g.loss(g.mse_loss(x, g.input("y", Shape{1})));
+    g.metric("level", Level{}, x);
   }
 };
 
@@ -49,6 +57,12 @@ TEST_CASE("a model that classifies nothing is logged by its loss") {
   CHECK(!report.epochs[0].test.classifies);
   CHECK(log.str().find("test loss:") != std::string::npos);
   CHECK(log.str().find("accuracy") == std::string::npos);
+  const auto values = trainer.predict(set).values;
+  const double level = std::accumulate(values.begin(), values.end(), 0.0) / 20;
+  CHECK(report.epochs[0].test.metric("level") == doctest::Approx(level));
+  CHECK(log.str().find(", level:") != std::string::npos);
+  CHECK_THROWS_WITH_AS(static_cast<void>(report.epochs[0].test.metric("levels")),
+                       "evaluation: the model has no metric \"levels\"", ConfigError);
 }
 
 TEST_CASE("two ranks with batch B train as one rank with batch 2B") {

@@ -19,19 +19,24 @@ inline void log_step(std::ostream& out, const StepReport& report, std::int64_t e
 }
 
 /// `Epoch 0 in 543.88 sec, test time 13.77 sec, test accuracy:0.86263`; the test loss where nothing is
-/// classified, and the loss without a validation set.
+/// classified, and the loss without a validation set. Metrics of the model follow, `, top3:0.99100`.
 inline void log_epoch(std::ostream& out, const EpochReport& report) {
   char line[160];
   if (report.test.rows > 0 && !report.test.classifies)
-    std::snprintf(line, sizeof line, "Epoch %d in %.2f sec, test time %.2f sec, test loss:%.5f\n",
-                  report.epoch, report.seconds, report.test.seconds, report.test.loss);
+    std::snprintf(line, sizeof line, "Epoch %d in %.2f sec, test time %.2f sec, test loss:%.5f", report.epoch,
+                  report.seconds, report.test.seconds, report.test.loss);
   else if (report.test.rows > 0)
-    std::snprintf(line, sizeof line, "Epoch %d in %.2f sec, test time %.2f sec, test accuracy:%.5f\n",
+    std::snprintf(line, sizeof line, "Epoch %d in %.2f sec, test time %.2f sec, test accuracy:%.5f",
                   report.epoch, report.seconds, report.test.seconds, report.test.accuracy);
   else
-    std::snprintf(line, sizeof line, "Epoch %d in %.2f sec, loss:%.5f\n", report.epoch, report.seconds,
+    std::snprintf(line, sizeof line, "Epoch %d in %.2f sec, loss:%.5f", report.epoch, report.seconds,
                   report.loss);
-  out << line << std::flush;
+  out << line;
+  for (const MetricValue& metric : report.test.metrics) {
+    std::snprintf(line, sizeof line, ":%.5f", metric.value);
+    out << ", " << metric.name.view() << line;
+  }
+  out << '\n' << std::flush;
 }
 
 }  // namespace convoy::train

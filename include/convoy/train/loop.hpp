@@ -452,7 +452,8 @@ Evaluation Loop<Replica>::evaluate(Feed& feed, const data::BatchPlan& batches) {
     if (counts[l] > 0) evaluation.loss += sums[l] / counts[l];
   evaluation.accuracy = rest[1] > 0 ? rest[0] / rest[1] : 0;
   evaluation.classifies = rest[1] > 0 || evaluation.rows == 0;
-  for (std::size_t m = 0; m < metrics; ++m) evaluation.metrics.push_back(sums[losses + m] / rest[2]);
+  for (std::size_t m = 0; m < metrics; ++m)
+    evaluation.metrics.push_back({plan_.metrics[m].name, sums[losses + m] / rest[2]});
   evaluation.seconds = watch.seconds();
   return evaluation;
 }

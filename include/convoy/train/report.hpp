@@ -9,8 +9,11 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include <convoy/core/error.hpp>
+#include <convoy/core/name.hpp>
 #include <convoy/core/shape.hpp>
 #include <convoy/train/keeper.hpp>
 
@@ -35,14 +38,27 @@ struct StepReport {
   double samples_per_sec = 0;       ///< of all ranks, cumulative since step 0, evaluation excluded
 };
 
+/// A metric of the model's, by its name there.
+struct MetricValue {
+  Name name;
+  double value = 0;
+};
+
 /// Means over a data set.
 struct Evaluation {
   double loss = 0;
   double accuracy = 0;
-  std::vector<double> metrics;  ///< in the order of the plan's metrics
+  std::vector<MetricValue> metrics;  ///< in the order of the plan's
   std::int64_t rows = 0;
   double seconds = 0;
   bool classifies = true;  ///< false: no loss is a cross-entropy, and there is no accuracy
+
+  /// Throws ConfigError for a metric that the model does not have.
+  double metric(std::string_view name) const {
+    for (const MetricValue& metric : metrics)
+      if (metric.name.view() == name) return metric.value;
+    fail<ConfigError>("evaluation: the model has no metric \"", name, "\"");
+  }
 };
 
 struct EpochReport {
