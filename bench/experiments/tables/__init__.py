@@ -21,7 +21,7 @@ def failed(store):
     for record in store.without_result():
         table.add(record["text"], record["protocol"]["kind"], record["status"], record["error"])
     if not table.rows:
-        table.notes = ["Every cell has one."]
+        table.notes = ["Every cell has one." if store.records else "There is no result in this folder."]
     return [table]
 
 
