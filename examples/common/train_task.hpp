@@ -33,6 +33,9 @@ template <class Exec, class Comm, class CommArgument>
 void train_task(const Options& o, const Task& task, const std::string& transport, int workers,
                 const typename Exec::Options& exec, CommArgument&& comm) {
   using namespace convoy;
+  // Refuses a batch that the set cannot fill before an Exec is made for it.
+  if (!o.evaluate)
+    static_cast<void>(data::BatchPlan(task.train.size(), o.batch, {.world = workers, .whole = o.unsharded}));
   train::Timeline timeline(o.timeline.empty() ? 0 : 1 << 18);
   train::PlanTrainer<optim::Any, Comm, Exec> trainer{
       task.plan,
