@@ -385,7 +385,7 @@ std::vector<double> ten_losses(const optim::Any::Options& options) {
   for (int step = 1; step <= 10; ++step) {
     result.push_back(exec_compare::forward(e, batch).loss() / rows);
     exec_compare::backward(e, resnet18(), 1.0f / static_cast<float>(rows));
-    optimizer.begin(step, optimizer.optimizer().lr());
+    optimizer.begin(step, optimizer.optimizer().facts().lr);
     optimizer.update(all, 1.0f, e.parameters().data(), e.gradients().data());
   }
   return result;

@@ -12,6 +12,7 @@
 
 #include <doctest/doctest.h>
 
+#include "optim_bound.hpp"
 #include "optim_support.hpp"
 #include "skip.hpp"
 #include <convoy/optim/device.cuh>

@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include "allocations.hpp"
+#include "optim_bound.hpp"
 #include "optim_support.hpp"
 #include <convoy/optim/any.hpp>
 

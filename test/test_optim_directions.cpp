@@ -12,6 +12,7 @@
 #include <doctest/doctest.h>
 
 #include "allocations.hpp"
+#include "optim_bound.hpp"
 #include "optim_support.hpp"
 #include <convoy/comm/policy/hierarchical.hpp>
 #include <convoy/comm/registry.hpp>

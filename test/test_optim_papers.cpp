@@ -74,8 +74,8 @@ std::vector<std::vector<float>> trained(const typename R::Options& options, cons
   const auto steps = static_cast<std::size_t>(file()["gradients"].dims[0]);
   for (std::size_t t = 0; t < steps; ++t) {
     const auto gradients = tensors.spread(file()["gradients"].values, t);
-    exchange(ranks, shards, static_cast<std::int64_t>(t + 1), optim::Optimizer<R>(options).lr(), parameters,
-             gradients);
+    exchange(ranks, shards, static_cast<std::int64_t>(t + 1), optim::Optimizer<R>(options).facts().lr,
+             parameters, gradients);
     for (const double shown : file()["seen"].values)
       if (shown == static_cast<double>(t + 1)) seen.push_back(parameters);
   }
@@ -179,9 +179,9 @@ TEST_CASE("decorators are rules: of those that they decorate, with their options
                 optim::Optimizer<optim::Ema<optim::Lamb>>::has_direction());
   static_assert(optim::Rule<optim::Ema<Plainest>> && optim::Ema<Plainest>::slots == 1);
   const optim::Optimizer<Inner> both({.rule = {.rule = {.lr = 3, .weight_decay = 0.5f}}});
-  CHECK(both.name() == "lookahead(ema(lars))");
-  CHECK(both.lr() == 3.0f);
-  CHECK(both.weight_decay() == 0.5f);
+  CHECK(both.facts().name == "lookahead(ema(lars))");
+  CHECK(both.facts().lr == 3.0f);
+  CHECK(both.facts().weight_decay == 0.5f);
   CHECK(both.slot_name(0) == "momentum_buffer");
   CHECK(both.slot_name(1) == "ema");
   CHECK(both.slot_name(2) == "slow");

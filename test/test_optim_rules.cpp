@@ -187,7 +187,7 @@ TEST_CASE("options tell their fields, of a rule chosen at run time as well") {
 }
 
 TEST_CASE("the registry makes rules by name and says what it has") {
-  CHECK(optim::Optimizer<optim::Any>(optim::make("sgd", {{"nesterov", 1}, {"lr", 0.5}})).lr() == 0.5f);
+  CHECK(optim::Optimizer<optim::Any>(optim::make("sgd", {{"nesterov", 1}, {"lr", 0.5}})).facts().lr == 0.5f);
   CHECK(text_of(optim::make("sgd", {{"nesterov", 1}})).find("nesterov=true") != std::string::npos);
   CHECK(optim::rules().size() == 6);
   CHECK(optim::rules()[1].name == "adam");

@@ -6,6 +6,7 @@
 
 #include <doctest/doctest.h>
 
+#include "optim_bound.hpp"
 #include "optim_support.hpp"
 #include "remote_space.hpp"
 #include <convoy/optim/lamb.hpp>

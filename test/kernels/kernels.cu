@@ -123,7 +123,7 @@ void update(memory::Device& space, const optim::Optimizer<R>& rule) {
   optim::Kernels<R, memory::Device>::squares(space, rule, {}, {}, nullptr);
   optim::Kernels<R, memory::Device>::constants(space, rule, nullptr, 0, nullptr, nullptr, nullptr, 0);
   if constexpr (optim::Optimizer<R>::takes_matrices()) {
-    optim::MatrixWork<memory::Device> work(space, rule.matrix_needs(), {});
+    optim::MatrixWork<memory::Device> work(space, rule.facts().matrix_needs, {});
     optim::Kernels<R, memory::Device>::apply_matrix(space, rule, work, {});
   }
 }

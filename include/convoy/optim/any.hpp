@@ -22,18 +22,8 @@ namespace detail {
 // An optimizer without its type.
 struct Erased {
   virtual ~Erased() = default;
-  virtual std::string_view name() const = 0;
-  virtual int slots() const = 0;
-  virtual bool has_weight_decay() const = 0;
-  virtual bool per_tensor_norms() const = 0;
-  virtual bool has_direction() const = 0;
-  virtual bool takes_matrices() const = 0;
-  virtual int matrix_slots() const = 0;
-  virtual MatrixNeeds matrix_needs() const = 0;
-  virtual std::size_t constants_bytes() const = 0;
+  virtual RuleFacts facts() const = 0;
   virtual std::string slot_name(int slot) const = 0;
-  virtual float lr() const = 0;
-  virtual float weight_decay() const = 0;
   virtual void for_each_text(std::string_view prefix, const FieldVisit& visit) const = 0;
   virtual void constants(void* into, const Pass& pass) const = 0;
   virtual void apply(int threads, float* parameters, const float* gradients, float scale, float* state,
@@ -49,18 +39,8 @@ class Holds final : public Erased {
  public:
   explicit Holds(const typename R::Options& options) : it_(options) {}
   const Optimizer<R>& it() const { return it_; }
-  std::string_view name() const override { return it_.name(); }
-  int slots() const override { return it_.slots(); }
-  bool has_weight_decay() const override { return it_.has_weight_decay(); }
-  bool per_tensor_norms() const override { return it_.per_tensor_norms(); }
-  bool has_direction() const override { return it_.has_direction(); }
-  bool takes_matrices() const override { return it_.takes_matrices(); }
-  int matrix_slots() const override { return it_.matrix_slots(); }
-  MatrixNeeds matrix_needs() const override { return it_.matrix_needs(); }
-  std::size_t constants_bytes() const override { return it_.constants_bytes(); }
+  RuleFacts facts() const override { return it_.facts(); }
   std::string slot_name(int slot) const override { return it_.slot_name(slot); }
-  float lr() const override { return it_.lr(); }
-  float weight_decay() const override { return it_.weight_decay(); }
   void for_each_text(std::string_view prefix, const FieldVisit& visit) const override {
     it_.for_each_text(prefix, visit);
   }
@@ -126,7 +106,7 @@ class Optimizer<Any> {
  public:
   using Options = Any::Options;
 
-  explicit Optimizer(const Options& options) : held_(options.held_) {}
+  explicit Optimizer(const Options& options) : held_(options.held_), facts_(held_->facts()) {}
 
   /// The optimizer of rule R if that is the chosen one, else null.
   template <class R>
@@ -135,18 +115,8 @@ class Optimizer<Any> {
     return holds != nullptr ? &holds->it() : nullptr;
   }
 
-  std::string_view name() const { return held_->name(); }
-  int slots() const { return held_->slots(); }
-  bool has_weight_decay() const { return held_->has_weight_decay(); }
-  bool per_tensor_norms() const { return held_->per_tensor_norms(); }
-  bool has_direction() const { return held_->has_direction(); }
-  bool takes_matrices() const { return held_->takes_matrices(); }
-  int matrix_slots() const { return held_->matrix_slots(); }
-  MatrixNeeds matrix_needs() const { return held_->matrix_needs(); }
-  std::size_t constants_bytes() const { return held_->constants_bytes(); }
+  const RuleFacts& facts() const { return facts_; }
   std::string slot_name(int slot) const { return held_->slot_name(slot); }
-  float lr() const { return held_->lr(); }
-  float weight_decay() const { return held_->weight_decay(); }
   void for_each_text(std::string_view prefix, const FieldVisit& visit) const {
     held_->for_each_text(prefix, visit);
   }
@@ -166,6 +136,7 @@ class Optimizer<Any> {
 
  private:
   std::shared_ptr<const detail::Erased> held_;
+  RuleFacts facts_;
 };
 
 }  // namespace convoy::optim

@@ -1,4 +1,4 @@
-// Arena: an optimizer over an arena: its state, how each range is treated, what is decided before any update,
+// Arena: an optimizer over an arena: what is decided before any update, the update of each range as it comes,
 // and what happens to dead taps.
 #pragma once
 
@@ -27,18 +27,12 @@
 #include <convoy/optim/kernels.hpp>
 #include <convoy/optim/matrix_host.hpp>
 #include <convoy/optim/optimizer.hpp>
+#include <convoy/optim/ownership.hpp>
+#include <convoy/optim/runs.hpp>
 #include <convoy/optim/sgd.hpp>
+#include <convoy/optim/treatments.hpp>
 
 namespace convoy::optim {
-
-/// One parameter in an arena. Alignment gaps between parameters hold zeros.
-struct ArenaTensor {
-  Range live;              ///< in the exchanged part
-  Range dead;              ///< taps that get no gradient and are only decayed; empty: none
-  int group = 0;           ///< of Groups::list
-  std::int64_t rows = 0;   ///< of the tensor as a matrix, for rules that take these; 0: it is none
-  std::int64_t panel = 1;  ///< how its live part stands in the arenas, as MatrixShape says
-};
 
 /// Runs a rule over parameters and gradients that lie in memory of space S.
 ///
@@ -59,15 +53,15 @@ class Arena {
         const Guard& guard = {});
 
   /// Elements to which live ranges are aligned.
-  static constexpr std::int64_t grain = alignment / sizeof(float);
+  static constexpr std::int64_t grain = arena_grain;
 
   /// Whether the rule updates whole matrices, so that no range that is updated may end within one.
-  bool takes_matrices() const { return optimizer_.takes_matrices(); }
+  bool takes_matrices() const { return rule_.takes_matrices; }
 
   /// Those, each with the gap behind it, in ascending order.
   std::vector<Range> matrices() const {
     std::vector<Range> all;
-    for (const Run& run : runs_)
+    for (const Run& run : treatments_.live)
       if (run.matrix >= 0) all.push_back(run.range);
     return all;
   }
@@ -85,22 +79,18 @@ class Arena {
   const Guard& guard() const { return guard_; }
 
   /// Bytes of optimizer state on this rank.
-  std::size_t state_bytes() const {
-    std::int64_t size = 0;
-    for (const Owned& owned : owned_) size += owned.range.size() * owned.slots;
-    return static_cast<std::size_t>(size) * sizeof(float);
-  }
+  std::size_t state_bytes() const { return owned_.bytes(); }
 
   /// Whether `arrived` and `decide` are to be called in every step, before any update.
   bool decides() const { return guard_.decides() || per_tensor(); }
 
   /// Whether a step's verdict has the norm of the gradient. Rules that go by norms of directions look at no
   /// other unless the guard does.
-  bool knows_norm() const { return guard_.decides() || (per_tensor() && !optimizer_.has_direction()); }
+  bool knows_norm() const { return guard_.decides() || (per_tensor() && !rule_.has_direction); }
 
   /// Whether what `decay_dead` does depends on norms that `decide` has found, so that it must have been
   /// called.
-  bool decays_by_norms() const { return per_tensor() && any_decays_dead_; }
+  bool decays_by_norms() const { return per_tensor() && treatments_.any_decays_dead; }
 
   /// Begins step `step` (counting from 1, steps that are skipped included) with learning rate `lr`. Where
   /// servers count updates of each range, before each update; where they decide, before each step.
@@ -176,59 +166,34 @@ class Arena {
   /// the space, that belong to the elements of `range`: slot by slot, ranges ascending.
   template <class Visit>
   void visit_state(Visit&& visit) {
-    for (int s = 0; s < optimizer_.slots(); ++s) {
+    for (int s = 0; s < rule_.slots; ++s) {
       const std::string name = optimizer_.slot_name(s);
-      for (const Owned& owned : owned_)
-        if (s < owned.slots)
-          visit(std::string_view(name), owned.range, state_.data() + s * stride_ + owned.state,
-                owned.range.size());
+      for (const Ownership::Part& part : owned_.parts())
+        if (s < part.slots)
+          visit(std::string_view(name), part.range, state_.data() + s * owned_.stride() + part.state,
+                part.range.size());
     }
   }
 
  private:
-  // A run of elements whose state lies together. That of matrices lies behind all others', so that the last
-  // slots, which they do not have, end before it.
-  struct Owned {
-    Range range;
-    int slots;
-    std::int64_t state = 0;
-  };
-
   static constexpr std::size_t aligned(std::size_t bytes) {
     return (bytes + alignment - 1) / alignment * alignment;
   }
 
-  bool per_tensor() const { return optimizer_.per_tensor_norms(); }
+  bool per_tensor() const { return rule_.per_tensor_norms; }
 
   // Whether what arrives is for norms of directions.
-  bool directs() const { return optimizer_.has_direction() && directs_; }
+  bool directs() const { return rule_.has_direction && directs_; }
 
   void clear_partial() {  // the bits of 0.0 are those of two floats of 0
     space_->fill(reinterpret_cast<float*>(partial_.data()), static_cast<std::int64_t>(2 * partial_.size()),
                  0.0f);
   }
 
-  void treat(std::span<const Group> groups);
-
-  Treatment treatment_of(const Group& group) const;
-
-  // Cuts a range that this rank owns where matrices begin and end.
-  void own_parts(Range range);
-
-  // The index of a treatment's constants; with norms of tensors each tensor has its own.
-  int constants_of(const Treatment& treatment);
-
   void make_constants(const Control* control, const double* norms, std::byte* into) {
-    Kernels<R, S>::constants(*space_, optimizer_, treatments_there_.data(), treatments_.size(), control,
+    Kernels<R, S>::constants(*space_, optimizer_, treatments_there_.data(), treatments_.list.size(), control,
                              norms, into, constants_bytes_);
   }
-
-  bool decays(const Run& dead) const {
-    return treatments_[static_cast<std::size_t>(dead.constants)].weight_decay != 0;
-  }
-
-  // Runs cut where what this rank owns begins and ends, with the place of their state.
-  std::vector<Run> placed(std::span<const Run> runs) const;
 
   void make_tables();
 
@@ -255,12 +220,11 @@ class Arena {
   Optimizer<R> optimizer_;
   Guard guard_;
   std::vector<ArenaTensor> tensors_;
-  std::vector<Treatment> treatments_;  // one for each set of constants
-  std::vector<Run> runs_, dead_;       // that are not frozen; without state
-  std::vector<Owned> owned_;
-  bool any_frozen_ = false, any_decays_dead_ = false, any_matrix_ = false, directs_ = false;
+  RuleFacts rule_;
+  Treatments treatments_;
+  Ownership owned_;
+  bool directs_ = false;
   Step begun_{0, 0};
-  std::int64_t stride_ = 0;
   std::size_t constants_bytes_ = 0;
   memory::Array<Treatment, S> treatments_there_;
   RunTable<S> live_table_, dead_table_;  // placed
@@ -279,45 +243,30 @@ template <class R, memory::Space S>
       optimizer_(options),
       guard_(guard),
       tensors_(tensors.begin(), tensors.end()),
+      rule_(optimizer_.facts()),
+      treatments_(treatments_of(rule_, tensors_, groups)),
       control_(space, 2) {
   guard_.check();
   const Control fresh;
   for (int i = 0; i < 2; ++i) space_->write(control_.data() + i, &fresh, sizeof fresh);
-  treat(groups);
-  treatments_there_ = memory::Array<Treatment, S>(space, treatments_.size());
-  space.write(treatments_there_.data(), treatments_.data(), treatments_there_.bytes());
+  if (treatments_.any_matrix && !MultipliesIn<R, S>)
+    fail<ConfigError>(
+        "optimizer ", rule_.name,
+        " multiplies whole matrices, which is there for memory of processors and of NVIDIA GPUs, "
+        "not of the space ",
+        S::name, "; choose another optimizer, or compute on one of these");
+  treatments_there_ = memory::Array<Treatment, S>(space, treatments_.list.size());
+  space.write(treatments_there_.data(), treatments_.list.data(), treatments_there_.bytes());
   make_tables();
   if (decides()) partial_ = memory::Array<double, S>(space, per_tensor() ? 2 * tensors_.size() : 1);
-  constants_bytes_ = aligned(optimizer_.constants_bytes());
-  constants_ = memory::Array<std::byte, S>(space, 2 * constants_bytes_ * treatments_.size());
+  constants_bytes_ = aligned(rule_.constants_bytes);
+  constants_ = memory::Array<std::byte, S>(space, 2 * constants_bytes_ * treatments_.list.size());
 }
 
 template <class R, memory::Space S>
 [[gnu::cold]] void Arena<R, S>::own(std::span<const Range> ranges) {
-  std::vector<Range> all(ranges.begin(), ranges.end());
-  for (const Run& dead : dead_)
-    if (decays(dead)) all.push_back(dead.range);
-  std::sort(all.begin(), all.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
-  owned_.clear();
-  for (const Range& range : all)
-    if (!range.empty()) own_parts(range);
-  std::int64_t size = 0;
-  const auto place = [&](bool all_slots) {
-    for (Owned& owned : owned_)
-      if ((owned.slots == optimizer_.slots()) == all_slots) {
-        // A vector of parameters has a vector of state.
-        size += ((owned.range.begin - size) % grain + grain) % grain;
-        owned.state = size;
-        size += owned.range.size();
-      }
-    size = (size + grain - 1) / grain * grain;
-  };
-  place(true);
-  const std::int64_t in_last = size;
-  place(false);
-  stride_ = size;
-  const std::int64_t floats = optimizer_.slots() > 0 ? stride_ * (optimizer_.slots() - 1) + in_last : 0;
-  state_ = memory::Array<float, S>(*space_, static_cast<std::size_t>(floats));
+  owned_ = Ownership(rule_, treatments_, tensors_, ranges);
+  state_ = memory::Array<float, S>(*space_, static_cast<std::size_t>(owned_.floats()));
   make_tables();
   make_matrix_work();
 }
@@ -332,58 +281,16 @@ template <class R, memory::Space S>
         const ArenaTensor& tensor = tensors_[static_cast<std::size_t>(run.matrix)];
         shapes.push_back(shape_of(tensor, tensor.live));
       }
-    if (any_matrix_) matrix_work_.emplace(*space_, optimizer_.matrix_needs(), shapes);
+    if (treatments_.any_matrix) matrix_work_.emplace(*space_, rule_.matrix_needs, shapes);
   }
-}
-
-template <class R, memory::Space S>
-[[gnu::cold]] std::vector<Run> Arena<R, S>::placed(std::span<const Run> runs) const {
-  std::vector<Run> all;
-  auto owned = owned_.begin();
-  for (Run run : runs) {
-    const std::int64_t end = run.range.end;
-    while (run.range.begin < end) {
-      while (owned != owned_.end() && owned->range.end <= run.range.begin) ++owned;
-      const bool own = owned != owned_.end() && owned->range.begin <= run.range.begin;
-      const std::int64_t next = owned == owned_.end() ? end : own ? owned->range.end : owned->range.begin;
-      run.range.end = std::min(end, next);
-      run.state = own ? owned->state + (run.range.begin - owned->range.begin) : -1;
-      all.push_back(run);
-      run.range.begin = run.range.end;
-    }
-  }
-  return all;
 }
 
 template <class R, memory::Space S>
 [[gnu::cold]] void Arena<R, S>::make_tables() {
-  live_table_ = RunTable<S>(*space_, placed(runs_));
-  dead_table_ = RunTable<S>(*space_, placed(dead_));
-  if (per_tensor() || (decides() && any_frozen_))
+  live_table_ = RunTable<S>(*space_, owned_.placed(treatments_.live));
+  dead_table_ = RunTable<S>(*space_, owned_.placed(treatments_.dead));
+  if (per_tensor() || (decides() && treatments_.any_frozen))
     squares_work_ = memory::Array<double, S>(*space_, 2 * std::max(live_table_.parts(), dead_table_.parts()));
-}
-
-template <class R, memory::Space S>
-[[gnu::cold]] void Arena<R, S>::own_parts(Range range) {
-  const auto add = [&](Range part, int slots) {
-    if (part.empty()) return;
-    if (!owned_.empty() && owned_.back().range.end == part.begin && owned_.back().slots == slots)
-      owned_.back().range.end = part.end;
-    else
-      owned_.push_back({part, slots});
-  };
-  for (const Run& run : runs_) {
-    if (run.matrix < 0 || run.range.end <= range.begin || run.range.begin >= range.end) continue;
-    const Range live = tensors_[static_cast<std::size_t>(run.matrix)].live;
-    if (range.begin > live.begin || range.end < live.end)
-      fail<ConfigError>("optimizer ", optimizer_.name(), " updates whole matrices, and elements ", live.begin,
-                        " to ", live.end, " are one of which this rank would update only ",
-                        std::max(range.begin, live.begin), " to ", std::min(range.end, live.end));
-    add({range.begin, live.begin}, optimizer_.slots());
-    range.begin = std::min(run.range.end, range.end);
-    add({live.begin, range.begin}, optimizer_.matrix_slots());
-  }
-  add(range, optimizer_.slots());
 }
 
 template <class R, memory::Space S>
@@ -400,14 +307,14 @@ void Arena<R, S>::prepare() {
 
 template <class R, memory::Space S>
 void Arena<R, S>::arrived(Range range, float scale, const float* parameters, const float* gradients) {
-  if (!per_tensor() && !any_frozen_)
+  if (!per_tensor() && !treatments_.any_frozen)
     return space_->sum_squares(gradients, range.size(), scale, partial_.data());
   // What adds up squares only reads the parameters.
   Kernels<R, S>::squares(
       *space_, optimizer_,
       passage(live_table_, range, constants_.data(), const_cast<float*>(parameters), gradients, scale),
       {.of_directions = directs(),
-       .of_parameters = per_tensor() && directs() == optimizer_.has_direction(),
+       .of_parameters = per_tensor() && directs() == rule_.has_direction,
        .by_constants = per_tensor(),
        .sums = partial_.data()},
       squares_work_.data());
@@ -421,14 +328,14 @@ Decision Arena<R, S>::decide(const float* parameters) {
                           per_tensor() ? 2 : 1, &control_.data()->verdict);
   }
   if (!per_tensor()) return Decision::apply;
-  if (optimizer_.has_direction() && !directs_) {
+  if (rule_.has_direction && !directs_) {
     make_constants(control_.data(), nullptr, constants_.data());
     clear_partial();
     directs_ = true;
     return Decision::again;
   }
   // Dead taps have no gradients, and no direction where they do not decay.
-  if (!dead_.empty())
+  if (!treatments_.dead.empty())
     Kernels<R, S>::squares(
         *space_, optimizer_,
         passage(dead_table_, everything, constants_.data(), const_cast<float*>(parameters), nullptr, 0.0f),
@@ -457,7 +364,7 @@ void Arena<R, S>::update(Range range, float scale, float* parameters, const floa
     if (run.matrix < 0) continue;
     const Range& live = tensors_[static_cast<std::size_t>(run.matrix)].live;
     if (begin != live.begin || end < live.end)
-      fail("optimizer ", optimizer_.name(), ": elements ", begin, " to ", end,
+      fail("optimizer ", rule_.name, ": elements ", begin, " to ", end,
            " are a part of a matrix, which is updated as a whole");
     apply_matrix(live_table_, r, live, pass);
   }
@@ -489,7 +396,7 @@ void Arena<R, S>::apply_matrix([[maybe_unused]] const RunTable<S>& table, [[mayb
 
 template <class R, memory::Space S>
 void Arena<R, S>::decay_dead(std::int64_t step, float lr, float* parameters) {
-  if (!any_decays_dead_) return;
+  if (!treatments_.any_decays_dead) return;
   const std::byte* constants = constants_.data();
   if (begun_.number != step || begun_.lr != lr) {
     // A server among the workers has begun another step in the meantime, or nobody has begun any.
@@ -505,66 +412,12 @@ void Arena<R, S>::decay_dead(std::int64_t step, float lr, float* parameters) {
   bool elements = false;
   for (int r = pass.over.begin; r < pass.over.end; ++r) {
     const Run& run = dead_table_.runs()[static_cast<std::size_t>(r)];
-    if (!decays(run)) continue;
+    if (!treatments_.decays(run)) continue;
     if (!run.has_state()) fail("the optimizer has no state for element ", run.range.begin, " on this rank");
     elements = elements || run.matrix < 0;
     if (run.matrix >= 0) apply_matrix(dead_table_, r, run.range, pass);
   }
   if (elements) Kernels<R, S>::apply(*space_, optimizer_, pass);
-}
-
-template <class R, memory::Space S>
-[[gnu::cold]] void Arena<R, S>::treat(std::span<const Group> groups) {
-  for (std::size_t t = 0; t < tensors_.size(); ++t) {
-    const ArenaTensor& tensor = tensors_[t];
-    if (tensor.group < 0 || static_cast<std::size_t>(tensor.group) >= groups.size())
-      fail("optimizer: there is no group ", tensor.group, " of parameters");
-    const Group& group = groups[static_cast<std::size_t>(tensor.group)];
-    const Treatment treatment = treatment_of(group);
-    any_frozen_ = any_frozen_ || treatment.frozen;
-    const int constants = constants_of(treatment);
-    const Range whole{tensor.live.begin, (tensor.live.end + grain - 1) / grain * grain};
-    const bool matrix =
-        takes_matrices() && tensor.rows > 0 && !group.by_element && !treatment.frozen && !tensor.live.empty();
-    const bool alike = !matrix && !runs_.empty() && runs_.back().range.end == whole.begin &&
-                       runs_.back().constants == constants && runs_.back().matrix < 0;
-    if (treatment.frozen) continue;
-    if (alike)
-      runs_.back().range.end = whole.end;
-    else if (!whole.empty())
-      runs_.push_back({whole, constants, matrix ? static_cast<int>(t) : -1});
-    any_matrix_ = any_matrix_ || matrix;
-    if (tensor.dead.empty()) continue;
-    dead_.push_back({tensor.dead, constants, matrix ? static_cast<int>(t) : -1});
-    // The gradient of a dead tap is exactly zero, so without decay it never moves and needs no state.
-    any_decays_dead_ = any_decays_dead_ || decays(dead_.back());
-  }
-  std::sort(dead_.begin(), dead_.end(),
-            [](const Run& a, const Run& b) { return a.range.begin < b.range.begin; });
-  if (any_matrix_ && !MultipliesIn<R, S>)
-    fail<ConfigError>(
-        "optimizer ", optimizer_.name(),
-        " multiplies whole matrices, which is there for memory of processors and of NVIDIA GPUs, "
-        "not of the space ",
-        S::name, "; choose another optimizer, or compute on one of these");
-}
-
-template <class R, memory::Space S>
-[[gnu::cold]] Treatment Arena<R, S>::treatment_of(const Group& group) const {
-  if (group.weight_decay && *group.weight_decay != 0 && !optimizer_.has_weight_decay())
-    fail<ConfigError>("optimizer ", optimizer_.name(),
-                      " has no weight decay, but a group of parameters asks "
-                      "for one of ",
-                      *group.weight_decay);
-  return {group.lr_scale, group.weight_decay.value_or(optimizer_.weight_decay()), group.frozen};
-}
-
-template <class R, memory::Space S>
-[[gnu::cold]] int Arena<R, S>::constants_of(const Treatment& treatment) {
-  std::size_t at = per_tensor() ? treatments_.size() : 0;
-  while (at < treatments_.size() && treatments_[at] != treatment) ++at;
-  if (at == treatments_.size()) treatments_.push_back(treatment);
-  return static_cast<int>(at);
 }
 
 template <class R, memory::Space S>
@@ -578,38 +431,11 @@ Passage Arena<R, S>::passage(const RunTable<S>& table, Range range, const std::b
           .gradients = gradients == nullptr ? nullptr : gradients + skip,
           .scale = scale,
           .state = state_.data(),
-          .stride = stride_,
+          .stride = owned_.stride(),
           .constants = constants,
           .constants_bytes = constants_bytes_,
           .verdict = decides() ? &control_.data()->verdict : nullptr};
 }
-
-/// An Arena with the parameters and gradients that it is for: what an exchange calls. Pointers are of the
-/// whole arenas.
-template <class R, memory::Space S = memory::Host>
-class Bound {
- public:
-  Bound(Arena<R, S>& arena, float* parameters, const float* gradients)
-      : arena_(&arena), parameters_(parameters), gradients_(gradients) {}
-
-  void arrived(Range range, float scale) {
-    arena_->arrived(range, scale, parameters_ + range.begin, gradients_ + range.begin);
-  }
-  std::span<double> partial() { return arena_->partial(); }
-  Decision decide() {
-    if (arena_->decide(parameters_) == Decision::again) return Decision::again;
-    return arena_->verdict().apply != 0 ? Decision::apply : Decision::skip;
-  }
-  void update(Range range, float scale) {
-    arena_->update(range, scale, parameters_ + range.begin, gradients_ + range.begin);
-  }
-  bool decides() const { return arena_->decides(); }
-
- private:
-  Arena<R, S>* arena_;
-  float* parameters_;
-  const float* gradients_;
-};
 
 CONVOY_INSTANTIATE(class Arena<Any>);
 CONVOY_INSTANTIATE(class Arena<Sgd>);

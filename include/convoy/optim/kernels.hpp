@@ -111,7 +111,7 @@ struct Kernels<R, memory::Host> {
       Pass pass{control->step.number - verdict.skipped, control->step.lr * treatment->lr_scale,
                 treatment->weight_decay};
       if (norms != nullptr) {
-        pass.norms = norms_of(norms, optimizer.has_direction(), verdict);
+        pass.norms = norms_of(norms, optimizer.facts().has_direction, verdict);
         norms += 2;
       }
       optimizer.constants(into, pass);

@@ -25,6 +25,21 @@ struct Pass {
   Norms norms = {};        ///< for rules that ask for them
 };
 
+/// What of a rule with its options is known before the first step.
+struct RuleFacts {
+  std::string_view name;
+  int slots = 0;         ///< floats of state that each parameter has
+  int matrix_slots = 0;  ///< of them, those that elements of whole matrices have
+  bool has_weight_decay = false;
+  bool per_tensor_norms = false;
+  bool has_direction = false;     ///< whether the norms are of directions instead of gradients
+  bool takes_matrices = false;    ///< whether it updates whole matrices
+  MatrixNeeds matrix_needs = {};  ///< what the update of one works in and by
+  std::size_t constants_bytes = 0;
+  float lr = 0;
+  float weight_decay = 0;  ///< the rule's own, of groups that say nothing else; 0 without one
+};
+
 /// Is told a field's name, its value as a text, and whether ranks must agree on it.
 using FieldVisit = std::function<void(std::string_view name, const std::string& text, bool agreed)>;
 
@@ -39,37 +54,39 @@ class Optimizer {
   /// Throws ConfigError where the learning rate or the weight decay is negative or not a number, and where
   /// the rule refuses its options.
   explicit Optimizer(const Options& options) : options_(options) {
-    if (!(lr() >= 0)) fail<ConfigError>("optimizer ", R::name, ": the learning rate ", lr(), " is negative");
-    if (!(weight_decay() >= 0))
-      fail<ConfigError>("optimizer ", R::name, ": the weight decay ", weight_decay(), " is negative");
+    const RuleFacts rule = facts();
+    if (!(rule.lr >= 0))
+      fail<ConfigError>("optimizer ", R::name, ": the learning rate ", rule.lr, " is negative");
+    if (!(rule.weight_decay >= 0))
+      fail<ConfigError>("optimizer ", R::name, ": the weight decay ", rule.weight_decay, " is negative");
     if constexpr (requires { R::check(options_); }) R::check(options_);
   }
 
-  static constexpr std::string_view name() { return R::name; }
-  static constexpr int slots() { return R::slots; }
   static constexpr bool has_weight_decay() {
     return requires(const Options& o) { detail::innermost(o).weight_decay; };
   }
   static constexpr bool per_tensor_norms() { return detail::WantsNorms<R>; }
-  /// Whether the norms are of directions instead of gradients.
   static constexpr bool has_direction() { return detail::HasDirection<R>; }
-  /// Whether it updates whole matrices.
   static constexpr bool takes_matrices() { return detail::TakesMatrices<R>; }
-  /// How many of the slots these have.
-  static constexpr int matrix_slots() {
-    if constexpr (takes_matrices())
-      return R::matrix_slots;
-    else
-      return R::slots;
+
+  RuleFacts facts() const {
+    RuleFacts rule{.name = R::name,
+                   .slots = R::slots,
+                   .matrix_slots = R::slots,
+                   .has_weight_decay = has_weight_decay(),
+                   .per_tensor_norms = per_tensor_norms(),
+                   .has_direction = has_direction(),
+                   .takes_matrices = takes_matrices(),
+                   .constants_bytes = sizeof(typename R::Constants),
+                   .lr = static_cast<float>(detail::innermost(options_).lr)};
+    if constexpr (takes_matrices()) {
+      rule.matrix_slots = R::matrix_slots;
+      rule.matrix_needs = R::matrix_needs;
+    }
+    if constexpr (has_weight_decay())
+      rule.weight_decay = static_cast<float>(detail::innermost(options_).weight_decay);
+    return rule;
   }
-  /// What the update of one works in and by.
-  static MatrixNeeds matrix_needs() {
-    if constexpr (takes_matrices())
-      return R::matrix_needs;
-    else
-      return {};
-  }
-  static constexpr std::size_t constants_bytes() { return sizeof(typename R::Constants); }
 
   /// What checkpoints call a slot.
   static std::string slot_name(int slot) {
@@ -77,15 +94,6 @@ class Optimizer {
       return std::string(R::slot_names[static_cast<std::size_t>(slot)]);
     else
       return concat("slot", slot);
-  }
-
-  float lr() const { return static_cast<float>(detail::innermost(options_).lr); }
-  /// The rule's own, of groups that say nothing else; 0 without one.
-  float weight_decay() const {
-    if constexpr (has_weight_decay())
-      return static_cast<float>(detail::innermost(options_).weight_decay);
-    else
-      return 0;
   }
 
   /// Visits `prefix` itself with the rule's name, then the options as `prefix.lr` and so on.

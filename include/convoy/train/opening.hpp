@@ -36,10 +36,10 @@ template <class Rule, class Comm, class Exec>
                       " cannot decide over a whole gradient, so it can neither clip nor skip steps, nor "
                       "measure norms, of the "
                       "gradient or of tensors (optimizer ",
-                      optimizer_.optimizer().name(), ")");
+                      optimizer_.optimizer().facts().name, ")");
   if (comm_.has_servers() && optimizer_.decays_by_norms())
     fail<ConfigError>("trainer: the servers of the exchange ", comm_.policy(),
-                      " know at which rate the optimizer ", optimizer_.optimizer().name(),
+                      " know at which rate the optimizer ", optimizer_.optimizer().facts().name,
                       " decays a tensor, and its dead taps are decayed by workers; use no weight decay, or "
                       "another exchange");
   if (config_.sync_batch_norm && !Exec::sums_across_ranks)

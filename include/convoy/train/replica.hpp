@@ -193,7 +193,7 @@ class Replica {
   comm::Fingerprint fingerprint() const;
 
   float lr_at(std::int64_t step) const {
-    return static_cast<float>(optimizer_.optimizer().lr() * config_.schedule.factor(step, workers()));
+    return static_cast<float>(optimizer_.optimizer().facts().lr * config_.schedule.factor(step, workers()));
   }
 
   /// What the optimizer enqueues at the beginning of a step, once.

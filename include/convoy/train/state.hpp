@@ -202,7 +202,7 @@ void visit_state(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor, 
   replica.optimizer().visit_state([&](std::string_view slot, Range range, float* state, std::int64_t) {
     pieces.push_back({std::string(slot), range, state});
   });
-  for (int s = 0; s < replica.optimizer().optimizer().slots(); ++s)
+  for (int s = 0; s < replica.optimizer().optimizer().facts().slots; ++s)
     slots.push_back(replica.optimizer().optimizer().slot_name(s));
   auto& space = replica.space();
   for (const std::string& slot : slots)
