@@ -1,5 +1,5 @@
-// Program: what the stages of one batch size share while they are planned, bound and run: values, memory,
-// conversions between layouts, and who writes which gradient first.
+// Program: what the stages of one batch size share while they are planned, bound and run: values, memory, and
+// who writes which gradient first.
 #pragma once
 
 #include <algorithm>
@@ -18,119 +18,13 @@
 #include <convoy/exec/host/map.hpp>
 #include <convoy/exec/host/parameters.hpp>
 #include <convoy/exec/host/pixels.hpp>
+#include <convoy/exec/host/values.hpp>
 #include <convoy/exec/stages.hpp>
 
 namespace convoy::exec::host {
 
-/// A place in memory that is known once the program is packed: in the arena, in the parameter arenas, or a
-/// field of the batch, which moves from call to call.
-struct Place {
-  enum class Kind : unsigned char { none, arena, fixed, field, scratch };
-  Kind kind = Kind::none;
-  int index = -1;
-  float* pointer = nullptr;
-
-  static Place fixed(float* pointer) { return {Kind::fixed, -1, pointer}; }
-  explicit operator bool() const { return kind != Kind::none; }
-  friend bool operator==(const Place&, const Place&) = default;
-};
-
-/// A place with the layout of what is there.
-struct Bound {
-  Layout desc;
-  Place place;
-};
-
-/// A value that a stage yields or the batch supplies, and its gradient.
-struct Value {
-  Shape shape;
-  bool is_input = false;
-  bool is_blocked = false;
-  bool is_narrow = false;  ///< in bf16, as its gradient is
-  Map map;                 ///< where blocked
-  Bound data;
-  /// Whether the stage that yields it can write it rounded to bf16, too; there, once it is asked to.
-  bool can_round = false;
-  Bound rounded;
-  bool wants_gradient = false;
-  /// Whether the stage that yields it can read its gradient as a sum of two buffers.
-  bool takes_second = false;
-  int contributions = 0;
-  Place gradient, second;
-  int owner = -1;  ///< the stage that yields it
-
-  std::int64_t elements() const {
-    return is_blocked ? map.elements() : static_cast<std::int64_t>(map.rows) * shape.size();
-  }
-  std::int64_t bytes() const {
-    return elements() * static_cast<std::int64_t>(is_narrow ? sizeof(bf16) : sizeof(float));
-  }
-  dnnl_data_type_t type() const { return is_narrow ? dnnl_bf16 : dnnl_f32; }
-};
-
-/// How a consumer hands its gradient to a value.
-enum class Edge : unsigned char { none, assign, accumulate, second, temporary };
-
-class Program;
-
-/// A copy from one layout to another, or none where both are the same.
-class Conversion {
- public:
-  Conversion() = default;
-  Conversion(Bound from, Bound to) : from_(from), to_(to) {}
-  const Bound& from() const { return from_; }
-  const Bound& to() const { return to_; }
-  bool is_needed() const { return from_.place.kind != Place::Kind::none && !(from_.place == to_.place); }
-  [[gnu::cold]] inline void bind(Program& program);
-  void run() const {
-    if (call_ != nullptr) (*call_)();
-  }
-
- private:
-  Bound from_, to_;
-  const Call* call_ = nullptr;
-};
-
-/// Where a stage writes a gradient, and what is left to do afterwards.
-class Contribution {
- public:
-  Contribution() = default;
-  Contribution(Edge edge, Bound target, Place value, std::int64_t elements, bool narrow = false)
-      : edge_(edge), narrow_(narrow), target_(target), value_(value), elements_(elements) {}
-  Edge edge() const { return edge_; }
-  explicit operator bool() const { return edge_ != Edge::none; }
-  bool accumulates() const { return edge_ == Edge::accumulate; }
-  const Bound& target() const { return target_; }
-  [[gnu::cold]] inline void bind(Program& program);
-  /// Of a gradient in f32.
-  float* pointer() const { return written_; }
-  Pixels pixels() const { return {written_, narrow_}; }
-  /// Adds what was written to a temporary buffer to the gradient.
-  void finish(int threads) const {
-    if (edge_ == Edge::temporary) add(threads);
-  }
-
- private:
-  /// Not inlined: every stage finishes up to three.
-  [[gnu::noinline]] void add(int threads) const {
-    const float* none = nullptr;
-    if (narrow_)
-      for_each_share<AddRoundedLoop>(threads, elements_, reinterpret_cast<const bf16*>(written_),
-                                     reinterpret_cast<bf16*>(gradient_));
-    else
-      for_each_share<PassLoop>(threads, elements_, static_cast<const float*>(written_), none, none, gradient_,
-                               true);
-  }
-
-  Edge edge_ = Edge::none;
-  bool narrow_ = false;
-  Bound target_;
-  Place value_;
-  std::int64_t elements_ = 0;
-  float* written_ = nullptr;
-  float* gradient_ = nullptr;
-};
-
+/// Stages are planned forward, then backward in reverse; then memory is packed and they are bound to it; then
+/// they run.
 class Program : public StagedPlan {
  public:
   [[gnu::cold]] Program(const Plan& plan, Backend& backend, Parameters& parameters,
@@ -524,46 +418,5 @@ template <class Op>
 std::unique_ptr<Stage> Program::hand_over(const graph::Stage& stage, int index) {
   return kernels_[static_cast<std::size_t>(graph::index_of<Op>)].build(*this, stage, index);
 }
-
-/// An activation behind another operation: `apply` from x to y, `slope` from the gradient of y to that of x,
-/// where `at` is x, or y if the slope is a function of it.
-class ActivationPart final : public Part {
- public:
-  using Apply = void(int threads, std::int64_t count, const float* x, float* y);
-  using Slope = void(int threads, std::int64_t count, const float* dy, const float* second, const float* at,
-                     float* dx, bool accumulate);
-
-  ActivationPart(Place x, const Value& y, bool of_output, Apply* apply, Slope* slope)
-      : x_(x), y_(y.data.place), of_output_(of_output), count_(y.elements()), apply_(apply), slope_(slope) {}
-  void plan_backward(Program&, const Value& y, const Bound& dx, bool accumulate_dx) override {
-    dy_ = y.gradient;
-    second_ = y.second;
-    dx_ = dx.place;
-    accumulate_dx_ = accumulate_dx;
-  }
-  void bind(Program& p) override {
-    from_ = p.address(x_);
-    to_ = p.address(y_);
-    d_to_ = p.address(dy_);
-    second_to_ = p.address(second_);
-    d_from_ = p.address(dx_);
-  }
-  void forward(Program& p) override { apply_(p.threads(), count_, from_, to_); }
-  void backward(Program& p) override {
-    slope_(p.threads(), count_, d_to_, second_to_, of_output_ ? to_ : from_, d_from_, accumulate_dx_);
-  }
-
- private:
-  Place x_, y_, dy_, second_, dx_;
-  bool of_output_, accumulate_dx_ = false;
-  std::int64_t count_;
-  Apply* apply_;
-  Slope* slope_;
-  const float* from_ = nullptr;
-  float* to_ = nullptr;
-  const float* d_to_ = nullptr;
-  const float* second_to_ = nullptr;
-  float* d_from_ = nullptr;
-};
 
 }  // namespace convoy::exec::host

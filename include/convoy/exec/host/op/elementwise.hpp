@@ -6,6 +6,7 @@
 #include <convoy/exec/host/computation.hpp>
 
 #if CONVOY_DEFINITIONS
+#include <convoy/exec/host/activation_part.hpp>
 #include <convoy/exec/host/value_stage.hpp>
 #endif
 
