@@ -21,6 +21,7 @@
 #include <convoy/comm/parameter_server/parameter_server.hpp>
 #include <convoy/comm/policy/compressed.hpp>
 #include <convoy/comm/policy/staged.hpp>
+#include <convoy/optim/lamb.hpp>
 #include <convoy/train/checkpoint.hpp>
 #include <convoy/train/weights.hpp>
 
@@ -212,6 +213,29 @@ TEST_CASE("a fit that is stopped in mid-epoch goes on from there") {
       }
     });
   CHECK(halves == whole);
+}
+
+TEST_CASE_TEMPLATE("taps that only decay go on with the momentum that they had", Rule, optim::Sgd,
+                   optim::Adam, optim::Lamb) {
+  const Folder folder;
+  const auto trained = [&](int ranks, std::int64_t steps, const char* name) {
+    std::vector<float> values;
+    Threads::World(ranks).run([&](Threads endpoint) {
+      Trainer<Dead, Rule, Sharded, Reference<float>> trainer(
+          {.batch = 12 / ranks, .optimizer = {.lr = 0.05f, .weight_decay = 0.1f}}, endpoint);
+      train::Checkpoints checkpoints(trainer,
+                                     {.directory = folder.path / name, .every = 100, .resume = true});
+      trainer.fit(training, {.epochs = 3, .steps = steps, .log = nullptr, .keeper = &checkpoints});
+      if (trainer.rank() == 0) values = trainer.parameters()["conv.weight"].values();
+    });
+    return values;
+  };
+  const auto whole = trained(2, 0, "whole");
+  trained(2, 5, "halves");
+  CHECK(trained(2, 0, "halves") == whole);
+  // Shards cut none of these taps: each rank has all of them.
+  trained(1, 5, "elsewhere");
+  CHECK(largest_difference(trained(3, 0, "elsewhere"), whole) < 1e-5f);
 }
 
 TEST_CASE("a world of another size goes on with the row that comes next, unless its exchange carries state") {

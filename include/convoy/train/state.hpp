@@ -70,22 +70,28 @@ void gather_shards(Replica<Rule, Comm, Exec>& replica, Range whole, std::vector<
   if (common_number(replica.comm(), covered == whole.size() ? 0 : 1) > 0) gather(replica.comm(), values);
 }
 
-/// Visits numbers of the elements of parameter `p` that are exchanged, which lie as the parameter does, in
-/// canonical order; elements that are not exchanged read as 0.
+/// Visits numbers of the elements of parameter `p`, which lie as the parameter does, in canonical order:
+/// `in_slot` those of elements that are exchanged, `dead` those of the others, which read as 0 without it.
 template <class Exec>
-void visit_slot(Exec& exec, const Plan& plan, int p, std::span<float> in_slot, Visit how,
-                comm::Call<void(std::span<float>)> visit) {
-  const std::int64_t begin = plan.slot(p).live.begin;
+void visit_slot(Exec& exec, const Plan& plan, int p, std::span<float> in_slot, std::span<float> dead,
+                Visit how, comm::Call<void(std::span<float>)> visit) {
+  const std::int64_t begin = plan.slot(p).live.begin, dead_begin = plan.slot(p).dead.begin;
   std::vector<float> live(in_slot.size());
   std::vector<float> values(static_cast<std::size_t>(plan.parameter(p).shape.size()), 0.0f);
   exec.reorder(p, in_slot, live, false);
   exec::for_each_element(plan, p, [&](std::int64_t i, std::int64_t at, bool is_live) {
-    if (is_live) values[static_cast<std::size_t>(i)] = live[static_cast<std::size_t>(at - begin)];
+    if (is_live)
+      values[static_cast<std::size_t>(i)] = live[static_cast<std::size_t>(at - begin)];
+    else if (!dead.empty())
+      values[static_cast<std::size_t>(i)] = dead[static_cast<std::size_t>(at - dead_begin)];
   });
   visit(std::span<float>(values));
   if (how == Visit::read) return;
   exec::for_each_element(plan, p, [&](std::int64_t i, std::int64_t at, bool is_live) {
-    if (is_live) live[static_cast<std::size_t>(at - begin)] = values[static_cast<std::size_t>(i)];
+    if (is_live)
+      live[static_cast<std::size_t>(at - begin)] = values[static_cast<std::size_t>(i)];
+    else if (!dead.empty())
+      dead[static_cast<std::size_t>(at - dead_begin)] = values[static_cast<std::size_t>(i)];
   });
   exec.reorder(p, live, in_slot, true);
 }
@@ -109,7 +115,7 @@ class ExchangeState final : public comm::StateVisitor {
       const auto in_slot =
           values.subspan(static_cast<std::size_t>(live.begin), static_cast<std::size_t>(live.size()));
       const graph::Parameter& parameter = plan_.parameter(p);
-      visit_slot(exec_, plan_, p, in_slot, how_, [&](std::span<float> canonical) {
+      visit_slot(exec_, plan_, p, in_slot, {}, how_, [&](std::span<float> canonical) {
         visitor_.tensor(concat(prefix_, name, ".", parameter.name), parameter.shape, canonical);
       });
     }
@@ -196,7 +202,7 @@ void visit_state(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor, 
     Range range;
     float* state;
   };
-  std::vector<float> in_slot;
+  std::vector<float> in_slot, dead;
   std::vector<Piece> pieces;
   std::vector<std::string> slots;
   replica.optimizer().visit_state([&](std::string_view slot, Range range, float* state, std::int64_t) {
@@ -207,25 +213,32 @@ void visit_state(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor, 
   auto& space = replica.space();
   for (const std::string& slot : slots)
     for (const int p : plan.exchange_order) {
-      const Range whole = plan.slot(p).live;
+      const Range whole = plan.slot(p).live, dead_taps = plan.slot(p).dead;
       in_slot.assign(static_cast<std::size_t>(whole.size()), 0.0f);
-      const auto for_each_part = [&](auto&& copy) {
+      dead.assign(static_cast<std::size_t>(dead_taps.size()), 0.0f);
+      const auto for_each_part_of = [&](Range elements, std::vector<float>& values, auto&& copy) {
         for (const Piece& piece : pieces) {
           if (piece.slot != slot) continue;
-          const std::int64_t begin = std::max(piece.range.begin, whole.begin),
-                             end = std::min(piece.range.end, whole.end);
+          const std::int64_t begin = std::max(piece.range.begin, elements.begin),
+                             end = std::min(piece.range.end, elements.end);
           if (begin < end)
-            copy(piece.state + (begin - piece.range.begin), in_slot.data() + (begin - whole.begin),
+            copy(piece.state + (begin - piece.range.begin), values.data() + (begin - elements.begin),
                  static_cast<std::size_t>(end - begin) * sizeof(float));
         }
       };
+      const auto for_each_part = [&](auto&& copy) {
+        for_each_part_of(whole, in_slot, copy);
+        for_each_part_of(dead_taps, dead, copy);
+      };
       for_each_part([&](float* state, float* host, std::size_t bytes) { space.read(host, state, bytes); });
       gather_shards(replica, whole, in_slot);
-      // Dead taps have state only where they decay, which is the rule's to make anew.
+      // Dead taps have state where they decay, which every worker has, as each decays all of them.
       const graph::Parameter& parameter = plan.parameter(p);
-      visit_slot(exec, plan, p, std::span<float>(in_slot), how, [&](std::span<float> canonical) {
-        visitor.tensor(concat("optimizer.", slot, ".", parameter.name), parameter.shape, canonical);
-      });
+      visit_slot(exec, plan, p, std::span<float>(in_slot), std::span<float>(dead), how,
+                 [&](std::span<float> canonical) {
+                   visitor.tensor(concat("optimizer.", slot, ".", parameter.name), parameter.shape,
+                                  canonical);
+                 });
       if (how == Visit::read) continue;
       for_each_part([&](float* state, float* host, std::size_t bytes) { space.write(state, host, bytes); });
     }
