@@ -405,6 +405,12 @@ TEST_CASE("checkpoints that do not fit or are damaged are refused in one sentenc
                               " has no tensor 'optimizer.momentum_buffer.linear.0.weight'")
                            .c_str(),
                        CheckpointError);
+  CHECK_THROWS_WITH_AS(fit<Served>({.ranks = 1, .checkpoints = options}),
+                       concat((step / "training.safetensors").string(),
+                              " was written over an exchange that carries no exchange.updates, as this one "
+                              "does: go on over the exchange that it was written over")
+                           .c_str(),
+                       CheckpointError);
   fs::resize_file(step / "model.safetensors", fs::file_size(step / "model.safetensors") - 1);
   CHECK(refusal().find("model.safetensors: the tensor '") != std::string::npos);
   fs::remove(step / "model.safetensors");

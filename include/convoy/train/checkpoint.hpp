@@ -348,6 +348,9 @@ CONVOY_FUNCTION void Restore::tensor(std::string_view name, const Shape& shape, 
 CONVOY_FUNCTION void Restore::counter(std::string_view name, std::int64_t& number) {
   if (name.starts_with("ranks."))
     own(name, [&](const io::Safetensors& file) { number = file.read_number(name); });
+  else if (name.starts_with("exchange.") && training_.find(name) == nullptr)
+    fail<CheckpointError>(training_.path().string(), " was written over an exchange that carries no ", name,
+                          ", as this one does: go on over the exchange that it was written over");
   else
     number = training_.read_number(name);
 }
