@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -89,6 +90,8 @@ class Loop {
             .epoch = 0,
             .position = replica_.steps_done() * rows + replica_.rank() * rows / replica_.workers()};
   }
+  /// Before a step of a loop of one's own. Throws ConfigError where servers make the updates.
+  void start_step();
   StepReport report_of_step(const Stopwatch& watch);
   std::unique_ptr<Feed> make_feed(const data::DatasetRef& set, const FitOptions& options,
                                   const data::BatchPlan& batches, bool by_value);
@@ -113,6 +116,8 @@ template <class Replica>
 StepReport Loop<Replica>::step(const exec::BatchView& batch, std::int64_t global_rows) {
   const Stopwatch watch;
   const std::int64_t rows = rows_of(batch, global_rows);
+  start_step();
+  begun_ = false;
   replica_.begin(counts_of(batch, rows));
   replica_.compute(batch, pass_of(rows), rows, true);
   return report_of_step(watch);
@@ -121,18 +126,31 @@ StepReport Loop<Replica>::step(const exec::BatchView& batch, std::int64_t global
 template <class Replica>
 void Loop<Replica>::forward(const exec::BatchView& batch, std::int64_t global_rows) {
   const std::int64_t rows = rows_of(batch, global_rows);
-  if (!begun_) replica_.begin(counts_of(batch, rows));
+  if (!begun_) {
+    start_step();
+    replica_.begin(counts_of(batch, rows));
+  }
   begun_ = true;
   replica_.forward(batch, pass_of(rows), rows);
 }
 
 template <class Replica>
 StepReport Loop<Replica>::step() {
-  if (!begun_) fail<ConfigError>("trainer: step needs forward and backward before it");
+  if (!begun_ || !replica_.has_gradients())
+    fail<ConfigError>("trainer: step needs forward and backward before it");
   begun_ = false;
   const Stopwatch watch;
   replica_.exchange();
   return report_of_step(watch);
+}
+
+template <class Replica>
+void Loop<Replica>::start_step() {
+  if (replica_.comm().has_servers())
+    fail<ConfigError>("trainer: the servers of the exchange ", replica_.comm().policy(),
+                      " serve while fit trains, so a loop of one's own has none; call fit, or choose another "
+                      "exchange");
+  replica_.abandon();
 }
 
 template <class Replica>
@@ -158,6 +176,8 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
     serve(options);
     return {};
   }
+  begun_ = false;
+  replica_.abandon();
   replica_.serve();
   // What the next step counts is known before it begins if its batches are.
   const bool by_value = exec::counts_by_value(plan_);
@@ -166,6 +186,7 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
   expect_rows_everywhere(batches);
   const auto feed = make_feed(set, options, batches, by_value);
   const auto validation = make_validation_feed(options);
+  const AllDone done(replica_.space());
   const std::int64_t steps_per_epoch = (batches.steps() + accumulate - 1) / accumulate;
   FitRun run{options,    *feed,           validation.get(), batches,
              accumulate, steps_per_epoch, by_value,         Patience(options.early_stop)};
@@ -359,9 +380,16 @@ void Loop<Replica>::train_step(FitRun& run, int epoch, std::int64_t step) {
   // waits for it.
   const bool more = run.counts_by_value && step + 1 < run.steps_per_epoch;
   const bool along = more && Replica::latency == 0 && replica_.comm().lockstep();
-  if (along) count_ahead(run, step + 1, replica_.next_counts());
+  // The exchange has begun, so a data set that fails does so once the step is over.
+  std::exception_ptr failure;
+  try {
+    if (along) count_ahead(run, step + 1, replica_.next_counts());
+  } catch (...) {
+    failure = std::current_exception();
+  }
   replica_.finish(run.stop_asked);
   take_reports(run, epoch, replica_.due());
+  if (failure) std::rethrow_exception(failure);
   if (along)
     std::copy(replica_.next_counts().begin(), replica_.next_counts().end(), run.counts.begin());
   else if (more)
@@ -408,12 +436,14 @@ Evaluation Loop<Replica>::evaluate(const data::DatasetRef& set) {
                    .shuffle = false,
                    .held = Replica::latency + 1,
                    .allow_short = true});
+  const AllDone done(replica_.space());
   return evaluate(feed, batches_to_evaluate(set));
 }
 
 template <class Replica>
 Evaluation Loop<Replica>::evaluate(Feed& feed, const data::BatchPlan& batches) {
   const Stopwatch watch;
+  replica_.keep_results();
   replica_.average_statistics();
   // Sums of the losses, of the metrics and of what the losses count, then labels that were right, labels,
   // and rows.
@@ -466,6 +496,8 @@ Prediction Loop<Replica>::predict(const data::DatasetRef& set, int output) {
   const Binding binding(plan_, set.fields());
   data::Loader<data::DatasetRef> loader(
       set, {.batch = replica_.most_rows(), .shuffle = false, .allow_short = true});
+  const AllDone done(replica_.space());
+  replica_.keep_results();
   Prediction prediction;
   prediction.shape =
       plan_.nodes[static_cast<std::size_t>(plan_.outputs[static_cast<std::size_t>(output)].node)].shape;

@@ -26,12 +26,14 @@
 #include <convoy/train/arenas.hpp>
 #include <convoy/train/config.hpp>
 #include <convoy/train/report.hpp>
+#include <convoy/train/results.hpp>
 #include <convoy/train/step_sums.hpp>
 #include <convoy/train/timeline.hpp>
 
 namespace convoy::train {
 
-/// A step is `begin()`, `compute` for each micro-step, `finish`. Ranks that serve parameters make none.
+/// A step is `begin()`, `compute` for each micro-step, `finish`. Ranks that serve parameters make none. A
+/// step that an exception ended is as good as none once `abandon()` was called.
 template <class Rule, class Comm, class Exec>
 class Replica {
  public:
@@ -91,6 +93,12 @@ class Replica {
     if (comm_.has_servers()) exec_->touched({0, plan_.sizes.exchanged});
   }
 
+  /// Forgets the steps that were begun and not reported: their gradients and their results.
+  void abandon();
+
+  /// Keeps the results of the steps under way, so that the Exec's next one is that of another pass.
+  void keep_results() { results_.keep(*exec_); }
+
   /// Begins a step. `counts` is, for each loss, what all ranks and all micro-steps of the step count: the
   /// divisors of its mean.
   void begin(std::span<const double> counts);
@@ -103,6 +111,8 @@ class Replica {
   /// hands all of them over.
   void forward(const exec::BatchView& batch, const exec::Pass& pass, std::int64_t global_rows);
   void backward();
+  /// Whether each forward pass of the step has had its backward, and there was one.
+  bool has_gradients() const { return micro_ > 0 && micro_ == now_.results; }
   void exchange() {
     micro_ = 0;
     if (!comm_.exchanges()) return;
@@ -210,6 +220,12 @@ class Replica {
       optimizer_.decay_dead(steps_ + 1, now_.lr, parameters);
     else
       optimizer_.decay_dead(parameters);
+  }
+
+  /// The Exec has one more result of this step.
+  void note_result() {
+    ++now_.results;
+    results_.expect();
   }
 
   /// Backward of the last forward pass, if there was one. Begins buckets as their gradients become final, if
@@ -346,9 +362,21 @@ class Replica {
   UnreportedStep now_;
   memory::Late<optim::Verdict, Space> verdicts_;  // of the steps whose norms follow
   std::vector<UnreportedStep> pending_;
+  Results results_;   // of these steps, and of the one under way
   int together_ = 1;  // results that come at once
   double updating_ = 0, exposed_since_ = 0;
 };
+
+template <class Rule, class Comm, class Exec>
+[[gnu::cold]] void Replica<Rule, Comm, Exec>::abandon() {
+  results_.drop(*exec_);
+  for (const UnreportedStep& step : pending_)
+    if (step.norm_follows) verdicts_.take();
+  pending_.clear();
+  now_ = {};
+  applied_ = false;
+  micro_ = 0;
+}
 
 template <class Rule, class Comm, class Exec>
 void Replica<Rule, Comm, Exec>::begin(std::span<const double> counts) {
@@ -384,14 +412,14 @@ void Replica<Rule, Comm, Exec>::compute(const exec::BatchView& batch, const exec
                                         std::int64_t global_rows, bool last) {
   now_.rows += batch.rows;
   now_.global_rows += global_rows;
-  now_.results += batch.rows > 0;
-  if (last && run_whole(batch, pass)) return;
+  if (last && run_whole(batch, pass)) return note_result();
   together_ = 1;
   prepare();
   const auto begin = Clock::now();
   auto forward_end = begin;
   if (batch.rows > 0) {
     exec_->forward(batch, among_ranks(pass));
+    note_result();
     forward_end = Clock::now();
   }
   run_backward(batch.rows > 0, last);
@@ -408,7 +436,8 @@ void Replica<Rule, Comm, Exec>::forward(const exec::BatchView& batch, const exec
                                         std::int64_t global_rows) {
   prepare();
   exec_->forward(batch, among_ranks(pass));
-  now_.batches = ++now_.results;
+  note_result();
+  now_.batches = now_.results;
   now_.rows += batch.rows;
   now_.global_rows += global_rows;
 }
@@ -435,7 +464,7 @@ void Replica<Rule, Comm, Exec>::finish(bool stop) {
   now_.step = steps_++;
   now_.stop = stop;
   now_.exposed = Seconds(Clock::now() - begin).count() - now_.updating;
-  pending_.push_back(now_);
+  pending_.push_back(std::exchange(now_, {}));
 }
 
 template <class Rule, class Comm, class Exec>
@@ -483,7 +512,7 @@ std::optional<StepReport> Replica<Rule, Comm, Exec>::settle_oldest() {
   if (step.norm_follows) step.gradient_norm = verdicts_.take().norm;
   sums_.start();
   for (int i = 0; i < step.results; ++i) {
-    const exec::Result result = exec_->result();
+    const exec::Result result = results_.take(*exec_);
     sums_.add(result);
     if (optim::Verdict verdict; result.along.size() == sizeof verdict) {
       std::memcpy(&verdict, result.along.data(), sizeof verdict);

@@ -1,0 +1,70 @@
+// Results: what an Exec has measured in passes that nobody has reported yet, in the order of the passes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <convoy/core/error.hpp>
+#include <convoy/exec/exec.hpp>
+
+namespace convoy::train {
+
+/// Takes results off an Exec: those of steps late, those of other passes in between.
+class Results {
+ public:
+  /// A pass was enqueued, whose result is to be taken.
+  void expect() { ++waiting_; }
+
+  /// The oldest result that was not taken. Valid until the next pass or result.
+  template <class Exec>
+  exec::Result take(Exec& exec) {
+    if (kept_.empty()) {
+      --waiting_;
+      return exec.result();
+    }
+    taken_ = std::move(kept_.front());
+    kept_.pop_front();
+    return {taken_->losses, {}, taken_->correct, taken_->labels, taken_->along};
+  }
+
+  /// Has all passes so far done, and keeps their results, so that the Exec's next one is that of the next
+  /// pass.
+  template <class Exec>
+  void keep(Exec& exec) {
+    for (; waiting_ > 0; --waiting_) kept_.push_back(Kept(exec.result()));
+  }
+
+  /// Nobody asks about the passes so far any more, whatever went wrong in them.
+  template <class Exec>
+  void drop(Exec& exec) {
+    for (; waiting_ > 0; --waiting_) {
+      try {
+        exec.result();
+      } catch (const Error&) {
+      }
+    }
+    kept_.clear();
+  }
+
+ private:
+  struct Kept {
+    explicit Kept(const exec::Result& result)
+        : losses(result.losses.begin(), result.losses.end()),
+          along(result.along.begin(), result.along.end()),
+          correct(result.correct),
+          labels(result.labels) {}
+    std::vector<double> losses;
+    std::vector<std::byte> along;
+    std::int64_t correct, labels;
+  };
+
+  int waiting_ = 0;  // results that the Exec has
+  std::deque<Kept> kept_;
+  std::optional<Kept> taken_;
+};
+
+}  // namespace convoy::train

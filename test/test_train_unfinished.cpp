@@ -1,0 +1,184 @@
+// What is left unfinished: a step of a loop of one's own that nobody ended, a fit that an exception ended,
+// and an evaluation in the middle of either.
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <stdexcept>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "remote_exec.hpp"
+#include "train_support.hpp"
+#include <convoy/comm/parameter_server/parameter_server.hpp>
+
+using namespace convoy;
+using namespace train_test;
+using transport::Threads;
+
+namespace {
+
+using Near = Trainer<Bucketed, optim::Adam, comm::None, exec::Reference<f32>>;
+using Far = Trainer<Bucketed, optim::Adam, comm::AnyIn<remote_test::Remote>, remote_test::RemoteExec>;
+
+/// How many labels count is known once a batch was read.
+struct Counting {
+  static constexpr void define(auto& g) {
+    const auto x = g.linear(g.flatten(g.input("image", image)), {.features = classes});
+    g.output("logits", x);
+    g.loss(g.cross_entropy(x, g.label("label", classes, {.ignore = 2})));
+  }
+};
+
+const Blobs training(50), testing(20, 8);
+
+struct GaveUp : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// The blobs, of which a reader gives up at one read.
+class Failing : public Blobs {
+ public:
+  explicit Failing(int at) : Blobs(50), at_(at) {}
+  void read(std::size_t index, data::Sample out) const {
+    if (at_ > 0 && --at_ == 0) throw GaveUp("the disk is gone");
+    Blobs::read(index, out);
+  }
+
+ private:
+  mutable int at_;
+};
+
+/// Rows [from, from + 10) of the blobs.
+struct Batch {
+  explicit Batch(std::size_t from) : samples(training.fields(), 10) {
+    for (std::size_t i = 0; i < 10; ++i) training.read(from + i, samples.row(i));
+    fields = {samples.columns()[0], samples.columns()[1]};
+  }
+  exec::BatchView view() const { return {fields, 10}; }
+  data::Samples samples;
+  std::vector<const void*> fields;
+};
+
+template <class T>
+typename T::Config config(int accumulate) {
+  return {.batch = 5, .accumulate = accumulate, .optimizer = {.lr = 0.02f}, .guard = {.max_norm = 1}};
+}
+
+/// What a fit of so many steps reports, and the parameters after it.
+template <class T>
+std::vector<double> fitted(T& trainer, std::int64_t steps, bool evaluates = false) {
+  std::vector<double> all;
+  const auto report =
+      trainer.fit(training, {.steps = steps,
+                             .on_step =
+                                 [&](const train::StepReport& step) {
+                                   all.push_back(static_cast<double>(step.step));
+                                   all.push_back(step.loss);
+                                   all.push_back(step.gradient_norm.value());
+                                   if (evaluates)
+                                     CHECK(trainer.evaluate(testing).loss == trainer.evaluate(testing).loss);
+                                   return train::Control::go_on;
+                                 },
+                             .log = nullptr});
+  CHECK(report.steps == steps);
+  const auto parameters = all_parameters(trainer);
+  all.insert(all.end(), parameters.begin(), parameters.end());
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("a step that nobody ended leaves nothing behind", T, Near, Far) {
+  const Batch first(0), second(20);
+  T whole{{.batch = 10, .guard = {.max_norm = 1}}}, left{{.batch = 10, .guard = {.max_norm = 1}}};
+  left.forward(second.view());
+  left.backward();
+  CHECK(left.step(first.view()).loss == whole.step(first.view()).loss);
+  for (const bool backward : {true, false}) {
+    left.forward(second.view());
+    if (backward) left.backward();
+    CHECK(fitted(left, 3) == fitted(whole, 3));
+  }
+}
+
+TEST_CASE_TEMPLATE("a fit that an exception ended is as if it had never begun its last step", T, Near, Far) {
+  for (const int accumulate : {1, 2, 3})
+    for (const int read : {1, 4, 8, 23, 41}) {
+      CAPTURE(accumulate);
+      CAPTURE(read);
+      T whole{config<T>(accumulate)}, ended{config<T>(accumulate)};
+      CHECK_THROWS_AS(ended.fit(Failing(read), {.log = nullptr}), GaveUp);
+      if (ended.steps_done() > 0) fitted(whole, ended.steps_done());
+      CHECK(fitted(ended, 3) == fitted(whole, 3));
+    }
+}
+
+TEST_CASE("a data set that fails where labels are counted ahead fails between two steps") {
+  using Counted = Trainer<Counting, optim::Adam, comm::Ring<Threads>, exec::Reference<f32>>;
+  for (const int read : {1, 9, 14, 23, 41}) {
+    CAPTURE(read);
+    Counted whole{config<Counted>(1), Threads()}, ended{config<Counted>(1), Threads()};
+    CHECK_THROWS_AS(ended.fit(Failing(read), {.log = nullptr}), GaveUp);
+    if (ended.steps_done() > 0) fitted(whole, ended.steps_done());
+    CHECK(fitted(ended, 3) == fitted(whole, 3));
+  }
+}
+
+TEST_CASE_TEMPLATE("a fit that a callback ended leaves no reports to the next one", T, Near, Far) {
+  T whole{config<T>(2)}, ended{config<T>(2)};
+  CHECK_THROWS_AS(
+      ended.fit(training,
+                {.on_step = [](const auto&) -> train::Control { throw GaveUp("enough"); }, .log = nullptr}),
+      GaveUp);
+  fitted(whole, ended.steps_done());
+  CHECK(fitted(ended, 5) == fitted(whole, 5));
+}
+
+TEST_CASE_TEMPLATE("an evaluation in the middle of a step or a fit measures itself alone", T, Near, Far) {
+  const Batch first(0), second(20);
+  T plain{{.batch = 10, .guard = {.max_norm = 1}}}, between{{.batch = 10, .guard = {.max_norm = 1}}};
+  const double before = plain.evaluate(testing).loss;
+  for (const Batch* batch : {&first, &second})
+    for (T* trainer : {&plain, &between}) {
+      trainer->forward(batch->view());
+      trainer->backward();
+      if (trainer == &between) {
+        CHECK(trainer->evaluate(testing).loss == before);
+        trainer->predict(testing);
+      }
+    }
+  const auto a = plain.step(), b = between.step();
+  CHECK(a.loss == b.loss);
+  CHECK(a.accuracy == b.accuracy);
+  CHECK(fitted(plain, 5) == fitted(between, 5, true));
+}
+
+TEST_CASE("a step needs a backward for each forward, and an exchange that serves it") {
+  const Batch batch(0);
+  Near trainer{{.batch = 10}};
+  trainer.step(batch.view());
+  const auto before = all_parameters(trainer);
+  const char* const sentence = "trainer: step needs forward and backward before it";
+  trainer.forward(batch.view());
+  CHECK_THROWS_WITH_AS(trainer.step(), sentence, ConfigError);
+  trainer.backward();
+  trainer.forward(batch.view());
+  CHECK_THROWS_WITH_AS(trainer.step(), sentence, ConfigError);
+  CHECK(all_parameters(trainer) == before);
+  trainer.backward();
+  trainer.step();
+  CHECK(all_parameters(trainer) != before);
+
+  Threads::World(2).run([&](const Threads& endpoint) {
+    Trainer<Plain, optim::Adam, comm::ParameterServer<Threads>, exec::Reference<f32>> served{{.batch = 10},
+                                                                                             endpoint};
+    const char* const refusal =
+        "trainer: the servers of the exchange ps serve while fit trains, so a loop of one's own has none; "
+        "call "
+        "fit, or choose another exchange";
+    CHECK_THROWS_WITH_AS(served.step(batch.view()), refusal, ConfigError);
+    CHECK_THROWS_WITH_AS(served.forward(batch.view()), refusal, ConfigError);
+    CHECK(served.fit(training, {.log = nullptr}).steps == 3);
+  });
+}
