@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -25,6 +26,14 @@ namespace {
 
 using Alone = Trainer<Normed, optim::Adam, comm::None, Reference<float>>;
 using Shards = Trainer<Normed, optim::Adam, comm::Sharded<comm::Ring<Threads>>, Reference<float>>;
+
+struct Dropping {
+  static constexpr void define(auto& g) {
+    auto x = g.dropout(g.flatten(g.input("image", image)));
+    g.output("dropped", x);
+    g.loss(g.cross_entropy(g.linear(x, {.features = classes}), g.label("label", classes)));
+  }
+};
 
 /// Keeps what it sees; or, with `restore`, hands it back.
 struct Keeper {
@@ -122,6 +131,29 @@ TEST_CASE("gradients of several backward passes add up, and may be read and chan
   const auto report = once.step();
   CHECK(once.parameters()["linear.0.weight"].values() == before);
   CHECK(report.loss == doctest::Approx(twice.step().loss));
+}
+
+TEST_CASE("each pass of a step drops elements of its own, and each step, on all ranks") {
+  const Rows batch(4);
+  std::vector<std::vector<float>> seen;
+  std::mutex mutex;
+  Threads::World(2).run([&](const Threads& endpoint) {
+    Trainer<Dropping, optim::Sgd, comm::Ring<Threads>, Reference<float>> trainer{
+        {.batch = 4, .optimizer = {.lr = 0}}, endpoint};
+    for (int step = 0; step < 3; ++step) {
+      for (int pass = 0; pass <= step; ++pass) {
+        trainer.forward(batch.view());
+        trainer.backward();
+        const auto output = trainer.exec().output(0);
+        const std::lock_guard lock(mutex);
+        seen.emplace_back(output.begin(), output.end());
+      }
+      trainer.step();
+    }
+  });
+  std::sort(seen.begin(), seen.end());
+  CHECK(seen.size() == 12);
+  CHECK(std::adjacent_find(seen.begin(), seen.end()) == seen.end());
 }
 
 TEST_CASE("state is visited by name, and a training that gets it goes on with the same bits") {

@@ -85,10 +85,11 @@ class Loop {
   std::int64_t rows_of(const exec::BatchView& batch, std::int64_t global_rows) const {
     return global_rows > 0 ? global_rows : std::int64_t{batch.rows} * replica_.workers();
   }
+  /// Of a loop of one's own, where each step is an epoch in which rows follow each other.
   exec::Pass pass_of(std::int64_t rows) const {
     return {.seed = replica_.config().seed,
-            .epoch = 0,
-            .position = replica_.steps_done() * rows + replica_.rank() * rows / replica_.workers()};
+            .epoch = replica_.steps_done(),
+            .position = replica_.rows_so_far() + replica_.rank() * rows / replica_.workers()};
   }
   /// Before a step of a loop of one's own. Throws ConfigError where servers make the updates.
   void start_step();

@@ -113,6 +113,8 @@ class Replica {
   void backward();
   /// Whether each forward pass of the step has had its backward, and there was one.
   bool has_gradients() const { return micro_ > 0 && micro_ == now_.results; }
+  /// Of all ranks, in the step under way.
+  std::int64_t rows_so_far() const { return now_.global_rows; }
   void exchange() {
     micro_ = 0;
     if (!comm_.exchanges()) return;
