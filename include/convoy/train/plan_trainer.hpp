@@ -67,6 +67,8 @@ class PlanTrainer {
   /// A loop of one's own: `forward` and `backward` on a batch, perhaps several times, whose gradients add up,
   /// then `step`, which exchanges them and updates. In between this rank's gradients may be read and changed.
   /// `step(batch)` does all of it, and exchanges while backward goes on.
+  /// A step that is not ended is forgotten by the next fit or `step(batch)`. All of them throw ConfigError
+  /// where servers make the updates, and `step` where a forward had no backward.
   void forward(const exec::BatchView& batch, std::int64_t global_rows = 0) {
     loop_.forward(batch, global_rows);
   }
