@@ -55,7 +55,7 @@ DynamicPlan plan_of(const Wanted& w) {
                               .positions = or_else(w.positions, 1024),
                               .logits = true});
     });
-  return DynamicPlan([](auto& g) { models::ResNet18<Image{3, 224, 224}, 1000>::define(g); });
+  return DynamicPlan([](auto& g) { models::define_resnet(g, {}); });
 }
 
 /// A field of a batch, as an Exec reads it.

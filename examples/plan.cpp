@@ -1,23 +1,106 @@
 // plan MODEL: what a model is, as a table or as JSON: operations, shapes, parameters, prices, buckets,
 // memory.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <iostream>
 #include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <variant>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include <convoy/graph/plan.hpp>
+#include "common/numbers.hpp"
+#include <convoy/graph/dynamic.hpp>
+#include <convoy/models/bert.hpp>
+#include <convoy/models/convnet.hpp>
+#include <convoy/models/gpt.hpp>
+#include <convoy/models/mlp.hpp>
 #include <convoy/models/resnet.hpp>
+#include <convoy/models/transformer.hpp>
 
 using namespace convoy;
 
 namespace {
 
-template <template <Image, int> class Model>
-void add(std::map<std::string, const Plan*>& plans, const std::string& name) {
-  plans[name] = &plan_of<Model<Image{3, 224, 224}, 1000>>;
-  plans[name + "-mnist"] = &plan_of<Model<Image{1, 28, 28}, 10>>;
+/// An Mlp that owns the widths of its hidden layers.
+struct OwnedMlpSizes {
+  Image in = {1, 28, 28};
+  int classes = 10;
+  std::vector<int> widths = {128};
+};
+
+using Model = std::variant<models::ResNetSizes, models::ConvNetSizes, OwnedMlpSizes, models::TransformerSizes,
+                           models::BertSizes, models::Gpt2Sizes>;
+
+/// By name, each as it was published.
+const std::map<std::string, Model>& all_models() {
+  static const std::map<std::string, Model> all = [] {
+    constexpr auto basic = models::ResidualBlock::basic, bottleneck = models::ResidualBlock::bottleneck;
+    constexpr Image digit{1, 28, 28};
+    std::map<std::string, Model> made;
+    for (const auto& [name, block, depth] : {std::tuple{"resnet18", basic, models::Stages{{2, 2, 2, 2}}},
+                                             {"resnet34", basic, models::Stages{{3, 4, 6, 3}}},
+                                             {"resnet50", bottleneck, models::Stages{{3, 4, 6, 3}}},
+                                             {"resnet101", bottleneck, models::Stages{{3, 4, 23, 3}}},
+                                             {"resnet152", bottleneck, models::Stages{{3, 8, 36, 3}}}}) {
+      made[name] = models::ResNetSizes{.block = block, .depth = depth};
+      made[std::string(name) + "-mnist"] =
+          models::ResNetSizes{.in = digit, .classes = 10, .block = block, .depth = depth};
+    }
+    made["convnet"] = models::ConvNetSizes{.in = digit};
+    made["mlp"] = OwnedMlpSizes{};
+    made["transformer"] =
+        models::TransformerSizes{// as published for SST-5
+                                 .layers = 6,   .width = 256,         .heads = 4,  .ffn = 1024,
+                                 .length = 256, .vocabulary = 16'583, .classes = 5};
+    made["bert"] = models::BertSizes{};
+    made["bert-large"] = models::BertSizes{.layers = 24, .width = 1024, .heads = 16, .ffn = 4096};
+    made["gpt2"] = models::Gpt2Sizes{};
+    made["gpt2-medium"] = models::Gpt2Sizes{.layers = 24, .width = 1024, .heads = 16};
+    made["gpt2-large"] = models::Gpt2Sizes{.layers = 36, .width = 1280, .heads = 20};
+    made["gpt2-xl"] = models::Gpt2Sizes{.layers = 48, .width = 1600, .heads = 25};
+    return made;
+  }();
+  return all;
+}
+
+void define(graph::Builder& g, const models::ResNetSizes& s) { models::define_resnet(g, s); }
+void define(graph::Builder& g, const models::ConvNetSizes& s) { models::define_convnet(g, s); }
+void define(graph::Builder& g, const OwnedMlpSizes& s) {
+  models::define_mlp(g, {.in = s.in, .classes = s.classes, .widths = s.widths});
+}
+void define(graph::Builder& g, const models::TransformerSizes& s) { models::define_transformer(g, s); }
+void define(graph::Builder& g, const models::BertSizes& s) { models::define_bert(g, s); }
+void define(graph::Builder& g, const models::Gpt2Sizes& s) { models::define_gpt2(g, s); }
+
+/// The sizes that options can set, by the names of these.
+template <class Sizes>
+std::map<std::string, int*> numbers_of(Sizes& s) {
+  std::map<std::string, int*> numbers;
+  if constexpr (requires { s.in; }) {
+    numbers["--channels"] = &s.in.channels;
+    numbers["--height"] = &s.in.height;
+    numbers["--width"] = &s.in.width;
+  }
+  if constexpr (requires { s.classes; }) numbers["--classes"] = &s.classes;
+  if constexpr (requires { s.layers; }) {
+    numbers["--layers"] = &s.layers;
+    numbers["--width"] = &s.width;
+    numbers["--heads"] = &s.heads;
+    numbers["--length"] = &s.length;
+    numbers["--vocabulary"] = &s.vocabulary;
+  }
+  if constexpr (requires { s.ffn; }) numbers["--ffn"] = &s.ffn;
+  if constexpr (requires { s.positions; }) numbers["--positions"] = &s.positions;
+  if constexpr (requires { s.predictions; }) numbers["--predictions"] = &s.predictions;
+  return numbers;
 }
 
 std::string text(const Shape& shape) { return concat(shape); }
@@ -59,12 +142,16 @@ std::int64_t parameters_of(const Plan& plan, int s) {
 }
 
 void print(const std::string& name, const Plan& plan) {
-  std::printf("%s\n\n%-26s %-12s %12s %10s %12s %s\n", name.c_str(), "stage", "output", "parameters", "dead",
-              "MFLOP fwd", "computed as");
+  std::size_t longest = 0;
+  for (const graph::Stage& stage : plan.stages)
+    longest = std::max(longest, plan.node(stage.leader).name.view().size());
+  const int width = static_cast<int>(longest);
+  std::printf("%s\n\n%-*s %-12s %12s %10s %12s %s\n", name.c_str(), width, "stage", "output", "parameters",
+              "dead", "MFLOP fwd", "computed as");
   for (int s = 0; s < static_cast<int>(plan.stages.size()); ++s) {
     std::int64_t dead = 0;
     for_each_parameter(plan, s, [&](int p) { dead += plan.slot(p).dead.size(); });
-    std::printf("%-26s %-12s %12lld %10lld %12.2f %s\n", plan.node(plan.stage(s).leader).name.text,
+    std::printf("%-*s %-12s %12lld %10lld %12.2f %s\n", width, plan.node(plan.stage(s).leader).name.text,
                 text(plan.node(plan.stage(s).output).shape).c_str(),
                 static_cast<long long>(parameters_of(plan, s)), static_cast<long long>(dead),
                 static_cast<double>(price_of(plan, s).forward_flops) * 1e-6, fused(plan, s).c_str());
@@ -78,11 +165,11 @@ void print(const std::string& name, const Plan& plan) {
               static_cast<long long>(plan.parameters()), static_cast<long long>(plan.dead_parameters()));
   std::printf("exchanged           %.2f MiB a step\n",
               static_cast<double>(plan.sizes.exchanged) * 4 / (1 << 20));
-  std::printf("multiply-adds       %.3f G a sample forward, of which %.3f G meet input rather than padding\n",
+  std::printf("multiply-adds       %.4g G a sample forward, of which %.4g G meet input rather than padding\n",
               static_cast<double>(plan.macs()) * 1e-9, static_cast<double>(plan.price.live_macs) * 1e-9);
-  std::printf("floating point      %.3f GFLOP a sample, forward and backward\n",
+  std::printf("floating point      %.4g GFLOP a sample, forward and backward\n",
               static_cast<double>(plan.flops()) * 1e-9);
-  std::printf("activation memory   %.2f MiB a sample in training\n",
+  std::printf("activation memory   %.4g MiB a sample in training\n",
               static_cast<double>(plan.training_bytes) / (1 << 20));
 }
 
@@ -116,28 +203,80 @@ nlohmann::ordered_json json(const std::string& name, const Plan& plan) {
   return object;
 }
 
+/// What the command line says.
+struct Wanted {
+  std::string model;
+  std::map<std::string, int> numbers;  ///< by the option
+  std::vector<int> hidden;
+  bool json = false;
+};
+
+Model model_of(const Wanted& w) {
+  const auto found = all_models().find(w.model);
+  if (found == all_models().end()) {
+    std::string names;
+    for (const auto& [name, sizes] : all_models()) names += (names.empty() ? "" : ", ") + name;
+    fail<ConfigError>("there is no model '", w.model, "'; there are ", names);
+  }
+  Model model = found->second;
+  std::visit(
+      [&](auto& sizes) {
+        const auto own = numbers_of(sizes);
+        for (const auto& [option, number] : w.numbers) {
+          const auto at = own.find(option);
+          if (at == own.end()) {
+            std::string options;
+            for (const auto& [name, value] : own) options += (options.empty() ? "" : ", ") + name;
+            fail<ConfigError>(w.model, " has no ", option, "; it has ", options);
+          }
+          *at->second = number;
+        }
+      },
+      model);
+  if (!w.hidden.empty()) {
+    auto* mlp = std::get_if<OwnedMlpSizes>(&model);
+    if (mlp == nullptr) fail<ConfigError>(w.model, " has no --hidden; mlp alone has");
+    mlp->widths = w.hidden;
+  }
+  return model;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::map<std::string, const Plan*> plans;
-  add<models::ResNet18>(plans, "resnet18");
-  add<models::ResNet34>(plans, "resnet34");
-  add<models::ResNet50>(plans, "resnet50");
-  add<models::ResNet101>(plans, "resnet101");
-  add<models::ResNet152>(plans, "resnet152");
-
+  Wanted w;
   CLI::App app{"Prints the plan of a model"};
-  std::string name;
-  bool as_json = false;
-  std::vector<std::string> names;
-  for (const auto& entry : plans) names.push_back(entry.first);
-  app.add_option("model", name, "ImageNet's input, or MNIST's with -mnist")
-      ->required()
-      ->check(CLI::IsMember(names));
-  app.add_flag("--json", as_json, "As one JSON object");
+  app.add_option("model", w.model, "resnet50, resnet50-mnist, bert, gpt2, ...; any other word lists them all")
+      ->required();
+  for (const auto& [name, about] : {std::pair{"--channels", "Of an image"},
+                                    {"--height", "Of an image"},
+                                    {"--width", "Of an image, or features of a Transformer's token"},
+                                    {"--classes", "That a model tells apart"},
+                                    {"--layers", "Of a Transformer"},
+                                    {"--heads", "Of the attention"},
+                                    {"--ffn", "Features between a layer's linear layers"},
+                                    {"--length", "Tokens of a row"},
+                                    {"--vocabulary", "Ids of tokens are below"},
+                                    {"--positions", "Of the table of position embeddings"},
+                                    {"--predictions", "Masked positions of a row of BERT's"}})
+    app.add_option_function<int>(
+           name, [&w, option = std::string(name)](int number) { w.numbers[option] = number; }, about)
+        ->check(examples::positive());
+  app.add_option("--hidden", w.hidden, "Widths of the hidden layers of mlp, by commas")
+      ->delimiter(',')
+      ->check(examples::positive());
+  app.add_flag("--json", w.json, "As one JSON object");
   CLI11_PARSE(app, argc, argv);
-  if (as_json)
-    std::cout << json(name, *plans[name]).dump(2) << '\n';
-  else
-    print(name, *plans[name]);
+  try {
+    const Model model = model_of(w);
+    const DynamicPlan plan(
+        [&](graph::Builder& g) { std::visit([&](const auto& sizes) { define(g, sizes); }, model); });
+    if (w.json)
+      std::cout << json(w.model, plan).dump(2) << '\n';
+    else
+      print(w.model, plan);
+  } catch (const std::exception& error) {
+    std::cerr << "plan: " << error.what() << '\n';
+    return 1;
+  }
 }

@@ -5,6 +5,7 @@
 
 #include <convoy/core/dtype.hpp>
 #include <convoy/core/shape.hpp>
+#include <convoy/graph/builder.hpp>
 
 namespace convoy::models {
 
@@ -21,53 +22,73 @@ struct Stages {
   int blocks[4] = {};
 };
 
+/// What a ResNet is made of, of 18 layers for ImageNet by default; `define_resnet` makes one of sizes that
+/// are known at run time.
+struct ResNetSizes {
+  Image in = {3, 224, 224};
+  int classes = 1000;
+  ResidualBlock block = ResidualBlock::basic;
+  Stages depth = {{2, 2, 2, 2}};
+  DType pixel = DType::f32;  ///< u8 counts as 1/255 of itself
+  Stem stem = Stem::imagenet;
+};
+
+namespace detail {
+
+constexpr graph::Tensor residual_block(graph::Builder& g, graph::Tensor x, ResidualBlock block, int width,
+                                       int stride) {
+  const bool bottleneck = block == ResidualBlock::bottleneck;
+  const int channels = bottleneck ? 4 * width : width;
+  auto y = x;
+  if (bottleneck) {
+    y = g.conv2d(y, {.channels = width, .kernel = 1, .name = "conv1"});
+    y = g.relu(g.batch_norm(y, {.name = "bn1"}), {.name = "relu1"});
+    y = g.conv2d(y, {.channels = width, .kernel = 3, .stride = stride, .name = "conv2"});
+    y = g.relu(g.batch_norm(y, {.name = "bn2"}), {.name = "relu2"});
+    y = g.conv2d(y, {.channels = channels, .kernel = 1, .name = "conv3"});
+    y = g.batch_norm(y, {.name = "bn3"});
+  } else {
+    y = g.conv2d(y, {.channels = width, .kernel = 3, .stride = stride, .name = "conv1"});
+    y = g.relu(g.batch_norm(y, {.name = "bn1"}), {.name = "relu1"});
+    y = g.conv2d(y, {.channels = width, .kernel = 3, .name = "conv2"});
+    y = g.batch_norm(y, {.name = "bn2"});
+  }
+  if (stride != 1 || x.shape[0] != channels) {
+    auto in_downsample = g.scope("downsample");
+    x = g.conv2d(x, {.channels = channels, .kernel = 1, .stride = stride, .padding = 0, .name = "0"});
+    x = g.batch_norm(x, {.name = "1"});
+  }
+  return g.relu(g.add(y, x, {.name = "add"}), {.name = "relu"});
+}
+
+}  // namespace detail
+
+/// Input "image", label "label", output "logits".
+constexpr void define_resnet(graph::Builder& g, const ResNetSizes& s) {
+  const bool small = s.stem == Stem::small;
+  auto x = g.input("image", s.in, {.dtype = s.pixel});
+  x = g.conv2d(x, {.channels = 64, .kernel = small ? 3 : 7, .stride = small ? 1 : 2, .name = "conv1"});
+  x = g.relu(g.batch_norm(x, {.name = "bn1"}), {.name = "relu"});
+  if (!small) x = g.max_pool(x, {.kernel = 3, .stride = 2, .padding = 1, .name = "maxpool"});
+  const char* const names[] = {"layer1", "layer2", "layer3", "layer4"};
+  for (int stage = 0; stage < 4; ++stage) {
+    auto in_stage = g.scope(names[stage]);
+    for (int i = 0; i < s.depth.blocks[stage]; ++i) {
+      auto in_block = g.scope(i);
+      x = detail::residual_block(g, x, s.block, 64 << stage, i == 0 && stage > 0 ? 2 : 1);
+    }
+  }
+  x = g.flatten(g.global_avg_pool(x, {.name = "avgpool"}), {.name = "flatten"});
+  x = g.linear(x, {.features = s.classes, .name = "fc"});
+  g.output("logits", x);
+  g.loss(g.cross_entropy(x, g.label("label", s.classes), {.name = "loss"}));
+}
+
 template <Image In, int Classes, ResidualBlock Block, Stages Depth, DType Pixel = DType::f32,
           Stem Front = Stem::imagenet>
 struct ResNet {
-  static constexpr void define(auto& g) {
-    auto x = g.input("image", In, {.dtype = Pixel, .scale = Pixel == DType::u8 ? 1.0f / 255 : 1.0f});
-    constexpr bool small = Front == Stem::small;
-    x = g.conv2d(x, {.channels = 64, .kernel = small ? 3 : 7, .stride = small ? 1 : 2, .name = "conv1"});
-    x = g.relu(g.batch_norm(x, {.name = "bn1"}), {.name = "relu"});
-    if constexpr (!small) x = g.max_pool(x, {.kernel = 3, .stride = 2, .padding = 1, .name = "maxpool"});
-    const char* const names[] = {"layer1", "layer2", "layer3", "layer4"};
-    for (int stage = 0; stage < 4; ++stage) {
-      auto in_stage = g.scope(names[stage]);
-      for (int i = 0; i < Depth.blocks[stage]; ++i) {
-        auto in_block = g.scope(i);
-        x = block(g, x, 64 << stage, i == 0 && stage > 0 ? 2 : 1);
-      }
-    }
-    x = g.flatten(g.global_avg_pool(x, {.name = "avgpool"}), {.name = "flatten"});
-    x = g.linear(x, {.features = Classes, .name = "fc"});
-    g.output("logits", x);
-    g.loss(g.cross_entropy(x, g.label("label", Classes), {.name = "loss"}));
-  }
-
- private:
-  static constexpr auto block(auto& g, auto x, int width, int stride) {
-    constexpr bool bottleneck = Block == ResidualBlock::bottleneck;
-    const int channels = bottleneck ? 4 * width : width;
-    auto y = x;
-    if constexpr (bottleneck) {
-      y = g.conv2d(y, {.channels = width, .kernel = 1, .name = "conv1"});
-      y = g.relu(g.batch_norm(y, {.name = "bn1"}), {.name = "relu1"});
-      y = g.conv2d(y, {.channels = width, .kernel = 3, .stride = stride, .name = "conv2"});
-      y = g.relu(g.batch_norm(y, {.name = "bn2"}), {.name = "relu2"});
-      y = g.conv2d(y, {.channels = channels, .kernel = 1, .name = "conv3"});
-      y = g.batch_norm(y, {.name = "bn3"});
-    } else {
-      y = g.conv2d(y, {.channels = width, .kernel = 3, .stride = stride, .name = "conv1"});
-      y = g.relu(g.batch_norm(y, {.name = "bn1"}), {.name = "relu1"});
-      y = g.conv2d(y, {.channels = width, .kernel = 3, .name = "conv2"});
-      y = g.batch_norm(y, {.name = "bn2"});
-    }
-    if (stride != 1 || x.shape[0] != channels) {
-      auto in_downsample = g.scope("downsample");
-      x = g.conv2d(x, {.channels = channels, .kernel = 1, .stride = stride, .padding = 0, .name = "0"});
-      x = g.batch_norm(x, {.name = "1"});
-    }
-    return g.relu(g.add(y, x, {.name = "add"}), {.name = "relu"});
+  static constexpr void define(graph::Builder& g) {
+    define_resnet(g, {In, Classes, Block, Depth, Pixel, Front});
   }
 };
 
