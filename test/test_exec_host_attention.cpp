@@ -266,9 +266,11 @@ TEST_CASE("exec: a length beyond the keys is refused in a sentence") {
   std::vector<i32> lengths = {4, 5};
   const void* const fields[] = {x.data(), lengths.data(), target.data()};
   exec::Reference<float> e(plan, 2);
-  CHECK_THROWS_WITH_AS(e.forward({fields, 2}, {}), "exec: lengths of row 1 is 5, not in [0, 5)", ExecError);
+  CHECK_THROWS_WITH_AS(e.forward({fields, 2}, {}), "exec: the input 'lengths' of row 1 is 5, expected 0 to 4",
+                       ExecError);
   lengths = {-1, 0};
-  CHECK_THROWS_WITH_AS(e.forward({fields, 2}, {}), "exec: lengths of row 0 is -1, not in [0, 5)", ExecError);
+  CHECK_THROWS_WITH_AS(e.forward({fields, 2}, {}),
+                       "exec: the input 'lengths' of row 0 is -1, expected 0 to 4", ExecError);
   lengths = {0, 4};
   e.forward({fields, 2}, {});
 }

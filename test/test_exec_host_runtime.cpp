@@ -131,8 +131,8 @@ TEST_CASE("host: what cannot work is one sentence") {
   const std::vector<float> image(4 * 784);
   const std::vector<i32> labels{1, 2, 10, 3};
   const void* const fields[] = {image.data(), labels.data()};
-  CHECK_THROWS_WITH_AS(host.forward({fields, 4}, {}), "exec: label of row 2 is 10, not in [0, 10)",
-                       ExecError);
+  CHECK_THROWS_WITH_AS(host.forward({fields, 4}, {}),
+                       "exec: the label 'label' of row 2 is 10, expected 0 to 9", ExecError);
   CHECK_THROWS_AS(host.forward({std::span(fields, 1), 4}, {}), ConfigError);
   std::vector<float> wrong(3);
   CHECK_THROWS_AS(host.read_parameter(0, wrong), ConfigError);

@@ -354,7 +354,9 @@ TEST_CASE("reference: what cannot work is refused in a sentence") {
         }) == "exec: a batch of 1 fields was given to a model of 2 inputs and labels");
   const std::vector<i32> labels = {0, 3};
   const void* const fields[] = {batch.view().fields[0], labels.data()};
-  CHECK(sentence([&] { e.forward({fields, 2}, {}); }) == "exec: label of row 1 is 3, not in [0, 3)");
+  CHECK(sentence([&] {
+          e.forward({fields, 2}, {});
+        }) == "exec: the label 'label' of row 1 is 3, expected 0 to 2");
   std::vector<double> short_one(7);
   CHECK(sentence([&] { e.read_parameter(0, short_one); }) ==
         "exec: conv1.weight of [4x2x3x3] has 72 elements, not 7");
@@ -384,10 +386,15 @@ TEST_CASE("reference: ids and labels that are none are refused, and labels that 
   exec::add_counts_by_value(plan, {fields, 2}, {&count, 1});
   CHECK(count == 7);
   ids[3] = 3;
-  CHECK(sentence([&] { e.forward({fields, 2}, {}); }) == "exec: ids of row 1 is 3, not in [0, 3)");
+  CHECK(sentence([&] {
+          e.forward({fields, 2}, {});
+        }) == "exec: the input 'ids' of row 1 at position 1 is 3, expected 0 to 2");
   ids[3] = 2;
   labels[1] = -1;
-  CHECK(sentence([&] { e.forward({fields, 2}, {}); }) == "exec: label of row 0 is -1, not in [0, 4)");
+  CHECK(sentence([&] {
+          e.forward({fields, 2}, {});
+        }) ==
+        "exec: the label 'label' of row 0 at position 1 is -1, expected 0 to 3, or -100 where there is none");
 }
 
 TEST_CASE("reference: positions and lengths beyond a sequence are refused") {
@@ -405,12 +412,12 @@ TEST_CASE("reference: positions and lengths beyond a sequence are refused") {
   const auto refusal = [&] { return sentence([&] { e.forward({fields, 2}, {}); }); };
   CHECK(refusal() == "");
   at[1] = 3;
-  CHECK(refusal() == "exec: at of row 0 is 3, not in [0, 3)");
+  CHECK(refusal() == "exec: the input 'at' of row 0 at position 1 is 3, expected 0 to 2");
   at[1] = -1;
-  CHECK(refusal() == "exec: at of row 0 is -1, not in [0, 3)");
+  CHECK(refusal() == "exec: the input 'at' of row 0 at position 1 is -1, expected 0 to 2");
   at[1] = 2;
   lengths[1] = 0;
-  CHECK(refusal() == "exec: length of row 1 is 0, not in [1, 4)");
+  CHECK(refusal() == "exec: the input 'length' of row 1 is 0, expected 1 to 3");
   lengths[1] = 4;
-  CHECK(refusal() == "exec: length of row 1 is 4, not in [1, 4)");
+  CHECK(refusal() == "exec: the input 'length' of row 1 is 4, expected 1 to 3");
 }

@@ -404,6 +404,26 @@ TEST_CASE("what does not fit is refused in one sentence") {
       ConfigError);
 }
 
+TEST_CASE("a label that is none is refused by the rank that meets it") {
+  std::vector<float> images(3 * 64);
+  const std::vector<i32> labels{0, 4, 5};
+  const void* const fields[] = {images.data(), labels.data()};
+  const std::string sentence = "exec: the label 'label' of row 2 is 5, expected 0 to 4";
+  Trainer<Plain, optim::Sgd, comm::None, exec::Reference<f32>> alone{{.batch = 3}};
+  CHECK_THROWS_WITH_AS(alone.step({fields, 3}), sentence.c_str(), ExecError);
+  std::vector<std::string> told(2);
+  transport::Threads::World(2).run([&](const transport::Threads& endpoint) {
+    ThreadTrainer<Plain> trainer{config<Plain>(3), endpoint};
+    try {
+      trainer.step({fields, trainer.rank() == 0 ? 2 : 3}, 5);
+    } catch (const Error& error) {
+      told[static_cast<std::size_t>(trainer.rank())] = error.what();
+    }
+  });
+  CHECK(told[1] == "rank 1: " + sentence);
+  CHECK(told[0].find("rank 1") != std::string::npos);
+}
+
 TEST_CASE("ranks that were started differently say which field differs") {
   std::atomic<int> told = 0;
   auto run = [&] {

@@ -108,7 +108,7 @@ TEST_CASE("a fit from a resident set is refused where it cannot be") {
   train_cuda::Alone<Cuda> trainer(config_of<train_cuda::Alone<Cuda>>({}));
   const Foreign foreign(67);
   CHECK_THROWS_WITH_AS(trainer.fit(foreign, {.log = nullptr, .resident = true}),
-                       "exec: label of row 33 is 5, not in [0, 5)", ExecError);
+                       "exec: the label 'label' of row 33 is 5, expected 0 to 4", ExecError);
 }
 
 TEST_CASE_TEMPLATE("cuda: steps that are enqueued together leave and tell what they do one by one", P,

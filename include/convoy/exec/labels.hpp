@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include <convoy/core/error.hpp>
 #include <convoy/exec/exec.hpp>
@@ -10,14 +11,20 @@
 namespace convoy::exec {
 
 /// Throws ExecError if a number that node `n` of the plan supplies is neither in [begin, end) nor `ignored`.
+/// The sentence counts rows from `first_row`.
 inline void expect_indices(const Plan& plan, int n, const i32* numbers, int rows, int begin, int end,
-                           int ignored = graph::no_label) {
+                           int ignored = graph::no_label, std::int64_t first_row = 0) {
   const graph::Node& node = plan.node(n);
   const auto a_row = node.shape.size();
   for (std::int64_t i = 0; i < rows * a_row; ++i)
-    if ((numbers[i] < begin || numbers[i] >= end) && (numbers[i] != ignored || ignored == graph::no_label))
-      fail<ExecError>("exec: ", node.name, " of row ", i / a_row, " is ", numbers[i], ", not in [", begin,
-                      ", ", end, ")");
+    if ((numbers[i] < begin || numbers[i] >= end) && (numbers[i] != ignored || ignored == graph::no_label)) {
+      const std::string position = node.shape.rank > 0 ? concat(" at position ", i % a_row) : "";
+      const std::string or_none =
+          ignored != graph::no_label ? concat(", or ", ignored, " where there is none") : "";
+      fail<ExecError>("exec: the ", graph::is<graph::LabelInput>(node) ? "label" : "input", " '", node.name,
+                      "' of row ", first_row + i / a_row, position, " is ", numbers[i], ", expected ", begin,
+                      " to ", end - 1, or_none);
+    }
 }
 
 /// Throws ConfigError unless a batch has 1 to `most` rows.
@@ -28,7 +35,8 @@ inline void expect_rows(const BatchView& batch, int most) {
 
 /// Throws ConfigError unless a batch has 1 to `most` rows and the fields of the plan, ExecError for a label
 /// that is none of its classes and for a number that an operation cannot index by.
-inline void expect_batch(const Plan& plan, const BatchView& batch, int most) {
+/// The sentence counts rows from `first_row`.
+inline void expect_batch(const Plan& plan, const BatchView& batch, int most, std::int64_t first_row = 0) {
   expect_rows(batch, most);
   std::size_t fields = 0;
   for (const auto& node : plan.nodes) fields += node.given;
@@ -44,11 +52,12 @@ inline void expect_batch(const Plan& plan, const BatchView& batch, int most) {
   for (int n = 0; n < g.count.nodes; ++n) {
     if (graph::is<graph::LabelInput>(g.nodes[n])) {
       const auto [classes, ignored] = g.attributes<graph::LabelInput>(n);
-      expect_indices(plan, n, field_of(n), batch.rows, 0, classes, ignored);
+      expect_indices(plan, n, field_of(n), batch.rows, 0, classes, ignored, first_row);
     } else if (const auto by = graph::operation_indices[static_cast<std::size_t>(g.nodes[n].op)](g, n);
                by.input >= 0) {
       const int numbers = g.input(n, by.input);
-      expect_indices(plan, numbers, field_of(numbers), batch.rows, by.begin, by.end);
+      expect_indices(plan, numbers, field_of(numbers), batch.rows, by.begin, by.end, graph::no_label,
+                     first_row);
     }
   }
 }

@@ -466,7 +466,7 @@ Evaluation Loop<Replica>::evaluate(Feed& feed, const data::BatchPlan& batches) {
   for (std::int64_t step = 0; step < batches.steps(); ++step) {
     const exec::BatchView batch = feed.next();
     if (batch.rows == 0) continue;
-    replica_.exec().forward(batch, {.mode = exec::Mode::evaluate, .seed = replica_.config().seed});
+    replica_.enqueue(batch, {.mode = exec::Mode::evaluate, .seed = replica_.config().seed});
     ++outstanding;
     exec::add_counts_by_value(plan_, batch, counts);
     for (std::size_t l = 0; l < losses; ++l)
@@ -505,8 +505,7 @@ Prediction Loop<Replica>::predict(const data::DatasetRef& set, int output) {
   prediction.values.reserve(set.size() * static_cast<std::size_t>(prediction.shape.size()));
   loader.start(0);
   while (const data::Batch* batch = loader.next()) {
-    replica_.exec().forward(binding.view(*batch),
-                            {.mode = exec::Mode::evaluate, .seed = replica_.config().seed});
+    replica_.enqueue(binding.view(*batch), {.mode = exec::Mode::evaluate, .seed = replica_.config().seed});
     const auto values = replica_.exec().output(output);
     replica_.exec().result();
     prediction.values.insert(prediction.values.end(), values.begin(), values.end());

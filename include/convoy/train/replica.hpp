@@ -16,6 +16,7 @@
 #include <convoy/comm/comm.hpp>
 #include <convoy/core/clock.hpp>
 #include <convoy/core/decision.hpp>
+#include <convoy/core/error.hpp>
 #include <convoy/data/shard.hpp>
 #include <convoy/exec/exec.hpp>
 #include <convoy/graph/plan.hpp>
@@ -106,6 +107,11 @@ class Replica {
   /// Forward and backward; the last micro-step of a step exchanges each bucket as soon as its gradients are
   /// final.
   void compute(const exec::BatchView& batch, const exec::Pass& pass, std::int64_t global_rows, bool last);
+
+  /// Enqueues a forward pass, and does no more.
+  void enqueue(const exec::BatchView& batch, const exec::Pass& pass) {
+    naming_rank([&] { exec_->forward(batch, pass); });
+  }
 
   /// For a loop of the user's own: forward alone, backward alone, whose gradients add up until `exchange`
   /// hands all of them over.
@@ -212,6 +218,15 @@ class Replica {
   void prepare() {
     if (!std::exchange(prepared_, true)) optimizer_.prepare();
   }
+  /// What the Exec refuses, such as a label that is none, names this rank where there are others.
+  template <class Work>
+  void naming_rank(Work&& work) try {
+    work();
+  } catch (const ExecError& error) {
+    if (workers() == 1) throw;
+    fail<ExecError>("rank ", rank(), ": ", error.what());
+  }
+
   /// The step as a whole, if nobody exchanges in it and nothing of it is timed alone. False: it was not run.
   bool run_whole(const exec::BatchView& batch, const exec::Pass& pass);
   /// Ends the exchange, and updates.
@@ -398,9 +413,11 @@ bool Replica<Rule, Comm, Exec>::run_whole([[maybe_unused]] const exec::BatchView
     if (batch.rows == 0 || micro_ > 0 || comm_.exchanges() || config_.timeline != nullptr) return false;
     std::span<const optim::Verdict> verdict;
     if (optimizer_.decides() && optimizer_.knows_norm()) verdict = {optimizer_.verdict_there(), 1};
-    exec_->step(
-        batch, among_ranks(pass), scales_, [this] { optimizer_.prepare(); }, [this] { apply(); },
-        std::as_bytes(verdict));
+    naming_rank([&] {
+      exec_->step(
+          batch, among_ranks(pass), scales_, [this] { optimizer_.prepare(); }, [this] { apply(); },
+          std::as_bytes(verdict));
+    });
     now_.norm_follows = false;
     together_ = batch.maker != nullptr ? exec_->steps_at_once() : 1;
     return prepared_ = applied_ = true;
@@ -420,7 +437,7 @@ void Replica<Rule, Comm, Exec>::compute(const exec::BatchView& batch, const exec
   const auto begin = Clock::now();
   auto forward_end = begin;
   if (batch.rows > 0) {
-    exec_->forward(batch, among_ranks(pass));
+    enqueue(batch, among_ranks(pass));
     note_result();
     forward_end = Clock::now();
   }
@@ -437,7 +454,7 @@ template <class Rule, class Comm, class Exec>
 void Replica<Rule, Comm, Exec>::forward(const exec::BatchView& batch, const exec::Pass& pass,
                                         std::int64_t global_rows) {
   prepare();
-  exec_->forward(batch, among_ranks(pass));
+  enqueue(batch, among_ranks(pass));
   note_result();
   now_.batches = now_.results;
   now_.rows += batch.rows;
