@@ -460,9 +460,9 @@ TEST_CASE("streams that fall behind do their work when somebody waits for it") {
     const Event event = make_event(), end = make_event();
     const auto value = [&](const OnDevice<float>& of) { return of.read()[0]; };
     // The legacy stream, by which `value` reads, waits for neither of them.
-    float source = 1;
+    float source = 100;
     REQUIRE(cudaMemcpyAsync(x.data(), &source, 4, cudaMemcpyHostToDevice, first.get()) == cudaSuccess);
-    source = 100;
+    source = 1;  // what the stream finds when it comes to the copy
     launch({.stream = first.get()}, add_to, x.data(), 1, 1.0f);
     REQUIRE(cudaEventRecord(event.get(), first.get()) == cudaSuccess);
     launch({.stream = first.get()}, times, x.data(), 1, 5.0f);

@@ -105,15 +105,13 @@ inline cudaError_t copy_on(cudaStream_t stream, void* to, const void* from, std:
   const bool is_pageable = pageable(to) || pageable(from);
   Counts::count(is_pageable ? Called::pageable_copy : Called::copy);
   if (is_pageable && is_capturing(stream)) return cannot_be_captured(stream);
-  const auto copy = [=](const void* source) {
+  // Memory of the host is read when the stream comes to it, pageable memory as well: a GPU that can read that
+  // by itself need not stage it during the call.
+  const auto copy = [=] {
     if (!may_copy(to, from, bytes, kind)) lost_memory("copy");
-    std::memmove(to, source, bytes);
+    std::memmove(to, from, bytes);
   };
-  if (settings.late && pageable(from)) {  // is free again when the call returns
-    const auto* first = static_cast<const std::byte*>(from);
-    return run_on(stream, [copy, kept = std::vector<std::byte>(first, first + bytes)] { copy(kept.data()); });
-  }
-  if (const cudaError_t error = run_on(stream, [copy, from] { copy(from); })) return error;
+  if (const cudaError_t error = run_on(stream, copy)) return error;
   if (pageable(to)) {  // is there when the call returns
     const auto queue = queue_of(stream);
     queue->run_until(queue->added());

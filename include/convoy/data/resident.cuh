@@ -134,7 +134,6 @@ class Resident<memory::Device> {
       const std::size_t row = columns_[f].field.bytes();
       space_.write(columns_[f].samples.data() + first * row, samples.columns()[f], count * row);
     }
-    space_.synchronize();  // the caller's memory is the caller's again
   }
 
   void start(const Permutation& order, const Rows::Draw& draw) {
@@ -183,7 +182,6 @@ class Resident<memory::Device> {
     space_.write(columns_[0].samples.data(), stored_->pixels.data(), stored_->pixels.size());
     space_.write(columns_[1].samples.data(), stored_->labels.data(), stored_->labels.size());
     space_.write(normalized_.data(), stored_->normalized.data(), normalized_.bytes());
-    space_.synchronize();
   }
 
   // A grid whose blocks go along x over `items` of a row, and along y over rows.

@@ -169,12 +169,15 @@ class Device {
   void copy(void* to, const void* from, std::size_t bytes) {
     move(to, from, bytes, cudaMemcpyDeviceToDevice);
   }
-  /// A few bytes travel with a kernel, for which the host waits for nothing; a copy out of memory that is not
-  /// pinned may wait for all work of the stream.
+  /// A few bytes travel with a kernel, for which the host waits for nothing. More are waited for: CUDA reads
+  /// pinned memory in the order of the stream, and other memory likewise where a GPU can read that by itself.
   void write(void* to, const void* from, std::size_t bytes) {
     using detail::FewBytes;
     if (bytes == 0) return;
-    if (bytes > few) return move(to, from, bytes, cudaMemcpyHostToDevice);
+    if (bytes > few) {
+      move(to, from, bytes, cudaMemcpyHostToDevice);
+      return synchronize();
+    }
     if (kept_back_ != nullptr) return kept_back_->write(to, from, bytes);
     FewBytes given;
     std::memcpy(given.byte, from, bytes);

@@ -138,9 +138,11 @@ class NcclExchange : public DeviceBuckets<C, S, sharded> {
                   "copy numbers from a GPU");
     device::check(cudaStreamSynchronize(stream()), "copy numbers from a GPU");
   }
+  /// Likewise to the GPU, while nothing is under way. The memory is the caller's again.
   void bring_in(void* to, const void* from, std::size_t bytes) {
     device::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream()),
                   "copy numbers to a GPU");
+    device::check(cudaStreamSynchronize(stream()), "copy numbers to a GPU");
   }
 
   // What DeviceBuckets asks for.
