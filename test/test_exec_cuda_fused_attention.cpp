@@ -207,4 +207,46 @@ TEST_CASE(
   // Of one candidate nothing is timed.
   CHECK(find(3, false, 1));
   CHECK(timed == 0);
+  // What is refused when it runs is not taken, however fast it would be.
+  emulation::dnn::engines_that_fail = {0, 1, 2};
+  CHECK(!find(4, true));
+  emulation::dnn::engines_that_fail.clear();
+  CHECK(!find(4, true));
+}
+
+TEST_CASE("convolutions: a plan that is made and then refused when it runs is not taken") {
+  memory::Device space;
+  const Cudnn cudnn(space.stream());
+  const Folder folder;
+  const TextCache cache(folder.path);
+  const exec::CudaOptions options;
+  CudnnPlans<Convolution> plans(space, cudnn, cache, options, 1);
+  Convolution work{.reduced_products = true,
+                   .rows = 2,
+                   .in_channels = 4,
+                   .in_height = 3,
+                   .in_width = 3,
+                   .out_channels = 4,
+                   .out_height = 3,
+                   .out_width = 3,
+                   .height = 1,
+                   .width = 1};
+  const memory::Array<std::byte, memory::Device> memory(space, 1 << 16);
+  const auto runs = [&](const CudnnPlan& plan) {
+    const CudnnTensors tensors{memory.data(), memory.data() + (1 << 12), memory.data() + (2 << 12)};
+    return cudnn.try_run(plan, Cudnn::arguments(tensors, memory.data() + (3 << 12)));
+  };
+  for (const std::int64_t refused : {0, 1}) {
+    emulation::dnn::engines_that_fail = {refused};
+    ++work.rows;
+    const CudnnPlan* const plan = plans.find(work);
+    REQUIRE(plan != nullptr);
+    CHECK(runs(*plan));
+  }
+  emulation::dnn::engines_that_fail = {0, 1, 2};
+  ++work.rows;
+  const std::size_t kept = folder.files().size();
+  CHECK(plans.find(work) == nullptr);
+  CHECK(folder.files().size() == kept);
+  emulation::dnn::engines_that_fail.clear();
 }

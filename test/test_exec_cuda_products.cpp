@@ -82,6 +82,20 @@ TEST_CASE("products: an algorithm is timed once in a process, and once for a fol
   CHECK(folder.files().size() == 2);
 }
 
+TEST_CASE("products: an algorithm that is offered and then refused is not taken") {
+  memory::Device space;
+  for (const std::uint64_t refused : {std::uint64_t{0}, std::uint64_t{1}}) {
+    ProductChoices process;
+    emulation::algorithms_that_fail = {refused};
+    runs(space, {}, process);
+  }
+  emulation::algorithms_that_fail = {0, 1, 2};
+  ProductChoices process;
+  const TextCache cache{{}};
+  CHECK(Products(space, cache, "a GPU", 8, process).find(small) == nullptr);
+  emulation::algorithms_that_fail.clear();
+}
+
 TEST_CASE("products: a choice of this process goes into a folder that lacks it") {
   memory::Device space;
   const Folder folder;

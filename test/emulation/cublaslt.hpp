@@ -305,6 +305,8 @@ struct Matmul {
 
 /// Epilogues for which the heuristic finds no algorithm.
 inline std::vector<cublasLtEpilogue_t> missing_epilogues;
+/// Algorithms that are offered and refused when they run.
+inline std::vector<std::uint64_t> algorithms_that_fail;
 
 /// The version that the library says it has.
 inline std::size_t library_version = CUBLAS_VERSION;
@@ -468,7 +470,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   const Matmul matmul{contents(desc), contents(a), contents(b), contents(c), contents(d)};
   if (const cublasStatus_t refused = matmul.supported()) return refused;
   const std::uint64_t chosen = algorithm == nullptr ? 1 : algorithm->data[0] - emulation::matmul_mark;
-  if (chosen >= emulation::matmul_algorithms) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (const auto& fail = emulation::algorithms_that_fail;
+      chosen >= emulation::matmul_algorithms || std::find(fail.begin(), fail.end(), chosen) != fail.end())
+    return CUBLAS_STATUS_NOT_SUPPORTED;
   const std::size_t scratch = chosen == 0 ? emulation::matmul_workspace : 0;
   auto& memory = emulation::DeviceMemory::of_process();
   const std::size_t rows = matmul.desc.epilogue == CUBLASLT_EPILOGUE_BGRADB ? matmul.n() : matmul.m();

@@ -669,9 +669,15 @@ inline void get(const Content& c, cudnnBackendAttributeName_t name, cudnnBackend
                 std::min(value->bytes.size(), static_cast<std::size_t>(wanted) * bytes_of(type)));
 }
 
+/// Engines whose plans are finalized and refused when they run.
+inline std::vector<std::int64_t> engines_that_fail;
+
 inline void execute(cudnnHandle_t handle, const Content& plan, const Content& pack) {
   if (!plan.finalized || !pack.finalized)
     refuse(CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED, "a plan or its arguments are not finalized");
+  if (std::find(engines_that_fail.begin(), engines_that_fail.end(), plan.plan.engine) !=
+      engines_that_fail.end())
+    refuse(CUDNN_STATUS_EXECUTION_FAILED, "a kernel of the engine could not be started");
   const auto ids = list<std::int64_t>(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
   const auto given = list<void*>(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
   std::map<std::int64_t, void*> pointers;

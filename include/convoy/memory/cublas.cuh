@@ -184,6 +184,33 @@ class ProductPlan {
 
   /// `vector` and `matrix` are those of the epilogue.
   void run(const void* left, const void* right, const void* vector, void* out, void* matrix = nullptr) {
+    point_to(vector, matrix);
+    run_scaled(1.0f, left, right, kept(), out, out);
+  }
+  /// The same with an algorithm that has not run on this GPU before; false where cuBLASLt refuses it, as it
+  /// may what its heuristic found fit.
+  bool try_run(const void* left, const void* right, const void* vector, void* out, void* matrix) {
+    point_to(vector, matrix);
+    if (start(1.0f, left, right, kept(), out, out) == CUBLAS_STATUS_SUCCESS) return true;
+    cudaGetLastError();  // the failure would else be taken for a later call's
+    return false;
+  }
+
+  /// out = factor left right + kept from, where `from` stands as `out` does, and may be it; what an epilogue
+  /// wants was given by `run`.
+  void run_scaled(float factor, const void* left, const void* right, float kept, const void* from,
+                  void* out) const {
+    check(start(factor, left, right, kept, from, out), "multiply matrices");
+  }
+
+ private:
+  /// What all matrices and vectors start at multiples of, in bytes: less than slots of parameters in 16 bits
+  /// do, and enough for the widest loads. cuBLASLt would suppose 256.
+  static constexpr std::uint32_t alignment = 16;
+  static constexpr int most_algorithms = 64;
+
+  float kept() const { return product_.accumulate ? 1.0f : 0.0f; }
+  void point_to(const void* vector, const void* matrix) {
     if (has_vector() && vector != vector_) {
       vector_ = vector;
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector);
@@ -192,24 +219,13 @@ class ProductPlan {
       matrix_ = matrix;
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, matrix);
     }
-    run_scaled(1.0f, left, right, product_.accumulate ? 1.0f : 0.0f, out, out);
   }
-
-  /// out = factor left right + kept from, where `from` stands as `out` does, and may be it; what an epilogue
-  /// wants was given by `run`.
-  void run_scaled(float factor, const void* left, const void* right, float kept, const void* from,
-                  void* out) const {
-    check(cublasLtMatmul(library_->handle(), operation_, &factor, right, right_, left, left_, &kept, from,
-                         out_, out, out_, &algorithm_, library_->workspace(), Cublas::workspace_bytes,
-                         library_->stream()),
-          "multiply matrices");
+  cublasStatus_t start(float factor, const void* left, const void* right, float kept, const void* from,
+                       void* out) const {
+    return cublasLtMatmul(library_->handle(), operation_, &factor, right, right_, left, left_, &kept, from,
+                          out_, out, out_, &algorithm_, library_->workspace(), Cublas::workspace_bytes,
+                          library_->stream());
   }
-
- private:
-  /// What all matrices and vectors start at multiples of, in bytes: less than slots of parameters in 16 bits
-  /// do, and enough for the widest loads. cuBLASLt would suppose 256.
-  static constexpr std::uint32_t alignment = 16;
-  static constexpr int most_algorithms = 64;
 
   bool has_vector() const {
     return product_.epilogue == ProductEpilogue::bias || product_.epilogue == ProductEpilogue::bias_gelu ||

@@ -98,6 +98,13 @@ class Cudnn {
   void run(const CudnnPlan& plan, const Descriptor& arguments) const {
     check(cudnnBackendExecute(handle_, plan.plan.get(), arguments.get()), "run a graph");
   }
+  /// Runs a plan that has not run on this GPU before; false where the GPU refuses it, as it may what cuDNN
+  /// found fit.
+  bool try_run(const CudnnPlan& plan, const Descriptor& arguments) const {
+    if (cudnnBackendExecute(handle_, plan.plan.get(), arguments.get()) == CUDNN_STATUS_SUCCESS) return true;
+    cudaGetLastError();  // the failure would else be taken for a later call's
+    return false;
+  }
 
  private:
   std::vector<CudnnPlan> plans(const std::shared_ptr<const OperationGraph>& described, bool reduced_products,

@@ -68,7 +68,8 @@ class CudnnPlans {
                      static_cast<std::size_t>(options_.candidates < 1 ? 1 : options_.candidates));
     if (all.empty()) return {};
     CudnnPlan best = options_.candidates > 1 ? fastest(work, std::move(all), rival) : std::move(all.front());
-    if (cache_.keeps()) cache_.keep(key, best.plan ? best.text() : std::string(rival_won));
+    if (cache_.keeps() && (best.plan || rival.run))
+      cache_.keep(key, best.plan ? best.text() : std::string(rival_won));
     return best;
   }
 
@@ -87,13 +88,15 @@ class CudnnPlans {
     CudnnPlan best;
     float least = 0;
     for (CudnnPlan& plan : all) {
+      if (!cudnn_.try_run(plan, arguments)) continue;
       const float time = least_milliseconds(space_.stream(), 1, [&] {
         if (rival.around) rival.around(tensors);
         cudnn_.run(plan, arguments);
       });
       if (!best.plan || time < least) least = time, best = std::move(plan);
     }
-    if (rival.run && least_milliseconds(space_.stream(), 1, [&] { rival.run(tensors); }) < least) return {};
+    if (best.plan && rival.run && least_milliseconds(space_.stream(), 1, [&] { rival.run(tensors); }) < least)
+      return {};
     return best;
   }
 

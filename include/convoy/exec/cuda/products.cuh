@@ -149,16 +149,17 @@ class Products {
                   right = scratch(p.element, p.right_elements());
     Scratch out = scratch(p.out, p.out_elements()), vector = scratch(p.out, p.rows + p.columns),
             matrix = scratch(p.out, p.rows * p.columns);
-    std::size_t best = 0;
+    std::optional<Algorithm> best;
     float least = 0;
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      plan.take(all[i]);
+    for (const Algorithm& algorithm : all) {
+      plan.take(algorithm);
+      if (!plan.try_run(left.data(), right.data(), vector.data(), out.data(), matrix.data())) continue;
       const float time = least_milliseconds(space_.stream(), repeats, [&] {
         plan.run(left.data(), right.data(), vector.data(), out.data(), matrix.data());
       });
-      if (i == 0 || time < least) least = time, best = i;
+      if (!best || time < least) least = time, best = algorithm;
     }
-    return all[best];
+    return best;
   }
 
   memory::Device& space_;
