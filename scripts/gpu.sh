@@ -61,7 +61,9 @@ part_build() {
   local flags=(-std=c++20 -O2 --expt-relaxed-constexpr -arch=native -Wno-deprecated-gpu-targets -Iinclude -Itest
     "-I$(dirname "$cudnn_h")" "-I$(dirname "$(first cublasLt.h "${folders[@]}")")" -Xcompiler -fopenmp)
   [ -d $parts ] && flags+=(-I$parts)
-  local libraries=("$cudnn" "$cublas" -Xlinker "-rpath=$(dirname "$cudnn"):$(dirname "$cublas")" -lgomp -lpthread)
+  # nvcc takes no file that ends in a version, as all of a wheel's do.
+  local libraries=("-L$(dirname "$cudnn")" "-l:$(basename "$cudnn")" "-L$(dirname "$cublas")" "-l:$(basename "$cublas")"
+    -Xlinker "-rpath=$(dirname "$cudnn"):$(dirname "$cublas")" -lgomp -lpthread)
   if [ -f $parts/libz.a ]; then libraries+=($parts/libz.a); else libraries+=(-lz); fi
   {
     echo "test_main -x cu test/main.cpp"
