@@ -24,6 +24,7 @@ struct Launch {
 /// Enqueues `kernel`. Throws DeviceError if it could not be started.
 template <class... P>
 void launch(const Launch& where, void (*kernel)(P...), std::type_identity_t<P>... arguments) {
+  static_assert((std::is_trivially_copyable_v<P> && ...), "convoy: CUDA copies arguments byte by byte");
   cudaLaunchConfig_t config{};
   config.gridDim = where.grid;
   config.blockDim = where.block;

@@ -31,6 +31,7 @@ struct Launch {
 /// what a kernel may not do.
 template <class... P>
 void launch(const Launch& where, void (*kernel)(P...), std::type_identity_t<P>... arguments) {
+  static_assert((std::is_trivially_copyable_v<P> && ...), "convoy: CUDA copies arguments byte by byte");
   const auto* name = reinterpret_cast<const void*>(kernel);
   check(emulation::may_start(name, where.grid, where.block, where.shared), "start a kernel");
   emulation::Counts::count(emulation::Called::kernel);
