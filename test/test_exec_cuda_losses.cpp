@@ -341,6 +341,14 @@ TEST_CASE_TEMPLATE("Sums of columns are those of plain loops", T, float, bf16, f
   check_in_all_orders([] { return check_column_sums<T>(500, 24, true); });
 }
 
+TEST_CASE("A grid has room for the columns of the largest tensors") {
+  for (const int columns : {4096 * 2048, 4096 * 2048 + 1, 2'000'000'000}) {
+    CAPTURE(columns);
+    const cuda::Columns c = cuda::share_columns<float>(8, columns);
+    CHECK(emulation::may_start(nullptr, c.grid(), c.block(), 0) == cudaSuccess);
+  }
+}
+
 TEST_CASE("The sum of a vector is taken in f64") {
   std::mt19937 draws(1);
   for (const std::int64_t n : {1, 31, 1024, 5000}) {

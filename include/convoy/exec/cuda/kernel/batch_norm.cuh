@@ -118,8 +118,8 @@ __global__ void __launch_bounds__(Columns::most_threads)
     }
   }
   if (place.line > 0 || place.column >= c.columns) return;
-  store(partials.at(static_cast<int>(blockIdx.x), 0, place.column), mine.mean);
-  store(partials.at(static_cast<int>(blockIdx.x), 1, place.column), mine.squares);
+  store(partials.at(static_cast<int>(blockIdx.y), 0, place.column), mine.mean);
+  store(partials.at(static_cast<int>(blockIdx.y), 1, place.column), mine.squares);
 }
 
 /// Where the statistics of a batch go, of `count` values a channel.

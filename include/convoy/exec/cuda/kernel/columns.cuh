@@ -9,9 +9,10 @@
 
 namespace convoy::exec::cuda {
 
-/// How [rows, columns] is shared among the blocks of a grid of `chunks` times `tiles`. A block takes `tile`
-/// threads side by side, each with `width` neighbouring columns, of a chunk of rows; its other threads stand
-/// in further lines, and each of these takes every `lines()`th row.
+/// How [rows, columns] is shared among the blocks of a grid of `tiles` times `chunks`: tiles may be more than
+/// the 65,535 blocks that there are along y. A block takes `tile` threads side by side, each with `width`
+/// neighbouring columns, of a chunk of rows; its other threads stand in further lines, and each of these
+/// takes every `lines()`th row.
 struct Columns {
   static constexpr int most_threads = 256;
   static constexpr int processors = 132;  // of a Hopper GPU; others only get more or fewer blocks each
@@ -26,7 +27,7 @@ struct Columns {
   std::int64_t chunk_rows = 0;
 
   CONVOY_HD int lines() const { return threads / tile; }
-  dim3 grid() const { return dim3(static_cast<unsigned>(chunks), static_cast<unsigned>(tiles)); }
+  dim3 grid() const { return dim3(static_cast<unsigned>(tiles), static_cast<unsigned>(chunks)); }
   dim3 block() const { return dim3(static_cast<unsigned>(threads)); }
 };
 
@@ -64,8 +65,8 @@ struct ColumnPlace {
     line = static_cast<int>(threadIdx.x) / c.tile;
     step = c.lines();
     column =
-        (static_cast<std::int64_t>(blockIdx.y) * c.tile + static_cast<int>(threadIdx.x) % c.tile) * c.width;
-    const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * c.chunk_rows;
+        (static_cast<std::int64_t>(blockIdx.x) * c.tile + static_cast<int>(threadIdx.x) % c.tile) * c.width;
+    const std::int64_t first = static_cast<std::int64_t>(blockIdx.y) * c.chunk_rows;
     end = first + c.chunk_rows < c.rows ? first + c.chunk_rows : c.rows;
     row = first + line;
     if (column >= c.columns) row = end;
@@ -119,7 +120,7 @@ __global__ void __launch_bounds__(Columns::most_threads, 2)
   for (int s = 0; s < sums; ++s) {
     float total[W];
     for (int k = 0; k < W; ++k) total[k] = all[s][k][threadIdx.x];
-    store(partials.at(static_cast<int>(blockIdx.x), s, place.column), total);
+    store(partials.at(static_cast<int>(blockIdx.y), s, place.column), total);
   }
 }
 
