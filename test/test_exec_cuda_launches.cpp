@@ -85,6 +85,27 @@ class Without {
 
 }  // namespace
 
+TEST_CASE("cuda: work that fails while it is captured leaves a stream that goes on") {
+  memory::Device space;
+  const memory::Array<float, memory::Device> x(space, 1);
+  exec::cuda::Repeated repeated;
+  const auto run = [&](bool fails) {
+    repeated.run(space.stream(), true, [&] {
+      space.fill(x.data(), 1, 1.0f);
+      if (fails) fail("too bad");
+      space.add(x.data(), x.data(), 1);
+    });
+  };
+  run(false);
+  CHECK_THROWS_WITH_AS(run(true), "too bad", Error);
+  space.synchronize();
+  CHECK_NOTHROW(memory::Array<float, memory::Device>(space, 1));
+  run(false);
+  float value = 0;
+  space.read(&value, x.data(), sizeof value);
+  CHECK(value == 2);
+}
+
 TEST_CASE("cuda: a layer of BERT is so many passes over memory") {
   const Step layer = layer_of(plan_of<Bert<2>>, plan_of<Bert<1>>);
   CHECK(

@@ -60,8 +60,15 @@ class Repeated {
     if (graph_.get() == nullptr) {
       device::check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
                     "begin to capture a step");
-      enqueue();
       cudaGraph_t captured{};
+      try {
+        enqueue();
+      } catch (...) {
+        // A stream that captures could not be waited for, nor memory be given back.
+        if (cudaStreamEndCapture(stream, &captured) == cudaSuccess) cudaGraphDestroy(captured);
+        cudaGetLastError();
+        throw;
+      }
       device::check(cudaStreamEndCapture(stream, &captured), "capture a step");
       cudaGraphExec_t made{};
       const cudaError_t status = cudaGraphInstantiate(&made, captured, 0);
