@@ -3,7 +3,8 @@
 // includes this file, behind the emulated runtime.
 //
 // Communicators are non-blocking only. A call is carried out on a thread of its own and is in progress until
-// its work was given to the stream: where streams do their work at once, until all ranks have come. Sums are
+// its work was given to the stream: where streams do their work at once, until all ranks have come. A split
+// is in progress as well, and its communicator not there, although the call returns ncclSuccess. Sums are
 // made in the order of ranks, each of two numbers rounded to their type. What NCCL forbids or leaves
 // undefined is refused: another call while one is in progress, ranks that do different things. All ranks of a
 // world send and receive in the same groups.
@@ -411,9 +412,11 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
   if (config != nullptr && config->blocking != 0) return ncclInvalidArgument;
   const emulation::NcclWork work{
       .what = emulation::Collective::split, .color = color, .key = key, .made = made};
+  *made = nullptr;
   const std::size_t number = comm->next++;
-  return emulation::begin_job(comm,
-                              [=] { return comm->world->meet(number, comm->rank, work, *comm->aborted); });
+  const ncclResult_t result =
+      emulation::begin_job(comm, [=] { return comm->world->meet(number, comm->rank, work, *comm->aborted); });
+  return result == ncclInProgress ? ncclSuccess : result;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   *state = comm->jobs > 0 ? ncclInProgress : static_cast<ncclResult_t>(comm->error->load());

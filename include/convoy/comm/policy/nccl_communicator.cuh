@@ -211,16 +211,19 @@ class Communicator {
     if (comm_ == nullptr) fail<Error>("rank ", rank_, ": nccl: the communicator has ended");
   }
 
-  // NCCL may be given nothing else before it is through with a call.
+  // NCCL may be given nothing else before it is through with a call. What the call returned does not say so:
+  // ncclCommSplit goes on when it has returned ncclSuccess.
   void settle(const NcclCall& what, ncclResult_t result) {
     const Clock::time_point begin = Clock::now();
-    for (Naps naps; result == ncclInProgress; naps.nap()) {
-      if (late(begin)) lose(what, "did not begin", begin);
-      if (comm_ == nullptr) continue;  // NCCL may give it late
-      const ncclResult_t asked = ncclCommGetAsyncError(comm_, &result);
-      if (asked != ncclSuccess) result = asked;
+    for (Naps naps; result == ncclSuccess || result == ncclInProgress; naps.nap()) {
+      if (comm_ != nullptr) {  // NCCL may give it late
+        const ncclResult_t asked = ncclCommGetAsyncError(comm_, &result);
+        if (asked != ncclSuccess) result = asked;
+        if (result == ncclSuccess) return;
+      }
+      if (result == ncclInProgress && late(begin)) lose(what, "did not begin", begin);
     }
-    if (result != ncclSuccess) lose(what, reason(result), begin);
+    lose(what, reason(result), begin);
   }
 
   std::string reason(ncclResult_t result) const {
