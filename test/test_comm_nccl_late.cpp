@@ -77,3 +77,38 @@ inline constexpr bool works_late = true;
 }  // namespace device_test
 
 #include "comm_nccl.hpp"
+
+namespace nccl_test {
+
+TEST_CASE_TEMPLATE("a host that is always steps ahead of its GPU is not late", C, AllReduced, Halved) {
+  constexpr int steps = 50, ahead = 2;
+  const std::vector<float> expected = sums(2, 1000, steps);
+  std::atomic<int> right = 0;
+  all_well(run<C>(2,
+                  [&](C& comm, TestSpace& space) {
+                    Arenas arenas(space, 1000);
+                    comm.open(comm::Fingerprint(), arenas.layout());
+                    std::deque<Ready> ends;
+                    for (int step = 0; step < steps; ++step) {
+                      later(space, [] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); });
+                      for (std::size_t b = 0; b < arenas.buckets.size(); ++b)
+                        comm.begin(static_cast<int>(b), arenas.compute(b, comm.rank(), step));
+                      comm.finish([&](Range range, float) {
+                        later(space, [p = arenas.parameters.data(), g = arenas.gradients.data(), range] {
+                          for (auto i = range.begin; i < range.end; ++i) p[i] -= g[i];
+                        });
+                      });
+                      ends.push_back(space.mark());
+                      if (step < ahead) continue;
+                      const auto end = static_cast<cudaEvent_t>(ends.front().event);
+                      while (cudaEventQuery(end) == cudaErrorNotReady)
+                        std::this_thread::sleep_for(std::chrono::microseconds(100));
+                      ends.pop_front();
+                    }
+                    right += arenas.result() == expected ? 1 : 0;
+                  },
+                  {.deadline = Seconds(0.4)}));
+  CHECK(right == 2);
+}
+
+}  // namespace nccl_test

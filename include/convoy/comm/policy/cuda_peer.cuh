@@ -95,7 +95,7 @@ class BasicCudaPeer : public DeviceBuckets<BasicCudaPeer<S, sharded>, S, sharded
   void enqueue_sums(std::span<double> partial) {
     link_->all_reduce(partial.data(), static_cast<std::int64_t>(partial.size()), {peer::Kind::rule});
   }
-  void watch(DeviceWork, std::size_t, cudaEvent_t) {}
+  void watch(DeviceWork, std::size_t) {}
   void await(std::size_t, cudaEvent_t mark) {
     device::check(cudaEventSynchronize(mark), "finish an exchange");
     link_->check();

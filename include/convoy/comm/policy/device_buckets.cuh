@@ -43,7 +43,7 @@ enum class DeviceWork : unsigned char {
 ///     enqueue_sums(b)                  on the stream, of a bucket that is not empty; likewise, if sharded,
 ///     enqueue_parameters(b)
 ///     enqueue_sums(partial)            of a rule
-///     watch(work, b, mark)             what was enqueued last is done when the mark is reached
+///     watch(work, b)                   what was enqueued last
 ///     await(b, mark)                   of sums; with a deadline
 template <class C, memory::Space S, bool sharded>
 class DeviceBuckets : public Defaults<C> {
@@ -234,7 +234,7 @@ void DeviceBuckets<C, S, sharded>::reduce(std::size_t b) {
     self().count_sums(b);
   }
   device::check(cudaEventRecord(reduced_[b].get(), self().stream()), "mark a stream");
-  self().watch(DeviceWork::sums, b, reduced_[b].get());
+  self().watch(DeviceWork::sums, b);
 }
 
 template <class C, memory::Space S, bool sharded>
@@ -245,7 +245,7 @@ void DeviceBuckets<C, S, sharded>::gather(std::size_t b) {
     count(bytes_of(b), 1);
   }
   device::check(cudaEventRecord(gathered_[b].get(), self().stream()), "mark a stream");
-  self().watch(DeviceWork::parameters, b, gathered_[b].get());
+  self().watch(DeviceWork::parameters, b);
 }
 
 // What computes is behind the sums of a bucket from here on.
@@ -269,7 +269,7 @@ void DeviceBuckets<C, S, sharded>::decide(Update update) {
     follow(self().stream(), computed_.get(), space_->stream());
     self().enqueue_sums(partial);
     follow(space_->stream(), decided_.get(), self().stream());
-    self().watch(DeviceWork::rule, 0, decided_.get());
+    self().watch(DeviceWork::rule, 0);
     count(partial.size_bytes(), 2);
   };
   for (std::size_t b = 0; b < buckets_.size(); ++b) {

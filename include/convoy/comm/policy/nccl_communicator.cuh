@@ -9,6 +9,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <deque>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -145,14 +146,16 @@ class Communicator {
     });
   }
 
-  /// From here to its end the work before the event is watched. `slot` is a small number; the event's work is
-  /// enqueued.
-  void expect(std::size_t slot, cudaEvent_t done, const NcclCall& what) {
+  /// From here to its end what the stream has been given so far is watched. The marks are this object's own:
+  /// one that is recorded anew in every step would never pass where the host is steps ahead of the GPU.
+  void expect(const NcclCall& what) {
     if (size_ == 1) return;
     const std::lock_guard lock(mutex_);
-    if (expected_.size() <= slot) expected_.resize(slot + 1);
-    if (!anything_expected()) last_progress_ = Clock::now();
-    expected_[slot] = {done, what, true};
+    if (spare_.empty()) spare_.push_back(device::make_event());
+    device::check(cudaEventRecord(spare_.back().get(), stream()), "mark a stream");
+    if (expected_.empty()) last_progress_ = Clock::now();
+    expected_.push_back({std::move(spare_.back()), what});
+    spare_.pop_back();
   }
 
   /// Returns when the host may rely on what lies before the event.
@@ -196,15 +199,11 @@ class Communicator {
 
  private:
   struct Expected {
-    cudaEvent_t done = nullptr;
+    device::Event done;
     NcclCall what;
-    bool pending = false;
   };
 
   bool late(Clock::time_point since) const { return Clock::now() - since > options_.deadline; }
-  bool anything_expected() const {
-    return std::any_of(expected_.begin(), expected_.end(), [](const Expected& e) { return e.pending; });
-  }
 
   void go_on() const {
     if (failure_) throw CommError(*failure_);
@@ -305,22 +304,20 @@ class Communicator {
     }
   }
   void look() {
-    const Expected *looked_at = nullptr, *first = nullptr;
-    for (Expected& e : expected_) {
-      if (!e.pending) continue;
-      looked_at = &e;
-      const cudaError_t state = cudaEventQuery(e.done);
-      if (state == cudaErrorNotReady) {
-        if (first == nullptr) first = &e;
-      } else if (state == cudaSuccess) {
-        e.pending = false;
-        last_progress_ = Clock::now();
-      } else {
-        lose(e.what, cudaGetErrorString(state), Clock::now());
-      }
+    if (expected_.empty()) return;
+    NcclCall what = expected_.front().what;
+    while (!expected_.empty()) {
+      Expected& first = expected_.front();
+      what = first.what;
+      const cudaError_t state = cudaEventQuery(first.done.get());
+      if (state == cudaErrorNotReady) break;
+      if (state != cudaSuccess) lose(what, cudaGetErrorString(state), Clock::now());
+      last_progress_ = Clock::now();
+      spare_.push_back(std::move(first.done));
+      expected_.pop_front();
     }
-    if (looked_at != nullptr) look_for_errors(first != nullptr ? first->what : looked_at->what);
-    if (first != nullptr && late(last_progress_)) lose(first->what, "was not over", last_progress_);
+    look_for_errors(what);
+    if (!expected_.empty() && late(last_progress_)) lose(what, "was not over", last_progress_);
   }
 
   int rank_, size_, device_ = 0;
@@ -330,7 +327,8 @@ class Communicator {
   ncclComm_t comm_ = nullptr;
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::vector<Expected> expected_;
+  std::deque<Expected> expected_;     // in the order of the stream
+  std::vector<device::Event> spare_;  // marks for what comes
   Clock::time_point last_progress_;
   std::optional<CommError> failure_;
   bool quit_ = false;

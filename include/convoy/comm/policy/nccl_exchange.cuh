@@ -147,12 +147,7 @@ class NcclExchange : public DeviceBuckets<C, S, sharded> {
 
   // What DeviceBuckets asks for.
   void check() { comm_->check(); }
-  void watch(DeviceWork work, std::size_t b, cudaEvent_t mark) {
-    const std::size_t place = work == DeviceWork::sums         ? b
-                              : work == DeviceWork::parameters ? Base::buckets() + b
-                                                               : 2 * Base::buckets();
-    comm_->expect(place, mark, self().call_of(work, b));
-  }
+  void watch(DeviceWork work, std::size_t b) { comm_->expect(self().call_of(work, b)); }
   void await(std::size_t b, cudaEvent_t mark) {
     comm_->await(mark, {"exchange", static_cast<int>(b), Base::bytes_of(b)});
   }
@@ -191,7 +186,7 @@ class NcclExchange : public DeviceBuckets<C, S, sharded> {
   OnDevice staging_;
   std::vector<OnDevice> memory_;
   device::Event staging_done_;
-  std::unique_ptr<detail::Communicator> comm_;  // ends before the events that are watched
+  std::unique_ptr<detail::Communicator> comm_;
   std::vector<void*> registered_;
   std::vector<std::byte> on_host_;  // what was gathered
 };
