@@ -77,6 +77,7 @@ struct State {
   std::set<cudaStream_t> streams;
   std::set<cudaEvent_t> events;
   std::set<std::shared_ptr<Capture>> captures;
+  std::set<int> begun;  // devices that were some thread's own when it gave a stream work
 
   /// Null if it is none.
   cudaStream_t stream(cudaStream_t handle) {
@@ -143,6 +144,7 @@ inline cudaError_t run_on(cudaStream_t handle, std::function<void()> work, Mark*
   bool legacy = false;
   {
     const std::lock_guard lock(state.mutex);
+    state.begun.insert(current_device);
     const cudaStream_t stream = state.stream(handle);
     if (stream == nullptr) return cudaErrorInvalidResourceHandle;
     legacy = stream == &state.legacy;

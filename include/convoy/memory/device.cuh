@@ -136,6 +136,8 @@ class Device {
 
   /// Which GPU of the process it is.
   int ordinal() const { return ordinal_; }
+  /// Makes it the calling thread's GPU, which is else the first one: CUDA begins that one for any call.
+  void enter() const { device::check(cudaSetDevice(ordinal_), "choose a GPU"); }
   /// Whether products of f32 may round what they multiply to tf32, which tensor cores read: where the Exec
   /// that computes here lets its own.
   bool reduced_products() const { return reduced_products_; }

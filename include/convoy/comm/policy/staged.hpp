@@ -120,6 +120,7 @@ class CopyOut {
       std::exception_ptr failure;
       try {
         const Range range = ranges_[static_cast<std::size_t>(next.bucket)];
+        if constexpr (requires { space_.enter(); }) space_.enter();
         space_.wait_for(next.ready);
         if (!range.empty())
           space_.read(to_ + range.begin, from_ + range.begin,
