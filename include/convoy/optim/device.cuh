@@ -341,7 +341,7 @@ struct Kernels<Any, memory::Device> {
     });
     if (!found)
       fail<ConfigError>(
-          "optimizer ", optimizer.name(),
+          "optimizer ", optimizer.facts().name,
           " is none of the registry's, so that no GPU has it at run time; name it as Trainer's second "
           "argument");
   }
