@@ -1,4 +1,4 @@
-// Loop: epochs of steps over a data set, evaluation and prediction, by one replica.
+// Loop: steps of a replica, in epochs over a data set or one by one.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@
 #include <convoy/exec/counts.hpp>
 #include <convoy/exec/exec.hpp>
 #include <convoy/graph/plan.hpp>
-#include <convoy/train/binding.hpp>
+#include <convoy/train/evaluator.hpp>
 #include <convoy/train/feed.hpp>
 #include <convoy/train/fit.hpp>
 #include <convoy/train/gather.hpp>
@@ -39,7 +39,8 @@ namespace convoy::train {
 template <class Replica>
 class Loop {
  public:
-  explicit Loop(Replica& replica) : replica_(replica), plan_(replica.plan()) {}
+  Loop(Replica& replica, Evaluator<Replica>& evaluator)
+      : replica_(replica), plan_(replica.plan()), evaluator_(evaluator) {}
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
@@ -50,11 +51,8 @@ class Loop {
   StepReport step();
 
   FitReport fit(const data::DatasetRef& set, const FitOptions& options);
-  Evaluation evaluate(const data::DatasetRef& set);
-  Prediction predict(const data::DatasetRef& set, int output);
 
  private:
-  /// Evaluation shares a data set out, whatever training does.
   data::Shard shard_to_train_on() const {
     data::Shard shard = replica_.shard();
     shard.whole = replica_.config().unsharded;
@@ -96,12 +94,6 @@ class Loop {
   StepReport report_of_step(const Stopwatch& watch);
   std::unique_ptr<Feed> make_feed(const data::DatasetRef& set, const FitOptions& options,
                                   const data::BatchPlan& batches, bool by_value);
-  /// Null where evaluation is to read the set by the host.
-  std::unique_ptr<Feed> make_validation_feed(const FitOptions& options);
-  data::BatchPlan batches_to_evaluate(const data::DatasetRef& set) const {
-    return {set.size(), replica_.config().batch, replica_.shard(), true};
-  }
-  Evaluation evaluate(Feed& feed, const data::BatchPlan& batches);
   /// Throws where batch norms go by the rows of all ranks and a rank would have none.
   void expect_rows_everywhere(const data::BatchPlan& batches) const;
   /// Whether any rank says so.
@@ -109,6 +101,7 @@ class Loop {
 
   Replica& replica_;
   const Plan& plan_;
+  Evaluator<Replica>& evaluator_;  // of validation
   std::vector<double> counts_;
   bool begun_ = false;  // a step of a loop of the user's own
 };
@@ -186,7 +179,7 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
   const data::BatchPlan batches(set.size(), replica_.config().batch, shard_to_train_on());
   expect_rows_everywhere(batches);
   const auto feed = make_feed(set, options, batches, by_value);
-  const auto validation = make_validation_feed(options);
+  const auto validation = evaluator_.feed_for(options);
   const AllDone done(replica_.space());
   const std::int64_t steps_per_epoch = (batches.steps() + accumulate - 1) / accumulate;
   FitRun run{options,    *feed,           validation.get(), batches,
@@ -233,17 +226,6 @@ std::unique_ptr<Feed> Loop<Replica>::make_feed(const data::DatasetRef& set, cons
                           .readers = options.readers,
                           .held = Replica::latency == 0 ? 1 : (Replica::latency + 2) * config.accumulate,
                           .ahead = by_value ? config.accumulate : 0});
-}
-
-template <class Replica>
-std::unique_ptr<Feed> Loop<Replica>::make_validation_feed(const FitOptions& options) {
-  if constexpr (exec::TakesMadeRows<std::remove_reference_t<decltype(replica_.exec())>>) {
-    using There = ResidentFeed<typename Replica::Space>;
-    if (options.resident && options.validate && There::takes(options.validate))
-      return std::make_unique<There>(plan_, options.validate, batches_to_evaluate(options.validate),
-                                     std::nullopt, replica_.space());
-  }
-  return nullptr;
 }
 
 template <class Replica>
@@ -409,9 +391,9 @@ void Loop<Replica>::end_epoch(FitRun& run, EpochReport report) {
     report.accuracy = means[1];
   }
   if (run.validation != nullptr)
-    report.test = evaluate(*run.validation, batches_to_evaluate(options.validate));
+    report.test = evaluator_.evaluate(*run.validation, evaluator_.batches_of(options.validate));
   else if (options.validate)
-    report.test = evaluate(options.validate);
+    report.test = evaluator_.evaluate(options.validate);
   if (options.log != nullptr && replica_.rank() == 0) log_epoch(*options.log, report);
   run.fit.epochs.push_back(report);
   bool stop = options.on_epoch && options.on_epoch(report) == Control::stop;
@@ -426,91 +408,6 @@ void Loop<Replica>::end_epoch(FitRun& run, EpochReport report) {
   at = {.epoch = at.epoch + 1, .best = at.best, .waited = at.waited};
   const bool last = run.fit.stopped != StopReason::finished || at.epoch == options.epochs;
   if (options.keeper != nullptr && (last || options.keeper->due(run.begun, true))) keep(run, at);
-}
-
-template <class Replica>
-Evaluation Loop<Replica>::evaluate(const data::DatasetRef& set) {
-  if (replica_.comm().role() == comm::Role::server) return {};
-  LoaderFeed feed(plan_, set,
-                  {.batch = replica_.config().batch,
-                   .shard = replica_.shard(),
-                   .shuffle = false,
-                   .held = Replica::latency + 1,
-                   .allow_short = true});
-  const AllDone done(replica_.space());
-  return evaluate(feed, batches_to_evaluate(set));
-}
-
-template <class Replica>
-Evaluation Loop<Replica>::evaluate(Feed& feed, const data::BatchPlan& batches) {
-  const Stopwatch watch;
-  replica_.keep_results();
-  replica_.average_statistics();
-  // Sums of the losses, of the metrics and of what the losses count, then labels that were right, labels,
-  // and rows.
-  const std::size_t losses = plan_.losses.size(), metrics = plan_.metrics.size();
-  std::vector<double> sums(2 * losses + metrics + 3);
-  const auto counts = std::span<double>(sums).subspan(losses + metrics, losses);
-  double* const rest = sums.data() + 2 * losses + metrics;
-  int outstanding = 0;
-  const auto take = [&](int most) {
-    for (; outstanding > most; --outstanding) {
-      const exec::Result result = replica_.exec().result();
-      for (std::size_t l = 0; l < losses; ++l) sums[l] += result.losses[l];
-      for (std::size_t m = 0; m < metrics; ++m) sums[losses + m] += result.metrics[m];
-      rest[0] += static_cast<double>(result.correct);
-      rest[1] += static_cast<double>(result.labels);
-    }
-  };
-  feed.start(0, 0);
-  for (std::int64_t step = 0; step < batches.steps(); ++step) {
-    const exec::BatchView batch = feed.next();
-    if (batch.rows == 0) continue;
-    replica_.enqueue(batch, {.mode = exec::Mode::evaluate, .seed = replica_.config().seed});
-    ++outstanding;
-    exec::add_counts_by_value(plan_, batch, counts);
-    for (std::size_t l = 0; l < losses; ++l)
-      if (const std::int64_t known = exec::known_count(plan_, l, batch.rows); known >= 0)
-        counts[l] += static_cast<double>(known);
-    rest[2] += static_cast<double>(batch.rows);
-    take(Replica::latency);
-  }
-  take(0);
-  replica_.comm().all_reduce(std::span<double>(sums), comm::sum);
-  Evaluation evaluation;
-  evaluation.rows = static_cast<std::int64_t>(rest[2]);
-  for (std::size_t l = 0; l < losses; ++l)
-    if (counts[l] > 0) evaluation.loss += sums[l] / counts[l];
-  evaluation.accuracy = rest[1] > 0 ? rest[0] / rest[1] : 0;
-  evaluation.classifies = rest[1] > 0 || evaluation.rows == 0;
-  for (std::size_t m = 0; m < metrics; ++m)
-    evaluation.metrics.push_back({plan_.metrics[m].name, sums[losses + m] / rest[2]});
-  evaluation.seconds = watch.seconds();
-  return evaluation;
-}
-
-template <class Replica>
-Prediction Loop<Replica>::predict(const data::DatasetRef& set, int output) {
-  if (output < 0 || static_cast<std::size_t>(output) >= plan_.outputs.size())
-    fail<ConfigError>("predict: the model has ", plan_.outputs.size(), " outputs, so there is no output ",
-                      output);
-  const Binding binding(plan_, set.fields());
-  data::Loader<data::DatasetRef> loader(
-      set, {.batch = replica_.most_rows(), .shuffle = false, .allow_short = true});
-  const AllDone done(replica_.space());
-  replica_.keep_results();
-  Prediction prediction;
-  prediction.shape =
-      plan_.nodes[static_cast<std::size_t>(plan_.outputs[static_cast<std::size_t>(output)].node)].shape;
-  prediction.values.reserve(set.size() * static_cast<std::size_t>(prediction.shape.size()));
-  loader.start(0);
-  while (const data::Batch* batch = loader.next()) {
-    replica_.enqueue(binding.view(*batch), {.mode = exec::Mode::evaluate, .seed = replica_.config().seed});
-    const auto values = replica_.exec().output(output);
-    replica_.exec().result();
-    prediction.values.insert(prediction.values.end(), values.begin(), values.end());
-  }
-  return prediction;
 }
 
 template <class Replica>

@@ -15,6 +15,7 @@
 #include <convoy/graph/plan.hpp>
 #include <convoy/train/composes.hpp>
 #include <convoy/train/config.hpp>
+#include <convoy/train/evaluator.hpp>
 #include <convoy/train/fit.hpp>
 #include <convoy/train/loop.hpp>
 #include <convoy/train/opening.hpp>
@@ -102,14 +103,14 @@ class PlanTrainer {
   /// averaged over ranks first.
   template <class D>
   Evaluation evaluate(const D& set) {
-    return loop_.evaluate(reference(set));
+    return evaluator_.evaluate(reference(set));
   }
 
   /// The model's output number `output` for every sample, computed on this rank alone with its running
   /// statistics.
   template <class D>
   Prediction predict(const D& set, int output = 0) {
-    return loop_.predict(reference(set), output);
+    return evaluator_.predict(reference(set), output);
   }
 
   /// Seconds that the exchange of one step takes while nothing is computed: the median of `repetitions` on
@@ -144,7 +145,8 @@ class PlanTrainer {
 
   const Plan& plan_;
   Replica<Rule, Comm, Exec> replica_;
-  Loop<Replica<Rule, Comm, Exec>> loop_{replica_};
+  Evaluator<Replica<Rule, Comm, Exec>> evaluator_{replica_};
+  Loop<Replica<Rule, Comm, Exec>> loop_{replica_, evaluator_};
 };
 
 /// What policies that do not compose make of a trainer: `composes` has said why in its one sentence, so

@@ -30,6 +30,7 @@
 #include <convoy/train/results.hpp>
 #include <convoy/train/step_sums.hpp>
 #include <convoy/train/timeline.hpp>
+#include <convoy/train/updates.hpp>
 
 namespace convoy::train {
 
@@ -175,6 +176,9 @@ class Replica {
   double exchange_seconds(int repetitions = 5);
 
  private:
+  friend ServerUpdates<Replica>;
+  friend WorkerUpdates<Replica>;
+
   // Nobody exchanges the optimizer's state, so on the host it lies in memory of this rank's own.
   using StateSpace = std::conditional_t<std::is_same_v<Space, memory::Host>, memory::Host, Space&>;
   static StateSpace make_state_space(Space& space) {
@@ -251,33 +255,6 @@ class Replica {
 
   std::optional<StepReport> settle_oldest();
 
-  /// What a server does with gradients.
-  struct Serve {
-    Replica* replica;
-    bool decides() const { return replica->optimizer_.decides(); }
-    void arrived(const comm::ServerPart& part) const {
-      Replica& r = *replica;
-      if (r.serves_anew_) r.optimizer_.begin(part.count, r.lr_at(r.served_from_ + part.step));
-      r.serves_anew_ = false;
-      r.optimizer_.arrived(part.range, part.scale, part.parameters, part.gradients);
-    }
-    std::span<double> partial() const { return replica->optimizer_.partial(); }
-    Decision decide() const {
-      optim::Verdict verdict;
-      const Decision decision = replica->decide(verdict);
-      replica->serves_anew_ = decision != Decision::again;
-      return decision;
-    }
-    void update(const comm::ServerPart& part) const {
-      Replica& r = *replica;
-      const auto from = Clock::now();
-      if (!r.optimizer_.decides()) r.optimizer_.begin(part.count, r.lr_at(r.served_from_ + part.step));
-      r.optimizer_.update(part.range, part.scale, part.parameters, part.gradients);
-      if (r.config_.timeline != nullptr)
-        r.config_.timeline->record("update", -1, Track::optimizer, from, Clock::now());
-    }
-  };
-
   /// What batch norms ask for in the middle of a pass.
   struct Across final : exec::AcrossRanks {
     explicit Across(Comm& c) : comm(c) {}
@@ -290,51 +267,6 @@ class Replica {
     if (config_.sync_batch_norm && workers() > 1) pass.across = &across_;
     return pass;
   }
-
-  /// What a worker does with sums of gradients.
-  struct Apply {
-    Replica* replica;
-    float* parameters(Range range) const { return replica->exec_->parameters().data() + range.begin; }
-    const float* gradients(Range range) const { return replica->exec_->gradients().data() + range.begin; }
-    bool decides() const { return replica->optimizer_.decides(); }
-    void arrived(Range range, float scale) const {
-      const auto from = Clock::now();
-      replica->optimizer_.arrived(range, scale, parameters(range), gradients(range));
-      replica->updating_ += Seconds(Clock::now() - from).count();
-    }
-    std::span<double> partial() const { return replica->optimizer_.partial(); }
-    Decision decide() const {
-      Replica& r = *replica;
-      if (!Space::addressable && !r.comm_.heeds_decisions()) {
-        // The updates read the verdict on the device, so the host does not wait for it.
-        const Decision decision = r.optimizer_.decide(r.exec_->parameters().data());
-        r.now_.norm_follows = r.optimizer_.knows_norm();
-        return decision;
-      }
-      optim::Verdict verdict;
-      const Decision decision = r.decide(verdict);
-      if (decision != Decision::again && r.optimizer_.knows_norm()) r.now_.gradient_norm = verdict.norm;
-      return decision;
-    }
-    /// Whether the Exec takes the time of an update in place of the rule, which a replay may.
-    bool updates_itself([[maybe_unused]] Range range) const {
-      if constexpr (requires { replica->exec_->updates(range); })
-        return replica->exec_->updates(range);
-      else
-        return false;
-    }
-    void update(Range range, float scale) const {
-      Replica& r = *replica;
-      const auto from = Clock::now();
-      const memory::WorkingCopy copy = r.working_copy(range);
-      if (!updates_itself(range))
-        r.optimizer_.update(range, scale, parameters(range), gradients(range), copy);
-      if (copy.at == nullptr) r.exec_->touched(range);
-      const auto to = Clock::now();
-      r.updating_ += Seconds(to - from).count();
-      if (r.config_.timeline != nullptr) r.config_.timeline->record("update", -1, Track::optimizer, from, to);
-    }
-  };
 
   /// Where an update of these parameters is to write them once more: nowhere where the Exec keeps no copy or
   /// others write parameters after it, of whom the Exec is told.
@@ -353,8 +285,8 @@ class Replica {
   const Plan& plan_;
   const exec::Kernels<Exec>& kernels_;
   Config config_;
-  Serve serve_{this};
-  Apply apply_{this};
+  ServerUpdates<Replica> serve_{this};
+  WorkerUpdates<Replica> apply_{this};
   bool serves_anew_ = true;       // the next part to arrive begins a decision
   std::int64_t served_from_ = 0;  // the step at which the servers began
   Comm comm_;

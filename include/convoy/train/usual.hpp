@@ -7,6 +7,7 @@
 #include <convoy/exec/host/host.hpp>
 #include <convoy/optim/any.hpp>
 #include <convoy/optim/arena.hpp>
+#include <convoy/train/evaluator.hpp>
 #include <convoy/train/loop.hpp>
 #include <convoy/train/plan_trainer.hpp>
 #include <convoy/train/replica.hpp>
@@ -19,6 +20,7 @@
 namespace convoy::train {
 
 CONVOY_INSTANTIATE(class Replica<optim::Any, comm::Any, exec::Host<f32>>);
+CONVOY_INSTANTIATE(class Evaluator<Replica<optim::Any, comm::Any, exec::Host<f32>>>);
 CONVOY_INSTANTIATE(class Loop<Replica<optim::Any, comm::Any, exec::Host<f32>>>);
 CONVOY_INSTANTIATE(class PlanTrainer<optim::Any, comm::Any, exec::Host<f32>>);
 CONVOY_INSTANTIATE(void visit_weights(Replica<optim::Any, comm::Any, exec::Host<f32>>&, const AnyVisitor&,
@@ -26,6 +28,7 @@ CONVOY_INSTANTIATE(void visit_weights(Replica<optim::Any, comm::Any, exec::Host<
 CONVOY_INSTANTIATE(void visit_state(Replica<optim::Any, comm::Any, exec::Host<f32>>&, const AnyVisitor&,
                                     Visit));
 CONVOY_INSTANTIATE(class Replica<optim::Any, comm::Any, exec::Host<bf16>>);
+CONVOY_INSTANTIATE(class Evaluator<Replica<optim::Any, comm::Any, exec::Host<bf16>>>);
 CONVOY_INSTANTIATE(class Loop<Replica<optim::Any, comm::Any, exec::Host<bf16>>>);
 CONVOY_INSTANTIATE(class PlanTrainer<optim::Any, comm::Any, exec::Host<bf16>>);
 CONVOY_INSTANTIATE(void visit_weights(Replica<optim::Any, comm::Any, exec::Host<bf16>>&, const AnyVisitor&,
@@ -34,9 +37,11 @@ CONVOY_INSTANTIATE(void visit_state(Replica<optim::Any, comm::Any, exec::Host<bf
                                     Visit));
 #ifdef CONVOY_HAS_MPI
 CONVOY_INSTANTIATE(class Replica<optim::Sgd, comm::Ring<transport::Mpi>, exec::Host<f32>>);
+CONVOY_INSTANTIATE(class Evaluator<Replica<optim::Sgd, comm::Ring<transport::Mpi>, exec::Host<f32>>>);
 CONVOY_INSTANTIATE(class Loop<Replica<optim::Sgd, comm::Ring<transport::Mpi>, exec::Host<f32>>>);
 CONVOY_INSTANTIATE(class PlanTrainer<optim::Sgd, comm::Ring<transport::Mpi>, exec::Host<f32>>);
 CONVOY_INSTANTIATE(class Replica<optim::Adam, comm::Ring<transport::Mpi>, exec::Host<f32>>);
+CONVOY_INSTANTIATE(class Evaluator<Replica<optim::Adam, comm::Ring<transport::Mpi>, exec::Host<f32>>>);
 CONVOY_INSTANTIATE(class Loop<Replica<optim::Adam, comm::Ring<transport::Mpi>, exec::Host<f32>>>);
 CONVOY_INSTANTIATE(class PlanTrainer<optim::Adam, comm::Ring<transport::Mpi>, exec::Host<f32>>);
 #endif
