@@ -175,8 +175,7 @@ TEST_CASE("a step needs a backward for each forward, and an exchange that serves
                                                                                              endpoint};
     const char* const refusal =
         "trainer: the servers of the exchange ps serve while fit trains, so a loop of one's own has none; "
-        "call "
-        "fit, or choose another exchange";
+        "call fit, or choose another exchange";
     CHECK_THROWS_WITH_AS(served.step(batch.view()), refusal, ConfigError);
     CHECK_THROWS_WITH_AS(served.forward(batch.view()), refusal, ConfigError);
     CHECK(served.fit(training, {.log = nullptr}).steps == 3);

@@ -47,13 +47,10 @@ class Arena {
   using Options = typename Optimizer<R>::Options;
 
   /// `tensors` in the order in which their live ranges lie, those that are never updated left out; each live
-  /// range begins on a multiple of `grain` elements and owns the gap behind it. The space outlives the arena.
-  /// Throws ConfigError for options that cannot be.
+  /// range begins on a multiple of `arena_grain` elements and owns the gap behind it. The space outlives the
+  /// arena. Throws ConfigError for options that cannot be.
   Arena(S& space, const Options& options, std::span<const ArenaTensor> tensors, std::span<const Group> groups,
         const Guard& guard = {});
-
-  /// Elements to which live ranges are aligned.
-  static constexpr std::int64_t grain = arena_grain;
 
   /// Whether the rule updates whole matrices, so that no range that is updated may end within one.
   bool takes_matrices() const { return rule_.takes_matrices; }

@@ -220,7 +220,8 @@ class Communicator {
         if (asked != ncclSuccess) result = asked;
         if (result == ncclSuccess) return;
       }
-      if (result == ncclInProgress && late(begin)) lose(what, "did not begin", begin);
+      if ((result == ncclSuccess || result == ncclInProgress) && late(begin))
+        lose(what, "did not begin", begin);
     }
     lose(what, reason(result), begin);
   }
