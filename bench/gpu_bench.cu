@@ -248,9 +248,9 @@ void all_reduce(std::int64_t count, double copy) {
         times.push_back(time / exchanges);
       }
       if (rank == 0) at_once = count * 4 <= link.options().at_once;
-      bootstrap.all_gather({}, {});
+      bootstrap.barrier();
     }
-    bootstrap.all_gather({}, {});
+    bootstrap.barrier();
   };
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < 2; ++rank)

@@ -47,11 +47,6 @@ inline std::vector<std::string> run(const std::function<void(int, comm::AnyBoots
   return sentences;
 }
 
-inline void meet(comm::AnyBootstrap& bootstrap) {
-  std::byte all[ranks];
-  bootstrap.all_gather({all, 1}, all);
-}
-
 template <class T>
 std::vector<T> sum_of_both(std::int64_t count, std::uint64_t seed) {
   std::vector<T> sums = oracle::input<T>(0, count, seed), others = oracle::input<T>(1, count, seed);
@@ -88,7 +83,7 @@ int right_rounds(int rank, comm::AnyBootstrap& bootstrap, std::int64_t count, in
       replayed = device::GraphExec(made);
       device::check(cudaGraphDestroy(captured), "end a graph");
     }
-    meet(bootstrap);
+    bootstrap.barrier();
     for (int round = 0; round < rounds; ++round) {
       const auto which = static_cast<std::size_t>(round % 3);
       space.write(memory.data(), inputs[which].data(), bytes);
@@ -101,9 +96,9 @@ int right_rounds(int rank, comm::AnyBootstrap& bootstrap, std::int64_t count, in
       space.read(seen.data(), memory.data(), bytes);
       right += oracle::same_bits(seen, sums[which]) ? 1 : 0;
     }
-    meet(bootstrap);
+    bootstrap.barrier();
   }
-  meet(bootstrap);
+  bootstrap.barrier();
   return right;
 }
 
@@ -121,7 +116,7 @@ bool trains(int rank, comm::AnyBootstrap& bootstrap) {
                                     .parameters = {parameters.data(), count},
                                     .buckets = buckets,
                                     .space = &space});
-    meet(bootstrap);
+    bootstrap.barrier();
     for (int step = 0; step < 5; ++step) {
       for (std::size_t b = 0; b < buckets.size(); ++b) {
         space.fill(gradients.data() + buckets[b].begin, buckets[b].size(),
@@ -137,9 +132,9 @@ bool trains(int rank, comm::AnyBootstrap& bootstrap) {
     std::vector<float> numbers(2'000'000 / sizeof(float), rank == 1 ? 7.0f : 0.0f);
     comm.broadcast(std::span<float>(numbers), 1);
     if (numbers != std::vector<float>(numbers.size(), 7.0f)) throw Error("not what rank 1 had");
-    meet(bootstrap);
+    bootstrap.barrier();
   }
-  meet(bootstrap);
+  bootstrap.barrier();
   return seen == std::vector<float>(count, 5.0f * 10 + 2 * (0 + 1 + 2 + 3 + 4));
 }
 
@@ -193,7 +188,7 @@ TEST_CASE("a rank on the same GPU that does not come ends the wait of the other"
         sentence = error.what();
       }
     }
-    meet(bootstrap);
+    bootstrap.barrier();
     if (!sentence.empty()) throw Error(sentence);
   });
   CHECK(sentences[0].find("rank 0: cuda-peer all-reduce: rank 1 did not come within 0.5 s") == 0);

@@ -6,7 +6,9 @@
 #define CONVOY_HAS_NCCL
 
 #include <atomic>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -51,6 +53,18 @@ std::string refusal(std::string_view policy, std::string_view transport, const c
 }
 
 }  // namespace
+
+TEST_CASE("a barrier over the bootstrap of a Comm waits for all ranks") {
+  std::atomic<int> came = 0, waited = 0;
+  for (const auto& sentence : on_ranks(3, [&](comm::AnyBootstrap bootstrap) {
+         std::this_thread::sleep_for(std::chrono::milliseconds(20 * bootstrap.rank()));
+         ++came;
+         bootstrap.barrier();
+         waited += came == 3 ? 1 : 0;
+       }))
+    CHECK(sentence == "");
+  CHECK(waited == 3);
+}
 
 TEST_CASE("each line of the registry makes an exchange that sums gradients") {
   CHECK(comm::gpu_policies<TestSpace>.size() == 6);

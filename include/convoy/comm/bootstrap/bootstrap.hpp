@@ -58,6 +58,12 @@ class AnyBootstrap {
       std::memcpy(all.data() + i * mine.size(),
                   world.data() + static_cast<std::size_t>(members_[i]) * mine.size(), mine.size());
   }
+  /// Returns when all ranks of all groups have called it. Nothing at all is what some bootstraps do not send.
+  void barrier() {
+    constexpr std::byte mine{};
+    std::vector<std::byte> all(static_cast<std::size_t>(size()));
+    all_gather({&mine, 1}, all);
+  }
   /// Rank i of the group is rank `members[i]` of this one.
   AnyBootstrap group(const std::vector<int>& members) const {
     AnyBootstrap part = *this;

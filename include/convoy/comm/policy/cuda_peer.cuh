@@ -75,7 +75,7 @@ class BasicCudaPeer : public DeviceBuckets<BasicCudaPeer<S, sharded>, S, sharded
   void broadcast(void* data, std::size_t bytes, int root);
   void barrier() {
     link_->check();
-    if (size() > 1) bootstrap_.all_gather({}, {});
+    if (size() > 1) bootstrap_.barrier();
   }
 
  private:

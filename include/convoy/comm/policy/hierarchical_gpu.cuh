@@ -166,7 +166,7 @@ class TwoLevelsOfGpus : public Defaults<TwoLevelsOfGpus<Inside, Across>> {
     inside_.broadcast(data, bytes, from.local);
   }
   void barrier() {
-    if (size() > 1) bootstrap_.all_gather({}, {});
+    if (size() > 1) bootstrap_.barrier();
   }
 
  private:
