@@ -390,9 +390,7 @@ void steps(const std::string& model, int batch, int count) {
 
 int main(int argc, char** argv) try {
   if (argc > 1) chosen = argv[1];
-  // For ranks that share the GPU: a queue for each stream, and no loading of kernels while others wait.
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  device::let_ranks_share_gpus();
   device::use(0);
   memory::Device space;
   const double copy = copy_bandwidth(space);

@@ -181,8 +181,8 @@ TEST_CASE("a rank on the same GPU that does not come ends the wait of the other"
     const Window window(bootstrap, memory.data());
     std::string sentence;
     if (rank == 0) {
-      link.all_reduce<float>(window, 0, 100'000);
       try {
+        link.all_reduce<float>(window, 0, 100'000);
         link.synchronize();
       } catch (const CommError& error) {
         sentence = error.what();

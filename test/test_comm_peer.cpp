@@ -1,7 +1,15 @@
 // EMULATES
 // TIMEOUT: 300
 // The kernels of an exchange over peer memory, run on processors: ranks are threads whose kernels wait for
-// one another. Sums in the order of ranks, by one shot and by two; graphs; ranks that do not come.
+// one another. Sums in the order of ranks, by one shot and by two; graphs; ranks that do not come. Ranks of
+// one process meet on the host around each exchange, so most ranks here say that they are processes, and
+// their kernels wait for one another alone.
+#include <unistd.h>
+
+// The name of the process as the thread wants it.
+static thread_local int process_of_thread = 0;
+extern "C" pid_t getpid() noexcept { return 4711 + process_of_thread; }
+
 #include "comm_oracle.hpp"
 #include "device_of_tests.hpp"
 #include <convoy/comm/peer/link.cuh>
@@ -26,14 +34,17 @@ struct Rank {
   }
 };
 
+enum class Ranks { processes, threads };
+
 // The sentences that ranks ended with; empty for none.
 std::vector<std::string> on_links(int ranks, const std::function<void(Rank&)>& body,
-                                  const comm::PeerOptions& options = {}) {
+                                  const comm::PeerOptions& options = {}, Ranks are = Ranks::processes) {
   Table table(ranks);
   std::vector<std::string> sentences(static_cast<std::size_t>(ranks));
   std::vector<std::thread> threads;
   for (int r = 0; r < ranks; ++r)
     threads.emplace_back([&, r] {
+      if (are == Ranks::processes) process_of_thread = r;
       try {
         Rank rank(table, r, options);
         body(rank);
@@ -273,6 +284,9 @@ TEST_CASE("the host touches no memory of a GPU, and shuffled blocks give the sam
   CHECK(right == 2);
 }
 
+// Of a process that fails the pad lives as long as the process: others may still write to it.
+TEST_CASE("nothing is left behind where all is well") { CHECK(emulation::bytes_in_use() == 0); }
+
 TEST_CASE("a rank that does not come is named by the others within the deadline") {
   std::atomic<int> over = 0;
   for (const std::int64_t count : {std::int64_t{10}, std::int64_t{5000}}) {
@@ -284,7 +298,7 @@ TEST_CASE("a rank that does not come is named by the others within the deadline"
                    const Window window(rank.ranks, memory.data());
                    if (rank.link.rank() == 1) {
                      while (over < 2) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-                     return;
+                     throw Error("left");
                    }
                    rank.link.all_reduce<f32>(window, 0, count, {comm::peer::Kind::all_reduce, 4});
                    CommError seen({.rank = 99, .operation = "nothing"}, "");
@@ -300,7 +314,7 @@ TEST_CASE("a rank that does not come is named by the others within the deadline"
                    rank.link.check();  // what failed stays failed
                  },
                  {.deadline = Seconds(0.2), .at_once = 1024});
-    CHECK(sentences[1] == "");
+    CHECK(sentences[1] == "left");
     for (const std::size_t r : {std::size_t{0}, std::size_t{2}}) {
       CAPTURE(sentences[r]);
       CHECK(contains(sentences[r], concat("rank ", r,
@@ -308,6 +322,90 @@ TEST_CASE("a rank that does not come is named by the others within the deadline"
                                           "within 0.2 s (peer rank 1, ")));
     }
   }
+}
+
+TEST_CASE("no rank of a process enqueues before all are about to, and none goes on before all have") {
+  std::atomic<int> arrived = 0, behind = 0, early = 0;
+  all_well(on_links(
+      3,
+      [&](Rank& rank) {
+        memory::Array<f32, TestSpace> own(rank.space, 8);
+        rank.space.synchronize();
+        for (int round = 1; round <= 3; ++round) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(3 * rank.link.rank()));
+          ++arrived;
+          {
+            const emulation::Enqueued enqueued;
+            rank.link.all_reduce(own.data(), 8);
+            behind += static_cast<int>(enqueued.names().size());
+          }
+          early += arrived < 3 * round ? 1 : 0;
+        }
+        rank.link.synchronize();
+      },
+      {}, Ranks::threads));
+  CHECK(behind == 3 * 3);
+  CHECK(early == 0);
+}
+
+TEST_CASE("a rank of the process that is late or leaves frees those that wait for it on the host") {
+  for (const bool leaves : {false, true}) {
+    CAPTURE(leaves);
+    std::atomic<int> over = 0;
+    const auto sentences = on_links(
+        3,
+        [&](Rank& rank) {
+          memory::Array<f32, TestSpace> own(rank.space, 100);
+          if (rank.link.rank() == 1) {
+            if (leaves) throw Error("left");
+            while (over < 2) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+            return;
+          }
+          struct Count {
+            std::atomic<int>& over;
+            ~Count() { ++over; }
+          } count{over};
+          const emulation::Enqueued enqueued;
+          try {
+            rank.link.all_reduce(own.data(), 100);
+          } catch (const CommError&) {
+            if (!enqueued.names().empty()) throw Error("a kernel was started");
+            rank.link.check();  // what failed stays failed
+          }
+        },
+        {.deadline = Seconds(leaves ? 1000 : 0.2)}, Ranks::threads);
+    CHECK(sentences[1] == (leaves ? "left" : ""));
+    for (const std::size_t r : {std::size_t{0}, std::size_t{2}}) {
+      CAPTURE(sentences[r]);
+      CHECK(contains(sentences[r], concat("rank ", r, ": cuda-peer all-reduce: rank ")));
+      CHECK(contains(sentences[r],
+                     leaves ? " has left (peer rank " : " did not come within 0.2 s (peer rank 1, "));
+    }
+  }
+}
+
+TEST_CASE("ranks that share a GPU share its processors out") {
+  const auto blocks = [](int processors, int devices) {
+    const emulation::With machine({.devices = devices, .processors = processors, .closed_to_host = false});
+    std::vector<int> seen(4);
+    Table table(4);
+    std::vector<std::thread> threads;
+    for (int r = 0; r < 4; ++r)
+      threads.emplace_back([&, r] {
+        device::use(r % emulation::settings.devices);
+        const Rank rank(table, r, {});
+        seen[static_cast<std::size_t>(r)] = rank.link.blocks();
+      });
+    for (std::thread& thread : threads) thread.join();
+    CHECK(seen == std::vector<int>(4, seen[0]));
+    return seen[0];
+  };
+  CHECK(blocks(132, 1) == 16);
+  CHECK(blocks(40, 1) == 10);
+  CHECK(blocks(2, 1) == 1);
+  CHECK(blocks(30, 2) == 15);
+  CHECK(blocks(30, 3) == 15);  // two of the four on the first
+  CHECK(blocks(8, 4) == 16);
 }
 
 TEST_CASE("a rank that leaves is noticed at once") {
@@ -356,5 +454,3 @@ TEST_CASE("what does not fit is refused in one sentence") {
   for (const auto& sentence : sentences)
     CHECK(sentence == "rank 1 differs from rank 0 in comm.blocks: 5 instead of 4");
 }
-
-TEST_CASE("nothing is left behind") { CHECK(emulation::bytes_in_use() == 0); }

@@ -148,6 +148,9 @@ void train_replay(const Options& o, const Task& task, convoy::comm::Any comm, co
 std::span<const convoy::comm::Entry> gpu_policies();
 std::span<const convoy::comm::Entry> gpu_transports();
 
+/// Before anything else is asked of GPUs: ranks are threads, whose kernels wait for one another.
+void let_ranks_share_gpus();
+
 /// One rank's run on a GPU in the precision that was chosen: each of the ranks of a host has one of its GPUs.
 /// `comm` works in host memory.
 void train_on_gpu(const Options& o, const Task& task, convoy::comm::Any comm, const std::string& transport,

@@ -95,6 +95,7 @@ int run_between_gpus(const Options& o, const Program& program, [[maybe_unused]] 
     const comm::World world = comm::world_of_environment();
     return train(comm::TcpBootstrap(world, limit), world.local_rank);
   }
+  if (o.transport == "cuda-peer") let_ranks_share_gpus();
   transport::Threads::World(o.ranks).run([&](const transport::Threads& endpoint) {
     using Ring = comm::Ring<transport::Threads>;
     train(comm::CommBootstrap<Ring>(Ring(endpoint, {.deadline = limit})), endpoint.rank());

@@ -32,6 +32,8 @@ void train(const Options& o, const Task& task, const std::string& transport, int
 std::span<const comm::Entry> gpu_policies() { return comm::gpu_policies<memory::Device>; }
 std::span<const comm::Entry> gpu_transports() { return comm::gpu_transports; }
 
+void let_ranks_share_gpus() { device::let_ranks_share_gpus(); }
+
 void train_on_gpu(const Options& o, const Task& task, comm::Any comm, const std::string& transport,
                   int local_rank) {
   take_gpu(local_rank);

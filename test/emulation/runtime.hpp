@@ -343,7 +343,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     properties->uuid.bytes[0] = static_cast<char>(device + 1);
     properties->totalGlobalMem = emulation::settings.bytes;
     properties->major = 9;
-    properties->multiProcessorCount = 4;
+    properties->multiProcessorCount = emulation::settings.processors;
     properties->warpSize = 32;
     properties->maxThreadsPerBlock = 1024;
     properties->maxThreadsPerMultiProcessor = 2048;

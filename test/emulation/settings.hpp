@@ -23,6 +23,8 @@ struct Settings {
   /// How many devices there are; 0 is a machine without a driver. They share their memory. Ranks that are
   /// threads want one each: cudaFree waits for all work of a device, and a collective waits for other ranks.
   int devices = 1;
+  /// Of each device.
+  int processors = 132;
   /// How much memory they have.
   std::size_t bytes = std::size_t{4} << 30;
   /// Whether device memory faults when the host touches it. Closing and opening it costs a system call each

@@ -1,6 +1,7 @@
 // What every use of the CUDA runtime needs: failures as exceptions, and handles that end what they hold.
 #pragma once
 
+#include <cstdlib>
 #include <string_view>
 #include <utility>
 
@@ -28,6 +29,14 @@ inline int count() {
   if (cudaGetDeviceCount(&found) == cudaSuccess) return found;
   cudaGetLastError();  // the failure would else be reported by the next launch
   return 0;
+}
+
+/// For a program whose ranks are threads that may share a GPU, before its first call of CUDA: each stream has
+/// a queue of its own, and kernels are loaded before one waits for another. The environment has the last
+/// word.
+inline void let_ranks_share_gpus() {
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 }
 
 /// Throws DeviceError unless GPU `ordinal` is there, and makes it this thread's own.

@@ -34,6 +34,13 @@ void launch(const Launch& where, void (*kernel)(P...), std::type_identity_t<P>..
   check(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), pointers), "start a kernel");
 }
 
+/// Loads a kernel, which its first launch does else and may wait for all work of the GPU.
+template <class... P>
+void load(void (*kernel)(P...)) {
+  cudaFuncAttributes unread{};
+  check(cudaFuncGetAttributes(&unread, reinterpret_cast<const void*>(kernel)), "load a kernel");
+}
+
 /// The dynamic shared memory of the block.
 template <class T>
 __device__ T* shared_memory() {

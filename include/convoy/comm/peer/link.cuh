@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,7 +21,9 @@
 #include <convoy/comm/bootstrap/bootstrap.hpp>
 #include <convoy/comm/error.hpp>
 #include <convoy/comm/fingerprint.hpp>
+#include <convoy/comm/peer/gate.cuh>
 #include <convoy/comm/peer/kernels.cuh>
+#include <convoy/comm/peer/place.cuh>
 #include <convoy/comm/peer/window.cuh>
 #include <convoy/comm/schedule/shards.hpp>
 #include <convoy/core/clock.hpp>
@@ -37,8 +40,8 @@ struct PeerOptions {
   /// reads the others' sums (two shots). Where others switch: 256 KiB (PyTorch's intra-node all-reduce;
   /// vLLM's at 8 GPUs) to 512 KiB (vLLM's at 4).
   std::int64_t at_once = std::int64_t{256} << 10;
-  /// Of the GPU, that an exchange uses: few leave more to the kernels of backward, and ranks that share a GPU
-  /// need the blocks of all their kernels to be resident at the same time.
+  /// Of the GPU, that an exchange uses at most: few leave more to the kernels of backward. Ranks that share a
+  /// GPU share its processors out, so that the blocks of all of them are resident at the same time.
   int blocks = 16;
 
   static constexpr void fields(auto& self, auto&& field) {
@@ -109,17 +112,19 @@ class Link {
     stream_ = device::make_urgent_stream();
     if (size_ == 1) return;
     agree(ranks_, Fingerprint().add("comm", std::string_view("cuda-peer")).add("comm", options));
+    look_around();
     make_pad();
     pads_ = Window(ranks_, pad_.get(), pad_);
   }
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
   ~Link() {
-    if (size_ == 1 || pads_.of(rank_) == nullptr) return;
+    if (size_ == 1) return;
     if (healthy())
       say_farewell();
     else
       leave();
+    gate_->leave();
     cudaStreamSynchronize(stream());
   }
 
@@ -127,6 +132,8 @@ class Link {
   int size() const { return size_; }
   cudaStream_t stream() const { return stream_.get(); }
   const PeerOptions& options() const { return options_; }
+  /// Of the GPU, that an exchange uses at most; the same on all ranks.
+  int blocks() const { return blocks_; }
   /// Where an exception flies the others need not wait for this rank.
   bool healthy() const { return !failure_ && std::uncaught_exceptions() == exceptions_; }
 
@@ -145,8 +152,8 @@ class Link {
     const std::int64_t most = options_.at_once / static_cast<std::int64_t>(sizeof(T));
     for (std::int64_t done = 0; done < count && size_ > 1; done += most) {
       const std::int64_t piece = std::min(count - done, most);
-      start(all_reduce_at_once<T>, std::min(options_.blocks, blocks_at_once), what, bytes_of<T>(piece),
-            data + done, piece, options_.at_once, aligned(data + done));
+      start(all_reduce_at_once<T>, std::min(blocks_, blocks_at_once), what, bytes_of<T>(piece), data + done,
+            piece, options_.at_once, aligned(data + done));
     }
   }
   /// `count` elements that lie `offset` elements behind the beginning of a window's pieces.
@@ -184,17 +191,7 @@ class Link {
     if (size_ == 1) return;
     Verdict& verdict = *verdict_;
     if (std::atomic_ref<unsigned>(verdict.code).load(std::memory_order_acquire) == 0) return;
-    const bool late = verdict.reason() == Reason::late;
-    const int peer = ranks_.in_world(verdict.peer());
-    failure_.emplace(CommError::Fields{.rank = ranks_.in_world(rank_),
-                                       .peer = peer,
-                                       .operation = Exchange::of(verdict.what).text(),
-                                       .sequence = verdict.meeting,
-                                       .bytes = static_cast<std::size_t>(verdict.bytes),
-                                       .elapsed = late ? options_.deadline.count() : 0.0},
-                     late ? concat("rank ", peer, " did not come within ", options_.deadline.count(), " s")
-                          : concat("rank ", peer, " has left"));
-    throw CommError(*failure_);
+    lose(Exchange::of(verdict.what), verdict.peer(), verdict.reason(), verdict.meeting, verdict.bytes);
   }
   /// Returns when all that was enqueued is done; every kernel's wait has its deadline.
   void synchronize() {
@@ -216,7 +213,7 @@ class Link {
     return count * static_cast<std::int64_t>(sizeof(T));
   }
   int blocks_for_vectors(std::int64_t vectors) const {
-    return static_cast<int>(device::blocks_for(vectors, threads, options_.blocks));
+    return static_cast<int>(device::blocks_for(vectors, threads, blocks_));
   }
   static bool aligned(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; }
   template <class T>
@@ -244,6 +241,12 @@ class Link {
   template <class Kernel, class... A>
   void start(Kernel kernel, int blocks, Exchange what, std::int64_t bytes, const A&... arguments) {
     check();
+    // What a graph holds begins when the graph is launched.
+    const bool meets = gate_->joins() && !captures();
+    if (meets) {
+      device::load(kernel);
+      meet(what, bytes);
+    }
     Team team;
     team.rank = rank_;
     team.size = size_;
@@ -254,6 +257,52 @@ class Link {
     for (int r = 0; r < size_; ++r) team.pads[r] = reinterpret_cast<Pad*>(pads_.of(r));
     device::launch({stream(), static_cast<unsigned>(blocks), threads, Meeting::shared_bytes}, kernel, team,
                    arguments...);
+    if (meets) meet(what, bytes);
+  }
+  bool captures() const {
+    cudaStreamCaptureStatus status{};
+    device::check(cudaStreamIsCapturing(stream(), &status), "ask whether a stream captures");
+    return status != cudaStreamCaptureStatusNone;
+  }
+  void meet(Exchange what, std::int64_t bytes) {
+    if (const auto missing = gate_->meet(options_.deadline))
+      lose(what, missing->rank, missing->left ? Reason::left : Reason::late, missing->meeting,
+           static_cast<unsigned long long>(bytes));
+  }
+
+  // What failed stays failed.
+  [[noreturn]] void lose(Exchange what, int waited_for, Reason reason, std::uint64_t meeting,
+                         unsigned long long bytes) {
+    const bool late = reason == Reason::late;
+    const int peer = ranks_.in_world(waited_for);
+    failure_.emplace(CommError::Fields{.rank = ranks_.in_world(rank_),
+                                       .peer = peer,
+                                       .operation = what.text(),
+                                       .sequence = meeting,
+                                       .bytes = static_cast<std::size_t>(bytes),
+                                       .elapsed = late ? options_.deadline.count() : 0.0},
+                     late ? concat("rank ", peer, " did not come within ", options_.deadline.count(), " s")
+                          : concat("rank ", peer, " has left"));
+    gate_->leave();
+    throw CommError(*failure_);
+  }
+
+  void look_around() {
+    const comm::detail::Place mine = comm::detail::Place::here();
+    std::vector<comm::detail::Place> places(static_cast<std::size_t>(size_));
+    ranks_.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(places)));
+    const auto sharing = static_cast<int>(std::count_if(
+        places.begin(), places.end(), [&](const auto& place) { return place.shares_gpu(mine); }));
+    int device = 0, processors = 0;
+    device::check(cudaGetDevice(&device), "ask which GPU is this thread's");
+    device::check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
+                  "count the processors of a GPU");
+    // On each processor one block has room whatever its kernel takes, and block b waits for every rank's.
+    const int fit = sharing > 1 ? std::max(1, processors / sharing) : options_.blocks;
+    std::vector<int> all(static_cast<std::size_t>(size_));
+    ranks_.all_gather(std::as_bytes(std::span(&fit, 1)), std::as_writable_bytes(std::span(all)));
+    blocks_ = std::min(options_.blocks, *std::min_element(all.begin(), all.end()));
+    gate_.emplace(ranks_, places);
   }
 
   void make_pad() {
@@ -283,6 +332,7 @@ class Link {
   // Tells the others and this rank's own kernels that the rank does not go on. Other processes may write to
   // the pad until they have heard of it, so that the pad lives as long as this process.
   void leave() noexcept {
+    gate_->leave();
     try {
       if (pads_.crosses_processes()) keep(pad_);
       const device::Stream own = device::make_stream();
@@ -307,6 +357,8 @@ class Link {
   int rank_, size_;
   int exceptions_ = std::uncaught_exceptions();
   PeerOptions options_;
+  int blocks_ = 1;
+  std::optional<comm::detail::Gate> gate_;  // none in a world of one rank
   device::Stream stream_;
   std::shared_ptr<void> pad_;
   std::unique_ptr<Verdict, FreeHost> verdict_;

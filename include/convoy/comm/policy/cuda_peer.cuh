@@ -34,11 +34,11 @@ namespace convoy::comm {
 /// those of Reproducible on the host. A step may be captured in a CUDA graph where nobody observes. Numbers
 /// of the host go through the bootstrap, `broadcast` through the GPUs.
 ///
-/// Kernels of different ranks wait for one another. Ranks that share a GPU, for tests, are threads of one
-/// process: processes take turns on a GPU, in slices of time. The blocks of an exchange (PeerOptions) of all
-/// of them fit on the GPU together; CUDA_DEVICE_MAX_CONNECTIONS=32 gives each stream a queue of its own, and
-/// CUDA_MODULE_LOADING=EAGER loads kernels before others wait; and while an exchange is under way no rank
-/// calls what waits for the whole GPU, such as cudaFree. Who waits in vain does so up to the deadline.
+/// Kernels of different ranks wait for one another. Ranks that are threads of one process meet on the host
+/// around each exchange (peer/gate.cuh), so that whatever one of them calls in between may wait for the GPU,
+/// but where they capture a step: then what they do between its launches may not. Ranks that share a GPU, for
+/// tests, are such threads: processes take turns on a GPU, in slices of time. device::let_ranks_share_gpus
+/// prepares a program for it. Who waits in vain does so up to the deadline.
 template <memory::Space S, bool sharded>
 class BasicCudaPeer : public DeviceBuckets<BasicCudaPeer<S, sharded>, S, sharded> {
   using Base = DeviceBuckets<BasicCudaPeer, S, sharded>;

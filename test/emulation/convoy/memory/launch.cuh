@@ -44,6 +44,10 @@ void launch(const Launch& where, void (*kernel)(P...), std::type_identity_t<P>..
   check(emulation::run_on(where.stream, run), "start a kernel");
 }
 
+/// There is nothing to load here.
+template <class... P>
+void load(void (*)(P...)) {}
+
 /// The dynamic shared memory of the block.
 template <class T>
 T* shared_memory() {

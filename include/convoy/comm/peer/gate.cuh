@@ -1,0 +1,87 @@
+// Gate: where ranks that are threads of one process meet on the host, around what each of them enqueues.
+//
+// The kernels of an exchange wait for one another. Other calls of CUDA may wait for all work of a GPU, and of
+// the GPUs that reach its memory: cudaFree and cudaFreeHost do, and the first use of a kernel or of a graph
+// may. A rank within such a call would wait for an exchange that waits for this rank. So no rank of a process
+// enqueues its part of an exchange before all are about to, and none goes on before all have.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <convoy/comm/bootstrap/bootstrap.hpp>
+#include <convoy/comm/peer/place.cuh>
+#include <convoy/core/clock.hpp>
+
+namespace convoy::comm::detail {
+
+/// A rank's way through the gate of its process. Without other ranks in the process nobody waits.
+class Gate {
+ public:
+  /// Whom a rank waited for in vain.
+  struct Missing {
+    int rank = 0;
+    bool left = false;  ///< else the rank is late
+    std::uint64_t meeting = 0;
+  };
+
+  /// All ranks of the bootstrap make one; `places` are theirs.
+  Gate(AnyBootstrap& ranks, std::span<const Place> places) : rank_(static_cast<std::size_t>(ranks.rank())) {
+    for (std::size_t r = 0; r < places.size(); ++r)
+      if (places[r].shares_process(places[rank_])) members_.push_back(r);
+    const auto mine = std::make_shared<Shared>(places.size());
+    const std::shared_ptr<Shared>* const offered = &mine;
+    std::vector<const std::shared_ptr<Shared>*> all(places.size());
+    ranks.all_gather(std::as_bytes(std::span(&offered, 1)), std::as_writable_bytes(std::span(all)));
+    shared_ = *all[members_.front()];
+    ranks.barrier();  // what was offered has been taken
+  }
+
+  /// Whether other ranks are in the process.
+  bool joins() const { return members_.size() > 1; }
+
+  /// Returns when all ranks of the process have come as often as this one, or with one that did not come
+  /// within `limit` or has left.
+  std::optional<Missing> meet(Seconds limit) {
+    if (!joins()) return std::nullopt;
+    const Deadline deadline(limit);
+    std::unique_lock lock(shared_->mutex);
+    const std::uint64_t meeting = ++shared_->came[rank_];
+    shared_->changed.notify_all();
+    for (const std::size_t r : members_)
+      while (shared_->came[r] < meeting) {
+        if (shared_->left[r] || deadline.expired())
+          return Missing{static_cast<int>(r), shared_->left[r], meeting};
+        shared_->changed.wait_for(lock, std::chrono::milliseconds(100));
+      }
+    return std::nullopt;
+  }
+  /// The others need not wait for this rank any more.
+  void leave() noexcept {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->left[rank_] = true;
+    shared_->changed.notify_all();
+  }
+
+ private:
+  struct Shared {
+    explicit Shared(std::size_t ranks) : came(ranks), left(ranks) {}
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::vector<std::uint64_t> came;  // by rank: how often
+    std::vector<bool> left;
+  };
+
+  std::size_t rank_;
+  std::vector<std::size_t> members_;  // the ranks of the process
+  std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace convoy::comm::detail
