@@ -82,6 +82,9 @@ int right_rounds(int rank, comm::AnyBootstrap& bootstrap, std::int64_t count, in
       device::check(cudaGraphInstantiate(&made, captured, 0), "make a graph");
       replayed = device::GraphExec(made);
       device::check(cudaGraphDestroy(captured), "end a graph");
+      // Else the first launch does it, perhaps while the other rank's kernel waits for this rank.
+      device::check(cudaGraphUpload(replayed.get(), link.stream()), "upload a graph");
+      device::check(cudaStreamSynchronize(link.stream()), "upload a graph");
     }
     bootstrap.barrier();
     for (int round = 0; round < rounds; ++round) {
