@@ -92,12 +92,14 @@ part_tests() {
 
 part_sanitizer() {
   command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not here" | tee $work/sanitizer.txt; return; }
+  local failed=0
   : >$work/sanitizer.txt
   for tool in memcheck racecheck; do
     echo "== $tool" | tee -a $work/sanitizer.txt
     timeout "$(left)" compute-sanitizer --tool $tool --error-exitcode 9 $work/test_exec_cuda_gpu -tc="*each operation*" 2>&1 |
-      tail -15 | tee -a $work/sanitizer.txt || true
+      tail -15 | tee -a $work/sanitizer.txt || failed=1
   done
+  return $failed
 }
 
 part_bench() { timeout "$(left)" $work/gpu_bench | tee $work/bench.jsonl; }
@@ -118,7 +120,12 @@ for part in "${@:-${all[@]}}"; do
   fi
   say "$part, $(left) s left"
   rm -f $work/done.$part
-  if part_$part; then touch $work/done.$part; else say "$part failed" && status=1; fi
+  # Not as a condition, within which bash would go on behind a command that fails.
+  set +e
+  (set -e && part_$part)
+  code=$?
+  set -e
+  if [ $code -eq 0 ]; then touch $work/done.$part; else say "$part failed" && status=1; fi
   if [ "${status:-0}" -ne 0 ] && [ "$part" = build ]; then exit 1; fi
 done
 exit "${status:-0}"
