@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -24,7 +23,6 @@
 
 #include <convoy/core/error.hpp>
 #include <convoy/core/sleep.hpp>
-#include <convoy/exec/counts.hpp>
 #include <convoy/exec/labels.hpp>
 #include <convoy/exec/stages.hpp>
 #endif
@@ -136,7 +134,6 @@ class Replay {
   Clock::time_point moment(double seconds) const {
     return began_ + std::chrono::duration_cast<Clock::duration>(Seconds(seconds * scale(rows_)));
   }
-  std::int64_t labels_of(const BatchView& batch) const;
   void begin_backward(std::span<const float> scales);
   /// Sleeps until a stage ends, or only until messages want to go on: then true.
   bool wait_for_end_of(const Stage& stage);
@@ -153,8 +150,8 @@ class Replay {
   std::int64_t final_ = 0;
   bool ran_ = false;
   Mode mode_ = Mode::evaluate;
-  std::deque<std::int64_t> labels_;  // of the passes whose results were not taken
-  std::vector<double> zeros_;        // losses, and metrics behind them
+  int results_ = 0;            // passes whose results were not taken
+  std::vector<double> zeros_;  // losses, and metrics behind them
   std::vector<std::vector<float>> outputs_;
 };
 
@@ -229,7 +226,7 @@ CONVOY_FUNCTION void Replay::forward(const BatchView& batch, const Pass& pass) {
   rows_ = batch.rows;
   mode_ = pass.mode;
   ran_ = true;
-  labels_.push_back(labels_of(batch));
+  ++results_;
   sleep_exactly_until(moment(forward_));
 }
 
@@ -240,18 +237,6 @@ CONVOY_FUNCTION bool Replay::updates(Range range) {
       std::max(updated_, Clock::now()) +
       std::chrono::duration_cast<Clock::duration>(Seconds(options_.profile.update * share / options_.speed));
   return true;
-}
-
-CONVOY_FUNCTION std::int64_t Replay::labels_of(const BatchView& batch) const {
-  for (int n = 0; n < static_cast<int>(plan_.nodes.size()); ++n) {
-    if (!graph::is<graph::CrossEntropy>(plan_.node(n))) continue;
-    const int label = plan_.graph.input(n, 1);
-    std::size_t field = 0;
-    for (int m = 0; m < label; ++m) field += plan_.node(m).given;
-    return graph::operation_counted[static_cast<std::size_t>(plan_.node(n).op)](
-        plan_.graph, n, static_cast<const i32*>(batch.fields[field]), batch.rows);
-  }
-  return 0;
 }
 
 CONVOY_FUNCTION void Replay::begin_backward(std::span<const float> scales) {
@@ -288,11 +273,10 @@ CONVOY_FUNCTION void Replay::make_final(std::int64_t final) {
 }
 
 CONVOY_FUNCTION Result Replay::result() {
-  if (labels_.empty()) fail<ExecError>("exec: a result was asked for before a forward pass");
-  const std::int64_t labels = labels_.front();
-  labels_.pop_front();
+  if (results_ == 0) fail<ExecError>("exec: a result was asked for before a forward pass");
+  --results_;
   const std::span<const double> zeros(zeros_);
-  return {zeros.first(plan_.losses.size()), zeros.subspan(plan_.losses.size()), 0, labels};
+  return {.losses = zeros.first(plan_.losses.size()), .metrics = zeros.subspan(plan_.losses.size())};
 }
 
 CONVOY_FUNCTION std::span<const float> Replay::output(int k) const {
