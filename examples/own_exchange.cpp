@@ -77,7 +77,7 @@ void fit_with(const data::ImageSplit& digits, const transport::Threads& endpoint
                                           endpoint};
   const auto report = trainer.fit(digits.train, {.epochs = 5, .validate = &digits.test, .log = nullptr});
   if (trainer.rank() == 0)
-    std::cout << name << ": test accuracy " << report.epochs.back().test.accuracy << '\n';
+    std::cout << name << ": test accuracy " << report.epochs.back().test.accuracy.value() << '\n';
 }
 
 int main() try {

@@ -62,7 +62,7 @@ void fit_with(const typename optim::Optimizer<Rule>::Options& options, const dat
       {.batch = 32, .optimizer = options, .exec = {.threads = 1}}, endpoint};
   const auto report = trainer.fit(digits.train, {.epochs = 5, .validate = &digits.test, .log = nullptr});
   if (trainer.rank() == 0)
-    std::cout << name << ": test accuracy " << report.epochs.back().test.accuracy << '\n';
+    std::cout << name << ": test accuracy " << report.epochs.back().test.accuracy.value() << '\n';
 }
 
 int main() try {

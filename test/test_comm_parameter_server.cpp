@@ -390,7 +390,7 @@ TEST_CASE("Trainer trains with the optimizer on the servers") {
       trainer.fit(set, {.epochs = 1, .log = nullptr});
       bytes += trainer.optimizer_state_bytes();
       if (trainer.rank() != 0) return;
-      accuracy = report.epochs.back().test.accuracy;
+      accuracy = report.epochs.back().test.accuracy.value();
       const auto parameters = trainer.exec().parameters();
       result.assign(parameters.begin(), parameters.end());
     });

@@ -80,7 +80,7 @@ Trace trace_of(Trainer& trainer, const Settings& settings) {
                                                    trace.steps.push_back(step.step);
                                                    trace.losses.push_back(step.loss);
                                                    trace.norms.push_back(step.gradient_norm.value_or(-1));
-                                                   trace.accuracies.push_back(step.accuracy);
+                                                   trace.accuracies.push_back(step.accuracy.value());
                                                    return train::Control::go_on;
                                                  },
                                              .log = nullptr});
@@ -88,7 +88,7 @@ Trace trace_of(Trainer& trainer, const Settings& settings) {
   for (const train::EpochReport& epoch : report.epochs) {
     trace.evaluated.push_back(epoch.loss);
     trace.evaluated.push_back(epoch.test.loss);
-    trace.evaluated.push_back(epoch.test.accuracy);
+    trace.evaluated.push_back(epoch.test.accuracy.value());
   }
   trace.predicted = trainer.predict(test).values;
   for (const auto& parameter : trainer.parameters()) {

@@ -71,7 +71,7 @@ TEST_CASE("a plan that is known at run time is replayed, and shares go by the re
     CHECK(trainer.shares()[1] > trainer.shares()[0]);
     const auto report = trainer.fit(blobs, {.steps = 3, .log = nullptr});
     CHECK(report.samples == 3 * 24);
-    CHECK(trainer.evaluate(blobs).accuracy == 0);
+    CHECK(!trainer.evaluate(blobs).accuracy);
     // The profile's seconds stand for the update, so that nothing changed the parameters.
     const std::span<const float> now = trainer.exec().parameters();
     Net untrained{plan,

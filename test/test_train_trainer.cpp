@@ -53,8 +53,16 @@ TEST_CASE("a model that classifies nothing is logged by its loss") {
   const data::Synthetic set(20, fields, 0);
   std::ostringstream log;
   Trainer<Regression, optim::Sgd, comm::None, exec::Reference<f32>> trainer({.batch = 5});
-  const auto report = trainer.fit(set, {.validate = &set, .log = &log});
-  CHECK(!report.epochs[0].test.classifies);
+  const auto report = trainer.fit(set, {.validate = &set,
+                                        .on_step =
+                                            [](const train::StepReport& step) {
+                                              CHECK(!step.accuracy);
+                                              return train::Control::go_on;
+                                            },
+                                        .log = &log});
+  CHECK(report.steps == 4);
+  CHECK(!report.epochs[0].accuracy);
+  CHECK(!report.epochs[0].test.accuracy);
   CHECK(log.str().find("test loss:") != std::string::npos);
   CHECK(log.str().find("accuracy") == std::string::npos);
   const auto values = trainer.predict(set).values;
@@ -63,6 +71,10 @@ TEST_CASE("a model that classifies nothing is logged by its loss") {
   CHECK(log.str().find(", level:") != std::string::npos);
   CHECK_THROWS_WITH_AS(static_cast<void>(report.epochs[0].test.metric("levels")),
                        "evaluation: the model has no metric \"levels\"", ConfigError);
+  CHECK_THROWS_WITH_AS(
+      trainer.fit(set, {.validate = &set, .early_stop = {.target_accuracy = 0.5}, .log = nullptr}),
+      "fit: a target accuracy is for models that classify, and this one has no cross-entropy", ConfigError);
+  CHECK(trainer.steps_done() == 4);
 }
 
 TEST_CASE("two ranks with batch B train as one rank with batch 2B") {
@@ -197,7 +209,7 @@ TEST_CASE("training learns, and evaluate, predict and fit agree on how much") {
         const float* row = prediction.values.data() + i * classes;
         correct += std::max_element(row, row + classes) - row == static_cast<int>(i % classes);
       }
-      CHECK(correct == doctest::Approx(after.accuracy * 151));
+      CHECK(correct == doctest::Approx(after.accuracy.value() * 151));
       CHECK(report.samples == 8 * 600);
     });
 }

@@ -112,7 +112,7 @@ Trace trace_of(Trainer& trainer, const Settings& settings, const Set& training =
                                                  },
                                              .log = nullptr,
                                              .resident = resident});
-  trace.accuracy = report.epochs.back().test.accuracy;
+  trace.accuracy = report.epochs.back().test.accuracy.value();
   trace.test_loss = report.epochs.back().test.loss;
   trace.predicted = trainer.predict(test).values;
   for (const auto& parameter : trainer.parameters())

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <convoy/core/error.hpp>
@@ -28,10 +29,12 @@ class StepLog {
 
   void operator()(const convoy::train::StepReport& r) {
     if (file_ == nullptr) return;
-    std::fprintf(file_.get(), "%lld,%d,%lld,%.9g,%.9g,%.9g,", static_cast<long long>(r.step), r.epoch,
-                 static_cast<long long>(r.rows), r.loss, r.accuracy, static_cast<double>(r.lr));
-    if (r.gradient_norm) std::fprintf(file_.get(), "%.9g", *r.gradient_norm);  // else the field is empty
-    std::fprintf(file_.get(), ",%.6g,%.6g", r.seconds, r.samples_per_sec);
+    std::fprintf(file_.get(), "%lld,%d,%lld,%.9g,", static_cast<long long>(r.step), r.epoch,
+                 static_cast<long long>(r.rows), r.loss);
+    field(r.accuracy);
+    std::fprintf(file_.get(), "%.9g,", static_cast<double>(r.lr));
+    field(r.gradient_norm);
+    std::fprintf(file_.get(), "%.6g,%.6g", r.seconds, r.samples_per_sec);
     if (per_row_ > 0) std::fprintf(file_.get(), ",%.6g", r.samples_per_sec * per_row_);
     std::fputc('\n', file_.get());
     // A line is there when its step is over, for those who watch, and so that a full disk is noticed.
@@ -39,6 +42,10 @@ class StepLog {
   }
 
  private:
+  void field(const std::optional<double>& value) {
+    if (value) std::fprintf(file_.get(), "%.9g", *value);
+    std::fputc(',', file_.get());
+  }
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };

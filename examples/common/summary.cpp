@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -30,6 +31,10 @@ double sent_per_step(const Summary& s) {
 
 double hidden(const Summary& s) {
   return convoy::train::hidden(s.exchange_ms, s.fit.backward_ms, s.fit.exposed_comm_ms);
+}
+
+nlohmann::ordered_json nullable(const std::optional<double>& value) {
+  return value ? nlohmann::ordered_json(*value) : nullptr;
 }
 
 const char* name_of(convoy::train::StopReason reason) {
@@ -86,8 +91,9 @@ void print_table(const Summary& s) {
   row("training loss", number("%.5f", s.fit.loss));
   if (!s.fit.epochs.empty() && s.fit.epochs.back().test.rows > 0) {
     const convoy::train::Evaluation& test = s.fit.epochs.back().test;
-    if (s.unit != "samples") row("test loss", number("%.5f", test.loss));  // language models are judged by it
-    row("test accuracy", number("%.2f%%", 100 * test.accuracy));
+    if (s.unit != "samples" || !test.accuracy)  // language models are judged by it
+      row("test loss", number("%.5f", test.loss));
+    if (test.accuracy) row("test accuracy", number("%.2f%%", 100 * *test.accuracy));
   }
   std::fflush(stdout);
 }
@@ -130,12 +136,11 @@ void write_json(const Summary& s, const std::string& path) {
     nlohmann::ordered_json e = {{"epoch", epoch.epoch},
                                 {"seconds", epoch.seconds},
                                 {"loss", epoch.loss},
-                                {"accuracy", epoch.accuracy}};
+                                {"accuracy", nullable(epoch.accuracy)}};
     if (epoch.test.rows > 0) {
       e["test_seconds"] = epoch.test.seconds;
       e["test_loss"] = epoch.test.loss;
-      e["test_accuracy"] = epoch.test.accuracy;
-      object["test_accuracy"] = epoch.test.accuracy;
+      e["test_accuracy"] = object["test_accuracy"] = nullable(epoch.test.accuracy);
     }
     object["epochs"].push_back(e);
   }

@@ -77,9 +77,10 @@ void train_task(const Options& o, const Task& task, const std::string& transport
         fail<ConfigError>("--evaluate: there is no checkpoint in ", o.checkpoint);
     }
     const train::Evaluation test = trainer.evaluate(task.test);
-    if (trainer.rank() == 0)
-      std::cout << "test loss:" << test.loss << ", test accuracy:" << test.accuracy << " (" << test.rows
-                << " rows, " << trainer.steps_done() << " steps of training)\n";
+    if (trainer.rank() != 0) return;
+    std::cout << "test loss:" << test.loss;
+    if (test.accuracy) std::cout << ", test accuracy:" << *test.accuracy;
+    std::cout << " (" << test.rows << " rows, " << trainer.steps_done() << " steps of training)\n";
     return;
   }
 

@@ -164,6 +164,14 @@ class Tables(Case):
         self.assertNotIn("20.00%", text)
         self.assertTrue(own)
 
+    def test_a_run_that_classified_nothing_has_its_test_and_no_accuracy(self):
+        store = results.Store(self.path("out"))
+        epoch = {"epoch": 0, "seconds": 5.0, "test_seconds": 1.25, "test_accuracy": None}
+        store.add(record(task(model="transformer"), 10.0, lines=[], epochs=[epoch]))
+        own = [row for row in TABLES["epochs"](store)[0].rows if MODELS["transformer"] in row[0] and row[4] == "5.00"]
+        self.assertEqual([row[5:7] for row in own], [["1.25", ""]])
+        self.assertIn("Epoch 0 in 5.00 sec, test time 1.25 sec |", "".join(t.markdown() for t in TABLES["log"](store)))
+
     def test_the_page_has_everything_and_says_when_matplotlib_is_missing(self):
         import builtins
         from unittest import mock

@@ -103,14 +103,18 @@ if ! timeout 100 $run --data "$scratch/sound" --ranks 2 --background --overlap -
   failures=$((failures + 1))
 fi
 
-# A run is recorded, and replayed by two ranks, one of which has a published speed; published exchanges send dead taps as well.
+# A run is recorded, and replayed by two ranks, one of which has a published speed; published exchanges send dead taps as well. What is
+# replayed classifies nothing: an accuracy is null in JSON and empty in the table of steps.
 recorded="$program --threads 1 --batch 4 --steps 5 --quiet --data $scratch/sound"
 sent_bytes() { sed -n 's/.*"sent_bytes_per_step": \([0-9]*\).*/\1/p' "$1"; }
 if ! timeout 100 $recorded --comm none --profile-out "$scratch/profile.json" > "$scratch/out" 2>&1 ||
-  ! timeout 100 $recorded --ranks 2 --replay "$scratch/profile.json" --json "$scratch/lean.json" > "$scratch/out" 2>&1 ||
+  ! timeout 100 $recorded --ranks 2 --replay "$scratch/profile.json" --json "$scratch/lean.json" \
+    --csv "$scratch/lean.csv" > "$scratch/out" 2>&1 ||
   ! timeout 100 $recorded --ranks 2 --replay-rate 400,800 --bucket-mib tensor --no-overlap --keep-dead-taps \
     --json "$scratch/kept.json" > "$scratch/out" 2>&1 ||
   ! grep -q '"device": "replay"' "$scratch/kept.json" ||
+  [ "$(grep -c 'accuracy": null' "$scratch/lean.json")" != 2 ] ||
+  [ "$(cut -d, -f 5 "$scratch/lean.csv" | sort -u | tr '\n' ' ')" != " accuracy " ] ||
   [ $((2 * $(sent_bytes "$scratch/kept.json"))) -le $((3 * $(sent_bytes "$scratch/lean.json"))) ]; then
   echo "FAILED a run that is recorded and replayed"
   cat "$scratch/out" "$scratch"/lean.json "$scratch"/kept.json

@@ -52,9 +52,10 @@ def own_log(record, store):
     epochs = record["epochs"]
     for number, epoch in enumerate(epochs, 1):
         text = f"Epoch {epoch['epoch']} in {epoch['seconds']:.2f} sec"
-        if "test_accuracy" in epoch:
+        if "test_seconds" in epoch:
             text += f", test time {epoch['test_seconds']:.2f} sec"
-            text += "" if record["drawn"] else f", test accuracy:{epoch['test_accuracy']:.5f}"
+            if not record["drawn"] and epoch["test_accuracy"] is not None:
+                text += f", test accuracy:{epoch['test_accuracy']:.5f}"
         lines.append((record["steps"] * number / len(epochs), 1, text))
     return [summary] + [text for *_, text in sorted(lines)]
 

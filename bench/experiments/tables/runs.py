@@ -199,12 +199,12 @@ def epochs(store):
     own = [
         r
         for r in ordered(store.runs())
-        if r["protocol"]["kind"] in ("cumulative", "runtime") and any("test_accuracy" in e for e in r["epochs"])
+        if r["protocol"]["kind"] in ("cumulative", "runtime") and any("test_seconds" in e for e in r["epochs"])
     ]
     for record in own:
         for epoch in record["epochs"]:
-            if "test_accuracy" in epoch:
-                accuracy = "" if record["drawn"] or record["cell"]["exec"] == "replay" else f"{100 * epoch['test_accuracy']:.2f}%"
+            if "test_seconds" in epoch:
+                accuracy = epoch["test_accuracy"]  # none where nothing was classified
                 table.add(
                     model_text(record),
                     f"{record['hosts']}, {exchange_text(record)}",
@@ -212,7 +212,7 @@ def epochs(store):
                     epoch["epoch"],
                     f"{epoch['seconds']:.2f}",
                     f"{epoch['test_seconds']:.2f}",
-                    accuracy,
+                    "" if record["drawn"] or accuracy is None else f"{100 * accuracy:.2f}%",
                     record["how"],
                 )
     table.notes = ["* as published, and odd: table oddities says what.", *settings_notes(own)]

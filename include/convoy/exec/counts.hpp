@@ -26,6 +26,13 @@ constexpr bool counts_by_value(const Plan& plan) {
   return false;
 }
 
+/// Whether the model classifies: it has a cross-entropy, at which an Exec counts the labels that are right.
+constexpr bool classifies(const Plan& plan) {
+  for (const graph::Node& node : plan.nodes)
+    if (graph::operation_counts_labels[static_cast<std::size_t>(node.op)]) return true;
+  return false;
+}
+
 /// Adds to counts[l] what loss `l` counts in a batch, where that depends on the labels' values.
 inline void add_counts_by_value(const Plan& plan, const BatchView& batch, std::span<double> counts) {
   for (std::size_t l = 0; l < plan.losses.size(); ++l) {

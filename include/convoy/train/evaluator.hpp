@@ -103,8 +103,7 @@ Evaluation Evaluator<Replica>::evaluate(Feed& feed, const data::BatchPlan& batch
   evaluation.rows = static_cast<std::int64_t>(rest[2]);
   for (std::size_t l = 0; l < losses; ++l)
     if (counts[l] > 0) evaluation.loss += sums[l] / counts[l];
-  evaluation.accuracy = rest[1] > 0 ? rest[0] / rest[1] : 0;
-  evaluation.classifies = rest[1] > 0 || evaluation.rows == 0;
+  evaluation.accuracy = accuracy_of(rest[0], rest[1]);
   for (std::size_t m = 0; m < metrics; ++m)
     evaluation.metrics.push_back({plan_.metrics[m].name, sums[losses + m] / rest[2]});
   evaluation.seconds = watch.seconds();

@@ -11,7 +11,7 @@ struct FitPosition {
   std::int64_t epoch = 0;
   std::int64_t rows = 0;                                  ///< of the epoch that all ranks have trained on
   double loss = 0;                                        ///< sum over these rows
-  double accuracy = 0;                                    ///< likewise
+  std::int64_t correct = 0, labels = 0;                   ///< as in StepReport, of these rows
   double best = std::numeric_limits<double>::infinity();  ///< the lowest test loss of an epoch
   std::int64_t waited = 0;                                ///< epochs since then
 
@@ -19,7 +19,8 @@ struct FitPosition {
     field("epoch", self.epoch);
     field("rows", self.rows);
     field("loss", self.loss);
-    field("accuracy", self.accuracy);
+    field("correct", self.correct);
+    field("labels", self.labels);
     field("best", self.best);
     field("waited", self.waited);
   }

@@ -18,16 +18,16 @@ inline void log_step(std::ostream& out, const StepReport& report, std::int64_t e
   out << line << std::flush;
 }
 
-/// `Epoch 0 in 543.88 sec, test time 13.77 sec, test accuracy:0.86263`; the test loss where nothing is
-/// classified, and the loss without a validation set. Metrics of the model follow, `, top3:0.99100`.
+/// `Epoch 0 in 543.88 sec, test time 13.77 sec, test accuracy:0.86263`; the test loss where there is no
+/// accuracy, and the loss without a validation set. Metrics of the model follow, `, top3:0.99100`.
 inline void log_epoch(std::ostream& out, const EpochReport& report) {
   char line[160];
-  if (report.test.rows > 0 && !report.test.classifies)
+  if (report.test.accuracy)
+    std::snprintf(line, sizeof line, "Epoch %d in %.2f sec, test time %.2f sec, test accuracy:%.5f",
+                  report.epoch, report.seconds, report.test.seconds, *report.test.accuracy);
+  else if (report.test.rows > 0)
     std::snprintf(line, sizeof line, "Epoch %d in %.2f sec, test time %.2f sec, test loss:%.5f", report.epoch,
                   report.seconds, report.test.seconds, report.test.loss);
-  else if (report.test.rows > 0)
-    std::snprintf(line, sizeof line, "Epoch %d in %.2f sec, test time %.2f sec, test accuracy:%.5f",
-                  report.epoch, report.seconds, report.test.seconds, report.test.accuracy);
   else
     std::snprintf(line, sizeof line, "Epoch %d in %.2f sec, loss:%.5f", report.epoch, report.seconds,
                   report.loss);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -161,6 +162,9 @@ template <class Replica>
 FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& options) {
   if (options.epochs < 1) fail<ConfigError>("fit: epochs must be at least 1, not ", options.epochs);
   if (options.steps < 0) fail<ConfigError>("fit: steps must not be negative, as ", options.steps, " is");
+  if (options.early_stop.target_accuracy && !exec::classifies(plan_))
+    fail<ConfigError>(
+        "fit: a target accuracy is for models that classify, and this one has no cross-entropy");
   const int keeps = options.keeper != nullptr ? 1 : 0;
   if (common_number(replica_.comm(), keeps) != 1 - common_number(replica_.comm(), 1 - keeps))
     fail<ConfigError>("fit: some ranks were given what keeps the state of the fit, and others were not");
@@ -264,7 +268,7 @@ EpochReport Loop<Replica>::train_epoch(FitRun& run, int epoch) {
   of_epoch.epoch = epoch;
   of_epoch.seconds = watch.seconds();
   of_epoch.loss = run.at.loss / static_cast<double>(run.at.rows);
-  of_epoch.accuracy = run.at.accuracy / static_cast<double>(run.at.rows);
+  of_epoch.accuracy = accuracy_of(static_cast<double>(run.at.correct), static_cast<double>(run.at.labels));
   return of_epoch;
 }
 
@@ -273,7 +277,8 @@ void Loop<Replica>::take(FitRun& run, StepReport report, int epoch, double secon
   run.complete(report, epoch, seconds);
   run.at.rows += report.rows;
   run.at.loss += report.loss * static_cast<double>(report.rows);
-  run.at.accuracy += report.accuracy * static_cast<double>(report.rows);
+  run.at.correct += std::llround(report.accuracy.value_or(0) * static_cast<double>(report.labels));
+  run.at.labels += report.labels;
   const auto& options = run.options;
   if (options.log != nullptr && replica_.rank() == 0) log_step(*options.log, report, options.log_every);
   const bool told = replica_.told_to_stop();
@@ -383,12 +388,13 @@ void Loop<Replica>::train_step(FitRun& run, int epoch, std::int64_t step) {
 template <class Replica>
 void Loop<Replica>::end_epoch(FitRun& run, EpochReport report) {
   const auto& options = run.options;
+  FitPosition& at = run.at;
   const bool together = replica_.comm().lockstep();
   if (!together) {  // so far each worker has counted for itself
-    double means[] = {report.loss, report.accuracy};
+    double means[] = {report.loss, static_cast<double>(at.correct), static_cast<double>(at.labels)};
     replica_.comm().all_reduce(std::span<double>(means), comm::mean);
     report.loss = means[0];
-    report.accuracy = means[1];
+    report.accuracy = accuracy_of(means[1], means[2]);
   }
   if (run.validation != nullptr)
     report.test = evaluator_.evaluate(*run.validation, evaluator_.batches_of(options.validate));
@@ -398,7 +404,6 @@ void Loop<Replica>::end_epoch(FitRun& run, EpochReport report) {
   run.fit.epochs.push_back(report);
   bool stop = options.on_epoch && options.on_epoch(report) == Control::stop;
   stop = agree(stop || (run.stop_asked && !together));
-  FitPosition& at = run.at;
   const bool whole = run.next_step == run.steps_per_epoch;
   const bool exhausted = options.validate && whole && run.patience.exhausted(report.test, at);
   if (run.fit.stopped == StopReason::finished && (stop || exhausted))

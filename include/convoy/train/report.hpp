@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,7 +25,10 @@ struct StepReport {
   std::int64_t step_in_epoch = 0, steps_per_epoch = 0;
   std::int64_t rows = 0;  ///< of all ranks
   double loss = 0;        ///< mean over these rows
-  double accuracy = 0;    ///< share of these rows whose largest logit is the label's
+  /// Share of the labels that count whose logit is the largest, at the model's first cross-entropy; none
+  /// where no label counts, as where the model classifies nothing.
+  std::optional<double> accuracy = {};
+  std::int64_t labels = 0;  ///< that count there, of all ranks
   float lr = 0;
   /// Of the whole gradient before clipping; none where nothing looked at it (optim::Guard::measure), or where
   /// only servers did.
@@ -44,14 +46,18 @@ struct MetricValue {
   double value = 0;
 };
 
+/// The accuracy where so many of so many labels are right; none where no label counts.
+constexpr std::optional<double> accuracy_of(double correct, double labels) {
+  return labels > 0 ? std::optional(correct / labels) : std::nullopt;
+}
+
 /// Means over a data set.
 struct Evaluation {
   double loss = 0;
-  double accuracy = 0;
-  std::vector<MetricValue> metrics;  ///< in the order of the plan's
+  std::optional<double> accuracy = {};  ///< as in StepReport
+  std::vector<MetricValue> metrics;     ///< in the order of the plan's
   std::int64_t rows = 0;
   double seconds = 0;
-  bool classifies = true;  ///< false: no loss is a cross-entropy, and there is no accuracy
 
   /// Throws ConfigError for a metric that the model does not have.
   double metric(std::string_view name) const {
@@ -63,10 +69,10 @@ struct Evaluation {
 
 struct EpochReport {
   int epoch = 0;
-  double loss = 0;      ///< mean over the epoch's rows, as they were seen
-  double accuracy = 0;  ///< likewise
-  double seconds = 0;   ///< of training
-  Evaluation test;      ///< rows == 0 without a validation set
+  double loss = 0;                      ///< mean over the epoch's rows, as they were seen
+  std::optional<double> accuracy = {};  ///< as in StepReport, of the epoch's labels
+  double seconds = 0;                   ///< of training
+  Evaluation test;                      ///< rows == 0 without a validation set
 };
 
 enum class StopReason : unsigned char { finished, steps_reached, early_stop, callback };
@@ -94,11 +100,11 @@ struct Prediction {
 enum class Control : bool { go_on, stop };
 
 /// Stops when `patience` epochs in a row did not improve the test loss by `min_delta`, or once the test
-/// accuracy has reached `target_accuracy`.
+/// accuracy has reached `target_accuracy`, which is for models that classify.
 struct EarlyStop {
   int patience = 0;  ///< epochs; 0: never
   double min_delta = 0;
-  double target_accuracy = std::numeric_limits<double>::infinity();
+  std::optional<double> target_accuracy = {};
 };
 
 /// Follows an EarlyStop over the epochs.
@@ -109,7 +115,7 @@ class Patience {
   /// True once the rule says that training ends after this evaluation; `at` holds the best loss so far and
   /// the epochs since.
   bool exhausted(const Evaluation& test, FitPosition& at) const {
-    if (test.accuracy >= rule_.target_accuracy) return true;
+    if (rule_.target_accuracy && test.accuracy >= rule_.target_accuracy) return true;
     if (test.loss < at.best - rule_.min_delta) {
       at.best = test.loss;
       at.waited = 0;

@@ -120,7 +120,8 @@ CONVOY_FUNCTION StepReport StepSums::report(const UnreportedStep& step, bool tog
     if (counts[l] > 0) report.loss += sums_[l] / (counts[l] * step.batches);
   if (!together && step.rows > 0)
     report.loss *= static_cast<double>(step.global_rows) / static_cast<double>(step.rows);
-  report.accuracy = others[labels] > 0 ? others[correct] / others[labels] : 0;
+  report.accuracy = accuracy_of(others[correct], others[labels]);
+  report.labels = static_cast<std::int64_t>(others[labels]);
   report.lr = step.lr;
   report.gradient_norm = step.gradient_norm;
   report.backward_seconds = step.backward;
