@@ -101,6 +101,36 @@ TEST_CASE("machines have names where columns name them") {
   CHECK(all.source.workload("resnet18").buckets.size() == 62);
 }
 
+TEST_CASE("a known machine without a measurement goes by what evaluation says of it") {
+  const Measurements all = parsed(
+      "model,dataset,batch_per_gpu,lm1_gpus,lm6_gpus,lm7_gpus,samples_per_sec\n"
+      "resnet18,mnist,128,1,0,0,80\n"
+      "resnet18,mnist,128,2,0,0,160\n");
+  const sim::Fit fit = sim::calibrate(all.source, all.cells);
+  CHECK(fit["speed of lm6 to lm1"] == doctest::Approx(1.4).epsilon(1e-3));
+  CHECK(fit["slow-down of lm6 with many GPUs"] == doctest::Approx(0.35).epsilon(1e-3));
+  const auto seconds = [&](const char* setting) {
+    return sim::predict(all.source, fit.values, bench::cell_of(all, setting));
+  };
+  CHECK(seconds("lm1_gpus=1") / seconds("lm6_gpus=1") == doctest::Approx(1.4).epsilon(1e-3));
+  CHECK(seconds("lm6_gpus=2") / seconds("lm6_gpus=1") == doctest::Approx(1.175).epsilon(0.01));
+  // Nothing is known of another machine, and its numbers say so.
+  for (std::size_t i = 0; i < fit.names.size(); ++i) {
+    if (fit.names[i] == "speed of lm6 to lm1") CHECK(fit.errors[i] == doctest::Approx(0.04).epsilon(1e-3));
+    if (fit.names[i] == "speed of lm7 to lm1") CHECK(fit.errors[i] == doctest::Approx(0.5).epsilon(1e-3));
+  }
+  CHECK(fit["speed of lm7 to lm1"] == doctest::Approx(1).epsilon(1e-3));
+  // Measurements outweigh it.
+  std::string measured = "model,dataset,batch_per_gpu,lm1_gpus,lm6_gpus,samples_per_sec\n";
+  for (const char* model : {"resnet18", "resnet50", "resnet101", "transformer6"})
+    measured +=
+        concat(model, ",mnist,128,1,0,80\n", model, ",mnist,128,0,1,160\n", model, ",mnist,128,0,2,320\n");
+  const Measurements told = parsed(measured);
+  const sim::Fit other = sim::calibrate(told.source, told.cells);
+  CHECK(other["speed of lm6 to lm1"] > 1.7);
+  CHECK(other["slow-down of lm6 with many GPUs"] < 0.25);
+}
+
 TEST_CASE("what is wrong with a file is one sentence with its line and field") {
   const std::string head = "num_nodes,gpu_num_per_node,batch_size_per_device,sentences_per_sec\n";
   CHECK(refusal("") == "file is empty; expected a line with the names of columns");
@@ -151,16 +181,13 @@ TEST_CASE("halves of each published source predict their other halves") {
     CAPTURE(bar.file);
     const Measurements all = bench::read_measurements(std::string(folder) + "/" + bar.file);
     REQUIRE(all.cells.size() == bar.settings);
-    // One half may have met what no other setting is like.
-    int beyond = 0;
     for (std::uint64_t seed = 1; seed <= 10; ++seed) {
       CAPTURE(seed);
       const sim::Errors errors = sim::errors_of(
           sim::try_out(all.source, all.cells, sim::draw_half(all.source, all.cells, seed)).predictions);
       CHECK(errors.cells == static_cast<int>(bar.settings / 2));
       CHECK(errors.median <= bar.median);
-      beyond += errors.worst > bar.worst;
+      CHECK(errors.worst <= bar.worst);
     }
-    CHECK(beyond <= 1);
   }
 }
