@@ -10,6 +10,7 @@
 #include <convoy/comm/policy/all_reduce.hpp>
 #include <convoy/comm/policy/none.hpp>
 #include <convoy/comm/transport/threads.hpp>
+#include <convoy/core/host_identity.hpp>
 #include <convoy/exec/labels.hpp>
 #include <convoy/graph/dynamic.hpp>
 #include <convoy/models/transformer.hpp>
@@ -53,6 +54,16 @@ TEST_CASE("what is not indexed by is random") {
   const std::span values(static_cast<const float*>(batch.view().fields[0]), 32);
   CHECK(std::count(values.begin(), values.end(), values[0]) == 1);
   CHECK(static_cast<const i32*>(batch.view().fields[1])[1] == 0);
+}
+
+TEST_CASE("ranks share processors on one host, which has a name and a boot") {
+  const HostIdentity here = identity_of_host();
+  HostIdentity renamed = here, rebooted = here;
+  renamed.name[0] ^= 1;
+  rebooted.boot[0] ^= 1;
+  CHECK(train::place_of_this_rank() == train::place_of_this_rank(here));
+  CHECK(train::place_of_this_rank(renamed) != train::place_of_this_rank(here));
+  CHECK(train::place_of_this_rank(rebooted) != train::place_of_this_rank(here));
 }
 
 TEST_CASE("ranks that share processors share them out, unless OpenMP is told how many threads there are") {

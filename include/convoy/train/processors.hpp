@@ -10,11 +10,11 @@
 
 #include <convoy/comm/comm.hpp>
 #include <convoy/core/compiled.hpp>
+#include <convoy/core/host_identity.hpp>
 
 #if CONVOY_DEFINITIONS
 #if defined(__linux__)
 #include <sched.h>
-#include <unistd.h>
 #endif
 
 #include <cstdlib>
@@ -28,8 +28,8 @@ extern "C" int omp_get_max_threads(void);
 
 namespace convoy::train {
 
-/// A number that two ranks have in common that may run on the same processors of the same machine.
-std::uint64_t place_of_this_rank();
+/// A number that two ranks have in common that may run on the same processors of the same host.
+std::uint64_t place_of_this_rank(const HostIdentity& host = identity_of_host());
 
 /// The threads of one of `ranks` ranks that share processors: what OpenMP would use, but no more than the
 /// rank's part of the processors. 0, which is OpenMP's number, where that says so (OMP_NUM_THREADS).
@@ -52,11 +52,10 @@ int ranks_here(C& comm) {
 }
 
 #if CONVOY_DEFINITIONS
-CONVOY_FUNCTION std::uint64_t place_of_this_rank() {
-  std::uint64_t place = hash_start;
+CONVOY_FUNCTION std::uint64_t place_of_this_rank(const HostIdentity& host) {
+  std::uint64_t place =
+      hash_of(std::string_view(host.boot.data()), hash_of(std::string_view(host.name.data())));
 #if defined(__linux__)
-  char host[256] = {};
-  if (gethostname(host, sizeof host - 1) == 0) place = hash_of(std::string_view(host), place);
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0)
     for (int p = 0; p < CPU_SETSIZE; ++p)

@@ -3,20 +3,19 @@
 
 #include <array>
 #include <cstdint>
-#include <fstream>
 #include <random>
 
 #include <cuda_runtime.h>
 #include <unistd.h>
 
+#include <convoy/core/host_identity.hpp>
 #include <convoy/memory/cuda.cuh>
 
 namespace convoy::comm::detail {
 
 /// Where a rank runs.
 struct Place {
-  std::array<char, 256> host{};
-  std::array<char, 64> boot{};  // machines may have the same name
+  HostIdentity host;
   std::array<char, 32> gpu{};
   std::int64_t process = 0;
   std::uint64_t chance = 0;  // containers of a host number their processes alike
@@ -24,8 +23,7 @@ struct Place {
   static Place here() {
     static const std::uint64_t drawn = (std::uint64_t{std::random_device{}()} << 32) | std::random_device{}();
     Place place;
-    std::ifstream("/proc/sys/kernel/random/boot_id").read(place.boot.data(), place.boot.size() - 1);
-    gethostname(place.host.data(), place.host.size() - 1);
+    place.host = identity_of_host();
     int device = 0;
     device::check(cudaGetDevice(&device), "ask which GPU is this thread's");
     device::check(cudaDeviceGetPCIBusId(place.gpu.data(), static_cast<int>(place.gpu.size()), device),
@@ -34,7 +32,7 @@ struct Place {
     place.chance = drawn;
     return place;
   }
-  bool shares_host(const Place& other) const { return host == other.host && boot == other.boot; }
+  bool shares_host(const Place& other) const { return host == other.host; }
   bool shares_process(const Place& other) const {
     return shares_host(other) && process == other.process && chance == other.chance;
   }

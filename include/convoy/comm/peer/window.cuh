@@ -147,7 +147,7 @@ class Window {
       return const_cast<void*>(other.pointer);
     }
     if (!own.place.shares_host(other.place))
-      fail<ConfigError>("it runs on ", other.place.host.data(),
+      fail<ConfigError>("it runs on ", other.place.host.name.data(),
                         ", and ranks that share memory run on one host");
     if (other.exported == 0)
       fail<ConfigError>("another process cannot map it; memory for exchanges comes from cudaMalloc");

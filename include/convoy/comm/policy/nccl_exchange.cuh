@@ -236,7 +236,7 @@ void NcclExchange<C, S, sharded>::connect() {
         if (const auto& place = places_[static_cast<std::size_t>(a)];
             place.shares_gpu(places_[static_cast<std::size_t>(b)]))
           fail<ConfigError>("nccl: ranks ", a, " and ", b, " both use the GPU at ", place.gpu.data(), " of ",
-                            place.host.data(),
+                            place.host.name.data(),
                             ", and NCCL wants a GPU for each rank; choose it by the rank's "
                             "number on its host, or start fewer ranks there");
     throw;
