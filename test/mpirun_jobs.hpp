@@ -94,6 +94,16 @@ inline void tell_mpirun() {
   for (const auto& [name, value] : settings) setenv(name, value, 1);
 }
 
+// Open MPI's mpiruns that begin at the same time fail where both make their common folder, so each has one of
+// its own below that of the test.
+inline std::string own_folder() {
+  constexpr const char* variable = "OMPI_MCA_orte_tmpdir_base";
+  static const char* const set = std::getenv(variable);
+  static const std::string folder = set != nullptr ? set : "/tmp/convoy_mpirun";
+  static int jobs = 0;
+  return convoy::concat(variable, "=", folder, "/", jobs++);
+}
+
 inline Running start(Job& job, const char* how) {
   tell_mpirun();
   char self[4096] = {};
@@ -103,6 +113,7 @@ inline Running start(Job& job, const char* how) {
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
+  std::string folder = own_folder();
   job.endings.assign(static_cast<std::size_t>(job.ranks), {});
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) convoy::fail("no pipe: ", std::strerror(errno));
@@ -111,6 +122,7 @@ inline Running start(Job& job, const char* how) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     dup2(ends[1], STDOUT_FILENO);
     dup2(ends[1], STDERR_FILENO);
+    putenv(folder.data());
     execvp(CONVOY_MPIRUN, argv.data());
     _exit(127);
   }
