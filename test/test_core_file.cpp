@@ -49,6 +49,21 @@ TEST_CASE("what cannot be written is said with its path and the system's reason,
   CHECK(fs::is_directory(folder));
 }
 
+TEST_CASE("whether a file can be written is known before, and changes nothing") {
+  const Scratch scratch;
+  const fs::path path = scratch.folder / "result.json";
+  expect_writable(path);
+  CHECK(fs::is_empty(scratch.folder));
+  write_file(path, "first");
+  expect_writable(path);
+  CHECK(content(path) == "first");
+  CHECK(std::distance(fs::directory_iterator(scratch.folder), {}) == 1);
+  CHECK_THROWS_WITH_AS(
+      expect_writable(scratch.folder / "nowhere" / "x"),
+      ((scratch.folder / "nowhere" / "x").string() + " cannot be written: No such file or directory").c_str(),
+      Error);
+}
+
 TEST_CASE("a device is written where it is, and a full one is an error") {
   if (!fs::exists("/dev/full")) return;
   CHECK_THROWS_WITH_AS(write_file("/dev/full", "text"),

@@ -84,6 +84,9 @@ void train_task(const Options& o, const Task& task, const std::string& transport
     return;
   }
 
+  if (trainer.rank() == 0)
+    for (const std::string& path : {o.json, o.timeline, o.profile_out})
+      if (!path.empty()) expect_writable(path);
   if (!o.batches.empty() && trainer.rank() == 0)
     write_batches(o, task.train, workers, total_steps(o, task.train.size(), workers));
   const ProgressBar bar(speaks);

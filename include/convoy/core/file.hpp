@@ -27,20 +27,40 @@ namespace convoy {
 void write_file(const std::filesystem::path& path, std::string_view text);
 /// The same with a text that lies in several places.
 void write_file(const std::filesystem::path& path, std::span<const std::string_view> parts);
+/// For who will write there after long work: throws Error where write_file could not begin. Leaves what is
+/// there as it is.
+void expect_writable(const std::filesystem::path& path);
 
 /// Renames a folder, and syncs the one that it is in. Throws Error, with the system's reason, if that fails.
 void rename_folder(const std::filesystem::path& from, const std::filesystem::path& to);
 
 #if CONVOY_DEFINITIONS
+namespace detail {
+/// Whether `path` is there and is no regular file.
+inline bool is_special(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored);
+}
+inline std::filesystem::path beside(const std::filesystem::path& path) { return path.string() + ".part"; }
+}  // namespace detail
+
 CONVOY_FUNCTION void write_file(const std::filesystem::path& path, std::string_view text) {
   write_file(path, std::span<const std::string_view>(&text, 1));
 }
 
+CONVOY_FUNCTION void expect_writable(const std::filesystem::path& path) {
+  if (detail::is_special(path)) return;  // to open a pipe is to begin
+  std::FILE* const file = std::fopen(detail::beside(path).c_str(), "wb");
+  if (file == nullptr) fail(path.string(), " cannot be written: ", std::strerror(errno));
+  std::fclose(file);
+  std::error_code ignored;
+  std::filesystem::remove(detail::beside(path), ignored);
+}
+
 CONVOY_FUNCTION void write_file(const std::filesystem::path& path, std::span<const std::string_view> parts) {
   std::error_code ignored;
-  const bool special =
-      std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored);
-  const std::filesystem::path beside = special ? path : std::filesystem::path(path.string() + ".part");
+  const bool special = detail::is_special(path);
+  const std::filesystem::path beside = special ? path : detail::beside(path);
   std::FILE* const file = std::fopen(beside.c_str(), "wb");
   if (file == nullptr) fail(path.string(), " cannot be written: ", std::strerror(errno));
   int reason = 0;
