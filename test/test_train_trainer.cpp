@@ -262,6 +262,32 @@ TEST_CASE("a loss that is not a number on one rank stops all of them and names i
   CHECK(told == 2);
 }
 
+TEST_CASE("ranks with data sets of different sizes are told which rank's differs") {
+  const Blobs whole(60), part(50);
+  for (const bool of_validation : {false, true}) {
+    std::vector<std::string> told(3);
+    transport::Threads::World(3).run([&](const transport::Threads& endpoint) {
+      ThreadTrainer<Plain> trainer{config<Plain>(10), endpoint};
+      const Blobs& mine = trainer.rank() == 1 ? part : whole;
+      try {
+        if (of_validation)
+          trainer.fit(whole,
+                      {.validate = trainer.rank() == 1 ? data::DatasetRef() : data::DatasetRef(&whole)});
+        else
+          trainer.fit(mine);
+      } catch (const ConfigError& error) {
+        told[static_cast<std::size_t>(trainer.rank())] = error.what();
+      }
+    });
+    for (const std::string& sentence : told)
+      CHECK(sentence ==
+            (of_validation ? "the data set to validate by has 0 rows on rank 1 and 60 on rank 0; every rank "
+                             "passes the whole set"
+                           : "the data set to train on has 50 rows on rank 1 and 60 on rank 0; every rank "
+                             "passes the whole set"));
+  }
+}
+
 TEST_CASE("callbacks, early stop and a number of steps end a fit on all ranks together") {
   const Blobs training(200), test(50, 8);
   transport::Threads::World(2).run([&](const transport::Threads& endpoint) {

@@ -177,6 +177,8 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
   begun_ = false;
   replica_.abandon();
   replica_.serve();
+  expect_same_rows(replica_.comm(), set.size(), "to train on");
+  expect_same_rows(replica_.comm(), options.validate ? options.validate.size() : 0, "to validate by");
   // What the next step counts is known before it begins if its batches are.
   const bool by_value = exec::counts_by_value(plan_);
   const int accumulate = replica_.config().accumulate;
