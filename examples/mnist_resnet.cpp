@@ -40,12 +40,13 @@ Task task_of(const Options& options, const Images& wanted) {
         size,
         std::vector<data::RandomField>{{{"image", DType::f32, image}}, {{"label", DType::i32, {}}, classes}});
     task.train = data::DatasetRef(set.get());
-    if (options.evaluate) task.test = task.train;
     task.owner = std::move(set);
     task.data = concat("synthetic, ", size, " random images", size_of_images);
     return task;
   }
   const bool generated = options.data == "digits";
+  if (!generated && wanted.samples > 0)
+    fail<ConfigError>("--samples is for generated sets, digits and synthetic, and not for ", options.data);
   data::DigitsOptions digits;
   if (wanted.samples > 0) digits.train = static_cast<std::size_t>(wanted.samples);
   auto split =

@@ -430,6 +430,10 @@ TEST_CASE("what does not fit is refused in one sentence") {
   CHECK_THROWS_AS(trainer.fit(blobs), ConfigError);
   CHECK_THROWS_AS(trainer.fit(blobs, {.epochs = 0}), ConfigError);
   CHECK_THROWS_AS(trainer.predict(blobs, 1), ConfigError);
+  const char* const no_set = "a data set is needed, and an empty DatasetRef refers to none";
+  CHECK_THROWS_WITH_AS(trainer.fit(data::DatasetRef{}), no_set, ConfigError);
+  CHECK_THROWS_WITH_AS(trainer.evaluate(data::DatasetRef{}), no_set, ConfigError);
+  CHECK_THROWS_WITH_AS(trainer.predict(data::DatasetRef{}), no_set, ConfigError);
   const data::Synthetic other(
       10, {{{"image", DType::f32, Shape{1, 9, 8}}}, {{"label", DType::i32, {}}, classes}});
   CHECK_THROWS_WITH_AS(trainer.evaluate(other),

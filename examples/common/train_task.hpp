@@ -76,7 +76,7 @@ void train_task(const Options& o, const Task& task, const std::string& transport
       if (o.weights.empty() && trainer.steps_done() == 0)
         fail<ConfigError>("--evaluate: there is no checkpoint in ", o.checkpoint);
     }
-    const train::Evaluation test = trainer.evaluate(task.test);
+    const train::Evaluation test = trainer.evaluate(task.test ? task.test : task.train);
     if (trainer.rank() != 0) return;
     std::cout << "test loss:" << test.loss;
     if (test.accuracy) std::cout << ", test accuracy:" << *test.accuracy;

@@ -12,6 +12,11 @@ done > "$scratch/text"
 small="--vocabulary $scratch/vocab.txt --layers 1 --width 32 --heads 2 --ffn 64 --length 24 --predictions 4 --batch 4 --quiet"
 trains "a text" 3.0 --data "$scratch/text" $small --epochs 20 --lr 0.01
 trains "by two ranks, with a codec" 4.5 --data "$scratch/text" $small --epochs 1 --lr 0.01 --ranks 2 --codec bf16
+trains "and is kept" 3.0 --data "$scratch/text" $small --epochs 20 --lr 0.01 --checkpoint "$scratch/kept"
+if ! timeout 60 "$program" --threads 1 --data "$scratch/text" $small --evaluate --checkpoint "$scratch/kept" > "$scratch/out" 2>&1 ||
+  ! grep -q "^test loss:[0-2][.]" "$scratch/out"; then
+  complain "what was kept is evaluated on the text that it was trained on"
+fi
 echo "the fox ." > "$scratch/short"
 refused "a text of one document" "document" --data "$scratch/short" $small
 echo "[PAD]" >> "$scratch/vocab.txt"

@@ -137,10 +137,12 @@ class PlanTrainer {
  private:
   template <class D>
   static data::DatasetRef reference(const D& set) {
-    if constexpr (std::same_as<D, data::DatasetRef>)
+    if constexpr (std::same_as<D, data::DatasetRef>) {
+      if (!set) fail<ConfigError>("a data set is needed, and an empty DatasetRef refers to none");
       return set;
-    else
+    } else {
       return data::DatasetRef(&set);
+    }
   }
 
   const Plan& plan_;
