@@ -152,6 +152,7 @@ int main(int argc, char** argv) {
   add<optim::Ema<optim::AdamW>>();
   add<optim::Lookahead<optim::AdamW>>();
   benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
 }

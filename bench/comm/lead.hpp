@@ -10,6 +10,7 @@
 
 #include "work.hpp"
 #include <convoy/comm/registry.hpp>
+#include <convoy/core/error.hpp>
 
 namespace bench {
 
@@ -41,9 +42,11 @@ void take_part(const T& where, std::vector<Case> cases, std::vector<char*> argum
   arguments.insert(arguments.begin() + 1, seconds_a_case);
   int count = static_cast<int>(arguments.size());
   benchmark::Initialize(&count, arguments.data());
-  if (!benchmark::ReportUnrecognizedArguments(count, arguments.data())) benchmark::RunSpecifiedBenchmarks();
+  const bool understood = !benchmark::ReportUnrecognizedArguments(count, arguments.data());
+  if (understood) benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
   runner.stop();
+  if (!understood) convoy::fail<convoy::ConfigError>("--help lists what can be asked for");
 }
 
 }  // namespace bench

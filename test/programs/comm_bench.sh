@@ -25,6 +25,8 @@ runs 30 "$program" --ranks 3 --types f32,bf16 --benchmark_filter='/(1024|262144)
 runs 5 "$program" --ranks 2 --benchmark_filter='exchange/.*/resnet18'
 timeout 60 "$program" --ranks none > "$scratch/out" 2>&1 && failed "a number of ranks that is none"
 grep -q -- "--ranks must be" "$scratch/out" || failed "the option at fault is not named"
+timeout 60 "$program" --benchmrk_filter=x > "$scratch/out" 2>&1 && failed "a flag that there is not"
+grep -q -- "--benchmrk_filter" "$scratch/out" || failed "the flag that there is not is not named"
 if [ -n "$mpirun" ]; then
   launch=$mpirun
   # shellcheck disable=SC2086  # several words
