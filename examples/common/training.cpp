@@ -14,8 +14,8 @@ int threads_of(const Options& o, const Program& program, int ranks, bool speak) 
   const int there = processors();
   const int threads = o.threads > 0 ? o.threads : replays(o) ? 1 : std::max(1, there / ranks);
   if (speak && !replays(o) && threads * ranks > there)
-    std::cerr << program.name << ": " << ranks << " ranks of " << threads << " threads share " << there
-              << " processors here (under mpirun, --bind-to none frees them)\n";
+    std::cerr << program.name << ": " << ranks << (ranks == 1 ? " rank of " : " ranks of ") << threads
+              << " threads share " << there << " processors here (under mpirun, --bind-to none frees them)\n";
   return threads;
 }
 
@@ -51,7 +51,8 @@ Task task_of(const Options& o, const Program& program) {
           .train = task.train,
           .test = task.test,
           .unit = task.unit,
-          .per_row = task.per_row};
+          .per_row = task.per_row,
+          .weights = task.weights};
 }
 
 /// One rank's run where the options say.
@@ -185,7 +186,7 @@ int run(int argc, char** argv, const Program& program) {
   try {
     return run_parsed(argc, argv, program);
   } catch (const std::exception& error) {
-    std::cerr << program.name << ": " << error.what() << std::endl;
+    std::cerr << concat(program.name, ": ", error.what(), '\n');  // whole: ranks write to one terminal
     return 1;
   }
 }

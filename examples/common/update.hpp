@@ -21,6 +21,10 @@ inline convoy::optim::Any::Options optimizer_of(const Options& o) {
 
 /// The learning rate over a run of so many steps.
 inline convoy::optim::Schedule schedule_of(const Options& o, std::int64_t total) {
+  if (o.decay == "steps" && o.decay_every == 0)
+    convoy::fail<convoy::ConfigError>("--decay steps needs --decay-every, the steps between two reductions");
+  if (o.decay == "milestones" && o.milestones.empty())
+    convoy::fail<convoy::ConfigError>("--decay milestones needs --milestones, the steps of the reductions");
   const auto share = static_cast<std::int64_t>(o.warmup_share * static_cast<double>(total));
   return {.warmup = o.warmup > 0 ? o.warmup : share,
           .decay = convoy::optim::decay_of(o.decay),

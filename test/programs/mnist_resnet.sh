@@ -168,6 +168,8 @@ for option in "--batch 0" "--batch -4" "--epochs 0" "--lr -1" "--lr 0" "--thread
   refused "$option" "${option%% *}" $program $option
 done
 refused "a rate that is no number" "^--lr: abc is not a number above 0$" $program --lr abc
+refused "a decay in steps of no length" "--decay steps needs --decay-every" $run --data "$scratch/sound" --decay steps
+refused "a decay at no milestone" "--decay milestones needs --milestones" $run --data "$scratch/sound" --decay milestones
 refused "fewer steps than none" "^--steps: -1 is not 0 or a number above 0$" $program --steps -1
 refused "an evaluation of nothing" "there is no checkpoint in $scratch/nowhere" $run --data "$scratch/sound" --evaluate --checkpoint "$scratch/nowhere"
 refused "a parameter server in the background" "parameter server" $run --ranks 2 --comm ps --background --data "$scratch/sound"
@@ -175,7 +177,11 @@ refused "several ranks that exchange nothing" "none" $run --ranks 2 --comm none 
 refused "shares for another number of ranks" "3 weights for 2 workers" $run --ranks 2 --shares 2,1,1 --data "$scratch/sound"
 refused "a negative share" "weight of rank 1 is -1" $run --ranks 2 --shares 2,-1 --data "$scratch/sound"
 refused "shares that are given and measured" "weighted" $run --ranks 2 --shares 2,1 --weighted --data "$scratch/sound"
-refused "a result that cannot be written" "nowhere" $run --data "$scratch/sound" --json "$scratch/nowhere/result.json"
+for written in json timeline profile-out; do
+  refused "--$written that cannot be written, before training" "nowhere" $run --data "$scratch/sound" --epochs 100000 \
+    --$written "$scratch/nowhere/file"
+done
+refused "a number of samples of a set that is not generated" "--samples is for generated sets" $run --data "$scratch/sound" --samples 100
 if [ -c /dev/full ]; then
   refused "a result on a full disk" "/dev/full cannot be written: No space left" $run --data "$scratch/sound" --json /dev/full
   refused "a timeline on a full disk" "/dev/full cannot be written: No space left" $run --data "$scratch/sound" --timeline /dev/full
