@@ -80,6 +80,15 @@ foreach(room IN LISTS rooms)
   set_tests_properties(headers.${room} PROPERTIES TIMEOUT 600 LABELS headers FIXTURES_REQUIRED ${std})
 endforeach()
 
+# The programs that guides show in pieces.
+if(convoy_host_FOUND AND convoy_mpi_FOUND)
+  foreach(guide own_model training)
+    add_test(NAME docs.${guide} COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/readme/guide.sh ${reader}
+                                        ${CMAKE_CURRENT_BINARY_DIR}/headers.flags ${PROJECT_SOURCE_DIR}/docs/${guide}.md)
+    set_tests_properties(docs.${guide} PROPERTIES TIMEOUT 120 LABELS headers FIXTURES_REQUIRED ${std})
+  endforeach()
+endif()
+
 # Deep models are constants within the compilers' default limits.
 foreach(compiler IN LISTS compilers)
   add_test(NAME limits.${compiler}.deep_models
