@@ -16,6 +16,7 @@
 
 #include <doctest/doctest.h>
 
+#include "as_processes.hpp"
 #include "comm_device.hpp"
 #include <convoy/comm/policy/halves.hpp>
 #include <convoy/comm/policy/nccl.cuh>
@@ -31,17 +32,21 @@ static_assert(comm::works_in<AllReduced, TestSpace> && !comm::works_in<AllReduce
 inline constexpr std::int64_t counts[] = {40, 1000, 20011};
 
 TEST_CASE_TEMPLATE("every rank ends with the updates of the sums", C, AllReduced, Halved) {
-  for (const int ranks : {1, 2, 3, 4})
-    for (const std::int64_t count : counts) {
-      CAPTURE(ranks);
-      CAPTURE(count);
-      const std::vector<float> expected = sums(ranks, count, 3);
-      std::atomic<int> right = 0;
-      all_well(run<C>(ranks, [&](C& comm, TestSpace& space) {
-        right += train(comm, space, count, 3) == expected ? 1 : 0;
-      }));
-      CHECK(right == ranks);
-    }
+  for (const bool they_are : {false, true}) {
+    const AsProcesses processes(they_are);
+    for (const int ranks : {1, 2, 3, 4})
+      for (const std::int64_t count : counts) {
+        CAPTURE(they_are);
+        CAPTURE(ranks);
+        CAPTURE(count);
+        const std::vector<float> expected = sums(ranks, count, 3);
+        std::atomic<int> right = 0;
+        all_well(run<C>(ranks, [&](C& comm, TestSpace& space) {
+          right += train(comm, space, count, 3) == expected ? 1 : 0;
+        }));
+        CHECK(right == ranks);
+      }
+  }
   CHECK(emulation::nccl_counts.communicators == 0);
   CHECK(emulation::nccl_counts.registrations == 0);
 }
@@ -203,7 +208,71 @@ TEST_CASE("what cannot be opened or begun is refused") {
   }));
 }
 
+TEST_CASE_TEMPLATE("no rank of a process enqueues before all are about to, and none goes on before all have",
+                   C, AllReduced, Halved) {
+  constexpr int ranks = 3;
+  std::atomic<int> early = 0;
+  emulation::nccl_settings.delay = std::chrono::milliseconds(3);
+  all_well(run<C>(ranks, [&](C& comm, TestSpace& space) {
+    Arenas arenas(space, 1000);
+    comm.open(comm::Fingerprint(), arenas.layout());
+    int enqueued = emulation::nccl_counts.enqueued;
+    comm.barrier();
+    enqueued += ranks;
+    for (std::size_t b = 0; b < arenas.buckets.size(); ++b) {
+      const Ready ready = arenas.compute(b, comm.rank(), 0);
+      std::this_thread::sleep_for(std::chrono::milliseconds(3 * comm.rank()));
+      early += emulation::nccl_counts.enqueued == enqueued ? 0 : 1;
+      comm.begin(static_cast<int>(b), ready);  // of Halved, a group of calls
+      if (!arenas.buckets[b].empty()) enqueued += ranks;
+      early += emulation::nccl_counts.enqueued == enqueued ? 0 : 1;
+    }
+    comm.finish([](Range, float) {});
+  }));
+  emulation::nccl_settings.delay = {};
+  CHECK(early == 0);
+}
+
+TEST_CASE_TEMPLATE("a rank of the process that is late or leaves frees those that wait for it on the host", C,
+                   AllReduced, Halved) {
+  for (const bool leaves : {false, true}) {
+    CAPTURE(leaves);
+    const int enqueued = emulation::nccl_counts.enqueued, aborts = emulation::nccl_counts.aborts;
+    std::atomic<int> over = leaves ? 2 : 0;
+    const auto sentences = run<C>(3, [&](C& comm, TestSpace& space) { go_without_rank_1(comm, space, over); },
+                                  {.deadline = Seconds(leaves ? 1000 : 0.3)});
+    CHECK(sentences[1] == "left");
+    for (const std::size_t r : {std::size_t{0}, std::size_t{2}}) {
+      CAPTURE(sentences[r]);
+      CHECK(contains(sentences[r], concat("rank ", r, ": nccl ")));
+      CHECK(contains(sentences[r], leaves
+                                       ? "of bucket 0: rank 1 has left (peer rank 1, message 1, 284 bytes, "
+                                       : "of bucket 0: rank 1 did not come within 0.3 s (peer rank 1, "));
+    }
+    CHECK(emulation::nccl_counts.enqueued == enqueued);
+    CHECK(emulation::nccl_counts.aborts - aborts == 3);
+  }
+}
+
+TEST_CASE("ranks of a group meet among themselves, and name one another as the world does") {
+  const auto sentences = run<AllReduced>(4, [&](AllReduced& comm, TestSpace& space) {
+    AllReduced part = comm.split(comm.rank() % 2);
+    Arenas arenas(space, 640);
+    part.open(comm::Fingerprint(), arenas.layout());
+    if (comm.rank() == 3) throw Error("left");
+    part.begin(0, arenas.compute(0, comm.rank(), 0));
+    part.finish([](Range, float) {});
+  });
+  CHECK(sentences[3] == "left");
+  CHECK(contains(sentences[1], "rank 1: nccl "));
+  CHECK(contains(sentences[1], ": rank 3 has left (peer rank 3, "));
+  for (const std::size_t r : {std::size_t{0}, std::size_t{2}}) CHECK(sentences[r] == "");
+}
+
+// Other processes are missed on the GPU alone.
+
 TEST_CASE_TEMPLATE("a rank that does not come is noticed by the others", C, AllReduced, Halved) {
+  const AsProcesses processes;
   const int aborts = emulation::nccl_counts.aborts;
   std::atomic<int> over = 0;
   const auto sentences = run<C>(3, [&](C& comm, TestSpace& space) { go_without_rank_1(comm, space, over); },
@@ -220,6 +289,7 @@ TEST_CASE_TEMPLATE("a rank that does not come is noticed by the others", C, AllR
 }
 
 TEST_CASE("a wait of the host has a deadline, and what failed stays failed") {
+  const AsProcesses processes;
   std::atomic<int> over = 0;
   const auto sentences =
       run<AllReduced>(2,
@@ -239,6 +309,7 @@ TEST_CASE("a wait of the host has a deadline, and what failed stays failed") {
 }
 
 TEST_CASE("a rank that dies is noticed at once") {
+  const AsProcesses processes;
   std::atomic<int> waiting = 0;
   const auto sentences = run<AllReduced>(3, [&](AllReduced& comm, TestSpace&) {
     if (comm.rank() == 1) {
@@ -254,6 +325,7 @@ TEST_CASE("a rank that dies is noticed at once") {
 }
 
 TEST_CASE("an end of NCCL that hangs is said") {
+  const AsProcesses processes;
   std::atomic<int> over = 0;
   emulation::nccl_settings.hangs_in_abort = true;
   const auto sentences = run<AllReduced>(2,

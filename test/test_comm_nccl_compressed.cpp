@@ -406,7 +406,8 @@ TEST_CASE_TEMPLATE("a rank that does not come is noticed by the others, who say 
   const std::string what = codec::Scattered<Codec> ? "all-to-all" : "all-reduce";  // topk warms up
   for (const std::size_t r : {std::size_t{0}, std::size_t{2}}) {
     CAPTURE(sentences[r]);
-    CHECK(contains(sentences[r], concat("rank ", r, ": nccl ", what, " of bucket 0: did not begin within")));
+    CHECK(contains(sentences[r],
+                   concat("rank ", r, ": nccl ", what, " of bucket 0: rank 1 did not come within")));
   }
   CHECK(emulation::nccl_counts.communicators == 0);
 }

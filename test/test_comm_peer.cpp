@@ -4,12 +4,7 @@
 // one another. Sums in the order of ranks, by one shot and by two; graphs; ranks that do not come. Ranks of
 // one process meet on the host around each exchange, so most ranks here say that they are processes, and
 // their kernels wait for one another alone.
-#include <unistd.h>
-
-// The name of the process as the thread wants it.
-static thread_local int process_of_thread = 0;
-extern "C" pid_t getpid() noexcept { return 4711 + process_of_thread; }
-
+#include "as_processes.hpp"
 #include "comm_oracle.hpp"
 #include "device_of_tests.hpp"
 #include <convoy/comm/peer/link.cuh>
@@ -39,12 +34,12 @@ enum class Ranks { processes, threads };
 // The sentences that ranks ended with; empty for none.
 std::vector<std::string> on_links(int ranks, const std::function<void(Rank&)>& body,
                                   const comm::PeerOptions& options = {}, Ranks are = Ranks::processes) {
+  const AsProcesses processes(are == Ranks::processes);
   Table table(ranks);
   std::vector<std::string> sentences(static_cast<std::size_t>(ranks));
   std::vector<std::thread> threads;
   for (int r = 0; r < ranks; ++r)
     threads.emplace_back([&, r] {
-      if (are == Ranks::processes) process_of_thread = r;
       try {
         Rank rank(table, r, options);
         body(rank);

@@ -37,6 +37,7 @@ struct NcclSettings {
   bool refuses_shared_gpus = false;   ///< as NCCL does up to 2.29
   bool refuses_registration = false;  ///< of memory
   std::atomic<bool> hangs_in_abort = false;
+  std::chrono::milliseconds delay{};  ///< times the rank, before a call is given to its stream
 };
 inline NcclSettings nccl_settings;
 
@@ -45,7 +46,7 @@ struct NcclCounts {
   std::atomic<int> communicators = 0;  ///< that have not ended
   std::atomic<int> registrations = 0;  ///< of memory, that have not ended
   std::atomic<int> aborts = 0;
-  std::atomic<int> collectives = 0;  ///< of all ranks
+  std::atomic<int> enqueued = 0;  ///< calls and groups of calls that exchange, of all ranks
 };
 inline NcclCounts nccl_counts;
 
@@ -128,7 +129,6 @@ struct NcclWorld {
     if (++meeting.came == size) {
       meeting.result = carry_out(meeting.of);
       meeting.over = true;
-      ++nccl_counts.collectives;
       changed.notify_all();
     }
     changed.wait(lock, [&] { return meeting.over || aborted || gone; });
@@ -302,6 +302,7 @@ inline ncclResult_t begin_group(ncclComm_t comm, std::vector<std::pair<NcclWork,
   if (comm != nullptr)
     for (std::size_t i = 0; i < works.size(); ++i) numbers.push_back(comm->next + i);
   const ncclResult_t result = begin_job(comm, [comm, works, numbers] {
+    std::this_thread::sleep_for(nccl_settings.delay * comm->rank);
     for (std::size_t i = 0; i < works.size(); ++i) {
       const auto run = [world = comm->world, rank = comm->rank, number = numbers[i], work = works[i].first,
                         error = comm->error, aborted = comm->aborted] {
@@ -310,6 +311,7 @@ inline ncclResult_t begin_group(ncclComm_t comm, std::vector<std::pair<NcclWork,
       };
       if (run_on(works[i].second, run) != cudaSuccess) return ncclUnhandledCudaError;
     }
+    ++nccl_counts.enqueued;
     return ncclSuccess;
   });
   if (result == ncclInProgress) comm->next += works.size();

@@ -19,11 +19,11 @@
 
 #include <convoy/comm/bootstrap/agree.hpp>
 #include <convoy/comm/bootstrap/bootstrap.hpp>
+#include <convoy/comm/bootstrap/gate.cuh>
+#include <convoy/comm/bootstrap/place.cuh>
 #include <convoy/comm/error.hpp>
 #include <convoy/comm/fingerprint.hpp>
-#include <convoy/comm/peer/gate.cuh>
 #include <convoy/comm/peer/kernels.cuh>
-#include <convoy/comm/peer/place.cuh>
 #include <convoy/comm/peer/window.cuh>
 #include <convoy/comm/schedule/shards.hpp>
 #include <convoy/core/clock.hpp>

@@ -20,8 +20,8 @@
 #include <cuda_runtime.h>
 
 #include <convoy/comm/bootstrap/bootstrap.hpp>
+#include <convoy/comm/bootstrap/place.cuh>
 #include <convoy/comm/peer/kernels.cuh>
-#include <convoy/comm/peer/place.cuh>
 #include <convoy/core/error.hpp>
 #include <convoy/memory/cuda.cuh>
 

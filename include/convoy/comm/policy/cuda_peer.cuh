@@ -35,10 +35,10 @@ namespace convoy::comm {
 /// of the host go through the bootstrap, `broadcast` through the GPUs.
 ///
 /// Kernels of different ranks wait for one another. Ranks that are threads of one process meet on the host
-/// around each exchange (peer/gate.cuh), so that whatever one of them calls in between may wait for the GPU,
-/// but where they capture a step: then what they do between its launches may not. Ranks that share a GPU, for
-/// tests, are such threads: processes take turns on a GPU, in slices of time. device::let_ranks_share_gpus
-/// prepares a program for it. Who waits in vain does so up to the deadline.
+/// around each exchange (bootstrap/gate.cuh), so that whatever one of them calls in between may wait for the
+/// GPU, but where they capture a step: then what they do between its launches may not. Ranks that share a
+/// GPU, for tests, are such threads: processes take turns on a GPU, in slices of time.
+/// device::let_ranks_share_gpus prepares a program for it. Who waits in vain does so up to the deadline.
 template <memory::Space S, bool sharded>
 class BasicCudaPeer : public DeviceBuckets<BasicCudaPeer<S, sharded>, S, sharded> {
   using Base = DeviceBuckets<BasicCudaPeer, S, sharded>;

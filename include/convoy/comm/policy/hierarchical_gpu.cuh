@@ -19,13 +19,13 @@
 #include <convoy/comm/bootstrap/agree.hpp>
 #include <convoy/comm/bootstrap/bootstrap.hpp>
 #include <convoy/comm/bootstrap/numbers.hpp>
+#include <convoy/comm/bootstrap/place.cuh>
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/defaults.hpp>
 #include <convoy/comm/engine/agree.hpp>
 #include <convoy/comm/engine/kernel.hpp>
 #include <convoy/comm/operation.hpp>
 #include <convoy/comm/options.hpp>
-#include <convoy/comm/peer/place.cuh>
 #include <convoy/comm/policy/all_reduce.hpp>
 #include <convoy/comm/policy/cuda_peer.cuh>
 #include <convoy/comm/policy/nodes.hpp>

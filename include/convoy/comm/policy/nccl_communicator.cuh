@@ -3,6 +3,7 @@
 // Communicators are non-blocking: no call of NCCL waits for another rank, so that every wait has a deadline.
 // A thread watches what was enqueued: where nothing moves for longer than the deadline, or NCCL reports an
 // error, the thread ends the communicator, which frees whoever waits for the GPU, and the next call throws.
+// Ranks that are threads of one process meet on the host around each call (bootstrap/gate.cuh).
 #pragma once
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -23,6 +25,9 @@
 #include <cuda_runtime.h>
 #include <nccl.h>
 
+#include <convoy/comm/bootstrap/bootstrap.hpp>
+#include <convoy/comm/bootstrap/gate.cuh>
+#include <convoy/comm/bootstrap/place.cuh>
 #include <convoy/comm/error.hpp>
 #include <convoy/core/clock.hpp>
 #include <convoy/core/error.hpp>
@@ -82,13 +87,16 @@ class Naps {
 /// A communicator and the thread that watches over it. One thread at a time is inside of NCCL. Not movable.
 class Communicator {
  public:
-  Communicator(int rank, int size, const NcclOptions& options) : rank_(rank), size_(size), options_(options) {
+  /// All ranks of the bootstrap make one; `places` are theirs.
+  Communicator(const AnyBootstrap& ranks, std::span<const Place> places, const NcclOptions& options)
+      : ranks_(ranks), gate_(ranks_, places), options_(options) {
     device::check(cudaGetDevice(&device_), "ask which GPU is this thread's");
     stream_ = device::make_urgent_stream();  // exchanges begin among backward's kernels
   }
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
   ~Communicator() {
+    gate_.leave();
     {
       const std::lock_guard lock(mutex_);
       quit_ = true;
@@ -104,8 +112,8 @@ class Communicator {
     return comm_ != nullptr && std::uncaught_exceptions() == exceptions_;
   }
 
-  int rank() const { return rank_; }
-  int size() const { return size_; }
+  int rank() const { return ranks_.rank(); }
+  int size() const { return ranks_.size(); }
   cudaStream_t stream() const { return stream_.get(); }
   const NcclOptions& options() const { return options_; }
 
@@ -125,14 +133,18 @@ class Communicator {
     watcher_ = std::thread([this] { watch(); });
   }
 
-  /// Calls NCCL, `f(comm)`, and returns when NCCL has enqueued what it was asked for. Nothing is called in a
-  /// world of one rank.
+  /// Calls NCCL, `f(comm)`, and returns when NCCL has enqueued what it was asked for, for all ranks of the
+  /// process. Nothing is called in a world of one rank.
   template <class F>
   void call(const NcclCall& what, F&& f) {
-    if (size_ == 1) return;
-    const std::lock_guard lock(mutex_);
-    go_on();
-    settle(what, f(comm_));
+    if (size() == 1) return;
+    meet(what);
+    {
+      const std::lock_guard lock(mutex_);
+      go_on();
+      settle(what, f(comm_));
+    }
+    meet(what);
   }
   /// Several calls that NCCL carries out as one.
   template <class F>
@@ -149,7 +161,7 @@ class Communicator {
   /// From here to its end what the stream has been given so far is watched. The marks are this object's own:
   /// one that is recorded anew in every step would never pass where the host is steps ahead of the GPU.
   void expect(const NcclCall& what) {
-    if (size_ == 1) return;
+    if (size() == 1) return;
     const std::lock_guard lock(mutex_);
     if (spare_.empty()) spare_.push_back(device::make_event());
     device::check(cudaEventRecord(spare_.back().get(), stream()), "mark a stream");
@@ -163,18 +175,18 @@ class Communicator {
     const Clock::time_point begin = Clock::now();
     for (Naps naps;; naps.nap()) {
       const std::lock_guard lock(mutex_);
-      if (size_ > 1) go_on();
+      if (size() > 1) go_on();
       const cudaError_t state = cudaEventQuery(done);
       if (state != cudaErrorNotReady) device::check(state, what.text());
-      if (size_ > 1) look_for_errors(what);  // an exchange that failed passes its event as well
+      if (size() > 1) look_for_errors(what);  // an exchange that failed passes its event as well
       if (state == cudaSuccess) return;
-      if (size_ > 1 && late(begin)) lose(what, "was not over", begin);
+      if (size() > 1 && late(begin)) lose(what, "was not over", begin);
     }
   }
 
   /// Throws what the watching thread has found, or NCCL.
   void check() {
-    if (size_ == 1) return;
+    if (size() == 1) return;
     const std::lock_guard lock(mutex_);
     go_on();
     look_for_errors({.operation = "exchange"});
@@ -184,7 +196,7 @@ class Communicator {
   void* register_memory(void* p, std::size_t bytes) {
     void* handle = nullptr;
     const std::lock_guard lock(mutex_);
-    if (size_ == 1 || bytes == 0) return nullptr;
+    if (size() == 1 || bytes == 0) return nullptr;
     go_on();
     const NcclCall what{.operation = "registration of memory", .bytes = bytes};
     const ncclResult_t result = ncclCommRegister(comm_, p, bytes, &handle);
@@ -203,11 +215,23 @@ class Communicator {
     NcclCall what;
   };
 
+  int in_world(int rank) const { return ranks_.in_world(rank); }
   bool late(Clock::time_point since) const { return Clock::now() - since > options_.deadline; }
 
   void go_on() const {
     if (failure_) throw CommError(*failure_);
-    if (comm_ == nullptr) fail<Error>("rank ", rank_, ": nccl: the communicator has ended");
+    if (comm_ == nullptr) fail<Error>("rank ", in_world(rank()), ": nccl: the communicator has ended");
+  }
+
+  // The thread that watches goes on meanwhile.
+  void meet(const NcclCall& what) {
+    const Clock::time_point begin = Clock::now();
+    const std::optional<Gate::Missing> missing = gate_.meet(options_.deadline);
+    if (!missing) return;
+    const std::lock_guard lock(mutex_);
+    go_on();
+    lose(what, concat("rank ", in_world(missing->rank), missing->left ? " has left" : " did not come"), begin,
+         &*missing);
   }
 
   // NCCL may be given nothing else before it is through with a call. What the call returned does not say so:
@@ -241,16 +265,22 @@ class Communicator {
     if (state != ncclSuccess && state != ncclInProgress) lose(what, reason(state), Clock::now());
   }
 
-  [[noreturn]] void lose(const NcclCall& what, std::string_view why, Clock::time_point since) {
+  [[noreturn]] void lose(const NcclCall& what, std::string_view why, Clock::time_point since,
+                         const Gate::Missing* missing = nullptr) {
     const double elapsed = Seconds(Clock::now() - since).count();
     std::string text(why);
     if (elapsed >= options_.deadline.count()) text += concat(" within ", options_.deadline.count(), " s");
-    if (what.bytes > 0) text += concat(", ", what.bytes, " bytes");
+    if (what.bytes > 0 && missing == nullptr) text += concat(", ", what.bytes, " bytes");
+    gate_.leave();
     if (!abort())
       text += concat("; NCCL did not end within ", options_.abort_deadline.count(), " s, so end the process");
-    failure_.emplace(
-        CommError::Fields{.rank = rank_, .operation = what.text(), .bytes = what.bytes, .elapsed = elapsed},
-        text);
+    failure_.emplace(CommError::Fields{.rank = in_world(rank()),
+                                       .peer = missing != nullptr ? in_world(missing->rank) : -1,
+                                       .operation = what.text(),
+                                       .sequence = missing != nullptr ? missing->meeting : 0,
+                                       .bytes = what.bytes,
+                                       .elapsed = elapsed},
+                     text);
     throw CommError(*failure_);
   }
 
@@ -321,7 +351,9 @@ class Communicator {
     if (!expected_.empty() && late(last_progress_)) lose(what, "was not over", last_progress_);
   }
 
-  int rank_, size_, device_ = 0;
+  AnyBootstrap ranks_;
+  Gate gate_;
+  int device_ = 0;
   int exceptions_ = std::uncaught_exceptions();
   NcclOptions options_;
   device::Stream stream_;

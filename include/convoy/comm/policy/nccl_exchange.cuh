@@ -18,10 +18,10 @@
 
 #include <convoy/comm/bootstrap/agree.hpp>
 #include <convoy/comm/bootstrap/bootstrap.hpp>
+#include <convoy/comm/bootstrap/place.cuh>
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/engine/kernel.hpp>
 #include <convoy/comm/operation.hpp>
-#include <convoy/comm/peer/place.cuh>
 #include <convoy/comm/policy/device_buckets.cuh>
 #include <convoy/comm/policy/nccl_communicator.cuh>
 #include <convoy/core/dtype.hpp>
@@ -38,7 +38,9 @@ namespace convoy::comm {
 ///
 /// `finish` returns when all is enqueued; with an observer it waits for each bucket, so that the moments are
 /// true. `all_reduce` and `broadcast` are for a few numbers of the host, and for the parameters at the start.
-/// Not to be used by several threads at a time. No CUDA graph can hold the calls of a step: NCCL begins what
+/// Not to be used by several threads at a time. Ranks that are threads of one process meet on the host around
+/// each exchange (bootstrap/gate.cuh), so that whatever one of them calls in between may wait for the GPU. No
+/// CUDA graph can hold the calls of a step: NCCL begins what
 /// a non-blocking communicator is asked for on a thread of its own, and a replayed graph would pass no one
 /// who watches over it.
 template <class C, memory::Space S, bool sharded>
@@ -68,7 +70,7 @@ class NcclExchange : public DeviceBuckets<C, S, sharded> {
     places_.resize(static_cast<std::size_t>(bootstrap_.size()));
     const detail::Place mine = detail::Place::here();
     bootstrap_.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(places_)));
-    comm_ = std::make_unique<detail::Communicator>(bootstrap_.rank(), bootstrap_.size(), options);
+    comm_ = std::make_unique<detail::Communicator>(bootstrap_, places_, options);
     if (size() > 1) connect();
     make_ready();
   }
@@ -203,7 +205,7 @@ NcclExchange<C, S, sharded>::NcclExchange(const NcclExchange& whole, int color)
       places_.push_back(whole.places_[r]);
     }
   bootstrap_ = whole.bootstrap_.group(members);
-  comm_ = std::make_unique<detail::Communicator>(bootstrap_.rank(), bootstrap_.size(), whole.options());
+  comm_ = std::make_unique<detail::Communicator>(bootstrap_, places_, whole.options());
   if (whole.size() > 1) {
     ncclComm_t made = nullptr;
     ncclConfig_t config = comm_->config();

@@ -1,4 +1,4 @@
-// Gate: where ranks that are threads of one process meet on the host, around what each of them enqueues.
+// Gate: where ranks that are threads of one process meet on the host, around each exchange of their GPUs.
 //
 // The kernels of an exchange wait for one another. Other calls of CUDA may wait for all work of a GPU, and of
 // the GPUs that reach its memory: cudaFree and cudaFreeHost do, and the first use of a kernel or of a graph
@@ -17,7 +17,7 @@
 #include <vector>
 
 #include <convoy/comm/bootstrap/bootstrap.hpp>
-#include <convoy/comm/peer/place.cuh>
+#include <convoy/comm/bootstrap/place.cuh>
 #include <convoy/core/clock.hpp>
 
 namespace convoy::comm::detail {
