@@ -129,8 +129,9 @@ TEST_CASE("fused attention: rows of every length, of none, too, whichever pass c
     const exec::CudaOptions options{.plan_cache = folder.path.string()};
     const auto own = pass(std::make_unique<Own<bf16>>(plan, 2, exec::CudaOptions{}));
     const auto check = [&](std::ptrdiff_t by_cudnn) {
+      auto exec = std::make_unique<Fused<bf16>>(plan, 2, options);  // candidates run meanwhile
       const emulation::Enqueued enqueued;
-      const auto fused = pass(std::make_unique<Fused<bf16>>(plan, 2, options));
+      const auto fused = pass(std::move(exec));
       CHECK(std::count(enqueued.names().begin(), enqueued.names().end(), "attention") == by_cudnn);
       REQUIRE(fused.size() == own.size());
       double all = 0, off = 0;
@@ -207,11 +208,13 @@ TEST_CASE(
   // Of one candidate nothing is timed.
   CHECK(find(3, false, 1));
   CHECK(timed == 0);
-  // What is refused when it runs is not taken, however fast it would be.
+  // What is refused when it runs is not taken, however fast it would be; the rival has not won.
   emulation::dnn::engines_that_fail = {0, 1, 2};
   CHECK(!find(4, true));
+  CHECK(timed == 0);
   emulation::dnn::engines_that_fail.clear();
-  CHECK(!find(4, true));
+  CHECK(find(4, true));
+  CHECK(timed > 0);
 }
 
 TEST_CASE("convolutions: a plan that is made and then refused when it runs is not taken") {
@@ -219,8 +222,6 @@ TEST_CASE("convolutions: a plan that is made and then refused when it runs is no
   const Cudnn cudnn(space.stream());
   const Folder folder;
   const TextCache cache(folder.path);
-  const exec::CudaOptions options;
-  CudnnPlans<Convolution> plans(space, cudnn, cache, options, 1);
   Convolution work{.reduced_products = true,
                    .rows = 2,
                    .in_channels = 4,
@@ -236,17 +237,22 @@ TEST_CASE("convolutions: a plan that is made and then refused when it runs is no
     const CudnnTensors tensors{memory.data(), memory.data() + (1 << 12), memory.data() + (2 << 12)};
     return cudnn.try_run(plan, Cudnn::arguments(tensors, memory.data() + (3 << 12)));
   };
-  for (const std::int64_t refused : {0, 1}) {
-    emulation::dnn::engines_that_fail = {refused};
+  for (const int candidates : {8, 1}) {
+    CAPTURE(candidates);
+    const exec::CudaOptions options{.candidates = candidates};
+    CudnnPlans<Convolution> plans(space, cudnn, cache, options, 1);
+    for (const std::int64_t refused : {0, 1}) {
+      emulation::dnn::engines_that_fail = {refused};
+      ++work.rows;
+      const CudnnPlan* const plan = plans.find(work);
+      REQUIRE(plan != nullptr);
+      CHECK(runs(*plan));
+    }
+    emulation::dnn::engines_that_fail = {0, 1, 2};
     ++work.rows;
-    const CudnnPlan* const plan = plans.find(work);
-    REQUIRE(plan != nullptr);
-    CHECK(runs(*plan));
+    const std::size_t kept = folder.files().size();
+    CHECK(plans.find(work) == nullptr);
+    CHECK(folder.files().size() == kept);
+    emulation::dnn::engines_that_fail.clear();
   }
-  emulation::dnn::engines_that_fail = {0, 1, 2};
-  ++work.rows;
-  const std::size_t kept = folder.files().size();
-  CHECK(plans.find(work) == nullptr);
-  CHECK(folder.files().size() == kept);
-  emulation::dnn::engines_that_fail.clear();
 }

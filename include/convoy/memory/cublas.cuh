@@ -145,7 +145,7 @@ class ProductPlan {
   /// epilogue. All give the same bits in every run: a product whose sums are split has its parts in f32 in
   /// the workspace, and they are added in a pass of their own. Sums within the result would be added in an
   /// order that cuBLASLt does not promise, and sums in 16 bits would round once more.
-  std::vector<Algorithm> algorithms(int most) const {
+  std::vector<Algorithm> algorithms(int most = most_algorithms) const {
     cublasLtMatmulPreference_t preference = nullptr;
     check(cublasLtMatmulPreferenceCreate(&preference), "describe a matrix product");
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t name, auto value) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -63,13 +64,20 @@ class Cudnn {
 
   cudnnHandle_t handle() const { return handle_; }
 
-  /// At most `most` plans whose workspace is at most `limit` bytes and whose results are the same in every
-  /// run, the most promising first; `reduced_products` false leaves out those that round their inputs.
-  std::vector<CudnnPlan> plans(const Convolution& c, std::size_t limit, std::size_t most) const {
-    return plans(std::make_shared<const ConvolutionGraph>(c, handle_), c.reduced_products, limit, most);
+  /// Whether a plan is to be among those that are found.
+  using Accepts = std::function<bool(const CudnnPlan&)>;
+
+  /// At most `most` plans whose workspace is at most `limit` bytes, whose results are the same in every run
+  /// and which are accepted, the most promising first; `reduced_products` false leaves out those that round
+  /// their inputs.
+  std::vector<CudnnPlan> plans(const Convolution& c, std::size_t limit, std::size_t most,
+                               const Accepts& accepts = any) const {
+    return plans(std::make_shared<const ConvolutionGraph>(c, handle_), c.reduced_products, limit, most,
+                 accepts);
   }
-  std::vector<CudnnPlan> plans(const FusedAttention& a, std::size_t limit, std::size_t most) const {
-    return plans(std::make_shared<const AttentionGraph>(a, handle_), true, limit, most);
+  std::vector<CudnnPlan> plans(const FusedAttention& a, std::size_t limit, std::size_t most,
+                               const Accepts& accepts = any) const {
+    return plans(std::make_shared<const AttentionGraph>(a, handle_), true, limit, most, accepts);
   }
 
   /// The plan that `text` describes; an empty one where this cuDNN or this GPU refuses it.
@@ -107,8 +115,10 @@ class Cudnn {
   }
 
  private:
+  static bool any(const CudnnPlan&) { return true; }
+
   std::vector<CudnnPlan> plans(const std::shared_ptr<const OperationGraph>& described, bool reduced_products,
-                               std::size_t limit, std::size_t most) const {
+                               std::size_t limit, std::size_t most, const Accepts& accepts) const {
     std::vector<CudnnPlan> found;
     for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK})
       for (Descriptor& config : configurations(*described, mode)) {
@@ -117,7 +127,7 @@ class Cudnn {
         Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
         plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
         CudnnPlan made = finish(std::move(plan));
-        if (!made.plan || made.workspace > limit) continue;
+        if (!made.plan || made.workspace > limit || !accepts(made)) continue;
         made.configuration = std::move(config);
         made.described = described;
         found.push_back(std::move(made));

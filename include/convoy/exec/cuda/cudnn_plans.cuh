@@ -1,7 +1,6 @@
 // Plans of cuDNN: which of them computes each convolution and each attention, chosen by time.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -45,7 +44,8 @@ class CudnnPlans {
       : space_(space), cudnn_(cudnn), cache_(cache), options_(options), machine_(machine) {}
 
   /// The plan that was chosen before, in this run or another, else the fastest of some candidates on memory
-  /// of their own; null where cuDNN has none, or the rival takes less time than all of them.
+  /// of their own, where each has run; null where cuDNN has none that the GPU runs, or the rival takes less
+  /// time than all of them.
   const CudnnPlan* find(const Work& work, const Rival& rival = {}) {
     for (const auto& [known, chosen] : chosen_)
       if (known == work) return chosen.plan ? &chosen : nullptr;
@@ -61,41 +61,60 @@ class CudnnPlans {
  private:
   static constexpr std::string_view rival_won = "{\"plan\": \"convoy\"}";
 
+  // Memory of the tensors of some work, and of a workspace.
+  class Scratch {
+   public:
+    Scratch(memory::Device& space, const Work& work) : space_(space) {
+      for (const auto& tensor : work.tensors())
+        tensors_.push_back(tensor.by_value ? static_cast<const void*>(&zero)
+                                           : memory_.emplace_back(space, tensor.bytes()).data());
+    }
+    const CudnnTensors& tensors() const { return tensors_; }
+    Descriptor arguments(const CudnnPlan& plan) {
+      if (plan.workspace > workspace_.size()) {
+        workspace_ = {};
+        workspace_ = Memory(space_, plan.workspace);
+      }
+      return Cudnn::arguments(tensors_, workspace_.data());
+    }
+
+   private:
+    using Memory = memory::Array<std::byte, memory::Device>;
+    static constexpr float zero = 0;
+    memory::Device& space_;
+    std::vector<Memory> memory_;
+    Memory workspace_;
+    CudnnTensors tensors_;
+  };
+
   // An empty one where there is none.
   CudnnPlan choose(const Work& work, const Rival& rival, std::uint64_t key) {
+    Scratch scratch(space_, work);
     std::vector<CudnnPlan> all =
         cudnn_.plans(work, work.most_workspace(static_cast<std::size_t>(options_.workspace_mib) << 20),
-                     static_cast<std::size_t>(options_.candidates < 1 ? 1 : options_.candidates));
-    if (all.empty()) return {};
-    CudnnPlan best = options_.candidates > 1 ? fastest(work, std::move(all), rival) : std::move(all.front());
-    if (cache_.keeps() && (best.plan || rival.run))
-      cache_.keep(key, best.plan ? best.text() : std::string(rival_won));
+                     static_cast<std::size_t>(options_.candidates < 1 ? 1 : options_.candidates),
+                     [&](const CudnnPlan& plan) { return cudnn_.try_run(plan, scratch.arguments(plan)); });
+    if (all.empty()) return {};  // which says nothing about the rival
+    CudnnPlan best =
+        options_.candidates > 1 ? fastest(scratch, std::move(all), rival) : std::move(all.front());
+    if (cache_.keeps()) cache_.keep(key, best.plan ? best.text() : std::string(rival_won));
     return best;
   }
 
-  CudnnPlan fastest(const Work& work, std::vector<CudnnPlan> all, const Rival& rival) {
+  // An empty one where the rival is.
+  CudnnPlan fastest(Scratch& scratch, std::vector<CudnnPlan> all, const Rival& rival) {
     if (all.size() == 1 && !rival.run) return std::move(all.front());
-    std::size_t workspace = 0;
-    for (const CudnnPlan& plan : all) workspace = std::max(workspace, plan.workspace);
-    const memory::Array<std::byte, memory::Device> room(space_, workspace);
-    std::vector<memory::Array<std::byte, memory::Device>> memory;
-    const float zero = 0;
-    CudnnTensors tensors;
-    for (const auto& tensor : work.tensors())
-      tensors.push_back(tensor.by_value ? static_cast<const void*>(&zero)
-                                        : memory.emplace_back(space_, tensor.bytes()).data());
-    const Descriptor arguments = Cudnn::arguments(tensors, room.data());
     CudnnPlan best;
     float least = 0;
     for (CudnnPlan& plan : all) {
-      if (!cudnn_.try_run(plan, arguments)) continue;
+      const Descriptor arguments = scratch.arguments(plan);
       const float time = least_milliseconds(space_.stream(), 1, [&] {
-        if (rival.around) rival.around(tensors);
+        if (rival.around) rival.around(scratch.tensors());
         cudnn_.run(plan, arguments);
       });
       if (!best.plan || time < least) least = time, best = std::move(plan);
     }
-    if (best.plan && rival.run && least_milliseconds(space_.stream(), 1, [&] { rival.run(tensors); }) < least)
+    if (rival.run && least_milliseconds(space_.stream(), 1, [&] { rival.run(scratch.tensors()); }) < least)
       return {};
     return best;
   }

@@ -98,18 +98,20 @@ inline std::optional<Algorithm> algorithm_of(std::string_view text) {
 /// cuBLASLt on the GPU of a space, and the algorithms that it is to multiply by.
 class Products {
  public:
-  /// `gpu` is its name; of so many `candidates` the fastest is taken.
+  /// `gpu` is its name; of so many `candidates` the fastest is taken. Of one none is timed, and the choice is
+  /// kept in the process alone.
   Products(memory::Device& space, const TextCache& cache, std::string_view gpu, int candidates,
            ProductChoices& choices = ProductChoices::of_process())
       : space_(space),
         cublas_(space.stream()),
         cache_(cache),
-        machine_(hash_of(gpu, hash_of(std::uint64_t{cublasLtGetVersion()}, hash_of("matrix product")))),
+        machine_(hash_of(gpu, hash_of(std::uint64_t{cublasLtGetVersion()},
+                                      hash_of(candidates > 1 ? "matrix product" : "first matrix product")))),
         candidates_(candidates),
         choices_(choices) {}
 
   /// A plan by the algorithm chosen before, in this process or another, else by the fastest of some on memory
-  /// of their own; null where cuBLASLt has none with this epilogue.
+  /// of their own, where each has run; null where cuBLASLt has none with this epilogue.
   std::unique_ptr<ProductPlan> find(const Product& product) {
     auto plan = std::make_unique<ProductPlan>(cublas_, product);
     const std::optional<Algorithm> chosen = choose(*plan, product);
@@ -120,26 +122,23 @@ class Products {
 
  private:
   std::optional<Algorithm> choose(ProductPlan& plan, const Product& product) {
-    const int most = candidates_ > 1 ? candidates_ : 1;
-    if (most == 1) return first_of(plan.algorithms(1));
     const std::uint64_t key = hash_of(product.hash(), machine_);
-    std::optional<Algorithm> kept = algorithm_of(cache_.find(key));
+    std::optional<Algorithm> kept = times() ? algorithm_of(cache_.find(key)) : std::nullopt;
     if (kept && !plan.accepts(*kept)) kept.reset();
     std::optional<Algorithm> chosen = choices_.find(machine_, product);
     if (!chosen) {
-      chosen = kept ? kept : fastest(plan, product, plan.algorithms(most));
+      chosen = kept ? kept : fastest(plan, product);
       if (!chosen) return std::nullopt;
       chosen = choices_.keep(machine_, product, *chosen);
     }
-    if (!kept && cache_.keeps()) cache_.keep(key, text_of(*chosen));
+    if (times() && !kept && cache_.keeps()) cache_.keep(key, text_of(*chosen));
     return chosen;
   }
 
-  static std::optional<Algorithm> first_of(const std::vector<Algorithm>& all) {
-    return all.empty() ? std::nullopt : std::optional(all.front());
-  }
-  std::optional<Algorithm> fastest(ProductPlan& plan, const Product& p, const std::vector<Algorithm>& all) {
-    if (all.size() < 2) return first_of(all);
+  bool times() const { return candidates_ > 1; }
+  std::optional<Algorithm> fastest(ProductPlan& plan, const Product& p) {
+    const std::vector<Algorithm> all = plan.algorithms();
+    if (all.empty()) return std::nullopt;
     constexpr int repeats = 4;
     using Scratch = memory::Array<std::byte, memory::Device>;
     const auto scratch = [&](DType type, std::int64_t elements) {
@@ -151,13 +150,16 @@ class Products {
             matrix = scratch(p.out, p.rows * p.columns);
     std::optional<Algorithm> best;
     float least = 0;
+    int ran = 0;
     for (const Algorithm& algorithm : all) {
       plan.take(algorithm);
       if (!plan.try_run(left.data(), right.data(), vector.data(), out.data(), matrix.data())) continue;
+      if (!times()) return algorithm;
       const float time = least_milliseconds(space_.stream(), repeats, [&] {
         plan.run(left.data(), right.data(), vector.data(), out.data(), matrix.data());
       });
       if (!best || time < least) least = time, best = algorithm;
+      if (++ran == candidates_) break;
     }
     return best;
   }
