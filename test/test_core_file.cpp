@@ -64,6 +64,12 @@ TEST_CASE("whether a file can be written is known before, and changes nothing") 
       Error);
 }
 
+TEST_CASE("a folder cannot be written, which is known before") {
+  const Scratch scratch;
+  CHECK_THROWS_WITH_AS(expect_writable(scratch.folder),
+                       (scratch.folder.string() + " cannot be written: Is a directory").c_str(), Error);
+}
+
 TEST_CASE("a device is written where it is, and a full one is an error") {
   if (!fs::exists("/dev/full")) return;
   CHECK_THROWS_WITH_AS(write_file("/dev/full", "text"),

@@ -49,11 +49,13 @@ CONVOY_FUNCTION void write_file(const std::filesystem::path& path, std::string_v
 }
 
 CONVOY_FUNCTION void expect_writable(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))
+    fail(path.string(), " cannot be written: ", std::strerror(EISDIR));
   if (detail::is_special(path)) return;  // to open a pipe is to begin
   std::FILE* const file = std::fopen(detail::beside(path).c_str(), "wb");
   if (file == nullptr) fail(path.string(), " cannot be written: ", std::strerror(errno));
   std::fclose(file);
-  std::error_code ignored;
   std::filesystem::remove(detail::beside(path), ignored);
 }
 
