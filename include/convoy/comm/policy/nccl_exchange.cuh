@@ -40,9 +40,8 @@ namespace convoy::comm {
 /// true. `all_reduce` and `broadcast` are for a few numbers of the host, and for the parameters at the start.
 /// Not to be used by several threads at a time. Ranks that are threads of one process meet on the host around
 /// each exchange (bootstrap/gate.cuh), so that whatever one of them calls in between may wait for the GPU. No
-/// CUDA graph can hold the calls of a step: NCCL begins what
-/// a non-blocking communicator is asked for on a thread of its own, and a replayed graph would pass no one
-/// who watches over it.
+/// CUDA graph can hold the calls of a step: NCCL begins what a non-blocking communicator is asked for on a
+/// thread of its own, and a replayed graph would pass no one who watches over it.
 template <class C, memory::Space S, bool sharded>
 class NcclExchange : public DeviceBuckets<C, S, sharded> {
   using Base = DeviceBuckets<C, S, sharded>;
