@@ -32,6 +32,7 @@ class Odd {
   bool exchanges() const { return false; }
   bool decides() const { return false; }
   bool heeds_decisions() const { return true; }
+  bool repeats() const { return true; }
   std::vector<Range> updates(std::span<const Range> buckets) const { return {buckets[0], {40, 50}}; }
   comm::Traffic traffic() const { return {11, 13}; }
   std::pmr::memory_resource* memory() {
@@ -49,6 +50,7 @@ class Odd {
     said("finish");
     update({3, 5}, 2.0f);
   }
+  void repeat() { said("repeat"); }
   void serve(comm::ServerUpdate update) {
     said("serve");
     update({.range = {1, 2}});
@@ -122,6 +124,7 @@ void ask(C& comm) {
   CHECK_FALSE(comm.exchanges());
   CHECK_FALSE(comm.decides());
   CHECK(comm.heeds_decisions());
+  CHECK(comm.repeats());
   CHECK(comm.updates(buckets) == std::vector<Range>{{0, 3}, {40, 50}});
   CHECK(comm.traffic().messages == 11);
   CHECK(comm.traffic().bytes == 13);
@@ -135,6 +138,7 @@ void ask(C& comm) {
   Range updated;
   comm.finish([&](Range r, float scale) { updated = scale == 2 ? r : Range{}; });
   CHECK(updated == Range{3, 5});
+  comm.repeat();
   comm.serve([&](const comm::ServerPart& part) { updated = part.range; });
   CHECK(updated == Range{1, 2});
   comm.dismiss();
@@ -159,6 +163,7 @@ const std::vector<std::string> everything{"memory",
                                           "begin 0 later",
                                           "poll",
                                           "finish",
+                                          "repeat",
                                           "serve",
                                           "dismiss",
                                           "barrier",

@@ -7,6 +7,12 @@
 #include <string>
 #include <vector>
 
+#include <unistd.h>
+
+// The name of the process as the thread wants it: ranks that are threads may say that they are processes.
+static thread_local int process_of_thread = 0;
+extern "C" pid_t getpid() noexcept { return 4711 + process_of_thread; }
+
 #include <doctest/doctest.h>
 
 #include "emulation/cublaslt.hpp"
@@ -60,9 +66,16 @@ struct Wide {
 
 using Parameters = std::vector<float>;
 
+struct Setting {
+  bool processes = false;  // ranks say that they are
+  bool resident = false;   // the data set lies on the GPU
+  bool overlap = true;
+  comm::Traffic* sent = nullptr;  // by rank 0
+};
+
 // What each rank ends with.
 template <class Comm, class Rule = optim::Sgd, class Model = Small>
-std::vector<Parameters> trained(int ranks, float clip) {
+std::vector<Parameters> trained(int ranks, float clip, const Setting& setting = {}) {
   using T = Trainer<Model, Rule, Comm, exec::Cuda<f32>>;
   device_test::Table table(ranks);
   std::vector<Parameters> all(static_cast<std::size_t>(ranks));
@@ -71,14 +84,17 @@ std::vector<Parameters> trained(int ranks, float clip) {
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
       try {
+        process_of_thread = setting.processes ? rank : 0;
         typename T::Config config;
         config.batch = 8;
         config.optimizer.lr = 0.05f;
         config.optimizer.momentum = 0.9f;
         config.guard.max_norm = clip;
+        config.overlap = setting.overlap;
         T trainer(config, device_test::AtTable(table, rank));
         const Blobs training(40);
-        trainer.fit(training, {.epochs = 2, .log = nullptr});
+        trainer.fit(training, {.epochs = 2, .log = nullptr, .resident = setting.resident});
+        if (rank == 0 && setting.sent != nullptr) *setting.sent = trainer.comm().traffic();
         for (const auto& parameter : trainer.parameters())
           for (const float value : parameter.values()) all[static_cast<std::size_t>(rank)].push_back(value);
       } catch (const Error& error) {
@@ -123,6 +139,29 @@ TEST_CASE("ranks train over peer memory as over NCCL, and end with the same bits
     CHECK(apart(encoded[0], expected[0]) < 1e-2);
   }
   CHECK(trained<Peer>(3, 0) == trained<Peer>(3, 0));
+}
+
+TEST_CASE_TEMPLATE("graphs make the steps of processes over peer memory, with the bits of steps without", C,
+                   Peer, comm::Sharded<Peer>) {
+  const emulation::With open({.closed_to_host = false});
+  const auto graphs = [] { return emulation::Counts::now()[emulation::Called::graph]; };
+  for (const float clip : {0.0f, 0.5f}) {
+    CAPTURE(clip);
+    comm::Traffic of_threads, sent;
+    const auto expected = trained<C>(2, clip, {.sent = &of_threads});
+    for (const bool overlap : {true, false}) {
+      CAPTURE(overlap);
+      const long before = graphs();
+      CHECK(trained<C>(2, clip, {.processes = true, .overlap = overlap, .sent = &sent}) == expected);
+      // Of four steps with full batches and of two with less, the first is enqueued.
+      CHECK(graphs() - before == 2 * (3 + 1));
+      CHECK(sent.messages == of_threads.messages);
+      CHECK(sent.bytes == of_threads.bytes);
+    }
+    CHECK(trained<C>(2, clip, {.processes = true, .resident = true, .sent = &sent}) ==
+          trained<C>(2, clip, {.resident = true}));
+    CHECK(sent.messages == of_threads.messages);
+  }
 }
 
 TEST_CASE("ranks that share out matrices on GPUs train as ranks that update all") {

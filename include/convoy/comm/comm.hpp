@@ -90,6 +90,8 @@ struct Reduction;
 /// - `decides()`: whether a rule may decide over the whole gradient before it updates.
 /// - `heeds_decisions()`: whether the exchange must know of a step that it is skipped, as one does that keeps
 ///   account of what it left out. Else a rule on a device may keep that there, and answer that it is applied.
+/// - `repeats()`: whether a graph of the device may make steps: `begin` and `finish` enqueue the same work in
+///   each step, and wait for nothing on the host.
 /// - `Space`: the space that the arenas lie in, or memory::Anywhere.
 ///
 /// What a rank does:
@@ -98,6 +100,7 @@ struct Reduction;
 /// - `updates(buckets)`: after `open`, the ranges that this rank updates, in ascending order; the optimizer
 ///   needs state for no others.
 /// - `begin(bucket, ready)`: the gradients are final once `ready` has passed; null on the host.
+/// - `repeat()`: in place of `begin` and `finish`, where a graph that holds them makes the step.
 /// - `broadcast(span, root)`: every worker ends with the root's values.
 /// - `all_reduce(span, op)`: every worker ends with the same combined values.
 /// - `all_reduce_with_servers(data, count, reduction)`: so does every rank, those that only serve too, which
@@ -134,6 +137,7 @@ concept Comm = requires(C& c, const C& k, const Fingerprint& fingerprint, const 
   { k.exchanges() } -> std::same_as<bool>;
   { k.decides() } -> std::same_as<bool>;
   { k.heeds_decisions() } -> std::same_as<bool>;
+  { k.repeats() } -> std::same_as<bool>;
   { k.updates(buckets) } -> std::same_as<std::vector<Range>>;
   { k.traffic() } -> std::same_as<Traffic>;
   { c.memory() } -> std::same_as<std::pmr::memory_resource*>;
@@ -143,6 +147,7 @@ concept Comm = requires(C& c, const C& k, const Fingerprint& fingerprint, const 
   {c.begin(i, ready)};
   {c.poll()};
   {c.finish(update)};
+  {c.repeat()};
   {c.serve(server)};
   {c.dismiss()};
   {c.broadcast(f, i)};

@@ -11,8 +11,8 @@
 namespace convoy::comm {
 
 /// A policy `C` derives from it and says what is different: on the host every rank works, all ranks end each
-/// step together, each updates all parameters, shares of a batch are equal, nobody serves, and nothing is
-/// carried from step to step.
+/// step together, each updates all parameters, shares of a batch are equal, nobody serves, nothing is carried
+/// from step to step, and no graph makes steps.
 template <class C>
 class Defaults {
  public:
@@ -25,9 +25,11 @@ class Defaults {
   static constexpr bool exchanges() { return true; }
   static constexpr bool decides() { return true; }
   static constexpr bool heeds_decisions() { return false; }
+  static constexpr bool repeats() { return false; }
   std::vector<Range> updates(std::span<const Range> buckets) const {
     return {buckets.begin(), buckets.end()};
   }
+  void repeat() {}
   void serve(ServerUpdate) {}
   void dismiss() {}
   void visit_state(StateVisitor&) {}

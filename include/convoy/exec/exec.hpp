@@ -175,14 +175,16 @@ concept TakesMadeRows = requires {
   requires E::takes_made_rows;
 };
 
-/// Whether an Exec enqueues whole steps: `step(batch, pass, scales, before, after, along)` is what `before()`
-/// enqueues on the space's stream, forward in Mode::train, backward in one piece, and what `after()`
-/// enqueues; the few bytes `along`, in memory of the space, come with the result. The functions are called in
-/// some steps only, and stand for what they enqueued in the others: they enqueue the same work each time, and
-/// read what changes from memory of the space.
+/// Whether an Exec enqueues whole steps: `step(batch, pass, scales, alone, before, on_final, after, along)`
+/// is what `before()` enqueues on the space's stream, forward in Mode::train, backward, with `on_final(n)`
+/// behind what makes elements [0, n) of the gradients final, and what `after()` enqueues; the few bytes
+/// `along`, in memory of the space, come with the result. The functions are called in some steps only, and
+/// stand for what they enqueued in the others: they enqueue the same work each time, on streams that the
+/// space's waits for in the end, and read what changes from memory of the space.
 ///
-/// Where a RowMaker makes the rows, steps may be kept back until there are `steps_at_once()` of them or
-/// something else is enqueued. So the functions may be called later, and results of so many come together.
+/// Where a RowMaker makes the rows, a step that is not to run `alone` may be kept back until there are
+/// `steps_at_once()` of them or something else is enqueued. So the functions may be called later, and results
+/// of so many come together. A step for which other ranks wait runs alone.
 template <class E>
 concept RepeatsSteps = requires(const E& e) {
   requires E::repeats_steps;

@@ -231,8 +231,11 @@ class Replica {
     fail<ExecError>("rank ", rank(), ": ", error.what());
   }
 
-  /// The step as a whole, if nobody exchanges in it and nothing of it is timed alone. False: it was not run.
+  /// The step as a whole, if a graph may make its exchange and nothing of it is timed alone. False: it was
+  /// not run.
   bool run_whole(const exec::BatchView& batch, const exec::Pass& pass);
+  /// Begins the buckets whose gradients are final, those of elements [0, final) of the arena.
+  void begin_buckets(std::int64_t final);
   /// Ends the exchange, and updates.
   void apply() {
     comm_.finish(apply_);
@@ -304,6 +307,8 @@ class Replica {
   std::vector<Range> whole_;         // what the optimizer updates as one
   memory::Array<float, Space> sum_;  // gradients of the micro-steps so far
   int micro_ = 0;
+  std::size_t begun_ = 0;  // buckets of the step
+  bool enqueued_ = false;  // the exchange of the whole step that ran last, which a graph made otherwise
   std::int64_t steps_ = 0;
   bool prepared_ = true, applied_ = false;  // this step's optimizer, and its update
   std::vector<float> scales_;               // of each loss in this step
@@ -342,16 +347,31 @@ template <class Rule, class Comm, class Exec>
 bool Replica<Rule, Comm, Exec>::run_whole([[maybe_unused]] const exec::BatchView& batch,
                                           [[maybe_unused]] const exec::Pass& pass) {
   if constexpr (exec::RepeatsSteps<Exec>) {
-    if (batch.rows == 0 || micro_ > 0 || comm_.exchanges() || config_.timeline != nullptr) return false;
+    const bool exchanges = comm_.exchanges();
+    if (batch.rows == 0 || micro_ > 0 || config_.timeline != nullptr) return false;
+    if (exchanges && !comm_.repeats()) return false;
     std::span<const optim::Verdict> verdict;
     if (optimizer_.decides() && optimizer_.knows_norm()) verdict = {optimizer_.verdict_there(), 1};
+    enqueued_ = false;
     naming_rank([&] {
       exec_->step(
-          batch, among_ranks(pass), scales_, [this] { optimizer_.prepare(); }, [this] { apply(); },
+          batch, among_ranks(pass), scales_, exchanges,
+          [this] {
+            optimizer_.prepare();
+            begun_ = 0;
+          },
+          [this, exchanges](std::int64_t final) {
+            if (exchanges && config_.overlap) begin_buckets(final);
+          },
+          [this] {
+            apply();
+            enqueued_ = true;
+          },
           std::as_bytes(verdict));
     });
+    if (exchanges && !enqueued_) comm_.repeat();
     now_.norm_follows = false;
-    together_ = batch.maker != nullptr ? exec_->steps_at_once() : 1;
+    together_ = batch.maker != nullptr && !exchanges ? exec_->steps_at_once() : 1;
     return prepared_ = applied_ = true;
   } else {
     return false;
@@ -419,24 +439,27 @@ void Replica<Rule, Comm, Exec>::finish(bool stop) {
 }
 
 template <class Rule, class Comm, class Exec>
+void Replica<Rule, Comm, Exec>::begin_buckets(std::int64_t final) {
+  for (; begun_ < buckets_.size() && buckets_[begun_].end <= final; ++begun_) {
+    const Range range = buckets_[begun_];
+    if (micro_ > 0)
+      space_.add(exec_->gradients().data() + range.begin, sum_.data() + range.begin, range.size());
+    comm_.begin(static_cast<int>(begun_), space_.mark());
+  }
+}
+
+template <class Rule, class Comm, class Exec>
 void Replica<Rule, Comm, Exec>::run_backward(bool computed, bool last) {
   const std::span<float> gradients = exec_->gradients();
   const auto size = static_cast<std::int64_t>(gradients.size());
-  std::size_t bucket = 0;
+  begun_ = 0;
   const bool first = micro_ == 0, exchanges = last && comm_.exchanges();
   // A server may write a bucket's parameters once it has their gradients, and those of the layer under way
   // are read until backward calls again.
   const bool served = comm_.has_servers();
   std::int64_t said = 0;
-  const auto begin_up_to = [&](std::int64_t final) {
-    for (; bucket < buckets_.size() && buckets_[bucket].end <= final; ++bucket) {
-      const Range range = buckets_[bucket];
-      if (!first) space_.add(gradients.data() + range.begin, sum_.data() + range.begin, range.size());
-      comm_.begin(static_cast<int>(bucket), space_.mark());
-    }
-  };
   const auto on_final = [&](std::int64_t final) {
-    if (config_.overlap) begin_up_to(served ? std::exchange(said, final) : final);
+    if (config_.overlap) begin_buckets(served ? std::exchange(said, final) : final);
     comm_.poll();
   };
   if (!computed)
@@ -446,7 +469,7 @@ void Replica<Rule, Comm, Exec>::run_backward(bool computed, bool last) {
   else
     exec_->backward(scales_, exec::InOnePiece{});
   if (exchanges)
-    begin_up_to(size);
+    begin_buckets(size);
   else if (last && !first)
     space_.add(gradients.data(), sum_.data(), size);
   else if (!last && first)

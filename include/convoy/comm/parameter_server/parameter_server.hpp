@@ -227,6 +227,7 @@ class Served {
   /// Sync alone: otherwise an update is made of one worker's gradients, when they come.
   bool decides() const { return service_.consistency.sync; }
   static constexpr bool heeds_decisions() { return true; }
+  static constexpr bool repeats() { return false; }
   const Service& service() const { return service_; }
   std::pmr::memory_resource* memory();
   void observe(Observer observer);
@@ -236,6 +237,7 @@ class Served {
   void begin(int bucket, Ready = {});
   void poll();
   void finish(Update);
+  void repeat() {}
   void serve(ServerUpdate update);
   void dismiss();
   std::vector<double> shares(MeasureSpeed) { return {}; }

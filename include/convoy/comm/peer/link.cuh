@@ -134,6 +134,8 @@ class Link {
   const PeerOptions& options() const { return options_; }
   /// Of the GPU, that an exchange uses at most; the same on all ranks.
   int blocks() const { return blocks_; }
+  /// Whether ranks meet on the host around each exchange.
+  bool meets() const { return gate_ && gate_->joins(); }
   /// Where an exception flies the others need not wait for this rank.
   bool healthy() const { return !failure_ && std::uncaught_exceptions() == exceptions_; }
 
@@ -242,8 +244,8 @@ class Link {
   void start(Kernel kernel, int blocks, Exchange what, std::int64_t bytes, const A&... arguments) {
     check();
     // What a graph holds begins when the graph is launched.
-    const bool meets = gate_->joins() && !captures();
-    if (meets) {
+    const bool meets_here = meets() && !captures();
+    if (meets_here) {
       device::load(kernel);
       meet(what, bytes);
     }
@@ -257,7 +259,7 @@ class Link {
     for (int r = 0; r < size_; ++r) team.pads[r] = reinterpret_cast<Pad*>(pads_.of(r));
     device::launch({stream(), static_cast<unsigned>(blocks), threads, Meeting::shared_bytes}, kernel, team,
                    arguments...);
-    if (meets) meet(what, bytes);
+    if (meets_here) meet(what, bytes);
   }
   bool captures() const {
     cudaStreamCaptureStatus status{};

@@ -50,6 +50,8 @@ class AnyIn {
   void begin(int bucket, Ready ready = {}) { held_->begin(bucket, ready); }
   void poll() { held_->poll(); }
   void finish(Update update) { held_->finish(update); }
+  bool repeats() const { return held_->repeats(); }
+  void repeat() { held_->repeat(); }
   void serve(ServerUpdate update) { held_->serve(update); }
   void barrier() { held_->barrier(); }
   void visit_state(StateVisitor& visitor) { held_->visit_state(visitor); }
@@ -105,6 +107,8 @@ class AnyIn {
     virtual void begin(int, Ready) = 0;
     virtual void poll() = 0;
     virtual void finish(Update) = 0;
+    virtual bool repeats() const = 0;
+    virtual void repeat() = 0;
     virtual void serve(ServerUpdate) = 0;
     virtual void barrier() = 0;
     virtual void visit_state(StateVisitor&) = 0;
@@ -132,6 +136,8 @@ class AnyIn {
     void begin(int bucket, Ready ready) override { comm.begin(bucket, ready); }
     void poll() override { comm.poll(); }
     void finish(Update update) override { comm.finish(update); }
+    bool repeats() const override { return comm.repeats(); }
+    void repeat() override { comm.repeat(); }
     void serve(ServerUpdate update) override { comm.serve(update); }
     void barrier() override { comm.barrier(); }
     void visit_state(StateVisitor& visitor) override { comm.visit_state(visitor); }

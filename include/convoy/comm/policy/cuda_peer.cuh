@@ -31,13 +31,13 @@ namespace convoy::comm {
 ///
 /// `finish` returns when all is enqueued; with an observer it waits for each bucket, so that the moments are
 /// true. Sums are taken in the order of ranks, whatever the buckets: every rank gets the same bits, which are
-/// those of Reproducible on the host. A step may be captured in a CUDA graph where nobody observes. Numbers
-/// of the host go through the bootstrap, `broadcast` through the GPUs.
+/// those of Reproducible on the host. Numbers of the host go through the bootstrap, `broadcast` through the
+/// GPUs.
 ///
 /// Kernels of different ranks wait for one another. Ranks that are threads of one process meet on the host
 /// around each exchange (bootstrap/gate.cuh), so that whatever one of them calls in between may wait for the
-/// GPU, but where they capture a step: then what they do between its launches may not. Ranks that share a
-/// GPU, for tests, are such threads: processes take turns on a GPU, in slices of time.
+/// GPU. Graphs make the steps of ranks that are processes; in a graph threads would not meet. Ranks that
+/// share a GPU, for tests, are threads: processes take turns on a GPU, in slices of time.
 /// device::let_ranks_share_gpus prepares a program for it. Who waits in vain does so up to the deadline.
 template <memory::Space S, bool sharded>
 class BasicCudaPeer : public DeviceBuckets<BasicCudaPeer<S, sharded>, S, sharded> {
@@ -63,6 +63,8 @@ class BasicCudaPeer : public DeviceBuckets<BasicCudaPeer<S, sharded>, S, sharded
   int rank() const { return link_->rank(); }
   int size() const { return link_->size(); }
   const Options& options() const { return link_->options(); }
+  bool exchanges() const { return size() > 1; }
+  bool repeats() const { return Base::unobserved() && !link_->meets(); }
   void open(const Fingerprint& fingerprint, const Layout& layout);
 
   using Base::all_reduce;
@@ -155,6 +157,7 @@ void BasicCudaPeer<S, sharded>::broadcast(void* data, std::size_t bytes, int roo
   if (root < 0 || root >= size()) fail<ConfigError>("broadcast from rank ", root, " in a world of ", size());
   link_->check();
   if (size() == 1) return;
+  Base::follow_steps();
   auto* at = static_cast<std::byte*>(data);
   for (std::size_t done = 0; done < bytes;) {
     const std::size_t piece = std::min(bytes - done, relay_bytes);

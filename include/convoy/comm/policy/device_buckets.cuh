@@ -2,6 +2,7 @@
 // during backward; the stream that computes waits for each bucket in turn, and the host waits for nothing.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -78,6 +79,11 @@ class DeviceBuckets : public Defaults<C> {
   void begin(int bucket, Ready ready = {});
   void poll() { self().check(); }
   void finish(Update update) { step(update); }
+  void repeat() {
+    self().check();
+    traffic_.messages += traffic_of_step_.messages;
+    traffic_.bytes += traffic_of_step_.bytes;
+  }
 
   /// Combines the ranks' numbers in the order of ranks.
   template <class E, OperationTag O>
@@ -100,7 +106,11 @@ class DeviceBuckets : public Defaults<C> {
     gather(static_cast<std::size_t>(bucket));
     return {gathered_[static_cast<std::size_t>(bucket)].get()};
   }
-  void end_step() { begun_.assign(begun_.size(), false); }
+  void end_step() {
+    begun_.assign(begun_.size(), false);
+    traffic_of_step_ = {traffic_.messages - traffic_before_step_.messages,
+                        traffic_.bytes - traffic_before_step_.bytes};
+  }
 
  protected:
   /// What the ranks compare: `fingerprint` and what an exchange and a layout add to it. Throws ConfigError
@@ -110,6 +120,13 @@ class DeviceBuckets : public Defaults<C> {
   void take(const Layout& layout);
   /// What `finish` does. False: a rule has decided, on the host, to skip the step.
   bool step(Update update);
+
+  /// Whether nobody wants to know when buckets have come, which no graph tells.
+  bool unobserved() const { return observer_.call == nullptr; }
+  /// What the stream is given from here on begins behind the steps that were enqueued, those of graphs too.
+  void follow_steps() {
+    if (space_ != nullptr) follow(self().stream(), computed_.get(), space_->stream());
+  }
 
   const Layout& layout() const { return layout_; }
   std::size_t buckets() const { return buckets_.size(); }
@@ -177,7 +194,7 @@ class DeviceBuckets : public Defaults<C> {
   std::vector<bool> begun_;
   std::vector<Clock::time_point> begun_at_;
   Observer observer_;
-  Traffic traffic_;
+  Traffic traffic_, traffic_before_step_, traffic_of_step_;
 };
 
 template <class C, memory::Space S, bool sharded>
@@ -219,6 +236,8 @@ void DeviceBuckets<C, S, sharded>::begin(int bucket, Ready ready) {
     fail("there is no bucket ", bucket, "; ", buckets_.size(), " were opened");
   const auto b = static_cast<std::size_t>(bucket);
   if (begun_[b]) fail("bucket ", bucket, " was begun twice in one step");
+  if (std::none_of(begun_.begin(), begun_.end(), [](bool begun) { return begun; }))
+    traffic_before_step_ = traffic_;
   begun_[b] = true;
   if (observer_.call != nullptr) begun_at_[b] = Clock::now();
   if (ready.event != nullptr)

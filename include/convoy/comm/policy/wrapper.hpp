@@ -58,6 +58,7 @@ class Wrapper {
   bool exchanges() const { return way_.facts().exchanges(); }
   bool decides() const { return way_.facts().decides(); }
   bool heeds_decisions() const { return way_.facts().heeds_decisions(); }
+  bool repeats() const { return way_.facts().repeats(); }
   std::vector<Range> updates(std::span<const Range> buckets) const { return way_.facts().updates(buckets); }
   Traffic traffic() const { return way_.traffic(); }
 
@@ -75,6 +76,9 @@ class Wrapper {
   }
   void finish(Update update) {
     call([&](C& comm) { comm.finish(update); });
+  }
+  void repeat() {
+    call([](C& comm) { comm.repeat(); });
   }
   void serve(ServerUpdate update) {
     call([&](C& comm) { comm.serve(update); });

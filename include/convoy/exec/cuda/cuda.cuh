@@ -136,23 +136,23 @@ class Cuda : private memory::KeptBack {
     deferred_ = false;
   }
 
-  /// A whole step, captured as one graph when it runs for the second time, or with its like as one of
-  /// several: see RepeatsSteps.
-  template <class Before, class After>
-  void step(const BatchView& batch, const Pass& pass, std::span<const float> scales, Before&& before,
-            After&& after, std::span<const std::byte> along = {}) {
+  /// A whole step, captured as one graph when it runs for the second time, or, unless it runs alone, with its
+  /// like as one of several: see RepeatsSteps.
+  template <class Before, class OnFinal, class After>
+  void step(const BatchView& batch, const Pass& pass, std::span<const float> scales, bool alone,
+            Before&& before, OnFinal&& on_final, After&& after, std::span<const std::byte> along = {}) {
     if (along.size() > cuda::MeasuredLayout::most_along)
       fail("exec: ", along.size(), " bytes are too many to come along with a result");
     take(batch);
     send(batch, pass);
     write_scales(scales);
-    cuda::WholeStep step{batch.maker, before, after, along};
-    if (kept_for_ == current_ && kept_.repeats(step) && pass.across == nullptr && !parameters_.outdated() &&
-        keep())
+    cuda::WholeStep step{batch.maker, before, on_final, after, along};
+    if (!alone && kept_for_ == current_ && kept_.repeats(step) && pass.across == nullptr &&
+        !parameters_.outdated() && keep())
       return;
     space_.enqueue_kept_back();
     run(*current_, pass, step);
-    if (batch.maker != nullptr && current_->captures() && steps_at_once() > 1)
+    if (!alone && batch.maker != nullptr && current_->captures() && steps_at_once() > 1)
       keep_like(*current_, pass, std::move(step));
   }
   int steps_at_once() const { return options_.graphs ? options_.steps_at_once : 1; }

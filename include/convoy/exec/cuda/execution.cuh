@@ -87,7 +87,9 @@ class Repeated {
 /// What a whole step is beside its pass: see RepeatsSteps.
 struct WholeStep {
   RowMaker* maker = nullptr;  ///< null: the batch lies in the input
-  std::function<void()> before, after;
+  std::function<void()> before;
+  std::function<void(std::int64_t)> on_final;
+  std::function<void()> after;
   std::span<const std::byte> along;
 
   /// Whether the other's functions enqueue what these do.
@@ -401,7 +403,10 @@ class Execution {
     step.before();
     if (step.maker != nullptr) make_input(*step.maker);
     run_forward();
-    run_backward();
+    for (const auto& segment : segments_) {
+      run_backward(*segment);
+      step.on_final(segment->final);
+    }
     step.after();
     if (!step.along.empty())
       device::check(cudaMemcpyAsync(results_ + measured_.along, step.along.data(), step.along.size(),
