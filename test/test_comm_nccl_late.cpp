@@ -111,4 +111,26 @@ TEST_CASE_TEMPLATE("a host that is always steps ahead of its GPU is not late", C
   CHECK(right == 2);
 }
 
+TEST_CASE("numbers of the host do not wait for buckets under way") {
+  std::atomic<int> told = 0;
+  all_well(run<AllReduced>(2,
+                           [&](AllReduced& comm, TestSpace& space) {
+                             Arenas arenas(space, 640);
+                             comm.open(comm::Fingerprint(), arenas.layout());
+                             comm.barrier();
+                             later(space, [&told] {
+                               const Deadline deadline(Seconds(30));
+                               while (told < 2 && !deadline.expired())
+                                 std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                             });
+                             comm.begin(0, arenas.compute(0, comm.rank(), 0));
+                             double numbers[] = {1.0 + comm.rank()};
+                             comm.all_reduce(std::span<double>(numbers), comm::sum);
+                             told += numbers[0] == 3 ? 1 : 0;
+                             comm.finish([](Range, float) {});
+                           },
+                           {.deadline = Seconds(10)}));
+  CHECK(told == 2);
+}
+
 }  // namespace nccl_test

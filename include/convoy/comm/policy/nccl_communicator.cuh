@@ -1,8 +1,8 @@
-// A communicator of NCCL and the thread that watches over it.
+// A communicator of NCCL for buckets, one for numbers of the host, and the thread that watches over them.
 //
 // Communicators are non-blocking: no call of NCCL waits for another rank, so that every wait has a deadline.
 // A thread watches what was enqueued: where nothing moves for longer than the deadline, or NCCL reports an
-// error, the thread ends the communicator, which frees whoever waits for the GPU, and the next call throws.
+// error, the thread ends both, which frees whoever waits for the GPU, and the next call throws.
 // Ranks that are threads of one process meet on the host around each call (bootstrap/gate.cuh).
 #pragma once
 
@@ -84,7 +84,9 @@ class Naps {
   int rounds_ = 0;
 };
 
-/// A communicator and the thread that watches over it. One thread at a time is inside of NCCL. Not movable.
+/// A communicator, which buckets go by, and the thread that watches over it. Numbers of the host go by
+/// another one, split off when there are some, so that they do not wait for buckets under way. One thread at
+/// a time is inside of NCCL. Not movable.
 class Communicator {
  public:
   /// All ranks of the bootstrap make one; `places` are theirs.
@@ -104,7 +106,7 @@ class Communicator {
     wake_.notify_one();
     if (watcher_.joinable()) watcher_.join();
     if (comm_ == nullptr) return;
-    if (!healthy() || !ends()) abort();
+    if (!healthy() || !ends(numbers_) || !ends(comm_)) abort();
   }
   /// Where an exception flies the others may be gone, and NCCL's own end waits for them.
   bool healthy() {
@@ -129,7 +131,7 @@ class Communicator {
   template <class F>
   void start(const NcclCall& what, F&& make) {
     const std::lock_guard lock(mutex_);
-    settle(what, make(comm_));
+    settle(what, comm_, make(comm_));
     watcher_ = std::thread([this] { watch(); });
   }
 
@@ -137,14 +139,14 @@ class Communicator {
   /// process. Nothing is called in a world of one rank.
   template <class F>
   void call(const NcclCall& what, F&& f) {
+    call(what, comm_, std::forward<F>(f));
+  }
+  /// Likewise for numbers of the host, `f(comm, stream)`. The stream is theirs alone.
+  template <class F>
+  void call_for_numbers(const NcclCall& what, F&& f) {
     if (size() == 1) return;
-    meet(what);
-    {
-      const std::lock_guard lock(mutex_);
-      go_on();
-      settle(what, f(comm_));
-    }
-    meet(what);
+    if (numbers_ == nullptr) split_off_numbers(what);
+    call(what, numbers_, [&](ncclComm_t comm) { return f(comm, numbers_stream_.get()); });
   }
   /// Several calls that NCCL carries out as one.
   template <class F>
@@ -201,7 +203,7 @@ class Communicator {
     const NcclCall what{.operation = "registration of memory", .bytes = bytes};
     const ncclResult_t result = ncclCommRegister(comm_, p, bytes, &handle);
     if (result != ncclSuccess && result != ncclInProgress) return nullptr;
-    settle(what, result);
+    settle(what, comm_, result);
     return handle;
   }
   void forget_memory(void* handle) {
@@ -210,6 +212,33 @@ class Communicator {
   }
 
  private:
+  template <class F>
+  void call(const NcclCall& what, const ncclComm_t& by, F&& f) {
+    if (size() == 1) return;
+    meet(what);
+    {
+      const std::lock_guard lock(mutex_);
+      go_on();
+      settle(what, by, f(by));
+    }
+    meet(what);
+  }
+
+  // NCCL wants nothing to be under way where it splits a communicator.
+  void split_off_numbers(const NcclCall& what) {
+    const device::Event done = device::make_event();
+    device::check(cudaEventRecord(done.get(), stream()), "mark a stream");
+    await(done.get(), what);
+    ncclComm_t made = nullptr;
+    ncclConfig_t few = config();
+    few.minCTAs = few.maxCTAs = 1;
+    call(what, [&](ncclComm_t comm) { return ncclCommSplit(comm, 0, rank(), &made, &few); });
+    const std::lock_guard lock(mutex_);
+    numbers_stream_ = device::make_urgent_stream();
+    numbers_ = made;
+    settle(what, numbers_, ncclInProgress);
+  }
+
   struct Expected {
     device::Event done;
     NcclCall what;
@@ -236,22 +265,22 @@ class Communicator {
 
   // NCCL may be given nothing else before it is through with a call. What the call returned does not say so:
   // ncclCommSplit goes on when it has returned ncclSuccess.
-  void settle(const NcclCall& what, ncclResult_t result) {
+  void settle(const NcclCall& what, const ncclComm_t& by, ncclResult_t result) {
     const Clock::time_point begin = Clock::now();
     for (Naps naps; result == ncclSuccess || result == ncclInProgress; naps.nap()) {
-      if (comm_ != nullptr) {  // NCCL may give it late
-        const ncclResult_t asked = ncclCommGetAsyncError(comm_, &result);
+      if (by != nullptr) {  // NCCL may give it late
+        const ncclResult_t asked = ncclCommGetAsyncError(by, &result);
         if (asked != ncclSuccess) result = asked;
         if (result == ncclSuccess) return;
       }
       if ((result == ncclSuccess || result == ncclInProgress) && late(begin))
         lose(what, "did not begin", begin);
     }
-    lose(what, reason(result), begin);
+    lose(what, reason(by, result), begin);
   }
 
-  std::string reason(ncclResult_t result) const {
-    const char* more = ncclGetLastError(comm_);
+  static std::string reason(ncclComm_t comm, ncclResult_t result) {
+    const char* more = ncclGetLastError(comm);
     std::string text = ncclGetErrorString(result);
     if (more != nullptr && *more != '\0') text += concat(" (", more, ")");
     std::replace(text.begin(), text.end(), '\n', ' ');
@@ -259,10 +288,13 @@ class Communicator {
   }
 
   void look_for_errors(const NcclCall& what) {
-    ncclResult_t state = ncclSuccess;
-    const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
-    if (asked != ncclSuccess) state = asked;
-    if (state != ncclSuccess && state != ncclInProgress) lose(what, reason(state), Clock::now());
+    for (const ncclComm_t comm : {comm_, numbers_}) {
+      if (comm == nullptr) continue;
+      ncclResult_t state = ncclSuccess;
+      const ncclResult_t asked = ncclCommGetAsyncError(comm, &state);
+      if (asked != ncclSuccess) state = asked;
+      if (state != ncclSuccess && state != ncclInProgress) lose(what, reason(comm, state), Clock::now());
+    }
   }
 
   [[noreturn]] void lose(const NcclCall& what, std::string_view why, Clock::time_point since,
@@ -289,32 +321,35 @@ class Communicator {
     struct Shared {
       std::mutex mutex;
       std::condition_variable over;
-      bool done = false;
+      int left = 0;
     };
     const auto shared = std::make_shared<Shared>();
-    const ncclComm_t comm = std::exchange(comm_, nullptr);
-    if (comm == nullptr) return true;
-    std::thread([shared, comm, device = device_] {
-      cudaSetDevice(device);
-      ncclCommAbort(comm);
-      const std::lock_guard lock(shared->mutex);
-      shared->done = true;
-      shared->over.notify_one();
-    }).detach();
     std::unique_lock lock(shared->mutex);
-    return shared->over.wait_for(lock, options_.abort_deadline, [&] { return shared->done; });
+    for (ncclComm_t* const it : {&comm_, &numbers_})
+      if (const ncclComm_t comm = std::exchange(*it, nullptr); comm != nullptr) {
+        ++shared->left;
+        std::thread([shared, comm, device = device_] {
+          cudaSetDevice(device);
+          ncclCommAbort(comm);
+          const std::lock_guard lock(shared->mutex);
+          --shared->left;
+          shared->over.notify_one();
+        }).detach();
+      }
+    return shared->over.wait_for(lock, options_.abort_deadline, [&] { return shared->left == 0; });
   }
 
-  // Whether the communicator has ended as NCCL wants it.
-  bool ends() {
-    ncclResult_t state = ncclCommFinalize(comm_);
+  // Whether a communicator has ended as NCCL wants it.
+  bool ends(ncclComm_t& comm) {
+    if (comm == nullptr) return true;
+    ncclResult_t state = ncclCommFinalize(comm);
     const Clock::time_point begin = Clock::now();
     for (Naps naps; state == ncclInProgress; naps.nap()) {
       if (late(begin)) return false;
-      if (ncclCommGetAsyncError(comm_, &state) != ncclSuccess) return false;
+      if (ncclCommGetAsyncError(comm, &state) != ncclSuccess) return false;
     }
     if (state != ncclSuccess) return false;
-    ncclCommDestroy(std::exchange(comm_, nullptr));
+    ncclCommDestroy(std::exchange(comm, nullptr));
     return true;
   }
 
@@ -356,8 +391,8 @@ class Communicator {
   int device_ = 0;
   int exceptions_ = std::uncaught_exceptions();
   NcclOptions options_;
-  device::Stream stream_;
-  ncclComm_t comm_ = nullptr;
+  device::Stream stream_, numbers_stream_;
+  ncclComm_t comm_ = nullptr, numbers_ = nullptr;
   std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<Expected> expected_;     // in the order of the stream

@@ -231,7 +231,8 @@ template <memory::Space S, class Codec>
 void NcclCompressed<S, Codec>::visit_state(StateVisitor& visitor) {
   std::vector<float> here(feedback_size_);
   const std::size_t bytes = feedback_size_ * sizeof(float);
-  Base::take_out(here.data(), feedback_, bytes, {.operation = "end of the exchanges", .bytes = bytes});
+  Base::take_out(here.data(), feedback_, bytes, {.operation = "end of the exchanges", .bytes = bytes},
+                 stream());
   visitor.arena("error_feedback", std::span(here).first(Base::layout().gradients.size()));
   if constexpr (scattered)
     for (std::size_t b = 0; b < buckets(); ++b)

@@ -37,11 +37,12 @@ namespace convoy::comm {
 ///     call_of(work, b)                 what is done, for sentences
 ///
 /// `finish` returns when all is enqueued; with an observer it waits for each bucket, so that the moments are
-/// true. `all_reduce` and `broadcast` are for a few numbers of the host, and for the parameters at the start.
-/// Not to be used by several threads at a time. Ranks that are threads of one process meet on the host around
-/// each exchange (bootstrap/gate.cuh), so that whatever one of them calls in between may wait for the GPU. No
-/// CUDA graph can hold the calls of a step: NCCL begins what a non-blocking communicator is asked for on a
-/// thread of its own, and a replayed graph would pass no one who watches over it.
+/// true. `all_reduce` is for a few numbers of the host, which wait for no bucket, and `broadcast` for the
+/// parameters at the start. Not to be used by several threads at a time. Ranks that are threads of one
+/// process meet on the host around each exchange (bootstrap/gate.cuh), so that whatever one of them calls in
+/// between may wait for the GPU. No CUDA graph can hold the calls of a step: NCCL begins what a non-blocking
+/// communicator is asked for on a thread of its own, and a replayed graph would pass no one who watches over
+/// it.
 template <class C, memory::Space S, bool sharded>
 class NcclExchange : public DeviceBuckets<C, S, sharded> {
   using Base = DeviceBuckets<C, S, sharded>;
@@ -130,14 +131,15 @@ class NcclExchange : public DeviceBuckets<C, S, sharded> {
   /// not be given registered memory on one rank and other memory on another.
   void register_memory(std::initializer_list<std::span<std::byte>> pieces);
 
-  /// Bytes of the GPU, behind all that was enqueued. The copy itself cannot be polled, so it begins when
-  /// there is nothing left to wait for.
-  void take_out(void* to, const void* from, std::size_t bytes, const detail::NcclCall& what) {
-    device::check(cudaEventRecord(staging_done_.get(), stream()), "mark a stream");
+  /// Bytes of the GPU, behind all that was enqueued on a stream. The copy itself cannot be polled, so it
+  /// begins when there is nothing left to wait for.
+  void take_out(void* to, const void* from, std::size_t bytes, const detail::NcclCall& what,
+                cudaStream_t behind) {
+    device::check(cudaEventRecord(staging_done_.get(), behind), "mark a stream");
     comm_->await(staging_done_.get(), what);
-    device::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream()),
+    device::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, behind),
                   "copy numbers from a GPU");
-    device::check(cudaStreamSynchronize(stream()), "copy numbers from a GPU");
+    device::check(cudaStreamSynchronize(behind), "copy numbers from a GPU");
   }
   /// Likewise to the GPU, while nothing is under way. The memory is the caller's again.
   void bring_in(void* to, const void* from, std::size_t bytes) {
@@ -264,13 +266,15 @@ void NcclExchange<C, S, sharded>::gather_on_host(std::span<const std::byte> mine
   const detail::NcclCall what{.operation = operation, .bytes = mine.size()};
   std::byte* const own = staging_.get() + static_cast<std::size_t>(rank()) * mine.size();
   comm_->check();
-  device::check(cudaMemcpyAsync(own, mine.data(), mine.size(), cudaMemcpyHostToDevice, stream()),
-                "copy numbers to a GPU");
-  comm_->call(what, [&](ncclComm_t comm) {
-    return ncclAllGather(own, staging_.get(), mine.size(), ncclUint8, comm, stream());
+  cudaStream_t beside{};
+  comm_->call_for_numbers(what, [&](ncclComm_t comm, cudaStream_t stream) {
+    beside = stream;
+    device::check(cudaMemcpyAsync(own, mine.data(), mine.size(), cudaMemcpyHostToDevice, stream),
+                  "copy numbers to a GPU");
+    return ncclAllGather(own, staging_.get(), mine.size(), ncclUint8, comm, stream);
   });
   on_host_.resize(mine.size() * static_cast<std::size_t>(size()));
-  take_out(on_host_.data(), staging_.get(), on_host_.size(), what);
+  take_out(on_host_.data(), staging_.get(), on_host_.size(), what, beside);
   Base::count(on_host_.size(), 1);
 }
 
@@ -309,7 +313,7 @@ void NcclExchange<C, S, sharded>::broadcast(void* data, std::size_t bytes, int r
     comm_->call(what, [&](ncclComm_t comm) {
       return ncclBroadcast(staging_.get(), staging_.get(), piece, ncclUint8, root, comm, stream());
     });
-    take_out(at + done, staging_.get(), piece, what);
+    take_out(at + done, staging_.get(), piece, what, stream());
     Base::count(piece, 1);
     done += piece;
   }
