@@ -161,13 +161,21 @@ struct Trace {
     Counts counts;
     Fault fault;
   };
-  static constexpr Result result = [] {
+  static constexpr Result run() {
     Builder g;
     Model::define(g);
-    return Result{g.counts(), g.fault()};
-  }();
+    return {g.counts(), g.fault()};
+  }
+  static constexpr Result result = run();
   static constexpr Fault fault = result.fault;
   static constexpr bool sound = diagnose<Model, fault>();
+};
+
+/// Whether `define` can run while compiling. Where it has errors of its own it cannot, and what would go on
+/// from there buries them.
+template <class Model>
+concept RunsWhileCompiling = requires {
+  typename std::bool_constant<(Trace<Model>::run(), true)>;
 };
 
 /// Tables of exact size. An array of none has one entry.
@@ -337,10 +345,17 @@ inline constexpr Plan no_plan = {};
 /// model would bury the diagnostic under errors of their own.
 template <class Model>
 inline constexpr bool well_formed = [] {
-  if constexpr (Trace<Model>::sound)
-    return StaticPlan<Model>::names_are_unique;
-  else
+  if constexpr (!RunsWhileCompiling<Model>) {
+    static_assert(RunsWhileCompiling<Model>,
+                  "convoy: the model's define does not run while compiling; the errors beside this one say "
+                  "why");
+    static_cast<void>(&Trace<Model>::result);  // its error names what is not constexpr
     return false;
+  } else if constexpr (!Trace<Model>::sound) {
+    return false;
+  } else {
+    return StaticPlan<Model>::names_are_unique;
+  }
 }();
 
 template <class Model>
