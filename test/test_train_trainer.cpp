@@ -328,6 +328,23 @@ TEST_CASE("callbacks, early stop and a number of steps end a fit on all ranks to
   CHECK(waited.epochs.size() == 4);
 }
 
+TEST_CASE("what a fit could only go by later is refused before its first step") {
+  const Blobs training(40), empty(0);
+  ThreadTrainer<Plain> trainer{config<Plain>(10)};
+  const auto refuses = [&](const train::FitOptions& options, const char* sentence) {
+    CHECK_THROWS_WITH_AS(trainer.fit(training, options), sentence, ConfigError);
+  };
+  refuses({.validate = &empty, .log = nullptr}, "fit: the data set to validate by holds no samples");
+  for (const train::EarlyStop& rule : {train::EarlyStop{.patience = 2}, {.target_accuracy = 0.9}})
+    refuses({.early_stop = rule, .log = nullptr},
+            "fit: early_stop goes by a data set to validate by, and there is none");
+  refuses({.validate = &training, .early_stop = {.patience = -1}, .log = nullptr},
+          "fit: the patience of early_stop must not be negative, as -1 is");
+  refuses({.validate = &training, .early_stop = {.target_accuracy = 99.2}, .log = nullptr},
+          "fit: a target accuracy is a share from 0 to 1, not 99.2");
+  CHECK(trainer.steps_done() == 0);
+}
+
 TEST_CASE("the published lines are what the log prints") {
   const Blobs training(60), test(20, 8);
   std::ostringstream log;

@@ -10,11 +10,15 @@
 #include <convoy/core/compiled.hpp>
 #include <convoy/data/dataset_ref.hpp>
 #include <convoy/data/shard.hpp>
+#include <convoy/graph/plan.hpp>
 #include <convoy/train/feed.hpp>
 #include <convoy/train/report.hpp>
 
 #if CONVOY_DEFINITIONS
 #include <algorithm>
+
+#include <convoy/core/error.hpp>
+#include <convoy/exec/counts.hpp>
 #endif
 
 namespace convoy::train {
@@ -35,6 +39,9 @@ struct FitOptions {
                              ///< index alone, data::Cropped; so does the set to validate on, if it is such a
                              ///< one. Reports come several at a time (CudaOptions::steps_at_once)
   Keeper* keeper = nullptr;  ///< keeps the state of the fit, and resumes from it: train::Checkpoints
+
+  /// Throws ConfigError if they cannot work with the model of the plan.
+  void check(const Plan& plan) const;
 };
 
 /// A fit under way, on one rank.
@@ -72,6 +79,24 @@ struct FitRun {
 };
 
 #if CONVOY_DEFINITIONS
+CONVOY_FUNCTION void FitOptions::check(const Plan& plan) const {
+  if (epochs < 1) fail<ConfigError>("fit: epochs must be at least 1, not ", epochs);
+  if (steps < 0) fail<ConfigError>("fit: steps must not be negative, as ", steps, " is");
+  if (validate && validate.size() == 0)
+    fail<ConfigError>("fit: the data set to validate by holds no samples");
+  if (early_stop.patience < 0)
+    fail<ConfigError>("fit: the patience of early_stop must not be negative, as ", early_stop.patience,
+                      " is");
+  const auto& target = early_stop.target_accuracy;
+  if ((target || early_stop.patience > 0) && !validate)
+    fail<ConfigError>("fit: early_stop goes by a data set to validate by, and there is none");
+  if (target && !exec::classifies(plan))
+    fail<ConfigError>(
+        "fit: a target accuracy is for models that classify, and this one has no cross-entropy");
+  if (target && !(*target >= 0 && *target <= 1))
+    fail<ConfigError>("fit: a target accuracy is a share from 0 to 1, not ", *target);
+}
+
 CONVOY_FUNCTION void FitRun::reserve(std::size_t steps) {
   fit.step_seconds.reserve(steps);
   times.reserve(steps);

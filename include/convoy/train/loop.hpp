@@ -160,11 +160,7 @@ StepReport Loop<Replica>::report_of_step(const Stopwatch& watch) {
 
 template <class Replica>
 FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& options) {
-  if (options.epochs < 1) fail<ConfigError>("fit: epochs must be at least 1, not ", options.epochs);
-  if (options.steps < 0) fail<ConfigError>("fit: steps must not be negative, as ", options.steps, " is");
-  if (options.early_stop.target_accuracy && !exec::classifies(plan_))
-    fail<ConfigError>(
-        "fit: a target accuracy is for models that classify, and this one has no cross-entropy");
+  options.check(plan_);
   const int keeps = options.keeper != nullptr ? 1 : 0;
   if (common_number(replica_.comm(), keeps) != 1 - common_number(replica_.comm(), 1 - keeps))
     fail<ConfigError>("fit: some ranks were given what keeps the state of the fit, and others were not");

@@ -100,11 +100,12 @@ struct Prediction {
 enum class Control : bool { go_on, stop };
 
 /// Stops when `patience` epochs in a row did not improve the test loss by `min_delta`, or once the test
-/// accuracy has reached `target_accuracy`, which is for models that classify.
+/// accuracy has reached `target_accuracy`, which is for models that classify. Both go by the data set that
+/// `fit` validates by.
 struct EarlyStop {
   int patience = 0;  ///< epochs; 0: never
   double min_delta = 0;
-  std::optional<double> target_accuracy = {};
+  std::optional<double> target_accuracy = {};  ///< a share from 0 to 1
 };
 
 /// Follows an EarlyStop over the epochs.
