@@ -20,6 +20,18 @@ namespace {
 
 constexpr int ranks = 3, differs = 2;
 
+/// As large as Plain.
+struct Averaged {
+  static constexpr void define(auto& g) {
+    auto x = g.input("image", image);
+    x = g.avg_pool(g.relu(g.conv2d(x, {.channels = 6, .bias = true})));
+    x = g.relu(g.conv2d(x, {.channels = 8, .stride = 2}));
+    x = g.linear(g.flatten(x), {.features = classes});
+    g.output("logits", x);
+    g.loss(g.cross_entropy(x, g.label("label", classes)));
+  }
+};
+
 /// Another value of the same type, as valid as the one before.
 template <class M>
 void change(M& member) {
@@ -157,10 +169,19 @@ TEST_CASE("a model, an optimizer, a world and a custom type that differ are name
   using A = Trainer<Plain, optim::Adam, comm::Ring<Threads>, Reference<float>>;
   using B = Trainer<Normed, optim::Adam, comm::Ring<Threads>, Reference<float>>;
   using C = Trainer<Plain, optim::Sgd, comm::Ring<Threads>, Reference<float>>;
+  using D = Trainer<Averaged, optim::Adam, comm::Ring<Threads>, Reference<float>>;
   for (const auto& sentence : said([](const Threads& e) {
          e.rank() == 0 ? static_cast<void>(A({}, e)) : static_cast<void>(B({}, e));
        }))
-    CHECK(sentence.starts_with("rank 1 differs from rank 0 in model: "));
+    CHECK(sentence ==
+          "rank 1 differs from rank 0 in model: 129 parameters, 7 operations, image [1x8x8] instead of 657 "
+          "parameters, 8 operations, image [1x8x8]");
+  for (const auto& sentence : said([](const Threads& e) {
+         e.rank() == 0 ? static_cast<void>(A({}, e)) : static_cast<void>(D({}, e));
+       }))
+    CHECK(sentence.starts_with(
+        "rank 1 differs from rank 0 in model: both say 657 parameters, 8 operations, image [1x8x8], but "
+        "their details differ ("));
   for (const auto& sentence : said([](const Threads& e) {
          e.rank() == 0 ? static_cast<void>(A({}, e)) : static_cast<void>(C({}, e));
        }))

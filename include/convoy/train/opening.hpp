@@ -14,6 +14,7 @@
 #include <convoy/core/fields.hpp>
 #include <convoy/core/hash.hpp>
 #include <convoy/exec/initialize.hpp>
+#include <convoy/graph/plan.hpp>
 #include <convoy/train/arenas.hpp>
 #include <convoy/train/matrices.hpp>
 #include <convoy/train/processors.hpp>
@@ -22,6 +23,17 @@
 #include <convoy/train/speed.hpp>
 
 namespace convoy::train {
+
+/// What tells models apart for people: how many parameters and operations there are, and what goes in.
+inline std::string sizes_of(const Plan& plan) {
+  int operations = 0;
+  std::string inputs;
+  for (const graph::Node& node : plan.nodes) {
+    operations += !node.given;
+    if (graph::is<graph::Input>(node)) inputs += concat(", ", node.name, " ", node.shape);
+  }
+  return concat(plan.parameters(), " parameters, ", operations, " operations", inputs);
+}
 
 // What runs once is compiled for size.
 
@@ -144,7 +156,7 @@ template <class Rule, class Comm, class Exec>
 template <class Rule, class Comm, class Exec>
 [[gnu::cold]] comm::Fingerprint Replica<Rule, Comm, Exec>::fingerprint() const {
   comm::Fingerprint f;
-  f.add("model", plan_.fingerprint);
+  f.add("model", plan_.fingerprint, sizes_of(plan_));
   f.add("world", comm_.size());
   f.add("precision", exec_->precision());
   f.add("layout", exec_->layout_fingerprint());
