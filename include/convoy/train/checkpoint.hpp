@@ -46,14 +46,14 @@ struct CheckpointOptions {
 struct Snapshot {
   std::int64_t step = 0;
   io::SafetensorsWriter model = {};     ///< parameters and running statistics; rank 0's alone
-  io::SafetensorsWriter training = {};  ///< the optimizer's state and counters; rank 0's alone
+  io::SafetensorsWriter training = {};  ///< the optimizer's name, its state and counters; rank 0's alone
   io::SafetensorsWriter own = {};       ///< what belongs to this rank
 };
 
 /// The folder of checkpoints, each a folder `step-<n>` that is there whole or not at all:
 ///
 ///     model.safetensors     parameters and running statistics by their PyTorch names
-///     training.safetensors  the optimizer's state, counters, and where the fit stands
+///     training.safetensors  the optimizer's name and state, counters, and where the fit stands
 ///     rank-<r>.safetensors  what the exchange of rank r carries, and its own running statistics
 ///
 /// A thread writes. Every rank writes its own file into `step-<n>.partial`, and rank 0 renames that once it
@@ -119,8 +119,9 @@ class Capture {
 /// Fills the state that it sees from a checkpoint.
 class Restore {
  public:
-  /// Throws CheckpointError if files of the checkpoint are missing or damaged.
-  Restore(const CheckpointFolder& folder, std::int64_t step, int workers);
+  /// For a trainer of so many workers with the optimizer of that name. Throws CheckpointError if files of the
+  /// checkpoint are missing or damaged, or name another optimizer.
+  Restore(const CheckpointFolder& folder, std::int64_t step, int workers, std::string_view optimizer);
   void tensor(std::string_view name, const Shape& shape, std::span<float> values);
   void counter(std::string_view name, std::int64_t& number);
 
@@ -180,7 +181,7 @@ class Checkpoints final : public Keeper {
     if (!folder_.options().resume)
       fail<ConfigError>("checkpoint: ", folder_.of(kept_).string(),
                         " is there already: resume from it, or choose another folder");
-    Restore restore(folder_, kept_, trainer_.workers());
+    Restore restore(folder_, kept_, trainer_.workers(), trainer_.optimizer_name());
     trainer_.visit_state(restore, Visit::write);
     visit(restore, position);
     return position;
@@ -202,6 +203,7 @@ class Checkpoints final : public Keeper {
     capture.counter("world", world);
     capture.counter("workers", workers);
     snapshot.model.describe("format", "pt");
+    snapshot.training.describe("optimizer", std::string(trainer_.optimizer_name()));
     folder_.write(std::move(snapshot));
     kept_ = trainer_.steps_done();
   }
@@ -330,8 +332,13 @@ CONVOY_FUNCTION void Capture::counter(std::string_view name, std::int64_t& numbe
     into_.training.add_number(std::string(name), number);
 }
 
-CONVOY_FUNCTION Restore::Restore(const CheckpointFolder& folder, std::int64_t step, int workers)
+CONVOY_FUNCTION Restore::Restore(const CheckpointFolder& folder, std::int64_t step, int workers,
+                                 std::string_view optimizer)
     : model_(folder.of(step) / "model.safetensors"), training_(folder.of(step) / "training.safetensors") {
+  const auto& metadata = training_.metadata();
+  if (const auto writer = metadata.find("optimizer"); writer != metadata.end() && writer->second != optimizer)
+    fail<CheckpointError>(folder.of(step).string(), " was written by ", writer->second,
+                          ", and this trainer has ", optimizer);
   if (training_.read_number("world") == folder.world() && training_.read_number("workers") == workers)
     own_.emplace(folder.of(step) / concat("rank-", folder.rank(), ".safetensors"));
 }

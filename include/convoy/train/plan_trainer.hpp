@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -58,6 +59,8 @@ class PlanTrainer {
   int most_rows() const { return replica_.most_rows(); }
   std::int64_t steps_done() const { return replica_.steps_done(); }
   std::size_t optimizer_state_bytes() const { return replica_.optimizer_state_bytes(); }
+  /// The rule that updates parameters: "adam", whether its type or optim::Any says so.
+  std::string_view optimizer_name() const { return replica_.optimizer_name(); }
 
   /// One optimizer step on a batch of this rank's rows, at most `most_rows()`; `global_rows` counts those of
   /// all ranks (0: all have as many). Where results are late, the report is awaited.

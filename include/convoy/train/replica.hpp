@@ -9,6 +9,7 @@
 #include <cstring>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -84,6 +85,7 @@ class Replica {
   std::int64_t steps_done() const { return steps_; }
   void set_steps_done(std::int64_t steps) { steps_ = steps; }
   std::size_t optimizer_state_bytes() const { return optimizer_.state_bytes(); }
+  std::string_view optimizer_name() const { return optimizer_.optimizer().facts().name; }
 
   /// Between these two, servers make the updates; a server returns when the workers are done.
   void serve() {
