@@ -372,7 +372,13 @@ TEST_CASE("a shard travels in parts that cover each bucket once, in order, none 
 
 TEST_CASE("what cannot be served is refused") {
   CHECK_THROWS_WITH_AS(comm::Served(Threads{}, {{}, 2}),
-                       "a parameter server needs 1 to 1 servers in a world of 1, not 2", ConfigError);
+                       "a parameter server needs 1 server in a world of 1, not 2", ConfigError);
+  CHECK_THROWS_WITH_AS(comm::Service({{}, 4}).check(3),
+                       "a parameter server needs 1 to 3 servers in a world of 3, not 4", ConfigError);
+  CHECK_THROWS_WITH_AS(comm::Service({{}, 2, comm::Placement::beside}).check(2),
+                       "a parameter server needs 1 server in a world of 2, not 2", ConfigError);
+  CHECK_THROWS_WITH_AS(comm::Service({{}, 1, comm::Placement::beside}).check(1),
+                       "a parameter server beside its workers needs at least 2 ranks", ConfigError);
   CHECK_THROWS_AS(comm::Served(Threads{}, {{false, -1}, 1}), ConfigError);
 }
 

@@ -39,9 +39,12 @@ struct Service {
 
   /// Throws ConfigError unless so many ranks can have such a service.
   void check(int ranks) const {
-    if (servers < 1 || servers > ranks || (placement == Placement::beside && servers == ranks))
-      fail<ConfigError>("a parameter server needs 1 to ", placement == Placement::beside ? ranks - 1 : ranks,
-                        " servers in a world of ", ranks, ", not ", servers);
+    const int most = placement == Placement::beside ? ranks - 1 : ranks;
+    if (most < 1) fail<ConfigError>("a parameter server beside its workers needs at least 2 ranks");
+    if (servers < 1 || servers > most)
+      fail<ConfigError>("a parameter server needs ",
+                        most > 1 ? concat("1 to ", most, " servers") : "1 server", " in a world of ", ranks,
+                        ", not ", servers);
     if (!consistency.sync && consistency.bound < 0)
       fail<ConfigError>("the staleness is ", consistency.bound, " steps; it must not be negative");
   }
