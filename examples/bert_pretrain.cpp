@@ -2,6 +2,7 @@
 #include <memory>
 #include <string>
 
+#include "common/existing.hpp"
 #include "common/sizes.hpp"
 #include "common/training.hpp"
 #include <convoy/data/masked_lm.hpp>
@@ -25,9 +26,10 @@ struct Pretraining {
   data::MaskedLm examples;
   DynamicPlan plan;
   Pretraining(const Options& options, models::BertSizes sizes, const Wanted& wanted)
-      : vocabulary(data::read_vocabulary(wanted.vocabulary)),
-        examples(data::Sentences(data::read_text(options.data), data::WordPiece(vocabulary)), vocabulary,
-                 {.length = sizes.length, .most_predictions = sizes.predictions}),
+      : vocabulary(data::read_vocabulary(existing("--vocabulary", wanted.vocabulary))),
+        examples(
+            data::Sentences(data::read_text(existing("--data", options.data)), data::WordPiece(vocabulary)),
+            vocabulary, {.length = sizes.length, .most_predictions = sizes.predictions}),
         plan([&](auto& g) {
           sizes.vocabulary = vocabulary.size();
           models::define_bert(g, sizes);

@@ -1,6 +1,7 @@
 // Trains a small ConvNet on MNIST or on bigMNIST, its 72 million deformed images, which are never stored.
 #include <memory>
 
+#include "common/existing.hpp"
 #include "common/training.hpp"
 #include <convoy/data/big_mnist.hpp>
 #include <convoy/data/digits.hpp>
@@ -21,7 +22,7 @@ struct Images {
   data::ImageSplit split;
   data::BigMnist big;
   Images(const Options& options, const Wanted& wanted)
-      : split(options.data == "digits" ? data::digits() : data::mnist(options.data)),
+      : split(options.data == "digits" ? data::digits() : data::mnist(existing("--data", options.data))),
         big(split.train, wanted.options) {}
 };
 

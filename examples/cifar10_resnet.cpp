@@ -1,6 +1,7 @@
 // Trains a ResNet with a stem for small images on CIFAR-10, cropped and mirrored at random.
 #include <memory>
 
+#include "common/existing.hpp"
 #include "common/training.hpp"
 #include <convoy/data/cifar10.hpp>
 #include <convoy/data/cropped.hpp>
@@ -21,7 +22,8 @@ const Plan& plan_of_model(const Options& o) {
 struct Images {
   data::ImageSplit split;
   data::Cropped cropped;
-  explicit Images(const Options& options) : split(data::cifar10(options.data)), cropped(split.train) {}
+  explicit Images(const Options& options)
+      : split(data::cifar10(existing("--data", options.data))), cropped(split.train) {}
 };
 
 Task task_of(const Options& options) {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/existing.hpp"
 #include "common/gpt2_weights.hpp"
 #include "common/processors.hpp"
 #include "common/sampling.hpp"
@@ -43,7 +44,7 @@ class Tokens {
  public:
   explicit Tokens(const Wanted& wanted) : vocabulary_(wanted.sizes.vocabulary) {
     if (!wanted.merges.empty())
-      bpe_ = data::read_bpe(wanted.merges);
+      bpe_ = data::read_bpe(existing("--merges", wanted.merges));
     else if (wanted.bits != 8)
       fail<ConfigError>("--generate with tokens of ", wanted.bits,
                         " bits needs --merges, the file by which text became these");
@@ -130,7 +131,8 @@ struct Text {
   data::TokenBlocks train, test;
   DynamicPlan plan;
   Text(const Options& options, models::Gpt2Sizes sizes, const Wanted& wanted)
-      : tokens(options.data, sizes.vocabulary, static_cast<data::TokenWidth>(wanted.bits)),
+      : tokens(existing("--data", options.data), sizes.vocabulary,
+               static_cast<data::TokenWidth>(wanted.bits)),
         train(tokens.part(0, border(tokens, wanted)), {.length = sizes.length}),
         test(tokens.part(border(tokens, wanted), tokens.size()),
              {.length = sizes.length, .places = data::BlockPlaces::aligned}),

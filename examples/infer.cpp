@@ -9,6 +9,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "common/existing.hpp"
 #include "common/gpt2_weights.hpp"
 #include "common/numbers.hpp"
 #include "common/processors.hpp"
@@ -100,14 +101,15 @@ Field field_of(const Plan& plan, int n, const io::Safetensors& file, int rows) {
 }
 
 void infer(const Wanted& w) {
+  const std::string& weights = examples::existing("--weights", w.weights);
   const DynamicPlan made = plan_of(w);
   const Plan& plan = made;
-  const io::Safetensors inputs(w.inputs);
+  const io::Safetensors inputs(examples::existing("--inputs", w.inputs));
   const int rows = rows_of(inputs);
   exec::Host<f32> exec(plan, rows, {.threads = w.threads > 0 ? w.threads : examples::processors()});
   const train::WeightsOptions form =
-      w.model == "gpt2" ? examples::gpt2_form_of(w.weights) : train::WeightsOptions{};
-  train::load_weights(exec, plan, w.weights, train::Match::whole, form);
+      w.model == "gpt2" ? examples::gpt2_form_of(weights) : train::WeightsOptions{};
+  train::load_weights(exec, plan, weights, train::Match::whole, form);
 
   std::vector<Field> fields;
   for (int n = 0; n < plan.graph.count.nodes; ++n)

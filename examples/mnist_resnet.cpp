@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/existing.hpp"
 #include "common/training.hpp"
 #include <convoy/data/data.hpp>
 #include <convoy/models/resnet.hpp>
@@ -49,8 +50,8 @@ Task task_of(const Options& options, const Images& wanted) {
     fail<ConfigError>("--samples is for generated sets, digits and synthetic, and not for ", options.data);
   data::DigitsOptions digits;
   if (wanted.samples > 0) digits.train = static_cast<std::size_t>(wanted.samples);
-  auto split =
-      std::make_shared<data::ImageSplit>(generated ? data::digits(digits) : data::mnist(options.data));
+  auto split = std::make_shared<data::ImageSplit>(generated ? data::digits(digits)
+                                                            : data::mnist(existing("--data", options.data)));
   if (split->train.image() == image) {
     task.train = data::DatasetRef(&split->train);
     task.test = data::DatasetRef(&split->test);

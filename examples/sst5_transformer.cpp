@@ -1,6 +1,7 @@
 // Trains a Transformer encoder on the sentences of SST-5, from random weights.
 #include <memory>
 
+#include "common/existing.hpp"
 #include "common/sizes.hpp"
 #include "common/training.hpp"
 #include <convoy/data/sst.hpp>
@@ -24,7 +25,7 @@ struct Sentiment {
   data::SstSplit sets;
   DynamicPlan plan;
   Sentiment(const Options& options, models::TransformerSizes sizes, const Wanted& wanted)
-      : sets(data::sst5(options.data, {.length = sizes.length, .phrases = wanted.phrases},
+      : sets(data::sst5(existing("--data", options.data), {.length = sizes.length, .phrases = wanted.phrases},
                         {.least = wanted.least})),
         plan([&](auto& g) {
           sizes.vocabulary = sets.vocabulary.size();

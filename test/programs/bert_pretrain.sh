@@ -18,8 +18,9 @@ if ! timeout 60 "$program" --threads 1 --data "$scratch/text" $small --evaluate 
   complain "what was kept is evaluated on the text that it was trained on"
 fi
 echo "the fox ." > "$scratch/short"
+refused "a missing text" "^bert_pretrain: --data: $scratch/nowhere does not exist$" $small --data "$scratch/nowhere"
 refused "a text of one document" "document" --data "$scratch/short" $small
 echo "[PAD]" >> "$scratch/vocab.txt"
 refused "a token that is there twice" "vocab.txt.*\[PAD\]" --data "$scratch/text" $small
-refused "a missing vocabulary" "nowhere" --data "$scratch/text" --vocabulary "$scratch/nowhere"
+refused "a missing vocabulary" "^bert_pretrain: --vocabulary: $scratch/nowhere does not exist$" --data "$scratch/text" --vocabulary "$scratch/nowhere"
 finish

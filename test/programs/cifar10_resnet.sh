@@ -14,5 +14,5 @@ done
 trains "dark and bright images" 2.5 --data "$scratch/cifar" --steps 2 --batch 4 --lr 0.01 --quiet
 head -c 100 "$scratch/cifar/test_batch.bin" > "$scratch/cut" && mv "$scratch/cut" "$scratch/cifar/test_batch.bin"
 refused "half a record" "test_batch.bin is 100 bytes long, expected a multiple of 3073" --data "$scratch/cifar"
-refused "a missing folder" "nowhere" --data "$scratch/nowhere"
+refused "a missing folder" "^cifar10_resnet: --data: $scratch/nowhere does not exist$" --data "$scratch/nowhere"
 finish

@@ -52,6 +52,7 @@ refused "an id beyond the vocabulary" "has id [0-9]+ at byte [0-9]+, expected on
 printf 12345 > "$scratch/odd"
 refused "half an id" "odd is 5 bytes long, expected a multiple of 4" --data "$scratch/odd" --bits 32 $small
 refused "heads that do not divide" "heads" --data "$scratch/text" --layers 1 --width 30 --heads 4 --length 16
-refused "a missing text" "nowhere" --data "$scratch/nowhere"
+refused "missing merges" "^gpt2: --merges: $scratch/nowhere does not exist$" --generate 5 $small --checkpoint "$scratch/kept" --merges "$scratch/nowhere"
+refused "a missing text" "^gpt2: --data: $scratch/nowhere does not exist$" --data "$scratch/nowhere"
 refused "weights of another model" "is not of the shape|has no '" --data "$scratch/text" --layers 2 --width 64 --heads 2 --length 32 --weights "$scratch/kept/step-200/model.safetensors"
 finish

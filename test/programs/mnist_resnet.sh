@@ -141,7 +141,7 @@ refused "a precision of GPUs" "tf32" $run --data "$scratch/sound" --comm none --
 refused "a replay in bf16" "--precision bf16" $run --data "$scratch/sound" --replay-rate 100 --precision bf16
 
 refused "an exchange that cannot be measured alone" "--overlap needs .*" $run --data "$scratch/sound" --ranks 2 --comm ps --overlap
-refused "a missing folder" "nowhere" $run --data "$scratch/nowhere"
+refused "a missing folder" "^mnist_resnet: --data: $scratch/nowhere does not exist$" $run --data "$scratch/nowhere"
 folder truncated
 head -c 9000 "$scratch/sound/train-images-idx3-ubyte" > "$scratch/truncated/train-images-idx3-ubyte"
 refused "a truncated file" "train-images-idx3-ubyte.*" $run --data "$scratch/truncated"

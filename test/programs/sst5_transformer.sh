@@ -14,5 +14,5 @@ trains "sentences" 0.3 --data "$scratch/sst" $small --epochs 12 --lr 0.01
 trains "phrases, by two ranks" 1.5 --data "$scratch/sst" $small --epochs 2 --lr 0.01 --phrases --ranks 2 --comm sharded
 echo "(4 (2 a" >> "$scratch/sst/dev.txt"
 refused "a tree that does not end" "dev.txt has no '\)' behind a token" --data "$scratch/sst" $small
-refused "a missing folder" "nowhere/train.txt" --data "$scratch/nowhere" $small
+refused "a missing folder" "^sst5_transformer: --data: $scratch/nowhere does not exist$" --data "$scratch/nowhere" $small
 finish
