@@ -1,3 +1,7 @@
+#include <cstdlib>
+#include <string>
+#include <utility>
+
 #include "processors.hpp"
 #include "train_task.hpp"
 #include <convoy/graph/dynamic.hpp>
@@ -105,15 +109,35 @@ int run_between_gpus(const Options& o, const Program& program, [[maybe_unused]] 
 }
 #endif
 
-/// Ranks that were not told of one another would each train alone, and write the same files.
+/// How many ranks Open MPI's mpirun, MPICH's, srun or torchrun has started, of which this is one.
+int launched_ranks() {
+  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
+    if (const char* size = std::getenv(variable)) return std::atoi(size);
+  return comm::environment_has_world() ? comm::world_of_environment().size : 1;
+}
+
+/// Ranks that were not told of one another each train alone. They do if that was asked for and they do not
+/// write the same files.
 void refuse_strangers(const Options& o) {
-  if (!o.transport.empty() || !comm::environment_has_world()) return;
-  if (const int size = comm::world_of_environment().size; size > 1)
-    fail<ConfigError>(
-        "a launcher has started ", size,
-        " ranks without MPI, by which ranks meet on processors; mpirun or srun --mpi=pmix starts "
-        "them with it (srun --mpi=list says what there is), and --transport threads trains in each "
-        "alone");
+  const int ranks = launched_ranks();
+  if (ranks < 2) return;
+  if (o.transport.empty())
+    fail<ConfigError>("a launcher has started ", ranks,
+                      " ranks without MPI, by which ranks meet on processors; mpirun or srun --mpi=pmix "
+                      "starts a program that was built with it (srun --mpi=list says what there is), and "
+                      "--transport threads trains in each alone");
+  if (o.evaluate) return;
+  const std::pair<const char*, const std::string&> written[] = {{"--json", o.json},
+                                                                {"--csv", o.csv},
+                                                                {"--timeline", o.timeline},
+                                                                {"--batches", o.batches},
+                                                                {"--profile-out", o.profile_out},
+                                                                {"--checkpoint", o.checkpoint}};
+  for (const auto& [option, path] : written)
+    if (!path.empty())
+      fail<ConfigError>("a launcher has started ", ranks,
+                        " ranks, and by --transport threads each would train alone and write to the same ",
+                        option, ' ', path, "; leave one of the two options");
 }
 
 int run_parsed(int argc, char** argv, const Program& program) {

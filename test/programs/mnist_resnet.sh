@@ -203,6 +203,17 @@ RANK
   differ() { # differ NAME PATTERN OPTIONS_OF_RANK_0 OPTIONS_OF_RANK_1
     refused "$1" "$2" $launch -np 2 "$scratch/differ.sh" "$3" "$4" $program $common
   }
+  # Without a transport between them ranks train alone: beside each other, and not into the same file.
+  if ! timeout 100 $launch -np 2 $program --comm none --transport threads $common --batch 8 > "$scratch/out" 2>&1 < /dev/null; then
+    echo "FAILED two ranks that train alone each"
+    sed 's/^/    /' "$scratch/out" | head -20
+    failures=$((failures + 1))
+  fi
+  for written in json csv timeline batches profile-out checkpoint; do
+    refused "two ranks that train alone and write the same --$written" \
+      "^mnist_resnet: a launcher has started 2 ranks, and by --transport threads each .* --$written $scratch/alone; leave one of the two" \
+      $launch -np 2 $program --comm none --transport threads $common --batch 8 --$written "$scratch/alone"
+  done
   refused "threads as ranks over MPI" "started by mpirun -np 2" $run --data "$scratch/sound" --transport mpi --ranks 2
   differ "ranks with different models" "rank 1 differs from rank 0 in model: 2[0-9]* parameters, .* instead of 11175370 parameters, " "--batch 8 --model resnet18" "--batch 8 --model resnet50"
   differ "ranks with different batches" "batch" "--batch 8" "--batch 4"
