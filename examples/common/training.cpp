@@ -39,9 +39,18 @@ Choices choices_of(const Program& program) {
   return choices;
 }
 
+template <class Operation>
+bool has(const Plan& plan) {
+  return (plan.used >> graph::index_of<Operation> & 1u) != 0;
+}
+
 /// What the program makes of the options; with all taps of its model's filters, if they say so.
 Task task_of(const Options& o, const Program& program) {
   const Task task = program.make(o);
+  if (o.sync_batch_norm && !has<graph::BatchNorm>(task.plan))
+    fail<ConfigError>("--sync-batch-norm is for models with batch norms, and ", o.model, " has none");
+  if (o.keep_dead_taps && !has<graph::Conv2d>(task.plan))
+    fail<ConfigError>("--keep-dead-taps is for models with convolutions, and ", o.model, " has none");
   if (!o.keep_dead_taps) return task;
   struct Kept {
     std::shared_ptr<const void> data;

@@ -17,6 +17,8 @@ if ! timeout 60 "$program" --threads 1 --data "$scratch/text" $small --evaluate 
   ! grep -q "^test loss:[0-2][.]" "$scratch/out"; then
   complain "what was kept is evaluated on the text that it was trained on"
 fi
+refused "batch norms of all ranks" "^bert_pretrain: --sync-batch-norm is for models with batch norms, and bert has none$" --data "$scratch/text" $small --sync-batch-norm
+refused "taps of filters" "^bert_pretrain: --keep-dead-taps is for models with convolutions, and bert has none$" --data "$scratch/text" $small --keep-dead-taps
 echo "the fox ." > "$scratch/short"
 refused "a missing text" "^bert_pretrain: --data: $scratch/nowhere does not exist$" $small --data "$scratch/nowhere"
 refused "a text of one document" "document" --data "$scratch/short" $small

@@ -45,6 +45,8 @@ for seed in 1 2 1; do
   [ ! -e "$scratch/seed-$seed" ] || cmp -s "$scratch/out" "$scratch/seed-$seed" || complain "a seed says the same twice"
   cp "$scratch/out" "$scratch/seed-$seed"
 done
+refused "batch norms of all ranks" "^gpt2: --sync-batch-norm is for models with batch norms, and gpt2 has none$" --data "$scratch/text" $small --sync-batch-norm
+refused "taps of filters" "^gpt2: --keep-dead-taps is for models with convolutions, and gpt2 has none$" --data "$scratch/text" $small --keep-dead-taps
 refused "a text by nothing" "needs what it goes by" --generate 5 $small
 refused "tokens that are no bytes" "needs --merges" --generate 5 --bits 16 $small --checkpoint "$scratch/kept"
 refused "no checkpoint" "there is no checkpoint in" --generate 5 $small --checkpoint "$scratch/none"

@@ -12,6 +12,8 @@ cp "$scratch/sst/train.txt" "$scratch/sst/test.txt"
 small="--layers 1 --width 32 --heads 2 --ffn 64 --length 8 --batch 16 --quiet"
 trains "sentences" 0.3 --data "$scratch/sst" $small --epochs 12 --lr 0.01
 trains "phrases, by two ranks" 1.5 --data "$scratch/sst" $small --epochs 2 --lr 0.01 --phrases --ranks 2 --comm sharded
+refused "batch norms of all ranks" "^sst5_transformer: --sync-batch-norm is for models with batch norms, and transformer has none$" --data "$scratch/sst" $small --sync-batch-norm
+refused "taps of filters" "^sst5_transformer: --keep-dead-taps is for models with convolutions, and transformer has none$" --data "$scratch/sst" $small --keep-dead-taps
 echo "(4 (2 a" >> "$scratch/sst/dev.txt"
 refused "a tree that does not end" "dev.txt has no '\)' behind a token" --data "$scratch/sst" $small
 refused "a missing folder" "^sst5_transformer: --data: $scratch/nowhere does not exist$" --data "$scratch/nowhere" $small
