@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -16,6 +17,7 @@
 #include <convoy/comm/codec/top_k.hpp>
 #include <convoy/comm/parameter_server/parameter_server.hpp>
 #include <convoy/comm/policy/compressed.hpp>
+#include <convoy/comm/policy/weighted.hpp>
 
 using namespace convoy;
 using namespace train_test;
@@ -78,6 +80,29 @@ struct Rows {
   std::vector<const void*> fields;
   int rows = 0;
 };
+
+/// What dropout leaves of each row of ones in two passes of a step: of all ranks' rows in the first, then in
+/// the second. `rows` are those of each rank.
+template <class Comm>
+std::vector<std::vector<float>> drawn(int batch, const std::vector<int>& rows, const auto&... of_comm) {
+  const int all = std::accumulate(rows.begin(), rows.end(), 0);
+  std::vector<std::vector<float>> left(static_cast<std::size_t>(2 * all));
+  Threads::World(static_cast<int>(rows.size())).run([&](const Threads& endpoint) {
+    Trainer<Dropping, optim::Sgd, Comm, Reference<float>> trainer{{.batch = batch}, of_comm..., endpoint};
+    const auto me = rows.begin() + trainer.rank();
+    auto to = static_cast<std::size_t>(std::accumulate(rows.begin(), me, 0));
+    Rows own(static_cast<std::size_t>(*me));
+    std::fill(own.images.begin(), own.images.end(), 1.0f);
+    for (int pass = 0; pass < 2; ++pass, to += static_cast<std::size_t>(all - *me)) {
+      trainer.forward(own.view(), all);
+      trainer.backward();
+      const auto output = trainer.exec().output(0);
+      const auto size = static_cast<std::ptrdiff_t>(output.size()) / *me;
+      for (auto row = output.begin(); row != output.end(); row += size) left[to++].assign(row, row + size);
+    }
+  });
+  return left;
+}
 
 }  // namespace
 
@@ -154,6 +179,18 @@ TEST_CASE("each pass of a step drops elements of its own, and each step, on all 
   std::sort(seen.begin(), seen.end());
   CHECK(seen.size() == 12);
   CHECK(std::adjacent_find(seen.begin(), seen.end()) == seen.end());
+}
+
+TEST_CASE("ranks draw for rows of their own, and as one rank does where each has its part of a step") {
+  using Ring = comm::Ring<Threads>;
+  const auto alone = drawn<Ring>(12, {12});
+  CHECK(drawn<Ring>(4, {4, 4, 4}) == alone);
+  CHECK(drawn<comm::Weighted<Ring>>(4, {6, 3, 3}, comm::WeightedOptions{{2, 1, 1}}) == alone);
+  // The part of rank 1 is 4 rows, those of the others are not what they have.
+  auto uneven = drawn<Ring>(6, {6, 4, 2});
+  REQUIRE(uneven.size() == 24);
+  std::sort(uneven.begin(), uneven.end());
+  CHECK(std::adjacent_find(uneven.begin(), uneven.end()) == uneven.end());
 }
 
 TEST_CASE("state is visited by name, and a training that gets it goes on with the same bits") {

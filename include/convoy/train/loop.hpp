@@ -19,6 +19,7 @@
 #include <convoy/comm/comm.hpp>
 #include <convoy/core/clock.hpp>
 #include <convoy/core/error.hpp>
+#include <convoy/core/range.hpp>
 #include <convoy/data/dataset_ref.hpp>
 #include <convoy/data/loader.hpp>
 #include <convoy/data/resident.hpp>
@@ -84,11 +85,15 @@ class Loop {
   std::int64_t rows_of(const exec::BatchView& batch, std::int64_t global_rows) const {
     return global_rows > 0 ? global_rows : std::int64_t{batch.rows} * replica_.workers();
   }
-  /// Of a loop of one's own, where each step is an epoch in which rows follow each other.
-  exec::Pass pass_of(std::int64_t rows) const {
+  /// Of a loop of one's own, where each step is an epoch in which the ranks' parts of its rows follow each
+  /// other. A batch that is no such part in size lies apart, as nobody knows here where the others' end.
+  exec::Pass pass_of(const exec::BatchView& batch, std::int64_t rows) const {
+    constexpr std::int64_t apart = std::int64_t{1} << 40;  // more rows than a step has
+    const Range part = replica_.shard().part(rows, replica_.rank());
     return {.seed = replica_.config().seed,
             .epoch = replica_.steps_done(),
-            .position = replica_.rows_so_far() + replica_.rank() * rows / replica_.workers()};
+            .position = replica_.rows_so_far() +
+                        (batch.rows == part.size() ? part.begin : (replica_.rank() + 1) * apart)};
   }
   /// Before a step of a loop of one's own. Throws ConfigError where servers make the updates.
   void start_step();
@@ -114,7 +119,7 @@ StepReport Loop<Replica>::step(const exec::BatchView& batch, std::int64_t global
   start_step();
   begun_ = false;
   replica_.begin(counts_of(batch, rows));
-  replica_.compute(batch, pass_of(rows), rows, true);
+  replica_.compute(batch, pass_of(batch, rows), rows, true);
   return report_of_step(watch);
 }
 
@@ -126,7 +131,7 @@ void Loop<Replica>::forward(const exec::BatchView& batch, std::int64_t global_ro
     replica_.begin(counts_of(batch, rows));
   }
   begun_ = true;
-  replica_.forward(batch, pass_of(rows), rows);
+  replica_.forward(batch, pass_of(batch, rows), rows);
 }
 
 template <class Replica>

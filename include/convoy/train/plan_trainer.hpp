@@ -63,7 +63,9 @@ class PlanTrainer {
   std::string_view optimizer_name() const { return replica_.optimizer_name(); }
 
   /// One optimizer step on a batch of this rank's rows, at most `most_rows()`; `global_rows` counts those of
-  /// all ranks (0: all have as many). Where results are late, the report is awaited.
+  /// all ranks (0: all have as many). Where each rank has its part of them (data::Shard::part), dropout draws
+  /// as on one rank with all rows; whatever rows ranks have, none draws what another does. Where results are
+  /// late, the report is awaited.
   StepReport step(const exec::BatchView& batch, std::int64_t global_rows = 0) {
     return loop_.step(batch, global_rows);
   }
