@@ -611,9 +611,15 @@ TEST_CASE("a plan is made again from its text, runs in a graph, and refuses what
              std::vector<double>(static_cast<std::size_t>(c.n * c.k * c.out(0) * c.out(1))));
   const OnDevice tx(vx), tw(vw), ty(expected.size() * 4),
       workspace(static_cast<std::size_t>(Cudnn::workspace(plan)));
+  cudaGraph_t graph{};
+  REQUIRE(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+  CHECK(cudnn.run(again, {&tx, &tw, &ty}, workspace.data()) == CUDNN_STATUS_EXECUTION_FAILED);
+  CHECK(last_reason() == "the first run of a plan loads its kernels, and is not captured");
+  REQUIRE(cudaStreamEndCapture(stream.get(), &graph) == cudaErrorStreamCaptureInvalidated);
+  const OnDevice elsewhere(expected.size() * 4);
+  REQUIRE(cudnn.run(again, {&tx, &tw, &elsewhere}, workspace.data()) == CUDNN_STATUS_SUCCESS);
   REQUIRE(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal) == cudaSuccess);
   REQUIRE(cudnn.run(again, {&tx, &tw, &ty}, workspace.data()) == CUDNN_STATUS_SUCCESS);
-  cudaGraph_t graph{};
   cudaGraphExec_t exec{};
   REQUIRE(cudaStreamEndCapture(stream.get(), &graph) == cudaSuccess);
   REQUIRE(cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess);

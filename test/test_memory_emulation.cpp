@@ -126,6 +126,7 @@ __global__ void meet_at_two_barriers(float* out) {
   }
 }
 
+__global__ void not_run_yet(float*) {}
 __global__ void set_to(float* x, int n, float value) {
   for (int i = static_cast<int>(threadIdx.x); i < n; i += static_cast<int>(blockDim.x)) x[i] = value;
 }
@@ -317,6 +318,7 @@ TEST_CASE("a captured graph reads memory when it is launched, and its arguments 
   const OnDevice<float> x({1, 2}), y(2);
   const Stream stream = make_stream();
   float factor = 3;
+  load(times);
   const GraphExec graph = captured(stream.get(), [&] {
     launch({.stream = stream.get()}, times, x.data(), 2, factor);
     REQUIRE(cudaMemcpyAsync(y.data(), x.data(), 8, cudaMemcpyDeviceToDevice, stream.get()) == cudaSuccess);
@@ -335,6 +337,9 @@ TEST_CASE("streams join a capture by events, and nodes that wait for nothing may
   const OnDevice<float> x(1);
   const Stream main = make_stream(), side = make_stream();
   const Event fork = make_event(), join = make_event();
+  load(set_to);
+  load(times);
+  load(add_to);
   const auto graph_of = [&](bool ordered) {
     return captured(main.get(), [&] {
       launch({.stream = main.get()}, set_to, x.data(), 1, 1.0f);
@@ -387,7 +392,14 @@ TEST_CASE("what cannot be captured fails, and the capture with it") {
     CHECK(end() == cudaErrorStreamCaptureInvalidated);
   };
   constexpr auto unsupported = cudaErrorStreamCaptureUnsupported;
+  load(set_to);
   lost_by([&] { return cudaMalloc(&p, 4); }, unsupported);
+  lost_by(
+      [&] {
+        CHECK_THROWS_AS(launch({.stream = stream.get()}, not_run_yet, x.data()), DeviceError);
+        return unsupported;
+      },
+      unsupported);
   lost_by([&] { return cudaStreamSynchronize(stream.get()); }, unsupported);
   lost_by([&] { return cudaStreamQuery(stream.get()); }, unsupported);
   lost_by([&] { return cudaDeviceSynchronize(); }, unsupported);

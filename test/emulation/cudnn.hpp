@@ -57,7 +57,8 @@ struct Content {
   cudnnBackendDescriptorType_t type{};
   bool finalized = false;
   std::map<int, Value> values;
-  Graph plan;  // of an execution plan
+  Graph plan;                    // of an execution plan
+  mutable bool has_run = false;  // the plan
 };
 struct Backend {
   std::shared_ptr<Content> content;
@@ -716,6 +717,11 @@ inline void execute(cudnnHandle_t handle, const Content& plan, const Content& pa
   if (!memory.holds(workspace, plan.plan.workspace()))
     refuse(CUDNN_STATUS_BAD_PARAM_SIZE_INSUFFICIENT,
            "the workspace does not lie within an allocation of the device");
+  if (!plan.has_run && is_capturing(handle->stream)) {
+    cannot_be_captured(handle->stream);
+    refuse(CUDNN_STATUS_EXECUTION_FAILED, "the first run of a plan loads its kernels, and is not captured");
+  }
+  plan.has_run = true;
   if (plan.plan.has(Kind::product)) Enqueued::note("attention");
   const cudaError_t status =
       run_on(handle->stream, [graph = plan.plan, pointers, by_value, workspace]() mutable {

@@ -77,7 +77,8 @@ struct State {
   std::set<cudaStream_t> streams;
   std::set<cudaEvent_t> events;
   std::set<std::shared_ptr<Capture>> captures;
-  std::set<int> begun;  // devices that were some thread's own when it gave a stream work
+  std::set<int> begun;           // devices that were some thread's own when it gave a stream work
+  std::set<const void*> loaded;  // kernels
 
   /// Null if it is none.
   cudaStream_t stream(cudaStream_t handle) {
@@ -180,6 +181,26 @@ inline cudaError_t cannot_be_captured(cudaStream_t handle) {
   const std::lock_guard lock(state.mutex);
   state.stream(handle)->capture->invalid = true;
   return cudaErrorStreamCaptureUnsupported;
+}
+
+/// A kernel is loaded from here on.
+inline void load(const void* kernel) {
+  State& state = State::of_process();
+  const std::lock_guard lock(state.mutex);
+  state.loaded.insert(kernel);
+}
+/// Its first launch loads it, which may wait for the device, and so is none that a stream captures.
+inline cudaError_t load_for(cudaStream_t stream, const void* kernel) {
+  if (!is_capturing(stream)) {
+    load(kernel);
+    return cudaSuccess;
+  }
+  {
+    State& state = State::of_process();
+    const std::lock_guard lock(state.mutex);
+    if (state.loaded.count(kernel) > 0) return cudaSuccess;
+  }
+  return cannot_be_captured(stream);
 }
 
 /// Does the nodes of a graph in an order that their dependences allow, as `settings.nodes` says.

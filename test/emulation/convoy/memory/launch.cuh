@@ -34,6 +34,7 @@ void launch(const Launch& where, void (*kernel)(P...), std::type_identity_t<P>..
   static_assert((std::is_trivially_copyable_v<P> && ...), "convoy: CUDA copies arguments byte by byte");
   const auto* name = reinterpret_cast<const void*>(kernel);
   check(emulation::may_start(name, where.grid, where.block, where.shared), "start a kernel");
+  check(emulation::load_for(where.stream, name), "load a kernel");
   emulation::Counts::count(emulation::Called::kernel);
   emulation::Enqueued::note_kernel(name);
   const auto run = [=, grid = where.grid, block = where.block, shared = where.shared,
@@ -44,9 +45,11 @@ void launch(const Launch& where, void (*kernel)(P...), std::type_identity_t<P>..
   check(emulation::run_on(where.stream, run), "start a kernel");
 }
 
-/// There is nothing to load here.
+/// Loads a kernel, so that its first launch may be captured.
 template <class... P>
-void load(void (*)(P...)) {}
+void load(void (*kernel)(P...)) {
+  emulation::load(reinterpret_cast<const void*>(kernel));
+}
 
 /// The dynamic shared memory of the block.
 template <class T>
