@@ -3,8 +3,10 @@
 
 #include <doctest/doctest.h>
 
+#include <convoy/core/error.hpp>
 #include <convoy/core/philox.hpp>
 #include <convoy/memory/host.hpp>
+#include <convoy/memory/space.hpp>
 
 using namespace convoy;
 
@@ -58,4 +60,19 @@ TEST_CASE("an array of the host's space is zeroed and aligned, and moves") {
   CHECK(array.data()[99] == 4.0f);
   auto moved = std::move(array);
   CHECK(moved.data()[0] == 4.0f);
+}
+
+TEST_CASE("an end that waits for a space keeps silent about what the space throws") {
+  struct Broken : memory::Host {
+    int* asked;
+    void synchronize() {
+      ++*asked;
+      throw Error("broken");
+    }
+  };
+  int asked = 0;
+  Broken space;
+  space.asked = &asked;
+  { const memory::AllDone done(space); }
+  CHECK(asked == 1);
 }

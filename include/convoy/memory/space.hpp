@@ -50,6 +50,25 @@ concept Space = requires(S& s, void* to, const void* from, std::size_t bytes, fl
   s.synchronize();
 };
 
+/// At the end of its scope all work that was enqueued in a space is done, so that what the work reads may go,
+/// whatever ended the scope.
+template <Space S>
+class AllDone {
+ public:
+  explicit AllDone(S& space) : space_(space) {}
+  AllDone(const AllDone&) = delete;
+  AllDone& operator=(const AllDone&) = delete;
+  ~AllDone() {
+    try {
+      space_.synchronize();
+    } catch (...) {  // whoever asks for a result hears of it
+    }
+  }
+
+ private:
+  S& space_;
+};
+
 /// `size` elements in a space, zeroed at the start, released at the end. Move only. The space must outlive
 /// it.
 template <class T, Space S>

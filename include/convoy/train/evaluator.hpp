@@ -18,6 +18,7 @@
 #include <convoy/exec/counts.hpp>
 #include <convoy/exec/exec.hpp>
 #include <convoy/graph/plan.hpp>
+#include <convoy/memory/space.hpp>
 #include <convoy/train/binding.hpp>
 #include <convoy/train/feed.hpp>
 #include <convoy/train/fit.hpp>
@@ -59,7 +60,7 @@ Evaluation Evaluator<Replica>::evaluate(const data::DatasetRef& set) {
                    .shuffle = false,
                    .held = Replica::latency + 1,
                    .allow_short = true});
-  const AllDone done(replica_.space());
+  const memory::AllDone done(replica_.space());
   return evaluate(feed, batches_of(set));
 }
 
@@ -129,7 +130,7 @@ Prediction Evaluator<Replica>::predict(const data::DatasetRef& set, int output) 
   const Binding binding(plan_, set.fields());
   data::Loader<data::DatasetRef> loader(
       set, {.batch = replica_.most_rows(), .shuffle = false, .allow_short = true});
-  const AllDone done(replica_.space());
+  const memory::AllDone done(replica_.space());
   replica_.keep_results();
   Prediction prediction;
   prediction.shape =

@@ -23,25 +23,6 @@
 
 namespace convoy::train {
 
-/// At the end of its scope all work that was enqueued in a space is done, so that the batches which the work
-/// reads may go, whatever ended the scope.
-template <class Space>
-class AllDone {
- public:
-  explicit AllDone(Space& space) : space_(space) {}
-  AllDone(const AllDone&) = delete;
-  AllDone& operator=(const AllDone&) = delete;
-  ~AllDone() {
-    try {
-      space_.synchronize();
-    } catch (const Error&) {  // whoever asks for a result hears of it
-    }
-  }
-
- private:
-  Space& space_;
-};
-
 class Feed {
  public:
   virtual ~Feed() = default;

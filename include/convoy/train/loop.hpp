@@ -27,6 +27,7 @@
 #include <convoy/exec/counts.hpp>
 #include <convoy/exec/exec.hpp>
 #include <convoy/graph/plan.hpp>
+#include <convoy/memory/space.hpp>
 #include <convoy/train/evaluator.hpp>
 #include <convoy/train/feed.hpp>
 #include <convoy/train/fit.hpp>
@@ -187,7 +188,7 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
   expect_rows_everywhere(batches);
   const auto feed = make_feed(set, options, batches, by_value);
   const auto validation = evaluator_.feed_for(options);
-  const AllDone done(replica_.space());
+  const memory::AllDone done(replica_.space());
   const std::int64_t steps_per_epoch = (batches.steps() + accumulate - 1) / accumulate;
   FitRun run{options,    *feed,           validation.get(), batches,
              accumulate, steps_per_epoch, by_value,         Patience(options.early_stop)};
