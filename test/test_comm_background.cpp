@@ -1,6 +1,7 @@
 // SANITIZE: address thread
 // Background: the same bits as without it, messages that go on while nobody calls, failures that come out.
 #include <atomic>
+#include <memory>
 #include <span>
 #include <string>
 #include <thread>
@@ -178,6 +179,46 @@ TEST_CASE("background: arenas may be released with buckets under way") {
     exchange.finish([](Range, float) {});
   }),
                   Error);
+}
+
+TEST_CASE("background: memory of any kind may go once the exchange is closed, with a bucket under way") {
+  std::atomic<bool> closed{false};
+  std::string heard;
+  Threads::World(2).run([&](const Threads& endpoint) {
+    Background<Ring<Threads>> exchange(endpoint);
+    const Range buckets[] = {{0, 100'000}};
+    auto gradients = std::make_unique<std::vector<float>>(100'000),
+         parameters = std::make_unique<std::vector<float>>(100'000);
+    exchange.open(comm::Fingerprint(), {*gradients, *parameters, buckets});
+    if (endpoint.rank() == 0) {
+      exchange.begin(0);
+      exchange.close();
+      gradients.reset();
+      closed = true;
+      return;
+    }
+    while (!closed) std::this_thread::yield();
+    try {
+      exchange.begin(0);
+      exchange.finish([](Range, float) {});
+    } catch (const CommError& error) {
+      heard = error.what();
+    }
+  });
+  CHECK(heard.find("it was ended with buckets in flight") != std::string::npos);
+}
+
+TEST_CASE("background: what no call was told goes with the end of the exchange") {
+  Threads::World(1).run([&](const Threads& endpoint) {
+    Background<Failing> exchange(endpoint);
+    std::vector<float> gradients(100), parameters(100);
+    const Range buckets[] = {{0, 100}};
+    exchange.open(comm::Fingerprint(), {gradients, parameters, buckets});
+    exchange.begin(0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the thread fails
+    exchange.close();
+    exchange.close();
+  });
 }
 
 TEST_CASE("background: a parameter server is refused, and a transport for one thread") {

@@ -3,8 +3,10 @@
 // refusal of the others.
 #include <algorithm>
 #include <atomic>
+#include <memory>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -102,6 +104,35 @@ TEST_CASE("every policy that leaves all sums on all ranks carries a user's tenso
         CAPTURE(scattered);
         CHECK(right == ranks);
       }
+}
+
+TEST_CASE("tensors that go in the middle of a step are given up, and the other ranks hear of it") {
+  std::atomic<bool> gone{false}, over{false};
+  std::string heard;
+  Threads::World(2).run([&](const Threads& endpoint) {
+    comm::Any exchange = comm::make("ring", endpoint, {.deadline = Seconds(1000)});
+    auto tensor = std::make_unique<std::vector<float>>(100'000);
+    {
+      GradientBuckets gradients(exchange, std::vector{NamedSpan("weight", *tensor)});
+      CHECK_FALSE(gradients.packed(0));
+      if (endpoint.rank() == 1) {
+        while (!gone) std::this_thread::yield();
+        try {
+          gradients.ready(0);
+          gradients.wait();
+        } catch (const CommError& error) {
+          heard = error.what();
+        }
+        over = true;
+        return;
+      }
+      gradients.ready(0);
+    }
+    tensor.reset();
+    gone = true;
+    while (!over) std::this_thread::yield();
+  });
+  CHECK(heard.find("it was ended with buckets in flight") != std::string::npos);
 }
 
 TEST_CASE("what cannot carry them says so") {

@@ -63,6 +63,7 @@ class Odd {
     visitor.counter("number", number);
     CHECK(number == 18);
   }
+  void close() noexcept { said("close"); }
   void observe(comm::Observer observer) { said(observer.call == nullptr ? "observe nothing" : "observe"); }
   std::vector<double> shares(comm::MeasureSpeed measure) {
     double speed = 0;
@@ -155,6 +156,7 @@ void ask(C& comm) {
   comm.all_reduce_with_servers(numbers, 1, comm::reduction<double>(comm::max));
   comm.broadcast(std::span<float>(arena), 3);
   comm.broadcast(numbers, 8, 4);
+  const comm::Closing closing(comm);
 }
 
 const std::vector<std::string> everything{"memory",
@@ -176,7 +178,8 @@ const std::vector<std::string> everything{"memory",
                                           "all_reduce min 2 f64",
                                           "all_reduce_with_servers 1",
                                           "broadcast 36 3",
-                                          "broadcast 8 4"};
+                                          "broadcast 8 4",
+                                          "close"};
 
 }  // namespace
 

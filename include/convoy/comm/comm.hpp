@@ -33,11 +33,11 @@ struct Tensor {
   std::int64_t rows = 1, columns = 1, panel = 1;
 };
 
-/// The arenas that `open` connects. `buckets` are contiguous ranges of elements, the same on all ranks; the
-/// spans must outlive the exchange. Arenas made from `memory()` may be released at any time, others only
-/// between steps. `tensors` may be empty: what lies in the arenas is then a row of numbers. `whole`: what is
-/// updated as one, as a matrix may be, in ascending order, each apart from the others and within one bucket;
-/// ranks that share out updates cut none of it.
+/// The arenas that `open` connects. `buckets` are contiguous ranges of elements, the same on all ranks.
+/// Arenas made from `memory()` may be released at any time, others once the exchange is closed; all else
+/// lives until then, too. `tensors` may be empty: what lies in the arenas is then a row of numbers. `whole`:
+/// what is updated as one, as a matrix may be, in ascending order, each apart from the others and within one
+/// bucket; ranks that share out updates cut none of it.
 struct Layout {
   std::span<float> gradients;
   std::span<float> parameters;
@@ -117,6 +117,11 @@ struct Reduction;
 /// - `visit_state(visitor)`: after `open`, between steps, on all ranks: what the exchange carries from
 ///   step to step (comm/state.hpp).
 /// - `observe(observer)`, `traffic()`.
+/// - `close()`: the last call, on all ranks, before memory that the exchange was given is freed; called again
+///   it does nothing. Afterwards the exchange touches none of that memory, and no rank has it registered or
+///   mapped. It throws nothing and waits no longer than the deadline. Where an exception flies or the
+///   exchange has failed, it waits for no other rank: it gives up what is under way, and the others let go of
+///   this rank's memory once they hear of that. `Closing` calls it.
 ///
 /// Every wait has a deadline; failures throw CommError. Nothing is optional, so that a wrapper can forget
 /// nothing: comm::Defaults has what most policies say, comm::Wrapper (policy/wrapper.hpp) forwards it all.
@@ -159,6 +164,21 @@ concept Comm = requires(C& c, const C& k, const Fingerprint& fingerprint, const 
   {c.barrier()};
   {c.visit_state(visitor)};
   {c.observe(Observer{})};
+  requires noexcept(c.close());
+};
+
+/// Closes a Comm at the end of a scope, whatever ended the scope. It stands behind the memory that the Comm
+/// is given.
+template <Comm C>
+class Closing {
+ public:
+  explicit Closing(C& comm) : comm_(comm) {}
+  Closing(const Closing&) = delete;
+  Closing& operator=(const Closing&) = delete;
+  ~Closing() { comm_.close(); }
+
+ private:
+  C& comm_;
 };
 
 /// Whether a Comm exchanges arenas that lie in the space `S`.

@@ -12,7 +12,8 @@ namespace convoy::comm {
 
 /// A policy `C` derives from it and says what is different: on the host every rank works, all ranks end each
 /// step together, each updates all parameters, shares of a batch are equal, nobody serves, nothing is carried
-/// from step to step, and no graph makes steps.
+/// step together, each updates all parameters, shares of a batch are equal, nobody serves, nothing is carried
+/// from step to step, no graph makes steps, and nothing is held of what the ranks are given.
 template <class C>
 class Defaults {
  public:
@@ -33,6 +34,7 @@ class Defaults {
   void serve(ServerUpdate) {}
   void dismiss() {}
   void visit_state(StateVisitor&) {}
+  void close() noexcept {}
   void all_reduce_with_servers(void* values, std::int64_t count, const Reduction& reduction) {
     static_cast<C&>(*this).all_reduce(values, count, reduction);
   }

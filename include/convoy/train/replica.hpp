@@ -23,6 +23,7 @@
 #include <convoy/graph/plan.hpp>
 #include <convoy/memory/host.hpp>
 #include <convoy/memory/late.hpp>
+#include <convoy/memory/space.hpp>
 #include <convoy/memory/working_copy.hpp>
 #include <convoy/optim/arena.hpp>
 #include <convoy/train/arenas.hpp>
@@ -66,7 +67,6 @@ class Replica {
   }
   Replica(const Replica&) = delete;
   Replica& operator=(const Replica&) = delete;
-  ~Replica() { space_.synchronize(); }
 
   int rank() const { return comm_.rank(); }
   int workers() const { return comm_.workers(); }
@@ -321,6 +321,9 @@ class Replica {
   Results results_;   // of these steps, and of the one under way
   int together_ = 1;  // results that come at once
   double updating_ = 0, exposed_since_ = 0;
+  // These end first: nothing goes that the exchange, or the space, may still read or write.
+  memory::AllDone<Space> done_{space_};
+  comm::Closing<Comm> closing_{comm_};
 };
 
 template <class Rule, class Comm, class Exec>

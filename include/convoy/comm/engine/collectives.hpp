@@ -85,6 +85,8 @@ class AnyCollectives : public Defaults<AnyCollectives> {
   int size() const { return engine_->size(); }
   std::pmr::memory_resource* memory() { return engine_->memory(); }
   void observe(Observer observer) { engine_->observe(observer); }
+  /// Gives up what is under way, if anything is.
+  void close() noexcept { engine_->settle(); }
   Traffic traffic() const { return engine_->traffic(); }
   const Options& options() const { return engine_->options(); }
 

@@ -231,6 +231,7 @@ class Served {
   const Service& service() const { return service_; }
   std::pmr::memory_resource* memory();
   void observe(Observer observer);
+  void close() noexcept;
   Traffic traffic() const;
 
   void open(const Fingerprint& fingerprint, const Layout& layout);
@@ -320,6 +321,12 @@ CONVOY_FUNCTION void Served::all_reduce_with_servers(void* values, std::int64_t 
 CONVOY_FUNCTION std::pmr::memory_resource* Served::memory() { return ends_.get(); }
 
 CONVOY_FUNCTION void Served::observe(Observer observer) { ends_->client.observe(observer); }
+
+CONVOY_FUNCTION void Served::close() noexcept {
+  ends_->settle();
+  group_.close();
+  everyone_->settle();
+}
 
 CONVOY_FUNCTION Traffic Served::traffic() const { return ends_->traffic; }
 

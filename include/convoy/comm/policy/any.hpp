@@ -56,6 +56,7 @@ class AnyIn {
   void barrier() { held_->barrier(); }
   void visit_state(StateVisitor& visitor) { held_->visit_state(visitor); }
   void observe(Observer observer) { held_->observe(observer); }
+  void close() noexcept { held_->close(); }
   Traffic traffic() const { return held_->traffic(); }
   int workers() const { return held_->is.workers; }
   bool lockstep() const { return held_->is.lockstep; }
@@ -113,6 +114,7 @@ class AnyIn {
     virtual void barrier() = 0;
     virtual void visit_state(StateVisitor&) = 0;
     virtual void observe(Observer) = 0;
+    virtual void close() noexcept = 0;
     virtual Traffic traffic() const = 0;
     virtual std::vector<Range> updates(std::span<const Range>) const = 0;
     virtual void dismiss() = 0;
@@ -142,6 +144,7 @@ class AnyIn {
     void barrier() override { comm.barrier(); }
     void visit_state(StateVisitor& visitor) override { comm.visit_state(visitor); }
     void observe(Observer observer) override { comm.observe(observer); }
+    void close() noexcept override { comm.close(); }
     Traffic traffic() const override { return comm.traffic(); }
     std::vector<Range> updates(std::span<const Range> buckets) const override {
       return comm.updates(buckets);

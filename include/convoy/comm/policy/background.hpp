@@ -87,6 +87,17 @@ class Polled final : public std::pmr::memory_resource {
     return comm_;
   }
 
+  /// The thread leaves the Comm alone from here on. What has been seen is forgotten.
+  void close() noexcept {
+    {
+      const std::lock_guard lock(mutex_);
+      in_flight_ = false;
+      events_.clear();
+      failure_ = nullptr;
+    }
+    comm_.close();
+  }
+
   /// A call that the thread keeps away from. The call may take long and call this object again, so the call
   /// is made without the lock.
   template <class F>
@@ -243,6 +254,7 @@ class Background : public Wrapper<C, detail::Aside<C>> {
     this->way().polled().tell();
   }
   void observe(Observer observer) { this->way().polled().observe(observer); }
+  void close() noexcept { this->way().polled().close(); }
 };
 
 }  // namespace convoy::comm

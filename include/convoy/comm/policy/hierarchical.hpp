@@ -56,6 +56,10 @@ class TwoLevel : public Collectives<Inter, World> {
     Base::observe(observer);
     local_->observe(observer);
   }
+  void close() noexcept {
+    local_->settle();
+    Base::close();
+  }
   /// What this rank has sent over the network; what moves inside the node does not count.
   Traffic traffic() const { return Base::traffic(); }
 

@@ -335,6 +335,10 @@ class Staged : public Wrapper<C> {
     Base::dismiss();
     if (this->has_servers() && this->role() == Role::worker) parameters_.bring_in(whole_);
   }
+  void close() noexcept {
+    copy_out_.reset();
+    Base::close();
+  }
 
  private:
   // How long the rank sleeps between two polls while it waits for a copy.

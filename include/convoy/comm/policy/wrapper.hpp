@@ -95,6 +95,9 @@ class Wrapper {
   void observe(Observer observer) {
     call([&](C& comm) { comm.observe(observer); });
   }
+  void close() noexcept {
+    call([](C& comm) { comm.close(); });
+  }
   std::vector<double> shares(MeasureSpeed measure) {
     return call([&](C& comm) { return comm.shares(measure); });
   }

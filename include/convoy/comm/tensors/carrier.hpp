@@ -128,7 +128,7 @@ class CommCarrier : public Carrier {
     comm_.finish([&](Range, float scale) { there(next++, scale); });
   }
   void largest(std::span<float> values) override { comm_.all_reduce(values, max); }
-  void surrender(const CommError&) noexcept override {}
+  void surrender(const CommError&) noexcept override { comm_.close(); }
 
  private:
   [[noreturn]] static void refuse() {
