@@ -118,6 +118,17 @@ class DeviceBuckets : public Defaults<C> {
   Fingerprint described(const Fingerprint& fingerprint, const Layout& layout) const;
   /// From here on `begin` and `finish` are of this layout.
   void take(const Layout& layout);
+  /// The stream goes on behind all that the space has enqueued, if there is a layout.
+  void follow_space() {
+    if (space_ != nullptr) follow(self().stream(), computed_.get(), space_->stream());
+  }
+  /// There is no layout any more.
+  void forget() {
+    space_ = nullptr;
+    layout_ = {};
+    buckets_.clear();
+    begun_.clear();
+  }
   /// What `finish` does. False: a rule has decided, on the host, to skip the step.
   bool step(Update update);
 
@@ -258,7 +269,7 @@ void DeviceBuckets<C, S, sharded>::reduce(std::size_t b) {
 
 template <class C, memory::Space S, bool sharded>
 void DeviceBuckets<C, S, sharded>::gather(std::size_t b) {
-  follow(self().stream(), computed_.get(), space_->stream());
+  follow_space();
   if (!buckets_[b].empty()) {
     self().enqueue_parameters(b);
     count(bytes_of(b), 1);
@@ -285,7 +296,7 @@ void DeviceBuckets<C, S, sharded>::decide(Update update) {
   };
   const auto add_up = [&] {
     const std::span<double> partial = update.partial();
-    follow(self().stream(), computed_.get(), space_->stream());
+    follow_space();
     self().enqueue_sums(partial);
     follow(space_->stream(), decided_.get(), self().stream());
     self().watch(DeviceWork::rule, 0);

@@ -113,6 +113,12 @@ class Communicator {
     const std::lock_guard lock(mutex_);
     return comm_ != nullptr && std::uncaught_exceptions() == exceptions_;
   }
+  /// Ends it without the others.
+  void give_up() {
+    gate_.leave();
+    const std::lock_guard lock(mutex_);
+    abort();
+  }
 
   int rank() const { return ranks_.rank(); }
   int size() const { return ranks_.size(); }

@@ -63,6 +63,16 @@ class NcclExchange : public DeviceBuckets<C, S, sharded> {
     constexpr std::array<std::byte, 1> mine{};
     if (size() > 1) gather_on_host(mine, "barrier");
   }
+  void close() noexcept {
+    if (!comm_) return;
+    try {
+      if (comm_->healthy()) await_all();
+    } catch (...) {  // the communicator has been ended
+    }
+    if (!comm_->healthy()) comm_->give_up();
+    unregister();
+    Base::forget();
+  }
 
  protected:
   /// All ranks of the bootstrap make one. The thread's current GPU (device::use) becomes this rank's.
@@ -78,14 +88,7 @@ class NcclExchange : public DeviceBuckets<C, S, sharded> {
   NcclExchange(const NcclExchange& whole, int color);
   NcclExchange(NcclExchange&&) noexcept = default;
   NcclExchange& operator=(NcclExchange&&) = delete;
-  ~NcclExchange() {
-    if (!comm_ || !comm_->healthy()) return;
-    try {
-      await_all();
-      unregister();
-    } catch (...) {  // the communicator has been ended
-    }
-  }
+  ~NcclExchange() { close(); }
 
   /// The first rank on the host of a rank.
   int first_on(int rank) const {
