@@ -93,7 +93,6 @@ void exchange_bytes() {
   namespace peer = comm::peer;
   const device::Launch where{nullptr, 1, peer::threads, peer::Meeting::shared_bytes};
   device::launch(where, peer::broadcast_from<unsigned char>, {}, {}, 0, 0, true);
-  device::launch(where, peer::meet_all<>, {});
 }
 
 void encode() {

@@ -41,17 +41,19 @@ class AnyBootstrap {
   int size() const { return static_cast<int>(members_.size()); }
   /// Who a rank of the group is in the whole world, for sentences.
   int in_world(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
+  /// Whether its calls wait for no other group.
+  bool whole() const { return size() == held_->size(); }
   /// Every rank ends with the bytes of the group's rank 0. The ranks of all groups call it together, with the
   /// same sizes.
   void broadcast(std::span<std::byte> data) {
-    if (size() == held_->size()) return held_->broadcast(data);
+    if (whole()) return held_->broadcast(data);
     std::vector<std::byte> all(data.size() * static_cast<std::size_t>(size()));
     all_gather(data, all);
     if (!data.empty()) std::memcpy(data.data(), all.data(), data.size());
   }
   /// The ranks of all groups call it together, with the same sizes.
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
-    if (size() == held_->size()) return held_->all_gather(mine, all);
+    if (whole()) return held_->all_gather(mine, all);
     std::vector<std::byte> world(mine.size() * static_cast<std::size_t>(held_->size()));
     held_->all_gather(mine, world);
     for (std::size_t i = 0; i < members_.size() && !mine.empty(); ++i)

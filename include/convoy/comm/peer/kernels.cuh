@@ -20,7 +20,8 @@ inline constexpr int most_ranks = 16;
 inline constexpr int most_blocks = 32;
 inline constexpr int threads = 512;
 
-/// What a rank keeps in its device memory for the others; behind it lie two slots for small exchanges.
+/// What a rank keeps in its device memory for the others; behind it lie two slots for small exchanges, and
+/// the relay, for numbers of the host.
 struct alignas(256) Pad {
   unsigned arrived[most_blocks][most_ranks];  ///< by block and rank: how often the rank's block has arrived
   unsigned met[most_blocks];                  ///< how often a block of this rank has met the others
@@ -110,7 +111,8 @@ class Meeting {
       // The counts may wrap around.
       if (static_cast<int>(device::load_acquire(arrived) - met_) >= 0) return true;
       if (round % rounds_a_look == rounds_a_look - 1) {
-        if (device::load_acquire(&own().left[peer]) != 0) return failed(peer, Reason::left);
+        if (device::load_acquire(&own().left[peer]) != 0)  // who has left may have come just before
+          return static_cast<int>(device::load_acquire(arrived) - met_) >= 0 || failed(peer, Reason::left);
         const unsigned long long now = device::nanoseconds();
         if (since == 0) since = now;
         if (now - since > team_.patience) return failed(peer, Reason::late);
@@ -278,13 +280,6 @@ __global__ void __launch_bounds__(threads, 1)
     });
   if (!meeting.meet()) return;
   meeting.end();
-}
-
-/// Nothing but a meeting.
-template <class = void>
-__global__ void __launch_bounds__(threads, 1) meet_all(const __grid_constant__ Team team) {
-  Meeting meeting(team);
-  if (meeting.goes_on() && meeting.meet()) meeting.end();
 }
 
 }  // namespace convoy::comm::peer

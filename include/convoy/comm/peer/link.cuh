@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -13,6 +14,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include <cuda_runtime.h>
@@ -60,7 +62,6 @@ enum class Kind : unsigned char {
   all_gather,
   broadcast,
   rule,
-  farewell,
 };
 
 constexpr std::string_view name_of(Kind kind) {
@@ -75,8 +76,6 @@ constexpr std::string_view name_of(Kind kind) {
       return "broadcast";
     case Kind::rule:
       return "all-reduce of a rule's sums";
-    case Kind::farewell:
-      return "farewell";
   }
   return "exchange";
 }
@@ -111,6 +110,7 @@ class Link {
       fail<ConfigError>("cuda-peer: an exchange uses 1 to ", most_blocks, " blocks, not ", options.blocks);
     stream_ = device::make_urgent_stream();
     if (size_ == 1) return;
+    aside_ = device::make_stream();
     agree(ranks_, Fingerprint().add("comm", std::string_view("cuda-peer")).add("comm", options));
     look_around();
     make_pad();
@@ -119,13 +119,7 @@ class Link {
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
   ~Link() {
-    if (size_ == 1) return;
-    if (healthy())
-      say_farewell();
-    else
-      leave();
-    gate_->leave();
-    cudaStreamSynchronize(stream());
+    close([] {});
   }
 
   int rank() const { return rank_; }
@@ -186,10 +180,15 @@ class Link {
     start(broadcast_from<unsigned char>, blocks_for_vectors(bytes / 16), what, bytes, data, bytes, root,
           aligned(data));
   }
+  /// Memory of the link's own in which numbers of the host go from rank to rank.
+  static constexpr std::size_t relay_bytes = std::size_t{1} << 20;
+  std::byte* relay() const { return pads_.of(rank_) + relay_begin(); }
+  void broadcast_relay(std::int64_t bytes, int root) { broadcast(pads_, relay_begin(), bytes, root); }
 
   /// Throws CommError if a kernel has waited in vain; ranks are those of the whole world.
   void check() {
     if (failure_) throw CommError(*failure_);
+    if (closed_) fail<Error>("rank ", ranks_.in_world(rank_), ": cuda-peer: the exchange is closed");
     if (size_ == 1) return;
     Verdict& verdict = *verdict_;
     if (std::atomic_ref<unsigned>(verdict.code).load(std::memory_order_acquire) == 0) return;
@@ -199,6 +198,32 @@ class Link {
   void synchronize() {
     device::check(cudaStreamSynchronize(stream()), "finish the work of a stream");
     check();
+  }
+  /// Ends all exchanges. `unmap()` ends this rank's windows. Other processes have ended theirs when this
+  /// returns, unless one of them is late, or this rank leaves because of an exception or of what failed: such
+  /// a rank waits for nobody.
+  template <class F>
+  void close(F&& unmap) noexcept {
+    if (size_ == 1 || closed_) return;
+    Parting parting = healthy() ? Parting::well : Parting::broken;
+    gate_->leave();
+    if (parting == Parting::broken) part(rank_, 0, size_, parting);  // this rank's kernels return
+    try {
+      synchronize();
+    } catch (...) {
+      parting = Parting::broken;
+    }
+    closed_ = true;
+    unmap();
+    for (int r = 0; r < size_; ++r)
+      if (r != rank_) part(r, rank_, 1, parting);
+    // The ranks of one process hold their pads together.
+    if (pads_.crosses_processes()) {
+      const bool together = parting == Parting::well && all_part_well() && ranks_.whole();
+      if (!together) keep(pad_);
+      pads_ = Window();
+      if (together) end_together();
+    }
   }
 
  private:
@@ -272,6 +297,42 @@ class Link {
            static_cast<unsigned long long>(bytes));
   }
 
+  // How a rank has left, as a byte of Pad::left.
+  enum class Parting : unsigned char { none, well, broken };
+
+  // Says so to the kernels of rank `to`, of `count` ranks from `first` on.
+  void part(int to, int first, int count, Parting how) noexcept {
+    cudaMemsetAsync(reinterpret_cast<Pad*>(pads_.of(to))->left + first, static_cast<int>(how),
+                    static_cast<std::size_t>(count) * sizeof(unsigned), aside_.get());
+    cudaStreamSynchronize(aside_.get());
+  }
+  // Returns when all others have left, or late; whether all have left well.
+  bool all_part_well() noexcept {
+    const Deadline deadline(options_.deadline);
+    for (;;) {
+      unsigned left[most_ranks] = {};
+      cudaMemcpyAsync(left, reinterpret_cast<Pad*>(pads_.of(rank_))->left, sizeof left,
+                      cudaMemcpyDeviceToHost, aside_.get());
+      if (cudaStreamSynchronize(aside_.get()) != cudaSuccess) return false;
+      left[rank_] = static_cast<unsigned>(Parting::well);
+      const auto count = [&](Parting how) {
+        return std::count_if(left, left + size_,
+                             [&](unsigned word) { return static_cast<Parting>(word & 0xff) == how; });
+      };
+      if (count(Parting::none) == 0) return count(Parting::well) == size_;
+      if (deadline.expired()) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  // Returns when nobody has this rank's pad mapped any more.
+  void end_together() noexcept {
+    try {
+      ranks_.barrier();
+    } catch (...) {  // a rank has ended meanwhile
+      keep(pad_);
+    }
+  }
+
   // What failed stays failed.
   [[noreturn]] void lose(Exchange what, int waited_for, Reason reason, std::uint64_t meeting,
                          unsigned long long bytes) {
@@ -307,9 +368,10 @@ class Link {
     gate_.emplace(ranks_, places);
   }
 
+  std::int64_t relay_begin() const { return static_cast<std::int64_t>(sizeof(Pad)) + 2 * options_.at_once; }
   void make_pad() {
     void* p = nullptr;
-    const std::size_t bytes = sizeof(Pad) + 2 * static_cast<std::size_t>(options_.at_once);
+    const std::size_t bytes = static_cast<std::size_t>(relay_begin()) + relay_bytes;
     device::check(cudaMalloc(&p, bytes), "allocate memory for exchanges");
     pad_ = std::shared_ptr<void>(p, [](void* it) { cudaFree(it); });
     device::check(cudaMemsetAsync(p, 0, sizeof(Pad), stream()), "clear memory");
@@ -319,35 +381,7 @@ class Link {
     verdict_.reset(new (p) Verdict);
   }
 
-  // Nobody unmaps or frees what others may still read. The ranks of one process hold their memory together.
-  void say_farewell() noexcept {
-    try {
-      if (!pads_.crosses_processes()) return;
-      start(meet_all<>, 1, {.kind = Kind::farewell}, 0);
-      synchronize();
-      pads_ = Window();
-      ranks_.barrier();
-    } catch (...) {  // the others have ended otherwise
-    }
-  }
-
-  // Tells the others and this rank's own kernels that the rank does not go on. Other processes may write to
-  // the pad until they have heard of it, so that the pad lives as long as this process.
-  void leave() noexcept {
-    gate_->leave();
-    try {
-      if (pads_.crosses_processes()) keep(pad_);
-      const device::Stream own = device::make_stream();
-      for (int r = 0; r < size_; ++r) {
-        unsigned* left = reinterpret_cast<Pad*>(pads_.of(r))->left;
-        const std::size_t count = r == rank_ ? static_cast<std::size_t>(size_) : 1;
-        cudaMemsetAsync(r == rank_ ? left : left + rank_, 1, count * sizeof(unsigned), own.get());
-      }
-      cudaStreamSynchronize(own.get());
-    } catch (...) {  // they have their deadlines
-    }
-  }
-
+  // What others may still have mapped lives as long as this process.
   static void keep(const std::shared_ptr<void>& pad) {
     static std::mutex mutex;
     static auto* const kept = new std::vector<std::shared_ptr<void>>;  // nothing is freed behind CUDA's end
@@ -361,11 +395,12 @@ class Link {
   PeerOptions options_;
   int blocks_ = 1;
   std::optional<comm::detail::Gate> gate_;  // none in a world of one rank
-  device::Stream stream_;
+  device::Stream stream_, aside_;           // aside_: beside kernels that wait
   std::shared_ptr<void> pad_;
   std::unique_ptr<Verdict, FreeHost> verdict_;
   Window pads_;
   std::optional<CommError> failure_;
+  bool closed_ = false;
 };
 
 }  // namespace peer

@@ -53,12 +53,10 @@ class BasicCudaPeer : public DeviceBuckets<BasicCudaPeer<S, sharded>, S, sharded
   template <Bootstrap B>
   explicit BasicCudaPeer(B bootstrap, const Options& options = {}) : bootstrap_(std::move(bootstrap)) {
     link_ = std::make_unique<peer::Link>(bootstrap_, options);
-    if (size() == 1) return;
-    void* p = nullptr;
-    device::check(cudaMalloc(&p, relay_bytes), "allocate memory for exchanges");
-    relay_memory_ = std::shared_ptr<void>(p, [](void* it) { cudaFree(it); });
-    relay_ = peer::Window(bootstrap_, p, relay_memory_);
   }
+  BasicCudaPeer(BasicCudaPeer&&) noexcept = default;
+  BasicCudaPeer& operator=(BasicCudaPeer&&) = delete;
+  ~BasicCudaPeer() { end(); }
 
   int rank() const { return link_->rank(); }
   int size() const { return link_->size(); }
@@ -79,9 +77,23 @@ class BasicCudaPeer : public DeviceBuckets<BasicCudaPeer<S, sharded>, S, sharded
     link_->check();
     if (size() > 1) bootstrap_.barrier();
   }
+  void close() noexcept {
+    try {
+      Base::follow_space();  // a graph that the space was given may hold exchanges
+    } catch (...) {          // what failed is over
+    }
+    end();
+    Base::forget();
+  }
 
  private:
-  static constexpr std::size_t relay_bytes = std::size_t{1} << 20;
+  void unmap() {
+    gradients_ = peer::Window();
+    parameters_ = peer::Window();
+  }
+  void end() noexcept {
+    if (link_ != nullptr) link_->close([this] { unmap(); });
+  }
 
   peer::Cuts cuts_of(std::size_t b) const {
     peer::Cuts cuts;
@@ -104,9 +116,8 @@ class BasicCudaPeer : public DeviceBuckets<BasicCudaPeer<S, sharded>, S, sharded
   }
 
   AnyBootstrap bootstrap_;
-  std::shared_ptr<void> relay_memory_;
-  peer::Window relay_, gradients_, parameters_;
-  std::unique_ptr<peer::Link> link_;  // last: it ends what uses the windows
+  peer::Window gradients_, parameters_;
+  std::unique_ptr<peer::Link> link_;
 };
 
 /// All-reduce over peer memory: every rank updates all parameters. `CudaPeer<memory::Device>`.
@@ -129,6 +140,7 @@ template <memory::Space S, bool sharded>
 void BasicCudaPeer<S, sharded>::open(const Fingerprint& fingerprint, const Layout& layout) {
   agree(bootstrap_, Base::described(fingerprint, layout));
   link_->synchronize();
+  unmap();
   Base::take(layout);
   if (size() == 1) return;
   gradients_ = peer::Window(bootstrap_, layout.gradients.data());
@@ -160,12 +172,12 @@ void BasicCudaPeer<S, sharded>::broadcast(void* data, std::size_t bytes, int roo
   Base::follow_steps();
   auto* at = static_cast<std::byte*>(data);
   for (std::size_t done = 0; done < bytes;) {
-    const std::size_t piece = std::min(bytes - done, relay_bytes);
+    const std::size_t piece = std::min(bytes - done, peer::Link::relay_bytes);
     if (rank() == root)
-      device::check(cudaMemcpyAsync(relay_memory_.get(), at + done, piece, cudaMemcpyHostToDevice, stream()),
+      device::check(cudaMemcpyAsync(link_->relay(), at + done, piece, cudaMemcpyHostToDevice, stream()),
                     "copy numbers to a GPU");
-    link_->broadcast(relay_, 0, static_cast<std::int64_t>(piece), root);
-    device::check(cudaMemcpyAsync(at + done, relay_memory_.get(), piece, cudaMemcpyDeviceToHost, stream()),
+    link_->broadcast_relay(static_cast<std::int64_t>(piece), root);
+    device::check(cudaMemcpyAsync(at + done, link_->relay(), piece, cudaMemcpyDeviceToHost, stream()),
                   "copy numbers from a GPU");
     link_->synchronize();
     Base::count(piece, 1);

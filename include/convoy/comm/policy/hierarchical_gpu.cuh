@@ -132,6 +132,13 @@ class TwoLevelsOfGpus : public Defaults<TwoLevelsOfGpus<Inside, Across>> {
   const Nodes& nodes() const { return nodes_; }
   std::pmr::memory_resource* memory() { return memory::pages(); }
   void observe(Observer observer) { observer_ = observer; }
+  /// The streams of the levels may wait for each other. The first to be closed is the one that waits for
+  /// other nodes, or else the one for which the copies to the host wait.
+  void close() noexcept {
+    if constexpr (!detail::through_hosts<Across>) across_->close();
+    inside_.close();
+    if constexpr (detail::through_hosts<Across>) across_->close();
+  }
   /// What this rank has sent over the network; what moves inside the node does not count.
   Traffic traffic() const { return across_->traffic(); }
 
