@@ -138,6 +138,7 @@ std::vector<float> train(C& comm, Arenas& arenas, int steps, std::size_t unbegun
 template <class C>
 std::vector<float> train(C& comm, TestSpace& space, std::int64_t count, int steps, std::size_t unbegun = 0) {
   Arenas arenas(space, count);
+  const comm::Closing closing(comm);
   return train(comm, arenas, steps, unbegun);
 }
 
@@ -157,6 +158,7 @@ void check_what_stays_whole(const typename C::Options& options = {}) {
         ranks,
         [&](C& comm, TestSpace& space) {
           Arenas arenas(space, count, buckets, whole);
+          const comm::Closing closing(comm);
           right += train(comm, arenas, 3) == expected ? 1 : 0;
           mine[static_cast<std::size_t>(comm.rank())] = comm.updates(buckets);
         },
@@ -181,6 +183,7 @@ void check_what_stays_whole(const typename C::Options& options = {}) {
 template <class C>
 void go_without_rank_1(C& comm, TestSpace& space, std::atomic<int>& over) {
   Arenas arenas(space, 640);
+  const comm::Closing closing(comm);
   comm.open(comm::Fingerprint(), arenas.layout());
   if (comm.rank() == 1) {
     while (over < 2) std::this_thread::sleep_for(std::chrono::milliseconds(2));

@@ -67,6 +67,7 @@ TEST_CASE_TEMPLATE("a rule decides over the whole gradient, and a step is skippe
     std::atomic<int> right = 0;
     all_well(run<C>(ranks, [&](C& comm, TestSpace& space) {
       Arenas arenas(space, count);
+      const comm::Closing closing(comm);
       comm.open(comm::Fingerprint(), arenas.layout());
       Rule rule(arenas, 1);
       for (int step = 0; step < decide::steps; ++step) {
@@ -157,6 +158,7 @@ TEST_CASE("groups of ranks are worlds of their own") {
 TEST_CASE("ranks that mean different things are told in what") {
   const auto sentences = run<AllReduced>(3, [](AllReduced& comm, TestSpace& space) {
     Arenas arenas(space, comm.rank() == 2 ? 128 : 64);
+    const comm::Closing closing(comm);
     comm.open(comm::Fingerprint(), arenas.layout());
   });
   for (const std::string& sentence : sentences)
@@ -167,6 +169,7 @@ TEST_CASE("memory is registered on all ranks or on none") {
   std::atomic<int> registered = -1;
   const auto body = [&](Halved& comm, TestSpace& space) {
     Arenas arenas(space, 640);
+    const comm::Closing closing(comm);
     comm.open(comm::Fingerprint(), arenas.layout());
     comm.barrier();
     registered = emulation::nccl_counts.registrations.load();
@@ -183,6 +186,54 @@ TEST_CASE("memory is registered on all ranks or on none") {
   CHECK(emulation::nccl_counts.registrations == 0);
 }
 
+TEST_CASE("memory that NCCL has registered is not freed before the exchange is closed") {
+  std::atomic<int> refused = 0;
+  all_well(run<Halved>(2, [&](Halved& comm, TestSpace& space) {
+    Arenas arenas(space, 640);
+    const comm::Closing closing(comm);
+    comm.open(comm::Fingerprint(), arenas.layout());
+    try {
+      space.release(arenas.gradients.data(), arenas.gradients.bytes());
+    } catch (const std::logic_error& error) {
+      refused += std::string(error.what()) == "device memory was freed that NCCL has registered" ? 1 : 0;
+    }
+    comm.close();
+    CHECK_THROWS_WITH_AS(comm.begin(0), "there is no bucket 0; 0 were opened", Error);
+  }));
+  CHECK(refused == 2);
+  CHECK(emulation::nccl_counts.registrations == 0);
+}
+
+// What is left registered when memory is freed, the emulated device refuses.
+TEST_CASE_TEMPLATE("a rank dies, and the others free their memory, whatever ends them", C, AllReduced,
+                   Halved) {
+  const AsProcesses processes;
+  for (const bool noticed : {false, true}) {
+    CAPTURE(noticed);
+    const int aborts = emulation::nccl_counts.aborts;
+    std::atomic<int> trained = 0, dead = 0;
+    const auto sentences = run<C>(3, [&](C& comm, TestSpace& space) {
+      Arenas arenas(space, 640);
+      const comm::Closing closing(comm);
+      train(comm, arenas, 2);
+      ++trained;
+      while (trained < 3) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      if (comm.rank() == 1) {
+        emulation::kill_an_nccl_rank_of_each_world();
+        dead = 1;
+        throw Error("died");
+      }
+      while (dead < 1) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      if (noticed) comm.barrier();
+    });
+    CHECK(sentences[1] == "died");
+    for (const std::size_t r : {std::size_t{0}, std::size_t{2}})
+      CHECK(contains(sentences[r], noticed ? concat("rank ", r, ": nccl barrier: ") : ""));
+    CHECK(emulation::nccl_counts.aborts - aborts == (noticed ? 3 : 1));
+    CHECK(emulation::nccl_counts.registrations == 0);
+  }
+}
+
 TEST_CASE("two ranks with one GPU are refused in one sentence") {
   emulation::nccl_settings.refuses_shared_gpus = true;
   const auto sentences = run<AllReduced>(2, [](AllReduced&, TestSpace&) {});
@@ -194,6 +245,7 @@ TEST_CASE("two ranks with one GPU are refused in one sentence") {
 TEST_CASE("what cannot be opened or begun is refused") {
   all_well(run<Halved>(1, [](Halved& comm, TestSpace& space) {
     Arenas arenas(space, 64);
+    const comm::Closing closing(comm);
     comm::Layout layout = arenas.layout();
     layout.space = nullptr;
     CHECK_THROWS_AS(comm.open(comm::Fingerprint(), layout), ConfigError);
@@ -215,6 +267,7 @@ TEST_CASE_TEMPLATE("no rank of a process enqueues before all are about to, and n
   emulation::nccl_settings.delay = std::chrono::milliseconds(3);
   all_well(run<C>(ranks, [&](C& comm, TestSpace& space) {
     Arenas arenas(space, 1000);
+    const comm::Closing closing(comm);
     comm.open(comm::Fingerprint(), arenas.layout());
     int enqueued = emulation::nccl_counts.enqueued;
     comm.barrier();
@@ -258,6 +311,7 @@ TEST_CASE("ranks of a group meet among themselves, and name one another as the w
   const auto sentences = run<AllReduced>(4, [&](AllReduced& comm, TestSpace& space) {
     AllReduced part = comm.split(comm.rank() % 2);
     Arenas arenas(space, 640);
+    const comm::Closing closing(part);
     part.open(comm::Fingerprint(), arenas.layout());
     if (comm.rank() == 3) throw Error("left");
     part.begin(0, arenas.compute(0, comm.rank(), 0));

@@ -64,7 +64,9 @@ TEST_CASE_TEMPLATE("streams that fall behind keep their order", C, AllReduced, H
   all_well(run<C>(
       3,
       [&](C& comm, TestSpace& space) {
-        right += train(comm, space, 1000, 3) == expected ? 1 : 0;
+        Arenas arenas(space, 1000);
+        const comm::Closing closing(comm);
+        right += train(comm, arenas, 3) == expected ? 1 : 0;
         comm.barrier();
       },
       few));
@@ -90,6 +92,7 @@ TEST_CASE_TEMPLATE("a rule decides over the whole gradient, and a step is skippe
         ranks,
         [&](C& comm, TestSpace& space) {
           Arenas arenas(space, count);
+          const comm::Closing closing(comm);
           comm.open(comm::Fingerprint(), arenas.layout());
           Rule rule(arenas, 1);
           for (int step = 0; step < decide::steps; ++step) {
@@ -122,6 +125,7 @@ TEST_CASE_TEMPLATE("a step is captured once and replayed", C, AllReduced, Halved
       2,
       [&](C& comm, TestSpace& space) {
         Arenas arenas(space, count);
+        const comm::Closing closing(comm);
         comm.open(comm::Fingerprint(), arenas.layout());
         cudaGraph_t captured{};
         cudaGraphExec_t made{};
@@ -193,6 +197,7 @@ TEST_CASE("numbers of the host are combined, and broadcast") {
 TEST_CASE("ranks that mean different things are told in what") {
   const auto sentences = run<AllReduced>(3, [](AllReduced& comm, TestSpace& space) {
     Arenas arenas(space, comm.rank() == 2 ? 128 : 64);
+    const comm::Closing closing(comm);
     comm.open(comm::Fingerprint(), arenas.layout());
   });
   for (const std::string& sentence : sentences)
@@ -204,6 +209,7 @@ TEST_CASE("what is to stay whole is one rank's to update") { check_what_stays_wh
 TEST_CASE("what cannot be opened or begun is refused") {
   all_well(run<Halved>(1, [](Halved& comm, TestSpace& space) {
     Arenas arenas(space, 64);
+    const comm::Closing closing(comm);
     comm::Layout layout = arenas.layout();
     layout.space = nullptr;
     CHECK_THROWS_AS(comm.open(comm::Fingerprint(), layout), ConfigError);

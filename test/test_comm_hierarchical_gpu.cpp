@@ -87,6 +87,7 @@ TEST_CASE_TEMPLATE("a rule decides over the gradient of all nodes, and a step is
   std::atomic<int> right = 0;
   all_well(run_nodes<C>({0, 0, 1, 1}, [&](C& comm, TestSpace& space) {
     Arenas arenas(space, count);
+    const comm::Closing closing(comm);
     comm.open(comm::Fingerprint(), arenas.layout());
     Rule rule(arenas, 1);
     for (int step = 0; step < decide::steps; ++step) {
@@ -133,8 +134,8 @@ TEST_CASE("without nodes that somebody names, they are the hosts") {
     threads.emplace_back([&, rank] {
       TestSpace space;
       PeerThenNccl comm(AtTable(table, rank));
-      right += comm.nodes().count() == 1 && train(comm, space, 1000, 1) == sums(3, 1000, 1) ? 1 : 0;
       comm.barrier();
+      right += comm.nodes().count() == 1 && train(comm, space, 1000, 1) == sums(3, 1000, 1) ? 1 : 0;
     });
   for (std::thread& thread : threads) thread.join();
   CHECK(right == 3);
@@ -153,6 +154,7 @@ TEST_CASE("a rank that leaves a node is noticed by its node") {
       {0, 0, 1, 1},
       [&](PeerThenNccl& comm, TestSpace& space) {
         Arenas arenas(space, 640);
+        const comm::Closing closing(comm);
         comm.open(comm::Fingerprint(), arenas.layout());
         if (comm.rank() == 3) {
           while (waiting < 3) std::this_thread::sleep_for(std::chrono::milliseconds(2));

@@ -144,6 +144,7 @@ Ranks on_gpus(int ranks, const Plan& plan, const Codec& codec, const Ranks* from
       [&](OnGpus<Codec>& comm, TestSpace& space) {
         Seen& seen = all[static_cast<std::size_t>(comm.rank())];
         Arenas arenas(space, plan.count);
+        const comm::Closing closing(comm);
         comm.open(comm::Fingerprint(), arenas.layout());
         if (from != nullptr) {
           State state = (*from)[static_cast<std::size_t>(comm.rank())].states.back().to_write();
@@ -291,6 +292,7 @@ TEST_CASE_TEMPLATE("a rule clips and skips in the stream, and the host is told",
         ranks,
         [&](OnGpus<Codec>& comm, TestSpace& space) {
           Arenas arenas(space, count);
+          const comm::Closing closing(comm);
           comm.open(comm::Fingerprint(), arenas.layout());
           Told rule(arenas, 1);
           for (int step = 0; step < decide::steps; ++step) {
@@ -330,11 +332,12 @@ TEST_CASE("memory is registered, and given back where an exchange is opened once
   using C = OnGpus<codec::TopK>;
   std::atomic<int> registered = 0;
   all_well(run<C>(2, [&](C& comm, TestSpace& space) {
-    for (const std::int64_t count : {2'000, 500}) {
-      Arenas arenas(space, count);
-      comm.open(comm::Fingerprint(), arenas.layout());
-      for (std::size_t b = 0; b < arenas.buckets.size(); ++b)
-        comm.begin(static_cast<int>(b), arenas.compute(b, comm.rank(), 0));
+    Arenas first(space, 2'000), second(space, 500);
+    const comm::Closing closing(comm);
+    for (Arenas* arenas : {&first, &second}) {
+      comm.open(comm::Fingerprint(), arenas->layout());
+      for (std::size_t b = 0; b < arenas->buckets.size(); ++b)
+        comm.begin(static_cast<int>(b), arenas->compute(b, comm.rank(), 0));
       comm.finish([](Range, float) {});
       comm.barrier();
       registered = emulation::nccl_counts.registrations.load();
@@ -382,6 +385,7 @@ TEST_CASE("options that cannot be are refused, and ranks that differ are named")
     TestSpace space;
     C comm(AtTable(table, rank), {}, {.warm_up_steps = rank});
     Arenas arenas(space, 64);
+    const comm::Closing closing(comm);
     try {
       comm.open(comm::Fingerprint(), arenas.layout());
     } catch (const ConfigError& error) {

@@ -87,6 +87,7 @@ TEST_CASE_TEMPLATE("a host that is always steps ahead of its GPU is not late", C
   all_well(run<C>(2,
                   [&](C& comm, TestSpace& space) {
                     Arenas arenas(space, 1000);
+                    const comm::Closing closing(comm);
                     comm.open(comm::Fingerprint(), arenas.layout());
                     std::deque<Ready> ends;
                     for (int step = 0; step < steps; ++step) {
@@ -116,6 +117,7 @@ TEST_CASE("numbers of the host do not wait for buckets under way") {
   all_well(run<AllReduced>(2,
                            [&](AllReduced& comm, TestSpace& space) {
                              Arenas arenas(space, 640);
+                             const comm::Closing closing(comm);
                              comm.open(comm::Fingerprint(), arenas.layout());
                              comm.barrier();
                              later(space, [&told] {

@@ -80,7 +80,10 @@ struct Shared {
         count(how_many),
         memory(r.space, static_cast<std::size_t>(how_many + at + 1)),
         window(r.ranks, memory.data()) {}
-  ~Shared() { rank.ranks.barrier(); }
+  ~Shared() {
+    window = Window();
+    rank.ranks.barrier();
+  }
   void write(const std::vector<T>& values) {
     rank.space.write(memory.data() + offset, values.data(), values.size() * sizeof(T));
     rank.space.synchronize();

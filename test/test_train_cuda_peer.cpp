@@ -2,37 +2,31 @@
 // SANITIZE: none
 // TIMEOUT: 600
 // Trainer over exec::Cuda and comm::CudaPeer, or NCCL with encoded gradients, run on processors: the ranks
-// end with the same bits, and with what comm::Nccl gives.
+// end with the same bits, and with what comm::Nccl gives; and whatever ends a rank, nobody frees memory that
+// NCCL has registered or another process has mapped, which the emulated device refuses.
 #include <cmath>
+#include <functional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
-
-#include <unistd.h>
-
-// The name of the process as the thread wants it: ranks that are threads may say that they are processes.
-static thread_local int process_of_thread = 0;
-extern "C" pid_t getpid() noexcept { return 4711 + process_of_thread; }
 
 #include <doctest/doctest.h>
 
+#include "as_processes.hpp"
 #include "emulation/cublaslt.hpp"
 #include "emulation/cudnn.hpp"
 #include "emulation/emulation.hpp"
 #include "emulation/nccl.hpp"
-#include <convoy/memory/device.cuh>
-
-namespace device_test {
-using TestSpace = convoy::memory::Device;
-}  // namespace device_test
-
-#include "comm_device.hpp"
 #include "train_support.hpp"
+#include <convoy/comm/bootstrap/comm.hpp>
 #include <convoy/comm/policy/cuda_peer.cuh>
 #include <convoy/comm/policy/halves.hpp>
 #include <convoy/comm/policy/nccl.cuh>
 #include <convoy/comm/policy/nccl_compressed.cuh>
 #include <convoy/data/resident.cuh>
 #include <convoy/exec/cuda/cuda.cuh>
+#include <convoy/memory/device.cuh>
 #include <convoy/optim/device.cuh>
 
 namespace {
@@ -64,45 +58,54 @@ struct Wide {
   }
 };
 
-using Parameters = std::vector<float>;
+template <class Comm, class Rule = optim::Sgd, class Model = Small>
+using Over = Trainer<Model, Rule, Comm, exec::Cuda<f32>>;
 
 struct Setting {
-  bool processes = false;  // ranks say that they are
-  bool resident = false;   // the data set lies on the GPU
+  float clip = 0;
+  bool resident = false;  // the data set lies on the GPU
   bool overlap = true;
   comm::Traffic* sent = nullptr;  // by rank 0
 };
 
+// Each rank makes a trainer and does `body`. The sentences that ranks ended with; empty for none.
+template <class T, class... CommOptions>
+std::vector<std::string> on_ranks(int ranks, const Setting& setting, const std::function<void(T&)>& body,
+                                  const CommOptions&... options) {
+  std::vector<std::string> sentences(static_cast<std::size_t>(ranks));
+  transport::Threads::World(ranks).run([&](const transport::Threads& endpoint) {
+    try {
+      typename T::Config config;
+      config.batch = 8;
+      config.optimizer.lr = 0.05f;
+      config.optimizer.momentum = 0.9f;
+      config.guard.max_norm = setting.clip;
+      config.overlap = setting.overlap;
+      T trainer(config, comm::CommBootstrap(comm::Ring<transport::Threads>(endpoint)), options...);
+      body(trainer);
+    } catch (const Error& error) {
+      sentences[static_cast<std::size_t>(endpoint.rank())] = error.what();
+    }
+  });
+  return sentences;
+}
+
+using Parameters = std::vector<float>;
+
 // What each rank ends with.
 template <class Comm, class Rule = optim::Sgd, class Model = Small>
-std::vector<Parameters> trained(int ranks, float clip, const Setting& setting = {}) {
-  using T = Trainer<Model, Rule, Comm, exec::Cuda<f32>>;
-  device_test::Table table(ranks);
+std::vector<Parameters> trained(int ranks, Setting setting) {
+  using T = Over<Comm, Rule, Model>;
   std::vector<Parameters> all(static_cast<std::size_t>(ranks));
-  std::vector<std::string> sentences(all.size());
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank)
-    threads.emplace_back([&, rank] {
-      try {
-        process_of_thread = setting.processes ? rank : 0;
-        typename T::Config config;
-        config.batch = 8;
-        config.optimizer.lr = 0.05f;
-        config.optimizer.momentum = 0.9f;
-        config.guard.max_norm = clip;
-        config.overlap = setting.overlap;
-        T trainer(config, device_test::AtTable(table, rank));
-        const Blobs training(40);
-        trainer.fit(training, {.epochs = 2, .log = nullptr, .resident = setting.resident});
-        if (rank == 0 && setting.sent != nullptr) *setting.sent = trainer.comm().traffic();
-        for (const auto& parameter : trainer.parameters())
-          for (const float value : parameter.values()) all[static_cast<std::size_t>(rank)].push_back(value);
-      } catch (const Error& error) {
-        sentences[static_cast<std::size_t>(rank)] = error.what();
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-  for (const auto& sentence : sentences) CHECK(sentence == "");
+  const auto body = [&](T& trainer) {
+    const Blobs training(40);
+    trainer.fit(training, {.epochs = 2, .log = nullptr, .resident = setting.resident});
+    if (trainer.rank() == 0 && setting.sent != nullptr) *setting.sent = trainer.comm().traffic();
+    for (const auto& parameter : trainer.parameters())
+      for (const float value : parameter.values())
+        all[static_cast<std::size_t>(trainer.rank())].push_back(value);
+  };
+  for (const auto& sentence : on_ranks<T>(ranks, setting, body)) CHECK(sentence == "");
   return all;
 }
 
@@ -116,8 +119,25 @@ double apart(const Parameters& a, const Parameters& b) {
   return std::sqrt(off / all);
 }
 
+using Nccl = comm::Nccl<memory::Device>;
 using Peer = comm::CudaPeer<memory::Device>;
-using Encoded = comm::Compressed<comm::Nccl<memory::Device>, comm::codec::Int8>;
+using Encoded = comm::Compressed<Nccl, comm::codec::Int8>;
+
+// Rank 1 has no parameters for the others once the exchange is open.
+template <class C>
+class Unable : public comm::Wrapper<C> {
+  using Base = comm::Wrapper<C>;
+
+ public:
+  template <class... Arguments>
+  explicit Unable(Arguments&&... arguments) : Base(std::in_place, std::forward<Arguments>(arguments)...) {}
+  using Base::broadcast;
+  template <class E>
+  void broadcast(std::span<E> values, int root) {
+    if (this->rank() == 1) throw Error("unable");
+    Base::broadcast(values, root);
+  }
+};
 
 }  // namespace
 
@@ -125,10 +145,10 @@ TEST_CASE("ranks train over peer memory as over NCCL, and end with the same bits
   const emulation::With open({.closed_to_host = false});
   for (const float clip : {0.0f, 0.5f}) {
     CAPTURE(clip);
-    const auto expected = trained<comm::Nccl<memory::Device>>(2, clip);
-    const auto seen = trained<Peer>(2, clip);
-    const auto sharded = trained<comm::Sharded<Peer>>(2, clip);
-    const auto encoded = trained<Encoded>(2, clip);
+    const auto expected = trained<Nccl>(2, {.clip = clip});
+    const auto seen = trained<Peer>(2, {.clip = clip});
+    const auto sharded = trained<comm::Sharded<Peer>>(2, {.clip = clip});
+    const auto encoded = trained<Encoded>(2, {.clip = clip});
     REQUIRE(expected[0].size() > 100);
     for (const auto* all : {&seen, &sharded}) {
       CHECK((*all)[0] == (*all)[1]);
@@ -138,7 +158,11 @@ TEST_CASE("ranks train over peer memory as over NCCL, and end with the same bits
     CHECK(apart(encoded[0], expected[0]) > 0);
     CHECK(apart(encoded[0], expected[0]) < 1e-2);
   }
-  CHECK(trained<Peer>(3, 0) == trained<Peer>(3, 0));
+  const auto as_threads = trained<Peer>(3, {});
+  CHECK(trained<Peer>(3, {}) == as_threads);
+  const AsProcesses processes;
+  CHECK(trained<Peer>(3, {}) == as_threads);
+  CHECK(emulation::peer_counts.mapped == 0);
 }
 
 TEST_CASE_TEMPLATE("graphs make the steps of processes over peer memory, with the bits of steps without", C,
@@ -148,37 +172,82 @@ TEST_CASE_TEMPLATE("graphs make the steps of processes over peer memory, with th
   for (const float clip : {0.0f, 0.5f}) {
     CAPTURE(clip);
     comm::Traffic of_threads, sent;
-    const auto expected = trained<C>(2, clip, {.sent = &of_threads});
+    const auto expected = trained<C>(2, {.clip = clip, .sent = &of_threads});
+    const auto resident = trained<C>(2, {.clip = clip, .resident = true});
+    const AsProcesses processes;
     for (const bool overlap : {true, false}) {
       CAPTURE(overlap);
       const long before = graphs();
-      CHECK(trained<C>(2, clip, {.processes = true, .overlap = overlap, .sent = &sent}) == expected);
+      CHECK(trained<C>(2, {.clip = clip, .overlap = overlap, .sent = &sent}) == expected);
       // Of four steps with full batches and of two with less, the first is enqueued.
       CHECK(graphs() - before == 2 * (3 + 1));
       CHECK(sent.messages == of_threads.messages);
       CHECK(sent.bytes == of_threads.bytes);
     }
-    CHECK(trained<C>(2, clip, {.processes = true, .resident = true, .sent = &sent}) ==
-          trained<C>(2, clip, {.resident = true}));
+    CHECK(trained<C>(2, {.clip = clip, .resident = true, .sent = &sent}) == resident);
     CHECK(sent.messages == of_threads.messages);
   }
 }
 
 TEST_CASE("ranks that share out matrices on GPUs train as ranks that update all") {
   const emulation::With open({.closed_to_host = false});
-  using Over = comm::Nccl<memory::Device>;
   for (const float clip : {0.0f, 0.5f}) {
     CAPTURE(clip);
-    const auto expected = trained<Over, optim::Muon, Wide>(3, clip);
+    const auto expected = trained<Nccl, optim::Muon, Wide>(3, {.clip = clip});
     CHECK(expected[0] == expected[1]);
     CHECK(expected[0] == expected[2]);
-    CHECK(apart(expected[0], trained<Over, optim::Sgd, Wide>(3, clip)[0]) > 1e-2);
-    for (const auto& all :
-         {trained<comm::Sharded<Over>, optim::Muon, Wide>(3, clip), trained<Peer, optim::Muon, Wide>(3, clip),
-          trained<comm::Sharded<Peer>, optim::Muon, Wide>(3, clip)}) {
+    CHECK(apart(expected[0], trained<Nccl, optim::Sgd, Wide>(3, {.clip = clip})[0]) > 1e-2);
+    for (const auto& all : {trained<comm::Sharded<Nccl>, optim::Muon, Wide>(3, {.clip = clip}),
+                            trained<Peer, optim::Muon, Wide>(3, {.clip = clip}),
+                            trained<comm::Sharded<Peer>, optim::Muon, Wide>(3, {.clip = clip})}) {
       CHECK(all[0] == all[1]);
       CHECK(all[0] == all[2]);
       CHECK(apart(all[0], expected[0]) < 1e-4);
     }
+  }
+}
+
+TEST_CASE_TEMPLATE("an exception ends a rank in the middle of a training, the others hear of it, and all end",
+                   C, Nccl, comm::Sharded<Nccl>, Peer, comm::Sharded<Peer>) {
+  const emulation::With open({.closed_to_host = false});
+  for (const bool they_are : {false, true}) {
+    CAPTURE(they_are);
+    const AsProcesses processes(they_are);
+    const auto body = [](Over<C>& trainer) {
+      const auto leave = [&](const train::StepReport& step) {
+        if (trainer.rank() == 1 && step.step == 3) throw Error("left");
+        return train::Control::go_on;
+      };
+      const Blobs training(60);
+      trainer.fit(training, {.epochs = 2, .on_step = leave, .log = nullptr});
+    };
+    typename C::Options options;
+    options.deadline = Seconds(2);
+    const auto sentences = on_ranks<Over<C>>(3, {}, body, options);
+    CHECK(sentences[1] == "left");
+    for (const std::size_t r : {std::size_t{0}, std::size_t{2}}) {
+      CAPTURE(sentences[r]);
+      CHECK(sentences[r].starts_with(concat("rank ", r, ": ")));
+    }
+    CHECK(emulation::nccl_counts.registrations == 0);
+    CHECK(emulation::nccl_counts.communicators == 0);
+    CHECK(emulation::peer_counts.mapped == 0);
+  }
+}
+
+TEST_CASE_TEMPLATE("an exception ends the making of a trainer whose exchange is open", C, Nccl,
+                   comm::Sharded<Peer>) {
+  const emulation::With open({.closed_to_host = false});
+  for (const bool they_are : {false, true}) {
+    CAPTURE(they_are);
+    const AsProcesses processes(they_are);
+    typename C::Options options;
+    options.deadline = Seconds(2);
+    const auto sentences = on_ranks<Over<Unable<C>>>(
+        2, {}, [](auto&) {}, options);
+    CHECK(sentences[1] == "unable");
+    CHECK(sentences[0].starts_with("rank 0: "));
+    CHECK(emulation::nccl_counts.registrations == 0);
+    CHECK(emulation::peer_counts.mapped == 0);
   }
 }

@@ -16,7 +16,9 @@
 #include <utility>
 
 #include <cuda_runtime.h>
+#include <malloc.h>
 
+#include "held.hpp"
 #include <convoy/core/philox.hpp>
 
 namespace emulation {
@@ -168,7 +170,7 @@ cudaError_t cudaMalloc(void** p, size_t bytes) {
   return *p != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 cudaError_t cudaFree(void* p) {
-  std::free(p);
+  emulation::Held::of_process().free(p, malloc_usable_size(p), [p] { std::free(p); });
   return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {

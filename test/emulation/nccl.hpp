@@ -6,8 +6,8 @@
 // its work was given to the stream: where streams do their work at once, until all ranks have come. A split
 // is in progress as well, and its communicator not there, although the call returns ncclSuccess. Sums are
 // made in the order of ranks, each of two numbers rounded to their type. What NCCL forbids or leaves
-// undefined is refused: another call while one is in progress, ranks that do different things. All ranks of a
-// world send and receive in the same groups.
+// undefined is refused: another call while one is in progress, ranks that do different things, the end of
+// memory that is registered. All ranks of a world send and receive in the same groups.
 #pragma once
 
 #include <algorithm>
@@ -21,6 +21,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -28,6 +29,7 @@
 
 #include <nccl.h>
 
+#include "held.hpp"
 #include <convoy/core/dtype.hpp>
 
 namespace emulation {
@@ -92,6 +94,7 @@ struct ncclComm {
   // Work that a stream still has of a communicator that has ended looks at these.
   std::shared_ptr<std::atomic<int>> error = std::make_shared<std::atomic<int>>(ncclSuccess);
   std::shared_ptr<std::atomic<bool>> aborted = std::make_shared<std::atomic<bool>>(false);
+  std::set<void*> registered;  // handles
   std::thread job;
 
   ~ncclComm() {
@@ -349,7 +352,15 @@ inline void kill_an_nccl_rank_of_each_world() {
   }
 }
 
+inline ncclResult_t deregister(ncclComm_t comm, void* handle) {
+  if (comm->registered.erase(handle) == 0) return ncclInvalidArgument;
+  Held::of_process().let_go(reinterpret_cast<std::uintptr_t>(handle));
+  --nccl_counts.registrations;
+  return ncclSuccess;
+}
+
 inline void end_comm(ncclComm_t comm) {
+  while (!comm->registered.empty()) deregister(comm, *comm->registered.begin());
   {
     const std::lock_guard lock(comm->world->mutex);
     *comm->aborted = true;
@@ -437,15 +448,15 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   emulation::end_comm(comm);
   return ncclSuccess;
 }
-ncclResult_t ncclCommRegister(const ncclComm_t, void* p, size_t, void** handle) {
+ncclResult_t ncclCommRegister(const ncclComm_t comm, void* p, size_t bytes, void** handle) {
   if (emulation::nccl_settings.refuses_registration) return ncclInvalidUsage;
   ++emulation::nccl_counts.registrations;
-  *handle = p;
+  *handle = reinterpret_cast<void*>(emulation::Held::of_process().hold(p, bytes, "NCCL has registered"));
+  comm->registered.insert(*handle);
   return ncclSuccess;
 }
-ncclResult_t ncclCommDeregister(const ncclComm_t, void*) {
-  --emulation::nccl_counts.registrations;
-  return ncclSuccess;
+ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {
+  return emulation::deregister(comm, handle);
 }
 
 ncclResult_t ncclGroupStart() {

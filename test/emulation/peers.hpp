@@ -1,13 +1,23 @@
 // Memory of other GPUs and other processes, emulated: the devices share their memory, and processes are
-// threads that say so, so that a handle of a piece of memory is its address.
+// threads that say so, so that a handle of a piece of memory is its address. Memory is not freed while
+// another process has it mapped.
 #pragma once
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <cuda.h>
 #include <cuda_runtime.h>
+#include <unistd.h>
 
+#include "held.hpp"
 #include "runtime.hpp"
 
 namespace emulation {
@@ -17,6 +27,48 @@ struct PeerCounts {
   std::atomic<int> mapped = 0;  ///< pieces of other processes' memory that are mapped now
 };
 inline PeerCounts peer_counts;
+
+/// What processes have mapped.
+class Mappings {
+ public:
+  static Mappings& of_all() {
+    static Mappings mappings;
+    return mappings;
+  }
+  void add(void* base) {
+    const std::size_t bytes = DeviceMemory::of_process().allocation(base).second;
+    const auto number =
+        Held::of_process().hold(base, bytes, "process " + std::to_string(getpid()) + " has mapped", true);
+    const std::lock_guard lock(mutex_);
+    numbers_.insert({{getpid(), base}, number});
+    ++peer_counts.mapped;
+  }
+  /// False if this process has no such mapping.
+  bool remove(void* base) {
+    std::unique_lock lock(mutex_);
+    const auto found = numbers_.find({getpid(), base});
+    if (found == numbers_.end()) return false;
+    const std::uintptr_t number = numbers_.extract(found).mapped();
+    --peer_counts.mapped;
+    lock.unlock();
+    Held::of_process().let_go(number);
+    return true;
+  }
+  /// As if this process had been killed.
+  void die() {
+    std::vector<void*> bases;
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& [at, number] : numbers_)
+        if (at.first == getpid()) bases.push_back(at.second);
+    }
+    for (void* base : bases) remove(base);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::multimap<std::pair<pid_t, void*>, std::uintptr_t> numbers_;  // in Held
+};
 
 inline CUresult address_range(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr p) {
   const auto found = DeviceMemory::of_process().allocation(reinterpret_cast<const void*>(p));
@@ -52,16 +104,13 @@ cudaError_t cudaIpcOpenMemHandle(void** p, cudaIpcMemHandle_t handle, unsigned f
   return emulation::call([&] {
     if (flags != cudaIpcMemLazyEnablePeerAccess) return cudaErrorInvalidValue;
     std::memcpy(p, &handle, sizeof *p);
-    ++emulation::peer_counts.mapped;
+    emulation::Mappings::of_all().add(*p);
     return cudaSuccess;
   });
 }
 cudaError_t cudaIpcCloseMemHandle(void* p) {
-  return emulation::call([&] {
-    if (!emulation::DeviceMemory::of_process().is_device(p)) return cudaErrorInvalidValue;
-    --emulation::peer_counts.mapped;
-    return cudaSuccess;
-  });
+  return emulation::call(
+      [&] { return emulation::Mappings::of_all().remove(p) ? cudaSuccess : cudaErrorInvalidValue; });
 }
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
   return emulation::call([&] {

@@ -24,6 +24,7 @@
 #include "counts.hpp"
 #include "device_memory.hpp"
 #include "enqueued.hpp"
+#include "held.hpp"
 #include "queue.hpp"
 #include "settings.hpp"
 #include "stream.hpp"
@@ -423,7 +424,11 @@ cudaError_t cudaFree(void* p) {
     if (const cudaError_t refused = emulation::unsafe_call()) return refused;
     if (p == nullptr) return cudaSuccess;
     emulation::catch_up(true);  // as the device waits for all work then
-    return emulation::DeviceMemory::of_process().release(p) ? cudaSuccess : cudaErrorInvalidValue;
+    auto& memory = emulation::DeviceMemory::of_process();
+    const auto [begin, bytes] = memory.allocation(p);
+    if (begin != p) return cudaErrorInvalidValue;
+    emulation::Held::of_process().free(p, bytes, [&memory, p] { memory.release(p); });
+    return cudaSuccess;
   });
 }
 cudaError_t cudaHostAlloc(void** made, std::size_t bytes, unsigned) {

@@ -169,7 +169,7 @@ void BasicCudaPeer<S, sharded>::broadcast(void* data, std::size_t bytes, int roo
   if (root < 0 || root >= size()) fail<ConfigError>("broadcast from rank ", root, " in a world of ", size());
   link_->check();
   if (size() == 1) return;
-  Base::follow_steps();
+  Base::follow_space();
   auto* at = static_cast<std::byte*>(data);
   for (std::size_t done = 0; done < bytes;) {
     const std::size_t piece = std::min(bytes - done, peer::Link::relay_bytes);

@@ -118,7 +118,7 @@ class DeviceBuckets : public Defaults<C> {
   Fingerprint described(const Fingerprint& fingerprint, const Layout& layout) const;
   /// From here on `begin` and `finish` are of this layout.
   void take(const Layout& layout);
-  /// The stream goes on behind all that the space has enqueued, if there is a layout.
+  /// The stream goes on behind all that the space has enqueued, steps in graphs too, if there is a layout.
   void follow_space() {
     if (space_ != nullptr) follow(self().stream(), computed_.get(), space_->stream());
   }
@@ -134,10 +134,6 @@ class DeviceBuckets : public Defaults<C> {
 
   /// Whether nobody wants to know when buckets have come, which no graph tells.
   bool unobserved() const { return observer_.call == nullptr; }
-  /// What the stream is given from here on begins behind the steps that were enqueued, those of graphs too.
-  void follow_steps() {
-    if (space_ != nullptr) follow(self().stream(), computed_.get(), space_->stream());
-  }
 
   const Layout& layout() const { return layout_; }
   std::size_t buckets() const { return buckets_.size(); }
