@@ -95,12 +95,11 @@ class Block {
     if (settings.blocks == Order::backward) std::reverse(order.begin(), order.end());
     if (settings.blocks == Order::shuffled)
       std::shuffle(order.begin(), order.end(), std::mt19937(settings.seed));
-    bool first = true;
     for (const std::size_t b : order) {
       blockIdx = {static_cast<unsigned>(b % grid.x), static_cast<unsigned>(b / grid.x % grid.y),
                   static_cast<unsigned>(b / grid.x / grid.y)};
       std::memset(shared_.get(), 0xff, shared);
-      fill_static_shared(std::exchange(first, false));
+      fill_static_shared();
       run_block();
     }
   }

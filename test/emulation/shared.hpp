@@ -40,7 +40,7 @@ class StaticShared {
     static std::deque<StaticShared> every;
     return every;
   }
-  bool used = false;  // since the last block began
+  bool used = true;  // since it was last filled, which it never was at first
 
  private:
   // Under clang's address sanitizer the size of a variable's symbol counts the zone behind it, where nothing
@@ -68,10 +68,10 @@ struct DeclaresShared {
   static inline StaticShared& memory = StaticShared::all().emplace_back(typeid(Type).name());
 };
 
-/// Fills the static shared memory of this program, all of it or what was used since the last call.
-inline void fill_static_shared(bool all) {
+/// Fills the static shared memory of this program that was used since the last call.
+inline void fill_static_shared() {
   for (StaticShared& memory : StaticShared::all())
-    if (std::exchange(memory.used, false) || all) memory.fill();
+    if (std::exchange(memory.used, false)) memory.fill();
 }
 
 }  // namespace emulation
