@@ -22,5 +22,8 @@ TEST_CASE("bytes go over MPI") {
     int wrong = 0;
     for (std::size_t i = 0; i < all.size(); ++i) wrong += all[i] != value(static_cast<int>(i / bytes));
     CHECK(wrong == 0);
+    std::vector<std::byte> of_all(all.size());
+    world.gather(mine, of_all);
+    CHECK(of_all == (world.rank() == 0 ? all : std::vector<std::byte>(all.size())));
   }
 }

@@ -19,6 +19,7 @@ namespace convoy::comm {
 ///
 ///   `broadcast(data)`         every rank ends with rank 0's bytes
 ///   `all_gather(mine, all)`   `all` is every rank's `mine`, in the order of ranks
+///   `gather(mine, all)`       so it is on rank 0, and left open on the others; without it all_gather serves
 template <class B>
 concept Bootstrap = requires(B& b, const B& k, std::span<std::byte> data, std::span<const std::byte> mine) {
   { k.rank() } -> std::same_as<int>;
@@ -60,6 +61,13 @@ class AnyBootstrap {
       std::memcpy(all.data() + i * mine.size(),
                   world.data() + static_cast<std::size_t>(members_[i]) * mine.size(), mine.size());
   }
+  /// Likewise on the group's rank 0; what the others get is left open.
+  void gather(std::span<const std::byte> mine, std::span<std::byte> all) {
+    if (whole())
+      held_->gather(mine, all);
+    else
+      all_gather(mine, all);
+  }
   /// Returns when all ranks of all groups have called it. Nothing at all is what some bootstraps do not send.
   void barrier() {
     constexpr std::byte mine{};
@@ -84,6 +92,7 @@ class AnyBootstrap {
     virtual int size() const = 0;
     virtual void broadcast(std::span<std::byte> data) = 0;
     virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
+    virtual void gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
   };
   template <class B>
   struct Held final : Interface {
@@ -93,6 +102,12 @@ class AnyBootstrap {
     void broadcast(std::span<std::byte> data) override { it.broadcast(data); }
     void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
       it.all_gather(mine, all);
+    }
+    void gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+      if constexpr (requires { it.gather(mine, all); })
+        it.gather(mine, all);
+      else
+        it.all_gather(mine, all);
     }
     B it;
   };

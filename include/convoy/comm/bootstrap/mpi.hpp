@@ -31,6 +31,12 @@ class MpiBootstrap {
                              MPI_BYTE, world_.comm()),
                "MPI_Allgather");
   }
+  void gather(std::span<const std::byte> mine, std::span<std::byte> all) {
+    const Watchdog watchdog("MPI_Gather", rank(), world_.limit());
+    mpi::check(MPI_Gather(mine.data(), count(mine.size()), MPI_BYTE, all.data(), count(mine.size()), MPI_BYTE,
+                          0, world_.comm()),
+               "MPI_Gather");
+  }
 
  private:
   static int count(std::size_t bytes) {

@@ -12,9 +12,9 @@
 
 namespace convoy::comm {
 
-/// Every rank ends with the numbers of all, combined in the order of ranks. A bootstrap carries so many bytes
-/// at a time; the numbers of all ranks are held meanwhile. The ranks of all groups call it together, with as
-/// many numbers.
+/// Every rank ends with the numbers of all, combined by rank 0 in the order of ranks, so that nobody else
+/// need hear of each rank's. A bootstrap carries so many bytes at a time; the numbers of all ranks are held
+/// meanwhile. The ranks of all groups call it together, with as many numbers.
 inline void all_reduce_numbers(AnyBootstrap& ranks, void* values, std::int64_t count,
                                const Reduction& reduction) {
   constexpr std::size_t bytes_at_a_time = std::size_t{1} << 20;
@@ -28,11 +28,14 @@ inline void all_reduce_numbers(AnyBootstrap& ranks, void* values, std::int64_t c
   for (std::int64_t done = 0; done < count; done += most) {
     const std::int64_t piece = std::min(count - done, most);
     const std::size_t bytes = static_cast<std::size_t>(piece) * element;
-    ranks.all_gather({at, bytes}, {all.data(), bytes * size});
-    for (std::size_t r = 0; r < size; ++r) sources[r] = all.data() + r * bytes;
-    void* into = at;
-    reduction.fold(&into, 1, sources.data(), ranks.size(), piece,
-                   reduction.op == Op::mean && reduction.divides ? 1.0 / ranks.size() : 1, false);
+    ranks.gather({at, bytes}, {all.data(), bytes * size});
+    if (ranks.rank() == 0) {
+      for (std::size_t r = 0; r < size; ++r) sources[r] = all.data() + r * bytes;
+      void* into = at;
+      reduction.fold(&into, 1, sources.data(), ranks.size(), piece,
+                     reduction.op == Op::mean && reduction.divides ? 1.0 / ranks.size() : 1, false);
+    }
+    ranks.broadcast({at, bytes});
     at += bytes;
   }
 }

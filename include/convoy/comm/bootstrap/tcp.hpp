@@ -46,7 +46,7 @@ struct Answer {
   std::int32_t culprit = -1;  ///< who is missing
 };
 
-enum class Kind : std::uint32_t { broadcast, all_gather, failed };
+enum class Kind : std::uint32_t { broadcast, all_gather, failed, gather };
 
 /// What goes before the bytes of a call.
 struct Heading {
@@ -68,10 +68,10 @@ std::span<std::byte> bytes_into(T& value) {
 }  // namespace detail
 
 /// A world over TCP: rank 0 listens, the others connect and keep their connections. For a few bytes at the
-/// start: all goes through rank 0. Every wait has a deadline. Throws CommError where a rank is missing, gone
-/// or late, and ConfigError where ranks do not mean the same world. Connections that are no rank's are
-/// refused. Nothing is encrypted and nobody authenticated: for networks whose members are trusted, as NCCL's
-/// own.
+/// start and in each step: all goes through rank 0. Every wait has a deadline. Throws CommError where a rank
+/// is missing, gone or late, and ConfigError where ranks do not mean the same world. Connections that are no
+/// rank's are refused. Nothing is encrypted and nobody authenticated: for networks whose members are trusted,
+/// as NCCL's own.
 class TcpBootstrap {
  public:
   /// Of one call.
@@ -106,20 +106,13 @@ class TcpBootstrap {
 
   /// `all` becomes every rank's `mine`, in the order of ranks.
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
-    if (all.size() != mine.size() * static_cast<std::size_t>(size()))
-      fail<ConfigError>("bootstrap: an all-gather of ", mine.size(), " bytes over ", size(),
-                        " ranks does not give ", all.size(), " bytes");
-    const Call call = begin(detail::Kind::all_gather, mine.size());
-    const auto part = [&](int r) {
-      return all.subspan(static_cast<std::size_t>(r) * mine.size(), mine.size());
-    };
-    if (!mine.empty()) std::memcpy(part(rank()).data(), mine.data(), mine.size());
-    if (rank() != 0) {
-      send(call, 0, mine);
-      return receive(call, 0, all);
-    }
-    for (int r = 1; r < size(); ++r) receive(call, r, part(r));
+    const Call call = collect(detail::Kind::all_gather, mine, all);
+    if (rank() != 0) return receive(call, 0, all);
     for (int r = 1; r < size(); ++r) send(call, r, all);
+  }
+  /// So it does on rank 0; the others' stays as it is.
+  void gather(std::span<const std::byte> mine, std::span<std::byte> all) {
+    collect(detail::Kind::gather, mine, all);
   }
 
   /// Returns when all ranks have called it.
@@ -395,7 +388,9 @@ class TcpBootstrap {
   };
 
   static std::string_view name_of(detail::Kind kind) {
-    return kind == detail::Kind::broadcast ? "broadcast of the bootstrap" : "all-gather of the bootstrap";
+    return kind == detail::Kind::broadcast    ? "broadcast of the bootstrap"
+           : kind == detail::Kind::all_gather ? "all-gather of the bootstrap"
+                                              : "gather of the bootstrap";
   }
 
   Call begin(detail::Kind kind, std::size_t bytes) {
@@ -404,6 +399,21 @@ class TcpBootstrap {
                         most_bytes, " go at a time");
     if (broken_) fail<ConfigError>("rank ", rank(), ": ", name_of(kind), ": an earlier call has failed");
     return {kind, sequence_++, bytes, deadline()};
+  }
+
+  // Rank 0 gets what all ranks have.
+  Call collect(detail::Kind kind, std::span<const std::byte> mine, std::span<std::byte> all) {
+    if (all.size() != mine.size() * index(size()))
+      fail<ConfigError>("bootstrap: a gathering of ", mine.size(), " bytes over ", size(),
+                        " ranks does not give ", all.size(), " bytes");
+    const Call call = begin(kind, mine.size());
+    if (rank() != 0) {
+      send(call, 0, mine);
+      return call;
+    }
+    if (!mine.empty()) std::memcpy(all.data(), mine.data(), mine.size());
+    for (int r = 1; r < size(); ++r) receive(call, r, all.subspan(index(r) * mine.size(), mine.size()));
+    return call;
   }
 
   // Rank 0 tells the others, so that all name the same culprit.
