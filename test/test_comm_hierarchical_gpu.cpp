@@ -4,6 +4,7 @@
 // Hierarchical over GPUs, with kernels run on processors: ranks are threads, and nodes as the tests say.
 #include <atomic>
 
+#include "as_processes.hpp"
 #include "device_of_tests.hpp"
 #include "emulation/nccl.hpp"
 #include <convoy/comm/policy/nccl_hierarchical.cuh>
@@ -192,4 +193,32 @@ TEST_CASE("an observer hears of every bucket of a step") {
 TEST_CASE("nothing is left behind") {
   CHECK(emulation::bytes_in_use() == 0);
   CHECK(emulation::nccl_counts.communicators == 0);
+}
+
+// The pads of a node's processes stay as long as these: no barrier of one node waits for another.
+TEST_CASE_TEMPLATE("processes of nodes end well, or by an exception, and unmap one another's memory", C,
+                   PeerThenNccl, PeerThenRing) {
+  const AsProcesses processes;
+  const std::vector<int> node_of{0, 0, 1, 1};
+  const std::vector<float> expected = sums(4, 1000, 2);
+  std::atomic<int> right = 0;
+  all_well(run_nodes<C>(
+      node_of, [&](C& comm, TestSpace& space) { right += train(comm, space, 1000, 2) == expected ? 1 : 0; }));
+  CHECK(right == 4);
+  CHECK(emulation::peer_counts.mapped == 0);
+  const auto sentences = run_nodes<C>(
+      node_of,
+      [&](C& comm, TestSpace& space) {
+        Arenas arenas(space, 1000);
+        const comm::Closing closing(comm);
+        train(comm, arenas, comm.rank() == 3 ? 1 : 2);
+        if (comm.rank() == 3) throw Error("left");
+        space.synchronize();
+        comm.poll();
+      },
+      {}, Seconds(1));
+  CHECK(contains(sentences[2], "rank 2: "));
+  CHECK(sentences[3] == "left");
+  CHECK(emulation::peer_counts.mapped == 0);
+  CHECK(emulation::nccl_counts.registrations == 0);
 }

@@ -31,6 +31,7 @@ std::vector<std::string> as_processes(int ranks, F&& body, const comm::PeerOptio
   for (int r = 0; r < ranks; ++r)
     threads.emplace_back([&, r] {
       try {
+        device::use(r % emulation::settings.devices);
         TestSpace space;
         Halved comm(Alone(table, r), options);
         body(comm, space);
@@ -165,6 +166,31 @@ TEST_CASE("a process that ends waits for the others to unmap its memory") {
     early += closed < 3 ? 1 : 0;
   }));
   CHECK(early == 0);
+}
+
+TEST_CASE("a process that ends is through with what it has enqueued, in graphs as well") {
+  const emulation::With late({.late = true, .devices = 2, .closed_to_host = false});
+  std::atomic<int> through = 0;
+  all_well(as_processes(2, [&](Halved& comm, TestSpace& space) {
+    Arenas arenas(space, 640);
+    const comm::Closing closing(comm);
+    comm.open(comm::Fingerprint(), arenas.layout());
+    cudaGraph_t captured{};
+    cudaGraphExec_t made{};
+    device::check(cudaStreamBeginCapture(space.stream(), cudaStreamCaptureModeThreadLocal), "capture");
+    for (std::size_t b = 0; b < arenas.buckets.size(); ++b)
+      comm.begin(static_cast<int>(b), arenas.compute(b, comm.rank(), 0));
+    comm.finish([](Range, float) {});
+    device::check(cudaStreamEndCapture(space.stream(), &captured), "capture");
+    device::check(cudaGraphInstantiate(&made, captured, 0), "make a graph");
+    const device::GraphExec graph(made);
+    cudaGraphDestroy(captured);
+    for (int step = 0; step < 3; ++step)
+      device::check(cudaGraphLaunch(graph.get(), space.stream()), "launch a graph");
+    comm.close();
+    through += cudaStreamQuery(space.stream()) == cudaSuccess ? 1 : 0;
+  }));
+  CHECK(through == 2);
 }
 
 namespace {

@@ -119,9 +119,9 @@ struct Reduction;
 /// - `observe(observer)`, `traffic()`.
 /// - `close()`: the last call, on all ranks, before memory that the exchange was given is freed; called again
 ///   it does nothing. Afterwards the exchange touches none of that memory, and no rank has it registered or
-///   mapped. It throws nothing and waits no longer than the deadline. Where an exception flies or the
-///   exchange has failed, it waits for no other rank: it gives up what is under way, and the others let go of
-///   this rank's memory once they hear of that. `Closing` calls it.
+///   mapped. `close` throws nothing and waits no longer than the deadline. Where an exception flies or the
+///   exchange has failed, `close` gives up what is under way and waits for no other rank; the others let go
+///   of this rank's memory once they hear of that. `Closing` makes the call.
 ///
 /// Every wait has a deadline; failures throw CommError. Nothing is optional, so that a wrapper can forget
 /// nothing: comm::Defaults has what most policies say, comm::Wrapper (policy/wrapper.hpp) forwards it all.
@@ -167,8 +167,8 @@ concept Comm = requires(C& c, const C& k, const Fingerprint& fingerprint, const 
   requires noexcept(c.close());
 };
 
-/// Closes a Comm at the end of a scope, whatever ended the scope. It stands behind the memory that the Comm
-/// is given.
+/// Closes a Comm at the end of a scope, whatever ended the scope. A Closing stands behind the memory that the
+/// Comm is given.
 template <Comm C>
 class Closing {
  public:

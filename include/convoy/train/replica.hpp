@@ -321,7 +321,7 @@ class Replica {
   Results results_;   // of these steps, and of the one under way
   int together_ = 1;  // results that come at once
   double updating_ = 0, exposed_since_ = 0;
-  // These end first: nothing goes that the exchange, or the space, may still read or write.
+  // The last members end first: nothing goes that the exchange, or the space, may still read or write.
   memory::AllDone<Space> done_{space_};
   comm::Closing<Comm> closing_{comm_};
 };

@@ -300,7 +300,7 @@ class Link {
   // How a rank has left, as a byte of Pad::left.
   enum class Parting : unsigned char { none, well, broken };
 
-  // Says so to the kernels of rank `to`, of `count` ranks from `first` on.
+  // Tells rank `to` and its kernels how `count` ranks from `first` on have left.
   void part(int to, int first, int count, Parting how) noexcept {
     cudaMemsetAsync(reinterpret_cast<Pad*>(pads_.of(to))->left + first, static_cast<int>(how),
                     static_cast<std::size_t>(count) * sizeof(unsigned), aside_.get());

@@ -113,7 +113,7 @@ class Communicator {
     const std::lock_guard lock(mutex_);
     return comm_ != nullptr && std::uncaught_exceptions() == exceptions_;
   }
-  /// Ends it without the others.
+  /// Ends the communicator without the others.
   void give_up() {
     gate_.leave();
     const std::lock_guard lock(mutex_);
