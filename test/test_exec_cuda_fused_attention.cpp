@@ -1,4 +1,4 @@
-// EMULATES
+// EMULATES: stages
 // SANITIZE: none
 // TIMEOUT: 600
 // Attentions that cuDNN computes, run on processors: that it does compute them, and when it does not.
@@ -19,6 +19,7 @@
 #include "emulation/cublaslt.hpp"
 #include "emulation/cudnn.hpp"
 #include "emulation/emulation.hpp"
+#include "emulation/stages.hpp"
 #include "exec_cuda_fused_attention.hpp"
 
 using namespace exec_cuda_fused_attention;

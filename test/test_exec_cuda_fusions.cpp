@@ -1,4 +1,4 @@
-// EMULATES
+// EMULATES: stages
 // SANITIZE: none
 // TIMEOUT: 600
 // exec::Cuda in 16 bits with what cuDNN computes together, run on processors.
@@ -14,6 +14,7 @@
 #include "emulation/cublaslt.hpp"
 #include "emulation/cudnn.hpp"
 #include "emulation/emulation.hpp"
+#include "emulation/stages.hpp"
 #include "exec_cuda_fusions.hpp"
 
 TEST_CASE("cuda: a cuDNN that sums bf16 is asked to") {

@@ -1,4 +1,4 @@
-// EMULATES
+// EMULATES: stages
 // SANITIZE: none
 // TIMEOUT: 300
 // What exec::Cuda enqueues for a layer of a Transformer, in which each kernel is a pass over memory, and that
@@ -14,6 +14,7 @@
 #include "emulation/cublaslt.hpp"
 #include "emulation/cudnn.hpp"
 #include "emulation/emulation.hpp"
+#include "emulation/stages.hpp"
 #include "exec_compare.hpp"
 #include "exec_cuda_alone.hpp"
 #include "exec_decoder.hpp"

@@ -1,8 +1,9 @@
-// EMULATES
+// EMULATES: stages
 // SANITIZE: none
 // TIMEOUT: 600
 // exec::Cuda with its kernels and graphs run on processors.
 #include "emulation/cublaslt.hpp"
 #include "emulation/cudnn.hpp"
 #include "emulation/emulation.hpp"
+#include "emulation/stages.hpp"
 #include "exec_cuda_models.hpp"

@@ -1,4 +1,4 @@
-// EMULATES
+// EMULATES: stages
 // SANITIZE: none
 // How often a step of a published model calls the CUDA runtime: what it costs the host where the GPU is fast.
 #include <vector>
@@ -8,6 +8,7 @@
 #include "emulation/cublaslt.hpp"
 #include "emulation/cudnn.hpp"
 #include "emulation/emulation.hpp"
+#include "emulation/stages.hpp"
 #include <convoy/comm/policy/none.hpp>
 #include <convoy/data/resident.cuh>
 #include <convoy/data/synthetic.hpp>

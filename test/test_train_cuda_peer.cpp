@@ -1,4 +1,4 @@
-// EMULATES: nccl
+// EMULATES: nccl stages
 // SANITIZE: none
 // TIMEOUT: 600
 // Trainer over exec::Cuda and comm::CudaPeer, or NCCL with encoded gradients, run on processors: the ranks
@@ -18,6 +18,7 @@
 #include "emulation/cudnn.hpp"
 #include "emulation/emulation.hpp"
 #include "emulation/nccl.hpp"
+#include "emulation/stages.hpp"
 #include "train_support.hpp"
 #include <convoy/comm/bootstrap/comm.hpp>
 #include <convoy/comm/policy/cuda_peer.cuh>

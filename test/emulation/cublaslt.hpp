@@ -346,6 +346,7 @@ inline cublasStatus_t describe(const Matmul& matmul, std::uint64_t algorithm,
 
 }  // namespace emulation
 
+#ifndef EMULATION_STAGES
 extern "C" {
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* made) {
@@ -521,3 +522,4 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
 }
 
 }  // extern "C"
+#endif

@@ -734,6 +734,7 @@ inline void execute(cudnnHandle_t handle, const Content& plan, const Content& pa
 
 }  // namespace emulation::dnn
 
+#ifndef EMULATION_STAGES
 extern "C" {
 
 std::size_t cudnnGetVersion() { return CUDNN_VERSION; }
@@ -810,3 +811,4 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
 }
 
 }  // extern "C"
+#endif

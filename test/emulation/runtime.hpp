@@ -291,6 +291,7 @@ inline cudaError_t look_at(cudaStream_t handle, bool wait) {
 
 }  // namespace emulation
 
+#ifndef EMULATION_STAGES
 extern "C" {
 
 // ---- Errors and devices
@@ -756,3 +757,4 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
 }
 
 }  // extern "C"
+#endif

@@ -1,0 +1,5 @@
+// What stages.hpp declares.
+#include "stages.hpp"
+
+#include "cublaslt.hpp"
+#include "cudnn.hpp"
