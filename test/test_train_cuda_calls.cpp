@@ -23,7 +23,7 @@ using namespace convoy;
 using emulation::Called;
 using emulation::Counts;
 
-constexpr Image image{1, 28, 28};
+constexpr Image image{1, 8, 8};
 constexpr int classes = 10;
 
 /// The calls of a step once its graphs are captured; of as many steps as are enqueued together, with a data
