@@ -190,6 +190,21 @@ TEST_CASE_TEMPLATE("graphs make the steps of processes over peer memory, with th
   }
 }
 
+TEST_CASE_TEMPLATE("graphs make the steps of a rank that is alone in its world", C, Nccl, Peer,
+                   comm::Sharded<Nccl>) {
+  const emulation::With open({.closed_to_host = false});
+  const auto graphs = [] { return emulation::Counts::now()[emulation::Called::graph]; };
+  for (const float clip : {0.0f, 0.5f}) {
+    CAPTURE(clip);
+    comm::Traffic sent;
+    const long before = graphs();
+    const auto alone = trained<C>(1, {.clip = clip, .sent = &sent});
+    CHECK(graphs() - before == 2 * 5 - 1);  // the first of five steps an epoch is enqueued
+    CHECK(sent.messages == 0);
+    CHECK(trained<C>(1, {.clip = clip, .resident = true}) == alone);
+  }
+}
+
 TEST_CASE("ranks that share out matrices on GPUs train as ranks that update all") {
   const emulation::With open({.closed_to_host = false});
   for (const float clip : {0.0f, 0.5f}) {
