@@ -100,6 +100,23 @@ struct Arenas {
   }
 };
 
+// A graph of a step with the gradients of step 0, whose sums `update` gets.
+template <class C, class F>
+device::GraphExec graph_of_step(C& comm, Arenas& arenas, F&& update) {
+  const cudaStream_t stream = arenas.space.stream();
+  cudaGraph_t captured{};
+  cudaGraphExec_t made{};
+  device::check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
+  for (std::size_t b = 0; b < arenas.buckets.size(); ++b)
+    comm.begin(static_cast<int>(b), arenas.compute(b, comm.rank(), 0));
+  comm.finish(update);
+  device::check(cudaStreamEndCapture(stream, &captured), "capture");
+  const cudaError_t status = cudaGraphInstantiate(&made, captured, 0);
+  cudaGraphDestroy(captured);
+  device::check(status, "make a graph");
+  return device::GraphExec(made);
+}
+
 // parameters -= sum of gradients
 inline std::vector<float> sums(int ranks, std::int64_t count, int steps) {
   std::vector<float> parameters(static_cast<std::size_t>(count));

@@ -127,19 +127,11 @@ TEST_CASE_TEMPLATE("a step is captured once and replayed", C, AllReduced, Halved
         Arenas arenas(space, count);
         const comm::Closing closing(comm);
         comm.open(comm::Fingerprint(), arenas.layout());
-        cudaGraph_t captured{};
-        cudaGraphExec_t made{};
-        device::check(cudaStreamBeginCapture(space.stream(), cudaStreamCaptureModeThreadLocal), "capture");
-        for (std::size_t b = 0; b < arenas.buckets.size(); ++b)
-          comm.begin(static_cast<int>(b), arenas.compute(b, comm.rank(), 0));
-        comm.finish([&](Range range, float scale) {
+        const device::GraphExec graph = graph_of_step(comm, arenas, [&](Range range, float scale) {
           later(space, [p = arenas.parameters.data(), g = arenas.gradients.data(), range, scale] {
             for (auto i = range.begin; i < range.end; ++i) p[i] -= scale * g[i];
           });
         });
-        device::check(cudaStreamEndCapture(space.stream(), &captured), "capture");
-        device::check(cudaGraphInstantiate(&made, captured, 0), "make a graph");
-        const device::GraphExec graph(made);
         for (int replay = 0; replay < 4; ++replay)
           device::check(cudaGraphLaunch(graph.get(), space.stream()), "launch a graph");
         space.synchronize();
@@ -151,7 +143,6 @@ TEST_CASE_TEMPLATE("a step is captured once and replayed", C, AllReduced, Halved
               static_cast<float>(i % 100) - 4 * (decide::gradient(0, at, 0) + decide::gradient(1, at, 0));
         }
         right += arenas.result() == expected ? 1 : 0;
-        cudaGraphDestroy(captured);
         comm.barrier();
       },
       few));

@@ -175,16 +175,7 @@ TEST_CASE("a process that ends is through with what it has enqueued, in graphs a
     Arenas arenas(space, 640);
     const comm::Closing closing(comm);
     comm.open(comm::Fingerprint(), arenas.layout());
-    cudaGraph_t captured{};
-    cudaGraphExec_t made{};
-    device::check(cudaStreamBeginCapture(space.stream(), cudaStreamCaptureModeThreadLocal), "capture");
-    for (std::size_t b = 0; b < arenas.buckets.size(); ++b)
-      comm.begin(static_cast<int>(b), arenas.compute(b, comm.rank(), 0));
-    comm.finish([](Range, float) {});
-    device::check(cudaStreamEndCapture(space.stream(), &captured), "capture");
-    device::check(cudaGraphInstantiate(&made, captured, 0), "make a graph");
-    const device::GraphExec graph(made);
-    cudaGraphDestroy(captured);
+    const device::GraphExec graph = graph_of_step(comm, arenas, [](Range, float) {});
     for (int step = 0; step < 3; ++step)
       device::check(cudaGraphLaunch(graph.get(), space.stream()), "launch a graph");
     comm.close();
