@@ -12,7 +12,6 @@ namespace convoy::comm {
 
 /// A policy `C` derives from it and says what is different: on the host every rank works, all ranks end each
 /// step together, each updates all parameters, shares of a batch are equal, nobody serves, nothing is carried
-/// step together, each updates all parameters, shares of a batch are equal, nobody serves, nothing is carried
 /// from step to step, no graph makes steps, and nothing is held of what the ranks are given.
 template <class C>
 class Defaults {

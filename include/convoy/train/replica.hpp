@@ -309,8 +309,8 @@ class Replica {
   std::vector<Range> whole_;         // what the optimizer updates as one
   memory::Array<float, Space> sum_;  // gradients of the micro-steps so far
   int micro_ = 0;
-  std::size_t begun_ = 0;  // buckets of the step
-  bool enqueued_ = false;  // the exchange of the whole step that ran last, which a graph made otherwise
+  std::size_t begun_ = 0;           // buckets of the step
+  bool exchange_enqueued_ = false;  // by the last whole step; else a graph made its exchange
   std::int64_t steps_ = 0;
   bool prepared_ = true, applied_ = false;  // this step's optimizer, and its update
   std::vector<float> scales_;               // of each loss in this step
@@ -357,7 +357,7 @@ bool Replica<Rule, Comm, Exec>::run_whole([[maybe_unused]] const exec::BatchView
     if (exchanges && !comm_.repeats()) return false;
     std::span<const optim::Verdict> verdict;
     if (optimizer_.decides() && optimizer_.knows_norm()) verdict = {optimizer_.verdict_there(), 1};
-    enqueued_ = false;
+    exchange_enqueued_ = false;
     naming_rank([&] {
       exec_->step(
           batch, among_ranks(pass), scales_, exchanges,
@@ -370,11 +370,11 @@ bool Replica<Rule, Comm, Exec>::run_whole([[maybe_unused]] const exec::BatchView
           },
           [this] {
             apply();
-            enqueued_ = true;
+            exchange_enqueued_ = true;
           },
           std::as_bytes(verdict));
     });
-    if (exchanges && !enqueued_) comm_.repeat();
+    if (exchanges && !exchange_enqueued_) comm_.repeat();
     now_.norm_follows = false;
     together_ = batch.maker != nullptr && !exchanges ? exec_->steps_at_once() : 1;
     return prepared_ = applied_ = true;

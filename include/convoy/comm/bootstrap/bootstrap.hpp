@@ -19,7 +19,8 @@ namespace convoy::comm {
 ///
 ///   `broadcast(data)`         every rank ends with rank 0's bytes
 ///   `all_gather(mine, all)`   `all` is every rank's `mine`, in the order of ranks
-///   `gather(mine, all)`       so it is on rank 0, and left open on the others; without it all_gather serves
+///   `gather(mine, all)`       rank 0's `all` is every rank's `mine`; who has no gather is asked for
+///   all_gather
 template <class B>
 concept Bootstrap = requires(B& b, const B& k, std::span<std::byte> data, std::span<const std::byte> mine) {
   { k.rank() } -> std::same_as<int>;
@@ -42,7 +43,7 @@ class AnyBootstrap {
   int size() const { return static_cast<int>(members_.size()); }
   /// Who a rank of the group is in the whole world, for sentences.
   int in_world(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
-  /// Whether its calls wait for no other group.
+  /// Whether calls wait for no other group's ranks, because the group is the world.
   bool whole() const { return size() == held_->size(); }
   /// Every rank ends with the bytes of the group's rank 0. The ranks of all groups call it together, with the
   /// same sizes.
@@ -61,7 +62,8 @@ class AnyBootstrap {
       std::memcpy(all.data() + i * mine.size(),
                   world.data() + static_cast<std::size_t>(members_[i]) * mine.size(), mine.size());
   }
-  /// Likewise on the group's rank 0; what the others get is left open.
+  /// `all` of the group's rank 0 becomes every rank's `mine`; that of the others is left open. The ranks of
+  /// all groups call `gather` together, with the same sizes.
   void gather(std::span<const std::byte> mine, std::span<std::byte> all) {
     if (whole())
       held_->gather(mine, all);

@@ -110,7 +110,7 @@ class TcpBootstrap {
     if (rank() != 0) return receive(call, 0, all);
     for (int r = 1; r < size(); ++r) send(call, r, all);
   }
-  /// So it does on rank 0; the others' stays as it is.
+  /// `all` of rank 0 becomes every rank's `mine`; that of the others stays as it is.
   void gather(std::span<const std::byte> mine, std::span<std::byte> all) {
     collect(detail::Kind::gather, mine, all);
   }
