@@ -102,6 +102,33 @@ TEST_CASE("cudnn: every convolution of a ResNet on ImageNet has a plan") {
   CHECK(check({&plan_of<ImageNet18>, &plan_of<ImageNet50>, &plan_of<ImageNet101>}, 256) > 200);
 }
 
+TEST_CASE("cudnn: no convolution of a ResNet in 16 bits sums in less than f32") {
+  constexpr std::size_t limit = std::size_t{256} << 20;
+  const auto notes_of = [](const CudnnPlan& plan) {
+    Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+    cudnnBackendDescriptor_t handle = engine.get();
+    std::int64_t count = 0;
+    std::vector<cudnnBackendNumericalNote_t> notes(CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
+    REQUIRE(cudnnBackendGetAttribute(plan.configuration.get(), CUDNN_ATTR_ENGINECFG_ENGINE,
+                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count,
+                                     &handle) == CUDNN_STATUS_SUCCESS);
+    REQUIRE(cudnnBackendGetAttribute(handle, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                                     CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count,
+                                     notes.data()) == CUDNN_STATUS_SUCCESS);
+    notes.resize(static_cast<std::size_t>(count));
+    return notes;
+  };
+  const Cudnn cudnn{std::string_view(properties(gpus[1]))};
+  std::ptrdiff_t on_tensor_cores = 0;
+  for (const Convolution& c : convolutions(plan_of<ImageNet18>, precisions[3], 256))
+    for (const CudnnPlan& plan : cudnn.plans(c, limit, 8)) {
+      const auto notes = notes_of(plan);
+      CHECK(std::count(notes.begin(), notes.end(), CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION) == 0);
+      on_tensor_cores += std::count(notes.begin(), notes.end(), CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+    }
+  CHECK(on_tensor_cores > 100);
+}
+
 TEST_CASE("cudnn: every convolution of a ResNet in 16 bits sums its channels") {
   constexpr std::size_t limit = std::size_t{256} << 20;
   // cuDNN compiles each of these plans, which takes it a third of a second.

@@ -28,16 +28,16 @@ struct CudnnPlan {
   Descriptor plan;
   std::size_t workspace = 0;  ///< bytes
 
-  /// The text from which another start makes the same plan.
+  /// The text from which another start makes the same plan; empty where cuDNN has none.
   std::string text() const {
+    const auto read = [&](std::int64_t room, std::int64_t& size, char* to) {
+      return cudnnBackendGetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
+                                      CUDNN_TYPE_CHAR, room, &size, to) == CUDNN_STATUS_SUCCESS;
+    };
     std::int64_t size = 0;
-    check(cudnnBackendGetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-                                   0, &size, nullptr),
-          "measure a plan's text");
+    if (!read(0, size, nullptr)) return {};
     std::string made(static_cast<std::size_t>(size), '\0');
-    check(cudnnBackendGetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-                                   size, &size, made.data()),
-          "read a plan's text");
+    if (!read(size, size, made.data())) return {};
     return made;
   }
 };
@@ -157,7 +157,8 @@ class Cudnn {
     return made;
   }
 
-  // Whether a configuration gives the same bits in every run, and does not round its inputs if it must not.
+  // Whether a configuration gives the same bits in every run, sums in f32, and does not round its inputs if
+  // it must not.
   static bool suits(const Descriptor& config, bool reduced_products) {
     Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     cudnnBackendDescriptor_t handle = engine.get();
@@ -172,7 +173,8 @@ class Cudnn {
     const auto has = [&](cudnnBackendNumericalNote_t note) {
       return std::find(notes, notes + count, note) != notes + count;
     };
-    if (has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)) return false;
+    if (has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) || has(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION))
+      return false;
     return reduced_products ||
            !(has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE) || has(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS));
   }
