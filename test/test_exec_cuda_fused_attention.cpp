@@ -130,6 +130,7 @@ TEST_CASE("fused attention: rows of every length, of none, too, whichever pass c
     const exec::CudaOptions options{.plan_cache = folder.path.string()};
     const auto own = pass(std::make_unique<Own<bf16>>(plan, 2, exec::CudaOptions{}));
     const auto check = [&](std::ptrdiff_t by_cudnn) {
+      SharedTexts::of_process().clear();
       auto exec = std::make_unique<Fused<bf16>>(plan, 2, options);  // candidates run meanwhile
       const emulation::Enqueued enqueued;
       const auto fused = pass(std::move(exec));
@@ -160,7 +161,6 @@ TEST_CASE(
   memory::Device space;
   const Cudnn cudnn(space.stream());
   const Folder folder;
-  const TextCache cache(folder.path);
   const FusedAttention work{.backward = true,
                             .rows = 2,
                             .heads = 2,
@@ -174,8 +174,10 @@ TEST_CASE(
   const auto find = [&](std::uint64_t machine, bool is_slow, int candidates = 8) {
     exec::CudaOptions with = options;
     with.candidates = candidates;
-    CudnnPlans<FusedAttention> plans(space, cudnn, cache, with, machine);
     timed = 0;
+    SharedTexts process;
+    const TextCache cache(folder.path, process);
+    CudnnPlans<FusedAttention> plans(space, cudnn, cache, with, machine);
     const Rival rival{[&](const CudnnTensors& tensors) {
                         CHECK(tensors.size() == work.tensors().size());
                         ++timed;

@@ -166,6 +166,8 @@ class ProductPlan {
                                        std::min(most, most_algorithms), found, &count);
     cublasLtMatmulPreferenceDestroy(preference);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
+    // So may a product be that is valid but for its epilogue, which somebody else then computes.
+    if (status == CUBLAS_STATUS_INVALID_VALUE && product_.epilogue != ProductEpilogue::none) return {};
     check(status, "choose an algorithm for a matrix product");
     std::vector<Algorithm> all;
     for (int i = 0; i < count; ++i)

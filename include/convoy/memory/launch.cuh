@@ -48,4 +48,11 @@ __device__ T* shared_memory() {
   return reinterpret_cast<T*>(memory);
 }
 
+/// The time in nanoseconds, from a start of its own; it goes on while kernels wait.
+__device__ inline unsigned long long nanoseconds() {
+  unsigned long long now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  return now;
+}
+
 }  // namespace convoy::device

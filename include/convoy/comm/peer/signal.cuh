@@ -19,13 +19,6 @@ __device__ inline void store_release(unsigned* to, unsigned value) {
   asm volatile("st.release.sys.global.u32 [%1], %0;" ::"r"(value), "l"(to) : "memory");
 }
 
-/// The time in nanoseconds, from a start of its own; it goes on while kernels wait.
-__device__ inline unsigned long long nanoseconds() {
-  unsigned long long now;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-  return now;
-}
-
 /// Between two looks at a word that another kernel writes. A GPU runs kernels side by side and needs nothing
 /// here.
 __device__ inline void let_others_run() {}

@@ -26,7 +26,7 @@ class ConvolutionRival {
 
   Rival rival() {
     return {.run = [this](const CudnnTensors& tensors) { run(tensors); },
-            .around =
+            .after =
                 [this](const CudnnTensors& tensors) {
                   if (backward()) batch_norm_backward(stream(), differentiated(tensors, true));
                 }};

@@ -72,6 +72,7 @@ class Cuda : private memory::KeptBack {
     if (may_overflow) start.scale = 65536, start.inverse = 1 / start.scale;
     space.write(loss_scale_.data(), &start, sizeof start);
     auto made = make(batch);
+    libraries_.hurry();  // smaller batches come once an epoch
     input_ = Bytes(space, made->input_bytes());
     measured_ = Bytes(space, made->measured().bytes);
     for (Landing& landing : landings_) {

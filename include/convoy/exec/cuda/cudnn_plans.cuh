@@ -30,31 +30,35 @@ Element* at(const CudnnTensors& tensors, std::size_t i) {
 
 /// Kernels of convoy's own that do the same work as plans of cuDNN, and are kept where they take less time.
 struct Rival {
-  std::function<void(const CudnnTensors&)> run;
-  std::function<void(const CudnnTensors&)> around;  ///< what a plan needs done beside it, each time
+  std::function<void(const CudnnTensors&)> run = {};
+  std::function<void(const CudnnTensors&)> before = {}, after = {};  ///< what a plan needs done beside it
 };
 
 /// The plans of one kind of work: Convolution or FusedAttention.
 template <class Work>
 class CudnnPlans {
  public:
-  /// `machine` stands for the GPU and the version of cuDNN.
+  /// `machine` stands for the GPU and the version of cuDNN; `options` may change from one plan to the next.
   CudnnPlans(memory::Device& space, const Cudnn& cudnn, const TextCache& cache, const CudaOptions& options,
              std::uint64_t machine)
       : space_(space), cudnn_(cudnn), cache_(cache), options_(options), machine_(machine) {}
 
-  /// The plan that was chosen before, in this run or another, else the fastest of some candidates on memory
-  /// of their own, where each has run; null where cuDNN has none that the GPU runs, or the rival takes less
-  /// time than all of them.
+  /// The plan that was chosen before, in this process or another run, else the fastest of some candidates on
+  /// memory of their own, where each has run; null where cuDNN has none that the GPU runs, or the rival takes
+  /// less time than all of them.
   const CudnnPlan* find(const Work& work, const Rival& rival = {}) {
+    const std::uint64_t key = hash_of(work.hash(), hash_of(times() ? "timed" : "first", machine_));
     for (const auto& [known, chosen] : chosen_)
-      if (known == work) return chosen.plan ? &chosen : nullptr;
-    const std::uint64_t key = hash_of(work.hash(), machine_);
-    const std::string text = cache_.find(key);
+      if (known == key) return chosen.plan ? &chosen : nullptr;
     CudnnPlan plan;
-    if (!text.empty() && text != rival_won) plan = cudnn_.restored(text);
-    if (!plan.plan && !(text == rival_won && rival.run)) plan = choose(work, rival, key);
-    const CudnnPlan& kept = chosen_.emplace_back(work, std::move(plan)).second;
+    const auto restore = [&](const std::string& text) {
+      plan = text == rival_won ? CudnnPlan() : cudnn_.restored(text);
+      return plan.plan || (text == rival_won && rival.run);
+    };
+    const std::string text = cache_.find(key, restore);
+    const bool found = !text.empty() && (plan.plan || restore(text));
+    if (!found) plan = choose(work, rival, key);
+    const CudnnPlan& kept = chosen_.emplace_back(key, std::move(plan)).second;
     return kept.plan ? &kept : nullptr;
   }
 
@@ -87,18 +91,26 @@ class CudnnPlans {
     CudnnTensors tensors_;
   };
 
+  bool times() const { return options_.candidates > 1; }
+
   // An empty one where there is none.
   CudnnPlan choose(const Work& work, const Rival& rival, std::uint64_t key) {
     Scratch scratch(space_, work);
+    if (rival.before) rival.before(scratch.tensors());  // no plan reads what nobody has written
     std::vector<CudnnPlan> all =
         cudnn_.plans(work, work.most_workspace(static_cast<std::size_t>(options_.workspace_mib) << 20),
-                     static_cast<std::size_t>(options_.candidates < 1 ? 1 : options_.candidates),
+                     static_cast<std::size_t>(times() ? options_.candidates : 1),
                      [&](const CudnnPlan& plan) { return cudnn_.try_run(plan, scratch.arguments(plan)); });
     if (all.empty()) return {};  // which says nothing about the rival
-    CudnnPlan best =
-        options_.candidates > 1 ? fastest(scratch, std::move(all), rival) : std::move(all.front());
-    if (cache_.keeps()) cache_.keep(key, best.plan ? best.text() : std::string(rival_won));
-    return best;
+    CudnnPlan best = times() ? fastest(scratch, std::move(all), rival) : std::move(all.front());
+    const std::string own = best.plan ? best.text() : std::string(rival_won);
+    if (own.empty()) return best;
+    const std::string kept = cache_.keep(key, own);
+    if (kept == own) return best;
+    // That of another thread, which came first.
+    if (kept == rival_won) return {};
+    CudnnPlan other = cudnn_.restored(kept);
+    return other.plan ? std::move(other) : std::move(best);
   }
 
   // An empty one where the rival is.
@@ -108,13 +120,14 @@ class CudnnPlans {
     float least = 0;
     for (CudnnPlan& plan : all) {
       const Descriptor arguments = scratch.arguments(plan);
-      const float time = least_milliseconds(space_.stream(), 1, [&] {
-        if (rival.around) rival.around(scratch.tensors());
+      const float time = least_milliseconds(space_.stream(), [&] {
+        if (rival.before) rival.before(scratch.tensors());
         cudnn_.run(plan, arguments);
+        if (rival.after) rival.after(scratch.tensors());
       });
       if (!best.plan || time < least) least = time, best = std::move(plan);
     }
-    if (rival.run && least_milliseconds(space_.stream(), 1, [&] { rival.run(scratch.tensors()); }) < least)
+    if (rival.run && least_milliseconds(space_.stream(), [&] { rival.run(scratch.tensors()); }) < least)
       return {};
     return best;
   }
@@ -124,8 +137,8 @@ class CudnnPlans {
   const TextCache& cache_;
   const CudaOptions& options_;
   std::uint64_t machine_;
-  // A deque: what is handed out stays where it is.
-  std::deque<std::pair<Work, CudnnPlan>> chosen_;
+  // By key. A deque: what is handed out stays where it is.
+  std::deque<std::pair<std::uint64_t, CudnnPlan>> chosen_;
 };
 
 }  // namespace convoy::exec::cuda

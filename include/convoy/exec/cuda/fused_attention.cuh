@@ -44,7 +44,7 @@ class FusedAttentionPass {
                        else
                          attention_forward(p.stream(), timed(tensors));
                      },
-                 .around =
+                 .before =
                      [&](const CudnnTensors& tensors) {
                        prepare(p.stream(), timed(tensors), at<i32>(tensors, 5), at<i32>(tensors, 6),
                                shape_.drops ? at<T>(tensors, tensors.size() - 2) : nullptr);

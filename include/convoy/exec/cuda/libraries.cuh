@@ -2,6 +2,7 @@
 // attention and of each matrix product was chosen.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -27,18 +28,27 @@ class Libraries {
         cudnn_(space.stream()),
         gpu_(name(space)),
         cache_(folder(options)),
-        products_(space, cache_, gpu_, options.candidates),
-        machine_(hash_of(gpu_, hash_of(std::uint64_t{cudnnGetVersion()}))),
-        convolutions_(space, cudnn_, cache_, options_, machine_),
-        attentions_(space, cudnn_, cache_, options_, machine_) {}
+        products_(space, cache_, options_, machine("matrix product", cublasLtGetVersion())),
+        convolutions_(space, cudnn_, cache_, options_, machine("cudnn", cudnnGetVersion())),
+        attentions_(space, cudnn_, cache_, options_, machine("cudnn", cudnnGetVersion())) {}
 
   const Cudnn& cudnn() const { return cudnn_; }
   memory::Device& space() { return space_; }
   const CudaOptions& options() const { return options_; }
+
+  /// From here on nothing is timed or fused: what runs seldom shall be found soon, since other ranks may
+  /// wait.
+  void hurry() {
+    options_.candidates = 1;
+    options_.fuse_batch_norm = options_.fuse_attention = false;
+  }
   bool reduced_products() const { return reduced_products_; }
 
-  /// The way to multiply matrices; null where cuBLASLt has none with this epilogue.
-  std::unique_ptr<ProductPlan> find(const Product& product) { return products_.find(product); }
+  /// The way to multiply matrices; null where cuBLASLt has none with this epilogue, or `apart` takes less
+  /// time.
+  std::unique_ptr<ProductPlan> find(const Product& product, const Apart& apart = {}) {
+    return products_.find(product, apart);
+  }
   std::unique_ptr<ProductPlan> plan(const Product& product) {
     std::unique_ptr<ProductPlan> made = find(product);
     if (made == nullptr) device::fail_without_algorithm(product);
@@ -75,6 +85,10 @@ class Libraries {
     return usual != nullptr ? usual : "";
   }
 
+  std::uint64_t machine(std::string_view library, std::size_t version) const {
+    return hash_of(gpu_, hash_of(std::uint64_t{version}, hash_of(library)));
+  }
+
   memory::Device& space_;
   CudaOptions options_;
   bool reduced_products_;
@@ -82,7 +96,6 @@ class Libraries {
   std::string gpu_;
   TextCache cache_;
   Products products_;
-  std::uint64_t machine_;
   CudnnPlans<Convolution> convolutions_;
   CudnnPlans<FusedAttention> attentions_;
 };

@@ -34,10 +34,22 @@ Product describe_product(const Program& p, std::int64_t rows, std::int64_t colum
 
 /// The product that makes the gradient of a weight [outputs, inputs], which makes that of the bias as well
 /// from what it reads anyway: in the type of its result, which is f32 whatever the factors are, and without
-/// adding to what was there. Null where cuBLASLt has no algorithm for it.
-inline std::unique_ptr<ProductPlan> find_with_sums(const Program& p, Product product) {
+/// adding to what was there. Null where cuBLASLt has no algorithm for it, or where the product and a pass
+/// over what it reads take less time.
+template <class T>
+std::unique_ptr<ProductPlan> find_with_sums(Program& p, Product product) {
+  const Product alone = product;
+  const int outputs = static_cast<int>(alone.rows), stride = static_cast<int>(alone.left_row());
+  memory::Array<std::byte, memory::Device> scratch;
   product.epilogue = ProductEpilogue::left_sums;
-  return p.libraries().find(product);
+  return p.libraries().find(
+      product, {alone, [&](const ProductMemory& memory) {
+                  if (scratch.size() == 0)
+                    scratch = {p.libraries().space(),
+                               static_cast<std::size_t>(column_sums_scratch<T>(alone.inner, outputs))};
+                  column_sums<T>(p.stream(), alone.inner, outputs, stride, static_cast<const T*>(memory.left),
+                                 static_cast<float*>(memory.vector), false, scratch.data());
+                }});
 }
 
 template <class T>
@@ -79,7 +91,7 @@ class LinearCrossEntropyStage final : public StageOf<T> {
         product.left_transposed = true;
         product.left_stride = task_.stride;
         product.accumulate = !first || d_weight_.accumulate;
-        if (d_bias_ && first && !d_bias_.accumulate) block.d_weight = find_with_sums(p, product);
+        if (d_bias_ && first && !d_bias_.accumulate) block.d_weight = find_with_sums<T>(p, product);
         block.sums_bias = block.d_weight != nullptr;
         if (!block.d_weight) block.d_weight = p.libraries().plan(product);
       }

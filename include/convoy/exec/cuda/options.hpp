@@ -14,7 +14,8 @@ struct CudaOptions {
   int steps_at_once = 4;  ///< steps that become one graph, where their batches are made on the GPU and nobody
                           ///< exchanges; their results come together
   int candidates = 8;     ///< ways of each convolution, attention and matrix product that are timed, once;
-                          ///< 1: none is, and the first that the GPU runs is taken
+                          ///< 1: none is, and the first that the GPU runs is taken, as it is for a batch
+                          ///< smaller than the usual one, which comes once an epoch and fuses nothing
   int workspace_mib = 256;      ///< the most that one convolution or attention may use beside its tensors
   bool fuse_batch_norm = true;  ///< in bf16 and f16 convolutions make what batch norms sum, where cuDNN
                                 ///< has kernels for it that take less time

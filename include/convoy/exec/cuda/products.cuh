@@ -4,15 +4,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <deque>
+#include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <convoy/core/hash.hpp>
+#include <convoy/exec/cuda/options.hpp>
 #include <convoy/exec/cuda/text_cache.hpp>
 #include <convoy/exec/cuda/timing.cuh>
 #include <convoy/memory/cublas.cuh>
@@ -27,46 +27,27 @@ using device::Product;
 using device::ProductEpilogue;
 using device::ProductPlan;
 
-/// The algorithms that were chosen, for all threads: ranks that are threads of a process, and a model that is
-/// made again in it, compute alike.
-class ProductChoices {
- public:
-  static ProductChoices& of_process() {
-    static ProductChoices choices;
-    return choices;
-  }
-
-  /// `machine` stands for the GPU and the library.
-  std::optional<Algorithm> find(std::uint64_t machine, const Product& product) {
-    const std::lock_guard lock(mutex_);
-    const Choice* known = look_up(machine, product);
-    return known != nullptr ? std::optional(known->algorithm) : std::nullopt;
-  }
-  /// Returns the algorithm that is kept: the first that a thread came with.
-  Algorithm keep(std::uint64_t machine, const Product& product, const Algorithm& algorithm) {
-    const std::lock_guard lock(mutex_);
-    if (const Choice* known = look_up(machine, product)) return known->algorithm;
-    return choices_.emplace_back(Choice{machine, product, algorithm}).algorithm;
-  }
-
- private:
-  struct Choice {
-    std::uint64_t machine;
-    Product product;
-    Algorithm algorithm;
-  };
-  const Choice* look_up(std::uint64_t machine, const Product& product) const {
-    for (const Choice& choice : choices_)
-      if (choice.machine == machine && choice.product == product) return &choice;
-    return nullptr;
-  }
-
-  std::mutex mutex_;
-  std::deque<Choice> choices_;
+/// How a product is computed: by an algorithm with its epilogue, or by a product without it and a kernel.
+struct ProductChoice {
+  bool apart = false;
+  Algorithm algorithm{};  ///< unless apart
 };
 
-/// An algorithm as a text, which the same version of cuBLASLt on such a GPU can take up again.
-inline std::string text_of(const Algorithm& algorithm) {
+/// The memory of a product that is timed; `vector` and `matrix` are those of its epilogue.
+struct ProductMemory {
+  const void *left, *right;
+  void *vector, *out, *matrix;
+};
+/// What does the same as a product with an epilogue, and is taken where it takes less time.
+struct Apart {
+  Product product;                                 ///< without that epilogue
+  std::function<void(const ProductMemory&)> rest;  ///< enqueues what the epilogue does
+};
+
+/// A choice as a text, which the same version of cuBLASLt on such a GPU can take up again.
+inline constexpr std::string_view apart_text = "{\"algorithm\": \"apart\"}";
+inline std::string text_of(const ProductChoice& choice) {
+  if (choice.apart) return std::string(apart_text);
   std::string digits;
   std::uint64_t hash = hash_start;
   const auto append = [&](std::uint64_t word) {
@@ -74,7 +55,7 @@ inline std::string text_of(const Algorithm& algorithm) {
     std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(word));
     digits += text;
   };
-  for (const std::uint64_t word : algorithm.data) {
+  for (const std::uint64_t word : choice.algorithm.data) {
     append(word);
     hash = hash_of(word, hash);
   }
@@ -82,64 +63,56 @@ inline std::string text_of(const Algorithm& algorithm) {
   return concat("{\"algorithm\": \"", digits, "\"}");
 }
 /// Nothing if that is not what text_of made.
-inline std::optional<Algorithm> algorithm_of(std::string_view text) {
+inline std::optional<ProductChoice> choice_of(std::string_view text) {
+  ProductChoice choice;
+  choice.apart = text == apart_text;
+  if (choice.apart) return choice;
   constexpr std::string_view before = "{\"algorithm\": \"";
   constexpr std::size_t digits = 16;
-  Algorithm algorithm{};
   std::size_t at = before.size();
-  for (std::uint64_t& word : algorithm.data)
+  for (std::uint64_t& word : choice.algorithm.data)
     for (const std::size_t end = at + digits; at < end && at < text.size(); ++at) {
       const char c = text[at];
       word = word << 4 | static_cast<std::uint64_t>(c <= '9' ? c - '0' : c - 'a' + 10);
     }
-  return text == text_of(algorithm) ? std::optional(algorithm) : std::nullopt;
+  return text == text_of(choice) ? std::optional(choice) : std::nullopt;
 }
 
 /// cuBLASLt on the GPU of a space, and the algorithms that it is to multiply by.
 class Products {
  public:
-  /// `gpu` is its name; of so many `candidates` the fastest is taken. Of one none is timed, and the choice is
-  /// kept in the process alone.
-  Products(memory::Device& space, const TextCache& cache, std::string_view gpu, int candidates,
-           ProductChoices& choices = ProductChoices::of_process())
-      : space_(space),
-        cublas_(space.stream()),
-        cache_(cache),
-        machine_(hash_of(gpu, hash_of(std::uint64_t{cublasLtGetVersion()},
-                                      hash_of(candidates > 1 ? "matrix product" : "first matrix product")))),
-        candidates_(candidates),
-        choices_(choices) {}
+  /// `machine` stands for the GPU and the version of the library; `options` may change from one plan to the
+  /// next.
+  Products(memory::Device& space, const TextCache& cache, const CudaOptions& options, std::uint64_t machine)
+      : space_(space), cublas_(space.stream()), cache_(cache), options_(options), machine_(machine) {}
 
-  /// A plan by the algorithm chosen before, in this process or another, else by the fastest of some on memory
-  /// of their own, where each has run; null where cuBLASLt has none with this epilogue.
-  std::unique_ptr<ProductPlan> find(const Product& product) {
+  /// A plan by what was chosen before, in this process or another run, else by the fastest of some algorithms
+  /// on memory of their own, where each has run; null where cuBLASLt has none with this epilogue, or `apart`
+  /// takes less time than all of them.
+  std::unique_ptr<ProductPlan> find(const Product& product, const Apart& apart = {}) {
     auto plan = std::make_unique<ProductPlan>(cublas_, product);
-    const std::optional<Algorithm> chosen = choose(*plan, product);
-    if (!chosen) return nullptr;
-    plan->take(*chosen);
+    const std::optional<ProductChoice> chosen = choose(*plan, product, apart);
+    if (!chosen || chosen->apart) return nullptr;
+    plan->take(chosen->algorithm);
     return plan;
   }
 
  private:
-  std::optional<Algorithm> choose(ProductPlan& plan, const Product& product) {
-    const std::uint64_t key = hash_of(product.hash(), machine_);
-    std::optional<Algorithm> kept = times() ? algorithm_of(cache_.find(key)) : std::nullopt;
-    if (kept && !plan.accepts(*kept)) kept.reset();
-    std::optional<Algorithm> chosen = choices_.find(machine_, product);
-    if (!chosen) {
-      chosen = kept ? kept : fastest(plan, product);
-      if (!chosen) return std::nullopt;
-      chosen = choices_.keep(machine_, product, *chosen);
-    }
-    if (times() && !kept && cache_.keeps()) cache_.keep(key, text_of(*chosen));
-    return chosen;
+  std::optional<ProductChoice> choose(ProductPlan& plan, const Product& product, const Apart& apart) {
+    const std::uint64_t key = hash_of(product.hash(), hash_of(times() ? "timed" : "first", machine_));
+    const std::string text = cache_.find(key, [&](const std::string& kept) {
+      const std::optional<ProductChoice> choice = choice_of(kept);
+      return choice && (choice->apart ? apart.rest != nullptr : plan.accepts(choice->algorithm));
+    });
+    if (!text.empty()) return choice_of(text);
+    const std::optional<ProductChoice> chosen = fastest(plan, product, apart);
+    return chosen ? choice_of(cache_.keep(key, text_of(*chosen))) : std::nullopt;
   }
 
-  bool times() const { return candidates_ > 1; }
-  std::optional<Algorithm> fastest(ProductPlan& plan, const Product& p) {
+  bool times() const { return options_.candidates > 1; }
+  std::optional<ProductChoice> fastest(ProductPlan& plan, const Product& p, const Apart& apart) {
     const std::vector<Algorithm> all = plan.algorithms();
     if (all.empty()) return std::nullopt;
-    constexpr int repeats = 4;
     using Scratch = memory::Array<std::byte, memory::Device>;
     const auto scratch = [&](DType type, std::int64_t elements) {
       return Scratch(space_, static_cast<std::size_t>(elements) * size_of(type));
@@ -148,28 +121,41 @@ class Products {
                   right = scratch(p.element, p.right_elements());
     Scratch out = scratch(p.out, p.out_elements()), vector = scratch(p.out, p.rows + p.columns),
             matrix = scratch(p.out, p.rows * p.columns);
-    std::optional<Algorithm> best;
+    const ProductMemory memory{left.data(), right.data(), vector.data(), out.data(), matrix.data()};
+    std::optional<ProductChoice> best;
     float least = 0;
     int ran = 0;
     for (const Algorithm& algorithm : all) {
       plan.take(algorithm);
-      if (!plan.try_run(left.data(), right.data(), vector.data(), out.data(), matrix.data())) continue;
-      if (!times()) return algorithm;
-      const float time = least_milliseconds(space_.stream(), repeats, [&] {
-        plan.run(left.data(), right.data(), vector.data(), out.data(), matrix.data());
-      });
-      if (!best || time < least) least = time, best = algorithm;
-      if (++ran == candidates_) break;
+      if (!plan.try_run(memory.left, memory.right, memory.vector, memory.out, memory.matrix)) continue;
+      if (!times()) return ProductChoice{.algorithm = algorithm};
+      const float time = least_milliseconds(space_.stream(), [&] { run(plan, memory); });
+      if (!best || time < least) least = time, best = ProductChoice{.algorithm = algorithm};
+      if (++ran == options_.candidates) break;
+    }
+    if (best && apart.rest) {
+      ProductPlan alone(cublas_, apart.product);
+      const std::optional<ProductChoice> chosen = fastest(alone, apart.product, {});
+      if (chosen) {
+        alone.take(chosen->algorithm);
+        const float time = least_milliseconds(space_.stream(), [&] {
+          run(alone, memory);
+          apart.rest(memory);
+        });
+        if (time < least) best = ProductChoice{.apart = true};
+      }
     }
     return best;
+  }
+  static void run(ProductPlan& plan, const ProductMemory& memory) {
+    plan.run(memory.left, memory.right, memory.vector, memory.out, memory.matrix);
   }
 
   memory::Device& space_;
   Cublas cublas_;
   const TextCache& cache_;
+  const CudaOptions& options_;
   std::uint64_t machine_;
-  int candidates_;
-  ProductChoices& choices_;
 };
 
 }  // namespace convoy::exec::cuda

@@ -4,31 +4,45 @@
 #include <algorithm>
 
 #include <convoy/memory/cuda.cuh>
+#include <convoy/memory/launch.cuh>
 
 namespace convoy::exec::cuda {
 
-/// The least time of a few rounds, after a run that loads kernels. A round runs `repeats` times, so that the
-/// host is ahead of the GPU where one run is shorter than its start.
+/// Keeps its stream waiting for so long.
+__global__ inline void hold(unsigned long long nanoseconds) {
+  const unsigned long long start = device::nanoseconds();
+  while (device::nanoseconds() - start < nanoseconds) {
+  }
+}
+
+/// The least time of a few rounds of `run`, which enqueues work, after a run that loads kernels. The stream
+/// is held while the host enqueues a round: what the host takes to start work is not in the time, as it is
+/// not in that of a captured graph.
 template <class Run>
-float least_milliseconds(cudaStream_t stream, int repeats, Run&& run) {
+float least_milliseconds(cudaStream_t stream, Run&& run) {
   constexpr int rounds = 3;
+  constexpr float worth_repeating = 0.3f, most_repeats = 8;  // milliseconds; times
+  constexpr unsigned long long held = 200'000;               // for as many repeats as there may be
   cudaEvent_t from{}, to{};
   device::check(cudaEventCreate(&from), "make an event");
   const device::Event begin(from);
   device::check(cudaEventCreate(&to), "make an event");
   const device::Event end(to);
-  run();
-  float least = 0;
-  for (int round = 0; round < rounds; ++round) {
-    float time = 0;
+  const auto time = [&](int repeats) {
+    device::launch({.stream = stream, .block = 1}, hold, held);
     device::check(cudaEventRecord(from, stream), "record an event");
     for (int i = 0; i < repeats; ++i) run();
     device::check(cudaEventRecord(to, stream), "record an event");
     device::check(cudaEventSynchronize(to), "wait for work that is timed");
-    device::check(cudaEventElapsedTime(&time, from, to), "time work");
-    least = round == 0 ? time : std::min(least, time);
-  }
-  return least / static_cast<float>(repeats);
+    float milliseconds = 0;
+    device::check(cudaEventElapsedTime(&milliseconds, from, to), "time work");
+    return milliseconds / static_cast<float>(repeats);
+  };
+  run();
+  float least = time(1);
+  const int repeats = static_cast<int>(std::clamp(worth_repeating / least, 1.0f, most_repeats));
+  for (int round = 0; round < rounds; ++round) least = std::min(least, time(repeats));
+  return least;
 }
 
 }  // namespace convoy::exec::cuda

@@ -2,6 +2,7 @@
 // among the include directories. The same names, the same rules; kernels run as test/emulation/grid.hpp says.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -55,6 +56,10 @@ void load(void (*kernel)(P...)) {
 template <class T>
 T* shared_memory() {
   return reinterpret_cast<T*>(emulation::Block::running->dynamic_shared());
+}
+
+inline unsigned long long nanoseconds() {
+  return static_cast<unsigned long long>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 
 }  // namespace convoy::device

@@ -46,8 +46,16 @@ class LinearStage final : public StageOf<T> {
       before_gelu_ = p.request(this->value_.bytes(), index, this->kept_until(p));
       form_ = p.attributes<graph::Gelu>(gelu_).form;
       const bool known = form_ == graph::GeluForm::tanh && out_ % gelu_lanes == 0;
+      Product alone = product;
+      alone.epilogue = ProductEpilogue::bias;
       product.epilogue = ProductEpilogue::bias_gelu;
-      if (known && bias_ >= 0) forward_ = p.libraries().find(product);
+      if (known && bias_ >= 0)
+        forward_ = p.libraries().find(product, {alone, [&](const ProductMemory& memory) {
+                                                  apply<Gelu<graph::GeluForm::tanh>, T>(
+                                                      p.stream(), this->value_.elements(),
+                                                      static_cast<const T*>(memory.out),
+                                                      static_cast<T*>(memory.matrix));
+                                                }});
       makes_gelu_ = forward_ != nullptr;
       if (known && feeds_one_linear(p.plan(), gelu_)) this->value_.before_gelu = before_gelu_;
     }
@@ -65,7 +73,7 @@ class LinearStage final : public StageOf<T> {
       product.out = DType::f32;
       product.left_transposed = true;
       product.accumulate = d_weight_.accumulate;
-      if (d_bias_ && !d_bias_.accumulate) backward_weight_ = find_with_sums(p, product);
+      if (d_bias_ && !d_bias_.accumulate) backward_weight_ = find_with_sums<T>(p, product);
       sums_bias_ = backward_weight_ != nullptr;
       if (!backward_weight_) backward_weight_ = p.libraries().plan(product);
     }
@@ -73,8 +81,15 @@ class LinearStage final : public StageOf<T> {
       sums_ = p.request(static_cast<std::size_t>(column_sums_scratch<T>(vectors_, out_)), time, time);
     if (dx_) {
       Product product = describe_product<T>(p, vectors_, in_, out_);
+      const Product alone = product;
       product.epilogue = ProductEpilogue::gelu_slope;
-      if (x.before_gelu) backward_input_ = p.libraries().find(product);
+      if (x.before_gelu)
+        backward_input_ = p.libraries().find(product, {alone, [&](const ProductMemory& memory) {
+                                                         T* const dx = static_cast<T*>(memory.out);
+                                                         slope<Gelu<graph::GeluForm::tanh>, T>(
+                                                             p.stream(), x.elements(), dx, nullptr,
+                                                             static_cast<const T*>(memory.matrix), dx, false);
+                                                       }});
       x.gradient_before_gelu = backward_input_ != nullptr;
       product.epilogue = ProductEpilogue::none;
       product.accumulate = dx_.accumulates();

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 
 #include "../../../peers.hpp"
 #include <convoy/memory/launch.cuh>
@@ -15,9 +14,6 @@ inline unsigned load_acquire(const unsigned* from) {
 }
 inline void store_release(unsigned* to, unsigned value) {
   std::atomic_ref<unsigned>(*to).store(value, std::memory_order_release);
-}
-inline unsigned long long nanoseconds() {
-  return static_cast<unsigned long long>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 inline void let_others_run() { emulation::Block::running->let_others_run(); }
 
