@@ -147,7 +147,20 @@ class Communicator {
   void call(const NcclCall& what, F&& f) {
     call(what, comm_, std::forward<F>(f));
   }
-  /// Likewise for numbers of the host, `f(comm, stream)`. The stream is theirs alone.
+  /// The communicator of the ranks that say the same color, in the order of their keys. It may yet be under
+  /// way.
+  ncclComm_t split(const NcclCall& what, int color, int key, ncclConfig_t config) {
+    // NCCL writes there when it is through, which may be after this rank has given up.
+    auto made = std::make_unique<ncclComm_t>();
+    try {
+      call(what, [&](ncclComm_t parent) { return ncclCommSplit(parent, color, key, made.get(), &config); });
+    } catch (...) {
+      static_cast<void>(made.release());
+      throw;
+    }
+    return *made;
+  }
+  /// As `call`, for numbers of the host, `f(comm, stream)`. The stream is theirs alone.
   template <class F>
   void call_for_numbers(const NcclCall& what, F&& f) {
     if (size() == 1) return;
@@ -235,10 +248,9 @@ class Communicator {
     const device::Event done = device::make_event();
     device::check(cudaEventRecord(done.get(), stream()), "mark a stream");
     await(done.get(), what);
-    ncclComm_t made = nullptr;
     ncclConfig_t few = config();
     few.minCTAs = few.maxCTAs = 1;
-    call(what, [&](ncclComm_t comm) { return ncclCommSplit(comm, 0, rank(), &made, &few); });
+    ncclComm_t made = split(what, 0, rank(), few);
     const std::lock_guard lock(mutex_);
     numbers_stream_ = device::make_urgent_stream();
     numbers_ = made;

@@ -211,11 +211,7 @@ NcclExchange<C, S, sharded>::NcclExchange(const NcclExchange& whole, int color)
   bootstrap_ = whole.bootstrap_.group(members);
   comm_ = std::make_unique<detail::Communicator>(bootstrap_, places_, whole.options());
   if (whole.size() > 1) {
-    ncclComm_t made = nullptr;
-    ncclConfig_t config = comm_->config();
-    whole.comm_->call({.operation = "split"}, [&](ncclComm_t parent) {
-      return ncclCommSplit(parent, color, whole.rank(), &made, &config);
-    });
+    const ncclComm_t made = whole.comm_->split({.operation = "split"}, color, whole.rank(), comm_->config());
     comm_->start({.operation = "split"}, [&](ncclComm_t& comm) {
       comm = made;
       return ncclInProgress;
