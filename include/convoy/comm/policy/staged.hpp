@@ -122,6 +122,7 @@ class CopyOut {
         const Range range = ranges_[static_cast<std::size_t>(next.bucket)];
         if constexpr (requires { space_.enter(); }) space_.enter();
         space_.wait_for(next.ready);
+        space_.synchronize();  // a copy that waits within a driver may keep other threads from it
         if (!range.empty())
           space_.read(to_ + range.begin, from_ + range.begin,
                       static_cast<std::size_t>(range.size()) * sizeof(float));
