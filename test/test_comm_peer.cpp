@@ -4,6 +4,8 @@
 // one another. Sums in the order of ranks, by one shot and by two; graphs; ranks that do not come. Ranks of
 // one process meet on the host around each exchange, so most ranks here say that they are processes, and
 // their kernels wait for one another alone.
+#include <cstdlib>
+
 #include "as_processes.hpp"
 #include "comm_oracle.hpp"
 #include "device_of_tests.hpp"
@@ -451,4 +453,16 @@ TEST_CASE("what does not fit is refused in one sentence") {
   for (std::thread& thread : threads) thread.join();
   for (const auto& sentence : sentences)
     CHECK(sentence == "rank 1 differs from rank 0 in comm.blocks: 5 instead of 4");
+  // Streams of ranks that are threads want queues of their own.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "11", 1);
+  for (const int ranks : {2, 3})
+    for (const std::string& sentence : on_links(
+             ranks, [](Rank&) {}, {}, Ranks::threads))
+      CHECK(sentence ==
+            (ranks == 2 ? ""
+                        : "cuda-peer: 3 ranks of this process share a GPU, whose 11 queues are too few for "
+                          "their streams, of which one would wait behind another; set "
+                          "CUDA_DEVICE_MAX_CONNECTIONS to as many as 12, 32 at most, before the first call "
+                          "of CUDA"));
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
 }

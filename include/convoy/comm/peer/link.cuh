@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -297,13 +298,15 @@ class Link {
            static_cast<unsigned long long>(bytes));
   }
 
-  // How a rank has left, as a byte of Pad::left.
-  enum class Parting : unsigned char { none, well, broken };
+  // How a rank has left, in Pad::left.
+  enum class Parting : unsigned { none, well, broken };
 
   // Tells rank `to` and its kernels how `count` ranks from `first` on have left.
   void part(int to, int first, int count, Parting how) noexcept {
-    cudaMemsetAsync(reinterpret_cast<Pad*>(pads_.of(to))->left + first, static_cast<int>(how),
-                    static_cast<std::size_t>(count) * sizeof(unsigned), aside_.get());
+    unsigned words[most_ranks];
+    std::fill_n(words, count, static_cast<unsigned>(how));
+    cudaMemcpyAsync(reinterpret_cast<Pad*>(pads_.of(to))->left + first, words,
+                    static_cast<std::size_t>(count) * sizeof(unsigned), cudaMemcpyHostToDevice, aside_.get());
     cudaStreamSynchronize(aside_.get());
   }
   // Returns when all others have left, or late; whether all have left well.
@@ -317,7 +320,7 @@ class Link {
       left[rank_] = static_cast<unsigned>(Parting::well);
       const auto count = [&](Parting how) {
         return std::count_if(left, left + size_,
-                             [&](unsigned word) { return static_cast<Parting>(word & 0xff) == how; });
+                             [&](unsigned word) { return static_cast<Parting>(word) == how; });
       };
       if (count(Parting::none) == 0) return count(Parting::well) == size_;
       if (deadline.expired()) return false;
@@ -350,12 +353,28 @@ class Link {
     throw CommError(*failure_);
   }
 
+  // Of a training rank: that which computes, that of copies, this one's, and the one beside it.
+  static constexpr int streams_of_a_rank = 4;
+  static int hardware_queues() {
+    const char* given = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    return given != nullptr ? std::atoi(given) : 8;
+  }
+
   void look_around() {
     const comm::detail::Place mine = comm::detail::Place::here();
     std::vector<comm::detail::Place> places(static_cast<std::size_t>(size_));
     ranks_.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(places)));
     const auto sharing = static_cast<int>(std::count_if(
         places.begin(), places.end(), [&](const auto& place) { return place.shares_gpu(mine); }));
+    const auto threads_here =
+        static_cast<int>(std::count_if(places.begin(), places.end(), [&](const auto& place) {
+          return place.shares_gpu(mine) && place.shares_process(mine);
+        }));
+    if (threads_here > 1 && threads_here * streams_of_a_rank > hardware_queues())
+      fail<ConfigError>("cuda-peer: ", threads_here, " ranks of this process share a GPU, whose ",
+                        hardware_queues(), " queues are too few for their streams, of which one would wait ",
+                        "behind another; set CUDA_DEVICE_MAX_CONNECTIONS to as many as ",
+                        threads_here * streams_of_a_rank, ", 32 at most, before the first call of CUDA");
     int device = 0, processors = 0;
     device::check(cudaGetDevice(&device), "ask which GPU is this thread's");
     device::check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),

@@ -39,6 +39,9 @@ namespace convoy::comm {
 /// GPU. Graphs make the steps of ranks that are processes; in a graph threads would not meet. Ranks that
 /// share a GPU, for tests, are threads: processes take turns on a GPU, in slices of time.
 /// device::let_ranks_share_gpus prepares a program for it. Who waits in vain does so up to the deadline.
+///
+/// A wait that failed is known to the host a little later: updates that were enqueued by then take gradients
+/// that are not sums, so that what this rank holds after a CommError is not what the others hold.
 template <memory::Space S, bool sharded>
 class BasicCudaPeer : public DeviceBuckets<BasicCudaPeer<S, sharded>, S, sharded> {
   using Base = DeviceBuckets<BasicCudaPeer, S, sharded>;
