@@ -177,10 +177,12 @@ class Arena {
     return (bytes + alignment - 1) / alignment * alignment;
   }
 
-  bool per_tensor() const { return rule_.per_tensor_norms; }
+  // A decision takes one round or two, by what `arrived` sums the squares of: gradients, unless nobody asks
+  // for these, and then directions, if the rule has such.
+  enum class Round : unsigned char { gradients, directions };
+  Round last_round() const { return rule_.has_direction ? Round::directions : Round::gradients; }
 
-  // Whether what arrives is for norms of directions.
-  bool directs() const { return rule_.has_direction && directs_; }
+  bool per_tensor() const { return rule_.per_tensor_norms; }
 
   void clear_partial() {  // the bits of 0.0 are those of two floats of 0
     space_->fill(reinterpret_cast<float*>(partial_.data()), static_cast<std::int64_t>(2 * partial_.size()),
@@ -191,6 +193,24 @@ class Arena {
     Kernels<R, S>::constants(*space_, optimizer_, treatments_there_.data(), treatments_.list.size(), control,
                              norms, into, constants_bytes_);
   }
+
+  // The verdict on the gradient.
+  void judge() {
+    const auto count = static_cast<std::int64_t>(partial_.size());
+    Kernels<R, S>::decide(*space_, guard_, partial_.data(), per_tensor() ? count / 2 : count,
+                          per_tensor() ? 2 : 1, &control_.data()->verdict);
+  }
+
+  // The rule makes directions from constants, which follow the verdict.
+  Decision start_directions() {
+    make_constants(control_.data(), nullptr, constants_.data());
+    clear_partial();
+    round_ = Round::directions;
+    return Decision::again;
+  }
+
+  // The constants that updates go by, from the norms of the tensors.
+  void finish_norms(const float* parameters);
 
   void make_tables();
 
@@ -220,7 +240,7 @@ class Arena {
   RuleFacts rule_;
   Treatments treatments_;
   Ownership owned_;
-  bool directs_ = false;
+  Round round_ = Round::gradients;
   Step begun_{0, 0};
   std::size_t constants_bytes_ = 0;
   memory::Array<Treatment, S> treatments_there_;
@@ -298,8 +318,9 @@ template <class R, memory::Space S>
 template <class R, memory::Space S>
 void Arena<R, S>::prepare() {
   if (decides()) clear_partial();
-  directs_ = !guard_.decides();  // else the gradient is judged first
-  if (!per_tensor() || directs()) make_constants(control_.data(), nullptr, constants_.data());
+  round_ = guard_.decides() ? Round::gradients : last_round();
+  if (!per_tensor() || round_ == Round::directions)
+    make_constants(control_.data(), nullptr, constants_.data());
 }
 
 template <class R, memory::Space S>
@@ -310,8 +331,8 @@ void Arena<R, S>::arrived(Range range, float scale, const float* parameters, con
   Kernels<R, S>::squares(
       *space_, optimizer_,
       passage(live_table_, range, constants_.data(), const_cast<float*>(parameters), gradients, scale),
-      {.of_directions = directs(),
-       .of_parameters = per_tensor() && directs() == rule_.has_direction,
+      {.of_directions = round_ == Round::directions,
+       .of_parameters = per_tensor() && round_ == last_round(),
        .by_constants = per_tensor(),
        .sums = partial_.data()},
       squares_work_.data());
@@ -319,27 +340,26 @@ void Arena<R, S>::arrived(Range range, float scale, const float* parameters, con
 
 template <class R, memory::Space S>
 Decision Arena<R, S>::decide(const float* parameters) {
-  if (!directs()) {
-    const auto count = static_cast<std::int64_t>(partial_.size());
-    Kernels<R, S>::decide(*space_, guard_, partial_.data(), per_tensor() ? count / 2 : count,
-                          per_tensor() ? 2 : 1, &control_.data()->verdict);
-  }
+  if (round_ == Round::gradients) judge();
   if (!per_tensor()) return Decision::apply;
-  if (rule_.has_direction && !directs_) {
-    make_constants(control_.data(), nullptr, constants_.data());
-    clear_partial();
-    directs_ = true;
-    return Decision::again;
-  }
+  if (round_ != last_round()) return start_directions();
+  finish_norms(parameters);
+  return Decision::apply;
+}
+
+template <class R, memory::Space S>
+void Arena<R, S>::finish_norms(const float* parameters) {
   // Dead taps have no gradients, and no direction where they do not decay.
   if (!treatments_.dead.empty())
     Kernels<R, S>::squares(
         *space_, optimizer_,
         passage(dead_table_, everything, constants_.data(), const_cast<float*>(parameters), nullptr, 0.0f),
-        {.of_directions = directs(), .of_parameters = true, .by_constants = true, .sums = partial_.data()},
+        {.of_directions = round_ == Round::directions,
+         .of_parameters = true,
+         .by_constants = true,
+         .sums = partial_.data()},
         squares_work_.data());
   make_constants(control_.data(), partial_.data(), constants_.data());
-  return Decision::apply;
 }
 
 template <class R, memory::Space S>
