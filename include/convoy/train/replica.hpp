@@ -121,11 +121,10 @@ class Replica {
   void forward(const exec::BatchView& batch, const exec::Pass& pass, std::int64_t global_rows);
   void backward();
   /// Whether each forward pass of the step has had its backward, and there was one.
-  bool has_gradients() const { return micro_ > 0 && micro_ == now_.results; }
+  bool has_gradients() const { return progress_.micros > 0 && progress_.micros == now_.results; }
   /// Of all ranks, in the step under way.
   std::int64_t rows_so_far() const { return now_.global_rows; }
   void exchange() {
-    micro_ = 0;
     if (!comm_.exchanges()) return;
     for (std::size_t b = 0; b < buckets_.size(); ++b) comm_.begin(static_cast<int>(b), space_.mark());
   }
@@ -222,8 +221,9 @@ class Replica {
 
   /// What the optimizer enqueues at the beginning of a step, once.
   void prepare() {
-    if (!std::exchange(prepared_, true)) optimizer_.prepare();
+    if (!std::exchange(progress_.prepared, true)) optimizer_.prepare();
   }
+
   /// What the Exec refuses, such as a label that is none, names this rank where there are others.
   template <class Work>
   void naming_rank(Work&& work) try {
@@ -287,6 +287,15 @@ class Replica {
     return verdict.apply != 0 ? Decision::apply : Decision::skip;
   }
 
+  // How far the step under way has come. Between steps nothing has.
+  struct Progress {
+    bool prepared = false;           // by optimizer_.prepare(), or the servers do that
+    int micros = 0;                  // micro-steps whose gradients have been added up
+    std::size_t begun = 0;           // buckets whose exchange has begun
+    bool exchange_enqueued = false;  // of a whole step, by this rank; else a graph makes the exchange
+    bool applied = false;            // the exchange and the update are enqueued
+  };
+
   const Plan& plan_;
   const exec::Kernels<Exec>& kernels_;
   Config config_;
@@ -308,12 +317,9 @@ class Replica {
   std::vector<comm::Tensor> tensors_;
   std::vector<Range> whole_;         // what the optimizer updates as one
   memory::Array<float, Space> sum_;  // gradients of the micro-steps so far
-  int micro_ = 0;
-  std::size_t begun_ = 0;           // buckets of the step
-  bool exchange_enqueued_ = false;  // by the last whole step; else a graph made its exchange
   std::int64_t steps_ = 0;
-  bool prepared_ = true, applied_ = false;  // this step's optimizer, and its update
-  std::vector<float> scales_;               // of each loss in this step
+  Progress progress_;
+  std::vector<float> scales_;  // of each loss in this step
   StepSums sums_;
   UnreportedStep now_;
   memory::Late<optim::Verdict, Space> verdicts_;  // of the steps whose norms follow
@@ -333,8 +339,7 @@ template <class Rule, class Comm, class Exec>
     if (step.norm_follows) verdicts_.take();
   pending_.clear();
   now_ = {};
-  applied_ = false;
-  micro_ = 0;
+  progress_ = {};
 }
 
 template <class Rule, class Comm, class Exec>
@@ -344,8 +349,8 @@ void Replica<Rule, Comm, Exec>::begin(std::span<const double> counts) {
     scales_[l] = counts[l] > 0 ? static_cast<float>(1.0 / counts[l]) : 0.0f;
   now_ = {};
   now_.lr = lr_at(steps_);
-  prepared_ = comm_.has_servers();
-  if (!prepared_) optimizer_.set_step(steps_ + 1, now_.lr);
+  progress_.prepared = comm_.has_servers();
+  if (!progress_.prepared) optimizer_.set_step(steps_ + 1, now_.lr);
 }
 
 template <class Rule, class Comm, class Exec>
@@ -353,31 +358,29 @@ bool Replica<Rule, Comm, Exec>::run_whole([[maybe_unused]] const exec::BatchView
                                           [[maybe_unused]] const exec::Pass& pass) {
   if constexpr (exec::RepeatsSteps<Exec>) {
     const bool exchanges = comm_.exchanges();
-    if (batch.rows == 0 || micro_ > 0 || config_.timeline != nullptr) return false;
+    if (batch.rows == 0 || progress_.micros > 0 || config_.timeline != nullptr) return false;
     if (exchanges && !comm_.repeats()) return false;
     std::span<const optim::Verdict> verdict;
     if (optimizer_.decides() && optimizer_.knows_norm()) verdict = {optimizer_.verdict_there(), 1};
-    exchange_enqueued_ = false;
+    // The Exec calls these where it enqueues the step, perhaps after this function has returned, and not
+    // where it repeats a step that it captured.
+    const auto before = [this] { optimizer_.prepare(); };
+    const auto on_final = [this, exchanges](std::int64_t final) {
+      if (exchanges && config_.overlap) begin_buckets(final);
+    };
+    const auto after = [this] {
+      apply();
+      progress_.exchange_enqueued = true;
+    };
     naming_rank([&] {
-      exec_->step(
-          batch, among_ranks(pass), scales_, exchanges,
-          [this] {
-            optimizer_.prepare();
-            begun_ = 0;
-          },
-          [this, exchanges](std::int64_t final) {
-            if (exchanges && config_.overlap) begin_buckets(final);
-          },
-          [this] {
-            apply();
-            exchange_enqueued_ = true;
-          },
-          std::as_bytes(verdict));
+      exec_->step(batch, among_ranks(pass), scales_, exchanges, before, on_final, after,
+                  std::as_bytes(verdict));
     });
-    if (exchanges && !exchange_enqueued_) comm_.repeat();
+    if (exchanges && !progress_.exchange_enqueued) comm_.repeat();
+    progress_.prepared = progress_.applied = true;
     now_.norm_follows = false;
     together_ = batch.maker != nullptr && !exchanges ? exec_->steps_at_once() : 1;
-    return prepared_ = applied_ = true;
+    return true;
   } else {
     return false;
   }
@@ -421,18 +424,19 @@ void Replica<Rule, Comm, Exec>::forward(const exec::BatchView& batch, const exec
 template <class Rule, class Comm, class Exec>
 void Replica<Rule, Comm, Exec>::backward() {
   const std::span<float> gradients = exec_->gradients();
-  if (micro_ > 0) {
+  if (progress_.micros > 0) {
     if (sum_.size() == 0) sum_ = memory::Array<float, Space>(space_, gradients.size());
     space_.copy(sum_.data(), gradients.data(), gradients.size_bytes());
   }
   exec_->backward(scales_, exec::InOnePiece{});
-  if (micro_++ > 0) space_.add(gradients.data(), sum_.data(), static_cast<std::int64_t>(gradients.size()));
+  if (progress_.micros++ > 0)
+    space_.add(gradients.data(), sum_.data(), static_cast<std::int64_t>(gradients.size()));
 }
 
 template <class Rule, class Comm, class Exec>
 void Replica<Rule, Comm, Exec>::finish(bool stop) {
   const auto begin = Clock::now();
-  if (!std::exchange(applied_, false)) apply();
+  if (!progress_.applied) apply();
   if (others_update_) exec_->touched({0, plan_.sizes.exchanged});
   if (now_.norm_follows) verdicts_.send(optimizer_.verdict_there());
   if (!dead_.empty()) exec_->touched(dead_);
@@ -441,15 +445,16 @@ void Replica<Rule, Comm, Exec>::finish(bool stop) {
   now_.stop = stop;
   now_.exposed = Seconds(Clock::now() - begin).count() - now_.updating;
   pending_.push_back(std::exchange(now_, {}));
+  progress_ = {};
 }
 
 template <class Rule, class Comm, class Exec>
 void Replica<Rule, Comm, Exec>::begin_buckets(std::int64_t final) {
-  for (; begun_ < buckets_.size() && buckets_[begun_].end <= final; ++begun_) {
-    const Range range = buckets_[begun_];
-    if (micro_ > 0)
+  for (std::size_t& b = progress_.begun; b < buckets_.size() && buckets_[b].end <= final; ++b) {
+    const Range range = buckets_[b];
+    if (progress_.micros > 0)
       space_.add(exec_->gradients().data() + range.begin, sum_.data() + range.begin, range.size());
-    comm_.begin(static_cast<int>(begun_), space_.mark());
+    comm_.begin(static_cast<int>(b), space_.mark());
   }
 }
 
@@ -457,8 +462,7 @@ template <class Rule, class Comm, class Exec>
 void Replica<Rule, Comm, Exec>::run_backward(bool computed, bool last) {
   const std::span<float> gradients = exec_->gradients();
   const auto size = static_cast<std::int64_t>(gradients.size());
-  begun_ = 0;
-  const bool first = micro_ == 0, exchanges = last && comm_.exchanges();
+  const bool first = progress_.micros == 0, exchanges = last && comm_.exchanges();
   // A server may write a bucket's parameters once it has their gradients, and those of the layer under way
   // are read until backward calls again.
   const bool served = comm_.has_servers();
@@ -481,7 +485,7 @@ void Replica<Rule, Comm, Exec>::run_backward(bool computed, bool last) {
     space_.copy(sum_.data(), gradients.data(), gradients.size_bytes());
   else if (!last)
     space_.add(sum_.data(), gradients.data(), size);
-  micro_ = last ? 0 : micro_ + 1;
+  ++progress_.micros;
 }
 
 template <class Rule, class Comm, class Exec>
