@@ -257,6 +257,9 @@ class Replica {
   /// Backward of the last forward pass, if there was one. Begins buckets as their gradients become final, if
   /// this is the step's `last`.
   void run_backward(bool computed, bool last);
+  /// Adds the gradients of a micro-step to those of the ones before: in the gradients if it is the `last`,
+  /// else in `sum_`.
+  void accumulate(bool last);
 
   std::optional<StepReport> settle_oldest();
 
@@ -462,13 +465,13 @@ template <class Rule, class Comm, class Exec>
 void Replica<Rule, Comm, Exec>::run_backward(bool computed, bool last) {
   const std::span<float> gradients = exec_->gradients();
   const auto size = static_cast<std::int64_t>(gradients.size());
-  const bool first = progress_.micros == 0, exchanges = last && comm_.exchanges();
-  // A server may write a bucket's parameters once it has their gradients, and those of the layer under way
-  // are read until backward calls again.
-  const bool served = comm_.has_servers();
-  std::int64_t said = 0;
+  const bool exchanges = last && comm_.exchanges(), served = comm_.has_servers();
+  std::int64_t final_before = 0;
   const auto on_final = [&](std::int64_t final) {
-    if (config_.overlap) begin_buckets(served ? std::exchange(said, final) : final);
+    // A server may write a bucket's parameters once it has their gradients, and those of the layer under way
+    // are read until backward calls again.
+    if (config_.overlap) begin_buckets(served ? final_before : final);
+    final_before = final;
     comm_.poll();
   };
   if (!computed)
@@ -478,14 +481,20 @@ void Replica<Rule, Comm, Exec>::run_backward(bool computed, bool last) {
   else
     exec_->backward(scales_, exec::InOnePiece{});
   if (exchanges)
-    begin_buckets(size);
-  else if (last && !first)
-    space_.add(gradients.data(), sum_.data(), size);
-  else if (!last && first)
-    space_.copy(sum_.data(), gradients.data(), gradients.size_bytes());
-  else if (!last)
-    space_.add(sum_.data(), gradients.data(), size);
+    begin_buckets(size);  // each adds up its own gradients
+  else
+    accumulate(last);
   ++progress_.micros;
+}
+
+template <class Rule, class Comm, class Exec>
+void Replica<Rule, Comm, Exec>::accumulate(bool last) {
+  const std::span<float> gradients = exec_->gradients();
+  const auto size = static_cast<std::int64_t>(gradients.size());
+  const bool first = progress_.micros == 0;
+  if (last && !first) space_.add(gradients.data(), sum_.data(), size);
+  if (!last && first) space_.copy(sum_.data(), gradients.data(), gradients.size_bytes());
+  if (!last && !first) space_.add(sum_.data(), gradients.data(), size);
 }
 
 template <class Rule, class Comm, class Exec>
