@@ -158,7 +158,7 @@ template <class Replica>
 StepReport Loop<Replica>::report_of_step(const Stopwatch& watch) {
   replica_.finish(false);
   std::optional<StepReport> report;
-  while (const auto later = replica_.settle()) report = later;
+  while (const auto later = replica_.take_late_report()) report = later;
   replica_.space().synchronize();  // the batches are the caller's again
   report->seconds = watch.seconds();
   return *report;
@@ -293,7 +293,7 @@ void Loop<Replica>::take(FitRun& run, StepReport report, int epoch, double secon
 template <class Replica>
 void Loop<Replica>::take_reports(FitRun& run, int epoch, int count) {
   for (; count > 0; --count) {
-    const auto report = replica_.settle();
+    const auto report = replica_.take_late_report();
     run.unreported_seconds += run.watch.seconds();
     const double seconds = run.unreported_seconds / count;
     run.unreported_seconds -= seconds;

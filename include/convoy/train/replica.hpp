@@ -134,8 +134,8 @@ class Replica {
 
   /// Steps that were finished and not reported.
   int unreported() const { return static_cast<int>(pending_.size()); }
-  /// How many of them it is time to `settle`, so that nobody waits for the Exec: as many as its results come
-  /// together, of steps at least as long ago as its results are late.
+  /// How many of their reports it is time to take, so that nobody waits for the Exec: as many as its results
+  /// come together, of steps at least as long ago as its results are late.
   int due() const {
     const int late = unreported() - Exec::latency;
     return late >= together_ ? late : 0;
@@ -143,10 +143,7 @@ class Replica {
 
   /// The report of the oldest step that was not reported yet: of all ranks' losses, and whether any of them
   /// asked to stop. Nothing when all are.
-  std::optional<StepReport> settle() {
-    if (pending_.empty()) return std::nullopt;
-    return settle_oldest();
-  }
+  std::optional<StepReport> take_late_report();
 
   /// Whether any rank asked to stop in the step that was reported last.
   bool told_to_stop() const { return sums_.told_to_stop(); }
@@ -260,8 +257,6 @@ class Replica {
   /// Adds the gradients of a micro-step to those of the ones before: in the gradients if it is the `last`,
   /// else in `sum_`.
   void accumulate(bool last);
-
-  std::optional<StepReport> settle_oldest();
 
   /// What batch norms ask for in the middle of a pass.
   struct Across final : exec::AcrossRanks {
@@ -498,7 +493,8 @@ void Replica<Rule, Comm, Exec>::accumulate(bool last) {
 }
 
 template <class Rule, class Comm, class Exec>
-std::optional<StepReport> Replica<Rule, Comm, Exec>::settle_oldest() {
+std::optional<StepReport> Replica<Rule, Comm, Exec>::take_late_report() {
+  if (pending_.empty()) return std::nullopt;
   UnreportedStep step = pending_.front();
   pending_.erase(pending_.begin());
   if (step.norm_follows) step.gradient_norm = verdicts_.take().norm;
