@@ -53,7 +53,7 @@ class HalvingSteps {
       const bool upper = (cube_.place & half) != 0;
       const int mine = upper ? first + half : first, theirs = upper ? first : first + half;
       const int partner = cube_.rank_at(cube_.place ^ half);
-      swap(partner, theirs, half, Action::receive_reduce, half == 1, partner, mine, half);
+      exchange({partner, theirs, half}, {partner, mine, half}, Action::receive_reduce, half == 1);
       first = mine;
       length = half;
     }
@@ -64,42 +64,53 @@ class HalvingSteps {
       for (int length = 1; length < cube_.places; length *= 2) {
         const int mine = cube_.place / length * length, theirs = mine ^ length;
         const int partner = cube_.rank_at(cube_.place ^ length);
-        swap(partner, mine, length, Action::receive, false, partner, theirs, length);
+        exchange({partner, mine, length}, {partner, theirs, length}, Action::receive);
       }
     if (!cube_.paired()) return;
     if (cube_.place >= 0)
-      swap(cube_.rank + 1, 0, cube_.places, Action::receive, false, 0, 0, 0);
+      send({cube_.rank + 1, 0, cube_.places});
     else
-      swap(0, 0, 0, Action::receive, false, cube_.rank - 1, 0, cube_.places);
+      receive({cube_.rank - 1, 0, cube_.places});
   }
 
  private:
+  // `count` blocks from `first` on, to or from a rank.
+  struct Run {
+    int peer, first, count;
+  };
+
   // With one extra rank beside two places, the pair's sum lacks others: never complete.
   constexpr void fold_in() {
     const int half = cube_.places / 2;
     if (cube_.place >= 0) {
       const int other = cube_.rank + 1;
-      swap(other, half, cube_.places - half, Action::receive_reduce, false, other, 0, half);
-      swap(0, 0, 0, Action::receive, false, other, half, cube_.places - half);
+      exchange({other, half, half}, {other, 0, half}, Action::receive_reduce);
+      receive({other, half, half});
     } else {
       const int other = cube_.rank - 1;
-      swap(other, 0, half, Action::receive_reduce, false, other, half, cube_.places - half);
-      swap(other, half, cube_.places - half, Action::receive, false, 0, 0, 0);
+      exchange({other, 0, half}, {other, half, half}, Action::receive_reduce);
+      send({other, half, half});
     }
   }
 
-  // Sends some blocks and receives others, each in `segments` messages, `window` of them ahead.
-  constexpr void swap(int to, int out, int out_blocks, Action action, bool completes, int from, int in,
-                      int in_blocks) {
-    const auto send = [&](int s) {
-      if (out_blocks > 0) emit_(Step{Action::send, false, to, out * segments_ + s * out_blocks, out_blocks});
-    };
+  // Each in `segments` messages, `window` of which are sent ahead of the first that is received.
+  constexpr void exchange(Run out, Run in, Action action, bool completes = false) {
     const int ahead = std::min(window_, segments_);
-    for (int s = 0; s < ahead; ++s) send(s);
+    for (int s = 0; s < ahead; ++s) step(Action::send, out, s);
     for (int s = 0; s < segments_; ++s) {
-      if (in_blocks > 0) emit_(Step{action, completes, from, in * segments_ + s * in_blocks, in_blocks});
-      if (s + ahead < segments_) send(s + ahead);
+      step(action, in, s, completes);
+      if (s + ahead < segments_) step(Action::send, out, s + ahead);
     }
+  }
+  constexpr void send(Run out) {
+    for (int s = 0; s < segments_; ++s) step(Action::send, out, s);
+  }
+  constexpr void receive(Run in) {
+    for (int s = 0; s < segments_; ++s) step(Action::receive, in, s);
+  }
+
+  constexpr void step(Action action, Run run, int segment, bool completes = false) {
+    emit_(Step{action, completes, run.peer, run.first * segments_ + segment * run.count, run.count});
   }
 
   Cube cube_;
