@@ -79,7 +79,10 @@ class Collective {
     std::vector<int> who;
   };
 
-  static constexpr std::uint32_t of_worker = 1u << 30;
+  // Whose turn an event is: the upper bits of its `what`, beside a number.
+  enum class EventKind : std::uint32_t { process = 0, worker = 1u << 30, message = Network::mark };
+  static constexpr std::uint32_t kind_bits = 3u << 30;
+
   static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
   int buckets() const { return static_cast<int>(setting_.work.buckets.size()); }
@@ -98,6 +101,14 @@ class Collective {
     return (to / unit_ - from / unit_ + units) % units;
   }
 
+  // Events: a process, or a worker, goes on at that time.
+  void wake_process(int process, double when) { push(EventKind::process, process, when, process); }
+  void wake_worker(int rank, double when) { push(EventKind::worker, rank, when, rank * lanes_); }
+  void push(EventKind kind, int number, double when, int process_of_tie) {
+    network_.queue.push({when, tie_of(process_of_tie, 0),
+                         static_cast<std::uint32_t>(kind) | static_cast<std::uint32_t>(number)});
+  }
+
   void begin_step(int rank, const Moment& when);
   void next_bucket(int rank);
   Moment ready(int rank, int bucket) const;
@@ -105,7 +116,7 @@ class Collective {
   void start(int process, const Moment& when);
   void stage(Worker& worker, Process& lane);
   void go_on(int process);
-  bool reached(int process);
+  bool advance_clock_to(int process);
   void send(int process, const Instruction& step, double bytes);
   bool in_memory() const { return setting_.cluster.inside.wiring == Wiring::memory; }
   bool receive(int process, const Instruction& step, double bytes);
@@ -184,14 +195,18 @@ CONVOY_FUNCTION void Collective::run() {
   while (!network_.queue.empty()) {
     const Event event = network_.queue.pop();
     now_ = event.at;
-    if ((event.what & Network::mark) != 0) {
-      const int number = static_cast<int>(event.what & ~Network::mark);
-      network_.advance(number);
-      if (network_.through(number)) land(number);
-    } else if ((event.what & of_worker) != 0) {
-      next_bucket(static_cast<int>(event.what & ~of_worker));
-    } else {
-      go_on(static_cast<int>(event.what));
+    const auto number = static_cast<int>(event.what & ~kind_bits);
+    switch (static_cast<EventKind>(event.what & kind_bits)) {
+      case EventKind::message:
+        network_.advance(number);
+        if (network_.through(number)) land(number);
+        break;
+      case EventKind::worker:
+        next_bucket(number);
+        break;
+      case EventKind::process:
+        go_on(number);
+        break;
     }
   }
   for (const Worker& worker : workers_)
@@ -211,7 +226,7 @@ CONVOY_FUNCTION void Collective::begin_step(int rank, const Moment& when) {
   std::fill_n(done_.begin() + std::int64_t{rank} * legs() * buckets(), std::int64_t{legs()} * buckets(),
               static_cast<unsigned char>(0));
   const Moment first = worker.missing > 0 ? ready(rank, 0) : worker.over;
-  network_.queue.push({first.at, tie_of(rank * lanes_, 0), of_worker | static_cast<std::uint32_t>(rank)});
+  wake_worker(rank, first.at);
 }
 
 // When a bucket's exchange can begin. An exchange that takes the processor delays backward by what it takes;
@@ -229,7 +244,7 @@ CONVOY_FUNCTION void Collective::next_bucket(int rank) {
   if (worker.next < buckets() && legs() > 0) {
     const int bucket = worker.next++;
     const Moment& when = worker.next < buckets() ? ready(rank, worker.next) : worker.over;
-    network_.queue.push({when.at, tie_of(rank * lanes_, 0), of_worker | static_cast<std::uint32_t>(rank)});
+    wake_worker(rank, when.at);
     if (leg(0).after_backward) return;
     entered_[at(rank * legs())] = bucket + 1;
     const int process = rank * lanes_ + bucket % leg(0).lanes;
@@ -281,7 +296,7 @@ CONVOY_FUNCTION void Collective::start(int process, const Moment& when) {
     worker.processor.add(Cause::combining, pass.before);
     lane.now = worker.processor;
   }
-  network_.queue.push({lane.now.at, tie_of(process, 0), static_cast<std::uint32_t>(process)});
+  wake_process(process, lane.now.at);
 }
 
 // The copy of a lane's bucket between a device and its host, one after the other.
@@ -294,15 +309,16 @@ CONVOY_FUNCTION void Collective::stage(Worker& worker, Process& lane) {
   lane.now = worker.copies;
 }
 
-// Whether a lane is where the clock is; if the clock has to go on first, an event brings the lane back.
-CONVOY_FUNCTION bool Collective::reached(int process) {
+// The clock goes on to where a lane is. Not (false) if something else happens before: then an event brings
+// the lane back.
+CONVOY_FUNCTION bool Collective::advance_clock_to(int process) {
   const Moment& now = processes_[at(process)].now;
   if (now.at <= now_) return true;
   if (now.at < network_.queue.next()) {
     now_ = now.at;
     return true;
   }
-  network_.queue.push({now.at, tie_of(process, 0), static_cast<std::uint32_t>(process)});
+  wake_process(process, now.at);
   return false;
 }
 
@@ -312,7 +328,7 @@ CONVOY_FUNCTION void Collective::go_on(int process) {
   for (; lane.at != lane.end; ++lane.at) {
     const Instruction& step = *lane.at;
     if (step.act == Act::barrier) {
-      if (!reached(process)) return;
+      if (!advance_clock_to(process)) return;
       ++lane.at;
       return meet(process);
     }
@@ -320,7 +336,7 @@ CONVOY_FUNCTION void Collective::go_on(int process) {
     if (bytes == 0) continue;
     switch (step.act) {
       case Act::send:
-        if (!reached(process)) return;
+        if (!advance_clock_to(process)) return;
         send(process, step, bytes);
         break;
       case Act::load:
@@ -360,7 +376,7 @@ CONVOY_FUNCTION void Collective::land(int number) {
   if (!first || lane.waiting != message.to) return;
   lane.waiting = -1;
   const double when = lane.now.at < message.tail.at ? message.tail.at : lane.now.at;
-  network_.queue.push({when, tie_of(message.receiver, 0), static_cast<std::uint32_t>(message.receiver)});
+  wake_process(message.receiver, when);
 }
 
 CONVOY_FUNCTION bool Collective::receive(int process, const Instruction& step, double bytes) {
@@ -373,7 +389,7 @@ CONVOY_FUNCTION bool Collective::receive(int process, const Instruction& step, d
   }
   lane.now.wait_for(network_.message(number).tail);
   const bool reduces = step.act == Act::receive_reduce && (setting_.cluster.gamma > 0 || in_memory());
-  if (reduces && !reached(process)) return false;
+  if (reduces && !advance_clock_to(process)) return false;
   inbox_[at(slot)] = network_.message(number).next;
   network_.forget(number);
   if (reduces) {
@@ -402,7 +418,7 @@ CONVOY_FUNCTION void Collective::meet(int process) {
   for (const int who : meeting.who) {
     Process& lane = processes_[at(who)];
     lane.now = lane.accessed = over;
-    network_.queue.push({over.at, tie_of(who, 0), static_cast<std::uint32_t>(who)});
+    wake_process(who, over.at);
   }
   meeting.here = 0;
   meeting.last = {};
@@ -411,7 +427,7 @@ CONVOY_FUNCTION void Collective::meet(int process) {
 
 CONVOY_FUNCTION void Collective::finish(int process) {
   Process& lane = processes_[at(process)];
-  if (!reached(process)) return;
+  if (!advance_clock_to(process)) return;
   Worker& worker = workers_[at(rank_of(process))];
   lane.ends = true;
   if (lane.pass->after > 0) {
@@ -420,7 +436,7 @@ CONVOY_FUNCTION void Collective::finish(int process) {
     lane.now = worker.processor;
   }
   if (setting_.exchange.staged && leg_of(process) + 1 == legs()) stage(worker, lane);
-  if (reached(process)) complete(process);
+  if (advance_clock_to(process)) complete(process);
 }
 
 CONVOY_FUNCTION void Collective::complete(int process) {
