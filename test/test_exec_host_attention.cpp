@@ -31,7 +31,7 @@ struct AttentionCase {
 /// One attention with its gradients. What is written begins as NaN.
 struct AttentionRun {
   AttentionCase c;
-  std::vector<float> part[3], gradient[3], y, kept, dy, second;
+  std::vector<float> part[3], gradient[3], y, log_sums, dy, second;
   Buffer<float> scratch;
   host::AttentionTask task;
   int threads;
@@ -63,7 +63,7 @@ struct AttentionRun {
       task.gradient[p] = gradient[p].data();
     }
     y = written(static_cast<std::size_t>(c.rows * c.queries * c.heads * c.value_features));
-    kept = written(static_cast<std::size_t>(c.rows * c.queries * c.heads));
+    log_sums = written(static_cast<std::size_t>(c.rows * c.queries * c.heads));
     dy = draw(static_cast<std::int64_t>(y.size()), 1);
     if (c.second) second = draw(static_cast<std::int64_t>(y.size()), 1);
     task.drops = c.dropout > 0;
@@ -71,7 +71,7 @@ struct AttentionRun {
     task.draws = exec::Draws({.seed = 3, .epoch = 2, .position = 40}, "attention");
     task.lengths = c.lengths.empty() ? nullptr : c.lengths.data();
     task.y = y.data();
-    task.kept = kept.data();
+    task.log_sums = log_sums.data();
     task.dy = dy.data();
     task.second = c.second ? second.data() : nullptr;
     scratch = Buffer<float>(
@@ -134,7 +134,7 @@ struct AttentionRun {
     const auto same = [](const std::vector<float>& a, const std::vector<float>& b) {
       return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
     };
-    return same(y, other.y) && same(kept, other.kept) && same(gradient[0], other.gradient[0]) &&
+    return same(y, other.y) && same(log_sums, other.log_sums) && same(gradient[0], other.gradient[0]) &&
            same(gradient[1], other.gradient[1]) && same(gradient[2], other.gradient[2]);
   }
 };

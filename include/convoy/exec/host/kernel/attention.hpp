@@ -33,14 +33,16 @@ struct AttentionTask {
   std::int64_t step[3] = {};     ///< of each, and of its gradient
   const i32* lengths = nullptr;  ///< [rows] or null: all keys count
   float* y = nullptr;            ///< [rows, queries, heads, value_features]
-  float* kept = nullptr;         ///< [rows, heads, queries]: log of the sum of exponentials of scores
+  float* log_sums = nullptr;     ///< [rows, heads, queries]: log of the sum of exponentials of scores
   const float* dy = nullptr;
   const float* second = nullptr;  ///< null, or added to dy
   float* gradient[3] = {};        ///< written; null where not wanted
   bool drops = false;             ///< probabilities, by `draws` and `rule`
   Draws draws;
   DropoutRule rule{0};
-  float* scratch = nullptr;  ///< for each thread as many numbers as the function below says
+  float* scratch = nullptr;  ///< for each thread as many numbers as the functions below say
+  std::int64_t scratch_of_forward() const;
+  std::int64_t scratch_of_backward() const;
 
   int blocks() const { return (queries + query_tile - 1) / query_tile; }
   /// The keys that a row's queries below `query_end` may read between them.
@@ -48,22 +50,13 @@ struct AttentionTask {
     const int length = lengths == nullptr ? keys : std::min<int>(keys, lengths[row]);
     return causal ? std::min(length, query_end) : length;
   }
-  std::int64_t scratch_of_forward() const {
-    return std::int64_t{query_tile} * (key_features + value_features + key_tile + 3) + keys_and_values() +
-           factors_of_tile();
-  }
-  std::int64_t scratch_of_backward() const {
-    const std::int64_t features = padded_columns(key_features) + padded_columns(value_features);
-    return std::int64_t{query_tile} * (2 * key_features + value_features + 2 * key_tile + 2) +
-           (query_tile + keys) * features + keys_and_values() + factors_of_tile();
-  }
-  /// Numbers of one head's, aligned as a vector.
-  std::int64_t keys_and_values() const {
-    return padded_columns(std::int64_t{keys} * key_features) +
-           padded_columns(std::int64_t{keys} * value_features);
-  }
-  /// Numbers of what probabilities are multiplied by, in both orders.
-  std::int64_t factors_of_tile() const { return drops ? 2 * query_tile * key_tile : 0; }
+  /// From result to result of a head, and of its gradient.
+  std::int64_t result_step() const { return std::int64_t{heads} * value_features; }
+  /// From row to row of keys and of values, where the rows are padded.
+  std::int64_t key_row() const { return padded_columns(key_features); }
+  std::int64_t value_row() const { return padded_columns(value_features); }
+  /// Numbers of what the probabilities of a tile are multiplied by, in both orders.
+  std::int64_t dropout_factors() const { return drops ? 2 * query_tile * key_tile : 0; }
   /// A team for the whole of it.
   int team(int threads) const {
     const std::int64_t work = std::int64_t{rows} * heads * queries * keys;
@@ -80,21 +73,21 @@ struct ScoreTile {
   float* largest = nullptr;  ///< of each query so far, as the sums
   float* sums = nullptr;
   float* factors = nullptr;  ///< what the sums, and what was added up by them, were multiplied by
-  const float* logarithms = nullptr;
+  const float* log_sums = nullptr;
   const float* means = nullptr;
   float* slopes = nullptr;
-  const float* kept = nullptr;  ///< what probabilities are multiplied by; null: none is dropped
+  const float* dropout_factors = nullptr;  ///< of probabilities; null: none is dropped
 
   /// The keys that all of the vector of queries from i on may read.
   CONVOY_INLINE int open(int i) const { return std::clamp(i + ahead + 1, 0, keys); }
 };
 
-/// x *= kept[at ...], unless that is null.
+/// x *= factors[at ...], unless that is null.
 template <class V>
-CONVOY_INLINE void drop(V& x, const float* kept, std::int64_t at) {
-  if (kept == nullptr) return;
+CONVOY_INLINE void drop(V& x, const float* factors, std::int64_t at) {
+  if (factors == nullptr) return;
   V factor;
-  simd::load(factor, kept + at);
+  simd::load(factor, factors + at);
   x *= factor;
 }
 
@@ -134,7 +127,7 @@ struct OnlineSoftmaxLoop {
         x -= best;
         exponential(x);
         sum += x;
-        drop(x, t.kept, j * query_tile + i);
+        drop(x, t.dropout_factors, j * query_tile + i);
         simd::store(scores + j * query_tile, x);
       }
       for (int j = open; j < t.keys; ++j) {
@@ -143,7 +136,7 @@ struct OnlineSoftmaxLoop {
         exponential(x);
         x = lane + (i + t.ahead) < j ? V{} : x;
         sum += x;
-        drop(x, t.kept, j * query_tile + i);
+        drop(x, t.dropout_factors, j * query_tile + i);
         simd::store(scores + j * query_tile, x);
       }
       simd::store(t.largest + i, best);
@@ -165,7 +158,7 @@ struct ScoreSlopeLoop {
     for (int i = 0; i < t.queries; i += W) {
       const int open = t.open(i);
       V logarithm, mean, x, slope;
-      simd::load(logarithm, t.logarithms + i);
+      simd::load(logarithm, t.log_sums + i);
       simd::load(mean, t.means + i);
       for (int j = 0; j < t.keys; ++j) {
         float *const score = t.scores + j * query_tile + i, *const to = t.slopes + j * query_tile + i;
@@ -174,22 +167,22 @@ struct ScoreSlopeLoop {
         exponential(x);
         if (j >= open) x = lane + (i + t.ahead) < j ? V{} : x;
         simd::load(slope, to);
-        drop(slope, t.kept, j * query_tile + i);
+        drop(slope, t.dropout_factors, j * query_tile + i);
         slope = x * (slope - mean);
         simd::store(to, slope);
-        drop(x, t.kept, j * query_tile + i);
+        drop(x, t.dropout_factors, j * query_tile + i);
         simd::store(score, x);
       }
     }
   }
 };
 
-/// kept[query, key] = what a probability is multiplied by, for `queries` from `first` on, counted over those
-/// of all heads, and the keys of one chunk.
+/// factors[query, key] = what a probability is multiplied by, for `queries` from `first` on, counted over
+/// those of all heads, and the keys of one chunk.
 struct DrawLoop {
   template <int W>
   CONVOY_INLINE static void run(const AttentionTask* task, std::uint64_t position, std::int64_t first,
-                                int queries, int key, float* kept) {
+                                int queries, int key, float* factors) {
     const AttentionTask& t = *task;
     alignas(64) std::int32_t numbers[Draws::chunk];
     for (int q = 0; q < queries; ++q) {
@@ -199,22 +192,11 @@ struct DrawLoop {
         simd::load(number, numbers + k);
         const simd::Vec<float, W> none{};
         const simd::Vec<float, W> factor = number < t.rule.threshold ? none : none + t.rule.scale;
-        simd::store(kept + q * key_tile + k, factor);
+        simd::store(factors + q * key_tile + k, factor);
       }
     }
   }
 };
-
-/// The same as [keys, queries] in `memory`, which has room for both orders; null where nothing is dropped.
-inline const float* draw_tile(const AttentionTask& t, int row, int head, int first, int queries, int key,
-                              float* memory) {
-  if (!t.drops) return nullptr;
-  float* const by_queries = memory + query_tile * key_tile;
-  simd::run<DrawLoop>(&t, t.draws.position + static_cast<std::uint64_t>(row),
-                      std::int64_t{head} * t.queries + first, queries, key, by_queries);
-  transpose(by_queries, key_tile, queries, key_tile, memory, query_tile, 1.0f);
-  return memory;
-}
 
 struct GatherLoop {
   template <int W>
@@ -263,15 +245,56 @@ inline void transpose_queries(const float* from, std::int64_t step, int rows, in
     for (int c = 0; c < columns; ++c) std::fill(to + c * query_tile + rows, to + c * query_tile + end, 0.0f);
 }
 
-/// The keys and values of one head side by side: where they lie, those of other heads stand between them, and
-/// many of them share the same few lines of a cache.
-struct HeadMemory {
-  float* keys = nullptr;
-  float* values = nullptr;
+/// Up to `query_tile` queries of a head, in a row.
+struct QueryBlock {
+  int row, head, first, count;
+  int lanes;                                      ///< `count`, in whole vectors
+  int readable;                                   ///< the keys that they may read between them
+  std::int64_t query_at, result_at, log_sums_at;  ///< where what is of the first begins
 
-  HeadMemory(const AttentionTask& t, float* memory)
-      : keys(memory), values(memory + padded_columns(std::int64_t{t.keys} * t.key_features)) {}
-  void fill(const AttentionTask& t, int row, int head) const {
+  QueryBlock(const AttentionTask& t, int of_row, int of_head, int block)
+      : row(of_row),
+        head(of_head),
+        first(block * query_tile),
+        count(std::min(query_tile, t.queries - first)),
+        lanes(static_cast<int>(padded_columns(count))),
+        readable(t.readable(row, first + count)) {
+    const std::int64_t query = std::int64_t{row} * t.queries + first;
+    query_at = query * t.step[0] + head * t.key_features;
+    result_at = query * t.result_step() + head * t.value_features;
+    log_sums_at = (std::int64_t{row} * t.heads + head) * t.queries + first;
+  }
+};
+
+/// What the probabilities of a block of queries and of the keys of a chunk are multiplied by, as [keys,
+/// queries] in `memory`, which has room for both orders; null where nothing is dropped.
+inline const float* draw_tile(const AttentionTask& t, const QueryBlock& block, int key, float* memory) {
+  if (!t.drops) return nullptr;
+  float* const by_queries = memory + query_tile * key_tile;
+  simd::run<DrawLoop>(&t, t.draws.position + static_cast<std::uint64_t>(block.row),
+                      std::int64_t{block.head} * t.queries + block.first, block.lanes, key, by_queries);
+  transpose(by_queries, key_tile, block.lanes, key_tile, memory, query_tile, 1.0f);
+  return memory;
+}
+
+/// A thread's scratch memory, cut into pieces, of which each pointer is one; without memory it only counts.
+/// Keys and values of one head lie there side by side: where they are given, those of other heads stand
+/// between them, and many of them share the same few lines of a cache.
+struct HeadScratch {
+  const AttentionTask& t;
+  float* memory;
+  std::int64_t size = 0;  ///< numbers in the pieces
+
+  float* const keys = cut(padded_columns(std::int64_t{t.keys} * t.key_features));
+  float* const values = cut(padded_columns(std::int64_t{t.keys} * t.value_features));
+
+  HeadScratch(const AttentionTask& task, float* of_thread) : t(task), memory(of_thread) {}
+  float* cut(std::int64_t count) {
+    float* const piece = memory == nullptr ? nullptr : memory + size;
+    size += count;
+    return piece;
+  }
+  void fill(int row, int head) const {
     const std::int64_t first = std::int64_t{row} * t.keys, count = t.readable(row, t.queries);
     const float* const key = t.part[1] + first * t.step[1] + head * t.key_features;
     const float* const value = t.part[2] + first * t.step[2] + head * t.value_features;
@@ -282,194 +305,203 @@ struct HeadMemory {
   }
 };
 
-/// The queries of one block of one head.
-inline void attend(const AttentionTask& t, const HeadMemory& memory, int row, int head, int block,
-                   float* scratch) {
-  const int first = block * query_tile, count = std::min(query_tile, t.queries - first);
-  const int lanes = static_cast<int>(padded_columns(count));
-  const int readable = t.readable(row, first + count);
-  const std::int64_t y_step = std::int64_t{t.heads} * t.value_features;
-  const std::int64_t query = std::int64_t{row} * t.queries + first;
-  float* const y = t.y + query * y_step + head * t.value_features;
-  float* const kept = t.kept + (std::int64_t{row} * t.heads + head) * t.queries + first;
-  if (readable == 0) {
-    for (int i = 0; i < count; ++i) std::fill_n(y + i * y_step, t.value_features, 0.0f);
-    std::fill_n(kept, count, 0.0f);
+/// What is `across` has a column for each query of a block.
+struct ForwardScratch : HeadScratch {
+  using HeadScratch::HeadScratch;
+  float* const queries_across = cut(t.key_features * query_tile);  ///< scaled
+  float* const results_across = cut(t.value_features * query_tile);
+  float* const scores = cut(key_tile * query_tile);
+  float* const largest = cut(query_tile);  ///< as the next two: see ScoreTile
+  float* const sums = cut(query_tile);
+  float* const factors = cut(query_tile);
+  float* const dropout_factors = cut(t.dropout_factors());
+};
+
+struct BackwardScratch : HeadScratch {
+  using HeadScratch::HeadScratch;
+  float* const queries = cut(query_tile * t.key_row());   ///< of a block, scaled
+  float* const slopes = cut(query_tile * t.value_row());  ///< of its results
+  float* const d_keys = cut(t.keys * t.key_row());        ///< of the head, as the next
+  float* const d_values = cut(t.keys * t.value_row());
+  float* const queries_across = cut(t.key_features * query_tile);  ///< the same transposed
+  float* const slopes_across = cut(t.value_features * query_tile);
+  float* const d_queries_across = cut(t.key_features * query_tile);
+  float* const scores = cut(key_tile * query_tile);
+  float* const score_slopes = cut(key_tile * query_tile);
+  float* const log_sums = cut(query_tile);  ///< as the next: see ScoreTile
+  float* const means = cut(query_tile);
+  float* const dropout_factors = cut(t.dropout_factors());
+};
+
+inline std::int64_t AttentionTask::scratch_of_forward() const { return ForwardScratch(*this, nullptr).size; }
+inline std::int64_t AttentionTask::scratch_of_backward() const {
+  return BackwardScratch(*this, nullptr).size;
+}
+
+/// The results of a block of queries.
+inline void attend(const AttentionTask& t, const QueryBlock& block, const ForwardScratch& s) {
+  const std::int64_t y_step = t.result_step();
+  float* const y = t.y + block.result_at;
+  float* const log_sums = t.log_sums + block.log_sums_at;
+  if (block.readable == 0) {
+    for (int i = 0; i < block.count; ++i) std::fill_n(y + i * y_step, t.value_features, 0.0f);
+    std::fill_n(log_sums, block.count, 0.0f);
     return;
   }
-  float* const queries = scratch;
-  float* const results = queries + t.key_features * query_tile;
-  float* const scores = results + t.value_features * query_tile;
-  float* const largest = scores + key_tile * query_tile;
-  float* const sums = largest + query_tile;
-  float* const factors = sums + query_tile;
-  float* const kept_tile = factors + query_tile;
-  transpose_queries(t.part[0] + query * t.step[0] + head * t.key_features, t.step[0], count, t.key_features,
-                    t.scale, queries);
-  std::fill_n(largest, lanes, -std::numeric_limits<float>::infinity());
-  std::fill_n(sums, lanes, 0.0f);
-  for (int key = 0; key < readable; key += key_tile) {
-    const int keys = std::min(key_tile, readable - key);
+  transpose_queries(t.part[0] + block.query_at, t.step[0], block.count, t.key_features, t.scale,
+                    s.queries_across);
+  std::fill_n(s.largest, block.lanes, -std::numeric_limits<float>::infinity());
+  std::fill_n(s.sums, block.lanes, 0.0f);
+  for (int key = 0; key < block.readable; key += key_tile) {
+    const int keys = std::min(key_tile, block.readable - key);
     multiply({.m = keys,
-              .n = lanes,
+              .n = block.lanes,
               .k = t.key_features,
-              .a = memory.keys + std::int64_t{key} * t.key_features,
+              .a = s.keys + std::int64_t{key} * t.key_features,
               .a_step = t.key_features,
-              .b = queries,
+              .b = s.queries_across,
               .b_step = query_tile,
-              .c = scores,
+              .c = s.scores,
               .c_step = query_tile});
     const ScoreTile tile{.keys = keys,
-                         .queries = lanes,
-                         .ahead = t.causal ? first - key : key_tile,
-                         .scores = scores,
-                         .largest = largest,
-                         .sums = sums,
-                         .factors = factors,
-                         .kept = draw_tile(t, row, head, first, lanes, key, kept_tile)};
+                         .queries = block.lanes,
+                         .ahead = t.causal ? block.first - key : key_tile,
+                         .scores = s.scores,
+                         .largest = s.largest,
+                         .sums = s.sums,
+                         .factors = s.factors,
+                         .dropout_factors = draw_tile(t, block, key, s.dropout_factors)};
     simd::run<OnlineSoftmaxLoop>(&tile);
     multiply({.m = t.value_features,
-              .n = lanes,
+              .n = block.lanes,
               .k = keys,
-              .a = memory.values + std::int64_t{key} * t.value_features,
+              .a = s.values + std::int64_t{key} * t.value_features,
               .a_step = t.value_features,
               .a_by_columns = true,
-              .b = scores,
+              .b = s.scores,
               .b_step = query_tile,
-              .c = results,
+              .c = s.results_across,
               .c_step = query_tile,
               .into = key == 0 ? SmallProduct::Into::assign : SmallProduct::Into::scale,
-              .factors = factors});
+              .factors = s.factors});
   }
-  for (int i = 0; i < count; ++i) kept[i] = largest[i] + std::log(sums[i]);
-  for (int i = 0; i < count; ++i) factors[i] = 1.0f / sums[i];
-  transpose(results, query_tile, t.value_features, count, y, y_step, 1.0f, factors);
+  for (int i = 0; i < block.count; ++i) log_sums[i] = s.largest[i] + std::log(s.sums[i]);
+  for (int i = 0; i < block.count; ++i) s.factors[i] = 1.0f / s.sums[i];
+  transpose(s.results_across, query_tile, t.value_features, block.count, y, y_step, 1.0f, s.factors);
 }
 
 inline void attention_forward(const AttentionTask& task, int threads) {
   const int blocks = task.blocks();
   parallel(task.team(threads), [&](int thread, int team) {
     const Range units = share(std::int64_t{task.rows} * task.heads * blocks, thread, team);
-    float* const scratch = task.scratch + thread * task.scratch_of_forward();
-    const HeadMemory memory(task, scratch);
+    const ForwardScratch scratch(task, task.scratch + thread * task.scratch_of_forward());
     for (std::int64_t unit = units.begin; unit < units.end; ++unit) {
-      const auto head = static_cast<int>(unit / blocks), block = static_cast<int>(unit % blocks);
-      if (unit == units.begin || block == 0) memory.fill(task, head / task.heads, head % task.heads);
-      attend(task, memory, head / task.heads, head % task.heads, block, scratch + task.keys_and_values());
+      const auto head = static_cast<int>(unit / blocks);
+      const QueryBlock block(task, head / task.heads, head % task.heads, static_cast<int>(unit % blocks));
+      if (unit == units.begin || block.first == 0) scratch.fill(block.row, block.head);
+      attend(task, block, scratch);
     }
   });
 }
 
-/// The gradients of one head of a row. Its tiles have an order, so that every sum has one.
-inline void attend_backward(const AttentionTask& t, int row, int head, float* scratch) {
-  const std::int64_t y_step = std::int64_t{t.heads} * t.value_features;
-  const std::int64_t key_row = padded_columns(t.key_features), value_row = padded_columns(t.value_features);
-  const int readable = t.readable(row, t.queries);
-  const HeadMemory memory(t, scratch);
-  memory.fill(t, row, head);
-  float* const queries = scratch + t.keys_and_values();  // rows of scaled queries, and of slopes of results
-  float* const slopes = queries + query_tile * key_row;
-  float* const d_keys = slopes + query_tile * value_row;
-  float* const d_values = d_keys + t.keys * key_row;
-  float* const queries_across = d_values + t.keys * value_row;  // the same transposed
-  float* const slopes_across = queries_across + t.key_features * query_tile;
-  float* const d_queries = slopes_across + t.value_features * query_tile;
-  float* const scores = d_queries + t.key_features * query_tile;
-  float* const score_slopes = scores + key_tile * query_tile;
-  float* const logarithms = score_slopes + key_tile * query_tile;
-  float* const means = logarithms + query_tile;
-  float* const kept_tile = means + query_tile;
-  std::fill_n(d_keys, readable * key_row, 0.0f);
-  std::fill_n(d_values, readable * value_row, 0.0f);
+/// What a block of queries and a tile of keys, those from `key` on, add to the gradients.
+inline void add_gradients(const AttentionTask& t, const QueryBlock& block, int key,
+                          const BackwardScratch& s) {
+  const int keys = std::min(key_tile, block.readable - key);
+  const float* const key_rows = s.keys + std::int64_t{key} * t.key_features;
+  multiply({.m = keys,
+            .n = block.lanes,
+            .k = t.key_features,
+            .a = key_rows,
+            .a_step = t.key_features,
+            .b = s.queries_across,
+            .b_step = query_tile,
+            .c = s.scores,
+            .c_step = query_tile});
+  multiply({.m = keys,
+            .n = block.lanes,
+            .k = t.value_features,
+            .a = s.values + std::int64_t{key} * t.value_features,
+            .a_step = t.value_features,
+            .b = s.slopes_across,
+            .b_step = query_tile,
+            .c = s.score_slopes,
+            .c_step = query_tile});
+  const ScoreTile tile{.keys = keys,
+                       .queries = block.lanes,
+                       .ahead = t.causal ? block.first - key : key_tile,
+                       .scores = s.scores,
+                       .log_sums = s.log_sums,
+                       .means = s.means,
+                       .slopes = s.score_slopes,
+                       .dropout_factors = draw_tile(t, block, key, s.dropout_factors)};
+  simd::run<ScoreSlopeLoop>(&tile);
+  if (t.gradient[2] != nullptr)
+    multiply({.m = keys,
+              .n = t.value_features,
+              .k = block.count,
+              .a = s.scores,
+              .a_step = query_tile,
+              .b = s.slopes,
+              .b_step = t.value_row(),
+              .c = s.d_values + key * t.value_row(),
+              .c_step = t.value_row(),
+              .into = SmallProduct::Into::add});
+  if (t.gradient[1] != nullptr)
+    multiply({.m = keys,
+              .n = t.key_features,
+              .k = block.count,
+              .a = s.score_slopes,
+              .a_step = query_tile,
+              .b = s.queries,
+              .b_step = t.key_row(),
+              .c = s.d_keys + key * t.key_row(),
+              .c_step = t.key_row(),
+              .into = SmallProduct::Into::add});
+  if (t.gradient[0] != nullptr)
+    multiply({.m = t.key_features,
+              .n = block.lanes,
+              .k = keys,
+              .a = key_rows,
+              .a_step = t.key_features,
+              .a_by_columns = true,
+              .b = s.score_slopes,
+              .b_step = query_tile,
+              .c = s.d_queries_across,
+              .c_step = query_tile,
+              .into = key == 0 ? SmallProduct::Into::assign : SmallProduct::Into::add});
+}
 
-  for (int first = 0; first < t.queries; first += query_tile) {
-    const int count = std::min(query_tile, t.queries - first);
-    const int lanes = static_cast<int>(padded_columns(count)), end = t.readable(row, first + count);
-    const std::int64_t query = std::int64_t{row} * t.queries + first;
-    const std::int64_t query_at = query * t.step[0] + head * t.key_features,
-                       result_at = query * y_step + head * t.value_features;
-    if (end > 0) {
-      gather(t.part[0] + query_at, nullptr, t.step[0], count, t.key_features, queries, key_row, t.scale);
-      gather(t.dy + result_at, t.second == nullptr ? nullptr : t.second + result_at, y_step, count,
-             t.value_features, slopes, value_row, 1.0f, t.y + result_at, means);
-      transpose_queries(queries, key_row, count, t.key_features, 1.0f, queries_across);
-      transpose_queries(slopes, value_row, count, t.value_features, 1.0f, slopes_across);
-      std::copy_n(t.kept + (std::int64_t{row} * t.heads + head) * t.queries + first, count, logarithms);
-      std::fill(logarithms + count, logarithms + lanes, 0.0f);
-      std::fill(means + count, means + lanes, 0.0f);
-    }
-    for (int key = 0; key < end; key += key_tile) {
-      const int keys = std::min(key_tile, end - key);
-      const float* const key_rows = memory.keys + std::int64_t{key} * t.key_features;
-      multiply({.m = keys,
-                .n = lanes,
-                .k = t.key_features,
-                .a = key_rows,
-                .a_step = t.key_features,
-                .b = queries_across,
-                .b_step = query_tile,
-                .c = scores,
-                .c_step = query_tile});
-      multiply({.m = keys,
-                .n = lanes,
-                .k = t.value_features,
-                .a = memory.values + std::int64_t{key} * t.value_features,
-                .a_step = t.value_features,
-                .b = slopes_across,
-                .b_step = query_tile,
-                .c = score_slopes,
-                .c_step = query_tile});
-      const ScoreTile tile{.keys = keys,
-                           .queries = lanes,
-                           .ahead = t.causal ? first - key : key_tile,
-                           .scores = scores,
-                           .logarithms = logarithms,
-                           .means = means,
-                           .slopes = score_slopes,
-                           .kept = draw_tile(t, row, head, first, lanes, key, kept_tile)};
-      simd::run<ScoreSlopeLoop>(&tile);
-      if (t.gradient[2] != nullptr)
-        multiply({.m = keys,
-                  .n = t.value_features,
-                  .k = count,
-                  .a = scores,
-                  .a_step = query_tile,
-                  .b = slopes,
-                  .b_step = value_row,
-                  .c = d_values + key * value_row,
-                  .c_step = value_row,
-                  .into = SmallProduct::Into::add});
-      if (t.gradient[1] != nullptr)
-        multiply({.m = keys,
-                  .n = t.key_features,
-                  .k = count,
-                  .a = score_slopes,
-                  .a_step = query_tile,
-                  .b = queries,
-                  .b_step = key_row,
-                  .c = d_keys + key * key_row,
-                  .c_step = key_row,
-                  .into = SmallProduct::Into::add});
-      if (t.gradient[0] != nullptr)
-        multiply({.m = t.key_features,
-                  .n = lanes,
-                  .k = keys,
-                  .a = key_rows,
-                  .a_step = t.key_features,
-                  .a_by_columns = true,
-                  .b = score_slopes,
-                  .b_step = query_tile,
-                  .c = d_queries,
-                  .c_step = query_tile,
-                  .into = key == 0 ? SmallProduct::Into::assign : SmallProduct::Into::add});
-    }
-    if (t.gradient[0] == nullptr) continue;
-    if (end > 0)
-      transpose(d_queries, query_tile, t.key_features, count, t.gradient[0] + query_at, t.step[0], t.scale);
-    else
-      for (int i = 0; i < count; ++i)
-        std::fill_n(t.gradient[0] + query_at + i * t.step[0], t.key_features, 0.0f);
+/// The gradient of a block of queries, and what it adds to those of keys and values.
+inline void attend_backward(const AttentionTask& t, const QueryBlock& block, const BackwardScratch& s) {
+  if (block.readable > 0) {
+    gather(t.part[0] + block.query_at, nullptr, t.step[0], block.count, t.key_features, s.queries,
+           t.key_row(), t.scale);
+    gather(t.dy + block.result_at, t.second == nullptr ? nullptr : t.second + block.result_at,
+           t.result_step(), block.count, t.value_features, s.slopes, t.value_row(), 1.0f,
+           t.y + block.result_at, s.means);
+    transpose_queries(s.queries, t.key_row(), block.count, t.key_features, 1.0f, s.queries_across);
+    transpose_queries(s.slopes, t.value_row(), block.count, t.value_features, 1.0f, s.slopes_across);
+    std::copy_n(t.log_sums + block.log_sums_at, block.count, s.log_sums);
+    std::fill(s.log_sums + block.count, s.log_sums + block.lanes, 0.0f);
+    std::fill(s.means + block.count, s.means + block.lanes, 0.0f);
   }
+  for (int key = 0; key < block.readable; key += key_tile) add_gradients(t, block, key, s);
+  if (t.gradient[0] == nullptr) return;
+  float* const d_queries = t.gradient[0] + block.query_at;
+  if (block.readable > 0)
+    transpose(s.d_queries_across, query_tile, t.key_features, block.count, d_queries, t.step[0], t.scale);
+  else
+    for (int i = 0; i < block.count; ++i) std::fill_n(d_queries + i * t.step[0], t.key_features, 0.0f);
+}
+
+/// The gradients of one head of a row. Its tiles have an order, so that every sum has one.
+inline void attend_backward_of_head(const AttentionTask& t, int row, int head, const BackwardScratch& s) {
+  const int readable = t.readable(row, t.queries);
+  s.fill(row, head);
+  std::fill_n(s.d_keys, readable * t.key_row(), 0.0f);
+  std::fill_n(s.d_values, readable * t.value_row(), 0.0f);
+  for (int block = 0; block < t.blocks(); ++block) attend_backward(t, {t, row, head, block}, s);
 
   const auto deliver = [&](int part, const float* from, std::int64_t from_step, int features) {
     if (t.gradient[part] == nullptr) return;
@@ -481,16 +513,17 @@ inline void attend_backward(const AttentionTask& t, int row, int head, float* sc
         std::fill_n(to + j * t.step[part], features, 0.0f);
     }
   };
-  deliver(1, d_keys, key_row, t.key_features);
-  deliver(2, d_values, value_row, t.value_features);
+  deliver(1, s.d_keys, t.key_row(), t.key_features);
+  deliver(2, s.d_values, t.value_row(), t.value_features);
 }
 
 inline void attention_backward(const AttentionTask& task, int threads) {
   parallel(task.team(threads), [&](int thread, int team) {
     const Range units = share(std::int64_t{task.rows} * task.heads, thread, team);
+    const BackwardScratch scratch(task, task.scratch + thread * task.scratch_of_backward());
     for (std::int64_t unit = units.begin; unit < units.end; ++unit)
-      attend_backward(task, static_cast<int>(unit / task.heads), static_cast<int>(unit % task.heads),
-                      task.scratch + thread * task.scratch_of_backward());
+      attend_backward_of_head(task, static_cast<int>(unit / task.heads), static_cast<int>(unit % task.heads),
+                              scratch);
   });
 }
 

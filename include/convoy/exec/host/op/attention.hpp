@@ -48,7 +48,7 @@ class AttentionStage final : public Stage {
     for (int part = 0; part < 3; ++part) task_.step[part] = extents_.features[part];
     const int end = value_.wants_gradient ? p.backward_time(index) : index;
     for (int i = 0; i < p.node(node_).inputs; ++i) p.keep(p.value(p.from(node_, i)), end);
-    kept_ = p.request(std::int64_t{task_.rows} * task_.heads * task_.queries * element, index, end);
+    log_sums_ = p.request(std::int64_t{task_.rows} * task_.heads * task_.queries * element, index, end);
     forward_scratch_ = p.request(p.threads() * task_.scratch_of_forward() * element, index, index);
   }
   [[gnu::cold]] void plan_backward(Program& p) override {
@@ -64,7 +64,7 @@ class AttentionStage final : public Stage {
       task_.gradient[part] = to == nullptr ? nullptr : to + extents_.first[part];
     }
     task_.y = p.address(value_.data.place);
-    task_.kept = p.address(kept_);
+    task_.log_sums = p.address(log_sums_);
     task_.dy = p.address(value_.gradient);
     task_.second = p.address(value_.second);
   }
@@ -97,7 +97,7 @@ class AttentionStage final : public Stage {
   graph::Attention::Extents extents_;
   int node_, index_;
   Value& value_;
-  Place kept_, forward_scratch_, backward_scratch_;
+  Place log_sums_, forward_scratch_, backward_scratch_;
   Contribution contribution_[3];
   AttentionTask task_;
 };
