@@ -62,14 +62,13 @@ struct Stage {
   friend constexpr bool operator==(const Stage&, const Stage&) = default;
 };
 
-/// Writes the stages of a graph, their nodes one after the other in `members`, and for each node its stage
-/// (-1 for what is given). All arrays have room for as many entries as there are nodes; returns the number of
-/// stages. Linear in the nodes.
-constexpr int fuse(const Graph& g, Stage* stages, int* members, int* stage_of, int* consumer, int* readers) {
-  const int nodes = g.count.nodes;
-  for (int n = 0; n < nodes; ++n) {
+namespace detail {
+
+// For each node how often its value is read, and one of the nodes that read it (-1: none does).
+constexpr void count_readers(const Graph& g, int* readers, int* consumer) {
+  for (int n = 0; n < g.count.nodes; ++n) {
     readers[n] = 0;
-    consumer[n] = stage_of[n] = -1;
+    consumer[n] = -1;
     for (int i = 0; i < g.nodes[n].inputs; ++i) {
       const int x = g.input(n, i);
       ++readers[x];
@@ -81,44 +80,58 @@ constexpr int fuse(const Graph& g, Stage* stages, int* members, int* stage_of, i
   for (int i = 0; i < g.count.losses; ++i) readers[g.losses[i]] += 2;
   for (int i = 0; i < g.count.metrics; ++i)
     for (int k = 0; k < g.metrics[i].inputs; ++k) readers[g.edges[g.metrics[i].input + k]] += 2;
+}
 
-  // `stage_of` holds, until the end, the leader of the stage of each node; `readers` is rewritten to hold the
-  // last node of the stage that each leader leads.
-  for (int n = 0; n < nodes; ++n) {
-    if (g.nodes[n].given || stage_of[n] >= 0) continue;
-    stage_of[n] = n;
-    int last = n;
-    const int op = g.nodes[n].op;
-    for (int p = detail::leaders.first[op]; p < detail::leaders.end[op]; ++p) {
-      int at = n, k = 1;
-      for (; k < patterns[p].length && readers[at] == 1; ++k) {
-        const int next = consumer[at];
-        if (next < 0 || g.nodes[next].op != patterns[p].op[k] || stage_of[next] >= 0) break;
-        at = next;
-      }
-      if (k < patterns[p].length) continue;
-      last = at;
-      break;
+// The last of the nodes that are computed together with `leader`: itself if no pattern fits. A pattern takes
+// nodes that have no leader yet.
+constexpr int last_of_match(const Graph& g, int leader, const int* readers, const int* consumer,
+                            const int* leader_of) {
+  const int op = g.nodes[leader].op;
+  for (int p = leaders.first[op]; p < leaders.end[op]; ++p) {
+    const Pattern& tried = patterns[p];
+    int at = leader, k = 1;
+    for (; k < tried.length && readers[at] == 1; ++k) {
+      const int next = consumer[at];
+      if (next < 0 || g.nodes[next].op != tried.op[k] || leader_of[next] >= 0) break;
+      at = next;
     }
-    for (int at = n; at != last;) stage_of[at = consumer[at]] = n;
-    readers[n] = last;
+    if (k == tried.length) return at;
+  }
+  return leader;
+}
+
+}  // namespace detail
+
+/// Writes the stages of a graph, their nodes one after the other in `members`, and for each node its stage
+/// (-1 for what is given). All arrays have room for as many entries as there are nodes; returns the number of
+/// stages. Linear in the nodes.
+constexpr int fuse(const Graph& g, Stage* stages, int* members, int* stage_of, int* consumer, int* readers) {
+  detail::count_readers(g, readers, consumer);
+  // Two arrays serve twice. A node has a leader until its stage has a number; and a leader has a last node
+  // once nobody asks for its readers.
+  int* const leader_of = stage_of;
+  int* const last_of = readers;
+  for (int n = 0; n < g.count.nodes; ++n) leader_of[n] = -1;
+  for (int n = 0; n < g.count.nodes; ++n) {
+    if (g.nodes[n].given || leader_of[n] >= 0) continue;
+    const int last = detail::last_of_match(g, n, readers, consumer, leader_of);
+    leader_of[n] = n;
+    for (int at = n; at != last;) leader_of[at = consumer[at]] = n;
+    last_of[n] = last;
   }
 
   int count = 0, member = 0;
-  for (int n = 0; n < nodes; ++n) {
-    const int leader = stage_of[n];
-    if (leader < 0 || readers[leader] != n) continue;  // n is not the last node of its stage
-    Stage& stage = stages[count++];
-    stage = {member, 0, leader, n};
+  for (int n = 0; n < g.count.nodes; ++n) {
+    const int leader = leader_of[n];
+    if (leader < 0 || last_of[leader] != n) continue;  // only the last node of a stage yields it
+    const int first = member;
     for (int at = leader;; at = consumer[at]) {
       members[member++] = at;
-      ++stage.count;
+      stage_of[at] = count;
       if (at == n) break;
     }
+    stages[count++] = {first, member - first, leader, n};
   }
-  // Leaders become stages in a last sweep.
-  for (int s = 0; s < count; ++s)
-    for (int k = 0; k < stages[s].count; ++k) stage_of[members[stages[s].first + k]] = s;
   return count;
 }
 
