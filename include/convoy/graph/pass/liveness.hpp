@@ -86,6 +86,49 @@ struct FreeBlock {
   std::int64_t begin = 0, end = 0;
 };
 
+/// The free blocks of an arena below its `top`, in order; none touches another, or the top.
+struct FreeList {
+  FreeBlock* blocks;
+  int count = 0;
+  std::int64_t top = 0;
+
+  /// Where so many bytes are free now: in the first block that has them, or at the top, which rises.
+  constexpr std::int64_t take(std::int64_t bytes) {
+    int at = 0;
+    while (at < count && blocks[at].end - blocks[at].begin < bytes) ++at;
+    if (at == count) {
+      top += bytes;
+      return top - bytes;
+    }
+    const std::int64_t begin = blocks[at].begin;
+    blocks[at].begin += bytes;
+    if (blocks[at].begin == blocks[at].end) erase(at);
+    return begin;
+  }
+  constexpr void release(std::int64_t begin, std::int64_t end) {
+    int at = count;
+    while (at > 0 && blocks[at - 1].begin > begin) --at;
+    const bool joins_left = at > 0 && blocks[at - 1].end == begin;
+    const bool joins_right = at < count && blocks[at].begin == end;
+    if (joins_left && joins_right) {
+      blocks[at - 1].end = blocks[at].end;
+      erase(at);
+    } else if (joins_left) {
+      blocks[at - 1].end = end;
+    } else if (joins_right) {
+      blocks[at].begin = begin;
+    } else {
+      for (int i = count++; i > at; --i) blocks[i] = blocks[i - 1];
+      blocks[at] = {begin, end};
+    }
+    if (blocks[count - 1].end == top) top = blocks[--count].begin;
+  }
+  constexpr void erase(int at) {
+    --count;
+    for (int i = at; i < count; ++i) blocks[i] = blocks[i + 1];
+  }
+};
+
 /// Writes an offset for each of `count` values, aligned to 64 bytes, such that no two that live together
 /// overlap; returns the arena's size in bytes. First fit over a sorted free list, values in the order of
 /// their beginnings: time runs from 0 to `last`. `first_at` and `next_at` (last + 2 and count entries),
@@ -103,51 +146,16 @@ constexpr std::int64_t pack(const Lifetime* values, int count, int last, std::in
     release_next[v] = release_at[values[v].end + 1];
     release_at[values[v].end + 1] = v;
   }
-  int free = 0;
-  std::int64_t top = 0;
+  FreeList free{blocks};
+  std::int64_t size = 0;
   for (int t = 0; t <= last; ++t) {
-    for (int v = release_at[t]; v >= 0; v = release_next[v]) {
-      const std::int64_t begin = offsets[v], end = begin + aligned(values[v].bytes);
-      int at = free;
-      while (at > 0 && blocks[at - 1].begin > begin) --at;
-      const bool joins_left = at > 0 && blocks[at - 1].end == begin;
-      const bool joins_right = at < free && blocks[at].begin == end;
-      if (joins_left && joins_right) {
-        blocks[at - 1].end = blocks[at].end;
-        for (int i = at; i + 1 < free; ++i) blocks[i] = blocks[i + 1];
-        --free;
-      } else if (joins_left) {
-        blocks[at - 1].end = end;
-      } else if (joins_right) {
-        blocks[at].begin = begin;
-      } else {
-        for (int i = free; i > at; --i) blocks[i] = blocks[i - 1];
-        blocks[at] = {begin, end};
-        ++free;
-      }
-      if (free > 0 && blocks[free - 1].end == top) top = blocks[--free].begin;
-    }
+    for (int v = release_at[t]; v >= 0; v = release_next[v])
+      free.release(offsets[v], offsets[v] + aligned(values[v].bytes));
     for (int v = first_at[t]; v >= 0; v = next_at[v]) {
-      const std::int64_t size = aligned(values[v].bytes);
-      int at = 0;
-      while (at < free && blocks[at].end - blocks[at].begin < size) ++at;
-      if (at == free) {
-        offsets[v] = top;
-        top += size;
-        continue;
-      }
-      offsets[v] = blocks[at].begin;
-      blocks[at].begin += size;
-      if (blocks[at].begin == blocks[at].end) {
-        for (int i = at; i + 1 < free; ++i) blocks[i] = blocks[i + 1];
-        --free;
-      }
+      offsets[v] = free.take(aligned(values[v].bytes));
+      if (free.top > size) size = free.top;
     }
   }
-  std::int64_t size = 0;
-  for (int v = 0; v < count; ++v)
-    if (values[v].bytes > 0 && offsets[v] + aligned(values[v].bytes) > size)
-      size = offsets[v] + aligned(values[v].bytes);
   return size;
 }
 
