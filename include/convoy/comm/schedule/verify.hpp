@@ -61,6 +61,43 @@ inline std::string explain(const Verdict& v) {
 
 namespace detail {
 
+// Clocks of senders, as many as there are messages in flight. A free one's first entry is one more than the
+// next free one.
+class Snapshots {
+ public:
+  constexpr explicit Snapshots(int size) : size_(size) {}
+  constexpr ~Snapshots() { delete[] clocks_; }
+  Snapshots(const Snapshots&) = delete;
+  Snapshots& operator=(const Snapshots&) = delete;
+
+  constexpr int* at(int snapshot) { return clocks_ + std::int64_t{snapshot} * size_; }
+  constexpr int take() {
+    if (free_ == 0) {
+      if (used_ == room_) grow();
+      return used_++;
+    }
+    const int taken = free_ - 1;
+    free_ = clocks_[std::int64_t{taken} * size_];
+    return taken;
+  }
+  constexpr void free(int snapshot) {
+    clocks_[std::int64_t{snapshot} * size_] = free_;
+    free_ = snapshot + 1;
+  }
+
+ private:
+  constexpr void grow() {
+    room_ = room_ > 0 ? 2 * room_ : 2 * size_;
+    int* larger = new int[static_cast<std::size_t>(room_) * static_cast<std::size_t>(size_)]();
+    for (std::int64_t i = 0; i < std::int64_t{used_} * size_; ++i) larger[i] = clocks_[i];
+    delete[] clocks_;
+    clocks_ = larger;
+  }
+
+  int size_, used_ = 0, room_ = 0, free_ = 0;
+  int* clocks_ = nullptr;
+};
+
 class Prover {
  public:
   // `sends` messages, which carry `carried` chunks.
@@ -68,54 +105,40 @@ class Prover {
       : size(ranks),
         chunk_count(chunks),
         words((ranks + 31) / 32),
-        mask(cells() * static_cast<std::size_t>(words)),
+        everyone(static_cast<std::size_t>(words)),
+        contributor_bits(cells() * static_cast<std::size_t>(words)),
         clock(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks)),
         lock_of(cells()),
         held(static_cast<std::size_t>(carried)),
         lock(static_cast<std::size_t>(sends)),
-        reduces(goal == Goal::all_reduce || goal == Goal::reduce_scatter) {}
-
-  constexpr ~Prover() { delete[] snapshots; }
-  Prover(const Prover&) = delete;
-  Prover& operator=(const Prover&) = delete;
+        reduces(goal == Goal::all_reduce || goal == Goal::reduce_scatter),
+        snapshots(ranks) {
+    for (int r = 0; r < size; ++r) everyone.data[r / 32] |= 1u << (r % 32);
+  }
 
   // One bit for each rank whose value is in this rank's chunk.
   constexpr std::uint32_t* contributors(int rank, int chunk) {
-    return mask.data + (static_cast<std::int64_t>(rank) * chunk_count + chunk) * words;
+    return contributor_bits.data + (static_cast<std::int64_t>(rank) * chunk_count + chunk) * words;
   }
-  constexpr bool full(const std::uint32_t* m) const {
-    for (int w = 0; w < words; ++w) {
-      const int bits = size - 32 * w;
-      if (m[w] != (bits >= 32 ? 0xffffffffu : (1u << bits) - 1u)) return false;
-    }
+  constexpr bool full(const std::uint32_t* bits) const {
+    for (int w = 0; w < words; ++w)
+      if (bits[w] != everyone.data[w]) return false;
     return true;
   }
-  constexpr void fill(std::uint32_t* m) const {
-    for (int w = 0; w < words; ++w) {
-      const int bits = size - 32 * w;
-      m[w] = bits >= 32 ? 0xffffffffu : (1u << bits) - 1u;
-    }
+  constexpr void fill(std::uint32_t* bits) const {
+    for (int w = 0; w < words; ++w) bits[w] = everyone.data[w];
   }
 
   constexpr bool send(int rank, int index, const Step& step, int message) {
-    std::int64_t slot = 0;
-    if (free_list > 0) {
-      slot = free_list - 1;
-      free_list = next_free(slot);
-    } else {
-      slot = used++;
-      if (used > room) grow();
-    }
-    int* stamp = snapshots + slot * size;
-    const int* now = clock.data + static_cast<std::int64_t>(rank) * size;
-    for (int r = 0; r < size; ++r) stamp[r] = now[r];
-    stamp[rank] = index + 1;
     Lock& l = lock.data[message];
-    l.snapshot = static_cast<int>(slot);
     l.chunk = step.chunk;
     l.count = step.count;
     l.receiver = step.peer;
-    l.received_at = -1;
+    l.snapshot = snapshots.take();
+    int* stamp = snapshots.at(l.snapshot);
+    const int* now = clock.data + static_cast<std::int64_t>(rank) * size;
+    for (int r = 0; r < size; ++r) stamp[r] = now[r];
+    stamp[rank] = index + 1;
     for (int c = step.chunk; c < step.chunk + step.count; ++c) {
       int& list = lock_of.data[static_cast<std::int64_t>(rank) * chunk_count + c];
       held.data[holds] = {list, message};
@@ -131,7 +154,7 @@ class Prover {
     // Writing is safe if this rank knows, through messages, that each receiver of the chunk is past its
     // receive.
     int* now = clock.data + static_cast<std::int64_t>(rank) * size;
-    const int* stamp = snapshots + static_cast<std::int64_t>(l.snapshot) * size;
+    const int* stamp = snapshots.at(l.snapshot);
     for (int r = 0; r < size; ++r)
       if (stamp[r] > now[r]) now[r] = stamp[r];
     for (int c = step.chunk; c < step.chunk + step.count; ++c) {
@@ -148,8 +171,22 @@ class Prover {
     }
     now[rank] = index + 1;
     l.received_at = index;
-    set_free(l.snapshot);
+    snapshots.free(l.snapshot);
+    return combine(rank, index, step);
+  }
 
+  Verdict verdict{};
+
+ private:
+  struct Lock {
+    int chunk = 0, count = 0, receiver = 0, received_at = -1, snapshot = 0;
+  };
+  // A message that holds a chunk until it is received.
+  struct Hold {
+    int next = 0, message = 0;
+  };
+
+  constexpr bool combine(int rank, int index, const Step& step) {
     for (int c = step.chunk; c < step.chunk + step.count; ++c) {
       const std::uint32_t* theirs = contributors(step.peer, c);
       std::uint32_t* ours = contributors(rank, c);
@@ -166,17 +203,6 @@ class Prover {
     return true;
   }
 
-  Verdict verdict{};
-
- private:
-  struct Lock {
-    int chunk = 0, count = 0, receiver = 0, received_at = -1, snapshot = 0;
-  };
-  // A message that holds a chunk until it is received.
-  struct Hold {
-    int next = 0, message = 0;
-  };
-
   constexpr std::size_t cells() const {
     return static_cast<std::size_t>(size) * static_cast<std::size_t>(chunk_count);
   }
@@ -187,31 +213,17 @@ class Prover {
   constexpr bool blame(Fault fault, int rank, int index, const Step& step) {
     return blame(fault, rank, index, step, step.chunk);
   }
-  // A free snapshot's first entry links to the next free one.
-  constexpr int next_free(std::int64_t slot) const { return snapshots[slot * size]; }
-  constexpr void set_free(std::int64_t slot) {
-    snapshots[slot * size] = free_list;
-    free_list = static_cast<int>(slot) + 1;
-  }
-  constexpr void grow() {
-    const std::int64_t larger = room > 0 ? 2 * room : 2 * size;
-    int* fresh = new int[static_cast<std::size_t>(larger * size)]();
-    for (std::int64_t i = 0; i < (used - 1) * size; ++i) fresh[i] = snapshots[i];
-    delete[] snapshots;
-    snapshots = fresh;
-    room = larger;
-  }
 
   int size, chunk_count, words;
-  Table<std::uint32_t> mask;
+  Table<std::uint32_t> everyone;  // the bits of all ranks
+  Table<std::uint32_t> contributor_bits;
   Table<int> clock;    // clock[r][q]: how many steps of q are known to rank r to be over
   Table<int> lock_of;  // per rank and chunk: its posted sends, a list through Hold::next
   Table<Hold> held;
   Table<Lock> lock;  // per message
   bool reduces;
-  int* snapshots = nullptr;  // the sender's clock at each message in flight
-  std::int64_t used = 0, room = 0;
-  int free_list = 0, holds = 0;
+  Snapshots snapshots;
+  int holds = 0;
 };
 
 }  // namespace detail
