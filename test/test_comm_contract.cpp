@@ -16,6 +16,7 @@
 #include <convoy/comm/parameter_server/parameter_server.hpp>
 #include <convoy/comm/policy/all_reduce.hpp>
 #include <convoy/comm/policy/halves.hpp>
+#include <convoy/comm/policy/none.hpp>
 #include <convoy/comm/transport/checked.hpp>
 #include <convoy/memory/buffer.hpp>
 
@@ -298,4 +299,16 @@ TEST_CASE("misuse is refused in words") {
   CHECK_THROWS_AS(ring.broadcast(std::span<float>(arena), 1), ConfigError);
   CHECK_THROWS_AS(Threads::World(0), ConfigError);
   CHECK_THROWS_AS(comm::Ring<Threads>(Threads{}, {.deadline = Seconds(std::nan(""))}), ConfigError);
+}
+
+TEST_CASE_TEMPLATE("an exchange that is opened once more updates what it was opened for last", C, comm::None,
+                   comm::Ring<Threads>) {
+  C comm;
+  std::vector<float> arena(10);
+  const std::vector<Range> first{{0, 5}, {5, 10}}, last{{2, 4}};
+  comm.open({}, {arena, arena, first});
+  comm.open({}, {arena, arena, last});
+  std::vector<Range> updated;
+  comm.finish([&](Range range, float) { updated.push_back(range); });
+  CHECK(updated == last);
 }

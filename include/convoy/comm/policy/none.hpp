@@ -27,6 +27,7 @@ class None : public Defaults<None> {
   static constexpr bool exchanges() { return false; }
   std::pmr::memory_resource* memory() { return memory::pages(); }
   void open(const Fingerprint&, const Layout& layout) {
+    updated_.clear();
     for (const Range& bucket : layout.buckets)
       if (!updated_.empty() && updated_.back().end == bucket.begin)
         updated_.back().end = bucket.end;
