@@ -109,14 +109,13 @@ template <class E>
 concept Exec = std::is_class_v<E> &&
     requires(E& e, const E& c, const BatchView& batch, const Pass& pass, int i,
              std::span<typename E::Scalar> values, std::span<const typename E::Scalar> given,
-             std::span<const float> scales, Range range) {
+             std::span<const float> scales, Range range, const Plan& plan, const typename E::Options& options,
+             typename E::Space& space, const Kernels<E>& kernels) {
   typename E::Scalar;   // of the arenas: float, or double for the reference
   typename E::Options;  // an aggregate with defaults that lists its fields; has `int threads`
   typename E::Make;     // what its kernels are made of
   requires memory::Space<typename E::Space>;
-  requires std::constructible_from < E, const Plan&, int, const typename E::Options&, typename E::Space&,
-      const Kernels<E>
-  & > ;
+  {E(plan, i, options, space, kernels)};
   { e.space() } -> std::same_as<typename E::Space&>;
   // "host", "reference": for people.
   { E::name } -> std::convertible_to<std::string_view>;

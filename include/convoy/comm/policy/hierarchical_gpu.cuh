@@ -77,6 +77,11 @@ inline constexpr bool through_hosts = false;
 template <class C, class S>
 inline constexpr bool through_hosts<Staged<C, S>> = true;
 
+template <class F>
+concept MakesOfRanks = requires(F make, const std::vector<int>& ranks) {
+  make(ranks);
+};
+
 }  // namespace detail
 
 /// The Comm behind Hierarchical<CudaPeer<S>, Inter> and Hierarchical<Nccl<S>, Inter>: `Inside` is the sharded
@@ -177,13 +182,14 @@ class TwoLevelsOfGpus : public Defaults<TwoLevelsOfGpus<Inside, Across>> {
   }
 
  private:
-  template <class MakeAcross>
-  requires std::is_invocable_v < MakeAcross, const std::vector<int>
-  & > TwoLevelsOfGpus(const AnyBootstrap& bootstrap, const Nodes& nodes,
-                      const typename Inside::Options& inside, MakeAcross&& make_across)
+  template <detail::MakesOfRanks MakeAcross>
+  TwoLevelsOfGpus(const AnyBootstrap& bootstrap, const Nodes& nodes, const typename Inside::Options& inside,
+                  MakeAcross&& make_across)
       : bootstrap_(bootstrap),
-  nodes_(nodes), standing_(nodes_, bootstrap_.rank()), inside_(bootstrap_.group(standing_.inside), inside),
-  across_(make_across(standing_.across)) {}
+        nodes_(nodes),
+        standing_(nodes_, bootstrap_.rank()),
+        inside_(bootstrap_.group(standing_.inside), inside),
+        across_(make_across(standing_.across)) {}
 
   bool single() const { return nodes_.count() == 1; }
   void wait_for(Ready ready) {
