@@ -25,13 +25,13 @@ namespace convoy::memory {
 ///   `copy(to, from, bytes)`      within the space
 ///   `write(to, from, bytes)`     from host memory, which is free again when the call returns
 ///   `read(to, from, bytes)`      into host memory; returns when the bytes are there
-///   `sum_squares(p, n, factor, sum)`   *sum += factor^2 times the sum of p[i]^2, in f64 and in an order that
-///   depends on
-///                                n alone, so that ranks that hold the same numbers get the same bits; `sum`
-///                                is of the space
+///   `sum_squares(p, n, f, sum)`  *sum += f^2 times the sum of p[i]^2, in f64 and in an order that depends
+///                                on n alone, so that ranks that hold the same numbers get the same bits;
+///                                `sum` is of the space
 ///   `mark()`                     a mark behind all work so far
 ///   `wait_for(ready)`            work enqueued from now on begins after the mark, which may be of another
-///   space's stream `synchronize()`              returns when all work is done
+///                                space's stream
+///   `synchronize()`              returns when all work is done
 template <class S>
 concept Space = requires(S& s, void* to, const void* from, std::size_t bytes, float* values,
                          const float* given, std::int64_t n, double* sum, Ready ready) {

@@ -82,8 +82,7 @@ CONVOY_HD inline Norms norms_of(const double* squares, bool of_directions, const
 ///   `decide`        the verdict from the sums of squares of `count` parts of the gradient, `apart` numbers
 ///                   apart
 ///   `squares`       adds up the Squares of a Passage, of directions only where there is state and the step
-///   is
-///                   not skipped. A sum's bits depend on the ranges, their order and their numbers alone.
+///                   is not skipped. A sum's bits depend on the ranges, their order and their numbers alone.
 ///                   `work` is of two numbers for each part that the table is cut into
 ///   `apply`         one Passage: every run that has state but matrices
 ///   `apply_matrix`  a MatrixPass by the MatrixWork of the space, for rules that take matrices; a space may

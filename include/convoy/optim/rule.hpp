@@ -137,12 +137,11 @@ concept HasDirection = Directs<R, float>;
 ///   `per_tensor_norms`  true: the constants are made by `at(options, step, lr, norms)`, for each tensor its
 ///                       own, once the whole gradient is known;
 ///   `direction`         beside `per_tensor_norms`: `template <class V> CONVOY_INLINE static void
-///   direction(V&
-///                       d, const V& p, const V& g, V (&state)[slots], const Constants&)`, the direction in
-///                       which the update moves p, whose norm takes the place of the gradient's. It goes by
-///                       constants made from norms of 0 and may write into `state`, of which nothing is
-///                       kept: `update` does the same again. So the state is read twice but written once, and
-///                       a step that is skipped has nothing to undo.
+///                       direction(V& d, const V& p, const V& g, V (&state)[slots], const Constants&)`, the
+///                       direction in which the update moves p, whose norm takes the place of the
+///                       gradient's. It goes by constants made from norms of 0 and may write into `state`, of
+///                       which nothing is kept: `update` does the same again. So the state is read twice but
+///                       written once, and a step that is skipped has nothing to undo.
 ///   `matrix_slots`      how many of the slots, the first ones, a matrix has: the rule updates weights as
 ///                       whole matrices, once the gradient of each is there, by `template <class Work> static
 ///                       void update_matrix(Work&, const MatrixPass&, const Options&)`, where Work is the

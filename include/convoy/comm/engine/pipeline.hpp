@@ -9,8 +9,11 @@
 namespace convoy::comm {
 
 /// Where each bucket is. A policy with a pipeline has
-///   enter(stage, bucket)   begins the exchange of a stage; `enter(stages, bucket)` is the work after the
-///   last passed(stage, bucket)  whether a stage is over
+///
+///   `enter(stage, bucket)`    begins the exchange of a stage; `enter(stages, bucket)` is the work after the
+///                             last
+///   `passed(stage, bucket)`   whether a stage is over
+///
 /// Buckets enter every stage in the order in which they were begun, which is the same on all ranks; each
 /// stage needs lanes of its own.
 template <int stages>

@@ -1,7 +1,7 @@
 // Policies made of a reduce-scatter and an all-gather. Sharded updates in between: each rank its own part of
 // every bucket, which cuts nothing that is to stay whole, so that the optimizer's state is divided by the
-// number of ranks (ZeRO leg 1, Rajbhandari et al. 2020). Reproducible combines in the order of ranks, so that
-// the bits are the same whatever the algorithm, the buckets, the segments and the transport.
+// number of ranks (ZeRO stage 1, Rajbhandari et al. 2020). Reproducible combines in the order of ranks, so
+// that the bits are the same whatever the algorithm, the buckets, the segments and the transport.
 #pragma once
 
 #include <algorithm>
