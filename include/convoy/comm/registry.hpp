@@ -287,7 +287,7 @@ CONVOY_FUNCTION std::string listing(const std::vector<std::string_view>& names) 
   return text;
 }
 
-// The words of a text that are separated by spaces.
+// Whether `word` is one of the words of `text`, which spaces separate.
 CONVOY_FUNCTION bool has_word(std::string_view text, std::string_view word) {
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find(' ', at), text.size());

@@ -96,8 +96,7 @@ class CheckpointFolder {
   std::exception_ptr failure_;
 };
 
-/// The PyTorch name of what belongs to the model's weights in the narrow sense or the wide one: parameters
-/// and running statistics. Empty for other state.
+/// The PyTorch name of a parameter or a running statistic; empty for other state.
 constexpr std::string_view name_of_weights(std::string_view name) {
   for (const std::string_view prefix : {std::string_view("parameters."), std::string_view("statistics.")})
     if (name.starts_with(prefix)) return name.substr(prefix.size());

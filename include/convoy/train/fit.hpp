@@ -33,7 +33,7 @@ struct FitOptions {
   EpochCallback on_epoch = {};
   std::ostream* log = &std::cout;  ///< where rank 0 prints the published lines; null: nowhere
   int log_every = 200;             ///< steps between throughput lines
-  int readers = 1;           ///< threads that read this rank's batches ahead; batches are the same by any
+  int readers = 1;           ///< threads that read batches ahead; any number of them gives the same batches
   bool resident = false;     ///< the set to train on lies whole in memory of the Exec's space, where the same
                              ///< batches are made as by readers: exec::Cuda, sets whose rows depend on their
                              ///< index alone, data::Cropped; so does the set to validate on, if it is such a

@@ -56,7 +56,7 @@ class RandomBatch {
 template <exec::Exec E, comm::Comm C>
 double measured_speed(const Plan& plan, const exec::Kernels<E>& kernels, int rows,
                       const typename E::Options& options, C& comm) {
-  // Of a moment: threads of others that come and go within it even out.
+  // The measurement is long enough that other processes' brief load averages out.
   constexpr double least_seconds = 1;
   constexpr int least_passes = 4;
   typename E::Space space;

@@ -19,8 +19,8 @@ namespace convoy::comm {
 ///
 ///   `broadcast(data)`         every rank ends with rank 0's bytes
 ///   `all_gather(mine, all)`   `all` is every rank's `mine`, in the order of ranks
-///   `gather(mine, all)`       rank 0's `all` is every rank's `mine`; who has no gather is asked for
-///   all_gather
+///   `gather(mine, all)`       rank 0's `all` is every rank's `mine`. Optional: without `gather`,
+///                             `all_gather` is called
 template <class B>
 concept Bootstrap = requires(B& b, const B& k, std::span<std::byte> data, std::span<const std::byte> mine) {
   { k.rank() } -> std::same_as<int>;

@@ -89,7 +89,7 @@ class Transfer {
   std::size_t blocked_at(Port& port);
   bool is_instruction(std::size_t instruction) const { return instruction < program_->instructions.size(); }
   int peer_of(std::size_t instruction) const { return program_->instructions[instruction].peer; }
-  /// The message that a instruction is about, for a sentence.
+  /// The message that an instruction is about, for a sentence.
   [[gnu::cold]] CommError::Fields describe(const Port& port, std::size_t instruction, double elapsed) const;
 
   /// Takes back whatever is announced.

@@ -52,12 +52,11 @@ class BasicNccl : public NcclExchange<BasicNccl<S, sharded>, S, sharded> {
   }
 
   /// A world of the ranks that give the same color, in the order of their ranks here. All ranks call it,
-  /// between steps; so are `open` and the making of groups of groups called: by the ranks of all groups
-  /// together.
+  /// between steps. The ranks of all groups also call `open`, and `split` of a group, together.
   BasicNccl split(int color) const { return BasicNccl(*this, color); }
   /// The ranks of this rank's host.
   BasicNccl within_host() const { return split(this->first_on(rank())); }
-  /// The ranks that are as many-eth on their hosts as this rank is on its own.
+  /// The ranks whose index within their host equals this rank's index within its host.
   BasicNccl across_hosts() const {
     int before = 0;
     for (int r = 0; r < rank(); ++r) before += this->first_on(r) == this->first_on(rank()) ? 1 : 0;

@@ -21,7 +21,7 @@
 namespace convoy::schedule {
 
 enum class Action : unsigned char {
-  send,            ///< post the chunks to the peer; they must not be written until the peer has received it
+  send,            ///< post the chunks to the peer; they must not be written until the peer has received them
   receive,         ///< wait for the peer's chunks and overwrite mine with them
   receive_reduce,  ///< wait for the peer's chunks and combine them into mine
 };

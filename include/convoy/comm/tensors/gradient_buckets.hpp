@@ -114,7 +114,7 @@ class GradientBuckets {
   template <class F>
   void named(const std::size_t& bucket, F&& f) const;
 
-  // Copies `count` elements, f32 where they are multiplied by another number than 1.
+  // Copies `bytes` bytes. Where `scale` is not 1 the bytes are f32, and each number is multiplied by `scale`.
   static void copy(void* into, const void* from, std::size_t bytes, float scale);
 
   std::vector<NamedSpan> gradients_;

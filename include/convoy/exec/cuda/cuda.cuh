@@ -27,14 +27,14 @@ namespace convoy::exec {
 /// f32, tf32, bf16 or f16. Parameters, their gradients, statistics, losses and every sum are f32; f16 scales
 /// losses by what its gradients bear.
 ///
-/// Images are kept as [rows, height, width, channels]. A batch is copied when `forward` is called, which may
-/// then be changed; or a RowMaker makes the batch where it is computed. A pass is captured as a CUDA graph
-/// when it runs for the second time, unless batch norms go by the rows of all ranks: then the host waits for
-/// the GPU in each of them. The same inputs give the same bits wherever convolutions, attentions and products
-/// go the same ways, which are chosen by time: in one process, and in all that share CudaOptions::plan_cache.
-/// Throws ConfigError for a batch that is not of the plan, ExecError for a label out of range, calls out of
-/// order, an operation without a kernel, a custom one without functions for a device (graph/custom.hpp) and a
-/// convolution that cuDNN cannot compute, device::DeviceError for what CUDA refuses.
+/// Images are kept as [rows, height, width, channels]. `forward` copies the batch, so the caller may change
+/// the batch afterwards; or a RowMaker makes the batch where it is computed. A pass is captured as a CUDA
+/// graph when it runs for the second time, unless batch norms go by the rows of all ranks: then the host
+/// waits for the GPU in each of them. The same inputs give the same bits wherever convolutions, attentions
+/// and products go the same ways, which are chosen by time: in one process, and in all that share
+/// CudaOptions::plan_cache. Throws ConfigError for a batch that is not of the plan, ExecError for a label out
+/// of range, calls out of order, an operation without a kernel, a custom one without functions for a device
+/// (graph/custom.hpp) and a convolution that cuDNN cannot compute, device::DeviceError for what CUDA refuses.
 template <class P>
 class Cuda : private memory::KeptBack {
   static_assert(cuda::Computable<P>, "convoy: exec::Cuda computes in f32, tf32, bf16 or f16");

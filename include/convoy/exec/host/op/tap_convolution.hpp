@@ -1,6 +1,6 @@
-// A convolution over a small map by convoy's own kernels: see tap_kernels.hpp. oneDNN's kernels tile over
-// positions and multiply padding; where a map has few positions and a batch many images, tiles of images are
-// up to four times faster.
+// A convolution over a small map by convoy's own kernels: see exec/host/kernel/taps.hpp. oneDNN's kernels
+// tile over positions and multiply padding; where a map has few positions and a batch many images, tiles of
+// images are up to four times faster.
 #pragma once
 
 #include <algorithm>
