@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include <doctest/doctest.h>
 
@@ -47,6 +48,14 @@ struct Incomparable {
   constexpr void steps(int rank, int size, auto&& emit) const { Ring{segments}.steps(rank, size, emit); }
 };
 static_assert(!Schedule<Incomparable>);
+
+// All steps of one rank.
+template <Schedule S>
+std::vector<Step> steps_of(const S& s, int rank, int size) {
+  std::vector<Step> steps;
+  s.steps(rank, size, [&](Step step) { steps.push_back(step); });
+  return steps;
+}
 
 // A schedule made wrong by changing what a right one emits.
 template <class Right>

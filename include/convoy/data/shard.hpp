@@ -97,8 +97,6 @@ class BatchPlan {
     const std::int64_t most = std::min(global_, samples_);
     return shard_.whole ? most : shard_.most(most);
   }
-  /// Rows over all ranks in a full step.
-  constexpr std::int64_t global_batch() const { return global_ * copies_; }
   constexpr Shard shard() const { return shard_; }
 
   /// The samples of a step over all ranks, as positions in the epoch: of its order, or, where every rank

@@ -73,7 +73,6 @@ class Arena {
   void own(std::span<const Range> ranges);
 
   const Optimizer<R>& optimizer() const { return optimizer_; }
-  const Guard& guard() const { return guard_; }
 
   /// Bytes of optimizer state on this rank.
   std::size_t state_bytes() const { return owned_.bytes(); }

@@ -47,7 +47,6 @@ class Places {
   int nodes() const { return static_cast<int>(first_.size()) - 1; }
   int node_of(int rank) const { return node_[at(rank)]; }
   int first_of(int node) const { return first_[at(node)]; }
-  double speed_of(int rank) const { return speed_[at(node_of(rank))]; }
   /// How many units there are, and how many ranks each has; one unit where the cluster is not folded.
   int units() const { return units_; }
 
@@ -75,9 +74,8 @@ class Places {
   Nic nic_;
   Fabric fabric_;
   int units_ = 1;
-  std::vector<int> node_;      // of each rank
-  std::vector<int> first_;     // rank of each node, and of a node behind the last
-  std::vector<double> speed_;  // of each node
+  std::vector<int> node_;   // of each rank
+  std::vector<int> first_;  // rank of each node, and of a node behind the last
   std::vector<Resource> resources_;
   std::vector<int> inside_at_;                // of each node
   int out_ = 0, in_ = 0, up_ = 0, down_ = 0;  // the first of each kind
@@ -100,8 +98,7 @@ CONVOY_FUNCTION Places::Places(const Cluster& cluster, bool folded)
   first_.push_back(0);
   for (const Nodes& some : cluster.nodes)
     for (int i = 0; i < some.count && left > 0; ++i, --left) {
-      node_.insert(node_.end(), at(some.ranks), static_cast<int>(speed_.size()));
-      speed_.push_back(some.speed);
+      node_.insert(node_.end(), at(some.ranks), nodes());
       first_.push_back(ranks());
     }
   for (int node = 0; node < nodes(); ++node) {

@@ -93,7 +93,6 @@ class TcpBootstrap {
 
   int rank() const { return world_.rank; }
   int size() const { return world_.size; }
-  const World& world() const { return world_; }
 
   /// Every rank ends with rank 0's bytes.
   void broadcast(std::span<std::byte> data) {

@@ -17,7 +17,7 @@ template <>
 struct NodeOf<transport::Shm, transport::Mpi> {
   static Nodes nodes(const transport::Mpi& world) {
     const Watchdog watchdog("MPI_Allgather", world.rank(), world.limit());
-    MPI_Comm node = split(world, 0);
+    MPI_Comm node = split(world);
     int first = world.rank();
     mpi::check(MPI_Bcast(&first, 1, MPI_INT, 0, node), "MPI_Bcast");
     MPI_Comm_free(&node);
@@ -36,9 +36,9 @@ struct NodeOf<transport::Shm, transport::Mpi> {
   }
 
  private:
-  static MPI_Comm split(const transport::Mpi& world, int key) {
+  static MPI_Comm split(const transport::Mpi& world) {
     MPI_Comm node = MPI_COMM_NULL;
-    mpi::check(MPI_Comm_split_type(world.comm(), MPI_COMM_TYPE_SHARED, key, MPI_INFO_NULL, &node),
+    mpi::check(MPI_Comm_split_type(world.comm(), MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node),
                "MPI_Comm_split_type");
     return node;
   }

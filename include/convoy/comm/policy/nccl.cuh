@@ -54,14 +54,6 @@ class BasicNccl : public NcclExchange<BasicNccl<S, sharded>, S, sharded> {
   /// A world of the ranks that give the same color, in the order of their ranks here. All ranks call it,
   /// between steps. The ranks of all groups also call `open`, and `split` of a group, together.
   BasicNccl split(int color) const { return BasicNccl(*this, color); }
-  /// The ranks of this rank's host.
-  BasicNccl within_host() const { return split(this->first_on(rank())); }
-  /// The ranks whose index within their host equals this rank's index within its host.
-  BasicNccl across_hosts() const {
-    int before = 0;
-    for (int r = 0; r < rank(); ++r) before += this->first_on(r) == this->first_on(rank()) ? 1 : 0;
-    return split(before);
-  }
 
  private:
   BasicNccl(const BasicNccl& whole, int color) : Base(whole, color) {}

@@ -90,14 +90,6 @@ class NcclExchange : public DeviceBuckets<C, S, sharded> {
   NcclExchange& operator=(NcclExchange&&) = delete;
   ~NcclExchange() { close(); }
 
-  /// The first rank on the host of a rank.
-  int first_on(int rank) const {
-    int first = 0;
-    while (!places_[static_cast<std::size_t>(first)].shares_host(places_[static_cast<std::size_t>(rank)]))
-      ++first;
-    return first;
-  }
-
   cudaStream_t stream() const { return comm_->stream(); }
   detail::Communicator& communicator() { return *comm_; }
 

@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include <convoy/core/range.hpp>
 
@@ -119,14 +118,6 @@ constexpr Range range_of(int chunk, std::int64_t count, int blocks, int segments
 constexpr Range range_of(int chunk, int chunks, std::int64_t count, int blocks, int segments,
                          std::int64_t grain) {
   return range_of(chunk, chunks, {count, blocks, grain}, segments);
-}
-
-/// All steps of one rank.
-template <Schedule S>
-constexpr std::vector<Step> steps_of(const S& s, int rank, int size) {
-  std::vector<Step> steps;
-  s.steps(rank, size, [&](Step step) { steps.push_back(step); });
-  return steps;
 }
 
 }  // namespace convoy::schedule
