@@ -2,6 +2,7 @@
 // Trainer: what ranks, batches, accumulation, callbacks and faults do to a training.
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <numeric>
 #include <sstream>
 #include <string>
@@ -382,6 +383,21 @@ TEST_CASE("the timeline holds every rank's forward, backward, buckets and update
       CHECK(update == 2 * static_cast<int>(trainer.plan.buckets.size()));
     }
   });
+}
+
+TEST_CASE("a timeline that is full says how many events it dropped") {
+  train::Timeline timeline(2);
+  const Clock::time_point zero = Clock::now();
+  timeline.start(zero);
+  const auto after = [&](int seconds) { return zero + std::chrono::seconds(seconds); };
+  for (int i = 0; i < 5; ++i) timeline.record("bucket", i, train::Track::exchange, after(i), after(i + 1));
+  REQUIRE(timeline.events().size() == 3);
+  CHECK(timeline.events()[1].name.data() == std::string_view("bucket 1"));
+  const train::TimelineEvent& dropped = timeline.events()[2];
+  CHECK(dropped.name.data() == std::string_view("dropped 3"));
+  CHECK(dropped.track == train::Track::exchange);
+  CHECK(dropped.begin == 2);
+  CHECK(dropped.end == 5);
 }
 
 TEST_CASE("buckets are exchanged while backward goes on, as the timeline shows") {

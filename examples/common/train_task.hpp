@@ -19,6 +19,7 @@
 #include "training.hpp"
 #include "update.hpp"
 #include <convoy/convoy.hpp>
+#include <convoy/core/file.hpp>
 
 namespace examples {
 

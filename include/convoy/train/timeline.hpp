@@ -1,5 +1,5 @@
-// Timeline: what a rank did when, written as a Chrome trace (the Trace Event Format; open it in Perfetto or
-// chrome://tracing), one process a rank, with a track each for computing, exchanging and the optimizer.
+// Timeline: what a rank did when, written as a Chrome trace (io/chrome_trace.hpp), one process a rank, with a
+// track each for computing, exchanging and the optimizer.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,12 @@
 
 #include <convoy/core/clock.hpp>
 #include <convoy/core/compiled.hpp>
+
+#if CONVOY_DEFINITIONS
 #include <convoy/core/error.hpp>
 #include <convoy/core/file.hpp>
+#include <convoy/io/chrome_trace.hpp>
+#endif
 
 namespace convoy::train {
 
@@ -28,25 +32,22 @@ struct TimelineEvent {
   double begin = 0, end = 0;  ///< seconds since the ranks' common start
 };
 
-/// Records the events of one rank in memory that is reserved at the start; when it is full, later events are
-/// dropped and counted.
+/// Records the events of one rank in memory that is reserved at the start. Those for which there is no room
+/// are one event together, "dropped N" for N of them.
 class Timeline {
  public:
-  explicit Timeline(std::size_t capacity = 1 << 16) { events_.reserve(capacity); }
+  /// Has room for `capacity` events.
+  explicit Timeline(std::size_t capacity = 1 << 16) : capacity_(capacity) { events_.reserve(capacity + 1); }
 
   /// The moment that counts as zero; Trainer calls it on all ranks right after a barrier.
   void start(Clock::time_point zero = Clock::now()) { zero_ = zero; }
 
+  /// Records an event called `name`, with its number behind where that is not negative.
   void record(std::string_view name, int number, Track track, Clock::time_point begin,
               Clock::time_point end) {
-    if (events_.size() == events_.capacity()) {
-      ++dropped_;
-      return;
-    }
-    TimelineEvent event;
-    event.track = track;
-    event.begin = Seconds(begin - zero_).count();
-    event.end = Seconds(end - zero_).count();
+    const double from = Seconds(begin - zero_).count(), to = Seconds(end - zero_).count();
+    if (events_.size() >= capacity_) return drop(track, from, to);
+    TimelineEvent event{.track = track, .begin = from, .end = to};
     if (number < 0)
       std::snprintf(event.name.data(), event.name.size(), "%.*s", static_cast<int>(name.size()), name.data());
     else
@@ -56,10 +57,17 @@ class Timeline {
   }
 
   const std::vector<TimelineEvent>& events() const { return events_; }
-  std::size_t dropped() const { return dropped_; }
 
  private:
+  void drop(Track track, double begin, double end) {
+    if (dropped_++ == 0) events_.push_back({.track = track, .begin = begin, .end = end});
+    TimelineEvent& all = events_.back();
+    all.end = std::max(all.end, end);
+    std::snprintf(all.name.data(), all.name.size(), "dropped %zu", dropped_);
+  }
+
   Clock::time_point zero_ = Clock::now();
+  std::size_t capacity_;
   std::vector<TimelineEvent> events_;
   std::size_t dropped_ = 0;
 };
@@ -70,26 +78,16 @@ void write_timeline(const std::filesystem::path& path, const std::vector<std::ve
 #if CONVOY_DEFINITIONS
 CONVOY_FUNCTION void write_timeline(const std::filesystem::path& path,
                                     const std::vector<std::vector<TimelineEvent>>& ranks) {
-  std::string text = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
-  const char* separator = "\n";
+  io::ChromeTrace trace;
   constexpr std::array tracks = {"compute", "exchange", "optimizer"};
-  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    text += concat(separator, R"({"ph":"M","name":"process_name","pid":)", rank, R"(,"args":{"name":"rank )",
-                   rank, "\"}}");
-    separator = ",\n";
-    for (std::size_t t = 0; t < tracks.size(); ++t)
-      text += concat(separator, R"({"ph":"M","name":"thread_name","pid":)", rank, R"(,"tid":)", t,
-                     R"(,"args":{"name":")", tracks[t], "\"}}");
-    char line[256];
-    for (const auto& event : ranks[rank]) {
-      std::snprintf(line, sizeof line, R"({"ph":"X","name":"%s","pid":%zu,"tid":%d,"ts":%.3f,"dur":%.3f})",
-                    event.name.data(), rank, static_cast<int>(event.track), event.begin * 1e6,
-                    (event.end - event.begin) * 1e6);
-      text.append(separator).append(line);
-    }
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    const int rank = static_cast<int>(r);
+    trace.name_process(rank, concat("rank ", rank));
+    for (std::size_t t = 0; t < tracks.size(); ++t) trace.name_track(rank, static_cast<int>(t), tracks[t]);
+    for (const TimelineEvent& event : ranks[r])
+      trace.add(event.name.data(), rank, static_cast<int>(event.track), event.begin, event.end - event.begin);
   }
-  text += "\n]}\n";
-  write_file(path, text);
+  write_file(path, trace.text());
 }
 #endif
 
