@@ -35,13 +35,13 @@ struct Hello {
   std::uint64_t job = 0;
 };
 
-enum class Verdict : std::uint32_t { welcome, version, job, size, range, taken, missing };
+enum class JoinReply : std::uint32_t { welcome, version, job, size, range, taken, missing };
 
 /// What rank 0 answers.
 struct Answer {
   std::uint64_t magic = Hello::word;
   std::uint32_t version = Hello::now;
-  Verdict verdict = Verdict::welcome;
+  JoinReply reply = JoinReply::welcome;
   std::uint32_t size = 0;
   std::int32_t culprit = -1;  ///< who is missing
 };
@@ -198,7 +198,7 @@ class TcpBootstrap {
       for (const Socket& s : listeners) accept(s, guests);
     }
     for (int r = 1; r < size(); ++r)
-      if (send_all(peers_[index(r)], detail::bytes_of(answer(detail::Verdict::welcome)), deadline) !=
+      if (send_all(peers_[index(r)], detail::bytes_of(answer(detail::JoinReply::welcome)), deadline) !=
           detail::Moved::all)
         throw CommError({.rank = 0, .peer = r, .operation = joining(), .elapsed = deadline.elapsed()},
                         "the connection was closed");
@@ -223,8 +223,8 @@ class TcpBootstrap {
     }
   }
 
-  detail::Answer answer(detail::Verdict verdict, int culprit = -1) const {
-    return {.verdict = verdict, .size = static_cast<std::uint32_t>(size()), .culprit = culprit};
+  detail::Answer answer(detail::JoinReply reply, int culprit = -1) const {
+    return {.reply = reply, .size = static_cast<std::uint32_t>(size()), .culprit = culprit};
   }
 
   // Whether the guest is still one: neither a rank, nor refused, nor gone.
@@ -245,23 +245,23 @@ class TcpBootstrap {
       peers_[h.rank].close();
       --joined;
     }
-    const auto verdict = h.version != detail::Hello::now                ? detail::Verdict::version
-                         : h.job != world_.job                          ? detail::Verdict::job
-                         : h.size != static_cast<std::uint32_t>(size()) ? detail::Verdict::size
-                         : h.rank < 1 || h.rank >= h.size               ? detail::Verdict::range
-                         : peers_[h.rank]                               ? detail::Verdict::taken
-                                                                        : detail::Verdict::welcome;
-    if (verdict == detail::Verdict::welcome) {
+    const auto reply = h.version != detail::Hello::now                ? detail::JoinReply::version
+                       : h.job != world_.job                          ? detail::JoinReply::job
+                       : h.size != static_cast<std::uint32_t>(size()) ? detail::JoinReply::size
+                       : h.rank < 1 || h.rank >= h.size               ? detail::JoinReply::range
+                       : peers_[h.rank]                               ? detail::JoinReply::taken
+                                                                      : detail::JoinReply::welcome;
+    if (reply == detail::JoinReply::welcome) {
       peers_[h.rank] = std::move(guest.socket);
       ++joined;
       return false;
     }
     refused = concat("said that it was rank ", h.rank, " of ", h.size,
-                     verdict == detail::Verdict::taken     ? ", which was there already"
-                     : verdict == detail::Verdict::job     ? " of another job"
-                     : verdict == detail::Verdict::version ? " of another version"
+                     reply == detail::JoinReply::taken     ? ", which was there already"
+                     : reply == detail::JoinReply::job     ? " of another job"
+                     : reply == detail::JoinReply::version ? " of another version"
                                                            : "");
-    tell(guest.socket, detail::bytes_of(answer(verdict)));
+    tell(guest.socket, detail::bytes_of(answer(reply)));
     return false;
   }
 
@@ -275,7 +275,7 @@ class TcpBootstrap {
     }
     if (count > 8) names += concat(" and ", count - 8, " more");
     for (const Socket& s : peers_)
-      if (s) tell(s, detail::bytes_of(answer(detail::Verdict::missing, first)));
+      if (s) tell(s, detail::bytes_of(answer(detail::JoinReply::missing, first)));
     throw CommError({.rank = 0, .operation = joining(), .elapsed = deadline.elapsed(), .culprit = first},
                     concat(count > 1 ? "ranks " : "rank ", names, " did not come within ", limit_.count(),
                            " s", refused.empty() ? "" : "; the last that was refused ", refused));
@@ -354,22 +354,22 @@ class TcpBootstrap {
       reason = moved == detail::Moved::late ? "not all ranks have come" : "the connection was closed";
       return false;
     }
-    switch (answer.verdict) {
-      case detail::Verdict::welcome:
+    switch (answer.reply) {
+      case detail::JoinReply::welcome:
         return true;
-      case detail::Verdict::missing:
+      case detail::JoinReply::missing:
         throw CommError({.rank = rank(),
                          .operation = joining(),
                          .elapsed = deadline.elapsed(),
                          .culprit = answer.culprit},
                         concat("rank 0 says that rank ", answer.culprit, " did not come in time"));
-      case detail::Verdict::taken:
+      case detail::JoinReply::taken:
         fail<ConfigError>("rank ", rank(), ": bootstrap: rank 0 at ", place(), " has another rank ", rank(),
                           " already");
-      case detail::Verdict::version:
+      case detail::JoinReply::version:
         fail<ConfigError>("rank ", rank(), ": bootstrap: rank 0 at ", place(), " speaks version ",
                           answer.version, ", this rank ", detail::Hello::now);
-      case detail::Verdict::job:
+      case detail::JoinReply::job:
         fail<ConfigError>("rank ", rank(), ": bootstrap: rank 0 at ", place(), " is of another job");
       default:
         fail<ConfigError>("rank ", rank(), ": bootstrap: rank 0 at ", place(), " is of a world of ",
