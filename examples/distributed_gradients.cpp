@@ -123,7 +123,7 @@ bool train(const Transport& world) {
   for (const auto* parameter : {&net.b2, &net.w2, &net.b1, &net.w1})
     for (std::size_t i = 0; i < parameter->size(); ++i)
       checksum += static_cast<double>((*parameter)[i]) * static_cast<double>(1 + i % 3);
-  const std::vector<double> checksums = comm::gather(exchange, checksum);
+  const std::vector<double> checksums = comm::all_gather(exchange, checksum);
   bool agree = true;
   for (const double c : checksums) agree = agree && c == checksums[0];
   if (rank == 0)

@@ -312,7 +312,7 @@ TEST_CASE("a group by list has the list's order") {
     const bool inside = world.rank() != 1;
     const auto part = comm::group(world, inside ? std::vector<int>{3, 0, 2} : std::vector<int>{1}, options);
     comm::Nonblocking<comm::Ring<transport::Group<Threads>>> exchange(part, options);
-    const std::vector<int> ranks = comm::gather(exchange, world.rank());
+    const std::vector<int> ranks = comm::all_gather(exchange, world.rank());
     right += ranks == (inside ? std::vector<int>{3, 0, 2} : std::vector<int>{1});
   });
   CHECK(right == 4);

@@ -477,7 +477,7 @@ TEST_CASE("rank 0's parameters go to all, and every rank's metric to every rank"
       const auto root = [](int r) { return r == 0; };
       bool good = holds_sum(a, ranks, 1, 0, 0, root) && holds_sum(b, ranks, 1, 0, 1, root) &&
                   holds_sum(c, ranks, 1, 0, 2, root);
-      const auto losses = comm::gather(exchange, 0.5 + exchange.rank());
+      const auto losses = comm::all_gather(exchange, 0.5 + exchange.rank());
       good = good && static_cast<int>(losses.size()) == ranks && late[0] == static_cast<float>(ranks - 1);
       for (int r = 0; r < ranks; ++r) good = good && losses[static_cast<std::size_t>(r)] == 0.5 + r;
       right += good;

@@ -142,7 +142,7 @@ TEST_CASE("handles over mpi give the ring's bits, and the other collectives thei
     }
     CHECK(right);
   }
-  CHECK(comm::gather(exchange, 10 + rank).back() == 9 + ranks);
+  CHECK(comm::all_gather(exchange, 10 + rank).back() == 9 + ranks);
 }
 
 TEST_CASE_TEMPLATE("groups of processes sum beside the world", T, Mpi, Shm) {

@@ -19,7 +19,7 @@ namespace convoy::train {
 /// Gives all ranks the values that each of them has in part. Each value is one rank's, zero bits elsewhere:
 /// as integers they add up to the very bits. All ranks call it together.
 template <class Comm, class T>
-void gather(Comm& comm, std::vector<T>& values) {
+void all_gather(Comm& comm, std::vector<T>& values) {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % sizeof(i32) == 0);
   const std::size_t bytes = values.size() * sizeof(T);
   std::vector<i32> bits(bytes / sizeof(i32));

@@ -324,7 +324,7 @@ bool Loop<Replica>::recess(bool goes_on, FitPosition& at) {
   FitPosition::fields(
       at, [&](std::string_view, const auto& member) { told.push_back(std::bit_cast<std::int64_t>(member)); });
   if (replica_.rank() != 0) std::fill(told.begin(), told.end(), 0);
-  gather(replica_.comm(), told);
+  all_gather(replica_.comm(), told);
   replica_.set_steps_done(told[1]);
   std::size_t next = 2;
   FitPosition::fields(at, [&](std::string_view, auto& member) {

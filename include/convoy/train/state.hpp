@@ -67,7 +67,7 @@ void gather_shards(Replica<Rule, Comm, Exec>& replica, Range whole, std::vector<
   for (const Range& range : mine)
     covered += std::max<std::int64_t>(0, std::min(range.end, whole.end) - std::max(range.begin, whole.begin));
   // Shards are cut the same way for all, so either every rank has all of every tensor or they all take part.
-  if (common_number(replica.comm(), covered == whole.size() ? 0 : 1) > 0) gather(replica.comm(), values);
+  if (common_number(replica.comm(), covered == whole.size() ? 0 : 1) > 0) all_gather(replica.comm(), values);
 }
 
 /// Visits numbers of the elements of parameter `p`, which lie as the parameter does, in canonical order:

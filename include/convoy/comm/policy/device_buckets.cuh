@@ -102,8 +102,8 @@ class DeviceBuckets : public Defaults<C> {
   /// which gives the ranks each other's parts of the layout's parameters, behind what the space has enqueued,
   /// and a mark behind that; and the end of the step.
   Ready summed(int bucket) const { return {reduced_[static_cast<std::size_t>(bucket)].get()}; }
-  Ready gather(int bucket) {
-    gather(static_cast<std::size_t>(bucket));
+  Ready all_gather(int bucket) {
+    all_gather(static_cast<std::size_t>(bucket));
     return {gathered_[static_cast<std::size_t>(bucket)].get()};
   }
   void end_step() {
@@ -188,7 +188,7 @@ class DeviceBuckets : public Defaults<C> {
   }
 
   void reduce(std::size_t b);
-  void gather(std::size_t b);
+  void all_gather(std::size_t b);
   void arrive(std::size_t b);
   void decide(Update update);
 
@@ -264,7 +264,7 @@ void DeviceBuckets<C, S, sharded>::reduce(std::size_t b) {
 }
 
 template <class C, memory::Space S, bool sharded>
-void DeviceBuckets<C, S, sharded>::gather(std::size_t b) {
+void DeviceBuckets<C, S, sharded>::all_gather(std::size_t b) {
   follow_space();
   if (!buckets_[b].empty()) {
     self().enqueue_parameters(b);
@@ -321,7 +321,7 @@ bool DeviceBuckets<C, S, sharded>::step(Update update) {
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
       if (!decides) arrive(b);
       if (const Range mine = own_of(b); !mine.empty()) update(mine, 1.0f);
-      gather(b);
+      all_gather(b);
     }
     if (!buckets_.empty())
       device::check(cudaStreamWaitEvent(space_->stream(), gathered_[buckets_.size() - 1].get(), 0),

@@ -272,7 +272,7 @@ void TwoLevelsOfGpus<Inside, Across>::finish(Update update) {
   std::size_t next = 0, summed = 0;
   // In the order of buckets on every rank of a node, whoever has no part of some.
   const auto gather_up_to = [&](std::size_t end) {
-    for (; next < end; ++next) whole[next] = inside_.gather(static_cast<int>(next));
+    for (; next < end; ++next) whole[next] = inside_.all_gather(static_cast<int>(next));
   };
   if (!single()) across_->finish([&](Range, float) { gather_up_to(bucket_of_[summed++] + 1); });
   gather_up_to(buckets_.size());

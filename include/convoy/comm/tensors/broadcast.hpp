@@ -25,7 +25,7 @@ inline void broadcast(NonblockingExchange& exchange, std::initializer_list<Named
 
 /// Every rank's value, in the order of ranks: a loss, a count, a time. E is f32, f64 or i32.
 template <class E>
-std::vector<E> gather(NonblockingExchange& exchange, E value) {
+std::vector<E> all_gather(NonblockingExchange& exchange, E value) {
   std::vector<E> all(static_cast<std::size_t>(exchange.size()));
   all[static_cast<std::size_t>(exchange.rank())] = value;
   exchange.all_reduce_async(std::span<E>(all), sum).wait();  // one value and zeros, whose sum is exact
