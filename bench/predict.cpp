@@ -160,7 +160,7 @@ sim::Work work_of(const Options& o, const sim::Cluster& cluster) {
                                          ? sim::bucket_per_tensor(plan)
                                          : std::vector<Range>(plan.buckets.begin(), plan.buckets.end());
   memory::Host space;
-  const train::Treatments tensors = train::treatments(plan, {}, false);
+  const train::TensorGroups tensors = train::tensor_groups(plan, {}, false);
   const optim::Arena<optim::Any> arena(space, optim::make(o.optimizer), tensors.tensors, tensors.groups);
   return sim::work_of(plan, profile_of(o, cluster, plan), buckets,
                       o.keep_dead_taps ? sim::DeadTaps::exchanged : sim::DeadTaps::left_out,

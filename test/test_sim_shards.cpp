@@ -30,7 +30,7 @@ DynamicPlan resnet18(bool keep_dead_taps) {
 
 std::vector<Range> matrices_of(const Plan& plan) {
   memory::Host space;
-  const train::Treatments all = train::treatments(plan, {}, false);
+  const train::TensorGroups all = train::tensor_groups(plan, {}, false);
   return optim::Arena<optim::Muon>(space, {}, all.tensors, all.groups).matrices();
 }
 

@@ -101,7 +101,7 @@ template <class Model>
 double unevenness(int ranks) {
   const Plan& plan = plan_of<Model>;
   memory::Host space;
-  const train::Treatments all = train::treatments(plan, {}, false);
+  const train::TensorGroups all = train::tensor_groups(plan, {}, false);
   const optim::Arena<optim::Muon> arena(space, {}, all.tensors, all.groups);
   const std::vector<Range> matrices = arena.matrices();
   std::vector<double> sizes(static_cast<std::size_t>(ranks));

@@ -32,12 +32,12 @@ Space make_space(Comm& comm) {
 }
 
 /// What the optimizer of a plan's parameters has to know of them, in the order of the arena.
-struct Treatments {
+struct TensorGroups {
   std::vector<optim::ArenaTensor> tensors;
   std::vector<optim::Group> groups;
 };
 /// Throws ConfigError for a group that fits no parameter.
-Treatments treatments(const Plan& plan, const std::vector<optim::GroupOptions>& groups, bool decay_all);
+TensorGroups tensor_groups(const Plan& plan, const std::vector<optim::GroupOptions>& groups, bool decay_all);
 
 /// For each parameter, whether rules that take matrices take it as one: weights of linear layers and of
 /// convolutions, a row for each output, but neither embeddings nor what makes the values that a loss reads.
@@ -49,18 +49,18 @@ std::vector<Range> make_buckets(const Plan& plan, const std::optional<graph::Buc
 /// The optimizer of a plan's parameters in the order of the arena.
 template <class Rule, class Space, class Config>
 optim::Arena<Rule, Space> make_optimizer(Space& space, const Plan& plan, const Config& config) {
-  const Treatments all = treatments(plan, config.groups, config.decay_all);
+  const TensorGroups all = tensor_groups(plan, config.groups, config.decay_all);
   return {space, config.optimizer, all.tensors, all.groups, config.guard};
 }
 
 #if CONVOY_DEFINITIONS
-CONVOY_FUNCTION Treatments treatments(const Plan& plan, const std::vector<optim::GroupOptions>& groups,
-                                      bool decay_all) {
+CONVOY_FUNCTION TensorGroups tensor_groups(const Plan& plan, const std::vector<optim::GroupOptions>& groups,
+                                           bool decay_all) {
   std::vector<optim::GroupedParameter> names;
   for (const int p : plan.exchange_order)
     names.push_back({plan.parameter(p).name.view(), plan.parameter(p).group == Group::decay});
   optim::Groups of = optim::group(names, groups, decay_all);
-  Treatments all{{}, std::move(of.list)};
+  TensorGroups all{{}, std::move(of.list)};
   const std::vector<bool> matrices = are_matrices(plan);
   for (std::size_t i = 0; i < plan.exchange_order.size(); ++i) {
     const int p = plan.exchange_order[i];
