@@ -47,7 +47,7 @@ struct Mixture {
     }
   }
   std::array<Field, 3> fields_ = {Field{"sequence", DType::f32, Sequence{4, 3}}, Field{"id", DType::i32, {}},
-                                  Field{"colour", DType::u8, Image{3, 1, 1}}};
+                                  Field{"color", DType::u8, Image{3, 1, 1}}};
 };
 
 /// Fills a resident set as a fit does: each sample once, a few at a time.

@@ -12,8 +12,8 @@ using namespace convoy;
 
 namespace {
 
-enum class Colour { red, green };
-constexpr std::string_view name_of(Colour c) { return c == Colour::red ? "red" : "green"; }
+enum class Color { red, green };
+constexpr std::string_view name_of(Color c) { return c == Color::red ? "red" : "green"; }
 enum class Plain { first, second };
 
 struct Inner {
@@ -30,7 +30,7 @@ struct Outer {
   bool on = false;
   std::string text = "a";
   std::vector<double> weights = {1, 0.5};
-  Colour colour = Colour::green;
+  Color color = Color::green;
   Plain plain = Plain::second;
   std::optional<float> most;
   std::chrono::duration<double> limit{1.5};
@@ -40,7 +40,7 @@ struct Outer {
     field("on", self.on);
     field("text", self.text);
     field("weights", self.weights);
-    field("colour", self.colour);
+    field("color", self.color);
     field("plain", self.plain);
     field("most", self.most);
     field("limit", self.limit);
@@ -71,7 +71,7 @@ TEST_CASE(
     all.append(name).append("=").append(text).append(agreed ? " " : "(local) ");
   });
   CHECK(all ==
-        "o.rate=0.1 o.on=false o.text=a o.weights=[1, 0.5] o.colour=green o.plain=1 o.most=none o.limit=1.5 "
+        "o.rate=0.1 o.on=false o.text=a o.weights=[1, 0.5] o.color=green o.plain=1 o.most=none o.limit=1.5 "
         "o.inner.depth=1 o.inner.mine=2(local) ");
 }
 

@@ -1,4 +1,4 @@
-"""Plots, as SVG and PNG: throughput against ranks in the published colours, bandwidth of collectives, logs, and one step as a picture."""
+"""Plots, as SVG and PNG: throughput against ranks in the published colors, bandwidth of collectives, logs, and one step as a picture."""
 
 import collections
 import os

@@ -31,7 +31,7 @@ ODDITIES = (
     ("1", "every replica read the whole data set", "--unsharded repeats it; reports say which was"),
     ("1", "the heading `Distributed, 16 nodes` has nothing under it", "predicted, and marked so (table sixteen-nodes)"),
     ("2", "its baselines differ from set 1's on the same machines", "no set's runs are divided by another's baseline"),
-    ("2", "the curves are pictures without numbers", "only their colours are taken over"),
+    ("2", "the curves are pictures without numbers", "only their colors are taken over"),
     ("2", "words/s: only `sentence length 128` is said", "sentences x 128"),
     ("3", "no model, machine or unit is named where the figures stand", "from their origin: BERT-base on V100, sentences/s"),
     ("4", "average rows differ from the averages of their runs by up to 10%", "recomputed, the printed ones beside them"),

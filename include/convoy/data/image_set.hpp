@@ -22,7 +22,7 @@ struct Normalization {
   float mean = 0.1307f, deviation = 0.3081f;
 };
 
-/// A Dataset of grey or planar colour images with labels. Fields: "image", f32, {channels, height, width},
+/// A Dataset of grey or planar color images with labels. Fields: "image", f32, {channels, height, width},
 /// normalised as (pixel / 255 - mean) / deviation; "label", i32, scalar. A copy shares the pixels.
 class ImageSet {
  public:

@@ -38,18 +38,18 @@ std::vector<i32> gathered(const T& world, std::span<const i32> mine, const Optio
 
 }  // namespace detail
 
-/// The group of the ranks that give the same `colour`, in the order of their keys, those with equal keys in
+/// The group of the ranks that give the same `color`, in the order of their keys, those with equal keys in
 /// the order of ranks, as MPI_Comm_split. All ranks of the world call it, and then all make the same
 /// exchanges over their groups, in the same order: `Ring<transport::Group<T>> part{split(world, row, 0)}`. A
 /// world may be split again and again, into rows and columns. In errors ranks have their numbers in the
 /// group.
 template <transport::Transport T>
-transport::Group<T> split(const T& world, int colour, int key = 0, const Options& options = {}) {
-  const i32 mine[] = {colour, key};
+transport::Group<T> split(const T& world, int color, int key = 0, const Options& options = {}) {
+  const i32 mine[] = {color, key};
   const std::vector<i32> all = detail::gathered(world, std::span<const i32>(mine), options);
   std::vector<int> members;
   for (int r = 0; r < world.size(); ++r)
-    if (all[2 * static_cast<std::size_t>(r)] == colour) members.push_back(r);
+    if (all[2 * static_cast<std::size_t>(r)] == color) members.push_back(r);
   std::stable_sort(members.begin(), members.end(), [&](int a, int b) {
     return all[2 * static_cast<std::size_t>(a) + 1] < all[2 * static_cast<std::size_t>(b) + 1];
   });
