@@ -95,6 +95,19 @@ TEST_CASE("native agrees with the ring to rounding, and trains") {
                        "native has no sum of bf16; use ring over mpi, or f32 or f64", ConfigError);
 }
 
+TEST_CASE("native refuses buckets that are none or were begun in this step") {
+  comm::Native native;
+  std::vector<float> arena(10);
+  const std::vector<Range> cuts{{0, 5}, {5, 10}};
+  native.open({}, {arena, arena, cuts});
+  for (int step = 0; step < 2; ++step) {
+    CHECK_THROWS_WITH(native.begin(2), "there is no bucket 2; 2 were opened");
+    native.begin(1);
+    CHECK_THROWS_WITH(native.begin(1), "bucket 1 was begun twice in one step");
+    native.finish([](Range, float) {});
+  }
+}
+
 TEST_CASE("messages and bytes are those of the price") {
   comm::Ring<Mpi> ring(Mpi{}, small);
   for (std::int64_t count : {1, 100, 10'000}) {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <convoy/comm/comm.hpp>
+#include <convoy/comm/engine/begun_buckets.hpp>
 #include <convoy/comm/engine/inboxes.hpp>
 #include <convoy/comm/engine/program.hpp>
 #include <convoy/comm/engine/transfer.hpp>
@@ -140,10 +141,10 @@ class Engine {
   };
 
   Transfer& at(int slot) {
-    if (slot < 0 || static_cast<std::size_t>(slot) >= slots_.size()) refuse(slot);
+    if (slot < 0 || static_cast<std::size_t>(slot) >= slots_.size())
+      detail::refuse_bucket(slot, slots_.size());
     return slots_[static_cast<std::size_t>(slot)];
   }
-  [[noreturn, gnu::cold]] void refuse(int slot) const;
   Lane& lane_of(const Transfer& transfer) { return lanes_[static_cast<std::size_t>(transfer.lane())]; }
   int name() const { return port_.name_of(rank()); }
 
@@ -218,9 +219,6 @@ CONVOY_FUNCTION void Engine::Arenas::do_deallocate(void* data, std::size_t bytes
   engine_.port_.transport.memory()->deallocate(data, bytes, align);
 }
 
-CONVOY_FUNCTION void Engine::refuse(int slot) const {
-  fail("there is no bucket ", slot, "; ", slots_.size(), " were opened");
-}
 CONVOY_FUNCTION void Engine::refuse() const {
   throw CommError({name(), -1, "exchange", 0, 0, 0, culprit_},
                   concat("this exchange has failed before: ", reason_));
@@ -273,7 +271,7 @@ CONVOY_FUNCTION void Engine::assign(int slot, const Slot& what) {
 CONVOY_FUNCTION void Engine::begin(int slot) {
   usable();
   Transfer& transfer = at(slot);
-  if (!transfer.idle()) fail("bucket ", transfer.bucket(), " was begun twice in one step");
+  if (!transfer.idle()) detail::refuse_second_begin(transfer.bucket());
   start(transfer);
   progress();
 }

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <vector>
 
+#include <convoy/comm/engine/begun_buckets.hpp>
+
 namespace convoy::comm {
 
 /// Where each bucket is. A policy with a pipeline has
@@ -21,21 +23,23 @@ class Pipeline {
  public:
   /// Makes room for `count` buckets, none begun.
   void resize(int count) {
-    stage_.assign(static_cast<std::size_t>(count), -1);
+    begun_.resize(static_cast<std::size_t>(count));
+    stage_.resize(static_cast<std::size_t>(count));
     order_.reserve(static_cast<std::size_t>(count));
     reset();
   }
   int size() const { return static_cast<int>(stage_.size()); }
 
-  bool begun(int bucket) const { return stage_of(bucket) >= 0; }
-  /// The stage that a bucket is in; `stages` once it is through.
+  bool begun(int bucket) const { return begun_[static_cast<std::size_t>(bucket)]; }
+  /// The stage that a bucket which was begun is in; `stages` once it is through.
   int stage_of(int bucket) const { return stage_[static_cast<std::size_t>(bucket)]; }
-  bool through(int bucket) const { return stage_of(bucket) == stages; }
+  bool through(int bucket) const { return begun(bucket) && stage_of(bucket) == stages; }
 
+  /// Throws Error unless there is such a bucket and it was not begun in this step.
   template <class Policy>
   void start(Policy& policy, int bucket) {
+    stage_[begun_.begin(bucket)] = 0;
     order_.push_back(bucket);
-    stage_[static_cast<std::size_t>(bucket)] = 0;
     policy.enter(0, bucket);
     move(policy);
   }
@@ -59,10 +63,11 @@ class Pipeline {
   void reset() {
     order_.clear();
     head_ = {};
-    for (int& s : stage_) s = -1;
+    begun_.reset();
   }
 
  private:
+  BegunBuckets begun_;
   std::vector<int> stage_, order_;
   std::array<std::size_t, stages> head_{};
 };

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include <convoy/comm/comm.hpp>
+#include <convoy/comm/engine/begun_buckets.hpp>
 #include <convoy/comm/parameter_server/mailbox.hpp>
 #include <convoy/comm/transport/any.hpp>
 #include <convoy/core/clock.hpp>
-#include <convoy/core/error.hpp>
 #include <convoy/core/range.hpp>
 
 namespace convoy::comm::detail {
@@ -31,7 +31,7 @@ class Client {
     parts_ = parts;
     window_ = window;
     const std::size_t buckets = layout.buckets.size();
-    begun_.assign(buckets, false);
+    begun_.resize(buckets);
     begin_.assign(buckets, {});
     missing_.assign(buckets, 0);
     owed_.assign(parts.size(), 0);
@@ -56,11 +56,7 @@ class Client {
   }
   /// A bucket's gradients are final. Gradients are pushed in the order of buckets, which servers expect.
   void begin(int bucket) {
-    if (bucket < 0 || static_cast<std::size_t>(bucket) >= begun_.size())
-      fail("there is no bucket ", bucket, "; ", begun_.size(), " were opened");
-    const auto b = static_cast<std::size_t>(bucket);
-    if (begun_[b]) fail("bucket ", bucket, " was begun twice in one step");
-    begun_[b] = true;
+    const std::size_t b = begun_.begin(bucket);
     if (observer_.call != nullptr) begin_[b] = Clock::now();
     while (first_ < begun_.size() && begun_[first_]) ++first_;
     for (std::size_t s = 0; s < servers_.size(); ++s)
@@ -73,7 +69,7 @@ class Client {
   }
   /// All replies are there.
   void end_step() {
-    begun_.assign(begun_.size(), false);
+    begun_.reset();
     step_of_.assign(step_of_.size(), {});
     first_ = 0;
     ++step_;
@@ -169,7 +165,7 @@ class Client {
   std::span<const ServedParts> parts_;
   std::vector<Mailbox> servers_;
   Observer observer_;
-  std::vector<bool> begun_;
+  BegunBuckets begun_;
   std::size_t first_ = 0;  // bucket that has not been begun
   std::vector<Clock::time_point> begin_;
   std::vector<int> missing_;  // replies, of each bucket

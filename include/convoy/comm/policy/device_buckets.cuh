@@ -2,7 +2,6 @@
 // during backward; the stream that computes waits for each bucket in turn, and the host waits for nothing.
 #pragma once
 
-#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -17,6 +16,7 @@
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/defaults.hpp>
 #include <convoy/comm/engine/agree.hpp>
+#include <convoy/comm/engine/begun_buckets.hpp>
 #include <convoy/comm/engine/kernel.hpp>
 #include <convoy/comm/operation.hpp>
 #include <convoy/comm/schedule/shards.hpp>
@@ -107,7 +107,7 @@ class DeviceBuckets : public Defaults<C> {
     return {gathered_[static_cast<std::size_t>(bucket)].get()};
   }
   void end_step() {
-    begun_.assign(begun_.size(), false);
+    begun_.reset();
     traffic_of_step_ = {traffic_.messages - traffic_before_step_.messages,
                         traffic_.bytes - traffic_before_step_.bytes};
   }
@@ -127,7 +127,7 @@ class DeviceBuckets : public Defaults<C> {
     space_ = nullptr;
     layout_ = {};
     buckets_.clear();
-    begun_.clear();
+    begun_.resize(0);
   }
   /// What `finish` does. False: a rule has decided, on the host, to skip the step.
   bool step(Update update);
@@ -198,7 +198,7 @@ class DeviceBuckets : public Defaults<C> {
   Layout layout_;
   std::vector<Range> buckets_;
   std::vector<std::vector<std::int64_t>> cuts_;  // of each bucket, if sharded
-  std::vector<bool> begun_;
+  BegunBuckets begun_;
   std::vector<Clock::time_point> begun_at_;
   Observer observer_;
   Traffic traffic_, traffic_before_step_, traffic_of_step_;
@@ -229,7 +229,7 @@ void DeviceBuckets<C, S, sharded>::take(const Layout& layout) {
   layout_ = layout;
   buckets_.assign(layout.buckets.begin(), layout.buckets.end());
   if constexpr (sharded) cuts_ = cut(buckets_);
-  begun_.assign(buckets_.size(), false);
+  begun_.resize(buckets_.size());
   begun_at_.assign(buckets_.size(), {});
   computed_ = device::make_event();
   decided_ = device::make_event();
@@ -239,13 +239,9 @@ void DeviceBuckets<C, S, sharded>::take(const Layout& layout) {
 
 template <class C, memory::Space S, bool sharded>
 void DeviceBuckets<C, S, sharded>::begin(int bucket, Ready ready) {
-  if (bucket < 0 || static_cast<std::size_t>(bucket) >= buckets_.size())
-    fail("there is no bucket ", bucket, "; ", buckets_.size(), " were opened");
-  const auto b = static_cast<std::size_t>(bucket);
-  if (begun_[b]) fail("bucket ", bucket, " was begun twice in one step");
-  if (std::none_of(begun_.begin(), begun_.end(), [](bool begun) { return begun; }))
-    traffic_before_step_ = traffic_;
-  begun_[b] = true;
+  const bool first = begun_.none();
+  const std::size_t b = begun_.begin(bucket);
+  if (first) traffic_before_step_ = traffic_;
   if (observer_.call != nullptr) begun_at_[b] = Clock::now();
   if (ready.event != nullptr)
     device::check(cudaStreamWaitEvent(self().stream(), static_cast<cudaEvent_t>(ready.event), 0),

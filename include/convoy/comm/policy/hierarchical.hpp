@@ -65,9 +65,6 @@ class TwoLevel : public Collectives<Inter, World> {
 
   void open(const Fingerprint& fingerprint, const Layout& layout);
   void begin(int bucket, Ready = {}) {
-    if (bucket < 0 || bucket >= pipeline_.size())
-      fail("there is no bucket ", bucket, "; ", pipeline_.size(), " were opened");
-    if (pipeline_.begun(bucket)) fail("bucket ", bucket, " was begun twice in one step");
     together([&] {
       pipeline_.start(*this, bucket);
       drive();

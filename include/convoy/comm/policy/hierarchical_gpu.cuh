@@ -23,6 +23,7 @@
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/defaults.hpp>
 #include <convoy/comm/engine/agree.hpp>
+#include <convoy/comm/engine/begun_buckets.hpp>
 #include <convoy/comm/engine/kernel.hpp>
 #include <convoy/comm/operation.hpp>
 #include <convoy/comm/options.hpp>
@@ -208,7 +209,7 @@ class TwoLevelsOfGpus : public Defaults<TwoLevelsOfGpus<Inside, Across>> {
   std::vector<Range> parts_;  // of buckets: what this rank holds between the halves, where it is not empty
   std::vector<std::size_t> bucket_of_;  // by part
   std::vector<int> part_of_;            // by bucket; -1: none
-  std::vector<bool> begun_;
+  BegunBuckets begun_;
   std::vector<Clock::time_point> begun_at_;
 };
 
@@ -229,7 +230,7 @@ void TwoLevelsOfGpus<Inside, Across>::open(const Fingerprint& fingerprint, const
 
   space_ = static_cast<Space*>(layout.space);
   buckets_.assign(layout.buckets.begin(), layout.buckets.end());
-  begun_.assign(buckets_.size(), false);
+  begun_.resize(buckets_.size());
   begun_at_.assign(buckets_.size(), {});
   // What the second half gives to all are the sums.
   inside_.open(fingerprint, {.gradients = layout.gradients,
@@ -254,11 +255,7 @@ void TwoLevelsOfGpus<Inside, Across>::open(const Fingerprint& fingerprint, const
 
 template <class Inside, Comm Across>
 void TwoLevelsOfGpus<Inside, Across>::begin(int bucket, Ready ready) {
-  if (bucket < 0 || static_cast<std::size_t>(bucket) >= buckets_.size())
-    fail("there is no bucket ", bucket, "; ", buckets_.size(), " were opened");
-  const auto b = static_cast<std::size_t>(bucket);
-  if (begun_[b]) fail("bucket ", bucket, " was begun twice in one step");
-  begun_[b] = true;
+  const std::size_t b = begun_.begin(bucket);
   if (observer_.call != nullptr) begun_at_[b] = Clock::now();
   inside_.begin(bucket, ready);
   if (!single() && part_of_[b] >= 0) across_->begin(part_of_[b], inside_.summed(bucket));
@@ -288,7 +285,7 @@ void TwoLevelsOfGpus<Inside, Across>::finish(Update update) {
   }
   arrivals.all(buckets_);
   inside_.end_step();
-  begun_.assign(begun_.size(), false);
+  begun_.reset();
 }
 
 namespace detail {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <convoy/comm/comm.hpp>
+#include <convoy/comm/engine/begun_buckets.hpp>
 #include <convoy/comm/engine/collectives.hpp>
 #include <convoy/comm/registry.hpp>
 #include <convoy/comm/schedule/ring.hpp>
@@ -59,7 +60,8 @@ class Native : public Collectives<schedule::Ring, transport::Mpi> {
  private:
   Layout layout_;
   std::vector<Range> buckets_;
-  std::vector<Clock::time_point> begun_;
+  BegunBuckets begun_;
+  std::vector<Clock::time_point> begun_at_;
   Observer observer_;
 };
 
@@ -70,13 +72,13 @@ CONVOY_FUNCTION void Native::open(const Fingerprint& fingerprint, const Layout& 
   Base::agree_on(fingerprint, layout, policy());
   layout_ = layout;
   buckets_.assign(layout.buckets.begin(), layout.buckets.end());
-  begun_.assign(buckets_.size(), Clock::time_point{});
+  begun_.resize(buckets_.size());
+  begun_at_.assign(buckets_.size(), Clock::time_point{});
 }
 
 CONVOY_FUNCTION void Native::begin(int bucket, Ready) {
-  if (bucket < 0 || static_cast<std::size_t>(bucket) >= buckets_.size())
-    fail("there is no bucket ", bucket, "; ", buckets_.size(), " were opened");
-  if (observer_.call != nullptr) begun_[static_cast<std::size_t>(bucket)] = Clock::now();
+  const std::size_t b = begun_.begin(bucket);
+  if (observer_.call != nullptr) begun_at_[b] = Clock::now();
 }
 
 CONVOY_FUNCTION void Native::finish(Update update) {
@@ -85,10 +87,11 @@ CONVOY_FUNCTION void Native::finish(Update update) {
     const Range b = buckets_[i];
     all_reduce(layout_.gradients.data() + b.begin, b.size(), reduction<f32>(sum));
     if (observer_.call != nullptr)
-      observer_.call(observer_.context, {static_cast<int>(i), begun_[i], Clock::now()});
+      observer_.call(observer_.context, {static_cast<int>(i), begun_at_[i], Clock::now()});
     arrivals.arrived(b);
   }
   arrivals.all(buckets_);
+  begun_.reset();
 }
 
 CONVOY_FUNCTION void Native::all_reduce(void* values, std::int64_t count, const Reduction& reduction) {

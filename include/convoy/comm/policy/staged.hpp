@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <convoy/comm/comm.hpp>
+#include <convoy/comm/engine/begun_buckets.hpp>
 #include <convoy/comm/error.hpp>
 #include <convoy/comm/policy/wrapper.hpp>
 #include <convoy/core/clock.hpp>
@@ -369,7 +370,7 @@ class Staged : public Wrapper<C> {
   Range whole_;                     // of the parameters on the host
   detail::Twin<S> gradients_, parameters_;
   detail::PartialOnHost sums_;
-  std::vector<bool> begun_;     // by the caller
+  BegunBuckets begun_;          // by the caller
   std::size_t begun_here_ = 0;  // of those, in the Comm of the host
   detail::CopyOut<S> copy_out_;
   detail::ServeThere<S> server_;
@@ -389,7 +390,7 @@ void Staged<C, S>::open(const Fingerprint& fingerprint, const Layout& layout) {
   buckets_.assign(layout.buckets.begin(), layout.buckets.end());
   gradients_ = {*space_, layout.gradients.data(), host_gradients_.data()};
   parameters_ = {*space_, layout.parameters.data(), host_parameters_.data()};
-  begun_.assign(buckets_.size(), false);
+  begun_.resize(buckets_.size());
   begun_here_ = 0;
   Base::open(fingerprint, {.gradients = host_gradients_,
                            .parameters = host_parameters_,
@@ -423,11 +424,7 @@ void Staged<C, S>::open(const Fingerprint& fingerprint, const Layout& layout) {
 
 template <Comm C, memory::Space S>
 void Staged<C, S>::begin(int bucket, Ready ready) {
-  if (bucket < 0 || static_cast<std::size_t>(bucket) >= begun_.size())
-    fail("there is no bucket ", bucket, "; ", begun_.size(), " were opened");
-  const auto b = static_cast<std::size_t>(bucket);
-  if (begun_[b]) fail("bucket ", bucket, " was begun twice in one step");
-  begun_[b] = true;
+  begun_.begin(bucket);
   copy_out_.post(bucket, ready);
   poll();
 }
@@ -442,7 +439,7 @@ void Staged<C, S>::finish(Update update) {
     Base::finish(there);
   });
   for (const Range& range : from_others_) parameters_.bring_in(range);
-  begun_.assign(begun_.size(), false);
+  begun_.reset();
   begun_here_ = 0;
   copy_out_.reset();
 }
