@@ -10,12 +10,12 @@
 #include <type_traits>
 #include <vector>
 
-#include <convoy/comm/call.hpp>
 #include <convoy/comm/error.hpp>
 #include <convoy/comm/fingerprint.hpp>
 #include <convoy/comm/operation.hpp>
 #include <convoy/comm/state.hpp>
 #include <convoy/comm/update.hpp>
+#include <convoy/core/call.hpp>
 #include <convoy/core/clock.hpp>
 #include <convoy/core/range.hpp>
 #include <convoy/memory/anywhere.hpp>

@@ -15,12 +15,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 
+#include <convoy/core/call.hpp>
 #include <convoy/core/compiled.hpp>
 
 #if CONVOY_DEFINITIONS
@@ -205,24 +205,8 @@ std::string text_of(const T& value) {
   }
 }
 
-/// A view of a callable `void(std::string_view name, const std::string& text, bool agreed)`, which must
-/// outlive the view.
-class TextVisit {
- public:
-  template <class F>
-  requires(!std::is_same_v<std::remove_cvref_t<F>, TextVisit>) TextVisit(F&& f)
-      : object_(const_cast<void*>(static_cast<const void*>(std::addressof(f)))),
-        call_([](void* object, std::string_view name, const std::string& text, bool agreed) {
-          (*static_cast<std::remove_reference_t<F>*>(object))(name, text, agreed);
-        }) {}
-  void operator()(std::string_view name, const std::string& text, bool agreed) const {
-    call_(object_, name, text, agreed);
-  }
-
- private:
-  void* object_;
-  void (*call_)(void*, std::string_view, const std::string&, bool);
-};
+/// Is told a field's name, its value as a text, and whether ranks must agree on it.
+using TextVisit = Call<void(std::string_view name, const std::string& text, bool agreed)>;
 
 namespace detail {
 

@@ -24,7 +24,7 @@ struct Erased {
   virtual ~Erased() = default;
   virtual RuleFacts facts() const = 0;
   virtual std::string slot_name(int slot) const = 0;
-  virtual void for_each_text(std::string_view prefix, const FieldVisit& visit) const = 0;
+  virtual void for_each_text(std::string_view prefix, fields::TextVisit visit) const = 0;
   virtual void constants(void* into, const Pass& pass) const = 0;
   virtual void apply(int threads, float* parameters, const float* gradients, float scale, float* state,
                      std::int64_t stride, std::int64_t n, const void* constants) const = 0;
@@ -41,7 +41,7 @@ class Holds final : public Erased {
   const Optimizer<R>& it() const { return it_; }
   RuleFacts facts() const override { return it_.facts(); }
   std::string slot_name(int slot) const override { return it_.slot_name(slot); }
-  void for_each_text(std::string_view prefix, const FieldVisit& visit) const override {
+  void for_each_text(std::string_view prefix, fields::TextVisit visit) const override {
     it_.for_each_text(prefix, visit);
   }
   void constants(void* into, const Pass& pass) const override { it_.constants(into, pass); }
@@ -86,7 +86,7 @@ struct Any {
     }
 
     /// The rule's name as `prefix` itself, then its options as `prefix.lr` and so on.
-    void for_each_text(std::string_view prefix, const FieldVisit& visit) const {
+    void for_each_text(std::string_view prefix, fields::TextVisit visit) const {
       held_->for_each_text(prefix, visit);
     }
 
@@ -117,7 +117,7 @@ class Optimizer<Any> {
 
   const RuleFacts& facts() const { return facts_; }
   std::string slot_name(int slot) const { return held_->slot_name(slot); }
-  void for_each_text(std::string_view prefix, const FieldVisit& visit) const {
+  void for_each_text(std::string_view prefix, fields::TextVisit visit) const {
     held_->for_each_text(prefix, visit);
   }
   void constants(void* into, const Pass& pass) const { held_->constants(into, pass); }

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -39,9 +38,6 @@ struct RuleFacts {
   float lr = 0;
   float weight_decay = 0;  ///< the rule's own, of groups that say nothing else; 0 without one
 };
-
-/// Is told a field's name, its value as a text, and whether ranks must agree on it.
-using FieldVisit = std::function<void(std::string_view name, const std::string& text, bool agreed)>;
 
 /// The rule `R` with options.
 template <class R>
@@ -97,7 +93,7 @@ class Optimizer {
   }
 
   /// Visits `prefix` itself with the rule's name, then the options as `prefix.lr` and so on.
-  void for_each_text(std::string_view prefix, const FieldVisit& visit) const {
+  void for_each_text(std::string_view prefix, fields::TextVisit visit) const {
     visit(prefix, std::string(R::name), true);
     fields::for_each_text(prefix, options_, visit);
   }

@@ -12,8 +12,8 @@
 #include <type_traits>
 #include <vector>
 
-#include <convoy/comm/call.hpp>
 #include <convoy/comm/comm.hpp>
+#include <convoy/core/call.hpp>
 #include <convoy/exec/canonical.hpp>
 #include <convoy/train/gather.hpp>
 #include <convoy/train/replica.hpp>
@@ -74,7 +74,7 @@ void gather_shards(Replica<Rule, Comm, Exec>& replica, Range whole, std::vector<
 /// `in_slot` those of elements that are exchanged, `dead` those of the others, which read as 0 without it.
 template <class Exec>
 void visit_slot(Exec& exec, const Plan& plan, int p, std::span<float> in_slot, std::span<float> dead,
-                Visit how, comm::Call<void(std::span<float>)> visit) {
+                Visit how, Call<void(std::span<float>)> visit) {
   const std::int64_t begin = plan.slot(p).live.begin, dead_begin = plan.slot(p).dead.begin;
   std::vector<float> live(in_slot.size());
   std::vector<float> values(static_cast<std::size_t>(plan.parameter(p).shape.size()), 0.0f);

@@ -8,6 +8,7 @@
 #include <convoy/comm/engine/engine.hpp>
 #include <convoy/comm/schedule/price.hpp>
 #include <convoy/comm/schedule/view.hpp>
+#include <convoy/core/call.hpp>
 #include <convoy/core/compiled.hpp>
 
 #if CONVOY_DEFINITIONS

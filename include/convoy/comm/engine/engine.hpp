@@ -26,6 +26,7 @@
 #include <convoy/comm/transport/any.hpp>
 #include <convoy/comm/transport/culprit.hpp>
 #include <convoy/comm/transport/wait.hpp>
+#include <convoy/core/call.hpp>
 #include <convoy/core/clock.hpp>
 #include <convoy/core/compiled.hpp>
 #include <convoy/core/error.hpp>

@@ -3,30 +3,17 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <string_view>
-#include <type_traits>
 
 #include <convoy/comm/schedule/direct.hpp>
 #include <convoy/comm/schedule/schedule.hpp>
+#include <convoy/core/call.hpp>
 
 namespace convoy::schedule {
 
-/// Where a schedule's actions go, one after the other: a view of a callable, which must outlive it.
+/// Where a schedule's actions go, one after the other.
 template <class Emitted>
-class Sink {
- public:
-  template <class F>
-  requires(!std::is_same_v<std::remove_cvref_t<F>, Sink>) Sink(F&& f)
-      : object_(const_cast<void*>(static_cast<const void*>(std::addressof(f)))),
-        call_(
-            [](void* object, const Emitted& e) { (*static_cast<std::remove_reference_t<F>*>(object))(e); }) {}
-  void operator()(const Emitted& e) const { call_(object_, e); }
-
- private:
-  void* object_;
-  void (*call_)(void*, const Emitted&);
-};
+using Sink = Call<void(const Emitted&)>;
 
 /// What an algorithm is: a schedule of messages, or one over shared memory.
 template <class S>

@@ -14,6 +14,7 @@
 #include <convoy/comm/error.hpp>
 #include <convoy/comm/fingerprint.hpp>
 #include <convoy/comm/tensors/nonblocking.hpp>
+#include <convoy/core/call.hpp>
 #include <convoy/core/compiled.hpp>
 #include <convoy/core/dtype.hpp>
 #include <convoy/core/error.hpp>

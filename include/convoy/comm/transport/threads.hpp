@@ -10,10 +10,10 @@
 #include <string_view>
 #include <vector>
 
-#include <convoy/comm/call.hpp>
 #include <convoy/comm/transport/any.hpp>
 #include <convoy/comm/transport/channels.hpp>
 #include <convoy/comm/transport/transport.hpp>
+#include <convoy/core/call.hpp>
 #include <convoy/core/clock.hpp>
 #include <convoy/core/compiled.hpp>
 #include <convoy/core/error.hpp>
@@ -163,7 +163,7 @@ class Threads::World {
   /// throws, the others' waits for that rank end at once with a CommError. The first exception that is not
   /// a CommError, or the first of all, is thrown again here: the cause rather than what came of it. If the
   /// system refuses a thread, none calls `body`, and an Error says so.
-  void run(comm::Call<void(Threads)> body);
+  void run(Call<void(Threads)> body);
 
  private:
   int size_;
@@ -172,7 +172,7 @@ class Threads::World {
 static_assert(Transport<Threads>);
 
 #if CONVOY_DEFINITIONS
-CONVOY_FUNCTION void Threads::World::run(comm::Call<void(Threads)> body) {
+CONVOY_FUNCTION void Threads::World::run(Call<void(Threads)> body) {
   const auto world = std::make_shared<detail::ThreadWorld>(size_);
   // Each rank keeps its own until all have ended, so that none ends one that another has thrown.
   std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(size_));

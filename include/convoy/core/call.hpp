@@ -4,7 +4,7 @@
 #include <memory>
 #include <type_traits>
 
-namespace convoy::comm {
+namespace convoy {
 
 template <class Signature>
 class Call;
@@ -27,4 +27,4 @@ class Call<R(Arguments...)> {
   R (*call_)(void*, Arguments...);
 };
 
-}  // namespace convoy::comm
+}  // namespace convoy
