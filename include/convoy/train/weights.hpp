@@ -86,20 +86,30 @@ void save_weights(Trainer& trainer, const std::filesystem::path& path, const Wei
 
 enum class Match : bool { whole, partial };
 
+namespace detail {
+// `visit(loader, how)` shows a loader the weights.
+template <class VisitWeights>
+LoadedWeights load_weights(const std::filesystem::path& path, Match match, const WeightsOptions& options,
+                           VisitWeights&& visit) {
+  if (match == Match::whole) {
+    WeightLoader rehearsal(path, options);
+    visit(rehearsal, Visit::read);
+    require_whole(rehearsal.report(), path);
+  }
+  WeightLoader loader(path, options);
+  visit(loader, Visit::write);
+  return loader.report();
+}
+}  // namespace detail
+
 /// Gives the trainer the weights of a file; the optimizer's state stays. All ranks call it together with the
 /// same file. Match::partial takes what fits (a new head, say) and says what did not; else all must, or
 /// CheckpointError is thrown and nothing was changed. PyTorch's `num_batches_tracked` is nobody's.
 template <class Trainer>
 LoadedWeights load_weights(Trainer& trainer, const std::filesystem::path& path, Match match = Match::whole,
                            const WeightsOptions& options = {}) {
-  if (match == Match::whole) {
-    WeightLoader rehearsal(path, options);
-    trainer.visit_weights(rehearsal, Visit::read);
-    require_whole(rehearsal.report(), path);
-  }
-  WeightLoader loader(path, options);
-  trainer.visit_weights(loader, Visit::write);
-  return loader.report();
+  return detail::load_weights(path, match, options,
+                              [&](WeightLoader& loader, Visit how) { trainer.visit_weights(loader, how); });
 }
 
 /// Shows a visitor the parameters and running statistics of an Exec without a trainer.
@@ -117,14 +127,9 @@ void visit_weights(Exec& exec, const Plan& plan, const AnyVisitor& visitor, Visi
 template <exec::Exec Exec>
 LoadedWeights load_weights(Exec& exec, const Plan& plan, const std::filesystem::path& path,
                            Match match = Match::whole, const WeightsOptions& options = {}) {
-  if (match == Match::whole) {
-    WeightLoader rehearsal(path, options);
-    visit_weights(exec, plan, AnyVisitor(rehearsal), Visit::read);
-    require_whole(rehearsal.report(), path);
-  }
-  WeightLoader loader(path, options);
-  visit_weights(exec, plan, AnyVisitor(loader), Visit::write);
-  return loader.report();
+  return detail::load_weights(path, match, options, [&](WeightLoader& loader, Visit how) {
+    visit_weights(exec, plan, AnyVisitor(loader), how);
+  });
 }
 template <exec::Exec Exec>
 void save_weights(Exec& exec, const Plan& plan, const std::filesystem::path& path,
