@@ -30,6 +30,7 @@
 #include <algorithm>
 #include <limits>
 
+#include <convoy/comm/transport/transport.hpp>
 #include <convoy/core/error.hpp>
 #endif
 
@@ -163,11 +164,11 @@ CONVOY_FUNCTION Serving::Serving(const Setting& setting, int steps, int shown)
       behind_(workers_count_) {
   const bool apart = places_.nodes() > 1;
   const Exchange& exchange = setting.exchange;
-  window_ = exchange.window > 0 ? exchange.window : apart ? 4 : 8;
-  std::int64_t segment = exchange.segment_bytes > 0 ? static_cast<std::int64_t>(exchange.segment_bytes)
-                         : apart                    ? 128 << 10
-                                                    : 256 << 10;
-  if (!apart) segment *= 16;  // where parts are read in place, as Served has it
+  const transport::Pacing pacing = apart ? transport::network_pacing : transport::Pacing{};
+  window_ = exchange.window > 0 ? exchange.window : pacing.window;
+  auto segment =
+      static_cast<std::int64_t>(exchange.segment_bytes > 0 ? exchange.segment_bytes : pacing.segment_bytes);
+  if (!apart) segment *= comm::detail::segments_in_place;  // there parts are read where they lie
   const Arena arena = setting.work.arena();
   servers_.resize(at(service_.servers));
   for (int s = 0; s < service_.servers; ++s) {

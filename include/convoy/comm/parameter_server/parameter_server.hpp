@@ -359,8 +359,8 @@ CONVOY_FUNCTION void Served::open(const Fingerprint& fingerprint, const Layout& 
   detail::check(layout);
   ends_->settle();
   ends_->usable();
-  // Where parts are read in place they need no inbox, and each is a wake-up.
-  const std::size_t segment = everyone_->options().segment_bytes * (ends_->transport.in_place() ? 16 : 1);
+  const std::size_t segment =
+      everyone_->options().segment_bytes * (ends_->transport.in_place() ? detail::segments_in_place : 1);
   Fingerprint all = fingerprint;
   all.add("comm", policy());
   all.add("comm", service_);

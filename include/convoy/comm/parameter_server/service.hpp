@@ -82,6 +82,10 @@ struct ServedPart {
 };
 using ServedParts = std::vector<ServedPart>;
 
+/// Of so many segments a part may be where it is read in place: it needs no inbox there, and each part is a
+/// wake-up.
+inline constexpr int segments_in_place = 16;
+
 /// The parts in which a server's shard travels and is updated: none of `whole` in several of them, otherwise
 /// no longer than `most` elements, and within one bucket each, so that a server adds up one while the next is
 /// on its way.
