@@ -61,8 +61,6 @@ template <class SumBlocks>
 double sum_of_blocks(std::int64_t n, int threads, SumBlocks&& sum_blocks) {
   // A team takes so many blocks at a time, so that their sums fit on the stack.
   constexpr std::int64_t block = SumSquaresLoop::block, blocks_at_once = 256;
-  // Below this many elements waking a team costs more than the pass itself.
-  constexpr std::int64_t worth_a_team = 1 << 15;
   double sum = 0;
   for (std::int64_t begin = 0; begin < n; begin += blocks_at_once * block) {
     const std::int64_t now = std::min(n - begin, blocks_at_once * block);

@@ -105,8 +105,6 @@ struct DirectionSquaresLoop {
 template <Rule R>
 void apply(int threads, float* parameters, const float* gradients, float scale, float* state,
            std::int64_t stride, std::int64_t n, const typename R::Constants& constants) {
-  // Below this many elements waking a team costs more than the pass itself.
-  constexpr std::int64_t worth_a_team = 1 << 15;
   parallel(n < worth_a_team ? 1 : threads, [&](int thread, int team) {
     const Range mine = share(n, thread, team, 16);
     detail::Slots<R> my_state{};

@@ -89,10 +89,7 @@ class MatrixWork<memory::Host> {
     std::memcpy(static_cast<void*>(&k), m.constants, sizeof k);
     return k;
   }
-  int team_size(const MatrixPass& m) const {
-    // Below this many elements waking a team costs more than a pass over them.
-    return m.shape.size() < (1 << 15) ? 1 : space_->threads();
-  }
+  int team_size(const MatrixPass& m) const { return m.shape.size() < worth_a_team ? 1 : space_->threads(); }
 
   // Calls `visit(of_x, at)` with the place in x and in the arena of each element.
   template <class Visit>

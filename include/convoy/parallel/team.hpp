@@ -17,6 +17,9 @@ int omp_get_num_threads(void);
 
 namespace convoy {
 
+/// Below this many elements waking a team costs more than a pass over them.
+inline constexpr std::int64_t worth_a_team = 1 << 15;
+
 /// Calls `body(thread, threads)` once on each of `threads` threads and returns when all are done. The body
 /// must not throw. With one thread it is a plain call.
 template <class Body>

@@ -58,10 +58,6 @@ CONVOY_FUNCTION Work work_of(const Plan& plan, const graph::Profile& profile, st
     over[static_cast<std::size_t>(s)] = std::min(now, work.backward);
   }
   const auto element = static_cast<std::int64_t>(sizeof(float));
-  const auto aligned = [](std::int64_t elements) {
-    constexpr std::int64_t grain = graph::slot_alignment;
-    return (elements + grain - 1) / grain * grain;
-  };
   double ready = 0;
   for (const Range& range : buckets) {
     Bucket bucket;
@@ -74,7 +70,8 @@ CONVOY_FUNCTION Work work_of(const Plan& plan, const graph::Profile& profile, st
       if (shape.rank > 1 && slot.live.end <= range.end)
         bucket.matrices.push_back({shape[0], slot.live.size() / shape[0]});
       const bool all = dead == DeadTaps::exchanged;
-      const std::int64_t more = all ? aligned(shape.size()) - aligned(slot.live.size()) : 0;
+      const std::int64_t more =
+          all ? graph::align_slot(shape.size()) - graph::align_slot(slot.live.size()) : 0;
       if (all) elements = range.size() + moved + slot.dead.size();
       const auto kept = std::find_if(whole.begin(), whole.end(),
                                      [&](const Range& w) { return w.begin == slot.live.begin; });
