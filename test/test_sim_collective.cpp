@@ -2,7 +2,6 @@
 // conserved.
 #include <cmath>
 #include <string>
-#include <type_traits>
 
 #include <doctest/doctest.h>
 
@@ -66,8 +65,6 @@ double carried(const sim::Outcome& outcome, const std::string& what) {
 }
 
 }  // namespace
-
-static_assert(std::is_same_v<sim::detail::AutoSchedule, comm::AutoSchedule>);
 
 TEST_CASE("sim: a collective that is in nobody's way costs its schedule's price") {
   SUBCASE("ring") { costs_its_price<schedule::Ring>("ring"); }

@@ -8,10 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include <convoy/comm/schedule/auto.hpp>
-#include <convoy/comm/schedule/halving_doubling.hpp>
-#include <convoy/comm/schedule/ring.hpp>
-#include <convoy/comm/schedule/tree.hpp>
 #include <convoy/core/compiled.hpp>
 #include <convoy/sim/cluster.hpp>
 #include <convoy/sim/exchange.hpp>
@@ -26,6 +22,7 @@
 #include <string_view>
 #include <tuple>
 
+#include <convoy/comm/auto_schedule.hpp>
 #include <convoy/comm/codec/int8.hpp>
 #include <convoy/comm/codec/power_sgd.hpp>
 #include <convoy/comm/codec/top_k.hpp>
@@ -40,11 +37,6 @@
 #endif
 
 namespace convoy::sim {
-
-namespace detail {
-/// What comm::Auto chooses among where ranks send messages.
-using AutoSchedule = schedule::Auto<schedule::Ring, schedule::HalvingDoubling, schedule::Tree>;
-}  // namespace detail
 
 /// One bucket in one leg.
 struct Pass {
@@ -286,7 +278,7 @@ CONVOY_FUNCTION int LegMaker::choice_of(std::int64_t count, const schedule::Cost
     return 2 * schedule::cheapest<schedule::Auto<schedule::Ring, schedule::Tree>>(
                    ranks_, count, 4, model, options_.window, segments_of);
   if (ranks_ <= 128)
-    return schedule::cheapest<AutoSchedule>(ranks_, count, 4, model, options_.window, segments_of);
+    return schedule::cheapest<comm::AutoSchedule>(ranks_, count, 4, model, options_.window, segments_of);
   int rounds = 0;
   while ((2 << rounds) <= ranks_) ++rounds;
   const bool fits = 1 << rounds == ranks_;

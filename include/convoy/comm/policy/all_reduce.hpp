@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include <convoy/comm/auto_schedule.hpp>
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/engine/collectives.hpp>
-#include <convoy/comm/schedule/auto.hpp>
 #include <convoy/comm/schedule/direct.hpp>
 #include <convoy/comm/schedule/halving_doubling.hpp>
 #include <convoy/comm/schedule/hierarchical.hpp>
@@ -166,9 +166,6 @@ using Tree = AllReduce<Algorithm<schedule::Tree, T>>;
 /// `Direct<transport::Threads>`.
 template <class T>
 using Direct = AllReduce<Algorithm<schedule::Direct, T>>;
-
-/// What Auto chooses among where ranks send messages.
-using AutoSchedule = schedule::Auto<schedule::Ring, schedule::HalvingDoubling, schedule::Tree>;
 
 namespace detail {
 
