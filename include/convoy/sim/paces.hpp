@@ -1,13 +1,12 @@
 // Paces: how much longer than the times in Work each worker takes.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <vector>
 
+#include <convoy/comm/shares.hpp>
 #include <convoy/core/error.hpp>
 #include <convoy/core/philox.hpp>
 #include <convoy/sim/setting.hpp>
@@ -29,20 +28,11 @@ class Paces {
     if (!exchange.weighted && exchange.weights.empty()) return;
     if (exchange.weighted && !exchange.weights.empty())
       fail<ConfigError>("weighted goes by the shares that weights give; choose one of them");
-    if (!exchange.weights.empty() && exchange.weights.size() != static_cast<std::size_t>(workers))
-      fail<ConfigError>("weighted: ", exchange.weights.size(), " weights for ", workers,
-                        " workers; give one to each");
     std::vector<double> weights = exchange.weights;
     for (int rank = 0; exchange.weighted && rank < workers; ++rank)
       weights.push_back(1 / update_[static_cast<std::size_t>(rank)]);
-    for (const double weight : weights)
-      if (!(weight >= 0) || !std::isfinite(weight))
-        fail<ConfigError>("weighted: a weight is ", weight, "; it must be a number that is not negative");
-    const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
-    if (!(sum > 0) || !std::isfinite(sum))
-      fail<ConfigError>("weighted: the sum of all ", weights.size(), " weights is ", sum,
-                        ", so there are no shares");
-    for (std::size_t rank = 0; rank < weights.size(); ++rank) pace_[rank] *= weights[rank] * workers / sum;
+    const std::vector<double> shares = comm::shares_of(weights, workers, "the weight");
+    for (std::size_t rank = 0; rank < shares.size(); ++rank) pace_[rank] *= shares[rank] * workers;
   }
 
   /// Of forward and backward.

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -15,6 +14,7 @@
 #include <convoy/comm/engine/kernel.hpp>
 #include <convoy/comm/operation.hpp>
 #include <convoy/comm/policy/wrapper.hpp>
+#include <convoy/comm/shares.hpp>
 #include <convoy/core/error.hpp>
 
 namespace convoy::comm {
@@ -46,7 +46,7 @@ class Weighted : public Wrapper<C> {
   template <class... Arguments>
   explicit Weighted(const Options& options, Arguments&&... arguments)
       : Base(std::in_place, std::forward<Arguments>(arguments)...), options_(options) {
-    if (!options_.weights.empty()) shares_ = in_proportion(options_.weights, this->workers(), "the weight");
+    if (!options_.weights.empty()) shares_ = shares_of(options_.weights, this->workers(), "the weight");
   }
 
   /// The workers' shares, which sum to 1 and are the same on all ranks: rank 0 decides. If rank 0 was given
@@ -107,27 +107,10 @@ class Weighted : public Wrapper<C> {
     std::vector<double> speeds(shares.size());
     measure(shares[me], speeds[me]);
     Base::all_reduce(std::span<double>(speeds), sum);
-    std::vector<double> decided = in_proportion(speeds, this->workers(), "the measured speed");
+    std::vector<double> decided = shares_of(speeds, this->workers(), "the measured speed");
     // The same bits on all ranks, whatever the order in which C adds.
     this->broadcast(std::span<double>(decided), 0);
     return decided;
-  }
-
-  static std::vector<double> in_proportion(std::vector<double> weights, int workers, const char* what) {
-    if (weights.size() != static_cast<std::size_t>(workers))
-      fail<ConfigError>("weighted: ", weights.size(), " weights for ", workers, " workers; give one to each");
-    double total = 0;
-    for (std::size_t r = 0; r < weights.size(); ++r) {
-      if (!(weights[r] >= 0) || !std::isfinite(weights[r]))
-        fail<ConfigError>("weighted: ", what, " of rank ", r, " is ", weights[r],
-                          "; it must be a number that is not negative");
-      total += weights[r];
-    }
-    if (!(total > 0) || !std::isfinite(total))
-      fail<ConfigError>("weighted: the sum of all ", weights.size(), " weights is ", total,
-                        ", so there are no shares");
-    for (double& weight : weights) weight /= total;
-    return weights;
   }
 
   template <class E>

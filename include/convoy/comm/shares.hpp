@@ -1,0 +1,42 @@
+// Shares: what part of a batch each worker takes where they go by weights.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include <convoy/core/compiled.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <cmath>
+#include <cstddef>
+
+#include <convoy/core/error.hpp>
+#endif
+
+namespace convoy::comm {
+
+/// The workers' shares, which sum to 1, in proportion to their weights. Throws ConfigError unless there is a
+/// weight for each worker, none is negative and one is more than 0; `what` names one in the sentence.
+std::vector<double> shares_of(std::vector<double> weights, int workers, std::string_view what);
+
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION std::vector<double> shares_of(std::vector<double> weights, int workers,
+                                              std::string_view what) {
+  if (weights.size() != static_cast<std::size_t>(workers))
+    fail<ConfigError>("weighted: ", weights.size(), " weights for ", workers, " workers; give one to each");
+  double total = 0;
+  for (std::size_t r = 0; r < weights.size(); ++r) {
+    if (!(weights[r] >= 0) || !std::isfinite(weights[r]))
+      fail<ConfigError>("weighted: ", what, " of rank ", r, " is ", weights[r],
+                        "; it must be a number that is not negative");
+    total += weights[r];
+  }
+  if (!(total > 0) || !std::isfinite(total))
+    fail<ConfigError>("weighted: the sum of all ", weights.size(), " weights is ", total,
+                      ", so there are no shares");
+  for (double& weight : weights) weight /= total;
+  return weights;
+}
+#endif
+
+}  // namespace convoy::comm
