@@ -161,7 +161,7 @@ struct Ring {
     (is(std::type_identity<C>{}), ...);
     if (any) return std::move(*any);
     std::string names = "none";
-    ((names += names.empty() ? "" : ", ", names += C::name), ...);
+    (append_item(names, C::name), ...);
     fail<ConfigError>("there is no codec \"", choice.codec, "\"; choose one of ", names);
   }
 };

@@ -129,6 +129,11 @@ std::string concat(const Parts&... parts) {
   return detail::join({detail::Part(parts)...});
 }
 
+/// Appends an item to a list within a sentence, behind a comma unless it is the first.
+inline void append_item(std::string& list, std::string_view item) {
+  list.append(list.empty() ? "" : ", ").append(item);
+}
+
 /// Throws `E` with the concatenated parts as its sentence.
 template <class E = Error, class... Parts>
 [[noreturn]] void fail(const Parts&... parts) {

@@ -61,7 +61,7 @@ namespace detail {
 template <class List>
 std::string joined(const List& names) {
   std::string text;
-  for (const auto& name : names) text.append(text.empty() ? "" : ", ").append(name);
+  for (const auto& name : names) append_item(text, name);
   return text;
 }
 

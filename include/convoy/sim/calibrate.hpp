@@ -171,7 +171,7 @@ CONVOY_FUNCTION const Workload& Source::workload(std::string_view of) const {
   std::string names;
   for (const Workload& one : workloads) {
     if (one.name == of) return one;
-    names += concat(names.empty() ? "" : ", ", one.name);
+    append_item(names, one.name);
   }
   fail<ConfigError>("the source \"", name, "\" has no workload \"", of, "\"; it has ", names);
 }

@@ -24,7 +24,7 @@ class Binding {
       while (at < fields.size() && !(fields[at].name == node.name)) ++at;
       if (at == fields.size()) {
         std::string names;
-        for (const auto& field : fields) names += concat(names.empty() ? "" : ", ", "'", field.name, "'");
+        for (const auto& field : fields) append_item(names, concat("'", field.name, "'"));
         fail<ConfigError>("the model's input '", node.name,
                           "' has no field of that name in the data set, which has ", names);
       }

@@ -271,7 +271,7 @@ class TcpBootstrap {
     for (int r = 1; r < size(); ++r) {
       if (peers_[index(r)]) continue;
       if (first < 0) first = r;
-      if (++count <= 8) names += concat(names.empty() ? "" : ", ", r);
+      if (++count <= 8) append_item(names, concat(r));
     }
     if (count > 8) names += concat(" and ", count - 8, " more");
     for (const Socket& s : peers_)
