@@ -127,16 +127,12 @@ inline constexpr Entry gpu_transports[] = {
 template <memory::Space S>
 AnyIn<S> make(std::string_view policy, std::string_view transport, const AnyBootstrap& bootstrap,
               const Options& options = {}, const Choice& choice = {}) {
-  if (choice.weighted && !choice.weights.empty())
-    fail<ConfigError>("weighted measures the shares that weights give; choose one of them");
+  const bool weighs = detail::weighs(choice);
   if (choice.background)
     fail<ConfigError>("GPUs go on with an exchange by themselves; background is for exchanges of processors");
-  if (choice.weighted || !choice.weights.empty()) {
-    Choice plain = choice;
-    plain.weighted = false;
-    plain.weights.clear();
-    return Weighted<AnyIn<S>>({choice.weights}, make<S>(policy, transport, bootstrap, options, plain));
-  }
+  if (weighs)
+    return Weighted<AnyIn<S>>({choice.weights},
+                              make<S>(policy, transport, bootstrap, options, detail::unweighted(choice)));
   std::vector<std::string_view> here;  // what there is, for sentences
   for (const registry::GpuLine<S>& line : registry::gpu_lines<S>) {
     if (line.entry.over != transport) continue;

@@ -273,6 +273,11 @@ constexpr std::array<bool, sizeof...(Line)> offered_by(registry::PolicyList<Line
 /// Throws ConfigError for an option that the comm of that entry, or its codec, would ignore: whoever gave the
 /// option expects something of it. A deadline goes with all: where nobody waits it is kept.
 void refuse_unused(const Entry& entry, const Options& options, const Choice& choice);
+/// Whether the choice asks for Weighted. Throws ConfigError where it asks for measured shares and gives
+/// weights.
+bool weighs(const Choice& choice);
+/// The rest of such a choice.
+Choice unweighted(Choice choice);
 /// "a, b and c"
 std::string listing(const std::vector<std::string_view>& names);
 /// Says that the transport has no such policy; `offered[i]` tells whether it has `policies[i]`.
@@ -280,6 +285,18 @@ std::string listing(const std::vector<std::string_view>& names);
                           const std::array<bool, policies.size()>& offered);
 
 #if CONVOY_DEFINITIONS
+CONVOY_FUNCTION bool weighs(const Choice& choice) {
+  if (choice.weighted && !choice.weights.empty())
+    fail<ConfigError>("weighted measures the shares that weights give; choose one of them");
+  return choice.weighted || !choice.weights.empty();
+}
+
+CONVOY_FUNCTION Choice unweighted(Choice choice) {
+  choice.weighted = false;
+  choice.weights.clear();
+  return choice;
+}
+
 CONVOY_FUNCTION std::string listing(const std::vector<std::string_view>& names) {
   std::string text;
   for (std::size_t i = 0; i < names.size(); ++i)
@@ -418,15 +435,10 @@ std::optional<Any> make_listed(registry::PolicyList<Line...>, std::string_view p
 template <class... Line>
 Any make(registry::PolicyList<Line...> list, std::string_view policy, const transport::Any& where,
          const Shelf& shelf, const Options& options, const Choice& choice) {
-  if (choice.weighted && !choice.weights.empty())
-    fail<ConfigError>("weighted measures the shares that weights give; choose one of them");
-  Choice plain = choice;
-  if (choice.weighted || !choice.weights.empty()) {
-    plain.weighted = false;
-    plain.weights.clear();
-    return Weighted<Any>({choice.weights}, make(list, policy, where, shelf, options, plain));
-  }
+  if (weighs(choice))
+    return Weighted<Any>({choice.weights}, make(list, policy, where, shelf, options, unweighted(choice)));
   if (choice.background) {
+    Choice plain = choice;
     plain.background = false;
     refuse_one_thread(where);
     return Background<Any>(make(list, policy, where, shelf, options, plain));
