@@ -18,6 +18,7 @@
 
 #include <convoy/comm/bootstrap/agree.hpp>
 #include <convoy/comm/bootstrap/bootstrap.hpp>
+#include <convoy/comm/bootstrap/numbers.hpp>
 #include <convoy/comm/bootstrap/place.cuh>
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/engine/kernel.hpp>
@@ -280,10 +281,7 @@ void NcclExchange<C, S, sharded>::all_reduce(void* values, std::int64_t count, c
     const std::int64_t piece = std::min(count - done, most);
     const std::size_t bytes = static_cast<std::size_t>(piece) * element;
     gather_on_host({at, bytes}, "all-reduce of numbers of the host");
-    for (std::size_t r = 0; r < sources.size(); ++r) sources[r] = on_host_.data() + r * bytes;
-    void* into = at;
-    reduction.fold(&into, 1, sources.data(), size(), piece,
-                   reduction.op == Op::mean && reduction.divides ? 1.0 / size() : 1, false);
+    detail::fold_gathered(at, on_host_.data(), piece, reduction, sources);
     done += piece;
     at += bytes;
   }
