@@ -3,8 +3,8 @@
 
 #include <string_view>
 
+#include <convoy/graph/op/elementwise.hpp>
 #include <convoy/graph/price.hpp>
-#include <convoy/graph/tracer.hpp>
 
 namespace convoy::graph {
 
@@ -15,12 +15,7 @@ struct Add {
   struct Verb {
     /// Element by element.
     constexpr Tensor add(Tensor a, Tensor b, NameOption o = {}) {
-      auto& g = static_cast<G&>(*this);
-      Node node = g.begin(G::template index<Add>, o.name);
-      node.shape = a.shape;
-      node.kind = a.kind;
-      g.alike(a, b);
-      return g.place(node, a, b);
+      return elementwise(static_cast<G&>(*this), G::template index<Add>, a, b, o);
     }
   };
 

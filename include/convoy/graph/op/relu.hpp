@@ -3,8 +3,8 @@
 
 #include <string_view>
 
+#include <convoy/graph/op/elementwise.hpp>
 #include <convoy/graph/price.hpp>
-#include <convoy/graph/tracer.hpp>
 
 namespace convoy::graph {
 
@@ -15,12 +15,7 @@ struct Relu {
   struct Verb {
     /// max(x, 0).
     constexpr Tensor relu(Tensor x, NameOption o = {}) {
-      auto& g = static_cast<G&>(*this);
-      Node node = g.begin(G::template index<Relu>, o.name);
-      node.shape = x.shape;
-      node.kind = x.kind;
-      g.real(x);
-      return g.place(node, x);
+      return elementwise(static_cast<G&>(*this), G::template index<Relu>, x, o);
     }
   };
 

@@ -3,8 +3,8 @@
 
 #include <string_view>
 
+#include <convoy/graph/op/elementwise.hpp>
 #include <convoy/graph/price.hpp>
-#include <convoy/graph/tracer.hpp>
 
 namespace convoy::graph {
 
@@ -15,12 +15,7 @@ struct Sigmoid {
   struct Verb {
     /// 1 / (1 + exp(-x)).
     constexpr Tensor sigmoid(Tensor x, NameOption o = {}) {
-      auto& g = static_cast<G&>(*this);
-      Node node = g.begin(G::template index<Sigmoid>, o.name);
-      node.shape = x.shape;
-      node.kind = x.kind;
-      g.real(x);
-      return g.place(node, x);
+      return elementwise(static_cast<G&>(*this), G::template index<Sigmoid>, x, o);
     }
   };
 

@@ -3,8 +3,8 @@
 
 #include <string_view>
 
+#include <convoy/graph/op/elementwise.hpp>
 #include <convoy/graph/price.hpp>
-#include <convoy/graph/tracer.hpp>
 
 namespace convoy::graph {
 
@@ -15,12 +15,7 @@ struct Tanh {
   struct Verb {
     /// (exp(x) - exp(-x)) / (exp(x) + exp(-x)).
     constexpr Tensor tanh(Tensor x, NameOption o = {}) {
-      auto& g = static_cast<G&>(*this);
-      Node node = g.begin(G::template index<Tanh>, o.name);
-      node.shape = x.shape;
-      node.kind = x.kind;
-      g.real(x);
-      return g.place(node, x);
+      return elementwise(static_cast<G&>(*this), G::template index<Tanh>, x, o);
     }
   };
 
