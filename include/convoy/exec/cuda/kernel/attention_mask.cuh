@@ -41,16 +41,17 @@ __global__ void attention_mask(AttentionTask<T> t, T* mask) {
 }
 
 // The results of a row of no keys are zeros, and its probabilities: their logarithms are less by infinity.
-// Blocks are queries of each row.
+// Blocks are rows, which seldom have none.
 template <class T>
 __global__ void attention_of_nothing(AttentionTask<T> t) {
-  const int row = static_cast<int>(blockIdx.x) / t.queries, query = static_cast<int>(blockIdx.x) % t.queries;
-  if (AttentionHead<T>(t, row * t.heads).length() > 0) return;
-  const int features = t.heads * t.value_features;
-  for (int f = static_cast<int>(threadIdx.x); f < features; f += static_cast<int>(blockDim.x))
-    t.y[static_cast<std::int64_t>(blockIdx.x) * features + f] = device::narrow<T>(0.0f);
-  for (int h = static_cast<int>(threadIdx.x); h < t.heads; h += static_cast<int>(blockDim.x))
-    t.kept[AttentionHead<T>(t, row * t.heads + h).vector() + query] = INFINITY;
+  const int row = static_cast<int>(blockIdx.x);
+  const AttentionHead<T> first(t, row * t.heads);
+  if (first.length() > 0) return;
+  const int results = t.queries * t.heads * t.value_features, sums = t.heads * t.queries;
+  for (int i = static_cast<int>(threadIdx.x); i < results; i += static_cast<int>(blockDim.x))
+    t.y[static_cast<std::int64_t>(row) * results + i] = device::narrow<T>(0.0f);
+  for (int i = static_cast<int>(threadIdx.x); i < sums; i += static_cast<int>(blockDim.x))
+    t.kept[first.vector() + i] = INFINITY;
 }
 
 // Padding has no gradient. Blocks are keys of each row.
@@ -86,10 +87,7 @@ void write_attention_mask(cudaStream_t stream, const AttentionTask<T>& t, T* mas
 /// Behind forward, where there are lengths.
 template <class T>
 void write_attention_of_nothing(cudaStream_t stream, const AttentionTask<T>& t) {
-  device::launch({.stream = stream,
-                  .grid = static_cast<unsigned>(t.rows) * static_cast<unsigned>(t.queries),
-                  .block = 128},
-                 attention_of_nothing<T>, t);
+  device::launch({.stream = stream, .grid = static_cast<unsigned>(t.rows)}, attention_of_nothing<T>, t);
 }
 
 /// Behind backward, where there are lengths. All three gradients are wanted.
