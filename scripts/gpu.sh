@@ -102,7 +102,13 @@ part_sanitizer() {
   return $failed
 }
 
-part_bench() { timeout "$(left)" $work/gpu_bench | tee $work/bench.jsonl; }
+part_bench() {
+  local failed=0
+  # Ranks that share the GPU are a program of their own: see gpu_bench.cu.
+  timeout "$(left)" $work/gpu_bench all_reduce | tee $work/bench.jsonl || failed=1
+  timeout "$(left)" $work/gpu_bench | tee -a $work/bench.jsonl || failed=1
+  return $failed
+}
 
 part_peers() {
   python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null || { say "PyTorch with a GPU is not here"; return; }
