@@ -1,6 +1,6 @@
-// gpu_bench [PART]: what exec::Cuda reaches on this GPU: copies, optimizers and codecs beside them,
-// attention, and training steps of ResNets in each precision. Prints one JSON object a line. PART picks the
-// cases that have it in their names.
+// gpu_bench [PART]: what exec::Cuda reaches on this GPU: training steps of ResNets and Transformers in each
+// precision, and beside copies optimizers, codecs and attention. Prints one JSON object a line, what is
+// wanted most first. PART picks the cases that have it in their names.
 //
 // `gpu_bench all_reduce` measures an exchange between two ranks on this GPU, and nothing else does: ranks
 // that share a GPU need all kernels loaded before the first one runs, which takes every other case seconds
@@ -11,7 +11,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <memory>
+#include <initializer_list>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -25,8 +26,12 @@
 #include <convoy/data/data.hpp>
 #include <convoy/data/resident.cuh>
 #include <convoy/exec/cuda/cuda.cuh>
+#include <convoy/models/bert.hpp>
+#include <convoy/models/gpt.hpp>
 #include <convoy/models/resnet.hpp>
+#include <convoy/models/transformer.hpp>
 #include <convoy/optim/adam.hpp>
+#include <convoy/optim/adamw.hpp>
 #include <convoy/optim/device.cuh>
 #include <convoy/optim/muon.hpp>
 #include <convoy/optim/sgd.hpp>
@@ -321,73 +326,123 @@ void attention(memory::Device& space, int rows, int heads, int positions, int fe
   report("backward", 5, [&] { exec::cuda::attention_backward<T>(space.stream(), task); });
 }
 
-/// Images that stand in memory, u8, as a data set read from files does.
-template <class Model>
-class Images {
+/// Samples of a model's inputs and labels: bytes, and numbers below what the model has of them. A few
+/// different ones stand in memory, as a data set read from files does.
+class Generated {
  public:
-  explicit Images(std::size_t size) : size_(size) {
-    const Plan& plan = plan_of<Model>;
-    Philox random(1);
-    for (const auto& node : plan.nodes) {
+  Generated(const Plan& plan, std::size_t size) : size_(size) {
+    std::vector<Range> bounds;
+    for (int n = 0; n < plan.graph.count.nodes; ++n) {
+      const graph::Node& node = plan.node(n);
       if (!node.given) continue;
       fields_.push_back({node.name.view(), node.dtype, node.shape});
-      if (node.dtype == DType::u8) pixels_.resize(static_cast<std::size_t>(node.shape.size()) * distinct);
+      bounds.push_back(bounds_of(plan.graph, n));
     }
-    for (u8& pixel : pixels_) pixel = static_cast<u8>(random.below(256));
+    samples_ = data::Samples(fields_, distinct);
+    Philox random(1);
+    for (std::size_t row = 0; row < distinct; ++row)
+      for (std::size_t f = 0; f < fields_.size(); ++f) {
+        const auto number = [&] {
+          return bounds[f].begin + static_cast<std::int64_t>(random.below(bounds[f].size()));
+        };
+        if (fields_[f].dtype == DType::u8)
+          for (u8& pixel : samples_.row(row).as<u8>(f)) pixel = static_cast<u8>(number());
+        else
+          for (i32& index : samples_.row(row).as<i32>(f)) index = static_cast<i32>(number());
+      }
   }
   std::size_t size() const { return size_; }
   std::span<const data::Field> fields() const { return fields_; }
   void read(std::size_t index, data::Sample out) const {
-    const std::size_t bytes = pixels_.size() / distinct;
-    std::copy_n(pixels_.data() + index % distinct * bytes, bytes, out.as<u8>(0).data());
-    out.as<i32>(1)[0] = static_cast<i32>(index % 10);
+    const data::Sample from = samples_.row(index % distinct);
+    for (std::size_t f = 0; f < fields_.size(); ++f)
+      std::copy_n(from.bytes(f).data(), from.bytes(f).size(), out.bytes(f).data());
   }
 
  private:
   static constexpr std::size_t distinct = 64;
+
+  /// The numbers that may stand in node `given`: classes of a label, what operations may index by.
+  static Range bounds_of(const graph::Graph& g, int given) {
+    if (g.nodes[given].dtype == DType::u8) return {0, 256};
+    if (graph::is<graph::LabelInput>(g.nodes[given]))
+      return {0, g.attributes<graph::LabelInput>(given).classes};
+    Range both{0, std::numeric_limits<i32>::max()};
+    for (int n = 0; n < g.count.nodes; ++n) {
+      const auto by = graph::operation_indices[static_cast<std::size_t>(g.nodes[n].op)](g, n);
+      if (by.input >= 0 && g.input(n, by.input) == given)
+        both = {std::max<std::int64_t>(both.begin, by.begin), std::min<std::int64_t>(both.end, by.end)};
+    }
+    return both;
+  }
+
   std::size_t size_;
   std::vector<data::Field> fields_;
-  std::vector<u8> pixels_;
+  data::Samples samples_;
 };
 
-template <class Model, class P>
-void step(const std::string& model, int batch, int steps, bool resident = false) {
+template <class P>
+using Trained = train::PlanTrainer<optim::AdamW, comm::None, exec::Cuda<P>>;
+
+/// Where batches come from.
+enum class From { host, gpu };
+
+template <class P>
+void step(const std::string& model, const Plan& plan, const exec::Kernels<exec::Cuda<P>>& kernels, int batch,
+          int count, From from) {
   const std::string name = concat("step/", model, "/", exec::cuda::Precision<P>::name, "/batch:", batch,
-                                  resident ? "/resident" : "");
+                                  from == From::host ? "" : "/resident");
   if (!wanted(name)) return;
-  using T = train::PlanTrainer<optim::Adam, comm::None, exec::Cuda<P>>;
-  T trainer(plan_of<Model>, exec::kernels<exec::Cuda<P>, plan_of<Model>.used>, {.batch = batch});
-  const Images<Model> images(static_cast<std::size_t>(batch) * static_cast<std::size_t>(steps + 20));
-  std::vector<Clock::time_point> at;
-  trainer.fit(images, {.on_step =
-                           [&](const train::StepReport&) {
-                             at.push_back(Clock::now());
-                             return train::Control::go_on;
-                           },
-                       .log = nullptr,
-                       .resident = resident});
-  // Reports come as steps end; the first ones hold the choice of convolutions and the capture.
+  Trained<P> trainer(plan, kernels, {.batch = batch});
+  constexpr int untimed = 12;  // they choose plans and capture graphs: three of four steps
+  const Generated samples(plan, static_cast<std::size_t>(batch) * static_cast<std::size_t>(untimed + count));
   std::vector<double> each;
-  for (std::size_t i = 21; i < at.size(); ++i) each.push_back(Seconds(at[i] - at[i - 1]).count());
-  const double mean = Seconds(at.back() - at[20]).count() / static_cast<double>(at.size() - 21);
-  std::sort(each.begin(), each.end());
-  const double flops = static_cast<double>(plan_of<Model>.flops()) * batch;
+  Clock::time_point begin{}, end{};
+  trainer.fit(samples, {.on_step =
+                            [&](const train::StepReport& report) {
+                              end = Clock::now();
+                              if (report.step < untimed)
+                                begin = end;
+                              else
+                                each.push_back(report.seconds);
+                              return train::Control::go_on;
+                            },
+                        .log = nullptr,
+                        .resident = from != From::host});
+  const double mean = Seconds(end - begin).count() / count;
   std::printf(
-      "{\"name\": \"%s\", \"images_per_sec\": %.0f, \"step_ms\": %.3f, \"median_ms\": %.3f, \"most_ms\": "
-      "%.3f, "
+      "{\"name\": \"%s\", \"samples_per_sec\": %.0f, \"step_ms\": %.4f, \"median_ms\": %.4f, \"most_ms\": "
+      "%.4f, "
       "\"TFLOP_per_sec\": %.1f}\n",
-      name.c_str(), batch / mean, mean * 1e3, each[each.size() / 2] * 1e3, each.back() * 1e3,
-      flops / mean * 1e-12);
+      name.c_str(), batch / mean, mean * 1e3, train::median(each) * 1e3,
+      *std::max_element(each.begin(), each.end()) * 1e3,
+      static_cast<double>(plan.flops()) * batch / mean * 1e-12);
   std::fflush(stdout);
 }
 
-template <class Model>
-void steps(const std::string& model, int batch, int count) {
-  step<Model, f32>(model, batch, count / 4);
-  step<Model, tf32>(model, batch, count / 2);
-  step<Model, bf16>(model, batch, count);
-  step<Model, bf16>(model, batch, count, true);
-  step<Model, f16>(model, batch, count);
+template <class Model, class P>
+void steps(const std::string& model, int batch, int count, std::initializer_list<From> from) {
+  for (const From each : from)
+    step<P>(model, plan_of<Model>, exec::kernels<exec::Cuda<P>, plan_of<Model>.used>, batch, count, each);
+}
+
+constexpr Image mnist{1, 28, 28}, imagenet{3, 224, 224};
+using Gpt2 = models::Gpt2<12, 768, 12, 1024, 50257, 1024, 0>;
+
+template <class P>
+void transformers() {
+  steps<models::BertBase<>, P>("bert/128", 64, 60, {From::host});
+  steps<Gpt2, P>("gpt2/1024", 8, 60, {From::host});
+  steps<models::Transformer<6, 256, 4, 1024, 64, 16581, 5>, P>("sst5/64", 256, 200, {From::host, From::gpu});
+}
+
+/// `share`: of how many steps.
+template <class P>
+void resnets(int share, std::initializer_list<From> from) {
+  steps<models::ResNet50<imagenet, 1000, DType::u8>, P>("resnet50/224x224", 256, 60 / share, from);
+  steps<models::ResNet18<mnist, 10, DType::u8>, P>("resnet18/28x28", 128, 400 / share, from);
+  steps<models::ResNet18<imagenet, 1000, DType::u8>, P>("resnet18/224x224", 256, 100 / share, from);
+  steps<models::ResNet101<imagenet, 1000, DType::u8>, P>("resnet101/224x224", 128, 60 / share, from);
 }
 
 }  // namespace
@@ -404,9 +459,13 @@ int main(int argc, char** argv) try {
     all_reduce(25'557'032, copy);
     return 0;
   }
-  optimizer<optim::Sgd>(space, 25'557'032, copy);
   optimizer<optim::Adam>(space, 25'557'032, copy);
   optimizer<optim::Adam>(space, 109'482'240, copy);
+  resnets<bf16>(1, {From::host, From::gpu});
+  transformers<bf16>();
+  resnets<f16>(1, {From::host});
+  transformers<f16>();
+  optimizer<optim::Sgd>(space, 25'557'032, copy);
   optimizer<optim::AdamW>(space, 109'482'240, copy);
   optimizer<optim::Lars>(space, 25'557'032, copy);
   optimizer<optim::Lamb>(space, 109'482'240, copy);
@@ -419,11 +478,8 @@ int main(int argc, char** argv) try {
   attention<float>(space, 64, 12, 128, 64);
   attention<bf16>(space, 64, 12, 128, 64);
   attention<f16>(space, 64, 12, 128, 64);
-  constexpr Image mnist{1, 28, 28}, imagenet{3, 224, 224};
-  steps<models::ResNet18<mnist, 10, DType::u8>>("resnet18/28x28", 128, 400);
-  steps<models::ResNet18<imagenet, 1000, DType::u8>>("resnet18/224x224", 256, 100);
-  steps<models::ResNet50<imagenet, 1000, DType::u8>>("resnet50/224x224", 256, 60);
-  steps<models::ResNet101<imagenet, 1000, DType::u8>>("resnet101/224x224", 128, 60);
+  resnets<tf32>(2, {From::host});
+  resnets<f32>(4, {From::host});
   return 0;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "gpu_bench: %s\n", error.what());

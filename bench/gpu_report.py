@@ -27,9 +27,9 @@ def main():
     bench, peers = lines(folder / "bench.jsonl"), lines(folder / "peers.jsonl")
     best = {}
     for peer in peers:
-        if "images_per_sec" in peer:
+        if "samples_per_sec" in peer:
             key = (peer["model"], peer["precision"])
-            if key not in best or peer["images_per_sec"] > best[key]["images_per_sec"]:
+            if key not in best or peer["samples_per_sec"] > best[key]["samples_per_sec"]:
                 best[key] = peer
     page = [f"# {device}, {date}", "", f"CUDA {cuda}. By `scripts/gpu.sh`.", "", "## Tests", ""]
     tests = text(folder / "tests.txt")
@@ -40,16 +40,16 @@ def main():
         if "GB_per_sec" in row:
             page.append(f"| {row['name']} | {row['GB_per_sec']} ({row['least']}, {row['most']}) | {row['of_copy']} |")
     page += ["", "## Training steps", "",
-             "Adam, images as bytes from host memory; PyTorch's batch stays on the GPU, and its fastest setting counts.", "",
-             "| case | images/s | step ms | TFLOP/s | PyTorch images/s (setting) | ratio |", "|---|---|---|---|---|---|"]
+             "AdamW; batches come from host memory, or are made on the GPU where a case says resident. PyTorch's batch stays on the GPU, and its fastest setting counts.", "",
+             "| case | samples/s | step ms | TFLOP/s | PyTorch samples/s (setting) | ratio |", "|---|---|---|---|---|---|"]
     for row in bench:
-        if "images_per_sec" not in row:
+        if "samples_per_sec" not in row:
             continue
-        _, model, image, precision, _ = row["name"].split("/")
-        peer = best.get((f"{model}/{image}", precision))
-        rate = f"{peer['images_per_sec']:.0f} ({peer['setting']})" if peer else ""
-        ratio = f"{row['images_per_sec'] / peer['images_per_sec']:.2f}" if peer else ""
-        page.append(f"| {row['name']} | {row['images_per_sec']} | {row['step_ms']} | {row['TFLOP_per_sec']} | {rate} | {ratio} |")
+        _, model, size, precision, _ = row["name"].split("/", 4)
+        peer = best.get((f"{model}/{size}", precision))
+        rate = f"{peer['samples_per_sec']:.0f} ({peer['setting']})" if peer else ""
+        ratio = f"{row['samples_per_sec'] / peer['samples_per_sec']:.2f}" if peer else ""
+        page.append(f"| {row['name']} | {row['samples_per_sec']} | {row['step_ms']} | {row['TFLOP_per_sec']} | {rate} | {ratio} |")
     name = re.sub(r"[^a-z0-9]+", "-", device.split(",")[0].lower()).strip("-")
     target = pathlib.Path("bench/results") / f"{name}-{date}"
     target.with_suffix(".md").write_text("\n".join(page) + "\n")

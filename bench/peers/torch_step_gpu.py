@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Training steps of ResNets on a GPU in PyTorch: the peer that gpu_bench is measured against.
+"""Training steps on a GPU in PyTorch: the peer that gpu_bench is measured against.
 
-torchvision's models, Adam (fused), cross-entropy, a batch that stays on the GPU, channels_last. Precisions: f32 (no TF32), tf32,
-bf16 and f16 (autocast; f16 with a gradient scaler). Settings: eager; eager captured as one CUDA graph; torch.compile with
-max-autotune (which captures by itself). Prints one JSON object a line: model, precision, setting, batch, images_per_sec, step_ms.
+torchvision's ResNets in channels_last; BERT, GPT-2 and the classifier of SST-5 of torch.nn alone, which attend by
+scaled_dot_product_attention. AdamW (fused), cross-entropy, a batch that stays on the GPU. Precisions: f32 (no TF32), tf32, bf16 and
+f16 (autocast; f16 with a gradient scaler). Settings: eager; eager captured as one CUDA graph; torch.compile with max-autotune (which
+captures by itself). Prints one JSON object a line: model, precision, setting, batch, samples_per_sec, step_ms. What takes no
+compilation comes first.
 
-    torch_step_gpu.py [--models resnet18/28x28,resnet50/224x224] [--precisions bf16,f16] [--settings eager,graph,compile]
+    torch_step_gpu.py [--models resnet18/28x28,bert/128] [--precisions bf16,f16] [--settings eager,graph,compile]
+    torch_step_gpu.py --device cpu --shrink --settings eager        sees without a GPU that it works
 """
 import argparse
 import json
@@ -14,37 +17,125 @@ import sys
 import time
 
 import torch
-import torchvision
+from torch import nn
+from torch.nn import functional
 
-BATCH = {"resnet18/28x28": 128, "resnet18/224x224": 256, "resnet50/224x224": 256, "resnet101/224x224": 128}
+from torch_step import PREDICTIONS, SIZES, resnet, sst5
 
-
-def model_of(name):
-    kind, image = name.split("/")
-    side = int(image.split("x")[0])
-    small = side < 100
-    net = getattr(torchvision.models, kind)(num_classes=10 if small else 1000)
-    if small:
-        net.conv1 = torch.nn.Conv2d(1, 64, 7, 2, 3, bias=False)
-    return net, (1 if small else 3, side, side), 10 if small else 1000
+BATCH = {"resnet50/224x224": 256, "resnet18/28x28": 128, "bert/128": 64, "gpt2/1024": 8, "sst5/64": 256,
+         "resnet18/224x224": 256, "resnet101/224x224": 128}
+SHRUNK = {"layers": 1, "width": 16, "heads": 2, "ffn": 32, "length": 24, "vocabulary": 64}
 
 
-def step_of(net, x, y, precision, setting):
+class Attention(nn.Module):
+    def __init__(self, width, heads, dropout, causal):
+        super().__init__()
+        self.heads, self.dropout, self.causal = heads, dropout, causal
+        self.packed, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x, mask):
+        rows, length, width = x.shape
+        q, k, v = self.packed(x).view(rows, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        y = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=self.causal, dropout_p=self.dropout)
+        return self.out(y.transpose(1, 2).reshape(rows, length, width))
+
+
+class Layer(nn.Module):
+    """Of GPT-2, with norms before sublayers, or of BERT, with norms behind them."""
+
+    def __init__(self, width, heads, ffn, dropout, gpt):
+        super().__init__()
+        self.before = gpt
+        self.norm1, self.norm2 = (nn.LayerNorm(width, eps=1e-5 if gpt else 1e-12) for _ in range(2))
+        self.attention = Attention(width, heads, dropout, causal=gpt)
+        self.up, self.gelu = nn.Linear(width, ffn), nn.GELU(approximate="tanh" if gpt else "none")
+        self.down, self.dropout = nn.Linear(ffn, width), nn.Dropout(dropout)
+
+    def forward(self, x, mask=None):
+        if self.before:
+            x = x + self.dropout(self.attention(self.norm1(x), mask))
+            return x + self.dropout(self.down(self.gelu(self.up(self.norm2(x)))))
+        x = self.norm1(x + self.dropout(self.attention(x, mask)))
+        return self.norm2(x + self.dropout(self.down(self.gelu(self.up(x)))))
+
+
+class Gpt2(nn.Module):
+    def __init__(self, layers, width, heads, ffn, length, vocabulary, dropout):
+        super().__init__()
+        self.words, self.places = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
+        self.dropout = nn.Dropout(dropout)
+        self.layers = nn.ModuleList(Layer(width, heads, ffn, dropout, gpt=True) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, ids):
+        x = self.dropout(self.words(ids) + self.places.weight[: ids.shape[1]])
+        for layer in self.layers:
+            x = layer(x)
+        return functional.linear(self.norm(x), self.words.weight)
+
+
+class Bert(nn.Module):
+    """The decoder sees the masked positions alone, as convoy's does."""
+
+    def __init__(self, layers, width, heads, ffn, length, vocabulary, dropout):
+        super().__init__()
+        self.words, self.places, self.types = nn.Embedding(vocabulary, width), nn.Embedding(512, width), nn.Embedding(2, width)
+        self.norm, self.dropout = nn.LayerNorm(width, eps=1e-12), nn.Dropout(dropout)
+        self.layers = nn.ModuleList(Layer(width, heads, ffn, dropout, gpt=False) for _ in range(layers))
+        self.pooler, self.follows = nn.Linear(width, width), nn.Linear(width, 2)
+        self.transform = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width, eps=1e-12))
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+
+    def forward(self, ids, types, own, masked):
+        x = self.words(ids) + self.types(types) + self.places.weight[: ids.shape[1]]
+        x = self.dropout(self.norm(x))
+        for layer in self.layers:
+            x = layer(x, own[:, None, None, :])
+        of_masked = self.transform(x.gather(1, masked.unsqueeze(2).expand(-1, -1, x.shape[2])))
+        words = functional.linear(of_masked, self.words.weight, self.bias)
+        return words, self.follows(torch.tanh(self.pooler(x[:, 0])))
+
+
+def task(name, options):
+    """(the model, what it is given, what is expected of it, its batch)"""
+    kind, size = name.split("/")
+    batch = 4 if options.shrink else BATCH[name]
+    if kind not in SIZES:
+        small = int(size.split("x")[0]) < 100
+        side = 32 if options.shrink else int(size.split("x")[0])
+        channels, classes = (1, 10) if small else (3, 1000)
+        net = resnet(kind, classes, channels).to(memory_format=torch.channels_last)
+        return net, [torch.randn(batch, channels, side, side).to(memory_format=torch.channels_last)], [torch.randint(classes, (batch,))], batch
+    sizes = {**SIZES[kind], **(SHRUNK if options.shrink else {})}
+    length, vocabulary = sizes["length"], sizes["vocabulary"]
+    ids = torch.randint(vocabulary, (batch, length))
+    if kind == "gpt2":
+        return Gpt2(**sizes), [ids], [torch.randint(vocabulary, (batch, length))], batch
+    own = torch.arange(length) < torch.randint(1, length + 1, (batch, 1))
+    if kind == "sst5":
+        return sst5(argparse.Namespace(**sizes)), [ids, ~own], [torch.randint(5, (batch,))], batch
+    given = [ids, torch.randint(2, (batch, length)), own, torch.randint(length, (batch, PREDICTIONS))]
+    return Bert(**sizes), given, [torch.randint(vocabulary, (batch, PREDICTIONS)), torch.randint(2, (batch,))], batch
+
+
+def step_of(net, given, labels, precision, setting, device):
     """A function that makes one step."""
-    optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, fused=True, capturable=setting == "graph")
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, fused=True, capturable=setting == "graph")
     dtype = {"bf16": torch.bfloat16, "f16": torch.float16}.get(precision)
-    scaler = torch.amp.GradScaler("cuda", enabled=precision == "f16")
+    scaler = torch.amp.GradScaler(device, enabled=precision == "f16")
 
-    def forward(inputs, labels):
-        with torch.autocast("cuda", dtype=dtype, enabled=dtype is not None):
-            return torch.nn.functional.cross_entropy(net(inputs), labels)
+    def forward(given, labels):
+        with torch.autocast(device, dtype=dtype, enabled=dtype is not None):
+            made = net(*given)
+            made = made if isinstance(made, tuple) else (made,)
+            return sum(functional.cross_entropy(m.flatten(0, -2), of.flatten()) for m, of in zip(made, labels))
 
     if setting == "compile":
         forward = torch.compile(forward, mode="max-autotune")
 
     def step():
         optimizer.zero_grad(set_to_none=True)
-        loss = forward(x, y)
+        loss = forward(given, labels)
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
@@ -65,30 +156,30 @@ def captured(step):
     return graph.replay
 
 
-def measure(name, precision, setting, steps):
+def measure(name, precision, setting, options):
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "f32"
     torch.backends.cudnn.benchmark = True
-    net, shape, classes = model_of(name)
-    batch = BATCH[name]
-    net = net.cuda().to(memory_format=torch.channels_last).train()
-    x = torch.randn(batch, *shape, device="cuda").to(memory_format=torch.channels_last)
-    y = torch.randint(classes, (batch,), device="cuda")
-    step = step_of(net, x, y, precision, setting)
+    torch.manual_seed(1)
+    net, given, labels, batch = task(name, options)
+    net = net.to(options.device).train()
+    given, labels = ([x.to(options.device) for x in some] for some in (given, labels))
+    step = step_of(net, given, labels, precision, setting, options.device)
+    finish = torch.cuda.synchronize if options.device == "cuda" else lambda: None
     if setting == "graph":
         step = captured(step)
     for _ in range(10):
         step()
     times = []
     for _ in range(5):
-        torch.cuda.synchronize()
+        finish()
         start = time.perf_counter()
-        for _ in range(steps):
+        for _ in range(options.steps):
             step()
-        torch.cuda.synchronize()
-        times.append((time.perf_counter() - start) / steps)
+        finish()
+        times.append((time.perf_counter() - start) / options.steps)
     median = statistics.median(times)
     print(json.dumps({"model": name, "precision": precision, "setting": setting, "batch": batch,
-                      "images_per_sec": batch / median, "step_ms": median * 1e3, "least_ms": min(times) * 1e3,
+                      "samples_per_sec": batch / median, "step_ms": median * 1e3, "least_ms": min(times) * 1e3,
                       "most_ms": max(times) * 1e3, "torch": torch.__version__}), flush=True)
 
 
@@ -98,14 +189,16 @@ def main():
     parser.add_argument("--precisions", default="bf16,f16")
     parser.add_argument("--settings", default="eager,graph,compile")
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--shrink", action="store_true", help="small sizes and batches, whose figures say nothing")
     options = parser.parse_args()
-    for name in options.models.split(","):
-        for precision in options.precisions.split(","):
-            for setting in options.settings.split(","):
-                if setting == "graph" and precision == "f16":
-                    continue  # the gradient scaler asks the host
+    for precision in options.precisions.split(","):
+        for setting in options.settings.split(","):
+            if setting == "graph" and precision == "f16":
+                continue  # the gradient scaler asks the host
+            for name in options.models.split(","):
                 try:
-                    measure(name, precision, setting, options.steps)
+                    measure(name, precision, setting, options)
                 except Exception as error:  # a setting that PyTorch refuses is reported, the rest goes on
                     print(f"{name} {precision} {setting}: {error}", file=sys.stderr, flush=True)
                 torch._dynamo.reset()
