@@ -1,18 +1,24 @@
 // gpu_bench [PART]: what exec::Cuda reaches on this GPU: training steps of ResNets and Transformers in each
-// precision, and beside copies optimizers, codecs and attention. Prints one JSON object a line, what is
-// wanted most first. PART picks the cases that have it in their names.
+// precision, an epoch of MNIST, and beside copies optimizers, codecs and attention. Prints one JSON object a
+// line, what is wanted most first. PART picks the cases that have it in their names.
 //
 // `gpu_bench all_reduce` measures an exchange between two ranks on this GPU, and nothing else does: ranks
 // that share a GPU need all kernels loaded before the first one runs, which takes every other case seconds
 // and memory.
+//
+// Of a step: step_ms is the mean, samples_per_sec goes by it. Where each step is handed in by itself, host_us
+// is what the host needs to do that once graphs were captured, without waiting for the GPU, and kernels_ms
+// what the GPU needs for a step that was handed in before it begins; of_kernels is their share of step_ms.
 #include <algorithm>
 #include <barrier>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <initializer_list>
 #include <limits>
+#include <semaphore>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -381,42 +387,124 @@ class Generated {
   data::Samples samples_;
 };
 
+/// Holds a stream back until it is opened.
+class Gate {
+ public:
+  void close(cudaStream_t stream) {
+    const auto wait = [](void* gate) {
+      // Nobody opens the gate where a step behind it fails.
+      static_cast<void>(static_cast<Gate*>(gate)->opened_.try_acquire_for(std::chrono::seconds(5)));
+    };
+    device::check(cudaLaunchHostFunc(stream, wait, this), "hold a stream back");
+  }
+  void open() { opened_.release(); }
+
+ private:
+  std::binary_semaphore opened_{0};
+};
+
+/// What the steps of a fit take, by their reports, which come `late` steps late: of the first steps, which
+/// choose plans and capture graphs; of `count` that are timed; then, where each step is handed in by itself,
+/// of some in turns. With the first report of a turn the GPU finishes what it has, and a gate is closed.
+/// Behind the gate the host hands in `late` steps, and waits for nothing, because the reports that are due
+/// are of steps before the gate. With the last report of the turn the gate is opened, and the GPU does these
+/// steps at a stretch.
+class StepTimes {
+ public:
+  StepTimes(memory::Device& space, int count, bool one_by_one)
+      : space_(space), count_(count), turns_(one_by_one ? 5 : 0) {
+    for (device::Event* event : {&begin_, &end_}) {
+      cudaEvent_t made{};
+      device::check(cudaEventCreate(&made), "make an event");
+      *event = device::Event(made);
+    }
+  }
+
+  /// How many steps the fit must have: its last reports come when no step is handed in any more.
+  int steps() const { return untimed + count_ + turns_ * turn + late + 1; }
+
+  void see(const train::StepReport& report) {
+    const auto now = Clock::now();
+    const int step = seen_++, behind = step - untimed - count_;
+    if (step == untimed - 1) from_ = now;
+    if (step >= untimed && behind < 0) each_.push_back(report.seconds);
+    if (behind == -1) mean_ = Seconds(now - from_).count() / count_;
+    if (behind < 0 || turns_ == 0 || behind > turns_ * turn) return;
+    if (behind % turn != 0) host_.push_back(Seconds(now - handing_).count());
+    if (behind % turn == late) {
+      device::check(cudaEventRecord(end_.get(), space_.stream()), "record an event");
+      gate_.open();
+    } else if (behind % turn == 0) {
+      space_.synchronize();
+      float time = 0;
+      if (behind > 0) {
+        device::check(cudaEventElapsedTime(&time, begin_.get(), end_.get()), "time steps");
+        kernels_.push_back(static_cast<double>(time) * 1e-3 / late);
+      }
+      if (behind < turns_ * turn) {
+        gate_.close(space_.stream());
+        device::check(cudaEventRecord(begin_.get(), space_.stream()), "record an event");
+      }
+    }
+    handing_ = Clock::now();
+  }
+
+  /// As the fields of a JSON object.
+  void print(int batch, double flops) const {
+    std::printf("\"samples_per_sec\": %.0f, \"step_ms\": %.4f, \"median_ms\": %.4f, \"most_ms\": %.4f, ",
+                batch / mean_, mean_ * 1e3, train::median(each_) * 1e3,
+                *std::max_element(each_.begin(), each_.end()) * 1e3);
+    if (turns_ > 0) {
+      const double kernels = train::median(kernels_);
+      std::printf("\"host_us\": %.1f, \"kernels_ms\": %.4f, \"of_kernels\": %.4f, ",
+                  train::median(host_) * 1e6, kernels * 1e3, kernels / mean_);
+    }
+    std::printf("\"TFLOP_per_sec\": %.1f", flops * batch / mean_ * 1e-12);
+  }
+
+ private:
+  static constexpr int untimed = 12;  // three graphs of four steps
+  static constexpr int late = exec::Cuda<f32>::latency, turn = late + 1;
+
+  memory::Device& space_;
+  int count_, turns_;
+  device::Event begin_, end_;
+  Gate gate_;
+  int seen_ = 0;
+  Clock::time_point from_{}, handing_{};
+  double mean_ = 0;                            // seconds
+  std::vector<double> each_, host_, kernels_;  // seconds of a step
+};
+
 template <class P>
 using Trained = train::PlanTrainer<optim::AdamW, comm::None, exec::Cuda<P>>;
 
 /// Where batches come from.
-enum class From { host, gpu };
+enum class From { host, gpu, gpu_singly };
 
 template <class P>
 void step(const std::string& model, const Plan& plan, const exec::Kernels<exec::Cuda<P>>& kernels, int batch,
           int count, From from) {
   const std::string name = concat("step/", model, "/", exec::cuda::Precision<P>::name, "/batch:", batch,
-                                  from == From::host ? "" : "/resident");
+                                  from == From::host  ? ""
+                                  : from == From::gpu ? "/resident"
+                                                      : "/resident/steps_at_once:1");
   if (!wanted(name)) return;
-  Trained<P> trainer(plan, kernels, {.batch = batch});
-  constexpr int untimed = 12;  // they choose plans and capture graphs: three of four steps
-  const Generated samples(plan, static_cast<std::size_t>(batch) * static_cast<std::size_t>(untimed + count));
-  std::vector<double> each;
-  Clock::time_point begin{}, end{};
+  exec::CudaOptions options;
+  if (from == From::gpu_singly) options.steps_at_once = 1;
+  Trained<P> trainer(plan, kernels, {.batch = batch, .exec = options});
+  StepTimes times(trainer.exec().space(), count, from != From::gpu);
+  const Generated samples(plan, static_cast<std::size_t>(batch) * static_cast<std::size_t>(times.steps()));
   trainer.fit(samples, {.on_step =
                             [&](const train::StepReport& report) {
-                              end = Clock::now();
-                              if (report.step < untimed)
-                                begin = end;
-                              else
-                                each.push_back(report.seconds);
+                              times.see(report);
                               return train::Control::go_on;
                             },
                         .log = nullptr,
                         .resident = from != From::host});
-  const double mean = Seconds(end - begin).count() / count;
-  std::printf(
-      "{\"name\": \"%s\", \"samples_per_sec\": %.0f, \"step_ms\": %.4f, \"median_ms\": %.4f, \"most_ms\": "
-      "%.4f, "
-      "\"TFLOP_per_sec\": %.1f}\n",
-      name.c_str(), batch / mean, mean * 1e3, train::median(each) * 1e3,
-      *std::max_element(each.begin(), each.end()) * 1e3,
-      static_cast<double>(plan.flops()) * batch / mean * 1e-12);
+  std::printf("{\"name\": \"%s\", ", name.c_str());
+  times.print(batch, static_cast<double>(plan.flops()));
+  std::printf("}\n");
   std::fflush(stdout);
 }
 
@@ -426,21 +514,37 @@ void steps(const std::string& model, int batch, int count, std::initializer_list
     step<P>(model, plan_of<Model>, exec::kernels<exec::Cuda<P>, plan_of<Model>.used>, batch, count, each);
 }
 
+/// An epoch of as many images as MNIST has to train on; the first one also chooses plans and captures.
+template <class Model>
+void epoch(const std::string& model, int batch) {
+  const std::string name = concat("epoch/", model);
+  if (!wanted(name)) return;
+  Trained<bf16> trainer(plan_of<Model>, exec::kernels<exec::Cuda<bf16>, plan_of<Model>.used>,
+                        {.batch = batch});
+  const auto fit =
+      trainer.fit(Generated(plan_of<Model>, 60'000), {.epochs = 3, .log = nullptr, .resident = true});
+  std::printf("{\"name\": \"%s\", \"seconds\": %.4f, \"first_seconds\": %.4f}\n", name.c_str(),
+              fit.epochs.back().seconds, fit.epochs.front().seconds);
+  std::fflush(stdout);
+}
+
 constexpr Image mnist{1, 28, 28}, imagenet{3, 224, 224};
+using Mnist = models::ResNet18<mnist, 10, DType::u8>;
 using Gpt2 = models::Gpt2<12, 768, 12, 1024, 50257, 1024, 0>;
 
 template <class P>
 void transformers() {
   steps<models::BertBase<>, P>("bert/128", 64, 60, {From::host});
   steps<Gpt2, P>("gpt2/1024", 8, 60, {From::host});
-  steps<models::Transformer<6, 256, 4, 1024, 64, 16581, 5>, P>("sst5/64", 256, 200, {From::host, From::gpu});
+  steps<models::Transformer<6, 256, 4, 1024, 64, 16581, 5>, P>("sst5/64", 256, 200,
+                                                               {From::host, From::gpu_singly, From::gpu});
 }
 
 /// `share`: of how many steps.
 template <class P>
 void resnets(int share, std::initializer_list<From> from) {
   steps<models::ResNet50<imagenet, 1000, DType::u8>, P>("resnet50/224x224", 256, 60 / share, from);
-  steps<models::ResNet18<mnist, 10, DType::u8>, P>("resnet18/28x28", 128, 400 / share, from);
+  steps<Mnist, P>("resnet18/28x28", 128, 400 / share, from);
   steps<models::ResNet18<imagenet, 1000, DType::u8>, P>("resnet18/224x224", 256, 100 / share, from);
   steps<models::ResNet101<imagenet, 1000, DType::u8>, P>("resnet101/224x224", 128, 60 / share, from);
 }
@@ -462,6 +566,8 @@ int main(int argc, char** argv) try {
   optimizer<optim::Adam>(space, 25'557'032, copy);
   optimizer<optim::Adam>(space, 109'482'240, copy);
   resnets<bf16>(1, {From::host, From::gpu});
+  steps<Mnist, bf16>("resnet18/28x28", 128, 400, {From::gpu_singly});
+  epoch<Mnist>("mnist_resnet18", 128);
   transformers<bf16>();
   resnets<f16>(1, {From::host});
   transformers<f16>();
