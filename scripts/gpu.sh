@@ -6,12 +6,14 @@
 #              machine that has neither them nor a network
 #   build      the programs, by nvcc alone: no CMake, MPI, oneDNN or NCCL
 #   tests      every test that needs a GPU
-#   sanitizer  the tests of single operations under compute-sanitizer (memcheck, racecheck), where it works
-#   bench      gpu_bench
+#   bench      gpu_bench; half of the time that is left, if peers are to follow
 #   peers      the same steps in PyTorch, where it is installed
-#   report     what the parts left, as a page
+#   sanitizer  the tests of single operations under compute-sanitizer (memcheck, racecheck), where it works
+#   report     what the parts left, as a page, with the goals that it reaches
 #
-# CUDA's parts are taken from the toolkit, from the system's packages or from Python's wheels. GPU_SECONDS (480) bounds the whole.
+# CUDA's parts are taken from the toolkit, from the system's packages or from Python's wheels. GPU_SECONDS (480) bounds the whole: a
+# part that it cuts off leaves what it has measured so far, of what is wanted most. Plans that gpu_bench finds are kept in
+# build/gpu/plans, or $CONVOY_PLAN_CACHE, for another run; tests find theirs anew, some without timing them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 work=build/gpu
@@ -83,6 +85,7 @@ part_build() {
 
 part_tests() {
   local failed=0
+  unset CONVOY_PLAN_CACHE
   : >$work/tests.txt
   for test in test_core_device test_comm_peer_gpu test_exec_cuda_gpu; do
     { echo "== $test" && timeout "$(left)" $work/$test; } 2>&1 | tee -a $work/tests.txt || failed=1
@@ -103,10 +106,14 @@ part_sanitizer() {
 }
 
 part_bench() {
-  local failed=0
+  local mine failed=0
+  mine=$(left)
+  if [[ " ${chosen[*]} " == *" peers "* ]]; then mine=$((mine / 2)); fi
+  local end=$((SECONDS + mine))
+  export CONVOY_PLAN_CACHE=${CONVOY_PLAN_CACHE:-$PWD/$work/plans}
   # Ranks that share the GPU are a program of their own: see gpu_bench.cu.
-  timeout "$(left)" $work/gpu_bench all_reduce | tee $work/bench.jsonl || failed=1
-  timeout "$(left)" $work/gpu_bench | tee -a $work/bench.jsonl || failed=1
+  timeout $((mine / 5 + 1)) $work/gpu_bench all_reduce | tee $work/bench.jsonl || failed=1
+  timeout $((end > SECONDS ? end - SECONDS : 1)) $work/gpu_bench | tee -a $work/bench.jsonl || failed=1
   return $failed
 }
 
@@ -117,13 +124,15 @@ part_peers() {
 
 part_report() { python3 bench/gpu_report.py $work "$device" "$($nvcc --version | sed -n 's/.*release \([^,]*\).*/\1/p')"; }
 
-all=(build tests sanitizer bench peers report)
-for part in "${@:-${all[@]}}"; do
+all=(build tests bench peers sanitizer report)
+chosen=("$@")
+if [ $# -eq 0 ]; then
+  for part in "${all[@]}"; do
+    if [ "$part" != report ] && [ -f $work/done.$part ]; then say "$part is done"; else chosen+=("$part"); fi
+  done
+fi
+for part in "${chosen[@]}"; do
   [[ " ${all[*]} " == *" $part "* ]] || { say "there is no part '$part'; there are fetch ${all[*]}" >&2; exit 2; }
-  if [ $# -eq 0 ] && [ "$part" != report ] && [ -f $work/done.$part ]; then
-    say "$part is done"
-    continue
-  fi
   say "$part, $(left) s left"
   rm -f $work/done.$part
   # Not as a condition, within which bash would go on behind a command that fails.
