@@ -17,8 +17,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 work=build/gpu
+tests=(test_core_device test_optim_gpu test_comm_peer_gpu test_exec_cuda_gpu)
 parts=$work/parts
 mkdir -p $work
+export CONVOY_PLAN_CACHE=${CONVOY_PLAN_CACHE:-$PWD/$work/plans}
 limit=${GPU_SECONDS:-480}
 say() { echo "gpu.sh: $*"; }
 left() { echo $((limit - SECONDS > 5 ? limit - SECONDS : 5)); }
@@ -72,12 +74,13 @@ part_build() {
     echo "test_exec_cuda_gpu test/test_exec_cuda_gpu.cu"
     echo "test_core_device test/test_core_device.cu"
     echo "test_comm_peer_gpu test/test_comm_peer_gpu.cu"
+    echo "test_optim_gpu test/test_optim_gpu.cu"
     echo "gpu_bench bench/gpu_bench.cu"
   } >$work/sources
   xargs -P "$(nproc)" -L 1 sh -c 'name=$0; exec "$@" -c -o '$work'/$name.o' <<<"$(
     while read -r name source; do echo "$name $nvcc ${flags[*]} $source"; done <$work/sources
   )"
-  for test in test_exec_cuda_gpu test_core_device test_comm_peer_gpu; do
+  for test in "${tests[@]}"; do
     "$nvcc" -o $work/$test $work/$test.o $work/test_main.o "${libraries[@]}"
   done
   "$nvcc" -o $work/gpu_bench $work/gpu_bench.o "${libraries[@]}"
@@ -85,9 +88,8 @@ part_build() {
 
 part_tests() {
   local failed=0
-  unset CONVOY_PLAN_CACHE
   : >$work/tests.txt
-  for test in test_core_device test_comm_peer_gpu test_exec_cuda_gpu; do
+  for test in "${tests[@]}"; do
     { echo "== $test" && timeout "$(left)" $work/$test; } 2>&1 | tee -a $work/tests.txt || failed=1
   done
   return $failed
@@ -110,7 +112,6 @@ part_bench() {
   mine=$(left)
   if [[ " ${chosen[*]} " == *" peers "* ]]; then mine=$((mine / 2)); fi
   local end=$((SECONDS + mine))
-  export CONVOY_PLAN_CACHE=${CONVOY_PLAN_CACHE:-$PWD/$work/plans}
   # Ranks that share the GPU are a program of their own: see gpu_bench.cu.
   timeout $((mine / 5 + 1)) $work/gpu_bench all_reduce | tee $work/bench.jsonl || failed=1
   timeout $((end > SECONDS ? end - SECONDS : 1)) $work/gpu_bench | tee -a $work/bench.jsonl || failed=1
