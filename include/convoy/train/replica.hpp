@@ -135,9 +135,10 @@ class Replica {
   /// Steps that were finished and not reported.
   int unreported() const { return static_cast<int>(pending_.size()); }
   /// How many of their reports it is time to take, so that nobody waits for the Exec: as many as its results
-  /// come together, of steps at least as long ago as its results are late.
+  /// come together, of steps at least as long ago as its results are late. Of results that come together the
+  /// next ones are under way by then.
   int due() const {
-    const int late = unreported() - Exec::latency;
+    const int late = unreported() - (together_ > 1 ? std::max(Exec::latency, together_) : Exec::latency);
     return late >= together_ ? late : 0;
   }
 
@@ -193,7 +194,10 @@ class Replica {
   }
 
   /// Steps that may be under way.
-  int most_unreported() const { return Exec::latency + exec::most_results_at_once<Exec>(config_.exec); }
+  int most_unreported() const {
+    const int at_once = exec::most_results_at_once<Exec>(config_.exec);
+    return std::max(Exec::latency, at_once) + at_once;
+  }
 
   void open();
 
