@@ -421,7 +421,7 @@ class StepTimes {
   }
 
   /// How many steps the fit must have: its last reports come when no step is handed in any more.
-  int steps() const { return untimed + count_ + turns_ * turn + late + 1; }
+  int steps() const { return untimed + count_ + turns_ * turn + most_late; }
 
   void see(const train::StepReport& report) {
     const auto now = Clock::now();
@@ -465,6 +465,7 @@ class StepTimes {
  private:
   static constexpr int untimed = 12;  // three graphs of four steps
   static constexpr int late = exec::Cuda<f32>::latency, turn = late + 1;
+  static constexpr int most_late = 8;  // two graphs of four steps
 
   memory::Device& space_;
   int count_, turns_;
