@@ -162,6 +162,9 @@ class Device {
     cudaFree(p);
   }
 
+  /// Host memory that this space is often copied from and to.
+  device::LockedPages lock(void* p, std::size_t bytes) const { return {p, bytes}; }
+
   void fill(float* p, std::int64_t n, float value) {
     if (n > 0) device::launch({stream(), device::blocks_for(n)}, detail::fill_floats<>, p, n, value);
   }

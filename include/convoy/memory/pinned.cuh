@@ -33,4 +33,29 @@ class Pinned {
   std::size_t size_ = 0;
 };
 
+/// Pages of somebody's host memory that stay where they are while this object lives, so that a GPU copies
+/// from and to them by itself. Where CUDA does not lock them, copies take longer. Move only.
+class LockedPages {
+ public:
+  LockedPages() = default;
+  LockedPages(void* p, std::size_t bytes) {
+    if (bytes == 0) return;
+    if (cudaHostRegister(p, bytes, cudaHostRegisterPortable) == cudaSuccess)
+      data_ = p;
+    else
+      cudaGetLastError();  // the failure would else be taken for a later call's
+  }
+  LockedPages(LockedPages&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
+  LockedPages& operator=(LockedPages&& other) noexcept {
+    std::swap(data_, other.data_);
+    return *this;
+  }
+  ~LockedPages() {
+    if (data_ != nullptr) cudaHostUnregister(data_);
+  }
+
+ private:
+  void* data_ = nullptr;
+};
+
 }  // namespace convoy::device

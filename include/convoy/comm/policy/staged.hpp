@@ -43,6 +43,18 @@ struct StagedOptions {
 
 namespace detail {
 
+struct NothingLocked {};
+/// Locks the pages of memory that is often copied from and to a space, where the space wants that.
+template <memory::Space S>
+auto lock(S& space, std::span<float> memory) {
+  if constexpr (requires { space.lock(memory.data(), memory.size_bytes()); })
+    return space.lock(memory.data(), memory.size_bytes());
+  else
+    return NothingLocked();
+}
+template <memory::Space S>
+using Locked = decltype(lock(std::declval<S&>(), std::span<float>()));
+
 /// Copies buckets from a space to host memory, in the order in which they are posted, on a thread and a
 /// stream of its own, so that the copy of a bucket waits for that bucket alone.
 template <memory::Space S>
@@ -364,6 +376,7 @@ class Staged : public Wrapper<C> {
   Options options_;
   S* space_ = nullptr;
   Buffer<float> host_gradients_, host_parameters_;
+  detail::Locked<S> locked_gradients_, locked_parameters_;  // of these
   std::vector<Range> buckets_;
   std::vector<Range> from_others_;  // what this rank does not update
   bool shared_ = false;             // each rank gets what others update
@@ -384,8 +397,11 @@ void Staged<C, S>::open(const Fingerprint& fingerprint, const Layout& layout) {
   space_ = static_cast<S*>(layout.space);
   copy_out_.reset();
   const std::size_t size = layout.gradients.size();
+  locked_gradients_ = {}, locked_parameters_ = {};
   host_gradients_ = Buffer<float>(size, this->memory());
   host_parameters_ = Buffer<float>(std::min(size, layout.parameters.size()), this->memory());
+  locked_gradients_ = detail::lock(*space_, std::span<float>(host_gradients_));
+  locked_parameters_ = detail::lock(*space_, std::span<float>(host_parameters_));
   whole_ = {0, static_cast<std::int64_t>(host_parameters_.size())};
   buckets_.assign(layout.buckets.begin(), layout.buckets.end());
   gradients_ = {*space_, layout.gradients.data(), host_gradients_.data()};
