@@ -460,7 +460,7 @@ inline Graph graph_of(const Content& c) {
 inline std::vector<std::int64_t> results_of(const Content& heuristic) {
   const auto mode = one<cudnnBackendHeurMode_t>(heuristic, CUDNN_ATTR_ENGINEHEUR_MODE);
   if (mode == CUDNN_HEUR_MODE_FALLBACK) return {1, 2};
-  return {0, 3, 1};
+  return {0, 1, 3};
 }
 inline std::vector<cudnnBackendNumericalNote_t> notes_of(std::int64_t engine) {
   if (engine == 0) return {CUDNN_NUMERICAL_NOTE_TENSOR_CORE};
