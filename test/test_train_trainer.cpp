@@ -341,6 +341,10 @@ TEST_CASE("what a fit could only go by later is refused before its first step") 
             "fit: early_stop goes by a data set to validate by, and there is none");
   refuses({.validate = &training, .early_stop = {.patience = -1}, .log = nullptr},
           "fit: the patience of early_stop must not be negative, as -1 is");
+  refuses({.validate = &training, .early_stop = {.patience = 1, .min_delta = -0.5}, .log = nullptr},
+          "fit: the min_delta of early_stop must not be negative, as -0.5 is");
+  refuses({.validate = &training, .early_stop = {.min_delta = 0.01}, .log = nullptr},
+          "fit: the min_delta of early_stop is for its patience, which is not given");
   refuses({.validate = &training, .early_stop = {.target_accuracy = 99.2}, .log = nullptr},
           "fit: a target accuracy is a share from 0 to 1, not 99.2");
   CHECK(trainer.steps_done() == 0);

@@ -87,6 +87,11 @@ CONVOY_FUNCTION void FitOptions::check(const Plan& plan) const {
   if (early_stop.patience < 0)
     fail<ConfigError>("fit: the patience of early_stop must not be negative, as ", early_stop.patience,
                       " is");
+  if (!(early_stop.min_delta >= 0))
+    fail<ConfigError>("fit: the min_delta of early_stop must not be negative, as ", early_stop.min_delta,
+                      " is");
+  if (early_stop.min_delta > 0 && early_stop.patience == 0)
+    fail<ConfigError>("fit: the min_delta of early_stop is for its patience, which is not given");
   const auto& target = early_stop.target_accuracy;
   if ((target || early_stop.patience > 0) && !validate)
     fail<ConfigError>("fit: early_stop goes by a data set to validate by, and there is none");
