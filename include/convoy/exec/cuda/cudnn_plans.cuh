@@ -47,7 +47,8 @@ class CudnnPlans {
   /// memory of their own, where each has run; null where cuDNN has none that the GPU runs, or the rival takes
   /// less time than all of them.
   const CudnnPlan* find(const Work& work, const Rival& rival = {}) {
-    const std::uint64_t key = hash_of(work.hash(), hash_of(times() ? "timed" : "first", machine_));
+    const std::uint64_t limits = hash_of(static_cast<std::uint64_t>(options_.workspace_mib), machine_);
+    const std::uint64_t key = hash_of(work.hash(), hash_of(times() ? "timed" : "first", limits));
     for (const auto& [known, chosen] : chosen_)
       if (known == key) return chosen.plan ? &chosen : nullptr;
     CudnnPlan plan;
