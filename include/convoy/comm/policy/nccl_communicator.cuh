@@ -147,18 +147,15 @@ class Communicator {
   void call(const NcclCall& what, F&& f) {
     call(what, comm_, std::forward<F>(f));
   }
-  /// The communicator of the ranks that say the same color, in the order of their keys. It may yet be under
-  /// way.
+  /// The communicator of the ranks that say the same color, in the order of their keys, of several ranks. It
+  /// may yet be under way.
   ncclComm_t split(const NcclCall& what, int color, int key, ncclConfig_t config) {
-    // NCCL writes there when it is through, which may be after this rank has given up.
-    auto made = std::make_unique<ncclComm_t>();
-    try {
-      call(what, [&](ncclComm_t parent) { return ncclCommSplit(parent, color, key, made.get(), &config); });
-    } catch (...) {
-      static_cast<void>(made.release());
-      throw;
-    }
-    return *made;
+    call(what, [&](ncclComm_t parent) {
+      split_ = std::make_shared<ncclComm_t>();
+      return ncclCommSplit(parent, color, key, split_.get(), &config);
+    });
+    const std::lock_guard lock(mutex_);
+    return *std::exchange(split_, nullptr);
   }
   /// As `call`, for numbers of the host, `f(comm, stream)`. The stream is theirs alone.
   template <class F>
@@ -346,7 +343,7 @@ class Communicator {
     for (ncclComm_t* const it : {&comm_, &numbers_})
       if (const ncclComm_t comm = std::exchange(*it, nullptr); comm != nullptr) {
         ++shared->left;
-        std::thread([shared, comm, device = device_] {
+        std::thread([shared, comm, device = device_, split = split_] {
           cudaSetDevice(device);
           ncclCommAbort(comm);
           const std::lock_guard lock(shared->mutex);
@@ -411,6 +408,8 @@ class Communicator {
   NcclOptions options_;
   device::Stream stream_, numbers_stream_;
   ncclComm_t comm_ = nullptr, numbers_ = nullptr;
+  // Where NCCL writes what it splits off: until it is aborted, perhaps after this rank has given up.
+  std::shared_ptr<ncclComm_t> split_;
   std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<Expected> expected_;     // in the order of the stream
