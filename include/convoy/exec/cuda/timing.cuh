@@ -9,7 +9,8 @@
 namespace convoy::exec::cuda {
 
 /// Keeps its stream waiting for so long.
-__global__ inline void hold(unsigned long long nanoseconds) {
+template <class = void>
+__global__ void hold(unsigned long long nanoseconds) {
   const unsigned long long start = device::nanoseconds();
   while (device::nanoseconds() - start < nanoseconds) {
   }
@@ -29,7 +30,7 @@ float least_milliseconds(cudaStream_t stream, Run&& run) {
   device::check(cudaEventCreate(&to), "make an event");
   const device::Event end(to);
   const auto time = [&](int repeats) {
-    device::launch({.stream = stream, .block = 1}, hold, held);
+    device::launch({.stream = stream, .block = 1}, hold<>, held);
     device::check(cudaEventRecord(from, stream), "record an event");
     for (int i = 0; i < repeats; ++i) run();
     device::check(cudaEventRecord(to, stream), "record an event");
