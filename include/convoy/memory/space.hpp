@@ -32,6 +32,7 @@ namespace convoy::memory {
 ///   `wait_for(ready)`            work enqueued from now on begins after the mark, which may be of another
 ///                                space's stream
 ///   `synchronize()`              returns when all work is done
+///   `lock(p, bytes)`             optional: while it lives, copies from and to this host memory are fast
 template <class S>
 concept Space = requires(S& s, void* to, const void* from, std::size_t bytes, float* values,
                          const float* given, std::int64_t n, double* sum, Ready ready) {

@@ -35,6 +35,7 @@ class Libraries {
   const Cudnn& cudnn() const { return cudnn_; }
   memory::Device& space() { return space_; }
   const CudaOptions& options() const { return options_; }
+  bool reduced_products() const { return reduced_products_; }
 
   /// From here on nothing is timed or fused: what runs seldom shall be found soon, since other ranks may
   /// wait.
@@ -42,7 +43,6 @@ class Libraries {
     options_.candidates = 1;
     options_.fuse_batch_norm = options_.fuse_attention = false;
   }
-  bool reduced_products() const { return reduced_products_; }
 
   /// The way to multiply matrices; null where cuBLASLt has none with this epilogue, or `apart` takes less
   /// time.
