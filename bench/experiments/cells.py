@@ -59,6 +59,11 @@ class Cell:
         return self.workers + self.servers
 
     @property
+    def processes(self):
+        """What a launcher starts: the ranks, or one process whose threads are the ranks."""
+        return 1 if self.transport == "threads" else self.world
+
+    @property
     def pace(self):
         """Samples a second of the slowest rank that is replayed; None where profiles are, or nothing is."""
         return min(self.replay) if self.replay and not isinstance(self.replay[0], str) else None

@@ -158,9 +158,9 @@ class HostFile(Launcher):
 
     def command(self, task, argv):
         cell = task.cell
-        slots = -(-cell.world // cell.nodes)
+        slots = -(-cell.processes // cell.nodes)
         hosts = ",".join(f"{name}:{slots}" for name in self.chosen(task))
-        return [self.mpirun, "--bind-to", "none", "--host", hosts, "--map-by", "slot", "-np", str(cell.world), *argv]
+        return [self.mpirun, "--bind-to", "none", "--host", hosts, "--map-by", "slot", "-np", str(cell.processes), *argv]
 
 
 class TestBed(Launcher):
@@ -192,8 +192,8 @@ class TestBed(Launcher):
 
     def command(self, task, argv):
         cell = task.cell
-        slots = -(-cell.world // cell.nodes)
-        return ["env", f"CONVOY_BED={self.bed}", self.script, "run", "-np", str(cell.world), "--per-host", str(slots), *argv]
+        slots = -(-cell.processes // cell.nodes)
+        return ["env", f"CONVOY_BED={self.bed}", self.script, "run", "-np", str(cell.processes), "--per-host", str(slots), *argv]
 
     def complete(self, task, launches, progress):
         wanted = (task.cell.nodes, task.cell.rate or "1gbit")

@@ -33,14 +33,14 @@ def script_text(task, launches, options, srun):
     directives = [
         f"--job-name=convoy-{task.name}",
         f"--nodes={cell.nodes}",
-        f"--ntasks={cell.world}",
-        f"--ntasks-per-node={-(-cell.world // cell.nodes)}",
+        f"--ntasks={cell.processes}",
+        f"--ntasks-per-node={-(-cell.processes // cell.nodes)}",
         f"--array={array_text(launch.index for launch in launches)}%1",
         f"--output={output}",
         "--exclusive",
     ]
     if cell.threads:
-        directives.append(f"--cpus-per-task={cell.threads}")
+        directives.append(f"--cpus-per-task={cell.threads * cell.world // cell.processes}")
     if cell.exec == "cuda":
         directives.append(f"--gpus-per-node={cell.ranks_per_node}")
     directives += options

@@ -157,6 +157,7 @@ protocol = { kind = "cumulative", steps = 8, log_every = 4 }
         self.assertIn("gn03:2,gn04:2", hosts.command(one, ["program"]))
         self.refused("4 nodes are more than the 3 hosts", hosts.command, task(nodes=4), ["program"])
         self.refused("names no host", launch.HostFile, self.write("none", "\n"))
+        self.assertEqual(hosts.command(task(ranks_per_node=3, transport="threads"), ["program"])[-4:], ["slot", "-np", "1", "program"])
 
     def test_time_left(self):
         now = [0.0]

@@ -44,6 +44,15 @@ class SlurmJobs(Case):
         with open(os.path.join(folder, "job")) as file:
             self.assertEqual(file.read(), "77\n")
 
+    def test_ranks_that_are_threads_are_one_task(self):
+        one = task(ranks_per_node=2, transport="threads", threads=4)
+        driver = self.driver(self.slurm())
+        self.assertEqual(driver.run(setting(one)), 0)
+        with open(self.path("out", "runs", one.name, "job.sbatch")) as file:
+            script = file.read()
+        for line in ("--ntasks=1", "--ntasks-per-node=1", "--cpus-per-task=8"):
+            self.assertIn(f"#SBATCH {line}\n", script)
+
     def test_only_launches_without_a_result_are_submitted_again(self):
         one = task({"kind": "relaunches", "relaunches": 3, "ignore": 5, "measure": 10, "steps": 20}, batch=10)
         first = self.driver(self.slurm())
