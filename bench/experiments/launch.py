@@ -133,7 +133,8 @@ class Launcher:
 
 
 class HostFile(Launcher):
-    """The first hosts of a file with a host a line, as mpirun's host files have; what follows a name is not read."""
+    """The first hosts of a file with a host a line, as mpirun's host files have. A host that is named again counts once, and settings
+    behind a name, such as slots=4, are not read: a cell says how many ranks a node has."""
 
     kind = "hosts"
 
@@ -141,12 +142,29 @@ class HostFile(Launcher):
         super().__init__(**more)
         try:
             with open(path) as file:
-                lines = [line.split("#")[0].split() for line in file]
+                lines = file.read().splitlines()
         except OSError as error:
             raise Failure(f"{path} cannot be read: {error.strerror}") from None
-        self.names = [name for line in lines if line for name in hostlist.expand(line[0])]
+        except UnicodeDecodeError:
+            raise Failure(f"{path} is no list of hosts, but a binary file") from None
+        names = [name for number, line in enumerate(lines, 1) for name in self._names(line, f"{path}, line {number}")]
+        self.names = list(dict.fromkeys(names))
         if not self.names:
             raise Failure(f"{path} names no host")
+
+    @staticmethod
+    def _names(line, where):
+        name, *settings = line.split("#")[0].split(maxsplit=1) or [""]
+        if settings and not re.fullmatch(r"([\w-]+\s*=\s*\S+\s*)+", settings[0]):
+            raise Failure(f"{where}: behind a host stand settings such as slots=4, not {settings[0].strip()!r}")
+        try:
+            names = hostlist.expand(name) if name else []
+        except Failure as failure:
+            raise Failure(f"{where}: {failure}") from None
+        for one in names:
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]*", one):
+                raise Failure(f"{where}: {one!r} is no name of a host, which has letters, digits, '.' and '-' alone")
+        return names
 
     def chosen(self, task):
         if task.cell.nodes > len(self.names):

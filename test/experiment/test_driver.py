@@ -150,7 +150,7 @@ protocol = { kind = "cumulative", steps = 8, log_every = 4 }
         self.assertRegex(driver.store.without_result()[0]["error"], "ended with 124: ended after its limit of 0.5 seconds")
 
     def test_hosts_of_a_file(self):
-        path = self.write("hosts", "gn[03-04] slots=4\n# a remark\nlm1\n")
+        path = self.write("hosts", "gn[03-04] slots=4 max_slots = 8\n# a remark\nlm1\ngn03\n")
         hosts = launch.HostFile(path)
         one = task(nodes=2, ranks_per_node=2)
         self.assertEqual(hosts.hosts(one), "gn[03-04]")
@@ -158,6 +158,20 @@ protocol = { kind = "cumulative", steps = 8, log_every = 4 }
         self.refused("4 nodes are more than the 3 hosts", hosts.command, task(nodes=4), ["program"])
         self.refused("names no host", launch.HostFile, self.write("none", "\n"))
         self.assertEqual(hosts.command(task(ranks_per_node=3, transport="threads"), ["program"])[-4:], ["slot", "-np", "1", "program"])
+
+    def test_a_file_that_is_no_list_of_hosts(self):
+        for text, sentence in (
+            ("gn01\ngn02 gn03\n", "hosts, line 2: behind a host stand settings such as slots=4, not 'gn03'"),
+            ("gn01:4\n", "hosts, line 1: 'gn01:4' is no name of a host"),
+            ("me@gn01\n", "hosts, line 1: 'me@gn01' is no name of a host"),
+            ("--gn01\n", "hosts, line 1: '--gn01' is no name of a host"),
+            ("# hosts\n\ngn[1-\n", "hosts, line 3: 'gn\\[1-' is no list of hosts: its brackets do not match"),
+        ):
+            self.refused(sentence, launch.HostFile, self.write("hosts", text))
+        with open(self.path("binary"), "wb") as file:
+            file.write(b"\x7fELF\xff\xfe")
+        self.refused("binary is no list of hosts, but a binary file", launch.HostFile, self.path("binary"))
+        self.refused("gone cannot be read: No such file", launch.HostFile, self.path("gone"))
 
     def test_time_left(self):
         now = [0.0]
