@@ -6,6 +6,7 @@ import platform
 import re
 import signal
 import subprocess
+import tempfile
 import time
 
 from . import hostlist
@@ -33,26 +34,43 @@ class Launch:
             raise Failure(f"{self.ended_path} cannot be read: {error}") from None
 
     def last_words(self):
-        """What the program's last line says: its sentence, where it failed."""
         try:
             with open(os.path.join(self.folder, "log.txt"), errors="replace") as file:
-                lines = [line.strip() for line in file if line.strip() and not line.startswith("Run with --help")]
+                return last_words(file.read())
         except OSError:
             return "it left no log"
-        # mpirun frames what it adds about an exit in dashes; the program's own sentence stands before.
-        own = lines[: next((i for i, line in enumerate(lines) if line.startswith("-----")), None)]
-        # srun counts those that left with a code, behind their own sentences. Of those that a signal ended, it alone speaks.
-        own = [line for line in own if not re.match(r"srun: .*: Exited with exit code \d+$", line)]
-        return (own or lines or ["it printed nothing"])[-1]
+
+
+# What stands in a log and is no cause. srun counts the ranks that left with a code, behind their own sentences (of those that a
+# signal ended, srun alone speaks). mpirun remarks that ssh has begun before mpirun could take note of it.
+REMARKS = re.compile(r"srun: .*: Exited with exit code \d+$|\S+ plm:\w+: Warning: setpgid|Run with --help")
+
+
+def last_words(log):
+    """What a program's last line says: its sentence, where it failed. For a program that never started, what the launcher says."""
+    lost = re.search(r"^ *Remote daemon *: .* on node (\S+)$", log, re.MULTILINE)
+    if lost:
+        return f"mpirun has lost its connection to {lost[1]}"
+    # mpirun frames what it adds in dashes; the program's own sentence stands before, and so does that of ssh.
+    own, *framed = re.split(r"^-----+$", log, flags=re.MULTILINE)
+    lines = [line.strip() for line in own.splitlines() if line.strip()]
+    told = [line for line in lines if not REMARKS.match(line)]
+    if framed and not told:
+        paragraphs = [" ".join(part.split()) for part in framed[0].strip().split("\n\n")]
+        told = [" ".join(paragraphs[: 2 if paragraphs[0].endswith(":") else 1])]
+    return (told or lines or ["it printed nothing"])[-1]
 
 
 def environment():
-    """For mpirun: root is welcome, and ranks may outnumber processors."""
+    """For mpirun: root is welcome, and a host that has gone is found out in 45 s, before the ranks' own deadline, and not in minutes."""
     return {
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "PRTE_ALLOW_RUN_AS_ROOT": "1",
         "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_oob_tcp_keepalive_time": "20",
+        "OMPI_MCA_oob_tcp_keepalive_intvl": "5",
+        "OMPI_MCA_oob_tcp_keepalive_probes": "5",
         **os.environ,
     }
 
@@ -63,33 +81,45 @@ def stop(process):
         try:
             os.killpg(process.pid, number)
             process.wait(timeout=10)
-            return
+            break
         except ProcessLookupError:
             process.wait()
-            return
+            break
         except subprocess.TimeoutExpired:
+            continue
+    # mpirun puts each ssh into a process group of its own, and leaves one that waits for a host.
+    for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
+        try:
+            if os.getsid(pid) == process.pid:
+                os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
             continue
 
 
+def wait_for(argv, log, limit):
+    """Runs a command to its end or the limit in seconds, and its output goes into a file; its exit code, 124 at the limit."""
+    try:
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment(), start_new_session=True
+        )
+    except OSError as error:
+        raise Failure(f"{argv[0]} cannot be started: {error.strerror}") from None
+    try:
+        return process.wait(timeout=limit)
+    except subprocess.TimeoutExpired:
+        stop(process)
+        log.write(f"\nended after its limit of {limit:g} seconds\n".encode())
+        return 124
+    except BaseException:
+        stop(process)
+        raise
+
+
 def execute(argv, folder, limit, hosts):
-    """Runs a command to its end or the limit in seconds, and leaves log.txt and ended.json in the folder."""
+    """Runs a launch's command to its end or the limit, and leaves log.txt and ended.json in the folder."""
     started = time.monotonic()
     with open(os.path.join(folder, "log.txt"), "wb") as log:
-        try:
-            process = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment(), start_new_session=True
-            )
-        except OSError as error:
-            raise Failure(f"{argv[0]} cannot be started: {error.strerror}") from None
-        try:
-            code = process.wait(timeout=limit)
-        except subprocess.TimeoutExpired:
-            stop(process)
-            log.write(f"\nended after its limit of {limit:g} seconds\n".encode())
-            code = 124
-        except BaseException:
-            stop(process)
-            raise
+        code = wait_for(argv, log, limit)
     write_ended(folder, code, time.monotonic() - started, hosts)
 
 
@@ -137,6 +167,7 @@ class HostFile(Launcher):
     behind a name, such as slots=4, are not read: a cell says how many ranks a node has."""
 
     kind = "hosts"
+    patience = 60.0
 
     def __init__(self, path, **more):
         super().__init__(**more)
@@ -151,6 +182,7 @@ class HostFile(Launcher):
         self.names = list(dict.fromkeys(names))
         if not self.names:
             raise Failure(f"{path} names no host")
+        self.reached, self.lost = set(), {}
 
     @staticmethod
     def _names(line, where):
@@ -174,11 +206,49 @@ class HostFile(Launcher):
     def hosts(self, task):
         return hostlist.compress(self.chosen(task))
 
+    def _on(self, hosts, processes, argv):
+        slots = -(-processes // len(hosts))
+        listed = ",".join(f"{name}:{slots}" for name in hosts)
+        return [self.mpirun, "--bind-to", "none", "--host", listed, "--map-by", "slot", "-np", str(processes), *argv]
+
     def command(self, task, argv):
-        cell = task.cell
-        slots = -(-cell.processes // cell.nodes)
-        hosts = ",".join(f"{name}:{slots}" for name in self.chosen(task))
-        return [self.mpirun, "--bind-to", "none", "--host", hosts, "--map-by", "slot", "-np", str(cell.processes), *argv]
+        return self._on(self.chosen(task), task.cell.processes, argv)
+
+    def _why_not(self, hosts):
+        """What is said where mpirun does not start a program on each of these hosts; None where it does."""
+        with tempfile.TemporaryFile() as log:
+            code = wait_for(self._on(hosts, len(hosts), ["true"]), log, self.patience)
+            log.seek(0)
+            if code == 124:
+                return f"no answer in {self.patience:g} seconds"
+            return last_words(log.read().decode(errors="replace")) if code else None
+
+    def _reach(self, hosts):
+        """Fails where mpirun starts no program on one of the hosts. Of many hosts at once mpirun does not say which one it is."""
+        new = [name for name in hosts if name not in self.reached]
+        if new and not self.lost.keys() & new:
+            why = self._why_not(new)
+            if why is None:
+                self.reached.update(new)
+                return
+            for name in new:
+                alone = self._why_not([name]) if len(new) > 1 else why
+                if alone:
+                    self.lost[name] = alone
+                    break
+            else:
+                raise Failure(f"mpirun starts programs on each of the hosts alone, but not on all together: {why}")
+        for name in new:
+            if name in self.lost:
+                raise Failure(f"mpirun starts no program on host {name}: {self.lost[name]}")
+
+    def complete(self, task, launches, progress):
+        hosts = self.chosen(task)
+        if launches:
+            self._reach(hosts)
+        super().complete(task, launches, progress)
+        if any(launch.ended()["exit"] for launch in launches):
+            self.reached.difference_update(hosts)  # one of them may be the cause
 
 
 class TestBed(Launcher):

@@ -173,6 +173,41 @@ protocol = { kind = "cumulative", steps = 8, log_every = 4 }
         self.refused("binary is no list of hosts, but a binary file", launch.HostFile, self.path("binary"))
         self.refused("gone cannot be read: No such file", launch.HostFile, self.path("gone"))
 
+    def test_hosts_that_are_down_are_named_and_the_rest_goes_on(self):
+        mute = f"mute{os.getpid()}"
+        hosts = launch.HostFile(self.write("hosts", f"gn01\n{mute}\n"))
+        hosts.patience = 0.5
+        driver = self.driver(hosts)
+        self.assertEqual(driver.run(setting(task(nodes=2), task(batch=4), task(nodes=2, batch=5))), 2)
+        sentence = f"mpirun starts no program on host {mute}: no answer in 0.5 seconds"
+        self.assertEqual([record["error"] for record in driver.store.without_result()], [sentence] * 2)
+        self.assertFalse([pid for pid in filter(str.isdigit, os.listdir("/proc")) if mute.encode() in command_line(pid)])
+        again = self.driver(launch.HostFile(self.write("hosts", "gn01\ndown1\n")))
+        self.assertEqual(again.run(setting(task(nodes=2))), 1)
+        self.assertEqual(
+            again.store.records[task(nodes=2).key]["error"],
+            "mpirun starts no program on host down1: ssh: connect to host down port 22: Connection refused",
+        )
+
+    def test_last_words_of_mpirun(self):
+        exited = "-----\nPrimary job  terminated normally, but 1 process returned\na non-zero exit code.\n-----\n"
+        begun = "[lm1:11] plm:rsh: Warning: setpgid(12,12) failed in parent with errno=Permission denied(13)\n"
+        for log, words in (
+            ("Step3: 9 data/sec\nrank 1 does not answer\n" + exited, "rank 1 does not answer"),
+            ("no such option\nRun with --help for more information.\n" + exited, "no such option"),
+            (
+                begun + "-----\nmpirun could not access\nan executable:\n\nExecutable: /a\nNode: gn01\n\nwhile starting.\n-----\n",
+                "mpirun could not access an executable: Executable: /a Node: gn01",
+            ),
+            (
+                "Step3: 9 data/sec\n-----\nORTE has lost communication with a remote daemon.\n\n"
+                "  HNP daemon   : [[1,0],0] on node lm1\n  Remote daemon: [[1,0],2] on node gn02\n-----\n",
+                "mpirun has lost its connection to gn02",
+            ),
+            ("", "it printed nothing"),
+        ):
+            self.assertEqual(launch.last_words(log), words)
+
     def test_time_left(self):
         now = [0.0]
         progress = Progress(2, 4, clock=lambda: now[0])
