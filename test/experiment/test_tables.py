@@ -148,6 +148,14 @@ class Tables(Case):
         kinds = {row[-1].split(",")[0] for row in lines}
         self.assertEqual(kinds, {"published", "ran on processors", "replayed", "predicted"})
 
+    def test_hosts_are_not_said_to_be_the_machine_of_the_driver(self):
+        note = "the device is that of the machine from which the experiment was started"
+        for launcher, said in (("local", False), ("testbed", False), ("hosts", True), ("slurm", True)):
+            store = results.Store(self.path(launcher))
+            store.add(record(task(nodes=2), 100.0, launcher=launcher, hosts="gn[01-02]"))
+            (table,) = TABLES["test-beds"](store)
+            self.assertEqual(note in table.markdown(), said, launcher)
+
     def test_a_half_finished_table_has_no_accuracy_of_drawn_data(self):
         store = results.Store(self.path("out"))
         store.add(

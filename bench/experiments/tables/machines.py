@@ -45,6 +45,7 @@ def testbeds(store):
     table.add("4 nodes", 4, 8, "V100-SXM2-16GB", "100 Gbit/s EDR InfiniBand, NVLink inside", published_how(3))
     table.add("gn01 to gn09", 4, "1 to 4", "GPUs of several types", "", published_how(4))
     seen = set()
+    elsewhere = False
     for record in store.records.values():
         if record["status"] != "ok" or record.get("how", "predicted") == "predicted":
             continue
@@ -54,6 +55,7 @@ def testbeds(store):
             if cell["exec"] == "cuda"
             else f"{machine['processor']}, {machine['processors']} processors"
         )
+        elsewhere |= record["launcher"] in ("hosts", "slurm")
         bed = cell["nodes"] > 1 and record["launcher"] in ("testbed", "local and testbed")
         network = f"test bed at {cell['rate'] or '1gbit'}" if bed else "" if cell["nodes"] == 1 else record["launcher"]
         row = (
@@ -67,6 +69,8 @@ def testbeds(store):
         if row not in seen:
             seen.add(row)
             table.add(*row)
+    if elsewhere:
+        table.notes = ["On hosts of a file and under Slurm, the device is that of the machine from which the experiment was started."]
     return [table]
 
 
