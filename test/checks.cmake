@@ -300,6 +300,14 @@ if(TARGET test_mpi_exchange)
   set_tests_properties(programs.testbed PROPERTIES TIMEOUT 120 SKIP_RETURN_CODE 77 RUN_SERIAL TRUE LABELS programs)
 endif()
 
+# The experiment driver on hosts that mpirun reaches over ssh.
+if(Python3_FOUND AND convoy_mpi_FOUND AND TARGET bert_pretrain)
+  add_test(NAME programs.hosts COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/programs/hosts.sh ${Python3_EXECUTABLE}
+                                       ${PROJECT_SOURCE_DIR}/bench/experiment ${PROJECT_SOURCE_DIR}/scripts/testbed.sh
+                                       $<TARGET_FILE:bert_pretrain>)
+  set_tests_properties(programs.hosts PROPERTIES TIMEOUT 120 SKIP_RETURN_CODE 77 RUN_SERIAL TRUE LABELS programs)
+endif()
+
 # What Trainer itself and the kernel of direct exchanges cost, in instructions.
 find_program(CONVOY_VALGRIND NAMES valgrind)
 mark_as_advanced(CONVOY_VALGRIND)
