@@ -42,7 +42,7 @@ def _add_places(parser):
 def _add_run(parser):
     _add_places(parser)
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--hosts", metavar="FILE", help="start ranks on the hosts of this file, with mpirun")
+    where.add_argument("--hosts", metavar="FILE", help="start ranks on the hosts of this file, by mpirun over ssh")
     where.add_argument("--testbed", action="store_true", help="start all ranks on hosts of the test bed (root)")
     where.add_argument("--slurm", action="store_true", help="submit each cell as a Slurm job")
     parser.add_argument("--slurm-option", action="append", default=[], metavar="--NAME=VALUE", help="a further #SBATCH line")
