@@ -79,7 +79,7 @@ struct Edited {
 };
 
 template <class Right = Ring>
-Verdict verdict_of(int size, std::function<void(int, int, std::vector<Step>&)> edit) {
+Diagnosis diagnosis_of(int size, std::function<void(int, int, std::vector<Step>&)> edit) {
   return verify(Edited<Right>{1, std::move(edit)}, size);
 }
 
@@ -134,11 +134,11 @@ TEST_CASE("schedules are correct for large and odd numbers of ranks") {
 TEST_CASE("the ring is correct for 1,024 ranks") { CHECK(verify(Ring{1}, sanitized ? 128 : 1024, 8)); }
 
 TEST_CASE("each kind of wrong schedule is found out") {
-  const auto none = verdict_of(4, [](int, int, std::vector<Step>&) {});
+  const auto none = diagnosis_of(4, [](int, int, std::vector<Step>&) {});
   CHECK(none.fault == Fault::none);
 
   SUBCASE("a lost chunk: the last round is missing on both sides of one link") {
-    const auto v = verdict_of(4, [](int rank, int size, std::vector<Step>& s) {
+    const auto v = diagnosis_of(4, [](int rank, int size, std::vector<Step>& s) {
       if (rank == 3)  // its last message to rank 0 ...
         for (std::size_t i = s.size(); i-- > 0;)
           if (s[i].action == Action::send) {
@@ -152,14 +152,14 @@ TEST_CASE("each kind of wrong schedule is found out") {
     CHECK(v.rank == 0);
   }
   SUBCASE("a double count: the all-gather adds instead of copying") {
-    const auto v = verdict_of(4, [](int, int, std::vector<Step>& s) {
+    const auto v = diagnosis_of(4, [](int, int, std::vector<Step>& s) {
       for (Step& step : s)
         if (step.action == Action::receive) step.action = Action::receive_reduce;
     });
     CHECK(v.fault == Fault::double_count);
   }
   SUBCASE("overwritten in flight: two ranks swap one chunk in place") {
-    const auto v = verdict_of(2, [](int rank, int, std::vector<Step>& s) {
+    const auto v = diagnosis_of(2, [](int rank, int, std::vector<Step>& s) {
       s = {{Action::send, false, 1 - rank, 0},
            {Action::receive_reduce, true, 1 - rank, 0},
            {Action::send, false, 1 - rank, 1},
@@ -168,7 +168,7 @@ TEST_CASE("each kind of wrong schedule is found out") {
     CHECK(v.fault == Fault::overwritten);
   }
   SUBCASE("a deadlock: everyone receives first") {
-    const auto v = verdict_of(3, [](int, int, std::vector<Step>& s) { std::swap(s[0], s[1]); });
+    const auto v = diagnosis_of(3, [](int, int, std::vector<Step>& s) { std::swap(s[0], s[1]); });
     CHECK(v.fault == Fault::deadlock);
   }
   SUBCASE("a deadlock that only a short channel shows") {
@@ -177,26 +177,26 @@ TEST_CASE("each kind of wrong schedule is found out") {
     CHECK(verify(Ring{8, 2}, 4, 4));
   }
   SUBCASE("a mismatched peer: one rank's last message goes the wrong way round") {
-    const auto v = verdict_of(4, [](int rank, int size, std::vector<Step>& s) {
+    const auto v = diagnosis_of(4, [](int rank, int size, std::vector<Step>& s) {
       if (rank == 1) s[s.size() - 2].peer = (rank + size - 1) % size;
     });
     CHECK(v.fault == Fault::mismatched_peer);
   }
   SUBCASE("a mismatched chunk") {
-    const auto v = verdict_of(4, [](int rank, int, std::vector<Step>& s) {
+    const auto v = diagnosis_of(4, [](int rank, int, std::vector<Step>& s) {
       if (rank == 2) s[0].chunk = (s[0].chunk + 1) % 4;
     });
     CHECK(v.fault == Fault::mismatched_chunk);
   }
   SUBCASE("a step to a rank that does not exist") {
-    const auto v = verdict_of(4, [](int rank, int, std::vector<Step>& s) {
+    const auto v = diagnosis_of(4, [](int rank, int, std::vector<Step>& s) {
       if (rank == 2) s[0].peer = 4;
     });
     CHECK(v.fault == Fault::bad_step);
     CHECK(explain(v).find("rank 2") != std::string::npos);
   }
   SUBCASE("a wrong mark of completion") {
-    const auto v = verdict_of(4, [](int, int, std::vector<Step>& s) {
+    const auto v = diagnosis_of(4, [](int, int, std::vector<Step>& s) {
       for (Step& step : s) step.completes = false;
     });
     CHECK(v.fault == Fault::wrong_mark);
@@ -328,14 +328,14 @@ TEST_CASE("the cheapest schedule for a size is the one with the lowest price") {
 }
 
 TEST_CASE("a message of several chunks is held against each of them") {
-  CHECK(verdict_of<HalvingDoubling>(4, [](int, int, std::vector<Step>&) {}));
-  CHECK(verdict_of<HalvingDoubling>(4, [](int rank, int, std::vector<Step>& s) {
+  CHECK(diagnosis_of<HalvingDoubling>(4, [](int, int, std::vector<Step>&) {}));
+  CHECK(diagnosis_of<HalvingDoubling>(4, [](int rank, int, std::vector<Step>& s) {
           if (rank == 1) s[0].count = 1;
         }).fault == Fault::mismatched_chunk);
-  CHECK(verdict_of<HalvingDoubling>(4, [](int rank, int, std::vector<Step>& s) {
+  CHECK(diagnosis_of<HalvingDoubling>(4, [](int rank, int, std::vector<Step>& s) {
           if (rank == 1) s[0].count = 5;
         }).fault == Fault::bad_step);
-  const Verdict both = verdict_of<HalvingDoubling>(4, [](int, int, std::vector<Step>& s) {
+  const Diagnosis both = diagnosis_of<HalvingDoubling>(4, [](int, int, std::vector<Step>& s) {
     s[0].chunk = 0, s[0].count = 4;
     s[1].chunk = 0, s[1].count = 4;
   });

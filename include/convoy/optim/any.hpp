@@ -25,7 +25,7 @@ struct Erased {
   virtual RuleFacts facts() const = 0;
   virtual std::string slot_name(int slot) const = 0;
   virtual void for_each_text(std::string_view prefix, fields::TextVisit visit) const = 0;
-  virtual void constants(void* into, const Pass& pass) const = 0;
+  virtual void constants(void* into, const UpdatePass& pass) const = 0;
   virtual void apply(int threads, float* parameters, const float* gradients, float scale, float* state,
                      std::int64_t stride, std::int64_t n, const void* constants) const = 0;
   virtual double direction_squares(int threads, const float* parameters, const float* gradients, float scale,
@@ -44,7 +44,7 @@ class Holds final : public Erased {
   void for_each_text(std::string_view prefix, fields::TextVisit visit) const override {
     it_.for_each_text(prefix, visit);
   }
-  void constants(void* into, const Pass& pass) const override { it_.constants(into, pass); }
+  void constants(void* into, const UpdatePass& pass) const override { it_.constants(into, pass); }
   void apply(int threads, float* parameters, const float* gradients, float scale, float* state,
              std::int64_t stride, std::int64_t n, const void* constants) const override {
     it_.apply(threads, parameters, gradients, scale, state, stride, n, constants);
@@ -120,7 +120,7 @@ class Optimizer<Any> {
   void for_each_text(std::string_view prefix, fields::TextVisit visit) const {
     held_->for_each_text(prefix, visit);
   }
-  void constants(void* into, const Pass& pass) const { held_->constants(into, pass); }
+  void constants(void* into, const UpdatePass& pass) const { held_->constants(into, pass); }
   void apply(int threads, float* parameters, const float* gradients, float scale, float* state,
              std::int64_t stride, std::int64_t n, const void* constants) const {
     held_->apply(threads, parameters, gradients, scale, state, stride, n, constants);

@@ -22,10 +22,10 @@ __global__ void make_constants(Optimizer<R> optimizer, const Treatment* treatmen
   if (i >= count) return;
   const Verdict& verdict = control->verdict;
   const Treatment& treatment = treatments[i];
-  Pass pass{control->step.number - verdict.skipped,
-            control->step.lr * treatment.lr_scale,
-            treatment.weight_decay,
-            {}};
+  UpdatePass pass{control->step.number - verdict.skipped,
+                  control->step.lr * treatment.lr_scale,
+                  treatment.weight_decay,
+                  {}};
   if (norms != nullptr) pass.norms = norms_of(norms + 2 * i, optimizer.has_direction(), verdict);
   optimizer.constants(into + static_cast<std::size_t>(i) * bytes, pass);
 }

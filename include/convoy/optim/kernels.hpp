@@ -107,8 +107,8 @@ struct Kernels<R, memory::Host> {
                         std::size_t bytes) {
     const Verdict& verdict = control->verdict;
     for (const Treatment* treatment = treatments; treatment != treatments + count; ++treatment) {
-      Pass pass{control->step.number - verdict.skipped, control->step.lr * treatment->lr_scale,
-                treatment->weight_decay};
+      UpdatePass pass{control->step.number - verdict.skipped, control->step.lr * treatment->lr_scale,
+                      treatment->weight_decay};
       if (norms != nullptr) {
         pass.norms = norms_of(norms, optimizer.facts().has_direction, verdict);
         norms += 2;

@@ -17,7 +17,7 @@
 namespace convoy::optim {
 
 /// The place of one pass in a run, and what its parameters are given.
-struct Pass {
+struct UpdatePass {
   std::int64_t step = 1;   ///< counting from 1
   float lr = 0;            ///< after schedule and group
   float weight_decay = 0;  ///< of the group; ignored by rules without one
@@ -99,7 +99,7 @@ class Optimizer {
   }
 
   /// Writes what a pass needs, `constants_bytes()` of it.
-  CONVOY_HD_OF_USER void constants(void* into, const Pass& pass) const {
+  CONVOY_HD_OF_USER void constants(void* into, const UpdatePass& pass) const {
     Options options = options_;
     if constexpr (has_weight_decay()) {
       auto& decay = detail::innermost(options).weight_decay;

@@ -56,10 +56,10 @@ class Collective {
   // A bucket's way through a lane of a leg on one rank: one process for all buckets of the lane.
   struct Process {
     Moment now;
-    const Pass* pass = nullptr;  // of the bucket that is under way; none: it rests
+    const Crossing* crossing = nullptr;  // of the bucket that is under way; none: it rests
     const Instruction* at = nullptr;
     const Instruction* end = nullptr;
-    std::int64_t inbox = 0;     // where the messages of this rank and pass arrive
+    std::int64_t inbox = 0;     // where the messages of this rank and crossing arrive
     std::int64_t waiting = -1;  // for the message that arrives there
     int bucket = 0;             // the next one, or the one under way
     bool ends = false;          // its steps are done
@@ -181,10 +181,10 @@ CONVOY_FUNCTION Collective::Collective(const Setting& setting, const Legs& legs,
   meetings_.resize(at(std::int64_t{places_.nodes()} * lanes_));
   std::int64_t inboxes = 0;
   for (const Leg& l : legs.legs)
-    for (const Pass& pass : l.passes)
-      if (inbox_of_.find(pass.steps.get()) == inbox_of_.end()) {
-        inbox_of_[pass.steps.get()] = inboxes;
-        inboxes += pass.steps->slots() * lanes_;
+    for (const Crossing& crossing : l.crossings)
+      if (inbox_of_.find(crossing.steps.get()) == inbox_of_.end()) {
+        inbox_of_[crossing.steps.get()] = inboxes;
+        inboxes += crossing.steps->slots() * lanes_;
       }
   inbox_.assign(at(inboxes), -1);
   ends_.resize(at(steps));
@@ -248,7 +248,7 @@ CONVOY_FUNCTION void Collective::next_bucket(int rank) {
     if (leg(0).after_backward) return;
     entered_[at(rank * legs())] = bucket + 1;
     const int process = rank * lanes_ + bucket % leg(0).lanes;
-    if (Process& lane = processes_[at(process)]; lane.pass == nullptr && lane.bucket == bucket)
+    if (Process& lane = processes_[at(process)]; lane.crossing == nullptr && lane.bucket == bucket)
       start(process, ready(rank, bucket));
     return;
   }
@@ -267,7 +267,7 @@ CONVOY_FUNCTION void Collective::move_on(int rank, int l, const Moment& when) {
   while (entered < buckets() && (before == nullptr || before[entered] != 0)) {
     const int bucket = entered++;
     const int process = rank * lanes_ + first_lane_[at(l)] + bucket % leg(l).lanes;
-    if (Process& lane = processes_[at(process)]; lane.pass == nullptr && lane.bucket == bucket)
+    if (Process& lane = processes_[at(process)]; lane.crossing == nullptr && lane.bucket == bucket)
       start(process, when);
   }
 }
@@ -276,24 +276,24 @@ CONVOY_FUNCTION void Collective::start(int process, const Moment& when) {
   Process& lane = processes_[at(process)];
   const int rank = rank_of(process), l = leg_of(process);
   Worker& worker = workers_[at(rank)];
-  const Pass& pass = leg(l).passes[at(lane.bucket)];
-  lane.pass = &pass;
+  const Crossing& crossing = leg(l).crossings[at(lane.bucket)];
+  lane.crossing = &crossing;
   lane.now = lane.accessed = when;
   lane.began = when.at;
   lane.ends = false;
-  lane.at = pass.steps->begin(rank);
-  lane.end = lane.at + pass.steps->count(rank);
-  lane.inbox = inbox_of_.find(pass.steps.get())->second + pass.steps->slots() * (process % lanes_) +
-               pass.steps->slots_before(rank);
+  lane.at = crossing.steps->begin(rank);
+  lane.end = lane.at + crossing.steps->count(rank);
+  lane.inbox = inbox_of_.find(crossing.steps.get())->second + crossing.steps->slots() * (process % lanes_) +
+               crossing.steps->slots_before(rank);
   if (l == 0) {
     if (setting_.exchange.staged) stage(worker, lane);
     lane.now.add(Cause::launch, setting_.cluster.launch);
   }
-  const double update = pass.update_of(rank);
-  if (update > 0 || pass.before > 0) {
+  const double update = crossing.update_of(rank);
+  if (update > 0 || crossing.before > 0) {
     worker.processor.wait_for(lane.now);
     worker.processor.add(Cause::compute, update * paces_.of_update(rank));
-    worker.processor.add(Cause::combining, pass.before);
+    worker.processor.add(Cause::combining, crossing.before);
     lane.now = worker.processor;
   }
   wake_process(process, lane.now.at);
@@ -332,7 +332,7 @@ CONVOY_FUNCTION void Collective::go_on(int process) {
       ++lane.at;
       return meet(process);
     }
-    const double bytes = lane.pass->bytes(step);
+    const double bytes = lane.crossing->bytes(step);
     if (bytes == 0) continue;
     switch (step.act) {
       case Act::send:
@@ -356,10 +356,10 @@ CONVOY_FUNCTION void Collective::go_on(int process) {
 
 CONVOY_FUNCTION void Collective::send(int process, const Instruction& step, double bytes) {
   const int rank = rank_of(process), lane = process % lanes_;
-  const Pass& pass = *processes_[at(process)].pass;
+  const Crossing& crossing = *processes_[at(process)].crossing;
   const int apart = places_.units() > 1 ? step.apart : apart_of(rank, step.peer);
-  const std::int64_t to = processes_[at(process)].inbox - pass.steps->slots_before(rank) +
-                          pass.steps->slots_before(step.peer) + step.slot;
+  const std::int64_t to = processes_[at(process)].inbox - crossing.steps->slots_before(rank) +
+                          crossing.steps->slots_before(step.peer) + step.slot;
   const int number = network_.send(processes_[at(process)].now, places_.way(rank, step.peer, step.apart),
                                    bytes, tie_of(process, 1 + apart), step.peer * lanes_ + lane, to);
   if (network_.through(number)) land(number);
@@ -430,9 +430,9 @@ CONVOY_FUNCTION void Collective::finish(int process) {
   if (!advance_clock_to(process)) return;
   Worker& worker = workers_[at(rank_of(process))];
   lane.ends = true;
-  if (lane.pass->after > 0) {
+  if (lane.crossing->after > 0) {
     worker.processor.wait_for(lane.now);
-    worker.processor.add(Cause::combining, lane.pass->after);
+    worker.processor.add(Cause::combining, lane.crossing->after);
     lane.now = worker.processor;
   }
   if (setting_.exchange.staged && leg_of(process) + 1 == legs()) stage(worker, lane);
@@ -444,7 +444,7 @@ CONVOY_FUNCTION void Collective::complete(int process) {
   const int rank = rank_of(process), l = leg_of(process), bucket = lane.bucket;
   const Moment now = lane.now;
   span(rank, 1 + process % lanes_, "bucket", bucket, lane.began, now.at);
-  lane.pass = nullptr;
+  lane.crossing = nullptr;
   lane.bucket += leg(l).lanes;
   done_[at((std::int64_t{rank} * legs() + l) * buckets() + bucket)] = 1;
   if (lane.bucket >= buckets())

@@ -38,8 +38,8 @@
 
 namespace convoy::sim {
 
-/// One bucket in one leg.
-struct Pass {
+/// What one bucket does in one leg.
+struct Crossing {
   std::shared_ptr<const Steps> steps;
   std::vector<double> offsets;  ///< in bytes, of each chunk and of the end; empty where all are as long
   double chunk = 0;             ///< bytes of each chunk, then
@@ -60,8 +60,8 @@ struct Pass {
 
 struct Leg {
   int lanes = 1;
-  bool after_backward = false;  ///< nothing of it begins before
-  std::vector<Pass> passes;     ///< of each bucket
+  bool after_backward = false;      ///< nothing of it begins before
+  std::vector<Crossing> crossings;  ///< of each bucket
 };
 
 /// The legs of an exchange, and of how many units with how many ranks their steps are. They are of one unit
@@ -75,7 +75,7 @@ struct Legs {
   double update_of(int rank) const {
     double sum = 0;
     for (const Leg& leg : legs)
-      for (const Pass& pass : leg.passes) sum += pass.update_of(rank);
+      for (const Crossing& crossing : leg.crossings) sum += crossing.update_of(rank);
     return sum;
   }
 };
@@ -112,24 +112,24 @@ class LegMaker {
     Leg leg;
     leg.lanes = lanes;
     for (const Bucket& bucket : work_.buckets)
-      leg.passes.push_back(pass(view, blocks, count(bucket), element));
+      leg.crossings.push_back(crossing(view, blocks, count(bucket), element));
     return leg;
   }
   Leg by_messages(schedule::View view, int blocks, int lanes) {
     return by_messages(view, blocks, lanes, 4, [](const Bucket& bucket) { return bucket.bytes / 4; });
   }
-  Pass pass(schedule::View view, int blocks, std::int64_t count, std::int64_t element);
-  Pass pass(schedule::View view, const schedule::Blocks& buffer, std::int64_t element);
-  Pass cut(std::shared_ptr<const Steps> steps, const schedule::Blocks& buffer, std::int64_t element,
-           int segments) const;
-  Pass cut(std::shared_ptr<const Steps> steps, std::int64_t count, std::int64_t element, int blocks,
-           int segments) const {
+  Crossing crossing(schedule::View view, int blocks, std::int64_t count, std::int64_t element);
+  Crossing crossing(schedule::View view, const schedule::Blocks& buffer, std::int64_t element);
+  Crossing cut(std::shared_ptr<const Steps> steps, const schedule::Blocks& buffer, std::int64_t element,
+               int segments) const;
+  Crossing cut(std::shared_ptr<const Steps> steps, std::int64_t count, std::int64_t element, int blocks,
+               int segments) const {
     return cut(std::move(steps), {count, blocks, schedule::grain_of(element)}, element, segments);
   }
   std::shared_ptr<const Steps> steps_of(Kind kind, const Script& script);
 
   Leg chosen(bool by_library);
-  Pass rings(std::int64_t count);
+  Crossing rings(std::int64_t count);
   int choice_of(std::int64_t count, const schedule::CostModel& model, bool by_library) const;
   template <class Half>
   Leg in_memory(int shards, int lanes);
@@ -177,28 +177,29 @@ CONVOY_FUNCTION std::shared_ptr<const Steps> LegMaker::steps_of(Kind kind, const
   return made;
 }
 
-CONVOY_FUNCTION Pass LegMaker::cut(std::shared_ptr<const Steps> steps, const schedule::Blocks& buffer,
-                                   std::int64_t element, int segments) const {
-  Pass pass;
-  pass.steps = std::move(steps);
+CONVOY_FUNCTION Crossing LegMaker::cut(std::shared_ptr<const Steps> steps, const schedule::Blocks& buffer,
+                                       std::int64_t element, int segments) const {
+  Crossing crossing;
+  crossing.steps = std::move(steps);
   if (legs_.folded) {
-    pass.chunk =
+    crossing.chunk =
         static_cast<double>(buffer.count * element) / (static_cast<double>(buffer.blocks) * segments);
-    return pass;
+    return crossing;
   }
   for (int chunk = 0; chunk < buffer.blocks * segments; ++chunk)
-    pass.offsets.push_back(static_cast<double>(schedule::range_of(chunk, buffer, segments).begin * element));
-  pass.offsets.push_back(static_cast<double>(buffer.count * element));
-  return pass;
+    crossing.offsets.push_back(
+        static_cast<double>(schedule::range_of(chunk, buffer, segments).begin * element));
+  crossing.offsets.push_back(static_cast<double>(buffer.count * element));
+  return crossing;
 }
 
-CONVOY_FUNCTION Pass LegMaker::pass(schedule::View view, int blocks, std::int64_t count,
-                                    std::int64_t element) {
-  return pass(view, {count, blocks, schedule::grain_of(element)}, element);
+CONVOY_FUNCTION Crossing LegMaker::crossing(schedule::View view, int blocks, std::int64_t count,
+                                            std::int64_t element) {
+  return crossing(view, {count, blocks, schedule::grain_of(element)}, element);
 }
 
-CONVOY_FUNCTION Pass LegMaker::pass(schedule::View view, const schedule::Blocks& buffer,
-                                    std::int64_t element) {
+CONVOY_FUNCTION Crossing LegMaker::crossing(schedule::View view, const schedule::Blocks& buffer,
+                                            std::int64_t element) {
   // As the policies have it, the longest block says how finely all are cut.
   std::int64_t longest = buffer.count;
   if (!buffer.cuts.empty()) {
@@ -242,7 +243,7 @@ Leg LegMaker::in_memory(int shards, int lanes) {
   Leg leg;
   leg.lanes = lanes;
   for (const Bucket& bucket : work_.buckets)
-    leg.passes.push_back(cut(steps_of({Half::name, 1}, script), bucket.bytes / 4, 4, shards, 1));
+    leg.crossings.push_back(cut(steps_of({Half::name, 1}, script), bucket.bytes / 4, 4, shards, 1));
   return leg;
 }
 
@@ -263,7 +264,7 @@ CONVOY_FUNCTION Leg LegMaker::across(const comm::Nodes& nodes) {
         sink({act_of(step), step.peer, 0, step.chunk, step.count, 0});
       });
     };
-    leg.passes.push_back(
+    leg.crossings.push_back(
         cut(steps_of({Across::name, segments}, script), bucket.bytes / 4, 4, blocks, segments));
   }
   return leg;
@@ -297,7 +298,7 @@ CONVOY_FUNCTION int LegMaker::choice_of(std::int64_t count, const schedule::Cost
 // A ring for each network card, each with its share of the buffer, as NCCL has them in nodes with several
 // cards: the ring of card c goes through a node's ranks from the first that the card serves on, so that every
 // card carries one ring out of its node and one into it.
-CONVOY_FUNCTION Pass LegMaker::rings(std::int64_t count) {
+CONVOY_FUNCTION Crossing LegMaker::rings(std::int64_t count) {
   int cards = cluster_.node_count() > 1 ? cluster_.nic.count : 1;
   for (const Nodes& some : cluster_.nodes) cards = std::min(cards, some.ranks);
   const schedule::View ring = schedule::View::of<schedule::Ring>();
@@ -339,7 +340,7 @@ CONVOY_FUNCTION Leg LegMaker::chosen(bool by_library) {
     if (choices.find(count) == choices.end()) choices[count] = choice_of(count, model, by_library);
     const schedule::View& view = views[choices[count]];
     const bool in_rings = by_library && choices[count] == 0;
-    leg.passes.push_back(in_rings ? rings(count) : pass(view, view.blocks(ranks_), count, 4));
+    leg.crossings.push_back(in_rings ? rings(count) : crossing(view, view.blocks(ranks_), count, 4));
   }
   return leg;
 }
@@ -359,14 +360,14 @@ CONVOY_FUNCTION void LegMaker::add_shards() {
   for (std::size_t b = 0; b < work_.buckets.size(); ++b) {
     const std::vector<std::int64_t> cuts = shards.cut(arena.buckets[b]);
     const schedule::Blocks buffer{arena.buckets[b].size(), ranks_, schedule::shard_grain, cuts};
-    scatter.passes.push_back(pass(schedule::View::of<schedule::RingReduceScatter>(), buffer, 4));
-    gather.passes.push_back(pass(schedule::View::of<schedule::RingAllGather>(), buffer, 4));
+    scatter.crossings.push_back(crossing(schedule::View::of<schedule::RingReduceScatter>(), buffer, 4));
+    gather.crossings.push_back(crossing(schedule::View::of<schedule::RingAllGather>(), buffer, 4));
     const double update = work_.buckets[b].update;
-    gather.passes.back().update = update / ranks_;
+    gather.crossings.back().update = update / ranks_;
     if (arena.whole.empty() || update == 0) continue;
     for (int rank = 0; rank < ranks_; ++rank)
-      gather.passes.back().updates.push_back(update * static_cast<double>(buffer[rank].size()) /
-                                             static_cast<double>(buffer.count));
+      gather.crossings.back().updates.push_back(update * static_cast<double>(buffer[rank].size()) /
+                                                static_cast<double>(buffer.count));
   }
   legs_.legs.push_back(std::move(scatter));
   legs_.legs.push_back(std::move(gather));
@@ -379,10 +380,10 @@ CONVOY_FUNCTION void LegMaker::add_codec() {
   const schedule::View gather = schedule::View::of<schedule::RingAllGather>();
   const auto n = static_cast<std::int64_t>(ranks_);
   const auto costs = [&](Leg& leg, double before, double after) {
-    for (std::size_t b = 0; b < leg.passes.size(); ++b) {
+    for (std::size_t b = 0; b < leg.crossings.size(); ++b) {
       const auto bytes = static_cast<double>(work_.buckets[b].bytes);
-      leg.passes[b].before = combined(before * bytes);
-      leg.passes[b].after = combined(after * bytes);
+      leg.crossings[b].before = combined(before * bytes);
+      leg.crossings[b].after = combined(after * bytes);
     }
   };
   if (codec == "bf16" || codec == "f16") {
@@ -477,7 +478,7 @@ CONVOY_FUNCTION Legs LegMaker::make() {
     legs_.legs.push_back(by_messages(schedule::View::of<schedule::AllToAll>(), ranks_, half));
     legs_.legs.push_back(by_messages(schedule::View::of<schedule::RingAllGather>(), ranks_, half));
     for (std::size_t b = 0; b < work_.buckets.size(); ++b)
-      legs_.legs.back().passes[b].before = combined(static_cast<double>(work_.buckets[b].bytes));
+      legs_.legs.back().crossings[b].before = combined(static_cast<double>(work_.buckets[b].bytes));
   } else if (comm == "hierarchical") {
     const comm::Nodes nodes(node_of_);
     int shards = 1;

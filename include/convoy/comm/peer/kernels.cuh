@@ -34,7 +34,7 @@ struct alignas(256) Pad {
 enum class Reason : unsigned { none, late, left };
 
 /// What a kernel tells the host about a wait that has failed. In host memory that the GPU writes.
-struct Verdict {
+struct FailedWait {
   unsigned code = 0;  ///< 0: nothing; else the peer's rank plus 1, and 256 times the reason
   unsigned what = 0;  ///< Team::what
   unsigned meeting = 0;
@@ -50,7 +50,7 @@ struct Team {
   unsigned what = 0;  ///< names the exchange for the host
   unsigned long long bytes = 0;
   unsigned long long patience = 0;  ///< nanoseconds that a block waits for another
-  Verdict* verdict = nullptr;
+  FailedWait* failed_wait = nullptr;
   Pad* pads[most_ranks] = {};
 };
 
@@ -124,10 +124,10 @@ class Meeting {
   // The first one tells the host.
   __device__ bool failed(int peer, Reason reason) {
     if (atomicExch(&own().failed, 1u) == 0) {
-      team_.verdict->what = team_.what;
-      team_.verdict->meeting = met_;
-      team_.verdict->bytes = team_.bytes;
-      device::store_release(&team_.verdict->code,
+      team_.failed_wait->what = team_.what;
+      team_.failed_wait->meeting = met_;
+      team_.failed_wait->bytes = team_.bytes;
+      device::store_release(&team_.failed_wait->code,
                             256 * static_cast<unsigned>(reason) + static_cast<unsigned>(peer) + 1);
     }
     return false;

@@ -191,9 +191,10 @@ class Link {
     if (failure_) throw CommError(*failure_);
     if (closed_) fail<Error>("rank ", ranks_.in_world(rank_), ": cuda-peer: the exchange is closed");
     if (size_ == 1) return;
-    Verdict& verdict = *verdict_;
-    if (std::atomic_ref<unsigned>(verdict.code).load(std::memory_order_acquire) == 0) return;
-    lose(Exchange::of(verdict.what), verdict.peer(), verdict.reason(), verdict.meeting, verdict.bytes);
+    FailedWait& failed_wait = *failed_wait_;
+    if (std::atomic_ref<unsigned>(failed_wait.code).load(std::memory_order_acquire) == 0) return;
+    lose(Exchange::of(failed_wait.what), failed_wait.peer(), failed_wait.reason(), failed_wait.meeting,
+         failed_wait.bytes);
   }
   /// Returns when all that was enqueued is done; every kernel's wait has its deadline.
   void synchronize() {
@@ -233,7 +234,7 @@ class Link {
   static constexpr int blocks_at_once = 8;
 
   struct FreeHost {
-    void operator()(Verdict* p) const { cudaFreeHost(p); }
+    void operator()(FailedWait* p) const { cudaFreeHost(p); }
   };
 
   template <class T>
@@ -281,7 +282,7 @@ class Link {
     team.what = what.word();
     team.bytes = static_cast<unsigned long long>(bytes);
     team.patience = static_cast<unsigned long long>(options_.deadline.count() * 1e9);
-    team.verdict = verdict_.get();
+    team.failed_wait = failed_wait_.get();
     for (int r = 0; r < size_; ++r) team.pads[r] = reinterpret_cast<Pad*>(pads_.of(r));
     device::launch({stream(), static_cast<unsigned>(blocks), threads, Meeting::shared_bytes}, kernel, team,
                    arguments...);
@@ -395,9 +396,9 @@ class Link {
     pad_ = std::shared_ptr<void>(p, [](void* it) { cudaFree(it); });
     device::check(cudaMemsetAsync(p, 0, sizeof(Pad), stream()), "clear memory");
     device::check(cudaStreamSynchronize(stream()), "clear memory");  // before others learn of it
-    device::check(cudaHostAlloc(&p, sizeof(Verdict), cudaHostAllocPortable | cudaHostAllocMapped),
+    device::check(cudaHostAlloc(&p, sizeof(FailedWait), cudaHostAllocPortable | cudaHostAllocMapped),
                   "allocate memory of the host");
-    verdict_.reset(new (p) Verdict);
+    failed_wait_.reset(new (p) FailedWait);
   }
 
   // What others may still have mapped lives as long as this process.
@@ -416,7 +417,7 @@ class Link {
   std::optional<comm::detail::Gate> gate_;  // none in a world of one rank
   device::Stream stream_, aside_;           // aside_: beside kernels that wait
   std::shared_ptr<void> pad_;
-  std::unique_ptr<Verdict, FreeHost> verdict_;
+  std::unique_ptr<FailedWait, FreeHost> failed_wait_;
   Window pads_;
   std::optional<CommError> failure_;
   bool closed_ = false;

@@ -137,7 +137,7 @@ constexpr bool copied() {
 /// combination of all ranks' values, each exactly once. Where copies are loaded, a rank may store to its own
 /// buffer at any time, and never to another's.
 template <SharedSchedule S>
-constexpr Verdict verify(const S& schedule, int size) {
+constexpr Diagnosis verify(const S& schedule, int size) {
   const int count = schedule.blocks(size), words = (size + 31) / 32;
   const auto cells = static_cast<std::size_t>(size) * static_cast<std::size_t>(count);
   const auto word_count = static_cast<std::size_t>(words);
@@ -152,15 +152,15 @@ constexpr Verdict verify(const S& schedule, int size) {
         if (reduces ? q == r : schedule.owner(c, size) == r) before.data[cell + q / 32] |= 1u << (q % 32);
       for (int w = 0; w < words; ++w) after.data[cell + w] = before.data[cell + w];
     }
-  Verdict verdict{};
-  for (int r = 0; r < size && verdict; ++r) {
+  Diagnosis diagnosis{};
+  for (int r = 0; r < size && diagnosis; ++r) {
     int index = 0, chunk = -1;
     bool storing = false;
     schedule.accesses(r, size, [&](Access a) {
       const int step = index++;
-      if (!verdict) return;
+      if (!diagnosis) return;
       if (a.peer < 0 || a.peer >= size || a.chunk < 0 || a.chunk >= count) {
-        verdict = {Fault::bad_step, r, step, a.chunk, a.peer};
+        diagnosis = {Fault::bad_step, r, step, a.chunk, a.peer};
         return;
       }
       if (a.kind == Access::load && (storing || a.chunk != chunk)) {
@@ -169,14 +169,14 @@ constexpr Verdict verify(const S& schedule, int size) {
         for (int w = 0; w < words; ++w) sum.data[w] = 0;
       }
       if (a.chunk != chunk) {  // a store of what was not loaded
-        verdict = {Fault::mismatched_chunk, r, step, a.chunk, a.peer};
+        diagnosis = {Fault::mismatched_chunk, r, step, a.chunk, a.peer};
         return;
       }
       const std::int64_t at = std::int64_t{a.peer} * count + a.chunk, cell = at * words;
       if (a.kind == Access::load) {
         for (int w = 0; w < words; ++w) {
           if ((sum.data[w] & before.data[cell + w]) != 0)
-            verdict = {Fault::double_count, r, step, a.chunk, a.peer};
+            diagnosis = {Fault::double_count, r, step, a.chunk, a.peer};
           sum.data[w] |= before.data[cell + w];
         }
         int& seen = reader.data[at];
@@ -184,14 +184,14 @@ constexpr Verdict verify(const S& schedule, int size) {
       } else {
         storing = true;
         int& seen = writer.data[at];
-        if (seen != 0) verdict = {Fault::overwritten, r, step, a.chunk, seen - 1};
-        if (detail::copied<S>() && a.peer != r) verdict = {Fault::overwritten, r, step, a.chunk, a.peer};
+        if (seen != 0) diagnosis = {Fault::overwritten, r, step, a.chunk, seen - 1};
+        if (detail::copied<S>() && a.peer != r) diagnosis = {Fault::overwritten, r, step, a.chunk, a.peer};
         seen = r + 1;
         for (int w = 0; w < words; ++w) after.data[cell + w] = sum.data[w];
       }
     });
   }
-  if (!verdict) return verdict;
+  if (!diagnosis) return diagnosis;
   for (int r = 0; r < size; ++r)
     for (int c = 0; c < count; ++c) {
       const std::int64_t at = std::int64_t{r} * count + c;

@@ -26,14 +26,15 @@ enum class Fault : unsigned char {
   wrong_mark,  ///< `completes` is set on a step that does not complete the chunk, or missing on one that does
 };
 
-struct Verdict {
+/// What the proof of a schedule found: its first fault and where, or true if there is none.
+struct Diagnosis {
   Fault fault = Fault::none;
   int rank = -1, step = -1, chunk = -1, peer = -1;
   constexpr explicit operator bool() const { return fault == Fault::none; }
 };
 
-/// The verdict as a sentence.
-inline std::string explain(const Verdict& v) {
+/// The diagnosis as a sentence.
+inline std::string explain(const Diagnosis& v) {
   const auto at = [&] { return concat("rank ", v.rank, ", step ", v.step, ", chunk ", v.chunk); };
   switch (v.fault) {
     case Fault::none:
@@ -163,7 +164,7 @@ class Prover {
         const Lock& mine = lock.data[held.data[h - 1].message];
         if (mine.received_at < 0 || now[mine.receiver] <= mine.received_at) {
           blame(Fault::overwritten, rank, index, step, c);
-          verdict.peer = mine.receiver;
+          diagnosis.peer = mine.receiver;
           return false;
         }
       }
@@ -175,7 +176,7 @@ class Prover {
     return combine(rank, index, step);
   }
 
-  Verdict verdict{};
+  Diagnosis diagnosis{};
 
  private:
   struct Lock {
@@ -207,7 +208,7 @@ class Prover {
     return static_cast<std::size_t>(size) * static_cast<std::size_t>(chunk_count);
   }
   constexpr bool blame(Fault fault, int rank, int index, const Step& step, int chunk) {
-    verdict = {fault, rank, index, chunk, step.peer};
+    diagnosis = {fault, rank, index, chunk, step.peer};
     return false;
   }
   constexpr bool blame(Fault fault, int rank, int index, const Step& step) {
@@ -230,10 +231,10 @@ class Prover {
 
 /// Proves a schedule for `size` ranks whose channels hold `capacity` messages (0: any number).
 template <Schedule S>
-constexpr Verdict verify(const S& schedule, int size, int capacity = 0) {
+constexpr Diagnosis verify(const S& schedule, int size, int capacity = 0) {
   const int count = chunks(schedule, size);
   int sends = 0, carried = 0;
-  Verdict bad{};
+  Diagnosis bad{};
   for (int r = 0; r < size; ++r) {
     int index = 0;
     schedule.steps(r, size, [&](Step step) {
@@ -261,7 +262,7 @@ constexpr Verdict verify(const S& schedule, int size, int capacity = 0) {
         prover.fill(prover.contributors(r, c));
     }
   const Outcome outcome = execute(schedule, size, capacity, prover);
-  if (!prover.verdict) return prover.verdict;
+  if (!prover.diagnosis) return prover.diagnosis;
   if (outcome.stuck)
     return {outcome.peer_done ? Fault::mismatched_peer : Fault::deadlock, outcome.rank, outcome.step, -1,
             outcome.peer};

@@ -95,7 +95,7 @@ class GradientBuckets {
 
  private:
   enum class Mark : unsigned char { none, ready, unused };
-  struct Place {
+  struct FusedState {
     std::byte* data = nullptr;  // of the whole bucket
     bool packed = false;
     int missing = 0;  // tensors that are not marked
@@ -120,7 +120,7 @@ class GradientBuckets {
   std::vector<NamedSpan> gradients_;
   FusionOptions options_;
   std::vector<FusedBucket> fused_;
-  std::vector<Place> at_;             // of each bucket
+  std::vector<FusedState> at_;        // of each bucket
   std::vector<int> bucket_of_;        // of each gradient
   std::vector<std::int64_t> offset_;  // of each gradient, in its bucket, in bytes
   std::vector<Mark> marks_;           // of each gradient, in this step
@@ -169,13 +169,13 @@ CONVOY_FUNCTION void GradientBuckets::place(detail::Load* loads) {
   bool apart = false;
   const std::byte* end = nullptr;  // of all buckets so far
   for (std::size_t b = 0; b < fused_.size(); ++b) {
-    Place& place = at_[b];
+    FusedState& state = at_[b];
     std::int64_t offset = 0;
     for (const int t : fused_[b].tensors) {
       const NamedSpan& g = gradients_[static_cast<std::size_t>(t)];
-      if (offset == 0) place.data = static_cast<std::byte*>(g.data);
-      place.packed = place.packed || (g.count > 0 && g.data != place.data + offset);
-      apart = apart || place.packed || (end != nullptr && g.count > 0 && g.data != end);
+      if (offset == 0) state.data = static_cast<std::byte*>(g.data);
+      state.packed = state.packed || (g.count > 0 && g.data != state.data + offset);
+      apart = apart || state.packed || (end != nullptr && g.count > 0 && g.data != end);
       if (g.count > 0) end = static_cast<std::byte*>(g.data) + g.bytes();
       bucket_of_[static_cast<std::size_t>(t)] = static_cast<int>(b);
       offset_[static_cast<std::size_t>(t)] = offset;
@@ -186,7 +186,7 @@ CONVOY_FUNCTION void GradientBuckets::place(detail::Load* loads) {
     loads[b].count = fused_[b].count;
   }
   if (carrier_->one_arena())
-    for (Place& place : at_) place.packed = apart;
+    for (FusedState& state : at_) state.packed = apart;
   // One arena has no gaps, which ranks whose tensors follow one another do not have either.
   const std::size_t grain = carrier_->one_arena() ? 1 : alignment;
   const auto room = [&](std::size_t b) {
@@ -232,14 +232,14 @@ CONVOY_FUNCTION void GradientBuckets::mark(int gradient, Mark as) {
   const auto i = static_cast<std::size_t>(gradient);
   const NamedSpan& g = gradients_[i];
   if (marks_[i] != Mark::none) fail("gradient ", g.name, " was marked twice in one step");
-  Place& place = at_[static_cast<std::size_t>(bucket_of_[i])];
-  std::byte* const into = place.data + offset_[i];
+  FusedState& state = at_[static_cast<std::size_t>(bucket_of_[i])];
+  std::byte* const into = state.data + offset_[i];
   if (g.count > 0 && as == Mark::unused)
     std::memset(into, 0, g.bytes());
-  else if (place.packed || before_ != 1)
+  else if (state.packed || before_ != 1)
     copy(into, g.data, g.bytes(), before_);
   marks_[i] = as;
-  --place.missing;
+  --state.missing;
   launch();
 }
 

@@ -86,8 +86,8 @@ struct SegmentRecord {
 };
 inline constexpr int most_segments = 4096;
 
-/// A place in some rank's segments, as one number.
-struct Place {
+/// An address in some rank's segments, as one number.
+struct SegmentAddress {
   static constexpr int offset_bits = 48;
   static constexpr std::uint64_t of(int segment, std::uint64_t offset) {
     return (static_cast<std::uint64_t>(segment) << offset_bits) | offset;
@@ -113,7 +113,7 @@ class Segments : public std::pmr::memory_resource {
     for (std::size_t i = 0; i < segments_.size(); ++i) {
       const std::byte* begin = segments_[i].data();
       if (begin == nullptr || at < begin || at + bytes > begin + segments_[i].size()) continue;
-      place = Place::of(static_cast<int>(i), static_cast<std::uint64_t>(at - begin));
+      place = SegmentAddress::of(static_cast<int>(i), static_cast<std::uint64_t>(at - begin));
       return true;
     }
     return false;

@@ -142,7 +142,7 @@ CONVOY_FUNCTION std::uint64_t NodeWorld::place_of(int, const void* data, std::si
 
 CONVOY_FUNCTION void* NodeWorld::at(int, int peer, std::uint64_t place) {
   auto& mappings = seen_[static_cast<std::size_t>(peer)];
-  const int segment = Place::segment(place);
+  const int segment = SegmentAddress::segment(place);
   if (segment >= most_segments) fail("shm: rank ", peer, " sent a place in segment ", segment);
   Mapping& mapping = mappings[static_cast<std::size_t>(segment)];
   if (mapping.data() == nullptr) {
@@ -160,7 +160,7 @@ CONVOY_FUNCTION void* NodeWorld::at(int, int peer, std::uint64_t place) {
     if (record.fd.load(std::memory_order_acquire) != fd) return nullptr;
     mapping = std::move(fresh);
   }
-  const std::uint64_t offset = Place::offset(place);
+  const std::uint64_t offset = SegmentAddress::offset(place);
   if (offset >= mapping.size())
     fail("shm: rank ", peer, " sent a place behind the end of its segment ", segment);
   return mapping.data() + offset;

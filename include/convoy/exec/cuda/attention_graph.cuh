@@ -18,7 +18,7 @@ class AttentionGraph : public OperationGraph {
   /// The tensors that are given are those of FusedAttention::tensors.
   AttentionGraph(const FusedAttention& a, cudnnHandle_t handle) : a_(a) {
     for (const AttentionTensor& t : a.tensors())
-      tensor(type_of(t.element), t.sizes, t.strides, t.by_value ? Place::host : Place::device);
+      tensor(type_of(t.element), t.sizes, t.strides, t.by_value ? Memory::host : Memory::device);
     if (a.backward)
       differentiate();
     else
@@ -33,12 +33,12 @@ class AttentionGraph : public OperationGraph {
   Tensor pairs(cudnnDataType_t type, bool turned = false) {
     const std::int64_t queries = a_.queries, keys = a_.keys, one = queries * keys;
     if (turned)
-      return tensor(type, {a_.rows, a_.heads, keys, queries}, {a_.heads * one, one, 1, keys}, Place::nowhere);
-    return tensor(type, {a_.rows, a_.heads, queries, keys}, {a_.heads * one, one, keys, 1}, Place::nowhere);
+      return tensor(type, {a_.rows, a_.heads, keys, queries}, {a_.heads * one, one, 1, keys}, Memory::none);
+    return tensor(type, {a_.rows, a_.heads, queries, keys}, {a_.heads * one, one, keys, 1}, Memory::none);
   }
   Tensor numbers() {  // one for each query
     return tensor(sum_type, {a_.rows, a_.heads, a_.queries, 1}, {a_.heads * a_.queries, a_.queries, 1, 1},
-                  Place::nowhere);
+                  Memory::none);
   }
   Tensor each(cudnnPointwiseMode_t mode, Tensor a, Tensor b) {
     Tensor y = pairs(sum_type);
@@ -143,7 +143,7 @@ class AttentionGraph : public OperationGraph {
     const cudnnDataType_t element = type_of(a_.element);
     const std::int64_t width = a_.value_features, positions = a_.queries;
     Tensor inner = tensor(sum_type, {a_.rows, a_.heads, positions, width},
-                          {a_.heads * positions * width, positions * width, width, 1}, Place::nowhere);
+                          {a_.heads * positions * width, positions * width, width, 1}, Memory::none);
     pointwise(CUDNN_POINTWISE_MUL, slopes(), &results(), inner);
     pointwise(CUDNN_POINTWISE_MUL, reduce(CUDNN_REDUCE_TENSOR_ADD, inner), &kept_share(), means());
 
@@ -165,7 +165,7 @@ class AttentionGraph : public OperationGraph {
              &query_lengths());
 
     const AttentionTensor gradients = a_.tensors()[11];
-    Tensor turned = tensor(element, gradients.sizes, gradients.strides, Place::nowhere);
+    Tensor turned = tensor(element, gradients.sizes, gradients.strides, Memory::none);
     // Into memory at once: cuDNN adds in a fixed order where no sum in f32 is asked for on the way.
     multiply(of_scores, turn(keys(), turned), query_gradients(), &query_lengths(), nullptr, &key_lengths());
   }

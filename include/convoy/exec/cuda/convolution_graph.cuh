@@ -15,7 +15,7 @@ class ConvolutionGraph : public OperationGraph {
  public:
   /// The tensors that are given are those of Convolution::tensors.
   ConvolutionGraph(const Convolution& c, cudnnHandle_t handle) {
-    for (const Extents& extents : c.tensors()) image_of(extents, Place::device);
+    for (const Extents& extents : c.tensors()) image_of(extents, Memory::device);
     if (c.epilogue == ConvolutionEpilogue::batch_norm_backward) {
       differentiate_batch_norm(c);
     } else {
@@ -28,7 +28,7 @@ class ConvolutionGraph : public OperationGraph {
  private:
   // Sizes are in the order rows (or outputs), channels, height, width, whatever the order in memory, which
   // strides say.
-  const Descriptor& image_of(const Extents& e, Place place) {
+  const Descriptor& image_of(const Extents& e, Memory place) {
     return tensor(type_of(e.element), {e.n, e.c, e.h, e.w}, {e.c * e.h * e.w, 1, e.w * e.c, e.c}, place);
   }
 
@@ -94,13 +94,13 @@ class ConvolutionGraph : public OperationGraph {
     image.element = DType::f32;
     const auto then = [&](cudnnPointwiseMode_t mode, const Descriptor& a,
                           const Descriptor& b) -> const Descriptor& {
-      const Descriptor& y = image_of(image, Place::nowhere);
+      const Descriptor& y = image_of(image, Memory::none);
       pointwise(mode, a, &b, y);
       return y;
     };
     const Descriptor &x = at(3), &mean = at(4), &inverse = at(5), &weight = at(6), &bias = at(7);
     std::size_t next = 8;
-    const Descriptor* gradient = &image_of(image, Place::nowhere);
+    const Descriptor* gradient = &image_of(image, Memory::none);
     convolve(c, *gradient, at(1), at(2));
     if (c.has_second) gradient = &then(CUDNN_POINTWISE_ADD, *gradient, at(next++));
     const Descriptor* y = &then(CUDNN_POINTWISE_SUB, x, mean);

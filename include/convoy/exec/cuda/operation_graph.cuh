@@ -76,9 +76,9 @@ class OperationGraph {
 
  protected:
   using Four = std::array<std::int64_t, 4>;
-  /// Where a tensor lies: in memory of the GPU, in that of the host, if it is a number, or nowhere, if only
+  /// Where a tensor lies: in memory of the GPU, in that of the host, if it is a number, or in none, if only
   /// operations of the graph make and read it.
-  enum class Place { device, host, nowhere };
+  enum class Memory { device, host, none };
 
   OperationGraph() = default;
 
@@ -92,9 +92,9 @@ class OperationGraph {
   const Descriptor& at(std::size_t tensor) const { return tensors_[tensor]; }
 
   /// All that are given come before those that lie nowhere.
-  const Descriptor& tensor(cudnnDataType_t type, const Four& sizes, const Four& strides, Place place) {
+  const Descriptor& tensor(cudnnDataType_t type, const Four& sizes, const Four& strides, Memory place) {
     Descriptor& made = tensors_.emplace_back(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-    const bool is_virtual = place == Place::nowhere, by_value = place == Place::host;
+    const bool is_virtual = place == Memory::none, by_value = place == Memory::host;
     made.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
     made.set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, sizes.data());
     made.set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides.data());

@@ -16,7 +16,7 @@ class ActivationPart final : public Part {
   using Slope = void(int threads, std::int64_t count, const float* dy, const float* second, const float* at,
                      float* dx, bool accumulate);
 
-  ActivationPart(Place x, const Value& y, bool of_output, Apply* apply, Slope* slope)
+  ActivationPart(Location x, const Value& y, bool of_output, Apply* apply, Slope* slope)
       : x_(x), y_(y.data.place), of_output_(of_output), count_(y.elements()), apply_(apply), slope_(slope) {}
   void plan_backward(Program&, const Value& y, const Bound& dx, bool accumulate_dx) override {
     dy_ = y.gradient;
@@ -37,7 +37,7 @@ class ActivationPart final : public Part {
   }
 
  private:
-  Place x_, y_, dy_, second_, dx_;
+  Location x_, y_, dy_, second_, dx_;
   bool of_output_, accumulate_dx_ = false;
   std::int64_t count_;
   Apply* apply_;

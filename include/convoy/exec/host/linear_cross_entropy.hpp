@@ -56,12 +56,12 @@ class LinearCrossEntropyStage final : public Stage {
     const auto floats = [&](std::int64_t count, int until) {
       return p.request(count * static_cast<std::int64_t>(sizeof(float)), index, until);
     };
-    const auto in_factors = [&](std::int64_t rows, Place place) {
+    const auto in_factors = [&](std::int64_t rows, Location place) {
       const Layout factors({rows, features_}, dnnl_ab, p.backend().factor);
       return p.convert({{{rows, features_}, dnnl_ab}, place}, factors, index, end);
     };
     source_ = in_factors(task_.count(), p.plain_view(input_).place);
-    weights_ = in_factors(task_.classes, Place::fixed(p.parameters().value(weight_)));
+    weights_ = in_factors(task_.classes, Location::fixed(p.parameters().value(weight_)));
     p.keep(p.value(input_), source_.is_needed() ? index : end);
     if (weights_.is_needed())
       for_each_block([&](std::int64_t first, std::int64_t last) {
@@ -224,17 +224,18 @@ class LinearCrossEntropyStage final : public Stage {
     return blocks_.empty() ? nullptr : &blocks_[static_cast<std::size_t>(begin / block_)];
   }
   [[gnu::cold]] void bind_blocks(Program& p) {
-    const auto at = [&](const Place& place, std::int64_t bytes) {
-      return Place::fixed(reinterpret_cast<float*>(reinterpret_cast<std::byte*>(p.address(place)) + bytes));
+    const auto at = [&](const Location& place, std::int64_t bytes) {
+      return Location::fixed(
+          reinterpret_cast<float*>(reinterpret_cast<std::byte*>(p.address(place)) + bytes));
     };
     std::int64_t begin = 0;
     for (Block& block : blocks_) {
       const std::int64_t labels = std::min(block_, task_.count() - begin);
-      const Place x = at(source_.to().place, begin * features_ * factor_bytes), w = weights_.to().place;
+      const Location x = at(source_.to().place, begin * features_ * factor_bytes), w = weights_.to().place;
       block.logits->bind(p, x, w, logits_);
-      if (block.d_weight) block.d_weight->bind(p, gradient_factors_, x, Place::fixed(d_weight_.pointer()));
+      if (block.d_weight) block.d_weight->bind(p, gradient_factors_, x, Location::fixed(d_weight_.pointer()));
       if (block.dx)
-        block.dx->bind(p, gradient_factors_, w, Place::fixed(contribution_.pointer() + begin * features_));
+        block.dx->bind(p, gradient_factors_, w, Location::fixed(contribution_.pointer() + begin * features_));
       begin += labels;
     }
   }
@@ -278,7 +279,7 @@ class LinearCrossEntropyStage final : public Stage {
   bool measured_ = false;  // the losses of the last pass are known
   std::vector<i32> labels_seen_;
   std::atomic<std::int64_t> correct_ = 0;
-  Place normalizers_, label_losses_, logits_, gradient_factors_;
+  Location normalizers_, label_losses_, logits_, gradient_factors_;
   Contribution d_weight_, d_bias_, contribution_;
   std::vector<Block> blocks_;
   const float* biases_ = nullptr;

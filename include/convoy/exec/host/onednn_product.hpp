@@ -97,7 +97,7 @@ class MatrixProduct {
                       ", on this processor");
     scratch_ = p.scratchpad(description_);
   }
-  [[gnu::cold]] void bind(Program& p, Place a, Place b, Place c) {
+  [[gnu::cold]] void bind(Program& p, Location a, Location b, Location c) {
     const Program::Argument arguments[] = {{DNNL_ARG_SRC, {a_, a}},
                                            {DNNL_ARG_WEIGHTS, {b_, b}},
                                            {DNNL_ARG_DST, {c_, c}},

@@ -43,7 +43,8 @@ class Program : public StagedPlan {
       v.shape = node.shape;
       v.is_input = true;
       v.map.rows = rows;
-      v.data = {describe_plain(rows, node), {Place::Kind::field, static_cast<int>(fields_.size()), nullptr}};
+      v.data = {describe_plain(rows, node),
+                {Location::Kind::field, static_cast<int>(fields_.size()), nullptr}};
       Field& field = fields_.emplace_back();
       if (node.dtype != DType::u8) continue;
       // Bytes become numbers in memory of the program's own.
@@ -91,17 +92,17 @@ class Program : public StagedPlan {
 
   /// Keeps a value until `time`.
   [[gnu::cold]] void keep(Value& v, int time) {
-    if (v.data.place.kind == Place::Kind::arena) extend(v.data.place, time);
+    if (v.data.place.kind == Location::Kind::arena) extend(v.data.place, time);
   }
 
-  [[gnu::cold]] Place request(std::int64_t bytes, int begin, int end) {
+  [[gnu::cold]] Location request(std::int64_t bytes, int begin, int end) {
     lifetimes_.push_back({begin, end, std::max<std::int64_t>(bytes, 64)});
-    return {Place::Kind::arena, static_cast<int>(lifetimes_.size()) - 1, nullptr};
+    return {Location::Kind::arena, static_cast<int>(lifetimes_.size()) - 1, nullptr};
   }
-  Place request(const Layout& layout, int begin, int end) {
+  Location request(const Layout& layout, int begin, int end) {
     return request(static_cast<std::int64_t>(layout.bytes()), begin, end);
   }
-  void extend(const Place& place, int time) {
+  void extend(const Location& place, int time) {
     auto& lifetime = lifetimes_[static_cast<std::size_t>(place.index)];
     lifetime.end = std::max(lifetime.end, time);
   }
@@ -109,7 +110,7 @@ class Program : public StagedPlan {
   [[gnu::cold]] Bound scratchpad(const Description& description) {
     const Layout layout = layout_of(description, DNNL_ARG_SCRATCHPAD);
     scratch_bytes_ = std::max(scratch_bytes_, layout.bytes());
-    return {layout, {Place::Kind::scratch, -1, nullptr}};
+    return {layout, {Location::Kind::scratch, -1, nullptr}};
   }
 
   /// The layout of the flat or plain view of the value of node `n`.
@@ -158,7 +159,7 @@ class Program : public StagedPlan {
     if (!v.wants_gradient) return {};
     const std::int64_t bytes = v.bytes();
     Edge edge = Edge::accumulate;
-    Place place = v.gradient;
+    Location place = v.gradient;
     if (v.contributions++ == 0) {
       edge = Edge::assign;
       place = v.gradient = request(bytes, time, backward_time(v.owner));
@@ -192,7 +193,7 @@ class Program : public StagedPlan {
   [[gnu::cold]] Contribution contribute_parameter(int p, const Layout& layout, int time,
                                                   bool can_accumulate = false) {
     if (!parameters_.trained(p)) return {};
-    const Place gradient = Place::fixed(parameters_.gradient(p));
+    const Location gradient = Location::fixed(parameters_.gradient(p));
     const std::int64_t size = plan_.slot(p).live.size();
     if (assigned_[static_cast<std::size_t>(p)]++ == 0)
       return {Edge::assign, {layout, gradient}, gradient, size};
@@ -228,17 +229,17 @@ class Program : public StagedPlan {
   }
 
   /// Not inlined: every stage asks for several.
-  [[gnu::noinline]] float* address(const Place& place) const {
+  [[gnu::noinline]] float* address(const Location& place) const {
     switch (place.kind) {
-      case Place::Kind::arena:
+      case Location::Kind::arena:
         return reinterpret_cast<float*>(arena_ + offsets_[static_cast<std::size_t>(place.index)]);
-      case Place::Kind::fixed:
+      case Location::Kind::fixed:
         return place.pointer;
-      case Place::Kind::scratch:
+      case Location::Kind::scratch:
         return reinterpret_cast<float*>(scratch_);
-      case Place::Kind::field:
+      case Location::Kind::field:
         return static_cast<float*>(const_cast<void*>(fields_[static_cast<std::size_t>(place.index)].current));
-      case Place::Kind::none:
+      case Location::Kind::none:
         break;
     }
     return nullptr;
@@ -323,7 +324,7 @@ class Program : public StagedPlan {
     for (const auto& [index, bound] : arguments) {
       if (!bound.place || !bound.desc) continue;
       const dnnl_memory_t memory = made.take(index, bound.desc, address(bound.place));
-      if (bound.place.kind == Place::Kind::field)
+      if (bound.place.kind == Location::Kind::field)
         fields_[static_cast<std::size_t>(bound.place.index)].memories.push_back(memory);
     }
     return made;

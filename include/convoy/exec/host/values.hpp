@@ -16,21 +16,21 @@ namespace convoy::exec::host {
 
 /// A place in memory that is known once the program is packed: in the arena, in the parameter arenas, or a
 /// field of the batch, which moves from call to call.
-struct Place {
+struct Location {
   enum class Kind : unsigned char { none, arena, fixed, field, scratch };
   Kind kind = Kind::none;
   int index = -1;
   float* pointer = nullptr;
 
-  static Place fixed(float* pointer) { return {Kind::fixed, -1, pointer}; }
+  static Location fixed(float* pointer) { return {Kind::fixed, -1, pointer}; }
   explicit operator bool() const { return kind != Kind::none; }
-  friend bool operator==(const Place&, const Place&) = default;
+  friend bool operator==(const Location&, const Location&) = default;
 };
 
 /// A place with the layout of what is there.
 struct Bound {
   Layout desc;
-  Place place;
+  Location place;
 };
 
 /// A value that a stage yields or the batch supplies, and its gradient.
@@ -48,7 +48,7 @@ struct Value {
   /// Whether the stage that yields it can read its gradient as a sum of two buffers.
   bool takes_second = false;
   int contributions = 0;
-  Place gradient, second;
+  Location gradient, second;
   int owner = -1;  ///< the stage that yields it
 
   std::int64_t elements() const {
@@ -72,7 +72,7 @@ class Conversion {
   Conversion(Bound from, Bound to) : from_(from), to_(to) {}
   const Bound& from() const { return from_; }
   const Bound& to() const { return to_; }
-  bool is_needed() const { return from_.place.kind != Place::Kind::none && !(from_.place == to_.place); }
+  bool is_needed() const { return from_.place.kind != Location::Kind::none && !(from_.place == to_.place); }
   [[gnu::cold]] void bind(Program& program);
   void run() const {
     if (call_ != nullptr) (*call_)();
@@ -87,7 +87,7 @@ class Conversion {
 class Contribution {
  public:
   Contribution() = default;
-  Contribution(Edge edge, Bound target, Place value, std::int64_t elements, bool narrow = false)
+  Contribution(Edge edge, Bound target, Location value, std::int64_t elements, bool narrow = false)
       : edge_(edge), narrow_(narrow), target_(target), value_(value), elements_(elements) {}
   Edge edge() const { return edge_; }
   explicit operator bool() const { return edge_ != Edge::none; }
@@ -117,7 +117,7 @@ class Contribution {
   Edge edge_ = Edge::none;
   bool narrow_ = false;
   Bound target_;
-  Place value_;
+  Location value_;
   std::int64_t elements_ = 0;
   float* written_ = nullptr;
   float* gradient_ = nullptr;

@@ -97,7 +97,7 @@ class Conv2dStage final : public StageOf<T> {
 
  private:
   // One pass: the way to compute it, its workspace, and its arguments once they have addresses.
-  struct Pass {
+  struct PlannedPass {
     const CudnnPlan* plan = nullptr;
     Location workspace;
     Descriptor arguments;
@@ -112,10 +112,10 @@ class Conv2dStage final : public StageOf<T> {
     c.direction = direction;
     return c;
   }
-  static Pass take(Program& p, const CudnnPlan& plan, int time) {
+  static PlannedPass take(Program& p, const CudnnPlan& plan, int time) {
     return {&plan, p.request(plan.workspace, time, time), {}};
   }
-  static Pass take(Program& p, const Convolution& c, int time) {
+  static PlannedPass take(Program& p, const Convolution& c, int time) {
     return take(p, p.libraries().plan(c), time);
   }
   // Null where cuDNN has no way, or one that takes longer than the convolution and the batch norm apart.
@@ -186,7 +186,7 @@ class Conv2dStage final : public StageOf<T> {
 
   int weight_, bias_, own_channels_ = 0;
   Convolution shape_;
-  Pass forward_, backward_weight_, backward_input_;
+  PlannedPass forward_, backward_weight_, backward_input_;
   Location operand_, made_, packed_, sums_;
   ParameterGradient d_weight_, d_bias_;
   Contribution dx_;

@@ -428,10 +428,10 @@ inline void sum_across_ranks(NormTask& t) {
 }
 
 /// One pass for sums, one for values, over all blocks and rows.
-template <class Pass, bool narrow>
+template <class Norm, bool narrow>
 void run_norm(NormTask& task, int threads) {
-  using Sums = typename Pass::template Sums<narrow>;
-  using Values = typename Pass::template Values<narrow>;
+  using Sums = typename Norm::template Sums<narrow>;
+  using Values = typename Norm::template Values<narrow>;
   const Map& m = task.map;
   if (m.elements() < parallel_threshold) threads = 1;
   const std::int64_t stride = static_cast<std::int64_t>(m.blocks) * 2 * m.lanes;
@@ -446,8 +446,8 @@ void run_norm(NormTask& task, int threads) {
         double* sums = task.state.sums + block * 2 * m.lanes;
         clear(sums);
         run_in_lanes<Sums>(m.lanes, &std::as_const(task), block, 0, m.rows, sums);
-        Pass::keep_own(task, block);
-        Pass::finish(task, block);
+        Norm::keep_own(task, block);
+        Norm::finish(task, block);
         run_in_lanes<Values>(m.lanes, &std::as_const(task), block, 0, m.rows);
       }
     });
@@ -465,12 +465,12 @@ void run_norm(NormTask& task, int threads) {
     }
   });
   fold_parts(task, parts);
-  for (int block = 0; block < m.blocks; ++block) Pass::keep_own(task, block);
+  for (int block = 0; block < m.blocks; ++block) Norm::keep_own(task, block);
   if (task.across != nullptr) {
-    for (int block = 0; block < m.blocks; ++block) Pass::prepare_exchange(task, block);
+    for (int block = 0; block < m.blocks; ++block) Norm::prepare_exchange(task, block);
     sum_across_ranks(task);
   }
-  for (int block = 0; block < m.blocks; ++block) Pass::finish(task, block);
+  for (int block = 0; block < m.blocks; ++block) Norm::finish(task, block);
   parallel(threads, [&](int thread, int team) {
     const Range rows = share(m.rows, thread, team);
     for (int block = 0; block < m.blocks; ++block)

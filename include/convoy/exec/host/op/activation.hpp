@@ -46,7 +46,7 @@ class ActivationStage final : public UnaryStage {
 
 /// The same function behind another operation.
 template <class F>
-std::unique_ptr<Part> fuse_activation(Place x, const Value& y) {
+std::unique_ptr<Part> fuse_activation(Location x, const Value& y) {
   return std::make_unique<ActivationPart>(
       x, y, F::of_output, &for_each_share<ApplyLoop<F>, const float*, float*>,
       &for_each_share<SlopeLoop<F>, const float*, const float*, const float*, float*, bool>);

@@ -97,7 +97,7 @@ class AttentionStage final : public Stage {
   graph::Attention::Extents extents_;
   int node_, index_;
   Value& value_;
-  Place log_sums_, forward_scratch_, backward_scratch_;
+  Location log_sums_, forward_scratch_, backward_scratch_;
   Contribution contribution_[3];
   AttentionTask task_;
 };

@@ -99,7 +99,7 @@ class NormPart final : public Part {
   int stage_, norm_, residual_;
   const Value& y_;
   Bound x_, dx_;
-  Place state_, dy_, second_;
+  Location state_, dy_, second_;
   Conversion residual_source_;
   Contribution residual_contribution_;
   NormTask task_;

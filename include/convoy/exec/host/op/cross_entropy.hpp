@@ -67,7 +67,7 @@ class CrossEntropyStage final : public Stage {
  private:
   int node_, index_, logits_, labels_;
   Value& value_;
-  Place normalizers_;
+  Location normalizers_;
   Contribution contribution_;
   CrossEntropyTask task_;
   float* y_ = nullptr;

@@ -66,7 +66,8 @@ class CustomStage final : public Stage {
         const int parameter = p.parameter(node_, k);
         const Layout shape({p.plan().parameter(parameter).shape.size()}, dnnl_x);
         contribution_[i] = p.contribute_parameter(parameter, shape, time);
-        const Place place = contribution_[i] ? contribution_[i].target().place : p.request(shape, time, time);
+        const Location place =
+            contribution_[i] ? contribution_[i].target().place : p.request(shape, time, time);
         dx_[i] = {{shape, place}, {shape, place}};
         continue;
       }

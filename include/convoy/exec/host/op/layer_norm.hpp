@@ -67,7 +67,7 @@ class NormOfVectors : public Stage {
   Task task_;
 
  private:
-  Place kept_, partial_;
+  Location kept_, partial_;
   Contribution d_parameter_[2];
 };
 
@@ -153,7 +153,7 @@ class ResidualNormStage final : public NormOfVectors<ResidualNormTask> {
  private:
   int dropout_, branch_, addend_;  // the dropout is -1 where nothing is dropped
   bool wants_sum_ = false;
-  Place sum_;
+  Location sum_;
   float* kept_sum_ = nullptr;
   Contribution d_addend_, d_branch_;
 };

@@ -83,8 +83,8 @@ class LinearStage final : public Stage {
     // Its slope is a function of what goes into it.
     if (p.find<graph::Gelu>(stage) >= 0)
       result_.place = p.request(result_.desc, index, value_.wants_gradient ? p.backward_time(index) : index);
-    slot_ = {p.parameters().plain(weight_), Place::fixed(p.parameters().value(weight_))};
-    if (bias_ >= 0) bias_slot_ = {{{out}, dnnl_x}, Place::fixed(p.parameters().value(bias_))};
+    slot_ = {p.parameters().plain(weight_), Location::fixed(p.parameters().value(weight_))};
+    if (bias_ >= 0) bias_slot_ = {{{out}, dnnl_x}, Location::fixed(p.parameters().value(bias_))};
     multiply_.shape.bias = bias_slot_.desc.get();
     describe(p, Direction::forward);
     source_ = p.convert(given, multiply_.layout(Direction::forward, OneDnnProduct::src), index,

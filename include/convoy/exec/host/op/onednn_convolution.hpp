@@ -78,7 +78,7 @@ class OneDnnConvolution final : public ConvolutionKernel {
       p.parameters().choose(weight_, multiply_.layout(Direction::weights, OneDnnProduct::weights));
     }
     const Layout chosen = p.parameters().fixed(weight_);
-    slot_ = {chosen ? chosen : p.parameters().plain(weight_), Place::fixed(p.parameters().value(weight_))};
+    slot_ = {chosen ? chosen : p.parameters().plain(weight_), Location::fixed(p.parameters().value(weight_))};
     source_ = p.factor(input_, layout(OneDnnProduct::src), stage, p.backward_time(stage));
     weights_ = p.convert(slot_, layout(OneDnnProduct::weights), stage, stage);
     made_ = p.deliver(layout(OneDnnProduct::dst), result_, stage);
@@ -123,7 +123,7 @@ class OneDnnConvolution final : public ConvolutionKernel {
       }
       weights_dy_ = p.convert(dy, layout(OneDnnProduct::dst), time, time);
       gradient_ = p.deliver(layout(OneDnnProduct::weights),
-                            {slot_.desc, Place::fixed(p.parameters().gradient(weight_))}, time);
+                            {slot_.desc, Location::fixed(p.parameters().gradient(weight_))}, time);
     }
     if (!p.value(input_).wants_gradient) return;
     auto layout = [&](OneDnnProduct::Tensor t) { return multiply_.layout(Direction::data, t); };
@@ -142,8 +142,8 @@ class OneDnnConvolution final : public ConvolutionKernel {
     contribution_.bind(p);
     Bound bias, bias_gradient;
     if (bias_ >= 0) {
-      bias = {bias_layout_, Place::fixed(p.parameters().value(bias_))};
-      bias_gradient = {bias_layout_, Place::fixed(p.parameters().gradient(bias_))};
+      bias = {bias_layout_, Location::fixed(p.parameters().value(bias_))};
+      bias_gradient = {bias_layout_, Location::fixed(p.parameters().gradient(bias_))};
     }
     multiply_.bind(p, Direction::forward, source_.to(), weights_.to(), bias, made_.from());
     if (multiply_.has(Direction::weights))

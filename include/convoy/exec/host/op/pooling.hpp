@@ -83,7 +83,7 @@ class PoolStage final : public Stage {
   Value& value_;
   Conversion source_;
   Contribution contribution_;
-  Place winner_;
+  Location winner_;
   PoolTask task_;
   Pixels y_, dy_;
 };

@@ -62,7 +62,7 @@ class PositionEmbeddingStage final : public UnaryStage {
 
  private:
   int weight_;
-  Place source_;
+  Location source_;
   Contribution d_weight_;
   std::int64_t unread_ = 0;  // elements of the table behind the sequence's last position
 };

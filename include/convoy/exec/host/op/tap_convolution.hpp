@@ -255,7 +255,7 @@ class TapConvolution final : public ConvolutionKernel {
   int input_, stage_, weight_;
   graph::Taps taps_;
   Map in_, out_;
-  Place x_, y_, dy_, transposed_, packed_;
+  Location x_, y_, dy_, transposed_, packed_;
   std::vector<Product> products_;
   Groups forward_, gradients_, backward_;
   Contribution contribution_;
