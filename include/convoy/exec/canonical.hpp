@@ -1,6 +1,6 @@
-// Canonical form: between a parameter as PyTorch shapes it and its place in an arena of the plan, where the
-// dead taps of a convolution lie apart from the live ones. Here the order within a slot is the plan's own; an
-// Exec that permutes elements within `live` does that on top.
+// Canonical form: maps a parameter in its PyTorch shape to its slot in an arena of the plan, where the dead
+// taps of a convolution are stored apart from the live ones. The element order within a slot is the plan's
+// here; an Exec that permutes the elements of `live` applies its permutation on top.
 #pragma once
 
 #include <cstddef>
@@ -60,8 +60,8 @@ inline void expect_parameter(const Plan& plan, int p, std::size_t size) {
                       " elements, not ", size);
 }
 
-/// Where each running statistic lies in the arena of statistics: in order of definition, each aligned as a
-/// slot.
+/// The range of each running statistic in the arena of statistics: in order of definition, each aligned like
+/// a slot.
 inline std::vector<Range> statistic_ranges(const Plan& plan) {
   std::vector<Range> ranges;
   std::int64_t at = 0;

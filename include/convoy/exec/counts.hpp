@@ -1,4 +1,4 @@
-// Counts: what the mean of each loss is over, read off a batch before it is computed.
+// Counts: the divisor of each loss's mean (rows or labels), read from a batch before it is computed.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace convoy::exec {
 
-/// What loss `l` counts in a batch of so many rows: the rows, or labels; -1 if that depends on the labels'
-/// values.
+/// The number of rows or labels that loss `l` counts in a batch of `rows` rows; -1 if it depends on the
+/// labels' values.
 constexpr std::int64_t known_count(const Plan& plan, std::size_t l, std::int64_t rows) {
   const int n = plan.losses[l];
   const auto op = static_cast<std::size_t>(plan.node(n).op);
@@ -19,21 +19,22 @@ constexpr std::int64_t known_count(const Plan& plan, std::size_t l, std::int64_t
   return of_a_row < 0 ? -1 : of_a_row * rows;
 }
 
-/// Whether what any loss counts depends on the labels' values.
+/// Whether the count of any loss depends on the labels' values.
 constexpr bool counts_by_value(const Plan& plan) {
   for (std::size_t l = 0; l < plan.losses.size(); ++l)
     if (known_count(plan, l, 1) < 0) return true;
   return false;
 }
 
-/// Whether the model classifies: it has a cross-entropy, at which an Exec counts the labels that are right.
+/// Whether the model has a cross-entropy, for which an Exec counts the correctly predicted labels.
 constexpr bool classifies(const Plan& plan) {
   for (const graph::Node& node : plan.nodes)
     if (graph::operation_counts_labels[static_cast<std::size_t>(node.op)]) return true;
   return false;
 }
 
-/// Adds to counts[l] what loss `l` counts in a batch, where that depends on the labels' values.
+/// Adds the count of loss `l` in a batch to counts[l] for each loss whose count depends on the labels'
+/// values.
 inline void add_counts_by_value(const Plan& plan, const BatchView& batch, std::span<double> counts) {
   for (std::size_t l = 0; l < plan.losses.size(); ++l) {
     if (known_count(plan, l, 1) >= 0) continue;

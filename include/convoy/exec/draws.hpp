@@ -1,5 +1,5 @@
-// Draws: the random numbers of a dropout, one an element. Each is a function of (seed, layer, epoch, position
-// in the epoch's order, element), whatever ranks, micro-steps, threads and memory layouts there are.
+// Draws: the random numbers of dropout, one per element. Each is a function of (seed, layer, epoch, position
+// in the epoch's order, element), so it does not depend on the ranks, micro-steps, threads or memory layout.
 #pragma once
 
 #include <array>
@@ -14,16 +14,16 @@
 
 namespace convoy::exec {
 
-/// What a layer draws from in one pass.
+/// The source of one layer's random numbers in one pass.
 ///
-/// The counter of a block of four words is {block, epoch, position}. Elements stand in canonical order in
-/// chunks of 64, which share 16 blocks: element e of a row is word (e % 64) / 16 of block e / 64 * 16 + e %
-/// 16, so that vectors of any width make consecutive elements from consecutive blocks.
+/// The Philox counter of a block of four words is {block, epoch, position}. Elements are in canonical order,
+/// in chunks of 64 that use 16 blocks each: element e of a row is word (e % 64) / 16 of block e / 64 * 16 + e
+/// % 16. Vectors of any width therefore make consecutive elements from consecutive blocks.
 struct Draws {
   static constexpr int chunk = 64, blocks_a_chunk = 16;
   std::array<std::uint32_t, 2> key{};
   std::uint32_t epoch = 0;
-  std::uint64_t position = 0;  ///< of the first row
+  std::uint64_t position = 0;  ///< position of the batch's first row in the epoch's order
 
   Draws() = default;
   Draws(const Pass& pass, std::string_view layer)
@@ -32,7 +32,7 @@ struct Draws {
     key = {static_cast<std::uint32_t>(mixed), static_cast<std::uint32_t>(mixed >> 32)};
   }
 
-  /// Of a word of Philox, its upper bits.
+  /// The upper 24 bits of a Philox word.
   CONVOY_HD static constexpr std::int32_t number(std::uint32_t word) {
     return static_cast<std::int32_t>(word >> 8);
   }
@@ -47,16 +47,16 @@ struct Draws {
   }
 };
 
-/// The chunk of the elements that belong to key `key` and its neighbours, where an attention of `keys` keys
-/// drops probabilities: query `query`, counted over the queries of all heads, begins a chunk of its own. The
-/// key's element there is `key` % Draws::chunk.
+/// The chunk of elements that holds key `key` where attention over `keys` keys drops probabilities. Each
+/// query `query`, counted over the queries of all heads, starts a new chunk. The key is element `key` %
+/// Draws::chunk of its chunk.
 CONVOY_HD constexpr std::int64_t chunk_of_keys(std::int64_t query, std::int64_t keys, std::int64_t key) {
   return query * ((keys + Draws::chunk - 1) / Draws::chunk) + key / Draws::chunk;
 }
 
-/// What is dropped and what the rest is multiplied by.
+/// Which elements are dropped, and the factor of the others.
 struct DropoutRule {
-  std::int32_t threshold = 0;  ///< an element whose number is below is dropped
+  std::int32_t threshold = 0;  ///< an element whose random number is below this is dropped
   float scale = 1;
 
   explicit constexpr DropoutRule(float p)

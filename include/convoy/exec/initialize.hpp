@@ -1,5 +1,5 @@
-// Initialisation: the values that training starts from, the same on every rank, thread count and Exec,
-// because each is a function of the seed and of its canonical place alone.
+// Initialization: start values for training. They are the same on every rank, thread count and Exec, because
+// each is a function of only the seed, its parameter and its canonical index.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace convoy::exec {
 
-/// Writes the start values of a parameter in canonical order; `random` is a stream of its own.
+/// Writes the start values of a parameter in canonical order; `random` is this parameter's own random stream.
 template <class T>
 void start_values(const graph::Parameter& parameter, Philox random, std::span<T> values) {
   switch (parameter.init) {

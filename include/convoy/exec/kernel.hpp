@@ -1,5 +1,5 @@
-// Kernels: what an Exec has for each operation. `exec/<name>/op/<operation>.hpp` specialises Kernel; a
-// program contains the kernels of the operations that its plan uses, and no others.
+// Kernels: how an Exec computes each operation. `exec/<name>/op/<operation>.hpp` specializes Kernel; a
+// program contains only the kernels of the operations that its plan uses.
 #pragma once
 
 #include <array>
@@ -11,8 +11,8 @@
 
 namespace convoy::exec {
 
-/// What `Exec` does for operation `Op`. A specialisation has a static member `make` that converts to
-/// `Exec::Make`. One that does not compute every node of its operation has also
+/// How `Exec` computes operation `Op`. A specialization has a static member `make` that converts to
+/// `Exec::Make`. If it does not compute every node of the operation, it also has
 ///     static constexpr bool fits(const graph::Graph&, int n);
 ///     template <class Node> static consteval bool refuse();    // false, after a static_assert that fails
 ///     static std::string explain(const graph::Graph&, int n);  // the sentence for plans known at run time
@@ -24,7 +24,7 @@ concept HasKernel = requires {
   sizeof(Kernel<Exec, Op>);
 };
 
-/// The kernels of an Exec by operation; an empty entry where there is none, or none is needed.
+/// The kernels of an Exec, indexed by operation; an entry is empty if there is no kernel or none is needed.
 template <class Exec>
 using Kernels = std::array<typename Exec::Make, static_cast<std::size_t>(graph::operation_count)>;
 
@@ -48,7 +48,7 @@ constexpr std::uint64_t mask_of_kernels(graph::List<Ops...>) {
   return ((HasKernel<Exec, Ops> ? std::uint64_t{1} << graph::index_of<Ops> : 0) | ...);
 }
 
-// What an Exec says to a node of one operation.
+// The `fits` and `explain` of one operation's kernel.
 struct Fit {
   bool (*fits)(const graph::Graph&, int n);
   std::string (*explain)(const graph::Graph&, int n);
@@ -73,20 +73,20 @@ inline constexpr auto fits_of = make_fits<Exec>(graph::Operations{});
 
 inline constexpr std::uint64_t all_operations = ~std::uint64_t{0};
 
-/// The kernels of `Exec` for the operations in the mask `used`, as Plan::used has it.
+/// The kernels of `Exec` for the operations in the mask `used` (see Plan::used).
 template <class Exec, std::uint64_t used = all_operations>
 inline constexpr Kernels<Exec> kernels = detail::make_kernels<Exec, used>(graph::Operations{});
 
-/// A bit for each operation that `Exec` has a kernel for.
+/// A mask of the operations for which `Exec` has a kernel.
 template <class Exec>
 inline constexpr std::uint64_t operations_of = detail::mask_of_kernels<Exec>(graph::Operations{});
 
-/// Whether the kernel of `Exec` for the operation of node `n`, if there is one, computes that node.
+/// Whether the kernel of `Exec` for the operation of node `n` computes that node; true if there is no kernel.
 template <class Exec>
 constexpr bool fits(const graph::Graph& g, int n) {
   return detail::fits_of<Exec>[static_cast<std::size_t>(g.nodes[n].op)].fits(g, n);
 }
-/// A sentence about a node that does not fit.
+/// The error sentence for a node that does not fit.
 template <class Exec>
 std::string explain(const graph::Graph& g, int n) {
   return detail::fits_of<Exec>[static_cast<std::size_t>(g.nodes[n].op)].explain(g, n);

@@ -1,4 +1,4 @@
-// Labels and ids: checked before anything indexes by them.
+// Checks of labels and ids before they are used as indices.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 namespace convoy::exec {
 
 /// Throws ExecError if a number that node `n` of the plan supplies is neither in [begin, end) nor `ignored`.
-/// The sentence counts rows from `first_row`.
+/// The error numbers rows from `first_row`.
 inline void expect_indices(const Plan& plan, int n, const i32* numbers, int rows, int begin, int end,
                            int ignored = graph::no_label, std::int64_t first_row = 0) {
   const graph::Node& node = plan.node(n);
@@ -33,9 +33,9 @@ inline void expect_rows(const BatchView& batch, int most) {
     fail<ConfigError>("exec: a batch of ", batch.rows, " rows was given to an exec prepared for 1 to ", most);
 }
 
-/// Throws ConfigError unless a batch has 1 to `most` rows and the fields of the plan, ExecError for a label
-/// that is none of its classes and for a number that an operation cannot index by.
-/// The sentence counts rows from `first_row`.
+/// Throws ConfigError unless a batch has 1 to `most` rows and the fields of the plan; throws ExecError for a
+/// label that is not one of its classes and for an index out of range. The error numbers rows from
+/// `first_row`.
 inline void expect_batch(const Plan& plan, const BatchView& batch, int most, std::int64_t first_row = 0) {
   expect_rows(batch, most);
   std::size_t fields = 0;

@@ -1,5 +1,5 @@
-// Replay: an Exec that computes nothing and takes the time of a machine that is not there. Real messages of
-// real sizes go at that machine's pace.
+// Replay: an Exec that computes nothing and takes as long as a machine that is not there, so that real
+// messages of real sizes are exchanged at the pace of that machine.
 #pragma once
 
 #include <chrono>
@@ -30,13 +30,13 @@
 namespace convoy::exec {
 
 struct ReplayOptions {
-  graph::Profile profile = {};  ///< of the plan that is trained; ranks of other machines have others
-  double speed = 1;             ///< 2 takes half of the profile's seconds
-  double poll = 0.5e-3;  ///< seconds of backward between two calls of on_final; 0: after each stage only
-  bool rule = false;  ///< the optimizer's rule runs for real, in place of the profile's seconds of the update
-  float gradient = 0;     ///< every element of every gradient
-  int threads = 1;        ///< of the rule
-  bool canonical = true;  ///< ignored: the arenas always stand in the plan's own order
+  graph::Profile profile = {};  ///< of the trained plan; ranks of other machines have other profiles
+  double speed = 1;             ///< speedup over the profile: 2 takes half of its seconds
+  double poll = 0.5e-3;   ///< seconds of backward between calls of on_final; 0: calls after each stage only
+  bool rule = false;      ///< runs the optimizer's rule instead of taking the profile's seconds of the update
+  float gradient = 0;     ///< value of every element of every gradient
+  int threads = 1;        ///< threads of the optimizer's rule
+  bool canonical = true;  ///< ignored: the arenas always have the plan's order
 
   static constexpr void fields(auto& self, auto&& field) {
     field("profile", self.profile, fields::local);
@@ -51,7 +51,7 @@ struct ReplayOptions {
 
 namespace replay {
 
-/// What the kernel of every operation is: nothing but that there is one.
+/// The kernel of every operation: says only that it exists.
 struct Slept {
   bool there = false;
   constexpr explicit operator bool() const { return there; }
@@ -59,18 +59,19 @@ struct Slept {
 
 }  // namespace replay
 
-/// Sleeps the seconds of a profile, which go with the rows of a batch, and calls on_final when backward of
-/// the profile's machine would. Works for every plan.
+/// An Exec that sleeps for the seconds of a profile, in proportion to the rows of a batch, and calls on_final
+/// when backward on the profile's machine would. Works for every plan.
 ///
-/// The arenas are real, and gradients are exchanged. Every element of them is Options::gradient, every loss,
-/// metric, statistic and output is 0, and no label is predicted. Labels and ids are checked as other Execs
-/// check them.
+/// The arenas are real, and gradients are exchanged. Every gradient element is Options::gradient; every loss,
+/// metric, statistic and output is 0; no label is predicted correctly. Labels and ids are checked as in other
+/// Execs.
 ///
-/// A pass has one moment for the end of each of its stages, so that nothing adds up, and what the caller does
-/// in on_final passes beside the computation, as it does beside a device's. The update is enqueued as on a
-/// device: the next pass begins once the profile's seconds of it have passed. Servers run their rule for
-/// real. The thread sleeps, so that ranks that share a processor do not slow one another. Throws ConfigError
-/// for a profile of another plan and for a batch that is not of the plan, ExecError for calls out of order.
+/// The end of each stage is a fixed time after the pass began, so that delays do not add up: the caller's
+/// work in on_final overlaps with the computation, as it does on a device. The update is asynchronous, as on
+/// a device: the next pass begins once the profile's seconds of the update have passed. Parameter servers run
+/// the optimizer's rule for real. The thread sleeps, so that ranks that share a processor do not slow one
+/// another. Throws ConfigError for a profile of another plan and for a batch that does not fit the plan,
+/// ExecError for calls out of order.
 class Replay {
  public:
   using Scalar = float;
@@ -99,7 +100,8 @@ class Replay {
   void read_gradient(int i, std::span<float> values) const;
   void reorder(int i, std::span<const float> from, std::span<float> to, bool into_slot) const;
   void touched(Range) {}
-  /// Enqueues the update of a range of parameters; false where the optimizer's rule is to make it.
+  /// Adds the seconds of updating a range of parameters to the pending updates; false if the caller must run
+  /// the optimizer's rule.
   bool updates(Range range);
 
   void forward(const BatchView& batch, const Pass& pass);
@@ -125,17 +127,18 @@ class Replay {
   /// One stage of backward.
   struct Stage {
     double end;          // seconds of the profile since backward began
-    std::int64_t final;  // elements of the gradient arena that are final behind it
+    std::int64_t final;  // elements of the gradient arena that are final after it
   };
 
-  /// From seconds of the profile to seconds of a batch of so many rows.
+  /// Factor from seconds of the profile to seconds of a batch of `rows` rows.
   double scale(int rows) const { return rows / (options_.profile.rows * options_.speed); }
-  /// So many seconds of the profile after the pass began.
+  /// The time `seconds` of the profile after the pass began.
   Clock::time_point moment(double seconds) const {
     return began_ + std::chrono::duration_cast<Clock::duration>(Seconds(seconds * scale(rows_)));
   }
   void begin_backward(std::span<const float> scales);
-  /// Sleeps until a stage ends, or only until messages want to go on: then true.
+  /// Sleeps until a stage ends, or until the next poll if that is earlier; returns whether it stopped for a
+  /// poll.
   bool wait_for_end_of(const Stage& stage);
   void make_final(std::int64_t final);
 
@@ -146,16 +149,16 @@ class Replay {
   memory::Array<float, Space> parameters_, gradients_, statistics_;
   double forward_ = 0;                 // seconds of the profile
   std::vector<Stage> stages_;          // in the order of backward
-  Clock::time_point began_, updated_;  // when the pass began, and when the updates so far are done
+  Clock::time_point began_, updated_;  // start of the pass, and end of all updates so far
   std::int64_t final_ = 0;
   bool ran_ = false;
   Mode mode_ = Mode::evaluate;
   int results_ = 0;            // passes whose results were not taken
-  std::vector<double> zeros_;  // losses, and metrics behind them
+  std::vector<double> zeros_;  // losses, then metrics
   std::vector<std::vector<float>> outputs_;
 };
 
-/// Every operation can be slept.
+/// Every operation has a kernel.
 template <class Op>
 struct Kernel<Replay, Op> {
   static constexpr replay::Slept make{true};
@@ -266,7 +269,7 @@ CONVOY_FUNCTION bool Replay::wait_for_end_of(const Stage& stage) {
 }
 
 CONVOY_FUNCTION void Replay::make_final(std::int64_t final) {
-  // Zeros stay zeros in whatever an exchange makes of them; other numbers are its sums by now.
+  // Zeros need no refill: an exchange leaves them zero. Other values were replaced by the exchange's sums.
   if (options_.gradient != 0)
     std::fill(gradients_.data() + final_, gradients_.data() + final, options_.gradient);
   final_ = final;

@@ -1,5 +1,5 @@
-// Stages: how an Exec cuts a plan by what its kernels compute together, and what it asks of backward before
-// it plans backward.
+// Stages: how an Exec splits a plan into stages that its kernels compute as one, and the facts about backward
+// that it plans with.
 #pragma once
 
 #include <algorithm>
@@ -13,35 +13,36 @@
 
 namespace convoy::exec {
 
-/// The plan's stages, each cut before the first operation that the kernel of its leader does not compute.
-/// `follows` has for each operation, by index, a mask of those that its kernel computes behind it.
+/// The plan's stages, each split before the first operation that the kernel of its leader does not fuse.
+/// `follows` has for each operation, by index, a mask of the operations that its kernel fuses after it.
 std::vector<graph::Stage> cut_stages(const Plan& plan, const std::vector<std::uint64_t>& follows);
 
-/// The input of the addition within a stage that the stage does not make itself, or -1 where it adds nothing.
-/// Of two that it does not make it is the second.
+/// The input of a stage's addition that comes from outside the stage, or -1 if the stage has no addition. If
+/// both inputs come from outside, it is the second.
 int addend_of(const Plan& plan, const graph::Stage& stage);
 
-/// For each node, whether backward needs a gradient of its value: a loss depends on it, and it depends on a
-/// parameter that is trained.
+/// For each node, whether backward needs the gradient of its value: a loss depends on the value, and the
+/// value depends on a trained parameter.
 std::vector<char> find_gradients(const Plan& plan);
 
-/// Whether nothing is made of node `n` but the sum of its rows.
+/// Whether node `n` is used only as a loss: nothing in the model reads it, and it is no output.
 bool is_only_a_loss(const Plan& plan, int n);
 
-/// When gradients of parameters are final: slots stand in the order of backward, so that it is a prefix of
-/// the arena that grows.
+/// When gradients of parameters become final. Slots are in the order of backward, so the final gradients are
+/// a growing prefix of the arena.
 struct Finality {
   std::vector<std::int64_t> end;  ///< for each stage, that prefix's end once its backward is done
   std::vector<int> first;         ///< for each parameter, the stage whose backward is the last to use it
 };
 Finality find_finality(const Plan& plan, const std::vector<graph::Stage>& stages);
 
-/// What a program of an Exec knows of its plan while the stages are made. Nodes are numbers.
+/// A plan as the stages of an Exec's program see it while they are constructed. Nodes are identified by
+/// index.
 class StagedPlan {
  public:
   const Plan& plan() const { return plan_; }
   const graph::Node& node(int n) const { return plan_.node(n); }
-  /// The node that is input `i` of node `n`, and the parameter that it uses as its k-th.
+  /// The node that is input `i` of node `n`, and the k-th parameter that node `n` uses.
   int from(int n, int i) const { return plan_.graph.input(n, i); }
   int parameter(int n, int k) const { return plan_.graph.parameter(n, k); }
   template <class Op>
@@ -55,17 +56,17 @@ class StagedPlan {
       if (const int n = plan_.members[static_cast<std::size_t>(m)]; graph::is<Op>(node(n))) return n;
     return -1;
   }
-  /// Of the batches for which it is made.
+  /// The rows of the batches that the program is for.
   int rows() const { return rows_; }
   bool wants_gradient(int n) const { return wants_[static_cast<std::size_t>(n)] != 0; }
 
-  /// Time: stage s runs forward at s and backward at 2 S - 1 - s.
+  /// Times for liveness: stage s runs forward at s and backward at 2 S - 1 - s.
   int last_time() const { return 2 * stages_ - 1; }
   int backward_time(int stage) const { return last_time() - stage; }
 
-  /// Makes node `n` another view of the value of node `of`.
+  /// Makes node `n` a view of the value of node `of`.
   void alias(int n, int of) { roots_[static_cast<std::size_t>(n)] = roots_[static_cast<std::size_t>(of)]; }
-  /// The node whose value node `n` is a view of: itself, unless it is an alias.
+  /// The node whose value node `n` is a view of; itself if it is no alias.
   std::size_t root(int n) const { return roots_[static_cast<std::size_t>(n)]; }
 
  protected:
