@@ -1,5 +1,5 @@
-// Reference: the Exec against which every other is tested. Plain loops over plain layouts, one node at a
-// time, nothing fused, nothing shared in memory; in float or double.
+// Reference: the Exec against which all others are tested. Plain loops over plain layouts, one node at a
+// time, without fusion or reuse of memory; in float or double.
 #pragma once
 
 #include <algorithm>
@@ -48,7 +48,7 @@ namespace convoy::exec {
 
 struct ReferenceOptions {
   int threads = 1;        ///< ignored: the reference runs on the calling thread
-  bool canonical = true;  ///< ignored: the arenas always stand in the plan's own order
+  bool canonical = true;  ///< ignored: the arenas always have the plan's order
 
   static constexpr void fields(auto& self, auto&& field) {
     field("threads", self.threads, fields::local);
@@ -56,8 +56,8 @@ struct ReferenceOptions {
   }
 };
 
-/// An Exec of plain loops; T is float or double. Throws ConfigError for a batch of 0 or of another plan,
-/// ExecError for labels out of range, for calls out of order and for an operation without a kernel.
+/// An Exec of plain loops; T is float or double. Throws ConfigError for a batch that is empty or does not fit
+/// the plan, ExecError for labels out of range, for calls out of order and for an operation without a kernel.
 template <class T>
 class Reference {
   static_assert(std::is_same_v<T, float> || std::is_same_v<T, double>,
@@ -161,8 +161,8 @@ class Reference {
       for (int r = 0; r < rows_; ++r)
         at(plan_.losses[l]).gradient[static_cast<std::size_t>(r)] += static_cast<T>(scales[l]);
 
-    // Within the reverse of the stages' order every consumer of a value comes before its producer, and the
-    // gradients of parameters become final in the order of the arena.
+    // In reverse stage order every consumer of a value comes before its producer, and the gradients of
+    // parameters become final in the order of the arena.
     std::int64_t final = 0;
     for (int s = static_cast<int>(plan_.stages.size()) - 1; s >= 0; --s) {
       const std::int64_t before = final;
@@ -215,7 +215,7 @@ class Reference {
     results_.back().labels = labels;
   }
 
-  /// Copies a batch into the nodes that are given.
+  /// Copies a batch into the input and label nodes.
   void take(const BatchView& batch) {
     rows_ = batch.rows;
     std::size_t field = 0;

@@ -13,15 +13,15 @@
 
 namespace convoy::exec::reference {
 
-/// Queries, keys and values of a batch: where the first feature of the first position is, and how far apart
-/// positions are. `T` is const for what is read.
+/// Queries, keys and values of a batch: pointers to the first feature of the first position, and the stride
+/// between positions. `T` is const for what is read.
 template <class T>
 struct AttentionParts {
-  T* part[3] = {};  ///< null: not wanted
+  T* part[3] = {};  ///< queries, keys, values; null: no gradient wanted
   std::int64_t step[3] = {};
 };
 
-/// Makes probabilities of scores.
+/// Replaces scores by probabilities.
 template <class T>
 void softmax(std::vector<T>& scores) {
   T largest = scores.empty() ? T(0) : scores[0], sum = 0;
@@ -30,16 +30,16 @@ void softmax(std::vector<T>& scores) {
   for (T& score : scores) score /= sum;
 }
 
-/// One query of one head: where its features are, those of the first key and value and those of the result,
-/// as places in their arrays; the probabilities of the keys that it may read; and what each is multiplied by,
-/// 0 where it is dropped.
+/// One query of one head: the offsets of its features, of the first key, of the first value and of the result
+/// in their arrays; the probabilities of the keys that it may read; and the dropout factor of each
+/// probability, 0 if it is dropped.
 template <class T>
 struct Query {
   std::int64_t query = 0, key = 0, value = 0, result = 0;
   std::vector<T> probabilities, factors;
 };
 
-/// Calls `visit` for each query of each head of each row. `draws` may be null: nothing is dropped.
+/// If `draws` is null, nothing is dropped.
 template <class T, class Visit>
 void for_each_query(const graph::Attention::Extents& e, int rows, const AttentionParts<const T>& x,
                     const i32* lengths, const Draws* draws, Visit&& visit) {
@@ -72,7 +72,7 @@ void for_each_query(const graph::Attention::Extents& e, int rows, const Attentio
       }
 }
 
-/// y [rows, queries, heads * value_features] = the mean of the values, weighted for each query.
+/// y [rows, queries, heads * value_features] = the values weighted by each query's probabilities.
 template <class T>
 void attention(const graph::Attention::Extents& e, int rows, const AttentionParts<const T>& x,
                const i32* lengths, const Draws* draws, T* y) {
@@ -90,7 +90,7 @@ template <class T>
 void attention_backward(const graph::Attention::Extents& e, int rows, const AttentionParts<const T>& x,
                         const i32* lengths, const Draws* draws, const T* dy, const AttentionParts<T>& dx) {
   const T scale = T(1) / std::sqrt(static_cast<T>(e.key_features));
-  std::vector<T> slopes;  // of the loss by each probability
+  std::vector<T> slopes;  // gradients of the loss with respect to the probabilities
   for_each_query(e, rows, x, lengths, draws, [&](const Query<T>& q) {
     slopes.assign(q.factors.size(), T(0));
     T mean = 0;
@@ -126,7 +126,7 @@ struct Kernel<Reference<T>, graph::Attention> {
     const int input = extents(f).lengths;
     return input < 0 ? nullptr : f.integers(input);
   }
-  /// Queries, keys and values within the inputs that `of` gives.
+  /// Queries, keys and values as parts of the input arrays that `of` returns.
   template <class U, class Of>
   static reference::AttentionParts<U> parts(const reference::Frame<T>& f, Of of) {
     const graph::Attention::Extents e = extents(f);

@@ -1,5 +1,5 @@
-// Batch normalisation in plain loops over [rows, channels, map] (Ioffe and Szegedy, 2015), with PyTorch's
-// conventions: the biased variance normalises, the unbiased one moves the running variance.
+// Batch normalization in plain loops over [rows, channels, map] (Ioffe and Szegedy, 2015), with PyTorch's
+// conventions: the biased variance normalizes, the unbiased one updates the running variance.
 #pragma once
 
 #include <cmath>
@@ -12,20 +12,20 @@
 
 namespace convoy::exec::reference {
 
-/// The extents of one batch normalisation, and with whom it shares its statistics.
+/// The extents of one batch normalization, and the ranks that share its statistics.
 struct Normalization {
   int rows = 0, channels = 0;
   std::int64_t map = 1;           ///< elements of one channel of one row
-  AcrossRanks* across = nullptr;  ///< null: with nobody
+  AcrossRanks* across = nullptr;  ///< null: this rank alone
 
   std::int64_t own_count() const { return rows * map; }
-  /// Of all ranks, for which they meet.
+  /// The count of all ranks; a collective call.
   std::int64_t count() const {
     double all[] = {static_cast<double>(own_count())};
     if (across != nullptr) across->sum(all);
     return static_cast<std::int64_t>(all[0]);
   }
-  /// Turns sums of this rank's, one for each channel, into those of all ranks.
+  /// Replaces this rank's sums, one per channel, by those of all ranks.
   template <class T>
   void sum_across(T* sums) const {
     if (across == nullptr) return;
@@ -42,7 +42,7 @@ void for_each_in_channel(const Normalization& n, int channel, Visit&& visit) {
     for (std::int64_t i = 0; i < n.map; ++i) visit((r * n.channels + channel) * n.map + i);
 }
 
-/// Writes the mean and the biased variance of each channel, of `count` values.
+/// Writes the mean and the biased variance of each channel over `count` values.
 template <class T>
 void measure(const Normalization& n, std::int64_t count, const T* x, T* mean, T* variance) {
   for (int c = 0; c < n.channels; ++c) {
@@ -59,9 +59,9 @@ void measure(const Normalization& n, std::int64_t count, const T* x, T* mean, T*
   for (int c = 0; c < n.channels; ++c) variance[c] /= static_cast<T>(count);
 }
 
-/// Moves the running statistics towards those of a batch: running += momentum * (batch - running). A single
-/// value a channel (one row of a 1x1 map) has no unbiased variance, so it leaves the running variance as it
-/// is; PyTorch refuses such a batch.
+/// Updates the running statistics: running += momentum * (batch - running). A single value per channel (one
+/// row of a 1x1 map) has no unbiased variance, so the running variance stays unchanged; PyTorch refuses such
+/// a batch.
 template <class T>
 void move_running(int channels, std::int64_t values, T momentum, const T* mean, const T* variance,
                   T* running_mean, T* running_variance) {
@@ -84,13 +84,13 @@ void normalize(const Normalization& n, T epsilon, const T* x, const T* mean, con
   }
 }
 
-/// Gradients through `normalize` with the statistics of its own batch, or those of all ranks' batches; the
+/// Gradients through `normalize`, whose statistics are those of the batch, or of all ranks' batches. The
 /// gradients of weight and bias are this rank's. Adds to dx, dweight and dbias; each may be null.
 template <class T>
 void normalize_backward(const Normalization& n, T epsilon, const T* x, const T* mean, const T* variance,
                         const T* weight, const T* dy, T* dx, T* dweight, T* dbias) {
   const auto channels = static_cast<std::size_t>(n.channels);
-  std::vector<T> sum(channels), dot(channels);  // of dy, and of dy with the normalised x
+  std::vector<T> sum(channels), dot(channels);  // over dy, and over dy times the normalized x
   std::vector<T> inverse(channels);
   for (std::size_t c = 0; c < channels; ++c) {
     inverse[c] = T(1) / std::sqrt(variance[c] + epsilon);

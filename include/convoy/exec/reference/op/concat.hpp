@@ -9,8 +9,8 @@ namespace convoy::exec {
 
 template <class T>
 struct Kernel<Reference<T>, graph::Concat> {
-  /// Calls `visit(i, x, y)` for each element `x` of each input `i` and its place `y` in the value. What is
-  /// joined are runs of a row: its channels, or the features of each of its positions.
+  /// Calls `visit(i, x, y)` for each element `x` of each input `i` and its index `y` in the value. The joined
+  /// runs are the channels of a row, or the features of each of its positions.
   template <class Visit>
   static void for_each(const reference::Frame<T>& f, Visit&& visit) {
     const bool image = f.node().kind == Kind::image;

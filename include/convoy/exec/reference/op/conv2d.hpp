@@ -1,5 +1,5 @@
-// Convolution in plain loops. One walk over every multiplication that meets the input serves forward and both
-// gradients, so that they cannot disagree about what is multiplied with what.
+// Convolution in plain loops. Forward and both gradients use one walk over all products, so they agree on
+// which input element each weight multiplies.
 #pragma once
 
 #include <cstdint>
@@ -31,16 +31,17 @@ struct Convolution {
   std::int64_t map() const { return static_cast<std::int64_t>(out_height) * out_width; }
 };
 
-/// The output positions [begin, end) along an axis at which a tap `tap` behind the first meets the input.
+/// The output positions [begin, end) along an axis at which the tap at distance `tap` from the first one
+/// meets the input, not padding.
 inline Range positions_of_tap(int tap, int extent, int stride, int padding, int positions) {
-  const int low = padding - tap, high = low + extent;  // of position * stride
+  const int low = padding - tap, high = low + extent;  // bounds of position * stride
   const int begin = low > 0 ? (low + stride - 1) / stride : 0;
   const int end = high > 0 ? (high + stride - 1) / stride : 0;
   return {begin, end < positions ? end : positions};
 }
 
-/// Calls `multiply(x, w, y)` with the indices of each product of an input element and a weight that goes into
-/// an output.
+/// Calls `multiply(x, w, y)` for each product of an input element and a weight, with the indices of both and
+/// of the output it is added to.
 template <class Multiply>
 void for_each_product(const Convolution& c, int rows, Multiply multiply) {
   const int stride = c.window.stride, padding = c.window.padding, dilation = c.window.dilation;

@@ -12,7 +12,8 @@
 
 namespace convoy::exec::reference {
 
-/// log of the sum of the exponentials of a row, shifted by its largest so that none overflows.
+/// The log of the sum of the exponentials of a row, shifted by the row's largest logit so that none
+/// overflows.
 template <class T>
 T log_sum_exp(const T* row, int classes) {
   const T largest = *std::max_element(row, row + classes);
@@ -21,7 +22,8 @@ T log_sum_exp(const T* row, int classes) {
   return largest + std::log(sum);
 }
 
-/// What a label stands for: so much of the class, and the rest over all classes alike.
+/// The target distribution of each label with smoothing: 1 - smoothing for its class, plus smoothing spread
+/// evenly over all classes.
 template <class T>
 struct Labels {
   const i32* label = nullptr;
@@ -58,7 +60,7 @@ void cross_entropy_backward(int rows, int classes, const T* logits, const Labels
   }
 }
 
-/// The number of rows that count whose largest logit (the first of equals) is the label's.
+/// The number of rows with a counted label whose largest logit (the first of equals) is the label's.
 template <class T>
 std::int64_t count_correct(int rows, int classes, const T* logits, const Labels<T>& labels) {
   std::int64_t correct = 0;

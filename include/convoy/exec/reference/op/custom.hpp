@@ -1,4 +1,4 @@
-// A user's operation, which sees the plain layouts as they are.
+// A user's operation, called on the plain layouts.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace convoy::exec {
 
 template <class T>
 struct Kernel<Reference<T>, graph::Custom> {
-  /// Values and labels, then parameters.
+  /// The inputs and labels, then the parameters.
   static std::vector<graph::Argument> gather(const reference::Frame<T>& f) {
     std::vector<graph::Argument> arguments;
     for (int i = 0; i < f.inputs(); ++i) {
@@ -32,7 +32,7 @@ struct Kernel<Reference<T>, graph::Custom> {
     const std::size_t count = arguments.size();
     arguments.push_back({f.y(), f.node().shape});
     arguments.push_back({const_cast<T*>(f.dy()), f.node().shape});
-    // The operation overwrites, so each argument gets room of its own before it is added up.
+    // The operation overwrites its results, so each goes to a buffer of its own and is then added.
     std::vector<std::vector<T>> rooms(count);
     std::vector<graph::Argument> results(count);
     const auto inputs = static_cast<std::size_t>(f.inputs());

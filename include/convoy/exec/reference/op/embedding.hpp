@@ -9,7 +9,8 @@ namespace convoy::exec {
 
 template <class T>
 struct Kernel<Reference<T>, graph::Embedding> {
-  /// Calls `visit(to, from)` for each element of the value and the element of the weight that it is.
+  /// Calls `visit(to, from)` with the index of each element of the value and of the weight element that it
+  /// copies.
   template <class Visit>
   static void for_each(const reference::Frame<T>& f, Visit&& visit) {
     const std::int64_t features = f.parameter_shape(0)[1];

@@ -9,7 +9,8 @@ namespace convoy::exec {
 
 template <class T>
 struct Kernel<Reference<T>, graph::Gather> {
-  /// Calls `visit(to, from)` for each element of the value and the element of the sequence that it is.
+  /// Calls `visit(to, from)` with the index of each element of the value and of the sequence element that it
+  /// copies.
   template <class Visit>
   static void for_each(const reference::Frame<T>& f, Visit&& visit) {
     const std::int64_t features = f.shape(0)[1], positions = f.shape(0)[0];

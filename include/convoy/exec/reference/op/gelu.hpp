@@ -11,7 +11,8 @@ namespace convoy::exec {
 
 template <class T>
 struct Kernel<Reference<T>, graph::Gelu> {
-  /// How likely a standard normal number is below x, and the slope of that.
+  /// The distribution function of the standard normal at x, exact or by the tanh approximation, and its
+  /// derivative.
   struct Below {
     T chance, slope;
     Below(T x, graph::GeluForm form) {

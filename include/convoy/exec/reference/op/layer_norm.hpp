@@ -1,4 +1,4 @@
-// Layer normalisation in plain loops.
+// Layer normalization in plain loops.
 #pragma once
 
 #include <cmath>
@@ -8,7 +8,7 @@
 
 namespace convoy::exec::reference {
 
-/// The mean of a vector and one over the root of its (biased) variance plus epsilon.
+/// The mean of a vector, and 1 / sqrt(variance + epsilon) with its biased variance.
 template <class T>
 struct Moments {
   T mean = 0, inverse = 0;

@@ -50,7 +50,7 @@ template <class T>
 struct Kernel<Reference<T>, graph::Linear> {
   static int in(const reference::Frame<T>& f) { return f.shape(0).last(); }
   static int out(const reference::Frame<T>& f) { return f.node().shape.last(); }
-  /// Rows of the batch, times positions where they are sequences.
+  /// The rows of the batch, times the positions if the value is a sequence.
   static int vectors(const reference::Frame<T>& f) {
     return static_cast<int>(f.size() / static_cast<std::size_t>(out(f)));
   }

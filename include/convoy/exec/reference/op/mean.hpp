@@ -10,8 +10,8 @@ namespace convoy::exec {
 
 template <class T>
 struct Kernel<Reference<T>, graph::Mean> {
-  /// Calls `visit(to, from, length)` for each element of the value and each of the sequence that it is the
-  /// mean of.
+  /// Calls `visit(to, from, length)` with the index of each element of the value, of each sequence element
+  /// that it averages, and the number of those.
   template <class Visit>
   static void for_each(const reference::Frame<T>& f, Visit&& visit) {
     const std::int64_t features = f.shape(0)[1], positions = f.shape(0)[0];

@@ -24,8 +24,8 @@ struct Pooling {
   std::int64_t outputs() const { return planes * out_height * out_width; }
 };
 
-/// Calls `visit(x, y)` with the indices of each input element (padding left out) in the window of each output
-/// element, the windows in order and each from its upper left corner.
+/// Calls `visit(x, y)` with the indices of each input element (padding left out) and of each output element
+/// whose window contains it. Windows come in order, the elements of each from its upper left corner.
 template <class Visit>
 void for_each_in_windows(const Pooling& p, Visit&& visit) {
   for (std::int64_t plane = 0; plane < p.planes; ++plane)
@@ -41,7 +41,7 @@ void for_each_in_windows(const Pooling& p, Visit&& visit) {
           }
 }
 
-/// Writes the largest element of each window and in `from` where it was: the first of equals. NaN wins, as in
+/// Writes the largest element of each window, and its index to `from`; of equals the first. NaN wins, as in
 /// PyTorch.
 template <class T>
 void pool_max(const Pooling& p, const T* x, T* y, std::int64_t* from) {
@@ -59,7 +59,7 @@ void pool_max_backward(const Pooling& p, const std::int64_t* from, const T* dy, 
   for (std::int64_t i = 0; i < p.outputs(); ++i) dx[from[i]] += dy[i];
 }
 
-/// Writes the mean of each window, its padding counted as zeros.
+/// Writes the mean of each window; padding counts as zeros.
 template <class T>
 void pool_average(const Pooling& p, const T* x, T* y) {
   for (std::int64_t i = 0; i < p.outputs(); ++i) y[i] = 0;
