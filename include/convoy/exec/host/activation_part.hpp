@@ -1,4 +1,4 @@
-// ActivationPart: an activation that an operation before it takes along.
+// ActivationPart: an activation fused into the stage of the operation before it.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace convoy::exec::host {
 
-/// An activation behind another operation: `apply` from x to y, `slope` from the gradient of y to that of x,
-/// where `at` is x, or y if the slope is a function of it.
+/// An activation after another operation. `apply` computes y from x; `slope` computes the gradient of x from
+/// that of y, where `at` is x, or y if the derivative is a function of y.
 class ActivationPart final : public Part {
  public:
   using Apply = void(int threads, std::int64_t count, const float* x, float* y);

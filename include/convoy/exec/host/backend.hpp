@@ -1,5 +1,5 @@
-// Backend: oneDNN as one Host uses it: an engine and a stream of its own, the size of its thread team, and
-// calls whose arguments are bound once.
+// Backend: the oneDNN state of one Host: its engine and stream, the size of its thread team, and calls with
+// bound arguments.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ int omp_get_max_threads(void);
 
 namespace convoy::exec::host {
 
-/// Sets the team size of the calling thread for a while. oneDNN asks OpenMP for it both when a primitive is
-/// made and when it runs, and the setting belongs to the thread: ranks as threads each have their own.
+/// Sets the team size of the calling thread within a scope. oneDNN reads it from OpenMP both when a primitive
+/// is created and when it runs. The setting is per thread, so ranks that are threads each have their own.
 class ThreadScope {
  public:
   explicit ThreadScope(int threads) : before_(omp_get_max_threads()) { omp_set_num_threads(threads); }
@@ -35,11 +35,11 @@ inline bool has_isa(dnnl_cpu_isa_t isa) {
   return (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & wanted) == wanted;
 }
 
-/// The channels of a block in oneDNN's preferred layout on this processor.
+/// The number of channels per block in oneDNN's preferred layout on this processor.
 inline int preferred_lanes() { return has_isa(dnnl_cpu_isa_avx512_core) ? 16 : 8; }
 
-/// Throws ConfigError where oneDNN does not multiply in bf16, or, unless told to `emulate`, where it has to
-/// do so without instructions for it.
+/// Throws ConfigError if oneDNN cannot multiply in bf16 or, unless `emulate` is true, has to do so without
+/// bf16 instructions.
 [[gnu::cold]] inline void expect_bf16(bool emulate) {
   if (!has_isa(dnnl_cpu_isa_avx512_core))
     fail<ConfigError>(
@@ -55,7 +55,7 @@ struct Backend {
     check(dnnl_engine_create(engine.out(), dnnl_cpu, 0), "make an engine");
     check(dnnl_stream_create(stream.out(), engine.get(), dnnl_stream_default_flags), "make a stream");
     check(dnnl_primitive_attr_create(attributes.out()), "make attributes");
-    // Scratch memory of oneDNN's own would belong to the thread that made a primitive.
+    // oneDNN's default scratchpad belongs to the thread that created the primitive.
     check(dnnl_primitive_attr_set_scratchpad_mode(attributes.get(), dnnl_scratchpad_mode_user),
           "set an attribute");
   }
@@ -63,8 +63,8 @@ struct Backend {
   EngineHandle engine;
   StreamHandle stream;
   Attributes attributes;  ///< of every primitive
-  /// Of what oneDNN multiplies: f32, or bf16, in which copies are made of values that are f32. Results are
-  /// f32 but for images that are kept in bf16.
+  /// The type of the factors of oneDNN's products: f32, or bf16, to which f32 values are then copied. Results
+  /// are f32, except images kept in bf16.
   dnnl_data_type_t factor = dnnl_f32;
   int threads = 1;
   bool winograd = true;
@@ -72,7 +72,7 @@ struct Backend {
   int lanes = preferred_lanes();
 };
 
-/// The name of what a description runs; it lives as long as the description.
+/// The name of the implementation of a description, valid as long as the description.
 [[gnu::cold]] inline std::string_view implementation_of(const Description& description) {
   const char* text = "";
   dnnl_primitive_desc_query(description.get(), dnnl_query_impl_info_str, 0, static_cast<void*>(&text));
@@ -106,7 +106,7 @@ class Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  /// Adds argument `index`, one of oneDNN's DNNL_ARG numbers. The result is valid as long as the call.
+  /// Adds argument `index`, a DNNL_ARG number of oneDNN. The result is valid as long as the call.
   [[gnu::cold]] dnnl_memory_t take(int index, Layout layout, void* data) {
     dnnl_memory_t made = nullptr;
     check(dnnl_memory_create(&made, layout.get(), engine_, data), "make a memory object");
@@ -120,13 +120,13 @@ class Call {
     take(DNNL_ARG_SCRATCHPAD, layout, scratch_.data());
   }
 
-  /// Not inlined: every stage has several calls and conversions to run.
+  /// Not inlined: every stage runs several calls and conversions.
   [[gnu::noinline]] void operator()() const {
     check(dnnl_primitive_execute(primitive_.get(), stream_, count_, arguments_), "run a primitive");
   }
 
  private:
-  static constexpr int most = 5;  // a convolution's: source, weights, bias, result, scratch
+  static constexpr int most = 5;  // of a convolution: source, weights, bias, result, scratch
   Primitive primitive_;
   dnnl_engine_t engine_;
   dnnl_stream_t stream_;

@@ -1,5 +1,5 @@
-// Computation: what `Host<P>` is for any P and any plan, and what its kernels are made of. No type of
-// oneDNN's.
+// Computation: the implementation of `Host<P>` for any P and any plan, and the type of its kernels. No oneDNN
+// types appear here.
 #pragma once
 
 #include <array>
@@ -21,30 +21,28 @@ namespace convoy::exec {
 template <class P>
 class Host;
 
-/// The kernels are the same in every precision: those that multiply look at it when a plan is prepared.
+/// The kernels are the same in every precision: those with products read it when a plan is prepared.
 template <class Op>
 requires HasKernel<Host<f32>, Op>
 struct Kernel<Host<bf16>, Op> : Kernel<Host<f32>, Op> {
 };
 
 struct HostOptions {
-  int threads = 0;         ///< of this Host; 0: as many as OpenMP would use. A Trainer whose ranks share
-                           ///< processors takes its part of them, unless OMP_NUM_THREADS is set
-  bool canonical = false;  ///< keep parameters in the plan's own order, for ranks whose processors would
-                           ///< choose differently
-  bool winograd =
-      true;  ///< Winograd's algorithm (Lavin and Gray, 2016) for 3x3 convolutions of large maps where oneDNN
-             ///< has it: half the time, rounding errors of about 1e-5 instead of 1e-6
-  int logits_mib = 128;  ///< the most that logits may take at once of a linear layer before its loss, for
-                         ///< which the logits of a batch are made a block of labels at a time
+  int threads = 0;  ///< of this Host; 0: OpenMP's default. A Trainer whose ranks share processors takes its
+                    ///< share of them, unless OMP_NUM_THREADS is set
+  bool canonical = false;  ///< keep parameters in the plan's order, for ranks whose processors would choose
+                           ///< different orders
+  bool winograd = true;    ///< Winograd's algorithm (Lavin and Gray, 2016) for 3x3 convolutions of large maps
+                           ///< if oneDNN has it: half the time, rounding errors of about 1e-5 instead of 1e-6
+  int logits_mib = 128;  ///< the most memory for the logits of a linear layer with a cross-entropy, which are
+                         ///< computed a block of labels at a time
   bool profile = false;  ///< measure each stage; see Host::profile()
-  bool emulate = false;  ///< in bf16: also where the processor has no instructions for it but AVX-512, and
-                         ///< slower than f32
+  bool emulate = false;  ///< allow bf16 with AVX-512 but no bf16 instructions, which is slower than f32
 
   static constexpr void fields(auto& self, auto&& field) {
     field("threads", self.threads, fields::local);
     field("canonical", self.canonical);
-    field("winograd", self.winograd, fields::local);  // what it changes is in the layout, which ranks compare
+    field("winograd", self.winograd, fields::local);  // its effect is in the layout, which ranks compare
     field("logits_mib", self.logits_mib, fields::local);
     field("profile", self.profile, fields::local);
     field("emulate", self.emulate, fields::local);
@@ -59,20 +57,20 @@ class Part;
 struct Bound;
 struct Value;
 
-/// Whether a kernel can have the images that it reads, and that which it writes, in bf16.
+/// Whether a kernel can read its image inputs in bf16, and write its image in bf16.
 struct Narrow {
   using Side = bool Narrow::*;
   bool reads = false, writes = false;
 };
 
-/// How the stages that an operation leads are made, and its part in a stage that another leads.
+/// How to make the stages that an operation leads, and its part in a stage that another operation leads.
 struct Make {
   std::unique_ptr<Stage> (*build)(Program&, const graph::Stage&, int index) = nullptr;
-  std::uint64_t follows = 0;  ///< a bit for each operation that the kernel computes in the same stage
-  /// Null where no kernel's `follows` has the operation.
+  std::uint64_t follows = 0;  ///< mask of the operations that the kernel fuses into the same stage
+  /// Null if no kernel's `follows` has the operation.
   std::unique_ptr<Part> (*fuse)(Program&, const graph::Stage&, int index, const Bound& x,
                                 const Value& y) = nullptr;
-  /// Asked before stages are made; null: neither.
+  /// Called before stages are made; null: neither reads nor writes bf16.
   Narrow (*narrow)(Program&, const graph::Stage&) = nullptr;
   constexpr explicit operator bool() const { return build != nullptr; }
 };
@@ -105,7 +103,7 @@ class Computation {
 
 using KernelTable = std::array<Make, static_cast<std::size_t>(graph::operation_count)>;
 
-/// Prepares a plan for batches of 1 to `batch` rows, whose products are made of f32 or bf16.
+/// Prepares a plan for batches of 1 to `batch` rows, with products of type f32 or bf16.
 std::unique_ptr<Computation> prepare(const Plan& plan, int batch, DType products, const HostOptions& options,
                                      memory::Host& space, const KernelTable& kernels);
 

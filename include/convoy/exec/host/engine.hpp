@@ -1,4 +1,4 @@
-// Engine: a plan prepared by oneDNN for every batch size that occurs.
+// Engine: a plan prepared with oneDNN for each batch size that occurs.
 #pragma once
 
 #include <cstddef>
@@ -89,8 +89,7 @@ class Engine final : public Computation {
                 void* context) override {
     if (!ready_) fail<ExecError>("exec: backward needs a forward pass in Mode::train before it");
     const ThreadScope scope(backend_.threads);
-    // Batch norms write over what they read, so a second backward would start from gradients, not from
-    // values.
+    // In backward, batch norms overwrite their inputs with gradients, so backward cannot run twice.
     ready_ = false;
     const bool deferred = current_->deferred();
     current_->backward(scales, on_final, context, profiles_ ? &profile_ : nullptr);
@@ -100,7 +99,7 @@ class Engine final : public Computation {
   Result result() override {
     if (waiting_ == 0) fail<ExecError>("exec: a result was asked for before a forward pass");
     complete();
-    // The one that is taken goes to the end of the line, where its memory serves a later pass.
+    // The taken result moves to the end, where a later pass reuses its memory.
     for (std::size_t i = 1; i < results_.size(); ++i) std::swap(results_[i - 1], results_[i]);
     --waiting_;
     const Measured& taken = results_.back();
@@ -123,7 +122,7 @@ class Engine final : public Computation {
         std::make_unique<Execution>(plan_, backend_, parameters_, kernels_, rows, arena_, scratch_));
   }
 
-  /// Computes what the last forward pass left to backward, if backward did not come.
+  /// Computes what the last forward pass deferred to backward, if backward did not run.
   void complete() {
     if (!current_->deferred()) return;
     const ThreadScope scope(backend_.threads);
@@ -141,7 +140,7 @@ class Engine final : public Computation {
   Buffer<std::byte> arena_, scratch_;
   std::vector<std::unique_ptr<Execution>> executions_;
   Execution* current_ = nullptr;
-  std::vector<Measured> results_;  // those that wait to be taken, oldest first, then memory for more
+  std::vector<Measured> results_;  // results not taken yet, oldest first, then free ones for reuse
   std::size_t waiting_ = 0;
   std::vector<StageProfile> profile_;
 };

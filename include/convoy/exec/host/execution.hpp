@@ -17,7 +17,7 @@
 
 namespace convoy::exec::host {
 
-/// What a forward pass measured, until it is asked for.
+/// The result of a forward pass until it is taken.
 struct Measured {
   std::vector<double> losses, metrics;
   std::int64_t correct = 0, labels = 0;
@@ -48,7 +48,7 @@ class Execution {
     for (const auto& metric : plan.metrics)
       for (int i = 0; i < metric.inputs; ++i) keep(plan.graph.edges[metric.input + i]);
 
-    // Backward is planned in the order in which it runs, because the first to reach a value assigns its
+    // Backward is planned in the order in which it runs, because the first stage to reach a value assigns its
     // gradient.
     for (const int loss : plan.losses)
       seeds_.push_back(program_.contribute(loss, true, static_cast<int>(count)));
@@ -100,7 +100,7 @@ class Execution {
     measure();
   }
 
-  /// Whether losses of the last forward pass are still to be computed, by backward or by `complete`.
+  /// Whether losses of the last forward pass are still to be computed by backward or `complete`.
   bool deferred() const { return deferred_; }
   void complete() {
     for (auto& stage : stages_)
@@ -109,7 +109,7 @@ class Execution {
     deferred_ = false;
   }
 
-  /// Copies what the last forward pass measured, which is not deferred.
+  /// Copies the result of the last forward pass, which must not be deferred.
   void measured(Measured& to) const {
     to.losses.assign(losses_.begin(), losses_.end());
     to.metrics.assign(metrics_.begin(), metrics_.end());
@@ -117,7 +117,7 @@ class Execution {
     to.labels = program_.labels();
   }
 
-  /// Calls `on_final(n)` whenever a stage has made more of the gradient arena final, and after each stage.
+  /// Calls `on_final(n)` when a stage has made more of the gradient arena final, and after each stage.
   void backward(std::span<const float> scales, void (*on_final)(void*, std::int64_t), void* context,
                 std::vector<StageProfile>* profile) {
     for (std::size_t l = 0; l < seeds_.size(); ++l)
@@ -127,7 +127,8 @@ class Execution {
     program_.listen(on_final, context);
     for (std::size_t s = stages_.size(); s-- > 0;) {
       program_.expect_final(finality_.end[s]);
-      // Nothing reaches these parameters; an exchange or a clip may have left something in their place.
+      // Backward does not reach these parameters; an exchange or clipping may have left values in their
+      // gradients.
       for (const Unreached& u : unreached_)
         if (u.stage == s)
           std::fill_n(program_.parameters().gradients().data() + u.live.begin, u.live.size(), 0.0f);
@@ -158,7 +159,7 @@ class Execution {
   }
 
  private:
-  /// A parameter that a stage of forward uses and none of backward reaches.
+  /// A trained parameter that a stage uses in forward but backward does not reach.
   struct Unreached {
     std::size_t stage;
     Range live;
@@ -175,7 +176,7 @@ class Execution {
     const Value& v = program_.value(n);
     const Layout want = describe_plain(rows(), program_.node(n));
     if (Program::is_plain(v)) return {{want, v.data.place}, {want, v.data.place}};
-    // Outside the lifetimes' order: outputs may be asked for at any time after a pass.
+    // Outputs may be read at any time after a pass, so the copy lives for all of it.
     return {v.data, {want, program_.request(want, 0, program_.last_time())}};
   }
 

@@ -1,5 +1,5 @@
-// Host: the Exec of processors. oneDNN multiplies, convoy's own loops do what lies between; everything is
-// prepared once per batch size.
+// Host: the Exec for CPUs. oneDNN computes the matrix products and convolutions, convoy's own loops the rest;
+// everything is prepared once per batch size.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +18,18 @@
 
 namespace convoy::exec {
 
-/// Computes a plan on processors in precision P: f32 or bf16. In bf16 what convolutions and linear layers
-/// multiply is rounded to bf16, forward and backward, and so are images, with their gradients, that a
-/// convolution with a batch norm, a batch norm or a pooling makes and only convolutions and batch norms read.
-/// Nothing else is: parameters, their gradients, other activations, statistics and sums are f32. Attention
-/// and convolutions of tiny maps stay in f32, because convoy's own kernels for them do.
+/// Computes a plan on CPUs in precision P: f32 or bf16. In bf16 the factors of convolutions and linear layers
+/// are rounded to bf16, forward and backward. So are images and their gradients if a convolution with a batch
+/// norm, a batch norm or a pooling makes them and only convolutions and batch norms read them. Everything
+/// else is f32: parameters, their gradients, other activations, statistics and sums. Attention and
+/// convolutions of tiny maps stay in f32, because convoy's own kernels compute them.
 ///
-/// Parameters stand in the arena in the order that the kernels read without copying; `read_parameter` and
+/// The arena stores parameters in the order that the kernels read without copying; `read_parameter` and
 /// `write_parameter` convert. The fields of a batch are read in place, forward and backward: they must stay
-/// as they are until `backward` has returned. Objects on different threads do not disturb each other. Throws
-/// ConfigError for a batch that is not of the plan and for bf16 where the processor lacks it, ExecError for a
-/// label out of range, calls out of order, an operation without a kernel, and what oneDNN has no fast kernel
-/// for.
+/// unchanged until `backward` has returned. Objects on different threads are independent. Throws ConfigError
+/// for a batch that does not fit the plan and for bf16 on a processor without it, ExecError for a label out
+/// of range, calls out of order, an operation without a kernel, and an operation for which oneDNN has no fast
+/// kernel.
 template <class P>
 class Host {
   static_assert(std::is_same_v<P, f32> || std::is_same_v<P, bf16>,
@@ -79,7 +79,7 @@ class Host {
   Result result() { return computation_->result(); }
   std::span<const float> output(int k) { return computation_->output(k); }
 
-  /// The kernels of each stage and, with Options::profile, the seconds spent in them so far.
+  /// The kernels of each stage and, with Options::profile, the seconds spent in each so far.
   std::span<const host::StageProfile> profile() const { return computation_->profile(); }
   void reset_profile() { computation_->reset_profile(); }
 

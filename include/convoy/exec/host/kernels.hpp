@@ -1,4 +1,4 @@
-// The kernels of Host: one header an operation.
+// The kernels of Host: one header per operation.
 #pragma once
 
 #include <convoy/exec/host/op/attention.hpp>

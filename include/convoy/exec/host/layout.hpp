@@ -1,4 +1,4 @@
-// Layout: how a tensor lies in memory, as oneDNN describes it, in the size of a pointer.
+// Layout: a oneDNN memory layout in the size of a pointer.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +9,12 @@
 
 namespace convoy::exec::host {
 
-/// A oneDNN descriptor, of which each distinct one is stored once for the whole program: with descriptors of
-/// some 700 bytes by value the code that sets up primitives would be several times as large and as slow to
-/// compile.
+/// A oneDNN memory descriptor. Each distinct one is stored once per process: with descriptors of some 700
+/// bytes by value, the code that sets up primitives would be several times as large and as slow to compile.
 class Layout {
  public:
   Layout() = default;
-  /// The tag dnnl_format_tag_any leaves the order to oneDNN.
+  /// The tag dnnl_format_tag_any lets oneDNN choose the order.
   [[gnu::cold]] Layout(const Dims& dims, dnnl_format_tag_t tag, dnnl_data_type_t type = dnnl_f32)
       : Layout(StoredDescriptor(dims, tag, type).get()) {}
   /// Strides are in elements.
@@ -43,7 +42,7 @@ class Layout {
   Descriptor stored_ = nullptr;
 };
 
-/// What argument `index` of a primitive, one of oneDNN's DNNL_ARG numbers, has to be; empty for none.
+/// The layout of argument `index` (a DNNL_ARG number) that a primitive requires; empty if it has none.
 [[gnu::cold]] inline Layout layout_of(const Description& description, int index) {
   return Layout(dnnl_primitive_desc_query_md(description.get(), dnnl_query_exec_arg_md, index));
 }

@@ -1,12 +1,12 @@
-// A linear layer and the cross-entropy behind it as one stage, which never holds the logits of a whole batch
-// where these are many: a language model's are the largest values of its step. They are made a block of
-// labels at a time, and their gradients take their place. In training that is left to backward: only there
-// are the scale of the loss, and the arena that gradients of parameters belong into, this stage's to use. Who
-// wants the loss before backward, or reads it in the model, has the logits made twice. Where one block holds
-// all logits they are kept from forward to backward.
+// A linear layer and the cross-entropy after it as one stage that never holds the logits of a whole batch if
+// these are large: the logits of a language model are the largest values of its step. Logits are computed a
+// block of labels at a time, and their gradients overwrite them. In training, forward defers this work to
+// backward, because the loss scale and the gradient arena can only be used there. If the loss is wanted
+// before backward or read within the model, the logits are computed twice. If one block holds all logits,
+// they are kept from forward to backward.
 //
-// In bf16 the source and the weight are copied once, for forward and backward, which follow one another here,
-// and gradients of logits are rounded where they are made.
+// In bf16 the source and the weight are copied once for both forward and backward, which follow one another
+// here, and gradients of logits are rounded when they are computed.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +23,8 @@
 
 namespace convoy::exec::host {
 
-/// C = A B + beta C in f32, with A [m, k] or, transposed, [k, m], B and C likewise, all row-major; by oneDNN,
-/// on as many threads as OpenMP gives the caller.
+/// C = A B + beta C in f32, with A [m, k] or, transposed, [k, m], B [k, n] or, transposed, [n, k], and C [m,
+/// n], all row-major. oneDNN uses as many threads as OpenMP gives the caller.
 inline void multiply_matrices(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n,
                               std::int64_t k, const float* a, const float* b, float beta, float* c) {
   check(dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, 1.0f, a, transpose_a ? m : k, b,
@@ -106,8 +106,7 @@ class LinearCrossEntropyStage final : public Stage {
     bind_blocks(p);
   }
 
-  /// The logits that forward would make to know its loss are those that backward makes again, unless somebody
-  /// in the model reads the loss.
+  /// Backward computes the logits anyway, so forward defers its loss unless something in the model reads it.
   bool defers() const override { return !keeps() && value_.wants_gradient && only_a_loss_; }
 
   void forward(Program& p) override {
@@ -116,7 +115,7 @@ class LinearCrossEntropyStage final : public Stage {
     task_.labels = p.integers(labels_);
     measured_ = false;
     if (!defers() || p.pass().mode != Mode::train) return complete(p);
-    // The batch is its owner's again if backward never comes.
+    // Copies the labels, because `complete` may read them after the caller has reused the batch.
     std::copy_n(task_.labels, labels_seen_.size(), labels_seen_.begin());
     task_.labels = labels_seen_.data();
   }
@@ -160,12 +159,12 @@ class LinearCrossEntropyStage final : public Stage {
 
  private:
   static constexpr std::int64_t factor_bytes = 2;
-  /// Gradients of logits in bf16 begin each row on a cache line: oneDNN multiplies rows that begin anywhere,
-  /// as those of a vocabulary of 50,257 words do, at two thirds of the rate.
+  /// Each row of bf16 gradients of logits starts on a cache line. oneDNN multiplies unaligned rows, such as
+  /// those of a vocabulary of 50,257 words, at two thirds of the rate.
   static constexpr std::int64_t row_grain = 64 / factor_bytes;
 
-  /// Labels of a block: as many as their logits may take `bytes`, but at least 16, and no block is much
-  /// smaller than another. The more there are, the less often the weight is read and its gradient added to.
+  /// The labels per block: as many as have logits of at most `bytes`, but at least 16, in blocks of about
+  /// equal size. Larger blocks read the weight and add to its gradient less often.
   static std::int64_t block_of(const CrossEntropyTask& task, std::int64_t bytes) {
     constexpr std::int64_t grain = 16;
     const std::int64_t row_bytes = task.classes * static_cast<std::int64_t>(sizeof(float));
@@ -175,7 +174,8 @@ class LinearCrossEntropyStage final : public Stage {
     return std::min(task.count(), (even + grain - 1) / grain * grain);
   }
 
-  /// The losses of a block's labels, and the gradients of its logits: in their place, and rounded as factors.
+  /// Computes the losses of a block's labels and the gradients of its logits: in place, rounded to bf16 as
+  /// factors, or both.
   void for_each_label(Program& p, std::int64_t begin, std::int64_t end, bool losses, bool gradients) {
     float *const logits = p.address(logits_), *const each = p.address(label_losses_);
     auto* const factors = reinterpret_cast<bf16*>(p.address(gradient_factors_));
@@ -193,7 +193,7 @@ class LinearCrossEntropyStage final : public Stage {
       correct_ += correct;
     });
   }
-  /// The loss of each row, of those of its labels.
+  /// Sums the losses of each row's labels.
   void finish_loss(Program& p) {
     const float* each = p.address(label_losses_);
     for (std::int64_t r = 0; r < task_.rows; ++r) {
@@ -215,11 +215,11 @@ class LinearCrossEntropyStage final : public Stage {
       visit(begin, std::min(begin + block_, task_.count()));
   }
 
-  /// What multiplies for one block in bf16.
+  /// The bf16 products of one block.
   struct Block {
     std::unique_ptr<MatrixProduct> logits, d_weight, dx;
   };
-  /// None in f32.
+  /// Null in f32.
   const Block* block_at(std::int64_t begin) const {
     return blocks_.empty() ? nullptr : &blocks_[static_cast<std::size_t>(begin / block_)];
   }
@@ -258,7 +258,7 @@ class LinearCrossEntropyStage final : public Stage {
     });
   }
 
-  /// Adds the rows of a block in their order; threads share the classes.
+  /// Adds the rows of a block to the bias gradient in order; threads share the classes.
   void add_to_bias(Program& p, const float* rows, std::int64_t count, bool assign) const {
     const float* const none = nullptr;
     parallel(team(p, count), [&](int thread, int team) {
@@ -271,12 +271,12 @@ class LinearCrossEntropyStage final : public Stage {
 
   int node_, index_, input_, labels_, weight_, bias_;
   std::int64_t features_, block_ = 0;
-  std::int64_t stride_ = 0;  // between two labels' gradients of logits in bf16
+  std::int64_t stride_ = 0;  // stride between the bf16 gradients of two labels' logits
   Value& value_;
   CrossEntropyTask task_;
   Conversion source_, weights_;
   bool only_a_loss_;
-  bool measured_ = false;  // the losses of the last pass are known
+  bool measured_ = false;  // whether the losses of the last pass are known
   std::vector<i32> labels_seen_;
   std::atomic<std::int64_t> correct_ = 0;
   Location normalizers_, label_losses_, logits_, gradient_factors_;

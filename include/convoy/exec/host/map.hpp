@@ -1,6 +1,5 @@
-// Map: where the channels and positions of a batch of images lie. One description, and so one set of loops,
-// for every layout whose innermost part is a block of contiguous channels: nChw16c, nChw8c, nhwc with whole
-// blocks.
+// Map: the memory layout of a batch of images. One description, and so one set of loops, for every layout
+// whose innermost part is a block of contiguous channels: nChw16c, nChw8c, nhwc with whole blocks.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +10,8 @@
 
 namespace convoy::exec::host {
 
-/// Channels stand in blocks of `lanes`; the lanes past the last channel hold zeros. Strides are in elements.
+/// An image layout with channels in blocks of `lanes`; the lanes past the last channel are zero. Strides are
+/// in elements.
 struct Map {
   int rows = 0, channels = 0, height = 0, width = 0;
   int lanes = 1, blocks = 0;
@@ -34,7 +34,7 @@ struct Map {
   return map;
 }
 
-/// Runs a loop in vectors no wider than the blocks of a map.
+/// Runs a loop in vectors no wider than `lanes`.
 template <class Loop, class... Args>
 void run_in_lanes(int lanes, Args... args) {
 #if defined(__x86_64__)

@@ -1,9 +1,9 @@
-// oneDNN by its C interface, which compiles in a fiftieth of the time of its C++ one: handles that free what
-// they hold, and what differs between 2.x and 3.x. 2.x describes an operation first and then asks for an
-// implementation; 3.x does both at once and keeps the content of a descriptor to itself.
+// oneDNN through its C interface, which compiles in a fiftieth of the time of its C++ one: owning handles,
+// and wrappers for the differences between 2.x and 3.x. 2.x describes an operation first and then asks for an
+// implementation; 3.x does both at once and makes memory descriptors opaque.
 //
-// Here and in the rest of exec/host, functions that prepare stages, once per batch size, are cold: compiled
-// for size and called rather than copied, for they are most of the code of an Exec and little of its time.
+// Here and in the rest of exec/host, functions that prepare stages, once per batch size, are cold: optimized
+// for size and not inlined, because they are most of the code of an Exec and little of its run time.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ inline void check(dnnl_status_t status, const char* what) {
   if (status != dnnl_success) refuse(status, what);
 }
 
-/// Holds one of oneDNN's objects, or none.
+/// Owns a oneDNN object, or none.
 template <class T, dnnl_status_t (*destroy)(T)>
 class Handle {
  public:
@@ -42,7 +42,7 @@ class Handle {
     if (held_ != nullptr) destroy(held_);
   }
   T get() const { return held_; }
-  /// Where one of oneDNN's functions puts what it makes; to be called while nothing is held.
+  /// The address for a oneDNN function to store a new object; to be called while the handle is empty.
   T* out() { return &held_; }
   explicit operator bool() const { return held_ != nullptr; }
 
@@ -65,15 +65,15 @@ struct Dims {
   dnnl_dims_t values = {};
 };
 
-/// Which result of a multiplication, convolution or inner product, is computed.
+/// Which result of a convolution or inner product is computed.
 enum class Direction : unsigned char { forward, data, weights };
 
 #if DNNL_VERSION_MAJOR >= 3
 
-/// A descriptor of a tensor, wherever it is stored.
+/// A tensor descriptor that is not owned.
 using Descriptor = const_dnnl_memory_desc_t;
 
-/// A descriptor that is stored here.
+/// An owned tensor descriptor.
 class StoredDescriptor {
  public:
   StoredDescriptor(const Dims& dims, dnnl_format_tag_t tag, dnnl_data_type_t type) {
@@ -103,7 +103,7 @@ inline dnnl_data_type_t type_of(Descriptor descriptor) {
   return type;
 }
 
-/// Calls `mix` with the numbers that say in which order the elements stand.
+/// Calls `mix` with each number that defines the element order.
 template <class Mix>
 void for_each_of_order(Descriptor descriptor, Mix mix) {
   auto numbers = [&](dnnl_query_t what) {
@@ -158,18 +158,18 @@ void for_each_of_order(Descriptor descriptor, Mix mix) {
   return hash;
 }
 
-/// The tensors of a multiplication and, where it is a convolution, its window; `bias` may be null. For a
-/// gradient the tensors stand for their gradients.
+/// The tensors of a convolution or inner product, and the window of a convolution; `bias` may be null. For a
+/// gradient, the descriptors of tensors are those of their gradients.
 struct ProductShape {
   Descriptor src = nullptr, weights = nullptr, bias = nullptr, dst = nullptr;
   bool is_convolution = false;
   dnnl_alg_kind_t algorithm = dnnl_convolution_direct;
-  dnnl_dims_t strides = {}, dilates = {};  // a dilate is the number of elements between two taps
+  dnnl_dims_t strides = {}, dilates = {};  // a dilate is the number of elements skipped between two taps
   dnnl_dims_t padding_low = {}, padding_high = {};
 };
 
-/// oneDNN's first choice for one direction, empty where it has none. `hint` is what was chosen for forward;
-/// null for forward itself.
+/// oneDNN's first choice for one direction; empty if it has none. `hint` is the description chosen for
+/// forward; null for forward itself.
 [[gnu::cold]] inline Description describe(dnnl_engine_t engine, const_dnnl_primitive_attr_t attributes,
                                           Direction direction, const ProductShape& s,
                                           const_dnnl_primitive_desc_t hint) {
@@ -253,7 +253,7 @@ struct ProductShape {
   return status == dnnl_success ? std::move(made) : Description();
 }
 
-/// oneDNN's first choice for c = a b of matrices, or c += a b; empty where it has none.
+/// oneDNN's first choice for the matrix product c = a b, or c += a b; empty if it has none.
 [[gnu::cold]] inline Description describe_matrices(dnnl_engine_t engine, Descriptor a, Descriptor b,
                                                    Descriptor c, bool accumulate) {
   Attributes attributes;

@@ -1,5 +1,5 @@
-// Multiplications by oneDNN: OneDnnProduct, a convolution or inner product in the directions that a stage
-// needs, and MatrixProduct. A kernel that would be oneDNN's reference code is never used.
+// Products by oneDNN: OneDnnProduct, a convolution or inner product in the directions that a stage needs, and
+// MatrixProduct. Both refuse oneDNN's reference implementations.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,19 @@ inline constexpr const char* direction_names[] = {"forward", "backward (data)", 
 
 class OneDnnProduct {
  public:
-  /// The tensors of a multiplication; for a gradient they stand for their gradients.
+  /// The tensors of a product; for a gradient, a tensor stands for its gradient.
   enum Tensor : unsigned char { src, weights, bias, dst };
 
   ProductShape shape;
 
-  /// The elements of a tensor: what is multiplied is of the backend's type; biases are f32, as results are
-  /// unless images are kept in bf16.
+  /// The element type of a tensor: the backend's type for factors; f32 for biases, and for results that are
+  /// no images kept in bf16.
   static dnnl_data_type_t type(const Backend& backend, Direction direction, Tensor tensor) {
     constexpr Tensor results[] = {dst, src, weights};
     return tensor == bias || tensor == results[static_cast<int>(direction)] ? dnnl_f32 : backend.factor;
   }
 
-  /// Asks oneDNN for an implementation of the shape; false where it has none that is not reference code.
+  /// Asks oneDNN for an implementation of the shape; false if it has none but reference code.
   [[gnu::cold]] bool describe(Program& p, Direction direction) {
     const Backend& backend = p.backend();
     Description made = host::describe(backend.engine.get(), backend.attributes.get(), direction, shape,
@@ -79,12 +79,12 @@ class OneDnnProduct {
   Way ways_[3];
 };
 
-/// C = A B, or C += A B, of row-major matrices: A [m, k] or, transposed, [k, m], B likewise, and C [m, n]. A
-/// and B are of the backend's type, C is f32. The rows of A are `stride` elements apart. The matrices of
-/// several products may share their memory.
+/// C = A B, or C += A B, of row-major matrices: A [m, k] or, transposed, [k, m]; B [k, n] or, transposed, [n,
+/// k]; C [m, n]. A and B have the backend's type, C is f32. The rows of A are `stride` elements apart. The
+/// matrices of several products may share memory.
 class MatrixProduct {
  public:
-  /// Throws ExecError where oneDNN has no implementation that is not reference code.
+  /// Throws ExecError if oneDNN has no implementation but reference code.
   [[gnu::cold]] MatrixProduct(Program& p, bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n,
                               std::int64_t k, std::int64_t stride, bool accumulate)
       : a_({m, k}, transpose_a ? Dims{1, stride} : Dims{stride, 1}, p.backend().factor),

@@ -1,5 +1,5 @@
-// Parameters: the arenas of a Host, and the order in which each parameter's live elements stand in its slot.
-// Convolutions choose an order that their kernels read without a copy; the canonical one is always reachable.
+// Parameters: the arenas of a Host, and the order of each parameter's live elements in its slot. Convolutions
+// choose an order that their kernels read without a copy; every order can be converted to the canonical one.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@
 
 namespace convoy::exec::host {
 
-/// A permutation of convoy's own of the weight of a convolution: the place in the slot of live element
-/// [out][in][tap], of `inputs` inputs and `taps` taps.
+/// convoy's own order for the weight of a convolution of `inputs` inputs and `taps` taps: `place` gives the
+/// index in the slot of live element [out][in][tap].
 struct Permutation {
   std::int64_t (*place)(std::int64_t element, std::int64_t inputs, std::int64_t taps) = nullptr;
   std::int64_t inputs = 0, taps = 0;
@@ -49,33 +49,33 @@ class Parameters {
         statistics_.data()[k] = plan.statistic_list[i].start;
   }
 
-  /// Whether parameter `p` stands as the plan orders it: several stages that use it would choose several
-  /// orders.
+  /// Whether parameter `p` keeps the plan's order; so does one that several stages use, because they could
+  /// choose different orders.
   bool keeps_order(int p) const { return canonical_ || slot(p).stages > 1; }
   std::span<float> values() { return {values_.data(), values_.size()}; }
   std::span<float> gradients() { return {gradients_.data(), gradients_.size()}; }
   std::span<float> statistics() { return {statistics_.data(), statistics_.size()}; }
 
   float* value(int p) { return values_.data() + slot(p).live.begin; }
-  /// Null for a frozen parameter.
+  /// Null if the parameter is frozen.
   float* gradient(int p) { return trained(p) ? gradients_.data() + slot(p).live.begin : nullptr; }
   float* statistic(int i) {
     return statistics_.data() + statistic_ranges_[static_cast<std::size_t>(i)].begin;
   }
   bool trained(int p) const { return plan_->trained(p); }
 
-  /// The weight of a convolution, its groups first where it has several, or of a linear layer within its
-  /// slot: as the plan orders it, or in whatever order oneDNN likes.
+  /// The layout of the weight of a convolution (groups first, if there are several) or of a linear layer
+  /// within its slot: in the plan's order, or in any order that oneDNN chooses.
   Layout plain(int p) const { return weight(p, false, dnnl_f32); }
   Layout any(int p, dnnl_data_type_t type) const { return weight(p, true, type); }
 
-  /// The order that a stage chose before, or that it must use; empty while it is free to choose.
+  /// The order that another stage has chosen or that is required; empty if the stage is free to choose.
   [[gnu::cold]] Layout fixed(int p) const {
     const Layout chosen = orders_[static_cast<std::size_t>(p)].layout;
     return !chosen && keeps_order(p) ? plain(p) : chosen;
   }
 
-  /// Chooses an order, once, before anything is stored. A layout that pads is refused: it does not fit the
+  /// Chooses an order, once, before anything is stored. Ignores a layout with padding, which does not fit the
   /// slot.
   [[gnu::cold]] void choose(int p, Layout layout) {
     if (!keeps_order(p) && layout.bytes() == static_cast<std::size_t>(slot(p).live.size()) * sizeof(float))
@@ -91,7 +91,7 @@ class Parameters {
     return hash;
   }
 
-  /// See Host::panel. Read off the order itself, which a kernel or oneDNN chose.
+  /// See Host::panel. Derived from the order itself, which a kernel or oneDNN chose.
   [[gnu::cold]] std::int64_t panel(const Backend& backend, int p) const {
     if (in_plan_order(p)) return 1;
     const std::int64_t size = slot(p).live.size();
@@ -132,7 +132,7 @@ class Parameters {
     gather(backend, p, trained(p) ? gradients_.data() : nullptr, nullptr, to);
   }
 
-  /// Copies live elements from the plan's order into the slot's, or back.
+  /// Copies live elements from the plan's order to the slot's, or back. Throws ConfigError for a wrong size.
   void reorder(const Backend& backend, int p, std::span<const float> from, std::span<float> to,
                bool into_slot) const {
     const auto size = static_cast<std::size_t>(slot(p).live.size());
@@ -143,7 +143,8 @@ class Parameters {
   }
 
  private:
-  /// Copies live elements out of the arena `live` and dead ones out of `dead`; zeros where there is none.
+  /// Copies live elements from the arena `live` and dead ones from the arena `dead`; zeros in place of a null
+  /// arena.
   void gather(const Backend& backend, int p, const float* live, const float* dead,
               std::span<float> to) const {
     const std::int64_t begin = slot(p).live.begin;

@@ -1,4 +1,4 @@
-// Pixels: where the values of images lie, in f32 or in bf16.
+// Pixels: pointers to image values in f32 or bf16.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace convoy::exec::host {
 
-/// Values of images in memory; null by default.
+/// Image values in memory; null by default.
 struct Pixels {
   void* data = nullptr;
   bool narrow = false;  ///< bf16, else f32
@@ -16,7 +16,8 @@ struct Pixels {
   explicit operator bool() const { return data != nullptr; }
 };
 
-/// Loads the vector at element `at`. Loops for f32 alone ask for no `narrow`, which spares them the question.
+/// Loads the vector at element `at`. With `narrow` false the values are f32, and nothing is checked at run
+/// time.
 template <bool narrow, class V>
 CONVOY_INLINE void load(V& v, const Pixels& from, std::int64_t at) {
   constexpr int width = sizeof(V) / sizeof(float);

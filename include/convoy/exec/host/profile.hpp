@@ -1,4 +1,4 @@
-// StageProfile: what the stages of a plan cost so far.
+// StageProfile: the time spent so far in each stage of a plan.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace convoy::exec::host {
 
-/// Seconds that one direction of a stage took.
+/// The seconds of one direction of a stage.
 struct Timing {
   double total = 0, fastest = 0;
   std::int64_t runs = 0;
@@ -19,7 +19,7 @@ struct Timing {
   }
 };
 
-/// What a stage cost so far, and the kernels that it runs.
+/// The name, kernels and times so far of a stage.
 struct StageProfile {
   std::string name, implementation;
   Timing forward, backward;

@@ -1,5 +1,5 @@
-// Program: what the stages of one batch size share while they are planned, bound and run: values, memory, and
-// who writes which gradient first.
+// Program: the state that the stages of one batch size share while they are planned, bound and run: values,
+// memory, and which stage assigns each gradient.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +23,8 @@
 
 namespace convoy::exec::host {
 
-/// Stages are planned forward, then backward in reverse; then memory is packed and they are bound to it; then
-/// they run.
+/// Stages are planned for forward in order, then for backward in reverse. Then memory is packed, the stages
+/// are bound to it, and they run.
 class Program : public StagedPlan {
  public:
   [[gnu::cold]] Program(const Plan& plan, Backend& backend, Parameters& parameters,
@@ -47,7 +47,7 @@ class Program : public StagedPlan {
                 {Location::Kind::field, static_cast<int>(fields_.size()), nullptr}};
       Field& field = fields_.emplace_back();
       if (node.dtype != DType::u8) continue;
-      // Bytes become numbers in memory of the program's own.
+      // u8 values are converted to f32 in memory of the program.
       field.bytes = static_cast<int>(n);
       v.data.place = request(v.elements() * static_cast<std::int64_t>(sizeof(float)), 0, last_time());
     }
@@ -56,13 +56,14 @@ class Program : public StagedPlan {
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
-  // --- while steps are planned ---
+  // --- while stages are planned ---
 
-  /// What `Op` adds to a stage that another operation leads, from `x` to the stage's value `y`; null where
-  /// the stage has none. Its kernel makes it: only programs whose plans have the operation contain its loops.
+  /// The part of `Op` in a stage that another operation leads, from `x` to the stage's value `y`; null if the
+  /// stage has no `Op`. The kernel of `Op` makes it, so only programs whose plans use the operation contain
+  /// its loops.
   template <class Op>
   inline std::unique_ptr<Part> fuse(const graph::Stage& stage, int index, const Bound& x, const Value& y);
-  /// A stage of a pattern that the kernel of `Op` computes, though another operation leads it.
+  /// A stage that the kernel of `Op` computes as a whole, though another operation leads it.
   template <class Op>
   inline std::unique_ptr<Stage> hand_over(const graph::Stage& stage, int index);
   Backend& backend() { return backend_; }
@@ -71,11 +72,11 @@ class Program : public StagedPlan {
 
   Value& value(int n) { return values_[root(n)]; }
 
-  /// Where products are made of bf16: images are kept in bf16 that the kernels of their stage and of all
-  /// stages that read them can have so. To be called before any stage is made.
+  /// If products are computed in bf16, keeps an image in bf16 when the kernels of its stage and of all stages
+  /// that read it support that. To be called before any stage is made.
   [[gnu::cold]] void choose_narrow(std::span<const graph::Stage> stages);
 
-  /// The value that stage `stage` yields at node `n`: images in blocks of channels, everything else plain.
+  /// The value that stage `stage` yields at node `n`: images in blocks of channels, all others plain.
   [[gnu::cold]] Value& yield(int n, int stage) {
     Value& v = values_[static_cast<std::size_t>(n)];
     v.shape = node(n).shape;
@@ -106,14 +107,14 @@ class Program : public StagedPlan {
     auto& lifetime = lifetimes_[static_cast<std::size_t>(place.index)];
     lifetime.end = std::max(lifetime.end, time);
   }
-  /// The scratch memory of a primitive, which all of a program share.
+  /// The scratch memory of a primitive, shared by all primitives of a program.
   [[gnu::cold]] Bound scratchpad(const Description& description) {
     const Layout layout = layout_of(description, DNNL_ARG_SCRATCHPAD);
     scratch_bytes_ = std::max(scratch_bytes_, layout.bytes());
     return {layout, {Location::Kind::scratch, -1, nullptr}};
   }
 
-  /// The layout of the flat or plain view of the value of node `n`.
+  /// The memory of node `n`'s value, viewed in plain layout.
   [[gnu::cold]] Bound plain_view(int n) {
     Value& v = value(n);
     return {describe_plain(rows_, node(n)), v.data.place};
@@ -125,8 +126,8 @@ class Program : public StagedPlan {
     if (have.desc == want) return {have, have};
     return {have, {want, request(want, begin, end)}};
   }
-  /// The value of node `n` in the layout of a product's factor. Where that is its own but rounded, its stage
-  /// writes it, once for all who ask.
+  /// The value of node `n` in the layout `want` of a product's factor. If `want` is the value's own layout
+  /// rounded to bf16, its stage writes the rounded copy, once for all readers.
   [[gnu::cold]] Conversion factor(int n, const Layout& want, int begin, int end) {
     Value& v = value(n);
     if (!v.can_round || v.is_narrow || !(want == describe_blocked(v.map, dnnl_bf16)))
@@ -145,15 +146,15 @@ class Program : public StagedPlan {
     if (!v.is_blocked && map.is_plain()) return {{want, v.data.place}, {want, v.data.place}};
     return convert(v.data, want, begin, end);
   }
-  /// What is made in the layout `made` and belongs into `target`: written there, or into a buffer copied
-  /// from.
+  /// A result in the layout `made` for `target`: written there directly, or to a buffer that is copied to
+  /// `target`.
   [[gnu::cold]] Conversion deliver(const Layout& made, const Bound& target, int time) {
     if (target.desc == made) return {target, target};
     return {{made, request(made, time, time)}, target};
   }
 
-  /// Plans a gradient for the value of node `n`, written at `time`; to be called in the order in which
-  /// backward runs.
+  /// Plans a contribution to the gradient of node `n`, written at `time`; to be called in the order of
+  /// backward.
   [[gnu::cold]] Contribution contribute(int n, bool can_accumulate, int time) {
     Value& v = value(n);
     if (!v.wants_gradient) return {};
@@ -173,8 +174,8 @@ class Program : public StagedPlan {
     return {edge, {v.data.desc, place}, v.gradient, v.elements(), v.is_narrow};
   }
 
-  /// Makes the gradient of `of` that of node `n` as well, if nobody has contributed to it, it wants one and
-  /// it stands in memory as `of` does. Whoever shares leaves the whole gradient in the first of its two
+  /// Makes node `n` share the gradient of `of`, if node `n` wants a gradient, nothing has contributed to it,
+  /// and it has the same layout as `of`. The caller must leave the whole gradient in the first of its two
   /// buffers.
   [[gnu::cold]] bool share_gradient(int n, const Value& of) {
     Value& v = value(n);
@@ -187,9 +188,9 @@ class Program : public StagedPlan {
     return true;
   }
 
-  /// Plans a gradient of parameter `p`, written at `time`: into the arena by the first stage of backward to
-  /// use it, and by others into a buffer that is added, or to the arena itself if they can accumulate. Empty
-  /// where the parameter is frozen. To be called in the order in which backward runs.
+  /// Plans a contribution to the gradient of parameter `p`, written at `time`. The first stage of backward to
+  /// use it writes into the arena. Later ones accumulate in the arena if they can, or else write to a buffer
+  /// that is added. Empty if the parameter is frozen. To be called in the order of backward.
   [[gnu::cold]] Contribution contribute_parameter(int p, const Layout& layout, int time,
                                                   bool can_accumulate = false) {
     if (!parameters_.trained(p)) return {};
@@ -204,12 +205,13 @@ class Program : public StagedPlan {
             size};
   }
   bool is_assigned(int p) const { return assigned_[static_cast<std::size_t>(p)] > 0; }
-  /// A stage that writes the gradient of `p`, which no other uses, says so.
+  /// Records that a stage writes the gradient of `p`, which no other stage uses.
   void assign(int p) { ++assigned_[static_cast<std::size_t>(p)]; }
 
   // --- while stages are bound ---
 
-  /// Gives every place its address: in `shared` if it is large enough, else in memory of this program's own.
+  /// Assigns an address to every location: in the shared buffers if they are large enough, else in the
+  /// program's own.
   [[gnu::cold]] void pack(Buffer<std::byte>& shared, Buffer<std::byte>& scratch) {
     const auto bytes = static_cast<std::size_t>(graph::pack(lifetimes_, last_time(), offsets_));
     if (bytes > shared.size()) {
@@ -228,7 +230,7 @@ class Program : public StagedPlan {
     scratch_ = own_scratch_.size() > 0 ? own_scratch_.data() : scratch.data();
   }
 
-  /// Not inlined: every stage asks for several.
+  /// Not inlined: every stage calls it several times.
   [[gnu::noinline]] float* address(const Location& place) const {
     switch (place.kind) {
       case Location::Kind::arena:
@@ -246,10 +248,10 @@ class Program : public StagedPlan {
   }
 
   struct Argument {
-    int index;  // one of oneDNN's DNNL_ARG numbers
+    int index;  // a DNNL_ARG number of oneDNN
     Bound bound;
   };
-  /// A primitive on its arguments, of which those without a place or a layout are left out.
+  /// A call of a primitive on its arguments; those without a location or a layout are omitted.
   [[gnu::cold]] const Call* call(const Description& description, std::span<const Argument> arguments) {
     return &prepare(description, arguments);
   }
@@ -280,15 +282,15 @@ class Program : public StagedPlan {
     tallied_by_ = -1;
   }
   const float* input(int n) { return address(value(n).data.place); }
-  /// Images in their layout; of `bound` for their type.
+  /// An image in its own layout; its type is that of `bound`.
   Pixels pixels(const Bound& bound) const { return {address(bound.place), bound.desc.type() == dnnl_bf16}; }
   const i32* integers(int n) { return reinterpret_cast<const i32*>(address(value(n).data.place)); }
 
-  /// What a pass is beside its batch.
+  /// The parameters of the current pass apart from its batch.
   const Pass& pass() const { return pass_; }
   void begin(const Pass& pass) { pass_ = pass; }
 
-  /// What a classification gets right; of the first node that says so, the model's accuracy.
+  /// Reports correct and counted labels; the node that comes first in the plan defines the model's accuracy.
   void tally(int n, std::int64_t correct, std::int64_t labels) {
     if (tallied_by_ >= 0 && tallied_by_ < n) return;
     tallied_by_ = n;
@@ -298,16 +300,16 @@ class Program : public StagedPlan {
   std::int64_t correct() const { return tallied_by_ < 0 ? 0 : correct_; }
   std::int64_t labels() const { return tallied_by_ < 0 ? 0 : labels_; }
 
-  /// Whom backward tells how much of the gradient arena is final.
+  /// Sets the callback that backward tells how much of the gradient arena is final.
   void listen(void (*on_final)(void*, std::int64_t), void* context) {
     on_final_ = on_final;
     context_ = context;
     final_ = 0;
   }
-  /// With the next stage, elements up to `end` become final.
+  /// Elements up to `end` become final with the next stage.
   void expect_final(std::int64_t end) { final_ = end; }
-  /// The stage's own gradients are. A stage that goes on to its inputs' says so first, so that the exchange
-  /// can begin.
+  /// Reports that the gradients of the stage's own parameters are final. A stage calls it before it computes
+  /// gradients of its inputs, so that the exchange can begin.
   void gradients_final() const {
     if (final_ > 0) on_final_(context_, final_);
   }
@@ -315,7 +317,7 @@ class Program : public StagedPlan {
  private:
   struct Field {
     const void* current = nullptr;
-    int bytes = -1;                       // the node, where the field holds u8
+    int bytes = -1;                       // the node if the field holds u8
     std::vector<dnnl_memory_t> memories;  // of calls
   };
 
@@ -341,7 +343,7 @@ class Program : public StagedPlan {
   int tallied_by_ = -1;
   std::int64_t correct_ = 0, labels_ = 0;
   std::vector<graph::Lifetime> lifetimes_;
-  std::vector<std::int64_t> offsets_;  // in the arena, of each request
+  std::vector<std::int64_t> offsets_;  // offset of each request in the arena
   std::byte* arena_ = nullptr;
   std::size_t scratch_bytes_ = 0;
   std::byte* scratch_ = nullptr;
@@ -361,29 +363,29 @@ inline void Contribution::bind(Program& program) {
   gradient_ = program.address(value_);
 }
 
-/// One stage of a plan, planned for one batch size.
+/// One stage of a plan for one batch size.
 class Stage {
  public:
   virtual ~Stage() = default;
   /// Plans backward; called for the stages in reverse, each only if its output has a gradient.
   virtual void plan_backward(Program&) {}
-  /// Memory has addresses now.
+  /// Reads the addresses of memory, which is packed now.
   virtual void bind(Program&) = 0;
   virtual void forward(Program&) = 0;
   virtual void backward(Program&) {}
-  /// Whether forward in Mode::train leaves the stage's value, a loss, to whichever of these comes first:
-  /// backward, or `complete`, which is for those who ask for the loss before backward or instead of it.
+  /// Whether forward in Mode::train defers the stage's value, a loss, to backward or to `complete`, whichever
+  /// comes first. `complete` is called if the loss is wanted before backward or without it.
   virtual bool defers() const { return false; }
   virtual void complete(Program&) {}
   /// The names of the kernels in use, for profiles and tables.
   virtual std::string implementation() const { return "convoy"; }
 };
 
-/// What an operation adds to a stage that another leads.
+/// A fused operation's part in a stage that another operation leads.
 class Part {
  public:
   virtual ~Part() = default;
-  /// Plans backward from the gradient of `y` to `dx`, which is null where nothing before the part wants a
+  /// Plans backward from the gradient of `y` to `dx`, which is null if nothing before the part needs a
   /// gradient.
   virtual void plan_backward(Program&, const Value& y, const Bound& dx, bool accumulate_dx) = 0;
   virtual void bind(Program&) = 0;

@@ -1,4 +1,4 @@
-// Recorder: the profile of a plan's operations from what stages of exec::Host took, step after step.
+// Recorder: the profile of a plan's operations, from the stage times of exec::Host over many steps.
 #pragma once
 
 #include <cstddef>
@@ -20,21 +20,21 @@
 
 namespace convoy::exec::host {
 
-/// Takes the profiles of single steps, whose medians are a profile of the plan: steps that something else on
-/// the machine held up do not count. What a fused stage takes is shared out over its operations as a roofline
-/// would take them.
+/// Takes the profiles of single steps and makes their medians a profile of the plan, so that steps delayed by
+/// other load on the machine have no effect. The time of a fused stage is divided over its operations in
+/// proportion to their times in a roofline model.
 class Recorder {
  public:
-  /// For steps of batches of `rows`. The plan must outlive it.
+  /// For steps with batches of `rows` rows. The plan must outlive the recorder.
   Recorder(const Plan& plan, int rows) : plan_(&plan), rows_(rows) {}
 
-  /// Of a step: Host::profile() since the last reset_profile(), and the seconds of the update. Throws
+  /// Adds a step: Host::profile() since the last reset_profile(), and the seconds of the update. Throws
   /// ConfigError for stages of another plan.
   void take(std::span<const StageProfile> stages, double update);
 
   std::size_t steps() const { return updates_.size(); }
 
-  /// Of the steps so far; `machine` and `model` are for people. Throws ConfigError if there are none.
+  /// The profile of the steps so far; `machine` and `model` are labels. Throws ConfigError if there are none.
   graph::Profile profile(std::string machine, std::string model) const;
 
  private:
@@ -65,7 +65,7 @@ CONVOY_FUNCTION void Recorder::take(std::span<const StageProfile> stages, double
   const auto mean = [](const Timing& timing) {
     return timing.runs > 0 ? timing.total / static_cast<double>(timing.runs) : 0.0;
   };
-  // Stages are cut out of the plan's members in order, each named after its first.
+  // Stages cover the plan's members in order; each has the name of its first member.
   std::size_t begin = 0;
   for (std::size_t s = 0; s < stages.size(); ++s) {
     const std::string_view next = s + 1 < stages.size() ? std::string_view(stages[s + 1].name) : "";
@@ -83,7 +83,7 @@ CONVOY_FUNCTION void Recorder::take(std::span<const StageProfile> stages, double
 
 CONVOY_FUNCTION graph::Profile Recorder::profile(std::string machine, std::string model) const {
   if (updates_.empty()) fail<ConfigError>("profile: no step was recorded");
-  constexpr double balance = 20;  // FLOPs a byte
+  constexpr double balance = 20;  // FLOPs per byte
   graph::Profile profile = graph::roofline(*plan_, rows_, balance, 1);
   std::vector<std::size_t> operation_of(plan_->nodes.size());
   const std::vector<int> nodes = graph::computed_nodes(*plan_);

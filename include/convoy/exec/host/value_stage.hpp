@@ -1,11 +1,11 @@
-// What stages have in common that yield one value in f32.
+// Shared parts of stages that yield one f32 value.
 #pragma once
 
 #include <convoy/exec/host/program.hpp>
 
 namespace convoy::exec::host {
 
-/// A stage's value, and the gradient of it, which two readers may have made.
+/// A stage with one value, whose gradient is the sum of up to two buffers.
 class ValueStage : public Stage {
  public:
   [[gnu::cold]] void bind(Program& p) override {
@@ -24,10 +24,10 @@ class ValueStage : public Stage {
   Value& value_;
   float* y_ = nullptr;
   const float* dy_ = nullptr;
-  const float* second_ = nullptr;  // null where one reader has made all of the gradient
+  const float* second_ = nullptr;  // null if the gradient is in one buffer
 };
 
-/// Of one other value, to whose gradient the stage adds if that is wanted.
+/// A value stage with one input, to whose gradient it adds if that is wanted.
 class UnaryStage : public ValueStage {
  public:
   [[gnu::cold]] void plan_backward(Program& p) override {
@@ -39,7 +39,7 @@ class UnaryStage : public ValueStage {
   }
 
  protected:
-  /// The input is read in the forward pass.
+  /// Keeps the input until this stage has run forward.
   [[gnu::cold]] UnaryStage(Program& p, const graph::Stage& stage, int index)
       : ValueStage(p, stage, index), input_(p.from(stage.leader, 0)) {
     p.keep(p.value(input_), index);

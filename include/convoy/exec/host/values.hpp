@@ -1,5 +1,5 @@
-// Values: where the values of a program and their gradients lie, how they come into another layout, and who
-// writes which gradient.
+// Values: where a program stores values and gradients, how it converts their layouts, and how stages write
+// gradients.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace convoy::exec::host {
 
-/// A place in memory that is known once the program is packed: in the arena, in the parameter arenas, or a
-/// field of the batch, which moves from call to call.
+/// A memory location that gets its address when the program is packed: in the arena, in the parameter arenas,
+/// in scratch memory, or a field of the batch, whose address may change with every batch.
 struct Location {
   enum class Kind : unsigned char { none, arena, fixed, field, scratch };
   Kind kind = Kind::none;
@@ -27,7 +27,7 @@ struct Location {
   friend bool operator==(const Location&, const Location&) = default;
 };
 
-/// A place with the layout of what is there.
+/// A location and the layout of the data in it.
 struct Bound {
   Layout desc;
   Location place;
@@ -38,14 +38,15 @@ struct Value {
   Shape shape;
   bool is_input = false;
   bool is_blocked = false;
-  bool is_narrow = false;  ///< in bf16, as its gradient is
-  Map map;                 ///< where blocked
+  bool is_narrow = false;  ///< in bf16, and so is its gradient
+  Map map;                 ///< only `rows` if not blocked
   Bound data;
-  /// Whether the stage that yields it can write it rounded to bf16, too; there, once it is asked to.
+  /// Whether the stage that yields the value can also write it rounded to bf16. `rounded` is where, once a
+  /// reader wants it.
   bool can_round = false;
   Bound rounded;
   bool wants_gradient = false;
-  /// Whether the stage that yields it can read its gradient as a sum of two buffers.
+  /// Whether the stage that yields the value can read its gradient as a sum of two buffers.
   bool takes_second = false;
   int contributions = 0;
   Location gradient, second;
@@ -60,12 +61,13 @@ struct Value {
   dnnl_data_type_t type() const { return is_narrow ? dnnl_bf16 : dnnl_f32; }
 };
 
-/// How a consumer hands its gradient to a value.
+/// How a consumer writes its gradient of a value: to the buffer, added to it, to the second buffer, or to a
+/// temporary one.
 enum class Edge : unsigned char { none, assign, accumulate, second, temporary };
 
 class Program;
 
-/// A copy from one layout to another, or none where both are the same.
+/// A copy from one layout to another; none if both are the same.
 class Conversion {
  public:
   Conversion() = default;
@@ -83,7 +85,7 @@ class Conversion {
   const Call* call_ = nullptr;
 };
 
-/// Where a stage writes a gradient, and what is left to do afterwards.
+/// Where a stage writes a gradient, and the work left to do afterwards.
 class Contribution {
  public:
   Contribution() = default;
@@ -94,16 +96,16 @@ class Contribution {
   bool accumulates() const { return edge_ == Edge::accumulate; }
   const Bound& target() const { return target_; }
   [[gnu::cold]] void bind(Program& program);
-  /// Of a gradient in f32.
+  /// For a gradient in f32.
   float* pointer() const { return written_; }
   Pixels pixels() const { return {written_, narrow_}; }
-  /// Adds what was written to a temporary buffer to the gradient.
+  /// Adds the temporary buffer, if there is one, to the gradient.
   void finish(int threads) const {
     if (edge_ == Edge::temporary) add(threads);
   }
 
  private:
-  /// Not inlined: every stage finishes up to three.
+  /// Not inlined: every stage has up to three contributions.
   [[gnu::noinline]] void add(int threads) const {
     const float* none = nullptr;
     if (narrow_)
