@@ -1,5 +1,5 @@
-// Activations: a smooth function of each element, and its slope. Buffers of one shape and layout have their
-// elements in the same order, so the loops need not know it.
+// Activations: a smooth function of each element, and its derivative. Buffers of one shape and layout have
+// their elements in the same order, so the loops need not know the layout.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace convoy::exec::host {
 
-/// y = F(x). A function has `apply`, `slope`, both in place, and `of_output`: whether its slope is a function
-/// of y rather than of x.
+/// y = F(x). A function has `apply` and `slope` (its derivative), both in place, and `of_output`: whether
+/// `slope` is a function of y rather than of x.
 template <class F>
 struct ApplyLoop {
   template <int W>
@@ -24,7 +24,7 @@ struct ApplyLoop {
   }
 };
 
-/// dx = g or dx += g with g = (dy + second) * slope; `at` is what the slope is a function of.
+/// dx = g or dx += g with g = (dy + second) * slope; `at` is the argument of the slope, x or y.
 template <class F>
 struct SlopeLoop {
   template <int W>
@@ -49,8 +49,8 @@ struct SlopeLoop {
   }
 };
 
-/// x times the chance that a standard normal number is below x; the upper tail by Abramowitz and Stegun,
-/// 7.1.26, to 1.5e-7.
+/// GELU: x times the standard normal distribution function at x, whose upper tail is by Abramowitz and
+/// Stegun, 7.1.26, to 1.5e-7.
 struct GeluErf {
   static constexpr bool of_output = false;
   template <class V>
@@ -81,7 +81,7 @@ struct GeluErf {
   }
 };
 
-/// The same with (1 + tanh(u)) / 2 = 1 / (1 + e^-2u) for the chance.
+/// GELU with the distribution function approximated by (1 + tanh(u)) / 2 = 1 / (1 + e^-2u).
 struct GeluTanh {
   static constexpr bool of_output = false;
   static constexpr float twice_root = 1.59576912160573071f, cubic = 0.044715f;

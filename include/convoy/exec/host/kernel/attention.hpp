@@ -1,8 +1,7 @@
-// Attention by tiles of queries and keys, the softmax online (Dao et al., 2022; Dao, 2023): no score or
-// probability leaves a core's cache, and backward makes them anew from the logarithms that forward keeps. A
-// tile of scores is [keys, queries], so that vectors run along queries: a maximum, a sum or a factor of each
-// query is then an operation on whole vectors, and keys and values are read as they lie, one number at a
-// time.
+// Attention by tiles of queries and keys with an online softmax (Dao et al., 2022; Dao, 2023): no score or
+// probability leaves a core's cache, and backward recomputes them from the logarithms that forward saves. A
+// tile of scores is [keys, queries], so that vectors run along queries: a maximum, a sum or a factor per
+// query is then an operation on whole vectors, and keys and values are read in their own order as scalars.
 #pragma once
 
 #include <algorithm>
@@ -22,42 +21,42 @@ namespace convoy::exec::host {
 
 inline constexpr int query_tile = 64, key_tile = Draws::chunk;
 
-/// What the loops read and write. Queries, keys and values lie `step` numbers apart, results and their
-/// gradients side by side.
+/// The buffers of attention. Queries, keys and values are `step` elements apart; results and their gradients
+/// are contiguous.
 struct AttentionTask {
   int rows = 0, heads = 0, queries = 0, keys = 0;
   int key_features = 0, value_features = 0;  ///< of a head
   bool causal = false;
   float scale = 1;               ///< of scores
   const float* part[3] = {};     ///< queries, keys, values
-  std::int64_t step[3] = {};     ///< of each, and of its gradient
+  std::int64_t step[3] = {};     ///< stride of queries, keys and values, and of their gradients
   const i32* lengths = nullptr;  ///< [rows] or null: all keys count
   float* y = nullptr;            ///< [rows, queries, heads, value_features]
   float* log_sums = nullptr;     ///< [rows, heads, queries]: log of the sum of exponentials of scores
   const float* dy = nullptr;
   const float* second = nullptr;  ///< null, or added to dy
-  float* gradient[3] = {};        ///< written; null where not wanted
-  bool drops = false;             ///< probabilities, by `draws` and `rule`
+  float* gradient[3] = {};        ///< written; null if not wanted
+  bool drops = false;             ///< whether probabilities are dropped, by `draws` and `rule`
   Draws draws;
   DropoutRule rule{0};
-  float* scratch = nullptr;  ///< for each thread as many numbers as the functions below say
+  float* scratch = nullptr;  ///< for each thread as many floats as the functions below return
   std::int64_t scratch_of_forward() const;
   std::int64_t scratch_of_backward() const;
 
   int blocks() const { return (queries + query_tile - 1) / query_tile; }
-  /// The keys that a row's queries below `query_end` may read between them.
+  /// The number of keys that at least one of a row's queries below `query_end` may read.
   int readable(int row, int query_end) const {
     const int length = lengths == nullptr ? keys : std::min<int>(keys, lengths[row]);
     return causal ? std::min(length, query_end) : length;
   }
-  /// From result to result of a head, and of its gradient.
+  /// The stride between results of a head, and between their gradients.
   std::int64_t result_step() const { return std::int64_t{heads} * value_features; }
-  /// From row to row of keys and of values, where the rows are padded.
+  /// Strides between padded rows of key features and of value features.
   std::int64_t key_row() const { return padded_columns(key_features); }
   std::int64_t value_row() const { return padded_columns(value_features); }
-  /// Numbers of what the probabilities of a tile are multiplied by, in both orders.
+  /// The size of a tile's dropout factors, stored in both orders.
   std::int64_t dropout_factors() const { return drops ? 2 * query_tile * key_tile : 0; }
-  /// A team for the whole of it.
+  /// The number of threads to use.
   int team(int threads) const {
     const std::int64_t work = std::int64_t{rows} * heads * queries * keys;
     return work < parallel_threshold / 8 ? 1 : threads;
@@ -70,15 +69,15 @@ struct ScoreTile {
   /// Query i may read key j of the tile if j <= i + ahead.
   int ahead = key_tile;
   float* scores = nullptr;
-  float* largest = nullptr;  ///< of each query so far, as the sums
+  float* largest = nullptr;  ///< of each query so far; so are the sums
   float* sums = nullptr;
-  float* factors = nullptr;  ///< what the sums, and what was added up by them, were multiplied by
+  float* factors = nullptr;  ///< factors by which the sums and the results so far were rescaled
   const float* log_sums = nullptr;
   const float* means = nullptr;
   float* slopes = nullptr;
-  const float* dropout_factors = nullptr;  ///< of probabilities; null: none is dropped
+  const float* dropout_factors = nullptr;  ///< factors of probabilities; null: none is dropped
 
-  /// The keys that all of the vector of queries from i on may read.
+  /// The number of keys that every query in the vector from query i on may read.
   CONVOY_INLINE int open(int i) const { return std::clamp(i + ahead + 1, 0, keys); }
 };
 
@@ -93,7 +92,7 @@ CONVOY_INLINE void drop(V& x, const float* factors, std::int64_t at) {
 
 inline constexpr std::int32_t lane_numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
-/// Scores become exponentials of their distance to the largest so far.
+/// Replaces scores by exp(score - largest so far), with dropout, and updates the largest, sums and factors.
 struct OnlineSoftmaxLoop {
   template <int W>
   CONVOY_INLINE static void run(const ScoreTile* tile) {
@@ -146,8 +145,8 @@ struct OnlineSoftmaxLoop {
   }
 };
 
-/// Scores become probabilities p, and the slopes of what is left of these those of the scores: p (slope -
-/// mean).
+/// Replaces scores by probabilities p, with dropout, and gradients of these by those of the scores: p
+/// (gradient of p - mean).
 struct ScoreSlopeLoop {
   template <int W>
   CONVOY_INLINE static void run(const ScoreTile* tile) {
@@ -177,8 +176,8 @@ struct ScoreSlopeLoop {
   }
 };
 
-/// factors[query, key] = what a probability is multiplied by, for `queries` from `first` on, counted over
-/// those of all heads, and the keys of one chunk.
+/// factors[query, key] = the dropout factor of a probability, for `queries` queries from `first` on, counted
+/// over all heads, and for the keys of one chunk.
 struct DrawLoop {
   template <int W>
   CONVOY_INLINE static void run(const AttentionTask* task, std::uint64_t position, std::int64_t first,
@@ -228,15 +227,16 @@ struct GatherLoop {
   }
 };
 
-/// Rows of numbers side by side: to[r, c] = (from[r, c] + second[r, c]) factor, with zeros up to `to_step`;
-/// and means[r] = the sum of to[r, c] y[r, c], unless `y` is null.
+/// Copies rows contiguously: to[r, c] = (from[r, c] + second[r, c]) factor, with zeros up to `to_step`.
+/// means[r] = the sum over c of to[r, c] y[r, c], unless `y` is null.
 inline void gather(const float* from, const float* second, std::int64_t from_step, int rows, int columns,
                    float* to, std::int64_t to_step, float factor, const float* y = nullptr,
                    float* means = nullptr) {
   simd::run<GatherLoop>(from, second, from_step, rows, columns, to, to_step, factor, y, means);
 }
 
-/// `rows` queries from `from`, as [columns, query_tile] with zeros behind the last.
+/// Writes `rows` queries to `to` as [columns, query_tile], with zeros after the last query up to whole
+/// vectors.
 inline void transpose_queries(const float* from, std::int64_t step, int rows, int columns, float factor,
                               float* to) {
   transpose(from, step, rows, columns, to, query_tile, factor);
@@ -245,12 +245,12 @@ inline void transpose_queries(const float* from, std::int64_t step, int rows, in
     for (int c = 0; c < columns; ++c) std::fill(to + c * query_tile + rows, to + c * query_tile + end, 0.0f);
 }
 
-/// Up to `query_tile` queries of a head, in a row.
+/// Up to `query_tile` consecutive queries of a head.
 struct QueryBlock {
   int row, head, first, count;
-  int lanes;                                      ///< `count`, in whole vectors
-  int readable;                                   ///< the keys that they may read between them
-  std::int64_t query_at, result_at, log_sums_at;  ///< where what is of the first begins
+  int lanes;                                      ///< `count` rounded up to whole vectors
+  int readable;                                   ///< number of keys that at least one of them may read
+  std::int64_t query_at, result_at, log_sums_at;  ///< offsets of the first query's data
 
   QueryBlock(const AttentionTask& t, int of_row, int of_head, int block)
       : row(of_row),
@@ -266,8 +266,8 @@ struct QueryBlock {
   }
 };
 
-/// What the probabilities of a block of queries and of the keys of a chunk are multiplied by, as [keys,
-/// queries] in `memory`, which has room for both orders; null where nothing is dropped.
+/// The dropout factors of a block of queries and the keys of a chunk, as [keys, queries] in `memory`, which
+/// has room for both orders; null if nothing is dropped.
 inline const float* draw_tile(const AttentionTask& t, const QueryBlock& block, int key, float* memory) {
   if (!t.drops) return nullptr;
   float* const by_queries = memory + query_tile * key_tile;
@@ -277,13 +277,13 @@ inline const float* draw_tile(const AttentionTask& t, const QueryBlock& block, i
   return memory;
 }
 
-/// A thread's scratch memory, cut into pieces, of which each pointer is one; without memory it only counts.
-/// Keys and values of one head lie there side by side: where they are given, those of other heads stand
-/// between them, and many of them share the same few lines of a cache.
+/// A thread's scratch memory, divided into pieces; without memory it only counts their size. Keys and values
+/// of one head are copied here contiguously: in the inputs, other heads lie between them, and many of them
+/// share the same few cache sets.
 struct HeadScratch {
   const AttentionTask& t;
   float* memory;
-  std::int64_t size = 0;  ///< numbers in the pieces
+  std::int64_t size = 0;  ///< floats in all pieces
 
   float* const keys = cut(padded_columns(std::int64_t{t.keys} * t.key_features));
   float* const values = cut(padded_columns(std::int64_t{t.keys} * t.value_features));
@@ -305,13 +305,13 @@ struct HeadScratch {
   }
 };
 
-/// What is `across` has a column for each query of a block.
+/// Arrays named `across` have a column for each query of a block.
 struct ForwardScratch : HeadScratch {
   using HeadScratch::HeadScratch;
   float* const queries_across = cut(t.key_features * query_tile);  ///< scaled
   float* const results_across = cut(t.value_features * query_tile);
   float* const scores = cut(key_tile * query_tile);
-  float* const largest = cut(query_tile);  ///< as the next two: see ScoreTile
+  float* const largest = cut(query_tile);  ///< this and the next two: see ScoreTile
   float* const sums = cut(query_tile);
   float* const factors = cut(query_tile);
   float* const dropout_factors = cut(t.dropout_factors());
@@ -320,15 +320,15 @@ struct ForwardScratch : HeadScratch {
 struct BackwardScratch : HeadScratch {
   using HeadScratch::HeadScratch;
   float* const queries = cut(query_tile * t.key_row());   ///< of a block, scaled
-  float* const slopes = cut(query_tile * t.value_row());  ///< of its results
-  float* const d_keys = cut(t.keys * t.key_row());        ///< of the head, as the next
+  float* const slopes = cut(query_tile * t.value_row());  ///< gradients of the block's results
+  float* const d_keys = cut(t.keys * t.key_row());        ///< of the head; so are `d_values`
   float* const d_values = cut(t.keys * t.value_row());
-  float* const queries_across = cut(t.key_features * query_tile);  ///< the same transposed
+  float* const queries_across = cut(t.key_features * query_tile);  ///< `queries` transposed
   float* const slopes_across = cut(t.value_features * query_tile);
   float* const d_queries_across = cut(t.key_features * query_tile);
   float* const scores = cut(key_tile * query_tile);
   float* const score_slopes = cut(key_tile * query_tile);
-  float* const log_sums = cut(query_tile);  ///< as the next: see ScoreTile
+  float* const log_sums = cut(query_tile);  ///< this and the next: see ScoreTile
   float* const means = cut(query_tile);
   float* const dropout_factors = cut(t.dropout_factors());
 };
@@ -338,7 +338,7 @@ inline std::int64_t AttentionTask::scratch_of_backward() const {
   return BackwardScratch(*this, nullptr).size;
 }
 
-/// The results of a block of queries.
+/// Computes the results of a block of queries.
 inline void attend(const AttentionTask& t, const QueryBlock& block, const ForwardScratch& s) {
   const std::int64_t y_step = t.result_step();
   float* const y = t.y + block.result_at;
@@ -404,7 +404,7 @@ inline void attention_forward(const AttentionTask& task, int threads) {
   });
 }
 
-/// What a block of queries and a tile of keys, those from `key` on, add to the gradients.
+/// Adds the contributions of a block of queries and of the tile of keys from `key` on to the gradients.
 inline void add_gradients(const AttentionTask& t, const QueryBlock& block, int key,
                           const BackwardScratch& s) {
   const int keys = std::min(key_tile, block.readable - key);
@@ -472,7 +472,7 @@ inline void add_gradients(const AttentionTask& t, const QueryBlock& block, int k
               .into = key == 0 ? SmallProduct::Into::assign : SmallProduct::Into::add});
 }
 
-/// The gradient of a block of queries, and what it adds to those of keys and values.
+/// Computes the gradient of a block of queries, and adds its contributions to those of keys and values.
 inline void attend_backward(const AttentionTask& t, const QueryBlock& block, const BackwardScratch& s) {
   if (block.readable > 0) {
     gather(t.part[0] + block.query_at, nullptr, t.step[0], block.count, t.key_features, s.queries,
@@ -495,7 +495,8 @@ inline void attend_backward(const AttentionTask& t, const QueryBlock& block, con
     for (int i = 0; i < block.count; ++i) std::fill_n(d_queries + i * t.step[0], t.key_features, 0.0f);
 }
 
-/// The gradients of one head of a row. Its tiles have an order, so that every sum has one.
+/// Computes the gradients of one head of a row, tile by tile in a fixed order, so that every sum has a fixed
+/// order.
 inline void attend_backward_of_head(const AttentionTask& t, int row, int head, const BackwardScratch& s) {
   const int readable = t.readable(row, t.queries);
   s.fill(row, head);

@@ -1,5 +1,5 @@
-// Concatenation: runs of elements, or channels of images in blocks, copied from one buffer into a part of
-// another, or added to it.
+// Concatenation: copies or adds runs of elements, or blocked channels of images, from one buffer to a part of
+// another.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace convoy::exec::host {
 
-/// to (+)= from + second, for each of so many runs of elements; strides are between runs.
+/// to (+)= from + second, for `runs` runs of `length` elements; strides are between runs.
 struct RunTask {
   std::int64_t runs = 0, length = 0;
   const float* from = nullptr;
@@ -32,8 +32,8 @@ inline void copy_runs(const RunTask& t, int threads) {
   });
 }
 
-/// to (+)= from + second, for `channels` channels of images in blocks of one number of lanes, beginning with
-/// one channel there and another here.
+/// to (+)= from + second, for `channels` channels of images in blocks of equally many lanes, from channel
+/// `from_channel` of one image to `to_channel` of the other.
 struct ChannelTask {
   int channels = 0;
   const float* from = nullptr;
@@ -55,7 +55,7 @@ inline void copy_channels(const ChannelTask& t, int threads) {
     const Range range = share(t.to_map.rows, thread, team);
     for (std::int64_t r = range.begin; r < range.end; ++r) {
       float* const to_row = t.to + r * t.to_map.row_stride;
-      // The lanes past the last channel hold zeros; whoever writes the last channel sees to it.
+      // The lanes past the last channel must be zero; the task that writes the last channel clears them.
       if (has_padding && !t.accumulate && t.to_channel + t.channels == t.to_map.channels)
         for (std::int64_t p = 0; p < positions; ++p)
           for (int lane = t.to_map.channels % lanes; lane < lanes; ++lane)

@@ -15,7 +15,7 @@
 
 namespace convoy::exec::host {
 
-/// Softmax cross-entropy of `positions` labels a row, each with `classes` logits.
+/// Softmax cross-entropy of `positions` labels per row, each with `classes` logits.
 struct CrossEntropyTask {
   int rows = 0, positions = 1, classes = 0;
   std::int32_t ignored = 0;
@@ -29,8 +29,8 @@ struct CrossEntropyTask {
   bool counts(std::int64_t i) const { return !ignores || labels[i] != ignored; }
 };
 
-/// One row: its largest logit, the index of the first largest, the sum of the exponentials shifted by it and
-/// the sum of the logits so shifted.
+/// Of one row: its largest logit, the index of the first largest, the sum of exp(logit - largest), and the
+/// sum of (logit - largest).
 struct RowSummary {
   float largest = 0, sum = 0, shifted = 0;
   std::int32_t argmax = 0;
@@ -41,7 +41,7 @@ struct SoftmaxRow {
   CONVOY_INLINE static void run(const float* row, int classes, RowSummary* summary) {
     using V = simd::Vec<float, W>;
     const float largest = largest_of<W>(row, classes);
-    // A row that begins with NaN has no largest but its first.
+    // If the first logit is NaN, `largest` is NaN and argmax stays 0.
     std::int32_t argmax = 0;
     if (largest == largest)
       while (row[argmax] != largest) ++argmax;
@@ -67,11 +67,11 @@ struct SoftmaxRow {
   }
 
  private:
-  /// What none of the values behind the first is greater than.
+  /// The largest value; NaN counts only if it comes first.
   template <int W>
   CONVOY_INLINE static float largest_of(const float* row, int classes) {
     using V = simd::Vec<float, W>;
-    // Several maxima side by side, because each waits for the one before it.
+    // Several independent maxima, because each comparison waits for the one before it.
     constexpr int side_by_side = 4;
     V lanes[side_by_side];
     for (V& lane : lanes) lane = V{} + row[0];
@@ -90,8 +90,8 @@ struct SoftmaxRow {
   }
 };
 
-/// g[k] = factor * (exp(row[k] - normalizer) - each), and `own` less at `label`: d (+)= g, and `rounded` is g
-/// in bf16. Either may be null.
+/// g[k] = factor * (exp(row[k] - normalizer) - each), minus `own` at k = label. d (+)= g, and `rounded` = g
+/// in bf16; either may be null.
 struct SoftmaxGradientRow {
   template <int W>
   CONVOY_INLINE static void run(const float* row, int classes, float normalizer, float factor, float each,
@@ -123,8 +123,8 @@ struct SoftmaxGradientRow {
   }
 };
 
-/// What label `i`, which counts, adds to its row's loss, given the row of its logits; whether the (first)
-/// largest of these is its own is added to `correct`.
+/// The loss of label `i`, which must not be ignored, given the row of its logits. Writes its normalizer, and
+/// adds 1 to `correct` if the first largest logit is the label's.
 inline float label_loss(const CrossEntropyTask& t, std::int64_t i, const float* row, std::int64_t& correct) {
   RowSummary summary;
   simd::run<SoftmaxRow>(row, t.classes, &summary);
@@ -136,8 +136,8 @@ inline float label_loss(const CrossEntropyTask& t, std::int64_t i, const float* 
   return t.smoothing > 0 ? own + t.smoothing * (mean - own) : own;
 }
 
-/// d (+)= dloss * (softmax - what label `i` stands for), of one row of logits; `d` may be `row`. The same,
-/// not accumulated, goes to `rounded`. Either may be null.
+/// d (+)= dloss * (softmax - target distribution of label `i`), for one row of logits; `d` may be `row`.
+/// `rounded` = the same in bf16, not accumulated. Either may be null.
 inline void label_gradient(const CrossEntropyTask& t, std::int64_t i, const float* row, float dloss, float* d,
                            bool accumulate, bf16* rounded = nullptr) {
   if (t.counts(i)) {
@@ -150,13 +150,13 @@ inline void label_gradient(const CrossEntropyTask& t, std::int64_t i, const floa
   }
 }
 
-/// Rows are shared among the threads where they are many enough.
+/// The number of threads to use: one if there are few logits.
 inline int cross_entropy_team(const CrossEntropyTask& t, int threads) {
   return t.count() * t.classes < parallel_threshold ? 1 : threads;
 }
 
 /// losses[row] = the sum over the row's labels of -log softmax(logits)[label], smoothed. Returns how many
-/// labels that count have their (first) largest logit.
+/// labels that are not ignored have the (first) largest logit.
 inline std::int64_t cross_entropy_forward(const CrossEntropyTask& t, float* losses, int threads) {
   std::atomic<std::int64_t> correct = 0;
   parallel(cross_entropy_team(t, threads), [&](int thread, int team) {
@@ -173,7 +173,7 @@ inline std::int64_t cross_entropy_forward(const CrossEntropyTask& t, float* loss
   return correct;
 }
 
-/// dlogits (+)= dloss * (softmax - what the label stands for).
+/// dlogits (+)= dloss * (softmax - target distribution of the label).
 inline void cross_entropy_backward(const CrossEntropyTask& t, const float* dlosses, float* dlogits,
                                    bool accumulate, int threads) {
   parallel(cross_entropy_team(t, threads), [&](int thread, int team) {

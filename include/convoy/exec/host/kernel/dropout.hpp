@@ -1,4 +1,4 @@
-// Dropout: words of Philox in vectors, a chunk of elements at a time.
+// Dropout: vectorized Philox, a chunk of elements at a time.
 #pragma once
 
 #include <algorithm>
@@ -10,13 +10,13 @@
 
 namespace convoy::exec::host {
 
-/// y = addend + (x + second) where the element is kept, times the scale.
+/// y = addend + scale (x + second) for an element that is kept, y = addend for one that is dropped.
 struct DropoutTask {
   Draws draws;
   DropoutRule rule{0};
   int rows = 0;
-  std::int64_t elements = 0;  ///< a row
-  const Map* map = nullptr;   ///< of all buffers alike where they are in blocks; null: they are plain
+  std::int64_t elements = 0;  ///< per row
+  const Map* map = nullptr;   ///< layout of all buffers if they are blocked; null: plain
   const float* x = nullptr;
   const float* second = nullptr;  ///< may be null
   const float* addend = nullptr;  ///< may be null, or y
@@ -27,7 +27,7 @@ struct DropoutTask {
 
 inline constexpr std::uint64_t block_numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
-/// Of words of Philox that stand in 64 bits each, the numbers.
+/// Stores the random numbers of Philox words, which are held in 64 bits each.
 template <int W>
 CONVOY_INLINE void store_numbers(std::int32_t* to, const simd::Vec<std::uint64_t, W>& words) {
   simd::Vec<std::int32_t, W> numbers;
@@ -35,8 +35,8 @@ CONVOY_INLINE void store_numbers(std::int32_t* to, const simd::Vec<std::uint64_t
   simd::store(to, numbers);
 }
 
-/// The numbers of a chunk: those of Draws, W blocks at a time. They stand in two vectors, so that a product
-/// need not wait for the one before.
+/// The random numbers of a chunk as defined by Draws, W blocks at a time. A vector of W 64-bit words fills
+/// two registers, so that a product need not wait for the one before.
 template <int W>
 CONVOY_INLINE void draw_chunk(const Draws& draws, std::uint64_t position, std::int64_t chunk,
                               std::int32_t* numbers) {
@@ -64,14 +64,15 @@ CONVOY_INLINE void draw_chunk(const Draws& draws, std::uint64_t position, std::i
   }
 }
 
-/// For who is not interested in the numbers that a loop writes.
+/// A sum that ignores the values that a loop writes.
 struct Ignored {
   template <class V>
   CONVOY_INLINE void add(const V&) {}
 };
 
-/// Of `count` elements of one chunk, whose numbers are given: y = addend + (x + second) where the element is
-/// kept, times the scale. `second` and `addend` may be null. What is written is added to `total`.
+/// Applies dropout to `count` elements of one chunk with the given random numbers: y = addend + scale (x +
+/// second) for an element that is kept, y = addend for one that is dropped. `second` and `addend` may be
+/// null. The values written are added to `total`.
 template <int W, class Sum>
 CONVOY_INLINE void drop_part(const DropoutRule& rule, const std::int32_t* numbers, std::int64_t count,
                              const float* x, const float* second, const float* addend, float* y, Sum& total) {
@@ -94,7 +95,7 @@ CONVOY_INLINE void drop_part(const DropoutRule& rule, const std::int32_t* number
   })
 }
 
-/// Chunks [begin, end) of the batch, row after row.
+/// Chunks [begin_chunk, end_chunk) of the batch, row after row.
 struct DropoutLoop {
   template <int W>
   CONVOY_INLINE static void run(const DropoutTask* task, std::int64_t begin_chunk, std::int64_t end_chunk) {
@@ -117,7 +118,7 @@ struct DropoutLoop {
   }
 
  private:
-  // Canonical neighbours are not neighbours in blocks of channels.
+  // Elements that are adjacent in canonical order are not adjacent in blocks of channels.
   CONVOY_INLINE static void in_blocks(const DropoutTask& t, std::int64_t row, std::int64_t first,
                                       std::int64_t count, const std::int32_t* numbers) {
     const Map& map = *t.map;
@@ -134,7 +135,7 @@ struct DropoutLoop {
 };
 
 inline void dropout(const DropoutTask& task, int threads) {
-  // The lanes past the last channel hold zeros.
+  // The lanes past the last channel must be zero.
   if (task.map != nullptr && task.map->channels % task.map->lanes != 0 && task.addend != task.y)
     std::fill_n(task.y, task.map->elements(), 0.0f);
   const std::int64_t chunks = task.rows * task.chunks();

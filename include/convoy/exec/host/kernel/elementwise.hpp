@@ -1,5 +1,5 @@
-// Element by element: ReLU, its mask, additions and accumulations over whole buffers. Buffers of one shape
-// and layout have their elements in the same order, so none of these needs to know it.
+// Elementwise loops: ReLU, its mask, additions and accumulations over whole buffers. Buffers of one shape and
+// layout have their elements in the same order, so the loops need not know the layout.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace convoy::exec::host {
 /// Buffers shorter than this are not worth waking a team for.
 inline constexpr std::int64_t parallel_threshold = 16384;
 
-/// Runs `Loop` over [0, count) shared among the threads. `Loop::run<W>(begin, end, args...)`.
+/// Runs `Loop::run<W>(begin, end, args...)` over [0, count), divided among the threads.
 template <class Loop, class... Args>
 void for_each_share(int threads, std::int64_t count, Args... args) {
   if (count < parallel_threshold) threads = 1;
@@ -37,7 +37,7 @@ void for_each_share(int threads, std::int64_t count, Args... args) {
     __VA_ARGS__                                \
   }
 
-/// x below zero becomes zero; NaN stays, so that a diverged run is seen.
+/// Sets negative x to zero; NaN stays, so that a diverged run is visible.
 template <class V>
 CONVOY_INLINE void rectify(V& x) {
   x = x < V{} ? V{} : x;
@@ -72,7 +72,8 @@ struct ReluLoop {
   }
 };
 
-/// A gradient on its way to one input: dx = g or dx += g with g = dy + second, where y > 0 if there is a y.
+/// Passes a gradient to one input: dx = g or dx += g with g = dy + second; if `y` is not null, g is zero
+/// where y <= 0.
 struct PassLoop {
   template <int W>
   CONVOY_INLINE static void run(std::int64_t begin, std::int64_t end, const float* dy, const float* second,

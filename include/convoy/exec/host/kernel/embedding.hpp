@@ -1,5 +1,4 @@
-// Embeddings: rows gathered from a weight [entries, features], and gradients added to the rows they came
-// from.
+// Embeddings: rows gathered from a weight [entries, features], and gradients scattered to these rows.
 #pragma once
 
 #include <algorithm>
@@ -45,8 +44,8 @@ struct ScatterLoop {
   }
 };
 
-/// Adds the gradient, after setting it to zero if `assign`. Threads share the features, so that each sum is
-/// of one order.
+/// Adds the gradient, after setting it to zero if `assign`. Threads share the features, so that the order of
+/// each sum is fixed.
 inline void scatter_rows(int threads, std::int64_t count, std::int64_t entries, std::int64_t features,
                          const i32* ids, const float* dy, const float* second, float* d_weight, bool assign) {
   if (assign)

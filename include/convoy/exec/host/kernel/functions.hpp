@@ -1,18 +1,18 @@
-// Functions of vectors: the exponential, and what is made of it.
+// Vector functions: the exponential and functions built on it.
 #pragma once
 
 #include <convoy/parallel/simd.hpp>
 
 namespace convoy::exec::host {
 
-/// x = e^x for x <= 0 (anything below -87 counts as -87), to 2 units in the last place: Cephes' polynomial
-/// after reduction by ln 2 in two parts. NaN stays NaN.
+/// x = e^x for x <= 0 (x below -87 counts as -87), to 2 units in the last place: Cephes' polynomial after
+/// reduction by ln 2 in two parts. NaN stays NaN.
 template <class V>
 CONVOY_INLINE void exponential(V& x) {
   x = x < -87.0f ? V{} - 87.0f : x;
   using I = decltype(x < x);
   constexpr float round =
-      12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, which then stands in the low bits
+      12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, which is then in the low bits
   const V biased = x * 1.44269504088896341f + round;
   const V n = biased - round;
   V r = x - n * 0.693359375f;
@@ -27,7 +27,7 @@ CONVOY_INLINE void exponential(V& x) {
   x = p * (V)power;
 }
 
-/// x = 1 / (1 + e^-x), relative error of a few units in the last place down to -87.
+/// x = 1 / (1 + e^-x), to a relative error of a few units in the last place for x down to -87.
 template <class V>
 CONVOY_INLINE void logistic(V& x) {
   V e = x < V{} ? x : -x;

@@ -1,5 +1,5 @@
-// Gathers: positions of each row's sequence [positions, features] by number, and gradients added to the
-// positions that they came from.
+// Gathers: positions of each row's sequence [positions, features] by index, and gradients scattered to these
+// positions.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace convoy::exec::host {
 
 struct GatherTask {
   std::int64_t rows = 0, positions = 0, features = 0;
-  std::int64_t named = 0;        ///< how many positions of each row
+  std::int64_t named = 0;        ///< positions gathered from each row
   const i32* numbers = nullptr;  ///< [rows, named], each in [0, positions)
 };
 
@@ -28,7 +28,7 @@ inline void gather_positions(const GatherTask& t, const float* x, float* y, int 
 }
 
 /// dx[r, numbers[r, i]] += dy[r, i] + second[r, i] in the order of i, after setting dx to zero unless it
-/// accumulates. A row is one thread's.
+/// accumulates. Each row is handled by one thread.
 inline void scatter_positions(const GatherTask& t, const float* dy, const float* second, float* dx,
                               bool accumulate, int threads) {
   const float* const none = nullptr;

@@ -1,5 +1,5 @@
-// Layer normalisation over plain vectors: each is read from the cache for its mean, its variance and its
-// result in turn, so that nothing is lost to cancellation.
+// Layer normalization over plain vectors. Each vector is read from cache for its mean, then for its variance
+// and then for its result, so that nothing is lost to cancellation.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 
 namespace convoy::exec::host {
 
-/// What the loops read and write. `kept` has two numbers a vector: its mean and one over the root of its
-/// variance plus epsilon. `partial` has 2 * features numbers a thread.
+/// The buffers of the loops. `kept` has two numbers per vector: its mean and 1 / sqrt(variance + epsilon).
+/// `partial` has 2 * features numbers per thread.
 struct LayerNormTask {
   std::int64_t vectors = 0, features = 0;
   float epsilon = 0;
@@ -37,7 +37,7 @@ CONVOY_INLINE float sum_of_lanes(const V& v) {
   return sum;
 }
 
-/// The sum of numbers that a loop meets in vectors of W and one by one.
+/// The sum of values that a loop visits in vectors of W and one by one.
 template <int W>
 struct Total {
   simd::Vec<float, W> lanes{};
@@ -53,7 +53,7 @@ struct Total {
   CONVOY_INLINE float sum() const { return sum_of_lanes<W>(lanes) + rest; }
 };
 
-/// y, and what is kept, of vector `v`, whose numbers have the sum `sum`.
+/// Writes y and `kept` of vector `v`, whose elements have the sum `sum`.
 template <int W>
 CONVOY_INLINE void normalize_vector(const LayerNormTask& t, std::int64_t v, float sum) {
   using V = simd::Vec<float, W>;
@@ -86,7 +86,8 @@ CONVOY_INLINE void normalize_vector(const LayerNormTask& t, std::int64_t v, floa
     y[i] = (x[i] - mean) * inverse * t.weight[i] + (t.bias == nullptr ? 0.0f : t.bias[i]);
 }
 
-/// dx of vector `v` if it is wanted; the gradients of weight and bias are added to a thread's `partial`.
+/// Writes dx of vector `v` if it is wanted, and adds the gradients of weight and bias to a thread's
+/// `partial`.
 template <int W>
 CONVOY_INLINE void normalize_vector_backward(const LayerNormTask& t, std::int64_t v, float* partial) {
   const std::int64_t n = t.features;
@@ -172,12 +173,12 @@ struct LayerNormBackwardLoop {
   }
 };
 
-/// The team for so many vectors.
+/// The number of threads to use.
 inline int layer_norm_team(const LayerNormTask& task, int threads) {
   return task.vectors * task.features < parallel_threshold ? 1 : threads;
 }
 
-/// `Loop` and `Task` are those above, or a loop that computes more and its task.
+/// `Loop` and `Task` are those above, or an extended loop and its task.
 template <class Loop = LayerNormLoop, class Task>
 void layer_norm_forward(const Task& task, int threads) {
   parallel(layer_norm_team(task, threads), [&](int thread, int team) {

@@ -16,7 +16,7 @@ struct MeanTask {
   std::int64_t length(std::int64_t r) const { return lengths == nullptr ? positions : lengths[r]; }
 };
 
-/// y = the mean of `length` positions of x, one row.
+/// y = the mean over `length` positions of x, for one row.
 struct MeanLoop {
   template <int W>
   CONVOY_INLINE static void run(std::int64_t begin, std::int64_t end, std::int64_t length,
@@ -69,7 +69,7 @@ inline void mean_forward(const MeanTask& t, const float* x, float* y, int thread
   });
 }
 
-/// Behind the length of a row gradients are zero.
+/// Gradients past the length of a row are zero.
 inline void mean_backward(const MeanTask& t, const float* dy, const float* second, float* dx, bool accumulate,
                           int threads) {
   const std::int64_t row = t.positions * t.features;

@@ -1,4 +1,4 @@
-// Multiplication element by element. Buffers of one shape and layout have their elements in the same order.
+// Elementwise multiplication. Buffers of one shape and layout have their elements in the same order.
 #pragma once
 
 #include <cstdint>

@@ -1,12 +1,12 @@
-// Batch normalisation with what surrounds it: statistics, normalise (+ residual) (+ ReLU) in one pass, and
-// backward through all of it in two. A thread takes whole channel blocks, so that a block that was read for
-// its statistics is still in its cache when it is normalised; where blocks are fewer than threads, rows are
-// shared instead. Where ranks go by common statistics, rows are shared as well, and the ranks meet between
-// sums and values.
+// Batch normalization fused with its surroundings: forward in a pass for the statistics and one for the
+// values (+ residual) (+ ReLU), backward in two passes. A thread takes whole channel blocks, so that a block
+// that was read for its statistics is still in its cache when it is normalized. Threads share rows instead if
+// blocks do not divide evenly and are fewer than four per thread, or if ranks share statistics; ranks then
+// exchange the sums between the two passes.
 //
-// The statistics are exact to float: values are shifted by the mean of the block's first values, summed in
-// float over at most `chunk` values and then in double. The order of additions depends on the number of
-// threads alone.
+// The statistics are exact to float: values are shifted by the mean of the channel's first values, summed in
+// float over fewer than 2 * `norm_chunk` values and then in double. The order of additions depends only on
+// the number of threads.
 #pragma once
 
 #include <cmath>
@@ -26,7 +26,7 @@
 
 namespace convoy::exec::host {
 
-/// What a batch norm knows about its channels, one array each, padded to whole blocks.
+/// Per-channel values of a batch norm, one array each, padded to whole blocks.
 struct NormState {
   float* mean = nullptr;     ///< subtracted from x
   float* scale = nullptr;    ///< weight / sqrt(variance + epsilon)
@@ -34,8 +34,8 @@ struct NormState {
   float* inverse = nullptr;  ///< 1 / sqrt(variance + epsilon)
   float* slope = nullptr;    ///< backward: dx = scale g + slope (x - mean) + offset
   float* offset = nullptr;
-  double* sums = nullptr;      ///< two numbers a lane, block and thread
-  double* exchange = nullptr;  ///< two numbers a channel, and one: what ranks sum
+  double* sums = nullptr;      ///< two numbers per lane, block and thread
+  double* exchange = nullptr;  ///< for ranks to sum: two numbers per channel, and the count
 
   static std::int64_t bytes(const Map& map, int threads) {
     const std::int64_t lanes = static_cast<std::int64_t>(map.blocks) * map.lanes;
@@ -59,14 +59,14 @@ struct NormTask {
   NormState state;
   float epsilon = 0, momentum = 0;
   bool relu = false;
-  AcrossRanks* across = nullptr;  // null: the statistics are of this rank's rows
-  double count = 0;               // values of a channel that the statistics are of
+  AcrossRanks* across = nullptr;  // null: statistics over this rank's rows only
+  double count = 0;               // number of values per channel in the statistics
   const float* weight = nullptr;
   const float* bias = nullptr;
   float* running_mean = nullptr;
   float* running_variance = nullptr;
   Pixels x, residual, y;
-  bf16* y_rounded = nullptr;  // beside y
+  bf16* y_rounded = nullptr;  // null, or a copy of y in bf16
   // Backward. The gradient of the output is dy + second.
   Pixels dy, second;
   Pixels dx;  // may be dy
@@ -76,23 +76,23 @@ struct NormTask {
   float* d_weight = nullptr;
   float* d_bias = nullptr;
 
-  /// Whether anything is in bf16.
+  /// Whether any buffer is in bf16.
   bool narrow() const {
     return x.narrow || residual.narrow || y.narrow || dy.narrow || second.narrow || dx.narrow ||
            d_residual.narrow;
   }
-  /// Whether backward's first pass leaves the residual's gradient, which is that of the norm's result, to the
-  /// second.
+  /// Whether backward's first pass stores the residual's gradient, which is the gradient of the norm's
+  /// result, for the second pass to read.
   bool keeps_gradient() const { return d_residual && !accumulate_residual; }
 };
 
-/// Normalises x. Forward and backward must agree on its bits, because backward masks by its sign.
+/// Normalizes x. Forward and backward must compute the same bits, because backward masks by the sign.
 template <class V>
 CONVOY_INLINE void normalize(V& x, const V& mean, const V& scale, const V& shift) {
   x = (x - mean) * scale + shift;
 }
 
-/// Values that are summed in float before they are added in double.
+/// Float sums are added to double sums once they have at least this many values.
 inline constexpr std::int64_t norm_chunk = 256;
 
 /// Adds the sums of (x - shift) and of its square, over some rows of a block, to `sums` ([2][lanes]).
@@ -157,7 +157,7 @@ struct StatisticsLoop {
   }
 };
 
-/// y = normalised x (+ residual) (rectified) over some rows of a block.
+/// y = normalized x (+ residual) (rectified) over some rows of a block.
 template <bool narrow>
 struct NormalizeLoop {
   template <int W>
@@ -191,8 +191,8 @@ struct NormalizeLoop {
   }
 };
 
-/// The gradient that reaches the batch norm at one vector: (dy + second), masked by the ReLU. Without a
-/// residual the ReLU's sign is computed from x, which is read anyway; with one it is read from y.
+/// The gradient of the batch norm's result for one vector: dy + second, masked by the ReLU. Without a
+/// residual the mask is computed from x, which is read anyway; with one it is read from y.
 template <bool narrow, class V>
 CONVOY_INLINE void masked_gradient(V& g, const NormTask& t, std::int64_t at, const V& x, const V& mean,
                                    const V& scale, const V& shift) {
@@ -213,8 +213,8 @@ CONVOY_INLINE void masked_gradient(V& g, const NormTask& t, std::int64_t at, con
   }
 }
 
-/// Adds the sums of g and of g (x - mean), over some rows of a block, to `sums` ([2][lanes]); the residual's
-/// gradient, where nothing is added to it.
+/// Adds the sums of g and of g (x - mean), over some rows of a block, to `sums` ([2][lanes]). Writes the
+/// residual's gradient unless it accumulates.
 template <bool narrow>
 struct GradientSumsLoop {
   template <int W>
@@ -266,7 +266,7 @@ struct GradientSumsLoop {
   }
 };
 
-/// dx over some rows of a block, and the residual's gradient where it is added to others.
+/// Writes dx over some rows of a block, and the residual's gradient if it accumulates.
 template <bool narrow>
 struct NormBackwardLoop {
   template <int W>
@@ -312,17 +312,17 @@ struct NormBackwardLoop {
   }
 };
 
-/// Forward, as `run_norm` takes it.
+/// The forward pass for `run_norm`.
 struct NormForward {
   template <bool narrow>
   using Sums = StatisticsLoop<narrow>;
   template <bool narrow>
   using Values = NormalizeLoop<narrow>;
 
-  /// Takes from the sums of a block what stays with this rank.
+  /// Reads results of this rank alone from the sums of a block; forward has none.
   static void keep_own(const NormTask&, int) {}
 
-  /// Makes of the sums what ranks can add up: those of x and of its square.
+  /// Undoes the shift: turns the sums into those of x and of its square, which ranks can add.
   static void prepare_exchange(const NormTask& t, int block) {
     const Map& m = t.map;
     double* sums = t.state.sums + block * 2 * m.lanes;
@@ -336,7 +336,7 @@ struct NormForward {
     }
   }
 
-  /// Turns the sums of a block into its statistics and moves the running ones.
+  /// Turns the sums of a block into its statistics and updates the running ones.
   static void finish(const NormTask& t, int block) {
     const Map& m = t.map;
     const double* sums = t.state.sums + block * 2 * m.lanes;
@@ -363,14 +363,14 @@ struct NormForward {
   }
 };
 
-/// Backward, likewise.
+/// The backward pass for `run_norm`.
 struct NormBackward {
   template <bool narrow>
   using Sums = GradientSumsLoop<narrow>;
   template <bool narrow>
   using Values = NormBackwardLoop<narrow>;
 
-  /// The gradients of weight and bias, which are exchanged with all others.
+  /// Writes the gradients of weight and bias, which are exchanged with all other gradients.
   static void keep_own(const NormTask& t, int block) {
     const Map& m = t.map;
     const double* sums = t.state.sums + block * 2 * m.lanes;
@@ -399,15 +399,15 @@ struct NormBackward {
   }
 };
 
-/// Adds the sums of the other threads of `parts` to those of the first.
+/// Adds the sums of the other `parts` - 1 threads to those of the first.
 inline void fold_parts(const NormTask& t, int parts) {
   const std::int64_t size = static_cast<std::int64_t>(t.map.blocks) * 2 * t.map.lanes;
   for (int part = 1; part < parts; ++part)
     for (std::int64_t i = 0; i < size; ++i) t.state.sums[i] += t.state.sums[part * size + i];
 }
 
-/// Turns the sums of this rank's rows, and their number, into those of all ranks. Ranks meet in the order of
-/// channels, for their blocks may be of different sizes.
+/// Replaces this rank's sums and its count by those of all ranks. Sums are exchanged in channel order,
+/// because ranks may have blocks of different sizes.
 inline void sum_across_ranks(NormTask& t) {
   const Map& m = t.map;
   const auto channels = static_cast<std::size_t>(m.channels);
@@ -427,7 +427,7 @@ inline void sum_across_ranks(NormTask& t) {
   t.count = all[2 * channels];
 }
 
-/// One pass for sums, one for values, over all blocks and rows.
+/// Runs a pass for the sums and one for the values, over all blocks and rows.
 template <class Norm, bool narrow>
 void run_norm(NormTask& task, int threads) {
   using Sums = typename Norm::template Sums<narrow>;
@@ -453,7 +453,7 @@ void run_norm(NormTask& task, int threads) {
     });
     return;
   }
-  int parts = 1;  // the team may be smaller than asked for
+  int parts = 1;  // the team may be smaller than requested
   parallel(threads, [&](int thread, int team) {
     if (thread == 0) parts = team;
     const Range rows = share(m.rows, thread, team);
@@ -479,17 +479,17 @@ void run_norm(NormTask& task, int threads) {
   });
 }
 
-/// Statistics of the batch, running statistics, y.
+/// Computes the statistics of the batch, updates the running ones and writes y.
 inline void norm_forward(NormTask& task, int threads) {
   task.narrow() ? run_norm<NormForward, true>(task, threads) : run_norm<NormForward, false>(task, threads);
 }
 
-/// dx, the residual's gradient, the gradients of weight and bias.
+/// Writes dx, the residual's gradient, and the gradients of weight and bias.
 inline void norm_backward(NormTask& task, int threads) {
   task.narrow() ? run_norm<NormBackward, true>(task, threads) : run_norm<NormBackward, false>(task, threads);
 }
 
-/// y with the running statistics.
+/// Writes y with the running statistics.
 inline void norm_evaluate(const NormTask& task, int threads) {
   const Map& m = task.map;
   for (int c = 0; c < m.blocks * m.lanes; ++c) {

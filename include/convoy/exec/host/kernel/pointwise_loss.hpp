@@ -1,4 +1,4 @@
-// Losses of one number a row that are means over elements of a value and of its target, both plain.
+// Losses with one number per row: means over the elements of a value and its target, both plain.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace convoy::exec::host {
 
-/// (x - t)^2. A loss has `loss`, and the slopes in x and in its target; all write over x.
+/// (x - t)^2. A loss type has `loss`, and its derivatives in x and in the target; all overwrite x.
 struct SquaredError {
   template <class V>
   CONVOY_INLINE static void loss(V& x, const V& t) {
@@ -24,7 +24,7 @@ struct SquaredError {
   }
 };
 
-/// max(x, 0) - x t + log(1 + e^-|x|): binary cross-entropy of a logit, which does not overflow.
+/// max(x, 0) - x t + log(1 + e^-|x|): binary cross-entropy of a logit, in a form that does not overflow.
 struct LogitError {
   template <class V>
   CONVOY_INLINE static void loss(V& x, const V& t) {
@@ -77,7 +77,7 @@ struct LossLoop {
   }
 };
 
-/// d (+)= factor * slope, in x or in the target.
+/// d (+)= factor times the derivative in x or in the target.
 template <class F, bool of_target>
 struct LossSlopeLoop {
   template <int W>
@@ -114,7 +114,7 @@ void pointwise_loss(int threads, int rows, std::int64_t n, const float* x, const
   });
 }
 
-/// d (+)= dlosses times the slope of that.
+/// d (+)= dlosses times the derivative of `pointwise_loss`.
 template <class F, bool of_target>
 void pointwise_loss_slope(int threads, int rows, std::int64_t n, const float* x, const float* target,
                           const float* dlosses, float* d, bool accumulate) {

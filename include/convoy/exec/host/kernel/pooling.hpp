@@ -1,4 +1,4 @@
-// Pooling over blocked maps. Max pooling notes which tap won, so that backward reads neither input nor
+// Pooling over blocked maps. Max pooling records which tap won, so that backward reads neither input nor
 // output.
 #pragma once
 
@@ -16,14 +16,14 @@
 
 namespace convoy::exec::host {
 
-/// One pooling over a batch; `x` and `y` stand for the gradients in backward.
+/// One pooling over a batch; in backward `x` and `y` are gradients.
 struct PoolTask {
   Map map;  ///< of x
   Map out;  ///< of y
   graph::Window window;
   float* x = nullptr;
   Pixels y;
-  std::int32_t* winner = nullptr;  ///< max: the tap, in the order of y's memory
+  std::int32_t* winner = nullptr;  ///< max pooling: the winning tap, in the order of y's memory
   bool accumulate = false;         ///< backward: add to x
 };
 
@@ -33,10 +33,10 @@ inline Range taps_at(int o, const graph::Window& w, int kernel, int extent) {
   return {start < 0 ? -start : 0, start + kernel > extent ? extent - start : kernel};
 }
 
-/// A position of the output and the taps there that meet the input.
+/// An output position and the taps of its window that meet the input.
 struct PoolWindow {
   std::int64_t at;      ///< the element of y
-  std::int64_t corner;  ///< the element of x at tap (0, 0), which may stand outside
+  std::int64_t corner;  ///< the element of x at tap (0, 0), which may lie outside the map
   Range down, right;
 
   /// The first of those taps.
@@ -70,7 +70,7 @@ CONVOY_INLINE void for_each_tap(const PoolTask& t, const PoolWindow& window, Vis
   }
 }
 
-/// Max pooling number by number, where a NaN wins and stays, as in PyTorch.
+/// Scalar max pooling in which NaN wins, as in PyTorch.
 template <bool narrow>
 [[gnu::cold]] void max_pool_of_any(const PoolTask& t, int row, int block) {
   for_each_window(t, row, block, [&](const PoolWindow& window) {
@@ -97,8 +97,8 @@ struct MaxPoolLoop {
     using V = simd::Vec<float, W>;
     using I = simd::Vec<std::int32_t, W>;
     const PoolTask& t = *task;
-    // A second comparison for NaN would make g++ 12 go lane by lane. What is not finite shows here instead,
-    // and is rare enough to be pooled again.
+    // A second comparison for NaN would make g++ 12 go lane by lane. Values that are not finite show here
+    // instead; they are rare enough to pool again.
     V odd{};
     for_each_window(
         t, row, block, [&](const PoolWindow& window) __attribute__((always_inline)) {

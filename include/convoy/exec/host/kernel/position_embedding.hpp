@@ -1,4 +1,4 @@
-// Position embeddings: one table added to each row of a batch, and its gradient as their sum.
+// Position embeddings: one table added to each row of a batch; its gradient is the sum over the rows.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,8 @@ inline void add_to_rows(int threads, std::int64_t rows, std::int64_t row, const 
   });
 }
 
-/// d_table (+)= the sum of dy[r] + second[r], in the order of the rows. Threads share the elements, and take
-/// so few at a time that their sums stay near.
+/// d_table (+)= the sum of dy[r] + second[r], in the order of the rows. Threads share the elements, in pieces
+/// whose sums stay in cache.
 inline void sum_rows(int threads, std::int64_t rows, std::int64_t row, const float* dy, const float* second,
                      float* d_table, bool accumulate) {
   constexpr std::int64_t piece = 2048;

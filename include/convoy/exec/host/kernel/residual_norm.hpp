@@ -1,5 +1,5 @@
-// Layer normalisation of a sum, of which one summand may be dropped from: a vector is added up, normalised
-// and left while it is in the cache, and so is its gradient.
+// Layer normalization of a sum with optional dropout of one summand: each vector is summed and normalized
+// while it is in cache, and so is its gradient.
 #pragma once
 
 #include <algorithm>
@@ -10,24 +10,24 @@
 
 namespace convoy::exec::host {
 
-/// A layer norm of x = addend + branch, where dropout takes from the branch if the task `drops`. In backward
-/// the gradient of x takes the place of dy: `dx` is `dy`, or null where nobody wants it.
+/// A layer norm of x = addend + branch, with dropout of the branch if the task `drops`. In backward the
+/// gradient of x overwrites dy: `dx` is `dy`, or null if it is not wanted.
 struct ResidualNormTask : LayerNormTask {
   bool drops = false;
   Draws draws;
   DropoutRule rule{0};
-  std::int64_t row_vectors = 1;  ///< of a row of the batch
+  std::int64_t row_vectors = 1;  ///< vectors of a row of the batch
   const float* branch = nullptr;
   const float* addend = nullptr;
-  float* sum = nullptr;       ///< x, to be written; may be y where no backward follows
+  float* sum = nullptr;       ///< x, written; may be y if no backward follows
   float* d_branch = nullptr;  ///< null: not wanted
   bool accumulate_branch = false;
-  float* d_addend = nullptr;  ///< null: not wanted, or that which takes the place of dy
+  float* d_addend = nullptr;  ///< null: not wanted, or shared with dx
   bool accumulate_addend = false;
 };
 
-/// y = addend + from, where dropout takes from what stands at `from` if the task drops, for vector `v`, whose
-/// first elements the pointers name. `addend` may be null. What is written is added to `total`.
+/// y = addend + from, with dropout of `from` if the task drops, for vector `v`; the pointers are at its first
+/// element. `addend` may be null. The values written are added to `total`.
 template <int W, class Sum>
 CONVOY_INLINE void drop_vector(const ResidualNormTask& t, std::int64_t v, const float* from,
                                const float* addend, float* y, Sum& total) {

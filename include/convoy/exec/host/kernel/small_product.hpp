@@ -1,6 +1,6 @@
-// Products of matrices that fit into a cache, and what brings matrices into the order that these want.
-// Columns stand in vectors: the rows of a result, and of what is multiplied from the right, have room for a
-// multiple of `column_grain` columns, of which those behind the last may hold anything that is finite.
+// Products of matrices that fit into a cache, and transposes into the order they read. Vectors run along
+// columns: rows of the result and of the right operand have room for a multiple of `column_grain` columns,
+// and the padding may hold any finite values.
 #pragma once
 
 #include <cstddef>
@@ -11,19 +11,19 @@
 
 namespace convoy::exec::host {
 
-/// As many columns as the widest vector has.
+/// The number of columns in the widest vector.
 inline constexpr int column_grain = 16;
 constexpr std::int64_t padded_columns(std::int64_t columns) {
   return (columns + column_grain - 1) / column_grain * column_grain;
 }
 
-/// C = A B, C += A B, or C = C factors + A B, where a factor is of a column. C is [m, n] and the inner extent
-/// is k. The elements of a row of A lie side by side, or those of a column do.
+/// C = A B, C += A B, or C = C factors + A B with one factor per column. C is [m, n]; the inner extent is k.
+/// A is stored row-major, or column-major if `a_by_columns`.
 struct SmallProduct {
   enum class Into { assign, add, scale };
   int m = 0, n = 0, k = 0;
   const float* a = nullptr;
-  std::int64_t a_step = 0;  ///< from row to row, or from column to column
+  std::int64_t a_step = 0;  ///< stride between rows, or between columns
   bool a_by_columns = false;
   const float* b = nullptr;
   std::int64_t b_step = 0;
@@ -74,7 +74,7 @@ struct SmallProductLoop {
   }
   template <int W, int C, bool by_columns>
   CONVOY_INLINE static void panel(const SmallProduct& p, int column) {
-    constexpr int most = W == 16 ? 8 : 4;  // as many sums as there are registers for
+    constexpr int most = W == 16 ? 8 : 4;  // as many sums as fit into registers
     int row = 0;
     for (; row + most <= p.m; row += most) tile<W, most, C, by_columns>(p, row, column);
     if constexpr (most > 4)
@@ -99,8 +99,8 @@ struct SmallProductLoop {
 
 inline void multiply(const SmallProduct& product) { simd::run<SmallProductLoop>(&product); }
 
-/// Exchanges, `apart` rows and columns apart, the elements of W vectors across the diagonal; once for each
-/// power of two below W that transposes them.
+/// One step of transposing W vectors: swaps the off-diagonal blocks of `apart` x `apart` elements. It
+/// recurses over the powers of two below W, so that exchange<W, 1> transposes the vectors.
 template <int W, int apart, std::size_t... lane>
 CONVOY_INLINE void exchange(simd::Vec<float, W> (&x)[W], std::index_sequence<lane...> lanes) {
   if constexpr (apart < W) {
@@ -147,7 +147,7 @@ struct TransposeLoop {
   }
 };
 
-/// to[c, r] = from[r, c] factor, and times factors[c] unless that is null.
+/// to[c, r] = factor * from[r, c], times factors[c] unless `factors` is null.
 inline void transpose(const float* from, std::int64_t from_step, int rows, int columns, float* to,
                       std::int64_t to_step, float factor, const float* factors = nullptr) {
   simd::run<TransposeLoop>(from, from_step, rows, columns, to, to_step, factor, factors);

@@ -1,8 +1,8 @@
 // Convolution over small maps as matrix products over images: each output position is the sum, over the taps
-// that meet the input there, of [images x in] times [in x out]. No product with padding is ever made, and the
-// inner loops run at the pace of the vector units because images, not positions, are the rows of a tile.
+// that meet the input there, of [images x in] times [in x out]. Padding is never multiplied, and the inner
+// loops run at the rate of the vector units because images, not positions, are the rows of a tile.
 //
-// Weights stand in panels: [out / 32][tap][in][32]. Maps stay in blocks of channels.
+// Weights are stored in panels: [out / 32][tap][in][32]. Maps stay in blocks of channels.
 #pragma once
 
 #include <cstddef>
@@ -16,16 +16,16 @@ namespace convoy::exec::host {
 
 inline constexpr int panel_width = 32;
 
-/// A product of a position of one map with a tap: offsets within a row of the map and within a panel.
+/// A position of a map and the tap that multiplies it: offsets within an image of the map and within a panel.
 struct TapPair {
   std::int64_t from = 0, tap = 0;
 };
 
-/// y at one position over all images: y = sum over pairs of x[from] times panel[tap].
+/// y at one output position over all images: the sum over pairs of x[from] times panel[tap].
 struct TapProduct {
   const float* x = nullptr;
   const float* panel = nullptr;
-  float* y = nullptr;  ///< at the position and the panel's first channel
+  float* y = nullptr;  ///< at the position, and at the panel's first channel
   std::int64_t x_row = 0, x_block = 0, y_row = 0, y_block = 0;
   int blocks = 0, lanes = 0, rows = 0;
   const TapPair* pairs = nullptr;
@@ -34,7 +34,7 @@ struct TapProduct {
 };
 
 struct TapProductLoop {
-  /// R images by two vectors of channels, from `channel` of the panel on.
+  /// R images by two vectors of the panel's channels, from `channel` on.
   template <int W, int R>
   CONVOY_INLINE static void tile(const TapProduct& t, int row, int channel) {
     using V = simd::Vec<float, W>;
@@ -76,7 +76,7 @@ struct TapProductLoop {
 
   template <int W>
   CONVOY_INLINE static void run(const TapProduct* task) {
-    constexpr int most = W == 16 ? 8 : W == 8 ? 6 : 4;  // as many sums as there are registers for
+    constexpr int most = W == 16 ? 8 : W == 8 ? 6 : 4;  // as many sums as fit into registers
     const TapProduct& t = *task;
     for (int channel = 0; channel < panel_width; channel += 2 * W) {
       int row = 0;
@@ -146,8 +146,8 @@ struct TapGradientLoop {
   }
 };
 
-/// Gathers the channels of a panel: from blocks of `lanes` channels to [images][positions][32]. In place they
-/// lie a power of two apart, and would evict one another from the first-level cache.
+/// Gathers the channels of a panel: from blocks of `lanes` channels to [images][positions][32]. In their own
+/// layout they are a power of two apart and would evict one another from the L1 cache.
 inline void pack_panel(const float* from, const Map& map, int rows, float* to) {
   for (int row = 0; row < rows; ++row)
     for (std::int64_t position = 0; position < map.positions(); ++position)

@@ -1,5 +1,6 @@
-// Weights of linear layers in the blocks that oneDNN multiplies. Beside this copy oneDNN's own takes twice
-// the time for long rows, [768, 3072], and nine tenths of it for short ones, [3072, 768] (oneDNN 2.6, Zen 5).
+// Weights of linear layers in the blocked layout that oneDNN multiplies. oneDNN's own copy takes twice the
+// time of this one for long rows, [768, 3072], and nine tenths of it for short ones, [3072, 768] (oneDNN 2.6,
+// Zen 5).
 #pragma once
 
 #include <cstdint>
@@ -15,27 +16,27 @@
 
 namespace convoy::exec::host {
 
-/// How a matrix is cut into blocks of `lines` rows by `pairs` pairs of columns, one row of blocks after the
-/// other. A block holds its pairs one after the other, and of a pair both columns of each row: oneDNN's
-/// format AB<pairs>b<lines>a2b.
+/// A division of a matrix into blocks of `lines` rows by `pairs` pairs of columns, one row of blocks after
+/// the other. A block holds its pairs in order, and for each pair both columns of each row: oneDNN's format
+/// AB<pairs>b<lines>a2b.
 struct WeightBlocks {
   int lines = 0, pairs = 0;
   explicit operator bool() const { return lines > 0; }
-  /// Whether they cut such a matrix evenly.
+  /// Whether the blocks divide such a matrix evenly.
   bool cuts(std::int64_t rows, std::int64_t columns) const {
     return rows % lines == 0 && columns % (2 * pairs) == 0;
   }
 };
 
 struct WeightBlocksLoop {
-  /// The columns of a row of blocks that are rounded at a time, which stay in the first cache.
+  /// The columns of a row of blocks that are rounded at a time; they stay in the L1 cache.
   static constexpr int columns_at_once = 64, most_lines = 64;
 
-  /// The row of blocks that is the `begin`-th, and those behind it.
+  /// Rows of blocks [begin, end).
   template <int W>
   CONVOY_INLINE static void run(std::int64_t begin, std::int64_t end, WeightBlocks blocks,
                                 std::int64_t columns, const float* from, bf16* to) {
-    // A pair of columns of a row as one number, which is only moved.
+    // Each float holds a pair of bf16 columns of a row and is only moved.
     alignas(64) float tile[most_lines][columns_at_once / 2];
     for (std::int64_t a = begin; a < end; ++a)
       for (std::int64_t first = 0; first < columns; first += columns_at_once) {
@@ -68,7 +69,7 @@ struct WeightBlocksLoop {
   }
 };
 
-/// Copies a matrix [rows, columns] into blocks, which cut it evenly.
+/// Copies a matrix [rows, columns] into blocks, which must divide it evenly.
 inline void copy_into_blocks(const WeightBlocks& blocks, std::int64_t rows, std::int64_t columns,
                              const float* from, bf16* to, int threads) {
   if (rows * columns < parallel_threshold) threads = 1;
