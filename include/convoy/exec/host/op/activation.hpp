@@ -1,4 +1,4 @@
-// A stage of one activation, for any function of kernel/activation.hpp.
+// A stage for any activation of kernel/activation.hpp.
 #pragma once
 
 #include <memory>
@@ -38,13 +38,13 @@ class ActivationStage final : public UnaryStage {
   }
 
  private:
-  // The fields of a batch move from call to call.
+  // The addresses of a batch's fields change from call to call.
   const float* x(const Program& p) const { return p.address(source_.to().place); }
 
   Conversion source_;
 };
 
-/// The same function behind another operation.
+/// The same function fused after another operation.
 template <class F>
 std::unique_ptr<Part> fuse_activation(Location x, const Value& y) {
   return std::make_unique<ActivationPart>(

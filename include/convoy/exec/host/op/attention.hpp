@@ -53,7 +53,8 @@ class AttentionStage final : public Stage {
   }
   [[gnu::cold]] void plan_backward(Program& p) override {
     const int time = p.backward_time(index_);
-    // What one kernel writes at once lies apart, also where one value is two of the three.
+    // The kernel writes its gradients at once, so each needs a buffer of its own, even if one value is two of
+    // its inputs.
     for (int i = 0; i < inputs(); ++i) contribution_[i] = p.contribute(p.from(node_, i), false, time);
     backward_scratch_ = p.request(p.threads() * task_.scratch_of_backward() * element, time, time);
   }
@@ -85,9 +86,9 @@ class AttentionStage final : public Stage {
  private:
   static constexpr auto element = static_cast<std::int64_t>(sizeof(float));
 
-  /// The inputs that have gradients.
+  /// The number of inputs that have gradients.
   int inputs() const { return extents_.is_packed() ? 1 : 3; }
-  // The fields of a batch move from call to call.
+  // The addresses of a batch's fields change from call to call.
   void locate(Program& p) {
     for (int part = 0; part < 3; ++part)
       task_.part[part] = p.input(p.from(node_, extents_.input[part])) + extents_.first[part];

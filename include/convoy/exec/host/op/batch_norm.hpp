@@ -1,4 +1,4 @@
-// Batch norm: alone, or behind a convolution, with a residual and a ReLU or without.
+// Batch norm: alone or after a convolution, with or without a residual and a ReLU.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ struct Kernel<Host<f32>, graph::BatchNorm> {
 
 namespace convoy::exec::host {
 
-/// A batch norm node and what is fused behind it, within a stage.
+/// A batch norm and the operations fused after it, as part of a stage.
 class NormPart final : public Part {
  public:
   [[gnu::cold]] NormPart(Program& p, const graph::Stage& stage, int index, const Bound& x, const Value& y)
@@ -83,7 +83,7 @@ class NormPart final : public Part {
 
   void forward(Program& p) override {
     residual_source_.run();
-    // Addresses of a batch's fields change from call to call.
+    // The addresses of a batch's fields change from call to call.
     task_.x = p.pixels(x_);
     if (residual_ >= 0) task_.residual = p.pixels(residual_source_.to());
     task_.across = p.pass().across;
@@ -117,8 +117,8 @@ class NormStage final : public Stage {
     part_.emplace(p, stage, index, source_.to(), value_);
   }
   [[gnu::cold]] void plan_backward(Program& p) override {
-    // The residual's gradient is planned within; the order of the two does not matter, both only read the
-    // stage's own.
+    // `part_` plans the residual's gradient. The order of the two does not matter: both only read the
+    // gradient of the stage's value.
     contribution_ = p.contribute(input_, true, p.backward_time(index_));
     part_->plan_backward(p, value_, contribution_.target(), contribution_.accumulates());
   }

@@ -89,7 +89,7 @@ class ConcatStage final : public ValueStage {
   struct Part {
     int input = -1;
     int offset = 0, extent = 0;  // in channels, or in features
-    Map map;                     // of images
+    Map map;                     // of images only
     Conversion source;
     Contribution contribution;
   };

@@ -1,4 +1,4 @@
-// A convolution and what is fused behind it.
+// A convolution and the operations fused after it.
 #pragma once
 
 #include <string>
@@ -28,7 +28,7 @@ struct Kernel<Host<f32>, graph::Conv2d> {
 
 namespace convoy::exec::host {
 
-/// A convolution and what is fused behind it.
+/// A convolution and the operations fused after it.
 class ConvolutionStage final : public Stage {
  public:
   [[gnu::cold]] ConvolutionStage(Program& p, const graph::Stage& stage, int index)
@@ -43,20 +43,20 @@ class ConvolutionStage final : public Stage {
       kernel_ = std::make_unique<TapConvolution>(p, stage.leader, index, result_);
     else
       kernel_ = std::make_unique<OneDnnConvolution>(p, stage.leader, index, result_);
-    // A batch norm's part has the rest of the stage in it.
+    // A batch norm's part contains the rest of the stage.
     part_ = norm_ ? p.fuse<graph::BatchNorm>(stage, index, result_, value_)
                   : p.fuse<graph::Relu>(stage, index, result_, value_);
     value_.takes_second = part_ != nullptr;
     value_.can_round = norm_;
   }
-  /// Whether convolution `n` is one of few positions, for convoy's own kernels.
+  /// Whether convolution `n` has so few positions that convoy's own kernels compute it.
   static bool uses_taps(Program& p, int n) {
     return TapConvolution::fits(p, n) && !OneDnnConvolution::pays_as_winograd(p, n);
   }
   [[gnu::cold]] void plan_backward(Program& p) override {
     Bound dy{value_.data.desc, value_.gradient};
     const Layout wanted = kernel_->choose_backward(p);
-    // A batch norm rounds what it computes, where the convolution would copy it to that end.
+    // If the convolution would copy the gradient only to round it to bf16, the batch norm writes it rounded.
     const int time = p.backward_time(index_);
     if (norm_ && wanted == describe_blocked(value_.map, dnnl_bf16))
       dy = {wanted, p.request(wanted, time, time)};

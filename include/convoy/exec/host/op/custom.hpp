@@ -27,7 +27,7 @@ struct Kernel<Host<f32>, graph::Custom> {
 
 namespace convoy::exec::host {
 
-/// Sees plain layouts: values and labels, then parameters.
+/// Passes plain layouts to the user's operation: inputs and labels, then parameters.
 class CustomStage final : public Stage {
  public:
   [[gnu::cold]] CustomStage(Program& p, const graph::Stage& stage, int index)
@@ -75,7 +75,7 @@ class CustomStage final : public Stage {
       if (p.node(x).dtype == DType::i32) continue;
       contribution_[i] = p.contribute(x, false, time);
       const Layout plain_x = describe_plain(p.rows(), p.node(x));
-      // The operation overwrites every dx, so one that nobody wants still needs a place.
+      // The operation overwrites every dx, so an unwanted one still needs a buffer.
       if (!contribution_[i])
         dx_[i] = {{plain_x, p.request(plain_x, time, time)}, {}};
       else if (Program::is_plain(p.value(x)))

@@ -1,4 +1,5 @@
-// Dropout, with an addition behind it or without. With a layer norm behind that, it is that one's kernel's.
+// Dropout, with or without an addition after it. If a layer norm follows the addition, its kernel computes
+// all three.
 #pragma once
 
 #include <memory>
@@ -83,7 +84,7 @@ class DropoutStage final : public UnaryStage {
     return value_.is_blocked ? p.blocked(n, index_, index_) : Conversion(p.plain_view(n), p.plain_view(n));
   }
 
-  int node_, addend_;  // the addend is -1 where nothing is added
+  int node_, addend_;  // `addend_` is -1 if nothing is added
   Conversion source_, addend_source_;
   Contribution d_addend_;
   DropoutTask task_;

@@ -1,4 +1,5 @@
-// ReLU and addition by one loop. With a layer norm behind it, an addition is that one's kernel's.
+// ReLU, and addition with or without ReLU, in one loop each. If a layer norm follows an addition, its kernel
+// computes both.
 #pragma once
 
 #include <memory>
@@ -46,7 +47,7 @@ class ElementwiseStage final : public ValueStage {
     }
   }
   [[gnu::cold]] void plan_backward(Program& p) override {
-    // What one input shares need not be copied.
+    // One input can share the gradient, which then need not be copied.
     bool shares = inputs_ == 2 && !relu_ && !value_.second;
     for (int i = 0; i < inputs_; ++i)
       if (shares && p.share_gradient(input_[i], value_))

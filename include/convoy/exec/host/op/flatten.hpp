@@ -23,7 +23,7 @@ struct Kernel<Host<f32>, graph::Flatten> {
 
 namespace convoy::exec::host {
 
-/// A flatten of blocked memory into plain rows; of plain memory it is a view and no stage at all.
+/// A flatten of blocked memory to plain rows. A flatten of plain memory is a view without a stage.
 class FlattenStage final : public Stage {
  public:
   [[gnu::cold]] FlattenStage(Program& p, const graph::Stage& stage, int index)

@@ -26,7 +26,7 @@ struct Kernel<Host<f32>, graph::LayerNorm> {
 
 namespace convoy::exec::host {
 
-/// What stages of layer norms have in common: their value and parameters, by a task of type `Task`.
+/// Shared parts of layer norm stages with a task of type `Task`: the value and the parameters.
 template <class Task>
 class NormOfVectors : public Stage {
  protected:
@@ -62,7 +62,7 @@ class NormOfVectors : public Stage {
     for (const Contribution& parameter : d_parameter_) parameter.finish(p.threads());
   }
 
-  int node_, index_, until_;  // `until_`: what backward reads is kept until then
+  int node_, index_, until_;  // `until_`: the last time at which the stage reads what it keeps
   Value& value_;
   Task task_;
 
@@ -101,8 +101,8 @@ class LayerNormStage final : public NormOfVectors<LayerNormTask> {
   Contribution contribution_;
 };
 
-/// A layer norm of a sum, whose other summand than the addend is dropped from or not. Of what lies within the
-/// stage the sum alone is kept.
+/// A layer norm of addend + branch, with or without dropout of the branch. Of the values within the stage,
+/// only the sum is kept for backward.
 class ResidualNormStage final : public NormOfVectors<ResidualNormTask> {
  public:
   [[gnu::cold]] ResidualNormStage(Program& p, const graph::Stage& stage, int index)
@@ -118,7 +118,7 @@ class ResidualNormStage final : public NormOfVectors<ResidualNormTask> {
   }
   [[gnu::cold]] void plan_backward(Program& p) override {
     const int time = p.backward_time(index_);
-    // The sum's gradient takes the place of the value's, which nobody reads any more.
+    // The sum's gradient overwrites the value's, which is no longer read.
     if (!p.share_gradient(addend_, value_)) d_addend_ = p.contribute(addend_, true, time);
     d_branch_ = p.contribute(branch_, true, time);
     wants_sum_ = p.value(addend_).wants_gradient || p.value(branch_).wants_gradient;
@@ -139,7 +139,7 @@ class ResidualNormStage final : public NormOfVectors<ResidualNormTask> {
     task_.branch = p.input(branch_);
     task_.addend = p.input(addend_);
     const bool trains = p.pass().mode == Mode::train;
-    // Where no backward follows, the sum need not outlive its norm, which takes its place.
+    // If no backward follows, the sum is not kept, and its norm overwrites it.
     task_.x = task_.sum = trains ? kept_sum_ : task_.y;
     task_.drops = dropout_ >= 0 && trains;
     if (task_.drops) task_.draws = Draws(p.pass(), p.node(dropout_).name.view());
@@ -151,7 +151,7 @@ class ResidualNormStage final : public NormOfVectors<ResidualNormTask> {
   }
 
  private:
-  int dropout_, branch_, addend_;  // the dropout is -1 where nothing is dropped
+  int dropout_, branch_, addend_;  // `dropout_` is -1 if nothing is dropped
   bool wants_sum_ = false;
   Location sum_;
   float* kept_sum_ = nullptr;

@@ -1,5 +1,5 @@
-// A linear layer by oneDNN's inner product, with an activation or without. With a cross-entropy behind it, it
-// is that one's kernel's.
+// A linear layer by oneDNN's inner product, with or without an activation. If a cross-entropy follows, its
+// kernel computes both.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ struct Kernel<Host<f32>, graph::Linear> {
 
 namespace convoy::exec::host {
 
-/// A weight [rows, columns] in the layout of a product, by kernels of convoy's own where the layout is one of
-/// blocks that they write.
+/// Copies a weight [rows, columns] to the layout of a product; by convoy's own kernel if that writes the
+/// layout.
 class WeightCopy {
  public:
   WeightCopy() = default;
@@ -80,7 +80,7 @@ class LinearStage final : public Stage {
     const std::int64_t in = p.node(input_).shape.last(), out = p.node(node_).shape.last();
     const Bound given{{{vectors_, in}, dnnl_ab}, p.plain_view(input_).place};
     result_ = {{{vectors_, out}, dnnl_ab}, value_.data.place};
-    // Its slope is a function of what goes into it.
+    // GELU's derivative is a function of its input, so the input gets memory of its own.
     if (p.find<graph::Gelu>(stage) >= 0)
       result_.place = p.request(result_.desc, index, value_.wants_gradient ? p.backward_time(index) : index);
     slot_ = {p.parameters().plain(weight_), Location::fixed(p.parameters().value(weight_))};
@@ -101,7 +101,7 @@ class LinearStage final : public Stage {
     const int time = p.backward_time(index_);
     const Bound dy{result_.desc, value_.gradient};
     if (part_) part_->plan_backward(p, value_, dy, false);
-    // A frozen weight of the model's own may have a bias that is trained.
+    // A frozen weight may have a trained bias.
     if (p.parameters().trained(weight_) || (bias_ >= 0 && p.parameters().trained(bias_))) {
       describe(p, Direction::weights);
       if (!source_.is_needed()) p.keep(p.value(input_), time);
@@ -122,7 +122,7 @@ class LinearStage final : public Stage {
     } else {
       data_weights_ = {p.convert(slot_, wanted, time, time), out, in};
     }
-    // Both gradients read that of the output in one layout.
+    // Both gradients read the output's gradient in the same layout.
     if (!multiply_.has(Direction::weights))
       dy_ = p.convert(dy, multiply_.layout(Direction::data, OneDnnProduct::dst), time, time);
   }
@@ -167,9 +167,9 @@ class LinearStage final : public Stage {
   }
 
  private:
-  /// The plan's own order serves all three directions in f32, so weights are never copied. Where they are
-  /// rounded, the copy has the order that oneDNN likes. That is mostly one order for forward and backward,
-  /// which then share the copy.
+  /// Asks oneDNN for one direction; throws ExecError if it has no fast implementation. In f32 all three
+  /// directions use the plan's order, so weights are never copied. In bf16 the rounded copy has the order
+  /// that oneDNN prefers. Forward and backward mostly prefer the same order and then share the copy.
   void describe(Program& p, Direction direction) {
     const auto type = [&](OneDnnProduct::Tensor tensor) {
       return OneDnnProduct::type(p.backend(), direction, tensor);
@@ -186,7 +186,7 @@ class LinearStage final : public Stage {
   }
 
   int node_, input_, index_, weight_, bias_;
-  std::int64_t vectors_;  // rows of the batch, times positions where they are sequences
+  std::int64_t vectors_;  // rows of the batch, times positions if they are sequences
   Value& value_;
   Bound slot_, bias_slot_, result_, weight_gradient_;
   Conversion source_, dy_;

@@ -42,7 +42,7 @@ class MeanStage final : public UnaryStage {
   }
 
  private:
-  int lengths_;  // -1: of whole sequences
+  int lengths_;  // -1: means over whole sequences
   MeanTask task_;
 };
 

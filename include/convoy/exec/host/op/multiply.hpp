@@ -59,7 +59,7 @@ class MultiplyStage final : public ValueStage {
   }
 
  private:
-  // The fields of a batch move from call to call.
+  // The addresses of a batch's fields change from call to call.
   const float* x(const Program& p, int i) const { return p.address(source_[i].to().place); }
 
   int input_[2] = {-1, -1};

@@ -1,10 +1,10 @@
 // Convolution by oneDNN over the live taps of a filter, forward and both gradients, in the layouts that its
-// fast kernels want. A kernel that would be oneDNN's reference code is never used.
+// fast kernels want. oneDNN's reference implementations are refused.
 //
-// In bf16 images that are not kept in bf16 (Program::choose_narrow) are copied: the source once for forward
+// In bf16, images that are not kept in bf16 (Program::choose_narrow) are copied: the source once for forward
 // and the gradient of the weights, the gradient of the output once for both gradients. A batch norm before or
-// behind the convolution writes what it would copy. Weights are copied in forward and again in backward: they
-// are little beside activations, and a copy between would take memory for the whole step.
+// after the convolution writes the copy instead. Weights are copied in forward and again in backward: they
+// are small compared with activations, and keeping the copy would take memory for the whole step.
 #pragma once
 
 #include <algorithm>
@@ -14,14 +14,14 @@
 
 namespace convoy::exec::host {
 
-/// The multiplication of a convolution, apart from what is fused around it.
+/// A convolution without the operations fused around it.
 class ConvolutionKernel {
  public:
   virtual ~ConvolutionKernel() = default;
-  /// Chooses what backward runs. Returns the layout in which it reads the gradient of the result without a
-  /// copy in between; empty where there is not one alone.
+  /// Chooses the implementations of backward. Returns the layout in which they read the gradient of the
+  /// result without a copy; empty if there is no single such layout.
   virtual Layout choose_backward(Program&) { return {}; }
-  /// `dy` is the gradient of the result, in its layout or in the one that was asked for.
+  /// `dy` is the gradient of the result, in the result's layout or in that which choose_backward returned.
   virtual void plan_backward(Program&, const Bound& dy) = 0;
   virtual void bind(Program&) = 0;
   virtual void forward(Program&) = 0;
@@ -58,7 +58,7 @@ class OneDnnConvolution final : public ConvolutionKernel {
 
     const Value& x = p.value(input_);
     const dnnl_format_tag_t blocked = p.backend().lanes == 16 ? dnnl_nChw16c : dnnl_nChw8c;
-    // oneDNN's first-layer kernels read a few channels as they come.
+    // oneDNN's first-layer kernels read inputs of few channels in plain layout.
     const bool prefers_plain = x.is_input && in[0] <= 3;
     attempts_[0] = {prefers_plain ? dnnl_nchw : blocked, blocked};
     attempts_[1] = {prefers_plain ? blocked : dnnl_nchw, blocked};
@@ -69,8 +69,8 @@ class OneDnnConvolution final : public ConvolutionKernel {
     const Layout fixed = p.parameters().fixed(weight_);
     if (!fixed || copies_weights(p) || !choose(p, Direction::forward, fixed)) require(p, Direction::forward);
     auto layout = [&](OneDnnProduct::Tensor t) { return multiply_.layout(Direction::forward, t); };
-    // Weights that are read as they stand have the order that forward wants; those that are copied anyhow the
-    // one in which their gradient is made.
+    // Weights that are read in place get the order that forward wants. Weights that are copied anyway get the
+    // order in which their gradient is computed.
     if (!fixed && !copies_weights(p)) {
       p.parameters().choose(weight_, layout(OneDnnProduct::weights));
     } else if (!fixed && p.parameters().trained(weight_)) {
@@ -85,8 +85,8 @@ class OneDnnConvolution final : public ConvolutionKernel {
     p.keep(p.value(input_), stage);
   }
 
-  /// Whether to ask oneDNN for Winograd's algorithm, which it has in f32 alone: on smaller maps its tiles of
-  /// 4x4 results are mostly waste.
+  /// Whether to ask oneDNN for Winograd's algorithm, which it has only in f32. On maps below `smallest`, its
+  /// tiles of 4x4 results are mostly waste.
   static bool pays_as_winograd(Program& p, int n) {
     const graph::Node& node = p.node(n);
     const graph::Conv2d::Attributes w = p.attributes<graph::Conv2d>(n);
@@ -189,9 +189,10 @@ class OneDnnConvolution final : public ConvolutionKernel {
     dnnl_format_tag_t src, dst;
   };
 
-  /// Whether weights are not multiplied as they stand, so that their order costs nothing.
+  /// Whether weights are copied before they are multiplied, so that their order in the slot costs nothing.
   static bool copies_weights(Program& p) { return p.backend().factor != dnnl_f32; }
-  /// The first implementation that is not reference code, over the layouts worth trying; false for none.
+  /// Chooses the first implementation that is not reference code among the layouts worth trying; false if
+  /// there is none.
   bool choose(Program& p, Direction direction, Layout weights) {
     const auto image = [&](int n, dnnl_format_tag_t tag, OneDnnProduct::Tensor tensor) {
       const Shape& shape = p.node(n).shape;
@@ -212,7 +213,7 @@ class OneDnnConvolution final : public ConvolutionKernel {
     }
     return false;
   }
-  /// The same with the weights in whatever order oneDNN likes; throws ExecError for none.
+  /// The same with the weights in any order that oneDNN chooses; throws ExecError if there is none.
   void require(Program& p, Direction direction) {
     const auto type = OneDnnProduct::type(p.backend(), direction, OneDnnProduct::weights);
     if (choose(p, direction, p.parameters().any(weight_, type))) return;

@@ -1,4 +1,4 @@
-// A stage of one loss of kernel/pointwise_loss.hpp, which sees plain layouts.
+// A stage for any loss of kernel/pointwise_loss.hpp, on plain layouts.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +58,7 @@ class PointwiseLossStage final : public Stage {
   }
 
  private:
-  // The fields of a batch move from call to call.
+  // The addresses of a batch's fields change from call to call.
   const float* x(const Program& p, int i) const { return p.address(source_[i].to().place); }
   std::int64_t elements(const Program& p) const { return p.node(input_[0]).shape.size(); }
 

@@ -64,7 +64,7 @@ class PositionEmbeddingStage final : public UnaryStage {
   int weight_;
   Location source_;
   Contribution d_weight_;
-  std::int64_t unread_ = 0;  // elements of the table behind the sequence's last position
+  std::int64_t unread_ = 0;  // elements of the table past the sequence's last position
 };
 
 }  // namespace convoy::exec::host

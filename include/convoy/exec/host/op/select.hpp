@@ -1,4 +1,4 @@
-// Select: one run of each row.
+// Select: copies one position of each row.
 #pragma once
 
 #include <algorithm>
@@ -49,7 +49,7 @@ class SelectStage final : public UnaryStage {
   }
 
  private:
-  std::int64_t row_, features_, at_;  // elements of a row, of a position, and before the one that is read
+  std::int64_t row_, features_, at_;  // elements of a row, of a position, and before the selected position
 };
 
 }  // namespace convoy::exec::host

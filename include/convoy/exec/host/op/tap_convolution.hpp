@@ -1,5 +1,5 @@
 // A convolution over a small map by convoy's own kernels: see exec/host/kernel/taps.hpp. oneDNN's kernels
-// tile over positions and multiply padding; where a map has few positions and a batch many images, tiles of
+// tile over positions and multiply padding; for a map with few positions and a batch of many images, tiles of
 // images are up to four times faster.
 #pragma once
 
@@ -17,8 +17,8 @@ namespace convoy::exec::host {
 
 class TapConvolution final : public ConvolutionKernel {
  public:
-  /// Whether a convolution is of this kind. It must not depend on the batch, for the order of the weights
-  /// does not.
+  /// Whether these kernels compute a convolution. It must not depend on the batch size, because the order of
+  /// the weights does not.
   static bool fits(Program& p, int n) {
     const graph::Node& node = p.node(n);
     const int x = p.from(n, 0);
@@ -39,7 +39,7 @@ class TapConvolution final : public ConvolutionKernel {
     y_ = result.place;
     p.keep(p.value(input_), stage);
     const std::int64_t in = in_.channels, taps = taps_.count();
-    // Slot element [out][in][tap] stands at [out / 32][tap][in][out % 32].
+    // Element [out][in][tap] of the slot is stored at [out / 32][tap][in][out % 32].
     p.parameters().choose(
         weight_,
         {[](std::int64_t i, std::int64_t inputs, std::int64_t count) {
@@ -106,14 +106,14 @@ class TapConvolution final : public ConvolutionKernel {
   [[gnu::cold]] std::string implementation() const override { return "convoy:taps"; }
 
  private:
-  /// Where oneDNN's kernels are slower, measured in f32 with 16 and 128 images on AVX-512. A 1x1 kernel meets
-  /// no padding, so little is to be won with it. Instructions for bf16 multiply at least twice as fast: that
-  /// is less than padding costs oneDNN only where tiles of positions are hardly filled, by reckoning.
+  /// Whether oneDNN's kernels are slower, measured in f32 with 16 and 128 images on AVX-512. A 1x1 kernel
+  /// meets no padding, so there is little to gain. bf16 instructions multiply at least twice as fast; by
+  /// estimate, padding costs oneDNN more than that only if its tiles of positions are hardly filled.
   static bool is_small(const graph::Window& w, const Shape& out, const Shape& in, bool in_f32) {
     if (w.height * w.width == 1) return in[1] * in[2] <= (!in_f32 ? 4 : w.stride == 1 ? 16 : 64);
     return out[1] * out[2] <= (in_f32 ? 196 : 16);
   }
-  /// What may lie in a thread's second-level cache while it goes round.
+  /// The bytes that a thread may reuse from its second-level cache.
   static constexpr std::int64_t cache_bytes = 384 * 1024;
 
   struct Product {
@@ -129,7 +129,8 @@ class TapConvolution final : public ConvolutionKernel {
     }
   };
 
-  /// The products by one of their numbers, which is below `keys`; a pair has the two others, in elements.
+  /// Groups the products by the member `key`, which is below `keys`. A pair has the other two members as
+  /// offsets in elements.
   [[gnu::cold]] Groups group(std::int64_t Product::*key, std::int64_t keys, std::int64_t Product::*first,
                              std::int64_t first_step, std::int64_t Product::*second,
                              std::int64_t second_step) const {
@@ -148,16 +149,16 @@ class TapConvolution final : public ConvolutionKernel {
     return static_cast<std::int64_t>(in_.channels) * out_.channels * taps_.count();
   }
 
-  /// y = x w over every panel and position: forward, and backward to the input with transposed weights. Where
-  /// panels and positions are too few for the team, images are shared as well; no sum depends on how.
+  /// y = x w over every panel and position: forward, and backward to the input with transposed weights. If
+  /// there are too few panels and positions for the team, threads share images as well, which changes no sum.
   void multiply(int threads, const Map& x_map, const float* x, const float* w, const Map& y_map, float* y,
                 const Groups& groups) const {
     const std::int64_t positions = y_map.positions(), panels = y_map.channels / panel_width;
     const std::int64_t panel_size = static_cast<std::int64_t>(x_map.channels) * taps_.count() * panel_width;
     const std::int64_t parts =
         panels * positions % threads == 0 ? 1 : (4 * threads + panels * positions - 1) / (panels * positions);
-    // Input channels whose part of a panel stays in the second-level cache while the panel's positions pass
-    // by.
+    // The blocks of input channels whose part of a panel stays in the second-level cache over all of the
+    // panel's positions.
     const std::int64_t block_bytes = panel_size / x_map.blocks * static_cast<std::int64_t>(sizeof(float));
     const auto most = static_cast<int>(std::clamp<std::int64_t>(cache_bytes / block_bytes, 1, x_map.blocks));
     parallel(threads, [&](int thread, int team) {
@@ -193,12 +194,12 @@ class TapConvolution final : public ConvolutionKernel {
     });
   }
 
-  /// Images whose part of both maps stays in a thread's second-level cache over all taps.
+  /// The number of images whose part of both maps stays in a thread's second-level cache over all taps.
   int chunk() const {
     const std::int64_t row_bytes =
         (in_.row_stride + panel_width * out_.positions()) * static_cast<std::int64_t>(sizeof(float));
-    const std::int64_t least =
-        (128 + out_.positions() - 1) / out_.positions();  // products a tile of sums is loaded and stored for
+    // At least 128 products for each load and store of a tile of sums.
+    const std::int64_t least = (128 + out_.positions() - 1) / out_.positions();
     return static_cast<int>(std::min<std::int64_t>(in_.rows, std::max(least, cache_bytes / row_bytes)));
   }
   std::int64_t packed_size() const { return chunk() * out_.positions() * panel_width; }
@@ -237,7 +238,7 @@ class TapConvolution final : public ConvolutionKernel {
     });
   }
 
-  /// Weights change between steps, so their transposed copy is made anew in each.
+  /// Weights change between steps, so each step transposes them again.
   void transpose(int threads) const {
     const std::int64_t taps = taps_.count(), in = in_.channels, out = out_.channels;
     parallel(threads, [&](int thread, int team) {
