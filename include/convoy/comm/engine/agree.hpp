@@ -1,5 +1,6 @@
-// agree: the check at `open` that all ranks mean the same thing. Rank 0's fingerprint goes to all, each
-// compares, and the first rank that differs tells everyone in what, so that all throw the same sentence.
+// agree: the check at `open` that all ranks mean the same thing. Rank 0's fingerprint goes to all ranks, and
+// each compares it with its own. The first rank that differs tells the others what differs, so that all throw
+// the same error.
 #pragma once
 
 #include <algorithm>
@@ -23,9 +24,9 @@ namespace convoy::comm {
 
 namespace detail {
 
-/// In one message each, whatever the options: these may be what differs.
+/// In `segments` messages, whatever the options: the options may be what differs.
 void broadcast_bytes(Engine& engine, void* data, std::size_t bytes, int root, int segments = 1);
-/// The least of the ranks' values.
+/// The minimum of the ranks' values.
 i32 smallest(Engine& engine, i32 value);
 
 struct Difference {
@@ -37,10 +38,10 @@ struct Difference {
 Difference compare(const std::vector<Fingerprint::Field>& root, const std::vector<Fingerprint::Field>& mine);
 [[noreturn, gnu::cold]] void disagree(int culprit, const Difference& difference);
 
-/// Throws ConfigError unless the layout's buckets lie in its gradients, each apart from the others, and what
-/// is to stay whole lies in one bucket each, in ascending order.
+/// Throws ConfigError unless the layout's buckets are disjoint and lie in its gradients, and its `whole`
+/// ranges are non-empty, disjoint, in ascending order and each within one bucket.
 void check(const Layout& layout);
-/// The buckets, and what is to stay whole in them.
+/// Adds the buckets, and the ranges that stay whole.
 void add_buckets(Fingerprint& fingerprint, const Layout& layout);
 /// The caller's fields, and those of the exchange itself.
 Fingerprint fields_of(const Fingerprint& caller, const Layout& layout, const Options& options,
@@ -54,7 +55,7 @@ CONVOY_FUNCTION void broadcast_bytes(Engine& engine, void* data, std::size_t byt
 }
 
 CONVOY_FUNCTION i32 smallest(Engine& engine, i32 value) {
-  // One number needs no vectors.
+  // One number needs no vectorized kernel.
   constexpr Reduction minimum{[](void* into, const void* from, std::int64_t, double) {
                                 auto& least = *static_cast<i32*>(into);
                                 least = std::min(least, *static_cast<const i32*>(from));

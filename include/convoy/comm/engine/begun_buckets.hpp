@@ -26,13 +26,14 @@ CONVOY_FUNCTION void refuse_second_begin(int bucket) {
 
 }  // namespace detail
 
-/// The buckets of an exchange, each of which `begin` is called for once a step.
+/// The buckets of an exchange. `begin` is called once a step for each of them.
 class BegunBuckets {
  public:
-  /// From here on there are `count` buckets, none begun.
+  /// Sets the number of buckets; none is begun.
   void resize(std::size_t count) { begun_.assign(count, false); }
   std::size_t size() const { return begun_.size(); }
-  /// Throws Error unless there is such a bucket and it was not begun in this step; its index.
+  /// Returns the bucket's index. Throws Error if there is no such bucket, or if it was already begun in this
+  /// step.
   std::size_t begin(int bucket) {
     if (bucket < 0 || static_cast<std::size_t>(bucket) >= begun_.size())
       detail::refuse_bucket(bucket, begun_.size());
@@ -43,7 +44,7 @@ class BegunBuckets {
   }
   bool operator[](std::size_t bucket) const { return begun_[bucket]; }
   bool none() const { return std::find(begun_.begin(), begun_.end(), true) == begun_.end(); }
-  /// The next step: all buckets may be begun again.
+  /// Starts the next step: all buckets may be begun again.
   void reset() { begun_.assign(begun_.size(), false); }
 
  private:

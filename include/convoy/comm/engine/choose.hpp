@@ -1,4 +1,4 @@
-// Which algorithm for which size: rank 0 decides by price and tells the others, once per size.
+// The choice of an algorithm for each size: rank 0 decides by price and tells the others, once per size.
 #pragma once
 
 #include <cstddef>
@@ -25,16 +25,16 @@
 
 namespace convoy::comm {
 
-/// Measures a transport between rank 0 and rank 1 with messages of 64 bytes and 1 MiB, and the sum of floats;
-/// all ranks call it, and rank 0's result counts.
+/// Measures a transport between rank 0 and rank 1 with messages of 64 bytes and 1 MiB, and the speed of a sum
+/// of floats. All ranks call it; rank 0's result counts.
 schedule::CostModel measure(Engine& engine);
 
 namespace detail {
 
-/// The choices made so far among the schedules of one that has choices.
+/// The choices made so far by a schedule that chooses among several.
 class Chooser {
  public:
-  /// Which one is for `count` elements of `element` bytes. All ranks call it.
+  /// The index of the schedule for `count` elements of `element` bytes. All ranks call it.
   int choose(Engine& engine, const schedule::View& schedules, std::int64_t count, std::size_t element);
 
  private:
@@ -53,7 +53,7 @@ class Chooser {
 #if CONVOY_DEFINITIONS
 namespace detail {
 
-// Rank 0's buffer goes to rank 1 and comes back.
+// A round trip: rank 0's buffer goes to rank 1 and comes back.
 struct Echo {
   static constexpr std::string_view name = "echo";
   static constexpr schedule::Goal goal = schedule::Goal::broadcast;
@@ -71,7 +71,7 @@ struct Echo {
   }
 };
 
-// The shortest of so many times: what others do on the machine only makes it longer.
+// The shortest of `times` runs: other load on the machine can only make a run longer.
 CONVOY_FUNCTION double shortest(int times, Call<void()> f) {
   double least = 0;
   for (int i = 0; i <= times; ++i) {
@@ -93,8 +93,9 @@ CONVOY_FUNCTION schedule::CostModel measure(Engine& engine) {
     return detail::shortest(times, [&] { engine.run(echo, here.data(), bytes, Reduction{}); }) / 2;
   };
   schedule::CostModel model;
-  // In turn, so that what others do on the machine meets both. Where they leave it no moment of rest, half of
-  // the long message's time goes by its length, and none of the figures is ever zero.
+  // Short and long messages alternate, so that other load on the machine affects both. Where that load makes
+  // even the short message slow, half of the long message's time counts as bandwidth, so that no figure is
+  // ever zero.
   double little = one_way(10, few), much = one_way(2, many);
   for (int round = 1; round < 4; ++round) {
     little = std::min(little, one_way(10, few));
@@ -118,7 +119,7 @@ CONVOY_FUNCTION int Chooser::choose(Engine& engine, const schedule::View& schedu
     if (m.count == count && m.element == element) return m.choice;
   const Options& options = engine.options();
   if (!known_) {
-    // Whether to measure is rank 0's decision, too: the others may have been told otherwise.
+    // Rank 0 also decides whether to measure: the options of the others may differ.
     const schedule::CostModel given = options.cost;
     std::int32_t measures = given.alpha == 0 && given.beta == 0 && given.gamma == 0;
     broadcast_bytes(engine, &measures, sizeof measures, 0);

@@ -1,4 +1,4 @@
-// What all policies on a transport share: the operations that a caller waits for, on spans of its own.
+// What all policies on a transport share: blocking collectives on the caller's spans.
 #pragma once
 
 #include <concepts>
@@ -29,7 +29,7 @@
 
 namespace convoy::comm {
 
-/// An all-reduce that names its two halves, of messages or over shared memory.
+/// An all-reduce that names its two halves, as schedules of messages or over shared memory.
 template <class S>
 concept Divisible = schedule::TwoHalves<S> ||
     (schedule::SharedSchedule<S>&& schedule::SharedSchedule<typename S::ReduceScatter>&&
@@ -37,8 +37,8 @@ concept Divisible = schedule::TwoHalves<S> ||
 
 namespace detail {
 
-// The reduce-scatter after which rank r holds block r of n, and its all-gather: the algorithm's own if they
-// are so, the ring's otherwise.
+// The reduce-scatter after which rank r holds block r of n, and its all-gather: the algorithm's own halves if
+// they have this layout, the ring's otherwise.
 template <class S>
 struct HalvesOf {
   using ReduceScatter = schedule::RingReduceScatter;
@@ -55,9 +55,9 @@ struct HalvesOf<schedule::Direct> {
 /// The schedules of an algorithm.
 struct Schedules {
   schedule::View all_reduce, reduce_scatter, all_gather;
-  bool eager = false;  ///< a few bytes that a caller waits for go by copies, where the transport makes them
-  /// Which one, where `all_reduce` chooses among several. By address, so that only a program that lets choose
-  /// compiles prices and measurements.
+  bool eager = false;  ///< a blocking all-reduce of a few bytes sends copies, if the transport can
+  /// The function that chooses, if `all_reduce` is one of several schedules; else null. It is called through
+  /// a pointer, so that only a program that uses such a schedule compiles prices and measurements.
   int (detail::Chooser::*choose)(Engine& engine, const schedule::View& schedules, std::int64_t count,
                                  std::size_t element) = nullptr;
 
@@ -85,13 +85,13 @@ class AnyCollectives : public Defaults<AnyCollectives> {
   int size() const { return engine_->size(); }
   std::pmr::memory_resource* memory() { return engine_->memory(); }
   void observe(Observer observer) { engine_->observe(observer); }
-  /// Gives up what is under way, if anything is.
+  /// Gives up whatever is in flight.
   void close() noexcept { engine_->settle(); }
   Traffic traffic() const { return engine_->traffic(); }
   const Options& options() const { return engine_->options(); }
 
   /// Combines the ranks' values of each element; every rank ends with the same bits. All ranks call it with
-  /// the same size.
+  /// spans of the same size.
   template <class E, OperationTag O>
   void all_reduce(std::span<E> values, O op) {
     all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<E>(op));
@@ -99,21 +99,21 @@ class AnyCollectives : public Defaults<AnyCollectives> {
   /// The same with the reduction as a value.
   void all_reduce(void* values, std::int64_t count, const Reduction& reduction);
 
-  /// The elements of a buffer that are this rank's own: block `rank` of `size` blocks, cut at cache lines.
+  /// This rank's own elements of a buffer: block `rank` of `size` blocks, cut at cache lines.
   Range own(std::int64_t count, DType type) const {
     return schedule::part(count, rank(), size(),
                           schedule::grain_of(static_cast<std::int64_t>(size_of(type))));
   }
 
-  /// Combines the ranks' values of each element; rank r ends with those of its own block, which is returned,
-  /// and what the rest of its buffer holds is undefined.
+  /// Combines the ranks' values of each element. Rank r ends with the combined values of its own block, which
+  /// is returned; the rest of its buffer is undefined.
   template <class E, OperationTag O>
   Range reduce_scatter(std::span<E> values, O op) {
     return reduce_scatter(values.data(), static_cast<std::int64_t>(values.size()), reduction<E>(op));
   }
   Range reduce_scatter(void* values, std::int64_t count, const Reduction& reduction);
 
-  /// Every rank ends with each rank's own block.
+  /// Gathers the ranks' own blocks: every rank ends with all of them.
   template <class E>
   void all_gather(std::span<E> values) {
     all_gather(values.data(), static_cast<std::int64_t>(values.size()), dtype_of<E>);
@@ -136,21 +136,21 @@ class AnyCollectives : public Defaults<AnyCollectives> {
   void poll() { engine_->poll(); }
 
  protected:
-  /// The all-reduce of so many elements; where the schedule is one of several, the one that rank 0 chooses.
+  /// The all-reduce of `count` elements; if the schedule chooses among several, the one that rank 0 chooses.
   const detail::Program& program_for(std::int64_t count, DType type);
-  /// The same where the caller waits for the result, of which a little comes sooner by another way.
+  /// The same for a blocking call, for which a few bytes may take a faster path (`Schedules::eager`).
   const detail::Program& program_now(std::int64_t count, DType type);
 
-  /// A schedule over a buffer of so many blocks, cut into segments as the options ask for.
+  /// A schedule over a buffer of `blocks` blocks, cut into segments as the options ask for.
   const detail::Program& cut(const schedule::View& schedule, int blocks, std::int64_t count, DType type);
-  /// Of a block for each rank.
+  /// The same with one block per rank.
   template <schedule::Schedulable S>
   const detail::Program& half(std::int64_t count, DType type) {
     return cut(schedule::View::of<S>(), size(), count, type);
   }
 
-  // Compares the caller's fields, and those of the exchange itself. Throws ConfigError for buckets that do
-  // not lie in the gradients, each apart from the others, and on all ranks for one that differs from rank 0.
+  // Compares the caller's fields and those of the exchange across the ranks. Throws ConfigError for buckets
+  // that overlap or lie outside the gradients, and on all ranks if one differs from rank 0.
   void agree_on(const Fingerprint& fingerprint, const Layout& layout, std::string_view policy);
 
   std::unique_ptr<Engine> engine_;
@@ -158,7 +158,7 @@ class AnyCollectives : public Defaults<AnyCollectives> {
   detail::Chooser chooser_;
 };
 
-/// The same by the schedules of `S` over transport `T`.
+/// AnyCollectives with the schedules of `S` over transport `T`.
 template <schedule::Schedulable S, transport::Transport T>
 class Collectives : public AnyCollectives {
  public:

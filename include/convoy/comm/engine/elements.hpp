@@ -1,4 +1,4 @@
-// What the engine's loops over elements of each type have in common.
+// Shared parts of the engine's elementwise loops.
 #pragma once
 
 #include <type_traits>
@@ -13,12 +13,12 @@ namespace convoy::comm::detail {
 using simd::Elements;
 using simd::same_bits;
 
-// What values of T are multiplied by: numbers of the type that they have in arithmetic.
+// The type of a factor for values of T: the type that T is computed in.
 template <class T>
 using Factor = std::conditional_t<std::is_same_v<T, f64>, f64, f32>;
 
-// How many elements of T a loop takes at once where a vector has W floats: half of them for f64. GCC 12 takes
-// comparisons of 64 bytes apart into single elements, so that min and max stay at 32 bytes.
+// How many elements of T a loop takes at once where a vector has W floats: half as many for f64. GCC 12
+// splits comparisons of 64 bytes into single elements, so min and max stay at 32 bytes.
 template <class T, Op op, int W>
 inline constexpr int at_once = (op == Op::sum || W < 8 ? W : 8) / (sizeof(T) == 8 ? 2 : 1);
 

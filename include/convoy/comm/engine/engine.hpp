@@ -1,10 +1,9 @@
-// The engine: executes schedules on a transport, several at a time, without ever waiting except where it is
-// told to.
+// The engine executes schedules on a transport, several at a time. It blocks only in the calls that are
+// documented to wait.
 //
-// Each exchange in flight goes through its program as far as messages allow (Transfer).
-// Exchanges on the same lane go one after the other, those on different lanes independently: while one bucket
-// waits for a message, the others go on. Lane 0 is for operations that a caller waits for; buckets take turns
-// on the others.
+// Each exchange in flight advances through its program as far as messages allow (Transfer). Exchanges in the
+// same lane run one after the other. Exchanges in different lanes are independent: while one bucket waits for
+// a message, the others go on. Lane 0 is for blocking operations; buckets take turns in the other lanes.
 #pragma once
 
 #include <algorithm>
@@ -48,73 +47,76 @@ class Engine {
   int rank() const { return port_.rank(); }
   int size() const { return port_.size(); }
   const Options& options() const { return options_; }
-  /// The engine's own handle, isolated from the one that it was made with.
+  /// The engine's own handle, isolated from the handle that the engine was made with.
   transport::Any& transport() { return port_.transport; }
   Traffic traffic() const { return port_.traffic; }
   void observe(Observer observer) { observer_ = observer; }
 
-  /// What this rank does for others while it waits; returns whether it did anything.
+  /// Work that this rank does for others while it waits; returns whether it did any.
   struct Chore {
     bool (*call)(void* context) = nullptr;
     void* context = nullptr;
   };
   void while_waiting(Chore chore) { chore_ = chore; }
 
-  /// Arenas from here may be released while an exchange is in flight: it is given up first.
+  /// The resource for arenas. An arena may be released while an exchange is in flight: the exchange is given
+  /// up first.
   std::pmr::memory_resource* memory() { return &arenas_; }
 
-  /// Where messages are put that are not combined on the way. Peers cannot reach it.
+  /// The resource for receive buffers. Peers cannot reach this memory.
   std::pmr::memory_resource* inboxes() { return &inboxes_; }
 
-  /// A schedule made ready for this rank, kept for as long as the engine: there is one for each type of
-  /// schedule, number of segments and root. `schedule` must mean the same whenever these are the same.
+  /// The program of a schedule for this rank. Programs are kept for the engine's lifetime, one for each type
+  /// of schedule, number of segments and root; `schedule` must have the same steps whenever these three are
+  /// the same.
   const detail::Program& program(const schedule::View& schedule, int segments = 1, int root = 0);
 
-  // --- operations that the caller waits for
+  // --- blocking operations
 
-  /// Executes a program over a buffer and returns when it may be written again.
+  /// Executes a program over a buffer and returns when the buffer may be written again.
   void run(const detail::Program& program, void* data, std::int64_t count, const Reduction& reduction,
            void* inbox = nullptr);
 
-  // --- slots: exchanges of the same ranges again and again
+  // --- slots: exchanges that are repeated on the same ranges
 
-  /// What a slot does. Slots of a lane must be begun in the same order on all ranks; lane 0 is taken.
+  /// What a slot does. Slots of a lane must be begun in the same order on all ranks. Lane 0 is reserved for
+  /// `run`.
   using Slot = detail::Cargo;
 
-  /// Makes room for `count` slots; nothing is allocated for them afterwards.
+  /// Sets the number of slots; beginning them allocates nothing.
   void resize(int count);
   void assign(int slot, const Slot& what);
   bool begun(int slot) { return !at(slot).idle(); }
-  /// Whether the slot's result is there. It may still be being read by others.
+  /// Whether the slot's result is there. Peers may still be reading what this rank sent.
   bool complete(int slot) { return at(slot).complete(); }
-  /// Whether, beyond that, nobody is reading what this rank sent any more.
+  /// Whether the slot is complete and no peer is still reading what this rank sent.
   bool over(int slot) { return at(slot).quiet(port_); }
   void begin(int slot);
-  /// Goes on with whatever can go on; true if anything did.
+  /// Advances whatever can advance; true if anything did.
   bool poll();
-  /// Returns when `done()`. Between looks it calls `also()`, which returns whether it moved anything;
-  /// `elsewhere` says that it must be called often.
+  /// Returns once `done()` is true. Between looks it calls `also()`, which returns whether it made progress.
+  /// `elsewhere`: `also` looks at something that does not wake this rank, so it must be called often.
   void await(Call<bool()> done, Call<bool()> also, bool elsewhere = false);
   void await(Call<bool()> done) {
     await(done, [] { return false; });
   }
-  /// Returns when no slot is in flight and all may be begun again.
+  /// Returns when no slot is in flight; all may then be begun again.
   void drain();
 
-  /// Gives up whatever is in transfer. After that the engine only throws, unless nothing was.
+  /// Gives up whatever is in flight. If anything was, every later operation throws.
   void settle() noexcept;
 
-  /// For one of the levels of an exchange: its ranks are known by `names` in errors, their numbers in `all`,
-  /// whose ranks know whom everyone waits for.
+  /// Makes this engine one level of an exchange. Errors name its ranks by `names`, which are their numbers in
+  /// `all`. The ranks of `all` together find out whom everyone waits for.
   void belong_to(Engine& all, const std::vector<int>& names) {
     jury_ = all.transport();
     port_.names = names;
   }
-  /// Gives up because of what happened at another level.
+  /// Gives up because of a failure at another level.
   [[gnu::cold]] void surrender(const CommError& error) noexcept;
 
  private:
-  // Exchanges waiting for their turn, in order of their beginning: a ring buffer.
+  // Transfers waiting for their turn, in the order in which they began: a ring buffer.
   struct Lane {
     std::vector<Transfer*> queue = std::vector<Transfer*>(2, nullptr);
     std::size_t head = 0, tail = 0;
@@ -164,11 +166,11 @@ class Engine {
   [[noreturn, gnu::cold]] void give_up(const CommError& error);
   void abandon() noexcept;
 
-  // A transfer that waits for somebody, and where.
+  // A transfer that waits for a peer, and the instruction at which it waits.
   struct Blocked {
     Transfer* transfer = nullptr;
     std::size_t at = 0;
-    std::string_view gone;  // why it will wait for ever
+    std::string_view gone;  // why that peer will never answer
   };
   Blocked blocked();
 
@@ -182,10 +184,10 @@ class Engine {
   Transfer blocking_;
   Observer observer_;
   Chore chore_;
-  transport::Any jury_ = port_.transport;  // the ranks that know whom everyone waits for
+  transport::Any jury_ = port_.transport;  // the ranks that together find out whom everyone waits for
   bool failed_ = false;
   std::string reason_;
-  int culprit_ = -1;  // of the failure, if one is known
+  int culprit_ = -1;  // of the failure; -1: unknown
 };
 
 #if CONVOY_DEFINITIONS
@@ -215,7 +217,7 @@ CONVOY_FUNCTION void* Engine::Arenas::do_allocate(std::size_t bytes, std::size_t
 }
 CONVOY_FUNCTION void Engine::Arenas::do_deallocate(void* data, std::size_t bytes, std::size_t align) {
   engine_.settle();
-  // Peers may still be reading what they were promised, through a library that cannot be told otherwise.
+  // Not freed: a message library may still be sending from it, and its sends cannot be canceled.
   if (engine_.failed_ && !engine_.port_.transport.in_place()) return;
   engine_.port_.transport.memory()->deallocate(data, bytes, align);
 }
@@ -281,7 +283,7 @@ CONVOY_FUNCTION bool Engine::poll() {
   usable();
   const bool moved = progress();
   if (!port_.transport.in_place()) {
-    // A library that only works while it is called may need it for sends, too.
+    // A library that makes progress only inside its calls may need a call for sends, too.
     for (Transfer& transfer : slots_)
       if (transfer.complete() && !transfer.quiet(port_)) break;
   }
@@ -316,8 +318,7 @@ CONVOY_FUNCTION void Engine::surrender(const CommError& error) noexcept {
 
 CONVOY_FUNCTION void Engine::abandon() noexcept {
   failed_ = true;
-  // Cancel first: a rank that still counts as reading a peer's memory would keep that peer from
-  // withdrawing.
+  // Cancel first: while this rank still counts as reading a peer's memory, that peer cannot withdraw.
   blocking_.cancel(port_);
   for (Transfer& transfer : slots_) transfer.cancel(port_);
   port_.transport.withdraw(reason_);
@@ -356,7 +357,7 @@ CONVOY_FUNCTION Engine::Blocked Engine::blocked() {
     found.transfer = &transfer;
     found.at = at;
   };
-  // What is not over, in order of its lane.
+  // Whatever is not over, lane by lane.
   for (Lane& lane : lanes_)
     if (!lane.empty()) look(*lane.queue[lane.head]);
   if (blocking_.complete() && !blocking_.quiet(port_)) look(blocking_);
@@ -383,7 +384,7 @@ CONVOY_FUNCTION void Engine::await(Call<bool()> done, Call<bool()> also, bool el
       return at.transfer->describe(port_, at.at, wait.elapsed());
     };
     if (!at.gone.empty()) {
-      if (progress()) continue;  // its last message may have come just before it went
+      if (progress()) continue;  // the peer's last message may have come just before the peer went
       if (done()) return;
       CommError::Fields f = fields();
       const transport::Blame blame = transport::blame_departed(jury_, f.peer, at.gone, options_.deadline);

@@ -1,6 +1,6 @@
 // The fold kernel: into[i] = from_0[i] op from_1[i] op ... op from_{n-1}[i], in that order, stored to several
-// places at once. Each value is loaded once and stored once; where the whole is larger than the caches, the
-// stores go past them. bf16 and f16 are added in f32 and rounded once.
+// destinations at once. Each value is loaded once and stored once; if the buffers together are larger than
+// the caches, stores bypass the caches. bf16 and f16 are added in f32 and rounded once.
 #pragma once
 
 #include <cstddef>
@@ -53,7 +53,7 @@ struct FoldLoop {
     for (int p = 0; p < places; ++p)
       aligned = aligned && reinterpret_cast<std::uintptr_t>(into[p]) % (sizeof(T) * width) == 0;
     std::int64_t i = 0;
-    // Gradients of two ranks: counts that the compiler knows.
+    // The common case, gradients of two ranks, with counts that the compiler knows.
     if (std::is_same_v<T, f32> && op == Op::sum && places == 2 && sources == 2) {
       T* const both[] = {into[0], into[1]};
       const T* const of[] = {from[0], from[1]};
@@ -62,7 +62,7 @@ struct FoldLoop {
       i = blocks<Vector>(into, places, from, sources, count, scaled, scale, aligned);
     }
     if (aligned) after_streaming();
-    // The rest goes through padded copies: the same arithmetic, and no access past the end.
+    // The tail goes through padded copies: the same arithmetic, and no access past the end.
     for (; i < count; i += width) {
       const std::int64_t left = count - i < width ? count - i : width;
       const std::size_t bytes = static_cast<std::size_t>(left) * sizeof(T);
@@ -84,8 +84,8 @@ struct FoldLoop {
   template <class Vector>
   static constexpr bool wide = sizeof(T) * static_cast<std::size_t>(Vector::width) >= 16 && sizeof(T) >= 4;
 
-  // As many elements as fill whole blocks; returns how many those are. `past`: the caches, which places that
-  // are aligned allow.
+  // Folds as many elements as fill whole blocks and returns their number. `past`: stores bypass the caches,
+  // which needs aligned destinations.
   template <class Vector>
   CONVOY_INLINE static std::int64_t blocks(T* const* into, int places, const T* const* from, int sources,
                                            std::int64_t count, bool scaled, double scale, bool past) {
@@ -153,7 +153,7 @@ CONVOY_INSTANTIATE(void fold_with<f64, Op::sum>(void* const*, int, const void* c
 CONVOY_INSTANTIATE(void fold_with<f64, Op::max>(void* const*, int, const void* const*, int, std::int64_t,
                                                 double, bool));
 
-// Elements of so many bytes that only move.
+// Copies elements of `element` bytes; no arithmetic.
 template <int element>
 void copy_with(void* const* into, int places, const void* const* from, int, std::int64_t count, double,
                bool streams) {

@@ -1,5 +1,5 @@
-// Inboxes: memory that a message library may write to for as long as a receive is announced, which can be
-// longer than the owner of the memory lives.
+// Inboxes: receive buffers. A message library may write to one for as long as a receive is announced, which
+// can be longer than the buffer's owner lives.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,10 @@
 
 namespace convoy::comm::detail {
 
-/// Gives memory back only when told that nothing is under way any more (`free`), and when it ends.
+/// Keeps deallocated memory until `free`, called when no receive is outstanding, or until its own end.
 class Inboxes : public std::pmr::memory_resource {
  public:
-  /// `at_once`: nobody writes to it but this rank itself.
+  /// `at_once`: memory is freed when deallocated, because only this rank itself writes to it.
   explicit Inboxes(bool at_once) : at_once_(at_once) {}
   CONVOY_FUNCTION ~Inboxes() override;
   Inboxes(const Inboxes&) = delete;

@@ -1,4 +1,4 @@
-// The reduction kernel: into[i] = into[i] op from[i], vectorised for the processor at hand; bf16 and f16 are
+// The reduction kernel: into[i] = into[i] op from[i], vectorized for the processor at hand. bf16 and f16 are
 // added in f32 and rounded once a step.
 #pragma once
 
@@ -15,26 +15,27 @@
 
 namespace convoy::comm {
 
-/// Combines `count` elements of `from` into `into`; a sum is then multiplied by `scale` unless it is 1
-/// (mean's last step).
+/// Combines `count` elements of `from` into `into`; a sum is then multiplied by `scale` unless `scale` is 1
+/// (the last step of a mean).
 using Reduce = void (*)(void* into, const void* from, std::int64_t count, double scale);
 
-/// Combines `count` elements of several buffers, in their order, and stores the result in several places.
+/// Combines `count` elements of `sources` buffers, in order, and stores the result to `places` buffers.
+/// `streams`: stores may bypass the caches.
 using Fold = void (*)(void* const* into, int places, const void* const* from, int sources, std::int64_t count,
                       double scale, bool streams);
 
-/// What to do with the elements that meet, as a value. It is made where element type and operation are known
-/// (`reduction<float>(sum)`), so that a program holds the loops that it uses and no others. A
-/// default-constructed one is for bytes that only move.
+/// How the ranks' elements are combined, as a value. It is made where element type and operation are known
+/// (`reduction<float>(sum)`), so that a program contains only the loops that it uses. A default-constructed
+/// Reduction is for bytes that are only moved.
 struct Reduction {
   Reduce loop = nullptr;
   DType type = DType::u8;
   Op op = Op::sum;
   Fold fold = &detail::copy_with<1>;
-  bool divides = true;  ///< a mean is divided where this exchange completes, rather than in a later one
+  bool divides = true;  ///< whether a mean is divided when this exchange completes, not in a later one
 };
 
-/// For elements that only move.
+/// For elements that are only moved.
 constexpr Reduction moved(DType type) {
   Reduction none;
   none.type = type;
@@ -43,7 +44,7 @@ constexpr Reduction moved(DType type) {
       none.fold = &detail::copy_with<2>;
       break;
     case 4:
-      none.fold = &detail::fold_with<f32, Op::sum>;  // of one source: a copy
+      none.fold = &detail::fold_with<f32, Op::sum>;  // with one source: a copy
       break;
     case 8:
       none.fold = &detail::copy_with<8>;
@@ -75,7 +76,7 @@ struct ReduceLoop {
       for (; i + width <= count; i += width) one<Vector, false>(into + i, from + i, scale);
     }
     if (i == count) return;
-    // The rest goes through padded copies: the same arithmetic, and no read past the end.
+    // The tail goes through padded copies: the same arithmetic, and no read past the end.
     T a[width] = {}, b[width] = {};
     const std::size_t bytes = static_cast<std::size_t>(count - i) * sizeof(T);
     __builtin_memcpy(static_cast<void*>(a), into + i, bytes);
@@ -94,7 +95,7 @@ struct ReduceLoop {
     Vector::load(a, into);
     Vector::load(b, from);
     if constexpr (std::is_same_v<T, i32> && op == Op::sum) {
-      // Wrap-around, as MPI_SUM does in practice, instead of undefined behaviour.
+      // Wrap-around, as MPI_SUM does in practice, instead of undefined behavior.
       simd::Vec<std::uint32_t, Vector::width> x, y;
       same_bits(x, a);
       same_bits(y, b);

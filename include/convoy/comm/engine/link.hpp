@@ -1,4 +1,4 @@
-// What a link between two ranks offers, measured.
+// Measures the link between two ranks.
 #pragma once
 
 #include <convoy/comm/engine/program.hpp>
@@ -17,8 +17,8 @@
 
 namespace convoy::comm {
 
-/// Latency and bandwidth between two ranks of `where`, the lower one first, and the speed of a sum there. All
-/// ranks call it, and all get the same figures. Throws ConfigError unless there are two such ranks.
+/// Measures latency and bandwidth between ranks `first` < `second` of `where`, and the speed of a sum on rank
+/// `first`. All ranks call it and get the same figures. Throws ConfigError unless there are two such ranks.
 schedule::CostModel measure_link(const transport::Any& where, int first, int second,
                                  const Options& options = {});
 
@@ -29,7 +29,7 @@ CONVOY_FUNCTION schedule::CostModel measure_link(const transport::Any& where, in
     fail<ConfigError>("there is no link from rank ", first, " to rank ", second, " in a world of ",
                       where.size());
   const bool at_it = where.rank() == first || where.rank() == second;
-  // The others stand by in groups of their own.
+  // The other ranks stand by, each in a group of its own.
   const auto members = at_it ? std::vector<int>{first, second} : std::vector<int>{where.rank()};
   Engine all(where, options);
   Engine pair(where.group(members), options);

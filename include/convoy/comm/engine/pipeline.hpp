@@ -1,5 +1,5 @@
-// Pipeline: buckets that go through several exchanges, one after the other, with work of this rank's own in
-// between. While one bucket is in its second exchange, the next may be in its first.
+// Pipeline: buckets that go through several exchanges in a row, with local work in between. While one bucket
+// is in its second exchange, the next may be in its first.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace convoy::comm {
 
-/// Where each bucket is. A policy with a pipeline has
+/// Tracks the stage of each bucket. A policy with a pipeline has
 ///
 ///   `enter(stage, bucket)`    begins the exchange of a stage; `enter(stages, bucket)` is the work after the
 ///                             last
@@ -31,11 +31,11 @@ class Pipeline {
   int size() const { return static_cast<int>(stage_.size()); }
 
   bool begun(int bucket) const { return begun_[static_cast<std::size_t>(bucket)]; }
-  /// The stage that a bucket which was begun is in; `stages` once it is through.
+  /// The stage of a bucket that was begun; `stages` once the bucket is through.
   int stage_of(int bucket) const { return stage_[static_cast<std::size_t>(bucket)]; }
   bool through(int bucket) const { return begun(bucket) && stage_of(bucket) == stages; }
 
-  /// Throws Error unless there is such a bucket and it was not begun in this step.
+  /// Begins a bucket. Throws Error if there is no such bucket, or if it was already begun in this step.
   template <class Policy>
   void start(Policy& policy, int bucket) {
     stage_[begun_.begin(bucket)] = 0;
@@ -44,7 +44,7 @@ class Pipeline {
     move(policy);
   }
 
-  /// Moves buckets on as far as they can go; true if any moved.
+  /// Moves buckets on as far as possible; true if any moved.
   template <class Policy>
   bool move(Policy& policy) {
     bool moved = false;
@@ -59,7 +59,7 @@ class Pipeline {
     return moved;
   }
 
-  /// All buckets may be begun again.
+  /// Starts the next step: all buckets may be begun again.
   void reset() {
     order_.clear();
     head_ = {};

@@ -1,4 +1,4 @@
-// A schedule made ready for its execution by one rank.
+// Program: a schedule prepared for execution by one rank.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,8 @@
 
 namespace convoy::comm {
 
-/// Into how many segments each block is cut. A block of no more segments than may be under way at a time is
-/// not: there is nothing to pipeline, and one long message is cheaper than several.
+/// The number of segments that each block is cut into. A block of no more segments than may be in flight at a
+/// time is not cut: there is nothing to pipeline, and one long message is cheaper than several.
 constexpr int segments_for(std::int64_t count, std::size_t element, int blocks, const Options& options) {
   const std::int64_t bytes = count * static_cast<std::int64_t>(element);
   const std::int64_t block = (bytes + blocks - 1) / blocks;
@@ -29,33 +29,33 @@ constexpr int segments_for(std::int64_t count, std::size_t element, int blocks, 
 
 namespace detail {
 
-/// What an engine does at a time: a message's part of a schedule, or one of what a schedule over shared
-/// memory comes down to.
+/// The kinds of instruction: the messages of a schedule, or the operations that a schedule over shared memory
+/// is broken into.
 enum class Act : unsigned char {
   send,
   receive,
   receive_reduce,
-  expose,  // let the peer into the whole buffer: the first barrier's half towards it
-  post,    // leave it a copy instead
-  attach,  // wait to be let into the peer's
+  expose,  // give the peer access to the whole buffer: half of the first barrier
+  post,    // send the peer a copy of the buffer instead
+  attach,  // wait for access to the peer's buffer or copy: the other half
   fold,    // combine and store
-  detach,  // say that the peer's is left alone again
-  settle,  // wait for the peer to say so: the second barrier
+  detach,  // tell the peer that this rank is done with its buffer
+  settle,  // wait until the peer is done with this rank's buffer: the second barrier
 };
 
-/// What one rank does for a schedule, in order, with what the execution needs to know in advance.
+/// What one rank does for a schedule, in order, with what execution needs to know in advance.
 struct Program {
   struct Instruction {
     Act act;
     bool completes;
     int peer;
-    int chunk;  // in this rank's buffer; from `inbox` on, in its inbox
+    int chunk;  // in this rank's buffer; from inbox() on, in its inbox
     int count;
-    int first_guard = 0, last_guard = 0;  // the sends in `guards` that must be over before a receive writes
-    int ready = 0;                        // a receive may be announced once so many instructions are done
+    int first_guard = 0, last_guard = 0;  // in `guards`: the sends that must be over before a receive writes
+    int ready = 0;                        // a receive may be announced once this many instructions are done
     int slot = 0;                         // which scratch buffer a receive_reduce uses
-    int other = 0;                        // attach and detach of each other, the expose of a settle
-    int first_load = 0, first_store = 0, last_store = 0;  // of a fold, in `peers`
+    int other = 0;                        // matching instruction: attach <-> detach, settle -> expose
+    int first_load = 0, first_store = 0, last_store = 0;  // of a fold: indices into `peers`
 
     constexpr bool receives() const {
       return act == Act::receive || act == Act::receive_reduce || act == Act::attach;
@@ -63,7 +63,7 @@ struct Program {
     constexpr bool whole() const { return act >= Act::expose && act != Act::fold; }
   };
 
-  /// `segments` and `window` are for schedules of messages, `root_rank` for those that have one.
+  /// `segment_count` and `window` are for schedules of messages, `root_rank` for schedules with a root.
   Program(const schedule::View& schedule, int segment_count, int window, int my_rank, int size,
           int root_rank);
 
@@ -77,12 +77,12 @@ struct Program {
   bool reduces = true;
   bool copied = false;  // peers read copies
 
-  /// The first chunk that lies in the inbox, which has a slot for each rank, each as long as this rank's own
+  /// The first chunk that lies in the inbox. The inbox has one slot per rank, each as long as this rank's own
   /// block.
   int inbox() const { return blocks * segments; }
 
  private:
-  // What the instructions so far did to each chunk.
+  // What the instructions so far have done to each chunk.
   struct History {
     explicit History(std::size_t chunks) : reads(chunks), last_touch(chunks, -1) {}
     std::vector<std::vector<int>> reads;  // the sends of a chunk since it was last written

@@ -1,5 +1,5 @@
-// Purpose: what an exchange does, as a number that travels with each of its messages. Two ranks that do
-// something else with as many bytes would otherwise both end with a wrong result, and neither would know.
+// Purpose: what an exchange does, as a number that travels with each of its messages. Without it, two ranks
+// in different operations with messages of equal size would both get a wrong result unnoticed.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@
 
 namespace convoy::comm::detail {
 
-/// The same number on all ranks that do the same, in any process and any build: no addresses, no hashes.
+/// Ranks that do the same have the same number, in any process and any build: it has no addresses and no
+/// hashes.
 struct Purpose {
   schedule::Goal goal{};
   bool combines = false;
@@ -24,16 +25,16 @@ struct Purpose {
   DType type{};
   int which = -1;  ///< the bucket, or the root of a broadcast; -1: neither
 
-  /// Buckets from here on have the numbers of earlier ones.
+  /// Bucket numbers wrap around here: this bucket has the number of bucket 0.
   static constexpr int distinct = 255;
 
-  /// Never 0, which is the purpose of messages that are nobody's.
+  /// Never 0, which is the purpose of messages that belong to no exchange.
   constexpr std::uint16_t number() const {
     const int element = (combines ? static_cast<int>(op) : ops) * types + static_cast<int>(type);
     const int low = 1 + static_cast<int>(goal) * (ops + 1) * types + element;
     return static_cast<std::uint16_t>((which < 0 ? 0 : 1 + which % distinct) << 8 | low);
   }
-  /// False for a number that is nobody's.
+  /// Decodes a number; false if it belongs to no exchange.
   static constexpr bool read(std::uint16_t number, Purpose& purpose) {
     const int low = (number & 0xff) - 1;
     if (low < 0 || low >= goals * (ops + 1) * types) return false;
@@ -59,7 +60,7 @@ struct Purpose {
   static_assert(goals * (ops + 1) * types < 256);
 };
 
-/// "rank 1 is in all_reduce max of f32 where rank 0 is in all_reduce sum of f32": two numbers in words.
+/// Two numbers in words: "rank 1 is in all_reduce max of f32 where rank 0 is in all_reduce sum of f32".
 /// `bucket`: this rank's, or -1; `buckets`: how many there are.
 [[gnu::cold]] std::string contrast(int peer, std::uint16_t its, int rank, std::uint16_t mine, int bucket,
                                    int buckets);

@@ -1,4 +1,4 @@
-// Transfer: one exchange on its way. It goes through the instructions of its program as far as messages
+// Transfer: one exchange in flight. It advances through the instructions of its program as far as messages
 // allow, and never waits.
 #pragma once
 
@@ -28,12 +28,12 @@
 
 namespace convoy::comm::detail {
 
-/// What all transfers of a rank go through.
+/// What all transfers of a rank share.
 struct Port {
   transport::Any transport;
   Traffic traffic;
-  std::vector<int> names;  ///< as which ranks these are known; empty: as they are
-  int buckets = 0;         ///< how many there are
+  std::vector<int> names;  ///< the ranks' numbers in errors; empty: their own
+  int buckets = 0;         ///< number of buckets seen so far
 
   int rank() const { return transport.rank(); }
   int size() const { return transport.size(); }
@@ -49,21 +49,21 @@ struct Cargo {
   std::int64_t count = 0;
   Reduction reduction{};
   int lane = 1;
-  int bucket = 0;         ///< for observers and for sentences
-  void* inbox = nullptr;  ///< where what others send is put if it is not combined on the way
-  std::span<const std::int64_t> cuts = {};  ///< where blocks that are not equal begin, as schedule::Blocks
+  int bucket = 0;         ///< for observers and errors
+  void* inbox = nullptr;  ///< where schedules with an inbox receive messages (Program::inbox)
+  std::span<const std::int64_t> cuts = {};  ///< where unequal blocks begin, as in schedule::Blocks
 };
 
-/// Allocates in `prepare` alone.
+/// Only `prepare` allocates.
 class Transfer {
  public:
-  /// How much scratch memory its receives need.
+  /// Returns the bytes of scratch memory that its receives need.
   std::size_t prepare(Port& port, const Cargo& cargo);
 
   int lane() const { return lane_; }
   int bucket() const { return bucket_; }
   bool idle() const { return state_ == State::idle; }
-  /// The result is there. It may still be being read by others.
+  /// Whether the result is there. Peers may still be reading what this rank sent.
   bool complete() const { return state_ == State::complete; }
   Clock::time_point began() const { return begin_; }
 
@@ -75,50 +75,50 @@ class Transfer {
   }
   /// Executes instructions until one has to wait; true if any was executed.
   bool advance(Port& port, std::byte* scratch);
-  /// Whether there are no more instructions.
+  /// Whether all instructions are done.
   bool landed() const { return at_ >= program_->instructions.size(); }
   void end() {
     state_ = State::complete;
     if (outside_ != nullptr) std::memcpy(outside_, data_, static_cast<std::size_t>(count_) * element_);
   }
-  /// Whether it is complete and nobody is reading what this rank sent any more.
+  /// Whether it is complete and no peer is still reading what this rank sent.
   bool quiet(Port& port);
   void rest() { state_ = State::idle; }
 
-  /// The instruction that waits for somebody; none: the number of instructions.
+  /// The instruction that waits for a peer, or the number of instructions if none does.
   std::size_t blocked_at(Port& port);
   bool is_instruction(std::size_t instruction) const { return instruction < program_->instructions.size(); }
   int peer_of(std::size_t instruction) const { return program_->instructions[instruction].peer; }
-  /// The message that an instruction is about, for a sentence.
+  /// The message of an instruction, as fields of an error.
   [[gnu::cold]] CommError::Fields describe(const Port& port, std::size_t instruction, double elapsed) const;
 
-  /// Takes back whatever is announced.
+  /// Cancels all outstanding sends and receives.
   void cancel(Port& port) noexcept;
 
  private:
   enum class State : unsigned char { idle, under_way, complete };
 
-  // The elements of an instruction; in the inbox, those of its slot.
+  // The elements of an instruction: a range of the buffer or, for a chunk in the inbox, of the inbox.
   Range elements_of(const Program::Instruction& instruction, const schedule::Blocks& buffer) const;
-  // The same, kept: a short message takes less time than the divisions by which its elements are found.
+  // The same, cached: computing the range takes divisions, which cost more than a short message.
   const Range& range(std::size_t instruction) const { return ranges_[instruction]; }
   std::size_t bytes_of(const Range& r) const { return static_cast<std::size_t>(r.size()) * element_; }
   std::byte* address(const Program::Instruction& instruction, const Range& r) const {
     const bool inside = instruction.whole() || instruction.chunk < program_->inbox();
     return (inside ? data_ : inbox_) + static_cast<std::size_t>(r.begin) * element_;
   }
-  // The send that keeps a receive from writing, or -1.
+  // The unfinished send that keeps a receive from writing, or -1.
   int unreleased(Port& port, const Program::Instruction& instruction);
-  // Announces receives ahead of their instruction, where the memory they go to is free already.
+  // Announces receives before their instruction is reached, if the memory they write to is already free.
   void announce(Port& port, std::byte* scratch);
-  // One instruction on elements; false if it has to wait.
+  // Executes one instruction on a non-empty range; false if it has to wait.
   bool execute(Port& port, const Program::Instruction& instruction, const Range& r);
   void fold(Port& port, const Program::Instruction& instruction, const Range& r);
 
   const Program* program_ = nullptr;
   std::byte* data_ = nullptr;
   std::byte* inbox_ = nullptr;
-  void* outside_ = nullptr;  // the caller's data, if peers cannot reach it: `bounce_` stands in for it
+  void* outside_ = nullptr;  // the caller's data, if peers cannot reach it and `bounce_` stands in for it
   Buffer<std::byte> bounce_;
   std::int64_t count_ = 0;
   std::int64_t grain_ = 1;
@@ -129,15 +129,15 @@ class Transfer {
   bool streams_ = false;
   int lane_ = 0, bucket_ = -1;
   std::uint16_t purpose_ = 0;
-  std::vector<void*> peers_, into_;  // the ranks' buffers; of one fold
+  std::vector<void*> peers_, into_;  // the ranks' buffers; destinations of one fold
   std::vector<const void*> from_;
   State state_ = State::idle;
-  std::size_t slot_bytes_ = 0;  // of its scratch buffers
+  std::size_t slot_bytes_ = 0;  // size of a scratch buffer
   std::size_t at_ = 0;          // the next instruction to execute
   std::size_t posted_ = 0;      // receives before this instruction are announced
   std::size_t confirmed_ = 0;   // sends before this instruction are over
-  std::vector<Range> ranges_;   // of the instructions
-  bool equal_ = true;           // so are the blocks that these are of
+  std::vector<Range> ranges_;   // the elements of each instruction
+  bool equal_ = true;           // whether `ranges_` are of equal blocks
   std::vector<transport::Any::Request> requests_;
   Clock::time_point begin_{};
 };
@@ -288,7 +288,7 @@ CONVOY_FUNCTION bool Transfer::execute(Port& port, const Program::Instruction& s
                     concat("rank ", port.name_of(s.peer), " sent ", arrival.bytes, " bytes where rank ",
                            port.name_of(port.rank()), " expects ", bytes));
   if (s.act == Act::attach) {
-    peers_[static_cast<std::size_t>(s.peer)] = const_cast<void*>(arrival.data);  // it let this rank in
+    peers_[static_cast<std::size_t>(s.peer)] = const_cast<void*>(arrival.data);  // the peer grants access
     return true;
   }
   if (s.act == Act::receive_reduce)

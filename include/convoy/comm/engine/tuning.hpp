@@ -6,18 +6,18 @@
 
 namespace convoy::comm::detail {
 
-/// How transfers are carried out where the options leave it open.
+/// Parameters of execution that the options leave open.
 struct Tuning {
-  /// A block is cut into at most so many segments: each is an instruction in a program.
+  /// The most segments that a block is cut into; each is an instruction in a program.
   std::int64_t most_segments = 4096;
-  /// So many receives of a transfer that combine may be under way, each with scratch memory of its own.
+  /// The most combining receives of a transfer in flight; each has scratch memory of its own.
   int scratch_slots = 8;
-  /// Receives are announced up to so many instructions ahead.
+  /// How many instructions ahead receives are announced.
   std::size_t announced_ahead = 16;
-  /// Scratch memory of a receive begins at a multiple of it: a page, so that two receives never share one.
+  /// Alignment of a receive's scratch memory: a page, so that two receives never share one.
   std::size_t scratch_alignment = 4096;
-  /// From so many bytes on, of all buffers of a fold together, stores go past the caches: so much does not
-  /// stay there anyway.
+  /// The bytes, of all buffers of a fold together, from which stores bypass the caches, which would not hold
+  /// so much anyway.
   std::int64_t streaming_bytes = std::int64_t{48} << 20;
 };
 inline constexpr Tuning tuning{};
