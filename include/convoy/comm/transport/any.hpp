@@ -1,6 +1,5 @@
-// Any: a transport of any type behind one type. What stands on a transport (the engine, the parameter server)
-// is compiled once rather than for each of them; the price is a call through a table for each part of a
-// message.
+// Any: a type-erased transport. Code on top of a transport (the engine, the parameter server) is compiled
+// once rather than for each transport; the price is a virtual call for each part of a message.
 #pragma once
 
 #include <cstddef>
@@ -22,12 +21,12 @@
 namespace convoy::transport {
 
 /// One rank's handle on a transport. Copies are the same handle; `isolated()` makes another one. Its members
-/// are those of the concept Transport, and the optional ones: where the transport has none, what the concept
-/// says of a transport without it. What is constant of a transport's type is a member function here.
+/// are those of the concept Transport, optional ones included: if the transport lacks one, Any does what the
+/// concept says of such a transport. Static constants of the transport's type are member functions here.
 class Any {
  public:
-  /// A transport's own Request, made when it is first used. Those that are larger than most, or not trivially
-  /// copyable, live on the heap.
+  /// The transport's own Request, made on first use. A Request that is larger than `room`, or not trivially
+  /// copyable, lives on the heap.
   class Request {
    public:
     std::uint64_t sequence = 0;
@@ -46,7 +45,7 @@ class Any {
    private:
     friend class Any;
     struct Kind {
-      void (*destroy)(void* request);  // null: it lies here
+      void (*destroy)(void* request);  // null: the request lies in `here_`
     };
     static constexpr std::size_t room = 48;
     template <class R>
@@ -90,7 +89,7 @@ class Any {
     };
   };
 
-  /// Implicit: a transport is handed over as it is.
+  /// Implicit, so that a transport can be passed as it is.
   template <class T>
   requires(!std::is_same_v<T, Any> && Transport<T>) Any(const T& transport);
 
@@ -100,17 +99,17 @@ class Any {
   bool shares_memory() const { return held_->is.shares_memory; }
   int capacity() const { return held_->is.capacity; }
   int lanes() const { return held_->is.lanes; }
-  /// The most that `post` takes; 0: there is no `post`.
+  /// The most bytes that `post` takes; 0: there is no `post`.
   std::size_t copy_bytes() const { return held_->is.copy_bytes; }
   int rank() const { return held_->is.rank; }
   int size() const { return held_->is.size; }
 
   Any isolated() const { return Any(held_->isolated()); }
-  /// Some of the ranks as a world of their own: rank i is rank `members[i]` of this one. Groups of the same
-  /// world must not overlap, and `isolated()` is called by all ranks of all groups, as on the world. Throws
-  /// ConfigError for members that are no ranks, and unless this rank is one of them.
+  /// A subset of the ranks as a world of its own: rank i is rank `members[i]` of this world. Groups of the
+  /// same world must not overlap, and all ranks of all groups call `isolated()`, as on the world. Throws
+  /// ConfigError if a member is not a rank, or if this rank is not a member.
   Any group(std::vector<int> members) const;
-  /// The handle itself, if it is a `T`; null if it is another.
+  /// The transport itself if it is a `T`, else null.
   template <Transport T>
   T* get() const {
     auto* held = dynamic_cast<Held<T>*>(held_.get());
@@ -144,9 +143,9 @@ class Any {
   void withdraw(std::string_view reason) noexcept { held_->withdraw(reason); }
 
   void expect_sizes() { held_->expect_sizes(); }
-  /// Memory that peers can reach.
+  /// A resource for memory that peers can reach.
   std::pmr::memory_resource* memory() const { return held_->memory(); }
-  /// Whether they can reach what lies there.
+  /// Whether peers can reach these bytes.
   bool reaches(const void* data, std::size_t bytes) const { return held_->reaches(data, bytes); }
 
  private:

@@ -1,6 +1,6 @@
-// Bell: a counter that wakes a sleeping waiter when it moves (an event count), with a time limit on the
-// sleep, which std::atomic::wait does not have. While nobody means to sleep, ringing it only reads, so that
-// those who look all the time and those who tell them something do not contend for it.
+// Bell: a counter that wakes sleeping waiters when it changes (an event count), with a time limit on the
+// sleep, which std::atomic::wait does not have. While nobody is about to sleep, `ring` only reads, so that
+// spinning waiters and those who ring do not contend for the cache line.
 #pragma once
 
 #include <atomic>
@@ -18,12 +18,12 @@
 
 namespace convoy::transport {
 
-/// `across_processes`: in memory that processes share.
+/// `across_processes`: whether the bell lies in memory that processes share.
 template <bool across_processes = false>
 class Bell {
  public:
-  /// Tells that the caller means to sleep, after one more look at what it waits for; what is said by then,
-  /// with a sequentially consistent store, it finds in that look, and what is said later ends its sleep.
+  /// Announces that the caller is about to sleep, after one more look at what it waits for. That look finds
+  /// any sequentially consistent store made before; a store made later, followed by `ring`, ends the sleep.
   /// Followed by `sleep` or `stir`.
   std::uint32_t doze() {
     sleepers_.fetch_add(1, std::memory_order_seq_cst);
@@ -31,7 +31,7 @@ class Bell {
   }
   void stir() { sleepers_.fetch_sub(1, std::memory_order_seq_cst); }
 
-  /// Wakes whoever sleeps.
+  /// Wakes all sleepers.
   void ring() {
     if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
     count_.fetch_add(1, std::memory_order_seq_cst);
@@ -41,7 +41,7 @@ class Bell {
 #endif
   }
 
-  /// Sleeps until the count is no longer `seen`, or `limit` has passed, or for no reason.
+  /// Sleeps until the count differs from `seen` or `limit` has passed; may wake spuriously.
   void sleep(std::uint32_t seen, std::chrono::nanoseconds limit) {
 #if defined(__linux__)
     if (count_.load(std::memory_order_seq_cst) == seen) {

@@ -1,10 +1,10 @@
-// Channels: how ranks that see each other's memory pass messages. A message is where its bytes lie: the
-// receiver reads or reduces straight from the sender's memory and then says that it has. Nothing is copied on
-// the way, and nothing is allocated per message. A few bytes may be left in the channel itself instead, where
-// they do not keep the sender waiting.
+// Channels: how ranks that see each other's memory pass messages. A message is the address of its bytes: the
+// receiver reads or reduces directly from the sender's memory and then acknowledges. Nothing is copied on the
+// way, and nothing is allocated per message. A few bytes may instead be copied into the channel, so that the
+// sender need not wait.
 //
-// Everything in a record or a channel is a plain number or an atomic one, so that it works between processes
-// as it does between threads (Threads, Shm); what a place means is the world's affair.
+// A record or a channel consists of plain numbers and atomics, so that it works between processes as well as
+// between threads (Threads, Shm). Only the world knows what a place means.
 #pragma once
 
 #include <algorithm>
@@ -32,79 +32,79 @@ inline constexpr int channel_capacity = 32;
 inline constexpr int channel_copies = 4;
 inline constexpr std::size_t channel_copy_bytes = 2048;
 
-/// The messages from one rank to another in one lane: a ring of slots. Each cache line has one writer, and is
-/// looked at while waiting by one reader at most: a message costs two lines' way between two cores. Lines of
-/// different writers lie apart in pairs, since processors fetch a line's neighbour with it.
+/// The messages from one rank to another in one lane: a ring of slots. Each cache line has one writer and at
+/// most one polling reader, so a message costs two transfers of a line between two cores. Lines of different
+/// writers lie 128 bytes apart, since processors fetch a line's neighbor with it.
 struct ChannelLane {
   struct Slot {
     std::atomic<std::uint64_t> published{0};  // this message's number, from 1
     std::uint64_t place = 0;
     std::uint64_t bytes = 0;
-    bool copied = false;  // whether they lie in the channel
+    bool copied = false;  // whether the bytes lie in the channel
     std::uint16_t purpose = 0;
   };
   static_assert(sizeof(Slot) == 32);
   alignas(128) Slot slots[channel_capacity];
-  alignas(128) std::uint64_t next_send = 0;  // the sender's own
-  std::uint64_t known_consumed = 0;  // likewise; its reader's line is looked at only when this is too old
+  alignas(128) std::uint64_t next_send = 0;  // used by the sender only
+  std::uint64_t known_consumed = 0;  // the sender's copy of `consumed`, renewed only when it is too old
   alignas(128) std::atomic<std::uint64_t> consumed{0};
   alignas(128) std::atomic<std::uint32_t> reading{0};
-  std::uint64_t next_receive = 0;  // the receiver's own
+  std::uint64_t next_receive = 0;  // used by the receiver only
 };
 
 struct Channel {
   ChannelLane lane[memory_lanes];
-  alignas(64) std::byte copies[channel_copies][channel_copy_bytes];  // of messages in lane 0, in turn
+  alignas(64) std::byte copies[channel_copies][channel_copy_bytes];  // a ring of the copies sent in lane 0
 };
 
 enum class Life : int { here, ended, failed };
 
-/// What all know of a rank.
+/// What all ranks know of a rank.
 template <bool across_processes>
 struct RankRecord {
   Bell<across_processes> bell;
   std::atomic<int> life{static_cast<int>(Life::here)};
   std::atomic<bool> withdrawn{false};
-  std::atomic<Clock::rep> unwinding_until{0};  // of the monotonic clock: its exception is still on the way
+  std::atomic<Clock::rep> unwinding_until{0};  // monotonic time; until then its exception may be unwinding
   std::atomic<int> accuses{-1};
   char reason[240] = {};     // written before `life` becomes failed
   char surrender[240] = {};  // written before `withdrawn` becomes true
 
   static void write(char (&to)[240], std::string_view clause) {
     const std::size_t length = std::min(clause.size(), sizeof to - 1);
-    std::copy_n(clause.data(), length, to);  // memcpy may not be given a clause that is no text at all
+    std::copy_n(clause.data(), length, to);  // memcpy must not be given the null pointer of an empty clause
     to[length] = '\0';
   }
 };
 
 /// One rank's end of the channels of a world. `World` has
-///   size(), patience(), rank(r) (a RankRecord), channel(space, from, to), spaces(): how many message spaces
-///   there are, existing(space, from, to): the channel if it has been used, else null,
-///   place_of(rank, data, bytes) and at(rank, peer, place): an address as a place, and a peer's place as an
-///   address (null if that memory is gone with the peer), gone(r): why rank r's process or thread cannot
-///   answer any more, as a clause, as far as can be seen, close_off(): takes this rank's memory out of its
-///   peers' reach, false if that cannot be, limit(): the most that a wait for a peer to end its reading may
-///   take.
+/// - `size()`, `patience()`, and `rank(r)`, a RankRecord;
+/// - `spaces()`: the number of message spaces; `channel(space, from, to)`; `existing(space, from, to)`: the
+///   channel if it has been used, else null;
+/// - `place_of(rank, data, bytes)`: an address as a place; `at(rank, peer, place)`: a peer's place as an
+///   address, null if that memory is gone with the peer;
+/// - `gone(r)`: why rank r's process or thread cannot answer any more, as a clause, as far as can be seen;
+/// - `close_off()`: takes this rank's memory out of its peers' reach; false if that is impossible;
+/// - `limit()`: the longest wait for a peer to finish reading.
 ///
-/// How a rank takes its memory back while a peer may be reading it, or storing to it (schedule::Direct):
-///   1. It lets go of what it reads itself, so that two who withdraw do not wait for each other.
-///   2. It says that it has withdrawn. A reader says that it is reading and then looks whether the owner has
-///      withdrawn, in that order for all to see: either it finds out and does not read, or step 3 waits for
-///      it.
-///   3. It waits until nobody is reading any more, or whoever was is gone.
-///   4. A process may have been stopped in the middle of it. After a grace the memory is closed off: at the
-///      same addresses the owner goes on with a copy, and what its peers have mapped stays as it was, for as
-///      long as they have it mapped. One that is continued then ends its step with what it was promised, and
-///      what it stores reaches nobody; with its next step it finds out. Threads cannot be closed off, nor
-///      stopped: a thread that keeps a message for good is a mistake in the program, which ends with a
-///      sentence.
+/// How a rank takes its memory back while a peer may be reading it or storing to it (schedule::Direct):
+///   1. The rank stops reading peers' memory, so that two withdrawing ranks do not wait for each other.
+///   2. The rank announces that it has withdrawn. A reader announces that it is reading and then checks
+///      whether the owner has withdrawn, both with sequential consistency. So either the reader notices and
+///      does not read, or step 3 waits for it.
+///   3. The rank waits until no peer is reading any more, or the peers that were reading are gone.
+///   4. A peer process may have been stopped while reading. After a grace period the memory is closed off:
+///      the owner goes on with a copy at the same addresses, and what peers have mapped stays as it was for
+///      as long as they have it mapped. A process that is resumed ends its step with the data that it was
+///      promised, its stores reach nobody, and its next step finds out. Threads can be neither closed off nor
+///      stopped: a thread that keeps a message for good is a bug in the program, which ends with an error.
 template <class World>
 class Endpoint {
  public:
   static constexpr bool in_place = true;
   static constexpr int capacity = channel_capacity;
   static constexpr int lanes = memory_lanes;
-  /// How much `post` takes.
+  /// The most bytes that `post` takes.
   static constexpr std::size_t copy_bytes = channel_copy_bytes;
 
   struct Request {
@@ -130,7 +130,7 @@ class Endpoint {
     return true;
   }
 
-  /// Sends a copy in lane 0, so that the sender need not wait until it is `sent`. At most `copy_bytes`.
+  /// Sends a copy of at most `copy_bytes` bytes in lane 0, so that the sender need not wait for `sent`.
   bool post(Request& request, int peer, const void* data, std::size_t bytes) {
     Channel& c = world_->channel(space_, rank_, peer);
     ChannelLane& l = c.lane[0];
@@ -157,7 +157,7 @@ class Endpoint {
     const ChannelLane::Slot& slot = l.slots[request.sequence % capacity];
     if (slot.published.load(std::memory_order_seq_cst) != request.sequence + 1) return {};
     request.purpose = slot.purpose;
-    // The sender may be gone with its memory: it withdraws first, and waits for those who are reading.
+    // The sender's memory may be gone: a sender withdraws first and then waits for readers.
     l.reading.store(1, std::memory_order_seq_cst);
     if (world_->rank(request.peer).withdrawn.load(std::memory_order_seq_cst)) {
       l.reading.store(0, std::memory_order_release);
@@ -234,7 +234,7 @@ class Endpoint {
       case Life::here:
         break;
     }
-    // A rank that is unwinding is about to say why.
+    // A rank whose exception is still unwinding is about to say why.
     if (withdrawn &&
         Clock::now().time_since_epoch().count() >= other.unwinding_until.load(std::memory_order_relaxed))
       return other.surrender;
@@ -246,14 +246,14 @@ class Endpoint {
       : world_(std::move(world)), rank_(rank), space_(space) {}
 
  private:
-  // All but its purpose.
+  // Sets everything but the purpose.
   static void begin(Request& request, ChannelLane& l, std::uint64_t sequence, int peer) {
     request.lane = &l;
     request.sequence = sequence;
     request.peer = peer;
     request.reading = false;
   }
-  // Whether fewer than `most` messages of a lane are under way.
+  // Whether fewer than `most` messages of a lane are in flight.
   static bool room(ChannelLane& l, std::uint64_t most) {
     if (l.next_send - l.known_consumed < most) return true;
     l.known_consumed = l.consumed.load(std::memory_order_acquire);

@@ -1,5 +1,4 @@
-// Checked: every message with a check value (CRC-32C) of its bytes, for links and memory that are not
-// trusted.
+// Checked: sends a check value (CRC-32C) with every message, for links and memory that are not trusted.
 #pragma once
 
 #include <array>
@@ -76,9 +75,9 @@ inline std::uint32_t crc32c(const void* data, std::size_t bytes) {
   return ~detail::crc_by_table(~0u, at, bytes);
 }
 
-/// Sends the check value of each message behind it, as a message of its own, so that nothing is copied; an
-/// arrival whose bytes do not fit throws, naming the sender. Not for schedule::Direct, whose receivers store
-/// into the sender's memory.
+/// Sends the check value of each message behind it, as a message of its own, so that nothing is copied.
+/// `arrived` throws Error, naming the sender, if the bytes do not match. Not for schedule::Direct, whose
+/// receivers store into the sender's memory.
 template <Transport T>
 class Checked : public Decorator<T> {
   using Decorator<T>::inner_;
@@ -92,7 +91,7 @@ class Checked : public Decorator<T> {
     std::uint64_t sequence = 0;
     int peer = -1, lane = 0;
     std::uint16_t purpose = 0;
-    std::size_t bytes = 0;  // at most
+    std::size_t bytes = 0;  // the most that the receive expects
     bool half = false;      // the body is posted, the trailer not yet
     bool compared = false;
     std::uint64_t* check = nullptr;
@@ -139,7 +138,7 @@ class Checked : public Decorator<T> {
     const Arrival body = inner_.arrived(request.body);
     if (body.data == nullptr) return {};
     const std::uint16_t purpose = std::exchange(request.purpose, purpose_of(request.body, request.purpose));
-    // Judged by who expects something else; it may not be there at all.
+    // The caller reports a wrong size or purpose; the trailer may never come.
     if (body.bytes > request.bytes || request.purpose != purpose) return body;
     const Arrival trailer = inner_.arrived(request.trailer);
     if (trailer.data == nullptr) return {};
@@ -165,7 +164,7 @@ class Checked : public Decorator<T> {
   }
 
  private:
-  // Check values on their way, where peers can read them.
+  // Check values of messages in flight, in memory that peers can read.
   struct State {
     std::vector<Buffer<std::uint64_t>> blocks;
     std::vector<std::uint64_t*> free;

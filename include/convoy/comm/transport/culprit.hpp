@@ -1,4 +1,5 @@
-// Whom everyone waits for in the end: the rank that this one waits for may wait for another.
+// Culprit: the rank that everyone waits for in the end. The rank that this one waits for may itself wait for
+// another.
 #pragma once
 
 #include <string>
@@ -17,24 +18,25 @@
 
 namespace convoy::transport {
 
-/// Why an exchange cannot go on: through whom, and in words.
+/// Why an exchange cannot go on: the rank at fault, and the reason in words.
 struct Blame {
   int culprit = -1;
   std::string reason;
 };
 
-/// `peer` is gone; `clause` is what `departed` says of it. It may have named a rank that is about to name
-/// another.
+/// Whom to blame after `peer` has gone; `clause` is what `departed` says of it. The rank that `peer` has
+/// accused may be about to accuse another.
 [[gnu::cold]] Blame blame_departed(Any& transport, int peer, std::string_view clause, Seconds deadline);
 
-/// The deadline has ended while this rank waited for `peer`. All ranks whose deadlines end now say whom they
-/// wait for.
+/// Whom to blame after the deadline has passed while this rank waited for `peer`. All ranks whose deadlines
+/// pass now announce whom they wait for.
 [[gnu::cold]] Blame blame_late(Any& transport, int peer, Seconds deadline);
 
 #if CONVOY_DEFINITIONS
 namespace detail {
 
-// Who gives up says because of whom (`accuse`); who says nothing, or names itself, is the culprit.
+// A rank that gives up says because of whom (`accuse`). The culprit is the rank that accuses nobody, or
+// itself.
 CONVOY_FUNCTION int accused_in_the_end(Any& transport, int peer) {
   int at = peer;
   for (int hops = 0; hops < transport.size(); ++hops) {
@@ -45,8 +47,9 @@ CONVOY_FUNCTION int accused_in_the_end(Any& transport, int peer) {
   return at == transport.rank() ? peer : at;
 }
 
-// Whether nobody will name another: those from `culprit` on have said their last word, or they lead back to
-// this rank or to each other, as where two have sent each other something else than was expected.
+// Whether no rank will accuse another any more. The ranks from `culprit` on have departed, or their
+// accusations lead back to this rank or form a cycle, as where two ranks have each sent what the other did
+// not expect.
 CONVOY_FUNCTION bool settled(Any& transport, int culprit) {
   int at = culprit;
   for (int hops = 0; hops < transport.size() && at != transport.rank(); ++hops) {
@@ -58,7 +61,7 @@ CONVOY_FUNCTION bool settled(Any& transport, int culprit) {
   return true;
 }
 
-// Waits, a fifth of the deadline and a second at most, until nobody will name another.
+// Waits until no rank will accuse another, for at most a fifth of the deadline and at most a second.
 [[gnu::cold]] CONVOY_FUNCTION Blame find(Any& transport, int peer, Seconds deadline, std::string reason) {
   const Deadline grace(std::min<Seconds>(Seconds(1), deadline / 5));
   for (;;) {

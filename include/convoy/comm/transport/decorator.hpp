@@ -1,4 +1,4 @@
-// Decorator: what a transport that stands on another one passes on.
+// Decorator: what a transport passes on to the transport that it wraps.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace convoy::transport {
 
-/// All of Transport but `isolated`, done by a `T`, the optional members where `T` has them. Whoever derives
-/// from it says what is different: a Request of another type needs all members that take one.
+/// Forwards all of Transport but `isolated` to a `T`, and the optional members but `post` where `T` has them.
+/// A derived class redefines what differs; with a Request type of its own, all members that take a Request.
 template <Transport T>
 class Decorator {
  public:

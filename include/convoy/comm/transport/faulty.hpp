@@ -1,5 +1,5 @@
-// Faulty: a transport on which things go wrong, for tests of what stands on it. What goes wrong is drawn from
-// a seed, so that a run can be repeated.
+// Faulty: a transport with injected faults, for tests of what is built on transports. Faults are drawn from a
+// seed, so that a run can be repeated.
 #pragma once
 
 #include <chrono>
@@ -19,19 +19,20 @@
 
 namespace convoy::transport {
 
-/// How often what goes wrong, of all messages.
+/// The rates of faults, as fractions of all messages.
 struct Faults {
   double delay = 0;  ///< a message is held back for up to `longest`
   Seconds longest{0.002};
   double drop = 0;        ///< a message never arrives, and nothing behind it in its lane
   double truncate = 0;    ///< a message arrives a byte short
-  double corrupt = 0;     ///< a bit of a message is turned: only under Checked, which finds it
+  double corrupt = 0;     ///< a bit of a message is flipped; only under Checked, which detects it
   double fail = 0;        ///< the sender throws, as if its program had failed
-  std::uint32_t run = 0;  ///< other numbers are drawn in each run
+  std::uint32_t run = 0;  ///< each run draws other numbers
 };
 
-/// Rank r's faults are those of (seed, run, r). `corrupt` copies what arrives, so that the sender's memory
-/// stays whole; it is refused unless `guarded`, which says that Checked is around.
+/// Rank r's faults are drawn from (seed, run, r). `corrupt` changes a copy of what arrives, so that the
+/// sender's memory stays intact. Throws ConfigError for `corrupt` unless `guarded`, which says that Checked
+/// wraps this transport.
 template <Transport T, std::uint64_t seed = 0>
 class Faulty : public Decorator<T> {
   using Decorator<T>::inner_;
@@ -110,7 +111,7 @@ class Faulty : public Decorator<T> {
   void release(Request& request) { inner_.release(request.inner); }
   void cancel(Request& request) noexcept { inner_.cancel(request.inner); }
 
-  /// What is held back comes without waking anybody.
+  /// A held-back message wakes nobody, so a rank naps instead of sleeping.
   std::uint32_t doze() { return 0; }
   void stir() {}
   void rest(std::uint32_t, int round) { nap(round); }

@@ -1,4 +1,4 @@
-// Group: some of the ranks of a transport as a world of their own.
+// Group: a subset of a transport's ranks as a world of its own.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 
 namespace convoy::transport {
 
-/// Rank i of the group is rank `members[i]` of `T`. Groups of the same world must not overlap; `isolated()`
-/// is called by all ranks of all groups, as on T.
+/// Rank i of the group is rank `members[i]` of `T`. Groups of the same world must not overlap; all ranks of
+/// all groups call `isolated()`, as on `T`.
 template <Transport T>
 class Group : public Decorator<T> {
   using Decorator<T>::inner_;
@@ -24,7 +24,7 @@ class Group : public Decorator<T> {
   using Request = typename T::Request;
 
   Group() : Group(T{}, {0}) {}
-  /// Throws ConfigError unless this rank is one of the members.
+  /// Throws ConfigError if a member is not a rank of `world`, or if this rank is not a member.
   Group(const T& world, std::vector<int> members) : Decorator<T>(world), members_(std::move(members)) {
     for (const int m : members_)
       if (m < 0 || m >= inner_.size())

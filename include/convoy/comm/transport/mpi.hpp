@@ -1,10 +1,11 @@
-// Mpi: messages by MPI_Isend and MPI_Irecv, raw: Boost.MPI's own allocate on every message. The number of a
-// message is in its tag, so that a message of another exchange is never taken for this one, and its size and
-// purpose in a few bits: where Open MPI 4.1 copies between processes at once, it writes all of a message that
-// is longer than the memory it was to go to, and only then says that it was too long. One of another size or
-// purpose has another tag and stays where it is, until whoever waits for it looks what there is instead.
-// Persistent requests would fix the tag and gain nothing: with Open MPI 4.1 in a node they take 1.6 times as
-// long for 64 bytes, which MPI_Isend alone sends inline, and within 3% as long from 1 KiB to 256 KiB.
+// Mpi: messages by MPI_Isend and MPI_Irecv directly, since Boost.MPI's own functions allocate on every
+// message. A message's number is in its tag, so that a message of another exchange is never taken for this
+// one. Its size and purpose are also in the tag, hashed into a few bits: where Open MPI 4.1 copies directly
+// between processes, it writes all of a message that is longer than the receive buffer, and only then reports
+// that the message was too long. A message of another size or purpose has another tag and stays unreceived
+// until the waiting rank probes for what came instead. Persistent requests would fix the tag and gain
+// nothing: with Open MPI 4.1 in a node they take 1.6 times as long for 64 bytes, which MPI_Isend alone sends
+// inline, and within 3% as long from 1 KiB to 256 KiB.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +33,7 @@
 
 namespace convoy::transport {
 
-/// The ranks of an MPI communicator. Needs an mpi::Session (or MPI started by other means).
+/// The ranks of an MPI communicator. MPI must have been started, by an mpi::Session or by other means.
 class Mpi {
  public:
   static constexpr std::string_view name = "mpi";
@@ -49,7 +50,7 @@ class Mpi {
     bool over = false;
     std::uint16_t purpose = 0;
 
-    // MPI has refused to go on with it.
+    // Whether MPI has refused to go on with the request.
     bool lost() const { return !over && handle == MPI_REQUEST_NULL; }
   };
 
@@ -78,15 +79,15 @@ class Mpi {
   Arrival arrived(Request& request);
   void release(Request&) {}
 
-  /// Takes back a receive that no message has met, and gives one that a message has met a moment to end:
-  /// whoever calls MPI later, for whatever, must not have it written to memory that is something else by
-  /// then. Sends cannot be taken back.
+  /// Cancels a receive that no message has matched, and gives a receive that a message has matched a moment
+  /// to end. Otherwise a later call of MPI could write that message to memory that has another use by then.
+  /// Sends cannot be canceled.
   void cancel(Request& request) noexcept;
 
-  /// The last thing that this rank does: what it has to say must leave before it ends.
+  /// The last thing that this rank does: its accusations must leave before it ends.
   void withdraw(std::string_view) noexcept;
 
-  /// An accusation is a small message to everyone, which nobody has to receive.
+  /// An accusation is a small message to every rank, which nobody has to receive.
   void accuse(int peer) noexcept;
   int accused(int rank);
 
@@ -97,12 +98,12 @@ class Mpi {
 
   int patience() const;
 
-  /// In a node, where each message is a copy through memory and an acknowledgement, few that are long; over a
-  /// network no more than TCP takes without waiting for the receiver (mpi::Session).
+  /// In a node, where each message is a copy through memory and an acknowledgment, few long segments; over a
+  /// network, no more bytes in flight than TCP takes without waiting for the receiver (mpi::Session).
   Pacing pacing() const;
 
-  /// A rank that accuses anyone has given up; one that MPI cannot reach is gone. Listened for now and then
-  /// only: this is asked in every round of waiting.
+  /// A rank that accuses anyone has given up; a rank that MPI cannot reach is gone. Listens for accusations
+  /// only now and then, because every round of waiting calls this.
   std::string_view departed(int peer);
 
  private:
@@ -111,11 +112,11 @@ class Mpi {
 
   void start(Request& request, int peer, int lane, void* into, std::size_t bytes,
              std::vector<std::uint64_t>& numbers);
-  // Some libraries notice that a process is gone. What cannot be sent to it or come from it is never over.
+  // Some MPI libraries notice that a process is gone. A request to or from that process is never over.
   void lose(Request& request, int code, const char* call);
-  // Goes on with a request until it is over, for a tenth of a second with all others of this world.
+  // Drives a request until it is over, for a tenth of a second in all for the requests of this world.
   void finish(MPI_Request& request) noexcept;
-  // What has come under the number that is waited for, but not under its size and purpose.
+  // Looks for a message with the expected number, but another size or purpose.
   Arrival something_else(Request& request);
   void listen();
 
@@ -125,8 +126,8 @@ class Mpi {
 static_assert(Transport<Mpi>);
 
 #if CONVOY_DEFINITIONS
-// So many bytes for MPI, which counts in ints: more than they can count are one element of a type of its
-// own.
+// A number of bytes for MPI, which counts in ints: more bytes than an int can count are one element of a
+// datatype of their own.
 struct Mpi::Extent {
   explicit Extent(std::size_t bytes) {
     constexpr std::size_t piece = std::size_t{1} << 30;
@@ -157,19 +158,19 @@ struct Mpi::State {
   MPI_Comm comm = MPI_COMM_NULL;
   bool owned = false;
   int rank = 0, size = 1;
-  std::uint64_t span = 1;   // of tags of a lane
-  std::uint64_t kinds = 1;  // of sizes and purposes in it
-  bool exact = false;       // these count
+  std::uint64_t span = 1;   // tags of a lane
+  std::uint64_t kinds = 1;  // combinations of size and purpose that the tags of a lane tell apart
+  bool exact = false;       // whether tags carry size and purpose
   Seconds limit{60};
   int patience = wait_tuning.looks_when_shared;
   bool one_node = false;
-  std::optional<Deadline> grace;  // for what has to end before this rank goes
+  std::optional<Deadline> grace;  // for what has to end before this rank does
   std::vector<std::uint64_t> sends, receives;
   int accusation[2] = {-1, -1};
   std::vector<MPI_Request> accusing;
   unsigned looks = 0, tests = 0;
   std::vector<int> accused;
-  std::vector<std::string> lost;  // why
+  std::vector<std::string> lost;  // why a rank is lost; empty: it is not
 
   State() = default;
   State(const State&) = delete;
@@ -195,7 +196,7 @@ struct Mpi::State {
     accusing.reserve(4 * static_cast<std::size_t>(size));
     receives.assign(static_cast<std::size_t>(size) * lanes, 0);
   }
-  // How many ranks share this node's processors.
+  // Counts the ranks that share this node's processors.
   void look_around() {
     const comm::Watchdog watchdog("MPI_Comm_split_type", rank, limit);
     MPI_Comm node = MPI_COMM_NULL;
@@ -204,12 +205,12 @@ struct Mpi::State {
     int neighbours = 1;
     MPI_Comm_size(node, &neighbours);
     MPI_Comm_free(&node);
-    // What comes over a network comes from the kernel, which needs a processor for it.
+    // Messages over a network come from the kernel, which needs a processor for them.
     one_node = neighbours == size;
     patience = one_node ? patience_of(neighbours) : wait_tuning.looks_when_shared;
   }
   bool has_given_up(int peer) const { return accused[static_cast<std::size_t>(peer)] >= 0; }
-  // Messages of a lane keep their order, so that their numbers may come round soon.
+  // Messages of a lane keep their order, so that a short cycle of numbers is enough.
   static constexpr std::uint64_t numbers = 256;
   static constexpr std::uint64_t hash(std::size_t bytes) { return bytes * 0x9e3779b97f4a7c15u >> 32; }
   int tag(int lane, std::uint64_t sequence, std::uint64_t kind) const {
@@ -218,8 +219,8 @@ struct Mpi::State {
   int tag_of(const Request& r) const {
     return tag(r.lane, r.sequence, exact ? (hash(r.bytes) + r.purpose) % kinds : 0);
   }
-  // What a message of the request's size is for. Where all purposes have a tag (28 bits do), each can be
-  // told.
+  // The purpose encoded in the tag of a message of the request's size; 0 if unknown. With 28 bits every
+  // purpose has a tag of its own.
   std::uint16_t purpose_in(int tag, const Request& r) const {
     if (tag == tag_of(r)) return r.purpose;
     const std::uint64_t kind = static_cast<std::uint64_t>(tag) % span / numbers;
@@ -305,7 +306,7 @@ CONVOY_FUNCTION Arrival Mpi::arrived(Request& request) {
     const int code = MPI_Test(&request.handle, &flag, &status);
     int kind = MPI_SUCCESS;
     if (code != MPI_SUCCESS) MPI_Error_class(code, &kind);
-    // A message that is too long is reported with its size, by the caller.
+    // The caller reports a message that is too long, with its size.
     if (kind != MPI_ERR_TRUNCATE) {
       if (code != MPI_SUCCESS) return lose(request, code, "MPI_Test"), Arrival{};
       if (flag == 0) {
@@ -319,7 +320,7 @@ CONVOY_FUNCTION Arrival Mpi::arrived(Request& request) {
     MPI_Count size = 0;
     MPI_Get_elements_x(&status, MPI_BYTE, &size);
     if (kind == MPI_ERR_TRUNCATE && size <= static_cast<MPI_Count>(request.bytes))
-      size = static_cast<MPI_Count>(request.bytes) + 1;  // all that this MPI says: more than was expected
+      size = static_cast<MPI_Count>(request.bytes) + 1;  // this MPI says only that it was more than expected
     request.bytes = static_cast<std::size_t>(size);
   }
   return {request.into, request.bytes};
@@ -411,7 +412,7 @@ CONVOY_FUNCTION void Mpi::listen() {
       return;
     int peer = -1;
     MPI_Recv(&peer, 1, MPI_INT, status.MPI_SOURCE, status.MPI_TAG, state_->comm, MPI_STATUS_IGNORE);
-    // Nonsense says no more than that the sender has given up.
+    // An invalid rank still says that the sender has given up.
     if (peer < 0 || peer >= size()) peer = status.MPI_SOURCE;
     state_->accused[static_cast<std::size_t>(status.MPI_SOURCE)] = peer;
   }

@@ -1,5 +1,5 @@
-// mpi::Session: MPI from its start to its end, with a time limit on both. Make one first thing in main.
-// Brings <mpi.h>, without the C++ bindings that MPI has dropped.
+// mpi::Session: starts MPI and finalizes it, with a time limit on both. Make one first thing in main.
+// Includes <mpi.h>, without the C++ bindings that MPI has dropped.
 #pragma once
 
 #ifndef OMPI_SKIP_MPICXX
@@ -33,10 +33,10 @@
 
 namespace convoy::mpi {
 
-/// A clause with MPI's own words for why a call did not succeed.
+/// A clause with MPI's own words for why a call failed.
 std::string reason(int code, const char* call);
 
-/// Throws it if a call did not succeed.
+/// Throws Error with that clause if a call failed.
 void check(int code, const char* call);
 
 namespace detail {
@@ -49,9 +49,9 @@ class Environment;
 /// Whether a launcher (mpirun, srun) started this process. May be asked before there is a Session.
 bool launched();
 
-/// Starts MPI and ends it. Errors return instead of aborting the job. A session that is
-/// destroyed while an exception flies, or after an exchange has failed, does not finalize: mpirun then sees
-/// the process end and ends the others. Throws if MPI was started already.
+/// Starts MPI and finalizes it. MPI errors are returned instead of aborting the job. A session that is
+/// destroyed while an exception propagates, or after an exchange has failed, does not finalize: mpirun then
+/// sees the process end and ends the others. Throws ConfigError if MPI was already started.
 class Session {
  public:
   Session(int& argc, char**& argv, Seconds limit = Seconds(60));
@@ -59,13 +59,13 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  /// All ranks. (`boost::mpi::communicator` is made from nothing where one is wanted.)
+  /// All ranks; a default-constructed `boost::mpi::communicator` is the same.
   MPI_Comm world() const { return MPI_COMM_WORLD; }
   int rank() const;
   int size() const;
 
-  /// The number of ranks that share this rank's memory, itself included, and which of them this one is. All
-  /// ranks call it.
+  /// The number of ranks that share this rank's memory, itself included, and this rank's number among them.
+  /// All ranks call it.
   int local_size() const { return local().size; }
   int local_rank() const { return local().rank; }
 
@@ -96,17 +96,17 @@ CONVOY_FUNCTION void check(int code, const char* call) {
 namespace detail {
 
 // Beyond this length Open MPI sends over TCP only once the receiver has answered, and the answer queues
-// behind all that the receiver itself is sending: a ring with segments of 256 KiB got 65% of a link of 1
-// Gbit/s that way, and gets 95% without. The exchanges announce their receives early, so there is nothing to
-// ask. What the user has set stays.
+// behind everything that the receiver itself is sending. With this handshake a ring with segments of 256 KiB
+// got 65% of a link of 1 Gbit/s; without it the ring gets 95%. The exchanges announce their receives early,
+// so no handshake is needed. Settings of the user take precedence.
 CONVOY_FUNCTION void send_at_once() {
   constexpr const char* limit = "524288";
   setenv("OMPI_MCA_btl_tcp_eager_limit", limit, 0);
   setenv("OMPI_MCA_btl_tcp_max_send_size", limit, 0);
 }
 
-// MPI, from its start to its end. Through Boost.MPI where there is one for this MPI, so that it may be used
-// as well: what it keeps is given back before MPI ends.
+// MPI, from its start to its end. Uses Boost.MPI's environment if there is one for this MPI, so that user
+// code may use Boost.MPI as well: what Boost.MPI keeps is then released before MPI ends.
 class Environment {
  public:
 #ifdef CONVOY_HAS_BOOST_MPI

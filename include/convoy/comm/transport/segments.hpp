@@ -1,6 +1,7 @@
-// Segments: memory of one process that others can map. Each allocation from the system is an anonymous file
-// (memfd_create), which the others open through /proc: unlike a window of MPI or a file in /dev/shm it needs
-// no collective call, is not limited by a container's 64 MiB of /dev/shm, and is gone with the process.
+// Segments: memory of one process that other processes can map. Each allocation is an anonymous file
+// (memfd_create) that the others open through /proc. Unlike an MPI window or a file in /dev/shm, such a file
+// needs no collective call, is not limited by a container's 64 MiB of /dev/shm, and vanishes with the
+// process.
 #pragma once
 
 #if !defined(__linux__)
@@ -35,20 +36,20 @@
 
 namespace convoy::transport::detail {
 
-/// Bytes that a process may still take: what the system has available, or less if the control group of this
-/// process has a limit. Asking the system for more would end some process instead of failing. The group's
-/// share of the page cache counts as available, as it does for the system: reading a data set fills it up to
-/// the limit. `root` is where /proc and /sys are.
+/// Bytes that a process may still allocate: what the system has available, or less if the process's control
+/// group has a limit. Allocating more would get some process killed instead of failing. The group's page
+/// cache counts as available, as it does for the system: reading a data set fills the cache up to the limit.
+/// `root` is the directory that holds /proc and /sys.
 std::uint64_t available_memory(const std::string& root = "");
 
-/// A mapping of shared memory, undone at the end.
+/// A mapping of shared memory, unmapped by the destructor.
 class Mapping {
  public:
   Mapping() = default;
-  /// New zeroed memory of this process, all of it there: a lack of memory is an exception here and not a
-  /// signal later.
+  /// New zeroed memory of this process, fully allocated: a lack of memory throws Error here instead of
+  /// raising a signal later.
   static Mapping make(std::size_t bytes, const char* what);
-  /// Memory of another process, by the number of its descriptor there.
+  /// Memory of another process, by its descriptor number in that process.
   static Mapping open(long pid, int fd, std::size_t bytes, const char* what);
   Mapping(Mapping&& other) noexcept { *this = std::move(other); }
   Mapping& operator=(Mapping&& other) noexcept {
@@ -59,16 +60,16 @@ class Mapping {
   }
   ~Mapping();
 
-  /// Once all others have it: nobody can open it any more.
+  /// Closes the descriptor once all others have mapped the memory; nobody can open it afterwards.
   void close_file();
 
   std::byte* data() const { return data_; }
   std::size_t size() const { return bytes_; }
   int fd() const { return fd_; }
 
-  /// From now on this process has a copy, at the same addresses, and what others have mapped stays as it is,
-  /// whoever writes. The pages are copied by writing to each; it does not matter who else writes to them.
-  /// False if that is impossible.
+  /// Gives this process a copy at the same addresses: this process and those that have the memory mapped no
+  /// longer see each other's writes. Each page is copied by an atomic write to it, so that concurrent writes
+  /// are harmless. False if copying is impossible.
   bool copy_on_write();
 
  private:
@@ -79,7 +80,7 @@ class Mapping {
   std::size_t bytes_ = 0;
 };
 
-/// What the others must know of a segment; in memory that all see.
+/// What the other ranks must know of a segment; lies in memory that all see.
 struct SegmentRecord {
   std::atomic<int> fd{-1};
   std::uint64_t bytes = 0;
@@ -98,16 +99,16 @@ struct SegmentAddress {
   }
 };
 
-/// Segments as a memory resource: one for each allocation, announced in `records`.
+/// A memory resource with one segment for each allocation, announced in `records`.
 class Segments : public std::pmr::memory_resource {
  public:
   explicit Segments(SegmentRecord* records) : records_(records) {}
 
-  /// Takes all memory out of the others' reach; what they have mapped stays theirs. False, with nothing done,
-  /// if there is no memory for copies.
+  /// Takes all memory out of the others' reach; what they have mapped stays theirs. False if there is no
+  /// memory for copies (nothing is done then), or if copying fails.
   bool close_off();
 
-  /// The place of `bytes` bytes at `data`; false if they are not in one segment.
+  /// The place of `bytes` bytes at `data`; false if they do not lie in one segment.
   bool find(const void* data, std::size_t bytes, std::uint64_t& place) const {
     const auto* at = static_cast<const std::byte*>(data);
     for (std::size_t i = 0; i < segments_.size(); ++i) {
@@ -197,7 +198,7 @@ CONVOY_FUNCTION bool Mapping::copy_on_write() {
 CONVOY_FUNCTION void Mapping::map(std::size_t bytes, const char* what) {
   void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
   if (at == MAP_FAILED) fail("shm: ", bytes, " bytes of ", what, " cannot be mapped: ", std::strerror(errno));
-  madvise(at, bytes, MADV_HUGEPAGE);  // where the system has them for shared memory
+  madvise(at, bytes, MADV_HUGEPAGE);  // effective where the system has huge pages for shared memory
   data_ = static_cast<std::byte*>(at);
   bytes_ = bytes;
 }
@@ -211,7 +212,7 @@ CONVOY_FUNCTION bool Segments::close_off() {
 }
 
 CONVOY_FUNCTION void* Segments::do_allocate(std::size_t bytes, std::size_t) {
-  // Numbers are not used again: others may still know the old segment by it.
+  // Segment numbers are not reused: peers may still know the old segment by its number.
   if (segments_.size() == static_cast<std::size_t>(most_segments))
     fail("shm: ", most_segments, " allocations of shared memory have been made, and there can be no more");
   const std::size_t pages = (bytes + 4095) / 4096 * 4096;

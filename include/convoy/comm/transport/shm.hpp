@@ -1,5 +1,5 @@
-// Shm: the ranks are processes of one node that read each other's memory. Arenas from `memory()` are where
-// the others can see them, so that nothing is copied. MPI is needed to find each other, and not afterwards.
+// Shm: the ranks are processes of one node that read each other's memory. Arenas from `memory()` are visible
+// to all ranks, so that nothing is copied. MPI is needed only to set up the connection.
 #pragma once
 
 #include <atomic>
@@ -35,7 +35,7 @@ namespace convoy::transport {
 
 namespace detail {
 
-/// What the processes of a node share. A place is a segment's number and an offset.
+/// What the processes of a node share. A place is a segment number and an offset.
 class NodeWorld {
  public:
   NodeWorld(MPI_Comm node, Seconds limit);
@@ -62,7 +62,7 @@ class NodeWorld {
   std::uint64_t place_of(int, const void* data, std::size_t bytes) const;
   void* at(int, int peer, std::uint64_t place);
 
-  /// Looks at the process now and then only: this is asked in every round of waiting.
+  /// Checks the process only now and then, because every round of waiting calls this.
   std::string_view gone(int peer);
 
   bool close_off() noexcept;
@@ -78,7 +78,7 @@ class NodeWorld {
 
   static bool alive(long pid);
 
-  // Memory of rank 0 that all map. If one rank cannot, all throw.
+  // Memory of rank 0 that all ranks map. If one rank cannot map it, all throw.
   Mapping common(std::size_t bytes, const char* what);
 
   MPI_Comm node_;
@@ -89,7 +89,7 @@ class NodeWorld {
   std::unique_ptr<Segments> segments_;
   std::unique_ptr<std::pmr::unsynchronized_pool_resource> pool_;
   std::vector<Mapping> spaces_;
-  std::vector<std::vector<Mapping>> seen_;  // of each peer, by segment
+  std::vector<std::vector<Mapping>> seen_;  // each peer's segments, mapped here
   std::vector<unsigned> looked_;
 };
 
@@ -125,7 +125,7 @@ CONVOY_FUNCTION NodeWorld::~NodeWorld() {
 CONVOY_FUNCTION int NodeWorld::open() {
   const std::size_t pairs = static_cast<std::size_t>(size_) * static_cast<std::size_t>(size_);
   spaces_.push_back(common(pairs * sizeof(Channel), "the channels"));
-  // Each pair's channel is made by its sender; zeroed memory is what its atomics start with.
+  // The sender of each pair constructs the channel. Fresh memory is zero, as are the atomics at their start.
   auto* channels = reinterpret_cast<Channel*>(spaces_.back().data());
   for (int to = 0; to < size_; ++to) new (channels + rank_ * size_ + to) Channel;
   const comm::Watchdog watchdog("MPI_Barrier", rank_, limit_);
@@ -156,7 +156,7 @@ CONVOY_FUNCTION void* NodeWorld::at(int, int peer, std::uint64_t place) {
       if (!alive(members_[peer].pid)) return nullptr;
       throw;
     }
-    // Released in between, that number may have been another file's.
+    // If the segment was released in between, the descriptor may already have been another file's.
     if (record.fd.load(std::memory_order_acquire) != fd) return nullptr;
     mapping = std::move(fresh);
   }
@@ -178,14 +178,14 @@ CONVOY_FUNCTION std::string_view NodeWorld::gone(int peer) {
 CONVOY_FUNCTION bool NodeWorld::close_off() noexcept {
   try {
     return segments_->close_off();
-  } catch (...) {  // no memory even to ask for some
+  } catch (...) {  // the check itself ran out of memory
     return false;
   }
 }
 
 CONVOY_FUNCTION bool NodeWorld::alive(long pid) {
   if (kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) return false;
-  // A process that has ended but not been waited for is still there by name.
+  // A process that has ended but has not been waited for (a zombie) still has its pid.
   std::FILE* stat = std::fopen(concat("/proc/", pid, "/stat").c_str(), "r");
   if (stat == nullptr) return false;
   char text[512] = {};
@@ -233,7 +233,7 @@ class Shm : public detail::Endpoint<detail::NodeWorld> {
  public:
   static constexpr std::string_view name = "shm";
 
-  /// All ranks call it. Throws ConfigError on all if two of them are on different nodes.
+  /// All ranks call it. Throws ConfigError on all ranks if two of them are on different nodes.
   explicit Shm(MPI_Comm comm, Seconds limit = Seconds(60)) : Shm(connect(comm, limit)) {}
   Shm(const mpi::Session& session) : Shm(session.world()) {}
 
@@ -244,7 +244,7 @@ class Shm : public detail::Endpoint<detail::NodeWorld> {
     mpi::detail::broken = true;
   }
 
-  /// Where arenas lie that peers can read in place.
+  /// The resource for arenas that peers can read in place.
   std::pmr::memory_resource* memory() const { return world_->memory(); }
   bool reaches(const void* data, std::size_t bytes) const {
     std::uint64_t place = 0;
@@ -275,7 +275,7 @@ CONVOY_FUNCTION std::shared_ptr<detail::NodeWorld> Shm::connect(MPI_Comm comm, S
              "MPI_Comm_split_type");
   mpi::check(MPI_Comm_set_errhandler(node, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   MPI_Comm_size(node, &neighbours);
-  // The first rank that is on another node than rank 0, whose node has ranks up to it.
+  // The first rank that is not on rank 0's node.
   int first = rank, elsewhere = size;
   MPI_Bcast(&first, 1, MPI_INT, 0, node);
   const int mine = first == 0 ? size : rank;

@@ -40,14 +40,14 @@ class ThreadWorld {
   int patience() const { return patience_; }
   RankRecord<false>& rank(int r) { return ranks_[static_cast<std::size_t>(r)]; }
 
-  /// The next message space of a rank: its k-th is every rank's k-th.
+  /// The next message space of a rank. The k-th call of each rank opens the same space.
   int open(int rank);
   int spaces() const { return count_.load(std::memory_order_acquire); }
 
   Channel* existing(int space, int from, int to) {
     return at(space, from, to).load(std::memory_order_acquire);
   }
-  /// Made when first used.
+  /// Made on first use.
   Channel& channel(int space, int from, int to);
 
   static std::uint64_t place_of(int, const void* data, std::size_t) {
@@ -63,7 +63,7 @@ class ThreadWorld {
   void leave(int r, Life life, std::string_view reason);
 
  private:
-  // A channel for each ordered pair.
+  // One channel for each ordered pair.
   struct Space {
     explicit Space(std::size_t pairs) : channels(pairs) {}
     ~Space() {
@@ -73,7 +73,7 @@ class ThreadWorld {
   };
   using Table = std::unique_ptr<std::atomic<Space*>[]>;
 
-  // Those who look at a smaller table find all that they know of there.
+  // Moves to a larger table. Ranks that still look at an older one find there every space that they know of.
   void grow();
   std::atomic<Channel*>& at(int space, int from, int to) {
     Space* s = table_.load(std::memory_order_acquire)[space].load(std::memory_order_acquire);
@@ -85,7 +85,7 @@ class ThreadWorld {
   std::mutex mutex_;
   std::deque<Space> spaces_;
   std::vector<Table> tables_;  // the last one is in use
-  std::size_t room_ = 0;       // in it
+  std::size_t room_ = 0;       // capacity of that table
   std::atomic<std::atomic<Space*>*> table_{nullptr};
   std::atomic<int> count_{0};
   std::vector<int> opened_;
@@ -160,9 +160,9 @@ class Threads::World {
   int size() const { return size_; }
 
   /// Calls `body(Threads)` on `size` threads, one for each rank, and returns when all have ended. If a body
-  /// throws, the others' waits for that rank end at once with a CommError. The first exception that is not
-  /// a CommError, or the first of all, is thrown again here: the cause rather than what came of it. If the
-  /// system refuses a thread, none calls `body`, and an Error says so.
+  /// throws, the others' waits for that rank end at once with a CommError. `run` then rethrows the first
+  /// exception that is not a CommError, or else the first of all: the cause rather than its consequences. If
+  /// the system refuses a thread, no thread calls `body`, and `run` throws an Error that says so.
   void run(Call<void(Threads)> body);
 
  private:
@@ -174,7 +174,7 @@ static_assert(Transport<Threads>);
 #if CONVOY_DEFINITIONS
 CONVOY_FUNCTION void Threads::World::run(Call<void(Threads)> body) {
   const auto world = std::make_shared<detail::ThreadWorld>(size_);
-  // Each rank keeps its own until all have ended, so that none ends one that another has thrown.
+  // Each rank keeps its exception until all have ended, so that no rank destroys another rank's exception.
   std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(size_));
   int cause = -1;
   bool certain = false;

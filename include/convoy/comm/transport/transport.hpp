@@ -1,5 +1,5 @@
-// Transport: how messages get from one rank to another. The engine (engine/engine.hpp) executes schedules
-// on it.
+// Transport: how messages get from one rank to another. The engine (engine/engine.hpp) executes schedules on
+// a transport.
 #pragma once
 
 #include <concepts>
@@ -26,15 +26,19 @@ struct Arrival {
   std::size_t bytes = 0;
 };
 
-/// Optional members: `memory()`, a resource for what peers can read in place, and `reaches(data, bytes)`,
-/// whether they can read that; without them everything can be read. `pacing()`, the same on all ranks.
-/// `one_thread()`, whether all calls must come from one thread.
-/// `expect_sizes()`, said on all ranks before the first message: each is as long as its receiver says, and
-/// one that is not must not come near its memory. `post(request, peer, data, bytes)`, which sends a copy of
-/// at most `copy_bytes` in lane 0, so that nobody waits until it is `sent`. `Request::purpose`, see there.
+/// A way to pass messages between ranks. Optional members:
+/// - `memory()`: a resource for memory that peers can read in place; `reaches(data, bytes)`: whether peers
+///   can read these bytes. Without the two, peers can read everything.
+/// - `pacing()`: the default pacing, the same on all ranks.
+/// - `one_thread()`: whether all calls must come from one thread.
+/// - `expect_sizes()`, called on all ranks before the first message: every message has the size that its
+///   receiver expects, and a message of another size must not be written to the receiver's memory.
+/// - `post(request, peer, data, bytes)`: sends a copy of at most `copy_bytes` bytes in lane 0, so that the
+///   sender need not wait for `sent`.
+/// - `Request::purpose`: see `set_purpose`.
 ///
-/// Messages of one (peer, lane) keep their order and are numbered from 0; lanes are independent of each
-/// other. A value of a transport is a light handle, copied freely; it is used by one thread at a time.
+/// Messages of one (peer, lane) keep their order and are numbered from 0. Lanes are independent of each
+/// other. A transport object is a light handle, copied freely and used by one thread at a time.
 // clang-format off
 template <class T>
 concept Transport =
@@ -42,55 +46,58 @@ concept Transport =
                                  const void* data, void* into, std::size_t bytes, std::uint32_t ticket,
                                  std::string_view reason) {
       { T::name } -> std::convertible_to<std::string_view>;
-      // A receiver reads the sender's own memory; otherwise the message comes to where the receive said.
+      // True: receivers read the sender's memory. False: a message is written to the receive's buffer.
       { T::in_place } -> std::convertible_to<bool>;
-      // How many messages a channel holds; 0 means any number.
+      // How many messages a channel holds; 0: any number.
       { T::capacity } -> std::convertible_to<int>;
-      // At least 3, which is for an exchange to check (any.hpp).
+      // At least 3, which Any checks (any.hpp).
       { T::lanes } -> std::convertible_to<int>;
       { k.rank() } -> std::same_as<int>;
       { k.size() } -> std::same_as<int>;
       // A handle with a message space of its own; every rank calls it, in the same order.
       { k.isolated() } -> std::same_as<T>;
 
-      // Posts a message without waiting; its bytes stay untouched until `sent`. False: the channel is full.
+      // Sends a message without waiting; the caller leaves its bytes untouched until `sent`. False: the
+      // channel is full.
       { t.send(request, peer, lane, data, bytes) } -> std::same_as<bool>;
       // Announces a receive.
       { t.receive(request, peer, lane, into, bytes) };
       // Whether a request is over; never waits, but drives progress.
       { t.sent(request) } -> std::same_as<bool>;
       { t.arrived(request) } -> std::same_as<Arrival>;
-      // The bytes that `arrived` gave have been read.
+      // Says that the bytes returned by `arrived` have been read.
       { t.release(request) };
       { request.sequence } -> std::convertible_to<std::uint64_t>;
 
-      // A rank that means to sleep calls doze(), looks once more, and then either rest(ticket, round), which sleeps a
-      // little (the more, the higher the round) but not past an event after doze(), or stir().
+      // A rank that is about to sleep calls doze(), looks once more, and then calls rest(ticket, round) or
+      // stir(). rest() sleeps a little, longer in higher rounds, but not past an event after doze().
       { t.doze() } -> std::same_as<std::uint32_t>;
       { t.stir() };
       { t.rest(ticket, round) };
-      // How often to look before resting.
+      // How many times to look before resting.
       { k.patience() } -> std::same_as<int>;
 
       // Why a peer will never answer, as a clause ("that rank has ended"); empty as long as it may.
       { t.departed(peer) } -> std::convertible_to<std::string_view>;
-      // Tells everyone that this rank gives up, and because of whom (itself, if it has failed); whom another has accused,
-      // or -1.
+      // accuse: tells all ranks that this rank gives up, and because of which rank (itself, if it has
+      // failed). accused: the rank that `peer` has accused, or -1.
       { t.accuse(peer) } noexcept;
       { t.accused(peer) } -> std::same_as<int>;
-      // Leaves alone what a receive may have found: after a failure, or, where it was found in place, to ask for it
-      // again later. Once it returns, nothing is written to where the receive said, if it can be helped.
+      // Lets go of a message that a receive may have found: after a failure, or, if it was found in place, to
+      // ask for it again later. Once cancel returns, nothing is written to the receive's buffer, if that can
+      // be prevented.
       { t.cancel(request) } noexcept;
-      // Gives everything up. Once it returns, no peer reads this rank's memory through the transport, if it can be helped.
+      // Gives everything up. Once withdraw returns, no peer reads this rank's memory through the transport,
+      // if that can be prevented.
       { t.withdraw(reason) } noexcept;
     };
 // clang-format on
 
-/// What a message is for: a number that the engine gives to a request before it is sent or received, if there
-/// is a place for it, `std::uint16_t Request::purpose = 0`. It goes along with the message. Once a receive
-/// has met one (whose bytes may be gone with the sender) `arrived` leaves the sender's in the request, or 0
-/// if it is another that cannot be told: so the engine finds out that two ranks do different things with as
-/// many bytes. A transport without it is as good in all else.
+/// What a message is for: a number that the engine stores in a request before it is sent or received, if the
+/// request has a member `std::uint16_t purpose = 0`. The number travels with the message. Once a receive is
+/// matched by a message (whose bytes may be gone with the sender), `arrived` stores the sender's number in
+/// the request, or 0 if that number differs and cannot be determined. This is how the engine detects that two
+/// ranks do different things with messages of equal size. A transport without purposes is otherwise as good.
 template <class Request>
 void set_purpose(Request& request, [[maybe_unused]] std::uint16_t purpose) {
   if constexpr (requires { request.purpose; }) request.purpose = purpose;
@@ -103,15 +110,15 @@ std::uint16_t purpose_of(const Request& request, [[maybe_unused]] std::uint16_t 
     return unless_known;
 }
 
-/// How a long block is sent where nobody says: in segments of so many bytes, so many of them under way at a
-/// time.
+/// How a long block is sent if the options do not say: in segments of `segment_bytes` bytes, `window` of them
+/// in flight at a time.
 struct Pacing {
   std::size_t segment_bytes = 256u << 10;
   int window = 8;
 };
-/// Over a network.
+/// For a network.
 inline constexpr Pacing network_pacing{128u << 10, 4};
-/// The lanes of messages over a network, where each has a range of MPI's tags, and through shared memory.
+/// The number of lanes over a network, where each lane has a range of MPI tags, and through shared memory.
 inline constexpr int network_lanes = 5, memory_lanes = 9;
 
 template <class T>
@@ -122,8 +129,8 @@ Pacing pacing(const T& transport) {
     return {};
 }
 
-/// Whether all calls must come from the thread that made it: `one_thread()`, an optional member. The others
-/// take calls from any thread, one at a time.
+/// Whether all calls must come from the thread that made the transport: the optional member `one_thread()`.
+/// Other transports take calls from any thread, one at a time.
 template <class T>
 bool one_thread(const T& transport) {
   if constexpr (requires { transport.one_thread(); })
@@ -132,17 +139,17 @@ bool one_thread(const T& transport) {
     return false;
 }
 
-/// The processors that this process may run on.
+/// The number of processors that this process may run on.
 int processors();
 
-/// How often `ranks` waiting ranks look before they rest: about a millisecond if there are processors for
-/// all, else just long enough not to sleep through an answer that is on its way.
+/// How many times each of `ranks` waiting ranks looks before it rests: for about a millisecond if every rank
+/// has a processor, else just long enough not to sleep through an answer that is on its way.
 inline int patience_of(int ranks) {
   return ranks <= processors() ? wait_tuning.looks : wait_tuning.looks_when_shared;
 }
 
-/// Where there is nothing to sleep on: yields for a while (a peer on the same core goes on), then sleeps a
-/// little. `round` counts from 0.
+/// For waits with nothing to sleep on: yields for a while, so that a peer on the same core can run, then
+/// sleeps a little. `round` counts from 0.
 void nap(int round);
 
 /// Tells the processor that this is a spin loop.

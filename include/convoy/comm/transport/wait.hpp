@@ -1,5 +1,5 @@
-// Wait: how a rank waits for others, from the first look to the last. It looks often for a while, because
-// what it waits for is mostly under way; then it sleeps between looks, and gives its processor to others.
+// Wait: how a rank waits for others. It polls for a while, because the answer is usually on its way;
+// then it sleeps between looks and leaves its processor to others.
 #pragma once
 
 #include <algorithm>
@@ -18,22 +18,22 @@ namespace convoy::transport {
 /// <who is gone? is it too late?> wait.rest(); } }`
 class Wait {
  public:
-  /// `naps`: there is something to look at that does not wake this rank.
+  /// `naps`: something that the rank looks at does not wake it.
   Wait(Any& transport, Seconds limit, bool naps = false)
       : transport_(transport), limit_(limit), spins_(transport.patience()), naps_(naps) {}
   ~Wait() { stir(); }
   Wait(const Wait&) = delete;
   Wait& operator=(const Wait&) = delete;
 
-  /// The deadline counts from the last time that something moved.
+  /// Something has moved: the deadline counts from now.
   void moved() {
     stir();
     idle_ = 0;
   }
 
-  /// Nothing has moved. True: look again before you rest.
+  /// Nothing has moved. True: look again before resting.
   bool again() {
-    // What comes at once does not wait for the clock to be asked.
+    // An answer that comes at once does not wait for a clock read.
     if (++idle_ == std::clamp(spins_, 1, wait_tuning.looks_without_clock)) deadline_.emplace(limit_);
     if (idle_ < spins_ && !spun_enough()) {
       pause();
@@ -41,8 +41,7 @@ class Wait {
     }
     idle_ = std::max(idle_, spins_);
     if (naps_ || dozing_) return false;
-    ticket_ =
-        transport_.doze();  // what comes from now on ends the rest, and the next look finds what came before
+    ticket_ = transport_.doze();  // events from now on end the rest; the next look finds earlier ones
     return dozing_ = true;
   }
 
@@ -63,9 +62,9 @@ class Wait {
     dozing_ = false;
   }
 
-  // A look of Open MPI's gives the processor away where ranks share it, and beside programs that compute each
-  // may then cost tens of milliseconds: hundreds of them would pass the deadline by seconds. The clock is
-  // asked seldom: after twice as many looks each time.
+  // Where ranks share a processor, Open MPI yields it in each look. Beside programs that compute, a look may
+  // then cost tens of milliseconds, and hundreds of looks would pass the deadline by seconds. The clock is
+  // read seldom: each time after twice as many looks.
   bool spun_enough() const {
     return idle_ > wait_tuning.looks_without_clock && std::has_single_bit(static_cast<unsigned>(idle_)) &&
            deadline_->elapsed() > wait_tuning.longest_looks;
@@ -73,7 +72,7 @@ class Wait {
 
   Any& transport_;
   Seconds limit_;
-  std::optional<Deadline> deadline_;  // there from the look on at which nothing has moved for a while
+  std::optional<Deadline> deadline_;  // set once nothing has moved for a few looks
   int spins_, idle_ = 0;
   std::uint32_t ticket_ = 0;
   bool naps_, dozing_ = false;
