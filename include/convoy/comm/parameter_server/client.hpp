@@ -1,4 +1,4 @@
-// Client: a worker's end of a parameter server. The worker pushes its gradients to the servers, bucket after
+// Client: a worker's end of a parameter server. It pushes the worker's gradients to the servers, bucket by
 // bucket, and takes the parameters that come back.
 #pragma once
 
@@ -22,9 +22,9 @@ class Client {
  public:
   explicit Client(transport::Any& transport) : transport_(transport) {}
 
-  /// `parts` of each server, by bucket, stay where they are; `ranks` are the servers'. No more than `window`
-  /// parts are pushed to a server ahead of its replies, so that what is sent to several servers over one link
-  /// advances evenly. `copies`: servers cannot read the arenas where they are.
+  /// `parts`: the parts of each server's shard, by bucket; they must outlive this object. `ranks`: the
+  /// servers' ranks. At most `window` parts are pushed to a server ahead of its replies, so that pushes to
+  /// several servers over one link advance evenly. `copies`: servers cannot read the arenas in place.
   void open(const Layout& layout, std::span<const ServedParts> parts, const std::vector<int>& ranks,
             int window, bool copies, std::pmr::memory_resource* memory) {
     layout_ = layout;
@@ -45,16 +45,16 @@ class Client {
   Mailbox& server(int s) { return servers_[static_cast<std::size_t>(s)]; }
   int servers() const { return static_cast<int>(servers_.size()); }
 
-  /// A rule decides over a whole step before servers reply, so nothing is held back for replies.
+  /// Whether a rule decides over a whole step before servers reply; if so, no push waits for replies.
   void decide_first(bool decides) { decides_ = decides; }
 
-  /// The servers get the parameters that a training begins with.
+  /// Sends the servers the parameters that a training begins with.
   void start() {
     for (std::size_t s = 0; s < servers_.size(); ++s)
       for (int p = 0; p < count(s); ++p)
         servers_[s].post({LetterKind::start, p, 0, layout_.parameters.data() + part(s, p).range.begin});
   }
-  /// A bucket's gradients are final. Gradients are pushed in the order of buckets, which servers expect.
+  /// A bucket's gradients are final. Gradients are pushed in bucket order, which servers expect.
   void begin(int bucket) {
     const std::size_t b = begun_.begin(bucket);
     if (observer_.call != nullptr) begin_[b] = Clock::now();
@@ -67,14 +67,15 @@ class Client {
     for (std::size_t b = 0; b < begun_.size(); ++b)
       if (!begun_[b]) begin(static_cast<int>(b));
   }
-  /// All replies are there.
+  /// Ends a step, once all replies have come.
   void end_step() {
     begun_.reset();
     step_of_.assign(step_of_.size(), {});
     first_ = 0;
     ++step_;
   }
-  /// No more steps. `parameters`: the servers send the parameters once more when all workers have left.
+  /// Leaves: no more steps. `parameters`: the servers send the parameters once more when all workers have
+  /// left.
   void leave(bool parameters) {
     for (std::size_t s = 0; s < servers_.size(); ++s) {
       servers_[s].post({LetterKind::goodbye, 0, step_});
@@ -96,7 +97,7 @@ class Client {
     return moved;
   }
 
-  /// Whether all parameters that this worker asked for have come.
+  /// Whether all parameters that this worker expects have come.
   bool served() const {
     return std::all_of(owed_.begin(), owed_.end(), [](int replies) { return replies == 0; });
   }
@@ -104,12 +105,12 @@ class Client {
     return std::all_of(servers_.begin(), servers_.end(),
                        [&](Mailbox& mail) { return mail.delivered(transport_); });
   }
-  /// Whether nothing is on its way.
+  /// Whether nothing is in flight.
   bool idle() {
     return delivered() && std::none_of(servers_.begin(), servers_.end(),
                                        [](const Mailbox& mail) { return mail.receiving(); });
   }
-  /// A server, by its rank, that this worker waits for and `which(rank)`, or -1.
+  /// The rank of a server that this worker waits for and for which `which(rank)` holds, or -1.
   template <class Which>
   int waits_for(Which&& which) {
     for (std::size_t s = 0; s < servers_.size(); ++s)
@@ -122,7 +123,7 @@ class Client {
   }
 
  private:
-  // How many parts of a server's shard, in this step, are final, on their way, and back as parameters.
+  // How many parts of a server's shard, in this step, are final, pushed, and back as parameters.
   struct StepOf {
     int final = 0, pushed = 0, came = 0;
   };
@@ -166,10 +167,10 @@ class Client {
   std::vector<Mailbox> servers_;
   Observer observer_;
   BegunBuckets begun_;
-  std::size_t first_ = 0;  // bucket that has not been begun
+  std::size_t first_ = 0;  // first bucket that has not been begun
   std::vector<Clock::time_point> begin_;
-  std::vector<int> missing_;  // replies, of each bucket
-  std::vector<int> owed_;     // replies, by each server
+  std::vector<int> missing_;  // outstanding replies, by bucket
+  std::vector<int> owed_;     // outstanding replies, by server
   std::vector<StepOf> step_of_;
   int window_ = 1;
   bool decides_ = false;

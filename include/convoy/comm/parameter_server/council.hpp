@@ -1,5 +1,5 @@
-// Council: what servers tell each other before a rule decides over the whole gradient, of which each server
-// has seen its own shard alone.
+// Council: the exchange among servers before a rule decides over the whole gradient, of which each server has
+// seen only its own shard.
 #pragma once
 
 #include <algorithm>
@@ -21,12 +21,12 @@ namespace convoy::comm::detail {
 /// The lane of messages between servers.
 inline constexpr int council_lane = 0;
 
-/// One server's seat among those that update anything. Each server sends its numbers to all others and adds
-/// up everyone's in the order of servers, so that all decide with the same bits. Nothing here waits: a server
-/// polls, because its workers need it meanwhile.
+/// One server's end of the exchange among the servers that update anything. Each server sends its numbers to
+/// all others and adds up the numbers of all in the order of servers, so that all decide with the same bits.
+/// Nothing here blocks: a server polls, because its workers need it meanwhile.
 class Council {
  public:
-  /// `ranks`: of the servers with something to update, this rank among them; `memory` is what servers can
+  /// `ranks`: the servers with something to update, this rank among them. `memory`: memory that servers can
   /// read.
   void open(int rank, const std::vector<int>& ranks, std::pmr::memory_resource* memory) {
     rank_ = rank;
@@ -36,9 +36,9 @@ class Council {
     for (const int r : ranks) seats_.push_back({.rank = r});
   }
 
-  /// Whether the numbers of this step have been told.
+  /// Whether `call` has been called for this step.
   bool called() const { return called_; }
-  /// Tells the others this server's numbers; what was told before must be `delivered`.
+  /// Begins to send this server's numbers to the others; those of the step before must be `delivered`.
   void call(std::int64_t step, std::span<const double> numbers) {
     called_ = true;
     count_ = numbers.size();
@@ -54,8 +54,8 @@ class Council {
     }
   }
 
-  /// Sends and receives what can be; true if anything moved. Throws CommError for what is not another
-  /// server's account of this step.
+  /// Sends and receives what it can; true if anything moved. Throws CommError for a message that is not
+  /// another server's numbers of this step.
   bool progress(transport::Any& transport, Traffic& traffic) {
     bool moved = false;
     for (Seat& seat : seats_) moved = tell(transport, traffic, seat) || hear(transport, seat) || moved;
@@ -64,7 +64,7 @@ class Council {
   bool complete() const {
     return called_ && std::none_of(seats_.begin(), seats_.end(), [](const Seat& s) { return s.awaited; });
   }
-  /// The sums over all servers; the next step may be called.
+  /// Gives the sums over all servers; the next step may then be called.
   void conclude(std::span<double> sums) {
     called_ = false;
     std::fill(sums.begin(), sums.end(), 0.0);
@@ -72,7 +72,7 @@ class Council {
       for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += seat.heard[head + i];
   }
 
-  /// Whether the others have what this server told.
+  /// Whether the others have received this server's numbers.
   bool delivered(transport::Any& transport) {
     return std::all_of(seats_.begin(), seats_.end(), [&](Seat& seat) {
       if (seat.posted && transport.sent(seat.out)) seat.posted = false;
@@ -82,7 +82,7 @@ class Council {
   bool receiving() const {
     return std::any_of(seats_.begin(), seats_.end(), [](const Seat& s) { return s.receiving; });
   }
-  /// A server whose numbers have not come and that `which(rank)`, or -1.
+  /// A server whose numbers have not come and for which `which(rank)` holds, or -1.
   template <class Which>
   int waits_for(Which&& which) const {
     for (const Seat& seat : seats_)
@@ -101,8 +101,8 @@ class Council {
     int rank = 0;
     Buffer<double> heard = {};
     transport::Any::Request out{}, in{};
-    bool owed = false, posted = false;        // what it is told
-    bool awaited = false, receiving = false;  // what it tells
+    bool owed = false, posted = false;        // what this server sends to it
+    bool awaited = false, receiving = false;  // what it sends to this server
   };
 
   bool tell(transport::Any& transport, Traffic& traffic, Seat& seat) {

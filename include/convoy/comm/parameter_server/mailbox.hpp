@@ -1,4 +1,4 @@
-// Mailbox: what a worker and a server of parameters send each other. Every message is checked on arrival.
+// Mailbox: the messages between a worker and a parameter server. Every message is checked on arrival.
 #pragma once
 
 #include <algorithm>
@@ -26,10 +26,10 @@ enum class LetterKind : std::uint32_t {
   start = 1,  ///< the parameters that a training begins with
   push,       ///< a worker's gradients
   reply,      ///< a server's parameters
-  goodbye,    ///< the worker makes no more steps; without numbers
+  goodbye,    ///< the worker makes no more steps; carries no numbers
 };
 
-/// What every letter begins with, a message of its own; the numbers of its part are the next one.
+/// The header of every letter, a message of its own; the numbers of the part follow in the next message.
 struct LetterHead {
   std::uint32_t magic = 0x636e7679;
   LetterKind kind{};
@@ -37,14 +37,14 @@ struct LetterHead {
   std::int32_t sender = 0;
   std::int64_t step = 0;
   std::int64_t count = 0;
-  std::uint32_t decides = 0;  ///< of a push: the sender knows that a rule decides before replies
+  std::uint32_t decides = 0;  ///< of a push: whether the sender expects a rule to decide before replies
   std::byte rest[28] = {};
 };
 static_assert(sizeof(LetterHead) == 64);
 
-/// One end of the letters between a worker and a server. Those that go out keep their order; those that come
-/// in are opened one by one, part after part. Numbers go from where they are to where they are wanted, and
-/// the memory of a part is used again only when the peer has what was in it. Between two ends on one rank
+/// One end of the letters between a worker and a server. Outgoing letters keep their order; incoming letters
+/// are opened one by one, part after part. Numbers go directly from their source to their destination, and
+/// the memory of a part is reused only once the peer has received its contents. Between two ends on one rank
 /// (`join`) nothing is sent at all.
 class Mailbox {
  public:
@@ -52,13 +52,13 @@ class Mailbox {
     LetterKind kind{};
     int part = 0;
     std::int64_t step = 0;
-    const float* numbers = nullptr;  ///< of the part; they stay until the letter is gone
+    const float* numbers = nullptr;  ///< of the part; unchanged until the letter is gone
     bool decides = false;            ///< of a push: see LetterHead
   };
 
-  /// `copies`: numbers that go out may change on the way, or lie where the peer cannot read. `inbox`:
-  /// numbers that come in have no place of their own, and the transport does not leave them `in_place`.
-  /// `memory` is within the peer's reach.
+  /// `copies`: outgoing numbers are copied, because they may change in flight or lie where the peer cannot
+  /// read. `inbox`: incoming numbers have no destination of their own, and need a buffer unless the transport
+  /// is `in_place`. `memory` is within the peer's reach.
   Mailbox(int peer, int out_lane, int in_lane, const ServedParts& parts, bool copies, bool inbox,
           bool in_place, std::pmr::memory_resource* memory)
       : peer_(peer),
@@ -82,18 +82,18 @@ class Mailbox {
     errands_.reserve(3 * parts.size() + 4);
   }
 
-  /// The other end is on this rank.
+  /// Connects this end to the other one, which is on this rank.
   void join(Mailbox& other) { other_ = &other; }
 
   int peer() const { return peer_; }
-  /// The part that the next letter is about.
+  /// The part of the next letter.
   int expected() const { return expected_; }
 
   void post(const Errand& errand) { errands_.push_back(errand); }
 
   /// Sends what can be sent; true if anything was.
   bool deliver(transport::Any& transport, Traffic& traffic) {
-    if (other_ != nullptr) return false;  // who takes it from here
+    if (other_ != nullptr) return false;  // the other end takes letters from here
     bool moved = false;
     const auto send = [&](Message& message, const void* data, std::size_t bytes) {
       if (!transport.send(message.request, peer_, out_lane_, data, bytes)) return false;
@@ -120,7 +120,7 @@ class Mailbox {
     return moved;
   }
 
-  /// Opens the next letter, if one has come. Throws CommError for a letter that is not the expected one.
+  /// Opens the next letter, if one has come. Throws CommError for an unexpected letter.
   const LetterHead* open(transport::Any& transport) {
     LetterHead& head = head_[0];
     if (opened_) return &head;
@@ -150,8 +150,8 @@ class Mailbox {
     return &head;
   }
   bool opened() const { return opened_; }
-  /// The numbers of the letter that was opened, if they have come; `into` is where they should lie (null: in
-  /// the inbox), and where they do unless they can be read in place. Empty: not yet.
+  /// The numbers of the opened letter; empty: they have not come yet. Unless they can be read in place, they
+  /// are received at `into` (null: in the inbox).
   std::span<const float> numbers(transport::Any& transport, float* into) {
     const LetterHead& head = head_[0];
     const auto count = static_cast<std::size_t>(head.count);
@@ -163,13 +163,13 @@ class Mailbox {
       wrong(transport, arrival.bytes, " bytes for the ", count, " elements of part ", head.part);
     return {static_cast<const float*>(arrival.data), count};
   }
-  /// Copies the letter's numbers to `into`, unless they came there; false: the numbers are not there yet.
+  /// Copies the letter's numbers to `into`, unless they were received there; false: they have not come yet.
   bool fetch(transport::Any& transport, float* into) {
     const std::span<const float> come = numbers(transport, into);
     if (come.data() != into) std::copy(come.begin(), come.end(), into);
     return !come.empty();
   }
-  /// The letter is done with.
+  /// Finishes the opened letter.
   void taken(transport::Any& transport) {
     if (other_ != nullptr) other_->dispatched();
     if (receiving_) received(transport);
@@ -177,7 +177,7 @@ class Mailbox {
     if (head_[0].kind != LetterKind::goodbye) expected_ = (expected_ + 1) % static_cast<int>(parts_->size());
   }
 
-  /// Whether a letter has come, which may stay where it is.
+  /// Whether a letter has come; the letter stays unopened.
   bool waiting(transport::Any& transport) {
     if (opened_) return true;
     if (other_ != nullptr) return other_->waits();
@@ -186,17 +186,17 @@ class Mailbox {
     return there;
   }
 
-  /// Whether the peer has what was sent of a part, so that the part may be written.
+  /// Whether the peer has received what was sent of a part, so that the part may be overwritten.
   bool gone(transport::Any& transport, int part) {
     return gone(transport, letters_[static_cast<std::size_t>(part)]);
   }
-  /// Whether all that went out has been taken.
+  /// Whether the peer has received everything that was posted.
   bool delivered(transport::Any& transport) {
     return errands_.empty() && std::all_of(letters_.begin(), letters_.end(),
                                            [&](Letter& letter) { return gone(transport, letter); });
   }
   bool receiving() const { return receiving_ || opened_; }
-  /// Number of the last message that was looked for.
+  /// Sequence number of the last message that a receive was announced for.
   std::uint64_t sequence() const { return receive_.sequence; }
 
   void cancel(transport::Any& transport) noexcept {
@@ -210,7 +210,7 @@ class Mailbox {
     transport::Any::Request request{};
     bool posted = false;
   };
-  // What may be on its way of a part; its head lies in `heads_`.
+  // What may be in flight of a part; its header lies in `heads_`.
   struct Letter {
     float* copy = nullptr;
     Message head_sent, numbers_sent;
@@ -272,13 +272,13 @@ class Mailbox {
   Mailbox* other_ = nullptr;
   std::vector<Errand> errands_;
   std::size_t next_ = 0;
-  bool headed_ = false;          // the head of errands_[next_] has been sent
+  bool headed_ = false;          // the header of errands_[next_] has been sent
   std::vector<Letter> letters_;  // by part; the last is for goodbyes
   Buffer<LetterHead> heads_;
   Buffer<float> copies_;
 
-  // of what comes in
-  Buffer<LetterHead> head_;  // of the letter that was opened
+  // Incoming.
+  Buffer<LetterHead> head_;  // of the opened letter
   bool opened_ = false;
   Buffer<float> inbox_;
   transport::Any::Request receive_{};

@@ -1,5 +1,5 @@
 // ParameterServer: workers push gradients to servers, which hold the parameters and their optimizer, and get
-// the parameters back (Li et al. 2014). Servers are ranks beside the workers, or the first of the workers as
+// the parameters back (Li et al. 2014). Servers are ranks beside the workers, or the first workers serve as
 // well.
 #pragma once
 
@@ -37,7 +37,8 @@ namespace detail {
 class ClientAndServer;
 
 #if CONVOY_DEFINITIONS
-/// Both ends on one rank, and how the rank waits for them. Not movable: arenas hold this object's address.
+/// The worker's and the server's end on one rank, and how the rank waits for both. Not movable: arenas hold
+/// this object's address.
 class ClientAndServer : public std::pmr::memory_resource {
   Seconds deadline_;
   std::pmr::memory_resource* upstream_;
@@ -45,7 +46,7 @@ class ClientAndServer : public std::pmr::memory_resource {
   bool failed_ = false;
 
  public:
-  /// `upstream` is where memory comes from that peers can reach.
+  /// `upstream`: a resource for memory that peers can reach.
   ClientAndServer(const transport::Any& where, Seconds deadline, std::pmr::memory_resource* upstream)
       : deadline_(deadline),
         upstream_(upstream),
@@ -58,16 +59,17 @@ class ClientAndServer : public std::pmr::memory_resource {
 
   /// Gives up what is in flight.
   void settle() noexcept;
-  /// Arenas from here may be released while parameters are exchanged: that is given up first.
+  /// The arenas to exchange. An arena from this resource may be released at any time: an exchange in flight
+  /// is given up first.
   void use(const Layout& layout) { layout_ = layout; }
 
   void usable() const {
     if (failed_)
       throw CommError({transport.rank(), -1, operation, 0, 0, 0}, "this exchange has failed before");
   }
-  /// Goes on with whatever can go on; true if anything did.
+  /// Advances whatever can advance; true if anything did.
   bool progress();
-  /// Returns when `done(*this)`; `what` is for a sentence.
+  /// Returns once `done(*this)` is true; `what` names the wait in errors.
   void wait(const char* what, bool (*done)(ClientAndServer&));
 
   transport::Any transport;
@@ -86,7 +88,8 @@ class ClientAndServer : public std::pmr::memory_resource {
 
   int awaited();
   int departed();
-  // A peer may be reading what this rank has posted, and this rank what a peer has.
+  // Cancels receives and withdraws: a peer may be reading what this rank has posted, and this rank what a
+  // peer has.
   void leave(std::string_view reason) noexcept;
   [[noreturn]] void give_up(const CommError& error);
 };
@@ -104,7 +107,7 @@ CONVOY_FUNCTION void ClientAndServer::do_deallocate(void* data, std::size_t byte
     return std::less_equal<>()(begin, at) && std::less<>()(at, begin + bytes);
   };
   if (holds(layout_.gradients) || holds(layout_.parameters)) settle();
-  // A library that cannot be told otherwise may go on reading and writing there.
+  // Not freed: a message library may go on reading and writing there, and cannot be stopped.
   if (failed_ && !transport.in_place()) return;
   upstream_->deallocate(data, bytes, align);
 }
@@ -144,15 +147,16 @@ CONVOY_FUNCTION bool ClientAndServer::progress() {
   }
 }
 
-// The rank that this one waits for, or -1 if that is not one in particular. Whom its server waits for comes
-// first: two workers that serve as well, and wait for each other's replies, both wait for a third.
+// The rank that this one waits for, or -1 if that is not one in particular. The rank that its server waits
+// for comes first: two workers that also serve, and wait for each other's replies, both wait for a third
+// rank.
 CONVOY_FUNCTION int ClientAndServer::awaited() {
   const int me = transport.rank();
   if (const int behind = server.awaited(); behind >= 0 && behind != me) return behind;
   return client.waits_for([&](int r) { return r != me; });
 }
 
-// A rank that this one needs and that is gone, or -1.
+// A departed rank that this one needs, or -1.
 CONVOY_FUNCTION int ClientAndServer::departed() {
   const auto gone = [&](int r) { return !transport.departed(r).empty(); };
   const int server_rank = client.waits_for(gone);
@@ -175,15 +179,14 @@ CONVOY_FUNCTION void ClientAndServer::wait(const char* what, bool (*done)(Client
     };
     if (const int gone = departed(); gone >= 0) {
       const std::string why(transport.departed(gone));
-      if (progress()) continue;  // its last message may have come just before it went
+      if (progress()) continue;  // the rank's last message may have come just before the rank went
       if (done(*this)) return;
-      // Who gives up because of this rank waits for whom this rank waits for.
+      // A rank that gave up because of this rank waits, in the end, for the rank that this one waits for.
       if (transport.accused(gone) == transport.rank())
         if (const int peer = awaited(); peer >= 0) transport.accuse(peer);
       stop(gone, transport::blame_departed(transport, gone, why, deadline_));
     }
-    // Between two steps nobody is behind: workers evaluate, or load data, for as long as they like within
-    // reason.
+    // Between two steps no worker is behind: workers evaluate, or load data, which may take ten deadlines.
     if (wait.late())
       if (const int peer = awaited(); peer >= 0 || wait.elapsed() > 10 * deadline_.count())
         stop(peer, transport::blame_late(transport, peer, deadline_));
@@ -196,12 +199,13 @@ CONVOY_FUNCTION void ClientAndServer::wait(const char* what, bool (*done)(Client
 
 /// The parameter server over any transport, configured at run time.
 ///
-/// A training goes from `serve`, when the servers get worker 0's parameters, to `dismiss`, after which all
-/// workers have the same ones; in between the parameters are the servers' to write. A step of a worker sends
-/// each server its part of each bucket's gradients and is over when the parameters have come back: those of a
-/// bucket may be written from its `begin` on. With sync, all workers make the same number of steps. Gradients
-/// and parameters are read and written where they lie: those of worker 0 must stay as they are from `serve`
-/// to the end of its first step, and a server may add up gradients in its own.
+/// A training lasts from `serve`, when the servers get worker 0's parameters, to `dismiss`, after which all
+/// workers have the same parameters; in between only the servers update the parameters. In a step, a worker
+/// sends each server its part of each bucket's gradients. The step is over when the parameters have come
+/// back; the parameters of a bucket may be written from the bucket's `begin` on. With sync, all workers make
+/// the same number of steps. Gradients and parameters are read and written in place: worker 0's parameters
+/// must stay as they are from `serve` to the end of its first step, and a server may add up gradients in its
+/// own gradient arena.
 class Served {
  public:
   using Space = memory::Host;
@@ -224,7 +228,7 @@ class Served {
   bool lockstep() const { return service_.consistency.sync; }
   static constexpr bool has_servers() { return true; }
   static constexpr bool exchanges() { return true; }
-  /// Sync alone: otherwise an update is made of one worker's gradients, when they come.
+  /// Only with sync: without it, an update is made from one worker's gradients, when they come.
   bool decides() const { return service_.consistency.sync; }
   static constexpr bool heeds_decisions() { return true; }
   static constexpr bool repeats() { return false; }
@@ -243,7 +247,7 @@ class Served {
   void dismiss();
   std::vector<double> shares(MeasureSpeed) { return {}; }
 
-  /// What this rank's server updates; nothing on a worker that does not serve.
+  /// The range that this rank's server updates; empty on a worker that does not serve.
   std::vector<Range> updates(std::span<const Range>) const {
     if (!serves() || shard_.empty()) return {};
     return {shard_};
@@ -275,12 +279,12 @@ class Served {
   using Ends = detail::ClientAndServer;
 
   int server() const { return service_.server_of(rank(), size()); }
-  // Whether servers can read an arena where it is.
+  // Whether servers can read an arena in place.
   bool reached(std::span<float> arena) const;
 
   Service service_;
   std::unique_ptr<Engine> everyone_;
-  AnyCollectives group_;                    // the workers among themselves
+  AnyCollectives group_;                    // of the workers
   std::vector<detail::ServedParts> parts_;  // of each server
   Range shard_;                             // of this rank's
   bool served_ = false;                     // from `serve` to `dismiss`
@@ -396,7 +400,7 @@ CONVOY_FUNCTION void Served::open(const Fingerprint& fingerprint, const Layout& 
     ends.client.server(me).join(ends.server.client(rank()));
     ends.server.client(rank()).join(ends.client.server(me));
   }
-  // Who serves goes on doing so while it waits for other workers.
+  // A rank that serves goes on serving while it waits for other workers.
   group_.while_waiting({[](void* both) { return static_cast<Ends*>(both)->progress(); }, &ends});
 }
 
@@ -422,7 +426,7 @@ CONVOY_FUNCTION void Served::dismiss() {
   if (role() != Role::worker) return;
   Ends& ends = *ends_;
   ends.usable();
-  // Without sync the last parameters are those with what the others have done to them since.
+  // Without sync, the last parameters include the other workers' updates since this worker's last step.
   ends.client.leave(!lockstep());
   ends.server.admit();
   ends.wait("leaving the servers", [](Ends& e) {
@@ -435,18 +439,18 @@ CONVOY_FUNCTION void Served::dismiss() {
 }
 #endif
 
-/// The gradients of a step are added up in the order of workers and then applied: the bits of one rank after
-/// the other.
+/// The gradients of a step are added up in the order of workers and then applied, with the same bits as if
+/// the ranks came one after the other.
 struct Sync {
   static constexpr std::string_view name = "ps";
   static constexpr Consistency consistency{};
 };
-/// Each worker's gradients are applied as they come, and nobody waits for anybody.
+/// Each worker's gradients are applied as they come, and no worker waits for another.
 struct Async {
   static constexpr std::string_view name = "ps-async";
   static constexpr Consistency consistency{false, Consistency::unbounded};
 };
-/// As Async, but no worker is more than `k` steps ahead of the slowest.
+/// Like Async, but no worker is more than `k` steps ahead of the slowest.
 template <int k>
 struct Stale {
   static_assert(k >= 0, "convoy: a staleness is at least 0 steps");

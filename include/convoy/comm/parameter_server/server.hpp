@@ -1,5 +1,5 @@
-// Server: a server's end of a parameter server. The server does what its ServerState says with the gradients
-// that come: adds them up or applies them at once, and sends the parameters back.
+// Server: a server's end of a parameter server. It does what its ServerState says with incoming gradients:
+// adds them up or applies them at once, and sends the parameters back.
 #pragma once
 
 #include <algorithm>
@@ -33,9 +33,9 @@ class Server {
     Consistency consistency{};
     Range shard;
     Layout layout;                                ///< of this rank
-    bool shares = false;                          ///< workers can read this rank's arena of parameters
-    std::pmr::memory_resource* memory = nullptr;  ///< what they can read
-    std::vector<int> servers = {};                ///< the ranks of those that have something to update
+    bool shares = false;                          ///< workers can read this rank's parameter arena
+    std::pmr::memory_resource* memory = nullptr;  ///< a resource for memory that workers can read
+    std::vector<int> servers = {};                ///< the ranks of the servers that update anything
   };
 
   void open(const Setup& setup, const ServedParts& parts) {
@@ -45,12 +45,12 @@ class Server {
     first_ = setup.shard.begin;
     const bool sync = consistency_.sync, works = transport_.rank() < workers_;
     const auto size = static_cast<std::size_t>(setup.shard.size());
-    // With sync the worker on this rank waits for its parameters while they are updated, so that worker and
-    // server can share one arena. Otherwise the worker computes with its parameters meanwhile.
+    // With sync, the worker on this rank waits while its parameters are updated, so that worker and server
+    // can share one arena. Without sync, the worker computes with its parameters meanwhile.
     const bool same = setup.shares && (sync || !works);
     master_ = Buffer<float>(same ? 0 : size, setup.memory);
     parameters_ = same ? setup.layout.parameters.data() + first_ : master_.data();
-    // Sums begin with the gradients of worker 0, and overwrite those gradients if worker 0 is on this rank.
+    // Sums begin with the gradients of worker 0, and overwrite them in place if worker 0 is on this rank.
     const bool first_here = sync && transport_.rank() == 0 && works;
     sums_ =
         Buffer<float>(sync && !first_here ? size : 0, transport_.in_place() ? memory::pages() : setup.memory);
@@ -66,16 +66,16 @@ class Server {
     started_ = 0;
     deciding_ = false;
   }
-  /// How often each part has been updated; -1 where there are none.
+  /// How often each part has been updated; -1 if there are no parts.
   std::int64_t updates() const { return state_ ? state_->updates() : -1; }
   void set_updates(std::int64_t count) {
     if (state_) state_->set_updates(count);
   }
   Mailbox& client(int worker) { return clients_[static_cast<std::size_t>(worker)]; }
 
-  /// Letters are taken from now on; but the first parameters not before `admit`, if their place is where this
-  /// rank's worker may still be reading or broadcasting its own. Whether `update` decides is asked here,
-  /// for all steps.
+  /// Accepts letters from now on. If this rank's worker may still be reading or broadcasting its parameters
+  /// where the server stores its own, the first parameters are accepted only after `admit`. Asks `update`
+  /// once, for all steps, whether it decides.
   void serve(ServerUpdate update) {
     update_ = update;
     decides_ = update.decides();
@@ -86,7 +86,8 @@ class Server {
   void admit() { admits_ = true; }
   /// Whether all workers have left; true where there is no server.
   bool over() const { return !state_ || state_->over(); }
-  /// The next training begins as the last one did. Its messages may come before `serve` is called again.
+  /// Prepares for the next training, which begins as the last one did. Its messages may come before `serve`
+  /// is called again.
   void start_over() {
     state_->start_over();
     update_.reset();
@@ -113,20 +114,21 @@ class Server {
            std::none_of(clients_.begin(), clients_.end(),
                         [](const Mailbox& mail) { return mail.receiving(); });
   }
-  /// The worker, or the other server, that this server waits for, or -1 if that is not one in particular.
+  /// The worker or other server that this server waits for, or -1 if that is not one in particular.
   int awaited() {
     if (!state_) return -1;
     if (const int server = council_.waits_for([](int) { return true; }); server >= 0) return server;
     int behind = state_->awaited();
-    // Or one whose letter has come in part.
+    // Or a worker whose letter has come in part.
     for (int w = 0; behind < 0 && w < workers_; ++w)
       if (client(w).opened()) behind = w;
-    // Or one without whom another's letter may not be taken.
+    // Or a worker whose letter must be taken before another worker's.
     for (int w = 0; update_ && behind < 0 && w < workers_; ++w)
       if (const int first = before(w); first >= 0 && client(w).waiting(transport_)) behind = first;
     return behind;
   }
-  /// A worker that has not left, or a server that is to tell something, and that `which(rank)`, or -1.
+  /// A worker that has not left, or a server whose numbers have not come, for which `which(rank)` holds; or
+  /// -1.
   template <class Which>
   int waits_for(Which&& which) {
     for (int w = 0; w < static_cast<int>(clients_.size()); ++w)
@@ -144,8 +146,8 @@ class Server {
   float* sum(int p) { return sum_ + (range(p).begin - first_); }
   bool starting() const { return started_ < static_cast<int>(parts_->size()); }
 
-  // Whose letter must be taken before the next one of this worker, or -1: the first parameters come before
-  // all gradients, and those of some workers before those of others.
+  // The worker whose letter must be taken before the next one of this worker, or -1. The first parameters
+  // come before all gradients, and with sync gradients come in the order of workers.
   int before(int worker) {
     if (starting()) return worker == 0 ? -1 : 0;
     return state_->gone(worker) ? -1 : state_->before(worker, client(worker).expected());
@@ -180,7 +182,7 @@ class Server {
                 decides_ ? "one" : "none");
         if (const std::int64_t step = state_->pushed(worker, p); head->step != step)
           wrong(worker, "rank ", worker, " is at step ", head->step, " where step ", step, " was expected");
-        // The part's parameters may be written only when the worker has those of the step before.
+        // The part's parameters may be written only once the worker has received those of the step before.
         if (!mail.gone(transport_, p)) break;
         const auto gradients = mail.numbers(transport_, consistency_.sync && worker == 0 ? sum(p) : nullptr);
         if (gradients.empty()) break;
@@ -192,13 +194,13 @@ class Server {
     return moved;
   }
 
-  // All parts of this server's shard have arrived: goes on with what the servers have to tell each other, and
-  // updates when the rule has decided.
+  // Advances the exchange among servers once all parts of this server's shard have arrived, and updates once
+  // the rule has decided.
   bool decide(Traffic& traffic) {
     bool moved = council_.progress(transport_, traffic);
     if (!deciding_) return moved;
     if (!council_.called()) {
-      if (!council_.delivered(transport_)) return moved;  // what it told about the step before
+      if (!council_.delivered(transport_)) return moved;  // the numbers of the step before
       council_.call(state_->pushed(0, 0), update_->partial());
       moved = council_.progress(transport_, traffic);
     }
@@ -229,7 +231,7 @@ class Server {
         update_->arrived({range(p), parameters(p), sum(p), 1.0f, action.step, action.count});
         return;
       case Action::decide:
-        deciding_ = true;  // once the letter that is being read has been put away
+        deciding_ = true;  // `decide` follows once the current letter has been taken
         return;
       case Action::apply:
         (*update_)({range(p), parameters(p), sync ? sum(p) : gradients,
@@ -245,7 +247,7 @@ class Server {
   Consistency consistency_;
   int workers_ = 0;
   const ServedParts* parts_ = nullptr;
-  std::int64_t first_ = 0;  // element of the shard
+  std::int64_t first_ = 0;  // first element of the shard
   Buffer<float> master_, sums_;
   float *parameters_ = nullptr, *sum_ = nullptr;
   std::vector<Mailbox> clients_;
@@ -253,9 +255,9 @@ class Server {
   std::optional<ServerUpdate> update_;  // from serve to start_over
   Council council_;
   bool admits_ = false;
-  bool decides_ = false;   // a rule decides before it updates
+  bool decides_ = false;   // whether a rule decides before updates
   bool deciding_ = false;  // all parts of the step have arrived
-  int started_ = 0;        // parts whose first parameters have come
+  int started_ = 0;        // parts whose initial parameters have come
 };
 
 }  // namespace convoy::comm::detail

@@ -1,5 +1,5 @@
-// What a parameter server does when: a machine of numbers only, without messages or memory, so that all
-// orders in which messages can arrive can be tried.
+// ServerState: what a parameter server does when. A state machine on numbers only, without messages or
+// memory, so that tests can try every order in which messages can arrive.
 #pragma once
 
 #include <algorithm>
@@ -10,10 +10,9 @@
 
 namespace convoy::comm {
 
-/// How far workers may be apart, in steps. Sync: not at all, and the gradients of a step are added up before
-/// they are applied. Otherwise each worker's gradients are applied when they come, and a worker is held back
-/// while the worker is more than `bound` steps ahead of the slowest (stale synchronous parallel, Ho et al.
-/// 2013).
+/// How far apart workers may be, in steps. Sync: not at all; the gradients of a step are added up before they
+/// are applied. Otherwise each worker's gradients are applied when they come, and a worker is held back while
+/// it is more than `bound` steps ahead of the slowest (stale synchronous parallel, Ho et al. 2013).
 struct Consistency {
   static constexpr int unbounded = std::numeric_limits<int>::max();
   bool sync = true;
@@ -27,21 +26,21 @@ struct Consistency {
 
 namespace detail {
 
-/// One server. The server's shard is cut into parts, one for each bucket that reaches into the shard.
+/// One server. The server's shard is cut into parts, each within one bucket.
 class ServerState {
  public:
   struct Action {
     enum Kind : unsigned char {
       keep,    ///< the worker's gradients begin the sum of the part
-      add,     ///< they are added to it
-      arrive,  ///< the sum of the part is there, and a rule will decide over all parts
-      decide,  ///< so are those of all parts; `decided` is called when the rule has decided
+      add,     ///< the worker's gradients are added to the sum
+      arrive,  ///< the sum of the part is complete, and a rule will decide over all parts
+      decide,  ///< the sums of all parts are complete; `decided` is called when the rule has decided
       apply,   ///< the sum (sync) or the worker's gradients (otherwise) update the part
       reply,   ///< the worker gets the part's parameters
     };
     Kind kind{};
     int worker = 0, part = 0;
-    std::int64_t step = 0, count = 0;  ///< of an apply
+    std::int64_t step = 0, count = 0;  ///< count: the part's updates with this one, of an arrive or apply
   };
 
   ServerState(int workers, int parts, Consistency consistency)
@@ -52,25 +51,25 @@ class ServerState {
         held_(pushed_.size(), false),
         gone_(static_cast<std::size_t>(workers), false) {}
 
-  /// Whether a rule decides over all parts of a step before any is updated, which needs sync.
+  /// Whether a rule decides over all parts of a step before any part is updated; needs sync.
   void decide_first(bool decides) { decides_ = decides; }
 
-  /// All workers are back, and begin with step 0; how often the parts have been updated is kept.
+  /// All workers are back and begin with step 0. The counts of updates are kept.
   void start_over() {
     std::fill(pushed_.begin(), pushed_.end(), 0);
     std::fill(gone_.begin(), gone_.end(), false);
     arrived_ = 0;
   }
 
-  /// How often each part has been updated, which an optimizer counts as its steps: all as often, once all
-  /// workers have left, since each step pushes all of them. -1 where there are no parts.
+  /// How often each part has been updated, which an optimizer counts as its steps. The count is the same for
+  /// all parts once all workers have left, since each step pushes every part. -1 if there are no parts.
   std::int64_t updates() const { return applied_.empty() ? -1 : applied_.front(); }
   void set_updates(std::int64_t count) { std::fill(applied_.begin(), applied_.end(), count); }
 
-  /// Whether the worker's next message, which is about `part` or a goodbye, may be taken now. With sync
-  /// messages are taken in the order of workers, so that a sum has the same bits each time.
+  /// Whether the worker's next message, about `part` or a goodbye, may be taken now. With sync, messages are
+  /// taken in the order of workers, so that a sum has the same bits each time.
   bool accepts(int worker, int part) const { return before(worker, part) < 0; }
-  /// Whose message has to come first, or -1. Where there are no parts, goodbyes come in any order.
+  /// The worker whose message has to come first, or -1. If there are no parts, goodbyes come in any order.
   int before(int worker, int part) const {
     if (!consistency_.sync || parts() == 0) return -1;
     for (int w = 0; w < worker; ++w)
@@ -78,8 +77,8 @@ class ServerState {
     return -1;
   }
 
-  /// With sync all workers make as many steps. The worker that does not, if this one pushes or `leaves` next:
-  /// one that has left already, or has pushed more. Else -1.
+  /// With sync, all workers make the same number of steps. If this worker next pushes or, with `leaves`,
+  /// leaves: a worker that contradicts, because it has already left or has pushed more; else -1.
   int contradicts(int worker, bool leaves) const {
     if (!consistency_.sync) return -1;
     for (int w = 0; w < workers_; ++w) {
@@ -90,7 +89,7 @@ class ServerState {
     return -1;
   }
 
-  /// A worker's gradients of a part have come; `act(Action)` is called for what is to be done, in order.
+  /// A worker's gradients of a part have come; calls `act(Action)` for each thing to do, in order.
   template <class Act>
   void push(int worker, int part, Act&& act) {
     std::int64_t& clock = pushed_[at(worker, part)];
@@ -118,15 +117,15 @@ class ServerState {
                  applied_[static_cast<std::size_t>(p)] + 1});
   }
 
-  /// The rule has decided: all parts are updated, and the workers get them.
+  /// The rule has decided: all parts are updated and sent to the workers.
   template <class Act>
   void decided(Act&& act) {
     arrived_ = 0;
     for (int p = 0; p < parts(); ++p) apply(p, pushed(workers_ - 1, p) - 1, act);
   }
 
-  /// A worker makes no more steps; the others no longer wait for that worker. Without sync, all workers get
-  /// what has become of the parameters once the last worker has left.
+  /// A worker makes no more steps, and the others no longer wait for it. Without sync, all workers get the
+  /// final parameters once the last worker has left.
   template <class Act>
   void goodbye(int worker, Act&& act) {
     gone_[static_cast<std::size_t>(worker)] = true;
@@ -140,7 +139,8 @@ class ServerState {
   bool gone(int worker) const { return gone_[static_cast<std::size_t>(worker)]; }
   bool over() const { return std::find(gone_.begin(), gone_.end(), false) == gone_.end(); }
   std::int64_t pushed(int worker, int part) const { return pushed_[at(worker, part)]; }
-  /// Whom the others wait for: the first of those that are behind. -1: nobody is, as between two steps.
+  /// The worker that the others wait for: the first of the slowest. -1: no worker is behind, as between two
+  /// steps.
   int awaited() const {
     int slowest = -1;
     std::int64_t least = 0, most = 0;
@@ -162,7 +162,7 @@ class ServerState {
   }
   std::vector<bool>::reference held(int worker, int part) { return held_[at(worker, part)]; }
 
-  // With sync.
+  // Sync only: updates a part and replies to all workers.
   template <class Act>
   void apply(int part, std::int64_t step, Act& act) {
     act(Action{Action::apply, workers_ - 1, part, step, ++applied_[static_cast<std::size_t>(part)]});
@@ -183,12 +183,12 @@ class ServerState {
 
   int workers_;
   Consistency consistency_;
-  std::vector<std::int64_t> pushed_;   // by each worker of each part
-  std::vector<std::int64_t> applied_;  // to each part
-  std::vector<bool> held_;             // a reply is owed
+  std::vector<std::int64_t> pushed_;   // by part and worker
+  std::vector<std::int64_t> applied_;  // by part
+  std::vector<bool> held_;             // by part and worker: a reply is owed
   std::vector<bool> gone_;
   bool decides_ = false;
-  int arrived_ = 0;  // parts whose sums are there and not decided about
+  int arrived_ = 0;  // parts whose sums are complete but not decided about
 };
 
 }  // namespace detail

@@ -37,7 +37,7 @@ struct Service {
     field("placement", self.placement);
   }
 
-  /// Throws ConfigError unless so many ranks can have such a service.
+  /// Throws ConfigError unless `ranks` ranks can provide this service.
   void check(int ranks) const {
     const int most = placement == Placement::beside ? ranks - 1 : ranks;
     if (most < 1) fail<ConfigError>("a parameter server beside its workers needs at least 2 ranks");
@@ -53,12 +53,12 @@ struct Service {
   int rank_of(int server, int ranks) const {
     return placement == Placement::among ? server : workers(ranks) + server;
   }
-  /// -1 if that rank does not serve.
+  /// The number of the server on a rank; -1: the rank does not serve.
   int server_of(int rank, int ranks) const {
     const int server = placement == Placement::among ? rank : rank - workers(ranks);
     return server >= 0 && server < servers ? server : -1;
   }
-  /// The workers in one group, servers beside them in another: that of this rank.
+  /// The group of a rank: all workers, or all servers beside them.
   std::vector<int> group_of(int rank, int ranks) const {
     std::vector<int> all;
     for (int r = 0; r < ranks; ++r)
@@ -66,7 +66,7 @@ struct Service {
     return all;
   }
 
-  /// What a server holds of an arena, none of `whole` in part.
+  /// A server's range of an arena; no range of `whole` is split between servers.
   Range shard(int server, std::int64_t arena, std::span<const Range> whole = {}) const {
     const auto at = schedule::Shards(servers, whole).cut({0, arena});
     return {at[static_cast<std::size_t>(server)], at[static_cast<std::size_t>(server) + 1]};
@@ -75,20 +75,20 @@ struct Service {
 
 namespace detail {
 
-/// What a letter is about: some of what a server holds of a bucket.
+/// A part: a piece of a server's shard, within one bucket. A letter is about one part.
 struct ServedPart {
   Range range;
   int bucket = 0;
 };
 using ServedParts = std::vector<ServedPart>;
 
-/// Of so many segments a part may be where it is read in place: it needs no inbox there, and each part is a
+/// The most segments in a part if parts are read in place: no inbox is needed then, and each part is a
 /// wake-up.
 inline constexpr int segments_in_place = 16;
 
-/// The parts in which a server's shard travels and is updated: none of `whole` in several of them, otherwise
-/// no longer than `most` elements, and within one bucket each, so that a server adds up one while the next is
-/// on its way.
+/// The parts in which a server's shard travels and is updated. Each part lies within one bucket, so that a
+/// server adds up one part while the next is in flight. No range of `whole` is split between parts; apart
+/// from that, no part is longer than `most` elements.
 inline ServedParts parts_of(const Range& shard, std::span<const Range> buckets, std::int64_t most,
                             std::span<const Range> whole = {}) {
   ServedParts parts;
