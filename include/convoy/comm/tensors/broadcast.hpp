@@ -1,5 +1,5 @@
-// What a training loop of a user's own needs beside its gradients: the same parameters at the start, and
-// every rank's figures.
+// What a user's own training loop needs beside its gradients: the same parameters at the start, and the
+// figures of all ranks.
 #pragma once
 
 #include <array>
@@ -16,26 +16,26 @@
 
 namespace convoy::comm {
 
-/// Every rank's tensors get the root's values: initial parameters. All ranks call it with the same names,
-/// counts and types, else all throw a ConfigError that names rank and field.
+/// Gives every rank's tensors the root's values, such as initial parameters. All ranks call it with the same
+/// names, counts and types; otherwise all throw a ConfigError that names rank and field.
 void broadcast(NonblockingExchange& exchange, std::span<const NamedSpan> tensors, int root = 0);
 inline void broadcast(NonblockingExchange& exchange, std::initializer_list<NamedSpan> tensors, int root = 0) {
   broadcast(exchange, std::span<const NamedSpan>(tensors.begin(), tensors.size()), root);
 }
 
-/// Every rank's value, in the order of ranks: a loss, a count, a time. E is f32, f64 or i32.
+/// The values of all ranks, in the order of ranks: a loss, a count, a time. E is f32, f64 or i32.
 template <class E>
 std::vector<E> all_gather(NonblockingExchange& exchange, E value) {
   std::vector<E> all(static_cast<std::size_t>(exchange.size()));
   all[static_cast<std::size_t>(exchange.rank())] = value;
-  exchange.all_reduce_async(std::span<E>(all), sum).wait();  // one value and zeros, whose sum is exact
+  exchange.all_reduce_async(std::span<E>(all), sum).wait();  // one value and zeros: the sum is exact
   return all;
 }
 
 #if CONVOY_DEFINITIONS
 CONVOY_FUNCTION void broadcast(NonblockingExchange& exchange, std::span<const NamedSpan> tensors, int root) {
   exchange.agree_on(detail::registered("tensor", tensors).add("root", root));
-  std::array<Handle, 4> flying;  // several, as small ones only wait for the network
+  std::array<Handle, 4> flying;  // several, since small ones only wait for the network
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     Handle& handle = flying[i % flying.size()];
     handle.wait();

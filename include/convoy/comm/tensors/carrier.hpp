@@ -1,5 +1,5 @@
-// Carrier: what takes the buckets of a user's tensors from rank to rank: operations with handles, for every
-// element type, or the buckets of any Comm, for f32.
+// Carrier: exchanges the buckets of a user's tensors by operations with handles, for every element type, or
+// by the buckets of any Comm, for f32.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@
 
 namespace convoy::comm::detail {
 
-/// A bucket to be carried.
+/// A bucket to exchange.
 struct Load {
   void* data = nullptr;
   std::int64_t count = 0;
@@ -38,22 +38,22 @@ class Carrier {
 
   virtual int rank() const = 0;
   virtual std::pmr::memory_resource* memory() = 0;
-  /// Whether it carries f32 alone, in buckets that follow one another in memory.
+  /// Whether it exchanges f32 only, in contiguous buckets.
   virtual bool one_arena() const = 0;
-  /// What gradients are multiplied by before they are sent, for a mean.
+  /// The factor applied to gradients before they are sent, for a mean.
   virtual float before(Op op) const = 0;
-  /// Compares the fingerprint on all ranks. There is at least one bucket.
+  /// Compares the fingerprint across ranks. There is at least one bucket.
   virtual void open(const Fingerprint& fingerprint, std::span<const Load> buckets) = 0;
   virtual void begin(int bucket) = 0;
   virtual void poll() = 0;
-  /// Whether a begun bucket is there and its memory free; a carrier may not know before `finish`.
+  /// Whether a begun bucket has its result and its memory is free; a carrier may not know before `finish`.
   virtual bool arrived(int bucket) = 0;
-  /// Calls `there(bucket, scale)` for each bucket from `first` on, in order, as soon as it is there, to be
-  /// multiplied by `scale`; returns when the memory of all is free.
+  /// Calls `there(bucket, scale)` for each bucket from `first` on, in order, as soon as its result is there,
+  /// to be multiplied by `scale`. Returns when the memory of all buckets is free.
   virtual void finish(int first, Call<void(int, float)> there) = 0;
-  /// The largest of all ranks' values.
+  /// The maximum over ranks of each value.
   virtual void largest(std::span<float> values) = 0;
-  /// Gives up what is in flight, so that the other ranks hear of it, as far as that can be.
+  /// Gives up what is in flight, and lets the other ranks know if that is possible.
   virtual void surrender(const CommError& reason) noexcept = 0;
 };
 
@@ -111,9 +111,9 @@ class CommCarrier : public Carrier {
     auto* const first = static_cast<float*>(buckets.front().data);
     const std::span<float> arena(first, static_cast<std::size_t>(end));
     if (comm_.has_servers()) refuse();
-    // There are no parameters; those who write to them are refused before they do.
+    // There are no parameters. An exchange that writes parameters is refused before it does.
     comm_.open(fingerprint, {arena, arena, ranges_});
-    // A rank's part of few gradients may be all of them.
+    // If there are few gradients, one rank's part may be all of them, so the ranks compare.
     float parts[] = {comm_.updates(ranges_) == ranges_ ? 0.0f : 1.0f};
     largest(parts);
     if (parts[0] > 0) refuse();

@@ -1,5 +1,5 @@
-// Fusion: which tensors are exchanged together. Many small messages cost many latencies, so tensors are
-// gathered in buckets (Sergeev and Del Balso, "Horovod", 2018; Li et al., "PyTorch Distributed", VLDB 2020).
+// Fusion: which tensors are exchanged together. Many small messages pay many latencies, so tensors are
+// grouped in buckets (Sergeev and Del Balso, "Horovod", 2018; Li et al., "PyTorch Distributed", VLDB 2020).
 #pragma once
 
 #include <algorithm>
@@ -16,16 +16,16 @@
 
 namespace convoy::comm {
 
-/// How tensors are fused and combined. The same on all ranks.
+/// How tensors are fused and combined; the same on all ranks.
 struct FusionOptions {
   Op op = Op::mean;  ///< sum or mean
   /// Bytes of the first bucket, which is small, so that the exchange starts early.
   std::size_t first_bytes = std::size_t{1} << 20;
-  /// Bytes of the others, or a quarter of all tensors if that is less, so that the exchange of few tensors
-  /// overlaps too. 0: a bucket for each tensor.
+  /// Bytes of each later bucket, or a quarter of all tensors if that is less, so that the exchange of few
+  /// tensors overlaps too. 0: one bucket for each tensor.
   std::size_t bucket_bytes = std::size_t{25} << 20;
-  /// Whether tensors that were not marked when the step ends count as unused rather than as a mistake. Costs
-  /// one small reduction a step, which finds out whether any rank has used them.
+  /// Whether tensors that are unmarked when the step ends count as unused rather than as an error. Costs one
+  /// small reduction a step, which finds out whether any rank has used them.
   bool find_unused = false;
 
   static constexpr void fields(auto& self, auto&& field) {
@@ -39,14 +39,14 @@ struct FusionOptions {
 /// Tensors of one element type, in the order in which they were registered.
 struct FusedBucket {
   DType type = DType::f32;
-  std::int64_t count = 0;    ///< elements of all of them
-  std::vector<int> tensors;  ///< their numbers
+  std::int64_t count = 0;    ///< elements of all tensors
+  std::vector<int> tensors;  ///< indices of the tensors
   friend bool operator==(const FusedBucket&, const FusedBucket&) = default;
 };
 
-/// The buckets in the order in which they are exchanged, that of their last tensors. A bucket ends where its
-/// size is nearest to the one wanted. A function of types, counts and options alone, so that all ranks get
-/// the same.
+/// The buckets in the order in which they are exchanged, which is the order of their last tensors. A bucket
+/// ends where its size is nearest to the wanted size. The result depends on types, counts and options only,
+/// so that all ranks get the same buckets.
 std::vector<FusedBucket> fuse(std::span<const NamedSpan> tensors, const FusionOptions& options);
 
 #if CONVOY_DEFINITIONS
@@ -57,7 +57,7 @@ CONVOY_FUNCTION std::vector<FusedBucket> fuse(std::span<const NamedSpan> tensors
   const std::size_t first = std::min(options.first_bytes, options.bucket_bytes);
   const std::size_t others = std::min(options.bucket_bytes, std::max(first, all / 4));
 
-  std::vector<FusedBucket> closed, open;  // at most one of a type is open
+  std::vector<FusedBucket> closed, open;  // at most one of each type is open
   const auto close = [&](std::size_t which) {
     closed.push_back(std::move(open[which]));
     open.erase(open.begin() + static_cast<std::ptrdiff_t>(which));
@@ -80,7 +80,7 @@ CONVOY_FUNCTION std::vector<FusedBucket> fuse(std::span<const NamedSpan> tensors
     open[at].tensors.push_back(static_cast<int>(i));
     if (static_cast<std::size_t>(open[at].count) * size_of(t.type()) >= wanted()) close(at);
   }
-  // What is left ends with its last tensor, too.
+  // The remaining buckets are ordered by their last tensors, too.
   std::sort(open.begin(), open.end(),
             [](const FusedBucket& a, const FusedBucket& b) { return a.tensors.back() < b.tensors.back(); });
   while (!open.empty()) close(0);

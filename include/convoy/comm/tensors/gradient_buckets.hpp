@@ -1,4 +1,4 @@
-// GradientBuckets: the gradients of a backward that convoy does not compute, exchanged while it goes on.
+// GradientBuckets: exchanges the gradients of a backward pass that convoy does not compute, during that pass.
 #pragma once
 
 #include <cstddef>
@@ -28,9 +28,9 @@
 
 namespace convoy::comm {
 
-/// Gradients that lie anywhere, registered once in the order in which backward finishes them. A training step
-/// calls `ready(i)` for each as soon as it is final, `poll()` as often as convenient, and `wait()`, after
-/// which every tensor holds the mean (or the sum) over ranks:
+/// Gradients anywhere in memory, registered once in the order in which backward finishes them. A training
+/// step calls `ready(i)` for each gradient as soon as it is final, `poll()` as often as convenient, and
+/// `wait()`, after which every tensor holds the mean (or the sum) over ranks:
 ///
 ///     comm::Nonblocking<comm::Ring<transport::Mpi>> comm{session};
 ///     comm::GradientBuckets gradients{comm, {{"fc2.weight", dw2}, {"fc1.weight", dw1}}};
@@ -40,47 +40,48 @@ namespace convoy::comm {
 ///       ... update ...
 ///     }
 ///
-/// Ranks may mark tensors in different orders: a bucket is sent once all its tensors are marked and the
-/// buckets before it are sent, so in one order everywhere, as in PyTorch's DDP. A bucket whose tensors follow
-/// one another in memory is exchanged where it lies (with no copy if that is memory of the exchange,
-/// `comm.memory()`); any other is gathered in memory of the exchange. From `ready(i)` to the end of the step
-/// the tensor belongs to the exchange. Once each bucket has been exchanged, a step allocates nothing.
+/// Ranks may mark tensors in different orders. A bucket is sent once all its tensors are marked and all
+/// buckets before it are sent, so the order is the same on all ranks, as in PyTorch's DDP. A bucket whose
+/// tensors are contiguous is exchanged in place (with no copy if they lie in memory of the exchange,
+/// `comm.memory()`); any other bucket is packed into memory of the exchange. From `ready(i)` to the end of
+/// the step the tensor belongs to the exchange. Once each bucket has been exchanged, a step allocates
+/// nothing.
 ///
-/// With micro-steps, gradients are added up and marked in the last one alone.
+/// With gradient accumulation, gradients are added up over micro-steps and marked in the last one only.
 class GradientBuckets {
  public:
-  /// All ranks call it with the same names, counts, types and options, else all throw a ConfigError that
+  /// All ranks call it with the same names, counts, types and options; otherwise all throw a ConfigError that
   /// names rank and field: "rank 1 differs from rank 0 in gradient 3: 10 f32 of fc1.bias instead of 784 f32
-  /// of fc1.weight". `exchange` must outlive this and have nothing in flight now. Also throws ConfigError for
-  /// min and max, for the mean of i32, and for no gradient at all.
+  /// of fc1.weight". `exchange` must outlive this object and have nothing in flight now. Also throws
+  /// ConfigError for min and max, for the mean of i32, and if there are no gradients.
   GradientBuckets(NonblockingExchange& exchange, std::vector<NamedSpan> gradients,
                   const FusionOptions& options = {})
       : GradientBuckets(std::make_unique<detail::NonblockingCarrier>(exchange), std::move(gradients),
                         options) {}
-  /// The same over any Comm after which every rank has every sum (Hierarchical over two transports,
-  /// Compressed, Reproducible, Native, Any): gradients are f32, and `comm` does nothing else with its
-  /// buckets. They are exchanged where they lie only if all of them follow one another; results are there
-  /// after `wait`. Throws ConfigError for servers and shards.
+  /// The same over any Comm that leaves every sum on every rank (Hierarchical over two transports,
+  /// Compressed, Reproducible, Native, Any). Gradients are f32, and the buckets of `comm` are used for
+  /// nothing else. Buckets are exchanged in place only if all of them are contiguous; results are there after
+  /// `wait`. Throws ConfigError for a Comm with servers or shards.
   template <Comm C>
   GradientBuckets(C& comm, std::vector<NamedSpan> gradients, const FusionOptions& options = {})
       : GradientBuckets(std::make_unique<detail::CommCarrier<C>>(comm), std::move(gradients), options) {}
-  /// Gives the exchange up if a step is under way.
+  /// Gives up the exchange if a step is under way.
   ~GradientBuckets();
   GradientBuckets(const GradientBuckets&) = delete;
   GradientBuckets& operator=(const GradientBuckets&) = delete;
 
-  /// Gradient i is final. Does not wait. Throws Error if it was marked in this step already, CommError if the
-  /// exchange has failed.
+  /// Marks gradient i as final. Does not wait. Throws Error if the gradient was already marked in this step,
+  /// CommError if the exchange has failed.
   void ready(int gradient);
-  /// This rank has no gradient for tensor i in this step: it counts as zeros in sum and mean, and the tensor
-  /// ends with what the other ranks have.
+  /// Says that this rank has no gradient for tensor i in this step. The gradient counts as zeros in sum and
+  /// mean, and the tensor ends with the result of the other ranks.
   void unused(int gradient);
-  /// Goes on with the exchange as far as it can go.
+  /// Advances the exchange as far as possible.
   void poll();
-  /// Ends the step: returns when all tensors hold their results and may be written again. A tensor that this
-  /// rank has not marked is a CommError with this rank as its culprit, which names the tensor, unless
-  /// options.find_unused is set; other ranks wait for it no longer than the deadline. A CommError names the
-  /// tensors that were waited for.
+  /// Ends the step: returns when all tensors hold their results and may be written again. A CommError names
+  /// the tensors that were waited for. If this rank has not marked a tensor, and options.find_unused is not
+  /// set, the CommError names that tensor and has this rank as its culprit; the other ranks wait for this
+  /// rank no longer than the deadline.
   void wait();
 
   /// After `wait` with options.find_unused: whether any rank has marked the gradient as ready. If none has,
@@ -90,7 +91,7 @@ class GradientBuckets {
   int count() const { return static_cast<int>(gradients_.size()); }
   const NamedSpan& gradient(int i) const { return gradients_.at(static_cast<std::size_t>(i)); }
   const std::vector<FusedBucket>& buckets() const { return fused_; }
-  /// Whether the bucket's tensors are copied to lie one after the other.
+  /// Whether the bucket's tensors are copied into contiguous memory.
   bool packed(int bucket) const { return at_.at(static_cast<std::size_t>(bucket)).packed; }
 
  private:
@@ -98,8 +99,8 @@ class GradientBuckets {
   struct FusedState {
     std::byte* data = nullptr;  // of the whole bucket
     bool packed = false;
-    int missing = 0;  // tensors that are not marked
-    float scale = 1;  // by which the result is still to be multiplied
+    int missing = 0;  // unmarked tensors
+    float scale = 1;  // factor that the result is still to be multiplied by
   };
   GradientBuckets(std::unique_ptr<detail::Carrier> carrier, std::vector<NamedSpan> gradients,
                   const FusionOptions& options);
@@ -114,7 +115,7 @@ class GradientBuckets {
   template <class F>
   void named(const std::size_t& bucket, F&& f) const;
 
-  // Copies `bytes` bytes. Where `scale` is not 1 the bytes are f32, and each number is multiplied by `scale`.
+  // Copies `bytes` bytes. If `scale` is not 1, the bytes are f32 and each number is multiplied by `scale`.
   static void copy(void* into, const void* from, std::size_t bytes, float scale);
 
   std::vector<NamedSpan> gradients_;
@@ -124,9 +125,9 @@ class GradientBuckets {
   std::vector<int> bucket_of_;        // of each gradient
   std::vector<std::int64_t> offset_;  // of each gradient, in its bucket, in bytes
   std::vector<Mark> marks_;           // of each gradient, in this step
-  Buffer<std::byte> gathered_;        // the buckets that are packed
-  std::vector<float> used_;           // of each gradient, and then whether any rank has it
-  float before_ = 1;                  // what gradients are multiplied by when they are marked
+  Buffer<std::byte> gathered_;        // the packed buckets
+  std::vector<float> used_;           // of each gradient: whether this rank, after `wait` any rank, has it
+  float before_ = 1;                  // factor applied to gradients when they are marked
   std::unique_ptr<detail::Carrier> carrier_;
   std::size_t begun_ = 0, ended_ = 0;  // buckets of this step
 };
@@ -161,7 +162,7 @@ CONVOY_FUNCTION GradientBuckets::GradientBuckets(std::unique_ptr<detail::Carrier
   begin_step();
 }
 
-// Where each bucket lies: where its tensors do, if they follow one another, else in memory of the exchange.
+// Where each bucket lies: in place if its tensors are contiguous, else in memory of the exchange.
 CONVOY_FUNCTION void GradientBuckets::place(detail::Load* loads) {
   bucket_of_.resize(gradients_.size());
   offset_.resize(gradients_.size());
@@ -187,7 +188,7 @@ CONVOY_FUNCTION void GradientBuckets::place(detail::Load* loads) {
   }
   if (carrier_->one_arena())
     for (FusedState& state : at_) state.packed = apart;
-  // One arena has no gaps, which ranks whose tensors follow one another do not have either.
+  // One arena has no gaps, so that it matches ranks whose tensors are contiguous.
   const std::size_t grain = carrier_->one_arena() ? 1 : alignment;
   const auto room = [&](std::size_t b) {
     const std::size_t bytes = static_cast<std::size_t>(fused_[b].count) * size_of(fused_[b].type);
@@ -275,7 +276,7 @@ CONVOY_FUNCTION void GradientBuckets::unpack(std::size_t bucket) {
   }
 }
 
-// Runs `f`; what fails in it is said of the bucket's tensors.
+// Runs `f`; a CommError in it is rethrown as one of the bucket's tensors.
 template <class F>
 void GradientBuckets::named(const std::size_t& bucket, F&& f) const {
   try {

@@ -1,4 +1,4 @@
-// Groups of ranks: parts of a world in which exchanges run beside those of the world and of other groups.
+// Groups of ranks: subsets of a world whose exchanges run beside those of the world and of other groups.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ inline std::string listed_ranks(std::span<const i32> ranks) {
   return text.empty() ? "no rank" : text;
 }
 
-// Every rank's `mine`, which are of one length, in the order of ranks. Rank r's are at r * mine.size().
+// Every rank's `mine`, all of one length, in the order of ranks: rank r's is at r * mine.size().
 template <transport::Transport T>
 std::vector<i32> gathered(const T& world, std::span<const i32> mine, const Options& options) {
   Collectives<schedule::Ring, T> all(world, options);
@@ -38,11 +38,10 @@ std::vector<i32> gathered(const T& world, std::span<const i32> mine, const Optio
 
 }  // namespace detail
 
-/// The group of the ranks that give the same `color`, in the order of their keys, those with equal keys in
-/// the order of ranks, as MPI_Comm_split. All ranks of the world call it, and then all make the same
-/// exchanges over their groups, in the same order: `Ring<transport::Group<T>> part{split(world, row, 0)}`. A
-/// world may be split again and again, into rows and columns. In errors ranks have their numbers in the
-/// group.
+/// The group of the ranks that give the same `color`, ordered by key and then by rank, as in MPI_Comm_split.
+/// All ranks of the world call it, and then all make the same exchanges over their groups, in the same order:
+/// `Ring<transport::Group<T>> part{split(world, row, 0)}`. A world may be split repeatedly, as into rows and
+/// into columns. Errors give ranks by their numbers in the group.
 template <transport::Transport T>
 transport::Group<T> split(const T& world, int color, int key = 0, const Options& options = {}) {
   const i32 mine[] = {color, key};
@@ -56,14 +55,14 @@ transport::Group<T> split(const T& world, int color, int key = 0, const Options&
   return transport::Group<T>(world, members);
 }
 
-/// The group of the ranks in a list, in its order. All ranks of the world call it, each with the list that it
-/// is in itself: those that the one group leaves out are another. Throws ConfigError on every rank, with the
-/// same sentence, if a rank is not in its own list, if a list names a rank twice or one that is not there, or
-/// if two ranks of a group give different lists.
+/// The group of the ranks in a list, in the order of the list. All ranks of the world call it, each with the
+/// list of its own group: the groups partition the world. Throws ConfigError on every rank, with the same
+/// sentence, if a rank is not in its own list, if a list names a rank twice or one that does not exist, or if
+/// two ranks of a group give different lists.
 template <transport::Transport T>
 transport::Group<T> group(const T& world, const std::vector<int>& members, const Options& options = {}) {
   const int size = world.size();
-  // Its length, which may be any, and as much of it as could be right.
+  // The list's length, which may be wrong, and as much of the list as could be right.
   const auto row = static_cast<std::size_t>(size) + 1;
   std::vector<i32> mine(row, -1);
   mine[0] = static_cast<i32>(members.size());

@@ -1,4 +1,4 @@
-// NamedSpan: a tensor of a user's own, as an exchange without Trainer knows it.
+// NamedSpan: a user's tensor in an exchange without Trainer.
 #pragma once
 
 #include <concepts>
@@ -23,13 +23,13 @@
 
 namespace convoy::comm {
 
-/// Elements that lie one after the other, and the name that all ranks know them by. The memory is the user's
-/// and must outlive whatever the span is registered with. f32, f64, bf16, f16 and i32.
+/// Contiguous elements, and the name that all ranks know them by. The memory is the user's and must outlive
+/// whatever the span is registered with. The element type is f32, f64, bf16, f16 or i32.
 struct NamedSpan {
   std::string name;
   void* data = nullptr;
   std::int64_t count = 0;
-  Reduction add{};  ///< the sum of two such spans, which holds the element type
+  Reduction add{};  ///< the sum of two such spans; it holds the element type
 
   NamedSpan() = default;
   template <class E>
@@ -51,9 +51,9 @@ struct NamedSpan {
 
 namespace detail {
 
-/// What ranks must agree on before they exchange tensors: one field a tensor, "gradient 3" with the value
-/// "784 f32 of fc1.weight" where `kind` is "gradient". Throws ConfigError for a name that is missing or
-/// taken, and for a tensor without memory.
+/// What ranks must agree on before they exchange tensors: one field for each tensor, such as "gradient 3"
+/// with the value "784 f32 of fc1.weight" if `kind` is "gradient". Throws ConfigError for a missing or
+/// duplicate name, and for a tensor without memory.
 Fingerprint registered(std::string_view kind, std::span<const NamedSpan> tensors);
 
 #if CONVOY_DEFINITIONS

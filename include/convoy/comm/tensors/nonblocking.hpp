@@ -1,4 +1,4 @@
-// Nonblocking: collective operations that are begun now and end later, several at a time, on a caller's own
+// Nonblocking: collective operations that are begun now and end later, several at a time, on the caller's
 // spans.
 #pragma once
 
@@ -27,14 +27,14 @@ namespace convoy::comm {
 
 class NonblockingExchange;
 
-/// One operation on its way. Its span belongs to the exchange until the operation is over. Move only.
+/// One operation in flight. Its span belongs to the exchange until the operation is over. Move-only.
 ///
-/// A handle that is dropped before its end waits as `wait` does and keeps silent about a failure: peers may
-/// still be reading the span. One that is dropped because of an exception gives the whole exchange up
-/// instead, so that the other ranks fail at once with a CommError that names this rank.
+/// A handle that is destroyed before its operation is over waits as `wait` does, since peers may still be
+/// reading the span, and ignores a failure. A handle that is destroyed because of an exception gives up the
+/// whole exchange instead, so that the other ranks fail at once with a CommError that names this rank.
 class Handle {
  public:
-  /// A handle of nothing, which is over.
+  /// A handle of no operation; it is over.
   Handle() = default;
   Handle(Handle&& other) noexcept
       : exchange_(std::exchange(other.exchange_, nullptr)),
@@ -50,11 +50,11 @@ class Handle {
   }
   ~Handle() { drop(); }
 
-  /// Goes on with all operations as far as they can go; whether this one is over: the result is there, and
-  /// the span may be written again. Throws CommError once the exchange has failed.
+  /// Advances all operations as far as possible. Returns whether this one is over: its result is there, and
+  /// its span may be written again. Throws CommError once the exchange has failed.
   bool done();
   /// Returns when the operation is over. Throws CommError, naming the culprit, if a peer is gone or nothing
-  /// has moved for the deadline; every operation of the exchange has failed then, and `wait` says so again.
+  /// has moved for the deadline. Every operation of the exchange has then failed, and `wait` throws again.
   void wait();
 
  private:
@@ -67,12 +67,12 @@ class Handle {
   int exceptions_ = std::uncaught_exceptions();
 };
 
-/// What begins operations and gives handles: `Nonblocking` below, whatever its algorithm and transport. It
+/// Begins operations and returns handles, whatever the algorithm and the transport (`Nonblocking` below). It
 /// must outlive its handles, and is used by one thread at a time.
 ///
 /// All ranks begin the same operations in the same order, with spans of the same size. `tag` is any number
-/// from 0 to 254 that is the same on all ranks, or -1: operations that meet under different tags fail with a
-/// sentence instead of mixing their elements; the sentence calls the tag a bucket.
+/// from 0 to 254 that is the same on all ranks, or -1. Operations that meet under different tags fail with an
+/// error instead of mixing their elements; the error calls the tag a bucket.
 class NonblockingExchange {
  public:
   NonblockingExchange() = default;
@@ -82,17 +82,17 @@ class NonblockingExchange {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// Where spans should lie, so that the exchange need not copy.
+  /// The resource for spans that the exchange need not copy.
   virtual std::pmr::memory_resource* memory() = 0;
-  /// Goes on with all operations as far as they can go. Throws CommError.
+  /// Advances all operations as far as possible. Throws CommError.
   virtual void poll() = 0;
   /// Throws ConfigError on every rank, naming rank and field, unless all ranks give the same fingerprint.
   virtual void agree_on(const Fingerprint& fingerprint) = 0;
-  /// Gives up whatever is in flight, for this reason, which the other ranks hear of.
+  /// Gives up whatever is in flight; the other ranks learn the reason.
   virtual void surrender(const CommError& reason) noexcept = 0;
 
-  /// Makes room for so many more operations at a time than before (16 at first). Throws ConfigError while an
-  /// operation is in flight.
+  /// Makes room for `more` more operations in flight (16 at first). Throws ConfigError while an operation is
+  /// in flight.
   void reserve(int more);
 
   /// Combines the ranks' values of each element; every rank ends with the same bits.
@@ -108,13 +108,13 @@ class NonblockingExchange {
     const auto bytes = static_cast<std::int64_t>(values.size_bytes());
     return begin(schedule::Goal::broadcast, values.data(), bytes, Reduction{}, root, tag);
   }
-  /// Combines as `all_reduce_async`; rank r ends with the elements of its own block alone (Collectives::own),
-  /// and what the rest of the span holds is undefined.
+  /// Combines like `all_reduce_async`, but rank r ends with the elements of its own block only
+  /// (Collectives::own); the rest of the span is undefined.
   template <class E, OperationTag O>
   [[nodiscard]] Handle reduce_scatter_async(std::span<E> values, O op, int tag = -1) {
     return begin(schedule::Goal::reduce_scatter, values.data(), count_of(values), reduction<E>(op), 0, tag);
   }
-  /// Every rank ends with each rank's own block.
+  /// Gathers the ranks' own blocks: every rank ends with all of them.
   template <class E>
   [[nodiscard]] Handle all_gather_async(std::span<E> values, int tag = -1) {
     return begin(schedule::Goal::all_gather, values.data(), count_of(values), moved(dtype_of<E>), 0, tag);
@@ -132,7 +132,7 @@ class NonblockingExchange {
     int root, tag;
   };
   virtual void resize(int slots) = 0;
-  /// `number`: how many operations were begun before this one.
+  /// `number`: the number of operations begun before this one.
   virtual void start(int slot, const Operation& what, std::uint64_t number) = 0;
   virtual bool over(int slot) = 0;
   virtual void await(int slot) = 0;
@@ -149,16 +149,16 @@ class NonblockingExchange {
     std::int64_t count = -1;
   };
 
-  std::vector<int> free_;     // slots that no handle has
-  std::vector<Span> served_;  // the last one of each slot
+  std::vector<int> free_;     // slots without a handle
+  std::vector<Span> served_;  // the last span of each slot
   int slots_ = 0;
   std::uint64_t begun_ = 0;
 };
 
 /// Operations with handles by the algorithm of `C` over its transport: `Nonblocking<Ring<transport::Mpi>>`,
 /// `Nonblocking<Direct<transport::Shm>>`, `Nonblocking<Hierarchical<Ring<T>, Tree<T>, schedule::Every<4>>>`.
-/// What a caller waits for (`all_reduce`, `broadcast`, `barrier` and so on) may be called while operations
-/// are in flight, by all ranks at the same place in the order.
+/// Blocking operations (`all_reduce`, `broadcast`, `barrier` and so on) may be called while operations are in
+/// flight, by all ranks at the same place in the order.
 template <class C>
 class Nonblocking : public detail::Refused {
   static_assert(
@@ -170,7 +170,7 @@ class Nonblocking : public detail::Refused {
   using Refused::Refused;
 };
 
-/// Nonblocking by any schedules over any transport.
+/// Nonblocking with any schedules over any transport.
 class AnyNonblocking : public AnyCollectives, public NonblockingExchange {
   using Base = AnyCollectives;
 
@@ -275,7 +275,7 @@ CONVOY_FUNCTION void Handle::drop() noexcept {
   }
   try {
     wait();
-  } catch (...) {  // whoever uses the exchange next hears of it
+  } catch (...) {  // the next use of the exchange throws
   }
   exchange_ = nullptr;
 }
@@ -298,7 +298,7 @@ CONVOY_FUNCTION Handle NonblockingExchange::begin(schedule::Goal goal, void* dat
     fail<ConfigError>(slots_,
                       " operations are in flight, and there is room for no more; wait for one, or call ",
                       "reserve before the first");
-  // A slot has what its last operation needed: one of the same span allocates nothing.
+  // A slot keeps what its last operation needed, so an operation on the same span allocates nothing.
   const auto served = [&](const void* span, std::int64_t elements) {
     return std::find_if(free_.begin(), free_.end(), [&](int slot) {
       const Span& last = served_[static_cast<std::size_t>(slot)];
