@@ -1,4 +1,4 @@
-// Codec: what Compressed asks of a way to write gradients in fewer bytes.
+// Codec: what Compressed requires of a way to encode gradients in fewer bytes.
 #pragma once
 
 #include <concepts>
@@ -14,20 +14,20 @@
 
 namespace convoy::comm::codec {
 
-/// How encoded gradients travel, and where their sum is made.
+/// How encoded gradients travel, and where their sum is computed.
 enum class Travel : unsigned char {
   reduced,    ///< by the algorithm's own all-reduce, as elements of a type that the reduction kernel adds
-  scattered,  ///< each rank gets its own block of all others, adds the blocks up in f32 in the order of
-              ///< ranks, and sends the sum encoded again: a value is rounded twice, never once a hop
-  gathered,   ///< everyone gets everyone's, and adds them up in the order of ranks
-  factored,   ///< two all-reduces in f32, the second of what the first has led to
+  scattered,  ///< each rank gets its own block from all others, adds the blocks up in f32 in the order of
+              ///< ranks, and sends the sum encoded again: a value is rounded twice, not once a hop
+  gathered,   ///< every rank gets the encodings of all ranks and adds them up in the order of ranks
+  factored,   ///< two all-reduces in f32; the second's input is computed from the first's result
 };
 
-/// `encode(to, values, error, count)` writes an encoding of values + error, and leaves in `error` what the
-/// encoding leaves out (error feedback), so that it is added the next time. What is not finite must reach the
-/// decoded values of all ranks. `decode` assigns, `decode_add` adds.
+/// `encode(to, values, error, count)` writes an encoding of values + error. It leaves in `error` what the
+/// encoding omits, to be added the next time (error feedback). Non-finite values must reach the decoded
+/// values of all ranks. `decode` assigns, `decode_add` adds.
 ///
-/// Reduced: `Element` is the type that travels; it and the sum of a few of it are what `decode` takes.
+/// Reduced: `Element` is the type that travels. `decode` takes Elements and sums of a few of them.
 template <class C>
 concept Reduced = C::travel == Travel::reduced&& requires(const C& codec, typename C::Element* to,
                                                           const typename C::Element* from,
@@ -52,7 +52,7 @@ concept Scattered = C::travel == Travel::scattered&& requires(const C& codec, st
 };
 
 /// Gathered: `count` elements take `bytes(count)` bytes, a multiple of 64. `encode` may use `room(count)`
-/// bytes of scratch memory, aligned to 64. `decode_add` throws Error for bytes that no `encode` writes.
+/// bytes of scratch memory, aligned to 64. `decode_add` throws Error for bytes that `encode` never writes.
 template <class C>
 concept Gathered = C::travel == Travel::gathered&& requires(const C& codec, std::byte* to,
                                                             const std::byte* from, const float* values,
@@ -66,9 +66,9 @@ concept Gathered = C::travel == Travel::gathered&& requires(const C& codec, std:
 
 /// Factored: a bucket's `Factors`, made from the codec, the bucket, Layout::tensors and a seed that is the
 /// same on all ranks. A step is `project`, a sum of `left()` over the ranks, `project_back`, a sum of
-/// `right()`, `expand`. `keep()` remembers the state that a step changes, `restore()` goes back to it,
-/// `reset()` to the beginning; `left()` and `right()` never move. `visit_state(visitor, bucket)` shows what
-/// stays from step to step.
+/// `right()`, `expand`. `keep()` saves the state that a step changes, `restore()` goes back to the saved
+/// state, `reset()` to the initial state; `left()` and `right()` never move. `visit_state(visitor, bucket)`
+/// visits the state that is carried from step to step.
 template <class C>
 concept Factored = C::travel == Travel::factored&& requires(typename C::Factors& factors, const float* values,
                                                             float* error, float* decoded,
@@ -86,10 +86,10 @@ concept Factored = C::travel == Travel::factored&& requires(typename C::Factors&
   factors.visit_state(visitor, bucket);
 };
 
-/// A codec is an aggregate of its options, which lists them (core/fields.hpp) so that ranks compare them,
-/// with a `name`, one of the four ways to travel, and
-///   `warm_up()`   how many steps after `open` send gradients as they are
-///   `check()`     throws ConfigError for options that cannot be
+/// A codec is an aggregate of its options, which it lists (core/fields.hpp) so that ranks can compare them.
+/// It has a `name`, travels in one of the four ways, and has
+///   `warm_up()`   how many steps after `open` send gradients uncompressed
+///   `check()`     throws ConfigError for invalid options
 template <class C>
 concept Codec = fields::Listed<C> && requires(const C& codec) {
   { C::name } -> std::convertible_to<std::string_view>;

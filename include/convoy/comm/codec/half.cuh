@@ -11,7 +11,7 @@ namespace convoy::comm::codec {
 
 namespace detail {
 
-/// One element, or a vector's one after the other.
+/// Encodes one element, or the elements of one vector.
 template <class E, int width>
 __device__ void encode_halves_at(E* to, const float* values, const float* error, float* left,
                                  std::int64_t at) {
@@ -23,7 +23,7 @@ __device__ void encode_halves_at(E* to, const float* values, const float* error,
     const float value = sum.lane[k] + before.lane[k];
     half.lane[k] = device::narrow<E>(value);
     const float rest = value - device::widen(half.lane[k]);
-    sum.lane[k] = rest - rest == 0 ? rest : 0.0f;  // what is not finite is told, not kept
+    sum.lane[k] = rest - rest == 0 ? rest : 0.0f;  // a non-finite value is sent, not kept
   }
   *reinterpret_cast<device::Lanes<E, width>*>(to + at) = half;
   *reinterpret_cast<Floats*>(left + at) = sum;
@@ -37,7 +37,7 @@ __device__ void decode_halves_at(float* to, const E* from, std::int64_t at) {
   *reinterpret_cast<device::Lanes<float, width>*>(to + at) = values;
 }
 
-/// `width` 4 where every array starts at a multiple of 16 bytes.
+/// `width` is 4 if every array is aligned to 16 bytes, else 1.
 template <class E, int width>
 __global__ void encode_halves(E* to, const float* values, const float* error, float* left,
                               std::int64_t count) {

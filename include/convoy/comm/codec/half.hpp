@@ -1,4 +1,4 @@
-// Half: gradients as bf16 or f16, added in f32 on every hop and rounded to nearest even.
+// Half: gradients as bf16 or f16, added in f32 and rounded to nearest even on every hop.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +43,7 @@ struct EncodeHalf {
     Half::store(to, v);
     Half::load(back, to);
     e = v - back;
-    e = e - e == 0 ? e : typename Half::Value{};  // what is not finite is told, not kept
+    e = e - e == 0 ? e : typename Half::Value{};  // a non-finite value is sent, not kept
     simd::store(error, e);
   }
 };
@@ -65,8 +65,8 @@ struct DecodeHalf {
 
 }  // namespace detail
 
-/// Half of the bytes, added in f32 on each hop. What rounding takes away is kept in `error` and added the
-/// next time (error feedback, Karimireddy et al. 2019); a NaN or an overflow reaches all ranks.
+/// Half of the bytes, added in f32 on each hop. The rounding error is kept in `error` and added the next time
+/// (error feedback, Karimireddy et al. 2019). A NaN or an overflow reaches all ranks.
 template <class E>
 struct Half {
   static_assert(std::is_same_v<E, bf16> || std::is_same_v<E, f16>, "convoy: codec::Half is of bf16 or f16");
@@ -79,7 +79,7 @@ struct Half {
   static constexpr std::int64_t warm_up() { return 0; }
   static constexpr void check() {}
 
-  /// to = round(values + error); error = what that leaves out.
+  /// to = round(values + error); error = the rounding error.
   static void encode(E* to, const float* values, float* error, std::int64_t count) {
     simd::run<detail::EncodeHalf<E>>(to, values, error, count);
   }

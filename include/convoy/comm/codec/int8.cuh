@@ -30,7 +30,7 @@ struct Int8Place {
 
 __device__ inline float unit_of(const std::byte* at) { return *reinterpret_cast<const float*>(at); }
 
-/// Four numbers of a block.
+/// Decodes four numbers of a block.
 __device__ inline Four four_of(const std::byte* at, float unit) {
   const auto packed = *reinterpret_cast<const std::uint32_t*>(at);
   Four values;
@@ -39,7 +39,7 @@ __device__ inline Four four_of(const std::byte* at, float unit) {
   return values;
 }
 
-/// The numbers of a run are gradients,
+/// A source of a run's numbers: gradients.
 template <bool whole>
 struct Int8OfValues {
   const float* values;
@@ -51,7 +51,7 @@ struct Int8OfValues {
   }
 };
 
-/// or the sums over ranks of what they have encoded, in the order of ranks.
+/// A source of a run's numbers: the sums, in the order of ranks, of what the ranks have encoded.
 struct Int8OfRanks {
   const std::byte *mine, *others;
   int rank, ranks;
@@ -97,7 +97,7 @@ __global__ void encode_int8(Source source, std::byte* to, const float* error, fl
       for (int k = 0; k < 4; ++k) {
         float byte = 0;
         float& value = sums[row].lane[k];
-        if (!sound) value = 0;  // what is not finite is told, not kept
+        if (!sound) value = 0;  // a non-finite value is sent, not kept
         Int8::round(byte, value, scale);
         packed |= (static_cast<std::uint32_t>(static_cast<std::int32_t>(byte)) & 0xffu) << (8 * k);
       }

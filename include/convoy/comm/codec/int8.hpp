@@ -14,10 +14,10 @@
 
 namespace convoy::comm::codec {
 
-/// A quarter of the bytes and a little: value = byte * scale with scale = (largest magnitude of the block) /
-/// 127, rounded to nearest, so that no element is off by more than 1/254 of its block's largest. A block with
-/// a NaN or an infinity decodes to NaN throughout. The bits are the same with every instruction set and on a
-/// GPU.
+/// A little more than a quarter of the bytes: value = byte * scale with scale = (largest magnitude of the
+/// block) / 127, rounded to nearest, so that no element is off by more than 1/254 of its block's largest. A
+/// block with a NaN or an infinity decodes to NaN throughout. The bits are the same with every instruction
+/// set and on a GPU.
 struct Int8 {
   static constexpr std::string_view name = "int8";
   static constexpr std::string_view about = "a quarter of the bytes";
@@ -32,40 +32,41 @@ struct Int8 {
     const std::int64_t blocks = (count + block - 1) / block;
     return (blocks * (block + 4) + 63) / 64 * 64;
   }
-  /// to = round(values + error); error = what that leaves out (error feedback).
+  /// to = round(values + error); error = the rounding error (error feedback).
   static void encode(std::byte* to, const float* values, float* error, std::int64_t count) {
     simd::run<Encode>(to, values, error, count);
   }
   static void decode(float* to, const std::byte* from, std::int64_t count) {
     simd::run<Decode<false>>(to, from, count);
   }
-  /// Adds what is decoded.
+  /// Adds the decoded values.
   static void decode_add(float* to, const std::byte* from, std::int64_t count) {
     simd::run<Decode<true>>(to, from, count);
   }
 
   static constexpr std::int64_t blocks_of(std::int64_t count) { return (count + block - 1) / block; }
 
-  /// How a block of numbers is written.
+  /// The scale of a block.
   struct Scale {
     float unit = 0;     ///< value = byte * unit
     float inverse = 0;  ///< byte = value * inverse, rounded
   };
-  /// Of a block whose largest magnitude is `most`, which is finite; zeros for one too small to be told from
-  /// nothing. The unit has 17 bits and a byte 7, so their product is exact: the product's sum with another
-  /// number has the same bits whether or not a compiler fuses the two.
+  /// The scale of a block whose largest magnitude is `most`, which is finite; zeros if `most` is so small
+  /// that its unit has no finite inverse. The unit has 17 bits and a byte 7, so their product is exact. The
+  /// product's sum with another number then has the same bits whether or not a compiler fuses the two.
   CONVOY_HD static Scale scale_of(float most) {
     const float unit = std::bit_cast<float>(std::bit_cast<std::uint32_t>(most / 127) & ~0x7fu);
     const float inverse = unit > 0 ? 1 / unit : 0;
     if (!(inverse <= std::numeric_limits<float>::max())) return {};
     return {unit, inverse};
   }
-  /// The byte of a value, as a float; the value becomes what the byte leaves out. `V` is float or a vector,
-  /// which nvcc lets into no function that is marked for a GPU; a constexpr one runs there for floats.
+  /// Rounds a value to a byte, as a float; the value becomes the rounding error. `V` is float or a vector.
+  /// nvcc accepts no vectors in a function that is marked for a GPU; a constexpr function runs there for
+  /// floats.
   template <class V>
   CONVOY_INLINE static constexpr void round(V& byte, V& value, const Scale& scale) {
     byte = value * scale.inverse;
-    byte = byte < 127 ? byte : V{} + 127;  // which is so but for a rounding; and nothing fuses over a choice
+    byte = byte < 127 ? byte : V{} + 127;  // only rounding exceeds 127; nothing fuses across a selection
     byte = byte + 12582912.0f;             // 1.5 * 2^23: rounds to nearest even
     byte = byte - 12582912.0f;
     value = value - byte * scale.unit;
@@ -101,7 +102,7 @@ struct Int8 {
         std::memcpy(scales + b * 4, &unit, 4);
         for (std::int64_t i = 0; i < block; i += W) {
           simd::load(v, sums + i);
-          v = sound ? v : Value{};  // what is not finite is told, not kept
+          v = sound ? v : Value{};  // a non-finite value is sent, not kept
           Value rounded;
           round(rounded, v, scale);
           Whole whole;

@@ -1,4 +1,4 @@
-// Kernels: what a codec does in the memory of a GPU.
+// Kernels: a codec's operations in GPU memory.
 #pragma once
 
 #include <cstdint>
@@ -10,40 +10,40 @@
 
 namespace convoy::comm::codec {
 
-/// The kernels of codec C; half.cuh, int8.cuh and top_k.cuh specialise it. Every call is enqueued on a
-/// stream, and neither the host nor the sizes of the work wait for values. All pointers are of the GPU. The
-/// bytes are those that the codec writes on the host for the same numbers, and so are the numbers; a NaN
-/// stays a NaN, with the bits that the GPU gives it.
+/// The kernels of codec C; half.cuh, int8.cuh and top_k.cuh specialize it. Every call is enqueued on a
+/// stream. The host waits for no values, and the sizes of the work do not depend on them. All pointers are to
+/// GPU memory. The bytes, and the decoded numbers, are those of the codec on the host; a NaN stays a NaN,
+/// with the bits that the GPU gives it.
 ///
-/// `error` is what was left out before, `left` what is left out from here on; they may be the same memory. So
-/// a step that may be skipped leaves `error` as it was.
+/// `error` is what was left out before this step, `left` what is left out after it; they may be the same
+/// memory. With two of them, a step that is then skipped leaves `error` as it was.
 ///
-/// Reduced: `Element`s, as many as there are values.
+/// Reduced: `count` values become `count` Elements.
 ///   `encode(codec, stream, to, values, error, left, count)`
 ///   `decode(codec, stream, to, from, count)`
 ///
-/// Scattered: `parts` says how a bucket is cut into a block of each rank, which are encoded apart.
+/// Scattered: `parts` says how a bucket is cut into one block per rank; each block is encoded by itself.
 ///   `encode(codec, stream, to, values, error, left, parts)`   the block of rank r goes to `to + r * bytes`
 ///   `fold(codec, stream, to, mine, others, rank, ranks, error, left, parts)`
-///        encodes the sum, in the order of ranks, of one block from all of them: this rank's lies at `mine`,
-///        that of rank r at `others + r * bytes`
-///   `decode(codec, stream, to, from, parts)`                  of all blocks, which lie as `encode` puts them
+///        encodes the sum, in the order of ranks, of all ranks' encodings of one block: this rank's lies at
+///        `mine`, that of rank r at `others + r * bytes`
+///   `decode(codec, stream, to, from, parts)`                  decodes all blocks, placed as `encode` does
 ///
 /// Gathered: `room` is `room(codec, count)` bytes, aligned to 64.
 ///   `encode(codec, stream, to, values, error, left, count, room)`
-///   `sum(codec, stream, to, from, ranks, count)`   assigns the sum, in the order of ranks, of what all have
-///        encoded, `codec.bytes(count)` apart; what no `encode` writes becomes NaN
+///   `sum(codec, stream, to, from, ranks, count)`   assigns the sum, in the order of ranks, of all ranks'
+///        encodings, which lie `codec.bytes(count)` apart; what `encode` never writes becomes NaN
 template <class C>
 struct Kernels;
 
-/// Whether a codec has kernels.
+/// A codec that has kernels.
 template <class C>
 concept OnGpu = Codec<C> && requires {
   sizeof(Kernels<C>);
 };
 
-/// A bucket of `count` elements as blocks of `block`, one a rank, the last ones shorter or empty; encoded
-/// ones lie `bytes` apart.
+/// A bucket of `count` elements as blocks of `block` elements, one for each rank; the last blocks may be
+/// shorter or empty. Encoded blocks lie `bytes` apart.
 struct Parts {
   std::int64_t count = 0, block = 0, bytes = 0;
 
@@ -55,7 +55,7 @@ struct Parts {
 
 namespace detail {
 
-/// Whether accesses of 16 bytes may be made at these addresses.
+/// Whether all addresses are aligned to 16 bytes.
 inline bool aligned(std::initializer_list<const void*> pointers) {
   for (const void* p : pointers)
     if (reinterpret_cast<std::uintptr_t>(p) % 16 != 0) return false;
@@ -64,8 +64,8 @@ inline bool aligned(std::initializer_list<const void*> pointers) {
 
 using Four = device::Lanes<float>;
 
-/// Four of `count` numbers, from the `i`-th on; zeros beyond the end. `whole`: by one access; `i` is a
-/// multiple of 4.
+/// Loads four of `count` numbers, from index `i` on, with zeros beyond the end. `whole`: by one access, for
+/// which `i` is a multiple of 4.
 template <bool whole>
 __device__ Four load_four(const float* from, std::int64_t i, std::int64_t count) {
   if (whole && i + 4 <= count) return device::load_lanes(from + i);
@@ -81,7 +81,7 @@ __device__ void store_four(float* to, std::int64_t i, std::int64_t count, const 
     if (i + k < count) to[i + k] = values.lane[k];
 }
 
-/// Runs of 512 numbers are a warp's at a time, in rows of 128, so that a lane has 4 numbers of each row.
+/// A warp takes a run of 512 numbers at a time, in rows of 128: each lane has 4 numbers of each row.
 struct Runs {
   static constexpr int rows = 4, row = 4 * device::warp_size, size = rows * row;
 
@@ -89,7 +89,7 @@ struct Runs {
     return device::blocks_for(runs * device::warp_size, threads);
   }
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % device::warp_size; }
-  /// Calls `work(run)` for those of this warp.
+  /// Calls `work(run)` for each run of this warp.
   template <class Work>
   __device__ static void for_each(std::int64_t runs, Work&& work) {
     const std::int64_t warps = blockDim.x / device::warp_size;

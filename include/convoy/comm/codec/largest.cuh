@@ -1,5 +1,5 @@
-// The k elements of largest magnitude on a GPU: the radix selection of largest.hpp, whose digits are counted
-// in whole numbers; what is kept is then moved to its place in the order of indices, by prefix sums.
+// The k elements of largest magnitude on a GPU: the radix selection of largest.hpp, with integer counts of
+// digits. Prefix sums then give each kept element its place in the order of indices.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace convoy::comm::codec::detail {
 
 using Counter = unsigned long long;
 
-/// What a selection knows.
+/// The state of a selection.
 struct Selection {
   Threshold threshold;
   Counter counts[Histogram::none];  // of the next digit; zeros between the rounds
@@ -25,12 +25,12 @@ __device__ inline std::int32_t magnitude_on_gpu(float value) {
   return bits;
 }
 
-/// How many of some elements are above the threshold, in the upper half, and how many are at it.
+/// Counts the elements above the threshold in the upper half, and the elements at it in the lower half.
 __device__ inline Counter tally_of(std::int32_t magnitude, std::int32_t least) {
   return magnitude > least ? Counter{1} << 32 : magnitude == least ? 1 : 0;
 }
 
-/// The sum over the lanes before this one.
+/// The sum of `value` over the lanes before this one.
 template <class V>
 __device__ V sum_before(V value) {
   V sum = value;
@@ -41,8 +41,8 @@ __device__ V sum_before(V value) {
   return sum - value;
 }
 
-/// The sum over the threads before this one in a block of `threads`. `scratch` is shared memory of a number
-/// for each warp.
+/// The sum of `value` over the threads before this one in a block of `threads`. `scratch`: shared memory with
+/// one number for each warp.
 template <int threads, class V>
 __device__ V sum_before_in_block(V value, V* scratch) {
   const int warp = static_cast<int>(threadIdx.x) / device::warp_size;
@@ -53,7 +53,7 @@ __device__ V sum_before_in_block(V value, V* scratch) {
   return before;
 }
 
-/// Counts the next digit of each element; first, left = error + values.
+/// Counts the next digit of each element. In the first round: after left = error + values.
 template <bool first, bool whole>
 __global__ void count_digits(const float* values, const float* error, float* left, std::int64_t count,
                              Threshold begin, Selection* selection) {
@@ -84,7 +84,7 @@ __global__ void count_digits(const float* values, const float* error, float* lef
 
 inline constexpr int learn_threads = 1024;
 
-/// Finds the next digit in the counts, which become zeros. One block.
+/// Finds the next digit from the counts and sets the counts to zero. Runs in one block.
 template <bool first>
 __global__ void learn_digit(Threshold begin, Selection* selection) {
   __shared__ Counter scratch[learn_threads / device::warp_size];
@@ -125,7 +125,7 @@ __global__ void tally_runs(const float* left, std::int64_t count, const Selectio
   });
 }
 
-/// Tallies become the sums of those before. One block.
+/// Replaces each tally by the sum of those before it. Runs in one block.
 template <class = void>
 __global__ void add_up_tallies(Counter* tallies, std::int64_t runs) {
   __shared__ Counter scratch[learn_threads / device::warp_size];
@@ -141,8 +141,8 @@ __global__ void add_up_tallies(Counter* tallies, std::int64_t runs) {
   }
 }
 
-/// Moves what is kept to `to`, in ascending order of index: all above the threshold, and the first of those
-/// at it.
+/// Moves the kept elements to `to`, in ascending order of index: all above the threshold, and the first of
+/// those at the threshold.
 template <class Pair, bool whole>
 __global__ void move_largest(Pair* to, float* left, std::int64_t count, const Selection* selection,
                              const Counter* tallies) {

@@ -9,10 +9,10 @@
 
 namespace convoy::comm::codec::detail {
 
-// A float's magnitude as a number of 31 bits that ascends with it. All NaNs are one above infinity, so that
-// nothing depends on the payload that a processor happens to give them.
+// A float's magnitude as a number of 31 bits in the same order. All NaNs become one number above infinity, so
+// that nothing depends on the payload that a processor gives a NaN.
 //
-// Constexpr functions run on a GPU as well; nvcc lets vectors into none that is marked for one.
+// Constexpr functions run on a GPU as well; nvcc accepts no vectors in functions that are marked for one.
 template <class Bits>
 CONVOY_INLINE constexpr void to_magnitude(Bits& bits) {
   constexpr std::int32_t of_nan = 0x7f800001;
@@ -30,8 +30,8 @@ CONVOY_INLINE std::int32_t magnitude_of(float value) {
   return magnitude;
 }
 
-// How many elements have each digit, and last, how many are none of those that are asked about. Neighbours
-// are counted apart: an increment right after one of the same counter would wait for it.
+// Counts of elements by digit; the last count is for elements that differ in the known bits. Neighboring
+// elements use different counters: an increment would wait for one of the same counter just before it.
 struct Histogram {
   static constexpr int bits = 12, none = 1 << bits, apart = 4;
   std::uint32_t counts[apart][none + 1] = {};
@@ -43,11 +43,11 @@ struct Histogram {
   }
 };
 
-// The least of the k largest magnitudes, of which each round finds one more digit, from the top.
+// The least of the k largest magnitudes. Each round finds one more digit, from the top.
 struct Threshold {
-  std::int64_t left;       // how many are kept of those that agree in the known bits; of those above, all
-  std::int32_t least = 0;  // the known bits, and zeros
-  int unknown = 31;        // bits
+  std::int64_t left;       // how many are kept of those that agree in the known bits; all above are kept
+  std::int32_t least = 0;  // the known bits, then zeros
+  int unknown = 31;        // number of unknown bits
   int shift = unknown - Histogram::bits;  // of the next digit
 
   template <class Bits>
@@ -57,7 +57,7 @@ struct Threshold {
     digit = digit < end ? digit : Bits{} + none;
   }
 
-  // Learns the next digit from how many have each; returns how many agree in it.
+  // Learns the next digit from the histogram; returns how many elements agree in it.
   std::int64_t learn(const Histogram& histogram) {
     int digit = (1 << (unknown - shift)) - 1;
     std::int64_t here = histogram[digit];
@@ -65,16 +65,16 @@ struct Threshold {
     settle(digit, here);
     return here;
   }
-  // The next digit is this one, which `here` elements have, `left` of which are kept.
+  // Sets the next digit, which `here` elements have; `left` of them are kept.
   CONVOY_HD void settle(int digit, std::int64_t here) {
     least |= digit << shift;
-    // Where all that agree are kept, no further digit matters.
+    // If all that agree are kept, no further digit matters.
     unknown = here == left ? 0 : shift;
     shift = unknown > Histogram::bits ? unknown - Histogram::bits : 0;
   }
 };
 
-// Counts the next digit of each element; first, where it `accumulates`, elements += values.
+// Counts the next digit of each element, after elements += values if it `accumulates`.
 template <bool accumulates>
 struct CountDigits {
   template <int W>
@@ -111,8 +111,8 @@ struct CountDigits {
   }
 };
 
-// Calls visit(i, magnitude) on each element whose magnitude is at least `*least`, in ascending order. They
-// are few, so that elements are passed over a block at a time; `visit` may raise `*least`.
+// Calls visit(i, magnitude) for each element whose magnitude is at least `*least`, in ascending order. Such
+// elements are few, so the others are skipped a block at a time. `visit` may raise `*least`.
 struct VisitLargest {
   template <int W, class Visit>
   CONVOY_INLINE static void run(const float* elements, std::int64_t count, const std::int32_t* least,

@@ -23,16 +23,16 @@ namespace convoy::comm::codec {
 class Factors;
 
 /// `rank` columns for each factor: rows * columns elements travel as rank * (rows + columns). A matrix that
-/// two factors would not halve goes as it is, and so does what is no matrix.
+/// two factors would not halve is sent uncompressed, and so is everything else in the bucket.
 struct PowerSgd {
   static constexpr std::string_view name = "powersgd";
   static constexpr std::string_view about = "matrices as products of two thin ones";
   static constexpr Travel travel = Travel::factored;
   using Factors = codec::Factors;
   int rank = 4;
-  /// The first steps after `open`, whose gradients go as they are. Early gradients are large and turn from
-  /// step to step, so that a few directions hold little of them; and an optimizer that goes by the size of
-  /// gradients, as Adam does, learns it from whole ones.
+  /// The first steps after `open`, which send gradients uncompressed. Early gradients are large and change
+  /// direction from step to step, so that a few directions hold little of them. An optimizer that scales by
+  /// the size of gradients, as Adam does, learns that size from whole gradients.
   std::int64_t warm_up_steps = 50;
 
   static constexpr void fields(auto& self, auto&& field) {
@@ -51,14 +51,14 @@ struct PowerSgd {
 
 namespace detail {
 
-/// A matrix whose rows go by panels of `panel`, each stored column after column.
+/// A matrix whose rows are grouped in panels of `panel` rows, each stored column after column.
 struct Panels {
   std::int64_t rows = 0, columns = 0, panel = 1;
   std::int64_t size() const { return rows * columns; }
 };
 
-/// Walks through the columns of the panels as they are stored: `panel` elements from `at` on, of which the
-/// first is in `row`.
+/// Iterates over the columns of the panels in the order of storage: `panel` elements from `at` on, the first
+/// of which is in `row`.
 struct Strip {
   explicit Strip(const Panels& matrix) : of(matrix) {}
   explicit operator bool() const { return row < of.rows; }
@@ -72,7 +72,7 @@ struct Strip {
   std::int64_t at = 0, row = 0, column = 0;
 };
 
-// Factors: `rank` columns, one after the other.
+// A factor is `rank` columns, one after the other.
 
 /// error += gradients; left = error * right.
 struct Project {
@@ -156,7 +156,7 @@ struct Multiply {
   }
 };
 
-/// In an order of additions that is the same on every processor.
+/// The order of additions is the same on every processor.
 inline double dot(const float* a, const float* b, std::int64_t size) {
   double sums[4] = {};
   std::int64_t i = 0;
@@ -166,11 +166,11 @@ inline double dot(const float* a, const float* b, std::int64_t size) {
   return sums[0] + sums[1] + (sums[2] + sums[3]);
 }
 
-// Tells whether a column is of no use: next to nothing beside what it was, or not finite.
+// Whether a column is useless: its squared norm is next to nothing beside what it was, or not finite.
 inline bool spent(double now, double before) { return !(now > 1e-8 * before) || !std::isfinite(now); }
 
-/// Modified Gram-Schmidt over columns of `size` elements that stand one after the other. `replace(column)`
-/// is asked for another column where one depends on those before it: true if it wrote one.
+/// Modified Gram-Schmidt over contiguous columns of `size` elements. If a column depends on those before it,
+/// `replace(column)` is asked for another one: true if it wrote one.
 template <class Replace>
 void orthogonalise(float* columns, int count, std::int64_t size, Replace&& replace) {
   for (int k = 0; k < count; ++k) {
@@ -193,14 +193,14 @@ void orthogonalise(float* columns, int count, std::int64_t size, Replace&& repla
 
 }  // namespace detail
 
-/// What one bucket's matrices have become. A step is `project`, a sum of `left()` over the ranks,
-/// `project_back`, a sum of `right()`, `expand`. The right factors stay, as the start of the next step.
-/// Ranks compute from the sums without vectors wider than every processor has: wider vectors round otherwise,
-/// and all ranks are to end with the same bits.
+/// The factors of one bucket's matrices. A step is `project`, a sum of `left()` over the ranks,
+/// `project_back`, a sum of `right()`, `expand`. The right factors are kept as the start of the next step.
+/// Ranks compute from the sums with no vectors wider than every processor has: wider vectors round
+/// differently, and all ranks must end with the same bits.
 class Factors {
  public:
   Factors() = default;
-  /// `seed` is the same on all ranks; tensors that lie in the bucket as a whole are factored.
+  /// `seed` is the same on all ranks. Tensors that lie entirely in the bucket are factored.
   Factors(const PowerSgd& codec, Range bucket, std::span<const Tensor> tensors, std::uint64_t seed,
           std::pmr::memory_resource* memory)
       : rank_(codec.rank), seed_(seed) {
@@ -210,7 +210,7 @@ class Factors {
         continue;
       if (at < t.range.begin) plain_.push_back({at - bucket.begin, t.range.begin - bucket.begin});
       at = t.range.end;
-      // Row after row is column after column of the transposed matrix.
+      // A row-major matrix is its transpose in column-major order.
       const detail::Panels shape = t.panel == 1 ? detail::Panels{t.columns, t.rows, t.columns}
                                                 : detail::Panels{t.rows, t.columns, t.panel};
       matrices_.push_back({t.range.begin - bucket.begin, shape, left, right});
@@ -224,11 +224,11 @@ class Factors {
     right_ = Buffer<float>(static_cast<std::size_t>(right), memory);
   }
 
-  /// The left factors, and behind them what goes as it is.
+  /// The left factors, and behind them what is sent uncompressed.
   std::span<float> left() { return left_; }
   std::span<float> right() { return right_; }
 
-  /// Remembers the right factors; `restore` goes back to them, `reset` to the beginning.
+  /// Saves the right factors; `restore` goes back to them, `reset` to the initial state.
   void keep() {
     if (kept_.size() < right_.size()) kept_ = Buffer<float>(right_.size());
     std::copy(right_.begin(), right_.end(), kept_.begin());
@@ -242,7 +242,7 @@ class Factors {
     std::fill(right_.begin(), right_.end(), 0.0f);
     draws_ = 0;
   }
-  /// The right factors, and how many columns were drawn.
+  /// The right factors, and the number of columns drawn.
   void visit_state(StateVisitor& visitor, int bucket) {
     visitor.values(concat("factors.", bucket), right_);
     auto draws = static_cast<std::int64_t>(draws_);
@@ -265,13 +265,13 @@ class Factors {
     for (const Range& r : plain_) to = std::copy(gradients + r.begin, gradients + r.end, to);
   }
 
-  /// left = orthonormal; right = transposed error * left; error -= left * transposed right, so that it is
-  /// what this rank's share of the sum leaves out.
+  /// Orthonormalizes left; then right = transposed error * left and error -= left * transposed right, so that
+  /// error is what this rank's share of the sum omits.
   void project_back(float* error) {
     for (const Matrix& m : matrices_) {
       float *left = left_.data() + m.left, *right = right_.data() + m.right;
       detail::orthogonalise(left, rank_, m.shape.rows, [&](float* column) {
-        // A column that is not finite stays, so that all ranks learn of it.
+        // A non-finite column stays, so that all ranks see it.
         if (std::isfinite(detail::dot(column, column, m.shape.rows)))
           std::fill(column, column + m.shape.rows, 0.0f);
         return false;
@@ -281,7 +281,7 @@ class Factors {
       if (std::isfinite(detail::dot(right, right, rank_ * m.shape.columns)))
         simd::run<detail::Multiply<true>>(error + m.at, static_cast<const float*>(left),
                                           static_cast<const float*>(right), rank_, -1.0f, m.shape);
-      else  // what is not finite is told, not kept
+      else  // a non-finite value is sent, not kept
         std::fill(error + m.at, error + m.at + m.shape.size(), 0.0f);
     }
   }
@@ -302,13 +302,13 @@ class Factors {
   struct Matrix {
     std::int64_t at;  // in the bucket
     detail::Panels shape;
-    std::int64_t left, right;  // where its factors are
+    std::int64_t left, right;  // where its factors begin
   };
 
   int rank_ = 0;
   std::uint64_t seed_ = 0, draws_ = 0, kept_draws_ = 0;
   std::vector<Matrix> matrices_;
-  std::vector<Range> plain_;  // of the bucket
+  std::vector<Range> plain_;  // of the bucket: what is sent uncompressed
   std::int64_t plain_at_ = 0;
   Buffer<float> left_, right_, kept_;
 };

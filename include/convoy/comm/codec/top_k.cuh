@@ -17,7 +17,7 @@ namespace convoy::comm::codec {
 
 namespace detail {
 
-/// How many of `count` pairs in ascending order have an index below `end`.
+/// How many of `count` pairs, in ascending order of index, have an index below `end`.
 __device__ inline std::int64_t pairs_below(const TopK::Pair* pairs, std::int64_t count, std::int64_t end) {
   std::int64_t from = 0;
   while (from < count) {
@@ -30,14 +30,14 @@ __device__ inline std::int64_t pairs_below(const TopK::Pair* pairs, std::int64_t
   return from;
 }
 
-/// What blocks of elements are added up by.
+/// The threads of a block of `sum_pairs`, and the elements that it sums at a time.
 struct PairSums {
   static constexpr int threads = 256;
   static constexpr std::int64_t tile = 2048;
 };
 
-/// The sum of what all ranks have sent, a tile of elements at a time: the pairs of each rank within the tile,
-/// one rank after the other.
+/// Sums what all ranks have sent, a tile of elements at a time: within the tile, the pairs of one rank after
+/// the other.
 template <bool whole>
 __global__ void sum_pairs(float* to, const std::byte* from, std::int64_t bytes, int ranks, std::int64_t kept,
                           std::int64_t count) {
@@ -133,7 +133,7 @@ struct Kernels<TopK> {
     device::launch(of_runs, move_largest<TopK::Pair, whole>, pairs, left, count, selection, tallies);
   }
 
-  // Each block of a count adds its own counts to those of all.
+  // Limits the number of blocks, each of which adds its own counts to the counts of all.
   static constexpr int most_counting = 132 * 4;
 };
 

@@ -1,4 +1,4 @@
-// TopK: the elements of largest magnitude only, with their indices.
+// TopK: only the elements of largest magnitude, with their indices.
 #pragma once
 
 #include <algorithm>
@@ -15,15 +15,16 @@
 
 namespace convoy::comm::codec {
 
-/// A fraction of a range's elements as pairs (Aji and Heafield 2017); the others wait in the error. Of equal
-/// magnitudes the first are taken. NaN counts as larger than infinity, so that all ranks get to see it.
+/// Sends a fraction of a range's elements as pairs of index and value (Aji and Heafield 2017); the others
+/// stay in the error. Of equal magnitudes the first are sent. NaN counts as larger than infinity, so that all
+/// ranks see it.
 struct TopK {
   static constexpr std::string_view name = "topk";
   static constexpr std::string_view about = "the largest elements alone, with their indices";
   static constexpr Travel travel = Travel::gathered;
   double fraction = 0.01;
-  /// The first steps after `open`, whose gradients go as they are: see PowerSgd::warm_up_steps. (Lin, Han,
-  /// Mao, Wang and Dally, "Deep Gradient Compression", ICLR 2018, warm up, too.)
+  /// The first steps after `open`, which send gradients uncompressed: see PowerSgd::warm_up_steps. (Lin, Han,
+  /// Mao, Wang and Dally, "Deep Gradient Compression", ICLR 2018, also warm up.)
   std::int64_t warm_up_steps = 50;
 
   static constexpr void fields(auto& self, auto&& field) {
@@ -46,12 +47,12 @@ struct TopK {
     const auto k = static_cast<std::int64_t>(std::ceil(fraction * static_cast<double>(count)));
     return std::clamp<std::int64_t>(k, count > 0 ? 1 : 0, count);
   }
-  /// How many candidates to have room for: with error feedback many elements are close to being sent.
+  /// The candidates to have room for: with error feedback many elements are close to being sent.
   std::size_t most_candidates(std::int64_t count) const {
     return static_cast<std::size_t>(kept(count) + count / 16);
   }
 
-  /// The pairs of `count` elements, to the end of a cache line.
+  /// Bytes of the pairs of `count` elements, in whole cache lines.
   std::int64_t bytes(std::int64_t count) const {
     if (count > std::int64_t{1} << 32)
       fail<ConfigError>("topk: a bucket of ", count, " elements; its indices tell 2^32 apart");
@@ -75,8 +76,8 @@ struct TopK {
     }
   }
 
-  /// error += values; moves the kept(count) largest of it to `to`, in ascending order of index. `room` is for
-  /// candidates, where there is enough for all; its size decides how fast this is, not what is kept.
+  /// error += values; then moves the kept(count) largest elements of error to `to`, in ascending order of
+  /// index. `room` is used for candidates if all of them fit; its size affects the speed and not the result.
   void select(Pair* to, const float* values, float* error, std::int64_t count, std::span<Pair> room) const {
     if (count == 0) return;
     detail::Histogram first;
