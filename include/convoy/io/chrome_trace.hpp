@@ -24,7 +24,7 @@ class ChromeTrace {
   /// A span that begins at `begin` and lasts `length`, both in seconds.
   void add(std::string_view name, int process, int track, double begin, double length);
 
-  /// All that was written so far, as a whole trace.
+  /// The whole trace of everything added so far.
   std::string text() const { return text_ + "\n]}\n"; }
 
  private:

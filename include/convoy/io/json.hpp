@@ -1,5 +1,5 @@
-// The part of JSON (RFC 8259) that headers of weight files and profiles are written in: objects, arrays,
-// texts and numbers, read strictly and in order, without a tree of values.
+// The subset of JSON (RFC 8259) that headers of weight files and profiles use: objects, arrays, strings and
+// numbers, read strictly and in order, without building a tree of values.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@
 
 namespace convoy::io {
 
-/// Reads a text that somebody else wrote. What is not what the caller expects throws CheckpointError, which
-/// names the file and the byte in it.
+/// Reads untrusted text. Anything that the caller does not expect throws CheckpointError, which names the
+/// file and the byte in it.
 class JsonReader {
  public:
   /// `file` names the text in errors, `offset` is where in the file the text begins.
@@ -28,10 +28,10 @@ class JsonReader {
 
   std::string text();
   std::uint64_t natural();
-  /// Any number that a double holds: never an infinity.
+  /// Any number that fits a double; never an infinity.
   double real();
 
-  /// Calls `member(key)` for each member of an object, which must read its value.
+  /// Calls `member(key)`, which must read the value, for each member of an object.
   template <class Member>
   void object(Member&& member) {
     list('{', '}', [&] {
@@ -40,15 +40,15 @@ class JsonReader {
       member(key);
     });
   }
-  /// Calls `element()` for each element of an array, which must read it.
+  /// Calls `element()`, which must read the element, for each element of an array.
   template <class Element>
   void array(Element&& element) {
     list('[', ']', element);
   }
-  /// Nothing but white space is left.
+  /// Throws CheckpointError unless only white space is left.
   void end();
 
-  /// Throws CheckpointError for what stands here.
+  /// Throws CheckpointError for a problem at this byte.
   [[noreturn]] void fail_here(std::string_view problem) const;
 
  private:
@@ -71,12 +71,12 @@ class JsonReader {
   std::size_t at_ = 0;
 };
 
-/// Appends a text in JSON's quotes.
+/// Appends a text as a quoted JSON string.
 void append_quoted(std::string& out, std::string_view text);
-/// Appends a finite number in the fewest digits that are read as the same one.
+/// Appends a finite number in the fewest digits that read back as the same number.
 void append_real(std::string& out, double value);
 
-/// A text of somebody else's in single quotes, for sentences: these stay on one line whatever the text is.
+/// An untrusted text in single quotes, for errors, which stay on one line whatever the text is.
 std::string cited(std::string_view text);
 
 #if CONVOY_DEFINITIONS

@@ -1,4 +1,4 @@
-// Files of profiles: the times of a plan's operations as one JSON object.
+// Profile files: the times of a plan's operations as one JSON object.
 #pragma once
 
 #include <cstddef>
@@ -25,25 +25,26 @@
 
 namespace convoy::io {
 
-/// A profile as a JSON object of its members, a line for each operation.
+/// A profile as a JSON object of its members, with one line for each operation.
 std::string profile_text(const graph::Profile& profile);
 
-/// The profile that such a text holds; `file` names it in errors. Throws CheckpointError, with the byte, for
-/// what is no such object: a member that is missing, unknown or there twice, and a number that is no time.
+/// Parses such a text; `file` names it in errors. Throws CheckpointError, naming the byte, for any other
+/// text: a member is missing, unknown or duplicate, or a number is not a time.
 graph::Profile parse_profile(std::string_view text, std::string_view file);
 
-/// Writes a profile beside `path` and renames it there. Throws Error, with the system's reason.
+/// Writes a profile to a file beside `path` and renames that file to `path`. Throws Error with the system's
+/// reason.
 void write_profile(const std::filesystem::path& path, const graph::Profile& profile);
 
 /// Reads a profile of `plan`. Throws CheckpointError if the file cannot be read or holds no profile, and
-/// ConfigError if it is one of another plan.
+/// ConfigError if the profile is of another plan.
 graph::Profile read_profile(const std::filesystem::path& path, const Plan& plan);
 
 #if CONVOY_DEFINITIONS
 
 namespace detail {
 
-/// The members of one object that were read so far: each is to be there once.
+/// The members of one object read so far; each must be there exactly once.
 class Members {
  public:
   explicit Members(const JsonReader& json) : json_(&json) {}

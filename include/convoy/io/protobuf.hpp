@@ -1,5 +1,5 @@
 // The wire format of protocol buffers (protobuf.dev/programming-guides/encoding): fields of a number and a
-// value each, written in order, and read strictly without a schema of their own.
+// value each, written in order, and read strictly without a schema.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace convoy::io {
 
-/// How a field's value stands in the text.
+/// How a field's value is encoded.
 enum class WireType : unsigned char { varint = 0, fixed64 = 1, bytes = 2, fixed32 = 5 };
 
 /// Appends fields to a text.
@@ -25,14 +25,14 @@ class ProtobufWriter {
   void varint(int field, std::uint64_t value);
   void real(int field, double value);
   void bytes(int field, std::string_view value);
-  /// Several numbers in one field, as proto3 packs them; none: no field.
+  /// Several numbers in one field, packed as in proto3; writes no field if there are none.
   template <class Numbers>
   void packed(int field, const Numbers& values) {
     ProtobufWriter inner;
     for (const std::uint64_t value : values) inner.number(value);
     if (!inner.text_.empty()) bytes(field, inner.text_);
   }
-  /// Appends a message with its length before it, as in a file of several.
+  /// Appends a message preceded by its length, as in a file of several messages.
   void delimited(std::string_view message) {
     number(message.size());
     text_ += message;
@@ -44,8 +44,8 @@ class ProtobufWriter {
   std::string text_;
 };
 
-/// Reads fields of a text that somebody else wrote. What is no such text throws CheckpointError, which names
-/// the file and the byte in it.
+/// Reads the fields of an untrusted text. A malformed text throws CheckpointError, which names the file and
+/// the byte in it.
 class ProtobufReader {
  public:
   /// `file` names the text in errors, `offset` is where in the file the text begins.
@@ -53,17 +53,17 @@ class ProtobufReader {
       : text_(text), file_(file), offset_(offset) {}
 
   bool at_end() const { return at_ == text_.size(); }
-  /// Goes to the next field; its value is then to be read or skipped.
+  /// Goes to the next field, whose value must then be read or skipped.
   void next();
   int field() const { return field_; }
   WireType type() const { return type_; }
 
-  /// The values of a field, which must be of that wire type.
+  /// The value of the current field, which must be of that wire type.
   std::uint64_t varint();
   double real();
   float real32();
   std::string_view bytes();
-  /// A message within.
+  /// A nested message.
   ProtobufReader message();
   void skip();
   /// Calls `take(number)` for each number of a repeated field, packed or not.
@@ -72,10 +72,10 @@ class ProtobufReader {
     if (type_ != WireType::bytes) return take(varint());
     for (ProtobufReader inner = message(); !inner.at_end();) take(inner.number());
   }
-  /// A message with its length before it.
+  /// A message preceded by its length.
   ProtobufReader delimited();
 
-  /// Throws CheckpointError for what stands here.
+  /// Throws CheckpointError for a problem at this byte.
   [[noreturn]] void fail_here(std::string_view problem) const;
 
  private:

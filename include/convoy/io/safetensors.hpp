@@ -1,6 +1,7 @@
-// Safetensors: named tensors in a file, as PyTorch and Hugging Face exchange weights
-// (https://github.com/huggingface/safetensors). Eight bytes count those of a header in JSON, which names each
-// tensor's type, shape and place; the rest of the file is their elements, least significant byte first.
+// Safetensors: named tensors in a file, the format in which PyTorch and Hugging Face exchange weights
+// (https://github.com/huggingface/safetensors). The first eight bytes are the length of a JSON header, which
+// gives each tensor's type, shape and offsets. The rest of the file holds the elements, least significant
+// byte first.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +37,7 @@
 
 namespace convoy::io {
 
-/// A file that is read: its header at once, a tensor when it is asked for.
+/// A file to read from: its header is read at once, a tensor on request.
 class Safetensors {
  public:
   struct Tensor {
@@ -51,18 +52,18 @@ class Safetensors {
   using Tensors = std::map<std::string, Tensor, std::less<>>;
   using Metadata = std::map<std::string, std::string, std::less<>>;
 
-  /// Throws CheckpointError if the file cannot be read, or if its header is not one: every size in it is held
-  /// against the file's own before anything is made of it.
+  /// Throws CheckpointError if the file cannot be read or its header is malformed. Every size in the header
+  /// is checked against the file's size before it is used.
   explicit Safetensors(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
   const Tensors& tensors() const { return tensors_; }
   const Metadata& metadata() const { return metadata_; }
-  /// Null if no tensor has the name.
+  /// The tensor of that name, or null.
   const Tensor* find(std::string_view name) const;
 
-  /// The elements of a tensor of type F32, F64, F16 or BF16, as f32. Throws CheckpointError if no tensor has
-  /// the name, or if its type, its shape or the file itself is another than that.
+  /// The elements of a tensor of type F32, F64, F16 or BF16, as f32. Throws CheckpointError if there is no
+  /// such tensor, if its type or shape differs, or if the file cannot be read.
   void read(std::string_view name, const Shape& shape, std::span<float> values) const;
   /// The one element of a tensor of type I64.
   std::int64_t read_number(std::string_view name) const;
@@ -83,7 +84,7 @@ class Safetensors {
   Metadata metadata_;
 };
 
-/// Tensors that are put together in memory and written as one file. Names are the caller's to keep unique.
+/// Collects tensors in memory and writes them as one file. The caller keeps the names unique.
 class SafetensorsWriter {
  public:
   void add(std::string name, const Shape& shape, std::span<const float> values);
@@ -93,7 +94,7 @@ class SafetensorsWriter {
   }
   bool empty() const { return entries_.empty(); }
 
-  /// Written beside `path` and renamed there. Throws Error if that fails.
+  /// Writes a file beside `path` and renames it to `path`. Throws Error if that fails.
   void write(const std::filesystem::path& path) const;
 
  private:
@@ -219,7 +220,7 @@ CONVOY_FUNCTION void Safetensors::read_header(std::string_view text, std::uint64
     if (!tensors_.emplace(name, std::move(tensor)).second) refuse(name, "is there twice");
   });
   json.end();
-  // No byte belongs to two tensors or to none.
+  // Every byte belongs to exactly one tensor.
   std::vector<std::pair<std::uint64_t, std::uint64_t>> places;
   for (const auto& [name, tensor] : tensors_) places.emplace_back(tensor.begin, tensor.end);
   std::sort(places.begin(), places.end());
@@ -314,7 +315,7 @@ CONVOY_FUNCTION std::string SafetensorsWriter::header() const {
     at += entry.bytes.size();
   }
   text += '}';
-  text.resize((text.size() + 7) / 8 * 8, ' ');  // so that elements lie at multiples of 8 bytes
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // so that elements are aligned to 8 bytes
   return text;
 }
 
