@@ -1,4 +1,4 @@
-// Elements: how elements of each type lie in memory and in arithmetic. bf16 and f16 are f32 in arithmetic.
+// Elements: the form of each element type in memory and in arithmetic. bf16 and f16 are f32 in arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ CONVOY_INLINE void same_bits(To& to, const From& from) {
   __builtin_memcpy(&to, &from, sizeof(To));
 }
 
-/// The bits of each element of `to` are those of `half`, and then zeros. g++ 12 converts vectors of 64 bytes
-/// in six instructions and shuffles them in two.
+/// Each element of `to` gets the bits of `half` in its upper half, and zeros in its lower half. For vectors
+/// of 64 bytes g++ 12 takes six instructions to convert and two to shuffle.
 template <class To, class Half>
 CONVOY_INLINE void into_upper_halves(To& to, const Half& half) {
   constexpr int count = sizeof(To) / 4;
@@ -54,7 +54,7 @@ CONVOY_INLINE void upper_halves_of(Half& half, const From& from) {
 #endif
 }
 
-// How W elements of T lie in memory and in arithmetic (Value).
+// The form of W elements of T in memory and in arithmetic (Value).
 template <class T, int W>
 struct Elements {
   using Value = simd::Vec<T, W>;

@@ -1,4 +1,4 @@
-// multiply: products of matrices in f32 by a team of threads, for what computes without an Exec.
+// multiply: matrix products in f32 by a team of threads, for code without an Exec.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace convoy {
 
-/// A matrix in memory: element (i, j) is data[i * down + j * across]. A transpose is one with the two
+/// A matrix in memory: element (i, j) is data[i * down + j * across]. The transpose has the two strides
 /// swapped.
 struct Strided {
   const float* data = nullptr;
@@ -20,17 +20,17 @@ struct Strided {
 
 namespace detail {
 
-// Tiles of 6 rows by 2 vectors stay in registers. What a tile is made of lies in strips, one element of the
-// inner dimension after the other, and 256 of these at a time stay in the first cache.
+// Tiles of 6 rows by 2 vectors stay in registers. A tile's operands are packed in strips, ordered by the
+// inner dimension; the operands of 256 elements of that dimension at a time stay in the first-level cache.
 struct Tiles {
   static constexpr std::int64_t rows = 6, widest = 32, depth = 256, rows_at_once = 96;
   static std::int64_t strips(std::int64_t n, std::int64_t strip) { return (n + strip - 1) / strip; }
 };
 
-// Strips of `strip` rows of `from` [n, depth], filled with zeros behind its end.
+// Packs strips of `strip` rows of `from` [n, depth], with zeros behind its end.
 template <std::int64_t strip>
 CONVOY_INLINE void pack(Strided from, std::int64_t n, std::int64_t depth, Range strips, float* packed) {
-  constexpr std::int64_t line = 16;  // floats of a cache line, read at once where a row's lie side by side
+  constexpr std::int64_t line = 16;  // floats of a cache line, which is read at once if a row is contiguous
   for (std::int64_t s = strips.begin; s < strips.end; ++s) {
     float* const to = packed + s * strip * depth;
     const std::int64_t begin = s * strip, count = std::min(strip, n - begin);
@@ -49,7 +49,7 @@ CONVOY_INLINE void pack(Strided from, std::int64_t n, std::int64_t depth, Range 
 }
 
 struct PackLoop {
-  // The strips of A and of B' that are a thread's share.
+  // Packs the strips of A and of B' that are a thread's share.
   template <int W>
   CONVOY_INLINE static void run(Strided a, std::int64_t m, float* packed_a, Strided b, std::int64_t n,
                                 float* packed_b, std::int64_t k, int thread, int team) {
@@ -59,8 +59,8 @@ struct PackLoop {
 };
 
 struct MultiplyLoop {
-  // C of every `team`-th task from `thread` on: a task is some strips of A by one strip of B. Of a symmetric
-  // C the tiles that lie above its diagonal as a whole are left out.
+  // Computes C for every `team`-th task from `thread` on; a task is some strips of A by one strip of B. If C
+  // is symmetric, tiles that lie entirely above its diagonal are left out.
   template <int W>
   CONVOY_INLINE static void run(const float* a, const float* b, std::int64_t m, std::int64_t n,
                                 std::int64_t k, float alpha, float beta, float* c, bool symmetric, int thread,
@@ -126,25 +126,25 @@ struct MultiplyLoop {
 
 }  // namespace detail
 
-/// How many floats `multiply` works in.
+/// The workspace of `multiply`, in floats.
 inline std::int64_t multiply_work(std::int64_t m, std::int64_t n, std::int64_t k) {
   using detail::Tiles;
   return (Tiles::strips(m, Tiles::rows) * Tiles::rows + Tiles::strips(n, Tiles::widest) * Tiles::widest) * k;
 }
 
-/// Whether a product is known to be symmetric, as A A' is: then only one half of it is computed.
+/// Whether a product is known to be symmetric, as A A' is; if so, only one half of it is computed.
 enum class Symmetry : unsigned char { none, symmetric };
 
-/// C = alpha A B + beta C for A [m, k], B [k, n] and C [m, n], which lies row after row apart from A, B and
-/// `work`. With beta 0 what was in C does not matter; where C is said to be symmetric, what was in it must be
-/// as well. The bits depend on no number of threads, and not on what is said of symmetry.
+/// C = alpha A B + beta C for A [m, k], B [k, n] and row-major C [m, n], which must not overlap A, B or
+/// `work` (`multiply_work` floats). With beta 0 the previous values of C do not matter; for a symmetric
+/// product they must be symmetric, too. The bits depend neither on the number of threads nor on `symmetry`.
 inline void multiply(int threads, std::int64_t m, std::int64_t n, std::int64_t k, float alpha, Strided a,
                      Strided b, float beta, float* c, float* work, Symmetry symmetry = Symmetry::none) {
   using detail::Tiles;
   float* const packed_a = work;
   float* const packed_b = work + Tiles::strips(m, Tiles::rows) * Tiles::rows * k;
   const bool symmetric = symmetry == Symmetry::symmetric;
-  // Below this many multiplications waking a team costs more than they do.
+  // Below this many multiplications, waking a team costs more than the product.
   if (m * n * k < (1 << 16)) threads = 1;
   parallel(threads, [&](int thread, int team) {
     simd::run<detail::PackLoop>(a, m, packed_a, b, n, packed_b, k, thread, team);

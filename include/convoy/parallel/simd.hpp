@@ -1,7 +1,7 @@
 // simd: vector loops compiled for several instruction sets and chosen at run time, without a flag in the
-// consumer's build. A loop is a type with a static always-inline `template <int W> run(...)` written in
-// vectors of W floats (GCC and clang vector extensions); `simd::run<Loop>(...)` calls it inside a function of
-// the best instruction set.
+// user's build. A loop is a type with a static always-inline `template <int W> run(...)`, written in vectors
+// of W floats (GCC and clang vector extensions). `simd::run<Loop>(...)` calls it inside a function compiled
+// for the best instruction set.
 #pragma once
 
 #include <cstdlib>
@@ -10,8 +10,8 @@
 
 #define CONVOY_INLINE [[gnu::always_inline]] inline
 
-// Before a loop of a fixed count over an array of vectors: only when it is unrolled do they stay in
-// registers, which GCC does by itself at -O3 but not at -O2. (nvcc's front end knows neither pragma.)
+// Stands before a loop of a fixed count over an array of vectors. The vectors stay in registers only if the
+// loop is unrolled, which GCC does by itself at -O3 but not at -O2. (nvcc's front end knows neither pragma.)
 #if defined(__CUDACC__)
 #define CONVOY_UNROLL
 #elif defined(__clang__)
@@ -23,21 +23,22 @@
 namespace convoy::simd {
 
 namespace detail {
-// A member of a class, because nvcc crashes over an alias whose size is computed where it is used.
+// A member of a class, because nvcc crashes on an alias whose size is computed where the alias is used.
 template <class T, int W>
 struct VectorOf {
   typedef T type __attribute__((vector_size(sizeof(T) * W)));
 };
 }  // namespace detail
 
-/// A vector of W elements. Helpers take it by reference: by value, its calling convention would depend on the
-/// target.
+/// A vector of W elements. Helpers take a vector by reference: the calling convention of one passed by value
+/// would depend on the target.
 template <class T, int W>
 using Vec = typename detail::VectorOf<T, W>::type;
 
 enum class Isa { baseline, avx2, avx512 };
 
-/// What this processor offers; `CONVOY_ISA=baseline|avx2` in the environment asks for less.
+/// The best instruction set of this processor, or a lesser one that the environment asks for by
+/// `CONVOY_ISA=baseline|avx2`.
 inline Isa isa() {
   static const Isa found = [] {
     Isa best = Isa::baseline;
@@ -66,7 +67,7 @@ CONVOY_INLINE void store(void* to, const V& v) {
 /// to = from, each element converted.
 template <class To, class From>
 CONVOY_INLINE void convert(To& to, const From& from) {
-#if defined(__CUDACC__)  // whose front end crashes over the builtin
+#if defined(__CUDACC__)  // nvcc's front end crashes on the builtin
   for (unsigned i = 0; i < sizeof(To) / sizeof(to[0]); ++i)
     to[i] = static_cast<decltype(to[0] + to[0])>(from[i]);
 #else
@@ -87,8 +88,8 @@ __attribute__((target("avx2,fma"), noinline)) void run_avx2(Args... args) {
 #endif
 
 /// Runs `Loop::run<W>(args...)` with W = 16 (AVX-512), 8 (AVX2) or 4 (SSE2, NEON). Arguments are passed by
-/// value. In the pass of nvcc that compiles for GPUs a loop has no body: nobody calls it there, and the pass
-/// crashes over vectors of some loops.
+/// value. In nvcc's pass for GPUs the function is empty: nothing calls it there, and that pass crashes on the
+/// vectors of some loops.
 template <class Loop, class... Args>
 void run([[maybe_unused]] Args... args) {
 #if !defined(__CUDA_ARCH__)

@@ -1,6 +1,6 @@
-// parallel: a team of threads on the OpenMP runtime that oneDNN uses. A second pool spinning beside that one
-// costs several times the work itself, so convoy's own loops run here. Needs libgomp (or libomp) at link
-// time, no flag.
+// parallel: a team of threads on the OpenMP runtime that oneDNN uses. A second thread pool spinning beside
+// that runtime costs several times the work itself, so convoy's own loops run on the same one. Needs libgomp
+// (or libomp) at link time, and no compiler flag.
 #pragma once
 
 #include <algorithm>
