@@ -1,9 +1,9 @@
-// Anywhere: the tag of what works in every space, because it touches no arena.
+// Anywhere: tag of types that work in every space because they access no arena.
 #pragma once
 
 namespace convoy::memory {
 
-/// Stands where a type names the space that it works in, and means all of them.
+/// Used where a type names its space; stands for all spaces.
 struct Anywhere {};
 
 }  // namespace convoy::memory

@@ -1,4 +1,4 @@
-// Memory: aligned buffers from a memory resource, zeroed; the Comm's resource decides where arenas live.
+// Buffer: aligned, zeroed memory from a memory resource. The Comm's resource decides where arenas live.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// cuBLASLt's matrix products, with what linear layers want computed before the result leaves the processor.
+// Matrix products by cuBLASLt, with the epilogues that linear layers use.
 #pragma once
 
 #include <algorithm>
@@ -22,33 +22,33 @@ inline void check(cublasStatus_t status, std::string_view what) {
     fail<DeviceError>("cublas: could not ", what, ": ", cublasLtGetStatusString(status));
 }
 
-/// What a product does beside multiplying, with a vector or a matrix of the type of its result. GELU is that
-/// of the hyperbolic tangent.
+/// What a product computes besides multiplying, with a vector or a matrix of its result's type. GELU is the
+/// tanh approximation.
 enum class ProductEpilogue : unsigned char {
   none,
   bias,        ///< adds the vector, of `columns` numbers, to every row
-  bias_gelu,   ///< likewise, and writes to the matrix, shaped like `out`, what the GELU in `out` is of
-  gelu_slope,  ///< multiplies by the slope of the GELU at what the matrix holds
-  left_sums    ///< writes to the vector the sums of left's `rows` rows, whatever stood there
+  bias_gelu,   ///< likewise; the sums go to the matrix, shaped like `out`, and their GELU to `out`
+  gelu_slope,  ///< multiplies by the derivative of the GELU at the matrix's elements
+  left_sums    ///< overwrites the vector with the sums of left's `rows` rows
 };
-/// The matrix's rows stand one after the other, and have multiples of so many elements.
+/// The matrix is contiguous; the length of its rows is a multiple of this many elements.
 inline constexpr int gelu_lanes = 8;
 
-/// One product of matrices that stand row after row: out [rows, columns] = left [rows, inner] right
-/// [inner, columns], where each factor may be stored transposed.
+/// One product of row-major matrices: out [rows, columns] = left [rows, inner] right [inner, columns]. Each
+/// factor may be stored transposed.
 struct Product {
   DType element = DType::f32, out = DType::f32;
   bool reduced_products = false;  ///< whether tensor cores may round f32 inputs
   std::int64_t rows = 0, columns = 0, inner = 0;
-  std::int64_t left_stride = 0, out_stride = 0;  ///< elements from a row to the next as stored; 0: no gap
+  std::int64_t left_stride = 0, out_stride = 0;  ///< elements from row to row as stored; 0: contiguous
   bool left_transposed = false;                  ///< left is stored [inner, rows]
   bool right_transposed = false;                 ///< right is stored [columns, inner]
-  bool accumulate = false;                       ///< adds to what stands in `out`
+  bool accumulate = false;                       ///< adds to `out` instead of overwriting it
   ProductEpilogue epilogue = ProductEpilogue::none;
 
   friend constexpr bool operator==(const Product&, const Product&) = default;
 
-  /// Of a row as stored, elements to the next; and all that a factor or the result takes, in elements.
+  /// The stride of a row as stored, and the extent of each factor and of the result, in elements.
   std::int64_t left_row() const { return left_stride > 0 ? left_stride : left_transposed ? rows : inner; }
   std::int64_t out_row() const { return out_stride > 0 ? out_stride : columns; }
   std::int64_t left_elements() const { return (left_transposed ? inner : rows) * left_row(); }
@@ -66,19 +66,19 @@ struct Product {
   }
 };
 
-/// Says that cuBLASLt has no algorithm for a product.
+/// Throws DeviceError: cuBLASLt has no algorithm for the product.
 [[noreturn]] inline void fail_without_algorithm(const Product& p) {
   fail<DeviceError>("cublas: there is no algorithm for a product of ", p.rows, " x ", p.inner, " and ",
                     p.inner, " x ", p.columns);
 }
 
-/// One of cuBLASLt's algorithms. nvcc 13 fails on containers of a struct without a tag, as cuBLASLt's is.
+/// A cuBLASLt algorithm. nvcc 13 fails on containers of a struct without a tag, such as cublasLtMatmulAlgo_t.
 struct Algorithm : cublasLtMatmulAlgo_t {};
 
 /// cuBLASLt on a stream's GPU, with one workspace for that stream.
 class Cublas {
  public:
-  /// What NVIDIA advises for Hopper, in bytes.
+  /// NVIDIA's recommendation for Hopper, in bytes.
   static constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
 
   explicit Cublas(cudaStream_t stream) : stream_(stream) {
@@ -102,9 +102,9 @@ class Cublas {
   void* workspace_ = nullptr;
 };
 
-/// A product as cuBLASLt knows it, which runs by the algorithm that it is given. cuBLASLt stores matrices
-/// column after column, so that what it computes is the transposed product: right comes first, and what it
-/// says of rows of the result is of columns here.
+/// A product as described to cuBLASLt, run by the algorithm given to `take`. cuBLASLt matrices are
+/// column-major, so it computes the transposed product: `right` comes first, and its rows of the result are
+/// columns here.
 class ProductPlan {
  public:
   ProductPlan(const Cublas& library, const Product& p) : library_(&library), product_(p) {
@@ -116,7 +116,7 @@ class ProductPlan {
     });
     set(CUBLASLT_MATMUL_DESC_TRANSA, p.right_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, p.left_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
-    // The heuristic reads from an address how it is aligned.
+    // The heuristic infers the alignment from the address.
     const auto* const aligned = reinterpret_cast<const void*>(std::uintptr_t{alignment});
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p.epilogue));
     if (has_vector()) {
@@ -141,10 +141,10 @@ class ProductPlan {
     for (const cublasLtMatmulDesc_t made : operations_) cublasLtMatmulDescDestroy(made);
   }
 
-  /// At most so many algorithms, by the heuristic the fastest first; none where cuBLASLt has none with this
-  /// epilogue. All give the same bits in every run: a product whose sums are split has its parts in f32 in
-  /// the workspace, and they are added in a pass of their own. Sums within the result would be added in an
-  /// order that cuBLASLt does not promise, and sums in 16 bits would round once more.
+  /// At most `most` algorithms in the heuristic's order, fastest first; none if cuBLASLt has none with this
+  /// epilogue. Every algorithm gives the same bits in every run: split-K products write f32 partial sums to
+  /// the workspace, and a separate pass adds them. Partial sums in the result would be added in an order that
+  /// cuBLASLt does not guarantee, and 16-bit partial sums would be rounded once more.
   std::vector<Algorithm> algorithms(int most = most_algorithms) const {
     cublasLtMatmulPreference_t preference = nullptr;
     check(cublasLtMatmulPreferenceCreate(&preference), "describe a matrix product");
@@ -166,7 +166,7 @@ class ProductPlan {
                                        std::min(most, most_algorithms), found, &count);
     cublasLtMatmulPreferenceDestroy(preference);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
-    // So may a product be that is valid but for its epilogue, which somebody else then computes.
+    // A valid product with an unsupported epilogue gets this status; the caller then computes the epilogue.
     if (status == CUBLAS_STATUS_INVALID_VALUE && product_.epilogue != ProductEpilogue::none) return {};
     check(status, "choose an algorithm for a matrix product");
     std::vector<Algorithm> all;
@@ -175,7 +175,7 @@ class ProductPlan {
     return all;
   }
 
-  /// Whether an algorithm of another run can do this on this GPU.
+  /// Whether this GPU can run the product by an algorithm chosen in another run.
   bool accepts(const Algorithm& algorithm) const {
     cublasLtMatmulHeuristicResult_t result{};
     return cublasLtMatmulAlgoCheck(library_->handle(), operation_, right_, left_, out_, out_, &algorithm,
@@ -184,30 +184,30 @@ class ProductPlan {
   }
   void take(const Algorithm& algorithm) { algorithm_ = algorithm; }
 
-  /// `vector` and `matrix` are those of the epilogue.
+  /// `vector` and `matrix` are the epilogue's.
   void run(const void* left, const void* right, const void* vector, void* out, void* matrix = nullptr) {
     point_to(vector, matrix);
     run_scaled(1.0f, left, right, kept(), out, out);
   }
-  /// The same with an algorithm that has not run on this GPU before; false where cuBLASLt refuses it, as it
-  /// may what its heuristic found fit.
+  /// The same with an algorithm that has not run on this GPU before. False if cuBLASLt refuses it, as it may
+  /// even if its heuristic proposed the algorithm.
   bool try_run(const void* left, const void* right, const void* vector, void* out, void* matrix) {
     point_to(vector, matrix);
     if (start(1.0f, left, right, kept(), out, out) == CUBLAS_STATUS_SUCCESS) return true;
-    cudaGetLastError();  // the failure would else be taken for a later call's
+    cudaGetLastError();  // clears the error, which a later call would report
     return false;
   }
 
-  /// out = factor left right + kept from, where `from` stands as `out` does, and may be it; what an epilogue
-  /// wants was given by `run`.
+  /// out = factor left right + kept from, where `from` is laid out like `out` and may be `out`. An epilogue
+  /// uses the vector and matrix of the last `run`.
   void run_scaled(float factor, const void* left, const void* right, float kept, const void* from,
                   void* out) const {
     check(start(factor, left, right, kept, from, out), "multiply matrices");
   }
 
  private:
-  /// What all matrices and vectors start at multiples of, in bytes: less than slots of parameters in 16 bits
-  /// do, and enough for the widest loads. cuBLASLt would suppose 256.
+  /// Alignment of all matrices and vectors in bytes: less than that of 16-bit parameter slots, and enough for
+  /// the widest loads. cuBLASLt's default assumption is 256.
   static constexpr std::uint32_t alignment = 16;
   static constexpr int most_algorithms = 64;
 
@@ -246,7 +246,7 @@ class ProductPlan {
       case ProductEpilogue::gelu_slope:
         return CUBLASLT_EPILOGUE_DGELU;
       case ProductEpilogue::left_sums:
-        return CUBLASLT_EPILOGUE_BGRADB;  // left comes second
+        return CUBLASLT_EPILOGUE_BGRADB;  // left is cuBLASLt's second matrix
       default:
         return CUBLASLT_EPILOGUE_DEFAULT;
     }

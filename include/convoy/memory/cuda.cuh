@@ -1,4 +1,4 @@
-// What every use of the CUDA runtime needs: failures as exceptions, and handles that end what they hold.
+// CUDA runtime basics: errors as exceptions, and owning handles.
 #pragma once
 
 #include <cstdlib>
@@ -16,30 +16,30 @@ struct DeviceError : Error {
   using Error::Error;
 };
 
-/// Throws DeviceError unless a call that was to do `what` succeeded.
+/// Throws DeviceError if `status` is an error; `what` completes "could not ...".
 inline void check(cudaError_t status, std::string_view what) {
   if (status == cudaSuccess) return;
   fail<DeviceError>("cuda: could not ", what, ": ", cudaGetErrorString(status), " (",
                     cudaGetErrorName(status), ")");
 }
 
-/// How many GPUs this process sees; 0 where there is no driver.
+/// Number of GPUs that this process sees; 0 if there is no driver.
 inline int count() {
   int found = 0;
   if (cudaGetDeviceCount(&found) == cudaSuccess) return found;
-  cudaGetLastError();  // the failure would else be reported by the next launch
+  cudaGetLastError();  // clears the error, which the next launch would report
   return 0;
 }
 
-/// For a program whose ranks are threads that may share a GPU, before its first call of CUDA: each stream has
-/// a queue of its own, and kernels are loaded before one waits for another. The environment has the last
-/// word.
+/// For a program whose ranks are threads that may share a GPU; to be called before its first CUDA call. Gives
+/// each stream a hardware queue of its own, and loads kernels before one waits for another. Environment
+/// variables that are already set take precedence.
 inline void let_ranks_share_gpus() {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 }
 
-/// Throws DeviceError unless GPU `ordinal` is there, and makes it this thread's own.
+/// Makes GPU `ordinal` the calling thread's current device. Throws DeviceError if there is no such GPU.
 inline void use(int ordinal) {
   const int found = count();
   if (found == 0)
@@ -50,7 +50,7 @@ inline void use(int ordinal) {
   check(cudaSetDevice(ordinal), "choose a GPU");
 }
 
-/// A handle of the runtime that ends with its owner. Move only.
+/// Owning wrapper of a runtime handle, which `end` destroys. Move only.
 template <class T, cudaError_t (*end)(T)>
 class Owned {
  public:
@@ -74,14 +74,15 @@ using Stream = Owned<cudaStream_t, cudaStreamDestroy>;
 using Event = Owned<cudaEvent_t, cudaEventDestroy>;
 using GraphExec = Owned<cudaGraphExec_t, cudaGraphExecDestroy>;
 
-/// A stream that does not wait for the legacy one.
+/// A stream that does not synchronize with the legacy default stream.
 inline Stream make_stream() {
   cudaStream_t made{};
   check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "make a stream");
   return Stream(made);
 }
 
-/// A stream whose kernels begin as soon as blocks of others end, not behind all of them.
+/// A stream of the highest priority: its kernels begin as soon as blocks of other kernels end, not after all
+/// of them.
 inline Stream make_urgent_stream() {
   int least = 0, greatest = 0;
   check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "ask for priorities of streams");
@@ -90,7 +91,7 @@ inline Stream make_urgent_stream() {
   return Stream(made);
 }
 
-/// An event that orders work and measures no time.
+/// An event for ordering only, without timing.
 inline Event make_event() {
   cudaEvent_t made{};
   check(cudaEventCreateWithFlags(&made, cudaEventDisableTiming), "make an event");

@@ -33,7 +33,7 @@ __global__ void add_floats(float* into, const float* from, std::int64_t n) {
     into[i] += from[i];
 }
 
-// A few bytes of the host's, as an argument of a kernel.
+// Up to `most` bytes of host data, passed as a kernel argument.
 struct FewBytes {
   static constexpr std::size_t most = 256;
   unsigned char byte[most];
@@ -45,7 +45,7 @@ __global__ void write_few(FewBytes given, unsigned char* to, int count) {
   if (i < count) to[i] = given.byte[i];
 }
 
-// How sums of squares are cut: by the number of elements alone, so that ranks decide alike.
+// How sums of squares are cut into blocks: by the number of elements alone, so that all ranks cut alike.
 struct SumSquares {
   static constexpr int threads = 256, most_blocks = 512;
   static constexpr std::int64_t block = 4096;
@@ -89,26 +89,27 @@ __global__ void add_squares(const double* sums, int count, float factor, double*
 
 }  // namespace detail
 
-/// Work that its owner keeps back from a Device's stream, to enqueue more of it at once.
+/// Work that its owner holds back from a Device's stream, to enqueue more of it at once.
 class KeptBack {
  public:
-  /// What Device::write was told, of `few` bytes at most, behind all that is kept back so far.
+  /// Receives a call of Device::write, of `few` bytes at most, to be done after all work that is held back so
+  /// far.
   virtual void write(void* to, const void* from, std::size_t bytes) = 0;
-  /// Enqueues all of it, because something else is about to be. The Device does not ask again.
+  /// Enqueues all work held back, because other work is about to be enqueued. The Device forgets this object.
   virtual void enqueue() = 0;
 
  protected:
   ~KeptBack() = default;
 };
 
-/// The memory of the GPU that was this thread's when the object was made (device::use chooses one), and a
-/// stream of its own. Memory comes from cudaMalloc, which the libraries of exchanges can register. Throws
-/// device::DeviceError where there is no GPU and where CUDA refuses.
+/// The memory of the GPU that was the calling thread's current device at construction (device::use sets it),
+/// and a stream of its own. Memory comes from cudaMalloc, which communication libraries can register. Throws
+/// device::DeviceError if there is no GPU or a CUDA call fails.
 class Device {
  public:
   static constexpr std::string_view name = "device";
   static constexpr bool addressable = false;
-  /// Bytes that `write` sends without a copy.
+  /// Most bytes that `write` passes as a kernel argument, without a copy.
   static constexpr std::size_t few = detail::FewBytes::most;
 
   Device() : ordinal_(chosen()), stream_(device::make_stream()) {
@@ -123,7 +124,7 @@ class Device {
     cudaFree(squares_);
   }
 
-  /// For those who are about to enqueue something: what is kept back is enqueued first.
+  /// The stream, for callers about to enqueue work; first enqueues the work that is held back.
   cudaStream_t stream() {
     enqueue_kept_back();
     return stream_.get();
@@ -131,15 +132,16 @@ class Device {
   void enqueue_kept_back() {
     if (kept_back_ != nullptr) std::exchange(kept_back_, nullptr)->enqueue();
   }
-  /// From here on `by` keeps work back, until it is to enqueue all of it; null: nobody does any more.
+  /// From here on `by` holds work back, until its `enqueue` is called; null: nobody does.
   void keep_back(KeptBack* by) { kept_back_ = by; }
 
-  /// Which GPU of the process it is.
+  /// Index of the GPU in this process.
   int ordinal() const { return ordinal_; }
-  /// Makes it the calling thread's GPU, which is else the first one: CUDA begins that one for any call.
+  /// Makes this GPU the calling thread's current device. By default that is the first GPU, on which any CUDA
+  /// call would create a context.
   void enter() const { device::check(cudaSetDevice(ordinal_), "choose a GPU"); }
-  /// Whether products of f32 may round what they multiply to tf32, which tensor cores read: where the Exec
-  /// that computes here lets its own.
+  /// Whether f32 products may round their factors to tf32 for tensor cores; true if the Exec that computes
+  /// here allows that for its own products.
   bool reduced_products() const { return reduced_products_; }
   void set_reduced_products(bool may) { reduced_products_ = may; }
 
@@ -162,7 +164,7 @@ class Device {
     cudaFree(p);
   }
 
-  /// Host memory that this space is often copied from and to.
+  /// Pins host memory that is often copied from and to this space.
   device::LockedPages lock(void* p, std::size_t bytes) const { return {p, bytes}; }
 
   void fill(float* p, std::int64_t n, float value) {
@@ -174,8 +176,8 @@ class Device {
   void copy(void* to, const void* from, std::size_t bytes) {
     move(to, from, bytes, cudaMemcpyDeviceToDevice);
   }
-  /// A few bytes travel with a kernel, for which the host waits for nothing. More are waited for: CUDA reads
-  /// pinned memory in the order of the stream, and other memory likewise where a GPU can read that by itself.
+  /// Up to `few` bytes are passed as a kernel argument, and the host does not wait. For more it waits: CUDA
+  /// reads pinned memory in stream order, and also pageable memory that the GPU can access directly.
   void write(void* to, const void* from, std::size_t bytes) {
     using detail::FewBytes;
     if (bytes == 0) return;
@@ -199,8 +201,8 @@ class Device {
       device::launch(where, detail::sum_squares_of_blocks<>, p, n, sums);
     });
   }
-  /// The same of `n` numbers that a kernel makes: `start(where, sums)` launches the kernel, whose block b
-  /// writes the sum of its squares to `sums[b]`, cut as detail::SumSquares says.
+  /// The same for `n` numbers that a kernel computes: `start(where, sums)` launches the kernel, whose block b
+  /// writes the sum of its squares to `sums[b]`, with blocks cut as in detail::SumSquares.
   template <class Start>
   void sum_squares_of(std::int64_t n, float factor, double* sum, Start&& start) {
     using Cut = detail::SumSquares;
@@ -210,7 +212,7 @@ class Device {
     device::launch({stream(), 1, Cut::threads}, detail::add_squares<>, squares_, blocks, factor, sum);
   }
 
-  /// Valid until so many marks later as there are in flight at most.
+  /// Events are reused after 1024 marks: waiting for an older mark waits for a newer one.
   Ready mark() {
     const cudaEvent_t event = marks_[next_mark_++ % marks_.size()].get();
     device::check(cudaEventRecord(event, stream()), "record an event");
@@ -226,7 +228,7 @@ class Device {
  private:
   static int chosen() {
     int ordinal = 0;
-    if (device::count() == 0) device::use(0);  // says that there is none
+    if (device::count() == 0) device::use(0);  // throws: there is no GPU
     device::check(cudaGetDevice(&ordinal), "ask for the chosen GPU");
     return ordinal;
   }
@@ -236,8 +238,8 @@ class Device {
 
   int ordinal_;
   device::Stream stream_;
-  // More than there are buckets and micro-steps under way at once; one that is recorded anew before somebody
-  // waits for it makes the waiting longer, never wrong.
+  // More events than buckets and micro-steps in flight. Waiting for an event that was recorded again takes
+  // longer but is still correct.
   std::array<device::Event, 1024> marks_;
   std::size_t next_mark_ = 0;
   double* squares_ = nullptr;
@@ -247,7 +249,7 @@ class Device {
 
 static_assert(Space<Device>);
 
-/// Through pinned memory, so that only `take` waits.
+/// Copies through pinned memory, so that only `take` waits.
 template <class T>
 class Late<T, Device> {
   static_assert(std::is_trivially_copyable_v<T>);

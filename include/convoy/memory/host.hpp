@@ -1,4 +1,4 @@
-// Host: the space of processors. Every call is done when it returns.
+// Host: the space of CPUs. Every call is synchronous.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +19,8 @@ namespace convoy::memory {
 
 namespace detail {
 
-// Sixteen sums side by side whatever the vectors' width, then one after the other: the order of additions,
-// and so every bit, is the same on every processor. The square of a float is exact in f64.
+// Sixteen partial sums whatever the vector width, then added one after the other: the order of additions, and
+// so every bit, is the same on every processor. The square of a float is exact in f64.
 struct SumSquaresLoop {
   static constexpr std::int64_t lanes = 16, block = 4096;
 
@@ -55,11 +55,11 @@ struct SumSquaresLoop {
   }
 };
 
-// The sums of blocks one after the other, whichever thread made them: `sum_blocks(range, sums)` writes those
-// of the blocks of a range of elements.
+// Adds the sums of blocks in order, whichever thread computed them. `sum_blocks(range, sums)` writes the sums
+// of the blocks in a range of elements.
 template <class SumBlocks>
 double sum_of_blocks(std::int64_t n, int threads, SumBlocks&& sum_blocks) {
-  // A team takes so many blocks at a time, so that their sums fit on the stack.
+  // Blocks that a team sums at a time: few enough that their sums fit on the stack.
   constexpr std::int64_t block = SumSquaresLoop::block, blocks_at_once = 256;
   double sum = 0;
   for (std::int64_t begin = 0; begin < n; begin += blocks_at_once * block) {
@@ -82,7 +82,8 @@ inline double sum_squares(const float* values, std::int64_t n, int threads) {
 
 }  // namespace detail
 
-/// Memory of this process, from a memory resource (shared segments, say), and the threads that work on it.
+/// Memory of this process, from a memory resource (a shared segment, for example), and the threads that work
+/// on it.
 class Host {
  public:
   static constexpr std::string_view name = "host";
@@ -92,7 +93,7 @@ class Host {
       : resource_(resource), threads_(threads) {}
 
   std::pmr::memory_resource* resource() const { return resource_; }
-  /// How many threads sums and optimizers use.
+  /// Number of threads that sums and optimizers use.
   int threads() const { return threads_; }
   void set_threads(int threads) { threads_ = threads; }
 
@@ -109,7 +110,7 @@ class Host {
   }
   void copy(void* to, const void* from, std::size_t bytes) {
     if (bytes > 0)
-      std::memcpy(to, from, bytes);  // an empty arena has no address, which memcpy must not be given
+      std::memcpy(to, from, bytes);  // an empty arena's address is null, which memcpy does not accept
   }
   void write(void* to, const void* from, std::size_t bytes) { copy(to, from, bytes); }
   void read(void* to, const void* from, std::size_t bytes) { copy(to, from, bytes); }
@@ -129,7 +130,7 @@ class Host {
 
 static_assert(Space<Host>);
 
-/// The space of plain memory, for those who have none of their own.
+/// The space of ordinary memory, for callers that have none of their own.
 inline Host& host() {
   static Host plain;
   return plain;

@@ -1,4 +1,4 @@
-// Late: what the host wants to know of a space, but need not wait for.
+// Late: values that the host reads from a space without waiting for each copy.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace convoy::memory {
 
-/// Values on their way from memory of a space to the host, in order, `most` of them at a time. A space whose
-/// reads need not be waited for specialises it, as memory::Device does.
+/// Values on their way from a space to the host, in order, at most `most` at a time. This version waits in
+/// `send`; a space with asynchronous reads specializes it, as memory::Device does.
 template <class T, Space S>
 class Late {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -18,9 +18,9 @@ class Late {
  public:
   Late(S& space, std::size_t most) : space_(&space), values_(most) {}
 
-  /// Sends what lies there behind all work so far.
+  /// Enqueues a read of `*from` after all work so far.
   void send(const T* from) { space_->read(&values_[sent_++ % values_.size()], from, sizeof(T)); }
-  /// The oldest that was sent and not taken; waits for it.
+  /// The oldest value that was sent and not taken; waits for it.
   T take() { return values_[taken_++ % values_.size()]; }
 
  private:

@@ -1,6 +1,6 @@
-// Launch: how kernels are started, and the words of a kernel that differ where a test runs kernels on
-// processors. A kernel is started here and nowhere else; it takes numbers and pointers; every thread of a
-// block reaches every barrier; its blocks may run in any order.
+// Launch: kernel launches, and the kernel primitives that tests replace to run kernels on CPUs. Kernels are
+// launched only here. Their arguments are trivially copyable, every thread of a block reaches every barrier,
+// and blocks may run in any order.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace convoy::device {
 
-/// Where a kernel runs: a stream, and how many blocks of how many threads; `shared` is the bytes of dynamic
-/// shared memory a block.
+/// A launch configuration: stream, number of blocks, threads per block, and bytes of dynamic shared memory
+/// per block.
 struct Launch {
   cudaStream_t stream = nullptr;
   dim3 grid = 1;
@@ -34,7 +34,7 @@ void launch(const Launch& where, void (*kernel)(P...), std::type_identity_t<P>..
   check(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), pointers), "start a kernel");
 }
 
-/// Loads a kernel, which its first launch does else and may wait for all work of the GPU.
+/// Loads a kernel. Otherwise its first launch loads it, which may wait for all work on the GPU.
 template <class... P>
 void load(void (*kernel)(P...)) {
   cudaFuncAttributes unread{};
@@ -48,7 +48,7 @@ __device__ T* shared_memory() {
   return reinterpret_cast<T*>(memory);
 }
 
-/// The time in nanoseconds, from a start of its own; it goes on while kernels wait.
+/// The time in nanoseconds from an arbitrary start; it advances while kernels wait.
 __device__ inline unsigned long long nanoseconds() {
   unsigned long long now;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));

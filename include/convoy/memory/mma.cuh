@@ -1,10 +1,10 @@
-// Mma: products of small matrices of 16 bits, by a warp, on tensor cores (PTX ISA, mma.m16n8k16 and
-// ldmatrix; sm_80 and later). A test that runs kernels on processors has a file of its own in place of this
-// one (test/emulation).
+// Mma: products of small matrices of 16-bit elements by a warp on tensor cores (PTX ISA, mma.m16n8k16 and
+// ldmatrix; sm_80 and later). Tests that run kernels on CPUs replace this file (test/emulation).
 //
-// Lane 4 g + t of a warp holds of a matrix, each word a pair of neighbours with the first in the lower half:
-//   a [16, 16]  a[0]: row g, columns 2 t and 2 t + 1; a[1]: row g + 8; a[2], a[3]: the same 8 columns on
-//   b [16, 8]   b0: rows 2 t and 2 t + 1 of column g; b1: the same 8 rows on
+// Lane 4 g + t of a warp holds the following of each matrix; a word is a pair of neighbors, the first in its
+// lower half:
+//   a [16, 16]  a[0]: row g, columns 2 t and 2 t + 1; a[1]: row g + 8; a[2], a[3]: likewise, columns + 8
+//   b [16, 8]   b0: rows 2 t and 2 t + 1 of column g; b1: likewise, rows + 8
 //   c [16, 8]   c[0], c[1]: row g, columns 2 t and 2 t + 1; c[2], c[3]: row g + 8
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace convoy::device {
 
-/// c += a b, the sums in f32; every lane of the warp calls it. T is bf16 or f16.
+/// c += a b with f32 sums; every lane of the warp calls it. T is bf16 or f16.
 template <class T>
 __device__ void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
   if constexpr (std::is_same_v<T, bf16>) {
@@ -34,8 +34,8 @@ __device__ void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::ui
   }
 }
 
-/// Reads four matrices [8, 8] of 16 bits from shared memory: `row` of lane 8 m + r is row r of matrix m, 16
-/// bytes at a multiple of 16. words[m] gets columns 2 t and 2 t + 1 of row g.
+/// Loads four 8 x 8 matrices of 16-bit elements from shared memory: `row` of lane 8 m + r points to row r of
+/// matrix m, 16 bytes aligned to 16 bytes. words[m] gets columns 2 t and 2 t + 1 of row g.
 __device__ inline void load_matrices(std::uint32_t (&words)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
@@ -43,7 +43,7 @@ __device__ inline void load_matrices(std::uint32_t (&words)[4], const void* row)
                : "memory");
 }
 
-/// The same of the transposed matrices: words[m] gets rows 2 t and 2 t + 1 of column g.
+/// The same, transposed: words[m] gets rows 2 t and 2 t + 1 of column g.
 __device__ inline void load_transposed(std::uint32_t (&words)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])

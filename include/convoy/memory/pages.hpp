@@ -1,4 +1,4 @@
-// Pages: what buffers of this process are allocated from.
+// Pages: the memory resource that buffers of this process are allocated from by default.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,13 @@
 
 namespace convoy::memory {
 
-/// The size of a huge page of x86-64, and of arm64 with small pages of 4 KiB.
+/// Size of a huge page of x86-64, and of arm64 with 4 KiB base pages, in bytes.
 inline constexpr std::size_t huge_page = std::size_t{2} << 20;
 
-/// Memory from operator new, in huge pages where a buffer is large. Linux is asked for such pages
-/// (madvise(2), MADV_HUGEPAGE) and gives them unless they are switched off. One entry of the processor's
-/// table of translations (TLB) then covers 2 MiB instead of 4 KiB, so that passes over large arenas seldom
-/// miss there. A large buffer begins on the boundary of a huge page and takes up to one more of them than it
-/// fills.
+/// Memory from operator new, on huge pages for large buffers. They are requested from Linux (madvise(2),
+/// MADV_HUGEPAGE), which grants them unless they are disabled. One TLB entry then covers 2 MiB instead of 4
+/// KiB, so that passes over large arenas seldom miss the TLB. A large buffer is aligned to a huge page, and
+/// its last huge page may be only partly used.
 std::pmr::memory_resource* pages();
 
 #if CONVOY_DEFINITIONS
@@ -32,7 +31,7 @@ namespace detail {
 
 class Pages final : public std::pmr::memory_resource {
  private:
-  /// Of smaller buffers the pages that are only begun would be much of the whole.
+  /// The partly used last page of a smaller buffer would be a large share of the whole.
   static constexpr std::size_t large = 2 * huge_page;
 
   static std::size_t boundary(std::size_t bytes, std::size_t align) {
@@ -41,7 +40,7 @@ class Pages final : public std::pmr::memory_resource {
   void* do_allocate(std::size_t bytes, std::size_t align) override {
     void* made = std::pmr::new_delete_resource()->allocate(bytes, boundary(bytes, align));
 #if defined(__linux__)
-    if (bytes >= large) madvise(made, bytes, MADV_HUGEPAGE);  // which may fail: small pages do as well
+    if (bytes >= large) madvise(made, bytes, MADV_HUGEPAGE);  // may fail: small pages work as well
 #endif
     return made;
   }
@@ -54,7 +53,7 @@ class Pages final : public std::pmr::memory_resource {
 }  // namespace detail
 
 CONVOY_FUNCTION std::pmr::memory_resource* pages() {
-  // Never destroyed: buffers that are static may be released after it.
+  // Never destroyed, because static buffers may be released later.
   static detail::Pages& all = *new detail::Pages;
   return &all;
 }

@@ -1,4 +1,4 @@
-// Pinned: host memory that a GPU reads and writes by itself, while the host does something else.
+// Pinned: page-locked host memory, which a GPU copies from and to while the host does something else.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace convoy::device {
 
-/// Bytes of it. Move only.
+/// An allocation of pinned memory, in bytes. Move only.
 class Pinned {
  public:
   Pinned() = default;
@@ -33,8 +33,8 @@ class Pinned {
   std::size_t size_ = 0;
 };
 
-/// Pages of somebody's host memory that stay where they are while this object lives, so that a GPU copies
-/// from and to them by itself. Where CUDA does not lock them, copies take longer. Move only.
+/// Pins host memory that somebody else owns while this object lives, so that a GPU can access it directly. If
+/// CUDA cannot pin it, copies only take longer. Move only.
 class LockedPages {
  public:
   LockedPages() = default;
@@ -43,7 +43,7 @@ class LockedPages {
     if (cudaHostRegister(p, bytes, cudaHostRegisterPortable) == cudaSuccess)
       data_ = p;
     else
-      cudaGetLastError();  // the failure would else be taken for a later call's
+      cudaGetLastError();  // clears the error, which a later call would report
   }
   LockedPages(LockedPages&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
   LockedPages& operator=(LockedPages&& other) noexcept {

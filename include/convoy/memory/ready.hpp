@@ -1,11 +1,11 @@
-// Ready: a mark in the order of a stream.
+// Ready: a point in a stream's order, such as a CUDA event.
 #pragma once
 
 namespace convoy {
 
-/// What lies before the mark is done once the stream has passed it. Null: it is done already, as always on
-/// the host. One type for all spaces, so that what hands a mark on need not know the space; only the space
-/// that made it can read it.
+/// Work enqueued before the mark is done once the stream has passed the mark. Null: that work is done
+/// already, as always on the host. One type for all spaces, so that code which passes a mark on need not know
+/// the space; only the space that made the mark can read it.
 struct Ready {
   void* event = nullptr;
 };

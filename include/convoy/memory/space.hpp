@@ -1,5 +1,6 @@
-// Space: a kind of memory with the stream of work that reads and writes it. Arenas live in one. Nobody but
-// the space, and kernels written for it, dereferences what it allocates: on a device the host may not.
+// Space: a kind of memory together with the stream of work that reads and writes it. Arenas live in a space.
+// Only the space and kernels written for it dereference what it allocates: the host cannot read device
+// memory.
 #pragma once
 
 #include <concepts>
@@ -12,27 +13,27 @@
 
 namespace convoy::memory {
 
-/// What a space must have. Every object is a stream of its own; objects of one type work on the same memory.
-/// Work is done in the order of the calls. A call may return before its work is done,
-/// unless it says otherwise; on the host none does.
+/// Requirements of a space. Every object is a stream of its own; objects of one type work on the same memory.
+/// Work is done in the order of the calls. Calls are asynchronous unless stated otherwise; on the host every
+/// call is synchronous.
 ///
 ///   `name`                       "host", "device"
-///   `addressable`                whether the host's own code may dereference pointers of the space
+///   `addressable`                whether host code may dereference pointers of the space
 ///   `allocate(bytes)`            memory aligned to convoy::alignment, zeroed
-///   `release(p, bytes)`          ends it, after the work that was enqueued
+///   `release(p, bytes)`          frees it after the work enqueued so far
 ///   `fill(p, n, value)`          n floats
 ///   `add(into, from, n)`         into[i] += from[i]
 ///   `copy(to, from, bytes)`      within the space
-///   `write(to, from, bytes)`     from host memory, which is free again when the call returns
+///   `write(to, from, bytes)`     from host memory, which may be reused when the call returns
 ///   `read(to, from, bytes)`      into host memory; returns when the bytes are there
 ///   `sum_squares(p, n, f, sum)`  *sum += f^2 times the sum of p[i]^2, in f64 and in an order that depends
-///                                on n alone, so that ranks that hold the same numbers get the same bits;
-///                                `sum` is of the space
-///   `mark()`                     a mark behind all work so far
+///                                only on n, so that ranks with equal numbers get equal bits; `sum` points
+///                                into the space
+///   `mark()`                     a mark after all work so far
 ///   `wait_for(ready)`            work enqueued from now on begins after the mark, which may be of another
 ///                                space's stream
 ///   `synchronize()`              returns when all work is done
-///   `lock(p, bytes)`             optional: while it lives, copies from and to this host memory are fast
+///   `lock(p, bytes)`             optional: pins this host memory for fast copies while the result lives
 template <class S>
 concept Space = requires(S& s, void* to, const void* from, std::size_t bytes, float* values,
                          const float* given, std::int64_t n, double* sum, Ready ready) {
@@ -51,8 +52,8 @@ concept Space = requires(S& s, void* to, const void* from, std::size_t bytes, fl
   s.synchronize();
 };
 
-/// At the end of its scope all work that was enqueued in a space is done, so that what the work reads may go,
-/// whatever ended the scope.
+/// Waits at the end of its scope until all work enqueued in a space is done, so that the memory it reads may
+/// be freed however the scope ends.
 template <Space S>
 class AllDone {
  public:
@@ -62,7 +63,7 @@ class AllDone {
   ~AllDone() {
     try {
       space_.synchronize();
-    } catch (...) {  // whoever asks for a result hears of it
+    } catch (...) {  // the error is reported to whoever asks for a result
     }
   }
 
@@ -71,7 +72,7 @@ class AllDone {
 };
 
 /// `size` elements in a space, zeroed at the start, released at the end. Move only. The space must outlive
-/// it.
+/// the array.
 template <class T, Space S>
 class Array {
  public:

@@ -1,4 +1,4 @@
-// Vectors of a kernel: 16 bytes at a time, computed in f32; and sums over warps and blocks.
+// Vectors in kernels: accessed 16 bytes at a time, computed in f32; and sums over warps and blocks.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,8 @@
 
 namespace convoy::device {
 
-/// A number of an arena or a value as the f32 that kernels compute in, and back, rounded to nearest even.
+/// Converts an element of an arena or a value to f32, in which kernels compute, and back, rounded to nearest
+/// even.
 __device__ inline float widen(float x) { return x; }
 __device__ inline float widen(bf16 x) { return __uint_as_float(static_cast<unsigned>(x.bits) << 16); }
 __device__ inline float widen(f16 x) { return __half2float(__ushort_as_half(x.bits)); }
@@ -32,17 +33,17 @@ __device__ T narrow(float x) {
   }
 }
 
-/// As many elements as one access of 16 bytes moves.
+/// Number of elements in one 16-byte access.
 template <class T>
 inline constexpr int lanes = 16 / static_cast<int>(sizeof(T));
 
-/// Elements that one access moves: 16 bytes of them, or fewer.
+/// The elements that one access moves: 16 bytes, or fewer.
 template <class T, int width = lanes<T>>
 struct alignas(static_cast<std::size_t>(width) * sizeof(T)) Lanes {
   T lane[width];
 };
 
-/// Loads or stores one vector; the address is a multiple of 16.
+/// Loads or stores one vector; the address is a multiple of 16 bytes.
 template <class T>
 __device__ Lanes<T> load_lanes(const T* from) {
   return *reinterpret_cast<const Lanes<T>*>(from);
@@ -52,8 +53,8 @@ __device__ void store_lanes(T* to, const Lanes<T>& values) {
   *reinterpret_cast<Lanes<T>*>(to) = values;
 }
 
-/// Loads or stores 1 or 4 floats that nobody reads again soon, so that the caches keep the rest; vectors at a
-/// multiple of 16 bytes.
+/// Loads or stores 1 or 4 floats that will not be read again soon, so that the caches keep other data.
+/// Vectors are aligned to 16 bytes.
 template <int width>
 __device__ Lanes<float, width> load_once(const float* from) {
   static_assert(width == 1 || width == 4);
@@ -88,7 +89,7 @@ __device__ void store_rounded_to(void* copy, std::int64_t at, const Lanes<float,
 
 }  // namespace detail
 
-/// Rounds 1 or 4 parameters to their working copy, if there is one, in one access.
+/// Writes 1 or 4 parameters, rounded, to their working copy, if there is one, in one access.
 template <int width>
 __device__ void store_rounded(const memory::WorkingCopy& copy, std::int64_t at,
                               const Lanes<float, width>& values) {
@@ -102,7 +103,7 @@ __device__ void store_rounded(const memory::WorkingCopy& copy, std::int64_t at,
 inline constexpr unsigned full_warp = 0xffffffffu;
 inline constexpr int warp_size = 32;
 
-/// The sum over a warp, in every thread of it, in an order that is always the same.
+/// The sum over a warp, returned to every thread, always added in the same order.
 template <class V>
 __device__ V warp_sum(V value) {
   for (int apart = warp_size / 2; apart > 0; apart /= 2) value += __shfl_xor_sync(full_warp, value, apart);
@@ -117,8 +118,8 @@ __device__ V warp_max(V value) {
   return value;
 }
 
-/// The sum over a block of `threads` threads, a multiple of 32, in every thread of it. `scratch` is shared
-/// memory of a number for each warp; it may be used again at once.
+/// The sum over a block of `threads` threads, a multiple of 32, returned to every thread. `scratch` is shared
+/// memory for one number per warp; it may be reused at once.
 template <int threads, class V>
 __device__ V block_sum(V value, V* scratch) {
   static_assert(threads % warp_size == 0 && threads <= 1024);
@@ -133,7 +134,7 @@ __device__ V block_sum(V value, V* scratch) {
   return total;
 }
 
-/// How many blocks of `threads` a loop over `count` vectors of work wants: enough to fill the GPU, and no
+/// Number of blocks of `threads` for a loop over `count` vectors of work: enough to fill the GPU, and no
 /// more.
 inline unsigned blocks_for(std::int64_t count, int threads = 256, int most = 132 * 8) {
   const std::int64_t wanted = (count + threads - 1) / threads;

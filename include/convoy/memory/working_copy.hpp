@@ -1,13 +1,13 @@
-// WorkingCopy: parameters once more, as products of 16 bits read them.
+// WorkingCopy: a 16-bit copy of the parameters, which 16-bit matrix products read.
 #pragma once
 
 #include <convoy/core/dtype.hpp>
 
 namespace convoy::memory {
 
-/// Where whoever updates parameters is to write them once more, element for element, rounded to `type`.
+/// Destination to which an optimizer also writes the parameters it updates, elementwise, rounded to `type`.
 struct WorkingCopy {
-  void* at = nullptr;  ///< null: nowhere
+  void* at = nullptr;  ///< null: no copy
   DType type = DType::f32;
 };
 
