@@ -1,6 +1,6 @@
-// A pass of an attention in the words of cuDNN's backend, which knows the whole as a pattern: products,
-// masks, softmax and their gradients, whose scores never come to memory but for one pass over their gradients
-// in a workspace.
+// A pass of an attention as a cuDNN operation graph, in the pattern that cuDNN recognizes as a whole:
+// products, masks, softmax and their gradients. Scores are not written to memory, except for one pass over
+// their gradients in a workspace.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace convoy::exec::cuda {
 
 class AttentionGraph : public OperationGraph {
  public:
-  /// The tensors that are given are those of FusedAttention::tensors.
+  /// The given tensors are those of FusedAttention::tensors.
   AttentionGraph(const FusedAttention& a, cudnnHandle_t handle) : a_(a) {
     for (const AttentionTensor& t : a.tensors())
       tensor(type_of(t.element), t.sizes, t.strides, t.by_value ? Memory::host : Memory::device);
@@ -29,7 +29,7 @@ class AttentionGraph : public OperationGraph {
  private:
   using Tensor = const Descriptor&;
 
-  // A number for each pair of a query and a key, or, of `turned`, of a key and a query.
+  // One number for each pair of a query and a key, or, if `turned`, of a key and a query.
   Tensor pairs(cudnnDataType_t type, bool turned = false) {
     const std::int64_t queries = a_.queries, keys = a_.keys, one = queries * keys;
     if (turned)
@@ -50,7 +50,8 @@ class AttentionGraph : public OperationGraph {
     pointwise(CUDNN_POINTWISE_EXP, a, nullptr, y);
     return y;
   }
-  // `m` of a's rows count, `n` of b's columns and `k` of what the sums go over.
+  // Per row of the batch, `m` is the number of valid rows of a, `n` of columns of b, and `k` of terms of the
+  // sums.
   void multiply(Tensor a, Tensor b, Tensor c, const Descriptor* m, const Descriptor* n, const Descriptor* k) {
     Descriptor& how = manner(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
     const double padding = 0;
@@ -67,7 +68,7 @@ class AttentionGraph : public OperationGraph {
     if (k != nullptr) made.set(CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, *k);
     made.expect_finalized("describe a product");
   }
-  // Of each query over the last dimension.
+  // Reduces the last dimension, for each query.
   Tensor reduce(cudnnReduceTensorOp_t by, Tensor x) {
     Tensor y = numbers();
     Descriptor& how = manner(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
@@ -81,7 +82,7 @@ class AttentionGraph : public OperationGraph {
     made.expect_finalized("describe a reduction");
     return y;
   }
-  // The same numbers with positions and features, or queries and keys, exchanged.
+  // The same numbers with the last two dimensions exchanged: positions and features, or queries and keys.
   Tensor turn(Tensor x, Tensor y) {
     Descriptor& made = operation(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
     made.set(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x);
@@ -105,7 +106,7 @@ class AttentionGraph : public OperationGraph {
     pointwise(CUDNN_POINTWISE_BINARY_SELECT, x, &nothing(), y, sum_type, &chosen);
     return y;
   }
-  // Scores of the keys that a query may read; no score of the others.
+  // `x` where a query may read a key, else the score of a masked pair.
   Tensor masked(Tensor x) {
     constexpr std::int64_t query = 2, key = 3;
     Tensor row = both(CUDNN_POINTWISE_CMP_LT, index(x, query), query_lengths());
@@ -166,7 +167,7 @@ class AttentionGraph : public OperationGraph {
 
     const AttentionTensor gradients = a_.tensors()[11];
     Tensor turned = tensor(element, gradients.sizes, gradients.strides, Memory::none);
-    // Into memory at once: cuDNN adds in a fixed order where no sum in f32 is asked for on the way.
+    // Written to memory directly: cuDNN adds in a fixed order only if no intermediate f32 sum is requested.
     multiply(of_scores, turn(keys(), turned), query_gradients(), &query_lengths(), nullptr, &key_lengths());
   }
 

@@ -1,6 +1,6 @@
-// Convolution: one pass of a convolution, and what the same kernel computes behind it, as numbers alone, so
-// that the same function describes it to a GPU, to a test that asks what a GPU would support, and to the
-// cache of tuned plans.
+// Convolution: one pass of a convolution and the epilogue that the same kernel computes, described by numbers
+// alone. One description thus serves a GPU, a test that asks what a GPU would support, and the cache of tuned
+// plans.
 #pragma once
 
 #include <algorithm>
@@ -16,10 +16,10 @@ namespace convoy::exec::cuda {
 
 enum class Direction : int { forward, backward_input, backward_weight };
 
-/// What the kernel of a pass computes of its result before that leaves the processor.
+/// What the kernel of a pass also computes from its result before writing it to memory.
 enum class ConvolutionEpilogue : int {
   none,
-  statistics,  ///< forward: the sum of each output channel and that of its squares, over rows and positions
+  statistics,  ///< forward: the sum and sum of squares of each output channel, over rows and positions
   /// backward_input, where a batch norm and a ReLU made the input: the gradient masked by the ReLU, and the
   /// gradients of the batch norm's weight and bias
   batch_norm_backward,
@@ -80,16 +80,16 @@ struct Convolution {
       mixed = hash_of(static_cast<std::uint64_t>(number), mixed);
     return mixed;
   }
-  /// The workspace worth having, of at most `limit` bytes: an epilogue spares passes over the result, which a
-  /// workspace half as large takes again.
+  /// The workspace worth having, at most `limit` bytes: an epilogue saves passes over the result, and a
+  /// workspace half as large as the result would cost as many.
   std::size_t most_workspace(std::size_t limit) const {
     if (epilogue == ConvolutionEpilogue::none) return limit;
     return std::min(limit, tensors()[direction == Direction::forward ? 2 : 0].bytes() / 2);
   }
-  /// Image, weight and output, or their gradients, then what the epilogue reads and writes: of statistics the
-  /// sums and those of squares; of batch_norm_backward the batch norm's input, mean, 1 / standard deviation,
-  /// weight and bias, the second gradient and the addend if there are, the gradients of weight and bias, and
-  /// three coefficients that cuDNN does not leave out.
+  /// Image, weight and output, or their gradients, then what the epilogue reads and writes. statistics: the
+  /// sums and the sums of squares. batch_norm_backward: the batch norm's input, mean, 1 / standard deviation,
+  /// weight and bias; the second gradient and the addend, if any; the gradients of weight and bias; and three
+  /// coefficients that cuDNN always writes.
   std::vector<Extents> tensors() const {
     const Extents image{element, rows, in_channels, in_height, in_width};
     std::vector<Extents> all = {image,
@@ -108,8 +108,8 @@ struct Convolution {
   }
 };
 
-/// The channels in memory of an image that is given: those of the plan, or more where nothing but
-/// convolutions reads it. Tensor cores want channels by 8, and cuDNN has kernels of its own for 4 of f16.
+/// The channels in memory of a given image: the plan's, or more if only convolutions read the image. Tensor
+/// cores need multiples of 8 channels, and cuDNN has special kernels for 4 channels of f16.
 inline int given_channels(const Plan& plan, int n, DType element) {
   const int channels = plan.node(n).shape[0], lanes = element == DType::f16 && channels <= 4 ? 4 : 8;
   if (element == DType::f32) return channels;
@@ -128,8 +128,8 @@ inline bool feeds_batch_norm(const Plan& plan, int n) {
   return false;
 }
 
-/// The convolution of node `n` of a plan over the live taps of its weight: a smaller kernel and smaller
-/// paddings.
+/// The convolution of node `n` of a plan over the live taps of its weight only, which makes the kernel and
+/// the paddings smaller.
 inline Convolution convolution_of(const Plan& plan, int n, DType element, bool reduced_products, int rows) {
   const graph::Conv2d::Attributes window = plan.graph.attributes<graph::Conv2d>(n);
   const graph::Taps live = plan.live_taps(plan.graph.parameter(n, 0));
@@ -152,7 +152,7 @@ inline Convolution convolution_of(const Plan& plan, int n, DType element, bool r
   c.dilation = window.dilation;
   c.top = window.padding - live.top * window.dilation;
   c.left = window.padding - live.left * window.dilation;
-  // The same on both sides where that gives the same positions, as more kernels know it.
+  // Equal paddings on both sides if they give the same positions, because more kernels support them.
   const auto behind = [&](int before, int extent, int kernel, int positions) {
     const int reach = window.reach(kernel);
     if ((extent + 2 * before - reach) / window.stride + 1 == positions) return before;

@@ -1,4 +1,4 @@
-// A pass of a convolution and its epilogue in the words of cuDNN's backend.
+// A pass of a convolution and its epilogue as a cuDNN operation graph.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace convoy::exec::cuda {
 
 class ConvolutionGraph : public OperationGraph {
  public:
-  /// The tensors that are given are those of Convolution::tensors.
+  /// The given tensors are those of Convolution::tensors.
   ConvolutionGraph(const Convolution& c, cudnnHandle_t handle) {
     for (const Extents& extents : c.tensors()) image_of(extents, Memory::device);
     if (c.epilogue == ConvolutionEpilogue::batch_norm_backward) {
@@ -26,13 +26,12 @@ class ConvolutionGraph : public OperationGraph {
   }
 
  private:
-  // Sizes are in the order rows (or outputs), channels, height, width, whatever the order in memory, which
-  // strides say.
+  // Sizes are in the order rows (or outputs), channels, height, width; strides describe the order in memory.
   const Descriptor& image_of(const Extents& e, Memory place) {
     return tensor(type_of(e.element), {e.n, e.c, e.h, e.w}, {e.c * e.h * e.w, 1, e.w * e.c, e.c}, place);
   }
 
-  // One of x, w and y is the result, by the direction.
+  // The direction decides which of x, w and y is the result.
   void convolve(const Convolution& c, const Descriptor& x, const Descriptor& w, const Descriptor& y) {
     const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
     Descriptor& convolution = manner(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
@@ -76,7 +75,7 @@ class ConvolutionGraph : public OperationGraph {
     pass.expect_finalized("describe a pass of a convolution");
   }
 
-  // The sum of each channel of `y`, and that of its squares.
+  // The sum and the sum of squares of each channel of `y`.
   void sum(const Descriptor& y, const Descriptor& sums, const Descriptor& squares) {
     Descriptor& made = operation(CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR);
     const cudnnGenStatsMode_t mode = CUDNN_GENSTATS_SUM_SQSUM;
@@ -88,7 +87,7 @@ class ConvolutionGraph : public OperationGraph {
     made.expect_finalized("describe the sums of channels");
   }
 
-  // The gradient of the input through the ReLU and into the batch norm, whose output is computed again.
+  // The gradient of the input through the ReLU and into the batch norm, whose output is recomputed.
   void differentiate_batch_norm(const Convolution& c) {
     Extents image = c.tensors()[0];
     image.element = DType::f32;

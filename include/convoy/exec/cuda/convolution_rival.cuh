@@ -1,5 +1,5 @@
-// What takes the place of a convolution that computes a part of a batch norm beside it: the convolution
-// alone, and the batch norm's own kernels. Whichever takes less time is kept.
+// The rival of a convolution that also computes a part of a batch norm: the convolution alone, and the batch
+// norm's own kernels. The faster of the two is used.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace convoy::exec::cuda {
 
-/// Works on tensors of `c` whose values nobody needs, and writes over them.
+/// Works on tensors of `c` whose contents do not matter, and overwrites them.
 template <class T>
 class ConvolutionRival {
  public:
@@ -21,7 +21,7 @@ class ConvolutionRival {
     alone_.epilogue = ConvolutionEpilogue::none;
     alone_.has_second = alone_.has_addend = false;
   }
-  ConvolutionRival(const ConvolutionRival&) = delete;  // what `rival` returns refers to it
+  ConvolutionRival(const ConvolutionRival&) = delete;  // the functions of `rival()` refer to this object
   ConvolutionRival& operator=(const ConvolutionRival&) = delete;
 
   Rival rival() {
@@ -33,8 +33,8 @@ class ConvolutionRival {
   }
 
  private:
-  // The memory that none of the tensors is, made when the first run wants it: most starts find what was
-  // chosen.
+  // Memory beside the tensors, allocated by the first run: usually the choice is already cached and nothing
+  // runs.
   struct Room {
     const CudnnPlan& plan;
     memory::Array<std::byte, memory::Device> workspace, scratch;
@@ -65,7 +65,7 @@ class ConvolutionRival {
     t.inverse = t.running_variance = at<float>(tensors, 4);
     return t;
   }
-  // `summed`: behind the convolution that masks and sums, so that the batch norm only writes.
+  // `summed`: after the convolution that masks and sums, so that the batch norm only writes.
   BatchNormTask<T> differentiated(const CudnnTensors& tensors, bool summed) {
     BatchNormTask<T> t = task();
     t.relu = true;
@@ -80,8 +80,8 @@ class ConvolutionRival {
     T* const addend = fused_.has_addend ? at<T>(tensors, next++) : nullptr;
     t.d_weight = at<float>(tensors, next);
     t.d_bias = at<float>(tensors, next + 1);
-    // What reaches the addend is what reaches the batch norm, and stays where it is. Then dx has another
-    // place.
+    // The gradient of the addend is the one that reaches the batch norm, and stays where it is. Then dx needs
+    // another place.
     t.dx = addend != nullptr ? at<T>(tensors, 3) : at<T>(tensors, 0);
     if (summed) {
       t.parameter_sums = room().sums.data();

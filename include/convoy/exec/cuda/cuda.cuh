@@ -23,18 +23,19 @@
 
 namespace convoy::exec {
 
-/// Computes a plan on the GPU of its space, by cuDNN, cuBLASLt and kernels of convoy's own, in precision P:
-/// f32, tf32, bf16 or f16. Parameters, their gradients, statistics, losses and every sum are f32; f16 scales
-/// losses by what its gradients bear.
+/// Computes a plan on the GPU of its space with cuDNN, cuBLASLt and convoy's own kernels, in precision P:
+/// f32, tf32, bf16 or f16. Parameters, their gradients, statistics, losses and every sum are f32; f16 adapts
+/// a loss scale to its gradients.
 ///
-/// Images are kept as [rows, height, width, channels]. `forward` copies the batch, so the caller may change
-/// the batch afterwards; or a RowMaker makes the batch where it is computed. A pass is captured as a CUDA
-/// graph when it runs for the second time, unless batch norms go by the rows of all ranks: then the host
-/// waits for the GPU in each of them. The same inputs give the same bits wherever convolutions, attentions
-/// and products go the same ways, which are chosen by time: in one process, and in all that share
-/// CudaOptions::plan_cache. Throws ConfigError for a batch that is not of the plan, ExecError for a label out
-/// of range, calls out of order, an operation without a kernel, a custom one without functions for a device
-/// (graph/custom.hpp) and a convolution that cuDNN cannot compute, device::DeviceError for what CUDA refuses.
+/// Images are stored as [rows, height, width, channels]. `forward` copies the batch, so the caller may change
+/// the batch afterwards; or a RowMaker makes the batch on the GPU. A pass is captured as a CUDA graph when it
+/// runs for the second time, unless batch norms use the rows of all ranks: then the host waits for the GPU in
+/// each batch norm. The same inputs give the same bits if convolutions, attentions and products use the same
+/// algorithms, which are chosen by time: within one process, and in all processes that share
+/// CudaOptions::plan_cache. Throws ConfigError for a batch that does not match the plan; ExecError for a
+/// label out of range, calls out of order, an operation without a kernel, a custom operation without
+/// functions for a device (graph/custom.hpp) and a convolution that cuDNN cannot compute; device::DeviceError
+/// if a CUDA call fails.
 template <class P>
 class Cuda : private memory::KeptBack {
   static_assert(cuda::Computable<P>, "convoy: exec::Cuda computes in f32, tf32, bf16 or f16");
@@ -109,9 +110,9 @@ class Cuda : private memory::KeptBack {
   void reorder(int i, std::span<const float> from, std::span<float> to, bool into_slot) const {
     parameters_.reorder(i, from, to, into_slot);
   }
-  /// The next forward pass makes the copy in 16 bits of these parameters anew.
+  /// The next forward pass refreshes the 16-bit copy of these parameters.
   void touched(Range range) { parameters_.touched(range); }
-  /// For those who update parameters, and need not say so where they write the copy as well.
+  /// For optimizers: an update that also writes this copy need not call `touched`.
   memory::WorkingCopy working_copy(Range range) { return parameters_.copy_of(range); }
 
   void forward(const BatchView& batch, const Pass& pass) {
@@ -129,7 +130,7 @@ class Cuda : private memory::KeptBack {
   template <class OnFinal>
   void backward(std::span<const float> scales, OnFinal&& on_final) {
     if (!ready_) fail<ExecError>("exec: backward needs a forward pass in Mode::train before it");
-    // Gradients of logits stand where the logits stood, so that there is no second backward.
+    // Gradients of logits overwrite the logits, so that there is no second backward.
     ready_ = false;
     write_scales(scales);
     current_->backward(on_final);
@@ -137,8 +138,8 @@ class Cuda : private memory::KeptBack {
     deferred_ = false;
   }
 
-  /// A whole step, captured as one graph when it runs for the second time, or, unless it runs alone, with its
-  /// like as one of several: see RepeatsSteps.
+  /// A whole step, captured as one graph when it runs for the second time. Unless `alone`, several such steps
+  /// may be captured together: see RepeatsSteps.
   template <class Before, class OnFinal, class After>
   void step(const BatchView& batch, const Pass& pass, std::span<const float> scales, bool alone,
             Before&& before, OnFinal&& on_final, After&& after, std::span<const std::byte> along = {}) {
@@ -167,14 +168,14 @@ class Cuda : private memory::KeptBack {
       device::check(cudaEventSynchronize(taken.done.get()), "wait for the result of a pass");
     const Result result = read(taken);
     if (++taken.what.read == taken.what.passes) {
-      // It goes to the end of the line, where its memory serves a later pass.
+      // The entry moves to the end of the queue, where a later pass reuses its memory.
       std::rotate(results_.begin(), results_.begin() + 1, results_.end());
       --waiting_;
     }
     return result;
   }
 
-  /// The scale of the losses as the exponent of 2, and how many steps ago it last changed.
+  /// The loss scale as an exponent of 2, and the number of steps since its last change.
   template <class OnNumber>
   void visit_state(OnNumber&& visit) {
     if constexpr (may_overflow) {
@@ -212,7 +213,7 @@ class Cuda : private memory::KeptBack {
   using Execution = cuda::Execution<Element>;
   using Bytes = memory::Array<std::byte, memory::Device>;
 
-  // A batch on its way: from the caller's memory to pinned memory, over a stream of its own to the GPU, and
+  // A batch in transfer: from the caller's memory to pinned memory, on a stream of its own to the GPU, and
   // from there to where the stages read it.
   struct Landing {
     device::Pinned here;
@@ -221,14 +222,14 @@ class Cuda : private memory::KeptBack {
     bool used = false;
   };
 
-  // Passes whose results come together.
+  // Passes whose results arrive together.
   struct Passes {
     int rows;
     int passes = 1;
     std::size_t along = 0;  // bytes
     int read = 0;           // results that were taken
   };
-  // What they measured, on its way back.
+  // Their results, in transfer to the host.
   struct Taken {
     device::Pinned bytes;
     device::Event done;
@@ -263,7 +264,7 @@ class Cuda : private memory::KeptBack {
     current_ = &execution(batch.rows);
   }
 
-  // What of a pass comes from the host: the batch, unless it is made, and what is drawn in the pass.
+  // Sends what the host supplies for a pass: the batch, unless a RowMaker makes it, and the draws.
   void send(const BatchView& batch, const Pass& pass) {
     const std::size_t begin = batch.maker == nullptr ? 0 : current_->draws_begin();
     const std::size_t bytes = current_->input_bytes() - begin;
@@ -293,7 +294,7 @@ class Cuda : private memory::KeptBack {
     space_.write(scales_.data(), scales.data(), scales.size_bytes());
   }
 
-  // From here on steps like this one, which has run, are kept back.
+  // From here on, steps like this one, which has run, are held back.
   void keep_like(Execution& execution, const Pass& pass, cuda::WholeStep step) {
     kept_for_ = &execution;
     kept_pass_ = pass;
@@ -301,7 +302,8 @@ class Cuda : private memory::KeptBack {
     numbers_.clear();
     space_.keep_back(this);
   }
-  // Keeps a step back whose numbers are all taken. False: they go elsewhere than those of the steps before.
+  // Holds a step back whose numbers are all taken. False: their destinations differ from those of the steps
+  // before.
   bool keep() {
     if (!numbers_.end_step()) return false;
     if (numbers_.steps() == steps_at_once()) run_together();
@@ -349,7 +351,7 @@ class Cuda : private memory::KeptBack {
     return *results_[waiting_++];
   }
 
-  /// Computes what the last forward pass left to backward, if backward did not come.
+  /// Computes what the last forward pass left to backward, if backward was not called.
   void complete() {
     if (!deferred_) return;
     current_->complete();
@@ -399,7 +401,7 @@ class Cuda : private memory::KeptBack {
   cuda::Libraries libraries_;
   cuda::Parameters parameters_;
   memory::Array<float, Space> scales_;
-  std::vector<float> last_scales_;  // that were written there
+  std::vector<float> last_scales_;  // last written to scales_
   memory::Array<cuda::LossScale, Space> loss_scale_;
   Bytes arena_, input_, measured_, plain_;
   device::Stream copies_;
@@ -408,13 +410,12 @@ class Cuda : private memory::KeptBack {
   std::vector<std::unique_ptr<Execution>> executions_;
   Execution* current_ = nullptr;
   bool ran_ = false, ready_ = false, deferred_ = false;
-  std::deque<std::unique_ptr<Taken>>
-      results_;  // those that wait to be taken, oldest first, then memory for more
+  std::deque<std::unique_ptr<Taken>> results_;  // not yet taken, oldest first, then entries to reuse
   std::size_t waiting_ = 0;
-  cuda::KeptNumbers numbers_;  // of steps that are kept back
-  cuda::WholeStep kept_;       // what each of them is
+  cuda::KeptNumbers numbers_;  // of steps that are held back
+  cuda::WholeStep kept_;       // what each of these steps does
   Pass kept_pass_;
-  Execution* kept_for_ = nullptr;  // where each of them runs; null: none may be kept back
+  Execution* kept_for_ = nullptr;  // what runs these steps; null: none may be held back
   Bytes kept_measured_;
   std::vector<double> metrics_;
   std::vector<graph::Argument> arguments_;

@@ -1,5 +1,5 @@
-// cuDNN's plans of convolutions and attentions by its backend interface. A plan is made on a GPU, or for one
-// that is only described.
+// cuDNN's execution plans for convolutions and attentions, by its backend API. A plan is made on a GPU, or
+// for a GPU that is only described.
 #pragma once
 
 #include <algorithm>
@@ -20,15 +20,15 @@
 
 namespace convoy::exec::cuda {
 
-/// A way to compute one convolution or attention, ready to run.
+/// An execution plan of one convolution or attention, ready to run.
 struct CudnnPlan {
-  // What the plan was made of, which must end after it; a plan that was made from a text has neither.
+  // What the plan was made from, which must outlive the plan. Both are empty if it was restored from a text.
   std::shared_ptr<const OperationGraph> described;
   Descriptor configuration;
   Descriptor plan;
   std::size_t workspace = 0;  ///< bytes
 
-  /// The text from which another start makes the same plan; empty where cuDNN has none.
+  /// The text from which another run can restore the plan; empty if cuDNN has none.
   std::string text() const {
     const auto read = [&](std::int64_t room, std::int64_t& size, char* to) {
       return cudnnBackendGetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
@@ -42,14 +42,14 @@ struct CudnnPlan {
   }
 };
 
-/// cuDNN on the GPU of a stream, or without one for a GPU that a text describes.
+/// cuDNN on the GPU of a stream, or without a GPU for one that a text describes.
 class Cudnn {
  public:
   explicit Cudnn(cudaStream_t stream) {
     check(cudnnCreate(&handle_), "start");
     check(cudnnSetStream(handle_, stream), "take a stream");
   }
-  /// `properties` are those of a GPU in cuDNN's own JSON. What is planned cannot be run.
+  /// `properties` are a GPU's, in cuDNN's own JSON. Plans made this way cannot run.
   explicit Cudnn(std::string_view properties) : properties_(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR) {
     const std::string text(properties);
     properties_.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
@@ -64,12 +64,12 @@ class Cudnn {
 
   cudnnHandle_t handle() const { return handle_; }
 
-  /// Whether a plan is to be among those that are found.
+  /// Whether `plans` may return a plan.
   using Accepts = std::function<bool(const CudnnPlan&)>;
 
-  /// At most `most` plans whose workspace is at most `limit` bytes, whose results are the same in every run
-  /// and which are accepted, the most promising first; `reduced_products` false leaves out those that round
-  /// their inputs.
+  /// At most `most` plans, the most promising first, whose workspace is at most `limit` bytes, whose results
+  /// are the same in every run, and which `accepts` accepts. Unless `reduced_products`, plans that round
+  /// their inputs are left out.
   std::vector<CudnnPlan> plans(const Convolution& c, std::size_t limit, std::size_t most,
                                const Accepts& accepts = any) const {
     return plans(std::make_shared<const ConvolutionGraph>(c, handle_), c.reduced_products, limit, most,
@@ -80,7 +80,7 @@ class Cudnn {
     return plans(std::make_shared<const AttentionGraph>(a, handle_), true, limit, most, accepts);
   }
 
-  /// The plan that `text` describes; an empty one where this cuDNN or this GPU refuses it.
+  /// Restores the plan that `text` describes; empty if this cuDNN or this GPU refuses it.
   CudnnPlan restored(const std::string& text) const {
     Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     if (cudnnBackendSetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
@@ -89,8 +89,7 @@ class Cudnn {
     return finish(std::move(plan));
   }
 
-  /// The arguments of a run: a pointer for each of the tensors that are given; `workspace` has room for the
-  /// plan.
+  /// The arguments of a run: a pointer for each given tensor, and a workspace large enough for the plan.
   static Descriptor arguments(const std::vector<const void*>& tensors, void* workspace) {
     Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
     const auto count = static_cast<std::int64_t>(tensors.size());
@@ -106,11 +105,11 @@ class Cudnn {
   void run(const CudnnPlan& plan, const Descriptor& arguments) const {
     check(cudnnBackendExecute(handle_, plan.plan.get(), arguments.get()), "run a graph");
   }
-  /// Runs a plan that has not run on this GPU before; false where the GPU refuses it, as it may what cuDNN
-  /// found fit.
+  /// Runs a plan that has not run on this GPU before. False if the GPU refuses it, as it may even if cuDNN
+  /// proposed the plan.
   bool try_run(const CudnnPlan& plan, const Descriptor& arguments) const {
     if (cudnnBackendExecute(handle_, plan.plan.get(), arguments.get()) == CUDNN_STATUS_SUCCESS) return true;
-    cudaGetLastError();  // the failure would else be taken for a later call's
+    cudaGetLastError();  // clears the error, which a later call would report
     return false;
   }
 
@@ -157,8 +156,8 @@ class Cudnn {
     return made;
   }
 
-  // Whether a configuration gives the same bits in every run, sums in f32, and does not round its inputs if
-  // it must not.
+  // Whether a configuration gives the same bits in every run, sums in f32 and, unless `reduced_products`,
+  // does not round its inputs.
   static bool suits(const Descriptor& config, bool reduced_products) {
     Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     cudnnBackendDescriptor_t handle = engine.get();

@@ -1,4 +1,4 @@
-// Plans of cuDNN: which of them computes each convolution and each attention, chosen by time.
+// CudnnPlans: the cuDNN plan of each convolution and each attention, chosen by time.
 #pragma once
 
 #include <cstddef>
@@ -19,33 +19,33 @@
 
 namespace convoy::exec::cuda {
 
-/// Pointers to the tensors of some work, as Cudnn::arguments takes them.
+/// Pointers to the tensors of a convolution or attention, as Cudnn::arguments takes them.
 using CudnnTensors = std::vector<const void*>;
 
-/// Tensor `i`, of memory that is there to be written.
+/// Tensor `i`, in writable memory.
 template <class Element>
 Element* at(const CudnnTensors& tensors, std::size_t i) {
   return static_cast<Element*>(const_cast<void*>(tensors[i]));
 }
 
-/// Kernels of convoy's own that do the same work as plans of cuDNN, and are kept where they take less time.
+/// convoy's own kernels for the work of a cuDNN plan, used if they take less time.
 struct Rival {
   std::function<void(const CudnnTensors&)> run = {};
-  std::function<void(const CudnnTensors&)> before = {}, after = {};  ///< what a plan needs done beside it
+  std::function<void(const CudnnTensors&)> before = {}, after = {};  ///< extra work around a plan's run
 };
 
 /// The plans of one kind of work: Convolution or FusedAttention.
 template <class Work>
 class CudnnPlans {
  public:
-  /// `machine` stands for the GPU and the version of cuDNN; `options` may change from one plan to the next.
+  /// `machine` identifies the GPU and the cuDNN version; `options` may change from one plan to the next.
   CudnnPlans(memory::Device& space, const Cudnn& cudnn, const TextCache& cache, const CudaOptions& options,
              std::uint64_t machine)
       : space_(space), cudnn_(cudnn), cache_(cache), options_(options), machine_(machine) {}
 
-  /// The plan that was chosen before, in this process or another run, else the fastest of some candidates on
-  /// memory of their own, where each has run; null where cuDNN has none that the GPU runs, or the rival takes
-  /// less time than all of them.
+  /// The plan chosen before, in this process or another run, else the fastest of some candidates, each of
+  /// which has run on scratch memory. Null if cuDNN has none that the GPU runs, or the rival takes less time
+  /// than all of them.
   const CudnnPlan* find(const Work& work, const Rival& rival = {}) {
     const std::uint64_t limits = hash_of(static_cast<std::uint64_t>(options_.workspace_mib), machine_);
     const std::uint64_t key = hash_of(work.hash(), hash_of(times() ? "timed" : "first", limits));
@@ -66,7 +66,7 @@ class CudnnPlans {
  private:
   static constexpr std::string_view rival_won = "{\"plan\": \"convoy\"}";
 
-  // Memory of the tensors of some work, and of a workspace.
+  // Scratch memory for the tensors and the workspace of some work.
   class Scratch {
    public:
     Scratch(memory::Device& space, const Work& work) : space_(space) {
@@ -94,27 +94,27 @@ class CudnnPlans {
 
   bool times() const { return options_.candidates > 1; }
 
-  // An empty one where there is none.
+  // The chosen plan; empty if there is none or the rival won.
   CudnnPlan choose(const Work& work, const Rival& rival, std::uint64_t key) {
     Scratch scratch(space_, work);
-    if (rival.before) rival.before(scratch.tensors());  // no plan reads what nobody has written
+    if (rival.before) rival.before(scratch.tensors());  // a plan must not read what nobody has written
     std::vector<CudnnPlan> all =
         cudnn_.plans(work, work.most_workspace(static_cast<std::size_t>(options_.workspace_mib) << 20),
                      static_cast<std::size_t>(times() ? options_.candidates : 1),
                      [&](const CudnnPlan& plan) { return cudnn_.try_run(plan, scratch.arguments(plan)); });
-    if (all.empty()) return {};  // which says nothing about the rival
+    if (all.empty()) return {};  // not cached: this says nothing about the rival
     CudnnPlan best = times() ? fastest(scratch, std::move(all), rival) : std::move(all.front());
     const std::string own = best.plan ? best.text() : std::string(rival_won);
     if (own.empty()) return best;
     const std::string kept = cache_.keep(key, own);
     if (kept == own) return best;
-    // That of another thread, which came first.
+    // Another thread kept its choice first.
     if (kept == rival_won) return {};
     CudnnPlan other = cudnn_.restored(kept);
     return other.plan ? std::move(other) : std::move(best);
   }
 
-  // An empty one where the rival is.
+  // Empty if the rival is the fastest.
   CudnnPlan fastest(Scratch& scratch, std::vector<CudnnPlan> all, const Rival& rival) {
     if (all.size() == 1 && !rival.run) return std::move(all.front());
     CudnnPlan best;
@@ -138,7 +138,7 @@ class CudnnPlans {
   const TextCache& cache_;
   const CudaOptions& options_;
   std::uint64_t machine_;
-  // By key. A deque: what is handed out stays where it is.
+  // By key. A deque, so that plans that were handed out stay where they are.
   std::deque<std::pair<std::uint64_t, CudnnPlan>> chosen_;
 };
 

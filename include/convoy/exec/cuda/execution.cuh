@@ -1,5 +1,5 @@
-// Execution: a whole plan prepared for one batch size on a GPU, and its forward and backward, enqueued stage
-// by stage or replayed as CUDA graphs.
+// Execution: a plan prepared for one batch size on a GPU. Its forward and backward are enqueued stage by
+// stage or replayed as CUDA graphs.
 #pragma once
 
 #include <algorithm>
@@ -18,9 +18,9 @@
 
 namespace convoy::exec::cuda {
 
-/// What losses are multiplied by so that their gradients do not vanish in f16, on the device, and whether a
-/// gradient overflowed (Micikevicius et al., "Mixed Precision Training", ICLR 2018): halved after an
-/// overflow, doubled after so many steps without one.
+/// The loss scale, on the device, which keeps gradients from vanishing in f16, and whether a gradient
+/// overflowed (Micikevicius et al., "Mixed Precision Training", ICLR 2018). It is halved after an overflow
+/// and doubled after `patience` steps without one.
 struct LossScale {
   static constexpr int patience = 2000;
   float scale = 1, inverse = 1;
@@ -50,8 +50,8 @@ __global__ void seed(int rows, const float* scale, const LossScale* loss_scale, 
   gradient[r] = accumulate ? gradient[r] + value : value;
 }
 
-/// Work that is enqueued when it runs for the first time, captured the second time and replayed from then on.
-/// Move only.
+/// Work that is enqueued the first time it runs, captured as a CUDA graph the second time and replayed from
+/// then on. Move only.
 class Repeated {
  public:
   template <class Enqueue>
@@ -64,7 +64,7 @@ class Repeated {
       try {
         enqueue();
       } catch (...) {
-        // A stream that captures could not be waited for, nor memory be given back.
+        // A capturing stream cannot be waited for, nor can memory be freed.
         if (cudaStreamEndCapture(stream, &captured) == cudaSuccess) cudaGraphDestroy(captured);
         cudaGetLastError();
         throw;
@@ -84,7 +84,7 @@ class Repeated {
   device::GraphExec graph_;
 };
 
-/// What a whole step is beside its pass: see RepeatsSteps.
+/// What a whole step does besides its pass: see RepeatsSteps.
 struct WholeStep {
   RowMaker* maker = nullptr;  ///< null: the batch lies in the input
   std::function<void()> before;
@@ -92,14 +92,14 @@ struct WholeStep {
   std::function<void()> after;
   std::span<const std::byte> along;
 
-  /// Whether the other's functions enqueue what these do.
+  /// Whether the other step's functions enqueue the same work.
   bool repeats(const WholeStep& other) const {
     return maker == other.maker && along.data() == other.along.data() && along.size() == other.along.size();
   }
 };
 
-/// Where what one forward pass measured lies, on the device and in host memory alike: a sum for each loss,
-/// two numbers of a classification, the arguments of metrics, then what comes along with it.
+/// Layout of what one forward pass measures, the same on the device and in host memory: a sum for each loss,
+/// two numbers of a classification, the arguments of metrics, then the bytes of `along`.
 struct MeasuredLayout {
   static constexpr std::size_t most_along = 64;
   std::size_t tally = 0, along = 0;
@@ -117,7 +117,7 @@ class Execution {
  public:
   using Table = std::vector<Make>;
 
-  /// `arena` is shared by executions of several batch sizes, of which one runs at a time. The scale of losses
+  /// `arena` is shared by executions of different batch sizes, of which one runs at a time. The loss scale
   /// and the `scales` of each loss in a step are read on the device.
   Execution(const Plan& plan, Libraries& libraries, Parameters& parameters, const Table& kernels, int rows,
             bool captures, memory::Array<std::byte, memory::Device>& arena, LossScale* loss_scale,
@@ -148,8 +148,8 @@ class Execution {
     for (const int loss : plan.losses) keep(loss);
     for (const auto& argument : measured_.arguments) keep(argument.node);
 
-    // Backward is planned in the order in which it runs, because the first to reach a value assigns its
-    // gradient.
+    // Backward is planned in the order in which it runs, because the first contribution to a gradient assigns
+    // it.
     for (const int loss : plan.losses)
       seeds_.push_back(program_.contribute(loss, true, static_cast<int>(graph_stages_.size())));
     for (std::size_t s = graph_stages_.size(); s-- > 0;) {
@@ -166,11 +166,11 @@ class Execution {
   }
 
   int rows() const { return program_.rows(); }
-  /// What a batch takes, with what is drawn in its pass.
+  /// Bytes of a batch and of the draws of its pass.
   std::size_t input_bytes() const { return input_bytes_; }
   const MeasuredLayout& measured() const { return measured_; }
 
-  /// Addresses of the batch and of what is measured, once before the first pass.
+  /// Sets the addresses of the batch and of what is measured; called once before the first pass.
   void bind(std::byte* input, std::byte* measured) {
     input_ = input;
     results_ = measured;
@@ -182,8 +182,8 @@ class Execution {
       if (stage) stage->bind(program_);
   }
 
-  /// Writes a batch, and what is drawn in its pass, to host memory, as the beginning of `input_bytes` of the
-  /// device and the rest from `draws_begin` on want them.
+  /// Write a batch and the draws of its pass to host memory, laid out as on the device: the batch at the
+  /// beginning of the `input_bytes`, the draws from `draws_begin` on.
   void pack_fields(const BatchView& batch, std::byte* to) const {
     for (std::size_t k = 0; k < given_.size(); ++k)
       std::memcpy(to + given_[k].at, batch.fields[k], given_[k].bytes);
@@ -191,18 +191,18 @@ class Execution {
   void pack_draws(const Pass& pass, std::byte* to) const {
     program_.write_draws(pass, reinterpret_cast<Draws*>(to));
   }
-  /// Where what is drawn begins in the input; it ends there if nothing is.
+  /// Where the draws begin in the input; its end if there are none.
   std::size_t draws_begin() const { return draws_at_; }
-  /// Enqueues what makes a batch in the input.
+  /// Enqueues kernels that write a batch to the input.
   void make_input(RowMaker& maker) {
     for (std::size_t k = 0; k < given_.size(); ++k)
       maker.make(static_cast<int>(k), rows(), input_ + given_[k].at);
   }
 
-  /// Whether a pass in training leaves losses to backward, or to `complete`.
+  /// Whether a training pass leaves losses to backward or `complete`.
   bool defers() const { return defers_; }
 
-  /// Enqueues a pass over the batch that lies in `input`.
+  /// Enqueues a pass over the batch in the input.
   void forward(const Pass& pass) {
     begin(pass);
     forward_[program_.trains()].run(stream(), captures(), [&] { run_forward(); });
@@ -217,7 +217,8 @@ class Execution {
     });
   }
 
-  /// Enqueues backward of the last pass, and calls `on_final(n)` behind what makes elements [0, n) final.
+  /// Enqueues backward of the last pass. Calls `on_final(n)` once everything that makes gradients [0, n)
+  /// final is enqueued.
   template <class OnFinal>
   void backward(OnFinal&& on_final) {
     if constexpr (std::is_same_v<std::remove_cvref_t<OnFinal>, InOnePiece>) {
@@ -237,8 +238,8 @@ class Execution {
     step_.run(stream(), captures(), [&] { run(step); });
   }
 
-  /// Enqueues as many whole steps as `numbers` has those of, each behind its numbers. What step i measures
-  /// comes to `measured + i * measured().bytes`.
+  /// Enqueues `numbers.steps()` whole steps, each after its numbers. What step i measures is copied to
+  /// `measured + i * measured().bytes`.
   void steps(const Pass& pass, const WholeStep& step, KeptNumbers& numbers, std::byte* measured) {
     begin(pass);
     forget_other_steps(step);
@@ -256,7 +257,7 @@ class Execution {
     });
   }
 
-  /// Whether what is enqueued time and again becomes a graph.
+  /// Whether repeated work is captured as a graph.
   bool captures() const { return captures_ && program_.across() == nullptr; }
 
   /// Writes the value of node `n` in canonical order, f32 or i32, to device memory.
@@ -275,8 +276,8 @@ class Execution {
   // A field of the batch.
   struct Given {
     int node;
-    std::size_t at, bytes;  // of the input
-    bool converts;          // else it is read as it comes
+    std::size_t at, bytes;  // in the input
+    bool converts;          // else stages read it as it comes
   };
   // Stages of backward that are enqueued together.
   struct Segment {
@@ -284,7 +285,7 @@ class Execution {
     std::int64_t begin = 0, final = 0;  // of the gradient arena
     Repeated work;
   };
-  // A parameter that a stage of forward uses and none of backward reaches.
+  // A parameter that a stage of forward uses and no stage of backward reaches.
   struct Unreached {
     int stage;
     Range live;
@@ -380,7 +381,7 @@ class Execution {
 
   void begin(const Pass& pass) {
     program_.begin(pass);
-    program_.parameters().template refresh<T>();  // rarely: whoever updates parameters writes the copy too
+    program_.parameters().template refresh<T>();  // rarely needed: updates of parameters write the copy too
   }
 
   void run_forward() {
@@ -425,7 +426,7 @@ class Execution {
           device::launch({stream(), static_cast<unsigned>((rows() + 255) / 256)}, seed<>, rows(), scales_ + l,
                          loss_scale_, seeds_[l].template pointer<float>(program_), seeds_[l].accumulates());
     for (int s = segment.first; s >= segment.end; --s) {
-      // Nothing reaches these parameters; an exchange or a clip may have left something in their place.
+      // No gradient reaches these parameters, but an exchange or a clip may have left values in their slots.
       for (const Unreached& u : unreached_)
         if (u.stage == s)
           device::check(cudaMemsetAsync(program_.parameters().gradients().data() + u.live.begin, 0,
@@ -458,7 +459,7 @@ class Execution {
   std::vector<std::unique_ptr<Segment>> segments_;
   bool defers_ = false;
   Repeated forward_[2], complete_, in_one_piece_, step_, steps_;
-  std::uint64_t steps_of_ = 0;  // the maker of the batches of the last two; 0: none
+  std::uint64_t steps_of_ = 0;  // serial of the RowMaker of the last two; 0: none
   Places places_of_steps_;
   LossScale* loss_scale_;
   const float* scales_;

@@ -1,5 +1,5 @@
-// A pass of an attention by cuDNN in 16 bits, where cuDNN has a plan for it that takes less time than
-// convoy's own kernels.
+// A pass of an attention by cuDNN in 16 bits, if cuDNN has a plan that takes less time than convoy's own
+// kernels.
 #pragma once
 
 #include <cmath>
@@ -11,20 +11,21 @@
 
 namespace convoy::exec::cuda {
 
-/// The first version of cuDNN whose attentions are asked for: backward of earlier ones could read out of
-/// bounds in a captured graph.
+/// The first cuDNN version whose attentions are used: backward of earlier ones could read out of bounds in a
+/// captured graph.
 inline constexpr std::size_t least_cudnn_of_attentions = 91501;
 
 template <class T>
 class FusedAttentionPass {
  public:
   FusedAttentionPass() = default;
-  FusedAttentionPass(const FusedAttentionPass&) = delete;  // cuDNN reads numbers where they stand
+  FusedAttentionPass(const FusedAttentionPass&) = delete;  // cuDNN reads scalars inside this object
   FusedAttentionPass& operator=(const FusedAttentionPass&) = delete;
 
   explicit operator bool() const { return plan_ != nullptr; }
 
-  /// Looks for a plan of `shape`, which is that of `task`, whose extents are there, but no addresses yet.
+  /// Looks for a plan of `shape`, which is that of `task`. The extents of `task` are set, its addresses not
+  /// yet.
   void plan(Program& p, const FusedAttention& shape, const AttentionTask<T>& task, int time) {
     const CudaOptions& options = p.libraries().options();
     if (!options.fuse_attention || cudnnGetVersion() < least_cudnn_of_attentions || !shape.is_aligned() ||
@@ -55,7 +56,7 @@ class FusedAttentionPass {
     if (shape_.drops) mask_ = p.request(shape_.mask_bytes(), time, time);
   }
 
-  /// `task` has its addresses, but perhaps those of draws.
+  /// `task` has all its addresses, except perhaps that of the draws.
   void bind(Program& p, const AttentionTask<T>& task) {
     const i32* const lengths = p.address<i32>(lengths_);
     CudnnTensors tensors = {
@@ -80,7 +81,7 @@ class FusedAttentionPass {
   }
 
  private:
-  // The task on tensors in the order of `bind`.
+  // `task` with its pointers set to `tensors`, which are in the order of `bind`.
   AttentionTask<T> placed(AttentionTask<T> task, const CudnnTensors& tensors, const Draws* draws) const {
     for (std::size_t part = 0; part < 3; ++part) task.part[part] = at<T>(tensors, part);
     task.y = at<T>(tensors, 3);
@@ -92,7 +93,7 @@ class FusedAttentionPass {
     task.means = at<float>(tensors, 13);
     return task;
   }
-  // So many that what follows begins at a multiple of 16 bytes.
+  // Rounded up, so that what follows is aligned to 16 bytes.
   static std::size_t lengths_of(const AttentionTask<T>& task) {
     return (static_cast<std::size_t>(task.rows) + 3) / 4 * 4;
   }
@@ -105,7 +106,7 @@ class FusedAttentionPass {
   const CudnnPlan* plan_ = nullptr;
   Location workspace_, lengths_, mask_;
   Descriptor arguments_;
-  // Of scores; the score of what nobody reads; what dropout keeps of 1, and its inverse.
+  // The factor of scores; the score of masked pairs; the share that dropout keeps, and its inverse.
   float scale_ = 1, nothing_ = -INFINITY, share_ = 1, factor_ = 1;
 };
 

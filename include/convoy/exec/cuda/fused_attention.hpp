@@ -1,5 +1,5 @@
-// Fused attention: one pass of an attention of 16 bits as cuDNN computes it, as numbers alone, for the uses
-// that a convolution's numbers have (convolution.hpp).
+// Fused attention: one pass of a 16-bit attention as cuDNN computes it, described by numbers alone, as a
+// convolution is (convolution.hpp).
 #pragma once
 
 #include <array>
@@ -14,13 +14,13 @@
 
 namespace convoy::exec::cuda {
 
-/// A tensor [rows, heads, positions, features], or a number of the host's.
+/// A tensor [rows, heads, positions, features], or a single number in host memory.
 struct AttentionTensor {
   DType element = DType::f32;
   std::array<std::int64_t, 4> sizes{1, 1, 1, 1}, strides{1, 1, 1, 1};
   bool by_value = false;
 
-  /// From the first element to behind the last one.
+  /// From the first element to the end of the last one.
   std::size_t bytes() const {
     std::int64_t last = 0;
     for (std::size_t d = 0; d < sizes.size(); ++d) last += (sizes[d] - 1) * strides[d];
@@ -28,13 +28,13 @@ struct AttentionTensor {
   }
 };
 
-/// Keys and values that a row's length leaves out are read by nobody, and their gradients not written.
+/// Keys and values beyond a row's length are not read, and their gradients are not written.
 struct FusedAttention {
   bool backward = false, causal = false, drops = false;
   DType element = DType::bf16;
   int rows = 0, heads = 0, queries = 0, keys = 0;
-  int key_features = 0, value_features = 0;  ///< of a head
-  std::array<int, 3> step{};                 ///< from a query, key or value to the next one
+  int key_features = 0, value_features = 0;  ///< per head
+  std::array<int, 3> step{};                 ///< elements from one query, key or value to the next
 
   friend constexpr bool operator==(const FusedAttention&, const FusedAttention&) = default;
 
@@ -46,30 +46,29 @@ struct FusedAttention {
       mixed = hash_of(static_cast<std::uint64_t>(number), mixed);
     return mixed;
   }
-  /// Whether every row of every head begins at a multiple of 16 bytes, which cuDNN relies on.
+  /// Whether every row of every head is aligned to 16 bytes, as cuDNN requires.
   bool is_aligned() const {
     for (const int count : {key_features, value_features, step[0], step[1], step[2]})
       if (count * size_of(element) % 16 != 0) return false;
     return true;
   }
-  /// Of what dropout keeps: 1 or 0 for each probability.
+  /// Bytes of the dropout mask: 1 or 0 for each probability.
   std::size_t mask_bytes() const {
     return drops ? static_cast<std::size_t>(rows) * static_cast<std::size_t>(heads) *
                        static_cast<std::size_t>(queries) * static_cast<std::size_t>(keys) * size_of(element)
                  : 0;
   }
-  /// The workspace worth having, where it and the mask may take `limit` bytes. Backward wants two bytes for
-  /// each pair of a query and a key: without them its gradients of queries would be added in an order that
-  /// varies.
+  /// The workspace worth having, if it and the mask may take `limit` bytes. Backward uses two bytes for each
+  /// pair of a query and a key: without them the gradients of queries would be added in a varying order.
   std::size_t most_workspace(std::size_t limit) const {
     return limit > mask_bytes() ? limit - mask_bytes() : 0;
   }
 
-  /// Queries, keys, values, results, and the logarithm of the sum of the exponentials of each query's scores;
-  /// how many queries and how many keys of each row count, the latter at least 1; the factor of scores, and
-  /// the score of what nobody reads. Then, of backward, the gradient of the results, those of queries, keys
-  /// and values, a number of scratch memory for each query, and what dropout keeps of 1. Then, with dropout,
-  /// 1 or 0 for each probability that is kept or not, and what those that are kept are multiplied by.
+  /// Queries, keys, values, results, and for each query the log-sum-exp of its scores; for each row the
+  /// number of valid queries and of valid keys, the latter at least 1; the factor of scores, and the score of
+  /// masked pairs. Then, for backward: the gradients of the results, queries, keys and values, scratch memory
+  /// of one number per query, and the share that dropout keeps. Then, with dropout: the mask, 1 for each
+  /// probability that is kept, else 0, and the factor of kept probabilities.
   std::vector<AttentionTensor> tensors() const {
     const AttentionTensor of_rows{DType::i32, {rows, 1, 1, 1}, {1, 1, 1, 1}},
         of_queries{DType::f32, {rows, heads, queries, 1}, {heads * queries, queries, 1, 1}},

@@ -1,4 +1,4 @@
-// KeptNumbers: what the host writes before each of several steps that are enqueued together.
+// KeptNumbers: numbers that the host writes before each of several steps that are enqueued together.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace convoy::exec::cuda {
 
-/// Where the numbers of a step go, which lie one behind another.
+/// Destinations of a step's numbers; the numbers themselves are contiguous.
 struct Places {
   static constexpr int most = 8;
   unsigned char* to[most] = {};
@@ -25,13 +25,14 @@ struct Places {
 template <class = void>
 __global__ void deal(Places places, const unsigned char* numbers) {
   const auto i = static_cast<int>(threadIdx.x);
-  for (int p = 0; p < Places::most; ++p) {  // not to `count`: a variable index would need a stack
+  for (int p = 0; p < Places::most; ++p) {  // constant bound: a variable index would need local memory
     if (i < places.bytes[p]) places.to[p][i] = numbers[i];
     numbers += places.bytes[p];
   }
 }
 
-/// Numbers of up to `steps` steps, alike in where they go, and behind them those that are no step's yet.
+/// Numbers of up to `steps` steps with the same destinations, then numbers that belong to no complete step
+/// yet.
 class KeptNumbers {
  public:
   KeptNumbers(memory::Device& space, int steps)
@@ -43,8 +44,8 @@ class KeptNumbers {
   int steps() const { return steps_; }
   const Places& places() const { return rows_[0].places; }
 
-  /// Takes what is to be written to memory of the space. False: there is no room, or the order in which bytes
-  /// are written would matter.
+  /// Takes a write to memory of the space. False: there is no room, or the write overlaps an earlier one, so
+  /// that their order would matter.
   bool take(void* to, const void* from, std::size_t bytes) {
     Row& row = rows_[static_cast<std::size_t>(steps_)];
     Places& places = row.places;
@@ -59,15 +60,15 @@ class KeptNumbers {
     return true;
   }
 
-  /// What was taken is all of a step. False: it goes elsewhere than that of the steps before, and is no
-  /// step's.
+  /// Ends a step that consists of the numbers taken since the last one. False: their destinations differ from
+  /// those of the steps before, and they belong to no step.
   bool end_step() {
     if (!(rows_[static_cast<std::size_t>(steps_)].places == places())) return false;
     ++steps_;
     return true;
   }
 
-  /// Writes the numbers of step `i` where they go; those that are no step's if `i` is `steps()`.
+  /// Writes the numbers of step `i` to their destinations; if `i` is `steps()`, the numbers of no step.
   void write(int i) {
     const Row& row = rows_[static_cast<std::size_t>(i)];
     const std::byte* from = row.numbers.data();
@@ -78,7 +79,8 @@ class KeptNumbers {
     }
   }
 
-  /// Sends the numbers of all steps to the GPU, from where `deal(i)` enqueues what writes those of step `i`.
+  /// Sends the numbers of all steps to the GPU. From there `deal(i)` enqueues the copy of step i's numbers to
+  /// their destinations.
   void send() {
     const std::size_t each = rows_[0].used, all = each * static_cast<std::size_t>(steps_);
     for (std::size_t i = 0; i < static_cast<std::size_t>(steps_); ++i)

@@ -1,4 +1,4 @@
-// The kernels of Cuda: one header an operation, or a family of them.
+// The kernels of Cuda: one header per operation or family of operations.
 #pragma once
 
 #include <convoy/exec/cuda/op/activation.cuh>

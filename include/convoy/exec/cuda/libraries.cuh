@@ -1,5 +1,5 @@
-// Libraries: cuDNN and cuBLASLt on the stream of one exec::Cuda, and which way of each convolution, of each
-// attention and of each matrix product was chosen.
+// Libraries: cuDNN and cuBLASLt on the stream of one exec::Cuda, and the algorithms chosen for its
+// convolutions, attentions and matrix products.
 #pragma once
 
 #include <cstddef>
@@ -37,15 +37,14 @@ class Libraries {
   const CudaOptions& options() const { return options_; }
   bool reduced_products() const { return reduced_products_; }
 
-  /// From here on nothing is timed or fused: what runs seldom shall be found soon, since other ranks may
-  /// wait.
+  /// From here on nothing is timed or fused: later plans are for batches that run seldom, and other ranks may
+  /// wait for them.
   void hurry() {
     options_.candidates = 1;
     options_.fuse_batch_norm = options_.fuse_attention = false;
   }
 
-  /// The way to multiply matrices; null where cuBLASLt has none with this epilogue, or `apart` takes less
-  /// time.
+  /// The plan of a matrix product; null if cuBLASLt has none with this epilogue or `apart` takes less time.
   std::unique_ptr<ProductPlan> find(const Product& product, const Apart& apart = {}) {
     return products_.find(product, apart);
   }
@@ -55,8 +54,8 @@ class Libraries {
     return made;
   }
 
-  /// The way to compute a convolution: the one chosen before, in this run or another, else the fastest of
-  /// some candidates on memory of their own.
+  /// The plan of a convolution: the one chosen before, in this run or another, else the fastest of some
+  /// candidates on scratch memory. Throws ExecError if cuDNN has none.
   const CudnnPlan& plan(const Convolution& c) {
     const CudnnPlan* found = convolutions_.find(c);
     if (found == nullptr)
@@ -66,11 +65,11 @@ class Libraries {
                       options_.workspace_mib, " MiB");
     return *found;
   }
-  /// Likewise of a convolution with an epilogue; null where cuDNN has none, or `apart` takes less time.
+  /// The same for a convolution with an epilogue; null if cuDNN has none or `apart` takes less time.
   const CudnnPlan* find_plan(const Convolution& c, const Rival& apart) {
     return convolutions_.find(c, apart);
   }
-  /// Likewise of an attention, which convoy's own kernels compute, too.
+  /// The same for an attention, which convoy's own kernels can also compute.
   const CudnnPlan* find_plan(const FusedAttention& a, const Rival& own) { return attentions_.find(a, own); }
 
  private:

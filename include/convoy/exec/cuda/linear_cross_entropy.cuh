@@ -1,11 +1,11 @@
-// A linear layer and the cross-entropy behind it as one stage, which never holds the logits of a whole batch
-// where these are many: a language model's are the largest values of its step. They are made a block of
-// labels at a time, and their gradients take their place. In training that is left to backward: only there is
-// the scale of the loss known. Whoever wants the loss before backward, or reads it in the model, has the
-// logits made twice. Where one block holds all logits they are kept from forward to backward.
+// A linear layer and the cross-entropy after it as one stage. It never holds the logits of a whole batch if
+// they are many: in a language model they are the largest values of a step. Logits are computed for one block
+// of labels at a time, and their gradients overwrite them. In training this is left to backward, because only
+// there the scale of the loss is known. If the loss is wanted before backward, or the model reads it, the
+// logits are computed twice. If one block holds all logits, they are kept from forward to backward.
 //
-// The logits of a label begin at a multiple of 128 bytes: tensor cores want multiples of 16, and the classes
-// of a vocabulary are seldom one.
+// The logits of a label begin at a multiple of 128 bytes: tensor cores need multiples of 16, and the number
+// of classes of a vocabulary seldom is one.
 #pragma once
 
 #include <algorithm>
@@ -32,10 +32,10 @@ Product describe_product(const Program& p, std::int64_t rows, std::int64_t colum
   return product;
 }
 
-/// The product that makes the gradient of a weight [outputs, inputs], which makes that of the bias as well
-/// from what it reads anyway: in the type of its result, which is f32 whatever the factors are, and without
-/// adding to what was there. Null where cuBLASLt has no algorithm for it, or where the product and a pass
-/// over what it reads take less time.
+/// The product that computes the gradient of a weight [outputs, inputs] and, from the same factor, that of
+/// the bias: in the type of the product's result, which is f32 whatever the factors are, overwriting what was
+/// there. Null if cuBLASLt has no algorithm for it, or if the product alone and a pass over the factor take
+/// less time.
 template <class T>
 std::unique_ptr<ProductPlan> find_with_sums(Program& p, Product product) {
   const Product alone = product;
@@ -113,8 +113,7 @@ class LinearCrossEntropyStage final : public StageOf<T> {
     memory_.bind(p, labels_, this->value_, task_);
   }
 
-  /// The logits that forward would make to know its loss are those that backward makes again, unless somebody
-  /// in the model reads the loss.
+  /// Backward computes the logits in any case, so forward does not, unless the model reads the loss.
   bool defers() const override { return defers_; }
 
   void forward(Program& p) override {
@@ -146,7 +145,7 @@ class LinearCrossEntropyStage final : public StageOf<T> {
   }
 
  private:
-  /// What multiplies for a block of labels.
+  /// The products for one block of labels.
   struct Block {
     Range labels;
     std::unique_ptr<ProductPlan> logits, d_weight, dx;
@@ -158,8 +157,8 @@ class LinearCrossEntropyStage final : public StageOf<T> {
     return (classes + line - 1) / line * line;
   }
 
-  /// How many labels have their logits in so many bytes: enough that reading the weight is little beside
-  /// multiplying by it.
+  /// How many labels have their logits in so many bytes, at least 64: enough that reading the weight costs
+  /// little compared with multiplying by it.
   std::int64_t labels_of(std::int64_t bytes) const {
     const std::int64_t fit = bytes / (stride_of(task_.classes) * std::int64_t{sizeof(T)}) / 64 * 64;
     return std::max<std::int64_t>(fit, 64);
@@ -172,7 +171,7 @@ class LinearCrossEntropyStage final : public StageOf<T> {
     for (std::int64_t begin = 0; begin < task_.count(); begin += block_)
       visit(Range{begin, std::min(begin + block_, task_.count())});
   }
-  /// Makes the logits of a block, and its losses and tallies behind so many others.
+  /// Computes the logits and losses of a block, and its tallies, stored after `tallies` earlier ones.
   int take(Program& p, const Block& block, int tallies) {
     block.logits->run(
         this->x(p, 0) + block.labels.begin * features_, p.parameters().template operand<T>(weight_),

@@ -1,5 +1,5 @@
-// Graphs of operations by cuDNN's backend interface, whose header compiles in a fiftieth of a second where
-// cudnn-frontend takes a quarter of a minute.
+// Operation graphs by cuDNN's backend API, whose header compiles in a fiftieth of a second; cudnn-frontend
+// takes a quarter of a minute.
 #pragma once
 
 #include <array>
@@ -58,7 +58,7 @@ class Descriptor {
   void set(cudnnBackendAttributeName_t name, cudnnHandle_t handle) {
     set(name, CUDNN_TYPE_HANDLE, 1, &handle);
   }
-  /// False where cuDNN has nothing that does it.
+  /// False if cuDNN has no implementation.
   bool finalize() { return cudnnBackendFinalize(handle_) == CUDNN_STATUS_SUCCESS; }
   void expect_finalized(std::string_view what) { check(cudnnBackendFinalize(handle_), what); }
 
@@ -66,18 +66,18 @@ class Descriptor {
   cudnnBackendDescriptor_t handle_ = nullptr;
 };
 
-/// Operations on tensors of four dimensions, which one kernel or a few shall compute.
+/// A graph of operations on four-dimensional tensors, to be computed by one kernel or a few.
 class OperationGraph {
  public:
-  /// The tensors that are given have this number and those that follow it.
+  /// Unique id of the first given tensor; the ids of the others follow.
   static constexpr std::int64_t first_id = 1;
 
   const Descriptor& graph() const { return graph_; }
 
  protected:
   using Four = std::array<std::int64_t, 4>;
-  /// Where a tensor lies: in memory of the GPU, in that of the host, if it is a number, or in none, if only
-  /// operations of the graph make and read it.
+  /// Where a tensor lies: in GPU memory; in host memory, if it is a single number; nowhere, if only
+  /// operations of the graph write and read it.
   enum class Memory { device, host, none };
 
   OperationGraph() = default;
@@ -91,7 +91,7 @@ class OperationGraph {
 
   const Descriptor& at(std::size_t tensor) const { return tensors_[tensor]; }
 
-  /// All that are given come before those that lie nowhere.
+  /// Given tensors must be added before those that lie nowhere.
   const Descriptor& tensor(cudnnDataType_t type, const Four& sizes, const Four& strides, Memory place) {
     Descriptor& made = tensors_.emplace_back(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
     const bool is_virtual = place == Memory::none, by_value = place == Memory::host;
@@ -107,11 +107,11 @@ class OperationGraph {
   }
 
   Descriptor& operation(cudnnBackendDescriptorType_t type) { return operations_.emplace_back(type); }
-  /// How an operation of another type works, to be described further.
+  /// Adds a descriptor of how an operation works (mode, precision and the like), to be filled in.
   Descriptor& manner(cudnnBackendDescriptorType_t type) { return manners_.emplace_back(type); }
 
-  /// y = a op b for each element, of one number alone without `b`; of RELU_BWD the gradient `a` where `b` is
-  /// above 0, of BINARY_SELECT `a` where `chosen`, else `b`, of GEN_INDEX the index along `axis`.
+  /// y = a op b for each element; y = op a without `b`. RELU_BWD: the gradient `a` where `b` is positive.
+  /// BINARY_SELECT: `a` where `chosen`, else `b`. GEN_INDEX: the index along `axis`.
   void pointwise(cudnnPointwiseMode_t mode, const Descriptor& a, const Descriptor* b, const Descriptor& y,
                  cudnnDataType_t precision = CUDNN_DATA_FLOAT, const Descriptor* chosen = nullptr,
                  std::int64_t axis = -1) {
@@ -131,7 +131,7 @@ class OperationGraph {
     made.expect_finalized("describe a pass over elements");
   }
 
-  /// Behind the last operation. `handle` is null for a GPU that is only described.
+  /// Finishes the graph after its last operation. `handle` is null for a GPU that is only described.
   void close(cudnnHandle_t handle) {
     std::vector<cudnnBackendDescriptor_t> operations;
     for (const Descriptor& operation : operations_) operations.push_back(operation.get());
@@ -144,7 +144,7 @@ class OperationGraph {
   static constexpr cudnnDataType_t sum_type = CUDNN_DATA_FLOAT;
 
  private:
-  // Deques: a descriptor that is handed out stays where it is.
+  // Deques, so that descriptors that were handed out stay where they are.
   std::deque<Descriptor> tensors_, manners_, operations_;
   Descriptor graph_{CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR};
 };

@@ -11,20 +11,20 @@ struct CudaOptions {
   int threads = 1;         ///< ignored: the GPU computes
   bool canonical = false;  ///< ignored: all GPUs order parameters alike
   bool graphs = true;  ///< capture passes, or whole steps, as CUDA graphs when they run for the second time
-  int steps_at_once = 4;  ///< steps that become one graph, where their batches are made on the GPU and nobody
-                          ///< exchanges; their results come together
-  int candidates = 8;     ///< ways of each convolution, attention and matrix product that are timed, once;
-                          ///< 1: none is, and the first that the GPU runs is taken, as it is for a batch
-                          ///< smaller than the usual one, which comes once an epoch and fuses nothing
-  int workspace_mib = 256;      ///< the most that one convolution or attention may use beside its tensors
-  bool fuse_batch_norm = true;  ///< in bf16 and f16 convolutions make what batch norms sum, where cuDNN
-                                ///< has kernels for it that take less time
-  bool fuse_attention = true;   ///< in bf16 and f16 cuDNN computes attentions, where it has kernels for them
-                                ///< that give the same bits in every run and take less time
-  int logits_mib = 128;  ///< the most that logits may take at once of a linear layer before its loss, for
-                         ///< 64 labels or more
+  int steps_at_once = 4;  ///< steps captured as one graph, if their batches are made on the GPU and no other
+                          ///< rank waits for them; their results arrive together
+  int candidates = 8;  ///< algorithms of each convolution, attention and matrix product that are timed, once;
+                       ///< 1: the first that the GPU runs is taken untimed, as it is for a batch smaller than
+                       ///< the usual one, which comes once an epoch and fuses nothing
+  int workspace_mib = 256;      ///< largest workspace of one convolution or attention
+  bool fuse_batch_norm = true;  ///< in bf16 and f16, convolutions compute the sums of batch norms if cuDNN
+                                ///< has kernels for that which take less time
+  bool fuse_attention = true;  ///< in bf16 and f16, cuDNN computes attentions if it has kernels that give the
+                               ///< same bits in every run and take less time
+  int logits_mib = 128;  ///< most memory for the logits of a linear layer and its cross-entropy at a time; at
+                         ///< least enough for 64 labels
   std::string plan_cache =
-      {};  ///< folder where chosen ways are kept; empty: $CONVOY_PLAN_CACHE, else nowhere
+      {};  ///< folder that keeps the chosen algorithms; empty: $CONVOY_PLAN_CACHE, else none
 
   static constexpr void fields(auto& self, auto&& field) {
     field("threads", self.threads, fields::local);

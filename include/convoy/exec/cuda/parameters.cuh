@@ -1,5 +1,5 @@
-// Parameters: the arenas of an exec::Cuda, the order of the elements in them, and the copy in 16 bits that
-// products read.
+// Parameters: the arenas of an exec::Cuda, the order of their elements, and the 16-bit copy that products
+// read.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,8 @@
 
 namespace convoy::exec::cuda {
 
-/// The live taps of a convolution's weight stand in its slot as [output channels, height, width, channels],
-/// the order in which cuDNN's kernels for NHWC read them; everything else as the plan orders it.
+/// The live taps of a convolution's weight are stored in its slot as [output channels, height, width,
+/// channels], the order that cuDNN's NHWC kernels read; everything else is stored as the plan orders it.
 class Parameters {
  public:
   Parameters(const Plan& plan, DType element, memory::Device& space)
@@ -63,15 +63,15 @@ class Parameters {
     else
       return reinterpret_cast<const T*>(narrow_.data()) + slot(p).live.begin;
   }
-  /// Where the copy in 16 bits of a range of what products read lies; nowhere in f32.
+  /// The 16-bit copy of a range of the elements that products read; none in f32.
   memory::WorkingCopy copy_of(Range range) {
     if (element_ == DType::f32) return {};
     if (range.end > read_end_) fail("exec: elements ", range.begin, " to ", range.end, " have no copy");
     return {narrow_.data() + static_cast<std::size_t>(range.begin) * size_of(element_), element_};
   }
-  /// The copy in 16 bits of these values is old.
+  /// Marks the 16-bit copy of these values as outdated.
   void touched(Range range) {
-    // Dead taps, which lie behind all else, are read by nobody; slots begin at vectors.
+    // Dead taps are stored last and never read; slots begin at vectors.
     const std::int64_t begin = range.begin / grain * grain;
     range = {begin, std::min((range.end + grain - 1) / grain * grain, read_end_)};
     if (element_ == DType::f32 || range.empty()) return;
@@ -83,7 +83,7 @@ class Parameters {
     old_.push_back(range);
   }
   bool outdated() const { return !old_.empty(); }
-  /// Makes anew what of the copy in 16 bits is old.
+  /// Refreshes the outdated parts of the 16-bit copy.
   template <class T>
   void refresh() {
     if constexpr (!std::is_same_v<T, float>)
@@ -122,7 +122,8 @@ class Parameters {
     touched(s.live);
   }
 
-  /// Copies live elements from the plan's order into the slot's, or back.
+  /// Copies live elements from the plan's order to the slot's, or back. Throws ConfigError if a size is
+  /// wrong.
   void reorder(int p, std::span<const float> from, std::span<float> to, bool into_slot) const {
     const auto size = static_cast<std::size_t>(slot(p).live.size());
     if (from.size() != size || to.size() != size)
@@ -134,7 +135,7 @@ class Parameters {
  private:
   static constexpr std::int64_t grain = alignment / sizeof(float);
 
-  // The plan lays out what is dead behind all that is live.
+  // The plan stores dead elements after all live ones.
   static std::int64_t end_of_live(const Plan& plan) {
     std::int64_t end = plan.sizes.parameters;
     for (std::size_t p = 0; p < plan.parameter_list.size(); ++p)
@@ -158,7 +159,7 @@ class Parameters {
     }
   }
 
-  // Out of arenas of the space; zeros where there is none.
+  // Reads a parameter from arenas of the space; zeros for a null arena.
   void gather(int p, const float* live, const float* dead, std::span<float> to) {
     const graph::Slot& s = slot(p);
     std::vector<float> stored(static_cast<std::size_t>(s.live.size())), ordered(stored.size()),
@@ -178,9 +179,9 @@ class Parameters {
   memory::Device& space_;
   memory::Array<float, memory::Device> values_, gradients_, statistics_;
   DType element_;
-  std::int64_t read_end_;  // of the elements that products read
+  std::int64_t read_end_;  // end of the elements that products read
   memory::Array<std::byte, memory::Device> narrow_;
-  std::vector<Range> old_;  // apart from each other
+  std::vector<Range> old_;  // disjoint and not adjacent
   std::vector<char> channels_last_;
   std::vector<Range> statistic_ranges_;
 };

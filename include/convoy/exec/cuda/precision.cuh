@@ -1,4 +1,4 @@
-// Precision: in which numbers exec::Cuda computes.
+// Precision: the number formats that exec::Cuda computes in.
 #pragma once
 
 #include <string_view>
@@ -7,14 +7,14 @@
 
 namespace convoy {
 
-/// Names a precision: values are f32, and products are made by tensor cores, which read 10 bits of each
-/// significand and add in f32.
+/// Names a precision: values are f32, and tensor cores compute products, reading 10 bits of each significand
+/// and adding in f32.
 struct tf32 {};
 
 namespace exec::cuda {
 
-/// What a precision P means: the type of values, and whether products of f32 may lose bits. Parameters, their
-/// gradients and all sums are f32 whatever P is.
+/// What a precision P means: the element type of values, and whether f32 products may lose bits. Parameters,
+/// their gradients and all sums are f32 for every P.
 template <class P>
 struct Precision;
 

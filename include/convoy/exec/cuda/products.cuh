@@ -1,4 +1,4 @@
-// Products: which of cuBLASLt's algorithms computes each matrix product, chosen by time.
+// Products: the cuBLASLt algorithm of each matrix product, chosen by time.
 #pragma once
 
 #include <cstddef>
@@ -27,24 +27,25 @@ using device::Product;
 using device::ProductEpilogue;
 using device::ProductPlan;
 
-/// How a product is computed: by an algorithm with its epilogue, or by a product without it and a kernel.
+/// How a product is computed: by an algorithm with its epilogue, or by a product without it and a separate
+/// kernel.
 struct ProductChoice {
   bool apart = false;
   Algorithm algorithm{};  ///< unless apart
 };
 
-/// The memory of a product that is timed; `vector` and `matrix` are those of its epilogue.
+/// Memory of a product that is timed; `vector` and `matrix` are its epilogue's.
 struct ProductMemory {
   const void *left, *right;
   void *vector, *out, *matrix;
 };
-/// What does the same as a product with an epilogue, and is taken where it takes less time.
+/// A product and a kernel that replace a product with an epilogue if they take less time.
 struct Apart {
   Product product;                                 ///< without that epilogue
   std::function<void(const ProductMemory&)> rest;  ///< enqueues what the epilogue does
 };
 
-/// A choice as a text, which the same version of cuBLASLt on such a GPU can take up again.
+/// A choice as a text, which the same cuBLASLt version can restore on such a GPU.
 inline constexpr std::string_view apart_text = "{\"algorithm\": \"apart\"}";
 inline std::string text_of(const ProductChoice& choice) {
   if (choice.apart) return std::string(apart_text);
@@ -62,7 +63,7 @@ inline std::string text_of(const ProductChoice& choice) {
   append(hash);
   return concat("{\"algorithm\": \"", digits, "\"}");
 }
-/// Nothing if that is not what text_of made.
+/// Empty if text_of did not make `text`.
 inline std::optional<ProductChoice> choice_of(std::string_view text) {
   ProductChoice choice;
   choice.apart = text == apart_text;
@@ -78,17 +79,16 @@ inline std::optional<ProductChoice> choice_of(std::string_view text) {
   return text == text_of(choice) ? std::optional(choice) : std::nullopt;
 }
 
-/// cuBLASLt on the GPU of a space, and the algorithms that it is to multiply by.
+/// cuBLASLt on the GPU of a space, and the algorithms chosen for its products.
 class Products {
  public:
-  /// `machine` stands for the GPU and the version of the library; `options` may change from one plan to the
-  /// next.
+  /// `machine` identifies the GPU and the library version; `options` may change from one plan to the next.
   Products(memory::Device& space, const TextCache& cache, const CudaOptions& options, std::uint64_t machine)
       : space_(space), cublas_(space.stream()), cache_(cache), options_(options), machine_(machine) {}
 
-  /// A plan by what was chosen before, in this process or another run, else by the fastest of some algorithms
-  /// on memory of their own, where each has run; null where cuBLASLt has none with this epilogue, or `apart`
-  /// takes less time than all of them.
+  /// A plan with the algorithm chosen before, in this process or another run, else with the fastest of some,
+  /// each of which has run on scratch memory. Null if cuBLASLt has none with this epilogue, or `apart` takes
+  /// less time than all of them.
   std::unique_ptr<ProductPlan> find(const Product& product, const Apart& apart = {}) {
     auto plan = std::make_unique<ProductPlan>(cublas_, product);
     const std::optional<ProductChoice> chosen = choose(*plan, product, apart);

@@ -1,5 +1,5 @@
 // Program: what the stages of one batch size share while they are planned, bound and run on a GPU: values,
-// memory, who writes which gradient first, and what arrives with each step.
+// memory, the order of contributions to gradients, and the inputs of each step.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace convoy::exec::cuda {
 
-/// Memory whose address is known once the program is packed: in its arena, or somewhere that does not move.
+/// Memory whose address is known once the program is packed: in its arena, or at a fixed address.
 struct Location {
   int request = -1;
   void* fixed = nullptr;
@@ -26,45 +26,47 @@ struct Location {
 
 struct Value;
 
-/// How a batch norm and a ReLU made a value, for whoever computes the batch norm's gradients beside its own.
+/// The batch norm and ReLU that made a value, for a stage that computes the batch norm's gradients besides
+/// its own.
 struct NormedBy {
-  const Value* x = nullptr;       ///< what was normalised; null: something else made the value
+  const Value* x = nullptr;       ///< input of the batch norm; null: something else made the value
   const Value* addend = nullptr;  ///< what was added before the ReLU, or null
-  Location moments;               ///< of each channel the mean, then of each 1 / standard deviation
+  Location moments;               ///< the mean of each channel, then 1 / standard deviation of each
   int weight = -1, bias = -1;
   explicit operator bool() const { return x != nullptr; }
 };
 
 /// A value that a stage yields or the batch supplies, and its gradient. Images are [rows, height, width,
-/// channels], whose channels in memory may be more than the plan's, the rest being zeros; other values are
-/// row after row in canonical order.
+/// channels]; they may have more channels in memory than in the plan, and the extra ones are zeros. Other
+/// values are stored row after row in canonical order.
 struct Value {
-  Shape shape;  ///< of a row; a node that is a view of this value has another
+  Shape shape;  ///< of a row; a node that is a view of this value has its own
   Kind kind = Kind::number;
   DType element = DType::f32;
   int rows = 0;
   int channels = 0;  ///< of an image, in memory
   Location data;
   int owner = -1;  ///< the stage that yields it
-  /// Where that stage leaves, in every forward pass, the sum of each channel and then that of its squares,
-  /// f32; none if it does not. Whoever reads them extends their time.
+  /// Where that stage writes, in every forward pass, the sum of each channel and then the sum of squares of
+  /// each, f32; none if it does not. A stage that reads them extends their lifetime.
   Location sums;
   bool wants_gradient = false;
-  /// Whether the stage that yields it reads its gradient as a sum of two buffers.
+  /// Whether the stage that yields the value reads its gradient as the sum of `gradient` and `second`.
   bool takes_second = false;
   int contributions = 0;
   Location gradient, second;
-  /// What the GELU is of that the stage computes last, where the one stage that reads the value may take the
-  /// GELU's slope as well; that stage says so, and the gradient is then that of this.
+  /// The input of the GELU that ends the yielding stage, if the only stage that reads the value may also
+  /// apply the GELU's derivative. The reading stage then sets `gradient_before_gelu`, and `gradient` is that
+  /// of the GELU's input.
   Location before_gelu;
   bool gradient_before_gelu = false;
   NormedBy normed;
-  /// Where the last to contribute leaves the gradients of the batch norm's weight and of its bias, f32. The
-  /// value's gradient is then masked by the ReLU. None if nobody does.
+  /// Where the last contributor writes the gradients of the batch norm's weight and bias, f32; the value's
+  /// gradient is then masked by the ReLU. None if no contributor does.
   Location parameter_sums;
 
   bool is_image() const { return kind == Kind::image; }
-  /// Positions of an image's map; 1 of anything else.
+  /// Positions of an image; 1 for other values.
   int positions() const { return is_image() ? shape[1] * shape[2] : 1; }
   std::int64_t row_elements() const {
     return is_image() ? std::int64_t{channels} * positions() : shape.size();
@@ -73,7 +75,7 @@ struct Value {
   std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(element); }
 };
 
-/// How a consumer hands its gradient to a value.
+/// How a consumer contributes to a value's gradient.
 enum class Edge : unsigned char { none, assign, accumulate, temporary };
 
 class Program;
@@ -88,7 +90,7 @@ class Contribution {
   bool accumulates() const { return edge_ == Edge::accumulate; }
   template <class T>
   T* pointer(const Program& program) const;
-  /// Adds what was written to a temporary buffer to the gradient.
+  /// Adds the temporary buffer, if there is one, to the gradient.
   template <class T>
   void finish(const Program& program) const;
 
@@ -98,7 +100,7 @@ class Contribution {
   std::int64_t elements_ = 0;
 };
 
-/// Where the gradient of a parameter goes; null where it is frozen.
+/// Where the gradient of a parameter goes; null if the parameter is frozen.
 struct ParameterGradient {
   float* pointer = nullptr;
   bool accumulate = false;
@@ -107,7 +109,7 @@ struct ParameterGradient {
 
 class Program : public StagedPlan {
  public:
-  /// Values are of type `element`, losses of f32.
+  /// Values have type `element`, losses f32.
   Program(const Plan& plan, Libraries& libraries, Parameters& parameters, DType element, int rows, int stages)
       : StagedPlan(plan, rows, stages),
         libraries_(libraries),
@@ -128,7 +130,7 @@ class Program : public StagedPlan {
 
   Value& value(int n) { return values_[root(n)]; }
 
-  /// The value of node `n` as it stands in memory, without a place there yet.
+  /// Describes the value of node `n` as it is stored, without memory for it yet.
   Value& describe(int n) {
     Value& v = values_[static_cast<std::size_t>(n)];
     v.shape = node(n).shape;
@@ -160,8 +162,8 @@ class Program : public StagedPlan {
     lifetime.end = std::max(lifetime.end, time);
   }
 
-  /// Plans a gradient for the value of node `n`, written at `time`; to be called in the order in which
-  /// backward runs.
+  /// Plans a gradient of the value of node `n`, written at `time`. Calls follow the order in which backward
+  /// runs.
   Contribution contribute(int n, bool can_accumulate, int time) {
     Value& v = value(n);
     if (!v.wants_gradient) return {};
@@ -177,7 +179,7 @@ class Program : public StagedPlan {
     return {Edge::temporary, request(v.bytes(), time, time), v.gradient, v.elements()};
   }
 
-  /// Whether all others that read `v` have planned their gradients.
+  /// Whether all other readers of `v` have planned their gradients.
   bool contributes_last(const Value& v) {
     int readers = 0;
     for (int n = 0; n < plan_.graph.count.nodes; ++n)
@@ -185,16 +187,16 @@ class Program : public StagedPlan {
         if (&value(from(n, i)) == &v && &value(n) != &v) ++readers;  // else n is a view
     return v.contributions + 1 == readers;
   }
-  /// For the last to contribute, who writes the sum with what the others did, which stands at `earlier`: none
-  /// where there are no others. Not where they left a second summand.
+  /// For the last contributor, which writes the total: its own gradient plus the earlier ones. These lie at
+  /// `earlier`, which is empty if there are none. Only if no second summand was planned.
   Contribution contribute_total(Value& v, int time, Location& earlier) {
     earlier = v.gradient;
     ++v.contributions;
     v.gradient = request(v.bytes(), time, backward_time(v.owner));
     return {Edge::assign, v.gradient, v.gradient, v.elements()};
   }
-  /// Makes what stands at `gradient` that of node `n` as well, if nobody has contributed to it and it wants
-  /// one.
+  /// Makes the memory at `gradient` the gradient of node `n` as well, if node `n` wants one and has no
+  /// contribution yet; returns whether it did.
   bool share_gradient(int n, const Location& gradient) {
     Value& v = value(n);
     if (!v.wants_gradient || v.contributions > 0) return false;
@@ -204,16 +206,16 @@ class Program : public StagedPlan {
     return true;
   }
 
-  /// Plans a gradient of parameter `p`; to be called in the order in which backward runs.
+  /// Plans a gradient of parameter `p`. Calls follow the order in which backward runs.
   ParameterGradient contribute_parameter(int p) {
     return {parameters_.gradient(p), assigned_[static_cast<std::size_t>(p)]++ > 0};
   }
   bool is_assigned(int p) const { return assigned_[static_cast<std::size_t>(p)] > 0; }
 
-  /// Node `n` draws at random in each training pass.
+  /// Declares that node `n` draws random numbers in each training pass.
   void draw(int n) { draws_[static_cast<std::size_t>(n)] = drawing_++; }
   int drawing() const { return drawing_; }
-  /// Writes what each such node draws from in a pass.
+  /// Writes the Draws of each such node for a pass.
   void write_draws(const Pass& pass, Draws* to) const {
     for (std::size_t n = 0; n < draws_.size(); ++n)
       if (draws_[n] >= 0) to[draws_[n]] = Draws(pass, plan_.nodes[n].name.view());
@@ -221,8 +223,8 @@ class Program : public StagedPlan {
 
   // --- while stages are bound ---
 
-  /// Gives every request its place: in `shared` if that is large enough, else in memory of this program's
-  /// own.
+  /// Assigns memory to every request: in `shared` if that is large enough, or still empty and then allocated,
+  /// else in memory of this program.
   void pack(memory::Array<std::byte, memory::Device>& shared) {
     const auto bytes = static_cast<std::size_t>(graph::pack(lifetimes_, last_time(), offsets_));
     memory::Array<std::byte, memory::Device>& arena =
@@ -235,12 +237,12 @@ class Program : public StagedPlan {
     if (location.request < 0) return static_cast<T*>(location.fixed);
     return reinterpret_cast<T*>(arena_ + offsets_[static_cast<std::size_t>(location.request)]);
   }
-  /// Where the draws of a pass, the numbers of a forward pass and the scales of losses lie.
+  /// Sets the addresses of a pass's draws and of the tally.
   void place_draws(const Draws* at) { draws_at_ = at; }
   void place_tally(std::int64_t* at) { tally_ = at; }
   const Draws* draws(int n) const { return draws_at_ + draws_[static_cast<std::size_t>(n)]; }
-  /// Two numbers: what a classification gets right, and of how many. Null but for the first node that asks,
-  /// by which the model's accuracy is measured.
+  /// The tally, two numbers: how many labels a classification gets right, and of how many. Null except for
+  /// the first node that asks, which measures the model's accuracy.
   std::int64_t* take_tally() { return std::exchange(tally_, nullptr); }
 
   // --- while the program runs ---
@@ -250,8 +252,8 @@ class Program : public StagedPlan {
     across_ = pass.across;
   }
   bool trains() const { return mode_ == Mode::train; }
-  /// Null where this rank's rows are all that batch norms go by. With it a stage waits for the host, so that
-  /// no graph repeats the pass.
+  /// Null if batch norms use the rows of this rank alone. Otherwise a stage waits for the host, so that no
+  /// graph can repeat the pass.
   AcrossRanks* across() const { return across_; }
 
  private:
@@ -260,10 +262,10 @@ class Program : public StagedPlan {
   DType element_;
   std::vector<Value> values_;
   std::vector<int> assigned_;  // how many stages write the gradient of each parameter
-  std::vector<int> draws_;     // for each node, which of the pass's draws are its own; -1: none
+  std::vector<int> draws_;     // for each node, the index of its Draws in the pass; -1: none
   int drawing_ = 0;
   std::vector<graph::Lifetime> lifetimes_;
-  std::vector<std::int64_t> offsets_;  // in the arena, of each request
+  std::vector<std::int64_t> offsets_;  // of each request in the arena
   memory::Array<std::byte, memory::Device> own_;
   std::byte* arena_ = nullptr;
   const Draws* draws_at_ = nullptr;
@@ -284,25 +286,25 @@ void Contribution::finish(const Program& program) const {
           program.address<T>(value_), true);
 }
 
-/// One stage of a plan, planned for one batch size. What it enqueues depends on the mode alone where a
-/// captured graph repeats the pass, which it does unless ranks meet in it.
+/// One stage of a plan, planned for one batch size. If a captured graph repeats the pass, what the
+/// stage enqueues depends only on the mode. A pass in which ranks meet is not captured.
 class Stage {
  public:
   virtual ~Stage() = default;
   /// Plans backward; called for the stages in reverse, each only if its output has a gradient.
   virtual void plan_backward(Program&) {}
-  /// Memory has addresses now.
+  /// Called once memory has addresses.
   virtual void bind(Program&) = 0;
   virtual void forward(Program&) = 0;
   virtual void backward(Program&) {}
 
-  /// Whether forward, in training, leaves the loss of this stage to backward. Whoever wants the loss before
-  /// backward, or without it, calls `complete`.
+  /// Whether forward, in training, leaves the loss of this stage to backward. `complete` computes the loss
+  /// before backward, or without it.
   virtual bool defers() const { return false; }
   virtual void complete(Program&) {}
 };
 
-/// How the stages that an operation leads are made.
+/// Factory for the stages that an operation leads.
 struct Make {
   std::unique_ptr<Stage> (*build)(Program&, const graph::Stage&, int index) = nullptr;
   std::uint64_t follows = 0;  ///< a bit for each operation that the kernel computes in the same stage

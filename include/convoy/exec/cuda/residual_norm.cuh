@@ -1,6 +1,5 @@
-// A layer norm of a sum as one stage, of which one summand may be dropped from. Of what lies within the stage
-// the sum alone is kept for backward. The sum's gradient takes the place of the value's where the addend can
-// share it.
+// A layer norm of a sum as one stage; one summand may go through dropout. Of the values within the stage only
+// the sum is kept for backward. The sum's gradient overwrites the value's if the addend can share it.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +31,7 @@ class ResidualNormStage final : public NormOfRows<T> {
   }
   void forward(Program& p) override {
     ResidualNormTask<T> t = task(p);
-    // Where no backward follows, the sum need not outlive its norm, which takes its place.
+    // If no backward follows, the sum need not outlive its norm, which overwrites it.
     t.sum = p.trains() ? p.address<T>(sum_) : this->y(p);
     if (!p.trains()) t.draws = nullptr;
     t.branch = this->x(p, 0);
@@ -59,7 +58,7 @@ class ResidualNormStage final : public NormOfRows<T> {
     return t;
   }
 
-  int dropout_, addend_;  // the dropout is -1 where nothing is dropped
+  int dropout_, addend_;  // dropout_ is -1 if nothing is dropped
   DropoutRule rule_{0};
   bool shares_ = false;
   Location sum_;

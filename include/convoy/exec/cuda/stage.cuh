@@ -1,4 +1,4 @@
-// What stages of one value have in common: where they stand and the gradient that they read.
+// Shared parts of stages that yield one value: the stage's place in the plan, its inputs and its gradient.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class StageOf : public Stage {
   int leader_, index_;
   Value& value_;
 
-  /// The time of this stage in backward, and that up to which it keeps what backward reads.
+  /// The time of this stage in backward, and the time until which it keeps what backward reads.
   int backward_time(const Program& p) const { return p.backward_time(index_); }
   int kept_until(const Program& p) const { return value_.wants_gradient ? backward_time(p) : index_; }
 

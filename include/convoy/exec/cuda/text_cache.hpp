@@ -1,4 +1,4 @@
-// Text cache: what takes long to find out about a GPU, kept for this process and for other runs.
+// Text cache: choices for a GPU that are slow to find, kept for this process and for other runs.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@
 
 namespace convoy::exec::cuda {
 
-/// Texts by key, for all threads: ranks that are threads of a process, and a model that is made again in it,
-/// compute alike.
+/// Texts by key, for all threads, so that ranks that are threads of one process, and models that are created
+/// anew in it, compute the same bits.
 class SharedTexts {
  public:
   static SharedTexts& of_process() {
@@ -31,12 +31,12 @@ class SharedTexts {
     const auto known = texts_.find(key);
     return known != texts_.end() ? known->second : std::string();
   }
-  /// Returns what is kept: what a thread came with first.
+  /// Returns the kept text: that of the first thread to call `keep` with this key.
   std::string keep(std::uint64_t key, std::string text) {
     const std::lock_guard lock(mutex_);
     return texts_.emplace(key, std::move(text)).first->second;
   }
-  /// What is looked for from here on is found in a folder, or chosen anew.
+  /// Forgets all texts: later calls look in a folder or choose anew.
   void clear() {
     const std::lock_guard lock(mutex_);
     texts_.clear();
@@ -47,16 +47,16 @@ class SharedTexts {
   std::unordered_map<std::uint64_t, std::string> texts_;
 };
 
-/// Texts of this process and of a folder, there each in a file of its own. A file that cannot be read or
-/// written is as if it were not there: what is in it can be made again.
+/// Texts of this process and of a folder, which has one file per key. A file that cannot be read or written
+/// counts as missing: its text can be computed again.
 class TextCache {
  public:
-  /// No folder: other runs find nothing.
+  /// An empty `folder` shares nothing with other runs.
   explicit TextCache(std::filesystem::path folder, SharedTexts& shared = SharedTexts::of_process())
       : folder_(std::move(folder)), shared_(shared) {}
 
-  /// The text of this process, which a folder that lacks it gets, else that of the folder if it `fits`; empty
-  /// if there is neither.
+  /// The text of this process, which is also written to the folder if that has another or none; else the
+  /// folder's text if `fits` accepts it; else empty.
   template <class Fits>
   std::string find(std::uint64_t key, Fits fits) const {
     const std::string own = shared_.find(key), kept = read(key);
@@ -64,7 +64,7 @@ class TextCache {
     if (own != kept) write(key, own);
     return own;
   }
-  /// Returns what is kept: what a thread of this process came with first.
+  /// Returns the kept text: that of the first thread of this process to call `keep` with this key.
   std::string keep(std::uint64_t key, std::string text) const {
     text = shared_.keep(key, std::move(text));
     write(key, text);

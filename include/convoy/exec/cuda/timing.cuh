@@ -1,4 +1,4 @@
-// Timing: how long work of a stream takes on its GPU.
+// Timing: how long work on a stream takes on its GPU.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace convoy::exec::cuda {
 
-/// Keeps its stream waiting for so long.
+/// Keeps its stream waiting for `nanoseconds`.
 template <class = void>
 __global__ void hold(unsigned long long nanoseconds) {
   const unsigned long long start = device::nanoseconds();
@@ -16,14 +16,14 @@ __global__ void hold(unsigned long long nanoseconds) {
   }
 }
 
-/// The least time of a few rounds of `run`, which enqueues work, after a run that loads kernels. The stream
-/// is held while the host enqueues a round: what the host takes to start work is not in the time, as it is
-/// not in that of a captured graph.
+/// The least time of a few rounds of `run`, which enqueues work, after one run that loads kernels. The stream
+/// is held while the host enqueues a round, so that the time excludes the host's launch overhead, which a
+/// captured graph does not have either.
 template <class Run>
 float least_milliseconds(cudaStream_t stream, Run&& run) {
   constexpr int rounds = 3;
   constexpr float worth_repeating = 0.3f, most_repeats = 8;  // milliseconds; times
-  constexpr unsigned long long held = 200'000;               // for as many repeats as there may be
+  constexpr unsigned long long held = 200'000;  // nanoseconds: enough to enqueue most_repeats runs
   cudaEvent_t from{}, to{};
   device::check(cudaEventCreate(&from), "make an event");
   const device::Event begin(from);
