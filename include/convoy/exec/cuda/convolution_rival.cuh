@@ -65,7 +65,7 @@ class ConvolutionRival {
     t.inverse = t.running_variance = at<float>(tensors, 4);
     return t;
   }
-  // `summed`: after the convolution that masks and sums, so that the batch norm only writes.
+  // `summed`: after the convolution that masks and sums, so that the batch norm makes no pass for sums.
   BatchNormTask<T> differentiated(const CudnnTensors& tensors, bool summed) {
     BatchNormTask<T> t = task();
     t.relu = true;

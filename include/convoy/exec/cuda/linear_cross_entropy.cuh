@@ -171,7 +171,8 @@ class LinearCrossEntropyStage final : public StageOf<T> {
     for (std::int64_t begin = 0; begin < task_.count(); begin += block_)
       visit(Range{begin, std::min(begin + block_, task_.count())});
   }
-  /// Computes the logits and losses of a block, and its tallies, stored after `tallies` earlier ones.
+  /// Computes the logits and losses of a block, and its tallies after the first `tallies`; returns the new
+  /// number of tallies.
   int take(Program& p, const Block& block, int tallies) {
     block.logits->run(
         this->x(p, 0) + block.labels.begin * features_, p.parameters().template operand<T>(weight_),

@@ -1,5 +1,5 @@
-// How the kernels of this folder read and write numbers, over what grids they are started, and how the
-// threads of one row work together.
+// How the kernels of this folder load and store numbers, over which grids they are launched, and how the
+// threads of a row work together.
 #pragma once
 
 #include <climits>
@@ -10,7 +10,7 @@
 
 namespace convoy::exec::cuda {
 
-/// Reads W numbers as f32. Where W is a multiple of the lanes of T, the address is a multiple of 16.
+/// Loads W numbers as f32. If W is a multiple of the lanes of T, the address is a multiple of 16 bytes.
 template <int W, class T>
 __device__ void load(float (&to)[W], const T* from) {
   constexpr int step = device::lanes<T>;
@@ -39,7 +39,7 @@ __device__ void store(T* to, const float (&values)[W]) {
   }
 }
 
-/// Writes W numbers, or adds them to those that stand there.
+/// Writes W numbers, or adds them to those in memory.
 template <int W, class T>
 __device__ void store(T* to, float (&values)[W], bool accumulate) {
   if (accumulate) {
@@ -60,13 +60,13 @@ __device__ void load_gradient(float (&to)[W], const T* dy, const T* second, std:
   for (int k = 0; k < W; ++k) to[k] += other[k];
 }
 
-/// Reads W numbers of U rows, `stride` apart, that begin at element `at`.
+/// Loads W numbers from each of U rows, `stride` elements apart, the first at element `at`.
 template <int U, int W, class T>
 __device__ void load_rows(float (&to)[U][W], const T* from, std::int64_t at, std::int64_t stride) {
   for (int u = 0; u < U; ++u) load(to[u], from + at + u * stride);
 }
 
-/// Likewise of dy, plus those of `second` unless it is null.
+/// The same for dy, plus `second` unless it is null.
 template <int U, int W, class T>
 __device__ void load_gradient(float (&to)[U][W], const T* dy, const T* second, std::int64_t at,
                               std::int64_t stride) {
@@ -78,14 +78,14 @@ __device__ void load_gradient(float (&to)[U][W], const T* dy, const T* second, s
     for (int k = 0; k < W; ++k) to[u][k] += other[u][k];
 }
 
-/// The vectors that `count` elements make.
+/// Number of vectors that hold `count` elements.
 template <class T>
 constexpr std::int64_t vectors_of(std::int64_t count) {
   return (count + device::lanes<T> - 1) / device::lanes<T>;
 }
 
-/// Calls `body(width, at)` for vectors of [0, count) from element `at`, `width` a constant of as many
-/// elements as 16 bytes hold; and with a width of one for the elements behind the last whole vector.
+/// Calls `body(width, at)` for the vectors of [0, count), which begin at element `at`; `width` is a constant,
+/// the number of elements in 16 bytes. The elements after the last whole vector come with a width of 1.
 template <class T, class Body>
 __device__ void for_each_vector(std::int64_t count, Body body) {
   constexpr int width = device::lanes<T>;
@@ -97,8 +97,8 @@ __device__ void for_each_vector(std::int64_t count, Body body) {
     body(std::integral_constant<int, 1>{}, i);
 }
 
-/// How a kernel is started over `rows` images with a thread for each of `items` of an image: along x the
-/// items, along y the images, of which a block takes every gridDim.y-th. So many blocks along y fill any GPU.
+/// Launch over `rows` images with a thread for each of the `items` of an image: items along x, images along
+/// y, of which a block takes every gridDim.y-th. `most_images` blocks along y fill any GPU.
 inline device::Launch over_images(cudaStream_t stream, int rows, std::int64_t items) {
   constexpr int most_threads = 256, most_images = 2048;
   const int threads = items < most_threads ? static_cast<int>((items + 31) / 32 * 32) : most_threads;
@@ -108,8 +108,8 @@ inline device::Launch over_images(cudaStream_t stream, int rows, std::int64_t it
           .block = static_cast<unsigned>(threads)};
 }
 
-/// How a kernel is started over runs of `items`: threads along x share a run and those along y are other
-/// runs; a block takes its next runs gridDim.x blocks on.
+/// Launch over runs of `items`: the threads along x share a run, and those along y take different runs. The
+/// next runs of a block are gridDim.x blocks further.
 inline device::Launch over_runs(cudaStream_t stream, std::int64_t runs, int items) {
   constexpr unsigned threads = 256;
   unsigned across = 1;
@@ -119,8 +119,8 @@ inline device::Launch over_runs(cudaStream_t stream, std::int64_t runs, int item
           .block = dim3(across, threads / across)};
 }
 
-/// The threads that share a row: a warp, or all `threads` of a block. Blocks have `team_block<threads>`
-/// threads, hence so many teams.
+/// Threads of a block. A team, the threads that share a row, is a warp, of which a block has several, or all
+/// `threads` of a block.
 template <int threads>
 inline constexpr int team_block = threads == device::warp_size ? 256 : threads;
 
@@ -129,15 +129,16 @@ struct Team {
   static_assert(threads % device::warp_size == 0 && threads <= 1024);
   static constexpr int teams = team_block<threads> / threads;  ///< in a block
 
-  /// The place of this thread in its team.
+  /// Index of this thread in its team.
   __device__ static int thread() { return static_cast<int>(threadIdx.x) % threads; }
-  /// The first row of this thread's team, and how far the next one is.
+  /// The first row of this thread's team, and the distance to its next row.
   __device__ static std::int64_t first_row() {
     return static_cast<std::int64_t>(blockIdx.x) * teams + threadIdx.x / threads;
   }
   __device__ static std::int64_t row_step() { return static_cast<std::int64_t>(gridDim.x) * teams; }
 
-  /// The sum and the largest over the team, in every thread of it. `scratch` is shared memory of 32 numbers.
+  /// The sum and the maximum over the team, returned to every thread. `scratch` is shared memory for 32
+  /// numbers.
   __device__ static float sum(float value, float* scratch) {
     if constexpr (threads == device::warp_size)
       return device::warp_sum(value);
@@ -156,7 +157,7 @@ struct Team {
     return value;
   }
 
-  /// The blocks for so many rows.
+  /// Number of blocks for `rows` rows.
   static unsigned blocks(std::int64_t rows, int most = 132 * 32) {
     return device::blocks_for(rows, teams, most);
   }
@@ -165,9 +166,9 @@ struct Team {
 template <int W>
 using Width = std::integral_constant<int, W>;
 
-/// Calls `visit(Width<W>(), i)` for pieces of W elements [i, i + W) of a row of n elements, so that this
-/// thread's pieces and those of the other threads of the team are the whole row. The row begins at element
-/// `begin` of a tensor of T: a piece of more than one element starts at a multiple of 16 bytes.
+/// Calls `visit(Width<W>(), i)` for pieces [i, i + W) of a row of n elements; the pieces of all threads of
+/// the team make up the row. The row begins at element `begin` of a tensor of T. A piece of more than one
+/// element starts at a multiple of 16 bytes.
 template <class T, int threads, class Visit>
 __device__ void for_each_piece(std::int64_t begin, std::int64_t n, Visit visit,
                                int thread = Team<threads>::thread(), int step = threads) {

@@ -1,9 +1,8 @@
-// Attention by tiles of queries and keys, the softmax online (Dao et al., 2022; Dao, 2023). In bf16 and f16
-// tensor cores multiply (attention_mma.cuh). The kernels of this file are for f32 and tf32, in f32
-// throughout, and for heads of more than 128 features: a block has one tile of one head and goes over those
-// of the other side. Backward makes the probabilities anew and is two kernels, one for the gradients of keys
-// and values and one for those of queries: each sum belongs to one block, so that nothing is added up by
-// chance.
+// Tiled attention with an online softmax (Dao et al., 2022; Dao, 2023). In bf16 and f16 tensor cores multiply
+// (attention_mma.cuh). The kernels of this file are for f32 and tf32, in f32 throughout, and for heads of
+// more than 128 features: a block has one tile of one head and loops over the tiles of the other side.
+// Backward recomputes the probabilities in two kernels, one for the gradients of keys and values and one for
+// those of queries: each sum belongs to one block, so that the order of additions is fixed.
 #pragma once
 
 #include <cfloat>
@@ -16,10 +15,10 @@
 
 namespace convoy::exec::cuda {
 
-/// The threads of a block stand 16 by 16, each with 4 rows and 4 columns of a tile.
+/// The threads of a block form a 16 x 16 grid; each has 4 rows and 4 columns of a tile.
 inline constexpr int attention_threads = 256;
 
-/// What a block computes with: a tile of each thread's own, and shared memory.
+/// Products of tiles by a block, of which each thread has a part, and their shared memory.
 struct AttentionBlock {
   static constexpr int tile = attention_tile, slice = 32, line = tile + 4;
   static constexpr int floats = tile * line + tile * tile;
@@ -32,7 +31,7 @@ struct AttentionBlock {
   __device__ static int column() { return static_cast<int>(threadIdx.x) % 16; }
   __device__ static int first_row() { return static_cast<int>(threadIdx.x) / 16 * 4; }
 
-  /// product[a][b] = the inner product of a row of `left` and one of `right`.
+  /// product[a][b] = the inner product of row first_row() + a of `left` and row column() + 16 b of `right`.
   template <int W, class T>
   __device__ void multiply(float (&product)[4][4], const HeadRows<T>& left, const HeadRows<T>& right) const {
     float* const left_slice = weights;
@@ -61,8 +60,8 @@ struct AttentionBlock {
     }
   }
 
-  /// sum[a][b] += the sum over the columns r of `weight` of weight[row a][r] times feature `feature` + 4
-  /// column() + b of row r.
+  /// sum[a][b] += the sum over r of weight[row a][r] times feature `feature` + 4 column() + b of row r, where
+  /// r runs over the columns of `weight`.
   template <int W, class T>
   __device__ void weigh(float (&sum)[4][4], const float (&weight)[4][4], const HeadRows<T>& rows,
                         int feature) const {
@@ -89,7 +88,7 @@ struct AttentionBlock {
     }
   }
 
-  /// The largest, or the sum, over the 16 threads that share rows, in each of them.
+  /// The maximum, or the sum, over the 16 threads that share rows, returned to each.
   __device__ static float max_of_row(float x) {
     for (int apart = 8; apart > 0; apart /= 2) {
       const float other = __shfl_xor_sync(device::full_warp, x, apart);
@@ -103,7 +102,7 @@ struct AttentionBlock {
   }
 };
 
-/// Writes 4 features of a row from `feature` on, those that there are.
+/// Writes 4 features of a row from `feature` on, as far as the row has them.
 template <int W, class T>
 __device__ void store_features(T* row, int feature, int features, const float (&values)[4]) {
   if (W > 1 && feature < features) {
@@ -167,7 +166,7 @@ __global__ void __launch_bounds__(attention_threads, 2) attention_results(Attent
   }
 }
 
-/// means[vector] = the inner product of a result and its gradient; a warp a vector.
+/// means[vector] = the inner product of a result and its gradient; one warp per vector.
 template <class T>
 __global__ void __launch_bounds__(team_block<device::warp_size>) attention_means(AttentionTask<T> t) {
   using Vector = Team<device::warp_size>;
@@ -197,7 +196,7 @@ __global__ void __launch_bounds__(attention_threads, 2) attention_key_gradients(
   const int length = head.length();
   const float scale = t.draws == nullptr ? 1.0f : t.rule.scale;  // of a probability that is not dropped
   float d_key[4][4] = {}, d_value[4][4] = {};
-  // Queries before a causal tile do not read it, and nobody reads what lies behind the length.
+  // Queries before a causal tile do not read it, and no query reads keys beyond the length.
   for (int query = first < length ? (t.causal ? first : 0) : t.queries; query < t.queries; query += tile) {
     float weight[4][4], slope[4][4];
     block.template multiply<W>(weight, head.rows(1, first, length), head.rows(0, query, t.queries));
@@ -265,7 +264,7 @@ __global__ void __launch_bounds__(attention_threads, 2) attention_query_gradient
                         t.key_features, d_query[a]);
 }
 
-/// How a kernel is started over tiles of so many positions of each head and of so many features.
+/// Launch over tiles of `positions` of each head and of `features`.
 template <class T>
 device::Launch over_heads(cudaStream_t stream, const AttentionTask<T>& t, int positions, int features) {
   const auto tiles = [](int count) {

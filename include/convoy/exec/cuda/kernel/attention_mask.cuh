@@ -1,5 +1,5 @@
-// What stands around an attention that cuDNN computes: the lengths that it wants, the probabilities that are
-// kept, drawn as everywhere (draws.hpp), and what it does not write.
+// Kernels around an attention that cuDNN computes: the lengths that it reads, the dropout mask, drawn as
+// everywhere (draws.hpp), and the results that it does not write.
 #pragma once
 
 #include <cmath>
@@ -10,7 +10,7 @@
 
 namespace convoy::exec::cuda {
 
-// cuDNN, at least before 9.25, gives NaN for a row of no keys: such a row gets one.
+// cuDNN, at least before 9.25, gives NaN for a row without keys, so such a row gets one key.
 template <class T>
 __global__ void attention_lengths(AttentionTask<T> t, i32* queries, i32* keys) {
   const int row = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
@@ -20,8 +20,8 @@ __global__ void attention_lengths(AttentionTask<T> t, i32* queries, i32* keys) {
   keys[row] = length > 0 ? length : 1;
 }
 
-// 1 or 0 for each probability, of keys as a vector of [rows, heads, queries]. A thread has four keys, 16
-// apart, whose draws come together.
+// 1 or 0 for each probability, [rows, heads, queries, keys]. A thread writes four keys, 16 apart, whose draws
+// come together.
 template <class T>
 __global__ void attention_mask(AttentionTask<T> t, T* mask) {
   constexpr int quarter = Draws::blocks_a_chunk;
@@ -40,8 +40,8 @@ __global__ void attention_mask(AttentionTask<T> t, T* mask) {
   }
 }
 
-// The results of a row of no keys are zeros, and its probabilities: their logarithms are less by infinity.
-// Blocks are rows, which seldom have none.
+// A row without keys has results of zero, and probabilities of zero because its log-sum-exp is infinity. A
+// block takes a row; few rows are without keys.
 template <class T>
 __global__ void attention_of_nothing(AttentionTask<T> t) {
   const int row = static_cast<int>(blockIdx.x);
@@ -54,7 +54,7 @@ __global__ void attention_of_nothing(AttentionTask<T> t) {
     t.kept[first.vector() + i] = INFINITY;
 }
 
-// Padding has no gradient. Blocks are keys of each row.
+// Keys that are padding get gradients of zero. A block takes a key of a row.
 template <class T>
 __global__ void attention_gradients_of_padding(AttentionTask<T> t) {
   const int row = static_cast<int>(blockIdx.x) / t.keys, key = static_cast<int>(blockIdx.x) % t.keys;
@@ -67,7 +67,7 @@ __global__ void attention_gradients_of_padding(AttentionTask<T> t) {
   }
 }
 
-/// Writes how many queries and keys of each row cuDNN shall read, at least one key.
+/// Writes the numbers of queries and keys of each row that cuDNN reads, at least one key.
 template <class T>
 void write_attention_lengths(cudaStream_t stream, const AttentionTask<T>& t, i32* queries, i32* keys) {
   constexpr int threads = 128;
@@ -84,13 +84,13 @@ void write_attention_mask(cudaStream_t stream, const AttentionTask<T>& t, T* mas
   device::launch({stream, device::blocks_for(words)}, attention_mask<T>, t, mask);
 }
 
-/// Behind forward, where there are lengths.
+/// To be called after forward if there are lengths.
 template <class T>
 void write_attention_of_nothing(cudaStream_t stream, const AttentionTask<T>& t) {
   device::launch({.stream = stream, .grid = static_cast<unsigned>(t.rows)}, attention_of_nothing<T>, t);
 }
 
-/// Behind backward, where there are lengths. All three gradients are wanted.
+/// To be called after backward if there are lengths. All three gradients are wanted.
 template <class T>
 void write_attention_gradients_of_padding(cudaStream_t stream, const AttentionTask<T>& t) {
   device::launch(

@@ -1,8 +1,8 @@
 // Attention in bf16 and f16 on tensor cores, after FlashAttention-2 (Dao, 2023). A warp has 16 rows of a
-// block's tile, queries or (for the gradients of keys and values) keys, whose features it keeps in registers,
-// and goes with its block over the positions of the other side, which pass through shared memory. Scores stay
-// in registers and in f32; what goes into a second product, probabilities and their gradients, is rounded to
-// 16 bits.
+// block's tile: queries, or keys for the gradients of keys and values. It keeps their features in registers
+// and loops with its block over the positions of the other side, which pass through shared memory. Scores
+// stay in registers, in f32; the factors of a second product, probabilities and their gradients, are rounded
+// to 16 bits.
 #pragma once
 
 #include <cfloat>
@@ -14,7 +14,7 @@
 
 namespace convoy::exec::cuda {
 
-/// Blocks that registers of a multiprocessor shall have room for: as many as do not make them spill.
+/// Blocks that a multiprocessor's registers must hold: as many as possible without spilling.
 template <int D>
 inline constexpr int mma_blocks = D <= 32   ? 4
                                   : D <= 64 ? 3
@@ -92,8 +92,7 @@ __global__ void __launch_bounds__(mma_threads, mma_blocks<D>)
              whole);
 }
 
-/// The positions of the other side that backward takes at a time: with more features its registers hold
-/// fewer.
+/// Positions of the other side that backward takes at a time: with more features its registers hold fewer.
 template <int D>
 inline constexpr int mma_step = D <= 96 ? 32 : 16;
 
@@ -102,7 +101,7 @@ template <class T, int D>
 __global__ void __launch_bounds__(mma_threads, mma_blocks<D>)
     attention_mma_key_gradients(AttentionTask<T> t, bool whole) {
   constexpr int tile = attention_tile, step = mma_step<D>;
-  constexpr bool stay = D > 96;  // values, in shared memory, where registers do not hold them throughout
+  constexpr bool stay = D > 96;  // whether values stay in shared memory because registers cannot hold them
   using Rows = SharedRows<T, D>;
   __shared__ __align__(16) unsigned char shared[Rows::bytes(stay ? 2 * tile : tile)];
   __shared__ unsigned char draws[SharedDraws<step>::bytes];
@@ -122,7 +121,7 @@ __global__ void __launch_bounds__(mma_threads, mma_blocks<D>)
   __syncthreads();
   values.take(own_values);
   float d_key[D / 8][4] = {}, d_value[D / 8][4] = {};
-  // Queries before a causal tile do not read it, and nobody reads what lies behind the length.
+  // Queries before a causal tile do not read it, and no query reads keys beyond the length.
   for (int query = first < length ? (t.causal ? first : 0) : t.queries; query < t.queries; query += step) {
     __syncthreads();
     queries.template fill<step>(head.rows(0, query, t.queries), whole);
@@ -219,13 +218,13 @@ __global__ void __launch_bounds__(mma_threads, mma_blocks<D>)
                t.key_features, whole);
 }
 
-/// Whether tensor cores do an attention: in 16 bits, where a warp's registers hold the features of a head.
+/// Whether tensor cores compute an attention: in 16 bits, if a warp's registers hold the features of a head.
 template <class T>
 bool attention_by_mma(const AttentionTask<T>& t) {
   return sizeof(T) == 2 && t.key_features <= 128 && t.value_features <= 128;
 }
 
-/// Calls `body(D)` with a constant of as many features as a head has or some more.
+/// Calls `body(D)` with a constant D that is at least the number of features of a head.
 template <class T, class Body>
 void with_mma_features(const AttentionTask<T>& t, Body body) {
   const int features = t.key_features > t.value_features ? t.key_features : t.value_features;
@@ -239,7 +238,7 @@ void with_mma_features(const AttentionTask<T>& t, Body body) {
     body(std::integral_constant<int, 128>());
 }
 
-/// How a kernel is started over tiles of so many positions of each head.
+/// Launch over tiles of `positions` of each head.
 template <class T>
 device::Launch mma_over_heads(cudaStream_t stream, const AttentionTask<T>& t, int positions) {
   const auto tiles = static_cast<unsigned>((positions + attention_tile - 1) / attention_tile);
@@ -256,7 +255,7 @@ void attention_mma_forward(cudaStream_t stream, const AttentionTask<T>& t) {
   });
 }
 
-/// The gradients that are wanted; `means` are there already.
+/// Computes the gradients that are wanted; `means` must be set.
 template <class T>
 void attention_mma_backward(cudaStream_t stream, const AttentionTask<T>& t) {
   const bool whole = attention_by_vectors(t);

@@ -1,5 +1,5 @@
-// What an attention on tensor cores is made of: rows of a head in shared memory, which a warp multiplies with
-// what it has in registers, and the draws of a tile.
+// Parts of an attention on tensor cores: rows of a head in shared memory, which a warp multiplies with those
+// in its registers, and the draws of a tile.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,14 @@ namespace convoy::exec::cuda {
 inline constexpr int mma_threads = attention_tile / 16 * device::warp_size;
 
 /// The place of a thread in the products of its warp (mma.cuh): its rows are row() and row() + 8 of the
-/// block's tile, its columns, of every 8, column() and column() + 1.
+/// block's tile; of every 8 columns it has column() and column() + 1.
 struct MmaPlace {
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % device::warp_size; }
   __device__ static int warp_row() { return static_cast<int>(threadIdx.x) / device::warp_size * 16; }
   __device__ static int row() { return warp_row() + lane() / 4; }
   __device__ static int column() { return lane() % 4 * 2; }
 
-  /// The largest, or the sum, over the 4 threads that share rows, in each of them.
+  /// The maximum, or the sum, over the 4 threads that share rows, returned to each.
   __device__ static float max_of_row(float x) {
     for (int apart = 2; apart > 0; apart /= 2) {
       const float other = __shfl_xor_sync(device::full_warp, x, apart);
@@ -34,14 +34,14 @@ struct MmaPlace {
   }
 };
 
-/// A word of two numbers, rounded to T.
+/// Two numbers rounded to T, packed in a word.
 template <class T>
 __device__ std::uint32_t pair_of(float first, float second) {
   return static_cast<std::uint32_t>(device::narrow<T>(first).bits) |
          static_cast<std::uint32_t>(device::narrow<T>(second).bits) << 16;
 }
 
-/// Rows of one head in shared memory, D features wide. Lines are 16 bytes longer, so that 8 of them, which
+/// Rows of one head in shared memory, D features wide. Lines are padded by 16 bytes, so that 8 lines, which
 /// are read at once, lie in different banks.
 template <class T, int D>
 struct SharedRows {
@@ -67,7 +67,7 @@ struct SharedRows {
     }
     static_assert(rows * pieces % mma_threads == 0);
     constexpr int count = rows * pieces / mma_threads;
-    device::Lanes<T> piece[count];  // all are on their way before the first is waited for
+    device::Lanes<T> piece[count];  // all loads are issued before the first is waited for
     for (int i = 0; i < count; ++i) {
       const int item = i * mma_threads + static_cast<int>(threadIdx.x);
       piece[i] = from.copy(item / pieces, item % pieces * width);
@@ -78,7 +78,7 @@ struct SharedRows {
     }
   }
 
-  /// The 16 rows of this warp, as the left sides of products.
+  /// Loads the 16 rows of this warp as left factors of products.
   __device__ void take(std::uint32_t (&own)[D / 16][4]) const {
     const T* const from =
         data + (MmaPlace::warp_row() + MmaPlace::lane() % 16) * line + MmaPlace::lane() / 16 * 8;
@@ -101,7 +101,7 @@ struct SharedRows {
       }
   }
 
-  /// sum[f] += features 8 f to 8 f + 7 of the sum of these rows, each times its column of `weight`.
+  /// sum[f] += the product of `weight` and features 8 f to 8 f + 7 of these rows.
   template <int N>
   __device__ void weigh(float (&sum)[D / 8][4], const float (&weight)[N][4]) const {
     const T* const from = data + MmaPlace::lane() % 16 * line + MmaPlace::lane() / 16 * 8;
@@ -118,8 +118,8 @@ struct SharedRows {
     }
   }
 
-  /// Writes the rows of this warp, times `factor`, to `count` rows of a tensor that are the tile's. The
-  /// warp's rows here are scratch memory.
+  /// Writes the rows of this warp, times `factor`, to the tile's rows of a tensor, of which there are
+  /// `count`. The warp's rows here serve as scratch memory.
   __device__ void write(const float (&rows)[D / 8][4], float factor, T* to, std::int64_t step, int count,
                         int features, bool whole) const {
     constexpr int width = device::lanes<T>, pieces = D / width;
@@ -150,7 +150,7 @@ struct SharedDraws {
 
   unsigned char* words;  // bit w of [query, k]: key 16 w + k of the chunk
 
-  /// Draws for queries from `query` on, and the chunk that `key` is in, by the whole block.
+  /// Draws for queries from `query` on and the chunk that contains `key`, by the whole block.
   template <class T>
   __device__ void fill(const AttentionHead<T>& head, int query, int key) const {
     for (int item = static_cast<int>(threadIdx.x); item < bytes; item += static_cast<int>(blockDim.x)) {

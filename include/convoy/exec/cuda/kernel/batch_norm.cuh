@@ -1,14 +1,13 @@
-// Batch normalisation of [positions, channels] with what surrounds it, in f32 (Ioffe and Szegedy, 2015): the
-// statistics in two kernels, then normalise (+ addend) (+ ReLU) in one pass; backward through all of it in
-// two passes. The biased variance normalises, the unbiased one moves the running variance.
+// Batch normalization of [positions, channels], with the operations around it, in f32 (Ioffe and Szegedy,
+// 2015): the statistics in two kernels, then normalization (+ addend) (+ ReLU) in one pass; backward through
+// all of it in two passes. The biased variance normalizes; the unbiased one updates the running variance.
 //
-// Sums that come with the input become statistics as they are, in f64: no digit is lost when the square of
-// the mean is subtracted, but what f32 rounded off the sums stays, about mean^2 / variance * 2^-24 of the
-// variance. That is less than rounding the input itself costs in f16, whose mean is far from 0 only to 11
-// bits, or in bf16, with 8.
+// Sums that come with the input become statistics in f64. Subtracting the square of the mean then loses no
+// digit, but the f32 rounding of the sums remains: about mean^2 / variance * 2^-24 of the variance. That is
+// less than rounding an input whose mean is far from 0 costs, in f16 (11 bits) or in bf16 (8 bits).
 //
-// Other statistics are taken in groups of four rows around their own mean, and groups are merged by the
-// formula of Chan, Golub and LeVeque (1979), so that a mean far from 0 loses nothing.
+// Other statistics are computed for groups of four rows around the group's own mean. Groups are merged by the
+// formula of Chan, Golub and LeVeque (1979), so that a mean far from 0 loses no precision.
 #pragma once
 
 #include <cstdint>
@@ -30,34 +29,34 @@ struct BatchNormTask {
   float* running_mean = nullptr;
   float* running_variance = nullptr;
   const T* x = nullptr;
-  const float* sums = nullptr;  ///< [2][channels] of x and of its squares, where whoever made x made them
+  const float* sums = nullptr;  ///< [2][channels]: sums of x and its squares, if x's maker computed them
   const T* addend = nullptr;    ///< added before the ReLU
-  T* y = nullptr;               ///< backward reads it only where there are both an addend and a ReLU
+  T* y = nullptr;               ///< backward reads it only if there are both an addend and a ReLU
   float* mean = nullptr;        ///< [channels] of the batch: written by training, read by backward
   float* inverse = nullptr;     ///< [channels] 1 / sqrt(variance + epsilon), likewise
-  void* scratch = nullptr;      ///< batch_norm_scratch bytes, between the kernels of one call only
+  void* scratch = nullptr;      ///< batch_norm_scratch bytes, used only within one call
   // Backward. The gradient of y is dy + second.
   const T* dy = nullptr;
   const T* second = nullptr;
-  /// [2][channels]: the gradients of weight and of bias, where whoever made dy made them and masked dy
+  /// [2][channels]: the gradients of weight and bias, if the maker of dy computed them and masked dy
   const float* parameter_sums = nullptr;
   T* dx = nullptr;  ///< may be dy
   bool accumulate_dx = false;
-  T* d_addend = nullptr;  ///< may be dy where dx is not
+  T* d_addend = nullptr;  ///< may be dy unless dx is
   bool accumulate_addend = false;
-  float* d_weight = nullptr;  ///< null where frozen
+  float* d_weight = nullptr;  ///< null if frozen
   float* d_bias = nullptr;
   bool accumulate_parameters = false;
 };
 
-/// The statistics of a column so far: of n values, their mean and the sum of squared distances to it.
+/// Statistics of W columns so far: the mean of n values and the sum of squared distances to it.
 template <int W>
 struct ColumnMoments {
   float n = 0;
   float mean[W] = {};
   float squares[W] = {};
 
-  /// Merges those of `count` further values, at least 1.
+  /// Merges the statistics of `count` more values, at least 1.
   __device__ void merge(float count, const float (&other_mean)[W], const float (&other_squares)[W]) {
     const float share = count / (n + count), cross = n * share;
     for (int k = 0; k < W; ++k) {
@@ -122,7 +121,7 @@ __global__ void __launch_bounds__(Columns::most_threads)
   store(partials.at(static_cast<int>(blockIdx.y), 1, place.column), mine.squares);
 }
 
-/// Where the statistics of a batch go, of `count` values a channel.
+/// Destination of the statistics of a batch.
 struct BatchNormStatistics {
   float epsilon = 0, momentum = 0;
   float* running_mean = nullptr;
@@ -139,7 +138,7 @@ struct BatchNormStatistics {
         mean(t.mean),
         inverse(t.inverse) {}
 
-  /// Keeps those of a channel and moves its running statistics.
+  /// Stores the statistics of `count` values of a channel and updates its running statistics.
   __device__ void keep(int column, double count, double batch_mean, double variance) const {
     if (variance < 0) variance = 0;
     mean[column] = static_cast<float>(batch_mean);
@@ -151,13 +150,13 @@ struct BatchNormStatistics {
   }
 };
 
-/// Merges the chunks of a channel. Means are taken relative to the first chunk's, in f64.
+/// Merges the chunks of a channel in f64, with means relative to that of the first chunk.
 struct BatchNormFinish {
   Partials<2> partials;
   std::int64_t positions = 0, chunk_rows = 0;
   BatchNormStatistics statistics;
-  /// [2][channels]: the sums of the values and of their squares, for those of other ranks to be added before
-  /// they become statistics; null: they are the batch's.
+  /// [2][channels]: receives the sums of the values and of their squares, to which the other ranks' are added
+  /// before they become statistics; null: the statistics are those of this batch.
   double* sums = nullptr;
 
   __device__ void take(double (&totals)[2], int chunk, int column) const {
@@ -179,7 +178,7 @@ struct BatchNormFinish {
   }
 };
 
-/// The statistics of `count` values a channel from their sums and those of their squares, which f64 bears.
+/// The statistics from the sums of `count` values per channel and of their squares; f64 is precise enough.
 template <class Sum>
 __global__ void batch_norm_statistics(int channels, const Sum* sums, double count,
                                       BatchNormStatistics statistics) {
@@ -189,12 +188,13 @@ __global__ void batch_norm_statistics(int channels, const Sum* sums, double coun
   statistics.keep(c, count, mean, static_cast<double>(sums[channels + c]) / count - mean * mean);
 }
 
-/// y before addend and ReLU. Forward and backward agree on its bits, because backward masks by its sign.
+/// y before the addend and the ReLU. Forward and backward compute the same bits, because backward masks by
+/// its sign.
 __device__ inline float normalize(float x, float mean, float scale, float bias) {
   return fmaf(x - mean, scale, bias);
 }
 
-/// What normalises W neighbouring channels: the running statistics if `evaluate`, else those of the batch.
+/// What normalizes W neighboring channels: the running statistics if `evaluate`, else those of the batch.
 template <int W>
 struct ChannelScale {
   float mean[W], scale[W], bias[W];
@@ -211,8 +211,7 @@ struct ChannelScale {
   }
 };
 
-/// y = normalised x (+ addend) (rectified), by the running statistics if `evaluate`, else by those of the
-/// batch.
+/// y = normalized x (+ addend) (+ ReLU), by the running statistics if `evaluate`, else by those of the batch.
 template <class T, int W>
 __global__ void __launch_bounds__(Columns::most_threads)
     batch_norm_apply(Columns c, BatchNormTask<T> t, bool evaluate) {
@@ -242,8 +241,8 @@ __global__ void __launch_bounds__(Columns::most_threads)
   if (row < place.end) take(Width<1>(), at);
 }
 
-/// The gradient that reaches the batch norm in U rows: (dy + second), masked by the ReLU. Without an addend
-/// the sign comes from x, which is read anyway, else from y.
+/// The gradient that reaches the batch norm in U rows: dy + second, masked by the ReLU. With an addend the
+/// sign comes from y, else it is recomputed from x, which is read anyway.
 template <class T, int U, int W>
 __device__ void masked_gradient(float (&g)[U][W], const BatchNormTask<T>& t, std::int64_t at,
                                 std::int64_t stride, const float (&x)[U][W], const ChannelScale<W>& of) {
@@ -255,7 +254,7 @@ __device__ void masked_gradient(float (&g)[U][W], const BatchNormTask<T>& t, std
     for (int u = 0; u < U; ++u)
       for (int k = 0; k < W; ++k) g[u][k] = y[u][k] > 0 ? g[u][k] : 0.0f;
   } else {
-    // Rounded as y was: what is too small for T is 0.
+    // Rounded as y was: values too small for T are 0.
     for (int u = 0; u < U; ++u)
       for (int k = 0; k < W; ++k) {
         const T y = device::narrow<T>(normalize(x[u][k], of.mean[k], of.scale[k], of.bias[k]));
@@ -264,8 +263,8 @@ __device__ void masked_gradient(float (&g)[U][W], const BatchNormTask<T>& t, std
   }
 }
 
-/// The terms of the two sums of backward: the gradient, and the gradient times (x - mean). Where there is
-/// `masked` the gradient is left there.
+/// The terms of the two sums of backward: the gradient, and the gradient times (x - mean). Also writes the
+/// gradient to `masked` unless that is null.
 template <class T>
 struct BatchNormTerms {
   static constexpr int together = 2;
@@ -322,8 +321,8 @@ struct BatchNormBackwardFinish : Partials<2> {
   float* d_weight = nullptr;
   float* d_bias = nullptr;
   bool accumulate = false;
-  /// [2][channels]: the two sums, for those of other ranks to be added before they become coefficients; null:
-  /// they are the batch's.
+  /// [2][channels]: receives the two sums, to which the other ranks' are added before they become
+  /// coefficients; null: the sums are those of this batch.
   double* sums = nullptr;
 
   __device__ void finish(int column, const double (&totals)[2]) const {
@@ -341,7 +340,7 @@ struct BatchNormBackwardFinish : Partials<2> {
   }
 };
 
-/// The same from the gradients of weight and bias, which are the two sums but for a factor.
+/// The same from the gradients of weight and bias, which are the two sums up to a factor.
 template <class = void>
 __global__ void batch_norm_take_sums(const float* of_parameters, BatchNormBackwardFinish finish) {
   const int c = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
@@ -351,7 +350,7 @@ __global__ void batch_norm_take_sums(const float* of_parameters, BatchNormBackwa
                     static_cast<double>(of_parameters[c]) / root});
 }
 
-/// The coefficients from sums over `count` values a channel.
+/// The coefficients from sums over `count` values per channel.
 template <class = void>
 __global__ void batch_norm_slopes(int channels, const double* sums, double count, BatchNormSlopes slopes) {
   const int c = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
@@ -393,14 +392,14 @@ __global__ void __launch_bounds__(Columns::most_threads)
   if (row < place.end) take(Width<1>(), at);
 }
 
-/// The scratch memory of one call, in bytes.
+/// Bytes of scratch memory for one call.
 template <class T>
 std::int64_t batch_norm_scratch(std::int64_t positions, int channels) {
   return Partials<2>::bytes(share_columns<T>(positions, channels)) +
          2 * channels * static_cast<std::int64_t>(sizeof(float));
 }
 
-/// The sharing of a pass that leaves no sums: further blocks cost little there.
+/// The sharing of a pass that writes no sums, where more blocks cost little.
 template <class T>
 Columns share_batch_norm_pass(const BatchNormTask<T>& t) {
   return share_columns<T>(t.positions, t.channels, Columns::processors * 8);
@@ -414,26 +413,26 @@ void launch_batch_norm_apply(cudaStream_t stream, const BatchNormTask<T>& t, boo
                  c.width == W ? batch_norm_apply<T, W> : batch_norm_apply<T, 1>, c, t, evaluate);
 }
 
-/// How a kernel is started with a thread for each channel.
+/// Launch with a thread for each channel.
 inline device::Launch over_channels(cudaStream_t stream, int channels) {
   constexpr int threads = 128;
   return {stream, static_cast<unsigned>((channels + threads - 1) / threads), threads};
 }
 
-/// For a batch whose statistics are its own.
+/// For a batch norm that involves no other rank.
 struct NoSumAcross {
   double operator()(double*) const { return 0; }
 };
 
-/// The statistics of a batch. With `sums`, room for [2][channels], they are those of all ranks:
-/// `sum_across(sums)` makes sums of this rank's values those of all, and returns how many values a channel
-/// has there.
+/// Computes the statistics of a batch. With `sums`, memory for [2][channels], they are those of all ranks:
+/// `sum_across(sums)` replaces the sums of this rank by those of all ranks, and returns the number of values
+/// per channel over all ranks.
 template <class T, class SumAcross>
 void find_batch_norm_statistics(cudaStream_t stream, const BatchNormTask<T>& t, double* sums,
                                 const SumAcross& sum_across) {
   constexpr int W = device::lanes<T>;
   const BatchNormStatistics statistics(t);
-  // Those of ranks are f64 from the beginning.
+  // Sums that ranks exchange are computed in f64 from the beginning, which `t.sums` is not.
   if (t.sums != nullptr && sums == nullptr)
     return device::launch(over_channels(stream, t.channels), batch_norm_statistics<float>, t.channels, t.sums,
                           static_cast<double>(t.positions), statistics);
@@ -448,8 +447,8 @@ void find_batch_norm_statistics(cudaStream_t stream, const BatchNormTask<T>& t, 
                  statistics);
 }
 
-/// y by the statistics of the batch, which are kept in `mean` and `inverse`; moves the running statistics.
-/// `sums` and `sum_across` as for find_batch_norm_statistics.
+/// y by the statistics of the batch, which are stored in `mean` and `inverse`; also updates the running
+/// statistics. `sums` and `sum_across` as for find_batch_norm_statistics.
 template <class T, class SumAcross = NoSumAcross>
 void batch_norm_forward_train(cudaStream_t stream, const BatchNormTask<T>& t, double* sums = nullptr,
                               const SumAcross& sum_across = {}) {
@@ -463,10 +462,9 @@ void batch_norm_forward_evaluate(cudaStream_t stream, const BatchNormTask<T>& t)
   launch_batch_norm_apply(stream, t, true);
 }
 
-/// dx, the gradient of the addend, and those of weight and bias, which are this rank's; `sums` and
-/// `sum_across` as for find_batch_norm_statistics. The gradient of the addend is what reaches the batch norm:
-/// the first pass leaves it there where nothing else is, and the second reads it instead of all that makes
-/// it.
+/// dx, the gradient of the addend, and this rank's gradients of weight and bias; `sums` and `sum_across` as
+/// for find_batch_norm_statistics. The gradient of the addend is the gradient that reaches the batch norm:
+/// unless it accumulates, the first pass writes it there and the second reads it instead of recomputing it.
 template <class T, class SumAcross = NoSumAcross>
 void batch_norm_backward(cudaStream_t stream, const BatchNormTask<T>& t, double* sums = nullptr,
                          const SumAcross& sum_across = {}) {

@@ -1,4 +1,4 @@
-// A bias: one number a column, added to every row.
+// A bias: one number per column, added to every row.
 #pragma once
 
 #include <cstdint>

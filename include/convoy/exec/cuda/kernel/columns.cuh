@@ -1,5 +1,5 @@
-// Sums over the rows of [rows, columns], for each column and in an order that is always the same: blocks
-// write partial sums of chunks of rows, and a second kernel adds these up in f64.
+// Sums over the rows of [rows, columns] for each column, always added in the same order: blocks write partial
+// sums of chunks of rows, and a second kernel adds these in f64.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace convoy::exec::cuda {
 
-/// How [rows, columns] is shared among the blocks of a grid of `tiles` times `chunks`: tiles may be more than
-/// the 65,535 blocks that there are along y. A block takes `tile` threads side by side, each with `width`
-/// neighbouring columns, of a chunk of rows; its other threads stand in further lines, and each of these
-/// takes every `lines()`th row.
+/// How [rows, columns] is shared among a grid of `tiles` times `chunks` blocks. Tiles are along x, because
+/// there may be more of them than the 65,535 blocks possible along y. A line of a block is `tile` threads
+/// side by side, each with `width` neighboring columns; of the block's chunk of rows, each line takes every
+/// `lines()`th row.
 struct Columns {
   static constexpr int most_threads = 256;
-  static constexpr int processors = 132;  // of a Hopper GPU; others only get more or fewer blocks each
+  static constexpr int processors = 132;  // SMs of a Hopper GPU; others only run more or fewer blocks each
 
   std::int64_t rows = 0;
   int columns = 0;
@@ -31,8 +31,8 @@ struct Columns {
   dim3 block() const { return dim3(static_cast<unsigned>(threads)); }
 };
 
-/// The sharing of so many rows (at least 1) and columns of T among at most about `blocks` blocks. Columns
-/// that are no multiple of the lanes of T are taken one by one.
+/// Shares `rows` (at least 1) rows and `columns` columns of T among at most about `blocks` blocks. Unless
+/// their number is a multiple of the lanes of T, columns are taken one by one.
 template <class T>
 Columns share_columns(std::int64_t rows, int columns, int blocks = Columns::processors * 4) {
   Columns c;
@@ -40,12 +40,12 @@ Columns share_columns(std::int64_t rows, int columns, int blocks = Columns::proc
   c.columns = columns;
   c.width = columns % device::lanes<T> == 0 ? device::lanes<T> : 1;
   const int vectors = columns / c.width;
-  // Whole warps of neighbours unless more than a quarter of the threads would idle.
+  // Whole warps side by side unless more than a quarter of the threads would idle.
   c.tile = 32;
   while ((vectors + c.tile - 1) / c.tile * c.tile - vectors > vectors / 3) c.tile /= 2;
   c.tiles = (vectors + c.tile - 1) / c.tile;
   const auto most_chunks = [&] { return (rows + c.lines() - 1) / c.lines(); };
-  // Little work is spread over all processors.
+  // Little work is spread over all multiprocessors.
   while (c.threads > 64 && c.tiles * most_chunks() < Columns::processors) c.threads /= 2;
   std::int64_t chunks = blocks / c.tiles;
   if (chunks > most_chunks()) chunks = most_chunks();
@@ -55,8 +55,8 @@ Columns share_columns(std::int64_t rows, int columns, int blocks = Columns::proc
   return c;
 }
 
-/// What this thread has of them: columns [column, column + width), none if `column` is not below the number
-/// of columns; and rows [row, end) in steps of `step`.
+/// The part of this thread: columns [column, column + width), none if `column` is not below the number of
+/// columns; and rows [row, end) in steps of `step`.
 struct ColumnPlace {
   int line = 0, step = 1;
   std::int64_t column = 0, row = 0, end = 0;
@@ -85,14 +85,14 @@ struct Partials {
   __device__ float* at(int chunk, int sum, std::int64_t column) const {
     return values + (static_cast<std::int64_t>(chunk) * sums + sum) * columns + column;
   }
-  /// Adds those of a chunk to the totals of a column.
+  /// Adds the partial sums of a chunk to the totals of a column.
   __device__ void take(double (&totals)[sums], int chunk, int column) const {
     for (int s = 0; s < sums; ++s) totals[s] += static_cast<double>(*at(chunk, s, column));
   }
 };
 
-/// The partial sums of what `Terms` adds. `Terms::At<W>(terms, column).add<U>(float (&)[sums][W], row, step)`
-/// adds the terms of W neighbouring columns of U rows, `step` apart; `Terms::together` rows are read at once.
+/// Partial sums of the terms of `Terms`. `Terms::At<W>(terms, column).add<U>(float (&)[sums][W], row, step)`
+/// adds the terms of W neighboring columns of U rows, `step` apart; `Terms::together` rows are read at once.
 template <int sums, int W, class Terms>
 __global__ void __launch_bounds__(Columns::most_threads, 2)
     column_partials(Columns c, Terms terms, Partials<sums> partials) {
@@ -124,11 +124,11 @@ __global__ void __launch_bounds__(Columns::most_threads, 2)
   }
 }
 
-inline constexpr int finish_side = 8;         // columns of a block, 32 bytes side by side
-inline constexpr int most_finish_lines = 64;  // threads of one column
+inline constexpr int finish_side = 8;         // columns per block, 32 contiguous bytes
+inline constexpr int most_finish_lines = 64;  // threads per column
 
-/// The totals of each column: `Finish::take(totals, chunk, column)` adds a chunk's, `Finish::finish(column,
-/// totals)` says what to do with them.
+/// The totals of each column: `Finish::take(totals, chunk, column)` adds those of a chunk, and
+/// `Finish::finish(column, totals)` uses them.
 template <int sums, class Finish>
 __global__ void __launch_bounds__(finish_side* most_finish_lines)
     finish_columns(int chunks, int columns, Finish f) {
@@ -160,7 +160,7 @@ void launch_finish(cudaStream_t stream, const Columns& c, const Finish& finish) 
                  finish_columns<sums, Finish>, c.chunks, c.columns, finish);
 }
 
-/// The sums over rows of `terms` of T, finished by `finish`, which reads the same partial sums.
+/// Sums `terms` over rows; `finish`, which reads the same partial sums, uses the totals.
 template <class T, int sums, class Terms, class Finish>
 void sum_columns(cudaStream_t stream, const Columns& c, const Terms& terms, const Partials<sums>& partials,
                  const Finish& finish) {

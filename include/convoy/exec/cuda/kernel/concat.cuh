@@ -1,5 +1,5 @@
-// Concatenation: runs of elements copied from one tensor into a part of another, or added to it. Whatever is
-// joined is joined along the last axis of memory: the channels of an image in NHWC, the features of a row or
+// Concatenation: runs of elements are copied from one tensor into a part of another, or added to it. Tensors
+// are always joined along the last axis in memory: the channels of an image in NHWC, the features of a row or
 // of each position of a sequence.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace convoy::exec::cuda {
 
-/// So many runs of elements; strides are between the beginnings of runs.
+/// `count` runs of `length` elements; strides are the distances between the beginnings of runs.
 struct Runs {
   std::int64_t count = 0;
   int length = 0, from_stride = 0, to_stride = 0;
@@ -27,9 +27,9 @@ __global__ void copy_runs_of(Runs runs, const T* from, const T* second, T* to, b
     }
 }
 
-/// to = from + second or to += from + second, run after run. `second` may be null; from, second and to begin
-/// where their first runs do. An input joins a concatenation as runs of its own length in those of the value;
-/// its gradient is copied back with the strides exchanged.
+/// to = from + second or to += from + second, run by run. `second` may be null; `from`, `second` and `to`
+/// point to their first runs. An input of a concatenation is copied as runs of its own length into the runs
+/// of the value; its gradient is copied back with the strides exchanged.
 template <class T>
 void copy_runs(cudaStream_t stream, const Runs& runs, const T* from, const T* second, T* to,
                bool accumulate) {

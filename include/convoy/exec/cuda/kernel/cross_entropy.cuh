@@ -1,6 +1,6 @@
 // Softmax cross-entropy of [count, classes] in f32. Forward reads each logit once: the sum of exponentials is
-// shifted by the largest logit so far (Milakov and Gimelshein, 2018, "Online normalizer calculation for
-// softmax"). Backward computes the probabilities anew from the logits. Logits may be at hand for a block of
+// relative to the largest logit so far (Milakov and Gimelshein, 2018, "Online normalizer calculation for
+// softmax"). Backward recomputes the probabilities from the logits. Logits may be available for one block of
 // labels at a time.
 #pragma once
 
@@ -14,40 +14,40 @@
 
 namespace convoy::exec::cuda {
 
-/// Cross-entropy of `positions` labels a row, each with `classes` logits. Labels that count are in [0,
-/// classes). Pointers that do not apply are null; those of values are in device memory and start at multiples
-/// of 64 bytes.
+/// Cross-entropy of `positions` labels per row, each with `classes` logits. Labels that are not ignored are
+/// in [0, classes). Pointers that do not apply are null; those of values are in device memory and start at
+/// multiples of 64 bytes.
 template <class T>
 struct CrossEntropyTask {
   std::int64_t rows = 0;  ///< at least 1
   int positions = 1, classes = 0;
   i32 ignored = 0;
-  bool ignores = false;  ///< whether labels of `ignored` do not count
+  bool ignores = false;  ///< whether labels equal to `ignored` do not count
   float smoothing = 0;
-  Range block;     ///< of all labels, those whose logits are at hand
+  Range block;     ///< of all labels, those whose logits are available
   int stride = 0;  ///< elements from the logits of one label to those of the next
   const T* logits = nullptr;
   const i32* labels = nullptr;
-  float* losses = nullptr;        ///< [rows]: each the sum over its positions
-  float* normalizers = nullptr;   ///< [count] log of the sum of exponentials; null: not kept
+  float* losses = nullptr;        ///< [rows]: sums over the positions
+  float* normalizers = nullptr;   ///< [count]: log-sum-exp of logits; null: not kept
   std::int64_t* tally = nullptr;  ///< [2]: labels whose logit is the (first) largest, and labels that
                                   ///< count; null: not wanted
-  void* scratch = nullptr;        ///< cross_entropy_scratch bytes, of losses only
+  void* scratch = nullptr;        ///< cross_entropy_scratch bytes, for losses only
   // Backward.
   const float* d_losses = nullptr;  ///< [rows]
-  T* d_logits = nullptr;            ///< may be the logits where it does not accumulate
+  T* d_logits = nullptr;            ///< may be the logits if not accumulating
   bool accumulate = false;
 
   CONVOY_HD std::int64_t count() const { return rows * positions; }
   __device__ bool counts(i32 label) const { return !ignores || label != ignored; }
 };
 
-/// What a block counted.
+/// The labels that a block of threads counted.
 struct LabelTally {
   int correct = 0, counted = 0;
 };
 
-/// The logits of one label that a thread has seen, then those of all threads.
+/// Summary of the logits of one label: those that a thread has seen, then those of all threads.
 struct SoftmaxSummary {
   float largest = -FLT_MAX;
   float sum = 0;      ///< of exp(logit - largest)
@@ -80,7 +80,7 @@ struct SoftmaxSummary {
   }
 };
 
-/// each[i] = the loss of label i; the tallies of blocks.
+/// each[i] = the loss of label i. Also writes the tally of each block of threads.
 template <class T, int threads>
 __global__ void __launch_bounds__(team_block<threads>)
     cross_entropy_labels(CrossEntropyTask<T> t, float* each, LabelTally* tallies) {
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(team_block<threads>)
   }
 }
 
-/// The sums of the tallies of blocks. One block.
+/// Adds the tallies of all blocks of threads. Runs as one block.
 template <int threads>
 __global__ void __launch_bounds__(threads)
     cross_entropy_tally(int blocks, const LabelTally* tallies, std::int64_t* tally) {
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(threads)
   tally[1] = counted;
 }
 
-/// d_logits (+)= d_losses times (softmax - what the label stands for).
+/// d_logits (+)= d_losses times (softmax - target distribution).
 template <class T, int threads>
 __global__ void __launch_bounds__(team_block<threads>) cross_entropy_gradients(CrossEntropyTask<T> t) {
   using Label = Team<threads>;
@@ -188,17 +188,17 @@ __global__ void __launch_bounds__(team_block<threads>) cross_entropy_gradients(C
   }
 }
 
-/// Labels of more classes than this are each a block's.
+/// With more classes than this, a block computes a label instead of a warp.
 inline constexpr int cross_entropy_warp = 1024;
 
-/// Blocks of threads for so many labels.
+/// Number of blocks of threads for `labels` labels.
 template <class T>
 unsigned cross_entropy_blocks(const CrossEntropyTask<T>& t, std::int64_t labels) {
   return t.classes <= cross_entropy_warp ? Team<32>::blocks(labels, 132 * 8)
                                          : Team<256>::blocks(labels, 132 * 8);
 }
 
-/// The scratch memory of losses whose logits are at hand for `labels` labels at a time, in bytes.
+/// Bytes of scratch memory for losses whose logits are available for `labels` labels at a time.
 template <class T>
 std::int64_t cross_entropy_scratch(const CrossEntropyTask<T>& t, std::int64_t labels) {
   const std::int64_t blocks = (t.count() + labels - 1) / labels * cross_entropy_blocks(t, labels);
@@ -206,7 +206,8 @@ std::int64_t cross_entropy_scratch(const CrossEntropyTask<T>& t, std::int64_t la
          blocks * static_cast<std::int64_t>(sizeof(LabelTally));
 }
 
-/// In the scratch memory: the loss of each label, then tallies of blocks of threads.
+/// The loss of each label: in the scratch memory, where the tallies of blocks of threads follow, or in
+/// `losses` if a row has one label.
 template <class T>
 float* cross_entropy_each(const CrossEntropyTask<T>& t) {
   return t.positions == 1 ? t.losses : static_cast<float*>(t.scratch);
@@ -216,8 +217,8 @@ LabelTally* cross_entropy_tallies(const CrossEntropyTask<T>& t) {
   return reinterpret_cast<LabelTally*>(static_cast<float*>(t.scratch) + t.count());
 }
 
-/// The loss and the normalizer of each label of a block; returns how many tallies there are with those that
-/// it writes behind `tallies` others.
+/// Computes the loss and the normalizer of each label of a block. Writes its tallies after the first
+/// `tallies`, and returns the new number of tallies.
 template <class T>
 int cross_entropy_losses(cudaStream_t stream, const CrossEntropyTask<T>& t, int tallies = 0) {
   const unsigned blocks = cross_entropy_blocks(t, t.block.size());
@@ -230,7 +231,7 @@ int cross_entropy_losses(cudaStream_t stream, const CrossEntropyTask<T>& t, int 
   return tallies + static_cast<int>(blocks);
 }
 
-/// The losses of rows and the tally, of the losses of all labels and so many tallies.
+/// Computes the losses of rows and the tally from the losses of all labels and `tallies` tallies.
 template <class T>
 void cross_entropy_sums(cudaStream_t stream, const CrossEntropyTask<T>& t, int tallies) {
   if (t.positions > 1)

@@ -1,5 +1,5 @@
-// Dropout: the draws of draws.hpp, the same bits as on the host, a vector of elements at a time. Backward
-// draws again, so that nothing is kept.
+// Dropout: the draws of draws.hpp, the same bits as on the host, for a vector of elements at a time. Backward
+// draws again, so that nothing is stored.
 #pragma once
 
 #include <array>
@@ -18,8 +18,8 @@ __device__ inline std::array<std::uint32_t, 4> words_of(const Draws& draws, int 
                 draws.key);
 }
 
-/// Which of `V` neighbours in each quarter of a chunk are kept, where block `block` of row `row` has the
-/// words of the first: bit q * V + k is that of element k of quarter q.
+/// Which of `V` neighbors in each quarter of a chunk are kept: bit q * V + k is that of element k of quarter
+/// q. The words of the first element are those of block `block` of row `row`.
 template <int V>
 __device__ unsigned kept_in_quarters(const Draws& draws, const DropoutRule& rule, int row,
                                      std::uint32_t block) {
@@ -33,7 +33,7 @@ __device__ unsigned kept_in_quarters(const Draws& draws, const DropoutRule& rule
   return kept;
 }
 
-/// v times the scale where it is kept, else 0; bit `bit` + k of `kept` is element k's.
+/// Multiplies v by the scale where it is kept, else zeroes it; bit `bit` + k of `kept` is element k's.
 template <int V>
 __device__ void drop(float (&v)[V], unsigned kept, int bit, float scale) {
   for (int k = 0; k < V; ++k) v[k] = (kept >> (bit + k) & 1u) != 0 ? v[k] * scale : 0.0f;
@@ -73,9 +73,9 @@ __global__ void drop_rows(const Draws* draws, DropoutRule rule, int rows, std::i
   }
 }
 
-// Neighbours in memory are channels, a map apart in canonical order. Where maps are whole chunks, a thread
-// takes V channels of a position in each quarter of a chunk, because these share V blocks of four words; else
-// it takes one position and uses one word of four.
+// Neighbors in memory are channels, which are a map apart in canonical order. If maps are whole chunks, a
+// thread takes V channels of a position in each quarter of a chunk, because these share V blocks of four
+// words; else it takes one position and uses one word of four.
 template <int V, bool chunks, class T>
 __global__ void drop_images(const Draws* draws, DropoutRule rule, int rows, int channels, int positions,
                             const T* x, const T* second, const T* addend, T* y) {
@@ -108,10 +108,10 @@ __global__ void drop_images(const Draws* draws, DropoutRule rule, int rows, int 
   }
 }
 
-/// y = addend + d with d = (x + second) * scale where the element is kept, else 0: the value for x and no
-/// second, the gradient of the input for the gradients of the value. `elements` are a row's, in canonical
-/// order in memory. `draws`, those of the layer and the pass, lie in device memory. `second` and `addend` may
-/// be null; `y` may be `x` and may be `addend`.
+/// y = addend + d, where d = (x + second) * scale if the element is kept, else 0. This gives the value if x
+/// is the input and `second` null, and the gradient of the input if x and `second` are the gradients of the
+/// value. A row has `elements` elements, in canonical order in memory. `draws`, those of the layer and the
+/// pass, are in device memory. `second` and `addend` may be null; `y` may be `x` and may be `addend`.
 template <class T>
 void dropout(cudaStream_t stream, const Draws* draws, const DropoutRule& rule, int rows,
              std::int64_t elements, const T* x, const T* second, const T* addend, T* y) {
@@ -123,7 +123,7 @@ void dropout(cudaStream_t stream, const Draws* draws, const DropoutRule& rule, i
                  addend, y);
 }
 
-/// The same of images in NHWC of fewer than 2^31 elements. `channels` are those in memory; those past the
+/// The same for images in NHWC of fewer than 2^31 elements. `channels` are those in memory; those beyond the
 /// image's own stay zero.
 template <class T>
 void dropout_image(cudaStream_t stream, const Draws* draws, const DropoutRule& rule, int rows, int channels,

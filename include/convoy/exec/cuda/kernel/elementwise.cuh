@@ -1,5 +1,5 @@
-// Element by element: activations and their gradients, additions and products over whole tensors. Tensors of
-// one shape and layout have their elements in the same order, so none of these needs to know it.
+// Elementwise operations: activations and their gradients, additions and products over whole tensors. Tensors
+// of one shape and layout have their elements in the same order, so no kernel here needs to know the layout.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct Relu {
   static __device__ float gradient(float g, float y) { return y > 0.0f ? g : 0.0f; }
 };
 
-/// x times the chance that a standard normal number is below x.
+/// x times the probability that a standard normal variable is below x.
 template <graph::GeluForm form>
 struct Gelu {
   static constexpr bool of_output = false;
@@ -71,7 +71,7 @@ void apply(cudaStream_t stream, std::int64_t count, const T* x, T* y) {
                  count, x, y);
 }
 
-// F of void: the identity, which reads nothing but the gradient.
+// F = void: the identity, which reads only the gradient.
 template <class F, class T>
 __global__ void slope_elements(std::int64_t count, const T* dy, const T* second, const T* at_values, T* dx,
                                bool accumulate) {
@@ -87,7 +87,7 @@ __global__ void slope_elements(std::int64_t count, const T* dy, const T* second,
   });
 }
 
-/// dx = g or dx += g with g = (dy + second) times the slope of F; `at` is the value of F where
+/// dx = g or dx += g with g = (dy + second) times the derivative of F; `at` is the output of F if
 /// `F::of_output`, else its input. `second` may be null; `dx` may be `dy`.
 template <class F, class T>
 void slope(cudaStream_t stream, std::int64_t count, const T* dy, const T* second, const T* at, T* dx,
@@ -96,8 +96,8 @@ void slope(cudaStream_t stream, std::int64_t count, const T* dy, const T* second
                  count, dy, second, at, dx, accumulate);
 }
 
-/// A gradient on its way to one input: dx = g or dx += g with g = dy + second, where `mask` > 0 if there is a
-/// mask (the value of a ReLU). `second` and `mask` may be null; `dx` may be `dy`.
+/// Passes a gradient to one input: dx = g or dx += g with g = dy + second, but 0 where `mask`, the value of a
+/// ReLU, is not positive. `second` and `mask` may be null; `dx` may be `dy`.
 template <class T>
 void pass(cudaStream_t stream, std::int64_t count, const T* dy, const T* second, const T* mask, T* dx,
           bool accumulate) {
@@ -139,8 +139,8 @@ __global__ void multiply_elements(std::int64_t count, const T* a, const T* secon
   });
 }
 
-/// dx = g or dx += g with g = (dy + second) * other, `other` being the factor beside x. `second` may be null;
-/// `dx` may be `dy`.
+/// dx = g or dx += g with g = (dy + second) * other, the gradient of x in y = x * other. `second` may be
+/// null; `dx` may be `dy`.
 template <class T>
 void multiply_backward(cudaStream_t stream, std::int64_t count, const T* dy, const T* second, const T* other,
                        T* dx, bool accumulate) {

@@ -1,8 +1,7 @@
-// Embeddings: rows gathered from a table, and the gradients of each row added up in the order of the
-// positions that named it. The positions are sorted by their ids on the device: tiles by counting for each
-// key those before it, then sixteen runs at a time into one, each key finding its place by searching the
-// other runs. No key is there twice, so places are the same in every run, and no two threads write one
-// element.
+// Embeddings: rows gathered from a table, and the gradients of each row added in the order of the positions
+// that refer to it. Positions are sorted by their ids on the device: tiles by counting the smaller keys for
+// each key, then by merging sixteen runs at a time, each key finding its place by a search in the other runs.
+// Keys are unique, so that places are the same in every run and no two threads write the same element.
 #pragma once
 
 #include <cstddef>
@@ -38,15 +37,15 @@ void gather_rows(cudaStream_t stream, const EmbeddingTask& e, const i32* ids, co
                  whole ? gather_rows_of<width, T> : gather_rows_of<1, T>, e, ids, table, y);
 }
 
-/// An id above, its position in the batch below: keys in order are ids in order, each with its positions in
-/// order.
+/// The id in the upper half, its position in the batch in the lower half: sorted keys are ids in order, each
+/// with its positions in order.
 using PositionKey = std::uint64_t;
 
-inline constexpr int sort_tile = 512;  ///< keys that one block puts in order
-inline constexpr int sort_ways = 16;   ///< runs that one pass makes one of
+inline constexpr int sort_tile = 512;  ///< keys that one block sorts
+inline constexpr int sort_ways = 16;   ///< runs that one pass merges into one
 inline constexpr int sum_piece = 64;   ///< positions of one id that one block adds up
 
-/// Where the scratch memory of an embedding's backward lies.
+/// The scratch memory of an embedding's backward.
 struct EmbeddingScratch {
   PositionKey* keys = nullptr;    ///< [count]
   PositionKey* other = nullptr;   ///< [count]
@@ -77,7 +76,7 @@ inline EmbeddingScratch scratch_of(const EmbeddingTask& e, void* memory) {
 __device__ inline int id_of(PositionKey key) { return static_cast<int>(key >> 32); }
 __device__ inline int position_of(PositionKey key) { return static_cast<int>(key & 0xffffffffu); }
 
-/// How many of `count` keys in order are below `key`.
+/// Number of keys below `key` among `count` sorted keys.
 __device__ inline int below(const PositionKey* keys, int count, PositionKey key) {
   int begin = 0, end = count;
   while (begin < end) {
@@ -127,7 +126,7 @@ __global__ void find_ids(EmbeddingTask e, const Key* keys, std::int32_t* begin) 
   if (id <= e.entries) begin[id] = below(keys, e.count, static_cast<Key>(id) << 32);
 }
 
-/// Adds to `sum` the gradients from element `k` of the positions of keys [from, to), in order.
+/// Adds to `sum` the gradients of the positions of keys [from, to), in order, from element `k` on.
 template <int V, class T>
 __device__ void add_positions(float (&sum)[V], const PositionKey* keys, int from, int to, int features, int k,
                               const T* dy, const T* second) {
@@ -138,8 +137,8 @@ __device__ void add_positions(float (&sum)[V], const PositionKey* keys, int from
   }
 }
 
-// Whoever is named often (a token of padding) would keep one block busy for long, so its positions are added
-// in pieces of so many, counted from its first. A block looks for the one whole piece that begins among its
+// An id that occurs often (a padding token) would keep one block busy for long, so its positions are added in
+// pieces of `sum_piece`, counted from its first. A block looks for the one whole piece that begins among its
 // own keys: there is at most one, because whole pieces do not overlap.
 template <int V, class T>
 __global__ void sum_pieces(EmbeddingTask e, EmbeddingScratch s, const T* dy, const T* second) {
@@ -186,8 +185,8 @@ __global__ void sum_entries(EmbeddingTask e, EmbeddingScratch s, const T* dy, co
 }
 
 /// dw[ids[i]] += dy[i] + second[i] in the order of i; without `accumulate` dw, which is [entries, features],
-/// begins as zeros. `second` may be null; `scratch` has `scatter_scratch(e)` bytes and begins at a multiple
-/// of 64.
+/// starts from zeros. `second` may be null; `scratch` has `scatter_scratch(e)` bytes and is aligned to 64
+/// bytes.
 template <class T>
 void scatter_rows(cudaStream_t stream, const EmbeddingTask& e, const i32* ids, const T* dy, const T* second,
                   float* dw, void* scratch, bool accumulate) {

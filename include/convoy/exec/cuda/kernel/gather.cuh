@@ -1,6 +1,6 @@
-// Gathers: positions of each row's sequence by number. The gradient of a position is the sum of those that
-// named it, in their order: each position looks for its own number among those of its row, so that nobody
-// adds to what another writes.
+// Gathers: positions of each row's sequence by index. The gradient of a position is the sum of the gradients
+// of the entries that refer to it, in their order: each position looks for its own index among those of its
+// row, so that no two threads write the same element.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace convoy::exec::cuda {
 
-/// Of `named` positions of each of `rows` sequences of [positions, features].
+/// Gathers `named` positions of each of `rows` sequences [positions, features].
 struct GatherTask {
   int rows = 0, positions = 0, features = 0, named = 0;
   const i32* numbers = nullptr;  ///< [rows, named], each in [0, positions)

@@ -1,6 +1,6 @@
-// Images between their canonical order [rows, channels, height, width], in which inputs arrive and flatten
-// and the outputs of a model leave them, and NHWC: each image is a matrix that is transposed through shared
-// memory, so that reads and writes are of neighbours.
+// Conversion of images between NHWC and their canonical order [rows, channels, height, width], which inputs,
+// flatten and the outputs of a model have. Each image is a matrix that is transposed through shared memory,
+// so that reads and writes are contiguous.
 #pragma once
 
 #include <cstdint>
@@ -10,26 +10,26 @@
 
 namespace convoy::exec::cuda {
 
-/// Images of a batch; `positions` is height times width. In NHWC a position has `padded` elements, those past
-/// the image's channels being zeros.
+/// Images of a batch; `positions` is height times width. In NHWC a position has `padded` elements; those
+/// beyond the image's channels are zeros.
 struct Images {
   int rows = 0, channels = 0, padded = 0, positions = 0;
 };
 
-/// Matrices of `lines` lines of `length` elements, `from_stride` apart, that become `length` lines of `lines`
-/// elements, `to_stride` apart; what lies between these becomes zero.
+/// Transposes matrices of `lines` lines of `length` elements, `from_stride` apart, to `length` lines of
+/// `lines` elements, `to_stride` apart; the gaps between these become zero.
 struct Transposition {
   int rows = 0, lines = 0, length = 0, from_stride = 0, to_stride = 0;
-  float scale = 1, offset = 0;  ///< an u8 counts as scale times itself plus offset
-  int log_width = 5;            ///< of the elements of a line that a tile takes
+  float scale = 1, offset = 0;  ///< u8 values x become scale * x + offset
+  int log_width = 5;            ///< log2 of the elements of a line in a tile
   bool accumulate = false;
 };
 
-inline constexpr int log_tile = 10;  ///< of the elements of a tile
+inline constexpr int log_tile = 10;  ///< log2 of the elements of a tile
 
 template <class From, class To>
 __global__ void transpose(Transposition t, const From* x, const From* second, To* y) {
-  // A line of a tile takes one element more than it has, so that a warp that reads a column meets all banks.
+  // Lines of a tile are padded by one element, so that a warp that reads a column accesses all banks.
   __shared__ float tile[2 << log_tile];
   const int log_height = log_tile - t.log_width;
   const int width = 1 << t.log_width, height = 1 << log_height, pitch = width + 1;
@@ -65,7 +65,7 @@ __global__ void transpose(Transposition t, const From* x, const From* second, To
   }
 }
 
-/// Starts the transposition with tiles that suit its matrices: as square as they are.
+/// Launches the transposition with tiles as square as its matrices allow.
 template <class From, class To>
 void start_transposition(cudaStream_t stream, Transposition t, const From* x, const From* second, To* y) {
   while (t.log_width > 0 && 1 << t.log_width >= 2 * t.length) --t.log_width;
@@ -78,7 +78,7 @@ void start_transposition(cudaStream_t stream, Transposition t, const From* x, co
   device::launch(where, transpose<From, To>, t, x, second, y);
 }
 
-/// A batch of an input, canonical and of u8 (which count as scale times themselves plus offset) or float, as
+/// Converts a batch of an input, in canonical order and of u8 (x becomes scale * x + offset) or float, to
 /// images in NHWC.
 template <class From, class T>
 void image_from_input(cudaStream_t stream, const Images& images, const From* x, float scale, float offset,
@@ -94,7 +94,7 @@ void image_from_input(cudaStream_t stream, const Images& images, const From* x, 
                                x, nullptr, y);
 }
 
-/// Images x + second in canonical order, of T for flatten or of float for an output; the padding is left out.
+/// Images x + second in canonical order, of T for flatten or of float for an output, without the padding.
 /// `second` may be null.
 template <class T, class To>
 void image_to_canonical(cudaStream_t stream, const Images& images, const T* x, To* y,
@@ -108,8 +108,8 @@ void image_to_canonical(cudaStream_t stream, const Images& images, const T* x, T
                              x, second, y);
 }
 
-/// dx = g or dx += g, dx being in NHWC and g the gradient dy + second of what `image_to_canonical` made.
-/// `second` may be null.
+/// dx = g or dx += g, where dx is in NHWC and g = dy + second is the gradient of the result of
+/// `image_to_canonical`. `second` may be null.
 template <class From, class T>
 void image_to_canonical_backward(cudaStream_t stream, const Images& images, const From* dy,
                                  const std::type_identity_t<From>* second, T* dx, bool accumulate) {

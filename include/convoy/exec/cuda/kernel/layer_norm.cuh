@@ -1,6 +1,6 @@
-// Layer normalisation of rows of features, in f32 (Ba, Kiros and Hinton, 2016). A warp or a block takes a row
-// and reads it from the cache for its mean, its variance and its result in turn, so that nothing is lost to
-// cancellation. Gradients of weight and bias are sums over columns, in an order that is always the same.
+// Layer normalization of rows of features, in f32 (Ba, Kiros and Hinton, 2016). A warp or a block takes a row
+// and reads it from the cache for its mean, its variance and its result in turn, so that no precision is lost
+// to cancellation. Gradients of weight and bias are sums over columns, always added in the same order.
 #pragma once
 
 #include <cstdint>
@@ -27,10 +27,10 @@ struct LayerNormTask {
   const T* second = nullptr;
   T* dx = nullptr;  ///< null: not wanted
   bool accumulate_dx = false;
-  float* d_weight = nullptr;  ///< null where frozen
+  float* d_weight = nullptr;  ///< null if frozen
   float* d_bias = nullptr;
   bool accumulate_weight = false, accumulate_bias = false;
-  void* scratch = nullptr;  ///< layer_norm_scratch bytes, of backward only
+  void* scratch = nullptr;  ///< layer_norm_scratch bytes, for backward only
 };
 
 template <class T, int W, int threads>
@@ -145,13 +145,14 @@ struct LayerNormFinish : Partials<2> {
   }
 };
 
-/// The scratch memory of backward, in bytes.
+/// Bytes of scratch memory for backward.
 template <class T>
 std::int64_t layer_norm_scratch(std::int64_t rows, int features) {
   return Partials<2>::bytes(share_columns<T>(rows, features));
 }
 
-/// Rows of more features than this are each a block's. A warp has up to eight vectors of a row in flight.
+/// With more features than this, a block takes a row instead of a warp. A warp has up to eight vectors of a
+/// row in flight.
 inline constexpr int layer_norm_warp = 2048;
 
 /// y, and the mean and the inverse deviation of each row.

@@ -7,7 +7,7 @@
 
 namespace convoy::exec::cuda {
 
-/// Of `rows` sequences of [positions, features].
+/// Means of `rows` sequences [positions, features].
 struct MeanTask {
   int rows = 0, positions = 0, features = 0;
   const i32* lengths = nullptr;  ///< of each row; null: all positions
@@ -15,8 +15,8 @@ struct MeanTask {
   __device__ int length(int row) const { return lengths == nullptr ? positions : lengths[row]; }
 };
 
-inline constexpr int mean_across = 32;  ///< threads side by side, each with as many features as a vector has
-inline constexpr int mean_lines = 8;    ///< and so many of them share the positions of a row
+inline constexpr int mean_across = 32;  ///< threads side by side, each with one vector of features
+inline constexpr int mean_lines = 8;    ///< lines of such threads, which share the positions of a row
 
 template <int V, class T>
 __global__ void mean_of_positions(MeanTask t, const T* x, T* y) {
@@ -63,7 +63,7 @@ __global__ void mean_gradients(MeanTask t, const T* dy, const T* second, T* dx, 
   }
 }
 
-/// y[r] = the mean of the first positions of x[r].
+/// y[r] = the mean of the first length(r) positions of x[r].
 template <class T>
 void mean_forward(cudaStream_t stream, const MeanTask& t, const T* x, T* y) {
   constexpr int width = device::lanes<T>, most_rows = 2048;
@@ -76,7 +76,7 @@ void mean_forward(cudaStream_t stream, const MeanTask& t, const T* x, T* y) {
                  whole ? mean_of_positions<width, T> : mean_of_positions<1, T>, t, x, y);
 }
 
-/// dx[r, p] (+)= (dy[r] + second[r]) / length, and zero behind the length. `second` may be null.
+/// dx[r, p] (+)= (dy[r] + second[r]) / length, and zero beyond the length. `second` may be null.
 template <class T>
 void mean_backward(cudaStream_t stream, const MeanTask& t, const T* dy, const T* second, T* dx,
                    bool accumulate) {

@@ -1,4 +1,4 @@
-// Losses of one number a row that are means over elements of a value and of its target, in f32.
+// Losses of one number per row: means over the elements of a value and its target, in f32.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,14 @@
 
 namespace convoy::exec::cuda {
 
-/// (x - t)^2. A loss has `loss`, and the slopes in x and in its target.
+/// (x - t)^2. A loss has `loss`, and the derivatives in x and in its target.
 struct SquaredError {
   __device__ static float loss(float x, float t) { return (x - t) * (x - t); }
   __device__ static float slope(float x, float t) { return 2.0f * (x - t); }
   __device__ static float target_slope(float x, float t) { return 2.0f * (t - x); }
 };
 
-/// max(x, 0) - x t + log(1 + e^-|x|): binary cross-entropy of a logit, which does not overflow.
+/// max(x, 0) - x t + log(1 + e^-|x|): binary cross-entropy of a logit, in a form that does not overflow.
 struct LogitError {
   __device__ static float loss(float x, float t) {
     return (x < 0 ? 0.0f : x) - x * t + log1pf(expf(-fabsf(x)));
@@ -60,8 +60,8 @@ __global__ void __launch_bounds__(team_block<threads>) pointwise_losses(Pointwis
   }
 }
 
-/// d (+)= d_losses / n times the slope of F, in x and in the target. Blocks beside one another in y share a
-/// row.
+/// d (+)= d_losses / n times the derivative of F, in x and in the target. Blocks that differ only in y share
+/// a row.
 template <class F, class T, int threads>
 __global__ void __launch_bounds__(team_block<threads>) pointwise_slopes(PointwiseLossTask<T> t) {
   using Row = Team<threads>;
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(team_block<threads>) pointwise_slopes(Pointwis
   }
 }
 
-/// Rows of more elements than this are each a block's.
+/// Rows of more elements than this are computed by blocks, others by warps.
 inline constexpr int pointwise_loss_warp = 1024;
 
 template <class F, class T>

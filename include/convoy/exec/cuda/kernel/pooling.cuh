@@ -1,6 +1,6 @@
-// Pooling over images in NHWC. Max pooling notes which tap won, so that backward reads neither input nor
-// output; backward gathers: each element of the input looks at the windows that hold it, so that no two
-// threads write one element.
+// Pooling over images in NHWC. Max pooling records which tap won, so that backward reads neither input nor
+// output. Backward gathers: each element of the input visits the windows that contain it, so that no two
+// threads write the same element.
 #pragma once
 
 #include <cstdint>
@@ -23,18 +23,18 @@ struct Pooling {
   constexpr std::int64_t out_image() const {
     return static_cast<std::int64_t>(out_height) * out_width * channels;
   }
-  /// What a sum over a window is multiplied by: padding counts in the mean.
+  /// The factor of a sum over a window: padding counts in the mean.
   constexpr float share() const { return 1.0f / static_cast<float>(window.height * window.width); }
   constexpr bool global() const {
     return window.height == height && window.width == width && window.padding == 0 &&
            out_height * out_width == 1;
   }
-  /// The bytes of one element of `winner`: a tap below 256 is an u8, others are an i32.
+  /// Bytes of one element of `winner`: u8 for up to 256 taps, else i32.
   constexpr int winner_bytes() const { return window.height * window.width <= 256 ? 1 : 4; }
 };
 
-/// The taps [begin, end) of the window at output position `o` that meet the input, which begin at input
-/// position `start` + begin.
+/// The taps [begin, end) of the window at output position `o` that lie within the input; tap k is at input
+/// position `start` + k.
 struct TapRange {
   int start, begin, end;
   __device__ TapRange(int o, const graph::Window& w, int kernel, int extent)
@@ -43,7 +43,7 @@ struct TapRange {
         end(start + kernel > extent ? extent - start : kernel) {}
 };
 
-/// The output positions [begin, end) whose windows hold input position `i`.
+/// The output positions [begin, end) whose windows contain input position `i`.
 struct WindowRange {
   int begin, end;
   __device__ WindowRange(int i, const graph::Window& w, int kernel, int positions) {
@@ -54,12 +54,12 @@ struct WindowRange {
   }
 };
 
-/// Where a thread of a kernel over images works: from `channel` of the position (y, x) on.
+/// Where a thread of a kernel over images works: at position (y, x), from `channel` on.
 struct Pixel {
   int y, x, channel;
 };
 
-/// The place of item `item` of an image `across` wide, whose items are vectors of `V` channels.
+/// The place of item `item` of an image that is `across` positions wide; items are vectors of `V` channels.
 template <int V>
 __device__ Pixel place_of(unsigned item, int channels, int across) {
   const unsigned vectors = static_cast<unsigned>(channels) / V, position = item / vectors;
@@ -102,7 +102,7 @@ __global__ void pool_max_forward(Pooling p, const T* x, T* y, Winner* winner) {
   }
 }
 
-// Winner of void: average pooling.
+// Winner = void: average pooling.
 template <int V, class Winner, class T>
 __global__ void pool_backward(Pooling p, const T* dy, const T* second, const Winner* winner, T* dx,
                               bool accumulate) {
@@ -158,8 +158,8 @@ __global__ void pool_average_forward(Pooling p, const T* x, T* y) {
 
 inline constexpr int global_groups = 8;
 
-// A warp takes 32 vectors of channels, and the warps of a block share the positions: one thread for all
-// positions of a vector would be too few threads for a small batch.
+// A warp takes 32 vectors of channels, and the warps of a block share the positions: with one thread for all
+// positions of a vector, a small batch would have too few threads.
 template <int V, class T>
 __global__ void pool_global_forward(Pooling p, const T* x, T* y) {
   __shared__ float parts[global_groups][V][device::warp_size];
@@ -188,12 +188,12 @@ __global__ void pool_global_forward(Pooling p, const T* x, T* y) {
   }
 }
 
-/// Writes the largest element of each window, and into `winner`, which has y's shape and order and elements
-/// of `winner_bytes()`, the tap where it was: the first of equals. NaN wins.
+/// Writes the largest element of each window, and its tap to `winner`, which has y's shape and order and
+/// elements of `winner_bytes()`. The first of equal elements wins; NaN wins.
 template <class T>
 void max_pool(cudaStream_t stream, const Pooling& p, const T* x, T* y, void* winner) {
   constexpr int width = device::lanes<T>;
-  if (p.winner_bytes() != 1)  // so many taps that the vectors' worth is small
+  if (p.winner_bytes() != 1)  // with so many taps vectors gain little
     device::launch(over_images(stream, p.rows, p.out_image()), pool_max_forward<1, i32, T>, p, x, y,
                    static_cast<i32*>(winner));
   else if (p.channels % width == 0)

@@ -1,5 +1,5 @@
-// Position embeddings: one table added to each row of a batch. Its gradient is the sum over the rows, as that
-// of a bias of so many columns.
+// Position embeddings: one table is added to each row of a batch. Its gradient is the sum over the rows, like
+// that of a bias with as many columns.
 #pragma once
 
 #include <cstdint>

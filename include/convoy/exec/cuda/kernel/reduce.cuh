@@ -1,5 +1,5 @@
-// Sums over whole tensors and passes over arenas: the gradient of a bias, the loss of a batch, gradients
-// between T and f32, and their scaling with a test for what is not finite.
+// Sums over whole tensors and passes over arenas: the gradient of a bias, the loss of a batch, conversion of
+// gradients between T and f32, and scaling of gradients with a check for infinities and NaN.
 #pragma once
 
 #include <cstdint>
@@ -40,14 +40,14 @@ struct ColumnSumFinish : Partials<1> {
   }
 };
 
-/// The scratch memory of column_sums, in bytes.
+/// Bytes of scratch memory for column_sums.
 template <class T>
 std::int64_t column_sums_scratch(std::int64_t rows, int columns) {
   return Partials<1>::bytes(share_columns<T>(rows, columns));
 }
 
-/// to[c] (+)= the sum over rows of x[rows, columns], whose rows are `stride` elements apart: as many as there
-/// are columns, or more and a multiple of the lanes of T.
+/// to[c] (+)= the sum over rows of x[rows, columns]. Rows are `stride` elements apart: the number of columns,
+/// or more and a multiple of the lanes of T.
 template <class T>
 void column_sums(cudaStream_t stream, std::int64_t rows, int columns, int stride, const T* x, float* to,
                  bool accumulate, void* scratch) {
@@ -56,7 +56,7 @@ void column_sums(cudaStream_t stream, std::int64_t rows, int columns, int stride
                  ColumnSumFinish{partials, to, accumulate});
 }
 
-/// One block.
+/// Runs as one block.
 template <int threads>
 __global__ void __launch_bounds__(threads)
     vector_total(std::int64_t n, const float* x, double* to, bool accumulate) {
@@ -67,14 +67,14 @@ __global__ void __launch_bounds__(threads)
   if (threadIdx.x == 0) *to = accumulate ? *to + sum : sum;
 }
 
-/// *to (+)= the sum of n numbers, such as the losses of a batch; one block does it.
+/// *to (+)= the sum of n numbers, such as the losses of a batch. Runs as one block.
 inline void sum_vector(cudaStream_t stream, std::int64_t n, const float* x, double* to, bool accumulate) {
   device::launch({stream, 1, 1024}, vector_total<1024>, n, x, to, accumulate);
 }
 
 inline constexpr int pass_threads = 256;
 
-/// Calls `visit` for the pieces of n elements of T as for_each_piece does, by all threads of the grid.
+/// Calls `visit` for pieces of n elements of T as for_each_piece does, shared by all threads of the grid.
 template <class T, class Visit>
 __device__ void for_each_piece_of_grid(std::int64_t n, Visit visit) {
   for_each_piece<T, pass_threads>(0, n, visit, static_cast<int>(blockIdx.x * pass_threads + threadIdx.x),
@@ -98,8 +98,8 @@ __global__ void __launch_bounds__(pass_threads)
   });
 }
 
-/// to (+)= *factor times from, of n elements from multiples of 16 bytes on; `factor` is in device memory, and
-/// null stands for 1.
+/// to (+)= *factor times from, for n elements that start at multiples of 16 bytes; `factor` is in device
+/// memory, and null means 1.
 template <class T>
 void widen_values(cudaStream_t stream, std::int64_t n, const T* from, float* to, const float* factor,
                   bool accumulate) {
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(pass_threads) narrow_pass(std::int64_t n, cons
   });
 }
 
-/// to = from, rounded, of n elements from multiples of 16 bytes on.
+/// to = from, rounded, for n elements that start at multiples of 16 bytes.
 template <class T>
 void narrow_values(cudaStream_t stream, std::int64_t n, const float* from, T* to) {
   device::launch({stream, pass_blocks<T>(n), pass_threads}, narrow_pass<T>, n, from, to);
@@ -132,16 +132,16 @@ __global__ void __launch_bounds__(pass_threads)
     load(v, x + i);
     for (int k = 0; k < W; ++k) {
       v[k] *= by;
-      // Infinities and NaN differ from themselves by NaN.
+      // v - v is NaN if v is infinite or NaN.
       finite = finite && v[k] - v[k] == 0;
     }
     store(x + i, v);
   });
-  if (!finite) *flag = 1;  // whoever writes it writes the same
+  if (!finite) *flag = 1;  // all writers write the same value
 }
 
-/// x *= *factor, of n elements from a multiple of 16 bytes on; *flag becomes 1 where a result is infinite or
-/// NaN, and stays as it is otherwise. Factor and flag are in device memory.
+/// x *= *factor, for n elements that start at a multiple of 16 bytes. Sets *flag to 1 if a result is infinite
+/// or NaN, and leaves it unchanged otherwise. `factor` and `flag` are in device memory.
 inline void scale_and_check(cudaStream_t stream, std::int64_t n, float* x, const float* factor, int* flag) {
   device::launch({stream, pass_blocks<float>(n), pass_threads}, scale_pass<float>, n, x, factor, flag);
 }

@@ -1,5 +1,5 @@
-// Layer normalisation of a sum, of which one summand may be dropped from: a warp or a block adds a row up and
-// normalises it while it is in the cache, and does likewise with its gradient. The draws are those of
+// Layer normalization of a sum, one summand of which may go through dropout: a warp or a block adds up a row
+// and normalizes it while it is in the cache, and does the same with its gradient. The draws are those of
 // draws.hpp.
 #pragma once
 
@@ -10,7 +10,7 @@
 #include <convoy/exec/cuda/kernel/dropout.cuh>
 #include <convoy/exec/cuda/kernel/layer_norm.cuh>
 
-// Before a loop whose turns need so many registers that those of several would spill.
+// For loops whose iterations need so many registers that unrolling would spill them.
 #if defined(__CUDACC__)
 #define CONVOY_NOT_UNROLLED _Pragma("unroll 1")
 #else
@@ -19,16 +19,17 @@
 
 namespace convoy::exec::cuda {
 
-/// A layer norm of x = addend + branch, where dropout takes from the branch if there are draws. In backward
-/// the gradient of x is left at `d_addend`, which may be `dy`, and what dropout keeps of it at `d_branch`.
+/// A layer norm of x = addend + branch, where dropout applies to the branch if there are draws. Backward
+/// writes the gradient of x to `d_addend`, which may be `dy`, and the part of it that dropout keeps to
+/// `d_branch`.
 template <class T>
 struct ResidualNormTask : LayerNormTask<T> {
   const Draws* draws = nullptr;  ///< those of the layer and the pass, in device memory
   DropoutRule rule{0};
-  int batch_row = 1;  ///< as many rows of features are a row of the batch
+  int batch_row = 1;  ///< rows of features per row of the batch
   const T* branch = nullptr;
   const T* addend = nullptr;
-  T* sum = nullptr;       ///< x, to be written; may be y where no backward follows
+  T* sum = nullptr;       ///< x, to be written; may be y if no backward follows
   T* d_addend = nullptr;  ///< null: not wanted
   bool accumulate_addend = false;
   T* d_branch = nullptr;  ///< null: not wanted
@@ -37,8 +38,8 @@ struct ResidualNormTask : LayerNormTask<T> {
 
 /// How the threads of a row share its elements.
 enum class Dropping : unsigned char {
-  none,    ///< vectors side by side, of which nothing is dropped
-  chunks,  ///< rows are whole chunks: a thread takes vectors in each quarter of one, which share blocks of
+  none,    ///< vectors side by side, without dropout
+  chunks,  ///< rows are whole chunks: a thread takes a vector in each quarter of one; these share blocks of
            ///< words
   words,   ///< one element at a time, which uses one word of four
 };
@@ -56,7 +57,7 @@ struct RowPieces {
       for (int q = 0; q < together; ++q) visit(first + q * quarter);
     });
   }
-  /// Likewise with that of each group of vectors that are a quarter apart.
+  /// The same with the first element of each group of vectors that are a quarter apart.
   template <class Visit>
   __device__ static void for_each_group(int n, Visit visit) {
     constexpr int parts = form == Dropping::chunks ? quarter / W : 1;
@@ -64,7 +65,7 @@ struct RowPieces {
     for (int item = Team<threads>::thread(); item * together * W < n; item += threads)
       visit(form == Dropping::chunks ? item / parts * Draws::chunk + item % parts * W : item * W);
   }
-  /// Which of a group are kept whose first is element `e` of row `row` of the batch.
+  /// Which elements are kept of a group whose first is element `e` of row `row` of the batch.
   __device__ static unsigned kept(const Draws& draws, const DropoutRule& rule, int row, std::int64_t e) {
     const unsigned kept = kept_in_quarters<W>(
         draws, rule, row, static_cast<std::uint32_t>(e / Draws::chunk * quarter + e % quarter));
@@ -100,11 +101,11 @@ __global__ void __launch_bounds__(team_block<threads>, threads == device::warp_s
         if constexpr (form != Dropping::none) drop(v, kept, q * W, t.rule.scale);
         for (int k = 0; k < W; ++k) v[k] += other[k];
         store(t.sum + at, v);
-        // What is normalised is the sum as backward will read it.
+        // The norm uses the sum as backward will read it, rounded to T.
         for (int k = 0; k < W; ++k) sum += device::widen(device::narrow<T>(v[k]));
       }
     });
-    // From here on a thread reads what it wrote itself.
+    // From here on a thread reads of the sum only what it wrote itself.
     const T* x = t.sum + begin;
     const float mean = Row::sum(sum, scratch) / count;
     Pieces::for_each(n, [&](int i) {
@@ -144,7 +145,7 @@ __global__ void __launch_bounds__(team_block<threads>, threads == device::warp_s
     const std::int64_t of_batch_row = row % t.batch_row * n;
     const float mean = t.mean[row], inverse = t.inverse[row];
     float sum = 0, dot = 0;
-    // Who only reads need not read what it will write.
+    // This loop only reads, so a thread need not take the elements that it will write.
     RowPieces<Dropping::none, W, threads>::for_each(n, [&](int i) {
       float g[W], x[W], weight[W];
       load_gradient(g, t.dy, t.second, begin + i);
@@ -182,7 +183,8 @@ __global__ void __launch_bounds__(team_block<threads>, threads == device::warp_s
   }
 }
 
-/// Calls `visit` with the sharing, the width and the team (each a constant) that suit the rows of a task.
+/// Calls `visit` with the sharing, the width and the team size (each a constant) that suit the rows of a
+/// task.
 template <class T, class Visit>
 void with_pieces(const ResidualNormTask<T>& t, Visit visit) {
   constexpr int W = device::lanes<T>;
