@@ -7,7 +7,8 @@
 
 namespace convoy::exec::cuda {
 
-/// `F` has `value`, `gradient` and `of_output`, which says of what the gradient is a function.
+/// `F` has `value`, `gradient` and `of_output`, which tells whether the gradient is a function of the output
+/// or of the input.
 template <class T, class F>
 class ActivationStage final : public StageOf<T> {
  public:

@@ -1,5 +1,5 @@
-// Addition of two values, with a ReLU behind it or without. With a layer norm behind it, it is that one's
-// kernel's.
+// Addition of two values, optionally followed by a ReLU. If a layer norm follows, ResidualNormStage computes
+// both.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ class AddStage final : public StageOf<T> {
   AddStage(Program& p, const graph::Stage& stage, int index)
       : StageOf<T>(p, stage, index), relu_(p.find<graph::Relu>(stage) >= 0) {}
   void plan_backward(Program& p) override {
-    // What one input shares need not be copied.
+    // One input may share the value's gradient, which then need not be copied.
     bool shares = !relu_ && !this->value_.second;
     for (int i = 0; i < 2; ++i)
       if (const int x = p.from(this->leader_, i); shares && p.share_gradient(x, this->value_.gradient))

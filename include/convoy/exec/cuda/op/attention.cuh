@@ -1,4 +1,4 @@
-// Attention of sequences, by kernels of convoy's own, or by cuDNN's in 16 bits.
+// Attention of sequences, by convoy's own kernels or, in 16 bits, by cuDNN's.
 #pragma once
 
 #include <cmath>
@@ -32,7 +32,7 @@ class AttentionStage final : public StageOf<T> {
   }
   void plan_backward(Program& p) override {
     const int time = this->backward_time(p);
-    // What is written at once lies apart, also where one value is two of the three.
+    // Gradients that are written at once need separate memory, even if one value is two of the three inputs.
     for (int i = 0; i < (extents_.is_packed() ? 1 : 3); ++i)
       contribution_[i] = p.contribute(p.from(this->leader_, i), false, time);
     means_ = p.request(bytes(), time, time);
@@ -55,7 +55,7 @@ class AttentionStage final : public StageOf<T> {
   }
   void forward(Program& p) override {
     task_.draws = extents_.dropout > 0 && p.trains() ? p.draws(this->leader_) : nullptr;
-    // Where probabilities are dropped, cuDNN's plan is that of training.
+    // With dropout, cuDNN's plan is for training only.
     if (fused_forward_ && (extents_.dropout == 0 || p.trains()))
       fused_forward_.run(p, task_);
     else
@@ -70,7 +70,7 @@ class AttentionStage final : public StageOf<T> {
   }
 
  private:
-  // Backward of cuDNN reads the gradient of the value from one buffer, and makes all three gradients.
+  // cuDNN's backward reads the gradient of the value from one buffer, and computes all three gradients.
   void plan_fused(Program& p) {
     if constexpr (sizeof(T) == 2) {
       const auto shape = [&](bool backward) {

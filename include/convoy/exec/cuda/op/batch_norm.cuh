@@ -1,4 +1,4 @@
-// Batch norm, with an addition and a ReLU behind it or without.
+// Batch norm, optionally followed by an addition and a ReLU.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,8 @@ class BatchNormStage final : public StageOf<T> {
   void plan_backward(Program& p) override {
     const int time = this->backward_time(p), x = p.from(this->leader_, 0);
     dx_ = p.contribute(x, true, time);
-    // Both gradients are written at once, so that one value must not get them in the same place.
+    // Both gradients are written at once, so a value that is both inputs must not get them in the same
+    // memory.
     if (addend_ >= 0 && !(this->value_.parameter_sums && p.share_gradient(addend_, this->value_.gradient)))
       d_addend_ = p.contribute(addend_, &p.value(addend_) != &p.value(x), time);
     for (int k = 0; k < 2; ++k) d_parameter_[k] = p.contribute_parameter(p.parameter(this->leader_, k));
@@ -77,11 +78,12 @@ class BatchNormStage final : public StageOf<T> {
   Location room_for_sums(Program& p, int time) const {
     return p.request(static_cast<std::size_t>(2 * channels_) * sizeof(double), time, time);
   }
-  /// Where sums stand that ranks add up; null in a pass that asks no other rank.
+  /// Where the sums lie that ranks add up; null in a pass that involves no other rank.
   double* sums(Program& p, const Location& at) const {
     return p.across() != nullptr ? p.address<double>(at) : nullptr;
   }
-  /// Makes sums of this rank's values those of all ranks', and returns how many values a channel has there.
+  /// Replaces the sums over this rank's values by those over all ranks', and returns the number of values per
+  /// channel over all ranks.
   double sum_across(Program& p, double* of_rank) {
     const std::size_t count = static_cast<std::size_t>(2 * channels_);
     all_.resize(count + 1);

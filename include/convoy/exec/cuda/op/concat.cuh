@@ -1,4 +1,4 @@
-// Concatenation: inputs as runs within those of the value.
+// Concatenation: inputs are copied as runs within the runs of the value.
 #pragma once
 
 #include <cstddef>
@@ -51,7 +51,7 @@ class ConcatStage final : public StageOf<T> {
     std::int64_t count;
     int length, at, whole;
   };
-  // What lies together: the channels of a position, the features of a vector.
+  // Length of the contiguous runs: the channels of a position, the features of a vector.
   static int run_of(const Value& v) { return v.is_image() ? v.channels : v.shape.last(); }
 
   std::vector<Part> parts_;

@@ -14,11 +14,11 @@
 
 namespace convoy::exec::cuda {
 
-/// Where the input has more channels in memory than the plan's, the weight is copied with zeros between, and
-/// its gradient copied out. cuDNN writes gradients of weights in the type of values; in 16 bits they are
-/// widened. In 16 bits cuDNN may sum the channels of the output on its way to memory, which the batch norm
-/// behind it then need not read twice; and sum, beside the gradient of the input, what the batch norm before
-/// it wants.
+/// If the input has more channels in memory than in the plan, the weight is copied with zeros in between, and
+/// its gradient is copied out. cuDNN writes gradients of weights in the type of values; 16-bit gradients are
+/// then widened. In 16 bits cuDNN may also sum the channels of the output before writing it, so that the
+/// batch norm after it need not read the output twice. With the gradient of the input cuDNN may also compute
+/// the sums that the batch norm before it needs.
 template <class T>
 class Conv2dStage final : public StageOf<T> {
  public:
@@ -96,7 +96,7 @@ class Conv2dStage final : public StageOf<T> {
   }
 
  private:
-  // One pass: the way to compute it, its workspace, and its arguments once they have addresses.
+  // One pass: its plan, its workspace, and its arguments once these have addresses.
   struct PlannedPass {
     const CudnnPlan* plan = nullptr;
     Location workspace;
@@ -118,16 +118,16 @@ class Conv2dStage final : public StageOf<T> {
   static PlannedPass take(Program& p, const Convolution& c, int time) {
     return take(p, p.libraries().plan(c), time);
   }
-  // Null where cuDNN has no way, or one that takes longer than the convolution and the batch norm apart.
+  // Null if cuDNN has no plan, or only plans slower than the convolution and the batch norm apart.
   static const CudnnPlan* find_fused(Program& p, const Convolution& c) {
     ConvolutionRival<T> apart(p.libraries(), c);
     return p.libraries().find_plan(c, apart.rival());
   }
-  // With the sums of channels where a batch norm reads them and cuDNN has a fast way.
+  // With the sums of channels if a batch norm reads them and cuDNN has a fast plan.
   void take_forward(Program& p) {
     Convolution with_sums = shape_;
     with_sums.epilogue = ConvolutionEpilogue::statistics;
-    // A bias is added behind what cuDNN would sum. Both sums begin at multiples of 16 bytes.
+    // cuDNN would sum before the bias is added. Both sums must be aligned to 16 bytes.
     const bool asks =
         fuses(p) && bias_ < 0 && channels() % 4 == 0 && feeds_batch_norm(p.plan(), this->leader_);
     const CudnnPlan* plan = asks ? find_fused(p, with_sums) : nullptr;
@@ -136,8 +136,8 @@ class Conv2dStage final : public StageOf<T> {
       this->value_.sums =
           p.request(static_cast<std::size_t>(2 * channels()) * sizeof(float), this->index_, this->index_);
   }
-  // With the batch norm's part where a batch norm and a ReLU made the input, nobody contributes to its
-  // gradient afterwards and cuDNN has a fast way.
+  // With the batch norm's part if a batch norm and a ReLU made the input, no other stage contributes to its
+  // gradient afterwards, and cuDNN has a fast plan.
   void plan_backward_input(Program& p, int time) {
     const int from = p.from(this->leader_, 0);
     Value& x = p.value(from);
@@ -179,7 +179,7 @@ class Conv2dStage final : public StageOf<T> {
   bool padded() const { return shape_.in_channels / shape_.groups != own_channels_; }
   bool writes_in_place() const { return std::is_same_v<T, float> && !padded() && !d_weight_.accumulate; }
   std::size_t weight_bytes() const { return static_cast<std::size_t>(shape_.weight_elements()) * sizeof(T); }
-  // Of channels within the weight.
+  // Number of runs of channels within the weight.
   std::int64_t runs() const { return std::int64_t{shape_.out_channels} * shape_.height * shape_.width; }
   std::int64_t positions() const { return std::int64_t{this->value_.rows} * this->value_.positions(); }
   int channels() const { return this->value_.channels; }
@@ -190,7 +190,7 @@ class Conv2dStage final : public StageOf<T> {
   Location operand_, made_, packed_, sums_;
   ParameterGradient d_weight_, d_bias_;
   Contribution dx_;
-  bool sums_parameters_ = false;  // of the batch norm that made the input
+  bool sums_parameters_ = false;  // for the batch norm that made the input
   Location earlier_;              // what others contributed to the gradient of the input
 };
 

@@ -9,7 +9,8 @@
 
 namespace convoy::exec::cuda {
 
-/// The labels of node `n`, a cross-entropy, of which all are at hand unless its stage says otherwise.
+/// The task of node `n`, a cross-entropy. The logits of all labels are available unless its stage changes
+/// that.
 template <class T>
 CrossEntropyTask<T> cross_entropy_task(const Program& p, int n) {
   const int label = p.from(n, 1);
@@ -25,12 +26,12 @@ CrossEntropyTask<T> cross_entropy_task(const Program& p, int n) {
   return t;
 }
 
-/// What a cross-entropy's stage keeps beside values.
+/// Memory of a cross-entropy stage besides values.
 struct CrossEntropyMemory {
   Location normalizers, scratch, tally;
 
-  /// Requested at `begin`: normalizers until `end`, what the losses need until `measured`, with logits at
-  /// hand for `labels` labels at a time.
+  /// Requests memory from `begin` on: normalizers until `end`, what the losses need until `measured`. Logits
+  /// are available for `labels` labels at a time.
   template <class T>
   CrossEntropyMemory(Program& p, const CrossEntropyTask<T>& t, std::int64_t labels, int begin, int measured,
                      int end)
@@ -38,7 +39,7 @@ struct CrossEntropyMemory {
         scratch(p.request(static_cast<std::size_t>(cross_entropy_scratch(t, labels)), begin, measured)),
         tally(p.request(2 * sizeof(std::int64_t), begin, measured)) {}
 
-  /// Says where all of it is, with the labels of node `labels` and the losses that the stage yields.
+  /// Sets the addresses in `t`, with the labels of node `labels` and the losses that the stage yields.
   template <class T>
   void bind(Program& p, int labels, const Value& losses, CrossEntropyTask<T>& t) const {
     t.labels = p.address<i32>(p.value(labels).data);

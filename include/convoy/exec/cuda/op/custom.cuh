@@ -10,9 +10,9 @@
 
 namespace convoy::exec::cuda {
 
-/// Sees plain layouts of f32: values and labels, then parameters. What stands otherwise is converted, once a
-/// pass. A captured graph repeats what the user's functions enqueued, so that these may not allocate memory,
-/// wait for the device or go by anything on the host that varies from step to step.
+/// The user's functions see plain layouts of f32: values and labels, then parameters. Values in other layouts
+/// are converted once per pass. A captured graph repeats what these functions enqueued, so they must not
+/// allocate memory, wait for the device or depend on host state that varies from step to step.
 template <class T>
 class CustomStage final : public StageOf<T> {
  public:
@@ -28,13 +28,14 @@ class CustomStage final : public StageOf<T> {
       plain_x_.push_back(is_plain(x) ? Location{} : p.request(plain_bytes(x), index, until));
     }
     if (!is_plain(this->value_)) plain_y_ = p.request(plain_bytes(this->value_), index, until);
-    // A sum of two gradients is made where they are converted.
+    // The sum of two gradients is formed when they are converted.
     this->value_.takes_second = !is_plain(this->value_);
   }
   void plan_backward(Program& p) override {
     const int time = this->backward_time(p);
     if (plain_y_) plain_dy_ = p.request(plain_bytes(this->value_), time, time);
-    // The operation overwrites every gradient: one that nobody wants, or that is added up, needs a place.
+    // The operation overwrites every gradient: one that nobody wants, or that is accumulated, needs other
+    // memory.
     for (int i = 0; i < inputs_; ++i) {
       const Value& x = this->input(p, i);
       Contribution& dx = dx_.emplace_back();
@@ -104,8 +105,8 @@ class CustomStage final : public StageOf<T> {
   }
 
  private:
-  // A launch by <<<>>> returns nothing, so that its failure is to be asked for; one that others left behind
-  // is not the operation's.
+  // A launch by <<<>>> returns no status, so its failure must be asked for. An error that others left behind
+  // is not the operation's and is cleared first.
   void enqueue(const Program& p, graph::StreamCall call, const graph::Argument* to) const {
     cudaGetLastError();
     call(arguments_.data(), to, p.rows(), p.stream());
@@ -115,7 +116,7 @@ class CustomStage final : public StageOf<T> {
 
   const graph::CustomCalls& calls_;
   int inputs_, uses_;
-  // Where a value, or the gradient that is read or made, does not stand in plain layout itself.
+  // Plain copies of values and gradients that are not in plain layout or must not be overwritten.
   std::vector<Location> plain_x_, plain_dx_, plain_dw_;
   Location plain_y_, plain_dy_;
   std::vector<Contribution> dx_;

@@ -1,5 +1,5 @@
-// Dropout, by the same draws as on every other Exec, with an addition behind it or without. With a layer norm
-// behind that, it is that one's kernel's.
+// Dropout, with the same draws as on every other Exec, optionally followed by an addition. If a layer norm
+// follows the addition, ResidualNormStage computes all three.
 #pragma once
 
 #include <memory>

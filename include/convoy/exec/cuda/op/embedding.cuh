@@ -1,4 +1,4 @@
-// Embedding: rows of a table by number.
+// Embedding: rows of a table by index.
 #pragma once
 
 #include <convoy/exec/cuda/kernel/embedding.cuh>

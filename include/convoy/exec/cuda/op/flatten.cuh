@@ -1,4 +1,4 @@
-// Flatten: a view of what stands in canonical order, or a copy out of images.
+// Flatten: a view of a value in canonical order, or a copy out of images.
 #pragma once
 
 #include <memory>

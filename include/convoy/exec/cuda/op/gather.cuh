@@ -1,4 +1,4 @@
-// Gather: positions of sequences by number.
+// Gather: positions of sequences by index.
 #pragma once
 
 #include <convoy/exec/cuda/kernel/gather.cuh>

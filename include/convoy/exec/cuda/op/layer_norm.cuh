@@ -9,7 +9,7 @@
 
 namespace convoy::exec::cuda {
 
-/// What stages of layer norms have in common: the value and the parameters of the norm that ends the stage.
+/// Shared parts of the stages that end with a layer norm: the value and the parameters of the norm.
 template <class T>
 class NormOfRows : public StageOf<T> {
  protected:
@@ -39,7 +39,7 @@ class NormOfRows : public StageOf<T> {
     t.inverse = t.mean + vectors_;
     return t;
   }
-  /// What backward reads and the parameters' gradients.
+  /// Sets what backward reads and the gradients of the parameters.
   void take_gradients(Program& p, LayerNormTask<T>& t) const {
     t.dy = this->dy(p);
     t.second = this->second(p);

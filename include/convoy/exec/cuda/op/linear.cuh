@@ -1,10 +1,10 @@
-// Linear layers by cuBLASLt: y = x weight^T + bias over the last axis, and a GELU or a cross-entropy behind
-// one.
+// Linear layers by cuBLASLt: y = x weight^T + bias over the last axis, optionally followed by a GELU or a
+// cross-entropy.
 //
-// A product computes the GELU of the hyperbolic tangent with its result, and the product that makes the
-// gradient of the GELU's value takes the slope. The GELU by the error function, which cuBLASLt does not know,
-// is a pass over memory each way. So is a ReLU, in a stage of its own: cuBLASLt does not promise that NaN
-// stays, by which a diverged run is seen.
+// A product can compute the tanh GELU of its result, and the product that computes the gradient of the GELU's
+// value can apply the derivative. The erf GELU, which cuBLASLt lacks, takes a pass over memory each way. So
+// does a ReLU, in a stage of its own: cuBLASLt does not guarantee that NaN stays, which shows that a run
+// diverged.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace convoy::exec::cuda {
 
-/// Whether a linear layer reads the value of node `n`, and nothing else does.
+/// Whether a linear layer is the only reader of the value of node `n`.
 inline bool feeds_one_linear(const Plan& plan, int n) {
   const graph::Graph& g = plan.graph;
   int readers = 0, linear = 0;
@@ -131,13 +131,13 @@ class LinearStage final : public StageOf<T> {
       visit(Gelu<graph::GeluForm::tanh>{});
   }
 
-  int gelu_;  // its node, or -1
+  int gelu_;  // the GELU's node, or -1
   int weight_, bias_, in_, out_;
   std::int64_t vectors_;
   graph::GeluForm form_ = graph::GeluForm::erf;
   std::unique_ptr<ProductPlan> forward_, backward_weight_, backward_input_;
-  bool makes_gelu_ = false;  // whether it comes with the product
-  bool sums_bias_ = false;   // whether the gradient of the bias comes with that of the weight
+  bool makes_gelu_ = false;  // whether the product computes the GELU
+  bool sums_bias_ = false;   // whether the product for the weight's gradient computes that of the bias
   Location before_gelu_, sums_;
   ParameterGradient d_weight_, d_bias_;
   Contribution dx_;

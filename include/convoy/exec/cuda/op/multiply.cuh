@@ -1,4 +1,4 @@
-// Multiplication of two values, element by element.
+// Elementwise multiplication of two values.
 #pragma once
 
 #include <convoy/exec/cuda/stage.cuh>

@@ -6,7 +6,7 @@
 
 namespace convoy::exec::cuda {
 
-/// `F` has `loss`, and the slopes in the value and in its target.
+/// `F` has `loss`, and the derivatives in the value and in its target.
 template <class T, class F>
 class PointwiseLossStage final : public StageOf<T> {
  public:

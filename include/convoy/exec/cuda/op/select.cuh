@@ -1,4 +1,4 @@
-// Select: one run of each row.
+// Select: one position of each row.
 #pragma once
 
 #include <convoy/exec/cuda/kernel/concat.cuh>
