@@ -103,8 +103,8 @@ class Cublas {
 };
 
 /// A product as described to cuBLASLt, run by the algorithm given to `take`. cuBLASLt matrices are
-/// column-major, so it computes the transposed product: `right` comes first, and its rows of the result are
-/// columns here.
+/// column-major, so cuBLASLt computes the transposed product: `right` comes first, and its rows of the result
+/// are columns here.
 class ProductPlan {
  public:
   ProductPlan(const Cublas& library, const Product& p) : library_(&library), product_(p) {

@@ -176,8 +176,9 @@ class Device {
   void copy(void* to, const void* from, std::size_t bytes) {
     move(to, from, bytes, cudaMemcpyDeviceToDevice);
   }
-  /// Up to `few` bytes are passed as a kernel argument, and the host does not wait. For more it waits: CUDA
-  /// reads pinned memory in stream order, and also pageable memory that the GPU can access directly.
+  /// Up to `few` bytes are passed as a kernel argument, and the host does not wait. For more bytes the host
+  /// waits: CUDA reads pinned memory in stream order, and also pageable memory that the GPU can access
+  /// directly.
   void write(void* to, const void* from, std::size_t bytes) {
     using detail::FewBytes;
     if (bytes == 0) return;

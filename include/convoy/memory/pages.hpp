@@ -19,9 +19,9 @@ namespace convoy::memory {
 /// Size of a huge page of x86-64, and of arm64 with 4 KiB base pages, in bytes.
 inline constexpr std::size_t huge_page = std::size_t{2} << 20;
 
-/// Memory from operator new, on huge pages for large buffers. They are requested from Linux (madvise(2),
-/// MADV_HUGEPAGE), which grants them unless they are disabled. One TLB entry then covers 2 MiB instead of 4
-/// KiB, so that passes over large arenas seldom miss the TLB. A large buffer is aligned to a huge page, and
+/// Memory from operator new, on huge pages for large buffers. Linux is asked for huge pages (madvise(2),
+/// MADV_HUGEPAGE), and grants them unless huge pages are disabled. One TLB entry then covers 2 MiB instead of
+/// 4 KiB, so that passes over large arenas seldom miss the TLB. A large buffer is aligned to a huge page, and
 /// its last huge page may be only partly used.
 std::pmr::memory_resource* pages();
 

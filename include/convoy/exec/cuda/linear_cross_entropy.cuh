@@ -157,7 +157,7 @@ class LinearCrossEntropyStage final : public StageOf<T> {
     return (classes + line - 1) / line * line;
   }
 
-  /// How many labels have their logits in so many bytes, at least 64: enough that reading the weight costs
+  /// How many labels have their logits in `bytes` bytes, at least 64: enough that reading the weight costs
   /// little compared with multiplying by it.
   std::int64_t labels_of(std::int64_t bytes) const {
     const std::int64_t fit = bytes / (stride_of(task_.classes) * std::int64_t{sizeof(T)}) / 64 * 64;

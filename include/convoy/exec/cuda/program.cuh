@@ -286,8 +286,8 @@ void Contribution::finish(const Program& program) const {
           program.address<T>(value_), true);
 }
 
-/// One stage of a plan, planned for one batch size. If a captured graph repeats the pass, what the
-/// stage enqueues depends only on the mode. A pass in which ranks meet is not captured.
+/// One stage of a plan, planned for one batch size. If a captured graph repeats the pass, what the stage
+/// enqueues depends only on the mode. A pass in which ranks meet is not captured.
 class Stage {
  public:
   virtual ~Stage() = default;

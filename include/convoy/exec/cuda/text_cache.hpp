@@ -55,8 +55,8 @@ class TextCache {
   explicit TextCache(std::filesystem::path folder, SharedTexts& shared = SharedTexts::of_process())
       : folder_(std::move(folder)), shared_(shared) {}
 
-  /// The text of this process, which is also written to the folder if that has another or none; else the
-  /// folder's text if `fits` accepts it; else empty.
+  /// The text of this process, which is also written to the folder if the folder has another text or none;
+  /// else the folder's text if `fits` accepts it; else empty.
   template <class Fits>
   std::string find(std::uint64_t key, Fits fits) const {
     const std::string own = shared_.find(key), kept = read(key);

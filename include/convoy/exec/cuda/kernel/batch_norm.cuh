@@ -155,8 +155,8 @@ struct BatchNormFinish {
   Partials<2> partials;
   std::int64_t positions = 0, chunk_rows = 0;
   BatchNormStatistics statistics;
-  /// [2][channels]: receives the sums of the values and of their squares, to which the other ranks' are added
-  /// before they become statistics; null: the statistics are those of this batch.
+  /// [2][channels]: receives the sums of the values and of their squares, to which those of other ranks are
+  /// added before the sums become statistics; null: the statistics are those of this batch.
   double* sums = nullptr;
 
   __device__ void take(double (&totals)[2], int chunk, int column) const {
@@ -321,7 +321,7 @@ struct BatchNormBackwardFinish : Partials<2> {
   float* d_weight = nullptr;
   float* d_bias = nullptr;
   bool accumulate = false;
-  /// [2][channels]: receives the two sums, to which the other ranks' are added before they become
+  /// [2][channels]: receives the two sums, to which those of other ranks are added before the sums become
   /// coefficients; null: the sums are those of this batch.
   double* sums = nullptr;
 
