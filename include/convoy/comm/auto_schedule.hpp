@@ -1,4 +1,4 @@
-// The schedule that comm::Auto stands for where ranks send messages.
+// The schedule of comm::Auto on transports that send messages.
 #pragma once
 
 #include <convoy/comm/schedule/auto.hpp>
@@ -8,7 +8,7 @@
 
 namespace convoy::comm {
 
-/// What Auto chooses among where ranks send messages.
+/// The schedules that comm::Auto chooses from on transports that send messages.
 using AutoSchedule = schedule::Auto<schedule::Ring, schedule::HalvingDoubling, schedule::Tree>;
 
 }  // namespace convoy::comm

@@ -1,4 +1,4 @@
-// Comm: what Trainer asks of a way to exchange gradients, and the small types that pass between them.
+// Comm: the interface that Trainer requires of a gradient exchange, and the small types in it.
 #pragma once
 
 #include <concepts>
@@ -25,35 +25,35 @@ namespace convoy::comm {
 
 enum class Role : unsigned char { worker, server };
 
-/// A tensor of the arenas as a matrix, for codecs that look at shapes. The rows of the matrix go by panels of
-/// `panel`, a divisor of `rows`: each panel is stored column after column, so that a panel of 1 is row-major
-/// order.
+/// A tensor of the arenas as a matrix, for codecs that use shapes. The matrix is stored in panels of `panel`
+/// rows each; `panel` divides `rows`. A panel is stored column by column, so `panel` = 1 is row-major order.
 struct Tensor {
   Range range;
   std::int64_t rows = 1, columns = 1, panel = 1;
 };
 
 /// The arenas that `open` connects. `buckets` are contiguous ranges of elements, the same on all ranks.
-/// Arenas made from `memory()` may be released at any time, others once the exchange is closed; all else
-/// lives until then, too. `tensors` may be empty: what lies in the arenas is then a row of numbers. `whole`:
-/// what is updated as one, as a matrix may be, in ascending order, each apart from the others and within one
-/// bucket; ranks that share out updates cut none of it.
+/// Arenas allocated from `memory()` may be freed at any time. Other arenas, and everything else that a Layout
+/// refers to, must live until the exchange is closed. If `tensors` is empty, codecs treat the arenas as plain
+/// arrays. `whole` lists the ranges that are updated as a unit, such as a matrix, in ascending order; they
+/// are disjoint and each lies within one bucket. Policies that shard the updates do not split such a range.
 struct Layout {
   std::span<float> gradients;
   std::span<float> parameters;
   std::span<const Range> buckets;
   std::span<const Tensor> tensors = {};
   std::span<const Range> whole = {};
-  void* space = nullptr;  ///< the object of type Comm::Space that the arenas lie in; null: plain host memory
+  void* space = nullptr;  ///< the Comm::Space object of the arenas; null: plain host memory
 };
 
-/// When a bucket was begun and when its exchange was over on this rank.
+/// When the exchange of a bucket began and ended on this rank.
 struct ExchangeEvent {
   int bucket = 0;
   Clock::time_point begin, end;
 };
 
-/// Who wants to know (a timeline); called on the rank's own thread. Without an observer no clock is read.
+/// Callback for exchange events (for a timeline), called on the rank's own thread. Without an observer no
+/// clock is read.
 struct Observer {
   void (*call)(void* context, const ExchangeEvent& event) = nullptr;
   void* context = nullptr;
@@ -65,66 +65,71 @@ struct Traffic {
   std::int64_t bytes = 0;
 };
 
-/// `void(double share, double& speed)`: finds out how many rows a second this worker computes when the worker
-/// takes this share of every batch, all workers at the same time.
+/// `void(double share, double& speed)`: measures how many rows per second this worker computes when it takes
+/// this share of every batch. All workers measure at the same time.
 using MeasureSpeed = Call<void(double, double&)>;
 
 /// An operation on an element type, as a value (engine/kernel.hpp).
 struct Reduction;
 
-/// A way to exchange gradients. A training step of rank r is: `begin(b)` when bucket b's gradients are final
-/// (in the same order on all ranks; posts and returns), `poll()` as often as convenient, `finish(update)`,
-/// which updates in bucket order each range that this rank must update, as soon as the range is ready (or,
-/// where a rule decides over the whole gradient, once the rule has decided: comm/update.hpp), and returns
-/// when the parameters are up to date and the gradients may be written again. A worker's gradients are scaled
-/// so that the sum over ranks is what the optimizer wants.
+/// A gradient exchange. In a training step each rank calls
+/// 1. `begin(b)` when the gradients of bucket b are final. It posts the exchange and returns. All ranks begin
+///    the buckets in the same order.
+/// 2. `poll()` as often as convenient.
+/// 3. `finish(update)`, which updates this rank's ranges in bucket order, each as soon as its sums are ready
+///    or, if a rule decides over the whole gradient, after the decision (comm/update.hpp). It returns when
+///    the parameters are up to date and the gradients may be overwritten.
 ///
-/// Who a rank is:
-/// - `policy()`: the name of the exchange, as `--comm` says it.
+/// Workers scale their gradients so that the sum over ranks is the gradient that the optimizer expects.
+///
+/// Queries:
+/// - `policy()`: the name of the policy, as in `--comm`.
 /// - `rank()`, `size()`, `role()`; `workers()`: how many ranks compute gradients, ranks 0 to workers-1.
-/// - `lockstep()`: whether the workers end each step together, so that a reduction after a step waits for
-///   nobody in particular.
-/// - `has_servers()`: whether servers make the updates, each from what the server gets, whenever it polls.
-/// - `exchanges()`: whether gradients go anywhere, so that the sooner `begin` hears of them the better; else
-///   `begin` need not be called.
+/// - `lockstep()`: whether the workers end each step together, so that an all-reduce after a step costs no
+///   extra waiting.
+/// - `has_servers()`: whether servers make the updates, while they poll, from the gradients they receive.
+/// - `exchanges()`: whether gradients are exchanged at all, so that an early `begin` pays off. If not, calls
+///   of `begin` may be left out.
 /// - `decides()`: whether a rule may decide over the whole gradient before it updates.
-/// - `heeds_decisions()`: whether the exchange must know of a step that it is skipped, as one does that keeps
-///   account of what it left out. Else a rule on a device may keep that there, and answer that it is applied.
-/// - `repeats()`: whether a graph of the device may make steps: `begin` and `finish` enqueue the same work in
-///   each step, and wait for nothing on the host.
-/// - `Space`: the space that the arenas lie in, or memory::Anywhere.
+/// - `heeds_decisions()`: whether the exchange must learn that a step is skipped, for example for its error
+///   feedback. If not, a rule on a device may leave the decision there and return `apply`.
+/// - `repeats()`: whether a device graph may replay steps, which requires that `begin` and `finish` enqueue
+///   the same work in each step and never wait on the host.
+/// - `Space`: the memory space of the arenas; memory::Anywhere for any space.
 ///
-/// What a rank does:
-/// - `open(fingerprint, layout)`: before the first step; throws on every rank, naming rank and field, if the
-///   ranks differ.
-/// - `updates(buckets)`: after `open`, the ranges that this rank updates, in ascending order; the optimizer
-///   needs state for no others.
-/// - `begin(bucket, ready)`: the gradients are final once `ready` has passed; null on the host.
-/// - `repeat()`: in place of `begin` and `finish`, where a graph that holds them makes the step.
+/// Operations:
+/// - `open(fingerprint, layout)`: called before the first step. If the ranks' fingerprints differ, it throws
+///   on every rank and names the rank and the field.
+/// - `updates(buckets)`: after `open`, the ranges that this rank updates, in ascending order. The optimizer
+///   needs state for these only.
+/// - `begin(bucket, ready)`: the gradients are final once the stream has passed `ready`; null on the host.
+/// - `repeat()`: called instead of `begin` and `finish` when a graph that captured them runs the step.
 /// - `broadcast(span, root)`: every worker ends with the root's values.
 /// - `all_reduce(span, op)`: every worker ends with the same combined values.
-/// - `all_reduce_with_servers(data, count, reduction)`: so does every rank, those that only serve too, which
-///   they cannot do from `serve` to `dismiss`.
+/// - `all_reduce_with_servers(data, count, reduction)`: the same for every rank, including those that only
+///   serve; not between `serve` and `dismiss`.
 /// - `barrier()`: returns when all workers have called it.
-/// - `serve(update)`: on a server, its loop, which ends when the workers dismiss the server. A worker that is
-///   a server as well keeps the callable, to call it while the worker polls; any other worker returns at
-///   once.
-/// - `dismiss()`: ends `serve` on the servers; every worker calls it once its steps are done.
-/// - `shares(measure)`: the workers' shares of a batch, summing to 1; empty where all are equal. A policy
-///   that goes by speed has every worker measure, as often as the policy needs. Every worker calls it, before
-///   its first step.
-/// - `memory()`: where arenas should live, so that the exchange need not copy.
-/// - `visit_state(visitor)`: after `open`, between steps, on all ranks: what the exchange carries from
-///   step to step (comm/state.hpp).
+/// - `serve(update)`: on a rank that only serves, the server loop, which returns when the workers dismiss the
+///   server. A worker that also serves keeps the callable and calls it while the worker polls. On any other
+///   worker it returns at once.
+/// - `dismiss()`: ends `serve` on the servers; every worker calls it after its last step.
+/// - `shares(measure)`: the workers' shares of a batch, which sum to 1; empty if all are equal. If shares
+///   follow speed, it calls `measure` on every worker, as often as the policy needs. Every worker calls
+///   `shares` before its first step.
+/// - `memory()`: the memory resource for arenas that the exchange can use without copying.
+/// - `visit_state(visitor)`: visits the state that the exchange carries from step to step (comm/state.hpp);
+///   called after `open`, between steps, on all ranks.
 /// - `observe(observer)`, `traffic()`.
-/// - `close()`: the last call, on all ranks, before memory that the exchange was given is freed; called again
-///   it does nothing. Afterwards the exchange touches none of that memory, and no rank has it registered or
-///   mapped. `close` throws nothing and waits no longer than the deadline. Where an exception flies or the
-///   exchange has failed, `close` gives up what is under way and waits for no other rank; the others let go
-///   of this rank's memory once they hear of that. `Closing` makes the call.
+/// - `close()`: the last call, made on all ranks before memory that was passed to the exchange is freed; a
+///   second call is a no-op. Afterwards the exchange does not access that memory, and no rank has it
+///   registered or mapped. `close` does not throw and waits no longer than the deadline. During stack
+///   unwinding, or if the exchange has failed, `close` abandons pending transfers and waits for no other
+///   rank; the other ranks release this rank's memory once they learn of the failure. `Closing` calls
+///   `close`.
 ///
-/// Every wait has a deadline; failures throw CommError. Nothing is optional, so that a wrapper can forget
-/// nothing: comm::Defaults has what most policies say, comm::Wrapper (policy/wrapper.hpp) forwards it all.
+/// Every wait has a deadline; failures throw CommError. No member is optional, so that a wrapper cannot
+/// forget one: comm::Defaults has the common defaults, and comm::Wrapper (policy/wrapper.hpp) forwards every
+/// member.
 template <class C>
 concept Comm = requires(C& c, const C& k, const Fingerprint& fingerprint, const Layout& layout, Update update,
                         ServerUpdate server, MeasureSpeed measure, std::span<const Range> buckets,
@@ -167,8 +172,8 @@ concept Comm = requires(C& c, const C& k, const Fingerprint& fingerprint, const 
   requires noexcept(c.close());
 };
 
-/// Closes a Comm at the end of a scope, whatever ended the scope. A Closing stands behind the memory that the
-/// Comm is given.
+/// Scope guard that closes a Comm. Declare it after the memory that the Comm is given, so that the Comm is
+/// closed before that memory is freed.
 template <Comm C>
 class Closing {
  public:
@@ -181,16 +186,16 @@ class Closing {
   C& comm_;
 };
 
-/// Whether a Comm exchanges arenas that lie in the space `S`.
+/// Whether a Comm exchanges arenas in the memory space `S`.
 template <class C, class S>
 inline constexpr bool works_in =
     std::is_same_v<typename C::Space, S> || std::is_same_v<typename C::Space, memory::Anywhere>;
 
-/// Whether the type of a Comm alone says that no rule may decide over the whole gradient. False: ask
-/// `decides()` of the object.
+/// Whether the type of a Comm alone tells that no rule may decide over the whole gradient. If false, call
+/// `decides()` on the object.
 template <class C>
 inline constexpr bool never_decides = [] {
-  if constexpr (requires { typename C::Wrapped; })  // it says what that says
+  if constexpr (requires { typename C::Wrapped; })  // a wrapper answers as the Comm that it wraps
     return never_decides<typename C::Wrapped>;
   else
     return requires { requires !C::decides(); };

@@ -1,4 +1,4 @@
-// Defaults: what most policies say of themselves.
+// Defaults: the members that most policies share.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,10 @@
 
 namespace convoy::comm {
 
-/// A policy `C` derives from it and says what is different: on the host every rank works, all ranks end each
-/// step together, each updates all parameters, shares of a batch are equal, nobody serves, nothing is carried
-/// from step to step, no graph makes steps, and nothing is held of what the ranks are given.
+/// CRTP base of a policy `C`, which overrides what differs. By default the arenas are in host memory, every
+/// rank is a worker, all ranks end each step together, each rank updates all parameters, shares of a batch
+/// are equal, no rank serves, no state is carried from step to step, no device graph replays steps, and
+/// `close` has nothing to release.
 template <class C>
 class Defaults {
  public:

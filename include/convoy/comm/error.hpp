@@ -1,4 +1,4 @@
-// CommError: what every surviving rank throws when an exchange cannot go on, with the culprit's rank in it.
+// CommError: thrown by every surviving rank when an exchange cannot go on; it names the culprit's rank.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,16 @@
 
 namespace convoy {
 
-/// A peer that is gone, late, or sent something else than was agreed. `what()` is one sentence made of the
-/// fields.
+/// A peer is gone, is late, or sent something other than what was agreed. `what()` is one sentence built from
+/// the fields.
 struct CommError : Error {
-  int rank = -1;               ///< who noticed
-  int peer = -1;               ///< who was waited for; -1 if it was not one rank in particular
-  std::string operation;       ///< what was going on, as in "ring all-reduce of bucket 3"
+  int rank = -1;               ///< the rank that noticed
+  int peer = -1;               ///< the rank that it waited for; -1 if it was not one rank in particular
+  std::string operation;       ///< the operation under way, such as "ring all-reduce of bucket 3"
   std::uint64_t sequence = 0;  ///< number of the message between these two ranks
   std::size_t bytes = 0;       ///< how many bytes this rank expected
   double elapsed = 0;          ///< seconds without progress
-  int culprit = -1;            ///< whom everyone waits for in the end, as far as the ranks could find out
+  int culprit = -1;            ///< the rank at the root of all waits, as far as the ranks could find out
 
   struct Fields {
     int rank = -1, peer = -1;

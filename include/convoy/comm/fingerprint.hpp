@@ -1,5 +1,5 @@
-// Fingerprint: what must be the same on all ranks before they exchange anything, field by field, so that a
-// difference can be named.
+// Fingerprint: the values that must agree on all ranks before they exchange anything, as named fields, so
+// that an error can name the field that differs.
 #pragma once
 
 #include <cstdint>
@@ -27,12 +27,12 @@ class Fingerprint {
   Fingerprint& add(std::string_view name, std::uint64_t hash, std::string_view value);
   /// A field whose value is its text.
   Fingerprint& add(std::string_view name, std::string_view value);
-  /// A field whose value is a number, in as many digits as tell it from all others.
+  /// A field whose value is a number, with enough digits to tell it from all other numbers.
   template <class Number>
   requires std::is_arithmetic_v<Number> Fingerprint& add(std::string_view name, Number value) {
     return add(name, std::string_view(fields::text_of(value)));
   }
-  /// Each field of an options type in which ranks must not differ, as "prefix.field".
+  /// Each field of an options type that must agree on all ranks, as "prefix.field".
   template <fields::Listed Options>
   Fingerprint& add(std::string_view prefix, const Options& options) {
     fields::for_each_text(prefix, options, [&](std::string_view name, const std::string& text, bool agreed) {

@@ -25,7 +25,7 @@ constexpr std::string_view name_of(Op op) {
   return "?";
 }
 
-/// An operation as a type, so that a combination that does not exist is refused while compiling.
+/// An operation as a type, so that an unsupported combination does not compile.
 template <Op op>
 struct Operation {
   static constexpr Op value = op;
@@ -33,14 +33,14 @@ struct Operation {
 
 inline constexpr Operation<Op::sum> sum{};
 inline constexpr Operation<Op::mean>
-    mean{};  ///< the sum divided by the number of ranks, once, where it completes
+    mean{};  ///< the sum divided by the number of ranks, once, by the rank that completes the sum
 inline constexpr Operation<Op::min> min{};  ///< a NaN in any rank gives NaN
 inline constexpr Operation<Op::max> max{};  ///< a NaN in any rank gives NaN
 
 template <class O>
 concept OperationTag = std::is_same_v<O, Operation<O::value>>;
 
-/// Refuses, in one sentence, what the reduction kernel does not compute.
+/// Rejects, in one sentence at compile time, what the reduction kernel does not compute.
 template <class T, OperationTag O>
 consteval bool reducible() {
   constexpr bool known = std::is_same_v<T, f32> || std::is_same_v<T, f64> || std::is_same_v<T, bf16> ||

@@ -1,4 +1,4 @@
-// Options of an exchange: what every policy on a transport takes, beside options of its own.
+// Options common to all policies on a transport.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,10 @@ namespace convoy::comm {
 
 /// How an exchange is carried out.
 struct Options {
-  Seconds deadline{60};           ///< for every wait, from the last progress
-  std::size_t segment_bytes = 0;  ///< how long the messages of a long block are; 0: as suits the transport
-  int window = 0;                 ///< segments under way at a time between two ranks; 0: likewise
-  schedule::CostModel cost{};     ///< what Auto reckons with, on rank 0 alone; all zero: measured
+  Seconds deadline{60};           ///< limit of every wait, counted from the last progress
+  std::size_t segment_bytes = 0;  ///< size of the messages of a long block; 0: chosen for the transport
+  int window = 0;                 ///< segments in flight between two ranks; 0: chosen for the transport
+  schedule::CostModel cost{};     ///< the costs that Auto uses, read on rank 0 only; all zero: measured
 
   static constexpr void fields(auto& self, auto&& field) {
     field("deadline", self.deadline, convoy::fields::local);

@@ -1,5 +1,5 @@
-// The registry of exchanges of GPU memory: every policy and transport that can be chosen by name, each in one
-// line. Exchanges of host memory are in comm/registry.hpp; comm::Staged brings them to GPUs.
+// The registry of exchanges of GPU memory: every policy and transport that can be chosen by name, one line
+// each. Exchanges of host memory are in comm/registry.hpp; comm::Staged adapts them to GPUs.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ namespace convoy::comm {
 
 namespace registry {
 
-/// A policy over a transport of GPUs, which `Entry::over` names.
+/// A policy over a GPU transport, which `Entry::over` names.
 template <memory::Space S>
 struct GpuLine {
   Entry entry;
@@ -57,7 +57,7 @@ AnyIn<S> make_in_levels(const AnyBootstrap& bootstrap, const Options& options, c
 }
 
 #ifdef CONVOY_HAS_NCCL
-/// NCCL's all-reduce, or an exchange of what a codec with kernels for GPUs makes.
+/// NCCL's all-reduce, or a compressed exchange over NCCL with a codec that has GPU kernels.
 template <memory::Space S>
 AnyIn<S> make_nccl(const AnyBootstrap& bootstrap, const Options& options, const Choice& choice) {
   const auto nccl = with_deadline<NcclOptions>(options);
@@ -78,8 +78,8 @@ AnyIn<S> make_nccl(const AnyBootstrap& bootstrap, const Options& options, const 
 }
 #endif
 
-/// The first line of a transport is what the transport stands for where nobody names a policy, and the first
-/// of a policy where nobody names a transport.
+/// The first line of a transport is the transport's default policy; the first line of a policy is the
+/// policy's default transport.
 template <memory::Space S>
 inline constexpr GpuLine<S> gpu_lines[] = {
 #ifdef CONVOY_HAS_NCCL
@@ -111,7 +111,7 @@ constexpr auto entries_of_gpu_lines() {
 
 }  // namespace detail
 
-/// What `make` knows of exchanges of GPU memory: each entry is over the one transport that the entry names.
+/// The exchanges of GPU memory that `make` accepts; each entry is for the one transport that it names.
 template <memory::Space S>
 inline constexpr auto gpu_policies = detail::entries_of_gpu_lines<S>();
 inline constexpr Entry gpu_transports[] = {
@@ -121,9 +121,9 @@ inline constexpr Entry gpu_transports[] = {
     {"cuda-peer", "GPUs of one node, which read one another's memory", "", ""},
 };
 
-/// The Comm called `policy` over the GPUs' `transport`, wrapped in Weighted where the choice asks for it; the
-/// thread's current GPU becomes this rank's. Throws ConfigError for an option that the Comm would ignore, and
-/// for names that do not go together.
+/// Makes the Comm called `policy` over the GPU transport `transport`, wrapped in Weighted if the choice asks
+/// for it. The thread's current GPU becomes this rank's. Throws ConfigError for an option that the Comm would
+/// ignore, for unknown names, and for a policy that the transport does not have.
 template <memory::Space S>
 AnyIn<S> make(std::string_view policy, std::string_view transport, const AnyBootstrap& bootstrap,
               const Options& options = {}, const Choice& choice = {}) {
@@ -133,7 +133,7 @@ AnyIn<S> make(std::string_view policy, std::string_view transport, const AnyBoot
   if (weighs)
     return Weighted<AnyIn<S>>({choice.weights},
                               make<S>(policy, transport, bootstrap, options, detail::unweighted(choice)));
-  std::vector<std::string_view> here;  // what there is, for sentences
+  std::vector<std::string_view> here;  // the available names, for the error sentences
   for (const registry::GpuLine<S>& line : registry::gpu_lines<S>) {
     if (line.entry.over != transport) continue;
     here.push_back(line.entry.name);

@@ -1,5 +1,5 @@
-// The registry: every policy, codec and transport that can be chosen by name, each in one line. `make` reads
-// it, and so do the example trainers' `--help` and the sentences that refuse what does not fit.
+// The registry: every policy, codec and transport that can be chosen by name, one line each. `make`, the
+// example trainers' `--help` and the error sentences read it.
 #pragma once
 
 #include <array>
@@ -37,18 +37,18 @@
 
 namespace convoy::comm {
 
-/// What the policies and codecs that are chosen by name take beside comm::Options. The wrappers may differ by
-/// rank only as far as a rank's own thread is concerned.
+/// Options of the policies and codecs that are chosen by name, in addition to comm::Options. Only
+/// `background` may differ between ranks, because it concerns only the rank's own thread.
 struct Choice {
-  std::string_view codec = "none";   ///< how a ring encodes gradients
-  codec::TopK topk{};                ///< of the codec topk
-  codec::PowerSgd powersgd{};        ///< of the codec powersgd
+  std::string_view codec = "none";   ///< codec of the gradients
+  codec::TopK topk{};                ///< options of the codec topk
+  codec::PowerSgd powersgd{};        ///< options of the codec powersgd
   int servers = 1;                   ///< how many ranks serve parameters
-  bool servers_beside = false;       ///< on ranks of their own, the last, rather than among the workers
-  int staleness = 4;                 ///< of ps-stale: steps that a worker may be ahead of the slowest
-  bool background = false;           ///< Background: a thread goes on with buckets while the rank computes
-  bool weighted = false;             ///< Weighted: workers take shares of a batch that go by their speed
-  std::vector<double> weights = {};  ///< Weighted: they take shares in proportion to these
+  bool servers_beside = false;       ///< the last ranks only serve; otherwise servers are workers too
+  int staleness = 4;                 ///< ps-stale: how many steps a worker may be ahead of the slowest
+  bool background = false;           ///< Background: a thread advances the exchange while the rank computes
+  bool weighted = false;             ///< Weighted: shares of a batch follow the workers' measured speeds
+  std::vector<double> weights = {};  ///< Weighted: shares of a batch are in proportion to these
 
   static constexpr void fields(auto& self, auto&& field) {
     field("codec", self.codec);
@@ -74,24 +74,24 @@ struct Choice {
   }
 };
 
-/// What can be chosen, as people read it.
+/// The description of one choice.
 struct Entry {
   std::string_view name;
   std::string_view about;    ///< in a few words
   std::string_view over;     ///< the transports that have it; empty: all
-  std::string_view options;  ///< fields of Options and Choice that it uses, beside the deadline, by a space
+  std::string_view options;  ///< space-separated fields of Options and Choice that it uses, without deadline
 };
 
-/// What a transport alone has, where `Line` asks for it; specialised where that is: `type` is the policy.
+/// `type` is the policy of `Line` on transport `T`; specialized in the header of that policy.
 template <class Line, class T>
 struct Offer {};
 
-/// One line for each policy: `entry`; `over<T>`, whether transport `T` has it; `make`, which constructs it
-/// over any transport that has it, a transport::Any. `make` is a template, so that a program which calls no
+/// One line for each policy: `entry`; `over<T>`, whether transport `T` has the policy; `make`, which
+/// constructs it over a transport::Any that has it. `make` is a template, so that a program that never calls
 /// comm::make does not compile all policies.
 namespace registry {
 
-/// Lines of all-reduces by schedule `S`.
+/// Base of the lines of all-reduces by schedule `S`.
 template <class S>
 struct AllReduceBy {
   template <class T>
@@ -100,7 +100,7 @@ struct AllReduceBy {
     return AnyAllReduce(where, Schedules::of<S>(), options);
   }
 };
-/// Lines of policies that a transport offers.
+/// Base of the lines of policies that need a specific transport, found through Offer.
 template <class Line>
 struct Offered {
   template <class T>
@@ -112,7 +112,7 @@ struct Offered {
     return typename Offer<Line, T>::type(*where.get<T>(), options);
   }
 };
-/// Lines of parameter servers.
+/// Base of the lines of parameter servers.
 struct Serving {
   template <class T>
   static constexpr bool over = true;
@@ -254,7 +254,7 @@ constexpr std::array<Entry, sizeof...(C) + 1> entries_of(CodecList<C...>) {
 
 }  // namespace registry
 
-/// What `make` knows, for people to choose from.
+/// The names that `make` accepts, with descriptions.
 inline constexpr auto& policies = registry::Policies::entries;
 inline constexpr auto codecs = registry::entries_of(registry::Codecs{});
 inline constexpr std::array<Entry, 3> transports{{
@@ -270,17 +270,17 @@ constexpr std::array<bool, sizeof...(Line)> offered_by(registry::PolicyList<Line
   return {Line::template over<T>...};
 }
 
-/// Throws ConfigError for an option that the comm of that entry, or its codec, would ignore: whoever gave the
-/// option expects something of it. A deadline goes with all: where nobody waits it is kept.
+/// Throws ConfigError for an option that the comm of that entry, or its codec, would ignore, because the
+/// caller expects the option to have an effect. The deadline is accepted everywhere.
 void refuse_unused(const Entry& entry, const Options& options, const Choice& choice);
-/// Whether the choice asks for Weighted. Throws ConfigError where it asks for measured shares and gives
+/// Whether the choice asks for Weighted. Throws ConfigError if it asks for measured shares and also gives
 /// weights.
 bool weighs(const Choice& choice);
-/// The rest of such a choice.
+/// The choice without the options of Weighted.
 Choice unweighted(Choice choice);
 /// "a, b and c"
 std::string listing(const std::vector<std::string_view>& names);
-/// Says that the transport has no such policy; `offered[i]` tells whether it has `policies[i]`.
+/// Throws ConfigError: the transport has no such policy; `offered[i]` tells whether it has `policies[i]`.
 [[noreturn]] void no_such(std::string_view policy, std::string_view transport,
                           const std::array<bool, policies.size()>& offered);
 
@@ -304,7 +304,7 @@ CONVOY_FUNCTION std::string listing(const std::vector<std::string_view>& names) 
   return text;
 }
 
-// Whether `word` is one of the words of `text`, which spaces separate.
+// Whether `word` is one of the space-separated words of `text`.
 CONVOY_FUNCTION bool has_word(std::string_view text, std::string_view word) {
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find(' ', at), text.size());
@@ -368,10 +368,10 @@ CONVOY_FUNCTION void no_such(std::string_view policy, std::string_view transport
 }
 #endif
 
-/// What one transport has of the registry's policies.
+/// The registry's policies that one transport has.
 struct Shelf {
   std::array<bool, policies.size()> offered{};
-  /// How those are made that need the transport itself, as it is: null for all others.
+  /// Factory for policies that need the unwrapped transport; null for all others.
   std::array<Any (*)(const transport::Any& where, const Options& options), policies.size()> own{};
 };
 
@@ -401,9 +401,9 @@ constexpr bool offers(std::string_view policy) {
   return false;
 }
 
-/// The Comm called `policy` on a transport, wrapped in Weighted and Background where the choice asks for it;
-/// `policies` and `codecs` list the names. Throws ConfigError for an option that it would ignore, and for a
-/// name that the transport does not have.
+/// Makes the Comm called `policy` on a transport, wrapped in Weighted and Background if the choice asks for
+/// them; `policies` and `codecs` list the names. Throws ConfigError for an option that the Comm would ignore,
+/// for an unknown codec, and for a policy that the transport does not have.
 template <transport::Transport T>
 Any make(std::string_view policy, const T& where, const Options& options = {}, const Choice& choice = {}) {
   constexpr registry::Policies list;

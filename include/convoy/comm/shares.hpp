@@ -1,4 +1,4 @@
-// Shares: what part of a batch each worker takes where they go by weights.
+// Shares: the fraction of a batch that each worker takes, in proportion to weights.
 #pragma once
 
 #include <string_view>
@@ -15,8 +15,9 @@
 
 namespace convoy::comm {
 
-/// The workers' shares, which sum to 1, in proportion to their weights. Throws ConfigError unless there is a
-/// weight for each worker, none is negative and one is more than 0; `what` names one in the sentence.
+/// The workers' shares, which sum to 1, in proportion to their weights. Throws ConfigError unless there is
+/// one weight per worker, all are finite, none is negative and their sum is positive and finite; `what` names
+/// a weight in the error sentence.
 std::vector<double> shares_of(std::vector<double> weights, int workers, std::string_view what);
 
 #if CONVOY_DEFINITIONS

@@ -1,4 +1,4 @@
-// State: what an exchange carries from one step to the next.
+// State: the values that an exchange carries from one step to the next.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,8 @@
 
 namespace convoy::comm {
 
-/// What looks at the state of a rank's exchange, to save it or to restore it: a visitor that restores writes
-/// to its arguments. Names are unique within an exchange. What is shown belongs to one rank, unless said
-/// otherwise.
+/// Visitor of the state of a rank's exchange, to save or restore it. A visitor that restores writes to its
+/// arguments. Names are unique within an exchange. State belongs to one rank unless stated otherwise.
 class StateVisitor {
  public:
   /// One number for each element of the gradient arena, in the order of the arena.
@@ -17,8 +16,8 @@ class StateVisitor {
   /// Numbers in an order that ranks of the same model, world and layout share.
   virtual void values(std::string_view name, std::span<float> values) = 0;
   virtual void counter(std::string_view name, std::int64_t& number) = 0;
-  /// A number, at least 0, that is the same for all ranks: -1 on ranks that do not have it, and every rank
-  /// gets it. All ranks call it together. It fits a world of any size.
+  /// A number of at least 0 that all ranks share. Ranks that do not have the number pass -1, and every rank
+  /// gets it. All ranks call this together. The number can be restored at any world size.
   virtual void common(std::string_view name, std::int64_t& number) = 0;
 
  protected:

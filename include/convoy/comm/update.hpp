@@ -1,5 +1,6 @@
-// Update: what a Comm drives when sums of gradients have come: at once, range by range, or, where a rule must
-// see the whole gradient (its norm, whether it is finite), in three calls: arrived, decide, update.
+// Update: the callable that a Comm calls when sums of gradients have arrived. A plain update is called at
+// once, range by range. A rule that must see the whole gradient first (its norm, whether it is finite) has
+// three calls: arrived, decide, update.
 #pragma once
 
 #include <concepts>
@@ -13,18 +14,19 @@
 
 namespace convoy::comm {
 
-/// An object that decides over the whole gradient of a step before it updates. `Part...` says what an update
-/// is of: a range and a scale, or a ServerPart.
+/// An object that decides over the whole gradient of a step before it updates. `Part...` are the arguments of
+/// an update: a range and a scale, or a ServerPart.
 ///
-///   `decides()`        whether the calls below but `update` are to be made in this step; all ranks agree
+///   `decides()`        whether this step uses `arrived`, `partial` and `decide`; the same on all ranks
 ///   `arrived(part)`    the sums of the part are in the gradients; called once for each part
-///   `partial()`        what has been added up over the parts that arrived on this rank, such as squares of
-///                      a norm; where ranks see different parts, the Comm puts the sum over ranks there
-///   `decide()`         `partial()` covers the whole gradient. It may return a bool: false says that the
-///                      step is skipped, so that a codec forgets the step. The next `arrived` begins anew. Or
-///                      it returns a Decision, alike on all ranks: `again` asks for one more round of
-///                      `arrived` for each part, `partial()` over all ranks, and `decide()`.
-///   `update(part)`     or a call of the object: updates the parameters of the part, whatever was decided
+///   `partial()`        the values accumulated over the parts that arrived on this rank, such as the sum of
+///                      squares of a norm; if ranks see different parts, the Comm stores the sum over ranks
+///                      there
+///   `decide()`         called when `partial()` covers the whole gradient. It may return a bool: false means
+///                      that the step is skipped, so that a codec discards the step. The next `arrived`
+///                      starts anew. Or it returns a Decision, the same on all ranks: `again` requests one
+///                      more round of `arrived` for each part, `partial()` over all ranks, and `decide()`.
+///   `update(part)`     or `operator()`: updates the parameters of the part, whatever was decided
 template <class U, class... Part>
 concept Decider = requires(U& u, Part... part) {
   { u.decides() } -> std::same_as<bool>;
@@ -33,7 +35,7 @@ concept Decider = requires(U& u, Part... part) {
   u.decide();
 };
 
-/// A view of an object that updates: a plain callable, or a Decider. The object must outlive the view.
+/// A non-owning view of an updater: a plain callable, or a Decider. The updater must outlive the view.
 template <class... Part>
 class BasicUpdate {
   template <class U>
@@ -60,8 +62,8 @@ class BasicUpdate {
     if constexpr (Decider<U, Part...>) rule_ = &rule_of<U>;
   }
 
-  /// Updates the parameters of a part. It may read the gradients but not write them: other ranks may still
-  /// be reading.
+  /// Updates the parameters of a part. The updater may read the gradients but must not write them, because
+  /// other ranks may still be reading them.
   void operator()(Part... part) const { update_(object_, part...); }
 
   bool decides() const { return rule_ != nullptr && rule_->decides(object_); }
@@ -101,13 +103,13 @@ class BasicUpdate {
 };
 
 /// `void(Range range, float scale)`: updates the parameters of `range` from the gradients of `range` times
-/// `scale`; or a Decider of the same two.
+/// `scale`; or a Decider with these two arguments.
 using Update = BasicUpdate<Range, float>;
 
-/// One update on a server: of the parameters of `range`, which lie at `parameters`, from the gradients that
-/// lie at `gradients`, times `scale`. `step` is the training step that the update belongs to, counted from 0
-/// (for a schedule of learning rates), `count` how many updates the range has had with this one (for bias
-/// corrections).
+/// One update on a server: updates the parameters of `range`, stored at `parameters`, from the gradients
+/// stored at `gradients` times `scale`. `step` is the training step of the update, counted from 0 (for
+/// learning-rate schedules). `count` is the number of updates of the range including this one (for bias
+/// correction).
 struct ServerPart {
   Range range;
   float* parameters = nullptr;
@@ -119,22 +121,23 @@ struct ServerPart {
 /// `void(const ServerPart& part)`, or a Decider of a ServerPart.
 using ServerUpdate = BasicUpdate<const ServerPart&>;
 
-/// The updates of a step on a rank that gets all sums. Each range is updated as it arrives; where a rule
-/// decides, all ranges are updated once the rule has decided, and the ranks need not talk about it: all hold
-/// the same bits.
+/// The updates of a step on a rank that gets all sums. Each range is updated as it arrives. If a rule
+/// decides, all ranges are updated after the decision; the ranks need not communicate for it, because all
+/// hold the same bits.
 class Arrivals {
  public:
   explicit Arrivals(Update update) : update_(update), decides_(update.decides()) {}
   bool decides() const { return decides_; }
 
-  /// The sums of a range have come.
+  /// The sums of a range have arrived.
   void arrived(Range range) const {
     if (decides_)
       update_.arrived(range, 1.0f);
     else
       update_(range, 1.0f);
   }
-  /// The sums of all ranges have come; `ranges` in the order of their updates. False: the step is skipped.
+  /// The sums of all ranges have arrived; `ranges` are in the order of their updates. Returns false if the
+  /// step is skipped.
   bool all(std::span<const Range> ranges) const {
     if (!decides_) return true;
     Decision decision = update_.decide();

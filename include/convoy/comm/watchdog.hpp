@@ -1,5 +1,5 @@
-// Watchdog: for calls that cannot be polled (MPI_Init, MPI_Comm_dup, MPI_Finalize, MPI_Allreduce). If one
-// does not return in time, there is nothing to throw from; the process says which call it was and ends.
+// Watchdog for calls that cannot be polled (MPI_Init, MPI_Comm_dup, MPI_Finalize, MPI_Allreduce). A call that
+// does not return cannot throw, so the process names the call and exits.
 #pragma once
 
 #include <convoy/core/clock.hpp>
@@ -16,12 +16,12 @@
 
 namespace convoy::comm {
 
-/// Watches over one call for its own lifetime.
+/// Ends the process with `exit_code` unless it is destroyed within the limit.
 class Watchdog {
  public:
   static constexpr int exit_code = 86;
 
-  /// `call` names what is watched ("MPI_Finalize"); `rank` is -1 where it is not known yet.
+  /// `call` names the watched call ("MPI_Finalize"); `rank` is -1 if it is not known yet.
   Watchdog(const char* call, int rank, Seconds limit);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
@@ -43,8 +43,8 @@ class Watchdog {
 };
 
 #if CONVOY_DEFINITIONS
-// One thread for the process, started with the first guard. It looks four times a second, so that arming a
-// guard costs a lock and no system call.
+// One thread per process, started with the first guard. It checks the guards four times a second, so that
+// arming one costs a lock and no system call.
 class Watchdog::Kennel {
  public:
   Kennel() : thread_([this] { watch(); }) {}
@@ -84,7 +84,7 @@ class Watchdog::Kennel {
   std::condition_variable wake_;
   Guard* first_ = nullptr;
   bool stop_ = false;
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // last, because the thread uses the other members
 };
 
 CONVOY_FUNCTION Watchdog::Kennel& Watchdog::kennel() {
