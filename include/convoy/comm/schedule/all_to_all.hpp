@@ -1,5 +1,5 @@
-// All-to-all: every rank sends each other rank a block of its own and receives one from each, all at once.
-// Blocks that come go into an inbox beside the buffer, so that all are there before any is combined.
+// All-to-all: every rank sends one of its blocks to each other rank and receives one from each, all at once.
+// Received blocks go into an inbox beside the buffer, so that all have arrived before any is combined.
 #pragma once
 
 #include <string_view>
@@ -18,14 +18,14 @@ struct AllToAll {
 
   constexpr int blocks(int size) const { return size * size; }
   constexpr int owner(int block, int size) const { return block / size; }
-  /// How many blocks the buffer has; places behind them are slots of the inbox.
+  /// How many blocks the buffer has; the places after them are slots of the inbox.
   constexpr int places(int size) const { return size; }
   constexpr int place(int block, int rank, int size) const {
     return block / size == rank ? block % size : size + block / size;
   }
   template <class Emit>
   constexpr void steps(int rank, int size, Emit&& emit) const {
-    // In round k everyone sends k ranks on, so that no rank is everyone's first.
+    // In round k every rank sends to the k-th rank after it, so that not all send to the same rank first.
     for (int s = 0; s < segments; ++s) {
       for (int k = 1; k < size; ++k) {
         const int peer = (rank + k) % size;

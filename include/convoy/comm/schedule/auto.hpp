@@ -1,4 +1,4 @@
-// A schedule that is one of several: the cheapest by price for a size.
+// A schedule that is one of several: the one with the lowest price for a size.
 #pragma once
 
 #include <algorithm>
@@ -54,7 +54,7 @@ struct Auto {
 
 namespace detail {
 
-// A view as a schedule of messages, cut as given.
+// Adapts a View to a schedule of messages with the given segments and window.
 struct Viewed {
   static constexpr std::string_view name = "view";
   static constexpr Goal goal = Goal::all_reduce;
@@ -64,7 +64,7 @@ struct Viewed {
   friend bool operator==(const Viewed&, const Viewed&) = default;
 
   int blocks(int size) const { return schedule.blocks(size); }
-  int owner(int, int) const { return 0; }  // which a price does not ask for
+  int owner(int, int) const { return 0; }  // not used by price()
   void steps(int rank, int size, Sink<Step> emit) const {
     schedule.steps(segments, window, rank, size, emit);
   }
@@ -73,8 +73,8 @@ struct Viewed {
 }  // namespace detail
 
 /// Which choice of `schedules` is cheapest for `count` elements of `element` bytes on `size` ranks.
-/// `segments_of(blocks)` says into how many segments a buffer of so many blocks would be cut; more than 16
-/// are priced as 16, since a price costs time in proportion to the messages.
+/// `segments_of(blocks)` is the number of segments per block of a buffer of that many blocks. More than 16
+/// segments are priced as 16, because the time to compute a price is proportional to the messages.
 template <class SegmentsOf>
 int cheapest(const View& schedules, int size, std::int64_t count, std::int64_t element,
              const CostModel& model, int window, SegmentsOf&& segments_of) {
@@ -94,7 +94,7 @@ int cheapest(const View& schedules, int size, std::int64_t count, std::int64_t e
   return best;
 }
 
-/// The same of the schedules that `A` chooses among.
+/// The same for the schedules that `A` chooses among.
 template <class A, class SegmentsOf>
 int cheapest(int size, std::int64_t count, std::int64_t element, const CostModel& model, int window,
              SegmentsOf&& segments_of) {

@@ -1,5 +1,5 @@
-// Broadcast down a binomial tree: in round k the ranks below 2^k, counted from the root, send to those 2^k
-// above them.
+// Broadcast down a binomial tree: in round k each rank below 2^k, counted from the root, sends to the rank
+// 2^k above it.
 #pragma once
 
 #include <string_view>
@@ -21,7 +21,7 @@ struct Broadcast {
   template <class Emit>
   constexpr void steps(int rank, int size, Emit&& emit) const {
     const int place = (rank - root + size) % size;
-    // The first power of two above my place is the round after the one in which I receive.
+    // The first power of two above `place`: this rank receives from the rank mine / 2 below it.
     int mine = 1;
     while (mine <= place) mine *= 2;
     for (int segment = 0; segment < segments; ++segment) {

@@ -1,10 +1,9 @@
-// Direct: what ranks that see each other's memory do to combine their buffers, as data. Between a barrier at
-// which all have come and one at which all are done, each rank combines its own part of all buffers and
-// stores the result to whom it concerns. Nothing is sent, and a value is read once and written once: 2nM
-// bytes of memory traffic for n buffers of M bytes.
+// Direct: collectives over shared memory, as data. Between an entry barrier and an exit barrier, each rank
+// combines its own part of all buffers and stores the result to the buffers that need it. No message is sent,
+// and each value is read once and written once: 2nM bytes of memory traffic for n buffers of M bytes.
 //
-// Contributions are combined in the order of ranks, so that the bits depend neither on the number of parts
-// nor on who does the work.
+// Contributions are combined in the order of ranks, so that the bits of the result depend neither on the
+// number of parts nor on which rank does the work.
 #pragma once
 
 #include <concepts>
@@ -19,18 +18,18 @@
 
 namespace convoy::schedule {
 
-/// One access of a rank to a chunk of a rank's buffer. Loads of a chunk combine it into an accumulator, the
-/// stores that follow write that to the same chunk of buffers.
+/// One access of a rank to a chunk of some rank's buffer. Loads of a chunk combine it into an accumulator;
+/// the stores that follow write the accumulator to the same chunk of one or more buffers.
 struct Access {
   enum Kind : unsigned char { load, store };
   Kind kind{};
-  int peer = 0;  ///< whose buffer; may be the rank itself
+  int peer = 0;  ///< the rank whose buffer is accessed; may be the accessing rank
   int chunk = 0;
 };
 
 /// A schedule over shared memory: `accesses(rank, size, emit)` calls `emit(Access)` for each access of one
-/// rank in order. All of them lie between the two barriers. With `copied`, every rank leaves a copy of its
-/// whole buffer before the first barrier, which is what the others load, so that there is no second one.
+/// rank in order. All accesses lie between the two barriers. With `copied`, every rank stores a copy of its
+/// whole buffer before the first barrier, and the others load that copy, so there is no second barrier.
 template <class S>
 concept SharedSchedule = std::equality_comparable<S> && requires(const S& s, int n) {
   { S::name } -> std::convertible_to<std::string_view>;
@@ -42,13 +41,13 @@ concept SharedSchedule = std::equality_comparable<S> && requires(const S& s, int
 
 namespace detail {
 
-// Blocks [rank * blocks / size, (rank + 1) * blocks / size) are a rank's own.
+// Blocks [rank * blocks / size, (rank + 1) * blocks / size) belong to a rank.
 constexpr int first_block(int rank, int size, int blocks) { return rank * blocks / size; }
 constexpr int block_owner(int block, int size, int blocks) { return ((block + 1) * size - 1) / blocks; }
 
 }  // namespace detail
 
-/// Every rank combines its own blocks into its own buffer. `parts` blocks in all, 0 for one a rank.
+/// Every rank combines its own blocks into its own buffer. `parts`: blocks in all; 0: one per rank.
 struct DirectReduceScatter {
   static constexpr std::string_view name = "direct reduce-scatter";
   static constexpr Goal goal = Goal::reduce_scatter;
@@ -103,8 +102,8 @@ struct Direct {
   }
 };
 
-/// For a few bytes, where barriers cost more than bytes: every rank combines everything itself, from the
-/// copies that the others have left.
+/// For a few bytes, where barriers cost more than memory traffic: every rank combines the whole buffer from
+/// the copies that the others have stored.
 struct Eager {
   static constexpr std::string_view name = "eager";
   static constexpr Goal goal = Goal::all_reduce;
@@ -132,18 +131,18 @@ constexpr bool copied() {
 
 }  // namespace detail
 
-/// The proof of a schedule over shared memory, by epochs: between the barriers nothing orders two ranks, so
-/// that no chunk of a buffer that one rank stores to may be touched by another; and every element ends as the
-/// combination of all ranks' values, each exactly once. Where copies are loaded, a rank may store to its own
-/// buffer at any time, and never to another's.
+/// Proves a schedule over shared memory by epochs. Between the barriers nothing orders two ranks, so no rank
+/// may access a chunk of a buffer that another rank stores to. Every element must end as the combination of
+/// all ranks' values, each exactly once. If copies are loaded, a rank may store to its own buffer at any time
+/// but never to another's.
 template <SharedSchedule S>
 constexpr Diagnosis verify(const S& schedule, int size) {
   const int count = schedule.blocks(size), words = (size + 31) / 32;
   const auto cells = static_cast<std::size_t>(size) * static_cast<std::size_t>(count);
   const auto word_count = static_cast<std::size_t>(words);
-  // What the chunks hold before and after, and who touches them.
+  // The ranks whose values each chunk holds before and after, and the ranks that access the chunk.
   Table<std::uint32_t> before(cells * word_count), after(cells * word_count), sum(word_count);
-  Table<int> writer(cells), reader(cells);  // a rank plus 1; readers beyond one are size + 1
+  Table<int> writer(cells), reader(cells);  // the rank plus 1; size + 1: several readers
   const bool reduces = S::goal == Goal::all_reduce || S::goal == Goal::reduce_scatter;
   for (int r = 0; r < size; ++r)
     for (int c = 0; c < count; ++c) {
@@ -168,7 +167,7 @@ constexpr Diagnosis verify(const S& schedule, int size) {
         chunk = a.chunk;
         for (int w = 0; w < words; ++w) sum.data[w] = 0;
       }
-      if (a.chunk != chunk) {  // a store of what was not loaded
+      if (a.chunk != chunk) {  // a store of a chunk that was not loaded
         diagnosis = {Fault::mismatched_chunk, r, step, a.chunk, a.peer};
         return;
       }
@@ -205,8 +204,9 @@ constexpr Diagnosis verify(const S& schedule, int size) {
   return {};
 }
 
-/// The price of a schedule over shared memory: `messages` are barriers' notices, `bytes` what is loaded and
-/// stored in all, copying apart, `beta` the seconds per byte of one rank's loads and stores.
+/// The price of a schedule over shared memory. `messages` counts the notifications of the barriers, `bytes`
+/// all loads and stores except those of copies. `beta` is the seconds per byte of one rank's loads and
+/// stores.
 template <SharedSchedule S>
 constexpr Price price(const S& schedule, int size, std::int64_t count, std::int64_t element,
                       CostModel model = {}) {

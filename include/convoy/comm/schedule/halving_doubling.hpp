@@ -1,13 +1,15 @@
 // Recursive halving and doubling (Rabenseifner, "Optimization of collective reduction operations", 2004):
-// the bandwidth of the ring in 2 lg n messages instead of 2(n-1). Partners at distance n/2, n/4, ... 1 swap
-// the half of the buffer that the other keeps, until each rank holds one block; the way back gathers them.
+// the bandwidth of the ring in 2 lg n messages instead of 2(n-1). Partners at distance n/2, n/4, ... 1 send
+// each other the half of the buffer that the receiver keeps, until each rank holds one block; the way back
+// gathers the blocks.
 //
-//     8 ranks, what rank 5 (binary 101) keeps:  4..7  ->  4..5  ->  5  ->  4..5  ->  4..7  ->  0..7
+//     8 ranks, blocks of rank 5 (binary 101):   4..7  ->  4..5  ->  5  ->  4..5  ->  4..7  ->  0..7
 //     with partner                                1        7        4        7         1
 //
-// Other numbers of ranks: the n - 2^k last to fit pair up with a neighbour each. A pair first adds its two
-// buffers, each rank one half of them; the even one collects the sum and takes part, the odd one waits and
-// gets the result. That costs two more messages in a row for each half of the way, and M/2 + M/2 + M bytes.
+// If n is not a power of two but n = 2^k + e, the first 2e ranks form pairs. A pair first adds its two
+// buffers, each rank one half of them; the even rank collects the sum and takes part, the odd rank waits and
+// gets the result. That adds two rounds before the halving and one after the doubling, of M/2, M/2 and M
+// bytes.
 #pragma once
 
 #include <algorithm>
@@ -79,7 +81,7 @@ class HalvingSteps {
     int peer, first, count;
   };
 
-  // With one extra rank beside two places, the pair's sum lacks others: never complete.
+  // Pairs exist only among three or more ranks, so the sum of a pair is never complete.
   constexpr void fold_in() {
     const int half = cube_.places / 2;
     if (cube_.place >= 0) {
@@ -93,7 +95,7 @@ class HalvingSteps {
     }
   }
 
-  // Each in `segments` messages, `window` of which are sent ahead of the first that is received.
+  // Sends and receives `segments` messages each; `window` sends come before the first receive.
   constexpr void exchange(Run out, Run in, Action action, bool completes = false) {
     const int ahead = std::min(window_, segments_);
     for (int s = 0; s < ahead; ++s) step(Action::send, out, s);
@@ -137,7 +139,7 @@ struct HalvingDoublingReduceScatter {
   }
 };
 
-/// The second half: the rank at place b starts with block b, everyone ends with all.
+/// The second half: the rank at place b starts with block b, every rank ends with all blocks.
 struct HalvingDoublingAllGather {
   static constexpr std::string_view name = "halving-doubling all-gather";
   static constexpr Goal goal = Goal::all_gather;
@@ -154,7 +156,7 @@ struct HalvingDoublingAllGather {
   }
 };
 
-/// All-reduce in 2 lg n rounds, and up to three more where n is no power of two.
+/// All-reduce in 2 lg n rounds, plus up to three if n is not a power of two.
 struct HalvingDoubling {
   static constexpr std::string_view name = "halving-doubling";
   static constexpr Goal goal = Goal::all_reduce;

@@ -3,13 +3,13 @@
 // hold it; all-gather inside. The slow links between groups carry each shard once, whatever the size of the
 // groups.
 //
-//     groups {0 1 2 3} {4 5}, the shards that a rank holds after the reduce-scatter:
+//     groups {0 1 2 3} {4 5}, the shards of each rank after the reduce-scatter:
 //         rank 0: 0     1: 1     2: 2     3: 3        rank 4: 0 1     5: 2 3
 //     so 0 and 4 all-reduce shard 0, 1 and 4 shard 1, 2 and 5 shard 2, 3 and 5 shard 3
 //
-// Groups may differ in size: there are as many shards as the group with most blocks has, and a smaller
-// group's blocks are several shards each. Who holds no shard, as all but the two roots of a group's double
-// tree, takes no part across. Both levels are schedules, and either may be hierarchical again.
+// Groups may differ in size: there are as many shards as blocks in the group with most blocks, and each block
+// of a smaller group is several shards. A rank without a shard (in a double tree, all but the two roots of a
+// group) takes no part across groups. Both levels are schedules, and either may itself be hierarchical.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 
 namespace convoy::schedule {
 
-/// Groups of `k` consecutive ranks; the last one takes what is left.
+/// Groups of `k` consecutive ranks; the last group may be smaller.
 template <int k>
 struct Every {
   static_assert(k > 0, "convoy: a group has at least one rank");
@@ -29,7 +29,7 @@ struct Every {
   constexpr int begin(int group, int size) const { return std::min(size, group * k); }
 };
 
-/// Groups of the given sizes, over and over until the ranks are used up.
+/// Groups of the given sizes, repeated until all ranks are in a group; the last group may be smaller.
 template <int... k>
 struct Sizes {
   static_assert(sizeof...(k) > 0 && ((k > 0) && ...), "convoy: a group has at least one rank");
@@ -57,7 +57,7 @@ concept Grouping = requires(const G& g, int n) {
 
 namespace detail {
 
-// Who holds what between the levels, and what one rank does at each.
+// Which rank holds which shard between the levels, and the steps of one rank at each level.
 template <class Intra, class Inter, class Groups>
 class Hierarchy {
  public:
@@ -115,10 +115,10 @@ class Hierarchy {
 
 }  // namespace detail
 
-/// The halves of Hierarchical, where `Inter` has two as well: inside the groups, then across them,
+/// The first half of Hierarchical, if `Inter` also has two halves: inside the groups, then across them.
 template <class Intra, class Inter, class Groups>
 struct HierarchicalReduceScatter;
-/// and back.
+/// The second half: across the groups, then inside them.
 template <class Intra, class Inter, class Groups>
 struct HierarchicalAllGather;
 

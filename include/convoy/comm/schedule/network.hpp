@@ -1,7 +1,6 @@
-// The network a schedule runs on, in the abstract: FIFO channels between any two ranks, blocking receives,
-// and a limit to how many messages a channel holds. This is a Kahn network (bounded channels and waits for a
-// chunk's release included, as these read from channels too), so the outcome of one execution is the outcome
-// of all.
+// The abstract network on which a schedule runs: FIFO channels between any two ranks, blocking receives, and
+// a limit on the messages that a channel holds. This is a Kahn network, because a wait for a full channel or
+// for the release of a chunk is also a read from a channel. So all executions have the same outcome.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +10,8 @@
 
 namespace convoy::schedule {
 
-/// A fixed number of value-initialised elements; usable in constant expressions, with raw access for their
-/// budgets.
+/// A fixed number of value-initialized elements, usable in constant expressions. Access is by raw pointer,
+/// which saves the compilers' constexpr budgets.
 template <class T>
 struct Table {
   T* data = nullptr;
@@ -25,16 +24,16 @@ struct Table {
 /// Where an execution ended.
 struct Outcome {
   bool stuck = false;      ///< no rank can go on, and not all are done
-  bool left = false;       ///< a message that nobody receives
+  bool left = false;       ///< a message that no rank receives
   int rank = -1;           ///< a rank that is stuck, or the sender of the message that is left
-  int step = -1;           ///< the step it is stuck at
-  int peer = -1;           ///< whom it waits for, or to whom the message went
+  int step = -1;           ///< the step at which the rank is stuck
+  int peer = -1;           ///< the rank that it waits for, or the receiver of the message
   bool peer_done = false;  ///< stuck at a receive from a peer that has no send to it left
 };
 
-/// Executes a schedule for all ranks of `size`. `observer.send(rank, step_index, step, message)` and
-/// `observer.receive(rank, step_index, step, message)` see each step with the number of its message and may
-/// stop it all by returning false. `capacity` limits the messages of a channel; 0 means no limit.
+/// Executes a schedule for all `size` ranks. `observer.send(rank, step_index, step, message)` and
+/// `observer.receive(rank, step_index, step, message)` are called for each step with the number of its
+/// message; returning false stops the execution. `capacity` limits the messages of a channel; 0: no limit.
 template <Schedule S, class Observer>
 constexpr Outcome execute(const S& schedule, int size, int capacity, Observer& observer) {
   const auto n = static_cast<std::size_t>(size);

@@ -1,5 +1,5 @@
-// A half of an all-reduce over a buffer that others have cut: into more parts than the half has blocks, each
-// of which is then a run of parts.
+// Adapts a half of an all-reduce to a buffer that is already cut into parts, at least as many as the half has
+// blocks. Each block is then a run of parts.
 //
 //     7 parts, a half of 3 blocks:   0 0 | 1 1 | 2 2 2
 #pragma once
@@ -23,7 +23,7 @@ struct InParts {
   constexpr int blocks(int) const { return parts; }
   constexpr int owner(int part, int size) const {
     const Half half{};
-    return half.owner(((part + 1) * half.blocks(size) - 1) / parts, size);  // the first that ends behind it
+    return half.owner(((part + 1) * half.blocks(size) - 1) / parts, size);  // the block that has the part
   }
   template <class Emit>
   constexpr void steps(int rank, int size, Emit&& emit) const {
@@ -31,7 +31,7 @@ struct InParts {
     half.segments = segments;
     if constexpr (requires { half.window; }) half.window = window;
     const int blocks = half.blocks(size);
-    // The first chunk, of the parts', of one of the half's chunks.
+    // Converts the number of a chunk of the half to that of its first chunk in the parts.
     const auto chunk_of = [&](int chunk) {
       const int block = chunk / segments, segment = chunk % segments;
       const int begin = block * parts / blocks, end = (block + 1) * parts / blocks;

@@ -11,7 +11,7 @@
 
 namespace convoy::schedule {
 
-/// What a link and a processor cost.
+/// The costs of a link and a processor.
 struct CostModel {
   double alpha = 0;  ///< seconds per message
   double beta = 0;   ///< seconds per byte sent; a rank's sends queue for its link
@@ -72,7 +72,7 @@ struct Clerk {
 
 }  // namespace detail
 
-/// The elements between which chunks are cut: whole cache lines.
+/// Chunks are cut at multiples of this many elements: whole cache lines.
 constexpr std::int64_t grain_of(std::int64_t element) { return 64 / element; }
 
 /// The price of a schedule for `size` ranks over `count` elements of `element` bytes.

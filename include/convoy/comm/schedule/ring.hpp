@@ -1,6 +1,6 @@
-// The ring: reduce-scatter, all-gather, and both in a row (Patarasuk and Yuan, "Bandwidth optimal all-reduce
-// algorithms for clusters of workstations", 2009). Each rank talks to its two neighbours only and moves
-// 2(n-1)/n of the buffer, which is the lower bound.
+// The ring: reduce-scatter, all-gather, and both in sequence (Patarasuk and Yuan, "Bandwidth optimal
+// all-reduce algorithms for clusters of workstations", 2009). Each rank communicates only with its two
+// neighbors and moves 2(n-1)/n of the buffer, which is the lower bound.
 //
 // The steps of one block on its way round the ring of 4 (rank r owns block r after the reduce-scatter):
 //
@@ -8,9 +8,9 @@
 //     block 0 goes   1 -> 2   2 -> 3   3 -> 0  | 0 -> 1   1 -> 2   2 -> 3
 //                        receive and reduce    |         receive
 //
-// Segments pipeline it: while segment 1 is on the wire, segment 0 is being added. They go in batches of
-// `window`, so that at most two batches are posted at any time, and a batch's first sends go out before the
-// last batch's end.
+// Segments pipeline the rounds: while segment 1 is on the wire, segment 0 is being added. Segments go in
+// batches of `window`. At most two batches are posted at any time, and the first sends of a batch go out
+// before the previous batch ends.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace convoy::schedule {
 
 namespace detail {
 
-// Rounds [first, last) of the ring of all-reduce rounds 0..2n-3, for all segments.
+// Rounds [first, last) out of the rounds 0..2n-3 of the ring all-reduce, for all segments.
 template <class Emit>
 constexpr void ring_rounds(int rank, int size, int segments, int window, int first, int last, Emit&& emit) {
   if (size < 2 || first >= last) return;
@@ -71,7 +71,7 @@ struct RingReduceScatter {
   }
 };
 
-/// The last n-1 rounds: rank r starts with block r, everyone ends with all.
+/// The last n-1 rounds: rank r starts with block r, every rank ends with all blocks.
 struct RingAllGather {
   static constexpr std::string_view name = "ring all-gather";
   static constexpr Goal goal = Goal::all_gather;

@@ -1,11 +1,11 @@
-// A schedule: what a collective does, as data. A pure constexpr function from (rank, size) to steps over
-// chunks; the same steps are proved (verify.hpp), priced (price.hpp) and executed (engine/engine.hpp).
+// A schedule: a collective as data. It is a pure constexpr function from (rank, size) to steps over chunks;
+// the same steps are proved (verify.hpp), priced (price.hpp) and executed (engine/engine.hpp).
 //
-// A buffer of M elements is cut into `blocks` parts, equal ones unless whoever executes it says otherwise,
-// and each block into `segments` chunks; chunk block * segments + segment is the least that a message
-// carries; it may carry several consecutive ones. Which rank's value is added when depends on the block
-// alone, so the number of segments never changes a bit of the result. Chunks may be empty: no message goes
-// for these, and as the ranks agree on the cuts, nobody waits for one.
+// A buffer of M elements is cut into `blocks` blocks, of equal size unless the executor cuts it otherwise,
+// and each block into `segments` chunks. Chunk block * segments + segment is the smallest unit of a message;
+// a message may carry several consecutive chunks. The order in which the ranks' values are added depends on
+// the block alone, so the number of segments never changes a bit of the result. Chunks may be empty: no
+// message is sent for an empty chunk, and because the ranks agree on the cuts, no rank waits for one.
 #pragma once
 
 #include <algorithm>
@@ -30,20 +30,20 @@ struct Step {
   bool completes = false;  ///< a receive_reduce after which this rank holds the contributions of all ranks
   int peer = 0;
   int chunk = 0;
-  int count = 1;  ///< this and the chunks after it, all in one message
+  int count = 1;  ///< consecutive chunks from `chunk` on, all in one message
 };
 
-/// What a schedule achieves, and from where it starts.
+/// The result of a schedule, and the state from which it starts.
 enum class Goal : unsigned char {
   all_reduce,      ///< every rank ends with every chunk combined over all ranks
-  reduce_scatter,  ///< the owner of each block does
+  reduce_scatter,  ///< the owner of each block ends with the block combined over all ranks
   all_gather,      ///< starting where reduce_scatter ends, every rank ends with every chunk
   broadcast,       ///< every rank ends with the root's chunks
   all_to_all,      ///< rank j ends with block i * n + j of each rank i
 };
 
 namespace detail {
-/// What takes any step or access. No lambda: within a requires-expression nvcc refuses those.
+/// Takes any step or access. Not a lambda, because nvcc rejects lambdas in a requires-expression.
 struct Ignore {
   template <class T>
   constexpr void operator()(const T&) const {}
@@ -51,9 +51,9 @@ struct Ignore {
 }  // namespace detail
 
 /// A schedule is a value: two that compare equal have the same steps. `steps(rank, size, emit)` calls
-/// `emit(Step)` for each step of one rank in order; the k-th send from a to b meets the k-th receive of b
-/// from a. `owner(block, size)` says who holds a block between reduce-scatter and all-gather (the root, for a
-/// broadcast).
+/// `emit(Step)` for each step of one rank in order; the k-th send from rank a to rank b matches the k-th
+/// receive of b from a. `owner(block, size)` is the rank that holds a block between reduce-scatter and
+/// all-gather (for a broadcast, the root).
 template <class S>
 concept Schedule = std::equality_comparable<S> && requires(const S& s, int n) {
   { S::name } -> std::convertible_to<std::string_view>;
@@ -64,7 +64,7 @@ concept Schedule = std::equality_comparable<S> && requires(const S& s, int n) {
   s.steps(n, n, detail::Ignore{});
 };
 
-/// An all-reduce that names its two halves: a reduce-scatter and an all-gather that starts where that ends.
+/// An all-reduce that names its two halves: a reduce-scatter, and an all-gather that starts from its result.
 template <class S>
 concept TwoHalves =
     Schedule<S> &&
@@ -76,7 +76,7 @@ constexpr int chunks(const S& s, int size) {
   return s.blocks(size) * s.segments;
 }
 
-/// The part [i/parts, (i+1)/parts) of `count` elements, cut at multiples of `grain`. Late parts may be empty.
+/// The part [i/parts, (i+1)/parts) of `count` elements, cut at multiples of `grain`. Parts may be empty.
 constexpr Range part(std::int64_t count, std::int64_t i, std::int64_t parts, std::int64_t grain) {
   const std::int64_t grains = (count + grain - 1) / grain;
   return {std::min(count, grains * i / parts * grain), std::min(count, grains * (i + 1) / parts * grain)};
@@ -88,7 +88,7 @@ struct Blocks {
   int blocks = 1;
   std::int64_t grain = 1;
   std::span<const std::int64_t> cuts =
-      {};  ///< where each begins, and where the last ends; none: all are equal
+      {};  ///< where each block begins, and where the last ends; empty: equal blocks
 
   constexpr Range operator[](int block) const {
     if (cuts.empty()) return part(count, block, blocks, grain);
@@ -111,7 +111,7 @@ constexpr Range range_of(int chunk, int chunks, const Blocks& buffer, int segmen
   return {first.begin, range_of(chunk + chunks - 1, buffer, segments).end};
 }
 
-/// The same of a buffer that is cut into equal blocks.
+/// The same for a buffer that is cut into equal blocks.
 constexpr Range range_of(int chunk, std::int64_t count, int blocks, int segments, std::int64_t grain) {
   return range_of(chunk, {count, blocks, grain}, segments);
 }

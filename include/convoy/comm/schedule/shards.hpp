@@ -1,6 +1,6 @@
-// Shards: which part of each range is each rank's own, where ranks share out what they update. Parts are
-// equal, or, beside ranges that must stay whole, such as the matrices of an optimizer that updates these as
-// one, as even as these allow.
+// Shards: the part of each range that each rank updates when updates are sharded. Parts are equal. If some
+// ranges must stay whole, such as matrices that an optimizer updates as a unit, the parts are as even as
+// these ranges allow.
 //
 //     3 ranks; the ranges 0..95 and 96..159, of which 16..79 and 96..127 stay whole:
 //         rank 0:   0..15    96..127
@@ -19,12 +19,13 @@
 
 namespace convoy::schedule {
 
-/// Elements at whose multiples, counted from the first of a range, ranges of floats are cut, and where what
-/// stays whole begins.
+/// Ranges of floats are cut at multiples of this many elements, counted from the first element of the range.
+/// Ranges that stay whole begin at such multiples.
 inline constexpr std::int64_t shard_grain = 16;
 
-/// The last place from `begin` to `end`, counted from the first element of `range`, where it may be cut, with
-/// `begin` one such place; `begin` itself if a range of `whole` reaches from there beyond `end`.
+/// The last position in [begin, end] where `range` may be cut, given that `begin` is such a position. Returns
+/// `begin` if a range of `whole` extends from there beyond `end`. Positions count from the first element of
+/// `range`.
 inline std::int64_t last_cut(const Range& range, std::span<const Range> whole, std::int64_t begin,
                              std::int64_t end) {
   if (end >= range.size()) return range.size();
@@ -35,15 +36,16 @@ inline std::int64_t last_cut(const Range& range, std::span<const Range> whole, s
   return next != whole.end() && next->begin < at ? next->begin - range.begin : end;
 }
 
-/// Where the first range of `whole` ends that begins at `begin` or behind.
+/// The end of the first range of `whole` that begins at or after `begin`; the size of `range` if there is
+/// none. Positions count from the first element of `range`.
 inline std::int64_t whole_end(const Range& range, std::span<const Range> whole, std::int64_t begin) {
   const auto next = std::partition_point(whole.begin(), whole.end(),
                                          [&](const Range& w) { return w.begin < range.begin + begin; });
   return next != whole.end() ? next->end - range.begin : range.size();
 }
 
-/// Elements of each rank's part of a range where the parts are equal, as collectives of GPUs want them: what
-/// is left over is the last rank's too.
+/// Elements of each rank's part of a range if the parts are equal, as GPU collectives require. The last rank
+/// also has the remainder.
 constexpr std::int64_t equal_part(std::int64_t count, int ranks) {
   return count / (shard_grain * ranks) * shard_grain;
 }
@@ -51,13 +53,13 @@ constexpr std::int64_t equal_part(std::int64_t count, int ranks) {
 /// Cuts ranges of floats among ranks, one range after the other.
 class Shards {
  public:
-  /// `whole` in ascending order, each apart from the others; it outlives this object.
+  /// `whole` is in ascending order and disjoint, and must outlive this object.
   Shards(int ranks, std::span<const Range> whole) : whole_(whole), loads_(static_cast<std::size_t>(ranks)) {}
 
-  /// Cuts the next range, out of which none of `whole` may reach: part r is [at[r], at[r + 1]) and may be
-  /// empty, `at` counting from the first element of the range. Without `whole` the parts of a range are
-  /// equal; else no rank's parts of all ranges so far exceed the mean of the ranks by more than the longest
-  /// of `whole`, rounded up to the grain. The cuts depend on the arguments so far alone.
+  /// Cuts the next range; no range of `whole` may extend beyond it. Part r is [at[r], at[r + 1]), counted
+  /// from the first element of the range, and may be empty. Without `whole` the parts of a range are equal.
+  /// Otherwise a rank's parts of all ranges so far exceed the mean over ranks by at most the longest of
+  /// `whole`, rounded up to the grain. The cuts depend only on the arguments so far.
   std::vector<std::int64_t> cut(const Range& range) {
     std::vector<std::int64_t> at(loads_.size() + 1, range.size());
     if (whole_.empty()) {
@@ -65,7 +67,7 @@ class Shards {
         at[r] = part(range.size(), static_cast<std::int64_t>(r), std::ssize(loads_), shard_grain).begin;
       return at;
     }
-    // The least that the ranks must be allowed to have for all of the range to be somebody's.
+    // Binary search for the smallest limit of a rank's load at which the ranks take all of the range.
     std::int64_t least = 0, enough = *std::max_element(loads_.begin(), loads_.end()) + range.size();
     while (least < enough) {
       const std::int64_t tried = least + (enough - least) / 2;
@@ -80,7 +82,7 @@ class Shards {
   }
 
  private:
-  // Gives each rank in turn as much as may be, up to `most` in all; false if some is left.
+  // Gives each rank in turn as much as possible up to a total load of `most`; false if some is left.
   bool fill(const Range& range, std::int64_t most, std::vector<std::int64_t>& at) const {
     at[0] = 0;
     for (std::size_t r = 0; r < loads_.size(); ++r)

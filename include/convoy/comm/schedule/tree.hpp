@@ -4,8 +4,8 @@
 // Segments go up the trees, which is a reduce-scatter to the two roots, and come down again, an all-gather
 // from them: about 2 lg n latencies and 2M bytes per rank.
 //
-// The first tree of 8 ranks; the second is its mirror image (rank r in the place of rank 7 - r), or, for odd
-// numbers, the first moved on by one:
+// The first tree of 8 ranks; the second is its mirror image (rank r in the place of rank 7 - r) or, for odd
+// sizes, the first shifted by one rank:
 //
 //     0---------.
 //               4
@@ -24,7 +24,7 @@ namespace convoy::schedule {
 
 namespace detail {
 
-// A place's neighbours in the binary tree whose leaves are the odd places.
+// The neighbors of a place in the binary tree whose leaves are the odd places.
 struct TreePlace {
   int parent = -1;
   int child[2] = {-1, -1};
@@ -50,7 +50,7 @@ struct TreePlace {
   }
 };
 
-// One rank's neighbours in one of the two trees.
+// The neighbors of a rank in one of the two trees.
 constexpr TreePlace neighbours(int rank, int size, int tree) {
   const bool mirrored = size % 2 == 0;
   const auto place_of = [&](int r) {
@@ -65,9 +65,9 @@ constexpr TreePlace neighbours(int rank, int size, int tree) {
   return t;
 }
 
-// As a leaf a rank depends on nobody on the way up, and nobody on it on the way down. So it runs ahead as a
-// leaf going up, and behind coming down: were a segment of both trees one step, each would wait for the whole
-// height of the other.
+// A leaf waits for no rank on the way up, and no rank waits for a leaf on the way down. So on the way up a
+// rank runs ahead in the tree in which it is a leaf, and on the way down it lags behind there. If a rank
+// handled a segment of both trees in one step, each tree would wait for the whole height of the other.
 template <class Emit>
 class TreeSteps {
  public:
@@ -114,7 +114,7 @@ class TreeSteps {
   Emit& emit_;
 };
 
-// A block for each tree.
+// One block per tree.
 constexpr int tree_blocks(int size) { return size > 1 ? 2 : 1; }
 constexpr int tree_root(int block, int size) {
   return block == 0 || size < 2 ? 0 : size % 2 == 0 ? size - 1 : 1;
@@ -127,7 +127,7 @@ struct TreeReduceScatter {
   static constexpr std::string_view name = "tree reduce-scatter";
   static constexpr Goal goal = Goal::reduce_scatter;
   int segments = 1;
-  int window = 4;  ///< segments under way between two ranks: up to twice as many
+  int window = 4;  ///< up to twice as many segments are in flight between two ranks
   friend constexpr bool operator==(const TreeReduceScatter&, const TreeReduceScatter&) = default;
 
   constexpr int blocks(int size) const { return detail::tree_blocks(size); }
@@ -138,7 +138,7 @@ struct TreeReduceScatter {
   }
 };
 
-/// The second half: the root of each tree starts with its block, everyone ends with both.
+/// The second half: the root of each tree starts with its block, every rank ends with both.
 struct TreeAllGather {
   static constexpr std::string_view name = "tree all-gather";
   static constexpr Goal goal = Goal::all_gather;

@@ -16,12 +16,12 @@ namespace convoy::schedule {
 
 enum class Fault : unsigned char {
   none,
-  bad_step,          ///< a peer, chunk or self-send that does not exist
+  bad_step,          ///< a peer or chunk that does not exist, or a rank as its own peer
   incomplete,        ///< a chunk ends without some rank's value
   double_count,      ///< a value is added twice
   overwritten,       ///< a chunk is written while its send may be unread
   deadlock,          ///< ranks wait for each other
-  mismatched_peer,   ///< a receive nobody sends to, or a send nobody receives
+  mismatched_peer,   ///< a receive without a send, or a send without a receive
   mismatched_chunk,  ///< the message that arrives carries another chunk
   wrong_mark,  ///< `completes` is set on a step that does not complete the chunk, or missing on one that does
 };
@@ -62,8 +62,8 @@ inline std::string explain(const Diagnosis& v) {
 
 namespace detail {
 
-// Clocks of senders, as many as there are messages in flight. A free one's first entry is one more than the
-// next free one.
+// Pool of the senders' vector clocks, one for each message in flight. The first entry of a free clock is the
+// index of the next free clock plus one.
 class Snapshots {
  public:
   constexpr explicit Snapshots(int size) : size_(size) {}
@@ -101,7 +101,7 @@ class Snapshots {
 
 class Prover {
  public:
-  // `sends` messages, which carry `carried` chunks.
+  // `sends` messages carry `carried` chunks in all.
   constexpr Prover(int ranks, int chunks, int sends, int carried, Goal goal)
       : size(ranks),
         chunk_count(chunks),

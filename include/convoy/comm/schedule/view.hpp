@@ -1,5 +1,5 @@
-// View: a schedule of any type behind one type, so that what executes and prices schedules at run time is
-// compiled once rather than for each of them.
+// View: a type-erased schedule, so that the code that executes and prices schedules at run time is compiled
+// once rather than for each of them.
 #pragma once
 
 #include <cstddef>
@@ -11,15 +11,15 @@
 
 namespace convoy::schedule {
 
-/// Where a schedule's actions go, one after the other.
+/// Callback that takes a schedule's steps or accesses one by one.
 template <class Emitted>
 using Sink = Call<void(const Emitted&)>;
 
-/// What an algorithm is: a schedule of messages, or one over shared memory.
+/// A schedule of messages, or one over shared memory.
 template <class S>
 concept Schedulable = Schedule<S> || SharedSchedule<S>;
 
-/// A schedule with the number of segments and the window that the options ask for.
+/// A schedule with the given number of segments and, if it has one, the given window.
 template <Schedule S>
 constexpr S segmented(S s, int segments, int window) {
   s.segments = segments;
@@ -27,45 +27,45 @@ constexpr S segmented(S s, int segments, int window) {
   return s;
 }
 
-/// A view of a schedule, which must outlive it.
+/// A non-owning view of a schedule; the schedule must outlive the view.
 class View {
  public:
   template <Schedulable S>
   explicit View(const S& s) : schedule_(&s), table_(&table<S>) {}
-  /// A default-constructed `S`.
+  /// A view of a default-constructed `S`.
   template <Schedulable S>
   static View of() {
     static const S usual{};
     return View(usual);
   }
 
-  /// Whether both show the same schedule.
+  /// Whether both refer to the same schedule object.
   friend bool operator==(const View&, const View&) = default;
 
   std::string_view name() const { return table_->name; }
   Goal goal() const { return table_->goal; }
-  /// Whether it is one over shared memory.
+  /// Whether the schedule is over shared memory.
   bool shared() const { return table_->accesses != nullptr; }
   /// Whether peers read copies (SharedSchedule).
   bool copied() const { return table_->copied; }
-  /// The same for schedules of the same type; names need not differ.
+  /// Identifies the type of the schedule; different types may have the same name.
   const void* kind() const { return table_; }
 
   int blocks(int size) const { return table_->blocks(schedule_, size); }
-  /// How many blocks the buffer has where some blocks are slots of an inbox; 0: each block is where it is.
+  /// Blocks of the buffer, if other blocks are slots of an inbox; 0: no inbox, block b is at place b.
   int places(int size) const { return table_->places != nullptr ? table_->places(schedule_, size) : 0; }
   int place(int block, int rank, int size) const { return table_->place(schedule_, block, rank, size); }
 
-  /// What one rank does, of messages, cut as given.
+  /// Emits the steps of one rank; of schedules of messages.
   void steps(int segments, int window, int rank, int size, Sink<Step> sink) const {
     table_->steps(schedule_, segments, window, rank, size, sink);
   }
-  /// What one rank does, over shared memory.
+  /// Emits the accesses of one rank; of schedules over shared memory.
   void accesses(int rank, int size, Sink<Access> sink) const {
     table_->accesses(schedule_, rank, size, sink);
   }
 
-  /// How many schedules it chooses among; 0: it is one itself.
+  /// How many schedules an Auto chooses among; 0 for other schedules.
   int choices() const { return table_->choices; }
   /// Calls `f` with the chosen schedule, which lives as long as the call.
   void choose(int choice, Sink<View> f) const { table_->choose(choice, f); }
