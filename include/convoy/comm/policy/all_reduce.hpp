@@ -1,5 +1,5 @@
-// AllReduce: every rank ends with the sum of all gradients and makes the same update. Buckets travel while
-// backward goes on. A bucket's parameters are updated as soon as the bucket's sum is there.
+// AllReduce: every rank ends with the sum of all gradients and makes the same update. Buckets are exchanged
+// during backward. The parameters of a bucket are updated as soon as its sum is complete.
 #pragma once
 
 #include <cstddef>
@@ -31,9 +31,9 @@ struct Algorithm {
 namespace detail {
 
 template <class>
-inline constexpr bool never = false;  // a failed concept would be explained at length
+inline constexpr bool never = false;  // a failed concept would give a long error
 
-// Refuses, in one sentence, what cannot be an all-reduce.
+// Rejects, in one sentence at compile time, what cannot be an all-reduce.
 template <class S, class T>
 consteval bool fits(Algorithm<S, T>*) {
   if constexpr (!schedule::Schedulable<S>) {
@@ -65,7 +65,7 @@ consteval bool fits(Algorithm<S, T>*) {
   return false;
 }
 
-// Stands in for what was refused, and accepts everything, so that there is no second error.
+// Placeholder for a rejected policy; accepts every call, so that no second error follows.
 struct Refused {
   Refused(auto&&...) {}
   int rank() const { return 0; }
@@ -152,8 +152,8 @@ class AllReduce<Algorithm<S, T>, true> : public AnyAllReduce {
 template <class T>
 using Ring = AllReduce<Algorithm<schedule::Ring, T>>;
 
-/// Recursive halving and doubling: the ring's bytes in 2 lg n messages where n is a power of two, more bytes
-/// where it is not.
+/// Recursive halving and doubling: the ring's bytes in 2 lg n messages if n is a power of two, more bytes
+/// otherwise.
 template <class T>
 using HalvingDoubling = AllReduce<Algorithm<schedule::HalvingDoubling, T>>;
 
@@ -162,7 +162,7 @@ template <class T>
 using Tree = AllReduce<Algorithm<schedule::Tree, T>>;
 
 /// Shared memory: each rank combines its part of all buffers in place, in the order of ranks, and stores the
-/// result to all, so that the bits are the same whatever the sizes. `Direct<transport::Shm>`,
+/// result to all buffers. The bits do not depend on the sizes. `Direct<transport::Shm>`,
 /// `Direct<transport::Threads>`.
 template <class T>
 using Direct = AllReduce<Algorithm<schedule::Direct, T>>;
@@ -180,9 +180,9 @@ requires(T::in_place && !requires { requires T::checks; }) struct AutoOn<T> {
 
 }  // namespace detail
 
-/// The cheapest at each size, by the price that rank 0 reckons with; see Options::cost. Where ranks see each
-/// other's memory that is Direct at any size and any price: with two barriers and 2M bytes of loads and
-/// stores for a buffer of M bytes, Direct costs no more than messages do in two ranks, and less in more.
+/// The cheapest schedule at each size, by the prices of rank 0; see Options::cost. If the ranks share memory,
+/// that is Direct at any size and any price: with two barriers and 2M bytes of loads and stores for a buffer
+/// of M bytes, Direct costs no more than messages between two ranks, and less among more ranks.
 template <class T>
 using Auto = typename detail::AutoOn<T>::type;
 
@@ -207,12 +207,14 @@ struct Levels<AllReduce<Algorithm<Intra, T>, true>, AllReduce<Algorithm<Inter, T
 
 }  // namespace detail
 
-/// `Intra` inside groups of ranks and `Inter` across them. Over one transport it is one schedule,
-/// `Hierarchical<Ring<T>, Tree<T>, schedule::Every<4>>`, and either may be hierarchical again; with a
-/// transport for each level, as in `Hierarchical<Direct<transport::Shm>, Ring<transport::Mpi>>` or
-/// `Hierarchical<Tree<transport::Shm>, Ring<transport::Mpi>>`, the groups are the nodes that the ranks are on
-/// (policy/hierarchical.hpp); so they are over GPUs, `Hierarchical<CudaPeer<S>, Ring<transport::Mpi>>`
-/// (policy/hierarchical_gpu.cuh) or `Hierarchical<CudaPeer<S>, Nccl<S>>` (policy/nccl_hierarchical.cuh).
+/// `Intra` inside groups of ranks and `Inter` across them.
+/// - Over one transport it is one schedule, `Hierarchical<Ring<T>, Tree<T>, schedule::Every<4>>`, and `Intra`
+///   and `Inter` may themselves be hierarchical.
+/// - With a transport for each level the groups are the nodes of the ranks (policy/hierarchical.hpp):
+///   `Hierarchical<Direct<transport::Shm>, Ring<transport::Mpi>>` or
+///   `Hierarchical<Tree<transport::Shm>, Ring<transport::Mpi>>`.
+/// - Over GPUs the groups are the nodes as well: `Hierarchical<CudaPeer<S>, Ring<transport::Mpi>>`
+///   (policy/hierarchical_gpu.cuh) or `Hierarchical<CudaPeer<S>, Nccl<S>>` (policy/nccl_hierarchical.cuh).
 template <class Intra, class Inter, class Groups = Nodes>
 using Hierarchical = typename detail::Levels<Intra, Inter, Groups>::type;
 

@@ -87,7 +87,7 @@ class AnyIn {
   void broadcast(void* data, std::size_t bytes, int root) { held_->broadcast(data, bytes, root); }
 
  private:
-  // What a Comm is from the beginning.
+  // The properties of a Comm that never change.
   struct Facts {
     std::string_view policy;
     int rank, size, workers;

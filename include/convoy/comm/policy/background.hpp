@@ -1,4 +1,4 @@
-// Background: a thread that goes on with what is in flight while the rank computes, over any Comm.
+// Background: a thread that advances messages in flight while the rank computes, over any Comm.
 #pragma once
 
 #include <chrono>
@@ -32,8 +32,8 @@ void refuse_one_thread(const T& where) {
         "MPI_THREAD_SERIALIZED, which is enough");
 }
 
-/// A Comm that a thread polls; the rank's own calls keep the thread away from the Comm. Also the memory of
-/// arenas: an arena that is released must not be read or written any more.
+/// A Comm that a thread polls, but never during a call of the rank. Also the memory resource of the arenas,
+/// so that the thread stops polling before an arena is released.
 template <Comm C>
 class Polled final : public std::pmr::memory_resource {
  public:
@@ -67,19 +67,19 @@ class Polled final : public std::pmr::memory_resource {
 
   void poll() {
     const std::unique_lock lock(mutex_, std::try_to_lock);
-    if (!lock.owns_lock()) return;  // the thread is at it
+    if (!lock.owns_lock()) return;  // the thread is polling
     if (in_flight_) comm_.poll();
     polled_ = true;
     report();
   }
 
-  /// Hands on what has been seen.
+  /// Reports the recorded events and throws a recorded exception.
   void tell() {
     const std::lock_guard lock(mutex_);
     report();
   }
 
-  /// From here to the next `begin` the thread leaves the Comm alone.
+  /// The Comm, which the thread does not poll until the next `begin`.
   C& stop() {
     const std::lock_guard lock(mutex_);
     in_flight_ = false;
@@ -87,7 +87,7 @@ class Polled final : public std::pmr::memory_resource {
     return comm_;
   }
 
-  /// The thread leaves the Comm alone from here on. What has been seen is forgotten.
+  /// Stops polling, discards recorded events and exceptions, and closes the Comm.
   void close() noexcept {
     {
       const std::lock_guard lock(mutex_);
@@ -98,8 +98,8 @@ class Polled final : public std::pmr::memory_resource {
     comm_.close();
   }
 
-  /// A call that the thread keeps away from. The call may take long and call this object again, so the call
-  /// is made without the lock.
+  /// Makes a call during which the thread does not poll. The call may take long and may call this object
+  /// again, so it is made without the lock.
   template <class F>
   void aside(F&& call) {
     bool was_in_flight = false;
@@ -128,7 +128,7 @@ class Polled final : public std::pmr::memory_resource {
   }
 
  private:
-  // How long the thread sleeps between looks: at 10 Gbit/s some 600 KB arrive meanwhile.
+  // How long the thread sleeps between polls; at 10 Gbit/s about 600 KB arrive meanwhile.
   static constexpr std::chrono::microseconds nap{500};
 
   void start() {
@@ -189,7 +189,7 @@ class Polled final : public std::pmr::memory_resource {
   std::thread thread_;
 };
 
-/// How Background holds its Comm: where the thread finds the Comm, however often the Background is moved.
+/// Holds the Comm of a Background at a fixed address, where the thread finds it when the Background is moved.
 template <Comm C>
 class Aside {
  public:
@@ -218,17 +218,17 @@ class Aside {
 
 }  // namespace detail
 
-/// The Comm `C` with a thread of its own that polls it from the first `begin` of a step to `finish`:
-/// `Background<Ring<transport::Mpi>>`. Messages then go on in the middle of a kernel, too. The thread pays
-/// where the network needs the processor's help for every few hundred KiB, as MPI over TCP does, kernels are
-/// long, and the exchange takes about as long as backward or longer.
+/// Wraps the Comm `C` and polls it on a thread from the first `begin` of a step to `finish`:
+/// `Background<Ring<transport::Mpi>>`. Messages then also progress during a kernel. The thread pays off if
+/// the network needs the processor for every few hundred KiB, as MPI over TCP does, kernels are long, and the
+/// exchange takes about as long as backward or longer.
 ///
-/// The thread wakes, polls once unless the rank has just done so, and sleeps, and never polls while the rank
-/// itself is in a call; everything else runs on the caller's thread, observers included. What a poll throws
-/// is thrown by the next call. MPI must allow calls from any thread, one at a time (MPI_THREAD_SERIALIZED,
-/// for which mpi::Session asks), and other MPI calls that a rank makes with buckets under way need
-/// MPI_THREAD_MULTIPLE. A parameter server updates parameters when it polls, so a server is refused with a
-/// ConfigError.
+/// The thread wakes, polls once unless the rank has just polled, and sleeps. It never polls during a call of
+/// the rank. Everything else, including observers, runs on the caller's thread. An exception in the thread is
+/// thrown by the rank's next call. MPI must allow calls from any thread, one at a time
+/// (MPI_THREAD_SERIALIZED, which mpi::Session requests); other MPI calls of a rank with buckets in flight
+/// need MPI_THREAD_MULTIPLE. Throws ConfigError for a parameter server, because a server updates parameters
+/// when it polls.
 template <Comm C>
 class Background : public Wrapper<C, detail::Aside<C>> {
   using Base = Wrapper<C, detail::Aside<C>>;

@@ -1,5 +1,6 @@
-// Compressed: gradients travel encoded, in fewer bytes, and what the encoding leaves out is added the next
-// time (error feedback: Seide et al. 2014, Karimireddy et al. 2019). All ranks end with the same bits.
+// Compressed: gradients are exchanged encoded, in fewer bytes, and the encoding error is added to the next
+// step's gradients (error feedback: Seide et al. 2014, Karimireddy et al. 2019). All ranks end with the same
+// bits.
 #pragma once
 
 #include <algorithm>
@@ -26,11 +27,11 @@ inline constexpr bool is_all_reduce = false;
 template <class S, class T>
 inline constexpr bool is_all_reduce<AllReduce<Algorithm<S, T>, true>> = true;
 
-// Whether a codec runs where an all-reduce has its gradients.
+// Whether a codec runs in the memory space of an all-reduce's gradients.
 template <class A, class C>
 inline constexpr bool encodes = true;
 
-// Refuses, in one sentence, what cannot be compressed.
+// Rejects, in one sentence at compile time, what cannot be compressed.
 template <class A, class C>
 consteval bool compresses() {
   if constexpr (!is_all_reduce<A>) {
@@ -53,7 +54,7 @@ consteval bool compresses() {
 
 }  // namespace detail
 
-/// The Comm behind Compressed, by any schedules over any transport.
+/// Implements Compressed by any schedules over any transport.
 template <class Codec>
 class AnyCompressed : public AnyCollectives {
   using Base = AnyCollectives;
@@ -66,7 +67,7 @@ class AnyCompressed : public AnyCollectives {
   static constexpr std::string_view policy() { return Codec::name; }
   static constexpr bool heeds_decisions() { return true; }
 
-  /// Throws ConfigError for options of the codec that cannot be.
+  /// Throws ConfigError for invalid options of the codec.
   AnyCompressed(const transport::Any& where, const Schedules& schedules, const Options& options,
                 const Codec& codec)
       : Base(where, schedules, options), codec_((codec.check(), codec)) {}
@@ -94,7 +95,7 @@ class AnyCompressed : public AnyCollectives {
     if (keeps_ && kept_error_.size() < error_.size()) kept_error_ = Buffer<float>(error_.size());
   }
 
-  /// What was left out so far, the factors, and how many steps have warmed up.
+  /// The error feedback, the factors, and the number of applied steps.
   void visit_state(StateVisitor& visitor);
 
  private:
@@ -113,9 +114,9 @@ class AnyCompressed : public AnyCollectives {
   struct Bucket {
     std::int64_t block = 0;              // scattered: elements of a rank's block
     std::size_t size = 0;                // scattered, gathered: bytes of a rank's block
-    Buffer<std::byte> encoded;           // what is sent, then what all have
-    Buffer<std::byte> inbox, sums;       // scattered: of this rank's block, and all blocks summed
-    Buffer<float> sum, left, kept_left;  // scattered: of this rank's block, and what encoding it leaves out
+    Buffer<std::byte> encoded;           // the encoded gradients; gathered: of all ranks
+    Buffer<std::byte> inbox, sums;       // scattered: this rank's block from all ranks, and the encoded sums
+    Buffer<float> sum, left, kept_left;  // scattered: sum of this rank's block, encoding error, its copy
     typename FactorsOf<Codec>::type factors;
   };
 
@@ -123,7 +124,7 @@ class AnyCompressed : public AnyCollectives {
   Range range(int bucket) const { return ranges_[static_cast<std::size_t>(bucket)]; }
   float* gradients(int bucket) { return layout_.gradients.data() + range(bucket).begin; }
   float* error(int bucket) { return error_.data() + range(bucket).begin; }
-  // The elements of a rank's block that exist.
+  // The elements of a rank's block, without padding.
   Range block_of(int bucket, int rank) {
     const std::int64_t count = range(bucket).size(), block = at(bucket).block;
     return {std::min(count, rank * block), std::min(count, (rank + 1) * block)};
@@ -142,7 +143,7 @@ class AnyCompressed : public AnyCollectives {
   void keep(int bucket);
   void forget();
 
-  // Each leg has a slot of the engine for each bucket; beyond them are those that send gradients as they are.
+  // Each leg has an engine slot for each bucket. The slots after them exchange unencoded gradients.
   static constexpr int plain = legs;
   int slot_of(int leg, int bucket) const { return leg * pipeline_.size() + bucket; }
   bool warming_up() const { return steps_ < codec_.warm_up(); }
@@ -152,9 +153,9 @@ class AnyCompressed : public AnyCollectives {
   std::vector<Range> ranges_;
   std::vector<Bucket> buckets_;
   Buffer<float> error_, kept_error_;
-  Buffer<std::byte> room_;  // gathered: scratch memory of the codec
-  std::int64_t steps_ = 0;  // that were applied
-  bool keeps_ = false;      // what a step changes is kept until the step is decided
+  Buffer<std::byte> room_;  // gathered: workspace of the codec
+  std::int64_t steps_ = 0;  // applied steps
+  bool keeps_ = false;      // the state before a step is kept until the step is decided
   Pipeline<legs> pipeline_;
 };
 
@@ -358,7 +359,7 @@ void AnyCompressed<Codec>::decode(int bucket) {
   }
 }
 
-// Remembers what a step changes in this bucket beside the gradients.
+// Copies the state of a bucket that a step changes, gradients excepted.
 template <class Codec>
 void AnyCompressed<Codec>::keep(int bucket) {
   Bucket& b = at(bucket);
@@ -370,7 +371,7 @@ void AnyCompressed<Codec>::keep(int bucket) {
   if constexpr (factored) b.factors.keep();
 }
 
-// The step that is over was skipped.
+// Undoes the last step, which was skipped, in the error feedback and the factors.
 template <class Codec>
 void AnyCompressed<Codec>::forget() {
   if (keeps_)
@@ -388,13 +389,13 @@ void AnyCompressed<Codec>::forget() {
   }
 }
 
-/// The gradients of an all-reduce, encoded: `Compressed<Ring<transport::Mpi>, codec::TopK>`. How gradients
-/// travel is the codec's to say (codec/codec.hpp). Operations on a user's own spans are not encoded.
+/// An all-reduce of encoded gradients: `Compressed<Ring<transport::Mpi>, codec::TopK>`. The codec determines
+/// how gradients travel (codec/codec.hpp). Operations on a user's own spans are not encoded.
 ///
-/// A step that a rule decides to skip leaves nothing in the error feedback: ranks go back to what they held
-/// before the step, so that it is as if there had been none. For that each rank keeps a copy from the first
-/// step on in which a rule decides; if that step, with rules that decide in some steps only, comes after
-/// others and is skipped, the error feedback begins anew.
+/// A step that a rule decides to skip leaves no trace in the error feedback: ranks restore their state from
+/// before the step. For this each rank copies the state in every step that follows a step in which a rule
+/// decided. If no rule decided in the step before a skipped step, there is no copy, and the error feedback
+/// starts anew from zero.
 template <class A, class Codec, bool fits = detail::compresses<A, Codec>()>
 class Compressed;
 
@@ -406,7 +407,7 @@ class Compressed<A, Codec, false> : public detail::Refused {
 template <class S, class T, class Codec>
 class Compressed<AllReduce<Algorithm<S, T>, true>, Codec, true> : public AnyCompressed<Codec> {
  public:
-  /// Throws ConfigError for options of the codec that cannot be.
+  /// Throws ConfigError for invalid options of the codec.
   explicit Compressed(const T& where = T{}, const Options& options = {}, const Codec& codec = {})
       : AnyCompressed<Codec>(where, Schedules::of<S>(), options, codec) {}
 };

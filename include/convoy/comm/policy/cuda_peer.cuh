@@ -1,4 +1,4 @@
-// CudaPeer: gradients of the GPUs of one node, by convoy's own kernels over peer memory.
+// CudaPeer: exchanges of gradients among the GPUs of one node, by convoy's own kernels over peer memory.
 #pragma once
 
 #include <algorithm>
@@ -25,23 +25,23 @@
 
 namespace convoy::comm {
 
-/// The Comm behind CudaPeer and Sharded<CudaPeer>, for arenas in a space of CUDA memory whose `stream()` is
-/// the stream that computes; the arenas come from cudaMalloc. Ranks are processes, each with a GPU, or
-/// threads of one process. Not to be used by several threads at a time.
+/// Implements CudaPeer and Sharded<CudaPeer> for arenas in a space of CUDA memory whose `stream()` is the
+/// compute stream; the arenas come from cudaMalloc. Ranks are processes, each with a GPU, or threads of one
+/// process. Not thread-safe.
 ///
-/// `finish` returns when all is enqueued; with an observer it waits for each bucket, so that the moments are
-/// true. Sums are taken in the order of ranks, whatever the buckets: every rank gets the same bits, which are
-/// those of Reproducible on the host. Numbers of the host go through the bootstrap, `broadcast` through the
-/// GPUs.
+/// `finish` returns when all work is enqueued; with an observer it waits for each bucket, so that the times
+/// of events are correct. Sums are taken in the order of ranks, whatever the buckets: every rank gets the
+/// same bits, which are those of Reproducible on the host. Host numbers are exchanged through the bootstrap,
+/// `broadcast` goes through the GPUs.
 ///
-/// Kernels of different ranks wait for one another. Ranks that are threads of one process meet on the host
-/// around each exchange (bootstrap/gate.cuh), so that whatever one of them calls in between may wait for the
-/// GPU. Graphs make the steps of ranks that are processes; in a graph threads would not meet. Ranks that
-/// share a GPU, for tests, are threads: processes take turns on a GPU, in slices of time.
-/// device::let_ranks_share_gpus prepares a program for it. Who waits in vain does so up to the deadline.
+/// Kernels of different ranks wait for one another, up to the deadline. Ranks that are threads of one process
+/// meet on the host around each exchange (bootstrap/gate.cuh), so that their calls in between may wait for
+/// the GPU. Graphs can replay steps only if the ranks are processes, because threads would not meet in a
+/// graph. Ranks that share a GPU, for tests, must be threads, because a GPU runs processes in turn, in time
+/// slices; device::let_ranks_share_gpus prepares a program for this.
 ///
-/// A wait that failed is known to the host a little later: updates that were enqueued by then take gradients
-/// that are not sums, so that what this rank holds after a CommError is not what the others hold.
+/// The host learns late that a wait has failed. Updates that are enqueued by then use gradients that are not
+/// sums, so after a CommError this rank may hold other values than the others.
 template <memory::Space S, bool sharded>
 class BasicCudaPeer : public DeviceBuckets<BasicCudaPeer<S, sharded>, S, sharded> {
   using Base = DeviceBuckets<BasicCudaPeer, S, sharded>;
@@ -52,7 +52,8 @@ class BasicCudaPeer : public DeviceBuckets<BasicCudaPeer<S, sharded>, S, sharded
 
   static constexpr std::string_view policy() { return sharded ? "sharded cuda-peer" : "cuda-peer"; }
 
-  /// All ranks of the bootstrap make one. The thread's current GPU (device::use) becomes this rank's.
+  /// All ranks of the bootstrap construct one together. The thread's current GPU (device::use) becomes this
+  /// rank's.
   template <Bootstrap B>
   explicit BasicCudaPeer(B bootstrap, const Options& options = {}) : bootstrap_(std::move(bootstrap)) {
     link_ = std::make_unique<peer::Link>(bootstrap_, options);
@@ -82,8 +83,8 @@ class BasicCudaPeer : public DeviceBuckets<BasicCudaPeer<S, sharded>, S, sharded
   }
   void close() noexcept {
     try {
-      Base::follow_space();  // a graph that the space was given may hold exchanges
-    } catch (...) {          // what failed is over
+      Base::follow_space();  // a graph that the space has enqueued may contain exchanges
+    } catch (...) {          // a stream that failed has no work to wait for
     }
     end();
     Base::forget();
@@ -105,7 +106,7 @@ class BasicCudaPeer : public DeviceBuckets<BasicCudaPeer<S, sharded>, S, sharded
   }
   cudaStream_t stream() const { return link_->stream(); }
 
-  // What DeviceBuckets asks for. The kernels have deadlines of their own.
+  // Required by DeviceBuckets. The kernels have deadlines of their own.
   void check() { link_->check(); }
   void enqueue_sums(std::size_t b);
   void enqueue_parameters(std::size_t b);
@@ -131,7 +132,7 @@ namespace detail {
 
 template <class A>
 struct HalvesFrom;
-/// `Sharded<CudaPeer<S>>`: reduce-scatter, each rank's update of its own part, all-gather.
+/// `Sharded<CudaPeer<S>>`: reduce-scatter, update of each rank's own part, all-gather.
 template <memory::Space S>
 struct HalvesFrom<BasicCudaPeer<S, false>> {
   using Sharded = BasicCudaPeer<S, true>;

@@ -1,5 +1,5 @@
-// DeviceBuckets: what exchanges of device memory have in common. Buckets travel on a stream of their own
-// during backward; the stream that computes waits for each bucket in turn, and the host waits for nothing.
+// DeviceBuckets: shared parts of exchanges of device memory. Buckets are exchanged on a separate stream
+// during backward; the compute stream waits for each bucket in turn, and the host does not wait.
 #pragma once
 
 #include <concepts>
@@ -29,23 +29,22 @@
 
 namespace convoy::comm {
 
-/// What a device does for an exchange, which somebody may watch over.
+/// The kinds of device work that an exchange enqueues.
 enum class DeviceWork : unsigned char {
-  sums,        ///< of a bucket's gradients: on every rank, or of each rank's own part
-  parameters,  ///< of a bucket, which each rank gets from those that have updated them
-  rule,        ///< what a rule has added up, summed over ranks
+  sums,        ///< sums of a bucket's gradients: on every rank, or of each rank's own part
+  parameters,  ///< a bucket's parameters, which each rank gets from the ranks that have updated them
+  rule,        ///< a rule's partial values, summed over ranks
 };
 
-/// The base of an exchange C of arenas in a space of CUDA memory whose `stream()` is the stream that
-/// computes. If it is sharded, each rank updates its own part of each bucket. C has `rank()`, `size()`,
-/// `stream()` and
+/// CRTP base of an exchange C of arenas in a space of CUDA memory whose `stream()` is the compute stream. If
+/// sharded, each rank updates its own part of each bucket. C has `rank()`, `size()`, `stream()` and
 ///
-///     check()                          throws what went wrong so far
-///     enqueue_sums(b)                  on the stream, of a bucket that is not empty; likewise, if sharded,
-///     enqueue_parameters(b)
-///     enqueue_sums(partial)            of a rule
-///     watch(work, b)                   what was enqueued last
-///     await(b, mark)                   of sums; with a deadline
+///     check()                          throws if anything has failed so far
+///     enqueue_sums(b)                  enqueues the sums of bucket b, which is not empty, on the stream
+///     enqueue_parameters(b)            likewise, if sharded, its parameters
+///     enqueue_sums(partial)            likewise the sums over ranks of a rule's partial values
+///     watch(work, b)                   watches the work that was enqueued last
+///     await(b, mark)                   waits for the sums of bucket b, with a deadline
 template <class C, memory::Space S, bool sharded>
 class DeviceBuckets : public Defaults<C> {
   static_assert(
@@ -60,7 +59,7 @@ class DeviceBuckets : public Defaults<C> {
 
   std::pmr::memory_resource* memory() { return memory::pages(); }
   void observe(Observer observer) { observer_ = observer; }
-  /// A message is an exchange; the bytes are those that a ring sends.
+  /// Counts each exchange as one message, with the bytes that a ring sends.
   Traffic traffic() const { return traffic_; }
 
   /// The parts of the buckets that this rank updates.
@@ -97,10 +96,10 @@ class DeviceBuckets : public Defaults<C> {
     self().broadcast(static_cast<void*>(values.data()), values.size_bytes(), root);
   }
 
-  /// For an exchange that does something of its own between the two halves of a bucket, and calls no
-  /// `finish`: a mark behind the sums of this rank's part, which `begin` has asked for; the second half,
-  /// which gives the ranks each other's parts of the layout's parameters, behind what the space has enqueued,
-  /// and a mark behind that; and the end of the step.
+  /// These three are for an exchange that works between the two halves of a bucket and does not call
+  /// `finish`. `summed` is a mark after the sums of this rank's part, which `begin` has enqueued.
+  /// `all_gather` enqueues the second half after all work of the space, and returns a mark after it; the
+  /// second half gives the ranks each other's parts of the layout's parameters. `end_step` ends the step.
   Ready summed(int bucket) const { return {reduced_[static_cast<std::size_t>(bucket)].get()}; }
   Ready all_gather(int bucket) {
     all_gather(static_cast<std::size_t>(bucket));
@@ -113,34 +112,35 @@ class DeviceBuckets : public Defaults<C> {
   }
 
  protected:
-  /// What the ranks compare: `fingerprint` and what an exchange and a layout add to it. Throws ConfigError
-  /// if the layout is none for this exchange.
+  /// The fingerprint that the ranks compare: `fingerprint` and the fields of the exchange and the layout.
+  /// Throws ConfigError if the layout does not fit this exchange.
   Fingerprint described(const Fingerprint& fingerprint, const Layout& layout) const;
-  /// From here on `begin` and `finish` are of this layout.
+  /// Makes `begin` and `finish` use this layout.
   void take(const Layout& layout);
-  /// The stream goes on behind all that the space has enqueued, steps in graphs too, if there is a layout.
+  /// Makes the stream wait for all work that the space has enqueued, including steps in graphs. A no-op
+  /// without a layout.
   void follow_space() {
     if (space_ != nullptr) follow(self().stream(), computed_.get(), space_->stream());
   }
-  /// There is no layout any more.
+  /// Drops the layout.
   void forget() {
     space_ = nullptr;
     layout_ = {};
     buckets_.clear();
     begun_.resize(0);
   }
-  /// What `finish` does. False: a rule has decided, on the host, to skip the step.
+  /// Implements `finish`. Returns false if a rule has decided on the host to skip the step.
   bool step(Update update);
 
-  /// Whether nobody wants to know when buckets have come, which no graph tells.
+  /// Whether there is no observer: a graph cannot tell when buckets have arrived.
   bool unobserved() const { return observer_.call == nullptr; }
 
   const Layout& layout() const { return layout_; }
   std::size_t buckets() const { return buckets_.size(); }
-  /// Of a sharded exchange: rank r's part of bucket b, which may be empty, begins cuts(b)[r] elements behind
-  /// the bucket's first and ends at cuts(b)[r + 1].
+  /// If sharded: rank r's part of bucket b is [cuts(b)[r], cuts(b)[r + 1]), counted from the bucket's first
+  /// element. It may be empty.
   const std::vector<std::int64_t>& cuts(std::size_t b) const { return cuts_[b]; }
-  /// Whether the parts are as schedule::equal_part has them.
+  /// Whether the parts are equal, as by schedule::equal_part.
   bool even() const { return self().size() == 1 || layout_.whole.empty(); }
   const Range& bucket(std::size_t b) const { return buckets_[b]; }
   std::size_t bytes_of(std::size_t b) const {
@@ -152,14 +152,14 @@ class DeviceBuckets : public Defaults<C> {
     ++traffic_.messages;
     traffic_.bytes += static_cast<std::int64_t>(bytes) * passes * (size - 1) / size;
   }
-  /// A C that sends other bytes than those of the gradients counts them itself.
+  /// Counts a bucket's sums. A C that sends other bytes than those of the gradients replaces this.
   void count_sums(std::size_t b) { count(bytes_of(b), sharded ? 1 : 2); }
 
  private:
   C& self() { return static_cast<C&>(*this); }
   const C& self() const { return static_cast<const C&>(*this); }
 
-  // Equal parts, or parts by which what is to stay whole stays so.
+  // Equal parts, or parts that do not split the ranges that must stay whole.
   std::vector<std::vector<std::int64_t>> cut(std::span<const Range> buckets) const {
     std::vector<std::vector<std::int64_t>> all;
     schedule::Shards shards(self().size(), layout_.whole);
@@ -181,7 +181,7 @@ class DeviceBuckets : public Defaults<C> {
   }
   Range own_of(std::size_t b) const { return own_of(buckets_[b], cuts_[b]); }
 
-  // What is enqueued from now on begins behind what the stream has done.
+  // Makes `next` wait for the work enqueued on `stream` so far.
   static void follow(cudaStream_t next, cudaEvent_t mark, cudaStream_t stream) {
     device::check(cudaEventRecord(mark, stream), "mark a stream");
     device::check(cudaStreamWaitEvent(next, mark, 0), "wait for a stream");
@@ -270,7 +270,7 @@ void DeviceBuckets<C, S, sharded>::all_gather(std::size_t b) {
   self().watch(DeviceWork::parameters, b);
 }
 
-// What computes is behind the sums of a bucket from here on.
+// Makes the compute stream wait for the sums of a bucket.
 template <class C, memory::Space S, bool sharded>
 void DeviceBuckets<C, S, sharded>::arrive(std::size_t b) {
   device::check(cudaStreamWaitEvent(space_->stream(), reduced_[b].get(), 0), "wait for a bucket's sums");
@@ -279,8 +279,8 @@ void DeviceBuckets<C, S, sharded>::arrive(std::size_t b) {
   observer_.call(observer_.context, {static_cast<int>(b), begun_at_[b], Clock::now()});
 }
 
-// Every rank sees the sums of its own parts alone, so the ranks add up what each has found before any of them
-// decides; the host sees none of it.
+// Each rank sees only the sums of its own parts, so the ranks add up their partial values before they decide.
+// This happens on the device; the host does not see the values.
 template <class C, memory::Space S, bool sharded>
 void DeviceBuckets<C, S, sharded>::decide(Update update) {
   const auto arrived = [&](std::size_t b) {

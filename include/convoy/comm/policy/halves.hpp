@@ -1,7 +1,7 @@
-// Policies made of a reduce-scatter and an all-gather. Sharded updates in between: each rank its own part of
-// every bucket, which cuts nothing that is to stay whole, so that the optimizer's state is divided by the
-// number of ranks (ZeRO stage 1, Rajbhandari et al. 2020). Reproducible combines in the order of ranks, so
-// that the bits are the same whatever the algorithm, the buckets, the segments and the transport.
+// Policies made of a reduce-scatter and an all-gather. With Sharded, each rank updates its own part of every
+// bucket between the two, so that the optimizer state is divided by the number of ranks (ZeRO stage 1,
+// Rajbhandari et al. 2020); no part cuts a range that must stay whole. Reproducible combines in the order of
+// ranks, so that the bits do not depend on the algorithm, the buckets, the segments or the transport.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +22,8 @@
 
 namespace convoy::comm {
 
-/// The Comm behind Sharded and Reproducible, by any schedules over any transport: in the order of ranks if it
-/// is `ordered`, each rank updating its own part if it is `sharded`.
+/// Implements Sharded and Reproducible by any schedules over any transport. If `ordered`, it combines in the
+/// order of ranks; if `sharded`, each rank updates its own part.
 class AnyHalves : public AnyCollectives {
   using Base = AnyCollectives;
 
@@ -109,18 +109,19 @@ class AnyHalves : public AnyCollectives {
   }
   bool passed(int leg, int bucket) {
     if (leg == 1) return this->engine_->complete(second(bucket));
-    // The second half receives where the first one sends from, or needs this rank's update.
+    // Sharded, the second half needs this rank's update. Otherwise it receives into memory that the first
+    // half sends from.
     return sharded_ ? update_ != nullptr && this->engine_->complete(bucket) : this->engine_->over(bucket);
   }
 
-  // This rank's own block of a bucket holds the sums from here on.
+  // Afterwards this rank's own block of the bucket holds the sums.
   void fold(int bucket) {
     if (sorts_)
       fold(layout_.gradients.data(), own_of(bucket), reduction<f32>(sum),
            inboxes_[static_cast<std::size_t>(bucket)].data());
   }
-  // Every rank sees the sums of its own blocks alone, so the ranks add up what each has found before any of
-  // them decides.
+  // Each rank sees only the sums of its own blocks, so the ranks add up their partial values before they
+  // decide.
   void decide(Update update) {
     const auto arrived = [&](int b) {
       if (const Range mine = own_of(b); !mine.empty()) update.arrived(mine, 1.0f);
@@ -137,7 +138,7 @@ class AnyHalves : public AnyCollectives {
     }
   }
 
-  // Combines this rank's own block with what the others sent of theirs.
+  // Combines this rank's own block with the blocks that the others sent.
   void fold(void* values, const Range& mine, const Reduction& reduction, const void* inbox) {
     const std::size_t element = size_of(reduction.type);
     void* into = static_cast<std::byte*>(values) + static_cast<std::size_t>(mine.begin) * element;
@@ -156,7 +157,7 @@ class AnyHalves : public AnyCollectives {
     if (inbox_.size() < slots * size_of(reduction.type))
       inbox_ = Buffer<std::byte>(slots * size_of(reduction.type), this->engine_->inboxes());
     sources_.resize(static_cast<std::size_t>(this->size()));
-    // Nothing is combined on the way, but all ranks must mean the same.
+    // The all-to-all combines nothing; it gets `reduction` so that a rank with another one is detected.
     this->engine_->run(this->half<schedule::AllToAll>(count, reduction.type), values, count, reduction,
                        inbox_.data());
     fold(values, mine, reduction, inbox_.data());
@@ -203,7 +204,8 @@ CONVOY_FUNCTION void AnyHalves::open(const Fingerprint& fingerprint, const Layou
                        .bucket = bucket,
                        .cuts = cuts_[static_cast<std::size_t>(bucket)]};
     auto then = first;
-    // The longest block says how finely all are cut, so that others send while it goes round.
+    // The longest block determines the segments of all, so that the other ranks keep sending while the
+    // longest block goes round.
     std::int64_t longest = 0;
     for (int r = 0; r < this->size(); ++r) longest = std::max(longest, blocks_of(bucket)[r].size());
     longest *= this->size();
@@ -225,7 +227,7 @@ CONVOY_FUNCTION void AnyHalves::open(const Fingerprint& fingerprint, const Layou
 }
 
 CONVOY_FUNCTION void AnyHalves::finish(Update update) {
-  // Even if an update throws, none is made outside of this call.
+  // Even if an update throws, no update is made outside this call.
   struct Lent {
     const Update*& to;
     ~Lent() { to = nullptr; }
@@ -248,8 +250,8 @@ CONVOY_FUNCTION void AnyHalves::finish(Update update) {
 }
 #endif
 
-/// The same by the schedules of `S` over transport `T`; the halves are the ring's, if `S` has none that leave
-/// rank r with block r.
+/// AnyHalves by the schedules of `S` over transport `T`. If `S` has no halves that leave rank r with block r,
+/// the ring's are used.
 template <class S, class T, bool ordered, bool sharded>
 class Halves : public AnyHalves {
  public:
@@ -282,8 +284,8 @@ struct HalvesFrom<Halves<S, T, true, false>> {
 template <class A>
 using Sharded = typename detail::HalvesFrom<A>::Sharded;
 
-/// Sums in the order of ranks, ((x_0 + x_1) + x_2) + ..., rounded as f32 additions in that order: one set of
-/// bits over all algorithms, bucket sizes, segments and transports.
+/// Sums in the order of ranks, ((x_0 + x_1) + x_2) + ..., rounded as f32 additions in that order: the same
+/// bits for all algorithms, bucket sizes, segments and transports.
 template <class A>
 using Reproducible = typename detail::HalvesFrom<A>::Reproducible;
 

@@ -1,6 +1,6 @@
-// Hierarchical over two transports: inside a node the ranks reduce-scatter, in shared memory with Direct,
-// each its own part; between nodes each part is all-reduced by those who hold it, so that the network carries
-// every element once a node; inside the node the results go to all.
+// Hierarchical over two transports: the ranks of a node reduce-scatter, with Direct in shared memory; each
+// part is all-reduced across nodes among the ranks that hold it; the ranks of a node all-gather the results.
+// The network carries every element once per node.
 #pragma once
 
 #include <cstddef>
@@ -20,11 +20,12 @@
 namespace convoy::comm {
 
 /// How the ranks of a node find each other: `NodeOf<Local, World>` has `nodes(world)` and `local(world,
-/// nodes)`. Specialised where a transport for one node goes with one for all (policy/hierarchical_mpi.hpp).
+/// nodes)`. Specialized for each pair of a transport inside nodes and one across them
+/// (policy/hierarchical_mpi.hpp).
 template <class Local, class World>
 struct NodeOf;
 
-/// The Comm behind Hierarchical<AllReduce<Algorithm<Intra, Local>>, AllReduce<Algorithm<Inter, World>>>.
+/// Implements Hierarchical<AllReduce<Algorithm<Intra, Local>>, AllReduce<Algorithm<Inter, World>>>.
 template <class Intra, class Local, class Inter, class World>
 class TwoLevel : public Collectives<Inter, World> {
   using Base = Collectives<Inter, World>;
@@ -36,7 +37,8 @@ class TwoLevel : public Collectives<Inter, World> {
       : TwoLevel(world, NodeOf<Local, World>::nodes(world), options) {}
   TwoLevel(const World& world, const Nodes& nodes, const Options& options = {})
       : TwoLevel(world, NodeOf<Local, World>::local(world, nodes), nodes, options) {}
-  /// `local` connects the ranks of this rank's node, in the order of `nodes`.
+  /// `local` connects the ranks of this rank's node, in the order of `nodes`. Throws ConfigError if it does
+  /// not.
   TwoLevel(const World& world, const Local& local, const Nodes& nodes, const Options& options = {})
       : Base(world, options),
         nodes_(std::make_unique<Nodes>(nodes)),
@@ -60,7 +62,7 @@ class TwoLevel : public Collectives<Inter, World> {
     local_->settle();
     Base::close();
   }
-  /// What this rank has sent over the network; what moves inside the node does not count.
+  /// What this rank has sent over the network; exchanges inside the node do not count.
   Traffic traffic() const { return Base::traffic(); }
 
   void open(const Fingerprint& fingerprint, const Layout& layout);
@@ -80,7 +82,7 @@ class TwoLevel : public Collectives<Inter, World> {
   void all_reduce(std::span<E> values, O op) {
     all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<E>(op));
   }
-  /// A mean is divided where its sum completes, which is between nodes unless there is one node alone.
+  /// A mean is divided where its sum completes: between nodes, or inside the node if there is only one.
   void all_reduce(void* values, std::int64_t count, const Reduction& reduction);
 
  private:
@@ -88,7 +90,7 @@ class TwoLevel : public Collectives<Inter, World> {
   friend class Pipeline;
   static constexpr int inside = 0, across = 1, outside = 2;
 
-  // If one level cannot go on, the other is given up as well: others wait there for this rank.
+  // If one level fails, the other is given up as well, because other ranks wait there for this rank.
   template <class F>
   void together(F&& f) {
     try {
@@ -132,7 +134,7 @@ class TwoLevel : public Collectives<Inter, World> {
   }
   bool passed(int leg, int bucket) {
     if (single()) return leg != inside || local_->complete(bucket);
-    // What comes across and back is written where the first half sends from.
+    // The other legs write to memory that the first half sends from.
     if (leg == inside) return local_->over(bucket);
     return leg == across ? this->engine_->complete(bucket) : local_->complete(second(bucket));
   }

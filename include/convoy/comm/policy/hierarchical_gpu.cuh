@@ -1,6 +1,6 @@
-// Hierarchical over GPUs: inside a node the GPUs reduce-scatter among themselves, each its own part of a
-// bucket; between nodes each part is all-reduced by those who hold it, on their GPUs or through the memory of
-// their hosts; inside the node the sums go to all. The network carries every element once a node.
+// Hierarchical over GPUs: the GPUs of a node reduce-scatter each bucket; each part is all-reduced across
+// nodes among the ranks that hold it, between GPUs or through host memory; the GPUs of a node all-gather the
+// sums. The network carries every element once per node.
 #pragma once
 
 #include <algorithm>
@@ -40,7 +40,7 @@ namespace convoy::comm {
 
 namespace detail {
 
-/// The ranks that share a host.
+/// The ranks of each host, as nodes.
 inline Nodes nodes_of(AnyBootstrap& world) {
   const Place mine = Place::here();
   std::vector<Place> all(static_cast<std::size_t>(world.size()));
@@ -53,12 +53,12 @@ inline Nodes nodes_of(AnyBootstrap& world) {
   return Nodes(node_of);
 }
 
-/// Where a rank stands: in its node, and among the ranks that hold the same part on the other nodes.
+/// The ranks with which a rank exchanges: those of its node, and those that hold the same part on each node.
 struct Standing {
   std::vector<int> inside, across;  // ranks
   int local = 0;                    // this rank's number in its node
 
-  /// Throws ConfigError unless each node has as many ranks.
+  /// Throws ConfigError unless all nodes have the same number of ranks.
   Standing(const Nodes& nodes, int rank) : inside(nodes.members(nodes.node_of(rank))) {
     local = static_cast<int>(std::find(inside.begin(), inside.end(), rank) - inside.begin());
     for (int node = 0; node < nodes.count(); ++node) {
@@ -72,7 +72,7 @@ struct Standing {
   }
 };
 
-/// Whether a Comm goes over a transport of the hosts.
+/// Whether a Comm exchanges through host memory.
 template <class C>
 inline constexpr bool through_hosts = false;
 template <class C, class S>
@@ -85,12 +85,12 @@ concept MakesOfRanks = requires(F make, const std::vector<int>& ranks) {
 
 }  // namespace detail
 
-/// The Comm behind Hierarchical<CudaPeer<S>, Inter> and Hierarchical<Nccl<S>, Inter>: `Inside` is the sharded
-/// Comm of a node's GPUs, `Across` an all-reduce between the ranks that hold the same part.
+/// Implements Hierarchical<CudaPeer<S>, Inter> and Hierarchical<Nccl<S>, Inter>: `Inside` is the sharded Comm
+/// of a node's GPUs, `Across` an all-reduce between the ranks that hold the same part.
 ///
-/// `finish` returns when all is enqueued, or, through the hosts, when the parts are back on the GPU. A part
-/// sets out for the other nodes as soon as its node has summed it. Numbers of the host go through the
-/// bootstrap.
+/// `finish` returns when all work is enqueued or, through host memory, when the parts are back on the GPU.
+/// The exchange of a part across nodes begins as soon as its node has summed it. Host numbers are exchanged
+/// through the bootstrap.
 template <class Inside, Comm Across>
 class TwoLevelsOfGpus : public Defaults<TwoLevelsOfGpus<Inside, Across>> {
   static_assert(works_in<Across, typename Inside::Space>,
@@ -100,8 +100,8 @@ class TwoLevelsOfGpus : public Defaults<TwoLevelsOfGpus<Inside, Across>> {
   using Space = typename Inside::Space;
   static constexpr std::string_view policy() { return "hierarchical"; }
 
-  /// Across nodes by a Comm of GPUs. All ranks of the bootstrap make one; the thread's current GPU becomes
-  /// this rank's. `nodes` says who shares one; without it ranks do that share a host.
+  /// Across nodes by a Comm of GPUs. All ranks of the bootstrap construct one together; the thread's current
+  /// GPU becomes this rank's. `nodes` are the ranks of each node; by default, of each host.
   template <Bootstrap B>
   requires(!detail::through_hosts<Across>) explicit TwoLevelsOfGpus(B bootstrap)
       : TwoLevelsOfGpus(AnyBootstrap(std::move(bootstrap)), {}, {}) {}
@@ -117,7 +117,8 @@ class TwoLevelsOfGpus : public Defaults<TwoLevelsOfGpus<Inside, Across>> {
           return std::make_unique<Across>(bootstrap.group(column), across);
         }) {}
 
-  /// Across nodes by a Comm of hosts over `world`, whose ranks are those of the bootstrap.
+  /// Across nodes by a host Comm over `world`. Throws ConfigError unless the ranks of `world` are those of
+  /// the bootstrap.
   template <transport::Transport World>
   TwoLevelsOfGpus(AnyBootstrap bootstrap, const World& world, const typename Inside::Options& inside = {},
                   const Options& across = {})
@@ -138,14 +139,15 @@ class TwoLevelsOfGpus : public Defaults<TwoLevelsOfGpus<Inside, Across>> {
   const Nodes& nodes() const { return nodes_; }
   std::pmr::memory_resource* memory() { return memory::pages(); }
   void observe(Observer observer) { observer_ = observer; }
-  /// The streams of the levels may wait for each other. The first to be closed is the one that waits for
-  /// other nodes, or else the one for which the copies to the host wait.
+  /// The streams of the levels may wait for each other. Between GPUs `across_` is closed first, because its
+  /// stream waits for other nodes. Through host memory `inside_` is closed first, because the copies to the
+  /// host wait for it.
   void close() noexcept {
     if constexpr (!detail::through_hosts<Across>) across_->close();
     inside_.close();
     if constexpr (detail::through_hosts<Across>) across_->close();
   }
-  /// What this rank has sent over the network; what moves inside the node does not count.
+  /// What this rank has sent over the network; exchanges inside the node do not count.
   Traffic traffic() const { return across_->traffic(); }
 
   void open(const Fingerprint& fingerprint, const Layout& layout);
@@ -170,7 +172,7 @@ class TwoLevelsOfGpus : public Defaults<TwoLevelsOfGpus<Inside, Across>> {
                   "convoy: only trivially copyable elements can be broadcast");
     broadcast(static_cast<void*>(values.data()), values.size_bytes(), root);
   }
-  /// From the root to its like on the other nodes, and from these to their nodes.
+  /// From the root to the ranks with its local number on the other nodes, and from these to their nodes.
   void broadcast(void* data, std::size_t bytes, int root) {
     if (root < 0 || root >= size())
       fail<ConfigError>("broadcast from rank ", root, " in a world of ", size());
@@ -206,7 +208,7 @@ class TwoLevelsOfGpus : public Defaults<TwoLevelsOfGpus<Inside, Across>> {
   Observer observer_;
   Space* space_ = nullptr;
   std::vector<Range> buckets_;
-  std::vector<Range> parts_;  // of buckets: what this rank holds between the halves, where it is not empty
+  std::vector<Range> parts_;  // of buckets: what this rank holds between the halves, without empty ones
   std::vector<std::size_t> bucket_of_;  // by part
   std::vector<int> part_of_;            // by bucket; -1: none
   BegunBuckets begun_;
@@ -232,7 +234,7 @@ void TwoLevelsOfGpus<Inside, Across>::open(const Fingerprint& fingerprint, const
   buckets_.assign(layout.buckets.begin(), layout.buckets.end());
   begun_.resize(buckets_.size());
   begun_at_.assign(buckets_.size(), {});
-  // What the second half gives to all are the sums.
+  // The second half gathers the sums, so the gradients also stand for the parameters.
   inside_.open(fingerprint, {.gradients = layout.gradients,
                              .parameters = layout.gradients,
                              .buckets = buckets_,
@@ -267,7 +269,7 @@ void TwoLevelsOfGpus<Inside, Across>::finish(Update update) {
     if (!begun_[b]) begin(static_cast<int>(b), space_->mark());
   std::vector<Ready> whole(buckets_.size());
   std::size_t next = 0, summed = 0;
-  // In the order of buckets on every rank of a node, whoever has no part of some.
+  // All ranks of a node gather in the order of buckets, including ranks that have no part of some.
   const auto gather_up_to = [&](std::size_t end) {
     for (; next < end; ++next) whole[next] = inside_.all_gather(static_cast<int>(next));
   };
@@ -290,7 +292,7 @@ void TwoLevelsOfGpus<Inside, Across>::finish(Update update) {
 
 namespace detail {
 
-/// `Hierarchical<CudaPeer<S>, Ring<transport::Mpi>>`: parts go through the hosts' memory, as Staged has it.
+/// `Hierarchical<CudaPeer<S>, Ring<transport::Mpi>>`: parts go through host memory, by Staged.
 template <memory::Space S, class Inter, class World>
 struct Levels<BasicCudaPeer<S, false>, AllReduce<Algorithm<Inter, World>, true>, Nodes> {
   using type = TwoLevelsOfGpus<BasicCudaPeer<S, true>,

@@ -1,8 +1,8 @@
 // Native: the MPI library's own MPI_Allreduce, the peer that every other policy is measured against.
 //
 // A bucket is reduced in `finish`, by the blocking call. MPI_Iallreduce would let buckets travel during
-// backward, but a library without a progress thread moves them only while the library is polled, which made
-// it 1.5 to 2.2 times slower; the processor that would do the copying is the one that computes.
+// backward, but a library without a progress thread moves them only while it is polled, on the processor that
+// computes. This made MPI_Iallreduce 1.5 to 2.2 times slower.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Nccl: gradients of GPUs, by NVIDIA's library.
+// Nccl: exchanges of GPU gradients by NVIDIA's NCCL.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +19,9 @@
 
 namespace convoy::comm {
 
-/// The Comm behind Nccl and Sharded<Nccl>, for arenas in a space of CUDA memory whose `stream()` is the
-/// stream that computes (policy/nccl_exchange.cuh). Sums of gradients are NCCL's own, in an order that
-/// depends on the world and the sizes alone; every rank gets the same bits.
+/// Implements Nccl and Sharded<Nccl> for arenas in a space of CUDA memory whose `stream()` is the compute
+/// stream (policy/nccl_exchange.cuh). NCCL sums the gradients in an order that depends only on the world and
+/// the sizes; every rank gets the same bits.
 template <memory::Space S, bool sharded>
 class BasicNccl : public NcclExchange<BasicNccl<S, sharded>, S, sharded> {
   using Base = NcclExchange<BasicNccl, S, sharded>;
@@ -36,7 +36,8 @@ class BasicNccl : public NcclExchange<BasicNccl<S, sharded>, S, sharded> {
   static constexpr std::string_view policy() { return sharded ? "sharded nccl" : "nccl"; }
   bool exchanges() const { return size() > 1; }
 
-  /// All ranks of the bootstrap make one. The thread's current GPU (device::use) becomes this rank's.
+  /// All ranks of the bootstrap construct one together. The thread's current GPU (device::use) becomes this
+  /// rank's.
   template <Bootstrap B>
   explicit BasicNccl(B bootstrap, const Options& options = {}) : Base(std::move(bootstrap), options) {}
 
@@ -51,7 +52,7 @@ class BasicNccl : public NcclExchange<BasicNccl<S, sharded>, S, sharded> {
       Base::register_memory({gradients});
   }
 
-  /// A world of the ranks that give the same color, in the order of their ranks here. All ranks call it,
+  /// A world of the ranks that pass the same color, in the order of their ranks here. All ranks call it,
   /// between steps. The ranks of all groups also call `open`, and `split` of a group, together.
   BasicNccl split(int color) const { return BasicNccl(*this, color); }
 
@@ -63,8 +64,8 @@ class BasicNccl : public NcclExchange<BasicNccl<S, sharded>, S, sharded> {
   using Base::communicator;
   using Base::stream;
 
-  // Calls for the parts of a sharded bucket, as one group: `at_once` for equal blocks of all ranks, for which
-  // NCCL has collectives, and `of_one` for what these leave over, or for each rank's part where the parts are
+  // Makes the calls for the parts of a sharded bucket as one group: `at_once` for equal blocks of all ranks,
+  // for which NCCL has collectives, and `of_one` for the remainder, or for each rank's part if the parts are
   // not equal.
   template <class AtOnce, class OfOne>
   void for_parts(DeviceWork work, std::size_t b, AtOnce&& at_once, OfOne&& of_one);
@@ -72,7 +73,7 @@ class BasicNccl : public NcclExchange<BasicNccl<S, sharded>, S, sharded> {
   float* gradients(std::int64_t at) const { return Base::layout().gradients.data() + at; }
   float* parameters(std::int64_t at) const { return Base::layout().parameters.data() + at; }
 
-  // What DeviceBuckets and NcclExchange ask for.
+  // Required by DeviceBuckets and NcclExchange.
   void enqueue_sums(std::size_t b);
   void enqueue_parameters(std::size_t b);
   void enqueue_sums(std::span<double> partial) {
@@ -97,7 +98,7 @@ namespace detail {
 
 template <class A>
 struct HalvesFrom;
-/// `Sharded<Nccl<S>>`: reduce-scatter, each rank's update of its own part, all-gather.
+/// `Sharded<Nccl<S>>`: reduce-scatter, update of each rank's own part, all-gather.
 template <memory::Space S>
 struct HalvesFrom<BasicNccl<S, false>> {
   using Sharded = BasicNccl<S, true>;

@@ -1,9 +1,10 @@
-// A communicator of NCCL for buckets, one for numbers of the host, and the thread that watches over them.
+// An NCCL communicator for buckets, one for host numbers, and the thread that watches both.
 //
-// Communicators are non-blocking: no call of NCCL waits for another rank, so that every wait has a deadline.
-// A thread watches what was enqueued: where nothing moves for longer than the deadline, or NCCL reports an
-// error, the thread ends both, which frees whoever waits for the GPU, and the next call throws.
-// Ranks that are threads of one process meet on the host around each call (bootstrap/gate.cuh).
+// Communicators are non-blocking: no NCCL call waits for another rank, so that every wait has a deadline.
+// The thread watches the enqueued work. If there is no progress for longer than the deadline, or NCCL reports
+// an error, the thread aborts both communicators. This releases any thread that waits for the GPU, and the
+// next call throws. Ranks that are threads of one process meet on the host around each call
+// (bootstrap/gate.cuh).
 #pragma once
 
 #include <algorithm>
@@ -39,13 +40,13 @@ static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0),
 
 namespace convoy::comm {
 
-/// What Nccl goes by.
+/// Options of Nccl.
 struct NcclOptions {
-  Seconds deadline{60};       ///< from the last progress, and the backward that an exchange waits for counts
-  Seconds abort_deadline{5};  ///< for the end of a communicator that has failed
-  int least_blocks = 0;       ///< of the GPU that an exchange uses; 0: NCCL's own choice
-  int most_blocks = 0;        ///< likewise, at most 32: few leave more to the kernels of backward
-  bool register_arenas = true;  ///< so that NCCL need not copy where it can do without
+  Seconds deadline{60};         ///< since the last progress; includes the backward that an exchange waits for
+  Seconds abort_deadline{5};    ///< for the abort of a failed communicator
+  int least_blocks = 0;         ///< minimum of thread blocks of an exchange; 0: NCCL's own choice
+  int most_blocks = 0;          ///< maximum, up to 32; fewer leave more of the GPU to backward; 0: likewise
+  bool register_arenas = true;  ///< registers the arenas with NCCL, so that it can avoid copies
 
   static constexpr void fields(auto& self, auto&& field) {
     field("deadline", self.deadline, convoy::fields::local);
@@ -58,7 +59,7 @@ struct NcclOptions {
 
 namespace detail {
 
-// What a call was to do, for sentences.
+// The description of a call, for error sentences.
 struct NcclCall {
   std::string_view operation;
   int bucket = -1;
@@ -69,7 +70,7 @@ struct NcclCall {
   }
 };
 
-// Waits a little longer each time.
+// Backoff: yields at first, then sleeps longer and longer.
 class Naps {
  public:
   void nap() {
@@ -84,16 +85,16 @@ class Naps {
   int rounds_ = 0;
 };
 
-/// A communicator, which buckets go by, and the thread that watches over it. Numbers of the host go by
-/// another one, split off when there are some, so that they do not wait for buckets under way. One thread at
-/// a time is inside of NCCL. Not movable.
+/// A communicator for buckets, and the thread that watches it. Host numbers use a second communicator, split
+/// off at first use, so that they do not wait for buckets in flight. Only one thread at a time is inside
+/// NCCL. Not movable.
 class Communicator {
  public:
-  /// All ranks of the bootstrap make one; `places` are theirs.
+  /// All ranks of the bootstrap construct one together; `places` are those of all ranks.
   Communicator(const AnyBootstrap& ranks, std::span<const Place> places, const NcclOptions& options)
       : ranks_(ranks), gate_(ranks_, places), options_(options) {
     device::check(cudaGetDevice(&device_), "ask which GPU is this thread's");
-    stream_ = device::make_urgent_stream();  // exchanges begin among backward's kernels
+    stream_ = device::make_urgent_stream();  // exchanges begin between backward's kernels
   }
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -108,12 +109,13 @@ class Communicator {
     if (comm_ == nullptr) return;
     if (!healthy() || !ends(numbers_) || !ends(comm_)) abort();
   }
-  /// Where an exception flies the others may be gone, and NCCL's own end waits for them.
+  /// False after an abort, and during stack unwinding, when other ranks may be gone: ncclCommFinalize would
+  /// wait for them.
   bool healthy() {
     const std::lock_guard lock(mutex_);
     return comm_ != nullptr && std::uncaught_exceptions() == exceptions_;
   }
-  /// Ends the communicator without the others.
+  /// Aborts the communicators without waiting for other ranks.
   void give_up() {
     gate_.leave();
     const std::lock_guard lock(mutex_);
@@ -133,7 +135,7 @@ class Communicator {
     return config;
   }
 
-  /// Makes the communicator by `make(comm)`, which all ranks call.
+  /// Creates the communicator by `make(comm)`; called by all ranks.
   template <class F>
   void start(const NcclCall& what, F&& make) {
     const std::lock_guard lock(mutex_);
@@ -141,14 +143,14 @@ class Communicator {
     watcher_ = std::thread([this] { watch(); });
   }
 
-  /// Calls NCCL, `f(comm)`, and returns when NCCL has enqueued what it was asked for, for all ranks of the
-  /// process. Nothing is called in a world of one rank.
+  /// Makes the NCCL call `f(comm)` and returns when NCCL has enqueued its work for all ranks of the process.
+  /// A no-op in a world of one rank.
   template <class F>
   void call(const NcclCall& what, F&& f) {
     call(what, comm_, std::forward<F>(f));
   }
-  /// The communicator of the ranks that say the same color, in the order of their keys, of several ranks. It
-  /// may yet be under way.
+  /// The communicator of the ranks that pass the same color, in the order of their keys; for worlds of
+  /// several ranks. Its creation may still be under way.
   ncclComm_t split(const NcclCall& what, int color, int key, ncclConfig_t config) {
     call(what, [&](ncclComm_t parent) {
       split_ = std::make_shared<ncclComm_t>();
@@ -157,14 +159,14 @@ class Communicator {
     const std::lock_guard lock(mutex_);
     return *std::exchange(split_, nullptr);
   }
-  /// As `call`, for numbers of the host, `f(comm, stream)`. The stream is theirs alone.
+  /// Like `call`, for host numbers: `f(comm, stream)` gets their own communicator and stream.
   template <class F>
   void call_for_numbers(const NcclCall& what, F&& f) {
     if (size() == 1) return;
     if (numbers_ == nullptr) split_off_numbers(what);
     call(what, numbers_, [&](ncclComm_t comm) { return f(comm, numbers_stream_.get()); });
   }
-  /// Several calls that NCCL carries out as one.
+  /// Like `call`, for several NCCL calls in one group.
   template <class F>
   void group(const NcclCall& what, F&& f) {
     call(what, [&](ncclComm_t comm) {
@@ -176,8 +178,9 @@ class Communicator {
     });
   }
 
-  /// From here to its end what the stream has been given so far is watched. The marks are this object's own:
-  /// one that is recorded anew in every step would never pass where the host is steps ahead of the GPU.
+  /// Watches the work on the stream so far until it is done. The events are this object's own, because an
+  /// event that is recorded again in every step would never complete while the host is steps ahead of the
+  /// GPU.
   void expect(const NcclCall& what) {
     if (size() == 1) return;
     const std::lock_guard lock(mutex_);
@@ -188,7 +191,8 @@ class Communicator {
     spare_.pop_back();
   }
 
-  /// Returns when the host may rely on what lies before the event.
+  /// Returns when the work before the event is done. Throws CommError if an exchange failed or the deadline
+  /// passed.
   void await(cudaEvent_t done, const NcclCall& what) {
     const Clock::time_point begin = Clock::now();
     for (Naps naps;; naps.nap()) {
@@ -196,13 +200,13 @@ class Communicator {
       if (size() > 1) go_on();
       const cudaError_t state = cudaEventQuery(done);
       if (state != cudaErrorNotReady) device::check(state, what.text());
-      if (size() > 1) look_for_errors(what);  // an exchange that failed passes its event as well
+      if (size() > 1) look_for_errors(what);  // the event of a failed exchange completes as well
       if (state == cudaSuccess) return;
       if (size() > 1 && late(begin)) lose(what, "was not over", begin);
     }
   }
 
-  /// Throws what the watching thread has found, or NCCL.
+  /// Throws a failure that the watching thread or NCCL has found.
   void check() {
     if (size() == 1) return;
     const std::lock_guard lock(mutex_);
@@ -210,7 +214,7 @@ class Communicator {
     look_for_errors({.operation = "exchange"});
   }
 
-  /// Memory that NCCL may use as it is; null where NCCL does not want it.
+  /// Registers memory, which NCCL can then use without copies, and returns its handle; null if NCCL refuses.
   void* register_memory(void* p, std::size_t bytes) {
     void* handle = nullptr;
     const std::lock_guard lock(mutex_);
@@ -240,7 +244,7 @@ class Communicator {
     meet(what);
   }
 
-  // NCCL wants nothing to be under way where it splits a communicator.
+  // NCCL requires that no work is under way when it splits a communicator.
   void split_off_numbers(const NcclCall& what) {
     const device::Event done = device::make_event();
     device::check(cudaEventRecord(done.get(), stream()), "mark a stream");
@@ -267,7 +271,7 @@ class Communicator {
     if (comm_ == nullptr) fail<Error>("rank ", in_world(rank()), ": nccl: the communicator has ended");
   }
 
-  // The thread that watches goes on meanwhile.
+  // The watching thread goes on during the meeting, which is outside the lock.
   void meet(const NcclCall& what) {
     const Clock::time_point begin = Clock::now();
     const std::optional<Gate::Missing> missing = gate_.meet(options_.deadline);
@@ -278,12 +282,12 @@ class Communicator {
          &*missing);
   }
 
-  // NCCL may be given nothing else before it is through with a call. What the call returned does not say so:
-  // ncclCommSplit goes on when it has returned ncclSuccess.
+  // Waits until NCCL has completed a call, before which no other call is allowed. The result of the call does
+  // not tell: ncclCommSplit goes on after it has returned ncclSuccess.
   void settle(const NcclCall& what, const ncclComm_t& by, ncclResult_t result) {
     const Clock::time_point begin = Clock::now();
     for (Naps naps; result == ncclSuccess || result == ncclInProgress; naps.nap()) {
-      if (by != nullptr) {  // NCCL may give it late
+      if (by != nullptr) {  // NCCL may set it late
         const ncclResult_t asked = ncclCommGetAsyncError(by, &result);
         if (asked != ncclSuccess) result = asked;
         if (result == ncclSuccess) return;
@@ -331,7 +335,7 @@ class Communicator {
     throw CommError(*failure_);
   }
 
-  // NCCL's abort may hang as well.
+  // False if the aborts are not over within their deadline: ncclCommAbort may hang as well.
   bool abort() {
     struct Shared {
       std::mutex mutex;
@@ -354,7 +358,7 @@ class Communicator {
     return shared->over.wait_for(lock, options_.abort_deadline, [&] { return shared->left == 0; });
   }
 
-  // Whether a communicator has ended as NCCL wants it.
+  // Finalizes and destroys a communicator. False if that fails or exceeds the deadline.
   bool ends(ncclComm_t& comm) {
     if (comm == nullptr) return true;
     ncclResult_t state = ncclCommFinalize(comm);
@@ -369,7 +373,8 @@ class Communicator {
   }
 
   void watch() {
-    // Other threads may be capturing a graph, which a question about an event would else end.
+    // Other threads may be capturing a graph; in the default mode an event query would invalidate the
+    // capture.
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     cudaSetDevice(device_);
     cudaThreadExchangeStreamCaptureMode(&mode);
@@ -380,7 +385,7 @@ class Communicator {
       try {
         look();
       } catch (const CommError&) {
-        return;  // the rank's own thread throws it
+        return;  // the rank's own thread throws it again
       }
     }
   }
@@ -408,16 +413,17 @@ class Communicator {
   NcclOptions options_;
   device::Stream stream_, numbers_stream_;
   ncclComm_t comm_ = nullptr, numbers_ = nullptr;
-  // Where NCCL writes what it splits off: until it is aborted, perhaps after this rank has given up.
+  // Where NCCL stores a communicator that it splits off. NCCL may write until the abort, perhaps after this
+  // rank has given up, so the aborting threads share it.
   std::shared_ptr<ncclComm_t> split_;
   std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<Expected> expected_;     // in the order of the stream
-  std::vector<device::Event> spare_;  // marks for what comes
+  std::vector<device::Event> spare_;  // events for reuse
   Clock::time_point last_progress_;
   std::optional<CommError> failure_;
   bool quit_ = false;
-  std::thread watcher_;  // last: it uses the others
+  std::thread watcher_;  // last, because the thread uses the other members
 };
 
 }  // namespace detail

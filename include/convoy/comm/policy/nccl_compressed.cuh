@@ -1,4 +1,4 @@
-// Compressed over NCCL: gradients of GPUs travel encoded, by the codec's kernels.
+// Compressed over NCCL: GPU gradients are exchanged encoded, by the codec's kernels.
 #pragma once
 
 #include <algorithm>
@@ -30,9 +30,9 @@
 
 namespace convoy::comm {
 
-/// The Comm behind Compressed<Nccl<S>, Codec>. A bucket is encoded, exchanged and decoded on the stream of
-/// the exchanges, during backward; the host waits for nothing and reads no values. All ranks end with the
-/// same bits; those of codecs that send bytes are the bits of Compressed on the host.
+/// Implements Compressed<Nccl<S>, Codec>. A bucket is encoded, exchanged and decoded on the exchange stream
+/// during backward; the host does not wait and reads no values. All ranks end with the same bits. With codecs
+/// that send bytes, these are the bits of Compressed on the host.
 template <memory::Space S, class Codec>
 class NcclCompressed : public NcclExchange<NcclCompressed<S, Codec>, S, false> {
   using Base = NcclExchange<NcclCompressed, S, false>;
@@ -50,8 +50,8 @@ class NcclCompressed : public NcclExchange<NcclCompressed<S, Codec>, S, false> {
 
   static constexpr std::string_view policy() { return Codec::name; }
 
-  /// All ranks of the bootstrap make one. The thread's current GPU (device::use) becomes this rank's. Throws
-  /// ConfigError for options of the codec that cannot be.
+  /// All ranks of the bootstrap construct one together. The thread's current GPU (device::use) becomes this
+  /// rank's. Throws ConfigError for invalid options of the codec.
   template <Bootstrap B>
   explicit NcclCompressed(B bootstrap, const Options& options = {}, const Codec& codec = {})
       : Base((codec.check(), std::move(bootstrap)), options), codec_(codec) {}
@@ -59,8 +59,8 @@ class NcclCompressed : public NcclExchange<NcclCompressed<S, Codec>, S, false> {
   void open(const Fingerprint& fingerprint, const Layout& layout);
   void finish(Update update);
 
-  /// What was left out so far, and how many steps have warmed up: as Compressed on the host shows it, so that
-  /// a run may go on there.
+  /// The error feedback and the number of applied steps, in the form of Compressed on the host, so that a run
+  /// may go on there.
   void visit_state(StateVisitor& visitor);
 
  private:
@@ -74,7 +74,7 @@ class NcclCompressed : public NcclExchange<NcclCompressed<S, Codec>, S, false> {
   float* gradients(std::size_t b) const { return Base::layout().gradients.data() + bucket(b).begin; }
   bool warming_up() const { return steps_ < codec_.warm_up(); }
 
-  // A bucket's blocks, one a rank, or all of a bucket for each rank.
+  // One block of the bucket per rank, or the whole bucket for each rank.
   codec::Parts parts(std::size_t b) const {
     const std::int64_t count = bucket(b).size();
     if constexpr (scattered) {
@@ -86,8 +86,8 @@ class NcclCompressed : public NcclExchange<NcclCompressed<S, Codec>, S, false> {
       return {count, count, count * static_cast<std::int64_t>(sizeof(typename Codec::Element))};
     }
   }
-  // Of memory that all buckets use, one after the other: what this rank has encoded, what the others have;
-  // and the sums, or room for a selection.
+  // Of the workspace that the buckets use in turn: the encoded gradients and, scattered, the inbox and the
+  // sums, or, gathered, room for a selection.
   std::int64_t bytes_of_all(std::size_t b) const {
     return lines(parts(b).bytes * (scattered || gathered ? size() : 1));
   }
@@ -100,15 +100,16 @@ class NcclCompressed : public NcclExchange<NcclCompressed<S, Codec>, S, false> {
       return bytes_of_all(b);
   }
 
-  // What a step starts from, and where it leaves what it leaves out: elsewhere if the step may be skipped.
+  // The error feedback that a step reads, and the place for its encoding error: a spare buffer if the step
+  // may be skipped.
   const float* error(std::size_t b) const { return feedback_ + bucket(b).begin; }
   float* left(std::size_t b) const { return (keeps_ ? spare_ : feedback_) + bucket(b).begin; }
-  // Of the sums that this rank encodes.
+  // The same for the sums that this rank encodes.
   const float* sum_error(std::size_t b) const { return feedback_ + sums_at_[b]; }
   float* sum_left(std::size_t b) const { return (keeps_ ? spare_ : feedback_) + sums_at_[b]; }
   float* make_feedback() { return reinterpret_cast<float*>(Base::allocate(feedback_size_ * sizeof(float))); }
 
-  // What DeviceBuckets and NcclExchange ask for.
+  // Required by DeviceBuckets and NcclExchange.
   void enqueue_sums(std::size_t b);
   void count_sums(std::size_t b) {
     if (warming_up()) return Base::count_sums(b);
@@ -122,7 +123,7 @@ class NcclCompressed : public NcclExchange<NcclCompressed<S, Codec>, S, false> {
   detail::NcclCall call(std::string_view operation, std::size_t b) const {
     return {operation, static_cast<int>(b), static_cast<std::size_t>(parts(b).bytes)};
   }
-  // Every rank's part, where part r is rank r's.
+  // Gathers every rank's part; part r is rank r's.
   void all_gather(std::byte* all, std::size_t b) {
     const auto bytes = static_cast<std::size_t>(parts(b).bytes);
     communicator().call(call("all-gather", b), [&](ncclComm_t comm) {
@@ -130,7 +131,7 @@ class NcclCompressed : public NcclExchange<NcclCompressed<S, Codec>, S, false> {
                            stream());
     });
   }
-  // Part r goes to rank r, and the one that comes from there to place r of the inbox.
+  // Part r goes to rank r; the part from rank r goes to place r of the inbox.
   void all_to_all(const std::byte* all, std::byte* inbox, std::size_t b) {
     const auto bytes = static_cast<std::size_t>(parts(b).bytes);
     communicator().group(call("all-to-all", b), [&](ncclComm_t comm) {
@@ -150,10 +151,10 @@ class NcclCompressed : public NcclExchange<NcclCompressed<S, Codec>, S, false> {
   Codec codec_;
   std::byte* working_ = nullptr;
   std::size_t feedback_size_ = 0;
-  float *feedback_ = nullptr, *spare_ = nullptr;  // a number for each gradient, then those of sums
+  float *feedback_ = nullptr, *spare_ = nullptr;  // one for each gradient, then those of the sums
   std::vector<std::int64_t> sums_at_;             // by bucket
-  std::int64_t steps_ = 0;                        // that were applied
-  bool keeps_ = false;                            // what a step starts from is kept until it is decided
+  std::int64_t steps_ = 0;                        // applied steps
+  bool keeps_ = false;                            // the feedback before a step is kept until it is decided
 };
 
 template <memory::Space S, class Codec>

@@ -1,5 +1,5 @@
-// NcclExchange: what exchanges by NCCL have in common. A world of ranks with a GPU each, whose start, waits
-// and end have deadlines; numbers of the host; and memory that NCCL may use as it is.
+// NcclExchange: shared parts of exchanges by NCCL: a world of ranks with a GPU each, whose start, waits and
+// end have deadlines; collectives on host numbers; and memory that is registered with NCCL.
 #pragma once
 
 #include <algorithm>
@@ -32,18 +32,17 @@
 
 namespace convoy::comm {
 
-/// The base of an exchange C by NCCL, which has what DeviceBuckets asks for but `rank()`, `size()`,
-/// `stream()`, `check()`, `watch` and `await`; and
+/// CRTP base of an exchange C by NCCL. It implements `rank()`, `size()`, `stream()`, `check()`, `watch` and
+/// `await` for DeviceBuckets; C has the other members that DeviceBuckets requires, and
 ///
-///     call_of(work, b)                 what is done, for sentences
+///     call_of(work, b)                 the description of the work, for error sentences
 ///
-/// `finish` returns when all is enqueued; with an observer it waits for each bucket, so that the moments are
-/// true. `all_reduce` is for a few numbers of the host, which wait for no bucket, and `broadcast` for the
-/// parameters at the start. Not to be used by several threads at a time. Ranks that are threads of one
-/// process meet on the host around each exchange (bootstrap/gate.cuh), so that whatever one of them calls in
-/// between may wait for the GPU. No CUDA graph can hold the calls of a step: NCCL begins what a non-blocking
-/// communicator is asked for on a thread of its own, and a replayed graph would pass no one who watches over
-/// it.
+/// `finish` returns when all work is enqueued; with an observer it waits for each bucket, so that the times
+/// of events are correct. `all_reduce` is for a few host numbers, which do not wait for buckets, and
+/// `broadcast` for the initial parameters. Not thread-safe. Ranks that are threads of one process meet on the
+/// host around each exchange (bootstrap/gate.cuh), so that their calls in between may wait for the GPU. A
+/// CUDA graph cannot capture a step: NCCL launches the work of a non-blocking communicator from a thread of
+/// its own, and no thread would watch a replayed graph.
 template <class C, memory::Space S, bool sharded>
 class NcclExchange : public DeviceBuckets<C, S, sharded> {
   using Base = DeviceBuckets<C, S, sharded>;
@@ -68,7 +67,7 @@ class NcclExchange : public DeviceBuckets<C, S, sharded> {
     if (!comm_) return;
     try {
       if (comm_->healthy()) await_all();
-    } catch (...) {  // the communicator has been ended
+    } catch (...) {  // the communicator has been aborted
     }
     if (!comm_->healthy()) comm_->give_up();
     unregister();
@@ -76,7 +75,8 @@ class NcclExchange : public DeviceBuckets<C, S, sharded> {
   }
 
  protected:
-  /// All ranks of the bootstrap make one. The thread's current GPU (device::use) becomes this rank's.
+  /// All ranks of the bootstrap construct one together. The thread's current GPU (device::use) becomes this
+  /// rank's.
   NcclExchange(AnyBootstrap bootstrap, const Options& options) : bootstrap_(std::move(bootstrap)) {
     places_.resize(static_cast<std::size_t>(bootstrap_.size()));
     const detail::Place mine = detail::Place::here();
@@ -85,7 +85,7 @@ class NcclExchange : public DeviceBuckets<C, S, sharded> {
     if (size() > 1) connect();
     make_ready();
   }
-  /// A group of the ranks of `whole`: of those that give the same color.
+  /// The group of those ranks of `whole` that pass the same color.
   NcclExchange(const NcclExchange& whole, int color);
   NcclExchange(NcclExchange&&) noexcept = default;
   NcclExchange& operator=(NcclExchange&&) = delete;
@@ -94,7 +94,7 @@ class NcclExchange : public DeviceBuckets<C, S, sharded> {
   cudaStream_t stream() const { return comm_->stream(); }
   detail::Communicator& communicator() { return *comm_; }
 
-  /// Throws ConfigError on every rank unless all ranks have the same fingerprint, and the same NCCL.
+  /// Throws ConfigError on every rank unless all ranks have the same fingerprint and version of NCCL.
   void agree_on(Fingerprint fingerprint) {
     int version = 0;
     ncclGetVersion(&version);
@@ -109,7 +109,7 @@ class NcclExchange : public DeviceBuckets<C, S, sharded> {
     });
   }
 
-  /// Memory of the GPU that ends with the communicator, zeroed by the stream.
+  /// GPU memory that lives until `start_anew` or the destructor, zeroed on the stream.
   std::byte* allocate(std::size_t bytes) {
     void* p = nullptr;
     device::check(cudaMalloc(&p, bytes), "allocate memory for exchanges");
@@ -117,18 +117,18 @@ class NcclExchange : public DeviceBuckets<C, S, sharded> {
     device::check(cudaMemsetAsync(p, 0, bytes, stream()), "clear memory");
     return memory_.back().get();
   }
-  /// Nothing that was enqueued is under way, and memory that was allocated or registered is given back.
+  /// Waits for all enqueued work, deregisters registered memory and frees allocated memory.
   void start_anew() {
     if (!registered_.empty() || !memory_.empty()) await_all();
     unregister();
     memory_.clear();
   }
-  /// If the options say so, NCCL need not copy pieces of memory. All ranks register theirs or none: NCCL may
-  /// not be given registered memory on one rank and other memory on another.
+  /// Registers memory with NCCL if the options ask for it. Either all ranks register or none, because NCCL
+  /// must not get registered memory on one rank and unregistered memory on another.
   void register_memory(std::initializer_list<std::span<std::byte>> pieces);
 
-  /// Bytes of the GPU, behind all that was enqueued on a stream. The copy itself cannot be polled, so it
-  /// begins when there is nothing left to wait for.
+  /// Copies bytes from the GPU after all work enqueued on the stream `behind`. The copy itself cannot be
+  /// polled, so it begins when that work is done.
   void take_out(void* to, const void* from, std::size_t bytes, const detail::NcclCall& what,
                 cudaStream_t behind) {
     device::check(cudaEventRecord(staging_done_.get(), behind), "mark a stream");
@@ -137,14 +137,14 @@ class NcclExchange : public DeviceBuckets<C, S, sharded> {
                   "copy numbers from a GPU");
     device::check(cudaStreamSynchronize(behind), "copy numbers from a GPU");
   }
-  /// Likewise to the GPU, while nothing is under way. The memory is the caller's again.
+  /// Copies bytes to the GPU while no work is under way. On return the caller may reuse `from`.
   void bring_in(void* to, const void* from, std::size_t bytes) {
     device::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream()),
                   "copy numbers to a GPU");
     device::check(cudaStreamSynchronize(stream()), "copy numbers to a GPU");
   }
 
-  // What DeviceBuckets asks for.
+  // Required by DeviceBuckets.
   void check() { comm_->check(); }
   void watch(DeviceWork work, std::size_t b) { comm_->expect(self().call_of(work, b)); }
   void await(std::size_t b, cudaEvent_t mark) {
@@ -163,7 +163,7 @@ class NcclExchange : public DeviceBuckets<C, S, sharded> {
     if (size() > 1) device::check(cudaMalloc(&p, staging_bytes), "allocate memory for exchanges");
     staging_ = OnDevice(static_cast<std::byte*>(p));
   }
-  // Nothing is under way from here on.
+  // Waits for all enqueued work.
   void await_all() {
     if (size() == 1) return;
     device::check(cudaEventRecord(staging_done_.get(), stream()), "mark a stream");
@@ -187,7 +187,7 @@ class NcclExchange : public DeviceBuckets<C, S, sharded> {
   device::Event staging_done_;
   std::unique_ptr<detail::Communicator> comm_;
   std::vector<void*> registered_;
-  std::vector<std::byte> on_host_;  // what was gathered
+  std::vector<std::byte> on_host_;  // the gathered bytes
 };
 
 template <class C, memory::Space S, bool sharded>
@@ -251,7 +251,7 @@ void NcclExchange<C, S, sharded>::register_memory(std::initializer_list<std::spa
   if (std::count(everyone.begin(), everyone.end(), 0) > 0) unregister();
 }
 
-// Each rank's bytes in on_host_ of every rank, through memory of the GPU.
+// Gathers the bytes of all ranks into on_host_ of every rank, through GPU memory.
 template <class C, memory::Space S, bool sharded>
 void NcclExchange<C, S, sharded>::gather_on_host(std::span<const std::byte> mine,
                                                  std::string_view operation) {

@@ -1,4 +1,4 @@
-// Hierarchical over GPUs with NCCL inside of nodes, between them, or both (policy/hierarchical_gpu.cuh).
+// Hierarchical over GPUs with NCCL inside nodes, between nodes, or both (policy/hierarchical_gpu.cuh).
 #pragma once
 
 #include <convoy/comm/policy/all_reduce.hpp>

@@ -1,5 +1,5 @@
-// Nodes: which ranks share memory, found out at run time, and the schedules of the exchanges inside nodes and
-// between them.
+// Nodes: which ranks share memory, determined at run time, and the schedules of the exchanges inside nodes
+// and between them.
 #pragma once
 
 #include <algorithm>
@@ -55,8 +55,9 @@ constexpr auto in_parts(int parts) {
     return schedule::InParts<Half>{parts};
 }
 
-/// The middle of a hierarchical all-reduce: `Inter` across nodes on each shard, among those who hold it after
-/// the reduce-scatter of `Intra` inside. There are as many shards as the node with most blocks has.
+/// The middle of a hierarchical all-reduce: `Inter` across nodes on each shard, among the ranks that hold the
+/// shard after the reduce-scatter of `Intra` inside the nodes. There are as many shards as blocks in the node
+/// with most blocks.
 template <class Intra, schedule::Schedule Inter>
 struct Across {
   static constexpr std::string_view name = "hierarchical";
@@ -93,7 +94,7 @@ struct Across {
 
  private:
   int members(int node) const { return static_cast<int>(nodes->members(node).size()); }
-  // Which rank of a node holds a shard between the two halves inside it.
+  // The rank of a node that holds a shard between the two halves inside the node.
   int holder(int shard, int node) const {
     const int owner = in_parts<typename Intra::ReduceScatter>(shards).owner(shard, members(node));
     return nodes->members(node)[static_cast<std::size_t>(owner)];

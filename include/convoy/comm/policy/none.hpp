@@ -54,7 +54,7 @@ class None : public Defaults<None> {
   Traffic traffic() const { return {}; }
 
  private:
-  std::vector<Range> updated_;  // buckets, those as one that lie side by side
+  std::vector<Range> updated_;  // the buckets; adjacent ones are merged
 };
 
 static_assert(Comm<None>);

@@ -1,4 +1,4 @@
-// Staged: a Comm of the host under an Exec on a device. Gradients go through host memory, bucket by bucket.
+// Staged: a host Comm for an Exec on a device. Gradients pass through host memory, bucket by bucket.
 #pragma once
 
 #include <algorithm>
@@ -31,9 +31,9 @@
 
 namespace convoy::comm {
 
-/// What Staged goes by.
+/// Options of Staged.
 struct StagedOptions {
-  /// For gradients that a step waits for, from the last bucket that was final.
+  /// Limit of the wait for a step's gradients, counted from the last bucket that became final.
   Seconds deadline{60};
 
   static constexpr void fields(auto& self, auto&& field) {
@@ -44,7 +44,7 @@ struct StagedOptions {
 namespace detail {
 
 struct NothingLocked {};
-/// Locks the pages of memory that is often copied from and to a space, where the space wants that.
+/// Pins host memory that is often copied from and to a space, if the space asks for that.
 template <memory::Space S>
 auto lock(S& space, std::span<float> memory) {
   if constexpr (requires { space.lock(memory.data(), memory.size_bytes()); })
@@ -55,8 +55,8 @@ auto lock(S& space, std::span<float> memory) {
 template <memory::Space S>
 using Locked = decltype(lock(std::declval<S&>(), std::span<float>()));
 
-/// Copies buckets from a space to host memory, in the order in which they are posted, on a thread and a
-/// stream of its own, so that the copy of a bucket waits for that bucket alone.
+/// Copies buckets from a space to host memory, in the order in which they are posted. It has its own thread
+/// and stream, so that the copy of a bucket waits for that bucket alone.
 template <memory::Space S>
 class CopyOut {
  public:
@@ -72,9 +72,9 @@ class CopyOut {
     thread_.join();
   }
 
-  /// For calls while nothing is posted.
+  /// The space that the thread uses; for use while nothing is posted.
   S& space() { return space_; }
-  /// `ranges` of `from` are copied to the same place in `to`.
+  /// Each bucket is one of `ranges` and is copied from `from` to the same range of `to`.
   void open(const float* from, float* to, std::span<const Range> ranges) {
     const std::lock_guard lock(mutex_);
     from_ = from;
@@ -82,7 +82,7 @@ class CopyOut {
     ranges_ = ranges;
     posted_.reserve(ranges.size());
   }
-  /// Bucket `bucket` is final once `ready` has passed.
+  /// Posts a bucket, which is final once the stream has passed `ready`.
   void post(int bucket, Ready ready) {
     {
       const std::lock_guard lock(mutex_);
@@ -90,8 +90,8 @@ class CopyOut {
     }
     posted_more_.notify_one();
   }
-  /// How many buckets of this step have been copied, in the order of `post`. Waits so long for one more than
-  /// `known`. Throws what a copy threw.
+  /// How many buckets of this step have been copied, in the order of `post`. Waits up to `most` for more than
+  /// `known`. Rethrows the exception of a copy.
   std::size_t copied(std::size_t known, std::chrono::microseconds most) {
     std::unique_lock lock(mutex_);
     copied_more_.wait_for(lock, most, [&] { return copied_ > known || failure_; });
@@ -108,7 +108,7 @@ class CopyOut {
     const std::lock_guard lock(mutex_);
     return posted_[i].bucket;
   }
-  /// From here to the next `post` nothing is copied; what was posted is forgotten.
+  /// Discards posted buckets and waits for a copy under way. Nothing is copied until the next `post`.
   void reset() {
     std::unique_lock lock(mutex_);
     posted_.clear();
@@ -135,7 +135,7 @@ class CopyOut {
         const Range range = ranges_[static_cast<std::size_t>(next.bucket)];
         if constexpr (requires { space_.enter(); }) space_.enter();
         space_.wait_for(next.ready);
-        space_.synchronize();  // a copy that waits within a driver may keep other threads from it
+        space_.synchronize();  // a copy that waits inside a driver may lock other threads out of it
         if (!range.empty())
           space_.read(to_ + range.begin, from_ + range.begin,
                       static_cast<std::size_t>(range.size()) * sizeof(float));
@@ -145,7 +145,7 @@ class CopyOut {
       lock.lock();
       copying_ = false;
       failure_ = failure;
-      if (!posted_.empty()) ++copied_;  // unless it was forgotten meanwhile
+      if (!posted_.empty()) ++copied_;  // unless reset() has discarded it meanwhile
       copied_more_.notify_all();
     }
   }
@@ -157,13 +157,13 @@ class CopyOut {
   std::mutex mutex_;
   std::condition_variable posted_more_, copied_more_;
   std::vector<Posted> posted_;  // in this step
-  std::size_t copied_ = 0;      // of them
+  std::size_t copied_ = 0;      // how many of these have been copied
   bool copying_ = false, quit_ = false;
   std::exception_ptr failure_;
   std::thread thread_;
 };
 
-/// What a rule adds up in a space, on the host while ranks add it up.
+/// Host copy of a rule's partial values while the ranks add them up.
 class PartialOnHost {
  public:
   template <class S>
@@ -208,10 +208,10 @@ class Twin {
 
   S* space_ = nullptr;
   float *there_ = nullptr, *here_ = nullptr;
-  std::int64_t first_ = 0;  // the element that lies there and here
+  std::int64_t first_ = 0;  // the element that `there_` and `here_` point to
 };
 
-/// The update of a step as the Comm of the host drives it: sums come in to the space and are applied there.
+/// The update that the host Comm calls in a step: it copies sums to the space and applies them there.
 template <class S>
 struct UpdateThere {
   S& space;
@@ -219,8 +219,8 @@ struct UpdateThere {
   const Twin<S>& gradients;
   const Twin<S>& parameters;
   PartialOnHost& sums;
-  bool shared;         ///< other ranks get what this one updates
-  bool there = false;  ///< the sums of this step are in the space, and only arrive once more
+  bool shared;         ///< other ranks get the parameters that this rank updates
+  bool there = false;  ///< the sums are in the space already, because the rule asked for one more round
 
   bool decides() const { return rule.decides(); }
   void arrived(Range range, float scale) const {
@@ -241,12 +241,12 @@ struct UpdateThere {
   }
 };
 
-/// A server whose optimizer is in a space: a part's gradients and parameters come in, and the parameters go
-/// back. A worker's own arenas are busy meanwhile, so the server has others.
+/// A server whose optimizer runs in a space: it copies a part's gradients and parameters in, and the
+/// parameters back. It has its own arenas, because those of the worker are in use meanwhile.
 template <memory::Space S>
 class ServeThere {
  public:
-  /// The memory comes from `owner`, which outlives this object, as `space` need not.
+  /// Allocates from `owner`, which must outlive this object; `space` need not.
   void open(S& space, S& owner, std::span<const Range> served) {
     space_ = &space;
     const Range range = served.empty() ? Range{} : Range{served.front().begin, served.back().end};
@@ -291,21 +291,20 @@ class ServeThere {
   std::int64_t first_ = 0;
   std::optional<ServerUpdate> update_;
   PartialOnHost sums_;
-  bool again_ = false;  // what arrives is in the space already
+  bool again_ = false;  // the parts are in the space already, because the rule asked for one more round
 };
 
 }  // namespace detail
 
-/// The Comm `C`, which works in host memory, for arenas that lie in the space `S`:
-/// `Staged<Ring<transport::Mpi>, Device>`. Codecs and background threads live inside:
-/// `Staged<Compressed<Ring<T>, codec::Bf16>, Device>`, `Staged<Background<Ring<T>>, Device>`,
-/// `Staged<Any, Device>`.
+/// Adapts the host Comm `C` to arenas in the space `S`: `Staged<Ring<transport::Mpi>, Device>`. Codecs and
+/// background threads go inside: `Staged<Compressed<Ring<T>, codec::Bf16>, Device>`,
+/// `Staged<Background<Ring<T>>, Device>`, `Staged<Any, Device>`.
 ///
-/// A bucket is copied to host memory as soon as its gradients are final, on a thread and a stream of its own;
-/// the rank begins its exchange the next time it polls. Sums are copied back as they arrive, and updates are
-/// made in the space, those of servers as well; parameters that other ranks updated follow at the end of a
-/// step. `finish` returns when all this is enqueued. Host memory for gradients and parameters comes from
-/// `C::memory()`; nothing is allocated in a step. Not movable.
+/// A bucket is copied to host memory as soon as its gradients are final, on a separate thread and stream; the
+/// rank begins the exchange of the bucket the next time that it polls. Sums are copied back as they arrive.
+/// Updates, including those of servers, are made in the space. Parameters that other ranks updated are copied
+/// to the space at the end of a step. `finish` returns when all this is enqueued. Host memory for gradients
+/// and parameters comes from `C::memory()`; nothing is allocated in a step. Not movable.
 template <Comm C, memory::Space S>
 class Staged : public Wrapper<C> {
   static_assert(works_in<C, memory::Host>,
@@ -340,7 +339,7 @@ class Staged : public Wrapper<C> {
 
   void serve(ServerUpdate update) {
     if (!this->has_servers()) return Base::serve(update);
-    // Rank 0's parameters are those that a training begins with.
+    // The servers start from rank 0's parameters, which they get from the host Comm.
     if (this->role() == Role::worker) parameters_.take_out(whole_);
     server_.serve(update);
     Base::serve(ServerUpdate(server_));
@@ -359,7 +358,7 @@ class Staged : public Wrapper<C> {
   static constexpr std::chrono::microseconds nap{50};
 
   void await_copies();
-  // Whoever is told that an exchange has failed may release the arenas.
+  // Stops copying before it throws, because the caller may then release the arenas.
   template <class F>
   void carefully(F&& f) {
     try {
@@ -376,15 +375,15 @@ class Staged : public Wrapper<C> {
   Options options_;
   S* space_ = nullptr;
   Buffer<float> host_gradients_, host_parameters_;
-  detail::Locked<S> locked_gradients_, locked_parameters_;  // of these
+  detail::Locked<S> locked_gradients_, locked_parameters_;  // pin these two
   std::vector<Range> buckets_;
-  std::vector<Range> from_others_;  // what this rank does not update
-  bool shared_ = false;             // each rank gets what others update
-  Range whole_;                     // of the parameters on the host
+  std::vector<Range> from_others_;  // the ranges that this rank does not update
+  bool shared_ = false;             // each rank gets the parameters that others update
+  Range whole_;                     // all parameters on the host
   detail::Twin<S> gradients_, parameters_;
   detail::PartialOnHost sums_;
   BegunBuckets begun_;          // by the caller
-  std::size_t begun_here_ = 0;  // of those, in the Comm of the host
+  std::size_t begun_here_ = 0;  // how many of these are begun in the host Comm
   detail::CopyOut<S> copy_out_;
   detail::ServeThere<S> server_;
 };
@@ -428,11 +427,11 @@ void Staged<C, S>::open(const Fingerprint& fingerprint, const Layout& layout) {
     std::int64_t at = bucket.begin;
     for (; next != own.end() && next->begin < bucket.end; ++next) {
       if (next->begin > at) from_others_.push_back({at, next->begin});
-      at = std::max(at, next->end);  // that of an empty bucket may lie before this one
+      at = std::max(at, next->end);  // the range of an empty bucket may lie before this bucket
     }
     if (at < bucket.end) from_others_.push_back({at, bucket.end});
   }
-  // A rank that updates all of a small arena cannot see that others update nothing.
+  // A rank that updates all of a small arena cannot tell by itself that the others update nothing.
   double any[] = {from_others_.empty() ? 0.0 : 1.0};
   Base::all_reduce(std::span<double>(any), max);
   shared_ = any[0] > 0;

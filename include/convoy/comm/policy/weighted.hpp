@@ -19,20 +19,21 @@
 
 namespace convoy::comm {
 
-/// What Weighted goes by.
+/// Options of Weighted.
 struct WeightedOptions {
-  /// One weight for each worker, the same on all ranks; none: the workers' speeds are measured.
+  /// One weight for each worker, the same on all ranks; empty: the workers' speeds are measured.
   std::vector<double> weights = {};
 
   static constexpr void fields(auto& self, auto&& field) { field("weights", self.weights); }
 };
 
-/// The Comm `C` among workers of unequal speed: `Weighted<Ring<transport::Mpi>>`. Each worker takes its share
-/// of the rows of every global batch, so that all end a step at the same time. The shares are in proportion
-/// to weights that are given, or to speeds that Trainer measures before the first step.
+/// Wraps the Comm `C` for workers of unequal speed: `Weighted<Ring<transport::Mpi>>`. Each worker takes its
+/// share of the rows of every global batch, so that all end a step at the same time. The shares are in
+/// proportion to the given weights, or to speeds that Trainer measures before the first step.
 ///
-/// A gradient is that of a sum over rows divided by the rows of all workers, so it travels as with `C` alone;
-/// the mean of other values (`all_reduce(span, mean)`) is the sum over workers of share times value.
+/// A worker's gradient is a sum over its rows divided by the rows of all workers, so gradients are exchanged
+/// as with `C` alone. The mean of other values (`all_reduce(span, mean)`) is the sum over workers of share
+/// times value.
 template <Comm C>
 class Weighted : public Wrapper<C> {
   using Base = Wrapper<C>;
@@ -42,19 +43,19 @@ class Weighted : public Wrapper<C> {
 
   static constexpr std::string_view policy() { return "weighted"; }
 
-  /// The other arguments construct the `C`. Throws ConfigError for weights that are no weights.
+  /// The other arguments construct the `C`. Throws ConfigError for weights that `shares_of` rejects.
   template <class... Arguments>
   explicit Weighted(const Options& options, Arguments&&... arguments)
       : Base(std::in_place, std::forward<Arguments>(arguments)...), options_(options) {
     if (!options_.weights.empty()) shares_ = shares_of(options_.weights, this->workers(), "the weight");
   }
 
-  /// The workers' shares, which sum to 1 and are the same on all ranks: rank 0 decides. If rank 0 was given
-  /// no weights, shares go by speed. Every worker measures `rounds` times, at the share that the round before
-  /// has given it: how fast a worker computes depends on how many rows it takes at once.
+  /// The workers' shares, which sum to 1 and are the same on all ranks, because rank 0 decides. If rank 0 was
+  /// given no weights, the shares are in proportion to speed. Every worker measures `rounds` times, each time
+  /// at its share from the round before, because its speed depends on how many rows it takes at once.
   std::vector<double> shares(MeasureSpeed measure) {
     const std::size_t workers = static_cast<std::size_t>(this->workers());
-    // Zeros ask all to measure: what rank 0 does decides, or ranks that differ would wait for each other.
+    // Zeros ask all to measure. Only rank 0's weights count, or ranks that differ would wait for each other.
     std::vector<double> decided(workers);
     if (this->rank() == 0 && !options_.weights.empty()) decided = shares_;
     this->broadcast(std::span<double>(decided), 0);
@@ -101,14 +102,14 @@ class Weighted : public Wrapper<C> {
   }
 
  private:
-  // The shares that speeds at these shares suggest.
+  // New shares, in proportion to the speeds measured at `shares`.
   std::vector<double> by_speed(MeasureSpeed measure, const std::vector<double>& shares) {
     const auto me = static_cast<std::size_t>(this->rank());
     std::vector<double> speeds(shares.size());
     measure(shares[me], speeds[me]);
     Base::all_reduce(std::span<double>(speeds), sum);
     std::vector<double> decided = shares_of(speeds, this->workers(), "the measured speed");
-    // The same bits on all ranks, whatever the order in which C adds.
+    // Gives all ranks the same bits, in whatever order C adds.
     this->broadcast(std::span<double>(decided), 0);
     return decided;
   }
@@ -125,7 +126,7 @@ class Weighted : public Wrapper<C> {
     if (shares_.empty())
       fail<ConfigError>("weighted: a mean before the shares are known; they are measured by shares()");
     const auto share = static_cast<Wide>(shares_[static_cast<std::size_t>(this->rank())]);
-    // Without a share a value does not count, whatever it is: 0 times NaN would.
+    // A value without a share must not count, but 0 times NaN would.
     for (std::int64_t i = 0; i < count; ++i)
       values[i] = share == 0 ? E(Wide{0}) : E(static_cast<Wide>(values[i]) * share);
   }

@@ -1,4 +1,4 @@
-// Wrapper: the one base of policies that stand on another Comm and change some of what it does.
+// Wrapper: the base of policies that wrap another Comm and change part of its behavior.
 #pragma once
 
 #include <cstddef>
@@ -15,14 +15,14 @@
 
 namespace convoy::comm {
 
-/// How a wrapper holds its Comm: as a member, called directly. Another way has the same three members.
+/// Holds the Comm of a wrapper as a member and calls it directly. Any other `Way` has the same three members.
 template <class C>
 class Held {
  public:
   template <class... Arguments>
   explicit Held(Arguments&&... arguments) : comm_(std::forward<Arguments>(arguments)...) {}
 
-  /// The Comm, for what never changes.
+  /// The Comm, for queries whose answers never change.
   const C& facts() const { return comm_; }
   /// Calls `f(comm)`.
   template <class F>
@@ -35,9 +35,9 @@ class Held {
   C comm_;
 };
 
-/// Forwards every member of a Comm to a `C`. A wrapper derives from it, says what is different, and names
-/// the overloads that it adds to (`using Base::all_reduce`). `Way` says how the `C` is called
-/// (policy/background.hpp keeps a thread away from it meanwhile).
+/// Forwards every member of a Comm to a `C`. A wrapper derives from it, overrides what differs, and names the
+/// overloads that it adds to (`using Base::all_reduce`). `Way` holds the `C` and calls it; that of
+/// policy/background.hpp keeps a thread from using the `C` during a call.
 template <Comm C, class Way = Held<C>>
 class Wrapper {
  public:
