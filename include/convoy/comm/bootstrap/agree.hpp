@@ -1,5 +1,5 @@
-// agree, over a bootstrap: the check at `open` that all ranks mean the same thing (engine/agree.hpp), for
-// policies whose own exchange is not one of messages.
+// agree, over a bootstrap: the check at `open` that all ranks have the same fingerprint (engine/agree.hpp),
+// for policies that do not exchange messages themselves.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,5 @@
-// Bootstrap: a few bytes between ranks before anything else connects them, such as the identity of an NCCL
-// world and the names of hosts. bootstrap/tcp.hpp needs nothing but sockets; bootstrap/mpi.hpp carries the
-// same bytes over MPI.
+// Bootstrap: carries a few bytes between ranks before anything else connects them, such as NCCL's unique id
+// and host names. bootstrap/tcp.hpp needs only sockets; bootstrap/mpi.hpp uses MPI.
 #pragma once
 
 #include <concepts>
@@ -14,12 +13,12 @@
 
 namespace convoy::comm {
 
-/// What carries bytes between the ranks of a world while nothing else does. All ranks make the same calls in
-/// the same order, with the same sizes.
+/// Carries bytes between the ranks of a world. All ranks make the same calls in the same order, with the same
+/// sizes.
 ///
 ///   `broadcast(data)`         every rank ends with rank 0's bytes
-///   `all_gather(mine, all)`   `all` is every rank's `mine`, in the order of ranks
-///   `gather(mine, all)`       rank 0's `all` is every rank's `mine`. Optional: without `gather`,
+///   `all_gather(mine, all)`   `all` becomes every rank's `mine`, in the order of ranks
+///   `gather(mine, all)`       rank 0's `all` becomes every rank's `mine`. Optional: without `gather`,
 ///                             `all_gather` is called
 template <class B>
 concept Bootstrap = requires(B& b, const B& k, std::span<std::byte> data, std::span<const std::byte> mine) {
@@ -29,7 +28,7 @@ concept Bootstrap = requires(B& b, const B& k, std::span<std::byte> data, std::s
   b.all_gather(mine, data);
 };
 
-/// Any bootstrap, and parts of its world: what a policy keeps.
+/// A type-erased bootstrap of a world, or of a group of its ranks, as policies keep it.
 class AnyBootstrap {
  public:
   template <Bootstrap B>
@@ -41,9 +40,9 @@ class AnyBootstrap {
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(members_.size()); }
-  /// Who a rank of the group is in the whole world, for sentences.
+  /// The rank in the whole world of a rank of the group, for error sentences.
   int in_world(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
-  /// Whether calls wait for no other group's ranks, because the group is the world.
+  /// Whether the group is the whole world, so that calls wait for no other group's ranks.
   bool whole() const { return size() == held_->size(); }
   /// Every rank ends with the bytes of the group's rank 0. The ranks of all groups call it together, with the
   /// same sizes.
@@ -62,21 +61,22 @@ class AnyBootstrap {
       std::memcpy(all.data() + i * mine.size(),
                   world.data() + static_cast<std::size_t>(members_[i]) * mine.size(), mine.size());
   }
-  /// `all` of the group's rank 0 becomes every rank's `mine`; that of the others is left open. The ranks of
-  /// all groups call `gather` together, with the same sizes.
+  /// On the group's rank 0 `all` becomes every rank's `mine`; on the others `all` is unspecified. The ranks
+  /// of all groups call `gather` together, with the same sizes.
   void gather(std::span<const std::byte> mine, std::span<std::byte> all) {
     if (whole())
       held_->gather(mine, all);
     else
       all_gather(mine, all);
   }
-  /// Returns when all ranks of all groups have called it. Nothing at all is what some bootstraps do not send.
+  /// Returns when all ranks of all groups have called it. Sends one byte, because some bootstraps do not send
+  /// empty messages.
   void barrier() {
     constexpr std::byte mine{};
     std::vector<std::byte> all(static_cast<std::size_t>(size()));
     all_gather({&mine, 1}, all);
   }
-  /// Rank i of the group is rank `members[i]` of this one.
+  /// The group whose rank i is rank `members[i]` of this one.
   AnyBootstrap group(const std::vector<int>& members) const {
     AnyBootstrap part = *this;
     part.members_.clear();
@@ -116,7 +116,7 @@ class AnyBootstrap {
 
   std::shared_ptr<Interface> held_;
   int rank_ = 0;
-  std::vector<int> members_;  // of the whole world
+  std::vector<int> members_;  // ranks in the whole world
 };
 
 static_assert(Bootstrap<AnyBootstrap>);

@@ -1,9 +1,9 @@
-// Gate: where ranks that are threads of one process meet on the host, around each exchange of their GPUs.
+// Gate: ranks that are threads of one process meet here on the host, around each exchange of their GPUs.
 //
-// The kernels of an exchange wait for one another. Other calls of CUDA may wait for all work of a GPU, and of
-// the GPUs that reach its memory: cudaFree and cudaFreeHost do, and the first use of a kernel or of a graph
-// may. A rank within such a call would wait for an exchange that waits for this rank. So no rank of a process
-// enqueues its part of an exchange before all are about to, and none goes on before all have.
+// The kernels of an exchange wait for one another. Other CUDA calls may wait for all work of a GPU and of the
+// GPUs that access its memory: cudaFree and cudaFreeHost do, and the first use of a kernel or of a graph may.
+// A rank inside such a call would wait for an exchange that waits for this rank. So no rank of a process
+// enqueues its part of an exchange before all are about to, and none goes on before all have enqueued theirs.
 #pragma once
 
 #include <chrono>
@@ -22,17 +22,17 @@
 
 namespace convoy::comm::detail {
 
-/// A rank's way through the gate of its process. Without other ranks in the process nobody waits.
+/// One rank's access to the gate of its process. A rank that is alone in its process never waits.
 class Gate {
  public:
-  /// Whom a rank waited for in vain.
+  /// A rank that did not come to a meeting.
   struct Missing {
     int rank = 0;
-    bool left = false;  ///< else the rank is late
+    bool left = false;  ///< the rank has left; otherwise it is late
     std::uint64_t meeting = 0;
   };
 
-  /// All ranks of the bootstrap make one; `places` are theirs.
+  /// All ranks of the bootstrap construct one together; `places` are those of all ranks.
   Gate(AnyBootstrap& ranks, std::span<const Place> places) : rank_(static_cast<std::size_t>(ranks.rank())) {
     for (std::size_t r = 0; r < places.size(); ++r)
       if (places[r].shares_process(places[rank_])) members_.push_back(r);
@@ -41,14 +41,14 @@ class Gate {
     std::vector<const std::shared_ptr<Shared>*> all(places.size());
     ranks.all_gather(std::as_bytes(std::span(&offered, 1)), std::as_writable_bytes(std::span(all)));
     shared_ = *all[members_.front()];
-    ranks.barrier();  // what was offered has been taken
+    ranks.barrier();  // `mine` must live until all ranks have copied it
   }
 
   /// Whether other ranks are in the process.
   bool joins() const { return members_.size() > 1; }
 
-  /// Returns when all ranks of the process have come as often as this one, or with one that did not come
-  /// within `limit` or has left.
+  /// Returns nullopt once all ranks of the process have called `meet` as often as this one, or a rank that
+  /// has not done so within `limit` or has left.
   std::optional<Missing> meet(Seconds limit) {
     if (!joins()) return std::nullopt;
     const Deadline deadline(limit);
@@ -63,7 +63,7 @@ class Gate {
       }
     return std::nullopt;
   }
-  /// The others need not wait for this rank any more.
+  /// From now on the others do not wait for this rank.
   void leave() noexcept {
     const std::lock_guard lock(shared_->mutex);
     shared_->left[rank_] = true;

@@ -1,5 +1,5 @@
-// Numbers of the host, combined over a bootstrap: for policies whose own exchange is one of gradients in a
-// device's memory, which the host's numbers need not wait for.
+// All-reduce of host numbers over a bootstrap, for policies that exchange gradients in device memory: host
+// numbers need not wait for these.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 namespace convoy::comm {
 
 namespace detail {
-/// Combines so many numbers of each rank, in the order of ranks; those of rank r lie in `all` behind those of
-/// the ranks before it. `sources` has room for a pointer for each rank.
+/// Combines `count` numbers of each rank, in the order of ranks, in which they lie in `all`. `sources` has
+/// room for one pointer per rank.
 inline void fold_gathered(void* into, const std::byte* all, std::int64_t count, const Reduction& reduction,
                           std::span<const void*> sources) {
   const std::size_t bytes = static_cast<std::size_t>(count) * size_of(reduction.type);
@@ -26,9 +26,9 @@ inline void fold_gathered(void* into, const std::byte* all, std::int64_t count, 
 }
 }  // namespace detail
 
-/// Every rank ends with the numbers of all, combined by rank 0 in the order of ranks, so that nobody else
-/// need hear of each rank's. A bootstrap carries so many bytes at a time; the numbers of all ranks are held
-/// meanwhile. The ranks of all groups call it together, with as many numbers.
+/// Every rank ends with the combined numbers of all ranks. Rank 0 combines them in the order of ranks, so
+/// that only rank 0 receives every rank's numbers. They are sent in pieces of about 1 MiB over all ranks at
+/// most. The ranks of all groups call it together, with the same count.
 inline void all_reduce_numbers(AnyBootstrap& ranks, void* values, std::int64_t count,
                                const Reduction& reduction) {
   constexpr std::size_t bytes_at_a_time = std::size_t{1} << 20;

@@ -18,7 +18,7 @@ struct Place {
   HostIdentity host;
   std::array<char, 32> gpu{};
   std::int64_t process = 0;
-  std::uint64_t chance = 0;  // containers of a host number their processes alike
+  std::uint64_t chance = 0;  // random, because containers of a host may have the same process ids
 
   static Place here() {
     static const std::uint64_t drawn = (std::uint64_t{std::random_device{}()} << 32) | std::random_device{}();

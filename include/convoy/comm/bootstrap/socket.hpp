@@ -1,4 +1,4 @@
-// Sockets that never block: every wait for one has a deadline.
+// Non-blocking sockets: every wait has a deadline.
 #pragma once
 
 #include <cerrno>
@@ -20,7 +20,7 @@
 
 namespace convoy::comm::detail {
 
-/// A socket that closes with its owner. Move only.
+/// Owns a socket and closes it. Move only.
 class Socket {
  public:
   Socket() = default;
@@ -48,7 +48,7 @@ class Socket {
   int handle_ = -1;
 };
 
-/// Milliseconds to the deadline, at least one and at most `most`.
+/// Milliseconds until the deadline, at least one and at most `most`.
 inline int milliseconds_left(const Deadline& deadline, int most) {
   const double left = Seconds(deadline.end() - Clock::now()).count() * 1000;
   return left < 1 ? 1 : left > most ? most : static_cast<int>(left);
@@ -78,7 +78,7 @@ inline Moved send_all(const Socket& socket, std::span<const std::byte> data, con
   return Moved::all;
 }
 
-/// Counts the bytes that came in `got`.
+/// Sets `got` to the number of received bytes.
 inline Moved receive_all(const Socket& socket, std::span<std::byte> data, const Deadline& deadline,
                          std::size_t& got) {
   for (got = 0; got < data.size();) {
@@ -93,7 +93,7 @@ inline Moved receive_all(const Socket& socket, std::span<std::byte> data, const 
   return Moved::all;
 }
 
-/// What a name and a port stand for.
+/// The socket addresses of a host name and a port.
 struct Addresses {
   addrinfo* first = nullptr;
   int code = 0;

@@ -25,9 +25,9 @@ namespace convoy::comm {
 
 namespace detail {
 
-/// What a rank says first.
+/// The first message of a rank.
 struct Hello {
-  static constexpr std::uint64_t word = 0x796f766e6f632e01;  // another byte order has another word
+  static constexpr std::uint64_t word = 0x796f766e6f632e01;  // differs in another byte order
   static constexpr std::uint32_t now = 1;
   std::uint64_t magic = word;
   std::uint32_t version = now;
@@ -37,22 +37,22 @@ struct Hello {
 
 enum class JoinReply : std::uint32_t { welcome, version, job, size, range, taken, missing };
 
-/// What rank 0 answers.
+/// The answer of rank 0.
 struct Answer {
   std::uint64_t magic = Hello::word;
   std::uint32_t version = Hello::now;
   JoinReply reply = JoinReply::welcome;
   std::uint32_t size = 0;
-  std::int32_t culprit = -1;  ///< who is missing
+  std::int32_t culprit = -1;  ///< the rank that is missing
 };
 
 enum class Kind : std::uint32_t { broadcast, all_gather, failed, gather };
 
-/// What goes before the bytes of a call.
+/// The header of the bytes of a call.
 struct Heading {
   std::uint64_t magic = Hello::word;
   Kind kind{};
-  std::int32_t culprit = -1;  ///< of a failed one
+  std::int32_t culprit = -1;  ///< of a failed call
   std::uint64_t sequence = 0, bytes = 0;
 };
 
@@ -67,17 +67,17 @@ std::span<std::byte> bytes_into(T& value) {
 
 }  // namespace detail
 
-/// A world over TCP: rank 0 listens, the others connect and keep their connections. For a few bytes at the
-/// start and in each step: all goes through rank 0. Every wait has a deadline. Throws CommError where a rank
-/// is missing, gone or late, and ConfigError where ranks do not mean the same world. Connections that are no
-/// rank's are refused. Nothing is encrypted and nobody authenticated: for networks whose members are trusted,
-/// as NCCL's own.
+/// A world over TCP: rank 0 listens, the others connect and keep their connections. All bytes go through rank
+/// 0, so this is for a few bytes at the start and in each step. Every wait has a deadline. Throws CommError
+/// if a rank is missing, gone or late, and ConfigError if ranks disagree about the world. Connections that do
+/// not come from a rank are refused. There is no encryption and no authentication, so use it only in trusted
+/// networks, like NCCL's own bootstrap.
 class TcpBootstrap {
  public:
-  /// Of one call.
+  /// The most bytes of one call, over all ranks.
   static constexpr std::size_t most_bytes = std::size_t{64} << 20;
 
-  /// Returns when all ranks have come.
+  /// Returns when all ranks are connected.
   explicit TcpBootstrap(World world, Seconds deadline = Seconds(60))
       : world_(std::move(world)), limit_(deadline) {
     if (world_.size < 1 || world_.rank < 0 || world_.rank >= world_.size)
@@ -109,7 +109,7 @@ class TcpBootstrap {
     if (rank() != 0) return receive(call, 0, all);
     for (int r = 1; r < size(); ++r) send(call, r, all);
   }
-  /// `all` of rank 0 becomes every rank's `mine`; that of the others stays as it is.
+  /// On rank 0 `all` becomes every rank's `mine`; on the others it is unchanged.
   void gather(std::span<const std::byte> mine, std::span<std::byte> all) {
     collect(detail::Kind::gather, mine, all);
   }
@@ -120,15 +120,15 @@ class TcpBootstrap {
  private:
   using Socket = detail::Socket;
 
-  // A rank that waits for rank 0 gives rank 0 the time to say whom rank 0 waits for.
+  // Other ranks wait longer than rank 0, so that rank 0 can tell them which rank is missing.
   Deadline deadline() const { return Deadline(rank() == 0 ? limit_ : limit_ + std::min(limit_, Seconds(5))); }
   std::string place() const { return concat(world_.host, ":", world_.port); }
   std::string joining() const { return concat("joining a world of ", size(), " ranks at ", place()); }
   std::size_t index(int r) const { return static_cast<std::size_t>(r); }
 
-  // --- Coming together.
+  // --- Connecting.
 
-  struct Guest {  // who has connected and not yet said who it is
+  struct Guest {  // a connection that has not yet identified itself
     Socket socket;
     detail::Hello hello;
     std::size_t got = 0;
@@ -139,8 +139,8 @@ class TcpBootstrap {
     return host == "localhost" || host == "::1" || host.starts_with("127.");
   }
 
-  // Rank 0 may know the name of its own host by another address than the others do, so rank 0 listens at all
-  // of its addresses, unless the ranks are all on this host.
+  // The name of rank 0's host may resolve to another address there than on other hosts. So rank 0 listens at
+  // all of its addresses, unless all ranks are on this host.
   std::vector<Socket> listen() const {
     const bool here = loopback(world_.host);
     const detail::Addresses found(here ? world_.host.c_str() : nullptr, world_.port, !here);
@@ -170,7 +170,7 @@ class TcpBootstrap {
     const std::vector<Socket> listeners = listen();
     peers_.resize(index(size()));
     std::vector<Guest> guests;
-    std::string refused;  // why the last one was
+    std::string refused;  // why the last refused guest was refused
     std::vector<pollfd> waits;
     int joined = 1;
     while (joined < size()) {
@@ -188,8 +188,8 @@ class TcpBootstrap {
           ++i;
         else
           guests.erase(guests.begin() + static_cast<std::ptrdiff_t>(i));
-      // A rank that says more before it is welcomed, or ends, has gone: another process may take its place.
-      // Looked for after the guests, because who has just come may have gone already.
+      // A rank that sends more before it is welcomed, or closes its connection, counts as gone; another
+      // process may take its place. Checked after the guests, because one that has just joined may be gone.
       for (Socket& s : peers_)
         if (s && !still_there(s)) {
           s.close();
@@ -210,7 +210,7 @@ class TcpBootstrap {
            (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
   }
 
-  // Silent strangers wait for `patience`; where there are very many, those that came first go first.
+  // Silent guests are kept for at least `patience` seconds. If there are too many, the oldest is dropped.
   void accept(const Socket& listener, std::vector<Guest>& guests) const {
     constexpr double patience = 5;
     constexpr std::size_t most = 256;
@@ -227,7 +227,7 @@ class TcpBootstrap {
     return {.reply = reply, .size = static_cast<std::uint32_t>(size()), .culprit = culprit};
   }
 
-  // Whether the guest is still one: neither a rank, nor refused, nor gone.
+  // Whether the guest is still one: false once it is a rank, refused or gone.
   bool listen_to(Guest& guest, int& joined, std::string& refused) {
     const auto hello = detail::bytes_into(guest.hello).subspan(guest.got);
     const ssize_t n = ::recv(guest.socket.get(), hello.data(), hello.size(), 0);
@@ -281,7 +281,7 @@ class TcpBootstrap {
                            " s", refused.empty() ? "" : "; the last that was refused ", refused));
   }
 
-  // Without waiting: what fits into an empty socket, or to whom it may concern.
+  // Sends a small message without waiting, to a peer whose connection is about to be closed.
   static void tell(const Socket& socket, std::span<const std::byte> data) {
     static_cast<void>(::send(socket.get(), data.data(), data.size(), MSG_NOSIGNAL));
   }
@@ -328,8 +328,7 @@ class TcpBootstrap {
     return {};
   }
 
-  // Where nobody listens at a port that is given out to clients, a client may be given that port and meet
-  // itself.
+  // If nobody listens at an ephemeral port, a client may be given that port as its own and connect to itself.
   static bool to_itself(const Socket& socket) {
     sockaddr_storage mine{}, other{};
     socklen_t mine_length = sizeof mine, other_length = sizeof other;
@@ -338,7 +337,7 @@ class TcpBootstrap {
            mine_length == other_length && std::memcmp(&mine, &other, mine_length) == 0;
   }
 
-  // Whether rank 0 has welcomed this rank. False: it may do so in another connection.
+  // Whether rank 0 has welcomed this rank. If not, another connection may succeed.
   bool greet(const Socket& socket, const Deadline& deadline, std::string& reason) const {
     const detail::Hello hello{.size = static_cast<std::uint32_t>(size()),
                               .rank = static_cast<std::uint32_t>(rank()),
@@ -400,7 +399,7 @@ class TcpBootstrap {
     return {kind, sequence_++, bytes, deadline()};
   }
 
-  // Rank 0 gets what all ranks have.
+  // Rank 0 receives the bytes of all ranks.
   Call collect(detail::Kind kind, std::span<const std::byte> mine, std::span<std::byte> all) {
     if (all.size() != mine.size() * index(size()))
       fail<ConfigError>("bootstrap: a gathering of ", mine.size(), " bytes over ", size(),
@@ -415,7 +414,7 @@ class TcpBootstrap {
     return call;
   }
 
-  // Rank 0 tells the others, so that all name the same culprit.
+  // Throws CommError. Rank 0 tells the others first, so that all name the same culprit.
   [[noreturn]] void lose(const Call& call, int peer, int culprit, std::size_t bytes,
                          std::string_view reason) {
     broken_ = true;
@@ -466,7 +465,7 @@ class TcpBootstrap {
 
   World world_;
   Seconds limit_;
-  std::vector<Socket> peers_;  // of rank 0: by rank; of another: rank 0
+  std::vector<Socket> peers_;  // on rank 0: by rank; on another rank: rank 0 alone
   std::uint64_t sequence_ = 0;
   bool broken_ = false;
 };

@@ -1,5 +1,5 @@
-// World: who a rank is among those that a launcher started, as torchrun or Slurm's srun says in the
-// environment.
+// World: a rank's identity among the ranks that a launcher started, as torchrun or Slurm's srun describes it
+// in the environment.
 #pragma once
 
 #include <algorithm>
@@ -15,10 +15,10 @@
 
 namespace convoy::comm {
 
-/// Who a rank is, and where rank 0 listens.
+/// A rank's identity, and the address at which rank 0 listens.
 struct World {
   int rank = 0, size = 1;
-  int local_rank = 0;  ///< among the ranks of this host: which GPU is this rank's
+  int local_rank = 0;  ///< number among the ranks of this host; selects this rank's GPU
   std::string host = "localhost";
   int port = 29500;
   std::uint64_t job = 0;  ///< the same on all ranks; ranks of another job are refused
@@ -48,8 +48,8 @@ inline constexpr int most_ranks = 1 << 20;
 
 inline bool torchrun_started() { return std::getenv("RANK") && std::getenv("WORLD_SIZE"); }
 
-/// Whether this is one of several tasks of srun; a task alone may make ranks of its own. A batch script has
-/// SLURM_PROCID and SLURM_NTASKS as well, and is no rank.
+/// Whether this is one of several tasks of srun; a single task may start ranks of its own. SLURM_PROCID and
+/// SLURM_NTASKS do not tell, because a batch script has them as well and is not a rank.
 inline bool srun_started() {
   const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
   return tasks != nullptr && std::string_view(tasks) != "1";
@@ -70,8 +70,8 @@ inline std::string first_host(std::string_view list) {
   return name;
 }
 
-/// Ranks of one step of a job. Rank 0 is on the step's first host. The port is drawn from the step's number,
-/// below those that systems give away, so that steps that share a host listen at different ones.
+/// The world of the ranks of a job step. Rank 0 is on the step's first host. The port is derived from the
+/// numbers of job and step, below the ephemeral ports, so that steps on one host rarely share a port.
 inline World world_of_srun() {
   World world;
   world.size = number_in("SLURM_STEP_NUM_TASKS", 1, most_ranks);
@@ -91,9 +91,9 @@ inline World world_of_srun() {
 inline bool environment_has_world() { return detail::torchrun_started() || detail::srun_started(); }
 
 /// The world that torchrun describes by RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, or that
-/// srun describes to each of several tasks by SLURM_PROCID and its like, with or without MPI. Where torchrun
-/// says that a store of its own listens at MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE), rank 0 listens at the
-/// next port; what srun starts may have a MASTER_ADDR and MASTER_PORT of its own. Throws ConfigError for a
+/// srun describes to each of several tasks by SLURM_PROCID and similar variables, with or without MPI. If
+/// torchrun's own store listens at MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE), rank 0 listens at the next
+/// port. Under srun, MASTER_ADDR and MASTER_PORT override the address of rank 0. Throws ConfigError for a
 /// variable that is missing or malformed.
 inline World world_of_environment() {
   if (!detail::torchrun_started() && detail::srun_started()) return detail::world_of_srun();
