@@ -1,10 +1,10 @@
 // The kernels that exchange over peer memory: each rank's kernel reads the memory of the others.
 //
-// The ranks meet block by block: block b of a rank waits for block b of every other, by words in the memory
-// of the one who waits. A block works on elements that it chooses by its number alone, the same on all ranks,
-// so that nothing waits for a whole grid. How often a block has met is counted in device memory: a captured
-// graph replays its arguments. No wait is for ever: a block that waits too long, or for a rank that has left,
-// says so to the host, and this kernel and all that follow it return at once.
+// The ranks meet block by block: block b of a rank waits for block b of every other rank, by words in the
+// memory of the waiting rank. The elements of a block depend on its number alone and are the same on all
+// ranks, so that nothing waits for a whole grid. The meetings of a block are counted in device memory,
+// because a captured graph replays its arguments. Every wait ends: a block that waits too long, or for a rank
+// that has left, tells the host, and this kernel and all that follow it return at once.
 #pragma once
 
 #include <cstddef>
@@ -20,22 +20,22 @@ inline constexpr int most_ranks = 16;
 inline constexpr int most_blocks = 32;
 inline constexpr int threads = 512;
 
-/// What a rank keeps in its device memory for the others; behind it lie two slots for small exchanges, and
-/// the relay, for numbers of the host.
+/// The words in a rank's device memory by which it meets the others. After a Pad come two slots for small
+/// exchanges, and the relay for host numbers.
 struct alignas(256) Pad {
   unsigned arrived[most_blocks][most_ranks];  ///< by block and rank: how often the rank's block has arrived
   unsigned met[most_blocks];                  ///< how often a block of this rank has met the others
   unsigned turns[most_blocks];                ///< how often a block of this rank has used a slot
-  unsigned left[most_ranks];                  ///< not 0: the rank does not come any more
+  unsigned left[most_ranks];                  ///< not 0: the rank has left
   unsigned failed;                            ///< not 0: a wait of this rank has failed
 };
 
 /// Why a wait has failed.
 enum class Reason : unsigned { none, late, left };
 
-/// What a kernel tells the host about a wait that has failed. In host memory that the GPU writes.
+/// A kernel's report of a failed wait to the host, in host memory that the GPU writes.
 struct FailedWait {
-  unsigned code = 0;  ///< 0: nothing; else the peer's rank plus 1, and 256 times the reason
+  unsigned code = 0;  ///< 0: none; otherwise the peer's rank plus 1, plus 256 times the reason
   unsigned what = 0;  ///< Team::what
   unsigned meeting = 0;
   unsigned long long bytes = 0;
@@ -44,7 +44,7 @@ struct FailedWait {
   Reason reason() const { return static_cast<Reason>(code / 256); }
 };
 
-/// The ranks that exchange, as a kernel of one of them sees these.
+/// The ranks of an exchange, as an argument of one rank's kernel.
 struct Team {
   int rank = 0, size = 1;
   unsigned what = 0;  ///< names the exchange for the host
@@ -54,13 +54,13 @@ struct Team {
   Pad* pads[most_ranks] = {};
 };
 
-/// The same array on every rank.
+/// Pointers to the corresponding array of every rank.
 template <class T>
 struct Everywhere {
   T* on[most_ranks] = {};
 };
 
-/// An array is cut for the ranks: rank r's part, which may be empty, is from at[r] to at[r + 1].
+/// How an array is cut for the ranks: rank r's part is [at[r], at[r + 1]), which may be empty.
 struct Cuts {
   std::int64_t at[most_ranks + 1] = {};
 };
@@ -81,8 +81,8 @@ class Meeting {
   /// Whether no wait of this rank has failed so far.
   __device__ bool goes_on() const { return shared_[1] == 0; }
 
-  /// Returns once all ranks' blocks of this number are here; what they wrote before is seen from here on.
-  /// False if one does not come.
+  /// Returns true once all ranks' blocks of this number have arrived; their earlier writes are then visible.
+  /// Returns false if one does not arrive.
   __device__ bool meet() {
     __syncthreads();
     ++met_;
@@ -94,13 +94,13 @@ class Meeting {
     return goes_on();
   }
 
-  /// After the last meeting of a kernel.
+  /// Called after the last meeting of a kernel.
   __device__ void end() {
     if (threadIdx.x == 0) own().met[blockIdx.x] = met_;
   }
 
  private:
-  static constexpr unsigned rounds_a_look = 64;  // at the clock
+  static constexpr unsigned rounds_a_look = 64;  // polls between two readings of the clock
 
   __device__ Pad& own() const { return *team_.pads[team_.rank]; }
 
@@ -111,7 +111,7 @@ class Meeting {
       // The counts may wrap around.
       if (static_cast<int>(device::load_acquire(arrived) - met_) >= 0) return true;
       if (round % rounds_a_look == rounds_a_look - 1) {
-        if (device::load_acquire(&own().left[peer]) != 0)  // who has left may have come just before
+        if (device::load_acquire(&own().left[peer]) != 0)  // it may have arrived just before it left
           return static_cast<int>(device::load_acquire(arrived) - met_) >= 0 || failed(peer, Reason::left);
         const unsigned long long now = device::nanoseconds();
         if (since == 0) since = now;
@@ -121,7 +121,7 @@ class Meeting {
     }
   }
 
-  // The first one tells the host.
+  // Reports the first failure to the host.
   __device__ bool failed(int peer, Reason reason) {
     if (atomicExch(&own().failed, 1u) == 0) {
       team_.failed_wait->what = team_.what;
@@ -157,7 +157,8 @@ __device__ T narrow(Wide<T> x) {
     return device::narrow<T>(x);
 }
 
-/// Calls `f(at)` for the first element of each vector of `count` elements that is this thread's.
+/// Calls `f(at)` for each of this thread's vectors out of `count` elements; `at` is the vector's first
+/// element.
 template <class T, class F>
 __device__ void for_vectors(std::int64_t count, F&& f) {
   const std::int64_t step = std::int64_t{gridDim.x} * threads * device::lanes<T>;
@@ -166,7 +167,7 @@ __device__ void for_vectors(std::int64_t count, F&& f) {
     f(at);
 }
 
-/// The elements from `at` on of one vector, or of what is left of it.
+/// Copies the vector at `at`, or as many of its elements as there are.
 template <class T>
 __device__ void copy_vector(T* to, const T* from, std::int64_t at, std::int64_t count, bool aligned) {
   constexpr int lanes = device::lanes<T>;
@@ -181,7 +182,7 @@ template <class T, class Source>
 __device__ void sum_vector(T* to, Source&& source, int size, std::int64_t at, std::int64_t count,
                            bool aligned) {
   constexpr int lanes = device::lanes<T>;
-  constexpr int ahead = 4;  // ranks whose loads are under way together
+  constexpr int ahead = 4;  // ranks whose loads are in flight together
   if (aligned && at + lanes <= count) {
     Wide<T> sum[lanes] = {};
     for (int first = 0; first < size; first += ahead) {
@@ -210,10 +211,10 @@ __device__ void sum_vector(T* to, Source&& source, int size, std::int64_t at, st
 
 }  // namespace detail
 
-/// All-reduce at once: every rank puts its numbers into a slot, meets the others and sums all. `data` is any
-/// memory of this GPU, of at most `slot` bytes. A block takes its two slots in turn, so that one meeting
-/// does: who uses a slot again has met the others since. The grid is the same in every launch, so that an
-/// element of a slot is one block's alone.
+/// One-shot all-reduce: every rank copies its numbers into a slot, meets the others and sums all slots.
+/// `data` is any memory of this GPU, of at most `slot` bytes. A block uses two slots in turn, so that one
+/// meeting is enough: before a block uses a slot again, it has met the others. The grid is the same in every
+/// launch, so that each element of a slot belongs to one block.
 template <class T>
 __global__ void __launch_bounds__(threads, 1)
     all_reduce_at_once(const __grid_constant__ Team team, T* data, std::int64_t count, std::int64_t slot,
@@ -235,9 +236,9 @@ __global__ void __launch_bounds__(threads, 1)
   meeting.end();
 }
 
-/// Reduce-scatter, all-gather, or one after the other, in place on an array that every rank has. Each rank
-/// sums its own part from the memory of all; then all read each other's parts. When the kernel ends, nobody
-/// reads this rank's array any more.
+/// Reduce-scatter, all-gather, or both in sequence, in place on an array that every rank has. Each rank sums
+/// its own part from the arrays of all ranks; then all ranks read each other's parts. When the kernel ends,
+/// no rank reads this rank's array any more.
 template <class T, bool reduces, bool gathers>
 __global__ void __launch_bounds__(threads, 1)
     exchange_parts(const __grid_constant__ Team team, const __grid_constant__ Everywhere<T> data,

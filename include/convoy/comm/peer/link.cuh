@@ -1,5 +1,5 @@
-// Link: what a rank needs to exchange with the other ranks of its node over peer memory: a pad that they
-// write to, a stream, and calls that enqueue the kernels of peer/kernels.cuh.
+// Link: connects a rank to the other ranks of its node over peer memory. It has a pad that they write to, a
+// stream, and calls that enqueue the kernels of peer/kernels.cuh.
 #pragma once
 
 #include <algorithm>
@@ -36,15 +36,15 @@
 
 namespace convoy::comm {
 
-/// What CudaPeer goes by.
+/// Options of CudaPeer.
 struct PeerOptions {
-  Seconds deadline{60};  ///< that a kernel waits for another rank's, whose backward counts
-  /// Up to so many bytes every rank reads all and sums all (one shot), above each rank sums its part and
-  /// reads the others' sums (two shots). Where others switch: 256 KiB (PyTorch's intra-node all-reduce;
-  /// vLLM's at 8 GPUs) to 512 KiB (vLLM's at 4).
+  Seconds deadline{60};  ///< of a kernel's wait for another rank's kernel; includes that rank's backward
+  /// Up to this many bytes every rank reads and sums all values (one shot); above, each rank sums its part
+  /// and reads the others' sums (two shots). Others switch at 256 KiB (PyTorch's intra-node all-reduce;
+  /// vLLM's with 8 GPUs) to 512 KiB (vLLM's with 4).
   std::int64_t at_once = std::int64_t{256} << 10;
-  /// Of the GPU, that an exchange uses at most: few leave more to the kernels of backward. Ranks that share a
-  /// GPU share its processors out, so that the blocks of all of them are resident at the same time.
+  /// Maximum of thread blocks of an exchange; fewer leave more of the GPU to backward. Ranks that share a GPU
+  /// divide its multiprocessors, so that the blocks of all of them are resident at the same time.
   int blocks = 16;
 
   static constexpr void fields(auto& self, auto&& field) {
@@ -56,7 +56,7 @@ struct PeerOptions {
 
 namespace peer {
 
-/// What an exchange is, for sentences.
+/// The kind of an exchange, for error sentences.
 enum class Kind : unsigned char {
   all_reduce,
   reduce_scatter,
@@ -81,7 +81,7 @@ constexpr std::string_view name_of(Kind kind) {
   return "exchange";
 }
 
-/// An exchange, of a bucket where it is one's.
+/// An exchange, and its bucket if it has one.
 struct Exchange {
   Kind kind = Kind::all_reduce;
   int bucket = -1;
@@ -101,7 +101,7 @@ struct Exchange {
 /// rounded once: every rank gets the same bits, by one shot and by two. Not movable.
 class Link {
  public:
-  /// All ranks of the bootstrap make one. The thread's GPU becomes this rank's.
+  /// All ranks of the bootstrap construct one together. The thread's GPU becomes this rank's.
   Link(AnyBootstrap& ranks, const PeerOptions& options)
       : ranks_(ranks), rank_(ranks.rank()), size_(ranks.size()), options_(options) {
     if (options.at_once < smallest_slot || options.at_once > largest_slot || options.at_once % 256 != 0)
@@ -127,15 +127,15 @@ class Link {
   int size() const { return size_; }
   cudaStream_t stream() const { return stream_.get(); }
   const PeerOptions& options() const { return options_; }
-  /// Of the GPU, that an exchange uses at most; the same on all ranks.
+  /// Maximum of thread blocks of an exchange; the same on all ranks.
   int blocks() const { return blocks_; }
   /// Whether ranks meet on the host around each exchange.
   bool meets() const { return gate_ && gate_->joins(); }
-  /// Where an exception flies the others need not wait for this rank.
+  /// False after a failure and during stack unwinding, when the others need not wait for this rank.
   bool healthy() const { return !failure_ && std::uncaught_exceptions() == exceptions_; }
 
-  /// `count` elements in equal parts of whole cache lines of floats; what is left over is the last rank's
-  /// too.
+  /// Cuts `count` elements into equal parts of whole cache lines of floats; the last rank also has the
+  /// remainder.
   Cuts equal_cuts(std::int64_t count) const {
     Cuts cuts;
     for (int r = 0; r < size_; ++r) cuts.at[r] = r * schedule::equal_part(count, size_);
@@ -143,7 +143,7 @@ class Link {
     return cuts;
   }
 
-  /// `data` is memory of this GPU, which others need not see.
+  /// `data` is any memory of this GPU; other ranks need no access to it.
   template <class T>
   void all_reduce(T* data, std::int64_t count, Exchange what = {}) {
     const std::int64_t most = options_.at_once / static_cast<std::int64_t>(sizeof(T));
@@ -153,7 +153,7 @@ class Link {
             piece, options_.at_once, aligned(data + done));
     }
   }
-  /// `count` elements that lie `offset` elements behind the beginning of a window's pieces.
+  /// Of `count` elements from element `offset` of a window's pieces on.
   template <class T>
   void all_reduce(const Window& window, std::int64_t offset, std::int64_t count, Exchange what = {}) {
     if (size_ == 1 || count <= 0) return;
@@ -161,7 +161,7 @@ class Link {
       return all_reduce(everywhere<T>(window, offset).on[rank_], count, what);
     exchange<T, true, true>(window, offset, equal_cuts(count), what);
   }
-  /// Afterwards this rank's part holds the sums; what the rest holds is left open. Cuts are at multiples of
+  /// Afterwards this rank's part holds the sums; the rest is unspecified. Cuts are at multiples of
   /// schedule::shard_grain.
   template <class T>
   void reduce_scatter(const Window& window, std::int64_t offset, const Cuts& cuts,
@@ -181,12 +181,12 @@ class Link {
     start(broadcast_from<unsigned char>, blocks_for_vectors(bytes / 16), what, bytes, data, bytes, root,
           aligned(data));
   }
-  /// Memory of the link's own in which numbers of the host go from rank to rank.
+  /// The link's own memory, through which host numbers go from rank to rank.
   static constexpr std::size_t relay_bytes = std::size_t{1} << 20;
   std::byte* relay() const { return pads_.of(rank_) + relay_begin(); }
   void broadcast_relay(std::int64_t bytes, int root) { broadcast(pads_, relay_begin(), bytes, root); }
 
-  /// Throws CommError if a kernel has waited in vain; ranks are those of the whole world.
+  /// Throws CommError if a wait of a kernel has failed; the error's ranks are those of the whole world.
   void check() {
     if (failure_) throw CommError(*failure_);
     if (closed_) fail<Error>("rank ", ranks_.in_world(rank_), ": cuda-peer: the exchange is closed");
@@ -196,20 +196,20 @@ class Link {
     lose(Exchange::of(failed_wait.what), failed_wait.peer(), failed_wait.reason(), failed_wait.meeting,
          failed_wait.bytes);
   }
-  /// Returns when all that was enqueued is done; every kernel's wait has its deadline.
+  /// Returns when all enqueued work is done; the wait is bounded by the deadlines of the kernels.
   void synchronize() {
     device::check(cudaStreamSynchronize(stream()), "finish the work of a stream");
     check();
   }
-  /// Ends all exchanges. `unmap()` ends this rank's windows. Other processes have ended theirs when this
-  /// returns, unless one of them is late, or this rank leaves because of an exception or of what failed: such
-  /// a rank waits for nobody.
+  /// Ends all exchanges. `unmap()` ends this rank's windows. When this returns, the other processes have
+  /// ended theirs, unless one of them is late. During stack unwinding and after a failure this rank does not
+  /// wait for others.
   template <class F>
   void close(F&& unmap) noexcept {
     if (size_ == 1 || closed_) return;
     Parting parting = healthy() ? Parting::well : Parting::broken;
     gate_->leave();
-    if (parting == Parting::broken) part(rank_, 0, size_, parting);  // this rank's kernels return
+    if (parting == Parting::broken) part(rank_, 0, size_, parting);  // makes this rank's kernels return
     try {
       synchronize();
     } catch (...) {
@@ -219,7 +219,7 @@ class Link {
     unmap();
     for (int r = 0; r < size_; ++r)
       if (r != rank_) part(r, rank_, 1, parting);
-    // The ranks of one process hold their pads together.
+    // Within a process the ranks share ownership of their pads.
     if (pads_.crosses_processes()) {
       const bool together = parting == Parting::well && all_part_well() && ranks_.whole();
       if (!together) keep(pad_);
@@ -230,7 +230,8 @@ class Link {
 
  private:
   static constexpr std::int64_t smallest_slot = 1024, largest_slot = std::int64_t{64} << 20;
-  // The same for every exchange at once (peer/kernels.cuh), and enough for the largest: few vectors a thread.
+  // The same for every one-shot exchange (peer/kernels.cuh), and enough for the largest, with few vectors per
+  // thread.
   static constexpr int blocks_at_once = 8;
 
   struct FreeHost {
@@ -270,7 +271,7 @@ class Link {
   template <class Kernel, class... A>
   void start(Kernel kernel, int blocks, Exchange what, std::int64_t bytes, const A&... arguments) {
     check();
-    // What a graph holds begins when the graph is launched.
+    // During capture no kernel begins, so the ranks need not meet.
     const bool meets_here = meets() && !captures();
     if (meets_here) {
       device::load(kernel);
@@ -310,7 +311,7 @@ class Link {
                     static_cast<std::size_t>(count) * sizeof(unsigned), cudaMemcpyHostToDevice, aside_.get());
     cudaStreamSynchronize(aside_.get());
   }
-  // Returns when all others have left, or late; whether all have left well.
+  // Waits until all others have left. False if one has not left well, or not before the deadline.
   bool all_part_well() noexcept {
     const Deadline deadline(options_.deadline);
     for (;;) {
@@ -328,7 +329,7 @@ class Link {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
-  // Returns when nobody has this rank's pad mapped any more.
+  // Waits until no rank has this rank's pad mapped any more, or keeps the pad.
   void end_together() noexcept {
     try {
       ranks_.barrier();
@@ -337,7 +338,7 @@ class Link {
     }
   }
 
-  // What failed stays failed.
+  // Throws CommError, which every later check() throws again.
   [[noreturn]] void lose(Exchange what, int waited_for, Reason reason, std::uint64_t meeting,
                          unsigned long long bytes) {
     const bool late = reason == Reason::late;
@@ -354,7 +355,7 @@ class Link {
     throw CommError(*failure_);
   }
 
-  // Of a training rank: that which computes, that of copies, this one's, and the one beside it.
+  // The streams of a training rank: of compute, of copies, `stream_` and `aside_`.
   static constexpr int streams_of_a_rank = 4;
   static int hardware_queues() {
     const char* given = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
@@ -380,7 +381,8 @@ class Link {
     device::check(cudaGetDevice(&device), "ask which GPU is this thread's");
     device::check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
                   "count the processors of a GPU");
-    // On each processor one block has room whatever its kernel takes, and block b waits for every rank's.
+    // Each multiprocessor has room for one block of any kernel. All blocks must be resident, because block b
+    // waits for block b of every rank.
     const int fit = sharing > 1 ? std::max(1, processors / sharing) : options_.blocks;
     std::vector<int> all(static_cast<std::size_t>(size_));
     ranks_.all_gather(std::as_bytes(std::span(&fit, 1)), std::as_writable_bytes(std::span(all)));
@@ -395,16 +397,16 @@ class Link {
     device::check(cudaMalloc(&p, bytes), "allocate memory for exchanges");
     pad_ = std::shared_ptr<void>(p, [](void* it) { cudaFree(it); });
     device::check(cudaMemsetAsync(p, 0, sizeof(Pad), stream()), "clear memory");
-    device::check(cudaStreamSynchronize(stream()), "clear memory");  // before others learn of it
+    device::check(cudaStreamSynchronize(stream()), "clear memory");  // before others map it
     device::check(cudaHostAlloc(&p, sizeof(FailedWait), cudaHostAllocPortable | cudaHostAllocMapped),
                   "allocate memory of the host");
     failed_wait_.reset(new (p) FailedWait);
   }
 
-  // What others may still have mapped lives as long as this process.
+  // Keeps a pad that others may still have mapped until this process ends.
   static void keep(const std::shared_ptr<void>& pad) {
     static std::mutex mutex;
-    static auto* const kept = new std::vector<std::shared_ptr<void>>;  // nothing is freed behind CUDA's end
+    static auto* const kept = new std::vector<std::shared_ptr<void>>;  // not freed after CUDA has shut down
     const std::lock_guard lock(mutex);
     kept->push_back(pad);
   }
@@ -415,7 +417,7 @@ class Link {
   PeerOptions options_;
   int blocks_ = 1;
   std::optional<comm::detail::Gate> gate_;  // none in a world of one rank
-  device::Stream stream_, aside_;           // aside_: beside kernels that wait
+  device::Stream stream_, aside_;           // aside_: for copies while kernels wait
   std::shared_ptr<void> pad_;
   std::unique_ptr<FailedWait, FreeHost> failed_wait_;
   Window pads_;

@@ -1,6 +1,5 @@
-// Window: a piece of device memory that every rank of a node has, as one of them sees the pieces of all. A
-// piece of another process is mapped by a handle that the bootstrap carries; within a process the plain
-// address does.
+// Window: one rank's view of pieces of device memory, one from every rank of a node. A piece of another
+// process is mapped by a CUDA IPC handle that the bootstrap carries; within a process the pointer is enough.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +32,7 @@ namespace detail {
 struct Address {
   comm::detail::Place place;
   std::int32_t device = 0;
-  std::int32_t exported = 0;      // whether handle and offset are there
+  std::int32_t exported = 0;      // whether handle and offset are valid
   std::uint64_t offset = 0;       // from the beginning of the allocation, which is what a handle maps
   const void* pointer = nullptr;  // for ranks of the same process
   const std::shared_ptr<void>* owner = nullptr;  // likewise, valid until all ranks have mapped
@@ -41,9 +40,9 @@ struct Address {
 };
 static_assert(std::is_trivially_copyable_v<Address>);
 
-/// The beginning of the allocation in which `p` lies; null where CUDA knows none.
+/// The beginning of the allocation in which `p` lies; null if CUDA knows none.
 inline const void* allocation_of(const void* p) {
-  // The runtime has no such question, and programs do not link the driver's library.
+  // The runtime has no function for this, and programs do not link the driver's library.
   using Ask = CUresult (*)(CUdeviceptr*, std::size_t*, CUdeviceptr);
   void* found = nullptr;
   cudaDriverEntryPointQueryResult result{};
@@ -58,7 +57,8 @@ inline const void* allocation_of(const void* p) {
   return reinterpret_cast<const void*>(static_cast<std::uintptr_t>(base));
 }
 
-/// Memory that several ranks use lives until the last of those in its process has ended.
+/// Describes this rank's piece to the others. Ranks of the same process may share `owner`, which keeps the
+/// memory alive until the last of them has ended.
 inline Address address_of(void* p, const std::shared_ptr<void>& owner) {
   Address mine;
   mine.place = comm::detail::Place::here();
@@ -84,10 +84,9 @@ inline Address address_of(void* p, const std::shared_ptr<void>& owner) {
 class Window {
  public:
   Window() = default;
-  /// Every rank gives a piece of the same size on the GPU that is its thread's; it comes from cudaMalloc.
-  /// Null pieces are as good as others. `owner`, if there is one, is held by the ranks of the process as long
-  /// as they have windows. Throws ConfigError on every rank, with the same sentence, if a rank cannot map the
-  /// memory of another.
+  /// Every rank passes a piece of the same size, from cudaMalloc on its thread's GPU, or null. The ranks of a
+  /// process hold `owner`, if there is one, as long as they have windows. Throws ConfigError on every rank,
+  /// with the same sentence, if a rank cannot map the memory of another.
   Window(AnyBootstrap& ranks, void* mine, const std::shared_ptr<void>& owner = {}) {
     const int size = ranks.size();
     if (size > most_ranks)
@@ -125,7 +124,7 @@ class Window {
   ~Window() { close(); }
 
   std::byte* of(int rank) const { return static_cast<std::byte*>(pieces_[static_cast<std::size_t>(rank)]); }
-  /// Whether a piece is another process's.
+  /// Whether a piece belongs to another process.
   bool crosses_processes() const { return !mapped_.empty(); }
 
  private:
