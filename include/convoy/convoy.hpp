@@ -1,5 +1,5 @@
-// convoy: data-parallel training as one include. What needs a library beyond the standard one and zlib comes
-// with that library's CMake component, which defines the macro asked for here.
+// convoy: includes the whole library. Headers that need a library other than the standard library and zlib
+// are included only if the CMake component for that library defines the macro tested below.
 #pragma once
 
 #include <convoy/comm/bootstrap/comm.hpp>

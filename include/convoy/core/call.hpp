@@ -1,4 +1,4 @@
-// Call: a view of a callable, without its type.
+// Call: a type-erased, non-owning reference to a callable.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@ namespace convoy {
 template <class Signature>
 class Call;
 
-/// A view of a callable; the callable must outlive the view.
+/// A type-erased, non-owning reference to a callable. The callable must outlive it.
 template <class R, class... Arguments>
 class Call<R(Arguments...)> {
  public:

@@ -1,4 +1,4 @@
-// Clock: elapsed time and deadlines, always on the monotonic clock.
+// Clock: elapsed time and deadlines on the monotonic clock.
 #pragma once
 
 #include <chrono>
@@ -18,8 +18,8 @@ class Stopwatch {
   Clock::time_point start_ = Clock::now();
 };
 
-/// The moment at which a wait gives up. A limit of more than the clock can count to, infinity included, never
-/// passes.
+/// The time at which a wait gives up. A limit too large for the clock to represent, including infinity, never
+/// expires.
 class Deadline {
  public:
   explicit Deadline(Seconds limit)
@@ -31,7 +31,7 @@ class Deadline {
   Clock::time_point end() const { return end_; }
 
  private:
-  // Some thirty years: what is left of 2^63 nanoseconds is far more on any machine.
+  // About thirty years, which leaves ample room below the clock's 2^63 nanoseconds.
   static constexpr Seconds most{1e9};
   Clock::time_point start_, end_;
 };

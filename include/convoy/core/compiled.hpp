@@ -1,14 +1,13 @@
-// compiled: what of convoy is not a template of its user's types can be compiled once instead of in every
-// program.
+// compiled: code that does not depend on the user's types can be compiled once instead of in every program.
 //
-// convoy is headers only unless the macro CONVOY_COMPILED is defined, as the CMake target convoy::compiled
-// does, a static library whose one source includes the same headers. A header that takes part declares its
-// functions, and holds their definitions between `#if CONVOY_DEFINITIONS` and `#endif`, each marked
-// CONVOY_FUNCTION; what the definitions alone include stands there as well, so that a program over
-// convoy::compiled does not read it. A virtual function is marked where it is declared, too: declared without
-// `inline` it would be the key function of its class, and every program would emit the class's table and all
-// that the table names. Templates that most programs use with the same arguments are named by
-// CONVOY_INSTANTIATE.
+// convoy is header-only unless the macro CONVOY_COMPILED is defined. The CMake target convoy::compiled
+// defines it; the target is a static library with one source file that includes the same headers. A
+// participating header declares its functions and puts their definitions, each marked CONVOY_FUNCTION,
+// between `#if CONVOY_DEFINITIONS` and `#endif`. Includes that only the definitions need go there too, so
+// that a program that links convoy::compiled does not parse them. A virtual function is also marked
+// CONVOY_FUNCTION at its declaration: without `inline` there, it would be the key function of its class, and
+// every program would emit the vtable and everything the vtable refers to. CONVOY_INSTANTIATE names template
+// specializations that most programs use.
 //
 //   header-only (default)                definitions here, inline; templates where they are used
 //   CONVOY_COMPILED                      declarations only

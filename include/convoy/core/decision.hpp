@@ -1,10 +1,10 @@
-// Decision: what whoever sees a whole gradient makes of a step.
+// Decision: whether a step is applied, decided once the whole gradient has been seen.
 #pragma once
 
 namespace convoy {
 
-/// `again`: not decided yet, for what was seen tells what has to be looked at next; all parts of the step are
-/// shown once more.
+/// `again`: not decided yet. The first round only determined what to examine next, so every part of the step
+/// is presented a second time.
 enum class Decision : unsigned char { skip, apply, again };
 
 }  // namespace convoy

@@ -8,7 +8,7 @@
 
 namespace convoy {
 
-// Before the types of the same names: after them, g++ would say that the enumerators shadow them.
+// Declared before the types of the same names: otherwise g++ warns that the enumerators shadow them.
 enum class DType : unsigned char { f32, f64, bf16, f16, i32, u8 };
 
 using f32 = float;

@@ -1,4 +1,5 @@
-// Errors: every one is a single sentence that names the culprit, and derives from convoy::Error.
+// Errors: every exception derives from convoy::Error, and its message is a single sentence that names the
+// culprit.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,7 @@
 
 namespace convoy {
 
-/// Base of everything convoy throws. `what()` is one sentence, fit to be a program's last line.
+/// Base of everything convoy throws. `what()` is one sentence, suitable as a program's last line of output.
 struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -28,20 +29,20 @@ struct ConfigError : Error {
   using Error::Error;
 };
 
-/// A model that is not well formed, found at run time; at compile time the same faults are static_asserts.
+/// An ill-formed model, found at run time. At compile time the same faults are static_assert failures.
 struct ModelError : Error {
   using Error::Error;
 };
 
-/// A compute library that refuses, or a number that is not one (a loss that became NaN).
+/// A failure of a compute library, or a value that is not a number (a NaN loss).
 struct ExecError : Error {
   using Error::Error;
 };
 
 namespace detail {
 
-// One argument of a sentence, without its type, so that all sentences are joined by one function and cost
-// little to compile where they stand.
+// One type-erased argument of a message. One function joins the parts of all messages, so a message costs
+// little to compile where it is thrown.
 class Part {
  public:
   Part(const char* text) : Part(std::string_view(text)) {}
@@ -56,7 +57,7 @@ class Part {
   template <class T>
   requires std::is_floating_point_v<T> Part(T number)
       : kind_(Kind::real), value_{.real = static_cast<double>(number)} {}
-  /// Any other type, by the function `append_to(std::string& text, const T& value)` beside it.
+  /// Any other type for which argument-dependent lookup finds `append_to(std::string& text, const T& value)`.
   template <class T>
   requires requires(std::string& text, const T& value) { append_to(text, value); }
   Part(const T& value)
@@ -123,18 +124,18 @@ template <class E>
 
 }  // namespace detail
 
-/// The arguments, one after the other: texts, numbers, and what has an `append_to`.
+/// The arguments concatenated: strings, numbers, and types with an `append_to`.
 template <class... Parts>
 std::string concat(const Parts&... parts) {
   return detail::join({detail::Part(parts)...});
 }
 
-/// Appends an item to a list within a sentence, behind a comma unless it is the first.
+/// Appends an item to a comma-separated list.
 inline void append_item(std::string& list, std::string_view item) {
   list.append(list.empty() ? "" : ", ").append(item);
 }
 
-/// Throws `E` with the concatenated parts as its sentence.
+/// Throws `E` with the concatenated parts as its message.
 template <class E = Error, class... Parts>
 [[noreturn]] void fail(const Parts&... parts) {
   detail::raise<E>({detail::Part(parts)...});

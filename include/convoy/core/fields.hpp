@@ -1,5 +1,5 @@
-// Fields: what an options type consists of, listed once. Ranks compare that list, JSON and checkpoints are
-// written from it. An options type is an aggregate that lists its members by name:
+// Fields: the members of an options type, listed once. The list serves rank comparison, JSON and checkpoints.
+// An options type is an aggregate that lists its members by name:
 //
 //     struct Options {
 //       float lr = 1e-3f;
@@ -10,7 +10,7 @@
 //       }
 //     };
 //
-// A list that leaves a member out does not compile where it is read.
+// Using a list that omits a member is a compile error.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@
 
 namespace convoy::fields {
 
-/// Marks a field in which ranks may differ.
+/// Marks a field whose value may differ between ranks.
 struct Local {};
 inline constexpr Local local{};
 
@@ -46,7 +46,7 @@ struct Count {
   constexpr void operator()(std::string_view, const auto&, Local) const { ++*count; }
 };
 
-// Stands for a value of any type where an aggregate is initialised.
+// Converts to any type; used to probe how many initializers an aggregate takes.
 struct Anything {
   template <class T>
   operator T() const;
@@ -65,9 +65,9 @@ consteval int members() {
     return static_cast<int>(n);
 }
 
-// An object that is never made: its members have addresses, which is all that a list asks for. clang wants a
-// definition where the type is of an unnamed namespace; GCC would emit that definition, and its destructor,
-// into the program.
+// An object that is never constructed: `fields` only needs the addresses of its members. clang requires a
+// definition if the type is in an unnamed namespace; GCC would emit that definition and its destructor into
+// the program.
 #if defined(__clang__)
 template <class T>
 union Room {
@@ -117,12 +117,12 @@ concept Listed = std::is_aggregate_v<T> && requires(T& value) {
   T::fields(value, detail::Ignore{});
 };
 
-/// Whether the list of a type names as many members as the type has.
+/// Whether the list of a type has as many entries as the type has members.
 template <Listed T>
 inline constexpr bool complete = detail::members<T>() == detail::listed<T>();
 
-/// Calls `visit(name, member, agreed)` for each field in the order of the list; `agreed` is std::true_type
-/// for a field in which ranks must not differ, else std::false_type.
+/// Calls `visit(name, member, agreed)` for each field in the order of the list; `agreed` is std::true_type if
+/// all ranks must have the same value, else std::false_type.
 template <class T, class Visit>
 constexpr void for_each(T& options, Visit&& visit) {
   using Plain = std::remove_const_t<T>;
@@ -137,15 +137,15 @@ template <class T>
 
 namespace detail {
 
-// Values of every type come to one of these. All of this is cold: it is needed once in a training, and small
-// code is compiled sooner.
+// Values of every type are converted by one of these. They are marked cold because they run once per
+// training, and code optimized for size compiles faster.
 [[gnu::cold]] std::string text(bool value);
 [[gnu::cold]] std::string text(std::int64_t value);
 [[gnu::cold]] std::string text(std::uint64_t value);
 [[gnu::cold]] std::string text(float value);
 [[gnu::cold]] std::string text(double value);
 [[gnu::cold]] std::string text(long double value);
-// Appends ", " unless the text is a bracket alone, and then `item`.
+// Appends `item`, preceded by ", " unless the text is only the opening bracket.
 [[gnu::cold]] void append_item(std::string& list, std::string_view item);
 
 struct Braces {
@@ -163,8 +163,8 @@ struct Braces {
 
 }  // namespace detail
 
-/// A value as a text that tells it from every other of its type: numbers in as many digits as that needs,
-/// enumerators by `name_of` where they have names.
+/// A value as text that distinguishes it from every other value of its type: numbers with as many digits as
+/// necessary, enumerators by `name_of` if it exists, pointers only as "none" or "given".
 template <class T>
 std::string text_of(const T& value) {
   if constexpr (std::is_enum_v<T>) {
@@ -190,7 +190,7 @@ std::string text_of(const T& value) {
                          value.count();
                          typename T::period;
                        }) {
-    return text_of(value.count());  // a duration, in its own unit
+    return text_of(value.count());  // a duration in its own unit
   } else if constexpr (Listed<T>) {
     static_assert(complete<T>, "convoy: the list of fields of this options type leaves a member out");
     std::string text = "{";
@@ -205,13 +205,13 @@ std::string text_of(const T& value) {
   }
 }
 
-/// Is told a field's name, its value as a text, and whether ranks must agree on it.
+/// Callback that receives a field's name, its value as text, and whether ranks must agree on it.
 using TextVisit = Call<void(std::string_view name, const std::string& text, bool agreed)>;
 
 namespace detail {
 
-// What a list of fields calls for each of them. It does not depend on the options, so that the lists of all
-// options types share what a member of some type takes.
+// The visitor for a list of fields. It does not depend on the options type, so all options types share the
+// instantiation for each member type.
 class Texts {
  public:
   Texts(std::string_view prefix, TextVisit visit, bool agreed)
@@ -241,7 +241,7 @@ class Texts {
       visit(name, text_of(member), agreed);
     }
   }
-  // By its full name.
+  // Calls the callback with the full name.
   [[gnu::cold]] void visit(std::string_view name, const std::string& text, bool agreed) const;
   [[gnu::cold]] std::string full(std::string_view name) const;
 
@@ -286,8 +286,8 @@ CONVOY_FUNCTION void Texts::visit(std::string_view name, const std::string& text
 
 }  // namespace detail
 
-/// Calls `visit(name, text, agreed)` for each field, those of fields that are options types themselves as
-/// `outer.inner`.
+/// Calls `visit(name, text, agreed)` for each field. Fields of nested options types are named `outer.inner`.
+/// `prefix`, unless empty, precedes every name in the same way.
 template <Listed T>
 void for_each_text(std::string_view prefix, const T& options, TextVisit visit) {
   static_assert(complete<T>, "convoy: the list of fields of this options type leaves a member out");

@@ -1,4 +1,4 @@
-// File: files and folders that are there whole or not at all.
+// File: atomic writes and renames, so that a file or folder is there whole or not at all.
 #pragma once
 
 #include <filesystem>
@@ -21,22 +21,24 @@
 
 namespace convoy {
 
-/// Writes a text beside `path`, syncs it and renames it there, so that whoever reads sees the old content or
-/// the new. What is no regular file (a pipe, a device) is written where it is. Throws Error, with the
-/// system's reason, if any of it fails, a full disk included; the old content is then as it was.
+/// Writes a text to a temporary file next to `path`, syncs it and renames it to `path`, so that a reader sees
+/// either the old content or the new. If `path` exists and is not a regular file (a pipe, a device), it is
+/// written in place. Throws Error with the system's reason if any of this fails, including on a full disk;
+/// the old content is then unchanged.
 void write_file(const std::filesystem::path& path, std::string_view text);
-/// The same with a text that lies in several places.
+/// The same for a text given in several parts, which are concatenated.
 void write_file(const std::filesystem::path& path, std::span<const std::string_view> parts);
-/// For who will write there after long work: throws Error where write_file could not begin. Leaves what is
-/// there as it is.
+/// Checks early, before long work, that write_file can open its file: throws Error if it cannot. Leaves
+/// existing content unchanged.
 void expect_writable(const std::filesystem::path& path);
 
-/// Renames a folder, and syncs the one that it is in. Throws Error, with the system's reason, if that fails.
+/// Renames a folder and syncs its new parent folder. Throws Error with the system's reason if the rename
+/// fails.
 void rename_folder(const std::filesystem::path& from, const std::filesystem::path& to);
 
 #if CONVOY_DEFINITIONS
 namespace detail {
-/// Whether `path` is there and is no regular file.
+/// Whether `path` exists and is not a regular file.
 inline bool is_special(const std::filesystem::path& path) {
   std::error_code ignored;
   return std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored);
@@ -52,7 +54,7 @@ CONVOY_FUNCTION void expect_writable(const std::filesystem::path& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored))
     fail(path.string(), " cannot be written: ", std::strerror(EISDIR));
-  if (detail::is_special(path)) return;  // to open a pipe is to begin
+  if (detail::is_special(path)) return;  // opening a pipe already starts the write
   std::FILE* const file = std::fopen(detail::beside(path).c_str(), "wb");
   if (file == nullptr) fail(path.string(), " cannot be written: ", std::strerror(errno));
   std::fclose(file);
@@ -88,7 +90,7 @@ CONVOY_FUNCTION void rename_folder(const std::filesystem::path& from, const std:
   if (error) fail(to.string(), " cannot be made: ", error.message());
 #if defined(__unix__)
   const int folder = open(to.parent_path().c_str(), O_RDONLY);
-  if (folder < 0) return;  // one that may be written to, but not read
+  if (folder < 0) return;  // the folder may be writable but not readable
   fsync(folder);
   close(folder);
 #endif

@@ -1,4 +1,4 @@
-// Hash: the one hash of convoy, FNV-1a (Fowler, Noll and Vo) with 64 bits. Not for untrusted keys.
+// Hash: convoy's hash function, 64-bit FNV-1a (Fowler, Noll and Vo). Not for untrusted keys.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@ namespace convoy {
 
 inline constexpr std::uint64_t hash_start = 0xcbf29ce484222325ull;
 
-/// `hash` continued by one number.
+/// Extends `hash` by one number, in one FNV-1a round rather than byte by byte.
 constexpr std::uint64_t hash_of(std::uint64_t number, std::uint64_t hash = hash_start) {
   return (hash ^ number) * 0x100000001b3ull;
 }
 
-/// `hash` continued by the bytes of a text.
+/// Extends `hash` by the bytes of a text.
 constexpr std::uint64_t hash_of(std::string_view text, std::uint64_t hash = hash_start) {
   for (const char c : text) hash = hash_of(static_cast<std::uint64_t>(static_cast<unsigned char>(c)), hash);
   return hash;

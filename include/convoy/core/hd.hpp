@@ -3,8 +3,8 @@
 
 #ifdef __CUDACC__
 #define CONVOY_HD __host__ __device__
-/// The same before a template that calls what its user gave: nvcc says nothing where that is the host's
-/// alone.
+/// The same for a template that calls user-supplied code: suppresses nvcc's warning if that code is
+/// host-only.
 #define CONVOY_HD_OF_USER _Pragma("nv_exec_check_disable") __host__ __device__
 #else
 #define CONVOY_HD

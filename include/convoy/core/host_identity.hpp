@@ -16,16 +16,17 @@
 
 namespace convoy {
 
-/// Equal for processes that share a host: the name and the boot agree. Two machines may have one name, and a
-/// machine may go by several names, each of which is a host. Plain bytes, for a bootstrap to carry.
+/// Equal for processes on the same host: same name and same boot ID. The boot ID distinguishes two machines
+/// with one name; processes that see different names for one machine count as different hosts. Plain bytes,
+/// so that a bootstrap can send it.
 struct HostIdentity {
-  std::array<char, 256> name{};  ///< ends with a zero, for sentences
-  std::array<char, 64> boot{};   ///< drawn when the machine started; empty where the system does not say
+  std::array<char, 256> name{};  ///< zero-terminated, for messages
+  std::array<char, 64> boot{};   ///< random ID generated at boot; empty if the system does not provide one
 
   friend bool operator==(const HostIdentity&, const HostIdentity&) = default;
 };
 
-/// Of the host of this process; `root` is the folder in which the system's files begin.
+/// The identity of this process's host. `root` is prepended to the paths of system files.
 HostIdentity identity_of_host(const std::string& root = "");
 
 #if CONVOY_DEFINITIONS

@@ -1,5 +1,5 @@
-// Name: a string of at most 63 characters that is a structural type, so that it can stand in a constexpr
-// table and as a template argument of a diagnostic.
+// Name: a string of at most 63 characters. It is a structural type, so that it can be stored in a constexpr
+// table and used as a template argument of a diagnostic.
 #pragma once
 
 #include <cstddef>

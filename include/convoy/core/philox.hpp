@@ -1,6 +1,6 @@
 // Philox4x32-10, the counter-based generator of Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3",
-// SC 2011. A number is a pure function of (seed, stream, position), so that any rank, thread or device can
-// make it.
+// SC 2011. A number is a pure function of (seed, stream, position), so any rank, thread or device can compute
+// it.
 #pragma once
 
 #include <array>
@@ -39,7 +39,8 @@ class Philox {
       left_ = 4;
     }
     --left_;
-    // They move up, since a GPU keeps no array in registers that is indexed by a variable.
+    // The words are shifted instead of indexed: a GPU cannot keep an array with a variable index in
+    // registers.
     const std::uint32_t word = words_[0];
     words_ = {words_[1], words_[2], words_[3], 0};
     return word;

@@ -1,4 +1,4 @@
-// Shape: the extents of one sample of a tensor, and what they mean. The batch is not part of either.
+// Shape: the extents of one sample of a tensor and their meaning. The batch dimension is not included.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,7 @@
 namespace convoy {
 
 /// At most four extents, outermost first: {channels, height, width} for an image, {features} for a row, {}
-/// for a number. A structural type, so that it can be a template argument. Kernels may read one that they are
-/// given.
+/// for a number. A structural type, so that it can be a template argument. Device code may read a Shape.
 struct Shape {
   static constexpr int max_rank = 4;
   int extent[max_rank] = {};
@@ -56,8 +55,8 @@ struct Shape {
   }
 };
 
-/// What a value is. The meaning of its extents, and how it may lie in memory, follow from this and never from
-/// the number of extents: only an image may be stored in blocks of channels.
+/// The kind of a value. The meaning of the extents and the permitted memory layouts follow from the kind,
+/// never from the number of extents: only an image may be stored in blocks of channels.
 enum class Kind : unsigned char {
   number,    ///< {}
   row,       ///< {features}
@@ -70,7 +69,7 @@ constexpr std::string_view name_of(Kind kind) {
   return names[static_cast<int>(kind)];
 }
 
-/// The kind that a plain list of extents stands for.
+/// The default kind for a shape, by its number of extents.
 constexpr Kind kind_of(const Shape& shape) {
   return shape.rank == 0   ? Kind::number
          : shape.rank == 1 ? Kind::row
@@ -85,7 +84,7 @@ struct Image {
   friend constexpr bool operator==(const Image&, const Image&) = default;
 };
 
-/// The shape of a sequence, likewise.
+/// The shape of a sequence, as a template argument of a model.
 struct Sequence {
   int positions = 0, features = 0;
   constexpr operator Shape() const { return {positions, features}; }

@@ -1,4 +1,4 @@
-// Sleep: waiting for a moment without using the processor.
+// Sleep: waiting until a point in time without occupying the processor.
 #pragma once
 
 #include <chrono>
@@ -16,17 +16,17 @@
 
 namespace convoy {
 
-/// Sleeps until a moment that may have passed. Systems wake a thread some 50 us late; since the moment is
-/// absolute, waits one after the other do not add that up.
+/// Sleeps until `moment`; returns at once if it has passed. Operating systems wake a thread about 50 us late;
+/// because `moment` is absolute, these delays do not accumulate over consecutive waits.
 void sleep_until(Clock::time_point moment);
 
-/// The same to within a few microseconds: the thread is awake for the last 100 us.
+/// The same, accurate to a few microseconds: the thread polls the clock for the last 100 us.
 void sleep_exactly_until(Clock::time_point moment);
 
 #if CONVOY_DEFINITIONS
 CONVOY_FUNCTION void sleep_until(Clock::time_point moment) {
 #if defined(__linux__)
-  // libstdc++ sleeps for the time that is left, which a thread that is interrupted in between oversleeps.
+  // libstdc++ sleeps for the remaining duration, so a thread preempted after computing it oversleeps.
   const auto since = std::chrono::duration_cast<std::chrono::nanoseconds>(moment.time_since_epoch()).count();
   if (since <= 0) return;
   std::timespec at{};
