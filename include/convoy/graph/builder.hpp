@@ -1,6 +1,7 @@
-// Builder: the `g` of a model's `define`. A tracer with the verbs of all operations.
+// Builder: the `g` of a model's `define`. A Tracer with one method, the operation's `Verb`, for each
+// operation.
 //
-// A new operation is a file in graph/op and its line in `Operations`.
+// To add an operation, add a file in graph/op and a line in `Operations`.
 #pragma once
 
 #include <array>
@@ -46,7 +47,7 @@ struct List {
   static constexpr int size = sizeof...(Ops);
 };
 
-/// Every operation. What needs them by number reads this list.
+/// All operations. An operation's number is its position in this list.
 using Operations = List<Input,              //
                         LabelInput,         //
                         Conv2d,             //
@@ -88,8 +89,8 @@ consteval int position(List<Ops...>) {
   return found ? at : -1;
 }
 
-// From a number to the type, by overload resolution: a chain of `if constexpr` gives nvcc an error for each
-// branch not taken.
+// Maps a number to its operation by overload resolution: with a chain of `if constexpr`, nvcc reports an
+// error for each branch not taken.
 template <int i, class Op>
 struct Numbered {};
 template <class Numbers, class Ops>
@@ -127,8 +128,8 @@ template <class... Ops>
 constexpr auto views(List<Ops...>) {
   return std::array<bool, sizeof...(Ops)>{is_view<Ops>()...};
 }
-// A function that says so, because g++ takes no comparison with a null one for a constant under its
-// sanitizer of undefined behaviour.
+// A function instead of a null pointer: with the undefined-behavior sanitizer, g++ does not accept a
+// comparison with a null function pointer as a constant expression.
 constexpr Taps no_taps(const Graph&, int) { return {}; }
 template <class Op>
 constexpr Taps (*taps_of())(const Graph&, int) {
@@ -187,15 +188,16 @@ using Operation = typename decltype(detail::find<i>(
     static_cast<const detail::Numbering<std::make_index_sequence<operation_count>, Operations>*>(
         nullptr)))::type;
 
-/// What the operations have, by number.
+/// Properties of the operations, indexed by operation number.
 inline constexpr auto operation_names = detail::names(Operations{});
 inline constexpr auto operation_prices = detail::prices(Operations{});
 inline constexpr auto operation_saves = detail::saves(Operations{});
 inline constexpr auto operation_views = detail::views(Operations{});
 inline constexpr auto operation_taps = detail::taps(Operations{});
 inline constexpr auto operation_indices = detail::indices(Operations{});
-/// Whether a loss counts labels, the values of its second input, rather than rows; and how many of a batch:
-/// -1 without the values (null), if the number depends on them.
+/// `operation_counts_labels`: whether a loss is averaged over the labels in its second input rather than over
+/// rows. `operation_counted`: the number of these labels or rows in a batch; -1 if it depends on the labels'
+/// values and their pointer is null.
 inline constexpr auto operation_counts_labels = detail::all_counting_labels(Operations{});
 inline constexpr auto operation_counted = detail::counted(Operations{});
 
@@ -225,7 +227,7 @@ constexpr auto explanations(List<Ops...>) {
 
 }  // namespace detail
 
-/// Throws a fault as a ModelError of one sentence.
+/// Throws a fault as a ModelError.
 [[noreturn]] inline void raise(const Fault& fault) {
   if (fault.op == Fault::common)
     fail<ModelError>("model: ",
@@ -233,7 +235,7 @@ constexpr auto explanations(List<Ops...>) {
   fail<ModelError>("model: ", detail::explanations(Operations{})[static_cast<std::size_t>(fault.op)](fault));
 }
 
-/// Instantiates the diagnostic of a fault, if there is one. True when the model is well formed.
+/// Instantiates the diagnostic of a fault, if any. Returns true if the model is well formed.
 template <class Model, const Fault& fault>
 consteval bool diagnose() {
   if constexpr (fault.op == Fault::none)
@@ -246,10 +248,9 @@ consteval bool diagnose() {
     return Operation<fault.op>::template refuse<fault.which, Spelled<fault.where>, fault.left, fault.right>();
 }
 
-/// The operations of a model. Nodes are numbered, and unnamed ones named, in the order of the calls;
-/// compilers evaluate the arguments of one call in different orders, so give operations that stand in one
-/// argument list names of their own (or statements of their own) where ranks or checkpoints of differently
-/// compiled programs must agree.
+/// Builds a model from operations. Nodes are numbered, and unnamed nodes named, in the order of the calls.
+/// Compilers evaluate the arguments of a call in different orders. If ranks or checkpoints of programs built
+/// by different compilers must agree, call at most one operation in each argument list.
 class Builder : public Tracer, public detail::Verbs<Operations, Builder> {
  public:
   template <class Op>

@@ -4,28 +4,29 @@
 //     static constexpr Shape shape(Shape x, ...);       // of the output, from those of the arguments
 //     static void forward(View<const T> x, ..., View<T> y);       // T is float or double
 //     static void backward(View<const T> x, ..., View<const T> y, View<const T> dy, View<T> dx, ...);
-// where the views hold a whole batch in plain layout (row after row) and `backward` overwrites every dx. Its
-// arguments are values, then perhaps a label, which comes as View<const i32> and has no dx, then parameters,
-// which come as views of a single row. A loss is the same without `shape`: one number a row.
+// The views hold a whole batch in plain layout (row after row), and `backward` overwrites every dx. The
+// arguments are values, then optionally a label, then parameters. A label is passed as View<const i32> and
+// has no dx; a parameter is passed as a view of a single row. A loss is the same without `shape` and yields
+// one number per row.
 //
-// exec::Reference and exec::Host need no more. exec::Cuda needs two functions for a device beside these:
+// exec::Reference and exec::Host need nothing more. exec::Cuda also needs two device functions:
 //     static void forward(cudaStream_t, View<const float> x, ..., View<float> y);
 //     static void backward(cudaStream_t, View<const float> x, ..., View<const float> y, View<const float> dy,
 //                          View<float> dx, ...);
-// They enqueue work on the stream, such as kernels of the user's own, over views of device memory. These are
-// in plain layout and of float whatever the precision of the Exec is; a label is View<const i32>. A kernel
-// may take views as its arguments. A header declares the two functions, so that every source sees one type,
-// and a source that nvcc compiles may define them; programs that train on the host alone link it too. A pass
-// that runs for the second time is captured as a CUDA graph, which is replayed from then on: the functions
-// are not called again. So they neither allocate memory, nor wait for the device, nor copy from or to memory
-// of the host that is not pinned, and what they enqueue depends on nothing on the host that varies from step
-// to step.
+// They enqueue work on the stream, such as the user's own kernels, over views of device memory. The views are
+// in plain layout and of float for every precision of the Exec; a label is View<const i32>. A kernel may take
+// views as arguments. Declare the two functions in a header, so that every source file sees the same type;
+// they may be defined in a source file that nvcc compiles. Programs that train on the host alone link that
+// file too. The second run of a pass is captured as a CUDA graph, which is replayed from then on; the
+// functions are not called again. They must therefore not allocate memory, wait for the device, or copy to or
+// from pageable host memory, and the work they enqueue must not depend on host data that varies from step to
+// step.
 //
 // A metric is a type with
 //     static double measure(View<const float> x, ...);            // the sum over the rows of the batch
-// which is called on the host whatever the Exec is.
+// It is called on the host for every Exec.
 //
-// A model's `define` calls them with an object of the type: `x = g.custom(Swish{}, x, beta)`,
+// A model's `define` passes an object of the type: `x = g.custom(Swish{}, x, beta)`,
 // `g.loss(g.custom_loss(Hinge{}, x, label))`, `g.metric("top3", TopThree{}, x, label)`.
 #pragma once
 
@@ -47,8 +48,8 @@ struct CUstream_st;
 
 namespace convoy {
 
-/// A batch of tensors in plain layout: `rows` times `shape.size()` elements. A kernel may take one as its
-/// argument and call whatever it has but `row`.
+/// A batch of tensors in plain layout: `rows` times `shape.size()` elements. A kernel may take a View as an
+/// argument and call every member except `row`.
 template <class T>
 struct View {
   T* data = nullptr;
@@ -61,7 +62,7 @@ struct View {
   CONVOY_HD T* begin() const { return data; }
   CONVOY_HD T* end() const { return data + size(); }
   CONVOY_HD T& operator[](std::size_t i) const { return data[i]; }
-  /// The elements of one sample. On the host alone, as std::span is.
+  /// The elements of one sample. Host only, as is std::span.
   std::span<T> row(int i) const {
     const auto n = static_cast<std::size_t>(shape.size());
     return {data + static_cast<std::size_t>(i) * n, n};
@@ -74,7 +75,7 @@ struct View {
 
 namespace graph {
 
-/// One argument of a custom call, before its type is known again.
+/// One type-erased argument of a custom call.
 struct Argument {
   void* data = nullptr;
   Shape shape;
@@ -82,19 +83,19 @@ struct Argument {
 
 template <class T>
 using CustomCall = void (*)(const Argument* inputs, const Argument* outputs, int rows);
-/// The same for arguments in the memory of a device, of float.
+/// The same for float arguments in device memory.
 using StreamCall = void (*)(const Argument* inputs, const Argument* outputs, int rows, CUstream_st* stream);
 using MetricCall = double (*)(const Argument* inputs, int rows);
 
-/// The functions of one custom operation. `forward` gets the arguments and {y}; `backward` gets the
-/// arguments, y and dy as its inputs, and a gradient for each argument as its outputs (null data for a
-/// label). Those on a stream are null for an operation without functions for a device.
+/// The functions of one custom operation. The inputs of `forward` are the arguments and its output is y. The
+/// inputs of `backward` are the arguments, y and dy; its outputs are a gradient for each argument, with null
+/// data for a label. The stream functions are null if the operation has no device functions.
 struct CustomCalls {
   CustomCall<float> forward_f32 = nullptr, backward_f32 = nullptr;
   CustomCall<double> forward_f64 = nullptr, backward_f64 = nullptr;
   StreamCall forward_on_stream = nullptr, backward_on_stream = nullptr;
-  bool on_stream = false;      ///< whether there are those two
-  std::uint64_t identity = 0;  ///< of the type, which ranks compare
+  bool on_stream = false;      ///< whether the two stream functions exist
+  std::uint64_t identity = 0;  ///< of the type; compared between ranks
 
   template <class T>
   auto forward() const {
@@ -117,13 +118,13 @@ View<T> view_of(const Argument& argument, int rows) {
   return {static_cast<T*>(argument.data), argument.shape, rows};
 }
 
-/// How many arguments a custom operation is called with, and which.
+/// The number and kinds of a custom operation's arguments.
 struct Arguments {
   int inputs = 0, parameters = 0;
-  int label = -1;  ///< the argument that is a label, the last of the inputs; -1: none is
+  int label = -1;  ///< the index of the label, which is the last input; -1: none
   bool ordered = true;
   constexpr int count() const { return inputs + parameters; }
-  /// Those that have a gradient.
+  /// The number of arguments that have a gradient.
   constexpr int differentiable() const { return count() - (label >= 0 ? 1 : 0); }
   constexpr int with_gradient(int j) const { return label >= 0 && j >= label ? j + 1 : j; }
   constexpr int rows(int i, int batch) const { return i < inputs ? batch : 1; }
@@ -158,8 +159,9 @@ void call_backward(const Argument* in, const Argument* out, int rows, Stream... 
 
 inline constexpr const Argument* no_arguments = nullptr;
 
-// Whether the functions of an operation can be called as they will be. What they are called with are
-// parameters of the requirement: with parameters of the function around it nvcc finds every call possible.
+// Whether an operation's functions accept the arguments they will be called with. The arguments are
+// parameters of the requires-expression: with parameters of the enclosing function, nvcc considers every call
+// valid.
 template <class Operation, class T, Arguments A, class... Stream, int... I>
 consteval bool can_forward(std::integer_sequence<int, I...>) {
   return requires(View<T> y, Stream... stream) {
@@ -184,15 +186,16 @@ inline constexpr bool has_backward =
     can_backward<Operation, double, A>(std::make_integer_sequence<int, A.count()>{},
                                        std::make_integer_sequence<int, A.differentiable()>{});
 
-// Stands where a stream would: a function that takes it too takes anything, and is the host's.
+// Passed in place of a stream: a function that also accepts NoStream accepts anything there, so it is a host
+// function.
 struct NoStream {};
-// An argument that becomes whatever a function asks for.
+// An argument that converts to any parameter type.
 struct Whatever {
   template <class V>
   operator V() const;
 };
 
-// Whether there is a function for a device of so many arguments behind the stream, of any types.
+// Whether there is a device function with this number of arguments, of any types, after the stream.
 template <class Operation, class Stream, int... I>
 consteval bool takes_forward(std::integer_sequence<int, I...>) {
   return requires(Stream stream, Whatever any) {
@@ -229,10 +232,11 @@ inline constexpr bool has_stream_backward =
     !can_backward<Operation, float, A, NoStream>(std::make_integer_sequence<int, A.count()>{},
                                                  std::make_integer_sequence<int, A.differentiable()>{});
 
-/// Whether an operation has both functions for a device.
+/// Whether an operation has both device functions.
 template <class Operation, Arguments A>
 inline constexpr bool is_on_stream = has_stream_forward<Operation, A>&& has_stream_backward<Operation, A>;
-/// Whether it has one of them, or some that do not fit. The longest is a `backward` of a view too many.
+/// Whether an operation has only one device function, or device functions with wrong arguments. The longest
+/// signature tried is a `backward` with one view too many.
 template <class Operation, Arguments A>
 inline constexpr bool is_half_on_stream =
     !is_on_stream<Operation, A> &&
@@ -254,13 +258,13 @@ consteval StreamCall backward_on_stream() {
     return nullptr;
 }
 
-// A type as a number that ranks compare: of its name, as this compiler spells it.
+// The hash of a type's name as this compiler spells it; compared between ranks.
 template <class T>
 consteval std::uint64_t identity_of() {
   return hash_of(std::string_view(__PRETTY_FUNCTION__));
 }
 
-/// The calls of `Operation` with arguments A, as a constant with an address.
+/// The functions of `Operation` for arguments A, as a constant with an address.
 template <class Operation, Arguments A>
 inline constexpr CustomCalls custom_calls = {.forward_f32 = call_forward<Operation, float, A>,
                                              .backward_f32 = call_backward<Operation, float, A>,

@@ -1,4 +1,4 @@
-// DynamicPlan: the same passes for a model that is described at run time.
+// DynamicPlan: the plan of a model defined at run time, from the same passes as plan_of.
 #pragma once
 
 #include <algorithm>
@@ -10,15 +10,16 @@
 
 namespace convoy {
 
-/// What can be chosen of a plan once its model is traced.
+/// Options for deriving a plan from a traced model.
 struct PlanOptions {
   BucketOptions buckets = {};
   bool keep_dead_taps = false;  ///< computes, exchanges and updates filter taps that only ever meet padding,
-                                ///< as published exchanges do
+                                ///< to reproduce published exchange sizes
 };
 
-/// Traces `define(g)` at run time and owns the tables of the resulting plan. Calls it twice, as plan_of does:
-/// once to count, once to fill the tables. Throws ModelError where plan_of would not compile.
+/// Traces `define(g)` at run time and owns the tables of the resulting plan. Like plan_of, calls `define`
+/// twice: once to count, once to fill the tables. Throws ModelError where plan_of would not compile, or if
+/// the two calls define different numbers of nodes.
 class DynamicPlan {
  public:
   template <class Define>
@@ -32,7 +33,8 @@ class DynamicPlan {
       fail<ModelError>("model: it is traced twice, and was not the same the second time");
     derive({bucket_options});
   }
-  /// Derives the plan of a model that is traced already anew. Nothing of `traced` need outlive it.
+  /// Derives a new plan from an already traced model. Copies the tables of `traced`, which need not outlive
+  /// this object.
   DynamicPlan(const Plan& traced, const PlanOptions& options);
   DynamicPlan(const DynamicPlan&) = delete;
   DynamicPlan& operator=(const DynamicPlan&) = delete;

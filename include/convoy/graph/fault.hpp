@@ -1,6 +1,7 @@
-// Faults: what can be wrong with a model, as a value the builder records and as functions whose names show
-// the operation and both shapes in a compiler's message (a throw in a constant expression shows neither in
-// g++). What several operations can be wrong in stands here; an operation's own faults stand beside it.
+// Faults: what can be wrong with a model. A fault is a value that the builder records. At compile time it
+// becomes a function whose template arguments show the operation and both shapes in the compiler's message;
+// with a throw in a constant expression, g++ shows neither. Faults common to several operations are defined
+// here, an operation's own faults with the operation.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,7 @@
 
 namespace convoy::graph {
 
-/// Faults that are of no one operation.
+/// Faults that are not specific to one operation.
 enum class Common : int {
   shapes_differ,
   window_does_not_fit,
@@ -29,10 +30,10 @@ enum class Common : int {
   name_taken,
   scopes_too_deep,
   no_loss,
-  reported,  ///< a static_assert has said already what is wrong
+  reported,  ///< a static_assert has already reported the fault
 };
 
-/// `which` is one of the faults of operation `op`; of Common where `op` is `common`.
+/// `which` is one of the faults of operation `op`, or of Common if `op` is `common`.
 struct Fault {
   static constexpr int none = -1, common = -2;
   int op = none;
@@ -44,8 +45,8 @@ struct Fault {
 };
 
 #if defined(__clang__)
-// clang 14 prints the characters of a Name as numbers, clang 19 the first ten of them; those of a list of
-// characters as characters.
+// clang 14 prints the characters of a Name as numbers, and clang 19 only the first ten. Both print a pack of
+// char as characters.
 template <char... name>
 struct Called {};
 template <Name name, std::size_t... i>
@@ -59,12 +60,12 @@ template <Name name>
 using Spelled = Called<name>;
 #endif
 
-// What is asserted of a faulty model: false, and its template arguments are what a compiler prints.
+// The false condition asserted for a faulty model. The compiler prints its template arguments.
 template <class, Shape...>
 inline constexpr bool holds = false;
 
-/// Says a common fault as the one failing static_assert. A function, because clang goes on after an assertion
-/// that fails inside one.
+/// Reports a common fault as the only failing static_assert. A function, because clang continues after an
+/// assertion that fails inside one.
 template <Common which, class Model, class Where, Shape left, Shape right>
 consteval bool refuse() {
   if constexpr (which == Common::shapes_differ)
@@ -107,7 +108,7 @@ consteval bool refuse() {
   return false;
 }
 
-/// The same faults at run time, as one sentence.
+/// The message for a common fault at run time.
 inline std::string explain(Common which, const Name& where, const Shape& left, const Shape& right) {
   switch (which) {
     case Common::shapes_differ:

@@ -1,6 +1,6 @@
-// Nodes: what a model consists of once it is traced. Flat tables: nodes in order of definition, and beside
-// them what a node has any number of (inputs, parameters, attributes). Shapes are of one sample; the batch
-// size is chosen at run time.
+// Nodes: a traced model as flat tables. The nodes are in order of definition; their inputs, parameters and
+// attributes are in tables of their own, because a node may have any number of each. Shapes are of one
+// sample; the batch size is chosen at run time.
 #pragma once
 
 #include <bit>
@@ -15,35 +15,37 @@
 
 namespace convoy::graph {
 
-/// One use of an operation. What it has several of lies in the graph's tables, from an index on.
+/// One use of an operation. A pair such as `input`, `inputs` is the index of the first entry in one of the
+/// graph's tables and the number of entries.
 struct Node {
-  int op = -1;                        ///< its place in graph::Operations
+  int op = -1;                        ///< its index in graph::Operations
   DType dtype = DType::f32;           ///< of its value
   Kind kind = Kind::number;           ///< of its value
-  bool given = false;                 ///< a data set supplies its value: an input or a label
+  bool given = false;                 ///< supplied by a data set: an input or a label
   Shape shape;                        ///< of its value, for one sample
   int input = 0, inputs = 0;          ///< in Graph::edges, which holds indices of earlier nodes
   int use = 0, uses = 0;              ///< in Graph::uses, which holds indices of parameters
   int statistic = 0, statistics = 0;  ///< in Graph::statistics
   int word = 0, words = 0;            ///< in Graph::words, which holds the operation's attributes
-  int call = -1;                      ///< in Graph::calls, of a custom operation
+  int call = -1;                      ///< in Graph::calls, for a custom operation; else -1
   Name name;
 };
 
-/// How a parameter starts.
+/// How a parameter is initialized.
 enum class Init : unsigned char {
   zeros,
   ones,
-  kaiming_normal,  ///< normal, variance 2 / fan_out (He et al., 2015), as torchvision starts its convolutions
-  fan_in_uniform,  ///< uniform within 1 / sqrt(fan_in), as PyTorch starts linear layers
+  kaiming_normal,  ///< normal, variance 2 / fan_out (He et al., 2015), as torchvision initializes
+                   ///< convolutions
+  fan_in_uniform,  ///< uniform within 1 / sqrt(fan_in), as PyTorch initializes linear layers
   xavier_uniform,  ///< uniform, variance 2 / (fan_in + fan_out) (Glorot and Bengio, 2010)
-  normal,          ///< normal of the parameter's deviation
+  normal,          ///< normal with the parameter's `deviation` as standard deviation
 };
 
 /// What the optimizer does with a parameter.
 enum class Group : unsigned char {
   decay,     ///< weights: updated, with weight decay
-  no_decay,  ///< biases and normalisation: updated; decayed only where the trainer's options say so
+  no_decay,  ///< biases and normalization: updated; decayed only if the trainer's options say so
   frozen,    ///< neither updated nor exchanged
 };
 
@@ -58,15 +60,15 @@ struct Parameter {
   float deviation = 1;  ///< of Init::normal; PyTorch's embeddings have 1
 };
 
-/// A running statistic, such as batch normalisation's {channels}; not learnt, averaged over ranks before
-/// evaluation.
+/// A running statistic, such as the {channels} running mean of batch normalization. Not trained; averaged
+/// over ranks before evaluation.
 struct Statistic {
   Name name;
   Shape shape;
   float start = 0;
 };
 
-/// A value that the model hands out under a name.
+/// A named output of the model.
 struct Output {
   Name name;
   int node = -1;
@@ -79,7 +81,7 @@ struct Metric {
   MetricCall call = nullptr;
 };
 
-// Attributes as numbers of 32 bits, so that fingerprints and equality need no code for each operation.
+// Attributes as 32-bit words, so that fingerprints and equality need no code per operation.
 template <class A>
 struct Words {
   static_assert(sizeof(A) % sizeof(std::uint32_t) == 0 && std::is_trivially_copyable_v<A>,
@@ -87,7 +89,7 @@ struct Words {
   std::uint32_t word[sizeof(A) / sizeof(std::uint32_t)];
 };
 
-/// How large the tables of a model are.
+/// The sizes of a model's tables.
 struct Counts {
   int nodes = 0, edges = 0, uses = 0, words = 0, calls = 0, parameters = 0, statistics = 0, outputs = 0,
       metrics = 0, losses = 0;
@@ -104,16 +106,16 @@ struct Graph {
   const Statistic* statistics = nullptr;
   const Output* outputs = nullptr;
   const Metric* metrics = nullptr;
-  const int* losses = nullptr;  ///< nodes whose sum, each averaged over what it counts, is minimised
+  const int* losses = nullptr;  ///< the losses; the sum of their means over rows or labels is minimized
   Counts count;
 
   /// The node that is input `i` of node `n`.
   constexpr int input(int n, int i) const { return edges[nodes[n].input + i]; }
   /// The shape of input `i` of node `n`.
   constexpr const Shape& shape_of_input(int n, int i) const { return nodes[input(n, i)].shape; }
-  /// The parameter that node `n` uses as its k-th.
+  /// The k-th parameter of node `n`.
   constexpr int parameter(int n, int k) const { return uses[nodes[n].use + k]; }
-  /// The attributes of node `n`, which is an `Op`.
+  /// The attributes of node `n`, which must be an `Op`.
   template <class Op>
   constexpr typename Op::Attributes attributes(int n) const {
     using A = typename Op::Attributes;
@@ -125,17 +127,17 @@ struct Graph {
   constexpr const CustomCalls& calls_of(int n) const { return *calls[nodes[n].call]; }
 };
 
-/// The input of an operation that holds numbers by which it indexes, each in [begin, end); -1: none does.
+/// The input of an operation whose values are indices, each in [begin, end); `input` is -1 if there is none.
 struct Indices {
   int input = -1;
   int begin = 0, end = 0;
 };
 
-/// What backward of an operation reads of what forward made, for the lifetimes of values.
+/// The values from forward that an operation's backward reads. They determine the lifetimes of values.
 struct Saves {
   unsigned inputs = 0;     ///< a bit for each input whose value backward reads
   bool output = false;     ///< whether backward reads the operation's own value
-  std::int64_t bytes = 0;  ///< of its own beside them, a row
+  std::int64_t bytes = 0;  ///< of further saved data, per row
 };
 
 }  // namespace convoy::graph

@@ -1,7 +1,7 @@
-// Plan: a traced model and what every pass derives from it, as one flat constant. `plan_of<Model>` is that
-// constant; `DynamicPlan` is the same for a model described at run time.
+// Plan: a traced model and the results of every pass, as one flat constant. `plan_of<Model>` is that
+// constant; `DynamicPlan` is the same for a model defined at run time.
 //
-// Each pass is its own constant expression, because compilers limit the steps of one evaluation, not of all.
+// Each pass is its own constant expression, because compilers limit the number of steps per evaluation.
 #pragma once
 
 #include <bit>
@@ -22,8 +22,8 @@ using graph::GeluForm;
 using graph::Group;
 using graph::same;
 
-/// What Exec, Comm and Trainer read. Spans point into tables that live as long as the program (plan_of) or as
-/// the DynamicPlan.
+/// The description of a model that Exec, Comm and Trainer read. The spans refer to tables that live as long
+/// as the program (plan_of) or the DynamicPlan.
 struct Plan {
   graph::Graph graph;
   std::span<const graph::Node> nodes;
@@ -32,22 +32,23 @@ struct Plan {
   std::span<const graph::Output> outputs;
   std::span<const graph::Metric> metrics;
   std::span<const int> losses;
-  std::span<const graph::Stage> stages;  ///< what is executed, in forward order
+  std::span<const graph::Stage> stages;  ///< the units of execution, in forward order
   std::span<const int> members;          ///< the nodes of the stages
   std::span<const int> stage_of;         ///< for each node; -1 for inputs and labels
-  std::span<const graph::Taps> taps;     ///< for each parameter; the live taps of a convolution's weight
-  std::span<const graph::Slot> slots;    ///< for each parameter
-  std::span<const int> exchange_order;   ///< the parameters as they stand in the exchanged part of the arenas
+  std::span<const graph::Taps> taps;    ///< for each parameter; the live taps if it is a convolution's weight
+  std::span<const graph::Slot> slots;   ///< for each parameter
+  std::span<const int> exchange_order;  ///< the parameters in the order of the exchanged part of the arenas
   std::span<const Range>
       buckets;  ///< in elements of the gradient arena, in the order in which backward finishes them
-  std::span<const graph::Price> prices;        ///< for each node
-  std::span<const graph::Lifetime> lifetimes;  ///< graph::values_per_node a node, of one sample in training
-  std::span<const std::int64_t> offsets;       ///< in the activation arena of one sample, for each lifetime
+  std::span<const graph::Price> prices;  ///< for each node
+  std::span<const graph::Lifetime>
+      lifetimes;                          ///< graph::values_per_node per node, for one sample in training
+  std::span<const std::int64_t> offsets;  ///< for each lifetime, in the activation arena of one sample
   graph::ArenaSizes sizes;
   graph::Price price;               ///< of all nodes
   std::int64_t training_bytes = 0;  ///< the activation arena of one sample in training
-  std::uint64_t used = 0;           ///< a bit for each operation that occurs
-  std::uint64_t fingerprint = 0;    ///< of everything that ranks must agree on
+  std::uint64_t used = 0;           ///< bit mask of the operations that occur
+  std::uint64_t fingerprint = 0;    ///< hash of everything that ranks must agree on
 
   /// The number of learnable elements, frozen ones included.
   constexpr std::int64_t parameters() const {
@@ -55,13 +56,13 @@ struct Plan {
     for (const auto& p : parameter_list) n += p.shape.size();
     return n;
   }
-  /// Elements that never meet anything but padding; neither exchanged nor updated.
+  /// The number of weight elements that only ever meet padding; neither exchanged nor updated.
   constexpr std::int64_t dead_parameters() const {
     std::int64_t n = 0;
     for (const auto& slot : slots) n += slot.dead.size();
     return n;
   }
-  /// Multiply-accumulates of one sample forward, as published tables count them.
+  /// Multiply-accumulates of one forward sample, as published tables count them.
   constexpr std::int64_t macs() const { return price.macs; }
   /// FLOPs of one sample, forward and backward, of multiplications that meet input rather than padding.
   constexpr std::int64_t flops() const { return price.forward_flops + price.backward_flops; }
@@ -73,7 +74,7 @@ struct Plan {
   constexpr const graph::Stage& stage(int s) const { return stages[static_cast<std::size_t>(s)]; }
   /// Node `k` of stage `s`.
   constexpr int member(int s, int k) const { return members[static_cast<std::size_t>(stage(s).first + k)]; }
-  /// The taps of a convolution's weight that stand in the live part of its slot.
+  /// The taps of a convolution's weight that are in the live part of its slot.
   constexpr graph::Taps live_taps(int p) const {
     const graph::Taps& live = taps[static_cast<std::size_t>(p)];
     const Shape& shape = parameter(p).shape;
@@ -93,7 +94,7 @@ struct Plan {
 
 namespace graph {
 
-/// Of the parts that ranks must agree on: operations, shapes, element types, attributes, names, wiring,
+/// Hash of everything that ranks must agree on: operations, shapes, element types, attributes, names, wiring,
 /// custom types.
 constexpr std::uint64_t fingerprint(const Graph& g) {
   std::uint64_t hash = hash_start;
@@ -123,15 +124,15 @@ constexpr std::uint64_t fingerprint(const Graph& g) {
   return hash;
 }
 
-/// A bit for each operation that occurs.
+/// Bit mask of the operations that occur, by operation number.
 constexpr std::uint64_t operations_used(const Graph& g) {
   std::uint64_t used = 0;
   for (int n = 0; n < g.count.nodes; ++n) used |= std::uint64_t{1} << g.nodes[n].op;
   return used;
 }
 
-/// The first name that two nodes, or two parameters, share, or an empty one. A hash table, so that it is
-/// linear.
+/// The first name that occurs twice in `named`, or an empty name. `table`, of `capacity` > `count` entries,
+/// is scratch for a hash table, which makes the search linear.
 template <class Named>
 constexpr Name repeated_name(const Named* named, int count, int* table, int capacity) {
   for (int i = 0; i < capacity; ++i) table[i] = 0;
@@ -154,7 +155,7 @@ constexpr BucketOptions bucket_options() {
     return {};
 }
 
-/// The first trace of a model: how large its tables are and whether it is well formed.
+/// The first trace of a model: the sizes of its tables, and whether it is well formed.
 template <class Model>
 struct Trace {
   struct Result {
@@ -171,14 +172,14 @@ struct Trace {
   static constexpr bool sound = diagnose<Model, fault>();
 };
 
-/// Whether `define` can run while compiling. Where it has errors of its own it cannot, and what would go on
-/// from there buries them.
+/// Whether `define` can run at compile time. If not, the passes must not be instantiated: their errors would
+/// bury those of `define`.
 template <class Model>
 concept RunsWhileCompiling = requires {
   typename std::bool_constant<(Trace<Model>::run(), true)>;
 };
 
-/// Tables of exact size. An array of none has one entry.
+/// Tables of exact size; an empty table has one unused entry.
 template <Counts N>
 struct StaticTables {
   static constexpr int room(int n) { return n > 0 ? n : 1; }
@@ -201,7 +202,7 @@ struct StaticTables {
   }
 };
 
-/// The passes over one well-formed model as constants.
+/// The results of the passes over one well-formed model, as constants.
 template <class Model>
 struct StaticPlan {
   static constexpr Counts counts = Trace<Model>::result.counts;
@@ -337,11 +338,11 @@ struct StaticPlan {
                                 hash};
 };
 
-/// What stands in for the plan of a model that is not well formed, so that its diagnostic is the only error.
+/// Substituted for the plan of an ill-formed model, so that its diagnostic is the only error.
 inline constexpr Plan no_plan = {};
 
-/// Whether `Model` is well formed; if not, reading this gives the diagnostic. Whatever goes on to the passes
-/// must read it first: a static member that nobody reads is never instantiated, and the passes over a faulty
+/// Whether `Model` is well formed; if not, reading this variable emits the diagnostic. Code that uses the
+/// passes must read it first: an unread static member is never instantiated, and the passes over a faulty
 /// model would bury the diagnostic under errors of their own.
 template <class Model>
 inline constexpr bool well_formed = [] {
@@ -349,7 +350,7 @@ inline constexpr bool well_formed = [] {
     static_assert(RunsWhileCompiling<Model>,
                   "convoy: the model's define does not run while compiling; the errors beside this one say "
                   "why");
-    static_cast<void>(&Trace<Model>::result);  // its error names what is not constexpr
+    static_cast<void>(&Trace<Model>::result);  // the error for this names what is not constexpr
     return false;
   } else if constexpr (!Trace<Model>::sound) {
     return false;
@@ -368,8 +369,8 @@ constexpr const Plan& checked_plan() {
 
 }  // namespace graph
 
-/// The plan of `Model`, a type with `static constexpr void define(auto& g)`, as a constant. A model that is
-/// not well formed does not compile, and the message names the operation and both shapes.
+/// The plan of `Model`, a type with `static constexpr void define(auto& g)`, as a constant. An ill-formed
+/// model does not compile; the message names the operation and the shapes involved.
 template <class Model>
 inline constexpr const Plan& plan_of = graph::checked_plan<Model>();
 

@@ -1,5 +1,5 @@
-// Price: multiplications and bytes of each operation for one sample, forward and backward. Each operation
-// states its own.
+// Price: the multiplications and bytes of an operation for one sample, forward and backward. Each operation
+// defines its own.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,13 @@ namespace convoy::graph {
 
 /// For one sample. A multiply-accumulate is two FLOPs; bytes are f32 reads and writes of the plain layouts.
 struct Price {
-  std::int64_t macs = 0;  ///< of the textbook operation, padding included, as published tables count them
-  std::int64_t live_macs = 0;  ///< of the multiplications that meet input rather than padding
+  std::int64_t macs = 0;  ///< multiply-accumulates of the textbook operation, padding included, as published
+                          ///< tables count them
+  std::int64_t live_macs = 0;  ///< only those that meet input rather than padding
   std::int64_t forward_flops = 0, backward_flops = 0;
   std::int64_t forward_bytes = 0, backward_bytes = 0;
-  /// Of these, the bytes of parameters and of their gradients, which a batch of any size moves once.
+  /// The part of these bytes that belongs to parameters and their gradients, moved once per batch of any
+  /// size.
   std::int64_t forward_bytes_once = 0, backward_bytes_once = 0;
 
   constexpr Price& operator+=(const Price& other) {
@@ -30,17 +32,19 @@ struct Price {
   }
 };
 
-/// Whether the first input of node `n` is data, for which backward makes no gradient.
+/// Whether the first input of node `n` is supplied by a data set, so that backward computes no gradient for
+/// it.
 constexpr bool is_first_layer(const Graph& g, int n) { return g.nodes[g.input(n, 0)].given; }
 
-/// The elements of all inputs of node `n`.
+/// The number of elements of all inputs of node `n`.
 constexpr std::int64_t elements_read(const Graph& g, int n) {
   std::int64_t read = 0;
   for (int i = 0; i < g.nodes[n].inputs; ++i) read += g.shape_of_input(n, i).size();
   return read;
 }
 
-/// The bytes of an operation that reads its inputs and parameters once and writes its output once.
+/// The price of an operation that reads its inputs and parameters once and writes its output once: bytes, no
+/// FLOPs.
 constexpr Price priced_bytes(const Graph& g, int n) {
   const std::int64_t read = elements_read(g, n), out = g.nodes[n].shape.size();
   std::int64_t parameters = 0;
@@ -54,7 +58,7 @@ constexpr Price priced_bytes(const Graph& g, int n) {
   return price;
 }
 
-/// That of an operation on each element, of so many FLOPs.
+/// The price of an elementwise operation with these FLOPs per element of its output.
 constexpr Price priced_elementwise(const Graph& g, int n, std::int64_t forward = 1,
                                    std::int64_t backward = 1) {
   Price price = priced_bytes(g, n);
@@ -63,8 +67,8 @@ constexpr Price priced_elementwise(const Graph& g, int n, std::int64_t forward =
   return price;
 }
 
-/// That of an operation that multiplies. The first layer has no gradient for its input and so costs less
-/// backward.
+/// The price of a matrix product or convolution. A first layer computes no gradient for its input and so
+/// costs less backward.
 constexpr Price priced_products(const Graph& g, int n, std::int64_t macs, std::int64_t live_macs) {
   Price price = priced_bytes(g, n);
   price.macs = macs;

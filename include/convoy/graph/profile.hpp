@@ -1,5 +1,6 @@
 // Profile: the seconds that each operation of a plan takes, forward and backward, for one batch on one
-// device: recorded there, or made from the plan's prices and what is known of the device.
+// device. A profile is recorded on the device, or computed from the plan's prices and the device's
+// characteristics.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@
 
 namespace convoy::graph {
 
-/// One operation of a plan, and the seconds that it takes for the batch of its profile.
+/// One operation of a plan, and its seconds for the batch of the profile.
 struct OperationTime {
   std::string name;       ///< of its node: "layer1.0.conv1"
   std::string operation;  ///< "conv2d"
@@ -35,12 +36,12 @@ struct OperationTime {
   friend bool operator==(const OperationTime&, const OperationTime&) = default;
 };
 
-/// The times of a plan's operations on one device. What a fused stage takes stands with its operations.
+/// The times of a plan's operations on one device. The time of a fused stage is divided among its operations.
 struct Profile {
-  std::string machine, exec, precision, model;  ///< where it is from: for people
+  std::string machine, exec, precision, model;  ///< its origin; for the reader only
   int rows = 0;                                 ///< of the batch
-  std::vector<OperationTime> operations;        ///< for each node that is computed, in the plan's order
-  double update = 0;                            ///< seconds of the optimizer's, once a step
+  std::vector<OperationTime> operations;        ///< one for each computed node, in the plan's order
+  double update = 0;                            ///< seconds of the optimizer's update, once per step
 
   /// Seconds of all operations.
   double forward() const;
@@ -60,35 +61,36 @@ struct Profile {
   friend bool operator==(const Profile&, const Profile&) = default;
 };
 
-/// Bytes that Adam moves to update a parameter in f32: it reads the gradient, the parameter and two moments,
+/// Bytes that Adam moves to update one f32 parameter: it reads the gradient, the parameter and two moments,
 /// and writes the latter three.
 inline constexpr double moved_by_adam = 7 * sizeof(float);
 
-/// Whether a number can be the seconds of something: neither below zero nor beyond thirty years.
+/// Whether `seconds` is a plausible duration: not negative, and at most about thirty years.
 constexpr bool is_time(double seconds) { return seconds >= 0 && seconds <= 1e9; }
 
-/// The nodes of a plan that are computed, in order: those that a profile has times of.
+/// The computed nodes of a plan, in order. A profile has a time for each.
 std::vector<int> computed_nodes(const Plan& plan);
 
-/// A profile of a plan for batches of `rows`, with all times zero. Throws ConfigError unless there is a row.
+/// A profile of a plan for batches of `rows` rows, with all times zero. Throws ConfigError if `rows` is
+/// below 1.
 Profile untimed(const Plan& plan, int rows);
 
-/// Throws ConfigError, with the first operation that differs, unless a profile is of this plan and holds
-/// times that can be: of at least one row, finite, none below zero.
+/// Checks that a profile belongs to this plan, has at least one row, and holds only plausible times
+/// (`is_time`). Throws ConfigError, naming the first operation at fault, if not.
 void expect_profile(const Plan& plan, const Profile& profile);
 
-/// What a device would take whose arithmetic and whose memory work beside each other: an operation takes as
-/// long as the slower of its FLOPs and its bytes (Williams, Waterman and Patterson, "Roofline", CACM 2009).
-/// Parameters are moved once a batch; the update moves Adam's seven values of each parameter. Throws
-/// ConfigError for rates that are not positive.
+/// The profile of a device that overlaps arithmetic and memory traffic: an operation takes the longer of the
+/// time for its FLOPs and the time for its bytes (Williams, Waterman and Patterson, "Roofline", CACM 2009).
+/// Parameters are moved once per batch; the update moves Adam's seven values per parameter. Throws
+/// ConfigError if a rate is not positive.
 Profile roofline(const Plan& plan, int rows, double flops_per_second, double bytes_per_second);
 
-/// What a device takes that trains so many samples a second alone: the seconds of a step, shared out over the
-/// operations as a roofline would take them. `balance` is where that device's two limits meet, in FLOPs a
-/// byte: in f32 22 on a 2080 Ti, 17 on a V100, 20 on an A100, where products in tf32 would have 80. A
-/// throughput does not tell the update from the rest, of which it is a small part: its seconds are with the
-/// operations'. Throws ConfigError for rates that are not positive, and for a plan of which nothing costs
-/// anything.
+/// The profile of a device from its training throughput alone: the seconds of a step, divided among the
+/// operations in proportion to their roofline times. `balance` is the ridge point of the device's roofline in
+/// FLOPs per byte: for f32, 22 on a 2080 Ti, 17 on a V100 and 20 on an A100; 80 for tf32 products on an A100.
+/// A throughput does not reveal the time of the update, which is a small part of the step: it is included in
+/// the operations' times, and `update` is 0. Throws ConfigError if a rate is not positive, or if the price of
+/// the whole plan is zero.
 Profile spread(const Plan& plan, int rows, double samples_per_second, double balance = 20);
 
 #if CONVOY_DEFINITIONS

@@ -1,5 +1,6 @@
-// Tracer: what a builder is beneath the operations. It names and numbers nodes, fills tables, keeps scopes,
-// and records the first fault (at run time: throws it). Runs in constant expressions and at run time alike.
+// Tracer: the base of the builder, without the operations. It names and numbers nodes, fills tables, tracks
+// scopes, and records the first fault (at run time, throws it). Works both in constant expressions and at run
+// time.
 #pragma once
 
 #include <bit>
@@ -20,23 +21,24 @@ struct Tensor {
   DType dtype = DType::f32;
 };
 
-/// Class indices inside a model under construction, one a row or one a position; without a gradient.
+/// Class indices inside a model under construction, one per row or one per position; they have no gradient.
 struct Label {
   int node = -1;
   int classes = 0;
   Shape shape;
 };
 
-/// A parameter inside a model under construction. Several operations may use it: its gradient is the sum.
+/// A parameter inside a model under construction. Several operations may use it; its gradient is the sum of
+/// theirs.
 struct Handle {
   int index = -1;
   Shape shape;
 };
 
-/// How a parameter starts and is trained.
+/// How a parameter is initialized and trained.
 struct ParameterOptions {
   Init init = Init::zeros;
-  int fan_in = 1, fan_out = 1;  ///< for the inits that scale by them
+  int fan_in = 1, fan_out = 1;  ///< for the initializations that scale by fan-in or fan-out
   Group group = Group::decay;
   float deviation = 1;  ///< of Init::normal
 };
@@ -45,7 +47,7 @@ struct NameOption {
   std::string_view name = {};
 };
 
-/// Where the tables of a trace go; all null on the first run, which counts.
+/// The tables that a trace fills; all null in the first run, which only counts entries.
 struct Tables {
   Node* nodes = nullptr;
   int* edges = nullptr;
@@ -61,13 +63,13 @@ struct Tables {
 
 class Tracer {
  public:
-  /// Throws a fault at run time as ModelError; the list of operations supplies it.
+  /// Throws a fault at run time as ModelError. Supplied by Builder, which knows the operations.
   using Raise = void (*)(const Fault&);
 
   constexpr Tracer(const Tables& tables, const std::string_view* operation_names, int operations, Raise raise)
       : tables_(tables), operation_names_(operation_names), operations_(operations), raise_(raise) {}
 
-  /// A parameter of the model's own, which operations use by its handle. Named within the scopes.
+  /// Creates a parameter, which operations use by its handle. The name is relative to the open scopes.
   constexpr Handle parameter(std::string_view name, Shape shape, ParameterOptions o = {}) {
     last_ = within(name);
     check_name({});
@@ -76,7 +78,8 @@ class Tracer {
     return add_parameter(last_, shape, o);
   }
 
-  /// Declares what is minimised: the mean over what counts, rows or labels. Several losses are summed.
+  /// Adds a loss to minimize: the mean of `x` over the rows, or over the labels that count. Several losses
+  /// are summed.
   constexpr void loss(Tensor x) {
     if (x.shape.rank != 0) {
       last_ = Name("loss");
@@ -85,20 +88,22 @@ class Tracer {
     push(tables_.losses, counts_.losses, x.node);
   }
 
-  /// Hands a value out under a name.
+  /// Declares `x` an output of the model under `name`.
   constexpr void output(std::string_view name, Tensor x) {
     expect_real(name, x);
     push(tables_.outputs, counts_.outputs, Output{Name(name), x.node});
   }
 
   class Scope;
-  /// Nests names: what is built while the returned guard lives is named `name.`...
+  /// Opens a scope: until the returned guard is destroyed, `name.` precedes the names of all new nodes and
+  /// parameters.
   [[nodiscard]] constexpr Scope scope(std::string_view name);
   [[nodiscard]] constexpr Scope scope(int index);
 
-  // --- for operations: begin, then what the node has, then place ---
+  // --- for operations: call begin, then the functions that add to the node, then place ---
 
-  /// A node of operation `op`, named by its own name, or by its operation and number, within the scopes.
+  /// Starts a node of operation `op`. Its name within the open scopes is `given` or, if that is empty, the
+  /// operation's name and a running number.
   constexpr Node begin(int op, std::string_view given) {
     Node node;
     node.op = op;
@@ -122,14 +127,14 @@ class Tracer {
     node.words = counts_.words - node.word;
   }
 
-  /// Makes a parameter of the node's own, named `node.suffix`.
+  /// Creates a parameter of the node, named `node.suffix`.
   constexpr Handle own(Node& node, std::string_view suffix, Shape shape, const ParameterOptions& o) {
     const Handle made = add_parameter(suffixed(node.name, suffix), shape, o);
     use(node, made);
     return made;
   }
 
-  /// Uses a parameter as the node's next.
+  /// Adds `parameter` to the parameters of the node.
   constexpr void use(Node& node, Handle parameter) {
     push(tables_.uses, counts_.uses, parameter.index);
     ++node.uses;
@@ -145,7 +150,7 @@ class Tracer {
     push(tables_.calls, counts_.calls, calls);
   }
 
-  /// Reports a value that what is called `name` cannot read, because it has other elements than numbers.
+  /// Reports a fault at `name` unless the elements of `x` are f32.
   constexpr void expect_real(std::string_view name, Tensor x) {
     last_ = Name(name);
     real(x);
@@ -158,7 +163,7 @@ class Tracer {
     push(tables_.metrics, counts_.metrics, metric);
   }
 
-  /// Reads the value of node `from` as the node's next input.
+  /// Adds node `from` to the inputs of the node.
   constexpr void edge(Node& node, int from) {
     push(tables_.edges, counts_.edges, from);
     ++node.inputs;
@@ -171,14 +176,14 @@ class Tracer {
     return {counts_.nodes - 1, node.shape, node.kind, node.dtype};
   }
 
-  /// Goes on after a fault, so that the first one is the one reported.
+  /// Completes the node after a fault, so that tracing continues and the first fault is the one reported.
   constexpr Tensor abandon(Node& node, Tensor x) {
     node.shape = x.shape;
     node.kind = x.kind;
     return place(node, x);
   }
 
-  /// Fault `which` of operation `op`, at the node that was begun last.
+  /// Reports fault `which` of operation `op` at the node begun last. Only the first fault counts.
   constexpr void report(int op, int which, Shape left, Shape right = {}) {
     if (fault_.op != Fault::none) return;
     fault_ = {op, which, last_, left, right};
@@ -188,13 +193,13 @@ class Tracer {
     report(Fault::common, static_cast<int>(which), left, right);
   }
 
-  /// Whether `x` holds numbers that have a gradient; reports it if not.
+  /// Whether the elements of `x` are f32; reports a fault if not.
   constexpr bool real(Tensor x) {
     if (x.dtype == DType::f32) return true;
     report(Common::input_is_of_another_dtype, x.shape);
     return false;
   }
-  /// Whether both do, element for element.
+  /// Whether `a` and `b` have the same shape and kind and f32 elements; reports a fault if not.
   constexpr bool alike(Tensor a, Tensor b) {
     if (!(a.shape == b.shape && a.kind == b.kind))
       return report(Common::shapes_differ, a.shape, b.shape), false;
@@ -231,7 +236,7 @@ class Tracer {
  private:
   static constexpr int max_depth = 16, max_operations = 64;
 
-  // Functions and no template: clang 14 does not instantiate one while it evaluates.
+  // Overloads, not a template: clang 14 does not instantiate templates during constant evaluation.
   static constexpr void push(int* table, int& count, int value) {
     if (table != nullptr) table[count] = value;
     ++count;
@@ -325,9 +330,9 @@ class Tracer::Scope {
 constexpr Tracer::Scope Tracer::scope(std::string_view name) { return Scope(*this, within(name)); }
 constexpr Tracer::Scope Tracer::scope(int index) { return Scope(*this, within(Name().append(index))); }
 
-/// Learnt with weight decay, or not at all.
+/// Trained with weight decay, or frozen.
 constexpr Group decayed(bool frozen) { return frozen ? Group::frozen : Group::decay; }
-/// Learnt without weight decay, or not at all.
+/// Trained without weight decay, or frozen.
 constexpr Group undecayed(bool frozen) { return frozen ? Group::frozen : Group::no_decay; }
 
 }  // namespace convoy::graph

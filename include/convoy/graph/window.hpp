@@ -1,6 +1,6 @@
-// Window: what slides over an image in convolutions and poolings. Dead taps of a convolution only ever meet
-// padding: on a 1x1 map a padded 3x3 convolution has one live tap of nine; the other eight never contribute,
-// and their gradients are exactly zero.
+// Window: the sliding window of convolutions and poolings. Dead taps of a convolution only ever meet padding:
+// on a 1x1 map, a padded 3x3 convolution has one live tap of nine; the other eight never contribute, and
+// their gradients are exactly zero.
 #pragma once
 
 #include <convoy/graph/tracer.hpp>
@@ -11,11 +11,11 @@ namespace convoy::graph {
 /// dilation for both axes.
 struct Window {
   int height = 0, width = 0, stride = 1, padding = 0;
-  int dilation = 1;  ///< from one tap to the next
+  int dilation = 1;  ///< distance between adjacent taps
 
-  /// From the first of so many taps to behind the last.
+  /// The extent that `kernel` taps span, dilation included.
   constexpr int reach(int kernel) const { return (kernel - 1) * dilation + 1; }
-  /// The number of positions along an axis of `extent` with a kernel of `kernel`; 0 or less when none fits.
+  /// The number of positions of a kernel of `kernel` taps along an axis of `extent`; 0 if it does not fit.
   constexpr int positions(int extent, int kernel) const {
     const int room = extent + 2 * padding - reach(kernel);
     return room < 0 ? 0 : room / stride + 1;
@@ -23,7 +23,8 @@ struct Window {
   friend constexpr bool operator==(const Window&, const Window&) = default;
 };
 
-/// Whether a window slides over `x`, with a padding of at most `most_padding`; reports what is wrong if not.
+/// Whether `x` is an image over which the window fits, all extents are positive, and the padding is at most
+/// `most_padding`; reports a fault if not.
 constexpr bool slides(Tracer& g, Tensor x, Shape extents, const Window& window, int most_padding = 1 << 20) {
   if (!g.image(x) || !g.positive(extents)) return false;
   if (window.padding < 0 || window.padding > most_padding) {
@@ -38,7 +39,7 @@ constexpr bool slides(Tracer& g, Tensor x, Shape extents, const Window& window, 
   return false;
 }
 
-/// The live taps of a convolution: a rectangle of its kernel, half open.
+/// The live taps of a convolution: a half-open rectangle of its kernel.
 struct Taps {
   int top = 0, bottom = 0, left = 0, right = 0;
   constexpr int height() const { return bottom - top; }
@@ -52,8 +53,8 @@ constexpr int taps_below(int distance, int dilation) {
   return distance > 0 ? (distance + dilation - 1) / dilation : 0;
 }
 
-/// The first and one past the last tap along an axis that meets the input at some position. With dilation
-/// some dead taps may count as live, so that what is left is a convolution whose paddings are not negative.
+/// Writes the range [first, end) of the taps along an axis that meet the input at some position. With
+/// dilation, some dead taps may count as live, so that the remaining convolution has no negative padding.
 constexpr void live_range(int extent, int kernel, const Window& w, int positions, int& first, int& end) {
   first = kernel;
   end = 0;
@@ -65,7 +66,8 @@ constexpr void live_range(int extent, int kernel, const Window& w, int positions
     if (first == 0 && end == kernel) break;
   }
   if (w.padding - first * w.dilation < 0) first = w.padding / w.dilation;
-  const int last = (positions - 1) * w.stride - w.padding;  // where the first tap stands at the last position
+  const int last =
+      (positions - 1) * w.stride - w.padding;  // the input index under the first tap at the last position
   while (end < kernel && last + w.reach(end) - extent <= -w.stride) ++end;
 }
 
@@ -77,7 +79,7 @@ constexpr Taps live_taps(const Window& w, const Shape& in, const Shape& out) {
   return taps;
 }
 
-/// Pairs of (output position, tap) along an axis that meet the input rather than padding.
+/// The number of pairs (output position, tap) along an axis that meet the input rather than padding.
 constexpr int meetings(int extent, int kernel, const Window& w, int positions) {
   int total = 0;
   for (int o = 0; o < positions; ++o) {

@@ -13,7 +13,7 @@ struct Add {
 
   template <class G>
   struct Verb {
-    /// Element by element.
+    /// a + b, elementwise; `a` and `b` have the same shape.
     constexpr Tensor add(Tensor a, Tensor b, NameOption o = {}) {
       return elementwise(static_cast<G&>(*this), G::template index<Add>, a, b, o);
     }

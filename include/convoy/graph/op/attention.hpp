@@ -1,4 +1,4 @@
-// Scaled dot-product attention of several heads (Vaswani et al., 2017).
+// Multi-head scaled dot-product attention (Vaswani et al., 2017).
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@
 namespace convoy::graph {
 
 struct AttentionOptions {
-  int heads = 0;        ///< the features are cut into so many equal, consecutive parts
-  bool causal = false;  ///< the query at position i reads the keys at positions 0 to i alone
-  float dropout = 0;  ///< how likely a probability is dropped in training, in [0, 1); the others are divided
-                      ///< by what is left, as PyTorch's dropout_p
+  int heads = 0;        ///< the features are split into this many equal, consecutive parts
+  bool causal = false;  ///< the query at position i reads only the keys at positions 0 to i
+  float dropout = 0;    ///< the probability in [0, 1) of dropping an attention weight in training; the others
+                        ///< are divided by 1 - dropout, as with PyTorch's dropout_p
   std::string_view name = {};
 };
 
@@ -33,20 +33,21 @@ struct Attention {
     float dropout = 0;
   };
 
-  /// What an attention reads, and how far apart. Queries, keys and values are numbers 0, 1 and 2.
+  /// The sizes of an attention and the places of its operands. Array index 0 stands for the queries, 1 for
+  /// the keys, 2 for the values.
   struct Extents {
     int heads = 0;
     int queries = 0, keys = 0;  ///< positions
-    int key_features = 0;       ///< of one head, in a query and in a key
-    int value_features = 0;     ///< of one head, in a value
+    int key_features = 0;       ///< per head, of a query and of a key
+    int value_features = 0;     ///< per head, of a value
     bool causal = false;
     float dropout = 0;
-    int input[3] = {0, 1, 2};     ///< of the node, which holds them
-    int first[3] = {0, 0, 0};     ///< the feature of that input with which they begin
-    int features[3] = {0, 0, 0};  ///< of that input in all
-    int lengths = -1;             ///< the input of lengths; -1: none
+    int input[3] = {0, 1, 2};     ///< the input of the node that holds the operand
+    int first[3] = {0, 0, 0};     ///< the operand's first feature in that input
+    int features[3] = {0, 0, 0};  ///< the number of features of that input
+    int lengths = -1;             ///< the input that holds the lengths; -1: none
     constexpr bool is_packed() const { return input[2] == 0; }
-    /// How many pairs of a query and a key that it may read there are, lengths aside.
+    /// The number of pairs of a query and a key that the query may read, lengths aside.
     constexpr std::int64_t pairs() const {
       if (!causal) return std::int64_t{queries} * keys;
       const std::int64_t rising = queries < keys ? queries : keys;
@@ -77,20 +78,20 @@ struct Attention {
 
   template <class G>
   struct Verb {
-    /// softmax(q k^T / sqrt(features of a head)) v for each head: the weighted mean of the values for each
-    /// query, as torch.nn.functional.scaled_dot_product_attention. Of sequences (positions, features): keys
-    /// are as long as queries, and there are as many as values. The result has the positions of q and the
-    /// features of v.
+    /// softmax(q k^T / sqrt(features per head)) v for each head, as
+    /// torch.nn.functional.scaled_dot_product_attention. The inputs are sequences (positions, features): keys
+    /// have as many features as queries, and there are as many keys as values. The result has the positions
+    /// of q and the features of v.
     constexpr Tensor attention(Tensor q, Tensor k, Tensor v, AttentionOptions o) {
       return of_three(q, k, v, nullptr, o);
     }
-    /// The same where each row has a number `lengths`, an i32 input: keys at this position and behind are
-    /// padding, which nobody reads. A row of length 0 gives zeros.
+    /// The same with `lengths`, an i32 input of one number per row: keys at positions from this length on are
+    /// padding, which no query reads. A row of length 0 yields zeros.
     constexpr Tensor attention(Tensor q, Tensor k, Tensor v, Tensor lengths, AttentionOptions o) {
       return of_three(q, k, v, &lengths, o);
     }
-    /// The same of one sequence (positions, 3 * features) that holds queries, keys and values side by side,
-    /// as one linear layer makes them (PyTorch's in_proj, GPT-2's c_attn).
+    /// The same for one sequence (positions, 3 * features) that holds queries, keys and values side by side,
+    /// as produced by one linear layer (PyTorch's in_proj, GPT-2's c_attn).
     constexpr Tensor attention(Tensor qkv, AttentionOptions o) { return of_packed(qkv, nullptr, o); }
     constexpr Tensor attention(Tensor qkv, Tensor lengths, AttentionOptions o) {
       return of_packed(qkv, &lengths, o);
@@ -185,8 +186,8 @@ struct Attention {
     }
   }
 
-  /// Two products of each query with each key that it may read forward; five backward, which makes the
-  /// probabilities anew.
+  /// Forward takes two products per pair of a query and a key that it may read. Backward takes five, because
+  /// it recomputes the probabilities.
   static constexpr Price price(const Graph& g, int n) {
     const Extents e = extents(g, n);
     const auto element = static_cast<std::int64_t>(sizeof(float));
@@ -200,8 +201,8 @@ struct Attention {
     price.backward_bytes = (2 * read + 2 * out) * element + kept;
     return price;
   }
-  /// The logarithm of the sum of the exponentials of each query's scores, beside inputs and value: no
-  /// probability (Dao et al., 2022).
+  /// Besides inputs and output, saves the log-sum-exp of each query's scores instead of the probabilities
+  /// (Dao et al., 2022).
   static constexpr Saves saves(const Graph& g, int n) {
     const Node& node = g.nodes[n];
     return {.inputs = (1u << node.inputs) - 1,

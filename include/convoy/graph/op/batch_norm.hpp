@@ -1,4 +1,4 @@
-// Batch normalisation (Ioffe and Szegedy, 2015).
+// Batch normalization (Ioffe and Szegedy, 2015).
 #pragma once
 
 #include <string_view>
@@ -24,7 +24,7 @@ struct BatchNorm {
 
   template <class G>
   struct Verb {
-    /// Normalises each channel over the batch and the map.
+    /// Normalizes each channel of an image over the batch, height and width.
     constexpr Tensor batch_norm(Tensor x, BatchNormOptions o = {}) {
       auto& g = static_cast<G&>(*this);
       Node node = g.begin(G::template index<BatchNorm>, o.name);

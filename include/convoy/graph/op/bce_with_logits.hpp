@@ -14,8 +14,8 @@ struct BceWithLogits {
 
   template <class G>
   struct Verb {
-    /// The mean over a row of -target log s(x) - (1 - target) log (1 - s(x)), s being the logistic function,
-    /// as torch.nn.functional.binary_cross_entropy_with_logits.
+    /// The mean over each row's elements of -target log s(x) - (1 - target) log (1 - s(x)), where s is the
+    /// logistic function, as torch.nn.functional.binary_cross_entropy_with_logits. One number per row.
     constexpr Tensor bce_with_logits(Tensor x, Tensor target, NameOption o = {}) {
       auto& g = static_cast<G&>(*this);
       Node node = g.begin(G::template index<BceWithLogits>, o.name);

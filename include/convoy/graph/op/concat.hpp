@@ -18,8 +18,8 @@ struct Concat {
 
   template <class G>
   struct Verb {
-    /// One behind the other: the channels of images of one height and width, the features of rows, those of
-    /// sequences of as many positions.
+    /// Concatenates the channels of images of one height and width, the features of rows, or the features of
+    /// sequences with the same number of positions.
     constexpr Tensor concat(std::span<const Tensor> parts, NameOption o = {}) {
       auto& g = static_cast<G&>(*this);
       Node node = g.begin(G::template index<Concat>, o.name);

@@ -18,8 +18,8 @@ struct Conv2dOptions {
   int kernel = 3;
   int stride = 1;
   int padding = same;
-  int groups = 1;    ///< of channels, of input and output alike; each sees its own alone
-  int dilation = 1;  ///< from one tap to the next
+  int groups = 1;    ///< of channels; a group of output channels reads only its own group of input channels
+  int dilation = 1;  ///< distance between adjacent taps
   bool bias = false;
   bool frozen = false;
   std::string_view name = {};

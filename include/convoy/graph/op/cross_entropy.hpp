@@ -12,7 +12,7 @@
 namespace convoy::graph {
 
 struct CrossEntropyOptions {
-  float smoothing = 0;  ///< in [0, 1): the part of each label that is spread over all classes alike
+  float smoothing = 0;  ///< in [0, 1): the part of each label that is spread evenly over all classes
   std::string_view name = {};
 };
 
@@ -26,8 +26,8 @@ struct CrossEntropy {
 
   template <class G>
   struct Verb {
-    /// -log softmax(logits)[label], smoothed as in torch.nn.functional.cross_entropy. One number a row; over
-    /// a sequence, the sum over its positions. A label that is ignored adds nothing.
+    /// -log softmax(logits)[label], smoothed as in torch.nn.functional.cross_entropy. One number per row; for
+    /// a sequence, the sum over its positions. An ignored label adds nothing.
     constexpr Tensor cross_entropy(Tensor logits, Label label, CrossEntropyOptions o = {}) {
       auto& g = static_cast<G&>(*this);
       Node node = g.begin(G::template index<CrossEntropy>, o.name);
@@ -67,8 +67,8 @@ struct CrossEntropy {
     return price;
   }
   static constexpr Saves saves(const Graph&, int) { return {.inputs = 3, .bytes = sizeof(float)}; }
-  /// What the mean of the loss is over: labels that are not ignored, of one a row or one a position; -1 if
-  /// that takes their values and there are none.
+  /// The number of labels over which the loss is averaged: those that are not ignored. -1 if this depends on
+  /// their values and `labels` is null.
   static constexpr std::int64_t counted(const Graph& g, int n, const i32* labels, int rows) {
     const int ignored = g.attributes<LabelInput>(g.input(n, 1)).ignore;
     const std::int64_t all = rows * g.shape_of_input(n, 1).size();

@@ -1,5 +1,5 @@
-// Custom operations, losses and metrics: the verbs that take a user's types; graph/custom.hpp says what those
-// must have.
+// Custom operations, losses and metrics: the builder methods that take user types. graph/custom.hpp describes
+// the requirements on these types.
 #pragma once
 
 #include <concepts>
@@ -12,7 +12,7 @@
 
 namespace convoy::graph {
 
-/// Whether an operation has a shape for such inputs.
+/// Whether an operation's `shape` accepts such inputs.
 template <class Operation, class... Inputs>
 concept HasShapeOf = requires(const Inputs&... x) {
   { Operation::shape(x.shape...) } -> std::convertible_to<Shape>;
@@ -23,7 +23,7 @@ struct Custom {
 
   template <class G>
   struct Verb {
-    /// A user's operation on values, perhaps a label, and parameters of the model's own, in this order.
+    /// A user's operation on values, optionally a label, and parameters, in this order.
     template <class Operation, class... Inputs>
     constexpr Tensor custom(Operation, Inputs... x) {
       if constexpr (HasShapeOf<Operation, Inputs...>) {
@@ -37,13 +37,14 @@ struct Custom {
       }
     }
 
-    /// A user's loss of one number a row: an operation without `shape`.
+    /// A user's loss, an operation without `shape`. One number per row.
     template <class Loss, class... Inputs>
     constexpr Tensor custom_loss(Loss, Inputs... x) {
       return invoke<Loss>(Shape{}, x...);
     }
 
-    /// Measures something on every batch. The inputs must be labels or outputs of the model.
+    /// Adds a metric named `called`, measured on every batch. The inputs must be outputs of the model, then
+    /// optionally a label.
     template <class Measure, class... Inputs>
     constexpr void metric(std::string_view called, Measure, Inputs... x) {
       constexpr Arguments arguments = arguments_of<Inputs...>;
@@ -88,7 +89,7 @@ struct Custom {
       return arguments;
     }();
 
-    // Each mistake is one static_assert and nothing after it that could fail as well.
+    // Each mistake fails one static_assert and nothing else.
     template <class Operation, class... Inputs>
     constexpr Tensor invoke(Shape shape, Inputs... x) {
       constexpr Arguments arguments = arguments_of<Inputs...>;

@@ -10,7 +10,7 @@
 namespace convoy::graph {
 
 struct DropoutOptions {
-  float p = 0.5f;  ///< how likely an element is dropped, in [0, 1)
+  float p = 0.5f;  ///< the probability of dropping an element, in [0, 1)
   std::string_view name = {};
 };
 
@@ -23,8 +23,9 @@ struct Dropout {
 
   template <class G>
   struct Verb {
-    /// In training zero with probability p, else x / (1 - p); in evaluation x. What is drawn depends on the
-    /// seed of the pass, the name of the node, the epoch, the row's position in it and the element alone.
+    /// In training, zero with probability p, else x / (1 - p); in evaluation, x. The random numbers depend
+    /// only on the seed of the pass, the name of the node, the epoch, the row's position in the epoch, and
+    /// the element.
     constexpr Tensor dropout(Tensor x, DropoutOptions o = {}) {
       auto& g = static_cast<G&>(*this);
       Node node = g.begin(G::template index<Dropout>, o.name);
@@ -46,7 +47,7 @@ struct Dropout {
     return concat(where, " has a probability that is not at least 0 and below 1");
   }
   static constexpr Price price(const Graph& g, int n) { return priced_elementwise(g, n); }
-  /// Backward draws again.
+  /// Backward generates the same random numbers again.
   static constexpr Saves saves(const Graph&, int) { return {}; }
 };
 

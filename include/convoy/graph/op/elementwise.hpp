@@ -1,11 +1,11 @@
-// What functions of values, element by element, have in common.
+// Shared parts of elementwise operations.
 #pragma once
 
 #include <convoy/graph/tracer.hpp>
 
 namespace convoy::graph {
 
-/// The value of a function of `x`.
+/// Adds a node for operation `op` of `x`.
 template <class G>
 constexpr Tensor elementwise(G& g, int op, Tensor x, const NameOption& o) {
   Node node = g.begin(op, o.name);
@@ -15,7 +15,7 @@ constexpr Tensor elementwise(G& g, int op, Tensor x, const NameOption& o) {
   return g.place(node, x);
 }
 
-/// The value of a function of `a` and `b`, which must have the same shape.
+/// Adds a node for operation `op` of `a` and `b`, which must have the same shape.
 template <class G>
 constexpr Tensor elementwise(G& g, int op, Tensor a, Tensor b, const NameOption& o) {
   Node node = g.begin(op, o.name);

@@ -1,4 +1,4 @@
-// Embeddings: a learnt vector for each of a number of ids.
+// Embeddings: a learned vector for each id.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct EmbeddingOptions {
   int entries = 0;   ///< ids are in [0, entries)
   int features = 0;  ///< of each vector
   bool frozen = false;
-  float deviation = 1;  ///< of the normal numbers that it starts from
+  float deviation = 1;  ///< standard deviation of the normal initialization
   std::string_view name = {};
 };
 
@@ -24,8 +24,8 @@ struct Embedding {
 
   template <class G>
   struct Verb {
-    /// The row of a weight [entries, features] for each id of an i32 input: a row for a number, a sequence
-    /// for a row of ids.
+    /// The row of a weight [entries, features] for each id of an i32 input. A number yields a row, a row of
+    /// ids a sequence.
     constexpr Tensor embedding(Tensor ids, EmbeddingOptions o) {
       auto& g = static_cast<G&>(*this);
       Node node = g.begin(G::template index<Embedding>, o.name);
@@ -35,7 +35,7 @@ struct Embedding {
       return finish(g, node, ids, o.features);
     }
 
-    /// The same with a weight of the model's own, [entries, features]: one that a decoder is tied to, say.
+    /// The same with an existing weight [entries, features], for example one tied to a decoder.
     constexpr Tensor embedding(Tensor ids, Handle weight, NameOption o = {}) {
       auto& g = static_cast<G&>(*this);
       Node node = g.begin(G::template index<Embedding>, o.name);
@@ -54,7 +54,7 @@ struct Embedding {
       if (ids.shape.rank > 1) return g.report(G::template index<Embedding>, ids_are_no_row, ids.shape), false;
       return true;
     }
-    // What stands in for the value after a fault.
+    // A placeholder for the value after a fault.
     static constexpr Tensor stand_in(Tensor ids) {
       ids.dtype = DType::f32;
       return ids;
@@ -74,7 +74,7 @@ struct Embedding {
   static std::string explain(int, const Name& where, const Shape& left, const Shape&) {
     return concat(where, " needs ids that are a number or a row of numbers, not ", left);
   }
-  /// Of the vectors that the ids name; the gradient of the weight is written as a whole.
+  /// Forward moves only the selected vectors; backward also writes the whole gradient of the weight.
   static constexpr Price price(const Graph& g, int n) {
     const auto element = static_cast<std::int64_t>(sizeof(float));
     const std::int64_t out = g.nodes[n].shape.size(), ids = elements_read(g, n);

@@ -1,4 +1,4 @@
-// Flatten: any value as a row.
+// Flatten: reshapes any value to a row.
 #pragma once
 
 #include <string_view>
@@ -10,7 +10,7 @@ namespace convoy::graph {
 
 struct Flatten {
   static constexpr std::string_view name = "flatten";
-  /// A value in plain layout is the memory of its input.
+  /// In plain layout, the value shares the memory of its input.
   static constexpr bool view = true;
 
   template <class G>

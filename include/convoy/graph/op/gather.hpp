@@ -1,4 +1,4 @@
-// Gathers: positions of a sequence by number.
+// Gather: positions of a sequence by index.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,9 @@ struct Gather {
 
   template <class G>
   struct Verb {
-    /// The positions of a sequence that an i32 input names, in its order: a sequence for a row of numbers, a
-    /// row for a number. One may be named several times: its gradient is the sum.
+    /// The positions of a sequence that an i32 input selects, in the order of that input. A row of positions
+    /// yields a sequence, a single position a row. A position may be selected several times; its gradient is
+    /// the sum.
     constexpr Tensor gather(Tensor x, Tensor positions, NameOption o = {}) {
       auto& g = static_cast<G&>(*this);
       Node node = g.begin(G::template index<Gather>, o.name);
@@ -46,7 +47,7 @@ struct Gather {
   static std::string explain(int, const Name& where, const Shape& left, const Shape&) {
     return concat(where, " needs positions that are a number or a row of numbers, not ", left);
   }
-  /// Of the positions that are named; the gradient of the sequence is written as a whole.
+  /// Forward moves only the selected positions; backward also writes the whole gradient of the sequence.
   static constexpr Price price(const Graph& g, int n) {
     const auto element = static_cast<std::int64_t>(sizeof(float));
     const std::int64_t out = g.nodes[n].shape.size(), named = g.shape_of_input(n, 1).size();

@@ -1,4 +1,4 @@
-// Gaussian error linear units (Hendrycks and Gimpel, 2016).
+// Gaussian error linear unit (Hendrycks and Gimpel, 2016).
 #pragma once
 
 #include <string_view>
@@ -8,10 +8,11 @@
 
 namespace convoy::graph {
 
-/// How the distribution function of the normal distribution is computed.
+/// How the normal cumulative distribution function is computed.
 enum class GeluForm : int {
-  erf,   ///< x / 2 (1 + erf(x / sqrt(2))), as it is defined
-  tanh,  ///< x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), as GPT-2 and BERT were trained with
+  erf,   ///< x / 2 (1 + erf(x / sqrt(2))), the definition
+  tanh,  ///< x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), the form that GPT-2 and BERT were trained
+         ///< with
 };
 
 struct GeluOptions {
@@ -27,7 +28,7 @@ struct Gelu {
 
   template <class G>
   struct Verb {
-    /// x times the probability that a standard normal number is below x.
+    /// x times the standard normal cumulative distribution function at x.
     constexpr Tensor gelu(Tensor x, GeluOptions o = {}) {
       auto& g = static_cast<G&>(*this);
       Node node = g.begin(G::template index<Gelu>, o.name);

@@ -1,4 +1,4 @@
-// Inputs: what a data set supplies.
+// Inputs: values supplied by a data set.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace convoy::graph {
 
-/// An input of u8 is computed with as `scale * x + offset`.
+/// A u8 input is converted to f32 as `scale * x + offset`.
 struct InputOptions {
   DType dtype = DType::f32;  ///< f32, u8 or i32
-  float scale = 1.0f / 255;  ///< of u8
-  float offset = 0;          ///< of u8
+  float scale = 1.0f / 255;  ///< for u8
+  float offset = 0;          ///< for u8
 };
 
 struct Input {
@@ -25,8 +25,8 @@ struct Input {
 
   template <class G>
   struct Verb {
-    /// An image, a sequence or a row that a data set supplies, in plain layout. Integers (i32) have no
-    /// gradient; u8 become f32 where they are computed with.
+    /// A value supplied by a data set, in plain layout; its kind follows from the number of extents. Inputs
+    /// have no gradient. u8 values are converted to f32 where they are used.
     constexpr Tensor input(std::string_view called, Shape shape, InputOptions o = {}) {
       auto& g = static_cast<G&>(*this);
       Node node = g.begin(G::template index<Input>, called);

@@ -1,4 +1,4 @@
-// Labels: class indices that a data set supplies.
+// Labels: class indices supplied by a data set.
 #pragma once
 
 #include <limits>
@@ -9,12 +9,12 @@
 
 namespace convoy::graph {
 
-/// LabelOptions::ignore where every label takes part.
+/// The value of LabelOptions::ignore if no label is ignored.
 inline constexpr int no_label = std::numeric_limits<int>::min();
 
 struct LabelOptions {
-  int positions = 0;      ///< one label for each of so many positions of a sequence; 0: one a row
-  int ignore = no_label;  ///< what stands where there is no label; PyTorch's convention is -100
+  int positions = 0;      ///< one label for each of this many positions of a sequence; 0: one label per row
+  int ignore = no_label;  ///< the value that marks a missing label; PyTorch's convention is -100
 };
 
 struct LabelInput {
@@ -26,7 +26,7 @@ struct LabelInput {
 
   template <class G>
   struct Verb {
-    /// Class indices in [0, classes), or what is ignored, that a data set supplies, i32.
+    /// i32 class indices supplied by a data set, each in [0, classes) or equal to `ignore`.
     constexpr Label label(std::string_view called, int classes, LabelOptions o = {}) {
       auto& g = static_cast<G&>(*this);
       Node node = g.begin(G::template index<LabelInput>, called);

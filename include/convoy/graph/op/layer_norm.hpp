@@ -1,4 +1,4 @@
-// Layer normalisation (Ba, Kiros and Hinton, 2016).
+// Layer normalization (Ba, Kiros and Hinton, 2016).
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct LayerNorm {
 
   template <class G>
   struct Verb {
-    /// Normalises the last axis of a row or a sequence, as torch.nn.LayerNorm of that axis.
+    /// Normalizes the last axis of a row or a sequence, as torch.nn.LayerNorm over that axis.
     constexpr Tensor layer_norm(Tensor x, LayerNormOptions o = {}) {
       auto& g = static_cast<G&>(*this);
       Node node = g.begin(G::template index<LayerNorm>, o.name);
@@ -39,8 +39,8 @@ struct LayerNorm {
       return g.place(node, x);
     }
 
-    /// The same with a weight and a bias [features] of the model's own; of the options, `epsilon` and `name`
-    /// count.
+    /// The same with an existing weight and bias, both [features]. Only the options `epsilon` and `name` are
+    /// used.
     constexpr Tensor layer_norm(Tensor x, Handle weight, Handle bias, LayerNormOptions o = {}) {
       auto& g = static_cast<G&>(*this);
       Node node = g.begin(G::template index<LayerNorm>, o.name);
@@ -58,7 +58,7 @@ struct LayerNorm {
   };
 
   static constexpr Price price(const Graph& g, int n) { return priced_elementwise(g, n, 8, 14); }
-  /// The mean and the inverse deviation of each vector, beside the input.
+  /// Besides the input, saves the mean and the reciprocal standard deviation of each vector.
   static constexpr Saves saves(const Graph& g, int n) {
     const Shape& shape = g.nodes[n].shape;
     return {.inputs = 1, .bytes = shape.size() / shape.last() * 2 * static_cast<std::int64_t>(sizeof(float))};

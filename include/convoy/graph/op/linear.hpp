@@ -13,7 +13,8 @@ struct LinearOptions {
   int features = 0;  ///< of the output
   bool bias = true;
   bool frozen = false;
-  float deviation = 0;  ///< weights start normal with this and biases at zero; 0: as PyTorch starts them
+  float deviation = 0;  ///< if positive, weights start normal with this standard deviation and biases start
+                        ///< at zero; 0: PyTorch's initialization
   std::string_view name = {};
 };
 
@@ -32,7 +33,7 @@ struct Linear {
       return finish(g, node, x, o);
     }
 
-    /// The same with a weight of the model's own, [features, in]: a decoder tied to an embedding, say.
+    /// The same with an existing weight [features, in], for example a decoder tied to an embedding.
     constexpr Tensor linear(Tensor x, Handle weight, LinearOptions o = {}) {
       auto& g = static_cast<G&>(*this);
       if (o.features == 0) o.features = weight.shape[0];
@@ -45,8 +46,8 @@ struct Linear {
       return finish(g, node, x, o);
     }
 
-    /// The same with a bias [features] of the model's own, too; `features` and `bias` of the options count
-    /// for nothing.
+    /// The same with an existing weight and an existing bias [features]. The options `features` and `bias`
+    /// are ignored.
     constexpr Tensor linear(Tensor x, Handle weight, Handle bias, LinearOptions o = {}) {
       auto& g = static_cast<G&>(*this);
       o.features = bias.shape.rank == 1 ? bias.shape[0] : weight.shape[0];

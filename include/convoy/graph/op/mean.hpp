@@ -15,7 +15,7 @@ struct Mean {
 
   template <class G>
   struct Verb {
-    /// The mean of a sequence over all of its positions, a row.
+    /// The mean of a sequence over all of its positions; the result is a row.
     constexpr Tensor mean(Tensor x, NameOption o = {}) {
       auto& g = static_cast<G&>(*this);
       Node node = open(g, x, o);
@@ -23,7 +23,8 @@ struct Mean {
       return g.place(node, x);
     }
 
-    /// The mean of a sequence over its first `lengths` positions: an i32 number of each row, at least 1.
+    /// The mean of a sequence over its first positions; `lengths` is an i32 input of one number per row, at
+    /// least 1.
     constexpr Tensor mean(Tensor x, Tensor lengths, NameOption o = {}) {
       auto& g = static_cast<G&>(*this);
       Node node = open(g, x, o);

@@ -14,7 +14,8 @@ struct MseLoss {
 
   template <class G>
   struct Verb {
-    /// The mean over a row of (x - target)^2, as torch.nn.functional.mse_loss.
+    /// The mean over each row's elements of (x - target)^2, as torch.nn.functional.mse_loss. One number per
+    /// row.
     constexpr Tensor mse_loss(Tensor x, Tensor target, NameOption o = {}) {
       auto& g = static_cast<G&>(*this);
       Node node = g.begin(G::template index<MseLoss>, o.name);

@@ -1,4 +1,4 @@
-// Multiplication of two values, element by element.
+// Elementwise multiplication of two values.
 #pragma once
 
 #include <string_view>
@@ -13,7 +13,7 @@ struct Multiply {
 
   template <class G>
   struct Verb {
-    /// Element by element.
+    /// a * b, elementwise; `a` and `b` have the same shape.
     constexpr Tensor multiply(Tensor a, Tensor b, NameOption o = {}) {
       return elementwise(static_cast<G&>(*this), G::template index<Multiply>, a, b, o);
     }

@@ -1,4 +1,4 @@
-// Pooling over images: the largest element or the mean of each window.
+// Pooling over images: the maximum or the mean of each window.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@ namespace convoy::graph {
 
 struct PoolOptions {
   int kernel = 2;
-  int stride = 0;  ///< 0: the kernel's extent
+  int stride = 0;  ///< 0: equal to `kernel`
   int padding = 0;
   std::string_view name = {};
 };
 
-// What both poolings have in common.
+// Shared parts of both poolings.
 template <class G>
 constexpr Tensor pooled(G& g, int op, Tensor x, const PoolOptions& o) {
   const int stride = o.stride == 0 ? o.kernel : o.stride;
@@ -24,7 +24,7 @@ constexpr Tensor pooled(G& g, int op, Tensor x, const PoolOptions& o) {
   Node node = g.begin(op, o.name);
   g.attributes(node, window);
   node.kind = Kind::image;
-  // A window of nothing but padding would have no largest element.
+  // A padding of more than half the kernel could give a window of only padding, which has no maximum.
   if (!slides(g, x, {o.kernel, stride}, window, o.kernel / 2)) return g.abandon(node, x);
   node.shape = {x.shape[0], window.positions(x.shape[1], o.kernel), window.positions(x.shape[2], o.kernel)};
   return g.place(node, x);
@@ -41,7 +41,7 @@ struct MaxPool {
 
   template <class G>
   struct Verb {
-    /// The largest element of each window; padding counts as minus infinity.
+    /// The maximum of each window; padding counts as minus infinity.
     constexpr Tensor max_pool(Tensor x, PoolOptions o = {}) {
       return pooled(static_cast<G&>(*this), G::template index<MaxPool>, x, o);
     }
@@ -59,7 +59,8 @@ struct AvgPool {
 
   template <class G>
   struct Verb {
-    /// The mean of each window; padding counts as zero elements that are included in the mean, as in PyTorch.
+    /// The mean of each window; padding counts as zeros that are included in the mean, as by default in
+    /// PyTorch.
     constexpr Tensor avg_pool(Tensor x, PoolOptions o = {}) {
       return pooled(static_cast<G&>(*this), G::template index<AvgPool>, x, o);
     }

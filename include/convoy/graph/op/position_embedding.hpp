@@ -1,4 +1,4 @@
-// Position embeddings: a learnt vector for each place in a sequence (Gehring et al., 2017, as in BERT and
+// Position embeddings: a learned vector for each position of a sequence (Gehring et al., 2017, as in BERT and
 // GPT).
 #pragma once
 
@@ -12,9 +12,9 @@
 namespace convoy::graph {
 
 struct PositionEmbeddingOptions {
-  int positions = 0;  ///< that the table has; 0: those of the sequence
+  int positions = 0;  ///< in the weight; 0: as many as the sequence has
   bool frozen = false;
-  float deviation = 1;  ///< of the normal numbers that it starts from
+  float deviation = 1;  ///< standard deviation of the normal initialization
   std::string_view name = {};
 };
 
@@ -24,8 +24,8 @@ struct PositionEmbedding {
 
   template <class G>
   struct Verb {
-    /// y[p] = x[p] + weight[p] for each position of a sequence; the weight is [positions, features], and a
-    /// sequence may be shorter than it.
+    /// y[p] = x[p] + weight[p] for each position of a sequence. The weight is [positions, features]; the
+    /// sequence may have fewer positions.
     constexpr Tensor position_embedding(Tensor x, PositionEmbeddingOptions o = {}) {
       auto& g = static_cast<G&>(*this);
       Node node = g.begin(G::template index<PositionEmbedding>, o.name);
@@ -37,7 +37,7 @@ struct PositionEmbedding {
       return finish(g, node, x);
     }
 
-    /// The same with a weight of the model's own, [positions, features].
+    /// The same with an existing weight [positions, features].
     constexpr Tensor position_embedding(Tensor x, Handle weight, NameOption o = {}) {
       auto& g = static_cast<G&>(*this);
       Node node = g.begin(G::template index<PositionEmbedding>, o.name);
@@ -72,7 +72,7 @@ struct PositionEmbedding {
   static std::string explain(int, const Name& where, const Shape& left, const Shape& right) {
     return concat(where, " has vectors for ", right[0], " positions, not for those of ", left);
   }
-  /// The gradient of the weight is written as a whole.
+  /// Backward writes the whole gradient of the weight.
   static constexpr Price price(const Graph& g, int n) {
     const auto element = static_cast<std::int64_t>(sizeof(float));
     const std::int64_t out = g.nodes[n].shape.size();

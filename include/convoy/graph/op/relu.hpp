@@ -1,4 +1,4 @@
-// Rectified linear units.
+// Rectified linear unit.
 #pragma once
 
 #include <string_view>

@@ -42,7 +42,7 @@ struct Select {
   static std::string explain(int, const Name& where, const Shape& left, const Shape& right) {
     return concat(where, " selects position ", right[0], " of a sequence of ", left);
   }
-  /// Of the position that is read; the gradient of the sequence is written as a whole.
+  /// Forward moves only the selected position; backward also writes the whole gradient of the sequence.
   static constexpr Price price(const Graph& g, int n) {
     const auto element = static_cast<std::int64_t>(sizeof(float));
     const std::int64_t out = g.nodes[n].shape.size();

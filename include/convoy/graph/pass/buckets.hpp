@@ -1,8 +1,8 @@
 // Buckets: the contiguous ranges of the gradient arena that are exchanged together, in the order in which
 // backward finishes them. The first is small, so that the exchange starts early (Li et al., "PyTorch
 // Distributed", VLDB 2020); the others are about 25 MiB, or a quarter of a model smaller than 100 MiB, so
-// that its exchange overlaps too. Towards the end they shrink, each to half of what is left: the last one
-// is sent when there is nothing left to compute.
+// that its exchange overlaps too. Toward the end they shrink, each to half of the remainder, because no
+// computation is left to hide the last one.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,10 @@ struct BucketOptions {
   }
 };
 
-/// Writes at most `exchanged_count` buckets that cover [0, exchanged) without gaps, cut between tensors where
-/// the size is nearest to the one wanted; returns their number. None but the last is below `first`, and what
-/// stands before a tensor that several stages use: such a tensor is final so late that what is final before
-/// should not wait for it.
+/// Writes at most `exchanged_count` buckets that cover [0, exchanged) without gaps, each cut at the tensor
+/// boundary nearest to its target size; returns their number. Only the last bucket, and a bucket that ends
+/// before a tensor used by several stages, may be smaller than `first`: such a tensor is final so late that
+/// the gradients before it should not wait.
 constexpr int make_buckets(const Slot* slots, const int* order, int exchanged_count, std::int64_t exchanged,
                            const BucketOptions& options, Range* buckets) {
   const auto element = static_cast<std::int64_t>(sizeof(float));

@@ -1,11 +1,12 @@
-// Fusion: which nodes are computed together, as one stage. What can be is a table of patterns.
+// Fusion: which nodes are computed together as one stage. A table of patterns lists the possible
+// combinations.
 #pragma once
 
 #include <convoy/graph/builder.hpp>
 
 namespace convoy::graph {
 
-/// Operations that follow each other, each the only one that reads the value of the one before.
+/// A chain of operations, each the only reader of the previous one's value.
 struct Pattern {
   static constexpr int max_length = 4;
   int op[max_length] = {-1, -1, -1, -1};
@@ -15,8 +16,8 @@ struct Pattern {
 template <class... Ops>
 inline constexpr Pattern pattern = {{index_of<Ops>...}, sizeof...(Ops)};
 
-/// The patterns; those of one leader stand together, the longest first. An Exec without a kernel for one runs
-/// its nodes one by one.
+/// The patterns. Those with the same leader (first operation) are adjacent, longest first. An Exec without a
+/// kernel for a pattern runs its nodes one by one.
 inline constexpr Pattern patterns[] = {
     pattern<Conv2d, BatchNorm, Add, Relu>,
     pattern<Conv2d, BatchNorm, Add>,
@@ -37,7 +38,7 @@ inline constexpr Pattern patterns[] = {
 
 namespace detail {
 
-// Where the patterns of each leader stand.
+// For each operation, the range of the patterns that it leads.
 struct Leaders {
   int first[operation_count] = {}, end[operation_count] = {};
 };
@@ -53,18 +54,18 @@ inline constexpr Leaders leaders = [] {
 
 }  // namespace detail
 
-/// One unit of execution. Stages are in an order in which every input is there; backward runs them in
-/// reverse.
+/// One unit of execution. The stages are in an order in which every input is computed before it is read;
+/// backward runs them in reverse.
 struct Stage {
-  int first = 0, count = 0;  ///< its nodes, in Plan::members, in the order in which they are computed
+  int first = 0, count = 0;  ///< its nodes in Plan::members, in the order of computation
   int leader = -1;           ///< the first of these nodes
-  int output = -1;           ///< the last, whose value the stage yields
+  int output = -1;           ///< the last of these nodes, whose value is the stage's output
   friend constexpr bool operator==(const Stage&, const Stage&) = default;
 };
 
 namespace detail {
 
-// For each node how often its value is read, and one of the nodes that read it (-1: none does).
+// For each node, how often its value is read, and the last node that reads it (-1: none).
 constexpr void count_readers(const Graph& g, int* readers, int* consumer) {
   for (int n = 0; n < g.count.nodes; ++n) {
     readers[n] = 0;
@@ -75,15 +76,16 @@ constexpr void count_readers(const Graph& g, int* readers, int* consumer) {
       consumer[x] = n;
     }
   }
-  // What is handed out must exist, so it counts as a reader that no fusion can swallow.
+  // Outputs, losses and inputs of metrics must be stored. Counting each as two further readers keeps them
+  // from being fused away.
   for (int i = 0; i < g.count.outputs; ++i) readers[g.outputs[i].node] += 2;
   for (int i = 0; i < g.count.losses; ++i) readers[g.losses[i]] += 2;
   for (int i = 0; i < g.count.metrics; ++i)
     for (int k = 0; k < g.metrics[i].inputs; ++k) readers[g.edges[g.metrics[i].input + k]] += 2;
 }
 
-// The last of the nodes that are computed together with `leader`: itself if no pattern fits. A pattern takes
-// nodes that have no leader yet.
+// The last of the nodes that are computed together with `leader`; `leader` itself if no pattern fits. A
+// pattern only takes nodes that have no leader yet.
 constexpr int last_of_match(const Graph& g, int leader, const int* readers, const int* consumer,
                             const int* leader_of) {
   const int op = g.nodes[leader].op;
@@ -102,13 +104,13 @@ constexpr int last_of_match(const Graph& g, int leader, const int* readers, cons
 
 }  // namespace detail
 
-/// Writes the stages of a graph, their nodes one after the other in `members`, and for each node its stage
-/// (-1 for what is given). All arrays have room for as many entries as there are nodes; returns the number of
-/// stages. Linear in the nodes.
+/// Writes the stages of a graph, their nodes consecutively in `members`, and for each node its stage (-1 for
+/// inputs and labels). Every array has room for one entry per node; `consumer` and `readers` are scratch.
+/// Returns the number of stages. Linear in the number of nodes.
 constexpr int fuse(const Graph& g, Stage* stages, int* members, int* stage_of, int* consumer, int* readers) {
   detail::count_readers(g, readers, consumer);
-  // Two arrays serve twice. A node has a leader until its stage has a number; and a leader has a last node
-  // once nobody asks for its readers.
+  // Two arrays are reused. `stage_of` holds each node's leader until the stages are numbered, and `readers`
+  // holds a leader's last node once its number of readers is no longer needed.
   int* const leader_of = stage_of;
   int* const last_of = readers;
   for (int n = 0; n < g.count.nodes; ++n) leader_of[n] = -1;
@@ -123,7 +125,7 @@ constexpr int fuse(const Graph& g, Stage* stages, int* members, int* stage_of, i
   int count = 0, member = 0;
   for (int n = 0; n < g.count.nodes; ++n) {
     const int leader = leader_of[n];
-    if (leader < 0 || last_of[leader] != n) continue;  // only the last node of a stage yields it
+    if (leader < 0 || last_of[leader] != n) continue;  // the stage is emitted at its last node
     const int first = member;
     for (int at = leader;; at = consumer[at]) {
       members[member++] = at;

@@ -1,7 +1,7 @@
-// Layout: where each parameter lies in the flat arenas. Tensors stand in the order in which backward finishes
+// Layout: where each parameter lies in the flat arenas. Tensors are in the order in which backward finishes
 // their gradients, so that a bucket is one contiguous range and needs no packing. The parameter arena is
 //     [ exchanged: live parts, in backward order | frozen | dead taps ]
-// and the gradient arena is its exchanged part alone.
+// and the gradient arena has the same layout as its exchanged part.
 #pragma once
 
 #include <cstddef>
@@ -12,18 +12,18 @@
 
 namespace convoy::graph {
 
-/// Elements to which the start of every tensor is aligned: 64 bytes of f32.
+/// Alignment of the start of every tensor, in elements: 64 bytes of f32.
 inline constexpr std::int64_t slot_alignment = 16;
 
 /// The place of one parameter. A convolution's weight with dead taps is split: `live` holds [out][in][live
-/// taps], `dead` the rest in the same order; otherwise `dead` is empty. An Exec may permute elements within
-/// `live`, never its size.
+/// taps], `dead` the rest in the same order; otherwise `dead` is empty. An Exec may permute the elements of
+/// `live`, but not change its size.
 struct Slot {
   Range live, dead;
-  int stages = 0;  ///< how many stages use the parameter; its gradient is their sum
-  int first = -1;  ///< the first stage that does: backward runs it last, and the gradient is final behind it
-  int last =
-      -1;  ///< the last stage that does: backward runs it first, and it assigns the gradient where others add
+  int stages = 0;  ///< the number of stages that use the parameter; its gradient is the sum of theirs
+  int first = -1;  ///< the first of these stages: backward runs it last, and the gradient is final after it
+  int last = -1;   ///< the last of these stages: backward runs it first, and it assigns the gradient to which
+                   ///< the others add
 };
 
 /// The sizes of the arenas in elements.
@@ -37,15 +37,15 @@ constexpr std::int64_t align_slot(std::int64_t size) {
   return (size + slot_alignment - 1) / slot_alignment * slot_alignment;
 }
 
-/// Writes the live taps of each parameter: of a convolution's weight that nothing else uses; empty (0 by 0)
-/// for all others, which live as a whole.
+/// Writes the live taps of each parameter: those of a convolution's weight, unless uses of the weight
+/// disagree on them; empty (0 by 0) for all other parameters, which are live as a whole.
 constexpr void find_live_taps(const Graph& g, Taps* taps) {
   for (int p = 0; p < g.count.parameters; ++p) taps[p] = {};
   for (int n = 0; n < g.count.nodes; ++n) {
     if (g.nodes[n].uses > 0)
       taps[g.parameter(n, 0)] = operation_taps[static_cast<std::size_t>(g.nodes[n].op)](g, n);
   }
-  // With several uses the taps that one leaves dead may be live in another.
+  // Taps that are dead in one use of a weight may be live in another.
   for (int n = 0; n < g.count.nodes; ++n) {
     for (int k = 0; k < g.nodes[n].uses; ++k) {
       const int p = g.parameter(n, k);
@@ -56,16 +56,16 @@ constexpr void find_live_taps(const Graph& g, Taps* taps) {
   }
 }
 
-/// The live elements of parameter `p`.
+/// The number of live elements of parameter `p`.
 constexpr std::int64_t live_size(const Graph& g, const Taps* taps, int p) {
   const Shape& shape = g.parameters[p].shape;
   return taps[p].count() > 0 ? static_cast<std::int64_t>(shape[0]) * shape[1] * taps[p].count()
                              : shape.size();
 }
 
-/// Writes a slot for each parameter and, in `order`, the parameters as they stand in the exchanged part;
-/// returns the arenas' sizes and in `exchanged_count` how many parameters are exchanged. A parameter that no
-/// operation uses is frozen whatever it says.
+/// Writes a slot for each parameter and, in `order`, the parameters in the order of the exchanged part.
+/// Returns the sizes of the arenas and, in `exchanged_count`, the number of exchanged parameters. A parameter
+/// that no operation uses is treated as frozen, whatever its group.
 constexpr ArenaSizes lay_out(const Graph& g, const Stage* stages, int stage_count, const int* members,
                              const Taps* taps, Slot* slots, int* order, int& exchanged_count) {
   ArenaSizes sizes;

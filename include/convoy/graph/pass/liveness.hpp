@@ -1,5 +1,5 @@
-// Liveness: when each value of a training step is needed, and an arena in which values that never live
-// together share memory. Time counts stages: forward 0 .. S-1, backward S .. 2S-1, where stage s runs
+// Liveness: when each value of a training step is needed, and an arena in which values with disjoint
+// lifetimes share memory. Time counts stages: forward 0 .. S-1, backward S .. 2S-1, where stage s runs
 // backward at 2S-1-s.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace convoy::graph {
 
-/// What there is of a node: its value, what it saves for backward beside that, and the gradient of its value.
+/// The values of a node: its output, the further data it saves for backward, and the gradient of its output.
 enum class ValueKind : unsigned char { output, saved, gradient };
 inline constexpr int values_per_node = 3;
 
@@ -21,13 +21,14 @@ struct Lifetime {
   std::int64_t bytes = 0;
 };
 
-/// The node whose memory the value of node `n` is: a view is that of its input.
+/// The node that owns the memory of the value of node `n`: a view shares that of its input.
 constexpr int storage_of(const Graph& g, int n) {
   while (operation_views[static_cast<std::size_t>(g.nodes[n].op)]) n = g.input(n, 0);
   return n;
 }
 
-/// Writes `values_per_node` lifetimes a node, with the bytes of one sample. `training` false: forward alone.
+/// Writes `values_per_node` lifetimes per node, with the bytes of one sample. If `training` is false, for
+/// forward alone.
 constexpr void find_lifetimes(const Graph& g, const Stage* stages, int stage_count, const int* stage_of,
                               bool training, Lifetime* lifetimes) {
   const int last = training ? 2 * stage_count - 1 : stage_count;
@@ -38,7 +39,7 @@ constexpr void find_lifetimes(const Graph& g, const Stage* stages, int stage_cou
   auto later = [](Lifetime& lifetime, int time) {
     if (time > lifetime.end) lifetime.end = time;
   };
-  // The bytes of a value within a stage are counted once backward turns out to read it.
+  // A value inside a fused stage has no bytes unless backward reads it.
   auto bytes_of = [&](int n) {
     return g.nodes[n].shape.size() * static_cast<std::int64_t>(size_of(g.nodes[n].dtype));
   };
@@ -81,18 +82,19 @@ constexpr void find_lifetimes(const Graph& g, const Stage* stages, int stage_cou
     for (int k = 0; k < g.metrics[i].inputs; ++k) keep(g.edges[g.metrics[i].input + k]);
 }
 
-/// A free piece of an arena under construction.
+/// A free block of an arena under construction, in bytes.
 struct FreeBlock {
   std::int64_t begin = 0, end = 0;
 };
 
-/// The free blocks of an arena below its `top`, in order; none touches another, or the top.
+/// The free blocks of an arena below its `top`, in order. No two are adjacent, and none ends at the top.
 struct FreeList {
   FreeBlock* blocks;
   int count = 0;
   std::int64_t top = 0;
 
-  /// Where so many bytes are free now: in the first block that has them, or at the top, which rises.
+  /// Allocates `bytes` in the first block that is large enough, or else at the top, which rises. Returns the
+  /// offset.
   constexpr std::int64_t take(std::int64_t bytes) {
     int at = 0;
     while (at < count && blocks[at].end - blocks[at].begin < bytes) ++at;
@@ -129,11 +131,11 @@ struct FreeList {
   }
 };
 
-/// Writes an offset for each of `count` values, aligned to 64 bytes, such that no two that live together
-/// overlap; returns the arena's size in bytes. First fit over a sorted free list, values in the order of
-/// their beginnings: time runs from 0 to `last`. `first_at` and `next_at` (last + 2 and count entries),
-/// `release_at`, `release_next` likewise, and `blocks` (count + 1 entries) are scratch, given by the caller
-/// because constants know their sizes.
+/// Writes an offset for each of `count` values, aligned to 64 bytes, such that no two values alive at the
+/// same time overlap; returns the arena's size in bytes. First fit over a sorted free list, in the order in
+/// which the values begin; time runs from 0 to `last`. `first_at` and `release_at` (last + 2 entries),
+/// `next_at` and `release_next` (count entries) and `blocks` (count + 1 entries) are scratch. The caller
+/// provides it, because in constant expressions the sizes are known there.
 constexpr std::int64_t pack(const Lifetime* values, int count, int last, std::int64_t* offsets, int* first_at,
                             int* next_at, int* release_at, int* release_next, FreeBlock* blocks) {
   auto aligned = [](std::int64_t bytes) { return (bytes + 63) / 64 * 64; };
@@ -159,7 +161,7 @@ constexpr std::int64_t pack(const Lifetime* values, int count, int last, std::in
   return size;
 }
 
-/// The same at run time: what Exec calls on its real sizes (batch, padded layouts).
+/// The same at run time. An Exec calls it with its real sizes (batch, padded layouts).
 inline std::int64_t pack(const std::vector<Lifetime>& values, int last, std::vector<std::int64_t>& offsets) {
   const auto count = values.size(), moments = static_cast<std::size_t>(last) + 2;
   offsets.assign(count, 0);
