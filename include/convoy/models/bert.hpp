@@ -1,5 +1,5 @@
-// BERT (Devlin et al., 2018) as it is pre-trained: a masked language model and the prediction of the next
-// sentence over one encoder, with the names of Hugging Face's BertForPreTraining.
+// BERT (Devlin et al., 2018) for pre-training: masked language modeling and next-sentence prediction on one
+// encoder, with the parameter names of Hugging Face's BertForPreTraining.
 #pragma once
 
 #include <string_view>
@@ -10,16 +10,16 @@
 
 namespace convoy::models {
 
-/// What a Bert is made of, base by default; `define_bert` makes one of sizes that are known at run time.
+/// The sizes of a Bert, by default those of BERT-base. `define_bert` accepts sizes known only at run time.
 struct BertSizes {
   int layers = 12, width = 768, heads = 12;
   int ffn = 3072;          ///< features between the two linear layers of a layer
   int length = 128;        ///< tokens of a padded pair of sentences, at most `positions`
-  int vocabulary = 30522;  ///< ids of tokens are below
-  int predictions = 20;    ///< masked positions of a row
-  int positions = 512;     ///< of the table of position embeddings
-  float dropout = 0.1f;    ///< behind embeddings and sublayers, and of the attention's probabilities
-  bool logits = false;     ///< hand those of masked tokens out, which then exist as a whole
+  int vocabulary = 30522;  ///< token ids are in [0, vocabulary)
+  int predictions = 20;    ///< masked positions per row
+  int positions = 512;     ///< the number of position embeddings
+  float dropout = 0.1f;    ///< after embeddings and sublayers, and of attention probabilities
+  bool logits = false;     ///< make the masked tokens' logits an output, stored in full
 };
 
 namespace detail {
@@ -60,11 +60,11 @@ constexpr graph::Tensor bert_layer(graph::Builder& g, graph::Tensor x, graph::Te
 }  // namespace detail
 
 /// Inputs, all i32: "input_ids" and "token_type_ids" [length] (0 or 1: the first or the second sentence),
-/// "lengths" (tokens that are no padding; Hugging Face's attention_mask has as many ones) and
-/// "masked_positions" [predictions]. Labels: "masked_labels" [predictions] (-100 where a row has fewer masked
-/// tokens) and "next_sentence_label" (0: the second sentence follows the first). Outputs:
-/// "seq_relationship_logits" and, if asked for, "prediction_logits" of the masked tokens. The loss is the sum
-/// of two, each a mean of its own. The decoder's weight is that of the word embeddings.
+/// "lengths" (the number of tokens before the padding; Hugging Face's attention_mask has as many ones) and
+/// "masked_positions" [predictions]. Labels: "masked_labels" [predictions] (-100 past the last masked token
+/// of a row) and "next_sentence_label" (0: the second sentence follows the first). Outputs:
+/// "seq_relationship_logits" and, with `logits`, "prediction_logits" of the masked tokens. The loss is the
+/// sum of two means, over masked tokens and over rows. The decoder shares the weight of the word embeddings.
 constexpr void define_bert(graph::Builder& g, const BertSizes& s) {
   const graph::InputOptions integers{.dtype = DType::i32};
   const auto ids = g.input("input_ids", {s.length}, integers);
@@ -117,7 +117,7 @@ constexpr void define_bert(graph::Builder& g, const BertSizes& s) {
   g.loss(g.cross_entropy(pooled, g.label("next_sentence_label", 2), {.name = "next_sentence_loss"}));
 }
 
-/// Dropout in percent, because template arguments are no fractions.
+/// Dropout is given in percent, so that the template argument is an integer.
 template <int Layers, int Width, int Heads, int Ffn, int Length, int Vocabulary, int Predictions,
           int Positions = 512, int DropoutPercent = 10, bool Logits = false>
 struct Bert {

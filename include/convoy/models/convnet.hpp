@@ -8,15 +8,15 @@
 
 namespace convoy::models {
 
-/// What a ConvNet is made of; `define_convnet` makes one of sizes that are known at run time.
+/// The sizes of a ConvNet. `define_convnet` accepts sizes known only at run time.
 struct ConvNetSizes {
   Image in;
   int classes = 10;
-  DType pixel = DType::f32;  ///< u8 counts as 1/255 of itself
+  DType pixel = DType::f32;  ///< u8 values are multiplied by 1/255
 };
 
-/// Input "image", label "label", output "logits"; parameters as a PyTorch module of conv1, conv2, fc1 and fc2
-/// names them.
+/// Input "image", label "label", output "logits". Parameters are named as in a PyTorch module with conv1,
+/// conv2, fc1 and fc2.
 constexpr void define_convnet(graph::Builder& g, const ConvNetSizes& s) {
   auto x = g.input("image", s.in, {.dtype = s.pixel});
   x = g.conv2d(x, {.channels = 32, .kernel = 3, .bias = true, .name = "conv1"});

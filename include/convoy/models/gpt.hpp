@@ -1,4 +1,4 @@
-// GPT-2 (Radford et al., 2019): a language model of causal attention, with the names of Hugging Face's
+// GPT-2 (Radford et al., 2019): a causal language model, with the parameter names of Hugging Face's
 // GPT2LMHeadModel.
 #pragma once
 
@@ -10,18 +10,18 @@
 
 namespace convoy::models {
 
-/// What a Gpt2 is made of, small by default; `define_gpt2` makes one of sizes that are known at run time.
+/// The sizes of a Gpt2, by default those of GPT-2 small. `define_gpt2` accepts sizes known only at run time.
 struct Gpt2Sizes {
   int layers = 12, width = 768, heads = 12;
-  int length = 1024;       ///< tokens of a row, at most `positions`
-  int vocabulary = 50257;  ///< ids of tokens are below
-  int positions = 1024;    ///< of the table of position embeddings
-  float dropout = 0.1f;    ///< behind embeddings and sublayers, and of the attention's probabilities
-  bool logits = false;     ///< hand them out, which then exist as a whole
+  int length = 1024;       ///< tokens per row, at most `positions`
+  int vocabulary = 50257;  ///< token ids are in [0, vocabulary)
+  int positions = 1024;    ///< the number of position embeddings
+  float dropout = 0.1f;    ///< after embeddings and sublayers, and of attention probabilities
+  bool logits = false;     ///< make the logits an output, stored in full
 };
 
-/// Whether Hugging Face's checkpoints hold the parameter of this name as [in, out], being that of a Conv1D:
-/// convoy's, as all linear layers', is its transpose [out, in].
+/// Whether Hugging Face's checkpoints store the parameter of this name as [in, out], because it belongs to a
+/// Conv1D. convoy stores the weight of every linear layer as [out, in].
 constexpr bool gpt2_is_transposed(std::string_view name) {
   for (const std::string_view end : {"c_attn.weight", "c_proj.weight", "c_fc.weight"})
     if (name.size() > end.size() && name.substr(name.size() - end.size()) == end) return true;
@@ -32,10 +32,11 @@ namespace detail {
 
 inline constexpr float gpt2_deviation = 0.02f;
 
-/// The deviation of what each of two sublayers in so many layers adds to their sum: 0.02 / sqrt(2 layers).
+/// The standard deviation of the initial weight of a sublayer's output projection, of which each layer has
+/// two: 0.02 / sqrt(2 layers).
 constexpr float gpt2_deviation_of_sums(int layers) {
   double root = 1;
-  for (int i = 0; i < 64; ++i) root = (root + 2.0 * layers / root) / 2;  // Newton's
+  for (int i = 0; i < 64; ++i) root = (root + 2.0 * layers / root) / 2;  // Newton's method
   return static_cast<float>(static_cast<double>(gpt2_deviation) / root);
 }
 
@@ -62,10 +63,10 @@ constexpr graph::Tensor gpt2_layer(graph::Builder& g, graph::Tensor x, const Gpt
 
 }  // namespace detail
 
-/// Input "input_ids" [length] (i32); label "labels" [length], the token behind each, -100 where none counts
-/// (Hugging Face shifts labels itself, convoy's data sets do). Output, if asked for: "logits". The weight of
-/// the head is that of the token embeddings. Weights of linear layers are [out, in]; `gpt2_is_transposed`
-/// says which of them checkpoints of Hugging Face hold as [in, out].
+/// Input "input_ids" [length] (i32); label "labels" [length], the next token at each position, -100 to ignore
+/// the position. (Hugging Face's model shifts the labels itself; here the data set does.) Output, with
+/// `logits`: "logits". The head shares the weight of the token embeddings. Linear layers store weights as
+/// [out, in]; `gpt2_is_transposed` tells which of them Hugging Face's checkpoints store as [in, out].
 constexpr void define_gpt2(graph::Builder& g, const Gpt2Sizes& s) {
   const auto ids = g.input("input_ids", {s.length}, {.dtype = DType::i32});
   graph::Handle tokens;
@@ -93,7 +94,7 @@ constexpr void define_gpt2(graph::Builder& g, const Gpt2Sizes& s) {
   g.loss(g.cross_entropy(x, next, {.name = "loss"}));
 }
 
-/// Dropout in percent, because template arguments are no fractions.
+/// Dropout is given in percent, so that the template argument is an integer.
 template <int Layers, int Width, int Heads, int Length = 1024, int Vocabulary = 50257, int Positions = 1024,
           int DropoutPercent = 10, bool Logits = false>
 struct Gpt2 {

@@ -9,15 +9,15 @@
 
 namespace convoy::models {
 
-/// What an Mlp is made of; `define_mlp` makes one of sizes that are known at run time.
+/// The sizes of an Mlp. `define_mlp` accepts sizes known only at run time.
 struct MlpSizes {
   Image in;
   int classes = 10;
   std::span<const int> widths;  ///< of the hidden layers
-  DType pixel = DType::f32;     ///< u8 counts as 1/255 of itself
+  DType pixel = DType::f32;     ///< u8 values are multiplied by 1/255
 };
 
-/// Linear layers fc1, fc2, ... with a ReLU behind each but the last. Input "image", label "label", output
+/// Linear layers fc1, fc2, ... with a ReLU after each except the last. Input "image", label "label", output
 /// "logits".
 constexpr void define_mlp(graph::Builder& g, const MlpSizes& s) {
   auto x = g.flatten(g.input("image", s.in, {.dtype = s.pixel}), {.name = "flatten"});
@@ -31,7 +31,7 @@ constexpr void define_mlp(graph::Builder& g, const MlpSizes& s) {
   g.loss(g.cross_entropy(x, g.label("label", s.classes), {.name = "loss"}));
 }
 
-/// An Mlp of images of f32, with hidden layers of these widths.
+/// An Mlp on f32 images with hidden layers of these widths.
 template <Image In, int Classes, int... Widths>
 struct Mlp {
   static constexpr void define(graph::Builder& g) {

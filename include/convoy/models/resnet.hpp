@@ -1,6 +1,7 @@
-// Residual networks (He et al., "Deep Residual Learning for Image Recognition", 2015) in torchvision's
-// topology and names: stride in the 3x3 convolution of a bottleneck, a 7x7 stem or one for small images, any
-// number of input channels. Images are f32, or bytes, which count as 1/255 of themselves.
+// Residual networks (He et al., "Deep Residual Learning for Image Recognition", 2015) with torchvision's
+// topology and parameter names: the stride is in the 3x3 convolution of a bottleneck. The stem is
+// torchvision's 7x7 or one for small images; the number of input channels is free. Images are f32, or u8,
+// whose values are multiplied by 1/255.
 #pragma once
 
 #include <convoy/core/dtype.hpp>
@@ -11,10 +12,10 @@ namespace convoy::models {
 
 enum class ResidualBlock : unsigned char { basic, bottleneck };
 
-/// What stands before the blocks.
+/// The layers before the blocks.
 enum class Stem : unsigned char {
-  imagenet,  ///< a 7x7 convolution and a pooling, each of stride 2, as torchvision has it
-  small,  ///< a 3x3 convolution of stride 1 and no pooling, which leave images of 32x32 or 28x28 their size
+  imagenet,  ///< a 7x7 convolution and a max pooling, each of stride 2, as in torchvision
+  small,     ///< a 3x3 convolution of stride 1 and no pooling, which keeps the size of 28x28 or 32x32 images
 };
 
 /// The number of blocks in each of the four stages.
@@ -22,14 +23,14 @@ struct Stages {
   int blocks[4] = {};
 };
 
-/// What a ResNet is made of, of 18 layers for ImageNet by default; `define_resnet` makes one of sizes that
-/// are known at run time.
+/// The sizes of a ResNet, by default ResNet-18 for ImageNet. `define_resnet` accepts sizes known only at run
+/// time.
 struct ResNetSizes {
   Image in = {3, 224, 224};
   int classes = 1000;
   ResidualBlock block = ResidualBlock::basic;
   Stages depth = {{2, 2, 2, 2}};
-  DType pixel = DType::f32;  ///< u8 counts as 1/255 of itself
+  DType pixel = DType::f32;  ///< u8 values are multiplied by 1/255
   Stem stem = Stem::imagenet;
 };
 
@@ -92,7 +93,7 @@ struct ResNet {
   }
 };
 
-// Types and not aliases, which nvcc cannot compile where their arguments are of class type.
+// Class templates, not aliases: nvcc cannot compile an alias template with arguments of class type.
 template <Image In, int Classes, DType Pixel = DType::f32, Stem Front = Stem::imagenet>
 struct ResNet18 : ResNet<In, Classes, ResidualBlock::basic, Stages{{2, 2, 2, 2}}, Pixel, Front> {};
 template <Image In, int Classes, DType Pixel = DType::f32, Stem Front = Stem::imagenet>

@@ -1,5 +1,6 @@
-// A Transformer encoder (Vaswani et al., 2017) that classifies sentences: words and places embedded, layers
-// of self-attention in both directions, the mean over a sentence's own words, a linear layer.
+// A Transformer encoder (Vaswani et al., 2017) that classifies sentences: word and position embeddings,
+// layers of bidirectional self-attention, the mean over a sentence's words without padding, and a linear
+// layer.
 #pragma once
 
 #include <string_view>
@@ -10,33 +11,32 @@
 
 namespace convoy::models {
 
-/// Where the layer norms of a Transformer stand.
+/// The position of a Transformer's layer norms.
 enum class NormPlace : unsigned char {
-  before,  ///< before each sublayer, and once at the end: deep encoders train from scratch without a warm-up
-  after,   ///< behind each sum, as published in 2017
+  before,  ///< before each sublayer and at the end; deep encoders then train from scratch without a warm-up
+  after,   ///< after each residual sum, as published in 2017
 };
 
-/// What a Transformer is made of; `define_transformer` makes one of sizes that are known at run time.
+/// The sizes of a Transformer. `define_transformer` accepts sizes known only at run time.
 struct TransformerSizes {
   int layers = 0, width = 0, heads = 0;
   int ffn = 0;         ///< features between the two linear layers of a layer
-  int length = 0;      ///< words of a padded sentence
-  int vocabulary = 0;  ///< ids of words are below
+  int length = 0;      ///< words in a padded sentence
+  int vocabulary = 0;  ///< word ids are in [0, vocabulary)
   int classes = 0;
   NormPlace norm = NormPlace::before;
-  float dropout = 0.1f;  ///< behind embeddings and sublayers, between the linear layers, and of
-                         ///< the attention's probabilities
+  float dropout = 0.1f;  ///< after embeddings, sublayers and GELU, and of attention probabilities
 };
 
 namespace detail {
 
-/// x with dropout, or itself where there is none.
+/// x with dropout, or x itself if p is 0.
 constexpr graph::Tensor dropped(graph::Builder& g, graph::Tensor x, float p, std::string_view name) {
   return p > 0 ? g.dropout(x, {.p = p, .name = name}) : x;
 }
 
-/// The weight and the bias of a linear layer or a norm, named `name.weight` and `name.bias`, or with another
-/// sign than the point.
+/// The weight and the bias of a linear layer or a norm, named `name.weight` and `name.bias` (for in_proj with
+/// an underscore instead of the dot).
 struct WeightAndBias {
   graph::Handle weight, bias;
 };
@@ -53,8 +53,8 @@ constexpr WeightAndBias norm_parameters(graph::Builder& g, std::string_view name
           g.parameter(Name(name).append(".bias"), {width}, {.group = graph::Group::no_decay})};
 }
 
-/// A layer of torch.nn.TransformerEncoder, with its parameters in PyTorch's order, which is not that of
-/// their use.
+/// A layer of torch.nn.TransformerEncoder. Its parameters are created in PyTorch's order, which is not the
+/// order of their use.
 constexpr graph::Tensor encoder_layer(graph::Builder& g, graph::Tensor x, graph::Tensor lengths,
                                       const TransformerSizes& s) {
   const int w = s.width;
@@ -86,8 +86,8 @@ constexpr graph::Tensor encoder_layer(graph::Builder& g, graph::Tensor x, graph:
 }  // namespace detail
 
 /// Inputs "input_ids" (i32 ids of words, padded to `length`) and "lengths" (i32, the words of each sentence,
-/// at least 1), label "label", output "logits". Parameters as a PyTorch module names them whose `encoder` is
-/// a torch.nn.TransformerEncoder with activation "gelu", beside `embedding`, `position` and `classifier`.
+/// at least 1), label "label", output "logits". Parameters are named as in a PyTorch module whose `encoder`
+/// is a torch.nn.TransformerEncoder with activation "gelu", next to `embedding`, `position` and `classifier`.
 constexpr void define_transformer(graph::Builder& g, const TransformerSizes& s) {
   const auto tokens = g.input("input_ids", {s.length}, {.dtype = DType::i32});
   const auto lengths = g.input("lengths", {}, {.dtype = DType::i32});
@@ -111,8 +111,8 @@ constexpr void define_transformer(graph::Builder& g, const TransformerSizes& s) 
   g.loss(g.cross_entropy(x, g.label("label", s.classes), {.name = "loss"}));
 }
 
-/// `Transformer<6, 256, 4, 1024, 256, words, 5>` is that of the SST-5 workload. Dropout in percent, because
-/// template arguments are no fractions.
+/// The SST-5 workload uses `Transformer<6, 256, 4, 1024, 256, words, 5>`. Dropout is given in percent, so
+/// that the template argument is an integer.
 template <int Layers, int Width, int Heads, int Ffn, int Length, int Vocabulary, int Classes,
           NormPlace Norm = NormPlace::before, int DropoutPercent = 10>
 struct Transformer {
