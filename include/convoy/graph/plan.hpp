@@ -38,12 +38,12 @@ struct Plan {
   std::span<const graph::Taps> taps;    ///< for each parameter; the live taps if it is a convolution's weight
   std::span<const graph::Slot> slots;   ///< for each parameter
   std::span<const int> exchange_order;  ///< the parameters in the order of the exchanged part of the arenas
-  std::span<const Range>
-      buckets;  ///< in elements of the gradient arena, in the order in which backward finishes them
-  std::span<const graph::Price> prices;  ///< for each node
-  std::span<const graph::Lifetime>
-      lifetimes;                          ///< graph::values_per_node per node, for one sample in training
-  std::span<const std::int64_t> offsets;  ///< for each lifetime, in the activation arena of one sample
+  std::span<const Range> buckets;       ///< in elements of the gradient arena, in the order in which backward
+                                        ///< finishes them
+  std::span<const graph::Price> prices;        ///< for each node
+  std::span<const graph::Lifetime> lifetimes;  ///< graph::values_per_node per node, for one sample in
+                                               ///< training
+  std::span<const std::int64_t> offsets;       ///< for each lifetime, in the activation arena of one sample
   graph::ArenaSizes sizes;
   graph::Price price;               ///< of all nodes
   std::int64_t training_bytes = 0;  ///< the activation arena of one sample in training

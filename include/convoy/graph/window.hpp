@@ -66,8 +66,7 @@ constexpr void live_range(int extent, int kernel, const Window& w, int positions
     if (first == 0 && end == kernel) break;
   }
   if (w.padding - first * w.dilation < 0) first = w.padding / w.dilation;
-  const int last =
-      (positions - 1) * w.stride - w.padding;  // the input index under the first tap at the last position
+  const int last = (positions - 1) * w.stride - w.padding;  // first tap's input index at the last position
   while (end < kernel && last + w.reach(end) - extent <= -w.stride) ++end;
 }
 

@@ -17,7 +17,7 @@ struct AdamW {
     float beta1 = 0.9f;
     float beta2 = 0.999f;
     float epsilon = 1e-8f;
-    float weight_decay = 1e-2f;  ///< times the learning rate: the share of a parameter that a step takes away
+    float weight_decay = 1e-2f;  ///< a step subtracts lr * weight_decay times the parameter
     static constexpr void fields(auto& self, auto&& field) {
       field("lr", self.lr);
       field("beta1", self.beta1);
@@ -42,7 +42,7 @@ struct AdamW {
   template <class V>
   CONVOY_HD static inline __attribute__((always_inline)) void update(V& p, const V& g, V (&state)[2],
                                                                      const Constants& k) {
-    // The factor 1 - lr decay would be rounded to a float, which takes the last digits of small decays.
+    // Multiplying by 1 - lr decay instead would round that factor and lose the last digits of a small decay.
     p = p - k.decay * p;
     Adam::update(p, g, state, k.adam);
   }

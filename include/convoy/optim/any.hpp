@@ -1,5 +1,4 @@
-// Any: the rule that is chosen at run time. `Trainer<Model, optim::Any, ...>` is compiled once for all of
-// them.
+// Any: a rule chosen at run time. `Trainer<Model, optim::Any, ...>` is compiled once for all rules.
 #pragma once
 
 #include <concepts>
@@ -19,7 +18,7 @@ namespace convoy::optim {
 
 namespace detail {
 
-// An optimizer without its type.
+// A type-erased optimizer.
 struct Erased {
   virtual ~Erased() = default;
   virtual RuleFacts facts() const = 0;
@@ -71,10 +70,10 @@ concept NamesItsRule = requires {
 
 }  // namespace detail
 
-/// Stands for a rule that is chosen at run time.
+/// Placeholder for a rule chosen at run time.
 struct Any {
-  /// The options of any rule. Those that name their rule (`using Rule = Sgd;` within Options) convert, others
-  /// are given by `of<R>(options)`. Throws ConfigError where the rule refuses the options.
+  /// The options of any rule. Options that name their rule (`using Rule = Sgd;` within Options) convert
+  /// implicitly; others are wrapped by `of<R>(options)`. Throws ConfigError if the rule rejects the options.
   class Options {
    public:
     Options() : Options(Sgd::Options{}) {}
@@ -85,7 +84,7 @@ struct Any {
       return Options(std::make_shared<const detail::Holds<R>>(options));
     }
 
-    /// The rule's name as `prefix` itself, then its options as `prefix.lr` and so on.
+    /// Visits `prefix` with the rule's name, then the options as `prefix.lr` and so on.
     void for_each_text(std::string_view prefix, fields::TextVisit visit) const {
       held_->for_each_text(prefix, visit);
     }
@@ -97,7 +96,7 @@ struct Any {
   };
 };
 
-/// Whether a type can be a Trainer's optimizer.
+/// A type that can be a Trainer's optimizer.
 template <class R>
 concept Optimizing = Rule<R> || std::same_as<R, Any>;
 
@@ -108,7 +107,7 @@ class Optimizer<Any> {
 
   explicit Optimizer(const Options& options) : held_(options.held_), facts_(held_->facts()) {}
 
-  /// The optimizer of rule R if that is the chosen one, else null.
+  /// The optimizer of rule R if R was chosen, else null.
   template <class R>
   const Optimizer<R>* get_if() const {
     const auto* holds = dynamic_cast<const detail::Holds<R>*>(held_.get());

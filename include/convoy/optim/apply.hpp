@@ -1,5 +1,5 @@
-// apply: one fused pass of a rule over a range of arenas in host memory; direction_squares: the pass before,
-// of rules that go by the norms of their directions.
+// apply: one fused pass of a rule over a range of arenas in host memory. direction_squares: the preceding
+// pass for rules that use norms of directions.
 #pragma once
 
 #include <algorithm>
@@ -25,14 +25,14 @@ using Slots = std::array<float*, static_cast<std::size_t>(R::slots)>;
 template <class R>
 using ConstSlots = std::array<const float*, static_cast<std::size_t>(R::slots)>;
 
-// One thread's share: parameters, gradients (null: all zero), a scale for them, and the state.
+// One thread's share: parameters, gradients (null: all zero), the scale of the gradients, and the state.
 template <Rule R>
 struct ApplyLoop {
   template <int W>
   CONVOY_INLINE static void run(float* p, const float* g, float scale, Slots<R> state, std::int64_t n,
                                 typename R::Constants k) {
     std::int64_t i = 0;
-#if !defined(__CUDACC__)  // which refuses vectors in functions for both sides
+#if !defined(__CUDACC__)  // nvcc rejects vectors in __host__ __device__ functions
     for (; i + W <= n; i += W) element<simd::Vec<float, W>>(p, g, scale, state, i, k);
 #endif
     for (; i < n; ++i) element<float>(p, g, scale, state, i, k);
@@ -58,8 +58,8 @@ struct ApplyLoop {
   }
 };
 
-// The directions of one thread's share, a block at a time in a corner of the cache, summed as
-// memory::Host::sum_squares sums.
+// The directions of one thread's share, computed in blocks small enough for the cache and summed as in
+// memory::Host::sum_squares.
 template <Rule R>
 struct DirectionSquaresLoop {
   template <int W>
@@ -100,8 +100,8 @@ struct DirectionSquaresLoop {
 
 }  // namespace detail
 
-/// Updates `n` parameters in place from gradients times `scale`; a null `gradients` means zero ones. Slot s
-/// of the state is the n floats from `state + s * stride`.
+/// Updates `n` parameters in place from gradients times `scale`; if `gradients` is null, they are zero. Slot
+/// s of the state is the n floats from `state + s * stride`.
 template <Rule R>
 void apply(int threads, float* parameters, const float* gradients, float scale, float* state,
            std::int64_t stride, std::int64_t n, const typename R::Constants& constants) {
@@ -116,8 +116,8 @@ void apply(int threads, float* parameters, const float* gradients, float scale, 
   });
 }
 
-/// The sum of the squares of the directions in which `apply` would move the same parameters; its bits depend
-/// on `n` and the numbers alone, on no number of threads.
+/// The sum of the squares of the directions in which `apply` would move the same parameters. Its bits depend
+/// only on `n` and the values, not on the number of threads.
 template <Rule R>
 double direction_squares(int threads, const float* parameters, const float* gradients, float scale,
                          const float* state, std::int64_t stride, std::int64_t n,

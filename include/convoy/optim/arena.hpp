@@ -1,5 +1,5 @@
-// Arena: an optimizer over an arena: what is decided before any update, the update of each range as it comes,
-// and what happens to dead taps.
+// Arena: runs an optimizer over an arena: the decision before any update, the update of each range as it
+// arrives, and the decay of dead taps.
 #pragma once
 
 #include <algorithm>
@@ -34,28 +34,29 @@
 
 namespace convoy::optim {
 
-/// Runs a rule over parameters and gradients that lie in memory of space S.
+/// Runs a rule over parameters and gradients in memory of space S.
 ///
-/// A step is `begin`, then `update` for each range as its sums arrive, then `decay_dead`. Where `decides()`,
-/// it is `begin`, `arrived` for every range, `decide`, `update` for every range, `decay_dead`; the second and
-/// the third come once more where `decide` asks for that. Nothing is allocated in a step.
+/// A step is `begin`, then `update` for each range as its sums arrive, then `decay_dead`. If `decides()`, a
+/// step is `begin`, `arrived` for every range, `decide`, `update` for every range, `decay_dead`. If `decide`
+/// returns Decision::again, `arrived` for every range and `decide` are called once more. A step allocates no
+/// memory.
 template <class R, memory::Space S = memory::Host>
 class Arena {
-  static_assert(runs_in<R, S>() || true);  // `runs_in` fails with a sentence, and once is enough
+  static_assert(runs_in<R, S>() || true);  // `runs_in` itself reports the failure
 
  public:
   using Options = typename Optimizer<R>::Options;
 
-  /// `tensors` in the order in which their live ranges lie, those that are never updated left out; each live
-  /// range begins on a multiple of `arena_grain` elements and owns the gap behind it. The space outlives the
-  /// arena. Throws ConfigError for options that cannot be.
+  /// `tensors` are in the order of their live ranges, without those that are never updated. Each live range
+  /// begins at a multiple of `arena_grain` elements and owns the gap after it. The space must outlive the
+  /// arena. Throws ConfigError for invalid options.
   Arena(S& space, const Options& options, std::span<const ArenaTensor> tensors, std::span<const Group> groups,
         const Guard& guard = {});
 
-  /// Whether the rule updates whole matrices, so that no range that is updated may end within one.
+  /// Whether the rule updates whole matrices. If so, an updated range must not end within a matrix.
   bool takes_matrices() const { return rule_.takes_matrices; }
 
-  /// Those, each with the gap behind it, in ascending order.
+  /// The ranges of these matrices, each with the gap after it, in ascending order.
   std::vector<Range> matrices() const {
     std::vector<Range> all;
     for (const Run& run : treatments_.live)
@@ -63,13 +64,13 @@ class Arena {
     return all;
   }
 
-  /// How each tensor stands in the arenas, as ArenaTensor::panel says; 0 for those that are no matrices
-  /// there. To be called before `own`.
+  /// Sets ArenaTensor::panel of each tensor, its storage layout in the arenas; 0 if it is not stored as a
+  /// matrix. Must be called before `own`.
   void set_panels(std::span<const std::int64_t> panels);
 
-  /// Makes the state, zero, of the ranges that this rank updates (not overlapping), and of what it decays.
-  /// Throws ConfigError for a range that ends within a matrix, where the rule takes these, and for a matrix
-  /// that stands as the space cannot multiply it.
+  /// Allocates zero state for the ranges that this rank updates, which must not overlap, and for the dead
+  /// taps that decay. Throws ConfigError if the rule updates whole matrices and a range ends within one, or
+  /// if a matrix has a storage layout in which the space cannot multiply it.
   void own(std::span<const Range> ranges);
 
   const Optimizer<R>& optimizer() const { return optimizer_; }
@@ -77,51 +78,51 @@ class Arena {
   /// Bytes of optimizer state on this rank.
   std::size_t state_bytes() const { return owned_.bytes(); }
 
-  /// Whether `arrived` and `decide` are to be called in every step, before any update.
+  /// Whether `arrived` and `decide` must be called in every step before any update.
   bool decides() const { return guard_.decides() || per_tensor(); }
 
-  /// Whether a step's verdict has the norm of the gradient. Rules that go by norms of directions look at no
-  /// other unless the guard does.
+  /// Whether a step's verdict has the norm of the gradient. A rule that uses norms of directions does not
+  /// compute it, but the guard may.
   bool knows_norm() const { return guard_.decides() || (per_tensor() && !rule_.has_direction); }
 
-  /// Whether what `decay_dead` does depends on norms that `decide` has found, so that it must have been
-  /// called.
+  /// Whether `decay_dead` depends on norms found by `decide`, which must then be called before.
   bool decays_by_norms() const { return per_tensor() && treatments_.any_decays_dead; }
 
-  /// Begins step `step` (counting from 1, steps that are skipped included) with learning rate `lr`. Where
-  /// servers count updates of each range, before each update; where they decide, before each step.
+  /// Begins step `step` (counting from 1, skipped steps included) with learning rate `lr`. Servers that count
+  /// the updates of each range call it before each update; servers that decide call it before each step.
   void begin(std::int64_t step, float lr) {
     set_step(step, lr);
     prepare();
   }
-  /// The two halves of `begin`: what changes from step to step is written to memory of the space, and work
-  /// that is the same in every step is enqueued.
+  /// The two halves of `begin`. `set_step` writes what changes from step to step to memory of the space;
+  /// `prepare` enqueues the work that is the same in every step.
   void set_step(std::int64_t step, float lr) {
     begun_ = {step, lr};
     space_->write(&control_.data()->step, &begun_, sizeof begun_);
   }
   void prepare();
 
-  /// Adds the squares of the gradients of `range`, times `scale`, to what `decide` goes by, for rules that
-  /// ask with those of the parameters; the pointers are those of the range's first element. The bits of a sum
-  /// depend on the ranges, their order and their numbers alone, on no width of vectors and no number of
-  /// threads: ranks that get the same ranges in the same order decide alike without a word. Ranks that get
-  /// other ranges sum `partial()` over ranks, and must do so with the same bits on all.
+  /// Adds the squares of the gradients of `range`, scaled by `scale`, to the sums that `decide` uses; for
+  /// rules with per-tensor norms, also the squares of the parameters. The pointers are to the range's first
+  /// element. The bits of a sum depend only on the ranges, their order and their values, not on the vector
+  /// width or the number of threads. Ranks that get the same ranges in the same order therefore decide alike
+  /// without communication. Ranks that get different ranges must sum `partial()` over ranks, with bitwise
+  /// equal results on all ranks.
   void arrived(Range range, float scale, const float* parameters, const float* gradients);
 
-  /// Sums of squares of what arrived on this rank, in memory of the space: one number of the whole gradient,
-  /// or for rules with norms of tensors two for each, of gradient and parameters. Whoever sums them over
-  /// ranks writes the sums here.
+  /// The sums of squares of the ranges that arrived on this rank, in memory of the space: one number for the
+  /// whole gradient or, for rules with per-tensor norms, two per tensor, of its gradient (or direction) and
+  /// of its parameters. A Comm that sums them over ranks writes the result back here.
   std::span<double> partial() { return {partial_.data(), partial_.size()}; }
 
-  /// Decides, once all is in `partial()`. `parameters` is the whole arena, for the dead taps in it that count
-  /// in norms of tensors. Decision::again: the rule goes by norms of directions, which only the verdict on
-  /// the gradient makes known, so all ranges arrive once more; else the verdict says what becomes of the
-  /// step.
+  /// Decides, once `partial()` is complete. `parameters` is the whole arena, because its dead taps count in
+  /// per-tensor norms. Returns Decision::again if the rule uses norms of directions, which depend on the
+  /// verdict on the gradient: `arrived` must then be called again for all ranges. Otherwise returns
+  /// Decision::apply, and the verdict in memory of the space tells whether the step is skipped.
   [[nodiscard]] Decision decide(const float* parameters);
 
-  /// Updates the parameters of `range` from their gradients times `scale`, and their working copy if there is
-  /// one, in a space that `writes_copies`; the pointers are those of the range's first element.
+  /// Updates the parameters of `range` from their gradients times `scale`, and their working copy if one is
+  /// given, in a space that `writes_copies`. The pointers are to the range's first element.
   void update(Range range, float scale, float* parameters, const float* gradients,
               const memory::WorkingCopy& copy = {});
 
@@ -133,24 +134,25 @@ class Arena {
       return false;
   }();
 
-  /// Decays what has no gradient, in the whole arena at `parameters`, as part of step `step` with learning
-  /// rate `lr`. Where servers make the updates, workers decay all the same, without a `begin`; but not where
-  /// it `decays_by_norms`, which only the servers know.
+  /// Decays the dead taps in the whole arena at `parameters`, as part of step `step` with learning rate `lr`.
+  /// If servers make the updates, workers call this too, without `begin`, except if `decays_by_norms()`,
+  /// because only the servers know the norms.
   void decay_dead(std::int64_t step, float lr, float* parameters);
-  /// Likewise, as part of the step that was begun last.
+  /// The same as part of the step begun last.
   void decay_dead(float* parameters) { decay_dead(begun_.number, begun_.lr, parameters); }
 
-  /// The last verdict; before the first decision, that of a step that is applied. Reads memory of the space.
+  /// The last verdict; before the first decision, the verdict of an applied step. Reads memory of the space.
   Verdict verdict() const {
     Verdict last;
     space_->read(&last, &control_.data()->verdict, sizeof last);
     return last;
   }
 
-  /// Where that lies, in memory of the space.
+  /// The address of the last verdict, in memory of the space.
   const Verdict* verdict_there() const { return &control_.data()->verdict; }
 
-  /// Steps so far that changed nothing: state, as the slots are. Reads memory of the space.
+  /// The number of skipped steps so far. Like the slots, part of the optimizer's state. Reads memory of the
+  /// space.
   std::int64_t skipped() const { return verdict().skipped; }
   void set_skipped(std::int64_t steps) {
     Verdict last;
@@ -158,8 +160,8 @@ class Arena {
     space_->write(&control_.data()->verdict, &last, sizeof last);
   }
 
-  /// Calls `visit(slot, range, state, count)` with a slot's name and the `count` floats of it, in memory of
-  /// the space, that belong to the elements of `range`: slot by slot, ranges ascending.
+  /// Calls `visit(slot, range, state, count)` with a slot's name, a range of elements, and their `count`
+  /// floats of the slot in memory of the space: slot by slot, ranges ascending.
   template <class Visit>
   void visit_state(Visit&& visit) {
     for (int s = 0; s < rule_.slots; ++s) {
@@ -176,14 +178,14 @@ class Arena {
     return (bytes + alignment - 1) / alignment * alignment;
   }
 
-  // A decision takes one round or two, by what `arrived` sums the squares of: gradients, unless nobody asks
-  // for these, and then directions, if the rule has such.
+  // A decision takes one or two rounds of `arrived`. The first sums squares of gradients, if their norm is
+  // needed; the last sums squares of directions, if the rule has directions.
   enum class Round : unsigned char { gradients, directions };
   Round last_round() const { return rule_.has_direction ? Round::directions : Round::gradients; }
 
   bool per_tensor() const { return rule_.per_tensor_norms; }
 
-  void clear_partial() {  // the bits of 0.0 are those of two floats of 0
+  void clear_partial() {  // a double of 0.0 has the bits of two floats of 0
     space_->fill(reinterpret_cast<float*>(partial_.data()), static_cast<std::int64_t>(2 * partial_.size()),
                  0.0f);
   }
@@ -200,7 +202,7 @@ class Arena {
                           per_tensor() ? 2 : 1, &control_.data()->verdict);
   }
 
-  // The rule makes directions from constants, which follow the verdict.
+  // Directions are computed from constants, which depend on the verdict.
   Decision start_directions() {
     make_constants(control_.data(), nullptr, constants_.data());
     clear_partial();
@@ -208,12 +210,12 @@ class Arena {
     return Decision::again;
   }
 
-  // The constants that updates go by, from the norms of the tensors.
+  // Makes the constants for the updates from the norms of the tensors.
   void finish_norms(const float* parameters);
 
   void make_tables();
 
-  // What the update of the matrices that this rank owns works in.
+  // Allocates the scratch memory for updates of this rank's matrices.
   void make_matrix_work();
 
   MatrixShape shape_of(const ArenaTensor& tensor, const Range& part) const {
@@ -222,11 +224,11 @@ class Arena {
 
   static constexpr Range everything{0, std::numeric_limits<std::int64_t>::max()};
 
-  // The pointers are those of the range's first element.
+  // The pointers are to the range's first element.
   Passage passage(const RunTable<S>& table, Range range, const std::byte* constants, float* parameters,
                   const float* gradients, float scale);
 
-  // The passage over run `r` of a table as a matrix, which lies at `part`.
+  // Applies a passage to run `r` of a table, a matrix at `part` of the arena.
   void apply_matrix(const RunTable<S>& table, int r, Range part, const Passage& pass);
 
   struct NoMatrices {};
@@ -243,10 +245,10 @@ class Arena {
   Step begun_{0, 0};
   std::size_t constants_bytes_ = 0;
   memory::Array<Treatment, S> treatments_there_;
-  RunTable<S> live_table_, dead_table_;  // placed
-  memory::Array<Control, S> control_;    // of updates, of what has no gradient
+  RunTable<S> live_table_, dead_table_;  // with the places of their state
+  memory::Array<Control, S> control_;    // [0] for updates, [1] for dead taps
   memory::Array<double, S> partial_;
-  memory::Array<std::byte, S> constants_;  // in the same order
+  memory::Array<std::byte, S> constants_;  // first half for updates, second half for dead taps
   memory::Array<float, S> state_;
   memory::Array<double, S> squares_work_;
   Matrices matrix_work_;
@@ -326,7 +328,7 @@ template <class R, memory::Space S>
 void Arena<R, S>::arrived(Range range, float scale, const float* parameters, const float* gradients) {
   if (!per_tensor() && !treatments_.any_frozen)
     return space_->sum_squares(gradients, range.size(), scale, partial_.data());
-  // What adds up squares only reads the parameters.
+  // `squares` only reads the parameters.
   Kernels<R, S>::squares(
       *space_, optimizer_,
       passage(live_table_, range, constants_.data(), const_cast<float*>(parameters), gradients, scale),
@@ -348,7 +350,7 @@ Decision Arena<R, S>::decide(const float* parameters) {
 
 template <class R, memory::Space S>
 void Arena<R, S>::finish_norms(const float* parameters) {
-  // Dead taps have no gradients, and no direction where they do not decay.
+  // Dead taps have no gradient, and no direction unless they decay.
   if (!treatments_.dead.empty())
     Kernels<R, S>::squares(
         *space_, optimizer_,
@@ -415,7 +417,7 @@ void Arena<R, S>::decay_dead(std::int64_t step, float lr, float* parameters) {
   if (!treatments_.any_decays_dead) return;
   const std::byte* constants = constants_.data();
   if (begun_.number != step || begun_.lr != lr) {
-    // A server among the workers has begun another step in the meantime, or nobody has begun any.
+    // A server on a worker's rank has begun another step in the meantime, or no step has been begun.
     Control* own = control_.data() + 1;
     const Step given{step, lr};
     space_->write(&own->step, &given, sizeof given);

@@ -1,5 +1,4 @@
-// Decorator: what a rule that goes on from another rule's step takes over from it, with one number of state
-// more for each parameter.
+// Decorator: the base of rules that extend another rule's step, with one more number of state per parameter.
 #pragma once
 
 #include <array>
@@ -10,7 +9,8 @@
 
 namespace convoy::optim::detail {
 
-/// The characters of "word(inner)", as many as there are. (nvcc refuses texts as template arguments.)
+/// The characters of "word(inner)"; `size` must be their number. (nvcc rejects strings as template
+/// arguments.)
 template <std::size_t size>
 constexpr std::array<char, size> bracketed(std::string_view word, std::string_view inner) {
   std::array<char, size> all{};
@@ -31,7 +31,7 @@ struct Decorator {
   static constexpr bool per_tensor_norms = WantsNorms<R>;
 
  protected:
-  /// The other rule's names and one more.
+  /// The decorated rule's slot names and one more.
   static constexpr std::array<std::string_view, slots> names_with(std::string_view last) {
     std::array<std::string_view, slots> names{};
     if constexpr (R::slots > 0) {
@@ -46,7 +46,7 @@ struct Decorator {
     return names;
   }
 
-  /// The other rule's step, by its part of the state.
+  /// The decorated rule's step on its part of the state.
   template <class V>
   CONVOY_HD static inline __attribute__((always_inline)) void inner_update(V& p, const V& g,
                                                                            V (&state)[slots],

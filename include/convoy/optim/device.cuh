@@ -1,4 +1,4 @@
-// Optimizers on a GPU: the same rules, one fused pass over the arena.
+// Optimizers on a GPU: the same rules, as one fused pass over the arena.
 #pragma once
 
 #include <cstddef>
@@ -40,14 +40,14 @@ __global__ void decide(Guard guard, const double* squares, std::int64_t count, s
 
 inline constexpr int pass_threads = 256;
 
-/// What of a block's chunk and of a passage's range lies in a run. Places of the chunk's beginning may lie
-/// before those of the range's and the run's.
+/// The part of a run that lies in a thread block's chunk and in the passage's range. The chunk may begin
+/// before the range and the run; `at` and `in_run` are then negative.
 struct Part {
-  int begin, end;           ///< from the chunk's beginning
-  std::int64_t at, in_run;  ///< of the chunk's beginning: in the range, in the run
+  int begin, end;           ///< relative to the chunk's first element
+  std::int64_t at, in_run;  ///< index of the chunk's first element in the range and in the run
 };
 
-/// Calls `visit(run, number, part)`, alike in all threads, for each run that has a part in the chunk.
+/// Calls `visit(run, index, part)`, in all threads alike, for each run that has a part in the chunk.
 template <class Visit>
 __device__ void for_each_part_of_chunk(const Passage& pass, std::int64_t chunk, Visit&& visit) {
   const std::int64_t first = chunk * Runs::chunk, last = first + Runs::chunk;
@@ -63,14 +63,14 @@ __device__ void for_each_part_of_chunk(const Passage& pass, std::int64_t chunk, 
   }
 }
 
-/// A vector of everything that an update of its elements reads.
+/// A vector of elements with everything their update reads.
 template <class R, int width>
 struct Elements {
   using Floats = device::Lanes<float, width>;
   static constexpr int room = R::slots > 0 ? R::slots : 1;
   Floats p, g, state[room];
 
-  /// `at` from the beginning of the passage's range, `of_state` from that of a slot.
+  /// `at` is relative to the first element of the passage's range, `of_state` to that of a slot.
   __device__ void load(const Passage& pass, std::int64_t at, std::int64_t of_state) {
     p = *reinterpret_cast<const Floats*>(pass.parameters + at);
     g = pass.gradients == nullptr ? Floats{} : device::load_once<width>(pass.gradients + at);
@@ -98,8 +98,8 @@ struct Elements {
   }
 };
 
-/// One fused pass over all runs of a range, a chunk of the arena a block; `width` 4 where vectors of the
-/// arena are vectors of every array.
+/// One fused pass over all runs of a range, one chunk of the arena per thread block. `width` is 4 if all
+/// arrays are aligned for vectors at the same elements, else 1.
 template <class R, int width>
 __global__ void __launch_bounds__(pass_threads, 3) update_runs(Passage pass) {
   float scale = pass.scale;
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(pass_threads, 3) update_runs(Passage pass) {
         elements[n].store(pass, part.at + i, of_state + i);
       }
     if constexpr (width > 1) {
-      // What a part has before its first vector and behind its last.
+      // The elements of a part before its first whole vector and after its last.
       const int lane = static_cast<int>(threadIdx.x) % width;
       const int head = part.begin / width * width + lane, tail = (part.end - 1) / width * width + lane;
       const int i = threadIdx.x < width ? head : tail;
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(pass_threads, 3) update_runs(Passage pass) {
   });
 }
 
-/// The direction in which an element would move, at those places in the range and in a slot.
+/// The direction in which an element would move; `at` is its index in the range, `of_state` that in a slot.
 template <class R>
 __device__ float direction_of(const Passage& pass, float scale, const typename R::Constants& k,
                               std::int64_t at, std::int64_t of_state) {
@@ -153,8 +153,8 @@ __device__ float direction_of(const Passage& pass, float scale, const typename R
   return direction;
 }
 
-/// The sums of squares of each part, of which run r has one in chunk c at the place r + c: the next part has
-/// another run, another chunk, or both. R: void where the squares are of gradients.
+/// The sums of squares of each part. Run r's part in chunk c has index r + c, which is unique because
+/// consecutive parts differ in run, chunk or both. R is void if the squares are of gradients.
 template <class R>
 __global__ void __launch_bounds__(pass_threads)
     squares_of_parts(Passage pass, bool of_parameters, double* sums) {
@@ -196,8 +196,8 @@ __global__ void __launch_bounds__(pass_threads)
   });
 }
 
-/// Adds the sums of parts to those of their constants; block b begins with run b of the range, and has
-/// nothing to do where the run before adds to the same sums.
+/// Adds the sums of the parts to those of their constants. Block b handles the consecutive runs from run b of
+/// the range on that add to the same sums; it has nothing to do if the run before adds to them too.
 template <class = void>
 __global__ void __launch_bounds__(pass_threads)
     add_squares_of_parts(Passage pass, Squares what, const double* sums) {
@@ -229,8 +229,8 @@ __global__ void __launch_bounds__(pass_threads)
 
 }  // namespace detail
 
-/// A rule runs on a GPU where its `at`, its `update`, its `direction` and what it makes of elements of
-/// matrices are marked CONVOY_HD.
+/// A rule runs on a GPU if its `at`, `update`, `direction` and functions of matrix elements are marked
+/// CONVOY_HD.
 template <class R>
 struct Kernels<R, memory::Device> {
   static constexpr bool writes_copies = true;
@@ -269,8 +269,8 @@ struct Kernels<R, memory::Device> {
   static void apply(memory::Device& space, const Optimizer<R>&, const Passage& pass) {
     if (pass.over.range.empty()) return;
     constexpr int width = 4;
-    // Whether element i of the arena is at a multiple of a vector's bytes where i is at one of `width`; of
-    // the state it is by the Arena.
+    // Whether the elements whose index in the arena is a multiple of `width` are aligned for vectors. Those
+    // of the state are, by the Arena's layout.
     const auto goes_along = [&](const void* first, std::size_t element) {
       return (reinterpret_cast<std::uintptr_t>(first) -
               static_cast<std::uintptr_t>(pass.over.range.begin) * element) %
@@ -294,7 +294,7 @@ struct Kernels<R, memory::Device> {
   }
 };
 
-/// Of the registry's rules, that which was chosen.
+/// Dispatches to the chosen rule of the registry.
 template <>
 struct Kernels<Any, memory::Device> {
   static constexpr bool writes_copies = true;

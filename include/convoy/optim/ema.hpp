@@ -1,5 +1,5 @@
-// Ema: a rule that keeps a moving average of the parameters beside them (Polyak and Juditsky, "Acceleration
-// of Stochastic Approximation by Averaging", 1992), as torch.optim.swa_utils.AveragedModel does with
+// Ema: a rule that also keeps a moving average of the parameters (Polyak and Juditsky, "Acceleration of
+// Stochastic Approximation by Averaging", 1992), as torch.optim.swa_utils.AveragedModel does with
 // get_ema_avg_fn.
 #pragma once
 
@@ -12,9 +12,9 @@
 
 namespace convoy::optim {
 
-/// Rule R, whose parameters it leaves as R makes them; the average is the state "ema". It begins with the
-/// parameters after the first step. Dead taps that do not decay have no state: their average is what they
-/// are.
+/// Updates parameters exactly as rule R does. Their average is the state "ema", which starts as the
+/// parameters after the first step. Dead taps that do not decay have no state: they never change, so they
+/// equal their average.
 template <class R>
 struct Ema : detail::Decorator<R> {
   using Base = detail::Decorator<R>;
@@ -23,7 +23,7 @@ struct Ema : detail::Decorator<R> {
   struct Options {
     using Rule = Ema;
     typename R::Options rule = {};
-    float keep = 0.999f;  ///< of the average in a step
+    float keep = 0.999f;  ///< the weight of the previous average in a step
     static constexpr void fields(auto& self, auto&& field) {
       field("rule", self.rule);
       field("keep", self.keep);
@@ -42,7 +42,7 @@ struct Ema : detail::Decorator<R> {
       fail<ConfigError>("optimizer ", name, ": keep must be from 0 to 1, not ", o.keep);
   }
 
-  /// `norms` where R has them.
+  /// `norms` is passed if R uses norms.
   template <class... N>
   CONVOY_HD static Constants at(const Options& o, std::int64_t step, float lr, const N&... norms) {
     return {R::at(o.rule, step, lr, norms...), step == 1 ? 1.0f : 1 - o.keep};

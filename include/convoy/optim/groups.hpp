@@ -1,4 +1,4 @@
-// Groups: which parameters are updated in which way, as PyTorch's parameter groups.
+// Groups: which parameters are updated how, like PyTorch's parameter groups.
 #pragma once
 
 #include <cstddef>
@@ -13,15 +13,15 @@
 
 namespace convoy::optim {
 
-/// What differs for the parameters whose names match.
+/// The options of the parameters whose names match.
 struct GroupOptions {
-  std::string match = "*";                 ///< their names; * stands for any characters, also dots
-  float lr_scale = 1;                      ///< times the learning rate
-  std::optional<float> weight_decay = {};  ///< instead of the rule's own, for biases and norms too; none: as
-                                           ///< without the group
+  std::string match = "*";  ///< pattern of names; * stands for any number of any characters, including dots
+  float lr_scale = 1;       ///< factor on the learning rate
+  std::optional<float> weight_decay = {};  ///< replaces the rule's own, also for biases and norms; none:
+                                           ///< unchanged
   bool frozen = false;                     ///< not updated, and not part of any norm
-  bool by_element = false;  ///< as if they were no matrices, by a rule that takes these (Muon): embeddings
-                            ///< and the layer before a loss are anyway
+  bool by_element = false;  ///< a rule for matrices (Muon) updates them elementwise, as it always does
+                            ///< embeddings and the layer before a loss
 
   static constexpr void fields(auto& self, auto&& field) {
     field("match", self.match);
@@ -32,13 +32,13 @@ struct GroupOptions {
   }
 };
 
-/// A parameter as groups see it.
+/// The properties of a parameter that grouping uses.
 struct GroupedParameter {
   std::string_view name;
-  bool decays = true;  ///< by default: weights do, biases and norms do not
+  bool decays = true;  ///< whether it decays by default: weights do, biases and norms do not
 };
 
-/// How some parameters are updated.
+/// How the parameters of a group are updated.
 struct Group {
   float lr_scale = 1;
   std::optional<float> weight_decay = {};  ///< none: the rule's own
@@ -46,13 +46,13 @@ struct Group {
   friend bool operator==(const Group&, const Group&) = default;
 };
 
-/// The different ways, and which of them each parameter has.
+/// The distinct groups, and the index of each parameter's group.
 struct Groups {
   std::vector<Group> list;
   std::vector<int> of;
 };
 
-/// Whether a name is what a pattern stands for, in which * is any number of any characters.
+/// Whether a pattern matches a name; * matches any number of any characters.
 constexpr bool matches(std::string_view pattern, std::string_view name) {
   std::size_t p = 0, n = 0, star = pattern.size(), from = 0;
   while (n < name.size()) {
@@ -62,7 +62,7 @@ constexpr bool matches(std::string_view pattern, std::string_view name) {
     } else if (p < pattern.size() && pattern[p] == name[n]) {
       ++p;
       ++n;
-    } else if (star < pattern.size()) {  // the last star takes one character more
+    } else if (star < pattern.size()) {  // extend the last star's match by one character
       p = star + 1;
       n = ++from;
     } else {
@@ -73,9 +73,9 @@ constexpr bool matches(std::string_view pattern, std::string_view name) {
   return p == pattern.size();
 }
 
-/// A parameter belongs to the first group that matches its name. Weights decay by default, biases and norms
-/// do not unless `decay_all`. Throws ConfigError for a group that matches no parameter, whose learning rate's
-/// scale or whose weight decay is negative.
+/// Assigns each parameter to the first group that matches its name. Weights decay by default; biases and
+/// norms do not, unless `decay_all`. Throws ConfigError for a group that matches no parameter, or whose
+/// learning-rate scale or weight decay is negative or NaN.
 Groups group(std::span<const GroupedParameter> parameters, std::span<const GroupOptions> options,
              bool decay_all = false);
 

@@ -1,4 +1,4 @@
-// Guard: what is decided about the whole gradient, or measured of it, before anything is updated from it.
+// Guard: checks of the whole gradient before any update: clipping, skipping a step, measuring the norm.
 #pragma once
 
 #include <cmath>
@@ -10,11 +10,12 @@
 namespace convoy::optim {
 
 struct Guard {
-  float max_norm = 0;  ///< of the gradient over all parameters (Pascanu et al., "On the difficulty of
-                       ///< training recurrent neural networks", 2013); larger ones are scaled down; 0: any
-  bool skip_not_finite = false;  ///< a step whose gradient has an infinity or a NaN changes nothing
-  bool measure = false;  ///< the norm is made known (train::StepReport::gradient_norm) though nothing else
-                         ///< asks for it: a pass over the gradient, and no update before all of it is there
+  float max_norm = 0;  ///< clips the norm of the gradient over all parameters (Pascanu et al., "On the
+                       ///< difficulty of training recurrent neural networks", 2013); 0: no clipping
+  bool skip_not_finite = false;  ///< skips a step whose gradient has an infinity or a NaN
+  bool measure = false;  ///< reports the norm (train::StepReport::gradient_norm) even if nothing else needs
+                         ///< it. Costs a pass over the gradient, and no update starts before the whole
+                         ///< gradient has arrived
 
   static constexpr void fields(auto& self, auto&& field) {
     field("max_norm", self.max_norm);
@@ -22,24 +23,25 @@ struct Guard {
     field("measure", self.measure);
   }
 
-  /// Whether there is anything to decide.
+  /// Whether the guard needs the whole gradient.
   constexpr bool decides() const { return max_norm > 0 || skip_not_finite || measure; }
 
-  /// Throws ConfigError when a field makes no sense.
+  /// Throws ConfigError for an invalid field.
   void check() const {
     if (!(max_norm >= 0)) fail<ConfigError>("clipping: the largest norm ", max_norm, " is negative");
   }
 };
 
-/// What was decided, in memory of the space. The updates of a step read it there.
+/// The decision on a step, in memory of the space, where the step's updates read it.
 struct Verdict {
   double norm = 0;           ///< of the gradient before clipping
-  std::int64_t skipped = 0;  ///< steps so far that changed nothing
-  float factor = 1;          ///< on every gradient
-  std::int32_t apply = 1;    ///< 0: this step changes nothing
+  std::int64_t skipped = 0;  ///< number of skipped steps so far
+  float factor = 1;          ///< for every gradient
+  std::int32_t apply = 1;    ///< 0: this step is skipped
 };
 
-/// Whether a step with this verdict, or without any, is applied, with the factor on its gradients if so.
+/// Whether a step is applied; multiplies `scale` by the verdict's factor. Without a verdict (null), a step is
+/// applied as it is.
 CONVOY_HD inline bool applies(const Verdict* verdict, float& scale) {
   if (verdict == nullptr) return true;
   scale *= verdict->factor;
@@ -57,7 +59,7 @@ CONVOY_HD inline void judge(const Guard& guard, double squares, Verdict& verdict
   verdict.factor = 1;
   if (guard.max_norm > 0) {
     const double factor = static_cast<double>(guard.max_norm) / (verdict.norm + 1e-6);
-    verdict.factor = factor > 1 ? 1.0f : static_cast<float>(factor);  // one that is NaN stays so
+    verdict.factor = factor > 1 ? 1.0f : static_cast<float>(factor);  // NaN stays NaN
   }
 }
 

@@ -1,4 +1,4 @@
-// Kernels: what of an optimizer reads and writes memory of a space, for each space its own.
+// Kernels: the operations of an optimizer that read and write memory of a space, implemented per space.
 #pragma once
 
 #include <algorithm>
@@ -16,13 +16,14 @@
 
 namespace convoy::optim {
 
-/// The place of a step in a run.
+/// The number of a step and its learning rate.
 struct Step {
-  std::int64_t number = 1;  ///< counting from 1, those that were skipped included
+  std::int64_t number = 1;  ///< counting from 1, skipped steps included
   float lr = 0;             ///< after the schedule
 };
 
-/// What changes from step to step, in memory of the space, because a captured graph replays its arguments.
+/// The data that change from step to step. They are in memory of the space, because a captured graph replays
+/// its arguments.
 struct Control {
   Step step;
   Verdict verdict;
@@ -36,57 +37,58 @@ struct Treatment {
   friend bool operator==(const Treatment&, const Treatment&) = default;
 };
 
-/// One pass over a range of an arena, whose runs of parameters have constants and state of their own. All
-/// pointers are of the space.
+/// One pass over a range of an arena. Each run in the range has its own constants and state. All pointers are
+/// to memory of the space.
 struct Passage {
   RunsWithin over;
   Runs runs;
-  float* parameters = nullptr;       ///< of the range's first element, as are the next
+  float* parameters = nullptr;       ///< at the range's first element, as are the next two
   const float* gradients = nullptr;  ///< null: all zero
-  memory::WorkingCopy copy = {};     ///< of the parameters
+  memory::WorkingCopy copy = {};     ///< of the parameters; null if there is none
   float scale = 1;
   float* state = nullptr;  ///< slot s of a run begins at state + run.state + s * stride
   std::int64_t stride = 0;
-  const std::byte* constants = nullptr;  ///< of a run: at constants + run.constants * constants_bytes
+  const std::byte* constants = nullptr;  ///< those of a run are at constants + run.constants *
+                                         ///< constants_bytes
   std::size_t constants_bytes = 0;
-  const Verdict* verdict = nullptr;  ///< null: nothing was decided, so the pass is made as it is
+  const Verdict* verdict = nullptr;  ///< null: no decision, the pass is applied as it is
 
   CONVOY_HD const void* constants_of(const Run& run) const {
     return constants + static_cast<std::size_t>(run.constants) * constants_bytes;
   }
 };
 
-/// Which squares of a Passage are added up, and to what.
+/// Which squares of a Passage are summed, and where to.
 struct Squares {
-  bool of_directions = false;  ///< else of gradients, times the square of the passage's scale
-  bool of_parameters = false;  ///< too
-  bool by_constants = false;   ///< each set of constants has its own pair of sums; else one is for all
-  double* sums = nullptr;  ///< the first of a pair is of gradients or directions, the second of parameters
+  bool of_directions = false;  ///< else of gradients times the passage's scale
+  bool of_parameters = false;  ///< also of parameters
+  bool by_constants = false;   ///< each set of constants has its own pair of sums; else one pair for all
+  double* sums = nullptr;      ///< pairs: first of gradients or directions, then of parameters
 
   CONVOY_HD double* sums_of(const Run& run) const { return sums + (by_constants ? 2 * run.constants : 0); }
 };
 
-/// Norms from a pair of sums of squares. Gradients were summed before the verdict, directions are made from
-/// what it left of them.
+/// Norms from a pair of sums of squares. Gradients were summed before the verdict, so its factor is applied
+/// here; directions are computed from gradients to which it is already applied.
 CONVOY_HD inline Norms norms_of(const double* squares, bool of_directions, const Verdict& verdict) {
   const double factor = of_directions ? 1.0 : static_cast<double>(verdict.factor);
   return {static_cast<float>(std::sqrt(squares[0]) * factor), static_cast<float>(std::sqrt(squares[1]))};
 }
 
-/// The kernels of rule R in space S; a space without them does not compile. Pointers are of the space, what
-/// is given by reference is the host's and is read before a call returns.
+/// The kernels of rule R in space S; without them, use of R in S does not compile. Pointers are to memory of
+/// the space; references are to host memory, which is read before a call returns.
 ///
-///   `constants`     writes the constants of each of `count` treatments, `bytes` apart, for step number
-///                   control->step.number minus those that were skipped; `norms` (or null) is a pair of sums
-///                   of squares for each, of gradients (or directions) and parameters
-///   `decide`        the verdict from the sums of squares of `count` parts of the gradient, `apart` numbers
-///                   apart
-///   `squares`       adds up the Squares of a Passage, of directions only where there is state and the step
-///                   is not skipped. A sum's bits depend on the ranges, their order and their numbers alone.
-///                   `work` is of two numbers for each part that the table is cut into
-///   `apply`         one Passage: every run that has state but matrices
-///   `apply_matrix`  a MatrixPass by the MatrixWork of the space, for rules that take matrices; a space may
-///                   be without, and then refuses such rules
+///   `constants`     writes the constants of each of `count` treatments, `bytes` apart, for step
+///                   control->step.number minus the number of skipped steps; `norms` (or null) holds for each
+///                   a pair of sums of squares, of gradients (or directions) and of parameters
+///   `decide`        makes the verdict from the sums of squares of `count` parts of the gradient, `apart`
+///                   numbers apart
+///   `squares`       adds up the Squares of a Passage; those of directions only where there is state, and
+///                   only if the step is not skipped. The bits of a sum depend only on the ranges, their
+///                   order and their values. `work` has room for two numbers per part of the table
+///   `apply`         applies a Passage to every run that has state, except matrices
+///   `apply_matrix`  applies a MatrixPass by the MatrixWork of the space, for rules that update whole
+///                   matrices; a space without it does not support such rules
 template <class R, class S>
 struct Kernels;
 
@@ -157,7 +159,7 @@ struct Kernels<R, memory::Host> {
   }
 
  private:
-  // What of a run lies in the range.
+  // The part of a run that lies in the range.
   struct Part {
     float* parameters;
     const float* gradients;
@@ -179,20 +181,20 @@ struct Kernels<R, memory::Host> {
   }
 };
 
-/// Whether rules run in a space.
+/// Whether rule R runs in space S.
 template <class R, class S>
 concept RunsIn = requires(S& space, const Optimizer<R>& optimizer, const Passage& pass) {
   Kernels<R, S>::apply(space, optimizer, pass);
 };
 
-/// Whether a rule may take matrices in a space.
+/// Whether rule R can update whole matrices in space S.
 template <class R, class S>
 concept MultipliesIn = requires(S& space, const Optimizer<R>& optimizer, MatrixWork<S>& work,
                                 const MatrixPass& matrix) {
   Kernels<R, S>::apply_matrix(space, optimizer, work, matrix);
 };
 
-/// Whether an optimizer runs in a space; if not, the one failing static_assert says why, and the value is
+/// Whether an optimizer runs in a space; if not, the only failing static_assert says why, and the value is
 /// false.
 template <class R, class S>
 consteval bool runs_in() {

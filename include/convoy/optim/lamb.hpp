@@ -1,5 +1,6 @@
-// LAMB: Adam's step with decay as the direction of each tensor, and a step as long as the tensor's parameters
-// (You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes", 2020).
+// LAMB: moves each tensor in the direction of Adam's step plus weight decay, by a length proportional to the
+// norm of its parameters (You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76
+// minutes", 2020).
 #pragma once
 
 #include <array>
@@ -18,8 +19,8 @@ struct Lamb {
     float beta2 = 0.999f;
     float epsilon = 1e-6f;
     float weight_decay = 1e-2f;
-    bool scale_all = true;  ///< also what does not decay; else its ratio is 1, as biases and normalisation
-                            ///< often have it
+    bool scale_all = true;  ///< also scale tensors without weight decay; if false, their trust ratio is 1, as
+                            ///< is common for biases and normalization
     static constexpr void fields(auto& self, auto&& field) {
       field("lr", self.lr);
       field("beta1", self.beta1);
@@ -38,7 +39,7 @@ struct Lamb {
   static constexpr std::array<std::string_view, 2> slot_names = Adam::slot_names;
   static constexpr bool per_tensor_norms = true;
 
-  /// The rate is lr |p| / |d|, and lr where that has no value.
+  /// The rate is lr |p| / |d|; lr if a norm is 0 or the tensor is not scaled.
   CONVOY_HD static Constants at(const Options& o, std::int64_t step, float lr, const Norms& norms) {
     const bool scales = norms.parameter > 0 && norms.gradient > 0 && (o.scale_all || o.weight_decay > 0);
     return {Adam::at({1.0f, o.beta1, o.beta2, o.epsilon, 0.0f}, step, 1.0f), o.weight_decay,
@@ -49,7 +50,7 @@ struct Lamb {
   template <class V>
   CONVOY_HD static inline __attribute__((always_inline)) void direction(V& d, const V& p, const V& g,
                                                                         V (&state)[2], const Constants& k) {
-    V moved{};  // by Adam, from 0
+    V moved{};  // Adam's step from 0
     Adam::update(moved, g, state, k.adam);
     d = k.decay * p - moved;
   }

@@ -1,5 +1,5 @@
-// LARS: a learning rate for each tensor, in proportion to how long its parameters are beside their gradient
-// (You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks", 2017).
+// LARS: a learning rate for each tensor, proportional to the ratio of the norms of its parameters and its
+// gradient (You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks", 2017).
 #pragma once
 
 #include <array>
@@ -18,8 +18,8 @@ struct Lars {
     float momentum = 0.9f;
     float weight_decay = 0;
     float trust = 1e-3f;    ///< the trust coefficient
-    bool scale_all = true;  ///< also what does not decay; else its ratio is 1, as biases and
-                            ///< normalisation often have it
+    bool scale_all = true;  ///< also scale tensors without weight decay; if false, their trust ratio is 1, as
+                            ///< is common for biases and normalization
     static constexpr void fields(auto& self, auto&& field) {
       field("lr", self.lr);
       field("momentum", self.momentum);
@@ -41,7 +41,8 @@ struct Lars {
       fail<ConfigError>("optimizer ", name, ": the trust coefficient ", o.trust, " is not positive");
   }
 
-  /// The rate is lr trust |p| / (|g| + decay |p|), and lr where that has no value.
+  /// The rate is lr trust |p| / (|g| + decay |p|); lr if |p| or the denominator is 0 or the tensor is not
+  /// scaled.
   CONVOY_HD static constexpr Constants at(const Options& o, std::int64_t, float lr, const Norms& norms) {
     const float length = norms.gradient + o.weight_decay * norms.parameter;
     const bool scales = norms.parameter > 0 && length > 0 && (o.scale_all || o.weight_decay > 0);

@@ -1,5 +1,5 @@
-// Lookahead: a rule that explores, and parameters that follow it now and then (Zhang, Lucas, Hinton and Ba,
-// "Lookahead Optimizer: k steps forward, 1 step back", 2019).
+// Lookahead: a rule updates fast weights, and slow weights follow them every few steps (Zhang, Lucas, Hinton
+// and Ba, "Lookahead Optimizer: k steps forward, 1 step back", 2019).
 #pragma once
 
 #include <array>
@@ -11,8 +11,8 @@
 
 namespace convoy::optim {
 
-/// Rule R, whose parameters go back towards slow ones every few steps. The slow ones are the state "slow",
-/// and begin with the parameters before the first step.
+/// Updates the parameters by rule R and resets them to the slow weights every few steps. The slow weights are
+/// the state "slow", which starts as the parameters before the first step.
 template <class R>
 struct Lookahead : detail::Decorator<R> {
   using Base = detail::Decorator<R>;
@@ -21,8 +21,8 @@ struct Lookahead : detail::Decorator<R> {
   struct Options {
     using Rule = Lookahead;
     typename R::Options rule = {};
-    int every = 5;      ///< steps between two meetings (the paper's k)
-    float pull = 0.5f;  ///< how far the slow ones come (the paper's alpha)
+    int every = 5;      ///< steps between synchronizations with the slow weights (the paper's k)
+    float pull = 0.5f;  ///< how far the slow weights move toward the parameters (the paper's alpha)
     static constexpr void fields(auto& self, auto&& field) {
       field("rule", self.rule);
       field("every", self.every);
@@ -44,7 +44,7 @@ struct Lookahead : detail::Decorator<R> {
       fail<ConfigError>("optimizer ", name, ": pull must be from 0 to 1, not ", o.pull);
   }
 
-  /// `norms` where R has them.
+  /// `norms` is passed if R uses norms.
   template <class... N>
   CONVOY_HD static Constants at(const Options& o, std::int64_t step, float lr, const N&... norms) {
     return {R::at(o.rule, step, lr, norms...), o.pull, step == 1, step % o.every == 0};
@@ -56,7 +56,7 @@ struct Lookahead : detail::Decorator<R> {
     Base::inner_direction(d, p, g, state, k.rule);
   }
 
-  /// R's step; where both meet, slow += pull (p - slow), and p = slow.
+  /// R's step; at a synchronization, then slow += pull (p - slow) and p = slow.
   template <class V>
   CONVOY_HD static inline __attribute__((always_inline)) void update(V& p, const V& g, V (&state)[slots],
                                                                      const Constants& k) {

@@ -1,4 +1,4 @@
-// Updates of matrices on a GPU: products by cuBLASLt, and three kernels beside them.
+// Matrix updates on a GPU: products by cuBLASLt, and three kernels.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +19,9 @@ namespace convoy::optim {
 
 namespace detail {
 
-/// Calls `visit.operator()<width>(i)` for vectors of n elements and for what of the last one there is, or for
-/// each of their elements alone. Which thread gets an element depends on no width.
+/// Calls `visit.operator()<4>(i)` for the whole vectors of n elements if `width` is 4, and
+/// `visit.operator()<1>(i)` for each other element. Which thread visits an element does not depend on
+/// `width`.
 template <int width, class Visit>
 __device__ void for_each_four(std::int64_t n, Visit&& visit) {
   const std::int64_t step = std::int64_t{gridDim.x} * blockDim.x * 4;
@@ -43,7 +44,7 @@ __device__ void store_floats(float* to, const device::Lanes<float, width>& value
   *reinterpret_cast<device::Lanes<float, width>*>(to) = values;
 }
 
-/// Writes what F makes of each element to x, and each block's sum of their squares.
+/// Writes f of each element to x, and the sum of the squares of each block's results to `sums`.
 template <class F, int width>
 __global__ void __launch_bounds__(memory::detail::SumSquares::threads)
     make_matrix(MatrixPass m, F f, float* x, double* sums) {
@@ -72,7 +73,8 @@ __global__ void __launch_bounds__(memory::detail::SumSquares::threads)
   if (threadIdx.x == 0) sums[blockIdx.x] = squares;
 }
 
-/// Divides by the root of a sum of `count` numbers, which each block adds up for itself, or by `least`.
+/// Divides x by the root of the sum of `count` numbers, which every block computes itself, or by `least` if
+/// that is larger.
 template <class = void>
 __global__ void __launch_bounds__(memory::detail::SumSquares::threads)
     divide_matrix(float* x, std::int64_t n, const double* sums, int count, double least) {
@@ -89,7 +91,7 @@ __global__ void __launch_bounds__(memory::detail::SumSquares::threads)
   });
 }
 
-/// Writes what F makes of each parameter and its element of x, or 0.
+/// Replaces each parameter by f of the parameter and its element of x (0 if x is null).
 template <class F, int width>
 __global__ void update_matrix(MatrixPass m, F f, const float* x) {
   float scale = 1;
@@ -106,14 +108,14 @@ __global__ void update_matrix(MatrixPass m, F f, const float* x) {
 
 }  // namespace detail
 
-/// Enqueues all on the space's stream. x stands as the matrix does, tall ones as well: the products read its
-/// transpose. They go by the first of cuBLASLt's algorithms and not by a faster one that was found by time,
-/// because ranks that all make the same update shall make the same bits.
+/// Enqueues all work on the space's stream. x has the layout of the matrix, even of a tall one, whose
+/// products read x transposed. The products use cuBLASLt's first algorithm instead of the fastest measured
+/// one, so that ranks that make the same update get the same bits.
 template <>
 class MatrixWork<memory::Device> {
  public:
-  /// Throws ConfigError for a matrix that does not stand row after row, device::DeviceError where cuBLASLt
-  /// cannot multiply.
+  /// Throws ConfigError for a matrix that is not stored row by row, device::DeviceError if cuBLASLt cannot
+  /// multiply.
   MatrixWork(memory::Device& space, const MatrixNeeds& needs, std::span<const MatrixShape> shapes)
       : space_(&space),
         cublas_(space.stream()),
@@ -162,11 +164,11 @@ class MatrixWork<memory::Device> {
  private:
   using Cut = memory::detail::SumSquares;
 
-  /// How a product of matrices that belong to a shape is computed.
+  /// How a product is computed for matrices of a shape.
   struct Way {
     MatrixShape shape;
     MatrixProduct product;
-    bool turned;  ///< as that of the transposes, right times left
+    bool turned;  ///< as the product of the transposes, right times left
     std::unique_ptr<device::ProductPlan> plan;
   };
 
@@ -177,7 +179,7 @@ class MatrixWork<memory::Device> {
     return nullptr;
   }
 
-  /// Of a tall matrix every [low, high] stands transposed.
+  /// For a tall matrix, every [low, high] matrix is stored transposed.
   Way make(const MatrixShape& shape, const MatrixProduct& product) {
     const auto of = [&](Side side) { return side == Side::low ? shape.low() : shape.high(); };
     const auto stands_turned = [&](Side rows, Side columns) {

@@ -1,4 +1,4 @@
-// Updates of matrices in host memory, by a team of threads.
+// Matrix updates in host memory, by a team of threads.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,8 @@
 
 namespace convoy::optim {
 
-/// The verdict has been heeded by whoever makes a pass. A tall matrix is turned on its way into x and back.
+/// The caller has already applied the verdict to the pass. A tall matrix is transposed when it is copied to x
+/// and back.
 template <>
 class MatrixWork<memory::Host> {
  public:
@@ -40,7 +41,7 @@ class MatrixWork<memory::Host> {
     const std::int64_t n = m.shape.size();
     parallel(team_size(m), [&](int thread, int team) {
       const Range mine = share(n, thread, team, 16);
-      // Of what is the thread's own the compiler knows that no store changes it.
+      // The compiler knows that no store changes these thread-local copies.
       const MatrixPass own = m;
       const auto k = constants<F>(m);
       float* const made = other;
@@ -91,7 +92,7 @@ class MatrixWork<memory::Host> {
   }
   int team_size(const MatrixPass& m) const { return m.shape.size() < worth_a_team ? 1 : space_->threads(); }
 
-  // Calls `visit(of_x, at)` with the place in x and in the arena of each element.
+  // Calls `visit(of_x, at)` with the index of each element in x and in the arena.
   template <class Visit>
   void for_each_of_x(const MatrixPass& m, const Visit& visit) {
     const auto [rows, columns, panel] = m.shape;

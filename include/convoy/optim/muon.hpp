@@ -1,7 +1,7 @@
-// Muon: a momentum whose matrix is made nearly orthogonal, so that a step moves all of its directions alike
-// (Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024), as torch.optim.Muon
-// computes it but in f32; on GPUs products round to tf32 where those of the Exec do. What is no matrix, and
-// the embeddings and heads that it is not for, are updated by AdamW.
+// Muon: each matrix moves by its momentum made nearly orthogonal, so that a step moves all directions equally
+// (Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024). Computed as in
+// torch.optim.Muon, but in f32; on GPUs, products are rounded to tf32 if those of the Exec are. AdamW updates
+// tensors that are not matrices, and embeddings and heads, for which Muon is not intended.
 #pragma once
 
 #include <algorithm>
@@ -25,14 +25,14 @@ struct Muon {
     float lr = 1e-3f;
     float momentum = 0.95f;
     bool nesterov = true;
-    float weight_decay = 0.1f;  ///< times the learning rate: the share of a parameter that a step takes away
-    bool match_adamw = true;  ///< a matrix's rate is times 0.2 sqrt(max(rows, columns)), which makes steps as
-                              ///< long as AdamW's, so that one rate serves all (Liu et al., "Muon is Scalable
-                              ///< for LLM Training", 2025; PyTorch's "match_rms_adamw"); else it is times
-                              ///< sqrt(max(1, rows / columns)) (PyTorch's "original")
-    int iterations = 5;       ///< of Newton and Schulz
-    float rest = 1;           ///< the rate of what AdamW updates, beside that of matrices
-    float beta1 = 0.9f;       ///< this and the next two are AdamW's
+    float weight_decay = 0.1f;  ///< a step subtracts lr * weight_decay times the parameter
+    bool match_adamw = true;    ///< multiplies a matrix's rate by 0.2 sqrt(max(rows, columns)), so that its
+                              ///< steps are as long as AdamW's and one rate suits all parameters (Liu et al.,
+                              ///< "Muon is Scalable for LLM Training", 2025; PyTorch's "match_rms_adamw"); if
+                              ///< false, by sqrt(max(1, rows / columns)) (PyTorch's "original")
+    int iterations = 5;  ///< Newton-Schulz iterations
+    float rest = 1;      ///< AdamW's learning rate, relative to that of matrices
+    float beta1 = 0.9f;  ///< this and the next two are AdamW's
     float beta2 = 0.999f;
     float epsilon = 1e-8f;
     static constexpr void fields(auto& self, auto&& field) {
@@ -55,7 +55,7 @@ struct Muon {
   };
   static constexpr std::string_view name = "muon";
   static constexpr int slots = AdamW::slots;
-  static constexpr int matrix_slots = 1;  ///< the momentum is a moving average, as AdamW's first moment
+  static constexpr int matrix_slots = 1;  ///< the momentum, a moving average like AdamW's first moment
   static constexpr std::array<std::string_view, 2> slot_names = AdamW::slot_names;
 
   static void check(const Options& o) {
@@ -70,14 +70,14 @@ struct Muon {
             o.momentum, lr * o.weight_decay, o.nesterov};
   }
 
-  /// Of what is no matrix: AdamW's.
+  /// For parameters that are not updated as matrices: AdamW's update.
   template <class V>
   CONVOY_HD static inline __attribute__((always_inline)) void update(V& p, const V& g, V (&state)[2],
                                                                      const Constants& k) {
     AdamW::update(p, g, state, k.adamw);
   }
 
-  // What becomes of an element of a matrix; public, because nvcc makes kernels of no other types.
+  // Functions of a matrix element. Public, because nvcc instantiates no kernels with private types.
 
   /// m = momentum m + (1 - momentum) g;  d = m, or with Nesterov momentum m + (1 - momentum) g.
   struct Direction {
@@ -97,19 +97,19 @@ struct Muon {
       return p - k.decay * p - k.lr * adjustment * o;
     }
   };
-  /// Likewise where there never is a gradient.
+  /// p -= lr decay p, for columns that never have a gradient.
   struct Decay {
     using Constants = Muon::Constants;
     CONVOY_HD float operator()(float p, float, const Constants& k) const { return p - k.decay * p; }
   };
 
-  /// An iteration: X X';  b X X' + c (X X')^2;  a X + that times X, whose singular values are nearer to 1.
+  /// One iteration: A = X X'; B = b A + c A^2; a X + B X, whose singular values are nearer to 1.
   static constexpr std::array<MatrixProduct, 3> products = {{
       {.inner = Side::high, .right_transposed = true, .symmetric = true},
       {.symmetric = true, .factor = 2.0315f, .kept = -4.7750f},
       {.columns = Side::high, .kept = 3.4445f},
   }};
-  /// X, whose rows are the fewer, twice, and two squares.
+  /// Two copies of X, which has at most as many rows as columns, and two square matrices.
   static constexpr MatrixNeeds matrix_needs{.wide = 2, .square = 2, .products = products};
 
   template <class Work>

@@ -1,4 +1,4 @@
-// Optimizer: a rule together with its options, as arenas drive it.
+// Optimizer: a rule with its options, in the form that an Arena uses.
 #pragma once
 
 #include <cstddef>
@@ -16,30 +16,30 @@
 
 namespace convoy::optim {
 
-/// The place of one pass in a run, and what its parameters are given.
+/// What the constants of one step depend on, for parameters that are treated alike.
 struct UpdatePass {
-  std::int64_t step = 1;   ///< counting from 1
+  std::int64_t step = 1;   ///< counting from 1, without skipped steps
   float lr = 0;            ///< after schedule and group
-  float weight_decay = 0;  ///< of the group; ignored by rules without one
-  Norms norms = {};        ///< for rules that ask for them
+  float weight_decay = 0;  ///< of the group; ignored by rules without weight decay
+  Norms norms = {};        ///< for rules with per-tensor norms
 };
 
-/// What of a rule with its options is known before the first step.
+/// The properties of a rule with its options.
 struct RuleFacts {
   std::string_view name;
-  int slots = 0;         ///< floats of state that each parameter has
-  int matrix_slots = 0;  ///< of them, those that elements of whole matrices have
+  int slots = 0;         ///< floats of state per parameter
+  int matrix_slots = 0;  ///< floats of state per element of a matrix updated as a whole
   bool has_weight_decay = false;
   bool per_tensor_norms = false;
   bool has_direction = false;     ///< whether the norms are of directions instead of gradients
   bool takes_matrices = false;    ///< whether it updates whole matrices
-  MatrixNeeds matrix_needs = {};  ///< what the update of one works in and by
+  MatrixNeeds matrix_needs = {};  ///< the scratch matrices and products of a matrix update
   std::size_t constants_bytes = 0;
   float lr = 0;
-  float weight_decay = 0;  ///< the rule's own, of groups that say nothing else; 0 without one
+  float weight_decay = 0;  ///< the rule's own, for groups that set none; 0 if it has none
 };
 
-/// The rule `R` with options.
+/// Rule `R` with options.
 template <class R>
 class Optimizer {
   static_assert(is_rule<R>());
@@ -47,8 +47,8 @@ class Optimizer {
  public:
   using Options = typename R::Options;
 
-  /// Throws ConfigError where the learning rate or the weight decay is negative or not a number, and where
-  /// the rule refuses its options.
+  /// Throws ConfigError if the learning rate or the weight decay is negative or NaN, or if the rule rejects
+  /// its options.
   explicit Optimizer(const Options& options) : options_(options) {
     const RuleFacts rule = facts();
     if (!(rule.lr >= 0))
@@ -84,7 +84,7 @@ class Optimizer {
     return rule;
   }
 
-  /// What checkpoints call a slot.
+  /// The name of a slot in checkpoints.
   static std::string slot_name(int slot) {
     if constexpr (requires { std::string_view(R::slot_names[0]); })
       return std::string(R::slot_names[static_cast<std::size_t>(slot)]);
@@ -92,13 +92,13 @@ class Optimizer {
       return concat("slot", slot);
   }
 
-  /// Visits `prefix` itself with the rule's name, then the options as `prefix.lr` and so on.
+  /// Visits `prefix` with the rule's name, then the options as `prefix.lr` and so on.
   void for_each_text(std::string_view prefix, fields::TextVisit visit) const {
     visit(prefix, std::string(R::name), true);
     fields::for_each_text(prefix, options_, visit);
   }
 
-  /// Writes what a pass needs, `constants_bytes()` of it.
+  /// Writes the rule's constants for a pass, `constants_bytes` of `facts()` in all.
   CONVOY_HD_OF_USER void constants(void* into, const UpdatePass& pass) const {
     Options options = options_;
     if constexpr (has_weight_decay()) {
@@ -113,7 +113,7 @@ class Optimizer {
     memcpy(into, &made, sizeof made);
   }
 
-  /// Updates `n` parameters from gradients times `scale` (null: zero gradients); see optim::apply.
+  /// Updates `n` parameters from gradients times `scale`; null gradients are zero. See optim::apply.
   void apply(int threads, float* parameters, const float* gradients, float scale, float* state,
              std::int64_t stride, std::int64_t n, const void* constants) const {
     typename R::Constants k;

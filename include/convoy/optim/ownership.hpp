@@ -1,4 +1,4 @@
-// Ownership: which elements of an arena this rank updates, and where the optimizer's state of each lies.
+// Ownership: which elements of an arena this rank updates, and where the optimizer state of each is stored.
 #pragma once
 
 #include <cstddef>
@@ -20,31 +20,31 @@
 
 namespace convoy::optim {
 
-/// Slot s of an element that lies at `state` begins `s * stride` floats behind it.
+/// The state of an element consists of the floats at `state + s * stride` for each slot s.
 class Ownership {
  public:
-  /// Neighbours whose state lies together.
+  /// A range of elements whose state is contiguous within each slot.
   struct Part {
     Range range;
     int slots = 0;
     std::int64_t state = 0;
   };
 
-  /// Of nothing.
+  /// Owns nothing.
   Ownership() = default;
-  /// Of `ranges`, which do not overlap, and of all dead taps that decay. Throws ConfigError for a range that
-  /// ends within a matrix which the rule updates as a whole.
+  /// Owns `ranges`, which must not overlap, and all dead taps that decay. Throws ConfigError for a range that
+  /// ends within a matrix that the rule updates as a whole.
   Ownership(const RuleFacts& rule, const Treatments& treatments, std::span<const ArenaTensor> tensors,
             std::span<const Range> ranges);
 
   std::span<const Part> parts() const { return parts_; }
   std::int64_t stride() const { return stride_; }
-  /// Floats of state, with gaps.
+  /// The number of floats of state, gaps included.
   std::int64_t floats() const { return floats_; }
-  /// Bytes of state, without.
+  /// The bytes of state without gaps.
   std::size_t bytes() const;
 
-  /// `runs`, cut where what is owned begins and ends, with the place of their state.
+  /// `runs`, split where owned parts begin and end, with the places of their state.
   std::vector<Run> placed(std::span<const Run> runs) const;
 
  private:
@@ -70,7 +70,7 @@ CONVOY_FUNCTION Ownership::Ownership(const RuleFacts& rule, const Treatments& tr
   place(rule);
 }
 
-// Cuts what is owned where matrices begin and end, which have slots of their own number.
+// Splits a range where matrices begin and end, because they have another number of slots.
 CONVOY_FUNCTION void Ownership::add(const RuleFacts& rule, const Treatments& treatments,
                                     std::span<const ArenaTensor> tensors, Range range) {
   for (const Run& run : treatments.live) {
@@ -95,14 +95,14 @@ CONVOY_FUNCTION void Ownership::add(Range part, int slots) {
     parts_.push_back({part, slots});
 }
 
-// The state of matrices lies behind all others', so that the last slots, which matrices do not have, end
-// before it.
+// The state of matrices is placed after all other state, so that slots which matrices do not have need no
+// room for them.
 CONVOY_FUNCTION void Ownership::place(const RuleFacts& rule) {
   std::int64_t size = 0;
   const auto place = [&](bool all_slots) {
     for (Part& part : parts_)
       if ((part.slots == rule.slots) == all_slots) {
-        // A vector of parameters has a vector of state.
+        // The state is aligned like the parameters, so that a vector of parameters has a vector of state.
         size += ((part.range.begin - size) % arena_grain + arena_grain) % arena_grain;
         part.state = size;
         size += part.range.size();

@@ -1,4 +1,4 @@
-// The registry: the one list of the rules that can be chosen by name.
+// The registry of the rules that can be chosen by name.
 #pragma once
 
 #include <initializer_list>
@@ -28,27 +28,27 @@ struct RuleList {
   }
 };
 
-/// What `make`, `--optimizer` and `--help` know. A rule of a user's own needs no place here: its options
+/// The rules known to `make`, `--optimizer` and `--help`. A user's rule need not be listed: its options
 /// convert to Any::Options.
 using Rules = RuleList<Sgd, Adam, AdamW, Lars, Lamb, Muon>;
 
-/// A field of a rule's options and what it is set to; flags are 0 or 1.
+/// A field of a rule's options and its value; flags are 0 or 1.
 struct Setting {
   std::string_view name;
   double value = 0;
 };
 
-/// A rule that can be chosen, for people.
+/// A description of a rule, for messages.
 struct RuleEntry {
   std::string_view name;
-  std::vector<std::string> fields;  ///< of its options
+  std::vector<std::string> fields;  ///< the fields of its options
 };
 
-/// All rules of the list.
+/// Descriptions of all rules in the registry.
 std::vector<RuleEntry> rules();
 
 /// The options of the rule called `name` with some fields set: `make("adam", {{"lr", 1e-3}})`. Throws
-/// ConfigError for a rule or a field that there is not, naming those that there are.
+/// ConfigError for an unknown rule or field, naming the known ones.
 Any::Options make(std::string_view name, std::span<const Setting> settings);
 inline Any::Options make(std::string_view name, std::initializer_list<Setting> settings = {}) {
   return make(name, std::span<const Setting>(settings.begin(), settings.size()));

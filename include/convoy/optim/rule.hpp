@@ -1,5 +1,5 @@
-// Rule: an optimizer as arithmetic on one element. The same function runs on a float, on a vector of floats
-// and on a device, so that the update is one fused pass wherever the arenas lie.
+// Rule: an optimizer as arithmetic on one element. The same function runs on floats, on vectors of floats and
+// on a device, so that the update is one fused pass in every memory space.
 #pragma once
 
 #include <concepts>
@@ -16,9 +16,8 @@ namespace convoy::optim {
 
 /// The Euclidean norms of one tensor, over all ranks.
 struct Norms {
-  float gradient = 0;   ///< of the gradient that the update takes, after clipping; of the direction where the
-                        ///< rule has one
-  float parameter = 0;  ///< before the update; dead taps are part of all norms
+  float gradient = 0;   ///< of the gradient after clipping; of the direction if the rule has one
+  float parameter = 0;  ///< before the update, dead taps included
 };
 
 namespace detail {
@@ -26,7 +25,7 @@ namespace detail {
 template <class R>
 concept HasOptions = fields::Listed<typename R::Options>;
 
-// The options that have the learning rate: of a decorator those of the rule that it decorates.
+// The options that hold the learning rate: for a decorator, those of the decorated rule.
 template <class O>
 CONVOY_HD constexpr auto& innermost(O& options) {
   if constexpr (requires { options.rule; })
@@ -117,37 +116,39 @@ concept HasDirection = Directs<R, float>;
 
 }  // namespace detail
 
-/// What an optimizer must have:
-///   `Options`     an aggregate with defaults that lists its fields (core/fields.hpp), `lr` among them; one
-///                 named `weight_decay` is what groups of parameters change; a rule that decorates another
-///                 one (Ema, Lookahead) has that one's options, `rule`, in the place of both;
-///   `name`        what ranks compare and logs print;
-///   `slots`       how many numbers of state each parameter has, starting at zero;
-///   `Constants`   what one step needs, trivially copyable, made by `at(options, step, lr)`, step counting
-///                 from 1 and `lr` being the rate after schedule and group;
+/// A rule must have:
+///   `Options`     an aggregate with defaults that lists its fields (core/fields.hpp), including `lr`. Groups
+///                 of parameters may change a field `weight_decay`. A rule that decorates another (Ema,
+///                 Lookahead) has the other rule's options as a field `rule` instead of these two;
+///   `name`        compared between ranks and printed in logs;
+///   `slots`       the number of floats of state per parameter; the state starts at zero;
+///   `Constants`   what one step needs, trivially copyable, made by `at(options, step, lr)`, where `step`
+///                 counts from 1 and `lr` is the learning rate after schedule and group;
 ///   `update`      `template <class V> CONVOY_INLINE static void update(V& p, const V& g, V (&state)[slots],
-///                 const Constants&)`, without `state` where there are no slots. V is float, or a vector type
-///                 with + - * / and a scalar operand, comparisons and ?: between vectors. It has no functions
-///                 of <cmath>: `optim::square_root(root, x)` takes both. Zero gradients, zero state and no
-///                 weight decay must leave p as it is: dead taps are then left alone.
+///                 const Constants&)`, without `state` if there are no slots. V is float, or a vector type
+///                 with + - * / and a scalar operand, comparisons and ?: between vectors. Vectors have no
+///                 functions of <cmath>; `optim::square_root(root, x)` takes floats and vectors. With a zero
+///                 gradient, zero state and no weight decay, `update` must not change p: dead taps are then
+///                 not updated at all.
 ///
-/// What it may have:
-///   `check(options)`    throws ConfigError for options that make no sense;
-///   `slot_names`        an array of `slots` names for checkpoints, such as PyTorch's; else "slot0", "slot1";
-///   `per_tensor_norms`  true: the constants are made by `at(options, step, lr, norms)`, for each tensor its
-///                       own, once the whole gradient is known;
-///   `direction`         beside `per_tensor_norms`: `template <class V> CONVOY_INLINE static void
+/// A rule may have:
+///   `check(options)`    throws ConfigError for invalid options;
+///   `slot_names`        an array of `slots` names for checkpoints, such as PyTorch's; default "slot0", ...;
+///   `per_tensor_norms`  if true, each tensor has its own constants, made by `at(options, step, lr, norms)`
+///                       once the whole gradient is known;
+///   `direction`         together with `per_tensor_norms`: `template <class V> CONVOY_INLINE static void
 ///                       direction(V& d, const V& p, const V& g, V (&state)[slots], const Constants&)`, the
-///                       direction in which the update moves p, whose norm takes the place of the
-///                       gradient's. It goes by constants made from norms of 0 and may write into `state`, of
-///                       which nothing is kept: `update` does the same again. So the state is read twice but
-///                       written once, and a step that is skipped has nothing to undo.
-///   `matrix_slots`      how many of the slots, the first ones, a matrix has: the rule updates weights as
-///                       whole matrices, once the gradient of each is there, by `template <class Work> static
-///                       void update_matrix(Work&, const MatrixPass&, const Options&)`, where Work is the
-///                       MatrixWork of a space, which has what `matrix_needs` says. `update` is for all else:
-///                       vectors, embeddings, the layer before a loss, and what groups say. Only in spaces
-///                       that multiply, and not beside `per_tensor_norms`.
+///                       direction in which the update moves p; its norm replaces that of the gradient.
+///                       `direction` gets constants made from norms of 0. It may write to `state`, but the
+///                       result is discarded, and `update` computes it again. The state is thus read twice
+///                       and written once, and a skipped step has nothing to undo.
+///   `matrix_slots`      the number of slots of a matrix element, which are the first of `slots`. The rule
+///                       updates each weight as a whole matrix, once its gradient is complete, by `template
+///                       <class Work> static void update_matrix(Work&, const MatrixPass&, const Options&)`.
+///                       Work is the MatrixWork of a space and provides what `matrix_needs` lists. `update`
+///                       is for all other parameters: vectors, embeddings, the layer before a loss, and
+///                       groups with `by_element`. Only in spaces that multiply matrices, and not together
+///                       with `per_tensor_norms`.
 template <class R>
 concept Rule = detail::HasOptions<R> && fields::complete<typename R::Options> && detail::HasRate<R> &&
                detail::HasName<R> && detail::HasSlots<R> && detail::HasConstants<R> &&
@@ -158,7 +159,7 @@ concept Rule = detail::HasOptions<R> && fields::complete<typename R::Options> &&
                                             (detail::UpdatesMatrices<R> && !detail::WantsNorms<R>)) &&
                detail::Updates<R, float>&& detail::Updates<R, simd::Vec<float, 4>>;
 
-/// Whether R is a Rule; if not, the one failing static_assert says what it lacks, and the value is false.
+/// Whether R is a Rule; if not, the only failing static_assert says what R lacks, and the value is false.
 template <class R>
 consteval bool is_rule() {
   if constexpr (!detail::HasOptions<R>) {
@@ -233,9 +234,9 @@ consteval bool is_rule() {
   }
 }
 
-/// sqrt(x) for x >= 0 in plain arithmetic, so that one function serves floats and vectors of them: a bit
-/// trick's first guess of 1/sqrt(x) and three steps of Newton's, which leave an error of at most 2 units in
-/// the last place.
+/// sqrt(x) for x >= 0, for floats and vectors of floats. Vectors use plain arithmetic: a bit trick for the
+/// initial estimate of 1/sqrt(x) and three Newton steps, which leave an error of at most 2 units in the last
+/// place.
 template <class V>
 CONVOY_HD inline __attribute__((always_inline)) void square_root(V& root, const V& x) {
   if constexpr (std::same_as<V, float>) {

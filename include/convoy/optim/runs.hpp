@@ -1,5 +1,5 @@
-// Runs: which elements of an arena are treated alike, as a table that lies beside the arena, so that one pass
-// over a range needs no word of the host's for each of them.
+// Runs: a table of the runs of elements in an arena that are treated alike. The table is in the arena's
+// memory space, so that one pass over a range needs no host work per run.
 #pragma once
 
 #include <algorithm>
@@ -15,30 +15,32 @@
 
 namespace convoy::optim {
 
-/// Neighbours in an arena that are treated alike, alignment gaps included: these hold zeros and stay zero.
+/// Consecutive elements of an arena that are treated alike, alignment gaps included: gaps hold zeros and stay
+/// zero.
 struct Run {
   Range range;
-  std::int32_t constants = 0;  ///< which set of these
-  std::int32_t matrix = -1;    ///< the tensor that the run is, if it is updated as a whole
-  std::int64_t state = -1;     ///< where a slot of it begins; below 0: this rank keeps none, and updates none
+  std::int32_t constants = 0;  ///< index of the set of constants
+  std::int32_t matrix = -1;    ///< index of the tensor that the run is, if updated as a whole
+  std::int64_t state = -1;     ///< offset of its state in a slot; below 0: this rank has no state for it and
+                               ///< does not update it
 
   CONVOY_HD bool has_state() const { return state >= 0; }
 };
 
-/// A table of runs in memory of a space, ascending and apart from each other. The arena is cut into chunks,
-/// so that a block of threads finds its runs at once.
+/// A table of runs in memory of a space, in ascending order and not overlapping. The arena is split into
+/// chunks, so that a thread block finds its runs without a search.
 struct Runs {
   static constexpr std::int64_t chunk = 2048;  ///< elements
 
   const Run* run = nullptr;
-  const std::int32_t* first = nullptr;  ///< by chunk: the first run that ends behind the chunk's beginning
-  std::int64_t first_chunk = 0;         ///< the one at `first`
+  const std::int32_t* first = nullptr;  ///< per chunk: the first run that ends after the chunk's start
+  std::int64_t first_chunk = 0;         ///< the chunk that first[0] is for
 };
 
-/// Where a table is read: the part of it for a range, and what of the range it covers.
+/// The runs of a table that overlap a range.
 struct RunsWithin {
-  Range range;             ///< empty: there is none
-  int begin = 0, end = 0;  ///< of the table's runs
+  Range range;             ///< from the first to the last overlap; empty: none
+  int begin = 0, end = 0;  ///< indices of the table's runs
 
   CONVOY_HD std::int64_t first_chunk() const { return range.begin / Runs::chunk; }
   std::int64_t chunks() const {
@@ -46,12 +48,12 @@ struct RunsWithin {
   }
 };
 
-/// The table, and the same on the host.
+/// The table in memory of the space, and a copy on the host.
 template <memory::Space S>
 class RunTable {
  public:
   RunTable() = default;
-  /// `runs` ascend and are apart from each other.
+  /// `runs` are in ascending order and do not overlap.
   [[gnu::cold]] RunTable(S& space, std::vector<Run> runs) : runs_(std::move(runs)) {
     if (runs_.empty()) return;
     const std::int64_t begin = runs_.front().range.begin / Runs::chunk,
@@ -83,7 +85,7 @@ class RunTable {
             static_cast<int>(end - runs_.begin())};
   }
 
-  /// How many parts chunks and runs cut each other into at most.
+  /// An upper bound of the number of parts into which the chunks split the runs.
   std::size_t parts() const { return runs_.size() + first_.size(); }
 
  private:

@@ -14,7 +14,7 @@ namespace convoy::optim {
 
 enum class Decay : unsigned char { none, linear, cosine, polynomial, steps, milestones };
 
-/// All of them, in the order in which `--help` names them.
+/// All decays, in the order in which `--help` lists them.
 inline constexpr std::array decays = {Decay::none,       Decay::linear, Decay::cosine,
                                       Decay::polynomial, Decay::steps,  Decay::milestones};
 
@@ -36,24 +36,24 @@ constexpr std::string_view name_of(Decay decay) {
   return "?";
 }
 
-/// The decay of that name; throws ConfigError for a name that is none's.
+/// The decay of this name; throws ConfigError for an unknown name.
 inline Decay decay_of(std::string_view name) {
   for (const Decay decay : decays)
     if (name_of(decay) == name) return decay;
   fail<ConfigError>("schedule: there is no decay called ", name);
 }
 
-/// The factor on the learning rate at each step: a linear warm-up from 1/warmup, then a decay over the
-/// remaining steps.
+/// A learning-rate schedule, as a factor on the learning rate at each step: a linear warm-up from 1/warmup,
+/// then a decay over the remaining steps.
 struct Schedule {
   std::int64_t warmup = 0;  ///< steps (Goyal et al., "Accurate, Large Minibatch SGD", 2017)
   Decay decay = Decay::none;
   std::int64_t total = 0;  ///< steps of the whole run; needed by linear, cosine and polynomial
-  float end = 0;           ///< the factor at the end of these three, from `total` on
-  float power = 2;         ///< for Decay::polynomial: of what remains of the run; 1 is linear
+  float end = 0;           ///< the factor from step `total` on, for these three
+  float power = 2;         ///< for Decay::polynomial: exponent of the remaining fraction; 1 is linear
   std::int64_t every = 0;  ///< steps between reductions, for Decay::steps
   std::vector<std::int64_t> milestones = {};  ///< the steps of the reductions, for Decay::milestones
-  float gamma = 0.1f;                         ///< the reduction, for both
+  float gamma = 0.1f;                         ///< the factor of each reduction, for both
   bool scale_with_world = false;  ///< multiplies the rate by the world size (the linear scaling rule)
 
   static constexpr void fields(auto& self, auto&& field) {
@@ -68,7 +68,7 @@ struct Schedule {
     field("scale_with_world", self.scale_with_world);
   }
 
-  /// A warm-up over a share of the run, then a straight line to zero: with a tenth, as BERT is trained
+  /// A warm-up over a fraction `share` of the run, then linear decay to zero. BERT is trained with a tenth
   /// (Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", 2019).
   static Schedule warmed_up_linear(std::int64_t total, double share = 0.1) {
     return {.warmup = static_cast<std::int64_t>(share * static_cast<double>(total)),
@@ -105,7 +105,7 @@ struct Schedule {
     return f;
   }
 
-  /// Throws ConfigError when a field makes no sense.
+  /// Throws ConfigError for an invalid field.
   void check() const {
     if (warmup < 0) fail<ConfigError>("schedule: the warm-up of ", warmup, " steps is negative");
     const bool lasts = decay == Decay::linear || decay == Decay::cosine || decay == Decay::polynomial;

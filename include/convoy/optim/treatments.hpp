@@ -1,4 +1,4 @@
-// Treatments: how an optimizer treats each tensor of an arena, as runs of elements that are treated alike.
+// Treatments: how an optimizer treats each tensor of an arena, as runs of elements treated alike.
 #pragma once
 
 #include <cstdint>
@@ -23,23 +23,22 @@
 
 namespace convoy::optim {
 
-/// Elements to which live ranges in an arena are aligned.
+/// Alignment of live ranges in an arena, in elements.
 inline constexpr std::int64_t arena_grain = alignment / sizeof(float);
 
 /// One parameter in an arena. Alignment gaps between parameters hold zeros.
 struct ArenaTensor {
   Range live;              ///< in the exchanged part
-  Range dead;              ///< taps that get no gradient and are only decayed; empty: none
-  int group = 0;           ///< of Groups::list
-  std::int64_t rows = 0;   ///< of the tensor as a matrix, for rules that take these; 0: it is none
-  std::int64_t panel = 1;  ///< how its live part stands in the arenas, as MatrixShape says
+  Range dead;              ///< taps that have no gradient and only decay; empty: none
+  int group = 0;           ///< index in Groups::list
+  std::int64_t rows = 0;   ///< of the tensor as a matrix, for rules that update matrices; 0: not a matrix
+  std::int64_t panel = 1;  ///< storage layout of its live part, see MatrixShape
 };
 
-/// Runs are in ascending order, without a place for state.
+/// The treatments of all tensors. Runs are in ascending order and have no place for state yet.
 struct Treatments {
-  std::vector<Treatment>
-      list;               ///< one for each set of constants; with norms of tensors each tensor has its own
-  std::vector<Run> live;  ///< that are not frozen, each with the gap behind it
+  std::vector<Treatment> list;  ///< one per set of constants; with per-tensor norms, one per tensor
+  std::vector<Run> live;        ///< runs that are not frozen, each with the gap after it
   std::vector<Run> dead;
   bool any_frozen = false;
   bool any_decays_dead = false;
@@ -50,8 +49,8 @@ struct Treatments {
   }
 };
 
-/// Tensors and groups are as Arena has them. Throws ConfigError for a group that asks for a weight decay
-/// which the rule does not have.
+/// `tensors` and `groups` are as in Arena's constructor. Throws ConfigError if a group asks for weight decay
+/// and the rule has none.
 Treatments treatments_of(const RuleFacts& rule, std::span<const ArenaTensor> tensors,
                          std::span<const Group> groups);
 
