@@ -1,5 +1,5 @@
-// Arenas: what a plan means to those who know arenas only: how its parameters are updated, how its gradients
-// are cut into buckets, and in which space they lie.
+// Arenas: translates a plan for code that only knows arenas: how parameters are updated, how gradients are
+// split into buckets, and in which space they are stored.
 #pragma once
 
 #include <concepts>
@@ -22,7 +22,7 @@
 
 namespace convoy::train {
 
-/// The space of an Exec; on the host memory comes from where the Comm need not copy.
+/// Makes the space of an Exec. On the host, it allocates memory that the Comm can use without copying.
 template <class Space, class Comm>
 Space make_space(Comm& comm) {
   if constexpr (std::same_as<Space, memory::Host>)
@@ -31,22 +31,22 @@ Space make_space(Comm& comm) {
     return Space();
 }
 
-/// What the optimizer of a plan's parameters has to know of them, in the order of the arena.
+/// The optimizer's description of a plan's parameters, in the order of the arena.
 struct TensorGroups {
   std::vector<optim::ArenaTensor> tensors;
   std::vector<optim::Group> groups;
 };
-/// Throws ConfigError for a group that fits no parameter.
+/// Throws ConfigError for a group that matches no parameter, or has a negative scale or decay.
 TensorGroups tensor_groups(const Plan& plan, const std::vector<optim::GroupOptions>& groups, bool decay_all);
 
-/// For each parameter, whether rules that take matrices take it as one: weights of linear layers and of
-/// convolutions, a row for each output, but neither embeddings nor what makes the values that a loss reads.
+/// For each parameter, whether rules for matrices (Muon) update it as one: weights of linear layers and
+/// convolutions, with a row per output, but not embeddings or the parameters of the layer before a loss.
 std::vector<bool> are_matrices(const Plan& plan);
 
-/// The plan's buckets, or those that `options` ask for. Throws ConfigError for sizes that are not positive.
+/// The plan's buckets, or those of `options` if given. Throws ConfigError if a size is not positive.
 std::vector<Range> make_buckets(const Plan& plan, const std::optional<graph::BucketOptions>& options);
 
-/// The optimizer of a plan's parameters in the order of the arena.
+/// Makes the optimizer of a plan's parameters, in the order of the arena.
 template <class Rule, class Space, class Config>
 optim::Arena<Rule, Space> make_optimizer(Space& space, const Plan& plan, const Config& config) {
   const TensorGroups all = tensor_groups(plan, config.groups, config.decay_all);

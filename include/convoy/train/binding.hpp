@@ -13,8 +13,8 @@
 
 namespace convoy::train {
 
-/// Matches fields by name, type and shape. Throws ConfigError when an input has no field, or one that does
-/// not fit.
+/// Matches fields to inputs by name. Throws ConfigError if an input has no field, or one of another type or
+/// shape.
 class Binding {
  public:
   Binding(const Plan& plan, std::span<const data::Field> fields) {
@@ -43,7 +43,7 @@ class Binding {
     return {pointers_, static_cast<int>(batch.rows)};
   }
 
-  /// Which field of the data set is the model's input `k`.
+  /// The index of the data set's field for the model's input `k`.
   std::size_t field(int k) const { return source_[static_cast<std::size_t>(k)]; }
 
  private:

@@ -1,4 +1,4 @@
-// Checkpoints: the state of a fit in a folder, from which it goes on with the same bits.
+// Checkpoints: the state of a fit in a folder. A resumed fit continues with bitwise equal results.
 #pragma once
 
 #include <bit>
@@ -35,32 +35,32 @@
 namespace convoy::train {
 
 struct CheckpointOptions {
-  std::filesystem::path directory;  ///< one that all ranks see
-  std::int64_t every = 0;           ///< steps from one checkpoint to the next; 0: one after each epoch
-  int keep = 2;                     ///< how many stay, the newest ones
-  bool resume = false;              ///< the fit goes on from the newest one, if there is one
-  Seconds deadline{300};            ///< for the ranks' files of one checkpoint
+  std::filesystem::path directory;  ///< must be visible to all ranks
+  std::int64_t every = 0;           ///< steps between checkpoints; 0: one after each epoch
+  int keep = 2;                     ///< how many of the newest checkpoints to keep
+  bool resume = false;              ///< resume from the newest checkpoint, if any
+  Seconds deadline{300};            ///< how long rank 0 waits for the other ranks' files of a checkpoint
 };
 
-/// What one rank writes of a checkpoint.
+/// The part of a checkpoint that one rank writes.
 struct Snapshot {
   std::int64_t step = 0;
-  io::SafetensorsWriter model = {};     ///< parameters and running statistics; rank 0's alone
-  io::SafetensorsWriter training = {};  ///< the optimizer's name, its state and counters; rank 0's alone
-  io::SafetensorsWriter own = {};       ///< what belongs to this rank
+  io::SafetensorsWriter model = {};     ///< parameters and running statistics; on rank 0 only
+  io::SafetensorsWriter training = {};  ///< the optimizer's name, its state and counters; on rank 0 only
+  io::SafetensorsWriter own = {};       ///< the state of this rank alone
 };
 
-/// The folder of checkpoints, each a folder `step-<n>` that is there whole or not at all:
+/// The folder of checkpoints. Each is a folder `step-<n>`, which is complete if it exists:
 ///
 ///     model.safetensors     parameters and running statistics by their PyTorch names
 ///     training.safetensors  the optimizer's name and state, counters, and where the fit stands
 ///     rank-<r>.safetensors  what the exchange of rank r carries, and its own running statistics
 ///
-/// A thread writes. Every rank writes its own file into `step-<n>.partial`, and rank 0 renames that once it
-/// has seen all of them.
+/// A background thread writes. Every rank writes its own file into `step-<n>.partial`; rank 0 renames the
+/// folder when all files are there.
 class CheckpointFolder {
  public:
-  /// Throws ConfigError if the options cannot work.
+  /// Throws ConfigError for invalid options.
   CheckpointFolder(CheckpointOptions options, int rank, int world);
   CheckpointFolder(const CheckpointFolder&) = delete;
   CheckpointFolder& operator=(const CheckpointFolder&) = delete;
@@ -70,17 +70,18 @@ class CheckpointFolder {
   int rank() const { return rank_; }
   int world() const { return world_; }
 
-  /// The newest checkpoint's step; none: -1. Removes what an interrupted run has left; rank 0 alone calls it,
-  /// before anybody writes.
+  /// The step of the newest checkpoint, or -1. Also removes partial folders that an interrupted run has left;
+  /// only rank 0 may call it, before any rank writes.
   std::int64_t newest() const;
-  /// Makes the folder, so that one that cannot be written to is refused before the first step. Throws
+  /// Creates the folder, so that one that cannot be created is reported before the first step. Throws
   /// CheckpointError.
   void make() const;
   std::filesystem::path of(std::int64_t step) const { return options_.directory / concat("step-", step); }
 
-  /// Hands a snapshot to the thread, which has written the last one by then. Throws what kept it from that.
+  /// Waits until the previous snapshot is written, then hands this one to the thread. Throws the error that
+  /// prevented writing the previous one.
   void write(Snapshot snapshot);
-  /// Returns once everything is written. Throws what kept the thread from that.
+  /// Waits until everything is written. Throws the error that prevented it.
   void wait();
 
  private:
@@ -103,7 +104,7 @@ constexpr std::string_view name_of_weights(std::string_view name) {
   return {};
 }
 
-/// Puts the state that it sees into a snapshot.
+/// A state visitor that copies state into a snapshot.
 class Capture {
  public:
   Capture(Snapshot& into, bool all) : into_(into), all_(all) {}
@@ -112,21 +113,21 @@ class Capture {
 
  private:
   Snapshot& into_;
-  bool all_;  // also what every rank sees
+  bool all_;  // also state that every rank sees
 };
 
-/// Fills the state that it sees from a checkpoint.
+/// A state visitor that restores state from a checkpoint.
 class Restore {
  public:
-  /// For a trainer of so many workers with the optimizer of that name. Throws CheckpointError if files of the
-  /// checkpoint are missing or damaged, or name another optimizer.
+  /// For a trainer with `workers` workers and the optimizer named `optimizer`. Throws CheckpointError if
+  /// files of the checkpoint are missing or damaged, or were written with another optimizer.
   Restore(const CheckpointFolder& folder, std::int64_t step, int workers, std::string_view optimizer);
   void tensor(std::string_view name, const Shape& shape, std::span<float> values);
   void counter(std::string_view name, std::int64_t& number);
 
  private:
-  // Another world's ranks begin with the statistics of all; what each one's exchange carried has no meaning
-  // for them.
+  // In a world of another size, ranks start from the averaged statistics. The exchange state of each rank has
+  // no meaning there.
   template <class Read>
   void own(std::string_view name, Read&& read) const {
     if (own_)
@@ -137,27 +138,27 @@ class Restore {
   }
 
   io::Safetensors model_, training_;
-  std::optional<io::Safetensors> own_;  // none in a world of another size
+  std::optional<io::Safetensors> own_;  // none if the number of ranks or workers differs
 };
 
-/// Keeps the state of a trainer's fits in a folder, every so many steps and at their ends:
+/// Keeps the state of a trainer's fits in a folder, periodically and at the end of each fit:
 ///
 ///     train::Checkpoints checkpoints(trainer, {.directory = "runs/7", .every = 500, .resume = true});
 ///     trainer.fit(set, {.epochs = 10, .keeper = &checkpoints});
 ///
-/// A fit that resumes makes the steps that the interrupted one would have made, to the same bits. In a world
-/// of another size, or with other servers, it goes on with the row that comes next, unless each rank's
-/// exchange carries state of its own (error feedback). All ranks make one together, servers too. Steps of
-/// one's own outside of `fit` are not counted.
+/// A resumed fit makes the steps that the interrupted one would have made, with the same bits. In a world of
+/// another size, or with other servers, it continues with the next row, unless the exchange has state per
+/// rank (error feedback). All ranks, including servers, construct a Checkpoints together. Steps of a user's
+/// loop outside of `fit` do not trigger checkpoints.
 ///
-/// Where servers make the updates, they are dismissed for a checkpoint, and serve again after it. Those that
-/// update with each worker's gradients as they come have then applied all gradients, and all workers have the
-/// same parameters: such a checkpoint holds its workers back until the slowest has made as many steps. What
-/// it cannot keep is in which order gradients would have come, on which the bits of such a fit depend anyway.
+/// If servers make the updates, they are dismissed for a checkpoint and serve again after it. Asynchronous
+/// servers have then applied all gradients, and all workers have the same parameters: such a checkpoint makes
+/// workers wait until the slowest has made as many steps. It cannot keep the order in which gradients would
+/// have arrived, on which the bits of such a fit depend anyway.
 template <class Trainer>
 class Checkpoints final : public Keeper {
  public:
-  /// Throws ConfigError if the options cannot work or ranks differ in them.
+  /// Throws ConfigError for invalid options, or if ranks differ in `every` or `resume`.
   Checkpoints(Trainer& trainer, CheckpointOptions options)
       : trainer_(trainer), folder_(std::move(options), trainer.rank(), trainer.world()) {
     const auto every = static_cast<double>(folder_.options().every),
@@ -210,7 +211,7 @@ class Checkpoints final : public Keeper {
   void finish() override { folder_.wait(); }
 
  private:
-  // Numbers with a fraction as the bits of f64.
+  // A floating-point member is stored as the bits of an f64.
   template <StateVisitor V>
   static void visit(V& visitor, FitPosition& position) {
     FitPosition::fields(position, [&](std::string_view name, auto& member) {

@@ -1,4 +1,5 @@
-// composes: whether policies make a trainer, and if not, one sentence that says why and what would fit.
+// composes: whether policies can be combined into a trainer; if not, one static_assert says why and what
+// would fit.
 #pragma once
 
 #include <concepts>
@@ -27,7 +28,7 @@ concept Complete = requires {
   sizeof(T);
 };
 
-// The first node of the model that no kernel of the Exec computes, or -1.
+// The first node of the model for which the Exec has no kernel, or -1.
 template <class Model, class Exec>
 inline constexpr int first_without_kernel = [] {
   const Plan& plan = plan_of<Model>;
@@ -55,7 +56,7 @@ consteval bool has_kernel() {
     return false;
   }
 }
-// The name by reference: g++ 12 does not survive a member of a class template in its place.
+// The name is passed by reference: g++ 12 crashes on a member of a class template here.
 template <class Exec, class Operation, const Name& node>
 consteval bool has_kernel_for() {
   return has_kernel<Exec, Operation, graph::Spelled<node>>();
@@ -63,8 +64,8 @@ consteval bool has_kernel_for() {
 
 }  // namespace detail
 
-/// True for policies that fit, whatever the model is. Otherwise the one failing static_assert is the only
-/// error, and the value is false.
+/// Whether the policies fit together, for any model. If not, one failing static_assert is the only error, and
+/// the value is false.
 template <class Rule, class Comm, class Exec>
 consteval bool composes() {
   if constexpr (!optim::Optimizing<Rule>) {
@@ -115,7 +116,7 @@ consteval bool composes() {
   }
 }
 
-/// The same for a model.
+/// The same including the model.
 template <class Model, class Rule, class Comm, class Exec>
 consteval bool composes() {
   if constexpr (!detail::Traceable<Model>) {

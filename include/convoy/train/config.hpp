@@ -1,4 +1,4 @@
-// Config: what a Trainer is told at construction.
+// Config: the options of a Trainer.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,7 @@ namespace convoy::train {
 
 namespace detail {
 
-// Takes the place of options whose owner is not what it should be, so that the one diagnostic stays the only
-// error.
+// Substituted for the options of an invalid policy, so that its diagnostic stays the only error.
 struct AnyOptions {
   double lr = 0, beta1 = 0, beta2 = 0, epsilon = 0, momentum = 0, weight_decay = 0;
   int threads = 0;
@@ -37,24 +36,23 @@ struct OptionsOf<T> {
 
 }  // namespace detail
 
-/// Everything has a default; ranks must agree on what is not marked local below, and `open` checks that they
-/// do.
+/// Every option has a default. Ranks must agree on all fields not marked local below; `open` checks this.
 template <class Optimizer, class Exec>
 struct Config {
-  int batch = 32;      ///< rows of one rank in one micro-step; their mean where the Comm has unequal shares
-  int accumulate = 1;  ///< micro-steps whose gradients are summed before they are exchanged and applied
+  int batch = 32;      ///< rows per rank in a micro-step; the mean over ranks if the Comm has unequal shares
+  int accumulate = 1;  ///< micro-steps whose gradients are summed before the exchange and the update
+                       ///< (gradient accumulation)
   typename detail::OptionsOf<Optimizer>::type optimizer = {};
   optim::Schedule schedule = {};
-  std::vector<optim::GroupOptions> groups = {};  ///< parameters with options of their own, by name
-  bool decay_all = false;  ///< decays biases and normalisation too, as PyTorch does with one parameter group
-  optim::Guard guard =
-      {};  ///< what is decided about a whole gradient before it is applied: clipping, skipping
+  std::vector<optim::GroupOptions> groups = {};  ///< options for parameters selected by name
+  bool decay_all = false;   ///< decays biases and normalization too, as PyTorch does with one parameter group
+  optim::Guard guard = {};  ///< gradient clipping, skipping of steps
   std::optional<graph::BucketOptions> buckets = {};  ///< none: the model's own
-  bool unsharded = false;                            ///< every rank reads all data, in an order of its own
-  bool overlap = true;                               ///< exchange buckets while backward goes on
-  bool sync_batch_norm = false;  ///< batch norms go by the rows of all ranks, as PyTorch's SyncBatchNorm
+  bool unsharded = false;                            ///< every rank reads all data, each in its own order
+  bool overlap = true;                               ///< exchange buckets during backward
+  bool sync_batch_norm = false;  ///< batch statistics over the rows of all ranks, as PyTorch's SyncBatchNorm
   typename detail::OptionsOf<Exec>::type exec = {};
-  std::uint64_t seed = 0;  ///< of the initial parameters, of the shuffle, and of what a pass draws at random
+  std::uint64_t seed = 0;        ///< of the initial parameters, the shuffle, and random numbers in a pass
   Timeline* timeline = nullptr;  ///< records the steps of this rank
 
   static constexpr void fields(auto& self, auto&& field) {

@@ -1,4 +1,4 @@
-// Evaluator: what a model is worth as it stands, and what it says, over a data set.
+// Evaluator: loss, accuracy and metrics of a model over a data set, and its predictions.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@
 
 namespace convoy::train {
 
-/// Of one replica. All ranks evaluate together; each predicts by itself.
+/// Evaluates one replica. All ranks evaluate together; each predicts by itself.
 template <class Replica>
 class Evaluator {
  public:
@@ -34,11 +34,11 @@ class Evaluator {
   Evaluator(const Evaluator&) = delete;
   Evaluator& operator=(const Evaluator&) = delete;
 
-  /// Over all rows of the set, which workers share out, whatever training does.
+  /// Over all rows of the set, divided among the workers even if training data are unsharded.
   Evaluation evaluate(const data::DatasetRef& set);
-  /// Likewise, by a feed that is made once and used again.
+  /// The same with a feed that is reused between evaluations.
   Evaluation evaluate(Feed& feed, const data::BatchPlan& batches);
-  /// What feeds the evaluations of a fit; null where each is to read the set by the host.
+  /// The feed for the evaluations of a fit; null if each evaluation reads the set on the host.
   std::unique_ptr<Feed> feed_for(const FitOptions& options);
   data::BatchPlan batches_of(const data::DatasetRef& set) const {
     return {set.size(), replica_.config().batch, replica_.shard(), true};
@@ -69,8 +69,7 @@ Evaluation Evaluator<Replica>::evaluate(Feed& feed, const data::BatchPlan& batch
   const Stopwatch watch;
   replica_.keep_results();
   replica_.average_statistics();
-  // Sums of the losses, of the metrics and of what the losses count, then labels that were right, labels,
-  // and rows.
+  // Sums of the losses and metrics, the losses' counts, then correct labels, labels and rows.
   const std::size_t losses = plan_.losses.size(), metrics = plan_.metrics.size();
   std::vector<double> sums(2 * losses + metrics + 3);
   const auto counts = std::span<double>(sums).subspan(losses + metrics, losses);

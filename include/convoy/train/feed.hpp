@@ -1,4 +1,4 @@
-// Feed: where the batches of a fit come from.
+// Feed: the source of a fit's batches.
 #pragma once
 
 #include <algorithm>
@@ -26,11 +26,11 @@ namespace convoy::train {
 class Feed {
  public:
   virtual ~Feed() = default;
-  /// Begins epoch `epoch` at batch `step` of it.
+  /// Starts epoch `epoch` at its batch `step`.
   virtual void start(std::int64_t epoch, std::int64_t step) = 0;
-  /// The next batch of the epoch, which has one.
+  /// The next batch of the epoch; there must be one.
   virtual exec::BatchView next() = 0;
-  /// The batch that the `i`-th call of `next` from here will return, counting from 0, in host memory.
+  /// The batch that the `i`-th next call of `next` will return, counting from 0, in host memory.
   virtual exec::BatchView ahead(int i) = 0;
 };
 
@@ -48,16 +48,16 @@ class LoaderFeed final : public Feed {
   data::Loader<data::DatasetRef> loader_;
 };
 
-/// Batches that a space makes of a data set that lies there; the same rows as a loader's.
+/// Batches made in a space from a data set resident in its memory; the same rows as a loader's.
 template <class Space>
 class ResidentFeed final : public Feed, private exec::RowMaker {
  public:
-  /// Whether data::Resident takes a set.
+  /// Whether data::Resident supports a set.
   static bool takes(const data::DatasetRef& set) { return set.by_index() || set.stored_images(); }
 
-  /// Reads every sample once; with a seed each epoch has another order. Throws ExecError for a label or an
-  /// index out of range, ConfigError for a set that data::Resident does not take and for a model whose losses
-  /// count what only the host could.
+  /// Reads every sample once. With a seed, each epoch is shuffled differently. Throws ExecError for a label
+  /// or an index out of range, ConfigError for a set that data::Resident does not support, and for a model
+  /// with a loss whose count depends on label values, which the host does not see.
   ResidentFeed(const Plan& plan, const data::DatasetRef& set, const data::BatchPlan& batches,
                std::optional<std::uint64_t> seed, Space& space)
       : binding_(plan, set.fields()), batches_(batches), seed_(seed), space_(space), there_(space, set) {
@@ -90,12 +90,12 @@ class ResidentFeed final : public Feed, private exec::RowMaker {
 
   ResidentFeed(const ResidentFeed&) = delete;
   ResidentFeed& operator=(const ResidentFeed&) = delete;
-  /// Steps that are kept back make their batches first.
+  /// Waits for the space, because queued steps still make their batches here.
   ~ResidentFeed() override {
     try {
       space_.synchronize();
     } catch (const Error&) {
-      // Whoever uses the space next is told of the failure.
+      // The next use of the space reports the failure.
     }
   }
 
@@ -113,7 +113,7 @@ class ResidentFeed final : public Feed, private exec::RowMaker {
   exec::BatchView ahead(int) override { return {}; }
 
  private:
-  static constexpr std::size_t piece = std::size_t{16} << 20;  // bytes that are read at once
+  static constexpr std::size_t piece = std::size_t{16} << 20;  // bytes read at once
 
   void make(int k, int rows, void* to) override { there_.make(binding_.field(k), rows, to); }
 

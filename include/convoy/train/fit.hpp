@@ -1,4 +1,4 @@
-// What `fit` is told, and what it carries along.
+// Fit: the options of `fit` and the state of a fit in progress.
 #pragma once
 
 #include <cstddef>
@@ -23,58 +23,58 @@
 
 namespace convoy::train {
 
-/// What `fit` does beyond one epoch in silence.
+/// The options of `fit`.
 struct FitOptions {
   int epochs = 1;
-  std::int64_t steps = 0;          ///< stops after so many; 0: only by epochs
+  std::int64_t steps = 0;          ///< stop after this many steps; 0: no limit but `epochs`
   data::DatasetRef validate = {};  ///< evaluated after each epoch: `.validate = &mnist.test`
   EarlyStop early_stop = {};
   StepCallback on_step = {};
   EpochCallback on_epoch = {};
-  std::ostream* log = &std::cout;  ///< where rank 0 prints the published lines; null: nowhere
+  std::ostream* log = &std::cout;  ///< where rank 0 prints the log lines; null: nowhere
   int log_every = 200;             ///< steps between throughput lines
-  int readers = 1;           ///< threads that read batches ahead; any number of them gives the same batches
-  bool resident = false;     ///< the set to train on lies whole in memory of the Exec's space, where the same
-                             ///< batches are made as by readers: exec::Cuda, sets whose rows depend on their
-                             ///< index alone, data::Cropped; so does the set to validate on, if it is such a
-                             ///< one. Reports come several at a time (CudaOptions::steps_at_once)
-  Keeper* keeper = nullptr;  ///< keeps the state of the fit, and resumes from it: train::Checkpoints
+  int readers = 1;        ///< threads that read batches ahead; the batches do not depend on their number
+  bool resident = false;  ///< hold the whole training set in memory of the Exec's space, which makes the same
+                          ///< batches as readers would; likewise the validation set if possible. For
+                          ///< exec::Cuda and sets whose rows depend on their index alone, or data::Cropped.
+                          ///< Reports come several at a time (CudaOptions::steps_at_once)
+  Keeper* keeper = nullptr;  ///< keeps the state of the fit and resumes from it, such as train::Checkpoints
 
-  /// Throws ConfigError if they cannot work with the model of the plan.
+  /// Throws ConfigError for options that are invalid for the plan's model.
   void check(const Plan& plan) const;
 };
 
-/// A fit under way, on one rank.
+/// The state of a fit in progress on one rank.
 struct FitRun {
   const FitOptions& options;
   Feed& feed;
-  Feed* validation;  ///< where the set to validate on is resident
+  Feed* validation;  ///< if the validation set is resident; else null
   data::BatchPlan batches;
   int accumulate;
   std::int64_t steps_per_epoch;
-  bool counts_by_value;  ///< what a loss counts depends on the labels
+  bool counts_by_value;  ///< whether the count of a loss depends on label values
   Patience patience;
   std::vector<double> counts{};
   FitReport fit{};
   StepTimes times{};
-  double seconds = 0;  ///< of all steps that were reported
+  double seconds = 0;  ///< of all reported steps
   Stopwatch watch{};
-  double unreported_seconds = 0;  ///< of steps so far that no report has
+  double unreported_seconds = 0;  ///< time not yet assigned to a reported step
   FitPosition at = {};
-  std::int64_t next_step = 0;   ///< of the epoch
-  std::int64_t resumed_at = 0;  ///< steps made before, by the fit that this one resumes
-  std::int64_t begun = 0;       ///< steps, those made before included
+  std::int64_t next_step = 0;   ///< in the epoch
+  std::int64_t resumed_at = 0;  ///< steps made before this fit resumed
+  std::int64_t begun = 0;       ///< steps begun, including those made before resuming
   bool stop_asked = false;
 
   void reserve(std::size_t steps);
-  /// How many micro-steps a step of an epoch has: the last one takes what is left.
+  /// The number of micro-steps in a step of an epoch; the last step may have fewer.
   std::int64_t micros_of(std::int64_t step) const;
-  /// Rows of all ranks in an epoch before its step `step`.
+  /// The rows of all ranks in an epoch before step `step`.
   std::int64_t rows_before(std::int64_t step) const;
-  /// The step of an epoch at which a fit that is resumed stands. Where steps have other sizes than when it
-  /// was kept (another world), the one that holds its next row.
+  /// The step of an epoch at which a resumed fit continues. If the step size has changed (a world of another
+  /// size), the step that contains the next row.
   std::int64_t step_at() const;
-  /// Takes the report of a step, and fills in what is known here alone.
+  /// Records the report of a step, and fills in the fields known only to the fit.
   void complete(StepReport& report, int epoch, double seconds_of_step);
 };
 

@@ -1,4 +1,4 @@
-// Gather: what all ranks are told of what some ranks have, servers included, and whether they have the same.
+// Gather: gives all ranks, including servers, values that only some ranks have, and checks that ranks agree.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@
 
 namespace convoy::train {
 
-/// Gives all ranks the values that each of them has in part. Each value is one rank's, zero bits elsewhere:
-/// as integers they add up to the very bits. All ranks call it together.
+/// Gives all ranks the values of which each rank has a part. Each value is present on one rank, and all its
+/// bits are zero on the others: a sum as integers preserves the bits. All ranks must call it together.
 template <class Comm, class T>
 void all_gather(Comm& comm, std::vector<T>& values) {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % sizeof(i32) == 0);
@@ -29,7 +29,8 @@ void all_gather(Comm& comm, std::vector<T>& values) {
   std::memcpy(values.data(), bits.data(), bytes);
 }
 
-/// A number, at least 0, that some ranks have alike; the others give -1. All ranks call it together.
+/// The number, at least 0, that some ranks pass (all the same); the others pass -1. All ranks must call it
+/// together.
 template <class Comm>
 std::int64_t common_number(Comm& comm, std::int64_t number) {
   auto most = static_cast<double>(number);
@@ -37,8 +38,8 @@ std::int64_t common_number(Comm& comm, std::int64_t number) {
   return static_cast<std::int64_t>(most);
 }
 
-/// Throws ConfigError on every worker where a worker's data set has another size than that of rank 0: their
-/// steps would not fit together. All workers call it together.
+/// Throws ConfigError on every worker if a worker's data set has another size than rank 0's, because their
+/// steps would not match. All workers must call it together.
 template <class Comm>
 void expect_same_rows(Comm& comm, std::size_t mine, std::string_view of) {
   auto first = static_cast<std::int64_t>(mine);

@@ -1,4 +1,4 @@
-// Keeper: what keeps the state of a fit, and where a fit stands.
+// Keeper: the interface for keeping the state of a fit, and the position of a fit.
 #pragma once
 
 #include <cstdint>
@@ -6,14 +6,14 @@
 
 namespace convoy::train {
 
-/// Where a fit stands between two steps. The same on every rank.
+/// The position of a fit between two steps. The same on every rank.
 struct FitPosition {
   std::int64_t epoch = 0;
-  std::int64_t rows = 0;                                  ///< of the epoch that all ranks have trained on
-  double loss = 0;                                        ///< sum over these rows
-  std::int64_t correct = 0, labels = 0;                   ///< as in StepReport, of these rows
+  std::int64_t rows = 0;                 ///< rows of the epoch that all ranks together have trained on
+  double loss = 0;                       ///< sum over these rows
+  std::int64_t correct = 0, labels = 0;  ///< as in StepReport, over these rows
   double best = std::numeric_limits<double>::infinity();  ///< the lowest test loss of an epoch
-  std::int64_t waited = 0;                                ///< epochs since then
+  std::int64_t waited = 0;                                ///< epochs since that one
 
   static constexpr void fields(auto& self, auto&& field) {
     field("epoch", self.epoch);
@@ -26,15 +26,16 @@ struct FitPosition {
   }
 };
 
-/// What `fit` asks to keep its state. All ranks make the same calls together.
+/// Keeps the state of a fit. All ranks make the same calls together.
 class Keeper {
  public:
-  /// Puts the trainer into the state that was kept last, and says where the fit goes on.
+  /// Restores the trainer to the last kept state, if any, and returns the position at which the fit
+  /// continues.
   virtual FitPosition resume() = 0;
-  /// Whether the state is kept after so many steps, or at the end of an epoch.
+  /// Whether to keep the state after `steps_done` steps; `epoch_ends`: at the end of an epoch.
   virtual bool due(std::int64_t steps_done, bool epoch_ends) const = 0;
   virtual void keep(const FitPosition& position) = 0;
-  /// The fit has ended: returns once all that was kept is safe.
+  /// Called when the fit has ended; returns once everything kept is stored.
   virtual void finish() = 0;
 
  protected:

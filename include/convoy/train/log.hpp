@@ -1,4 +1,4 @@
-// Log: the published lines, printed by rank 0.
+// Log: the lines that rank 0 prints during a fit.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace convoy::train {
 
-/// `Step200: 100.71 data/sec`, every `every` steps, counting completed steps.
+/// Prints `Step200: 100.71 data/sec` every `every` completed steps.
 inline void log_step(std::ostream& out, const StepReport& report, std::int64_t every = 200) {
   if (every <= 0 || (report.step + 1) % every != 0) return;
   char line[96];
@@ -18,8 +18,8 @@ inline void log_step(std::ostream& out, const StepReport& report, std::int64_t e
   out << line << std::flush;
 }
 
-/// `Epoch 0 in 543.88 sec, test time 13.77 sec, test accuracy:0.86263`; the test loss where there is no
-/// accuracy, and the loss without a validation set. Metrics of the model follow, `, top3:0.99100`.
+/// Prints `Epoch 0 in 543.88 sec, test time 13.77 sec, test accuracy:0.86263`; the test loss if there is no
+/// accuracy, the training loss if there is no validation set. The model's metrics follow: `, top3:0.99100`.
 inline void log_epoch(std::ostream& out, const EpochReport& report) {
   char line[160];
   if (report.test.accuracy)

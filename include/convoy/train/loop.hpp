@@ -1,4 +1,4 @@
-// Loop: steps of a replica, in epochs over a data set or one by one.
+// Loop: the training loop of a replica, over the epochs of a data set or step by step.
 #pragma once
 
 #include <algorithm>
@@ -38,7 +38,7 @@
 
 namespace convoy::train {
 
-/// What a trainer does over and over. All ranks call the same members together.
+/// The training loop. All ranks call the same members together.
 template <class Replica>
 class Loop {
  public:
@@ -49,7 +49,7 @@ class Loop {
 
   /// One optimizer step on a batch of this rank's rows.
   StepReport step(const exec::BatchView& batch, std::int64_t global_rows);
-  /// A part of a step: forward on a batch, perhaps one of several, and what completes the step.
+  /// The parts of a step: forward on a batch, which may be one of several, and the completion of the step.
   void forward(const exec::BatchView& batch, std::int64_t global_rows);
   StepReport step();
 
@@ -63,54 +63,55 @@ class Loop {
   }
   EpochReport train_epoch(FitRun& run, int epoch);
   void take(FitRun& run, StepReport report, int epoch, double seconds);
-  /// Takes so many reports, which share the time that no report has yet.
+  /// Takes `count` reports, among which the time not yet assigned to a report is divided.
   void take_reports(FitRun& run, int epoch, int count);
-  /// Takes the reports of the steps under way; they come as late as results do.
+  /// Takes the reports of all steps under way, which are delayed as results are.
   void settle(FitRun& run, int epoch);
-  /// Keeps the state of the fit, which stands there.
+  /// Keeps the state of the fit at position `at`.
   void keep(const FitRun& run, FitPosition at);
-  /// Servers are dismissed, and all ranks are told by rank 0 where the fit stands and whether it goes on,
-  /// which is returned.
+  /// Dismisses the servers. Rank 0 tells all ranks the position of the fit and whether it continues; returns
+  /// the latter.
   bool recess(bool goes_on, FitPosition& at);
-  /// A server's fit.
+  /// The fit of a server.
   void serve(const FitOptions& options);
   void train_step(FitRun& run, int epoch, std::int64_t step);
   void end_epoch(FitRun& run, EpochReport report);
 
-  /// What the losses count in the batches of step `step`, on this rank, where that depends on values; the
-  /// batches are the next ones.
+  /// Writes this rank's counts of the losses for step `step`, whose batches must be the next ones; only
+  /// counts that depend on label values.
   void count_ahead(FitRun& run, std::int64_t step, std::span<double> counts);
   void agree_on_counts(FitRun& run, std::int64_t step);
-  /// What the losses count in a step of one batch on each rank, of `rows` rows on all.
+  /// The counts of the losses in a step with one batch per rank and `rows` rows on all ranks.
   std::span<const double> counts_of(const exec::BatchView& batch, std::int64_t rows);
   std::int64_t rows_of(const exec::BatchView& batch, std::int64_t global_rows) const {
     return global_rows > 0 ? global_rows : std::int64_t{batch.rows} * replica_.workers();
   }
-  /// Of a loop of one's own, where each step is an epoch in which the ranks' parts of its rows follow each
-  /// other. A batch that is no such part in size lies apart, as nobody knows here where the others' end.
+  /// The pass of a step in a user's loop. Each step counts as an epoch, in which the ranks' parts of its rows
+  /// are consecutive. A batch whose size is not that of the rank's part gets a position range of its own,
+  /// because where the other ranks' batches end is unknown.
   exec::Pass pass_of(const exec::BatchView& batch, std::int64_t rows) const {
-    constexpr std::int64_t apart = std::int64_t{1} << 40;  // more rows than a step has
+    constexpr std::int64_t apart = std::int64_t{1} << 40;  // more than the rows of any step
     const Range part = replica_.shard().part(rows, replica_.rank());
     return {.seed = replica_.config().seed,
             .epoch = replica_.steps_done(),
             .position = replica_.rows_so_far() +
                         (batch.rows == part.size() ? part.begin : (replica_.rank() + 1) * apart)};
   }
-  /// Before a step of a loop of one's own. Throws ConfigError where servers make the updates.
+  /// Called before a step of a user's loop. Throws ConfigError if servers make the updates.
   void start_step();
   StepReport report_of_step(const Stopwatch& watch);
   std::unique_ptr<Feed> make_feed(const data::DatasetRef& set, const FitOptions& options,
                                   const data::BatchPlan& batches, bool by_value);
-  /// Throws where batch norms go by the rows of all ranks and a rank would have none.
+  /// Throws ConfigError if batch norm is synchronized over ranks and a rank would have no rows in a step.
   void expect_rows_everywhere(const data::BatchPlan& batches) const;
-  /// Whether any rank says so.
+  /// Whether `mine` is true on any rank.
   bool agree(bool mine);
 
   Replica& replica_;
   const Plan& plan_;
-  Evaluator<Replica>& evaluator_;  // of validation
+  Evaluator<Replica>& evaluator_;  // for validation
   std::vector<double> counts_;
-  bool begun_ = false;  // a step of a loop of the user's own
+  bool begun_ = false;  // whether a step of a user's loop is in progress
 };
 
 template <class Replica>
@@ -159,7 +160,7 @@ StepReport Loop<Replica>::report_of_step(const Stopwatch& watch) {
   replica_.finish(false);
   std::optional<StepReport> report;
   while (const auto later = replica_.take_late_report()) report = later;
-  replica_.space().synchronize();  // the batches are the caller's again
+  replica_.space().synchronize();  // the caller may now reuse the batches
   report->seconds = watch.seconds();
   return *report;
 }
@@ -181,7 +182,7 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
   replica_.serve();
   expect_same_rows(replica_.comm(), set.size(), "to train on");
   expect_same_rows(replica_.comm(), options.validate ? options.validate.size() : 0, "to validate by");
-  // What the next step counts is known before it begins if its batches are.
+  // The counts of the next step are known before it begins if its batches are.
   const bool by_value = exec::counts_by_value(plan_);
   const int accumulate = replica_.config().accumulate;
   const data::BatchPlan batches(set.size(), replica_.config().batch, shard_to_train_on());
@@ -239,7 +240,7 @@ std::unique_ptr<Feed> Loop<Replica>::make_feed(const data::DatasetRef& set, cons
 template <class Replica>
 void Loop<Replica>::expect_rows_everywhere(const data::BatchPlan& batches) const {
   if (!replica_.config().sync_batch_norm) return;
-  // Only the last two are not full.
+  // Only the last two steps of an epoch may not be full.
   for (std::int64_t step = std::max<std::int64_t>(0, batches.steps() - 2); step < batches.steps(); ++step)
     for (int r = 0; r < batches.shard().world; ++r)
       if (batches.rows(step, r).empty())
@@ -266,7 +267,7 @@ EpochReport Loop<Replica>::train_epoch(FitRun& run, int epoch) {
     }
   }
   settle(run, epoch);
-  // A fit that stops in mid-epoch goes on from here, not from what evaluation makes of the statistics.
+  // A fit that stops within an epoch resumes from here: evaluation would change the running statistics.
   if (run.options.keeper != nullptr && run.next_step < run.steps_per_epoch) keep(run, run.at);
   EpochReport of_epoch;
   of_epoch.epoch = epoch;
@@ -298,7 +299,7 @@ void Loop<Replica>::take_reports(FitRun& run, int epoch, int count) {
     const double seconds = run.unreported_seconds / count;
     run.unreported_seconds -= seconds;
     take(run, *report, epoch, seconds);
-    run.watch.restart();  // what the user does with a report is no part of a step
+    run.watch.restart();  // the time of user callbacks is not part of a step
   }
 }
 
@@ -306,7 +307,7 @@ template <class Replica>
 void Loop<Replica>::settle(FitRun& run, int epoch) {
   run.watch.restart();
   take_reports(run, epoch, replica_.unreported());
-  replica_.space().synchronize();  // the loader may read into the batches of these steps again
+  replica_.space().synchronize();  // the loader may now overwrite the batches of these steps
 }
 
 template <class Replica>
@@ -368,11 +369,11 @@ void Loop<Replica>::train_step(FitRun& run, int epoch, std::int64_t step) {
         .seed = replica_.config().seed, .epoch = epoch, .position = batches.rows(first + m).begin};
     replica_.compute(batch, pass, batches.global(first + m).size(), m + 1 == micros);
   }
-  // The next step's counts travel with the report of this one, unless that comes too late or no other rank
-  // waits for it.
+  // The next step's counts are summed together with this step's report, unless the report is late or workers
+  // do not run in lockstep.
   const bool more = run.counts_by_value && step + 1 < run.steps_per_epoch;
   const bool along = more && Replica::latency == 0 && replica_.comm().lockstep();
-  // The exchange has begun, so a data set that fails does so once the step is over.
+  // The exchange has begun, so an error of the data set is rethrown only after the step.
   std::exception_ptr failure;
   try {
     if (along) count_ahead(run, step + 1, replica_.next_counts());
@@ -394,7 +395,7 @@ void Loop<Replica>::end_epoch(FitRun& run, EpochReport report) {
   const auto& options = run.options;
   FitPosition& at = run.at;
   const bool together = replica_.comm().lockstep();
-  if (!together) {  // so far each worker has counted for itself
+  if (!together) {  // until now, each worker has only its own counts
     double means[] = {report.loss, static_cast<double>(at.correct), static_cast<double>(at.labels)};
     replica_.comm().all_reduce(std::span<double>(means), comm::mean);
     report.loss = means[0];

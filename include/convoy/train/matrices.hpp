@@ -1,4 +1,4 @@
-// The parameters of a plan as matrices, for an exchange that looks at the shapes of tensors.
+// The parameters of a plan as matrices, for an exchange that uses the shapes of tensors.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@
 
 namespace convoy::train {
 
-/// The exchanged parameters of `plan` in the order of the arena, as matrices of a row for each output channel
-/// or feature. `panels[p]` says how parameter p stands there, as comm::Tensor::panel does; one for which it
-/// is 0, in an order that is no matrix's, is given as a single row.
+/// The exchanged parameters of `plan` in the order of the arena, as matrices with one row per output channel
+/// or feature. `panels[p]` is the storage layout of parameter p, as comm::Tensor::panel; a parameter with 0,
+/// which is not stored as a matrix, is given as a single row.
 std::vector<comm::Tensor> matrices(const Plan& plan, std::span<const std::int64_t> panels);
 
 #if CONVOY_DEFINITIONS

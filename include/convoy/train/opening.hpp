@@ -1,4 +1,4 @@
-// Opening: what a Replica does before its first step, and what it does between epochs.
+// Opening: the parts of Replica that run before the first step or between epochs.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@
 
 namespace convoy::train {
 
-/// What tells models apart for people: how many parameters and operations there are, and what goes in.
+/// A readable description of a model: its numbers of parameters and operations, and its inputs.
 inline std::string sizes_of(const Plan& plan) {
   int operations = 0;
   std::string inputs;
@@ -35,7 +35,7 @@ inline std::string sizes_of(const Plan& plan) {
   return concat(plan.parameters(), " parameters, ", operations, " operations", inputs);
 }
 
-// What runs once is compiled for size.
+// Functions that run once are marked cold and so compiled for size.
 
 template <class Rule, class Comm, class Exec>
 [[gnu::cold]] void Replica<Rule, Comm, Exec>::open() {
@@ -64,7 +64,7 @@ template <class Rule, class Comm, class Exec>
   buckets_ = make_buckets(plan_, config_.buckets);
   scales_.resize(plan_.losses.size());
   pending_.reserve(static_cast<std::size_t>(most_unreported()));
-  if (typename Exec::Options{}.threads == 0) {  // of the type: all ranks ask, or none
+  if (typename Exec::Options{}.threads == 0) {  // the type's default: all ranks call ranks_here, or none
     const int ranks = ranks_here(comm_);
     if (config_.exec.threads == 0) config_.exec.threads = threads_of_one(ranks);
   }
@@ -132,7 +132,7 @@ template <class Rule, class Comm, class Exec>
 [[gnu::cold]] void Replica<Rule, Comm, Exec>::build_exec() {
   exec_.emplace(plan_, most_rows_, config_.exec, space_, kernels_);
   if constexpr (requires(typename Exec::Options o) { o.canonical; }) {
-    // Exact as doubles in halves; equal on all ranks if the largest is also the smallest.
+    // Each 32-bit half is exact as a double. The hashes are equal on all ranks if maximum and minimum agree.
     const auto hash = exec_->layout_fingerprint();
     const auto high = static_cast<double>(hash >> 32), low = static_cast<double>(hash & 0xffffffffu);
     double largest[] = {high, low, -high, -low};

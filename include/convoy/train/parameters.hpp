@@ -1,4 +1,4 @@
-// Parameters of a Trainer by their PyTorch names, in canonical form: what a user reads, writes and inspects.
+// The parameters of a Trainer by their PyTorch names, in canonical form, for users to read and write.
 #pragma once
 
 #include <algorithm>
@@ -22,10 +22,10 @@ class ParameterView {
   ParameterView(Exec& exec, const Plan& plan, int index) : exec_(&exec), plan_(&plan), index_(index) {}
 
   std::string_view name() const { return parameter().name.view(); }
-  /// As PyTorch shapes it.
+  /// The shape as in PyTorch.
   const Shape& shape() const { return parameter().shape; }
   std::size_t size() const { return static_cast<std::size_t>(shape().size()); }
-  /// Whether it is updated.
+  /// Whether training updates the parameter.
   bool trained() const { return plan_->trained(index_); }
 
   std::vector<float> values() const {
@@ -33,19 +33,21 @@ class ParameterView {
     exec_->read_parameter(index_, values);
     return values;
   }
-  /// On this rank alone: all ranks must write the same. Throws ConfigError for another number of values.
+  /// Writes on this rank only: all ranks must write the same values. Throws ConfigError for a wrong number of
+  /// values.
   void write(std::span<const float> values) const {
     exec_->write_parameter(index_, values);
     exec_->touched(plan_->slot(index_).live);
   }
-  /// After `backward` this rank's own, after `step` what the update was made from, where this rank has made
-  /// it. Zero where filter taps only ever meet padding.
+  /// After `backward`, this rank's own gradient; after `step`, the gradient used by the update, for elements
+  /// that this rank updates. Zero for filter taps that only ever meet padding.
   std::vector<float> gradient() const {
     std::vector<float> values(size());
     exec_->read_gradient(index_, values);
     return values;
   }
-  /// Between `backward` and `step`: puts another gradient in the place of this rank's own.
+  /// Replaces this rank's own gradient; call it between `backward` and `step`. Throws ConfigError for a
+  /// frozen parameter or a wrong number of values.
   void write_gradient(std::span<const float> values) const {
     exec::expect_parameter(*plan_, index_, values.size());
     if (!trained()) fail<ConfigError>("trainer: ", name(), " is frozen and has no gradient");
@@ -67,7 +69,7 @@ class ParameterView {
   int index_;
 };
 
-/// All of them, in order of definition; found by name.
+/// All parameters in order of definition, which can also be found by name.
 template <exec::Exec Exec>
 class ParameterList {
  public:

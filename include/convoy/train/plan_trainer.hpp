@@ -1,4 +1,4 @@
-// PlanTrainer: trains, evaluates and predicts with a plan that is a value, so that it is compiled once for
+// PlanTrainer: trains, evaluates and predicts with a plan passed as a value, so that it is compiled once for
 // all models of a program.
 #pragma once
 
@@ -28,8 +28,8 @@
 
 namespace convoy::train {
 
-/// What a Trainer is once its model is a plan; see trainer.hpp. A program that chooses its model at run time
-/// uses it with the plan chosen, which must outlive it, and with all kernels of the Exec.
+/// The base of Trainer, which takes the model as a plan; see trainer.hpp. A program that chooses its model at
+/// run time uses PlanTrainer with that plan, which must outlive it, and with all kernels of the Exec.
 template <class Rule, class Comm, class Exec, bool = composes<Rule, Comm, Exec>()>
 class PlanTrainer {
  public:
@@ -38,7 +38,7 @@ class PlanTrainer {
   template <class... CommArguments>
   PlanTrainer(const Plan& plan, const Config& config, CommArguments&&... comm_arguments)
       : PlanTrainer(plan, exec::kernels<Exec>, config, std::forward<CommArguments>(comm_arguments)...) {}
-  /// The same with the kernels that the plan needs.
+  /// The same with only the kernels that the plan needs.
   template <class... CommArguments>
   PlanTrainer(const Plan& plan, const exec::Kernels<Exec>& kernels, const Config& config,
               CommArguments&&... comm_arguments)
@@ -48,83 +48,82 @@ class PlanTrainer {
 
   int rank() const { return replica_.rank(); }
   int world() const { return replica_.comm().size(); }
-  /// How many ranks compute gradients.
+  /// The number of ranks that compute gradients.
   int workers() const { return replica_.workers(); }
   Comm& comm() { return replica_.comm(); }
   Exec& exec() { return replica_.exec(); }
   const Config& config() const { return replica_.config(); }
-  /// The workers' shares of a global batch, summing to 1; empty: all are equal.
+  /// The workers' shares of a global batch, which sum to 1; empty if all are equal.
   std::span<const double> shares() const { return replica_.shares(); }
   /// The most rows that a batch of this rank may have: `batch`, unless shares are unequal.
   int most_rows() const { return replica_.most_rows(); }
   std::int64_t steps_done() const { return replica_.steps_done(); }
   std::size_t optimizer_state_bytes() const { return replica_.optimizer_state_bytes(); }
-  /// The rule that updates parameters: "adam", whether its type or optim::Any says so.
+  /// The name of the rule that updates parameters, such as "adam", also if chosen through optim::Any.
   std::string_view optimizer_name() const { return replica_.optimizer_name(); }
 
-  /// One optimizer step on a batch of this rank's rows, at most `most_rows()`; `global_rows` counts those of
-  /// all ranks (0: all have as many). Where each rank has its part of them (data::Shard::part), dropout draws
-  /// as on one rank with all rows; whatever rows ranks have, none draws what another does. Where results are
-  /// late, the report is awaited.
+  /// One optimizer step on a batch of this rank's rows, at most `most_rows()`. `global_rows` is the number of
+  /// rows on all ranks (0: every rank has as many as this one). If each rank has its part of the rows
+  /// (data::Shard::part), dropout is the same as on one rank with all rows; in any case, no two ranks use the
+  /// same random numbers. Waits for the report if results are late.
   StepReport step(const exec::BatchView& batch, std::int64_t global_rows = 0) {
     return loop_.step(batch, global_rows);
   }
 
-  /// A loop of one's own: `forward` and `backward` on a batch, perhaps several times, whose gradients add up,
-  /// then `step`, which exchanges them and updates. In between this rank's gradients may be read and changed.
-  /// `step(batch)` does all of it, and exchanges while backward goes on.
-  /// A step that is not ended is forgotten by the next fit or `step(batch)`. All of them throw ConfigError
-  /// where servers make the updates, and `step` where a forward had no backward.
+  /// For a user's own loop: `forward` and `backward` on a batch, once or several times with gradients that
+  /// add up, then `step`, which exchanges the gradients and updates. Before `step`, this rank's gradients may
+  /// be read and changed. `step(batch)` does all of this, and exchanges during backward. The next fit or
+  /// `step(batch)` discards an unfinished step. `forward` and `step(batch)` throw ConfigError if servers make
+  /// the updates; `step()` throws it if there was no forward, or one without a backward.
   void forward(const exec::BatchView& batch, std::int64_t global_rows = 0) {
     loop_.forward(batch, global_rows);
   }
-  /// Gradients of the mean over the rows of all ranks.
+  /// Computes the gradients of the mean over the rows of all ranks.
   void backward() { replica_.backward(); }
   StepReport step() { return loop_.step(); }
 
   /// The parameters by their PyTorch names, in canonical form.
   ParameterList<Exec> parameters() { return {exec(), plan_}; }
 
-  /// Visits parameters and running statistics. All workers call it together; see state.hpp.
+  /// Visits parameters and running statistics. All workers must call it together; see state.hpp.
   template <StateVisitor V>
   void visit_weights(V&& visitor, Visit how) {
     train::visit_weights(replica_, AnyVisitor(visitor), how);
   }
 
-  /// Visits everything that training has become: these, the optimizer's state, counters. All ranks call it
+  /// Visits all state of the training: weights, the optimizer's state, counters. All ranks must call it
   /// together; see state.hpp.
   template <StateVisitor V>
   void visit_state(V&& visitor, Visit how) {
     train::visit_state(replica_, AnyVisitor(visitor), how);
   }
 
-  /// Trains on a data set, which every rank passes whole and of which each reads its share.
+  /// Trains on a data set. Every rank passes the whole set and reads its share.
   template <class D>
   FitReport fit(const D& set, const FitOptions& options = {}) {
     return loop_.fit(reference(set), options);
   }
 
-  /// Loss, accuracy and metrics over a data set, of which each rank reads its share. Running statistics are
-  /// averaged over ranks first.
+  /// Loss, accuracy and metrics over a data set, of which each rank reads its share. First averages running
+  /// statistics over ranks.
   template <class D>
   Evaluation evaluate(const D& set) {
     return evaluator_.evaluate(reference(set));
   }
 
-  /// The model's output number `output` for every sample, computed on this rank alone with its running
-  /// statistics.
+  /// The model's output with index `output` for every sample, computed on this rank alone with its own
+  /// running statistics.
   template <class D>
   Prediction predict(const D& set, int output = 0) {
     return evaluator_.predict(reference(set), output);
   }
 
-  /// Seconds that the exchange of one step takes while nothing is computed: the median of `repetitions` on
-  /// the slowest rank; hidden() compares with it. Every worker calls it, after training where a codec
-  /// keeps account of what it left out or of its first steps. Throws ConfigError where servers make an update
-  /// of all that they get.
+  /// Seconds that the exchange of one step takes without computation: the median of `repetitions` on the
+  /// slowest rank, for hidden(). Every worker must call it; with a codec that has state (error feedback, a
+  /// count of first steps), only after training. Throws ConfigError if servers make the updates.
   double exchange_seconds(int repetitions = 5) { return replica_.exchange_seconds(repetitions); }
 
-  /// The events of all workers, on rank 0; empty elsewhere.
+  /// The timeline events of all workers, on rank 0; empty on other ranks. All workers must call it together.
   std::vector<std::vector<TimelineEvent>> gather_timeline() {
     std::vector<std::vector<TimelineEvent>> all;
     for (int r = 0; r < workers(); ++r) {
@@ -156,8 +155,8 @@ class PlanTrainer {
   Loop<Replica<Rule, Comm, Exec>> loop_{replica_, evaluator_};
 };
 
-/// What policies that do not compose make of a trainer: `composes` has said why in its one sentence, so
-/// everything else is accepted.
+/// The base of a trainer whose policies do not compose. `composes` has already reported why, so this accepts
+/// every call to avoid further errors.
 struct Refused {
   FitReport fit(auto&&, const FitOptions& = {}) { return {}; }
   Evaluation evaluate(auto&&) { return {}; }

@@ -1,5 +1,5 @@
-// Processors: how many threads a rank computes with where nobody says. Ranks that may run on the same
-// processors share them out: a team of all processors for each of them would mostly wait for its turn.
+// Processors: the default number of threads of a rank. Ranks that may run on the same processors divide them:
+// if each used a team of all processors, its threads would mostly wait for their turn.
 #pragma once
 
 #include <algorithm>
@@ -28,17 +28,20 @@ extern "C" int omp_get_max_threads(void);
 
 namespace convoy::train {
 
-/// A number that two ranks have in common that may run on the same processors of the same host.
+/// A hash of the host and of the set of processors on which this rank may run.
 std::uint64_t place_of_this_rank(const HostIdentity& host = identity_of_host());
 
-/// The threads of one of `ranks` ranks that share processors: what OpenMP would use, but no more than the
-/// rank's part of the processors. 0, which is OpenMP's number, where that says so (OMP_NUM_THREADS).
+/// The number of threads for each of `ranks` ranks that share processors: OpenMP's default, but at most the
+/// rank's part of the processors. 0, which leaves the number to OpenMP, for a single rank or if
+/// OMP_NUM_THREADS is set.
 int threads_of_one(int ranks);
 
-/// How many ranks of the Comm, this one included, may run on this rank's processors. Every rank calls it.
+/// The number of ranks of the Comm, this one included, that have this rank's host and set of processors.
+/// Every rank must call it.
 template <comm::Comm C>
 int ranks_here(C& comm) {
-  // Exact as doubles in halves; a rank knows its own, and the largest number is the one beside zeros.
+  // Each 32-bit half is exact as a double. Each rank fills in its own entry and zeros elsewhere, so the
+  // maximum gathers all entries.
   const auto size = static_cast<std::size_t>(comm.size()), rank = static_cast<std::size_t>(comm.rank());
   std::vector<double> places(2 * size);
   const std::uint64_t place = place_of_this_rank();

@@ -1,5 +1,5 @@
-// Replica: one rank's copy of the model, with what makes a step of it: forward, backward, the exchange beside
-// backward, and the update. It knows batches, not data sets. What it does before its first step is in
+// Replica: one rank's copy of the model and the parts of a step: forward, backward, the exchange during
+// backward, and the update. It knows batches, not data sets. The code that runs before the first step is in
 // opening.hpp.
 #pragma once
 
@@ -36,20 +36,20 @@
 
 namespace convoy::train {
 
-/// A step is `begin()`, `compute` for each micro-step, `finish`. Ranks that serve parameters make none. A
-/// step that an exception ended is as good as none once `abandon()` was called.
+/// A step is `begin()`, `compute` for each micro-step, `finish`. Server ranks make no steps. After an
+/// exception, `abandon()` discards the step.
 template <class Rule, class Comm, class Exec>
 class Replica {
  public:
   using Config = train::Config<Rule, Exec>;
   using Space = typename Exec::Space;
 
-  /// Steps by which the Exec's results are late.
+  /// The number of steps by which the Exec's results are late.
   static constexpr int latency = Exec::latency;
 
-  /// Compares what ranks must agree on (CommError names the rank and the field that differ) and gives all
-  /// ranks the initial parameters of rank 0. `plan` and `kernels` outlive it; `comm_arguments` construct the
-  /// Comm.
+  /// Compares what ranks must agree on (throws CommError, which names the rank and the field that differ) and
+  /// gives all ranks the initial parameters of rank 0. `plan` and `kernels` must outlive the replica;
+  /// `comm_arguments` construct the Comm.
   template <class... CommArguments>
   Replica(const Plan& plan, const exec::Kernels<Exec>& kernels, const Config& config,
           CommArguments&&... comm_arguments)
@@ -77,7 +77,7 @@ class Replica {
   const Config& config() const { return config_; }
   const Plan& plan() const { return plan_; }
   optim::Arena<Rule, Space>& optimizer() { return optimizer_; }
-  /// Which part of a data set this rank computes.
+  /// The part of a data set that this rank computes.
   data::Shard shard() const { return {rank(), workers(), shares_}; }
   std::span<const double> shares() const { return shares_; }
   int most_rows() const { return most_rows_; }
@@ -87,7 +87,8 @@ class Replica {
   std::size_t optimizer_state_bytes() const { return optimizer_.state_bytes(); }
   std::string_view optimizer_name() const { return optimizer_.optimizer().facts().name; }
 
-  /// Between these two, servers make the updates; a server returns when the workers are done.
+  /// Between `serve` and `dismiss`, servers make the updates. On a server, `serve` returns when the workers
+  /// are done.
   void serve() {
     served_from_ = steps_;
     comm_.serve(serve_);
@@ -97,62 +98,64 @@ class Replica {
     if (comm_.has_servers()) exec_->touched({0, plan_.sizes.exchanged});
   }
 
-  /// Forgets the steps that were begun and not reported: their gradients and their results.
+  /// Discards all steps that were begun and not reported, with their gradients and results.
   void abandon();
 
-  /// Keeps the results of the steps under way, so that the Exec's next one is that of another pass.
+  /// Stores the results of the steps under way, so that the Exec's next result is that of the next pass.
   void keep_results() { results_.keep(*exec_); }
 
-  /// Begins a step. `counts` is, for each loss, what all ranks and all micro-steps of the step count: the
-  /// divisors of its mean.
+  /// Begins a step. `counts` holds, for each loss, its count over all ranks and micro-steps of the step: the
+  /// divisor of its mean.
   void begin(std::span<const double> counts);
 
-  /// Forward and backward; the last micro-step of a step exchanges each bucket as soon as its gradients are
+  /// Forward and backward. The last micro-step of a step exchanges each bucket as soon as its gradients are
   /// final.
   void compute(const exec::BatchView& batch, const exec::Pass& pass, std::int64_t global_rows, bool last);
 
-  /// Enqueues a forward pass, and does no more.
+  /// Enqueues a forward pass only.
   void enqueue(const exec::BatchView& batch, const exec::Pass& pass) {
     naming_rank([&] { exec_->forward(batch, pass); });
   }
 
-  /// For a loop of the user's own: forward alone, backward alone, whose gradients add up until `exchange`
-  /// hands all of them over.
+  /// For a user's loop: forward only, and backward only, whose gradients add up until `exchange` begins the
+  /// exchange of all buckets.
   void forward(const exec::BatchView& batch, const exec::Pass& pass, std::int64_t global_rows);
   void backward();
-  /// Whether each forward pass of the step has had its backward, and there was one.
+  /// Whether the step had a forward pass, and each had its backward.
   bool has_gradients() const { return progress_.micros > 0 && progress_.micros == now_.results; }
-  /// Of all ranks, in the step under way.
+  /// The rows of all ranks so far in the step under way.
   std::int64_t rows_so_far() const { return now_.global_rows; }
   void exchange() {
     if (!comm_.exchanges()) return;
     for (std::size_t b = 0; b < buckets_.size(); ++b) comm_.begin(static_cast<int>(b), space_.mark());
   }
 
-  /// Completes the exchange and applies the optimizer. `stop`: this rank asks to stop.
+  /// Completes the exchange and applies the optimizer. `stop`: whether this rank asks to stop.
   void finish(bool stop);
 
-  /// Steps that were finished and not reported.
+  /// The number of finished steps that were not reported.
   int unreported() const { return static_cast<int>(pending_.size()); }
-  /// How many of their reports it is time to take, so that nobody waits for the Exec: as many as its results
-  /// come together, of steps at least as long ago as its results are late. Of results that come together the
-  /// next ones are under way by then.
+  /// The number of reports to take now, chosen so that the host does not wait for the Exec: those of steps at
+  /// least as old as results are late, if there are as many as the results that arrive together. If several
+  /// arrive together, the next ones are then already under way.
   int due() const {
     const int late = unreported() - (together_ > 1 ? std::max(Exec::latency, together_) : Exec::latency);
     return late >= together_ ? late : 0;
   }
 
-  /// The report of the oldest step that was not reported yet: of all ranks' losses, and whether any of them
-  /// asked to stop. Nothing when all are.
+  /// The report of the oldest unreported step, summed over all ranks if they run in lockstep. Nothing if all
+  /// steps are reported.
   std::optional<StepReport> take_late_report();
 
-  /// Whether any rank asked to stop in the step that was reported last.
+  /// Whether any rank asked to stop in the step reported last.
   bool told_to_stop() const { return sums_.told_to_stop(); }
 
-  /// What the next step counts on this rank, summed over ranks with the report of this one.
+  /// The losses' counts of the next step on this rank, which are summed over ranks with the report of this
+  /// step.
   std::span<double> next_counts() { return sums_.next_counts(); }
 
-  /// Calls `visit(host)` with the values of an arena in host memory, and puts back what it made of them.
+  /// Calls `visit(host)` with the values of an arena in host memory, and writes them back to the arena
+  /// afterwards.
   template <class Visit>
   void on_host(std::span<float> arena, Visit&& visit) {
     if constexpr (Space::addressable) {
@@ -165,20 +168,19 @@ class Replica {
     }
   }
 
-  /// Running statistics become the mean of all ranks'.
+  /// Replaces running statistics by their mean over all workers.
   void average_statistics();
 
-  /// Seconds that the exchange of one step takes while nothing is computed: the median of `repetitions` on
-  /// the slowest rank; train::hidden() compares with it. Every worker calls it, after training where a codec
-  /// keeps account of what it left out or of its first steps. Throws ConfigError where servers make an update
-  /// of all that they get.
+  /// Seconds that the exchange of one step takes without computation: the median of `repetitions` on the
+  /// slowest rank, for train::hidden(). Every worker must call it; with a codec that has state (error
+  /// feedback, a count of first steps), only after training. Throws ConfigError if servers make the updates.
   double exchange_seconds(int repetitions = 5);
 
  private:
   friend ServerUpdates<Replica>;
   friend WorkerUpdates<Replica>;
 
-  // Nobody exchanges the optimizer's state, so on the host it lies in memory of this rank's own.
+  // The optimizer's state is not exchanged, so on the host it is in this rank's private memory.
   using StateSpace = std::conditional_t<std::is_same_v<Space, memory::Host>, memory::Host, Space&>;
   static StateSpace make_state_space(Space& space) {
     if constexpr (std::is_same_v<Space, memory::Host>)
@@ -187,13 +189,13 @@ class Replica {
       return space;
   }
 
-  /// Steps that an Exec's scale of losses made overflow are skipped, whatever the configuration says.
+  /// With loss scaling, steps that overflow are skipped whatever the configuration says.
   static Config guarded(Config config) {
     config.guard.skip_not_finite = config.guard.skip_not_finite || Exec::may_overflow;
     return config;
   }
 
-  /// Steps that may be under way.
+  /// The largest number of steps under way.
   int most_unreported() const {
     const int at_once = exec::most_results_at_once<Exec>(config_.exec);
     return std::max(Exec::latency, at_once) + at_once;
@@ -201,17 +203,18 @@ class Replica {
 
   void open();
 
-  /// This rank updates these ranges; what it does not update, others write.
+  /// Makes this rank update these ranges; other ranks write the rest.
   void own(const std::vector<Range>& ranges);
 
-  /// Which part of a batch this rank computes, where the Comm makes a difference between workers.
+  /// Sets the part of a batch that this rank computes, if the Comm has unequal shares.
   void take_share();
 
-  /// Ranks whose Exec orders elements differently (another instruction set) fall back to the canonical order
-  /// together; all do where an optimizer takes matrices and the Exec's order is none.
+  /// Builds the Exec. If the ranks' Execs order elements differently (another instruction set), or the
+  /// optimizer updates matrices and the Exec does not store one as a matrix, all ranks fall back to the
+  /// canonical order together.
   void build_exec();
 
-  /// Whether every parameter that the optimizer takes as a matrix stands as one.
+  /// Whether every parameter that the optimizer updates as a matrix is stored as one.
   bool stands_in_matrices() const;
 
   comm::Fingerprint fingerprint() const;
@@ -220,12 +223,12 @@ class Replica {
     return static_cast<float>(optimizer_.optimizer().facts().lr * config_.schedule.factor(step, workers()));
   }
 
-  /// What the optimizer enqueues at the beginning of a step, once.
+  /// Enqueues the optimizer's work at the beginning of a step, once.
   void prepare() {
     if (!std::exchange(progress_.prepared, true)) optimizer_.prepare();
   }
 
-  /// What the Exec refuses, such as a label that is none, names this rank where there are others.
+  /// Adds this rank to an ExecError, such as one for a label out of range, if there are several workers.
   template <class Work>
   void naming_rank(Work&& work) try {
     work();
@@ -234,12 +237,13 @@ class Replica {
     fail<ExecError>("rank ", rank(), ": ", error.what());
   }
 
-  /// The step as a whole, if a graph may make its exchange and nothing of it is timed alone. False: it was
-  /// not run.
+  /// Runs the step as a whole, if a captured graph may contain its exchange and no part of it is timed
+  /// separately. Returns false if it was not run.
   bool run_whole(const exec::BatchView& batch, const exec::Pass& pass);
-  /// Begins the buckets whose gradients are final, those of elements [0, final) of the arena.
+  /// Begins the exchange of all buckets within [0, final), the elements of the arena whose gradients are
+  /// final.
   void begin_buckets(std::int64_t final);
-  /// Ends the exchange, and updates.
+  /// Completes the exchange and updates.
   void apply() {
     comm_.finish(apply_);
     float* const parameters = exec_->parameters().data();
@@ -249,34 +253,34 @@ class Replica {
       optimizer_.decay_dead(parameters);
   }
 
-  /// The Exec has one more result of this step.
+  /// Counts one more result of this step that the Exec will have.
   void note_result() {
     ++now_.results;
     results_.expect();
   }
 
-  /// Backward of the last forward pass, if there was one. Begins buckets as their gradients become final, if
-  /// this is the step's `last`.
+  /// Runs backward of the last forward pass, if `computed`. In the step's `last` micro-step, begins buckets
+  /// as their gradients become final.
   void run_backward(bool computed, bool last);
-  /// Adds the gradients of a micro-step to those of the ones before: in the gradients if it is the `last`,
-  /// else in `sum_`.
+  /// Adds the gradients of a micro-step to those of the previous ones: into the gradient arena if it is the
+  /// `last`, else into `sum_`.
   void accumulate(bool last);
 
-  /// What batch norms ask for in the middle of a pass.
+  /// Sums over ranks that batch norms need in the middle of a pass.
   struct Across final : exec::AcrossRanks {
     explicit Across(Comm& c) : comm(c) {}
     void sum(std::span<double> values) override { comm.all_reduce(values, comm::sum); }
     Comm& comm;
   };
 
-  /// The pass, in which batch norms know all ranks if they are to.
+  /// The pass with access to all ranks if batch norm is synchronized.
   exec::Pass among_ranks(exec::Pass pass) {
     if (config_.sync_batch_norm && workers() > 1) pass.across = &across_;
     return pass;
   }
 
-  /// Where an update of these parameters is to write them once more: nowhere where the Exec keeps no copy or
-  /// others write parameters after it, of whom the Exec is told.
+  /// The working copy that an update of these parameters also writes. None if the Exec keeps no copy, or if
+  /// others write parameters after the update, of which `touched` tells the Exec.
   memory::WorkingCopy working_copy([[maybe_unused]] Range range) {
     if constexpr (optim::Arena<Rule, Space>::writes_copies && requires { exec_->working_copy(range); })
       if (!others_update_) return exec_->working_copy(range);
@@ -289,12 +293,13 @@ class Replica {
     return verdict.apply != 0 ? Decision::apply : Decision::skip;
   }
 
-  // How far the step under way has come. Between steps nothing has.
+  // The progress of the step under way; reset between steps.
   struct Progress {
-    bool prepared = false;           // by optimizer_.prepare(), or the servers do that
+    bool prepared = false;           // optimizer_.prepare() was called, or the servers call it
     int micros = 0;                  // micro-steps whose gradients have been added up
     std::size_t begun = 0;           // buckets whose exchange has begun
-    bool exchange_enqueued = false;  // of a whole step, by this rank; else a graph makes the exchange
+    bool exchange_enqueued = false;  // in run_whole: this rank enqueued the exchange; else a replayed graph
+                                     // contains it
     bool applied = false;            // the exchange and the update are enqueued
   };
 
@@ -303,33 +308,34 @@ class Replica {
   Config config_;
   ServerUpdates<Replica> serve_{this};
   WorkerUpdates<Replica> apply_{this};
-  bool serves_anew_ = true;       // the next part to arrive begins a decision
+  bool serves_anew_ = true;       // the next part to arrive on a server begins a new decision
   std::int64_t served_from_ = 0;  // the step at which the servers began
   Comm comm_;
   Across across_{comm_};
   Space space_;
   StateSpace state_space_;
   std::vector<double> shares_;
-  int most_rows_;  // of this rank in any batch
+  int most_rows_;  // of any batch on this rank
   optim::Arena<Rule, Space> optimizer_;
   std::vector<Range> buckets_;
-  bool others_update_ = false;  // servers, or other ranks, write parameters of this one
-  Range dead_;                  // of the parameters: what is only decayed
+  bool others_update_ = false;  // servers or other ranks write parameters of this rank
+  Range dead_;                  // the parameters that are only decayed
   std::optional<Exec> exec_;
   std::vector<comm::Tensor> tensors_;
-  std::vector<Range> whole_;         // what the optimizer updates as one
+  std::vector<Range> whole_;         // the ranges that the optimizer updates as a whole
   memory::Array<float, Space> sum_;  // gradients of the micro-steps so far
   std::int64_t steps_ = 0;
   Progress progress_;
   std::vector<float> scales_;  // of each loss in this step
   StepSums sums_;
   UnreportedStep now_;
-  memory::Late<optim::Verdict, Space> verdicts_;  // of the steps whose norms follow
+  memory::Late<optim::Verdict, Space> verdicts_;  // of the steps whose norms are still on the device
   std::vector<UnreportedStep> pending_;
-  Results results_;   // of these steps, and of the one under way
-  int together_ = 1;  // results that come at once
+  Results results_;   // of the unreported steps and the one under way
+  int together_ = 1;  // the number of results that arrive together
   double updating_ = 0, exposed_since_ = 0;
-  // The last members end first: nothing goes that the exchange, or the space, may still read or write.
+  // The last members are destroyed first. They end the exchange and the work of the space, which may access
+  // the members above.
   memory::AllDone<Space> done_{space_};
   comm::Closing<Comm> closing_{comm_};
 };
@@ -364,8 +370,8 @@ bool Replica<Rule, Comm, Exec>::run_whole([[maybe_unused]] const exec::BatchView
     if (exchanges && !comm_.repeats()) return false;
     std::span<const optim::Verdict> verdict;
     if (optimizer_.decides() && optimizer_.knows_norm()) verdict = {optimizer_.verdict_there(), 1};
-    // The Exec calls these where it enqueues the step, perhaps after this function has returned, and not
-    // where it repeats a step that it captured.
+    // The Exec calls these when it enqueues the step, possibly after this function has returned. It does not
+    // call them when it replays a captured step.
     const auto before = [this] { optimizer_.prepare(); };
     const auto on_final = [this, exchanges](std::int64_t final) {
       if (exchanges && config_.overlap) begin_buckets(final);
@@ -467,8 +473,8 @@ void Replica<Rule, Comm, Exec>::run_backward(bool computed, bool last) {
   const bool exchanges = last && comm_.exchanges(), served = comm_.has_servers();
   std::int64_t final_before = 0;
   const auto on_final = [&](std::int64_t final) {
-    // A server may write a bucket's parameters once it has their gradients, and those of the layer under way
-    // are read until backward calls again.
+    // A server may write a bucket's parameters once it has their gradients. Backward still reads the
+    // parameters of the current layer until its next call.
     if (config_.overlap) begin_buckets(served ? final_before : final);
     final_before = final;
     comm_.poll();
@@ -480,7 +486,7 @@ void Replica<Rule, Comm, Exec>::run_backward(bool computed, bool last) {
   else
     exec_->backward(scales_, exec::InOnePiece{});
   if (exchanges)
-    begin_buckets(size);  // each adds up its own gradients
+    begin_buckets(size);  // adds the gradients of earlier micro-steps per bucket
   else
     accumulate(last);
   ++progress_.micros;
@@ -512,7 +518,7 @@ std::optional<StepReport> Replica<Rule, Comm, Exec>::take_late_report() {
     }
   }
   const std::span<double> numbers = sums_.of(step, rank());
-  // Workers that do not wait for each other each know of themselves only.
+  // Without lockstep, each worker only knows its own numbers.
   const bool together = comm_.lockstep();
   if (together) {
     const auto from = Clock::now();

@@ -1,4 +1,4 @@
-// Reports: what Trainer hands to callbacks and returns from fit, evaluate and predict. The same on every
+// Reports: what Trainer passes to callbacks and returns from fit, evaluate and predict. The same on every
 // rank.
 #pragma once
 
@@ -18,35 +18,35 @@
 
 namespace convoy::train {
 
-/// One optimizer step of all ranks.
+/// Report of one optimizer step over all ranks.
 struct StepReport {
   std::int64_t step = 0;  ///< counting from 0 over the whole fit
   int epoch = 0;
   std::int64_t step_in_epoch = 0, steps_per_epoch = 0;
   std::int64_t rows = 0;  ///< of all ranks
   double loss = 0;        ///< mean over these rows
-  /// Share of the labels that count whose logit is the largest, at the model's first cross-entropy; none
-  /// where no label counts, as where the model classifies nothing.
+  /// The fraction of counted labels whose logit is the largest, at the model's first cross-entropy. None if
+  /// no label counts, for example if the model has no cross-entropy.
   std::optional<double> accuracy = {};
-  std::int64_t labels = 0;  ///< that count there, of all ranks
+  std::int64_t labels = 0;  ///< counted labels there, over all ranks
   float lr = 0;
-  /// Of the whole gradient before clipping; none where nothing looked at it (optim::Guard::measure), or where
-  /// only servers did.
+  /// The norm of the whole gradient before clipping. None if nothing needs it (see optim::Guard::measure), or
+  /// if only servers compute it.
   std::optional<double> gradient_norm = {};
-  double seconds = 0;               ///< of this rank, data wait included
-  double backward_seconds = 0;      ///< of this rank, of the micro-step beside which gradients are exchanged
-  double update_seconds = 0;        ///< of this rank, in the optimizer's rule
-  double exposed_comm_seconds = 0;  ///< spent in the exchange while nothing was computed, waiting included
-  double samples_per_sec = 0;       ///< of all ranks, cumulative since step 0, evaluation excluded
+  double seconds = 0;               ///< of this rank, including waiting for data
+  double backward_seconds = 0;      ///< of this rank, in the micro-step that overlaps with the exchange
+  double update_seconds = 0;        ///< of this rank, in the optimizer
+  double exposed_comm_seconds = 0;  ///< in the exchange without computation, waiting included
+  double samples_per_sec = 0;  ///< of all ranks, cumulative since the start of the fit, evaluation excluded
 };
 
-/// A metric of the model's, by its name there.
+/// The value of one of the model's metrics.
 struct MetricValue {
   Name name;
   double value = 0;
 };
 
-/// The accuracy where so many of so many labels are right; none where no label counts.
+/// The accuracy from the numbers of correct and of counted labels; none if no label counts.
 constexpr std::optional<double> accuracy_of(double correct, double labels) {
   return labels > 0 ? std::optional(correct / labels) : std::nullopt;
 }
@@ -55,7 +55,7 @@ constexpr std::optional<double> accuracy_of(double correct, double labels) {
 struct Evaluation {
   double loss = 0;
   std::optional<double> accuracy = {};  ///< as in StepReport
-  std::vector<MetricValue> metrics;     ///< in the order of the plan's
+  std::vector<MetricValue> metrics;     ///< in the order of the plan
   std::int64_t rows = 0;
   double seconds = 0;
 
@@ -69,8 +69,8 @@ struct Evaluation {
 
 struct EpochReport {
   int epoch = 0;
-  double loss = 0;                      ///< mean over the epoch's rows, as they were seen
-  std::optional<double> accuracy = {};  ///< as in StepReport, of the epoch's labels
+  double loss = 0;                      ///< mean over the epoch's rows, during training
+  std::optional<double> accuracy = {};  ///< as in StepReport, over the epoch's labels
   double seconds = 0;                   ///< of training
   Evaluation test;                      ///< rows == 0 without a validation set
 };
@@ -82,39 +82,38 @@ struct FitReport {
   std::vector<double> step_seconds;
   std::int64_t steps = 0, samples = 0;
   double loss = 0;                ///< of the last step
-  double samples_per_sec = 0;     ///< of all ranks; leaves out the first 20 steps when there are more than 40
-  bool warm_up_left_out = false;  ///< whether it did
-  double backward_ms = 0;         ///< median of the steps
-  double exposed_comm_ms = 0;     ///< likewise
+  double samples_per_sec = 0;     ///< of all ranks; excludes the first 20 steps if there are more than 40
+  bool warm_up_left_out = false;  ///< whether these steps were excluded
+  double backward_ms = 0;         ///< median over the steps
+  double exposed_comm_ms = 0;     ///< median over the steps
   StopReason stopped = StopReason::finished;
 };
 
-/// Outputs of the model for every sample of a data set, in its order.
+/// An output of the model for every sample of a data set, in the order of the set.
 struct Prediction {
   Shape shape;                ///< of one row
   std::vector<float> values;  ///< rows times shape.size()
 };
 
-/// Whether to go on. A stop that any rank asks for stops all of them after the next step, or, where results
-/// are some steps late, after those that have begun.
+/// Whether to go on. If any rank asks to stop, all ranks stop after the next step or, if results are late,
+/// after the steps already begun.
 enum class Control : bool { go_on, stop };
 
-/// Stops when `patience` epochs in a row did not improve the test loss by `min_delta`, or once the test
-/// accuracy has reached `target_accuracy`, which is for models that classify. Both go by the data set that
-/// `fit` validates by.
+/// Stops when `patience` epochs in a row did not improve the test loss by `min_delta`, or when the test
+/// accuracy reaches `target_accuracy`, which needs a model that classifies. Both refer to the validation set
+/// of `fit`.
 struct EarlyStop {
   int patience = 0;  ///< epochs; 0: never
   double min_delta = 0;
-  std::optional<double> target_accuracy = {};  ///< a share from 0 to 1
+  std::optional<double> target_accuracy = {};  ///< from 0 to 1
 };
 
-/// Follows an EarlyStop over the epochs.
+/// Applies an EarlyStop over the epochs.
 class Patience {
  public:
   explicit Patience(const EarlyStop& rule) : rule_(rule) {}
 
-  /// True once the rule says that training ends after this evaluation; `at` holds the best loss so far and
-  /// the epochs since.
+  /// Whether training ends after this evaluation. Updates the best loss and the epochs since in `at`.
   bool exhausted(const Evaluation& test, FitPosition& at) const {
     if (rule_.target_accuracy && test.accuracy >= rule_.target_accuracy) return true;
     if (test.loss < at.best - rule_.min_delta) {
@@ -129,7 +128,7 @@ class Patience {
   EarlyStop rule_;
 };
 
-/// The middle of the values; 0 for none.
+/// The median of the values (the upper one of two); 0 if there are none.
 inline double median(std::vector<double> values) {
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -137,16 +136,17 @@ inline double median(std::vector<double> values) {
   return *middle;
 }
 
-/// How much of what backward can hide of an exchange it did hide, from 0 to 1. An exchange that takes
-/// `exchange` seconds while nothing is computed can disappear behind backward up to min(backward, exchange);
-/// all of it did but `exposed`. Exposed is the time from the end of backward to the end of the step less the
-/// updates: waiting, for slower ranks too, and the exchange's own work. 0 where there is nothing to hide.
+/// The fraction of the hideable communication that backward did hide, from 0 to 1. An exchange that takes
+/// `exchange` seconds without computation can overlap with backward for up to min(backward, exchange)
+/// seconds; all but `exposed` seconds of it did. `exposed` is the time from the end of backward to the end of
+/// the step without the updates: waiting, also for slower ranks, and the exchange's own work. 0 if there is
+/// nothing to hide.
 constexpr double hidden(double exchange, double backward, double exposed) {
   const double possible = std::min(backward, exchange);
   return possible > 0 ? std::clamp((exchange - exposed) / possible, 0.0, 1.0) : 0;
 }
 
-/// What a fit keeps of each step.
+/// What a fit records of each step.
 struct StepTimes {
   std::vector<std::int64_t> rows;
   std::vector<double> backward, exposed;  ///< seconds
@@ -163,7 +163,7 @@ struct StepTimes {
   }
 };
 
-/// Fills in the throughput, backward and the exposed communication of a fit.
+/// Computes a fit's throughput, backward time and exposed communication.
 inline void summarise(FitReport& fit, const StepTimes& steps) {
   const auto& rows = steps.rows;
   constexpr std::size_t warm_up = 20;

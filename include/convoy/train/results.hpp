@@ -1,4 +1,4 @@
-// Results: what an Exec has measured in passes that nobody has reported yet, in the order of the passes.
+// Results: the results of an Exec's unreported passes, in the order of the passes.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,13 @@
 
 namespace convoy::train {
 
-/// Takes results off an Exec: those of steps late, those of other passes in between.
+/// Takes results from an Exec: those of training steps late, those of other passes in between.
 class Results {
  public:
-  /// A pass was enqueued, whose result is to be taken.
+  /// A pass was enqueued whose result will be taken.
   void expect() { ++waiting_; }
 
-  /// The oldest result that was not taken. Valid until the next pass or result.
+  /// The oldest result not yet taken. Valid until the next pass or result.
   template <class Exec>
   exec::Result take(Exec& exec) {
     if (kept_.empty()) {
@@ -31,14 +31,14 @@ class Results {
     return {taken_->losses, {}, taken_->correct, taken_->labels, taken_->along};
   }
 
-  /// Has all passes so far done, and keeps their results, so that the Exec's next one is that of the next
+  /// Waits for all passes so far and stores their results, so that the Exec's next result is that of the next
   /// pass.
   template <class Exec>
   void keep(Exec& exec) {
     for (; waiting_ > 0; --waiting_) kept_.push_back(Kept(exec.result()));
   }
 
-  /// Nobody asks about the passes so far any more, whatever went wrong in them.
+  /// Discards the results of the passes so far, errors included.
   template <class Exec>
   void drop(Exec& exec) {
     for (; waiting_ > 0; --waiting_) {
@@ -62,7 +62,7 @@ class Results {
     std::int64_t correct, labels;
   };
 
-  int waiting_ = 0;  // results that the Exec has
+  int waiting_ = 0;  // results not yet taken from the Exec
   std::deque<Kept> kept_;
   std::optional<Kept> taken_;
 };

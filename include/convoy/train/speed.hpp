@@ -1,4 +1,4 @@
-// Speed: how many rows a second this worker computes while all workers are at it.
+// Speed: how many rows per second this worker computes while all workers compute.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,8 @@
 
 namespace convoy::train {
 
-/// A batch of random inputs, with label 0, for a model that is to be timed. What an operation indexes by is
-/// the largest number that it takes, so that sequences are as long as they may be.
+/// A batch of random inputs with label 0, for timing a model. Inputs used as indices have the largest valid
+/// value, so that sequences have their full length.
 class RandomBatch {
  public:
   RandomBatch(const Plan& plan, int rows) : rows_(rows) {
@@ -50,13 +50,13 @@ class RandomBatch {
   int rows_;
 };
 
-/// Rows a second that this worker takes forward and backward in batches of `rows`. All workers call it, each
-/// with its own rows, and each computes for as long as the slowest needs for a few passes, so that those on
-/// one machine slow each other as they will in training.
+/// Rows per second of this worker, forward and backward, in batches of `rows`. All workers must call it, each
+/// with its own `rows`. Each computes for as long as the slowest needs for a few passes, so that workers on
+/// one machine slow each other as in training.
 template <exec::Exec E, comm::Comm C>
 double measured_speed(const Plan& plan, const exec::Kernels<E>& kernels, int rows,
                       const typename E::Options& options, C& comm) {
-  // The measurement is long enough that other processes' brief load averages out.
+  // Long enough that brief load from other processes averages out.
   constexpr double least_seconds = 1;
   constexpr int least_passes = 4;
   typename E::Space space;
@@ -69,7 +69,7 @@ double measured_speed(const Plan& plan, const exec::Kernels<E>& kernels, int row
     exec.backward(scales, exec::InOnePiece{});
     exec.result();
   };
-  pass();  // touches all memory, and chooses kernels
+  pass();  // touches all memory and chooses kernels
   comm.barrier();
   Stopwatch watch;
   pass();

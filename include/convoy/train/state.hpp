@@ -1,5 +1,5 @@
-// State: what a training is beside its configuration, visited by name and in canonical form, so that whoever
-// saves it, restores it or looks at it needs to know no arena.
+// State: the state of a training, visited by name and in canonical form, so that code that saves, restores or
+// inspects it need not know the arenas.
 #pragma once
 
 #include <algorithm>
@@ -20,10 +20,10 @@
 
 namespace convoy::train {
 
-/// What visits state.
+/// A visitor of state.
 ///   `tensor(name, shape, values)`   floats in canonical order
 ///   `counter(name, value)`          a number
-/// A visitor that restores writes both.
+/// With Visit::write, the visitor may change `values` and `value`.
 template <class V>
 concept StateVisitor = requires(V& v, std::string_view name, const Shape& shape, std::span<float> values,
                                 std::int64_t& number) {
@@ -33,8 +33,8 @@ concept StateVisitor = requires(V& v, std::string_view name, const Shape& shape,
 
 enum class Visit : bool { read, write };
 
-/// A view of a visitor without its type, so that what all visitors have in common is compiled once for all;
-/// the visitor must outlive the view.
+/// A type-erased reference to a visitor, so that visiting is compiled once for all visitors. The visitor must
+/// outlive it.
 class AnyVisitor {
  public:
   template <StateVisitor V>
@@ -58,20 +58,21 @@ class AnyVisitor {
   void (*counter_)(void*, std::string_view, std::int64_t&);
 };
 
-/// Fills in what other ranks have of a tensor's state. Each element is one rank's, zero elsewhere, or every
-/// rank's with the same bits.
+/// Fills in the parts of a tensor's state that other ranks hold. Each element is held by one rank and zero on
+/// the others, or held by every rank with the same bits.
 template <class Rule, class Comm, class Exec>
 void gather_shards(Replica<Rule, Comm, Exec>& replica, Range whole, std::vector<float>& values) {
   const std::vector<Range> mine = replica.comm().updates(replica.buckets());
   std::int64_t covered = 0;
   for (const Range& range : mine)
     covered += std::max<std::int64_t>(0, std::min(range.end, whole.end) - std::max(range.begin, whole.begin));
-  // Shards are cut the same way for all, so either every rank has all of every tensor or they all take part.
+  // All ranks must take the same branch: they gather unless every rank holds the whole tensor.
   if (common_number(replica.comm(), covered == whole.size() ? 0 : 1) > 0) all_gather(replica.comm(), values);
 }
 
-/// Visits numbers of the elements of parameter `p`, which lie as the parameter does, in canonical order:
-/// `in_slot` those of elements that are exchanged, `dead` those of the others, which read as 0 without it.
+/// Visits, in canonical order, one number per element of parameter `p`, stored in the order of the parameter.
+/// `in_slot` holds those of the live elements, `dead` those of the dead taps; if `dead` is empty, these are
+/// visited as 0.
 template <class Exec>
 void visit_slot(Exec& exec, const Plan& plan, int p, std::span<float> in_slot, std::span<float> dead,
                 Visit how, Call<void(std::span<float>)> visit) {
@@ -96,8 +97,8 @@ void visit_slot(Exec& exec, const Plan& plan, int p, std::span<float> in_slot, s
   exec.reorder(p, live, in_slot, true);
 }
 
-/// Shows a visitor of training what the exchange carries: what one rank's does under names that begin with
-/// the rank's.
+/// Passes the exchange's state to a visitor. State of one rank has names that begin with
+/// `ranks.<rank>.exchange.`.
 template <class Comm, class Exec>
 class ExchangeState final : public comm::StateVisitor {
  public:
@@ -141,7 +142,7 @@ class ExchangeState final : public comm::StateVisitor {
   Visit how_;
 };
 
-/// Visits the parameters of an Exec, `parameters.<name>`.
+/// Visits the parameters of an Exec as `parameters.<name>`.
 template <class Exec>
 void visit_parameters(Exec& exec, const Plan& plan, const AnyVisitor& visitor, Visit how) {
   std::vector<float> values;
@@ -155,7 +156,7 @@ void visit_parameters(Exec& exec, const Plan& plan, const AnyVisitor& visitor, V
   if (how == Visit::write) exec.touched({0, plan.sizes.parameters});
 }
 
-/// Visits running statistics that lie in an arena, as `<prefix><name>`.
+/// Visits the running statistics in an arena as `<prefix><name>`.
 inline void visit_statistics(const Plan& plan, std::string_view prefix, std::span<float> arena,
                              const AnyVisitor& visitor) {
   const auto ranges = exec::statistic_ranges(plan);
@@ -165,8 +166,8 @@ inline void visit_statistics(const Plan& plan, std::string_view prefix, std::spa
         arena.subspan(static_cast<std::size_t>(ranges[i].begin), static_cast<std::size_t>(ranges[i].size())));
 }
 
-/// Visits the weights of a replica: `parameters.<name>`, and `statistics.<name>`, the mean of all workers'.
-/// All workers call it together and see the same, while servers serve too.
+/// Visits the weights of a replica: `parameters.<name>`, and `statistics.<name>`, the mean over all workers.
+/// All workers must call it together and see the same values. May be called while servers serve.
 template <class Rule, class Comm, class Exec>
 void visit_weights(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor, Visit how) {
   visit_parameters(replica.exec(), replica.plan(), visitor, how);
@@ -178,14 +179,14 @@ void visit_weights(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor
   });
 }
 
-/// Visits all state of a replica: its weights, `optimizer.<slot>.<name>`, `steps`, `skipped`. All ranks call
-/// it together and see the same; state that ranks share out, servers that are no workers among them, is
-/// gathered tensor by tensor. What is one rank's own that rank alone sees: its statistics before they are
-/// averaged, `ranks.<rank>.statistics.<name>`, the scale of its losses in f16, `ranks.<rank>.exec.<what>`,
-/// and what its exchange carries from step to step, `ranks.<rank>.exchange.<what>`, which fits a world of the
-/// same size; `exchange.<what>` is what the exchange carries for all. Reading changes nothing. With
-/// Visit::write what the visitor left in its arguments is stored, on every rank, which must be given the same
-/// of what all see. Throws ConfigError while servers that are ranks of their own serve.
+/// Visits all state of a replica: its weights, `optimizer.<slot>.<name>`, `steps`, `skipped`, and
+/// `exchange.<what>`, the exchange's state common to all ranks. All ranks, including servers, must call it
+/// together and see the same values; sharded state is gathered tensor by tensor. Only the rank itself sees
+/// its own state: `ranks.<rank>.statistics.<name>`, its statistics before averaging;
+/// `ranks.<rank>.exec.<what>`, its loss scale in f16; and `ranks.<rank>.exchange.<what>`, its part of the
+/// exchange's state, which is only valid in a world of the same size. Visit::read changes nothing. With
+/// Visit::write, the values that the visitor left are stored on every rank; values that all ranks see must be
+/// the same on all. Throws ConfigError while servers that are separate ranks serve.
 template <class Rule, class Comm, class Exec>
 void visit_state(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor, Visit how) {
   const Plan& plan = replica.plan();
@@ -196,7 +197,7 @@ void visit_state(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor, 
       visit_statistics(plan, concat("ranks.", replica.rank(), ".statistics."), own, visitor);
     });
 
-  // The optimizer's state lies as the parameters do, in ranges that belong to this rank.
+  // The optimizer's state is in the order of the parameters, in the ranges that this rank updates.
   struct Piece {
     std::string slot;
     Range range;
@@ -232,7 +233,7 @@ void visit_state(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor, 
       };
       for_each_part([&](float* state, float* host, std::size_t bytes) { space.read(host, state, bytes); });
       gather_shards(replica, whole, in_slot);
-      // Dead taps have state where they decay, which every worker has, as each decays all of them.
+      // Dead taps have state if they decay. Every worker has it, because each decays all dead taps.
       const graph::Parameter& parameter = plan.parameter(p);
       visit_slot(exec, plan, p, std::span<float>(in_slot), std::span<float>(dead), how,
                  [&](std::span<float> canonical) {
@@ -244,7 +245,7 @@ void visit_state(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor, 
     }
 
   std::int64_t steps = replica.steps_done();
-  // Who updates nothing has decided nothing.
+  // A rank that updates nothing has decided nothing.
   const bool updates = !replica.comm().updates(replica.buckets()).empty();
   std::int64_t skipped = common_number(replica.comm(), updates ? replica.optimizer().skipped() : -1);
   visitor.counter("steps", steps);

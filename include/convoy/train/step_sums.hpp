@@ -1,5 +1,5 @@
-// What ranks tell one another about a step: its losses, what the next step counts, and whether anything is
-// amiss. All of it travels in one reduction of a few numbers.
+// What ranks exchange about a step: its losses, the counts of the next step, errors, and requests to stop.
+// One small all-reduce carries all of it.
 #pragma once
 
 #include <cstddef>
@@ -22,48 +22,48 @@
 
 namespace convoy::train {
 
-/// What is known of a step before its results are.
+/// The data of a step that are known before its results.
 struct UnreportedStep {
   std::int64_t step = 0;
-  std::int64_t rows = 0, global_rows = 0;          ///< of this rank, of all
-  int results = 0;                                 ///< forward passes
-  int batches = 1;                                 ///< of as many rows as were counted
+  std::int64_t rows = 0, global_rows = 0;  ///< of this rank, of all ranks
+  int results = 0;                         ///< the number of forward passes
+  int batches = 1;                         ///< batches, each of as many rows as the losses' counts cover
   double backward = 0, exposed = 0, updating = 0;  ///< seconds
   float lr = 0;
   std::optional<double> gradient_norm = {};
-  bool norm_follows = false;  ///< it is on its way from the device
+  bool norm_follows = false;  ///< the norm is still on the device
   bool stop = false;          ///< this rank asks to stop
 };
 
 class StepSums {
  public:
-  /// For a model with so many losses, `unreported` of whose steps may be under way.
+  /// For a model with `losses` losses, of which up to `unreported` steps may be under way.
   StepSums(std::size_t losses, int unreported);
 
-  /// What the losses of a step count, kept until the step is reported.
+  /// The losses' counts of a step, kept until the step is reported.
   double* counts_of(std::int64_t step);
-  /// What the next step counts: written before a step is reported, summed over ranks after it.
+  /// The losses' counts of the next step: written before a step is reported, summed over ranks afterwards.
   std::span<double> next_counts() { return next_counts_; }
 
   void start();
   void add(const exec::Result& result);
-  /// The numbers to be summed over ranks, once all results of a step are in.
+  /// The numbers to sum over ranks, once all results of a step are added.
   std::span<double> of(const UnreportedStep& step, int rank);
-  /// The report, from the sums over `workers` ranks, or from this rank's own numbers if not `together`.
-  /// Throws ExecError for a loss that is not a number.
+  /// The report, from the sums over `workers` ranks or, if not `together`, from this rank's own numbers.
+  /// Throws ExecError if a loss is not finite.
   StepReport report(const UnreportedStep& step, bool together, int workers);
 
-  /// Whether any rank asked to stop in the step that was reported last.
+  /// Whether any rank asked to stop in the step reported last.
   bool told_to_stop() const { return told_to_stop_; }
 
  private:
-  // What follows losses and counts.
+  // The sums that follow the losses and the counts.
   enum Sum : std::size_t { correct, labels, unsound, culprit, stops, fixed_sums };
 
   double* rest() { return sums_.data() + losses_ + next_counts_.size(); }
 
   std::size_t losses_;
-  std::int64_t kept_;  // steps whose counts are kept
+  std::int64_t kept_;  // the number of steps whose counts are kept
   std::vector<double> sums_, next_counts_, counts_;
   bool told_to_stop_ = false;
 };

@@ -1,5 +1,5 @@
-// Timeline: what a rank did when, written as a Chrome trace (io/chrome_trace.hpp), one process a rank, with a
-// track each for computing, exchanging and the optimizer.
+// Timeline: the events of a rank, written as a Chrome trace (io/chrome_trace.hpp) with one process per rank
+// and one track each for computation, exchange and the optimizer.
 #pragma once
 
 #include <algorithm>
@@ -25,24 +25,24 @@ namespace convoy::train {
 
 enum class Track : std::uint8_t { compute, exchange, optimizer };
 
-/// A trivially copyable event, so that ranks can send theirs to one another.
+/// An event. Trivially copyable, so that ranks can send events to each other.
 struct TimelineEvent {
   std::array<char, 23> name{};
   Track track = Track::compute;
   double begin = 0, end = 0;  ///< seconds since the ranks' common start
 };
 
-/// Records the events of one rank in memory that is reserved at the start. Those for which there is no room
-/// are one event together, "dropped N" for N of them.
+/// Records the events of one rank in memory reserved at construction. N events that do not fit are recorded
+/// as one event, "dropped N".
 class Timeline {
  public:
   /// Has room for `capacity` events.
   explicit Timeline(std::size_t capacity = 1 << 16) : capacity_(capacity) { events_.reserve(capacity + 1); }
 
-  /// The moment that counts as zero; Trainer calls it on all ranks right after a barrier.
+  /// Sets the time that counts as zero. Trainer calls it on all ranks right after a barrier.
   void start(Clock::time_point zero = Clock::now()) { zero_ = zero; }
 
-  /// Records an event called `name`, with its number behind where that is not negative.
+  /// Records an event called `name`, followed by `number` unless that is negative.
   void record(std::string_view name, int number, Track track, Clock::time_point begin,
               Clock::time_point end) {
     const double from = Seconds(begin - zero_).count(), to = Seconds(end - zero_).count();
@@ -72,7 +72,7 @@ class Timeline {
   std::size_t dropped_ = 0;
 };
 
-/// Writes the events of all ranks. Throws Error when the file cannot be written.
+/// Writes the events of all ranks. Throws Error if the file cannot be written.
 void write_timeline(const std::filesystem::path& path, const std::vector<std::vector<TimelineEvent>>& ranks);
 
 #if CONVOY_DEFINITIONS

@@ -1,4 +1,5 @@
-// Trainer: a model, an optimizer, a way to exchange gradients and a place to compute, as one program.
+// Trainer: data-parallel training from four policies: a model, an optimizer, a gradient exchange (Comm) and
+// an execution policy (Exec).
 #pragma once
 
 #include <utility>
@@ -16,12 +17,12 @@ template <class Precision>
 class Host;
 }
 
-/// Data-parallel training of `Model` with `Rule` as the optimizer; every rank constructs one and calls the
+/// Data-parallel training of `Model` with the optimizer `Rule`. Every rank constructs a Trainer and calls the
 /// same members.
 ///
-/// Construction compares what ranks must agree on (CommError names the rank and the field that differ) and
-/// gives all ranks the initial parameters of rank 0. The arguments after the configuration construct the
-/// Comm.
+/// The constructor compares what ranks must agree on (throws CommError, which names the rank and the field
+/// that differ) and gives all ranks the initial parameters of rank 0. The arguments after the configuration
+/// construct the Comm.
 template <class Model, class Rule, class Comm, class Exec = exec::Host<f32>,
           bool = train::composes<Model, Rule, Comm, Exec>()>
 class Trainer : public train::PlanTrainer<Rule, Comm, Exec> {
@@ -31,7 +32,8 @@ class Trainer : public train::PlanTrainer<Rule, Comm, Exec> {
   using typename Base::Config;
 
   /// The traced model, a constant.
-  static constexpr auto& plan = plan_of<Model>;  // by its type's name nvcc would see it initialized twice
+  static constexpr auto& plan = plan_of<Model>;  // auto: with the type's name, nvcc reports a second
+                                                 // initialization
 
   template <class... CommArguments>
   explicit Trainer(const Config& config, CommArguments&&... comm_arguments)

@@ -1,4 +1,5 @@
-// Updates: what an exchange has a replica do with gradients that have come, on workers and on servers.
+// Updates: the callbacks by which an exchange has a replica process arrived gradients, on workers and on
+// servers.
 #pragma once
 
 #include <span>
@@ -13,7 +14,7 @@
 
 namespace convoy::train {
 
-/// What a server does with gradients.
+/// How a server processes gradients.
 template <class Replica>
 struct ServerUpdates {
   Replica* replica;
@@ -41,7 +42,7 @@ struct ServerUpdates {
   }
 };
 
-/// What a worker does with sums of gradients.
+/// How a worker processes summed gradients.
 template <class Replica>
 struct WorkerUpdates {
   Replica* replica;
@@ -57,7 +58,7 @@ struct WorkerUpdates {
   Decision decide() const {
     Replica& r = *replica;
     if (!Replica::Space::addressable && !r.comm_.heeds_decisions()) {
-      // The updates read the verdict on the device, so the host does not wait for it.
+      // The updates read the verdict on the device, so the host need not wait for it.
       const Decision decision = r.optimizer_.decide(r.exec_->parameters().data());
       r.now_.norm_follows = r.optimizer_.knows_norm();
       return decision;
@@ -67,7 +68,7 @@ struct WorkerUpdates {
     if (decision != Decision::again && r.optimizer_.knows_norm()) r.now_.gradient_norm = verdict.norm;
     return decision;
   }
-  /// Whether the Exec takes the time of an update in place of the rule, which a replay may.
+  /// Whether the Exec spends the time of the update instead of running the rule, as exec::Replay may.
   bool updates_itself([[maybe_unused]] Range range) const {
     if constexpr (requires { replica->exec_->updates(range); })
       return replica->exec_->updates(range);

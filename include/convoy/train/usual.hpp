@@ -1,5 +1,5 @@
-// The trainers that most programs use, so that convoy::compiled has them: of policies chosen at run time, in
-// both precisions of processors, and of one optimizer over the ring.
+// The trainers that most programs use, instantiated in convoy::compiled: those with policies chosen at run
+// time in f32 and bf16, and those with Sgd or Adam over the ring.
 #pragma once
 
 #include <convoy/comm/registry.hpp>

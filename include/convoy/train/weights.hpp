@@ -27,37 +27,37 @@
 
 namespace convoy::train {
 
-/// A tensor of the model that has another shape in the file; shapes as text, `[64, 3, 7, 7]`.
+/// A tensor whose shapes in the file and in the model differ; shapes as text, such as `[64, 3, 7, 7]`.
 struct OfOtherShape {
   std::string name, in_file, in_model;
 };
 
-/// What loading found.
+/// The result of loading.
 struct LoadedWeights {
-  int loaded = 0;                       ///< tensors
-  std::vector<std::string> missing;     ///< of the model, not in the file
-  std::vector<std::string> unexpected;  ///< in the file, not of the model
+  int loaded = 0;                       ///< number of tensors
+  std::vector<std::string> missing;     ///< tensors of the model that the file lacks
+  std::vector<std::string> unexpected;  ///< tensors of the file that the model lacks
   std::vector<OfOtherShape> of_other_shape;
   bool whole() const { return missing.empty() && unexpected.empty() && of_other_shape.empty(); }
 };
 
-/// Fills weights that it sees from a file, as far as they match.
+/// A state visitor that fills weights from a file, as far as they match.
 class WeightLoader {
  public:
   explicit WeightLoader(const std::filesystem::path& path, const WeightsOptions& options = {});
   void tensor(std::string_view name, const Shape& shape, std::span<float> values);
   void counter(std::string_view, std::int64_t&) {}
-  /// Call it last.
+  /// Call after all weights were visited.
   LoadedWeights report();
 
  private:
   io::Safetensors file_;
   WeightsOptions options_;
   LoadedWeights report_;
-  std::set<std::string, std::less<>> left_;  // names that nobody has asked for
+  std::set<std::string, std::less<>> left_;  // names in the file not visited yet
 };
 
-/// Puts weights that it sees into a file.
+/// A state visitor that collects weights and writes them to a file.
 class WeightSaver {
  public:
   explicit WeightSaver(const WeightsOptions& options) : options_(options) {}
@@ -74,8 +74,8 @@ class WeightSaver {
 /// Throws CheckpointError, which names a tensor, unless everything matched.
 void require_whole(const LoadedWeights& weights, const std::filesystem::path& path);
 
-/// Writes the trainer's weights; torch's `load_state_dict(safetensors.torch.load_file(path))` reads them. All
-/// ranks call it together, rank 0 writes. Throws Error if the file cannot be written.
+/// Writes the trainer's weights, to be read by torch's `load_state_dict(safetensors.torch.load_file(path))`.
+/// All ranks must call it together; rank 0 writes. Throws Error if the file cannot be written.
 template <class Trainer>
 void save_weights(Trainer& trainer, const std::filesystem::path& path, const WeightsOptions& options = {}) {
   WeightSaver saver(options);
@@ -87,7 +87,7 @@ void save_weights(Trainer& trainer, const std::filesystem::path& path, const Wei
 enum class Match : bool { whole, partial };
 
 namespace detail {
-// `visit(loader, how)` shows a loader the weights.
+// `visit(loader, how)` passes the weights to a loader.
 template <class VisitWeights>
 LoadedWeights load_weights(const std::filesystem::path& path, Match match, const WeightsOptions& options,
                            VisitWeights&& visit) {
@@ -102,9 +102,10 @@ LoadedWeights load_weights(const std::filesystem::path& path, Match match, const
 }
 }  // namespace detail
 
-/// Gives the trainer the weights of a file; the optimizer's state stays. All ranks call it together with the
-/// same file. Match::partial takes what fits (a new head, say) and says what did not; else all must, or
-/// CheckpointError is thrown and nothing was changed. PyTorch's `num_batches_tracked` is nobody's.
+/// Loads the trainer's weights from a file; the optimizer's state is unchanged. All ranks must call it
+/// together with the same file. Match::partial loads the tensors that match (for example all but a new head)
+/// and reports the others. With Match::whole all must match, otherwise CheckpointError is thrown and nothing
+/// is changed. PyTorch's `num_batches_tracked` is ignored.
 template <class Trainer>
 LoadedWeights load_weights(Trainer& trainer, const std::filesystem::path& path, Match match = Match::whole,
                            const WeightsOptions& options = {}) {
@@ -112,7 +113,7 @@ LoadedWeights load_weights(Trainer& trainer, const std::filesystem::path& path, 
                               [&](WeightLoader& loader, Visit how) { trainer.visit_weights(loader, how); });
 }
 
-/// Shows a visitor the parameters and running statistics of an Exec without a trainer.
+/// Visits the parameters and running statistics of an Exec without a trainer.
 template <exec::Exec Exec>
 void visit_weights(Exec& exec, const Plan& plan, const AnyVisitor& visitor, Visit how) {
   visit_parameters(exec, plan, visitor, how);
@@ -123,7 +124,7 @@ void visit_weights(Exec& exec, const Plan& plan, const AnyVisitor& visitor, Visi
   if (how == Visit::write) exec.space().write(statistics.data(), values.data(), statistics.size_bytes());
 }
 
-/// The same for an Exec without a trainer, for those who only compute outputs.
+/// The same for an Exec without a trainer, for programs that only compute outputs.
 template <exec::Exec Exec>
 LoadedWeights load_weights(Exec& exec, const Plan& plan, const std::filesystem::path& path,
                            Match match = Match::whole, const WeightsOptions& options = {}) {
@@ -142,7 +143,7 @@ void save_weights(Exec& exec, const Plan& plan, const std::filesystem::path& pat
 #if CONVOY_DEFINITIONS
 namespace detail {
 
-// What a weight of the model is called in a file, and of which shape it is there.
+// The name and shape of a model's weight in a file.
 struct InFile {
   std::string_view name;
   Shape shape;

@@ -1,4 +1,4 @@
-// How a file of weights differs from what a trainer's own would be.
+// How a weights file differs from one that a trainer writes by default.
 #pragma once
 
 #include <string_view>
@@ -6,9 +6,10 @@
 namespace convoy::train {
 
 struct WeightsOptions {
-  /// Names that the file has without this in front: the "transformer." of Hugging Face's GPT-2, say.
+  /// A prefix of the model's names that the file's names lack, such as the "transformer." of Hugging Face's
+  /// GPT-2.
   std::string_view prefix = {};
-  /// Whether the file holds the matrix of this name as its transpose: models::gpt2_is_transposed.
+  /// Whether the file stores the matrix of this name transposed, such as models::gpt2_is_transposed.
   bool (*transposed)(std::string_view name) = nullptr;
 };
 
