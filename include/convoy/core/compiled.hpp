@@ -3,8 +3,8 @@
 // convoy is header-only unless the macro CONVOY_COMPILED is defined. The CMake target convoy::compiled
 // defines it; the target is a static library with one source file that includes the same headers. A
 // participating header declares its functions and puts their definitions, each marked CONVOY_FUNCTION,
-// between `#if CONVOY_DEFINITIONS` and `#endif`. Includes that only the definitions need go there too, so
-// that a program that links convoy::compiled does not parse them. A virtual function is also marked
+// between `#if CONVOY_DEFINITIONS` and `#endif`. Headers that only the definitions need are included there
+// too, so that a program that links convoy::compiled does not parse them. A virtual function is also marked
 // CONVOY_FUNCTION at its declaration: without `inline` there, it would be the key function of its class, and
 // every program would emit the vtable and everything the vtable refers to. CONVOY_INSTANTIATE names template
 // specializations that most programs use.
@@ -12,8 +12,8 @@
 //   header-only (default)                definitions here, inline; templates where they are used
 //   CONVOY_COMPILED                      declarations only
 //   CONVOY_COMPILED, CONVOY_COMPILING    the library itself: definitions here, once
-//   nvcc's pass for GPUs                 declarations only: kernels alone become code there, and definitions
-//                                        would be read for nothing
+//   nvcc's pass for GPUs                 declarations only: that pass compiles nothing but kernels, so it
+//                                        need not parse the definitions
 #pragma once
 
 #if defined(__CUDA_ARCH__)

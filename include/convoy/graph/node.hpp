@@ -74,7 +74,7 @@ struct Output {
   int node = -1;
 };
 
-/// A number measured on every batch: the sum over its rows of what a user's `measure` returns.
+/// A number measured on every batch: the sum over its rows, which a user's `measure` returns.
 struct Metric {
   Name name;
   int input = 0, inputs = 0;  ///< in Graph::edges

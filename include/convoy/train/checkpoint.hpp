@@ -53,8 +53,8 @@ struct Snapshot {
 /// The folder of checkpoints. Each is a folder `step-<n>`, which is complete if it exists:
 ///
 ///     model.safetensors     parameters and running statistics by their PyTorch names
-///     training.safetensors  the optimizer's name and state, counters, and where the fit stands
-///     rank-<r>.safetensors  what the exchange of rank r carries, and its own running statistics
+///     training.safetensors  the optimizer's name and state, counters, and the position of the fit
+///     rank-<r>.safetensors  rank r's part of the exchange's state, and its own running statistics
 ///
 /// A background thread writes. Every rank writes its own file into `step-<n>.partial`; rank 0 renames the
 /// folder when all files are there.

@@ -32,8 +32,7 @@ class Trainer : public train::PlanTrainer<Rule, Comm, Exec> {
   using typename Base::Config;
 
   /// The traced model, a constant.
-  static constexpr auto& plan = plan_of<Model>;  // auto: with the type's name, nvcc reports a second
-                                                 // initialization
+  static constexpr auto& plan = plan_of<Model>;  // auto: given the type's name, nvcc sees two initializers
 
   template <class... CommArguments>
   explicit Trainer(const Config& config, CommArguments&&... comm_arguments)
