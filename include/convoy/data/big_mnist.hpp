@@ -1,5 +1,5 @@
-// bigMNIST: MNIST made large without being stored. Every image and deformed copies of it, many times over,
-// each drawn when it is read.
+// bigMNIST: every MNIST image and deformed copies of it, many times over. Nothing is stored; an image is
+// drawn when it is read.
 #pragma once
 
 #include <array>
@@ -14,27 +14,27 @@
 
 namespace convoy::data {
 
-/// How bigMNIST deforms; the defaults are those of its published runs.
+/// How bigMNIST deforms images; the defaults are those of its published runs.
 struct BigMnistOptions {
-  int copies = 5;            ///< deformed copies of each image, beside the image itself
-  int repeats = 200;         ///< how often all of that is there
-  float rotation = 20;       ///< in degrees, at most, to either side
-  float translation = 0.2f;  ///< as a share of the side, at most, in each direction
-  float smallest = 0.8f;     ///< the range of the scale
+  int copies = 5;            ///< deformed copies of each image, in addition to the image itself
+  int repeats = 200;         ///< how many times the images and their copies are repeated
+  float rotation = 20;       ///< largest angle in degrees, to either side
+  float translation = 0.2f;  ///< largest shift in each direction, as a fraction of the side
+  float smallest = 0.8f;     ///< the scale is drawn from [smallest, largest]
   float largest = 1.2f;
-  bool flip = true;      ///< left to right, half of the time
+  bool flip = true;      ///< mirror half of the copies left to right
   float elastic = 30;    ///< strength alpha of the elastic deformation
-  float smoothness = 5;  ///< its sigma, in pixels
+  float smoothness = 5;  ///< sigma of its smoothing, in pixels
 };
 
 /// A Dataset of `images.size() * (copies + 1) * repeats` images of 28x28: 72,000,000 from MNIST's training
-/// set. Image i is image i % n of the n given; i / n % (copies + 1) says which copy, 0 being the image as it
-/// is. Fields as the set's.
+/// set. Index i is made from image i % n of the n given images. Its copy number is i / n % (copies + 1); copy
+/// 0 is the unchanged image. The fields are those of the given set.
 ///
-/// A copy is rotated about its centre, scaled, translated, then mirrored, then deformed elastically (Simard,
-/// Steinkraus, Platt, 2003), in torchvision's terms: displacements are uniform in [-1, 1], smoothed by a
-/// Gaussian of 8 sigma + 1 taps over reflected borders, times alpha / 2 pixels. All of it is one bilinear
-/// sampling of the given image, zero outside. What is drawn is a function of (seed, epoch, i).
+/// A copy is rotated about its center, scaled, translated, mirrored, and deformed elastically (Simard,
+/// Steinkraus, Platt, 2003) as in torchvision: displacements are uniform in [-1, 1], smoothed by a Gaussian
+/// of 8 sigma + 1 taps over reflected borders, and multiplied by alpha / 2 pixels. One bilinear sampling of
+/// the given image, zero outside, does all of this. The random numbers are a function of (seed, epoch, i).
 class BigMnist {
  public:
   static constexpr int side = 28;
@@ -49,15 +49,15 @@ class BigMnist {
 
  private:
   static constexpr int pixels = side * side;
-  static constexpr int width = 32;  // of a row of what vectors read: a multiple of every vector's
+  static constexpr int width = 32;  // padded row length, a multiple of every vector's width
 
-  // What is the same for all images.
+  // Constants of all images.
   struct Tables {
-    alignas(64) float across[side][width] = {};  // the smoothing as a matrix, transposed, rows filled with 0
-    alignas(64) float down[side][side] = {};     // and as it is
+    alignas(64) float across[side][width] = {};  // the smoothing matrix, transposed, rows padded with 0
+    alignas(64) float down[side][side] = {};     // the smoothing matrix
     alignas(64) float x[pixels] = {}, y[pixels] = {};
   };
-  // One image: where point (x, y) is taken from, namely (m[0] x + m[1] y + m[2], m[3] x + m[4] y + m[5]).
+  // One image. Pixel (x, y) is sampled at (m[0] x + m[1] y + m[2], m[3] x + m[4] y + m[5]).
   struct Job {
     const Tables* tables;
     const u8* from;
@@ -107,7 +107,7 @@ CONVOY_FUNCTION BigMnist::BigMnist(ImageSet images, const BigMnistOptions& optio
   size_ = images_.size() * static_cast<std::size_t>(o.copies + 1) * static_cast<std::size_t>(o.repeats);
 
   auto tables = std::make_shared<Tables>();
-  // Taps that reach beyond a border fall on what is reflected there.
+  // Taps beyond a border are reflected into the image.
   const int reach = static_cast<int>(4 * o.smoothness);
   double sum = 0;
   const auto tap = [&](int distance) {
@@ -131,21 +131,21 @@ CONVOY_FUNCTION BigMnist::BigMnist(ImageSet images, const BigMnistOptions& optio
 
 // The deformation of one image in vectors of W floats.
 struct BigMnist::Deform {
-  static constexpr int counters = pixels / 4;  // of Philox: 8 numbers of 16 bits each, for two fields
+  static constexpr int counters = pixels / 4;  // of Philox, each giving 8 numbers of 16 bits, for two fields
   static constexpr int counters_filled = (counters + 15) / 16 * 16;
-  static constexpr int bordered = 32;  // a row of the image between zeros
+  static constexpr int bordered = 32;  // row length of the zero-padded image
 
   struct Work {
     alignas(64) float noise[2][pixels];
     alignas(64) float half[side][width];
-    alignas(64) float moved[2][pixels + width];  // rows of `width` are stored over the beginning of the next
+    alignas(64) float moved[2][pixels + width];  // a row is stored `width` wide; the next overwrites the rest
     alignas(64) float image[(side + 3) * bordered];
   };
 
   template <int W>
   CONVOY_INLINE static void run(const Job* job) {
     Work work;
-    // Zeros around the image: point (x, y) is element (y + 1) * 32 + x + 1.
+    // The image with a border of zeros: pixel (x, y) is element (y + 1) * 32 + x + 1.
     std::memset(work.image, 0, sizeof work.image);
     for (int y = 0; y < side; ++y)
       for (int x = 0; x < side; ++x)
@@ -160,7 +160,8 @@ struct BigMnist::Deform {
     sample<W>(*job, work);
   }
 
-  // Uniform in [-1, 1]: number (2 word + half) * 196 + counter of both fields is that half of that word.
+  // Noise uniform in [-1, 1]. Half h of Philox word w of counter c becomes element (2 w + h) * 196 + c of the
+  // two fields.
   template <int W>
   CONVOY_INLINE static void draw_noise(const Job& job, Work& work) {
     typedef simd::Vec<std::uint32_t, W> Words;
@@ -211,7 +212,7 @@ struct BigMnist::Deform {
       std::memcpy(&work.noise[i / 4][i % 4 * counters], numbers[i], counters * sizeof(float));
   }
 
-  // moved = down * noise * across, `down` being the smoothing and `across` the same transposed.
+  // moved = down * noise * across, where `down` is the smoothing matrix and `across` its transpose.
   template <int W>
   CONVOY_INLINE static void smooth(const Job& job, Work& work, int field) {
     for (int y = 0; y < side; y += 4)
@@ -220,7 +221,7 @@ struct BigMnist::Deform {
       product<W>(job.tables->down[y], &work.half[0][0], job.amplitude, work.moved[field] + y * side, side);
   }
 
-  // Four rows of (left * right * factor): left has rows of 28, right of 32, to of `stride`.
+  // Four rows of left * right * factor. The row strides are 28 (left), 32 (right) and `stride` (to).
   template <int W>
   CONVOY_INLINE static void product(const float* left, const float* right, float factor, float* to,
                                     int stride) {
@@ -244,7 +245,7 @@ struct BigMnist::Deform {
     }
   }
 
-  // Each pixel between the four that lie around where it is taken from.
+  // Interpolates each pixel from the four that surround its sampling point.
   template <int W>
   CONVOY_INLINE static void sample(const Job& job, const Work& work) {
     typedef simd::Vec<float, W> Floats;
@@ -258,7 +259,8 @@ struct BigMnist::Deform {
       simd::load(y, job.tables->y + i);
       simd::load(by, work.moved[1] + i);
       y += by;
-      // From the first zero on the left and above; clamped, what is further away is zero, too.
+      // In coordinates of the zero-padded image. Points farther out are clamped to the border, which is zero,
+      // too.
       Floats u = x * m[0] + y * m[1] + (m[2] + 1), v = x * m[3] + y * m[4] + (m[5] + 1);
       const Floats zero = {}, last = zero + static_cast<float>(side + 1);
       u = u < zero ? zero : u;
@@ -301,7 +303,7 @@ CONVOY_FUNCTION BigMnist::Job BigMnist::draw(Rows::Draw draw, std::size_t index)
   const float down = random.uniform(-o.translation, o.translation) * side;
   const float scale = random.uniform(o.smallest, o.largest);
   const bool mirrored = random.uniform() < 0.5f && o.flip;
-  // The way back: from a pixel of the copy to a point of the image.
+  // The inverse map, from a pixel of the copy to a point of the image.
   const float c = std::cos(angle) / scale, s = std::sin(angle) / scale;
   std::array<float, 6> m{c,  s, centre - c * (centre + right) - s * (centre + down),
                          -s, c, centre + s * (centre + right) - c * (centre + down)};

@@ -1,6 +1,6 @@
-// Byte-pair encoding as GPT-2 does it (Radford et al., "Language Models are Unsupervised Multitask Learners",
-// 2019; Sennrich, Haddow, Birch, "Neural Machine Translation of Rare Words with Subword Units", 2016): text
-// into words by a pattern, words into bytes, bytes into pieces by a list of merges.
+// Byte-pair encoding as in GPT-2 (Radford et al., "Language Models are Unsupervised Multitask Learners",
+// 2019; Sennrich, Haddow, Birch, "Neural Machine Translation of Rare Words with Subword Units", 2016). A
+// pattern splits text into words, and a list of merges joins the bytes of a word into pieces.
 #pragma once
 
 #include <cstddef>
@@ -17,15 +17,15 @@
 
 namespace convoy::data {
 
-/// Text to ids and back. Every string of bytes has ids, and `decode` of these is the string again. Copies
-/// share the merges.
+/// Encodes text as ids and decodes ids as text. Every byte string has an encoding, which `decode` turns back
+/// into the string. Copies share the merges.
 ///
-/// The ids follow from the merges alone, as they do in GPT-2's `vocab.json`: first the 256 bytes, in the
-/// order of the characters that `merges.txt` writes them by, then the result of each merge, then one id that
-/// ends a text. So there is no second file that the first could contradict.
+/// The merges alone determine the ids, as in GPT-2's `vocab.json`: first the 256 bytes, in the order of the
+/// characters that stand for them in `merges.txt`, then the result of each merge, then the end-of-text id. So
+/// no second file can contradict the merges.
 class Bpe {
  public:
-  /// Appends the ids of a text. What looks like `<|endoftext|>` is text, too.
+  /// Appends the ids of a text. `<|endoftext|>` is encoded like any other text.
   void encode(std::string_view text, std::vector<i32>& ids) const;
   std::vector<i32> encode(std::string_view text) const {
     std::vector<i32> ids;
@@ -33,26 +33,27 @@ class Bpe {
     return ids;
   }
 
-  /// The bytes of ids; of `end_of_text()` none. Throws DataError for what is no id.
+  /// The bytes that the ids stand for; `end_of_text()` stands for none. Throws DataError for an id out of
+  /// range.
   std::string decode(std::span<const i32> ids) const;
 
-  /// Ids are below; GPT-2 has 50257.
+  /// The number of ids; 50257 for GPT-2.
   int size() const { return end_of_text() + 1; }
-  /// The id that stands between texts, the last one.
+  /// The id that separates texts, which is the last one.
   i32 end_of_text() const { return static_cast<i32>(merges_->tokens.size()); }
 
  private:
   friend Bpe parse_bpe(std::string_view text, std::string_view name);
 
-  // Two neighbours and what they merge into; a slot of a table that is searched linearly.
+  // Two adjacent ids and the id they merge into: a slot of a hash table with linear probing.
   struct Merge {
     std::uint64_t pair = 0;
-    i32 rank = -1, id = 0;  // no rank: an empty slot
+    i32 rank = -1, id = 0;  // a negative rank marks an empty slot
   };
   struct Merges {
     std::vector<std::string> tokens;  // the bytes of each id
     std::vector<Merge> slots;
-    int shift = 0;  // 64 bits less those that number the slots
+    int shift = 0;  // 64 - log2(number of slots)
     i32 id_of_byte[256];
 
     const Merge* find(i32 left, i32 right) const {
@@ -62,7 +63,7 @@ class Bpe {
         if (slots[at].pair == pair) return &slots[at];
       }
     }
-    // The upper bits of a product depend on all of both ids.
+    // The upper bits of the product depend on all bits of both ids.
     std::size_t slot_of(std::uint64_t pair) const {
       return static_cast<std::size_t>((pair * 0x9e3779b97f4a7c15ull) >> shift);
     }
@@ -75,17 +76,17 @@ class Bpe {
   std::shared_ptr<const Merges> merges_;
 };
 
-/// Merges from a file, two pieces a line, the first merge first, as GPT-2's `merges.txt` (also called
-/// `vocab.bpe`); a first line `#version: ...` is passed over; gzip if its name ends in `.gz`. Throws
-/// DataError with file, line and offset for a line that is not two pieces, a piece that no byte or earlier
-/// merge is, or a merge that stands there twice.
+/// Reads merges from a file in the format of GPT-2's `merges.txt` (also called `vocab.bpe`): two pieces a
+/// line, in order of rank. A first line `#version: ...` is skipped. The file is gzip if its name ends in
+/// `.gz`. Throws DataError with file, line and offset for a line that is not two pieces, a piece that is
+/// neither a byte nor the result of an earlier merge, and a repeated merge.
 Bpe read_bpe(const std::filesystem::path& path);
 
-/// The same from a text; `name` is what sentences call it.
+/// The same from a text; error messages call it `name`.
 Bpe parse_bpe(std::string_view text, std::string_view name);
 
-/// Where the word ends that begins at `at`, by GPT-2's pattern
-/// `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`. A byte that belongs to no
+/// The end of the word that begins at `at`, by GPT-2's pattern
+/// `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`. A byte that is not valid
 /// UTF-8 counts as neither letter, number nor space.
 std::size_t end_of_gpt2_word(std::string_view text, std::size_t at);
 
@@ -106,7 +107,7 @@ namespace convoy::data {
 
 CONVOY_FUNCTION std::size_t end_of_gpt2_word(std::string_view text, std::size_t at) {
   enum class Kind { letter, number, space, other, end };
-  std::size_t bytes = 0;  // of the character that `kind` saw last
+  std::size_t bytes = 0;  // length of the character that `kind` classified last
   const auto kind = [&](std::size_t i) {
     bytes = 0;
     if (i >= text.size()) return Kind::end;
@@ -136,22 +137,22 @@ CONVOY_FUNCTION std::size_t end_of_gpt2_word(std::string_view text, std::size_t 
     last = end;
     end += bytes;
   }
-  // Of several spaces before something the last stays for what follows.
+  // The last of several spaces before other text is left for the next word.
   return first == Kind::space && end < text.size() && last > at ? last : end;
 }
 
-// A word as ids, and what merging needs.
+// A word's ids, and the scratch memory of merging.
 struct Bpe::Work {
   struct Candidate {
     i32 rank;
     std::size_t at;
-    i32 left, right, id;  // what stood there and behind it, and becomes of both
+    i32 left, right, id;  // the ids at `at` and after it when queued, and their merge
     bool operator>(const Candidate& other) const {
       return std::pair(rank, at) > std::pair(other.rank, other.at);
     }
   };
   std::vector<i32> ids;
-  std::vector<std::size_t> before, behind;  // neighbours, of a long word
+  std::vector<std::size_t> before, behind;  // the linked list of a long word's ids
   std::vector<Candidate> queue, same;
 };
 
@@ -170,7 +171,7 @@ CONVOY_FUNCTION void Bpe::encode(std::string_view text, std::vector<i32>& ids) c
   }
 }
 
-// As long as neighbours merge, everywhere in the word those that come first in the list.
+// Applies the merge of lowest rank everywhere in the word, until no neighbors merge.
 CONVOY_FUNCTION void Bpe::merge_short(Work& work) const {
   auto& word = work.ids;
   while (word.size() > 1) {
@@ -194,8 +195,7 @@ CONVOY_FUNCTION void Bpe::merge_short(Work& work) const {
   }
 }
 
-// The same with a queue of what could merge, because words of megabytes exist and the square of their length
-// is too much.
+// The same with a priority queue of candidates: `merge_short` is quadratic, and words of megabytes exist.
 CONVOY_FUNCTION void Bpe::merge_long(Work& work) const {
   auto& word = work.ids;
   constexpr i32 gone = -1;
@@ -218,7 +218,7 @@ CONVOY_FUNCTION void Bpe::merge_long(Work& work) const {
   };
   for (std::size_t i = 0; i + 1 < word.size(); ++i) offer(i);
   while (!queue.empty()) {
-    // All of one rank from left to right before any that they make possible.
+    // All merges of one rank, from left to right, before any candidate that they create.
     work.same.clear();
     const i32 rank = queue.front().rank;
     while (!queue.empty() && queue.front().rank == rank) {
@@ -262,8 +262,8 @@ CONVOY_FUNCTION Bpe read_bpe(const std::filesystem::path& path) {
 
 CONVOY_FUNCTION Bpe parse_bpe(std::string_view text, std::string_view name) {
   auto merges = std::make_shared<Bpe::Merges>();
-  // Bytes that are printable characters of Latin-1 are written as these, the others by the characters from
-  // U+0100 on; ids count bytes in the order of their characters.
+  // A byte that is a printable Latin-1 character is written as that character, the others as the characters
+  // from U+0100 on. Ids number the bytes in the order of these characters.
   std::vector<int> byte_of(256 + 68, -1);
   char32_t unprintable = 256;
   for (int byte = 0; byte < 256; ++byte) {

@@ -21,8 +21,8 @@
 namespace convoy::data {
 
 /// Reads a file whose name ends in `.gz` through zlib and any other as it is. A file that is not what its
-/// name says, a broken stream or a wrong checksum (RFC 1952) throws DataError. The caller decides how much to
-/// read from what the file's own header claims, after it has asked `limit()` whether the claim is possible.
+/// name says, a broken stream or a wrong checksum (RFC 1952) throws DataError. A caller reads as much as the
+/// file's header claims, after it has checked the claim against `limit()`.
 class ByteSource {
  public:
   explicit ByteSource(const std::filesystem::path& path)
@@ -44,7 +44,7 @@ class ByteSource {
                       " is not gzip although its name ends in .gz (it does not start with 1f 8b)");
     if (!gzip_ && magic) fail<DataError>("data: ", path_, " is gzip although its name does not end in .gz");
     if (gzip_) {
-      // 15 bits of window, and 16 more to expect a gzip header and verify its trailer.
+      // 15 bits of window; adding 16 makes zlib expect a gzip header and verify the trailer.
       if (inflateInit2(&stream_, 15 + 16) != Z_OK) fail<DataError>("data: zlib cannot start on ", path_);
       inflating_ = true;
     }
@@ -59,8 +59,8 @@ class ByteSource {
   bool gzip() const { return gzip_; }
   /// The size of the file on disk.
   std::uint64_t file_size() const { return size_; }
-  /// The most bytes that the file can hold: its size, or 1032 times that, which deflate cannot exceed (zlib's
-  /// manual).
+  /// Upper bound on the bytes that the file holds: its size, times 1032 for gzip, which deflate cannot exceed
+  /// (zlib's manual).
   std::uint64_t limit() const { return gzip_ ? size_ * 1032 : size_; }
 
   /// Fills `to` with the next bytes; returns how many there were, fewer only at the end of the data.
@@ -88,7 +88,7 @@ class ByteSource {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
 
-  /// Reads the next piece of the file; leaves `available_` at 0 at its end.
+  /// Reads the next piece of the file; `available_` is 0 at the end of the file.
   void refill() {
     next_ = 0;
     available_ = std::fread(input_.data(), 1, input_.size(), file_.get());

@@ -9,14 +9,14 @@
 
 namespace convoy::data {
 
-/// Images of 3x32x32 in ten classes from files of records: a byte of label, then 1024 bytes each of red,
-/// green and blue, row after row. Normalised by means and standard deviations of the training set's channels.
-/// Throws DataError with the file, and the offset of what is wrong, if a file is missing, is not made of
-/// whole records, or has a label above 9.
+/// Images of 3x32x32 in ten classes from files of records: a label byte, then 1024 bytes each of red, green
+/// and blue, row by row. Normalized by the means and standard deviations of the training set's channels.
+/// Throws DataError with the file and the offset if a file is missing, is not made of whole records, or has a
+/// label above 9.
 ImageSet cifar10_images(std::span<const std::filesystem::path> files);
 
-/// CIFAR-10 from `data_batch_1.bin` to `data_batch_5.bin` and `test_batch.bin` in `dir`, or in the folder
-/// `cifar-10-batches-bin` in it, as the archive unpacks. Throws DataError as `cifar10_images`.
+/// CIFAR-10 from `data_batch_1.bin` to `data_batch_5.bin` and `test_batch.bin` in `dir`, or in its subfolder
+/// `cifar-10-batches-bin`, as the archive unpacks. Throws DataError as `cifar10_images` does.
 ImageSplit cifar10(const std::filesystem::path& dir);
 
 }  // namespace convoy::data

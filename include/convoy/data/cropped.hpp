@@ -13,7 +13,8 @@
 
 namespace convoy::data {
 
-/// The Dataset `set` augmented: every image a crop drawn from (seed, epoch, position). Fields as the set's.
+/// A Dataset of random crops of a set's images, drawn from (seed, epoch, position). The fields are those of
+/// the set.
 class Cropped {
  public:
   /// Throws ConfigError if the padding is negative or as large as the image.

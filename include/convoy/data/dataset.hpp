@@ -1,4 +1,5 @@
-// Dataset: what Trainer and Loader ask of a data set. A user's own set needs three members and no base class.
+// Dataset: what Trainer and Loader require of a data set. A user's own set needs three members and no base
+// class.
 #pragma once
 
 #include <concepts>
@@ -19,8 +20,8 @@
 
 namespace convoy::data {
 
-/// One field of a sample: {"image", DType::f32, {1, 28, 28}}, {"label", DType::i32, {}}. The model's inputs
-/// of the same names are fed from it.
+/// One field of a sample: {"image", DType::f32, {1, 28, 28}}, {"label", DType::i32, {}}. It feeds the model's
+/// input of the same name.
 struct Field {
   Name name;
   DType dtype = DType::f32;
@@ -31,8 +32,7 @@ struct Field {
   friend constexpr bool operator==(const Field&, const Field&) = default;
 };
 
-/// One sample's place in memory: where `read` writes. A view; field `i` is `as<T>(i)` or, untyped,
-/// `bytes(i)`.
+/// A view of one sample's memory, to which `read` writes. Field `i` is `as<T>(i)` or, untyped, `bytes(i)`.
 class Sample {
  public:
   /// Row `row` of columns that start at `columns[i]` for each field.
@@ -65,8 +65,8 @@ class Sample {
   std::size_t row_;
 };
 
-/// Owned memory for up to `rows` samples, one column per field, each column on an aligned address of its own,
-/// so that a column is a tensor of the batch as it stands.
+/// Owned memory for up to `rows` samples: one contiguous, aligned column per field, so that a column is a
+/// tensor of the batch without a copy.
 class Samples {
  public:
   Samples() = default;
@@ -95,18 +95,19 @@ class Samples {
   std::vector<std::byte*> columns_;
 };
 
-/// Rows that a data set is to write: which samples, where, and what their random numbers are a function of.
-/// Rows that follow each other in memory also follow each other in the order of the epoch.
+/// The rows that a data set is to write: which samples, where to, and what their random numbers are a
+/// function of. Rows that are adjacent in memory are adjacent in the epoch's order.
 class Rows {
  public:
-  /// What may be drawn from beside a row's position: the loader's seed, and the epoch.
+  /// What random numbers may depend on besides a row's position: the loader's seed and the epoch.
   struct Draw {
     std::uint64_t seed = 0;
     std::int64_t epoch = 0;
     friend constexpr bool operator==(const Draw&, const Draw&) = default;
   };
 
-  /// Samples `indices`, from row `first_row` of the columns on, the first at `position` in the epoch's order.
+  /// Samples `indices` go to the rows from `first_row` on; the first has position `position` in the epoch's
+  /// order.
   Rows(std::span<const Field> fields, std::byte* const* columns, std::size_t first_row,
        std::span<const std::uint64_t> indices, std::int64_t position, Draw draw)
       : fields_(fields),
@@ -117,9 +118,9 @@ class Rows {
         draw_(draw) {}
 
   std::size_t size() const { return indices_.size(); }
-  /// Which sample row `i` is.
+  /// The sample index of row `i`.
   std::size_t index(std::size_t i) const { return static_cast<std::size_t>(indices_[i]); }
-  /// Where row `i` stands in the order of the epoch, the same however many ranks share it.
+  /// The position of row `i` in the epoch's order, the same for any number of ranks.
   std::int64_t position(std::size_t i) const { return position_ + static_cast<std::int64_t>(i); }
   std::uint64_t seed() const { return draw_.seed; }
   std::int64_t epoch() const { return draw_.epoch; }
@@ -142,7 +143,7 @@ class Rows {
   Draw draw_;
 };
 
-/// The random numbers of one thing in one epoch, a sample or a place, for one use: different uses have
+/// The random numbers of one thing (a sample or a position) in one epoch for one use; different uses have
 /// different numbers. A pure function of its arguments.
 constexpr Philox random_of(Rows::Draw draw, std::uint64_t thing, std::uint64_t use) {
   return Philox(hash_of(draw.epoch, hash_of(use, hash_of(draw.seed))), thing);
@@ -171,16 +172,16 @@ concept HasFill = requires(const D& d, const Rows& rows) {
 ///   - `size()`: the number of samples;
 ///   - `fields()`: what one sample consists of, the same for all, convertible to `std::span<const Field>`;
 ///   - `read(index, out) const`: writes sample `index` to `out`; or
-///   - `fill(rows) const`: writes several samples at once, which may depend on the seed, the epoch and the
-///     position in the epoch's order, and on nothing else that changes: what is drawn at random is drawn so.
+///   - `fill(rows) const`: writes several samples at once. Random ones may depend on the seed, the epoch and
+///     the position in the epoch's order, and on nothing else that changes.
 ///
-/// Prefetch threads and ranks that are threads call these at the same time on one object. They may throw; the
-/// exception comes out of `Loader::next`. Rows of other batches, ranks and threads must not change what a row
-/// holds, so that an epoch can be entered anywhere.
+/// Prefetch threads, and ranks that are threads, call these members concurrently on one object. They may
+/// throw; `Loader::next` rethrows the exception. What a row holds must not depend on the rows of other
+/// batches, ranks and threads, so that an epoch can be entered anywhere.
 template <class D>
 concept Dataset = detail::HasSize<D> && detail::HasFields<D> &&(detail::HasRead<D> || detail::HasFill<D>);
 
-/// Writes rows of any data set; by its `fill`, if it has one.
+/// Writes rows of any data set, by its `fill` if it has one, else by its `read`.
 template <class D>
 void fill(const D& set, const Rows& rows) {
   if constexpr (detail::HasFill<D>) {
@@ -193,7 +194,7 @@ void fill(const D& set, const Rows& rows) {
   }
 }
 
-/// Writes the one sample `index` as it is at the beginning of epoch 0: to look at, and for tests.
+/// Writes sample `index` as it is in epoch 0 with seed 0 and without shuffling; for inspection and tests.
 template <class D>
 void read(const D& set, std::size_t index, const Samples& to, std::size_t row = 0) {
   const std::uint64_t indices[] = {index};

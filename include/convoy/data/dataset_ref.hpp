@@ -1,4 +1,5 @@
-// DatasetRef: a data set behind a pointer, so that training loops are compiled once, not once a data set.
+// DatasetRef: a type-erased reference to a data set, so that training loops are compiled once, not once per
+// data set.
 #pragma once
 
 #include <concepts>
@@ -18,7 +19,7 @@ concept StoresImages = requires(const D& d) {
 };
 }  // namespace detail
 
-/// Refers to a data set that outlives it; itself a Dataset. Empty when made from nothing.
+/// Refers to a data set, which must outlive it. Itself a Dataset. Empty if default-constructed.
 class DatasetRef {
  public:
   DatasetRef() = default;
@@ -41,7 +42,7 @@ class DatasetRef {
   void fill(const Rows& rows) const { fill_(set_, rows); }
   /// Whether a row depends on its index alone.
   bool by_index() const { return by_index_; }
-  /// What a device may keep of the set in place of its rows, where the set says so.
+  /// What a device may store in place of the set's rows, if the set provides it.
   std::optional<StoredImages> stored_images() const {
     if (stored_images_ == nullptr) return std::nullopt;
     return stored_images_(set_);

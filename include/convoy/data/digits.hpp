@@ -1,5 +1,5 @@
-// Digits: images in the manner of MNIST that need no download. Pen strokes with a hand's irregularities:
-// another way to write the digit, shaken points, size, slant, turn and place, an elastic deformation (Simard,
+// Digits: images like MNIST's that need no download. Pen strokes vary as in handwriting: one of several ways
+// to write the digit, jittered points, size, slant, rotation and position, an elastic deformation (Simard,
 // Steinkraus, Platt, "Best Practices for Convolutional Neural Networks", 2003), a pen of varying width.
 #pragma once
 
@@ -20,14 +20,14 @@ int draw_digit(std::uint64_t seed, std::uint64_t index, std::span<u8, 784> image
 struct DigitsOptions {
   std::size_t train = 12'000, test = 2'000;
   std::uint64_t seed = 1;
-  /// Threads that draw, once; 0 takes as many as this process may use.
+  /// Threads that draw the images, at most 64; 0: the hardware concurrency.
   int threads = 0;
 };
 
-/// A generated set of handwritten-style digits, 28x28, ten classes in equal parts, in place of MNIST where
-/// there is none. Takes about 35 us an image on one core, paid once here. Test images share no random number
-/// with those to train on. For scale: a linear model reaches 78% on the test images, a perceptron of 256
-/// units 95% after eight epochs, a ResNet-18 99% after two.
+/// Generated handwritten-style digits, 28x28, ten equally frequent classes: a substitute where MNIST is
+/// missing. Takes about 35 us an image on one core. Training and test images share no random numbers. For
+/// scale: a linear model reaches 78% on the test images, a perceptron of 256 units 95% after eight epochs, a
+/// ResNet-18 99% after two.
 ImageSplit digits(const DigitsOptions& options = {});
 
 }  // namespace convoy::data
@@ -51,7 +51,7 @@ namespace detail {
 
 constexpr int digit_side = 28;
 
-// The draws of a digit, which stand in many places: the generator inlined in each would be most of the code.
+// Not inlined: a digit draws random numbers in many places, and inlined generators would be most of the code.
 [[gnu::noinline]] inline float uniform(Philox& random, float low, float high) {
   return random.uniform(low, high);
 }
@@ -90,7 +90,7 @@ class ElasticField {
   std::array<Point, cells * cells> grid_;
 };
 
-/// The path of one stroke in small steps.
+/// One stroke as a polyline.
 struct Path {
   static constexpr int steps = 7;
   int count = 0;

@@ -5,9 +5,9 @@
 
 namespace convoy::data {
 
-/// Input that cannot be trusted or read: a missing, truncated, oversized or mislabelled file, a label out of
-/// range, a field asked for as another type. The sentence names the file and the field or offset, and what
-/// was expected.
+/// Input that cannot be trusted or read: a missing, truncated, oversized or mislabeled file, a label out of
+/// range, a field asked for as another type. The message names the file and the field or offset, and what was
+/// expected.
 struct DataError : Error {
   using Error::Error;
 };

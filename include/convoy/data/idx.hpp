@@ -1,5 +1,5 @@
-// IDX, the format of MNIST and its relatives: a magic number, the extents, then the elements. Nothing the
-// header says is believed before it has been compared with the file.
+// IDX, the format of MNIST and its relatives: a magic number, the extents, then the elements. The claims of
+// the header are checked against the size of the file before they are used.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ struct IdxArray {
 };
 
 /// Reads an IDX file of unsigned bytes with `rank` extents, gzip if its name ends in `.gz`.
-/// Throws DataError with the file, the field and its offset if the file is missing, is no IDX file, holds
+/// Throws DataError with the file, the field and its offset if the file is missing, is not an IDX file, holds
 /// another element type or rank, or holds fewer or more elements than its header claims. Never allocates more
 /// than the header claims, nor before the claim has been checked against the size of the file.
 IdxArray read_idx(const std::filesystem::path& path, int rank);
@@ -93,7 +93,7 @@ CONVOY_FUNCTION IdxArray read_idx(const std::filesystem::path& path, int rank) {
         std::uint32_t{b[0]} << 24 | std::uint32_t{b[1]} << 16 | std::uint32_t{b[2]} << 8 | b[3];
     if (extent == 0)
       fail<DataError>("data: ", name, " has extent 0 at byte ", 4 + 4 * i, ", expected at least 1");
-    // Dividing instead of multiplying: four extents of 32 bits overflow 64.
+    // Dividing, because a product of extents of 32 bits can overflow 64 bits.
     if (extent > limit / size)
       fail<DataError>("data: ", name, " is truncated or mislabelled: extent ", i, " at byte ", 4 + 4 * i,
                       " is ", extent, ", but a file of ", source.file_size(), " bytes holds at most ", limit,

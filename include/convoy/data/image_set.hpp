@@ -1,4 +1,4 @@
-// ImageSet: labelled images held as bytes and shared, normalised as they are read.
+// ImageSet: labeled images, held as shared bytes and normalized as they are read.
 #pragma once
 
 #include <algorithm>
@@ -16,14 +16,14 @@
 
 namespace convoy::data {
 
-/// Mean and standard deviation of pixels scaled to 0..1, by which images are normalised. The defaults are
+/// Mean and standard deviation of pixels scaled to 0..1, by which images are normalized. The defaults are
 /// those of MNIST's training set.
 struct Normalization {
   float mean = 0.1307f, deviation = 0.3081f;
 };
 
-/// A Dataset of grey or planar color images with labels. Fields: "image", f32, {channels, height, width},
-/// normalised as (pixel / 255 - mean) / deviation; "label", i32, scalar. A copy shares the pixels.
+/// A Dataset of gray or planar color images with labels. Fields: "image", f32, {channels, height, width},
+/// normalized as (pixel / 255 - mean) / deviation; "label", i32, scalar. A copy shares the pixels.
 class ImageSet {
  public:
   /// `pixels` holds `count` images of `image`'s size one after the other, `labels` a label below `classes`
@@ -33,7 +33,8 @@ class ImageSet {
       : ImageSet(std::move(pixels), std::move(labels), count, image, classes,
                  std::vector(static_cast<std::size_t>(image.channels), normalization)) {}
 
-  /// The same with a normalisation for each channel. Throws ConfigError if there are not as many.
+  /// The same with one normalization per channel. Throws ConfigError if their number is not that of the
+  /// channels.
   ImageSet(std::shared_ptr<const u8[]> pixels, std::shared_ptr<const u8[]> labels, std::size_t count,
            Image image, int classes, const std::vector<Normalization>& normalization)
       : pixels_(std::move(pixels)),
@@ -73,11 +74,11 @@ class ImageSet {
     const std::size_t size = fields_[0].elements();
     return {pixels_.get() + index * size, size};
   }
-  /// What `read` writes for each byte of a channel.
+  /// The value that `read` writes for each of the 256 byte values of a channel.
   std::span<const float, 256> normalized(int channel) const {
     return normalized_[static_cast<std::size_t>(channel)];
   }
-  /// What a device keeps of the set.
+  /// What a device may store in place of the set's rows.
   StoredImages stored_images() const {
     return {image_, {pixels_.get(), count_ * fields_[0].elements()}, {labels_.get(), count_}, normalized_};
   }
@@ -99,7 +100,7 @@ class ImageSet {
   std::vector<std::array<float, 256>> normalized_;  // of each channel
 };
 
-/// A set to train on and one to test on, drawn from the same source.
+/// A training set and a test set from the same source.
 struct ImageSplit {
   ImageSet train, test;
 };

@@ -1,4 +1,4 @@
-// Loader: one rank's batches of a data set, read ahead on threads of its own.
+// Loader: prefetches one rank's batches of a data set on its own threads.
 #pragma once
 
 #include <algorithm>
@@ -27,14 +27,14 @@ namespace convoy::data {
 
 /// One step's samples of this rank. Each field is one contiguous column of `rows` samples, aligned.
 struct Batch {
-  /// The epoch, and the step within it; `Loader::start(epoch, step + 1)` goes on behind this batch.
+  /// The epoch, and the step within it; `Loader::start(epoch, step + 1)` continues after this batch.
   std::int64_t epoch = 0, step = 0;
-  /// Samples here; 0 is possible on some ranks, but only with a batch of 1, a set smaller than the world or a
+  /// Samples of this rank. 0 is possible only with a batch of 1, a set smaller than the world size, or a
   /// small share.
   std::int64_t rows = 0;
-  /// Samples of this step over all ranks: the number by which summed gradients are divided.
+  /// Samples of this step over all ranks, by which summed gradients are divided.
   std::int64_t global_rows = 0;
-  /// What the columns are, and where each begins.
+  /// The fields, and where the column of each begins.
   std::span<const Field> fields;
   std::span<std::byte* const> columns;
 
@@ -52,27 +52,27 @@ struct LoaderOptions {
   std::int64_t batch = 128;
   Shard shard = {};
   std::uint64_t seed = 0;
-  /// Another order in each epoch; without it the order of the set.
+  /// Draw a new order for each epoch; otherwise keep the order of the set.
   bool shuffle = true;
   /// Batches read ahead of the one in use; 0 reads in `next` itself, without a thread.
   int prefetch = 2;
-  /// Threads that read ahead, a batch each; they deliver what one would. There is room for as many batches at
-  /// least.
+  /// Prefetch threads, each of which reads one batch at a time. Their number does not change the batches. The
+  /// loader has buffers for at least as many batches.
   int readers = 1;
-  /// How many of the last batches stay valid: those that a device may still read.
+  /// How many of the last batches stay valid, because a device may still read them.
   int held = 1;
-  /// How far `peek` looks.
+  /// How many batches ahead `peek` can look.
   int ahead = 0;
   /// Accept a set smaller than one global batch, as evaluation may.
   bool allow_short = false;
   /// How long `next` waits for a batch before it throws.
   Seconds deadline{300};
-  /// Where batches live (pinned memory, say); must outlive the loader.
+  /// Allocates the batches, for example in pinned memory; must outlive the loader.
   std::pmr::memory_resource* memory = memory::pages();
 };
 
-/// The order of an epoch whose places BatchPlan::places counts. Ranks that read all of the data each have
-/// their own.
+/// The order of an epoch, indexed by BatchPlan::places. Ranks that each read all of the data have different
+/// orders.
 constexpr Permutation order_of(const BatchPlan& plan, std::uint64_t seed, std::int64_t epoch) {
   const auto own = static_cast<std::uint64_t>(plan.shard().whole ? plan.shard().rank : 0);
   return Permutation(static_cast<std::uint64_t>(plan.samples()),
@@ -84,11 +84,12 @@ constexpr Permutation order_of(const BatchPlan& plan, std::uint64_t seed, std::i
 ///     loader.start(epoch);
 ///     while (const Batch* batch = loader.next()) ...
 ///
-/// The data set must outlive the loader. All memory is taken at construction. One thread uses a loader.
+/// The data set must outlive the loader. All memory is allocated at construction. Not thread-safe: one thread
+/// uses a loader.
 template <class D, bool valid = require_dataset<D>()>
 class Loader {
  public:
-  /// Throws ConfigError if the batch is not positive or larger than the set, or the shard is none.
+  /// Throws ConfigError if the batch is not positive or larger than the set, or the shard is invalid.
   Loader(const D& set, const LoaderOptions& options);
   Loader(const D&&, const LoaderOptions&) = delete;
   Loader(const Loader&) = delete;
@@ -101,13 +102,13 @@ class Loader {
   std::int64_t steps_per_epoch() const { return plan_.steps(); }
   const BatchPlan& plan() const { return plan_; }
 
-  /// Begins epoch `epoch` at step `step`, wherever the last one was left. Batches got before are no longer
-  /// valid. The batches depend on (seed, epoch, step) alone. Throws ConfigError if there is no such step.
+  /// Begins epoch `epoch` at step `step` and drops what is left of the epoch before. Earlier batches become
+  /// invalid. The batches depend on (seed, epoch, step) alone. Throws ConfigError if there is no such step.
   void start(std::int64_t epoch, std::int64_t step = 0);
 
-  /// The next batch, valid until `start` or until `next` was called as often as batches are held; nullptr
-  /// after the last of the epoch or before any `start`. Rethrows what `read` threw. Throws DataError if no
-  /// batch comes within the deadline.
+  /// The next batch; nullptr after the last of the epoch and before any `start`. Valid until `start`, or
+  /// until `next` has been called `options.held` more times. Rethrows what the data set threw. Throws
+  /// DataError if no batch comes within the deadline.
   const Batch* next();
 
   /// The batch that the `i`-th call of `next` from here will return, counting from 0; i < options.ahead.
@@ -117,12 +118,12 @@ class Loader {
   struct Slot {
     Samples samples;
     Batch batch;
-    bool filling = false;  // a thread writes into it, perhaps for an order that was dropped
-    bool filled = false;   // or the thread threw
+    bool filling = false;  // a thread writes into it, perhaps for an epoch that has been dropped
+    bool filled = false;   // the thread has read the batch or thrown
     std::exception_ptr failure = {};
   };
 
-  /// What a thread that reads has of its own: an epoch's order, and the samples of one batch.
+  /// State of a reading thread: an epoch's order, and the sample indices of one batch.
   struct Reader {
     Permutation order{0, 0, 0};
     std::vector<std::uint64_t> indices;
@@ -136,31 +137,31 @@ class Loader {
   }
   Slot& slot(std::int64_t batch) { return slots_[static_cast<std::size_t>(batch) % slots_.size()]; }
 
-  /// The most rows that are read between looks at whether anybody wants them.
+  /// Rows that are read between two calls of `abandoned()`.
   static constexpr std::size_t piece = 16;
 
-  /// The batch `i` behind those handed out, once it is read.
+  /// Waits for the `i`-th batch after those handed out and returns it.
   const Batch* wait_for(std::unique_lock<std::mutex>& lock, int i);
 
-  /// A reading thread: takes the newest order (a call of `start`), and claims and reads batches of it, one at
-  /// a time, while there are free slots.
+  /// A reading thread: claims and reads batches of the latest `start`, one at a time, while there are free
+  /// slots.
   void run(Reader& reader);
-  /// Counts the batches that follow those that are ready and have been read in the meantime.
+  /// Moves `ready_` past the batches that have been read in the meantime.
   void advance();
 
   const D& set_;
   LoaderOptions options_;
   BatchPlan plan_;
-  Reader own_;  // of a loader without threads
+  Reader own_;  // used by a loader without threads
   std::vector<Slot> slots_;
 
   std::mutex mutex_;
   std::condition_variable wake_reader_, wake_caller_;
-  std::atomic<std::uint64_t> order_number_ = 0;  // written under the mutex, read between samples without it
+  std::atomic<std::uint64_t> order_number_ = 0;  // written under the mutex, read between pieces without it
   std::int64_t epoch_ = 0, first_ = -1, next_ = 0;
-  std::int64_t taken_ = 0, ready_ = 0;  // batches of this epoch handed back and read
-  std::int64_t claimed_ = 0;            // and those that threads have begun to read
-  int in_use_ = 0;                      // and handed out
+  std::int64_t taken_ = 0, ready_ = 0;  // batches of this epoch: given back, read
+  std::int64_t claimed_ = 0;            // batches that threads have begun to read
+  int in_use_ = 0;                      // batches handed out
   bool quit_ = false;
   std::exception_ptr failure_;
   std::vector<std::thread> threads_;
@@ -180,7 +181,7 @@ Loader<D, valid>::Loader(const D& set, const LoaderOptions& options)
   if (options.readers < 1)
     fail<ConfigError>("data: a loader has at least one thread that reads, not ", options.readers);
   const int readers = options.prefetch > 0 ? options.readers : 0;
-  // Some slots are with the caller while the others fill.
+  // The caller holds some slots while the others are filled.
   slots_.resize(
       static_cast<std::size_t>(std::max({options.prefetch, options.ahead, readers}) + options.held));
   for (Slot& slot : slots_) {
@@ -210,7 +211,7 @@ void Loader<D, valid>::start(std::int64_t epoch, std::int64_t step) {
                       plan_.steps());
   {
     std::lock_guard lock(mutex_);
-    ++order_number_;  // readers drop what they were doing
+    ++order_number_;  // readers drop the batches that they are reading
     epoch_ = epoch;
     first_ = next_ = step;
     taken_ = ready_ = claimed_ = 0;
@@ -319,7 +320,7 @@ void Loader<D, valid>::run(Reader& reader) {
       lock.lock();
       mine.filling = false;
       if (abandoned()) {
-        wake_reader_.notify_all();  // for one who waits for this slot
+        wake_reader_.notify_all();  // for a thread that waits for this slot
         break;
       }
       mine.filled = true;
@@ -344,8 +345,8 @@ void Loader<D, valid>::advance() {
 template <class D>
 Loader(const D&, LoaderOptions) -> Loader<D>;
 
-/// What a data set that is none is loaded by: accepts everything, so that the one sentence of
-/// `require_dataset` stays the only error.
+/// The Loader of a type that is not a Dataset: accepts everything, so that the error of `require_dataset` is
+/// the only one.
 template <class D>
 class Loader<D, false> {
  public:

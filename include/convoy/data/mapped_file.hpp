@@ -1,4 +1,4 @@
-// MappedFile: the bytes of a file as memory, read by the system when they are touched.
+// MappedFile: a memory-mapped file, whose pages are read on first access.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 namespace convoy::data {
 
 /// A regular file mapped for reading; processes that map the same file share its memory. Copies share the
-/// mapping. The file must not shrink while it is mapped: the system answers the touch of what is gone by
-/// ending the process.
+/// mapping. The file must not shrink while it is mapped: access to bytes that are gone ends the process
+/// (SIGBUS).
 class MappedFile {
  public:
   /// Throws DataError, with the system's reason, if the file is missing, empty, not a regular file or cannot

@@ -1,6 +1,6 @@
-// Masked words and next sentences, the two tasks of BERT's pre-training (Devlin, Chang, Lee, Toutanova,
-// "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding", 2018), made from plain
-// text while training: nothing is stored beforehand, and every epoch masks anew.
+// The two tasks of BERT's pre-training, masked words and next sentences (Devlin, Chang, Lee, Toutanova,
+// "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding", 2018). Examples are
+// made from plain text while training, and every epoch masks different tokens.
 #pragma once
 
 #include <array>
@@ -18,8 +18,8 @@
 
 namespace convoy::data {
 
-/// Documents of sentences as ids, in the form of BERT's input: a sentence a line, an empty line between
-/// documents. Lines without any token are no sentences. Copies share the ids.
+/// The ids of documents of sentences. The text has the format of BERT's input: one sentence per line, an
+/// empty line between documents. Lines without a token are skipped. Copies share the ids.
 class Sentences {
  public:
   Sentences(std::string_view text, const WordPiece& tokenizer);
@@ -28,17 +28,18 @@ class Sentences {
   std::size_t documents() const { return corpus_->documents.size() - 1; }
   std::span<const i32> tokens() const { return corpus_->ids; }
   std::span<const i32> sentence(std::size_t i) const { return sentences(i, i + 1); }
-  /// The tokens of sentences [first, last), which follow each other.
+  /// The tokens of sentences [first, last), which are contiguous.
   std::span<const i32> sentences(std::size_t first, std::size_t last) const {
     return tokens().subspan(corpus_->starts[first], corpus_->starts[last] - corpus_->starts[first]);
   }
-  /// The first sentence of document `i`; of `documents()` the end of all.
+  /// The first sentence of document `i`; `size()` for `i == documents()`.
   std::size_t first_of(std::size_t i) const { return corpus_->documents[i]; }
 
  private:
   struct Corpus {
     std::vector<i32> ids;
-    std::vector<std::size_t> starts, documents;  // of sentences in ids, of documents in sentences, and ends
+    // The first id of each sentence and the first sentence of each document; each ends with the total.
+    std::vector<std::size_t> starts, documents;
   };
   std::shared_ptr<const Corpus> corpus_;
 };
@@ -47,18 +48,19 @@ struct MaskedLmOptions {
   int length = 128;           ///< tokens of an example, [CLS] and two [SEP] included
   int most_predictions = 20;  ///< masked tokens of an example
   double masked = 0.15;       ///< the share of an example's tokens that is masked
-  double shorter = 0.1;       ///< the share of examples that is cut to a length drawn from 2 to the full one
+  double shorter = 0.1;       ///< the share of examples that are cut to a length drawn from 2 to the full one
 };
 
-/// A Dataset of examples [CLS] A [SEP] B [SEP] by BERT's rules. Sentences of a document that together reach
-/// the length make an example. A is some of the first of them; B is the rest, or, half of the time and where
-/// there is no rest, sentences from anywhere in another document. What is too long is cut, token by token,
-/// from the longer of the two, at either end. Of the tokens 15%, at least one, are to be predicted: 8 of 10
-/// become [MASK], 1 any token of the vocabulary, 1 stays.
+/// A Dataset of examples [CLS] A [SEP] B [SEP] by BERT's rules. An example is made of consecutive sentences
+/// of a document that together reach the length. A is a random number of the first of them. B is the rest or,
+/// half of the time and where there is no rest, sentences from a random place in another document. A pair
+/// that is too long loses tokens from the longer part, one by one, at either end. The share `masked` of the
+/// tokens, at least one, is to be predicted: 8 of 10 become [MASK], 1 a random token of the vocabulary, 1
+/// stays.
 ///
 /// Fields, all i32: "input_ids", {length}; "token_type_ids", {length}, 0 for [CLS] A [SEP] and 1 for B [SEP];
-/// "lengths", scalar, how many of both are no padding; "masked_positions", {most_predictions}, ascending,
-/// then 0; "masked_labels", {most_predictions}, the ids that stood there, then `no_masked_label`;
+/// "lengths", scalar, how many of them are not padding; "masked_positions", {most_predictions}, ascending,
+/// then 0; "masked_labels", {most_predictions}, the ids that were there, then `no_masked_label`;
 /// "next_sentence_label", scalar, 0 if B follows A and 1 if it does not.
 ///
 /// An example is a function of (seed, epoch, index) alone.
@@ -197,7 +199,7 @@ CONVOY_FUNCTION MaskedLm::Pair MaskedLm::draw_pair(const Chunk& chunk, std::size
   return pair;
 }
 
-// Sentences that reach `wanted` tokens, from one drawn on to the end of its document at most.
+// Consecutive sentences from a random place in another document, up to `wanted` tokens or the document's end.
 CONVOY_FUNCTION std::span<const i32> MaskedLm::from_elsewhere(std::size_t document, std::size_t wanted,
                                                               Philox& random) const {
   auto other = std::size_t{random.below(static_cast<std::uint32_t>(sentences_.documents() - 1))};
@@ -225,8 +227,8 @@ CONVOY_FUNCTION void MaskedLm::write(const Pair& pair, Sample out, Philox& rando
   out.as<i32>(2)[0] = static_cast<i32>(length);
   out.as<i32>(5)[0] = pair.follows ? 0 : 1;
 
-  // Every word but the three marks may be masked. Those that are, are selected in order (Knuth, "The Art of
-  // Computer Programming", volume 2, algorithm 3.4.2 S): each with the chance that is left.
+  // Every token except [CLS] and the two [SEP] may be masked. Selection sampling chooses the masked ones in
+  // order (Knuth, "The Art of Computer Programming", volume 2, algorithm 3.4.2 S).
   const auto words = static_cast<std::uint32_t>(pair.a.size() + pair.b.size());
   const auto share =
       static_cast<std::uint32_t>(std::nearbyint(options_.masked * static_cast<double>(length)));

@@ -9,18 +9,17 @@
 
 namespace convoy::data {
 
-/// Grey images with labels from two IDX files. Throws DataError as `read_idx` does, and if the counts differ
+/// Gray images with labels from two IDX files. Throws DataError as `read_idx` does, and if the counts differ
 /// or a label is not below `classes`.
 ImageSet idx_images(const std::filesystem::path& image_file, const std::filesystem::path& label_file,
                     int classes, Normalization normalization = {});
 
-/// Whether the four files of MNIST lie in `dir`; says nothing about what is in them.
+/// Whether the four files of MNIST lie in `dir`; does not read them.
 bool has_mnist(const std::filesystem::path& dir);
 
 /// MNIST, or a set in its format (Fashion-MNIST), from `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`,
 /// `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte` in `dir`, each plain or with `.gz`. Images of 28x28
-/// pixels, ten classes. Throws DataError with one sentence that names the file for anything missing or not as
-/// it should be.
+/// pixels, ten classes. Throws DataError that names the file if it is missing or malformed.
 ImageSplit mnist(const std::filesystem::path& dir);
 
 }  // namespace convoy::data

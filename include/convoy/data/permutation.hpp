@@ -1,5 +1,5 @@
-// Permutation: an order of n things of which each place is computed where it is asked for, so that an epoch
-// of any size needs no memory and can be entered anywhere.
+// Permutation: a random order of n items in which each place is computed on demand, so that an epoch of any
+// size needs no memory and can be entered anywhere.
 #pragma once
 
 #include <algorithm>
@@ -18,19 +18,19 @@ namespace convoy::data {
 /// A permutation of 0 .. size-1, a pure function of (size, seed, epoch).
 ///
 /// A Feistel network (Luby and Rackoff, "How to Construct Pseudorandom Permutations from Pseudorandom
-/// Functions", 1988) permutes the next power of two; what leaves the range is permuted again until it is back
-/// (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", 2002), which takes less than two turns on
-/// average. Halves of a few bits mix badly: up to 256 things are shuffled once and kept (Fisher and Yates, in
-/// the form of Durstenfeld, 1964), each order being as likely as any other.
+/// Functions", 1988) permutes the numbers below the next power of two. A result outside the range is permuted
+/// again until it is in the range (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", 2002), which
+/// takes less than two turns on average. Halves of a few bits mix badly, so up to 256 items are shuffled once
+/// and stored (Fisher and Yates, in the form of Durstenfeld, 1964); all orders are equally likely.
 class Permutation {
   struct Round {
-    std::uint32_t factor = 0, addend = 0, last = 0;  // changes nothing
+    std::uint32_t factor = 0, addend = 0, last = 0;  // the default is the identity
   };
 
   constexpr std::uint64_t low_mask() const { return (std::uint64_t{1} << low_) - 1; }
 
-  // One turn of the network over numbers or vectors of them. The upper bits of a product are its best. It
-  // stands before what calls it, or clang 14 would not evaluate the call in a constant.
+  // One turn of the network on scalars or vectors. The upper bits of a product are the best mixed. Defined
+  // before its callers, because clang 14 would not evaluate the call in a constant expression otherwise.
   template <class V>
   CONVOY_INLINE constexpr void turn(V& high, V& low) const {
     for (std::size_t r = 0; r < rounds_.size(); r += 2) {
@@ -44,7 +44,7 @@ class Permutation {
   }
 
  public:
-  /// The one that leaves all things where they are.
+  /// The identity.
   constexpr explicit Permutation(std::uint64_t size) : size_(size) {
     for (std::size_t i = 0; i < few_.size(); ++i) few_[i] = static_cast<std::uint8_t>(i);
     if (size <= few_.size()) return;
@@ -70,7 +70,7 @@ class Permutation {
 
   constexpr std::uint64_t size() const { return size_; }
 
-  /// What stands at place `at`, which must be below `size()`.
+  /// The item at place `at`, which must be below `size()`.
   constexpr std::uint64_t operator()(std::uint64_t at) const {
     if (size_ <= few_.size()) return few_[at];
     do {
@@ -81,7 +81,7 @@ class Permutation {
     return at;
   }
 
-  /// What stands at places `first`, `first + 1`, ...: `out.size()` of them, computed side by side.
+  /// Writes the items at places `first`, `first + 1`, ... to `out`, computed in SIMD lanes.
   void read(std::uint64_t first, std::span<std::uint64_t> out) const {
     if (size_ <= few_.size())
       std::copy_n(few_.data() + first, out.size(), out.data());
@@ -90,7 +90,7 @@ class Permutation {
   }
 
  private:
-  // Each lane walks from a place of its own until it is in the range, and then takes the next place.
+  // Each lane permutes its place until the result is in the range, and then takes the next place.
   struct Walk {
     template <int W>
     CONVOY_INLINE static void run(const Permutation* p, std::uint64_t first, std::uint64_t* out,

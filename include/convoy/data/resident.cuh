@@ -22,21 +22,21 @@ namespace convoy::data {
 
 namespace detail {
 
-/// What the rows of a batch are a function of.
+/// What the rows of a batch are a function of: the epoch, and the place in it. Kept in device memory.
 struct EpochThere {
   Permutation order;
   Rows::Draw draw;
 };
 struct PlaceThere {
   std::uint64_t first = 0;    ///< place in the epoch's order
-  std::int64_t position = 0;  ///< by which rows draw at random
+  std::int64_t position = 0;  ///< of the first row, for its random numbers
 };
 
 __device__ inline std::int64_t sample_of(const EpochThere& epoch, const PlaceThere& place, int row) {
   return static_cast<std::int64_t>(epoch.order(place.first + static_cast<std::uint64_t>(row)));
 }
 
-/// Images as the kernel that crops them has them.
+/// The stored images, as `make_images` takes them.
 struct ImagesThere {
   int channels, height, width;
   const u8* pixels;
@@ -44,7 +44,8 @@ struct ImagesThere {
   CropOptions crop;
 };
 
-/// Rows of f32 in canonical order. A thread makes `lanes` neighbours of a line, which `lanes` divides.
+/// Makes image rows of f32 in canonical order. A thread makes `lanes` adjacent pixels of a line, whose width
+/// `lanes` divides.
 template <int lanes>
 __global__ void make_images(ImagesThere images, const EpochThere* epoch, const PlaceThere* place, int rows,
                             float* to) {
@@ -77,7 +78,7 @@ __global__ void make_images(ImagesThere images, const EpochThere* epoch, const P
       }
       *reinterpret_cast<device::Lanes<float, lanes>*>(to + std::int64_t{row} * size + i) = made;
     }
-    __syncthreads();  // the next row's crop takes the place of this one's
+    __syncthreads();  // the next row overwrites the shared crop
   }
 }
 
@@ -88,7 +89,7 @@ __global__ void make_labels(const u8* labels, const EpochThere* epoch, const Pla
   if (row < rows) to[row] = labels[sample_of(*epoch, *place, row)];
 }
 
-/// Rows of `words` words each, as they lie.
+/// Copies rows of `words` words each.
 template <class Word>
 __global__ void make_rows(const Word* samples, const EpochThere* epoch, const PlaceThere* place, int rows,
                           std::int64_t words, Word* to) {
@@ -102,7 +103,7 @@ __global__ void make_rows(const Word* samples, const EpochThere* epoch, const Pl
 
 }  // namespace detail
 
-/// Images that the set stores as bytes stay bytes; other samples lie as their rows do.
+/// Images that the set stores as bytes are stored as bytes, all other samples as their rows.
 template <>
 class Resident<memory::Device> {
  public:
@@ -184,7 +185,7 @@ class Resident<memory::Device> {
     space_.write(normalized_.data(), stored_->normalized.data(), normalized_.bytes());
   }
 
-  // A grid whose blocks go along x over `items` of a row, and along y over rows.
+  // A grid whose x covers the `items` of a row and whose y covers the rows.
   device::Launch over_rows(int rows, std::int64_t items) const {
     constexpr std::int64_t threads = 256, most_across = 64;
     constexpr int most_rows = 4096;

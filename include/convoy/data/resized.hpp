@@ -1,4 +1,4 @@
-// Resized: a data set whose images are another's, made larger or smaller as they are read.
+// Resized: a data set's images, resized as they are read.
 #pragma once
 
 #include <algorithm>
@@ -14,13 +14,13 @@
 
 namespace convoy::data {
 
-/// The Dataset `D` with one field, an image of f32 planes, in another size: bilinear between the centres of
-/// pixels, as PyTorch's `interpolate(mode="bilinear")` and OpenCV's `resize` are without antialiasing. All
-/// other fields are handed through. Holds a `D`, which may be a DatasetRef.
+/// The Dataset `D` with one field, an image of f32 planes, resized: bilinear interpolation between pixel
+/// centers, as PyTorch's `interpolate(mode="bilinear")` and OpenCV's `resize` do without antialiasing. All
+/// other fields are copied. Holds a `D`, which may be a DatasetRef.
 template <class D, bool valid = require_dataset<D>()>
 class Resized {
  public:
-  /// Throws ConfigError if there is no such field, it is no image of f32, or a size is not positive.
+  /// Throws ConfigError if there is no such field, it is not an image of f32, or a size is not positive.
   Resized(D set, std::string_view field, int height, int width) : set_(std::move(set)) {
     const auto inner = set_.fields();
     fields_.assign(inner.begin(), inner.end());
@@ -56,7 +56,7 @@ class Resized {
   }
 
  private:
-  // An element of the result lies between two of the source: low + (high - low) * weight.
+  // An element of the result is interpolated from two of the source: low + (high - low) * weight.
   struct Tap {
     std::size_t low = 0, high = 0;
     float weight = 0;
@@ -94,8 +94,8 @@ class Resized {
   std::vector<Tap> rows_, columns_;
 };
 
-/// What a data set that is none is resized as: accepts everything, so that the one sentence of
-/// `require_dataset` stays the only error.
+/// The Resized of a type that is not a Dataset: accepts everything, so that the error of `require_dataset` is
+/// the only one.
 template <class D>
 class Resized<D, false> {
  public:

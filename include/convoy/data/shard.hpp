@@ -1,6 +1,5 @@
-// Which places of an epoch's order make up which batch: a division into steps that every rank computes for
-// itself and all agree on. The samples of a step depend on the global batch alone, never on how many ranks
-// share it.
+// How an epoch's order is divided into the batches of steps and ranks. Every rank computes the same division.
+// The samples of a step depend on the global batch alone, not on the number of ranks.
 #pragma once
 
 #include <algorithm>
@@ -16,28 +15,28 @@ namespace convoy::data {
 /// This rank's part of the data: rank `rank` of `world`.
 struct Shard {
   int rank = 0, world = 1;
-  /// The ranks' shares of every batch, summing to 1; empty where all are equal. Must outlive the shard.
+  /// The ranks' shares of every batch, summing to 1; empty if all are equal. Must outlive the shard.
   std::span<const double> shares = {};
   /// Every rank reads all of the data, each in an order of its own, as some published runs did: an epoch then
   /// takes as many steps as on one rank, and sees every sample `world` times.
   bool whole = false;
 
-  /// The part of `rows` rows that falls to rank `r`. The ranks' parts follow each other and make up the
-  /// whole; each is its share of the rows, rounded up or down.
+  /// Rank `r`'s part of `rows` rows. The ranks' parts are consecutive and cover all rows; each is its share
+  /// of the rows, rounded up or down.
   constexpr Range part(std::int64_t rows, int r) const {
     if (shares.empty()) return {rows * r / world, rows * (r + 1) / world};
     return {cut(rows, before(r)), cut(rows, before(r + 1))};
   }
 
-  /// The most rows that any part of `rows` rows or fewer has for this rank.
+  /// The most rows that this rank gets of `rows` rows or fewer.
   constexpr std::int64_t most(std::int64_t rows) const {
     if (shares.empty()) return (rows + world - 1) / world;
     return (rows * (before(rank + 1) - before(rank)) + one - 1) / one;
   }
 
  private:
-  // Shares count in units of 2^-30, so that processors that round products differently cut in the same place
-  // and a product with 2^32 rows fits.
+  // Shares are fixed-point numbers in units of 2^-30, so that processors that round products differently cut
+  // at the same row, and a product with 2^32 rows fits in 64 bits.
   static constexpr std::int64_t one = std::int64_t{1} << 30;
 
   // The shares of all ranks before `r`.
@@ -56,13 +55,13 @@ struct Shard {
 ///
 /// Every rank takes the same number of steps and every sample occurs exactly once. All steps are full but the
 /// last, which takes what is left; when that is less than half a global batch, the last two steps share their
-/// samples evenly, so that no rank comes out without a row (unless `batch` is 1). Within a step the ranks'
-/// rows differ by at most one; with unequal shares each has its share of the step's samples, rounded up or
-/// down, and a small share may come to no row. A step's samples are a function of (samples, batch * world):
-/// world 2 with batch B sees in each step what world 1 with batch 2B sees.
+/// samples evenly, so that no rank is left without a row (unless `batch` is 1). Within a step the ranks' rows
+/// differ by at most one; with unequal shares each rank has its share of the step's samples, rounded up or
+/// down, and a small share may get no row. A step's samples are a function of (samples, batch * world): world
+/// 2 with batch B sees in each step what world 1 with batch 2B sees.
 class BatchPlan {
  public:
-  /// Throws ConfigError if the batch is not positive, the shard is not one, or one global batch is larger
+  /// Throws ConfigError if the batch is not positive, the shard is invalid, or one global batch is larger
   /// than the set (which `allow_short` permits, for evaluation: then there is a single, short step).
   constexpr BatchPlan(std::size_t samples, std::int64_t batch, Shard shard, bool allow_short = false)
       : samples_(static_cast<std::int64_t>(samples)), shard_(shard), batch_(batch) {
@@ -90,7 +89,7 @@ class BatchPlan {
 
   constexpr std::int64_t steps() const { return steps_; }
   constexpr std::int64_t samples() const { return samples_; }
-  /// Rows of a rank in a full step, with unequal shares the mean of theirs.
+  /// Rows of a rank in a full step; with unequal shares, the mean over ranks.
   constexpr std::int64_t batch() const { return batch_; }
   /// The largest number of this rank's rows in any step.
   constexpr std::int64_t most_rows() const {
@@ -99,13 +98,13 @@ class BatchPlan {
   }
   constexpr Shard shard() const { return shard_; }
 
-  /// The samples of a step over all ranks, as positions in the epoch: of its order, or, where every rank
-  /// reads all of the data, of `world` orders.
+  /// The samples of a step over all ranks, as positions in the epoch's order. If every rank reads all of the
+  /// data, positions count the samples of all `world` orders.
   constexpr Range global(std::int64_t step) const {
     return {boundary(step) * copies_, boundary(step + 1) * copies_};
   }
 
-  /// Those of rank `rank`.
+  /// The positions of rank `rank`.
   constexpr Range rows(std::int64_t step, int rank) const {
     const Range all = global(step);
     if (shard_.whole) {
@@ -144,8 +143,8 @@ class BatchPlan {
 
   std::int64_t samples_ = 0;
   Shard shard_;
-  std::int64_t batch_ = 0, global_ = 0, steps_ = 0, last_ = 0;  // `global_` of one order
-  std::int64_t copies_ = 1;                                     // orders
+  std::int64_t batch_ = 0, global_ = 0, steps_ = 0, last_ = 0;  // `global_`: samples of a step in one order
+  std::int64_t copies_ = 1;                                     // the number of orders
 };
 
 }  // namespace convoy::data

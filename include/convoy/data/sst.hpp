@@ -23,8 +23,8 @@ namespace convoy::data {
 /// The trees of one file. Copies share them.
 class SstTrees {
  public:
-  /// A node of a tree: its tokens among those of all trees, and its label. Within a sentence nodes stand in
-  /// pre-order, the sentence first, so that their ranges tell the tree.
+  /// A node of a tree: its range in the tokens of all trees, and its label. The nodes of a sentence are in
+  /// pre-order, the whole sentence first, so that their ranges determine the tree.
   struct Phrase {
     std::uint32_t first = 0, tokens = 0;
     int label = 0;
@@ -35,14 +35,13 @@ class SstTrees {
   std::span<const Phrase> phrases() const { return forest_->phrases; }
   /// The nodes of one tree. Throws DataError if there is no such sentence.
   std::span<const Phrase> phrases(std::size_t sentence) const;
-  /// The words of all sentences, as they stand in the file: a bracket is written `-LRB-` or `-RRB-`, a slash
+  /// The words of all sentences, as written in the file: a bracket is written `-LRB-` or `-RRB-`, a slash
   /// `\/`.
   std::span<const std::string_view> tokens() const { return forest_->tokens; }
   std::span<const std::string_view> tokens(const Phrase& phrase) const {
     return tokens().subspan(phrase.first, phrase.tokens);
   }
-  /// The words of a phrase with spaces between them, brackets and slashes as people write them: what a
-  /// tokenizer of its own takes.
+  /// The words of a phrase, separated by spaces, with plain brackets and slashes: input for a tokenizer.
   std::string text(const Phrase& phrase) const;
 
  private:
@@ -51,36 +50,36 @@ class SstTrees {
     std::string text;
     std::vector<std::string_view> tokens;
     std::vector<Phrase> phrases;
-    std::vector<std::size_t> starts;  // of each sentence in `phrases`, and their end
+    std::vector<std::size_t> starts;  // the first phrase of each sentence, and the end
   };
   std::shared_ptr<const Forest> forest_;
 };
 
-/// Reads trees, one a line: `(LABEL (..) (..))` for an inner node, `(LABEL token)` for a leaf, single ASCII
-/// spaces between them, no space in a token (a no-break space is none). Empty lines are passed over. Throws
-/// DataError with file, line, offset and what was expected for anything else.
+/// Reads trees, one per line: `(LABEL (..) (..))` for an inner node, `(LABEL token)` for a leaf, with single
+/// ASCII spaces. A token contains no space (a no-break space does not count as one). Empty lines are skipped.
+/// Throws DataError with file, line, offset and what was expected for anything else.
 SstTrees read_sst(const std::filesystem::path& path);
 
-/// The same from a text; `name` is what sentences call it.
+/// The same from a text; error messages call it `name`.
 SstTrees parse_sst(std::string text, std::string_view name);
 
 /// Which words of the sentences become tokens.
 struct WordOptions {
-  int least = 1;  ///< a word that occurs more rarely is none
-  int most = 0;   ///< keep the most frequent words until there are so many tokens; 0: all
+  int least = 1;  ///< words that occur less often are left out
+  int most = 0;   ///< size of the vocabulary, which keeps the most frequent words; 0: no limit
 };
 
-/// The words of all sentences: `[PAD]` is 0, `[UNK]` 1, then words by falling frequency, words of the same
-/// frequency by their bytes. Throws ConfigError if fewer than two tokens are asked for.
+/// The vocabulary of all sentences: `[PAD]` is 0, `[UNK]` is 1, then the words by decreasing frequency, words
+/// of the same frequency by their bytes. Throws ConfigError if `most` is neither 0 nor at least 2.
 Vocabulary words_of(const SstTrees& trees, const WordOptions& options = {});
 
 struct SstOptions {
-  int length = 64;       ///< tokens of a sample: what is longer is cut, what is shorter filled with `[PAD]`
-  bool phrases = false;  ///< every labelled node is a sample, not only the sentences
+  int length = 64;       ///< tokens of a sample: longer ones are cut, shorter ones padded with `[PAD]`
+  bool phrases = false;  ///< every labeled node is a sample, not only the sentences
 };
 
-/// A Dataset of labelled sentences, or phrases. Fields: "input_ids", i32, {length}; "lengths", i32, scalar:
-/// how many of the ids are no padding; "label", i32, scalar, 0 to 4. Copies share the ids.
+/// A Dataset of labeled sentences, or phrases. Fields: "input_ids", i32, {length}; "lengths", i32, scalar:
+/// how many of the ids are not padding; "label", i32, scalar, 0 to 4. Copies share the ids.
 class SstSet {
  public:
   /// Throws ConfigError if the length is not positive, or the vocabulary lacks `[PAD]` or `[UNK]`.
@@ -102,14 +101,14 @@ class SstSet {
   std::array<Field, 3> fields_;
 };
 
-/// Sets to train on, to choose by and to test on, and the words of the first.
+/// Training, development and test set, and the vocabulary of the training set.
 struct SstSplit {
   SstSet train, dev, test;
   Vocabulary vocabulary;
 };
 
-/// SST-5 from `train.txt`, `dev.txt` and `test.txt` in `dir`, words from the training set; phrases, where
-/// asked for, are samples of the training set only. Throws DataError as `read_sst` does.
+/// SST-5 from `train.txt`, `dev.txt` and `test.txt` in `dir`, with the vocabulary of the training set.
+/// `options.phrases` applies to the training set only. Throws DataError as `read_sst` does.
 SstSplit sst5(const std::filesystem::path& dir, const SstOptions& options = {},
               const WordOptions& words = {});
 
@@ -186,7 +185,7 @@ CONVOY_FUNCTION SstTrees parse_sst(std::string text, std::string_view name) {
       if (end == line.size() || line[end] != ')') refuse(end, "no ')' behind a token");
       forest->tokens.push_back(line.substr(at, end - at));
       at = end;
-      // The leaf ends here, and with it every node of which it completes the second child.
+      // The leaf ends here, and with it every node whose second child it completes.
       while (!open.empty()) {
         const auto [phrase, children] = open.back();
         if (children == 1) break;

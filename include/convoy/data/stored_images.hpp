@@ -1,4 +1,4 @@
-// StoredImages: labelled images as the bytes that a device keeps in place of a data set's rows, and how rows
+// StoredImages: labeled images as the bytes that a device stores in place of a data set's rows, and how rows
 // are made of them.
 #pragma once
 
@@ -13,13 +13,13 @@
 namespace convoy::data {
 
 struct CropOptions {
-  int padding = 4;   ///< pixels of zero on each side, of which a crop of the image's size is taken anywhere
-  bool flip = true;  ///< and mirrored left to right, half of the time
+  int padding = 4;   ///< zero pixels added on each side before a random crop of the image's size
+  bool flip = true;  ///< mirror half of the crops left to right
 };
 
 /// Pixel (y, x) of a crop is (y + down, x + right) of the image, 0 outside, mirrored afterwards.
 struct Crop {
-  /// What the random numbers of a row's crop are drawn for, as `random_of` takes it.
+  /// The `use` of a row's crop in `random_of`.
   static constexpr std::uint64_t use = 0x63726f70ull;
 
   int down = 0, right = 0;
@@ -35,7 +35,8 @@ struct Crop {
 };
 
 /// Images and labels of a set of two fields, f32 and i32: byte v of channel c stands for normalized[c][v].
-/// Without padding and without `flip` rows are the images themselves. The owner of the bytes outlives it.
+/// Without padding and `flip`, rows are the images themselves. A view: the owner of the bytes must outlive
+/// it.
 struct StoredImages {
   Image image;
   std::span<const u8> pixels, labels;

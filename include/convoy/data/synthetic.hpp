@@ -23,8 +23,7 @@ struct RandomField {
 };
 
 /// A Dataset of `size` random samples. Sample `index` is a pure function of (fields, seed, index), cut from a
-/// pool of random elements made at construction, so that reading costs a copy, not a generator. Copies share
-/// the pools.
+/// pool of random elements made at construction, so that reading is only a copy. Copies share the pools.
 class Synthetic {
  public:
   /// Throws ConfigError if an integer field has an empty range.

@@ -1,4 +1,4 @@
-// Text files: a whole file as one string, and the sentence about a place in it.
+// Text files: a whole file as one string, and how error messages name a place in it.
 #pragma once
 
 #include <algorithm>
@@ -13,27 +13,28 @@
 
 namespace convoy::data {
 
-/// The largest text that `read_text` takes unless it is told otherwise, in bytes.
+/// The default limit of `read_text`, in bytes.
 inline constexpr std::uint64_t most_text = std::uint64_t{1} << 30;
 
 /// The bytes of a file, inflated if its name ends in `.gz`. Throws DataError as ByteSource does, and if there
-/// are more than `most` bytes; holds never more than twice what the file has delivered so far.
+/// are more than `most` bytes; the text of a gzip file is inflated in steps that at most double it, whatever
+/// the file claims.
 std::string read_text(const std::filesystem::path& path, std::uint64_t most = most_text);
 
-/// A place in a text as people look for it: "line 3 (byte 127)", lines counted from 1 and bytes from 0.
+/// A place in a text, for error messages: "line 3 (byte 127)", lines counted from 1 and bytes from 0.
 std::string place_in(std::string_view text, std::size_t offset);
 
-/// A piece of a text as a sentence quotes it: at most 40 bytes, control characters and what is not ASCII as
+/// A quoted piece of a text, for error messages: at most 40 bytes, with control and non-ASCII characters as
 /// `\xhh`.
 std::string excerpt(std::string_view piece);
 
-/// The lines of a text, without their ends: LF, or CR LF.
+/// The lines of a text, without their terminators: LF, or CR LF.
 class Lines {
  public:
   explicit Lines(std::string_view text) : text_(text) {}
 
-  /// Goes to the next line; false when there is none. A text that ends with a line's end has no line behind
-  /// it.
+  /// Goes to the next line; false when there is none. There is no line after a terminator at the end of the
+  /// text.
   bool next() {
     if (after_ >= text_.size()) return false;
     offset_ = after_;
@@ -65,7 +66,7 @@ namespace convoy::data {
 CONVOY_FUNCTION std::string read_text(const std::filesystem::path& path, std::uint64_t most) {
   ByteSource source(path);
   std::string text;
-  // A plain file tells its size; an inflated one is read piece by piece, each as long as all before it.
+  // A plain file is read at once. A gzip file is read in pieces, each as long as all before it.
   std::uint64_t piece = source.gzip() ? std::uint64_t{1} << 16 : source.file_size() + 1;
   if (!source.gzip() && source.file_size() > most)
     fail<DataError>("data: ", source.path(), " is ", source.file_size(), " bytes long, expected at most ",

@@ -1,6 +1,6 @@
-// Token files: the ids of a text one after the other, little-endian, of 8, 16 or 32 bits, without a header:
-// the `train.bin` of nanoGPT (of 16 bits), and any text whose bytes are its tokens. They are mapped, so that
-// texts larger than memory are trained on, and ranks of a node share one copy.
+// Token files: the ids of a text as little-endian integers of 8, 16 or 32 bits without a header, such as
+// nanoGPT's `train.bin` (16 bits) or any text whose bytes are its tokens. They are memory-mapped, so that
+// texts can be larger than memory and the ranks of a node share one copy.
 #pragma once
 
 #include <array>
@@ -27,16 +27,16 @@ class TokenFile {
   TokenFile(const std::filesystem::path& path, int vocabulary, TokenWidth width = TokenWidth::bits16);
 
   std::size_t size() const { return size_; }
-  /// Ids [first, last) as a file of their own. Throws ConfigError if there is none, or not so many.
+  /// Ids [first, last) as a file of their own. Throws ConfigError if the range is empty or exceeds the file.
   TokenFile part(std::size_t first, std::size_t last) const;
-  /// Writes `to.size()` ids from number `first` on. Throws DataError if the file has not so many, or with the
+  /// Writes `to.size()` ids from number `first` on. Throws DataError if the file has fewer, or with the
   /// offset of an id that is not below the vocabulary.
   void read(std::size_t first, std::span<i32> to) const;
 
  private:
   MappedFile file_;
   int vocabulary_;
-  std::size_t bytes_;  // of an id
+  std::size_t bytes_;  // of one id
   std::size_t first_ = 0, size_ = 0;
 };
 
@@ -47,10 +47,10 @@ void write_tokens(const std::filesystem::path& path, std::span<const i32> ids,
 
 /// Where the blocks of an epoch lie in a text.
 enum class BlockPlaces {
-  aligned,  ///< one behind the other from the first token on: every epoch the same, for evaluation
-  shifted,  ///< one behind the other from a token on that is drawn for each epoch: every token once an epoch,
-            ///< but for some at the ends
-  drawn,    ///< anywhere, drawn for each (epoch, position) by itself, as nanoGPT does
+  aligned,  ///< consecutive from the first token on: every epoch the same, for evaluation
+  shifted,  ///< consecutive from a token that is drawn for each epoch: every token once an epoch, except some
+            ///< at the ends
+  drawn,    ///< anywhere, drawn independently for each (epoch, position), as nanoGPT does
 };
 
 struct TokenBlockOptions {
@@ -58,8 +58,8 @@ struct TokenBlockOptions {
   BlockPlaces places = BlockPlaces::shifted;
 };
 
-/// A Dataset of blocks of tokens, each with the tokens that follow. Fields: "input_ids", i32, {length};
-/// "labels", i32, {length}: label i is the token behind id i.
+/// A Dataset of blocks of tokens, labeled with their next tokens. Fields: "input_ids", i32, {length};
+/// "labels", i32, {length}: label i is the token after id i.
 class TokenBlocks {
  public:
   /// Throws ConfigError if the length is not positive or the file too short for one block.
@@ -153,7 +153,7 @@ CONVOY_FUNCTION TokenBlocks::TokenBlocks(TokenFile file, const TokenBlockOptions
     : file_(std::move(file)), options_(options) {
   if (options.length < 1) fail<ConfigError>("data: a block of ", options.length, " tokens is none");
   const auto length = static_cast<std::size_t>(options.length);
-  // The last block has a label behind it; whatever the shift, all blocks lie within the text.
+  // The last label is the token after the last block. Whatever the shift, all blocks lie within the text.
   const std::size_t room = file_.size() - 1;
   size_ =
       options.places == BlockPlaces::shifted ? (room - std::min(room, length - 1)) / length : room / length;

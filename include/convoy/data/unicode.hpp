@@ -1,4 +1,4 @@
-// Unicode as tokenizers need it: UTF-8, the general categories, and what uncased text folds together.
+// Unicode as tokenizers need it: UTF-8, the general categories, and the uncased form of code points.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace convoy::data::unicode {
 enum : unsigned {
   letter = 1,       ///< categories L
   number = 2,       ///< categories N
-  mark = 4,         ///< category Mn, marks that take no space
+  mark = 4,         ///< category Mn, nonspacing marks
   punctuation = 8,  ///< categories P
   separator = 16,   ///< categories Z
   control = 32,     ///< categories Cc and Cf
@@ -23,7 +23,7 @@ enum : unsigned {
   ignorable = 128,  ///< property Case_Ignorable, where not Cased
 };
 
-/// The flags of a code point; none for what is unassigned.
+/// The flags of a code point; 0 if it is unassigned.
 unsigned flags(char32_t c);
 
 /// Whether a code point has the property White_Space.
@@ -31,20 +31,19 @@ inline bool is_space(char32_t c) {
   return (c >= 0x09 && c <= 0x0d) || c == ' ' || (c >= 0x80 && (c == 0x85 || (flags(c) & separator) != 0));
 }
 
-/// Appends a code point as it stands in uncased text: in lower case by the full mapping without context,
-/// canonically decomposed (NFD), nonspacing marks left out. Marks that take space are not put in canonical
-/// order.
+/// Appends the uncased form of a code point: lower case by the full mapping without context, canonically
+/// decomposed (NFD), without nonspacing marks. Spacing marks are not put in canonical order.
 void append_uncased(std::vector<char32_t>& to, char32_t c);
 
-/// One code point of a text in UTF-8, or one byte that belongs to none.
+/// One code point of a text in UTF-8, or one byte that is not valid UTF-8.
 struct Decoded {
   char32_t code_point = 0;
-  unsigned bytes = 0;  ///< how many it takes
+  unsigned bytes = 0;  ///< the length of its encoding
   bool valid = false;
 };
 
-/// The code point at `at < text.size()`. Encodings that are cut short, too long, of surrogates or beyond
-/// U+10FFFF are none: then the first byte stands for itself.
+/// The code point at `at < text.size()`. Encodings that are truncated, overlong, of surrogates or beyond
+/// U+10FFFF are invalid; the result is then the first byte alone.
 inline Decoded decode(std::string_view text, std::size_t at) {
   const auto byte = [&](std::size_t i) -> unsigned {
     return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u;
@@ -104,7 +103,7 @@ inline unsigned search_flags(char32_t c) {
 }  // namespace detail
 
 CONVOY_FUNCTION unsigned flags(char32_t c) {
-  // The scripts of Europe without a search.
+  // A table spares the scripts of Europe the search.
   static const std::array<unsigned char, 0x500> near = [] {
     std::array<unsigned char, 0x500> all{};
     for (char32_t i = 0; i < all.size(); ++i) all[i] = static_cast<unsigned char>(detail::search_flags(i));

@@ -18,11 +18,11 @@ namespace convoy::data {
 class Vocabulary {
  public:
   Vocabulary() : Vocabulary(std::vector<std::string>{}) {}
-  /// Throws DataError if a token is empty or there twice.
+  /// Throws DataError if a token is empty or repeated.
   explicit Vocabulary(std::vector<std::string> tokens);
 
   int size() const { return static_cast<int>(tables_->tokens.size()); }
-  /// The id of a token; -1 if it is none.
+  /// The id of a token; -1 if there is no such token.
   i32 find(std::string_view token) const;
   /// The token of an id. Throws DataError if there is none.
   std::string_view token(i32 id) const;
@@ -30,17 +30,16 @@ class Vocabulary {
  private:
   struct Tables {
     std::vector<std::string> tokens;
-    std::vector<i32> sorted;  // ids by their tokens
+    std::vector<i32> sorted;  // ids, sorted by their tokens
   };
   std::shared_ptr<const Tables> tables_;
 };
 
 /// A vocabulary from a file with one token a line, the first being token 0, as BERT's `vocab.txt`; gzip if
-/// its name ends in `.gz`. Throws DataError with file, line and offset for an empty line, or a token that
-/// stands there twice.
+/// its name ends in `.gz`. Throws DataError with file, line and offset for an empty line or a repeated token.
 Vocabulary read_vocabulary(const std::filesystem::path& path);
 
-/// The same from a text; `name` is what sentences call it.
+/// The same from a text; error messages call it `name`.
 Vocabulary parse_vocabulary(std::string_view text, std::string_view name);
 
 }  // namespace convoy::data

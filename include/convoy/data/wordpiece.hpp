@@ -1,6 +1,6 @@
 // WordPiece, the tokens of BERT (Devlin, Chang, Lee, Toutanova, "BERT: Pre-training of Deep Bidirectional
-// Transformers for Language Understanding", 2018): text into words, words into the longest pieces of a
-// vocabulary.
+// Transformers for Language Understanding", 2018): splits text into words, and words into the longest pieces
+// of a vocabulary.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +17,13 @@ namespace convoy::data {
 
 struct WordPieceOptions {
   bool uncased = true;        ///< lower case, without accents
-  int most_characters = 100;  ///< a word of more is unknown
+  int most_characters = 100;  ///< a longer word becomes `[UNK]`
 };
 
 /// Text to ids, equal to BERT's: its BasicTokenizer, then its WordpieceTokenizer. Control characters are
 /// dropped, words end at white space, every punctuation mark and every ideograph is a word of its own, and a
-/// word that no pieces make up is `[UNK]`. Text is text: what looks like a token such as `[MASK]` becomes the
-/// pieces of its letters. Bytes that are no UTF-8 are dropped. Copies share the pieces.
+/// word that cannot be split into pieces becomes `[UNK]`. A special token such as `[MASK]` in the text is
+/// split like any other text. Bytes that are not valid UTF-8 are dropped. Copies share the pieces.
 class WordPiece {
  public:
   /// Throws ConfigError if the vocabulary has no `[UNK]`, or no character is allowed in a word.
@@ -42,8 +42,8 @@ class WordPiece {
 
  private:
   struct Pieces {
-    std::unordered_map<std::string_view, i32> begin, inside;  // of words; without `##`
-    std::size_t longest = 0;                                  // of all, in bytes
+    std::unordered_map<std::string_view, i32> begin, inside;  // of words; `inside` without `##`
+    std::size_t longest = 0;                                  // in bytes
   };
   struct Work;
 
@@ -75,18 +75,18 @@ constexpr bool is_ideograph(char32_t c) {
          (c >= 0x2a700 && c <= 0x2b73f) || (c >= 0x2b740 && c <= 0x2b81f) || (c >= 0x2b820 && c <= 0x2ceaf) ||
          (c >= 0xf900 && c <= 0xfaff) || (c >= 0x2f800 && c <= 0x2fa1f);
 }
-// Of ASCII all that is neither letter, digit nor space, symbols such as `$` included.
+// In ASCII, every visible character but letters and digits, including symbols such as `$`.
 inline bool is_word_of_its_own(char32_t c) {
   if (c < 0x80) return c > ' ' && c < 0x7f && (unicode::flags(c) & (unicode::letter | unicode::number)) == 0;
   return (unicode::flags(c) & unicode::punctuation) != 0;
 }
 }  // namespace detail
 
-// What a call of `encode` works on.
+// Scratch memory of a call of `encode`.
 struct WordPiece::Work {
-  std::vector<char32_t> given, folded;  // what stands between white space, and the same uncased
+  std::vector<char32_t> given, folded;  // the text between white space, and its uncased form
   std::string word;
-  std::vector<std::size_t> ends;  // of the word's characters, in bytes
+  std::vector<std::size_t> ends;  // where each of the word's characters ends, in bytes
   std::vector<i32> ids;           // of one word
 };
 
@@ -135,7 +135,7 @@ CONVOY_FUNCTION void WordPiece::end_of_text_word(Work& work, std::vector<i32>& i
   if (given.empty()) return;
   if (options_.uncased) {
     constexpr char32_t sigma = 0x3a3, small_sigma = 0x3c3, final_sigma = 0x3c2;
-    // Whether a letter with a case stands next on one side, ignorable characters aside.
+    // Whether the next character on one side, ignorable ones skipped, is cased.
     const auto cased_beside = [&](std::size_t at, int step) {
       const auto is = [&](std::size_t i) { return unicode::flags(given[i]); };
       const auto count = static_cast<std::ptrdiff_t>(given.size());
