@@ -1,12 +1,13 @@
-// Calibration: the few physical numbers of a source of measurements, found by least squares over the
-// simulator itself, so that they predict settings of the same source that nobody measured.
+// Calibration: fits the few physical parameters of a source of measurements by least squares over the
+// simulator, so that the simulator predicts settings of the same source that were not measured.
 //
 //     cells (workload, batch, machines, measured seconds) ---> setting_of(source, values, cell) ---> simulate
 //                         ^                                                                            |
 //                         +------------------- least squares over log(simulated / measured) <----------+
 //
-// A source says what is known of its hardware (a Cluster), how it exchanges, and which numbers are not known
-// (Parameter). A number belongs to a machine, a workload or the whole source, never to a cell.
+// A source holds what is known of its hardware (a Cluster), how it exchanges gradients, and the unknown
+// numbers (Parameter). A parameter belongs to a kind of machine, a workload or the whole source, never to a
+// single cell.
 #pragma once
 
 #include <cstdint>
@@ -31,13 +32,13 @@ namespace convoy::sim {
 
 /// A node of a measured setting.
 struct Machine {
-  std::string kind;  ///< machines of one kind are alike
+  std::string kind;  ///< machines of one kind are identical
   int workers = 1;
 
   friend bool operator==(const Machine&, const Machine&) = default;
 };
 
-/// A setting that was measured, or that is asked for.
+/// A setting that was measured or is to be predicted.
 struct Cell {
   std::string workload = {};
   int batch = 1;                       ///< samples of one worker in a step
@@ -50,7 +51,7 @@ struct Cell {
     for (const Machine& machine : machines) sum += machine.workers;
     return sum;
   }
-  /// Whether both are the same setting, whatever was measured.
+  /// Whether both are the same setting; measurements do not count.
   bool same_setting(const Cell& other) const {
     return workload == other.workload && batch == other.batch && machines == other.machines;
   }
@@ -62,20 +63,20 @@ void append_to(std::string& text, const Cell& cell);
 /// What a training exchanges in a step.
 struct Workload {
   std::string name = {};
-  std::vector<std::int64_t> buckets = {};  ///< bytes of what is exchanged together, as backward finishes it
+  std::vector<std::int64_t> buckets = {};  ///< bytes of each, in the order in which backward finishes them
 };
 
-/// What a parameter is, which says where it enters a setting.
+/// The meaning of a parameter, which determines where it enters a setting.
 enum class Role : unsigned char {
-  sample_seconds,  ///< of a workload: seconds that a worker of speed 1 computes for a sample
+  sample_seconds,  ///< of a workload: compute seconds of a worker of speed 1 per sample
   speed,           ///< of a kind of machine: of its worker, relative to that of the first kind
-  sharing,         ///< of a kind of machine: a node of n workers is slower by 1 - 1/n of this share
+  sharing,         ///< of a kind of machine: n workers on a node take 1 + sharing (1 - 1/n) times as long
   inside_rate,     ///< bytes a second between two workers of a node, as the exchange sees it
   nic_rate,        ///< bytes a second of a node's network card, as the exchange sees it
-  nic_latency,     ///< seconds a message between nodes
+  nic_latency,     ///< seconds per message between nodes
   launch,          ///< seconds before a bucket's first message
-  late,            ///< the share of the gradients' bytes that backward does not hide
-  spread,          ///< relative standard deviation of the speeds of nodes that are meant to be alike
+  late,            ///< the fraction of the gradients' bytes that backward does not hide
+  spread,          ///< relative standard deviation of the speeds of nominally identical nodes
   jitter,          ///< relative standard deviation of a worker's time from step to step
 };
 
@@ -88,42 +89,41 @@ struct Parameter {
 struct Source {
   std::string name = {};
   std::vector<Workload> workloads = {};
-  Cluster known = {};  ///< what is known of the hardware; its nodes are those of the cell
+  Cluster known = {};  ///< what is known of the hardware; a cell replaces the nodes
   Exchange exchange = {};
   std::vector<Parameter> parameters = {};
-  double noise = 0.01;  ///< relative standard deviation that cells are expected to have
-  std::map<std::string, double> noise_of = {};  ///< the same of kinds of machines that have one of their own
+  double noise = 0.01;                          ///< expected relative standard deviation of cells
+  std::map<std::string, double> noise_of = {};  ///< the same for the kinds of machines that differ
 
   const Workload& workload(std::string_view of) const;
-  /// The relative standard deviation that is expected of a cell: the root of the mean square over its
-  /// workers.
+  /// The expected relative standard deviation of a cell: the root mean square over its workers.
   double expected_noise(const Cell& cell) const;
 };
 
-/// The setting that a cell is, by values of the source's parameters in their order. Throws ConfigError for a
+/// The setting of a cell, given values of the source's parameters in their order. Throws ConfigError for a
 /// workload that the source does not have.
 Setting setting_of(const Source& source, std::span<const double> values, const Cell& cell);
 
-/// Seconds that the simulator takes for a step of a cell.
+/// Predicted seconds of a step of a cell.
 double predict(const Source& source, std::span<const double> values, const Cell& cell);
 
-/// A sentence for the first parameter of the source that nothing was measured about; empty if there is none.
+/// An error message about the first parameter that the cells do not determine; empty if there is none.
 ///
-/// A workload's seconds need a cell of it; a machine's speed one worker of that kind, with a workload that
-/// another kind was measured with; its sharing several workers of that kind alone; rates, launches and jitter
-/// inside need a node of several workers, what is between nodes several nodes.
+/// `sample_seconds` needs a cell of the workload. `speed` needs a cell with one worker of that kind and a
+/// cell of the same workload on another kind. `sharing` needs a cell of that kind alone with several workers
+/// on a node. `inside_rate` and `launch` need a cell of one node with several workers, `jitter` a cell of
+/// several workers, all others a cell of several nodes.
 std::string unmeasured(const Source& source, std::span<const Cell> cells);
 
-/// Fits the parameters to the cells, each of which counts by the noise that is expected of it; residuals are
-/// multiples of that. A parameter that nothing was measured about stays at its prior. Throws ConfigError,
-/// with what is missing, where that is a workload's seconds or has no prior, and for a cell that was not
-/// measured.
+/// Fits the parameters to the cells. A residual is log(predicted / measured) over the cell's expected noise.
+/// A parameter that the cells do not determine stays at its prior. Throws ConfigError, with what is missing,
+/// if such a parameter is a workload's seconds or has no prior, and for a cell that was not measured.
 Fit calibrate(const Source& source, std::span<const Cell> cells);
 
 #if CONVOY_DEFINITIONS
 namespace detail {
 
-// The value below which a standard normal draw lies with the given probability.
+// The quantile function of the standard normal distribution.
 inline double normal_quantile(double probability) {
   double low = -10, high = 10;
   for (int i = 0; i < 60; ++i) {
@@ -133,11 +133,11 @@ inline double normal_quantile(double probability) {
   return (low + high) / 2;
 }
 
-// The expected i-th smallest of n standard normal draws, nearly (Blom, "Statistical Estimates and Transformed
-// Beta-Variables", 1958).
+// The approximate expectation of the i-th smallest of n standard normal draws (Blom, "Statistical Estimates
+// and Transformed Beta-Variables", 1958).
 inline double normal_order(int i, int n) { return n == 1 ? 0 : normal_quantile((i + 0.625) / (n + 0.25)); }
 
-// The gradients of a workload; the last `late` of their bytes are ready only when backward is over.
+// The buckets of a workload; the last fraction `late` of their bytes is ready only when backward is over.
 inline std::vector<Bucket> buckets_of(const Workload& workload, double backward, double late) {
   std::int64_t all = 0;
   for (const std::int64_t bytes : workload.buckets) all += bytes;
@@ -207,7 +207,7 @@ CONVOY_FUNCTION Setting setting_of(const Source& source, std::span<const double>
   for (int i = 0; i < count; ++i) {
     const Machine& machine = cell.machines[static_cast<std::size_t>(i)];
     const double slower = 1 + value(Role::sharing, machine.kind, 0) * (1 - 1.0 / machine.workers);
-    // Nodes of one kind are those that may be expected of as many draws.
+    // The speeds of the nodes are the expected order statistics of `count` draws.
     const double drawn = std::max(0.1, 1 + spread * detail::normal_order(i, count));
     const double speed = value(Role::speed, machine.kind, 1) / (slower * drawn);
     if (!cluster.nodes.empty() && cluster.nodes.back().ranks == machine.workers &&
@@ -218,7 +218,7 @@ CONVOY_FUNCTION Setting setting_of(const Source& source, std::span<const double>
   }
   const double seconds = cell.batch * value(Role::sample_seconds, cell.workload, 0);
   setting.work.samples = cell.batch;
-  setting.work.forward = seconds / 3;  // backward makes two products where forward makes one
+  setting.work.forward = seconds / 3;  // backward computes two matrix products for each one of forward
   setting.work.backward = seconds - setting.work.forward;
   setting.work.buckets = detail::buckets_of(workload, setting.work.backward,
                                             value(Role::late, "", source.exchange.overlap ? 0 : 1));
@@ -232,7 +232,7 @@ CONVOY_FUNCTION double predict(const Source& source, std::span<const double> val
 
 namespace detail {
 
-// The sentence for one parameter, empty if the cells tell about it.
+// The error message for one parameter; empty if the cells determine it.
 inline std::string unmeasured(const Parameter& p, std::span<const Cell> cells) {
   const auto any = [&](auto&& tells) { return std::any_of(cells.begin(), cells.end(), tells); };
   const auto several_inside = [](const Cell& cell) {
@@ -300,11 +300,11 @@ CONVOY_FUNCTION Fit calibrate(const Source& source, std::span<const Cell> cells)
     if (p.role == Role::sample_seconds || !(unknown.prior > 0))
       if (const std::string sentence = detail::unmeasured(p, cells); !sentence.empty())
         fail<ConfigError>(sentence);
-    // The search begins at a quotient, which is of the right size.
+    // A measured quotient, which has the right magnitude, starts the search.
     if (p.role == Role::sample_seconds)
       for (const Cell& cell : cells)
         if (cell.workload == p.of) unknown.start = cell.seconds / cell.batch;
-    // A long step of the search shall not ask for a cluster that cannot be.
+    // Bounds keep a long step of the search from an invalid cluster.
     if (unknown.scale == Scale::logarithmic) {
       unknown.lower = std::max(unknown.lower, unknown.start * 1e-6);
       unknown.upper = std::min(unknown.upper, unknown.start * 1e6);
@@ -316,7 +316,7 @@ CONVOY_FUNCTION Fit calibrate(const Source& source, std::span<const Cell> cells)
     for (std::size_t i = 0; i < cells.size(); ++i)
       out[i] = std::log(predict(source, values, cells[i]) / cells[i].seconds) / noise[i];
   };
-  // A simulation over steps of chance is smooth only over differences that are not too small.
+  // A simulation of random step times is smooth only over differences that are not too small.
   return least_squares(unknowns, static_cast<int>(cells.size()), residuals,
                        {.noise = 1, .tolerance = 1e-6, .difference = 1e-4});
 }

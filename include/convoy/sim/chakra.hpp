@@ -1,9 +1,9 @@
 // Chakra execution traces (mlcommons/chakra, schema/protobuf/et_def.proto, version 0.0.4): what a rank does,
-// as nodes that depend on one another. A file is a GlobalMetadata and then Nodes, each with its length before
-// it.
+// as a graph of nodes. A file is a GlobalMetadata message followed by Node messages, each prefixed with its
+// length.
 //
-// Written is one step of a worker: forward, backward in as many nodes as there are buckets, a collective for
-// each bucket, and the update that waits for it. Attributes are those that ASTRA-sim's workloads have.
+// A written trace is one step of a worker: forward, backward split at the buckets, a collective for each
+// bucket, and the update that waits for it. The attributes are those of ASTRA-sim's workloads.
 #pragma once
 
 #include <cstdint>
@@ -33,12 +33,12 @@
 
 namespace convoy::sim::chakra {
 
-/// What a node is, by the schema's numbers; others are read and kept.
+/// The type of a node, by the schema's numbers. Other types are read and kept.
 enum class NodeType : std::uint32_t { compute = 4, send = 5, receive = 6, collective = 7 };
-/// Which collective, likewise.
+/// The schema's number of the all-reduce collective.
 inline constexpr std::int64_t all_reduce = 0;
 
-/// An attribute whose value is a whole number, a truth value or a text; those of other types are left out.
+/// An attribute with an integer, Boolean or string value. Attributes of other types are dropped.
 struct Attribute {
   enum class Kind : unsigned char { whole, truth, text };
   std::string name;
@@ -52,7 +52,7 @@ struct Node {
   std::uint64_t id = 0;
   std::string name;
   NodeType type = NodeType::compute;
-  std::vector<std::uint64_t> control, data;  ///< the nodes that it waits for
+  std::vector<std::uint64_t> control, data;  ///< ids of the nodes that it depends on
   std::uint64_t start_micros = 0, duration_micros = 0;
   std::vector<Attribute> attributes;
 
@@ -67,18 +67,18 @@ struct Trace {
   friend bool operator==(const Trace&, const Trace&) = default;
 };
 
-/// A worker's step, all of whose times are `pace` times as long.
+/// The trace of a worker's step, with all times multiplied by `pace`.
 Trace trace_of(const Work& work, double pace = 1);
 
-/// The step that a trace describes: computing nodes one after the other in the order of the file, a bucket
-/// for each all-reduce, ready when all is over that it waits for. Nodes that wait for an all-reduce are its
-/// update; computing before them is backward, but for nodes whose names begin with "forward" or "FWD".
-/// Throws ConfigError for nodes that wait for none that is there, and for communication other than
-/// all-reduces.
+/// The step that a trace describes. Compute nodes run one after the other in file order. Each all-reduce is a
+/// bucket, ready when all nodes that it depends on have ended. Compute nodes that depend on an all-reduce are
+/// its update. The others are backward, except leading nodes whose names begin with "forward" or "FWD".
+/// Throws ConfigError for a node that depends on one that does not come before it, a repeated id, and
+/// communication other than all-reduces.
 Work work_of(const Trace& trace, double samples);
 
 std::string text_of(const Trace& trace);
-/// `file` names the text in errors. Throws CheckpointError, with the byte, for what is no trace.
+/// Error messages call the text `file`. Throws CheckpointError, with the byte, if the text is not a trace.
 Trace parse(std::string_view text, std::string_view file);
 
 /// Throws Error, with the system's reason.
@@ -97,7 +97,7 @@ CONVOY_FUNCTION const Attribute* Node::find(std::string_view attribute) const {
 CONVOY_FUNCTION Trace trace_of(const Work& work, double pace) {
   Trace trace;
   double now = 0;
-  // Ends are rounded, not lengths, so that rounding does not add up.
+  // Ends are rounded, not durations, so that rounding errors do not accumulate.
   const auto add = [&](std::string name, NodeType type, double seconds, std::vector<std::uint64_t> data) {
     Node node;
     node.id = trace.nodes.size();
@@ -136,7 +136,7 @@ CONVOY_FUNCTION Trace trace_of(const Work& work, double pace) {
 CONVOY_FUNCTION Work work_of(const Trace& trace, double samples) {
   struct End {
     double at = 0;
-    int bucket = -1;  // the last one that it waits for
+    int bucket = -1;  // the last one that it depends on
   };
   std::map<std::uint64_t, End> ends;
   Work work;
@@ -212,7 +212,7 @@ CONVOY_FUNCTION std::string text_of(const Trace& trace) {
 
 namespace detail {
 
-// Whether an attribute was one of those that are kept.
+// Whether the attribute is of a type that is kept.
 inline bool parse_attribute(io::ProtobufReader in, Attribute& attribute) {
   bool kept = false;
   while (!in.at_end()) {

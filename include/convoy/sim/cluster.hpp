@@ -1,11 +1,11 @@
-// Cluster: the machines that a training runs on, as few physical numbers: how many workers each node has and
-// how fast they are, what a message costs inside a node and between nodes, and what an exchange asks of the
-// worker itself.
+// Cluster: the machines that a training runs on, described by a few physical numbers: the workers of each
+// node and their speed, the cost of a message inside a node and between nodes, and the cost of an exchange to
+// the worker itself.
 //
 //     worker -- inside: a link for each pair, a port for each worker, or one bus -- worker      one node
 //     worker -- NIC of the node -- leaf switch -- spine -- leaf switch -- NIC -- worker         two nodes
 //
-// A message of S bytes is at its receiver alpha + S * beta seconds after it was begun on a way that is free.
+// On an idle path, a message of S bytes arrives alpha + S * beta seconds after it was sent.
 #pragma once
 
 #include <cstddef>
@@ -19,10 +19,10 @@
 
 namespace convoy::sim {
 
-/// A way on which one message follows the other.
+/// A link that carries one message at a time.
 struct Link {
-  double alpha = 0;  ///< seconds until the first byte is there
-  double beta = 0;   ///< seconds a byte
+  double alpha = 0;  ///< seconds until the first byte arrives
+  double beta = 0;   ///< seconds per byte
 
   static constexpr void fields(auto& self, auto&& field) {
     field("alpha", self.alpha);
@@ -30,11 +30,11 @@ struct Link {
   }
 };
 
-/// How the workers of a node reach each other.
+/// How the workers of a node are connected.
 enum class Wiring : unsigned char {
-  pairs,   ///< every two workers have a link of their own in each direction (NVLink without a switch)
-  ports,   ///< every worker has one way out and one way in, to all others (NVSwitch)
-  bus,     ///< all workers of the node share one way to each other (a PCIe root)
+  pairs,   ///< each pair of workers has its own link in each direction (NVLink without a switch)
+  ports,   ///< each worker has one port out and one port in, for all peers (NVSwitch)
+  bus,     ///< all workers of the node share one bus (a PCIe root)
   memory,  ///< workers are processes that share memory: a message is a load and a store of it
 };
 
@@ -43,12 +43,12 @@ constexpr std::string_view name_of(Wiring wiring) {
   return names[static_cast<std::size_t>(wiring)];
 }
 
-/// What workers of one node are connected by.
+/// The connection between the workers of a node.
 struct Inside {
   Wiring wiring = Wiring::bus;
-  double alpha = 0;  ///< seconds a message; at each of two barriers where workers share memory
-  double beta = 0;  ///< seconds a byte of a message, and of a load or store elsewhere in the node; half of it
-                    ///< of any load or store where workers share memory
+  double alpha = 0;  ///< seconds per message, and per barrier
+  double beta = 0;   ///< seconds per byte of a message, and of a load or store of a peer's memory; with
+                     ///< Wiring::memory, any load or store takes half
 
   static constexpr void fields(auto& self, auto&& field) {
     field("wiring", self.wiring);
@@ -57,12 +57,12 @@ struct Inside {
   }
 };
 
-/// The network cards of a node, each full duplex. Worker i of g goes through card i * count / g.
+/// The network cards of a node, each full duplex. Worker i of g uses card i * count / g.
 struct Nic {
   int count = 1;
-  double alpha = 0;    ///< seconds a message, switches included
-  double beta = 0;     ///< seconds a byte that a card sends
-  double receive = 1;  ///< so many times as long a byte that it receives; 0: receiving never binds
+  double alpha = 0;    ///< seconds per message, including switches
+  double beta = 0;     ///< seconds per byte that a card sends
+  double receive = 1;  ///< time to receive a byte, relative to beta; 0: receiving is never the bottleneck
 
   static constexpr void fields(auto& self, auto&& field) {
     field("count", self.count);
@@ -72,12 +72,12 @@ struct Nic {
   }
 };
 
-/// What is between the cards: a fat tree of two levels (Leiserson, "Fat-trees", 1985).
+/// The network between the cards: a two-level fat tree (Leiserson, "Fat-trees", 1985).
 struct Fabric {
-  int nodes_per_leaf = 0;       ///< that share a leaf switch; 0: one switch for all
-  double oversubscription = 1;  ///< the cards of a leaf's nodes send so many times what its uplinks carry
+  int nodes_per_leaf = 0;       ///< nodes on a leaf switch; 0: one switch for all
+  double oversubscription = 1;  ///< bandwidth of a leaf's cards over that of its uplinks
 
-  /// Whether nodes of different leaves can be in each other's way.
+  /// Whether the uplinks of a leaf can be a bottleneck.
   bool binds() const { return nodes_per_leaf > 0 && oversubscription > 1; }
 
   static constexpr void fields(auto& self, auto&& field) {
@@ -86,11 +86,11 @@ struct Fabric {
   }
 };
 
-/// Some nodes that are alike.
+/// A group of identical nodes.
 struct Nodes {
   int count = 1;
-  int ranks = 1;     ///< workers on each of them
-  double speed = 1;  ///< of a worker, relative to the one whose times Work holds
+  int ranks = 1;     ///< workers on each node
+  double speed = 1;  ///< of a worker, relative to the worker whose times Work holds
 
   static constexpr void fields(auto& self, auto&& field) {
     field("count", self.count);
@@ -99,10 +99,10 @@ struct Nodes {
   }
 };
 
-/// One worker's device, for a roofline of what it computes.
+/// One worker's device, for a roofline model of its computation.
 struct Device {
-  double flops = 0;      ///< a second
-  double bandwidth = 0;  ///< bytes a second of its memory; servers update at it where Work has no updates
+  double flops = 0;      ///< per second
+  double bandwidth = 0;  ///< bytes per second of its memory; limits server updates if Work has no updates
 
   static constexpr void fields(auto& self, auto&& field) {
     field("flops", self.flops);
@@ -113,16 +113,16 @@ struct Device {
 struct Cluster {
   std::string name;
   std::string source;        ///< where the numbers are from
-  std::vector<Nodes> nodes;  ///< ranks are counted through them in order
+  std::vector<Nodes> nodes;  ///< ranks are numbered through them in order
   Inside inside;
   Nic nic;
   Fabric fabric;
-  Link staging;                ///< between a device and its host, for exchanges that cannot read the device
-  double gamma = 0;            ///< seconds a byte that is combined
-  double launch = 0;           ///< seconds before a bucket's first message, each time
-  double hide = 1;             ///< the share of backward that an exchange can hide behind
-  double hide_background = 1;  ///< the same where a thread goes on with the exchange
-  double jitter = 0;           ///< relative standard deviation of the time that a worker computes in a step
+  Link staging;                ///< between device and host, for exchanges that cannot read device memory
+  double gamma = 0;            ///< seconds per byte that is reduced or coded
+  double launch = 0;           ///< seconds before each bucket's first message
+  double hide = 1;             ///< the fraction of backward that an exchange can overlap
+  double hide_background = 1;  ///< the same with a background thread for the exchange
+  double jitter = 0;           ///< relative standard deviation of a worker's compute time per step
   Device device;
 
   static constexpr void fields(auto& self, auto&& field) {
@@ -151,17 +151,17 @@ struct Cluster {
     for (const Nodes& some : nodes) count += some.count * some.ranks;
     return count;
   }
-  /// Whether no node differs from another.
+  /// Whether all nodes are identical.
   bool uniform() const {
     for (const Nodes& some : nodes)
       if (some.ranks != nodes.front().ranks || some.speed != nodes.front().speed) return false;
     return true;
   }
 
-  /// Throws ConfigError, with the field, for numbers that no cluster has.
+  /// Throws ConfigError, with the field, for invalid numbers.
   void check() const;
-  /// The first `count` nodes, each with `ranks` workers; 0 leaves either as it is. A cluster of one kind of
-  /// nodes may grow. Throws ConfigError where nodes of several kinds would have to be invented.
+  /// The first `count` nodes, each with `ranks` workers; 0 leaves either unchanged. Only a cluster with one
+  /// kind of nodes can grow; throws ConfigError for others.
   Cluster sized(int count, int ranks) const;
 };
 

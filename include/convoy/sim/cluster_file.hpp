@@ -1,5 +1,5 @@
-// Files of clusters: a Cluster as one JSON object. Members are those that the types in cluster.hpp list, and
-// "nodes" is an array; what is left out is as cluster.hpp has it.
+// Cluster files: a Cluster as one JSON object. Its members are the fields that the types in cluster.hpp list;
+// "nodes" is an array. Missing members keep the defaults of cluster.hpp.
 #pragma once
 
 #include <filesystem>
@@ -28,17 +28,17 @@
 
 namespace convoy::sim {
 
-/// The cluster that such a text describes; `file` names it in errors. Throws CheckpointError, with the byte,
-/// for what is no such object, a member that is unknown or there twice; ConfigError for numbers that no
-/// cluster has.
+/// The cluster that a text describes; error messages call the text `file`. Throws CheckpointError, with the
+/// byte, if the text is not such an object or has an unknown or repeated member, and ConfigError for invalid
+/// numbers.
 Cluster parse_cluster(std::string_view text, std::string_view file);
 
 /// Reads a cluster. Throws CheckpointError if the file cannot be read, and as parse_cluster does.
 Cluster read_cluster(const std::filesystem::path& path);
 
-/// The text of a cluster's file, which is read as the same cluster.
+/// The text of a cluster's file; parse_cluster turns it back into the same cluster.
 std::string cluster_text(const Cluster& cluster);
-/// Writes a cluster beside `path`, and renames. Throws what write_file does.
+/// Writes a cluster to a file beside `path`, and renames it. Throws what write_file does.
 void write_cluster(const std::filesystem::path& path, const Cluster& cluster);
 
 #if CONVOY_DEFINITIONS
@@ -101,7 +101,7 @@ void append_value(std::string& text, const std::vector<T>& value) {
   text += value.empty() ? "[]" : "]";
 }
 
-// `between` stands before each member: a line a member at the top, one line for what is inside.
+// `between` precedes each member: a line break at the top level, nothing within nested objects.
 template <fields::Listed T>
 void append_members(std::string& text, const T& value, std::string_view between) {
   text += '{';

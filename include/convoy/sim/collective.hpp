@@ -1,10 +1,10 @@
-// Collective: workers that compute, exchange and update, step after step, by policies that need no servers.
+// Collective: simulates workers that compute, exchange and update, step by step, by policies without servers.
 //
-// It does what comm's engine does (comm/engine/engine.hpp): each bucket goes through the legs of the exchange
-// in turn; buckets enter a leg in the order in which they were begun; a leg has lanes, bucket b is in lane
-// b mod lanes, and those of a lane go one after the other; within a bucket a rank goes through its steps in
-// order and waits at a receive. Not simulated is that a receive may have to wait until what was sent from the
-// same memory has gone: in these schedules what is received depends on what was sent.
+// It models comm's engine (comm/engine/engine.hpp). Each bucket passes through the legs of the exchange in
+// turn. Buckets enter a leg in the order in which they were begun. A leg has lanes; bucket b uses lane b mod
+// lanes, and the buckets of a lane go one after the other. Within a bucket a rank executes its steps in order
+// and blocks at a receive. The engine's receives may also wait until a send from the same memory has
+// completed. That is not simulated: in these schedules what is received depends on what was sent.
 #pragma once
 
 #include <algorithm>
@@ -28,23 +28,24 @@ namespace convoy::sim {
 
 class Collective {
  public:
-  /// Workers of a cluster, or of its first unit where the legs are folded. `shown` ranks leave spans.
+  /// The workers of a cluster, or of its first unit if the legs are folded. The first `shown` ranks record
+  /// spans.
   Collective(const Setting& setting, const Legs& legs, int steps, int shown);
 
-  /// Goes through all steps.
+  /// Simulates all steps.
   void run();
 
   const Places& places() const { return places_; }
   const Network& network() const { return network_; }
-  /// When the last of the workers ended the last step.
+  /// When the last worker ended the last step.
   const Moment& last() const { return ends_.back(); }
-  /// Between two ends of a step, in the mean over those behind the first.
+  /// Mean seconds from the end of one step to the end of the next; with a single step, its seconds.
   double step_seconds() const {
     if (steps_ == 1) return ends_.back().at;
     return (ends_.back().at - ends_.front().at) / (steps_ - 1);
   }
   int workers() const { return places_.ranks(); }
-  /// Seconds that a worker's own computing takes in a step.
+  /// Compute seconds of a worker in a step.
   double alone(int rank, int step) const {
     const Work& work = setting_.work;
     const double update = legs_.updates ? work.update() : legs_.update_of(rank);
@@ -53,33 +54,33 @@ class Collective {
   const std::vector<Span>& spans() const { return spans_; }
 
  private:
-  // A bucket's way through a lane of a leg on one rank: one process for all buckets of the lane.
+  // A lane of a leg on one rank, which takes the buckets of the lane through the leg.
   struct Process {
     Moment now;
-    const Crossing* crossing = nullptr;  // of the bucket that is under way; none: it rests
+    const Crossing* crossing = nullptr;  // of the current bucket; null: the lane is idle
     const Instruction* at = nullptr;
     const Instruction* end = nullptr;
     std::int64_t inbox = 0;     // where the messages of this rank and crossing arrive
-    std::int64_t waiting = -1;  // for the message that arrives there
-    int bucket = 0;             // the next one, or the one under way
+    std::int64_t waiting = -1;  // the slot of the message that it waits for; -1: none
+    int bucket = 0;             // the current bucket, or the next one
     bool ends = false;          // its steps are done
     double began = 0;
-    Moment accessed;  // when its loads and stores are over
+    Moment accessed;  // when its loads and stores end
   };
   struct Worker {
-    int step = 0, next = 0, missing = 0;  // the next bucket to begin; buckets that have not come
-    Moment begin, backward, over;         // of the step: its beginning, and of backward its beginning and end
+    int step = 0, next = 0, missing = 0;  // the next bucket to begin; buckets that have not arrived
+    Moment begin, backward, over;         // of the step; beginning and end of backward
     Moment processor, copies;             // when they are free
     bool past_backward = false;
   };
-  // The meeting of the ranks of a node, of one lane.
+  // The barrier of the ranks of a node, for one lane.
   struct Meeting {
     int here = 0;
     Moment last;
     std::vector<int> who;
   };
 
-  // Whose turn an event is: the upper bits of its `what`, beside a number.
+  // The kind of an event: the upper bits of its `what`. The other bits are a number.
   enum class EventKind : std::uint32_t { process = 0, worker = 1u << 30, message = Network::mark };
   static constexpr std::uint32_t kind_bits = 3u << 30;
 
@@ -90,8 +91,8 @@ class Collective {
   int rank_of(int process) const { return process / lanes_; }
   int leg_of(int process) const { return leg_of_lane_[at(process % lanes_)]; }
   const Leg& leg(int l) const { return legs_.legs[at(l)]; }
-  // What happens at one time goes by places within a unit, and by the distance of units, so that a folded
-  // cluster and the whole one are in the same order.
+  // Simultaneous events are ordered by the place within a unit and by the distance between units, so that a
+  // folded cluster and the whole one have the same order.
   std::uint32_t tie_of(int process, int apart) const {
     return (static_cast<std::uint32_t>(apart) << tie_bits_) |
            static_cast<std::uint32_t>(process % std::max(1, unit_ * lanes_));
@@ -101,7 +102,7 @@ class Collective {
     return (to / unit_ - from / unit_ + units) % units;
   }
 
-  // Events: a process, or a worker, goes on at that time.
+  // Schedules an event at which a process or a worker continues.
   void wake_process(int process, double when) { push(EventKind::process, process, when, process); }
   void wake_worker(int rank, double when) { push(EventKind::worker, rank, when, rank * lanes_); }
   void push(EventKind kind, int number, double when, int process_of_tie) {
@@ -127,7 +128,7 @@ class Collective {
   void end_step(int rank);
   void span(int rank, int track, const char* what, int bucket, double begin, double end);
 
-  /// The share that a load or a store of shared memory is of a message through it.
+  /// The cost of a load or store of shared memory, relative to a message.
   static constexpr double of_a_message = 0.5;
 
   const Setting& setting_;
@@ -136,7 +137,7 @@ class Collective {
   Network network_;
   Paces paces_;
   int steps_, shown_;
-  int unit_ = 1;  // ranks that ties tell apart
+  int unit_ = 1;  // ranks that ties distinguish
   int tie_bits_ = 0;
   int lanes_ = 0;  // of all legs
   double hide_;
@@ -144,10 +145,10 @@ class Collective {
   std::vector<int> leg_of_lane_, first_lane_;  // of each lane; of each leg
   std::vector<Process> processes_;
   std::vector<Worker> workers_;
-  std::vector<int> entered_;         // buckets, of each rank and leg
+  std::vector<int> entered_;         // number of buckets, of each rank and leg
   std::vector<unsigned char> done_;  // of each rank, leg and bucket
-  std::vector<Moment> come_;         // of each rank and bucket
-  std::vector<int> inbox_;           // the first message of each receive, of each steps' lanes
+  std::vector<Moment> come_;         // arrival of each rank and bucket
+  std::vector<int> inbox_;           // first message of each receive, for each Steps and lane
   std::map<const Steps*, std::int64_t> inbox_of_;
   std::vector<Meeting> meetings_;
   std::vector<Moment> ends_;
@@ -229,8 +230,8 @@ CONVOY_FUNCTION void Collective::begin_step(int rank, const Moment& when) {
   wake_worker(rank, first.at);
 }
 
-// When a bucket's exchange can begin. An exchange that takes the processor delays backward by what it takes;
-// to first order that is as if it could only begin in the last part of backward.
+// When a bucket's exchange can begin. An exchange that uses the processor delays backward by the time it
+// takes; to first order this is as if the exchange could only begin in the last part of backward.
 CONVOY_FUNCTION Moment Collective::ready(int rank, int bucket) const {
   const Worker& worker = workers_[at(rank)];
   if (!setting_.exchange.overlap) return worker.over;
@@ -258,7 +259,7 @@ CONVOY_FUNCTION void Collective::next_bucket(int rank) {
     if (leg(l).after_backward) move_on(rank, l, worker.over);
 }
 
-// Buckets enter a leg, in their order, as far as they are through the one before.
+// Buckets enter a leg in order, once they have passed the leg before.
 CONVOY_FUNCTION void Collective::move_on(int rank, int l, const Moment& when) {
   if (leg(l).after_backward && !workers_[at(rank)].past_backward) return;
   int& entered = entered_[at(rank * legs() + l)];
@@ -299,7 +300,7 @@ CONVOY_FUNCTION void Collective::start(int process, const Moment& when) {
   wake_process(process, lane.now.at);
 }
 
-// The copy of a lane's bucket between a device and its host, one after the other.
+// Copies a lane's bucket between device and host; the copies of a worker are serialized.
 CONVOY_FUNCTION void Collective::stage(Worker& worker, Process& lane) {
   const Link& staging = setting_.cluster.staging;
   worker.copies.wait_for(lane.now);
@@ -309,8 +310,8 @@ CONVOY_FUNCTION void Collective::stage(Worker& worker, Process& lane) {
   lane.now = worker.copies;
 }
 
-// The clock goes on to where a lane is. Not (false) if something else happens before: then an event brings
-// the lane back.
+// Advances the clock to the lane's time. If another event comes first, schedules an event to resume the lane
+// and returns false.
 CONVOY_FUNCTION bool Collective::advance_clock_to(int process) {
   const Moment& now = processes_[at(process)].now;
   if (now.at <= now_) return true;
@@ -365,7 +366,7 @@ CONVOY_FUNCTION void Collective::send(int process, const Instruction& step, doub
   if (network_.through(number)) land(number);
 }
 
-// A message's arrival is known: whoever waits for it goes on then.
+// Called when a message's arrival time is known: wakes the lane that waits for the message at that time.
 CONVOY_FUNCTION void Collective::land(int number) {
   const Message& message = network_.message(number);
   int* at_end = &inbox_[at(message.to)];
@@ -394,7 +395,7 @@ CONVOY_FUNCTION bool Collective::receive(int process, const Instruction& step, d
   network_.forget(number);
   if (reduces) {
     const int rank = rank_of(process);
-    // What a message is combined with is loaded, too.
+    // The operand that a message is combined with is loaded, too.
     if (in_memory())
       lane.now.wait_for(network_.access(lane.now, places_.way(rank, rank, 0), bytes, of_a_message));
     Moment& processor = workers_[at(rank)].processor;
@@ -405,7 +406,7 @@ CONVOY_FUNCTION bool Collective::receive(int process, const Instruction& step, d
   return true;
 }
 
-// All ranks of a node come to a barrier, and leave it a message later.
+// The ranks of a node leave the barrier one message latency after the last of them has arrived.
 CONVOY_FUNCTION void Collective::meet(int process) {
   const int node = places_.node_of(rank_of(process));
   Meeting& meeting = meetings_[at(node * lanes_ + process % lanes_)];
@@ -457,7 +458,7 @@ CONVOY_FUNCTION void Collective::complete(int process) {
   if (--worker.missing == 0 && worker.past_backward) end_step(rank);
 }
 
-// What has come is updated in the order of buckets, once backward is over.
+// After backward, buckets are updated in order, each once it has arrived.
 CONVOY_FUNCTION void Collective::end_step(int rank) {
   Worker& worker = workers_[at(rank)];
   const double pace = paces_.of_update(rank);

@@ -1,5 +1,5 @@
-// Cross-validation: how well a calibration predicts settings that it has not seen. Cells are held out whole,
-// with all of their repeats; predicting what was fitted proves nothing.
+// Cross-validation: how well a calibration predicts settings that it has not seen. A cell is held out with
+// all of its repeats, because predicting a fitted cell proves nothing.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +21,13 @@
 
 namespace convoy::sim {
 
-/// What the simulator says of a cell.
+/// The simulator's prediction for a cell.
 struct Prediction {
   Cell cell;
-  double seconds = 0;   ///< of a step, predicted
+  double seconds = 0;   ///< predicted seconds of a step
   bool fitted = false;  ///< whether the calibration has seen the cell
 
-  /// Of the throughput: predicted / measured - 1; 0 where nothing was measured.
+  /// Relative error of the predicted throughput: predicted / measured - 1; 0 if nothing was measured.
   double error() const { return cell.seconds > 0 ? cell.seconds / seconds - 1 : 0; }
 };
 
@@ -40,21 +40,21 @@ struct Errors {
 };
 Errors errors_of(std::span<const Prediction> predictions);
 
-/// A calibration on some of the cells, and what it says of all.
+/// A calibration on some of the cells, and its predictions for all.
 struct Trial {
   Fit fit;
   std::vector<Prediction> predictions;  ///< in the order of the cells
 };
 
-/// Fits the cells that are marked, and predicts all.
+/// Fits the marked cells and predicts all.
 Trial try_out(const Source& source, std::span<const Cell> cells, const std::vector<bool>& fitted);
 
-/// Half of the cells, the greater half of an odd number, drawn by a seed from among the halves that tell
-/// about all parameters. Throws ConfigError, with what is missing, if the cells together do not.
+/// A random half of the cells, rounded up, that determines all parameters. Throws ConfigError, with what is
+/// missing, if the cells together do not determine them or none of 1000 random halves does.
 std::vector<bool> draw_half(const Source& source, std::span<const Cell> cells, std::uint64_t seed);
 
-/// Predicts each cell by a calibration on all others, except a cell without which nothing would tell about a
-/// parameter, which counts as fitted.
+/// Predicts each cell by a calibration on all others. A cell without which a parameter would be undetermined
+/// is predicted by a calibration on all cells and counts as fitted.
 std::vector<Prediction> leave_one_out(const Source& source, std::span<const Cell> cells);
 
 #if CONVOY_DEFINITIONS

@@ -1,4 +1,4 @@
-// Exchange: how gradients travel, by the names that comm's registry and the trainers' options have for it.
+// Exchange: how gradients are exchanged, with the names of comm's registry and the trainers' options.
 #pragma once
 
 #include <cstddef>
@@ -7,22 +7,22 @@
 
 namespace convoy::sim {
 
-/// A policy with its options, as comm::Options and comm::Choice say them, and what the trainer does around.
+/// A policy with its options, as in comm::Options and comm::Choice, and the trainer's options that affect it.
 struct Exchange {
-  /// A policy of comm's registry, or "nccl". "native" and "nccl" go by a ring or a tree, whichever is cheaper
-  /// for a bucket, one bucket after the other; "native" begins once backward is over.
+  /// A policy of comm's registry, or "nccl". "native" and "nccl" use a ring or a tree, whichever is cheaper
+  /// for a bucket, one bucket after the other; "native" begins after backward.
   std::string comm = "ring";
-  std::string codec = "none";        ///< of a ring
-  double codec_ratio = 0.01;         ///< of topk: the share of elements that travels
+  std::string codec = "none";        ///< only with "ring"
+  double codec_ratio = 0.01;         ///< of topk: the fraction of elements that is sent
   int codec_rank = 4;                ///< of powersgd: columns of a factor
-  bool overlap = true;               ///< buckets travel while backward goes on
-  bool background = false;           ///< a thread goes on with them
-  bool staged = false;               ///< gradients go through the memory of the host
-  int lanes = 0;                     ///< buckets under way at a time; 0: as the engine has them over MPI
-  std::size_t segment_bytes = 0;     ///< of messages of a long block; 0: as over MPI
-  int window = 0;                    ///< segments under way at a time; 0: likewise
+  bool overlap = true;               ///< buckets are exchanged during backward
+  bool background = false;           ///< a background thread executes the exchange
+  bool staged = false;               ///< gradients are staged in host memory
+  int lanes = 0;                     ///< buckets in flight; 0: as Mpi between nodes, as Shm in one node
+  std::size_t segment_bytes = 0;     ///< bytes of a message of a long block; 0: likewise
+  int window = 0;                    ///< segments in flight; 0: likewise
   int servers = 1;                   ///< of ps, ps-async and ps-stale
-  bool servers_beside = false;       ///< on ranks of their own, the last, rather than among the workers
+  bool servers_beside = false;       ///< on the last ranks, apart from the workers, rather than among them
   int staleness = 4;                 ///< of ps-stale
   bool weighted = false;             ///< workers take shares of a batch in proportion to their speed
   std::vector<double> weights = {};  ///< or in proportion to these

@@ -2,10 +2,9 @@
 // of Nonlinear Parameters", 1963; the damping of Nielsen, 1999): a few unknowns, residuals of any function,
 // derivatives by central differences.
 //
-// An unknown may be positive, which is then fitted by its logarithm; may have bounds, at which it stops; and
-// may have a prior, a value that is expected and how far off the truth is expected to be. A prior counts as
-// one more residual, so that what measurements say nothing about stays at what is expected of it, with an
-// uncertainty that says so.
+// An unknown may be positive and is then fitted by its logarithm. It may have bounds, and a prior: an
+// expected value and its standard deviation. A prior counts as one more residual, so that an unknown that the
+// measurements do not determine stays at its prior, with the prior's uncertainty.
 #pragma once
 
 #include <functional>
@@ -26,17 +25,17 @@
 
 namespace convoy::sim {
 
-/// How an unknown is counted while it is fitted.
+/// The scale on which an unknown is fitted.
 enum class Scale : unsigned char {
   linear,
   logarithmic,  ///< always above zero; uncertainties are factors
 };
 
-/// What is to be found.
+/// A number to be fitted.
 struct Unknown {
   std::string name = {};
   std::string unit = {};
-  double start = 1;  ///< where the search begins, and what the prior expects
+  double start = 1;  ///< start of the search, and expectation of the prior
   Scale scale = Scale::linear;
   double lower = -std::numeric_limits<double>::infinity();
   double upper = std::numeric_limits<double>::infinity();
@@ -49,8 +48,8 @@ struct LeastSquaresOptions {
   /// count as if it were 1.
   double noise = 0;
   int most_iterations = 200;
-  double tolerance = 1e-12;  ///< ends when a step changes no unknown by more than this, relatively
-  double difference = 1e-5;  ///< of central differences: relative, or of a logarithm
+  double tolerance = 1e-12;  ///< converged when a step changes no unknown by more than this, relatively
+  double difference = 1e-5;  ///< step of central differences: relative, or of a logarithm
 
   static constexpr void fields(auto& self, auto&& field) {
     field("noise", self.noise);
@@ -60,37 +59,37 @@ struct LeastSquaresOptions {
   }
 };
 
-/// Where a fit ended.
+/// The result of a fit.
 struct Fit {
-  std::vector<std::string> names;  ///< of the unknowns, in their order, as all that follows
+  std::vector<std::string> names;  ///< of the unknowns, in the order of `values` and `errors`
   std::vector<double> values;
-  /// Standard errors: in the unknown's unit, or of its natural logarithm. Infinite where neither residuals
-  /// nor a prior say anything about an unknown, 0 for one that stops at a bound.
+  /// Standard errors: in the unknown's unit, or of its natural logarithm. Infinite for an unknown that
+  /// neither residuals nor a prior determine, 0 for one at a bound.
   std::vector<double> errors;
   std::vector<double> residuals;
   double squares = 0;  ///< the sum of squares of the residuals, without priors
-  double scatter = 0;  ///< the residuals' standard deviation, by the degrees of freedom that are left
+  double scatter = 0;  ///< the residuals' standard deviation, by the remaining degrees of freedom
   int iterations = 0;
   bool converged = false;
 
-  /// The value of an unknown that is known by name.
+  /// The value of the unknown of that name. Throws ConfigError if there is none.
   double operator[](std::string_view name) const;
 };
 
-/// Writes the residuals for some values of the unknowns.
+/// Writes the residuals at the given values of the unknowns.
 using Residuals = std::function<void(std::span<const double> values, std::span<double> residuals)>;
 
-/// Finds the values that make the sum of squares of `count` residuals least. Throws ConfigError for unknowns
-/// that cannot be (a start outside of its bounds, a logarithm of what is not above zero), for fewer residuals
-/// and priors than unknowns, and for a residual that is not finite at the start.
+/// Minimizes the sum of squares of `count` residuals. Throws ConfigError for an invalid unknown (a start
+/// outside its bounds, a logarithmic one not above zero, a negative prior), for fewer residuals and priors
+/// than unknowns, and for a residual that is not finite at the start.
 Fit least_squares(std::span<const Unknown> unknowns, int count, const Residuals& residuals,
                   const LeastSquaresOptions& options = {});
 
 #if CONVOY_DEFINITIONS
 namespace detail {
 
-// Solves the symmetric positive definite system a x = b of order n in place by Cholesky's factors; false if a
-// is not positive definite.
+// Solves the symmetric positive definite system a x = b of order n in place by Cholesky factorization; false
+// if a is not positive definite.
 inline bool solve_symmetric(std::vector<double>& a, std::vector<double>& b, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i)
     for (std::size_t j = 0; j <= i; ++j) {
@@ -114,7 +113,7 @@ inline bool solve_symmetric(std::vector<double>& a, std::vector<double>& b, std:
   return true;
 }
 
-// A fit under way. Coordinates are the unknowns, or their logarithms; rows are residuals over the noise, then
+// A running fit. Coordinates are the unknowns, or their logarithms; rows are residuals over the noise, then
 // priors.
 class Fitter {
  public:
@@ -204,7 +203,7 @@ class Fitter {
     return value > 0 ? std::log(value) : -std::numeric_limits<double>::infinity();
   }
   double value(std::size_t i, double x) const { return logarithmic(i) ? std::exp(x) : x; }
-  // What a relative change of a coordinate is relative to.
+  // The reference of a coordinate's relative change.
   double scale_of(std::size_t i, double x) const {
     if (logarithmic(i)) return 1;
     return std::max(std::abs(x), std::max(std::abs(unknowns_[i].start), unknowns_[i].prior) * 1e-3);
@@ -252,7 +251,7 @@ class Fitter {
       }
   }
 
-  // Holds what stands at a bound and would leave it.
+  // Holds the unknowns that are at a bound and would cross it.
   void hold(const std::vector<double>& x, const std::vector<double>& gradient) {
     held_.assign(n_, false);
     for (std::size_t i = 0; i < n_; ++i)

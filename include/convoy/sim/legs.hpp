@@ -1,5 +1,5 @@
-// Legs: an exchange as the exchanges it consists of, one after the other, each by a schedule: what the
-// policies of comm/policy assign to the slots of their engines.
+// Legs: the phases of an exchange, one after the other, each executing a schedule: what the policies of
+// comm/policy assign to the slots of their engines.
 #pragma once
 
 #include <cstddef>
@@ -38,13 +38,13 @@
 
 namespace convoy::sim {
 
-/// What one bucket does in one leg.
+/// One bucket in one leg.
 struct Crossing {
   std::shared_ptr<const Steps> steps;
-  std::vector<double> offsets;  ///< in bytes, of each chunk and of the end; empty where all are as long
-  double chunk = 0;             ///< bytes of each chunk, then
+  std::vector<double> offsets;  ///< in bytes, of each chunk and the end; empty if all chunks are equal
+  double chunk = 0;             ///< bytes of each chunk, if so
   double update = 0;            ///< seconds of the optimizer before its first message
-  std::vector<double> updates;  ///< the same of each rank, where they differ
+  std::vector<double> updates;  ///< the same for each rank, if they differ
   double before = 0;            ///< seconds of the processor before its first message
   double after = 0;             ///< and after its last
 
@@ -60,18 +60,17 @@ struct Crossing {
 
 struct Leg {
   int lanes = 1;
-  bool after_backward = false;      ///< nothing of it begins before
+  bool after_backward = false;      ///< no bucket enters it before backward is over
   std::vector<Crossing> crossings;  ///< of each bucket
 };
 
-/// The legs of an exchange, and of how many units with how many ranks their steps are. They are of one unit
-/// if `folds` allows that and all units do the same.
+/// The legs of an exchange. Folded legs hold the steps of one unit (places.hpp), which stands for all.
 struct Legs {
   std::vector<Leg> legs;
   bool folded = false;
-  bool updates = true;  ///< workers update once a bucket has come; otherwise on the way
+  bool updates = true;  ///< workers update once a bucket has arrived; otherwise within the legs
 
-  /// Seconds of the optimizer on the way, in a step of a rank.
+  /// Seconds of the optimizer within the legs, in a step of a rank.
   double update_of(int rank) const {
     double sum = 0;
     for (const Leg& leg : legs)
@@ -80,7 +79,8 @@ struct Legs {
   }
 };
 
-/// Throws ConfigError for a policy that cannot be on such a cluster.
+/// The legs are folded if `folds` is true and all units do the same. Throws ConfigError for a policy that
+/// does not exist or that the cluster cannot run.
 Legs legs_of(const Cluster& cluster, const Work& work, const Exchange& exchange, bool folds);
 
 #if CONVOY_DEFINITIONS
@@ -93,7 +93,7 @@ class LegMaker {
   LegMaker(const Cluster& cluster, const Work& work, const Exchange& exchange, bool folds);
 
   Legs make();
-  /// Whether the steps of all units turned out to be alike.
+  /// Whether the steps of all units are the same.
   bool alike() const { return alike_; }
 
  private:
@@ -145,7 +145,7 @@ class LegMaker {
   comm::Options options_;
   int ranks_, units_ = 1, lanes_;
   bool alike_ = true;
-  std::vector<int> node_of_, first_;  // of each rank; the first rank of each node, and of one behind the last
+  std::vector<int> node_of_, first_;  // of each rank; the first rank of each node, and the number of ranks
   std::map<Kind, std::shared_ptr<const Steps>> made_;
   Legs legs_;
 };
@@ -153,7 +153,7 @@ class LegMaker {
 CONVOY_FUNCTION LegMaker::LegMaker(const Cluster& cluster, const Work& work, const Exchange& exchange,
                                    bool folds)
     : cluster_(cluster), work_(work), exchange_(exchange), ranks_(cluster.ranks()) {
-  // As Mpi between nodes, and Shm inside one; a lane is left to operations that a caller waits for.
+  // As Mpi between nodes, and Shm inside one. One lane is reserved for operations that a caller waits for.
   const bool apart = cluster.node_count() > 1;
   const transport::Pacing pacing = apart ? transport::network_pacing : transport::Pacing{};
   options_.segment_bytes = exchange.segment_bytes > 0 ? exchange.segment_bytes : pacing.segment_bytes;
@@ -200,7 +200,7 @@ CONVOY_FUNCTION Crossing LegMaker::crossing(schedule::View view, int blocks, std
 
 CONVOY_FUNCTION Crossing LegMaker::crossing(schedule::View view, const schedule::Blocks& buffer,
                                             std::int64_t element) {
-  // As the policies have it, the longest block says how finely all are cut.
+  // As in the policies, the longest block determines the number of segments.
   std::int64_t longest = buffer.count;
   if (!buffer.cuts.empty()) {
     longest = 0;
@@ -211,7 +211,7 @@ CONVOY_FUNCTION Crossing LegMaker::crossing(schedule::View view, const schedule:
   const int window = options_.window, places = view.places(n);
   const Script script = [=](int rank, const schedule::Sink<Instruction>& sink) {
     view.steps(segments, window, rank, n, [&](const schedule::Step& step) {
-      // What goes to an inbox is as long as the receiver's own block.
+      // What is sent to an inbox has the size of the receiver's own block.
       const int block = step.chunk / segments;
       const int chunk = places > 0 ? block % places * segments + step.chunk % segments : step.chunk;
       sink({act_of(step), step.peer, 0, chunk, step.count, 0});
@@ -220,7 +220,7 @@ CONVOY_FUNCTION Crossing LegMaker::crossing(schedule::View view, const schedule:
   return cut(steps_of({view.name(), segments}, script), buffer, element, segments);
 }
 
-// Between two barriers, each rank its parts of the buffers of its node (schedule/direct.hpp).
+// Between two barriers, each rank loads and stores its parts of its node's buffers (schedule/direct.hpp).
 template <class Half>
 Leg LegMaker::in_memory(int shards, int lanes) {
   const Half half = [&] {
@@ -247,7 +247,7 @@ Leg LegMaker::in_memory(int shards, int lanes) {
   return leg;
 }
 
-// The ring between nodes, of each shard among those that hold it.
+// The rings between nodes: one for each shard, among the ranks that hold the shard.
 CONVOY_FUNCTION Leg LegMaker::across(const comm::Nodes& nodes) {
   using Across = comm::detail::Across<schedule::Direct, schedule::Ring>;
   const Across whole(nodes);
@@ -270,8 +270,8 @@ CONVOY_FUNCTION Leg LegMaker::across(const comm::Nodes& nodes) {
   return leg;
 }
 
-// Which of ring, halving-doubling and tree is cheapest; libraries have no halving and doubling for long
-// buckets. A price executes the schedule; in a large world the textbook's terms stand in for it.
+// The cheapest of ring (0), halving-doubling (1) and tree (2); libraries do not use halving-doubling for long
+// buckets. A price executes the schedule; in a large world the textbook formulas replace it.
 CONVOY_FUNCTION int LegMaker::choice_of(std::int64_t count, const schedule::CostModel& model,
                                         bool by_library) const {
   const auto segments_of = [&](int blocks) { return comm::segments_for(count, 4, blocks, options_); };
@@ -295,9 +295,9 @@ CONVOY_FUNCTION int LegMaker::choice_of(std::int64_t count, const schedule::Cost
   return ring <= halving && ring <= tree ? 0 : halving <= tree ? 1 : 2;
 }
 
-// A ring for each network card, each with its share of the buffer, as NCCL has them in nodes with several
-// cards: the ring of card c goes through a node's ranks from the first that the card serves on, so that every
-// card carries one ring out of its node and one into it.
+// A ring for each network card, each with its share of the buffer, as in NCCL on nodes with several cards.
+// The ring of card c visits a node's ranks starting at the first one that the card serves, so that every card
+// carries one ring out of its node and one into it.
 CONVOY_FUNCTION Crossing LegMaker::rings(std::int64_t count) {
   int cards = cluster_.node_count() > 1 ? cluster_.nic.count : 1;
   for (const Nodes& some : cluster_.nodes) cards = std::min(cards, some.ranks);
@@ -305,7 +305,7 @@ CONVOY_FUNCTION Crossing LegMaker::rings(std::int64_t count) {
   const int blocks = cards * ranks_, n = ranks_, window = options_.window;
   const int segments = comm::segments_for(count, 4, blocks, options_);
   const Script script = [=, this](int rank, const schedule::Sink<Instruction>& sink) {
-    // Where the i-th rank of a card's ring is, and the other way round.
+    // Maps a position in a card's ring to a rank (direction 1), or a rank to its position (-1).
     const auto turned = [&](int at_rank, int card, int direction) {
       const int node = node_of_[at(at_rank)], first = first_[at(node)], size = first_[at(node + 1)] - first;
       const int turn = card * size / cards;
@@ -324,7 +324,7 @@ CONVOY_FUNCTION Crossing LegMaker::rings(std::int64_t count) {
 }
 
 CONVOY_FUNCTION Leg LegMaker::chosen(bool by_library) {
-  // The engine measures between ranks 0 and 1; a library knows the slowest way.
+  // The engine measures between ranks 0 and 1; a library knows the slowest link.
   const bool apart = by_library ? cluster_.node_count() > 1 : ranks_ > 1 && node_of_[1] != node_of_[0];
   const double cards = by_library ? cluster_.nic.count : 1;
   const schedule::CostModel model{apart ? cluster_.nic.alpha : cluster_.inside.alpha,
@@ -345,13 +345,13 @@ CONVOY_FUNCTION Leg LegMaker::chosen(bool by_library) {
   return leg;
 }
 
-// Sums come to the ranks that update them, and parameters go back: by the shards that the policy cuts, each
-// of which takes as much of an update as it has of the bucket.
+// A reduce-scatter of gradients to the ranks that update them, and an all-gather of parameters, by the shards
+// of the policy. A shard takes the same fraction of a bucket's update as it holds of the bucket.
 CONVOY_FUNCTION void LegMaker::add_shards() {
   const int half = std::max(1, lanes_ / 2);
   const Arena arena = work_.arena();
   schedule::Shards shards(ranks_, arena.whole);
-  // Units do not have the same where what stays whole decides who has it.
+  // Ranges that must stay whole make the shards of units differ.
   alike_ = alike_ && arena.whole.empty();
   if (!alike_ && legs_.folded) return;
   Leg scatter, gather;
@@ -411,7 +411,7 @@ CONVOY_FUNCTION void LegMaker::add_codec() {
     costs(leg, 2, 1 + 2 * exchange_.codec_ratio * static_cast<double>(n));
     legs_.legs.push_back(std::move(leg));
   } else if (codec == "powersgd") {
-    // Steps behind its warm-up, in which gradients go as they are.
+    // Steps after the warm-up, in which gradients are sent uncompressed.
     const comm::codec::PowerSgd factors{exchange_.codec_rank, 0};
     factors.check();
     const auto sum = [&](const Bucket& bucket, auto of) {
@@ -435,7 +435,7 @@ CONVOY_FUNCTION void LegMaker::add_codec() {
     Leg there = by_messages(ring, ranks_, half, 4, left);
     costs(there, 1, 0);
     Leg back = by_messages(ring, ranks_, half, 4, right);
-    costs(back, 2, 1);  // the right factors, and what they leave out; the gradients that the factors make
+    costs(back, 2, 1);  // before: the right factors and the residuals; after: the gradients from the factors
     legs_.legs.push_back(std::move(there));
     legs_.legs.push_back(std::move(back));
   } else {
@@ -484,7 +484,7 @@ CONVOY_FUNCTION Legs LegMaker::make() {
     int shards = 1;
     for (std::size_t node = 0; node + 1 < first_.size(); ++node)
       shards = std::max(shards, first_[node + 1] - first_[node]);
-    const int local = 4;  // half of those of Shm
+    const int local = 4;  // half of the lanes of Shm
     legs_.legs.push_back(in_memory<schedule::DirectReduceScatter>(shards, local));
     legs_.legs.push_back(across(nodes));
     legs_.legs.push_back(in_memory<schedule::DirectAllGather>(shards, local));

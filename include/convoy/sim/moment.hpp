@@ -1,7 +1,6 @@
-// Moment: a time, with what it took to get there: for each cause the seconds of it on the path that decided
-// the time. Whatever waits for two things goes on at the later of the two, and keeps that one's path, so that
-// the last moment of a step tells what the step's length consists of (the critical path method, Kelley and
-// Walker 1959).
+// Moment: a time with its critical path: for each cause, the seconds on the path that determined the time. A
+// wait for two moments takes the later one with its path, so that the last moment of a step shows what the
+// step's length consists of (the critical path method, Kelley and Walker 1959).
 #pragma once
 
 #include <array>

@@ -1,16 +1,16 @@
-// Network: messages on their way through resources, in the order of time.
+// Network: carries messages through resources, in time order.
 //
 // A resource serves messages first come, first served, as LogGOPSim does (Hoefler, Schneider and Lumsdaine,
-// "LogGOPSim", HPDC 2010), rather than several at a time at shares of its rate, as SimGrid does (Casanova et
-// al., "Versatile, scalable, and accurate simulation of distributed applications and platforms", JPDC 2014).
-// Both keep a resource busy as long as there is something to send, so that both take equally long for all of
-// it. Messages are segments, with few of them under way between two ranks at a time, so that what one message
-// waits for another is short; and each costs a few operations, where shares would have to be reckoned anew
-// for all whenever one begins or ends.
+// "LogGOPSim", HPDC 2010), rather than sharing its rate among concurrent messages, as SimGrid does (Casanova
+// et al., "Versatile, scalable, and accurate simulation of distributed applications and platforms", JPDC
+// 2014). Both keep a resource busy as long as there is something to send, so that both take the same time for
+// all messages together. Messages are segments, few of which are in flight between two ranks at a time, so
+// that one message waits only briefly for another. A message costs a few operations, whereas shares would
+// have to be recomputed for all messages whenever one begins or ends.
 //
-// Messages are cut through: they are on several resources at once, as packets are, and the slowest decides.
-// A resource is busy for as long as its own rate takes, even where a message comes in more slowly: the
-// packets of others go in between.
+// Routing is cut-through: a message is on several resources at once, as its packets are, and the slowest
+// determines its time. A resource is busy for as long as its own rate takes, even if the message comes in
+// more slowly: packets of other messages fill the gaps.
 #pragma once
 
 #include <cstddef>
@@ -23,21 +23,21 @@
 
 namespace convoy::sim {
 
-/// A message under way, or one that has come and is not yet received.
+/// A message in flight, or one that has arrived and is not yet received.
 struct Message {
-  Moment head, tail;  ///< when its first and its last byte are behind the resources taken so far
+  Moment head, tail;  ///< when its first and last byte have passed the resources taken so far
   double bytes = 0;
   Way way;
   int hop = 0;
   std::uint32_t tie = 0;
-  int receiver = 0;  ///< for whom it is, and what it is: the sender's words
+  int receiver = 0;  ///< `receiver` and `to` are set by the sender and not interpreted
   std::int64_t to = 0;
-  int next = -1;  ///< the one behind it in a list
+  int next = -1;  ///< the next one in a list
 };
 
 class Network {
  public:
-  /// The mark of an event that is a message's: the rest of `what` is its number.
+  /// Marks the event of a message; the other bits of `what` are the message's number.
   static constexpr std::uint32_t mark = 1u << 31;
 
   explicit Network(const Places& places) : resources_(places.resources()) {}
@@ -67,7 +67,7 @@ class Network {
     }
     return number;
   }
-  /// Whether nothing keeps a message any more: `tail` says when it is there.
+  /// Whether a message has passed its last resource, so that `tail` is its arrival.
   bool through(int number) const {
     const Message& message = messages_[static_cast<std::size_t>(number)];
     return message.hop == message.way.hops;
@@ -95,8 +95,8 @@ class Network {
   Message& message(int number) { return messages_[static_cast<std::size_t>(number)]; }
   void forget(int number) { free_.push_back(number); }
 
-  /// Loads or stores so many bytes at `now` along a way, without a message, each in `share` of the time that
-  /// a byte of a message takes; returns when that is over.
+  /// Loads or stores `bytes` along a way without a message, beginning at `now`. A byte takes `share` of the
+  /// time that a byte of a message takes. Returns when the access ends.
   Moment access(const Moment& now, const Way& way, double bytes, double share) {
     Moment end = now;
     for (int hop = 0; hop < way.hops; ++hop) {

@@ -1,4 +1,4 @@
-// Outcome: what a simulation finds.
+// Outcome: the result of a simulation.
 #pragma once
 
 #include <cstdint>
@@ -7,16 +7,16 @@
 
 namespace convoy::sim {
 
-/// How much of a step something was used.
+/// The use of a resource in a step.
 struct Use {
   std::string name;        ///< "node 3 NIC 0 out"
   std::string kind;        ///< "nic"
-  double seconds = 0;      ///< busy, a step
-  double utilisation = 0;  ///< the share of the step
-  double bytes = 0;        ///< that went through it, a step
+  double seconds = 0;      ///< busy, per step
+  double utilisation = 0;  ///< the fraction of the step
+  double bytes = 0;        ///< that passed through it, per step
 };
 
-/// When something happened on a rank, in seconds from the beginning of the last step.
+/// An interval on a rank in the last step, in seconds from the beginning of the simulation.
 struct Span {
   int rank = 0;
   int track = 0;  ///< 0: what the worker computes; from 1: the lanes of its buckets
@@ -24,11 +24,10 @@ struct Span {
   double begin = 0, end = 0;
 };
 
-/// What is on the path that decides when a step ends, in seconds of the step: where nothing of it would be
-/// faster, the step would not be.
+/// The critical path of a step, in seconds: a step gets shorter only if something on this path does.
 struct Critical {
   double compute = 0;    ///< forward, backward and updates
-  double waiting = 0;    ///< of that, what the slowest worker takes longer than all do in the mean
+  double waiting = 0;    ///< of that, the excess of the slowest worker over the mean of all
   double launch = 0;     ///< of buckets
   double latency = 0;    ///< of messages
   double inside = 0;     ///< bytes inside nodes
@@ -38,18 +37,19 @@ struct Critical {
   double staging = 0;    ///< copies between devices and hosts
 };
 
-/// What comes out, means over the steps.
+/// The result of a simulation; times and counts are means over the steps.
 struct Outcome {
   double step_seconds = 0;
-  double exposed_seconds = 0;  ///< of the step, what is not the slowest worker's own computing
+  double exposed_seconds = 0;  ///< of the step, beyond the slowest worker's own compute time
   double throughput = 0;       ///< samples a second of all workers
   double scalability = 0;      ///< throughput over that of one worker of speed 1 alone
   Critical critical;
-  std::string binds;          ///< what takes most of what computing at speed does not: "nic", "latency", ...
+  /// The largest cause besides compute: "nic", "latency", ...; "compute" if none is above 1% of the step.
+  std::string binds;
   std::vector<Use> links;     ///< busiest first
-  std::int64_t messages = 0;  ///< a step, of all ranks
-  double bytes = 0;           ///< a step, of all ranks
-  std::vector<Span> spans;    ///< of some ranks, where they were asked for
+  std::int64_t messages = 0;  ///< per step, over all ranks
+  double bytes = 0;           ///< per step, over all ranks
+  std::vector<Span> spans;    ///< of the ranks that were asked for
 };
 
 }  // namespace convoy::sim

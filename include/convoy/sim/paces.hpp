@@ -1,4 +1,4 @@
-// Paces: how much longer than the times in Work each worker takes.
+// Paces: the factors by which each worker is slower than the times in Work.
 #pragma once
 
 #include <cmath>
@@ -13,8 +13,8 @@
 
 namespace convoy::sim {
 
-/// Of the first `ranks` ranks of a setting, of which `workers` compute. A step's forward and backward take
-/// the same random factor, of mean 1 and lognormal, so that none is below zero.
+/// The factors of the first `ranks` ranks of a setting, of which `workers` compute. Forward and backward of a
+/// step share one random factor of mean 1, which is lognormal, so that it is always positive.
 class Paces {
  public:
   Paces(const Setting& setting, int ranks, int workers) : seed_(setting.seed) {
@@ -35,14 +35,14 @@ class Paces {
     for (std::size_t rank = 0; rank < shares.size(); ++rank) pace_[rank] *= shares[rank] * workers;
   }
 
-  /// Of forward and backward.
+  /// The factor of forward and backward.
   double of(int rank, int step) const {
     const double pace = pace_[static_cast<std::size_t>(rank)];
     if (sigma_ == 0) return pace;
     Philox numbers(seed_, static_cast<std::uint64_t>(rank) << 32 | static_cast<std::uint32_t>(step));
     return pace * std::exp(sigma_ * numbers.normal() - sigma_ * sigma_ / 2);
   }
-  /// Of updates, which do not depend on the batch.
+  /// The factor of updates, which do not depend on the batch.
   double of_update(int rank) const { return update_[static_cast<std::size_t>(rank)]; }
 
  private:

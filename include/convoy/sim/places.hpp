@@ -1,8 +1,8 @@
-// Places: which rank is where, and through what a message goes from one rank to another.
+// Places: where each rank is, and which resources a message passes from one rank to another.
 //
-// A cluster of nodes that are all alike can be folded: the places are then those of one unit (a node, or the
-// nodes of a leaf where leaves share uplinks), and a rank is known by its number in the unit and by how many
-// units it is apart.
+// A cluster of identical nodes can be folded: the places are then those of one unit (a node, or the nodes of
+// a leaf if leaves share uplinks), and a peer is identified by its number in the unit and its distance in
+// units.
 #pragma once
 
 #include <array>
@@ -17,16 +17,16 @@
 
 namespace convoy::sim {
 
-/// Something that carries one message after the other.
+/// Something that carries one message at a time.
 struct Resource {
   double beta = 0;  ///< seconds a byte
   Cause cause = Cause::inside;
-  Moment free;      ///< from when on it is
+  Moment free;      ///< when it becomes free
   double busy = 0;  ///< seconds
   double bytes = 0;
 };
 
-/// What a message goes through, in order.
+/// The resources that a message passes, in order.
 struct Way {
   int hops = 0;
   std::array<int, 4> at{};
@@ -37,24 +37,24 @@ struct Way {
 
 class Places {
  public:
-  /// All ranks of a cluster; where it is `folded`, those of one unit.
+  /// All ranks of a cluster or, if `folded`, those of one unit.
   Places(const Cluster& cluster, bool folded);
 
-  /// Whether a cluster consists of units that are alike.
+  /// Whether a cluster consists of identical units.
   static bool foldable(const Cluster& cluster);
 
   int ranks() const { return static_cast<int>(node_.size()); }
   int nodes() const { return static_cast<int>(first_.size()) - 1; }
   int node_of(int rank) const { return node_[at(rank)]; }
   int first_of(int node) const { return first_[at(node)]; }
-  /// How many units there are, and how many ranks each has; one unit where the cluster is not folded.
+  /// The number of units; 1 if the cluster is not folded.
   int units() const { return units_; }
 
-  /// From rank `from` to rank `to`, which is so many units further.
+  /// The way from rank `from` to rank `to`, which is `apart` units further.
   Way way(int from, int to, int apart) const;
 
   std::vector<Resource> resources() const { return resources_; }
-  /// What people call a resource.
+  /// A resource's name, such as "node 3 NIC 0 out".
   std::string name_of(int resource) const;
 
  private:
@@ -75,10 +75,10 @@ class Places {
   Fabric fabric_;
   int units_ = 1;
   std::vector<int> node_;   // of each rank
-  std::vector<int> first_;  // rank of each node, and of a node behind the last
+  std::vector<int> first_;  // first rank of each node, and the number of ranks
   std::vector<Resource> resources_;
-  std::vector<int> inside_at_;                // of each node
-  int out_ = 0, in_ = 0, up_ = 0, down_ = 0;  // the first of each kind
+  std::vector<int> inside_at_;                // first resource of each node
+  int out_ = 0, in_ = 0, up_ = 0, down_ = 0;  // first resource of each kind
 };
 
 #if CONVOY_DEFINITIONS

@@ -1,9 +1,9 @@
-// Queue: what happens next, in the order of time.
+// Queue: the pending events, in time order.
 //
-// Most of what is to happen does so within a few latencies, and is one of thousands: a calendar (Brown,
-// "Calendar queues", CACM 1988) finds the next of them without comparing it to all others. Its days are as
-// long as it takes for some events to fall into each; today's are in a heap, those of the year in a list for
-// each day, and what is behind the year in a heap of its own.
+// Thousands of events are pending, most of them within a few latencies. A calendar queue (Brown, "Calendar
+// queues", CACM 1988) finds the next one without comparing it to all others. The length of a day adapts so
+// that each day holds some events. Today's events are in a heap, those of the rest of the year in a list for
+// each day, and those beyond the year in a heap of their own.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 
 namespace convoy::sim {
 
-/// Something that happens at a time. Of what happens at one time the lower `tie` comes first, so that the
-/// order never depends on the order in which events were made.
+/// An event. Of simultaneous events the one with the lower `tie` comes first, so that the order never depends
+/// on the order in which events were pushed.
 struct Event {
   double at = 0;
   std::uint32_t tie = 0;
@@ -26,8 +26,8 @@ struct Event {
   }
 };
 
-/// A heap of four children a node: half as deep as a binary one, and siblings share a cache line (LaMarca and
-/// Ladner, "The influence of caches on the performance of heaps", 1996).
+/// A heap with four children per node: half as deep as a binary one, and siblings share a cache line (LaMarca
+/// and Ladner, "The influence of caches on the performance of heaps", 1996).
 class EventHeap {
  public:
   bool empty() const { return heap_.empty(); }
@@ -74,14 +74,14 @@ class Queue {
   Queue() : days_(year) {}
 
   bool empty() const { return size_ == 0; }
-  /// When the next event is; never, if there is none.
+  /// The time of the next event; infinity if there is none.
   double next() {
     if (size_ == 0) return std::numeric_limits<double>::infinity();
     if (today_.empty()) wake();
     return today_.first().at;
   }
 
-  /// No event may be before the last one that was popped.
+  /// An event must not be earlier than the last one that was popped.
   void push(const Event& event) {
     ++size_;
     place(event);
@@ -96,7 +96,7 @@ class Queue {
 
  private:
   static constexpr std::int64_t year = 4096;         // days
-  static constexpr std::int64_t few = 2, many = 24;  // events of a day
+  static constexpr std::int64_t few = 2, many = 24;  // events per day
 
   std::int64_t day_of(const Event& event) const {
     return static_cast<std::int64_t>(std::min(event.at / length_, 9e18));
@@ -112,14 +112,14 @@ class Queue {
     if (day > day_ && day < day_ + year) ++in_year_;
   }
 
-  // The next day on which something happens becomes today.
+  // Makes the next day with an event today.
   void wake() {
     if (passed_ >= year) adapt();
     if (!today_.empty()) return;
     if (in_year_ == 0) day_ = day_of(later_.first()) - 1;
     do {
       ++day_;
-      // What comes within a year of the new day.
+      // Moves events that are now within a year into the calendar.
       while (!later_.empty() && day_of(later_.first()) < day_ + year) place(later_.pop());
     } while (days_[static_cast<std::size_t>(day_ % year)].empty() && today_.empty());
     std::vector<Event>& events = days_[static_cast<std::size_t>(day_ % year)];
@@ -129,7 +129,7 @@ class Queue {
     ++passed_;
   }
 
-  // Days become longer or shorter where they hold too few events or too many.
+  // Makes days longer or shorter if they hold too few or too many events.
   void adapt() {
     const std::int64_t held = popped_ / passed_;
     passed_ = popped_ = 0;

@@ -1,9 +1,9 @@
-// Serving: workers and parameter servers, step after step. The servers are comm's own state machines
-// (comm/parameter_server/server_state.hpp), which hold neither messages nor memory; around them stand the
-// client's window and the parts in which shards travel, as comm/parameter_server has them.
+// Serving: simulates workers and parameter servers, step by step. The servers are comm's own state machines
+// (comm/parameter_server/server_state.hpp), which hold neither messages nor memory. The client's window and
+// the parts of shards are those of comm/parameter_server.
 //
-// A server takes one letter at a time, in the order in which they came as far as its state accepts them. A
-// server that is a worker as well serves beside its computing, not instead of it.
+// A server takes one letter (a message from a worker) at a time, in order of arrival among those that its
+// state accepts. A server that is also a worker serves concurrently with its computing.
 #pragma once
 
 #include <cstddef>
@@ -41,7 +41,7 @@ bool serves(const Exchange& exchange);
 
 class Serving {
  public:
-  /// Every worker makes at least so many steps. `shown` ranks leave spans.
+  /// Every worker makes at least `steps` steps. The first `shown` workers record spans.
   Serving(const Setting& setting, int steps, int shown);
 
   void run();
@@ -52,40 +52,40 @@ class Serving {
   const std::vector<Span>& spans() const { return spans_; }
   /// The end of the run.
   const Moment& last() const { return last_; }
-  /// Between two ends of a worker's step, in the mean over the workers' steps behind the first.
+  /// Mean seconds from the end of a worker's step to the end of its next; with a single step, its seconds.
   double step_seconds() const;
-  /// Seconds that a worker's own computing takes in a step.
+  /// Compute seconds of a worker in a step.
   double alone(int worker, int step) const {
     return (setting_.work.forward + setting_.work.backward) * paces_.of(worker, step);
   }
 
  private:
-  // Of one worker and one server: parts that are final, on their way, and back, in this step.
+  // Of one worker and one server: the number of parts that are final, sent, and replied to in this step.
   struct Trade {
     int final = 0, pushed = 0, came = 0;
   };
   struct Worker {
-    int step = 0, next = 0, owed = 0;  // the next bucket to begin; parts that have not come back
+    int step = 0, next = 0, owed = 0;  // the next bucket to begin; parts without a reply
     Moment begin, backward, over, come, copies;
     bool past_backward = false;
     std::vector<Trade> trades;  // with each server
-    std::vector<int> missing;   // parts of each bucket
+    std::vector<int> missing;   // parts of each bucket without a reply
     std::vector<double> ends;   // of steps
   };
   struct Server {
     int rank = 0;
     comm::detail::ServedParts parts;
-    std::vector<comm::detail::ServerState> state;  // one, once it is known for whom
-    std::vector<std::deque<int>> mail;             // letters that have come, of each worker
-    std::vector<int> expected;                     // the part that a worker's next letter is about
-    std::set<std::pair<double, int>> ready;        // workers whose next letter can be taken
+    std::vector<comm::detail::ServerState> state;  // one element, made in the constructor
+    std::vector<std::deque<int>> mail;             // letters that have arrived, of each worker
+    std::vector<int> expected;                     // the part of each worker's next letter
+    std::set<std::pair<double, int>> ready;        // arrival and worker of letters that can be taken
     Moment processor;
-    std::vector<std::pair<int, int>> replies;  // worker and part, when the processor is free
+    std::vector<std::pair<int, int>> replies;  // worker and part, sent when the processor is free
     bool busy = false;
   };
 
   static constexpr std::uint32_t of_worker = 1u << 30, of_server = 1u << 29;
-  static constexpr double head = 64;  // bytes before the numbers of a letter
+  static constexpr double head = 64;  // bytes of a letter's header
   static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
   int buckets() const { return static_cast<int>(setting_.work.buckets.size()); }
@@ -95,8 +95,8 @@ class Serving {
     return 4.0 * static_cast<double>(server.parts[at(part)].range.size());
   }
 
-  /// Of so many bytes of a bucket's gradients on a rank that serves. A worker's rate may stand for its whole
-  /// step; a server's rule takes its time all the same.
+  /// Seconds to update by `bytes` of a bucket's gradients on a server's rank. A worker's times may include
+  /// its update; a server's update takes time even then.
   double update_seconds(const Bucket& bucket, double bytes, int rank) const {
     const double bandwidth = setting_.cluster.device.bandwidth;
     const double parameters = bytes / sizeof(float);
@@ -168,7 +168,7 @@ CONVOY_FUNCTION Serving::Serving(const Setting& setting, int steps, int shown)
   window_ = exchange.window > 0 ? exchange.window : pacing.window;
   auto segment =
       static_cast<std::int64_t>(exchange.segment_bytes > 0 ? exchange.segment_bytes : pacing.segment_bytes);
-  if (!apart) segment *= comm::detail::segments_in_place;  // there parts are read where they lie
+  if (!apart) segment *= comm::detail::segments_in_place;  // parts are read in place there
   const Arena arena = setting.work.arena();
   servers_.resize(at(service_.servers));
   for (int s = 0; s < service_.servers; ++s) {
@@ -230,7 +230,7 @@ CONVOY_FUNCTION void Serving::begin_step(int w, const Moment& when) {
   network_.queue.push({first.at, static_cast<std::uint32_t>(w), of_worker | static_cast<std::uint32_t>(w)});
 }
 
-// As for collectives: see there.
+// As Collective::ready.
 CONVOY_FUNCTION Moment Serving::ready(int w, int bucket) const {
   const Worker& mine = workers_[at(w)];
   if (!setting_.exchange.overlap) return mine.over;
@@ -266,7 +266,7 @@ CONVOY_FUNCTION void Serving::next_bucket(int w) {
   }
 }
 
-// Sends what is final, no more than a window ahead of the replies.
+// Sends final parts, at most a window ahead of the replies.
 CONVOY_FUNCTION void Serving::push(int w, int s, const Moment& now) {
   Trade& trade = worker(w).trades[at(s)];
   const Server& its = server(s);
@@ -297,7 +297,7 @@ CONVOY_FUNCTION void Serving::deliver(int number) {
   if (!mine.busy) serve(s);
 }
 
-// Puts a worker among those whose letter can be taken, if one can.
+// Adds a worker to `ready` if its next letter can be taken.
 CONVOY_FUNCTION void Serving::admit(int s, int w) {
   Server& mine = server(s);
   if (w >= workers() || mine.mail[at(w)].empty() || !mine.state.front().accepts(w, mine.expected[at(w)]))
@@ -336,7 +336,7 @@ CONVOY_FUNCTION void Serving::take(int s, int w) {
     else if (action.kind == Action::reply)
       mine.replies.emplace_back(action.worker, action.part);
   });
-  // What this letter was in the way of: the worker's next one, and the next worker's.
+  // This letter may have blocked the worker's next one and the next worker's.
   admit(s, w);
   const auto queued = [&](int other) {
     return std::any_of(mine.ready.begin(), mine.ready.end(),
@@ -395,7 +395,7 @@ CONVOY_FUNCTION void Serving::end_if_over(int w) {
     last_.wait_for(now);
     --behind_;
   }
-  // Without sync the others go on until the slowest is done; with sync all make as many.
+  // Without sync the others continue until the slowest is done; with sync all make the same number.
   if (mine.step < steps_ || !service_.consistency.sync) begin_step(w, now);
 }
 #endif

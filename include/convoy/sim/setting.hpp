@@ -14,7 +14,7 @@ struct Setting {
   Cluster cluster;
   Work work;
   Exchange exchange;
-  int steps = 0;           ///< how many; 0: as many as their mean needs
+  int steps = 0;           ///< number of steps; 0: as many as a mean needs
   std::uint64_t seed = 1;  ///< of the jitter
 
   static constexpr void fields(auto& self, auto&& field) {

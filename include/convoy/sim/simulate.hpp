@@ -1,4 +1,4 @@
-// simulate: the time that a step takes on a described cluster, by executing the exchange's own schedules
+// simulate: predicts the time of a step on a described cluster by executing the exchange's own schedules
 // message by message.
 #pragma once
 
@@ -24,24 +24,24 @@
 
 namespace convoy::sim {
 
-/// How a simulation is carried out, which does not change what it finds.
+/// How a simulation is carried out, which does not change its results.
 struct Manner {
-  int shown = 0;  ///< so many ranks, the first, leave spans
-  /// From so many ranks on one unit of a cluster stands for all, where that is exact up to the rounding of
-  /// chunks to cache lines (steps.hpp).
+  int shown = 0;  ///< the first `shown` ranks record spans
+  /// From this number of ranks on, one unit of a cluster stands for all, if that is exact up to the rounding
+  /// of chunks to cache lines (steps.hpp).
   int folds_from = 128;
 };
 
-/// Simulates. Throws ConfigError for a setting that cannot be.
+/// Simulates a setting. Throws ConfigError if it is invalid.
 Outcome simulate(const Setting& setting, const Manner& manner = {});
 
 #if CONVOY_DEFINITIONS
 
 namespace detail {
 
-// How many steps have to be simulated. The first, from which all start together, does not count unless it is
-// the only one, as in worlds so large that a step costs much. Random times, and workers that do not wait for
-// each other, need several steps, and fewer of them where there are more workers.
+// The number of steps to simulate. The first, which all workers start together, does not count unless it is
+// the only one, as in large worlds, where a step is expensive. Random times and workers that do not wait for
+// each other need several steps, and fewer of them with more workers.
 CONVOY_FUNCTION int steps_for(const Setting& setting) {
   constexpr int large = 512;
   if (setting.steps > 0) return setting.steps;
@@ -51,7 +51,7 @@ CONVOY_FUNCTION int steps_for(const Setting& setting) {
   return 1 + (together && setting.cluster.jitter == 0 ? 1 : std::clamp(large / ranks, 1, 16));
 }
 
-// What of a step's path is what.
+// Splits the step's critical path by cause.
 CONVOY_FUNCTION void explain(Outcome& outcome, const Moment& last, double mean_compute) {
   const double scale = last.at > 0 ? outcome.step_seconds / last.at : 0;
   const auto part = [&](Cause cause) { return scale * last.path[static_cast<std::size_t>(cause)]; };
@@ -89,7 +89,7 @@ CONVOY_FUNCTION void list_links(Outcome& outcome, const Places& places, const Ne
   outcome.bytes = network.bytes() * places.units() / steps;
 }
 
-// The means over the steps behind the first, of `workers` workers.
+// The means over the steps after the first, or of the only one.
 template <class Simulation>
 Outcome means(const Setting& setting, const Simulation& simulation, int steps) {
   const Moment& last = simulation.last();

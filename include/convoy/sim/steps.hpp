@@ -1,10 +1,10 @@
-// Steps: what all ranks do for one exchange, as the schedules say it, with each send matched to its receive.
+// Steps: what all ranks do in one exchange, by the schedules, with each send matched to its receive.
 //
-// Where the ranks of every unit of a cluster do the same as those of the first, seen from where they are,
-// and units are alike, so are the times: a message that a rank of the first unit sends so many units on comes
-// there when one comes from as many units back. One unit then stands for all. That is checked step by step
-// for all ranks, not assumed; what chunks a message carries differs between units, so that it holds for
-// chunks of equal size.
+// If all units are identical, and the ranks of every unit do the same as those of the first unit, with peers
+// at the same distance, then the times of all units are the same: a message that a rank of the first unit
+// sends d units ahead arrives when the message from d units behind arrives in the first unit. One unit then
+// stands for all. The condition is checked step by step for all ranks, not assumed. The chunks that a message
+// carries differ between units, so that this holds for chunks of equal size.
 #pragma once
 
 #include <algorithm>
@@ -28,27 +28,27 @@ enum class Act : unsigned char {
   receive_reduce,
   load,     ///< from a peer's memory
   store,    ///< to it
-  barrier,  ///< of those that share memory
+  barrier,  ///< of the ranks that share memory
 };
 
 /// One step of a rank. Ranks are numbered within the places (places.hpp).
 struct Instruction {
   Act act{};
   int peer = 0;
-  int apart = 0;  ///< in how many units' distance the peer is
+  int apart = 0;  ///< the peer's distance in units
   int chunk = 0, count = 1;
-  int slot = 0;  ///< of a send, which of its peer's receives it meets; of a receive, its own number
+  int slot = 0;  ///< of a send, the peer's receive that it matches; of a receive, its own number
 };
 
-/// What a rank of the whole cluster does, with peers as they are numbered there.
+/// The steps of a rank of the whole cluster, with peers numbered in the whole cluster.
 using Script = std::function<void(int rank, const schedule::Sink<Instruction>& sink)>;
 
 class Steps {
  public:
-  /// Of `ranks` ranks of each of `units` units. Throws Error for a send that no receive meets.
+  /// The steps of `units` units of `ranks` ranks each. Throws Error for a send or receive without a match.
   Steps(const Script& script, int ranks, int units);
 
-  /// Whether all units do as the first one does; always, where there is one.
+  /// Whether all units do the same as the first; true if there is only one.
   bool alike() const { return alike_; }
 
   const Instruction* begin(int rank) const { return all_.data() + first_[static_cast<std::size_t>(rank)]; }
@@ -56,9 +56,9 @@ class Steps {
     const auto r = static_cast<std::size_t>(rank);
     return static_cast<int>(first_[r + 1] - first_[r]);
   }
-  /// Receives of the ranks before this one.
+  /// The number of receives of the ranks before this one.
   std::int64_t slots_before(int rank) const { return slots_[static_cast<std::size_t>(rank)]; }
-  /// Receives of all ranks.
+  /// The number of receives of all ranks.
   std::int64_t slots() const { return slots_.back(); }
 
  private:
@@ -103,7 +103,7 @@ CONVOY_FUNCTION Steps::Steps(const Script& script, int ranks, int units) {
 }
 
 CONVOY_FUNCTION void Steps::match(int ranks, int units) {
-  // Of each rank, its receives and its sends by peer, each peer's in order.
+  // The receives or the sends of a rank, sorted by peer; those of one peer stay in order.
   const auto by_peer = [&](int rank, auto&& wanted) {
     std::vector<int> found;
     for (int i = 0; i < count(rank); ++i)

@@ -1,4 +1,4 @@
-// Trace: the spans of a simulated step as a Chrome trace (io/chrome_trace.hpp), one process a rank, with a
+// Trace: the spans of a simulated step as a Chrome trace (io/chrome_trace.hpp), one process per rank, with a
 // track for computing and one for each lane of buckets.
 #pragma once
 
@@ -24,7 +24,7 @@ namespace convoy::sim {
 /// The spans of an outcome, from the first one's beginning on.
 std::string trace_text(const Outcome& outcome);
 
-/// Writes them. Throws Error, with the system's reason.
+/// Writes the spans of an outcome to a file. Throws Error, with the system's reason.
 void write_trace(const std::filesystem::path& path, const Outcome& outcome);
 
 #if CONVOY_DEFINITIONS

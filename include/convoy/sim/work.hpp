@@ -1,4 +1,4 @@
-// Work: what one worker computes in a step, and when its gradients are ready to travel.
+// Work: what one worker computes in a step, and when its gradients are ready to be exchanged.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace convoy::sim {
 
-/// The gradients of a tensor with a row for each output channel or feature.
+/// The gradients of a tensor, with a row for each output channel or feature.
 struct Matrix {
   std::int64_t rows = 0, columns = 0;
 
@@ -26,14 +26,14 @@ struct Matrix {
   }
 };
 
-/// Some gradients that are exchanged together.
+/// Gradients that are exchanged together.
 struct Bucket {
   std::int64_t bytes = 0;             ///< of f32 gradients
   double ready = 0;                   ///< seconds from the beginning of backward until they are final
   double update = 0;                  ///< seconds that the optimizer takes for them
-  std::vector<Matrix> matrices = {};  ///< that lie in it as a whole, for codecs that look at shapes
-  /// Elements, counted from its first, of what the optimizer updates as one, as comm::Layout has it: none is
-  /// cut where ranks or servers share out the updates.
+  std::vector<Matrix> matrices = {};  ///< that lie entirely in it, for codecs that use shapes
+  /// Ranges of elements, counted from the bucket's first, that the optimizer updates as one (comm::Layout):
+  /// none is split when updates are divided among ranks or servers.
   std::vector<Range> whole = {};
 
   static constexpr void fields(auto& self, auto&& field) {
@@ -45,7 +45,7 @@ struct Bucket {
   }
 };
 
-/// Buckets one behind the other, and what is to stay whole in them, in elements.
+/// Consecutive buckets, and the ranges in them that must stay whole, in elements.
 struct Arena {
   std::vector<Range> buckets, whole;
 
@@ -55,7 +55,7 @@ struct Arena {
 /// One step of a worker of speed 1.
 struct Work {
   double samples = 1;           ///< of one worker's batch
-  double forward = 0;           ///< seconds, with whatever else comes before backward
+  double forward = 0;           ///< seconds, including everything else before backward
   double backward = 0;          ///< seconds
   std::vector<Bucket> buckets;  ///< in the order in which backward finishes them
 
@@ -76,11 +76,11 @@ struct Work {
     for (const Bucket& bucket : buckets) sum += bucket.update;
     return sum;
   }
-  /// Seconds of a step that exchanges nothing.
+  /// Seconds of a step without an exchange.
   double alone() const { return forward + backward + update(); }
   Arena arena() const;
 
-  /// Throws ConfigError, with the bucket, for times and sizes that cannot be.
+  /// Throws ConfigError, with the bucket, for invalid times and sizes.
   void check() const;
 };
 

@@ -18,16 +18,16 @@
 
 namespace convoy::sim {
 
-/// Whether elements travel that never meet anything but padding, as they do without convoy.
+/// Whether weights that only ever meet padding are exchanged, as they are without convoy.
 enum class DeadTaps : unsigned char { left_out, exchanged };
 
 /// A bucket for each tensor, in the order in which backward finishes them.
 std::vector<Range> bucket_per_tensor(const Plan& plan);
 
-/// The step of a batch of the profile's rows, which must be of this plan, with `buckets` of its gradient
-/// arena. A bucket is ready when backward has gone through the first stage that uses any of its tensors.
-/// Updates are shared out by bytes. What a codec would take for a matrix is listed without its dead taps.
-/// `whole` is what the optimizer updates as one, as comm::Layout has it: optim::Arena::matrices(). Throws
+/// A step with a batch of the profile's rows. The profile must be of this plan; `buckets` are ranges of the
+/// plan's gradient arena. A bucket is ready when backward has passed the first stage that uses any of its
+/// tensors. Updates are divided in proportion to bytes. Matrices for codecs are listed without their dead
+/// taps. `whole` lists what the optimizer updates as one (comm::Layout): optim::Arena::matrices(). Throws
 /// ConfigError for a profile of another plan.
 Work work_of(const Plan& plan, const graph::Profile& profile, std::span<const Range> buckets,
              DeadTaps dead = DeadTaps::left_out, std::span<const Range> whole = {});
@@ -50,7 +50,7 @@ CONVOY_FUNCTION Work work_of(const Plan& plan, const graph::Profile& profile, st
   const std::vector<int> computed = graph::computed_nodes(plan);
   for (std::size_t i = 0; i < computed.size(); ++i)
     seconds[static_cast<std::size_t>(computed[i])] = profile.operations[i].backward;
-  // From the beginning of backward until a stage is over.
+  // Seconds from the beginning of backward to the end of each stage.
   std::vector<double> over(plan.stages.size());
   double now = 0;
   for (auto s = static_cast<int>(plan.stages.size()) - 1; s >= 0; --s) {
@@ -61,7 +61,7 @@ CONVOY_FUNCTION Work work_of(const Plan& plan, const graph::Profile& profile, st
   double ready = 0;
   for (const Range& range : buckets) {
     Bucket bucket;
-    // Dead taps that travel move what is behind them.
+    // Exchanged dead taps shift the elements after them.
     std::int64_t moved = 0, elements = range.size();
     for (const int p : plan.exchange_order) {
       const graph::Slot& slot = plan.slot(p);
@@ -81,7 +81,7 @@ CONVOY_FUNCTION Work work_of(const Plan& plan, const graph::Profile& profile, st
       ready = std::max(ready, over[static_cast<std::size_t>(slot.first)]);
     }
     bucket.bytes = elements * element;
-    // A bucket may end before the gap behind its last tensor.
+    // A bucket may end before the padding after its last tensor.
     if (!bucket.whole.empty()) bucket.whole.back().end = std::min(bucket.whole.back().end, elements);
     bucket.ready = ready;
     work.buckets.push_back(bucket);
