@@ -1,4 +1,4 @@
-// Trains a ResNet with a stem for small images on CIFAR-10, cropped and mirrored at random.
+// Trains a ResNet with a stem for small images on CIFAR-10, with random crops and mirroring.
 #include <memory>
 
 #include "common/existing.hpp"

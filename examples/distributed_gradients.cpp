@@ -1,5 +1,5 @@
-// Exchange without Trainer: a program with a model, tensors and a loop of its own, whose gradients convoy
-// only exchanges while its backward goes on. docs/exchange_without_trainer.md goes through it.
+// Exchange without Trainer: a program with its own model, tensors and training loop, in which convoy only
+// exchanges the gradients, during backward. docs/exchange_without_trainer.md explains it.
 //
 //     mpirun -np 2 distributed_gradients          ranks are processes
 //     distributed_gradients --threads 2           ranks are threads of this process
@@ -20,7 +20,7 @@
 
 using namespace convoy;
 
-/// Two layers with tanh between them, in vectors of its own; nothing in it knows convoy.
+/// Two layers with tanh between them, in its own vectors; it does not use convoy.
 struct Perceptron {
   static constexpr std::size_t inputs = 2, hidden = 64;
   std::vector<float> w1 = std::vector<float>(hidden * inputs), b1 = std::vector<float>(hidden);
@@ -42,8 +42,8 @@ struct Perceptron {
   }
 };
 
-/// The gradients of a squared error over some rows, the last layer's first; `on_final(i)` is called as soon
-/// as the i-th of them is final. Returns the mean error.
+/// The gradients of a squared error over some rows, in order from the last layer; calls `on_final(i)` as soon
+/// as the i-th is final. Returns the mean error.
 template <class OnFinal>
 float backward(const Perceptron& net, const std::vector<float>& xs, const std::vector<float>& ys,
                std::vector<float>& db2, std::vector<float>& dw2, std::vector<float>& db1,
@@ -73,7 +73,7 @@ float backward(const Perceptron& net, const std::vector<float>& xs, const std::v
   return loss;
 }
 
-/// Trains on this rank's rows of every batch of 64. Returns false if the ranks' parameters differ in a bit.
+/// Trains on this rank's rows of every batch of 64. Returns false if the ranks' parameters differ in any bit.
 template <class Transport>
 bool train(const Transport& world) {
   constexpr unsigned batch = 64, steps = 600;
@@ -82,18 +82,19 @@ bool train(const Transport& world) {
   if (batch % ranks != 0)
     fail<ConfigError>("a batch of ", batch, " rows cannot be shared equally by ", ranks, " ranks");
 
-  Perceptron net(rank);  // another one on each rank, until rank 0's goes to all
+  Perceptron net(rank);  // different on each rank until rank 0's is broadcast
   const std::vector<comm::NamedSpan> parameters{
       {"fc2.bias", net.b2}, {"fc2.weight", net.w2}, {"fc1.bias", net.b1}, {"fc1.weight", net.w1}};
   comm::broadcast(exchange, parameters);
 
   std::vector<float> db2(net.b2.size()), dw2(net.w2.size()), db1(net.b1.size()), dw1(net.w1.size());
-  // In the order in which backward finishes them. A real model has megabytes; here a bucket is 300 bytes.
+  // In the order in which backward finishes them. Buckets of real models are megabytes; here they are 300
+  // bytes.
   comm::GradientBuckets gradients(
       exchange, {{"fc2.bias", db2}, {"fc2.weight", dw2}, {"fc1.bias", db1}, {"fc1.weight", dw1}},
       {.op = comm::Op::mean, .first_bytes = 300, .bucket_bytes = 300});
 
-  std::mt19937 numbers(7);  // the same on all ranks, which take their rows of each batch
+  std::mt19937 numbers(7);  // the same on all ranks; each takes its rows of every batch
   std::uniform_real_distribution<float> uniform(-1, 1);
   const unsigned rows = batch / ranks, first = rows * rank;
   std::vector<float> xs(Perceptron::inputs * rows), ys(rows);

@@ -1,5 +1,5 @@
-// doctor: what this machine, or under mpirun this allocation, offers to an exchange: processors, memory,
-// nodes, what each transport measures, what `auto` would choose with that, and what stands in the way.
+// doctor: reports what this machine, or under mpirun this allocation, offers to an exchange: processors,
+// memory, nodes, the measured cost of each transport, what `auto` would choose by these, and likely problems.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -40,9 +40,9 @@ namespace {
 struct Machine {
   std::string host, processor, vectors, governor;
   int processors = 0, present = 0;
-  double quota = 0;  // processors' worth of time that a container may use; 0: no limit
+  double quota = 0;  // CPU quota of a container, in processors; 0: no limit
   double memory_gib = 0, free_gib = 0, shared_gib = 0;
-  double copy_one = 0, copy_all = 0;  // GB/s read and written, of one thread and of all
+  double copy_one = 0, copy_all = 0;  // GB/s read and written, by one thread and by all
 };
 
 struct Link {
@@ -98,7 +98,7 @@ double quota() {
   return std::atof(limit.c_str()) / period;
 }
 
-/// GB/s that `threads` threads read and write while they copy 64 MiB each.
+/// GB/s read and written by `threads` threads that copy 64 MiB each.
 double copy_bandwidth(int threads) {
   constexpr std::size_t size = std::size_t{64} << 20;
   const auto count = static_cast<std::size_t>(threads);
@@ -146,7 +146,7 @@ void look_for_gpus([[maybe_unused]] Findings& found) {
 #ifdef CONVOY_HAS_CUDA
   int count = 0;
   if (const cudaError_t code = cudaGetDeviceCount(&count); code != cudaSuccess) {
-    // Without a driver there is no GPU to speak of.
+    // Without a driver, a missing GPU is no warning.
     if (std::ifstream("/proc/driver/nvidia/version") && code != cudaErrorNoDevice)
       found.warnings.push_back(concat("CUDA finds no usable GPU: ", cudaGetErrorString(code)));
     return;
@@ -162,8 +162,8 @@ void look_for_gpus([[maybe_unused]] Findings& found) {
 
 // --- transports
 
-/// What comm::Auto would take for each size with these costs. Where ranks see each other's memory that is
-/// Direct, to which a byte is a load or a store: half of what it costs to copy one, which is what `beta` is.
+/// What comm::Auto would choose for each size with these costs. If ranks see each other's memory, that is
+/// Direct, which loads or stores a byte where a message copies it: half of `beta`.
 std::vector<Choice> choices(int ranks, const schedule::CostModel& cost, const transport::Pacing& pacing,
                             bool in_memory) {
   const comm::Options options{.segment_bytes = pacing.segment_bytes, .window = pacing.window};
@@ -228,7 +228,7 @@ void look_around(Findings& found, const mpi::Session& session) {
   if (far > 0) found.links.push_back({"mpi", "nodes", comm::measure_link(world, 0, far), pacing});
   if (world.size() > 1) choose(found, found.links.back(), world.size());
 
-  // The tightest binding of any rank.
+  // The fewest processors that any rank is bound to.
   int processors = examples::processors(), least = 0;
   mpi::check(MPI_Allreduce(&processors, &least, 1, MPI_INT, MPI_MIN, session.world()), "MPI_Allreduce");
   const int most = *std::max_element(found.ranks_of_node.begin(), found.ranks_of_node.end());
@@ -355,7 +355,7 @@ int run(int argc, char** argv) {
     const mpi::Session session(argc, argv);
     rank = session.rank();
     comm::Ring<transport::Mpi> turn{transport::Mpi(session)};
-    if (rank == 0) measure_alone();  // while the others are quiet
+    if (rank == 0) measure_alone();  // while the other ranks are idle
     turn.barrier();
     look_around(found, session);
     turn.barrier();

@@ -1,4 +1,4 @@
-// Trains GPT-2 on a text whose bytes are its tokens, or on a file of tokens; or has it go on with a text.
+// Trains GPT-2 on a text whose bytes are its tokens, or on a file of tokens; or generates text.
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -27,8 +27,8 @@ using namespace examples;
 
 namespace {
 
-/// A small model of bytes; the published one has 12 layers, 768 features, 12 heads, 1024 tokens and a
-/// vocabulary of 50257.
+/// By default a small model of bytes; the published model has 12 layers, 768 features, 12 heads, 1024 tokens
+/// and a vocabulary of 50257.
 struct Wanted {
   models::Gpt2Sizes sizes{
       .layers = 4, .width = 128, .heads = 4, .length = 64, .vocabulary = 256, .dropout = 0};
@@ -39,7 +39,7 @@ struct Wanted {
   Sampling sampling;
 };
 
-/// Text as tokens: its bytes, or what merges make of them.
+/// Text as tokens: its bytes, or byte-pair encoding if there are merges.
 class Tokens {
  public:
   explicit Tokens(const Wanted& wanted) : vocabulary_(wanted.sizes.vocabulary) {
@@ -53,11 +53,11 @@ class Tokens {
                         vocabulary_);
   }
 
-  /// How many ids stand for text.
+  /// The number of ids that stand for text.
   int size() const { return bpe_ ? bpe_->size() : std::min(vocabulary_, 256); }
   bool ends(i32 id) const { return bpe_ && id == bpe_->end_of_text(); }
 
-  /// At least one token: an empty text begins where another one has ended.
+  /// At least one token: an empty text becomes the token that ends a text.
   std::vector<i32> encode(std::string_view text) const {
     if (bpe_) return text.empty() ? std::vector<i32>{bpe_->end_of_text()} : bpe_->encode(text);
     std::vector<i32> ids;
@@ -78,8 +78,8 @@ class Tokens {
   std::optional<data::Bpe> bpe_;
 };
 
-/// Prints the prompt and what follows it, on processors, until a text ends. No keys and values are kept from
-/// one token to the next, so that each token costs a forward pass over a whole row.
+/// Generates on the host: prints the prompt and its continuation, until a text ends. There is no key-value
+/// cache, so that each token costs a forward pass over a whole row.
 void generate(const Options& o, const Wanted& wanted) {
   if (o.weights.empty() && o.checkpoint.empty())
     fail<ConfigError>("--generate needs what it goes by: --weights or --checkpoint");
@@ -108,12 +108,12 @@ void generate(const Options& o, const Wanted& wanted) {
              width = static_cast<std::size_t>(sizes.vocabulary);
   Philox random(o.seed);
   std::vector<i32> row(length);
-  const std::vector<i32> labels(length, -100);  // none counts
+  const std::vector<i32> labels(length, -100);  // all ignored
   const void* fields[] = {row.data(), labels.data()};
   for (int made = 0; made < wanted.generate; ++made) {
     const std::size_t seen = std::min(text.size(), length);
     std::copy(text.end() - static_cast<std::ptrdiff_t>(seen), text.end(),
-              row.begin());  // nobody looks behind
+              row.begin());  // causal attention ignores the rest of the row
     exec.forward({fields, 1}, {.mode = exec::Mode::evaluate});
     const std::span<const float> logits = exec.output(0);
     const i32 next = sample(logits.subspan((seen - 1) * width, static_cast<std::size_t>(tokens.size())),

@@ -1,5 +1,5 @@
-// Computes what a model hands out, by weights of torchvision, Hugging Face or convoy, for inputs from a file;
-// and writes the weights as these have them.
+// Computes a model's outputs for inputs from a file, with weights of torchvision, Hugging Face or convoy; can
+// write the weights in the same form.
 #include <algorithm>
 #include <cstddef>
 #include <iostream>
@@ -82,7 +82,8 @@ int rows_of(const io::Safetensors& file) {
   return static_cast<int>(*rows);
 }
 
-/// Inputs from the file, which holds ids as floats too; labels that nothing depends on.
+/// An input is read from the file, which holds ids as floats, too. A label gets a value that no output
+/// depends on.
 Field field_of(const Plan& plan, int n, const io::Safetensors& file, int rows) {
   const graph::Node& node = plan.node(n);
   Field field;

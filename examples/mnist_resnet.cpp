@@ -17,7 +17,7 @@ namespace {
 
 constexpr int classes = 10;
 
-/// A model is a type, traced while compiling, so each size of image is a model of its own.
+/// A model is a type, traced while compiling, so that each image size is a separate model.
 template <int size>
 const Plan& plan_of_size(const Options& o) {
   constexpr Image image{1, size, size};

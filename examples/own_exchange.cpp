@@ -1,5 +1,5 @@
 // An exchange of your own: a schedule, which is proved before it runs, and a policy, which Trainer takes like
-// any other. docs/own_exchange.md goes through it.
+// any other. docs/own_exchange.md explains it.
 #include <iostream>
 #include <vector>
 
@@ -44,12 +44,12 @@ class LocalSgd : public comm::Collectives<schedule::Ring, T> {
   explicit LocalSgd(const T& where = T{}, const comm::Options& options = {}) : Base(where, options) {}
 
   void open(const comm::Fingerprint& fingerprint, const comm::Layout& layout) {
-    Base::agree_on(fingerprint, layout, policy());  // names the rank and the field that differ
+    Base::agree_on(fingerprint, layout, policy());  // throws, naming the rank and the field that differ
     layout_ = layout;
   }
   void begin(int, Ready = {}) {}
   void finish(comm::Update update) {
-    // Gradients are scaled for a sum over all ranks; alone, one counts for all.
+    // Gradients are scaled for a sum over all ranks; the factor makes this rank's gradient count for all.
     for (const Range& bucket : layout_.buckets) update(bucket, static_cast<float>(this->size()));
     if (++step_ % k == 0) Base::all_reduce(layout_.parameters, comm::mean);
   }
@@ -70,7 +70,7 @@ struct Net {
   }
 };
 
-/// Trains on convoy's own digits with an exchange; prints the test accuracy.
+/// Trains on convoy's generated digits with an exchange and prints the test accuracy.
 template <class Comm>
 void fit_with(const data::ImageSplit& digits, const transport::Threads& endpoint, std::string_view name) {
   Trainer<Net, optim::Adam, Comm> trainer{{.batch = 32, .optimizer = {.lr = 3e-3f}, .exec = {.threads = 1}},

@@ -1,5 +1,5 @@
 // An operation, a loss and a metric of your own: types with functions over a whole batch.
-// docs/own_operation.md goes through it.
+// docs/own_operation.md explains it.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -56,7 +56,7 @@ struct Hinge {
   }
 };
 
-/// How many rows have their label among the three largest logits.
+/// The number of rows whose label is among the three largest logits.
 struct TopThree {
   static double measure(View<const float> x, View<const i32> label) {
     double rows = 0;

@@ -1,4 +1,5 @@
-// An optimizer of your own: arithmetic on one element, which Trainer runs as one vectorised pass over all.
+// An optimizer of your own: arithmetic on one element, which Trainer runs as one vectorized pass over all
+// elements.
 #include <iostream>
 
 #include <convoy/convoy.hpp>
@@ -6,7 +7,7 @@
 using namespace convoy;
 
 /// Lion (Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023): every parameter moves by the
-/// sign of a momentum, so that it needs half of Adam's state.
+/// sign of a momentum, so that Lion needs half of Adam's state.
 struct Lion {
   struct Options {
     using Rule = Lion;  // so that Lion::Options convert to optim::Any's
@@ -31,7 +32,7 @@ struct Lion {
     return {lr, o.beta1, o.beta2, o.weight_decay};
   }
 
-  /// V is float, or a vector of floats, for which optim::square_root stands in for std::sqrt.
+  /// V is float or a vector of floats; optim::square_root replaces std::sqrt for vectors.
   template <class V>
   CONVOY_INLINE static void update(V& p, const V& g, V (&momentum)[1], const Constants& k) {
     const V zero{}, one = zero + 1.0f;
@@ -53,8 +54,8 @@ struct Net {
   }
 };
 
-/// Trains on convoy's own digits with an optimizer, chosen while compiling or at run time; prints the test
-/// accuracy.
+/// Trains on convoy's generated digits with an optimizer, chosen while compiling or at run time, and prints
+/// the test accuracy.
 template <class Rule>
 void fit_with(const typename optim::Optimizer<Rule>::Options& options, const data::ImageSplit& digits,
               const transport::Threads& endpoint, std::string_view name) {

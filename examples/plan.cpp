@@ -1,4 +1,4 @@
-// plan MODEL: what a model is, as a table or as JSON: operations, shapes, parameters, prices, buckets,
+// plan MODEL: prints a model's plan as a table or as JSON: operations, shapes, parameters, prices, buckets,
 // memory.
 #include <algorithm>
 #include <cstddef>
@@ -39,7 +39,7 @@ struct OwnedMlpSizes {
 using Model = std::variant<models::ResNetSizes, models::ConvNetSizes, OwnedMlpSizes, models::TransformerSizes,
                            models::BertSizes, models::Gpt2Sizes>;
 
-/// By name, each as it was published.
+/// The models by name, with their published sizes.
 const std::map<std::string, Model>& all_models() {
   static const std::map<std::string, Model> all = [] {
     constexpr auto basic = models::ResidualBlock::basic, bottleneck = models::ResidualBlock::bottleneck;
@@ -80,7 +80,7 @@ void define(graph::Builder& g, const models::TransformerSizes& s) { models::defi
 void define(graph::Builder& g, const models::BertSizes& s) { models::define_bert(g, s); }
 void define(graph::Builder& g, const models::Gpt2Sizes& s) { models::define_gpt2(g, s); }
 
-/// The sizes that options can set, by the names of these.
+/// The sizes that options can set, by the names of the options.
 template <class Sizes>
 std::map<std::string, int*> numbers_of(Sizes& s) {
   std::map<std::string, int*> numbers;
@@ -105,7 +105,7 @@ std::map<std::string, int*> numbers_of(Sizes& s) {
 
 std::string text(const Shape& shape) { return concat(shape); }
 
-/// The operations of a stage; an addition by the value that it adds from outside.
+/// The operations of a stage. An addition is named by the value that it adds from outside the stage.
 std::string fused(const Plan& plan, int s) {
   std::string what(name_of(plan.node(plan.stage(s).leader)));
   for (int k = 1; k < plan.stage(s).count; ++k) {
@@ -203,10 +203,10 @@ nlohmann::ordered_json json(const std::string& name, const Plan& plan) {
   return object;
 }
 
-/// What the command line says.
+/// The arguments of the command line.
 struct Wanted {
   std::string model;
-  std::map<std::string, int> numbers;  ///< by the option
+  std::map<std::string, int> numbers;  ///< by the name of the option
   std::vector<int> hidden;
   bool json = false;
 };

@@ -13,7 +13,7 @@ using namespace examples;
 
 namespace {
 
-/// The published model; `vocabulary` is what the training set has.
+/// The published model; `vocabulary` is that of the training set.
 struct Wanted {
   models::TransformerSizes sizes{
       .layers = 6, .width = 256, .heads = 4, .ffn = 1024, .length = 64, .classes = 5};

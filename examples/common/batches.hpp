@@ -1,4 +1,4 @@
-// What a training reads, as a file: for others to train on the same.
+// The rows of a training as a file, so that other programs can train on the same rows.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,8 @@
 
 namespace examples {
 
-/// Writes the rows of `steps` steps of all `workers` ranks to the safetensors file of --batches: a tensor for
-/// each field, all of them floats, in the order in which the steps take the rows.
+/// Writes the rows of `steps` steps of all `workers` ranks to the safetensors file of --batches: a tensor of
+/// floats for each field, with the rows in the order of the steps.
 inline void write_batches(const Options& o, const convoy::data::DatasetRef& set, int workers,
                           std::int64_t steps) {
   using namespace convoy;

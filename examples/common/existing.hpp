@@ -1,4 +1,4 @@
-// Paths that options name, or that stand there by default.
+// Paths that options name, or their default paths.
 #pragma once
 
 #include <filesystem>
@@ -10,8 +10,8 @@
 
 namespace examples {
 
-/// `path`, which `option` names with its dashes. Throws ConfigError, which tells people the option to give
-/// another one by, where there is no file or folder.
+/// Returns `path`, the value of `option` (with its dashes). Throws ConfigError, naming the option, if there
+/// is no such file or folder.
 inline const std::string& existing(std::string_view option, const std::string& path) {
   std::error_code error;
   if (!std::filesystem::exists(path, error))

@@ -1,4 +1,4 @@
-// How a file holds the weights of GPT-2.
+// How a file stores the weights of GPT-2.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace examples {
 
-/// Files of Hugging Face hold the weights of linear layers as [in, out], and those of a model without a head
-/// name nothing "transformer.". convoy's do neither. No path: as convoy's.
+/// Hugging Face's files store the weights of linear layers as [in, out], and those of a model without a head
+/// lack the prefix "transformer.". convoy's files do neither. An empty path: as convoy's files.
 inline convoy::train::WeightsOptions gpt2_form_of(const std::string& path) {
   convoy::train::WeightsOptions form;
   if (path.empty()) return form;

@@ -1,5 +1,5 @@
-// Numbers: what an option accepts, and what is said of anything else. CLI11's own checks print the largest
-// double with all of its 309 digits.
+// Checks of numbers in options, with error messages. CLI11's own checks print the largest double with all of
+// its 309 digits.
 #pragma once
 
 #include <cstdlib>
@@ -9,7 +9,7 @@
 
 namespace examples {
 
-/// A check that the text is a number, above 0 or, where `zero` is fine too, not below it.
+/// A check that the text is a number above 0 or, with `zero`, at least 0.
 inline CLI::Validator number_above_zero(bool or_zero, const char* name) {
   return {[or_zero](const std::string& text) {
             char* end = nullptr;

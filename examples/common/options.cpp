@@ -24,7 +24,7 @@ std::vector<std::string> names_of_decays() {
   return names;
 }
 
-// Each once.
+// Every name once.
 std::vector<std::string> names_of(std::span<const Entry> entries, std::span<const Entry> more = {}) {
   std::vector<std::string> names;
   for (const auto some : {entries, more})
@@ -56,7 +56,7 @@ void add(CLI::App& app, const OwnOption& own) {
   std::visit(add, own.value);
 }
 
-// The lines of a registry below the options.
+// A registry's entries, for the text below the options.
 std::string table_of(std::string_view option, std::span<const Entry> entries) {
   std::ostringstream text;
   if (entries.empty()) return {};
@@ -69,7 +69,7 @@ std::string table_of(std::string_view option, std::span<const Entry> entries) {
   return text.str();
 }
 
-// What --comm and --transport mean where they are not given.
+// Sets --comm and --transport to their defaults if they are not given.
 void choose_exchange(const Choices& choices, Options& o) {
   const auto of_gpus =
       std::find_if(choices.gpu_policies.begin(), choices.gpu_policies.end(), [&](const Entry& entry) {
@@ -255,7 +255,7 @@ bool parse(int argc, char** argv, const std::string& about, const Choices& choic
     return false;
   }
   choose_exchange(choices, o);
-  // The program's momentum is that of its own rule.
+  // The program's default momentum is for its default rule.
   if (o.optimizer != own_rule && app.count("--momentum") == 0) o.momentum.reset();
   return true;
 }

@@ -1,5 +1,5 @@
-// OwnOption: an option that one trainer has beside those of all, as data. The parser behind it is CLI11,
-// whose header takes about as long to compile as the rest of a trainer, and is read once this way.
+// OwnOption: an option of a single trainer, as data. The parser is CLI11, whose header takes about as long to
+// compile as the rest of a trainer; this way it is compiled once.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace examples {
 /// Which numbers an option takes.
 enum class Accepts : unsigned char { anything, positive, not_negative };
 
-/// Numbers within bounds, which belong to them.
+/// Numbers within bounds, inclusive.
 struct Between {
   double least = 0, most = 0;
 };
@@ -21,7 +21,7 @@ using OneOf = std::vector<int>;
 
 struct OwnOption {
   std::string name;  ///< with its dashes
-  /// What it sets; a bool by the name alone.
+  /// The variable that it sets; a bool is a flag.
   std::variant<bool*, int*, std::int64_t*, float*, double*, std::string*> value;
   std::string about;
   std::variant<Accepts, Between, OneOf> accepts = Accepts::anything;

@@ -1,4 +1,4 @@
-// A progress bar on a terminal; elsewhere nothing, since the log's lines say it all.
+// A progress bar on a terminal; nothing elsewhere, where the log's lines suffice.
 #pragma once
 
 #include <cstdio>

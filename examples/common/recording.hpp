@@ -1,4 +1,4 @@
-// Recording: what the operations of a run take, for replays of it.
+// Recording: the times of a run's operations, for replays of the run.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace examples {
 
-/// Records the steps of an Exec that measures its stages, and nothing of another. The first steps are left
-/// out, in which memory is touched and caches are filled, and those of fewer rows.
+/// Records the steps of an Exec that measures its stages; with any other Exec, does nothing. Leaves out the
+/// first steps, in which memory is first touched and caches are filled, and steps with fewer rows.
 template <class Exec>
 class Recording {
  public:
@@ -30,7 +30,7 @@ class Recording {
     forget();
   }
 
-  /// What ran since the last step, an evaluation, is no part of the next.
+  /// Drops what ran since the last step, such as an evaluation, so that it does not count for the next step.
   void forget() {
     if constexpr (measures) exec_.reset_profile();
   }

@@ -1,4 +1,4 @@
-// The token that a language model goes on with.
+// Draws the next token of a language model.
 #pragma once
 
 #include <algorithm>
@@ -14,12 +14,13 @@
 namespace examples {
 
 struct Sampling {
-  float temperature = 1;  ///< divides the logits; 0: always the likeliest token
-  int top_k = 40;  ///< draws from so many of the likeliest tokens; 0: from all (Fan, Lewis and Dauphin,
+  float temperature = 1;  ///< divides the logits; 0: always the most likely token
+  int top_k = 40;  ///< draws from this many of the most likely tokens; 0: from all (Fan, Lewis and Dauphin,
                    ///< "Hierarchical Neural Story Generation", 2018)
 };
 
-/// Draws a token in proportion to exp(logit / temperature). Of equal logits the lower id is the likelier one.
+/// Draws a token in proportion to exp(logit / temperature). Of equal logits the one with the lower id counts
+/// as more likely.
 inline convoy::i32 sample(std::span<const float> logits, const Sampling& how, convoy::Philox& random) {
   std::vector<convoy::i32> ids(logits.size());
   std::iota(ids.begin(), ids.end(), 0);
@@ -31,7 +32,7 @@ inline convoy::i32 sample(std::span<const float> logits, const Sampling& how, co
   if (how.top_k > 0 && static_cast<std::size_t>(how.top_k) < ids.size()) {
     std::nth_element(ids.begin(), ids.begin() + how.top_k, ids.end(), likelier);
     ids.resize(static_cast<std::size_t>(how.top_k));
-    std::sort(ids.begin(), ids.end());  // the order of what nth_element leaves is nobody's
+    std::sort(ids.begin(), ids.end());  // nth_element leaves an unspecified order
   }
   float largest = logits[static_cast<std::size_t>(ids[0])];
   for (const convoy::i32 id : ids) largest = std::max(largest, logits[static_cast<std::size_t>(id)]);

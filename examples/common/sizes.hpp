@@ -1,4 +1,4 @@
-// The options of every Transformer's sizes.
+// The options for the sizes of every Transformer.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace examples {
 
-/// Those of `sizes`, then `more`.
+/// The options of `sizes`, then `more`.
 template <class Sizes>
 std::vector<OwnOption> with_sizes(Sizes& sizes, const std::vector<OwnOption>& more) {
   std::vector<OwnOption> all = {{"--layers", &sizes.layers, "Of the model", Accepts::positive},

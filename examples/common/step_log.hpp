@@ -1,4 +1,4 @@
-// A table with a line for each step, in comma-separated values; a field of what is not known is empty.
+// A CSV table with a line for each step; a field of an unknown value is empty.
 #pragma once
 
 #include <cerrno>
@@ -15,8 +15,8 @@ namespace examples {
 
 class StepLog {
  public:
-  /// No file where `path` is empty. A row of data holds `per_row` of `unit`; where these are the samples
-  /// themselves they have no column of their own.
+  /// Writes no file if `path` is empty. A row of data holds `per_row` of `unit`; if the unit is "samples", it
+  /// has no separate column.
   StepLog(const std::string& path, const std::string& unit, double per_row)
       : path_(path), per_row_(unit == "samples" ? 0 : per_row) {
     if (path.empty()) return;
@@ -37,7 +37,7 @@ class StepLog {
     std::fprintf(file_.get(), "%.6g,%.6g", r.seconds, r.samples_per_sec);
     if (per_row_ > 0) std::fprintf(file_.get(), ",%.6g", r.samples_per_sec * per_row_);
     std::fputc('\n', file_.get());
-    // A line is there when its step is over, for those who watch, and so that a full disk is noticed.
+    // Flushed after each step, for readers of the running file, and so that a full disk is noticed.
     if (std::fflush(file_.get()) != 0) convoy::fail(path_, " cannot be written: ", std::strerror(errno));
   }
 

@@ -91,7 +91,7 @@ void print_table(const Summary& s) {
   row("training loss", number("%.5f", s.fit.loss));
   if (!s.fit.epochs.empty() && s.fit.epochs.back().test.rows > 0) {
     const convoy::train::Evaluation& test = s.fit.epochs.back().test;
-    if (s.unit != "samples" || !test.accuracy)  // language models are judged by it
+    if (s.unit != "samples" || !test.accuracy)  // the measure of language models
       row("test loss", number("%.5f", test.loss));
     if (test.accuracy) row("test accuracy", number("%.2f%%", 100 * *test.accuracy));
   }

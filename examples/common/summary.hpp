@@ -1,4 +1,4 @@
-// What an example trainer prints and writes at its end.
+// The report that an example trainer prints and writes at its end.
 #pragma once
 
 #include <string>
@@ -25,7 +25,7 @@ struct Summary {
 /// Prints the summary as a table.
 void print_table(const Summary& summary);
 
-/// Writes the summary as one JSON object, beside `path` and renamed there.
+/// Writes the summary as one JSON object to a file beside `path`, and renames it.
 void write_json(const Summary& summary, const std::string& path);
 
 }  // namespace examples

@@ -1,4 +1,4 @@
-// One rank's whole run of a task: everything but where it computes is chosen at run time.
+// One rank's whole run of a task. Everything but the Exec is chosen at run time.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,7 @@ template <class Exec, class Comm, class CommArgument>
 void train_task(const Options& o, const Task& task, const std::string& transport, int workers,
                 const typename Exec::Options& exec, CommArgument&& comm) {
   using namespace convoy;
-  // Refuses a batch that the set cannot fill before an Exec is made for it.
+  // Throws for a batch that the set cannot fill, before an Exec is made for it.
   if (!o.evaluate)
     static_cast<void>(data::BatchPlan(task.train.size(), o.batch, {.world = workers, .whole = o.unsharded}));
   train::Timeline timeline(o.timeline.empty() ? 0 : 1 << 18);
@@ -72,7 +72,7 @@ void train_task(const Options& o, const Task& task, const std::string& transport
   }
   if (o.evaluate) {
     if (checkpoints) {
-      const bool there = std::filesystem::is_directory(o.checkpoint);  // resume would make it
+      const bool there = std::filesystem::is_directory(o.checkpoint);  // resume would create it
       if (there) checkpoints->resume();
       if (o.weights.empty() && trainer.steps_done() == 0)
         fail<ConfigError>("--evaluate: there is no checkpoint in ", o.checkpoint);
@@ -149,18 +149,19 @@ void train_replay(const Options& o, const Task& task, convoy::comm::Any comm, co
                   int threads);
 
 #ifdef CONVOY_EXAMPLES_CUDA
-/// What GPUs exchange without their hosts, each entry over the transport that the entry names.
+/// Policies that GPUs execute without their hosts, each over the transport that its entry names.
 std::span<const convoy::comm::Entry> gpu_policies();
 std::span<const convoy::comm::Entry> gpu_transports();
 
-/// Before anything else is asked of GPUs: ranks are threads, whose kernels wait for one another.
+/// Must be called before any other use of GPUs if ranks are threads, because their kernels wait for one
+/// another.
 void let_ranks_share_gpus();
 
-/// One rank's run on a GPU in the precision that was chosen: each of the ranks of a host has one of its GPUs.
+/// One rank's run on a GPU in the chosen precision. The GPU is chosen by the rank's number on its host.
 /// `comm` works in host memory.
 void train_on_gpu(const Options& o, const Task& task, convoy::comm::Any comm, const std::string& transport,
                   int local_rank);
-/// The same, and GPUs exchange without their hosts, over one of `gpu_transports`.
+/// The same, but GPUs exchange without their hosts, over one of `gpu_transports`.
 void train_between_gpus(const Options& o, const Task& task, const convoy::comm::AnyBootstrap& bootstrap,
                         const std::string& transport, int local_rank);
 #endif

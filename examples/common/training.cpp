@@ -12,8 +12,8 @@ namespace examples {
 
 namespace {
 
-/// Threads for each of `ranks` ranks on the processors at hand; says so when they do not fit. A rank that
-/// replays sleeps and exchanges, for which one does.
+/// Threads for each of `ranks` ranks on the available processors; prints a warning if they do not fit. A rank
+/// that replays only sleeps and exchanges, for which one thread suffices.
 int threads_of(const Options& o, const Program& program, int ranks, bool speak) {
   const int there = processors();
   const int threads = o.threads > 0 ? o.threads : replays(o) ? 1 : std::max(1, there / ranks);
@@ -23,7 +23,7 @@ int threads_of(const Options& o, const Program& program, int ranks, bool speak) 
   return threads;
 }
 
-/// What this build can compute on and in which precision, and what it exchanges gradients by.
+/// The devices, precisions and exchanges of this build.
 Choices choices_of(const Program& program) {
   Choices choices{.models = program.models, .optimizers = {}, .devices = {"cpu"}, .precisions = {"f32"}};
 #ifdef CONVOY_HAS_HOST
@@ -44,7 +44,7 @@ bool has(const Plan& plan) {
   return (plan.used >> graph::index_of<Operation> & 1u) != 0;
 }
 
-/// What the program makes of the options; with all taps of its model's filters, if they say so.
+/// The program's task for the options, including the dead taps of its filters if the options ask for them.
 Task task_of(const Options& o, const Program& program) {
   const Task task = program.make(o);
   if (o.sync_batch_norm && !has<graph::BatchNorm>(task.plan))
@@ -68,7 +68,7 @@ Task task_of(const Options& o, const Program& program) {
           .weights = task.weights};
 }
 
-/// One rank's run where the options say.
+/// One rank's run on the device that the options choose.
 void train_one(const Options& o, const Task& task, comm::Any comm, const std::string& transport, int threads,
                [[maybe_unused]] int local_rank) {
 #ifdef CONVOY_EXAMPLES_CUDA
@@ -118,15 +118,15 @@ int run_between_gpus(const Options& o, const Program& program, [[maybe_unused]] 
 }
 #endif
 
-/// How many ranks Open MPI's mpirun, MPICH's, srun or torchrun has started, of which this is one.
+/// The number of ranks that Open MPI's or MPICH's mpirun, srun or torchrun has started, this one included.
 int launched_ranks() {
   for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
     if (const char* size = std::getenv(variable)) return std::atoi(size);
   return comm::environment_has_world() ? comm::world_of_environment().size : 1;
 }
 
-/// Ranks that were not told of one another each train alone. They do if that was asked for and they do not
-/// write the same files.
+/// Launched ranks that do not know of each other would each train alone. Throws ConfigError unless the
+/// options ask for that and the ranks do not write the same files.
 void refuse_strangers(const Options& o) {
   const int ranks = launched_ranks();
   if (ranks < 2) return;
@@ -219,7 +219,7 @@ int run(int argc, char** argv, const Program& program) {
   try {
     return run_parsed(argc, argv, program);
   } catch (const std::exception& error) {
-    std::cerr << concat(program.name, ": ", error.what(), '\n');  // whole: ranks write to one terminal
+    std::cerr << concat(program.name, ": ", error.what(), '\n');  // as one string: ranks share a terminal
     return 1;
   }
 }

@@ -1,5 +1,5 @@
-// What every example trainer does once its model and its data are chosen: ranks, a device, an exchange, an
-// optimizer, checkpoints and a report, as the command line says.
+// What every example trainer does once its model and data are chosen: sets up ranks, device, exchange,
+// optimizer, checkpoints and report by the command line.
 #pragma once
 
 #include <functional>
@@ -17,12 +17,12 @@ namespace examples {
 /// A model, and what it is trained on.
 struct Task {
   const convoy::Plan& plan;
-  std::string data = {};                           ///< what the report calls it
+  std::string data = {};                           ///< its name in the report
   std::shared_ptr<const void> owner = {};          ///< of the data sets
-  convoy::data::DatasetRef train = {}, test = {};  ///< nothing is evaluated without the latter
+  convoy::data::DatasetRef train = {}, test = {};  ///< without `test` nothing is evaluated
   std::string unit = "samples";                    ///< what a row holds `per_row` of: words, tokens
   double per_row = 1;
-  convoy::train::WeightsOptions weights = {};  ///< of the file of --weights
+  convoy::train::WeightsOptions weights = {};  ///< for the file of --weights
 };
 
 /// An example trainer.
@@ -31,14 +31,14 @@ struct Program {
   std::vector<std::string> models;  ///< the values of --model, the default one first
   Options defaults = {};
   std::vector<OwnOption> options = {};
-  /// Does something else with the options than train, and says so by true. It is called before there are
-  /// ranks.
+  /// Does something other than training if the options ask for it, and then returns true. Called before there
+  /// are ranks.
   std::function<bool(const Options&)> instead = [](const Options&) { return false; };
-  /// Each process calls it once.
+  /// Called once in each process.
   std::function<Task(const Options&)> make;
 };
 
-/// The whole program: its exit code. One line says what went wrong.
+/// Runs the whole program and returns its exit code. An error is reported in one line.
 int run(int argc, char** argv, const Program& program);
 
 }  // namespace examples

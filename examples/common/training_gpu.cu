@@ -7,7 +7,7 @@ namespace examples {
 
 namespace {
 
-/// Calls `run(std::type_identity<P>{})` for the precision that was chosen.
+/// Calls `run(std::type_identity<P>{})` for the chosen precision.
 template <class Run>
 void in_precision(const std::string& name, Run&& run) {
   if (name == "tf32") return run(std::type_identity<tf32>{});
@@ -18,7 +18,7 @@ void in_precision(const std::string& name, Run&& run) {
 
 using Comm = comm::AnyIn<memory::Device>;
 
-/// This thread's GPU: where ranks are more than GPUs, they share them.
+/// Selects this thread's GPU; ranks share GPUs if there are fewer GPUs than ranks.
 void take_gpu(int local_rank) { device::use(local_rank % std::max(1, device::count())); }
 
 void train(const Options& o, const Task& task, const std::string& transport, int workers, Comm comm) {

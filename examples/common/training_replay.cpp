@@ -1,4 +1,4 @@
-// Tasks at the pace of machines that are not there.
+// Replays: tasks at the pace of other machines.
 #include <algorithm>
 
 #include "train_task.hpp"
@@ -11,7 +11,7 @@ namespace examples {
 
 namespace {
 
-/// What a list holds for one of the workers: an entry of its own, or the one for all.
+/// The entry of a list for a worker: its own, or the only one.
 template <class T>
 const T& own(const std::vector<T>& list, std::string_view option, int worker, int workers) {
   if (list.size() == 1) return list.front();
@@ -21,7 +21,7 @@ const T& own(const std::vector<T>& list, std::string_view option, int worker, in
   return list[static_cast<std::size_t>(worker)];
 }
 
-/// The times of the machine that worker `worker` stands for.
+/// The profile of the machine that worker `worker` simulates.
 graph::Profile profile_of(const Options& o, const Plan& plan, int worker, int workers) {
   if (!o.replay.empty()) return io::read_profile(own(o.replay, "--replay", worker, workers), plan);
   if (!o.replay_rates.empty())
@@ -37,7 +37,7 @@ void train_replay(const Options& o, const Task& task, comm::Any comm, const std:
   const exec::ReplayOptions replay{.profile = profile_of(o, task.plan, worker, workers), .threads = threads};
   Options options = o;
   options.device = "replay";
-  // Nothing is learnt, so that there is nothing to evaluate.
+  // A replay learns nothing, so that there is nothing to evaluate.
   const Task untested{.plan = task.plan,
                       .data = task.data,
                       .owner = task.owner,

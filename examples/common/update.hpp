@@ -1,4 +1,4 @@
-// What the options of an example trainer say about the update.
+// The optimizer and the learning-rate schedule that the options choose.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace examples {
 
-/// Throws ConfigError for an option that the rule has not.
+/// Throws ConfigError for an option that the rule does not have.
 inline convoy::optim::Any::Options optimizer_of(const Options& o) {
   std::vector<convoy::optim::Setting> settings = {{"lr", o.lr}};
   if (o.momentum) settings.push_back({"momentum", *o.momentum});
@@ -19,7 +19,7 @@ inline convoy::optim::Any::Options optimizer_of(const Options& o) {
   return convoy::optim::make(o.optimizer, settings);
 }
 
-/// The learning rate over a run of so many steps.
+/// The learning-rate schedule of a run of `total` steps.
 inline convoy::optim::Schedule schedule_of(const Options& o, std::int64_t total) {
   if (o.decay == "steps" && o.decay_every == 0)
     convoy::fail<convoy::ConfigError>("--decay steps needs --decay-every, the steps between two reductions");
