@@ -1,18 +1,19 @@
-// comm_bench: what collective operations and whole gradient exchanges take, for every policy, beside the MPI
+// comm_bench: times collective operations and whole gradient exchanges for every policy, and the MPI
 // library's own. Runs under mpirun (transports mpi and, on one node, shm) or alone with --ranks N threads.
 //
 //     <collective>/<policy>/<transport>/<type>/<bytes>     all_reduce, reduce_scatter, all_gather, broadcast
 //     exchange/<policy>/<transport>/<model>                one step's gradient buckets through a Comm
 //     bound/direct/<transport>/<type>/<bytes>              loads and stores of `direct` without
-//     synchronisation
+//     synchronization
 //
-// Buffers are written anew before each iteration, untimed. An iteration's time is the slowest rank's.
-// Counters, from the median iteration: algbw_GBps = bytes / time; busbw_GBps, times 2(n-1)/n for all-reduce
-// and exchange, (n-1)/n for its halves; bound_percent, the share of the best possible time that is reached:
-// - between nodes, or between ranks of one node through messages: the bytes of the busiest link that the
-//   schedule sends, over the bandwidth of a link (--link-gbps, or measured between two ranks); for `native`
-//   the bytes that any all-reduce must send;
-// - in shared memory: `bound`'s loop, timed in turn with the operation itself.
+// Buffers are rewritten before each iteration, untimed. An iteration's time is the slowest rank's. Counters
+// are of the median iteration: algbw_GBps = bytes / time; busbw_GBps = algbw times 2(n-1)/n for all-reduce
+// and exchange, times (n-1)/n for reduce-scatter and all-gather; bound_percent = 100 * lower bound / time.
+// The lower bound is
+// - between nodes, or between ranks of one node by messages: the bytes that the schedule sends through the
+//   busiest link, over the bandwidth of a link (--link-gbps, or measured between two ranks); for `native` the
+//   bytes that any all-reduce must send;
+// - in shared memory: the time of `bound`'s loop, which alternates with the operation.
 #include <cstdint>
 #include <exception>
 #include <iostream>
@@ -22,15 +23,15 @@
 #include <utility>
 #include <vector>
 
-#include "comm/bounds.hpp"       // what each could take at best
+#include "comm/bounds.hpp"       // lower bounds of the time
 #include "comm/buckets.hpp"      // the models
-#include "comm/collectives.hpp"  // the cases of one buffer
-#include "comm/exchanges.hpp"    // the cases of one step
-#include "comm/lead.hpp"         // how they are run
-#include "comm/options.hpp"      // what is asked for
-#include "comm/policies.hpp"     // what is compared
+#include "comm/collectives.hpp"  // cases of one buffer
+#include "comm/exchanges.hpp"    // cases of one step
+#include "comm/lead.hpp"         // runs the cases
+#include "comm/options.hpp"      // the command line
+#include "comm/policies.hpp"     // the policies compared
 #ifdef CONVOY_HAS_MPI
-#include "comm/native.hpp"  // the peers
+#include "comm/native.hpp"  // MPI's own collectives
 #include <convoy/comm/policy/hierarchical_mpi.hpp>
 #include <convoy/comm/transport/mpi.hpp>
 #include <convoy/comm/transport/shm.hpp>

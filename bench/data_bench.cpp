@@ -1,7 +1,7 @@
-// data_bench: what one core reads, draws and cuts into tokens. Names are order/<samples>, rows/<data set> and
-// text/<tokenizer>; the counters are samples and bytes a second. Nothing is downloaded: images are the
-// built-in digits, text is random words; those of CONVOY_DATA (text/tinyshakespeare.txt, bert/vocab.txt)
-// where they are.
+// data_bench: times reading samples, drawing orders and tokenizing text on one core. Names are
+// order/<samples>, rows/<data set> and text/<tokenizer>; the counters are samples and bytes per second.
+// Nothing is downloaded: images are the built-in digits. Text and vocabulary are text/tinyshakespeare.txt and
+// bert/vocab.txt in CONVOY_DATA if they exist, otherwise generated.
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -35,7 +35,7 @@ void order(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(batch));
 }
 
-/// Batches of shuffled rows, one after the other.
+/// Reads batches of shuffled rows.
 template <class D>
 void rows(benchmark::State& state, const D& set) {
   const data::Samples out(set.fields(), batch);
@@ -52,7 +52,7 @@ void rows(benchmark::State& state, const D& set) {
   state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(batch));
 }
 
-/// A megabyte of words.
+/// About a megabyte of text.
 std::string some_text() {
   const char* folder = std::getenv("CONVOY_DATA");
   if (folder != nullptr &&
@@ -81,7 +81,7 @@ data::WordPiece wordpiece() {
   return data::WordPiece(data::Vocabulary(tokens));
 }
 
-/// Of all pairs of letters.
+/// Merges of all pairs of letters.
 data::Bpe bpe() {
   std::string merges;
   for (char a = 'a'; a <= 'z'; ++a)

@@ -1,14 +1,14 @@
-// gpu_bench [PART]: what exec::Cuda reaches on this GPU: training steps of ResNets and Transformers in each
-// precision, an epoch of MNIST, and beside copies optimizers, codecs and attention. Prints one JSON object a
-// line, what is wanted most first. PART picks the cases that have it in their names.
+// gpu_bench [PART]: measures exec::Cuda on this GPU: training steps of ResNets and Transformers in each
+// precision, an epoch of MNIST, optimizers and codecs compared to a copy, and attention. Prints one JSON
+// object per line, the most important cases first. PART selects the cases whose names contain it.
 //
-// `gpu_bench all_reduce` measures an exchange between two ranks on this GPU, and nothing else does: ranks
-// that share a GPU need all kernels loaded before the first one runs, which takes every other case seconds
-// and memory.
+// Only `gpu_bench all_reduce` measures an exchange between two ranks on this GPU: ranks that share a GPU need
+// all kernels loaded before the first one runs, which would cost every other case seconds and memory.
 //
-// Of a step: step_ms is the mean, samples_per_sec goes by it. Where each step is handed in by itself, host_us
-// is what the host needs to do that once graphs were captured, without waiting for the GPU, and kernels_ms
-// what the GPU needs for a step that was handed in before it begins; of_kernels is their share of step_ms.
+// For a step, step_ms is the mean, and samples_per_sec is computed from it. Where each step is launched by
+// itself, host_us is the host's time to launch a step after graph capture, without waiting for the GPU;
+// kernels_ms is the GPU's time for a step that was launched before it begins; of_kernels is kernels_ms /
+// step_ms.
 #include <algorithm>
 #include <barrier>
 #include <chrono>
@@ -51,7 +51,7 @@ std::string_view chosen;
 
 bool wanted(const std::string& name) { return name.find(chosen) != std::string::npos; }
 
-/// The milliseconds of each of `runs` calls, in order of size, after some that are not measured.
+/// The milliseconds of each of `runs` calls, sorted, after some warm-up calls.
 template <class Run>
 std::vector<float> milliseconds(memory::Device& space, int runs, Run&& run) {
   cudaEvent_t from{}, to{};
@@ -74,7 +74,7 @@ std::vector<float> milliseconds(memory::Device& space, int runs, Run&& run) {
 
 double median(const std::vector<float>& sorted) { return static_cast<double>(sorted[sorted.size() / 2]); }
 
-/// A rate with the least and the greatest of its runs.
+/// Prints the median rate with the least and the greatest of its runs.
 void report_bandwidth(const std::string& name, double bytes, const std::vector<float>& times, double copy) {
   std::printf(
       "{\"name\": \"%s\", \"GB_per_sec\": %.1f, \"least\": %.1f, \"most\": %.1f, \"of_copy\": %.3f}\n",
@@ -93,7 +93,7 @@ double copy_bandwidth(memory::Device& space) {
   return 2.0 * static_cast<double>(bytes) / median(times) * 1e-6;
 }
 
-/// One step over `count` parameters beside a copy, with the norms where a rule asks for them.
+/// One step over `count` parameters, compared to a copy, including norms if a rule needs them.
 template <class R>
 void optimizer(memory::Device& space, std::int64_t count, double copy) {
   const std::string name = concat("optimizer/", R::name, "/", count);
@@ -117,7 +117,7 @@ void optimizer(memory::Device& space, std::int64_t count, double copy) {
   report_bandwidth(name, arrays * 4.0 * static_cast<double>(count), times, copy);
 }
 
-/// One step of Muon over a matrix, with products of f32 and of tf32.
+/// One step of Muon over a matrix, with f32 and with tf32 products.
 void muon(memory::Device& space, std::int64_t rows, std::int64_t columns) {
   const std::string name = concat("optimizer/muon/", rows, "x", columns);
   if (!wanted(name)) return;
@@ -143,8 +143,8 @@ void muon(memory::Device& space, std::int64_t rows, std::int64_t columns) {
   space.set_reduced_products(false);
 }
 
-/// A bucket of `count` gradients encoded, beside a copy, and what `ranks` have sent decoded. Bytes are those
-/// that must be read and written once.
+/// Encoding of a bucket of `count` gradients and decoding of what `ranks` ranks have sent, compared to a
+/// copy. Bytes are those that must be read and written once.
 template <class Codec>
 void codec(memory::Device& space, const Codec& codec, std::int64_t count, double copy) {
   using Kernels = comm::codec::Kernels<Codec>;
@@ -199,7 +199,7 @@ void codec(memory::Device& space, const Codec& codec, std::int64_t count, double
   }
 }
 
-/// Two ranks, threads, that share this GPU.
+/// The bootstrap of two ranks, which are threads that share this GPU.
 class Pair {
  public:
   struct Place {
@@ -227,9 +227,9 @@ class Pair {
   int rank_;
 };
 
-/// All-reduces of `count` floats by two ranks on this GPU, whose memory carries what links between GPUs
-/// would: by one shot each rank writes its numbers and reads those of both, by two it reads half of both,
-/// then the other's half.
+/// All-reduces of `count` floats by two ranks on this GPU, whose memory takes the place of links between
+/// GPUs. In the one-shot algorithm each rank writes its values and reads those of both; in the two-shot
+/// algorithm it reads half of both, then the other's half.
 void all_reduce(std::int64_t count, double copy) {
   const std::string name = concat("all_reduce/cuda-peer/2 ranks on this GPU/", count);
   if (!wanted(name)) return;
@@ -284,8 +284,8 @@ void all_reduce(std::int64_t count, double copy) {
   report_bandwidth(name, 2 * (at_once ? 5.0 : 2.5) * 4.0 * static_cast<double>(count), times, copy);
 }
 
-/// An attention of itself over packed queries, keys and values, forward and backward. Operations are those of
-/// its products: two forward and, with the scores made anew, five backward.
+/// Self-attention over packed queries, keys and values, forward and backward. FLOPs count its matrix
+/// products: two forward and, with recomputed scores, five backward.
 template <class T>
 void attention(memory::Device& space, int rows, int heads, int positions, int features) {
   const std::string name =
@@ -332,8 +332,8 @@ void attention(memory::Device& space, int rows, int heads, int positions, int fe
   report("backward", 5, [&] { exec::cuda::attention_backward<T>(space.stream(), task); });
 }
 
-/// Samples of a model's inputs and labels: bytes, and numbers below what the model has of them. A few
-/// different ones stand in memory, as a data set read from files does.
+/// Random samples of a model's inputs and labels: bytes, and integers within the bounds of the model. A few
+/// distinct ones are in memory, like a data set read from files.
 class Generated {
  public:
   Generated(const Plan& plan, std::size_t size) : size_(size) {
@@ -368,7 +368,7 @@ class Generated {
  private:
   static constexpr std::size_t distinct = 64;
 
-  /// The numbers that may stand in node `given`: classes of a label, what operations may index by.
+  /// The valid values of node `given`: classes of a label, valid indices of operations.
   static Range bounds_of(const graph::Graph& g, int given) {
     if (g.nodes[given].dtype == DType::u8) return {0, 256};
     if (graph::is<graph::LabelInput>(g.nodes[given]))
@@ -392,7 +392,7 @@ class Gate {
  public:
   void close(cudaStream_t stream) {
     const auto wait = [](void* gate) {
-      // Nobody opens the gate where a step behind it fails.
+      // The timeout is for a step behind the gate that fails, after which nobody opens the gate.
       static_cast<void>(static_cast<Gate*>(gate)->opened_.try_acquire_for(std::chrono::seconds(5)));
     };
     device::check(cudaLaunchHostFunc(stream, wait, this), "hold a stream back");
@@ -403,12 +403,12 @@ class Gate {
   std::binary_semaphore opened_{0};
 };
 
-/// What the steps of a fit take, by their reports, which come `late` steps late: of the first steps, which
-/// choose plans and capture graphs; of `count` that are timed; then, where each step is handed in by itself,
-/// of some in turns. With the first report of a turn the GPU finishes what it has, and a gate is closed.
-/// Behind the gate the host hands in `late` steps, and waits for nothing, because the reports that are due
-/// are of steps before the gate. With the last report of the turn the gate is opened, and the GPU does these
-/// steps at a stretch.
+/// The times of a fit's steps, from their reports, which come `late` steps late. The first steps, which
+/// choose plans and capture graphs, are not timed; the next `count` are. Then, if each step is launched by
+/// itself, some steps follow in turns. At the first report of a turn, the GPU finishes its work and a gate is
+/// closed. Behind the gate the host launches `late` steps without waiting, because the reports that are due
+/// belong to steps before the gate. At the last report of the turn the gate is opened, and the GPU executes
+/// these steps without a pause.
 class StepTimes {
  public:
   StepTimes(memory::Device& space, int count, bool one_by_one)
@@ -420,7 +420,7 @@ class StepTimes {
     }
   }
 
-  /// How many steps the fit must have: its last reports come when no step is handed in any more.
+  /// The number of steps that the fit must have; the last reports come after the last launch.
   int steps() const { return untimed + count_ + turns_ * turn + most_late; }
 
   void see(const train::StepReport& report) {
@@ -449,7 +449,7 @@ class StepTimes {
     handing_ = Clock::now();
   }
 
-  /// As the fields of a JSON object.
+  /// Prints the fields of a JSON object.
   void print(int batch, double flops) const {
     std::printf("\"samples_per_sec\": %.0f, \"step_ms\": %.4f, \"median_ms\": %.4f, \"most_ms\": %.4f, ",
                 batch / mean_, mean_ * 1e3, train::median(each_) * 1e3,
@@ -480,7 +480,7 @@ class StepTimes {
 template <class P>
 using Trained = train::PlanTrainer<optim::AdamW, comm::None, exec::Cuda<P>>;
 
-/// Where batches come from.
+/// Where batches are made; gpu_singly launches each step by itself.
 enum class From { host, gpu, gpu_singly };
 
 template <class P>
@@ -515,7 +515,8 @@ void steps(const std::string& model, int batch, int count, std::initializer_list
     step<P>(model, plan_of<Model>, exec::kernels<exec::Cuda<P>, plan_of<Model>.used>, batch, count, each);
 }
 
-/// An epoch of as many images as MNIST has to train on; the first one also chooses plans and captures.
+/// An epoch of as many images as MNIST's training set has. The first epoch also chooses plans and captures
+/// graphs.
 template <class Model>
 void epoch(const std::string& model, int batch) {
   const std::string name = concat("epoch/", model);
@@ -541,7 +542,7 @@ void transformers() {
                                                                {From::host, From::gpu_singly, From::gpu});
 }
 
-/// `share`: of how many steps.
+/// Divides the numbers of timed steps by `share`.
 template <class P>
 void resnets(int share, std::initializer_list<From> from) {
   steps<models::ResNet50<imagenet, 1000, DType::u8>, P>("resnet50/224x224", 256, 60 / share, from);

@@ -1,8 +1,8 @@
-// optim_bench: whole steps of each optimizer over parameters that no cache holds, beside a copy. Names are
-// optim/<rule>/<parameters>/threads:<n>. A step's bytes are those of its passes over parameters, gradients
-// and state, with the norms where a rule asks for them; copy_share is their rate beside a copy's by as many
-// threads in the same process. optim/muon/<rows>x<columns>/threads:<n> is a step over one matrix, whose time
-// goes into products: GFLOPS.
+// optim_bench: times whole steps of each optimizer over more parameters than caches hold, and a copy. Names
+// are optim/<rule>/<parameters>/threads:<n>. A step's bytes are those of its passes over parameters,
+// gradients and state, including norms if a rule needs them; copy_share is their rate over that of a copy by
+// as many threads in the same process. optim/muon/<rows>x<columns>/threads:<n> is a step over one matrix,
+// reported in GFLOPS because matrix products dominate it.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -31,7 +31,7 @@ std::vector<float> numbers(std::uint64_t seed) {
   return values;
 }
 
-/// Bytes read and written by a copy in a second, the best of some.
+/// Bytes per second read and written by a copy, the best of 10 rounds.
 double copy_rate(int threads) {
   static const std::vector<float> from = numbers(1);
   static std::vector<float> to = from;
@@ -55,11 +55,11 @@ void copy(benchmark::State& state, int threads) {
   state.counters["GBps"] = best * 1e-9;
 }
 
-/// How often a step passes over an array of as many floats as there are parameters.
+/// The number of passes of a step over arrays of as many floats as there are parameters.
 template <class R>
 double passes(const optim::Guard& guard) {
   using Rule = optim::Optimizer<R>;
-  double arrays = 3 + 2 * R::slots;  // parameters and state there and back, gradients
+  double arrays = 3 + 2 * R::slots;  // parameters and state read and written, gradients read
   if (Rule::has_direction()) arrays += 1 + 2 + R::slots;
   if (Rule::per_tensor_norms() && !Rule::has_direction()) arrays += 2;
   if (guard.decides() && (Rule::has_direction() || !Rule::per_tensor_norms())) arrays += 1;
@@ -69,7 +69,7 @@ double passes(const optim::Guard& guard) {
 template <class R>
 void step(benchmark::State& state, int threads, const optim::Guard& guard) {
   memory::Host space(std::pmr::new_delete_resource(), threads);
-  // Four tensors; none has a length that vectors divide.
+  // Four tensors, whose lengths are not multiples of a vector.
   std::vector<optim::ArenaTensor> tensors;
   for (std::int64_t at = 0; at < count; at += count / 4) tensors.push_back({{at, at + count / 4 - 5}, {}, 0});
   optim::Arena<R> arena(space, {}, tensors, std::vector<optim::Group>{{}}, guard);
@@ -85,7 +85,7 @@ void step(benchmark::State& state, int threads, const optim::Guard& guard) {
     }
     arena.update(whole, 1.0f, parameters.data(), gradients.data());
   };
-  once();  // the state's pages come into being
+  once();  // first touch of the state's pages
   double best = 1e9;
   for (auto _ : state) {
     const Stopwatch watch;
@@ -113,7 +113,7 @@ void matrix_step(benchmark::State& state, int threads) {
     arena.update(tensor.live, 1.0f, parameters.data(), gradients.data());
     best = std::min(best, watch.seconds());
   }
-  // Of an iteration: X X' and (X X')^2, and their sum times X.
+  // An iteration computes X X', (X X')^2, and their weighted sum times X.
   const double flops = options.iterations * 2.0 * rows * rows * (2.0 * columns + rows);
   state.counters["GFLOPS"] = flops / best * 1e-9;
 }

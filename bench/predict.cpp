@@ -1,9 +1,9 @@
-// predict CLUSTER.json --model NAME: what a training step takes on a described cluster, by simulating the
-// exchange's own schedules message by message (convoy/sim). Without --comm all policies that fit are compared
-// and ranked.
+// predict CLUSTER.json --model NAME: predicts the time of a training step on a described cluster by
+// simulating the exchange's own schedules message by message (convoy/sim). Without --comm, compares and ranks
+// all policies that fit.
 //
-// What a worker computes is taken from a recorded profile, from a published throughput of one device, or from
-// a roofline: of --flops and --bandwidth, or of the device that the cluster file describes.
+// A worker's compute times come from a recorded profile, from a published throughput of one device, or from a
+// roofline model of --flops and --bandwidth or of the device in the cluster file.
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -167,7 +167,7 @@ sim::Work work_of(const Options& o, const sim::Cluster& cluster) {
                       arena.matrices());
 }
 
-// Workers that differ in speed differ in their times alone.
+// Workers of different speed have the same trace with scaled times.
 void write_chakra(const Options& o, const sim::Setting& setting) {
   int rank = 0;
   for (const sim::Nodes& some : setting.cluster.nodes)
@@ -176,9 +176,8 @@ void write_chakra(const Options& o, const sim::Setting& setting) {
                          sim::chakra::trace_of(setting.work, 1 / some.speed));
 }
 
-// Every policy that can train on such a cluster with the same result as the others. A server's letters are
-// from and to every worker, and so are reproducible's messages: where there are many ranks, they are
-// simulated if they are asked for.
+// Every policy that can train on such a cluster with the same result as the others. "ps" and "reproducible"
+// send messages between all pairs, so that with many ranks they are simulated only on request.
 std::vector<std::string> fitting(const sim::Cluster& cluster) {
   if (cluster.ranks() == 1) return {"none"};
   std::vector<std::string> names{"ring", "halving-doubling", "tree", "auto", "sharded", "native", "nccl"};
@@ -228,7 +227,7 @@ nlohmann::ordered_json json_of(const Prediction& p) {
                         {"latency", c.latency}, {"inside", c.inside},       {"nic", c.nic},
                         {"fabric", c.fabric},   {"combining", c.combining}, {"staging", c.staging}};
   object["links"] = nlohmann::ordered_json::array();
-  // The busiest: thousands that are alike tell nobody anything.
+  // Only the busiest: thousands of similar links say nothing more.
   for (std::size_t i = 0; i < std::min<std::size_t>(64, out.links.size()); ++i)
     object["links"].push_back({{"name", out.links[i].name},
                                {"kind", out.links[i].kind},

@@ -1,6 +1,6 @@
-// step_bench: one training step (forward, backward, optimizer) of each model on each Exec, data resident in
-// memory. Names are step/<model>/<image>/<exec>/batch:<rows>/threads:<n>; counters give images a second and
-// the share of the arithmetic that a matrix product reaches on as many threads in the same process.
+// step_bench: times one training step (forward, backward, optimizer) of each model on each Exec, with data in
+// memory. Names are step/<model>/<image>/<exec>/batch:<rows>/threads:<n>; counters are images per second and
+// the step's FLOP/s as a fraction of a matrix product's on as many threads in the same process.
 #include <string>
 #include <vector>
 
@@ -14,7 +14,7 @@ using namespace convoy;
 
 namespace {
 
-/// A batch of random images and labels that stays where it is.
+/// A batch of random images and labels that stays in memory.
 template <class Model>
 class ResidentBatch {
  public:
@@ -43,7 +43,7 @@ class ResidentBatch {
   std::vector<const void*> pointers_;
 };
 
-/// FLOP/s of oneDNN's matrix product on `threads` threads: the arithmetic peak that a step is held against.
+/// FLOP/s of oneDNN's matrix product on `threads` threads: the peak to which a step is compared.
 double gemm_flops(int threads) {
   constexpr dnnl_dim_t n = 1536;
   std::vector<float> a(n * n, 1.0f), b(n * n, 1.0f), c(n * n);

@@ -1,5 +1,5 @@
-// What an exchange through messages could take at best, given how its policy works: the bytes of the busiest
-// link over its bandwidth.
+// The lower bound of the time of an exchange by messages under a given policy: the bytes of the busiest link
+// over its bandwidth.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,8 @@
 
 namespace bench {
 
-/// Which ranks share a link to the others: those of one node, or each its own where there is one node alone.
+/// Which ranks share a link to the others: the ranks of a node; with a single node, each rank has its own
+/// link.
 struct Links {
   std::vector<int> of;  ///< the link of each rank
   int ranks() const { return static_cast<int>(of.size()); }
@@ -32,8 +33,7 @@ struct Links {
   }
 };
 
-/// The bytes that the busiest link carries in one direction. `bytes_of(rank, step)` says how long a message
-/// is.
+/// The bytes that the busiest link carries in one direction. `bytes_of(rank, step)` is the size of a message.
 template <class S, class Bytes>
 std::int64_t busiest(const S& schedule, const Links& links, Bytes&& bytes_of) {
   std::vector<std::int64_t> out(links.of.size()), in(links.of.size());
@@ -49,7 +49,7 @@ std::int64_t busiest(const S& schedule, const Links& links, Bytes&& bytes_of) {
   return std::max(*std::max_element(out.begin(), out.end()), *std::max_element(in.begin(), in.end()));
 }
 
-/// The same for a buffer of `count` elements that the schedule's blocks divide.
+/// The same for a buffer of `count` elements, divided into the schedule's blocks.
 template <class S>
 std::int64_t busiest(const S& schedule, const Links& links, std::int64_t count, std::int64_t element) {
   const std::int64_t grain = convoy::schedule::grain_of(element);
@@ -77,7 +77,7 @@ inline std::int64_t busiest_served(const Links& links, int servers, std::int64_t
     for (const int link : links.of) {
       const auto here = static_cast<std::size_t>(link);
       if (here == there) continue;
-      // What is pushed one way comes back the other.
+      // The pushed bytes come back in the other direction.
       for (const auto end : {here, there}) out[end] += bytes, in[end] += bytes;
     }
   }
@@ -104,7 +104,7 @@ inline std::int64_t network_bytes(std::string_view policy, const Links& links,
     return busiest(convoy::comm::detail::Across<schedule::Direct, schedule::Ring>(nodes), links, count,
                    element);
   if (policy == "native") {
-    // Any all-reduce at all: 2(n-1)/n of the buffer through each of n links.
+    // The bound of any all-reduce: 2(n-1)/n of the buffer through each of n links.
     const std::int64_t n = links.count();
     return 2 * (n - 1) * count * element / n;
   }

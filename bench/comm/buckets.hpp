@@ -1,4 +1,4 @@
-// The gradient buckets of published models, and the matrices in them: what an exchange has to carry in one
+// The gradient buckets of published models, and the matrices in them: what an exchange carries in one
 // training step.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The cases of collective operations on one buffer.
+// Benchmark cases of collective operations on one buffer.
 #pragma once
 
 #include <algorithm>
@@ -18,9 +18,9 @@
 
 namespace bench {
 
-// --- what is worked on
+// --- buffers
 
-/// Rank r has r + 1 everywhere, so that the sum is known.
+/// Rank r's buffer is r + 1 everywhere, so that the sum is known.
 template <class E>
 void fill(std::span<E> values, int rank) {
   std::fill(values.begin(), values.end(), static_cast<E>(static_cast<float>(rank + 1)));
@@ -32,8 +32,7 @@ bool holds(std::span<const E> values, int expected) {
 }
 inline int sum_over(int ranks) { return ranks * (ranks + 1) / 2; }
 
-/// A comm and, in its memory, as many buffers as are worked on between two looks at the clock: several of
-/// short ones.
+/// A comm and, in its memory, the buffers of one timed batch: several if they are short.
 template <class C, class E>
 struct Held {
   Held(C c, std::int64_t bytes)
@@ -49,7 +48,7 @@ struct Held {
   convoy::Buffer<E> values;
 };
 
-/// The peers' views of a buffer, which stays until all have looked away.
+/// The peers' views of a buffer, which stays alive until all views are gone.
 template <class T>
 struct Look {
   template <class E>
@@ -59,12 +58,12 @@ struct Look {
   PeerBuffers<T> peers;
 };
 
-/// Bus bandwidth over algorithm bandwidth, where a buffer passes so often from each of n ranks to all others.
+/// busbw over algbw, if a buffer passes `passes` times from each of n ranks to all others.
 inline double bus_of(int n, int passes) {
   return n > 1 && passes > 0 ? static_cast<double>(passes * (n - 1)) / n : 1;
 }
 
-/// The work of `run(comm, span)`, whose result is right where `right(span)` says so.
+/// The work of `run(comm, span)`, whose result `right(span)` checks.
 template <class C, class E>
 Work collective(std::shared_ptr<Held<C, E>> held, int passes, auto run, auto right) {
   Work work;
@@ -98,7 +97,7 @@ Work all_reduce(const Place<T>& place, const Policy& policy, std::int64_t bytes)
   return work;
 }
 
-/// The loads and stores of `direct`, without synchronisation.
+/// The loads and stores of `direct`, without synchronization.
 template <class E, class T>
 Work bare(const Place<T>& place, std::int64_t bytes) {
   Work work = all_reduce<E>(place, all_reducing("direct"), bytes);
@@ -108,7 +107,7 @@ Work bare(const Place<T>& place, std::int64_t bytes) {
   return work;
 }
 
-// --- its halves, and broadcast, of a C that has them on a user's own spans
+// --- reduce-scatter, all-gather and broadcast, of a C that offers them on spans of the user
 
 template <class C, class E, class T>
 void add_operation(std::vector<Case>& cases, const Place<T>& place, std::string name, std::int64_t bytes,
@@ -121,14 +120,14 @@ void add_operation(std::vector<Case>& cases, const Place<T>& place, std::string 
                    }});
 }
 
-/// Seconds of the busiest link; 0 where ranks share memory instead.
+/// Seconds of the busiest link; 0 if ranks share memory.
 template <class E, class T>
 double bound_of(const Place<T>& place, const auto& schedule, std::int64_t bytes) {
   constexpr std::int64_t size = sizeof(E);
   return T::in_place ? 0 : place.seconds(busiest(schedule, place.links, bytes / size, size));
 }
 
-/// `sums`: which elements a reduce-scatter leaves this rank.
+/// `sums`: the elements whose sums a reduce-scatter leaves on this rank.
 template <class C, class E, class T>
 void add_halves(std::vector<Case>& cases, const Place<T>& place, const std::string& tail, std::int64_t bytes,
                 convoy::Range sums) {
@@ -158,7 +157,7 @@ void add_broadcast(std::vector<Case>& cases, const Place<T>& place, const std::s
       [](std::span<const E> v) { return holds(v, 1); });
 }
 
-// --- all of one size
+// --- all cases of one size
 
 template <class E, class T>
 void add_collectives(std::vector<Case>& cases, const Place<T>& place, const std::string& type,

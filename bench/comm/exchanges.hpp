@@ -1,4 +1,4 @@
-// The cases of whole exchanges: one step's gradient buckets of a model through a Comm.
+// Benchmark cases of whole exchanges: one step's gradient buckets of a model through a Comm.
 #pragma once
 
 #include <algorithm>
@@ -42,7 +42,7 @@ struct Arenas {
   convoy::Buffer<float> gradients, parameters;
 };
 
-/// What a codec finds in gradients: a few that are large and many that are small.
+/// Values distributed like gradients, for codecs: a few large and many small ones.
 inline void scatter(std::span<float> values, int rank) {
   std::uint32_t state = 12345u + static_cast<std::uint32_t>(rank);
   for (float& value : values) {
@@ -69,7 +69,7 @@ Work exchange(const Place<T>& place, const Policy& policy, const ModelBuckets& m
   if (policy.serves) {
     static constexpr auto update = [](const comm::ServerPart&) {};
     arenas->comm.serve(update);
-    // Who serves does so as long as it waits for others in its own comm, and no longer.
+    // A server serves only while it waits inside its own comm.
     work.run = [=](int) {
       arenas->step();
       arenas->comm.barrier();
@@ -80,7 +80,7 @@ Work exchange(const Place<T>& place, const Policy& policy, const ModelBuckets& m
   }
   if (policy.codec != "none") {
     work.refill = [=](int) { scatter(arenas->gradients, rank); };
-    // What a codec makes of the gradients is seen by what this rank sends.
+    // The traffic of one step gives the size of the encoded gradients.
     const std::int64_t before = arenas->comm.traffic().bytes;
     work.refill(0);
     work.run(0);

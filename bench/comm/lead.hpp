@@ -1,4 +1,4 @@
-// Rank 0 leads, through Google Benchmark; the others follow.
+// Rank 0 runs Google Benchmark; the other ranks follow its commands.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +37,7 @@ void take_part(const T& where, std::vector<Case> cases, std::vector<char*> argum
   Runner runner(convoy::comm::make("ring", where, {.deadline = convoy::Seconds(300)}), std::move(cases));
   if (runner.rank() != 0) return runner.follow();
   for (std::size_t i = 0; i < runner.cases().size(); ++i) report(runner, i);
-  // There are some 400 cases; what the command line says comes later and counts.
+  // Short, because there are some 400 cases; an argument of the command line comes later and overrides it.
   char seconds_a_case[] = "--benchmark_min_time=0.1";
   arguments.insert(arguments.begin() + 1, seconds_a_case);
   int count = static_cast<int>(arguments.size());

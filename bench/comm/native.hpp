@@ -1,4 +1,4 @@
-// The MPI library's own reduce-scatter, all-gather and broadcast: the peers of convoy's.
+// The MPI library's own reduce-scatter, all-gather and broadcast: to compare convoy's with.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,7 @@ class Native {
 inline void add_native(std::vector<Case>& cases, const Place<transport::Mpi>& place, std::int64_t bytes) {
   const std::string tail = concat("native/mpi/f32/", bytes);
   const std::int64_t count = bytes / 4, n = place.size();
-  // MPI's blocks are all of one size, and a sum is left at the beginning.
+  // MPI's blocks are of equal size, and in place the result is at the beginning of the buffer.
   if (count % n == 0) add_halves<Native, float>(cases, place, tail, bytes, {0, count / n});
   add_broadcast<Native, float>(cases, place, tail, bytes);
 }

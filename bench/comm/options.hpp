@@ -1,4 +1,4 @@
-// comm_bench's own options, beside those of Google Benchmark.
+// comm_bench's own options, in addition to Google Benchmark's.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace bench {
 
 struct Options {
-  int ranks = 2;         ///< threads; under mpirun its processes are the ranks
+  int ranks = 2;         ///< number of threads; under mpirun, ranks are its processes
   double link_gbps = 0;  ///< 0: measured
   convoy::comm::Options comm;
   int servers = 0;  ///< 0: all ranks
@@ -65,7 +65,7 @@ inline bool parse_types(const std::string& value, std::vector<std::string>& type
 
 }  // namespace detail
 
-/// Takes comm_bench's options out of the arguments; says so and returns false if one is wrong.
+/// Removes comm_bench's options from the arguments. If one is wrong, prints an error and returns false.
 inline bool parse(std::vector<char*>& arguments, Options& options) {
   std::vector<char*> rest;
   for (std::size_t i = 0; i < arguments.size(); ++i) {

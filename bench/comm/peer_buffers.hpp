@@ -1,5 +1,5 @@
-// What an exchange in shared memory could take at best: a direct all-reduce's own loads and stores, without
-// any synchronisation.
+// The lower bound of an exchange in shared memory: the loads and stores of a direct all-reduce without
+// synchronization.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@
 
 namespace bench {
 
-/// All ranks' buffers, over a transport whose ranks see each other's memory, for as long as it lives. Every
-/// rank makes and destroys it together with the others.
+/// The buffers of all ranks, shared for the lifetime of this object over a transport whose ranks see each
+/// other's memory. Construction and destruction are collective.
 template <class T>
 class PeerBuffers {
  public:
@@ -51,14 +51,14 @@ class PeerBuffers {
         if (static_cast<int>(peer) != transport_.rank())
           wait(peer, [&] { return transport_.sent(sends_[peer]); });
     } catch (const convoy::Error&) {
-      // The peer has failed and says so itself.
+      // The peer has failed and reports its own error.
     }
   }
   PeerBuffers(const PeerBuffers&) = delete;
   PeerBuffers& operator=(const PeerBuffers&) = delete;
 
   /// This rank's part of a direct all-reduce of elements [range) of all buffers: the same loads and stores,
-  /// at once.
+  /// without waiting.
   void fold(const convoy::Range& range, const convoy::comm::Reduction& reduction) {
     const int n = transport_.size(), me = transport_.rank();
     const std::size_t element = convoy::size_of(reduction.type);

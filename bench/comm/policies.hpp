@@ -1,4 +1,4 @@
-// The policies that comm_bench compares: a new one, or a codec, is a row.
+// The policies that comm_bench compares. A new policy or codec is a row.
 #pragma once
 
 #include <string_view>
@@ -16,9 +16,9 @@ namespace transport = convoy::transport;
 using convoy::concat;
 
 struct Policy {
-  std::string_view name;            ///< in the names of cases
-  std::string_view comm = name;     ///< what comm::make calls it
-  bool all_reduces = false;         ///< has an all-reduce of its own, rather than that of another row
+  std::string_view name;            ///< its name in cases
+  std::string_view comm = name;     ///< its name for comm::make
+  bool all_reduces = false;         ///< has its own all-reduce, not that of another row
   bool exact = false;               ///< an exchange leaves the sums in the gradients
   bool updates = false;             ///< an exchange writes the parameters
   bool serves = false;              ///< some ranks update for all
@@ -61,13 +61,13 @@ constexpr bool has(std::string_view policy) {
   return comm::offers<T>(policy);
 }
 
-/// Whether the policy's ranks combine their buffers where they lie.
+/// Whether the policy's ranks reduce their buffers in place, in each other's memory.
 template <class T>
 constexpr bool combines_in_place(const Policy& policy) {
   return policy.name == "direct" || (policy.name == "auto" && T::in_place);
 }
 
-/// Where the ranks are, and what is between them.
+/// A transport, and what connects its ranks.
 template <class T>
 struct Place {
   T where;
@@ -75,7 +75,7 @@ struct Place {
   comm::Nodes nodes;
   double beta;  ///< seconds per byte of a link
   comm::Options options;
-  int servers;  ///< of the policies that serve
+  int servers;  ///< for the policies that serve
 
   int rank() const { return where.rank(); }
   int size() const { return where.size(); }

@@ -1,5 +1,5 @@
-// How a collective operation is timed: all ranks do the same iterations, rank 0 says how many, and the time
-// of one is the slowest rank's.
+// Times collective operations: all ranks execute the same iterations, rank 0 sets their number, and the time
+// of an iteration is the slowest rank's.
 #pragma once
 
 #include <algorithm>
@@ -15,27 +15,27 @@
 
 namespace bench {
 
-/// One operation to be timed. Short ones are timed several at a time, each on a buffer of its own (`k`).
+/// One operation to be timed. Short ones are timed in batches, each on its own buffer (`k`).
 struct Work {
   std::int64_t bytes = 0;                ///< of one operation's buffer
-  int batch = 1;                         ///< operations between two looks at the clock
+  int batch = 1;                         ///< operations per measurement
   double bus = 1;                        ///< bus bandwidth over algorithm bandwidth
-  std::function<void(int k)> refill;     ///< writes the buffer anew; not timed
+  std::function<void(int k)> refill;     ///< rewrites the buffer; not timed
   std::function<void(int k)> run;        ///< the operation
-  std::function<bool(int k)> right;      ///< whether its result is; may be empty
-  double bound = 0;                      ///< seconds at best, 0 if not known in advance
-  std::function<void(int k)> bare = {};  ///< or what takes that time: the operation without synchronisation
-  std::function<void()> end = {};        ///< what all ranks do together once it is over; may be empty
-  bool loose = false;                    ///< `run` itself returns while others still work on the buffer
+  std::function<bool(int k)> right;      ///< whether the result is right; may be empty
+  double bound = 0;                      ///< lower bound in seconds; 0 if not known in advance
+  std::function<void(int k)> bare = {};  ///< or an operation that takes that time: without synchronization
+  std::function<void()> end = {};        ///< collective cleanup; may be empty
+  bool loose = false;                    ///< `run` may return while others still use the buffer
 };
 
-/// A case's name and how to set it up, which all ranks do together.
+/// A case's name, and its setup, which is collective.
 struct Case {
   std::string name;
   std::function<Work()> make;
 };
 
-/// The seconds of each batch, of the slowest rank.
+/// Seconds of each batch on the slowest rank.
 struct Timing {
   std::vector<double> seconds, bare;
 
@@ -112,7 +112,7 @@ class Runner {
     Timing timing;
     for (std::int64_t done = 0; done < iterations; done += work_.batch) {
       timing.seconds.push_back(timed(work_.run, work_.loose));
-      // Side by side, so that a neighbour on the machine disturbs both alike.
+      // Alternating, so that other load on the machine disturbs both alike.
       if (work_.bare) timing.bare.push_back(timed(work_.bare, true));
     }
     control_.all_reduce(std::span<double>(timing.seconds), convoy::comm::max);

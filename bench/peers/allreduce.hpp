@@ -1,6 +1,6 @@
-// What the all-reduce of another library takes, timed as comm_bench times convoy's and written as Google
-// Benchmark's JSON: buffers written anew before each iteration, an iteration's time is the slowest rank's,
-// the counters are those of the median iteration.
+// Times the all-reduce of another library as comm_bench times convoy's, and writes Google Benchmark's JSON.
+// Buffers are rewritten before each iteration, an iteration's time is the slowest rank's, and the counters
+// are those of the median iteration.
 #pragma once
 
 #include <algorithm>
@@ -39,13 +39,13 @@ struct Way {
   F run;
 };
 
-/// `World` has rank(), size(), barrier(), and largest(span), the greatest of the ranks' values.
+/// `World` has rank(), size(), barrier(), and largest(values, count), an elementwise maximum over ranks.
 template <class World>
 class Sweep {
  public:
   Sweep(World& world, const Options& options) : world_(world), options_(options) {}
 
-  /// Times all ways at all sizes and writes the best of them at each.
+  /// Times all ways at all sizes and writes the best at each size.
   template <class Ways>
   int run(const std::string& library, const std::string& transport, Ways&& ways_for) {
     std::FILE* file = nullptr;
@@ -100,7 +100,7 @@ class Sweep {
   }
 
  private:
-  /// Seconds of one operation in each iteration, of the slowest rank.
+  /// Seconds of one operation in each iteration on the slowest rank.
   template <class F>
   std::vector<double> time(F& run, std::vector<float>& values, std::int64_t count, int batch,
                            int iterations) {

@@ -1,6 +1,6 @@
-// allreduce_gloo: gloo's all-reduces over its TCP transport; the best of them at each size counts. A launcher
-// such as Open MPI's mpirun gives each process its number; they find each other through an empty folder,
-// `--store FOLDER`, on the network device `--device NAME` (lo if nothing is said).
+// allreduce_gloo: times gloo's all-reduces over its TCP transport and reports the best at each size. A
+// launcher such as Open MPI's mpirun gives each process its rank. The processes find each other through an
+// empty folder, `--store FOLDER`, and use the network device `--device NAME` (default: lo).
 #include <functional>
 #include <memory>
 
@@ -50,7 +50,7 @@ peers::Way<Run> direct(const Context& context, const char* name, gloo::Allreduce
           }};
 }
 
-/// gloo's older classes are made once for each buffer.
+/// gloo's older classes are constructed once for each buffer.
 template <class Algorithm>
 peers::Way<Run> made(const Context& context, const char* name, float* values, std::int64_t count, int batch) {
   auto all = std::make_shared<std::vector<std::unique_ptr<Algorithm>>>();

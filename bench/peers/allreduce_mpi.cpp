@@ -1,5 +1,5 @@
-// allreduce_mpi: MPI_Allreduce of whatever MPI compiles it, such as MPICH beside the Open MPI that comm_bench
-// is built on. `--library NAME` names it in the cases.
+// allreduce_mpi: times MPI_Allreduce of the MPI that compiles this program, such as MPICH, to compare with
+// the Open MPI that comm_bench is built on. `--library NAME` names the MPI in the cases.
 #include <functional>
 
 #include <mpi.h>

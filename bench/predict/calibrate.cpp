@@ -38,7 +38,7 @@ Json print_parameters(const sim::Source& source, const sim::Fit& fit) {
   for (std::size_t i = 0; i < source.parameters.size(); ++i) {
     const sim::Unknown& unknown = source.parameters[i].unknown;
     const bool factor = unknown.scale == sim::Scale::logarithmic;
-    // What narrows the prior by less than a tenth has not been measured.
+    // An error that is less than a tenth below the prior's counts as not measured.
     const bool expected = unknown.prior > 0 && fit.errors[i] > 0.9 * unknown.prior;
     const double value = fit.values[i];
     const double low = factor ? value * std::exp(-fit.errors[i]) : value - fit.errors[i];
@@ -94,7 +94,7 @@ Json print_errors(const sim::Errors& errors) {
           {"worst_setting", errors.worst_cell}};
 }
 
-// Many halves: how large errors are, and which settings are hard.
+// Fits many random halves: the distribution of errors, and the settings that are hardest to predict.
 Json print_splits(const Measurements& all, std::uint64_t first, int splits) {
   std::vector<double> medians, worsts;
   std::vector<std::pair<std::string, int>> hard;
@@ -131,7 +131,7 @@ Json print_splits(const Measurements& all, std::uint64_t first, int splits) {
   return result;
 }
 
-// The cluster that a setting runs on, with the numbers that were found.
+// Writes the cluster of a setting with the fitted numbers.
 void write_cluster(const Options& options, const sim::Source& source, const sim::Fit& fit,
                    const sim::Cell& cell) {
   const sim::Setting setting = sim::setting_of(source, fit.values, cell);

@@ -1,5 +1,5 @@
-// Comma-separated values (RFC 4180), read strictly: a line of names, then lines of as many fields. What is
-// wrong is one sentence with the file, the line and the field.
+// Comma-separated values (RFC 4180), read strictly: a line of names, then lines of as many fields. Error
+// messages name the file, the line and the field.
 #pragma once
 
 #include <charconv>
@@ -16,7 +16,7 @@
 
 namespace bench {
 
-/// One line, by the names of the columns, and where it is from.
+/// One line, with its fields by column name and its file and line number.
 class Record {
  public:
   using Field = std::pair<std::string, std::string>;
@@ -91,7 +91,7 @@ struct Csv {
 
 namespace detail {
 
-// The fields of one line; a quoted one may hold commas, and a quote doubled.
+// The fields of one line. A quoted field may contain commas and doubled quotes.
 inline std::vector<std::string> split_line(std::string_view line, std::string_view where) {
   std::vector<std::string> fields(1);
   for (std::size_t i = 0; i < line.size(); ++i) {
@@ -115,8 +115,8 @@ inline std::vector<std::string> split_line(std::string_view line, std::string_vi
 
 }  // namespace detail
 
-/// Reads a text; `file` names it in errors. Throws ConfigError for a text without names, for a name that
-/// stands twice, and for a line with another number of fields. Empty lines at the end do not count.
+/// Parses a text; error messages call it `file`. Throws ConfigError for a text without names, a repeated
+/// name, and a line with a different number of fields. Empty lines at the end are ignored.
 inline Csv parse_csv(std::string_view text, const std::string& file) {
   Csv csv;
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.remove_suffix(1);

@@ -17,7 +17,7 @@ std::unique_ptr<DynamicPlan> plan(const BucketOptions& buckets) {
 }
 
 void bert(graph::Builder& g) { models::define_bert(g, {}); }
-// As published for SST-5, with as many words as its training sentences have.
+// As published for SST-5, with the vocabulary size of its training sentences.
 void transformer(graph::Builder& g) {
   models::define_transformer(g, {.layers = 6,
                                  .width = 256,

@@ -1,4 +1,4 @@
-// The models that predict knows by name, as plans with buckets of any size.
+// The models that predict knows by name, as plans with configurable buckets.
 #pragma once
 
 #include <memory>
@@ -13,11 +13,11 @@ namespace bench {
 struct Model {
   std::string_view name;
   std::string_view unit;  ///< of throughput
-  double per_sample = 1;  ///< so many units
+  double per_sample = 1;  ///< units per sample
   std::unique_ptr<convoy::DynamicPlan> (*plan)(const convoy::BucketOptions& buckets);
 };
 
-/// All of them; plans are made when they are asked for.
+/// All models; plans are made on demand.
 const std::vector<Model>& models();
 
 }  // namespace bench

@@ -18,22 +18,22 @@ using sim::Role;
 using sim::Scale;
 using sim::Source;
 
-/// One row, before repeats are made one.
+/// One row, before repeats are merged.
 struct Row {
   Cell cell;
-  double measured = 0;  ///< samples a second, or seconds
+  double measured = 0;  ///< samples per second, or seconds
 };
 
-/// A source of measurements, by the columns of its files.
+/// A source of measurements, identified by the columns of its files.
 struct Layout {
   std::vector<std::string> columns;
   Source (*source)(const std::vector<std::string>& columns, const std::vector<Row>& rows);
-  Cell (*cell)(const Record& record);                          ///< without what was measured
+  Cell (*cell)(const Record& record);                          ///< without the measurement
   double (*measured)(const Record& record, const Cell& cell);  ///< 0: the row is no measurement
   double (*together)(std::vector<double> repeats);
   double (*step_seconds)(const Cell& cell, double measured);
   std::string workload;            ///< the column that names it
-  std::string nodes, gpus, batch;  ///< what these are called, if they have a column
+  std::string nodes, gpus, batch;  ///< names of their columns, if any
 };
 
 constexpr int most_batch = 1 << 24;
@@ -60,7 +60,7 @@ std::vector<std::string> workloads_in(const std::vector<Row>& rows) {
   return names;
 }
 
-/// Bytes of the gradients of a model's tensors, in about the order in which backward finishes them.
+/// Bytes of the gradients of a model's tensors, approximately in the order in which backward finishes them.
 std::vector<std::int64_t> tensors_of(std::string_view name) {
   const auto model =
       std::find_if(models().begin(), models().end(), [&](const Model& m) { return m.name == name; });
@@ -85,7 +85,7 @@ Parameter seconds_of(const std::string& workload) {
            .scale = Scale::logarithmic,
            .prior = 2}};
 }
-/// A parameter above zero, expected to be about `start`, by a factor of e to the `prior`.
+/// A positive parameter, expected to be `start` within a factor of exp(`prior`).
 Parameter positive(Role role, const std::string& of, std::string name, std::string unit, double start,
                    double prior) {
   return {role,
@@ -97,8 +97,8 @@ Parameter positive(Role role, const std::string& of, std::string name, std::stri
            .prior = prior}};
 }
 
-/// Inside nodes, then a ring between them for each shard, then inside again. Long messages are not cut, which
-/// only a pipeline within a message would tell from the sum of its parts.
+/// Reduce-scatter inside nodes, a ring between them for each shard, all-gather inside nodes. Long messages
+/// are not cut into segments; only pipelining within a message would make a difference.
 sim::Exchange hierarchical(bool overlap) {
   sim::Exchange exchange;
   exchange.comm = "hierarchical";
@@ -107,9 +107,9 @@ sim::Exchange hierarchical(bool overlap) {
   return exchange;
 }
 
-// BERT-base on nodes of eight V100 with NVLink and one InfiniBand card of 100 Gbit/s. The gradients of what
-// backward finishes early hide behind it, whatever the batch, so that what is seen is the share that does
-// not.
+// BERT-base on nodes of eight V100 with NVLink and one InfiniBand card of 100 Gbit/s. Backward hides the
+// exchange of the gradients that it finishes early, whatever the batch, so that only the exposed fraction
+// shows in the measurements.
 Source bert_v100(const std::vector<std::string>&, const std::vector<Row>& rows) {
   Source source{.name = "bert_base_v100"};
   for (const std::string& name : workloads_in(rows)) {
@@ -133,17 +133,17 @@ Source bert_v100(const std::vector<std::string>&, const std::vector<Row>& rows) 
   return source;
 }
 
-// What is known of a machine before its rates are.
+// What is known of a machine before calibration.
 struct Known {
   std::string_view kind;
-  double speed, sharing;  ///< by the times of evaluation, in which nothing is exchanged
-  double noise;           ///< by how much the steps of a run vary
+  double speed, sharing;  ///< from the times of evaluation, which exchanges nothing
+  double noise;           ///< variation of the steps of a run
 };
 
 // Evaluation takes 1.38, 1.35 and 1.45 times as long on lm1 as on lm6 (ResNet-18, 50 and 101). On two of
 // lm6's GPUs, evaluation takes 20, 13 and 20% longer than on one; on several of lm1's GPUs, it takes as long
-// as on one. Those are medians over the epochs behind the first. Within a run, steps of 200 vary by 1.6% on
-// lm1 and by 3.2% on lm6, so that a figure of lm6 says less.
+// as on one. These are medians over the epochs after the first. Within a run, steps of 200 vary by 1.6% on
+// lm1 and by 3.2% on lm6, so that a measurement on lm6 counts less.
 constexpr Known known_2080ti[] = {{"lm1", 1, 0, 0.015}, {"lm6", 1.4, 0.35, 0.03}};
 
 const Known* known_of(std::string_view kind) {
@@ -153,10 +153,10 @@ const Known* known_of(std::string_view kind) {
 }
 
 // Two machines of 2080 Ti with NVLink inside and 1 Gbit/s between, an all-reduce for each tensor once
-// backward is over. On a machine's own GPUs a step is slower than on one of them, by nearly as much on two as
-// on four (lm1: 2.9, 3.1 and 4.4% on 2, 3 and 4). Training may differ from evaluation by as much as networks
-// differ in it. The published ResNet-18 had 8.9 million parameters, the standard one has 11.2. The
-// Transformer's vocabulary is not published; that of the data's training sentences is meant.
+// backward is over. On several GPUs of a machine a step is slower than on one, by nearly as much on two as on
+// four (lm1: 2.9, 3.1 and 4.4% on 2, 3 and 4). Training may differ from evaluation by as much as the networks
+// differ in evaluation. The published ResNet-18 had 8.9 million parameters, the standard one has 11.2. The
+// Transformer's vocabulary is not published; it is assumed to be that of the training sentences.
 Source pair_2080ti(const std::vector<std::string>& columns, const std::vector<Row>& rows) {
   Source source{.name = "collective_2080ti"};
   for (const std::string& name : workloads_in(rows)) {
@@ -182,7 +182,7 @@ Source pair_2080ti(const std::vector<std::string>& columns, const std::vector<Ro
   source.known.name = "2080 Ti, NVLink inside, 1 Gbit/s between";
   source.known.inside = {sim::Wiring::ports, 10e-6, 1 / 10e9};
   source.known.nic = {.count = 1, .alpha = 30e-6, .beta = 1 / 117.5e6};  // what TCP leaves of 125 MB/s
-  source.known.launch = 2e-4;  // of a tensor's exchange; the measurements do not tell
+  source.known.launch = 2e-4;  // of a tensor's exchange; the measurements do not determine it
   source.exchange = hierarchical(false);
   source.noise = 0.02;
   std::string first;
@@ -208,9 +208,9 @@ Source pair_2080ti(const std::vector<std::string>& columns, const std::vector<Ro
   return source;
 }
 
-// A small convolutional network on nodes of up to four V100 whose loading and augmenting binds. Nodes of one
-// kind differ, and not always in the same way: the slowest of a set sets the pace. The network is not
-// published; its bytes do not matter, its latency does.
+// A small convolutional network on nodes of up to four V100, limited by loading and augmentation. Nodes of
+// one kind differ, and not always in the same way; the slowest one sets the pace. The network is not
+// published; its latency matters, its bytes do not.
 Source mnist_nodes(const std::vector<std::string>&, const std::vector<Row>& rows) {
   Source source{.name = "mnist_strong_scaling"};
   for (const std::string& name : workloads_in(rows)) {
@@ -284,10 +284,10 @@ const Layout& layout_of(const std::vector<std::string>& columns, const std::stri
                      alike("V100", r.whole("nodes", 1, 1 << 14), r.whole("gpus_per_node", 1, 64))};
        },
        [](const Record& r, const Cell& cell) {
-         if (r.text("node_names") == "Avg") return 0.0;  // not always that of its runs
+         if (r.text("node_names") == "Avg") return 0.0;  // not always the average of its runs
          const int workers = cell.workers() * cell.batch;
          const int steps = (samples_of(r) + workers - 1) / workers;
-         // A row that says 0 epochs took as long as its neighbours of 10.
+         // A row with 0 epochs took as long as its neighbors with 10.
          const int said = r.whole("epochs", 0, 1000000), epochs = said > 0 ? said : 10;
          return r.duration("runtime_hms") / steps / epochs;
        },
