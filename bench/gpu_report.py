@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""gpu_report.py FOLDER DEVICE CUDA: what scripts/gpu.sh left in a folder, as bench/results/<device>-<date>.md and .json."""
+"""gpu_report.py FOLDER DEVICE CUDA: writes the results of scripts/gpu.sh in a folder to bench/results/<device>-<date>.md and
+.json."""
 import datetime
 import json
 import pathlib
@@ -36,7 +37,7 @@ class Steps:
         return max(found, key=lambda p: p["samples_per_sec"], default=None)
 
     def ratios(self, model, *settings):
-        """convoy's fastest steps beside PyTorch's, by precision, in 16 bits."""
+        """The throughput of convoy's fastest step over PyTorch's, for each 16-bit precision."""
         found = {}
         for precision in ("bf16", "f16"):
             rates = [row["samples_per_sec"] for row in self.own if self.of(row) == (model, precision)]
@@ -47,7 +48,7 @@ class Steps:
 
 
 def goals(bench, steps):
-    """A row for each goal: what, at least or at most how much, and what was measured, by case: of many the three worst."""
+    """A row for each goal: its name, the limit, the measured values (the worst three cases), and whether it was reached."""
     def those(name, field):
         return {row["name"]: row[field] for row in bench if row["name"].startswith(name) and field in row}
 

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Shows that convoy's BERT and GPT-2 learn as Hugging Face's do in PyTorch: the losses of 50 steps from the same weights on the same batches.
+"""Checks that convoy's BERT and GPT-2 train like Hugging Face's in PyTorch: compares the losses of 50 steps from the same weights
+on the same batches.
 
     python3 scripts/torch_curves.py build/release/examples [TEXT]
 
-needs torch, torchvision, transformers and safetensors (PyPI), and no network. TEXT is the README unless told otherwise. For each model PyTorch
-writes random weights; `gpt2` or `bert_pretrain` trains from these and writes its losses (--csv) and its batches (--batches); PyTorch trains from
-the same weights on these batches. Neither drops out. No loss may differ by more than 1e-3 of itself.
+needs torch, torchvision, transformers and safetensors (PyPI), and no network. The default TEXT is the README. For each model,
+PyTorch writes random weights; `gpt2` or `bert_pretrain` trains from these and writes its losses (--csv) and its batches
+(--batches); PyTorch trains from the same weights on these batches. Both train without dropout. No loss may differ by more than
+1e-3, relatively.
 """
 import csv
 import os
@@ -21,13 +23,13 @@ from safetensors.torch import load_file
 
 from torch_weights import save, see_bert, see_gpt2
 
-FURTHEST = 1e-3  # of any loss
+FURTHEST = 1e-3  # relative difference of any loss
 STEPS, BATCH, LENGTH, WARMUP = 50, 8, 128, 5
 LAYERS, WIDTH, HEADS = 4, 256, 4
 
 
 def write_vocabulary(path, text):
-    """BERT's marks, then every word of the text, and its characters for what is no word."""
+    """Writes BERT's special tokens, then every word and every character of the text. Returns the number of tokens."""
     words = re.findall(r"[a-z0-9]+", text.lower())
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted({*words, *(c for c in text.lower() if not c.isspace())})]
     with open(path, "w") as file:
@@ -59,7 +61,8 @@ def loss_of_gpt2(model, rows):
 
 
 def train(model, loss_of, batches, lr, decay):
-    """The losses before each update by AdamW: matrices decay, biases and norms do not; the rate grows to `lr` and goes to zero in straight lines."""
+    """Yields the loss before each update by AdamW. Weight decay applies to matrices, not to biases and norms; the learning rate
+    rises linearly to `lr` and falls linearly to zero."""
     groups = [{"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": decay},
               {"params": [p for p in model.parameters() if p.dim() == 1], "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=lr)

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Shows that weights go from PyTorch to convoy and back: ResNet-18 of torchvision, BERT and GPT-2 of Hugging Face, with random weights.
+"""Checks that weights go from PyTorch to convoy and back: ResNet-18 of torchvision, BERT and GPT-2 of Hugging Face, with random
+weights.
 
     python3 scripts/torch_weights.py build/release/examples/infer
 
-needs torch, torchvision, transformers and safetensors (PyPI), and no network. For each model PyTorch computes logits and writes its
-weights; `infer` reads these, computes the logits of the same inputs, and writes the weights anew; PyTorch loads that file with
-load_state_dict(strict=True) into another model and computes them once more. All three must agree.
+needs torch, torchvision, transformers and safetensors (PyPI), and no network. For each model, PyTorch computes logits and writes
+its weights; `infer` reads these, computes the logits of the same inputs, and writes the weights again; PyTorch loads that file
+with load_state_dict(strict=True) into a new model and computes the logits again. All three must agree.
 """
 import os
 import subprocess
@@ -17,11 +18,11 @@ import torchvision
 import transformers
 from safetensors.torch import load_file, save_file
 
-FURTHEST = 2e-4  # of any logit, beside the largest of them
+FURTHEST = 2e-4  # difference of any logit, relative to the largest logit
 
 
 def shaken(model):
-    """Weights, biases and running statistics that are no model's usual first ones, so that each of them matters."""
+    """Adds noise to weights, biases and running statistics, so that none has its usual initial value and each one matters."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for name, tensor in model.state_dict().items():
@@ -80,7 +81,7 @@ def models():
 
 
 def load(model, file):
-    """All of the model's tensors must be there; tied ones are there once, under the name of the first."""
+    """Loads a file, which must hold all of the model's tensors; tied tensors are stored once, under the name of the first."""
     state, own = load_file(file), model.state_dict()
     for name, tensor in own.items():
         if name not in state:
@@ -91,7 +92,7 @@ def load(model, file):
 
 
 def save(model, file):
-    """Tied tensors once, which safetensors ask for."""
+    """Saves tied tensors once, as safetensors requires."""
     seen, state = set(), {}
     for name, tensor in model.state_dict().items():
         if tensor.data_ptr() not in seen or tensor.numel() == 0:

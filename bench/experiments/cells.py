@@ -24,7 +24,7 @@ EXECS = ("host", "cuda", "replay")
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """What is run. `ranks_per_node` counts workers; servers beside them come on top."""
+    """What is run. `ranks_per_node` counts workers, without the servers beside them."""
 
     model: str = "resnet18"
     nodes: int = 1
@@ -41,13 +41,13 @@ class Cell:
     bucket_mib: str = ""  # empty: the model's own
     no_overlap: bool = False
     keep_dead_taps: bool = False
-    threads: int = 1  # of a rank; 0: the processors there are, shared
+    threads: int = 1  # per rank; 0: the available processors, divided among ranks
     data: str = "auto"
     seed: int = 0
     options: tuple = ()  # more words for the program's command line
-    replay: tuple = ()  # exec replay: samples a second of a rank alone, or the file of a recorded profile; of all nodes, or of each
+    replay: tuple = ()  # exec replay: samples per second of a rank alone, or a recorded profile; one for all nodes or one for each
     rate: str = ""  # of a node's link in the test bed, such as 1gbit
-    machines: str = ""  # which published machines the cell stands for, such as lm1+lm6
+    machines: str = ""  # the published machines that the cell reproduces, such as lm1+lm6
     cluster: str = ""  # the cluster file that predictions are made for
 
     @property
@@ -65,7 +65,7 @@ class Cell:
 
     @property
     def pace(self):
-        """Samples a second of the slowest rank that is replayed; None where profiles are, or nothing is."""
+        """Samples per second of the slowest replayed rank; None if profiles are replayed, or nothing."""
         return min(self.replay) if self.replay and not isinstance(self.replay[0], str) else None
 
     @property
@@ -74,7 +74,7 @@ class Cell:
 
     @property
     def family(self):
-        """The two exchanges that the published curves tell apart."""
+        """The kind of exchange, as the published curves distinguish it."""
         return "none" if self.workers == 1 and not self.servers else "parameter server" if self.is_server else "all-reduce"
 
     def text(self):
@@ -83,7 +83,7 @@ class Cell:
         return f"{self.model} {self.nodes}x{self.ranks_per_node}{beside}, batch {self.batch}, {self.exec}, {exchange}"
 
     def settings_text(self):
-        """The choices in which the published runs differ from convoy's own."""
+        """The choices in which published runs differ from convoy's defaults."""
         bucket = {"": "buckets of the model's own sizes", "tensor": "one exchange a tensor"}.get(
             self.bucket_mib, f"buckets of {self.bucket_mib} MiB"
         )
@@ -98,7 +98,7 @@ class Cell:
         )
 
     def words(self):
-        """The program's options, but for those of the protocol and of files."""
+        """The program's options, except those of the protocol and of files."""
         words = ["--batch", str(self.batch), "--comm", self.comm]
         if self.model != "convnet":
             words += ["--model", self.model]
@@ -146,7 +146,7 @@ class Task:
 
     @property
     def name(self):
-        """Readable, unlike any other task's, and good for a folder."""
+        """Readable, unique, and valid as a folder name."""
         c = self.cell
         words = [self.protocol.kind, c.model, f"{c.nodes}x{c.ranks_per_node}", f"b{c.batch}", c.exec, c.comm, self.key]
         return re.sub(r"[^A-Za-z0-9.x-]", "_", "-".join(words))
@@ -154,7 +154,7 @@ class Task:
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """A setting file: what its experiment is, and its tasks in order."""
+    """A setting file: the experiment's title and description, and its tasks in order."""
 
     name: str
     title: str
@@ -163,7 +163,7 @@ class Setting:
 
 
 def _value(where, field, value):
-    """A field's value as Cell wants it, or a sentence."""
+    """A field's value, converted for Cell; raises Failure if it has the wrong type."""
     if field.type in ("tuple", tuple):
         if not isinstance(value, list):
             raise Failure(f"{where}: {field.name} is a list, not {value!r}")
@@ -179,7 +179,7 @@ def _value(where, field, value):
 
 
 def checked(cell, where):
-    """The cell, if it makes sense."""
+    """The cell; raises Failure if its fields contradict each other."""
     if cell.model not in PROGRAMS:
         raise Failure(f"{where}: there is no model {cell.model!r}, but " + ", ".join(PROGRAMS))
     if cell.exec not in EXECS:
@@ -203,7 +203,7 @@ def checked(cell, where):
 
 
 def product(block, where):
-    """The cells of a block: a field that is a list stands for each of its values (of `options` and `replay`: a list of lists)."""
+    """The cells of a block: a list as a field (for `options` and `replay`, a list of lists) gives a cell for each of its values."""
     fields = {field.name: field for field in dataclasses.fields(Cell)}
     axes = []
     for name, value in block.items():

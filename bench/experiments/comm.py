@@ -1,5 +1,5 @@
-"""comm_bench's JSON, and that of its peers, as tables: a cell is the median of the repetitions in algbw (GB/s), +- half their range, and
-the ratio to native/mpi. Ratios to a peer that is a program of its own come from another moment of the machine and are marked with ~."""
+"""comm_bench's JSON, and that of its peers, as tables. A cell is the median algbw of the repetitions (GB/s), ± half their range,
+and the ratio to native/mpi. Ratios between separate programs, which ran at different times, are marked with ~."""
 
 import collections
 import json

@@ -1,4 +1,4 @@
-"""Where a cell's data comes from: `data` of a cell names it, and "auto" takes the real set where it is, or one that is drawn."""
+"""The data of a cell: `data` names it; "auto" takes the real set if it exists, otherwise a generated one."""
 
 import os
 
@@ -30,7 +30,7 @@ def _text(root):
 
 
 def words(cell, root, scratch):
-    """The program's options that name the cell's data; what is drawn is written below `scratch`."""
+    """The program's options that name the cell's data; generated data is written below `scratch`."""
     if cell.data != "auto":
         if cell.data in ("digits", "synthetic"):
             return ["--data", cell.data]

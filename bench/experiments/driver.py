@@ -1,4 +1,4 @@
-"""Runs the tasks of a setting, keeps what is finished, and goes on after a cell that fails."""
+"""Runs the tasks of a setting, keeps finished results, and continues after a cell that fails."""
 
 import datetime
 import fcntl
@@ -22,7 +22,7 @@ def duration(seconds):
 
 
 class Progress:
-    """Lines with what is done, and the time left if each launch that is left takes as long as those that were run."""
+    """Progress lines with the time left, estimated from the mean time of the launches so far."""
 
     def __init__(self, tasks, launches, clock=time.monotonic):
         self.tasks, self.launches, self.clock = tasks, launches, clock
@@ -76,7 +76,7 @@ class Driver:
         return [program, *cell.words(), *data.words(cell, self.root, self.out), *task.protocol.words(folder)]
 
     def _launches(self, task):
-        """All launches of a task; the folders of those that failed are cleared."""
+        """All launches of a task. Clears the folders of launches that failed."""
         made = []
         for index in range(task.protocol.launches):
             folder = self._folder(task, index)
@@ -130,7 +130,7 @@ class Driver:
         return (f"{throughput:.1f} samples/s" if throughput else "done") + f" in {duration(found['wall_seconds'])}"
 
     def _alone(self, task):
-        """Samples a second of the fastest rank alone: what Replay was told, or what ran here with the same model and batch."""
+        """Samples per second of the fastest rank alone: the replayed rate, or a run here with the same model and batch."""
         cell = task.cell
         if cell.pace:
             return max(cell.replay)
@@ -160,7 +160,7 @@ class Driver:
             self.store.add({**record, "prediction": answer})
 
     def run(self, setting):
-        """Runs what is not finished; the number of cells that failed. Two drivers in one folder would disturb each other."""
+        """Runs the unfinished tasks and returns the number of cells that failed. A lock keeps a second driver out of the folder."""
         os.makedirs(self.out, exist_ok=True)
         with open(os.path.join(self.out, "lock"), "w") as lock:
             try:
@@ -208,7 +208,7 @@ class Driver:
         return failed
 
     def _failed(self, task, failure, progress):
-        """Records why a task has no result; 1 if it failed, 0 if this machine cannot do it."""
+        """Records why a task has no result. Returns 1 if it failed, 0 if this machine cannot run it."""
         left_out = isinstance(failure, Unavailable)
         self._record(task, "left out" if left_out else "failed", error=str(failure))
         progress.end(task, f"{'left out' if left_out else 'FAILED'}: {failure}")

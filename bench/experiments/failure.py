@@ -1,9 +1,9 @@
-"""What a user is told in one sentence."""
+"""Errors that are reported to the user in one sentence."""
 
 
 class Failure(Exception):
-    """Its text is the sentence."""
+    """Its text is the error message."""
 
 
 class Unavailable(Failure):
-    """This machine cannot do it: nothing failed, and it is left out."""
+    """This machine cannot run the task, which is left out and does not count as failed."""

@@ -1,6 +1,6 @@
-"""Data that the driver draws itself where a data set is missing: words and trees of the right format, which mean nothing.
+"""Data that the driver generates if a data set is missing: random words and trees in the right format.
 
-Throughput does not depend on what they say; accuracies of runs on them say nothing and are left out of the tables.
+Throughput does not depend on the content. Accuracies on such data are meaningless and left out of the tables.
 """
 
 import os
@@ -27,7 +27,7 @@ def _write(path, lines):
 
 
 def vocabulary(folder):
-    """A file with as many WordPieces as BERT's, the special ones at BERT's places."""
+    """A vocabulary of BERT's size, with the special tokens at BERT's ids."""
     path = os.path.join(folder, "vocab.txt")
     if not os.path.exists(path):
         special = {0: "[PAD]", 100: "[UNK]", 101: "[CLS]", 102: "[SEP]", 103: "[MASK]"}
@@ -57,7 +57,7 @@ def _tree(draw, words):
 
 
 def trees(folder):
-    """A folder with as many sentences as SST-5 in its format."""
+    """A folder in SST-5's format, with as many sentences as SST-5."""
     target = os.path.join(folder, "sst5")
     draw = random.Random(0)
     usual = [word(i) for i in range(16_000)]

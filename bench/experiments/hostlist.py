@@ -6,7 +6,7 @@ from .failure import Failure
 
 
 def _split(text):
-    """At the commas outside of brackets."""
+    """Splits at the commas outside brackets."""
     parts, depth, part = [], 0, ""
     for letter in text:
         depth += (letter == "[") - (letter == "]")
@@ -52,7 +52,7 @@ def expand(text):
 
 
 def _ranges(numbers):
-    """Digits of one width, sorted: "01-03,07"."""
+    """Ranges of sorted numbers of one width: "01-03,07"."""
     runs = []
     for digits in numbers:
         if runs and int(digits) == int(runs[-1][1]) + 1:
@@ -63,7 +63,7 @@ def _ranges(numbers):
 
 
 def compress(names):
-    """The shortest such list of names, each once, sorted: digits at their end become ranges."""
+    """The compressed list of names, sorted and without duplicates: digits at the end of names become ranges."""
     alike, order = {}, []
     for name in sorted(set(names)):
         head, digits = re.fullmatch(r"(.*?)(\d*)", name).groups()

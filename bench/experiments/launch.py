@@ -1,4 +1,4 @@
-"""How a cell's ranks are started: here, on the hosts of a file, or on hosts of the test bed; each launch is an mpirun of its own."""
+"""Starts a cell's ranks: here, on the hosts of a file, or on hosts of the test bed. Each launch is a separate mpirun."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from .failure import Failure, Unavailable
 
 
 class Launch:
-    """One start of one task's program. Its folder holds all that it leaves, `ended.json` last."""
+    """One start of a task's program. Its folder holds all files that it leaves; `ended.json` is written last."""
 
     def __init__(self, task, index, folder, argv):
         self.task, self.index, self.folder, self.argv = task, index, folder, argv
@@ -41,17 +41,17 @@ class Launch:
             return "it left no log"
 
 
-# What stands in a log and is no cause. srun counts the ranks that left with a code, behind their own sentences (of those that a
-# signal ended, srun alone speaks). mpirun remarks that ssh has begun before mpirun could take note of it.
+# Lines of a log that are not the cause of a failure. srun reports the ranks that exited with a code after their own error
+# messages (only srun reports ranks that a signal ended). mpirun warns that ssh has started before mpirun could register it.
 REMARKS = re.compile(r"srun: .*: Exited with exit code \d+$|\S+ plm:\w+: Warning: setpgid|Run with --help")
 
 
 def last_words(log):
-    """What a program's last line says: its sentence, where it failed. For a program that never started, what the launcher says."""
+    """A program's last line, which is its error message if it failed. For a program that never started, the launcher's message."""
     lost = re.search(r"^ *Remote daemon *: .* on node (\S+)$", log, re.MULTILINE)
     if lost:
         return f"mpirun has lost its connection to {lost[1]}"
-    # mpirun frames what it adds in dashes; the program's own sentence stands before, and so does that of ssh.
+    # mpirun frames its own messages in dashes; the program's message comes before them, and so does that of ssh.
     own, *framed = re.split(r"^-----+$", log, flags=re.MULTILINE)
     lines = [line.strip() for line in own.splitlines() if line.strip()]
     told = [line for line in lines if not REMARKS.match(line)]
@@ -62,7 +62,8 @@ def last_words(log):
 
 
 def environment():
-    """For mpirun: root is welcome, and a host that has gone is found out in 45 s, before the ranks' own deadline, and not in minutes."""
+    """The environment for mpirun: root is allowed, and a lost host is detected in 45 s, before the ranks' own deadline, instead
+    of minutes."""
     return {
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -76,7 +77,7 @@ def environment():
 
 
 def stop(process):
-    """Ends a process and all that it started in its session."""
+    """Ends a process and all processes of its session."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)
@@ -87,7 +88,7 @@ def stop(process):
             break
         except subprocess.TimeoutExpired:
             continue
-    # mpirun puts each ssh into a process group of its own, and leaves one that waits for a host.
+    # mpirun puts each ssh into a process group of its own, and does not end one that waits for a host.
     for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
         try:
             if os.getsid(pid) == process.pid:
@@ -97,7 +98,7 @@ def stop(process):
 
 
 def wait_for(argv, log, limit):
-    """Runs a command to its end or the limit in seconds, and its output goes into a file; its exit code, 124 at the limit."""
+    """Runs a command to its end or the limit in seconds, with its output in a file. Returns its exit code, 124 at the limit."""
     try:
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment(), start_new_session=True
@@ -131,7 +132,7 @@ def write_ended(folder, code, seconds, hosts):
 
 
 class Launcher:
-    """Starts launches one after the other. `submit` is called for all tasks before `complete` is for the first."""
+    """Starts launches one after the other. `submit` is called for all tasks before `complete` is called for the first."""
 
     kind = "local"
 
@@ -153,7 +154,7 @@ class Launcher:
         return [self.mpirun, "--bind-to", "none", "--oversubscribe", "-np", str(cell.world), *argv]
 
     def complete(self, task, launches, progress):
-        """Runs what has not ended; afterwards each launch has."""
+        """Runs the launches that have not ended; afterwards all have ended."""
         for launch in launches:
             progress(launch)
             execute(self.command(task, launch.argv), launch.folder, self.limit, self.hosts(task))
@@ -163,8 +164,8 @@ class Launcher:
 
 
 class HostFile(Launcher):
-    """The first hosts of a file with a host a line, as mpirun's host files have. A host that is named again counts once, and settings
-    behind a name, such as slots=4, are not read: a cell says how many ranks a node has."""
+    """The first hosts of a file with one host per line, as in mpirun's host files. A repeated host counts once. Settings after a
+    name, such as slots=4, are ignored: a cell sets the number of ranks per node."""
 
     kind = "hosts"
     patience = 60.0
@@ -215,7 +216,7 @@ class HostFile(Launcher):
         return self._on(self.chosen(task), task.cell.processes, argv)
 
     def _why_not(self, hosts):
-        """What is said where mpirun does not start a program on each of these hosts; None where it does."""
+        """The error if mpirun does not start a program on each of these hosts; None if it does."""
         with tempfile.TemporaryFile() as log:
             code = wait_for(self._on(hosts, len(hosts), ["true"]), log, self.patience)
             log.seek(0)
@@ -224,7 +225,8 @@ class HostFile(Launcher):
             return last_words(log.read().decode(errors="replace")) if code else None
 
     def _reach(self, hosts):
-        """Fails where mpirun starts no program on one of the hosts. Of many hosts at once mpirun does not say which one it is."""
+        """Raises Failure if mpirun cannot start a program on one of the hosts. With several hosts mpirun does not say which one
+        failed, so that they are then tried one by one."""
         new = [name for name in hosts if name not in self.reached]
         if new and not self.lost.keys() & new:
             why = self._why_not(new)
@@ -252,7 +254,8 @@ class HostFile(Launcher):
 
 
 class TestBed(Launcher):
-    """Hosts made of network namespaces with shaped links (scripts/testbed.sh), as many as the cell has nodes, up only for its time."""
+    """Hosts made of network namespaces with shaped links (scripts/testbed.sh), one for each node of the cell, up only while
+    needed."""
 
     kind = "testbed"
     bed = "experiment"

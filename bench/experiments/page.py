@@ -1,4 +1,4 @@
-"""One HTML page with all tables and plots of a folder of results. It needs nothing but itself: pictures are in it."""
+"""One self-contained HTML page with all tables and plots of a results folder; pictures are embedded."""
 
 import base64
 import html
@@ -23,7 +23,7 @@ img { max-width: 100% } details > summary { cursor: pointer; color: #2f6db3; mar
 .warn { background: #fdecea; padding: .5em .9em; border-radius: .3em }
 """
 
-# What stands open, under which heading; tables of many rows are folded.
+# The tables under each heading; tables of many rows are folded.
 SECTIONS = (
     ("Throughput and scalability", ("scalability", "baselines", "predictions")),
     ("Step logs", ("log", "start-up")),
@@ -47,7 +47,7 @@ def _picture(path, title):
 
 
 def _pictures(out, store):
-    """{heading: [HTML]}, and what is missing."""
+    """{heading: [HTML of its pictures]}."""
     folder = os.path.join(out, "plots")
     found = {
         "Throughput and scalability": [_picture(path, title) for title, path in plots.throughput(store, folder)],
@@ -90,7 +90,7 @@ def _facts(store):
 
 
 def write_page(out, store, title, about, no_predictions=None):
-    """Writes report.html and the plots below `out`; the page's path."""
+    """Writes report.html and the plots below `out`; returns the page's path."""
     os.makedirs(out, exist_ok=True)
     parts = [
         f"<!doctype html><html lang=en><head><meta charset=utf-8><title>{html.escape(title)}</title><style>{STYLE}</style></head><body>",

@@ -1,4 +1,4 @@
-"""Plots, as SVG and PNG: throughput against ranks in the published colors, bandwidth of collectives, logs, and one step as a picture."""
+"""Plots, as SVG and PNG: throughput against ranks in the published colors, bandwidth of collectives, and logs."""
 
 import collections
 import os
@@ -43,7 +43,7 @@ def pyplot():
 
 
 def save(figure, folder, name):
-    """Writes NAME.svg and NAME.png; the path of the former."""
+    """Writes NAME.svg and NAME.png; returns the path of the SVG."""
     os.makedirs(folder, exist_ok=True)
     for kind in ("svg", "png"):
         figure.savefig(os.path.join(folder, f"{name}.{kind}"), metadata={"Date": None} if kind == "svg" else None)
@@ -52,7 +52,7 @@ def save(figure, folder, name):
 
 
 def _published_points(model, several):
-    """{machines: [(ranks, throughput)]} of sets 1 and 3: those on one node, or those on several. One GPU begins each of set 3's."""
+    """{machines: [(ranks, throughput)]} of sets 1 and 3, on one node or on several. Each curve of set 3 begins with one GPU."""
     found = {}
     for row in published.throughputs():
         if row["model"] == model and ((row["nodes"] > 1) == several or (row["set"] == "3" and row["ranks"] == 1)):
@@ -64,7 +64,7 @@ def _published_points(model, several):
 
 
 def _own_curves(store, several):
-    """{(model text, model, how, batch): {family: [(ranks, throughput, exchange)]}}; the run of one rank begins every family."""
+    """{(model text, model, how, batch): {family: [(ranks, throughput, exchange)]}}; every family begins with the run of one rank."""
     curves = collections.defaultdict(lambda: collections.defaultdict(list))
     for record in store.runs():
         cell = record["cell"]
@@ -105,7 +105,7 @@ def _draw_own(axis, families, colors, how):
 
 
 def _predicted_curves(store, model, several):
-    """{where: {(family, exchange): [(ranks, throughput)]}} of the simulator's answers, each curve from one rank on."""
+    """{where: {(family, exchange): [(ranks, throughput)]}} of the simulator's predictions; each curve begins at one rank."""
     found = collections.defaultdict(lambda: collections.defaultdict(list))
     for record in predicted(store):
         cell = record["cell"]
@@ -184,15 +184,15 @@ def _finish_ranks(axis, title, model):
 
 
 def _bases(model, several):
-    """What one published GPU does."""
+    """The throughput of one published GPU."""
     if model == "bert":
         return [statistics.median(published.relaunches()[1, 1, 96])]
     return [rate for (m, machine), rate in published.single().items() if m == model and (not several or machine == "lm1")]
 
 
 def throughput(store, folder):
-    """One picture a model and number of nodes (one, several): what ran here, what is published with its prediction, and what is predicted for
-    machines without published figures, each to its own scale."""
+    """One picture per model and number of nodes (one, several), with separate scales for what ran here, what is published with
+    its prediction, and what is predicted for machines without published figures."""
     plt = pyplot()
     made = []
     for several, colors in ((False, ONE_NODE), (True, NODES)):
@@ -288,7 +288,7 @@ def bandwidth(found, folder, name="bandwidth"):
 
 
 def logs(store, folder):
-    """Cumulative throughput over steps, as published with its start-up in it."""
+    """Cumulative throughput over steps; the published one includes the start-up."""
     plt = pyplot()
     runs = [r for r in store.runs("cumulative") if len(r.get("lines", [])) > 1]
     figure, axes = plt.subplots(1, 2 if runs else 1, figsize=(12 if runs else 6, 4.6), squeeze=False)

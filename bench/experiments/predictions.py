@@ -1,4 +1,5 @@
-"""The simulator's answers, from the program `predict` of the build folder. Without it predictions are left out, and one sentence says so."""
+"""The simulator's predictions, from the program `predict` of the build folder. Without the program, predictions are left out with
+a note."""
 
 import json
 import os
@@ -31,15 +32,16 @@ class Predictor:
 
     @staticmethod
     def model(cell):
-        """The simulator's name: its residual networks are ImageNet's unless they are MNIST's. It knows models of published sizes alone."""
+        """The simulator's name of the model, which has the suffix -mnist for MNIST's residual networks. The simulator knows only
+        the published sizes."""
         other = [word for word in cell.options if word in SIZES]
         if other:
             raise Failure(f"the simulator does not know a {cell.model} with another {other[0]}")
         return cell.model + ("-mnist" if PROGRAMS[cell.model] == "mnist_resnet" else "")
 
     def words(self, cell, alone):
-        """The options for a cell whose fastest rank alone computes `alone` samples a second (None: as the cluster file says); how much slower
-        others are is the cluster file's to say."""
+        """The options for a cell whose fastest rank alone computes `alone` samples per second (None: by the cluster file). The
+        relative speed of other ranks is in the cluster file."""
         words = [
             "--model",
             self.model(cell),

@@ -1,4 +1,4 @@
-"""The published measurement protocols: what a launch runs, and what is made of what it left.
+"""The published measurement protocols: what a launch runs, and how its files become a result.
 
 cumulative   samples of all ranks since the first step over elapsed seconds, every `log_every` steps; evaluation not counted
 relaunches   `relaunches` launches; each leaves out the first `ignore` steps and measures the next `measure`; the median counts
@@ -26,8 +26,8 @@ class Protocol:
     relaunches: int = 1
     ignore: int = 0
     measure: int = 0
-    described: int = 0  # epochs of the published run, of which `epochs` are run here; 0: all are
-    filter: str = ""  # of comm_bench's cases
+    described: int = 0  # epochs of the published run, of which only `epochs` are run here; 0: all are
+    filter: str = ""  # regular expression for comm_bench's cases
 
     @classmethod
     def read(cls, table, where):
@@ -54,14 +54,14 @@ class Protocol:
         return {"relaunches": self.relaunches, "prediction": 0}.get(self.kind, 1)
 
     def words(self, folder):
-        """The trainer's options for one launch that leaves its files in the folder."""
+        """The trainer's options for one launch, whose files go into the folder."""
         words = ["--json", os.path.join(folder, "result.json"), "--csv", os.path.join(folder, "steps.csv")]
         steps = self.steps
         if self.kind == "relaunches":
             steps = max(self.steps, self.ignore + self.measure)
         if steps:
             words += ["--steps", str(steps)]
-        # Steps alone: as many epochs as they can take.
+        # With steps alone, an unlimited number of epochs.
         words += ["--epochs", str(self.epochs or 1_000_000)]
         if self.kind == "timeline":
             words += ["--timeline", os.path.join(folder, "trace.json")]
@@ -98,7 +98,7 @@ def read_steps(path):
 
 
 def rate(steps):
-    """Samples a second over some steps."""
+    """Samples per second over some steps."""
     return sum(rows for rows, _ in steps) / sum(seconds for _, seconds in steps)
 
 
@@ -120,9 +120,9 @@ def window(steps, ignore, measure):
 
 
 def start_up(lines, rows_per_step):
-    """(seconds of start-up, seconds of a step) that explain cumulative rates: elapsed = start + step x steps, by least squares.
+    """(seconds of start-up, seconds of a step) that fit cumulative rates: elapsed = start-up + steps x step, by least squares.
 
-    The published rates count from the start of the program, so that their first line is lower than the last.
+    The published rates count from the start of the program, so that the first line is lower than the last.
     """
     points = [(step, step * rows_per_step / value) for step, value in lines]
     if len(points) < 2:

@@ -1,4 +1,4 @@
-"""The published figures, with their repeats filtered and their oddities treated; published/README.md says what the sets are."""
+"""The published figures, without repeats and with their oddities handled; published/README.md describes the sets."""
 
 import csv
 import functools
@@ -8,7 +8,7 @@ import statistics
 
 FOLDER = os.path.join(os.path.dirname(os.path.realpath(__file__)), "published")
 
-# What is odd about the published tables, and what the reports make of it.
+# Oddities of the published tables, and how the reports treat them.
 ODDITIES = (
     ("1", "the log lines of 1b repeat those of set 1 under another learning rate", "counted once; which rate ran is unknown"),
     ("1", "lm6, ResNet-101, 3 and 4 GPUs repeat the block of 2 GPUs", "left out"),
@@ -52,12 +52,12 @@ def rows(name):
 
 
 def model_of(row):
-    """The model by the name that cells have."""
+    """The model's name in cells."""
     return {"transformer6": "transformer", "bert_base": "bert"}.get(row["model"], row["model"])
 
 
 def kept(name):
-    """The rows that repeat no others."""
+    """The rows without those that repeat others."""
     return [row for row in rows(name) if not row["duplicate_of"]]
 
 
@@ -78,8 +78,8 @@ def logs():
 
 
 def epochs():
-    """Rows of epochs: {"model", "machines", "gpus", "ranks", "epoch", "seconds", "test_seconds", "accuracy", "line", "note"}; times
-    that are another run's are None."""
+    """Rows of epochs: {"model", "machines", "gpus", "ranks", "epoch", "seconds", "test_seconds", "accuracy", "line", "note"};
+    times copied from another run are None."""
     found = []
     for row in kept("published_epochs"):
         copied = any(text in row["note"] for text in WHICH_EPOCH_TIMES_ARE_COPIED)
@@ -151,8 +151,8 @@ def seconds_of(text):
 
 
 def whole_runs():
-    """[(data set, nodes, GPUs of a node, [runs], printed average row or None)] of set 4; a run: {"epochs", "batch", "steps", "due",
-    "seconds", "speedup", "names"}, `due` being the steps that the data set has."""
+    """[(data set, nodes, GPUs of a node, [runs], printed average row or None)] of set 4; a run: {"epochs", "batch", "steps",
+    "due", "seconds", "speedup", "names"}; `due` is the number of steps that the data set requires."""
     found = {}
     for row in rows("mnist_strong_scaling"):
         key = row["dataset"], int(row["nodes"]), int(row["gpus_per_node"])

@@ -1,4 +1,4 @@
-"""Results as JSON Lines, one a task, each with the machine, the versions and the commit that it is of."""
+"""Results as JSON Lines, one per task, each with its machine, software versions and commit."""
 
 import functools
 import json
@@ -34,7 +34,7 @@ class Store:
                 record = json.loads(line)
                 self.records[record["key"]] = record
             except (ValueError, KeyError, TypeError):
-                # Only the last line can be half written, by a driver that was killed.
+                # Only the last line can be incomplete, if a driver was killed.
                 if content.endswith(b"\n") or number != content.count(b"\n") + 1:
                     raise Failure(f"{self.path}, line {number}: that is no result") from None
                 self.cut = len(line)
@@ -55,7 +55,7 @@ class Store:
         return self.records.get(key, {}).get("status") == "ok"
 
     def runs(self, kind=None):
-        """Finished results with a throughput, in the order of their first line; of one protocol, if it is named."""
+        """Finished results with a throughput, in the order of their first line; only those of protocol `kind`, if given."""
         return [
             r
             for r in self.records.values()
@@ -66,7 +66,7 @@ class Store:
         return [r for r in self.records.values() if r["status"] == "ok" and r["protocol"]["kind"] == kind]
 
     def without_result(self):
-        """Those that failed or that the machine could not do."""
+        """The tasks that failed or that the machine could not run."""
         return [r for r in self.records.values() if r["status"] != "ok"]
 
 
@@ -87,7 +87,7 @@ def _first(pattern, text):
 
 @functools.cache
 def machine():
-    """What the driver runs on. Hosts that a launch went to stand in the result's `hosts`."""
+    """The machine that the driver runs on. The hosts of a launch are in the result's `hosts`."""
     try:
         with open("/proc/cpuinfo") as file:
             processor = _first(r"^model name\s*:\s*(.*)$", file.read())
@@ -111,7 +111,7 @@ def machine():
 
 @functools.cache
 def versions(program):
-    """Software that a program was built with and runs on, as far as it can be found out."""
+    """Software that a program was built with and runs on, as far as it can be determined."""
     linked = _output("ldd", program) if shutil.which("ldd") and os.path.exists(program) else ""
 
     def library(name):
@@ -142,7 +142,7 @@ def _compiler_comment(program):
 
 @functools.cache
 def commit(root):
-    """The commit of the source tree, with + if files differ from it; empty outside of a clone."""
+    """The commit of the source tree, with a + if files differ from it; empty outside a clone."""
     name = _output("git", "-C", root, "rev-parse", "--short=12", "HEAD").strip()
     changed = _output("git", "-C", root, "status", "--porcelain", "--untracked-files=no").strip()
     return name + ("+" if name and changed else "")

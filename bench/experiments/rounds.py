@@ -1,5 +1,5 @@
-"""Measurements in paired rounds: what is compared runs one after the other on the same cores, so that a machine that changes its pace
-changes both. Printed are ratios of a round, then their medians and ranges."""
+"""Measurements in paired rounds: the variants run one after the other on the same cores, so that a change of the machine's speed
+affects all. Prints the ratios of each round, then their medians and ranges."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from .launch import environment
 
 
 def results(commands, errors=None):
-    """Runs commands at the same time, each a function of the path of its JSON, and returns what each wrote."""
+    """Runs commands at the same time, each a function of the path of its JSON, and returns their results."""
     with tempfile.TemporaryDirectory() as folder:
         running = []
         for i, command in enumerate(commands):
@@ -35,7 +35,7 @@ def with_json(command):
 
 
 def throughput(result):
-    """Samples a second by the median step."""
+    """Samples per second by the median step."""
     return result["world"] * result["batch_per_rank"] / (result["step_ms"]["median"] * 1e-3)
 
 
@@ -71,18 +71,18 @@ def scaling(options):
 
 
 def pinned(core, command, slowed):
-    """The command on one core; slowed: beside processes that compete with it.
+    """The command, pinned to one core; `slowed`: with processes that compete for it.
 
-    In a session of its own: Linux shares cores out by session first, and a rank in that of the spinners would get less than theirs
-    on its own core, too, as soon as anything else runs there.
+    It runs in its own session. Linux divides cores among sessions first, so that a rank in the session of the spinners would also
+    get less of its own core as soon as anything else runs there.
     """
     entry = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "experiment")
     return ["setsid", "--wait", "taskset", "-c", str(core), *([sys.executable, entry, "slowed"] if slowed else []), *command]
 
 
 def run_slowed(command):
-    """Runs the command beside two spinners: of the same session, since Linux shares a core out by session first."""
-    spin = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"  # ends with its parent, however that ends
+    """Runs the command with two spinners in its own session, because Linux divides a core among sessions first."""
+    spin = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"  # ends with its parent in any case
     spinners = [subprocess.Popen([sys.executable, "-c", spin]) for _ in range(2)]
     try:
         return subprocess.run(command, check=False).returncode

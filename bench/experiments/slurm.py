@@ -1,4 +1,4 @@
-"""Cells as Slurm jobs: one sbatch script a task, whose array is the task's relaunches, one at a time."""
+"""Cells as Slurm jobs: one sbatch script per task, whose job array runs the task's relaunches one at a time."""
 
 import os
 import shlex
@@ -22,13 +22,13 @@ def array_text(indices):
 
 
 def script_text(task, launches, options, srun):
-    """The batch script. Each element of the array runs one launch and leaves log.txt and ended.json in that launch's folder."""
+    """The batch script. Each element of the array runs one launch and leaves log.txt and ended.json in the launch's folder."""
     cell = task.cell
     folder = os.path.dirname(launches[0].folder)
-    # Every launch has the same command but for its folder.
+    # The commands of the launches differ only in the folder.
     quoted = [[shlex.quote(part) if part else "" for part in word.split(launches[0].folder)] for word in launches[0].argv]
     command = " ".join('"$folder"'.join(parts) or "''" for parts in quoted)
-    # In a directive, sbatch ends words at blanks, and gives % a meaning.
+    # In a directive, sbatch splits words at blanks and interprets %.
     output = '"' + folder.replace("%", "%%") + '/slurm-%a.txt"'
     directives = [
         f"--job-name=convoy-{task.name}",
@@ -64,7 +64,8 @@ def script_text(task, launches, options, srun):
 
 
 class Slurm(Launcher):
-    """Submits all tasks, then waits for each. A job that an interrupted experiment has left in the queue is waited for, not submitted again."""
+    """Submits all tasks, then waits for each. If an interrupted experiment has left a job in the queue, waits for it instead of
+    submitting it again."""
 
     kind = "slurm"
 
@@ -91,7 +92,7 @@ class Slurm(Launcher):
         return os.path.join(os.path.dirname(launches[0].folder), "job")
 
     def _queued(self, launches):
-        """What squeue says of the job that a file beside the launches names; None once it has left the queue."""
+        """squeue's state of the job that the file `job` beside the launches names; None once the job has left the queue."""
         try:
             with open(self._job_path(launches)) as file:
                 job = file.read().strip()
@@ -102,7 +103,7 @@ class Slurm(Launcher):
         listed = self._run(self.squeue, "--noheader", "--jobs", job, "--format", "%T %r")
         if listed.returncode:
             error = listed.stderr.strip()
-            # A controller that does not answer, or is restarted, says nothing of the job.
+            # A controller that does not answer or is restarting says nothing about the job.
             return None if "Invalid job id" in error else f"Slurm does not tell of job {job}: {error}"
         elements = [line.split(maxsplit=1) for line in listed.stdout.splitlines() if line.strip()]
         if not elements:
@@ -130,7 +131,8 @@ class Slurm(Launcher):
             while launch.ended() is None:
                 queued = self._queued(launches)
                 if queued is None:
-                    # A shared file system may show a file later than the queue is empty; NFS looks anew when a folder is listed.
+                    # A shared file system may show the file after the job has left the queue; listing the folder makes NFS
+                    # refresh it.
                     time.sleep(min(self.poll, 3.0))
                     os.listdir(launch.folder)
                     if launch.ended() is None:
@@ -146,7 +148,7 @@ class Slurm(Launcher):
 
     @staticmethod
     def _why(launch):
-        """What Slurm wrote last into the job's log, such as that its time was over."""
+        """Slurm's last line in the job's log, such as that the time limit was reached."""
         try:
             with open(os.path.join(os.path.dirname(launch.folder), f"slurm-{launch.index}.txt"), errors="replace") as file:
                 lines = [line.strip() for line in file if line.strip()]

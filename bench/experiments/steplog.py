@@ -1,9 +1,10 @@
-"""Logs in the published form, of a trainer here or of another program: cumulative rates, epochs, and the start-up that is in the rates.
+"""Logs in the published form, from convoy's trainers or other programs: cumulative rates, epochs, and the start-up that the rates
+include.
 
     Step200: 100.71 data/sec
     Epoch 0 in 543.88 sec, test time 13.77 sec, test accuracy:0.86263
 
-Read as well is what published logs have beside that: `Step 1600 60.44`, `18.63 sec. test`, `est accuracy`, headings of any depth.
+Variants in published logs are read, too: `Step 1600 60.44`, `18.63 sec. test`, `est accuracy`, headings of any depth.
 """
 
 import dataclasses
@@ -23,7 +24,7 @@ HEADING = re.compile(r"#+\s*(.*?)\s*$")
 
 @dataclasses.dataclass
 class Run:
-    """What stands under one heading."""
+    """The lines under one heading."""
 
     heading: str
     steps: list = dataclasses.field(default_factory=list)  # (step, rate)
@@ -31,7 +32,7 @@ class Run:
 
 
 def parse(text, name):
-    """The runs of a log, those without a line of either kind left out."""
+    """The runs of a log, without those that have neither steps nor epochs."""
     runs = [Run(name)]
     for line in text.splitlines():
         line = line.strip()
@@ -61,7 +62,7 @@ def read(paths):
 
 
 def tables(runs, rows_per_step=None):
-    """Rates with their start-up, which takes the samples of a step of all ranks, and epochs."""
+    """Tables of rates and of epochs. The start-up is fitted if `rows_per_step`, the samples of a step of all ranks, is given."""
     rates = Table(
         "Cumulative throughput", ["run", "lines", "first", "last", "largest", "start-up, s", "step, s", "without start-up"]
     )

@@ -10,7 +10,7 @@ import io
 class Table:
     title: str
     columns: list
-    rows: list = dataclasses.field(default_factory=list)  # lists of texts; a row whose first cell begins with ** is bold
+    rows: list = dataclasses.field(default_factory=list)  # lists of strings; a row whose first cell begins with ** is bold
     notes: list = dataclasses.field(default_factory=list)
 
     def add(self, *cells):
@@ -57,5 +57,5 @@ class Table:
         return "".join(parts)
 
 
-# Rows are told apart by how their figures came about.
+# The CSS class of a row, by the origin of its figures.
 KINDS = {"ran on": "ran", "replayed": "replayed", "predicted": "predicted", "published": "published"}

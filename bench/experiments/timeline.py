@@ -28,7 +28,7 @@ def read(path):
 
 
 def step_of(bars, number=None):
-    """The bars of one step, from rank 0's forward to its next; by default a step in the middle, when all has settled."""
+    """The bars of one step, from rank 0's forward to its next; by default a step in the middle of the run."""
     forwards = sorted(start for rank, _, name, start, _ in bars if rank == 0 and name == "forward")
     if len(forwards) < 2:
         raise Failure("the trace has fewer than two steps")
@@ -49,7 +49,8 @@ def kind_of(track, name):
 
 
 def lanes(bars):
-    """Rows of the picture: [(label, [bars])], a rank's computation, exchange and updates; bars that overlap lie on rows of their own."""
+    """Rows of the picture: [(label, [bars])], with a rank's computation, exchange and updates. Overlapping bars are on separate
+    rows."""
     found = []
     for rank in sorted({bar[0] for bar in bars}):
         for track in sorted(

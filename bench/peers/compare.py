@@ -41,7 +41,7 @@ from torch_step import SIZES, quarter_step
 
 PEER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_step.py")
 SHAPE = ["model", "image", "precision", "batch", "threads", "ranks"]
-PROGRAMS = {"bert_pretrain": "bert", "gpt2": "gpt2", "sst5_transformer": "sst5"}  # which train a model each
+PROGRAMS = {"bert_pretrain": "bert", "gpt2": "gpt2", "sst5_transformer": "sst5"}  # each trains one model
 
 
 def option_of(command, *names):
@@ -56,7 +56,7 @@ def option_of(command, *names):
 
 
 def entries(vocabulary):
-    """How many a vocabulary has, given as their number or as a file of one a line."""
+    """The size of a vocabulary, given as a number or as a file with one entry per line."""
     if str(vocabulary).isdigit():
         return int(vocabulary)
     with open(vocabulary, encoding="utf-8") as file:
@@ -86,7 +86,7 @@ def wait_until_idle(limit):
 
 
 def run(command, limit, what):
-    """Standard output of a command that must succeed within `limit` seconds."""
+    """The standard output of a command, which must succeed within `limit` seconds."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         output, errors = process.communicate(timeout=limit)

@@ -17,7 +17,7 @@ Prints one JSON object per setting:
     step_ms_all, loss
 and with --best, after one line per setting, the same object of the fastest (see quarter_step) with "best": true.
 
-Settings that a user may turn without changing the arithmetic:
+Settings that a user may change without changing the arithmetic:
     layout   plain | channels_last (of images)
     mode     eager | compile (torch.compile, where it works)
     adam     loop (one tensor after the other) | foreach | fused (one kernel, PyTorch >= 2.4)
@@ -172,7 +172,7 @@ def gpt2(options):
         resid_pdrop=options.dropout, use_cache=False, attn_implementation="sdpa"))
 
 
-# The sizes that the published models have.
+# The sizes of the published models.
 SIZES = {
     "sst5": {"layers": 6, "width": 256, "heads": 4, "ffn": 1024, "length": 64, "vocabulary": 16581, "dropout": 0.1},
     "bert": {"layers": 12, "width": 768, "heads": 12, "ffn": 3072, "length": 128, "vocabulary": 30522, "dropout": 0.1},
@@ -182,7 +182,7 @@ PREDICTIONS = 20  # masked positions of a row
 
 
 def task(options):
-    """(the model, its loss of a resident batch, as a function of the model that is called)"""
+    """(the model, a function that computes the loss on a resident batch with the model that it is given)"""
     import torch
 
     loss = torch.nn.functional.cross_entropy
@@ -234,7 +234,7 @@ def train(options, rank):
     net, loss_of = task(options)
     parameters = sum(p.numel() for p in net.parameters())
     if options.ranks > 1:
-        # Views into the buckets save a copy of all gradients, and running statistics need no broadcast at every step.
+        # Views into the buckets save a copy of all gradients. Running statistics need no broadcast at every step.
         warnings.simplefilter("ignore", FutureWarning)  # the option has another name from 2.15 on
         net = torch.nn.parallel.DistributedDataParallel(net, gradient_as_bucket_view=True, broadcast_buffers=False)
     if options.mode == "compile":
@@ -256,7 +256,7 @@ def train(options, rank):
 
 
 def sizes_of(options):
-    """The names of what the model's size is made of."""
+    """The names of the options for the model's size."""
     return list(SIZES[options.model]) if options.model in SIZES else ["image", "channels", "classes"]
 
 
@@ -355,7 +355,7 @@ def run_setting(options, quiet=False):
 
 
 def quarter_step(result):
-    """What settings are ranked by: a quarter of the steps are faster. Neighbours on the machine disturb it less than the median."""
+    """The lower quartile of step times, by which settings are ranked. Other load on the machine disturbs it less than the median."""
     return sorted(result["step_ms_all"])[len(result["step_ms_all"]) // 4]
 
 

@@ -41,7 +41,7 @@ class Attention(nn.Module):
 
 
 class Layer(nn.Module):
-    """Of GPT-2, with norms before sublayers, or of BERT, with norms behind them."""
+    """A layer of GPT-2, with norms before sublayers, or of BERT, with norms after them."""
 
     def __init__(self, width, heads, ffn, dropout, gpt):
         super().__init__()
@@ -75,7 +75,7 @@ class Gpt2(nn.Module):
 
 
 class Bert(nn.Module):
-    """The decoder sees the masked positions alone, as convoy's does."""
+    """As in convoy, the decoder sees only the masked positions."""
 
     def __init__(self, layers, width, heads, ffn, length, vocabulary, dropout):
         super().__init__()
@@ -97,7 +97,7 @@ class Bert(nn.Module):
 
 
 def task(name, options):
-    """(the model, what it is given, what is expected of it, its batch)"""
+    """(the model, its inputs, its labels, its batch)"""
     kind, size = name.split("/")
     batch = 4 if options.shrink else BATCH[name]
     if kind not in SIZES:
@@ -195,11 +195,11 @@ def main():
     for precision in options.precisions.split(","):
         for setting in options.settings.split(","):
             if setting == "graph" and precision == "f16":
-                continue  # the gradient scaler asks the host
+                continue  # the gradient scaler synchronizes with the host
             for name in options.models.split(","):
                 try:
                     measure(name, precision, setting, options)
-                except Exception as error:  # a setting that PyTorch refuses is reported, the rest goes on
+                except Exception as error:  # report a setting that PyTorch refuses, and continue
                     print(f"{name} {precision} {setting}: {error}", file=sys.stderr, flush=True)
                 torch._dynamo.reset()
                 torch.cuda.empty_cache()

@@ -12,7 +12,7 @@ def names():
 
 
 def path_of(name):
-    """The file of a described experiment, or the file itself."""
+    """The path of a described experiment, or `name` itself if it is a file."""
     if os.path.isfile(name):
         return name
     path = os.path.join(FOLDER, name + ".toml")

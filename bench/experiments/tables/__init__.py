@@ -1,5 +1,5 @@
-"""The tables of the published layouts: published figures and those of a results folder side by side, each row saying how its figures came
-about (published, ran on processors, ran on GPUs, replayed, predicted)."""
+"""The tables of the published layouts: published figures and those of a results folder side by side. Each row states the origin
+of its figures (published, ran on processors, ran on GPUs, replayed, predicted)."""
 
 from .. import comm, published
 from ..table import Table

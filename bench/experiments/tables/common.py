@@ -1,4 +1,4 @@
-"""What tables share: how a run is called, what it is compared with, and which published choices it made."""
+"""Shared parts of the tables: a run's name, its baseline, and its choices among those of the published runs."""
 
 MODELS = {
     "resnet18": "ResNet-18",
@@ -26,7 +26,7 @@ def published_how(number):
 
 
 def model_text(record):
-    """The model and, where they are not the published one's, its sizes."""
+    """The model and, if they differ from the published ones, its sizes."""
     name = MODELS[record["cell"]["model"]]
     sizes = ("--layers", "--width", "--length", "--image-size", "--copies")
     words = record["cell"]["options"]
@@ -34,7 +34,7 @@ def model_text(record):
 
 
 def exchange_text(record):
-    """The exchange, and where it is not convoy's own, in what pieces and when."""
+    """The exchange and, if they differ from convoy's defaults, its buckets and its time."""
     cell = record["cell"]
     if record["family"] == "none":
         return "none"
@@ -49,7 +49,7 @@ def exchange_text(record):
 
 
 def baseline_of(record, store):
-    """Samples a second of one rank of the same kind: a run of one, or the published rate that is replayed."""
+    """Samples per second of one rank of the same kind: a run of one rank, or the replayed published rate."""
     if record["pace"]:
         return record["pace"]
     same = ("model", "batch", "exec", "options", "threads", "unsharded")
@@ -58,7 +58,7 @@ def baseline_of(record, store):
         for other in store.runs()
         if other.get("world") == 1 and all(other["cell"][field] == record["cell"][field] for field in same)
     ]
-    # A run by the same protocol is nearest.
+    # Prefer a run by the same protocol.
     alike.sort(key=lambda other: other["protocol"]["kind"] != record["protocol"]["kind"])
     return alike[0]["throughput"] if alike else None
 
@@ -68,7 +68,7 @@ def workers(record):
 
 
 def settings_notes(records):
-    """Which of the published choices each of the runs made: those of most, and the runs that differ."""
+    """Notes on the runs' choices among those of the published runs: the choices of most runs, and the runs that differ."""
     by = {}
     for record in records:
         by.setdefault(record["settings"], []).append(record["text"])
@@ -88,7 +88,7 @@ def predicted(store):
 
 
 def predicted_base(record, store):
-    """What a prediction's speed-up is over: the slowest rank that it is for, or one of the cluster's."""
+    """The baseline of a prediction's speed-up: the slowest replayed rank, or one rank of the cluster."""
     if record["pace"]:
         return record["pace"]
     answer = record["prediction"]

@@ -1,4 +1,4 @@
-"""Step logs in the published form, and the start-up that is in published rates."""
+"""Step logs in the published form, and the start-up that published rates include."""
 
 from .. import published
 from ..protocols import start_up
@@ -18,7 +18,7 @@ from .common import (
 
 
 def _published_log(key):
-    """The log of a published run in its document's order."""
+    """The log of a published run, in the order of its document."""
     model, machines, gpus = key
     lines = [(at, f"Step{step}: {rate:.2f} data/sec") for at, step, rate in published.logs().get(key, [])]
     for row in published.epochs():
@@ -61,7 +61,7 @@ def own_log(record, store):
 
 
 def log(store):
-    """The step logs, published and own ones of the same model, nodes and ranks beside one another."""
+    """The step logs: published and own ones of the same model, nodes and ranks side by side."""
     found = {}
     for key in published.logs():
         ranks = sum(int(n) for n in key[2].split("+"))

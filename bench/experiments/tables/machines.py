@@ -1,4 +1,4 @@
-"""Machines, their software, and what one of their devices does alone."""
+"""Machines, their software, and the throughput of a single device."""
 
 from .. import published
 from ..table import Table

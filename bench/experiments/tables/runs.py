@@ -94,14 +94,14 @@ def runtime(store):
 
 
 def _of_dataset(record):
-    """The data set that a run of the ConvNet stands for: bigMNIST adds deformed copies to the images."""
+    """The data set of a run of the ConvNet: bigMNIST adds deformed copies to the images."""
     words = record["cell"]["options"]
     copies = words[words.index("--copies") + 1] if "--copies" in words else "5"
     return "MNIST" if copies == "0" else "bigMNIST"
 
 
 def _own_runtime(store, table, dataset):
-    """Rows of what ran here: an average row over runs that differ in their seed alone."""
+    """Adds rows of the runs here, with an average over runs that differ only in their seed."""
     groups = {}
     for record in ordered(store.runs("runtime")):
         cell = record["cell"]
@@ -157,7 +157,7 @@ def _own_runtime(store, table, dataset):
 
 
 def throughput_csv(store):
-    """The throughput CSV: of the steps of a run, seconds and samples."""
+    """The throughput CSV: seconds and samples of a run's steps."""
     table = Table("Throughput", ["run", "count", "mean", "last", "total", "data passed", "throughput"])
     for record in store.runs():
         if "count" in record:
@@ -204,7 +204,7 @@ def epochs(store):
     for record in own:
         for epoch in record["epochs"]:
             if "test_seconds" in epoch:
-                accuracy = epoch["test_accuracy"]  # none where nothing was classified
+                accuracy = epoch["test_accuracy"]  # none if the model does not classify
                 table.add(
                     model_text(record),
                     f"{record['hosts']}, {exchange_text(record)}",
@@ -220,7 +220,7 @@ def epochs(store):
 
 
 def words(store):
-    """Words a second: tokens of sequences, padding included, as published."""
+    """Words per second: tokens of sequences, including padding, as published."""
     table = Table("Words per second", ["model", "machine", "ranks", "batch", "sentences/s", "words a sentence", "words/s", "how"])
     for row in published.baselines():
         value = float(row["bert_base_words_per_sec"])

@@ -1,4 +1,4 @@
-"""Throughput over that of one rank, and what the simulator predicts."""
+"""Throughput relative to one rank, and the simulator's predictions."""
 
 from .. import published
 from ..table import Table
@@ -87,7 +87,7 @@ def scalability(store):
 
 
 def sixteen(store):
-    """What stands under no heading."""
+    """Predictions for the published heading that has nothing under it."""
     table = Table(
         "Distributed, 16 nodes (predicted: nothing is published under this heading)",
         [
@@ -156,7 +156,7 @@ def predictions(store):
 
 
 def published_of(cell):
-    """The published throughput that a cell stands for, if there is one: set 1 exchanged one tensor at a time, after backward."""
+    """The published throughput that a cell reproduces, or None. Set 1 exchanged one tensor at a time, after backward."""
     if cell["comm"].startswith("ps") or (cell["model"] != "bert" and not (cell["no_overlap"] and cell["bucket_mib"] == "tensor")):
         return None
     for row in published.throughputs():
