@@ -1,6 +1,6 @@
-// The source of convoy::compiled: what convoy/core/compiled.hpp says is compiled once.
+// The source of convoy::compiled: everything that is compiled once (convoy/core/compiled.hpp).
 #include <convoy/convoy.hpp>
-// What programs include beside it.
+// Further headers that programs include.
 #include <convoy/comm/engine/link.hpp>
 #include <convoy/exec/host/recorder.hpp>
 #include <convoy/exec/replay.hpp>

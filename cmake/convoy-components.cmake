@@ -1,15 +1,15 @@
-# What each component of convoy needs, found on this machine. The build includes this file, and so does the installed package:
-# convoy is headers only, so whoever uses it decides with the libraries that he has.
+# Finds what each component of convoy needs on this machine. Both the build and the installed package include this file: convoy
+# is header-only, so that the user's libraries determine the components.
 #
-# convoy_find_<component>() sets in its caller
-#   convoy_<component>_FOUND   and makes the target convoy::<component> if it is true
-#   convoy_<component>_DETAIL  what was found, for people
-#   convoy_<component>_REASON  what is missing and where it comes from, for people
+# convoy_find_<component>() sets in its caller's scope
+#   convoy_<component>_FOUND   and creates the target convoy::<component> if it is true
+#   convoy_<component>_DETAIL  what was found, for messages
+#   convoy_<component>_REASON  what is missing and where to get it, for messages
 include_guard(DIRECTORY)
 
 set(convoy_components host mpi cuda nccl)
 
-# Targets of the libraries must be seen where convoy's are used, not only in convoy's own folder.
+# The libraries' targets must be visible where convoy's targets are used, not only in convoy's own folder.
 macro(convoy_begin_search)
   set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL TRUE)
   set(found FALSE)
@@ -28,7 +28,7 @@ function(convoy_add_component name)
     string(TOUPPER ${name} upper)
     add_library(convoy::${name} INTERFACE IMPORTED GLOBAL)
     target_link_libraries(convoy::${name} INTERFACE convoy::convoy ${ARGN})
-    # convoy/convoy.hpp includes the headers of the components whose definitions it sees.
+    # convoy/convoy.hpp includes the headers of the components whose macros are defined.
     target_compile_definitions(convoy::${name} INTERFACE CONVOY_HAS_${upper})
   endif()
 endfunction()
@@ -50,7 +50,7 @@ function(convoy_find_core)
   convoy_end_search(core)
 endfunction()
 
-# host: oneDNN, by its header and library: the package file that Debian ships demands OpenCL headers, which convoy does not need.
+# host: oneDNN, by its header and library, because Debian's package file requires OpenCL headers, which convoy does not need.
 function(convoy_find_host)
   convoy_begin_search()
   find_path(CONVOY_DNNL_INCLUDE_DIR NAMES oneapi/dnnl/dnnl.h HINTS ${dnnl_ROOT} ENV dnnl_ROOT ENV DNNLROOT
@@ -80,8 +80,8 @@ function(convoy_find_host)
   convoy_end_search(host)
 endfunction()
 
-# mpi: an MPI, the one that MPI_CXX_COMPILER or the first mpicxx compiles for, and Boost.MPI if that was built on the same one: the types
-# in its functions' names are those of an MPI.
+# mpi: the MPI of MPI_CXX_COMPILER or of the first mpicxx, and Boost.MPI if it was built on the same MPI, whose types are part
+# of the mangled names of its functions.
 function(convoy_find_mpi)
   convoy_begin_search()
   set(MPI_CXX_SKIP_MPICXX TRUE)  # the C++ bindings that MPI 3 removed
@@ -112,7 +112,7 @@ function(convoy_find_mpi)
   convoy_end_search(mpi)
 endfunction()
 
-# The folders that hold NVIDIA's Python wheels (nvidia/<part>), where only the number of the ABI ends a library's name.
+# The folders of NVIDIA's Python wheels (nvidia/<part>), in which library names end in the ABI version.
 function(convoy_find_wheels result)
   find_package(Python3 QUIET COMPONENTS Interpreter)
   set(wheels "")
@@ -123,8 +123,8 @@ function(convoy_find_wheels result)
   set(${result} "${wheels}" PARENT_SCOPE)
 endfunction()
 
-# Finds <part>.h and lib<part> into CONVOY_<PART>_INCLUDE_DIR and CONVOY_<PART>_LIBRARY: in the toolkit, among the system's packages, or
-# in Python's wheels.
+# Finds <part>.h and lib<part> in the toolkit, the system's packages or Python wheels; sets CONVOY_<PART>_INCLUDE_DIR and
+# CONVOY_<PART>_LIBRARY.
 macro(convoy_find_beside_cuda part abi)
   string(TOUPPER ${part} upper)
   find_path(CONVOY_${upper}_INCLUDE_DIR NAMES ${part}.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
@@ -133,19 +133,19 @@ macro(convoy_find_beside_cuda part abi)
   if(NOT CONVOY_${upper}_INCLUDE_DIR OR NOT CONVOY_${upper}_LIBRARY)
     convoy_find_wheels(wheels)
     list(TRANSFORM wheels APPEND /${part})
-    unset(CONVOY_${upper}_INCLUDE_DIR CACHE)  # header and library of two versions would not do
+    unset(CONVOY_${upper}_INCLUDE_DIR CACHE)  # header and library must be of one version
     unset(CONVOY_${upper}_LIBRARY CACHE)
     find_path(CONVOY_${upper}_INCLUDE_DIR NAMES ${part}.h PATHS ${wheels} PATH_SUFFIXES include NO_DEFAULT_PATH)
     find_library(CONVOY_${upper}_LIBRARY NAMES lib${part}.so.${abi} PATHS ${wheels} PATH_SUFFIXES lib NO_DEFAULT_PATH)
   endif()
 endmacro()
 
-# Finds the toolkit as CMake does or, where that finds none or one without libraries, in Python's wheels (nvidia/cu13): CMake's search
-# takes a toolkit of wheels once it is told the libraries, for whose names it does not look.
+# Finds the toolkit as CMake does or, if CMake finds none or one without libraries, in Python wheels (nvidia/cu13). CMake
+# accepts a toolkit of wheels once the libraries are given, because it does not search for their versioned names.
 macro(convoy_find_toolkit)
   find_package(CUDAToolkit QUIET)
   if(NOT CUDAToolkit_FOUND)
-    if(CUDAToolkit_BIN_DIR)  # nvcc is there
+    if(CUDAToolkit_BIN_DIR)  # nvcc was found
       get_filename_component(root ${CUDAToolkit_BIN_DIR} DIRECTORY)
     else()
       convoy_find_wheels(wheels)
@@ -163,7 +163,7 @@ macro(convoy_find_toolkit)
   endif()
 endmacro()
 
-# cuda: the CUDA runtime, cuBLASLt and cuDNN. Asking for it does not enable the CUDA language: `project(... CUDA)` does.
+# cuda: the CUDA runtime, cuBLASLt and cuDNN. The component does not enable the CUDA language; `project(... CUDA)` does.
 function(convoy_find_cuda)
   convoy_begin_search()
   convoy_find_toolkit()
@@ -184,11 +184,11 @@ function(convoy_find_cuda)
                                                        INTERFACE_INCLUDE_DIRECTORIES "${CONVOY_CUDNN_INCLUDE_DIR}")
       endif()
       convoy_add_component(cuda CUDA::cudart CUDA::cublasLt convoy::cudnn)
-      # What convoy's headers ask of nvcc; a project without the CUDA language includes none of them.
+      # What convoy's CUDA headers require of nvcc; a project without the CUDA language includes none of them.
       target_compile_options(convoy::cuda INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>)
       if("cuda_std_20" IN_LIST CMAKE_CUDA_COMPILE_FEATURES)
         target_compile_features(convoy::cuda INTERFACE cuda_std_20)
-      elseif(CMAKE_CUDA_COMPILER_LOADED)  # CMake 3.25 does not know that nvcc has it
+      elseif(CMAKE_CUDA_COMPILER_LOADED)  # CMake 3.25 does not know nvcc's C++20
         target_compile_options(convoy::cuda INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>)
       endif()
     endif()
@@ -218,7 +218,7 @@ function(convoy_find_nccl)
   convoy_end_search(nccl)
 endfunction()
 
-# Follows an AUTO|ON|OFF option: searches, adds a line to the summary, and stops if what is ON is missing.
+# Applies an AUTO|ON|OFF option: searches, adds a line to the summary, and stops if something that is ON is missing.
 macro(convoy_decide option title search result)
   if(NOT "${${option}}" MATCHES "^(AUTO|ON|OFF)$")
     message(FATAL_ERROR "convoy: ${option} is '${${option}}'; it must be AUTO, ON or OFF.")

@@ -8,7 +8,7 @@ endif()
 
 set(CONVOY_SANITIZER "" CACHE STRING "Build convoy's own programs under a sanitizer: address, thread or nothing")
 if(CONVOY_SANITIZER STREQUAL "address")
-  # Four checks of every access take nearly half of the compiler's time, and a null pointer that is used faults anyway.
+  # These four checks of every access take nearly half of the compile time, and use of a null pointer faults anyway.
   set(convoy_sanitizer_flags -fsanitize=address,undefined -fno-sanitize=null,alignment,object-size,vptr
                              -fno-sanitize-recover=all -fno-omit-frame-pointer)
 elseif(CONVOY_SANITIZER STREQUAL "thread")
@@ -19,7 +19,7 @@ endif()
 target_compile_options(convoy_warnings INTERFACE ${convoy_sanitizer_flags})
 target_link_options(convoy_warnings INTERFACE ${convoy_sanitizer_flags})
 
-# The component that a public header (a path below include/) cannot be compiled without; empty for most.
+# The component that a public header (a path below include/) needs to compile; empty for most headers.
 function(convoy_component_of header out)
   set(component "")
   if(header MATCHES "^convoy/(exec/host/|train/usual)")
@@ -34,7 +34,7 @@ function(convoy_component_of header out)
   set(${out} "${component}" PARENT_SCOPE)
 endfunction()
 
-# convoy's own CUDA programs: the language, and processors from Ampere on unless somebody says otherwise.
+# Enables the CUDA language for convoy's own programs. The default architectures start at Ampere.
 macro(convoy_enable_cuda)
   find_program(CONVOY_NVCC NAMES nvcc HINTS ${CUDAToolkit_BIN_DIR})
   mark_as_advanced(CONVOY_NVCC)
@@ -53,7 +53,7 @@ macro(convoy_enable_cuda)
   endif()
 endmacro()
 
-# The sources that match a pattern without its suffix: .cpp, and .cu where there is CUDA.
+# The sources that match a pattern without suffix: .cpp, and .cu if there is CUDA.
 macro(convoy_sources out pattern)
   file(GLOB ${out} CONFIGURE_DEPENDS ${pattern}.cpp)
   if(CMAKE_CUDA_COMPILER)
@@ -64,8 +64,8 @@ endmacro()
 
 # convoy_add_program(<name> [LIBRARY] SOURCES <source>... [NEEDS <component>...] [USES <component>...] [LINKS <library>...])
 #
-# NEEDS: it is not built without them. USES: linked where they are there. LIBRARY: a static one for programs, which it brings all
-# that it is linked with. `${name}_BUILT` says whether it is built.
+# NEEDS: components without which it is not built. USES: components that are linked if found. LIBRARY: a static library, which
+# also links the programs that use it with its own libraries. `${name}_BUILT` tells whether it is built.
 function(convoy_add_program name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "LIBRARY" "" "SOURCES;NEEDS;USES;LINKS")
   set(${name}_BUILT FALSE PARENT_SCOPE)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# compile_time.sh [PRESET]: processor seconds that each example and benchmark takes to compile, with the preset's own command, over
-# convoy::compiled and with headers alone. A report: nothing fails on it. The budget is 10 s for an example trainer and 5 s for a
-# model of one's own.
+# compile_time.sh [PRESET]: reports the processor seconds that each example and benchmark takes to compile, with the preset's
+# own command, over convoy::compiled and with headers alone. Nothing fails. The budget is 10 s for an example trainer and 5 s
+# for a custom model.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=${1:-release}
@@ -11,7 +11,7 @@ object=$(mktemp)
 trap 'rm -f "$object"' EXIT
 TIMEFORMAT='%U %S'
 
-# Processor seconds of a command in the build folder; nothing if it fails.
+# Processor seconds of a command in the build folder; "-" if it fails.
 seconds() { { time (cd "build/$preset" && eval "$1" >/dev/null 2>&1) || echo failed; } 2>&1 | awk '/failed/ {f = 1} {s = $1 + $2} END {if (f) print "-"; else printf "%.1f", s}'; }
 
 printf '%-24s %10s %14s %8s\n' source compiled 'headers alone' budget

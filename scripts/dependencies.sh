@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# dependencies.sh run|test: installs the Debian or Ubuntu packages that are missing, for running the examples or for all tests.
-# Asks nothing, and touches nothing if all are there.
+# dependencies.sh run|test: installs the missing Debian or Ubuntu packages for running the examples or for all tests. Not
+# interactive; changes nothing if all packages are installed.
 set -euo pipefail
 
 run=(cmake ninja-build g++ libdnnl-dev libboost-mpi-dev libopenmpi-dev openmpi-bin libcli11-dev nlohmann-json3-dev zlib1g-dev
   curl ca-certificates)
 test=("${run[@]}" doctest-dev libbenchmark-dev clang libclang-rt-dev clang-format valgrind python3)
-# Where a system manager runs, this package opens the machine to ssh for good; its test is skipped there unless sshd is installed.
+# Under a system manager this package would permanently start an ssh server; the test that needs sshd is then skipped unless
+# sshd is already installed.
 [ -d /run/systemd/system ] || test+=(openssh-server)
 
 case "${1:-}" in
@@ -15,7 +16,7 @@ case "${1:-}" in
   *) echo "usage: dependencies.sh run|test" >&2; exit 2 ;;
 esac
 
-# A tool that the user installed in another way is as good as its package.
+# A tool that was installed without its package counts, too.
 present() {
   case "$1" in
     cmake | g++ | curl | clang-format | valgrind | python3) command -v "$1" >/dev/null && return ;;
@@ -26,7 +27,7 @@ present() {
   esac
   installed "$1"
 }
-# Whether clang has the libraries of its sanitizers, under one name or the other.
+# Whether clang has its sanitizer libraries, under either name.
 sanitizes() {
   local name
   for name in "libclang_rt.asan-$(uname -m).a" libclang_rt.asan.a; do
@@ -38,7 +39,7 @@ installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = i
 
 if ! command -v apt-get >/dev/null; then
   echo "dependencies.sh: no apt-get here; convoy needs what these Debian packages hold: ${wanted[*]}" >&2
-  exit 0  # they may be there under other names; CMake says what it does not find
+  exit 0  # other packages may provide them; CMake reports what it does not find
 fi
 
 missing=()
@@ -59,7 +60,7 @@ if [ ${#missing[@]} -gt 0 ]; then
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o Acquire::Retries=3 "$@" </dev/null
   }
   apt update
-  # Later releases call it by the library's later name.
+  # Later releases use the library's new name.
   if ! apt-cache show libdnnl-dev >/dev/null 2>&1; then missing=("${missing[@]/#libdnnl-dev/libonednn-dev}"); fi
   apt install -y --no-install-recommends "${missing[@]}"
 fi

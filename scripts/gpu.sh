@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# gpu.sh [PART...]: builds what runs on a GPU, runs the GPU tests and benchmarks, and writes bench/results/<device>-<date>.md and
-# .json. Without arguments all parts that are not done yet run; a part that is named runs anew.
+# gpu.sh [PART...]: builds the GPU programs, runs the GPU tests and benchmarks, and writes bench/results/<device>-<date>.md and
+# .json. Without arguments, runs all parts that are not done yet; a named part runs again.
 #
-#   fetch      elsewhere, before: puts doctest and zlib of this machine's packages beside the sources, in build/gpu/parts, for a
-#              machine that has neither them nor a network
-#   build      the programs, by nvcc alone: no CMake, MPI, oneDNN or NCCL
+#   fetch      run beforehand on another machine: copies doctest and zlib from its packages to build/gpu/parts beside the sources, for
+#              a GPU machine that has neither them nor a network
+#   build      the programs, with nvcc alone: no CMake, MPI, oneDNN or NCCL
 #   tests      every test that needs a GPU
-#   bench      gpu_bench; half of the time that is left, if peers are to follow
-#   peers      the same steps in PyTorch, where it is installed
-#   sanitizer  the tests of single operations under compute-sanitizer (memcheck, racecheck), where it works
-#   report     what the parts left, as a page, with the goals that it reaches
+#   bench      gpu_bench, in half of the remaining time if peers follow
+#   peers      the same steps in PyTorch, if it is installed
+#   sanitizer  the tests of single operations under compute-sanitizer (memcheck, racecheck), if it is installed
+#   report     the results of all parts as a page, and which goals they reach
 #
-# CUDA's parts are taken from the toolkit, from the system's packages or from Python's wheels. GPU_SECONDS (480) bounds the whole: a
-# part that it cuts off leaves what it has measured so far, of what is wanted most. Plans that gpu_bench finds are kept in
-# build/gpu/plans, or $CONVOY_PLAN_CACHE, for another run; tests find theirs anew, some without timing them.
+# CUDA's libraries are taken from the toolkit, the system's packages or Python wheels. GPU_SECONDS (480) limits the total time;
+# a part that is cut off keeps what it has measured so far, the most important cases first. Plans that gpu_bench finds are kept
+# in build/gpu/plans, or $CONVOY_PLAN_CACHE, for the next run; tests search for theirs again, some without timing them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 work=build/gpu
@@ -38,7 +38,7 @@ wheels=$(python3 -c 'import nvidia; print("\n".join(nvidia.__path__))' 2>/dev/nu
 nvcc=$(command -v nvcc || find /usr/local/cuda/bin ${wheels:+$(printf '%s/cu13/bin ' $wheels)} -name nvcc 2>/dev/null | sed -n 1p || true)
 [ -x "$nvcc" ] || { say "nvcc was not found in PATH, /usr/local/cuda or Python's wheels" >&2; exit 1; }
 toolkit=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
-# first NAME-PATTERN FOLDER...: the first file of that name.
+# first NAME-PATTERN FOLDER...: prints the first file whose name matches.
 first() {
   local pattern=$1
   shift
@@ -65,7 +65,7 @@ part_build() {
   local flags=(-std=c++20 -O2 --expt-relaxed-constexpr -arch=native -Wno-deprecated-gpu-targets -Iinclude -Itest
     "-I$(dirname "$cudnn_h")" "-I$(dirname "$(first cublasLt.h "${folders[@]}")")" -Xcompiler -fopenmp)
   [ -d $parts ] && flags+=(-I$parts)
-  # nvcc takes no file that ends in a version, as all of a wheel's do.
+  # nvcc rejects file names that end in a version, as those of all libraries in wheels do.
   local libraries=("-L$(dirname "$cudnn")" "-l:$(basename "$cudnn")" "-L$(dirname "$cublas")" "-l:$(basename "$cublas")"
     -Xlinker "-rpath=$(dirname "$cudnn"):$(dirname "$cublas")" -lgomp -lpthread)
   if [ -f $parts/libz.a ]; then libraries+=($parts/libz.a); else libraries+=(-lz); fi
@@ -112,7 +112,7 @@ part_bench() {
   mine=$(left)
   if [[ " ${chosen[*]} " == *" peers "* ]]; then mine=$((mine / 2)); fi
   local end=$((SECONDS + mine))
-  # Ranks that share the GPU are a program of their own: see gpu_bench.cu.
+  # Ranks that share the GPU need a separate run: see gpu_bench.cu.
   timeout $((mine / 5 + 1)) $work/gpu_bench all_reduce | tee $work/bench.jsonl || failed=1
   timeout $((end > SECONDS ? end - SECONDS : 1)) $work/gpu_bench | tee -a $work/bench.jsonl || failed=1
   return $failed
@@ -136,7 +136,7 @@ for part in "${chosen[@]}"; do
   [[ " ${all[*]} " == *" $part "* ]] || { say "there is no part '$part'; there are fetch ${all[*]}" >&2; exit 2; }
   say "$part, $(left) s left"
   rm -f $work/done.$part
-  # Not as a condition, within which bash would go on behind a command that fails.
+  # Not as a condition, because bash ignores set -e within one.
   set +e
   (set -e && part_$part)
   code=$?

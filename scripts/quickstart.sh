@@ -8,7 +8,7 @@ scripts/dependencies.sh run
 cmake --preset release --log-level=WARNING
 cmake --build --preset release --target mnist_resnet
 
-# MNIST: from $CONVOY_DATA, from data/, from a public mirror, or none: then the trainer draws digits of its own.
+# MNIST from $CONVOY_DATA, data/ or a public mirror; otherwise the trainer generates digits.
 declare -A md5=(
   [train-images-idx3-ubyte.gz]=f68b3c2dcbeaaa9fbdd348bbdeb94873
   [train-labels-idx1-ubyte.gz]=d53e105ee54ea40749a09fcbcd1e9432

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# test.sh: installs what is missing, builds, and runs every test that this machine can run: the full suite, and those of it that
-# look for memory errors and data races under the sanitizers. The last line counts them all.
+# test.sh: installs what is missing, builds, and runs every test that this machine can run: the full suite, and its sanitizer
+# tests, which look for memory errors and data races. The last line counts them all.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -27,13 +27,13 @@ check() {
   failed=$((failed + $(sed -E 's/.*passed, ([0-9]+) .*/\1/' <<<"$line")))
 }
 
-# Without a GPU the CUDA programs are compiled and never run: half of nvcc's time is making them fast on one.
+# Without a GPU the CUDA programs are only compiled, and optimization would be half of nvcc's time.
 cuda=(-DCMAKE_CUDA_ARCHITECTURES=80-virtual "-DCMAKE_CUDA_FLAGS_RELEASE=-O0 -DNDEBUG")
 if nvidia-smi -L >/dev/null 2>&1; then cuda=(-DCMAKE_CUDA_ARCHITECTURES=native); fi
 build release -DCONVOY_TESTS=ON -DCONVOY_EXAMPLES=ON -DCONVOY_BENCH=ON -DCONVOY_HOST=ON -DCONVOY_MPI=ON \
   "${cuda[@]}"
 check release
-# clang takes half of g++'s time or less under this sanitizer, and the tests pass with both compilers that way.
+# With this sanitizer clang takes half of g++'s time or less, and the tests are run with both compilers.
 compiler=()
 if echo 'int main() {}' | clang++ -fsanitize=address,undefined -x c++ - -o build/probe 2>/dev/null; then
   compiler=(-DCMAKE_CXX_COMPILER=clang++)

@@ -7,12 +7,12 @@
 #   testbed.sh status                                        what is up, and how much its links have carried
 #   testbed.sh down                                          takes everything away, whatever state it is in
 #
-# CONVOY_BED=NAME in the environment keeps several beds apart (default: convoy). Needs root. Everything lives in namespaces whose
-# names begin with NAME-, links and addresses included; this machine's own network is not touched.
+# CONVOY_BED=NAME in the environment separates several beds (default: convoy). Needs root. Everything, including links and
+# addresses, is in namespaces whose names begin with NAME-; this machine's own network is not touched.
 #
-# Hosts have names of their own, so that MPI counts them as nodes, and a /dev/shm of their own, so that nothing is shared between
-# them but the network. Processors are shared: what is measured here is an exchange that the network bounds. Further settings of
-# Open MPI: OMPI_MCA_<name>=<value> in the environment.
+# Hosts have separate names, so that MPI counts them as nodes, and separate /dev/shm, so that they share only the network. They
+# also share processors, so that only exchanges limited by the network can be measured. Further settings of Open MPI:
+# OMPI_MCA_<name>=<value> in the environment.
 set -euo pipefail
 
 subnet=10.99.0
@@ -30,8 +30,8 @@ need_root() { [ "$(id -u)" -eq 0 ] || die "hosts are network namespaces, and mak
 namespaces() { ip netns list | awk -v prefix="$bed-" 'index($1, prefix) == 1 { print $1 }' | sort -V; }
 hosts() { namespaces | grep -E -- '-[0-9]+$' || true; }
 
-# A packet that the kernel has put together for several segments must fit the bucket, or it is taken apart again, and the queue
-# must hold what TCP has in flight: 128 KiB and 4 MiB do at 10 Mbit/s to 10 Gbit/s.
+# The bucket must hold a packet that the kernel has merged from several segments, or the kernel splits it again. The queue must
+# hold what TCP has in flight. 128 KiB and 4 MiB suffice from 10 Mbit/s to 10 Gbit/s.
 shape() { # shape NAMESPACE DEVICE
   tc -n "$1" qdisc add dev "$2" root handle 1: tbf rate "$rate" burst 128kb limit 4mb
   if [ -n "$latency" ]; then
@@ -83,11 +83,11 @@ down() {
   need_root
   local name pids round
   for name in $(namespaces); do
-    # What still runs there would keep the namespace and its links alive.
+    # Running processes would keep the namespace and its links alive.
     for round in TERM TERM KILL; do
       pids=$(ip netns pids "$name" 2>/dev/null || true)
       [ -n "$pids" ] || break
-      # shellcheck disable=SC2086  # one word a process
+      # shellcheck disable=SC2086 # one word per process
       kill -s "$round" $pids 2>/dev/null || true
       sleep 0.3
     done
@@ -129,14 +129,14 @@ run() {
   [ "$ranks" -le $((count * per_host)) ] || die "$ranks ranks do not fit $count hosts with $per_host each"
   for name in $(hosts); do list+=${list:+,}$name:$per_host; done
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-  # Several hosts share these processors, and each of them counts them all: ranks that wait must yield.
+  # The hosts share these processors and each host counts all of them, so that waiting ranks must yield.
   exec ip netns exec "$bed-switch" mpirun -np "$ranks" --host "$list" --map-by slot --bind-to none \
     --mca plm rsh --mca plm_rsh_agent "$self agent" --mca orte_keep_fqdn_hostnames 1 \
     --mca oob_tcp_if_include "$subnet.0/24" --mca btl_tcp_if_include "$subnet.0/24" --mca pml ob1 --mca btl self,vader,tcp \
     --mca mpi_yield_when_idle 1 "$@"
 }
 
-# How mpirun reaches a host: agent HOST COMMAND, as ssh would be called.
+# mpirun's remote agent, called like ssh: agent HOST COMMAND.
 agent() {
   local name=$1
   shift

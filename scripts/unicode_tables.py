@@ -23,8 +23,8 @@ def flags(c):
     kind = unicodedata.category(chr(c))
     found = {"L": LETTER, "N": NUMBER, "P": PUNCTUATION, "Z": SEPARATOR}.get(kind[0], 0)
     found |= MARK if kind == "Mn" else CONTROL if kind in ("Cc", "Cf") else 0
-    # str.lower() writes a capital sigma at the end of a word as a final one, and so tells the properties Cased and Case_Ignorable:
-    # behind a character that is neither it is not at the end of a word, unless that is passed over on the way to an A.
+    # str.lower() maps a capital sigma to a final sigma at the end of a word, which reveals the properties Cased and
+    # Case_Ignorable. After a cased character it becomes final. After an A and an ignorable character it becomes final, too.
     behind, between = (chr(c) + "\u03a3").lower()[-1], ("A" + chr(c) + "\u03a3").lower()[-1]
     if behind == "\u03c2":
         found |= CASED
@@ -48,7 +48,7 @@ for c in range(LAST + 1):
     if not runs or runs[-1][1] != f:
         runs.append((c, f))
 
-# (first, last, step) of the code points, and either the difference to what they become or the place of that among `texts`.
+# `shifts`: (first, last, step, difference to what they become); `longer`: (code point, index in `texts`, length).
 shifts, texts, longer = [], [], []
 for c in range(LAST + 1):
     if surrogate(c) or 0xAC00 <= c <= 0xD7A3:
@@ -57,7 +57,7 @@ for c in range(LAST + 1):
     if to == [c]:
         continue
     if not to:
-        assert unicodedata.category(chr(c)) == "Mn", hex(c)  # whose flag says as much
+        assert unicodedata.category(chr(c)) == "Mn", hex(c)  # its flag tells that it is dropped
         continue
     if len(to) > 1:
         longer.append((c, len(texts), len(to)))
