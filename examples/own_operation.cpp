@@ -28,7 +28,8 @@ struct Swish {
   }
 };
 
-/// A hinge for each wrong class (Weston and Watkins, 1999): how far it comes within 1 of the right one.
+/// The multiclass hinge loss (Weston and Watkins, 1999): the sum of max(0, 1 + logit - right logit) over
+/// wrong classes.
 struct Hinge {
   template <class T>
   static void forward(View<const T> x, View<const i32> label, View<T> y) {

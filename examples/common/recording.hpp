@@ -35,8 +35,8 @@ class Recording {
     if constexpr (measures) exec_.reset_profile();
   }
 
-  /// Writes the profile of a model beside `path` and renames it there. Throws ConfigError if there was no
-  /// step to record.
+  /// Writes the profile of a model to a file beside `path`, and renames it. Throws ConfigError if there was
+  /// no step to record.
   void write(const std::string& path, const std::string& model) const {
     if (recorder_.steps() == 0)
       convoy::fail<convoy::ConfigError>("--profile-out: the run ended before a full step behind its third");

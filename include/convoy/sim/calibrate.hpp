@@ -71,8 +71,8 @@ enum class Role : unsigned char {
   sample_seconds,  ///< of a workload: compute seconds of a worker of speed 1 per sample
   speed,           ///< of a kind of machine: of its worker, relative to that of the first kind
   sharing,         ///< of a kind of machine: n workers on a node take 1 + sharing (1 - 1/n) times as long
-  inside_rate,     ///< bytes a second between two workers of a node, as the exchange sees it
-  nic_rate,        ///< bytes a second of a node's network card, as the exchange sees it
+  inside_rate,     ///< bytes per second between two workers of a node, as the exchange sees it
+  nic_rate,        ///< bytes per second of a node's network card, as the exchange sees it
   nic_latency,     ///< seconds per message between nodes
   launch,          ///< seconds before a bucket's first message
   late,            ///< the fraction of the gradients' bytes that backward does not hide

@@ -161,7 +161,7 @@ struct Cluster {
   /// Throws ConfigError, with the field, for invalid numbers.
   void check() const;
   /// The first `count` nodes, each with `ranks` workers; 0 leaves either unchanged. Only a cluster with one
-  /// kind of nodes can grow; throws ConfigError for others.
+  /// kind of nodes can grow; growing any other throws ConfigError.
   Cluster sized(int count, int ranks) const;
 };
 

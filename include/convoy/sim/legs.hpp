@@ -42,11 +42,11 @@ namespace convoy::sim {
 struct Crossing {
   std::shared_ptr<const Steps> steps;
   std::vector<double> offsets;  ///< in bytes, of each chunk and the end; empty if all chunks are equal
-  double chunk = 0;             ///< bytes of each chunk, if so
+  double chunk = 0;             ///< bytes of each chunk if `offsets` is empty
   double update = 0;            ///< seconds of the optimizer before its first message
   std::vector<double> updates;  ///< the same for each rank, if they differ
   double before = 0;            ///< seconds of the processor before its first message
-  double after = 0;             ///< and after its last
+  double after = 0;             ///< seconds of the processor after its last message
 
   double bytes(const Instruction& step) const {
     if (offsets.empty()) return chunk * step.count;

@@ -41,7 +41,7 @@ struct Critical {
 struct Outcome {
   double step_seconds = 0;
   double exposed_seconds = 0;  ///< of the step, beyond the slowest worker's own compute time
-  double throughput = 0;       ///< samples a second of all workers
+  double throughput = 0;       ///< samples per second of all workers
   double scalability = 0;      ///< throughput over that of one worker of speed 1 alone
   Critical critical;
   /// The largest cause besides compute: "nic", "latency", ...; "compute" if none is above 1% of the step.

@@ -19,7 +19,7 @@ namespace convoy::sim {
 
 /// Something that carries one message at a time.
 struct Resource {
-  double beta = 0;  ///< seconds a byte
+  double beta = 0;  ///< seconds per byte
   Cause cause = Cause::inside;
   Moment free;      ///< when it becomes free
   double busy = 0;  ///< seconds
