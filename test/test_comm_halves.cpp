@@ -2,6 +2,7 @@
 // Direct, Sharded and Reproducible over threads: their proofs, their bits, training with several buckets in
 // flight, and reduce-scatter and all-gather on a user's own spans.
 #include <atomic>
+#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include <convoy/comm/schedule/all_to_all.hpp>
 #include <convoy/comm/schedule/direct.hpp>
 #include <convoy/comm/schedule/verify.hpp>
+#include <convoy/comm/transport/group.hpp>
 
 using namespace convoy;
 using transport::Threads;
@@ -183,13 +185,17 @@ TEST_CASE_TEMPLATE("sums come in the order of ranks, whatever the algorithm", A,
       }
 }
 
-TEST_CASE("sums of a few values are right again and again, whoever is late") {
+namespace {
+
+// `transport_of` makes the transport of a rank from its endpoint.
+void check_few_values(auto transport_of) {
   const std::int64_t most = Threads::copy_bytes / sizeof(float);
   for (int ranks : {2, 3, 4}) {
     std::atomic<int> right{0};
     const std::int64_t few = most / (ranks - 1);
     Threads::World(ranks).run([&](Threads endpoint) {
-      comm::Direct<Threads> exchange(endpoint, {.deadline = Seconds(20)});
+      const auto transport = transport_of(endpoint);
+      comm::Direct<std::decay_t<decltype(transport)>> exchange(transport, {.deadline = Seconds(20)});
       const int rank = exchange.rank();
       std::vector<float> values;
       bool same = true;
@@ -210,6 +216,20 @@ TEST_CASE("sums of a few values are right again and again, whoever is late") {
     CAPTURE(ranks);
     CHECK(right == ranks);
   }
+}
+
+}  // namespace
+
+TEST_CASE("sums of a few values are right again and again, whoever is late") {
+  check_few_values([](const Threads& endpoint) { return endpoint; });
+}
+
+TEST_CASE("a group sends copies of a few values, as its world does") {
+  check_few_values([](const Threads& endpoint) {
+    std::vector<int> members(static_cast<std::size_t>(endpoint.size()));
+    std::iota(members.rbegin(), members.rend(), 0);
+    return transport::Group<Threads>(endpoint, members);
+  });
 }
 
 TEST_CASE("training gives the same bits sharded or not, and the reproducible ones for every algorithm") {

@@ -267,13 +267,11 @@ struct Any::Held final : Interface {
   T transport;
 
  private:
-  static constexpr bool posts = requires { T::copy_bytes; };
+  static constexpr bool posts = transport::copy_bytes<T>() > 0;
 
   static Facts facts(const T& t) {
-    std::size_t copy_bytes = 0;
-    if constexpr (posts) copy_bytes = T::copy_bytes;
     constexpr bool checks = requires { requires T::checks; };
-    return {T::name,  T::in_place, T::in_place && !checks, T::capacity, T::lanes, copy_bytes,
+    return {T::name,  T::in_place, T::in_place && !checks, T::capacity, T::lanes, transport::copy_bytes<T>(),
             t.rank(), t.size()};
   }
 };

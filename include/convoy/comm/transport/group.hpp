@@ -22,6 +22,7 @@ class Group : public Decorator<T> {
 
  public:
   using Request = typename T::Request;
+  static constexpr std::size_t copy_bytes = transport::copy_bytes<T>();
 
   Group() : Group(T{}, {0}) {}
   /// Throws ConfigError if a member is not a rank of `world`, or if this rank is not a member.
@@ -41,6 +42,9 @@ class Group : public Decorator<T> {
 
   bool send(Request& request, int peer, int lane, const void* data, std::size_t bytes) {
     return inner_.send(request, member(peer), lane, data, bytes);
+  }
+  bool post(Request& request, int peer, const void* data, std::size_t bytes) requires(copy_bytes > 0) {
+    return inner_.post(request, member(peer), data, bytes);
   }
   void receive(Request& request, int peer, int lane, void* into, std::size_t bytes) {
     inner_.receive(request, member(peer), lane, into, bytes);

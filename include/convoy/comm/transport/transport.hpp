@@ -93,6 +93,15 @@ concept Transport =
     };
 // clang-format on
 
+/// How many bytes `post` of a T copies at most; 0 if T has no `post`.
+template <class T>
+constexpr std::size_t copy_bytes() {
+  if constexpr (requires { T::copy_bytes; })
+    return T::copy_bytes;
+  else
+    return 0;
+}
+
 /// What a message is for: a number that the engine stores in a request before it is sent or received, if the
 /// request has a member `std::uint16_t purpose = 0`. The number travels with the message. Once a receive is
 /// matched by a message (whose bytes may be gone with the sender), `arrived` stores the sender's number in
