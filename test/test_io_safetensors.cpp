@@ -77,6 +77,13 @@ TEST_CASE("what was written is read") {
       (where + R"(: the tensor 'layer.\"a\"\\\u000a.weight' has shape [2, 3], not [3, 2])").c_str(),
       CheckpointError);
   CHECK_THROWS_WITH_AS(
+      file.read("layer.\"a\"\\\n.weight", {2, 3}, std::span(read).first(5)),
+      (where + R"(: the tensor 'layer.\"a\"\\\u000a.weight' has 6 elements, but there is room for 5)")
+          .c_str(),
+      CheckpointError);
+  CHECK_THROWS_WITH_AS(writer.add("short", {2, 3}, std::span(read).first(5)),
+                       "the tensor 'short' has 6 elements by its shape, but 5 values", CheckpointError);
+  CHECK_THROWS_WITH_AS(
       file.read_number("empty"),
       (where + ": the tensor 'empty' is of type F32 and shape [0], not one number of type I64").c_str(),
       CheckpointError);

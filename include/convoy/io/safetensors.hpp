@@ -63,7 +63,7 @@ class Safetensors {
   const Tensor* find(std::string_view name) const;
 
   /// The elements of a tensor of type F32, F64, F16 or BF16, as f32. Throws CheckpointError if there is no
-  /// such tensor, if its type or shape differs, or if the file cannot be read.
+  /// such tensor, if its type or shape differs, if `values` has another size, or if the file cannot be read.
   void read(std::string_view name, const Shape& shape, std::span<float> values) const;
   /// The one element of a tensor of type I64.
   std::int64_t read_number(std::string_view name) const;
@@ -87,6 +87,7 @@ class Safetensors {
 /// Collects tensors in memory and writes them as one file. The caller keeps the names unique.
 class SafetensorsWriter {
  public:
+  /// Throws CheckpointError unless `values` has as many elements as the shape.
   void add(std::string name, const Shape& shape, std::span<const float> values);
   void add_number(std::string name, std::int64_t value);
   void describe(std::string key, std::string value) {
@@ -252,6 +253,8 @@ CONVOY_FUNCTION void Safetensors::read(std::string_view name, const Shape& shape
   if (!tensor.has(shape))
     refuse(name, concat("has shape ", detail::text_of(tensor.shape), ", not ",
                         detail::text_of(std::vector<std::int64_t>(shape.extent, shape.extent + shape.rank))));
+  if (tensor.elements != std::ssize(values))
+    refuse(name, concat("has ", tensor.elements, " elements, but there is room for ", values.size()));
   if (tensor.dtype == "F32") return read_bytes(data_ + tensor.begin, values.data(), values.size_bytes());
   std::string bytes(static_cast<std::size_t>(tensor.end - tensor.begin), 0);
   read_bytes(data_ + tensor.begin, bytes.data(), bytes.size());
@@ -284,6 +287,9 @@ CONVOY_FUNCTION std::int64_t Safetensors::read_number(std::string_view name) con
 
 CONVOY_FUNCTION void SafetensorsWriter::add(std::string name, const Shape& shape,
                                             std::span<const float> values) {
+  if (static_cast<std::size_t>(shape.size()) != values.size())
+    fail<CheckpointError>("the tensor ", cited(name), " has ", shape.size(), " elements by its shape, but ",
+                          values.size(), " values");
   std::string bytes(reinterpret_cast<const char*>(values.data()), values.size_bytes());
   entries_.push_back({std::move(name), "F32", shape, std::move(bytes)});
 }
