@@ -17,7 +17,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 work=build/gpu
-tests=(test_core_device test_optim_gpu test_comm_peer_gpu test_exec_cuda_gpu)
+tests=(test_core_device test_optim_gpu test_comm_peer_gpu test_exec_cuda_gpu test_train_cuda_gpu)
 parts=$work/parts
 mkdir -p $work
 export CONVOY_PLAN_CACHE=${CONVOY_PLAN_CACHE:-$PWD/$work/plans}
@@ -62,7 +62,7 @@ part_build() {
   cudnn_h=$(first cudnn.h "${folders[@]}")
   cudnn=$(first 'libcudnn.so*' "${folders[@]}")
   cublas=$(first 'libcublasLt.so*' "${folders[@]}")
-  local flags=(-std=c++20 -O2 --expt-relaxed-constexpr -arch=native -Wno-deprecated-gpu-targets -Iinclude -Itest
+  local flags=(-std=c++20 -O2 --expt-relaxed-constexpr -arch=native --split-compile=0 -Wno-deprecated-gpu-targets -Iinclude -Itest
     "-I$(dirname "$cudnn_h")" "-I$(dirname "$(first cublasLt.h "${folders[@]}")")" -Xcompiler -fopenmp)
   [ -d $parts ] && flags+=(-I$parts)
   # nvcc rejects file names that end in a version, as those of all libraries in wheels do.
@@ -72,6 +72,7 @@ part_build() {
   {
     echo "test_main -x cu test/main.cpp"
     echo "test_exec_cuda_gpu test/test_exec_cuda_gpu.cu"
+    echo "test_train_cuda_gpu test/test_train_cuda_gpu.cu"
     echo "test_core_device test/test_core_device.cu"
     echo "test_comm_peer_gpu test/test_comm_peer_gpu.cu"
     echo "test_optim_gpu test/test_optim_gpu.cu"

@@ -1,4 +1,4 @@
-// Trainer over exec::Cuda: run on processors by test_train_cuda.cpp, and on a GPU by test_exec_cuda_gpu.cu.
+// Trainer over exec::Cuda: run on processors by test_train_cuda.cpp, and on a GPU by test_train_cuda_gpu.cu.
 #pragma once
 
 #include <cmath>

@@ -1,5 +1,5 @@
 // Fits from a data set that lies on a GPU: run on processors by test_train_cuda.cpp, and on a GPU by
-// test_exec_cuda_gpu.cu.
+// test_train_cuda_gpu.cu.
 #pragma once
 
 #include <algorithm>
