@@ -80,7 +80,7 @@ TEST_CASE("sim: ranks have the parts that the policy gives them") {
       double mine = 0;
       for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
         for (const sim::Leg& leg : legs.legs) {
-          const std::vector<double>& at = leg.passes[b].offsets;
+          const std::vector<double>& at = leg.crossings[b].offsets;
           const auto r = static_cast<std::size_t>(rank);
           REQUIRE(at.size() == static_cast<std::size_t>(ranks) + 1);
           const std::int64_t begin = plan.buckets[b].begin;
