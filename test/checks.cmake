@@ -145,6 +145,11 @@ if(CMAKE_CUDA_COMPILER)
                      ${CMAKE_CURRENT_BINARY_DIR}/cuda.flags ${header})
     set_tests_properties(headers.nvcc.${short} PROPERTIES TIMEOUT 300 LABELS "headers;cuda")
   endforeach()
+  add_test(NAME headers.nvcc.old_architecture
+           COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/headers/check_nvcc.sh ${CMAKE_CUDA_COMPILER}
+                   ${CMAKE_CURRENT_BINARY_DIR}/cuda.flags convoy/memory/mma.cuh sm_75)
+  set_tests_properties(headers.nvcc.old_architecture PROPERTIES TIMEOUT 300 LABELS "headers;cuda" PASS_REGULAR_EXPRESSION
+    "error \"convoy: its kernels need compute capability 8.0 or later")
 endif()
 
 # Spills and registers of the kernels, as nvcc reports them for one architecture.

@@ -13,6 +13,13 @@
 
 #include <convoy/memory/launch.cuh>
 
+// Without this check ptxas prints a line for each of thousands of instructions. nvcc 13 compiles for sm_75 by
+// default.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#error \
+    "convoy: its kernels need compute capability 8.0 or later; compile for it with nvcc -arch=native, or with CMAKE_CUDA_ARCHITECTURES."
+#endif
+
 namespace convoy::device {
 
 /// c += a b with f32 sums; every lane of the warp calls it. T is bf16 or f16.
