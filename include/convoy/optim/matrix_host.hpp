@@ -95,10 +95,11 @@ class MatrixWork<memory::Host> {
   // Calls `visit(of_x, at)` with the index of each element in x and in the arena.
   template <class Visit>
   void for_each_of_x(const MatrixPass& m, const Visit& visit) {
-    const auto [rows, columns, panel] = m.shape;
     const bool turned = m.shape.tall();
-    const std::int64_t strips = rows / panel * columns;  // a panel is stored column after column
-    parallel(team_size(m), [&, rows = rows, columns = columns, panel = panel](int thread, int team) {
+    // A panel is stored column after column.
+    const std::int64_t strips = m.shape.rows / m.shape.panel * m.shape.columns;
+    parallel(team_size(m), [&](int thread, int team) {
+      const auto [rows, columns, panel] = m.shape;
       const Range mine = share(strips, thread, team);
       std::int64_t row = mine.begin / columns * panel, column = mine.begin % columns;
       for (std::int64_t strip = mine.begin; strip < mine.end; ++strip) {
