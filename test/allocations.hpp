@@ -1,6 +1,5 @@
-// Counts every operator new of the program whose one source includes this header. Each form is replaced,
-// those that do not throw and those of aligned types too, so that memory goes back to where it came from
-// under a sanitizer as well.
+// Counts every operator new of the program; one source of the program includes this header. All forms are
+// replaced, including nothrow and aligned ones, so that allocation and deallocation match under a sanitizer.
 #pragma once
 
 #include <atomic>
@@ -21,7 +20,7 @@ void* counted(std::size_t size, std::align_val_t alignment) noexcept {
 }
 }  // namespace
 
-// Inlined, a pair of new and delete looks to GCC like operator new and free: a mismatch.
+// If these were inlined, GCC would see operator new paired with free and warn of a mismatch.
 [[gnu::noinline]] void* operator new(std::size_t size) {
   if (void* p = counted(size)) return p;
   throw std::bad_alloc();

@@ -1,4 +1,4 @@
-// Ranks that are threads say that they are processes, where a test asks for it. One source of a test program
+// Lets ranks that are threads pass for processes where a test asks for it. One source of a test program
 // includes this file.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 inline std::atomic<bool> threads_are_processes = false;
 
-/// While it lives each thread has a number of a process of its own.
+/// While an object of this class lives, each thread has a process id of its own.
 struct AsProcesses {
   explicit AsProcesses(bool they_are = true) { threads_are_processes = they_are; }
   AsProcesses(const AsProcesses&) = delete;

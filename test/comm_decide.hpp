@@ -1,5 +1,5 @@
-// A rule that decides over the whole gradient, clipping by the global norm and skipping a step, on any Comm;
-// and what all ranks must end with, bit for bit.
+// A rule that decides over the whole gradient (clipping by the global norm and skipping a step) on any Comm,
+// and the result that all ranks must end with, bit for bit.
 #pragma once
 
 #include <cmath>
@@ -20,7 +20,7 @@ namespace decide {
 inline constexpr double most_norm = 700;
 inline constexpr int steps = 4;
 
-// Small whole numbers: every order of additions gives the same sums and the same squares.
+// Small integers: every order of summation gives the same sums and squares.
 inline float gradient(int rank, std::int64_t i, int step) {
   return static_cast<float>(static_cast<int>((i * 7 + rank * 31 + step * 13) % 61) - 30);
 }
@@ -29,15 +29,15 @@ inline float gradient(int rank, std::int64_t i, int step) {
   return parameter - factor * gradient;
 }
 
-// The verdict over a step.
+// The decision on a step.
 struct Verdict {
-  std::set<int> skipped;  // steps
-  int rounds = 1;         // in which sums arrive before the verdict, in each step
+  std::set<int> skipped;  // the steps to skip
+  int rounds = 1;         // rounds of sums before the decision, in each step
   double squares[1] = {0};
   float factor = 0;
-  double before = 0;  // squares of the round before
+  double before = 0;  // squares of the previous round
   int decided = 0, round = 0;
-  std::int64_t arrived = 0, updated = 0;  // elements, since the last verdict
+  std::int64_t arrived = 0, updated = 0;  // elements since the last decision
 
   bool decides() const { return true; }
   std::span<double> partial() { return squares; }
@@ -88,7 +88,7 @@ struct OnServer : Verdict {
   }
 };
 
-// The parameters of this rank after all steps; empty on a rank that only serves.
+// The parameters of this rank after all steps; empty on a dedicated server rank.
 template <convoy::comm::Comm C>
 std::vector<float> train(C& comm, std::int64_t count, const std::set<int>& skipped = {1}, int rounds = 1) {
   convoy::Buffer<float> gradients(static_cast<std::size_t>(count), comm.memory());

@@ -1,6 +1,5 @@
-// An exchange of arenas that lie in a space of streams: ranks are threads, which compute gradients in the
-// stream and check what the parameters end as. Included by sources that say what a space is there
-// (device_test::TestSpace).
+// Exchanges of arenas in a stream-ordered space: ranks are threads, which compute gradients in the stream and
+// check the final parameters. Including sources define the space (device_test::TestSpace).
 #pragma once
 
 #include <algorithm>
@@ -26,8 +25,8 @@ namespace device_test {
 using namespace convoy;
 using rank_table::AtTable, rank_table::Table;
 
-// Each rank makes a space and a C, of `more` too, and does `body`. The sentences that ranks ended with; empty
-// for none.
+// Each rank constructs a space and a C (from `more` too) and calls `body`. Returns the ranks' error messages;
+// empty if there were none.
 template <class C, class... More>
 std::vector<std::string> run(int ranks, const std::function<void(C&, TestSpace&)>& body,
                              const typename C::Options& options = {}, const More&... more) {
@@ -56,7 +55,7 @@ inline void all_well(const std::vector<std::string>& sentences) {
   for (const std::string& sentence : sentences) CHECK(sentence == "");
 }
 
-// Something that a stream does.
+// Enqueues `work` on the stream.
 template <class F>
 void later(TestSpace& space, F work) {
   device::check(emulation::run_on(space.stream(), work), "do work");
@@ -86,7 +85,7 @@ struct Arenas {
             .whole = whole,
             .space = &space};
   }
-  // Bucket b's gradients become final in the stream that computes.
+  // Bucket b's gradients become final in the computing stream.
   Ready compute(std::size_t b, int rank, int step) {
     later(space, [g = gradients.data(), r = buckets[b], rank, step] {
       for (auto i = r.begin; i < r.end; ++i) g[i] = decide::gradient(rank, i, step);
@@ -100,7 +99,7 @@ struct Arenas {
   }
 };
 
-// A graph of a step with the gradients of step 0, whose sums `update` gets.
+// Captures a step with the gradients of step 0, whose sums are passed to `update`, as a graph.
 template <class C, class F>
 device::GraphExec graph_of_step(C& comm, Arenas& arenas, F&& update) {
   const cudaStream_t stream = arenas.space.stream();
@@ -159,8 +158,8 @@ std::vector<float> train(C& comm, TestSpace& space, std::int64_t count, int step
   return train(comm, arenas, steps, unbegun);
 }
 
-// Whether ranks that share out what they update end with the updates of the sums, and each of what is to stay
-// whole is one rank's; over buckets of which one is empty, one is whole, and one leaves some ranks nothing.
+// Checks that ranks that shard the updates end with the updates of the sums, and that each unsplittable block
+// belongs to one rank. One bucket is empty, one is a single block, and one leaves some ranks without a shard.
 template <class C>
 void check_what_stays_whole(const typename C::Options& options = {}) {
   constexpr std::int64_t count = 2037;
@@ -195,8 +194,7 @@ void check_what_stays_whole(const typename C::Options& options = {}) {
   }
 }
 
-// A step that rank 1 leaves before its first exchange; it waits until the other ranks, 2 of them, have
-// noticed.
+// A step that rank 1 leaves before its first exchange. Rank 1 waits until the 2 other ranks have noticed.
 template <class C>
 void go_without_rank_1(C& comm, TestSpace& space, std::atomic<int>& over) {
   Arenas arenas(space, 640);
@@ -212,11 +210,11 @@ void go_without_rank_1(C& comm, TestSpace& space, std::atomic<int>& over) {
   } count{over};
   for (int b = 0; b < 6; ++b) comm.begin(b, arenas.compute(static_cast<std::size_t>(b), comm.rank(), 0));
   comm.finish([](Range, float) {});
-  space.synchronize();  // the host waits for the GPU, and is freed
+  space.synchronize();  // the host waits for the GPU and must not hang
   comm.poll();
 }
 
-// The verdict of comm_decide.hpp, in the stream.
+// The decision rule of comm_decide.hpp, in the stream.
 class Rule {
  public:
   Rule(Arenas& arenas, int skipped) : arenas_(arenas), state_(arenas.space, 3), skipped_(skipped) {}
@@ -242,7 +240,7 @@ class Rule {
     });
     return Decision::apply;
   }
-  /// What all gradients are multiplied by; 0 where the step is skipped. The host waits for it.
+  /// The factor of all gradients; 0 if the step is skipped. The host waits for it.
   double factor() {
     double read = 0;
     arenas_.space.read(&read, state_.data() + 1, sizeof read);

@@ -1,5 +1,5 @@
-// Ranks that do different things with as many bytes: what they do, by the words that an error has for it, and
-// what every one of them must then say.
+// Ranks that make different calls with equal byte counts: the calls, named as in error messages, and the
+// error that every rank must report.
 #pragma once
 
 #include <stdexcept>
@@ -19,7 +19,7 @@ inline constexpr convoy::Seconds deadline(20);
 struct Row {
   const char* most;  // all ranks but the last
   const char* last;
-  int ranks = 3;  // at most: in more, who waits for whom is another matter, and the deadline ends it
+  int ranks = 3;  // at most: with more ranks, others may wait, and only the deadline ends them
 };
 
 inline constexpr Row rows[] = {
@@ -55,7 +55,7 @@ void operate(C& comm, const std::string& what, O op) {
   if constexpr (O::value != convoy::comm::Op::mean) return reduce_as<C, convoy::i32>(comm, what, op);
 }
 
-// Lanes are fewer than 9: buckets 0 and 8 share one on every transport.
+// There are fewer than 9 lanes, so buckets 0 and 8 share one on every transport.
 template <class C>
 void exchange_buckets(C& comm, int first) {
   convoy::Buffer<float> gradients(9 * 1000, comm.memory()), parameters(9 * 1000, comm.memory());
@@ -81,7 +81,7 @@ void act(C& comm, const std::string& what) {
   operate(comm, what, comm::sum);
 }
 
-// What this rank says of it. Throws if it says nothing, or only after the deadline.
+// The error that this rank reports. Throws if there is none, or only after the deadline.
 template <class C>
 std::string said_of(const Row& row, C& comm) {
   try {
@@ -94,7 +94,7 @@ std::string said_of(const Row& row, C& comm) {
   return "nothing";
 }
 
-// What is wrong with what the ranks have said; nothing, if it is right.
+// What is wrong with the ranks' errors; empty if they are right.
 inline std::string complaint(const Row& row, const std::vector<std::string>& said) {
   const std::string most(row.most), last(row.last);
   const int ranks = static_cast<int>(said.size());

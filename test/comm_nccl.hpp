@@ -1,5 +1,5 @@
-// The exchange over NCCL, on emulated streams: ranks are threads. Included by sources that say what a space
-// is there (TestSpace), whether its streams do their work late (works_late), and what NCCL is.
+// Exchanges over NCCL on emulated streams; ranks are threads. Including sources define the space (TestSpace),
+// whether its streams run late (works_late), and the NCCL to use.
 #pragma once
 
 #include <algorithm>
@@ -109,7 +109,7 @@ TEST_CASE("numbers of the host are combined, and broadcast") {
       i32 least[] = {comm.rank() + 3};
       comm.all_reduce(std::span<i32>(least), comm::min);
       good = good && least[0] == 3;
-      // More than goes at once.
+      // More than fits in one piece.
       std::vector<float> many(3000001);
       for (std::size_t i = 0; i < many.size(); ++i)
         many[i] = static_cast<float>(i % 1000) * static_cast<float>(me + 1);
@@ -138,7 +138,7 @@ TEST_CASE("groups of ranks are worlds of their own") {
     double sum[] = {static_cast<double>(comm.rank())};
     part.all_reduce(std::span<double>(sum), comm::sum);
     good = good && sum[0] == (comm.rank() % 2 == 0 ? 2 : 4);
-    // The groups train each for itself, at the same time.
+    // The two groups train independently at the same time.
     std::vector<float> expected(500);
     const auto values = train(part, space, 500, 2);
     for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -202,7 +202,7 @@ TEST_CASE("memory that NCCL has registered is not freed before the exchange is c
   CHECK(emulation::nccl_counts.registrations == 0);
 }
 
-// What is left registered when memory is freed, the emulated device refuses.
+// The emulated device refuses to free memory that is still registered.
 TEST_CASE_TEMPLATE("a rank dies, and the others free their memory, whatever ends them", C, AllReduced,
                    Halved) {
   const AsProcesses processes;
@@ -274,7 +274,7 @@ TEST_CASE_TEMPLATE("no rank of a process enqueues before all are about to, and n
       const Ready ready = arenas.compute(b, comm.rank(), 0);
       std::this_thread::sleep_for(std::chrono::milliseconds(3 * comm.rank()));
       early += emulation::nccl_counts.enqueued == enqueued ? 0 : 1;
-      comm.begin(static_cast<int>(b), ready);  // of Halved, a group of calls
+      comm.begin(static_cast<int>(b), ready);  // with Halved, a group of calls
       if (!arenas.buckets[b].empty()) enqueued += ranks;
       early += emulation::nccl_counts.enqueued == enqueued ? 0 : 1;
     }
@@ -321,7 +321,7 @@ TEST_CASE("ranks of a group meet among themselves, and name one another as the w
   for (const std::size_t r : {std::size_t{0}, std::size_t{2}}) CHECK(sentences[r] == "");
 }
 
-// Other processes are missed on the GPU alone.
+// When ranks are processes, only work on the GPU notices that a rank is missing.
 
 TEST_CASE_TEMPLATE("a rank that does not come is noticed by the others", C, AllReduced, Halved) {
   const AsProcesses processes;

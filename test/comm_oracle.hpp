@@ -1,4 +1,4 @@
-// What a ring must give, computed in the ring's order, and random inputs that every rank can make for all.
+// The exact result of a ring, computed in the ring's order, and random inputs that every rank can generate.
 #pragma once
 
 #include <cstdint>
@@ -62,8 +62,8 @@ std::vector<T> ring(int size, std::int64_t count, std::uint64_t seed, Op op) {
   return result;
 }
 
-// Whether an error names one of the ranks as its culprit: a CommError by number and in its words, where a
-// rank whose own transport fails waits for nobody and is the culprit itself; another error in its words.
+// Whether an error names one of the ranks as its culprit. A CommError names it by number and in its text; a
+// rank whose own transport fails may be the culprit itself. Another error names it in its text.
 inline bool names_culprit(const convoy::Error& error, int ranks) {
   const auto says = [&](int rank) {
     return std::string_view(error.what()).find(convoy::concat("rank ", rank)) != std::string_view::npos;

@@ -1,6 +1,7 @@
-// Two ranks on one GPU, threads of one process, exchange over peer memory: run on processors by
-// test_comm_peer_ranks.cpp, and on a GPU by test_comm_peer_gpu.cu. All memory is there before the first
-// exchange and is freed after the last: what waits for a whole GPU would wait for the other rank's kernel.
+// Two ranks on one GPU, threads of one process, exchange over peer memory: run on the CPU by
+// test_comm_peer_ranks.cpp, and on a GPU by test_comm_peer_gpu.cu. All memory is allocated before the first
+// exchange and freed after the last: a call that waits for the whole GPU would wait for the other rank's
+// kernel.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +30,7 @@ using rank_table::AtTable, rank_table::Table;
 
 inline constexpr int ranks = 2;
 
-// The sentences that the ranks ended with; empty for none. `body` gets the rank and its bootstrap.
+// Returns the ranks' error messages; empty if there were none. `body` gets the rank and its bootstrap.
 inline std::vector<std::string> run(const std::function<void(int, comm::AnyBootstrap&)>& body) {
   Table table(ranks);
   std::vector<std::string> sentences(ranks);
@@ -55,7 +56,7 @@ std::vector<T> sum_of_both(std::int64_t count, std::uint64_t seed) {
   return sums;
 }
 
-// How many of `rounds` exchanges of numbers that differ from round to round gave what they should.
+// How many of `rounds` exchanges, of numbers that differ from round to round, gave the right result.
 template <class T>
 int right_rounds(int rank, comm::AnyBootstrap& bootstrap, std::int64_t count, int rounds, bool graph) {
   memory::Device space;
@@ -82,7 +83,7 @@ int right_rounds(int rank, comm::AnyBootstrap& bootstrap, std::int64_t count, in
       device::check(cudaGraphInstantiate(&made, captured, 0), "make a graph");
       replayed = device::GraphExec(made);
       device::check(cudaGraphDestroy(captured), "end a graph");
-      // Else the first launch does it, perhaps while the other rank's kernel waits for this rank.
+      // Otherwise the first launch uploads it, perhaps while the other rank's kernel waits for this rank.
       device::check(cudaGraphUpload(replayed.get(), link.stream()), "upload a graph");
       device::check(cudaStreamSynchronize(link.stream()), "upload a graph");
     }

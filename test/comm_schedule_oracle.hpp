@@ -1,5 +1,5 @@
-// What a schedule gives, by executing all its ranks one after the other in one thread: whatever the timing of
-// the real exchange, it must give these bits.
+// The result of a schedule, by executing all its ranks one after the other in one thread. The real exchange
+// must give these bits whatever its timing.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct Interpreter {
   }
 };
 
-// Every rank's buffer at the end, one after the other.
+// Every rank's buffer at the end.
 template <class T, class S>
 std::vector<std::vector<T>> executed(const S& schedule, int size, std::int64_t count, std::uint64_t seed,
                                      Op op) {

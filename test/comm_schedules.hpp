@@ -1,4 +1,4 @@
-// Hierarchies that the tests of schedules prove: even and uneven nodes, two and three levels.
+// Hierarchies for the proofs of schedules: even and uneven nodes, two and three levels.
 #pragma once
 
 #include <convoy/comm/schedule/halving_doubling.hpp>

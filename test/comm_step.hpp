@@ -1,5 +1,5 @@
-// A few training steps without a model, on any Comm: gradients that every rank knows, and the oracle's
-// parameters.
+// A few training steps without a model on any Comm, with gradients that every rank knows, and the parameters
+// that they must give.
 #pragma once
 
 #include <stdexcept>

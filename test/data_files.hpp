@@ -1,4 +1,4 @@
-// Files that tests of the data room write: a folder that goes away again, IDX headers, gzip.
+// Files that tests of the data room write: a temporary folder, IDX headers, gzip.
 #pragma once
 
 #include <cstdint>
@@ -68,7 +68,7 @@ inline Bytes operator+(Bytes a, const Bytes& b) {
   return a;
 }
 
-/// The sentence that `action` throws as an `E`; empty if it throws none.
+/// The message of the `E` that `action` throws; empty if it throws none.
 template <class E, class Action>
 std::string sentence(Action action) {
   try {

@@ -1,5 +1,4 @@
-// Data sets in memory of a GPU: run on processors by test_data_resident.cpp, and on a GPU by
-// test_exec_cuda_gpu.cu.
+// Data sets in GPU memory: run on the CPU by test_data_resident.cpp, and on a GPU by test_exec_cuda_gpu.cu.
 #pragma once
 
 #include <array>
@@ -36,7 +35,7 @@ inline data::ImageSet images(std::size_t count, Image image) {
   return {pixels, labels, count, image, 10, channels};
 }
 
-/// Fields whose rows are whole in words of 16, 4 and 1 bytes.
+/// Fields whose row sizes are multiples of 16, 4 and 1 bytes.
 struct Mixture {
   std::size_t size() const { return 300; }
   std::span<const Field> fields() const { return fields_; }
@@ -63,7 +62,7 @@ inline void take_all(data::Resident<Device>& there, const data::DatasetRef& set)
   }
 }
 
-/// Whether each batch that the GPU makes of `set` is that of a loader, to the byte.
+/// Checks that each batch that the GPU makes of `set` equals a loader's, byte for byte.
 template <class D>
 void expect_rows_of_loader(const D& set, const data::LoaderOptions& options, std::int64_t first_step = 0) {
   Device space;
@@ -84,7 +83,7 @@ void expect_rows_of_loader(const D& set, const data::LoaderOptions& options, std
         std::vector<std::byte> got(bytes + 16);
         space.read(got.data(), made.data(), got.size());
         CHECK(std::memcmp(got.data(), expected.columns[f], bytes) == 0);
-        CHECK(got[bytes] == std::byte{});  // nothing behind the rows
+        CHECK(got[bytes] == std::byte{});  // nothing was written behind the rows
       }
     }
   }

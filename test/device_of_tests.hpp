@@ -1,5 +1,5 @@
-// A GPU whose kernels run on processors, and whose memory the host may touch: closing it costs most of the
-// time of a test, and one test of each exchange has that. The space of comm_device.hpp.
+// A GPU whose kernels run on the CPU, with memory that the host may touch: closing it takes most of the time
+// of a test, and one test of each exchange does so. The space of comm_device.hpp.
 #pragma once
 
 #include "emulation/emulation.hpp"

@@ -1,5 +1,5 @@
-// Values for tests of kernels that run on processors: memory that begins as device memory does, numbers of
-// any element type, and a run in every order of blocks and threads.
+// Values for tests of kernels on the CPU: memory initialized as device memory is, random numbers of any
+// element type, and runs in every order of blocks and threads.
 #pragma once
 
 #include <cmath>
@@ -24,7 +24,8 @@ namespace emulated {
 
 using namespace convoy;
 
-/// Every tensor of a device begins at a multiple of 64 bytes; and it ends where it ends, for the sanitizer.
+/// Aligned to 64 bytes as every device tensor is, without padding at the end, so that the sanitizer sees
+/// overruns.
 template <class T>
 struct Aligned {
   using value_type = T;
@@ -38,7 +39,7 @@ struct Aligned {
 template <class T>
 using Values = std::vector<T, Aligned<T>>;
 
-/// Numbers in [low, high), as T rounds them; all of whole steps if `step` is not 0.
+/// Random numbers in [low, high), rounded to T; multiples of `step` if it is not 0.
 template <class T>
 Values<T> draw(Philox& random, std::int64_t count, float low = -2, float high = 2, float step = 0) {
   Values<T> values(static_cast<std::size_t>(count));
@@ -49,20 +50,20 @@ Values<T> draw(Philox& random, std::int64_t count, float low = -2, float high = 
   return values;
 }
 
-/// As a kernel sees an optional tensor.
+/// An optional tensor as a kernel gets it: null if empty.
 template <class T>
 const T* maybe(const Values<T>& values) {
   return values.empty() ? nullptr : values.data();
 }
 
-/// The distance from one to the next number of T.
+/// The relative distance between neighboring numbers of T.
 template <class T>
 constexpr double epsilon = std::is_same_v<T, float> ? 0x1p-23
                            : std::is_same_v<T, f16> ? 0x1p-10
                                                     : 0x1p-7;
 
-/// What is wrong with `got`, or nothing: it may be off by `units` roundings of a number as large as the
-/// expected one, or as `floor` if that is less.
+/// What is wrong with `got`; empty if nothing. A value may be off by `units` roundings of a number as large
+/// as the expected one, or as `floor` if that is larger.
 template <class T, class E>
 std::string difference(const Values<T>& got, const std::vector<E>& expected, double units = 1,
                        double floor = 1) {
@@ -77,7 +78,7 @@ std::string difference(const Values<T>& got, const std::vector<E>& expected, dou
   return "";
 }
 
-/// The same of bits: `expected` is f32, rounded to T at the end.
+/// As difference(), but exact: `expected` is f32, rounded to T at the end.
 template <class T>
 std::string difference_of_bits(const Values<T>& got, const std::vector<float>& expected) {
   if (got.size() != expected.size()) return concat(got.size(), " values, not ", expected.size());
@@ -90,7 +91,7 @@ std::string difference_of_bits(const Values<T>& got, const std::vector<float>& e
   return "";
 }
 
-/// What `run` returns, a tensor; it has the same bits whatever the order of blocks and threads.
+/// The tensor that `run` returns; checks that it has the same bits in every order of blocks and threads.
 template <class Run>
 auto in_every_order(Run run) {
   using emulation::Order;
@@ -107,7 +108,7 @@ auto in_every_order(Run run) {
   return result;
 }
 
-/// Which options a gradient comes with.
+/// How a gradient is asked for.
 struct Options {
   bool second, accumulate;
 };

@@ -1,4 +1,4 @@
-// Counts: how often the program called what costs a host time on a GPU. What a graph replays is not called.
+// Counts the calls of a program that cost host time on a GPU. The work that a graph replays is not counted.
 #pragma once
 
 #include <array>
@@ -10,16 +10,16 @@ namespace emulation {
 enum class Called : unsigned char {
   kernel,
   graph,
-  copy,           ///< out of device or pinned memory, into it
-  pageable_copy,  ///< of other memory of the host, for which the host may wait
+  copy,           ///< between device and pinned memory
+  pageable_copy,  ///< of pageable host memory, for which the host may wait
   fill,
-  record,       ///< of an event
-  stream_wait,  ///< of a stream for an event
-  host_wait,    ///< of the host for a stream or an event
+  record,       ///< event record
+  stream_wait,  ///< a stream waits for an event
+  host_wait,    ///< the host waits for a stream or an event
   kinds
 };
 
-/// Calls of a process so far, by kind.
+/// Calls that the process has made so far, by kind.
 class Counts {
  public:
   static constexpr std::size_t kinds = static_cast<std::size_t>(Called::kinds);

@@ -1,8 +1,8 @@
-// cuBLASLt without a device: matrix products in plain loops with f32 sums. The heuristic gives three
-// algorithms: the first one wants a workspace, which it overwrites with NaN; the last one adds parts of a sum
-// in the result, in an order that changes from run to run, unless it is told to leave such out. What cuBLASLt
-// does not support among types, orders and epilogues is refused here too; of what it supports, f64, integers,
-// FP8, ReLU's bits and planar matrices are not here.
+// cuBLASLt without a device: matrix products in plain loops with f32 sums. The heuristic returns three
+// algorithms. The first one wants a workspace, which it overwrites with NaN. The last one accumulates partial
+// sums in the result, in an order that varies from run to run, unless the caller excludes such algorithms.
+// Types, orders and epilogues that cuBLASLt does not support are refused here too. Of those that it supports,
+// f64, integers, FP8, the bit mask of ReLU and planar matrices are not implemented.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@
 
 namespace emulation {
 
-/// What the opaque descriptors hold.
+/// The contents of the opaque descriptors.
 struct MatmulDesc {
   cublasComputeType_t compute;
   cudaDataType_t scale;
@@ -34,7 +34,7 @@ struct MatmulDesc {
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   void *bias = nullptr, *aux = nullptr;
   std::int64_t aux_stride = 0;
-  std::int32_t bias_type = -1, aux_type = -1;  // those of D
+  std::int32_t bias_type = -1, aux_type = -1;  // -1: the type of D
 };
 struct MatrixLayout {
   cudaDataType_t type;
@@ -55,7 +55,7 @@ inline MatmulPreference& contents(cublasLtMatmulPreference_t d) {
   return *reinterpret_cast<MatmulPreference*>(d);
 }
 
-/// Where an attribute lies and how many bytes it has; {nullptr, 0} for those that are not here.
+/// The address of an attribute and its size in bytes; {nullptr, 0} for attributes that are not implemented.
 using Attribute = std::pair<void*, std::size_t>;
 template <class T>
 Attribute attribute_of(T& place) {
@@ -152,7 +152,7 @@ cublasStatus_t get_attribute(D handle, A name, void* to, std::size_t bytes, std:
   return CUBLAS_STATUS_SUCCESS;
 }
 
-/// One matrix product with all that it needs, by value.
+/// One matrix product with all its parameters, by value.
 struct Matmul {
   MatmulDesc desc;
   MatrixLayout a, b, c, d;
@@ -238,7 +238,8 @@ struct Matmul {
     return made;
   }
 
-  // Rows of k numbers in groups of eight: the first number of each of the eight, then the second, and so on.
+  // Rows of k numbers in interleaved groups of eight: the first number of each of the eight, then the second,
+  // ...
   static std::vector<float> grouped(const std::vector<float>& rows, std::int64_t count, std::int64_t length) {
     std::vector<float> made(static_cast<std::size_t>((count + 7) / 8 * 8 * length), 0.0f);
     for (std::int64_t i = 0; i < count; ++i)
@@ -247,8 +248,8 @@ struct Matmul {
             rows[static_cast<std::size_t>(i * length + p)];
     return made;
   }
-  // The products of a group of eight rows with one, each added up in order. Most of the time of a product is
-  // here, over copies that the emulation made: the sanitizers do not look on.
+  // The dot products of a group of eight rows with one row, each summed in order. Most of a product's time is
+  // spent here, on copies that the emulation made; so sanitizers are off.
 #if defined(__clang__)
   [[clang::no_sanitize("address", "undefined")]]
 #endif
@@ -319,19 +320,19 @@ struct Matmul {
 
 /// Epilogues for which the heuristic finds no algorithm.
 inline std::vector<cublasLtEpilogue_t> missing_epilogues;
-/// Algorithms that are offered and refused when they run.
+/// Algorithms that are offered but fail when they run.
 inline std::vector<std::uint64_t> algorithms_that_fail;
 
-/// The version that the library says it has.
+/// The version that the library reports.
 inline std::size_t library_version = CUBLAS_VERSION;
 
-/// The workspace of the first algorithm; the others have none.
+/// The workspace of the first algorithm in bytes; the others have none.
 inline constexpr std::size_t matmul_workspace = 4096;
 inline constexpr std::uint64_t matmul_mark = 0x656d756c61746564, matmul_algorithms = 3, matmul_in_place = 2;
-/// How often the algorithm ran whose order of adding changes.
+/// How often the algorithm with a varying summation order has run.
 inline std::atomic<unsigned> runs_in_place = 0;
 
-/// Whether an algorithm that is not the heuristic's own can do a product, and what it wants.
+/// Whether `algorithm` can compute a product, and the workspace that it needs.
 inline cublasStatus_t describe(const Matmul& matmul, std::uint64_t algorithm,
                                cublasLtMatmulHeuristicResult_t& result) {
   if (const cublasStatus_t refused = matmul.supported()) return refused;

@@ -1,8 +1,9 @@
-// cuDNN's backend interface without a device, for what cudnn_graph.hpp computes.
+// cuDNN's backend interface without a device, for the operations that cudnn_graph.hpp computes.
 //
-// A descriptor is a bag of attributes; it is asked for what it needs when it is finalized, and for the shapes
-// of its tensors. A heuristic gives two configurations: the engine that uses tensor cores, which round f32
-// inputs, then one that does not; as a fallback the second one and one whose results are said to vary.
+// A descriptor is a set of attributes. Finalizing it checks the attributes that it needs and the shapes of
+// its tensors. A heuristic returns two engine configurations: one that uses tensor cores, which round f32
+// inputs, and one that does not. The fallback returns the second one and one that reports nondeterministic
+// results.
 #pragma once
 
 #include <algorithm>
@@ -46,7 +47,7 @@ cudnnStatus_t call(F&& f) {
 struct Content;
 using Shared = std::shared_ptr<const Content>;
 
-/// The value of an attribute: elements of a type, or other descriptors as they were when they were set.
+/// The value of an attribute: elements of a type, or copies of other descriptors from when they were set.
 struct Value {
   cudnnBackendAttributeType_t type{};
   std::int64_t count = 0;
@@ -57,8 +58,8 @@ struct Content {
   cudnnBackendDescriptorType_t type{};
   bool finalized = false;
   std::map<int, Value> values;
-  Graph plan;                    // of an execution plan
-  mutable bool has_run = false;  // the plan
+  Graph plan;                    // used by an execution plan
+  mutable bool has_run = false;  // whether the plan has run
 };
 struct Backend {
   std::shared_ptr<Content> content;
@@ -81,7 +82,7 @@ inline std::size_t bytes_of(cudnnBackendAttributeType_t type) {
   }
 }
 
-/// The attributes of a kind of descriptor: which there are, of which type, and whether it can do without.
+/// The attributes of a kind of descriptor: name, type, and whether it is required.
 struct Rule {
   cudnnBackendAttributeName_t name;
   cudnnBackendAttributeType_t type;
@@ -426,7 +427,7 @@ inline Operation operation_of(const Content& c) {
   return o;
 }
 
-/// The operations of a graph descriptor, each after those that make its inputs.
+/// The operations of a graph descriptor in topological order.
 inline Graph graph_of(const Content& c) {
   std::vector<Operation> left;
   for (const Shared& operation : find(c, CUDNN_ATTR_OPERATIONGRAPH_OPS)->descriptors)
@@ -470,7 +471,7 @@ inline std::vector<cudnnBackendNumericalNote_t> notes_of(std::int64_t engine) {
   return {};
 }
 
-/// A finalized descriptor of engine number `index` for a graph; of a configuration if `config` is said.
+/// A finalized descriptor of engine number `index` for a graph.
 inline std::shared_ptr<Content> engine_of(const Shared& graph, std::int64_t index) {
   auto engine = std::make_shared<Content>();
   engine->type = CUDNN_BACKEND_ENGINE_DESCRIPTOR;
@@ -602,7 +603,7 @@ void give(const std::vector<T>& values, std::int64_t wanted, std::int64_t* count
   if (to != nullptr && wanted > 0 && !values.empty())
     std::memcpy(to, values.data(), sizeof(T) * std::min(values.size(), static_cast<std::size_t>(wanted)));
 }
-// Into descriptors that the caller has made.
+// Copies contents into descriptors that the caller has made.
 inline void give_descriptors(const std::vector<std::shared_ptr<Content>>& contents, std::int64_t wanted,
                              std::int64_t* count, void* to) {
   if (count != nullptr) {
@@ -672,7 +673,7 @@ inline void get(const Content& c, cudnnBackendAttributeName_t name, cudnnBackend
                 std::min(value->bytes.size(), static_cast<std::size_t>(wanted) * bytes_of(type)));
 }
 
-/// Engines whose plans are finalized and refused when they run.
+/// Engines whose plans can be finalized but fail when they run.
 inline std::vector<std::int64_t> engines_that_fail;
 
 inline void execute(cudnnHandle_t handle, const Content& plan, const Content& pack) {

@@ -22,7 +22,7 @@
 
 namespace emulation::dnn {
 
-/// Why a call fails; the library's functions catch it.
+/// The reason why a call fails; the library's functions catch it.
 struct Refusal {
   cudnnStatus_t status;
   std::string reason;
@@ -59,7 +59,7 @@ struct Tensor {
         refuse(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "the emulation has no such elements");
     }
   }
-  // From the first element to behind the last one.
+  // The extent from the first element to the end of the last one.
   std::size_t bytes() const {
     std::int64_t last = 0;
     for (std::size_t d = 0; d < sizes.size(); ++d) last += (sizes[d] - 1) * strides[d];
@@ -79,20 +79,20 @@ enum class Kind {
   reshape
 };
 
-/// Whether there are engines for attentions.
+/// Whether there are engines for attention.
 inline bool has_attention = true;
 
 struct Operation {
   Kind kind = Kind::forward;
-  // Image, filter and output, or their gradients; of a pointwise operation two inputs and the output; of
-  // statistics the input, the sums of squares and the sums; of a batch norm's weights the gradient of its
-  // output and its input; of a product its two factors and itself.
+  // Image, filter and output, or their gradients. Pointwise: two inputs and the output. Statistics: the
+  // input, the sums of squares and the sums. Batch norm weights: the gradient of the output (x) and the input
+  // (w). Product: the two factors and the result.
   Tensor x, w, y;
-  // Of a product how many rows of x, columns of w and summands of each row of the batch count, where that is
-  // said: those are not of id 0. Of a selection whether it takes x.
+  // Product: how many rows of x, columns of w and summands are valid in each row of the batch; a tensor of id
+  // 0 means all. Selection: whether to take x.
   std::vector<Tensor> counts;
-  // Of a batch norm's weights mean, 1 / standard deviation and weight, then the gradients of weight and bias
-  // and the coefficients of the gradient of the input: of that of the output, of the input, and the constant.
+  // Batch norm weights: mean, 1 / standard deviation and weight; the gradients of weight and bias; and the
+  // coefficients of the input's gradient: those of the output's gradient and of the input, and the constant.
   std::vector<Tensor> of_channels;
   std::vector<std::int64_t> pre, post, strides, dilations;
   cudnnPointwiseMode_t mode = CUDNN_POINTWISE_IDENTITY;
@@ -206,7 +206,7 @@ struct Operation {
   }
 };
 
-/// Several operations, each after those that make its inputs.
+/// Several operations in topological order.
 struct Graph {
   std::vector<Operation> operations;
   std::int64_t engine = 0;
@@ -219,11 +219,12 @@ struct Graph {
                        [&](const Operation& o) { return o.kind == kind; });
   }
 
-  /// Whether cuDNN has an engine on sm_90. Statistics it has of 16 bits, right behind a convolution
-  /// whose channels are multiples of 8, of input and output. Of f16 alone it has the gradients of a batch
-  /// norm's weights, behind the gradient of a convolution's input that a ReLU of the batch norm's output
-  /// masks; what is added to that gradient or to that output asks for a stride of 1. Of products it has
-  /// attentions: those of 16 bits, whose heads have at most 128 features by 8.
+  /// Whether cuDNN has an engine on sm_90.
+  /// - Statistics: 16 bits, directly behind a convolution whose input and output channels are multiples of 8.
+  /// - Gradients of a batch norm's weights: f16 only, behind the gradient of a convolution's input, masked by
+  /// a
+  ///   ReLU of the batch norm's output. An addend of that gradient or of that output requires a stride of 1.
+  /// - Products: attention only, in 16 bits, with head sizes that are multiples of 8 up to 128.
   bool has_engine() const {
     if (has(Kind::product)) return has_attention && attends();
     const bool sums = has(Kind::statistics), differentiates = has(Kind::batch_norm_weights);
@@ -242,7 +243,7 @@ struct Graph {
   }
 
  private:
-  // Products of which one is of queries and keys; its result goes through an exponential.
+  // Products in 16 bits with exactly one exponential between them.
   bool attends() const {
     std::int64_t exponentials = 0;
     for (const Operation& o : operations) {
@@ -255,8 +256,8 @@ struct Graph {
     }
     return exponentials == 1;
   }
-  // Whether these are the gradient of a convolution's input, perhaps a sum, the batch norm's output, perhaps
-  // another sum, and the mask.
+  // Whether these are the gradient of a convolution's input, optionally a sum, the batch norm's output,
+  // optionally another sum, and the mask.
   bool masks_by_batch_norm(const Operation& convolution, const Operation& last) const {
     const auto maker = [&](const Tensor& t) {
       const auto found = std::find_if(operations.begin(), operations.end(), [&](const Operation& o) {
@@ -264,7 +265,7 @@ struct Graph {
       });
       return found == operations.end() ? nullptr : &*found;
     };
-    // Steps back over an operation of this mode; false if another made the tensor.
+    // Steps back over an operation of this mode; false if `o` has another mode.
     const auto back = [&](const Operation*& o, cudnnPointwiseMode_t mode, std::int64_t by) {
       if (o == nullptr || o->mode != mode || !o->y.is_virtual || (by >= 0 && o->w.id != by)) return false;
       o = maker(o->x);
@@ -370,10 +371,10 @@ inline Graph graph_of(const std::string& text) {
   return graph;
 }
 
-// ---- Doing it
+// ---- Execution
 
-/// The elements of a tensor in the order of its dimensions, as floats; of images in the order rows, height,
-/// width, channels, in which the loops below go through them.
+/// The elements of a tensor as floats, in the order of its dimensions; images in the order rows, height,
+/// width, channels, in which the loops below visit them.
 using Values = std::vector<float>;
 
 /// Calls `f(position in Values, offset in memory)` for every element.
@@ -533,11 +534,11 @@ class Execution {
     return std::move(out);
   }
 
-  // Where element (n, c, h, w) of a tensor is.
+  // Position of element (n, c, h, w) of a tensor in Values.
   static std::size_t place(const Tensor& t, std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) {
     return static_cast<std::size_t>(((n * t.sizes[2] + h) * t.sizes[3] + w) * t.sizes[1] + c);
   }
-  // What does not count is not read, and stays as it is in memory; a virtual result is zero there.
+  // Elements outside `counts` are not read and keep their value in memory; in a virtual result they are zero.
   Values product(const Operation& o) const {
     const Values a = factor(o.x), b = factor(o.w);
     Values y = o.y.is_virtual ? Values(static_cast<std::size_t>(o.y.count()), 0.0f) : load(o.y);
@@ -574,7 +575,7 @@ class Execution {
           }
     return y;
   }
-  // The same memory by other sizes and strides.
+  // The same memory with other sizes and strides.
   Values reshaped(const Operation& o) const {
     const Values x = value(o.x);
     Values memory(o.x.bytes() / size_of(o.x.element())), y(x.size());
@@ -593,11 +594,11 @@ class Execution {
     return made;
   }
 
-  // An input as large as the output, repeated along its dimensions of size 1.
+  // An input broadcast to the output's sizes along its dimensions of size 1.
   Values spread(const Tensor& t, const Tensor& over) const {
     const Values values = value(t);
     if (t.sizes == over.sizes) return values;
-    // The same elements by strides into `values`, in the order that for_each_element has.
+    // A view of `values` with strides in the order that for_each_element uses.
     Tensor view = over;
     std::vector<std::size_t> order(t.sizes.size());
     for (std::size_t d = 0; d < order.size(); ++d) order[d] = d;

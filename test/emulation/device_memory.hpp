@@ -1,8 +1,9 @@
-// Device memory: a range of addresses that faults when the host touches it, and is open while work runs.
+// Device memory: a range of addresses that faults when the host touches it, and is accessible while work
+// runs.
 //
-// An allocation begins at a multiple of 256 bytes and is filled with NaN bits. Addresses are never given out
-// twice. Behind each allocation lies a gap: under the address sanitizer whoever touches it, or memory that
-// was released, is reported at once; otherwise the end of the allocation looks whether the gap was written.
+// An allocation begins at a multiple of 256 bytes and is filled with NaN bits. Addresses are never reused.
+// Behind each allocation lies a gap. Under the address sanitizer, touching a gap or released memory is
+// reported at once; otherwise release() checks whether the gap was written.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +33,7 @@ class DeviceMemory {
     return memory;
   }
 
-  /// The memory is open to this process while one of these lives.
+  /// Makes the memory accessible to this process while an object of this class lives.
   class Open {
    public:
     Open() { of_process().open(); }
@@ -41,7 +42,7 @@ class DeviceMemory {
     ~Open() { of_process().close(); }
   };
 
-  /// Null if there is no more.
+  /// Null if memory is exhausted.
   void* allocate(std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     if (in_use_ + bytes > settings.bytes) return nullptr;
@@ -84,7 +85,7 @@ class DeviceMemory {
     const auto at = reinterpret_cast<std::uintptr_t>(p), base = reinterpret_cast<std::uintptr_t>(base_);
     return at >= base && at < base + capacity;
   }
-  /// Whether so many bytes lie within one allocation.
+  /// Whether the `bytes` bytes at `p` lie within one allocation.
   bool holds(const void* p, std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     const auto* at = static_cast<const std::byte*>(p);
@@ -95,7 +96,7 @@ class DeviceMemory {
     return offset <= size && bytes <= size - offset;
   }
 
-  /// Begin and size of the allocation in which `p` lies; null where there is none.
+  /// Begin and size of the allocation that contains `p`; null if there is none.
   std::pair<std::byte*, std::size_t> allocation(const void* p) {
     const std::lock_guard lock(mutex_);
     auto next = allocations_.upper_bound(const_cast<std::byte*>(static_cast<const std::byte*>(p)));
@@ -112,7 +113,7 @@ class DeviceMemory {
 
  private:
   static constexpr std::size_t capacity = std::size_t{1} << 36, alignment = 256, gap = 256;
-  // Closing memory and opening it takes the system a millisecond for each 32 MB of small pages.
+  // With small pages, mprotect takes a millisecond for each 32 MB.
   static constexpr std::size_t page = std::size_t{2} << 20;
   static constexpr unsigned char mark = 0xa5;
 
@@ -125,7 +126,7 @@ class DeviceMemory {
     madvise(base_, capacity, MADV_HUGEPAGE);
   }
 
-  // Open while this lives, by somebody who holds the mutex.
+  // Accessible while this lives; its owner holds the mutex.
   struct Opened {
     DeviceMemory& memory;
     explicit Opened(DeviceMemory& m) : memory(m) { memory.one_more(); }
@@ -155,7 +156,7 @@ class DeviceMemory {
     if (mprotect(first, static_cast<std::size_t>(page_behind(end) - first), to) != 0)
       throw std::system_error(errno, std::generic_category(), "mprotect");
   }
-  /// The pages of all allocations; neighbours go together.
+  /// Protects the pages of all allocations, with one call for neighbors.
   void protect_all(int to) {
     closed_ = to == PROT_NONE;
     std::byte *first = nullptr, *end = nullptr;

@@ -1,4 +1,4 @@
-// Elements of the emulated libraries' tensors and matrices: read as floats, rounded when they are written.
+// Elements of the emulated libraries' tensors and matrices: read as floats, rounded to their type on writing.
 #pragma once
 
 #include <bit>
@@ -46,14 +46,14 @@ inline void set_element(DType type, void* to, std::int64_t index, float value) {
   }
 }
 
-/// A value after a way through a type.
+/// `value` rounded to a type.
 inline float rounded(DType type, float value) {
   float there = 0;
   set_element(type, &there, 0, value);
   return element(type, &there, 0);
 }
 
-/// What tensor cores make of an f32 factor: ten bits of fraction.
+/// A f32 factor rounded to TF32, as tensor cores round it: ten bits of fraction.
 inline float as_tf32(float value) {
   return std::bit_cast<float>((std::bit_cast<std::uint32_t>(value) + 0x1000u) & 0xffffe000u);
 }

@@ -1,4 +1,4 @@
-// The emulation: CUDA sources run on processors, in tests. A test says
+// The emulation runs CUDA sources on CPUs, in tests. A test says
 //
 //   // EMULATES                              among its first lines, for CMake; then, before all else,
 //   #include "emulation/emulation.hpp"       kernels and the CUDA runtime, and where it uses the libraries
@@ -10,7 +10,7 @@
 //   const emulation::With w({.threads = emulation::Order::backward});  in another order, from here on
 //
 // and by hand: g++ -std=c++20 -Itest/emulation -Iinclude test/main.cpp test/test_<room>_<what>.cpp. These
-// headers define the libraries' functions, so that one source of a program includes them.
+// headers define the libraries' functions, so only one source of a program may include them.
 #pragma once
 
 #include <convoy/memory/launch.cuh>

@@ -1,4 +1,4 @@
-// What is enqueued on a device: the names of kernels and of what libraries compute, in order.
+// Records the names of the kernels and library calls that are enqueued on a device, in order.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace emulation {
 
-/// Takes the names while it lives, of this thread's calls; captured work counts when it is captured. One at a
-/// time.
+/// Records the names of this thread's calls during its lifetime; captured work is recorded when it is
+/// captured. Only the innermost object of a thread records.
 class Enqueued {
  public:
   Enqueued() : before_(std::exchange(current, this)) {}
@@ -23,7 +23,7 @@ class Enqueued {
   static void note(const char* name) {
     if (current != nullptr) current->names_.push_back(name);
   }
-  /// A kernel's name as its source has it, without namespaces and template arguments.
+  /// Records the kernel's name from its source, without namespaces and template arguments.
   static void note_kernel(const void* kernel) {
     if (current == nullptr) return;
     std::string name = Symbols::of_program().function(kernel);

@@ -1,9 +1,10 @@
-// Fibers: calls that can be left in the middle and gone on with later, each on a stack of its own, all in one
-// thread of the process. A kernel's threads run on them.
+// Fibers: calls that can be suspended and resumed, each on its own stack, all in one thread of the process. A
+// kernel's threads run on fibers.
 //
-// A fiber is entered by ucontext, which is slow since it asks the system for the signal mask, and from then
-// on by _setjmp and _longjmp, which are not: those of the C library itself. What the address sanitizer puts
-// before them asks the system where its stack for signals is, and no longer guards the stack that is left.
+// A fiber is entered with ucontext, which is slow since it makes a system call for the signal mask. After
+// that, fibers switch with the C library's own _setjmp and _longjmp, which make no system call. The address
+// sanitizer's interceptor of _longjmp asks the system for the signal stack and unpoisons the stack that is
+// left.
 #pragma once
 
 #include <csetjmp>
@@ -35,13 +36,13 @@ inline constexpr std::size_t stack_bytes = std::size_t{256} << 10;
 inline constexpr std::size_t stack_bytes = std::size_t{64} << 10;
 #endif
 
-// The function itself: where the C library checks its callers (_FORTIFY_SOURCE), the name in the header
-// refuses to jump to another stack. A type that says that it never returns would call the sanitizer, too.
+// The function is looked up: with _FORTIFY_SOURCE, the name in the header refuses to jump to another stack.
+// Its type is not noreturn, since before a noreturn call the compiler would insert a call of the sanitizer.
 inline void (*const jump)(std::jmp_buf, int) = reinterpret_cast<void (*)(std::jmp_buf, int)>(
     dlsym(dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD), "_longjmp"));
 
-/// A stack with the place where it was left. A fiber made without a body stands for the thread that starts
-/// the others.
+/// A stack and the point where it was suspended. A fiber without a body stands for the thread that starts the
+/// others.
 class Fiber {
  public:
   Fiber() = default;
@@ -58,12 +59,12 @@ class Fiber {
   ~Fiber() {
     if (body_ == nullptr) return;
 #ifdef EMULATION_ADDRESS_SANITIZER
-    ASAN_UNPOISON_MEMORY_REGION(stack_, bytes_);  // a fiber that was left in the middle
+    ASAN_UNPOISON_MEMORY_REGION(stack_, bytes_);  // the fiber may have been suspended
 #endif
     munmap(stack_ - page_, bytes_ + page_);
   }
 
-  /// Leaves `from`, in which this is called, and goes on with `to`; returns when somebody switches back.
+  /// Suspends `from`, the calling fiber, and resumes `to`; returns when another fiber switches back.
   [[gnu::noinline]] static void change(Fiber& from, Fiber& to) {
     came_from() = &from;
     from.before_leaving_for(to);
@@ -77,7 +78,7 @@ class Fiber {
   }
 
  private:
-  // Per thread of the process, as the fibers themselves are.
+  // Thread-local, since fibers never move between threads of the process.
   static Fiber*& came_from() {
     static thread_local Fiber* fiber = nullptr;
     return fiber;
@@ -125,8 +126,8 @@ class Fiber {
   std::size_t bytes_ = 0, page_ = 0;
   bool started_ = false;
   std::jmp_buf point_;
-  // Here and not on the stack of its caller, which setcontext never returns to: the address sanitizer would
-  // go on guarding what lies around it there.
+  // A member rather than a local of enter(), to which setcontext never returns: the address sanitizer would
+  // leave the red zones around the local poisoned.
   ucontext_t context_;
 };
 

@@ -1,9 +1,8 @@
-// A grid of a kernel on processors: blocks one after the other, the threads of a block as fibers.
+// Runs the grid of a kernel on the CPU: blocks one after the other, the threads of a block as fibers.
 //
-// A thread runs until it has to wait for others at a barrier or in an exchange between the threads of a warp;
-// then the next one runs. Threads that never wait follow one another on one fiber, as calls do. When threads
-// wait and none is left that could release them, the launch throws KernelFault, which names one that waits
-// and one for which it waits.
+// A thread runs until it has to wait at a barrier or in an exchange within a warp; then the next thread runs.
+// Threads that never wait run one after the other on the same fiber. If all remaining threads wait, the
+// launch throws KernelFault, which names a waiting thread and one that it waits for.
 #pragma once
 
 #include <algorithm>
@@ -39,12 +38,12 @@ inline constexpr int warpSize = 32;
 
 namespace emulation {
 
-/// A kernel did what no GPU would allow or what leaves its result to chance.
+/// A kernel did something that no GPU allows or whose result is undefined.
 struct KernelFault : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Where in a source a thread waits.
+/// The place in a source where a thread waits.
 struct Place {
   const char* what = nullptr;
   const char* file = nullptr;
@@ -58,12 +57,12 @@ struct Place {
   }
 };
 
-/// The block that runs now.
+/// The running block.
 class Block {
  public:
   static constexpr unsigned most_threads = 1024;
 
-  /// The block of the kernel that runs now; null while none runs.
+  /// The block of the running kernel; null if none runs.
   static inline Block* running = nullptr;
 
   ~Block() { fibers_.clear(); }
@@ -74,7 +73,8 @@ class Block {
     return block;
   }
 
-  /// Runs the whole grid of a kernel; one at a time in the process, since static shared memory is one.
+  /// Runs the whole grid of a kernel. Only one kernel runs at a time in the process, since kernels share the
+  /// static shared memory.
   void run_grid(dim3 grid, dim3 block, std::size_t shared, const void* kernel, void (*call)(const void*),
                 const void* arguments) {
     const std::lock_guard lock(one);
@@ -104,8 +104,8 @@ class Block {
     }
   }
 
-  /// Lets kernels of other threads of the process run: for a kernel that waits for one of them, and has no
-  /// static shared memory, which these would write.
+  /// Lets kernels of other threads of the process run, for a kernel that waits for one of them. The waiting
+  /// kernel must have no static shared memory, which the others would overwrite.
   void let_others_run() {
     const auto kept = std::tuple(gridDim, blockDim, blockIdx, threadIdx);
     one.unlock();
@@ -120,20 +120,20 @@ class Block {
   void wait_for_block(Place place) { wait(whole_, place); }
   void wait_for_warp(Place place) { wait(warp(), place); }
 
-  /// Every thread of a warp hands in a value; `read(values of the lanes)` gives each its result.
+  /// Every thread of a warp passes in a value; `read(values of the lanes)` returns each thread's result.
   template <class V, class Read>
   auto exchange(unsigned mask, const V& value, Place place, Read read) {
     static_assert(std::is_trivially_copyable_v<V> && sizeof(V) <= slot);
     if (mask != 0xffffffffu)
       throw fault_of(*current_, place, "names some lanes only; a kernel of this library names all");
     Group& all = warp();
-    auto& values = all.values[current_->exchanges++ & 1];  // the other one may still be read
+    auto& values = all.values[current_->exchanges++ & 1];  // other threads may still read the previous one
     std::memcpy(values[lane()].data(), &value, sizeof value);
     wait(all, place);
     return read(Lanes<V>{values, all.members, *this, place});
   }
 
-  /// What the lanes of a warp handed in.
+  /// The values that the lanes of a warp passed in.
   template <class V>
   struct Lanes {
     const std::array<std::array<std::byte, 16>, 32>& values;
@@ -152,7 +152,7 @@ class Block {
   };
 
   std::size_t lane() const { return current_->number % 32; }
-  /// A sentence on the thread that runs now.
+  /// A fault of the running thread.
   KernelFault fault_here(Place place, const std::string& what) const {
     return fault_of(*current_, place, what);
   }
@@ -180,7 +180,7 @@ class Block {
   struct Free {
     void operator()(std::byte* p) const { ::operator delete (p, std::align_val_t{1024}); }
   };
-  // Whatever ends a launch.
+  // Cleans up however a launch ends.
   struct Ending {
     Block& block;
     ~Ending() {
@@ -191,7 +191,7 @@ class Block {
 
   Group& warp() { return warps_[current_->number / 32]; }
 
-  // Threads and groups for blocks of this size.
+  // Sets up threads and warps for blocks of `count_` threads.
   void arrange() {
     threads_.assign(count_, {});
     warps_.assign((count_ + 31) / 32, {});
@@ -224,13 +224,14 @@ class Block {
     Fiber::change(main_, idle_fiber());
     if (thrown_ || ended_ < count_) {
       const std::exception_ptr thrown = thrown_ ? thrown_ : std::make_exception_ptr(deadlock());
-      fibers_.clear();  // some were left in the middle
+      fibers_.clear();  // some are suspended
       idle_.clear();
       std::rethrow_exception(thrown);
     }
   }
 
-  // What a fiber does: goes on with threads that can, else begins others, else gives the word back.
+  // The body of a fiber: resumes threads that are ready, else starts new ones, else returns to the main
+  // fiber.
   [[noreturn]] void work(Fiber& self) {
     while (true) {
       if (ready_count_ > 0 && !thrown_) {
@@ -356,7 +357,7 @@ class Block {
   Group whole_;
   Thread* current_ = nullptr;
   unsigned unstarted_ = 0, ended_ = 0;
-  std::vector<Thread*> ready_;  // a ring
+  std::vector<Thread*> ready_;  // ring buffer
   unsigned first_ready_ = 0, ready_count_ = 0;
   std::exception_ptr thrown_;
 

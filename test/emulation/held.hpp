@@ -1,5 +1,5 @@
-// Memory of devices that somebody may reach who is not its owner: NCCL, which has registered it, or a process
-// that has mapped it. Whoever frees it meanwhile is told.
+// Device memory that somebody other than its owner may access: NCCL, which has registered it, or a process
+// that has mapped it. Freeing such memory throws.
 #pragma once
 
 #include <cstddef>
@@ -22,14 +22,15 @@ class Held {
     return held;
   }
 
-  /// `who` holds so many bytes until `let_go` of the number that this returns. `outlasts`: they stay where
-  /// they are if an exception ends their owner, as what a process has mapped does.
+  /// Registers `who` as a holder of `bytes` bytes until `let_go` is called with the returned number.
+  /// `outlasts`: if an exception makes the owner free the memory, it stays allocated until then, as memory
+  /// does that another process has mapped.
   std::uintptr_t hold(const void* p, std::size_t bytes, std::string who, bool outlasts = false) {
     const std::lock_guard lock(mutex_);
     pieces_[++last_] = {static_cast<const std::byte*>(p), bytes, std::move(who), outlasts};
     return last_;
   }
-  /// False if nobody has the number.
+  /// False if there is no such number.
   bool let_go(std::uintptr_t number) {
     std::vector<Freed> free;
     {
@@ -47,7 +48,7 @@ class Held {
     return true;
   }
 
-  /// Calls `release`, which frees these bytes. Throws if somebody holds some of them.
+  /// Calls `release`, which frees these bytes. Throws if any of them is held.
   void free(const void* p, std::size_t bytes, std::function<void()> release) {
     const auto* begin = static_cast<const std::byte*>(p);
     {
@@ -75,7 +76,7 @@ class Held {
     std::function<void()> release;
   };
 
-  // One for whom freeing is an error comes first.
+  // Prefers a holder for whom freeing is always an error.
   const Piece* holder(const std::byte* begin, std::size_t bytes) const {
     const Piece* found = nullptr;
     for (const auto& [number, piece] : pieces_)
@@ -88,7 +89,7 @@ class Held {
   std::mutex mutex_;
   std::uintptr_t last_ = 0;
   std::map<std::uintptr_t, Piece> pieces_;
-  std::vector<Freed> freed_;  // while others hold it
+  std::vector<Freed> freed_;  // by their owners, but still held
 };
 
 }  // namespace emulation

@@ -1,6 +1,6 @@
-// Streams whose work is done late: each is a thread that falls behind now and then, so that whoever forgets
-// to wait for a stream is seen, above all by the thread sanitizer. They take the place of the emulated
-// runtime in tests of what orders streams; there is nothing here but streams, events and plain memory.
+// Streams that run late: each is a thread that falls behind now and then, so that a missing wait for a stream
+// shows, above all under the thread sanitizer. They replace the emulated runtime in tests of stream ordering;
+// only streams, events and plain memory exist here.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@
 
 namespace emulation {
 
-/// A place in a stream.
+/// A position in a stream.
 class Mark {
  public:
   bool passed() const { return passed_; }

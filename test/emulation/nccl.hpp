@@ -2,12 +2,12 @@
 // takes instead of libnccl. The ranks of a world are threads of one process. One source of a test program
 // includes this file, behind the emulated runtime.
 //
-// Communicators are non-blocking only. A call is carried out on a thread of its own and is in progress until
-// its work was given to the stream: where streams do their work at once, until all ranks have come. A split
-// is in progress as well, and its communicator not there, although the call returns ncclSuccess. Sums are
-// made in the order of ranks, each of two numbers rounded to their type. What NCCL forbids or leaves
-// undefined is refused: another call while one is in progress, ranks that do different things, the end of
-// memory that is registered. All ranks of a world send and receive in the same groups.
+// Communicators are non-blocking only. Each call runs on its own thread and is in progress until its work has
+// been given to the stream; where streams run work at once, that is until all ranks have called. A split is
+// in progress as well, and its communicator does not exist yet, although the call returns ncclSuccess. Sums
+// are computed in rank order; each partial sum is rounded to the type. Anything that NCCL forbids or leaves
+// undefined is refused: another call while one is in progress, mismatched calls of the ranks, freeing
+// registered memory. All ranks of a world must send and receive in the same groups.
 #pragma once
 
 #include <algorithm>
@@ -34,27 +34,27 @@
 
 namespace emulation {
 
-/// What a test chooses of the emulated NCCL.
+/// A test's settings of the emulated NCCL.
 struct NcclSettings {
   bool refuses_shared_gpus = false;   ///< as NCCL does up to 2.29
-  bool refuses_registration = false;  ///< of memory
+  bool refuses_registration = false;  ///< fails to register memory
   std::atomic<bool> hangs_in_abort = false;
-  std::chrono::milliseconds delay{};  ///< times the rank, before a call is given to its stream
+  std::chrono::milliseconds delay{};  ///< multiplied by the rank; waited before a call is given to its stream
 };
 inline NcclSettings nccl_settings;
 
-/// What happened, for tests that look.
+/// Counts that tests read.
 struct NcclCounts {
-  std::atomic<int> communicators = 0;  ///< that have not ended
-  std::atomic<int> registrations = 0;  ///< of memory, that have not ended
+  std::atomic<int> communicators = 0;  ///< alive
+  std::atomic<int> registrations = 0;  ///< of memory, alive
   std::atomic<int> aborts = 0;
-  std::atomic<int> enqueued = 0;  ///< calls and groups of calls that exchange, of all ranks
+  std::atomic<int> enqueued = 0;  ///< calls that communicate, or groups of them, over all ranks
 };
 inline NcclCounts nccl_counts;
 
 enum class Collective { all_reduce, reduce, reduce_scatter, all_gather, broadcast, split, messages };
 
-/// What a rank sends to another one, or receives.
+/// A message that a rank sends or receives.
 struct NcclMessage {
   int peer = 0;
   std::size_t count = 0;
@@ -63,7 +63,7 @@ struct NcclMessage {
   void* into = nullptr;
 };
 
-/// What a rank asks for.
+/// A rank's call.
 struct NcclWork {
   Collective what{};
   const void* send = nullptr;
@@ -91,7 +91,7 @@ struct ncclComm {
   std::size_t next = 0;  // number of the next collective
   std::atomic<int> jobs = 0;
   std::string words;
-  // Work that a stream still has of a communicator that has ended looks at these.
+  // Shared, since work still on a stream reads these after its communicator has ended.
   std::shared_ptr<std::atomic<int>> error = std::make_shared<std::atomic<int>>(ncclSuccess);
   std::shared_ptr<std::atomic<bool>> aborted = std::make_shared<std::atomic<bool>>(false);
   std::set<void*> registered;  // handles
@@ -104,7 +104,7 @@ struct ncclComm {
 
 namespace emulation {
 
-/// The ranks of a communicator, and where they meet.
+/// The ranks of a communicator and their meeting points.
 struct NcclWorld {
   explicit NcclWorld(int ranks) : size(ranks) {}
 
@@ -120,10 +120,10 @@ struct NcclWorld {
   std::condition_variable changed;
   std::map<std::size_t, Meeting> meetings;  // by number
   int joined = 0;
-  bool gone = false;  // a rank
+  bool gone = false;  // whether a rank has ended
 
-  /// Returns once all ranks have come to their `number`-th collective and it is carried out, or this rank has
-  /// given up.
+  /// Returns once all ranks have reached their `number`-th collective and it is done, or this rank has given
+  /// up.
   ncclResult_t meet(std::size_t number, int rank, const NcclWork& work, const std::atomic<bool>& aborted) {
     std::unique_lock lock(mutex);
     Meeting& meeting = meetings[number];
@@ -140,7 +140,7 @@ struct NcclWorld {
     return result;
   }
 
-  /// All ranks have joined.
+  /// Returns once all ranks have joined.
   ncclResult_t join(const std::atomic<bool>& aborted) {
     std::unique_lock lock(mutex);
     if (++joined == size) changed.notify_all();
@@ -164,7 +164,7 @@ struct NcclWorld {
     }
   }
 
-  // Numbers of type T, in arithmetic of type V.
+  // Reduces numbers of type T with arithmetic in type V.
   template <class T, class V = T>
   static void reduce(const std::vector<NcclWork>& of, std::size_t count, ncclRedOp_t op, void* into) {
     for (std::size_t i = 0; i < count; ++i) {
@@ -177,7 +177,7 @@ struct NcclWorld {
     }
   }
 
-  // What a rank sends to another arrives in the order in which it is asked for, and nothing is left over.
+  // Messages between two ranks arrive in the order of the calls, and none may be left over.
   static ncclResult_t deliver(const std::vector<NcclWork>& of) {
     for (std::size_t a = 0; a < of.size(); ++a)
       for (std::size_t b = 0; b < of.size(); ++b) {
@@ -198,7 +198,7 @@ struct NcclWorld {
     return ncclSuccess;
   }
 
-  // All ranks wait, so that everything may be read before anything is written.
+  // All ranks wait meanwhile, so that everything can be read before anything is written.
   ncclResult_t carry_out(const std::vector<NcclWork>& of) {
     const NcclWork& first = of.front();
     for (const NcclWork& work : of)
@@ -273,7 +273,7 @@ struct NcclWorld {
   }
 };
 
-/// What a thread has asked for since ncclGroupStart.
+/// A thread's calls since ncclGroupStart.
 struct NcclGroup {
   int depth = 0;
   ncclComm_t comm = nullptr;
@@ -286,7 +286,7 @@ inline ncclResult_t refused(ncclComm_t comm, const char* words, ncclResult_t res
   return result;
 }
 
-/// Does `work` on a thread of the communicator's; the communicator is in progress meanwhile.
+/// Runs `work` on the communicator's thread; meanwhile the communicator is in progress.
 inline ncclResult_t begin_job(ncclComm_t comm, std::function<ncclResult_t()> work) {
   if (comm == nullptr) return ncclInvalidArgument;
   if (*comm->error != ncclSuccess) return static_cast<ncclResult_t>(comm->error->load());
@@ -328,7 +328,7 @@ inline ncclResult_t collective(ncclComm_t comm, const NcclWork& work, cudaStream
   return ncclSuccess;
 }
 
-/// The messages of a group are one piece of work.
+/// Adds a message; all messages of a group become one piece of work.
 inline ncclResult_t message(ncclComm_t comm, const NcclMessage& message, cudaStream_t stream) {
   if (nccl_group.depth == 0) return refused(comm, "a message that is in no group");
   if (nccl_group.works.empty() || nccl_group.works.back().first.what != Collective::messages)
@@ -340,9 +340,9 @@ inline ncclResult_t message(ncclComm_t comm, const NcclMessage& message, cudaStr
 }
 
 inline std::mutex nccl_worlds_mutex;
-inline std::map<int, std::shared_ptr<NcclWorld>> nccl_worlds;  // by the number in their identity
+inline std::map<int, std::shared_ptr<NcclWorld>> nccl_worlds;  // by the number in their unique id
 
-/// As if the processes of some rank of every world had ended.
+/// Acts as if the process of one rank of every world had ended.
 inline void kill_an_nccl_rank_of_each_world() {
   const std::lock_guard lock(nccl_worlds_mutex);
   for (auto& [id, world] : nccl_worlds) {

@@ -1,6 +1,6 @@
-// Memory of other GPUs and other processes, emulated: the devices share their memory, and processes are
-// threads that say so, so that a handle of a piece of memory is its address. Memory is not freed while
-// another process has it mapped.
+// Emulated memory of other GPUs and other processes. The devices share one memory, and threads stand for
+// processes, so the IPC handle of an allocation is its address. Freeing memory that another process has
+// mapped is refused or put off.
 #pragma once
 
 #include <atomic>
@@ -22,13 +22,13 @@
 
 namespace emulation {
 
-/// What happened, for tests that look.
+/// Counts that tests read.
 struct PeerCounts {
-  std::atomic<int> mapped = 0;  ///< pieces of other processes' memory that are mapped now
+  std::atomic<int> mapped = 0;  ///< mappings of other processes' memory that are open
 };
 inline PeerCounts peer_counts;
 
-/// What processes have mapped.
+/// The mappings of all processes.
 class Mappings {
  public:
   static Mappings& of_all() {
@@ -54,7 +54,7 @@ class Mappings {
     Held::of_process().let_go(number);
     return true;
   }
-  /// As if this process had been killed.
+  /// Removes all mappings of this process, as if the process had been killed.
   void die() {
     std::vector<void*> bases;
     {
@@ -67,7 +67,7 @@ class Mappings {
 
  private:
   std::mutex mutex_;
-  std::multimap<std::pair<pid_t, void*>, std::uintptr_t> numbers_;  // in Held
+  std::multimap<std::pair<pid_t, void*>, std::uintptr_t> numbers_;  // the number in Held
 };
 
 inline CUresult address_range(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr p) {

@@ -1,4 +1,4 @@
-// Queues: the work of a stream in order, done when somebody asks for it.
+// Queues: a stream's work in order, which runs when somebody asks for it.
 #pragma once
 
 #include <atomic>
@@ -16,24 +16,24 @@ namespace emulation {
 
 class Queue;
 
-/// A place in a queue, behind some piece of its work; none if the queue is null. When it was passed is known
-/// to those who asked for it.
+/// A position in a queue, behind a piece of its work; passed if the queue is null. `at` is the time at which
+/// it was passed, if somebody asked for that.
 struct Mark {
   std::shared_ptr<Queue> queue;
   std::uint64_t number = 0;
   std::shared_ptr<std::chrono::steady_clock::time_point> at;
 
   bool passed() const;
-  /// Does the work before the mark.
+  /// Runs the work before the mark.
   void pass() const;
 };
 
-/// Any thread may add work or ask that it be done; one at a time does it, with device memory open. No lock
-/// but that of the queue is held meanwhile: the work may wait for other threads.
+/// Any thread may add work or have it run; one thread at a time runs it, with device memory open. Meanwhile
+/// only the queue's own lock is held, since the work may wait for other threads.
 class Queue {
  public:
   std::uint64_t add(std::function<void()> work) { return add(Item{std::move(work), {}}); }
-  /// What is added from now on waits for a mark of another queue.
+  /// Makes the work that is added from now on wait for a mark of another queue.
   void add_wait(Mark mark) { add(Item{{}, std::move(mark)}); }
 
   std::uint64_t added() {
@@ -42,13 +42,14 @@ class Queue {
   }
   bool done(std::uint64_t number) const { return done_ >= number; }
 
-  /// Does work until so many pieces are done. What a piece throws is the caller's; the piece counts as done.
+  /// Runs work until `number` pieces are done. An exception of a piece reaches the caller; the piece counts
+  /// as done.
   void run_until(std::uint64_t number) {
     if (done(number)) return;
     const std::lock_guard lock(running_);
     while (!done(number)) run_one();
   }
-  /// Does one piece, if there is one.
+  /// Runs one piece, if there is one.
   void step() {
     const std::lock_guard lock(running_);
     if (!done(added())) run_one();

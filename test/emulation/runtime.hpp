@@ -1,6 +1,6 @@
 // The CUDA runtime without a device: definitions of its functions, which the linker takes instead of
-// libcudart. One source of a test program includes this file. What a device would refuse is refused with the
-// same error; functions that are not here are missing at link time.
+// libcudart. One source of a test program includes this file. Calls that a device would refuse fail with the
+// same error; functions that are not defined here are missing at link time.
 #pragma once
 
 #include <algorithm>
@@ -33,20 +33,20 @@ namespace emulation {
 
 inline thread_local cudaError_t last_error = cudaSuccess;
 
-/// Remembers what a call returns, as cudaGetLastError wants it.
+/// Remembers the error of a call for cudaGetLastError.
 inline cudaError_t returns(cudaError_t error) {
   if (error != cudaSuccess && error != cudaErrorNotReady) last_error = error;
   return error;
 }
 
-/// Runs a call of the runtime; without devices all fail.
+/// Runs a call of the runtime; without devices, every call fails.
 template <class F>
 cudaError_t call(F&& f) {
   if (settings.devices == 0) return returns(cudaErrorInsufficientDriver);
   return returns(f());
 }
 
-/// Memory of the host that copies may use while a stream captures.
+/// Host memory that copies may use while a stream captures.
 struct Pinned {
   static Pinned& of_process() {
     static Pinned pinned;
@@ -69,7 +69,7 @@ struct Pinned {
   }
 };
 
-/// Whether a copy goes where it says and stays within what is allocated.
+/// Whether a copy has the right kind and stays within allocated memory.
 inline bool may_copy(const void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
   DeviceMemory& memory = DeviceMemory::of_process();
   const bool to_device = memory.is_device(to), from_device = memory.is_device(from);
@@ -81,7 +81,7 @@ inline bool may_copy(const void* to, const void* from, std::size_t bytes, cudaMe
          to != nullptr && from != nullptr;
 }
 
-/// What happens when a graph is launched whose copies or fills have lost their memory.
+/// Called when a graph is launched whose copies or fills refer to freed memory.
 [[noreturn]] inline void lost_memory(const char* what) {
   throw std::logic_error(std::string("a graph was launched whose ") + what +
                          " lies outside of what is allocated now");
@@ -106,14 +106,14 @@ inline cudaError_t copy_on(cudaStream_t stream, void* to, const void* from, std:
   const bool is_pageable = pageable(to) || pageable(from);
   Counts::count(is_pageable ? Called::pageable_copy : Called::copy);
   if (is_pageable && is_capturing(stream)) return cannot_be_captured(stream);
-  // Memory of the host is read when the stream comes to it, pageable memory as well: a GPU that can read that
-  // by itself need not stage it during the call.
+  // Host memory is read when the stream reaches the copy, even pageable memory: a GPU with direct access to
+  // it need not stage it during the call.
   const auto copy = [=] {
     if (!may_copy(to, from, bytes, kind)) lost_memory("copy");
     std::memmove(to, from, bytes);
   };
   if (const cudaError_t error = run_on(stream, copy)) return error;
-  if (pageable(to)) {  // is there when the call returns
+  if (pageable(to)) {  // such a copy is complete when the call returns
     const auto queue = queue_of(stream);
     queue->run_until(queue->added());
   }
@@ -131,13 +131,13 @@ inline cudaError_t fill_on(cudaStream_t stream, void* to, int value, std::size_t
   });
 }
 
-/// Bytes of dynamic shared memory that a kernel may have, where more than 48 KiB were asked for.
+/// Maximum bytes of dynamic shared memory of a kernel, for kernels that asked for more than 48 KiB.
 inline std::map<const void*, int>& most_shared() {
   static std::map<const void*, int> bytes;
   return bytes;
 }
 
-/// Whether a device would start a kernel so.
+/// Whether a device would start a kernel with this configuration.
 inline cudaError_t may_start(const void* kernel, dim3 grid, dim3 block, std::size_t shared) {
   constexpr std::size_t plain = 48 << 10;
   if (settings.devices == 0) return cudaErrorInsufficientDriver;
@@ -200,7 +200,7 @@ inline const ErrorText& text_of(cudaError_t error) {
   return unknown;
 }
 
-/// Locks the runtime's memory of streams and events for one call of it.
+/// Locks the runtime's state for one call.
 template <class F>
 cudaError_t call_with_state(F&& f) {
   return call([&] {
@@ -248,7 +248,7 @@ inline cudaError_t record(cudaEvent_t event, cudaStream_t handle, bool external)
   });
 }
 
-/// Of a query, or a wait for it by the host, of what streams do: their work is done, or a step of it.
+/// A query or a wait by the host. A wait runs the work before the mark; a query runs one piece of it.
 inline cudaError_t look_at(const Mark& mark, bool wait) {
   if (wait) Counts::count(Called::host_wait);
   if (mark.queue == nullptr) return cudaSuccess;
@@ -424,7 +424,7 @@ cudaError_t cudaFree(void* p) {
   return emulation::call([&] {
     if (const cudaError_t refused = emulation::unsafe_call()) return refused;
     if (p == nullptr) return cudaSuccess;
-    emulation::catch_up(true);  // as the device waits for all work then
+    emulation::catch_up(true);  // cudaFree waits for all work of the device
     auto& memory = emulation::DeviceMemory::of_process();
     const auto [begin, bytes] = memory.allocation(p);
     if (begin != p) return cudaErrorInvalidValue;
@@ -450,7 +450,7 @@ cudaError_t cudaFreeHost(void* p) {
   return emulation::call([&] {
     if (const cudaError_t refused = emulation::unsafe_call()) return refused;
     if (p == nullptr) return cudaSuccess;
-    emulation::catch_up(true);  // as the device waits for all work then
+    emulation::catch_up(true);  // cudaFreeHost waits for all work of the device
     auto& pinned = emulation::Pinned::of_process();
     const std::lock_guard lock(pinned.mutex);
     const auto found = pinned.pieces.find(static_cast<std::byte*>(p));
@@ -703,7 +703,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
     }
     if (capture->mode != cudaStreamCaptureModeRelaxed && capture->thread != std::this_thread::get_id())
       return cudaErrorStreamCaptureWrongThread;
-    emulation::Tails last;  // what nothing is behind
+    emulation::Tails last;  // nodes on which no other depends
     for (std::size_t n = 0; n < capture->nodes.size(); ++n) {
       last.insert(n);
       for (const std::size_t before : capture->nodes[n].after) last.erase(before);

@@ -1,7 +1,7 @@
-// Shared memory of a block. The dynamic part is a piece of heap as long as the launch asked for. The static
-// part, `__shared__ float x[32]` in a function, becomes a static variable of that function; beside it the
-// macro declares a type of the function's own, whose name leads to the variable in the program's symbols.
-// Both hold NaN bits when a block begins, so that a kernel that reads before it writes is seen.
+// Shared memory of a block. The dynamic part is a heap allocation of the size that the launch asked for. The
+// static part, `__shared__ float x[32]` in a function, becomes a static variable of that function. Next to
+// the variable, the macro declares a local type, whose mangled name leads to the variable in the symbol
+// table. Both parts hold NaN bits when a block begins, so that a read before the first write shows.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ namespace emulation {
 /// The static shared memory of one function.
 class StaticShared {
  public:
-  /// `type` is the mangled name of the type that `__shared__` declares: function's name, then the type's.
+  /// `type` is the mangled name of the type that `__shared__` declares: the function's name, then the type's.
   explicit StaticShared(std::string_view type) : name_(type) {}
 
   void fill() {
@@ -35,16 +35,16 @@ class StaticShared {
     for (const auto& place : places_) write(place.at, place.bytes);
   }
 
-  /// All of the program.
+  /// All instances of the program.
   static std::deque<StaticShared>& all() {
     static std::deque<StaticShared> every;
     return every;
   }
-  bool used = true;  // since it was last filled, which it never was at first
+  bool used = true;  // since the last fill; true before the first one
 
  private:
-  // Under clang's address sanitizer the size of a variable's symbol counts the zone behind it, where nothing
-  // may write.
+  // With clang's address sanitizer, the symbol's size includes the red zone behind the variable, which may
+  // not be written.
 #if defined(__clang__)
   [[clang::no_sanitize("address")]]
 #endif
@@ -61,14 +61,14 @@ class StaticShared {
   std::vector<Symbols::Variable> places_;
 };
 
-/// `Type` is the type that `__shared__` declares; there is one StaticShared for each before main begins.
+/// `Type` is the type that `__shared__` declares; a StaticShared for each is constructed before main begins.
 template <class Type>
 struct DeclaresShared {
   static bool here() { return memory.used = true; }
   static inline StaticShared& memory = StaticShared::all().emplace_back(typeid(Type).name());
 };
 
-/// Fills the static shared memory of this program that was used since the last call.
+/// Fills the static shared memory that the program has used since the last call.
 inline void fill_static_shared() {
   for (StaticShared& memory : StaticShared::all())
     if (std::exchange(memory.used, false)) memory.fill();

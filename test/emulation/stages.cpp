@@ -1,4 +1,4 @@
-// What stages.hpp declares.
+// Instantiates what stages.hpp declares.
 #include "stages.hpp"
 
 #include "cublaslt.hpp"

@@ -1,5 +1,5 @@
-// exec::Cuda and its stages, of which tests of models would each compile all: instantiated in stages.cpp,
-// with which such a test is linked, as are the functions of the CUDA runtime, cuBLASLt and cuDNN. A test that
+// exec::Cuda and its stages. Every test of models would compile all of them, so stages.cpp instantiates them
+// and defines the functions of the CUDA runtime, cuBLASLt and cuDNN, and such tests link with it. A test that
 // says `// EMULATES: stages` includes this file after those of the libraries.
 #pragma once
 

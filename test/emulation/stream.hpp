@@ -1,6 +1,6 @@
-// Streams, events and graphs of the emulated device. Work on a stream is done at once, in the order of the
-// calls, or later if a test wants that (Settings::late). On a stream that is capturing it becomes a node of a
-// graph, behind those that CUDA would put it behind, and is done whenever the graph is launched.
+// Streams, events and graphs of the emulated device. Work on a stream runs at once, in the order of the
+// calls, or later if a test asks for that (Settings::late). On a capturing stream, work becomes a node of a
+// graph, with the dependencies that CUDA would give it, and runs whenever the graph is launched.
 #pragma once
 
 #include <algorithm>
@@ -21,14 +21,14 @@
 
 namespace emulation {
 
-/// A piece of work and the pieces that must be done before it.
+/// A piece of work and the indices of the nodes that must run before it.
 struct Node {
   std::function<void()> work;
   std::vector<std::size_t> after;
 };
 using Nodes = std::shared_ptr<const std::vector<Node>>;
 
-/// A capture that was begun; events remember theirs when it has ended.
+/// A capture that has begun. Events keep a reference to their capture after its end.
 struct Capture {
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
   std::thread::id thread;
@@ -38,7 +38,7 @@ struct Capture {
   std::vector<cudaStream_t> streams;
 };
 
-/// Nodes that are behind everything that a stream has captured so far.
+/// The nodes on which the next node that a stream captures will depend.
 using Tails = std::set<std::size_t>;
 
 }  // namespace emulation
@@ -65,7 +65,7 @@ struct CUgraphExec_st {
 
 namespace emulation {
 
-/// Everything that the runtime remembers. Whoever looks at it holds the mutex; no work runs under it.
+/// The state of the runtime. Whoever accesses it holds the mutex; no work runs under the mutex.
 struct State {
   static State& of_process() {
     static State state;
@@ -77,21 +77,21 @@ struct State {
   std::set<cudaStream_t> streams;
   std::set<cudaEvent_t> events;
   std::set<std::shared_ptr<Capture>> captures;
-  std::set<int> begun;           // devices that were some thread's own when it gave a stream work
+  std::set<int> begun;           // devices that were current when a thread enqueued work
   std::set<const void*> loaded;  // kernels
 
-  /// Null if it is none.
+  /// Null if the handle is not a stream's.
   cudaStream_t stream(cudaStream_t handle) {
     if (handle == nullptr || handle == cudaStreamLegacy || handle == cudaStreamPerThread) return &legacy;
     return streams.count(handle) ? handle : nullptr;
   }
 };
 
-/// The mode of this thread (cudaThreadExchangeStreamCaptureMode).
+/// The capture mode of this thread (cudaThreadExchangeStreamCaptureMode).
 inline thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
 
-/// Of calls that would do something beside a capture that goes on (cudaMalloc, cudaEventQuery, ...): an error
-/// and the end of these captures, unless their modes let it pass.
+/// For calls that are unsafe during a capture (cudaMalloc, cudaEventQuery, ...): returns an error and
+/// invalidates the running captures, unless their modes permit the call.
 inline cudaError_t unsafe_call() {
   State& state = State::of_process();
   const std::lock_guard lock(state.mutex);
@@ -107,7 +107,7 @@ inline cudaError_t unsafe_call() {
   return refused ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
 }
 
-/// Of use of the legacy stream, which would wait for streams that are capturing.
+/// For use of the legacy stream: returns an error if streams that it would wait for are capturing.
 inline cudaError_t legacy_call() {
   State& state = State::of_process();
   const std::lock_guard lock(state.mutex);
@@ -119,9 +119,9 @@ inline cudaError_t legacy_call() {
 
 inline thread_local int current_device = 0;
 
-/// Has the streams of this thread's device do all their work, as for calls that wait for the device, or those
-/// for which the legacy stream waits. Without Settings::late there is nothing to wait for: what other threads
-/// are about to do is theirs.
+/// Runs all enqueued work of the streams of this thread's device: of `all` streams for calls that wait for
+/// the device, else of those that the legacy stream waits for. Without Settings::late nothing is pending,
+/// except work that other threads are running.
 inline void catch_up(bool all) {
   if (!settings.late) return;
   State& state = State::of_process();
@@ -135,10 +135,10 @@ inline void catch_up(bool all) {
   for (const auto& queue : queues) queue->run_until(queue->added());
 }
 
-/// Does a piece of work on a stream, with device memory open: at once, or later, or at every launch of the
-/// graph that the stream captures. Everything that a stream does goes through here, libraries' calls too. The
-/// work may wait for other threads. Its exceptions are those of the call that has it done. `behind` becomes
-/// the place behind it where it is not captured.
+/// Runs a piece of work on a stream, with device memory open: at once, later, or at every launch of the graph
+/// that the stream captures. All work of a stream goes through this function, including that of libraries.
+/// The work may wait for other threads. Its exceptions leave the call that runs it. Unless the work is
+/// captured, `behind` receives the mark behind it.
 inline cudaError_t run_on(cudaStream_t handle, std::function<void()> work, Mark* behind = nullptr) {
   State& state = State::of_process();
   std::shared_ptr<Queue> queue;
@@ -167,7 +167,8 @@ inline cudaError_t run_on(cudaStream_t handle, std::function<void()> work, Mark*
   return cudaSuccess;
 }
 
-/// Whether a stream is capturing; what cannot be captured then says so.
+/// Whether a stream is capturing. Calls that cannot be captured ask this and then fail with the next
+/// function.
 inline bool is_capturing(cudaStream_t handle) {
   State& state = State::of_process();
   const std::lock_guard lock(state.mutex);
@@ -175,7 +176,7 @@ inline bool is_capturing(cudaStream_t handle) {
   return stream != nullptr && stream->capture != nullptr;
 }
 
-/// The error of a call on a capturing stream that cannot be captured; the capture is lost.
+/// The error of a call that cannot be captured, on a capturing stream; invalidates the capture.
 inline cudaError_t cannot_be_captured(cudaStream_t handle) {
   State& state = State::of_process();
   const std::lock_guard lock(state.mutex);
@@ -183,13 +184,13 @@ inline cudaError_t cannot_be_captured(cudaStream_t handle) {
   return cudaErrorStreamCaptureUnsupported;
 }
 
-/// A kernel is loaded from here on.
+/// Marks a kernel as loaded.
 inline void load(const void* kernel) {
   State& state = State::of_process();
   const std::lock_guard lock(state.mutex);
   state.loaded.insert(kernel);
 }
-/// Its first launch loads it, which may wait for the device, and so is none that a stream captures.
+/// The first launch of a kernel loads it. Loading may wait for the device, so that launch cannot be captured.
 inline cudaError_t load_for(cudaStream_t stream, const void* kernel) {
   if (!is_capturing(stream)) {
     load(kernel);
@@ -203,7 +204,7 @@ inline cudaError_t load_for(cudaStream_t stream, const void* kernel) {
   return cannot_be_captured(stream);
 }
 
-/// Does the nodes of a graph in an order that their dependences allow, as `settings.nodes` says.
+/// Runs the nodes of a graph in the order `settings.nodes`, as far as their dependencies allow.
 inline void replay(const std::vector<Node>& nodes) {
   if (settings.nodes == Order::forward) {
     for (const Node& node : nodes) node.work();

@@ -1,6 +1,6 @@
-// The names of this program's functions and of the variables within them, from the table that the linker
-// leaves in its file. They serve to name a kernel in a message and to find static shared memory; a stripped
-// program has none, and then neither is done.
+// The names of this program's functions and of their static variables, read from the symbol table of its
+// executable. They name kernels in messages and locate static shared memory. A stripped program has no symbol
+// table; kernels then have no names, and static shared memory is not filled.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ class Symbols {
     return symbols;
   }
 
-  /// The name of the function that begins at `address`, as its source has it; or "a kernel".
+  /// The demangled name of the function that begins at `address`, or "a kernel" if there is none.
   std::string function(const void* address) const {
     const auto place = reinterpret_cast<std::uintptr_t>(address);
     const auto found = std::lower_bound(functions_.begin(), functions_.end(), place,
@@ -74,7 +74,7 @@ class Symbols {
     std::vector<ElfW(Shdr)> sections(header.e_shnum);
     for (std::size_t s = 0; s < sections.size(); ++s)
       if (!at(header.e_shoff + s * header.e_shentsize, sections[s])) return;
-    std::uintptr_t moved = 0;  // how far from its linked place the program lies
+    std::uintptr_t moved = 0;  // load address minus link address
     dl_iterate_phdr(
         [](dl_phdr_info* info, std::size_t, void* into) {
           *static_cast<std::uintptr_t*>(into) = info->dlpi_addr;

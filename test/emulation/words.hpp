@@ -1,5 +1,5 @@
-// The words of device code, for g++: barriers, exchanges within a warp, and intrinsics. cuda_runtime.h itself
-// makes __global__, __device__ and the like empty.
+// The keywords and intrinsics of device code, for g++: barriers, exchanges within a warp, arithmetic.
+// cuda_runtime.h itself makes __global__, __device__ and the like empty.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@
 
 #include "grid.hpp"
 
-// An own type in the function, then the variable.
+// Declares a local type of the function, then the variable.
 #define EMULATION_JOIN(a, b) a##b
 #define EMULATION_SHARED(type)                     \
   struct type {};                                  \
@@ -43,7 +43,7 @@ inline void __threadfence() {}
 inline void __threadfence_block() {}
 inline void __threadfence_system() {}
 
-// ---- Exchanges within a warp. `width` splits it into parts, each numbered from 0.
+// ---- Exchanges within a warp. `width` splits the warp into segments, whose lanes are each numbered from 0.
 template <class V>
 requires std::is_arithmetic_v<V> V __shfl_sync(unsigned mask, V value, int from, int width = 32,
                                                EMULATION_HERE) {
@@ -123,7 +123,7 @@ inline unsigned __umulhi(unsigned a, unsigned b) {
   return static_cast<unsigned>((std::uint64_t{a} * std::uint64_t{b}) >> 32);
 }
 
-// ---- Accesses with a hint for the caches
+// ---- Accesses with cache hints
 template <class T>
 T __ldg(const T* from) {
   return *from;
@@ -145,7 +145,7 @@ void __stcg(T* to, std::type_identity_t<T> value) {
   *to = value;
 }
 
-// ---- Atomics on whole numbers; the order of the threads cannot be seen in their sums.
+// ---- Atomics on integers; integer sums do not depend on the order of the threads.
 template <class T>
 requires std::is_integral_v<T> T atomicAdd(T* at, std::type_identity_t<T> by) {
   return std::atomic_ref<T>(*at).fetch_add(by);

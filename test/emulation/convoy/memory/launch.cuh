@@ -1,5 +1,5 @@
-// Launch, on processors: takes the place of the library's file of this name where test/emulation comes first
-// among the include directories. The same names, the same rules; kernels run as test/emulation/grid.hpp says.
+// Launch, on CPUs: replaces the library's file of this name where test/emulation comes first among the
+// include directories. Names and rules are the same; kernels run as test/emulation/grid.hpp says.
 #pragma once
 
 #include <chrono>
@@ -19,8 +19,8 @@
 
 namespace convoy::device {
 
-/// Where a kernel runs: a stream, and how many blocks of how many threads; `shared` is the bytes of dynamic
-/// shared memory a block.
+/// Where a kernel runs: the stream, the blocks and the threads of a block; `shared` is the dynamic shared
+/// memory of a block in bytes.
 struct Launch {
   cudaStream_t stream = nullptr;
   dim3 grid = 1;
@@ -28,8 +28,8 @@ struct Launch {
   std::size_t shared = 0;
 };
 
-/// Enqueues `kernel`. Throws DeviceError if it could not be started, and emulation::KernelFault if it did
-/// what a kernel may not do.
+/// Enqueues `kernel`. Throws DeviceError if the kernel could not be started, and emulation::KernelFault if
+/// the kernel did something that kernels may not do.
 template <class... P>
 void launch(const Launch& where, void (*kernel)(P...), std::type_identity_t<P>... arguments) {
   static_assert((std::is_trivially_copyable_v<P> && ...), "convoy: CUDA copies arguments byte by byte");

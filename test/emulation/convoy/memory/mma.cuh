@@ -1,5 +1,5 @@
-// Mma, on processors: takes the place of the library's file of this name, as launch.cuh does. Lanes exchange
-// their fragments, and each computes what it holds of the result; sums are in f64.
+// Mma, on CPUs: replaces the library's file of this name, as launch.cuh does. Lanes exchange their fragments,
+// and each computes its part of the result; sums are in f64.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ double half_of(std::uint32_t word, int upper) {
 
 }  // namespace detail
 
-/// c += a b, the sums in f32; every lane of the warp calls it. T is bf16 or f16.
+/// c += a b, rounded to f32; every lane of the warp calls it. T is bf16 or f16.
 template <class T>
 void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1,
                   const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
@@ -73,7 +73,7 @@ inline void load_matrices(std::uint32_t (&words)[4], const void* row, const char
   });
 }
 
-/// The same of the transposed matrices: words[m] gets rows 2 t and 2 t + 1 of column g.
+/// As load_matrices for the transposed matrices: words[m] gets rows 2 t and 2 t + 1 of column g.
 inline void load_transposed(std::uint32_t (&words)[4], const void* row, const char* file = __builtin_FILE(),
                             int line = __builtin_LINE()) {
   auto& block = *emulation::Block::running;

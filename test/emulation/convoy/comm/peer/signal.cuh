@@ -1,5 +1,5 @@
-// Signals, on processors: takes the place of the library's file of this name, as launch.cuh does. Ranks are
-// threads of the process; a kernel that waits for one of another rank lets that one run.
+// Signals, on CPUs: replaces the library's file of this name, as launch.cuh does. Ranks are threads of the
+// process; a kernel that waits for another rank's kernel lets that kernel run.
 #pragma once
 
 #include <atomic>
