@@ -1,5 +1,5 @@
-// Compares any Exec with exec::Reference<double> over random small models: loss, outputs, metrics, every
-// gradient in canonical form, running statistics, in training and in evaluation, on full and on ragged
+// Compares any Exec with exec::Reference<double> over small random models: loss, outputs, metrics, every
+// gradient in canonical layout and running statistics, in training and evaluation, on full and ragged
 // batches.
 //
 //     exec_compare::Model model{seed};
@@ -64,7 +64,7 @@ struct Product {
   }
 };
 
-/// Half the mean of the squares of a row: a custom loss without a label.
+/// Half the mean of squares of a row: a custom loss without a label.
 struct Energy {
   template <class T>
   static void forward(View<const T> x, View<T> y) {
@@ -112,7 +112,7 @@ struct SquaredHinge {
   }
 };
 
-/// The sum over the rows of the distance of the row's mean from its label: a metric.
+/// The distance of each row's mean from its label, summed over the rows: a metric.
 struct Distance {
   static double measure(View<const float> x, View<const i32> label) {
     double sum = 0;
@@ -126,7 +126,8 @@ struct Distance {
   }
 };
 
-/// Those that models use. Others derive from them what an Exec needs beside, and stand in their places.
+/// The custom operations and losses of the models. An Exec that needs more (device functions) derives its own
+/// and passes them in place of these.
 struct Customs {
   using Swish = exec_compare::Swish;
   using Product = exec_compare::Product;
@@ -143,9 +144,8 @@ struct ModelOptions {
   int operations = 6;
 };
 
-/// A random model of convolutions, norms, poolings, additions, blocks as of residual networks, custom
-/// operations, with one to three losses, values with several consumers and extra outputs. The same seed gives
-/// the same model.
+/// A random model of convolutions, norms, poolings, additions, residual blocks and custom operations, with
+/// one to three losses, values with several consumers and extra outputs. The same seed gives the same model.
 template <class Custom = Customs>
 class ModelOf {
  public:
@@ -158,7 +158,7 @@ class ModelOf {
 
   const Plan& plan() const { return plan_; }
 
-  /// The model in words, for a test's message.
+  /// A description of the model for a test's message.
   std::string text() const { return describe(plan_); }
 
   static std::string describe(const Plan& plan) {
@@ -190,7 +190,7 @@ class ModelOf {
     const auto map = [&] { return odds(4) ? 1 + below(2) : 1 + below(options.largest_map); };
     const int channels[] = {1, 3, 2, 5, 16, 17};
     auto x = g.input("image", {channels[below(4)], map(), map()});
-    std::vector<graph::Tensor> images{x};  // whatever may be consumed again
+    std::vector<graph::Tensor> images{x};  // candidates for further use
     const auto freeze = [&] { return options.frozen && odds(6); };
     const auto fits = [](const Shape& s, int kernel, int padding) {
       return std::min(s[1], s[2]) + 2 * padding >= kernel;
@@ -239,7 +239,7 @@ class ModelOf {
         case 5:
           x = pool(x, false);
           break;
-        case 6: {  // a residual block, the addition's operands in either order
+        case 6: {  // a residual block with the operands of the addition in either order
           const int out = channels[below(6)], stride = 1 + below(2);
           auto y = g.relu(norm(g.conv2d(x, {.channels = out, .kernel = 3, .stride = stride})));
           y = norm(g.conv2d(y, {.channels = out, .kernel = 3}));
@@ -331,7 +331,7 @@ class Batch {
   operator exec::BatchView() const { return view(); }
 
  private:
-  // The numbers that all who index by node `n`, a label or an input of integers, bear.
+  // The range [begin, end) of values that are valid for all consumers of node `n`, a label or integer input.
   static std::pair<int, int> range_of(const Plan& plan, int n) {
     const graph::Graph& g = plan.graph;
     if (graph::is<graph::LabelInput>(plan.node(n))) return {0, g.attributes<graph::LabelInput>(n).classes};
@@ -352,7 +352,7 @@ class Batch {
   std::vector<const void*> fields_;
 };
 
-/// What stands in an arena of an exec, whose space the host need not see.
+/// The contents of an arena of an exec, whose space the host may not be able to access.
 template <class E, class T>
 std::vector<T> fetched(E& e, std::span<T> arena) {
   std::vector<T> values(arena.size());
@@ -360,8 +360,8 @@ std::vector<T> fetched(E& e, std::span<T> arena) {
   return values;
 }
 
-/// Gives an exec parameters that are nowhere zero or one, and running variances away from zero; the same for
-/// every Exec.
+/// Draws an exec's parameters around 0 or 1, depending on their initialization, and its running statistics
+/// around their initial values. The values are the same for every Exec.
 template <class E>
 void randomize(E& e, const Plan& plan, Philox random) {
   using T = typename E::Scalar;
@@ -383,14 +383,14 @@ void randomize(E& e, const Plan& plan, Philox random) {
   e.space().write(e.statistics().data(), statistics.data(), e.statistics().size_bytes());
 }
 
-/// A pass, and what it measured, which is valid until the next.
+/// Runs a forward pass; returns its result, which is valid until the next pass.
 template <class E>
 exec::Result forward(E& e, const exec::BatchView& batch, exec::Mode mode = exec::Mode::train) {
   e.forward(batch, {.mode = mode});
   return e.result();
 }
 
-/// Gradients of `scale` times the sum of all losses.
+/// Computes the gradients of `scale` times the sum of all losses.
 template <class E, class OnFinal>
 void backward(E& e, const Plan& plan, float scale, OnFinal&& on_final) {
   e.backward(std::vector<float>(plan.losses.size(), scale), on_final);
@@ -400,7 +400,7 @@ void backward(E& e, const Plan& plan, float scale = 1) {
   backward(e, plan, scale, [](std::int64_t) {});
 }
 
-/// The gradient of parameter `p` in canonical order.
+/// The gradient of parameter `p` in canonical layout.
 template <class E>
 std::vector<double> gradient(E& e, const Plan& plan, int p) {
   std::vector<typename E::Scalar> values(static_cast<std::size_t>(plan.parameter(p).shape.size()));
@@ -426,10 +426,10 @@ struct Options {
   int threads = 1;
 };
 
-/// How near the last forward pass came to a place where a gradient jumps, the input of a ReLU at 0 or the two
-/// largest elements of a pooled window, relative to the largest element there. Rounding decides beyond such a
-/// place on which side an Exec is. Zeros and ties that are exact do not count: every Exec computes them
-/// alike.
+/// Distance of the last forward pass from the nearest kink, a point where a gradient jumps: the input of a
+/// ReLU at 0, or a tie of the two largest elements of a pooled window. Relative to the largest element there.
+/// Near a kink rounding decides which side an Exec takes. Exact zeros and ties do not count: every Exec
+/// computes them alike.
 inline double nearest_kink(exec::Reference<double>& e, const Plan& plan) {
   double nearest = 1;
   for (int n = 0; n < static_cast<int>(plan.nodes.size()); ++n) {
@@ -467,8 +467,8 @@ inline double nearest_kink(exec::Reference<double>& e, const Plan& plan) {
   return nearest;
 }
 
-/// Draws batches until one stays away from every kink, and leaves the exec as after a forward pass on it.
-/// Returns what that measured; an empty batch where hundreds were too near.
+/// Draws batches until one is away from every kink; leaves the exec as after a forward pass on it. Returns
+/// the batch, or nothing if hundreds were too near.
 template <class Draw>
 std::optional<Batch> away_from_kinks(exec::Reference<double>& e, const Plan& plan, double margin, Draw draw) {
   const std::vector<double> statistics(e.statistics().begin(), e.statistics().end());
@@ -482,13 +482,13 @@ std::optional<Batch> away_from_kinks(exec::Reference<double>& e, const Plan& pla
   return {};
 }
 
-/// Collects the first difference as a sentence.
+/// Keeps the first difference as a message.
 class Differences {
  public:
   explicit Differences(double tolerance) : tolerance_(tolerance) {}
 
-  /// Compares tensors; `floor` is a magnitude below which values count as noise, and each may be off by
-  /// `room` beside the tolerance.
+  /// Compares tensors. `floor` is the magnitude below which values count as noise; each value may be off by
+  /// `room` in addition to the tolerance.
   template <class A, class B>
   void compare(const std::string& what, const A& given, const B& expected, double floor, double room = 0) {
     double scale = floor;
@@ -505,7 +505,7 @@ class Differences {
     const double a[] = {given}, b[] = {expected};
     compare(what, a, b, 1.0);
   }
-  /// Compares one number that may be off by `room`.
+  /// Compares one number, which may be off by `room`.
   void within(const std::string& what, double given, double expected, double room) {
     if (!(std::abs(given - expected) <= room) && first_.empty())
       first_ = concat(what, " is ", given, ", not ", expected, " within ", room);
@@ -517,8 +517,8 @@ class Differences {
   std::string first_;
 };
 
-/// A sentence about the first value in which `E` differs from Reference<double>, or an empty one. Data near a
-/// kink is drawn again: there rounding changes a gradient by right.
+/// A message about the first value in which `E` differs from Reference<double>; empty if there is none.
+/// Batches near a kink are drawn again, since rounding legitimately changes a gradient there.
 template <class E>
 std::string difference(const Plan& plan, const Options& options = {}) {
   exec::Reference<double> reference(plan, options.batch);
@@ -527,7 +527,7 @@ std::string difference(const Plan& plan, const Options& options = {}) {
   E tested(plan, options.batch, exec_options);
   randomize(reference, plan, Philox{options.seed, 1000});
   randomize(tested, plan, Philox{options.seed, 1000});
-  // What rounding costs a gradient in plain loops of floats. It measures others, not itself.
+  // The rounding error of gradients in plain float loops; the float reference itself is not measured by it.
   constexpr bool measured = !std::is_same_v<E, exec::Reference<float>>;
   exec::Reference<float> rounded(plan, options.batch);
   randomize(rounded, plan, Philox{options.seed, 1000});
@@ -553,8 +553,8 @@ std::string difference(const Plan& plan, const Options& options = {}) {
                     reference.statistics().subspan(at, size), 1e-2);
     }
   };
-  // A full batch, an evaluation in between, then a ragged batch: what one pass leaves behind must not reach
-  // the next.
+  // A full batch, an evaluation in between, then a ragged batch: state left by one pass must not affect the
+  // next.
   Philox random{options.seed, 1001};
   const int ragged = 1 + static_cast<int>(random.below(static_cast<std::uint32_t>(options.batch)));
   const struct {
@@ -577,13 +577,13 @@ std::string difference(const Plan& plan, const Options& options = {}) {
     if (!batch) return concat(when, "every batch drawn is within ", options.margin, " of a kink");
     tested.forward(*batch, {});
     same_results(when);
-    // Each loss has a scale of its own.
+    // Each loss has its own scale.
     std::vector<float> scales;
     for (std::size_t l = 0; l < plan.losses.size(); ++l)
       scales.push_back((1.0f + 0.5f * static_cast<float>(l)) / static_cast<float>(pass.rows));
     reference.backward(scales, [](std::int64_t) {});
     std::vector<std::int64_t> finals;
-    std::vector<typename E::Scalar> seen;  // of each element when it was said to be final
+    std::vector<typename E::Scalar> seen;  // each element when it was reported final
     tested.backward(scales, [&](std::int64_t n) {
       finals.push_back(n);
       const auto now = fetched(tested, tested.gradients().first(static_cast<std::size_t>(n)));
@@ -611,7 +611,8 @@ std::string difference(const Plan& plan, const Options& options = {}) {
         for (std::size_t i = 0; i < expected.size(); ++i)
           lost = std::max(lost, std::abs(coarse[i] - expected[i]));
       }
-      // One that is zero by rule, as that of a bias before a batch norm, is nothing but rounding in floats.
+      // A gradient that is zero by definition, such as that of a bias before a batch norm, is only rounding
+      // error in floats.
       const double floor = !measured ? 0.3 : own < 1e-9 * largest ? 0.1 : 3e-3;
       found.compare(what, gradient(tested, plan, p), expected, floor * largest, 8 * lost);
     }

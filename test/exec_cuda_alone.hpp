@@ -1,4 +1,4 @@
-// An exec::Cuda that brings its own device memory, as tests that make many of them want it.
+// An exec::Cuda with its own device memory, for tests that make many of them.
 #pragma once
 
 #include <convoy/exec/cuda/cuda.cuh>
@@ -12,7 +12,7 @@ struct Owner {
   memory::Device device;
 };
 
-/// An exec::Cuda in a space of its own.
+/// An exec::Cuda in its own space.
 template <class P>
 class Alone : private Owner, public exec::Cuda<P> {
  public:

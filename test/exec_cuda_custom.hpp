@@ -1,5 +1,5 @@
-// The custom operations and losses of exec_compare.hpp and exec_models.hpp with functions for a device, and
-// models around them for exec::Cuda.
+// The custom operations and losses of exec_compare.hpp and exec_models.hpp with device functions, and models
+// around them for exec::Cuda.
 #pragma once
 
 #include <cmath>
@@ -17,7 +17,7 @@ namespace exec_cuda {
 
 using namespace convoy;
 
-/// Starts a thread for each of `count` items, and some more.
+/// Launches at least one thread for each of `count` items.
 template <class... P>
 void start(cudaStream_t stream, std::size_t count, void (*kernel)(P...), std::type_identity_t<P>... views) {
   constexpr unsigned threads = 64;
@@ -206,7 +206,7 @@ struct Matrix : exec_models::Product {
   }
 };
 
-/// A loss whose functions do not look at what CUDA says to them.
+/// A loss whose functions ignore the error of a CUDA call.
 struct Failing : exec_compare::Energy {
   using exec_compare::Energy::backward;
   using exec_compare::Energy::forward;

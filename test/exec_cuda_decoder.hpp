@@ -1,6 +1,5 @@
-// On the device, a linear layer and the cross-entropy behind it as one stage, of one block of labels and of
-// several: run on processors by test_exec_cuda_linear_cross_entropy.cpp, and on a GPU by
-// test_exec_cuda_gpu.cu.
+// A linear layer and its cross-entropy as one stage on the device, with one block of labels and with several:
+// run on the CPU by test_exec_cuda_linear_cross_entropy.cpp, and on a GPU by test_exec_cuda_gpu.cu.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -13,7 +12,7 @@
 
 namespace exec_cuda {
 
-/// With room for the logits of few labels: of 4,100 classes in f32, of 64.
+/// With a workspace for the logits of few labels: of 64 in f32 with 4,100 classes.
 template <class P>
 class InBlocks : public Alone<P> {
  public:

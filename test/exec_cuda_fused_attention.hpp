@@ -1,5 +1,5 @@
-// Attentions that cuDNN computes for exec::Cuda in 16 bits against convoy's own kernels and the reference:
-// run on processors by test_exec_cuda_fused_attention.cpp, and on a GPU by test_exec_cuda_gpu.cu.
+// Attention that cuDNN computes for exec::Cuda in 16 bits, against convoy's own kernels and the reference:
+// run on the CPU by test_exec_cuda_fused_attention.cpp, and on a GPU by test_exec_cuda_gpu.cu.
 #pragma once
 
 #include <filesystem>
@@ -21,7 +21,7 @@ using exec_cuda::Alone;
 using graph::Builder;
 using graph::Tensor;
 
-/// Without a clock, by cuDNN wherever it has a plan.
+/// Uses cuDNN wherever it has a plan, without timing.
 template <class P>
 struct Fused : Alone<P> {
   Fused(const Plan& plan, int batch, exec::CudaOptions options) : Alone<P>(plan, batch, with(options)) {}
@@ -30,7 +30,7 @@ struct Fused : Alone<P> {
     return options;
   }
 };
-/// By convoy's own kernels.
+/// Uses convoy's own kernels.
 template <class P>
 struct Own : Alone<P> {
   Own(const Plan& plan, int batch, exec::CudaOptions options) : Alone<P>(plan, batch, with(options)) {}
@@ -77,7 +77,7 @@ inline void define(Builder& g, const Case& c) {
                  v = g.linear(given, {.features = heads * c.value_features});
     y = c.padded ? g.attention(q, k, v, lengths(), o) : g.attention(q, k, v, o);
   }
-  if (c.again) {  // by two that do not add to the gradient that is there
+  if (c.again) {  // by two attentions that cannot accumulate into an existing gradient
     const Tensor a = g.linear(x, {.features = heads * c.value_features});
     y = g.add(g.attention(a, a, y, {.heads = heads}), g.attention(a, a, y, {.heads = heads}));
   }
@@ -86,7 +86,7 @@ inline void define(Builder& g, const Case& c) {
   g.loss(g.cross_entropy(g.linear(y, {.features = 5}), g.label("label", 5, {.positions = c.queries})));
 }
 
-/// Outputs and gradients of a few passes with rows of several lengths, one after the other.
+/// Outputs and gradients of a few consecutive passes over rows of several lengths.
 template <class E>
 std::vector<float> passes(const Plan& plan, const exec::CudaOptions& options = {}) {
   E exec(plan, 4, options);

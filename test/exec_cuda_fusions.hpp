@@ -1,5 +1,5 @@
-// What exec::Cuda computes in 16 bits together against what it computes one by one, and against the
-// reference: run on processors by test_exec_cuda_fusions.cpp, and on a GPU by test_exec_cuda_gpu.cu.
+// Fused operations of exec::Cuda in 16 bits against the unfused ones and the reference: run on the CPU by
+// test_exec_cuda_fusions.cpp, and on a GPU by test_exec_cuda_gpu.cu.
 #pragma once
 
 #include <algorithm>
@@ -38,8 +38,8 @@ inline Tensor bottleneck(Builder& g, Tensor x, int width, int stride) {
   return g.relu(g.add(y, x));
 }
 
-/// A small residual network: blocks that change the size of the map, and such that do not. cuDNN sums
-/// channels of none but convolutions whose channels are multiples of 8 and which have no bias.
+/// A small residual network, with blocks that change the size of the map and blocks that do not. cuDNN fuses
+/// channel sums only into convolutions without a bias whose channels are multiples of 8.
 inline void residual(Builder& g) {
   Tensor x = g.input("image", {3, 8, 8});
   x = g.relu(g.batch_norm(g.conv2d(x, {.channels = 8, .kernel = 3})));
@@ -58,7 +58,7 @@ struct OneByOne : Alone<P> {
       : Alone<P>(plan, batch, {.fuse_batch_norm = false}) {}
 };
 
-/// Whether every cuDNN sums channels of f16 on this GPU.
+/// Whether every version of cuDNN fuses f16 channel sums on this GPU.
 inline bool sums() {
   int major = 0;
   return convoy::device::count() > 0 &&
@@ -66,7 +66,7 @@ inline bool sums() {
          (major == 8 || major == 9);
 }
 
-/// What passes left, one after the other.
+/// The results of consecutive passes.
 struct Trace {
   std::vector<double> losses;
   std::vector<std::vector<float>> gradients, statistics, outputs;
@@ -77,7 +77,7 @@ template <class P>
 Trace trace(const Plan& plan, const exec::CudaOptions& options, std::uint64_t seed = 1) {
   Alone<P> exec(plan, 6, options);
   exec_compare::randomize(exec, plan, Philox{seed, 1000});
-  // Losses are scaled by what these gradients bear from the first step.
+  // Start with a loss scale that does not overflow these gradients.
   exec.visit_state([](std::string_view name, std::int64_t& number) {
     if (name == "loss_scale_exponent") number = 6;
   });
@@ -96,7 +96,7 @@ Trace trace(const Plan& plan, const exec::CudaOptions& options, std::uint64_t se
   return seen;
 }
 
-/// Of norms.
+/// Relative distance, by norms.
 inline double apart(const std::vector<float>& a, const std::vector<float>& b) {
   double all = 0, off = 0;
   REQUIRE(a.size() == b.size());
@@ -117,7 +117,7 @@ TEST_CASE_TEMPLATE("cuda: convolutions that sum for batch norms give what others
   const DynamicPlan plan(residual);
   const Trace fused = trace<P>(plan, {.candidates = 1}),
               one_by_one = trace<P>(plan, {.fuse_batch_norm = false});
-  const double rounding = std::is_same_v<P, f16> ? 1 : 8;  // of bf16 by that of f16
+  const double rounding = std::is_same_v<P, f16> ? 1 : 8;  // rounding error relative to f16
   REQUIRE(fused.losses.size() == one_by_one.losses.size());
   for (std::size_t i = 0; i < fused.losses.size(); ++i)
     CHECK(fused.losses[i] == doctest::Approx(one_by_one.losses[i]).epsilon(rounding * 2e-3));
@@ -129,10 +129,10 @@ TEST_CASE_TEMPLATE("cuda: convolutions that sum for batch norms give what others
     off.push_back(apart(fused.gradients[i], one_by_one.gradients[i]));
     CHECK(off.back() < rounding * 6e-2);
   }
-  // Rounding moves a unit of a ReLU across zero in some of the steps, but not in most.
+  // Rounding moves a unit of a ReLU across zero in some steps, but not in most.
   std::sort(off.begin(), off.end());
   CHECK(off[off.size() / 2] < rounding * 1e-2);
-  // Sums are added in another order, so that the same bits would be those of one recipe.
+  // The summation order differs; equal bits would mean that both ran the same code path.
   if (std::is_same_v<P, f16> && sums()) CHECK(fused.statistics != one_by_one.statistics);
 }
 
@@ -179,12 +179,13 @@ TEST_CASE("cuda: plans that sum are kept and found again") {
   const auto count = [&] { return std::distance(fs::directory_iterator(folder), fs::directory_iterator{}); };
   const exec::CudaOptions options{.candidates = 1, .plan_cache = folder.string()};
   const Trace first = trace<f16>(plan, options);
-  // Of three batch sizes, each with two convolutions forward, the gradients of their weights and that of one
-  // input, and the three products of the linear layer.
+  // Three batch sizes. Each has two convolutions forward, the gradients of their weights and of one input,
+  // and the three products of the linear layer.
   CHECK(count() == 3 * (5 + 3));
   CHECK(trace<f16>(plan, options) == first);
   CHECK(count() == 3 * (5 + 3));
-  // A convolution that sums nothing, forward or backward, is another one; of the smaller batches none does.
+  // A convolution without fused sums, forward or backward, has its own plan; smaller batches fuse none
+  // anyway.
   trace<f16>(plan, {.candidates = 1, .fuse_batch_norm = false, .plan_cache = folder.string()});
   CHECK(count() == 3 * (5 + 3) + 2);
   fs::remove_all(folder);
@@ -195,7 +196,7 @@ TEST_CASE("cuda: plans that differ in what meets behind them are kept apart") {
   using namespace exec_cuda_fusions;
   namespace fs = std::filesystem;
   const fs::path folder = fs::temp_directory_path() / concat("convoy_fusions_", std::random_device{}());
-  // Convolutions of one shape, some of whose inputs others read, too.
+  // Convolutions of one shape; some of their inputs have other readers too.
   const DynamicPlan plan([](Builder& g) {
     Tensor x = g.relu(g.batch_norm(g.conv2d(g.input("image", {8, 8, 8}), {.channels = 8})));
     for (int block = 0; block < 2; ++block) {

@@ -1,4 +1,4 @@
-// GPUs that need not be there: what cuDNN is told of them.
+// Properties of GPUs that need not be present, as cuDNN is told them.
 #pragma once
 
 #include <string>
@@ -12,14 +12,14 @@ using convoy::concat;
 
 struct Gpu {
   std::string_view name;
-  int version, processors, shared;  // shared memory that a block may ask for, in bytes
+  int version, processors, shared;  // maximum shared memory of a block, in bytes
 };
 inline constexpr Gpu gpus[] = {
     {"NVIDIA A100", 800, 108, 166912}, {"NVIDIA H200", 900, 132, 232448}, {"NVIDIA B200", 1000, 148, 232448}};
 inline constexpr Gpu desktop = {"NVIDIA GeForce RTX 5090", 1200, 170, 101376};
 
-/// What cuDNN asks of a GPU, in its own words. 9.19 does without memoryBusWidth,
-/// oversizedSharedMemoryPerBlock and smCountOrigin, whose 0 stands for a whole GPU.
+/// The properties of a GPU that cuDNN asks for, in its format. cuDNN 9.19 does not have memoryBusWidth,
+/// oversizedSharedMemoryPerBlock and smCountOrigin; a smCountOrigin of 0 means a whole GPU.
 inline std::string properties(const Gpu& gpu) {
   return concat(
       R"({"cudaDeviceId":0,"deviceVer":)", gpu.version, R"(,"deviceName":")", gpu.name,

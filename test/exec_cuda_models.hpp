@@ -1,4 +1,4 @@
-// exec::Cuda against the reference over each operation and over random models: run on processors by
+// exec::Cuda against the reference over each operation and over random models: run on the CPU by
 // test_exec_cuda_models.cpp, and on a GPU by test_exec_cuda_gpu.cu.
 #pragma once
 
@@ -113,7 +113,7 @@ TEST_CASE("cuda: in 16 bits gradients are off by what rounding costs") {
   for (const auto& operation : exec_operations::cases()) {
     const DynamicPlan plan(operation.define);
     INFO(operation.name);
-    // The same numbers whatever stands before it in the list.
+    // The seed does not depend on the operation's position in the list.
     const std::uint64_t seed = hash_of(operation.name);
     CHECK(exec_compare::usual_distance<Alone<f32>>(plan, seed) < 1e-5);
     CHECK(exec_compare::usual_distance<Alone<bf16>>(plan, seed) < 3e-2);
@@ -143,7 +143,7 @@ TEST_CASE(
   };
   const double first = losses();
   const auto kept = files();
-  // Of two convolutions and a linear layer forward and backward, the first without a gradient of its input.
+  // Two convolutions and a linear layer, forward and backward; the first convolution needs no input gradient.
   CHECK(kept.size() == 5 + 3);
   std::vector<fs::file_time_type> times;
   for (const fs::path& file : kept) times.push_back(fs::last_write_time(file));

@@ -1,4 +1,4 @@
-// What tests of the kernels in exec/cuda share: arrays of each element type, and runs in several orders.
+// Shared parts of tests of the kernels in exec/cuda: arrays of each element type, and runs in several orders.
 #pragma once
 
 #include <cmath>
@@ -35,7 +35,7 @@ std::vector<double> widened(const A& values) {
   return all;
 }
 
-/// Numbers around `mean`, normally distributed.
+/// Normally distributed numbers around `mean`.
 template <class T>
 Array<T> random(std::mt19937& draws, std::int64_t n, double mean = 0, double deviation = 1) {
   std::normal_distribution<double> normal(mean, deviation);
@@ -44,7 +44,7 @@ Array<T> random(std::mt19937& draws, std::int64_t n, double mean = 0, double dev
   return values;
 }
 
-/// Null for an array that there is not.
+/// Null if the array is empty, which stands for an absent one.
 template <class T>
 const T* pointer(const Array<T>& values) {
   return values.empty() ? nullptr : values.data();
@@ -54,8 +54,8 @@ T* pointer(Array<T>& values) {
   return values.empty() ? nullptr : values.data();
 }
 
-/// Expects each number to be so near; the allowed distance is relative to it, plus an absolute part, which
-/// may be one for each.
+/// Checks that each number is near the expected one. The allowed distance has a part relative to the number
+/// and an absolute part, which may differ for each number.
 template <class A>
 void check_near(const std::string& what, const A& found, const std::vector<double>& expected, double relative,
                 const std::vector<double>& absolute) {
@@ -76,7 +76,7 @@ void check_near(const std::string& what, const A& found, const std::vector<doubl
   check_near(what, found, expected, relative, std::vector<double>(expected.size(), absolute));
 }
 
-/// Bytes of several arrays, to compare runs by.
+/// The bytes of several arrays, for comparing runs.
 struct Bytes {
   std::string all;
   template <class A>
@@ -87,7 +87,8 @@ struct Bytes {
   }
 };
 
-/// Calls `run`, which returns Bytes, in several orders of blocks and threads, and expects the same each time.
+/// Calls `run`, which returns Bytes, in several orders of blocks and threads and checks that the bytes are
+/// equal.
 template <class Run>
 void check_in_all_orders(Run run) {
   emulated::in_every_order([&] { return run().all; });

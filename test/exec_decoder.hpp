@@ -1,5 +1,5 @@
-// A linear layer and the cross-entropy behind it as one stage: a plan that ends so, and what every Exec that
-// makes its logits in blocks promises about its losses.
+// A linear layer and its cross-entropy as one stage: a plan that ends with it, and the properties of losses
+// that every Exec guarantees that computes the logits in blocks.
 #pragma once
 
 #include <span>
@@ -13,7 +13,7 @@ namespace exec_decoder {
 
 using namespace convoy;
 
-/// A decoder over `classes`, tied to the embedding that its input comes from.
+/// A decoder with `classes` classes, whose weight is tied to the embedding of its input.
 inline DynamicPlan decoder(int classes, int positions, bool bias, bool logits = false) {
   return DynamicPlan([=](auto& g) {
     const auto weight = g.parameter("shared", {classes, 6}, {.init = graph::Init::normal});
@@ -36,8 +36,8 @@ bool backward_is_refused(E& e, std::span<const float> scales) {
   return false;
 }
 
-/// Expects losses of a decoder of several blocks to be the same whether backward computes them or the one who
-/// asks.
+/// Checks that the losses of a decoder of several blocks do not depend on whether backward computes them or
+/// the call that asks for them.
 template <class E>
 void check_losses_whenever_asked(E& e, const Plan& plan) {
   exec_compare::randomize(e, plan, Philox{4, 1});
@@ -66,7 +66,7 @@ void check_losses_whenever_asked(E& e, const Plan& plan) {
   CHECK(taken() == of_first);  // before backward
   CHECK(backward() == gradients);
 
-  e.forward(first, {});  // without backward, and asked for after the next pass
+  e.forward(first, {});  // no backward; the losses are read after the next pass
   e.forward(second, {});
   backward();
   CHECK(taken() == of_first);
@@ -74,7 +74,7 @@ void check_losses_whenever_asked(E& e, const Plan& plan) {
   CHECK(of_second.loss != of_first.loss);
   CHECK(backward_is_refused(e, scales));
 
-  e.forward(first, {});  // the parameters change behind it
+  e.forward(first, {});  // the parameters change afterwards
   std::vector<float> values(static_cast<std::size_t>(plan.parameter(0).shape.size()), 0.5f);
   e.write_parameter(0, values);
   CHECK(taken() == of_first);

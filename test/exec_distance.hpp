@@ -1,5 +1,5 @@
-// How far the gradients of an Exec in another precision are from exec::Reference<double>'s, as a share of
-// their norm.
+// How far the gradients of an Exec in another precision are from those of exec::Reference<double>, relative
+// to their norm.
 //
 //     CHECK(exec_compare::usual_distance<exec::Host<bf16>>(plan, seed) < 2e-2);
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace exec_compare {
 
-/// How far the gradients of `T` are from the reference's, by their norm.
+/// Distance of `T`'s gradients from the reference's, relative to the norm.
 template <class T>
 double distance(const Plan& plan, std::uint64_t seed) {
   exec::Reference<double> reference(plan, 4);
@@ -25,7 +25,7 @@ double distance(const Plan& plan, std::uint64_t seed) {
   const Batch batch(plan, 4, Philox{seed, 1001});
   forward(reference, batch);
   backward(reference, plan, 0.25f);
-  // In f16 a gradient may overflow until the scale of losses is what it bears.
+  // In f16 a gradient may overflow until the loss scale has come down.
   for (int attempt = 0; attempt < 12; ++attempt) {
     forward(tested, batch);
     backward(tested, plan, 0.25f);
@@ -44,7 +44,7 @@ double distance(const Plan& plan, std::uint64_t seed) {
   return std::sqrt(off / all);
 }
 
-/// The middle one of three draws: in one of them rounding may move a unit of ReLU across zero.
+/// The median of three draws; in one of them rounding may move a unit of a ReLU across zero.
 template <class T>
 double usual_distance(const Plan& plan, std::uint64_t seed) {
   double of[] = {distance<T>(plan, seed), distance<T>(plan, seed + 1), distance<T>(plan, seed + 2)};

@@ -23,9 +23,9 @@ namespace exec_fixtures {
 
 using namespace convoy;
 
-/// Hands its input on, and keeps the gradient that comes back: how a test sees the gradient of an input. An
-/// Exec need not ask for a gradient that reaches no parameter, so `probed` puts a layer before it whose
-/// weights are the identity.
+/// Passes its input on and keeps the gradient that comes back, so that a test sees the gradient of an input.
+/// An Exec need not compute a gradient that reaches no parameter, so `probed` puts a layer with identity
+/// weights before it.
 template <int which>
 struct Probe {
   static inline thread_local std::vector<double> gradient;
@@ -41,7 +41,7 @@ struct Probe {
   }
 };
 
-/// The inner product of two rows: as a loss, it makes the second the gradient of the first.
+/// The inner product of two rows. As a loss, its gradient with respect to the first row is the second row.
 struct InnerProduct {
   template <class T>
   static void forward(View<const T> a, View<const T> b, View<T> y) {
@@ -70,7 +70,7 @@ inline Shape row_shape(const fixtures::Tensor& tensor) {
   return shape;
 }
 
-/// The input `name` behind an identity and Probe<which>.
+/// The input `name` followed by an identity layer and Probe<which>.
 template <int which, class G>
 graph::Tensor probed(G& g, std::string_view name, Shape shape) {
   auto x = g.input(name, shape);
@@ -85,8 +85,8 @@ inline bool is_identity(const graph::Parameter& parameter) {
   return parameter.name.view().substr(0, 8) == "identity";
 }
 
-/// Builds the operation that a case of operations.txt names; its parameters are called `op.weight`,
-/// `op.bias`, or as in the fixture (the residual block).
+/// Builds the operation of a case in operations.txt. Its parameters are called `op.weight`, `op.bias`, or as
+/// in the fixture (the residual block).
 template <class G>
 graph::Tensor build_operation(G& g, const fixtures::File& file, const std::string& name, graph::Tensor x,
                               graph::Tensor right) {
@@ -161,7 +161,7 @@ graph::Tensor build_operation(G& g, const fixtures::File& file, const std::strin
   throw std::runtime_error("no operation for the fixture " + name);
 }
 
-/// A sentence about the first value of a case in which `E` differs from PyTorch, or an empty one.
+/// A message about the first value of a case in which `E` differs from PyTorch; empty if there is none.
 template <class E>
 std::string operation_difference(const fixtures::File& file, const std::string& name, double tolerance) {
   using T = typename E::Scalar;
@@ -230,15 +230,14 @@ std::string operation_difference(const fixtures::File& file, const std::string& 
   if (ids) fields.push_back(integers.data());
   for (const auto& field : values) fields.push_back(field.data());
   if (label) fields.push_back(integers.data());
-  if (lengths || positions)
-    fields.insert(fields.end() - 1, integers.data());  // before the gradient that arrives
+  if (lengths || positions) fields.insert(fields.end() - 1, integers.data());  // before the incoming gradient
 
   exec_compare::Differences found(tolerance);
   const bool training = name.find("evaluation") == std::string::npos;
   const exec::Result result =
       exec_compare::forward(e, {fields, rows}, training ? exec::Mode::train : exec::Mode::evaluate);
-  // The fixtures hold gradients of the mean over the rows, or over the labels that count. A scale is a float,
-  // which one over that need not be.
+  // The fixtures hold gradients of the mean over the rows, or over the labels that count. 1 / count may not
+  // be exact in a float, and loss scales are floats.
   auto count = static_cast<double>(exec::known_count(plan, 0, rows));
   if (count < 0) {
     count = 0;
@@ -280,7 +279,7 @@ std::string operation_difference(const fixtures::File& file, const std::string& 
 // ---- ResNet-18
 // ---------------------------------------------------------------------------------------------------------
 
-/// The step's batch as an Exec takes it.
+/// The step's batch in the form that an Exec takes.
 struct ResNetBatch {
   std::vector<float> images = fixtures::resnet18_step::images();
   std::vector<i32> labels;
@@ -295,7 +294,7 @@ struct ResNetBatch {
 
 inline const Plan& resnet18() { return plan_of<models::ResNet18<Image{1, 28, 28}, 10>>; }
 
-/// Gives an exec the weights of the step's formula.
+/// Sets an exec's parameters by the step's formula.
 template <class E>
 void write_resnet18(E& e) {
   using T = typename E::Scalar;
@@ -312,8 +311,8 @@ void write_resnet18(E& e) {
       e.statistics()[static_cast<std::size_t>(k)] = static_cast<T>(plan.statistic_list[i].start);
 }
 
-/// The first training step: loss, logits, every gradient (sum, norm, four elements), every running statistic.
-/// `slack` is allowed beside the tolerance in units of what PyTorch's own float32 loses on that gradient.
+/// Compares the first training step: loss, logits, every gradient (sum, norm, four elements), every running
+/// statistic. `slack` is a further tolerance in units of the error of PyTorch's own float32 on that gradient.
 template <class E>
 std::string resnet18_difference(double tolerance, double slack) {
   const fixtures::File file("resnet18_step.txt");
@@ -341,7 +340,7 @@ std::string resnet18_difference(double tolerance, double slack) {
     const auto near = [&](const char* what, double given, double wanted, double room) {
       found.within(concat(what, " of the gradient of ", name), given, wanted, tolerance * norm + room);
     };
-    // A sum of n elements whose errors have a norm of `lost` is off by at most sqrt(n) times that.
+    // If the errors of n elements have the norm `lost`, their sum is off by at most sqrt(n) * lost.
     near("the sum", sum, expected[1],
          std::sqrt(static_cast<double>(gradient.size())) * (tolerance * norm + lost));
     near("the norm", std::sqrt(squares), norm, lost);
@@ -391,9 +390,9 @@ std::vector<double> ten_losses(const optim::Any::Options& options) {
   return result;
 }
 
-/// Ten losses under Adam and under SGD against PyTorch's in float64. Each may be off by `slack` times the
-/// spread of PyTorch's own float32 runs (plain, channels_last, without oneDNN), which differ because rounding
-/// grows from step to step.
+/// Compares ten losses under Adam and under SGD with PyTorch's in float64. Each may be off by `slack` times
+/// the spread of PyTorch's own float32 runs (plain, channels_last, without oneDNN), which differ because
+/// rounding errors grow from step to step.
 template <class E>
 std::string ten_losses_difference(double slack) {
   const fixtures::File file("resnet18_step.txt");
@@ -401,7 +400,7 @@ std::string ten_losses_difference(double slack) {
     const auto given = ten_losses<E>(options);
     const auto &exact = file[name + "/losses"].values, &rounded = file[name + "/losses_float32"].values;
     for (std::size_t i = 0; i < 10; ++i) {
-      double spread = 0;  // relative to the loss, the largest of the runs and of the steps so far
+      double spread = 0;  // relative to the loss; the maximum over the runs and the steps so far
       for (std::size_t j = 0; j <= i; ++j)
         for (std::size_t run = 0; run < 3; ++run)
           spread = std::max(spread, std::abs(rounded[run * 10 + j] - exact[j]) / exact[j]);

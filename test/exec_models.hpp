@@ -1,6 +1,6 @@
-// Models for what random ones do not have: shared parameters, sequences, inputs of other element types,
+// Models of features that random models lack: shared parameters, sequences, inputs of other element types,
 // custom operations with parameters, losses of several kinds. Each is a type with `name` and `define`;
-// `for_each` calls a function with every one of them.
+// `for_each` calls a function with every one.
 #pragma once
 
 #include <string>
@@ -33,7 +33,7 @@ struct Affine {
   }
 };
 
-/// y = W x over the last axis, as a linear layer without a bias: a custom operation of a matrix.
+/// y = W x over the last axis, as a linear layer without a bias: a custom operation with a matrix.
 struct Product {
   static constexpr Shape shape(Shape x, Shape weight) {
     x.extent[x.rank - 1] = weight[0];
@@ -61,14 +61,15 @@ struct Product {
   }
 };
 
-/// Those that the models use. Others derive from them what an Exec needs beside, and stand in their places.
+/// The custom operations of the models. An Exec that needs more derives its own and passes them instead of
+/// these.
 struct Customs {
   using Affine = exec_models::Affine;
   using Product = exec_models::Product;
   using Energy = exec_compare::Energy;
 };
 
-/// A weight that two linear layers and a custom operation share, over a sequence.
+/// A weight shared by two linear layers and a custom operation, over a sequence.
 template <class Custom>
 struct Tied {
   static constexpr std::string_view name = "tied";
@@ -85,8 +86,7 @@ struct Tied {
   }
 };
 
-/// A shared weight over rows, first used where data comes in and last where the loss is; a frozen one that is
-/// shared too.
+/// A shared weight over rows, used first at the input and last at the loss; and a shared frozen weight.
 struct TiedEnds {
   static constexpr std::string_view name = "tied ends";
   static constexpr void define(auto& g) {
@@ -122,7 +122,7 @@ struct Positions {
   }
 };
 
-/// Bytes as an image and as a row, and integers that nothing reads between them.
+/// Bytes as an image and as a row, with an unused integer input between them.
 struct Bytes {
   static constexpr std::string_view name = "bytes";
   static constexpr void define(auto& g) {
@@ -135,8 +135,8 @@ struct Bytes {
   }
 };
 
-/// A custom operation with parameters on images, which lie in blocks of channels elsewhere; one parameter is
-/// frozen.
+/// A custom operation with parameters on images, which some Execs store in blocks of channels; one parameter
+/// is frozen.
 template <class Custom>
 struct AffineImages {
   static constexpr std::string_view name = "affine images";
@@ -150,7 +150,7 @@ struct AffineImages {
   }
 };
 
-/// Every pattern of operations that may be computed together.
+/// Every pattern of operations that an Exec may fuse.
 struct Patterns {
   static constexpr std::string_view name = "patterns";
   static constexpr void define(auto& g) {

@@ -1,5 +1,5 @@
-// Small models around each operation, and random models of rows and sequences, for whoever compares gradients
-// with differences or one Exec with another.
+// Small models around each operation, and random models of rows and sequences, for tests that compare
+// gradients with finite differences or one Exec with another.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct Case {
   std::function<void(Builder&)> define;
 };
 
-/// Ends a model: an output and a cross-entropy over what a linear layer makes of `x`.
+/// Ends a model with an output and a cross-entropy over a linear layer of `x`.
 inline void head(Builder& g, Tensor x) {
   g.output("value", x);
   if (x.kind == Kind::image) x = g.flatten(x);
@@ -31,7 +31,7 @@ inline void head(Builder& g, Tensor x) {
   g.loss(g.cross_entropy(x, g.label("label", 5, {.positions = positions})));
 }
 
-/// Inputs of each kind that have gradients. Features and channels that are no multiple of a vector's.
+/// Inputs of each kind that have gradients. Features and channels are not multiples of a vector's width.
 inline Tensor row(Builder& g, int features = 21) {
   return g.linear(g.input("row", {9}), {.features = features});
 }
@@ -42,8 +42,8 @@ inline Tensor image(Builder& g, int channels = 19) {
   return g.conv2d(g.input("image", {3, 5, 4}), {.channels = channels, .bias = true});
 }
 
-/// Adds a case for each kind. The value is read twice and its input once more, so that gradients are assigned
-/// and added up.
+/// Adds a case for each kind. The value has two readers and its input one more, so that gradients are both
+/// assigned and accumulated.
 inline void add_smooth(std::vector<Case>& all, const std::string& name,
                        const std::function<Tensor(Builder&, Tensor)>& operation) {
   const auto use = [operation](Builder& g, Tensor x) {
@@ -58,8 +58,8 @@ inline void add_smooth(std::vector<Case>& all, const std::string& name,
                  }});
 }
 
-/// Attention of sequences that are shorter and longer than a tile, by heads of as many features as a vector
-/// and of others.
+/// Attention over sequences that are shorter and longer than a tile, with head sizes that are multiples of a
+/// vector's width and others.
 inline void add_attentions(std::vector<Case>& all) {
   for (const bool causal : {false, true})
     for (const bool padded : {false, true}) {
@@ -95,9 +95,8 @@ inline void add_attentions(std::vector<Case>& all) {
                  }});
 }
 
-/// Sums of a value and a branch that may be dropped from, with a layer norm behind them or without: such as
-/// an Exec computes together, and such as others read as well. Rows of features that are whole chunks of
-/// draws and that are not.
+/// Sums of a value and a branch, with or without dropout and layer norm. Some of them an Exec may fuse,
+/// others have further readers. Feature counts are whole chunks of random draws and others.
 inline void add_residuals(std::vector<Case>& all) {
   for (const int features : {5, 21, 64, 192})
     for (const float p : {0.0f, 0.3f}) {
@@ -118,7 +117,7 @@ inline void add_residuals(std::vector<Case>& all) {
                        x = g.add(drop(g, g.gelu(norm(g, x))), x);
                        head(g, norm(g, x));
                      }});
-      // Gradients of the addend, of the branch and of both are added to what others have left.
+      // Gradients of the addend, of the branch and of both are added to existing ones.
       all.push_back({"norms of sums whose summands others read," + kind, [=](Builder& g) {
                        const Tensor x = sequence(g, features), y = branch(g, g.tanh(x));
                        const Tensor a = norm(g, g.add(drop(g, y), x)), b = norm(g, g.add(y, a)),
@@ -362,8 +361,7 @@ inline void define_random(Builder& g, Philox random) {
     const Tensor other = values[static_cast<std::size_t>(below(static_cast<int>(values.size())))];
     return other.shape == like.shape ? other : like;
   };
-  // Of one or two features a layer norm leaves nothing but signs: its gradient is zero, and rounding decides
-  // the rest.
+  // Layer norm of one or two features yields only signs: its gradient is zero up to rounding.
   const auto norm = [&](Tensor of, graph::LayerNormOptions o) {
     return of.shape.last() < 3 ? of : g.layer_norm(of, o);
   };

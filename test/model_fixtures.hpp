@@ -1,4 +1,4 @@
-// The first parameters of the models of make_model_fixtures.py and make_curves.py, by their formula.
+// The initial parameters of the models of make_model_fixtures.py and make_curves.py, by their formula.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +14,11 @@ namespace model_fixtures {
 
 using namespace convoy;
 
-/// Whether PyTorch's model holds a parameter of convoy's as its transpose.
+/// Whether PyTorch's model stores a parameter as the transpose of convoy's.
 using IsTransposed = bool (*)(std::string_view name);
 inline bool never(std::string_view) { return false; }
 
-/// The values of a matrix [out, in] out of one of [in, out], or the other way round where the shape is
-/// [in, out].
+/// Transposes a matrix [shape[1], shape[0]] to [shape[0], shape[1]].
 template <class T>
 std::vector<T> transposed(const std::vector<T>& values, const Shape& shape) {
   std::vector<T> made(values.size());
@@ -34,7 +33,8 @@ inline Shape stored(const graph::Parameter& p, IsTransposed is_transposed) {
   return is_transposed(p.name) ? Shape{p.shape[1], p.shape[0]} : p.shape;
 }
 
-/// Parameter `i` of a plan in convoy's layout, as make_model_fixtures.py describes it.
+/// The initial values of parameter `i` of a plan in convoy's layout, as make_model_fixtures.py describes
+/// them.
 template <class T>
 std::vector<T> first_values(const Plan& plan, std::size_t i, IsTransposed is_transposed) {
   const graph::Parameter& p = plan.parameter_list[i];

@@ -1,6 +1,6 @@
-// Jobs under mpirun in which ranks die, stop or fail, several at a time. A test program starts itself: each
-// rank's process has a supervisor above it, which is what mpirun sees, so that mpirun does not end the
-// others, and which says how its rank ended. A stopped rank is continued once all others have ended.
+// Jobs under mpirun in which ranks die, stop or fail; several jobs run at a time. A test program starts
+// itself. Above each rank's process is a supervisor, which mpirun sees, so that mpirun does not end the other
+// ranks; the supervisor reports how its rank ended. A stopped rank is continued once all others have ended.
 #pragma once
 
 #include <algorithm>
@@ -38,10 +38,10 @@ struct Job {
   std::vector<std::string> arguments;
   int ranks = 2;
   std::vector<Ending> endings{};
-  std::string output{};  // everything that was written
+  std::string output{};  // all output
   bool timely = false;   // all ranks ended within the limit
 
-  // How often a word was said.
+  // How often a word occurs in the output.
   int count(const std::string& word) const {
     int times = 0;
     for (std::size_t at = 0; (at = output.find(' ' + word + ' ', at)) != std::string::npos; ++at) ++times;
@@ -59,7 +59,7 @@ inline int my_rank() {
 
 }  // namespace detail
 
-// One line, written at once: the lines of several ranks share a pipe.
+// Writes one line with a single write, since the lines of several ranks share a pipe.
 template <class... Ts>
 void say(const Ts&... parts) {
   std::string line = convoy::concat("@ ", detail::my_rank(), " ", parts...);
@@ -79,9 +79,9 @@ struct Running {
   convoy::Stopwatch watch;
 };
 
-// Open MPI's mpirun shall mind no root, start more ranks than there are processors, bind none, and be quick
-// to end them (PRTE is that of Open MPI 5); MPICH's does so anyway, but UCX below it ends a process whose
-// peer dies while it copies from that peer's memory.
+// Makes Open MPI's mpirun accept root, start more ranks than there are processors, bind none, and end them
+// quickly (PRTE variables are Open MPI 5's). MPICH's mpirun does so by default, but UCX below it kills a
+// process whose peer dies while the process copies from the peer's memory.
 inline void tell_mpirun() {
   constexpr const char* settings[][2]{{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
                                       {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
@@ -94,8 +94,8 @@ inline void tell_mpirun() {
   for (const auto& [name, value] : settings) setenv(name, value, 1);
 }
 
-// Open MPI's mpiruns that begin at the same time fail where both make their common folder, so each has one of
-// its own below that of the test.
+// Open MPI's mpiruns that start at the same time fail when both create their common folder. So each job has
+// its own folder below the test's.
 inline std::string own_folder() {
   constexpr const char* variable = "OMPI_MCA_orte_tmpdir_base";
   static const char* const set = std::getenv(variable);
@@ -152,7 +152,7 @@ inline void understand(Running& running, const std::string& line) {
     e.text = line.substr(std::min(line.size(), at + static_cast<std::size_t>(length) + 1));
 }
 
-// False once the job is over.
+// Reads output of a job; false once the job is over.
 inline bool go_on(Running& running, double limit) {
   char bytes[4096];
   const ssize_t got = read(running.pipe, bytes, sizeof bytes);
@@ -172,7 +172,7 @@ inline bool go_on(Running& running, double limit) {
   return got != 0 && left > 0 && running.watch.seconds() < limit;
 }
 
-// mpirun takes a while to end what it has started; it is waited for afterwards.
+// mpirun takes a while to end its processes, so it is waited for later.
 inline void end(Running& running) {
   kill(running.pid, SIGTERM);
   close(running.pipe);
@@ -214,7 +214,7 @@ inline int run_alone(Job& job, const char* how, double limit) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/// What a program does with its errors: one line, and exit code 1.
+/// Runs `body`; prints an error as one line and returns exit code 1 for it.
 template <class Body>
 int attempt(Body body) {
   try {
@@ -228,8 +228,8 @@ int attempt(Body body) {
   return 1;
 }
 
-/// The process of one rank: `body` in a process of its own, and what became of it. Returns when mpirun is
-/// told to end the job.
+/// Runs `body` in a child process, the rank, and reports how it ended. Returns when mpirun is told to end the
+/// job.
 template <class Body>
 int supervise(Body body) {
   const pid_t rank = fork();

@@ -1,4 +1,4 @@
-// An Arena with the parameters and gradients that it is for, as exchanges are given one.
+// An Arena bound to its parameters and gradients, as exchanges get it.
 #pragma once
 
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace convoy::optim {
 
-// Pointers are of the whole arenas.
+// The pointers are to the beginning of the arenas.
 template <class R, memory::Space S = memory::Host>
 class Bound {
  public:

@@ -1,5 +1,5 @@
-// Optimizers on a GPU: what they compute on the host, step by step, and nothing in a step that is skipped.
-// Run on processors by test_optim_device.cpp, and on a GPU by test_optim_gpu.cu.
+// Optimizers on a GPU give the host's results step by step, and change nothing in a skipped step. Run on the
+// CPU by test_optim_device.cpp, and on a GPU by test_optim_gpu.cu.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace optim_device {
 using namespace optim_test;
 using memory::Device;
 
-/// What steps leave: the parameters, then the state.
+/// The results of steps: the parameters and the state.
 struct Left {
   std::vector<float> parameters, state;
   std::int64_t skipped = 0;
@@ -56,7 +56,7 @@ Left on_device(const typename optim::Optimizer<R>::Options& options, const optim
       bound.arrived(exchanged, 0.5f);
       deciding = bound.decide() == Decision::again;
     }
-    // One part begins where no vector does.
+    // The second part does not begin at a multiple of a vector.
     for (const Range& part : {Range{0, 33}, Range{33, 64}, Range{64, 96}}) bound.update(part, 0.5f);
     arena.decay_dead(number, 0.1f, parameters.data());
   }
@@ -125,8 +125,8 @@ TEST_CASE("rules compute on a GPU what they compute on the host") {
   check<optim::Lamb>({.weight_decay = 0.1f});
 }
 
-/// Tensors of random sizes, some of them smaller than a vector and some of several chunks, in groups of which
-/// one is frozen; some have dead taps.
+/// Tensors of random sizes, some smaller than a vector and some of several chunks, in groups of which one is
+/// frozen; some have dead taps.
 struct RandomLayout {
   std::vector<optim::ArenaTensor> tensors;
   std::vector<optim::Group> groups = {{}, {.weight_decay = 0.0f}, {.lr_scale = 0.5f}, {.frozen = true}};
@@ -160,7 +160,7 @@ struct RandomLayout {
           values[static_cast<std::size_t>(i)] = random.normal();
     return values;
   }
-  /// Cuts the exchanged part anywhere; one of the parts may be empty.
+  /// Cuts the exchanged part at random; parts may be empty.
   std::vector<Range> cut(std::uint64_t seed) const {
     Philox random(13, seed);
     std::vector<std::int64_t> ends = {exchanged};
@@ -173,7 +173,7 @@ struct RandomLayout {
   }
 };
 
-/// Three steps in a space; `copy`, if there is one, has a 16-bit number for each parameter.
+/// Three steps in a space. `copy`, if given, has a 16-bit number for each parameter.
 template <class R, class S>
 Left steps_over(S& space, const RandomLayout& layout, const optim::Guard& guard, std::uint64_t seed,
                 const memory::WorkingCopy& copy = {}) {
@@ -212,7 +212,7 @@ Left steps_over(S& space, const RandomLayout& layout, const optim::Guard& guard,
   return left;
 }
 
-/// Each parameter that was updated, in the copy; elsewhere the copy is as it was.
+/// Checks that the copy holds each updated parameter and is unchanged elsewhere.
 template <class T>
 void check_copy(const RandomLayout& layout, const std::vector<float>& parameters,
                 const std::vector<std::uint16_t>& copy) {

@@ -1,4 +1,4 @@
-// Muon on a GPU: what it computes on the host, over matrices of many shapes. Run on processors by
+// Muon on a GPU gives the host's results, over matrices of many shapes. Run on the CPU by
 // test_optim_device.cpp, and on a GPU by test_optim_gpu.cu.
 #pragma once
 
@@ -18,13 +18,13 @@
 
 namespace optim_device {
 
-/// Wide, tall and square matrices of odd sizes, of single rows and columns and of several blocks, two of them
-/// with dead taps, beside a bias, a table that is no matrix by its group and a matrix that is frozen.
+/// Wide, tall and square matrices of odd sizes, of single rows and columns and of several blocks; two of them
+/// have dead taps. Also a bias, a table that its group treats elementwise, and a frozen matrix.
 struct Matrices {
   std::vector<optim::ArenaTensor> tensors;
   std::vector<optim::Group> groups = {
       {}, {.weight_decay = 0.0f}, {.lr_scale = 0.5f}, {.frozen = true}, {.by_element = true}};
-  std::vector<Range> parts;  // that arrive and are updated together
+  std::vector<Range> parts;  // received and updated together
   std::int64_t exchanged = 0, size = 0;
 
   Matrices() {
@@ -79,17 +79,17 @@ struct Matrices {
   std::vector<std::int64_t> dead_;
 };
 
-/// How steps over matrices are made.
+/// How the steps over matrices run.
 struct Course {
   int steps = 5;
   optim::Guard guard = {.max_norm = 60, .skip_not_finite = true};
-  int infinite = 3;        ///< the step whose gradient has an infinity; 0: none
-  std::int64_t shift = 0;  ///< of all arrays, in elements, from where vectors stand
+  int infinite = 3;        ///< the step whose gradient contains an infinity; 0: none
+  std::int64_t shift = 0;  ///< of all arrays, in elements, from a vector boundary
   bool graph = false;      ///< whether all but `begin` is captured once and replayed
   memory::WorkingCopy copy = {};
 };
 
-/// Enqueues the work of a step, or the step of a graph that captured the first.
+/// Enqueues the work of a step, or captures the first step as a graph and launches that for each step.
 class Replayed {
  public:
   template <class Work>

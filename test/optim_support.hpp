@@ -1,5 +1,4 @@
-// What the optimizer tests share: a rule of one's own whose arithmetic is exact, and arenas to run rules
-// over.
+// Shared parts of the optimizer tests: custom rules with exact arithmetic, and arenas to run rules over.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +15,8 @@ namespace optim_test {
 
 using namespace convoy;
 
-/// A rule with neither weight decay nor constants that are floats only: every `every` steps it moves a
-/// parameter by the gradients since then, and every other time back by half of the last move.
+/// A rule without weight decay whose constants are not only floats. Every `every` steps it moves a parameter
+/// by the gradients since the last move, and every other time back by half of the last move.
 struct Patient {
   struct Options {
     float lr = 0.25f;
@@ -54,7 +53,7 @@ struct Patient {
   }
 };
 
-/// Plain descent without state.
+/// Plain gradient descent without state.
 struct Plainest {
   struct Options {
     using Rule = Plainest;
@@ -71,7 +70,7 @@ struct Plainest {
   }
 };
 
-/// Descent along each tensor's gradient with a step as long as its parameters (You et al., "Large Batch
+/// Descent along each tensor's gradient with a step of the length of its parameters (You et al., "Large Batch
 /// Training of Convolutional Networks", 2017, without momentum).
 struct Trusting {
   struct Options {
@@ -97,8 +96,8 @@ struct Trusting {
   }
 };
 
-/// Three parameters of 20, 5 and 40 elements, of which the first and the last have dead taps behind the
-/// exchanged part; the second, a bias, decays only when all do.
+/// Three parameters of 20, 5 and 40 elements. The first and the last have dead taps behind the exchanged
+/// part; the second, a bias, decays only if all parameters do.
 struct Layout {
   std::vector<optim::ArenaTensor> tensors = {
       {{0, 20}, {96, 102}, 0}, {{32, 37}, {112, 112}, 0}, {{48, 88}, {112, 115}, 0}};
@@ -112,7 +111,7 @@ struct Layout {
     for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].group = groups.of[i];
   }
 
-  /// The elements that belong to parameters.
+  /// Whether element `i` belongs to a parameter.
   bool used(std::int64_t i) const {
     for (const auto& t : tensors)
       if ((i >= t.live.begin && i < t.live.end) || (i >= t.dead.begin && i < t.dead.end)) return true;
@@ -120,7 +119,7 @@ struct Layout {
   }
 };
 
-/// Random numbers where parameters lie (`live`: only in the exchanged part), zeros in the gaps.
+/// Random numbers in the parameters (`live`: only in the exchanged part), zeros in the gaps.
 inline std::vector<float> random_arena(const Layout& layout, std::uint64_t seed, bool live = false) {
   Philox random(11, seed);
   std::vector<float> values(static_cast<std::size_t>(Layout::size));
@@ -139,7 +138,7 @@ optim::Arena<R> arena(memory::Host& space, const Options& options, const Layout&
   return made;
 }
 
-/// One step over the whole exchanged part, in the order that an exchange calls.
+/// One step over the whole exchanged part, with the calls in an exchange's order.
 template <class Arena>
 void step(Arena& arena, std::int64_t number, float lr, float scale, std::vector<float>& parameters,
           const std::vector<float>& gradients) {
@@ -152,8 +151,8 @@ void step(Arena& arena, std::int64_t number, float lr, float scale, std::vector<
   arena.decay_dead(number, lr, parameters.data());
 }
 
-/// One step of ranks that have a shard of the exchanged part each, in the order that an exchange of shards
-/// calls.
+/// One step of ranks that each have a shard of the exchanged part, with the calls in a sharded exchange's
+/// order.
 template <class Arena>
 void exchange(std::vector<Arena>& ranks, const std::vector<Range>& shards, std::int64_t number, float lr,
               std::vector<float>& parameters, const std::vector<float>& gradients) {

@@ -1,5 +1,4 @@
-// The table at which ranks that are threads pass bytes to one another: the bootstrap of tests, without a wait
-// that could end early.
+// A bootstrap for tests in which ranks are threads: they exchange bytes through a table, without timeouts.
 #pragma once
 
 #include <algorithm>

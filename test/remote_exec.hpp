@@ -1,4 +1,4 @@
-// A remote exec: computes what exec::Reference computes, in a remote space, and later.
+// A remote exec: computes what exec::Reference computes, but asynchronously and in a remote space.
 #pragma once
 
 #include <algorithm>
@@ -25,10 +25,10 @@ namespace remote_test {
 
 /// An exec::Exec whose arenas lie in a remote space and whose passes return at once.
 ///
-/// It computes with a working copy of the parameters, made anew where `touched` says so, as an Exec in 16
-/// bits does: whoever writes parameters without a word leaves the bits of another training. The memory of a
-/// batch is looked at when forward is enqueued, when it runs, and when backward runs; if the batch has
-/// changed, `result` throws.
+/// Like an Exec in 16 bits, it computes with a working copy of the parameters, renewed when `touched` is
+/// called: parameters that were written without a call of `touched` give a different training. It checks a
+/// batch's memory when forward is enqueued, when it runs, and when backward runs; `result` throws if the
+/// batch has changed.
 class RemoteExec {
  public:
   using Scalar = float;
@@ -178,13 +178,13 @@ class RemoteExec {
     return stream_.output(k);
   }
 
-  /// How many forward passes found parameters in the arena that `touched` had not told of.
+  /// How many forward passes found changed parameters in the arena without a call of `touched`.
   int untold() const { return untold_; }
-  /// How often a batch had changed before the stream had passed it.
+  /// How often a batch had changed before the stream was done with it.
   int overwritten() const { return overwritten_; }
 
  private:
-  // Fields of a batch: pointers of their own, memory of the caller's.
+  // Fields of a batch: own pointers to the caller's memory.
   struct Given {
     Given(const Plan& plan, const exec::BatchView& batch)
         : fields(batch.fields.begin(), batch.fields.end()), rows(batch.rows) {
@@ -211,7 +211,7 @@ class RemoteExec {
     std::int64_t correct = 0, labels = 0;
     std::exception_ptr failure;
   };
-  // What is final once backward is through a stage.
+  // The part of the gradients that is final once backward has passed a stage.
   struct Final {
     int stage;
     std::int64_t end;
@@ -228,7 +228,7 @@ class RemoteExec {
   int batch_;
   Space* space_;
   memory::Host host_;
-  exec::Reference<float> stream_;  // belongs to the stream
+  exec::Reference<float> stream_;  // used only by the stream's work
   memory::Array<float, Space> parameters_, gradients_, statistics_;
   std::vector<Final> finals_;
   exec::Mode mode_ = exec::Mode::evaluate;

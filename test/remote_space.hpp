@@ -1,5 +1,5 @@
-// A remote space: memory as a device has it. The addresses that it hands out fault when the host touches
-// them, and its work is done late, in order, on a thread of its own.
+// A remote space: memory like that of a device. The host faults when it touches its addresses, and its work
+// runs late, in order, on its own thread.
 #pragma once
 
 #include <atomic>
@@ -30,9 +30,9 @@ namespace remote_test {
 
 using namespace convoy;
 
-/// The memory of all remote spaces of the process: one memory file mapped twice, readable and writable where
-/// streams work (the near side), closed at the addresses that are handed out (the far side). What is not
-/// allocated, or has been released, is closed on the near side as well.
+/// The memory of all remote spaces of the process: one memory file mapped twice. Streams read and write the
+/// near side; the addresses that are handed out, the far side, are inaccessible. Unallocated and released
+/// memory is inaccessible on the near side as well.
 class TwoSides {
  public:
   static TwoSides& of_process() {
@@ -44,7 +44,7 @@ class TwoSides {
     const std::lock_guard lock(mutex_);
     const std::size_t at = used_, size = whole_pages(bytes);
     if (at + size + page_ > capacity) throw std::bad_alloc();
-    used_ += size + page_;  // a closed page lies behind each
+    used_ += size + page_;  // an inaccessible page follows each allocation
     open(at, size, PROT_READ | PROT_WRITE);
     return far_ + at;
   }
@@ -53,7 +53,7 @@ class TwoSides {
     const auto at = static_cast<std::size_t>(static_cast<std::byte*>(p) - far_);
     open(at, whole_pages(bytes), PROT_NONE);
   }
-  /// The same place where a stream may work; null stays null.
+  /// The near address of `p`, for a stream; null stays null.
   template <class T>
   T* near(T* p) const {
     if (p == nullptr) return p;
@@ -91,7 +91,7 @@ class TwoSides {
   std::byte *near_ = nullptr, *far_ = nullptr;
 };
 
-/// A memory::Space over such memory. Every object is a stream of its own over the same memory.
+/// A memory::Space over this memory. Every object is its own stream; all share the memory.
 class Remote {
  public:
   static constexpr std::string_view name = "remote";
@@ -114,7 +114,7 @@ class Remote {
     return TwoSides::of_process().near(p);
   }
 
-  /// Does `work(host)` when all work before it is done; the work finds its memory at `near` addresses.
+  /// Enqueues `work(host)` behind all earlier work; it accesses its memory at `near` addresses.
   void later(std::function<void(memory::Host&)> work) {
     {
       const std::lock_guard lock(mutex_);
@@ -160,7 +160,7 @@ class Remote {
     Mark* mark = nullptr;
     {
       static std::mutex mutex;
-      static std::deque<Mark> all;  // a mark is never used again
+      static std::deque<Mark> all;  // marks are never reused
       const std::lock_guard lock(mutex);
       mark = &all.emplace_back();
     }
@@ -190,7 +190,7 @@ class Remote {
     return seed;
   }
 
-  // Now and then the stream falls behind, so that whoever forgets to wait for it is seen.
+  // Now and then the stream falls behind, so that a missing wait shows.
   void dawdle() {
     if (delays_.uniform(0, 8) < 1)
       std::this_thread::sleep_for(std::chrono::microseconds(static_cast<int>(delays_.uniform(0, 300))));
@@ -222,7 +222,7 @@ static_assert(memory::Space<Remote>);
 
 }  // namespace remote_test
 
-/// The stream writes a value when it comes to it.
+/// The stream writes a value when it reaches the work that `send` enqueued.
 template <class T>
 class convoy::memory::Late<T, remote_test::Remote> {
  public:

@@ -1,5 +1,5 @@
-// Whether a test runs under a sanitizer. Sanitized code is some ten times slower, and the same lines with
-// less data show it as much: a test of many sizes or rounds takes fewer of them there.
+// Whether a test runs under a sanitizer. Sanitized code is some ten times slower, and less data exercises the
+// same lines: tests of many sizes or rounds take fewer of them there.
 #pragma once
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

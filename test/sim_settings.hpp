@@ -5,7 +5,7 @@
 
 namespace convoy::test {
 
-/// Nodes of one worker each, which are in nobody's way but their own: what a schedule's price describes.
+/// Nodes of one worker each, without any contention: the assumption of a schedule's cost formula.
 inline sim::Cluster apart(int nodes, double alpha, double beta, double gamma) {
   sim::Cluster cluster;
   cluster.name = "apart";
@@ -15,7 +15,7 @@ inline sim::Cluster apart(int nodes, double alpha, double beta, double gamma) {
   return cluster;
 }
 
-/// Nodes that share a network card a node.
+/// Nodes whose ranks share one network card per node.
 inline sim::Cluster shared(int nodes, int ranks, sim::Wiring wiring = sim::Wiring::ports) {
   sim::Cluster cluster;
   cluster.name = "shared";
@@ -26,14 +26,14 @@ inline sim::Cluster shared(int nodes, int ranks, sim::Wiring wiring = sim::Wirin
   return cluster;
 }
 
-/// So many bytes at once, and nothing to compute.
+/// One bucket of so many bytes, without computation.
 inline sim::Work bytes_alone(std::int64_t bytes) {
   sim::Work work;
   work.buckets = {{bytes, 0, 0}};
   return work;
 }
 
-/// A step with some buckets, the last of which is ready when backward ends.
+/// A step of several buckets, the last of which is ready when backward ends.
 inline sim::Work some_work() {
   sim::Work work;
   work.samples = 32;

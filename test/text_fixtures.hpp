@@ -21,7 +21,7 @@ struct Pair {
   std::vector<convoy::i32> ids;
 };
 
-/// `\u{HEX}` as the character in UTF-8.
+/// Replaces `\u{HEX}` by the character in UTF-8.
 inline std::string unescape(const std::string& line) {
   std::string text;
   for (std::size_t at = 0; at < line.size();) {
@@ -37,12 +37,12 @@ inline std::string unescape(const std::string& line) {
   return text;
 }
 
-/// The pairs of a file of fixtures.
+/// The pairs of a fixture file.
 inline std::vector<Pair> pairs(const std::string& name) {
   std::ifstream in(fixtures::folder() + "/" + name);
   std::vector<Pair> all;
   std::string text, numbers;
-  std::getline(in, text);  // what the file is
+  std::getline(in, text);  // the file's description
   while (std::getline(in, text) && std::getline(in, numbers)) {
     Pair pair{unescape(text), {}};
     std::istringstream ids(numbers);
@@ -53,7 +53,7 @@ inline std::vector<Pair> pairs(const std::string& name) {
   return all;
 }
 
-/// What tokenizer_files.txt says of a whole file.
+/// What tokenizer_files.txt has for a whole file.
 struct Digest {
   std::size_t count = 0;
   std::uint64_t hash = 0;
@@ -68,7 +68,7 @@ inline Digest digest(const std::vector<convoy::i32>& ids) {
   return {ids.size(), hash};
 }
 
-/// Files and their digests by one tokenizer.
+/// Files and their digests for one tokenizer.
 inline std::vector<std::pair<std::string, Digest>> files(const std::string& tokenizer) {
   std::ifstream in(fixtures::folder() + "/tokenizer_files.txt");
   std::vector<std::pair<std::string, Digest>> all;

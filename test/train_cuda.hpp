@@ -1,4 +1,4 @@
-// Trainer over exec::Cuda: run on processors by test_train_cuda.cpp, and on a GPU by test_train_cuda_gpu.cu.
+// Trainer over exec::Cuda: run on the CPU by test_train_cuda.cpp, and on a GPU by test_train_cuda_gpu.cu.
 #pragma once
 
 #include <cmath>
@@ -25,7 +25,7 @@ namespace train_cuda {
 
 using namespace train_test;
 
-/// Batch statistics, taps that meet nothing but padding, dropout, and a bucket for each layer.
+/// Batch statistics, taps that see only padding, dropout, and a bucket for each layer.
 struct Mixed {
   static constexpr BucketOptions buckets{.first = 64, .others = 64};
   static constexpr void define(auto& g) {
@@ -38,7 +38,7 @@ struct Mixed {
   }
 };
 
-/// What a training leaves and has told.
+/// The results and reports of a training.
 struct Trace {
   std::vector<float> parameters, predicted;
   std::vector<double> losses, norms;
@@ -61,14 +61,14 @@ typename Trainer::Config config_of(const Settings& settings) {
   config.optimizer.lr = 0.05f;
   config.optimizer.momentum = 0.9f;
   config.optimizer.weight_decay = 0.01f;
-  // Of a gradient that is nothing but rounding AdamW would make as long a step as of any other.
+  // With a small epsilon, AdamW would take a full-size step along a gradient that is only rounding error.
   if constexpr (requires { config.optimizer.epsilon; }) config.optimizer.epsilon = 1e-3f;
   config.guard.max_norm = settings.clip;
   config.sync_batch_norm = settings.sync_batch_norm;
   return config;
 }
 
-/// Sentences of words that a class has more of; learnable, and every sample is a function of its index.
+/// Sentences of which half the words equal the label; learnable, and every sample is a function of its index.
 class Sentences {
  public:
   static constexpr int length = 6, vocabulary = 30;
@@ -132,7 +132,7 @@ Trace alone(const Settings& settings, const typename Exec::Options& options = {}
   return trace_of(trainer, settings, SamplesOf<Model>(67), false, SamplesOf<Model>(19, 8));
 }
 
-/// Of norms.
+/// Relative distance, by norms.
 template <class A, class B>
 double apart(const A& a, const B& b) {
   double all = 0, off = 0;
@@ -158,7 +158,7 @@ std::vector<Trace> together(int ranks, const Settings& settings) {
 
 using Ring = comm::Ring<transport::Threads>;
 
-/// Reads or writes how losses are scaled, of all that is visited.
+/// Reads or writes the loss scale among the visited state.
 struct ScaleState {
   std::int64_t exponent = 0, steady = 0;
   bool writes = false;

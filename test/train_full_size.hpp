@@ -1,5 +1,4 @@
-// Models of the sizes that are published, trained for some steps on samples that are a function of their
-// index.
+// Models of published sizes, trained for some steps on samples that are a function of their index.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +23,7 @@ using namespace convoy;
 inline constexpr int classes = 10;
 inline constexpr Image digit{1, 28, 28};
 using ResNet18 = models::ResNet18<digit, classes>;
-/// That of SST-5, without the dropout.
+/// The Transformer of SST-5 without dropout.
 struct Transformer {
   static constexpr models::TransformerSizes sizes{.layers = 6,
                                                   .width = 256,
@@ -37,7 +36,7 @@ struct Transformer {
   static constexpr void define(auto& g) { models::define_transformer(g, sizes); }
 };
 
-/// Noise that is brighter where its label says.
+/// Noise; the rows of pixels that belong to the label are brighter.
 class Digits {
  public:
   std::size_t size() const { return 4096; }
@@ -56,7 +55,7 @@ class Digits {
                                         data::Field{"label", DType::i32, {}}};
 };
 
-/// Words of which half are their label.
+/// Words of which half equal their label.
 class Sentences {
  public:
   std::size_t size() const { return 4096; }
@@ -84,7 +83,7 @@ struct Trained {
   friend bool operator==(const Trained&, const Trained&) = default;
 };
 
-/// 20 steps of eight rows by SGD.
+/// Trains 20 steps of eight rows with SGD.
 template <class Exec, class Set>
 Trained trained_by(const Plan& plan, const Set& set, float rate, const typename Exec::Options& options = {}) {
   using T = train::PlanTrainer<optim::Sgd, comm::None, Exec>;
@@ -107,7 +106,7 @@ Trained trained_by(const Plan& plan, const Set& set, float rate, const typename 
   return trained;
 }
 
-/// By how much of `b`'s norm `a` is off.
+/// Distance of `a` from `b`, relative to `b`'s norm.
 template <class T>
 double apart(const std::vector<T>& a, const std::vector<T>& b) {
   double all = 0, off = 0;

@@ -1,4 +1,4 @@
-// Fits from a data set that lies on a GPU: run on processors by test_train_cuda.cpp, and on a GPU by
+// Fits from a data set in GPU memory: run on the CPU by test_train_cuda.cpp, and on a GPU by
 // test_train_cuda_gpu.cu.
 #pragma once
 
@@ -21,7 +21,7 @@ using Cuda = exec::Cuda<f32>;
 template <class Exec = Cuda, class Rule = optim::Sgd>
 auto config_of_steps(const Settings& settings, int steps_at_once) {
   auto config = config_of<train_cuda::Alone<Exec, Rule>>(settings);
-  config.exec.candidates = 1;  // of two timed ones bits may differ
+  config.exec.candidates = 1;  // with two candidates, timing would decide the bits
   config.exec.steps_at_once = steps_at_once;
   return config;
 }
@@ -32,7 +32,7 @@ Trace fitted(const Set& set, const Settings& settings, bool resident, int steps_
   return trace_of(trainer, settings, set, resident);
 }
 
-/// What Blobs has, as images of bytes.
+/// The samples of Blobs as images of bytes.
 inline data::ImageSet blobs_of_bytes(std::size_t count) {
   const Blobs blobs(count);
   const std::shared_ptr<u8[]> pixels(new u8[count * 64]), labels(new u8[count]);
@@ -48,7 +48,7 @@ inline data::ImageSet blobs_of_bytes(std::size_t count) {
   return {pixels, labels, count, image, classes, {0.5f, 0.25f}};
 }
 
-/// More classes than the model has.
+/// Blobs with a label that the model does not have.
 struct Foreign : Blobs {
   using Blobs::Blobs;
   void read(std::size_t index, data::Sample out) const {
@@ -57,7 +57,7 @@ struct Foreign : Blobs {
   }
 };
 
-/// Says how often it was read.
+/// Blobs that count their reads.
 struct Counted : Blobs {
   using Blobs::Blobs;
   void read(std::size_t index, data::Sample out) const {
@@ -140,7 +140,7 @@ TEST_CASE("cuda: steps that were kept back are made before anybody sees what the
       for (const float value : parameter.values()) all.push_back(value);
     return all;
   };
-  // Where no steps are kept back, and where a fit ends with some of them.
+  // Step counts for which no steps are held back, and for which a fit ends with steps held back.
   const auto after = [&](std::int64_t steps, bool resident) {
     train_cuda::Alone<Cuda> trainer(config_of_steps({}, 4));
     trainer.fit(set, {.epochs = 2, .steps = steps, .log = nullptr, .resident = resident});
@@ -150,7 +150,7 @@ TEST_CASE("cuda: steps that were kept back are made before anybody sees what the
     CAPTURE(steps);
     CHECK(after(steps, true) == after(steps, false));
   }
-  // Somebody looks in the middle of a fit: at what all steps begun so far have made.
+  // Parameters read in the middle of a fit include all steps begun so far.
   train_cuda::Alone<Cuda> watched(config_of_steps({}, 4));
   std::vector<std::vector<float>> seen;
   watched.fit(set, {.epochs = 1,
@@ -187,7 +187,7 @@ TEST_CASE("cuda: a fit that a callback ends by an exception has made the steps t
       for (const float value : parameter.values()) all.push_back(value);
     return all;
   };
-  // Six steps are begun when the fourth is reported, results being two steps late; of those that come three
-  // at a time the first three are reported when the next three are begun.
+  // Both fits have begun six steps when on_step throws. One by one, results are two steps late; three at a
+  // time, the first three are reported once the next three have begun.
   CHECK(interrupted(true) == interrupted(false));
 }

@@ -1,4 +1,4 @@
-// What the Trainer tests share: small models, data sets made for them, a Comm over threads.
+// Shared parts of the Trainer tests: small models, data sets for them, a Comm over threads.
 #pragma once
 
 #include <convoy/comm/registry.hpp>
@@ -13,7 +13,7 @@ using namespace convoy;
 inline constexpr Image image{1, 8, 8};
 inline constexpr int classes = 5;
 
-/// No batch statistics, so that how rows are spread over ranks does not matter.
+/// No batch statistics, so the distribution of rows over ranks does not matter.
 struct Plain {
   static constexpr void define(auto& g) {
     auto x = g.input("image", image);
@@ -25,7 +25,7 @@ struct Plain {
   }
 };
 
-/// The same with a bucket for each layer.
+/// Plain with a bucket for each layer.
 struct Bucketed : Plain {
   static constexpr BucketOptions buckets{.first = 64, .others = 64};
 };
@@ -40,7 +40,7 @@ struct Normed {
   }
 };
 
-/// The kernel's outer taps meet nothing but padding.
+/// The kernel's outer taps see only padding.
 struct Dead {
   static constexpr void define(auto& g) {
     auto x = g.input("image", image);
@@ -52,7 +52,7 @@ struct Dead {
   }
 };
 
-/// Blobs: class c is brighter along its own diagonal; learnable, and every sample is a function of its index.
+/// Class c is brighter along its own diagonal; learnable, and every sample is a function of its index.
 class Blobs {
  public:
   explicit Blobs(std::size_t size, std::uint64_t seed = 7, std::size_t poisoned = ~std::size_t{0})

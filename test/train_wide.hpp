@@ -1,4 +1,4 @@
-// A model whose parameters are mostly matrices, for optimizers that update these as one.
+// A model whose parameters are mostly matrices, for optimizers that update a matrix as a whole.
 #pragma once
 
 #include "train_support.hpp"
@@ -6,7 +6,7 @@
 
 namespace train_test {
 
-/// Matrices of several sizes, and taps that meet nothing but padding; a bucket for each tensor.
+/// Matrices of several sizes, and taps that see only padding; a bucket for each tensor.
 template <int channels>
 struct WideOf {
   static constexpr BucketOptions buckets{.first = 64, .others = 64};
@@ -23,10 +23,10 @@ struct WideOf {
   }
 };
 
-/// Enough channels that a Host stores its weights in blocks of them.
+/// Enough channels for Host to store the weights in channel blocks.
 using Wide = WideOf<32>;
 
-/// Of a gradient that is nothing but rounding AdamW would make as long a step as of any other.
+/// With a small epsilon, AdamW would take a full-size step along a gradient that is only rounding error.
 inline constexpr optim::Muon::Options muon{.lr = 0.03f, .epsilon = 1e-3f};
 
 }  // namespace train_test
