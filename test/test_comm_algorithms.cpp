@@ -1,6 +1,6 @@
 // SANITIZE: address thread
-// Every all-reduce algorithm over threads: the bits of its schedule executed by one thread, the messages and
-// bytes of its price, training with several buckets in flight, and its choice by name.
+// Every all-reduce algorithm over threads: the same bits as its schedule executed by one thread, messages and
+// bytes as priced, training with several buckets in flight, and selection by name.
 #include <atomic>
 #include <string_view>
 #include <type_traits>
@@ -48,7 +48,7 @@ S made(std::int64_t count, std::size_t element, int ranks, const comm::Options& 
   return schedule::segmented(S{}, segments, options.window);
 }
 
-// Bits, and traffic against the price.
+// Checks the bits, and the traffic against the price.
 template <class S, class T, class O>
 void check(int ranks, std::int64_t count, O op, const comm::Options& options) {
   const S schedule = made<S>(count, sizeof(T), ranks, options);
@@ -156,7 +156,7 @@ TEST_CASE("Auto goes by rank 0's prices, whatever the others were told") {
         if (endpoint.rank() > 0) mine.cost = latency ? slow_wire : slow_start;
         Chosen exchange(endpoint, mine);
         std::vector<float> values(static_cast<std::size_t>(count), 1.0f);
-        exchange.all_reduce(std::span<float>(values), comm::sum);  // decides
+        exchange.all_reduce(std::span<float>(values), comm::sum);  // chooses the algorithm
         exchange.barrier();
         const auto before = exchange.traffic();
         exchange.all_reduce(std::span<float>(values), comm::sum);
@@ -197,7 +197,7 @@ TEST_CASE("an algorithm is chosen by name") {
       comm::Any any = comm::make(policy, endpoint, small);
       std::vector<float> values(1000, 1.0f + static_cast<float>(any.rank()));
       any.all_reduce(std::span<float>(values), comm::sum);
-      // Ranks that share memory have no reason to send.
+      // Ranks that share memory need not send, so "auto" is "direct".
       right += any.policy() == (std::string_view(policy) == "auto" ? "direct" : policy) &&
                values == std::vector<float>(1000, 6.0f);
     });

@@ -1,5 +1,5 @@
 // SANITIZE: address thread
-// Background: the same bits as without it, messages that go on while nobody calls, failures that come out.
+// Background: the same bits as without it, messages progress while nobody calls, failures are reported.
 #include <atomic>
 #include <memory>
 #include <span>
@@ -38,14 +38,14 @@ class Failing : public Ring<Threads> {
   bool begun_ = false;
 };
 
-/// As MPI is where it was started without a word about threads.
+/// As MPI initialized without thread support.
 class OneThread : public Threads {
  public:
   explicit OneThread(const Threads& endpoint) : Threads(endpoint) {}
   bool one_thread() const { return true; }
 };
 
-/// Counts calls that overlap with another.
+/// Counts overlapping calls.
 class Watched {
  public:
   Watched(const Threads& endpoint, std::atomic<int>& clashes) : comm_(endpoint), clashes_(clashes) {}

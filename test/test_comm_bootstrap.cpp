@@ -1,6 +1,6 @@
 // SANITIZE: address thread
-// The bootstrap over TCP: ranks as threads and as processes, strangers at the door, ranks that never come,
-// that leave, and that do something else.
+// The bootstrap over TCP: ranks as threads and as processes, foreign connections, and ranks that never come,
+// that leave, or that make different calls.
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -36,7 +36,7 @@ sockaddr_in at(int port) {
   return address;
 }
 
-// A listener at a port that the system chose.
+// A listener on a port chosen by the system.
 struct Listener {
   Socket socket{::socket(AF_INET, SOCK_STREAM, 0)};
   int port = 0;
@@ -59,7 +59,7 @@ bool has_ipv6() {
   return one && ::bind(one.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
 }
 
-// A stranger's connection, once somebody listens.
+// A foreign connection, once somebody listens.
 int knock(int port) {
   for (int i = 0; i < 2000; ++i) {
     const int one = ::socket(AF_INET, SOCK_STREAM, 0);
@@ -76,7 +76,7 @@ void say(int socket, const T& value) {
   static_cast<void>(::send(socket, &value, sizeof value, MSG_NOSIGNAL));
 }
 
-// What each rank ended with: nothing, or a sentence.
+// Returns each rank's error message; empty if there was none.
 std::vector<std::string> run(int size, int port, Seconds limit,
                              const std::function<void(TcpBootstrap&)>& body,
                              const std::vector<int>& absent = {}, const char* host = "127.0.0.1",
@@ -103,7 +103,7 @@ std::vector<std::string> run(int size, int port, Seconds limit,
   return sentences;
 }
 
-// All calls, several times; whether every byte was right.
+// Makes all calls several times; returns whether every byte was right.
 bool works(TcpBootstrap& world) {
   bool right = true;
   for (int round = 0; round < 3; ++round)
@@ -219,7 +219,7 @@ TEST_CASE("strangers are refused and harm nobody") {
       strangers.push_back(knock(port));
       talk(strangers.back());
     };
-    visit([](int) {});  // says nothing, and stays
+    visit([](int) {});  // connects, sends nothing and stays
     visit([](int s) { say(s, std::array<char, 300>{'G', 'E', 'T', ' ', '/'}); });
     visit([](int s) { say(s, 'x'); });
     visit([](int s) { say(s, Hello{.size = 3, .rank = 7}); });
@@ -229,7 +229,7 @@ TEST_CASE("strangers are refused and harm nobody") {
     visit([](int s) { say(s, Hello{.version = 99, .size = 3, .rank = 1}); });
     visit([](int s) { say(s, Hello{.size = 3, .rank = 1, .job = 5}); });
     for (int i = 0; i < 300; ++i) visit([](int) {});
-    visit([](int s) {  // a rank that goes before the others have come
+    visit([](int s) {  // a rank that leaves before the others have come
       say(s, Hello{.size = 3, .rank = 1});
       ::close(s);
     });
@@ -256,7 +256,7 @@ TEST_CASE("a rank that goes as it comes leaves its place to another") {
   std::vector<std::string> first;
   std::thread zero([&] { first = run(2, port, Seconds(60), body, {1}); });
   const int gone = knock(port);
-  const int held = 1;  // what is said and its end arrive as one segment
+  const int held = 1;  // the message and the end of the connection arrive in one segment
   REQUIRE(::setsockopt(gone, IPPROTO_TCP, TCP_CORK, &held, sizeof held) == 0);
   say(gone, comm::detail::Hello{.size = 2, .rank = 1});
   ::close(gone);
@@ -323,7 +323,7 @@ TEST_CASE("a rank that is there twice is refused, and the first one goes on") {
   const int port = free_port();
   std::atomic<int> refused = 0, right = 0;
   std::vector<std::thread> threads;
-  for (const int rank : {1, 1, 0})  // rank 2 comes once one of the two was refused
+  for (const int rank : {1, 1, 0})  // rank 2 joins once one of the two was refused
     threads.emplace_back([&, rank] {
       try {
         TcpBootstrap world({.rank = rank, .size = 3, .host = "127.0.0.1", .port = port}, Seconds(30));
@@ -429,7 +429,7 @@ TEST_CASE("a world comes from srun's variables") {
   CHECK(world.host == "gn03");
   CHECK(world.port >= 20000);
   CHECK(world.port < 30000);
-  // Another step of the job is another world at another port.
+  // Another job step is another world at another port.
   environment.set("SLURM_STEP_ID", "1");
   CHECK(comm::world_of_environment().job != world.job);
   CHECK(comm::world_of_environment().port != world.port);
@@ -439,7 +439,7 @@ TEST_CASE("a world comes from srun's variables") {
   CHECK(comm::world_of_environment().port == 4321);
   environment.set("SLURM_PROCID", "4");
   CHECK(contains(refusal_of_environment(), "SLURM_PROCID is \"4\", which is not a whole number from 0 to 3"));
-  // torchrun that srun started knows better.
+  // If srun starts torchrun, torchrun's variables take precedence.
   environment.torchrun();
   CHECK(comm::world_of_environment().host == "node0");
 }

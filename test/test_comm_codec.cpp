@@ -1,6 +1,5 @@
 // SANITIZE: address thread
-// A codec of a user's own, of each way to travel that convoy's own codecs show; and the four ways are told
-// apart.
+// Custom codecs for each way of travel that convoy's own codecs use, and how the four ways are distinguished.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -24,10 +23,10 @@ using namespace convoy;
 using namespace convoy::comm;
 using transport::Threads;
 
-// Named, because clang reads no list of fields of a type without linkage.
+// A named namespace, since clang reads no field list of a type without linkage.
 namespace own {
 
-/// Signs and one magnitude (Bernstein et al., "signSGD", 2018): a bit an element.
+/// Signs and one magnitude (Bernstein et al., "signSGD", 2018): one bit per element.
 struct Sign {
   static constexpr std::string_view name = "sign";
   static constexpr codec::Travel travel = codec::Travel::gathered;
@@ -62,7 +61,7 @@ struct Sign {
   }
 };
 
-/// Whole numbers of 32 bits, in units of `1 / scale`, which the algorithm's own all-reduce adds.
+/// 32-bit integers in units of `1 / scale`, summed by the algorithm's own all-reduce.
 struct Fixed {
   static constexpr std::string_view name = "fixed";
   static constexpr codec::Travel travel = codec::Travel::reduced;
@@ -98,7 +97,7 @@ static_assert(codec::Factored<codec::PowerSgd> && !codec::Codec<int>);
 static_assert(codec::Codec<Sign> && codec::Codec<Fixed>);
 static_assert(Comm<Compressed<Ring<Threads>, Sign>> && Comm<Compressed<Tree<Threads>, Fixed>>);
 
-// The mean of the sums over some steps must come to the true sum, with the same bits on all ranks.
+// The mean of the sums over some steps must converge to the true sum, with the same bits on all ranks.
 template <class C, class Codec>
 void converges(int ranks, std::int64_t count, int steps, double tolerance, const Codec& own) {
   std::vector<std::vector<float>> last(static_cast<std::size_t>(ranks));

@@ -1,7 +1,7 @@
 // EMULATES
 // TIMEOUT: 300
 // ALSO: CONVOY_ISA=baseline CONVOY_ISA=avx2
-// Codecs on a GPU, whose kernels run on processors: the bytes and the numbers are those of the host's codecs.
+// Codecs on a GPU, with kernels run on the CPU: bytes and numbers equal those of the host's codecs.
 #include "emulation/emulation.hpp"
 
 namespace {
@@ -35,8 +35,8 @@ enum class Kind { usual, level, scaled, tiny, zero, huge, special };
 constexpr Kind kinds[] = {Kind::usual, Kind::level, Kind::scaled, Kind::tiny,
                           Kind::zero,  Kind::huge,  Kind::special};
 
-/// Numbers of a kind: of few magnitudes, of very different ones, next to nothing, next to the largest, with
-/// NaNs and infinities.
+/// Numbers of a kind: of similar magnitudes, of very different ones, tiny, close to the largest, with NaNs
+/// and infinities.
 std::vector<float> numbers(Kind kind, std::int64_t count, std::uint64_t seed) {
   Philox random(seed, static_cast<std::uint64_t>(kind));
   std::vector<float> values(static_cast<std::size_t>(count));
@@ -56,7 +56,7 @@ std::vector<float> numbers(Kind kind, std::int64_t count, std::uint64_t seed) {
   return values;
 }
 
-// Of a NaN only that it is one.
+// Any NaN equals any other NaN.
 bool same(float a, float b) {
   return std::isnan(a) ? std::isnan(b) : std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
 }
@@ -67,7 +67,8 @@ bool same(const std::vector<std::byte>& a, const std::vector<std::byte>& b) { re
 
 constexpr std::byte untouched{0x5a};
 
-/// Numbers of a GPU, `offset` elements behind an aligned address; what lies beside them must stay as it is.
+/// Numbers on the GPU, `offset` elements behind an aligned address; checks that adjacent memory does not
+/// change.
 template <class T>
 class There {
  public:
@@ -99,7 +100,8 @@ class There {
 constexpr std::int64_t sizes[] = {1, 3, 31, 511, 512, 513, 4'100, 20'011};
 constexpr int steps = 3;
 
-/// Calls `body(kind, count, offset)` over kinds of numbers, sizes and alignments, with blocks in some order.
+/// Calls `body(kind, count, offset)` for kinds of numbers, sizes and alignments, with blocks in several
+/// orders.
 template <class Body>
 void everywhere(Body&& body) {
   for (const auto order :
@@ -182,7 +184,7 @@ TEST_CASE("int8 on a GPU is the host's, for the blocks of all ranks and for thei
                      parts.size(r));
       for (int r = 0; r < ranks; ++r)
         Int8::decode(decoded.data() + begin(r), encoded.data() + r * parts.bytes, parts.size(r));
-      // What others send of this rank's block is here what they would send of their own.
+      // Stand-ins for the other ranks' contributions to this rank's block.
       auto inbox = bytes(ranks * parts.bytes);
       for (int r = 0; r < ranks; ++r) {
         const auto theirs = numbers(kind, block, static_cast<std::uint64_t>(100 + r));
@@ -279,7 +281,7 @@ TEST_CASE("what comes from many ranks is added up, and an index beyond the bucke
   memory::Device space;
   const TopK topk{.fraction = 1e-4};
   const std::int64_t count = 2'100;
-  const int ranks = 300;  // more than a block has threads
+  const int ranks = 300;  // more than the threads of a block
   auto encoded = bytes(ranks * topk.bytes(count), std::byte{});
   std::vector<float> sums(static_cast<std::size_t>(count));
   for (int r = 0; r < ranks; ++r) {

@@ -1,6 +1,6 @@
 // SANITIZE: address thread
 // Codecs: their error bounds and error feedback. Compressed exchanges over threads: the same bits on all
-// ranks, sums that converge, and the bytes that they save.
+// ranks, sums that converge, and bytes saved.
 #include <atomic>
 #include <bit>
 #include <cmath>
@@ -23,7 +23,8 @@ namespace {
 
 const Options options{.deadline = Seconds(20)};
 
-/// Exchanges constant gradients for some steps; the mean of the sums on every rank must come to the true sum.
+/// Exchanges constant gradients for some steps; on every rank the mean of the sums must converge to the true
+/// sum.
 template <class C, class... Codec>
 void converges(int ranks, std::int64_t count, int steps, double tolerance, double most_bytes_share,
                std::span<const Tensor> tensors = {}, const Codec&... codec) {
@@ -100,7 +101,7 @@ TEST_CASE("int8 keeps to its error bound, feeds back the rest, and says what is 
     CHECK(decoded[599] == doctest::Approx(1));
     CHECK(error[3] == 0);
   }
-  // Numbers next to the largest of all stay finite.
+  // Numbers close to the largest finite one stay finite.
   for (std::uint32_t bits = 0x7f7fff00; bits <= 0x7f7fffff; ++bits) {
     const auto huge = std::bit_cast<float>(bits);
     float error = 0, decoded = 0;
@@ -163,7 +164,7 @@ TEST_CASE("powersgd recovers what has its rank, feeds back the rest, and says wh
     factors.project_back(error.data());
     factors.expand(sent.data());
   };
-  // Nothing but zeros is no start that the next step would be stuck with.
+  // All-zero values must not leave factors from which the next step cannot recover.
   step();
   for (const float v : sent) CHECK(v == 0);
   const auto thin = oracle::input<float>(0, 140, 4);
@@ -174,7 +175,7 @@ TEST_CASE("powersgd recovers what has its rank, feeds back the rest, and says wh
   step();
   for (std::size_t i = 0; i < 1'200; ++i) CHECK(sent[i] == doctest::Approx(values[i]).epsilon(1e-4));
   for (std::size_t i = 1'200; i < 1'300; ++i) CHECK(sent[i] == values[i]);
-  // Of a matrix of any rank, what is sent and what is kept make up the whole; the kept part stays bounded.
+  // For a matrix of any rank, the sent and the kept part add up to the whole; the kept part stays bounded.
   std::fill(error.begin(), error.end(), 0.0f);
   values = oracle::input<float>(1, 1'300, 5);
   std::vector<double> total(values.size());
@@ -228,7 +229,7 @@ TEST_CASE("powersgd makes the same of a matrix in panels as of one in rows") {
 }
 
 TEST_CASE("powersgd factors the tensors of each bucket, the same on all ranks") {
-  // The fourth is cut by a bucket, so it goes as it is; so does what no tensor covers.
+  // The fourth tensor is cut by a bucket, so it is sent uncompressed, as are all elements outside of tensors.
   const Tensor tensors[] = {{{0, 4'000}, 40, 100},
                             {{4'000, 4'400}, 1, 400},
                             {{4'500, 12'500}, 80, 100, 16},
@@ -240,7 +241,7 @@ TEST_CASE("powersgd factors the tensors of each bucket, the same on all ranks") 
     converges<Compressed<Ring<Threads>, P>>(ranks, 40'000, 60, 0.8 * ranks, 0.30, tensors, P{4, 0});
     converges<Compressed<Tree<Threads>, P>>(ranks, 40'000, 3, 10.0 * ranks, 0.60, tensors, P{4, 0});
     converges<Compressed<Ring<Threads>, P>>(ranks, 40'000, 2, 1e-5 * ranks, 1.001, {}, P{4, 0});
-    // Steps of warm-up are exact, and cost what they do without a codec.
+    // Warm-up steps are exact and send as many bytes as without a codec.
     converges<Compressed<Ring<Threads>, P>>(ranks, 40'000, 2, 1e-5 * ranks, 1.001, tensors, P{4, 2});
     converges<Compressed<Ring<Threads>, P>>(ranks, 40'000, 4, 10.0 * ranks, 0.65, tensors, P{4, 2});
   }

@@ -1,5 +1,5 @@
 // SANITIZE: address thread
-// Nothing hangs and nothing lies: ranks that differ, fail, leave, stay away or send something else.
+// Nothing hangs, and errors are right: ranks that differ, fail, leave, never come or send something else.
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -36,11 +36,11 @@ static_assert(comm::Comm<comm::Reproducible<comm::Ring<Threads>>>);
 static_assert(comm::Comm<comm::Sharded<comm::Reproducible<comm::Ring<Threads>>>>);
 static_assert(comm::Comm<comm::ParameterServer<Threads>>);
 
-// Whom everyone waits for is found within a fifth of it, in which every rank must get a processor.
+// The culprit is determined within a fifth of the deadline; every rank must get a processor in that time.
 const comm::Options quick{.deadline = Seconds(2), .segment_bytes = 1024, .window = 2};
 const comm::Options patient{.deadline = Seconds(30), .segment_bytes = 1024, .window = 2};
 
-// Runs `body` on all ranks and returns each rank's sentence, empty where it did not throw.
+// Runs `body` on all ranks and returns each rank's error message; empty if it did not throw.
 std::vector<std::string> sentences(int ranks, const std::function<void(Threads)>& body) {
   std::vector<std::string> all(static_cast<std::size_t>(ranks));
   try {
@@ -122,7 +122,8 @@ TEST_CASE("spans of different sizes: the sentence names both ranks and both size
 
 TEST_CASE_TEMPLATE("different operations with as many bytes: the sentence says who does what", C,
                    comm::Direct<Threads>, comm::Ring<Threads>, comm::Ring<transport::Checked<Threads>>) {
-  // A third rank may see less of it there, and then waits a second for a better answer.
+  // Over Checked, a third rank may see less of the mismatch and then waits a second for a better error
+  // message.
   constexpr bool checked = !std::is_constructible_v<C, Threads, comm::Options>;
   for (const int ranks : {2, 3})
     for (const mismatch::Row& row : mismatch::rows) {
@@ -173,7 +174,7 @@ TEST_CASE("a purpose is the same number everywhere, and can be read again") {
         }
   CHECK(numbers.size() == 5u * 5u * 6u * 5u);
   CHECK_FALSE(Purpose::read(0, read));
-  // Ranks with other builds of the program count alike.
+  // Ranks running other builds of the program use the same numbers.
   CHECK(Purpose{schedule::Goal::all_reduce, true, comm::Op::max, DType::f64, 3}.number() == (4 << 8 | 20));
 }
 
@@ -198,7 +199,7 @@ TEST_CASE("the cause comes out of run, not what came of it") {
     ring.barrier();
   }),
                        "the batch is zero", ConfigError);
-  // A rank that unwinds may tell the others before its own exception has arrived.
+  // A rank that is unwinding may tell the others before its own exception arrives.
   std::atomic<bool> thrown{false};
   const auto late = [&](Threads endpoint) {
     if (endpoint.rank() == 1) {

@@ -1,7 +1,7 @@
 // EMULATES
 // TIMEOUT: 300
-// CudaPeer and Sharded<CudaPeer> as a Comm, with kernels run on processors: updates, verdicts, numbers of the
-// host, captured steps, ranks that differ, do not come or leave.
+// CudaPeer and Sharded<CudaPeer> as a Comm, with kernels run on the CPU: updates, decisions, host numbers,
+// captured steps, and ranks that differ, never come or leave.
 #include <atomic>
 
 #include "emulation/emulation.hpp"
@@ -9,7 +9,7 @@
 
 namespace device_test {
 
-// As many GPUs as there are take their turns with the ranks.
+// The ranks use the existing GPUs in turn.
 struct ChoosesGpu {
   ChoosesGpu() {
     static std::atomic<int> next = 0;
@@ -17,7 +17,7 @@ struct ChoosesGpu {
   }
 };
 struct TestSpace : ChoosesGpu, convoy::memory::Device {};
-// Closing memory to the host costs most of the time of these tests; one of them has it.
+// Closing memory to the host takes most of the time of these tests; only one of them does so.
 [[maybe_unused]] const bool open_to_host = (emulation::settings.closed_to_host = false, true);
 
 }  // namespace device_test
@@ -35,7 +35,7 @@ using Halved = comm::Sharded<AllReduced>;
 static_assert(comm::Comm<AllReduced> && comm::Comm<Halved>);
 static_assert(comm::works_in<AllReduced, TestSpace> && !comm::works_in<AllReduced, memory::Host>);
 
-// Buckets of tests are small; both ways of reducing occur.
+// The tests' buckets are small; with these options both kinds of reduction occur.
 constexpr comm::PeerOptions few{.at_once = 1024, .blocks = 2};
 
 }  // namespace
@@ -57,7 +57,7 @@ TEST_CASE_TEMPLATE("every rank ends with the updates of the sums", C, AllReduced
 }
 
 TEST_CASE_TEMPLATE("streams that fall behind keep their order", C, AllReduced, Halved) {
-  // Memory is freed where everything on a GPU waits, so that each rank has one of its own.
+  // Freeing memory waits for all work of a GPU, so each rank has its own GPU.
   const emulation::With late({.late = true, .devices = 3, .closed_to_host = false});
   const std::vector<float> expected = sums(3, 1000, 3);
   std::atomic<int> right = 0;
@@ -164,7 +164,7 @@ TEST_CASE("numbers of the host are combined, and broadcast") {
       i32 least[] = {comm.rank() + 3};
       comm.all_reduce(std::span<i32>(least), comm::min);
       good = good && least[0] == 3;
-      // More than goes at once.
+      // More than fits in one piece.
       std::vector<float> many(700'001);
       for (std::size_t i = 0; i < many.size(); ++i)
         many[i] = static_cast<float>(i % 1000) * static_cast<float>(me + 1);

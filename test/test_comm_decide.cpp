@@ -1,6 +1,6 @@
 // SANITIZE: address thread
-// Rules that decide over the whole gradient before they update: every policy gives the same bits, one verdict
-// a step, and a skipped step leaves nothing behind.
+// Rules that decide over the whole gradient before they update: every policy gives the same bits and one
+// decision per step, and a skipped step leaves no trace.
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -38,8 +38,8 @@ namespace {
 const comm::Options small{.deadline = Seconds(20), .segment_bytes = 64, .window = 2};
 constexpr std::int64_t count = 3'001;
 
-// How many ranks train to what is expected, whether they decide at once or ask for another round. `make(
-// endpoint)` gives the Comm.
+// How many ranks end with the expected parameters, whether they decide at once or ask for another round.
+// `make(endpoint)` returns the Comm.
 template <class Make>
 int right(int ranks, int workers, const Make& make) {
   const auto bits = decide::trained(workers, count);
@@ -213,7 +213,8 @@ TEST_CASE("servers that wait for one another name who holds them up") {
 
 namespace {
 
-// Trains with steps of whose gradients some are bad and skipped; the others are as if there were no bad ones.
+// Trains with some steps whose gradients are bad and skipped; the others must be as if there were no bad
+// steps.
 template <class Codec>
 void check_skips(const Codec& codec, const std::vector<int>& bad_before) {
   constexpr int good_steps = 5, ranks = 2;

@@ -1,6 +1,6 @@
 // SANITIZE: address thread
-// Checked and Faulty: check values against published ones, exchanges that are right or say what is wrong, and
-// seeded faults that end neither in a hang nor in a wrong result that nobody reports.
+// Checked and Faulty: checksums against published ones, exchanges that are right or report what is wrong, and
+// seeded faults that cause neither a hang nor an unreported wrong result.
 #include <atomic>
 #include <mutex>
 #include <string>
@@ -65,7 +65,7 @@ void run(std::uint64_t number, const Faults& faults, Make make, Count& count) {
     }
     ++(same ? count.right : count.wrong);
   } else {
-    // Who is done may go home before it can learn of a late fault; nobody who fails is silent.
+    // A rank that is done may leave before it can learn of a late fault; every rank that fails names a rank.
     ++(named == errors && threw ? count.named : count.silent);
   }
 }
@@ -120,7 +120,7 @@ TEST_CASE("some of the ranks are a world of their own, over a transport of any t
   std::atomic<int> right{0};
   Threads::World(4).run([&](Threads endpoint) {
     const transport::Any world{Checked<Threads>(endpoint)};
-    // Out of order, so that a rank's number in its group is not one that it has elsewhere by chance.
+    // Out of order, so that a rank's number in its group differs from its other numbers.
     const bool even = endpoint.rank() % 2 == 0;
     const transport::Any group = world.group(even ? std::vector<int>{2, 0} : std::vector<int>{3, 1});
     right += group.size() == 2 && group.rank() == (endpoint.rank() < 2 ? 1 : 0);
@@ -128,7 +128,7 @@ TEST_CASE("some of the ranks are a world of their own, over a transport of any t
     std::vector<float> values(1000, static_cast<float>(endpoint.rank()));
     exchange.all_reduce(std::span<float>(values), comm::sum);
     right += values == std::vector<float>(1000, even ? 2.0f : 4.0f);
-    // A handle gives back the transport that it was made of, and nothing else.
+    // A handle returns the transport that it was made from, and no other type.
     right += world.get<Checked<Threads>>() != nullptr && world.get<Threads>() == nullptr;
   });
   CHECK(right == 12);

@@ -3,8 +3,8 @@
 // SERIAL
 // TIMEOUT: 400
 // Faults under mpirun. The test starts jobs of this same program in which a rank is killed, stopped, fails,
-// is late or sends something else, and reads how all of them end: every survivor with an error that names the
-// culprit, a stopped one too once it is continued, and nobody hangs.
+// is late or sends something else, and reads how every rank ends: every survivor with an error that names the
+// culprit, a stopped rank as well once it is continued. Nothing hangs.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <algorithm>
 #include <cmath>
@@ -35,9 +35,9 @@ using transport::Shm;
 
 namespace {
 
-constexpr Seconds deadline(3);  // a fifth of it is left for all to say whom they wait for
+constexpr Seconds deadline(3);  // the last fifth is for ranks to tell whom they wait for
 constexpr std::uint32_t seeds = 200, seeds_of_job = 25;
-constexpr double limit = 60;  // of a whole job; a machine that does much else starts MPI slowly
+constexpr double limit = 60;  // for a whole job; a busy machine starts MPI slowly
 
 using Bad = Faulty<Mpi, 3>;
 using Noisy = Checked<Bad>;
@@ -47,7 +47,7 @@ struct Row {
   int ranks = 3, culprit = 2;
 };
 
-// ---- in the jobs
+// ---- Inside the jobs
 
 comm::Any exchange_for(const std::string& policy) {
   const comm::Options options{.deadline = deadline};
@@ -71,8 +71,8 @@ void suffer(const Row& row) {
   if (row.fault == "late") std::this_thread::sleep_for(std::chrono::milliseconds(400));
 }
 
-// Ten steps; in the fourth, something happens to the culprit between two buckets, or before the update of the
-// first if it only serves.
+// Ten steps. In the fourth, the fault happens on the culprit between two buckets, or before the update of the
+// first bucket if the culprit is a dedicated server.
 void train(const Row& row) {
   comm::Any any = exchange_for(row.policy);
   Buffer<float> gradients(60'000, any.memory()), parameters(60'000, any.memory());
@@ -97,7 +97,7 @@ void train(const Row& row) {
   any.dismiss();
 }
 
-// The processes of all ranks.
+// The process ids of all ranks.
 std::vector<long> processes(int ranks) {
   std::vector<long> pids(static_cast<std::size_t>(ranks));
   const long mine = getpid();
@@ -123,8 +123,8 @@ void expect_all(const char* where, const Buffer<T>& values, T expected) {
     if (value != expected) fail(where, ": there is ", value, " where ", expected, " was expected");
 }
 
-// Rank 1 is stopped with a message of rank 0's in its hands, which takes its memory back all the same and
-// uses it again. Rank 1, continued, finds what it was promised, and what it stores reaches nobody.
+// Rank 1 is stopped while it reads a message of rank 0, which nevertheless takes its memory back and reuses
+// it. Rank 1, once continued, still finds the promised contents, and its stores reach nobody.
 void stop_while_reading() {
   constexpr int lane = 1;
   Shm shm(MPI_COMM_WORLD, Seconds(20));
@@ -161,8 +161,8 @@ void stop_while_reading() {
   }
 }
 
-// The last rank is stopped in the middle of Direct's sum, with all buffers open to it. The others give up and
-// use theirs again; continued, it ends with the sum and changes nothing of theirs.
+// The last rank is stopped in the middle of Direct's sum, with access to all buffers. The others give up and
+// reuse theirs. Once continued, the rank finishes the sum and changes none of their buffers.
 Reduction whole_sum;
 void stop_in_fold(void* const* into, int places, const void* const* from, int sources, std::int64_t count,
                   double scale, bool streams) {
@@ -191,7 +191,7 @@ void stop_while_folding(const Row& row) {
   any.barrier();
 }
 
-// What went wrong stays inside of main: its end must not wait for those who are gone.
+// Errors are caught inside main, whose end must not wait for ranks that are gone.
 void catch_error(const Row& row) {
   try {
     train(row);
@@ -200,8 +200,8 @@ void catch_error(const Row& row) {
   }
 }
 
-// A world of its own for each seed, some of whose messages are late, lost, short or changed, or whose ranks
-// fail. Every rank ends with the right bits or an error that names a rank.
+// One world per seed, in which some messages are late, lost, short or changed, or some ranks fail. Every rank
+// ends with the right bits or an error that names a rank.
 template <class Exchange>
 void run_seed(std::uint32_t seed) {
   transport::Faults faults{.delay = 0.05, .run = seed};
@@ -270,7 +270,7 @@ void rank_main(const Row& row, int argc, char** argv) {
   train(row);
 }
 
-// ---- the jobs
+// ---- The jobs
 
 const std::vector<Row> rows = [] {
   std::vector<Row> all{
@@ -304,7 +304,7 @@ void check(const Row& row, const jobs::Job& job) {
   const auto says = [](const std::string& text, const std::string& part) {
     return text.find(part) != std::string::npos;
   };
-  // Where two sizes meet, both are named, and nobody can tell which was meant.
+  // If two sizes differ, the error names both ranks, since nobody can tell which one is wrong.
   if (row.fault == "size") CHECK(says(job.output, " bytes where rank "));
   for (int r = 0; r < row.ranks; ++r) {
     const jobs::Ending& e = job.endings[static_cast<std::size_t>(r)];
@@ -314,12 +314,12 @@ void check(const Row& row, const jobs::Job& job) {
       CHECK(e.code == 0);
     } else if (r == row.culprit && (row.fault == "kill" || row.fault == "caught")) {
       CHECK(e.signal == SIGKILL);
-    } else if (row.policy == "native") {  // a library's call that cannot be left
+    } else if (row.policy == "native") {  // a library call that cannot be aborted
       CHECK(e.code == comm::Watchdog::exit_code);
       CHECK(says(job.output, concat("rank ", r, ": MPI_Allreduce did not return within")));
     } else {
       CHECK(e.code == (row.fault == "caught" ? 0 : 1));
-      if (row.fault == "size") CHECK(says(e.text, concat("rank ", 1 - r)));  // there are two
+      if (row.fault == "size") CHECK(says(e.text, concat("rank ", 1 - r)));  // of two ranks
       if (r == row.culprit && row.fault == "throw")
         CHECK(says(e.text, concat("rank ", row.culprit, " has lost its data")));
       if (r == row.culprit || row.fault == "size") continue;

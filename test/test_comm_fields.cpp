@@ -1,6 +1,6 @@
 // SANITIZE: none
-// What ranks must agree on: each agreed field of each options type of comm, changed on one rank, is named
-// with that rank by all.
+// Options that ranks must agree on: for each agreed field of each options type of comm, changed on one rank,
+// all ranks report the field and that rank.
 #include <atomic>
 #include <set>
 #include <string>
@@ -24,7 +24,7 @@ namespace {
 constexpr int ranks = 3, differs = 1;
 const Options common{.deadline = Seconds(20), .segment_bytes = 1024, .window = 2};
 
-// Another value of the same type, as valid as the one before.
+// Changes a value to another valid one.
 template <class M>
 void change(M& member) {
   if constexpr (std::is_same_v<M, bool>)
@@ -39,7 +39,7 @@ void change(M& member) {
     member.back() += 1;
 }
 
-// Changes the agreed field number `target` and returns its name; empty if there are fewer.
+// Changes the agreed field number `target` and returns its name; empty if there are fewer fields.
 template <class T>
 std::string flip(T& options, int target, const std::string& prefix, int& next) {
   std::string flipped;
@@ -58,7 +58,7 @@ std::string flip(T& options, int target, const std::string& prefix, int& next) {
   return flipped;
 }
 
-// What each rank says when they open what `make(endpoint)` gives.
+// Each rank's error when all open the Comm of `make(endpoint)`.
 template <class Make>
 std::vector<std::string> opened(const Make& make) {
   std::vector<std::string> said(ranks);
@@ -78,8 +78,8 @@ std::vector<std::string> opened(const Make& make) {
   return said;
 }
 
-// Flips every agreed field of `options` on one rank; `make(endpoint, options)` gives what takes them. Returns
-// how many there were.
+// Flips every agreed field of `options` on one rank in turn and checks the errors; `make(endpoint, options)`
+// returns the Comm. Returns the number of fields.
 template <class T, class Make>
 int check(const T& options, const std::string& prefix, const Make& make) {
   for (const std::string& said : opened([&](Threads endpoint) { return make(endpoint, options); }))
@@ -92,7 +92,7 @@ int check(const T& options, const std::string& prefix, const Make& make) {
     CAPTURE(name);
     const auto said = opened(
         [&](Threads endpoint) { return make(endpoint, endpoint.rank() == differs ? other : options); });
-    // The name of the policy comes first, and says as much.
+    // The policy's name is compared first and differs as well.
     const std::string field = name == "comm.consistency.sync" ? "comm: ps-stale instead of ps" : name + ": ";
     const std::string start = "rank " + std::to_string(differs) + " differs from rank 0 in " + field;
     for (const std::string& sentence : said) {

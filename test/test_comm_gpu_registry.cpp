@@ -1,7 +1,7 @@
 // EMULATES: nccl
 // SANITIZE: none
 // TIMEOUT: 300
-// The registry of exchanges of GPU memory, with kernels run on processors: what make knows by name, what it
+// The registry of exchanges of GPU memory, with kernels run on the CPU: the names that make knows, what it
 // refuses, and that each exchange does what its name says.
 #define CONVOY_HAS_NCCL
 
@@ -29,7 +29,7 @@ static_assert(comm::Comm<AnyComm> && comm::works_in<AnyComm, TestSpace> &&
 using Ring = comm::CommBootstrap<comm::Ring<Threads>>;
 static_assert(comm::Bootstrap<Ring>);
 
-// The sentences that ranks ended with; empty for none.
+// The ranks' error messages; empty if there were none.
 template <class Body>
 std::vector<std::string> on_ranks(int ranks, Body&& body) {
   std::vector<std::string> sentences(static_cast<std::size_t>(ranks));

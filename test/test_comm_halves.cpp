@@ -39,7 +39,7 @@ std::vector<T> in_order(int size, std::int64_t count, std::uint64_t seed, comm::
   return result;
 }
 
-// parameters -= sum in the order of ranks.
+// parameters -= sum in rank order.
 std::vector<float> trained_in_order(int size, std::int64_t count, int steps) {
   std::vector<float> parameters(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i] = static_cast<float>(i % 100);
@@ -55,7 +55,7 @@ constexpr bool proved = verify(schedule::Direct{}, n) && verify(schedule::Direct
                         verify(schedule::DirectAllGather{}, n) &&
                         verify(schedule::DirectReduceScatter{16}, n) &&
                         verify(schedule::DirectAllGather{16}, n) && verify(schedule::Eager{}, n);
-// A constant of its own: compilers limit the steps of one.
+// Each a constant of its own, since compilers limit the steps of a constant evaluation.
 template <int n>
 constexpr bool proved_in_pieces = bool(verify(schedule::AllToAll{}, n, 16));
 template <std::size_t... n>
@@ -89,7 +89,7 @@ struct Races : schedule::Direct {  // every rank combines everything into its ow
     }
   }
 };
-struct Meddles : schedule::Eager {  // stores to a buffer whose owner may long be done
+struct Meddles : schedule::Eager {  // stores to a buffer whose owner may already be done
   template <class Emit>
   constexpr void accesses(int rank, int size, Emit&& emit) const {
     for (int p = 0; p < size; ++p) emit(schedule::Access{schedule::Access::load, p, 0});
@@ -238,7 +238,7 @@ TEST_CASE("training gives the same bits sharded or not, and the reproducible one
     const auto ring = oracle::trained(ranks, count, 3), ordered = trained_in_order(ranks, count, 3);
     check_training<comm::Ring<Threads>>(ranks, count, ring, small);
     check_training<comm::Sharded<comm::Ring<Threads>>>(ranks, count, ring, small);
-    // A tree leaves most ranks without a part of their own, and a shard for each takes the ring's halves.
+    // A tree leaves most ranks without a part of their own, so Sharded uses the ring's halves.
     check_training<comm::Sharded<comm::Tree<Threads>>>(ranks, count, ring, small);
     for (const comm::Options& options : {small, comm::Options{.deadline = Seconds(20)}}) {
       check_training<comm::Direct<Threads>>(ranks, count, ordered, options);
@@ -301,7 +301,7 @@ TEST_CASE_TEMPLATE("all-gather moves elements of any size whole", T, u8, bf16, f
       std::atomic<int> right{0};
       Threads::World(ranks).run([&](Threads endpoint) {
         const auto check = [&](auto exchange) {
-          // The value of an element says where it is; what is not this rank's own is zero.
+          // An element's value tells its position; elements that are not this rank's own are zero.
           std::vector<T> values(static_cast<std::size_t>(count)), all(values.size());
           const Range mine = exchange.own(count, dtype_of<T>);
           for (std::int64_t i = 0; i < count; ++i) {

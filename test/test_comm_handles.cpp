@@ -1,6 +1,6 @@
 // SANITIZE: address thread
-// Operations with handles: several at once, in any order of waiting, dropped, with a peer that is gone; and
-// groups of ranks beside the world.
+// Operations with handles: several at once, waited for in any order, dropped, with a dead peer; and groups of
+// ranks next to the world.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -25,7 +25,7 @@ namespace {
 
 const comm::Options options{.deadline = Seconds(20), .segment_bytes = 256, .window = 2};
 
-// What each rank said when it threw.
+// Each rank's error and the culprit that it names.
 struct Said {
   std::vector<std::string> what;
   std::vector<int> culprit;
@@ -64,7 +64,7 @@ TEST_CASE("handles of several operations are waited for in any order, while othe
           handles.push_back(
               exchange.all_reduce_async(std::span<float>(spans[static_cast<std::size_t>(k)]), comm::sum, k));
         std::vector<double> metric{1.5};
-        exchange.all_reduce(std::span<double>(metric), comm::sum);  // beside them
+        exchange.all_reduce(std::span<double>(metric), comm::sum);  // at the same time
         good = good && metric[0] == 1.5 * ranks;
         for (int k = 11; k >= 0; --k) {
           auto& handle = handles[static_cast<std::size_t>(k)];
@@ -73,7 +73,7 @@ TEST_CASE("handles of several operations are waited for in any order, while othe
             }
           else
             handle.wait();
-          handle.wait();  // of what is over
+          handle.wait();  // on a finished operation
           good =
               good && handle.done() &&
               oracle::same_bits(spans[static_cast<std::size_t>(k)],
@@ -227,7 +227,7 @@ TEST_CASE("a peer that is gone fails every operation, and the error names it") {
     INFO(first.what[r]);
     CHECK(first.culprit[r] == 2);
     CHECK(second.culprit[r] == 2);
-    // The handle that was dropped may have met the failure already, and kept silent about it.
+    // The dropped handle may have met the failure already, without reporting it.
     const std::string again = concat("rank ", r, ": exchange: this exchange has failed before: ");
     CHECK(second.what[r] == (first.what[r].starts_with(again) ? first.what[r] : again + first.what[r]));
   }
@@ -283,7 +283,7 @@ TEST_CASE("rows and columns of ranks sum beside the world") {
     bool good = across.rank() == column && across.size() == 3 && down.rank() == 1 - row && down.size() == 2;
     for (int round = 0; round < 20; ++round) {
       std::vector<float> a(500, static_cast<float>(rank)), b = a, c = a;
-      // Not the same order on all ranks: these are three exchanges.
+      // The order differs between ranks, which is allowed: these are three exchanges.
       Handle one, two, three;
       const auto begin_down = [&] { two = down.all_reduce_async(std::span<float>(b), comm::sum); };
       if (rank % 2 == 0) begin_down();

@@ -1,5 +1,5 @@
 // SANITIZE: address thread
-// Hierarchical over two transports, run by threads: nodes of any sizes, in any order of ranks.
+// Hierarchical over two transports, run by threads: nodes of any size, with ranks in any order.
 #include <atomic>
 #include <string>
 #include <thread>
@@ -37,7 +37,7 @@ const std::vector<std::vector<int>> worlds{
     {0},          {0, 0, 0},       {0, 1, 2},          {0, 0, 1, 1},
     {5, 7, 5, 7}, {0, 0, 0, 1, 1}, {3, 1, 1, 1, 2, 2}, {0, 1, 1, 1, 1, 1, 1}};
 
-// Inputs whose sums are exact, so that the order of additions does not matter.
+// Inputs with exact sums, so the order of summation does not matter.
 template <class T>
 std::vector<T> whole(int rank, std::int64_t count) {
   std::vector<T> values(static_cast<std::size_t>(count));
@@ -47,7 +47,7 @@ std::vector<T> whole(int rank, std::int64_t count) {
   return values;
 }
 
-/// What the ranks do on both levels as one schedule: `Half` are the two halves inside nodes.
+/// Both levels as one schedule; `Half` are the two halves inside nodes.
 template <class Intra, class Inter, class Half>
 struct Whole {
   static constexpr std::string_view name = "two levels";
@@ -151,7 +151,8 @@ TEST_CASE_TEMPLATE("two levels give the sum, mean and extremes of all ranks", A,
       CAPTURE(ranks);
       CAPTURE(count);
       CHECK(right == 4 * ranks);
-      // Each element leaves a node as often as a ring or a tree of nodes sends it, whoever holds it inside.
+      // Each element leaves a node as often as a ring or a tree of nodes sends it, whichever rank of the node
+      // holds it.
       if (!std::is_same_v<A, Levels<comm::HalvingDoubling>>)
         CHECK(bytes == 2 * (comm::Nodes(node_of).count() - 1) * count * 4);
     }

@@ -1,7 +1,7 @@
 // EMULATES: nccl
 // SANITIZE: none
 // TIMEOUT: 300
-// Hierarchical over GPUs, with kernels run on processors: ranks are threads, and nodes as the tests say.
+// Hierarchical over GPUs, with kernels run on the CPU: ranks are threads, and the tests assign them to nodes.
 #include <atomic>
 
 #include "as_processes.hpp"
@@ -31,7 +31,7 @@ struct MadeOf<comm::TwoLevelsOfGpus<Inside, Across>> {
   static constexpr bool by_hosts = comm::detail::through_hosts<Across>;
 };
 
-// The sentences that ranks ended with; empty for none.
+// The ranks' error messages; empty if there were none.
 template <class C>
 std::vector<std::string> run_nodes(const std::vector<int>& node_of,
                                    const std::function<void(C&, TestSpace&)>& body,
@@ -195,7 +195,8 @@ TEST_CASE("nothing is left behind") {
   CHECK(emulation::nccl_counts.communicators == 0);
 }
 
-// The pads of a node's processes stay as long as these: no barrier of one node waits for another.
+// The pads of a node's processes live as long as the processes, since no barrier of one node waits for
+// another.
 TEST_CASE_TEMPLATE("processes of nodes end well, or by an exception, and unmap one another's memory", C,
                    PeerThenNccl, PeerThenRing) {
   const AsProcesses processes;

@@ -1,6 +1,6 @@
 // ALSO: CONVOY_ISA=baseline CONVOY_ISA=avx2
 // The reduction kernels against plain scalar code: every type and operation, every length up to a few
-// vectors; of several buffers at once, into several places, through the caches and past them.
+// vectors; several buffers at once, several destinations, with cached and with streaming stores.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -55,7 +55,7 @@ T random(Philox& numbers) {
     return static_cast<T>(numbers.uniform(-100, 100) * (numbers.below(4) == 0 ? 1e-3f : 1.0f));
 }
 
-// Several values in their order, rounded once.
+// Several values reduced in order and rounded once.
 template <class T>
 T expected(const std::vector<T>& values, Op op, double scale) {
   using W = Wide<T>;
@@ -97,7 +97,7 @@ void compare(comm::Operation<op> operation) {
   }
 }
 
-// The first place is the first source, as it is where a rank combines others' buffers into its own.
+// The first destination is the first source, as when a rank reduces the others' buffers into its own.
 template <class T, Op op>
 void compare_fold(comm::Operation<op> operation) {
   const comm::Fold fold = comm::reduction<T>(operation).fold;

@@ -2,8 +2,8 @@
 // SANITIZE: none
 // SERIAL
 // TIMEOUT: 200
-// Ranks that do different things with as many bytes, between processes: over Mpi, over Shm and over both. In
-// each job the cases follow one another, each with an exchange of its own, which fails.
+// Ranks that make different calls with equal byte counts, between processes: over Mpi, over Shm and over
+// both. Each job runs the cases one after the other, each with its own exchange, which fails.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <algorithm>
 #include <cstring>
@@ -27,7 +27,7 @@ namespace {
 
 constexpr comm::Options options() { return {.deadline = mismatch::deadline}; }
 
-// What all ranks have said.
+// The errors of all ranks.
 std::vector<std::string> gather(const std::string& said) {
   char mine[600] = {};
   std::memcpy(mine, said.data(), std::min(said.size(), sizeof mine - 1));
@@ -51,7 +51,8 @@ void meet_all(const Where& where) {
   }
 }
 
-// Each rank of a node does the same as those whose part it has on the other node, but not as its neighbour.
+// Each rank of a node makes the same calls as the ranks with its part on the other node, but not as its
+// neighbor.
 void meet_on_two_levels() {
   comm::Hierarchical<comm::Direct<Shm>, comm::Ring<Mpi>> exchange(Mpi(MPI_COMM_WORLD, Seconds(20)),
                                                                   comm::Nodes({0, 0, 1, 1}), options());

@@ -1,5 +1,5 @@
 // EMULATES: nccl
-// The exchange over NCCL where streams do their work at once: sums, groups, deadlines and sentences.
+// The exchange over NCCL where streams run their work at once: sums, groups, deadlines and error messages.
 #include "device_of_tests.hpp"
 #include "emulation/nccl.hpp"
 

@@ -1,7 +1,7 @@
 // EMULATES: nccl
 // TIMEOUT: 300
-// Gradients of GPUs that travel encoded over NCCL: the bits of Compressed on the host, what is carried from
-// step to step, and what is refused. Kernels run on processors; ranks are threads.
+// GPU gradients that travel encoded over NCCL: the bits of Compressed on the host, the state carried from
+// step to step, and what is refused. Kernels run on the CPU; ranks are threads.
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -34,7 +34,7 @@ static_assert(comm::Comm<OnGpus<codec::Bf16>> && comm::Comm<OnGpus<codec::Int8>>
 static_assert(comm::works_in<OnGpus<codec::Int8>, TestSpace> &&
               !comm::works_in<OnGpus<codec::Int8>, memory::Host>);
 
-// Warms up for a step.
+// With one warm-up step.
 template <class Codec>
 Codec made() {
   if constexpr (std::is_same_v<Codec, codec::TopK>)
@@ -43,7 +43,7 @@ Codec made() {
     return {};
 }
 
-/// What an exchange carries, by name.
+/// The state that an exchange carries, by name.
 class State final : public comm::StateVisitor {
  public:
   explicit State(bool writes = false) : writes_(writes) {}
@@ -76,12 +76,12 @@ class State final : public comm::StateVisitor {
   bool writes_;
 };
 
-// What a step does and what becomes of it.
+// The steps of a test, and their decisions.
 struct Plan {
   std::int64_t count = 3'000;
-  int first = 0, end = 4;       // steps
-  std::set<int> deciding = {};  // in these a rule decides,
-  std::set<int> skipped = {};   // to skip these, in which rank 0 has overflown
+  int first = 0, end = 4;       // the range of steps
+  std::set<int> deciding = {};  // steps in which a rule decides,
+  std::set<int> skipped = {};   // and those that it skips, since rank 0 overflows
 };
 
 struct Rule {
@@ -102,7 +102,7 @@ std::vector<float> gradients(const Plan& plan, int rank, int step) {
   return values;
 }
 
-// What a rank has seen: the sums of each step, and the state after it.
+// The results of a rank: the sums of each step, and the state after it.
 struct Seen {
   std::vector<std::vector<float>> sums;
   std::vector<State> states;
@@ -156,7 +156,7 @@ Ranks on_gpus(int ranks, const Plan& plan, const Codec& codec, const Ranks* from
             const Range r = arenas.buckets[b];
             space.write(arenas.gradients.data() + r.begin, values.data() + r.begin,
                         static_cast<std::size_t>(r.size()) * sizeof(float));
-            if (b > 0) comm.begin(static_cast<int>(b), space.mark());  // the first one is begun at the end
+            if (b > 0) comm.begin(static_cast<int>(b), space.mark());  // bucket 0 begins last
             comm.poll();
           }
           Rule rule{plan.deciding.contains(step), plan.skipped.contains(step)};
@@ -173,7 +173,7 @@ Ranks on_gpus(int ranks, const Plan& plan, const Codec& codec, const Ranks* from
 
 bool same(float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
-// The bits of sums and of state are the host's; sums that NCCL makes, of halves and in steps that warm up,
+// Checks that sums and state have the host's bits. Sums that NCCL computes, in 16 bits and in warm-up steps,
 // are rounded in another order.
 template <class Codec>
 void agree(const Ranks& gpus, const Ranks& hosts, const Plan& plan) {
@@ -191,7 +191,7 @@ void agree(const Ranks& gpus, const Ranks& hosts, const Plan& plan) {
                          : std::is_same_v<Codec, codec::F16>  ? 0x1p-11f
                                                               : 0.0f;
       for (std::size_t i = 0; i < mine.size(); ++i) {
-        // Each of the additions rounds by at most half of a unit in the last place of the sum of magnitudes.
+        // Each addition rounds by at most half a unit in the last place of the sum of magnitudes.
         const auto n = static_cast<float>(gpus.size());
         const bool near = std::abs(mine[i] - theirs[i]) <= 2 * n * n * unit;
         wrong += same(mine[i], theirs[i]) || near ? 0 : 1;
@@ -232,9 +232,10 @@ TEST_CASE_TEMPLATE("steps are those of the host, in worlds of each size", Codec,
 TEST_CASE_TEMPLATE("a step that is skipped leaves nothing in what is carried on", Codec, EVERY_CODEC) {
   const Plan plans[] = {
       {.end = 6, .deciding = {0, 1, 2, 3, 4, 5}, .skipped = {2, 4}},
-      // The first step in which a rule decides comes after others: what they left is forgotten.
+      // The first step in which a rule decides follows steps without a rule, whose leftovers must be
+      // discarded.
       {.end = 5, .deciding = {2, 3}, .skipped = {2}},
-      // In the steps of a warm-up nothing is left out.
+      // In warm-up steps nothing is dropped.
       {.end = 3, .deciding = {0, 1, 2}, .skipped = {0}},
   };
   for (const Plan& plan : plans)
@@ -285,7 +286,7 @@ TEST_CASE_TEMPLATE("a rule clips and skips in the stream, and the host is told",
       OnHosts<Codec> comm(endpoint, {.deadline = Seconds(20)}, codec);
       expected[static_cast<std::size_t>(comm.rank())] = decide::train(comm, count);
     });
-    // Small whole numbers go through halves as they are.
+    // Small integers are exact in 16 bits.
     if (codec::Reduced<Codec>) CHECK(expected[0] == decide::trained(ranks, count));
     std::atomic<int> right = 0;
     all_well(run<OnGpus<Codec>>(
@@ -345,7 +346,7 @@ TEST_CASE("memory is registered, and given back where an exchange is opened once
       space.synchronize();
     }
   }));
-  CHECK(registered == 4);  // what travels encoded, and gradients that warm up
+  CHECK(registered == 4);  // encoded buffers, and the gradients of warm-up steps
   CHECK(emulation::nccl_counts.registrations == 0);
   CHECK(emulation::nccl_counts.communicators == 0);
 }
@@ -369,7 +370,7 @@ TEST_CASE("bytes that travel are those of the encoding") {
   CHECK(int8 > 0.25);
   CHECK(int8 < 0.31);
   const double topk = bytes(codec::TopK{.fraction = 0.01, .warm_up_steps = 0});
-  CHECK(topk > 0.01 * 2 * 2);  // a pair a place, of each rank
+  CHECK(topk > 0.01 * 2 * 2);  // one pair of index and value for each place, from each of two ranks
   CHECK(topk < 0.05);
   CHECK(bytes(codec::TopK{.fraction = 0.01, .warm_up_steps = 1}) == 1);
 }
@@ -407,7 +408,7 @@ TEST_CASE_TEMPLATE("a rank that does not come is noticed by the others, who say 
       3, [&](C& comm, TestSpace& space) { go_without_rank_1(comm, space, over); }, {.deadline = Seconds(0.3)},
       made<Codec>());
   CHECK(sentences[1] == "left");
-  const std::string what = codec::Scattered<Codec> ? "all-to-all" : "all-reduce";  // topk warms up
+  const std::string what = codec::Scattered<Codec> ? "all-to-all" : "all-reduce";  // topk is in its warm-up
   for (const std::size_t r : {std::size_t{0}, std::size_t{2}}) {
     CAPTURE(sentences[r]);
     CHECK(contains(sentences[r],

@@ -1,7 +1,6 @@
 // EMULATES: nccl
 // SANITIZE: address thread
-// The exchange over NCCL where streams do their work late, so that every order that streams must keep is
-// asked for.
+// The exchange over NCCL where streams run late, so that every ordering that streams must keep is tested.
 #include "emulation/late_streams.hpp"
 #include "emulation/nccl.hpp"
 #include <convoy/memory/cuda.cuh>
@@ -11,7 +10,7 @@ namespace device_test {
 
 using namespace convoy;
 
-/// A space of such streams.
+/// A space of late streams.
 class Late {
  public:
   static constexpr std::string_view name = "late";
@@ -81,7 +80,7 @@ inline constexpr bool works_late = true;
 namespace nccl_test {
 
 TEST_CASE_TEMPLATE("a host that is always steps ahead of its GPU is not late", C, AllReduced, Halved) {
-  constexpr int steps = 75, ahead = 2;  // that take longer than the deadline, none of them nearly as long
+  constexpr int steps = 75, ahead = 2;  // together longer than the deadline; each step is far shorter
   const std::vector<float> expected = sums(2, 1000, steps);
   std::atomic<int> right = 0;
   all_well(run<C>(2,

@@ -29,12 +29,12 @@ constexpr int steps = 4;
 const comm::Options options{.deadline = Seconds(20), .segment_bytes = 64};
 
 struct Trained {
-  std::vector<std::vector<float>> parameters;  // of each worker in the end
+  std::vector<std::vector<float>> parameters;  // of each worker at the end
   std::int64_t updated = 0;                    // elements, by the servers
   bool in_time = true;  // each fit's gradients were applied by the callable of that fit
 };
 
-/// Trains parameters -= gradients, in two fits in a row.
+/// Trains parameters -= gradients in two consecutive fits.
 Trained run(int ranks, const comm::Service& service, std::int64_t count) {
   Trained trained;
   trained.parameters.resize(static_cast<std::size_t>(ranks));
@@ -55,7 +55,7 @@ Trained run(int ranks, const comm::Service& service, std::int64_t count) {
         updated += part.range.size();
         if (now != fit) in_time = false;
       };
-      // The others push before this server has come to its next fit.
+      // Let the others push before this server begins its next fit.
       if (fit == 1 && exchange.serves()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       now = fit;
       exchange.serve(serve);
@@ -80,7 +80,7 @@ Trained run(int ranks, const comm::Service& service, std::int64_t count) {
       exchange.all_reduce(std::span<float>(alike), comm::sum);
       if (alike[0] != static_cast<float>(exchange.workers()))
         throw std::logic_error("not all workers took part");
-      // Only worker 0's parameters matter to what comes.
+      // The next fit starts from worker 0's parameters only.
       if (exchange.rank() != 0) std::fill(parameters.begin(), parameters.end(), 0.0f);
     }
     if (exchange.rank() == 0) trained.parameters.resize(static_cast<std::size_t>(exchange.workers()));
@@ -153,7 +153,8 @@ TEST_CASE("a worker or server that fails or stays away is named on all the other
   const auto suffer = [](Case& c) {
     const std::int64_t count = 1'000;
     const auto all = [&](Threads endpoint) {
-      // Whom everyone waits for is found within a fifth of it, in which every rank must get a processor.
+      // The culprit is determined within a fifth of the deadline; every rank must get a processor in that
+      // time.
       comm::Served exchange(endpoint, {{}, 1, c.placement}, {.deadline = Seconds(c.fails ? 20 : 2.5)});
       const auto n = static_cast<std::size_t>(count);
       Buffer<float> gradients(n, exchange.memory()), parameters(n, exchange.memory());
@@ -183,7 +184,7 @@ TEST_CASE("a worker or server that fails or stays away is named on all the other
       c.threw = true;
     }
   };
-  // All at once: they sleep most of the time.
+  // The cases run at once, since they sleep most of the time.
   std::deque<Case> cases;
   std::vector<std::thread> threads;
   for (const bool fails : {true, false})
@@ -219,7 +220,7 @@ TEST_CASE("a server whose update fails tells the others at once, whatever it thr
       said = error.what();
       told = true;
     } catch (const std::runtime_error&) {
-      // This rank goes on with something else.
+      // This rank does something else meanwhile.
       for (int wait = 0; wait < 3'000 && !told; ++wait)
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
       try {

@@ -1,9 +1,9 @@
 // EMULATES
 // TIMEOUT: 300
-// The kernels of an exchange over peer memory, run on processors: ranks are threads whose kernels wait for
-// one another. Sums in the order of ranks, by one shot and by two; graphs; ranks that do not come. Ranks of
-// one process meet on the host around each exchange, so most ranks here say that they are processes, and
-// their kernels wait for one another alone.
+// The kernels of an exchange over peer memory, run on the CPU: ranks are threads whose kernels wait for one
+// another. Sums in rank order, by one shot and by two; graphs; ranks that never come. Ranks of one process
+// meet on the host around each exchange, so most ranks here pass for processes, whose kernels alone wait for
+// one another.
 #include <cstdlib>
 
 #include "as_processes.hpp"
@@ -24,7 +24,7 @@ struct Rank {
   Link link;
   Rank(Table& table, int rank, const comm::PeerOptions& options)
       : ranks(AtTable(table, rank)), link(ranks, options) {}
-  // What this rank's link does next waits for what its space has done, and the other way round.
+  // The link's next work waits for the space's work so far, and the other way round.
   void synchronize() {
     space.synchronize();
     link.synchronize();
@@ -33,7 +33,7 @@ struct Rank {
 
 enum class Ranks { processes, threads };
 
-// The sentences that ranks ended with; empty for none.
+// The ranks' error messages; empty if there were none.
 std::vector<std::string> on_links(int ranks, const std::function<void(Rank&)>& body,
                                   const comm::PeerOptions& options = {}, Ranks are = Ranks::processes) {
   const AsProcesses processes(are == Ranks::processes);
@@ -69,7 +69,7 @@ std::vector<T> in_order(int ranks, std::int64_t count, std::uint64_t seed) {
   return result;
 }
 
-// This rank's numbers in memory that all see, `offset` elements behind its beginning.
+// This rank's numbers in memory that all ranks can access, `offset` elements behind its beginning.
 template <class T>
 struct Shared {
   Rank& rank;
@@ -121,7 +121,7 @@ TEST_CASE_TEMPLATE("all-reduce gives sums in the order of ranks, by one shot and
           rank.link.all_reduce<T>(shared.window, 0, count);
           right += oracle::same_bits(shared.read(), in_order<T>(ranks, count, seed)) ? 1 : 0;
           if (rank.link.rank() > 0 || ranks == 1 || count == 0) continue;
-          // The ring's order of additions is another one.
+          // The ring sums in another order.
           const auto ring = oracle::ring<T>(ranks, count, seed, comm::Op::sum);
           const auto seen = in_order<T>(ranks, count, seed);
           const double most = sizeof(T) == 2 ? 0.1 : 1e-5;
@@ -180,7 +180,7 @@ TEST_CASE("an exchange may begin while others still read the numbers of the one 
                         memory::Array<f32, TestSpace> own(rank.space, 600);
                         rank.space.fill(own.data(), 600, static_cast<f32>(rank.link.rank() + 1));
                         rank.space.synchronize();
-                        // 3, 6, 12 and so on; with one block no rank waits for another one's second block.
+                        // 3, 6, 12 and so on. With one block, no rank waits for another rank's second block.
                         for (int k = 0; k < 20; ++k) rank.link.all_reduce(own.data(), 600);
                         rank.synchronize();
                         std::vector<f32> seen(600);
@@ -251,7 +251,7 @@ TEST_CASE("a captured exchange is replayed as often as one likes") {
         cudaGraph_t captured{};
         cudaGraphExec_t made{};
         device::check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "begin a capture");
-        // Three meetings at once, an odd number, and three in two shots.
+        // Three exchanges of one meeting each, an odd number, and one of three meetings in two shots.
         for (int k = 0; k < 3; ++k) rank.link.all_reduce<f32>(first.window, 0, small);
         rank.link.all_reduce<f32>(second.window, 0, large);
         device::check(cudaStreamEndCapture(stream, &captured), "end a capture");
@@ -284,7 +284,7 @@ TEST_CASE("the host touches no memory of a GPU, and shuffled blocks give the sam
   CHECK(right == 2);
 }
 
-// Of a process that fails the pad lives as long as the process: others may still write to it.
+// After a failure, a process's pad lives as long as the process, since others may still write to it.
 TEST_CASE("nothing is left behind where all is well") { CHECK(emulation::bytes_in_use() == 0); }
 
 TEST_CASE("a rank that does not come is named by the others within the deadline") {
@@ -311,7 +311,7 @@ TEST_CASE("a rank that does not come is named by the others within the deadline"
                    CHECK(seen.rank == rank.link.rank());
                    CHECK(seen.peer == 1);
                    CHECK(seen.bytes == static_cast<std::size_t>(count) * sizeof(f32));
-                   rank.link.check();  // what failed stays failed
+                   rank.link.check();  // a failed link stays failed
                  },
                  {.deadline = Seconds(0.2), .at_once = 1024});
     CHECK(sentences[1] == "left");
@@ -370,7 +370,7 @@ TEST_CASE("a rank of the process that is late or leaves frees those that wait fo
             rank.link.all_reduce(own.data(), 100);
           } catch (const CommError&) {
             if (!enqueued.names().empty()) throw Error("a kernel was started");
-            rank.link.check();  // what failed stays failed
+            rank.link.check();  // a failed link stays failed
           }
         },
         {.deadline = Seconds(leaves ? 1000 : 0.2)}, Ranks::threads);
@@ -404,7 +404,7 @@ TEST_CASE("ranks that share a GPU share its processors out") {
   CHECK(blocks(40, 1) == 10);
   CHECK(blocks(2, 1) == 1);
   CHECK(blocks(30, 2) == 15);
-  CHECK(blocks(30, 3) == 15);  // two of the four on the first
+  CHECK(blocks(30, 3) == 15);  // two of the four ranks share the first GPU
   CHECK(blocks(8, 4) == 16);
 }
 
@@ -453,7 +453,7 @@ TEST_CASE("what does not fit is refused in one sentence") {
   for (std::thread& thread : threads) thread.join();
   for (const auto& sentence : sentences)
     CHECK(sentence == "rank 1 differs from rank 0 in comm.blocks: 5 instead of 4");
-  // Streams of ranks that are threads want queues of their own.
+  // Streams of ranks that are threads need hardware queues of their own.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "11", 1);
   for (const int ranks : {2, 3})
     for (const std::string& sentence : on_links(

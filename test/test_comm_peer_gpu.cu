@@ -1,7 +1,7 @@
 // NEEDS: cuda
 // LABELS: cuda gpu
 // TIMEOUT: 300
-// CudaPeer with two ranks on one GPU: threads of a process, and processes, which map each other's memory.
+// CudaPeer with two ranks on one GPU, as threads of a process and as processes that map each other's memory.
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -15,12 +15,12 @@ namespace {
 
 [[maybe_unused]] const bool prepared = (convoy::device::let_ranks_share_gpus(), true);
 
-// The ports from 20000 on are nobody's by name.
+// Ports that well-known services do not use.
 std::string port() { return convoy::concat(20000 + getpid() % 20000); }
 
 }  // namespace
 
-// Starts itself twice: the processes begin anew, and with them CUDA.
+// Starts this program twice as new processes, each with a fresh CUDA context.
 TEST_CASE("two processes on one GPU get the same sums, and train") {
   using namespace peer_ranks;
   if (device::count() == 0) SKIP("there is no GPU here");
@@ -34,7 +34,7 @@ TEST_CASE("two processes on one GPU get the same sums, and train") {
     return;
   }
   comm::AnyBootstrap world(comm::TcpBootstrap(comm::world_of_environment(), Seconds(60)));
-  // The first lies in one piece of the GPU's memory with other allocations, the last is cut into two shots.
+  // The first shares a block of GPU memory with other allocations; the last is exchanged in two shots.
   for (const std::int64_t count : {std::int64_t{1000}, std::int64_t{300'007}, std::int64_t{3'000'000}})
     for (const bool graph : {false, true}) {
       CAPTURE(count);

@@ -1,11 +1,11 @@
 // EMULATES
-// CudaPeer where ranks are processes: each thread of this test says that it is one, so that memory is mapped
-// by handles, and unmapped.
+// CudaPeer where ranks are processes: each thread of this test passes for a process, so that memory is mapped
+// by handles and unmapped.
 #include <atomic>
 
 #include <unistd.h>
 
-// The name of the process as the thread wants it.
+// The process id that this thread reports.
 static thread_local int process_of_thread = 0;
 extern "C" pid_t getpid() noexcept { return 4711 + process_of_thread; }
 
@@ -18,7 +18,7 @@ namespace {
 using namespace device_test;
 using Halved = comm::Sharded<comm::CudaPeer<TestSpace>>;
 
-// A bootstrap that makes its thread a process of its own.
+// A bootstrap that gives its thread a process id of its own.
 struct Alone : AtTable {
   Alone(Table& table, int rank) : AtTable(table, rank) { process_of_thread = rank; }
 };
@@ -59,7 +59,7 @@ TEST_CASE("processes map each other's memory, and end together") {
                         },
                         {.at_once = 1024, .blocks = 2}));
   CHECK(right == 3);
-  // Of each rank's pad, gradients and parameters by two others.
+  // Each rank's pad, gradients and parameters are mapped by two others.
   CHECK(mapped == 3 * 3 * 2);
   CHECK(emulation::peer_counts.mapped == 0);
   CHECK(emulation::bytes_in_use() == 0);
@@ -130,8 +130,8 @@ TEST_CASE("a process that leaves is noticed by those that wait for it") {
       contains(sentences[0], "rank 0: cuda-peer reduce-scatter of bucket 0: rank 1 has left (peer rank 1, "));
 }
 
-// Whatever ends a rank, nobody frees memory that another process has mapped, which the emulated device
-// refuses; what an exception frees stays there until the others have unmapped it.
+// However a rank ends, nobody frees memory that another process has mapped: the emulated device refuses that.
+// If an exception frees memory, it stays allocated until the others have unmapped it.
 
 TEST_CASE("memory that another process has mapped is not freed before it is closed") {
   std::atomic<int> refused = 0;
@@ -186,8 +186,8 @@ TEST_CASE("a process that ends is through with what it has enqueued, in graphs a
 
 namespace {
 
-// Three processes train; rank 1 does something else after `steps` of its three steps, and knows how many of
-// the others have ended. The sentences that they ended with.
+// Three processes train. After `steps` of its three steps, rank 1 calls `does` with the number of other ranks
+// that have ended. Returns the ranks' error messages.
 std::vector<std::string> until_rank_1(int steps, Seconds deadline,
                                       const std::function<void(const std::atomic<int>& ended)>& does) {
   std::atomic<int> ended = 0;

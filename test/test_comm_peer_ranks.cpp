@@ -1,6 +1,6 @@
 // EMULATES
 // TIMEOUT: 300
-// What test_comm_peer_gpu.cu does on a GPU, with kernels run on processors.
+// The tests of test_comm_peer_gpu.cu, with kernels run on the CPU.
 #include "emulation/emulation.hpp"
 
 namespace {

@@ -1,5 +1,5 @@
 // SANITIZE: none
-// The registry: what make knows by name, what it refuses, and what people are told.
+// The registry: the names that make knows, what it refuses, and its messages.
 #include <set>
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@ using transport::Threads;
 
 namespace {
 
-// What every rank says when it is to make this; empty if all can.
+// The error of every rank when it makes this exchange; empty if all succeed.
 std::string refusal(std::string_view name, const comm::Options& options, const comm::Choice& choice) {
   std::string said[2];
   const int ranks = name == "none" ? 1 : 2;
@@ -36,7 +36,7 @@ TEST_CASE("each line of the registry says what it is, and names it by itself") {
     CAPTURE(entry.name);
     CHECK(names.insert(entry.name).second);
     CHECK_FALSE(entry.about.empty());
-    // What all transports have has no word about them.
+    // An entry that every transport offers lists no transports.
     const bool here = comm::offers<Threads>(entry.name);
     CHECK(here == (entry.over.empty() || entry.over.find("threads") != std::string_view::npos));
     if (!here) continue;
@@ -62,7 +62,7 @@ TEST_CASE("an option that a comm would ignore is refused") {
     std::string option;
     comm::Options options;
     comm::Choice choice;
-    std::string fits;      // these comms
+    std::string fits;      // the comms that fit
     std::string sentence;  // for the others
   } rows[] = {
       {"codec", {}, {.codec = "int8"}, "ring", "does not use codec, which goes with ring"},

@@ -1,4 +1,4 @@
-// Proofs of the schedules at run time, and that wrong ones are found out. Those while compiling are in
+// Proofs of the schedules at run time, and detection of wrong ones. Compile-time proofs are in
 // test_comm_schedule_proofs.cpp.
 #include <functional>
 #include <map>
@@ -24,7 +24,7 @@ namespace {
 using schedules::Pairs, schedules::Uneven, schedules::Nested, schedules::Forest, schedules::Rooted,
     schedules::Deep;
 
-// Every all-reduce that may be the inner level of a hierarchy; any may be the outer one.
+// Every all-reduce that may be the inner level of a hierarchy; any all-reduce may be the outer one.
 static_assert(TwoHalves<Ring> && TwoHalves<HalvingDoubling> && TwoHalves<Tree> && TwoHalves<Deep>);
 static_assert(!TwoHalves<Hierarchical<Ring, Auto<Ring, Tree>, Every<2>>>);
 
@@ -38,7 +38,7 @@ static_assert(InParts<RingReduceScatter>{2} != InParts<RingReduceScatter>{3});
 static_assert(AllToAll{} == AllToAll{} && Pairs{1} == Pairs{1} && Pairs{1} != Pairs{2});
 static_assert(Auto<Ring, Tree>{1, 1, 0} != Auto<Ring, Tree>{1, 1, 1});
 
-// Tells nothing of its values, so it is no schedule.
+// Cannot be compared, so it is no schedule.
 struct Incomparable {
   [[maybe_unused]] static constexpr std::string_view name = "incomparable";
   [[maybe_unused]] static constexpr Goal goal = Goal::all_reduce;
@@ -217,7 +217,7 @@ TEST_CASE("the price of the ring is the textbook's") {
     CHECK(p.most_bytes == 2 * (n - 1) * count * 4 / n);
   }
   CHECK(price(Ring{1}, 1, 100, 4, model).seconds == 0);
-  // Segments hide the reduction behind the wire.
+  // Segments hide the reduction behind the transfer.
   CHECK(price(Ring{8}, 4, 1 << 20, 4, {0, 1e-9, 0.5e-9}).seconds <
         price(Ring{1}, 4, 1 << 20, 4, {0, 1e-9, 0.5e-9}).seconds);
 }
@@ -236,7 +236,7 @@ TEST_CASE("halving and doubling cost the ring's bytes in 2 lg n messages") {
     CHECK(p.most_messages == 2 * k);
     CHECK(p.most_bytes == 2 * (n - 1) * count * 4 / n);
   }
-  // An extra rank's pair swaps two halves, gathers them, and the result comes back whole.
+  // An extra rank's pair swaps two halves and gathers them, and the whole result is sent back.
   const Price odd = price(HalvingDoubling{1}, 5, 1 << 16, 4, model);
   CHECK(odd.messages == 4 * 4 + 4);
   CHECK(odd.most_bytes == (1 << 18) * 3 / 2 + (1 << 18) * 3 / 2);
@@ -253,7 +253,7 @@ TEST_CASE("the double tree sends about two buffers per rank, and pipelines over 
     CHECK(p.bytes == 2 * (n - 1) * count * 4);
     CHECK(p.messages == 2 * (n - 1) * 2 * 256);
     CHECK(p.seconds < 1.1 * 2 * bytes * model.beta);
-    // Its halves are half of that each, and each pipelines by itself.
+    // The price of each half is half of that, and each half pipelines by itself.
     for (const Price& half :
          {price(TreeReduceScatter{256}, n, count, 4, model), price(TreeAllGather{256}, n, count, 4, model)}) {
       CHECK(half.bytes == p.bytes / 2);

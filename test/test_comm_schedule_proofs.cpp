@@ -1,5 +1,5 @@
 // SANITIZE: none
-// Proofs of the schedules for 1 to 16 ranks, while compiling.
+// Compile-time proofs of the schedules for 1 to 16 ranks.
 #include <utility>
 
 #include <doctest/doctest.h>
@@ -15,7 +15,7 @@ namespace {
 using schedules::Pairs, schedules::Uneven, schedules::Nested, schedules::Forest, schedules::Rooted,
     schedules::Deep;
 
-// One constant evaluation for each size: each has the compiler's whole budget.
+// One constant evaluation for each size, so that each has the compiler's whole step limit.
 template <auto schedule, int size>
 inline constexpr bool proved = static_cast<bool>(verify(schedule, size, 8));
 

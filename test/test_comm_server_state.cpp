@@ -1,7 +1,7 @@
 // SANITIZE: address
-// The parameter server's machine under every order in which messages can arrive: no deadlock, each push
+// The parameter server's state machine under every order in which messages can arrive: no deadlock, each push
 // applied once, the staleness bound kept and reached, rules that decide before any update, and goodbyes that
-// end it.
+// end the service.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -17,28 +17,28 @@ using comm::detail::ServerState;
 
 namespace {
 
-/// A server that lets workers get one step further ahead than it should.
+/// A server that lets workers get one step further ahead than allowed.
 struct OffByOne : ServerState {
   OffByOne(int workers, int parts, comm::Consistency c)
       : ServerState(workers, parts, {c.sync, c.bound + 1}) {}
 };
 
-/// What was seen on all ways.
+/// The union of what was seen on all paths.
 struct Seen {
   bool deadlock = false, wrong = false, ended = false;
-  std::int64_t furthest = 0;  // steps that a worker had completed ahead of the slowest when it went on
+  std::int64_t furthest = 0;  // steps completed ahead of the slowest worker when a worker went on
   std::set<std::string> results;
   long states = 0;
 };
 
-/// How a rule decides: not at all, or when all parts have arrived and, some time later, a verdict has.
+/// How a rule decides: not at all, or when all parts have arrived and, some time later, a decision has.
 struct Decision {
   bool decides = false;
   int window = 1 << 20;  // parts that a worker pushes ahead of replies
 };
 
-/// Workers, channels and one server with some parts. (Servers do not talk to each other: two of them are a
-/// server whose parts are replied to one by one.)
+/// Workers, channels and one server with some parts. (Servers do not talk to each other: two servers behave
+/// like one whose parts are replied to separately.)
 template <class Server>
 struct World {
   struct Worker {
@@ -51,14 +51,14 @@ struct World {
   std::vector<Worker> workers;
   std::vector<std::vector<int>> inbox;   // worker -> server: parts; -1 is goodbye
   std::vector<std::vector<int>> outbox;  // server -> worker
-  std::vector<std::string> applied;      // to each part, in order: whose gradients, and a bar for an update
-  bool early = false;                    // last parameters were sent before the last update, or an update
-                                         // was made before the verdict
+  std::vector<std::string> applied;  // per part, in order: the workers of the gradients, a bar for an update
+  bool early = false;                // last parameters were sent before the last update, or an update
+                                     // was made before the decision
   int window;
   bool decides;
-  int arrived = 0;        // parts, since the last verdict
-  bool awaits = false;    // a verdict
-  bool applying = false;  // after one
+  int arrived = 0;        // parts since the last decision
+  bool awaits = false;    // a decision is pending
+  bool applying = false;  // a decision was made
 
   World(int n, int p, int s, comm::Consistency c, Decision decision)
       : parts(p),
@@ -89,7 +89,7 @@ struct World {
       for (std::size_t w = 0; w < workers.size(); ++w)
         k += std::to_string(server.pushed(static_cast<int>(w), p)) + "_";
       std::string order = applied[static_cast<std::size_t>(p)];
-      // Where any order is right, only how many of whom matters to what can happen next.
+      // Where any order is right, the future depends only on how often each worker occurs.
       if (!sync) std::sort(order.begin(), order.end());
       k += order;
     }
@@ -118,7 +118,7 @@ struct World {
     if (workers[w].bye && std::count(applied[p].begin(), applied[p].end(), '|') != updates()) early = true;
   }
 
-  // How often a part is updated in all.
+  // The total number of updates of a part.
   std::int64_t updates() const { return sync ? steps : steps * static_cast<std::int64_t>(workers.size()); }
   bool over() const {
     return server.over() && !early && std::all_of(workers.begin(), workers.end(), [&](const Worker& w) {
@@ -137,7 +137,7 @@ struct World {
         next(copy);
         any = true;
       }
-      if (!me.bye && me.step == steps) {  // has made all its steps
+      if (!me.bye && me.step == steps) {  // is done with all its steps
         World copy = *this;
         copy.inbox[w].push_back(-1);
         copy.workers[w].bye = true;
@@ -170,7 +170,7 @@ struct World {
         any = true;
       }
     }
-    if (awaits) {  // the verdict arrives
+    if (awaits) {  // the decision arrives
       World copy = *this;
       copy.awaits = false;
       copy.applying = true;
@@ -243,7 +243,7 @@ TEST_CASE("sync with a rule that decides: no part is updated before the verdict,
     CHECK_FALSE(seen.deadlock);
     CHECK_FALSE(seen.wrong);
     CHECK(seen.results.size() == 1);
-    // A worker that holds parts back for replies would wait for ever.
+    // A worker that waits for replies before it pushes further parts would wait forever.
     CHECK(explore(n, parts, steps, {}, {.decides = true, .window = 1}).deadlock == (parts > 1));
     CHECK_FALSE(explore(n, parts, steps, {}, {.decides = false, .window = 1}).deadlock);
   }
@@ -252,13 +252,13 @@ TEST_CASE("sync with a rule that decides: no part is updated before the verdict,
 TEST_CASE("stale: no worker is ever further ahead than the bound, and the bound is reached") {
   for (const auto& [n, parts, steps] :
        std::vector<std::tuple<int, int, int>>{{2, 1, 5}, {2, 2, 4}, {3, 1, 5}})
-    for (int bound = 0; bound + 3 <= steps; ++bound) {  // with fewer steps a bound does not show
+    for (int bound = 0; bound + 3 <= steps; ++bound) {  // with fewer steps a bound has no effect
       const Seen seen = explore(n, parts, steps, {false, bound});
       CHECK(seen.ended);
       CHECK_FALSE(seen.deadlock);
       CHECK_FALSE(seen.wrong);
-      // With the bound k a worker may begin a step when it has completed at most k more than the slowest: the
-      // slowest may itself be in between its last push and the reply.
+      // With bound k, a worker may begin a step when it has completed at most k steps more than the slowest
+      // worker, which may itself be between its last push and the reply.
       CHECK(seen.furthest == bound + 1);
     }
 }
@@ -303,7 +303,7 @@ TEST_CASE("whoever is behind is awaited, and between steps nobody is") {
   state.push(2, 0, nothing);
   CHECK(state.awaited() == 0);
   state.push(0, 0, nothing);
-  CHECK(state.awaited() == 0);  // its second part
+  CHECK(state.awaited() == 0);  // the worker's second part
   state.push(0, 1, nothing);
   CHECK(state.awaited() == 1);
   for (const auto& [w, p] : {std::pair{1, 0}, {1, 1}, {2, 1}}) state.push(w, p, nothing);

@@ -1,5 +1,5 @@
-// Shards: cuts of random ranges among random worlds cover everything once, cut nothing that stays whole and
-// are as even as stated; and exchanges that are cut so end with the sums of all, to the bit.
+// Shards: cuts of random ranges in random worlds cover everything once, keep whole blocks whole and are as
+// even as documented; exchanges with such cuts end with the sums of all ranks, bit for bit.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -19,12 +19,12 @@ using transport::Threads;
 
 namespace {
 
-/// Ranges in a row, and what in them stays whole.
+/// Consecutive ranges, and the blocks in them that stay whole.
 struct Tensors {
   std::vector<Range> ranges, whole;
 };
 
-/// Some buckets of tensors that begin at multiples of the grain, where `aligned`, some of which stay whole.
+/// Some buckets of tensors, aligned to the grain if `aligned`; some of the tensors stay whole.
 Tensors random_tensors(Philox& random, bool aligned = true) {
   Tensors made;
   std::int64_t at = 0;
@@ -90,7 +90,7 @@ TEST_CASE("who has a long matrix of one range gets less of the next") {
   schedule::Shards shards(3, whole);
   CHECK(shards.cut({0, 96}) == std::vector<std::int64_t>{0, 16, 80, 96});
   CHECK(shards.cut({96, 160}) == std::vector<std::int64_t>{0, 32, 32, 64});
-  // Of fewer tensors than there are ranks some have nothing.
+  // With fewer tensors than ranks, some ranks have nothing.
   const std::vector<Range> one{{0, 160}};
   CHECK(schedule::Shards(4, one).cut({0, 160}) == std::vector<std::int64_t>{0, 160, 160, 160, 160});
 }
@@ -129,7 +129,7 @@ TEST_CASE_TEMPLATE("exchanges that keep tensors whole give all ranks the sums, t
     Philox random(29, seed);
     const Tensors tensors = random_tensors(random);
     const std::int64_t count = tensors.ranges.back().end;
-    // Messages along a ring add up in another order for each block, alike for two ranks alone.
+    // A ring sums each block in another order; only with two ranks are the sums equal.
     const int ranks = std::is_same_v<Comm, Halves> ? 2 : static_cast<int>(2 + seed % 5);
     CAPTURE(seed);
     CAPTURE(ranks);

@@ -1,5 +1,5 @@
 // EMULATES
-// What Staged does on a GPU that is not the first one.
+// Staged on a GPU other than the first one.
 #include <algorithm>
 #include <chrono>
 #include <mutex>

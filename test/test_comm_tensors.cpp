@@ -1,6 +1,6 @@
 // SANITIZE: address thread
-// Tensors of a user's own, exchanged without Trainer: buckets, packing, the order of exchange, unused
-// tensors, ranks that registered something else, ranks that are gone, and no allocation in a step.
+// User-owned tensors, exchanged without Trainer: buckets, packing, the order of exchange, unused tensors,
+// ranks that registered other tensors, dead ranks, and no allocation in a step.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -35,8 +35,8 @@ void on_threads(int ranks, Body&& body) {
   Threads::World(ranks).run([&](const Threads& endpoint) { body(endpoint); });
 }
 
-// The gradient of element i of tensor t on a rank in a step: small integers, whose sums and means over 1, 2
-// and 4 ranks every type holds exactly.
+// The gradient of element i of tensor t on a rank in a step: small integers whose sums and means over 1, 2
+// and 4 ranks are exact in every type.
 int value(int rank, int step, int tensor, std::int64_t i) {
   return static_cast<int>((static_cast<std::int64_t>(rank + 1) * (tensor + 3) + step + i) % 12);
 }
@@ -52,7 +52,7 @@ void fill(std::vector<E>& tensor, int rank, int step, int number) {
   }
 }
 
-// Whether a tensor holds the sums of those ranks for which `has(rank)`, divided by `divisor`.
+// Whether a tensor holds the sums of the ranks for which `has(rank)` is true, divided by `divisor`.
 template <class E, class Has>
 bool holds_sum(const std::vector<E>& tensor, int ranks, int divisor, int step, int number, Has has) {
   for (std::size_t i = 0; i < tensor.size(); ++i) {
@@ -76,7 +76,7 @@ std::vector<NamedSpan> named(std::vector<std::vector<float>>& tensors) {
   return all;
 }
 
-// What each rank said when it threw.
+// Each rank's error and the culprit that it names.
 struct Said {
   std::vector<std::string> what;
   std::vector<int> culprit;
@@ -119,13 +119,13 @@ TEST_CASE("the first bucket is small, the others near the size that was asked fo
   const std::int64_t mi = 1 << 18;  // floats in a MiB
   CHECK(tensors_of(comm::fuse(of({mi / 2, mi / 2, 10 * mi, 10 * mi, 10 * mi, 80 * mi}), {})) ==
         Tensors{{0, 1}, {2, 3}, {4}, {5}});
-  // A quarter of 8 MiB.
+  // Buckets of a quarter of the 8 MiB.
   CHECK(tensors_of(comm::fuse(of(std::vector<std::int64_t>(8, mi)), {})) ==
         Tensors{{0}, {1, 2}, {3, 4}, {5, 6}, {7}});
   CHECK(tensors_of(comm::fuse(of({5, 5, 5}), {})) == Tensors{{0, 1, 2}});
   CHECK(tensors_of(comm::fuse(of({5, 5, 5}), {.bucket_bytes = 0})) == Tensors{{0}, {1}, {2}});
   CHECK(tensors_of(comm::fuse(of({5, 5, 50}), {.first_bytes = 40})) == Tensors{{0, 1}, {2}});
-  // Ending before a tensor is nearer to 40 bytes than ending after it.
+  // 40 bytes are nearer to the end of tensor 1 than to that of tensor 2.
   CHECK(tensors_of(comm::fuse(of({5, 3, 50}), {.first_bytes = 40})) == Tensors{{0, 1}, {2}});
   CHECK(comm::fuse({}, {}).empty());
 }
@@ -351,7 +351,7 @@ TEST_CASE("a tensor that a rank does not use counts as zeros there") {
           {.op = comm::Op::sum, .first_bytes = 300, .bucket_bytes = 300, .find_unused = find});
       bool good = true;
       for (int step = 0; step < 4; ++step) {
-        // Tensor 1 is used by rank 2 alone, tensor 3 by nobody in odd steps.
+        // Tensor 1 is used by rank 2 only, tensor 3 by no rank in odd steps.
         const auto uses = [&](int r, int t) { return t == 1 ? r == 2 : t == 3 ? step % 2 == 0 : true; };
         for (int t = 0; t < 4; ++t) {
           fill(tensors[static_cast<std::size_t>(t)], rank, step, t);

@@ -2,9 +2,8 @@
 // SANITIZE: none
 // SERIAL
 // TIMEOUT: 200
-// Tensors of a user's own between processes one of which is killed, fails, or never marks a tensor: every
-// survivor ends in time with an error that names that rank, and what it waited for by the names of its
-// tensors.
+// User-owned tensors between processes of which one is killed, fails, or never marks a tensor: every survivor
+// ends in time with an error that names that rank and the tensors that it waited for.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <csignal>
 #include <string>
@@ -25,7 +24,7 @@ namespace {
 
 constexpr int culprit = 2;
 
-// Ten steps of four buckets; in the fourth, something happens to the culprit after its second bucket.
+// Ten steps of four buckets; in the fourth, the fault happens on the culprit after its second bucket.
 template <class A, class T>
 void train(const T& world, const std::string& fault) {
   comm::Nonblocking<A> exchange(world, {.deadline = Seconds(3)});

@@ -1,6 +1,6 @@
 // SANITIZE: address thread
-// Tensors of a user's own over every policy that leaves each sum on each rank, chosen by name, and the
-// refusal of the others.
+// User-owned tensors over every policy that leaves each sum on each rank, selected by name; the other
+// policies are refused.
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -21,12 +21,12 @@ using transport::Threads;
 
 namespace {
 
-// Small whole numbers, whose means over 1, 2 and 4 ranks are exact.
+// Small integers, whose means over 1, 2 and 4 ranks are exact.
 float value(int rank, int step, int tensor, std::size_t i) {
   return static_cast<float>(((rank + 1) * (tensor + 3) + step + static_cast<int>(i)) % 12);
 }
 
-// Whether tensors in one arena or scattered end with the mean or the sum.
+// Whether tensors in one arena, or scattered ones, end with the right mean or sum.
 bool trains(comm::Any& exchange, bool scattered, const comm::FusionOptions& fusion, double tolerance) {
   const int rank = exchange.rank(), ranks = exchange.size();
   constexpr std::size_t counts[] = {100, 1, 0, 700, 33, 250};
@@ -47,7 +47,7 @@ bool trains(comm::Any& exchange, bool scattered, const comm::FusionOptions& fusi
       const int t = (k + rank + step) % 6;
       const std::span<float> tensor = tensors[static_cast<std::size_t>(t)];
       for (std::size_t i = 0; i < tensor.size(); ++i) tensor[i] = value(rank, step, t, i);
-      // Nobody but rank 0 has tensor 3, and in the last step nobody at all.
+      // Only rank 0 has tensor 3, and in the last step no rank has it.
       if (t != 3 || (rank == 0 && step < 3))
         gradients.ready(t);
       else if (!fusion.find_unused)

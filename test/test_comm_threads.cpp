@@ -1,6 +1,6 @@
 // SANITIZE: address thread
-// The ring over threads: results bit for bit as the ring's order gives them, several buckets in flight,
-// traffic as priced, and no allocation in a step.
+// The ring over threads: results bit for bit in the ring's order, several buckets in flight, traffic as
+// priced, and no allocation in a step.
 #include <atomic>
 #include <vector>
 

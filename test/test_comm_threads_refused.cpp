@@ -1,6 +1,6 @@
 // SANITIZE: none
-// A world of threads where the system refuses one of them: no rank does anything, and one sentence says why.
-// The sanitizers would need more address space than the limit here leaves.
+// A world of threads where the system refuses one thread: no rank runs, and one error says why. The
+// sanitizers would need more address space than the limit leaves.
 #include <atomic>
 #include <cstddef>
 #include <fstream>
@@ -17,7 +17,7 @@ using transport::Threads;
 
 namespace {
 
-// Leaves this process so many bytes of address space beyond what it has; threads' stacks must fit there.
+// Limits this process to so many more bytes of address space; threads' stacks must fit there.
 class Limit {
  public:
   explicit Limit(std::size_t bytes) {
@@ -46,7 +46,7 @@ TEST_CASE("a world whose threads do not all start does nothing and says so") {
   const auto body = [&](const Threads&) { ++bodies; };
   std::string said;
   {
-    const Limit limit(40u << 20);  // more than one stack, far fewer than 200
+    const Limit limit(40u << 20);  // more than one stack, far less than 200
     REQUIRE(limit.set());
     try {
       Threads::World(ranks).run(body);
@@ -56,7 +56,7 @@ TEST_CASE("a world whose threads do not all start does nothing and says so") {
   }
   CAPTURE(said);
   CHECK(said.find("the system refuses a thread for rank ") != std::string::npos);
-  CHECK(said.find("for rank 0 of") == std::string::npos);  // it was halfway through
+  CHECK(said.find("for rank 0 of") == std::string::npos);  // some threads had started
   CHECK(said.find(" of 200: ") != std::string::npos);
   CHECK(bodies == 0);
   Threads::World(ranks).run(body);

@@ -23,10 +23,10 @@ namespace {
 constexpr float infinite = std::numeric_limits<float>::infinity();
 constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
-/// What element i is, for a u of uniform distribution in [-1, 1).
+/// The value of element i, given u uniform in [-1, 1).
 using Values = std::function<float(std::int64_t i, float u)>;
 
-/// The indices of the k largest sums, by a sort; of equal ones the first.
+/// The indices of the k largest magnitudes, by a sort; the first of equal ones.
 std::vector<std::uint32_t> largest(const std::vector<float>& sums, std::int64_t k) {
   const auto before = [&](std::uint32_t a, std::uint32_t b) {
     const float x = std::abs(sums[a]), y = std::abs(sums[b]);
@@ -41,7 +41,7 @@ std::vector<std::uint32_t> largest(const std::vector<float>& sums, std::int64_t 
   return order;
 }
 
-/// Encodes three times with error feedback, with more or less room, beside the sort.
+/// Encodes three times with error feedback, with scratch space of `room`, and compares with the sort.
 void check(const Values& value, std::int64_t count, const codec::TopK& codec, std::size_t room) {
   CAPTURE(count);
   CAPTURE(codec.fraction);

@@ -1,6 +1,6 @@
 // SANITIZE: thread
-// Weighted: shares from weights or speeds, the same on all ranks; means weighted by them; the rest as
-// without.
+// Weighted: shares from weights or speeds, the same on all ranks; means weighted by the shares; everything
+// else as without weights.
 #include <atomic>
 #include <cmath>
 #include <limits>
@@ -23,7 +23,7 @@ static_assert(comm::Comm<comm::Weighted<comm::Any>>);
 
 const auto never = [](double, double&) { FAIL("given weights need no measurement"); };
 
-// What constructing it with these weights on two ranks says.
+// The error of constructing Weighted with these weights on two ranks.
 std::string refusal(std::vector<double> weights) {
   std::string sentence;
   Threads::World(2).run([&](const Threads& endpoint) {
@@ -105,7 +105,7 @@ TEST_CASE("measured speeds become shares, the same bits on all ranks") {
 TEST_CASE("shares make all workers end together where speed depends on the rows") {
   Threads::World(3).run([&](const Threads& endpoint) {
     Weighted comm({}, endpoint);
-    // A batch of 300 rows: seconds that are the same for any share, and seconds for each row.
+    // A batch of 300 rows: a constant number of seconds, and seconds per row.
     const auto seconds = [&](double share, int rank) {
       return 0.02 * (1 + rank) + 300 * share * 1e-3 * (1 + rank);
     };

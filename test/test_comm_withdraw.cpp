@@ -1,6 +1,6 @@
 // SANITIZE: address thread
 // How a rank takes its memory back while others may be reading it: the protocol of transport/channels.hpp, on
-// threads. (Between processes, one of them stopped: test_comm_faults.cpp.)
+// threads. (test_comm_faults.cpp tests it between processes, one of them stopped.)
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -43,7 +43,7 @@ Arrival wait_for_message(Endpoint& endpoint, typename Endpoint::Request& request
   return arrival;
 }
 
-// Threads whose memory can be closed off.
+// Threads whose memory can be closed.
 struct Closable : transport::detail::ThreadWorld {
   using ThreadWorld::ThreadWorld;
   bool close_off() {
@@ -100,7 +100,7 @@ TEST_CASE("two that read each other's memory and give up do not wait for each ot
       wait_for_message(endpoint, receive, 1 - value);
       ++both;
       wait_for([&] { return both == 2; });
-      endpoint.withdraw("the test says so");  // or the watchdog ends the process
+      endpoint.withdraw("the test says so");  // if this hangs, the watchdog ends the process
       ++both;
     });
     CHECK(both == 4);

@@ -1,5 +1,5 @@
 // SANITIZE: address
-// The one base of wrappers forwards every member of a Comm; so do the wrappers that stand on it, and Any.
+// The common base of wrappers forwards every member of a Comm; so do the wrappers built on it, and Any.
 #include <cstddef>
 #include <memory_resource>
 #include <span>
@@ -16,7 +16,7 @@ using namespace convoy;
 
 namespace {
 
-/// A Comm that answers every question otherwise than most do, and writes down what it is asked.
+/// A Comm whose answers are unusual, and that logs every call.
 class Odd {
  public:
   explicit Odd(std::vector<std::string>& log) : log_(&log) {}
@@ -112,7 +112,7 @@ struct Successor final : comm::StateVisitor {
   void common(std::string_view, std::int64_t&) override {}
 };
 
-/// Asks everything that there is to ask, and checks the answers.
+/// Calls every member and checks the answers.
 template <comm::Comm C>
 void ask(C& comm) {
   const Range buckets[] = {{0, 3}, {3, 9}};

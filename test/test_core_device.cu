@@ -1,6 +1,6 @@
 // NEEDS: cuda
 // LABELS: cuda
-// The arithmetic that host and device share gives the same bits on both. Without a GPU the kernel is only
+// Arithmetic shared by host and device gives the same bits on both. Without a GPU the kernel is only
 // compiled.
 #include <vector>
 

@@ -1,4 +1,4 @@
-// bf16 and f16: every bit pattern there and back, and rounding to nearest even at and around every midpoint.
+// bf16 and f16: every bit pattern round-trips; rounding to nearest even at and around every midpoint.
 #include <cmath>
 #include <limits>
 
@@ -22,7 +22,7 @@ bool is_nan(T value) {
   return std::isnan(static_cast<float>(value));
 }
 
-// The value between two neighbours goes to the even one, anything nearer to one of them goes there.
+// A midpoint between two neighbors rounds to the even one, any other value to the nearer one.
 template <class T>
 int wrong_roundings(std::uint32_t largest) {
   int wrong = 0;

@@ -1,4 +1,4 @@
-// Files that are there whole or not at all.
+// Files that are written completely or not at all.
 #include <filesystem>
 #include <fstream>
 #include <sstream>

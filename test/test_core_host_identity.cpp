@@ -1,4 +1,4 @@
-// Which hosts are one.
+// How hosts are told apart.
 #include <array>
 #include <filesystem>
 #include <fstream>
@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// The system's files of a machine that has this boot.
+/// The system files of a machine with this boot id.
 struct Machine {
   fs::path root;
   Machine(const std::string& name, const std::string& boot)

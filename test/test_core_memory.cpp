@@ -1,5 +1,5 @@
 // SANITIZE: address thread
-// Buffers: aligned, zeroed, from the resource that was asked, given back once.
+// Buffers: aligned, zeroed, allocated from the given resource, freed once.
 #include <cstdint>
 #include <memory_resource>
 

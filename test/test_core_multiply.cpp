@@ -1,7 +1,6 @@
 // ALSO: CONVOY_ISA=baseline CONVOY_ISA=avx2
 // SANITIZE: address
-// Products of matrices against plain loops in f64: of every shape of edge, transposed, added to what was
-// there.
+// Matrix products against plain loops in f64: edges of every shape, transposed, added to existing values.
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -26,7 +25,7 @@ float at(const Strided& matrix, std::int64_t i, std::int64_t j) {
   return matrix.data[i * matrix.down + j * matrix.across];
 }
 
-// The largest error, beside what f32 allows sums of k products.
+// The largest error beyond the error bound of f32 sums of k products.
 double error(std::int64_t m, std::int64_t n, std::int64_t k, bool turn_a, bool turn_b, float alpha,
              float beta, int threads, std::vector<float>* kept = nullptr) {
   const auto a = numbers(m * k, 1), b = numbers(k * n, 2), before = numbers(m * n, 3);

@@ -1,5 +1,5 @@
 // SANITIZE: address
-// The team of threads: each number once, one thread as a plain call, teams of several threads of a program at
+// The team of threads: each index once; one thread as a plain call; several threads of a program use teams at
 // once.
 #include <atomic>
 #include <mutex>

@@ -1,4 +1,4 @@
-// Philox against the known answers of its authors (Random123, kat_vectors), and the distributions made of it.
+// Philox against its authors' known answers (Random123, kat_vectors), and the distributions built on it.
 #include <cmath>
 
 #include <doctest/doctest.h>

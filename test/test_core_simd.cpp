@@ -1,5 +1,5 @@
 // ALSO: CONVOY_ISA=baseline CONVOY_ISA=avx2
-// Vector loops: the same sums in each instruction set that this processor has, and the choice between them.
+// Vector loops: the same sums in each instruction set of this processor, and the choice between them.
 #include <cstdlib>
 #include <string_view>
 #include <vector>
@@ -12,7 +12,7 @@ using namespace convoy;
 
 namespace {
 
-// y = a * x + y, with the rest that is no whole vector done singly; says which width it ran with.
+// y = a * x + y, with a scalar tail; reports the vector width that it ran with.
 struct Axpy {
   template <int W>
   CONVOY_INLINE static void run(float a, const float* x, float* y, int n, int* width) {
@@ -28,7 +28,7 @@ struct Axpy {
   }
 };
 
-// Exact in any instruction set: small whole numbers.
+// Small integers, so the result is exact in any instruction set.
 void check_axpy(int expected_width, auto&& call) {
   for (int n : {0, 1, 3, 4, 15, 16, 17, 100}) {
     std::vector<float> x(static_cast<std::size_t>(n) + 1), y(x.size());

@@ -1,4 +1,4 @@
-// The small values of every table: Name, Shape, Range and shares of it, errors, deadlines.
+// The small value types: Name, Shape, Range and its shares, errors, deadlines.
 #include <limits>
 #include <sstream>
 #include <string>
