@@ -54,7 +54,8 @@ int main(int argc, char** argv) {
   return run(
       argc, argv,
       {.name = "bert_pretrain",
-       .about = "Pre-trains BERT (--data: a text with a sentence a line and an empty line between documents)",
+       .about =
+           "Pre-trains BERT (--data: a text with one sentence per line and an empty line between documents)",
        .models = {"bert"},
        .defaults = {.model = "bert",
                     .optimizer = "adamw",
@@ -65,8 +66,9 @@ int main(int argc, char** argv) {
                     .batch = 8,
                     .data = "data/text.txt"},
        .options = with_sizes(
-           wanted.sizes, {{"--vocabulary", &wanted.vocabulary, "A file of WordPieces, as BERT's vocab.txt"},
-                          {"--predictions", &wanted.sizes.predictions, "Masked tokens of an example, at most",
-                           Accepts::positive}}),
+           wanted.sizes,
+           {{"--vocabulary", &wanted.vocabulary, "WordPiece vocabulary file, such as BERT's vocab.txt"},
+            {"--predictions", &wanted.sizes.predictions, "Maximum number of masked tokens per example",
+             Accepts::positive}}),
        .make = [&](const Options& options) { return task_of(options, wanted); }});
 }

@@ -51,10 +51,10 @@ int main(int argc, char** argv) {
                            .decay = "none",
                            .momentum = 0.9f,
                            .batch = 512},
-              .options = {{"--plain", &wanted.plain, "Train on MNIST as it is"},
+              .options = {{"--plain", &wanted.plain, "Train on MNIST without deformed copies"},
                           {"--copies", &wanted.options.copies, "Deformed copies of each image",
                            Accepts::not_negative},
-                          {"--repeats", &wanted.options.repeats, "How often an epoch has all of them",
-                           Accepts::positive}},
+                          {"--repeats", &wanted.options.repeats,
+                           "How often an epoch repeats the images and their copies", Accepts::positive}},
               .make = [&](const Options& options) { return task_of(options, wanted); }});
 }

@@ -234,7 +234,7 @@ void look_around(Findings& found, const mpi::Session& session) {
   const int most = *std::max_element(found.ranks_of_node.begin(), found.ranks_of_node.end());
   if (least == 1 && found.machine.present > 1)
     found.warnings.push_back(
-        "a rank is bound to one processor, and all its threads share that one: mpirun --bind-to none, or "
+        "a rank is bound to one processor, which all its threads share: use mpirun --bind-to none or "
         "--map-by slot:PE=N");
   if (most > found.machine.present)
     found.warnings.push_back(concat("a node has ", most, " ranks on ", found.machine.present,
@@ -246,8 +246,8 @@ void warn(Findings& found) {
   const Machine& m = found.machine;
   const auto add = [&](auto&&... parts) { found.warnings.push_back(concat(parts...)); };
   if (m.quota > 0 && m.quota < m.processors)
-    add("this container may use ", m.quota, " processors' time and sees ", m.processors,
-        ": more threads than that are stopped in the middle of their work");
+    add("this container sees ", m.processors, " processors and may use the time of ", m.quota,
+        ": with more threads than that, threads are stopped in the middle of their work");
   if (!m.governor.empty() && m.governor != "performance")
     add("the frequency governor is ", m.governor,
         ": timings vary less with cpupower frequency-set -g performance");
@@ -338,9 +338,9 @@ nlohmann::ordered_json json(const Findings& f) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app{"Prints what this machine or allocation offers to an exchange"};
+  CLI::App app{"Reports what limits a gradient exchange on this machine or, under mpirun, this allocation"};
   bool as_json = false;
-  app.add_flag("--json", as_json, "As one JSON object");
+  app.add_flag("--json", as_json, "Print one JSON object");
   CLI11_PARSE(app, argc, argv);
 
   Findings found;

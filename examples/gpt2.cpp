@@ -167,8 +167,8 @@ int main(int argc, char** argv) {
   return run(
       argc, argv,
       {.name = "gpt2",
-       .about = "Trains GPT-2 (--data: a text, or a file of tokens of 16 or 32 bits), or has it go on "
-                "with a text (--generate)",
+       .about = "Trains GPT-2 (--data: a text, or a file of 16-bit or 32-bit tokens), or generates text "
+                "(--generate)",
        .models = {"gpt2"},
        .defaults = {.model = "gpt2",
                     .optimizer = "adamw",
@@ -180,22 +180,22 @@ int main(int argc, char** argv) {
                     .data = "data/text.txt"},
        .options = with_sizes(
            wanted.sizes,
-           {{"--vocabulary", &wanted.sizes.vocabulary, "Ids of tokens are below", Accepts::positive},
-            {"--bits", &wanted.bits, "Of a token in the file", OneOf{8, 16, 32}},
-            {"--held-out", &wanted.held_out, "Share of the text, its end, that is tested on",
+           {{"--vocabulary", &wanted.sizes.vocabulary, "Vocabulary size; token ids must be below it",
+             Accepts::positive},
+            {"--bits", &wanted.bits, "Bits per token in the data file", OneOf{8, 16, 32}},
+            {"--held-out", &wanted.held_out, "Fraction of the text, at its end, held out for evaluation",
              Between{0.001, 0.9}},
             {"--generate", &wanted.generate,
-             "Does not train, but goes on with --prompt for so many tokens, by --weights or the newest "
+             "Instead of training, continue --prompt by this many tokens, with --weights or the newest "
              "checkpoint",
              Accepts::not_negative},
-            {"--prompt", &wanted.prompt, "The text that --generate goes on with"},
+            {"--prompt", &wanted.prompt, "Text that --generate continues"},
             {"--temperature", &wanted.sampling.temperature,
-             "Divides the logits of --generate; 0: always the likeliest token", Accepts::not_negative},
+             "Sampling temperature of --generate (0: always the likeliest token)", Accepts::not_negative},
             {"--top-k", &wanted.sampling.top_k,
-             "--generate draws from so many of the likeliest tokens; 0: from all", Accepts::not_negative},
+             "--generate samples from this many likeliest tokens (0: from all)", Accepts::not_negative},
             {"--merges", &wanted.merges,
-             "GPT-2's merges.txt, by which text becomes tokens in --generate; without one the tokens are "
-             "bytes"}}),
+             "GPT-2's merges.txt, the byte-pair encoding of --generate; without it, tokens are bytes"}}),
        .instead =
            [&](const Options& options) {
              if (wanted.generate > 0) generate(options, wanted);

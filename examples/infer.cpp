@@ -134,27 +134,29 @@ void infer(const Wanted& w) {
 
 int main(int argc, char** argv) {
   Wanted w;
-  CLI::App app{"Computes what a model hands out for inputs from a safetensors file"};
+  CLI::App app{"Computes a model's outputs for inputs from a safetensors file"};
   app.option_defaults()->always_capture_default();
   app.add_option("--model", w.model,
-                 "resnet18 takes images of 224x224 and knows 1000 classes, as torchvision's")
+                 "Model; resnet18 takes images of 224x224 and has 1000 classes, as torchvision's")
       ->check(CLI::IsMember({"resnet18", "bert", "gpt2"}));
-  app.add_option("--weights", w.weights, "A safetensors file of PyTorch's or convoy's")->required();
-  app.add_option("--inputs", w.inputs, "A safetensors file of the model's inputs by name, all of them floats")
+  app.add_option("--weights", w.weights, "Safetensors file of the weights, from PyTorch or convoy")
       ->required();
-  app.add_option("--outputs", w.outputs, "The safetensors file into which its outputs are written")
+  app.add_option("--inputs", w.inputs, "Safetensors file of the model's inputs by name, all as floats")
       ->required();
-  app.add_option("--save", w.save, "A safetensors file into which the weights are written as they were read");
-  for (auto [name, value, about] : {std::tuple{"--layers", &w.layers, "Of a Transformer"},
-                                    {"--width", &w.width, "Features of a token"},
-                                    {"--heads", &w.heads, "Of the attention"},
-                                    {"--ffn", &w.ffn, "Features between BERT's linear layers"},
-                                    {"--length", &w.length, "Tokens of a row"},
-                                    {"--predictions", &w.predictions, "Masked positions of a row of BERT's"}})
+  app.add_option("--outputs", w.outputs, "Write the outputs to this safetensors file")->required();
+  app.add_option("--save", w.save,
+                 "Write the weights, in the form in which they were read, to this safetensors file");
+  for (auto [name, value, about] : {std::tuple{"--layers", &w.layers, "Layers of a Transformer"},
+                                    {"--width", &w.width, "Features per token"},
+                                    {"--heads", &w.heads, "Number of attention heads"},
+                                    {"--ffn", &w.ffn, "Hidden features of BERT's feed-forward layers"},
+                                    {"--length", &w.length, "Tokens per row"},
+                                    {"--predictions", &w.predictions, "Masked positions per row of BERT"}})
     app.add_option(name, *value, about)->check(examples::positive());
-  app.add_option("--vocabulary", w.vocabulary, "Ids of tokens are below; 0: the published model's");
-  app.add_option("--positions", w.positions, "Of the table of position embeddings; 0: the published model's");
-  app.add_option("--threads", w.threads, "0: the processors there are")->check(examples::not_negative());
+  app.add_option("--vocabulary", w.vocabulary, "Vocabulary size (0: the published model's)");
+  app.add_option("--positions", w.positions, "Rows of the position embedding (0: the published model's)");
+  app.add_option("--threads", w.threads, "Number of threads (0: one per available processor)")
+      ->check(examples::not_negative());
   CLI11_PARSE(app, argc, argv);
   try {
     infer(w);

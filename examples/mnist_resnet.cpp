@@ -81,6 +81,6 @@ int main(int argc, char** argv) {
               .options = {{"--image-size", &images.size, "Height and width that images are resized to",
                            OneOf{28, 224}},
                           {"--samples", &images.samples,
-                           "Training samples of a generated set; 0: its default", Accepts::not_negative}},
+                           "Training samples of a generated set (0: its default)", Accepts::not_negative}},
               .make = [&](const Options& options) { return task_of(options, images); }});
 }

@@ -245,27 +245,29 @@ Model model_of(const Wanted& w) {
 
 int main(int argc, char** argv) {
   Wanted w;
-  CLI::App app{"Prints the plan of a model"};
-  app.add_option("model", w.model, "resnet50, resnet50-mnist, bert, gpt2, ...; any other word lists them all")
+  CLI::App app{"Prints the plan of a model: operations, shapes, parameters, costs, buckets and memory"};
+  app.add_option("model", w.model,
+                 "Model name, such as resnet50, resnet50-mnist, bert or gpt2; an unknown name lists all")
       ->required();
-  for (const auto& [name, about] : {std::pair{"--channels", "Of an image"},
-                                    {"--height", "Of an image"},
-                                    {"--width", "Of an image, or features of a Transformer's token"},
-                                    {"--classes", "That a model tells apart"},
-                                    {"--layers", "Of a Transformer"},
-                                    {"--heads", "Of the attention"},
-                                    {"--ffn", "Features between a layer's linear layers"},
-                                    {"--length", "Tokens of a row"},
-                                    {"--vocabulary", "Ids of tokens are below"},
-                                    {"--positions", "Of the table of position embeddings"},
-                                    {"--predictions", "Masked positions of a row of BERT's"}})
+  for (const auto& [name, about] :
+       {std::pair{"--channels", "Channels of an image"},
+        {"--height", "Height of an image"},
+        {"--width", "Width of an image, or of a Transformer (features per token)"},
+        {"--classes", "Number of classes"},
+        {"--layers", "Layers of a Transformer"},
+        {"--heads", "Number of attention heads"},
+        {"--ffn", "Hidden features of the feed-forward layers"},
+        {"--length", "Tokens per row"},
+        {"--vocabulary", "Vocabulary size"},
+        {"--positions", "Rows of the position embedding"},
+        {"--predictions", "Masked positions per row of BERT"}})
     app.add_option_function<int>(
            name, [&w, option = std::string(name)](int number) { w.numbers[option] = number; }, about)
         ->check(examples::positive());
-  app.add_option("--hidden", w.hidden, "Widths of the hidden layers of mlp, by commas")
+  app.add_option("--hidden", w.hidden, "Widths of mlp's hidden layers, comma-separated")
       ->delimiter(',')
       ->check(examples::positive());
-  app.add_flag("--json", w.json, "As one JSON object");
+  app.add_flag("--json", w.json, "Print one JSON object");
   CLI11_PARSE(app, argc, argv);
   try {
     const Model model = model_of(w);

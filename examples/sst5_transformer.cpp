@@ -66,8 +66,8 @@ int main(int argc, char** argv) {
                     .data = "data/sst5"},
        .options = with_sizes(
            wanted.sizes,
-           {{"--least", &wanted.least, "Occurrences that make a word one of the vocabulary",
+           {{"--least", &wanted.least, "Minimum number of occurrences of a word in the vocabulary",
              Accepts::positive},
-            {"--phrases", &wanted.phrases, "Train on every labelled phrase, not on sentences alone"}}),
+            {"--phrases", &wanted.phrases, "Train on every labeled phrase, not only on whole sentences"}}),
        .make = [&](const Options& options) { return task_of(options, wanted); }});
 }
