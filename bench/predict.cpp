@@ -52,71 +52,80 @@ struct Prediction {
 };
 
 void add_options(CLI::App& app, Options& o) {
-  app.add_option("cluster", o.cluster, "A cluster file (bench/clusters)")
+  app.add_option("cluster", o.cluster, "Cluster file (see bench/clusters)")
       ->required()
       ->check(CLI::ExistingFile);
   std::vector<std::string> names;
   for (const bench::Model& model : bench::models()) names.emplace_back(model.name);
-  auto* model = app.add_option("--model", o.model, "ImageNet's input, or MNIST's with -mnist")
-                    ->check(CLI::IsMember(names));
+  auto* model =
+      app.add_option("--model", o.model, "Model; ResNets take ImageNet's images, or with -mnist MNIST's")
+          ->check(CLI::IsMember(names));
   auto* step = app.add_option("--from-chakra", o.from_chakra,
-                              "In place of a model: a Chakra trace of a worker's step, with its all-reduces")
+                              "Instead of --model: a Chakra trace of a worker's step, with its all-reduces")
                    ->check(CLI::ExistingFile);
   model->excludes(step);
-  app.add_option("--batch", o.batch, "Samples of a worker's batch")
+  app.add_option("--batch", o.batch, "Samples per worker and step")
       ->required()
       ->check(CLI::Range(1, 1 << 30));
-  app.add_option("--nodes", o.nodes, "So many of the cluster's nodes; more, where all are alike")
+  app.add_option("--nodes", o.nodes,
+                 "Use this many nodes (more than the cluster has only if all its nodes are alike)")
       ->check(CLI::Range(1, 1 << 20));
-  app.add_option("--ranks-per-node", o.ranks_per_node, "So many workers on each")
-      ->check(CLI::Range(1, 1 << 20));
-  app.add_option("--comm", o.comms, "Policies to compare, by commas (default: all that fit)")->delimiter(',');
+  app.add_option("--ranks-per-node", o.ranks_per_node, "Workers per node")->check(CLI::Range(1, 1 << 20));
+  app.add_option("--comm", o.comms, "Policies to compare, comma-separated (default: all that fit)")
+      ->delimiter(',');
   app.add_option("--codec", o.exchange.codec,
-                 "How a ring encodes gradients: none, bf16, f16, int8, topk or powersgd");
-  app.add_option("--codec-fraction", o.exchange.codec_ratio, "Of the gradients that topk keeps")
+                 "Gradient compression (comm ring): none, bf16, f16, int8, topk or powersgd");
+  app.add_option("--codec-fraction", o.exchange.codec_ratio, "Fraction of the gradients that topk keeps")
       ->check(CLI::Range(1e-6, 1.0));
-  app.add_option("--codec-rank", o.exchange.codec_rank, "Columns of the factors of powersgd")
+  app.add_option("--codec-rank", o.exchange.codec_rank, "Rank of powersgd's low-rank factors")
       ->check(examples::positive());
   app.add_option("--bucket-mib", o.bucket,
-                 "MiB of a bucket, or 'tensor' for one a tensor (default: the model's own)");
+                 "Bucket size in MiB, or 'tensor' for a bucket per tensor (default: the model's own)");
   std::vector<std::string> rules;
   for (const optim::RuleEntry& rule : optim::rules()) rules.emplace_back(rule.name);
   app.add_option("--optimizer", o.optimizer,
-                 "Whose matrices, if it takes any, stay whole where ranks or servers share out the updates")
+                 "Optimizer; one that needs whole matrices keeps them whole where updates are sharded")
       ->check(CLI::IsMember(rules))
       ->excludes(step);
-  app.add_flag("--no-overlap", o.no_overlap, "Buckets travel once backward is over");
-  app.add_flag("--background", o.exchange.background, "A thread goes on with buckets");
-  app.add_flag("--staged", o.exchange.staged, "Gradients go through the memory of the host");
-  app.add_flag("--weighted", o.exchange.weighted, "Workers take shares of a batch by their speed");
-  app.add_flag("--keep-dead-taps", o.keep_dead_taps, "Exchange weights that meet nothing but padding, too");
-  app.add_option("--lanes", o.exchange.lanes, "Buckets under way at a time")->check(CLI::Range(1, 64));
-  app.add_option("--servers", o.exchange.servers, "Parameter servers among the workers")
+  app.add_flag("--no-overlap", o.no_overlap, "Exchange gradients after backward instead of during it");
+  app.add_flag("--background", o.exchange.background, "Advance the exchange in a background thread");
+  app.add_flag("--staged", o.exchange.staged, "Stage gradients through host memory");
+  app.add_flag("--weighted", o.exchange.weighted,
+               "Divide each batch among workers in proportion to their speeds");
+  app.add_flag("--keep-dead-taps", o.keep_dead_taps, "Also exchange weights that only ever meet padding");
+  app.add_option("--lanes", o.exchange.lanes, "Maximum number of buckets in flight")
+      ->check(CLI::Range(1, 64));
+  app.add_option("--servers", o.exchange.servers, "Number of parameter servers")
       ->check(CLI::Range(1, 1 << 20));
-  app.add_flag("--servers-beside", o.exchange.servers_beside, "Servers on ranks of their own, the last");
-  app.add_option("--staleness", o.exchange.staleness, "Of ps-stale, in steps")
+  app.add_flag("--servers-beside", o.exchange.servers_beside,
+               "Place parameter servers on the last ranks instead of among the workers");
+  app.add_option("--staleness", o.exchange.staleness,
+                 "Steps that a worker may be ahead of the slowest (comm ps-stale)")
       ->check(examples::not_negative());
   auto* profile =
-      app.add_option("--profile", o.profile, "A recorded profile of the model")->check(CLI::ExistingFile);
-  auto* rate = app.add_option("--samples-per-second", o.samples_per_second, "What one device trains alone")
+      app.add_option("--profile", o.profile, "Recorded profile of the model")->check(CLI::ExistingFile);
+  auto* rate = app.add_option("--samples-per-second", o.samples_per_second,
+                              "Samples per second that one device trains alone")
                    ->check(examples::positive());
-  auto* flops =
-      app.add_option("--flops", o.flops, "FLOP/s of a device, for a roofline")->check(examples::positive());
-  auto* bandwidth =
-      app.add_option("--bandwidth", o.bandwidth, "Bytes/s of its memory")->check(examples::positive());
+  auto* flops = app.add_option("--flops", o.flops, "FLOP/s of a device, for a roofline (with --bandwidth)")
+                    ->check(examples::positive());
+  auto* bandwidth = app.add_option("--bandwidth", o.bandwidth,
+                                   "Memory bandwidth of a device in bytes/s, for a roofline (with --flops)")
+                        ->check(examples::positive());
   flops->needs(bandwidth)->excludes(profile)->excludes(rate);
   bandwidth->needs(flops);
   profile->excludes(rate);
   for (auto* option : {profile, rate, flops, bandwidth}) option->excludes(step);
   app.add_option("--jitter", o.jitter,
-                 "Relative standard deviation of a worker's step (default: the cluster's)")
+                 "Relative standard deviation of a worker's step time (default: the cluster's)")
       ->check(CLI::Range(0.0, 1.0));
-  app.add_option("--steps", o.steps, "Steps to simulate (default: as many as the mean needs)")
+  app.add_option("--steps", o.steps, "Steps to simulate (default: enough for a stable mean)")
       ->check(CLI::Range(1, 1 << 20));
-  app.add_option("--seed", o.seed, "Of the jitter");
-  app.add_option("--json", o.json, "Write the predictions there as JSON; '-': print them so");
-  app.add_option("--trace", o.trace, "Write a Chrome trace of the best one's step there, of up to 16 ranks");
-  app.add_option("--chakra", o.chakra, "Write each worker's step there as a Chakra trace, FILE.RANK.et");
+  app.add_option("--seed", o.seed, "Random seed of the jitter");
+  app.add_option("--json", o.json, "Write the predictions to this file as JSON ('-': standard output)");
+  app.add_option("--trace", o.trace,
+                 "Write a Chrome trace of the fastest policy's step, with up to 16 ranks, to this file");
+  app.add_option("--chakra", o.chakra, "Write each worker's step as a Chakra trace, to FILE.RANK.et");
 }
 
 std::unique_ptr<DynamicPlan> plan_of(const Options& o) {
@@ -289,8 +298,8 @@ void run(Options& o) {
 int main(int argc, char** argv) {
   try {
     if (argc > 1 && std::string_view(argv[1]) == "calibrate") return bench::calibrate(argc - 1, argv + 1);
-    CLI::App app{"Predicts what a training step takes on a described cluster"};
-    app.footer("predict calibrate FILE: finds such a cluster's numbers from measured throughputs");
+    CLI::App app{"Predicts the time of a training step on a described cluster"};
+    app.footer("predict calibrate FILE: fits a cluster's parameters to measured throughputs");
     Options options;
     add_options(app, options);
     CLI11_PARSE(app, argc, argv);

@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=${1:-release}
 commands=build/$preset/compile_commands.json
-[ -s "$commands" ] || { echo "compile_time.sh: $commands is not there; cmake --preset $preset makes it" >&2; exit 1; }
+[ -s "$commands" ] || { echo "compile_time.sh: $commands does not exist; run cmake --preset $preset first" >&2; exit 1; }
 object=$(mktemp)
 trap 'rm -f "$object"' EXIT
 TIMEFORMAT='%U %S'

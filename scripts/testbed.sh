@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # testbed.sh: several hosts with slow links, made of network namespaces on this machine.
 #
-#   testbed.sh up --hosts 4 --rate 1gbit [--latency 100us]   hosts on a switch, each link shaped in both directions
-#   testbed.sh run -np 4 [--per-host 1] PROGRAM ARGUMENT...  MPI ranks on those hosts, through Open MPI's mpirun
-#   testbed.sh exec HOST COMMAND...                          any command on host number HOST (0, 1, ...)
-#   testbed.sh status                                        what is up, and how much its links have carried
-#   testbed.sh down                                          takes everything away, whatever state it is in
+#   testbed.sh up --hosts 4 --rate 1gbit [--latency 100us]   make hosts on a switch, each link shaped in both directions
+#   testbed.sh run -np 4 [--per-host 1] PROGRAM ARGUMENT...  run MPI ranks on these hosts, with Open MPI's mpirun
+#   testbed.sh exec HOST COMMAND...                          run a command on host number HOST (0, 1, ...)
+#   testbed.sh status                                        list the hosts and the traffic of their links
+#   testbed.sh down                                          remove everything, whatever state it is in
 #
 # CONVOY_BED=NAME in the environment separates several beds (default: convoy). Needs root. Everything, including links and
 # addresses, is in namespaces whose names begin with NAME-; this machine's own network is not touched.
@@ -59,7 +59,7 @@ up() {
     command -v "$tool" >/dev/null || die "$tool is not installed (Debian and Ubuntu: iproute2, util-linux)"
   done
   down
-  trap '[ $? -eq 0 ] || { down; echo "testbed.sh: the bed did not come up and was taken away again" >&2; }' EXIT
+  trap '[ $? -eq 0 ] || { down; echo "testbed.sh: the bed did not come up and was removed again" >&2; }' EXIT
   ip netns add "$bed-switch" || die "this machine lets nobody make a network namespace (a container without CAP_SYS_ADMIN?)"
   ip -n "$bed-switch" link set lo up
   ip -n "$bed-switch" link add switch type bridge

@@ -36,12 +36,12 @@ bool with_type(std::string_view name, F&& f) {
 
 inline constexpr const char* usage =
     "comm_bench [OPTION VALUE]...\n"
-    "  --ranks        threads that act as ranks; under mpirun its processes are the ranks (default 2)\n"
-    "  --types        element types of the collectives: some of f32,f64,bf16,f16,i32 (default f32)\n"
+    "  --ranks        number of ranks, as threads; under mpirun, its processes are the ranks (default: 2)\n"
+    "  --types        element types of the collectives, from f32,f64,bf16,f16,i32 (default: f32)\n"
     "  --link-gbps    bandwidth of a node's link in Gbit/s, for bound_percent (default: measured)\n"
-    "  --servers      parameter servers among the ranks (default: all of them)\n"
-    "  --segment-kib  how long the messages of a long block are (default: as suits the transport)\n"
-    "  --window       segments under way at a time between two ranks (default: likewise)\n"
+    "  --servers      number of parameter servers among the ranks (default: all ranks)\n"
+    "  --segment-kib  size of the segments that long blocks are cut into (default: the transport's)\n"
+    "  --window       segments in flight at a time between two ranks (default: the transport's)\n"
     "and Google Benchmark's own (case names end in /manual_time):\n";
 
 namespace detail {

@@ -17,16 +17,16 @@ from .results import Store, note
 from .slurm import Slurm
 from .tables import TABLES
 
-ABOUT = """Runs experiments by the published protocols and prints them in the published layouts.
+ABOUT = """Runs experiments with the published protocols and prints the results in the published layouts.
 
-  bench/experiment quick                     the quick experiment: cells of every protocol, ending in a page with plots
-  bench/experiment list                      the experiments that are described, published ones among them
-  bench/experiment run SETTING               one of them, or a file of your own; what is finished is kept
-  bench/experiment table NAME                a table of the published layouts, of what ran and what is published
-  bench/experiment page                      all tables and plots of a results folder on one page
-  bench/experiment comm FILE...              comm_bench's JSON, and that of its peers, as tables and a plot
-  bench/experiment read LOG...               logs in the published form as tables, their start-up fitted
-  bench/experiment scaling|weighted|overlap  measurements in paired rounds
+  bench/experiment quick                     run the quick experiment: a few cells of every protocol, then a page with plots
+  bench/experiment list                      list the experiments, including published ones
+  bench/experiment run SETTING               run one of them, or a setting file; finished cells are kept
+  bench/experiment table NAME                print a table in a published layout, with measured and published results
+  bench/experiment page                      write all tables and plots of a results folder to one page
+  bench/experiment comm FILE...              show the JSON of comm_bench and its peers as tables and a plot
+  bench/experiment read LOG...               show logs in the published form as tables, with fitted start-up times
+  bench/experiment scaling|weighted|overlap  measure in paired rounds
 """
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
@@ -34,31 +34,31 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__
 
 def _add_places(parser):
     parser.add_argument(
-        "--build", default=os.path.join(ROOT, "build", "release"), help="the build folder (default: build/release)"
+        "--build", default=os.path.join(ROOT, "build", "release"), help="build folder (default: build/release)"
     )
-    parser.add_argument("--out", help="the folder of results (default: build/experiments/SETTING)")
+    parser.add_argument("--out", help="results folder (default: build/experiments/SETTING)")
 
 
 def _add_run(parser):
     _add_places(parser)
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--hosts", metavar="FILE", help="start ranks on the hosts of this file, by mpirun over ssh")
-    where.add_argument("--testbed", action="store_true", help="start all ranks on hosts of the test bed (root)")
+    where.add_argument("--hosts", metavar="FILE", help="start ranks on the hosts in this file, with mpirun over ssh")
+    where.add_argument("--testbed", action="store_true", help="start all ranks on hosts of the test bed (needs root)")
     where.add_argument("--slurm", action="store_true", help="submit each cell as a Slurm job")
-    parser.add_argument("--slurm-option", action="append", default=[], metavar="--NAME=VALUE", help="a further #SBATCH line")
-    parser.add_argument("--srun", default="srun", help="what starts the ranks in a job, such as 'srun --mpi=pmix'")
-    parser.add_argument("--poll", type=float, default=10.0, help="seconds between two looks at Slurm's queue")
-    parser.add_argument("--limit", type=float, default=3600.0, help="seconds that a launch may take")
+    parser.add_argument("--slurm-option", action="append", default=[], metavar="--NAME=VALUE", help="additional #SBATCH option (repeatable)")
+    parser.add_argument("--srun", default="srun", help="command that starts the ranks in a job, e.g. 'srun --mpi=pmix' (default: srun)")
+    parser.add_argument("--poll", type=float, default=10.0, help="seconds between queries of Slurm's queue (default: 10)")
+    parser.add_argument("--limit", type=float, default=3600.0, help="time limit of a launch in seconds (default: 3600)")
     parser.add_argument(
         "--set",
         action="extend",
         nargs="+",
         default=[],
         metavar="FIELD=VALUE[,VALUE]",
-        help="replace a field in all cells: nodes, ranks_per_node, batch, model, exec, comm, transport, ... or of their "
-        "protocol: protocol.steps, protocol.relaunches, ...",
+        help="override a field in all cells (nodes, ranks_per_node, batch, model, exec, comm, transport, ...) or in their "
+        "protocol (protocol.steps, protocol.relaunches, ...)",
     )
-    parser.add_argument("--no-page", action="store_true", help="leave the page out")
+    parser.add_argument("--no-page", action="store_true", help="do not write the page")
 
 
 def read_logs(options):
@@ -170,19 +170,20 @@ def _add_rounds(commands):
             help=act.__doc__.split("\n")[0].rstrip("."),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        one.add_argument("--program", default=os.path.join(ROOT, "build", "release", "examples", "mnist_resnet"))
-        one.add_argument("--rounds", type=int, default=5 if name == "scaling" else 3)
+        program = os.path.join(ROOT, "build", "release", "examples", "mnist_resnet")
+        one.add_argument("--program", default=program, help="trainer to run (default: mnist_resnet of build/release)")
+        one.add_argument("--rounds", type=int, default=5 if name == "scaling" else 3, help="number of rounds (default: %(default)s)")
         if name == "weighted":
-            one.add_argument("--steps", type=int, default=40, help="of each run; of more than 40, the first 20 are not counted")
-            one.add_argument("--batch", type=int, default=256, help="rows of a step and rank, on average")
-            one.add_argument("--transport", default="shm", help="mpi or shm")
+            one.add_argument("--steps", type=int, default=40, help="steps of each run; if more than 40, the first 20 are not counted (default: 40)")
+            one.add_argument("--batch", type=int, default=256, help="average rows per rank and step (default: 256)")
+            one.add_argument("--transport", default="shm", help="mpi or shm (default: shm)")
         if name == "overlap":
-            one.add_argument("--launch", default="mpirun --bind-to none -np 2", help="what starts the ranks")
-            one.add_argument("--ranks", type=int, default=2, help="how many it starts")
-            one.add_argument("--threads", default="1", help="of a rank")
+            one.add_argument("--launch", default="mpirun --bind-to none -np 2", help="command that starts the ranks (default: mpirun --bind-to none -np 2)")
+            one.add_argument("--ranks", type=int, default=2, help="number of ranks that --launch starts (default: 2)")
+            one.add_argument("--threads", default="1", help="threads per rank (default: 1)")
         else:
-            one.add_argument("--comm", default="ring" if name == "scaling" else "direct")
-        one.add_argument("options", nargs="*", help="of the trainer, after --")
+            one.add_argument("--comm", default="ring" if name == "scaling" else "direct", help="exchange (default: %(default)s)")
+        one.add_argument("options", nargs="*", help="options for the trainer, after --")
         one.set_defaults(act=act)
 
 
@@ -193,28 +194,28 @@ def parse(arguments):
     quick.set_defaults(act=run, setting="quick")
     _add_run(quick)
     one = commands.add_parser("run", help="run an experiment")
-    one.add_argument("setting", help="a name of `list`, or a setting file")
+    one.add_argument("setting", help="name from `list`, or path of a setting file")
     one.set_defaults(act=run)
     _add_run(one)
-    commands.add_parser("list", help="list the described experiments").set_defaults(act=listed)
+    commands.add_parser("list", help="list the experiments").set_defaults(act=listed)
     tables = commands.add_parser("table", help="print a table", epilog="NAME is one of " + ", ".join(TABLES))
     tables.add_argument("name", choices=list(TABLES), metavar="NAME")
-    tables.add_argument("--out", help="the folder of results (default: build/experiments/quick)")
-    tables.add_argument("--format", choices=("markdown", "csv"), help="default: markdown, and csv where the name says so")
+    tables.add_argument("--out", help="results folder (default: build/experiments/quick)")
+    tables.add_argument("--format", choices=("markdown", "csv"), help="output format (default: csv if NAME ends in -csv, otherwise markdown)")
     tables.set_defaults(act=table)
-    pages = commands.add_parser("page", help="write the page again")
-    pages.add_argument("setting", nargs="?", default="quick")
+    pages = commands.add_parser("page", help="rewrite the page from existing results")
+    pages.add_argument("setting", nargs="?", default="quick", help="name from `list`, or path of a setting file (default: quick)")
     pages.set_defaults(act=page)
     _add_places(pages)
     _add_rounds(commands)
-    benches = commands.add_parser("comm", help="comm_bench's JSON as tables and a plot")
+    benches = commands.add_parser("comm", help="show comm_bench's JSON as tables and a plot")
     benches.add_argument("files", nargs="+", metavar="FILE")
     benches.add_argument("--markdown", help="write the tables to this file instead of the terminal")
-    benches.add_argument("--plot", help="write a plot to this name, as .svg and .png")
+    benches.add_argument("--plot", help="write a plot under this name, as .svg and .png")
     benches.set_defaults(act=comm_tables)
-    logs = commands.add_parser("read", help="logs in the published form as tables")
+    logs = commands.add_parser("read", help="show logs in the published form as tables")
     logs.add_argument("logs", nargs="+", metavar="LOG")
-    logs.add_argument("--samples", type=int, help="of a step of all ranks: fits the start-up that is in the rates")
+    logs.add_argument("--samples", type=int, help="samples per step over all ranks; fits the start-up time contained in the rates")
     logs.set_defaults(act=read_logs)
     return parser.parse_args(arguments)
 

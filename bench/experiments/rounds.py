@@ -44,10 +44,10 @@ def spread(values, digits=3):
 
 
 def scaling(options):
-    """What the exchange costs: two ranks of one thread each against two unconnected runs side by side.
+    """Measure the cost of the exchange: two single-threaded ranks against two independent runs side by side.
 
-    Each round runs two processes that know nothing of each other (--comm none), two ranks over MPI, and two ranks as threads of one
-    process. The ratio of a round is the throughput of the two ranks over the sum of the two unconnected runs.
+    Each round runs two independent processes (--comm none), two ranks over MPI, and two ranks as threads of one process. The ratio
+    of a round is the throughput of the two ranks over the sum of the two independent runs.
     """
     words = options.options or ["--data", "synthetic", "--batch", "128", "--steps", "60"]
     one = [options.program, "--threads", "1", *words]
@@ -93,12 +93,12 @@ def run_slowed(command):
 
 
 def weighted(options):
-    """What unequal shares gain when one of two ranks is slowed to a third.
+    """Measure the gain of unequal shares when one of two ranks is slowed to a third.
 
-    Two ranks of one thread, each pinned to a core of its own; on the second one's core two more processes compute all the time. Each
-    round runs two ranks with equal shares, two with shares by measured speed (--weighted), and two unconnected processes (--comm none),
-    each with the rows of a batch that it had as a rank with shares. The throughputs of these two add up to the ideal: nobody waits,
-    nothing is exchanged. Needs Linux and mpirun.
+    Two single-threaded ranks are pinned to separate cores; two more processes keep the second rank's core busy. Each round runs two
+    ranks with equal shares, two with shares by measured speed (--weighted), and two independent processes (--comm none), each with
+    the rows of a batch that it had as a rank with shares. The throughputs of the independent processes add up to the ideal: neither
+    process waits, and nothing is exchanged. Needs Linux and mpirun.
     """
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
@@ -144,14 +144,14 @@ def weighted(options):
 
 
 def overlap(options):
-    """How much of the exchange hides behind the computation: a step with it against a step without and an exchange without a step.
+    """Measure how much of the exchange computation hides: steps with an exchange, steps without one, and an exchange alone.
 
-    Each round runs as many processes that know nothing of each other (--comm none) as there are ranks, and the ranks, which measure
-    their exchange alone first (--overlap). Two figures come out, each 100% where all of min(backward, exchange) is hidden:
+    Each round runs as many independent processes (--comm none) as there are ranks, and then the ranks, which also time their exchange
+    alone (--overlap). Two figures are printed; each is 100% if all of min(backward, exchange) is hidden:
 
-      by exposure   (exchange - exposed) / min(backward, exchange): train::hidden(), from what the ranks' own clocks say, waiting included;
-      by the step   (step alone + exchange - step) / min(backward alone, exchange): what computing lost to the exchange on the same
-                    processors counts as not hidden, too. On a test bed these do the kernel's work for the network as well.
+      by exposure   (exchange - exposed) / min(backward, exchange): train::hidden(), from the ranks' own clocks, including waits;
+      by the step   (step alone + exchange - step) / min(backward alone, exchange): time that computation loses to the exchange on the
+                    same processors also counts as not hidden. On a test bed, the processors also do the kernel's network work.
     """
     words = ["--data", "synthetic", "--samples", "4000", "--threads", options.threads, *options.options]
     program = os.path.abspath(options.program)

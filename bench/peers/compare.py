@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a convoy program and the same training step in PyTorch in turn, on the same cores, and prints the ratio.
+"""Runs a convoy program and the same training step in PyTorch alternately, on the same cores, and prints the ratio.
 
     compare.py [options] -- CONVOY COMMAND
 
@@ -12,18 +12,18 @@
         mpirun --bind-to none -np 2 build/release/examples/mnist_resnet --model resnet18 --data synthetic --batch 128 --steps 60 \\
         --comm ring --threads 1 --quiet
 
-Model, sizes, precision, batch, threads and ranks of the peer are read from the command (--model, or the name of the program that trains
-a Transformer; --image-size, --layers and the like, --precision, --batch, --threads, and mpirun's -np or --ranks); options of the
-same names override them. First every --python tries its settings once (torch_step.py
---best) and the fastest of all becomes the peer, unless --setting names one. Then convoy and the peer run alternately, --pairs times.
+The peer's model, sizes, precision, batch, threads and ranks are read from the command (--model, or the name of the program that trains
+a Transformer; --image-size, --layers etc., --precision, --batch, --threads, and mpirun's -np or --ranks); options of the same names
+override them. First, each --python tries its settings once (torch_step.py --best), and the fastest one becomes the peer, unless
+--setting names one. Then convoy and the peer run alternately, --pairs times.
 
 convoy's program must write --json FILE: an object with samples_per_sec and step_ms {median}, or Google Benchmark's with
 items_per_second. `{json}` in the command is replaced by the file's name; without it, --json FILE is appended.
 
-Two threads that wait for each other lose tenfold when a neighbour takes a core, so before each run it waits, for a minute at
-most, until the processors are idle; a pair that began on a busy machine is marked with *.
+Threads that wait for each other slow down tenfold when another process takes a core. compare.py therefore waits before each run, for
+at most --wait seconds, until the processors are idle; a pair that started on a busy machine is marked with *.
 
-Two ratios: of the median steps, which a busy neighbour disturbs least, and of the throughputs over the whole run.
+Prints two ratios: of the median steps, which other load disturbs least, and of the throughputs over the whole run.
 """
 import argparse
 import datetime
@@ -174,22 +174,22 @@ def main():
     else:
         own, command = sys.argv[1:], []
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--python", action="append", help="interpreter with PyTorch; may be given several times (default: python3)")
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--cores", help="processors for both, such as 0,1 (default: those that this process may use)")
-    parser.add_argument("--setting", help="the peer's setting, such as layout=plain,mode=eager,adam=fused,memory=kept (default: search)")
-    parser.add_argument("--memories", default="default,kept", help="memory settings that the search tries")
-    parser.add_argument("--peer-steps", type=int, default=30, help="the peer's timed steps in each pair")
-    parser.add_argument("--probe-steps", type=int, default=12, help="timed steps of each setting in the search")
-    parser.add_argument("--limit", type=float, default=300, help="seconds that one run may take")
-    parser.add_argument("--wait", type=float, default=60, help="seconds to wait for an idle machine before each run")
-    parser.add_argument("--json", help="write the result to this file too")
+    parser.add_argument("--python", action="append", help="interpreter with PyTorch; repeatable (default: python3)")
+    parser.add_argument("--pairs", type=int, default=5, help="number of pairs of runs (default: 5)")
+    parser.add_argument("--cores", help="processors for both, e.g. 0,1 (default: those that this process may use)")
+    parser.add_argument("--setting", help="the peer's setting, e.g. layout=plain,mode=eager,adam=fused,memory=kept (default: search)")
+    parser.add_argument("--memories", default="default,kept", help="memory settings that the search tries (default: default,kept)")
+    parser.add_argument("--peer-steps", type=int, default=30, help="the peer's timed steps in each pair (default: 30)")
+    parser.add_argument("--probe-steps", type=int, default=12, help="timed steps of each setting in the search (default: 12)")
+    parser.add_argument("--limit", type=float, default=300, help="time limit of one run in seconds (default: 300)")
+    parser.add_argument("--wait", type=float, default=60, help="seconds to wait for an idle machine before each run (default: 60)")
+    parser.add_argument("--json", help="also write the result to this file")
     for name in SHAPE + list(SIZES["bert"]):
         kind = str if name in ("model", "precision") else float if name == "dropout" else int
-        parser.add_argument(f"--{name}", type=kind, help="of the peer (default: from the command)")
+        parser.add_argument(f"--{name}", type=kind, help=f"the peer's {name} (default: from the command)")
     options = parser.parse_args(own)
     if not command:
-        parser.error("a convoy command must follow --")
+        parser.error("expected a convoy command after --")
     options.python = options.python or ["python3"]
     if options.cores:
         os.sched_setaffinity(0, {int(core) for core in options.cores.split(",")})

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The training step of convoy's examples, written in PyTorch: the peer that convoy is measured against.
+"""Times the training step of convoy's examples in PyTorch: the peer that convoy is measured against.
 
 ResNets: torchvision's topology (a one-channel stem for MNIST-sized images), Adam with lr 1e-3. Transformers, with AdamW: `bert`
-(Hugging Face's BertForPreTraining, whose decoder sees the masked positions alone, as convoy's does), `gpt2` (Hugging Face's) and
-`sst5` (torch.nn.TransformerEncoder, norms first); all attend by scaled_dot_product_attention. Same sizes, batch and threads; f32, or
-bf16 by autocast. One batch of synthetic data stays in memory; a step is zero_grad, forward, backward and update. The loss is
-read once after the last step. Several ranks are processes under DistributedDataParallel over gloo; --batch is per rank.
+(Hugging Face's BertForPreTraining, whose decoder computes only the masked positions, as convoy's does), `gpt2` (Hugging Face's) and
+`sst5` (torch.nn.TransformerEncoder with pre-norm layers); all use scaled_dot_product_attention. Sizes, batch and threads are as in
+convoy; precision is f32, or bf16 by autocast. One batch of synthetic data stays in memory; a step is zero_grad, forward, backward and
+update. The loss is read once, after the last step. Several ranks are processes under DistributedDataParallel over gloo.
 
     torch_step.py --model resnet18 --image 28 --batch 128 --threads 2 --best
     torch_step.py --model resnet18 --image 28 --batch 128 --threads 1 --ranks 2 --layout channels_last
@@ -15,14 +15,14 @@ Prints one JSON object per setting:
     model, its sizes, precision, batch (per rank), threads (per rank), ranks, layout, mode, adam, memory, torch, parameters, steps,
     samples_per_sec (all ranks, from the median step), samples_per_sec_mean (from the total time), step_ms {min, median, max},
     step_ms_all, loss
-and with --best, after one line per setting, the same object of the fastest (see quarter_step) with "best": true.
+and with --best, after one line per setting, the object of the fastest (by the lower quartile of its steps) with "best": true.
 
-Settings that a user may change without changing the arithmetic:
+Settings that do not change the arithmetic:
     layout   plain | channels_last (of images)
     mode     eager | compile (torch.compile, where it works)
-    adam     loop (one tensor after the other) | foreach | fused (one kernel, PyTorch >= 2.4)
+    adam     loop (one tensor after another) | foreach | fused (one kernel, PyTorch >= 2.4)
     memory   default | kept: the C library keeps freed memory (MALLOC_MMAP_THRESHOLD_, MALLOC_TRIM_THRESHOLD_) and PyTorch asks for
-             huge pages (THP_MEM_ALLOC_ENABLE), so that large activations do not fault their pages in again at every step
+             huge pages (THP_MEM_ALLOC_ENABLE), so that large activations do not page-fault again in every step
 """
 import argparse
 import itertools
@@ -385,26 +385,26 @@ def best(options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="resnet18")
-    parser.add_argument("--image", type=int, default=28, help="height and width")
-    parser.add_argument("--channels", type=int, default=0, help="default: 1 for images up to 32, else 3")
-    parser.add_argument("--classes", type=int, default=0, help="default: 10 for images up to 32, else 1000")
+    parser.add_argument("--model", default="resnet18", help="model (default: resnet18)")
+    parser.add_argument("--image", type=int, default=28, help="height and width of images (default: 28)")
+    parser.add_argument("--channels", type=int, default=0, help="channels of images (default: 1 for images up to 32, else 3)")
+    parser.add_argument("--classes", type=int, default=0, help="number of classes (default: 10 for images up to 32, else 1000)")
     for name, kind in (("layers", int), ("width", int), ("heads", int), ("ffn", int), ("length", int), ("vocabulary", int), ("dropout", float)):
-        parser.add_argument(f"--{name}", type=kind, help="of a Transformer; default: the published model's")
-    parser.add_argument("--precision", choices=["f32", "bf16"], default="f32", help="bf16: autocast")
-    parser.add_argument("--batch", type=int, default=128, help="per rank")
-    parser.add_argument("--threads", type=int, default=2, help="per rank")
-    parser.add_argument("--ranks", type=int, default=1, help="processes under DistributedDataParallel over gloo")
-    parser.add_argument("--layout", choices=["plain", "channels_last"], default="plain")
-    parser.add_argument("--mode", choices=["eager", "compile"], default="eager")
-    parser.add_argument("--adam", choices=["loop", "foreach", "fused"], default="loop")
-    parser.add_argument("--memory", choices=["default", "kept"], default="default")
-    parser.add_argument("--steps", type=int, default=20, help="timed steps")
-    parser.add_argument("--warmup", type=int, default=5, help="steps before them")
-    parser.add_argument("--limit", type=float, default=300, help="seconds one setting may take")
-    parser.add_argument("--best", action="store_true", help="try the settings, report each and the fastest")
-    parser.add_argument("--memories", default="default,kept", help="the memory settings that --best tries")
-    parser.add_argument("--adams", choices=["usual", "all"], default="usual", help="--best: the Adam known to be fastest, or all")
+        parser.add_argument(f"--{name}", type=kind, help=f"{name} of a Transformer (default: the published model's)")
+    parser.add_argument("--precision", choices=["f32", "bf16"], default="f32", help="precision; bf16 is autocast (default: f32)")
+    parser.add_argument("--batch", type=int, default=128, help="batch size per rank (default: 128)")
+    parser.add_argument("--threads", type=int, default=2, help="threads per rank (default: 2)")
+    parser.add_argument("--ranks", type=int, default=1, help="processes under DistributedDataParallel over gloo (default: 1)")
+    parser.add_argument("--layout", choices=["plain", "channels_last"], default="plain", help="layout of images (default: plain)")
+    parser.add_argument("--mode", choices=["eager", "compile"], default="eager", help="execution mode (default: eager)")
+    parser.add_argument("--adam", choices=["loop", "foreach", "fused"], default="loop", help="Adam implementation (default: loop)")
+    parser.add_argument("--memory", choices=["default", "kept"], default="default", help="kept: the C library keeps freed memory")
+    parser.add_argument("--steps", type=int, default=20, help="timed steps (default: 20)")
+    parser.add_argument("--warmup", type=int, default=5, help="untimed steps before the timed ones (default: 5)")
+    parser.add_argument("--limit", type=float, default=300, help="time limit of one setting in seconds (default: 300)")
+    parser.add_argument("--best", action="store_true", help="try all settings, and report each one and the fastest")
+    parser.add_argument("--memories", default="default,kept", help="memory settings that --best tries (default: default,kept)")
+    parser.add_argument("--adams", choices=["usual", "all"], default="usual", help="Adam implementations that --best tries: the usually fastest, or all")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--meeting", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Training steps on a GPU in PyTorch: the peer that gpu_bench is measured against.
+"""Times training steps on a GPU in PyTorch: the peer that gpu_bench is measured against.
 
-torchvision's ResNets in channels_last; BERT, GPT-2 and the classifier of SST-5 of torch.nn alone, which attend by
-scaled_dot_product_attention. AdamW (fused), cross-entropy, a batch that stays on the GPU. Precisions: f32 (no TF32), tf32, bf16 and
-f16 (autocast; f16 with a gradient scaler). Settings: eager; eager captured as one CUDA graph; torch.compile with max-autotune (which
-captures by itself). Prints one JSON object a line: model, precision, setting, batch, samples_per_sec, step_ms. What takes no
-compilation comes first.
+Models: torchvision's ResNets in channels_last; BERT, GPT-2 and the SST-5 classifier, built from torch.nn with
+scaled_dot_product_attention. AdamW (fused) and cross-entropy; the batch stays on the GPU. Precisions: f32 (no TF32), tf32, bf16 and
+f16 (autocast; f16 with a gradient scaler). Settings: eager; graph, eager captured as one CUDA graph; compile, torch.compile with
+max-autotune (which captures graphs itself). Prints one JSON object per line: model, precision, setting, batch, samples_per_sec,
+step_ms. Settings without compilation run first.
 
     torch_step_gpu.py [--models resnet18/28x28,bert/128] [--precisions bf16,f16] [--settings eager,graph,compile]
-    torch_step_gpu.py --device cpu --shrink --settings eager        sees without a GPU that it works
+    torch_step_gpu.py --device cpu --shrink --settings eager        smoke test without a GPU
 """
 import argparse
 import json
@@ -185,12 +185,12 @@ def measure(name, precision, setting, options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default=",".join(BATCH))
-    parser.add_argument("--precisions", default="bf16,f16")
-    parser.add_argument("--settings", default="eager,graph,compile")
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--shrink", action="store_true", help="small sizes and batches, whose figures say nothing")
+    parser.add_argument("--models", default=",".join(BATCH), help="comma-separated, from %(default)s (default: all)")
+    parser.add_argument("--precisions", default="bf16,f16", help="comma-separated (default: %(default)s)")
+    parser.add_argument("--settings", default="eager,graph,compile", help="comma-separated (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=20, help="steps per timing (default: %(default)s)")
+    parser.add_argument("--device", default="cuda", help="PyTorch device (default: %(default)s)")
+    parser.add_argument("--shrink", action="store_true", help="small sizes and batches, for smoke tests only")
     options = parser.parse_args()
     for precision in options.precisions.split(","):
         for setting in options.settings.split(","):

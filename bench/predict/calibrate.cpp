@@ -178,25 +178,27 @@ int run(const Options& options) {
 }  // namespace
 
 int calibrate(int argc, char** argv) {
-  CLI::App app{"Fits the physical numbers of a source of measurements and predicts other settings of it",
+  CLI::App app{"Fits a cluster's parameters to measured throughputs and predicts other settings",
                "predict calibrate"};
   Options options;
   app.add_option("file", options.file, "CSV of measured settings")->required();
   app.add_option("--split", options.split,
-                 "Fit the half of the settings that this seed draws, predict the others");
-  app.add_option("--splits", options.splits, "Judge by so many halves")->check(CLI::Range(1, 100000));
-  app.add_flag("--leave-one-out", options.leave_one_out, "Predict each setting by a fit to all others")
+                 "Fit a random half of the settings, drawn with this seed, and predict the rest");
+  app.add_option("--splits", options.splits, "Report the errors over this many random halves")
+      ->check(CLI::Range(1, 100000));
+  app.add_flag("--leave-one-out", options.leave_one_out, "Predict each setting from a fit to all others")
       ->excludes("--split");
   app.add_option("--check", options.check,
-                 "CSV of settings of the same source, which are predicted and not fitted");
+                 "CSV of further settings of the same source, to be predicted but not fitted");
   auto* predict =
-      app.add_option("--predict", options.predict,
-                     "A setting: nodes=2,gpus=4,batch=32, or model=resnet50,lm1_gpus=1,lm6_gpus=1")
+      app.add_option(
+             "--predict", options.predict,
+             "Setting to predict, e.g. nodes=2,gpus=4,batch=32 or model=resnet50,lm1_gpus=1,lm6_gpus=1")
           ->allow_extra_args(false);
   app.add_option("--cluster", options.cluster,
-                 "Write the cluster of the last such setting to this file, which predict reads")
+                 "Write the cluster of the last --predict setting to this file, for predict")
       ->needs(predict);
-  app.add_option("--json", options.json, "Write all of it to this file");
+  app.add_option("--json", options.json, "Write all results to this file as JSON");
   CLI11_PARSE(app, argc, argv);
   return run(options);
 }

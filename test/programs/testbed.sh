@@ -52,7 +52,7 @@ bed run -np 2 "$program" || failed "$program between two hosts"
 bed status || failed "status"
 [ "$(grep -Ec "^$bed-[01]  .*  500Mbit  sent [1-9][0-9]* KB" "$scratch/out")" -eq 2 ] || failed "links of 500 Mbit/s that have carried messages"
 
-refused "did not come up and was taken away again" up --hosts 2 --rate nonsense
+refused "did not come up and was removed again" up --hosts 2 --rate nonsense
 refused "no bed called '$bed' is up" run -np 1 hostname
 bed down || failed "down where nothing is up"
 ip netns list | grep -q "$bed" && failed "down leaves namespaces"
