@@ -228,7 +228,8 @@ TEST_CASE("background: a parameter server is refused, and a transport for one th
         "MPI_THREAD_SERIALIZED, which is enough";
     CHECK_THROWS_WITH_AS(Background<Ring<Threads>>(OneThread(endpoint)), refusal, ConfigError);
     CHECK_THROWS_WITH_AS(comm::make("ps", endpoint, {}, {.background = true}),
-                         "background: a parameter server computes when it polls, so it polls on its own",
+                         "background: a parameter server computes updates when it polls, so no background "
+                         "thread may poll for it",
                          ConfigError);
   });
 }

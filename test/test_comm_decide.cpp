@@ -136,13 +136,12 @@ TEST_CASE("servers without a rule that decides do not, and those that cannot say
        {std::pair{comm::Async::consistency, "ps-async"}, {comm::Stale<3>::consistency, "ps-stale"}}) {
     comm::Served served(Threads{}, {consistency}, small);
     CHECK(!served.decides());
-    CHECK_THROWS_WITH_AS(
-        served.serve(rule),
-        ("comm \"" + std::string(policy) +
-         "\" updates with each worker's gradients when they come, so that no rule can decide "
-         "over the whole gradient of a step; use ps")
-            .c_str(),
-        ConfigError);
+    CHECK_THROWS_WITH_AS(served.serve(rule),
+                         ("comm \"" + std::string(policy) +
+                          "\" applies each worker's gradients on arrival, so that no rule can decide over "
+                          "the whole gradient of a step; use ps")
+                             .c_str(),
+                         ConfigError);
   }
 }
 

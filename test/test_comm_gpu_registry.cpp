@@ -126,7 +126,7 @@ TEST_CASE("what does not go together is refused in one sentence") {
   CHECK(refusal("nccl", "nccl", {}, {.topk = {.fraction = 0.5}}) ==
         "codec \"none\" does not use topk.fraction, which goes with topk");
   CHECK(refusal("nccl", "nccl", {}, {.background = true}) ==
-        "GPUs go on with an exchange by themselves; background is for exchanges of processors");
+        "background is for exchanges of host memory; GPUs advance their exchanges without the host");
   CHECK(refusal("nccl", "nccl", {}, {.weighted = true, .weights = {1, 1}}) ==
-        "weighted measures the shares that weights give; choose one of them");
+        "weighted measures the shares, and weights gives them; choose one of the two");
 }

@@ -261,7 +261,8 @@ TEST_CASE("room for operations is made before they are begun") {
       "the first",
       ConfigError);
   CHECK_THROWS_WITH_AS(alone.reserve(4),
-                       "room for more operations must be made before any is in flight; 16 are", ConfigError);
+                       "reserve must be called before any operation is in flight; 16 are in flight",
+                       ConfigError);
   handles.clear();
   alone.reserve(4);
   for (std::size_t k = 0; k < 20; ++k)

@@ -145,7 +145,7 @@ TEST_CASE("without nodes that somebody names, they are the hosts") {
 TEST_CASE("nodes of different sizes are refused in one sentence") {
   for (const auto& sentence : run_nodes<PeerThenNccl>({4, 4, 4, 5, 5}, [](auto&, auto&) {}))
     CHECK(sentence ==
-          "hierarchical: the node of rank 3 has 2 GPUs and that of rank 0 has 3; over GPUs each node has as "
+          "hierarchical: the node of rank 3 has 2 GPUs and that of rank 0 has 3; all nodes must have equally "
           "many");
 }
 

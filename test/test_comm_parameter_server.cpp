@@ -313,9 +313,9 @@ TEST_CASE("a letter that is not what it should be is refused, and its sender nam
   };
   const comm::detail::ServedParts parts{{{0, 32}, 0}, {{32, 48}, 0}};
   for (const Wrong& w : {
-           Wrong{LetterKind::push, 0, 0, 32, 128, "what is not of a parameter server"},
-           Wrong{LetterKind::reply, 0, 1, 32, 128, "a letter of kind 3, which is not for a server"},
-           Wrong{LetterKind{9}, 0, 1, 32, 128, "a letter of kind 9, which is not for a server"},
+           Wrong{LetterKind::push, 0, 0, 32, 128, "a message that is not a parameter server's"},
+           Wrong{LetterKind::reply, 0, 1, 32, 128, "a message of kind 3, which is not for a server"},
+           Wrong{LetterKind{9}, 0, 1, 32, 128, "a message of kind 9, which is not for a server"},
            Wrong{LetterKind::push, 1, 1, 16, 64, "part 1 where part 0 of 2 was expected"},
            Wrong{LetterKind::push, 0, 1, 16, 64, "16 elements of part 0 where 32 were expected"},
            Wrong{LetterKind::push, 0, 1, 32, 64, "64 bytes for the 32 elements of part 0"},

@@ -458,11 +458,10 @@ TEST_CASE("what does not fit is refused in one sentence") {
   for (const int ranks : {2, 3})
     for (const std::string& sentence : on_links(
              ranks, [](Rank&) {}, {}, Ranks::threads))
-      CHECK(sentence ==
-            (ranks == 2 ? ""
-                        : "cuda-peer: 3 ranks of this process share a GPU, whose 11 queues are too few for "
-                          "their streams, of which one would wait behind another; set "
-                          "CUDA_DEVICE_MAX_CONNECTIONS to as many as 12, 32 at most, before the first call "
-                          "of CUDA"));
+      CHECK(sentence == (ranks == 2
+                             ? ""
+                             : "cuda-peer: 3 ranks of this process share a GPU, whose 11 hardware queues are "
+                               "too few for their streams, so that one stream would wait for another; set "
+                               "CUDA_DEVICE_MAX_CONNECTIONS to 12 (at most 32) before the first CUDA call"));
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
 }

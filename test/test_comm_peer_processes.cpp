@@ -106,7 +106,7 @@ TEST_CASE("memory that no other process can map is refused on every rank") {
   for (const auto& sentence : sentences)
     CHECK(sentence ==
           "cuda-peer: rank 0 cannot reach the memory of rank 1: another process cannot map it; memory for "
-          "exchanges comes from cudaMalloc");
+          "exchanges must come from cudaMalloc");
   CHECK(emulation::peer_counts.mapped == 0);
 }
 

@@ -112,7 +112,7 @@ TEST_CASE("an option that a comm would ignore is refused") {
        sending,
        "does not use segment_bytes, which goes with all but none"},
       {"window", {.window = 2}, {}, sending, "does not use window, which goes with all but none"},
-      {"weights", {}, {.weighted = true, .weights = {1}}, "", "choose one of them"},
+      {"weights", {}, {.weighted = true, .weights = {1}}, "", "choose one of the two"},
       {"deadline", {.deadline = Seconds(20)}, {}, "none " + sending, ""},
       {"nothing", {}, {}, "none " + sending, ""},
   };

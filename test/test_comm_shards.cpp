@@ -189,10 +189,10 @@ TEST_CASE("what is to stay whole must lie in one bucket") {
   };
   CHECK(said({{0, 64}, {64, 100}}) == "nothing");
   CHECK(said({{60, 70}}) ==
-        "elements 60 to 70 are to stay whole, but are not in one bucket behind those before them");
+        "elements 60 to 70 must stay whole, but do not lie in a single bucket after those before them");
   for (const std::vector<Range>& wrong :
        {std::vector<Range>{{16, 32}, {0, 16}}, {{0, 32}, {16, 48}}, {{100, 129}}})
-    CHECK(said(wrong).find("are to stay whole, but are not in one bucket") != std::string::npos);
+    CHECK(said(wrong).find("must stay whole, but do not lie in a single bucket") != std::string::npos);
 }
 
 TEST_CASE("ranks agree on what stays whole") {

@@ -386,9 +386,8 @@ TEST_CASE("a rank that ends its step without a tensor names it, and the others n
     });
   });
   CHECK(said.what[1] ==
-        "rank 1: gradient tensor 2: the step ended before rank 1 marked it as ready or unused (as it did not "
-        "mark 1 "
-        "others); set find_unused if a step need not use all");
+        "rank 1: gradient tensor 2: the step ended before rank 1 marked it as ready or unused (nor 1 "
+        "others); set find_unused if a step may leave gradients unused");
   for (std::size_t r : {std::size_t{0}, std::size_t{2}}) {
     CHECK(said.culprit[r] == 1);
     CHECK(contains(said.what[r], concat("rank ", r, ": gradient tensor ")));

@@ -76,8 +76,7 @@ TEST_CASE("survivors name the rank that is gone, and the tensors that they waite
     if (job.arguments[1] == "forget")
       CHECK(last.text ==
             "rank 2: gradient layer2.weight: the step ended before rank 2 marked it as ready or unused; set "
-            "find_unused "
-            "if a step need not use all");
+            "find_unused if a step may leave gradients unused");
   }
 }
 

@@ -157,9 +157,8 @@ TEST_CASE("what cannot carry them says so") {
                   [&](comm::Any& exchange) {
                     GradientBuckets gradients(exchange, {{"a", a}});
                   }) ==
-          "this exchange does not end with every sum on every rank, as gradients of a program's own need it; "
-          "use an "
-          "all-reduce, such as comm::Ring or comm::Hierarchical");
+          "this exchange does not end with every sum on every rank, which exchanges without Trainer need; "
+          "use an all-reduce, such as comm::Ring or comm::Hierarchical");
   CHECK(said_by("ring",
                 [&](comm::Any& exchange) {
                   GradientBuckets gradients(exchange, {{"wide", wide}});

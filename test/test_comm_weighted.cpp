@@ -151,7 +151,8 @@ TEST_CASE("speeds that are none, and a mean before there are shares") {
     Weighted comm({}, endpoint);
     float f[] = {1};
     CHECK_THROWS_WITH_AS(comm.all_reduce(std::span<float>(f), comm::mean),
-                         "weighted: a mean before the shares are known; they are measured by shares()",
+                         "weighted: a mean was asked for before the shares are known; call shares() first, "
+                         "which measures them",
                          ConfigError);
     const auto measure = [&](double, double& speed) { speed = comm.rank() == 1 ? -1 : 1; };
     try {

@@ -94,6 +94,7 @@ TEST_CASE("sim: servers are deterministic, and refused where they cannot be") {
   s.exchange.servers = 1;
   s.exchange.background = true;
   CHECK_THROWS_WITH_AS(simulate(s),
-                       "background: a parameter server computes when it polls, so it polls on its own",
+                       "background: a parameter server computes updates when it polls, so no background "
+                       "thread may poll for it",
                        ConfigError);
 }

@@ -348,8 +348,8 @@ TEST_CASE("servers of their own do not wait for a rank that refuses a checkpoint
                   train::Capture capture(snapshot, true);
                   trainer.visit_state(capture, train::Visit::read);
                 }) ==
-        "comm \"ps\": its servers are ranks of their own, which take part in nothing else until they are "
-        "dismissed, as they are in a checkpoint and at the end of a fit");
+        "comm \"ps\": its server ranks take part in no other exchange until they are dismissed, as at a "
+        "checkpoint and at the end of a fit");
   // Weights are the workers' too.
   fs::remove_all(folder.path / "other");
   CHECK(refusal(true, [&](auto& trainer) { train::save_weights(trainer, folder.path / "weights"); }) == "");

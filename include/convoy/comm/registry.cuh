@@ -129,7 +129,8 @@ AnyIn<S> make(std::string_view policy, std::string_view transport, const AnyBoot
               const Options& options = {}, const Choice& choice = {}) {
   const bool weighs = detail::weighs(choice);
   if (choice.background)
-    fail<ConfigError>("GPUs go on with an exchange by themselves; background is for exchanges of processors");
+    fail<ConfigError>(
+        "background is for exchanges of host memory; GPUs advance their exchanges without the host");
   if (weighs)
     return Weighted<AnyIn<S>>({choice.weights},
                               make<S>(policy, transport, bootstrap, options, detail::unweighted(choice)));

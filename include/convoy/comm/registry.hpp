@@ -287,7 +287,7 @@ std::string listing(const std::vector<std::string_view>& names);
 #if CONVOY_DEFINITIONS
 CONVOY_FUNCTION bool weighs(const Choice& choice) {
   if (choice.weighted && !choice.weights.empty())
-    fail<ConfigError>("weighted measures the shares that weights give; choose one of them");
+    fail<ConfigError>("weighted measures the shares, and weights gives them; choose one of the two");
   return choice.weighted || !choice.weights.empty();
 }
 

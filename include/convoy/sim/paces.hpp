@@ -27,7 +27,9 @@ class Paces {
     const Exchange& exchange = setting.exchange;
     if (!exchange.weighted && exchange.weights.empty()) return;
     if (exchange.weighted && !exchange.weights.empty())
-      fail<ConfigError>("weighted goes by the shares that weights give; choose one of them");
+      fail<ConfigError>(
+          "weighted takes the shares from the workers' speeds, and weights gives them; choose one of the "
+          "two");
     std::vector<double> weights = exchange.weights;
     for (int rank = 0; exchange.weighted && rank < workers; ++rank)
       weights.push_back(1 / update_[static_cast<std::size_t>(rank)]);

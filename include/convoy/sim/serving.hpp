@@ -144,7 +144,9 @@ CONVOY_FUNCTION comm::Service service_of(const Exchange& exchange, int ranks) {
                               exchange.servers_beside ? comm::Placement::beside : comm::Placement::among};
   service.check(ranks);
   if (exchange.background)
-    fail<ConfigError>("background: a parameter server computes when it polls, so it polls on its own");
+    fail<ConfigError>(
+        "background: a parameter server computes updates when it polls, so no background thread may poll for "
+        "it");
   if (exchange.codec != "none")
     fail<ConfigError>("comm \"", exchange.comm, "\" does not use a codec, which goes with ring");
   return service;

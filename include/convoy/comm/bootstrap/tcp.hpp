@@ -237,7 +237,7 @@ class TcpBootstrap {
     guest.got += static_cast<std::size_t>(n);
     const detail::Hello& h = guest.hello;
     if (guest.got >= sizeof h.magic && h.magic != detail::Hello::word) {
-      refused = "was no rank of convoy's";
+      refused = "did not come from a convoy rank";
       return false;
     }
     if (guest.got < sizeof h) return true;
@@ -257,7 +257,7 @@ class TcpBootstrap {
       return false;
     }
     refused = concat("said that it was rank ", h.rank, " of ", h.size,
-                     reply == detail::JoinReply::taken     ? ", which was there already"
+                     reply == detail::JoinReply::taken     ? ", which had already joined"
                      : reply == detail::JoinReply::job     ? " of another job"
                      : reply == detail::JoinReply::version ? " of another version"
                                                            : "");
@@ -278,7 +278,7 @@ class TcpBootstrap {
       if (s) tell(s, detail::bytes_of(answer(detail::JoinReply::missing, first)));
     throw CommError({.rank = 0, .operation = joining(), .elapsed = deadline.elapsed(), .culprit = first},
                     concat(count > 1 ? "ranks " : "rank ", names, " did not come within ", limit_.count(),
-                           " s", refused.empty() ? "" : "; the last that was refused ", refused));
+                           " s", refused.empty() ? "" : "; the last connection that was refused ", refused));
   }
 
   // Sends a small message without waiting, to a peer whose connection is about to be closed.
@@ -348,7 +348,8 @@ class TcpBootstrap {
     detail::Moved moved = send_all(socket, detail::bytes_of(hello), deadline);
     if (moved == detail::Moved::all) moved = receive_all(socket, detail::bytes_into(answer), deadline, got);
     if (got >= sizeof answer.magic && answer.magic != detail::Hello::word)
-      fail<ConfigError>("rank ", rank(), ": bootstrap: what listens at ", place(), " is not convoy's rank 0");
+      fail<ConfigError>("rank ", rank(), ": bootstrap: the program that listens at ", place(),
+                        " is not convoy's rank 0");
     if (moved != detail::Moved::all) {
       reason = moved == detail::Moved::late ? "not all ranks have come" : "the connection was closed";
       return false;
@@ -363,16 +364,16 @@ class TcpBootstrap {
                          .culprit = answer.culprit},
                         concat("rank 0 says that rank ", answer.culprit, " did not come in time"));
       case detail::JoinReply::taken:
-        fail<ConfigError>("rank ", rank(), ": bootstrap: rank 0 at ", place(), " has another rank ", rank(),
-                          " already");
+        fail<ConfigError>("rank ", rank(), ": bootstrap: rank 0 at ", place(), " already has a rank ",
+                          rank());
       case detail::JoinReply::version:
         fail<ConfigError>("rank ", rank(), ": bootstrap: rank 0 at ", place(), " speaks version ",
-                          answer.version, ", this rank ", detail::Hello::now);
+                          answer.version, " of the protocol, this rank version ", detail::Hello::now);
       case detail::JoinReply::job:
-        fail<ConfigError>("rank ", rank(), ": bootstrap: rank 0 at ", place(), " is of another job");
+        fail<ConfigError>("rank ", rank(), ": bootstrap: rank 0 at ", place(), " belongs to another job");
       default:
-        fail<ConfigError>("rank ", rank(), ": bootstrap: rank 0 at ", place(), " is of a world of ",
-                          answer.size, " ranks, this rank of ", size());
+        fail<ConfigError>("rank ", rank(), ": bootstrap: rank 0 at ", place(), " has a world of ",
+                          answer.size, " ranks, this rank one of ", size());
     }
   }
 
@@ -393,8 +394,8 @@ class TcpBootstrap {
 
   Call begin(detail::Kind kind, std::size_t bytes) {
     if (bytes * (kind == detail::Kind::broadcast ? 1 : index(size())) > most_bytes)
-      fail<ConfigError>("rank ", rank(), ": ", name_of(kind), ": ", bytes, " bytes for each rank; at most ",
-                        most_bytes, " go at a time");
+      fail<ConfigError>("rank ", rank(), ": ", name_of(kind), ": ", bytes,
+                        " bytes for each rank; a call takes at most ", most_bytes);
     if (broken_) fail<ConfigError>("rank ", rank(), ": ", name_of(kind), ": an earlier call has failed");
     return {kind, sequence_++, bytes, deadline()};
   }
@@ -402,7 +403,7 @@ class TcpBootstrap {
   // Rank 0 receives the bytes of all ranks.
   Call collect(detail::Kind kind, std::span<const std::byte> mine, std::span<std::byte> all) {
     if (all.size() != mine.size() * index(size()))
-      fail<ConfigError>("bootstrap: a gathering of ", mine.size(), " bytes over ", size(),
+      fail<ConfigError>("bootstrap: to gather ", mine.size(), " bytes from each of ", size(),
                         " ranks does not give ", all.size(), " bytes");
     const Call call = begin(kind, mine.size());
     if (rank() != 0) {
@@ -452,10 +453,10 @@ class TcpBootstrap {
     std::size_t got = 0;
     check(call, peer, receive_all(socket, detail::bytes_into(heading), call.deadline, got), data.size());
     if (heading.magic != detail::Hello::word)
-      lose(call, peer, peer, data.size(), "something else came than a message of the bootstrap");
+      lose(call, peer, peer, data.size(), "it sent something other than a message of the bootstrap");
     if (heading.kind == detail::Kind::failed)
       lose(call, peer, heading.culprit, data.size(),
-           concat("rank 0 says that rank ", heading.culprit, " is gone, late, or does something else"));
+           concat("rank 0 says that rank ", heading.culprit, " has left, is late, or makes another call"));
     if (heading.kind != call.kind || heading.sequence != call.sequence || heading.bytes != data.size())
       lose(call, peer, peer, data.size(),
            concat("the other rank is at a ", name_of(heading.kind), ", message ", heading.sequence, " of ",

@@ -55,7 +55,7 @@ struct TopK {
   /// Bytes of the pairs of `count` elements, in whole cache lines.
   std::int64_t bytes(std::int64_t count) const {
     if (count > std::int64_t{1} << 32)
-      fail<ConfigError>("topk: a bucket of ", count, " elements; its indices tell 2^32 apart");
+      fail<ConfigError>("topk: a bucket has ", count, " elements; its indices have 32 bits");
     return (kept(count) * std::int64_t{sizeof(Pair)} + 63) / 64 * 64;
   }
   std::int64_t room(std::int64_t count) const {

@@ -111,7 +111,7 @@ CONVOY_FUNCTION void check(const Layout& layout) {
                                   [&](const Range& b) { return b.begin <= w.begin && w.end <= b.end; });
     if (w.empty() || w.begin < end || !fits)
       fail<ConfigError>("elements ", w.begin, " to ", w.end,
-                        " are to stay whole, but are not in one bucket behind those before them");
+                        " must stay whole, but do not lie in a single bucket after those before them");
     end = w.end;
   }
 }

@@ -133,7 +133,7 @@ CONVOY_FUNCTION int Chooser::choose(Engine& engine, const schedule::View& schedu
                                 [&](int blocks) { return segments_for(count, element, blocks, options); });
   broadcast_bytes(engine, &choice, sizeof choice, 0);
   if (choice < 0 || choice >= schedules.choices())
-    fail<ConfigError>("rank 0 chose algorithm ", choice, " where there are ", schedules.choices());
+    fail<ConfigError>("rank 0 chose algorithm ", choice, ", expected one below ", schedules.choices());
   made_.push_back({count, element, choice});
   return choice;
 }

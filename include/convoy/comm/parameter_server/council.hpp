@@ -127,7 +127,7 @@ class Council {
           concat("the server on rank ", seat.rank, what...));
     };
     if (arrival.bytes != bytes)
-      wrong(" tells of its part of the gradient in ", arrival.bytes, " bytes where ", bytes,
+      wrong(" describes its part of the gradient in ", arrival.bytes, " bytes where ", bytes,
             " were expected");
     const auto* numbers = static_cast<const double*>(arrival.data);
     if (numbers != seat.heard.data()) std::copy_n(numbers, seat.heard.size(), seat.heard.begin());

@@ -136,11 +136,11 @@ class Mailbox {
     }
     opened_ = true;
     if (head.magic != LetterHead{}.magic || head.sender != peer_)
-      wrong(transport, "what is not of a parameter server");
+      wrong(transport, "a message that is not a parameter server's");
     const bool pushed = head.kind == LetterKind::start || head.kind == LetterKind::push;
     if (in_lane_ == push_lane && head.kind == LetterKind::goodbye) return &head;
     if (in_lane_ == push_lane ? !pushed : head.kind != LetterKind::reply)
-      wrong(transport, "a letter of kind ", static_cast<std::uint32_t>(head.kind), ", which is not for a ",
+      wrong(transport, "a message of kind ", static_cast<std::uint32_t>(head.kind), ", which is not for a ",
             in_lane_ == push_lane ? "server" : "worker");
     if (parts_->empty() || head.part != expected_)
       wrong(transport, "part ", head.part, " where part ", expected_, " of ", parts_->size(),

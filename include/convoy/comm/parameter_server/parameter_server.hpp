@@ -314,8 +314,8 @@ CONVOY_FUNCTION void Served::all_reduce_with_servers(void* values, std::int64_t 
   if (workers() == size()) return group_.all_reduce(values, count, reduction);
   if (served_)
     fail<ConfigError>("comm \"", policy(),
-                      "\": its servers are ranks of their own, which take part in nothing else until they "
-                      "are dismissed, as they are in a checkpoint and at the end of a fit");
+                      "\": its server ranks take part in no other exchange until they are dismissed, as at a "
+                      "checkpoint and at the end of a fit");
   const auto ring = schedule::View::of<schedule::Ring>();
   const int segments =
       segments_for(count, size_of(reduction.type), ring.blocks(size()), everyone_->options());
@@ -409,8 +409,8 @@ CONVOY_FUNCTION void Served::serve(ServerUpdate update) {
   ends.usable();
   if (update.decides() && !decides())
     fail<ConfigError>("comm \"", policy(),
-                      "\" updates with each worker's gradients when they come, so that no "
-                      "rule can decide over the whole gradient of a step; use ps");
+                      "\" applies each worker's gradients on arrival, so that no rule can decide over the "
+                      "whole gradient of a step; use ps");
   served_ = true;
   ends.client.decide_first(update.decides());
   if (rank() == 0 && role() == Role::worker) ends.client.start();

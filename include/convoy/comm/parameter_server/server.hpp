@@ -168,7 +168,7 @@ class Server {
         wrong(worker, "rank ", worker, start ? " began without its parameters" : " began twice");
       if (const int other = start ? -1 : state_->contradicts(worker, leaves); other >= 0)
         wrong(leaves ? worker : other, "rank ", leaves ? worker : other, " left before rank ",
-              leaves ? other : worker, " had made all its steps; with sync all make as many");
+              leaves ? other : worker, " had made all its steps; with sync, all workers make equally many");
       const int p = mail.expected();
       if (leaves) {
         state_->goodbye(worker, [&](const auto& action) { act(action, nullptr); });

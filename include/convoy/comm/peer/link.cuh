@@ -374,9 +374,10 @@ class Link {
         }));
     if (threads_here > 1 && threads_here * streams_of_a_rank > hardware_queues())
       fail<ConfigError>("cuda-peer: ", threads_here, " ranks of this process share a GPU, whose ",
-                        hardware_queues(), " queues are too few for their streams, of which one would wait ",
-                        "behind another; set CUDA_DEVICE_MAX_CONNECTIONS to as many as ",
-                        threads_here * streams_of_a_rank, ", 32 at most, before the first call of CUDA");
+                        hardware_queues(),
+                        " hardware queues are too few for their streams, so that one stream would wait for "
+                        "another; set CUDA_DEVICE_MAX_CONNECTIONS to ",
+                        threads_here * streams_of_a_rank, " (at most 32) before the first CUDA call");
     int device = 0, processors = 0;
     device::check(cudaGetDevice(&device), "ask which GPU is this thread's");
     device::check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),

@@ -147,9 +147,9 @@ class Window {
     }
     if (!own.place.shares_host(other.place))
       fail<ConfigError>("it runs on ", other.place.host.name.data(),
-                        ", and ranks that share memory run on one host");
+                        ", but ranks that share memory must run on one host");
     if (other.exported == 0)
-      fail<ConfigError>("another process cannot map it; memory for exchanges comes from cudaMalloc");
+      fail<ConfigError>("another process cannot map it; memory for exchanges must come from cudaMalloc");
     void* base = nullptr;
     device::check(cudaIpcOpenMemHandle(&base, other.handle, cudaIpcMemLazyEnablePeerAccess),
                   concat("map memory of the GPU at ", other.place.gpu.data()));

@@ -40,7 +40,9 @@ class Polled final : public std::pmr::memory_resource {
   template <class... Arguments>
   explicit Polled(Arguments&&... arguments) : comm_(std::forward<Arguments>(arguments)...) {
     if (comm_.has_servers())
-      fail<ConfigError>("background: a parameter server computes when it polls, so it polls on its own");
+      fail<ConfigError>(
+          "background: a parameter server computes updates when it polls, so no background thread may poll "
+          "for it");
     thread_ = std::thread([this] { run(); });
   }
   ~Polled() override {

@@ -271,7 +271,7 @@ void AnyCompressed<Codec>::check_tensors(Fingerprint& fingerprint, const Layout&
       fail<ConfigError>(policy(), ": a tensor of ", t.rows, " rows and ", t.columns, " columns cannot have ",
                         t.range.size(), " elements");
     if (t.panel < 1 || t.rows % t.panel != 0)
-      fail<ConfigError>(policy(), ": ", t.rows, " rows cannot stand in panels of ", t.panel);
+      fail<ConfigError>(policy(), ": ", t.rows, " rows cannot be stored in panels of ", t.panel);
     end = t.range.end;
     for (const std::int64_t part : {t.range.begin, t.rows, t.columns, t.panel})
       hash = hash_of(static_cast<std::uint64_t>(part), hash);
@@ -348,7 +348,7 @@ void AnyCompressed<Codec>::decode(int bucket) {
       try {
         codec_.decode_add(gradients(bucket), b.encoded.data() + static_cast<std::size_t>(r) * b.size, count);
       } catch (const Error& error) {
-        fail("rank ", r, " sent what cannot be decoded: ", error.what());
+        fail("rank ", r, " sent data that cannot be decoded: ", error.what());
       }
     }
   } else if constexpr (factored) {

@@ -208,8 +208,8 @@ template <class C, memory::Space S, bool sharded>
 Fingerprint DeviceBuckets<C, S, sharded>::described(const Fingerprint& fingerprint,
                                                     const Layout& layout) const {
   if (layout.space == nullptr)
-    fail<ConfigError>(C::policy(), ": the layout does not say in which object of the space ", S::name,
-                      " the arenas lie");
+    fail<ConfigError>(C::policy(), ": the layout does not say which object of the space ", S::name,
+                      " holds the arenas");
   if (sharded && layout.parameters.size() < layout.gradients.size())
     fail<ConfigError>("sharded needs a parameter for each of the ", layout.gradients.size(),
                       " gradients, not ", layout.parameters.size());

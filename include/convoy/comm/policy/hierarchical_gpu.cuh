@@ -66,7 +66,7 @@ struct Standing {
       if (members.size() != nodes.members(0).size())
         fail<ConfigError>("hierarchical: the node of rank ", members[0], " has ", members.size(),
                           " GPUs and that of rank ", nodes.members(0)[0], " has ", nodes.members(0).size(),
-                          "; over GPUs each node has as many");
+                          "; all nodes must have equally many");
       across.push_back(members[static_cast<std::size_t>(local)]);
     }
   }
@@ -218,8 +218,8 @@ class TwoLevelsOfGpus : public Defaults<TwoLevelsOfGpus<Inside, Across>> {
 template <class Inside, Comm Across>
 void TwoLevelsOfGpus<Inside, Across>::open(const Fingerprint& fingerprint, const Layout& layout) {
   if (layout.space == nullptr)
-    fail<ConfigError>("hierarchical: the layout does not say in which object of the space ", Space::name,
-                      " the arenas lie");
+    fail<ConfigError>("hierarchical: the layout does not say which object of the space ", Space::name,
+                      " holds the arenas");
   detail::check(layout);
   Fingerprint all = fingerprint;
   all.add("comm", policy());

@@ -193,7 +193,7 @@ class NcclExchange : public DeviceBuckets<C, S, sharded> {
 template <class C, memory::Space S, bool sharded>
 NcclExchange<C, S, sharded>::NcclExchange(const NcclExchange& whole, int color)
     : bootstrap_(whole.bootstrap_) {
-  if (color < 0) fail<ConfigError>("nccl: a group's color is a number from 0, not ", color);
+  if (color < 0) fail<ConfigError>("nccl: a group's color must be at least 0, not ", color);
   std::vector<int> colors(static_cast<std::size_t>(whole.size())), members;
   bootstrap_.all_gather(std::as_bytes(std::span(&color, 1)), std::as_writable_bytes(std::span(colors)));
   for (std::size_t r = 0; r < colors.size(); ++r)
@@ -218,7 +218,7 @@ void NcclExchange<C, S, sharded>::connect() {
   ncclUniqueId id{};
   if (rank() == 0)
     if (const ncclResult_t result = ncclGetUniqueId(&id); result != ncclSuccess)
-      fail<ConfigError>("nccl: could not begin a world: ", ncclGetErrorString(result));
+      fail<ConfigError>("nccl: could not make the id of a world: ", ncclGetErrorString(result));
   bootstrap_.broadcast(std::as_writable_bytes(std::span(&id, 1)));
   try {
     ncclConfig_t config = comm_->config();
@@ -230,10 +230,10 @@ void NcclExchange<C, S, sharded>::connect() {
       for (int a = 0; a < b; ++a)
         if (const auto& place = places_[static_cast<std::size_t>(a)];
             place.shares_gpu(places_[static_cast<std::size_t>(b)]))
-          fail<ConfigError>("nccl: ranks ", a, " and ", b, " both use the GPU at ", place.gpu.data(), " of ",
-                            place.host.name.data(),
-                            ", and NCCL wants a GPU for each rank; choose it by the rank's "
-                            "number on its host, or start fewer ranks there");
+          fail<ConfigError>("nccl: ranks ", bootstrap_.in_world(a), " and ", bootstrap_.in_world(b),
+                            " both use the GPU at ", place.gpu.data(), " of ", place.host.name.data(),
+                            ", but NCCL needs a separate GPU for each rank; choose GPUs by local rank, or "
+                            "start fewer ranks on that host");
     throw;
   }
 }
@@ -280,7 +280,7 @@ void NcclExchange<C, S, sharded>::all_reduce(void* values, std::int64_t count, c
   for (std::int64_t done = 0; done < count;) {
     const std::int64_t piece = std::min(count - done, most);
     const std::size_t bytes = static_cast<std::size_t>(piece) * element;
-    gather_on_host({at, bytes}, "all-reduce of numbers of the host");
+    gather_on_host({at, bytes}, "all-reduce of host memory");
     detail::fold_gathered(at, on_host_.data(), piece, reduction, sources);
     done += piece;
     at += bytes;

@@ -391,8 +391,8 @@ class Staged : public Wrapper<C> {
 template <Comm C, memory::Space S>
 void Staged<C, S>::open(const Fingerprint& fingerprint, const Layout& layout) {
   if (layout.space == nullptr)
-    fail<ConfigError>("staged: the layout does not say in which object of the space ", S::name,
-                      " the arenas lie");
+    fail<ConfigError>("staged: the layout does not say which object of the space ", S::name,
+                      " holds the arenas");
   space_ = static_cast<S*>(layout.space);
   copy_out_.reset();
   const std::size_t size = layout.gradients.size();

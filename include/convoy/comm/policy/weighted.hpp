@@ -124,7 +124,9 @@ class Weighted : public Wrapper<C> {
   void scale(E* values, std::int64_t count) const {
     using Wide = std::conditional_t<std::is_same_v<E, f64>, f64, f32>;
     if (shares_.empty())
-      fail<ConfigError>("weighted: a mean before the shares are known; they are measured by shares()");
+      fail<ConfigError>(
+          "weighted: a mean was asked for before the shares are known; call shares() first, which measures "
+          "them");
     const auto share = static_cast<Wide>(shares_[static_cast<std::size_t>(this->rank())]);
     // A value without a share must not count, but 0 times NaN would.
     for (std::int64_t i = 0; i < count; ++i)

@@ -134,8 +134,8 @@ class CommCarrier : public Carrier {
  private:
   [[noreturn]] static void refuse() {
     fail<ConfigError>(
-        "this exchange does not end with every sum on every rank, as gradients of a program's own "
-        "need it; use an all-reduce, such as comm::Ring or comm::Hierarchical");
+        "this exchange does not end with every sum on every rank, which exchanges without Trainer need; use "
+        "an all-reduce, such as comm::Ring or comm::Hierarchical");
   }
 
   C& comm_;

@@ -245,8 +245,7 @@ CONVOY_FUNCTION const detail::Program& AnyNonblocking::program_of(const Operatio
       break;
   }
   fail<ConfigError>(
-      "there is no such operation with a handle; there are all_reduce, reduce_scatter, "
-      "all_gather and broadcast");
+      "this operation has no form with a handle; all_reduce, reduce_scatter, all_gather and broadcast have");
 }
 
 CONVOY_FUNCTION bool Handle::done() {
@@ -282,8 +281,8 @@ CONVOY_FUNCTION void Handle::drop() noexcept {
 
 CONVOY_FUNCTION void NonblockingExchange::reserve(int more) {
   if (free_.size() != static_cast<std::size_t>(slots_))
-    fail<ConfigError>("room for more operations must be made before any is in flight; ",
-                      static_cast<std::size_t>(slots_) - free_.size(), " are");
+    fail<ConfigError>("reserve must be called before any operation is in flight; ",
+                      static_cast<std::size_t>(slots_) - free_.size(), " are in flight");
   slots_ += more;
   resize(slots_);
   free_.resize(static_cast<std::size_t>(slots_));

@@ -67,7 +67,7 @@ CONVOY_FUNCTION bool settled(Any& transport, int culprit) {
   for (;;) {
     const int culprit = accused_in_the_end(transport, peer);
     if (settled(transport, culprit) || grace.expired()) {
-      if (culprit != peer) reason += concat("; it is rank ", culprit, " that everyone waits for");
+      if (culprit != peer) reason += concat("; all wait for rank ", culprit);
       return {culprit, std::move(reason)};
     }
     transport.rest(transport.doze(), 1 << 20);

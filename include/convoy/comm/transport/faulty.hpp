@@ -56,7 +56,8 @@ class Faulty : public Decorator<T> {
             seed, static_cast<std::uint64_t>(faults.run) << 32 | static_cast<std::uint64_t>(inner.rank()))) {
     if (faults.corrupt > 0 && !guarded)
       fail<ConfigError>(
-          "faulty: nobody would notice a turned bit; put transport::Checked around it, and say guarded");
+          "faulty: a flipped bit would go unnoticed; wrap this transport in transport::Checked, and set "
+          "guarded");
   }
 
   Faulty isolated() const {

@@ -136,7 +136,7 @@ CONVOY_FUNCTION int NodeWorld::open() {
 CONVOY_FUNCTION std::uint64_t NodeWorld::place_of(int, const void* data, std::size_t bytes) const {
   std::uint64_t place = 0;
   if (!segments_->find(data, bytes, place))
-    fail("shm: ", bytes, " bytes are to be sent that do not lie in memory() of this transport");
+    fail("shm: ", bytes, " bytes to be sent do not lie in memory() of this transport");
   return place;
 }
 
@@ -162,7 +162,7 @@ CONVOY_FUNCTION void* NodeWorld::at(int, int peer, std::uint64_t place) {
   }
   const std::uint64_t offset = SegmentAddress::offset(place);
   if (offset >= mapping.size())
-    fail("shm: rank ", peer, " sent a place behind the end of its segment ", segment);
+    fail("shm: rank ", peer, " sent a place past the end of its segment ", segment);
   return mapping.data() + offset;
 }
 
