@@ -261,10 +261,10 @@ TEST_CASE("a matrix in panels is refused on a GPU") {
   optim::Arena<optim::Muon, Device> arena(space, {}, {&tensor, 1}, {&group, 1});
   const std::int64_t panel = 4;
   arena.set_panels({&panel, 1});
-  CHECK_THROWS_WITH_AS(
-      arena.own({&tensor.live, 1}),
-      "optimizer: a matrix of 8 x 12 stands in panels of 4 rows, and on a GPU it must stand row by row",
-      ConfigError);
+  CHECK_THROWS_WITH_AS(arena.own({&tensor.live, 1}),
+                       "optimizer: a matrix of 8 x 12 is stored in panels of 4 rows, but on a GPU it must be "
+                       "stored row by row",
+                       ConfigError);
 }
 
 }  // namespace optim_device

@@ -323,7 +323,7 @@ TEST_CASE("host: bf16 is refused where the processor lacks it, in a sentence tha
   } else if (can_emulate()) {
     CHECK_THROWS_WITH_AS(Mixed(gpt, 1),
                          "exec: this processor has no instructions for bf16, neither AVX512_BF16 nor AMX; "
-                         "compute in f32, which is faster here, or let HostOptions::emulate do without them",
+                         "compute in f32, which is faster here, or set HostOptions::emulate",
                          ConfigError);
   } else {
     for (const bool emulate : {false, true})

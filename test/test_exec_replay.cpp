@@ -213,10 +213,10 @@ TEST_CASE("what cannot be replayed is refused in a sentence") {
   CHECK(refusal(plan, {.profile = profile}) == "");
   CHECK(refusal(plan, {}) == "exec: a replay needs a profile of the plan");
   CHECK(refusal(resnet, {.profile = profile}) ==
-        "profile: that is of another plan: its operation 0 is linear first [8], where this plan has conv2d "
-        "conv1 [64x14x14]");
+        "profile: the profile is for another plan: its operation 0 is linear first [8], where this plan has "
+        "conv2d conv1 [64x14x14]");
   CHECK(refusal(plan, {.profile = profile, .speed = 0}) ==
-        "exec: a replay at 0 times the speed of its profile never ends");
+        "exec: the speed of a replay must be positive and not too small, not 0");
   CHECK(refusal(plan, {.profile = profile, .speed = -1}) != "");
   CHECK(refusal(plan, {.profile = profile, .speed = std::nan("")}) != "");
   CHECK(refusal(plan, {.profile = profile, .poll = -1}) == "exec: a replay cannot poll every -1 seconds");

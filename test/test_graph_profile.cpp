@@ -93,18 +93,18 @@ TEST_CASE("a profile is refused for another plan, and for what are no times") {
   auto named = profile;
   named.model = "resnet18";
   CHECK(refusal(large, named) ==
-        "profile: that of resnet18 is of another plan: its operation 0 is conv2d conv1 [64x14x14], where "
-        "this plan has conv2d conv1 [64x112x112]");
+        "profile: the profile of resnet18 is for another plan: its operation 0 is conv2d conv1 [64x14x14], "
+        "where this plan has conv2d conv1 [64x112x112]");
   auto shorter = profile;
   shorter.operations.pop_back();
   const auto count = profile.operations.size();
-  CHECK(refusal(small, shorter) == concat("profile: that is of another plan: it has ", count - 1,
+  CHECK(refusal(small, shorter) == concat("profile: the profile is for another plan: it has ", count - 1,
                                           " operations, where this plan has ", count));
   auto wrong = profile;
   wrong.operations[2].backward = -1;
   CHECK(refusal(small, wrong) == concat("profile: ", wrong.operations[2].name, " takes ",
                                         wrong.operations[2].forward,
-                                        " and -1 seconds there, which are no times"));
+                                        " and -1 seconds, expected times from 0 to 1e9"));
   wrong = profile;
   wrong.operations[1].forward = std::nan("");
   CHECK(refusal(small, wrong) != "");
@@ -113,7 +113,7 @@ TEST_CASE("a profile is refused for another plan, and for what are no times") {
   CHECK(refusal(small, wrong) != "");
   wrong = profile;
   wrong.rows = 0;
-  CHECK(refusal(small, wrong) == "profile: that is of a batch of 0 rows; it needs one");
+  CHECK(refusal(small, wrong) == "profile: the profile has a batch of 0 rows, expected at least 1");
 }
 
 TEST_CASE("rates that are not positive make no profile") {

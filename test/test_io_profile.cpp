@@ -65,10 +65,11 @@ TEST_CASE("a profile that was written is read") {
   CHECK(io::read_profile(folder.path / "profile.json", plan) == profile);
   CHECK_FALSE(fs::exists(folder.path / "profile.json.part"));
 
-  CHECK_THROWS_WITH_AS(io::read_profile(folder.path / "profile.json", two_layers(9)),
-                       "profile: that of two layers is of another plan: its operation 0 is linear linear.0 "
-                       "[8], where this plan has linear linear.0 [9]",
-                       ConfigError);
+  CHECK_THROWS_WITH_AS(
+      io::read_profile(folder.path / "profile.json", two_layers(9)),
+      "profile: the profile of two layers is for another plan: its operation 0 is linear linear.0 "
+      "[8], where this plan has linear linear.0 [9]",
+      ConfigError);
   CHECK_THROWS_AS(io::read_profile(folder.path / "nowhere.json", plan), CheckpointError);
   std::ofstream(folder.path / "empty.json").flush();
   CHECK_THROWS_AS(io::read_profile(folder.path / "empty.json", plan), CheckpointError);
@@ -79,15 +80,17 @@ TEST_CASE("what is no profile is refused with the byte") {
   CHECK(refusal(one) == "");
   CHECK(io::parse_profile(one, "file").operations[0].forward == 0.25);
   CHECK(refusal("{}") == "file: at byte 2 ends a profile without a member 'machine'");
-  CHECK(refusal("[]") == "file: at byte 0 stands no '{'");
+  CHECK(refusal("[]") == "file: at byte 0 there is no '{'");
   CHECK(refusal(std::string(one) + "{}") ==
         concat("file: at byte ", std::string(one).size(), " more follows than one JSON object"));
-  CHECK(refusal(changed(one, "\"rows\": 8", "\"rows\": 0")).find("stands a batch of 0 rows") !=
+  CHECK(refusal(changed(one, "\"rows\": 8", "\"rows\": 0")).find("there is a batch of 0 rows") !=
         std::string::npos);
   CHECK(refusal(changed(one, "\"rows\": 8", "\"rows\": 4294967296")).find("rows") != std::string::npos);
   CHECK(refusal(changed(one, "\"rows\": 8", "\"rows\": 8.5")) != "");
-  CHECK(refusal(changed(one, "0.25", "-0.25")).find("-0.25 seconds are no time") != std::string::npos);
-  CHECK(refusal(changed(one, "0.25", "1e10")).find("1e+10 seconds are no time") != std::string::npos);
+  CHECK(refusal(changed(one, "0.25", "-0.25")).find("-0.25 seconds is not a time from 0 to 1e9") !=
+        std::string::npos);
+  CHECK(refusal(changed(one, "0.25", "1e10")).find("1e+10 seconds is not a time from 0 to 1e9") !=
+        std::string::npos);
   CHECK(
       refusal(changed(one, ", \"backward\": 1", "")).find("ends an operation without a member 'backward'") !=
       std::string::npos);

@@ -133,7 +133,7 @@ TEST_CASE("each size in a header is held against the file") {
   CHECK(one("F32", "[2]", "[8,0]") == ": the tensor 'a' does not lie in the 8 bytes behind the header");
   CHECK(one("F32", "[2]", "[0]") == ": the tensor 'a' does not lie in the 8 bytes behind the header");
   CHECK(one("F32", "[1]", "[4,8]") == ": its tensors overlap or leave a gap at byte 62");
-  CHECK(one("F32", "[-2]", "[0,8]") == ": at byte 37 stands no whole number");
+  CHECK(one("F32", "[-2]", "[0,8]") == ": at byte 37 there is no whole number");
   CHECK(one("F32", "[02]", "[0,8]") == ": at byte 39 a number begins with a zero");
   CHECK(one("F32", "[2]", "[0,99999999999999999999]") == ": at byte 77 a number does not fit 64 bits");
   CHECK(refusal(folder, made_of(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"

@@ -273,10 +273,9 @@ TEST_CASE("a rank that would update a part of a matrix is refused") {
   } catch (const ConfigError& error) {
     said = error.what();
   }
-  CHECK(
-      said ==
-      "optimizer muon updates whole matrices, and elements 0 to 216 are one of which this rank would update "
-      "only 0 to 128");
+  CHECK(said ==
+        "optimizer muon updates whole matrices, but of the matrix of elements 0 to 216 this rank would "
+        "update only 0 to 128");
   arena.own({&model.whole, 1});
   std::vector<float> parameters(512), gradients(512);
   arena.begin(1, 0.1f);
@@ -286,5 +285,5 @@ TEST_CASE("a rank that would update a part of a matrix is refused") {
   CHECK_THROWS_WITH_AS(optim::make("muon", {{"momentum", 1}}),
                        "optimizer muon: the momentum must be from 0 to less than 1, not 1", ConfigError);
   CHECK_THROWS_WITH_AS(optim::make("muon", {{"iterations", 0}}),
-                       "optimizer muon: it makes at least 1 iteration, not 0", ConfigError);
+                       "optimizer muon: iterations must be at least 1, not 0", ConfigError);
 }

@@ -111,11 +111,11 @@ TEST_CASE("sim: damaged traces are refused, whatever is damaged") {
   const auto refuses = [](const char* digits, const char* sentence) {
     CHECK_THROWS_WITH_AS(chakra::parse(bytes(digits), "t.et"), sentence, CheckpointError);
   };
-  refuses("", "t.et: at byte 0 stands no metadata");
-  refuses("0500", "t.et: at byte 1 stand 1 bytes where 5 should follow");
+  refuses("", "t.et: at byte 0 there is no metadata");
+  refuses("0500", "t.et: at byte 1 there are 1 bytes where 5 should follow");
   refuses("ffffffffffffffffff7f", "t.et: at byte 9 a number does not fit 64 bits");
-  refuses("000100", "t.et: at byte 3 stands a field of the number 0, which none can have");
-  refuses("00010b", "t.et: at byte 3 stands a field of the wire type 3, which proto3 does not have");
+  refuses("000100", "t.et: at byte 3 there is a field of the number 0, which is not valid");
+  refuses("00010b", "t.et: at byte 3 there is a field of the wire type 3, which proto3 does not have");
   refuses("00020d00", "t.et: at byte 3 field 1 is of the wire type 5, not 0");
   refuses(
       "0002080102"

@@ -46,16 +46,16 @@ TEST_CASE("sim: clusters are read strictly") {
   CHECK(cluster.hide_background == 1);
   CHECK_FALSE(cluster.uniform());
 
-  refuses<CheckpointError>("[]", "c.json: at byte 0 stands no '{'");
+  refuses<CheckpointError>("[]", "c.json: at byte 0 there is no '{'");
   refuses<CheckpointError>(R"({"speed": 1})",
-                           "c.json: at byte 9 stands a member 'speed', which is none of a cluster's");
+                           "c.json: at byte 9 there is a member 'speed', which a cluster does not have");
   refuses<CheckpointError>(R"({"name": "a", "name": "b"})",
                            "c.json: at byte 21 the member 'name' is there twice");
   refuses<CheckpointError>(
       R"({"inside": {"wiring": "stars"}})",
-      "c.json: at byte 29 stands the wiring 'stars'; choose pairs, ports, bus or memory");
+      "c.json: at byte 29 there is the wiring 'stars'; choose pairs, ports, bus or memory");
   refuses<CheckpointError>(R"({"nodes": [{"ranks": 5000000000}]})",
-                           "c.json: at byte 31 stands 5000000000, which is too many");
+                           "c.json: at byte 31 there is the number 5000000000, which is too large");
   refuses<ConfigError>(R"({"name": "none"})", "cluster \"none\" has no nodes");
   refuses<ConfigError>(R"({"name": "a", "nodes": [{"speed": 0}]})",
                        "cluster \"a\": nodes.speed is 0; it must be above zero");

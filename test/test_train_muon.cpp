@@ -97,7 +97,7 @@ TEST_CASE("memory where nobody multiplies is refused") {
       said = error.what();
     }
     CHECK(said ==
-          "optimizer muon multiplies whole matrices, which is there for memory of processors and of NVIDIA "
-          "GPUs, not of the space remote; choose another optimizer, or compute on one of these");
+          "optimizer muon multiplies whole matrices, which is implemented for host memory and NVIDIA GPUs, "
+          "but not for the space remote; choose another optimizer, or compute on one of these");
   });
 }

@@ -85,10 +85,10 @@ TEST_CASE("a profile of another plan is refused") {
   const DynamicPlan other([](auto& g) { Normed::define(g); });
   using Net = ReplayTrainer<Plain>;
   transport::Threads::World(1).run([&](const transport::Threads& endpoint) {
-    CHECK_THROWS_WITH_AS(
-        (Net{{.batch = 4, .exec = {.profile = graph::spread(other, 4, 10)}}, endpoint}),
-        "profile: that is of another plan: its operation 0 is conv2d conv2d.0 [4x8x8], where this plan has "
-        "conv2d conv2d.0 [6x8x8]",
-        ConfigError);
+    CHECK_THROWS_WITH_AS((Net{{.batch = 4, .exec = {.profile = graph::spread(other, 4, 10)}}, endpoint}),
+                         "profile: the profile is for another plan: its operation 0 is conv2d conv2d.0 "
+                         "[4x8x8], where this plan has "
+                         "conv2d conv2d.0 [6x8x8]",
+                         ConfigError);
   });
 }

@@ -244,5 +244,5 @@ TEST_CASE("an exchange that would give a rank a part of a matrix is refused") {
   } catch (const ConfigError& error) {
     said = error.what();
   }
-  CHECK(said.find("optimizer muon updates whole matrices, and elements ") == 0);
+  CHECK(said.find("optimizer muon updates whole matrices, but of the matrix of elements ") == 0);
 }

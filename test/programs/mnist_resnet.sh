@@ -120,7 +120,7 @@ if ! timeout 100 $recorded --comm none --profile-out "$scratch/profile.json" > "
   cat "$scratch/out" "$scratch"/lean.json "$scratch"/kept.json
   failures=$((failures + 1))
 fi
-refused "a profile of another model" "that of resnet18 is of another plan.*" $recorded --comm none --model resnet50 --replay "$scratch/profile.json"
+refused "a profile of another model" "the profile of resnet18 is for another plan.*" $recorded --comm none --model resnet50 --replay "$scratch/profile.json"
 refused "a profile that is not there" "nowhere.json cannot be read" $recorded --comm none --replay "$scratch/nowhere.json"
 refused "three speeds for two ranks" "3 machines for 2 workers" $recorded --ranks 2 --replay-rate 1,2,3
 refused "half a roofline" "replay-roofline" $recorded --comm none --replay-roofline 3

@@ -181,7 +181,7 @@ CONVOY_FUNCTION Replay::Replay(const Plan& plan, int batch, const Options& optio
       zeros_(plan.losses.size() + plan.metrics.size()) {
   if (batch <= 0) fail<ConfigError>("exec: the batch must have at least one row, not ", batch);
   if (!(options.speed > 0) || !graph::is_time(1 / options.speed))
-    fail<ConfigError>("exec: a replay at ", options.speed, " times the speed of its profile never ends");
+    fail<ConfigError>("exec: the speed of a replay must be positive and not too small, not ", options.speed);
   if (!graph::is_time(options.poll))
     fail<ConfigError>("exec: a replay cannot poll every ", options.poll, " seconds");
   if (options.profile.operations.empty()) fail<ConfigError>("exec: a replay needs a profile of the plan");

@@ -30,7 +30,7 @@ class DynamicPlan {
     graph::Builder filling(make_room(counting.counts()));
     define(filling);
     if (filling.counts().nodes != counting.counts().nodes)
-      fail<ModelError>("model: it is traced twice, and was not the same the second time");
+      fail<ModelError>("model: the two calls of define made different numbers of nodes");
     derive({bucket_options});
   }
   /// Derives a new plan from an already traced model. Copies the tables of `traced`, which need not outlive

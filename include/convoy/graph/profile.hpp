@@ -137,23 +137,25 @@ CONVOY_FUNCTION Profile untimed(const Plan& plan, int rows) {
 CONVOY_FUNCTION void expect_profile(const Plan& plan, const Profile& profile) {
   const std::string whose = profile.model.empty() ? "" : concat(" of ", profile.model);
   if (profile.rows < 1)
-    fail<ConfigError>("profile: that", whose, " is of a batch of ", profile.rows, " rows; it needs one");
+    fail<ConfigError>("profile: the profile", whose, " has a batch of ", profile.rows,
+                      " rows, expected at least 1");
   const Profile wanted = untimed(plan, profile.rows);
   const std::size_t has = profile.operations.size(), wants = wanted.operations.size();
   for (std::size_t i = 0; i < std::min(has, wants); ++i) {
     const OperationTime &time = profile.operations[i], &want = wanted.operations[i];
     if (time.name != want.name || time.operation != want.operation || time.shape != want.shape)
-      fail<ConfigError>("profile: that", whose, " is of another plan: its operation ", i, " is ",
+      fail<ConfigError>("profile: the profile", whose, " is for another plan: its operation ", i, " is ",
                         detail::described(time), ", where this plan has ", detail::described(want));
     if (!is_time(time.forward) || !is_time(time.backward))
       fail<ConfigError>("profile: ", time.name, " takes ", time.forward, " and ", time.backward,
-                        " seconds there, which are no times");
+                        " seconds, expected times from 0 to 1e9");
   }
   if (has != wants)
-    fail<ConfigError>("profile: that", whose, " is of another plan: it has ", has,
+    fail<ConfigError>("profile: the profile", whose, " is for another plan: it has ", has,
                       " operations, where this plan has ", wants);
   if (!is_time(profile.update))
-    fail<ConfigError>("profile: the update takes ", profile.update, " seconds there, which is no time");
+    fail<ConfigError>("profile: the update takes ", profile.update,
+                      " seconds, expected a time from 0 to 1e9");
 }
 
 CONVOY_FUNCTION Profile roofline(const Plan& plan, int rows, double flops_per_second,

@@ -100,7 +100,7 @@ CONVOY_FUNCTION bool JsonReader::accept(char c) {
 CONVOY_FUNCTION void JsonReader::expect(char c) {
   if (accept(c)) return;
   const char wanted[] = {'\'', c, '\'', 0};
-  fail_here(concat("stands no ", wanted));
+  fail_here(concat("there is no ", wanted));
 }
 
 CONVOY_FUNCTION void JsonReader::end() {
@@ -118,7 +118,7 @@ CONVOY_FUNCTION std::uint64_t JsonReader::natural() {
     if (value > (most - digit) / 10) fail_here("a number does not fit 64 bits");
     value = 10 * value + digit;
   }
-  if (at_ == begin) fail_here("stands no whole number");
+  if (at_ == begin) fail_here("there is no whole number");
   if (text_[begin] == '0' && at_ - begin > 1) fail_here("a number begins with a zero");
   return value;
 }
@@ -133,7 +133,7 @@ CONVOY_FUNCTION double JsonReader::real() {
     return there;
   };
   const auto digits = [&] {
-    if (!at_digit()) fail_here("stands no digit of a number");
+    if (!at_digit()) fail_here("there is no digit of a number");
     while (at_digit()) ++at_;
   };
   skip("-");
@@ -158,7 +158,7 @@ CONVOY_FUNCTION unsigned JsonReader::hexadecimal() {
                       : c >= 'a' && c <= 'f' ? c - 'a' + 10
                       : c >= 'A' && c <= 'F' ? c - 'A' + 10
                                              : -1;
-    if (digit < 0) fail_here("stands no hexadecimal digit");
+    if (digit < 0) fail_here("there is no hexadecimal digit");
     value = 16 * value + static_cast<unsigned>(digit);
   }
   return value;
@@ -190,7 +190,7 @@ CONVOY_FUNCTION void JsonReader::append_escaped(std::string& out) {
     case 'u':
       break;
     default:
-      fail_here("stands an escape that JSON does not have");
+      fail_here("there is an escape that JSON does not have");
   }
   std::uint32_t code = hexadecimal();
   if (code >= 0xdc00 && code < 0xe000) fail_here("ends half a pair of UTF-16");
@@ -225,7 +225,7 @@ CONVOY_FUNCTION std::string JsonReader::text() {
   while (true) {
     if (at_ == text_.size()) fail_here("a text does not end");
     const char c = text_[at_];
-    if (static_cast<unsigned char>(c) < 0x20) fail_here("stands a control character in a text");
+    if (static_cast<unsigned char>(c) < 0x20) fail_here("there is a control character in a text");
     ++at_;
     if (c == '"') return out;
     if (c == '\\')

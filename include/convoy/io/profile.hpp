@@ -66,7 +66,7 @@ class Members {
 
 inline double read_seconds(JsonReader& json) {
   const double seconds = json.real();
-  if (!graph::is_time(seconds)) json.fail_here(concat(seconds, " seconds are no time"));
+  if (!graph::is_time(seconds)) json.fail_here(concat(seconds, " seconds is not a time from 0 to 1e9"));
   return seconds;
 }
 
@@ -149,7 +149,7 @@ CONVOY_FUNCTION graph::Profile parse_profile(std::string_view text, std::string_
     } else if (key == "rows") {
       const std::uint64_t rows = json.natural();
       if (rows < 1 || rows > std::numeric_limits<std::int32_t>::max())
-        json.fail_here(concat("stands a batch of ", rows, " rows"));
+        json.fail_here(concat("there is a batch of ", rows, " rows"));
       profile.rows = static_cast<int>(rows);
     } else if (key == "update") {
       profile.update = detail::read_seconds(json);

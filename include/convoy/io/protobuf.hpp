@@ -132,7 +132,7 @@ CONVOY_FUNCTION std::uint64_t ProtobufReader::number() {
 
 CONVOY_FUNCTION std::string_view ProtobufReader::take(std::uint64_t count) {
   if (count > text_.size() - at_)
-    fail_here(concat("stand ", text_.size() - at_, " bytes where ", count, " should follow"));
+    fail_here(concat("there are ", text_.size() - at_, " bytes where ", count, " should follow"));
   const std::string_view bytes = text_.substr(at_, static_cast<std::size_t>(count));
   at_ += bytes.size();
   return bytes;
@@ -141,9 +141,9 @@ CONVOY_FUNCTION std::string_view ProtobufReader::take(std::uint64_t count) {
 CONVOY_FUNCTION void ProtobufReader::next() {
   const std::uint64_t key = number(), type = key & 7;
   if (key >> 3 == 0 || key >> 3 >= std::uint64_t{1} << 29)
-    fail_here(concat("stands a field of the number ", key >> 3, ", which none can have"));
+    fail_here(concat("there is a field of the number ", key >> 3, ", which is not valid"));
   if (type != 0 && type != 1 && type != 2 && type != 5)
-    fail_here(concat("stands a field of the wire type ", type, ", which proto3 does not have"));
+    fail_here(concat("there is a field of the wire type ", type, ", which proto3 does not have"));
   field_ = static_cast<int>(key >> 3);
   type_ = static_cast<WireType>(type);
 }

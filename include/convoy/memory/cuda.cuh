@@ -44,7 +44,8 @@ inline void use(int ordinal) {
   const int found = count();
   if (found == 0)
     fail<DeviceError>(
-        "cuda: no GPU was found; the program needs an NVIDIA GPU and its driver, or an Exec of the host");
+        "cuda: no GPU was found; the program needs an NVIDIA GPU and its driver, or an Exec of the host such "
+        "as exec::Host");
   if (ordinal < 0 || ordinal >= found)
     fail<DeviceError>("cuda: there is no GPU ", ordinal, "; this process sees ", found);
   check(cudaSetDevice(ordinal), "choose a GPU");

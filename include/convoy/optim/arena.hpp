@@ -268,11 +268,10 @@ template <class R, memory::Space S>
   const Control fresh;
   for (int i = 0; i < 2; ++i) space_->write(control_.data() + i, &fresh, sizeof fresh);
   if (treatments_.any_matrix && !MultipliesIn<R, S>)
-    fail<ConfigError>(
-        "optimizer ", rule_.name,
-        " multiplies whole matrices, which is there for memory of processors and of NVIDIA GPUs, "
-        "not of the space ",
-        S::name, "; choose another optimizer, or compute on one of these");
+    fail<ConfigError>("optimizer ", rule_.name,
+                      " multiplies whole matrices, which is implemented for host memory and NVIDIA GPUs, but "
+                      "not for the space ",
+                      S::name, "; choose another optimizer, or compute on one of these");
   treatments_there_ = memory::Array<Treatment, S>(space, treatments_.list.size());
   space.write(treatments_there_.data(), treatments_.list.data(), treatments_there_.bytes());
   make_tables();

@@ -340,10 +340,9 @@ struct Kernels<Any, memory::Device> {
       }
     });
     if (!found)
-      fail<ConfigError>(
-          "optimizer ", optimizer.facts().name,
-          " is none of the registry's, so that no GPU has it at run time; name it as Trainer's second "
-          "argument");
+      fail<ConfigError>("optimizer ", optimizer.facts().name,
+                        " is not in the registry, so that it cannot be chosen at run time for a GPU; name it "
+                        "as Trainer's second template argument");
   }
 };
 

@@ -125,8 +125,8 @@ class MatrixWork<memory::Device> {
     for (const MatrixShape& shape : shapes) {
       if (shape.panel != 1)
         fail<ConfigError>("optimizer: a matrix of ", shape.rows, " x ", shape.columns,
-                          " stands in panels of ", shape.panel,
-                          " rows, and on a GPU it must stand row by row");
+                          " is stored in panels of ", shape.panel,
+                          " rows, but on a GPU it must be stored row by row");
       floats = std::max(floats, needs.floats(shape));
       for (const MatrixProduct& product : needs.products)
         if (find(shape, product) == nullptr) ways_.push_back(make(shape, product));
@@ -150,7 +150,7 @@ class MatrixWork<memory::Device> {
   void multiply(const MatrixPass& m, const MatrixProduct& product, const float* left, const float* right,
                 const float* from, float* out) {
     const Way* const way = find(m.shape, product);
-    if (way == nullptr) fail("optimizer: a product of matrices was not among what its rule needs");
+    if (way == nullptr) fail("optimizer: a matrix product was not among those that its rule announced");
     if (way->turned) std::swap(left, right);
     way->plan->run_scaled(product.factor, left, right, product.kept, from, out);
   }

@@ -62,7 +62,7 @@ struct Muon {
     if (!(o.momentum >= 0 && o.momentum < 1))
       fail<ConfigError>("optimizer ", name, ": the momentum must be from 0 to less than 1, not ", o.momentum);
     if (o.iterations < 1)
-      fail<ConfigError>("optimizer ", name, ": it makes at least 1 iteration, not ", o.iterations);
+      fail<ConfigError>("optimizer ", name, ": iterations must be at least 1, not ", o.iterations);
   }
 
   CONVOY_HD static Constants at(const Options& o, std::int64_t step, float lr) {

@@ -77,8 +77,8 @@ CONVOY_FUNCTION void Ownership::add(const RuleFacts& rule, const Treatments& tre
     if (run.matrix < 0 || run.range.end <= range.begin || run.range.begin >= range.end) continue;
     const Range live = tensors[static_cast<std::size_t>(run.matrix)].live;
     if (range.begin > live.begin || range.end < live.end)
-      fail<ConfigError>("optimizer ", rule.name, " updates whole matrices, and elements ", live.begin, " to ",
-                        live.end, " are one of which this rank would update only ",
+      fail<ConfigError>("optimizer ", rule.name, " updates whole matrices, but of the matrix of elements ",
+                        live.begin, " to ", live.end, " this rank would update only ",
                         std::max(range.begin, live.begin), " to ", std::min(range.end, live.end));
     add({range.begin, live.begin}, rule.slots);
     range.begin = std::min(run.range.end, range.end);

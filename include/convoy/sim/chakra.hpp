@@ -290,7 +290,7 @@ CONVOY_FUNCTION Trace parse(std::string_view text, std::string_view file) {
   io::ProtobufReader in(text, file);
   Trace trace;
   trace.version.clear();
-  if (in.at_end()) in.fail_here("stands no metadata");
+  if (in.at_end()) in.fail_here("there is no metadata");
   for (io::ProtobufReader metadata = in.delimited(); !metadata.at_end();) {
     metadata.next();
     if (metadata.field() == 1)

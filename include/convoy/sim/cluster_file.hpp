@@ -50,7 +50,7 @@ inline void read_value(io::JsonReader& json, std::string& value) { value = json.
 inline void read_value(io::JsonReader& json, int& value) {
   const std::uint64_t number = json.natural();
   if (number > std::numeric_limits<std::int32_t>::max())
-    json.fail_here(concat("stands ", number, ", which is too many"));
+    json.fail_here(concat("there is the number ", number, ", which is too large"));
   value = static_cast<int>(number);
 }
 inline void read_value(io::JsonReader& json, Wiring& value) {
@@ -60,7 +60,7 @@ inline void read_value(io::JsonReader& json, Wiring& value) {
     value = wiring;
     return;
   }
-  json.fail_here(concat("stands the wiring '", name, "'; choose pairs, ports, bus or memory"));
+  json.fail_here(concat("there is the wiring '", name, "'; choose pairs, ports, bus or memory"));
 }
 template <fields::Listed T>
 void read_value(io::JsonReader& json, T& value);
@@ -82,7 +82,7 @@ void read_value(io::JsonReader& json, T& value) {
       known = true;
       read_value(json, member);
     });
-    if (!known) json.fail_here(concat("stands a member '", key, "', which is none of a cluster's"));
+    if (!known) json.fail_here(concat("there is a member '", key, "', which a cluster does not have"));
   });
 }
 

@@ -237,8 +237,7 @@ class Cuda : private memory::KeptBack {
   };
 
   static int expect_steps(int steps_at_once) {
-    if (steps_at_once < 1)
-      fail<ConfigError>("exec: a graph has at least one step at once, not ", steps_at_once);
+    if (steps_at_once < 1) fail<ConfigError>("exec: steps_at_once must be at least 1, not ", steps_at_once);
     return steps_at_once;
   }
 

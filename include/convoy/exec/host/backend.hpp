@@ -47,7 +47,7 @@ inline int preferred_lanes() { return has_isa(dnnl_cpu_isa_avx512_core) ? 16 : 8
   if (!emulate && !has_isa(dnnl_cpu_isa_avx512_core_bf16))
     fail<ConfigError>(
         "exec: this processor has no instructions for bf16, neither AVX512_BF16 nor AMX; compute in f32, "
-        "which is faster here, or let HostOptions::emulate do without them");
+        "which is faster here, or set HostOptions::emulate");
 }
 
 struct Backend {

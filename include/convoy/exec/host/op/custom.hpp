@@ -47,7 +47,7 @@ class CustomStage final : public Stage {
     for (int k = 0; k < node.uses; ++k)
       if (p.parameters().panel(p.backend(), p.parameter(node_, k)) != 1)
         fail<ExecError>("exec: the parameter ", p.plan().parameter(p.parameter(node_, k)).name, " of ",
-                        node.name, " stands in the order of another operation's kernel");
+                        node.name, " is stored in the order of another operation's kernel");
   }
   [[gnu::cold]] void plan_backward(Program& p) override {
     const graph::Node& node = p.node(node_);
