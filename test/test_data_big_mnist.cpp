@@ -1,5 +1,5 @@
 // ALSO: CONVOY_ISA=baseline CONVOY_ISA=avx2
-// bigMNIST: how many images and which, each deformation by itself, and all together against a slow
+// bigMNIST: how many images and which, each deformation separately, and all of them against a slow
 // computation in double precision.
 #include <algorithm>
 #include <cmath>
@@ -133,7 +133,7 @@ TEST_CASE("big mnist: the values of a slow computation, deformations one by one 
   mirrored.flip = true;
   elastic.elastic = 30;
   rough.elastic = 12, rough.smoothness = 1.5f;
-  data::BigMnistOptions wild;  // leaves the image on every side
+  data::BigMnistOptions wild;  // moves out of the image on every side
   wild.rotation = 180, wild.translation = 1, wild.smallest = 0.2f, wild.largest = 3, wild.elastic = 300;
   for (const auto& options :
        {still, rotated, moved, scaled, mirrored, elastic, rough, data::BigMnistOptions{}, wild}) {
@@ -178,7 +178,7 @@ TEST_CASE("big mnist: what is drawn is a function of seed, epoch and index") {
   CHECK(it != read(set, 31, {1, 3}));
   CHECK(it != read(set, 31, {2, 2}));
   CHECK(it != read(set, 31 + 120, {1, 2}));
-  // Two ranks see what one sees.
+  // Two ranks read the samples that one rank reads.
   const auto step_of = [&](data::Shard shard, std::int64_t batch) {
     data::Loader loader(set, {.batch = batch, .shard = shard, .seed = 8});
     loader.start(3, 11);

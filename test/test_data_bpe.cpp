@@ -1,5 +1,5 @@
-// Byte-pair encoding against Hugging Face's tokenizers (fixtures/make_tokenizer_fixtures.py); the files of
-// merges that are refused.
+// Byte-pair encoding against Hugging Face's tokenizers (fixtures/make_tokenizer_fixtures.py); merge files
+// that are refused.
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -88,7 +88,7 @@ TEST_CASE("bpe: every string of bytes leads back") {
 }
 
 TEST_CASE("bpe: long words merge as short ones do") {
-  // Every run of one letter, of which the list merges two, four, ... and the rest by their ranks.
+  // Runs of one letter: the list merges pairs, fours, ... and the rest in order of rank.
   const data::Bpe bpe = data::parse_bpe("a a\naa a\naa aa\nb a\naaaa a\naaaa b\n", "merges");
   const auto by_hand = [](std::string text) {  // the definition, on strings
     const std::pair<std::string, std::string> merges[] = {{"a", "a"}, {"aa", "a"},   {"aa", "aa"},
@@ -138,7 +138,7 @@ TEST_CASE("bpe: files of merges that are refused") {
   const data_files::Folder folder;
   const auto path = folder.write("merges.txt", {'a'});
   CHECK(contains(sentence<data::DataError>([&] { data::read_bpe(path); }), path.string() + " has 'a' where"));
-  // The same piece made twice has one id.
+  // A piece that two merges make has one id.
   const data::Bpe twice = data::parse_bpe("a b\nb c\nab c\na bc\n", "merges");
   CHECK(twice.size() == 260);
   CHECK(twice.encode("abc") == std::vector<i32>{258});

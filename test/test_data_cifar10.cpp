@@ -63,7 +63,7 @@ TEST_CASE("cifar10: the files' records in their order, normalised by channel") {
       CHECK(image[c * 1024 + i] ==
             doctest::Approx((static_cast<float>(train.pixels(3)[c * 1024 + i]) / 255.0f - means[c]) /
                             deviations[c]));
-  // As the archive unpacks.
+  // The folder layout of the unpacked archive.
   const data_files::Folder above;
   std::filesystem::rename(folder.path, above.path / "cifar-10-batches-bin");
   CHECK(data::cifar10(above.path).train.size() == 15);

@@ -27,7 +27,7 @@ struct ReadChangesIt {
   std::span<const data::Field> fields() const { return {}; }
   void read(std::size_t, data::Sample) {}
 };
-// A sample is taken as a user likes.
+// `read` may take its sample by value or by reference.
 struct ReadsByReference {
   std::vector<data::Field> list{{"x", DType::i32, {}}};
   std::size_t size() const { return 4; }

@@ -1,4 +1,4 @@
-// The generated digits: a pure function, balanced, varied, and told apart by more than their mean image.
+// The generated digits: a pure function, balanced, varied, and not distinguished by their mean image alone.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -73,7 +73,7 @@ TEST_CASE("digits: harder than the nearest mean image, and varied within a class
     right += std::min_element(distance.begin(), distance.end()) - distance.begin() == test.label(i);
   }
   CHECK(right > 400);  // they are digits (chance: 100)
-  CHECK(right < 850);  // and no stamps
+  CHECK(right < 850);  // but not identical copies
 }
 
 TEST_CASE("digits: each digit can be written in several ways, its points within the square") {

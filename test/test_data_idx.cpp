@@ -1,4 +1,4 @@
-// IDX files: what is read, and what each kind of damage is answered with.
+// IDX files: what is read, and the error for each kind of damage.
 #include <algorithm>
 
 #include <doctest/doctest.h>
@@ -89,7 +89,7 @@ TEST_CASE("idx: gzip that inflates to less or more than its header announces") {
                  "holds 59 elements, its header announces 60"));
   const std::string longer = refusal(folder.write("long.gz", gzip(idx({3, 4, 5}, 61))));
   CHECK(contains(longer, "holds more than the 76 bytes"));
-  // A bomb: ten million zeros behind a header that announces sixty bytes.
+  // A decompression bomb: ten million zeros behind a header that announces sixty bytes.
   CHECK(contains(refusal(folder.write("bomb.gz", gzip(idx({3, 4, 5}, 10'000'000, 1)))),
                  "holds more than the 76 bytes"));
   CHECK(
@@ -113,7 +113,7 @@ TEST_CASE("idx: damaged gzip") {
   CHECK(contains(refusal(folder.write("length.gz", length)), "is damaged near byte"));
   const Bytes elements = idx({}, 60);
   for (std::size_t at = 10; at < good.size();
-       ++at) {  // no flipped bit goes unnoticed unless it means nothing
+       ++at) {  // every flipped bit is detected unless it has no meaning
     Bytes flipped = good;
     flipped[at] ^= 0x10;
     CAPTURE(at);

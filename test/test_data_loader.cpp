@@ -1,6 +1,6 @@
 // SANITIZE: address thread
-// Loader: every sample once, the same batches with and without a thread, at any world size and after any
-// restart; exceptions come out of `next`; nothing is allocated in an epoch.
+// Loader: every sample once; the same batches with and without a thread, at any world size and after any
+// restart; `next` throws the reader's exceptions; an epoch allocates nothing.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -63,7 +63,7 @@ struct Drawing {
 };
 static_assert(data::Dataset<Drawing>);
 
-/// What a batch holds; checks that its fields agree.
+/// The samples of a batch; checks that its fields agree.
 std::vector<int> samples_of(const Batch& batch) {
   const auto labels = batch.as<i32>(1);
   REQUIRE(labels.size() == static_cast<std::size_t>(batch.rows));
@@ -204,7 +204,7 @@ TEST_CASE("loader: an exception of `read` comes out of `next`, after the batches
       REQUIRE(loader.next() != nullptr);
       for (int again = 0; again < 2; ++again)
         CHECK(sentence<data::DataError>([&] { loader.next(); }) == "sample 25 is broken");
-      loader.start(epoch, 3);  // behind the broken one
+      loader.start(epoch, 3);  // after the broken epoch
       const Batch* batch = loader.next();
       REQUIRE(batch != nullptr);
       CHECK(samples_of(*batch).front() == 30);
@@ -216,7 +216,7 @@ TEST_CASE("loader: a data set that does not deliver is named at the deadline") {
   std::promise<void> gate;
   const Counting set{.count = 40, .wait_at = 20, .gate = gate.get_future().share()};
   Loader loader(set, {.batch = 10, .shuffle = false, .prefetch = 4, .deadline = Seconds(0.05)});
-  struct Open {  // whatever fails below, the reading thread must come free
+  struct Open {  // releases the reading thread whatever fails below
     std::promise<void>& gate;
     bool open = false;
     void operator()() {
@@ -226,7 +226,7 @@ TEST_CASE("loader: a data set that does not deliver is named at the deadline") {
     ~Open() { (*this)(); }
   } open_gate{gate};
 
-  const auto patient = [&]() -> const Batch* {  // on a slow machine 0.05 seconds may pass without a fault
+  const auto patient = [&]() -> const Batch* {  // a slow machine may exceed the 0.05 seconds
     for (int attempt = 0; attempt < 1000; ++attempt) {
       try {
         return loader.next();

@@ -1,5 +1,5 @@
-// Masked words and next sentences: what an example is made of, BERT's shares, and that it is a function of
-// (seed, epoch, index) alone.
+// Masked words and next sentences: the contents of an example, BERT's shares, and that an example is a
+// function of (seed, epoch, index) alone.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr i32 words_begin = 5;  // ids below are [PAD] [UNK] [CLS] [SEP] [MASK]
 
-/// A text of which every word is another one, numbered as it comes, and where each word belongs.
+/// A text of distinct words, numbered in order, and the document of each word.
 struct Text {
   data::Vocabulary vocabulary;
   std::string text;
@@ -56,7 +56,7 @@ struct Text {
 struct Example {
   std::vector<i32> ids, types, positions, labels;
   i32 length = 0, next = 0;
-  /// The ids before they were masked.
+  /// The ids before masking.
   std::vector<i32> original() const {
     std::vector<i32> all = ids;
     for (std::size_t i = 0; i < labels.size(); ++i)
@@ -127,7 +127,7 @@ TEST_CASE("masked lm: [CLS] A [SEP] B [SEP], from one document or from two") {
           REQUIRE(it.types[static_cast<std::size_t>(at - ids.begin())] == (at > middle && at < end ? 1 : 0));
           if (at >= end) REQUIRE(*at == 0);
         }
-        // Words follow each other within A and within B; both lie in one document each.
+        // Words are consecutive within A and within B; each of the two lies in one document.
         const auto document = [&](i32 id) {
           return text.document.at(static_cast<std::size_t>(id - words_begin));
         };
@@ -153,7 +153,7 @@ TEST_CASE("masked lm: half of the pairs follow each other where documents are lo
   double follows = 0, all = 0;
   for (std::int64_t epoch = 0; epoch < 20; ++epoch)
     for (const Example& it : epoch_of(set, epoch)) follows += it.next == 0, ++all;
-  CHECK(follows / all < 0.5);  // an example of one sentence has nothing that follows
+  CHECK(follows / all < 0.5);  // an example of one sentence has no next sentence
   CHECK(follows / all > 0.25);
 }
 
@@ -215,7 +215,7 @@ TEST_CASE("masked lm: an example is a function of seed, epoch and index") {
   auto shuffled = epoch_of(set, 2, {.batch = 4, .seed = 3});
   CHECK(shuffled != first);
   CHECK(std::is_permutation(shuffled.begin(), shuffled.end(), first.begin()));
-  // And can be entered anywhere.
+  // An epoch can be entered anywhere.
   data::Loader loader(set, {.batch = 4, .seed = 3});
   loader.start(2, 5);
   const data::Batch* batch = loader.next();

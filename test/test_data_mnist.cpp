@@ -1,4 +1,4 @@
-// MNIST: folders that are right, and wrong in each way.
+// MNIST: valid folders, and folders that are invalid in each way.
 #include <filesystem>
 
 #include <doctest/doctest.h>
@@ -96,7 +96,7 @@ TEST_CASE("mnist: files that do not fit each other or the format") {
     CHECK(contains(folder.refusal(), "32x32 pixels (bytes 8 and 12), expected 28x28"));
   }
   {
-    const SmallMnist folder;  // images and labels exchanged
+    const SmallMnist folder;  // with images and labels swapped
     folder.write("t10k-labels-idx1-ubyte", idx({10, 28, 28}, 10 * 784));
     CHECK(contains(folder.refusal(), "does not hold labels"));
     folder.write("train-images-idx3-ubyte", idx({20}, 20));

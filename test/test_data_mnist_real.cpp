@@ -1,4 +1,4 @@
-// MNIST as it is published, where it lies at hand: in the folder mnist of what CONVOY_DATA names.
+// The published MNIST, if available: in the folder mnist of the folder that CONVOY_DATA names.
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>

@@ -1,5 +1,5 @@
-// Permutation: everything exactly once at any size, every order as likely as any other, the same from the
-// same seed and epoch only.
+// Permutation: every index exactly once at any size, all orders equally likely, the same order only for the
+// same seed and epoch.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -21,7 +21,7 @@ std::vector<std::uint64_t> all_of(const Permutation& permutation) {
   return all;
 }
 
-// How far counts are from being equal: chi-squared less its degrees of freedom, in standard deviations.
+// Deviation of counts from uniform: chi-squared minus its degrees of freedom, in standard deviations.
 template <class Counts>
 double excess(const Counts& counts, double cells, double draws) {
   double chi2 = 0, seen = 0;
@@ -112,7 +112,7 @@ TEST_CASE("permutation: each order of few is as likely as any other") {
 }
 
 TEST_CASE("permutation: where two neighbours come to stand tells nothing") {
-  // Pairs of places, cut into 16 parts each, over many epochs; sizes just above and just below a power of
+  // Pairs of positions, each binned into 16 parts, over many epochs; sizes just above and below a power of
   // two.
   for (const std::uint64_t size : {257u, 60'000u, 65'535u, 65'537u, 1u << 20}) {
     std::vector<double> single(16), pairs(256), steps(16);

@@ -1,6 +1,6 @@
 // SANITIZE: address thread
-// Loaders with several threads that read: the batches of one, in its order, however long each takes; and
-// exceptions in that order too.
+// Loaders with several reading threads: the same batches in the same order as with one thread, however long
+// each read takes; exceptions in that order too.
 #include <chrono>
 #include <future>
 #include <latch>
@@ -21,7 +21,7 @@ using data_files::sentence;
 
 namespace {
 
-/// Sample i holds i, and takes its time.
+/// Sample i holds i; reads take random times.
 struct Uneven {
   std::size_t count = 120;
   int most_microseconds = 300;
@@ -86,7 +86,7 @@ TEST_CASE("several readers look ahead, and can be abandoned anywhere") {
 }
 
 TEST_CASE("readers read at the same time") {
-  /// The first sample of each of two batches waits for that of the other.
+  /// The first samples of two batches wait for each other.
   struct Meeting : Uneven {
     std::shared_ptr<std::latch> both = std::make_shared<std::latch>(2);
     void read(std::size_t index, data::Sample out) const {
@@ -100,7 +100,7 @@ TEST_CASE("readers read at the same time") {
 }
 
 TEST_CASE("an exception comes out behind the batches before it, whichever reader was faster") {
-  /// Sample 10 waits until sample 20 was found broken, which comes after it.
+  /// Sample 10 waits until the later sample 20 was found broken.
   struct Broken : Uneven {
     std::shared_ptr<std::latch> seen = std::make_shared<std::latch>(1);
     void read(std::size_t index, data::Sample out) const {

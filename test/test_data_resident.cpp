@@ -1,5 +1,5 @@
 // EMULATES
-// Data sets in memory of a GPU, whose kernels run on processors.
+// Data sets in GPU memory, with kernels run on the CPU.
 #include "data_resident.hpp"
 #include "emulation/emulation.hpp"
 

@@ -1,4 +1,4 @@
-// Resized: bilinear images, everything else as it was.
+// Resized: bilinear images; other fields unchanged.
 #include <doctest/doctest.h>
 
 #include "data_files.hpp"
@@ -11,7 +11,7 @@ using data_files::sentence;
 
 namespace {
 
-/// Two planes of which the second is ten times the first, between an identifier and a label.
+/// Two planes, the second ten times the first, between an id and a label.
 struct Planes {
   Shape image;
   std::array<data::Field, 3> all{data::Field{"id", DType::i32, {}}, data::Field{"image", DType::f32, image},

@@ -1,4 +1,4 @@
-// Batch plan: every sample once, every rank the same steps, the same samples at any world size.
+// Batch plan: every sample once, the same steps on every rank, the same samples at any world size.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -124,7 +124,8 @@ TEST_CASE("batch plan: a step holds the same samples at any world size") {
 }
 
 TEST_CASE("batch plan: a small rest is shared with the step before, a large one is a step") {
-  const BatchPlan small(64 + 1, 8, {0, 4});  // 32 + 32 + 1 would leave three of four ranks without a row
+  const BatchPlan small(64 + 1, 8,
+                        {0, 4});  // with 32 + 32 + 1, three of four ranks would have no row in the last step
   CHECK(small.steps() == 3);
   CHECK(small.global(0).size() == 32);
   CHECK(small.global(1).size() == 17);

@@ -1,4 +1,4 @@
-// SST trees: what is read of them, what each kind of damage is answered with, words, ids and padding.
+// SST trees: what is read, the error for each kind of damage, words, ids and padding.
 #include <string>
 #include <vector>
 

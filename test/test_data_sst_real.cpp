@@ -1,5 +1,5 @@
 // SANITIZE: none
-// SST-5 as it is published, where it lies at hand: in the folder sst5 of what CONVOY_DATA names.
+// The published SST-5, if available: in the folder sst5 of the folder that CONVOY_DATA names.
 #include <algorithm>
 #include <array>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Text files as one string, their lines, and the places in them that sentences name.
+// Text files as one string, their lines, and the positions that errors name.
 #include <string>
 #include <vector>
 
@@ -37,7 +37,7 @@ TEST_CASE("text: whole files of any length, plain and gzip") {
       CHECK(contains(sentence<data::DataError>([&] { data::read_text(folder.path / name, size - 1); }),
                      std::to_string(size - 1)));
   }
-  // What inflates to far more than its size is given up early.
+  // Inflating stops early if the contents exceed the limit.
   const auto bomb = folder.write("bomb.gz", data_files::gzip(data_files::Bytes(10'000'000)));
   CHECK(contains(sentence<data::DataError>([&] { data::read_text(bomb, 100'000); }),
                  "holds more than 100000 bytes of text"));

@@ -1,4 +1,4 @@
-// Token files: ids of both widths, blocks and their labels, the places of blocks, damaged files.
+// Token files: ids of both widths, blocks and their labels, positions of blocks, damaged files.
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -27,7 +27,7 @@ data::TokenFile counting(const data_files::Folder& folder, std::size_t count,
   return {folder.path / "tokens.bin", 1000, width};
 }
 
-/// The first tokens of the blocks of an epoch, in its order; checks that ids and labels follow each other.
+/// The first tokens of an epoch's blocks in order; checks that labels are the ids shifted by one.
 std::vector<i32> firsts(const data::TokenBlocks& set, std::int64_t epoch, data::Shard shard = {},
                         std::int64_t batch = 1) {
   data::Loader loader(set, {.batch = batch, .shard = shard, .seed = 6, .shuffle = false});

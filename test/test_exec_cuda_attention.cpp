@@ -1,5 +1,5 @@
 // EMULATES
-// Attention on the device gives what plain loops in f64 give, whatever the order of blocks and threads.
+// Attention on the device equals plain loops in f64, in any order of blocks and threads.
 #include <doctest/doctest.h>
 
 #include "emulation/emulation.hpp"
@@ -97,7 +97,7 @@ struct AttentionRun {
     reference::attention_backward(e, c.rows, x, task.lengths, task.draws, slope.data(), dx);
     const double eps = emulated::epsilon<T>;
     std::vector<double> room_of_y(y.size(), 2e-6);
-    if (sizeof(T) == 2) {  // each probability is rounded, by half of eps or, below the normal f16, by 2^-25
+    if (sizeof(T) == 2) {  // each probability is rounded by half of eps or, if subnormal in f16, by 2^-25
       std::vector<double> sizes = wide_part[2], sum_of_sizes(y.size());
       for (double& size : sizes) size = std::abs(size);
       x.part[2] = sizes.data();
@@ -115,9 +115,9 @@ struct AttentionRun {
         found.push_back(wide(gradient[p][i]));
         wanted.push_back(expected[p][i]);
       }
-      // A result that is rounded moves the mean slope of its query; slopes with a second part,
-      // probabilities and their gradients are rounded before they are multiplied. In sums over queries these
-      // errors add up as random ones do.
+      // A rounded result shifts the mean slope of its query. Slopes with a second part, probabilities and
+      // their gradients are rounded before they are multiplied. In sums over queries these errors add up like
+      // random ones.
       const double terms = p == 0 ? 1 : std::max(1.0, c.queries / 16.0);
       const double room = 2e-5 + (std::is_same_v<T, float> ? 0 : 4 * eps * std::sqrt(terms));
       REQUIRE(found.size() == wanted.size());

@@ -2,9 +2,9 @@
 // SANITIZE: none
 // TIMEOUT: 600
 // DRIVER: pretended
-// Every attention of the models has a plan by cuDNN in 16 bits, forward and backward, one that gives the same
-// bits in every run and keeps within its workspace, on GPUs that need not be there. cuDNN compiles such plans
-// when they are made, and wants a driver to load them.
+// cuDNN has a plan in 16 bits for every attention of the models, forward and backward, that gives the same
+// bits in every run and fits its workspace limit, on GPUs that need not be present. cuDNN compiles such plans
+// when they are created, and needs a driver to load them.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::size_t limit = std::size_t{256} << 20;
 
-/// The different attentions of a step, with dropout as the model has it, and without.
+/// The distinct attentions of a step, with the model's dropout and without.
 std::vector<FusedAttention> attentions(const Plan& plan, DType element, int rows) {
   std::vector<FusedAttention> all;
   for (int n = 0; n < plan.graph.count.nodes; ++n) {
@@ -55,7 +55,7 @@ void check(std::string_view model, const Plan& plan, int rows) {
         const auto plans = cudnn.plans(a, a.most_workspace(limit), 1);
         REQUIRE(plans.size() == 1);
         CHECK(plans[0].workspace + a.mask_bytes() <= limit);
-        // Gradients of queries that are added in an order that varies need less.
+        // A plan that sums the gradients of queries in a varying order would need less workspace.
         CHECK((plans[0].workspace > 1024) == a.backward);
       }
     }

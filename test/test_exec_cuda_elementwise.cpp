@@ -1,5 +1,5 @@
 // EMULATES
-// The kernels that go element by element, against the formulas of the reference.
+// The elementwise kernels against the formulas of the reference.
 #include <limits>
 
 #include "emulated_values.hpp"
@@ -12,7 +12,7 @@ using graph::GeluForm;
 
 namespace {
 
-// Beside a functor, what the reference says in doubles: the value of x, and the slope there.
+// For a functor, the reference in doubles: the value at x, and the slope there.
 template <class F>
 double value_of(double x);
 template <class F>
@@ -96,8 +96,8 @@ void check_activation() {
         expected[i] = g * slope_of<F>(static_cast<float>(x[i])) +
                       (o.accumulate ? static_cast<double>(static_cast<float>(before[i])) : 0);
       }
-      // A slope of the rounded value is off by a rounding of the value, times the gradient and its factor 2;
-      // and in f32 the slope by tanh by one of 1 - chance, times up to x^3.
+      // A slope computed from the rounded value is off by one rounding of the value, times the gradient and
+      // its factor 2. In f32, tanh's slope is off by a rounding of 1 - chance, times up to x^3.
       CHECK(difference(dx, expected, std::is_same_v<T, float> ? 64 : F::of_output ? 8 : 4) == "");
     }
   }
@@ -137,7 +137,7 @@ TEST_CASE_TEMPLATE("cuda: a gradient passes a mask where its value is above zero
         auto dy = draw<T>(random, count);
         const auto before = draw<T>(random, count), second = draw<T>(random, o.second ? count : 0);
         const auto mask = draw<T>(random, masked ? count : 0, -2, 2, 1);
-        // What is masked leaves no trace, not even as a product with zero.
+        // Masked elements leave no trace, not even as a product with zero.
         for (std::size_t i = 0; i < mask.size(); ++i)
           if (!(static_cast<float>(mask[i]) > 0)) dy[i] = T(std::numeric_limits<float>::infinity());
         const auto dx = in_every_order([&] {
@@ -194,7 +194,7 @@ TEST_CASE_TEMPLATE("cuda: sums and products", T, float, bf16, f16) {
         const float g = static_cast<float>(a[i]) + (o.second ? static_cast<float>(second[i]) : 0.0f);
         expected[i] = g * static_cast<float>(b[i]) + (o.accumulate ? static_cast<float>(before[i]) : 0.0f);
       }
-      // A compiler may round the product and the sum at once.
+      // A compiler may fuse the product and the sum into one rounding.
       CHECK(difference(dx, std::vector<double>(expected.begin(), expected.end())) == "");
     }
   }

@@ -1,7 +1,7 @@
 // EMULATES: stages
 // SANITIZE: none
 // TIMEOUT: 600
-// Attentions that cuDNN computes, run on processors: that it does compute them, and when it does not.
+// Attention by cuDNN, run on the CPU: when cuDNN computes it and when it does not.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -28,7 +28,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// How many attentions cuDNN computes in a pass forward and backward, of training, or forward of evaluation.
+/// How many attentions cuDNN computes in a forward and backward pass of training, or a forward pass of
+/// evaluation.
 template <class E>
 std::ptrdiff_t attentions(const Plan& plan, exec::Mode mode = exec::Mode::train) {
   E exec(plan, 3, {});
@@ -52,7 +53,7 @@ struct Folder {
     if (!fs::exists(path)) return {};
     return {fs::directory_iterator(path), fs::directory_iterator{}};
   }
-  /// The files that hold `part`, each with all that it holds.
+  /// The files that contain `part`, with their contents.
   std::vector<std::pair<fs::path, std::string>> texts(std::string_view part) const {
     std::vector<std::pair<fs::path, std::string>> all;
     for (const fs::path& file : files()) {
@@ -198,20 +199,21 @@ TEST_CASE(
   CHECK(!find(2, false));
   CHECK(timed > 0);
   CHECK(folder.files().size() == 2);
-  // Both choices are found again, whatever would be faster now.
+  // Both choices are found again, even if another would be faster now.
   CHECK(find(1, false));
   CHECK(timed == 0);
   CHECK(!find(2, true));
   CHECK(timed == 0);
-  // A file that is damaged is made anew.
+  // A damaged file is rewritten.
   for (const fs::path& file : folder.files()) std::ofstream(file) << "{}";
   CHECK(find(1, true));
   CHECK(timed > 0);
   CHECK(!find(2, false));
-  // Of one candidate nothing is timed.
+  // With one candidate nothing is timed.
   CHECK(find(3, false, 1));
   CHECK(timed == 0);
-  // What is refused when it runs is not taken, however fast it would be; the rival has not won.
+  // A plan that fails when it runs is not taken, however fast it is. Using the rival then is not kept as a
+  // choice.
   emulation::dnn::engines_that_fail = {0, 1, 2};
   CHECK(!find(4, true));
   CHECK(timed == 0);

@@ -1,7 +1,7 @@
 // EMULATES: stages
 // SANITIZE: none
 // TIMEOUT: 600
-// exec::Cuda in 16 bits with what cuDNN computes together, run on processors.
+// exec::Cuda in 16 bits with cuDNN's fused operations, run on the CPU.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -29,7 +29,7 @@ namespace {
 using namespace exec_cuda_fusions;
 using namespace convoy::exec::cuda;
 
-/// The tensors of a convolution of f16, with numbers in them, in memory of the GPU.
+/// The tensors of a convolution in f16, filled with numbers, in GPU memory.
 struct Tensors {
   std::vector<memory::Array<std::byte, memory::Device>> memory;
   CudnnTensors pointers;
@@ -58,7 +58,7 @@ struct Tensors {
   }
 };
 
-/// What the fused plan and the rival leave in their tensors.
+/// Runs the fused plan and the rival, and passes their tensors to `check`.
 void compare(const Convolution& c,
              const std::function<void(memory::Device&, const Tensors&, const Tensors&)>& check) {
   memory::Device space;

@@ -1,6 +1,5 @@
 // EMULATES
-// The kernels that move elements from place to place: embeddings, dropout, concatenation and the layouts of
-// images; against plain loops.
+// The kernels that move elements (embeddings, dropout, concatenation and image layouts) against plain loops.
 #include "emulated_values.hpp"
 #include <convoy/exec/cuda/kernel/concat.cuh>
 #include <convoy/exec/cuda/kernel/dropout.cuh>
@@ -23,7 +22,7 @@ float at_or_zero(const Values<T>& values, std::int64_t i) {
   return values.empty() ? 0.0f : at(values, i);
 }
 
-// Ids of which every other is the first, as padding is.
+// Ids of which about half are the first one, as padding is.
 Values<i32> draw_ids(Philox& random, int count, int entries) {
   Values<i32> ids(static_cast<std::size_t>(count));
   for (i32& id : ids)
@@ -31,8 +30,8 @@ Values<i32> draw_ids(Philox& random, int count, int entries) {
   return ids;
 }
 
-// The sums of scatter_rows in the order that its comment names: whole pieces of an id's positions, then the
-// rest one by one.
+// The sums of scatter_rows in the order of its comment: whole pieces of an id's positions, then the rest one
+// by one.
 template <class T>
 std::vector<float> scattered(const EmbeddingTask& e, const Values<i32>& ids, const Values<T>& dy,
                              const Values<T>& second, const Values<float>& before) {
@@ -153,7 +152,7 @@ TEST_CASE_TEMPLATE("cuda: dropout draws the host's bits", T, float, bf16, f16) {
                                   o.accumulate ? at(before, i) : 0.0f));
       CHECK(difference_of_bits(y, expected) == "");
       if (!o.accumulate) continue;
-      Values<T> apart(before.size());  // what is added lies elsewhere
+      Values<T> apart(before.size());  // the addend lies elsewhere
       dropout<T>(nullptr, &draws, rule, rows, elements, x.data(), maybe(second), before.data(), apart.data());
       CHECK(difference_of_bits(apart, expected) == "");
     }
@@ -237,7 +236,7 @@ constexpr Images image_shapes[] = {{2, 3, 8, 49},    {1, 1, 1, 1},    {3, 1, 8, 
                                    {2, 20, 24, 33},  {1, 64, 64, 64}, {2, 4, 4, 1500},
                                    {5, 100, 104, 1}, {1, 5, 5, 7},    {2, 1200, 1200, 3}};
 
-// Calls visit(row, channel, position) in the order of NHWC, the padding included.
+// Calls visit(row, channel, position) in NHWC order, including padding.
 template <class Visit>
 void for_each_padded(const Images& images, Visit visit) {
   for (int r = 0; r < images.rows; ++r)
@@ -262,7 +261,7 @@ TEST_CASE_TEMPLATE("cuda: inputs become images in NHWC, padded by zeros", T, flo
     Values<u8> bytes(numbers.size());
     for (u8& byte : bytes) byte = static_cast<u8>(random.below(256));
     const float scale = 1.0f / 64,
-                offset = -0.5f;  // exact, whether or not a product and a sum are rounded at once
+                offset = -0.5f;  // exact with and without a fused multiply-add
     const auto from_numbers = in_every_order([&] {
       Values<T> y(static_cast<std::size_t>(padded_size(images)));
       image_from_input(nullptr, images, numbers.data(), 1.0f, 0.0f, y.data());
@@ -293,8 +292,7 @@ TEST_CASE_TEMPLATE("cuda: images in NHWC become canonical, and their gradients c
     auto x = draw<T>(random, padded_size(images));
     std::vector<float> expected(static_cast<std::size_t>(canonical_size(images)));
     for (std::size_t i = 0; i < x.size(); ++i)
-      if (static_cast<int>(i) % images.padded >= images.channels)
-        x[i] = T(std::nanf(""));  // nobody looks there
+      if (static_cast<int>(i) % images.padded >= images.channels) x[i] = T(std::nanf(""));  // not read
     std::size_t i = 0;
     for_each_padded(images, [&](int r, int c, int p) {
       const float v = static_cast<float>(x[i++]);

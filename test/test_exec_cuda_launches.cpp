@@ -1,8 +1,8 @@
 // EMULATES: stages
 // SANITIZE: none
 // TIMEOUT: 300
-// What exec::Cuda enqueues for a layer of a Transformer, in which each kernel is a pass over memory, and that
-// a layer is computed where cuBLASLt lacks an epilogue.
+// The work that exec::Cuda enqueues for a Transformer layer, in which each kernel is a pass over memory; and
+// how a layer is computed if cuBLASLt lacks an epilogue.
 #include <cstddef>
 #include <map>
 #include <string>
@@ -29,7 +29,8 @@ namespace {
 
 using Counts = std::map<std::string, int>;
 
-/// What a training step enqueues, forward and backward; attentions by convoy's own kernels unless `fuses`.
+/// The work that a training step enqueues, forward and backward; convoy's own attention kernels unless
+/// `fuses`.
 struct Step {
   Counts forward, backward;
 };
@@ -55,7 +56,7 @@ Counts difference(Counts more, const Counts& less) {
     if ((more[name] -= count) == 0) more.erase(name);
   return more;
 }
-/// What a layer adds: the step of two layers less that of one.
+/// The work of one layer: a step of two layers minus that of one.
 Step layer_of(const Plan& two, const Plan& one, bool fuses = false) {
   const Step more = step_of(two, fuses), less = step_of(one, fuses);
   return {difference(more.forward, less.forward), difference(more.backward, less.backward)};
@@ -68,7 +69,7 @@ using Gpt2 = models::Gpt2<layers, 32, 2, 8, 30, 12>;
 template <int layers>
 using Transformer = models::Transformer<layers, 32, 2, 64, 8, 30, 5>;
 
-/// Lets cuBLASLt be of a version that has no algorithm with these epilogues.
+/// Makes cuBLASLt pretend to be a version that has no algorithm with these epilogues.
 class Without {
  public:
   explicit Without(std::vector<cublasLtEpilogue_t> epilogues) {

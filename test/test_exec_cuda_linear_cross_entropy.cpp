@@ -1,8 +1,7 @@
 // EMULATES: stages
 // SANITIZE: none
 // TIMEOUT: 600
-// On the device, a linear layer and the cross-entropy behind it as one stage, of one block of labels and of
-// several.
+// A linear layer and its cross-entropy as one stage on the device, with one block of labels and with several.
 #include "emulation/cublaslt.hpp"
 #include "emulation/cudnn.hpp"
 #include "emulation/emulation.hpp"

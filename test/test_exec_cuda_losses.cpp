@@ -1,6 +1,5 @@
 // EMULATES
-// Losses, sums and casts on the device give what plain loops in f64 give, whatever the order of blocks and
-// threads.
+// Losses, sums and casts on the device equal plain loops in f64, in any order of blocks and threads.
 #include <doctest/doctest.h>
 
 #include "emulation/emulation.hpp"
@@ -43,7 +42,7 @@ struct CrossEntropyRun {
     for (int i = 0; i < count; ++i) {
       labels.push_back(static_cast<i32>(draws() % static_cast<unsigned>(c.classes)));
       const auto begin = static_cast<std::size_t>(i) * static_cast<std::size_t>(c.classes);
-      // Every third label is right; of equal logits the first counts.
+      // Every third label is right; of equal logits the first one counts.
       if (i % 3 == 0) logits[begin + static_cast<std::size_t>(labels.back())] = round<T>(c.mean + 20);
       if (i % 3 == 1)
         logits[begin] = logits[begin + static_cast<std::size_t>(c.classes) - 1] = round<T>(c.mean + 20);
@@ -77,8 +76,8 @@ struct CrossEntropyRun {
 
   void forward() { cuda::cross_entropy_sums(nullptr, task, cuda::cross_entropy_losses(nullptr, task)); }
 
-  /// The same with logits at hand for `labels` labels at a time, in rows that end in numbers of no meaning,
-  /// and gradients in their place.
+  /// As forward and backward, with logits for `labels` labels at a time, in rows padded with garbage, and
+  /// gradients in their place.
   void run_in_blocks(std::int64_t labels) {
     const std::int64_t count = task.count(), classes = c.classes;
     const int stride = (c.classes + 31) / 32 * 32;
@@ -286,7 +285,7 @@ Bytes check_pointwise(std::int64_t rows, std::int64_t n, bool dx, bool d_target,
   cuda::pointwise_loss_forward<typename F::Device>(nullptr, task);
   cuda::pointwise_loss_backward<typename F::Device>(nullptr, task);
   check_near("losses", losses, expected, 4e-6, 1e-6);
-  // A slope of f16 may be less than its least normal number.
+  // A slope may be subnormal in f16.
   check_near("slopes", slopes, expected_slopes, emulated::epsilon<T>, 1e-6);
   check_near("slopes of the target", target_slopes, expected_targets, emulated::epsilon<T>, 1e-6);
   return Bytes() << losses << slopes << target_slopes;
@@ -380,7 +379,7 @@ TEST_CASE_TEMPLATE("Numbers are widened, scaled and narrowed", T, float, bf16, f
     std::vector<double> expected = widened(from);
     for (double& x : expected) x *= 1.375;
     check_near("added", to, expected, 1e-6, 0);
-    // One more than n stays as it is.
+    // The element behind the n values must not change.
     Array<T> back(from.size() + 1, round<T>(77));
     cuda::narrow_values<T>(nullptr, n, to.data(), back.data());
     int wrong = 0;
@@ -420,6 +419,6 @@ TEST_CASE("Scaling says whether all is finite") {
     cuda::scale_and_check(nullptr, n, y.data(), &huge, &flag);
     CHECK(flag == 1);
     cuda::scale_and_check(nullptr, n, x.data(), &half, &flag);
-    CHECK(flag == 1);  // what was seen before is not forgotten
+    CHECK(flag == 1);  // an earlier finding is kept
   }
 }

@@ -1,6 +1,5 @@
 // EMULATES
-// Batch and layer normalisation on the device give what plain loops in f64 give, whatever the order of blocks
-// and threads.
+// Batch and layer normalization on the device equal plain loops in f64, in any order of blocks and threads.
 #include <doctest/doctest.h>
 
 #include "emulation/emulation.hpp"
@@ -42,7 +41,7 @@ struct BatchNormRun {
     y.resize(x.size());
     if (c.addend) addend = random<T>(draws, n);
     if (c.second) second = random<T>(draws, n);
-    // What stands there is either added to or overwritten.
+    // Existing values, which are either accumulated into or overwritten.
     if (c.dx) dx = random<T>(draws, n);
     if (c.addend) d_addend = random<T>(draws, n);
     weight = random<float>(draws, c.channels, 1, 0.5);
@@ -113,10 +112,10 @@ struct BatchNormRun {
     if (c.positions > 1) check_near("inverse", inverse, inverses, tight, 0);
     check_near("running mean", running_mean, run_mean, 1e-6, 1e-6);
     check_near("running variance", running_variance, run_variance, tight, 0);
-    // One position has no deviation: what is normalised is the rounding error of its mean, which is 0.
+    // A single position has no deviation: the normalized value is the rounding error of its mean, which is 0.
     check_near("y", y, normalised(means, variances), eps, 4 * tight);
 
-    // Backward masks by the device's own y, whose sign next to 0 is its own.
+    // Backward masks by the device's own y, whose sign may differ near 0.
     std::vector<double> g = widened(dy), expected_dx(x.size()), expected_weight(n), expected_bias(n);
     for (std::size_t i = 0; i < g.size(); ++i) {
       if (c.second) g[i] += wide(second[i]);
@@ -133,11 +132,11 @@ struct BatchNormRun {
     reference::normalize_backward(extents, wide(task.epsilon), wide_x.data(), means.data(), variances.data(),
                                   wide_weight.data(), g.data(), expected_dx.data(), expected_weight.data(),
                                   expected_bias.data());
-    if (!c.addend) std::fill(y.begin(), y.end(), round<T>(NAN));  // not needed any more
+    if (!c.addend) std::fill(y.begin(), y.end(), round<T>(NAN));  // no longer needed
     cuda::batch_norm_backward<T>(nullptr, task);
     const double sum = 1e-5 * std::sqrt(static_cast<double>(c.positions)) + 4 * tight;
     const double steep = c.positions == 1 ? 1e3 : 1;  // dy over the root of epsilon, then cancelled
-    // What reaches the batch norm is rounded where it is left as the addend's gradient.
+    // The batch norm's incoming gradient is rounded where it is stored as the addend's gradient.
     std::vector<double> near_dx(x.size(), (10 * tight + 1e-5) * steep / c.deviation);
     if (c.addend && !c.accumulate_addend)
       for (std::size_t i = 0; i < g.size(); ++i)
@@ -206,11 +205,11 @@ TEST_CASE("Statistics far from 0 lose nothing") {
       for (const double variance : variances) inverses.push_back(1 / std::sqrt(variance + 1e-5));
       cuda::batch_norm_forward_train<float>(nullptr, run.task);
       check_near("mean", run.mean, means, 1e-7, 0);
-      // A mean of 1000 is rounded by 3e-5 of the deviation.
+      // Rounding a mean of 1000 is off by 3e-5 of the deviation.
       check_near("inverse", run.inverse, inverses, 4e-5, 0);
       check_near("y", run.y, run.normalised(means, variances), 0, 2e-4);
     }
-  // The first value alone is far away.
+  // Only the first value is far away.
   BatchNormRun<float> run({.positions = 2000, .channels = 4});
   for (std::size_t k = 0; k < 4; ++k) run.x[k] = 3000;
   std::vector<double> means(4), variances(4), inverses;
@@ -237,7 +236,7 @@ TEST_CASE("A batch norm takes sums that come with its input") {
       run.task.sums = sums.data();
       cuda::batch_norm_forward_train<f16>(nullptr, run.task);
       cuda::batch_norm_forward_train<f16>(nullptr, own.task);
-      // What f32 rounds off, of the sum here one by one.
+      // The rounding error of f32, with values summed one by one here.
       const double lost = 211 * 0x1p-24 * (1 + mean * mean);
       check_near("mean", run.mean, widened(own.mean), 1e-4, 1e-4);
       check_near("inverse", run.inverse, widened(own.inverse), lost, 0);
@@ -245,7 +244,7 @@ TEST_CASE("A batch norm takes sums that come with its input") {
       check_near("running variance", run.running_variance, widened(own.running_variance), lost, 0);
       check_near("y", run.y, widened(own.y), emulated::epsilon<f16> + lost, 1e-3 + 2 * lost);
 
-      // Sums that are not those of x show that x is not read for them.
+      // With sums that do not match x, the result shows that x is not read for them.
       std::fill(sums.begin(), sums.begin() + channels, 211.0f);
       std::fill(sums.begin() + channels, sums.end(), 5 * 211.0f);
       cuda::batch_norm_forward_train<f16>(nullptr, run.task);
@@ -255,7 +254,7 @@ TEST_CASE("A batch norm takes sums that come with its input") {
 }
 
 TEST_CASE("A batch norm takes the gradients of its parameters that come with a masked gradient") {
-  // Alone, or as one of the ranks of a synchronised batch norm, where it is the only one.
+  // Alone, or as the only rank of a synchronized batch norm.
   for (const bool addend : {false, true})
     for (const bool ranks : {false, true}) {
       const bool accumulate = addend != ranks;
@@ -433,7 +432,7 @@ struct LayerNormRun {
     check_near("y", y, expected, eps, 4e-5);
     cuda::layer_norm_backward<T>(nullptr, task);
     const double sums = 1e-5 * std::sqrt(static_cast<double>(c.rows));
-    // A row of few features may have next to no deviation.
+    // A row of few features may have almost no deviation.
     const double steep = c.features < 8 ? 50 : 1;
     if (c.dx) check_near("dx", dx, expected_dx, eps, 4e-5 * steep);
     if (!d_weight.empty()) check_near("gradient of the weight", d_weight, expected_weight, 1e-5, 4 * sums);

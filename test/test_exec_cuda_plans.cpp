@@ -2,9 +2,9 @@
 // SANITIZE: none
 // TIMEOUT: 600
 // DRIVER: pretended
-// Every convolution of every model has a plan by cuDNN, one that gives the same bits in every run and keeps
-// within its workspace, on GPUs that need not be there. cuDNN compiles some plans when they are made,
-// and wants a driver to load them.
+// cuDNN has a plan for every convolution of every model that gives the same bits in every run and fits its
+// workspace limit, on GPUs that need not be present. cuDNN compiles some plans when they are created, and
+// needs a driver to load them.
 #include <algorithm>
 #include <initializer_list>
 #include <set>
@@ -36,7 +36,7 @@ constexpr Precision precisions[] = {{"f32", DType::f32, false},
                                     {"bf16", DType::bf16, true},
                                     {"f16", DType::f16, true}};
 
-/// Adds the convolutions of a step that are not there yet.
+/// Adds the distinct convolutions of a step to `all`.
 void add_convolutions(std::vector<Convolution>& all, const Plan& plan, const Precision& precision, int rows) {
   const std::vector<char> wants = exec::find_gradients(plan);
   for (int n = 0; n < plan.graph.count.nodes; ++n) {
@@ -53,7 +53,7 @@ void add_convolutions(std::vector<Convolution>& all, const Plan& plan, const Pre
   }
 }
 
-/// The different convolutions of a step of each model. Models share most of them.
+/// The distinct convolutions of a step of each model. Models share most of them.
 std::vector<Convolution> convolutions(std::initializer_list<const Plan*> models, const Precision& precision,
                                       int rows) {
   std::vector<Convolution> all;
@@ -64,7 +64,7 @@ std::vector<Convolution> convolutions(const Plan& plan, const Precision& precisi
   return convolutions({&plan}, precision, rows);
 }
 
-/// How many different convolutions there were.
+/// Returns the number of distinct convolutions.
 int check(std::initializer_list<const Plan*> models, int rows) {
   constexpr std::size_t limit = std::size_t{256} << 20;
   int count = 0;
@@ -131,7 +131,7 @@ TEST_CASE("cudnn: no convolution of a ResNet in 16 bits sums in less than f32") 
 
 TEST_CASE("cudnn: every convolution of a ResNet in 16 bits sums its channels") {
   constexpr std::size_t limit = std::size_t{256} << 20;
-  // cuDNN compiles each of these plans, which takes it a third of a second.
+  // cuDNN takes a third of a second to compile each of these plans.
   const auto check_all = [&](std::initializer_list<const Plan*> models, int rows, const Gpu& gpu,
                              const Precision& precision) {
     const Cudnn cudnn{std::string_view(properties(gpu))};
@@ -140,7 +140,7 @@ TEST_CASE("cudnn: every convolution of a ResNet in 16 bits sums its channels") {
       if (c.direction != Direction::forward) continue;
       c.epilogue = ConvolutionEpilogue::statistics;
       INFO(gpu.name, ": ", c.in_channels, "x", c.in_height, "x", c.in_width, " to ", c.out_channels);
-      // Image and weight, the output and what is summed.
+      // Image, weight, output and two sums.
       CHECK(c.tensors().size() == 5);
       CHECK(!cudnn.plans(c, limit, 1).empty());
       ++seen;
@@ -156,8 +156,8 @@ TEST_CASE("cudnn: every convolution of a ResNet in 16 bits sums its channels") {
 
 TEST_CASE("cudnn: the gradients of a ResNet's batch norms come with those of inputs on H200") {
   constexpr std::size_t limit = std::size_t{256} << 20;
-  // How many of the convolutions have a plan, of those that read what a batch norm and a ReLU made: within a
-  // block, or at its end, where two gradients meet and another image was added.
+  // Counts the convolutions behind a batch norm and a ReLU, and those that have a plan: within a block, or at
+  // the end of one, where two gradients meet and another image was added.
   const auto count = [&](const Plan& plan, const Gpu& gpu, const Precision& precision, bool at_end) {
     const Cudnn cudnn{std::string_view(properties(gpu))};
     std::set<std::string> with, all;
@@ -182,7 +182,7 @@ TEST_CASE("cudnn: the gradients of a ResNet's batch norms come with those of inp
       CHECK(with == all);
       CHECK(all > 3);
     }
-  // Others have none, or want as much memory again as they spare passes over.
+  // Other GPUs have none, or need extra memory as large as the passes over memory that they save.
   for (const Gpu& gpu : {gpus[0], gpus[2], desktop})
     CHECK(count(plan_of<ImageNet50>, gpu, half, false).first == 0);
   CHECK(count(plan_of<ImageNet50>, gpus[1], precisions[2], false).first == 0);

@@ -1,5 +1,5 @@
 // EMULATES
-// Pooling over images in NHWC, against the reference's over canonical ones.
+// Pooling over images in NHWC against the reference's pooling in canonical layout.
 #include <limits>
 
 #include "emulated_values.hpp"
@@ -60,7 +60,7 @@ std::vector<Pooling> shapes() {
       pooling(3, 5, 6, 4, {6, 4, 1, 0}),               // global, odd
       pooling(2, 300, 3, 2, {3, 2, 1, 0}),             // global, more vectors than a warp has threads
       pooling(2, 8, 12, 12, {3, 3, 2, 1}),             // of a residual network
-      pooling(1, 8, 20, 19, {17, 17, 1, 3}),           // more taps than an u8 numbers
+      pooling(1, 8, 20, 19, {17, 17, 1, 3}),           // more taps than a u8 can number
       pooling(1, 8, 16, 16, {16, 16, 16, 0}),          // exactly as many
       pooling(1, 8, 4, 5, graph::Window{1, 1, 3, 0}),  // windows that leave elements out
   };
@@ -77,7 +77,7 @@ std::vector<Pooling> shapes() {
   return all;
 }
 
-// The tap of the reference's winner.
+// The tap of the reference's maximum.
 std::vector<int> taps_of(const reference::Pooling& p, const std::vector<std::int64_t>& from) {
   std::vector<int> taps;
   for (std::size_t at = 0; at < from.size(); ++at) {
@@ -92,8 +92,8 @@ std::vector<int> taps_of(const reference::Pooling& p, const std::vector<std::int
   return taps;
 }
 
-// How many roundings a sum of as many numbers as a window has, from two gradients, may be off by: what is
-// summed on the way is larger than the sum.
+// How many roundings a sum over a window, of two gradients, may be off by: partial sums may exceed the
+// result.
 double sum_units(const Pooling& p) { return 4 + p.window.height * p.window.width / 2.0; }
 
 template <class T>

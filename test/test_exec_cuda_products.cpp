@@ -1,7 +1,7 @@
 // EMULATES
 // SANITIZE: none
 // TIMEOUT: 300
-// The algorithm of a matrix product is chosen once and kept, in the process and in a folder.
+// The algorithm of a matrix product is chosen once and cached, in the process and in a folder.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -42,7 +42,7 @@ struct Folder {
 
 constexpr Product small{.rows = 5, .columns = 8, .inner = 3};
 
-/// How many products ran while a plan was found; the plan's result must be that of plain loops.
+/// How many products ran while a plan was found; checks the plan's result against plain loops.
 std::size_t runs(memory::Device& space, const fs::path& folder, SharedTexts& texts,
                  std::string_view gpu = "a GPU", int candidates = 8, const Product& product = small) {
   const TextCache cache(folder, texts);
@@ -155,7 +155,7 @@ TEST_CASE("products: one candidate runs once, and is not timed") {
   SharedTexts process;
   CHECK(runs(space, folder.path, process, "a GPU", 1) == 1);
   CHECK(runs(space, folder.path, process, "a GPU", 1) == 0);
-  // What is timed is chosen apart.
+  // The choice among several candidates is kept separately.
   CHECK(runs(space, folder.path, process) > 1);
 }
 
@@ -171,7 +171,7 @@ TEST_CASE(
     "products: a kernel does what an epilogue does where that takes less time, and the choice is kept") {
   memory::Device space;
   const Folder folder;
-  // `Apart::product` need not do the same work to be timed: one is far quicker, the other waits.
+  // Timing does not need `Apart::product` to do the same work: one is far quicker, the other waits.
   const Product with{.rows = 64, .columns = 64, .inner = 256, .epilogue = ProductEpilogue::bias};
   int rests = 0;
   const auto by_epilogue = [&](SharedTexts& process, bool waits, std::string_view gpu, int candidates = 8) {
@@ -191,13 +191,13 @@ TEST_CASE(
   CHECK(rests > 0);
   CHECK(by_epilogue(process, true, "another GPU"));
   CHECK(rests > 0);
-  // Both choices are found again in the process and in the folder, whatever would be faster now.
+  // The process and the folder keep both choices, even if another would be faster now.
   for (SharedTexts* choices : {&process, &other}) {
     CHECK(!by_epilogue(*choices, true, "a GPU"));
     CHECK(by_epilogue(*choices, false, "another GPU"));
     CHECK(rests == 0);
   }
-  // Of one candidate nothing is timed.
+  // With one candidate nothing is timed.
   CHECK(by_epilogue(process, false, "a third GPU", 1));
   CHECK(rests == 0);
 }

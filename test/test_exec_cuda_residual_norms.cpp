@@ -1,6 +1,6 @@
 // EMULATES
-// Layer normalisation of sums on the device gives what plain loops in f64 give and drops what the host drops,
-// whatever the order of blocks and threads.
+// Layer normalization of sums on the device equals plain loops in f64 and drops the same elements as the
+// host, in any order of blocks and threads.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -37,7 +37,7 @@ struct Case {
 template <class T>
 struct ResidualNormRun {
   Case c;
-  // Rows of the batch are numbered beyond 32 bits.
+  // Positions of rows exceed 32 bits.
   exec::Draws from{{.seed = 77, .epoch = 3, .position = (std::int64_t{1} << 32) - 2}, "layer"};
   Array<T> branch, addend, sum, y, dy, second, d_branch, d_addend;
   Array<float> weight, bias, mean, inverse, d_weight, d_bias;
@@ -51,7 +51,7 @@ struct ResidualNormRun {
     addend = random<T>(draws, n, 2);
     dy = random<T>(draws, n);
     if (c.second) second = random<T>(draws, n);
-    // What stands there is either added to or overwritten.
+    // Existing values, which are either accumulated into or overwritten.
     d_branch = random<T>(draws, n);
     d_addend = random<T>(draws, n);
     sum.resize(branch.size());
@@ -91,7 +91,7 @@ struct ResidualNormRun {
     task.d_branch = place(c.branch, d_branch);
   }
 
-  /// What dropout multiplies element k of a row by.
+  /// The factor by which dropout multiplies element k of a row.
   double factor(int row, int k) const {
     if (!c.drops) return 1;
     const auto e = std::int64_t{row % c.batch_row} * c.features + k;
@@ -113,7 +113,7 @@ struct ResidualNormRun {
     cuda::residual_norm_forward<T>(nullptr, task);
     check_near("sum", sum, expected, eps, 1e-6);
 
-    // From here on the sum is the device's own, rounded as it is.
+    // From here on, use the device's own rounded sum.
     const auto x = widened(sum), weights = widened(weight);
     std::vector<double> means, inverses, ds(x.size()), of_weight(n), of_bias(n);
     for (std::size_t row = 0; row < mean.size(); ++row) {
@@ -181,11 +181,11 @@ TEST_CASE_TEMPLATE("A layer norm of a sum is that of plain loops", T, float, bf1
       {.rows = 9, .batch_row = 3, .features = 2048, .bias = false, .addend = To::added, .branch = To::added},
       {.rows = 4, .batch_row = 2, .features = 2112, .second = true, .addend = To::over},
       {.rows = 2, .batch_row = 1, .features = 4096, .p = 0, .branch = To::nowhere},
-      // Rows that begin within chunks.
+      // Rows that begin within chunks of draws.
       {.rows = 12, .batch_row = 4, .features = 40, .addend = To::over, .branch = To::added},
       {.rows = 15, .batch_row = 5, .features = 333, .bias = false, .second = true, .addend = To::nowhere},
       {.rows = 4, .batch_row = 4, .features = 2049, .addend = To::added},
-      // Sums of which nothing is dropped.
+      // Sums without dropout.
       {.rows = 30,
        .batch_row = 5,
        .features = 72,

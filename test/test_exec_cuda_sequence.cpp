@@ -1,5 +1,5 @@
 // EMULATES
-// The kernels that work on the positions of sequences, against plain loops.
+// The kernels over the positions of sequences, against plain loops.
 #include "emulated_values.hpp"
 #include <convoy/exec/cuda/kernel/gather.cuh>
 #include <convoy/exec/cuda/kernel/mean.cuh>

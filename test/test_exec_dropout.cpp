@@ -1,7 +1,7 @@
 // SANITIZE: none
 // NEEDS: host
 // ALSO: CONVOY_ISA=avx2 CONVOY_ISA=baseline
-// What dropout draws is a function of the seed, the layer, the epoch, the row's position and the element.
+// Dropout's draws are a function of the seed, the layer, the epoch, the row's position and the element.
 #include <algorithm>
 #include <vector>
 
@@ -18,7 +18,7 @@ namespace {
 constexpr int rows = 7;
 const exec::Pass training{.mode = exec::Mode::train, .seed = 3, .epoch = 2, .position = 40};
 
-/// A row, a sequence or an image of ones that is dropped from.
+/// Dropout of a row, a sequence or an image.
 DynamicPlan dropping(Shape shape, float p = 0.3f, std::string_view name = "drop") {
   return DynamicPlan([&](auto& g) {
     const auto x = g.dropout(g.input("x", shape), {.p = p, .name = name});
@@ -27,8 +27,8 @@ DynamicPlan dropping(Shape shape, float p = 0.3f, std::string_view name = "drop"
   });
 }
 
-/// A sum with what is dropped from, normalised or not. Where what lies between is handed out, it is computed
-/// operation by operation.
+/// A sum with a dropped-out summand, with or without a layer norm. If the intermediate values are outputs,
+/// the operations are not fused.
 DynamicPlan adding(Shape shape, bool norm, bool together) {
   return DynamicPlan([&](auto& g) {
     const auto x = g.input("x", shape), dropped = g.dropout(x, {.p = 0.5f, .name = "drop"});
@@ -112,7 +112,7 @@ TEST_CASE("dropout: a sum and its norm drop the same bits together as one by one
       if (norm && shape.rank > 2) continue;
       const DynamicPlan together = adding(shape, norm, true), apart = adding(shape, norm, false);
       CHECK(together.plan().stages.size() < apart.plan().stages.size());
-      // Halves of ones are doubled, so that no sum is rounded.
+      // Ones dropped out at p = 0.5 are doubled, so no sum is rounded.
       const auto whole = dropped<Host>(apart, training);
       if (!norm) CHECK(dropped<Reference>(apart, training) == whole);
       CHECK(dropped<Host>(together, training) == whole);

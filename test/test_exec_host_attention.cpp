@@ -1,7 +1,7 @@
 // NEEDS: host
 // ALSO: CONVOY_ISA=avx2 CONVOY_ISA=baseline
-// Host's attention against plain loops in f64, over extents that are no multiple of a tile; its bits by
-// numbers of threads; what it never reads; and that it allocates nothing.
+// Host's attention against plain loops in f64, with extents that are not multiples of a tile: the same bits
+// for any number of threads; the elements that it never reads; and that it allocates nothing.
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -28,7 +28,7 @@ struct AttentionCase {
   float dropout = 0;
 };
 
-/// One attention with its gradients. What is written begins as NaN.
+/// One attention with its gradients. Output arrays start as NaN.
 struct AttentionRun {
   AttentionCase c;
   std::vector<float> part[3], gradient[3], y, log_sums, dy, second;
@@ -55,7 +55,7 @@ struct AttentionRun {
     const int positions[3] = {c.queries, c.keys, c.keys},
               features[3] = {c.key_features, c.key_features, c.value_features};
     for (int p = 0; p < 3; ++p) {
-      // Something stands between positions.
+      // Leave a gap between positions.
       task.step[p] = c.heads * features[p] + 3;
       part[p] = draw(c.rows * positions[p] * task.step[p], p == 2 ? 1 : c.size);
       gradient[p] = written(part[p].size());
@@ -86,7 +86,7 @@ struct AttentionRun {
     return *this;
   }
 
-  /// A sentence about the first number that is not that of plain loops, or an empty one.
+  /// A message about the first number that differs from plain loops; empty if there is none.
   std::string difference(double tolerance = 2e-6) {
     run();
     graph::Attention::Extents e;
@@ -209,7 +209,7 @@ TEST_CASE("host: an attention reads no padding, and without a key it gives zeros
   CHECK(padded.run().same_bits(clean));
   for (std::size_t i = clean.y.size() / 2; i < clean.y.size(); ++i) CHECK(clean.y[i] == 0);
   for (std::size_t i = clean.gradient[0].size() / 2; i < clean.gradient[0].size(); ++i)
-    CHECK((clean.gradient[0][i] == 0 || std::isnan(clean.gradient[0][i])));  // NaN stands between positions
+    CHECK((clean.gradient[0][i] == 0 || std::isnan(clean.gradient[0][i])));  // NaN between positions
 }
 
 TEST_CASE("host: a gradient of an attention that is not wanted is not made") {

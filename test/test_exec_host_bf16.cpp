@@ -2,9 +2,9 @@
 // SANITIZE: none
 // TIMEOUT: 300
 // ALSO: ONEDNN_MAX_CPU_ISA=AVX2
-// Host in bf16, emulated where the processor has no instructions for it: what rounding costs each operation
-// that multiplies, that nothing else is rounded, the same bits in every run, one sentence for what cannot
-// work.
+// Host in bf16, emulated where the processor has no instructions for it: the rounding error of each operation
+// that multiplies, that nothing else is rounded, the same bits in every run, and one sentence for unsupported
+// configurations.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -35,14 +35,14 @@ namespace {
 bool can_emulate() { return exec::host::has_isa(dnnl_cpu_isa_avx512_core); }
 const std::string lacking = "oneDNN has no bf16 on this processor, which lacks AVX-512";
 
-/// Runs on processors without instructions for bf16 too.
+/// Also runs on processors without bf16 instructions.
 class Emulated : public exec::Host<bf16> {
  public:
   Emulated(const Plan& plan, int batch, Options options)
       : Host(plan, batch, (options.emulate = true, options.logits_mib = 1, options)) {}
 };
 
-/// The largest error of a tensor, an output or a gradient, by the tensor's norm.
+/// The largest error of an output or a gradient, relative to the tensor's norm.
 template <class E>
 double largest_error(const Plan& plan, std::uint64_t seed, const exec::HostOptions& options) {
   constexpr int rows = 5;
@@ -78,7 +78,7 @@ struct Case {
   bool rounds = true;
 };
 
-/// An operation on an image whose gradient is wanted, and that is no output of oneDNN's: nothing but the
+/// An operation on an image whose gradient is computed and that is not an output of oneDNN, so that only the
 /// operation rounds.
 void around(Builder& g, Shape image, const std::function<Tensor(Builder&, Tensor)>& operation) {
   const Tensor y = operation(g, g.batch_norm(g.input("image", image)));
@@ -114,7 +114,7 @@ std::vector<Case> cases() {
                    g.output("value", y);
                    g.loss(g.mse_loss(y, g.input("target", y.shape)));
                  }});
-  // Its gradient has four parts, one of which is written beside the others first.
+  // The image's gradient has four parts; one of them is first written separately from the others.
   all.push_back({"an image in bf16 that three convolutions read and an addition", [](Builder& g) {
                    const graph::Conv2dOptions options{.channels = 16};
                    const auto normed = [&](Tensor x) { return g.batch_norm(g.conv2d(x, options)); };
@@ -152,8 +152,7 @@ std::vector<Case> cases() {
                    g.output("value", y);
                    g.loss(g.mse_loss(y, g.input("target", {24})));
                  }});
-  // Of 2,041 classes a block of logits has at most 128 labels, and here 80, so that the second has a few
-  // less.
+  // With 2,041 classes a block of logits has at most 128 labels, and here 80, so the last block has fewer.
   for (const auto& [classes, bias] : {std::pair{21, false}, std::pair{21, true}, std::pair{2'041, true}})
     all.push_back({concat("linear and cross_entropy of ", classes, " classes, bias ", bias),
                    [classes = classes, bias = bias](Builder& g) {
@@ -177,7 +176,7 @@ std::vector<Case> cases() {
 const Plan& resnet = plan_of<models::ResNet18<Image{1, 28, 28}, 10>>;
 const Plan& gpt = plan_of<models::Gpt2<2, 24, 3, 9, 30, 12>>;
 
-/// Three steps of descent, one of fewer rows; every parameter at the end.
+/// Three steps of gradient descent, one with fewer rows; returns all parameters.
 std::vector<float> train(const Plan& plan, int threads) {
   constexpr int batch = 6;
   Emulated host(plan, batch, {.threads = threads});
@@ -230,7 +229,7 @@ TEST_CASE("host: in bf16 what multiplies is off by what rounding costs, and noth
     const double off = largest_error<Emulated>(plan, hash_of(c.name), {.threads = 2});
     CHECK(off < (c.rounds ? 1e-2 : 1e-5));
     if (c.rounds) CHECK(off > 1e-4);
-    // Convoy's own convolutions need an order of weights of their own.
+    // Convoy's own convolutions need their own weight layout.
     CHECK(largest_error<Emulated>(plan, hash_of(c.name), {.threads = 1, .canonical = true}) < 1e-2);
     CHECK(largest_error<exec::Host<f32>>(plan, hash_of(c.name), {.threads = 1}) < 1e-5);
   }
@@ -240,9 +239,9 @@ TEST_CASE("host: in bf16 images are kept in bf16 where all who read them can") {
   if (!can_emulate()) SKIP(lacking);
   const DynamicPlan plan([](auto& g) {
     const auto block = [&](Tensor x) { return g.batch_norm(g.conv2d(x, {.channels = 16})); };
-    const Tensor read = g.relu(block(g.input("image", {3, 9, 8})));  // by a convolution and an addition
-    const Tensor last = g.relu(g.add(block(read), read));            // by a pooling
-    const Tensor pooled = g.max_pool(last, {.kernel = 2});           // by a convolution
+    const Tensor read = g.relu(block(g.input("image", {3, 9, 8})));  // read by a convolution and an addition
+    const Tensor last = g.relu(g.add(block(read), read));            // read by a pooling
+    const Tensor pooled = g.max_pool(last, {.kernel = 2});           // read by a convolution
     const Tensor rows = g.flatten(block(pooled));
     g.output("read", read);
     g.output("last", last);
@@ -264,7 +263,7 @@ TEST_CASE("host: in bf16 images are kept in bf16 where all who read them can") {
 
 TEST_CASE("host: in bf16 models around each operation are off by what rounding costs") {
   if (!can_emulate()) SKIP(lacking);
-  // Up to three products follow one another, of few numbers each.
+  // Up to three consecutive products, of few numbers each.
   for (const auto& operation : exec_operations::cases()) {
     const DynamicPlan plan(operation.define);
     INFO(operation.name);
@@ -272,12 +271,12 @@ TEST_CASE("host: in bf16 models around each operation are off by what rounding c
   }
   exec_models::for_each([](const std::string& name, const Plan& plan) {
     INFO(name);
-    // Units of ReLU that rounding moves across zero cost more than the rounding, and a chain of batch norms
-    // whose images are rounded moves more of them.
+    // ReLU units that rounding moves across zero cost more than rounding itself, and a chain of batch norms
+    // of rounded images moves more of them.
     const double most = name == exec_models::Patterns::name ? 0.12 : 6e-2;
     CHECK(exec_compare::usual_distance<Emulated>(plan, hash_of(name)) < most);
   });
-  // The same chain without what jumps shows what the rounding itself costs.
+  // The same chain without discontinuities shows the cost of rounding alone.
   const DynamicPlan smooth([](auto& g) {
     const auto normed = [&](Tensor x) { return g.batch_norm(g.conv2d(x, {.channels = 16})); };
     const auto pooled = [&](Tensor x) { return g.avg_pool(x, {.kernel = 3, .stride = 1, .padding = 1}); };

@@ -1,7 +1,7 @@
 // NEEDS: host
 // SANITIZE: none
 // ALSO: CONVOY_ISA=avx2 CONVOY_ISA=baseline
-// A linear layer and the cross-entropy behind it as one stage of Host, of one block of labels and of several.
+// A linear layer and its cross-entropy as one stage of Host, with one block of labels and with several.
 #include <doctest/doctest.h>
 
 #include "exec_decoder.hpp"
@@ -12,7 +12,7 @@ using exec_decoder::decoder;
 
 namespace {
 
-// With room for the logits of few labels: of 2'001 classes, of 128.
+// With a workspace for the logits of few labels: of 128 with 2'001 classes.
 class InBlocks : public exec::Host<f32> {
  public:
   InBlocks(const Plan& plan, int batch, Options options)

@@ -21,7 +21,7 @@ using HostF32 = exec::Host<f32>;
 
 namespace {
 
-/// A Host whose kernels compute one node each, as those of a processor that knows no pattern would.
+/// A Host whose kernels compute one node each, as on a processor without fused kernels.
 class Unfused : public HostF32 {
  public:
   Unfused(const Plan& plan, int batch, const Options& options)
@@ -121,7 +121,7 @@ TEST_CASE("host: a window keeps a NaN or an infinity wherever it stands, as the 
       for (std::size_t place = 0; place < side * side; ++place) {
         std::vector<float> image(3 * side * side, 0.5f);
         image[place] = odd;
-        // Windows of nothing else; a NaN has to be seen among numbers that are finite.
+        // Windows of -infinity only; a NaN among finite numbers.
         if (std::isinf(odd))
           std::fill(image.begin() + side * side, image.begin() + 2 * side * side, -infinite);
         const void* fields[] = {image.data(), labels.data()};

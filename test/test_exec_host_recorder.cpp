@@ -1,5 +1,5 @@
 // NEEDS: host
-// Profiles that are recorded: what stages took becomes times of a plan's operations.
+// Recorded profiles: the times of stages become times of a plan's operations.
 #include <algorithm>
 #include <string>
 #include <vector>

@@ -1,7 +1,7 @@
 // NEEDS: host
 // SANITIZE: none
-// What Host promises beside numbers: no allocation in a step, the same bits in every run and beside other
-// Hosts, no reference code of oneDNN, one sentence for what cannot work.
+// Guarantees of Host other than numbers: no allocation in a step, the same bits in every run and next to
+// other Hosts, no reference code of oneDNN, one sentence for unsupported configurations.
 #include <thread>
 
 #include <doctest/doctest.h>
@@ -20,7 +20,7 @@ namespace {
 const Plan& resnet = plan_of<models::ResNet18<Image{1, 28, 28}, 10>>;
 constexpr int rows = sanitized ? 4 : 16;
 
-/// A model that oneDNN has no part in, so that every allocation in a step would be convoy's.
+/// A model without oneDNN operations, so every allocation in a step would be convoy's.
 struct OwnLoops {
   static constexpr void define(auto& g) {
     auto x = g.input("image", {32, 1, 1});
@@ -34,7 +34,7 @@ struct OwnLoops {
   }
 };
 
-/// Three steps of descent; every parameter at the end.
+/// Three steps of gradient descent; returns all parameters.
 std::vector<float> train(const Plan& plan, int batch, int threads) {
   HostF32 host(plan, batch, {.threads = threads});
   exec_compare::randomize(host, plan, Philox{1, 2});
@@ -74,7 +74,7 @@ std::int64_t allocations_in_a_step(const Plan& plan, int batch, int threads) {
 TEST_CASE("host: a step after the first allocates nothing of convoy's own") {
   CHECK(allocations_in_a_step(plan_of<OwnLoops>, 8, 1) == 0);
   CHECK(allocations_in_a_step(plan_of<OwnLoops>, 8, 2) == 0);
-  // oneDNN allocates a little for each primitive it runs, whatever the batch.
+  // oneDNN allocates a little for each primitive that it runs, whatever the batch.
   const std::int64_t small = allocations_in_a_step(resnet, 4, 1),
                      large = allocations_in_a_step(resnet, 32, 1);
   MESSAGE("operator new in 2 training and 2 evaluation passes of ResNet-18, within oneDNN: ", large);

@@ -1,8 +1,8 @@
 // NEEDS: host
 // TIMEOUT: 300
 // ALSO: CONVOY_ISA=avx2 CONVOY_ISA=baseline
-// Host's own convolutions over small maps against the reference: every geometry, batches that fill no tile,
-// ragged ones.
+// Host's own convolutions over small maps against the reference: every geometry, batches that do not fill a
+// tile, ragged batches.
 #include <doctest/doctest.h>
 
 #include "exec_compare.hpp"
@@ -18,7 +18,7 @@ struct Geometry {
   int height, width, kernel, stride, padding;
 };
 
-/// A stem that makes `in` channels, the convolution in question, and a residual around it where shapes allow.
+/// A stem with `in` channels, the convolution under test, and a residual around it where shapes allow.
 template <class G>
 void define(G& g, int in, int out, const Geometry& s) {
   auto x = g.input("image", {3, s.height, s.width});
@@ -51,7 +51,7 @@ TEST_CASE("host: convolutions over small maps agree with the reference") {
     for (const auto& channels : {std::pair{32, 32}, std::pair{64, 32}, std::pair{32, 96}}) {
       const int of_three = which++ % 3;
       if (sanitized && of_three != (&s - geometries) % 3) continue;
-      const int in = channels.first, out = channels.second;  // clang 14 captures no structured binding
+      const int in = channels.first, out = channels.second;  // clang 14 cannot capture structured bindings
       const DynamicPlan plan([&](auto& g) { define(g, in, out, s); });
       INFO(in, " to ", out, " channels on ", s.height, "x", s.width, " kernel ", s.kernel, " stride ",
            s.stride, " padding ", s.padding);
@@ -105,7 +105,7 @@ TEST_CASE("host: the canonical order gives the same model as the chosen one") {
   const double a = exec_compare::forward(chosen, batch).loss(),
                b = exec_compare::forward(canonical, batch).loss();
   CHECK(a == doctest::Approx(b).epsilon(1e-5));
-  // What stands in a canonical slot is what the plan says stands there.
+  // A canonical slot holds the values in the plan's order.
   std::vector<float> values(64 * 32 * 9), in_plan_order(values.size());
   const int p = exec_compare::parameter_named(plan, "tested.weight");
   canonical.read_parameter(p, values);

@@ -42,7 +42,7 @@ TEST_CASE("host: convolutions over large maps agree with the reference") {
       const DynamicPlan plan([&](auto& g) { define(g, in, out, height, width); });
       INFO(in, " to ", out, " channels on ", height, "x", width, ": ", implementation(plan, true));
       ++seed;
-      // Winograd's algorithm rounds more, so data stays farther from kinks; a small batch meets few.
+      // Winograd's algorithm rounds more, so data must stay farther from kinks; small batches meet few.
       CHECK(exec_compare::difference<HostF32>(plan,
                                               {.seed = seed,
                                                .batch = static_cast<int>(1 + (height < 28 ? seed % 2 : 0)),
@@ -52,11 +52,11 @@ TEST_CASE("host: convolutions over large maps agree with the reference") {
 }
 
 TEST_CASE("host: a residual network over 224x224 agrees with the reference") {
-  // One block a stage: every shape of convolution that ResNet-18 has, in half the time.
+  // One block per stage: every shape of convolution in ResNet-18, in half the time.
   constexpr models::Stages one_each{{1, 1, 1, 1}};
   constexpr const Plan& plan =
       plan_of<models::ResNet<Image{1, 224, 224}, 10, models::ResidualBlock::basic, one_each>>;
-  // Of two million values some always lie at a kink, and one on its other side moves a gradient a little.
+  // Of two million values some always lie near a kink, and crossing it changes a gradient slightly.
   CHECK(exec_compare::difference<HostF32>(plan, {.batch = 1, .tolerance = 1e-2, .margin = 0, .threads = 2}) ==
         "");
 }

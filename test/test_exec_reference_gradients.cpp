@@ -1,4 +1,4 @@
-// The reference against central differences: every operation by itself over awkward shapes, then random
+// The reference against central differences: every operation separately over awkward shapes, then random
 // models.
 #include <doctest/doctest.h>
 
@@ -17,7 +17,7 @@ double loss_of(exec::Reference<double>& e, const Batch& batch) {
   return exec_compare::forward(e, batch).loss();
 }
 
-/// A sentence about the first gradient that disagrees with a central difference, or an empty one.
+/// A message about the first gradient that differs from a central difference; empty if there is none.
 std::string wrong_gradient(const Plan& plan, int rows, std::uint64_t seed) {
   exec::Reference<double> e(plan, rows);
   exec_compare::randomize(e, plan, Philox{seed, 1});
@@ -30,14 +30,14 @@ std::string wrong_gradient(const Plan& plan, int rows, std::uint64_t seed) {
   Philox random{seed, 3};
   for (int p : plan.exchange_order) {
     const Range live = plan.slots[static_cast<std::size_t>(p)].live;
-    constexpr std::int64_t most = sanitized ? 4 : 24;  // elements tried of one tensor
+    constexpr std::int64_t most = sanitized ? 4 : 24;  // elements per tensor that are checked
     for (std::int64_t k = 0; k < std::min(most, live.size()); ++k) {
       const auto at = static_cast<std::size_t>(
           live.begin + (live.size() <= most ? k : random.below(static_cast<std::uint32_t>(live.size()))));
       double& value = e.parameters()[at];
       const double before = value;
       double error = 0;
-      // A kink within the step spoils a difference, so a finer step gets a second chance.
+      // A kink within the step spoils the difference, so a smaller step gets a second chance.
       for (const double step : {1e-5, 1e-7}) {
         value = before + step;
         const double above = loss_of(e, batch);
@@ -64,9 +64,8 @@ struct Map {
 };
 constexpr Map maps[] = {{1, 1, 1}, {3, 1, 1}, {2, 2, 2}, {3, 2, 1}, {1, 5, 7}, {3, 4, 3}, {2, 9, 5}};
 
-/// Tries an operation over maps and batch sizes. A convolution with bias before it turns the gradient that
-/// arrives at the operation's input into gradients of parameters, and one after it keeps the gradient of its
-/// output uneven.
+/// Checks an operation over maps and batch sizes. A convolution with bias before the operation turns its
+/// input gradient into gradients of parameters; a convolution after it makes its output gradient uneven.
 template <class Operation>
 void check_operation(Operation operation, int kernel = 1, int padding = 0) {
   std::uint64_t seed = 40;

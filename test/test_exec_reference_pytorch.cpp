@@ -17,7 +17,7 @@ TEST_CASE("reference: single operations and a residual block agree with PyTorch"
 }
 
 TEST_CASE("reference: a ResNet-18 step agrees with PyTorch in loss, gradients and running statistics") {
-  // The momentum 0.1 of a plan is a float, hence no tighter.
+  // The plan's momentum 0.1 is a float, which limits the tolerance.
   CHECK(exec_fixtures::resnet18_difference<exec::Reference<double>>(1e-7, 0) == "");
   CHECK(exec_fixtures::resnet18_difference<exec::Reference<float>>(1e-4, 4) == "");
 }

@@ -1,5 +1,5 @@
-// What every Exec promises beside its numbers: order of final gradients, frozen parameters, dead taps, ragged
-// batches, running statistics, errors as sentences.
+// Guarantees of every Exec other than its numbers: order of final gradients, frozen parameters, dead taps,
+// ragged batches, running statistics, errors as sentences.
 #include <doctest/doctest.h>
 
 #include "exec_compare.hpp"
@@ -12,7 +12,7 @@ namespace {
 
 using Reference = exec::Reference<double>;
 
-/// The sentence of what `call` throws, or an empty one.
+/// The message of the exception that `call` throws; empty if none.
 template <class Call>
 std::string sentence(Call&& call) {
   try {
@@ -70,7 +70,7 @@ TEST_CASE("reference: parameters survive writing and reading, dead taps included
   for (int p = 0; p < static_cast<int>(written.size()); ++p)
     CHECK(read(e, plan, p) == written[static_cast<std::size_t>(p)]);
 
-  // conv2's only live tap of nine is the middle one: its live slot holds exactly those, in order.
+  // Of conv2's nine taps only the middle one is live: the live slot holds its weights in order.
   const int p = parameter_named(plan, "conv2.weight");
   const auto& slot = plan.plan().slots[static_cast<std::size_t>(p)];
   REQUIRE(slot.live.size() == 5 * 4);
@@ -91,7 +91,7 @@ TEST_CASE("reference: gradients become final bucket by bucket, frozen and dead o
   const Batch batch(plan, 3, Philox{7});
   e.forward(batch, {});
   std::vector<std::int64_t> finals;
-  std::vector<double> then;  // the arena as it stood when its beginnings became final
+  std::vector<double> then;  // each part of the arena when it became final
   exec_compare::backward(e, plan, 1.0f, [&](std::int64_t n) {
     finals.push_back(n);
     then.insert(then.end(), e.gradients().begin() + static_cast<std::ptrdiff_t>(then.size()),
@@ -113,7 +113,7 @@ TEST_CASE("reference: gradients become final bucket by bucket, frozen and dead o
 }
 
 TEST_CASE("reference: a shared parameter's gradient is the sum of its uses', final after the last of them") {
-  // The same model twice: with one weight in two layers, and with two equal weights.
+  // The same model twice: with one weight shared by two layers, and with two equal weights.
   const auto define = [](auto& g, bool shared) {
     auto x = g.input("tokens", {5, 6});
     auto first = g.parameter("first", {6, 6});
@@ -145,7 +145,7 @@ TEST_CASE("reference: a shared parameter's gradient is the sum of its uses', fin
   const auto first = exec_compare::gradient(apart, two, parameter_named(two, "first"));
   const auto second = exec_compare::gradient(apart, two, parameter_named(two, "second"));
   for (std::size_t i = 0; i < sum.size(); ++i) CHECK(sum[i] == doctest::Approx(first[i] + second[i]));
-  // Before "in" has run backward nothing of the shared weight is final.
+  // Before backward reaches "in", nothing of the shared weight is final.
   const std::int64_t begin = one.plan().slot(parameter_named(one, "first")).live.begin;
   CHECK(finals == std::vector<std::int64_t>{begin, one.plan().sizes.exchanged});
 }
@@ -253,7 +253,7 @@ TEST_CASE("reference: counts what is right, sums losses and metrics over the row
   const std::vector<i32> labels = {2, 0, 2, 1};
   const void* const fields[] = {scores.data(), labels.data()};
   const exec::Result result = exec_compare::forward(e, {fields, 4});
-  CHECK(result.correct == 2);  // of equal scores the first counts
+  CHECK(result.correct == 2);  // of equal scores the first one counts
   double loss = 0, distance = 0;
   for (std::size_t r = 0; r < 4; ++r) {
     double sum = 0, squares = 0, mean = 0;

@@ -1,6 +1,6 @@
 // SANITIZE: none
-// Small models on the reference against PyTorch and Hugging Face's transformers: what they yield, their
-// losses and every gradient; and the names, shapes and order of the parameters of large ones.
+// Small models on the reference against PyTorch and Hugging Face's transformers: outputs, losses and every
+// gradient; and the names, shapes and order of the parameters of large models.
 #include <doctest/doctest.h>
 
 #include "exec_compare.hpp"
@@ -20,7 +20,7 @@ using model_fixtures::stored;
 
 namespace {
 
-/// A sentence about the first value of a training step that differs from PyTorch's, or an empty one.
+/// A message about the first value of a training step that differs from PyTorch's; empty if there is none.
 template <class T>
 std::string step_difference(const Plan& plan, const std::string& model, double tolerance,
                             IsTransposed is_transposed = never) {
@@ -82,7 +82,7 @@ std::string step_difference(const Plan& plan, const std::string& model, double t
   return found.first();
 }
 
-/// A sentence about the first parameter whose name or shape is not PyTorch's, or an empty one.
+/// A message about the first parameter whose name or shape differs from PyTorch's; empty if there is none.
 std::string name_difference(const Plan& plan, const std::string& model, IsTransposed is_transposed = never) {
   const auto expected = fixtures::names_of("model_names.txt", model);
   if (expected.size() != plan.parameter_list.size())

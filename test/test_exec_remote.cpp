@@ -1,6 +1,6 @@
 // SANITIZE: address thread
-// The remote space and the remote exec of the tests: the host cannot touch their memory, and whoever forgets
-// to wait, or to say what was written, is seen.
+// The tests' remote space and remote exec: the host cannot access their memory, and a missing wait or a
+// missing `touched` shows.
 #include <array>
 #include <atomic>
 #include <cmath>
@@ -40,8 +40,7 @@ TEST_CASE("the host faults where it touches an arena of the remote space, and th
   CHECK(dies([&] { value = there[0]; }));
   CHECK(dies([&] { there[99] = 1; }));
   CHECK_FALSE(dies([&] { value = *Remote::near(array.data()); }));
-  // Nor may the stream touch what has been released.
-  // Nor may a stream touch what has been released.
+  // A stream may not access released memory either.
   {
     const memory::Array<float, Remote> other(space, 100);
     there = Remote::near(other.data());
@@ -61,7 +60,7 @@ TEST_CASE("another stream waits for a mark, and for nothing else") {
   const Ready ready = first.mark();
   second.fill(array.data() + 1, 1, 7);
   float values[2] = {};
-  second.read(values + 1, array.data() + 1, sizeof(float));  // returns while the first stream stands
+  second.read(values + 1, array.data() + 1, sizeof(float));  // returns while the first stream is blocked
   CHECK(values[1] == 7);
   second.wait_for(ready);
   open = true;
@@ -93,7 +92,7 @@ TEST_CASE("whoever writes parameters without a word, or a batch too early, is se
   CHECK(loss() == doctest::Approx(2 * std::log(5.0)));
   CHECK(exec.untold() == 1);
 
-  // The stream stands while the batch changes.
+  // The stream is blocked while the batch changes.
   std::atomic<bool> open = false;
   space.later([&](memory::Host&) { open.wait(false); });
   exec.forward({columns, 2}, {});

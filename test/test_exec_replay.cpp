@@ -1,5 +1,5 @@
-// exec::Replay: the times of a profile, when gradients are final, and what it refuses. Times have lower
-// bounds only: a machine may be busy.
+// exec::Replay: the times of a profile, when gradients are final, and what it refuses. Times are only bounded
+// from below, since a machine may be busy.
 #include <cmath>
 #include <string>
 #include <vector>
@@ -20,7 +20,7 @@ namespace {
 constexpr const Plan& resnet = plan_of<models::ResNet18<Image{1, 28, 28}, 10>>;
 constexpr int classes = 5;
 
-/// Three layers, one of which has its weights from the first, and labels of which some are ignored.
+/// Three layers, one of which shares the first one's weight; some labels are ignored.
 DynamicPlan three_layers() {
   return DynamicPlan([](auto& g) {
     auto w = g.parameter("shared", {8, 8});
@@ -44,7 +44,7 @@ struct Batch {
   exec::BatchView view() const { return {fields, static_cast<int>(labels.size())}; }
 };
 
-/// What on_final said, without repetitions, and the seconds since backward began.
+/// The values passed to on_final, without repetitions, and the seconds since backward began.
 struct Finals {
   std::vector<std::int64_t> ends;
   std::vector<double> seconds;
@@ -194,7 +194,7 @@ TEST_CASE("nothing is computed, and results say so") {
   replay.read_gradient(0, gradient);
   CHECK(back == weight);
   CHECK(gradient == std::vector<float>(64, 0.25f));
-  // A sum that an exchange left is overwritten.
+  // Backward overwrites the sum of an exchange.
   replay.gradients()[0] = 7;
   replay.backward(std::vector<float>(1), [](std::int64_t) {});
   CHECK(replay.gradients()[0] == 0.25f);

@@ -1,4 +1,4 @@
-// Files of profiles: what was written is read, and what is no profile is refused with the byte.
+// Profile files: they are read as written; invalid ones are refused with the byte position.
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -100,7 +100,7 @@ TEST_CASE("what is no profile is refused with the byte") {
         std::string::npos);
   CHECK(refusal(changed(one, "\"shape\"", "\"form\"")).find("an operation has a member 'form'") !=
         std::string::npos);
-  // Every text that is cut off.
+  // Every truncated text is refused.
   const std::string whole(one);
   for (std::size_t size = 0; size < whole.size(); ++size) {
     CAPTURE(size);

@@ -1,4 +1,4 @@
-// Files of tensors: what was written is read, PyTorch's files are read, and damaged ones are refused.
+// Tensor files: they are read as written; PyTorch's files are read; damaged ones are refused.
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -33,7 +33,7 @@ std::string bytes_of(const fs::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// A file with this header and these bytes behind it.
+/// A file with this header followed by these bytes.
 std::string made_of(const std::string& header, const std::string& data) {
   const std::uint64_t size = header.size();
   return std::string(reinterpret_cast<const char*>(&size), 8) + header + data;

@@ -1,5 +1,5 @@
 // EMULATES
-// The space of a GPU, whose kernels run on processors.
+// The space of a GPU, with kernels run on the CPU.
 #include <algorithm>
 #include <cstddef>
 #include <vector>

@@ -69,8 +69,8 @@ constexpr cudnnDataType_t cudnn_type = std::is_same_v<T, float>  ? CUDNN_DATA_FL
                                        : std::is_same_v<T, bf16> ? CUDNN_DATA_BFLOAT16
                                                                  : CUDNN_DATA_HALF;
 
-/// One matrix product: sizes, which factors are transposed, and what follows it. Columns are contiguous and
-/// 8 elements longer than they need to be.
+/// One matrix product: sizes, transpositions and epilogue. Matrices are column-major, with a leading
+/// dimension 8 elements larger than needed.
 struct Product {
   std::uint64_t m = 5, n = 7, k = 6;
   bool a = false, b = false;
@@ -310,7 +310,7 @@ Descriptor operation(Pass pass, const Descriptor& x, const Descriptor& w, const 
   return made;
 }
 
-/// dy where z is above 0.
+/// dy where z is positive, else 0.
 Descriptor mask(const Descriptor& dy, const Descriptor& z, const Descriptor& y) {
   Descriptor how(CUDNN_BACKEND_POINTWISE_DESCRIPTOR), made(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
   const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
@@ -354,7 +354,7 @@ Descriptor statistics(const Descriptor& x, const Descriptor& sums, const Descrip
   return made;
 }
 
-/// Of x, mean, 1 / standard deviation, weight and the gradient; then five that are written.
+/// The inputs are x, mean, 1 / standard deviation, weight and the gradient; five outputs follow.
 Descriptor batch_norm_weights(const std::vector<const Descriptor*>& tensors) {
   Descriptor made(CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR);
   const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
@@ -448,7 +448,7 @@ struct Cudnn {
   }
 };
 
-/// A pass of a convolution in plain loops; all tensors have their channels last.
+/// A pass of a convolution in plain loops; all tensors are channels-last.
 std::vector<double> passed(Pass pass, const Convolution& c, const std::vector<double>& x,
                            const std::vector<double>& w, const std::vector<double>& y) {
   std::vector<double> made(pass == forward ? y.size() : pass == data ? x.size() : w.size(), 0.0);
@@ -567,7 +567,7 @@ TEST_CASE_TEMPLATE("passes of convolutions are those of plain loops", T, float, 
         REQUIRE(cudnn.run(plan, {&tx, &tw, &ty}, workspace.data()) == CUDNN_STATUS_SUCCESS);
         const OnDevice& out = pass == forward ? ty : pass == data ? tx : tw;
         const auto found = out.read<T>(expected.size());
-        // The first engine rounds f32 inputs, the second does not.
+        // The first engine rounds f32 inputs, the second one does not.
         if (sizeof(T) == 2 || plain) CHECK(wrong(found, expected) == 0);
         if (sizeof(T) == 4 && !plain) CHECK(wrong(found, expected) > 0);
         plain = true;
@@ -635,7 +635,7 @@ TEST_CASE("a plan is made again from its text, runs in a graph, and refuses what
   CHECK(cudnn.run(plan, {&tx, &tw, &tw}, workspace.data()) == CUDNN_STATUS_BAD_PARAM_OUT_OF_BOUND);
   CHECK(cudnn.run(plan, {&tx, &tw, &ty}, nullptr) == CUDNN_STATUS_BAD_PARAM_SIZE_INSUFFICIENT);
 
-  // Another size of the output than follows; an f32 gradient of a filter from inputs of 16 bits.
+  // An output of the wrong size; an f32 gradient of a filter with 16-bit inputs.
   const Descriptor larger = tensor(3, CUDNN_DATA_FLOAT, {c.n, c.k, c.out(0) + 1, c.out(1)});
   const Descriptor wrong_size = operation(forward, x, w, larger, how);
   CHECK(Cudnn::heuristic(cudnn.graph({&wrong_size}), CUDNN_HEUR_MODE_A).finalize() ==
@@ -644,7 +644,7 @@ TEST_CASE("a plan is made again from its text, runs in a graph, and refuses what
   const Descriptor wide = operation(filter, hx, w, hy, how);
   CHECK(Cudnn::heuristic(cudnn.graph({&wide}), CUDNN_HEUR_MODE_A).finalize() ==
         CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE);
-  // A tensor without its strides; a descriptor that is not finalized within another.
+  // A tensor without strides; an unfinalized descriptor inside another.
   Descriptor bare(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   CHECK(bare.finalize() == CUDNN_STATUS_BAD_PARAM);
   Descriptor outer(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR);
@@ -685,7 +685,7 @@ TEST_CASE("pointwise operations follow a convolution within one graph") {
 
 TEST_CASE("a convolution sums its channels in 16 bits, and only where cuDNN does") {
   const Cudnn cudnn;
-  // Operations in either order; whether there is a configuration.
+  // Operations in either order; returns whether there is a configuration.
   const auto graph = [&](const Convolution& c, cudnnDataType_t type) {
     const std::vector<std::int64_t> y_sizes = {c.n, c.k, c.out(0), c.out(1)}, of_channels = {1, c.k, 1, 1};
     const Descriptor x = tensor(1, type, {c.n, c.c, c.h, c.w}), w = tensor(2, type, {c.k, c.c, c.r, c.s}),
@@ -744,7 +744,7 @@ TEST_CASE("the gradients of a batch norm come with a convolution's in f16, and o
     const Convolution& c = asked.c;
     const std::vector<std::int64_t> image = {c.n, c.c, c.h, c.w}, numbers = {1, c.c, 1, 1};
     std::vector<Descriptor> t;
-    // dx, w, dy, x, four of channels, five that are written, second, addend; then those that are virtual.
+    // dx, w, dy, x, four inputs per channel, five outputs, second, addend; then the virtual tensors.
     t.push_back(tensor(1, asked.type, image));
     t.push_back(tensor(2, asked.type, {c.k, c.c, c.r, c.s}));
     t.push_back(tensor(3, asked.type, {c.n, c.k, c.out(0), c.out(1)}));

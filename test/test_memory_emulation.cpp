@@ -1,6 +1,6 @@
 // EMULATES
-// The emulation itself: kernels, the runtime and the libraries do on processors what they would on a GPU, and
-// refuse what it would.
+// The emulation itself: kernels, the runtime and the libraries behave on the CPU as on a GPU, and refuse what
+// a GPU would refuse.
 #include <barrier>
 #include <cmath>
 #include <cstring>
@@ -85,7 +85,7 @@ __global__ void exchanges(int* out) {
   mine[7] = 2 * __any_sync(full_warp, lane == 31) + __all_sync(full_warp, lane < 31);
 }
 
-// Turns the elements of a block around, by dynamic shared memory; with a fault if `barrier` is missing.
+// Reverses the elements of a block through dynamic shared memory; with a data race if `barrier` is false.
 __global__ void turn_around(float* x, bool barrier) {
   float* copy = shared_memory<float>();
   float* block = x + blockIdx.x * blockDim.x;
@@ -249,7 +249,7 @@ TEST_CASE("a barrier or an exchange that some threads do not reach is reported, 
         std::string::npos);
   CHECK(fault_of({.block = 64}, meet_at_two_barriers)
             .find("while another thread of the block is in __syncthreads") != std::string::npos);
-  // The next launch is none the worse.
+  // The next launch is unaffected.
   const OnDevice<float> x({1, 2, 3});
   launch({.block = 3, .shared = 12}, turn_around, x.data(), true);
   CHECK(x.read() == std::vector<float>{3, 2, 1});
@@ -471,19 +471,19 @@ TEST_CASE("streams that fall behind do their work when somebody waits for it") {
     const Stream first = make_stream(), second = make_stream();
     const Event event = make_event(), end = make_event();
     const auto value = [&](const OnDevice<float>& of) { return of.read()[0]; };
-    // The legacy stream, by which `value` reads, waits for neither of them.
+    // The legacy stream, on which `value` reads, waits for neither of them.
     float source = 100;
     REQUIRE(cudaMemcpyAsync(x.data(), &source, 4, cudaMemcpyHostToDevice, first.get()) == cudaSuccess);
-    source = 1;  // what the stream finds when it comes to the copy
+    source = 1;  // the value when the stream reaches the copy
     launch({.stream = first.get()}, add_to, x.data(), 1, 1.0f);
     REQUIRE(cudaEventRecord(event.get(), first.get()) == cudaSuccess);
     launch({.stream = first.get()}, times, x.data(), 1, 5.0f);
     CHECK(std::isnan(value(x)));
-    // A stream that does not wait for another one goes before it.
+    // A stream that does not wait for another one overtakes it.
     REQUIRE(cudaMemcpyAsync(y.data(), x.data(), 4, cudaMemcpyDeviceToDevice, second.get()) == cudaSuccess);
     REQUIRE(cudaStreamSynchronize(second.get()) == cudaSuccess);
     CHECK(std::isnan(value(y)));
-    // One that waits is right, and what lies behind the event is still to be done.
+    // After a wait for the event the copy is right, and the work behind the event is still pending.
     REQUIRE(cudaStreamWaitEvent(second.get(), event.get(), 0) == cudaSuccess);
     REQUIRE(cudaMemcpyAsync(y.data(), x.data(), 4, cudaMemcpyDeviceToDevice, second.get()) == cudaSuccess);
     REQUIRE(cudaEventRecord(end.get(), second.get()) == cudaSuccess);
@@ -492,11 +492,11 @@ TEST_CASE("streams that fall behind do their work when somebody waits for it") {
     CHECK(cudaEventQuery(end.get()) == cudaSuccess);
     CHECK(value(y) == 2);
     CHECK(value(x) == 2);
-    // Whoever asks again and again gets there.
+    // Polling eventually completes the work.
     while (cudaStreamQuery(first.get()) == cudaErrorNotReady) {
     }
     CHECK(value(x) == 10);
-    // A copy to pinned memory is late, one to other memory is not.
+    // A copy to pinned memory is late; a copy to other memory is not.
     REQUIRE(cudaMemcpyAsync(pinned, x.data(), 4, cudaMemcpyDefault, first.get()) == cudaSuccess);
     CHECK(std::isnan(*pinned));
     float there = 0;
@@ -549,12 +549,12 @@ TEST_CASE("threads share the device, and work on their streams may meet") {
     std::vector<std::thread> threads;
     for (int rank = 0; rank < ranks; ++rank)
       threads.emplace_back([&, rank] {
-        device::use(rank);  // cudaFree waits for the work of a device
+        device::use(rank);  // cudaFree waits for all work of a device
         const Stream stream = make_stream();
         for (int step = 0; step < 5; ++step) {
           const OnDevice<float> x(std::vector<float>(n, static_cast<float>(rank))), sum(1);
           launch({.stream = stream.get()}, add_to, x.data(), n, static_cast<float>(step));
-          // As a collective of all ranks does.
+          // Like a collective of all ranks.
           REQUIRE(emulation::run_on(stream.get(), [&] { meeting.arrive_and_wait(); }) == cudaSuccess);
           launch({.stream = stream.get()}, sum_rows, x.data(), sum.data(), n);
           REQUIRE(cudaStreamSynchronize(stream.get()) == cudaSuccess);

@@ -15,7 +15,7 @@ TEST_CASE("sums of squares are the same bits for every width of vectors") {
   for (const std::int64_t n : {0, 1, 15, 16, 17, 4095, 4096, 4097, 10000}) {
     std::vector<float> values(static_cast<std::size_t>(n));
     for (float& value : values) value = random.normal();
-    double narrow[3] = {}, middle[3] = {}, wide[3] = {}, exact = 0;  // of blocks
+    double narrow[3] = {}, middle[3] = {}, wide[3] = {}, exact = 0;  // sums of blocks
     memory::detail::SumSquaresLoop::run<4>(values.data(), n, narrow);
     memory::detail::SumSquaresLoop::run<8>(values.data(), n, middle);
     memory::detail::SumSquaresLoop::run<16>(values.data(), n, wide);

@@ -1,6 +1,5 @@
 // EMULATES
-// Products of small matrices by a warp are those of plain loops, whichever way the matrices lie in shared
-// memory.
+// Products of small matrices by a warp equal plain loops, for either layout of the matrices in shared memory.
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -15,8 +14,8 @@ using namespace convoy;
 
 namespace {
 
-/// products[w] = left[w] right[w] + products[w] for warp w, with left [16, 16] and right [16, 8]; of each the
-/// transposed matrix is given where it says so.
+/// products[w] = left[w] right[w] + products[w] for warp w, with left [16, 16] and right [16, 8], each
+/// optionally stored transposed.
 template <class T, bool left_transposed, bool right_transposed>
 __global__ void multiply(const T* left, const T* right, float* products) {
   __shared__ __align__(16) std::uint16_t memory[2][16 * 16 + 16 * 8];
@@ -28,11 +27,11 @@ __global__ void multiply(const T* left, const T* right, float* products) {
   for (int i = lane; i < 16 * 8; i += 32) r[i] = right[warp * 16 * 8 + i].bits;
   __syncthreads();
   std::uint32_t a[4], b[4];
-  if constexpr (left_transposed)  // matrices go along the rows of left, which are columns here
+  if constexpr (left_transposed)  // left's rows are columns in shared memory
     device::load_transposed(a, l + (lane % 8 + lane / 16 * 8) * 16 + lane / 8 % 2 * 8);
   else
     device::load_matrices(a, l + lane % 16 * 16 + lane / 16 * 8);
-  // The last two of four matrices are the first two once more.
+  // The last two of four matrices repeat the first two.
   if constexpr (right_transposed)  // [8, 16]
     device::load_matrices(b, r + lane % 8 * 16 + lane / 8 % 2 * 8);
   else

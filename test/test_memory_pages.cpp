@@ -1,5 +1,5 @@
-// The memory that buffers are allocated from: boundaries, huge pages where the system gives them, and that
-// nothing is released by another measure than it was allocated by.
+// The memory that buffers are allocated from: alignment, huge pages where the system provides them, and that
+// memory is released with the size and alignment of its allocation.
 #include <cstdint>
 #include <cstring>
 #include <fstream>
@@ -57,7 +57,7 @@ TEST_CASE("a large buffer is in huge pages where the system gives them") {
   if (given.find("[madvise]") == std::string::npos && given.find("[always]") == std::string::npos)
     SKIP("this system gives no huge pages");
   const Buffer<float> buffer(8 * memory::huge_page / sizeof(float));
-  // Not all of them may be free; without the request none would be given under [madvise].
+  // Not all pages may be free; without the request there would be none under [madvise].
   CHECK(huge_bytes(buffer.data()) >= memory::huge_page);
 }
 

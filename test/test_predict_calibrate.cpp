@@ -1,7 +1,7 @@
 // TIMEOUT: 600
-// What predict calibrate reads: files of the published sources' columns, made by the simulator from known
-// numbers, and the published files themselves where the environment's CONVOY_REFERENCE says which folder they
-// are in.
+// The input of predict calibrate: files with the published sources' columns, made by the simulator from known
+// numbers; and the published files themselves, if the environment variable CONVOY_REFERENCE names their
+// folder.
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -14,7 +14,7 @@
 #include "skip.hpp"
 #include <convoy/sim/cross_validation.hpp>
 
-// The program's own sources, which are no library.
+// The program's own sources, which are not a library.
 #include "../bench/predict/models.cpp"
 #include "../bench/predict/sources.cpp"
 
@@ -23,7 +23,7 @@ using bench::Measurements;
 
 namespace {
 
-// A file of BERT's columns whose rates are what the simulator says for some numbers.
+// A file with BERT's columns whose rates are simulated from given numbers.
 std::string bert_file(const std::vector<double>& values, const std::vector<std::string>& settings) {
   const std::string head = "num_nodes,gpu_num_per_node,batch_size_per_device,sentences_per_sec\n";
   std::string empty = head, text = head;
@@ -97,7 +97,7 @@ TEST_CASE("machines have names where columns name them") {
   CHECK(concat(bench::cell_of(all, "lm6_gpus=4")) == "resnet18, batch 128, 4 lm6");
   std::int64_t bytes = 0;
   for (const std::int64_t tensor : all.source.workload("resnet18").buckets) bytes += tensor;
-  CHECK(std::abs(static_cast<double>(bytes) / 4 - 8.9e6) < 100);  // the published one
+  CHECK(std::abs(static_cast<double>(bytes) / 4 - 8.9e6) < 100);  // the published number
   CHECK(all.source.workload("resnet18").buckets.size() == 62);
 }
 
@@ -114,13 +114,13 @@ TEST_CASE("a known machine without a measurement goes by what evaluation says of
   };
   CHECK(seconds("lm1_gpus=1") / seconds("lm6_gpus=1") == doctest::Approx(1.4).epsilon(1e-3));
   CHECK(seconds("lm6_gpus=2") / seconds("lm6_gpus=1") == doctest::Approx(1.175).epsilon(0.01));
-  // Nothing is known of another machine, and its numbers say so.
+  // Nothing is known of another machine, and its errors show that.
   for (std::size_t i = 0; i < fit.names.size(); ++i) {
     if (fit.names[i] == "speed of lm6 to lm1") CHECK(fit.errors[i] == doctest::Approx(0.04).epsilon(1e-3));
     if (fit.names[i] == "speed of lm7 to lm1") CHECK(fit.errors[i] == doctest::Approx(0.5).epsilon(1e-3));
   }
   CHECK(fit["speed of lm7 to lm1"] == doctest::Approx(1).epsilon(1e-3));
-  // Measurements outweigh it.
+  // Measurements outweigh the prior.
   std::string measured = "model,dataset,batch_per_gpu,lm1_gpus,lm6_gpus,samples_per_sec\n";
   for (const char* model : {"resnet18", "resnet50", "resnet101", "transformer6"})
     measured +=
