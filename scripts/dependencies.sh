@@ -5,7 +5,7 @@ set -euo pipefail
 
 run=(cmake ninja-build g++ libdnnl-dev libboost-mpi-dev libopenmpi-dev openmpi-bin libcli11-dev nlohmann-json3-dev zlib1g-dev
   curl ca-certificates)
-test=("${run[@]}" doctest-dev libbenchmark-dev clang libclang-rt-dev clang-format valgrind python3)
+test=("${run[@]}" doctest-dev libbenchmark-dev clang libclang-rt-dev clang-format valgrind python3 iproute2)
 # Under a system manager this package would permanently start an ssh server; the test that needs sshd is then skipped unless
 # sshd is already installed.
 [ -d /run/systemd/system ] || test+=(openssh-server)
