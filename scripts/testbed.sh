@@ -129,10 +129,14 @@ run() {
   [ "$ranks" -le $((count * per_host)) ] || die "$ranks ranks do not fit $count hosts with $per_host each"
   for name in $(hosts); do list+=${list:+,}$name:$per_host; done
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  # The settings of the launcher of Open MPI 4, and those of Open MPI 5's, PRTE.
+  export OMPI_MCA_plm=rsh OMPI_MCA_plm_rsh_agent="$self agent" OMPI_MCA_orte_keep_fqdn_hostnames=1 \
+    OMPI_MCA_oob_tcp_if_include="$subnet.0/24"
+  export PRTE_MCA_plm=ssh PRTE_MCA_plm_ssh_agent="$self agent" PRTE_MCA_prte_keep_fqdn_hostnames=1 \
+    PRTE_MCA_prte_if_include="$subnet.0/24"
   # The hosts share these processors and each host counts all of them, so that waiting ranks must yield.
   exec ip netns exec "$bed-switch" mpirun -np "$ranks" --host "$list" --map-by slot --bind-to none \
-    --mca plm rsh --mca plm_rsh_agent "$self agent" --mca orte_keep_fqdn_hostnames 1 \
-    --mca oob_tcp_if_include "$subnet.0/24" --mca btl_tcp_if_include "$subnet.0/24" --mca pml ob1 --mca btl self,vader,tcp \
+    --mca btl_tcp_if_include "$subnet.0/24" --mca pml ob1 --mca btl self,vader,tcp \
     --mca mpi_yield_when_idle 1 "$@"
 }
 
