@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # hosts.sh PYTHON EXPERIMENT TESTBED TRAINER: `EXPERIMENT run --hosts FILE` starts ranks of TRAINER (bert_pretrain) over ssh, on hosts of
-# TESTBED (scripts/testbed.sh) with an sshd each. Skipped (77) without root, network namespaces, sshd or Open MPI's mpirun.
+# TESTBED (scripts/testbed.sh) with an sshd each. Skipped (77) without root, network namespaces, sshd or the mpirun of Open MPI 4.
 set -u
 python=$1 experiment=$2 testbed=$3 trainer=$4
 bed=cvyssh$$
@@ -27,7 +27,7 @@ driver() { # driver SETTING HOSTS
 
 [ "$(id -u)" -eq 0 ] || skip "hosts need root"
 sshd=$(PATH=$PATH:/usr/sbin:/sbin command -v sshd) || skip "no sshd here (Debian and Ubuntu: openssh-server)"
-mpirun --version 2> /dev/null | grep -q "Open MPI" || skip "mpirun is not that of Open MPI"
+mpirun --version 2> /dev/null | grep -q "(Open MPI) 4" || skip "the settings here are those of Open MPI 4"
 if ! ip netns add "$bed-0" 2> "$scratch/out" || ! ip -n "$bed-0" link add v type veth peer name w 2> "$scratch/out"; then
   ip netns delete "$bed-0" 2> /dev/null
   skip "no network namespaces here: $(cat "$scratch/out")"
