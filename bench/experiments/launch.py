@@ -195,8 +195,8 @@ class HostFile(Launcher):
         except Failure as failure:
             raise Failure(f"{where}: {failure}") from None
         for one in names:
-            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]*", one):
-                raise Failure(f"{where}: {one!r} is no name of a host, which has letters, digits, '.' and '-' alone")
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", one):
+                raise Failure(f"{where}: {one!r} is not the name of a host, which consists of letters, digits, '.', '_' and '-'")
         return names
 
     def chosen(self, task):

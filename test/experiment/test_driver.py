@@ -162,9 +162,9 @@ protocol = { kind = "cumulative", steps = 8, log_every = 4 }
     def test_a_file_that_is_no_list_of_hosts(self):
         for text, sentence in (
             ("gn01\ngn02 gn03\n", "hosts, line 2: behind a host stand settings such as slots=4, not 'gn03'"),
-            ("gn01:4\n", "hosts, line 1: 'gn01:4' is no name of a host"),
-            ("me@gn01\n", "hosts, line 1: 'me@gn01' is no name of a host"),
-            ("--gn01\n", "hosts, line 1: '--gn01' is no name of a host"),
+            ("gn01:4\n", "hosts, line 1: 'gn01:4' is not the name of a host"),
+            ("me@gn01\n", "hosts, line 1: 'me@gn01' is not the name of a host"),
+            ("--gn01\n", "hosts, line 1: '--gn01' is not the name of a host"),
             ("# hosts\n\ngn[1-\n", "hosts, line 3: 'gn\\[1-' is no list of hosts: its brackets do not match"),
         ):
             self.refused(sentence, launch.HostFile, self.write("hosts", text))
@@ -176,10 +176,10 @@ protocol = { kind = "cumulative", steps = 8, log_every = 4 }
     def test_hosts_that_are_down_are_named_and_the_rest_goes_on(self):
         mute = f"mute{os.getpid()}"
         hosts = launch.HostFile(self.write("hosts", f"gn01\n{mute}\n"))
-        hosts.patience = 0.5
+        hosts.patience = 3  # a host that does answer may take a second on a busy machine
         driver = self.driver(hosts)
         self.assertEqual(driver.run(setting(task(nodes=2), task(batch=4), task(nodes=2, batch=5))), 2)
-        sentence = f"mpirun starts no program on host {mute}: no answer in 0.5 seconds"
+        sentence = f"mpirun starts no program on host {mute}: no answer in 3 seconds"
         self.assertEqual([record["error"] for record in driver.store.without_result()], [sentence] * 2)
         self.assertFalse([pid for pid in filter(str.isdigit, os.listdir("/proc")) if mute.encode() in command_line(pid)])
         again = self.driver(launch.HostFile(self.write("hosts", "gn01\ndown1\n")))
