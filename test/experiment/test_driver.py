@@ -20,6 +20,16 @@ def command_line(pid):
         return b""
 
 
+def left_running(word):
+    """The processes with this word in their command lines. A process that was killed may take a moment to disappear."""
+    deadline = time.monotonic() + 10
+    while True:
+        left = [pid for pid in filter(str.isdigit, os.listdir("/proc")) if word.encode() in command_line(pid)]
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.05)
+
+
 def lines_of(path):
     try:
         with open(path) as file:
@@ -109,7 +119,7 @@ protocol = { kind = "cumulative", steps = 8, log_every = 4 }
             time.sleep(0.05)
         os.kill(running.pid, signal.SIGTERM)
         self.assertEqual(running.wait(timeout=20), 130)
-        self.assertFalse([pid for pid in filter(str.isdigit, os.listdir("/proc")) if self.folder.encode() in command_line(pid)])
+        self.assertFalse(left_running(self.folder))
         # Killed harder, it leaves half a line.
         with open(log, "a") as file:
             file.write('{"key": "half')
@@ -181,7 +191,7 @@ protocol = { kind = "cumulative", steps = 8, log_every = 4 }
         self.assertEqual(driver.run(setting(task(nodes=2), task(batch=4), task(nodes=2, batch=5))), 2)
         sentence = f"mpirun starts no program on host {mute}: no answer in 3 seconds"
         self.assertEqual([record["error"] for record in driver.store.without_result()], [sentence] * 2)
-        self.assertFalse([pid for pid in filter(str.isdigit, os.listdir("/proc")) if mute.encode() in command_line(pid)])
+        self.assertFalse(left_running(mute))
         again = self.driver(launch.HostFile(self.write("hosts", "gn01\ndown1\n")))
         self.assertEqual(again.run(setting(task(nodes=2))), 1)
         self.assertEqual(
