@@ -1,5 +1,6 @@
 """Starts a cell's ranks: here, on the hosts of a file, or on hosts of the test bed. Each launch is a separate mpirun."""
 
+import contextlib
 import json
 import os
 import platform
@@ -97,22 +98,38 @@ def stop(process):
             continue
 
 
+@contextlib.contextmanager
+def signals_held():
+    """Holds back signals that end the driver: inside Popen, they would leave a child that nobody knows of."""
+    came = []
+    before = {number: signal.signal(number, lambda number, frame: came.append(number)) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number in came[:1]:
+            signal.raise_signal(number)
+
+
 def wait_for(argv, log, limit):
     """Runs a command to its end or the limit in seconds, with its output in a file. Returns its exit code, 124 at the limit."""
+    process = None
     try:
-        process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment(), start_new_session=True
-        )
-    except OSError as error:
-        raise Failure(f"{argv[0]} cannot be started: {error.strerror}") from None
-    try:
+        with signals_held():
+            process = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment(), start_new_session=True
+            )
         return process.wait(timeout=limit)
     except subprocess.TimeoutExpired:
         stop(process)
         log.write(f"\nended after its limit of {limit:g} seconds\n".encode())
         return 124
-    except BaseException:
-        stop(process)
+    except BaseException as error:
+        if process is not None:
+            stop(process)
+        elif isinstance(error, OSError):
+            raise Failure(f"{argv[0]} cannot be started: {error.strerror}") from None
         raise
 
 

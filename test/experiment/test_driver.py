@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+import unittest.mock
 
 from support import BUILD, ROOT, Case, setting, task
 
@@ -158,6 +159,24 @@ protocol = { kind = "cumulative", steps = 8, log_every = 4 }
         driver = self.driver(launch.Launcher(limit=0.5))
         self.assertEqual(driver.run(setting(task(seed=14))), 1)
         self.assertRegex(driver.store.without_result()[0]["error"], "ended with 124: ended after its limit of 0.5 seconds")
+
+    def test_a_signal_while_a_program_is_started_leaves_no_process(self):
+        word = f"started{os.getpid()}"
+        start = subprocess.Popen
+
+        def interrupted(*words, **options):
+            process = start(*words, **options)
+            signal.raise_signal(signal.SIGTERM)
+            return process
+
+        def end(number, frame):
+            raise KeyboardInterrupt
+
+        self.addCleanup(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, end))
+        with open(self.path("log"), "wb") as log, unittest.mock.patch("subprocess.Popen", interrupted):
+            with self.assertRaises(KeyboardInterrupt):
+                launch.wait_for([sys.executable, "-c", "import time; time.sleep(600)", word], log, 30)
+        self.assertFalse(left_running(word))
 
     def test_hosts_of_a_file(self):
         path = self.write("hosts", "gn[03-04] slots=4 max_slots = 8\n# a remark\nlm1\ngn03\n")
