@@ -264,7 +264,8 @@ struct ProductShape {
   check(dnnl_post_ops_create(after.out()), "make attributes");
   Description made;
 #if DNNL_VERSION_MAJOR >= 3
-  if (accumulate) check(dnnl_post_ops_append_sum(after.get(), 1.0f, 0, dnnl_f32), "set an attribute");
+  if (accumulate)
+    check(dnnl_post_ops_append_sum(after.get(), 1.0f, 0, dnnl_data_type_undef), "set an attribute");
   check(dnnl_primitive_attr_set_post_ops(attributes.get(), after.get()), "set an attribute");
   const dnnl_status_t status =
       dnnl_matmul_primitive_desc_create(made.out(), engine, a, b, nullptr, c, attributes.get());
