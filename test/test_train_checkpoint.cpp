@@ -179,7 +179,7 @@ TEST_CASE("the newest checkpoints stay, each whole, and a fit goes on where its 
                                  "training.safetensors"});
   CHECK_THROWS_WITH_AS(fit<AllReduce>({.checkpoints = options}),
                        concat("checkpoint: ", (folder.path / "step-10").string(),
-                              " is there already: resume from it, or choose another folder")
+                              " already exists: resume from it, or choose another folder")
                            .c_str(),
                        ConfigError);
   // What an interrupted writer left is no checkpoint.
@@ -257,7 +257,8 @@ TEST_CASE("a world of another size goes on with the row that comes next, unless 
     fit<Encoded>({.ranks = 3, .checkpoints = other, .batch = 4});
     FAIL("error feedback of two ranks was given to three");
   } catch (const CheckpointError& error) {
-    CHECK(std::string(error.what()).find("was written by 2 ranks, and what the exchange of each carries") !=
+    CHECK(std::string(error.what())
+              .find("was written by 2 ranks, of which 2 are workers; the state of a rank's exchange (") !=
           std::string::npos);
   }
 }
@@ -341,7 +342,7 @@ TEST_CASE("servers of their own do not wait for a rank that refuses a checkpoint
     return std::string();
   };
   CHECK(refusal(false, [](auto&) {}) ==
-        "fit: some ranks were given what keeps the state of the fit, and others were not");
+        "fit: some ranks have a FitOptions::keeper and others do not; give one to all ranks or to none");
   CHECK(refusal(true,
                 [](auto& trainer) {
                   train::Snapshot snapshot;
@@ -401,15 +402,17 @@ TEST_CASE("checkpoints that do not fit or are damaged are refused in one sentenc
   };
   Trainer<Normed, optim::Sgd, comm::None, Reference<float>> other({.optimizer = {.momentum = 0.9f}});
   train::Checkpoints foreign(other, options);
-  CHECK_THROWS_WITH_AS(other.fit(training, {.log = nullptr, .keeper = &foreign}),
-                       concat(step.string(), " was written by adam, and this trainer has sgd").c_str(),
-                       CheckpointError);
-  CHECK_THROWS_WITH_AS(fit<Served>({.ranks = 1, .checkpoints = options}),
-                       concat((step / "training.safetensors").string(),
-                              " was written over an exchange that carries no exchange.updates, as this one "
-                              "does: go on over the exchange that it was written over")
-                           .c_str(),
-                       CheckpointError);
+  CHECK_THROWS_WITH_AS(
+      other.fit(training, {.log = nullptr, .keeper = &foreign}),
+      concat(step.string(), " was written with the optimizer adam, but this trainer has sgd").c_str(),
+      CheckpointError);
+  CHECK_THROWS_WITH_AS(
+      fit<Served>({.ranks = 1, .checkpoints = options}),
+      concat((step / "training.safetensors").string(),
+             " has no exchange.updates, which this trainer's exchange needs; resume with the "
+             "exchange that the checkpoint was written with")
+          .c_str(),
+      CheckpointError);
   fs::resize_file(step / "model.safetensors", fs::file_size(step / "model.safetensors") - 1);
   CHECK(refusal().find("model.safetensors: the tensor '") != std::string::npos);
   fs::remove(step / "model.safetensors");
@@ -480,11 +483,11 @@ TEST_CASE("weights alone are saved, loaded whole, and loaded in part with a list
 
   Trainer<Plain, optim::Sgd, comm::None, Reference<float>> other({.batch = 10});
   const auto before = all_parameters(other);
-  CHECK_THROWS_WITH_AS(train::load_weights(other, file),
-                       (file.string() + ": the tensor 'conv2d.0.weight' is not of the shape that the model's "
-                                        "has: [4, 1, 3, 3], not [6, 1, 3, 3]")
-                           .c_str(),
-                       CheckpointError);
+  CHECK_THROWS_WITH_AS(
+      train::load_weights(other, file),
+      (file.string() + ": the tensor 'conv2d.0.weight' has shape [4, 1, 3, 3], expected [6, 1, 3, 3]")
+          .c_str(),
+      CheckpointError);
   CHECK(all_parameters(other) == before);
   const auto part = train::load_weights(other, file, train::Match::partial);
   CHECK(part.loaded == 1);  // the bias of as many classes

@@ -104,10 +104,11 @@ TEST_CASE("what needs the whole gradient is refused where its exchange cannot ha
     return std::string();
   };
   const auto sentence = [](const char* policy, const char* rule) {
-    return concat("trainer: the exchange ", policy,
-                  " cannot decide over a whole gradient, so it can neither clip nor skip steps, nor measure "
-                  "norms, of the gradient or of tensors (optimizer ",
-                  rule, ")");
+    return concat(
+        "trainer: the exchange ", policy,
+        " updates before any rank has the whole gradient, so the trainer cannot clip it, skip steps, or "
+        "use norms of the gradient or of tensors (optimizer ",
+        rule, ")");
   };
   CHECK(refusal("ps-async", optim::Lamb::Options{}, {}) == sentence("ps-async", "lamb"));
   CHECK(refusal("ps-async", optim::Sgd::Options{}, {.max_norm = 1}) == sentence("ps-async", "sgd"));

@@ -135,7 +135,9 @@ TEST_CASE("a loop of one's own makes the steps that step(batch) makes") {
   }
   for (std::size_t p = 0; p < own.parameters().size(); ++p)
     CHECK(own.parameters()[p].values() == whole.parameters()[p].values());
-  CHECK_THROWS_WITH_AS(own.step(), "trainer: step needs forward and backward before it", ConfigError);
+  CHECK_THROWS_WITH_AS(
+      own.step(), "trainer: step needs at least one forward before it, and a backward after each forward",
+      ConfigError);
 }
 
 TEST_CASE("gradients of several backward passes add up, and may be read and changed before the step") {

@@ -159,10 +159,10 @@ TEST_CASE("sync_batch_norm: what cannot be is refused in one sentence") {
           trained<exec::Host<f32>, comm::ParameterServer<transport::Threads, comm::Async>>(2, true, 1);
         }) ==
         "trainer: the workers of the exchange ps-async do not wait for each other, so their batch norms "
-        "cannot go by the rows of all; leave sync_batch_norm, or choose another exchange");
+        "cannot use the rows of all ranks; leave out sync_batch_norm, or choose another exchange");
   CHECK(error_of([] { trained<exec::Replay, Ring>(1, true, 1); }) ==
-        "trainer: batch norms of exec::replay go by each rank's own rows; leave sync_batch_norm, or compute "
-        "on processors");
+        "trainer: batch norms of exec::replay use each rank's own rows alone; leave out sync_batch_norm, or "
+        "choose another Exec");
   // Four samples for three ranks of one row each: two steps of two.
   const Blobs four(4);
   CHECK(error_of([&] {
@@ -170,6 +170,6 @@ TEST_CASE("sync_batch_norm: what cannot be is refused in one sentence") {
           train_test::train<ByRing<exec::Host<f32>>>(3, config, data::DatasetRef(&four),
                                                      {.epochs = 1, .log = nullptr});
         }) ==
-        "fit: rank 0 has none of the 2 rows of step 0 of an epoch, and by sync_batch_norm batch norms go "
-        "by the rows of all ranks; choose another batch size");
+        "fit: rank 0 has none of the 2 rows of step 0 of an epoch, but sync_batch_norm needs rows on every "
+        "rank; choose another batch size");
 }

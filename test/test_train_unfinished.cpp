@@ -159,7 +159,8 @@ TEST_CASE("a step needs a backward for each forward, and an exchange that serves
   Near trainer{{.batch = 10}};
   trainer.step(batch.view());
   const auto before = all_parameters(trainer);
-  const char* const sentence = "trainer: step needs forward and backward before it";
+  const char* const sentence =
+      "trainer: step needs at least one forward before it, and a backward after each forward";
   trainer.forward(batch.view());
   CHECK_THROWS_WITH_AS(trainer.step(), sentence, ConfigError);
   trainer.backward();
@@ -174,8 +175,8 @@ TEST_CASE("a step needs a backward for each forward, and an exchange that serves
     Trainer<Plain, optim::Adam, comm::ParameterServer<Threads>, exec::Reference<f32>> served{{.batch = 10},
                                                                                              endpoint};
     const char* const refusal =
-        "trainer: the servers of the exchange ps serve while fit trains, so a loop of one's own has none; "
-        "call fit, or choose another exchange";
+        "trainer: the servers of the exchange ps serve only during fit, not in a user's own loop; call fit, "
+        "or choose another exchange";
     CHECK_THROWS_WITH_AS(served.step(batch.view()), refusal, ConfigError);
     CHECK_THROWS_WITH_AS(served.forward(batch.view()), refusal, ConfigError);
     CHECK(served.fit(training, {.log = nullptr}).steps == 3);

@@ -101,9 +101,10 @@ TEST_CASE("a fit from a resident set is refused where it cannot be") {
   const Blobs blobs(67);
   {
     train_cuda::Alone<exec::Reference<f32>> trainer(config_of<train_cuda::Alone<exec::Reference<f32>>>({}));
-    CHECK_THROWS_WITH_AS(trainer.fit(blobs, {.log = nullptr, .resident = true}),
-                         "fit: a data set is resident on a GPU, with exec::Cuda, not with exec::reference",
-                         ConfigError);
+    CHECK_THROWS_WITH_AS(
+        trainer.fit(blobs, {.log = nullptr, .resident = true}),
+        "fit: a resident data set needs exec::Cuda, but this trainer computes with exec::reference",
+        ConfigError);
   }
   train_cuda::Alone<Cuda> trainer(config_of<train_cuda::Alone<Cuda>>({}));
   const Foreign foreign(67);

@@ -134,7 +134,9 @@ class Restore {
       read(*own_);
     else if (name.find(".exchange.") != name.npos)
       fail<CheckpointError>(training_.path().string(), " was written by ", training_.read_number("world"),
-                            " ranks, and what the exchange of each carries (", name, ") fits as many only");
+                            " ranks, of which ", training_.read_number("workers"),
+                            " are workers; the state of a rank's exchange (", name,
+                            ") can only be restored with the same numbers of both");
   }
 
   io::Safetensors model_, training_;
@@ -167,8 +169,8 @@ class Checkpoints final : public Keeper {
     trainer.comm().all_reduce_with_servers(most, 4, comm::reduction<double>(comm::max));
     if (most[0] != every || most[1] != -every || most[2] != resumes || most[3] != -resumes)
       fail<ConfigError>(
-          "checkpoint: the ranks differ in every how many steps they keep their state, or in whether they "
-          "resume");
+          "checkpoint: the options every (steps between checkpoints) and resume must be the same on all "
+          "ranks, but ranks differ in one of them");
   }
 
   FitPosition resume() override {
@@ -180,7 +182,7 @@ class Checkpoints final : public Keeper {
     }
     if (!folder_.options().resume)
       fail<ConfigError>("checkpoint: ", folder_.of(kept_).string(),
-                        " is there already: resume from it, or choose another folder");
+                        " already exists: resume from it, or choose another folder");
     Restore restore(folder_, kept_, trainer_.workers(), trainer_.optimizer_name());
     trainer_.visit_state(restore, Visit::write);
     visit(restore, position);
@@ -229,10 +231,11 @@ class Checkpoints final : public Keeper {
 #if CONVOY_DEFINITIONS
 CONVOY_FUNCTION CheckpointFolder::CheckpointFolder(CheckpointOptions options, int rank, int world)
     : options_(std::move(options)), rank_(rank), world_(world) {
-  if (options_.directory.empty()) fail<ConfigError>("checkpoint: no folder is named");
+  if (options_.directory.empty()) fail<ConfigError>("checkpoint: no directory is given");
   if (options_.every < 0)
-    fail<ConfigError>("checkpoint: one every ", options_.every, " steps cannot be made");
-  if (options_.keep < 1) fail<ConfigError>("checkpoint: at least one must stay, not ", options_.keep);
+    fail<ConfigError>("checkpoint: every (steps between checkpoints) must not be negative, not ",
+                      options_.every);
+  if (options_.keep < 1) fail<ConfigError>("checkpoint: keep must be at least 1, not ", options_.keep);
 }
 
 CONVOY_FUNCTION CheckpointFolder::~CheckpointFolder() {
@@ -337,8 +340,8 @@ CONVOY_FUNCTION Restore::Restore(const CheckpointFolder& folder, std::int64_t st
     : model_(folder.of(step) / "model.safetensors"), training_(folder.of(step) / "training.safetensors") {
   const auto& metadata = training_.metadata();
   if (const auto writer = metadata.find("optimizer"); writer != metadata.end() && writer->second != optimizer)
-    fail<CheckpointError>(folder.of(step).string(), " was written by ", writer->second,
-                          ", and this trainer has ", optimizer);
+    fail<CheckpointError>(folder.of(step).string(), " was written with the optimizer ", writer->second,
+                          ", but this trainer has ", optimizer);
   if (training_.read_number("world") == folder.world() && training_.read_number("workers") == workers)
     own_.emplace(folder.of(step) / concat("rank-", folder.rank(), ".safetensors"));
 }
@@ -356,8 +359,9 @@ CONVOY_FUNCTION void Restore::counter(std::string_view name, std::int64_t& numbe
   if (name.starts_with("ranks."))
     own(name, [&](const io::Safetensors& file) { number = file.read_number(name); });
   else if (name.starts_with("exchange.") && training_.find(name) == nullptr)
-    fail<CheckpointError>(training_.path().string(), " was written over an exchange that carries no ", name,
-                          ", as this one does: go on over the exchange that it was written over");
+    fail<CheckpointError>(training_.path().string(), " has no ", name,
+                          ", which this trainer's exchange needs; resume with the exchange that the "
+                          "checkpoint was written with");
   else
     number = training_.read_number(name);
 }

@@ -63,8 +63,8 @@ class ResidentFeed final : public Feed, private exec::RowMaker {
       : binding_(plan, set.fields()), batches_(batches), seed_(seed), space_(space), there_(space, set) {
     if (exec::counts_by_value(plan))
       fail<ConfigError>(
-          "fit: what a loss of this model counts depends on labels, which the host does not see where the "
-          "data set is resident; let the host read the set");
+          "fit: the number of labels that a loss of this model counts depends on their values, which the "
+          "host does not see if the data set is resident; leave out FitOptions::resident");
     std::size_t row = 0;
     for (const data::Field& field : set.fields()) row += field.bytes();
     const std::size_t most = std::clamp<std::size_t>(piece / std::max<std::size_t>(row, 1), 1, set.size());

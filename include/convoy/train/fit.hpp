@@ -82,8 +82,7 @@ struct FitRun {
 CONVOY_FUNCTION void FitOptions::check(const Plan& plan) const {
   if (epochs < 1) fail<ConfigError>("fit: epochs must be at least 1, not ", epochs);
   if (steps < 0) fail<ConfigError>("fit: steps must not be negative, as ", steps, " is");
-  if (validate && validate.size() == 0)
-    fail<ConfigError>("fit: the data set to validate by holds no samples");
+  if (validate && validate.size() == 0) fail<ConfigError>("fit: the validation set has no samples");
   if (early_stop.patience < 0)
     fail<ConfigError>("fit: the patience of early_stop must not be negative, as ", early_stop.patience,
                       " is");
@@ -91,15 +90,15 @@ CONVOY_FUNCTION void FitOptions::check(const Plan& plan) const {
     fail<ConfigError>("fit: the min_delta of early_stop must not be negative, as ", early_stop.min_delta,
                       " is");
   if (early_stop.min_delta > 0 && early_stop.patience == 0)
-    fail<ConfigError>("fit: the min_delta of early_stop is for its patience, which is not given");
+    fail<ConfigError>("fit: early_stop has a min_delta of ", early_stop.min_delta,
+                      ", which needs a patience above 0");
   const auto& target = early_stop.target_accuracy;
   if ((target || early_stop.patience > 0) && !validate)
-    fail<ConfigError>("fit: early_stop goes by a data set to validate by, and there is none");
+    fail<ConfigError>("fit: early_stop needs a validation set; set FitOptions::validate");
   if (target && !exec::classifies(plan))
-    fail<ConfigError>(
-        "fit: a target accuracy is for models that classify, and this one has no cross-entropy");
+    fail<ConfigError>("fit: a target accuracy needs a model with a cross-entropy, and this model has none");
   if (target && !(*target >= 0 && *target <= 1))
-    fail<ConfigError>("fit: a target accuracy is a share from 0 to 1, not ", *target);
+    fail<ConfigError>("fit: the target accuracy must be from 0 to 1, not ", *target);
 }
 
 CONVOY_FUNCTION void FitRun::reserve(std::size_t steps) {

@@ -49,8 +49,8 @@ void expect_same_rows(Comm& comm, std::size_t mine, std::string_view of) {
   if (culprit < 0) return;
   auto other = static_cast<std::int64_t>(mine);
   comm.broadcast(&other, sizeof other, static_cast<int>(culprit));
-  fail<ConfigError>("the data set ", of, " has ", other, " rows on rank ", culprit, " and ", first,
-                    " on rank 0; every rank passes the whole set");
+  fail<ConfigError>("the ", of, " has ", other, " rows on rank ", culprit, " and ", first,
+                    " on rank 0; pass the whole set on every rank");
 }
 
 }  // namespace convoy::train

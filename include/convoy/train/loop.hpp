@@ -139,7 +139,8 @@ void Loop<Replica>::forward(const exec::BatchView& batch, std::int64_t global_ro
 template <class Replica>
 StepReport Loop<Replica>::step() {
   if (!begun_ || !replica_.has_gradients())
-    fail<ConfigError>("trainer: step needs forward and backward before it");
+    fail<ConfigError>(
+        "trainer: step needs at least one forward before it, and a backward after each forward");
   begun_ = false;
   const Stopwatch watch;
   replica_.exchange();
@@ -149,9 +150,9 @@ StepReport Loop<Replica>::step() {
 template <class Replica>
 void Loop<Replica>::start_step() {
   if (replica_.comm().has_servers())
-    fail<ConfigError>("trainer: the servers of the exchange ", replica_.comm().policy(),
-                      " serve while fit trains, so a loop of one's own has none; call fit, or choose another "
-                      "exchange");
+    fail<ConfigError>(
+        "trainer: the servers of the exchange ", replica_.comm().policy(),
+        " serve only during fit, not in a user's own loop; call fit, or choose another exchange");
   replica_.abandon();
 }
 
@@ -170,7 +171,8 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
   options.check(plan_);
   const int keeps = options.keeper != nullptr ? 1 : 0;
   if (common_number(replica_.comm(), keeps) != 1 - common_number(replica_.comm(), 1 - keeps))
-    fail<ConfigError>("fit: some ranks were given what keeps the state of the fit, and others were not");
+    fail<ConfigError>(
+        "fit: some ranks have a FitOptions::keeper and others do not; give one to all ranks or to none");
   FitPosition at;
   if (keeps == 1) at = options.keeper->resume();
   if (replica_.comm().role() == comm::Role::server) {
@@ -180,8 +182,8 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
   begun_ = false;
   replica_.abandon();
   replica_.serve();
-  expect_same_rows(replica_.comm(), set.size(), "to train on");
-  expect_same_rows(replica_.comm(), options.validate ? options.validate.size() : 0, "to validate by");
+  expect_same_rows(replica_.comm(), set.size(), "training set");
+  expect_same_rows(replica_.comm(), options.validate ? options.validate.size() : 0, "validation set");
   // The counts of the next step are known before it begins if its batches are.
   const bool by_value = exec::counts_by_value(plan_);
   const int accumulate = replica_.config().accumulate;
@@ -219,12 +221,14 @@ std::unique_ptr<Feed> Loop<Replica>::make_feed(const data::DatasetRef& set, cons
   const auto& config = replica_.config();
   if (options.resident) {
     if constexpr (exec::TakesMadeRows<Exec>) {
-      static_assert(data::HoldsDataSets<Space>,
-                    "convoy: this Exec trains from data sets in its memory too: include "
-                    "<convoy/data/resident.cuh>");
+      static_assert(
+          data::HoldsDataSets<Space>,
+          "convoy: fit can hold data sets in the memory of this Exec (FitOptions::resident): include "
+          "<convoy/data/resident.cuh>");
       return std::make_unique<ResidentFeed<Space>>(plan_, set, batches, config.seed, replica_.space());
     } else {
-      fail<ConfigError>("fit: a data set is resident on a GPU, with exec::Cuda, not with exec::", Exec::name);
+      fail<ConfigError>("fit: a resident data set needs exec::Cuda, but this trainer computes with exec::",
+                        Exec::name);
     }
   }
   return std::make_unique<LoaderFeed>(
@@ -244,10 +248,9 @@ void Loop<Replica>::expect_rows_everywhere(const data::BatchPlan& batches) const
   for (std::int64_t step = std::max<std::int64_t>(0, batches.steps() - 2); step < batches.steps(); ++step)
     for (int r = 0; r < batches.shard().world; ++r)
       if (batches.rows(step, r).empty())
-        fail<ConfigError>("fit: rank ", r, " has none of the ", batches.global(step).size(), " rows of step ",
-                          step,
-                          " of an epoch, and by sync_batch_norm batch norms go by the rows of all ranks; "
-                          "choose another batch size");
+        fail<ConfigError>(
+            "fit: rank ", r, " has none of the ", batches.global(step).size(), " rows of step ", step,
+            " of an epoch, but sync_batch_norm needs rows on every rank; choose another batch size");
 }
 
 template <class Replica>

@@ -44,23 +44,25 @@ template <class Rule, class Comm, class Exec>
     fail<ConfigError>("trainer: accumulate must be at least 1, not ", config_.accumulate);
   config_.schedule.check();
   if (optimizer_.decides() && !comm_.decides())
-    fail<ConfigError>("trainer: the exchange ", comm_.policy(),
-                      " cannot decide over a whole gradient, so it can neither clip nor skip steps, nor "
-                      "measure norms, of the "
-                      "gradient or of tensors (optimizer ",
-                      optimizer_.optimizer().facts().name, ")");
+    fail<ConfigError>(
+        "trainer: the exchange ", comm_.policy(),
+        " updates before any rank has the whole gradient, so the trainer cannot clip it, skip steps, or "
+        "use norms of the gradient or of tensors (optimizer ",
+        optimizer_.optimizer().facts().name, ")");
   if (comm_.has_servers() && optimizer_.decays_by_norms())
-    fail<ConfigError>("trainer: the servers of the exchange ", comm_.policy(),
-                      " know at which rate the optimizer ", optimizer_.optimizer().facts().name,
-                      " decays a tensor, and its dead taps are decayed by workers; use no weight decay, or "
-                      "another exchange");
+    fail<ConfigError>(
+        "trainer: the optimizer ", optimizer_.optimizer().facts().name,
+        " decays a tensor at a rate that depends on norms, which only the servers of the exchange ",
+        comm_.policy(),
+        " know, but the workers decay the tensor's dead taps; use no weight decay, or another exchange");
   if (config_.sync_batch_norm && !Exec::sums_across_ranks)
     fail<ConfigError>("trainer: batch norms of exec::", Exec::name,
-                      " go by each rank's own rows; leave sync_batch_norm, or compute on processors");
+                      " use each rank's own rows alone; leave out sync_batch_norm, or choose another Exec");
   if (config_.sync_batch_norm && !comm_.lockstep())
-    fail<ConfigError>("trainer: the workers of the exchange ", comm_.policy(),
-                      " do not wait for each other, so their batch norms cannot go by the rows of all; leave "
-                      "sync_batch_norm, or choose another exchange");
+    fail<ConfigError>(
+        "trainer: the workers of the exchange ", comm_.policy(),
+        " do not wait for each other, so their batch norms cannot use the rows of all ranks; leave out "
+        "sync_batch_norm, or choose another exchange");
   buckets_ = make_buckets(plan_, config_.buckets);
   scales_.resize(plan_.losses.size());
   pending_.reserve(static_cast<std::size_t>(most_unreported()));
@@ -182,7 +184,9 @@ void Replica<Rule, Comm, Exec>::average_statistics() {
 template <class Rule, class Comm, class Exec>
 [[gnu::cold]] double Replica<Rule, Comm, Exec>::exchange_seconds(int repetitions) {
   if (comm_.has_servers())
-    fail<ConfigError>("trainer: where servers make the updates there is no exchange without one to measure");
+    fail<ConfigError>(
+        "trainer: the servers of the exchange ", comm_.policy(),
+        " update as they receive gradients, so an exchange without an update cannot be measured");
   const std::span<float> gradients = exec_->gradients();
   space_.fill(gradients.data(), static_cast<std::int64_t>(gradients.size()), 0.0f);
   std::vector<double> seconds;

@@ -142,7 +142,7 @@ class PlanTrainer {
   template <class D>
   static data::DatasetRef reference(const D& set) {
     if constexpr (std::same_as<D, data::DatasetRef>) {
-      if (!set) fail<ConfigError>("a data set is needed, and an empty DatasetRef refers to none");
+      if (!set) fail<ConfigError>("trainer: an empty DatasetRef was passed where a data set is needed");
       return set;
     } else {
       return data::DatasetRef(&set);

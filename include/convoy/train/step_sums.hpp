@@ -105,10 +105,10 @@ CONVOY_FUNCTION StepReport StepSums::report(const UnreportedStep& step, bool tog
   const double* const others = rest();
   if (others[unsound] == 1)
     fail<ExecError>("rank ", static_cast<int>(others[culprit]) - 1, ": the loss of step ", step.step,
-                    " is not a number, so training stops", together ? " on all ranks" : "",
-                    " (learning rate ", step.lr, ")");
+                    " is not finite, so training stops", together ? " on all ranks" : "", " (learning rate ",
+                    step.lr, ")");
   if (others[unsound] > 1)
-    fail<ExecError>("the loss of step ", step.step, " is not a number on ", static_cast<int>(others[unsound]),
+    fail<ExecError>("the loss of step ", step.step, " is not finite on ", static_cast<int>(others[unsound]),
                     " of ", workers, " ranks, so training stops (learning rate ", step.lr, ")");
   told_to_stop_ = together && others[stops] > 0;
 

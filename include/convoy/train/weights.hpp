@@ -218,16 +218,16 @@ CONVOY_FUNCTION LoadedWeights WeightLoader::report() {
 CONVOY_FUNCTION void require_whole(const LoadedWeights& weights, const std::filesystem::path& path) {
   if (!weights.of_other_shape.empty()) {
     const OfOtherShape& first = weights.of_other_shape[0];
-    fail<CheckpointError>(path.string(), ": the tensor ", io::cited(first.name),
-                          " is not of the shape that the model's has: ", first.in_file, ", not ",
-                          first.in_model);
+    fail<CheckpointError>(path.string(), ": the tensor ", io::cited(first.name), " has shape ", first.in_file,
+                          ", expected ", first.in_model);
   }
   if (!weights.missing.empty())
-    fail<CheckpointError>(path.string(), " has no ", io::cited(weights.missing[0]), " and ",
-                          weights.missing.size() - 1, " others of the model's tensors");
+    fail<CheckpointError>(path.string(), " lacks ", weights.missing.size(),
+                          " of the model's tensors, for example ", io::cited(weights.missing[0]));
   if (!weights.unexpected.empty())
-    fail<CheckpointError>(path.string(), " has ", io::cited(weights.unexpected[0]), " and ",
-                          weights.unexpected.size() - 1, " others that the model does not have");
+    fail<CheckpointError>(path.string(), " has ", weights.unexpected.size(),
+                          " tensors that the model does not have, for example ",
+                          io::cited(weights.unexpected[0]));
 }
 #endif
 
