@@ -144,15 +144,16 @@ TEST_CASE("a set that a GPU cannot make rows of is refused") {
   const Noisy noisy;
   CHECK_THROWS_WITH_AS(
       data::Resident<Device>(space, &noisy),
-      "data: rows of this data set depend on more than their index, so that a GPU cannot make "
-      "them; let the host read the set",
+      "data: a GPU cannot make the rows of this data set: they depend on more than their index, and are "
+      "not stored images; leave out FitOptions::resident",
       ConfigError);
   struct Other : Mixture {
     data::StoredImages stored_images() const { return images(4, {1, 2, 2}).stored_images(); }
   };
   const Other other;
-  CHECK_THROWS_WITH_AS(data::Resident<Device>(space, &other),
-                       "data: what this data set stores of 4 images of [1x2x2] are not the images of f32 and "
-                       "labels of i32 that its fields promise",
-                       ConfigError);
+  CHECK_THROWS_WITH_AS(
+      data::Resident<Device>(space, &other),
+      "data: the 4 stored images of [1x2x2] of this data set do not match its fields, which must "
+      "be an f32 image and an i32 label",
+      ConfigError);
 }

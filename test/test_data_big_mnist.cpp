@@ -207,8 +207,8 @@ TEST_CASE("big mnist: what is refused") {
   const auto refused = [](const data::BigMnistOptions& options) {
     return sentence<ConfigError>([&] { BigMnist(images(), options); });
   };
-  CHECK(contains(refused({.copies = -1}), "with -1 copies"));
-  CHECK(contains(refused({.repeats = 0}), "0 times"));
+  CHECK(contains(refused({.copies = -1}), "not -1 and 200"));
+  CHECK(contains(refused({.repeats = 0}), "not 5 and 0"));
   CHECK(contains(refused({.rotation = -1}), "rotate by -1 degrees"));
   CHECK(contains(refused({.smallest = 0}), "scale by 0 to 1.2"));
   CHECK(contains(refused({.smallest = 1.5f}), "scale by 1.5 to 1.2"));

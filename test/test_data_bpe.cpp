@@ -83,7 +83,7 @@ TEST_CASE("bpe: every string of bytes leads back") {
   CHECK(contains(sentence<data::DataError>([&] {
                    bpe.decode(std::vector<i32>{5, bpe.size()});
                  }),
-                 "id 557 at position 1 is none of a vocabulary of 557"));
+                 "id 557 at position 1 is not in a vocabulary of 557 ids"));
   CHECK_THROWS_AS(bpe.decode(std::vector<i32>{-1}), data::DataError);
 }
 
@@ -132,7 +132,7 @@ TEST_CASE("bpe: files of merges that are refused") {
   CHECK(contains(refused("a b\nc \xff\n"), "stands for a byte is expected, at line 2 (byte 6)"));
   CHECK(contains(refused("a b\nc \u0144\n"), "stands for a byte is expected"));
   CHECK(contains(refused("a b\nab cd\n"),
-                 "the piece 'cd', which is no byte and no earlier merge, at line 2 (byte 7)"));
+                 "the piece 'cd', which is neither a byte nor an earlier merge, at line 2 (byte 7)"));
   CHECK(contains(refused("a b\nc d\na b\n"), "the merge 'a b' twice, again at line 3 (byte 8)"));
   CHECK(contains(refused("a b\n#version: 0.2 x\n"), "two pieces"));
   const data_files::Folder folder;

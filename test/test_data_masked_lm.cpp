@@ -243,8 +243,8 @@ TEST_CASE("masked lm: what is refused") {
   };
   CHECK(contains(refused({.length = 4}), "at least 5 tokens, not 4"));
   CHECK(contains(refused({.most_predictions = 0}), "predicts at least one"));
-  CHECK(contains(refused({.masked = 0}), "shares lie between 0 and 1"));
-  CHECK(contains(refused({.shorter = 2}), "shares lie between 0 and 1"));
+  CHECK(contains(refused({.masked = 0}), "must be above 0 and at most 1"));
+  CHECK(contains(refused({.shorter = 2}), "the share shorter from 0 to 1, not 0.15 and 2"));
   CHECK(contains(sentence<ConfigError>([] { Text(1).set(); }), "the text has 1"));
   const data::Vocabulary few({"[PAD]", "[UNK]", "[CLS]", "[SEP]"});
   CHECK(contains(

@@ -66,7 +66,7 @@ TEST_CASE("any number of readers delivers the batches of one, in its order") {
         CHECK(epoch_of(loader, 0, 5) == Batches(expected[0].begin() + 5, expected[0].end()));
       }
   CHECK(sentence<ConfigError>([&] { Loader(set, {.batch = 7, .readers = 0}); }) ==
-        "data: a loader has at least one thread that reads, not 0");
+        "data: a loader needs at least 1 reader thread, not 0");
 }
 
 TEST_CASE("several readers look ahead, and can be abandoned anywhere") {

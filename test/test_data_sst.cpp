@@ -77,19 +77,19 @@ TEST_CASE("sst: every cut and every kind of damage is named with its place") {
                            {" (2 a)", "no '(' where a node is expected", 0},
                            {"(5 a)", "no label from 0 to 4, found '5 a)'", 1},
                            {"(a b)", "no label from 0 to 4", 1},
-                           {"(22 a)", "no space behind a label", 2},
-                           {"(2\ta)", "no space behind a label, found '\\x09a)'", 2},
+                           {"(22 a)", "no space after a label", 2},
+                           {"(2\ta)", "no space after a label, found '\\x09a)'", 2},
                            {"(2  a)", "no token where one is expected", 3},
                            {"(2 )", "no token where one is expected", 3},
-                           {"(2 a b)", "no ')' behind a token", 4},
-                           {"(2 a(b)", "no ')' behind a token", 4},
-                           {"(2 (2 a))", "no second child behind a node's first, found ')'", 8},
-                           {"(2 (2 a)(2 b))", "no second child behind a node's first", 8},
+                           {"(2 a b)", "no ')' after a token", 4},
+                           {"(2 a(b)", "no ')' after a token", 4},
+                           {"(2 (2 a))", "no second child after a node's first, found ')'", 8},
+                           {"(2 (2 a)(2 b))", "no second child after a node's first", 8},
                            {"(2 (2 a) b)", "no '(' where a node is expected", 9},
-                           {"(2 (2 a) (2 b) (2 c))", "no ')' behind a node's two children", 14},
-                           {"(2 a) ", "something behind the end of a tree", 5},
-                           {"(2 a) (2 b)", "something behind the end of a tree", 5},
-                           {"(2 a))", "something behind the end of a tree", 5}}) {
+                           {"(2 (2 a) (2 b) (2 c))", "no ')' after a node's two children", 14},
+                           {"(2 a) ", "something after the end of a tree", 5},
+                           {"(2 a) (2 b)", "something after the end of a tree", 5},
+                           {"(2 a))", "something after the end of a tree", 5}}) {
     CAPTURE(damage.line);
     const std::string said = second(damage.line);
     CHECK(contains(said, damage.reason));

@@ -15,6 +15,6 @@ trains "phrases, by two ranks" 1.5 --data "$scratch/sst" $small --epochs 2 --lr 
 refused "batch norms of all ranks" "^sst5_transformer: --sync-batch-norm is for models with batch norms, and transformer has none$" --data "$scratch/sst" $small --sync-batch-norm
 refused "taps of filters" "^sst5_transformer: --keep-dead-taps is for models with convolutions, and transformer has none$" --data "$scratch/sst" $small --keep-dead-taps
 echo "(4 (2 a" >> "$scratch/sst/dev.txt"
-refused "a tree that does not end" "dev.txt has no '\)' behind a token" --data "$scratch/sst" $small
+refused "a tree that does not end" "dev.txt has no '\)' after a token" --data "$scratch/sst" $small
 refused "a missing folder" "^sst5_transformer: --data: $scratch/nowhere does not exist$" --data "$scratch/nowhere" $small
 finish

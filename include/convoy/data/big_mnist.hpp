@@ -97,13 +97,14 @@ CONVOY_FUNCTION BigMnist::BigMnist(ImageSet images, const BigMnistOptions& optio
   if (images_.image() != Image{1, side, side})
     fail<ConfigError>("data: bigMNIST is made of images of [1x28x28], not of ", Shape(images_.image()));
   if (o.copies < 0 || o.repeats < 1)
-    fail<ConfigError>("data: bigMNIST has every image at least once, not with ", o.copies, " copies ",
-                      o.repeats, " times");
+    fail<ConfigError>("data: bigMNIST needs copies of at least 0 and repeats of at least 1, not ", o.copies,
+                      " and ", o.repeats);
   if (!(o.rotation >= 0 && o.translation >= 0 && o.smallest > 0 && o.largest >= o.smallest &&
         o.elastic >= 0 && o.smoothness > 0 && o.smoothness <= 6))
-    fail<ConfigError>("data: bigMNIST cannot rotate by ", o.rotation, " degrees, move by ", o.translation,
-                      ", scale by ", o.smallest, " to ", o.largest, " or deform by alpha ", o.elastic,
-                      " with a sigma of ", o.smoothness, " (above 0, at most 6)");
+    fail<ConfigError>("data: bigMNIST cannot rotate by ", o.rotation, " degrees (at least 0), move by ",
+                      o.translation, " (at least 0), scale by ", o.smallest, " to ", o.largest,
+                      " (above 0, in ascending order) or deform by alpha ", o.elastic,
+                      " (at least 0) with a sigma of ", o.smoothness, " (above 0, at most 6)");
   size_ = images_.size() * static_cast<std::size_t>(o.copies + 1) * static_cast<std::size_t>(o.repeats);
 
   auto tables = std::make_shared<Tables>();

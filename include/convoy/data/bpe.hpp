@@ -250,7 +250,7 @@ CONVOY_FUNCTION std::string Bpe::decode(std::span<const i32> ids) const {
   std::string text;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < 0 || ids[i] >= size())
-      fail<DataError>("data: id ", ids[i], " at position ", i, " is none of a vocabulary of ", size());
+      fail<DataError>("data: id ", ids[i], " at position ", i, " is not in a vocabulary of ", size(), " ids");
     if (ids[i] != end_of_text()) text += merges_->tokens[static_cast<std::size_t>(ids[i])];
   }
   return text;
@@ -308,7 +308,7 @@ CONVOY_FUNCTION Bpe parse_bpe(std::string_view text, std::string_view name) {
       const auto found = ids.find(bytes);
       if (found == ids.end())
         fail<DataError>("data: ", name, " has the piece ", excerpt(line.substr(at, end - at)),
-                        ", which is no byte and no earlier merge, at ", place(at));
+                        ", which is neither a byte nor an earlier merge, at ", place(at));
       return found->second;
     };
     std::string left = piece(0, space);

@@ -22,7 +22,8 @@ class Cropped {
     const Image image = set_.image();
     if (options.padding < 0 || options.padding >= std::min(image.height, image.width))
       fail<ConfigError>("data: images of ", image.height, "x", image.width,
-                        " cannot be cropped with a padding of ", options.padding);
+                        " cannot be cropped with a padding of ", options.padding, ", expected 0 to ",
+                        std::min(image.height, image.width) - 1);
   }
 
   std::size_t size() const { return set_.size(); }

@@ -44,8 +44,8 @@ class ImageSet {
         classes_(classes),
         normalized_(normalization.size()) {
     if (normalization.size() != static_cast<std::size_t>(image.channels))
-      fail<ConfigError>("data: ", normalization.size(), " normalisations for images of ", image.channels,
-                        " channels; give one to each");
+      fail<ConfigError>("data: there are ", normalization.size(), " normalizations for images of ",
+                        image.channels, " channels, expected one per channel");
     fields_ = {Field{"image", DType::f32, image}, Field{"label", DType::i32, {}}};
     for (std::size_t c = 0; c < normalization.size(); ++c)
       for (std::size_t v = 0; v < 256; ++v)

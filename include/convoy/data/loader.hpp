@@ -176,10 +176,10 @@ Loader<D, valid>::Loader(const D& set, const LoaderOptions& options)
   if (options.prefetch < 0)
     fail<ConfigError>("data: the number of batches read ahead is negative: ", options.prefetch);
   if (options.held < 1 || options.ahead < 0)
-    fail<ConfigError>("data: a loader holds at least one batch and looks ahead at none or more, not ",
-                      options.held, " and ", options.ahead);
+    fail<ConfigError>("data: a loader needs held of at least 1 and ahead of at least 0, not ", options.held,
+                      " and ", options.ahead);
   if (options.readers < 1)
-    fail<ConfigError>("data: a loader has at least one thread that reads, not ", options.readers);
+    fail<ConfigError>("data: a loader needs at least 1 reader thread, not ", options.readers);
   const int readers = options.prefetch > 0 ? options.readers : 0;
   // The caller holds some slots while the others are filled.
   slots_.resize(
@@ -240,7 +240,8 @@ const Batch* Loader<D, valid>::next() {
 template <class D, bool valid>
 const Batch* Loader<D, valid>::peek(int i) {
   if (i < 0 || i >= options_.ahead)
-    fail<ConfigError>("data: a loader that looks ahead at ", options_.ahead, " batches has no batch ", i);
+    fail<ConfigError>("data: batch ", i, " ahead was asked for, but the loader looks ahead at ",
+                      options_.ahead, " batches");
   std::unique_lock lock(mutex_);
   return wait_for(lock, i);
 }

@@ -143,8 +143,9 @@ CONVOY_FUNCTION MaskedLm::MaskedLm(Sentences sentences, const Vocabulary& vocabu
   if (options.most_predictions < 1)
     fail<ConfigError>("data: an example predicts at least one token, not ", options.most_predictions);
   if (!(options.masked > 0 && options.masked <= 1 && options.shorter >= 0 && options.shorter <= 1))
-    fail<ConfigError>("data: shares lie between 0 and 1, not at ", options.masked, " masked and ",
-                      options.shorter, " shorter");
+    fail<ConfigError>(
+        "data: the share masked must be above 0 and at most 1, and the share shorter from 0 to 1, not ",
+        options.masked, " and ", options.shorter);
   if (sentences_.documents() < 2)
     fail<ConfigError>(
         "data: next sentences need two documents, with an empty line between them; the text has ",

@@ -111,8 +111,8 @@ class Resident<memory::Device> {
       : space_(space), stored_(set.stored_images()), epoch_(space, 1), place_(space, 1) {
     if (!stored_ && !set.by_index())
       fail<ConfigError>(
-          "data: rows of this data set depend on more than their index, so that a GPU cannot make them; let "
-          "the host read the set");
+          "data: a GPU cannot make the rows of this data set: they depend on more than their index, and are "
+          "not stored images; leave out FitOptions::resident");
     for (const Field& field : set.fields()) {
       Column column{field, {}};
       if (!stored_) column.samples = Bytes(space, set.size() * field.bytes());
@@ -175,8 +175,9 @@ class Resident<memory::Device> {
         columns_[1].field.elements() != 1 ||
         stored_->pixels.size() != stored_->labels.size() * columns_[0].field.elements() ||
         stored_->normalized.size() != static_cast<std::size_t>(image.channels))
-      fail<ConfigError>("data: what this data set stores of ", stored_->labels.size(), " images of ",
-                        Shape(image), " are not the images of f32 and labels of i32 that its fields promise");
+      fail<ConfigError>(
+          "data: the ", stored_->labels.size(), " stored images of ", Shape(image),
+          " of this data set do not match its fields, which must be an f32 image and an i32 label");
     columns_[0].samples = Bytes(space_, stored_->pixels.size());
     columns_[1].samples = Bytes(space_, stored_->labels.size());
     normalized_ = memory::Array<float, memory::Device>(space_, stored_->normalized.size() * 256);

@@ -67,13 +67,13 @@ class BatchPlan {
       : samples_(static_cast<std::int64_t>(samples)), shard_(shard), batch_(batch) {
     if (batch < 1) fail<ConfigError>("data: the batch must be at least 1, not ", batch);
     if (shard.world < 1 || shard.rank < 0 || shard.rank >= shard.world)
-      fail<ConfigError>("data: rank ", shard.rank, " of ", shard.world, " ranks is not a shard");
+      fail<ConfigError>("data: there is no rank ", shard.rank, " of ", shard.world, " ranks");
     check_shares();
     if (samples == 0) fail<ConfigError>("data: the data set holds no samples");
     if (samples > std::size_t{1} << 62)
-      fail<ConfigError>("data: the data set holds ", samples,
-                        " samples, more than the 2^62 that are numbered");
-    if (batch > (std::int64_t{1} << 32)) fail<ConfigError>("data: a batch of ", batch, " samples is absurd");
+      fail<ConfigError>("data: the data set holds ", samples, " samples, expected at most 2^62");
+    if (batch > (std::int64_t{1} << 32))
+      fail<ConfigError>("data: the batch must be at most 2^32 samples, not ", batch);
     if (shard.whole && !shard.shares.empty())
       fail<ConfigError>("data: ranks that read all of the data cannot have unequal shares of it");
     copies_ = shard.whole ? shard.world : 1;

@@ -177,26 +177,26 @@ CONVOY_FUNCTION SstTrees parse_sst(std::string text, std::string_view name) {
       expect('(', "no '(' where a node is expected");
       if (at >= line.size() || line[at] < '0' || line[at] > '4') refuse(at, "no label from 0 to 4");
       phrases.push_back({static_cast<std::uint32_t>(forest->tokens.size()), 0, line[at++] - '0'});
-      expect(' ', "no space behind a label");
+      expect(' ', "no space after a label");
       open.push_back({phrases.size() - 1, 0});
       if (at < line.size() && line[at] == '(') continue;  // an inner node: its first child follows
       const std::size_t end = std::min(line.find_first_of(" ()", at), line.size());
       if (end == at) refuse(at, "no token where one is expected");
-      if (end == line.size() || line[end] != ')') refuse(end, "no ')' behind a token");
+      if (end == line.size() || line[end] != ')') refuse(end, "no ')' after a token");
       forest->tokens.push_back(line.substr(at, end - at));
       at = end;
       // The leaf ends here, and with it every node whose second child it completes.
       while (!open.empty()) {
         const auto [phrase, children] = open.back();
         if (children == 1) break;
-        expect(')', "no ')' behind a node's two children");
+        expect(')', "no ')' after a node's two children");
         phrases[phrase].tokens = static_cast<std::uint32_t>(forest->tokens.size()) - phrases[phrase].first;
         open.pop_back();
         if (!open.empty()) ++open.back().children;
       }
-      if (!open.empty()) expect(' ', "no second child behind a node's first");
+      if (!open.empty()) expect(' ', "no second child after a node's first");
     } while (!open.empty());
-    if (at != line.size()) refuse(at, "something behind the end of a tree");
+    if (at != line.size()) refuse(at, "something after the end of a tree");
   }
   if (forest->starts.empty()) fail<DataError>("data: ", name, " holds no tree");
   forest->starts.push_back(phrases.size());
@@ -207,7 +207,9 @@ CONVOY_FUNCTION SstTrees parse_sst(std::string text, std::string_view name) {
 
 CONVOY_FUNCTION Vocabulary words_of(const SstTrees& trees, const WordOptions& options) {
   if (options.most != 0 && options.most < 2)
-    fail<ConfigError>("data: a vocabulary has at least the tokens [PAD] and [UNK], not ", options.most);
+    fail<ConfigError>(
+        "data: the size of a vocabulary must be 0 (no limit) or at least 2, for [PAD] and [UNK], not ",
+        options.most);
   std::vector<std::string_view> words(trees.tokens().begin(), trees.tokens().end());
   std::sort(words.begin(), words.end());
   std::vector<std::pair<std::ptrdiff_t, std::string_view>> counts;

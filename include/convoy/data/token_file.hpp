@@ -93,7 +93,7 @@ namespace convoy::data {
 
 CONVOY_FUNCTION TokenFile::TokenFile(const std::filesystem::path& path, int vocabulary, TokenWidth width)
     : file_(path), vocabulary_(vocabulary), bytes_(static_cast<std::size_t>(width) / 8) {
-  if (vocabulary < 1) fail<ConfigError>("data: a vocabulary of ", vocabulary, " tokens has none");
+  if (vocabulary < 1) fail<ConfigError>("data: the vocabulary must have at least 1 token, not ", vocabulary);
   if (file_.bytes().size() % bytes_ != 0)
     fail<DataError>("data: ", file_.path(), " is ", file_.bytes().size(),
                     " bytes long, expected a multiple of ", bytes_, ", the size of an id");
@@ -102,8 +102,8 @@ CONVOY_FUNCTION TokenFile::TokenFile(const std::filesystem::path& path, int voca
 
 CONVOY_FUNCTION TokenFile TokenFile::part(std::size_t first, std::size_t last) const {
   if (first >= last || last > size_)
-    fail<ConfigError>("data: ids ", first, " to ", last, " are no part of ", file_.path(), ", which holds ",
-                      size_);
+    fail<ConfigError>("data: ids ", first, " to ", last, " are not a range of ", file_.path(),
+                      ", which holds ", size_, " ids");
   TokenFile part = *this;
   part.first_ = first_ + first;
   part.size_ = last - first;
@@ -113,7 +113,7 @@ CONVOY_FUNCTION TokenFile TokenFile::part(std::size_t first, std::size_t last) c
 CONVOY_FUNCTION void TokenFile::read(std::size_t first, std::span<i32> to) const {
   if (first > size_ || to.size() > size_ - first)
     fail<DataError>("data: ids ", first, " to ", first + to.size(), " of ", file_.path(),
-                    " were asked for, but it holds ", size_);
+                    " were asked for, but the file holds ", size_);
   const auto* from = reinterpret_cast<const unsigned char*>(file_.bytes().data()) + (first_ + first) * bytes_;
   std::uint32_t largest = 0;
   for (std::size_t i = 0; i < to.size(); ++i) {
@@ -141,8 +141,8 @@ CONVOY_FUNCTION void write_tokens(const std::filesystem::path& path, std::span<c
   text.reserve(ids.size() * bytes);
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < 0 || (bytes < 4 && ids[i] >> (8 * bytes) != 0))
-      fail<DataError>("data: id ", ids[i], ", number ", i, ", does not fit into ", 8 * bytes, " bits of ",
-                      path.string());
+      fail<DataError>("data: id ", ids[i], " at position ", i, " does not fit into the ", 8 * bytes,
+                      " bits of an id of ", path.string());
     for (std::size_t b = 0; b < bytes; ++b)
       text += static_cast<char>(static_cast<unsigned char>(ids[i] >> (8 * b) & 0xff));
   }
@@ -151,7 +151,8 @@ CONVOY_FUNCTION void write_tokens(const std::filesystem::path& path, std::span<c
 
 CONVOY_FUNCTION TokenBlocks::TokenBlocks(TokenFile file, const TokenBlockOptions& options)
     : file_(std::move(file)), options_(options) {
-  if (options.length < 1) fail<ConfigError>("data: a block of ", options.length, " tokens is none");
+  if (options.length < 1)
+    fail<ConfigError>("data: the length of a block must be at least 1 token, not ", options.length);
   const auto length = static_cast<std::size_t>(options.length);
   // The last label is the token after the last block. Whatever the shift, all blocks lie within the text.
   const std::size_t room = file_.size() - 1;
@@ -159,7 +160,8 @@ CONVOY_FUNCTION TokenBlocks::TokenBlocks(TokenFile file, const TokenBlockOptions
       options.places == BlockPlaces::shifted ? (room - std::min(room, length - 1)) / length : room / length;
   if (size_ == 0)
     fail<ConfigError>("data: a text of ", file_.size(), " tokens is too short for a block of ", length,
-                      options.places == BlockPlaces::shifted ? " anywhere" : "");
+                      ", which needs at least ",
+                      options.places == BlockPlaces::shifted ? 2 * length : length + 1);
   fields_ = {Field{"input_ids", DType::i32, {options.length}}, Field{"labels", DType::i32, {options.length}}};
 }
 

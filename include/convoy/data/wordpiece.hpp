@@ -94,8 +94,7 @@ CONVOY_FUNCTION WordPiece::WordPiece(Vocabulary vocabulary, const WordPieceOptio
     : vocabulary_(std::move(vocabulary)), options_(options), unknown_(vocabulary_.find("[UNK]")) {
   if (unknown_ < 0) fail<ConfigError>("data: the vocabulary of WordPiece has no token [UNK]");
   if (options.most_characters < 1)
-    fail<ConfigError>("data: a word of WordPiece has at most ", options.most_characters,
-                      " characters, expected at least 1");
+    fail<ConfigError>("data: most_characters of WordPiece must be at least 1, not ", options.most_characters);
   auto pieces = std::make_shared<Pieces>();
   pieces->begin.reserve(static_cast<std::size_t>(vocabulary_.size()));
   for (i32 id = 0; id < vocabulary_.size(); ++id) {
