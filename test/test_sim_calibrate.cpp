@@ -183,7 +183,7 @@ TEST_CASE("what cannot be found out is said in a sentence") {
   std::vector<Cell> one_node = cells;
   std::erase_if(one_node, [](const Cell& cell) { return cell.machines.size() > 1; });
   const std::string sentence =
-      "nothing was measured about \"rate between\"; a setting of several nodes would tell";
+      "the measured settings do not determine \"rate between\"; also measure a setting of several nodes";
   CHECK(sim::unmeasured(source, one_node) == sentence);
   // It stays as it was expected, with the uncertainty of that.
   const sim::Fit fit = sim::calibrate(source, one_node);
@@ -197,23 +197,25 @@ TEST_CASE("what cannot be found out is said in a sentence") {
   std::erase_if(small, [](const Cell& cell) { return cell.workload == "large"; });
   CHECK_THROWS_WITH_AS(
       sim::calibrate(source, small),
-      "nothing was measured about \"seconds of large\"; a setting of that workload would tell", ConfigError);
+      "the measured settings do not determine \"seconds of large\"; also measure a setting of that workload",
+      ConfigError);
   std::vector<Cell> slow = cells;
   std::erase_if(slow, [](const Cell& cell) { return cell.machines[0].kind == "fast"; });
-  CHECK_THROWS_WITH_AS(
-      sim::draw_half(source, slow, 1),
-      "nothing was measured about \"speed of fast\"; a setting of one worker of that machine, "
-      "and one of the same workload on another machine would tell",
-      ConfigError);
+  CHECK_THROWS_WITH_AS(sim::draw_half(source, slow, 1),
+                       "the measured settings do not determine \"speed of fast\"; also measure a setting of "
+                       "one worker of that "
+                       "machine, and one of the same workload on another machine",
+                       ConfigError);
   // Nor does a machine's speed come from a workload that only that machine was measured with.
   std::vector<Cell> apart = cells;
   std::erase_if(apart, [](const Cell& cell) {
     return (cell.workload == "large") != (cell.machines[0].kind == "fast") || cell.machines.size() > 1;
   });
-  CHECK(sim::unmeasured(source, apart).starts_with("nothing was measured about \"speed of fast\""));
+  CHECK(
+      sim::unmeasured(source, apart).starts_with("the measured settings do not determine \"speed of fast\""));
   cells[0].seconds = 0;
-  CHECK_THROWS_WITH_AS(sim::calibrate(source, cells), "small, batch 32, 1 slow was not measured",
-                       ConfigError);
+  CHECK_THROWS_WITH_AS(sim::calibrate(source, cells),
+                       "small, batch 32, 1 slow has no measured time of a step: 0 seconds", ConfigError);
   CHECK_THROWS_WITH_AS(sim::predict(source, truth, {"huge", 1, {{"slow", 1}}}),
                        "the source \"pair\" has no workload \"huge\"; it has small, large", ConfigError);
 }

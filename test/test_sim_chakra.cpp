@@ -120,7 +120,7 @@ TEST_CASE("sim: damaged traces are refused, whatever is damaged") {
   refuses(
       "0002080102"
       "0801",
-      "t.et: at byte 7 ends a second node of the number 1");
+      "t.et: at byte 7 ends a second node with the id 1");
 }
 
 TEST_CASE("sim: traces of more than data-parallel training are refused") {
@@ -132,10 +132,11 @@ TEST_CASE("sim: traces of more than data-parallel training are refused") {
       ConfigError);
   trace = chakra::trace_of(test::some_work());
   trace.nodes[2].attributes[1].whole = 2;
-  CHECK_THROWS_WITH_AS(chakra::work_of(trace, 1),
-                       "chakra: node 2, \"all-reduce of bucket 0\", is no all-reduce of a comm_size; those "
-                       "alone are simulated",
-                       ConfigError);
+  CHECK_THROWS_WITH_AS(
+      chakra::work_of(trace, 1),
+      "chakra: node 2, \"all-reduce of bucket 0\", is not an all-reduce with a comm_size of at least "
+      "0, the only collective that is simulated",
+      ConfigError);
   trace.nodes[2].type = chakra::NodeType::send;
   CHECK_THROWS_AS(chakra::work_of(trace, 1), ConfigError);
 }

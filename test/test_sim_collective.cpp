@@ -268,10 +268,11 @@ TEST_CASE("sim: launches, copies and encodings take their time") {
   s.exchange.codec = "topk";  // everyone gets everyone's hundredth, with indices
   CHECK(simulate(s).step_seconds == doctest::Approx(seconds * 0.02).epsilon(0.05));
   s.exchange.codec = "powersgd";
-  CHECK_THROWS_WITH_AS(simulate(s),
-                       "codec \"powersgd\" of rank 4 would send everything as it is: no bucket of this work "
-                       "lists a matrix that two factors halve",
-                       ConfigError);
+  CHECK_THROWS_WITH_AS(
+      simulate(s),
+      "codec \"powersgd\" of rank 4 would compress nothing: no bucket of this work lists a matrix "
+      "whose two factors have at most half of its elements",
+      ConfigError);
   // Half of the bucket is a matrix, of which 4 rows and 4 columns travel; the other half goes as it is.
   s.work.buckets[0].matrices = {{1024, bytes / 8 / 1024}, {1, 64}};
   s.exchange.codec_rank = 4;
@@ -280,11 +281,14 @@ TEST_CASE("sim: launches, copies and encodings take their time") {
             .epsilon(0.02));
   s.work.buckets[0].matrices = {{bytes, bytes}};
   CHECK_THROWS_WITH_AS(simulate(s),
-                       "work: bucket 0 of 16777216 bytes has a matrix of 16777216 rows and 16777216 columns",
+                       "work: bucket 0 of 16777216 bytes has a matrix of 16777216 rows and 16777216 columns, "
+                       "which is empty or does not fit",
                        ConfigError);
   s.work.buckets[0].matrices = {{1 << 20, 4}, {1, 1}};
-  CHECK_THROWS_WITH_AS(simulate(s), "work: bucket 0 of 16777216 bytes has matrices of 4194305 elements",
-                       ConfigError);
+  CHECK_THROWS_WITH_AS(
+      simulate(s),
+      "work: bucket 0 of 16777216 bytes has matrices of 4194305 elements, expected at most 4194304",
+      ConfigError);
   s.work.buckets[0].matrices.clear();
   s.exchange.codec = "none";
   s.exchange.comm = "sometimes";

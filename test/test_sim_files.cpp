@@ -58,13 +58,13 @@ TEST_CASE("sim: clusters are read strictly") {
                            "c.json: at byte 31 there is the number 5000000000, which is too large");
   refuses<ConfigError>(R"({"name": "none"})", "cluster \"none\" has no nodes");
   refuses<ConfigError>(R"({"name": "a", "nodes": [{"speed": 0}]})",
-                       "cluster \"a\": nodes.speed is 0; it must be above zero");
+                       "cluster \"a\": nodes.speed is 0; it must be above 0 and below 1e9");
   refuses<ConfigError>(R"({"name": "a", "nodes": [{"count": 1000000, "ranks": 1000000}]})",
                        "cluster \"a\": the number of ranks is 1e+12; it must be at most 2^20");
   refuses<ConfigError>(R"({"name": "a", "nodes": [{}], "hide": 1.5})",
                        "cluster \"a\": hide is 1.5; it must be a share, from 0 to 1");
   refuses<ConfigError>(R"({"name": "a", "nodes": [{}], "nic": {"beta": -1}})",
-                       "cluster \"a\": nic.beta is -1; it must be seconds, none below zero");
+                       "cluster \"a\": nic.beta is -1; it must be seconds, at least 0 and below 1e9");
   CHECK_THROWS_AS(sim::read_cluster("no/such/file.json"), CheckpointError);
 }
 
@@ -99,8 +99,11 @@ TEST_CASE("sim: a cluster in other sizes") {
   cluster.nodes = {{2, 4, 1}, {3, 2, 0.5}};
   CHECK(cluster.sized(3, 0).ranks() == 10);
   CHECK(cluster.sized(3, 1).ranks() == 3);
-  CHECK_THROWS_WITH_AS(cluster.sized(6, 0),
-                       "cluster \"shared\" has 5 nodes of 2 kinds; which kind would node 6 be", ConfigError);
+  CHECK_THROWS_WITH_AS(
+      cluster.sized(6, 0),
+      "cluster \"shared\" has 5 nodes of 2 kinds and cannot grow to 6 nodes; only a cluster with one "
+      "kind of nodes can grow",
+      ConfigError);
 }
 
 TEST_CASE("sim: the step of a plan") {

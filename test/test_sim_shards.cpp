@@ -177,7 +177,7 @@ TEST_CASE("sim: ranges that cannot stay whole are refused") {
     s.work.buckets[0].whole = std::move(whole);
     CHECK_THROWS_WITH_AS(sim::simulate(s), sentence, ConfigError);
   };
-  const char* tail = "; such ranges ascend within the bucket, and begin at multiples of 16";
+  const char* tail = "; such ranges must ascend within the bucket and begin at multiples of 16";
   refuse({{0, (1 << 20) + 1}},
          concat("work: bucket 0 of 4194304 bytes keeps the elements from 0 to 1048577 whole", tail).c_str());
   refuse({{32, 64}, {48, 80}},

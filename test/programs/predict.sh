@@ -72,7 +72,7 @@ refuses 'bert.csv, line 6 has 2 fields; expected 4' calibrate "$scratch/bert.csv
 refuses 'model' "$pair" --batch 8
 refuses 'there is no comm "rung" to simulate' "$pair" --model convnet --batch 8 --comm rung
 refuses 'needs ranks that see each other' "$pair" --model convnet --batch 8 --comm direct
-refuses "which kind would node 3 be" "$pair" --nodes 3 --model convnet --batch 8
+refuses "cannot grow to 3 nodes" "$pair" --nodes 3 --model convnet --batch 8
 echo '{"name": "bad", "nodes": [{"ranks": 0}]}' > "$scratch/bad.json"
 refuses 'nodes.ranks is 0; it must be 1 to 2^20' "$scratch/bad.json" --model convnet --batch 8
 refuses 'takes MiB above zero' "$pair" --model convnet --batch 8 --bucket-mib none

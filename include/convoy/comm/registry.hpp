@@ -135,7 +135,7 @@ struct None {
   template <class T>
   static constexpr bool over = true;
   static Any make(const auto& where, const Options&, const Choice&) {
-    if (where.size() > 1) fail<ConfigError>("comm \"none\" is for one rank, and there are ", where.size());
+    if (where.size() > 1) fail<ConfigError>("comm \"none\" is for one rank, not ", where.size());
     return comm::None{};
   }
 };

@@ -280,7 +280,7 @@ inline std::string unmeasured(const Parameter& p, std::span<const Cell> cells) {
       break;
   }
   if (told) return {};
-  return concat("nothing was measured about \"", p.unknown.name, "\"; ", wanted, " would tell");
+  return concat("the measured settings do not determine \"", p.unknown.name, "\"; also measure ", wanted);
 }
 
 }  // namespace detail
@@ -293,7 +293,8 @@ CONVOY_FUNCTION std::string unmeasured(const Source& source, std::span<const Cel
 
 CONVOY_FUNCTION Fit calibrate(const Source& source, std::span<const Cell> cells) {
   for (const Cell& cell : cells)
-    if (!(cell.seconds > 0)) fail<ConfigError>(cell, " was not measured");
+    if (!(cell.seconds > 0))
+      fail<ConfigError>(cell, " has no measured time of a step: ", cell.seconds, " seconds");
   std::vector<Unknown> unknowns;
   for (const Parameter& p : source.parameters) {
     Unknown& unknown = unknowns.emplace_back(p.unknown);

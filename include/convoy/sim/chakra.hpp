@@ -163,15 +163,16 @@ CONVOY_FUNCTION Work work_of(const Trace& trace, double samples) {
     } else if (node.type == NodeType::collective) {
       const Attribute *type = node.find("comm_type"), *size = node.find("comm_size");
       if (type == nullptr || type->whole != all_reduce || size == nullptr || size->whole < 0)
-        fail<ConfigError>("chakra: node ", node.id, ", \"", node.name,
-                          "\", is no all-reduce of a comm_size; those alone are simulated");
+        fail<ConfigError>(
+            "chakra: node ", node.id, ", \"", node.name,
+            "\", is not an all-reduce with a comm_size of at least 0, the only collective that is simulated");
       end.bucket = static_cast<int>(work.buckets.size());
       work.buckets.push_back({size->whole, end.at, 0});
     } else if (node.type == NodeType::send || node.type == NodeType::receive) {
       fail<ConfigError>("chakra: node ", node.id, ", \"", node.name,
-                        "\", is a message; all-reduces alone are simulated");
+                        "\", is a send or a receive, but only all-reduces are simulated");
     }
-    if (!ends.emplace(node.id, end).second) fail<ConfigError>("chakra: there are two nodes ", node.id);
+    if (!ends.emplace(node.id, end).second) fail<ConfigError>("chakra: two nodes have the id ", node.id);
   }
   double before = 0;
   for (Bucket& bucket : work.buckets)
@@ -302,7 +303,7 @@ CONVOY_FUNCTION Trace parse(std::string_view text, std::string_view file) {
   while (!in.at_end()) {
     trace.nodes.push_back(detail::parse_node(in.delimited()));
     if (!ids.insert(trace.nodes.back().id).second)
-      in.fail_here(concat("ends a second node of the number ", trace.nodes.back().id));
+      in.fail_here(concat("ends a second node with the id ", trace.nodes.back().id));
   }
   return trace;
 }

@@ -172,14 +172,14 @@ CONVOY_FUNCTION void Cluster::check() const {
   };
   constexpr int most = 1 << 20;
   const auto seconds = [&](std::string_view field, double value) {
-    expect(value >= 0 && value < 1e9, field, value, "seconds, none below zero");
+    expect(value >= 0 && value < 1e9, field, value, "seconds, at least 0 and below 1e9");
   };
   if (nodes.empty()) fail<ConfigError>("cluster \"", name, "\" has no nodes");
   double all = 0;
   for (const Nodes& some : nodes) {
     expect(some.count >= 1 && some.count <= most, "nodes.count", some.count, "1 to 2^20");
     expect(some.ranks >= 1 && some.ranks <= most, "nodes.ranks", some.ranks, "1 to 2^20");
-    expect(some.speed > 0 && some.speed < 1e9, "nodes.speed", some.speed, "above zero");
+    expect(some.speed > 0 && some.speed < 1e9, "nodes.speed", some.speed, "above 0 and below 1e9");
     all += static_cast<double>(some.count) * some.ranks;
   }
   expect(all <= most, "the number of ranks", all, "at most 2^20");
@@ -188,11 +188,12 @@ CONVOY_FUNCTION void Cluster::check() const {
   expect(nic.count >= 1 && nic.count <= 1024, "nic.count", nic.count, "1 to 1024");
   seconds("nic.alpha", nic.alpha);
   seconds("nic.beta", nic.beta);
-  expect(nic.receive >= 0 && nic.receive < 1e9, "nic.receive", nic.receive, "a factor, not below zero");
+  expect(nic.receive >= 0 && nic.receive < 1e9, "nic.receive", nic.receive,
+         "a factor, at least 0 and below 1e9");
   expect(fabric.nodes_per_leaf >= 0, "fabric.nodes_per_leaf", fabric.nodes_per_leaf,
          "0 or a number of nodes");
   expect(fabric.oversubscription >= 1 && fabric.oversubscription < 1e9, "fabric.oversubscription",
-         fabric.oversubscription, "at least 1");
+         fabric.oversubscription, "at least 1 and below 1e9");
   seconds("staging.alpha", staging.alpha);
   seconds("staging.beta", staging.beta);
   seconds("gamma", gamma);
@@ -210,7 +211,8 @@ CONVOY_FUNCTION Cluster Cluster::sized(int count, int ranks) const {
   if (count > 0) {
     if (count > node_count() && nodes.size() > 1)
       fail<ConfigError>("cluster \"", name, "\" has ", node_count(), " nodes of ", nodes.size(),
-                        " kinds; which kind would node ", count, " be");
+                        " kinds and cannot grow to ", count,
+                        " nodes; only a cluster with one kind of nodes can grow");
     some.nodes.clear();
     for (Nodes part : nodes) {
       if (count > node_count()) part.count = count;

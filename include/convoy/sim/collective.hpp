@@ -211,7 +211,7 @@ CONVOY_FUNCTION void Collective::run() {
     }
   }
   for (const Worker& worker : workers_)
-    if (worker.step != steps_) fail("sim: a worker has not come to the end of its steps");
+    if (worker.step != steps_) fail("sim: the simulation ended before all workers had finished their steps");
 }
 
 CONVOY_FUNCTION void Collective::begin_step(int rank, const Moment& when) {

@@ -106,8 +106,8 @@ CONVOY_FUNCTION std::vector<bool> draw_half(const Source& source, std::span<cons
     missing = unmeasured(source, seen);
     if (missing.empty()) return fitted;
   }
-  fail<ConfigError>("no half of the ", cells.size(), " settings tells about all parameters: in the last, ",
-                    missing);
+  fail<ConfigError>("none of 1000 random halves of the ", cells.size(),
+                    " settings determines all parameters; for the last, ", missing);
 }
 
 CONVOY_FUNCTION std::vector<Prediction> leave_one_out(const Source& source, std::span<const Cell> cells) {

@@ -132,7 +132,8 @@ class Fitter {
         refuse(concat("starts at ", u.start, ", outside of its bounds ", u.lower, " and ", u.upper));
       if (u.scale == Scale::logarithmic && !(u.start > 0))
         refuse(concat("starts at ", u.start, ", which has no logarithm"));
-      if (!(u.prior >= 0)) refuse("has a prior of a negative standard deviation");
+      if (!(u.prior >= 0))
+        refuse(concat("has a prior with the standard deviation ", u.prior, ", expected at least 0"));
       if (u.prior > 0) priors_.push_back(i);
     }
     rows_ = count_ + priors_.size();

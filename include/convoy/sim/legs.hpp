@@ -429,8 +429,8 @@ CONVOY_FUNCTION void LegMaker::add_codec() {
     };
     if (std::none_of(work_.buckets.begin(), work_.buckets.end(), right))
       fail<ConfigError>("codec \"powersgd\" of rank ", factors.rank,
-                        " would send everything as it is: no bucket of this work lists a matrix that two "
-                        "factors halve");
+                        " would compress nothing: no bucket of this work lists a matrix whose two factors "
+                        "have at most half of its elements");
     const int half = std::max(1, lanes_ / 2);
     Leg there = by_messages(ring, ranks_, half, 4, left);
     costs(there, 1, 0);
@@ -449,9 +449,9 @@ CONVOY_FUNCTION Legs LegMaker::make() {
   const bool one_node = cluster_.node_count() == 1;
   const int half = std::max(1, lanes_ / 2);
   if (comm != "ring" && exchange_.codec != "none")
-    fail<ConfigError>("comm \"", comm, "\" does not use a codec, which goes with ring");
+    fail<ConfigError>("comm \"", comm, "\" does not use a codec; only ring does");
   if (comm == "none") {
-    if (ranks_ > 1) fail<ConfigError>("comm \"none\" is for one rank, and there are ", ranks_);
+    if (ranks_ > 1) fail<ConfigError>("comm \"none\" is for one rank, not ", ranks_);
   } else if (ranks_ == 1) {
     // nobody to exchange with
   } else if (comm == "ring" && exchange_.codec != "none") {

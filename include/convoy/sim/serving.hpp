@@ -148,7 +148,7 @@ CONVOY_FUNCTION comm::Service service_of(const Exchange& exchange, int ranks) {
         "background: a parameter server computes updates when it polls, so no background thread may poll for "
         "it");
   if (exchange.codec != "none")
-    fail<ConfigError>("comm \"", exchange.comm, "\" does not use a codec, which goes with ring");
+    fail<ConfigError>("comm \"", exchange.comm, "\" does not use a codec; only ring does");
   return service;
 }
 
@@ -204,7 +204,7 @@ CONVOY_FUNCTION void Serving::run() {
       deliver(number);
     }
   }
-  if (behind_ > 0) fail("sim: a worker has not come to the end of its steps");
+  if (behind_ > 0) fail("sim: the simulation ended before all workers had finished their steps");
 }
 
 CONVOY_FUNCTION double Serving::step_seconds() const {

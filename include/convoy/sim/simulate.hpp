@@ -123,7 +123,8 @@ Outcome means(const Setting& setting, const Simulation& simulation, int steps) {
 CONVOY_FUNCTION Outcome simulate(const Setting& setting, const Manner& manner) {
   setting.cluster.check();
   setting.work.check();
-  if (setting.steps < 0) fail<ConfigError>("sim: ", setting.steps, " steps cannot be simulated");
+  if (setting.steps < 0)
+    fail<ConfigError>("sim: the number of steps must not be negative, not ", setting.steps);
   const int steps = detail::steps_for(setting);
   if (serves(setting.exchange)) {
     Serving simulation(setting, steps, manner.shown);

@@ -98,22 +98,23 @@ CONVOY_FUNCTION Arena Work::arena() const {
 CONVOY_FUNCTION void Work::check() const {
   const auto is_time = [](double seconds) { return seconds >= 0 && seconds < 1e9; };
   if (!(samples > 0) || !(samples < 1e12))
-    fail<ConfigError>("work: ", samples, " samples a step; they must be above zero");
+    fail<ConfigError>("work: a step has ", samples, " samples; it must be above 0 and below 1e12");
   if (!is_time(forward) || !is_time(backward))
     fail<ConfigError>("work: forward takes ", forward, " and backward ", backward,
-                      " seconds, which are no times");
+                      " seconds, expected at least 0 and below 1e9");
   double before = 0;
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     const Bucket& bucket = buckets[b];
     if (bucket.bytes < 0 || bucket.bytes > std::int64_t{1} << 46)
-      fail<ConfigError>("work: bucket ", b, " has ", bucket.bytes, " bytes");
+      fail<ConfigError>("work: bucket ", b, " has ", bucket.bytes, " bytes, expected 0 to 2^46");
     if (!is_time(bucket.update))
-      fail<ConfigError>("work: the update of bucket ", b, " takes ", bucket.update, " seconds");
+      fail<ConfigError>("work: the update of bucket ", b, " takes ", bucket.update,
+                        " seconds, expected at least 0 and below 1e9");
     std::int64_t elements = 0;
     for (const Matrix& m : bucket.matrices) {
       if (m.rows < 1 || m.columns < 1 || m.rows > bucket.bytes || m.columns > bucket.bytes / m.rows)
         fail<ConfigError>("work: bucket ", b, " of ", bucket.bytes, " bytes has a matrix of ", m.rows,
-                          " rows and ", m.columns, " columns");
+                          " rows and ", m.columns, " columns, which is empty or does not fit");
       elements += m.rows * m.columns;
     }
     std::int64_t end = 0;
@@ -122,14 +123,13 @@ CONVOY_FUNCTION void Work::check() const {
           whole.begin % schedule::shard_grain != 0)
         fail<ConfigError>("work: bucket ", b, " of ", bucket.bytes, " bytes keeps the elements from ",
                           whole.begin, " to ", whole.end,
-                          " whole; such ranges ascend within the bucket, "
-                          "and begin at multiples of ",
+                          " whole; such ranges must ascend within the bucket and begin at multiples of ",
                           schedule::shard_grain);
       end = whole.end;
     }
     if (elements > bucket.bytes / 4)
       fail<ConfigError>("work: bucket ", b, " of ", bucket.bytes, " bytes has matrices of ", elements,
-                        " elements");
+                        " elements, expected at most ", bucket.bytes / 4);
     if (!(bucket.ready >= before) || !(bucket.ready <= backward))
       fail<ConfigError>("work: bucket ", b, " is ready ", bucket.ready,
                         " seconds after backward's beginning; it must be from ", before,
