@@ -118,13 +118,13 @@ TEST_CASE("what does not go together is refused in one sentence") {
         "there is no comm \"nccl\" over cuda-peer; choose cuda-peer, sharded and hierarchical");
   CHECK(refusal("nccl", "mpi") == "GPUs have no transport \"mpi\"; choose nccl and cuda-peer");
   CHECK(refusal("nccl", "nccl", {}, {.servers = 2}) ==
-        "comm \"nccl\" does not use servers, which goes with ps, ps-async and ps-stale");
+        "comm \"nccl\" does not use servers, which is an option of ps, ps-async and ps-stale");
   CHECK(refusal("cuda-peer", "cuda-peer", {}, {.codec = "int8"}) ==
-        "comm \"cuda-peer\" does not use codec, which goes with ring");
+        "comm \"cuda-peer\" does not use codec, which is an option of ring");
   CHECK(refusal("nccl", "nccl", {}, {.codec = "powersgd"}) ==
         "GPUs have no codec \"powersgd\"; choose none, bf16, f16, int8 and topk");
   CHECK(refusal("nccl", "nccl", {}, {.topk = {.fraction = 0.5}}) ==
-        "codec \"none\" does not use topk.fraction, which goes with topk");
+        "codec \"none\" does not use topk.fraction, which is an option of topk");
   CHECK(refusal("nccl", "nccl", {}, {.background = true}) ==
         "background is for exchanges of host memory; GPUs advance their exchanges without the host");
   CHECK(refusal("nccl", "nccl", {}, {.weighted = true, .weights = {1, 1}}) ==

@@ -83,12 +83,12 @@ AnyIn<S> make_nccl(const AnyBootstrap& bootstrap, const Options& options, const 
 template <memory::Space S>
 inline constexpr GpuLine<S> gpu_lines[] = {
 #ifdef CONVOY_HAS_NCCL
-    {{"nccl", "all-reduce by NVIDIA's library", "nccl", "codec"}, make_nccl<S>},
+    {{"nccl", "all-reduce by NVIDIA's NCCL", "nccl", "codec"}, make_nccl<S>},
     {{Sharded::entry.name, Sharded::entry.about, "nccl", ""}, make_between_gpus<comm::Sharded<Nccl<S>>, S>},
     {{Hierarchical::entry.name, "NCCL inside nodes, and NCCL between them", "nccl", ""},
      make_in_levels<Nccl<S>, Nccl<S>, S>},
 #endif
-    {{"cuda-peer", "all-reduce by kernels of convoy's over peer memory", "cuda-peer", ""},
+    {{"cuda-peer", "all-reduce by convoy's own kernels over peer memory", "cuda-peer", ""},
      make_between_gpus<CudaPeer<S>, S>},
     {{Sharded::entry.name, Sharded::entry.about, "cuda-peer", ""},
      make_between_gpus<comm::Sharded<CudaPeer<S>>, S>},
@@ -116,9 +116,9 @@ template <memory::Space S>
 inline constexpr auto gpu_policies = detail::entries_of_gpu_lines<S>();
 inline constexpr Entry gpu_transports[] = {
 #ifdef CONVOY_HAS_NCCL
-    {"nccl", "GPUs anywhere, by NVIDIA's library", "", ""},
+    {"nccl", "GPUs on any nodes, over NVIDIA's NCCL", "", ""},
 #endif
-    {"cuda-peer", "GPUs of one node, which read one another's memory", "", ""},
+    {"cuda-peer", "GPUs of one node that read one another's memory", "", ""},
 };
 
 /// Makes the Comm called `policy` over the GPU transport `transport`, wrapped in Weighted if the choice asks

@@ -131,7 +131,7 @@ struct CodecList {};
 using Codecs = CodecList<codec::Bf16, codec::F16, codec::Int8, codec::TopK, codec::PowerSgd>;
 
 struct None {
-  static constexpr Entry entry{"none", "one rank, which exchanges with nobody", "", ""};
+  static constexpr Entry entry{"none", "no exchange; for one rank only", "", ""};
   template <class T>
   static constexpr bool over = true;
   static Any make(const auto& where, const Options&, const Choice&) {
@@ -167,7 +167,7 @@ struct Ring {
 };
 
 struct HalvingDoubling : AllReduceBy<schedule::HalvingDoubling> {
-  static constexpr Entry entry{"halving-doubling", "all-reduce in few messages, best for powers of two", "",
+  static constexpr Entry entry{"halving-doubling", "all-reduce in few messages, best for 2^k ranks", "",
                                "segment_bytes window"};
 };
 struct Tree : AllReduceBy<schedule::Tree> {
@@ -175,7 +175,7 @@ struct Tree : AllReduceBy<schedule::Tree> {
                                "segment_bytes window"};
 };
 struct Auto {
-  static constexpr Entry entry{"auto", "the all-reduce that is cheapest at each size", "",
+  static constexpr Entry entry{"auto", "the all-reduce with the lowest predicted cost at each size", "",
                                "segment_bytes window cost"};
   template <class T>
   static constexpr bool over = true;
@@ -186,8 +186,9 @@ struct Auto {
   }
 };
 struct Sharded {
-  static constexpr Entry entry{"sharded", "each rank updates its own part; optimizer state divided by ranks",
-                               "", "segment_bytes window"};
+  static constexpr Entry entry{"sharded",
+                               "each rank updates its own part and has only that part's optimizer state", "",
+                               "segment_bytes window"};
   template <class T>
   static constexpr bool over = true;
   static Any make(const auto& where, const Options& options, const Choice&) {
@@ -195,8 +196,9 @@ struct Sharded {
   }
 };
 struct Reproducible {
-  static constexpr Entry entry{"reproducible", "the same bits for every algorithm, bucket size and transport",
-                               "", "segment_bytes window"};
+  static constexpr Entry entry{
+      "reproducible", "sums in rank order: the same bits for every algorithm, bucket size and transport", "",
+      "segment_bytes window"};
   template <class T>
   static constexpr bool over = true;
   static Any make(const auto& where, const Options& options, const Choice&) {
@@ -218,8 +220,8 @@ struct PsAsync : Serving {
   }
 };
 struct PsStale : Serving {
-  static constexpr Entry entry{"ps-stale", "as ps-async, and no worker gets too far ahead", "",
-                               "segment_bytes window servers servers_beside staleness"};
+  static constexpr Entry entry{"ps-stale", "as ps-async, but no worker gets more than the staleness ahead",
+                               "", "segment_bytes window servers servers_beside staleness"};
   static Any make(const auto& where, const Options& options, const Choice& choice) {
     return served(where, {false, choice.staleness}, options, choice);
   }
@@ -249,7 +251,7 @@ using Policies = PolicyList<None, Ring, HalvingDoubling, Tree, Direct, Auto, Sha
 
 template <codec::Codec... C>
 constexpr std::array<Entry, sizeof...(C) + 1> entries_of(CodecList<C...>) {
-  return {Entry{"none", "f32 as it is", "", ""}, Entry{C::name, C::about, "", ""}...};
+  return {Entry{"none", "f32, uncompressed", "", ""}, Entry{C::name, C::about, "", ""}...};
 }
 
 }  // namespace registry
@@ -258,7 +260,7 @@ constexpr std::array<Entry, sizeof...(C) + 1> entries_of(CodecList<C...>) {
 inline constexpr auto& policies = registry::Policies::entries;
 inline constexpr auto codecs = registry::entries_of(registry::Codecs{});
 inline constexpr std::array<Entry, 3> transports{{
-    {"mpi", "processes anywhere, by MPI messages", "", ""},
+    {"mpi", "processes on any nodes, over MPI", "", ""},
     {"shm", "processes of one node, in shared memory", "", ""},
     {"threads", "ranks as threads of one process", "", ""},
 }};
@@ -335,13 +337,14 @@ CONVOY_FUNCTION void refuse_unused(const Entry& entry, const Options& options, c
         std::any_of(codecs.begin(), codecs.end(), [&](const Entry& c) { return c.name == group; });
     if (of_codec) {
       if (choice.codec != group)
-        fail<ConfigError>("codec \"", choice.codec, "\" does not use ", name, ", which goes with ", group);
+        fail<ConfigError>("codec \"", choice.codec, "\" does not use ", name, ", which is an option of ",
+                          group);
       continue;
     }
     if (has_word(entry.options, group)) continue;
     std::vector<std::string_view> users, others;
     for (const Entry& e : policies) (has_word(e.options, group) ? users : others).push_back(e.name);
-    fail<ConfigError>("comm \"", entry.name, "\" does not use ", group, ", which goes with ",
+    fail<ConfigError>("comm \"", entry.name, "\" does not use ", group, ", which is an option of ",
                       users.size() > others.size() ? "all but " + listing(others) : listing(users));
   }
 }

@@ -20,7 +20,7 @@ namespace convoy::comm::codec {
 /// set and on a GPU.
 struct Int8 {
   static constexpr std::string_view name = "int8";
-  static constexpr std::string_view about = "a quarter of the bytes";
+  static constexpr std::string_view about = "8-bit integers, a quarter of the bytes";
   static constexpr Travel travel = Travel::scattered;
   static constexpr std::int64_t block = 512;
   static constexpr void fields(auto&, auto&&) {}

@@ -26,7 +26,7 @@ class Factors;
 /// two factors would not halve is sent uncompressed, and so is everything else in the bucket.
 struct PowerSgd {
   static constexpr std::string_view name = "powersgd";
-  static constexpr std::string_view about = "matrices as products of two thin ones";
+  static constexpr std::string_view about = "matrices as products of two low-rank factors";
   static constexpr Travel travel = Travel::factored;
   using Factors = codec::Factors;
   int rank = 4;

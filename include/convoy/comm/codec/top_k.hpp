@@ -20,7 +20,7 @@ namespace convoy::comm::codec {
 /// ranks see it.
 struct TopK {
   static constexpr std::string_view name = "topk";
-  static constexpr std::string_view about = "the largest elements alone, with their indices";
+  static constexpr std::string_view about = "only the largest elements, with their indices";
   static constexpr Travel travel = Travel::gathered;
   double fraction = 0.01;
   /// The first steps after `open`, which send gradients uncompressed: see PowerSgd::warm_up_steps. (Lin, Han,
