@@ -246,8 +246,8 @@ void warn(Findings& found) {
   const Machine& m = found.machine;
   const auto add = [&](auto&&... parts) { found.warnings.push_back(concat(parts...)); };
   if (m.quota > 0 && m.quota < m.processors)
-    add("this container sees ", m.processors, " processors and may use the time of ", m.quota,
-        ": with more threads than that, threads are stopped in the middle of their work");
+    add("this container sees ", m.processors, " processors, but its CPU quota is ", m.quota,
+        " processors: with more threads than that, the kernel stops threads in the middle of their work");
   if (!m.governor.empty() && m.governor != "performance")
     add("the frequency governor is ", m.governor,
         ": timings vary less with cpupower frequency-set -g performance");

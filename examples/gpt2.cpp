@@ -46,10 +46,10 @@ class Tokens {
     if (!wanted.merges.empty())
       bpe_ = data::read_bpe(existing("--merges", wanted.merges));
     else if (wanted.bits != 8)
-      fail<ConfigError>("--generate with tokens of ", wanted.bits,
-                        " bits needs --merges, the file by which text became these");
+      fail<ConfigError>("--generate with --bits ", wanted.bits,
+                        " needs --merges, the byte-pair encoding of these tokens");
     if (bpe_ && bpe_->size() > vocabulary_)
-      fail<ConfigError>(wanted.merges, " makes ", bpe_->size(), " tokens, more than the vocabulary of ",
+      fail<ConfigError>(wanted.merges, " has ", bpe_->size(), " tokens, more than the vocabulary of ",
                         vocabulary_);
   }
 
@@ -82,7 +82,7 @@ class Tokens {
 /// cache, so that each token costs a forward pass over a whole row.
 void generate(const Options& o, const Wanted& wanted) {
   if (o.weights.empty() && o.checkpoint.empty())
-    fail<ConfigError>("--generate needs what it goes by: --weights or --checkpoint");
+    fail<ConfigError>("--generate needs --weights or --checkpoint");
   const Tokens tokens(wanted);
   std::vector<i32> text = tokens.encode(wanted.prompt);
   models::Gpt2Sizes sizes = wanted.sizes;

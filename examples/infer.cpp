@@ -75,7 +75,7 @@ int rows_of(const io::Safetensors& file) {
     const std::int64_t own = tensor.shape.empty() ? 0 : tensor.shape[0];
     if (own < 1 || own != rows.value_or(own))
       fail(file.path().string(), ": the tensor '", name, "' has ", own, " rows, expected ",
-           rows ? concat("those of the others, ", *rows) : "at least 1");
+           rows ? concat(*rows, ", as the other tensors have") : "at least 1");
     rows = own;
   }
   if (!rows) fail(file.path().string(), " holds no tensors");

@@ -235,7 +235,7 @@ Model model_of(const Wanted& w) {
       model);
   if (!w.hidden.empty()) {
     auto* mlp = std::get_if<OwnedMlpSizes>(&model);
-    if (mlp == nullptr) fail<ConfigError>(w.model, " has no --hidden; mlp alone has");
+    if (mlp == nullptr) fail<ConfigError>(w.model, " has no --hidden; only mlp has");
     mlp->widths = w.hidden;
   }
   return model;

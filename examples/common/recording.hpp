@@ -39,7 +39,8 @@ class Recording {
   /// no step to record.
   void write(const std::string& path, const std::string& model) const {
     if (recorder_.steps() == 0)
-      convoy::fail<convoy::ConfigError>("--profile-out: the run ended before a full step behind its third");
+      convoy::fail<convoy::ConfigError>(
+          "--profile-out: the run ended without a full step after the first three, which are not recorded");
     char machine[256] = {};
     gethostname(machine, sizeof machine - 1);
     convoy::graph::Profile profile = recorder_.profile(machine, model);

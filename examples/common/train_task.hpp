@@ -60,8 +60,8 @@ void train_task(const Options& o, const Task& task, const std::string& transport
         trainer, o.weights, o.partial_weights ? train::Match::partial : train::Match::whole, task.weights);
     if (speaks && !loaded.whole())
       std::cout << o.weights << ": " << loaded.loaded << " tensors loaded, " << loaded.missing.size()
-                << " of the model's are not there, " << loaded.unexpected.size() << " are not the model's, "
-                << loaded.of_other_shape.size() << " have another shape\n";
+                << " of the model's missing, " << loaded.unexpected.size() << " unexpected, "
+                << loaded.of_other_shape.size() << " of another shape\n";
   }
   std::optional<train::Checkpoints<decltype(trainer)>> checkpoints;
   if (!o.checkpoint.empty()) {

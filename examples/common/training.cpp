@@ -84,8 +84,8 @@ void train_one(const Options& o, const Task& task, comm::Any comm, const std::st
     train_task<exec::Host<f32>, comm::Any>(o, task, transport, workers, host, std::move(comm));
 #else
   fail<ConfigError>(
-      "this program was built without oneDNN, so that processors can replay and not train; choose --device "
-      "cuda");
+      "this program was built without oneDNN, so that --device cpu can replay but not train; choose "
+      "--device cuda");
 #endif
 }
 
@@ -132,9 +132,9 @@ void refuse_strangers(const Options& o) {
   if (ranks < 2) return;
   if (o.transport.empty())
     fail<ConfigError>("a launcher has started ", ranks,
-                      " ranks without MPI, by which ranks meet on processors; mpirun or srun --mpi=pmix "
-                      "starts a program that was built with it (srun --mpi=list says what there is), and "
-                      "--transport threads trains in each alone");
+                      " ranks without MPI, over which ranks on processors exchange; start a program that was "
+                      "built with MPI by mpirun or srun --mpi=pmix (srun --mpi=list shows what there is), or "
+                      "let each rank train alone with --transport threads");
   if (o.evaluate) return;
   const std::pair<const char*, const std::string&> written[] = {{"--json", o.json},
                                                                 {"--csv", o.csv},
@@ -145,8 +145,8 @@ void refuse_strangers(const Options& o) {
   for (const auto& [option, path] : written)
     if (!path.empty())
       fail<ConfigError>("a launcher has started ", ranks,
-                        " ranks, and by --transport threads each would train alone and write to the same ",
-                        option, ' ', path, "; leave one of the two options");
+                        " ranks, and with --transport threads each would train alone and write to the same ",
+                        option, ' ', path, "; leave out one of the two options");
 }
 
 int run_parsed(int argc, char** argv, const Program& program) {
@@ -155,22 +155,25 @@ int run_parsed(int argc, char** argv, const Program& program) {
   const Choices choices = choices_of(program);
   if (!parse(argc, argv, program.about, choices, program.options, o, code)) return code;
   if (o.overlap && o.comm.starts_with("ps"))
-    fail<ConfigError>("--overlap needs an exchange that can be measured alone, and the servers of ", o.comm,
-                      " update whatever they get");
+    fail<ConfigError>(
+        "--overlap needs an exchange that can be measured without an update, but the servers of ", o.comm,
+        " update with all gradients that they receive");
   if (replays(o) && o.precision != "f32")
-    fail<ConfigError>("a replay computes nothing that --precision ", o.precision, " could be of");
+    fail<ConfigError>("--precision ", o.precision, " does not apply to a replay, which computes nothing");
   if (o.device == "cpu" && o.precision != "f32" && o.precision != "bf16")
     fail<ConfigError>("processors compute in f32 or bf16, not in ", o.precision, "; choose --device cuda");
   if (o.device != "cpu" && (replays(o) || !o.profile_out.empty()))
     fail<ConfigError>("profiles are recorded and replayed on processors, not on ", o.device,
                       "; choose --device cpu");
   if (!o.batches.empty() && o.unsharded)
-    fail<ConfigError>("--batches writes one order of the rows, and by --unsharded every rank has its own");
+    fail<ConfigError>("--batches writes one order of the rows, but with --unsharded every rank has its own");
   if (!o.batches.empty() && o.resume)
-    fail<ConfigError>("--batches writes the rows from the first step on, and --resume goes on behind it");
-  if (o.evaluate && replays(o)) fail<ConfigError>("a replay computes nothing that --evaluate could evaluate");
+    fail<ConfigError>(
+        "--batches writes the rows from the first step on, but --resume continues after that step");
+  if (o.evaluate && replays(o))
+    fail<ConfigError>("--evaluate does not apply to a replay, which computes nothing");
   if (o.evaluate && o.weights.empty() && o.checkpoint.empty())
-    fail<ConfigError>("--evaluate needs what it evaluates: --weights or --checkpoint");
+    fail<ConfigError>("--evaluate needs --weights or --checkpoint");
   if (program.instead(o)) return 0;
 #ifdef CONVOY_EXAMPLES_CUDA
   if (between_gpus(choices, o)) {
@@ -186,7 +189,7 @@ int run_parsed(int argc, char** argv, const Program& program) {
   if (o.transport == "mpi" || o.transport == "shm" || (o.transport.empty() && mpi::launched())) {
     if (o.ranks > 1)
       fail<ConfigError>(
-          "--ranks makes threads of one process; ranks that are processes are started by mpirun -np ",
+          "--ranks starts threads of one process as ranks; processes as ranks are started by mpirun -np ",
           o.ranks, ", or choose --transport threads");
     mpi::Session session{argc, argv, Seconds(o.deadline)};
     const bool shared = o.transport == "shm" || (o.transport.empty() && o.comm == "direct");

@@ -211,7 +211,7 @@ RANK
   fi
   for written in json csv timeline batches profile-out checkpoint; do
     refused "two ranks that train alone and write the same --$written" \
-      "^mnist_resnet: a launcher has started 2 ranks, and by --transport threads each .* --$written $scratch/alone; leave one of the two" \
+      "^mnist_resnet: a launcher has started 2 ranks, and with --transport threads each .* --$written $scratch/alone; leave out one of the two" \
       $launch -np 2 $program --comm none --transport threads $common --batch 8 --$written "$scratch/alone"
   done
   refused "threads as ranks over MPI" "started by mpirun -np 2" $run --data "$scratch/sound" --transport mpi --ranks 2

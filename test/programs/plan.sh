@@ -48,7 +48,7 @@ has "sizes of an image" "^conv1 +\[64x16x16\]" resnet18 --height 32 --width 32 -
 has "widths of an Mlp" "^fc3 +\[10\] +510 " mlp --hidden 100,50
 refused "an unknown model" "^plan: there is no model 'bart'; there are bert, bert-large, convnet, gpt2, .*, transformer$" bart
 refused "a size of another model" "^plan: resnet18 has no --layers; it has --channels, --classes, --height, --width$" resnet18 --layers 3
-refused "hidden layers elsewhere" "^plan: bert has no --hidden; mlp alone has$" bert --hidden 3
+refused "hidden layers elsewhere" "^plan: bert has no --hidden; only mlp has$" bert --hidden 3
 refused "heads that do not divide" "^plan: model: .* has 7 heads, which do not divide" bert --heads 7
 [ $failures -eq 0 ] && echo "plan knows every model"
 exit $((failures > 0))
