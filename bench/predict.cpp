@@ -135,7 +135,7 @@ std::unique_ptr<DynamicPlan> plan_of(const Options& o) {
   if (o.bucket != "default" && o.bucket != "tensor") {
     double mib = 0;
     if (!CLI::detail::lexical_cast(o.bucket, mib) || !(mib > 0) || !(mib < 1 << 20))
-      fail<ConfigError>("--bucket-mib takes MiB above zero or 'tensor', not '", o.bucket, "'");
+      fail<ConfigError>("--bucket-mib takes MiB above 0 and below 2^20, or 'tensor', not '", o.bucket, "'");
     buckets.others = std::max<std::int64_t>(64, static_cast<std::int64_t>(mib * (1 << 20)));
     buckets.first = std::min(buckets.first, buckets.others);
   }
@@ -146,7 +146,8 @@ graph::Profile profile_of(const Options& o, const sim::Cluster& cluster, const P
   if (!o.profile.empty()) {
     graph::Profile profile = io::read_profile(o.profile, plan);
     if (profile.rows != o.batch)
-      fail<ConfigError>(o.profile, " is of batches of ", profile.rows, ", not of --batch ", o.batch);
+      fail<ConfigError>(o.profile, " was recorded with batches of ", profile.rows, " rows, not with --batch ",
+                        o.batch);
     return profile;
   }
   if (o.samples_per_second > 0) return graph::spread(plan, o.batch, o.samples_per_second);
@@ -162,7 +163,7 @@ const std::string& name_of(const Options& o) { return o.model.empty() ? o.from_c
 
 sim::Work work_of(const Options& o, const sim::Cluster& cluster) {
   if (!o.from_chakra.empty()) return sim::chakra::work_of(sim::chakra::read(o.from_chakra), o.batch);
-  if (o.model.empty()) fail<ConfigError>("give a --model, or a step by --from-chakra");
+  if (o.model.empty()) fail<ConfigError>("give --model or --from-chakra");
   const std::unique_ptr<DynamicPlan> made = plan_of(o);
   const Plan& plan = made->plan();
   const std::vector<Range> buckets = o.bucket == "tensor"

@@ -143,7 +143,7 @@ TEST_CASE("what is wrong with a file is one sentence with its line and field") {
   CHECK(refusal(head + "1,1,64,-5\n")
             .starts_with("file, line 2: sentences_per_sec is \"-5\"; expected a number"));
   CHECK(refusal(head + "1,1,64,nan\n").starts_with("file, line 2: sentences_per_sec is \"nan\""));
-  CHECK(refusal("a,a\n") == "file, line 1: column \"a\" stands twice");
+  CHECK(refusal("a,a\n") == "file, line 1: there are two columns \"a\"");
   CHECK(refusal("a,b\n\"1,2\n") == "file, line 2: a quoted field does not end");
   const std::string runs =
       "dataset,nodes,gpus_per_node,epochs,batch_per_gpu,steps,runtime_hms,speedup,node_names\n";
@@ -156,13 +156,13 @@ TEST_CASE("what is wrong with a file is one sentence with its line and field") {
 
   const Measurements all = parsed(head + "1,1,64,150\n1,1,96,150\n");
   CHECK_THROWS_WITH_AS(bench::cell_of(all, "nodes=2,gpus=8"),
-                       "setting \"nodes=2,gpus=8\" says no batch, and there are measurements of several",
+                       "setting \"nodes=2,gpus=8\" has no batch, and the measurements have several",
                        ConfigError);
   CHECK_THROWS_WITH_AS(bench::cell_of(all, "model=vgg,nodes=1,gpus=1"),
                        "the source \"bert_base_v100\" has no workload \"vgg\"; it has bert_base",
                        ConfigError);
-  CHECK_THROWS_WITH_AS(bench::cell_of(all, "rooms=2"), "setting \"rooms=2\": the source has no \"rooms\"",
-                       ConfigError);
+  CHECK_THROWS_WITH_AS(bench::cell_of(all, "rooms=2"),
+                       "setting \"rooms=2\": the source has no column \"rooms\"", ConfigError);
   CHECK_THROWS_WITH_AS(bench::cell_of(all, "batch=64,nodes=2"),
                        "setting \"batch=64,nodes=2\" has no gpu_num_per_node", ConfigError);
 }

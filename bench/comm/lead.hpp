@@ -46,7 +46,7 @@ void take_part(const T& where, std::vector<Case> cases, std::vector<char*> argum
   if (understood) benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
   runner.stop();
-  if (!understood) convoy::fail<convoy::ConfigError>("--help lists what can be asked for");
+  if (!understood) convoy::fail<convoy::ConfigError>("there is an unknown option; --help lists all options");
 }
 
 }  // namespace bench

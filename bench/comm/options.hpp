@@ -58,7 +58,7 @@ inline bool parse_types(const std::string& value, std::vector<std::string>& type
     types.push_back(value.substr(at, comma - at));
     at = comma + 1;
     if (!with_type(types.back(), []<class>() {}))
-      return refuse("--types", "are some of f32,f64,bf16,f16,i32", value);
+      return refuse("--types", "must be a comma-separated list of f32, f64, bf16, f16 and i32", value);
   }
   return true;
 }
@@ -84,7 +84,7 @@ inline bool parse(std::vector<char*>& arguments, Options& options) {
     char* end = nullptr;
     const double number = std::strtod(value.c_str(), &end);
     if (*end != '\0' || !(number > 0) || number > 1e6)
-      return detail::refuse(name, "must be a positive number", value);
+      return detail::refuse(name, "must be a number above 0 and at most 1e6", value);
     const int whole = static_cast<int>(number);
     if (name == "--ranks") options.ranks = whole;
     if (name == "--link-gbps") options.link_gbps = number;

@@ -82,8 +82,8 @@ class Runner {
     std::int64_t words[2] = {index, iterations};
     control_.broadcast(std::span<std::int64_t>(words), 0);
     if (words[0] >= static_cast<std::int64_t>(cases_.size()))
-      convoy::fail("rank 0 runs case ", words[0], " where rank ", rank(), " has ", cases_.size(),
-                   ": were all ranks given the same options?");
+      convoy::fail("rank 0 runs case ", words[0], ", but rank ", rank(), " has only ", cases_.size(),
+                   " cases; give all ranks the same options");
     return {words[0], words[1]};
   }
 

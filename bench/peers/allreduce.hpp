@@ -114,7 +114,7 @@ class Sweep {
                         batch);
       const float expected = static_cast<float>(world_.size() * (world_.size() + 1) / 2);
       if (values.front() != expected || values[static_cast<std::size_t>(count * batch) - 1] != expected) {
-        std::fprintf(stderr, "rank %d: a wrong sum\n", world_.rank());
+        std::fprintf(stderr, "rank %d: the all-reduce computed a wrong sum\n", world_.rank());
         std::abort();
       }
     }

@@ -77,7 +77,7 @@ int main(int argc, char** argv) {
     } else if (i + 1 < argc && name == "--device") {
       device = argv[i + 1];
     } else if (i + 1 == argc || !options.take(name, argv[i + 1])) {
-      std::fprintf(stderr, "allreduce_gloo: %s is no option, or its value is wrong\n", argv[i]);
+      std::fprintf(stderr, "allreduce_gloo: %s is not an option, or its value is wrong\n", argv[i]);
       return 2;
     }
   }

@@ -36,7 +36,7 @@ int main(int argc, char** argv) {
     if (i + 1 < argc && name == "--library") {
       library = argv[i + 1];
     } else if (i + 1 == argc || !options.take(name, argv[i + 1])) {
-      std::fprintf(stderr, "allreduce_mpi: %s is no option, or its value is wrong\n", argv[i]);
+      std::fprintf(stderr, "allreduce_mpi: %s is not an option, or its value is wrong\n", argv[i]);
       MPI_Abort(MPI_COMM_WORLD, 2);
     }
   }

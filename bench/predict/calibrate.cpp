@@ -45,7 +45,7 @@ Json print_parameters(const sim::Source& source, const sim::Fit& fit) {
     const double high = factor ? value * std::exp(fit.errors[i]) : value + fit.errors[i];
     std::printf("%-42s %12.5g  %.4g to %.4g %s%s\n", unknown.name.c_str(), value, low, high,
                 unknown.unit.c_str(),
-                expected ? "  (as expected beforehand: the measurements do not tell)" : "");
+                expected ? "  (the prior: the measurements do not determine this parameter)" : "");
     list.push_back({{"name", unknown.name},
                     {"unit", unknown.unit},
                     {"value", value},
@@ -149,8 +149,8 @@ int run(const Options& options) {
   if (!options.check.empty()) {
     const Measurements other = read_measurements(options.check);
     if (other.source.name != all.source.name)
-      fail<ConfigError>(options.check, " is of ", other.source.name, ", and ", options.file, " of ",
-                        all.source.name);
+      fail<ConfigError>("--check: ", options.check, " has measurements of ", other.source.name, ", but ",
+                        options.file, " has measurements of ", all.source.name);
     asked = other.cells;
   }
   for (const std::string& text : options.predict) asked.push_back(cell_of(all, text));

@@ -131,7 +131,7 @@ inline Csv parse_csv(std::string_view text, const std::string& file) {
     std::vector<std::string> fields = detail::split_line(line, where);
     if (number == 1) {
       for (std::string& name : fields) {
-        if (csv.has(name)) convoy::fail<convoy::ConfigError>(where, ": column \"", name, "\" stands twice");
+        if (csv.has(name)) convoy::fail<convoy::ConfigError>(where, ": there are two columns \"", name, '"');
         csv.columns.push_back(std::move(name));
       }
       continue;

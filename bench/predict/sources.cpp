@@ -173,8 +173,8 @@ Source pair_2080ti(const std::vector<std::string>& columns, const std::vector<Ro
     } else if (name == "transformer6") {
       tensors = tensors_of("transformer");
     } else {
-      fail<ConfigError>("nothing is known of model \"", name,
-                        "\"; resnet18, resnet50, resnet101 and transformer6 are known");
+      fail<ConfigError>("model \"", name,
+                        "\" is unknown; known are resnet18, resnet50, resnet101 and transformer6");
     }
     source.workloads.push_back({name, std::move(tensors)});
     source.parameters.push_back(seconds_of(name));
@@ -356,7 +356,7 @@ Cell cell_of(const Measurements& measurements, const std::string& text) {
     if (name == "batch") name = layout.batch;
     const auto& columns = measurements.columns;
     if (name != layout.workload && std::find(columns.begin(), columns.end(), name) == columns.end())
-      fail<ConfigError>("setting \"", text, "\": the source has no \"", name, '"');
+      fail<ConfigError>("setting \"", text, "\": the source has no column \"", name, '"');
     fields.emplace_back(name, part.substr(equals + 1));
     at = end + 1;
   }
@@ -375,7 +375,7 @@ Cell cell_of(const Measurements& measurements, const std::string& text) {
     for (const Cell& cell : measurements.cells) {
       if (cell.workload != workload) continue;
       if (batch > 0 && batch != cell.batch)
-        fail<ConfigError>(where, " says no batch, and there are measurements of several");
+        fail<ConfigError>(where, " has no batch, and the measurements have several");
       batch = cell.batch;
     }
     fields.emplace_back(layout.batch, std::to_string(batch));
