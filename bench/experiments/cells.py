@@ -166,7 +166,7 @@ def _value(where, field, value):
     """A field's value, converted for Cell; raises Failure if it has the wrong type."""
     if field.type in ("tuple", tuple):
         if not isinstance(value, list):
-            raise Failure(f"{where}: {field.name} is a list, not {value!r}")
+            raise Failure(f"{where}: {field.name} must be a list, not {value!r}")
         return tuple(value)
     kind = type(field.default)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
@@ -174,31 +174,31 @@ def _value(where, field, value):
     if kind is str and isinstance(value, (int, float)) and not isinstance(value, bool):
         value = str(value)
     if type(value) is not kind:
-        raise Failure(f"{where}: {field.name} is {kind.__name__}, not {value!r}")
+        raise Failure(f"{where}: {field.name} must be {kind.__name__}, not {value!r}")
     return value
 
 
 def checked(cell, where):
     """The cell; raises Failure if its fields contradict each other."""
     if cell.model not in PROGRAMS:
-        raise Failure(f"{where}: there is no model {cell.model!r}, but " + ", ".join(PROGRAMS))
+        raise Failure(f"{where}: there is no model {cell.model!r}; models are " + ", ".join(PROGRAMS))
     if cell.exec not in EXECS:
-        raise Failure(f"{where}: there is no exec {cell.exec!r}, but " + ", ".join(EXECS))
+        raise Failure(f"{where}: there is no exec {cell.exec!r}; execs are " + ", ".join(EXECS))
     for name in ("nodes", "ranks_per_node", "batch"):
         if getattr(cell, name) < 1:
-            raise Failure(f"{where}: {name} is at least 1, not {getattr(cell, name)}")
+            raise Failure(f"{where}: {name} must be at least 1, not {getattr(cell, name)}")
     if cell.comm == "none" and cell.world > 1:
         raise Failure(f"{where}: comm none is for one rank, not {cell.world}")
     if cell.servers and not cell.is_server:
         raise Failure(f"{where}: servers are for comm ps, ps-async and ps-stale, not {cell.comm}")
     if cell.transport == "threads" and cell.nodes > 1:
-        raise Failure(f"{where}: threads are ranks of one node, not of {cell.nodes}")
+        raise Failure(f"{where}: transport threads is for one node, not {cell.nodes}")
     if cell.exec == "replay" and len(cell.replay) not in (1, cell.nodes):
         raise Failure(
-            f"{where}: replay has a rate or a profile for all nodes, or one for each of the {cell.nodes}, not {len(cell.replay)}"
+            f"{where}: replay must list one rate or profile for all nodes, or one for each of the {cell.nodes} nodes, not {len(cell.replay)}"
         )
     if len({isinstance(one, str) for one in cell.replay}) > 1:
-        raise Failure(f"{where}: replay has rates or profiles, not both")
+        raise Failure(f"{where}: replay must list rates or profiles, not both")
     return cell
 
 
@@ -222,7 +222,7 @@ def read_setting(path, overrides=None):
         with open(path, "rb") as file:
             content = tomllib.load(file)
     except (OSError, tomllib.TOMLDecodeError) as error:
-        raise Failure(f"{path} is no setting file: {error}") from None
+        raise Failure(f"{path} is not a setting file: {error}") from None
     overrides = dict(overrides or {})
     protocol_overrides = overrides.pop("protocol", {})
     name = os.path.splitext(os.path.basename(path))[0]

@@ -35,7 +35,7 @@ def words(cell, root, scratch):
         if cell.data in ("digits", "synthetic"):
             return ["--data", cell.data]
         if not os.path.exists(cell.data):
-            raise Failure(f"there is no data in {cell.data}")
+            raise Failure(f"the data {cell.data} does not exist")
         return ["--data", os.path.abspath(cell.data)]
     folder = os.path.join(scratch, "drawn")
     if cell.model == "bert":

@@ -175,8 +175,8 @@ class Driver:
         if kept:
             of = {self.store.records[task.key]["commit"] for task in kept}
             results.note(
-                f"{len(kept)} of {len(wanted)} cells are finished and kept, of commit {', '.join(sorted(of)) or 'none'}"
-                " (another --out, or without its results.jsonl, runs them again)"
+                f"{len(kept)} of {len(wanted)} cells are finished and kept, from commit {', '.join(sorted(of)) or 'none'}"
+                " (to run them again, choose another --out or delete its results.jsonl)"
             )
         left = [task for task in wanted if not self.store.finished(task.key)]
         progress = Progress(len(left), sum(task.protocol.launches for task in left))

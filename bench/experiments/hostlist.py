@@ -11,26 +11,26 @@ def _split(text):
     for letter in text:
         depth += (letter == "[") - (letter == "]")
         if depth not in (0, 1):
-            raise Failure(f"{text!r} is no list of hosts: its brackets do not match")
+            raise Failure(f"{text!r} is not a list of hosts: its brackets do not match")
         if letter == "," and depth == 0:
             parts.append(part)
             part = ""
         else:
             part += letter
     if depth:
-        raise Failure(f"{text!r} is no list of hosts: its brackets do not match")
+        raise Failure(f"{text!r} is not a list of hosts: its brackets do not match")
     return parts + [part]
 
 
 def _range(text, whole):
     match = re.fullmatch(r"(\d+)(?:-(\d+))?", text)
     if not match:
-        raise Failure(f"{whole!r} is no list of hosts: {text!r} is no number or range")
+        raise Failure(f"{whole!r} is not a list of hosts: {text!r} is neither a number nor a range")
     first, last = match[1], match[2] or match[1]
     if int(last) < int(first):
-        raise Failure(f"{whole!r} is no list of hosts: {text!r} runs backwards")
+        raise Failure(f"{whole!r} is not a list of hosts: {text!r} runs backwards")
     if int(last) - int(first) >= 1 << 20:
-        raise Failure(f"{whole!r} is no list of hosts: {text!r} is longer than any cluster")
+        raise Failure(f"{whole!r} is not a list of hosts: {text!r} has more than 2^20 numbers")
     return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
 
 
@@ -39,7 +39,7 @@ def expand(text):
     names = []
     for part in _split(text.strip()):
         if not part:
-            raise Failure(f"{text!r} is no list of hosts: a name is missing")
+            raise Failure(f"{text!r} is not a list of hosts: a name is missing")
         heads = [""]
         for piece in re.findall(r"\[[^\]]*\]|[^\[\]]+", part):
             if piece[0] == "[":

@@ -195,7 +195,7 @@ class HostFile(Launcher):
         except OSError as error:
             raise Failure(f"{path} cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:
-            raise Failure(f"{path} is no list of hosts, but a binary file") from None
+            raise Failure(f"{path} is a binary file, not a list of hosts") from None
         names = [name for number, line in enumerate(lines, 1) for name in self._names(line, f"{path}, line {number}")]
         self.names = list(dict.fromkeys(names))
         if not self.names:
@@ -206,7 +206,7 @@ class HostFile(Launcher):
     def _names(line, where):
         name, *settings = line.split("#")[0].split(maxsplit=1) or [""]
         if settings and not re.fullmatch(r"([\w-]+\s*=\s*\S+\s*)+", settings[0]):
-            raise Failure(f"{where}: behind a host stand settings such as slots=4, not {settings[0].strip()!r}")
+            raise Failure(f"{where}: after a host, expected settings such as slots=4, not {settings[0].strip()!r}")
         try:
             names = hostlist.expand(name) if name else []
         except Failure as failure:

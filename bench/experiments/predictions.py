@@ -36,7 +36,7 @@ class Predictor:
         the published sizes."""
         other = [word for word in cell.options if word in SIZES]
         if other:
-            raise Failure(f"the simulator does not know a {cell.model} with another {other[0]}")
+            raise Failure(f"the simulator knows {cell.model} only in its published sizes, not with {other[0]}")
         return cell.model + ("-mnist" if PROGRAMS[cell.model] == "mnist_resnet" else "")
 
     def words(self, cell, alone):
@@ -85,11 +85,11 @@ class Predictor:
                 with open(path) as file:
                     answers = json.load(file)
             except (OSError, ValueError) as error:
-                raise Failure(f"predict left no JSON: {error}") from None
+                raise Failure(f"predict wrote no JSON: {error}") from None
         listed = answers.get("predictions", []) if isinstance(answers, dict) else []
         for answer in listed:
             if answer.get("comm") == cell.comm or cell.comm == "none" or len(listed) == 1:
                 if not isinstance(answer.get("throughput"), (int, float)):
                     break
                 return answer
-        raise Failure(f"predict said nothing about {cell.comm}")
+        raise Failure(f"predict wrote no throughput of {cell.comm}")

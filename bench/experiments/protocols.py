@@ -34,15 +34,16 @@ class Protocol:
         names = {field.name: type(field.default) for field in dataclasses.fields(cls)} | {"kind": str}
         for name, value in table.items():
             if name not in names:
-                raise Failure(f"{where}: a protocol has no {name!r}, but " + ", ".join(names))
+                raise Failure(f"{where}: a protocol has no field {name!r}; fields are " + ", ".join(names))
             if type(value) is not names[name] or (names[name] is int and value < 0):
-                raise Failure(f"{where}: {name} of a protocol is {names[name].__name__}, not {value!r}")
+                wanted = "an int of at least 0" if names[name] is int else names[name].__name__
+                raise Failure(f"{where}: {name} of a protocol must be {wanted}, not {value!r}")
         kind = table.get("kind")
         if kind not in KINDS:
-            raise Failure(f"{where}: there is no protocol {kind!r}, but " + ", ".join(KINDS))
+            raise Failure(f"{where}: there is no protocol {kind!r}; protocols are " + ", ".join(KINDS))
         protocol = cls(**{**DEFAULTS.get(kind, {}), **table})
         if kind == "relaunches" and (protocol.relaunches < 1 or protocol.measure < 1):
-            raise Failure(f"{where}: relaunches and measure are at least 1")
+            raise Failure(f"{where}: relaunches and measure must be at least 1, not {protocol.relaunches} and {protocol.measure}")
         if kind in ("cumulative", "timeline") and protocol.steps + protocol.epochs < 1:
             raise Failure(f"{where}: {kind} needs steps or epochs")
         if kind == "runtime" and protocol.epochs < 1:
@@ -94,7 +95,7 @@ def read_steps(path):
         with open(path, newline="") as file:
             return [(int(line["rows"]), float(line["seconds"])) for line in csv.DictReader(file)]
     except (OSError, KeyError, TypeError, ValueError) as error:
-        raise Failure(f"{path} is no log of steps: {error!r}") from None
+        raise Failure(f"{path} is not a log of steps: {error!r}") from None
 
 
 def rate(steps):
@@ -115,7 +116,7 @@ def cumulative_lines(steps, every):
 def window(steps, ignore, measure):
     """The published window: global batch x measure / (t[ignore + measure - 1] - t[ignore - 1])."""
     if len(steps) < ignore + measure:
-        raise Failure(f"the run made {len(steps)} steps, and the protocol takes {ignore + measure}")
+        raise Failure(f"the run made {len(steps)} steps, but the protocol needs {ignore + measure}")
     return rate(steps[ignore : ignore + measure])
 
 
@@ -126,7 +127,7 @@ def start_up(lines, rows_per_step):
     """
     points = [(step, step * rows_per_step / value) for step, value in lines]
     if len(points) < 2:
-        raise Failure("a start-up takes two lines of a log at least")
+        raise Failure("a start-up needs at least two lines of a log")
     middle = statistics.mean(step for step, _ in points)
     elapsed = statistics.mean(seconds for _, seconds in points)
     slope = sum((s - middle) * (t - elapsed) for s, t in points) / sum((s - middle) ** 2 for s, _ in points)
@@ -138,7 +139,7 @@ def _read_json(path):
         with open(path) as file:
             return json.load(file)
     except (OSError, ValueError) as error:
-        raise Failure(f"{path} is no result: {error}") from None
+        raise Failure(f"{path} is not a result: {error}") from None
 
 
 def _estimate(protocol, wall, epochs):

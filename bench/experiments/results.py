@@ -36,7 +36,7 @@ class Store:
             except (ValueError, KeyError, TypeError):
                 # Only the last line can be incomplete, if a driver was killed.
                 if content.endswith(b"\n") or number != content.count(b"\n") + 1:
-                    raise Failure(f"{self.path}, line {number}: that is no result") from None
+                    raise Failure(f"{self.path}, line {number} is not a result") from None
                 self.cut = len(line)
 
     def add(self, record):

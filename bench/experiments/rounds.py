@@ -24,7 +24,7 @@ def results(commands, errors=None):
         written = []
         for path, process, code in ended:
             if code:
-                raise Failure(f"{' '.join(process.args)} ended with {code}")
+                raise Failure(f"{' '.join(process.args)} ended with exit code {code}")
             with open(path) as file:
                 written.append(json.load(file))
         return written
@@ -102,7 +102,7 @@ def weighted(options):
     """
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
-        raise Failure("weighted takes two cores, and here is one")
+        raise Failure("weighted needs two cores, but this process may use only one")
     fast, slow = cores[:2]
     words = options.options or ["--data", "synthetic"]
     trainer = [options.program, "--threads", "1", "--quiet", *words, "--steps", str(options.steps)]

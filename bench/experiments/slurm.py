@@ -104,7 +104,7 @@ class Slurm(Launcher):
         if listed.returncode:
             error = listed.stderr.strip()
             # A controller that does not answer or is restarting says nothing about the job.
-            return None if "Invalid job id" in error else f"Slurm does not tell of job {job}: {error}"
+            return None if "Invalid job id" in error else f"squeue does not report the state of job {job}: {error}"
         elements = [line.split(maxsplit=1) for line in listed.stdout.splitlines() if line.strip()]
         if not elements:
             return None

@@ -79,5 +79,5 @@ def tables(runs, rows_per_step=None):
             share = "" if accuracy is None else f"{accuracy if accuracy > 1 else 100 * accuracy:.2f}%"
             epochs.add(run.heading, epoch, f"{seconds:.2f}", "" if test is None else f"{test:.2f}", share)
     if rates.rows and not rows_per_step:
-        rates.notes = ["The start-up in the rates takes --samples, those of a step of all ranks."]
+        rates.notes = ["The start-up in the rates needs --samples, the samples that all ranks train in a step."]
     return [table for table in (rates, epochs) if table.rows]

@@ -15,7 +15,7 @@ def read(path):
         with open(path) as file:
             events = json.load(file)["traceEvents"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise Failure(f"{path} is no Chrome trace: {error!r}") from None
+        raise Failure(f"{path} is not a Chrome trace: {error!r}") from None
     tracks = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e.get("ph") == "M" and e.get("name") == "thread_name"}
     bars = [
         (e["pid"], tracks.get((e["pid"], e["tid"]), str(e["tid"])), e["name"], e["ts"] * 1e-6, e["dur"] * 1e-6)

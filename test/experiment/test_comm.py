@@ -80,5 +80,5 @@ class Timeline(Case):
         )
 
     def test_what_is_no_trace_is_refused(self):
-        self.refused("is no Chrome trace", timeline.read, self.write("a.json", "[]"))
+        self.refused("is not a Chrome trace", timeline.read, self.write("a.json", "[]"))
         self.refused("fewer than two steps", timeline.step_of, timeline.read(self.trace(1)))

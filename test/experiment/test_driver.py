@@ -153,7 +153,7 @@ protocol = { kind = "cumulative", steps = 8, log_every = 4 }
     def test_a_broken_line_in_the_middle_is_an_error(self):
         os.makedirs(self.path("out"))
         self.write("out/results.jsonl", 'nonsense\n{"key": "a", "status": "ok"}\n')
-        self.refused("line 1: that is no result", results.Store, self.path("out"))
+        self.refused("line 1 is not a result", results.Store, self.path("out"))
 
     def test_a_limit_ends_a_launch(self):
         driver = self.driver(launch.Launcher(limit=0.5))
@@ -190,16 +190,16 @@ protocol = { kind = "cumulative", steps = 8, log_every = 4 }
 
     def test_a_file_that_is_no_list_of_hosts(self):
         for text, sentence in (
-            ("gn01\ngn02 gn03\n", "hosts, line 2: behind a host stand settings such as slots=4, not 'gn03'"),
+            ("gn01\ngn02 gn03\n", "hosts, line 2: after a host, expected settings such as slots=4, not 'gn03'"),
             ("gn01:4\n", "hosts, line 1: 'gn01:4' is not the name of a host"),
             ("me@gn01\n", "hosts, line 1: 'me@gn01' is not the name of a host"),
             ("--gn01\n", "hosts, line 1: '--gn01' is not the name of a host"),
-            ("# hosts\n\ngn[1-\n", "hosts, line 3: 'gn\\[1-' is no list of hosts: its brackets do not match"),
+            ("# hosts\n\ngn[1-\n", "hosts, line 3: 'gn\\[1-' is not a list of hosts: its brackets do not match"),
         ):
             self.refused(sentence, launch.HostFile, self.write("hosts", text))
         with open(self.path("binary"), "wb") as file:
             file.write(b"\x7fELF\xff\xfe")
-        self.refused("binary is no list of hosts, but a binary file", launch.HostFile, self.path("binary"))
+        self.refused("binary is a binary file, not a list of hosts", launch.HostFile, self.path("binary"))
         self.refused("gone cannot be read: No such file", launch.HostFile, self.path("gone"))
 
     def test_hosts_that_are_down_are_named_and_the_rest_goes_on(self):
@@ -278,7 +278,7 @@ class Predictions(Case):
         self.assertEqual(driver.run(setting(*tasks)), 0)
         self.assertRegex(self.notes[0], "no prediction for .*: predict: no worker holds a batch of 666")
         self.assertRegex(self.notes[1], "there is no cluster file none such")
-        self.assertRegex(self.notes[2], "the simulator does not know a bert with another --layers")
+        self.assertRegex(self.notes[2], "the simulator knows bert only in its published sizes, not with --layers")
 
     def test_without_the_program_one_sentence_says_so(self):
         driver = self.driver()

@@ -21,4 +21,4 @@ class Hosts(Case):
 
     def test_refuses_what_is_no_list(self):
         for text in ("gn[03-07-09]", "gn[1-", "gn]1[", "gn[5-3]", "a,,b", "", "gn[a-b]", "gn[0-99999999]"):
-            self.refused("is no list of hosts", expand, text)
+            self.refused("is not a list of hosts", expand, text)

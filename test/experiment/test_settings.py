@@ -59,13 +59,13 @@ class Settings(Case):
             "model = 3": 'model = "resnet19"',
             "there is no field 'modle'": 'modle = "resnet18"',
             "there is no model 'resnet19'": 'model = "resnet19"',
-            "batch is int, not 'many'": 'batch = "many"',
-            "batch is at least 1": "batch = 0",
+            "batch must be int, not 'many'": 'batch = "many"',
+            "batch must be at least 1": "batch = 0",
             "comm none is for one rank, not 2": 'comm = "none"\nranks_per_node = 2',
-            "or one for each of the 2, not 3": 'exec = "replay"\nnodes = 2\nreplay = [1.0, 2.0, 3.0]',
-            "replay has rates or profiles, not both": 'exec = "replay"\nnodes = 2\nreplay = [[1.0, "a"]]',
+            "or one for each of the 2 nodes, not 3": 'exec = "replay"\nnodes = 2\nreplay = [1.0, 2.0, 3.0]',
+            "replay must list rates or profiles, not both": 'exec = "replay"\nnodes = 2\nreplay = [[1.0, "a"]]',
             "servers are for comm ps": "servers = 1",
-            "threads are ranks of one node, not of 2": 'transport = "threads"\nnodes = 2',
+            "transport threads is for one node, not 2": 'transport = "threads"\nnodes = 2',
         }
         for pattern, text in itertools.islice(wrong.items(), 1, None):
             path = self.write("wrong.toml", f'[[cells]]\n{text}\nprotocol = {{ kind = "timeline", steps = 4 }}\n')
@@ -74,13 +74,13 @@ class Settings(Case):
             "protocol is missing": "",
             "no protocol 'guess'": 'protocol = { kind = "guess" }',
             "cumulative needs steps or epochs": 'protocol = { kind = "cumulative" }',
-            "a protocol has no 'stepz'": 'protocol = { kind = "cumulative", stepz = 3 }',
-            "steps of a protocol is int, not -1": 'protocol = { kind = "cumulative", steps = -1 }',
+            "a protocol has no field 'stepz'; fields are": 'protocol = { kind = "cumulative", stepz = 3 }',
+            "steps of a protocol must be an int of at least 0, not -1": 'protocol = { kind = "cumulative", steps = -1 }',
         }.items():
             self.refused(pattern, read_setting, self.write("wrong.toml", f"[[cells]]\n{protocol}\n"))
-        self.refused("is no setting file", read_setting, self.write("wrong.toml", "[[cells"))
+        self.refused("is not a setting file", read_setting, self.write("wrong.toml", "[[cells"))
         self.refused("there are no cells", read_setting, self.write("wrong.toml", 'title = "x"'))
-        self.refused("there is no experiment 'none such', but .*quick", settings.path_of, "none such")
+        self.refused("there is no experiment 'none such'; choose .*quick", settings.path_of, "none such")
 
     def test_every_shipped_setting_is_read(self):
         self.assertIn("quick", settings.names())

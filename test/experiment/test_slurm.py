@@ -111,7 +111,7 @@ echo 77
             [note for note in self.notes if note.startswith("  ")],
             [
                 "  job 77 waits in the queue: Priority",
-                "  Slurm does not tell of job 77: slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
+                "  squeue does not report the state of job 77: slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
             ],
         )
         with open(queue) as file:

@@ -111,7 +111,7 @@ says "bert 3x1, .* FAILED: mpirun starts no program on host nowhere: ssh: Could 
 
 echo "$bed-0 $bed-1" > "$scratch/wrong"
 driver cells wrong && failed "a wrong file: the exit code"
-says "^experiment: $scratch/wrong, line 1: behind a host stand settings such as slots=4, not '$bed-1'$"
+says "^experiment: $scratch/wrong, line 1: after a host, expected settings such as slots=4, not '$bed-1'$"
 [ "$(wc -l < "$scratch/out")" -eq 1 ] || failed "a wrong file is one sentence"
 
 # A host goes away while ranks train; mpirun finds out by its keepalives.

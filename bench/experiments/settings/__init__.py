@@ -18,4 +18,4 @@ def path_of(name):
     path = os.path.join(FOLDER, name + ".toml")
     if os.path.isfile(path):
         return path
-    raise Failure(f"there is no experiment {name!r}, but " + ", ".join(names()) + ", or a setting file of your own")
+    raise Failure(f"there is no experiment {name!r}; choose " + ", ".join(names()) + ", or give a setting file")
