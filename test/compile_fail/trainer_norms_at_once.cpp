@@ -1,4 +1,4 @@
-// EXPECT: this optimizer goes by norms of whole tensors, and the servers of this Comm update with each
+// EXPECT: this optimizer uses norms of whole tensors, but the servers of this Comm update with each
 // worker's
 #include <convoy/comm/parameter_server/parameter_server.hpp>
 #include <convoy/data/digits.hpp>

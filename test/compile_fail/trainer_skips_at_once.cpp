@@ -1,4 +1,4 @@
-// EXPECT: this Exec's precision has steps skipped whose gradients overflow, and the servers of this Comm
+// EXPECT: this Exec's precision skips steps whose gradients overflow, but the servers of this Comm
 // update with
 #include "../remote_exec.hpp"
 #include <convoy/comm/parameter_server/parameter_server.hpp>

@@ -73,7 +73,7 @@ consteval bool composes() {
   } else if constexpr (!comm::Comm<Comm>) {
     static_assert(comm::Comm<Comm>,
                   "convoy: a trainer exchanges gradients by a Comm, such as comm::Ring<transport::Mpi>, "
-                  "comm::None or comm::Any, and this type is none");
+                  "comm::None or comm::Any, but this type is not one");
     return false;
   } else if constexpr (!detail::Complete<Exec>) {
     static_assert(detail::Complete<Exec>,
@@ -83,7 +83,7 @@ consteval bool composes() {
   } else if constexpr (!exec::Exec<Exec>) {
     static_assert(exec::Exec<Exec>,
                   "convoy: a trainer computes on an Exec, such as exec::Host<f32> or exec::Reference<f32>, "
-                  "and this type is none");
+                  "but this type is not one");
     return false;
   } else if constexpr (!std::same_as<typename Exec::Scalar, float>) {
     static_assert(std::same_as<typename Exec::Scalar, float>,
@@ -93,21 +93,19 @@ consteval bool composes() {
   } else if constexpr (!comm::works_in<Comm, typename Exec::Space>) {
     static_assert(comm::works_in<Comm, typename Exec::Space>,
                   "convoy: this Comm exchanges arenas in another space than this Exec's: wrap it as "
-                  "comm::Staged<Comm, Space>, or "
-                  "name one that works there");
+                  "comm::Staged<Comm, Space>, or name one that works there");
     return false;
   } else if constexpr (!optim::runs_in<Rule, typename Exec::Space>()) {
     return false;
   } else if constexpr (optim::detail::WantsNorms<Rule> && comm::never_decides<Comm>) {
-    static_assert(
-        !comm::never_decides<Comm>,
-        "convoy: this optimizer goes by norms of whole tensors, and the servers of this Comm update "
-        "with each worker's gradients as they come: exchange by comm::ParameterServer in sync, or "
-        "name another optimizer");
+    static_assert(!comm::never_decides<Comm>,
+                  "convoy: this optimizer uses norms of whole tensors, but the servers of this Comm update "
+                  "with each worker's gradients as they come: exchange by comm::ParameterServer in sync, or "
+                  "name another optimizer");
     return false;
   } else if constexpr (Exec::may_overflow && comm::never_decides<Comm>) {
     static_assert(!comm::never_decides<Comm>,
-                  "convoy: this Exec's precision has steps skipped whose gradients overflow, and the servers "
+                  "convoy: this Exec's precision skips steps whose gradients overflow, but the servers "
                   "of this Comm update with each worker's gradients as they come: exchange by "
                   "comm::ParameterServer in sync, or compute in another precision");
     return false;
