@@ -1,5 +1,5 @@
 // SANITIZE: none
-// What an attention is in a graph: its value, what it costs and keeps, and what it cannot be.
+// Attention in a graph: its shapes, its price, and the errors for invalid inputs and options.
 #include <doctest/doctest.h>
 
 #include <convoy/graph/dynamic.hpp>
@@ -8,7 +8,7 @@ using namespace convoy;
 
 namespace {
 
-/// The ways to call it.
+/// Calls every overload of attention.
 struct Net {
   static constexpr void define(auto& g) {
     auto x = g.input("x", {100, 24});
@@ -32,15 +32,16 @@ static_assert(node("cross").shape == Shape(100, 20) && node("cross").kind == Kin
 static_assert(node("causal").shape == Shape(100, 8) && node("attention.0").shape == Shape(100, 8));
 static_assert(node("cross").inputs == 3 && node("padded").inputs == 4 && node("causal").inputs == 1 &&
               node("attention.0").inputs == 2);
-// For each pair of a query and a key a product over the features of keys and one over those of values.
+// For each pair of a query and a key: one multiply-accumulate per feature of a key and per feature of a
+// value.
 static_assert(price("cross").macs == 100 * 40 * (12 + 20));
 static_assert(price("cross").forward_flops == 2 * price("cross").macs);
 static_assert(price("cross").backward_flops == 2 * 100 * 40 * (3 * 12 + 2 * 20));
 static_assert(price("padded").forward_flops == price("cross").forward_flops);
-// A causal one has half the pairs, and the diagonal.
+// macs counts all pairs; live_macs of causal attention only half of them and the diagonal.
 static_assert(price("causal").macs == 100 * 100 * (8 + 8));
 static_assert(price("causal").live_macs == 100 * 101 / 2 * (8 + 8));
-// Bytes grow as positions do.
+// The operands, the output, and one number per head and query: bytes grow linearly with positions.
 static_assert(price("cross").forward_bytes == 4 * (100 * 12 + 40 * 32 + 100 * 20 + 4 * 100));
 
 constexpr graph::Attention::Extents of(int queries, int keys) {
@@ -53,7 +54,7 @@ constexpr graph::Attention::Extents of(int queries, int keys) {
 static_assert(of(5, 3).pairs() == 1 + 2 + 3 + 3 + 3);
 static_assert(of(3, 5).pairs() == 1 + 2 + 3);
 
-/// The sentence with which a model is refused at run time.
+/// The error message for a model that is invalid at run time; "accepted" if there is none.
 template <class Define>
 std::string refusal(Define&& define) {
   try {
@@ -66,7 +67,7 @@ std::string refusal(Define&& define) {
 
 }  // namespace
 
-TEST_CASE("graph: an attention that cannot be is refused at run time, each in a sentence") {
+TEST_CASE("graph: an invalid attention is refused at run time, with a sentence for each fault") {
   const auto x = [](auto& g, Shape shape) { return g.input(concat(shape), shape); };
   const auto lengths = [](auto& g, Shape shape) { return g.input("lengths", shape, {.dtype = DType::i32}); };
   CHECK(refusal([&](auto& g) { g.attention(x(g, {12}), {.heads = 2}); }) ==

@@ -1,5 +1,5 @@
-// The builder: names and scopes, shapes, faults at run time as sentences, and that a plan made at run time is
-// the plan made while compiling.
+// The builder: names and scopes, shapes, the errors for invalid models at run time, and the equality of plans
+// made at run time and while compiling.
 #include <doctest/doctest.h>
 
 #include <convoy/graph/dynamic.hpp>
@@ -9,7 +9,7 @@ using namespace convoy;
 
 namespace {
 
-/// A model of the user's own, as in the README.
+/// A user's own model, as in the README.
 template <Image In, int Classes>
 struct Net {
   static constexpr void define(auto& g) {
@@ -22,8 +22,8 @@ struct Net {
 };
 constexpr const auto& net = plan_of<Net<Image{1, 28, 28}, 10>>;
 
-/// Custom operations without functions for a device, with both of them, and with functions that take anything
-/// where the stream would be.
+/// Custom operations without functions for a device, with both of them, and with functions that accept any
+/// arguments, which do not count as functions for a device.
 struct OnHost {
   static constexpr Shape shape(Shape x) { return x; }
   template <class T>
@@ -68,7 +68,7 @@ struct Bucketed {
 };
 static_assert(plan_of<Bucketed>.buckets.size() > net.buckets.size());
 
-/// The sentence with which a model is refused at run time.
+/// The error message for a model that is invalid at run time; "accepted" if there is none.
 template <class Define>
 std::string refusal(Define&& define) {
   try {
@@ -160,7 +160,7 @@ TEST_CASE("graph: a plan made at run time is the plan made while compiling") {
   check_same(DynamicPlan([](auto& g) { Bucketed::define(g); }, Bucketed::buckets), plan_of<Bucketed>);
 }
 
-TEST_CASE("graph: scopes nest names, unnamed operations are numbered within theirs") {
+TEST_CASE("graph: scopes nest names, and unnamed operations are numbered within their scope") {
   const DynamicPlan dynamic([](auto& g) {
     auto x = g.relu(g.input("image", {1, 2, 2}));
     {
@@ -219,7 +219,7 @@ TEST_CASE("graph: shapes follow the operations") {
   CHECK(shape("flat") == Shape{8});
 }
 
-TEST_CASE("graph: what no model can be is refused at run time, each in a sentence") {
+TEST_CASE("graph: invalid models are refused at run time, with a sentence for each fault") {
   const auto image = [](auto& g) { return g.input("image", {3, 4, 4}); };
   CHECK(refusal([&](auto& g) {
           g.add(image(g), g.input("other", {3, 4, 5}), {.name = "sum"});
@@ -270,7 +270,7 @@ TEST_CASE("graph: what no model can be is refused at run time, each in a sentenc
         }) == "model: scopes nest deeper than 15 at 0.1.2.3.4.5.6.7.8.9.10.11.12.13.14.15");
 }
 
-TEST_CASE("graph: what the operations of sequences cannot be is refused at run time, each in a sentence") {
+TEST_CASE("graph: invalid operations on sequences are refused at run time, with a sentence for each fault") {
   const auto features = [](auto& g) { return g.input("features", {6}); };
   CHECK(refusal([&](auto& g) { g.dropout(features(g), {.p = 1}); }) ==
         "model: dropout.0 has a probability that is not at least 0 and below 1");

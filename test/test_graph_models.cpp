@@ -1,5 +1,5 @@
 // SANITIZE: none
-// The models as constants: how many parameters they have, what is decayed, and what is computed together.
+// The models as constants: numbers of parameters, which parameters decay, and which operations are fused.
 #include <doctest/doctest.h>
 
 #include <convoy/graph/dynamic.hpp>
@@ -38,14 +38,15 @@ static_assert(gpt2.parameters() == 124'439'808);
 
 static_assert(plan_of<models::Gpt2Medium<>>.parameters() == 354'823'168);
 static_assert(plan_of<models::Gpt2Large<>>.parameters() == 774'030'080);
-// Each of 1,024 tokens meets every matrix once, and every other token in every layer twice.
+// Each of 1,024 tokens is multiplied by every matrix. In every layer it also meets each of the 1,024 tokens
+// twice: as query and key, and as attention weight and value.
 static_assert(gpt2.macs() ==
               1024 * (12 * 12 * std::int64_t{768} * 768 + 50'257 * 768 + 12 * std::int64_t{1024} * 1536));
 static_assert(models::gpt2_is_transposed("transformer.h.3.mlp.c_proj.weight"));
 static_assert(!models::gpt2_is_transposed("transformer.h.3.mlp.c_proj.bias"));
 static_assert(!models::gpt2_is_transposed("transformer.wte.weight"));
 
-/// Whether matrices and filters are decayed, biases and norms not.
+/// Whether weight decay applies to matrices and filters, and not to biases and norms.
 constexpr bool decays_matrices_alone(const Plan& plan) {
   for (const auto& p : plan.parameter_list)
     if (p.group != (p.shape.rank > 1 ? Group::decay : Group::no_decay)) return false;
@@ -56,7 +57,7 @@ static_assert(decays_matrices_alone(sst5));
 static_assert(decays_matrices_alone(bert));
 static_assert(decays_matrices_alone(gpt2));
 
-/// How many stages of the plan are of these operations in this order.
+/// The number of stages that consist of these operations in this order.
 template <class... Ops>
 constexpr int stages_of(const Plan& plan) {
   constexpr graph::Pattern wanted = graph::pattern<Ops...>;
@@ -76,24 +77,24 @@ static_assert(behind_linear<graph::Gelu>(sst5) == 6);
 static_assert(behind_linear<graph::Gelu>(bert) == 13);
 static_assert(behind_linear<graph::Gelu>(gpt2) == 12);
 
-// The logits of a vocabulary go into their loss and nowhere else, unless they are asked for.
+// The product that makes the logits is fused with their loss, unless the logits are an output too.
 static_assert(behind_linear<graph::CrossEntropy>(sst5) == 0);
 static_assert(behind_linear<graph::CrossEntropy>(bert) == 1);
 static_assert(behind_linear<graph::CrossEntropy>(gpt2) == 1);
 static_assert(behind_linear<graph::CrossEntropy>(plan_of<models::Gpt2<1, 8, 2, 6, 13, 7, 0, true>>) == 0);
 
-// Sublayers end in a sum. BERT normalises it and reads nothing else of it; models that normalise before their
-// sublayers read every sum twice but that before the last norm.
+// Every sublayer ends in a residual sum. In BERT only a norm reads it. In models with the norm before each
+// sublayer, the norm and the next sum read it; only the last sum has the norm as its one reader.
 constexpr int norms_of_sums(const Plan& plan) {
   return stages_of<graph::Dropout, graph::Add, graph::LayerNorm>(plan);
 }
 static_assert(norms_of_sums(bert) == 24);
 static_assert(stages_of<graph::Dropout, graph::Add>(bert) == 0);
-static_assert(stages_of<graph::LayerNorm>(bert) == 2);  // of the embeddings and of the masked words
+static_assert(stages_of<graph::LayerNorm>(bert) == 2);  // of the embeddings, and in the head for masked words
 static_assert(stages_of<graph::Dropout>(bert) == 1 && stages_of<graph::Add>(bert) == 1);
 static_assert(norms_of_sums(sst5) == 1 && stages_of<graph::Dropout, graph::Add>(sst5) == 11);
 static_assert(stages_of<graph::LayerNorm>(sst5) == 12 && stages_of<graph::Add>(sst5) == 0);
-static_assert(stages_of<graph::Dropout>(sst5) == 7);  // behind the embeddings and behind each GELU
+static_assert(stages_of<graph::Dropout>(sst5) == 7);  // after the embeddings and after each GELU
 static_assert(norms_of_sums(gpt2) == 1 && stages_of<graph::Dropout, graph::Add>(gpt2) == 23);
 static_assert(stages_of<graph::LayerNorm>(gpt2) == 24 && stages_of<graph::Dropout>(gpt2) == 1);
 static_assert(norms_of_sums(plan_of<models::Transformer<2, 8, 2, 8, 6, 9, 5, models::NormPlace::after>>) ==
@@ -113,7 +114,7 @@ TEST_CASE("models: sizes that are known at run time make the same model") {
   CHECK(plan.parameters() == constant.parameters());
 }
 
-TEST_CASE("models: a sequence is no longer than its table of positions") {
+TEST_CASE("models: a sequence that is longer than its table of positions is refused") {
   const auto define = [](graph::Builder& g) { models::define_gpt2(g, {.layers = 1, .length = 1025}); };
   CHECK_THROWS_WITH_AS(DynamicPlan{define},
                        "model: transformer.wpe has vectors for 1024 positions, not for those of [1025x768]",

@@ -16,7 +16,8 @@ using graph::ValueKind;
 
 namespace {
 
-/// A sentence about two values that live together in the same memory, or an empty one.
+/// Names a value that is not aligned, lies outside the arena, or shares memory with another value that is
+/// alive at the same time; empty if there is none.
 std::string overlap(std::span<const Lifetime> values, std::span<const std::int64_t> offsets,
                     std::int64_t size) {
   for (std::size_t a = 0; a < values.size(); ++a) {
@@ -34,7 +35,7 @@ std::string overlap(std::span<const Lifetime> values, std::span<const std::int64
   return {};
 }
 
-/// The most bytes that live at one moment: no arena can be smaller.
+/// The largest number of bytes that are alive at one time: no arena can be smaller.
 std::int64_t peak(std::span<const Lifetime> values, int last) {
   std::int64_t most = 0;
   for (int t = 0; t <= last; ++t) {
@@ -81,15 +82,15 @@ TEST_CASE("graph: pack never lets values that live together share memory") {
     CHECK(size >= least);
     if (least > 0) waste += static_cast<double>(size) / static_cast<double>(least) / rounds;
   }
-  CHECK(waste < 1.25);  // on average over random lifetimes, which are far worse than a network's
+  CHECK(waste < 1.25);  // on average over random lifetimes, which pack far worse than a network's
 }
 
-TEST_CASE("graph: pack gives back everything: equal values one after another need one place") {
+TEST_CASE("graph: pack reuses all memory: equal values one after another need the memory of one") {
   std::vector<Lifetime> values;
   for (int t = 0; t < 20; ++t) values.push_back({t, t, 100});
   std::vector<std::int64_t> offsets;
   CHECK(graph::pack(values, 19, offsets) == 128);
-  // Three neighbours between two that stay leave one hole, in whatever order they go.
+  // Three adjacent values between two that live longer leave one free block, in whatever order they end.
   int ends[] = {0, 1, 2};
   do {
     values = {{0, 3, 64}, {0, ends[0], 64}, {0, ends[1], 64}, {0, ends[2], 64}, {0, 3, 64}, {3, 3, 192}};
@@ -125,7 +126,7 @@ TEST_CASE("graph: whatever a stage reads is alive while it runs, forward and bac
         const bool view = owner(n) != n, yielded = plan.stage(s).output == n;
         const graph::Saves saves =
             graph::operation_saves[static_cast<std::size_t>(plan.node(n).op)](plan.graph, n);
-        // What a stage yields exists; what lies within one only where backward reads it.
+        // The output of a stage has memory; a value inside a stage has memory only if backward reads it.
         if (!view && yielded) {
           CHECK(alive(n, ValueKind::output, s));
           if (training) CHECK(alive(n, ValueKind::gradient, backward));
@@ -162,7 +163,7 @@ TEST_CASE("graph: whatever a stage reads is alive while it runs, forward and bac
   }
 }
 
-TEST_CASE("graph: every node is in one stage, and a fused value is read by nothing else") {
+TEST_CASE("graph: every node is in one stage, and only the next node of a stage reads a fused value") {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     const exec_compare::Model model{seed, {.operations = 9}};
     const Plan& plan = model.plan();
@@ -182,7 +183,7 @@ TEST_CASE("graph: every node is in one stage, and a fused value is read by nothi
         const int n = plan.member(s, k);
         ++times[static_cast<std::size_t>(n)];
         CHECK(plan.stage_of[static_cast<std::size_t>(n)] == s);
-        // Whatever a stage reads is of an earlier one, or the node before.
+        // Every input comes from an earlier stage, or is the node before in this stage.
         for (int i = 0; i < plan.node(n).inputs; ++i) {
           const int from = plan.graph.input(n, i);
           if (k > 0 && from == plan.member(s, k - 1)) continue;
@@ -190,7 +191,7 @@ TEST_CASE("graph: every node is in one stage, and a fused value is read by nothi
         }
         if (k > 0) CHECK(reads_of(n, plan.member(s, k - 1)) == 1);
         if (k + 1 == stage.count) continue;
-        // What lies inside a stage is read once, and neither handed out nor measured nor minimised.
+        // A value inside a stage is read once, and is no output, no loss and no input of a metric.
         int readers = 0;
         for (int other = 0; other < nodes; ++other) readers += reads_of(other, n);
         CHECK(readers == 1);
@@ -200,7 +201,7 @@ TEST_CASE("graph: every node is in one stage, and a fused value is read by nothi
           CHECK(std::count(plan.graph.edges + metric.input, plan.graph.edges + metric.input + metric.inputs,
                            n) == 0);
       }
-      // A stage of several nodes is one of the patterns.
+      // A stage of several nodes matches one of the patterns.
       if (stage.count == 1) continue;
       CHECK(std::any_of(std::begin(graph::patterns), std::end(graph::patterns), [&](const auto& pattern) {
         bool fits = pattern.length == stage.count;
@@ -215,12 +216,12 @@ TEST_CASE("graph: every node is in one stage, and a fused value is read by nothi
   }
 }
 
-TEST_CASE("graph: a network without a bypass, a shared value and an output are fused as far as they may") {
+TEST_CASE("graph: operations are fused unless the value between them is an output or is read again") {
   const DynamicPlan plan([](auto& g) {
     auto x = g.conv2d(g.input("image", {2, 4, 4}), {.channels = 2, .name = "a"});
     auto y = g.batch_norm(x, {.name = "a_norm"});
     g.output("seen", y);
-    auto z = g.relu(y, {.name = "a_relu"});  // y is handed out: not fused
+    auto z = g.relu(y, {.name = "a_relu"});  // y is an output: not fused
     auto b = g.conv2d(z, {.channels = 2, .name = "b"});
     auto c = g.relu(b, {.name = "b_relu"});  // b is read twice: not fused
     auto d = g.relu(g.add(b, c, {.name = "sum"}), {.name = "sum_relu"});
@@ -241,17 +242,17 @@ TEST_CASE("graph: a network without a bypass, a shared value and an output are f
   CHECK(stage("fc") == stage("fc_relu"));
 }
 
-TEST_CASE("graph: a sum and its norm are fused where nothing else reads what lies between") {
+TEST_CASE("graph: a sum and its norm are fused unless something else reads the sum") {
   const DynamicPlan plan([](auto& g) {
     const auto x = g.linear(g.input("x", {4}), {.features = 4, .name = "fc"});
     auto y = g.add(g.dropout(x, {.name = "a_drop"}), x, {.name = "a_sum"});
     y = g.layer_norm(y, {.name = "a_norm"});
     const auto sum = g.add(y, g.dropout(x, {.name = "b_drop"}), {.name = "b_sum"});  // read twice
     y = g.layer_norm(sum, {.name = "b_norm"});
-    const auto dropped = g.dropout(y, {.name = "c_drop"});  // handed out
+    const auto dropped = g.dropout(y, {.name = "c_drop"});  // an output
     g.output("dropped", dropped);
     y = g.layer_norm(g.add(sum, dropped, {.name = "c_sum"}), {.name = "c_norm"});
-    // Of two that are dropped from, the earlier leads the stage.
+    // If both inputs of a sum are dropouts, the earlier one leads the stage.
     const auto first = g.dropout(x, {.name = "d_drop"}), second = g.dropout(y, {.name = "d_other"});
     y = g.add(second, first, {.name = "d_sum"});
     g.loss(g.cross_entropy(g.gelu(y), g.label("label", 4)));
@@ -269,7 +270,7 @@ TEST_CASE("graph: a sum and its norm are fused where nothing else reads what lie
   CHECK(stage("d_drop") == stage("d_sum"));
   CHECK(stage("d_other") != stage("d_sum"));
   CHECK(p.stage(stage("d_sum")).count == 2);
-  // Backward reads the sum that lies within a stage, and not what was dropped from.
+  // Backward reads the sum inside a stage, but not the output of the dropout.
   const auto bytes = [&](std::string_view node) {
     return p.lifetimes[static_cast<std::size_t>(p.find(node) * graph::values_per_node)].bytes;
   };
@@ -301,7 +302,7 @@ TEST_CASE("graph: the arenas hold every parameter once, exchanged ones first, in
     std::sort(ranges.begin(), ranges.end(), [](Range a, Range b) { return a.begin < b.begin; });
     for (std::size_t i = 0; i < ranges.size(); ++i) {
       const std::int64_t end = i + 1 < ranges.size() ? ranges[i + 1].begin : plan.sizes.parameters;
-      CHECK(graph::align_slot(ranges[i].end) == end);  // no overlap, no hole but alignment
+      CHECK(graph::align_slot(ranges[i].end) == end);  // no overlap, and no gap except for alignment
     }
     int before = static_cast<int>(plan.stages.size());
     std::int64_t at = 0;
@@ -310,7 +311,7 @@ TEST_CASE("graph: the arenas hold every parameter once, exchanged ones first, in
       CHECK(seen.insert(p).second);
       CHECK(plan.slots[static_cast<std::size_t>(p)].live.begin == at);
       at = graph::align_slot(plan.slots[static_cast<std::size_t>(p)].live.end);
-      // Backward runs the first stage that uses a parameter last.
+      // Of the stages that use a parameter, backward runs the first one last, so that it decides the order.
       const int first = plan.slot(p).first;
       CHECK(first <= before);
       before = first;
@@ -320,7 +321,7 @@ TEST_CASE("graph: the arenas hold every parameter once, exchanged ones first, in
     for (const auto& p : plan.parameter_list) exchanged += p.group != Group::frozen;
     CHECK(seen.size() == exchanged);
 
-    // Buckets: contiguous, cut between tensors, none but the last below its size.
+    // Buckets are contiguous and cut between tensors; only the last may be smaller than the first's size.
     std::int64_t begin = 0;
     for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
       CHECK(plan.buckets[b].begin == begin);
@@ -335,7 +336,7 @@ TEST_CASE("graph: the arenas hold every parameter once, exchanged ones first, in
   }
 }
 
-TEST_CASE("graph: dead taps are those that no position of the window meets") {
+TEST_CASE("graph: dead taps are those that only meet padding") {
   for (int extent = 1; extent <= 6; ++extent)
     for (int kernel = 1; kernel <= 7; ++kernel)
       for (int stride = 1; stride <= 4; ++stride)
@@ -357,7 +358,7 @@ TEST_CASE("graph: dead taps are those that no position of the window meets") {
             CAPTURE(padding);
             const int total = std::accumulate(meets.begin(), meets.end(), 0);
             CHECK(graph::meetings(extent, kernel, window, positions) == total);
-            if (total == 0) continue;  // every tap falls between the padding
+            if (total == 0) continue;  // every tap falls into the padding
             const graph::Taps taps = graph::live_taps(window, {1, extent, extent}, {1, positions, positions});
             CHECK(taps.top == taps.left);
             CHECK(taps.bottom == taps.right);
@@ -369,7 +370,7 @@ TEST_CASE("graph: dead taps are those that no position of the window meets") {
               CHECK(meets[static_cast<std::size_t>(taps.top)] > 0);
               CHECK(meets[static_cast<std::size_t>(taps.bottom - 1)] > 0);
             }
-            // What is left is a convolution of as many positions with paddings that are not negative.
+            // The live taps are a convolution with the same number of positions and no negative padding.
             const int low = padding - taps.top * dilation;
             const int high = (positions - 1) * stride + window.reach(taps.height()) - extent - low;
             CHECK(low >= 0);
@@ -398,7 +399,7 @@ TEST_CASE("graph: dead taps can be kept, and then everything is exchanged") {
   CHECK(small.plan().buckets.size() > lean.buckets.size());
 }
 
-TEST_CASE("graph: price counts multiplications, of the textbook and those that meet the input") {
+TEST_CASE("graph: the price counts the textbook's multiply-accumulates, and those that meet the input") {
   const DynamicPlan dynamic([](auto& g) {
     auto x = g.conv2d(g.input("image", {3, 5, 5}), {.channels = 4, .kernel = 3, .name = "conv"});
     x = g.conv2d(x, {.channels = 2, .kernel = 1, .name = "point"});
@@ -424,8 +425,8 @@ TEST_CASE("graph: price counts multiplications, of the textbook and those that m
 }
 
 TEST_CASE(
-    "graph: a shared parameter is one tensor, final where the first that uses it is, in a bucket of its "
-    "own") {
+    "graph: a shared parameter is one tensor, is final after the first stage that uses it, and begins a "
+    "bucket") {
   const DynamicPlan dynamic(
       [](auto& g) {
         auto x = g.input("tokens", {5, 6});
@@ -449,12 +450,12 @@ TEST_CASE(
   CHECK(slot.first == stage("first"));
   CHECK(slot.last == stage("last"));
   CHECK(plan.trained(table));
-  // Of what the first stage uses, the bias is final no earlier than the shared weight.
+  // The first stage's shared weight and its bias become final last, in either order.
   const std::string_view tail[] = {plan.parameter(plan.exchange_order[plan.exchange_order.size() - 2]).name,
                                    plan.parameter(plan.exchange_order.back()).name};
   CHECK(std::count(std::begin(tail), std::end(tail), "table") == 1);
   CHECK(std::count(std::begin(tail), std::end(tail), "first.bias") == 1);
-  // What is final before it does not wait for it.
+  // A bucket begins at the shared parameter, so that gradients that are final earlier do not wait for it.
   CHECK(std::any_of(plan.buckets.begin(), plan.buckets.end(),
                     [&](const Range& bucket) { return bucket.begin == slot.live.begin; }));
 }
@@ -512,5 +513,5 @@ TEST_CASE("graph: the fingerprint tells element types, attributes, custom types,
                                   fingerprint({.name = "other"})};
   CHECK(std::set<std::uint64_t>(std::begin(prints), std::end(prints)).size() == std::size(prints));
   CHECK(fingerprint({.custom = 2}) == fingerprint({.custom = 2}));
-  CHECK(fingerprint({.scale = 0.5f}) == fingerprint({}));  // only bytes have a scale
+  CHECK(fingerprint({.scale = 0.5f}) == fingerprint({}));  // only inputs of bytes have a scale
 }

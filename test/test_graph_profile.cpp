@@ -1,4 +1,4 @@
-// Profiles: what rooflines and throughputs make of a plan, and which plans a profile is of.
+// Profiles: computed from a roofline or from a throughput, and refused for a plan that is not theirs.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -18,7 +18,7 @@ namespace {
 constexpr const Plan& small = plan_of<models::ResNet18<Image{1, 28, 28}, 10>>;
 constexpr const Plan& large = plan_of<models::ResNet18<Image{1, 224, 224}, 10>>;
 
-/// Sixteen inputs, one product of `features` columns.
+/// A model of one matrix product with 16 inputs and `features` outputs.
 DynamicPlan one_product(int features) {
   return DynamicPlan([&](auto& g) {
     auto x = g.input("x", Shape{16});
@@ -46,11 +46,11 @@ const graph::OperationTime& time_of(const graph::Profile& profile, std::string_v
 TEST_CASE("a roofline takes as long as the slower of FLOPs and bytes, and moves parameters once a batch") {
   const DynamicPlan plan = one_product(8);
   const double inf = std::numeric_limits<double>::max();
-  // 16 x 8 multiply-accumulates a row; backward makes no gradient of the input.
+  // 16 x 8 multiply-accumulates a row; backward computes no gradient of the input.
   const auto by_flops = graph::roofline(plan, 4, 1, inf);
   CHECK(time_of(by_flops, "product").forward == Approx(2 * 16 * 8 * 4));
   CHECK(time_of(by_flops, "product").backward == Approx(2 * 16 * 8 * 4));
-  // A row reads 16 and writes 8 elements; the weight is read once, and once more beside its gradient.
+  // A row reads 16 and writes 8 elements. The weight moves once per batch; in backward its gradient does too.
   const auto by_bytes = graph::roofline(plan, 4, inf, 1);
   CHECK(time_of(by_bytes, "product").forward == Approx(4 * (4 * (16 + 8) + 16 * 8)));
   CHECK(time_of(by_bytes, "product").backward == Approx(4 * (4 * (16 + 8) + 2 * 16 * 8)));
@@ -75,11 +75,11 @@ TEST_CASE("a throughput is spread over every operation") {
   graph::expect_profile(small, profile);
   for (const auto& time : profile.operations)
     if (time.operation != "flatten") CHECK(time.forward > 0);
-  // Shares are a roofline's, whatever the rate.
+  // The operations' shares of the time do not depend on the throughput.
   const auto faster = graph::spread(small, 128, 163.68);
   for (std::size_t i = 0; i < profile.operations.size(); ++i)
     CHECK(faster.operations[i].backward == Approx(profile.operations[i].backward / 2));
-  // Where memory is no limit, products take everything but what has no FLOPs.
+  // If only FLOPs take time, products take nearly all of the step.
   const auto products = graph::spread(small, 128, 81.84, 1e-9);
   double share = 0;
   for (const auto& time : products.operations)
@@ -87,7 +87,7 @@ TEST_CASE("a throughput is spread over every operation") {
   CHECK(share > 0.97 * products.step());
 }
 
-TEST_CASE("a profile is refused for another plan, and for what are no times") {
+TEST_CASE("a profile is refused for another plan, and with values that are no times") {
   const auto profile = graph::spread(small, 128, 100);
   CHECK(refusal(small, profile) == "");
   auto named = profile;

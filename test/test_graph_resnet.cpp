@@ -25,15 +25,15 @@ static_assert(resnet50.parameters() == 25'557'032);
 static_assert(resnet101.parameters() == 44'549'160);
 static_assert(resnet152.parameters() == 60'192'808);
 
-// torchvision publishes 1.814, 3.664, 4.089, 7.801 and 11.514 GFLOPS, which counts a multiply-accumulate as
-// one.
+// torchvision publishes 1.814, 3.664, 4.089, 7.801 and 11.514 GFLOPS, counting a multiply-accumulate as one
+// FLOP.
 static_assert(resnet18.macs() == 1'814'073'344);
 static_assert(resnet34.macs() == 3'663'761'408);
 static_assert(resnet50.macs() == 4'089'184'256);
 static_assert(resnet101.macs() == 7'801'405'440);
 static_assert(resnet152.macs() == 11'513'626'624);
 
-// As CIFAR-10 trains them: 3x3 filters before the blocks, whose maps are 32, 16, 8 and 4 wide.
+// The variant for CIFAR-10: 3x3 filters before the blocks; the blocks' maps are 32, 16, 8 and 4 wide.
 constexpr const Plan& cifar10 =
     plan_of<models::ResNet18<Image{3, 32, 32}, 10, DType::u8, models::Stem::small>>;
 static_assert(cifar10.parameters() == 11'173'962);
@@ -121,8 +121,7 @@ constexpr bool parameters_are(const Plan& plan, std::span<const Named> expected)
 }
 static_assert(parameters_are(resnet18, torchvision_resnet18));
 
-// ---- dead taps: on 28x28 images the maps of the stages are 7, 4, 2 and 1 wide
-// --------------------------------------------
+// ---- dead taps: on 28x28 images the maps of the blocks are 7, 4, 2 and 1 wide
 
 static_assert(mnist.parameters() == 11'175'370);
 static_assert(mnist.dead_parameters() == 6'946'816);
@@ -131,26 +130,25 @@ static_assert(mnist.sizes.exchanged >= mnist.parameters() - mnist.dead_parameter
 static_assert(mnist.sizes.parameters >= mnist.parameters());
 static_assert(mnist.sizes.statistics == 9600);
 
-/// The taps of the weight of a convolution; of any other node none.
+/// The live taps of a convolution's weight; none for any other node.
 constexpr graph::Taps taps(std::string_view node) {
   const int n = mnist.find(node);
   return mnist.node(n).uses > 0 ? mnist.taps[static_cast<std::size_t>(mnist.graph.parameter(n, 0))]
                                 : graph::Taps{};
 }
 static_assert(taps("conv1") == graph::Taps{0, 7, 0, 7});
-static_assert(taps("layer3.1.conv2") == graph::Taps{0, 3, 0, 3});  // a 2x2 map meets every tap
+static_assert(taps("layer3.1.conv2") == graph::Taps{0, 3, 0, 3});  // on a 2x2 map every tap meets the input
 static_assert(taps("layer4.0.conv1") ==
               graph::Taps{1, 3, 1, 3});  // stride 2 over 2x2: one position, four taps
-static_assert(taps("layer4.0.conv2") == graph::Taps{1, 2, 1, 2});  // a 1x1 map: the middle alone
+static_assert(taps("layer4.0.conv2") == graph::Taps{1, 2, 1, 2});  // a 1x1 map: the middle tap alone
 static_assert(taps("layer4.0.downsample.0") == graph::Taps{0, 1, 0, 1});
 static_assert(taps("bn1") == graph::Taps{});
 static_assert(mnist.price.live_macs < mnist.macs());
-static_assert(resnet18.price.live_macs < resnet18.macs());  // borders meet padding too
+static_assert(resnet18.price.live_macs < resnet18.macs());  // taps meet padding at the borders here too
 
 // ---- fusion
-// ----------------------------------------------------------------------------------------------------------
 
-/// Whether the stage of the first of these nodes consists of them, in this order.
+/// Whether these nodes, in this order, are one stage.
 template <std::size_t n>
 constexpr bool is_stage(const Plan& plan, const std::string_view (&names)[n]) {
   const int s = plan.stage_of[static_cast<std::size_t>(plan.find(names[0]))];
@@ -172,7 +170,6 @@ static_assert(is_stage(resnet50, {"layer1.0.conv3", "layer1.0.bn3", "layer1.0.ad
 static_assert(resnet152.stages.size() == 160);
 
 // ---- buckets
-// -----------------------------------------------------------------------------------------------------------
 
 template <std::size_t n>
 constexpr bool buckets_are(const Plan& plan, const std::int64_t (&ends)[n]) {
@@ -184,8 +181,9 @@ constexpr bool buckets_are(const Plan& plan, const std::int64_t (&ends)[n]) {
   }
   return begin == plan.sizes.exchanged;
 }
-// The first is fc, for MNIST with the last norm and convolution; then a quarter of 16 MB, of ImageNet's a
-// quarter or 25 MiB, as near as tensors allow; at the end half of what is left, down to 1 MiB.
+// The first bucket holds fc, for MNIST also the last norm and convolution. The next ones are as near as
+// tensors allow to a quarter of all gradients (17 MB for MNIST), at most 25 MiB. At the end each is about
+// half of the remainder, down to about 1 MiB.
 static_assert(mnist.buckets[0].end == 5120 + 16 + 512 + 512 + 512 * 512);
 static_assert(buckets_are(mnist,
                           {268'304, 1'452'048, 2'632'720, 3'551'760, 3'847'440, 4'114'320, 4'228'560}));
@@ -197,14 +195,13 @@ static_assert(buckets_are(resnet101,
                           {2'048'000, 7'565'296, 14'128'112, 20'630'000, 27'070'448, 33'509'360, 39'094'768,
                            41'855'984, 43'171'056, 43'878'640, 44'143'344, 44'411'120, 44'549'168}));
 
-// The first parameters whose gradients are final stand first, the first layer's last.
+// Parameters are in the order in which their gradients become final: the last layer's first.
 static_assert(mnist.parameter_list[static_cast<std::size_t>(mnist.exchange_order.front())].name ==
               "fc.weight");
 static_assert(mnist.parameter_list[static_cast<std::size_t>(mnist.exchange_order.back())].name ==
               "conv1.weight");
 
 // ---- what ranks must agree on
-// --------------------------------------------------------------------------------------------
 
 static_assert(resnet18.fingerprint != resnet34.fingerprint);
 static_assert(resnet18.fingerprint != mnist.fingerprint);
