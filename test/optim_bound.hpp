@@ -10,7 +10,7 @@
 
 namespace convoy::optim {
 
-// The pointers are to the beginning of the arenas.
+// The pointers are to the first elements of the arenas.
 template <class R, memory::Space S = memory::Host>
 class Bound {
  public:

@@ -1,4 +1,4 @@
-// Arenas: groups, dead taps, decisions before updates, ranges that lie elsewhere, state.
+// Arenas: groups, dead taps, decisions before updates, ranges in other memory, state.
 #include <cmath>
 #include <limits>
 #include <string>
@@ -26,8 +26,8 @@ double squares(const std::vector<float>& values, Range range) {
   return sum;
 }
 
-// One step of descent without momentum from parameters that are all 1 and gradients that are all 1: what was
-// done to a parameter is 1 minus what it became.
+// By how much one step of SGD without momentum decreases each parameter, if all parameters and gradients
+// are 1.
 std::vector<float> moves(const Layout& layout, float weight_decay) {
   memory::Host space;
   auto made =
@@ -40,7 +40,7 @@ std::vector<float> moves(const Layout& layout, float weight_decay) {
 
 }  // namespace
 
-TEST_CASE("weights decay, dead taps too, and biases only when all do") {
+TEST_CASE("weights and their dead taps decay, biases only if all parameters do") {
   const auto usual = moves(Layout(), 0.5f);
   CHECK(usual[0] == 0.75f);    // a weight: lr (g + decay p)
   CHECK(usual[32] == 0.5f);    // a bias
@@ -53,7 +53,7 @@ TEST_CASE("weights decay, dead taps too, and biases only when all do") {
   CHECK(none[96] == 0.0f);
 }
 
-TEST_CASE("groups scale the rate, change the decay and freeze") {
+TEST_CASE("groups scale the learning rate, change the weight decay and freeze parameters") {
   const auto moved = moves(Layout({{.match = "*.bias", .weight_decay = 1.0f},
                                    {.match = "first.*", .lr_scale = 0.5f, .weight_decay = 0.25f},
                                    {.match = "second.*", .frozen = true}}),
@@ -88,7 +88,7 @@ TEST_CASE("dead taps have state only where they decay") {
         (Layout::exchanged + 9) * 2 * 4);
 }
 
-TEST_CASE("dead taps decay where servers update the rest, as they do where this rank updates all") {
+TEST_CASE("dead taps decay on a rank for which servers update the rest, as on a rank that updates all") {
   const Layout layout;
   memory::Host space;
   const optim::Adam::Options options{.lr = 0.1f, .weight_decay = 0.1f};
@@ -103,13 +103,13 @@ TEST_CASE("dead taps decay where servers update the rest, as they do where this 
   CHECK(b[96] != random_arena(layout, 1)[96]);
 }
 
-TEST_CASE("ranges in parts, whose numbers lie elsewhere, are updated to the same bits") {
+TEST_CASE("updates of ranges in parts, with gradients in other memory, give the same bits") {
   const Layout layout;
   const optim::Adam::Options options{.lr = 0.1f, .weight_decay = 0.1f};
   memory::Host space;
   auto whole = arena<optim::Adam>(space, options, layout);
   auto parts = arena<optim::Adam>(space, options, layout);
-  // A rank that has two thirds of the state, as a server or a shard has.
+  // A rank with a part of the state, as a server or the owner of a shard has.
   const std::vector<Range> mine = {{0, 32}, {48, 96}};
   parts.own(mine);
   CHECK(parts.state_bytes() == (32 + 48 + 9) * 2 * 4);
@@ -130,7 +130,7 @@ TEST_CASE("ranges in parts, whose numbers lie elsewhere, are updated to the same
                        "the optimizer has no state for element 32 on this rank", Error);
 }
 
-TEST_CASE("a gradient longer than allowed is scaled down to what it may be, over all parameters at once") {
+TEST_CASE("a gradient whose norm over all parameters exceeds the limit is scaled down to the limit") {
   const Layout layout;
   memory::Host space;
   const auto gradients = random_arena(layout, 2, true);
@@ -150,7 +150,7 @@ TEST_CASE("a gradient longer than allowed is scaled down to what it may be, over
             doctest::Approx(static_cast<double>(before[i]) -
                             0.1 * factor * static_cast<double>(scale) * static_cast<double>(gradients[i]))
                 .epsilon(1e-6));
-    if (most == 1000.0f) {  // nothing to clip: the bits of no guard at all
+    if (most == 1000.0f) {  // nothing to clip: the same bits as without a guard
       auto free = arena<optim::Sgd>(space, optim::Sgd::Options{.momentum = 0}, layout);
       CHECK(!free.decides());
       auto same = before;
@@ -160,7 +160,7 @@ TEST_CASE("a gradient longer than allowed is scaled down to what it may be, over
   }
 }
 
-TEST_CASE("frozen parameters are no part of the norm") {
+TEST_CASE("frozen parameters do not count in the norm") {
   const Layout layout({{.match = "second.*", .frozen = true}});
   memory::Host space;
   auto made = arena<optim::Sgd>(space, optim::Sgd::Options{}, layout, {.max_norm = 1});
@@ -170,7 +170,7 @@ TEST_CASE("frozen parameters are no part of the norm") {
   CHECK(made.verdict().norm == doctest::Approx(std::sqrt(squares(gradients, {0, 48}))).epsilon(1e-12));
 }
 
-TEST_CASE("norms are the same bits for ranges that arrive alike, whatever the number of threads") {
+TEST_CASE("norms of the same ranges are the same bits, whatever the number of threads") {
   constexpr std::int64_t n = 1 << 18;
   const std::vector<optim::ArenaTensor> tensors = {{{0, n / 2 - 3}, {}, 0}, {{n / 2, n}, {}, 0}};
   const optim::Group group;
@@ -192,7 +192,7 @@ TEST_CASE("norms are the same bits for ranges that arrive alike, whatever the nu
   CHECK(first == doctest::Approx(squares(gradients, {0, n}) / 9).epsilon(1e-6));
 }
 
-TEST_CASE("a step whose gradient is not finite changes nothing, and is not counted as a step of Adam's") {
+TEST_CASE("a step whose gradient is not finite changes nothing, and does not count as a step of Adam") {
   const Layout layout;
   for (const float poison : {inf, -inf, std::numeric_limits<float>::quiet_NaN()}) {
     memory::Host space;
@@ -221,7 +221,7 @@ TEST_CASE("a step whose gradient is not finite changes nothing, and is not count
     CHECK(never.skipped() == 0);
     CHECK(same_bits(a, b));
     CHECK(same_bits(all_state(skips), all_state(never)));
-    // Where a run goes on elsewhere, the count of skipped steps goes with the slots.
+    // A resumed run gets the number of skipped steps along with the slots.
     auto resumed = arena<optim::Adam>(space, options, layout, guard);
     resumed.set_skipped(skips.skipped());
     std::vector<float> state = all_state(skips);
@@ -254,20 +254,20 @@ TEST_CASE("an exchange is told which steps are skipped") {
   }
 }
 
-TEST_CASE("without the guard, what is not finite goes through, as in PyTorch") {
+TEST_CASE("without skip_not_finite, gradients that are not finite are applied, as in PyTorch") {
   const Layout layout;
   memory::Host space;
   auto made = arena<optim::Sgd>(space, optim::Sgd::Options{.momentum = 0}, layout, {.max_norm = 1});
   auto parameters = random_arena(layout, 1);
   auto gradients = random_arena(layout, 2, true);
-  gradients[3] = inf;  // scaled by 1 / inf: zero everywhere but there
+  gradients[3] = inf;  // the factor is 1 / inf: 0 for all other gradients
   const auto before = parameters;
   step(made, 1, 0.1f, 1.0f, parameters, gradients);
   CHECK(std::isnan(parameters[3]));
   CHECK(parameters[4] == before[4]);
 }
 
-TEST_CASE("a rule may ask for the norms of each tensor, of which dead taps are a part") {
+TEST_CASE("a rule may ask for the norms of each tensor, in which its dead taps count") {
   const Layout layout;
   memory::Host space;
   auto made = arena<Trusting>(space, Trusting::Options{}, layout, {.max_norm = 1});
@@ -291,14 +291,14 @@ TEST_CASE("a rule may ask for the norms of each tensor, of which dead taps are a
   }
 }
 
-TEST_CASE("ranks that see parts of the gradient decide together from the sum of what they saw") {
+TEST_CASE("ranks with parts of the gradient decide alike, from the sum of their partial results") {
   const Layout layout;
   memory::Host space;
   const auto before = random_arena(layout, 1), gradients = random_arena(layout, 2, true);
   auto alone = arena<Trusting>(space, Trusting::Options{}, layout, {.max_norm = 1});
   auto expected = before;
   step(alone, 1, 0.1f, 1.0f, expected, gradients);
-  // Two ranks with a shard each, cut within a tensor.
+  // Two ranks with a shard each; the cut is inside a tensor.
   const Range shards[] = {{0, 64}, {64, 96}};
   std::vector<optim::Arena<Trusting>> ranks;
   for (int rank = 0; rank < 2; ++rank)
@@ -341,7 +341,7 @@ TEST_CASE("a step allocates nothing") {
   CHECK(count(arena<Trusting>(space, Trusting::Options{}, layout, guard)) == 0);
 }
 
-TEST_CASE("what cannot be is refused") {
+TEST_CASE("invalid options are refused") {
   const Layout layout;
   memory::Host space;
   CHECK_THROWS_WITH_AS(arena<optim::Sgd>(space, optim::Sgd::Options{}, layout, {.max_norm = -1}),

@@ -1,5 +1,5 @@
 // EMULATES
-// Optimizers on a GPU whose kernels run on processors.
+// Optimizers on a GPU, with kernels run on the CPU.
 #include <string>
 #include <vector>
 
@@ -10,7 +10,7 @@
 
 using namespace optim_device;
 
-TEST_CASE_TEMPLATE("blocks run in any order, on streams as late as they may be, to the same bits", R,
+TEST_CASE_TEMPLATE("blocks in any order, on streams that run as late as they may, give the same bits", R,
                    optim::AdamW, optim::Lars, optim::Lamb) {
   const optim::Guard guard{.max_norm = 1, .skip_not_finite = true};
   const Left usual = on_device<R>({.weight_decay = 0.1f}, guard);
@@ -20,7 +20,8 @@ TEST_CASE_TEMPLATE("blocks run in any order, on streams as late as they may be, 
   }
 }
 
-TEST_CASE_TEMPLATE("so do blocks of many chunks and tensors", R, optim::Adam, optim::Lars, optim::Lamb) {
+TEST_CASE_TEMPLATE("blocks of many chunks and tensors give the same bits in any order", R, optim::Adam,
+                   optim::Lars, optim::Lamb) {
   for (std::uint64_t seed = 1; seed <= 4; ++seed) {
     const RandomLayout layout(seed);
     const auto left = [&] {
@@ -35,7 +36,7 @@ TEST_CASE_TEMPLATE("so do blocks of many chunks and tensors", R, optim::Adam, op
   }
 }
 
-TEST_CASE("a range of many tensors is one kernel to update, and two to sum squares of all of them") {
+TEST_CASE("a range of many tensors takes one kernel to update, and two to sum the squares of all of them") {
   using emulation::Called;
   const RandomLayout layout(3);
   REQUIRE(layout.tensors.size() > 4);
@@ -54,15 +55,15 @@ TEST_CASE("a range of many tensors is one kernel to update, and two to sum squar
   arena.own({&whole, 1});
   arena.begin(1, 0.1f);
   CHECK(calls([&] { arena.arrived(whole, 1.0f, parameters.data(), gradients.data()); }) == 2);
-  // Dead taps are two more, constants one.
+  // Dead taps take two calls more, constants one.
   CHECK(calls([&] { CHECK(arena.decide(parameters.data()) == Decision::apply); }) == 3);
   CHECK(calls([&] { arena.update(whole, 1.0f, parameters.data(), gradients.data()); }) == 1);
   CHECK(calls([&] { arena.decay_dead(1, 0.1f, parameters.data()); }) == 1);
-  // A step that was not begun here has constants of its own.
+  // For a step that this arena has not begun, decay_dead computes constants first.
   CHECK(calls([&] { arena.decay_dead(2, 0.1f, parameters.data()); }) == 4);
 }
 
-TEST_CASE("Muon's steps are the same bits in any order of blocks, on streams as late as they may be") {
+TEST_CASE("Muon's steps give the same bits in any order of blocks, on streams that run as late as they may") {
   const auto left = [] {
     Device space;
     return steps_of_matrices<optim::Muon>(space, muon, {});
@@ -105,7 +106,7 @@ TEST_CASE("a matrix is updated by three kernels and the products of its iteratio
   CHECK(free() == free_before);
 }
 
-TEST_CASE("a GPU whose cuBLASLt cannot multiply is an error before the first step") {
+TEST_CASE("a product for which cuBLASLt has no algorithm is an error before the first step") {
   const optim::ArenaTensor tensor{{0, 96}, {}, 0, 8};
   const optim::Group group;
   Device space;

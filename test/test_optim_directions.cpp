@@ -1,6 +1,6 @@
 // SANITIZE: none
-// Rules that go by the norms of tensors, and of the directions in which they would move them: dead taps,
-// steps that are skipped, and every way of exchanging gradients.
+// Rules that use the norms of tensors and of the directions of their updates: dead taps, skipped steps, and
+// every way to exchange gradients.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -39,7 +39,7 @@ std::vector<double> wide(const std::vector<float>& values) { return {values.begi
 
 }  // namespace
 
-TEST_CASE("dead taps count in the norm of a direction, and move as far as the rest of their tensor") {
+TEST_CASE("dead taps count in the norm of a direction, and move at the rate of their tensor") {
   const Layout layout;
   memory::Host space;
   for (const float most : {0.0f, 1.0f}) {
@@ -56,7 +56,7 @@ TEST_CASE("dead taps count in the norm of a direction, and move as far as the re
       const double decay = t == 1 ? 0.0 : 0.1;  // the bias
       std::vector<double> d(before.size());
       for (std::size_t i = 0; i < d.size(); ++i) {
-        // In the first step the moments' corrections leave the gradient and its square.
+        // In the first step, the corrected moments are the gradient and its square.
         const double gradient = factor * g[i];
         d[i] = gradient / (std::abs(gradient) + 1e-6) + decay * before[i];
       }
@@ -74,7 +74,7 @@ TEST_CASE("dead taps count in the norm of a direction, and move as far as the re
   }
 }
 
-TEST_CASE("a skipped step leaves parameters and moments alone, and is no step of LAMB's") {
+TEST_CASE("a skipped step changes neither parameters nor moments, and does not count as a step of LAMB") {
   const Layout layout;
   memory::Host space;
   for (const optim::Guard& guard : {clipping, optim::Guard{.skip_not_finite = true}}) {
@@ -100,7 +100,7 @@ TEST_CASE("a skipped step leaves parameters and moments alone, and is no step of
   }
 }
 
-TEST_CASE("chosen at run time, a rule with directions computes the same bits, and a step allocates nothing") {
+TEST_CASE("a rule with directions chosen at run time computes the same bits, and a step allocates nothing") {
   const Layout layout;
   memory::Host space;
   auto fixed = arena<optim::Lamb>(space, lamb, layout, clipping);
@@ -148,7 +148,7 @@ constexpr int steps = 4;
 constexpr std::int64_t size = 12'000;
 const comm::Options quick{.deadline = Seconds(20), .segment_bytes = 4096, .window = 2};
 
-// A large tensor, which every shard and every bucket cuts, two small ones, and one that is frozen.
+// A large tensor that buckets and shards cut, a small one that does not decay, a frozen one, and another.
 const std::vector<optim::ArenaTensor> tensors = {
     {{0, 7'003}, {}, 0}, {{7'008, 7'100}, {}, 1}, {{7'104, 9'000}, {}, 2}, {{9'008, 12'000}, {}, 0}};
 const std::vector<optim::Group> groups = {{}, {.weight_decay = 0.0f}, {.frozen = true}};
@@ -182,7 +182,7 @@ struct OnServer {
   }
   std::span<double> partial() { return arena->partial(); }
   Decision decide() {
-    const Decision decision = arena->decide(nullptr);  // nothing is dead
+    const Decision decision = arena->decide(nullptr);  // there are no dead taps
     anew = decision != Decision::again;
     return decision;
   }
@@ -216,7 +216,7 @@ std::vector<float> train(C& comm, const typename R::Options& options, const opti
   return {parameters.begin(), parameters.end()};
 }
 
-// What one rank makes of the sums.
+// The parameters after all steps of one rank that gets the sums of the workers' gradients.
 template <class R>
 std::vector<float> expected(int workers, const typename R::Options& options, const optim::Guard& guard) {
   memory::Host space;
@@ -264,7 +264,7 @@ void check(int ranks, int workers, const Make& make) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("every exchange hands over what the norms of tensors need", R, optim::Lars, optim::Lamb) {
+TEST_CASE_TEMPLATE("every exchange provides what the norms of tensors need", R, optim::Lars, optim::Lamb) {
   check<R>(1, 1, [](Threads) { return comm::None{}; });
   check<R>(3, 3, [](Threads endpoint) { return comm::Ring<Threads>(endpoint, quick); });
   check<R>(3, 3, [](Threads endpoint) { return comm::Sharded<comm::Ring<Threads>>(endpoint, quick); });

@@ -1,6 +1,6 @@
 // ALSO: CONVOY_ISA=baseline CONVOY_ISA=avx2
-// Muon: against PyTorch's, and a hundred steps against plain loops in f64, over matrices however they stand
-// in the arena and beside parameters that AdamW updates.
+// Muon against PyTorch's, and a hundred steps against plain loops in f64: matrices in every layout of the
+// arena, and next to parameters that AdamW updates.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -34,7 +34,7 @@ optim::Muon::Options given(const std::string& name) {
           .iterations = static_cast<int>(option("ns_steps"))};
 }
 
-// What stands at row i and column j of a matrix in panels.
+// The index of row i and column j in a matrix stored in panels.
 std::size_t place(std::int64_t i, std::int64_t j, std::int64_t columns, std::int64_t panel) {
   return static_cast<std::size_t>((i / panel * columns + j) * panel + i % panel);
 }
@@ -48,7 +48,7 @@ std::vector<float> in_panels(const double* values, std::int64_t rows, std::int64
   return stored;
 }
 
-// The largest difference from the file's `what` after any of the updates that it shows.
+// The largest difference from the file's `what`, over all updates that the file records.
 double difference(const std::string& name, const std::string& what, std::int64_t panel) {
   const auto& gradients = file()[name + "/gradients"];
   const std::int64_t rows = gradients.dims[1], columns = gradients.dims[2], count = rows * columns;
@@ -85,10 +85,10 @@ double difference(const std::string& name, const std::string& what, std::int64_t
   return largest;
 }
 
-/// Muon and AdamW in f64, of one tensor.
+/// Muon and AdamW in f64, for one tensor.
 struct Plain {
   optim::Muon::Options o;
-  std::int64_t rows, columns, all_columns;  // rows 0: no matrix
+  std::int64_t rows, columns, all_columns;  // rows is 0 for a tensor that is no matrix
   double decay;
   Doubles p, m, v;
 
@@ -146,7 +146,7 @@ struct Plain {
   }
 };
 
-/// A tall matrix in panels of 4 with dead taps, a bias, a table that is no matrix by its group, a wide
+/// A tall matrix in panels of 4 with dead taps, a bias, a table that its group treats elementwise, and a wide
 /// matrix.
 struct Model {
   std::vector<optim::ArenaTensor> tensors = {{{0, 24 * 9}, {512, 512 + 24 * 3}, 0, 24, 4},
@@ -160,16 +160,16 @@ struct Model {
 
 }  // namespace
 
-TEST_CASE("Muon makes PyTorch's updates, however a matrix stands in the arena") {
+TEST_CASE("Muon computes PyTorch's updates, in every layout of a matrix") {
   for (const std::string& name : file().cases()) {
     CAPTURE(name);
     CHECK(difference(name, "parameters", 1) < 2e-5);
     CHECK(difference(name, "parameters", 2) < 2e-5);
-    CHECK(difference(name, "rough", 1) < 0.02);  // it multiplies in bfloat16
+    CHECK(difference(name, "rough", 1) < 0.02);  // PyTorch multiplies in bfloat16
   }
 }
 
-TEST_CASE("a hundred steps of Muon are those of plain loops in f64, beside AdamW's of all else") {
+TEST_CASE("a hundred steps of Muon, and of AdamW for all else, equal plain loops in f64") {
   for (const bool match : {true, false})
     for (const int threads : {1, 3}) {
       const optim::Muon::Options options{
@@ -247,7 +247,7 @@ TEST_CASE("a hundred steps of Muon are those of plain loops in f64, beside AdamW
     }
 }
 
-TEST_CASE("a matrix has one number of state for each element, all else has two") {
+TEST_CASE("a matrix has one number of state per element, all other parameters have two") {
   const Model model;
   memory::Host space;
   optim::Arena<optim::Muon> arena(space, {}, model.tensors, model.groups);

@@ -1,6 +1,6 @@
 // ALSO: CONVOY_ISA=baseline CONVOY_ISA=avx2
-// Rules against their papers: a hundred updates of three tensors, by one rank and by ranks that have shards
-// of them, with one thread and with several, in vectors of every width.
+// Rules against their papers: a hundred updates of three tensors, by one rank and by ranks with shards, with
+// one thread and with several, in vectors of every width.
 #include <algorithm>
 #include <cmath>
 #include <span>
@@ -31,7 +31,7 @@ float given(const std::string& name, const char* option) {
   return file().has(name + "/" + option) ? static_cast<float>(file()[name + "/" + option].scalar()) : 0.0f;
 }
 
-// The tensors of the file as an arena has them: aligned, with zeros between.
+// The tensors of the file in the layout of an arena: aligned, with zeros between them.
 struct Tensors {
   std::vector<optim::ArenaTensor> list;
   std::vector<optim::Group> groups{{}, {.weight_decay = 0.0f}};
@@ -44,7 +44,7 @@ struct Tensors {
       whole.end += (count + 15) / 16 * 16;
     }
   }
-  // The vector `at` of the file's `values`.
+  // An arena with vector number `at` of the file's `values`.
   std::vector<float> spread(const std::vector<double>& values, std::size_t at = 0) const {
     std::vector<float> arena(static_cast<std::size_t>(whole.end));
     const double* next = values.data() + at * file()["start"].values.size();
@@ -55,8 +55,8 @@ struct Tensors {
   }
 };
 
-// Ranks that see what lies in their shards, drive their optimizers as an exchange does, and add up in between
-// what each has found. The parameters after each update that the file shows.
+// Trains with one rank per shard, with the calls and the sums of partial results of a sharded exchange.
+// Returns the parameters after each update that the file records, and the moving averages in `average`.
 template <class R>
 std::vector<std::vector<float>> trained(const typename R::Options& options, const std::string& name,
                                         const std::vector<Range>& shards, int threads = 1,
@@ -89,7 +89,7 @@ std::vector<std::vector<float>> trained(const typename R::Options& options, cons
   return seen;
 }
 
-// The largest difference beside the largest number.
+// The largest difference, relative to the largest expected number.
 double difference(const std::vector<float>& got, const std::vector<float>& expected) {
   double off = 0, most = 0;
   for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -107,7 +107,7 @@ double difference(const std::vector<std::vector<float>>& got, const std::string&
   return largest;
 }
 
-const std::vector<Range> shards = {{0, 16}, {16, 48}, {48, 64}};  // cut within a tensor
+const std::vector<Range> shards = {{0, 16}, {16, 48}, {48, 64}};  // the cuts are inside tensors
 
 template <class R>
 void check(const std::string& name, const typename R::Options& options) {
@@ -161,7 +161,7 @@ TEST_CASE("Lookahead computes what its paper says") {
                                                       .pull = given("lookahead", "pull")});
 }
 
-TEST_CASE("a moving average follows the parameters of a rule, which has the bits that it has alone") {
+TEST_CASE("a moving average follows the parameters of a rule, and the rule's bits are those without it") {
   using Averaged = optim::Ema<optim::Lamb>;
   const Averaged::Options options{.rule = lamb("ema"), .keep = given("ema", "keep")};
   check<Averaged>("ema", options);
@@ -172,7 +172,7 @@ TEST_CASE("a moving average follows the parameters of a rule, which has the bits
   CHECK(with == trained<optim::Lamb>(options.rule, "ema", shards));
 }
 
-TEST_CASE("decorators are rules: of those that they decorate, with their options, state and norms") {
+TEST_CASE("decorators are rules, with the options, state and norms of the rules that they decorate") {
   using Inner = optim::Lookahead<optim::Ema<optim::Lars>>;
   static_assert(optim::Rule<Inner> && optim::Optimizer<Inner>::per_tensor_norms());
   static_assert(!optim::Optimizer<Inner>::has_direction() &&
@@ -215,8 +215,8 @@ TEST_CASE("a group changes the decay of a decorated rule") {
   CHECK(parameters[112] == 0.75f);  // a dead tap of the second weight
 }
 
-TEST_CASE("an element goes the same way in a vector and alone") {
-  constexpr std::size_t n = 47;  // whole vectors of every width, and a rest
+TEST_CASE("an element gets the same updates in a vector and alone") {
+  constexpr std::size_t n = 47;  // whole vectors of every width, and a remainder
   const auto alike = [](auto rule, const auto& options) {
     using R = decltype(rule);
     memory::Host space;
@@ -246,7 +246,7 @@ TEST_CASE("an element goes the same way in a vector and alone") {
   alike(optim::Lookahead<optim::Adam>{}, optim::Lookahead<optim::Adam>::Options{});
 }
 
-TEST_CASE("what neither moves nor decays stays as it is") {
+TEST_CASE("parameters with zero gradients and without weight decay stay as they are") {
   const auto stays = [](auto rule, const auto& options) {
     using R = decltype(rule);
     memory::Host space;

@@ -1,4 +1,4 @@
-// Rules: PyTorch's numbers, one of a user's own, one that is chosen at run time.
+// Rules: against PyTorch's numbers, a user's own rule, and a rule that is chosen at run time.
 #include <string>
 #include <vector>
 
@@ -56,7 +56,7 @@ std::string refusal(F&& f) {
   return "nothing was refused";
 }
 
-// Lists no fields.
+// Options that list no fields.
 struct Unlisted : Patient {
   struct Options {
     float lr = 1;
@@ -106,7 +106,7 @@ TEST_CASE("SGD, Adam and AdamW compute what PyTorch computes") {
   check_adam(std::type_identity<optim::AdamW>{}, "adamw");
 }
 
-TEST_CASE("a rule of one's own, with three slots and without weight decay, computes what a plain loop does") {
+TEST_CASE("a user's own rule, with three slots and without weight decay, computes what a plain loop does") {
   const Layout layout;
   memory::Host space(std::pmr::new_delete_resource(), 2);
   auto arena = optim_test::arena<Patient>(space, Patient::Options{.lr = 0.5f}, layout);
@@ -169,7 +169,7 @@ TEST_CASE("a rule that is chosen at run time computes the bits of one chosen whi
   compare.operator()<Trusting>({}, optim::Any::Options::of<Trusting>({}));
 }
 
-TEST_CASE("options tell their fields, of a rule chosen at run time as well") {
+TEST_CASE("options list their fields, those of a rule chosen at run time too") {
   CHECK(text_of({}) ==
         "optimizer=sgd optimizer.lr=0.01 optimizer.momentum=0.9 optimizer.weight_decay=0 "
         "optimizer.nesterov=false ");
@@ -186,7 +186,7 @@ TEST_CASE("options tell their fields, of a rule chosen at run time as well") {
         "schedule.every=0 schedule.milestones=[] schedule.gamma=0.1 schedule.scale_with_world=false ");
 }
 
-TEST_CASE("the registry makes rules by name and says what it has") {
+TEST_CASE("the registry makes rules by name, and errors list what it has") {
   CHECK(optim::Optimizer<optim::Any>(optim::make("sgd", {{"nesterov", 1}, {"lr", 0.5}})).facts().lr == 0.5f);
   CHECK(text_of(optim::make("sgd", {{"nesterov", 1}})).find("nesterov=true") != std::string::npos);
   CHECK(optim::rules().size() == 6);

@@ -1,5 +1,5 @@
 // SANITIZE: none
-// Schedules: the rate at each step, against the formulas of those who use them, and what is refused.
+// Schedules: the rate at each step against published formulas, and the refusal of invalid schedules.
 #include <cmath>
 #include <string>
 #include <vector>
@@ -39,7 +39,7 @@ std::string refusal(const Schedule& schedule) {
 
 }  // namespace
 
-TEST_CASE("the rate rises in equal steps, stays, and goes with the world where that is asked for") {
+TEST_CASE("the rate rises in equal steps, then stays, and is scaled with the world size if asked for") {
   same(rates({}, 3), {1, 1, 1});
   same(rates({.warmup = 4}, 6), {0.25, 0.5, 0.75, 1, 1, 1});
   same(rates({.warmup = 2, .scale_with_world = true}, 3, 8), {4, 8, 8});
@@ -71,15 +71,15 @@ TEST_CASE("BERT's schedule warms up over a tenth of the run") {
 
 TEST_CASE("reductions come at equal distances after the warm-up, or at milestones of the run") {
   same(rates({.warmup = 1, .decay = Decay::steps, .every = 2, .gamma = 0.5f}, 6), {1, 1, 1, 0.5, 0.5, 0.25});
-  // As Goyal et al. train ResNet-50 (epochs 30, 60 and 80), and as torch.optim.lr_scheduler.MultiStepLR
-  // counts.
+  // The schedule of Goyal et al. for ResNet-50 (epochs 30, 60 and 80), in which milestones count as in
+  // torch.optim.lr_scheduler.MultiStepLR.
   same(rates({.decay = Decay::milestones, .milestones = {3, 6, 8}}, 10),
        {1, 1, 1, 0.1, 0.1, 0.1, 0.01, 0.01, 0.001, 0.001});
   same(rates({.warmup = 2, .decay = Decay::milestones, .milestones = {3, 3}, .gamma = 0.5f}, 5),
        {0.5, 1, 1, 0.25, 0.25});
 }
 
-TEST_CASE("every decay has a name, and what is none's or makes no sense is refused") {
+TEST_CASE("every decay has a name; unknown names and invalid schedules are refused") {
   for (const Decay decay : optim::decays) CHECK(optim::decay_of(optim::name_of(decay)) == decay);
   CHECK_THROWS_WITH_AS(optim::decay_of("exponential"), "schedule: there is no decay called exponential",
                        ConfigError);

@@ -1,4 +1,4 @@
-// An optimizer in a space whose memory the host cannot touch and whose work is done later.
+// An optimizer in a space whose memory the host cannot touch and whose work runs later.
 #include <limits>
 #include <span>
 #include <string_view>
@@ -59,7 +59,7 @@ void compare(const typename R::Options& options, const optim::Guard& guard) {
 
 }  // namespace
 
-TEST_CASE("an optimizer touches memory through its space alone, and computes the same bits there, late") {
+TEST_CASE("an optimizer touches memory only through its space, and computes the same bits if work is late") {
   compare<optim::Sgd>({.weight_decay = 0.1f}, {.max_norm = 1, .skip_not_finite = true});
   compare<optim::Adam>({.weight_decay = 0.1f}, {.max_norm = 1, .skip_not_finite = true});
   compare<Trusting>({.weight_decay = 0.1f}, {.skip_not_finite = true});

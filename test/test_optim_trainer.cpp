@@ -1,5 +1,5 @@
 // SANITIZE: none
-// Groups of parameters as a Trainer has them, and ranks that differ in them.
+// Groups of parameters in a Trainer, and ranks whose groups differ.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -43,7 +43,7 @@ bool ends_with_bias(const std::string& name) { return name.ends_with(".bias"); }
 
 }  // namespace
 
-TEST_CASE("a group that is frozen stays as it was, and the others learn") {
+TEST_CASE("the parameters of a frozen group stay as they are, and the others learn") {
   const auto trained =
       train_three({.batch = 10, .optimizer = {.lr = 0.05f}, .groups = {{.match = "*.bias", .frozen = true}}});
   CHECK(std::count_if(trained.names.begin(), trained.names.end(), ends_with_bias) == 2);
@@ -63,7 +63,7 @@ TEST_CASE("biases decay only where all parameters do") {
   CHECK(all.after == said.after);
 }
 
-TEST_CASE("ranks whose groups differ are told so") {
+TEST_CASE("ranks whose groups or optimizers differ are refused") {
   const auto refused = [](auto change) {
     std::string sentence;
     transport::Threads::World(2).run([&](const transport::Threads& endpoint) {
