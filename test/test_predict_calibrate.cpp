@@ -54,7 +54,7 @@ std::string refusal(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("numbers that made a file of BERT's columns are found again, and predict what it has not") {
+TEST_CASE("calibration recovers the numbers behind a file with BERT's columns, and predicts other settings") {
   const std::vector<double> truth{0.0071, 15e9, 0.4};
   const std::string text = bert_file(truth, {"1,1,64", "1,1,96", "1,8,64", "1,8,96", "2,8,64", "4,8,96"});
   const Measurements all = parsed(text);
@@ -68,7 +68,7 @@ TEST_CASE("numbers that made a file of BERT's columns are found again, and predi
         doctest::Approx(sim::predict(all.source, truth, asked)).epsilon(0.01));
 }
 
-TEST_CASE("repeats are one setting, by the source's own statistic; stated averages are left out") {
+TEST_CASE("repeats become one setting by the source's own statistic; stated averages are left out") {
   const Measurements bert = parsed(
       "num_nodes,gpu_num_per_node,batch_size_per_device,sentences_per_sec\n"
       "1,1,64,100\n1,1,64,300\n1,8,64,900\n1,1,64,128\n");
@@ -89,7 +89,7 @@ TEST_CASE("repeats are one setting, by the source's own statistic; stated averag
   CHECK(concat(mnist.cells[1]) == "MNIST, batch 64, 2 x 1 V100");
 }
 
-TEST_CASE("machines have names where columns name them") {
+TEST_CASE("machines have names if columns name them") {
   const Measurements all = parsed(
       "model,dataset,batch_per_gpu,lm1_gpus,lm6_gpus,samples_per_sec\n"
       "resnet18,mnist,128,3,2,339.75\n");
@@ -101,7 +101,7 @@ TEST_CASE("machines have names where columns name them") {
   CHECK(all.source.workload("resnet18").buckets.size() == 62);
 }
 
-TEST_CASE("a known machine without a measurement goes by what evaluation says of it") {
+TEST_CASE("a known machine without a measurement has the speed of its published evaluations") {
   const Measurements all = parsed(
       "model,dataset,batch_per_gpu,lm1_gpus,lm6_gpus,lm7_gpus,samples_per_sec\n"
       "resnet18,mnist,128,1,0,0,80\n"
@@ -114,7 +114,7 @@ TEST_CASE("a known machine without a measurement goes by what evaluation says of
   };
   CHECK(seconds("lm1_gpus=1") / seconds("lm6_gpus=1") == doctest::Approx(1.4).epsilon(1e-3));
   CHECK(seconds("lm6_gpus=2") / seconds("lm6_gpus=1") == doctest::Approx(1.175).epsilon(0.01));
-  // Nothing is known of another machine, and its errors show that.
+  // No speed of lm7 is published, so that its error is large.
   for (std::size_t i = 0; i < fit.names.size(); ++i) {
     if (fit.names[i] == "speed of lm6 to lm1") CHECK(fit.errors[i] == doctest::Approx(0.04).epsilon(1e-3));
     if (fit.names[i] == "speed of lm7 to lm1") CHECK(fit.errors[i] == doctest::Approx(0.5).epsilon(1e-3));
@@ -131,7 +131,7 @@ TEST_CASE("a known machine without a measurement goes by what evaluation says of
   CHECK(other["slow-down of lm6 with many GPUs"] < 0.25);
 }
 
-TEST_CASE("what is wrong with a file is one sentence with its line and field") {
+TEST_CASE("a fault in a file is one sentence with its line and field") {
   const std::string head = "num_nodes,gpu_num_per_node,batch_size_per_device,sentences_per_sec\n";
   CHECK(refusal("") == "file is empty; expected a line with the names of columns");
   CHECK(refusal("a,b\n1,2\n")

@@ -1,4 +1,5 @@
-// Calibration finds the numbers that the simulator was given, from some of its settings, and predicts others.
+// Calibration recovers the simulator's parameters from the times of some settings, and predicts other
+// settings.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -23,7 +24,7 @@ sim::Parameter positive(Role role, std::string of, std::string name, double star
           {.name = std::move(name), .start = start, .scale = Scale::logarithmic, .prior = prior}};
 }
 
-// Two networks on machines of two kinds, whose exchange is seen in full.
+// Two networks on machines of two kinds, with an exchange that backward does not hide.
 sim::Source pair() {
   sim::Source source{.name = "pair"};
   source.workloads = {{"small", {4 << 20, 2 << 20, 1 << 20}}, {"large", {64 << 20, 32 << 20}}};
@@ -63,12 +64,12 @@ std::vector<Cell> cells_of(const sim::Source& source) {
 
 }  // namespace
 
-TEST_CASE("a cell becomes the setting that the parameters make of it") {
+TEST_CASE("a cell becomes a setting with the values of the parameters") {
   const sim::Source source = pair();
   const sim::Setting setting = sim::setting_of(source, truth, {"large", 10, {{"slow", 3}, {"fast", 2}}});
   REQUIRE(setting.cluster.nodes.size() == 2);
   CHECK(setting.cluster.nodes[0].ranks == 3);
-  CHECK(setting.cluster.nodes[0].speed == doctest::Approx(1 / 1.08));  // two thirds of 0.12
+  CHECK(setting.cluster.nodes[0].speed == doctest::Approx(1 / 1.08));  // 3 workers: 1 + 0.12 (1 - 1/3)
   CHECK(setting.cluster.nodes[1].speed == doctest::Approx(1.6));
   CHECK(setting.cluster.inside.beta == doctest::Approx(1 / 4e9));
   CHECK(setting.cluster.nic.beta == doctest::Approx(1 / 1.17e8));
@@ -77,11 +78,11 @@ TEST_CASE("a cell becomes the setting that the parameters make of it") {
   CHECK(setting.work.alone() == doctest::Approx(0.11));
   REQUIRE(setting.work.buckets.size() == 2);
   CHECK(setting.work.buckets[0].ready == setting.work.backward);
-  // Nodes that are alike are one entry, which the simulator may fold.
+  // Equal nodes become one entry, which the simulator can fold.
   CHECK(sim::setting_of(source, truth, {"large", 10, {{"slow", 3}, {"slow", 3}}}).cluster.nodes.size() == 1);
 }
 
-TEST_CASE("what backward does not hide is cut off the end of the gradients") {
+TEST_CASE("the share of gradients that backward does not hide is taken from the end of the gradients") {
   sim::Source source = pair();
   source.exchange.overlap = true;
   source.parameters = {positive(Role::sample_seconds, "large", "seconds", 1),
@@ -113,7 +114,7 @@ TEST_CASE("all parameters are found again, from starts that are far off") {
   }
 }
 
-TEST_CASE("half of the settings predicts the other half, whichever it is") {
+TEST_CASE("any half of the settings predicts the other half") {
   const sim::Source source = pair();
   const std::vector<Cell> cells = cells_of(source);
   for (std::uint64_t seed = 1; seed <= (sanitized ? 1 : 3); ++seed) {
@@ -144,7 +145,7 @@ TEST_CASE("a setting that does not fit is found by leaving it out") {
   CHECK(errors.worst == doctest::Approx(0.3).epsilon(0.2));
 }
 
-TEST_CASE("nodes that differ are as slow as the slowest that may be expected of so many") {
+TEST_CASE("nodes of varying speed are as slow as the expected slowest of their number") {
   sim::Source source = pair();
   source.parameters = {positive(Role::sample_seconds, "small", "seconds", 1, 3),
                        positive(Role::spread, "", "spread", 0.05, 2)};
@@ -154,7 +155,7 @@ TEST_CASE("nodes that differ are as slow as the slowest that may be expected of 
     cells.push_back({"small", 100, std::vector<sim::Machine>(static_cast<std::size_t>(nodes), {"slow", 1})});
   for (Cell& cell : cells) cell.seconds = sim::predict(source, values, cell);
   CHECK(cells[0].seconds == doctest::Approx(1));
-  // The expected greatest of 2 and 4 normal draws: 0.564 and 1.029.
+  // The expected maximum of 2 and 4 normal draws: 0.564 and 1.029.
   const sim::Setting two = sim::setting_of(source, values, cells[1]);
   const sim::Setting four = sim::setting_of(source, values, cells[2]);
   CHECK(1 / two.cluster.nodes.back().speed == doctest::Approx(1.0564).epsilon(0.005));
@@ -169,14 +170,15 @@ TEST_CASE("settings of a machine whose figures vary more count less") {
   source.noise_of = {{"fast", 0.03}};
   CHECK(source.expected_noise({"small", 1, {{"slow", 2}}}) == doctest::Approx(0.01));
   CHECK(source.expected_noise({"small", 1, {{"slow", 3}, {"fast", 1}}}) == doctest::Approx(std::sqrt(3e-4)));
-  // One says a second, the other 1.1: nine parts of ten are the first one's.
+  // The first measurement is 1 second, the second 1.1. The first has a third of the noise, so nine times the
+  // weight.
   const std::vector<Cell> cells{{"small", 1, {{"slow", 1}}, 1.0, 1}, {"small", 1, {{"fast", 1}}, 1.1, 1}};
   const sim::Fit fit = sim::calibrate(source, cells);
   CHECK(fit["seconds"] == doctest::Approx(std::pow(1.1, 0.1)).epsilon(1e-4));
   CHECK(fit.residuals[1] == doctest::Approx(-0.9 * std::log(1.1) / 0.03).epsilon(1e-3));
 }
 
-TEST_CASE("what cannot be found out is said in a sentence") {
+TEST_CASE("a parameter that the settings do not determine is named in a sentence") {
   const sim::Source source = pair();
   std::vector<Cell> cells = cells_of(source);
   CHECK(sim::unmeasured(source, cells).empty());
@@ -185,7 +187,7 @@ TEST_CASE("what cannot be found out is said in a sentence") {
   const std::string sentence =
       "the measured settings do not determine \"rate between\"; also measure a setting of several nodes";
   CHECK(sim::unmeasured(source, one_node) == sentence);
-  // It stays as it was expected, with the uncertainty of that.
+  // The parameter stays at its prior, with the prior's uncertainty.
   const sim::Fit fit = sim::calibrate(source, one_node);
   CHECK(fit["rate between"] == doctest::Approx(1e8).epsilon(1e-3));
   CHECK(fit.errors[5] == doctest::Approx(2).epsilon(1e-3));
@@ -206,7 +208,7 @@ TEST_CASE("what cannot be found out is said in a sentence") {
                        "one worker of that "
                        "machine, and one of the same workload on another machine",
                        ConfigError);
-  // Nor does a machine's speed come from a workload that only that machine was measured with.
+  // A workload that was measured on one kind of machine only does not determine that machine's speed.
   std::vector<Cell> apart = cells;
   std::erase_if(apart, [](const Cell& cell) {
     return (cell.workload == "large") != (cell.machines[0].kind == "fast") || cell.machines.size() > 1;

@@ -1,4 +1,4 @@
-// Chakra traces: written, read, and what is none refused.
+// Chakra traces: written, read, and refused if they are invalid.
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -36,7 +36,7 @@ std::string bytes(const std::string& digits) {
 
 }  // namespace
 
-TEST_CASE("sim: a trace in the bytes that protobuf's own library writes") {
+TEST_CASE("sim: a trace has the bytes that protobuf's own library writes") {
   chakra::Trace trace;
   chakra::Node node;
   node.id = 300;
@@ -52,8 +52,8 @@ TEST_CASE("sim: a trace in the bytes that protobuf's own library writes") {
                      {"below", Kind::whole, -1, {}},
                      {"pg_name", Kind::text, 0, "all"}};
   trace.nodes = {node};
-  // By Python's protobuf 7.36 from et_def.proto: GlobalMetadata(version="0.0.4"), then the same node, each
-  // behind its length.
+  // Written by Python's protobuf 7.36 from et_def.proto: GlobalMetadata(version="0.0.4"), then the same node,
+  // each after its length.
   const std::string theirs = bytes(
       "070a05302e302e346708ac02120a616c6c2d72656475636518072201072a0301ab02300538c0843d520e0a0969735f63"
       "70755f6f70d8010052110a09636f6d6d5f73697a654880d0acf30e52120a0562656c6f7748ffffffffffffffffff0152"
@@ -91,7 +91,7 @@ TEST_CASE("sim: a worker's step becomes a trace and a step again") {
 TEST_CASE("sim: damaged traces are refused, whatever is damaged") {
   const std::string whole = chakra::text_of(chakra::trace_of(test::some_work()));
   for (std::size_t size = 0; size < whole.size(); ++size) {
-    // A file may end behind any node, and nowhere else.
+    // A truncated file is refused, unless it ends after a node and is read in full.
     std::size_t read = size;
     try {
       read = chakra::text_of(chakra::parse(whole.substr(0, size), "t.et")).size();

@@ -1,5 +1,5 @@
-// The simulator against what is known without it: prices of schedules, bounds of collectives, and what is
-// conserved.
+// The simulator against results that are known without it: prices of schedules, bounds of collectives, and
+// conserved quantities.
 #include <cmath>
 #include <string>
 
@@ -66,7 +66,7 @@ double carried(const sim::Outcome& outcome, const std::string& what) {
 
 }  // namespace
 
-TEST_CASE("sim: a collective that is in nobody's way costs its schedule's price") {
+TEST_CASE("sim: a collective without contention takes the time of its schedule's price") {
   SUBCASE("ring") { costs_its_price<schedule::Ring>("ring"); }
   SUBCASE("halving-doubling") { costs_its_price<schedule::HalvingDoubling>("halving-doubling"); }
   SUBCASE("tree") { costs_its_price<schedule::Tree>("tree"); }
@@ -77,7 +77,7 @@ TEST_CASE("sim: no all-reduce beats the bound of its links") {
   for (const int nodes : {2, 3, 4, 7}) {
     for (const int ranks : {1, 2, 4}) {
       const sim::Cluster cluster = test::shared(nodes, ranks);
-      // Every node's sum of M bytes has to leave it and all others' has to come in.
+      // Every node must send and receive at least 2 (n - 1) / n times the bytes.
       const double bound = 2.0 * (nodes - 1) / nodes * bytes * cluster.nic.beta;
       for (const char* comm :
            {"ring", "halving-doubling", "tree", "auto", "nccl", "reproducible", "hierarchical"}) {
@@ -93,7 +93,7 @@ TEST_CASE("sim: no all-reduce beats the bound of its links") {
   }
 }
 
-TEST_CASE("sim: a ring between nodes takes what its terms say, whoever shares the card") {
+TEST_CASE("sim: a ring between nodes takes the time of its formula, although ranks share a card") {
   const int nodes = 4, ranks = 4, n = nodes * ranks;
   sim::Cluster cluster = test::shared(nodes, ranks);
   cluster.inside.beta = 0;
@@ -103,13 +103,13 @@ TEST_CASE("sim: a ring between nodes takes what its terms say, whoever shares th
   s.steps = 1;
   const double line = 2.0 * (n - 1) / n * static_cast<double>(bytes) * cluster.nic.beta;
   CHECK(simulate(s).step_seconds == doctest::Approx(line).epsilon(0.05));
-  // In shards, each card carries every element once a node.
+  // The ranks of a node exchange one shard each, so that a card carries every element as in a ring of nodes.
   s.exchange.comm = "hierarchical";
   const double shards = 2.0 * (nodes - 1) / nodes * static_cast<double>(bytes) * cluster.nic.beta;
   CHECK(simulate(s).step_seconds == doctest::Approx(shards).epsilon(0.05));
 }
 
-TEST_CASE("sim: a library's rings use all cards of a node") {
+TEST_CASE("sim: NCCL's rings use all cards of a node") {
   sim::Cluster cluster = test::shared(4, 8);
   cluster.nic.count = 4;
   cluster.gamma = 0;
@@ -135,7 +135,8 @@ TEST_CASE("sim: a direct exchange loads and stores each byte of each buffer once
   sim::Cluster cluster = test::shared(1, ranks, sim::Wiring::memory);
   sim::Setting s = setting(cluster, test::bytes_alone(bytes), "direct");
   s.steps = 1;
-  // Two accesses to memory take as long as a message; over a bus a worker's own memory is at hand.
+  // With Wiring::memory, a load or store takes half as long as a message. Over a bus, only accesses to a
+  // peer's memory take time.
   const double message = static_cast<double>(bytes) * cluster.inside.beta;
   const sim::Outcome outcome = simulate(s);
   CHECK(outcome.step_seconds == doctest::Approx(2 * cluster.inside.alpha + ranks * message));
@@ -150,7 +151,7 @@ TEST_CASE("sim: a direct exchange loads and stores each byte of each buffer once
                        ConfigError);
 }
 
-TEST_CASE("sim: a ring in memory loads what it combines once more than it sends") {
+TEST_CASE("sim: a ring in memory takes a further load for each byte that it combines") {
   const sim::Cluster cluster = test::shared(1, 2, sim::Wiring::memory);
   const std::int64_t bytes = 64 << 20;
   sim::Setting s = setting(cluster, test::bytes_alone(bytes), "ring");
@@ -159,7 +160,7 @@ TEST_CASE("sim: a ring in memory loads what it combines once more than it sends"
   CHECK(simulate(s).step_seconds == doctest::Approx(2.5 * message).epsilon(0.02));
 }
 
-TEST_CASE("sim: what is exchanged behind backward does not show") {
+TEST_CASE("sim: an exchange that backward hides takes no further time") {
   sim::Work work = test::some_work();
   for (sim::Bucket& bucket : work.buckets) bucket.ready = 0.001;
   sim::Setting s = setting(test::shared(2, 2), work, "ring");
@@ -175,12 +176,12 @@ TEST_CASE("sim: what is exchanged behind backward does not show") {
   CHECK(outcome.step_seconds == doctest::Approx(work.alone()));
   CHECK(outcome.binds == "compute");
   CHECK(outcome.scalability == doctest::Approx(4));
-  // Without overlap nearly all of it does; updates go on while later buckets come.
+  // Without overlap, nearly the whole exchange is exposed; updates still overlap with later buckets.
   s.exchange.overlap = false;
   outcome = simulate(s);
   CHECK(outcome.exposed_seconds <= exchange * (1 + 1e-12));
   CHECK(outcome.exposed_seconds > exchange - work.update());
-  // A share of backward that nothing hides behind lies between.
+  // If the exchange can overlap no part of backward, overlap does not help; a background thread does.
   s.exchange.overlap = true;
   s.cluster.hide = 0;
   CHECK(simulate(s).step_seconds == doctest::Approx(outcome.step_seconds));
@@ -188,7 +189,7 @@ TEST_CASE("sim: what is exchanged behind backward does not show") {
   CHECK(simulate(s).exposed_seconds < 1e-12);
 }
 
-TEST_CASE("sim: bytes are neither lost nor made") {
+TEST_CASE("sim: bytes are conserved") {
   const std::int64_t bytes = 3 << 20;
   for (const char* comm : {"ring", "halving-doubling", "tree", "sharded", "reproducible", "hierarchical"}) {
     CAPTURE(comm);
@@ -220,7 +221,7 @@ TEST_CASE("sim: a seed decides everything") {
   CHECK(one.links.front().seconds == same.links.front().seconds);
   s.seed = 2;
   CHECK(simulate(s).step_seconds != one.step_seconds);
-  // Everyone waits for the slowest.
+  // With jitter, all workers wait for the slowest.
   s.cluster.jitter = 0;
   CHECK(simulate(s).step_seconds < one.step_seconds);
   CHECK(one.critical.waiting > 0);
@@ -265,7 +266,7 @@ TEST_CASE("sim: launches, copies and encodings take their time") {
   CHECK(simulate(s).step_seconds == doctest::Approx(seconds / 2).epsilon(0.02));
   s.exchange.codec = "int8";
   CHECK(simulate(s).step_seconds == doctest::Approx(seconds / 4).epsilon(0.03));
-  s.exchange.codec = "topk";  // everyone gets everyone's hundredth, with indices
+  s.exchange.codec = "topk";  // every rank gets 1% of each rank's elements, with indices
   CHECK(simulate(s).step_seconds == doctest::Approx(seconds * 0.02).epsilon(0.05));
   s.exchange.codec = "powersgd";
   CHECK_THROWS_WITH_AS(
@@ -273,7 +274,7 @@ TEST_CASE("sim: launches, copies and encodings take their time") {
       "codec \"powersgd\" of rank 4 would compress nothing: no bucket of this work lists a matrix "
       "whose two factors have at most half of its elements",
       ConfigError);
-  // Half of the bucket is a matrix, of which 4 rows and 4 columns travel; the other half goes as it is.
+  // Half of the bucket is a matrix, sent as two factors of rank 4; the other half is sent as it is.
   s.work.buckets[0].matrices = {{1024, bytes / 8 / 1024}, {1, 64}};
   s.exchange.codec_rank = 4;
   CHECK(simulate(s).step_seconds ==

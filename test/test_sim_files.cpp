@@ -91,7 +91,7 @@ TEST_CASE("sim: a cluster that is written is read again") {
   CHECK(again.inside.wiring == sim::Wiring::pairs);
 }
 
-TEST_CASE("sim: a cluster in other sizes") {
+TEST_CASE("sim: a cluster is resized") {
   sim::Cluster cluster = test::shared(4, 8);
   CHECK(cluster.sized(0, 0).ranks() == 32);
   CHECK(cluster.sized(2, 0).ranks() == 16);
@@ -129,7 +129,7 @@ TEST_CASE("sim: the step of a plan") {
   for (const sim::Bucket& bucket : work.buckets) matrices += bucket.matrices.size();
   CHECK(matrices == 21);  // 20 convolutions and a linear layer
   CHECK(work.buckets.front().matrices.front().rows == 10);
-  // A 28x28 ResNet-18 has many weights that meet nothing but padding.
+  // In a ResNet-18 for 28x28 images, many weights only meet padding.
   const sim::Work dead = sim::work_of(plan, profile, tensors, sim::DeadTaps::exchanged);
   CHECK(dead.bytes() == 4 * plan.parameters());
   CHECK(dead.bytes() > each.bytes());
@@ -139,7 +139,7 @@ TEST_CASE("sim: the step of a plan") {
   CHECK_THROWS_AS(sim::work_of(plan, other, plan.buckets), ConfigError);
 }
 
-TEST_CASE("sim: work that cannot be is refused") {
+TEST_CASE("sim: invalid work is refused") {
   sim::Setting s = test::setting(test::shared(2, 1), test::some_work(), "ring");
   s.work.buckets[1].ready = 0.001;
   CHECK_THROWS_WITH_AS(
@@ -151,7 +151,7 @@ TEST_CASE("sim: work that cannot be is refused") {
   CHECK_THROWS_AS(simulate(s), ConfigError);
 }
 
-TEST_CASE("sim: a trace shows each bucket on each lane of the ranks that were asked for") {
+TEST_CASE("sim: a trace shows each bucket on each lane of the requested ranks") {
   const sim::Setting s = test::setting(test::shared(2, 2), test::some_work(), "ring");
   const sim::Outcome outcome = simulate(s, {.shown = 2});
   int computed = 0, exchanged = 0;

@@ -1,4 +1,4 @@
-// Least squares against what is known in closed form, and against the certified values of the Statistical
+// Least squares against closed forms, and against the certified values of the Statistical
 // Reference Datasets (NIST, nonlinear regression).
 #include <cmath>
 #include <vector>
@@ -13,7 +13,7 @@ using sim::Unknown;
 
 namespace {
 
-// y = 1, 3, 2, 5 at x = 0, 1, 2, 3: slope 1.1, intercept 1.1, squares 2.7, s^2 = 1.35.
+// y = 1, 3, 2, 5 at x = 0, 1, 2, 3: slope 1.1, intercept 1.1, sum of squares 2.7, s^2 = 1.35.
 void line(std::span<const double> v, std::span<double> r) {
   const double y[] = {1, 3, 2, 5};
   for (int i = 0; i < 4; ++i) r[static_cast<std::size_t>(i)] = v[0] + v[1] * i - y[i];
@@ -50,7 +50,7 @@ TEST_CASE("the noise of a residual, where it is known, sets the standard errors"
   CHECK(fit.errors[1] == doctest::Approx(std::sqrt(0.01 / 5)).epsilon(1e-6));
 }
 
-TEST_CASE("Misra1a ends at its certified values from both of its starts") {
+TEST_CASE("Misra1a reaches its certified values from both of its starts") {
   for (const bool far : {true, false}) {
     CAPTURE(far);
     const Unknown unknowns[] = {{.name = "b1", .start = far ? 500.0 : 250.0},
@@ -66,7 +66,7 @@ TEST_CASE("Misra1a ends at its certified values from both of its starts") {
   }
 }
 
-TEST_CASE("a positive unknown is fitted by its logarithm and has the error of that") {
+TEST_CASE("a positive unknown is fitted by its logarithm, and its error is that of the logarithm") {
   const Unknown unknowns[] = {{.name = "b1", .start = 500, .scale = Scale::logarithmic},
                               {.name = "b2", .start = 1e-4, .scale = Scale::logarithmic}};
   const sim::Fit fit = sim::least_squares(unknowns, 14, misra1a);
@@ -95,7 +95,7 @@ TEST_CASE("an unknown stops at its bound, and the others find the best that is l
   CHECK(fit.errors[0] == doctest::Approx(std::sqrt(fit.squares / 3 / 4)).epsilon(1e-6));
 }
 
-TEST_CASE("a prior and measurements meet in the mean that their precisions weigh") {
+TEST_CASE("a prior and measurements give their mean, weighted by precisions") {
   // Two measurements of 3 with noise 0.5 and a prior of 1 with 0.25: precisions 8 and 16.
   const auto three = [](std::span<const double> v, std::span<double> r) { r[0] = r[1] = v[0] - 3; };
   const Unknown unknowns[] = {{.name = "x", .start = 1, .prior = 0.25}};
@@ -104,7 +104,7 @@ TEST_CASE("a prior and measurements meet in the mean that their precisions weigh
   CHECK(fit.errors[0] == doctest::Approx(1 / std::sqrt(24.0)).epsilon(1e-6));
 }
 
-TEST_CASE("what measurements say nothing about stays at its prior, and without one has no finite error") {
+TEST_CASE("an undetermined unknown stays at its prior; without a prior its error is infinite") {
   const auto first = [](std::span<const double> v, std::span<double> r) { r[0] = r[1] = v[0] - 2; };
   const Unknown with[] = {{.name = "x"},
                           {.name = "y", .start = 5, .scale = Scale::logarithmic, .prior = 0.7}};
@@ -117,7 +117,7 @@ TEST_CASE("what measurements say nothing about stays at its prior, and without o
   CHECK(std::isinf(sim::least_squares(without, 2, first, {.noise = 0.1}).errors[1]));
 }
 
-TEST_CASE("what cannot be fitted is refused in a sentence") {
+TEST_CASE("a fit that is not possible is refused in a sentence") {
   const auto nothing = [](std::span<const double>, std::span<double>) {};
   const Unknown two[] = {{.name = "x"}, {.name = "y"}};
   CHECK_THROWS_WITH_AS(sim::least_squares(two, 1, nothing),

@@ -1,4 +1,4 @@
-// One unit that stands for all: the same to the bit as all of them, and what it makes cheap.
+// Folding: simulating one unit for all equal units gives the same results, and makes large worlds cheap.
 // SANITIZE: none
 #include <cmath>
 
@@ -17,14 +17,14 @@ namespace {
 
 constexpr sim::Manner whole{0, 1 << 30}, folded{0, 1};
 
-// Whether one unit of a setting stands for all.
+// Whether one unit of a setting is simulated for all.
 bool folds(const sim::Setting& s) {
   return sim::legs_of(s.cluster, s.work, s.exchange, sim::Places::foldable(s.cluster)).folded;
 }
 
 }  // namespace
 
-TEST_CASE("sim: one unit stands for all units that do the same") {
+TEST_CASE("sim: one unit represents all units that do the same") {
   Philox random(3);
   for (int round = 0; round < 24; ++round) {
     const int nodes = 2 + static_cast<int>(random.next() % 6),
@@ -33,7 +33,7 @@ TEST_CASE("sim: one unit stands for all units that do the same") {
     cluster.launch = 1e-5 * static_cast<double>(random.next() % 3);
     if (nodes % 2 == 0 && round % 3 == 0) cluster.fabric = {2, 3};
     sim::Work work = test::some_work();
-    // Sizes of which all chunks are as long, so that nothing is rounded.
+    // Sizes of which all chunks are equally long, so that nothing is rounded.
     const std::int64_t grain = std::int64_t{64} * nodes * ranks * nodes * ranks * 16;
     for (sim::Bucket& bucket : work.buckets) bucket.bytes = bucket.bytes / grain * grain;
     for (const char* comm : {"ring", "sharded", "reproducible", "hierarchical"}) {
@@ -86,7 +86,7 @@ TEST_CASE("sim: units that do not do the same are not folded") {
   CHECK_FALSE(folds(unequal));
 }
 
-TEST_CASE("sim: large worlds, by their messages") {
+TEST_CASE("sim: large worlds send the expected numbers of messages") {
   sim::Work work = test::some_work();
   const auto buckets = static_cast<std::int64_t>(work.buckets.size());
   SUBCASE("a ring of 1024") {
@@ -94,7 +94,7 @@ TEST_CASE("sim: large worlds, by their messages") {
     CHECK(outcome.messages == 2 * 1023 * 1024 * buckets);
     CHECK(outcome.binds == "latency");
   }
-  SUBCASE("a ring of 1024 of which none is like another") {
+  SUBCASE("a ring of 1024 with different paces") {
     sim::Setting s = setting(test::shared(128, 8), test::bytes_alone(1 << 20), "ring");
     s.cluster.jitter = 0.1;
     s.work.forward = 0.01;

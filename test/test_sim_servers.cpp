@@ -9,7 +9,7 @@
 using namespace convoy;
 using test::setting;
 
-TEST_CASE("sim: servers take what their links carry") {
+TEST_CASE("sim: servers take the time that their links need") {
   const std::int64_t bytes = 32 << 20;
   const auto m = static_cast<double>(bytes);
   for (const int workers : {2, 4, 6}) {
@@ -24,8 +24,8 @@ TEST_CASE("sim: servers take what their links carry") {
       CAPTURE(workers);
       CAPTURE(servers);
       const sim::Outcome outcome = simulate(s);
-      // Pushes and replies go at the same time, so a step takes max(M/B, nM/(kB)), and what is left over at
-      // its beginning and its end.
+      // Pushes and replies overlap, so that a step takes max(M/B, nM/(kB)), and a little more at its
+      // beginning and its end.
       const double bound = std::max(m, workers * m / servers) * cluster.nic.beta;
       CHECK(outcome.step_seconds >= bound);
       CHECK(outcome.step_seconds < 1.25 * bound);
@@ -48,7 +48,7 @@ TEST_CASE("sim: servers among the workers carry 2(n-1)M/n") {
   CHECK(outcome.bytes == doctest::Approx(2.0 * (n - 1) * static_cast<double>(bytes)).epsilon(0.01));
 }
 
-TEST_CASE("sim: where work has no updates, a server makes them at its memory's rate") {
+TEST_CASE("sim: if the work has no updates, a server computes them at its memory's bandwidth") {
   const std::int64_t bytes = 32 << 20;
   sim::Setting s = setting(test::shared(2, 1), test::bytes_alone(bytes), "ps");
   s.steps = 1;
@@ -58,7 +58,7 @@ TEST_CASE("sim: where work has no updates, a server makes them at its memory's r
   CHECK(simulate(s).step_seconds - before == doctest::Approx(7.0 * bytes / 1e8).epsilon(0.02));
 }
 
-TEST_CASE("sim: without sync nobody waits for a slow worker, and a bound holds the others back") {
+TEST_CASE("sim: without sync no worker waits for a slow one; with bounded staleness the fast ones wait") {
   sim::Cluster cluster = test::shared(5, 1);
   cluster.nodes = {{3, 1, 1}, {1, 1, 0.25}, {1, 1, 1}};
   cluster.nic.beta = 1 / 100e9;
@@ -74,7 +74,7 @@ TEST_CASE("sim: without sync nobody waits for a slow worker, and a bound holds t
   const double alone = work.forward + work.backward;
   CHECK(sync.step_seconds >= 4 * alone);
   CHECK(sync.step_seconds < 4.5 * alone);
-  // Three workers at full speed and one at a quarter: 3.25 steps where sync makes one.
+  // Three workers at full speed and one at a quarter: 3.25 times the throughput of one worker.
   CHECK(async.throughput < 3.25 * work.samples / alone);
   CHECK(async.throughput > 0.85 * 3.25 * work.samples / alone);
   const sim::Outcome stale = run("ps-stale", 2), strict = run("ps-stale", 0);
@@ -83,7 +83,7 @@ TEST_CASE("sim: without sync nobody waits for a slow worker, and a bound holds t
   CHECK(strict.throughput == doctest::Approx(sync.throughput).epsilon(0.1));
 }
 
-TEST_CASE("sim: servers are deterministic, and refused where they cannot be") {
+TEST_CASE("sim: servers are deterministic, and invalid settings of servers are refused") {
   sim::Setting s = setting(test::shared(2, 3), test::some_work(), "ps-async");
   s.exchange.servers = 2;
   s.cluster.jitter = 0.2;

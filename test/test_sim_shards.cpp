@@ -1,5 +1,5 @@
-// The simulator's shards are those of the policies that train: where an optimizer updates matrices as one, no
-// rank and no server has one in part, and who has more sends, receives and updates more.
+// The simulator's shards are those of the policies that train. If an optimizer updates whole matrices, no
+// rank and no server has a part of a matrix, and a rank with a larger shard sends, receives and updates more.
 #include <algorithm>
 #include <cstdint>
 #include <span>
@@ -39,7 +39,7 @@ sim::Work work_of(const Plan& plan) {
                       matrices_of(plan));
 }
 
-// What each rank updates of the buckets, by the policy itself.
+// The ranges of the buckets that each rank updates, according to the policy itself.
 std::vector<std::vector<Range>> updates_by_policy(const Plan& plan, int ranks) {
   const std::vector<Range> whole = matrices_of(plan), buckets(plan.buckets.begin(), plan.buckets.end());
   std::vector<std::vector<Range>> updates(static_cast<std::size_t>(ranks));
@@ -52,7 +52,7 @@ std::vector<std::vector<Range>> updates_by_policy(const Plan& plan, int ranks) {
   return updates;
 }
 
-// Two ranks on nodes of their own, and a bucket of which three quarters stay whole.
+// Two ranks on nodes of their own, and a bucket of which three quarters must stay whole.
 sim::Setting quarters(const char* comm) {
   sim::Setting s = setting(test::apart(2, 1e-6, 1e-9, 0), test::bytes_alone(4 << 20), comm);
   s.work.forward = s.work.backward = 1e-3;
@@ -64,7 +64,7 @@ sim::Setting quarters(const char* comm) {
 
 }  // namespace
 
-TEST_CASE("sim: ranks have the parts that the policy gives them") {
+TEST_CASE("sim: ranks have the shards that the policy gives them") {
   const DynamicPlan made = resnet18(false);
   const Plan& plan = made.plan();
   const sim::Work work = work_of(plan);
@@ -95,7 +95,7 @@ TEST_CASE("sim: ranks have the parts that the policy gives them") {
     }
     CHECK(updates == updates_by_policy(plan, ranks));
     if (ranks == 8) CHECK(most * ranks / all > 1.1);  // matrices do not allow even parts
-    // Who has more of a bucket takes more of its update, and nothing is lost.
+    // The ranks' shares of the updates add up to the whole update.
     double seconds = 0;
     for (int rank = 0; rank < ranks; ++rank) seconds += legs.update_of(rank);
     CHECK(seconds == doctest::Approx(work.update()));
@@ -109,12 +109,12 @@ TEST_CASE("sim: the rank with the longest part decides when an update is over") 
   const double even = sim::simulate(s).step_seconds;
   CHECK(uneven - even > 0.9 * 0.025);
   CHECK(uneven - even < 1.2 * 0.025);
-  // A matrix that one rank must have all of.
+  // A matrix of the whole bucket, which one rank must update alone.
   s.work.buckets[0].whole = {{0, 1 << 20}};
   CHECK(sim::simulate(s).step_seconds > 0.1);
 }
 
-TEST_CASE("sim: unequal parts are not folded, and cost at any size what they cost") {
+TEST_CASE("sim: unequal shards are not folded, even if folding is allowed at any size") {
   sim::Setting s = setting(test::shared(4, 2), test::some_work(), "sharded");
   s.work.buckets[1].whole = {{0, 2 << 20}};
   const sim::Outcome folded = sim::simulate(s, {.folds_from = 1}), all = sim::simulate(s);
@@ -124,7 +124,7 @@ TEST_CASE("sim: unequal parts are not folded, and cost at any size what they cos
   CHECK(sim::simulate(s).step_seconds < all.step_seconds);
 }
 
-TEST_CASE("sim: no server has a matrix in part") {
+TEST_CASE("sim: no server has a part of a matrix") {
   sim::Setting s = quarters("ps");
   s.exchange.servers = 2;
   const auto sent = [&](const sim::Outcome& out, const char* link) {
@@ -132,7 +132,8 @@ TEST_CASE("sim: no server has a matrix in part") {
       if (use.name == link) return use.bytes;
     return 0.0;
   };
-  // Each server's worker is the other's: what a card sends is one server's shard there and the other's back.
+  // Each of two ranks is worker and server: its card sends gradients of the other's shard, and parameters of
+  // its own shard.
   s.work.buckets[0].whole = {{0, 1 << 20}};
   const sim::Outcome one = sim::simulate(s);
   s.work.buckets[0].whole.clear();
@@ -142,7 +143,7 @@ TEST_CASE("sim: no server has a matrix in part") {
   CHECK(one.step_seconds > both.step_seconds + 0.04);  // all of the update is on one server
 }
 
-TEST_CASE("sim: matrices lie in buckets as in the arena, with their dead taps where these travel") {
+TEST_CASE("sim: matrices lie in buckets as in the arena, with their dead taps if those are exchanged") {
   const DynamicPlan without = resnet18(false), with = resnet18(true);
   const auto whole_of = [](const sim::Work& work) {
     std::vector<Range> all;
@@ -151,7 +152,7 @@ TEST_CASE("sim: matrices lie in buckets as in the arena, with their dead taps wh
     return all;
   };
   CHECK(work_of(without.plan()).arena().whole == matrices_of(without.plan()));
-  // One bucket of everything is cut as that of a plan that computes the dead taps.
+  // One bucket of all gradients has the same matrices as one of a plan that keeps the dead taps.
   const auto one = [&](const Plan& plan, sim::DeadTaps dead) {
     const std::vector<Range> all{{0, plan.sizes.exchanged}};
     return sim::work_of(plan, graph::roofline(plan, 32, 1e12, 1e11), all, dead, matrices_of(plan));
@@ -161,7 +162,7 @@ TEST_CASE("sim: matrices lie in buckets as in the arena, with their dead taps wh
   grown.check();
   REQUIRE(without.plan().exchange_order.size() == with.plan().exchange_order.size());
   CHECK(whole_of(grown) == whole_of(kept));
-  // A bucket for each tensor ends with the tensor.
+  // A bucket for each tensor ends with the tensor, without padding.
   const Plan& plan = without.plan();
   const sim::Work each =
       sim::work_of(plan, graph::roofline(plan, 32, 1e12, 1e11), sim::bucket_per_tensor(plan),
